@@ -1,0 +1,1 @@
+//! From site file to published snapshot; leases, status, reload.

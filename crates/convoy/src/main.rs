@@ -1,0 +1,4 @@
+//! The `convoy` binary: wiring only.
+#![forbid(unsafe_code)]
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Multi-buffer packet cryptography with run-time choice of instruction set.

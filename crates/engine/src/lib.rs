@@ -1,0 +1,1 @@
+//! The crypto engine contract: submit a burst of jobs, poll a burst of results.

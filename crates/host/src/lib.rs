@@ -1,0 +1,1 @@
+//! What Convoy changes on the host, and takes back.

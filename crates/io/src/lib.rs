@@ -1,0 +1,1 @@
+//! Where bursts come from and go to.

@@ -1,0 +1,1 @@
+//! Namespaces, virtual Ethernet and traffic for demos and tests.

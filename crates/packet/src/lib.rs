@@ -1,0 +1,1 @@
+//! Frames in one mapped arena, pools and bursts.

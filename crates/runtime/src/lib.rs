@@ -1,0 +1,1 @@
+//! Workers: receive, pipeline, transmit.

@@ -1,0 +1,1 @@
+//! Development only: packet builders, vectors, slow models.

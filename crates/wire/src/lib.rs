@@ -1,0 +1,1 @@
+//! Header views and values of the protocols an IPsec gateway handles.

@@ -1,0 +1,2 @@
+//! The gate: everything CI runs, as one program.
+fn main() {}
