@@ -1,1 +1,8 @@
 //! RFC 4301 and 4303 as stages over bursts.
+//!
+//! Control describes SAs and policies and publishes them as an immutable snapshot; each worker
+//! runs the stages of a pipeline over bursts of packets. There is no
+//! I/O here and no unsafe code.
+#![forbid(unsafe_code)]
+
+pub mod counters;
