@@ -1,1 +1,57 @@
 //! What Convoy changes on the host, and takes back.
+//!
+//! A [`Plan`] is a list of [`Change`]s: interfaces up, MTUs, addresses, routes, kernel settings.
+//! It can be read out before anything happens ([`Plan::describe`]), is applied as a whole or not
+//! at all ([`Plan::apply`]), and what was applied is undone by [`Applied::take_back`] or by
+//! dropping it. Only what a plan really changed is undone: an address or route that was there
+//! before stays, an MTU or a setting gets its old value back.
+//!
+//! [`Network`] answers what is there now: interfaces, addresses, routes, counters. [`Netns`] enters
+//! another network namespace first.
+//!
+//! Everything goes through the kernel's routing socket (`rtnetlink(7)`) and `/proc/sys/net`; no
+//! other program is run. Interfaces themselves are not made here: a TUN interface belongs to
+//! whoever holds its descriptor and vanishes with it.
+//!
+//! ```no_run
+//! use convoy_host::{Change, LinkName, Plan};
+//!
+//! # fn main() -> Result<(), convoy_host::HostError> {
+//! let tun = LinkName::new("convoy0")?;
+//! let plan = Plan::from_iter([
+//!     Change::Mtu { link: tun.clone(), mtu: 1438 },
+//!     Change::LinkUp { link: tun.clone() },
+//!     Change::route("192.0.2.0/24".parse().expect("a prefix"), tun),
+//! ]);
+//! for line in plan.describe() {
+//!     println!("{line}");
+//! }
+//! let applied = plan.apply()?;
+//! // … the gateway runs …
+//! applied.take_back()
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod change;
+mod error;
+mod name;
+mod netlink;
+mod netns;
+mod network;
+mod plan;
+mod sysctl;
+#[cfg(test)]
+mod tests;
+mod undo;
+
+pub use change::{Change, Route};
+pub use error::{Cause, HostError, Leftover};
+pub use name::LinkName;
+pub use netns::Netns;
+pub use network::{Link, LinkCounters, Network, RouteEntry, RouteTo};
+pub use plan::{Applied, Plan};
+pub use sysctl::{Family, Scope, Sysctl};
+
+pub use ipnet::IpNet;

@@ -1,0 +1,351 @@
+//! What is there now: interfaces, addresses, routes, counters.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage as Message,
+    address::{AddressAttribute, AddressMessage},
+    link::{LinkAttribute, LinkFlags, LinkMessage, Stats64},
+    route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType},
+};
+
+use crate::{
+    Cause, HostError, LinkName,
+    change::family,
+    netlink::{Refusal, Rtnl},
+};
+
+/// A view of the network stack of one network namespace: that of the thread which opened it.
+#[derive(Debug)]
+pub struct Network {
+    pub(crate) rtnl: Rtnl,
+}
+
+/// An interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    /// Its index, unique within the namespace and not used again after it is gone.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Largest IP packet in bytes.
+    pub mtu: u32,
+    /// Smallest and largest MTU it takes in bytes, where the kernel says so.
+    pub mtu_range: Option<(u32, u32)>,
+    /// Set up by its administrator.
+    pub up: bool,
+    /// Its counters.
+    pub counters: LinkCounters,
+}
+
+/// An interface's counters since it was made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+    /// Received packets that were damaged.
+    pub rx_errors: u64,
+    /// Packets that could not be sent.
+    pub tx_errors: u64,
+    /// Received packets dropped by the kernel for want of room, or because nobody wanted them.
+    pub rx_dropped: u64,
+    /// Packets to be sent that the kernel dropped; for a TUN interface, those its reader was too
+    /// slow for.
+    pub tx_dropped: u64,
+    /// Received packets the device lost for want of buffers.
+    pub rx_missed: u64,
+}
+
+impl LinkCounters {
+    /// All packets the kernel lost, either way.
+    #[must_use]
+    pub fn drops(&self) -> u64 {
+        self.rx_dropped.saturating_add(self.tx_dropped).saturating_add(self.rx_missed)
+    }
+}
+
+/// Where a packet to some destination would go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteTo {
+    /// Index of the interface it would leave through.
+    pub link_index: u32,
+    /// Name of that interface.
+    pub link: String,
+    /// Source address the host would take.
+    pub source: Option<IpAddr>,
+    /// The next hop; none when the destination is on a connected network.
+    pub via: Option<IpAddr>,
+    /// Largest IP packet in bytes: the learned or configured path MTU, else the interface's.
+    pub mtu: u32,
+    /// The destination is an address of this host itself.
+    pub local: bool,
+}
+
+/// A line of the routing tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteEntry {
+    /// Destination network.
+    pub to: IpNet,
+    /// Index of the interface, unless the route has several or none.
+    pub link_index: Option<u32>,
+    /// The next hop, if there is one.
+    pub via: Option<IpAddr>,
+    /// Preferred source address.
+    pub source: Option<IpAddr>,
+    /// Metric; the lower wins.
+    pub metric: u32,
+    /// Table; 254 is the main table, 255 the one of local addresses.
+    pub table: u32,
+}
+
+impl Network {
+    /// Opens a view of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`] when the process may not open a routing socket.
+    pub fn open() -> Result<Self, HostError> {
+        Ok(Self { rtnl: Rtnl::open().map_err(HostError::Netlink)? })
+    }
+
+    /// All interfaces, by index.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`].
+    pub fn links(&mut self) -> Result<Vec<Link>, HostError> {
+        let list = self.rtnl.dump(&Message::GetLink(LinkMessage::default()))?;
+        let mut links: Vec<_> = list.iter().filter_map(link_of).collect();
+        links.sort_by_key(|link| link.index);
+        Ok(links)
+    }
+
+    /// An interface by name.
+    ///
+    /// # Errors
+    /// [`HostError::NoSuchLink`], [`HostError::Netlink`].
+    pub fn link(&mut self, name: &LinkName) -> Result<Link, HostError> {
+        let mut question = LinkMessage::default();
+        question.attributes.push(LinkAttribute::IfName(name.to_string()));
+        match self.rtnl.query(Message::GetLink(question)) {
+            Ok(Some(answer)) => link_of(&answer),
+            Ok(None) => None,
+            Err(Refusal { errno: nix::libc::ENODEV, .. }) => None,
+            Err(other) => return Err(other.into()),
+        }
+        .ok_or_else(|| HostError::NoSuchLink { link: name.clone() })
+    }
+
+    /// An interface by index; none when it is gone.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`].
+    pub fn link_by_index(&mut self, index: u32) -> Result<Option<Link>, HostError> {
+        let mut question = LinkMessage::default();
+        question.header.index = index;
+        match self.rtnl.query(Message::GetLink(question)) {
+            Ok(answer) => Ok(answer.as_ref().and_then(link_of)),
+            Err(Refusal { errno: nix::libc::ENODEV, .. }) => Ok(None),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    /// An interface's counters.
+    ///
+    /// # Errors
+    /// As [`Network::link`].
+    pub fn counters(&mut self, name: &LinkName) -> Result<LinkCounters, HostError> {
+        Ok(self.link(name)?.counters)
+    }
+
+    /// Addresses of an interface, or of all.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`].
+    pub fn addresses(&mut self, link_index: Option<u32>) -> Result<Vec<IpNet>, HostError> {
+        let list = self.rtnl.dump(&Message::GetAddress(AddressMessage::default()))?;
+        let wanted = |m: &&AddressMessage| link_index.is_none_or(|index| m.header.index == index);
+        Ok(list
+            .iter()
+            .filter_map(|m| if let Message::NewAddress(a) = m { Some(a) } else { None })
+            .filter(wanted)
+            .filter_map(address_of)
+            .collect())
+    }
+
+    /// Where a packet to `to` would go, optionally from a given source address.
+    ///
+    /// # Errors
+    /// [`HostError::NoRoute`] when nothing leads there; [`HostError::Netlink`].
+    pub fn route_to(&mut self, to: IpAddr, from: Option<IpAddr>) -> Result<RouteTo, HostError> {
+        let host_len = if to.is_ipv4() { 32 } else { 128 };
+        let mut question = RouteMessage::default();
+        question.header.address_family = family(to);
+        question.header.destination_prefix_length = host_len;
+        question.attributes.push(RouteAttribute::Destination(to.into()));
+        if let Some(from) = from {
+            question.header.source_prefix_length = host_len;
+            question.attributes.push(RouteAttribute::Source(from.into()));
+        }
+        let refused = |refusal: Refusal| HostError::NoRoute { to, cause: refusal.into() };
+        let answer = self.rtnl.query(Message::GetRoute(question)).map_err(refused)?;
+        let unreachable = || refused(Refusal { errno: nix::libc::ENETUNREACH, said: None });
+        let Some(Message::NewRoute(route)) = answer else { return Err(unreachable()) };
+        let link_index = oif(&route).ok_or_else(unreachable)?;
+        let link = self.link_by_index(link_index)?.ok_or_else(unreachable)?;
+        Ok(RouteTo {
+            link_index,
+            source: source(&route),
+            via: gateway(&route),
+            mtu: path_mtu(&route).map_or(link.mtu, |mtu| mtu.min(link.mtu)),
+            link: link.name,
+            local: route.header.kind == RouteType::Local,
+        })
+    }
+
+    /// The routing tables of both families, local and broadcast routes included.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`].
+    pub fn routes(&mut self) -> Result<Vec<RouteEntry>, HostError> {
+        let mut entries = Vec::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut question = RouteMessage::default();
+            question.header.address_family = family;
+            let list = self.rtnl.dump(&Message::GetRoute(question))?;
+            entries.extend(list.iter().filter_map(entry_of));
+        }
+        Ok(entries)
+    }
+}
+
+fn link_of(message: &Message) -> Option<Link> {
+    let Message::NewLink(message) = message else { return None };
+    let mut link = Link {
+        index: message.header.index,
+        name: String::new(),
+        mtu: 0,
+        mtu_range: None,
+        up: message.header.flags.contains(LinkFlags::Up),
+        counters: LinkCounters::default(),
+    };
+    let (mut min, mut max) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name.clone_from(name),
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::MinMtu(mtu) => min = Some(*mtu),
+            // Zero stands for "no limit but the field's own".
+            LinkAttribute::MaxMtu(mtu) => max = Some(if *mtu == 0 { u32::MAX } else { *mtu }),
+            LinkAttribute::Stats64(stats) => link.counters = counters_of(stats),
+            _ => {}
+        }
+    }
+    link.mtu_range = min.zip(max);
+    Some(link)
+}
+
+fn counters_of(stats: &Stats64) -> LinkCounters {
+    LinkCounters {
+        rx_packets: stats.rx_packets,
+        tx_packets: stats.tx_packets,
+        rx_bytes: stats.rx_bytes,
+        tx_bytes: stats.tx_bytes,
+        rx_errors: stats.rx_errors,
+        tx_errors: stats.tx_errors,
+        rx_dropped: stats.rx_dropped,
+        tx_dropped: stats.tx_dropped,
+        rx_missed: stats.rx_missed_errors,
+    }
+}
+
+fn address_of(message: &AddressMessage) -> Option<IpNet> {
+    let pick = |local: bool| {
+        message.attributes.iter().find_map(|attribute| match attribute {
+            AddressAttribute::Local(address) if local => Some(*address),
+            AddressAttribute::Address(address) if !local => Some(*address),
+            _ => None,
+        })
+    };
+    // On point-to-point interfaces "address" is the peer's and "local" is ours.
+    let address = pick(true).or_else(|| pick(false))?;
+    IpNet::new(address, message.header.prefix_len).ok()
+}
+
+fn entry_of(message: &Message) -> Option<RouteEntry> {
+    let Message::NewRoute(route) = message else { return None };
+    let unspecified: IpAddr = match route.header.address_family {
+        AddressFamily::Inet => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        _ => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let find = |pick: fn(&RouteAttribute) -> Option<u32>| route.attributes.iter().find_map(pick);
+    let to = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Destination(address) => plain(address),
+        _ => None,
+    });
+    Some(RouteEntry {
+        to: IpNet::new(to.unwrap_or(unspecified), route.header.destination_prefix_length).ok()?,
+        link_index: oif(route),
+        via: gateway(route),
+        source: source(route),
+        metric: find(|a| if let RouteAttribute::Priority(n) = a { Some(*n) } else { None })
+            .unwrap_or(0),
+        table: find(|a| if let RouteAttribute::Table(n) = a { Some(*n) } else { None })
+            .unwrap_or_else(|| u32::from(route.header.table)),
+    })
+}
+
+fn oif(route: &RouteMessage) -> Option<u32> {
+    route
+        .attributes
+        .iter()
+        .find_map(|a| if let RouteAttribute::Oif(n) = a { Some(*n) } else { None })
+}
+
+fn gateway(route: &RouteMessage) -> Option<IpAddr> {
+    route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Gateway(address) => plain(address),
+        _ => None,
+    })
+}
+
+fn source(route: &RouteMessage) -> Option<IpAddr> {
+    route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::PrefSource(address) => plain(address),
+        _ => None,
+    })
+}
+
+fn path_mtu(route: &RouteMessage) -> Option<u32> {
+    route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Metrics(metrics) => metrics.iter().find_map(|metric| match metric {
+            RouteMetric::Mtu(mtu) if *mtu != 0 => Some(*mtu),
+            _ => None,
+        }),
+        _ => None,
+    })
+}
+
+fn plain(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some((*address).into()),
+        RouteAddress::Inet6(address) => Some((*address).into()),
+        _ => None,
+    }
+}
+
+impl From<HostError> for Cause {
+    /// The cause within a larger change: what was looked up for it failed.
+    fn from(error: HostError) -> Self {
+        match error {
+            HostError::NoSuchLink { link } => Self::NoSuchLink(link),
+            HostError::Netlink(error) => error.into(),
+            other => Self::Other { errno: nix::libc::EIO, said: Some(other.to_string()) },
+        }
+    }
+}
