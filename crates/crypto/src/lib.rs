@@ -1,1 +1,90 @@
 //! Multi-buffer packet cryptography with run-time choice of instruction set.
+//!
+//! The crate seals and opens packets with AES-GCM, a whole burst at a time. Every operation of a burst brings its own
+//! key, nonce, additional data, length and ICV; the scheduler sorts them once and keeps the processor's AES and
+//! multiplier pipes full across packets. It knows no packet formats, holds no state between bursts, never allocates
+//! after keys are set up, and is free of C.
+//!
+//! ```
+//! use convoy_crypto::{
+//!     Cpu, GcmParams, IcvLen, KeyBits, Nonce, OpenKey, OpenOp, SealKey, SealOp, SecretBytes, Verdict,
+//!     open_burst, seal_burst,
+//! };
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let cpu = Cpu::detect()?;
+//! let params = GcmParams::new(KeyBits::Aes128, IcvLen::Icv16);
+//! let seal_key = SealKey::new(&cpu, params, SecretBytes::copy_from(b"an example key!!"))?;
+//! let open_key = OpenKey::new(&cpu, params, SecretBytes::copy_from(b"an example key!!"))?;
+//!
+//! let mut payload = *b"attack at dawn";
+//! let mut icv = [0; 16];
+//! let nonce = Nonce::new(*b"never twice!");
+//! seal_burst(&mut [SealOp::new(&seal_key, nonce, b"header", &mut payload, &mut icv)?]);
+//! assert_ne!(&payload, b"attack at dawn");
+//!
+//! let mut burst = [OpenOp::new(&open_key, *b"never twice!", b"header", &mut payload, &icv)?];
+//! open_burst(&mut burst);
+//! assert_eq!(burst[0].verdict(), Verdict::Authentic);
+//! assert_eq!(&payload, b"attack at dawn");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Tiers
+//!
+//! A tier is a set of CPU features with kernels written for it. [`Cpu::detect`] finds the tiers of the machine once;
+//! a key takes the best of them when it is set up and keeps it. The environment variable `CONVOY_DENY_CPU` holds a
+//! list of tiers, with commas between them, that must not be used; denying a tier denies those that build on it.
+//!
+//! | tier | builds on | CPU features, as Rust names them |
+//! |---|---|---|
+//! | `portable` | – | – |
+//! | `aesni` | – | `sse4.1` `ssse3` `aes` `pclmulqdq` |
+//! | `avx512` | `aesni` | `avx512f` `avx512bw` `avx512vl` `avx512dq` |
+//! | `vaes512` | `avx512` | `vaes` `vpclmulqdq` |
+//!
+//! The portable tier stands on RustCrypto's `aes` and `ghash`. Those crates look for AES-NI themselves unless they
+//! are built with `--cfg aes_backend="soft"` and `--cfg polyval_backend="soft"`. Convoy's own workspace sets both for
+//! every build in `.cargo/config.toml`; a program that uses this crate from elsewhere must set them too, or its
+//! portable tier may run on AES-NI: still correct and constant in time, but not what the name says.
+//! [`PORTABLE_IS_SOFT`] tells which was built.
+//!
+//! # Secrets
+//!
+//! * No branch and no address depends on a secret. ICVs are compared in constant time.
+//! * [`SecretBytes`], [`SealKey`] and [`OpenKey`] wipe their memory on drop; key tables live in one heap block that is
+//!   never copied. What RustCrypto's constructors leave on the stack while a *portable* key is set up is not wiped.
+//! * At the end of a burst all vector registers are wiped. Stack words to which the compiler spilled keystream are not.
+//! * The payload of a forged packet is wiped before its verdict is given.
+
+#![deny(unsafe_code)]
+
+mod burst;
+mod cpu;
+mod error;
+#[allow(unsafe_code)]
+mod isa;
+mod key;
+mod op;
+mod params;
+mod portable;
+mod secret;
+mod tier;
+#[cfg_attr(feature = "kernel-trace", allow(unreachable_pub))]
+mod trace;
+
+pub use burst::{open_burst, seal_burst};
+pub use cpu::Cpu;
+pub use error::{CpuError, KeyError, OpError};
+pub use isa::{prefetch_read, time_stamp};
+pub use key::{OpenKey, SealKey};
+pub use op::{Nonce, OpenOp, SealOp, Verdict};
+pub use params::{GcmParams, IcvLen, KeyBits};
+pub use secret::SecretBytes;
+pub use tier::{Tier, TierInfo, UnknownTier};
+#[cfg(feature = "kernel-trace")]
+pub use trace::{opened_by, sealed_by};
+
+/// Whether the portable tier was built without AES-NI and PCLMULQDQ (see the chapter on tiers).
+pub const PORTABLE_IS_SOFT: bool = cfg!(all(aes_backend = "soft", polyval_backend = "soft"));

@@ -1,0 +1,123 @@
+//! The scheduler: sorts a burst once and hands runs of like packets to the kernels.
+
+use arrayvec::ArrayVec;
+
+use crate::{
+    OpenOp, SealOp, Tier,
+    isa::{Kernel, Tables},
+    key::Schedule,
+    op::Op,
+};
+
+/// Operations sorted together. Larger bursts are cut; the working set stays small and on the stack.
+const CHUNK: usize = 64;
+
+/// Packets of up to this many blocks have a class of their own; all longer ones share one.
+const SHORT_BLOCKS: usize = 16;
+
+/// Classes by payload: 0 to [`SHORT_BLOCKS`] blocks, and longer.
+const LENGTH_CLASSES: usize = SHORT_BLOCKS + 2;
+
+/// Classes in all: tier, key size, length.
+const CLASSES: usize = Tier::COUNT * 3 * LENGTH_CLASSES;
+
+/// Seals every operation of the burst that has not been sealed yet: payloads become ciphertext, ICVs are written.
+///
+/// Operations may mix keys, key sizes, tiers and lengths in any order; the outcome does not depend on it. Nothing is
+/// allocated.
+pub fn seal_burst(ops: &mut [SealOp<'_>]) {
+    run(ops);
+}
+
+/// Opens every operation of the burst that is still pending: ICVs are verified, payloads become plaintext, and each
+/// operation gets its own [`Verdict`](crate::Verdict). The payload of what is not authentic is wiped.
+///
+/// Operations may mix keys, key sizes, tiers and lengths in any order; the outcome does not depend on it. Nothing is
+/// allocated.
+pub fn open_burst(ops: &mut [OpenOp<'_>]) {
+    run(ops);
+}
+
+/// An operation on its way to a kernel, with its key's tables already at hand.
+pub(crate) struct Entry<'a, 'o, O> {
+    pub(crate) tables: &'a Tables,
+    pub(crate) op: &'o mut O,
+}
+
+/// A place for an entry; emptied only when entries are sorted into new places.
+type Slot<'a, 'o, O> = Option<Entry<'a, 'o, O>>;
+
+fn run<'a, O: Op<'a>>(ops: &mut [O]) {
+    let mut last = None;
+    for chunk in ops.chunks_mut(CHUNK) {
+        last = run_chunk(chunk).or(last);
+    }
+    if let Some(kernel) = last {
+        kernel.wipe_registers();
+    }
+}
+
+/// Runs at most [`CHUNK`] operations; returns a kernel that took part, if any did.
+fn run_chunk<'a, O: Op<'a>>(ops: &mut [O]) -> Option<Kernel> {
+    let mut slots: ArrayVec<Slot<'a, '_, O>, CHUNK> = ArrayVec::new();
+    let mut classes: ArrayVec<(u8, Kernel), CHUNK> = ArrayVec::new();
+    for op in ops {
+        if !op.is_due() {
+            continue;
+        }
+        match op.schedule() {
+            Schedule::Portable(key) => key.run(op),
+            Schedule::Kernel { kernel, size, tables } => {
+                classes.push((class_of(kernel.tier(), *size, op.data_len()), *kernel));
+                slots.push(Some(Entry { tables, op }));
+            }
+        }
+    }
+    let &(first, kernel) = classes.first()?;
+    if classes.iter().all(|&(class, _)| class == first) {
+        kernel.run(&mut slots);
+    } else {
+        run_sorted(&mut slots, &classes);
+    }
+    Some(kernel)
+}
+
+/// Sorts the entries by class (stable, by counting) and runs class after class.
+fn run_sorted<'a, O: Op<'a>>(slots: &mut [Slot<'a, '_, O>], classes: &[(u8, Kernel)]) {
+    let mut ends = [0u8; CLASSES];
+    for &(class, _) in classes {
+        ends[usize::from(class)] += 1;
+    }
+    let mut sum = 0;
+    for end in &mut ends {
+        sum += *end;
+        *end = sum;
+    }
+    // Filling from the back turns each class's end into its start.
+    let mut sorted: [Slot<'a, '_, O>; CHUNK] = [const { None }; CHUNK];
+    let mut kernels = [None; CHUNK];
+    for (slot, &(class, kernel)) in slots.iter_mut().zip(classes).rev() {
+        let place = &mut ends[usize::from(class)];
+        *place -= 1;
+        let place = usize::from(*place);
+        sorted[place] = slot.take();
+        kernels[place] = Some((class, kernel));
+    }
+    let (mut rest, mut kernels) = (&mut sorted[..classes.len()], &kernels[..classes.len()]);
+    while let Some(&Some((class, kernel))) = kernels.first() {
+        let same = kernels.iter().take_while(|k| k.is_some_and(|(c, _)| c == class)).count();
+        let (run, tail) = rest.split_at_mut(same);
+        kernel.run(run);
+        (rest, kernels) = (tail, &kernels[same..]);
+    }
+}
+
+/// Packets of one class go through the same code with the same trip counts.
+fn class_of(tier: Tier, size: u8, data_len: usize) -> u8 {
+    let length = data_len.div_ceil(16).min(LENGTH_CLASSES - 1);
+    let class = (tier as usize * 3 + usize::from(size)) * LENGTH_CLASSES + length;
+    // 4 * 3 * 18 classes fit in a byte.
+    class as u8
+}
+
+const _: () = assert!(CLASSES <= 256 && CHUNK < 256);

@@ -1,0 +1,119 @@
+//! Which tiers this machine has, and which of them may be used.
+
+use std::{env, sync::OnceLock};
+
+use crate::{
+    CpuError, Tier,
+    isa::{self, Proofs},
+};
+
+/// The tiers that may be used: found on this machine and not denied.
+///
+/// Detection asks the processor and the operating system (register state must be saved on context switches), once
+/// per process. A `Cpu` is cheap to copy and is asked only when keys are set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Cpu {
+    proofs: Proofs,
+}
+
+impl Cpu {
+    /// Name of the environment variable that denies tiers: a list of tier names with commas between them.
+    pub const DENY_VARIABLE: &str = "CONVOY_DENY_CPU";
+
+    /// What this machine has, less what `CONVOY_DENY_CPU` denies. The variable is read once per process.
+    ///
+    /// # Errors
+    ///
+    /// [`CpuError`] if the variable names anything but tiers that can be denied.
+    pub fn detect() -> Result<Self, CpuError> {
+        static DETECTED: OnceLock<Result<Cpu, CpuError>> = OnceLock::new();
+        DETECTED
+            .get_or_init(|| match env::var(Self::DENY_VARIABLE) {
+                Ok(list) => Self::without(&list),
+                Err(env::VarError::NotPresent) => Self::without(""),
+                Err(env::VarError::NotUnicode(_)) => Err(CpuError::NotText),
+            })
+            .clone()
+    }
+
+    /// What this machine has, less the tiers in `list` and all that build on them.
+    ///
+    /// The environment is not consulted. Empty words and blanks around words are ignored.
+    ///
+    /// # Errors
+    ///
+    /// [`CpuError::UnknownTier`] for a word that names no tier, or `portable`, which cannot be denied.
+    pub fn without(list: &str) -> Result<Self, CpuError> {
+        let mut denied = Vec::new();
+        for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            match word.parse() {
+                Ok(Tier::Portable) | Err(_) => return Err(unknown(word)),
+                Ok(tier) => denied.push(tier),
+            }
+        }
+        let allowed = |tier: Tier| !denied.iter().any(|&denied| tier.needs(denied));
+        Ok(Self { proofs: isa::detect(allowed) })
+    }
+
+    /// Whether keys can be made for this tier.
+    #[must_use]
+    pub fn has(&self, tier: Tier) -> bool {
+        tier == Tier::Portable || self.proofs.kernel(tier).is_some()
+    }
+
+    /// Every tier that keys can be made for, least preferred first.
+    pub fn tiers(&self) -> impl Iterator<Item = Tier> + use<> {
+        let cpu = *self;
+        Tier::ALL.into_iter().filter(move |&tier| cpu.has(tier))
+    }
+
+    /// The tier that keys get when none is asked for: the most preferred one.
+    #[must_use]
+    pub fn best(&self) -> Tier {
+        self.tiers().last().unwrap_or(Tier::Portable)
+    }
+
+    pub(crate) fn proofs(&self) -> &Proofs {
+        &self.proofs
+    }
+}
+
+fn unknown(word: &str) -> CpuError {
+    let valid: Vec<_> = Tier::ALL.iter().skip(1).map(|tier| tier.name()).collect();
+    CpuError::UnknownTier { name: word.to_owned(), valid: valid.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn denying_a_tier_denies_what_builds_on_it() {
+        let all = Cpu::without("").unwrap();
+        for denied in Tier::ALL.into_iter().skip(1) {
+            let cpu = Cpu::without(denied.name()).unwrap();
+            for tier in Tier::ALL {
+                assert_eq!(
+                    cpu.has(tier),
+                    all.has(tier) && !tier.needs(denied),
+                    "{tier} without {denied}"
+                );
+            }
+        }
+        assert_eq!(Cpu::without(" aesni ,,avx512").unwrap().best(), Tier::Portable);
+    }
+
+    #[test]
+    fn unknown_names_are_answered_with_the_valid_ones() {
+        for word in ["sse9", "portable"] {
+            let error = Cpu::without(word).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                format!(
+                    "CONVOY_DENY_CPU: no deniable tier is called {word:?}; \
+                     valid names are aesni, avx512, vaes512"
+                )
+            );
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Targets without kernels: every key is portable, and the types that would say otherwise have no values.
+
+use crate::{KeyBits, Tier, burst::Entry, op::Op};
+
+/// A tier proven to be usable here; there is none.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kernel {}
+
+/// Key tables of the kernels.
+pub(crate) enum Tables {}
+
+/// What detection found: nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Proofs;
+
+/// Finds no tier.
+pub(crate) fn detect(_allowed: impl Fn(Tier) -> bool) -> Proofs {
+    Proofs
+}
+
+impl Proofs {
+    /// No tier is available.
+    pub(crate) fn kernel(&self, _: Tier) -> Option<Kernel> {
+        None
+    }
+}
+
+impl Kernel {
+    pub(crate) fn tier(self) -> Tier {
+        match self {}
+    }
+
+    pub(crate) fn expand(self, _: KeyBits, _: &[u8]) -> Box<Tables> {
+        match self {}
+    }
+
+    pub(crate) fn run<'a, O: Op<'a>>(self, _: &mut [Option<Entry<'a, '_, O>>]) {
+        match self {}
+    }
+
+    pub(crate) fn wipe_registers(self) {
+        match self {}
+    }
+}

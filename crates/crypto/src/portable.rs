@@ -1,0 +1,103 @@
+//! The portable tier: AES-GCM from RustCrypto's `aes` and `ghash`, one packet at a time.
+
+use aes::{
+    Aes128, Aes192, Aes256, Block,
+    cipher::{BlockCipherEncrypt, InvalidLength, KeyInit},
+};
+use ghash::{GHash, universal_hash::UniversalHash};
+use zeroize::Zeroize;
+
+use crate::{KeyBits, Tier, op::Op, trace};
+
+/// Counter blocks encrypted in one call; RustCrypto's bit-sliced AES takes four at once.
+const BATCH: usize = 8;
+
+/// Key schedule and GHASH key. Both wipe themselves on drop (RustCrypto's `zeroize` features).
+pub(crate) struct SoftKey {
+    aes: SoftAes,
+    ghash: GHash,
+}
+
+enum SoftAes {
+    Aes128(Aes128),
+    Aes192(Aes192),
+    Aes256(Aes256),
+}
+
+impl SoftAes {
+    fn encrypt_blocks(&self, blocks: &mut [Block]) {
+        match self {
+            Self::Aes128(aes) => aes.encrypt_blocks(blocks),
+            Self::Aes192(aes) => aes.encrypt_blocks(blocks),
+            Self::Aes256(aes) => aes.encrypt_blocks(blocks),
+        }
+    }
+}
+
+impl SoftKey {
+    /// Expands `key`, which must have the length that `bits` says.
+    pub(crate) fn new(bits: KeyBits, key: &[u8]) -> Result<Box<Self>, InvalidLength> {
+        let aes = match bits {
+            KeyBits::Aes128 => SoftAes::Aes128(Aes128::new_from_slice(key)?),
+            KeyBits::Aes192 => SoftAes::Aes192(Aes192::new_from_slice(key)?),
+            KeyBits::Aes256 => SoftAes::Aes256(Aes256::new_from_slice(key)?),
+        };
+        let mut h = [Block::default()];
+        aes.encrypt_blocks(&mut h);
+        let ghash = GHash::new(&h[0]);
+        h[0].0.zeroize();
+        Ok(Box::new(Self { aes, ghash }))
+    }
+
+    /// Runs one operation from start to end.
+    pub(crate) fn run<'a, O: Op<'a>>(&self, op: &mut O) {
+        trace::hit(Tier::Portable, O::SEAL, 1);
+        let parts = op.parts();
+        let mut hash = self.ghash.clone();
+        hash.update_padded(parts.aad);
+        if !O::SEAL {
+            hash.update_padded(parts.data);
+        }
+        let tag_mask = self.apply_keystream(parts.nonce, parts.data);
+        if O::SEAL {
+            hash.update_padded(parts.data);
+        }
+        hash.update(&[length_block(parts.aad.len(), parts.data.len())]);
+        let mut tag: [u8; 16] = hash.finalize().into();
+        tag.iter_mut().zip(tag_mask).for_each(|(tag, mask)| *tag ^= mask);
+        op.finish(tag);
+    }
+
+    /// Encrypts or decrypts `data` and returns the block that masks the tag (counter 1; the data starts at 2).
+    fn apply_keystream(&self, nonce: &[u8; 12], data: &mut [u8]) -> [u8; 16] {
+        let mut blocks = [Block::default(); BATCH];
+        let mut counter = 1u32;
+        let mut fill = |blocks: &mut [Block]| {
+            for block in &mut *blocks {
+                let [block_nonce @ .., _, _, _, _] = &mut block.0;
+                *block_nonce = *nonce;
+                let [.., a, b, c, d] = &mut block.0;
+                [*a, *b, *c, *d] = counter.to_be_bytes();
+                counter = counter.wrapping_add(1);
+            }
+            self.aes.encrypt_blocks(blocks);
+        };
+        fill(&mut blocks[..1]);
+        let tag_mask = blocks[0].0;
+        for chunk in data.chunks_mut(16 * BATCH) {
+            let used = chunk.len().div_ceil(16);
+            let Some(used) = blocks.get_mut(..used) else { break };
+            fill(used);
+            let keystream = used.iter().flat_map(|block| &block.0);
+            chunk.iter_mut().zip(keystream).for_each(|(byte, key)| *byte ^= key);
+        }
+        blocks.iter_mut().for_each(|block| block.0.zeroize());
+        tag_mask
+    }
+}
+
+/// The last block of GHASH: both lengths in bits (NIST SP 800-38D section 7.1).
+fn length_block(aad: usize, data: usize) -> Block {
+    let bits = (aad as u128 * 8) << 64 | (data as u128 * 8);
+    Block::from(bits.to_be_bytes())
+}

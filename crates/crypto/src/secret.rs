@@ -1,0 +1,100 @@
+//! Key material at rest in memory.
+
+use std::fmt;
+
+use zeroize::Zeroize;
+
+/// Secret bytes: a key, or a part of one.
+///
+/// The type is deliberately poor. It cannot be cloned, compared, printed or serialised, and its memory is wiped when
+/// it is dropped. [`SealKey`](crate::SealKey) and [`OpenKey`](crate::OpenKey) consume it.
+pub struct SecretBytes(Box<[u8]>);
+
+impl SecretBytes {
+    /// Takes the bytes out of `source` and wipes `source`.
+    ///
+    /// Use this to lift a key straight out of the buffer it arrived in.
+    #[must_use]
+    pub fn take(source: &mut [u8]) -> Self {
+        let secret = Self(Box::from(&*source));
+        source.zeroize();
+        secret
+    }
+
+    /// Copies the bytes; wiping the original stays with the caller.
+    #[must_use]
+    pub fn copy_from(source: &[u8]) -> Self {
+        Self(Box::from(source))
+    }
+
+    /// Number of bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are no bytes at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The bytes themselves. Every caller of this is a place to review.
+    #[must_use]
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<Vec<u8>> for SecretBytes {
+    /// Takes over the vector; spare capacity behind its length is wiped and given back.
+    fn from(mut bytes: Vec<u8>) -> Self {
+        if bytes.len() == bytes.capacity() {
+            return Self(bytes.into_boxed_slice());
+        }
+        let secret = Self::copy_from(&bytes);
+        bytes.zeroize();
+        secret
+    }
+}
+
+impl Drop for SecretBytes {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for SecretBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecretBytes({} bytes)", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn take_wipes_the_source() {
+        let mut source = [7u8; 20];
+        let secret = SecretBytes::take(&mut source);
+        assert_eq!(source, [0u8; 20]);
+        assert_eq!(secret.expose(), [7u8; 20]);
+    }
+
+    #[test]
+    fn debug_shows_no_content() {
+        assert_eq!(format!("{:?}", SecretBytes::copy_from(&[0xab; 16])), "SecretBytes(16 bytes)");
+    }
+
+    #[test]
+    fn vectors_with_spare_capacity_keep_their_bytes() {
+        let mut bytes = Vec::with_capacity(64);
+        bytes.extend_from_slice(&[1, 2, 3]);
+        let secret = SecretBytes::from(bytes);
+        assert_eq!(
+            (secret.len(), secret.is_empty(), secret.expose()),
+            (3, false, &[1u8, 2, 3][..])
+        );
+    }
+}
