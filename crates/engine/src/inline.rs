@@ -1,0 +1,257 @@
+//! The engine that works at once, on the worker's own core.
+
+use arrayvec::ArrayVec;
+use convoy_crypto::{OpenOp, SealOp, Verdict, open_burst, seal_burst};
+use convoy_packet::BURST_MAX;
+
+use crate::job::{Job, JobBurst, Op, Status};
+use crate::{Caps, Engine, EngineKey, KeyId};
+
+/// Runs each burst in `submit`; `poll` gives the jobs back in the order they came.
+#[derive(Debug, Default)]
+pub struct Inline {
+    keys: Vec<Option<EngineKey>>,
+    done: JobBurst,
+}
+
+impl Inline {
+    /// An engine without keys.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Engine for Inline {
+    fn caps(&self) -> Caps {
+        Caps { max_in_flight: BURST_MAX, in_order: true }
+    }
+
+    fn install(&mut self, id: KeyId, key: EngineKey) {
+        let at = id.0 as usize;
+        if self.keys.len() <= at {
+            self.keys.resize_with(at + 1, || None);
+        }
+        if let Some(place) = self.keys.get_mut(at) {
+            *place = Some(key);
+        }
+    }
+
+    fn remove(&mut self, id: KeyId) {
+        if let Some(place) = self.keys.get_mut(id.0 as usize) {
+            *place = None;
+        }
+    }
+
+    fn submit(&mut self, jobs: &mut JobBurst) -> usize {
+        let taken = jobs.len().min(self.done.room());
+        if taken == 0 {
+            return 0;
+        }
+        let Some(run) = jobs.as_mut_slice().get_mut(..taken) else { return 0 };
+        run_jobs(&self.keys, run);
+        if self.done.is_empty() {
+            // The usual case: nothing waits, so the whole burst changes hands without a copy.
+            if taken == jobs.len() {
+                core::mem::swap(jobs, &mut self.done);
+                return taken;
+            }
+        }
+        append(jobs, taken, &mut self.done);
+        taken
+    }
+
+    fn poll(&mut self, done: &mut JobBurst) -> usize {
+        let n = self.done.len().min(done.room());
+        if n == 0 {
+            return 0;
+        }
+        if done.is_empty() {
+            core::mem::swap(done, &mut self.done);
+        } else {
+            append(&mut self.done, n, done);
+        }
+        n
+    }
+}
+
+/// Moves the first `n` jobs; the caller has made sure that they fit.
+fn append(from: &mut JobBurst, n: usize, to: &mut JobBurst) {
+    for job in from.drain_front(n) {
+        // Dropping a job that does not fit would be a counted leak; room was checked.
+        drop(to.push(job));
+    }
+}
+
+fn run_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) {
+    let mut seal: ArrayVec<SealOp<'_>, BURST_MAX> = ArrayVec::new();
+    let mut open: ArrayVec<OpenOp<'_>, BURST_MAX> = ArrayVec::new();
+    let mut opened: ArrayVec<&mut Status, BURST_MAX> = ArrayVec::new();
+
+    for job in jobs {
+        job.status = Status::Rejected;
+        let op = core::mem::replace(&mut job.op, Op::Spent);
+        let Some(Some(key)) = keys.get(job.key.0 as usize) else { continue };
+        let Some(aad) = job.aad.get(..usize::from(job.aad_len)) else { continue };
+        let start = job.text.start as usize;
+        let Some(bytes) = job.frame.data_mut().get_mut(start..) else { continue };
+        let Some((text, rest)) = bytes.split_at_mut_checked(job.text.len as usize) else {
+            continue;
+        };
+        match (op, key) {
+            (Op::Seal(nonce), EngineKey::Seal(key)) => {
+                let icv_len = key.params().icv_len.bytes();
+                let Some(icv) = rest.get_mut(..icv_len) else { continue };
+                let Ok(op) = SealOp::new(key, nonce, aad, text, icv) else { continue };
+                job.status = Status::Done;
+                seal.push(op);
+            }
+            (Op::Open(nonce), EngineKey::Open(key)) => {
+                let icv_len = key.params().icv_len.bytes();
+                let Some(icv) = rest.get(..icv_len) else { continue };
+                let Ok(op) = OpenOp::new(key, nonce, aad, text, icv) else { continue };
+                open.push(op);
+                opened.push(&mut job.status);
+            }
+            _ => {}
+        }
+    }
+
+    seal_burst(&mut seal);
+    open_burst(&mut open);
+    for (op, status) in open.iter().zip(&mut opened) {
+        **status = match op.verdict() {
+            Verdict::Authentic => Status::Done,
+            Verdict::Forged => Status::BadIcv,
+            Verdict::Pending => Status::Rejected,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Context, Span};
+    use convoy_crypto::{Cpu, GcmParams, IcvLen, KeyBits, Nonce, OpenKey, SealKey, SecretBytes};
+    use convoy_packet::{Arena, FrameSize, Pool};
+
+    fn engine() -> Inline {
+        let cpu = Cpu::detect().unwrap();
+        let params = GcmParams::new(KeyBits::Aes128, IcvLen::Icv16);
+        let secret = || SecretBytes::copy_from(&[7; 16]);
+        let mut engine = Inline::new();
+        let seal = SealKey::new(&cpu, params, secret()).unwrap();
+        engine.install(KeyId(3), EngineKey::Seal(Arc::new(seal)));
+        let open = OpenKey::new(&cpu, params, secret()).unwrap();
+        engine.install(KeyId(4), EngineKey::Open(Arc::new(open)));
+        engine
+    }
+
+    fn job(pool: &mut Pool, key: u32, op: Op, bytes: &[u8], len: u32) -> Job {
+        let mut frame = pool.alloc().unwrap();
+        frame.fill_from(bytes).unwrap();
+        Job {
+            frame,
+            text: Span { start: 2, len },
+            key: KeyId(key),
+            status: Status::Pending,
+            aad_len: 8,
+            aad: [1; 12],
+            op,
+            context: Context::default(),
+        }
+    }
+
+    fn run(engine: &mut Inline, job: Job) -> Job {
+        let (mut jobs, mut done) = (JobBurst::new(), JobBurst::new());
+        jobs.push(job).unwrap();
+        assert_eq!(engine.submit(&mut jobs), 1);
+        assert_eq!(engine.poll(&mut done), 1);
+        assert_eq!(engine.poll(&mut done), 0);
+        done.drain().next().unwrap()
+    }
+
+    #[test]
+    fn what_is_sealed_opens_and_what_was_touched_does_not() {
+        let arena = Arena::map(4, FrameSize::for_packet(100)).unwrap();
+        let mut pool = arena.pool();
+        let mut engine = engine();
+        let plain = [&b"..payload"[..], &[0; 16]].concat();
+        let sealed = job(&mut pool, 3, Op::Seal(Nonce::new([5; 12])), &plain, 7);
+        let sealed = run(&mut engine, sealed);
+        assert_eq!(sealed.status, Status::Done);
+        assert!(matches!(sealed.op, Op::Spent));
+        assert!(sealed.frame.data().starts_with(b"..") && &sealed.frame.data()[2..9] != b"payload");
+
+        let opened = job(&mut pool, 4, Op::Open([5; 12]), sealed.frame.data(), 7);
+        let opened = run(&mut engine, opened);
+        assert_eq!(opened.status, Status::Done);
+        assert_eq!(&opened.frame.data()[2..9], b"payload");
+
+        let mut forged = job(&mut pool, 4, Op::Open([5; 12]), sealed.frame.data(), 7);
+        forged.frame.data_mut()[3] ^= 1;
+        let forged = run(&mut engine, forged);
+        assert_eq!(forged.status, Status::BadIcv);
+        assert_eq!(&forged.frame.data()[2..9], [0; 7]);
+        for job in [sealed, opened, forged] {
+            pool.free(job.frame);
+        }
+    }
+
+    #[test]
+    fn a_job_that_can_never_run_comes_back_rejected() {
+        let arena = Arena::map(4, FrameSize::for_packet(100)).unwrap();
+        let mut pool = arena.pool();
+        let mut engine = engine();
+        let bytes = [0; 40];
+        let seal = || Op::Seal(Nonce::new([5; 12]));
+        let cases = [
+            ("unknown key", 9, seal(), 7),
+            ("key of the other direction", 4, seal(), 7),
+            ("text longer than the packet", 3, seal(), 39),
+            ("no room for the icv", 3, seal(), 38),
+            ("no room for the icv to open", 4, Op::Open([5; 12]), 23),
+            ("spent", 3, Op::Spent, 7),
+        ];
+        for (what, key, op, len) in cases {
+            let job = job(&mut pool, key, op, &bytes, len);
+            let job = run(&mut engine, job);
+            assert_eq!(job.status, Status::Rejected, "{what}");
+            pool.free(job.frame);
+        }
+        assert_eq!(arena.leaked(), 0);
+    }
+
+    #[test]
+    fn a_full_engine_takes_a_prefix_and_keeps_order() {
+        let arena = Arena::map(1024, FrameSize::for_packet(100)).unwrap();
+        let mut pool = arena.pool();
+        let mut engine = engine();
+        let (mut jobs, mut done) = (JobBurst::new(), JobBurst::new());
+        let mut made = 0;
+        let mut seen = 0;
+        for step in 0..40 {
+            while jobs.room() > 0 && step < 20 {
+                let mut job = job(&mut pool, 3, Op::Seal(Nonce::new([5; 12])), &[0; 40], 7);
+                job.context.value = made;
+                made += 1;
+                jobs.push(job).unwrap();
+            }
+            engine.submit(&mut jobs);
+            if step % 3 != 0 {
+                engine.poll(&mut done);
+                // Leave some behind, so that polls also append.
+                let n = if step < 30 { 100 } else { 256 };
+                for job in done.drain_front(n) {
+                    assert_eq!(job.context.value, seen);
+                    seen += 1;
+                    pool.free(job.frame);
+                }
+            }
+        }
+        assert_eq!(seen, made);
+        assert_eq!(arena.leaked(), 0);
+    }
+}

@@ -1,0 +1,158 @@
+//! One packet's work for an engine.
+
+use convoy_crypto::Nonce;
+use convoy_packet::{BURST_MAX, Frame};
+
+/// Most additional authenticated data a job carries: SPI and a 64-bit sequence number
+/// (RFC 4106 section 5).
+pub const AAD_MAX: usize = 12;
+
+/// A range of bytes in a frame, relative to the packet's start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// Number of bytes.
+    pub len: u32,
+}
+
+/// What to do with the text.
+#[derive(Debug)]
+pub enum Op {
+    /// Encrypt the text and write the ICV behind it. The nonce goes with the job: it is used up
+    /// when the job runs.
+    Seal(Nonce),
+    /// Verify the ICV behind the text and decrypt.
+    Open([u8; 12]),
+    /// The work was done; its nonce is gone.
+    Spent,
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Not run yet.
+    Pending,
+    /// Sealed, or verified and opened.
+    Done,
+    /// The ICV was wrong; the text was wiped.
+    BadIcv,
+    /// The job could not run.
+    Rejected,
+}
+
+/// What the submitter needs to go on with a packet; engines do not look at it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Context {
+    /// Table slot of the SA.
+    pub slot: u32,
+    /// Free for the submitter.
+    pub note: u32,
+    /// Free for the submitter; the ESP stages keep the sequence number here.
+    pub value: u64,
+}
+
+/// One packet's work.
+#[derive(Debug)]
+pub struct Job {
+    /// The packet, owned by the job until it is taken back.
+    pub frame: Frame,
+    /// What is encrypted; the ICV of the key's length follows directly behind.
+    pub text: Span,
+    /// The key.
+    pub key: crate::KeyId,
+    /// How the job ended.
+    pub status: Status,
+    /// Length of the additional authenticated data, at most [`AAD_MAX`].
+    pub aad_len: u8,
+    /// Additional authenticated data.
+    pub aad: [u8; AAD_MAX],
+    /// What to do.
+    pub op: Op,
+    /// The submitter's own.
+    pub context: Context,
+}
+
+// Jobs are moved by the hundred; two cache lines are the limit.
+const _: () = assert!(size_of::<Job>() <= 128);
+
+/// Up to [`BURST_MAX`] jobs, in order.
+#[derive(Debug)]
+pub struct JobBurst {
+    jobs: Vec<Job>,
+}
+
+impl JobBurst {
+    /// An empty burst with its full capacity allocated.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { jobs: Vec::with_capacity(BURST_MAX) }
+    }
+
+    /// Appends a job.
+    ///
+    /// # Errors
+    /// The job itself, when the burst is full.
+    #[inline]
+    pub fn push(&mut self, job: Job) -> Result<(), Job> {
+        if self.jobs.len() >= BURST_MAX {
+            return Err(job);
+        }
+        self.jobs.push(job);
+        Ok(())
+    }
+
+    /// Number of jobs.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// How many more jobs fit.
+    #[inline]
+    #[must_use]
+    pub fn room(&self) -> usize {
+        BURST_MAX - self.jobs.len()
+    }
+
+    /// Whether there is no job.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// The jobs, in order, to be worked on in place.
+    #[inline]
+    #[must_use]
+    pub fn as_mut_slice(&mut self) -> &mut [Job] {
+        &mut self.jobs
+    }
+
+    /// The jobs, in order.
+    #[inline]
+    #[must_use]
+    pub fn as_slice(&self) -> &[Job] {
+        &self.jobs
+    }
+
+    /// Takes all jobs out, in order.
+    #[inline]
+    pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Job> + '_ {
+        self.jobs.drain(..)
+    }
+
+    /// Takes the first `n` jobs (all of them, if there are fewer) out, in order.
+    #[inline]
+    pub fn drain_front(&mut self, n: usize) -> impl ExactSizeIterator<Item = Job> + '_ {
+        let n = n.min(self.jobs.len());
+        self.jobs.drain(..n)
+    }
+}
+
+impl Default for JobBurst {
+    fn default() -> Self {
+        Self::new()
+    }
+}
