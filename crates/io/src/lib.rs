@@ -1,1 +1,43 @@
 //! Where bursts come from and go to.
+//!
+//! A [`Port`] is one worker's side of a link. It receives and sends bursts of **whole IP packets**;
+//! how they travel is its own affair:
+//!
+//! | module    | for        | what it does                                                        |
+//! |-----------|------------|---------------------------------------------------------------------|
+//! | [`mem`]   | tests, demo in one process | two ends joined by rings                            |
+//! | [`pcap`]  | tests, captures | replays a file, records to a file, taps another port           |
+//! | [`fault`] | tests      | loses, doubles, reorders, damages and cuts packets of another port   |
+//!
+//! This crate does not look into packets beyond what a backend needs to carry them.
+//!
+//! ```
+//! use convoy_io::{Port, mem};
+//! use convoy_packet::{Arena, Burst, FrameSize};
+//!
+//! let arena = Arena::map(64, FrameSize::for_packet(1500)).unwrap();
+//! let mut pool = arena.pool();
+//! let (mut left, mut right) = mem::pair(&mem::Config::default());
+//!
+//! let mut burst = Burst::new();
+//! let mut frame = pool.alloc().unwrap();
+//! frame.fill_from(b"a packet").unwrap();
+//! burst.push(frame).unwrap();
+//! left.tx(&mut pool, &mut burst).unwrap();
+//! assert_eq!(right.rx(&mut pool, &mut burst).unwrap(), 1);
+//! assert_eq!(burst.as_slice()[0].data(), b"a packet");
+//! burst.release(&mut pool);
+//! ```
+#![deny(unsafe_code)]
+
+mod counters;
+mod error;
+pub mod fault;
+pub mod mem;
+pub mod pcap;
+mod port;
+mod stash;
+
+pub use counters::PortCounters;
+pub use error::IoError;
+pub use port::{NewsSource, Offloads, Port, PortEvent, Quote};

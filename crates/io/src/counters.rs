@@ -1,0 +1,102 @@
+//! What a port has carried and lost.
+
+macro_rules! port_counters {
+    ($($(#[doc = $help:literal])+ $name:ident: $kind:ident,)+) => {
+        /// Counts of one port since it was opened.
+        ///
+        /// A port has one owner, so these are plain numbers; whoever wants them elsewhere publishes
+        /// the copy that [`Port::counters`](crate::Port::counters) returns.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct PortCounters {
+            $($(#[doc = $help])+ pub $name: u64,)+
+        }
+
+        impl PortCounters {
+            /// All counters as (name, help text, value), in a fixed order.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                [$((stringify!($name), concat!($($help),+).trim_ascii_start(), self.$name),)+]
+                    .into_iter()
+            }
+
+            /// The counters of lost packets as (name, value), in a fixed order.
+            pub fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), Kind::$kind, self.$name),)+]
+                    .into_iter()
+                    .filter(|(_, kind, _)| *kind == Kind::Loss)
+                    .map(|(name, _, value)| (name, value))
+            }
+        }
+
+        impl core::ops::AddAssign for PortCounters {
+            /// Sums counter by counter, for totals over several ports.
+            fn add_assign(&mut self, other: Self) {
+                $(self.$name = self.$name.wrapping_add(other.$name);)+
+            }
+        }
+    };
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Work,
+    Loss,
+}
+
+port_counters! {
+    /// Packets handed to the pipeline.
+    rx_packets: Work,
+    /// Bytes of those packets, IP headers included.
+    rx_bytes: Work,
+    /// Packets given to the kernel or the peer.
+    tx_packets: Work,
+    /// Bytes of those packets, IP headers included.
+    tx_bytes: Work,
+    /// System calls made to receive.
+    rx_calls: Work,
+    /// System calls made to send.
+    tx_calls: Work,
+    /// Super-segments received and split into packets.
+    rx_supers: Work,
+    /// Super-segments sent, each made of several packets.
+    tx_supers: Work,
+    /// Times receiving stopped because no frame was free; the packets stay where they are.
+    rx_no_frame: Work,
+    /// Times sending waited because the socket buffer or the peer's ring was full.
+    tx_waits: Work,
+    /// Received packets that were longer than a frame.
+    rx_truncated: Loss,
+    /// Received bytes that are no packet, or a super-segment that contradicts itself.
+    rx_malformed: Loss,
+    /// Packets that the kernel or a ring dropped before they could be received.
+    rx_kernel_drops: Loss,
+    /// Packets not sent because the buffer stayed full for the whole time allowed.
+    tx_would_block: Loss,
+    /// Packets not sent because they exceed the link's MTU and must not be fragmented.
+    tx_too_big: Loss,
+    /// Packets not sent because their outer header does not suit the port.
+    tx_malformed: Loss,
+    /// Packets not sent because the kernel refused them for another reason (no route, link down).
+    tx_error: Loss,
+    /// Packets lost on purpose by the fault injector.
+    fault_losses: Loss,
+    /// Packets not recorded because the capture was full or its writer too slow; they were carried.
+    capture_misses: Work,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_help_and_values_go_together() {
+        let counters = PortCounters { rx_packets: 3, tx_too_big: 2, ..Default::default() };
+        let all: Vec<_> = counters.iter().collect();
+        assert_eq!(all[0], ("rx_packets", "Packets handed to the pipeline.", 3));
+        assert!(counters.losses().any(|l| l == ("tx_too_big", 2)));
+        assert!(counters.losses().all(|(name, _)| name != "rx_packets"));
+        let mut sum = counters;
+        sum += counters;
+        assert_eq!((sum.rx_packets, sum.tx_too_big), (6, 4));
+    }
+}

@@ -1,0 +1,62 @@
+//! Errors of ports.
+
+use std::io;
+
+/// Why a port could not be set up, or why it is of no more use.
+///
+/// Loss of single packets is never an error: it is counted in [`PortCounters`](crate::PortCounters).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IoError {
+    /// A step of the set-up was refused by the kernel.
+    #[error("cannot {step}: {source}")]
+    Setup {
+        /// What was attempted, as in "bind the udp socket".
+        step: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// A device name is empty, longer than 15 bytes, or has a character that Linux forbids.
+    #[error("{0} bytes are no name of a network device: 1 to 15 bytes without '/', ':' or blanks")]
+    DeviceName(usize),
+    /// A number of queues or workers is outside 1…256.
+    #[error("{0} queues asked for, 1 to 256 are possible")]
+    Queues(usize),
+    /// Two ports of one configuration do not fit together (address families differ).
+    #[error("local address and address family of the port differ")]
+    Family,
+    /// The device or socket is gone; the port will never carry a packet again.
+    #[error("port is dead: {0}")]
+    Dead(io::Error),
+    /// A capture file cannot be opened, created or read.
+    #[error("cannot use the capture file: {0}")]
+    Capture(#[from] pcap_file::PcapError),
+    /// A capture file has a link type from which no IP packet can be taken.
+    #[error("capture file has link type {0}, which carries no plain IP packets")]
+    LinkType(u32),
+}
+
+impl IoError {
+    pub(crate) fn setup(step: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Setup { step, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_say_what_and_why() {
+        let refused = io::Error::from_raw_os_error(libc::EPERM);
+        let error = IoError::setup("open a queue of the tun device")(refused);
+        assert_eq!(
+            error.to_string(),
+            "cannot open a queue of the tun device: Operation not permitted (os error 1)"
+        );
+        assert_eq!(
+            IoError::LinkType(127).to_string(),
+            "capture file has link type 127, which carries no plain IP packets"
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! From captured frames to IP packets.
+
+use pcap_file::DataLink;
+
+const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
+/// VLAN tags of IEEE 802.1Q and 802.1ad.
+const VLAN_TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
+
+/// Whether IP packets can be taken from captures of this type.
+pub(super) fn is_known(link: DataLink) -> bool {
+    matches!(
+        link,
+        DataLink::RAW
+            | DataLink::IPV4
+            | DataLink::IPV6
+            | DataLink::ETHERNET
+            | DataLink::NULL
+            | DataLink::LOOP
+            // What OpenBSD and some tools write for raw IP.
+            | DataLink::Unknown(12 | 14)
+    )
+}
+
+/// The IP packet in a captured frame; `None` if it holds something else (ARP and the like).
+pub(super) fn ip_packet(link: DataLink, frame: &[u8]) -> Option<&[u8]> {
+    let packet = match link {
+        DataLink::ETHERNET => behind_ethernet(frame.get(12..)?)?,
+        // Four bytes of address family, in the byte order of the writer: the packet says itself.
+        DataLink::NULL | DataLink::LOOP => frame.get(4..)?,
+        _ => frame,
+    };
+    trim(packet)
+}
+
+fn behind_ethernet(mut rest: &[u8]) -> Option<&[u8]> {
+    loop {
+        let (kind, behind) = rest.split_first_chunk::<2>()?;
+        match *kind {
+            ETHERTYPE_IPV4 | ETHERTYPE_IPV6 => return Some(behind),
+            tag if VLAN_TAGS.contains(&tag) => rest = behind.get(2..)?,
+            _ => return None,
+        }
+    }
+}
+
+/// Cuts what the link appended (Ethernet pads to 60 bytes). A packet that claims to be longer than
+/// what was captured stays as it is: replaying damage is a use of captures.
+fn trim(packet: &[u8]) -> Option<&[u8]> {
+    let claimed = match packet.first()? >> 4 {
+        4 => usize::from(u16::from_be_bytes(*packet.get(2..)?.first_chunk()?)),
+        6 => 40 + usize::from(u16::from_be_bytes(*packet.get(4..)?.first_chunk()?)),
+        _ => return None,
+    };
+    Some(packet.get(..claimed).unwrap_or(packet))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet() -> Vec<u8> {
+        let mut packet = vec![0; 24];
+        packet[..4].copy_from_slice(&[0x45, 0, 0, 24]);
+        packet
+    }
+
+    #[test]
+    fn every_link_type_yields_the_same_packet() {
+        let ip = packet();
+        let mac = [2; 12];
+        let ethernet = [&mac[..], &[8, 0], &ip, &[0; 22]].concat();
+        let vlan = [&mac[..], &[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0], &ip].concat();
+        let null = [&[2, 0, 0, 0], &ip[..]].concat();
+        assert_eq!(ip_packet(DataLink::RAW, &ip), Some(&ip[..]));
+        assert_eq!(ip_packet(DataLink::ETHERNET, &ethernet), Some(&ip[..]));
+        assert_eq!(ip_packet(DataLink::ETHERNET, &vlan), Some(&ip[..]));
+        assert_eq!(ip_packet(DataLink::NULL, &null), Some(&ip[..]));
+    }
+
+    #[test]
+    fn other_frames_yield_nothing() {
+        let arp = [&[2; 12][..], &[8, 6], &[0; 28]].concat();
+        assert_eq!(ip_packet(DataLink::ETHERNET, &arp), None);
+        assert_eq!(ip_packet(DataLink::ETHERNET, &[0; 13]), None);
+        assert_eq!(ip_packet(DataLink::RAW, &[]), None);
+        assert_eq!(ip_packet(DataLink::RAW, &[0x45, 0]), None);
+    }
+}

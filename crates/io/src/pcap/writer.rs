@@ -1,0 +1,58 @@
+//! A port that writes what it sends to a capture file.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+
+use convoy_packet::{Burst, Pool};
+use pcap_file::PcapError;
+use pcap_file::pcap::{PcapPacket, PcapWriter};
+
+use crate::{IoError, Port, PortCounters};
+
+/// Writes every packet sent to a file, waiting for the disk where needed; receives nothing.
+///
+/// For recording beside live traffic use [`Tap`](super::Tap), which never waits.
+#[derive(Debug)]
+pub struct Writer {
+    file: PcapWriter<BufWriter<File>>,
+    counters: PortCounters,
+}
+
+impl Writer {
+    /// Creates the file, or empties it if it exists.
+    ///
+    /// # Errors
+    /// [`IoError::Capture`] when it cannot be created.
+    pub fn create(path: &Path) -> Result<Self, IoError> {
+        let file = BufWriter::new(File::create(path).map_err(PcapError::IoError)?);
+        let file = PcapWriter::with_header(file, super::header())?;
+        Ok(Self { file, counters: PortCounters::default() })
+    }
+}
+
+impl Port for Writer {
+    fn rx(&mut self, _pool: &mut Pool, _into: &mut Burst) -> Result<usize, IoError> {
+        Ok(0)
+    }
+
+    fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
+        let now = super::now();
+        for frame in from.drain() {
+            let packet = PcapPacket::new(now, frame.len() as u32, frame.data());
+            match self.file.write_packet(&packet) {
+                Ok(_) => {
+                    self.counters.tx_packets += 1;
+                    self.counters.tx_bytes += frame.len() as u64;
+                }
+                Err(_) => self.counters.tx_error += 1,
+            }
+            pool.free(frame);
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+}
