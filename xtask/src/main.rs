@@ -1,2 +1,85 @@
-//! The gate: everything CI runs, as one program.
-fn main() {}
+//! The gate: everything CI runs, as one program. `cargo xtask` prints what it can do.
+
+#![forbid(unsafe_code)]
+
+mod ci;
+mod drop_reasons;
+mod interop;
+mod layers;
+mod report;
+mod sizes;
+mod test_output;
+mod tokens;
+mod tree;
+mod unsafe_code;
+mod words;
+mod workspace;
+
+use std::env;
+use std::fs;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::report::Tally;
+use crate::tree::Tree;
+use crate::workspace::Workspace;
+
+const USAGE: &str = "\
+cargo xtask ci [--interop] [STEP…]  everything CI runs; with steps, only these:
+                                    fmt layers unsafe sizes words drop-reasons clippy doc
+                                    test privileged tiers fuzz interop
+cargo xtask interop [NAME…]         the oracles: scapy, tshark, kernel
+cargo xtask layers                  crates use only what the table in ARCHITECTURE.md allows
+cargo xtask unsafe [--write]        unsafe only in its places; UNSAFE.md agrees (or is written)
+cargo xtask sizes                   no file above 1000 code lines, no function above 120
+cargo xtask words                   no open ends, no paths or hosts of one machine
+cargo xtask drop-reasons            every drop reason is raised and tested
+
+CONVOY_DENY_CPU=TIER,…      deny CPU tiers to the whole run
+CONVOY_FUZZ_SECONDS=N       how long each fuzz target runs";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(Some(tally)) => conclude(&tally),
+        Ok(None) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> Result<Option<Tally>> {
+    let Some((verb, rest)) = arguments.split_first() else {
+        println!("{USAGE}");
+        return Ok(None);
+    };
+    let workspace = Workspace::load()?;
+    match verb.as_str() {
+        "ci" => ci::run(&workspace, rest).map(Some),
+        "interop" => interop::run(&workspace, rest).map(Some),
+        "unsafe" if rest.iter().any(|argument| argument == "--write") => {
+            let text = unsafe_code::inventory(&Tree::read(&workspace.root)?);
+            fs::write(workspace.root.join(unsafe_code::INVENTORY), text)?;
+            Ok(None)
+        }
+        check if ci::SOURCE_CHECKS.contains(&check) => {
+            ci::source_check(&workspace, check).map(Some)
+        }
+        other => anyhow::bail!("no verb {other:?}\n{USAGE}"),
+    }
+}
+
+/// Lists what was left out and what failed; the last line is the count, alone.
+fn conclude(tally: &Tally) -> ExitCode {
+    for why in &tally.skips {
+        println!("SKIPPED: {why}");
+    }
+    for why in &tally.failures {
+        println!("FAILED: {why}");
+    }
+    println!("{tally}");
+    if tally.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

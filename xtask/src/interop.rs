@@ -1,0 +1,146 @@
+//! The oracles nobody here wrote: scapy, tshark, the Linux kernel.
+//!
+//! Each is a script below `interop/` that ends with 0 (passed), 1 (failed) or 77 (cannot run here), prints
+//! `SKIPPED: why` for whatever it leaves out, and ends with a line `N passed, N failed, N skipped`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Result, ensure};
+
+use crate::report::Tally;
+use crate::workspace::{Workspace, cargo, stream};
+
+/// Exit status of a script that cannot run on this machine.
+const CANNOT_RUN: i32 = 77;
+
+/// An oracle, by the name that is given on the command line.
+struct Oracle {
+    name: &'static str,
+    script: &'static str,
+}
+
+const ORACLES: &[Oracle] = &[
+    Oracle { name: "scapy", script: "scapy_oracle.py" },
+    Oracle { name: "tshark", script: "tshark_oracle.py" },
+    Oracle { name: "kernel", script: "kernel_peer.py" },
+];
+
+/// Runs the named oracles, or all where none is named.
+pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<Tally> {
+    for name in names {
+        let known: Vec<&str> = ORACLES.iter().map(|oracle| oracle.name).collect();
+        ensure!(
+            known.contains(&name.as_str()),
+            "no oracle {name:?}; there are {}",
+            known.join(", ")
+        );
+    }
+    let built =
+        cargo().args(["build", "--package", "convoy"]).current_dir(&workspace.root).status()?;
+    if !built.success() {
+        return Ok(Tally::fail("interop: convoy does not build"));
+    }
+    let mut sum = Tally::default();
+    for oracle in ORACLES {
+        if names.is_empty() || names.iter().any(|name| name == oracle.name) {
+            sum.add(run_one(workspace, oracle)?);
+        }
+    }
+    Ok(sum)
+}
+
+fn run_one(workspace: &Workspace, oracle: &Oracle) -> Result<Tally> {
+    println!("oracle {}", oracle.name);
+    let mut log = workspace.log(&format!("interop-{}", oracle.name))?;
+    let mut command = Command::new(python(workspace));
+    command
+        .arg(workspace.root.join("interop").join(oracle.script))
+        .current_dir(&workspace.root)
+        .env("PYTHONUNBUFFERED", "1")
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("CONVOY_BIN", workspace.target.join("debug").join("convoy"))
+        .env("CONVOY_TARGET", &workspace.target);
+    let mut lines = Vec::new();
+    let status = stream(&mut command, &mut log, |line| {
+        println!("  {line}");
+        lines.push(line.to_owned());
+    })?;
+    Ok(verdict(oracle.name, status.code(), &lines))
+}
+
+/// The interpreter that has scapy: the one `interop/install-deps.sh` set up, else the machine's.
+fn python(workspace: &Workspace) -> PathBuf {
+    let own = workspace.tools().join("python/bin/python3");
+    if own.exists() { own } else { PathBuf::from("python3") }
+}
+
+fn verdict(name: &str, code: Option<i32>, lines: &[String]) -> Tally {
+    let mut tally = lines.iter().rev().find_map(|line| Tally::parse(line)).unwrap_or_default();
+    let marked = |mark: &str| -> Vec<String> {
+        let found = lines.iter().filter_map(|line| line.trim_start().strip_prefix(mark));
+        found.map(|what| format!("{name}: {what}")).collect()
+    };
+    tally.skips = marked("SKIPPED: ");
+    tally.failures = marked("FAILED: ");
+    match code {
+        Some(0) if tally.failed == 0 && tally.passed > 0 => {}
+        Some(0) => tally.add(Tally::fail(format!("{name}: ended well without a passed case"))),
+        Some(CANNOT_RUN) => {
+            tally.skipped = tally.skipped.max(1);
+            if tally.skips.is_empty() {
+                tally.skips.push(format!("{name}: gave no reason"));
+            }
+        }
+        _ if tally.failed > 0 => {}
+        Some(code) => tally.add(Tally::fail(format!("{name}: exit status {code}"))),
+        None => tally.add(Tally::fail(format!("{name}: killed by a signal"))),
+    }
+    tally
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn good_run_yields_its_counts_and_its_skips() {
+        let tally = verdict(
+            "scapy",
+            Some(0),
+            &lines("SKIPPED: 12-byte ICV\n7 passed, 0 failed, 1 skipped"),
+        );
+        assert_eq!(tally.to_string(), "7 passed, 0 failed, 1 skipped");
+        assert_eq!(tally.skips, ["scapy: 12-byte ICV"]);
+    }
+
+    #[test]
+    fn run_that_proved_nothing_fails() {
+        assert_eq!(verdict("scapy", Some(0), &[]).failed, 1);
+        assert_eq!(verdict("scapy", Some(0), &lines("0 passed, 0 failed, 2 skipped")).failed, 1);
+        assert_eq!(verdict("scapy", Some(0), &lines("5 passed, 1 failed, 0 skipped")).failed, 2);
+    }
+
+    #[test]
+    fn failure_is_counted_once_and_named() {
+        let tally =
+            verdict("scapy", Some(1), &lines("FAILED: 6in4\n5 passed, 1 failed, 0 skipped"));
+        assert_eq!((tally.failed, tally.failures), (1, vec!["scapy: 6in4".to_owned()]));
+        assert_eq!(verdict("scapy", Some(2), &[]).failed, 1);
+        assert_eq!(verdict("scapy", None, &[]).failed, 1);
+    }
+
+    #[test]
+    fn machine_that_cannot_is_a_skip_with_a_reason() {
+        let tally = verdict("kernel", Some(77), &lines("SKIPPED: no qemu"));
+        assert_eq!(
+            (tally.failed, tally.skipped, tally.skips),
+            (0, 1, vec!["kernel: no qemu".to_owned()])
+        );
+        assert_eq!(verdict("kernel", Some(77), &[]).skips.len(), 1);
+    }
+}

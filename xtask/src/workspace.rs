@@ -1,0 +1,83 @@
+//! Where things are, and how the gate runs programs.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+
+use crate::layers::{self, Package};
+
+/// The workspace as cargo sees it.
+#[derive(Debug)]
+pub(crate) struct Workspace {
+    pub(crate) root: PathBuf,
+    pub(crate) target: PathBuf,
+    pub(crate) packages: Vec<Package>,
+}
+
+impl Workspace {
+    pub(crate) fn load() -> Result<Self> {
+        let output = cargo()
+            .args(["metadata", "--no-deps", "--format-version", "1"])
+            .stderr(Stdio::inherit())
+            .output()
+            .context("cannot run cargo metadata")?;
+        ensure!(output.status.success(), "cargo metadata failed");
+        let metadata: Value = serde_json::from_slice(&output.stdout)?;
+        let path = |key: &str| metadata[key].as_str().map(PathBuf::from);
+        Ok(Self {
+            root: path("workspace_root").context("cargo metadata names no root")?,
+            target: path("target_directory").context("cargo metadata names no target folder")?,
+            packages: layers::packages(&metadata)?,
+        })
+    }
+
+    /// Where tools are kept that the gate installs for itself.
+    pub(crate) fn tools(&self) -> PathBuf {
+        self.target.join("tools")
+    }
+
+    /// Where the full output of each step goes.
+    pub(crate) fn log(&self, step: &str) -> Result<File> {
+        let folder = self.target.join("gate");
+        fs::create_dir_all(&folder)?;
+        let path = folder.join(format!("{step}.log"));
+        File::create(&path).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// The cargo that runs this program.
+pub(crate) fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Whether a command can be started and ends well; its output is thrown away.
+pub(crate) fn works(command: &mut Command) -> bool {
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// Runs a command, hands each line of its standard output to `each` and to `log`.
+pub(crate) fn stream(
+    command: &mut Command,
+    log: &mut File,
+    mut each: impl FnMut(&str),
+) -> Result<ExitStatus> {
+    let program = Path::new(command.get_program()).display().to_string();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| format!("cannot run {program}"))?;
+    let output = child.stdout.take().context("standard output was not piped")?;
+    for line in BufReader::new(output).split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        writeln!(log, "{line}")?;
+        each(&line);
+    }
+    Ok(child.wait()?)
+}
