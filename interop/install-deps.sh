@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Installs what the tests need beside Rust. As root it asks apt for what is missing; otherwise, or where
+# apt cannot, it names what is missing and what will be skipped for it. It never fails for that: each
+# test looks for its tools by itself and skips loudly.
+#
+#   interop/install-deps.sh [--check]      --check only tells
+#
+# CARGO_TARGET_DIR (default: target) holds what is not installed system-wide: python packages and the
+# vectors that are fetched.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-target}
+check_only=${1:-}
+
+# Pinned, so that a run of today and one of next year ask the same oracle.
+scapy=2.8.0
+cryptography=50.0.2
+
+# command|package|what needs it
+needs=(
+    "c++|g++|the fuzz targets (libFuzzer)"
+    "python3|python3|every oracle"
+    "tshark|tshark|the tshark oracle"
+    "qemu-system-x86_64|qemu-system-x86|the kernel oracle"
+    "busybox|busybox-static|the kernel oracle"
+    "cpio|cpio|the kernel oracle"
+    "depmod|kmod|the kernel oracle"
+    "ip|iproute2|the kernel oracle, tests that make namespaces"
+    "ping|iputils-ping|the kernel oracle"
+)
+
+missing=()
+collect_missing() {
+    missing=()
+    local row command package why
+    for row in "${needs[@]}"; do
+        IFS='|' read -r command package why <<< "$row"
+        command -v "$command" > /dev/null || [ -x "/sbin/$command" ] || [ -x "/usr/sbin/$command" ] ||
+            missing+=("$package")
+    done
+    # A Debian python3 has venv in a package of its own.
+    if command -v python3 > /dev/null && ! python3 -c 'import ensurepip, venv' 2> /dev/null; then
+        missing+=(python3-venv)
+    fi
+}
+
+apt_get() {
+    DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3 "$@"
+}
+
+install_packages() {
+    collect_missing
+    [ ${#missing[@]} -eq 0 ] && return
+    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get > /dev/null; then
+        echo "install-deps: not root on a Debian, so these are not installed: ${missing[*]}"
+        return
+    fi
+    echo "install-deps: installing ${missing[*]}"
+    # tshark asks whether others than root may capture; nothing here needs that.
+    command -v debconf-set-selections > /dev/null &&
+        echo "wireshark-common wireshark-common/install-setuid boolean false" | debconf-set-selections
+    # A python3 that was just missing brings its venv along.
+    printf '%s\n' "${missing[@]}" | grep -qx python3 && missing+=(python3-venv)
+    apt_get update > /dev/null || echo "install-deps: apt-get update failed"
+    apt_get install -y --no-install-recommends "${missing[@]}" > /dev/null ||
+        echo "install-deps: apt-get install failed"
+}
+
+install_scapy() {
+    local home=$target/tools/python stamp
+    stamp=$home/.scapy-$scapy-cryptography-$cryptography
+    [ -e "$stamp" ] && return
+    command -v python3 > /dev/null || return
+    rm -rf "$home"
+    if python3 -m venv "$home" 2> /dev/null &&
+        "$home/bin/pip" install -q --disable-pip-version-check "scapy==$scapy" "cryptography==$cryptography"; then
+        touch "$stamp"
+    else
+        rm -rf "$home"
+        echo "install-deps: could not install scapy $scapy with pip; the machine's own is used if it has one"
+        if [ "$(id -u)" -eq 0 ] && command -v apt-get > /dev/null &&
+            ! python3 -c 'import scapy.layers.ipsec' 2> /dev/null; then
+            apt_get install -y --no-install-recommends python3-scapy > /dev/null || true
+        fi
+    fi
+}
+
+tell() {
+    collect_missing
+    local row command package why
+    for row in "${needs[@]}"; do
+        IFS='|' read -r command package why <<< "$row"
+        printf '%s\n' "${missing[@]}" | grep -qx -- "$package" &&
+            echo "install-deps: MISSING $package: skipped will be $why"
+    done
+    local python=$target/tools/python/bin/python3
+    [ -x "$python" ] || python=python3
+    "$python" -c 'import scapy.layers.ipsec, cryptography' 2> /dev/null ||
+        echo "install-deps: MISSING scapy and cryptography for python3: skipped will be the scapy oracle"
+}
+
+if [ "$check_only" != --check ]; then
+    mkdir -p "$target/tools"
+    install_packages
+    install_scapy
+    if [ -x interop/fetch-vectors.sh ]; then
+        ./interop/fetch-vectors.sh || echo "install-deps: the test vectors could not be fetched"
+    fi
+fi
+tell
+exit 0
