@@ -1,0 +1,280 @@
+//! One pass over an IP packet: what classification needs to know of it.
+//!
+//! [`parse_packet`] is the hot parse of the data path. It refuses what cannot be a packet, each
+//! defect under its own [`ParseError`], and yields a [`PacketInfo`] of one cache line.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::bytes::{be16, left_aligned};
+use crate::ipv6::ExtensionLimits;
+use crate::{IpVersion, Ipv4View, Ipv6View, ParseError, Protocol, Tos, ipv6};
+
+/// What identifies a packet's flow: the values that selectors match (RFC 4301 4.4.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowKey {
+    /// Source address; an IPv4 address fills the first four bytes, the rest is zero.
+    pub src: [u8; 16],
+    /// Destination address, laid out as the source's.
+    pub dst: [u8; 16],
+    /// IPv4 or IPv6.
+    pub version: IpVersion,
+    /// The upper layer, behind any extension headers.
+    pub protocol: Protocol,
+    /// Ports, ICMP type and code, or nothing.
+    pub ports: Ports,
+}
+
+/// The upper layer's part of a [`FlowKey`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ports {
+    /// A protocol with ports: TCP, UDP, SCTP, DCCP, UDP-Lite.
+    Known {
+        /// The source port.
+        src: u16,
+        /// The destination port.
+        dst: u16,
+    },
+    /// ICMP or ICMPv6.
+    Icmp {
+        /// The ICMP type.
+        ty: u8,
+        /// The ICMP code.
+        code: u8,
+    },
+    /// A protocol without ports, or a fragment that does not carry them: OPAQUE in the words of
+    /// RFC 4301 4.4.1.1.
+    Opaque,
+}
+
+impl FlowKey {
+    /// The source address.
+    #[inline]
+    pub fn src_addr(&self) -> IpAddr {
+        addr(self.version, self.src)
+    }
+
+    /// The destination address.
+    #[inline]
+    pub fn dst_addr(&self) -> IpAddr {
+        addr(self.version, self.dst)
+    }
+
+    /// The key of the flow in the other direction; ICMP type and code stay.
+    #[inline]
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        let ports = match self.ports {
+            Ports::Known { src, dst } => Ports::Known { src: dst, dst: src },
+            other => other,
+        };
+        Self { src: self.dst, dst: self.src, ports, ..self }
+    }
+
+    /// A key made from values, for tests and tools; addresses must be of one version.
+    pub fn new(src: IpAddr, dst: IpAddr, protocol: Protocol, ports: Ports) -> Option<Self> {
+        let version = IpVersion::of_addr(src);
+        let same = version == IpVersion::of_addr(dst);
+        same.then(|| Self { src: addr_bytes(src), dst: addr_bytes(dst), version, protocol, ports })
+    }
+}
+
+/// An address in the layout of [`FlowKey`]: IPv4 in the first four bytes, zeros behind.
+#[inline]
+pub fn addr_bytes(addr: IpAddr) -> [u8; 16] {
+    match addr {
+        IpAddr::V4(v4) => left_aligned(v4.octets()),
+        IpAddr::V6(v6) => v6.octets(),
+    }
+}
+
+#[inline]
+fn addr(version: IpVersion, bytes: [u8; 16]) -> IpAddr {
+    match version {
+        IpVersion::V4 => {
+            let [a, b, c, d, ..] = bytes;
+            IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+        }
+        IpVersion::V6 => IpAddr::V6(Ipv6Addr::from(bytes)),
+    }
+}
+
+/// Whether a packet is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FragmentState {
+    /// Not a fragment. IPv6 atomic fragments count as whole (RFC 6946).
+    Whole,
+    /// The first fragment: it carries the upper layer's header.
+    First,
+    /// A later fragment: it carries no ports.
+    Later,
+}
+
+/// What one pass over a packet found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketInfo {
+    /// What selectors match.
+    pub flow: FlowKey,
+    /// IP header and payload, bytes. Bytes beyond are link padding and not part of the packet.
+    pub total_len: u32,
+    /// The IP header with options (IPv4) or the fixed header (IPv6), bytes.
+    pub header_len: u16,
+    /// Where the upper layer begins, behind any extension headers, bytes from the packet's start.
+    pub upper_offset: u16,
+    /// The TTL or hop limit.
+    pub ttl: u8,
+    /// The TOS byte or traffic class.
+    pub tos: Tos,
+    /// The DF bit; always set for IPv6, which routers never fragment.
+    pub dont_fragment: bool,
+    /// Whether the packet is whole.
+    pub fragment: FragmentState,
+}
+
+const _: () = assert!(size_of::<PacketInfo>() <= 64, "a packet's info fits one cache line");
+
+/// How strict [`parse_packet_with`] is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ParseOptions {
+    /// Whether the IPv4 header checksum must be right. Off where the kernel has seen the packet.
+    pub verify_checksum: bool,
+    /// How much of an IPv6 extension header chain is followed.
+    pub limits: ExtensionLimits,
+}
+
+/// Parses one IP packet with default [`ParseOptions`].
+///
+/// # Errors
+/// Every [`ParseError`] of IPv4, IPv6 and their upper layers; see the variants.
+#[inline]
+pub fn parse_packet(bytes: &[u8]) -> Result<PacketInfo, ParseError> {
+    parse_packet_with(bytes, &ParseOptions::default())
+}
+
+/// Parses one IP packet.
+///
+/// # Errors
+/// Every [`ParseError`] of IPv4, IPv6 and their upper layers; see the variants.
+#[inline]
+pub fn parse_packet_with(bytes: &[u8], options: &ParseOptions) -> Result<PacketInfo, ParseError> {
+    match bytes.first().map(|first| first >> 4) {
+        Some(4) => parse_v4(bytes, options),
+        Some(6) => parse_v6(bytes, options),
+        Some(_) => Err(ParseError::BadVersion),
+        None => Err(ParseError::Truncated),
+    }
+}
+
+#[inline]
+fn parse_v4(bytes: &[u8], options: &ParseOptions) -> Result<PacketInfo, ParseError> {
+    let view = Ipv4View::parse(bytes)?;
+    if options.verify_checksum && !view.checksum_ok() {
+        return Err(ParseError::BadChecksum);
+    }
+    let fragment = if view.is_fragment() {
+        let (offset, more) = (view.fragment_offset(), view.more_fragments());
+        // The packet put together has this one's header and must not exceed its length field.
+        fragment_state(offset, more, view.payload().len(), usize::from(view.total_len()))?
+    } else {
+        FragmentState::Whole
+    };
+    let ports = ports(IpVersion::V4, view.protocol(), view.payload(), fragment)?;
+    // At most 60.
+    let header_len = u16::try_from(view.header_len()).map_err(|_| ParseError::BadHeaderLength)?;
+    Ok(PacketInfo {
+        flow: FlowKey {
+            src: left_aligned(view.src().octets()),
+            dst: left_aligned(view.dst().octets()),
+            version: IpVersion::V4,
+            protocol: view.protocol(),
+            ports,
+        },
+        total_len: u32::from(view.total_len()),
+        header_len,
+        upper_offset: header_len,
+        ttl: view.ttl(),
+        tos: view.tos(),
+        dont_fragment: view.dont_fragment(),
+        fragment,
+    })
+}
+
+#[inline]
+fn parse_v6(bytes: &[u8], options: &ParseOptions) -> Result<PacketInfo, ParseError> {
+    const HEADER_LEN: u16 = 40;
+    const _: () = assert!(HEADER_LEN as usize == ipv6::HEADER_LEN);
+    let view = Ipv6View::parse(bytes)?;
+    let upper = view.upper_layer(options.limits)?;
+    let data = view.payload().get(upper.offset..).unwrap_or_default();
+    let fragment = match upper.fragment {
+        Some(header) if !header.is_atomic() => {
+            // The packet put together has no fragment header (RFC 8200 4.5).
+            let len = view.payload().len();
+            let data_len = len.saturating_sub(upper.fragment_data);
+            let whole_len = len.saturating_sub(ipv6::FRAGMENT_HEADER_LEN);
+            fragment_state(header.offset, header.more, data_len, whole_len)?
+        }
+        _ => FragmentState::Whole,
+    };
+    let ports = ports(IpVersion::V6, upper.protocol, data, fragment)?;
+    let upper_offset = upper.offset.saturating_add(ipv6::HEADER_LEN);
+    Ok(PacketInfo {
+        flow: FlowKey {
+            src: view.src_octets(),
+            dst: view.dst_octets(),
+            version: IpVersion::V6,
+            protocol: upper.protocol,
+            ports,
+        },
+        total_len: u32::from(view.payload_len()).saturating_add(u32::from(HEADER_LEN)),
+        header_len: HEADER_LEN,
+        upper_offset: u16::try_from(upper_offset).map_err(|_| ParseError::ExtensionsTooLong)?,
+        ttl: view.hop_limit(),
+        tos: view.tos(),
+        dont_fragment: true,
+        fragment,
+    })
+}
+
+/// Checks a fragment's place. `data_len` are the bytes it carries, `len` those plus the headers
+/// that the whole packet will have in its length field.
+#[cold]
+fn fragment_state(
+    offset: u16,
+    more: bool,
+    data_len: usize,
+    len: usize,
+) -> Result<FragmentState, ParseError> {
+    let past_the_end = usize::from(offset).saturating_add(len) > usize::from(u16::MAX);
+    let uneven = more && (data_len == 0 || data_len & 7 != 0);
+    if past_the_end || uneven {
+        return Err(ParseError::BadFragment);
+    }
+    Ok(if offset == 0 { FragmentState::First } else { FragmentState::Later })
+}
+
+#[inline]
+fn ports(
+    version: IpVersion,
+    protocol: Protocol,
+    upper: &[u8],
+    fragment: FragmentState,
+) -> Result<Ports, ParseError> {
+    if fragment == FragmentState::Later {
+        return Ok(Ports::Opaque);
+    }
+    if protocol.has_ports() {
+        let src = be16(upper, 0).ok_or(ParseError::UpperTruncated)?;
+        let dst = be16(upper, 2).ok_or(ParseError::UpperTruncated)?;
+        return Ok(Ports::Known { src, dst });
+    }
+    match (version, protocol) {
+        (IpVersion::V4, Protocol::ICMP) | (IpVersion::V6, Protocol::ICMPV6) => {
+            let &[ty, code] = upper.first_chunk().ok_or(ParseError::UpperTruncated)?;
+            Ok(Ports::Icmp { ty, code })
+        }
+        _ => Ok(Ports::Opaque),
+    }
+}
+
+#[cfg(test)]
+mod tests;
