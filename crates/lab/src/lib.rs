@@ -1,1 +1,52 @@
-//! Namespaces, virtual Ethernet and traffic for demos and tests.
+//! Namespaces, virtual Ethernet, traffic and captures: a laboratory on one machine.
+//!
+//! A [`Topology`] is two networks whose gateways are joined by a wire, each machine a network
+//! namespace. [`traffic`] sends through it and counts exactly; [`Capture`] writes what passes an
+//! interface to a file. Everything is deleted when it is dropped, [`sweep`] clears up after runs
+//! that were killed, and [`HostState`] proves that nothing is left. [`rootless`] makes all of it
+//! possible for an ordinary user.
+//!
+//! Everything is done over netlink and sockets; no other program is run, and the machine's own
+//! interfaces are never touched.
+//!
+//! ```no_run
+//! use std::sync::atomic::AtomicBool;
+//! use convoy_lab::{Family, Topology, TopologyConfig, traffic::{Ping, Watch}};
+//!
+//! # fn main() -> Result<(), convoy_lab::LabError> {
+//! let lab = Topology::build(&TopologyConfig::default())?;
+//! let routes = lab.direct_routes()?;
+//! let cancel = AtomicBool::new(false);
+//! let ping = Ping::new(lab.b.host_address(Family::V4));
+//! let report = ping.run(&lab.a.host, &mut Watch::new(&cancel))?;
+//! println!("{} of {} answered", report.received, report.sent);
+//! # drop(routes);
+//! # Ok(())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod capture;
+mod error;
+mod link;
+mod namespace;
+mod netlink;
+mod rootless;
+mod state;
+mod sweep;
+mod topology;
+pub mod traffic;
+
+pub use capture::{Capture, CaptureConfig, CaptureReport};
+pub use error::LabError;
+pub use link::{End, cable};
+pub use namespace::Namespace;
+pub use rootless::{RootlessError, rootless};
+pub use state::HostState;
+pub use sweep::{Leftover, leftovers, run_name, sweep};
+pub use topology::{
+    DirectRoutes, Family, HOST_LINK, LAN_LINK, Site, Topology, TopologyConfig, WIRE_LINK,
+};
+
+pub use ipnet::IpNet;

@@ -1,0 +1,271 @@
+//! What passes an interface, written to a pcap file.
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, IoSliceMut, Write as _},
+    os::fd::AsRawFd as _,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, SystemTime},
+};
+
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, MsgFlags, MultiHeaders, SockFlag, SockProtocol, SockType,
+    SockaddrStorage, recvmmsg, setsockopt, socket, sockopt,
+};
+use nix::sys::time::TimeSpec;
+use pcap_file::{
+    DataLink, Endianness, TsResolution,
+    pcap::{PcapHeader, PcapPacket, PcapWriter},
+};
+use socket2::{SockFilter, Socket};
+
+use crate::{LabError, Namespace, error::Doing as _};
+
+/// Packets taken in one call.
+const BATCH: usize = 32;
+/// Room for what arrives while the file is written, in bytes: 64 MiB.
+const BUFFER: usize = 64 << 20;
+/// How long a call may block before the flag is looked at.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// Longest packet the kernel hands over: 64 KiB and a link header.
+const LONGEST: usize = 65_536 + 64;
+
+/// What to capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CaptureConfig {
+    /// Bytes kept of each packet, at most 65,600.
+    pub snaplen: usize,
+    /// Packets after which the file is long enough; later ones are counted only.
+    pub limit: u64,
+}
+
+impl Default for CaptureConfig {
+    /// Whole packets without limit.
+    fn default() -> Self {
+        Self { snaplen: LONGEST, limit: u64::MAX }
+    }
+}
+
+/// What was captured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CaptureReport {
+    /// Packets written to the file.
+    pub written: u64,
+    /// Packets beyond the limit.
+    pub beyond_limit: u64,
+    /// Packets the kernel dropped because the capture was too slow, as far as it said so: drops
+    /// after the last packet received are not known.
+    pub dropped: u64,
+}
+
+/// A capture under way. Dropping it ends it and completes the file.
+#[derive(Debug)]
+pub struct Capture {
+    stop: Arc<AtomicBool>,
+    seen: Arc<AtomicU64>,
+    thread: Option<JoinHandle<Result<CaptureReport, LabError>>>,
+}
+
+impl Capture {
+    /// Starts to capture everything that enters or leaves an interface, with its link header, each
+    /// packet once. When this returns, no later packet is missed.
+    ///
+    /// The kernel hands over packets as it carries them: with segmentation offload one may be many
+    /// times the MTU. [`Namespace::set_segments`] makes it cut them first.
+    ///
+    /// # Errors
+    /// [`LabError::System`], [`LabError::Pcap`].
+    pub fn start(
+        namespace: &Namespace,
+        link: &str,
+        file: &Path,
+        config: CaptureConfig,
+    ) -> Result<Self, LabError> {
+        let index = namespace.link_index(link)?;
+        let socket = namespace.run(|| open(index))?.doing(|| format!("capture on {link}"))?;
+        let output = File::create(file).doing(|| format!("create {}", file.display()))?;
+        let snaplen = config.snaplen.min(LONGEST);
+        let header = PcapHeader {
+            // Readers take it as the limit of what a packet once was, not of what was kept.
+            snaplen: LONGEST as u32,
+            datalink: DataLink::ETHERNET,
+            ts_resolution: TsResolution::NanoSecond,
+            endianness: Endianness::native(),
+            ..PcapHeader::default()
+        };
+        let writer = PcapWriter::with_header(BufWriter::with_capacity(1 << 20, output), header)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::new(AtomicU64::new(0));
+        let work = Work {
+            socket,
+            index,
+            writer,
+            config: CaptureConfig { snaplen, ..config },
+            report: CaptureReport::default(),
+        };
+        let flags = (Arc::clone(&stop), Arc::clone(&seen));
+        let thread = std::thread::Builder::new()
+            .name("capture".into())
+            .spawn(move || work.run(&flags.0, &flags.1))
+            .map_err(LabError::Thread)?;
+        Ok(Self { stop, seen, thread: Some(thread) })
+    }
+
+    /// Packets seen so far.
+    #[must_use]
+    pub fn seen(&self) -> u64 {
+        self.seen.load(Ordering::Relaxed)
+    }
+
+    /// Ends the capture after what the kernel holds has been written, and completes the file.
+    ///
+    /// # Errors
+    /// [`LabError::System`] or [`LabError::Pcap`] when something could not be written.
+    pub fn stop(mut self) -> Result<CaptureReport, LabError> {
+        self.finish().unwrap_or_else(|| Ok(CaptureReport::default()))
+    }
+
+    fn finish(&mut self) -> Option<Result<CaptureReport, LabError>> {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take()?;
+        Some(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A failure was the caller's to ask for.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A packet socket that sees one interface only.
+fn open(index: u32) -> io::Result<Socket> {
+    let socket =
+        socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)?;
+    if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
+        setsockopt(&socket, sockopt::RcvBuf, &BUFFER)?;
+    }
+    setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
+    setsockopt(&socket, sockopt::RxqOvfl, &1)?;
+    let socket = Socket::from(socket);
+    socket.attach_filter(&only_interface(index))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
+
+/// A classic BPF program that accepts the packets of one interface: the packet socket's own way to
+/// choose one, `bind(2)`, has no safe form here.
+fn only_interface(index: u32) -> [SockFilter; 4] {
+    /// Load a 32-bit word: `BPF_LD | BPF_W | BPF_ABS`.
+    const LOAD: u16 = 0x20;
+    /// `SKF_AD_OFF + SKF_AD_IFINDEX`: the interface, instead of bytes of the packet.
+    const IFINDEX: u32 = (-0x1000_i32 + 8) as u32;
+    /// Jump if equal to a constant: `BPF_JMP | BPF_JEQ | BPF_K`.
+    const JUMP_EQUAL: u16 = 0x15;
+    /// Return a constant, the number of bytes to keep: `BPF_RET | BPF_K`.
+    const RETURN: u16 = 0x06;
+    [
+        SockFilter::new(LOAD, 0, 0, IFINDEX),
+        SockFilter::new(JUMP_EQUAL, 0, 1, index),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
+        SockFilter::new(RETURN, 0, 0, 0),
+    ]
+}
+
+struct Work {
+    socket: Socket,
+    index: u32,
+    writer: PcapWriter<BufWriter<File>>,
+    config: CaptureConfig,
+    report: CaptureReport,
+}
+
+/// What the kernel says about a packet beside its bytes.
+#[derive(Debug, Clone, Copy, Default)]
+struct Note {
+    length: usize,
+    time: Duration,
+    wanted: bool,
+}
+
+impl Work {
+    fn run(mut self, stop: &AtomicBool, seen: &AtomicU64) -> Result<CaptureReport, LabError> {
+        let mut buffers = vec![vec![0; LONGEST]; BATCH];
+        let mut headers = MultiHeaders::preallocate(BATCH, Some(nix::cmsg_space!(TimeSpec, u32)));
+        let mut stopped = None;
+        loop {
+            if stopped.is_none() && stop.load(Ordering::Relaxed) {
+                stopped = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok();
+            }
+            let notes = self.receive(&mut headers, &mut buffers)?;
+            for (note, buffer) in notes.iter().zip(&buffers).filter(|(note, _)| note.wanted) {
+                self.write(*note, buffer)?;
+                seen.fetch_add(1, Ordering::Relaxed);
+            }
+            // What the kernel held at the moment of stopping is still written.
+            let later = |stopped| notes.last().is_none_or(|note| note.time > stopped);
+            if stopped.is_some_and(later) {
+                break;
+            }
+        }
+        self.writer.into_writer().flush().doing(|| "complete the capture".into())?;
+        Ok(self.report)
+    }
+
+    fn receive(
+        &mut self,
+        headers: &mut MultiHeaders<SockaddrStorage>,
+        buffers: &mut [Vec<u8>],
+    ) -> Result<Vec<Note>, LabError> {
+        let mut slices: Vec<_> = buffers.iter_mut().map(|b| [IoSliceMut::new(b)]).collect();
+        let flags = MsgFlags::MSG_WAITFORONE;
+        let fd = self.socket.as_raw_fd();
+        let received = match recvmmsg(fd, headers, slices.iter_mut(), flags, None) {
+            Ok(received) => received,
+            Err(nix::Error::EAGAIN | nix::Error::EINTR) => return Ok(Vec::new()),
+            // The interface was set down; it may come back.
+            Err(nix::Error::ENETDOWN) => return Ok(Vec::new()),
+            Err(errno) => return Err(errno).doing(|| "read captured packets".into()),
+        };
+        let mut notes = Vec::with_capacity(BATCH);
+        for message in received {
+            let mut note = Note { length: message.bytes, ..Note::default() };
+            for control in message.cmsgs().into_iter().flatten() {
+                match control {
+                    ControlMessageOwned::ScmTimestampns(time) => note.time = time.into(),
+                    ControlMessageOwned::RxqOvfl(dropped) => {
+                        self.report.dropped = self.report.dropped.max(dropped.into());
+                    }
+                    _ => {}
+                }
+            }
+            // Other interfaces were heard for the moment before the filter stood.
+            let address = message.address.as_ref().and_then(|a| a.as_link_addr());
+            note.wanted = address.is_some_and(|a| a.ifindex() == self.index as usize);
+            notes.push(note);
+        }
+        Ok(notes)
+    }
+
+    fn write(&mut self, note: Note, buffer: &[u8]) -> Result<(), LabError> {
+        if self.report.written >= self.config.limit {
+            self.report.beyond_limit += 1;
+            return Ok(());
+        }
+        let kept = note.length.min(self.config.snaplen);
+        let data = buffer.get(..kept).unwrap_or_default();
+        let packet = PcapPacket::new(note.time, note.length as u32, data);
+        self.writer.write_packet(&packet)?;
+        self.report.written += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! What can go wrong in the laboratory.
+
+use std::{io, net::IpAddr};
+
+use crate::netlink::Refusal;
+
+/// Why the laboratory could not be set up or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LabError {
+    /// The system refused something.
+    #[error("cannot {doing}: {}", system_words(.error))]
+    System {
+        /// What was being done.
+        doing: String,
+        /// The system's answer.
+        #[source]
+        error: io::Error,
+    },
+    /// There is such a namespace already.
+    #[error("network namespace {name} exists already")]
+    NamespaceExists {
+        /// Its name.
+        name: String,
+    },
+    /// The text cannot name a namespace.
+    #[error("{name:?} cannot name a network namespace: letters, digits, '-', '_' and '.' can")]
+    BadName {
+        /// The text.
+        name: String,
+    },
+    /// The peer did not take the connection.
+    #[error("no TCP connection to {to}: {error}")]
+    Connect {
+        /// The peer.
+        to: IpAddr,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+    /// The payload is too short for the numbers it carries, or too long for a datagram.
+    #[error("a payload of {bytes} bytes is outside {min} to {max}")]
+    Payload {
+        /// Bytes asked for.
+        bytes: usize,
+        /// Smallest possible.
+        min: usize,
+        /// Largest possible.
+        max: usize,
+    },
+    /// The capture file could not be written.
+    #[error("cannot write the capture: {0}")]
+    Pcap(#[from] pcap_file::PcapError),
+    /// A thread of the laboratory could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// Says what was being done when the system refused.
+pub(crate) trait Doing<T> {
+    /// Turns a refusal into an error that names `doing` ("create …").
+    fn doing(self, doing: impl FnOnce() -> String) -> Result<T, LabError>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, doing: impl FnOnce() -> String) -> Result<T, LabError> {
+        self.map_err(|error| LabError::System { doing: doing(), error })
+    }
+}
+
+impl<T> Doing<T> for nix::Result<T> {
+    fn doing(self, doing: impl FnOnce() -> String) -> Result<T, LabError> {
+        self.map_err(io::Error::from).doing(doing)
+    }
+}
+
+impl<T> Doing<T> for Result<T, Refusal> {
+    fn doing(self, doing: impl FnOnce() -> String) -> Result<T, LabError> {
+        self.map_err(|refusal| LabError::System {
+            doing: match refusal.said {
+                Some(said) => format!("{} ({said})", doing()),
+                None => doing(),
+            },
+            error: io::Error::from_raw_os_error(refusal.errno),
+        })
+    }
+}
+
+fn system_words(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(nix::libc::EPERM | nix::libc::EACCES) => {
+            format!("{error}; it takes root, or a user namespace of one's own")
+        }
+        Some(nix::libc::EROFS) => format!("{error}; /proc/sys is read-only, as in most containers"),
+        _ => error.to_string(),
+    }
+}

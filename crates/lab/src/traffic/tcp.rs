@@ -1,0 +1,282 @@
+//! TCP streams as fast as they go, counted by the receivers.
+
+use std::{
+    io::{self, Read as _, Write as _},
+    net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{Direction, Watch, bits_per_second, counters, pattern::Pattern};
+use crate::{LabError, Namespace, error::Doing as _};
+
+/// Bytes handed to the kernel, or taken from it, in one call.
+const CHUNK: usize = 256 * 1024;
+/// How long a call may block before the flags are looked at.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How long one try to connect may take before the flag is looked at.
+const CONNECT_TRY: Duration = Duration::from_secs(1);
+/// How long what is under way may take to arrive after the last byte was sent.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// A bulk transfer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TcpBulk {
+    /// Address of the second namespace's end.
+    pub to: IpAddr,
+    /// How long to send.
+    pub duration: Duration,
+    /// How long a connection may take.
+    pub connect: Duration,
+    /// Streams in each direction; at least one.
+    pub streams: u16,
+    /// Who sends.
+    pub direction: Direction,
+    /// Compare every byte received with what was sent; costs the receiver some time.
+    pub verify: bool,
+}
+
+/// What came of a bulk transfer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TcpReport {
+    /// From the first to the second namespace.
+    pub forward: TcpFlow,
+    /// From the second to the first.
+    pub backward: TcpFlow,
+}
+
+/// One direction of a bulk transfer, all streams together.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TcpFlow {
+    /// Bytes the senders' kernel took.
+    pub sent: u64,
+    /// Bytes the receivers got.
+    pub received: u64,
+    /// From the first byte that could be sent to the last that was received.
+    pub elapsed: Duration,
+    /// Received bytes that were not what was sent; 0 when not verified.
+    pub damaged: u64,
+    /// Segments the sender's namespace sent again meanwhile.
+    pub retransmits: u64,
+    /// Streams that did not come to their proper end: reset, or stuck until patience ended.
+    pub broken: u16,
+}
+
+impl TcpFlow {
+    /// Throughput of the payload in bits per second.
+    #[must_use]
+    pub fn bits_per_second(&self) -> f64 {
+        bits_per_second(self.received, self.elapsed)
+    }
+}
+
+/// The flags and counts that a transfer's threads share.
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    abandon: AtomicBool,
+    received: AtomicU64,
+}
+
+/// What one thread saw.
+#[derive(Debug, Default)]
+struct Seen {
+    bytes: u64,
+    damaged: u64,
+    broken: bool,
+    last: Option<Instant>,
+}
+
+impl TcpBulk {
+    /// One verified stream to `to` for a time.
+    #[must_use]
+    pub fn new(to: IpAddr, duration: Duration) -> Self {
+        Self {
+            to,
+            duration,
+            connect: Duration::from_secs(5),
+            streams: 1,
+            direction: Direction::Forward,
+            verify: true,
+        }
+    }
+
+    /// Transfers between two namespaces and waits for the end.
+    ///
+    /// # Errors
+    /// [`LabError::Connect`] when the second cannot be reached from the first;
+    /// [`LabError::System`].
+    pub fn run(
+        &self,
+        first: &Namespace,
+        second: &Namespace,
+        watch: &mut Watch<'_>,
+    ) -> Result<TcpReport, LabError> {
+        let listener = second
+            .run(|| TcpListener::bind((self.to, 0)))?
+            .doing(|| format!("listen on {}", self.to))?;
+        let address = listener.local_addr().doing(|| "read a socket's address".into())?;
+        let streams = usize::from(self.streams.max(1));
+        let connect = |wanted: bool| -> Result<Vec<_>, LabError> {
+            let count = if wanted { streams } else { 0 };
+            (0..count).map(|_| self.connect(first, address, &listener, watch)).collect()
+        };
+        let forward = connect(self.direction.forward())?;
+        // The near end of a backward stream receives.
+        let backward = connect(self.direction.backward())?;
+        let backward: Vec<_> = backward.into_iter().map(|(near, far)| (far, near)).collect();
+
+        let before = (retransmits(first)?, retransmits(second)?);
+        let (mut forward, mut backward) = self.transfer(&forward, &backward, watch);
+        forward.retransmits = retransmits(first)?.saturating_sub(before.0);
+        backward.retransmits = retransmits(second)?.saturating_sub(before.1);
+        Ok(TcpReport { forward, backward })
+    }
+
+    fn connect(
+        &self,
+        first: &Namespace,
+        address: SocketAddr,
+        listener: &TcpListener,
+        watch: &Watch<'_>,
+    ) -> Result<(TcpStream, TcpStream), LabError> {
+        let connect_error = |error| LabError::Connect { to: self.to, error };
+        let begun = Instant::now();
+        let a_try = self.connect.min(CONNECT_TRY);
+        let near = loop {
+            // Short tries, so that a caller who gives up is heard.
+            match first.run(|| TcpStream::connect_timeout(&address, a_try))? {
+                Err(e)
+                    if e.kind() == io::ErrorKind::TimedOut
+                        && begun.elapsed() < self.connect
+                        && !watch.cancelled() => {}
+                other => break other.map_err(connect_error)?,
+            }
+        };
+        let own = near.local_addr().map_err(connect_error)?;
+        // A try given up may have left a connection of its own in the queue.
+        let far = loop {
+            let (far, from) = listener.accept().map_err(connect_error)?;
+            if from == own {
+                break far;
+            }
+        };
+        for end in [&near, &far] {
+            end.set_read_timeout(Some(PATIENCE)).map_err(connect_error)?;
+            end.set_write_timeout(Some(PATIENCE)).map_err(connect_error)?;
+        }
+        Ok((near, far))
+    }
+
+    fn transfer(
+        &self,
+        forward: &[(TcpStream, TcpStream)],
+        backward: &[(TcpStream, TcpStream)],
+        watch: &mut Watch<'_>,
+    ) -> (TcpFlow, TcpFlow) {
+        let shared = Shared::default();
+        let pattern = Pattern::new(CHUNK);
+        let start = Instant::now();
+        thread::scope(|scope| {
+            let (shared, pattern, verify) = (&shared, &pattern, self.verify);
+            let spawn = |pairs: &'_ [(TcpStream, TcpStream)]| -> Vec<_> {
+                let pairs: Vec<_> =
+                    pairs.iter().map(|(s, r)| (s.try_clone(), r.try_clone())).collect();
+                pairs
+                    .into_iter()
+                    .map(|(sender, receiver)| {
+                        let send = scope.spawn(move || match sender {
+                            Ok(sender) => send(sender, pattern, shared),
+                            Err(_) => Seen { broken: true, ..Seen::default() },
+                        });
+                        let receive = scope.spawn(move || match receiver {
+                            Ok(receiver) => receive(receiver, pattern, verify, shared),
+                            Err(_) => Seen { broken: true, ..Seen::default() },
+                        });
+                        (send, receive)
+                    })
+                    .collect()
+            };
+            let forward = spawn(forward);
+            let backward = spawn(backward);
+            let count = || (shared.received.load(Ordering::Relaxed), 0);
+            let ended =
+                || forward.iter().chain(&backward).all(|(s, r)| s.is_finished() && r.is_finished());
+            watch.wait(start, self.duration, count, ended);
+            shared.stop.store(true, Ordering::Relaxed);
+            watch.wait(start, start.elapsed() + DRAIN, count, ended);
+            shared.abandon.store(true, Ordering::Relaxed);
+            let flow = |threads: Vec<(thread::ScopedJoinHandle<'_, Seen>, _)>| {
+                let mut flow = TcpFlow::default();
+                for (sender, receiver) in threads {
+                    let sent = sender.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
+                    let got: Seen = thread::ScopedJoinHandle::join(receiver)
+                        .unwrap_or_else(|p| std::panic::resume_unwind(p));
+                    flow.sent += sent.bytes;
+                    flow.received += got.bytes;
+                    flow.damaged += got.damaged;
+                    flow.broken += u16::from(sent.broken || got.broken);
+                    let last = got.last.map_or(Duration::ZERO, |last| last - start);
+                    flow.elapsed = flow.elapsed.max(last);
+                }
+                flow
+            };
+            (flow(forward), flow(backward))
+        })
+    }
+}
+
+fn retransmits(namespace: &Namespace) -> Result<u64, LabError> {
+    namespace.run(counters::tcp_retransmits)?.doing(|| "read the TCP counters".into())
+}
+
+/// Sends until told to stop, then closes its half.
+fn send(mut stream: TcpStream, pattern: &Pattern, shared: &Shared) -> Seen {
+    let mut seen = Seen::default();
+    while !shared.stop.load(Ordering::Relaxed) {
+        match stream.write(pattern.at(seen.bytes, CHUNK)) {
+            Ok(n) => seen.bytes += n as u64,
+            Err(e) if passing(&e) => {}
+            Err(_) => {
+                seen.broken = true;
+                return seen;
+            }
+        }
+    }
+    seen.broken = stream.shutdown(Shutdown::Write).is_err();
+    seen
+}
+
+/// Receives until the sender's end, or until told that it will not come.
+fn receive(mut stream: TcpStream, pattern: &Pattern, verify: bool, shared: &Shared) -> Seen {
+    let mut seen = Seen::default();
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return seen,
+            Ok(n) => {
+                if verify {
+                    seen.damaged += pattern.damage(seen.bytes, &buffer[..n]);
+                }
+                seen.bytes += n as u64;
+                seen.last = Some(Instant::now());
+                shared.received.fetch_add(n as u64, Ordering::Relaxed);
+            }
+            Err(e) if passing(&e) => {}
+            Err(_) => {
+                seen.broken = true;
+                return seen;
+            }
+        }
+        if shared.abandon.load(Ordering::Relaxed) {
+            seen.broken = true;
+            return seen;
+        }
+    }
+}
+
+fn passing(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), Interrupted | TimedOut | WouldBlock)
+}
