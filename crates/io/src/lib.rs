@@ -5,6 +5,7 @@
 //!
 //! | module    | for        | what it does                                                        |
 //! |-----------|------------|---------------------------------------------------------------------|
+//! | [`tun`]   | the plain side | TUN queues; TCP and UDP super-segments split and coalesced      |
 //! | [`mem`]   | tests, demo in one process | two ends joined by rings                            |
 //! | [`pcap`]  | tests, captures | replays a file, records to a file, taps another port           |
 //! | [`fault`] | tests      | loses, doubles, reorders, damages and cuts packets of another port   |
@@ -30,6 +31,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod bytes;
 mod counters;
 mod error;
 pub mod fault;
@@ -37,6 +39,9 @@ pub mod mem;
 pub mod pcap;
 mod port;
 mod stash;
+#[allow(unsafe_code)]
+mod sys;
+pub mod tun;
 
 pub use counters::PortCounters;
 pub use error::IoError;

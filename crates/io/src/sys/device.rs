@@ -1,0 +1,111 @@
+//! Control calls on network devices.
+
+use core::fmt;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use super::check;
+use crate::IoError;
+
+/// The name of a network device: 1 to 15 bytes, as the kernel's `dev_valid_name` wants them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct DeviceName([u8; libc::IFNAMSIZ]);
+
+impl DeviceName {
+    pub(crate) fn new(name: &str) -> Result<Self, IoError> {
+        let bytes = name.as_bytes();
+        let bad = |b: &u8| b.is_ascii_whitespace() || matches!(b, b'/' | b':' | 0);
+        let mut padded = [0; libc::IFNAMSIZ];
+        let fits = !bytes.is_empty() && bytes.len() < padded.len();
+        if !fits || matches!(name, "." | "..") || bytes.iter().any(bad) {
+            return Err(IoError::DeviceName(bytes.len()));
+        }
+        for (to, from) in padded.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        Ok(Self(padded))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        let end = self.0.iter().position(|b| *b == 0).unwrap_or(self.0.len());
+        core::str::from_utf8(self.0.get(..end).unwrap_or_default()).unwrap_or("?")
+    }
+}
+
+impl fmt::Debug for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+/// `struct ifreq`: a name and a union, of which the first bytes are used here.
+#[repr(C)]
+struct Request {
+    name: [u8; libc::IFNAMSIZ],
+    value: [u8; 24],
+}
+
+const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
+
+impl Request {
+    fn new<const N: usize>(name: &DeviceName, value: [u8; N]) -> Self {
+        let mut padded = [0; 24];
+        for (to, from) in padded.iter_mut().zip(value) {
+            *to = from;
+        }
+        Self { name: name.0, value: padded }
+    }
+}
+
+/// Makes `fd` (an open `/dev/net/tun`) a queue of the TUN device `name`, creating the device if
+/// need be; `name` becomes what the kernel made of it.
+pub(crate) fn tun_attach(fd: BorrowedFd<'_>, name: &mut DeviceName) -> io::Result<()> {
+    let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_MULTI_QUEUE;
+    let mut request = Request::new(name, (flags as u16).to_ne_bytes());
+    // SAFETY: TUNSETIFF reads and writes one `struct ifreq`, which `Request` has the size and
+    // layout of and which lives through the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, &raw mut request) })?;
+    name.0 = request.name;
+    Ok(())
+}
+
+/// Sets which offloads the kernel may leave to the reader of a TUN queue.
+pub(crate) fn tun_set_offload(fd: BorrowedFd<'_>, bits: libc::c_uint) -> io::Result<()> {
+    // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(bits)) })?;
+    Ok(())
+}
+
+/// Sets the length of the header in front of each packet of a TUN queue.
+pub(crate) fn tun_set_header_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<()> {
+    let len = len as libc::c_int;
+    // SAFETY: TUNSETVNETHDRSZ reads one int, which lives through the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const len) })?;
+    Ok(())
+}
+
+/// Sets the transmit queue length of a device of this thread's network namespace.
+pub(crate) fn set_queue_len(name: &DeviceName, packets: u32) -> io::Result<()> {
+    // Any socket of the namespace will do as the handle.
+    let handle = UdpSocket::bind("0.0.0.0:0")?;
+    let mut request = Request::new(name, packets.to_ne_bytes());
+    // SAFETY: SIOCSIFTXQLEN reads one `struct ifreq`, as above; the value is an int in its union.
+    check(unsafe { libc::ioctl(handle.as_raw_fd(), libc::SIOCSIFTXQLEN, &raw mut request) })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_the_kernel_would_refuse_are_refused() {
+        for bad in ["", "sixteen-bytes-xx", "a/b", "a:b", "a b", ".", "..", "a\0"] {
+            assert!(DeviceName::new(bad).is_err(), "{bad:?}");
+        }
+        for good in ["x", "fifteen-bytes-x", "convoy%d"] {
+            assert_eq!(DeviceName::new(good).unwrap().as_str(), good);
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! System calls behind safe functions: the only unsafe code of this crate.
+//!
+//! Every function takes borrowed descriptors and slices and keeps none of them; the structures that
+//! the kernel reads or fills live no longer than the call.
+
+mod device;
+mod poll;
+
+pub(crate) use device::{
+    DeviceName, set_queue_len, tun_attach, tun_set_header_len, tun_set_offload,
+};
+pub(crate) use poll::wait_writable;
+
+use std::io;
+
+/// The result of a system call that returns a negative number on failure.
+fn check(returned: libc::c_int) -> io::Result<usize> {
+    usize::try_from(returned).map_err(|_| io::Error::last_os_error())
+}

@@ -1,0 +1,95 @@
+//! Opening a TUN device and agreeing on its offloads.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+
+use super::TunPort;
+use super::vnet::VNET_LEN;
+use crate::{IoError, Offloads, sys};
+
+const DEVICE: &str = "/dev/net/tun";
+
+/// Which device, and how it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Name of the device, which is created if it does not exist; a `%d` in it is replaced by the
+    /// first free number.
+    pub name: String,
+    /// One port per queue, 1…256.
+    pub queues: u16,
+    /// Super-packets that the kernel keeps for each queue while its worker is busy; `None` leaves
+    /// the kernel's 500.
+    pub queue_len: Option<u32>,
+    /// Take TCP (and where possible UDP) super-segments and unfinished checksums from the kernel,
+    /// and give it coalesced packets. Off: one packet per system call.
+    pub offload: bool,
+}
+
+impl Config {
+    /// One queue of 4,000 packets, with offloads.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), queues: 1, queue_len: Some(4000), offload: true }
+    }
+}
+
+/// Opens all queues of the device in the network namespace of the calling thread.
+///
+/// The device is down at first and has no address; it disappears when the last port is dropped,
+/// unless it existed before.
+///
+/// # Errors
+/// [`IoError::DeviceName`], [`IoError::Queues`], or [`IoError::Setup`] when the kernel refuses
+/// (no `CAP_NET_ADMIN`, no `/dev/net/tun`, or a device of that name with other flags).
+pub fn open(config: &Config) -> Result<Vec<TunPort>, IoError> {
+    if !(1..=256).contains(&config.queues) {
+        return Err(IoError::Queues(usize::from(config.queues)));
+    }
+    let mut name = sys::DeviceName::new(&config.name)?;
+    let mut ports = Vec::with_capacity(usize::from(config.queues));
+    for _ in 0..config.queues {
+        let queue = open_queue(&mut name)?;
+        let offloads = negotiate(&queue, config.offload)?;
+        ports.push(TunPort::new(queue, name, offloads));
+    }
+    if let Some(packets) = config.queue_len {
+        sys::set_queue_len(&name, packets)
+            .map_err(IoError::setup("set the queue length of the tun device"))?;
+    }
+    Ok(ports)
+}
+
+/// One more queue of the device; the first one creates it and learns its name.
+fn open_queue(name: &mut sys::DeviceName) -> Result<File, IoError> {
+    let queue = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(DEVICE)
+        .map_err(IoError::setup("open /dev/net/tun"))?;
+    sys::tun_attach(queue.as_fd(), name)
+        .map_err(IoError::setup("open a queue of the tun device"))?;
+    sys::tun_set_header_len(queue.as_fd(), VNET_LEN)
+        .map_err(IoError::setup("set the header length of the tun device"))?;
+    Ok(queue)
+}
+
+/// Asks for everything first, then for less: UDP segmentation needs Linux 6.2.
+fn negotiate(queue: &File, wanted: bool) -> Result<Offloads, IoError> {
+    let none = Offloads::default();
+    let tcp = Offloads { rx_tcp_segments: true, tx_tcp_segments: true, rx_checksum: true, ..none };
+    let all = Offloads { rx_udp_segments: true, tx_udp_segments: true, ..tcp };
+    let tcp_bits = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+    let all_bits = tcp_bits | libc::TUN_F_USO4 | libc::TUN_F_USO6;
+    let attempts: &[_] =
+        if wanted { &[(all_bits, all), (tcp_bits, tcp), (0, none)] } else { &[(0, none)] };
+    let mut refused = std::io::Error::from_raw_os_error(libc::EINVAL);
+    for (bits, offloads) in attempts {
+        match sys::tun_set_offload(queue.as_fd(), *bits) {
+            Ok(()) => return Ok(*offloads),
+            Err(error) => refused = error,
+        }
+    }
+    Err(IoError::Setup { step: "set the offloads of the tun device", source: refused })
+}

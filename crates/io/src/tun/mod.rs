@@ -1,0 +1,105 @@
+//! The plain side: packets of this host's own network stack, through a TUN device.
+//!
+//! The kernel hands over TCP super-segments of up to 64 KiB with unfinished checksums and takes
+//! the same back; that is worth a factor of ten. [`Port::rx`] splits them into packets as they
+//! would have appeared on a wire, [`Port::tx`] coalesces what belongs together and was received
+//! intact.
+
+mod coalesce;
+mod config;
+mod rx;
+mod split;
+#[cfg(test)]
+mod tests;
+mod tx;
+mod vnet;
+
+pub use config::{Config, open};
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use convoy_packet::{Burst, Pool};
+
+use crate::{IoError, Offloads, Port, PortCounters, sys};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+/// Where the flags are in a TCP header, and what they are called.
+const TCP_FLAGS: usize = 13;
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const PSH: u8 = 0x08;
+const ACK: u8 = 0x10;
+const URG: u8 = 0x20;
+const CWR: u8 = 0x80;
+/// Where the checksums are in the transport headers.
+const TCP_CSUM: usize = 16;
+const UDP_CSUM: usize = 6;
+
+/// One queue of a TUN device.
+#[derive(Debug)]
+pub struct TunPort {
+    queue: File,
+    name: sys::DeviceName,
+    offloads: Offloads,
+    rx: rx::Receiver,
+    tx: tx::Sender,
+    counters: PortCounters,
+}
+
+impl TunPort {
+    fn new(queue: File, name: sys::DeviceName, offloads: Offloads) -> Self {
+        Self {
+            queue,
+            name,
+            offloads,
+            rx: rx::Receiver::new(),
+            tx: tx::Sender::new(offloads.tx_tcp_segments, offloads.tx_udp_segments),
+            counters: PortCounters::default(),
+        }
+    }
+
+    /// The device's name, also if it was chosen by the kernel.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+}
+
+impl Port for TunPort {
+    fn rx(&mut self, pool: &mut Pool, into: &mut Burst) -> Result<usize, IoError> {
+        let before = into.len();
+        let outcome = self.rx.run(&self.queue, pool, into, &mut self.counters);
+        let fresh = into.as_slice().get(before..).unwrap_or_default();
+        self.counters.rx_packets += fresh.len() as u64;
+        self.counters.rx_bytes += fresh.iter().map(|f| f.len() as u64).sum::<u64>();
+        outcome.map_err(IoError::Dead)?;
+        Ok(fresh.len())
+    }
+
+    fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
+        let outcome = self.tx.run(&self.queue, from, &mut self.counters);
+        from.release(pool);
+        outcome.map_err(IoError::Dead)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.queue.as_fd())
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.offloads
+    }
+}
+
+/// Whether an error means that the queue was taken from us or the device removed.
+fn is_fatal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBADFD | libc::EBADF | libc::ENODEV | libc::EFAULT))
+}

@@ -1,0 +1,225 @@
+//! TUN devices between which real TCP and UDP of the kernel run: its own stack is the judge of
+//! what is split and coalesced.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use common::{Namespace, pattern};
+use convoy_io::tun::{self, TunPort};
+use convoy_io::{IoError, Port, PortCounters};
+use convoy_packet::{Arena, Burst, FrameSize};
+
+/// Two namespaces, each with a TUN device, and a thread that carries packets between them.
+struct Pair {
+    left: Namespace,
+    right: Namespace,
+    stop: Arc<AtomicBool>,
+    pump: Option<JoinHandle<(PortCounters, PortCounters)>>,
+}
+
+const MTU: u32 = 1400;
+
+impl Pair {
+    fn new(offload: bool, room: usize) -> Result<Self, String> {
+        let (left, right) = (Namespace::new()?, Namespace::new()?);
+        let a = open(&left, offload, 1)?;
+        let b = open(&right, offload, 2)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stop_there = Arc::clone(&stop);
+        let pump = Some(std::thread::spawn(move || pump(a, b, room, &stop_there)));
+        Ok(Self { left, right, stop, pump })
+    }
+
+    fn finish(mut self) -> (PortCounters, PortCounters) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.pump.take().unwrap().join().unwrap()
+    }
+}
+
+fn open(namespace: &Namespace, offload: bool, host: u8) -> Result<TunPort, String> {
+    let config = tun::Config { offload, ..tun::Config::new("plain%d") };
+    let port = namespace.run(move || tun::open(&config)).map_err(|e| e.to_string())?.remove(0);
+    assert_eq!(port.name(), "plain0");
+    assert_eq!(port.offloads().tx_tcp_segments, offload);
+    namespace.ip(&format!("link set plain0 mtu {MTU} up"));
+    namespace.ip(&format!("addr add 10.9.0.{host}/24 dev plain0"));
+    namespace.ip(&format!("addr add fd00:9::{host}/64 dev plain0 nodad"));
+    Ok(port)
+}
+
+/// Carries packets both ways until told to stop, at most `room` at a time.
+fn pump(
+    mut a: TunPort,
+    mut b: TunPort,
+    room: usize,
+    stop: &AtomicBool,
+) -> (PortCounters, PortCounters) {
+    let arena = Arena::map(1024, FrameSize::for_packet(1500)).unwrap();
+    let mut pool = arena.pool();
+    let mut burst = Burst::new();
+    let mut held: Vec<_> = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let mut idle = true;
+        let mut carry = |from: &mut TunPort, to: &mut TunPort| {
+            // Frames that take room, so that super-segments do not fit at once.
+            for _ in room..burst.room() {
+                burst.push(pool.alloc().unwrap()).unwrap();
+            }
+            let taken = burst.len();
+            let received = from.rx(&mut pool, &mut burst).unwrap();
+            held.extend(burst.drain_front(taken));
+            held.drain(..).for_each(|frame| pool.free(frame));
+            assert_eq!(received, burst.len());
+            assert!(burst.as_slice().iter().all(|f| f.len() <= MTU as usize));
+            to.tx(&mut pool, &mut burst).unwrap();
+            assert!(burst.is_empty());
+            idle &= received == 0;
+        };
+        carry(&mut a, &mut b);
+        carry(&mut b, &mut a);
+        if idle {
+            std::thread::yield_now();
+        }
+    }
+    drop(pool);
+    assert_eq!((arena.in_depot(), arena.leaked()), (1024, 0));
+    (a.counters(), b.counters())
+}
+
+fn send_all(mut stream: TcpStream, seed: u64, bytes: u64) {
+    let mut buffer = vec![0; 50_000];
+    let mut at = 0;
+    while at < bytes {
+        let n = (bytes - at).min(buffer.len() as u64) as usize;
+        pattern(seed, at, &mut buffer[..n]);
+        stream.write_all(&buffer[..n]).unwrap();
+        at += n as u64;
+    }
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+}
+
+fn receive_all(mut stream: TcpStream, seed: u64) -> u64 {
+    let (mut buffer, mut expected) = (vec![0; 70_000], vec![0; 70_000]);
+    let mut at = 0;
+    loop {
+        let n = stream.read(&mut buffer).unwrap();
+        if n == 0 {
+            return at;
+        }
+        pattern(seed, at, &mut expected[..n]);
+        assert!(buffer[..n] == expected[..n], "wrong data near byte {at}");
+        at += n as u64;
+    }
+}
+
+/// Bulk TCP in both directions at once over each address family.
+fn tcp_both_ways(pair: &Pair, bytes: u64) {
+    for address in ["10.9.0.2:7000", "[fd00:9::2]:7000"] {
+        let address: SocketAddr = address.parse().unwrap();
+        let listener = pair.right.run(move || TcpListener::bind(address)).unwrap();
+        let client = pair.left.run(move || TcpStream::connect(address)).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        let clones = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        let senders = [
+            std::thread::spawn(move || send_all(clones.0, 1, bytes)),
+            std::thread::spawn(move || send_all(clones.1, 2, bytes)),
+        ];
+        let at_client = std::thread::spawn(move || receive_all(client, 2));
+        assert_eq!(receive_all(server, 1), bytes);
+        assert_eq!(at_client.join().unwrap(), bytes);
+        senders.into_iter().for_each(|s| s.join().unwrap());
+    }
+}
+
+#[test]
+fn tcp_crosses_two_devices_as_super_segments_without_loss() {
+    let pair = or_skip!(Pair::new(true, 256));
+    tcp_both_ways(&pair, 20_000_000);
+    let (a, b) = pair.finish();
+    for counters in [a, b] {
+        assert!(counters.rx_supers > 100 && counters.tx_supers > 100, "{counters:?}");
+        assert_eq!(counters.losses().filter(|(_, n)| *n > 0).count(), 0, "{counters:?}");
+        // The point of it all: far fewer system calls than packets.
+        assert!(counters.tx_calls * 2 < counters.tx_packets, "{counters:?}");
+    }
+}
+
+#[test]
+fn super_segments_that_do_not_fit_the_burst_are_continued() {
+    let pair = or_skip!(Pair::new(true, 7));
+    tcp_both_ways(&pair, 3_000_000);
+    let (a, _) = pair.finish();
+    assert!(a.rx_supers > 10, "{a:?}");
+    assert_eq!(a.losses().map(|(_, n)| n).sum::<u64>(), 0, "{a:?}");
+}
+
+#[test]
+fn tcp_crosses_without_offloads_too() {
+    let pair = or_skip!(Pair::new(false, 256));
+    tcp_both_ways(&pair, 3_000_000);
+    let (a, b) = pair.finish();
+    assert_eq!((a.rx_supers, b.tx_supers), (0, 0));
+    assert_eq!(a.rx_packets, b.tx_packets);
+}
+
+#[test]
+fn udp_datagrams_of_every_size_arrive_intact() {
+    let pair = or_skip!(Pair::new(true, 256));
+    for (from, to) in [("10.9.0.1:5000", "10.9.0.2:5001"), ("[fd00:9::1]:5000", "[fd00:9::2]:5001")]
+    {
+        let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
+        let sender = pair.left.run(move || UdpSocket::bind(from)).unwrap();
+        let receiver = pair.right.run(move || UdpSocket::bind(to)).unwrap();
+        receiver.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+        let mut buffer = [0; 2000];
+        for len in 1..=1352_usize {
+            let mut payload = vec![0; len];
+            pattern(len as u64, 0, &mut payload);
+            sender.send_to(&payload, to).unwrap();
+            let (got, source) = receiver.recv_from(&mut buffer).unwrap();
+            assert!(buffer[..got] == payload, "datagram of {len} bytes");
+            assert_eq!(source, from);
+        }
+    }
+    let (a, b) = pair.finish();
+    assert_eq!((a.rx_malformed, b.tx_error, b.tx_malformed), (0, 0, 0));
+}
+
+#[test]
+fn a_device_of_several_queues_gives_one_port_each() {
+    let namespace = or_skip!(Namespace::new());
+    let config = tun::Config { queues: 3, ..tun::Config::new("multi") };
+    let ports = namespace.run(move || tun::open(&config)).unwrap();
+    assert_eq!(ports.len(), 3);
+    assert!(ports.iter().all(|p| p.name() == "multi" && p.fd().is_some()));
+    namespace.ip("link set multi up");
+    let none = tun::Config { queues: 0, ..tun::Config::new("none") };
+    assert!(matches!(tun::open(&none), Err(IoError::Queues(0))));
+}
+
+#[test]
+fn a_removed_device_is_a_dead_port_and_frames_come_back() {
+    let namespace = or_skip!(Namespace::new());
+    let mut port = namespace.run(|| tun::open(&tun::Config::new("gone"))).unwrap().remove(0);
+    namespace.ip("link set gone up");
+    let arena = Arena::map(8, FrameSize::for_packet(1500)).unwrap();
+    let (mut pool, mut burst) = (arena.pool(), Burst::new());
+    // Loopback traffic of its own (router solicitations) may be there already.
+    port.rx(&mut pool, &mut burst).unwrap();
+    burst.release(&mut pool);
+    namespace.ip("link delete gone");
+    assert!(matches!(port.rx(&mut pool, &mut burst), Err(IoError::Dead(_))));
+    let mut frame = pool.alloc().unwrap();
+    frame.fill_from(&[0x45; 40]).unwrap();
+    burst.push(frame).unwrap();
+    assert!(matches!(port.tx(&mut pool, &mut burst), Err(IoError::Dead(_))));
+    assert!(burst.is_empty());
+    drop((port, pool));
+    assert_eq!((arena.in_depot(), arena.leaked()), (8, 0));
+}
