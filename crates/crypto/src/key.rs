@@ -13,7 +13,7 @@ use crate::{
 /// The secret parts are boxed, so that moving a key leaves no copy behind, and wipe themselves on drop.
 pub(crate) enum Schedule {
     /// For the portable tier.
-    Portable(Box<SoftKey>),
+    Portable(SoftKey),
     /// For every other tier; the tables are the same for all tiers of a processor family.
     Kernel {
         /// Proof that the tier may be used, and so the choice of kernel.

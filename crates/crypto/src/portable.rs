@@ -2,7 +2,7 @@
 
 use aes::{
     Aes128, Aes192, Aes256, Block,
-    cipher::{BlockCipherEncrypt, InvalidLength, KeyInit},
+    cipher::{BlockCipherEncrypt, BlockSizeUser, InvalidLength, KeyInit, consts::U16},
 };
 use ghash::{GHash, universal_hash::UniversalHash};
 use zeroize::Zeroize;
@@ -12,46 +12,51 @@ use crate::{KeyBits, Tier, op::Op, trace};
 /// Counter blocks encrypted in one call; RustCrypto's bit-sliced AES takes four at once.
 const BATCH: usize = 8;
 
-/// Key schedule and GHASH key. Both wipe themselves on drop (RustCrypto's `zeroize` features).
-pub(crate) struct SoftKey {
-    aes: SoftAes,
+/// Key schedule and GHASH key, by key size.
+pub(crate) enum SoftKey {
+    Aes128(Box<Soft<Aes128>>),
+    Aes192(Box<Soft<Aes192>>),
+    Aes256(Box<Soft<Aes256>>),
+}
+
+/// One size's key schedule with its GHASH key. Both wipe themselves on drop (RustCrypto's `zeroize` features).
+pub(crate) struct Soft<A> {
+    aes: A,
     ghash: GHash,
-}
-
-enum SoftAes {
-    Aes128(Aes128),
-    Aes192(Aes192),
-    Aes256(Aes256),
-}
-
-impl SoftAes {
-    fn encrypt_blocks(&self, blocks: &mut [Block]) {
-        match self {
-            Self::Aes128(aes) => aes.encrypt_blocks(blocks),
-            Self::Aes192(aes) => aes.encrypt_blocks(blocks),
-            Self::Aes256(aes) => aes.encrypt_blocks(blocks),
-        }
-    }
 }
 
 impl SoftKey {
     /// Expands `key`, which must have the length that `bits` says.
-    pub(crate) fn new(bits: KeyBits, key: &[u8]) -> Result<Box<Self>, InvalidLength> {
-        let aes = match bits {
-            KeyBits::Aes128 => SoftAes::Aes128(Aes128::new_from_slice(key)?),
-            KeyBits::Aes192 => SoftAes::Aes192(Aes192::new_from_slice(key)?),
-            KeyBits::Aes256 => SoftAes::Aes256(Aes256::new_from_slice(key)?),
-        };
-        let mut h = [Block::default()];
-        aes.encrypt_blocks(&mut h);
-        let ghash = GHash::new(&h[0]);
-        h[0].0.zeroize();
-        Ok(Box::new(Self { aes, ghash }))
+    pub(crate) fn new(bits: KeyBits, key: &[u8]) -> Result<Self, InvalidLength> {
+        Ok(match bits {
+            KeyBits::Aes128 => Self::Aes128(Soft::new(key)?),
+            KeyBits::Aes192 => Self::Aes192(Soft::new(key)?),
+            KeyBits::Aes256 => Self::Aes256(Soft::new(key)?),
+        })
     }
 
     /// Runs one operation from start to end.
     pub(crate) fn run<'a, O: Op<'a>>(&self, op: &mut O) {
         trace::hit(Tier::Portable, O::SEAL, 1);
+        match self {
+            Self::Aes128(soft) => soft.run(op),
+            Self::Aes192(soft) => soft.run(op),
+            Self::Aes256(soft) => soft.run(op),
+        }
+    }
+}
+
+impl<A: BlockCipherEncrypt + KeyInit + BlockSizeUser<BlockSize = U16>> Soft<A> {
+    fn new(key: &[u8]) -> Result<Box<Self>, InvalidLength> {
+        let aes = A::new_from_slice(key)?;
+        let mut h = Block::default();
+        aes.encrypt_block(&mut h);
+        let ghash = GHash::new(&h);
+        h.0.zeroize();
+        Ok(Box::new(Self { aes, ghash }))
+    }
+
+    fn run<'a, O: Op<'a>>(&self, op: &mut O) {
         let parts = op.parts();
         let mut hash = self.ghash.clone();
         hash.update_padded(parts.aad);

@@ -1,11 +1,17 @@
 //! Instruction sets: proof that the machine has them, and the kernels that use them.
 //!
-//! This folder holds all of the crate's `unsafe` code, and a safe door to everything in it.
+//! This folder holds all of the crate's `unsafe` code, and a safe door to everything in it. Outside it a kernel is a
+//! [`Kernel`] value, which exists only if detection found the tier and nobody denied it.
 
 pub(crate) mod features;
 mod hint;
-#[allow(dead_code)]
+#[cfg(not(target_arch = "x86_64"))]
 mod none;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub use hint::{prefetch_read, time_stamp};
+#[cfg(not(target_arch = "x86_64"))]
 pub(crate) use none::{Kernel, Proofs, Tables, detect};
+#[cfg(target_arch = "x86_64")]
+pub(crate) use x86::{Kernel, Proofs, Tables, detect};

@@ -1,0 +1,353 @@
+//! AES-GCM with four blocks per register.
+//!
+//! A message is a row of slots, and slot `s` belongs to counter `s`:
+//!
+//! ```text
+//! slot        0      1            2   3   …   n+1   n+2
+//! keystream   –      masks tag    payload blocks    –
+//! hashed      –      last AAD     ciphertext        lengths
+//! ```
+//!
+//! Registers take four slots each, so the block that masks the tag, the additional data and the lengths travel in
+//! lanes that would be empty otherwise: a 64-byte packet with up to 16 bytes of additional data is two registers.
+//!
+//! The front of a long message goes through groups of 16 slots. There each lane keeps a hash of its own, multiplied
+//! by H^16 per group; the lanes are weighted and summed only in the tail of 4 to 20 slots. The tail alone is the
+//! whole of a short packet, compiled once per number of registers.
+
+// Indices name registers here, in several arrays at once; every such loop is unrolled.
+#![allow(clippy::needless_range_loop)]
+
+use super::{
+    aad,
+    lanes::{B, Lanes},
+    lanes512::{HEAD, Quad, Z, front_mask, head_mask},
+    tables::{Block, FOLD, POWERS, Sum, Tables},
+    token::Vaes512,
+};
+use crate::{
+    burst::Entry,
+    op::{Op, Parts},
+};
+
+/// Registers in a group.
+const GROUP: usize = 4;
+
+/// Registers in the longest tail.
+const TAIL: usize = 5;
+
+/// Slots in the longest tail.
+const TAIL_SLOTS: usize = 4 * TAIL;
+
+/// Counters 0 to 19, four to a register, in the last word of each block.
+static COUNTERS: [Quad; TAIL] = {
+    let mut counters = [const { Quad([[0; 16]; 4]) }; TAIL];
+    let mut i = 0;
+    while i < TAIL_SLOTS {
+        counters[i / 4].0[i % 4][15] = i as u8;
+        i += 1;
+    }
+    counters
+};
+
+/// Runs operations of one class.
+#[inline(always)]
+pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Option<Entry<'a, '_, O>>]) {
+    for entry in slots.iter_mut().flatten() {
+        let tables = entry.tables;
+        let tag = message::<O>(v, tables, entry.op.parts());
+        entry.op.finish(v.to_bytes(tag));
+    }
+}
+
+/// What stays the same throughout a message.
+#[derive(Clone, Copy)]
+struct Message<'t> {
+    v: Vaes512,
+    tables: &'t Tables,
+    /// The nonce with a counter of zero, and round key 0 already added, in every lane.
+    seed: Z,
+    /// The last block that is hashed.
+    lengths: B,
+}
+
+/// Products summed lane by lane, before their reduction.
+#[derive(Clone, Copy)]
+struct Sum4 {
+    lo: Z,
+    mid: Z,
+    hi: Z,
+}
+
+impl Sum4 {
+    #[inline(always)]
+    fn of(v: Vaes512, x: Z, power: Z) -> Self {
+        let mid = v.xor4(v.mul_lo_hi4(x, power), v.mul_hi_lo4(x, power));
+        Self { lo: v.mul_lo4(x, power), mid, hi: v.mul_hi4(x, power) }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, v: Vaes512, x: Z, power: Z) {
+        self.lo = v.xor4(self.lo, v.mul_lo4(x, power));
+        self.hi = v.xor4(self.hi, v.mul_hi4(x, power));
+        self.mid = v.xor4_3(self.mid, v.mul_lo_hi4(x, power), v.mul_hi_lo4(x, power));
+    }
+
+    /// Each lane's sum modulo the GHASH polynomial; see [`Sum::reduce`].
+    #[inline(always)]
+    fn reduce(self, v: Vaes512) -> Z {
+        let fold = v.fill4(FOLD);
+        let lo = v.xor4(self.lo, v.low_to_high4(self.mid));
+        let hi = v.xor4(self.hi, v.high_to_low4(self.mid));
+        let lo = v.xor4(v.swap_halves4(lo), v.mul_lo4(lo, fold));
+        v.xor4_3(v.swap_halves4(lo), v.mul_lo4(lo, fold), hi)
+    }
+
+    /// The sum over the lanes.
+    #[inline(always)]
+    fn fold(self, v: Vaes512) -> Sum {
+        Sum::from_parts(v.fold4(self.lo), v.fold4(self.mid), v.fold4(self.hi))
+    }
+}
+
+/// Transforms the payload and returns the tag.
+#[inline(always)]
+fn message<'a, O: Op<'a>>(v: Vaes512, tables: &Tables, parts: Parts<'_>) -> B {
+    let Parts { nonce, aad, data } = parts;
+    let nonce = nonce_block(v, nonce);
+    let seed = v.repeat4(v.xor(nonce, v.table(&tables.round_keys[0])));
+    let lengths = aad::length_block(v, aad.len(), data.len());
+    let m = Message { v, tables, seed, lengths };
+    let first = v.place4(0x00f0, aad::first_block(v, tables, aad));
+    // The slot of the lengths is the last one.
+    let last = data.len().div_ceil(16) + 2;
+    if last >= TAIL_SLOTS {
+        return m.long::<O>(data, first, last);
+    }
+    match last.div_ceil(4) {
+        1 => m.short::<O, 1>(data, first, last),
+        2 => m.short::<O, 2>(data, first, last),
+        3 => m.short::<O, 3>(data, first, last),
+        4 => m.short::<O, 4>(data, first, last),
+        _ => m.short::<O, 5>(data, first, last),
+    }
+}
+
+/// The nonce followed by a counter of zero.
+#[inline(always)]
+fn nonce_block(v: Vaes512, nonce: &[u8; 12]) -> B {
+    v.load_some(nonce)
+}
+
+impl Message<'_> {
+    /// A message that is all tail: its keystream fits `N` registers.
+    #[inline(always)]
+    fn short<'a, O: Op<'a>, const N: usize>(self, data: &mut [u8], first: Z, last: usize) -> B {
+        let v = self.v;
+        let mut states = [self.seed; N];
+        for i in 0..N {
+            states[i] = v.xor4(self.seed, v.constant4(&COUNTERS[i]));
+        }
+        self.encrypt(&mut states);
+        let mask = v.second(states[0]);
+        let hash = self.tail::<O, N, true>(data, &states, first, last);
+        v.xor(v.reverse(hash), mask)
+    }
+
+    /// A longer message: groups of 16 slots, then a tail of at least four.
+    #[inline(always)]
+    fn long<'a, O: Op<'a>>(self, data: &mut [u8], first: Z, last: usize) -> B {
+        let v = self.v;
+        let groups = (last + 1 - 4) / (4 * GROUP);
+        let (front, rest) = data.split_at_mut(groups * 64 * GROUP - HEAD);
+        let (mask, hash) = self.groups::<O>(front, first);
+        let (slot, last) = (groups * 4 * GROUP, last - groups * 4 * GROUP);
+        let hash = match last.div_ceil(4) {
+            1 => self.long_tail::<O, 1>(rest, hash, slot, last),
+            2 => self.long_tail::<O, 2>(rest, hash, slot, last),
+            3 => self.long_tail::<O, 3>(rest, hash, slot, last),
+            4 => self.long_tail::<O, 4>(rest, hash, slot, last),
+            _ => self.long_tail::<O, 5>(rest, hash, slot, last),
+        };
+        v.xor(v.reverse(hash), mask)
+    }
+
+    /// The groups of a long message, of which there is at least one. Returns the block that masks the tag, and the
+    /// hash of each lane.
+    #[inline(always)]
+    fn groups<'a, O: Op<'a>>(self, front: &mut [u8], first: Z) -> (B, Z) {
+        let v = self.v;
+        let mut states = self.counters(0);
+        self.encrypt(&mut states);
+        let mask = v.second(states[0]);
+        let (head, rest) = front.split_at_mut(64 - HEAD);
+        let x = v.xor4(self.crypt_head::<O>(head, states[0]), first);
+        let mut sum = Sum4::of(v, x, self.stride(0));
+        let (registers, rest) = rest.split_at_mut(64 * (GROUP - 1));
+        for (i, bytes) in registers.as_chunks_mut::<64>().0.iter_mut().enumerate() {
+            let x = self.crypt::<O>(bytes, states[i + 1]);
+            sum.add(v, x, self.stride(i + 1));
+        }
+        let mut hash = sum.reduce(v);
+        let mut slot = 0u32;
+        for group in rest.as_chunks_mut::<64>().0.as_chunks_mut::<GROUP>().0 {
+            slot += 4 * GROUP as u32;
+            let mut states = self.counters(slot);
+            self.encrypt(&mut states);
+            let x = v.xor4(self.crypt::<O>(&mut group[0], states[0]), hash);
+            let mut sum = Sum4::of(v, x, self.stride(0));
+            for i in 1..GROUP {
+                let x = self.crypt::<O>(&mut group[i], states[i]);
+                sum.add(v, x, self.stride(i));
+            }
+            hash = sum.reduce(v);
+        }
+        (mask, hash)
+    }
+
+    /// The weight of register `i` of a group, alike in all lanes.
+    #[inline(always)]
+    fn stride(self, i: usize) -> Z {
+        self.v.table4(self.tables.power(4 * (GROUP - i)))
+    }
+
+    /// The start states of a group's counter blocks; `slot` is a multiple of 16.
+    #[inline(always)]
+    fn counters(self, slot: u32) -> [Z; GROUP] {
+        let v = self.v;
+        let seed = v.xor4(self.seed, v.last_word4(slot.swap_bytes() as i32));
+        let mut states = [seed; GROUP];
+        for i in 0..GROUP {
+            states[i] = v.xor4(seed, v.constant4(&COUNTERS[i]));
+        }
+        states
+    }
+
+    /// The tail of a long message, which begins at `slot`, a multiple of 16.
+    #[inline(always)]
+    fn long_tail<'a, O: Op<'a>, const N: usize>(
+        self,
+        data: &mut [u8],
+        hash: Z,
+        slot: usize,
+        last: usize,
+    ) -> B {
+        let v = self.v;
+        let mut states = [self.seed; N];
+        for i in 0..N {
+            // Slots fit 32 bits: a legal payload has fewer blocks.
+            let slot = (slot + 4 * i) as u32;
+            let counters =
+                v.xor4(v.last_word4(slot.swap_bytes() as i32), v.constant4(&COUNTERS[0]));
+            states[i] = v.xor4(self.seed, counters);
+        }
+        self.encrypt(&mut states);
+        self.tail::<O, N, false>(data, &states, hash, last)
+    }
+
+    /// Transforms the payload in `N` registers of slots and returns the hash of the whole message.
+    ///
+    /// `FIRST` says that they are the first of the message. `before` is added to the first register: the additional
+    /// data, or the hash so far. `last` counts the slots in front of the lengths from the start of the tail.
+    #[inline(always)]
+    fn tail<'a, O: Op<'a>, const N: usize, const FIRST: bool>(
+        self,
+        data: &mut [u8],
+        states: &[Z; N],
+        before: Z,
+        last: usize,
+    ) -> B {
+        let (v, tables) = (self.v, self.tables);
+        let weights = &tables.powers[POWERS - 1 - last..];
+        // The lengths go into the last register unless their lane would begin another.
+        let lane = last % 4;
+        let lengths = v.place4(if lane == 0 { 0 } else { 0xf << (4 * lane) }, self.lengths);
+        let mut rest = data;
+        let mut sum = Sum4 { lo: v.zero4(), mid: v.zero4(), hi: v.zero4() };
+        for i in 0..N {
+            let mut x = if FIRST && i == 0 {
+                let (head, tail) = rest.split_at_mut(rest.len().min(64 - HEAD));
+                rest = tail;
+                self.crypt_head::<O>(head, states[0])
+            } else if i + 1 < N {
+                let Some((bytes, tail)) = rest.split_first_chunk_mut::<64>() else { break };
+                rest = tail;
+                self.crypt::<O>(bytes, states[i])
+            } else {
+                self.crypt_some::<O>(rest, states[i])
+            };
+            if i == 0 {
+                x = v.xor4(x, before);
+            }
+            if i + 1 == N {
+                x = v.xor4(x, lengths);
+            }
+            let Some(weights) = weights[4 * i..].first_chunk() else { break };
+            sum.add(v, x, v.window4(weights));
+        }
+        let mut sum = sum.fold(v);
+        if lane == 0 {
+            sum.add(v, self.lengths, v.table(tables.power(1)));
+        }
+        sum.reduce(v)
+    }
+
+    /// Transforms a full register of payload and returns its ciphertext, as it is hashed.
+    #[inline(always)]
+    fn crypt<'a, O: Op<'a>>(self, bytes: &mut [u8; 64], keystream: Z) -> Z {
+        let v = self.v;
+        let input = v.load4(bytes);
+        let output = v.xor4(input, keystream);
+        v.store4(bytes, output);
+        v.reverse4(if O::SEAL { output } else { input })
+    }
+
+    /// The same for the upper half of a message's first register.
+    #[inline(always)]
+    fn crypt_head<'a, O: Op<'a>>(self, bytes: &mut [u8], keystream: Z) -> Z {
+        let v = self.v;
+        let input = v.load_head4(bytes);
+        let output = v.xor4(input, keystream);
+        v.store_head4(bytes, output);
+        v.reverse4(if O::SEAL { v.keep4(head_mask(bytes.len()), output) } else { input })
+    }
+
+    /// The same for up to 64 bytes.
+    #[inline(always)]
+    fn crypt_some<'a, O: Op<'a>>(self, bytes: &mut [u8], keystream: Z) -> Z {
+        let v = self.v;
+        let input = v.load_some4(bytes);
+        let output = v.xor4(input, keystream);
+        v.store_some4(bytes, output);
+        v.reverse4(if O::SEAL { v.keep4(front_mask(bytes.len()), output) } else { input })
+    }
+
+    /// All rounds of AES but the first key addition.
+    #[inline(always)]
+    fn encrypt<const N: usize>(self, states: &mut [Z; N]) {
+        let tables = self.tables;
+        for round in 1..10 {
+            self.round(states, &tables.round_keys[round]);
+        }
+        if tables.rounds > 10 {
+            self.round(states, &tables.round_keys[10]);
+            self.round(states, &tables.round_keys[11]);
+            if tables.rounds > 12 {
+                self.round(states, &tables.round_keys[12]);
+                self.round(states, &tables.round_keys[13]);
+            }
+        }
+        let key = self.v.table4(&tables.last);
+        for state in states {
+            *state = self.v.aes_last4(*state, key);
+        }
+    }
+
+    #[inline(always)]
+    fn round<const N: usize>(self, states: &mut [Z; N], key: &Block) {
+        let key = self.v.table4(key);
+        for state in states {
+            *state = self.v.aes_round4(*state, key);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Four blocks per register: the instructions of the tier `vaes512`, behind safe methods of its token.
+
+use std::arch::x86_64::*;
+
+use super::{
+    lanes::{B, instructions},
+    tables::Block,
+    token::Vaes512,
+};
+
+/// Sixty-four bytes in a register: four blocks.
+pub(super) type Z = __m512i;
+
+/// Sixty-four bytes that can be loaded with an aligned load.
+#[repr(C, align(64))]
+pub(super) struct Quad(pub(super) [[u8; 16]; 4]);
+
+/// Reverses the bytes of each block when used as a shuffle.
+static REVERSE: Quad = Quad([[15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0]; 4]);
+
+impl Vaes512 {
+    instructions! {
+        /// All zero.
+        pub(super) zero4() -> Z = _mm512_setzero_si512;
+        /// Bitwise exclusive or.
+        pub(super) xor4(a: Z, b: Z) -> Z = _mm512_xor_si512;
+        /// `a ^ b ^ c`.
+        pub(super) xor4_3(a: Z, b: Z, c: Z) -> Z = _mm512_ternarylogic_epi64::<0x96>;
+        /// One middle round of AES on each block.
+        pub(super) aes_round4(state: Z, key: Z) -> Z = _mm512_aesenc_epi128;
+        /// The last round of AES on each block.
+        pub(super) aes_last4(state: Z, key: Z) -> Z = _mm512_aesenclast_epi128;
+        /// Carry-less products of the low halves.
+        pub(super) mul_lo4(a: Z, b: Z) -> Z = _mm512_clmulepi64_epi128::<0x00>;
+        /// Carry-less products of the low halves of `a` and the high halves of `b`.
+        pub(super) mul_lo_hi4(a: Z, b: Z) -> Z = _mm512_clmulepi64_epi128::<0x10>;
+        /// Carry-less products of the high halves of `a` and the low halves of `b`.
+        pub(super) mul_hi_lo4(a: Z, b: Z) -> Z = _mm512_clmulepi64_epi128::<0x01>;
+        /// Carry-less products of the high halves.
+        pub(super) mul_hi4(a: Z, b: Z) -> Z = _mm512_clmulepi64_epi128::<0x11>;
+        /// Low halves moved up, zeros below.
+        pub(super) low_to_high4(a: Z) -> Z = _mm512_bslli_epi128::<8>;
+        /// High halves moved down, zeros above.
+        pub(super) high_to_low4(a: Z) -> Z = _mm512_bsrli_epi128::<8>;
+        /// The halves of each block exchanged.
+        pub(super) swap_halves4(a: Z) -> Z = _mm512_shuffle_epi32::<0x4e>;
+        /// Bytes of each block of `a` chosen by `order`.
+        pub(super) shuffle4(a: Z, order: Z) -> Z = _mm512_shuffle_epi8;
+        /// The same 64-bit word eight times.
+        pub(super) fill4(word: i64) -> Z = _mm512_set1_epi64;
+        /// The same block four times.
+        pub(super) repeat4(a: B) -> Z = _mm512_broadcast_i32x4;
+        /// `word` as the last word of each block, zeros elsewhere.
+        pub(super) last_word4(word: i32) -> Z = last_word;
+        /// Bytes of `a` under the mask, zeros elsewhere.
+        pub(super) keep4(mask: u64, a: Z) -> Z = _mm512_maskz_mov_epi8;
+        /// Block `a` in the lane chosen by a mask of 32-bit words, zeros elsewhere.
+        pub(super) place4(words: u16, a: B) -> Z = _mm512_maskz_broadcast_i32x4;
+        /// The second block.
+        pub(super) second(a: Z) -> B = _mm512_extracti32x4_epi32::<1>;
+        /// The first two blocks.
+        pub(super) lower(a: Z) -> __m256i = _mm512_castsi512_si256;
+        /// The last two blocks.
+        pub(super) upper(a: Z) -> __m256i = _mm512_extracti64x4_epi64::<1>;
+        /// Bitwise exclusive or of two pairs of blocks.
+        pub(super) xor2(a: __m256i, b: __m256i) -> __m256i = _mm256_xor_si256;
+        /// The first block of two.
+        pub(super) first_of2(a: __m256i) -> B = _mm256_castsi256_si128;
+        /// The second block of two.
+        pub(super) second_of2(a: __m256i) -> B = _mm256_extracti128_si256::<1>;
+    }
+
+    /// Sixty-four bytes from anywhere.
+    #[inline(always)]
+    pub(super) fn load4(self, bytes: &[u8; 64]) -> Z {
+        // SAFETY: the reference is valid for 64 bytes, and the load needs no alignment.
+        unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) }
+    }
+
+    /// Stores sixty-four bytes anywhere.
+    #[inline(always)]
+    pub(super) fn store4(self, bytes: &mut [u8; 64], a: Z) {
+        // SAFETY: the reference is valid for 64 bytes, and the store needs no alignment.
+        unsafe { _mm512_storeu_si512(bytes.as_mut_ptr().cast(), a) }
+    }
+
+    /// Four consecutive blocks of a table.
+    #[inline(always)]
+    pub(super) fn window4(self, blocks: &[Block; 4]) -> Z {
+        // SAFETY: four blocks are 64 bytes without gaps, and the load needs no alignment.
+        unsafe { _mm512_loadu_si512(blocks.as_ptr().cast()) }
+    }
+
+    /// A constant.
+    #[inline(always)]
+    pub(super) fn constant4(self, quad: &Quad) -> Z {
+        // SAFETY: the reference is valid for 64 bytes, and `Quad` is aligned to 64.
+        unsafe { _mm512_load_si512(quad.0.as_ptr().cast()) }
+    }
+
+    /// A block of a table, four times.
+    #[inline(always)]
+    pub(super) fn table4(self, block: &Block) -> Z {
+        use super::lanes::Lanes;
+        self.repeat4(self.table(block))
+    }
+
+    /// The first `64` bytes of a message's payload as the upper half of a register, or fewer if it is shorter; zeros
+    /// elsewhere.
+    #[inline(always)]
+    pub(super) fn load_head4(self, bytes: &[u8]) -> Z {
+        let start = bytes.as_ptr().wrapping_sub(HEAD);
+        // SAFETY: only bytes under the mask are read, and those lie within the slice; the token proves AVX-512 BW.
+        unsafe { _mm512_maskz_loadu_epi8(head_mask(bytes.len()), start.cast()) }
+    }
+
+    /// Stores the upper half of a register to where [`load_head4`](Self::load_head4) found it.
+    #[inline(always)]
+    pub(super) fn store_head4(self, bytes: &mut [u8], a: Z) {
+        let mask = head_mask(bytes.len());
+        let start = bytes.as_mut_ptr().wrapping_sub(HEAD);
+        // SAFETY: only bytes under the mask are written, and those lie within the slice; the token proves AVX-512 BW.
+        unsafe { _mm512_mask_storeu_epi8(start.cast(), mask, a) }
+    }
+
+    /// Up to 64 bytes, zeros behind them.
+    #[inline(always)]
+    pub(super) fn load_some4(self, bytes: &[u8]) -> Z {
+        // SAFETY: only bytes under the mask are read, and those lie within the slice; the token proves AVX-512 BW.
+        unsafe { _mm512_maskz_loadu_epi8(front_mask(bytes.len()), bytes.as_ptr().cast()) }
+    }
+
+    /// Stores the front of a register: as many bytes as there are in `bytes`, at most 64.
+    #[inline(always)]
+    pub(super) fn store_some4(self, bytes: &mut [u8], a: Z) {
+        let mask = front_mask(bytes.len());
+        // SAFETY: only bytes under the mask are written, and those lie within the slice; the token proves AVX-512 BW.
+        unsafe { _mm512_mask_storeu_epi8(bytes.as_mut_ptr().cast(), mask, a) }
+    }
+
+    /// The bytes of each block in reverse order.
+    #[inline(always)]
+    pub(super) fn reverse4(self, a: Z) -> Z {
+        self.shuffle4(a, self.constant4(&REVERSE))
+    }
+
+    /// The sum of the four blocks.
+    #[inline(always)]
+    pub(super) fn fold4(self, a: Z) -> B {
+        use super::lanes::Lanes;
+        let two = self.xor2(self.lower(a), self.upper(a));
+        self.xor(self.first_of2(two), self.second_of2(two))
+    }
+}
+
+/// Bytes of a message's first register that are not payload.
+pub(super) const HEAD: usize = 32;
+
+/// As many low bits as there are bytes, at most 64.
+#[inline(always)]
+pub(super) fn front_mask(len: usize) -> u64 {
+    if len >= 64 { !0 } else { (1 << len) - 1 }
+}
+
+/// The mask of [`Vaes512::load_head4`].
+#[inline(always)]
+pub(super) fn head_mask(len: usize) -> u64 {
+    front_mask(len) << HEAD
+}
+
+#[inline(always)]
+unsafe fn last_word(word: i32) -> Z {
+    // SAFETY: the caller holds a token that proves AVX-512 F.
+    unsafe { _mm512_maskz_set1_epi32(0x8888, word) }
+}
