@@ -288,6 +288,7 @@ def cut(packet, length):
 def hostile(dice, group, one, inners):
     """A stream of good packets with bad ones between, what must come out, and what must be counted."""
     sa, stream, good, bad = one.into, [], [], {}
+    shortest = 8 + 8 + 2 + sa.crypt_icv_size
     number = 0
 
     def drop(reason, packet):
@@ -301,12 +302,12 @@ def hostile(dice, group, one, inners):
         drop("icv", flip(dice, sealed, 8, 16))
         drop("icv", flip(dice, sealed, 16, -sa.crypt_icv_size))
         drop("no sa", flip(dice, sealed, 1, 2))
-        drop("icv", cut(sealed, len(sealed) - scapy_esp.esp_offset(sealed) - 4))
+        less = len(sealed) - scapy_esp.esp_offset(sealed) - 4
+        drop("short" if less < shortest else "icv", cut(sealed, less))
         # The forgeries above must not have moved the window: the true packet still passes.
         stream.append(sealed)
         good.append(inner)
         drop("replay", sealed)
-    shortest = 8 + 8 + 2 + sa.crypt_icv_size
     for length in (8, 12, 16, shortest - 2):
         drop("short", cut(sealed, length))
     if group.mode == "tunnel":
