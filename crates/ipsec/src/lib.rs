@@ -6,3 +6,10 @@
 #![forbid(unsafe_code)]
 
 pub mod counters;
+pub mod drop_reason;
+mod malformed;
+pub mod replay;
+pub mod sa;
+pub mod selector;
+pub mod sequence;
+pub mod spd;

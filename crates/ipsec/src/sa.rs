@@ -1,0 +1,162 @@
+//! Security associations as control describes them: the cold records.
+//!
+//! A record is immutable and shared by `Arc`; the worker that owns the SA builds its hot
+//! counterpart from it ([`crate::pipeline`]). Direction is a type: an [`OutboundSpec`] holds a
+//! [`SealKey`] and a lease on sequence numbers, an [`InboundSpec`] an [`OpenKey`] and the floor of
+//! its anti-replay window.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoy_crypto::{OpenKey, SealKey};
+use convoy_wire::{Dscp, Spi};
+
+use crate::counters::SaCounters;
+use crate::replay::Floor;
+use crate::sequence::Lease;
+
+/// Number of a worker thread, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkerId(pub u16);
+
+/// Position of an SA in its direction's table of a snapshot.
+///
+/// Stays the same while the SA exists; may be used again after the SA is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SaSlot(pub u32);
+
+/// Links policies to SAs: a policy that protects names a `reqid`, and so does each SA made for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReqId(pub u32);
+
+/// What ESP protects (RFC 4303 section 3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The whole inner packet, behind a new outer header.
+    Tunnel,
+    /// What follows the IP header; the header stays in front.
+    Transport,
+}
+
+/// UDP encapsulation of ESP (RFC 3948).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpEncap {
+    /// Our UDP port, usually 4500.
+    pub local_port: u16,
+    /// The peer's UDP port, usually 4500.
+    pub remote_port: u16,
+    /// Send a NAT keepalive when nothing was sent for so long (RFC 3948 section 4; 20 s usual).
+    pub keepalive: Option<Duration>,
+}
+
+/// What becomes of the don't-fragment bit of an IPv4 outer header (RFC 4301 section 8.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DfPolicy {
+    /// As in the inner header; set for IPv6 inside.
+    Copy,
+    /// Always set.
+    Set,
+    /// Always clear: routers may fragment the outer packet.
+    Clear,
+}
+
+/// DSCP of the outer header (RFC 4301 section 5.1.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DscpPolicy {
+    /// As in the inner header.
+    Copy,
+    /// Always this value, so that the inner one is not shown.
+    Fixed(Dscp),
+}
+
+/// How the outer header of a tunnel is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OuterHeader {
+    /// Don't-fragment bit.
+    pub df: DfPolicy,
+    /// DSCP.
+    pub dscp: DscpPolicy,
+    /// Whether ECN is carried through the tunnel (RFC 6040 normal mode) or not offered outside
+    /// (compatibility mode).
+    pub ecn: bool,
+    /// TTL or hop limit.
+    pub hop_limit: u8,
+}
+
+/// The two outer addresses, seen from this gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Our address.
+    pub local: IpAddr,
+    /// The peer's address; same family.
+    pub remote: IpAddr,
+}
+
+/// An SA that protects packets leaving this gateway.
+#[derive(Debug)]
+pub struct OutboundSpec {
+    /// Name from the site file, for people.
+    pub name: Arc<str>,
+    /// SPI chosen by the peer.
+    pub spi: Spi,
+    /// Which policies use the SA.
+    pub reqid: ReqId,
+    /// Tunnel or transport.
+    pub mode: Mode,
+    /// Outer addresses (in transport mode: the only ones).
+    pub endpoints: Endpoints,
+    /// UDP encapsulation, if any.
+    pub encap: Option<UdpEncap>,
+    /// Extended (64-bit) sequence numbers (RFC 4303 section 2.2.1).
+    pub esn: bool,
+    /// Outer header rules; tunnel mode only.
+    pub outer: OuterHeader,
+    /// Largest outer packet in bytes until the path says otherwise.
+    pub path_mtu: u16,
+    /// Salt of the nonce (RFC 4106 section 4).
+    pub salt: [u8; 4],
+    /// Expanded key.
+    pub key: Arc<SealKey>,
+    /// Which sequence numbers may be used; shared by every record of the same key.
+    pub lease: Arc<Lease>,
+    /// The worker that owns the hot state.
+    pub worker: WorkerId,
+    /// Published by the owner, read by anyone.
+    pub counters: Arc<SaCounters>,
+}
+
+/// An SA that opens packets arriving at this gateway.
+#[derive(Debug)]
+pub struct InboundSpec {
+    /// Name from the site file, for people.
+    pub name: Arc<str>,
+    /// SPI chosen by this gateway.
+    pub spi: Spi,
+    /// Which policies the opened packets may match.
+    pub reqid: ReqId,
+    /// Tunnel or transport.
+    pub mode: Mode,
+    /// Outer addresses. `local` is part of the look-up; `remote` is not checked, because the
+    /// source of an authenticated packet may change behind a NAT.
+    pub endpoints: Endpoints,
+    /// UDP encapsulation, if any.
+    pub encap: Option<UdpEncap>,
+    /// Extended (64-bit) sequence numbers.
+    pub esn: bool,
+    /// Whether congestion marks of the outer header reach the inner one (RFC 6040).
+    pub ecn: bool,
+    /// Anti-replay window in packets: 0 (off) or 32 to 65,536.
+    pub replay_window: u32,
+    /// Salt of the nonce.
+    pub salt: [u8; 4],
+    /// Expanded key.
+    pub key: Arc<OpenKey>,
+    /// Sequence numbers at or below this were accepted before a restart; shared by every record
+    /// of the same key.
+    pub floor: Arc<Floor>,
+    /// The worker that owns the hot state.
+    pub worker: WorkerId,
+    /// Published by the owner, read by anyone.
+    pub counters: Arc<SaCounters>,
+}
