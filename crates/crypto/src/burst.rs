@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use crate::{
-    OpenOp, SealOp, Tier,
+    KeyBits, OpenOp, SealOp, Tier,
     isa::{Kernel, Tables},
     key::Schedule,
     op::Op,
@@ -42,6 +42,8 @@ pub fn open_burst(ops: &mut [OpenOp<'_>]) {
 pub(crate) struct Entry<'a, 'o, O> {
     pub(crate) tables: &'a Tables,
     pub(crate) op: &'o mut O,
+    kernel: Kernel,
+    class: u8,
 }
 
 /// A place for an entry; emptied only when entries are sorted into new places.
@@ -60,33 +62,36 @@ fn run<'a, O: Op<'a>>(ops: &mut [O]) {
 /// Runs at most [`CHUNK`] operations; returns a kernel that took part, if any did.
 fn run_chunk<'a, O: Op<'a>>(ops: &mut [O]) -> Option<Kernel> {
     let mut slots: ArrayVec<Slot<'a, '_, O>, CHUNK> = ArrayVec::new();
-    let mut classes: ArrayVec<(u8, Kernel), CHUNK> = ArrayVec::new();
+    let mut first = None;
+    let mut mixed = 0;
     for op in ops {
         if !op.is_due() {
             continue;
         }
         match op.schedule() {
             Schedule::Portable(key) => key.run(op),
-            Schedule::Kernel { kernel, size, tables } => {
-                classes.push((class_of(kernel.tier(), *size, op.data_len()), *kernel));
-                slots.push(Some(Entry { tables, op }));
+            &Schedule::Kernel { kernel, class, ref tables } => {
+                let class = class + length_class(op.data_len());
+                let (first_class, _) = *first.get_or_insert((class, kernel));
+                mixed |= class ^ first_class;
+                slots.push(Some(Entry { tables, op, kernel, class }));
             }
         }
     }
-    let &(first, kernel) = classes.first()?;
-    if classes.iter().all(|&(class, _)| class == first) {
+    let (_, kernel) = first?;
+    if mixed == 0 {
         kernel.run(&mut slots);
     } else {
-        run_sorted(&mut slots, &classes);
+        run_sorted(&mut slots);
     }
     Some(kernel)
 }
 
 /// Sorts the entries by class (stable, by counting) and runs class after class.
-fn run_sorted<'a, O: Op<'a>>(slots: &mut [Slot<'a, '_, O>], classes: &[(u8, Kernel)]) {
+fn run_sorted<'a, O: Op<'a>>(slots: &mut [Slot<'a, '_, O>]) {
     let mut ends = [0u8; CLASSES];
-    for &(class, _) in classes {
-        ends[usize::from(class)] += 1;
+    for entry in slots.iter().flatten() {
+        ends[usize::from(entry.class)] += 1;
     }
     let mut sum = 0;
     for end in &mut ends {
@@ -95,29 +100,37 @@ fn run_sorted<'a, O: Op<'a>>(slots: &mut [Slot<'a, '_, O>], classes: &[(u8, Kern
     }
     // Filling from the back turns each class's end into its start.
     let mut sorted: [Slot<'a, '_, O>; CHUNK] = [const { None }; CHUNK];
-    let mut kernels = [None; CHUNK];
-    for (slot, &(class, kernel)) in slots.iter_mut().zip(classes).rev() {
-        let place = &mut ends[usize::from(class)];
+    for entry in slots.iter_mut().rev().filter_map(Option::take) {
+        let place = &mut ends[usize::from(entry.class)];
         *place -= 1;
-        let place = usize::from(*place);
-        sorted[place] = slot.take();
-        kernels[place] = Some((class, kernel));
+        sorted[usize::from(*place)] = Some(entry);
     }
-    let (mut rest, mut kernels) = (&mut sorted[..classes.len()], &kernels[..classes.len()]);
-    while let Some(&Some((class, kernel))) = kernels.first() {
-        let same = kernels.iter().take_while(|k| k.is_some_and(|(c, _)| c == class)).count();
-        let (run, tail) = rest.split_at_mut(same);
-        kernel.run(run);
-        (rest, kernels) = (tail, &kernels[same..]);
+    let same = |a: &Slot<'a, '_, O>, b: &Slot<'a, '_, O>| {
+        a.as_ref().map(Entry::class) == b.as_ref().map(Entry::class)
+    };
+    for run in sorted[..slots.len()].chunk_by_mut(same) {
+        if let Some(Some(Entry { kernel, .. })) = run.first() {
+            kernel.run(run);
+        }
     }
 }
 
-/// Packets of one class go through the same code with the same trip counts.
-fn class_of(tier: Tier, size: u8, data_len: usize) -> u8 {
-    let length = data_len.div_ceil(16).min(LENGTH_CLASSES - 1);
-    let class = (tier as usize * 3 + usize::from(size)) * LENGTH_CLASSES + length;
+impl<O> Entry<'_, '_, O> {
+    fn class(&self) -> u8 {
+        self.class
+    }
+}
+
+/// The first class of a tier and key size; its classes by length follow.
+pub(crate) fn first_class(tier: Tier, bits: KeyBits) -> u8 {
     // 4 * 3 * 18 classes fit in a byte.
-    class as u8
+    ((tier as usize * 3 + bits as usize) * LENGTH_CLASSES) as u8
+}
+
+/// Packets of one class go through the same code with the same trip counts.
+#[inline(always)]
+fn length_class(data_len: usize) -> u8 {
+    data_len.div_ceil(16).min(LENGTH_CLASSES - 1) as u8
 }
 
 const _: () = assert!(CLASSES <= 256 && CHUNK < 256);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::{
-    Cpu, GcmParams, KeyError, SecretBytes, Tier,
+    Cpu, GcmParams, KeyError, SecretBytes, Tier, burst,
     isa::{Kernel, Tables},
     portable::SoftKey,
 };
@@ -18,8 +18,8 @@ pub(crate) enum Schedule {
     Kernel {
         /// Proof that the tier may be used, and so the choice of kernel.
         kernel: Kernel,
-        /// Size class of the key: 0, 1 or 2 for 128, 192 or 256 bits.
-        size: u8,
+        /// Where the scheduler's classes for this tier and key size begin.
+        class: u8,
         /// Round keys and GHASH key powers.
         tables: Box<Tables>,
     },
@@ -39,7 +39,7 @@ impl Schedule {
             return Err(KeyError::TierUnavailable(tier));
         };
         let tables = kernel.expand(params.key_bits, key.expose());
-        Ok(Self::Kernel { kernel, size: params.key_bits as u8, tables })
+        Ok(Self::Kernel { kernel, class: burst::first_class(tier, params.key_bits), tables })
     }
 
     fn tier(&self) -> Tier {

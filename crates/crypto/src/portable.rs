@@ -63,7 +63,7 @@ impl<A: BlockCipherEncrypt + KeyInit + BlockSizeUser<BlockSize = U16>> Soft<A> {
         if !O::SEAL {
             hash.update_padded(parts.data);
         }
-        let tag_mask = self.apply_keystream(parts.nonce, parts.data);
+        let tag_mask = self.apply_keystream(parts.counter, parts.data);
         if O::SEAL {
             hash.update_padded(parts.data);
         }
@@ -74,13 +74,12 @@ impl<A: BlockCipherEncrypt + KeyInit + BlockSizeUser<BlockSize = U16>> Soft<A> {
     }
 
     /// Encrypts or decrypts `data` and returns the block that masks the tag (counter 1; the data starts at 2).
-    fn apply_keystream(&self, nonce: &[u8; 12], data: &mut [u8]) -> [u8; 16] {
+    fn apply_keystream(&self, start: &[u8; 16], data: &mut [u8]) -> [u8; 16] {
         let mut blocks = [Block::default(); BATCH];
         let mut counter = 1u32;
         let mut fill = |blocks: &mut [Block]| {
             for block in &mut *blocks {
-                let [block_nonce @ .., _, _, _, _] = &mut block.0;
-                *block_nonce = *nonce;
+                block.0 = *start;
                 let [.., a, b, c, d] = &mut block.0;
                 [*a, *b, *c, *d] = counter.to_be_bytes();
                 counter = counter.wrapping_add(1);

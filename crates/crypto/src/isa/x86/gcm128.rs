@@ -58,8 +58,8 @@ struct Message<'t, L> {
 /// Transforms the payload and returns the tag.
 #[inline(always)]
 fn message<'a, L: Lanes, O: Op<'a>>(l: L, tables: &Tables, parts: Parts<'_>) -> B {
-    let Parts { nonce, aad, data } = parts;
-    let seed = l.xor(nonce_block(l, nonce), l.table(&tables.round_keys[0]));
+    let Parts { counter, aad, data } = parts;
+    let seed = l.xor(l.load(counter), l.table(&tables.round_keys[0]));
     let lengths = aad::length_block(l, aad.len(), data.len());
     let m = Message { l, tables, seed, lengths };
     let first = aad::first_block(l, tables, aad);
@@ -75,13 +75,6 @@ fn message<'a, L: Lanes, O: Op<'a>>(l: L, tables: &Tables, parts: Parts<'_>) -> 
         8 => m.tail::<O, 8, true>(data, first, 2),
         _ => m.long::<O>(data, first),
     }
-}
-
-/// The nonce followed by a counter of zero.
-#[inline(always)]
-fn nonce_block<L: Lanes>(l: L, nonce: &[u8; 12]) -> B {
-    let [a, b, c] = *nonce.as_chunks::<4>().0 else { return l.zero() };
-    l.quad(0, i32::from_le_bytes(c), i32::from_le_bytes(b), i32::from_le_bytes(a))
 }
 
 impl<L: Lanes> Message<'_, L> {

@@ -113,9 +113,8 @@ impl Sum4 {
 /// Transforms the payload and returns the tag.
 #[inline(always)]
 fn message<'a, O: Op<'a>>(v: Vaes512, tables: &Tables, parts: Parts<'_>) -> B {
-    let Parts { nonce, aad, data } = parts;
-    let nonce = nonce_block(v, nonce);
-    let seed = v.repeat4(v.xor(nonce, v.table(&tables.round_keys[0])));
+    let Parts { counter, aad, data } = parts;
+    let seed = v.xor4(v.repeat4(v.load(counter)), v.table4(&tables.round_keys[0]));
     let lengths = aad::length_block(v, aad.len(), data.len());
     let m = Message { v, tables, seed, lengths };
     let first = v.place4(0x00f0, aad::first_block(v, tables, aad));
@@ -131,12 +130,6 @@ fn message<'a, O: Op<'a>>(v: Vaes512, tables: &Tables, parts: Parts<'_>) -> B {
         4 => m.short::<O, 4>(data, first, last),
         _ => m.short::<O, 5>(data, first, last),
     }
-}
-
-/// The nonce followed by a counter of zero.
-#[inline(always)]
-fn nonce_block(v: Vaes512, nonce: &[u8; 12]) -> B {
-    v.load_some(nonce)
 }
 
 impl Message<'_> {
