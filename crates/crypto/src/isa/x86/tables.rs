@@ -26,6 +26,8 @@ pub(crate) struct Tables {
     pub(super) last: Block,
     /// 10, 12 or 14.
     pub(super) rounds: u8,
+    /// No padding, which would be copied from wherever the tables were built and not wiped.
+    unused: [u8; 15],
     /// H^20 down to H^1, then zeros: a window of blocks may reach past the end of the message.
     pub(super) powers: [Block; POWERS + 4],
 }
@@ -37,6 +39,7 @@ impl Tables {
             round_keys: [Block::ZERO; 14],
             last: Block::ZERO,
             rounds: 0,
+            unused: [0; 15],
             powers: [Block::ZERO; POWERS + 4],
         })
     }
@@ -47,6 +50,8 @@ impl Tables {
         &self.powers[POWERS - n]
     }
 }
+
+const _: () = assert!(size_of::<Tables>() == 16 * (14 + 1 + 1 + POWERS + 4));
 
 impl Drop for Tables {
     fn drop(&mut self) {
