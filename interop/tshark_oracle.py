@@ -8,7 +8,7 @@ in UDP, every key and ICV length; and from `convoy demo`, where its folder has o
 """
 
 import argparse
-import pathlib
+import functools
 import re
 import subprocess
 import sys
@@ -18,10 +18,17 @@ import harness
 # The last two columns of Wireshark's table `esp_sa`: length of the sequence number and its upper
 # half. Versions before 4.4 do not have them and so cannot authenticate extended sequence numbers.
 ESN_COLUMNS = ('"64-bit","0x00000000"', '"64-bit","00000000"', '"64-bit","0"')
-# Without this, tshark guesses at random payloads and gives a frame up before it judges the ICV.
-PROTOCOLS = "frame,raw,eth,sll,ethertype,ip,ipv6,udp,udpencap,esp,data"
 PACKETS = 24
 UDP = 17
+
+
+@functools.cache
+def no_guessing():
+    """Options that keep tshark from guessing what random payloads are: where it takes one for a broken
+    packet of some protocol, it gives the frame up before it judges the ICV."""
+    listed = subprocess.run(["tshark", "-G", "heuristic-decodes"], capture_output=True, text=True, check=False).stdout
+    rows = [line.split("\t") for line in listed.splitlines()]
+    return [part for row in rows if row[0] in ("tcp", "udp") for part in ("--disable-protocol", row[1])]
 
 
 def tshark(capture, key_file, folder):
@@ -30,7 +37,7 @@ def tshark(capture, key_file, folder):
     config.mkdir(exist_ok=True)
     (config / "esp_sa").write_text(key_file, encoding="utf-8")
     fields = ["esp.spi", "esp.icv_good", "esp.icv_bad", "esp.protocol", "ip.dst", "ipv6.dst"]
-    command = ["tshark", "-r", capture, "-n", "--only-protocols", PROTOCOLS, "-T", "fields", "-E", "separator=|", "-E", "aggregator=;",
+    command = ["tshark", "-r", capture, "-n", *no_guessing(), "-T", "fields", "-E", "separator=|", "-E", "aggregator=;",
                "-o", "esp.enable_encryption_decode:TRUE", "-o", "esp.enable_authentication_check:TRUE", "-Y", "esp"]
     for field in fields:
         command += ["-e", field]
