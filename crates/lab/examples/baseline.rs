@@ -37,14 +37,16 @@ fn main() -> Result<(), LabError> {
         }
         for rate in [100_000_000, 1_000_000_000, 2_000_000_000] {
             let udp = UdpPaced::new(to, Rate::BitsPerSecond(rate), duration);
-            let flow = udp.run(a, b, &mut Watch::new(&never))?.forward;
+            let report = udp.run(a, b, &mut Watch::new(&never))?;
+            let flow = report.forward;
             println!(
-                "{family:?} UDP at {:.1} Gb/s: {:.3} Gb/s, {} sent, {} lost, {} kernel drops",
+                "{family:?} UDP at {:.1} Gb/s: {:.3} Gb/s, {} sent, {} lost, {} socket drops, {} backlog drops",
                 rate as f64 / 1e9,
                 flow.bits_per_second() / 1e9,
                 flow.sent,
                 flow.lost(),
                 flow.kernel_drops,
+                report.backlog_drops,
             );
         }
     }

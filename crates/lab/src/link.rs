@@ -5,6 +5,9 @@ use std::{
     net::IpAddr,
     os::fd::{AsFd as _, AsRawFd as _},
     path::Path,
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
 };
 
 use ipnet::IpNet;
@@ -12,11 +15,21 @@ use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage as Message,
     address::{AddressAttribute, AddressHeaderFlags, AddressMessage},
-    link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+    link::{
+        AfSpecInet6, AfSpecUnspec, Inet6IfaceFlags, InfoData, InfoKind, InfoVeth, LinkAttribute,
+        LinkFlags, LinkInfo, LinkMessage,
+    },
     route::{RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType},
 };
 
 use crate::{LabError, Namespace, error::Doing as _, netlink::Rtnl};
+
+/// How long the kernel may take to notice a cable; it looks once a second at the slowest.
+const READY: Duration = Duration::from_secs(5);
+
+/// Interfaces get indices of our own choice, no two alike: the kernel brings up a veth pair without
+/// delay only when the indices of its ends differ.
+static NEXT_INDEX: AtomicU32 = AtomicU32::new(1000);
 
 /// One end of a virtual cable.
 #[derive(Debug)]
@@ -30,7 +43,8 @@ pub struct End<'a> {
 }
 
 /// Joins two namespaces by a virtual Ethernet cable (a veth pair): both interfaces get their
-/// addresses and an MTU in bytes, and are set up. They never appear in the caller's namespace.
+/// addresses and an MTU in bytes, are set up, and are ready for traffic. They never appear in the
+/// caller's namespace.
 ///
 /// # Errors
 /// [`LabError::System`].
@@ -39,7 +53,9 @@ pub fn cable(a: &End<'_>, b: &End<'_>, mtu: u32) -> Result<(), LabError> {
     let mut far = LinkMessage::default();
     far.attributes = attributes(b.link);
     far.attributes.push(LinkAttribute::NetNsFd(b.namespace.as_fd().as_raw_fd()));
+    far.header.index = NEXT_INDEX.fetch_add(1, Ordering::Relaxed);
     let mut near = LinkMessage::default();
+    near.header.index = NEXT_INDEX.fetch_add(1, Ordering::Relaxed);
     near.attributes = attributes(a.link);
     near.attributes.push(LinkAttribute::LinkInfo(vec![
         LinkInfo::Kind(InfoKind::Veth),
@@ -54,7 +70,39 @@ pub fn cable(a: &End<'_>, b: &End<'_>, mtu: u32) -> Result<(), LabError> {
         }
         end.namespace.set_up(end.link)?;
     }
+    wait_until_ready(a)?;
+    wait_until_ready(b)
+}
+
+/// Waits until the kernel has noticed the cable. Before that IPv6 does not answer its neighbours
+/// and has no link-local address to ask them from, and first packets wait for a second.
+fn wait_until_ready(end: &End<'_>) -> Result<(), LabError> {
+    let begun = Instant::now();
+    while !is_ready(&end.namespace.link(end.link)?) {
+        if begun.elapsed() > READY {
+            return Err(io::Error::from(io::ErrorKind::TimedOut))
+                .doing(|| format!("wait until interface {} is ready", end.link));
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
     Ok(())
+}
+
+fn is_ready(link: &LinkMessage) -> bool {
+    let families = link.attributes.iter().filter_map(|attribute| match attribute {
+        LinkAttribute::AfSpecUnspec(families) => Some(families),
+        _ => None,
+    });
+    // An interface without IPv6 has no flags of it.
+    let v6_waits = families.flatten().any(|family| {
+        match family {
+        AfSpecUnspec::Inet6(list) => list.iter().any(|item| {
+            matches!(item, AfSpecInet6::Flags(flags) if !flags.contains(Inet6IfaceFlags::Ready))
+        }),
+        _ => false,
+    }
+    });
+    link.header.flags.contains(LinkFlags::Running) && !v6_waits
 }
 
 impl Namespace {
@@ -105,11 +153,15 @@ impl Namespace {
     /// # Errors
     /// [`LabError::System`] when there is none of that name.
     pub fn link_index(&self, link: &str) -> Result<u32, LabError> {
+        Ok(self.link(link)?.header.index)
+    }
+
+    fn link(&self, link: &str) -> Result<LinkMessage, LabError> {
         let mut question = LinkMessage::default();
         question.attributes.push(LinkAttribute::IfName(link.into()));
         let answer = self.rtnl()?.query(Message::GetLink(question));
         match answer.doing(|| format!("find interface {link}"))? {
-            Some(Message::NewLink(found)) => Ok(found.header.index),
+            Some(Message::NewLink(found)) => Ok(found),
             _ => Err(io::Error::from_raw_os_error(nix::libc::ENODEV))
                 .doing(|| format!("find interface {link}")),
         }

@@ -1,25 +1,19 @@
 //! Nothing is left behind. One test after the other: each looks at the whole host.
 
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
 mod common;
 
 use std::{
     path::Path,
     process::{Command, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use common::{NEVER, build, permitted, seconds};
+use common::{NEVER, alone, build, seconds};
 use convoy_lab::{
     Family, HostState, LabError, Namespace, TopologyConfig, leftovers, run_name, sweep,
     traffic::{Ping, TcpBulk, Watch},
 };
-
-static ALONE: Mutex<()> = Mutex::new(());
-
-fn alone() -> Option<MutexGuard<'static, ()>> {
-    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    permitted().then_some(guard)
-}
 
 /// Differences since `before` that this process is to blame for: other runs on the machine may
 /// come and go with namespaces of their own.

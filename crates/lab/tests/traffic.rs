@@ -5,9 +5,10 @@ mod common;
 use std::{
     fs::File,
     sync::atomic::{AtomicBool, Ordering},
+    time::SystemTime,
 };
 
-use common::{FAMILIES, NEVER, build, nameless, permitted, seconds};
+use common::{FAMILIES, NEVER, alone, build, nameless, seconds};
 use convoy_lab::{
     Capture, CaptureConfig, Family, LabError, TopologyConfig, WIRE_LINK,
     traffic::{Direction, Ping, PingTrouble, Rate, TcpBulk, UdpPaced, Watch},
@@ -15,9 +16,7 @@ use convoy_lab::{
 
 #[test]
 fn every_ping_is_answered_in_both_families() {
-    if !permitted() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = build(&nameless());
     let _routes = lab.direct_routes().unwrap();
     for family in FAMILIES {
@@ -33,9 +32,7 @@ fn every_ping_is_answered_in_both_families() {
 
 #[test]
 fn without_routes_between_the_gateways_nothing_arrives() {
-    if !permitted() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = build(&nameless());
     for family in FAMILIES {
         let to = lab.b.host_address(family);
@@ -59,9 +56,7 @@ fn without_routes_between_the_gateways_nothing_arrives() {
 
 #[test]
 fn direct_routes_go_when_they_are_dropped() {
-    if !permitted() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = build(&nameless());
     let ping =
         Ping { count: 1, timeout: seconds(0.3), ..Ping::new(lab.b.host_address(Family::V4)) };
@@ -75,9 +70,7 @@ fn direct_routes_go_when_they_are_dropped() {
 
 #[test]
 fn tcp_moves_every_byte_undamaged_in_both_directions() {
-    if !permitted() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = build(&nameless());
     let _routes = lab.direct_routes().unwrap();
     for family in FAMILIES {
@@ -105,9 +98,7 @@ fn tcp_moves_every_byte_undamaged_in_both_directions() {
 
 #[test]
 fn one_direction_of_tcp_leaves_the_other_empty() {
-    if !permitted() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = build(&nameless());
     let _routes = lab.direct_routes().unwrap();
     let to = lab.b.host_address(Family::V4);
@@ -120,9 +111,7 @@ fn one_direction_of_tcp_leaves_the_other_empty() {
 
 #[test]
 fn paced_datagrams_at_a_low_rate_all_arrive_once_and_in_order() {
-    if !permitted() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = build(&nameless());
     let _routes = lab.direct_routes().unwrap();
     for family in FAMILIES {
@@ -147,9 +136,7 @@ fn paced_datagrams_at_a_low_rate_all_arrive_once_and_in_order() {
 
 #[test]
 fn a_payload_without_room_for_its_number_is_refused() {
-    if !permitted() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = build(&nameless());
     let to = lab.b.host_address(Family::V4);
     let udp =
@@ -160,9 +147,7 @@ fn a_payload_without_room_for_its_number_is_refused() {
 
 #[test]
 fn a_too_big_ping_is_answered_with_the_mtu_of_the_wire() {
-    if !permitted() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = build(&TopologyConfig { wire_mtu: 1300, ..nameless() });
     let _routes = lab.direct_routes().unwrap();
     for family in FAMILIES {
@@ -182,9 +167,7 @@ fn a_too_big_ping_is_answered_with_the_mtu_of_the_wire() {
 
 #[test]
 fn a_set_flag_ends_every_kind_of_traffic_early() {
-    if !permitted() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = build(&nameless());
     let _routes = lab.direct_routes().unwrap();
     let to = lab.b.host_address(Family::V4);
@@ -214,13 +197,12 @@ fn a_set_flag_ends_every_kind_of_traffic_early() {
 
 #[test]
 fn a_capture_holds_exactly_what_passed_the_wire() {
-    if !permitted() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = build(&nameless());
     let _routes = lab.direct_routes().unwrap();
     let file = std::env::temp_dir().join(format!("convoy-capture-{}.pcap", std::process::id()));
     let config = CaptureConfig::default();
+    let begun = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let capture = Capture::start(&lab.b.gateway, WIRE_LINK, &file, config).unwrap();
     let ping = Ping { interval: seconds(0.01), ..Ping::new(lab.b.host_address(Family::V4)) };
     let pings = ping.run(&lab.a.host, &mut Watch::new(&NEVER)).unwrap();
@@ -230,11 +212,9 @@ fn a_capture_holds_exactly_what_passed_the_wire() {
     let mut reader = pcap_file::pcap::PcapReader::new(File::open(&file).unwrap()).unwrap();
     let mut packets = 0;
     let mut echoes = (0, 0);
-    let mut last = std::time::Duration::ZERO;
     while let Some(packet) = reader.next_packet() {
         let packet = packet.unwrap();
-        assert!(packet.timestamp >= last);
-        last = packet.timestamp;
+        assert!(packet.timestamp >= begun, "{:?} is before {begun:?}", packet.timestamp);
         assert_eq!(packet.data.len(), packet.orig_len as usize);
         packets += 1;
         // Ethernet, IPv4 without options, ICMP.
@@ -254,9 +234,7 @@ fn a_capture_holds_exactly_what_passed_the_wire() {
 
 #[test]
 fn with_one_segment_at_a_time_a_capture_shows_packets_no_longer_than_the_mtu() {
-    if !permitted() {
-        return;
-    }
+    let Some(_alone) = alone() else { return };
     let lab = build(&nameless());
     let _routes = lab.direct_routes().unwrap();
     for site in [&lab.a, &lab.b] {

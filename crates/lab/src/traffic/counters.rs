@@ -21,6 +21,14 @@ pub(super) fn udp_drops(v6: bool, port: u16) -> io::Result<u64> {
     Ok(drops.sum())
 }
 
+/// Packets this machine has dropped because a processor's input queue was full: the second column
+/// of `/proc/net/softnet_stat`, one line for each processor, in hexadecimal.
+pub(super) fn backlog_drops() -> io::Result<u64> {
+    let text = fs::read_to_string("/proc/thread-self/net/softnet_stat")?;
+    let drops = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok();
+    Ok(text.lines().filter_map(drops).sum())
+}
+
 /// A value of the two-line tables of `/proc/net/snmp`: names above, values below.
 fn column(text: &str, table: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter(|line| line.starts_with(table));
@@ -48,6 +56,7 @@ mod tests {
     #[test]
     fn the_kernel_has_these_counters() {
         tcp_retransmits().unwrap();
+        backlog_drops().unwrap();
         assert_eq!(udp_drops(false, 1).unwrap(), 0);
     }
 

@@ -13,7 +13,7 @@ mod udp;
 use std::{
     fmt,
     sync::atomic::{AtomicBool, Ordering},
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
@@ -110,6 +110,11 @@ impl fmt::Debug for Watch<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Watch").field("cancel", self.cancel).finish_non_exhaustive()
     }
+}
+
+/// The result of a thread; its panic goes on here.
+fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Bits per second of `bytes` in `time`; 0 for no time at all.

@@ -4,11 +4,11 @@ use std::{
     io::{self, Read as _, Write as _},
     net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    thread,
+    thread::{self, Scope, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
-use super::{Direction, Watch, bits_per_second, counters, pattern::Pattern};
+use super::{Direction, Progress, Watch, bits_per_second, counters, join, pattern::Pattern};
 use crate::{LabError, Namespace, error::Doing as _};
 
 /// Bytes handed to the kernel, or taken from it, in one call.
@@ -71,6 +71,13 @@ impl TcpFlow {
     }
 }
 
+/// A connection, by the roles of its ends.
+#[derive(Debug)]
+struct Stream {
+    sender: TcpStream,
+    receiver: TcpStream,
+}
+
 /// The flags and counts that a transfer's threads share.
 #[derive(Debug, Default)]
 struct Shared {
@@ -118,14 +125,17 @@ impl TcpBulk {
             .doing(|| format!("listen on {}", self.to))?;
         let address = listener.local_addr().doing(|| "read a socket's address".into())?;
         let streams = usize::from(self.streams.max(1));
-        let connect = |wanted: bool| -> Result<Vec<_>, LabError> {
+        let connect = |wanted: bool, near_sends: bool| -> Result<Vec<_>, LabError> {
             let count = if wanted { streams } else { 0 };
-            (0..count).map(|_| self.connect(first, address, &listener, watch)).collect()
+            let one = |_| {
+                let (near, far) = self.connect(first, address, &listener, watch)?;
+                let (sender, receiver) = if near_sends { (near, far) } else { (far, near) };
+                Ok(Stream { sender, receiver })
+            };
+            (0..count).map(one).collect()
         };
-        let forward = connect(self.direction.forward())?;
-        // The near end of a backward stream receives.
-        let backward = connect(self.direction.backward())?;
-        let backward: Vec<_> = backward.into_iter().map(|(near, far)| (far, near)).collect();
+        let forward = connect(self.direction.forward(), true)?;
+        let backward = connect(self.direction.backward(), false)?;
 
         let before = (retransmits(first)?, retransmits(second)?);
         let (mut forward, mut backward) = self.transfer(&forward, &backward, watch);
@@ -171,8 +181,8 @@ impl TcpBulk {
 
     fn transfer(
         &self,
-        forward: &[(TcpStream, TcpStream)],
-        backward: &[(TcpStream, TcpStream)],
+        forward: &[Stream],
+        backward: &[Stream],
         watch: &mut Watch<'_>,
     ) -> (TcpFlow, TcpFlow) {
         let shared = Shared::default();
@@ -180,50 +190,71 @@ impl TcpBulk {
         let start = Instant::now();
         thread::scope(|scope| {
             let (shared, pattern, verify) = (&shared, &pattern, self.verify);
-            let spawn = |pairs: &'_ [(TcpStream, TcpStream)]| -> Vec<_> {
-                let pairs: Vec<_> =
-                    pairs.iter().map(|(s, r)| (s.try_clone(), r.try_clone())).collect();
-                pairs
-                    .into_iter()
-                    .map(|(sender, receiver)| {
-                        let send = scope.spawn(move || match sender {
-                            Ok(sender) => send(sender, pattern, shared),
-                            Err(_) => Seen { broken: true, ..Seen::default() },
-                        });
-                        let receive = scope.spawn(move || match receiver {
-                            Ok(receiver) => receive(receiver, pattern, verify, shared),
-                            Err(_) => Seen { broken: true, ..Seen::default() },
-                        });
-                        (send, receive)
-                    })
-                    .collect()
-            };
-            let forward = spawn(forward);
-            let backward = spawn(backward);
+            let run = |stream| Running::start(scope, stream, pattern, verify, shared);
+            let forward: Vec<_> = forward.iter().map(run).collect();
+            let backward: Vec<_> = backward.iter().map(run).collect();
             let count = || (shared.received.load(Ordering::Relaxed), 0);
-            let ended =
-                || forward.iter().chain(&backward).all(|(s, r)| s.is_finished() && r.is_finished());
+            let ended = || forward.iter().chain(&backward).all(Running::ended);
             watch.wait(start, self.duration, count, ended);
             shared.stop.store(true, Ordering::Relaxed);
-            watch.wait(start, start.elapsed() + DRAIN, count, ended);
+            drain(watch, start, count, ended);
             shared.abandon.store(true, Ordering::Relaxed);
-            let flow = |threads: Vec<(thread::ScopedJoinHandle<'_, Seen>, _)>| {
-                let mut flow = TcpFlow::default();
-                for (sender, receiver) in threads {
-                    let sent = sender.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
-                    let got: Seen = thread::ScopedJoinHandle::join(receiver)
-                        .unwrap_or_else(|p| std::panic::resume_unwind(p));
-                    flow.sent += sent.bytes;
-                    flow.received += got.bytes;
-                    flow.damaged += got.damaged;
-                    flow.broken += u16::from(sent.broken || got.broken);
-                    let last = got.last.map_or(Duration::ZERO, |last| last - start);
-                    flow.elapsed = flow.elapsed.max(last);
-                }
-                flow
-            };
-            (flow(forward), flow(backward))
+            (Running::sum(forward, start), Running::sum(backward, start))
         })
+    }
+}
+
+/// Waits for what is under way, also when the caller wants the end.
+fn drain(
+    watch: &mut Watch<'_>,
+    start: Instant,
+    count: impl Fn() -> (u64, u64),
+    ended: impl Fn() -> bool,
+) {
+    let limit = Instant::now() + DRAIN;
+    while !ended() && Instant::now() < limit {
+        thread::sleep(DRAIN / 300);
+    }
+    let (bytes, packets) = count();
+    watch.tell(Progress { elapsed: start.elapsed(), bytes, packets });
+}
+
+/// The two threads of a stream.
+struct Running<'scope> {
+    sending: ScopedJoinHandle<'scope, Seen>,
+    receiving: ScopedJoinHandle<'scope, Seen>,
+}
+
+impl<'scope> Running<'scope> {
+    fn start<'env>(
+        scope: &'scope Scope<'scope, 'env>,
+        stream: &'env Stream,
+        pattern: &'env Pattern,
+        verify: bool,
+        shared: &'env Shared,
+    ) -> Self {
+        Self {
+            sending: scope.spawn(move || send(&stream.sender, pattern, shared)),
+            receiving: scope.spawn(move || receive(&stream.receiver, pattern, verify, shared)),
+        }
+    }
+
+    fn ended(&self) -> bool {
+        self.sending.is_finished() && self.receiving.is_finished()
+    }
+
+    fn sum(streams: Vec<Self>, start: Instant) -> TcpFlow {
+        let mut flow = TcpFlow::default();
+        for stream in streams {
+            let (sent, got) = (join(stream.sending), join(stream.receiving));
+            flow.sent += sent.bytes;
+            flow.received += got.bytes;
+            flow.damaged += got.damaged;
+            flow.broken += u16::from(sent.broken || got.broken);
+            let last = got.last.map_or(Duration::ZERO, |last| last - start);
+            flow.elapsed = flow.elapsed.max(last);
+        }
+        flow
     }
 }
 
@@ -232,7 +263,7 @@ fn retransmits(namespace: &Namespace) -> Result<u64, LabError> {
 }
 
 /// Sends until told to stop, then closes its half.
-fn send(mut stream: TcpStream, pattern: &Pattern, shared: &Shared) -> Seen {
+fn send(mut stream: &TcpStream, pattern: &Pattern, shared: &Shared) -> Seen {
     let mut seen = Seen::default();
     while !shared.stop.load(Ordering::Relaxed) {
         match stream.write(pattern.at(seen.bytes, CHUNK)) {
@@ -249,7 +280,7 @@ fn send(mut stream: TcpStream, pattern: &Pattern, shared: &Shared) -> Seen {
 }
 
 /// Receives until the sender's end, or until told that it will not come.
-fn receive(mut stream: TcpStream, pattern: &Pattern, verify: bool, shared: &Shared) -> Seen {
+fn receive(mut stream: &TcpStream, pattern: &Pattern, verify: bool, shared: &Shared) -> Seen {
     let mut seen = Seen::default();
     let mut buffer = vec![0; CHUNK];
     loop {

@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr, UdpSocket},
     os::fd::AsRawFd as _,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    thread,
+    thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
@@ -14,7 +14,7 @@ use nix::sys::socket::{
 };
 use socket2::SockRef;
 
-use super::{Direction, Watch, bits_per_second, counters, pattern::Pattern};
+use super::{Direction, Progress, Watch, bits_per_second, counters, join, pattern::Pattern};
 use crate::{LabError, Namespace, error::Doing as _};
 
 /// Bytes of the run's mark and the datagram's number.
@@ -77,6 +77,10 @@ pub struct UdpReport {
     pub forward: UdpFlow,
     /// From the second to the first.
     pub backward: UdpFlow,
+    /// Packets of any kind that this machine's kernel dropped meanwhile between two interfaces,
+    /// because a processor's queue was full: virtual cables lose packets there. The count is the
+    /// whole machine's, so it bounds this run's share from above.
+    pub backlog_drops: u64,
 }
 
 /// One direction of a paced stream.
@@ -140,6 +144,13 @@ struct Flight {
     over: AtomicBool,
 }
 
+impl Flight {
+    fn new(mark: [u8; 8]) -> Self {
+        let mark = u64::from_be_bytes(mark);
+        Self { mark, sent: AtomicU64::new(0), over: AtomicBool::new(false) }
+    }
+}
+
 impl UdpPaced {
     /// One direction at a rate for a time, 1400 bytes each.
     #[must_use]
@@ -188,14 +199,17 @@ impl UdpPaced {
         let near_address = near.local_addr().doing(|| "read a socket's address".into())?;
         second.run(|| far.connect(near_address))?.doing(|| format!("answer {near_address}"))?;
 
+        let backlog = || counters::backlog_drops().doing(|| "read the backlog counters".into());
+        let before = backlog()?;
         let (mut forward, mut backward) = self.exchange(&near, &far, watch);
+        let backlog_drops = backlog()?.saturating_sub(before);
         let v6 = self.to.is_ipv6();
         let drops = |namespace: &Namespace, port| {
             namespace.run(|| counters::udp_drops(v6, port))?.doing(|| "read UDP counters".into())
         };
         forward.kernel_drops = drops(second, far_address.port())?;
         backward.kernel_drops = drops(first, near_address.port())?;
-        Ok(UdpReport { forward, backward })
+        Ok(UdpReport { forward, backward, backlog_drops })
     }
 
     fn exchange(
@@ -206,46 +220,30 @@ impl UdpPaced {
     ) -> (UdpFlow, UdpFlow) {
         let shared = Shared::default();
         let pattern = Pattern::new(self.payload);
+        // Marks differ, so that each receiver knows its own.
+        let flights = [Flight::new(*b"CONVOYu0"), Flight::new(*b"CONVOYu1")];
         let start = Instant::now();
         thread::scope(|scope| {
             let (shared, pattern) = (&shared, &pattern);
-            let fly = |wanted: bool, mark, sender: &'_ UdpSocket, receiver: &'_ UdpSocket| {
-                if !wanted {
-                    return None;
-                }
-                let flight = Flight { mark, sent: AtomicU64::new(0), over: AtomicBool::new(false) };
-                let flight = std::sync::Arc::new(flight);
-                let (out, back) = (sender.try_clone(), receiver.try_clone());
-                let theirs = std::sync::Arc::clone(&flight);
-                let sending = scope.spawn(move || {
-                    let refused = out.map_or(1, |out| self.send(&out, pattern, &theirs, shared));
-                    theirs.over.store(true, Ordering::Release);
-                    refused
-                });
-                let receiving = scope.spawn(move || match back {
-                    Ok(back) => Receiver::new(self, &flight, pattern, shared).run(&back, start),
-                    Err(_) => UdpFlow::default(),
-                });
-                Some((sending, receiving))
+            let fly = |flight, sender, receiver| Running {
+                sending: scope.spawn(move || self.send(sender, pattern, flight, shared)),
+                receiving: scope.spawn(move || {
+                    Receiver::new(self, flight, pattern, shared).run(receiver, start)
+                }),
             };
-            // Marks differ, so that each receiver knows its own.
-            let mark = u64::from_be_bytes(*b"CONVOYu0");
-            let forward = fly(self.direction.forward(), mark, near, far);
-            let backward = fly(self.direction.backward(), mark + 1, far, near);
+            let [out, back] = &flights;
+            let forward = self.direction.forward().then(|| fly(out, near, far));
+            let backward = self.direction.backward().then(|| fly(back, far, near));
             let count =
                 || (shared.bytes.load(Ordering::Relaxed), shared.packets.load(Ordering::Relaxed));
-            let ended =
-                || forward.iter().chain(&backward).all(|(s, r)| s.is_finished() && r.is_finished());
+            let ended = || forward.iter().chain(&backward).all(Running::ended);
             watch.wait(start, self.duration, count, ended);
             shared.stop.store(true, Ordering::Relaxed);
             // Receivers end by themselves once it has been quiet.
-            watch.wait(start, Duration::MAX, count, ended);
-            let [forward, backward] = [forward, backward].map(|threads| {
-                let Some((sending, receiving)) = threads else { return UdpFlow::default() };
-                let refused = sending.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
-                let flow = receiving.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
-                UdpFlow { refused, ..flow }
-            });
+            let [forward, backward] = [forward, backward]
+                .map(|flight| flight.map_or_else(UdpFlow::default, Running::join));
+            let (bytes, packets) = count();
+            watch.tell(Progress { elapsed: start.elapsed(), bytes, packets });
             (forward, backward)
         })
     }
@@ -301,7 +299,25 @@ impl UdpPaced {
             // Evenly spaced batches, not a torrent, when there is a debt.
             thread::sleep(PAUSE / 4);
         }
+        flight.over.store(true, Ordering::Release);
         refused
+    }
+}
+
+/// The two threads of a flight.
+struct Running<'scope> {
+    sending: ScopedJoinHandle<'scope, u64>,
+    receiving: ScopedJoinHandle<'scope, UdpFlow>,
+}
+
+impl Running<'_> {
+    fn ended(&self) -> bool {
+        self.sending.is_finished() && self.receiving.is_finished()
+    }
+
+    fn join(self) -> UdpFlow {
+        let refused = join(self.sending);
+        UdpFlow { refused, ..join(self.receiving) }
     }
 }
 
@@ -384,12 +400,6 @@ impl<'a> Receiver<'a> {
                 self.take(buffer.get(..*length).unwrap_or_default());
             }
             self.flow.elapsed = start.elapsed();
-            let all = self.flight.over.load(Ordering::Acquire)
-                && self.flow.received == self.flight.sent.load(Ordering::Acquire);
-            if all {
-                // Duplicates may still come.
-                heard = Instant::now();
-            }
         }
         self.flow.sent = self.flight.sent.load(Ordering::Acquire);
         self.flow

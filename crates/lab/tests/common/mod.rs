@@ -3,7 +3,10 @@
 #![allow(dead_code, reason = "not every test uses everything")]
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
-use std::{sync::atomic::AtomicBool, time::Duration};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    time::Duration,
+};
 
 use convoy_lab::{Family, Namespace, Topology, TopologyConfig};
 
@@ -12,13 +15,18 @@ pub(crate) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 /// A flag nobody sets.
 pub(crate) static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// Whether this process may make namespaces; says so loudly when not.
-pub(crate) fn permitted() -> bool {
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The right to run alone, if this process may make namespaces at all; says so loudly when not.
+/// Streams at full speed fill the processors' input queues, which all virtual cables share, and
+/// other tests would lose packets there.
+pub(crate) fn alone() -> Option<MutexGuard<'static, ()>> {
+    let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     match Namespace::anonymous() {
-        Ok(_) => true,
+        Ok(_) => Some(guard),
         Err(error) => {
             println!("SKIPPED: {error}");
-            false
+            None
         }
     }
 }
