@@ -1,15 +1,17 @@
 //! RFC 4301 and 4303 as stages over bursts.
 //!
-//! Control describes SAs and policies and publishes them as an immutable snapshot; each worker
-//! runs the stages of a pipeline over bursts of packets. There is no
+//! Control describes SAs ([`sa`]) and policies ([`spd`]) and publishes them as an immutable
+//! [`snapshot`]; each worker runs the stages of [`pipeline`] over bursts of packets. There is no
 //! I/O here and no unsafe code.
 #![forbid(unsafe_code)]
 
 pub mod counters;
 pub mod drop_reason;
 mod malformed;
+pub mod pipeline;
 pub mod replay;
 pub mod sa;
 pub mod selector;
 pub mod sequence;
+pub mod snapshot;
 pub mod spd;

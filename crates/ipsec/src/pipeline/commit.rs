@@ -1,0 +1,77 @@
+//! Second stage inbound: what was authentic moves the anti-replay window, and only that.
+
+use convoy_engine::{Job, JobBurst, Status};
+use convoy_packet::Frame;
+use convoy_wire::SeqNum;
+
+use super::Now;
+use super::bin::Bin;
+use super::sa::InboundSa;
+use crate::drop_reason::DropReason;
+
+/// A packet that was authentic and new.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) frame: Frame,
+    pub(super) slot: u32,
+    /// Where the decrypted text begins and how long it is.
+    pub(super) start: usize,
+    pub(super) len: usize,
+}
+
+/// Takes the first `n` jobs; packets that are forged or came before are dropped.
+pub(super) fn run(
+    now: Now,
+    sas: &mut [Option<InboundSa>],
+    done: &mut JobBurst,
+    n: usize,
+    output: &mut Vec<Opened>,
+    bin: &mut Bin<'_>,
+) {
+    for job in done.drain_front(n) {
+        let slot = job.context.slot;
+        // The SA may have gone, or another come to its slot, while the job was away.
+        let sa = sas
+            .get_mut(slot as usize)
+            .and_then(Option::as_mut)
+            .filter(|sa| sa.epoch == job.context.note);
+        let Some(sa) = sa else {
+            bin.drop(job.frame, DropReason::UnknownSpi);
+            continue;
+        };
+        match judge(now, sa, &job) {
+            Ok(()) => output.push(Opened {
+                slot,
+                start: job.text.start as usize,
+                len: job.text.len as usize,
+                frame: job.frame,
+            }),
+            Err(reason) => {
+                sa.spec.counters.dropped.add(1);
+                bin.drop(job.frame, reason);
+            }
+        }
+    }
+}
+
+fn judge(now: Now, sa: &mut InboundSa, job: &Job) -> Result<(), DropReason> {
+    let counters = &sa.spec.counters;
+    match job.status {
+        Status::Done => {}
+        Status::BadIcv => {
+            counters.icv_failures.add(1);
+            return Err(DropReason::BadIcv);
+        }
+        Status::Pending | Status::Rejected => return Err(DropReason::EngineRejected),
+    }
+    // Check and set in one: of two copies in one burst, both passed the first look.
+    if let Err(refused) = sa.window.accept(SeqNum::new(job.context.value)) {
+        counters.replayed.add(1);
+        return Err(refused.into());
+    }
+    let edge = sa.window.right_edge();
+    sa.spec.floor.raise(edge);
+    counters.sequence.set(edge.get());
+    counters.last_packet_ns.set(now.0);
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! First stage inbound: which SA a packet from the wire belongs to, and whether it may be new.
+
+use std::net::IpAddr;
+
+use convoy_engine::{Context, Job, JobBurst, KeyId, Op, Span, Status};
+use convoy_packet::{Burst, Frame};
+use convoy_wire::esp::{EspHeader, UdpPayload};
+use convoy_wire::{FragmentState, PacketInfo, ParseError, Ports, Protocol, UdpView, parse_packet};
+
+use super::bin::Bin;
+use super::handoff::HandOff;
+use super::layout;
+use super::sa::InboundSa;
+use crate::drop_reason::DropReason;
+use crate::sa::{SaSlot, WorkerId};
+use crate::snapshot::Snapshot;
+
+/// What the stage works with.
+pub(super) struct Stage<'a, 'b> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) me: WorkerId,
+    pub(super) sas: &'a mut [Option<InboundSa>],
+    pub(super) jobs: &'a mut JobBurst,
+    pub(super) handoff: &'a mut HandOff,
+    pub(super) bin: &'a mut Bin<'b>,
+}
+
+/// Where ESP lies in a packet.
+struct Found {
+    /// First byte of the ESP header.
+    at: usize,
+    header: EspHeader,
+    /// Our UDP port, if encapsulated.
+    port: Option<u16>,
+    local: IpAddr,
+}
+
+/// Makes jobs of the first `n` packets of `input`; there must be room for so many.
+pub(super) fn run(stage: &mut Stage<'_, '_>, input: &mut Burst, n: usize) {
+    for mut frame in input.drain_front(n) {
+        let found = parse_packet(frame.data())
+            .map_err(DropReason::from)
+            .and_then(|info| find(&mut frame, &info));
+        match found {
+            Ok(found) => accept(stage, frame, &found),
+            Err(reason) => stage.bin.drop(frame, reason),
+        }
+    }
+}
+
+/// Finds ESP behind the outer headers; link padding is cut off.
+fn find(frame: &mut Frame, info: &PacketInfo) -> Result<Found, DropReason> {
+    // Sockets hand over whole packets; a fragment can only come from a packet interface.
+    if info.fragment != FragmentState::Whole {
+        return Err(DropReason::FragmentOnWire);
+    }
+    frame.truncate(info.total_len as usize);
+    let upper = usize::from(info.upper_offset);
+    let bytes = frame.data().get(upper..).unwrap_or_default();
+    let (at, esp, port) = match (info.flow.protocol, info.flow.ports) {
+        (Protocol::ESP, _) => (upper, bytes, None),
+        (Protocol::UDP, Ports::Known { dst, .. }) => {
+            let udp = UdpView::parse(bytes).map_err(DropReason::from)?;
+            match UdpPayload::parse(udp.payload()) {
+                UdpPayload::Esp(esp) => (upper + layout::UDP_HEADER, esp, Some(dst)),
+                UdpPayload::Ike(_) => return Err(DropReason::IkeMessage),
+                UdpPayload::Keepalive => return Err(DropReason::NatKeepalive),
+                UdpPayload::Malformed => return Err(DropReason::EspLength),
+            }
+        }
+        _ => return Err(DropReason::NotEsp),
+    };
+    let end = at + esp.len();
+    let header = EspHeader::parse(esp).map_err(|error| match error {
+        ParseError::ZeroSpi => DropReason::UnknownSpi,
+        _ => DropReason::EspLength,
+    })?;
+    frame.truncate(end);
+    Ok(Found { at, header, port, local: info.flow.dst_addr() })
+}
+
+/// Looks up the SA, checks the window and makes the job.
+fn accept(stage: &mut Stage<'_, '_>, frame: Frame, found: &Found) {
+    let Some(slot) = stage.snapshot.inbound_for(found.header.spi, found.local) else {
+        return stage.bin.drop(frame, DropReason::UnknownSpi);
+    };
+    if let Some(owner) = stage.snapshot.inbound(slot).map(|sa| sa.worker)
+        && owner != stage.me
+    {
+        if let Err(frame) = stage.handoff.push(owner, frame) {
+            stage.bin.drop(frame, DropReason::RingFull);
+        }
+        return;
+    }
+    let Some(Some(sa)) = stage.sas.get_mut(slot.0 as usize) else {
+        return stage.bin.drop(frame, DropReason::UnknownSpi);
+    };
+    match make_job(sa, slot, frame, found) {
+        Ok(job) => {
+            if let Err(job) = stage.jobs.push(job) {
+                stage.bin.drop(job.frame, DropReason::EngineRejected);
+            }
+        }
+        Err((frame, reason)) => {
+            sa.spec.counters.dropped.add(1);
+            if matches!(reason, DropReason::Replayed | DropReason::TooOld) {
+                sa.spec.counters.replayed.add(1);
+            }
+            stage.bin.drop(frame, reason);
+        }
+    }
+}
+
+fn make_job(
+    sa: &InboundSa,
+    slot: SaSlot,
+    frame: Frame,
+    found: &Found,
+) -> Result<Job, (Frame, DropReason)> {
+    if sa.spec.encap.map(|encap| encap.local_port) != found.port {
+        return Err((frame, DropReason::EncapMismatch));
+    }
+    let start = found.at + sa.layout.prefix_len();
+    let least = start + convoy_wire::esp::TRAILER_LEN + sa.layout.icv_len();
+    let Some(iv) = frame.data().get(start - layout::IV..).and_then(<[u8]>::first_chunk) else {
+        return Err((frame, DropReason::EspLength));
+    };
+    if frame.len() < least {
+        return Err((frame, DropReason::EspLength));
+    }
+    // RFC 4303 section 3.4.3: a look at the window now saves the work on obvious replays; only
+    // authentication makes the packet count.
+    let seq = match sa.window.check(sa.window.infer(found.header.seq_low)) {
+        Ok(fresh) => fresh.seq(),
+        Err(refused) => return Err((frame, refused.into())),
+    };
+    let (aad, aad_len) = layout::aad(sa.spec.spi, seq, sa.spec.esn);
+    let text =
+        Span { start: start as u32, len: (frame.len() - start - sa.layout.icv_len()) as u32 };
+    Ok(Job {
+        op: Op::Open(layout::nonce(sa.spec.salt, *iv)),
+        frame,
+        text,
+        key: KeyId(slot.0),
+        status: Status::Pending,
+        aad_len,
+        aad,
+        context: Context { slot: slot.0, note: sa.epoch, value: seq.get() },
+    })
+}

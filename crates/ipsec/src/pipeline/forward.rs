@@ -1,0 +1,48 @@
+//! Last stage outbound: finished ESP packets go to the wire.
+
+use convoy_engine::{Job, JobBurst, Status};
+use convoy_packet::{Burst, Frame};
+use convoy_wire::{IpVersion, Ipv6View, Protocol, checksum};
+
+use super::bin::Bin;
+use crate::drop_reason::DropReason;
+
+/// Gives the first `n` finished jobs' packets to the wire; what the engine could not do is dropped.
+pub(super) fn run(
+    done: &mut JobBurst,
+    n: usize,
+    udp6_checksum: bool,
+    wire: &mut Burst,
+    bin: &mut Bin<'_>,
+) {
+    for Job { mut frame, status, context, .. } in done.drain_front(n) {
+        if status != Status::Done {
+            bin.drop(frame, DropReason::EngineRejected);
+            continue;
+        }
+        if udp6_checksum {
+            fill_udp6_checksum(&mut frame);
+        }
+        match wire.push(frame) {
+            Ok(()) => {
+                bin.counters.outbound_packets.add(1);
+                bin.counters.outbound_bytes.add(u64::from(context.note));
+            }
+            Err(frame) => bin.drop(frame, DropReason::NoFrame),
+        }
+    }
+}
+
+/// IPv6 wants a checksum in every UDP header (RFC 8200 section 8.1); RFC 3948 lets only IPv4 go
+/// without.
+fn fill_udp6_checksum(frame: &mut Frame) {
+    let Ok(view) = Ipv6View::parse(frame.data()) else { return };
+    if view.next_header() != Protocol::UDP {
+        return;
+    }
+    let pseudo = view.pseudo_sum(Protocol::UDP, u32::from(view.payload_len()));
+    if let Some(datagram) = frame.data_mut().get_mut(IpVersion::V6.header_len()..) {
+        // A datagram too short for its checksum cannot come here: ESP was laid out behind it.
+        let _ = checksum::fill_udp(pseudo, datagram);
+    }
+}

@@ -1,0 +1,71 @@
+//! Cutting inner IPv4 packets that are too big and allow it (RFC 4301 section 8.2.1).
+
+use std::collections::VecDeque;
+
+use convoy_packet::{Frame, Pool};
+use convoy_wire::ipv4::{Fragment, Fragments};
+use convoy_wire::{Ipv4View, parse_packet};
+
+use super::bin::Bin;
+use super::classify::Classified;
+use crate::drop_reason::DropReason;
+
+/// Puts the fragments of `packet`, each at most `mtu` bytes, at the front of `pending`, in order.
+///
+/// All or none: when frames run out, the packet is dropped whole, because a receiver can do
+/// nothing with the rest.
+pub(super) fn run(
+    packet: Classified,
+    mtu: usize,
+    pending: &mut VecDeque<Classified>,
+    bin: &mut Bin<'_>,
+) {
+    let before = pending.len();
+    let made = cut(&packet, mtu, pending, bin.pool);
+    let n = pending.len() - before;
+    if made.is_none() {
+        for part in pending.drain(before..) {
+            bin.pool.free(part.frame);
+        }
+        bin.drop(packet.frame, DropReason::TooBig);
+        return;
+    }
+    pending.rotate_right(n);
+    bin.counters.fragments_made.add(n as u64);
+    bin.pool.free(packet.frame);
+}
+
+/// Appends the fragments to `pending`; `None` when not all could be made.
+fn cut(
+    packet: &Classified,
+    mtu: usize,
+    pending: &mut VecDeque<Classified>,
+    pool: &mut Pool,
+) -> Option<()> {
+    let view = Ipv4View::parse(packet.frame.data()).ok()?;
+    for fragment in Fragments::new(&view, mtu).ok()? {
+        // Growing the queue would allocate; a packet of 64 KiB in 68-byte fragments does not pass.
+        if pending.len() == pending.capacity() {
+            return None;
+        }
+        let mut frame = pool.alloc()?;
+        let info =
+            copy(&view, &fragment, &mut frame).and_then(|()| parse_packet(frame.data()).ok());
+        match info {
+            Some(info) => pending.push_back(Classified { frame, info, slot: packet.slot }),
+            None => {
+                pool.free(frame);
+                return None;
+            }
+        }
+    }
+    Some(())
+}
+
+fn copy(view: &Ipv4View<'_>, fragment: &Fragment, frame: &mut Frame) -> Option<()> {
+    let header = frame.grow_back(fragment.header_len).ok()?;
+    fragment.emit_header(view, header).ok()?;
+    let part = view.payload().get(fragment.start..)?.get(..fragment.len)?;
+    frame.grow_back(part.len()).ok()?.copy_from_slice(part);
+    Some(())
+}

@@ -1,0 +1,130 @@
+//! The inbound pipeline of one worker.
+
+use std::sync::Arc;
+
+use convoy_engine::{Engine, EngineKey, JobBurst, KeyId, Ordered};
+use convoy_packet::{BURST_MAX, Burst, Pool};
+
+use super::bin::Bin;
+use super::commit::{self, Opened};
+use super::decap::{self, Inner};
+use super::sa::InboundSa;
+use super::{HandOff, Now, PipelineConfig, PipelineParts, WorkerCounters, demux, policy};
+use crate::snapshot::Reader;
+
+/// Takes packets from the wire and brings the inner packets to light.
+#[derive(Debug)]
+pub struct Inbound {
+    config: PipelineConfig,
+    reader: Reader,
+    engine: Ordered,
+    counters: Arc<WorkerCounters>,
+    sas: Vec<Option<InboundSa>>,
+    epoch: u32,
+    jobs: JobBurst,
+    done: JobBurst,
+    in_flight: usize,
+    opened: Vec<Opened>,
+    inner: Vec<Inner>,
+    scratch: policy::Scratch,
+}
+
+impl Inbound {
+    /// A pipeline without SAs; it takes them from the snapshot at the first burst.
+    #[must_use]
+    pub fn new(parts: PipelineParts) -> Self {
+        Self {
+            config: parts.config,
+            reader: parts.reader,
+            engine: Ordered::new(parts.engine),
+            counters: parts.counters,
+            sas: Vec::new(),
+            epoch: 0,
+            jobs: JobBurst::new(),
+            done: JobBurst::new(),
+            in_flight: 0,
+            opened: Vec::with_capacity(BURST_MAX),
+            inner: Vec::with_capacity(BURST_MAX),
+            scratch: policy::Scratch::with_capacity(BURST_MAX),
+        }
+    }
+
+    /// Takes packets from the wire as far as the engine.
+    ///
+    /// Consumes a prefix of `input`, normally all; what stays did not fit yet: call again after
+    /// [`Self::collect`].
+    pub fn submit(&mut self, _now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
+        self.adopt();
+        let n = self.jobs.room();
+        let mut stage = demux::Stage {
+            snapshot: self.reader.snapshot(),
+            me: self.config.worker,
+            sas: &mut self.sas,
+            jobs: &mut self.jobs,
+            handoff,
+            bin: &mut Bin { pool, counters: &self.counters },
+        };
+        demux::run(&mut stage, input, n);
+        self.in_flight += self.engine.submit(&mut self.jobs);
+    }
+
+    /// Gives inner packets to `plain`, as many as fit.
+    pub fn collect(&mut self, now: Now, pool: &mut Pool, plain: &mut Burst) {
+        self.engine.flush();
+        self.in_flight -= self.engine.poll(&mut self.done);
+        let n = self.done.len().min(plain.room());
+        let mut bin = Bin { pool, counters: &self.counters };
+        commit::run(now, &mut self.sas, &mut self.done, n, &mut self.opened, &mut bin);
+        decap::run(&self.config, &self.sas, &mut self.opened, &mut self.inner, &mut bin);
+        policy::run(
+            self.reader.snapshot(),
+            &self.sas,
+            &mut self.inner,
+            &mut self.scratch,
+            plain,
+            &mut bin,
+        );
+        self.in_flight += self.engine.submit(&mut self.jobs);
+    }
+
+    /// Packets taken in and not yet given out.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.jobs.len() + self.in_flight + self.done.len()
+    }
+
+    /// Gives all packets back to `pool`; for the end of a worker.
+    pub fn release(&mut self, pool: &mut Pool) {
+        self.in_flight -= self.engine.poll(&mut self.done);
+        self.jobs.drain().chain(self.done.drain()).for_each(|job| pool.free(job.frame));
+    }
+
+    /// Follows the published snapshot. An SA whose record changed but whose key did not keeps its
+    /// window.
+    fn adopt(&mut self) {
+        if self.reader.refresh().is_none() {
+            return;
+        }
+        let snapshot = self.reader.snapshot().clone();
+        let slots = snapshot.inbound_slots();
+        if self.sas.len() < slots.len() {
+            self.sas.resize_with(slots.len(), || None);
+        }
+        for (at, entry) in self.sas.iter_mut().enumerate() {
+            let wanted = slots.get(at).and_then(Option::as_ref);
+            let wanted = wanted.filter(|spec| spec.worker == self.config.worker);
+            let key = KeyId(at as u32);
+            match (entry.take(), wanted) {
+                (Some(sa), Some(spec)) if Arc::ptr_eq(&sa.spec, spec) => *entry = Some(sa),
+                (old, Some(spec)) => {
+                    self.epoch = self.epoch.wrapping_add(1);
+                    self.engine.install(key, EngineKey::Open(spec.key.clone()));
+                    // A window that cannot be is refused when the snapshot is made.
+                    *entry = InboundSa::new(spec.clone(), old, self.epoch).ok();
+                }
+                (Some(_), None) => self.engine.remove(key),
+                (None, None) => {}
+            }
+        }
+    }
+}

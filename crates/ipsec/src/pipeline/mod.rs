@@ -1,0 +1,113 @@
+//! The stages a packet passes, in order.
+//!
+//! ```text
+//! Outbound  parse → classify → protect → (engine) → forward
+//! Inbound   demux → (engine) → commit → decap → policy
+//! ```
+//!
+//! Each stage is one file. It takes a burst and leaves every packet in exactly one place: with the
+//! next stage, in the bin with a [`DropReason`], or in the [`HandOff`] for the worker that owns
+//! its SA. No stage calls back into an earlier one.
+//!
+//! [`Outbound`] and [`Inbound`] own the hot SAs of one worker. `submit` takes packets as far as
+//! the engine, `collect` brings on what the engine has finished; with an engine that works at
+//! once, the whole way is one `submit` and one `collect`.
+
+mod bin;
+mod classify;
+mod commit;
+mod decap;
+mod demux;
+mod forward;
+mod fragment;
+mod handoff;
+mod icmp;
+mod inbound;
+mod keepalive;
+mod layout;
+mod outbound;
+mod parse;
+mod policy;
+mod protect;
+mod sa;
+mod transport;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use crate::counters::Counter;
+use crate::drop_reason::DropCounters;
+use crate::sa::WorkerId;
+
+pub use handoff::HandOff;
+pub use inbound::Inbound;
+pub use outbound::Outbound;
+
+/// A moment: nanoseconds of a monotonic clock, read once per burst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Now(pub u64);
+
+/// What a pipeline needs to know of its surroundings.
+#[derive(Clone, Debug)]
+pub struct PipelineConfig {
+    /// The worker it runs on; SAs of other workers are handed off.
+    pub worker: WorkerId,
+    /// Whether the gateway itself forwards and so decrements TTL and hop limit (RFC 4301 section
+    /// 5.1.2.1, note 2). False where the host's own forwarding does, as with a TUN interface.
+    pub decrement_ttl: bool,
+    /// Whether outer UDP checksums over IPv6 are computed here. False where a UDP socket does it.
+    pub udp6_checksum: bool,
+    /// Source of ICMPv4 messages to inner senders; without one, the address they wrote to.
+    pub icmp_source_v4: Option<Ipv4Addr>,
+    /// Source of ICMPv6 messages to inner senders; without one, the address they wrote to.
+    pub icmp_source_v6: Option<Ipv6Addr>,
+}
+
+/// What one worker's pipelines count, published for anyone to read.
+#[derive(Debug, Default)]
+pub struct WorkerCounters {
+    /// Dropped packets by reason.
+    pub drops: DropCounters,
+    /// Packets protected and given to the wire.
+    pub outbound_packets: Counter,
+    /// Inner bytes of those packets.
+    pub outbound_bytes: Counter,
+    /// Packets accepted from the wire and given to the plain side.
+    pub inbound_packets: Counter,
+    /// Inner bytes of those packets.
+    pub inbound_bytes: Counter,
+    /// Packets passed without protection because a policy says so.
+    pub bypassed: Counter,
+    /// ICMP messages sent to inner senders.
+    pub icmp_sent: Counter,
+    /// Fragments made of inner packets that were too big and allowed it.
+    pub fragments_made: Counter,
+    /// NAT keepalives sent.
+    pub keepalives_sent: Counter,
+    /// ECN combinations that RFC 6040 section 4.2 calls for an alarm on.
+    pub ecn_alarms: Counter,
+}
+
+/// A router's word that packets to `destination` were too big, with what it quoted of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathMtuNews {
+    /// Where the packet was going.
+    pub destination: IpAddr,
+    /// Largest packet the next hop takes, in bytes.
+    pub mtu: u32,
+    /// SPI and low half of the sequence number of the quoted packet, if that much was quoted.
+    pub quote: Option<(u32, u32)>,
+}
+
+/// What both pipelines are built from.
+#[derive(Debug)]
+pub struct PipelineParts {
+    /// Surroundings.
+    pub config: PipelineConfig,
+    /// Where snapshots come from.
+    pub reader: crate::snapshot::Reader,
+    /// What does the cryptography; wrapped so that order is kept.
+    pub engine: Box<dyn convoy_engine::Engine>,
+    /// Where to count.
+    pub counters: Arc<WorkerCounters>,
+}

@@ -1,0 +1,234 @@
+//! The outbound pipeline of one worker.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use convoy_engine::{Engine, EngineKey, JobBurst, KeyId, Ordered};
+use convoy_packet::{BURST_MAX, Burst, Pool};
+use convoy_wire::SeqNum;
+
+use super::bin::Bin;
+use super::classify::{self, Classified, Exits};
+use super::icmp::IcmpSender;
+use super::parse::{self, Parsed};
+use super::sa::OutboundSa;
+use super::{
+    HandOff, Now, PathMtuNews, PipelineConfig, PipelineParts, WorkerCounters, forward, keepalive,
+    protect,
+};
+use crate::sequence::{SequenceCounter, SequenceLimits};
+use crate::snapshot::Reader;
+
+/// Packets that may wait between classification and protection: a burst and what it may be cut
+/// into.
+const PENDING_MAX: usize = 4 * BURST_MAX;
+
+/// How far behind the newest sequence number a quoted one may be to be believed.
+const QUOTE_AGE: u64 = 1 << 16;
+
+/// Takes inner packets and makes ESP packets of them.
+#[derive(Debug)]
+pub struct Outbound {
+    config: PipelineConfig,
+    reader: Reader,
+    engine: Ordered,
+    counters: Arc<WorkerCounters>,
+    sas: Vec<Option<OutboundSa>>,
+    /// An SA of the snapshot could not be taken over yet: its key is still another's.
+    unclaimed: bool,
+    parsed: Vec<Parsed>,
+    scratch: classify::Scratch,
+    pending: VecDeque<Classified>,
+    jobs: JobBurst,
+    done: JobBurst,
+    in_flight: usize,
+    bypass: Burst,
+    icmp: IcmpSender,
+}
+
+impl Outbound {
+    /// A pipeline without SAs; it takes them from the snapshot at the first burst.
+    #[must_use]
+    pub fn new(parts: PipelineParts) -> Self {
+        Self {
+            config: parts.config,
+            reader: parts.reader,
+            engine: Ordered::new(parts.engine),
+            counters: parts.counters,
+            sas: Vec::new(),
+            unclaimed: false,
+            parsed: Vec::with_capacity(BURST_MAX),
+            scratch: classify::Scratch::with_capacity(BURST_MAX),
+            pending: VecDeque::with_capacity(PENDING_MAX),
+            jobs: JobBurst::new(),
+            done: JobBurst::new(),
+            in_flight: 0,
+            bypass: Burst::new(),
+            icmp: IcmpSender::new(),
+        }
+    }
+
+    /// Takes inner packets as far as the engine.
+    ///
+    /// Consumes a prefix of `input`, normally all; what stays did not fit yet: call again after
+    /// [`Self::collect`].
+    pub fn submit(&mut self, now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
+        self.adopt(now);
+        self.protect(now, pool);
+        if !self.pending.is_empty() || self.bypass.room() < input.len() {
+            return;
+        }
+        let mut bin = Bin { pool, counters: &self.counters };
+        parse::run(input, BURST_MAX, &mut self.parsed, &mut bin);
+        let mut exits = Exits { protect: &mut self.pending, bypass: &mut self.bypass, handoff };
+        classify::run(
+            self.reader.snapshot(),
+            self.config.worker,
+            &mut self.parsed,
+            &mut self.scratch,
+            &mut exits,
+            &mut bin,
+        );
+        self.protect(now, pool);
+    }
+
+    /// Gives finished ESP packets to `wire` and ICMP messages for inner senders to `plain`, as
+    /// many as fit.
+    pub fn collect(&mut self, now: Now, pool: &mut Pool, wire: &mut Burst, plain: &mut Burst) {
+        move_frames(&mut self.bypass, wire);
+        move_frames(&mut self.icmp.ready, plain);
+        self.engine.flush();
+        self.in_flight -= self.engine.poll(&mut self.done);
+        let n = self.done.len().min(wire.room());
+        let mut bin = Bin { pool, counters: &self.counters };
+        forward::run(&mut self.done, n, self.config.udp6_checksum, wire, &mut bin);
+        self.protect(now, pool);
+    }
+
+    /// Sends a NAT keepalive on every encapsulated SA that was silent for its interval
+    /// (RFC 3948 section 4).
+    pub fn keepalives(&mut self, now: Now, pool: &mut Pool, wire: &mut Burst) {
+        for sa in self.sas.iter_mut().flatten() {
+            if keepalive::is_due(sa, now) && keepalive::send(sa, pool, wire) {
+                sa.last_sent = now;
+                self.counters.keepalives_sent.add(1);
+            }
+        }
+    }
+
+    /// Hears that a packet was too big for the path; says whether it was believed.
+    ///
+    /// Anyone can send such a message, so it must quote the SPI of an SA of this worker and a
+    /// sequence number that was used lately, and make the path narrower, not wider
+    /// (RFC 4301 section 8.2.1, RFC 4303 section 7).
+    pub fn path_mtu(&mut self, now: Now, news: &PathMtuNews) -> bool {
+        let Some((spi, quoted)) = news.quote else { return false };
+        let Some(sa) =
+            self.sas.iter_mut().flatten().find(|sa| {
+                sa.spec.spi.get() == spi && sa.spec.endpoints.remote == news.destination
+            })
+        else {
+            return false;
+        };
+        let newest = sa.spec.counters.sequence.get();
+        let age = u64::from((newest as u32).wrapping_sub(quoted));
+        if newest == 0 || age >= QUOTE_AGE.min(newest) {
+            return false;
+        }
+        // Below these no link of the IP version may go (RFC 791, RFC 8200 section 5).
+        let least = if news.destination.is_ipv4() { 576 } else { 1280 };
+        let mtu = news.mtu.max(least) as usize;
+        if mtu >= sa.path_mtu {
+            return false;
+        }
+        sa.path_mtu = mtu;
+        sa.mtu_lowered = Some(now);
+        sa.spec.counters.path_mtu.set(mtu as u64);
+        true
+    }
+
+    /// Packets taken in and not yet given out.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.pending.len()
+            + self.jobs.len()
+            + self.in_flight
+            + self.done.len()
+            + self.bypass.len()
+            + self.icmp.ready.len()
+    }
+
+    /// Gives all packets back to `pool`, unprotected ones included; for the end of a worker.
+    pub fn release(&mut self, pool: &mut Pool) {
+        self.in_flight -= self.engine.poll(&mut self.done);
+        self.bypass.release(pool);
+        self.icmp.ready.release(pool);
+        let jobs = self.jobs.drain().chain(self.done.drain()).map(|job| job.frame);
+        let waiting = self.pending.drain(..).map(|packet| packet.frame);
+        jobs.chain(waiting).for_each(|frame| pool.free(frame));
+    }
+
+    /// Lays out what waits, as far as jobs fit, and submits it.
+    fn protect(&mut self, now: Now, pool: &mut Pool) {
+        if self.pending.is_empty() && self.jobs.is_empty() {
+            return;
+        }
+        let mut stage = protect::Stage {
+            now,
+            config: &self.config,
+            sas: &mut self.sas,
+            icmp: &mut self.icmp,
+            jobs: &mut self.jobs,
+            bin: &mut Bin { pool, counters: &self.counters },
+        };
+        protect::run(&mut stage, &mut self.pending);
+        self.in_flight += self.engine.submit(&mut self.jobs);
+    }
+
+    /// Follows the published snapshot: SAs that are gone leave, new ones come, records that
+    /// changed replace their predecessors.
+    fn adopt(&mut self, now: Now) {
+        if self.reader.refresh().is_none() && !self.unclaimed {
+            return;
+        }
+        let snapshot = self.reader.snapshot().clone();
+        let slots = snapshot.outbound_slots();
+        if self.sas.len() < slots.len() {
+            self.sas.resize_with(slots.len(), || None);
+        }
+        let wanted = |at: usize| {
+            let spec = slots.get(at).and_then(Option::as_ref);
+            spec.filter(|spec| spec.worker == self.config.worker)
+        };
+        // All that goes, goes first: a record that takes over a key finds it free.
+        for (at, entry) in self.sas.iter_mut().enumerate() {
+            let stays = entry
+                .as_ref()
+                .is_some_and(|sa| wanted(at).is_some_and(|spec| Arc::ptr_eq(spec, &sa.spec)));
+            if !stays && entry.take().is_some() {
+                self.engine.remove(KeyId(at as u32));
+            }
+        }
+        self.unclaimed = false;
+        for (at, entry) in self.sas.iter_mut().enumerate() {
+            let Some(spec) = wanted(at).filter(|_| entry.is_none()) else { continue };
+            let limits = SequenceLimits::new(spec.esn);
+            let claim = SequenceCounter::claim(spec.lease.clone(), SeqNum::new(1), limits);
+            let Ok(sequence) = claim else {
+                self.unclaimed = true;
+                continue;
+            };
+            self.engine.install(KeyId(at as u32), EngineKey::Seal(spec.key.clone()));
+            *entry = Some(OutboundSa::new(spec.clone(), sequence, now));
+        }
+    }
+}
+
+/// Moves packets from one burst to another, as many as fit.
+pub(super) fn move_frames(from: &mut Burst, to: &mut Burst) {
+    let n = from.len().min(to.room());
+    for frame in from.drain_front(n) {
+        // Dropping a frame that does not fit would be a counted leak; room was checked.
+        drop(to.push(frame));
+    }
+}

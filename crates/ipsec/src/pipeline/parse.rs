@@ -1,0 +1,29 @@
+//! First stage outbound: from bytes to what later stages ask about.
+
+use convoy_packet::{Burst, Frame};
+use convoy_wire::{PacketInfo, parse_packet};
+
+use super::bin::Bin;
+use crate::drop_reason::DropReason;
+
+/// A packet that parsed.
+#[derive(Debug)]
+pub(super) struct Parsed {
+    pub(super) frame: Frame,
+    pub(super) info: PacketInfo,
+}
+
+/// Parses the first `n` packets of `input` into `output`; what does not parse is dropped.
+///
+/// Bytes behind the length that the IP header gives (link padding) are cut off.
+pub(super) fn run(input: &mut Burst, n: usize, output: &mut Vec<Parsed>, bin: &mut Bin<'_>) {
+    for mut frame in input.drain_front(n) {
+        match parse_packet(frame.data()) {
+            Ok(info) => {
+                frame.truncate(info.total_len as usize);
+                output.push(Parsed { frame, info });
+            }
+            Err(error) => bin.drop(frame, DropReason::from(error)),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Third stage outbound: ESP is laid out around each packet and a job made for the engine.
+
+use std::collections::VecDeque;
+
+use convoy_engine::{Context, Job, JobBurst, KeyId, Op, Span, Status};
+use convoy_packet::Frame;
+use convoy_wire::ecn::EcnMode;
+use convoy_wire::{IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, SeqNum, Tos};
+
+use super::bin::Bin;
+use super::classify::Classified;
+use super::icmp::IcmpSender;
+use super::layout;
+use super::sa::OutboundSa;
+use super::{Now, PipelineConfig, fragment, transport};
+use crate::drop_reason::DropReason;
+use crate::sa::{DfPolicy, DscpPolicy, Mode};
+
+/// How long a router's word on the path MTU is believed (RFC 1191 section 6.3).
+const MTU_AGE_NS: u64 = 600_000_000_000;
+
+/// What the stage works with.
+pub(super) struct Stage<'a, 'b> {
+    pub(super) now: Now,
+    pub(super) config: &'a PipelineConfig,
+    pub(super) sas: &'a mut [Option<OutboundSa>],
+    pub(super) icmp: &'a mut IcmpSender,
+    pub(super) jobs: &'a mut JobBurst,
+    pub(super) bin: &'a mut Bin<'b>,
+}
+
+/// Whether a packet can be protected as it is.
+enum Fit {
+    Yes,
+    /// Larger than the tunnel takes: the largest inner packet that passes, in bytes.
+    TooBig(usize),
+    /// Its time to live is used up.
+    Expired,
+}
+
+/// Protects packets from the front of `pending` until it is empty or no more jobs fit.
+///
+/// Packets that must be fragmented first are replaced in `pending` by their fragments.
+pub(super) fn run(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Classified>) {
+    while stage.jobs.room() > 0 {
+        let Some(packet) = pending.pop_front() else { return };
+        let at = packet.slot.0 as usize;
+        let Some(Some(sa)) = stage.sas.get_mut(at) else {
+            stage.bin.drop(packet.frame, DropReason::NoSa);
+            continue;
+        };
+        match fit(sa, stage.config, &packet, stage.now) {
+            Fit::Yes => {
+                let Classified { frame, info, slot } = packet;
+                match protect(sa, stage.config, stage.now, frame, &info, slot.0) {
+                    Ok(job) => {
+                        if let Err(job) = stage.jobs.push(job) {
+                            stage.bin.drop(job.frame, DropReason::EngineRejected);
+                        }
+                    }
+                    Err((frame, reason)) => {
+                        sa.spec.counters.dropped.add(1);
+                        stage.bin.drop(frame, reason);
+                    }
+                }
+            }
+            Fit::TooBig(room) => {
+                sa.spec.counters.dropped.add(1);
+                too_big(stage, pending, packet, room);
+            }
+            Fit::Expired => {
+                sa.spec.counters.dropped.add(1);
+                let Bin { pool, counters } = stage.bin;
+                let original = packet.frame.data();
+                stage.icmp.time_exceeded(stage.now, stage.config, counters, pool, original);
+                stage.bin.drop(packet.frame, DropReason::TtlExpired);
+            }
+        }
+    }
+}
+
+fn fit(sa: &mut OutboundSa, config: &PipelineConfig, packet: &Classified, now: Now) -> Fit {
+    let info = &packet.info;
+    if config.decrement_ttl && info.ttl <= 1 {
+        return Fit::Expired;
+    }
+    // What stays in front of ESP, and what becomes its payload.
+    let (front, kept) = match sa.spec.mode {
+        Mode::Tunnel => (sa.outer.len(), 0),
+        Mode::Transport => {
+            let kept = transport::header_len(packet.frame.data(), info);
+            (kept + sa.outer.udp_len(), kept)
+        }
+    };
+    let payload = packet.frame.len().saturating_sub(kept);
+    if front + sa.layout.sealed_len(payload) <= sa.path_mtu {
+        return Fit::Yes;
+    }
+    if sa.mtu_lowered.is_some_and(|at| now.0.saturating_sub(at.0) > MTU_AGE_NS) {
+        // What a router said long ago may no longer be so: try the configured size again.
+        sa.mtu_lowered = None;
+        sa.path_mtu = usize::from(sa.spec.path_mtu);
+        sa.spec.counters.path_mtu.set(sa.path_mtu as u64);
+        return fit(sa, config, packet, now);
+    }
+    let room = sa.path_mtu.saturating_sub(front);
+    Fit::TooBig(sa.layout.max_payload_len(room).unwrap_or(0) + kept)
+}
+
+/// RFC 4301 section 8.2: the inner sender is told, unless it allows fragmenting.
+fn too_big(
+    stage: &mut Stage<'_, '_>,
+    pending: &mut VecDeque<Classified>,
+    packet: Classified,
+    room: usize,
+) {
+    let tunnel = stage
+        .sas
+        .get(packet.slot.0 as usize)
+        .and_then(Option::as_ref)
+        .is_some_and(|sa| sa.spec.mode == Mode::Tunnel);
+    if tunnel && packet.info.flow.version == IpVersion::V4 && !packet.info.dont_fragment {
+        fragment::run(packet, room, pending, stage.bin);
+        return;
+    }
+    let mtu = match packet.info.flow.version {
+        IpVersion::V4 => room,
+        // No IPv6 link is narrower (RFC 8200 section 5).
+        IpVersion::V6 => room.max(1280),
+    };
+    let Bin { pool, counters } = stage.bin;
+    stage.icmp.too_big(stage.now, stage.config, counters, pool, packet.frame.data(), mtu);
+    stage.bin.drop(packet.frame, DropReason::TooBig);
+}
+
+type Refused = (Frame, DropReason);
+
+/// Gives the packet a sequence number and its ESP layout.
+fn protect(
+    sa: &mut OutboundSa,
+    config: &PipelineConfig,
+    now: Now,
+    mut frame: Frame,
+    info: &PacketInfo,
+    slot: u32,
+) -> Result<Job, Refused> {
+    if sa.spec.mode == Mode::Transport
+        && let Err(reason) = transport::check(&sa.spec, info)
+    {
+        return Err((frame, reason));
+    }
+    let (before, behind) = (sa.outer.len() + sa.layout.prefix_len(), 8 + sa.layout.icv_len());
+    if frame.headroom() < before || frame.tailroom() < behind {
+        return Err((frame, DropReason::NoFrame));
+    }
+    let reserved = match sa.sequence.next() {
+        Ok(reserved) => reserved,
+        Err(exhausted) => return Err((frame, exhausted.into())),
+    };
+    let seq = reserved.number();
+    if config.decrement_ttl {
+        decrement_ttl(frame.data_mut());
+    }
+    let inner_len = frame.len() as u64;
+    let laid_out = match sa.spec.mode {
+        Mode::Tunnel => lay_out_tunnel(sa, &mut frame, info, seq),
+        Mode::Transport => transport::lay_out(sa, &mut frame, info, seq),
+    };
+    let Some(text) = laid_out else { return Err((frame, DropReason::NoFrame)) };
+
+    let counters = &sa.spec.counters;
+    counters.packets.add(1);
+    counters.bytes.add(inner_len);
+    counters.sequence.set(seq.get());
+    counters.last_packet_ns.set(now.0);
+    sa.last_sent = now;
+
+    let (aad, aad_len) = layout::aad(sa.spec.spi, seq, sa.spec.esn);
+    let nonce = layout::seal_nonce(sa.spec.salt, reserved);
+    Ok(Job {
+        frame,
+        text,
+        key: KeyId(slot),
+        status: Status::Pending,
+        aad_len,
+        aad,
+        op: Op::Seal(nonce),
+        context: Context { slot, note: inner_len as u32, value: seq.get() },
+    })
+}
+
+pub(super) fn decrement_ttl(packet: &mut [u8]) {
+    match packet.first().copied().and_then(IpVersion::of) {
+        Some(IpVersion::V4) => {
+            if let Ok(mut header) = Ipv4Mut::new(packet) {
+                header.decrement_ttl();
+            }
+        }
+        Some(IpVersion::V6) => {
+            if let Ok(mut header) = Ipv6Mut::new(packet) {
+                header.decrement_hop_limit();
+            }
+        }
+        None => {}
+    }
+}
+
+fn lay_out_tunnel(
+    sa: &OutboundSa,
+    frame: &mut Frame,
+    info: &PacketInfo,
+    seq: SeqNum,
+) -> Option<Span> {
+    let payload = frame.len();
+    let front = sa.outer.len();
+    let total = front + sa.layout.sealed_len(payload);
+    frame.grow_front(front + sa.layout.prefix_len()).ok()?;
+    frame.set_len(total).ok()?;
+    let next = info.flow.version.as_next_header();
+    let packet = frame.data_mut();
+    let text = layout::write_esp(packet, front, payload, sa.layout, next, (sa.spec.spi, seq))?;
+    let (tos, df) = outer_fields(sa, info);
+    sa.outer.write(packet, total, tos, df, seq.low() as u16);
+    Some(text)
+}
+
+/// RFC 4301 section 5.1.2.1 and RFC 6040 section 4.1.
+#[inline]
+fn outer_fields(sa: &OutboundSa, info: &PacketInfo) -> (Tos, bool) {
+    let rules = &sa.spec.outer;
+    let dscp = match rules.dscp {
+        DscpPolicy::Copy => info.tos.dscp(),
+        DscpPolicy::Fixed(dscp) => dscp,
+    };
+    let mode = if rules.ecn { EcnMode::Normal } else { EcnMode::Compatibility };
+    let df = match rules.df {
+        DfPolicy::Copy => info.dont_fragment,
+        DfPolicy::Set => true,
+        DfPolicy::Clear => false,
+    };
+    (Tos::new(dscp, info.tos.ecn().encapsulate(mode)), df)
+}

@@ -1,0 +1,199 @@
+//! Hot SAs: what a worker keeps per SA and touches per packet.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use convoy_wire::{EspLayout, Protocol, Tos};
+
+use super::Now;
+use super::layout::{self, UDP_HEADER};
+use crate::replay::{ReplayWindow, WindowError};
+use crate::sa::{InboundSpec, OutboundSpec, UdpEncap};
+use crate::sequence::SequenceCounter;
+
+/// Outer IP header and, with encapsulation, UDP header, as far as they are the same for every
+/// packet of an SA.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OuterTemplate {
+    bytes: [u8; 48],
+    ip_len: u8,
+    len: u8,
+    /// Sum of the IPv4 header's constant 16-bit words.
+    sum: u32,
+}
+
+impl OuterTemplate {
+    pub(super) fn new(spec: &OutboundSpec) -> Self {
+        let protocol = if spec.encap.is_some() { Protocol::UDP } else { Protocol::ESP };
+        let mut template = match (spec.endpoints.local, spec.endpoints.remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
+                let mut header = [0_u8; 20];
+                header[0] = 0x45;
+                header[8] = spec.outer.hop_limit;
+                header[9] = protocol.0;
+                header[12..16].copy_from_slice(&local.octets());
+                header[16..20].copy_from_slice(&remote.octets());
+                Self::with_ip(&header)
+            }
+            (local, remote) => {
+                let mut header = [0_u8; 40];
+                header[0] = 0x60;
+                header[6] = protocol.0;
+                header[7] = spec.outer.hop_limit;
+                header[8..24].copy_from_slice(&v6(local));
+                header[24..40].copy_from_slice(&v6(remote));
+                Self::with_ip(&header)
+            }
+        };
+        if let Some(UdpEncap { local_port, remote_port, .. }) = spec.encap {
+            let at = usize::from(template.ip_len);
+            template.bytes[at..at + 2].copy_from_slice(&local_port.to_be_bytes());
+            template.bytes[at + 2..at + 4].copy_from_slice(&remote_port.to_be_bytes());
+            template.len += UDP_HEADER as u8;
+        }
+        template
+    }
+
+    fn with_ip(header: &[u8]) -> Self {
+        let mut bytes = [0; 48];
+        bytes[..header.len()].copy_from_slice(header);
+        let sum = header.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+        Self { bytes, ip_len: header.len() as u8, len: header.len() as u8, sum }
+    }
+
+    /// Bytes before the ESP header.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.len)
+    }
+
+    /// Length of the IP header.
+    #[inline]
+    pub(super) fn ip_len(&self) -> usize {
+        usize::from(self.ip_len)
+    }
+
+    /// Length of the UDP header; 0 without encapsulation.
+    #[inline]
+    pub(super) fn udp_len(&self) -> usize {
+        usize::from(self.len - self.ip_len)
+    }
+
+    /// The UDP header for a packet of `total` bytes whose UDP header begins at `at`, without
+    /// checksum.
+    #[inline]
+    pub(super) fn write_udp(&self, packet: &mut [u8], at: usize, total: usize) {
+        let Some(into) = packet.get_mut(at..at + self.udp_len()) else { return };
+        into.copy_from_slice(&self.bytes[self.ip_len()..self.len()]);
+        if let Some(field) = into.get_mut(4..6) {
+            field.copy_from_slice(&((total - at) as u16).to_be_bytes());
+        }
+    }
+
+    /// Writes the headers of a packet of `total` bytes to its front.
+    ///
+    /// `id` is the IPv4 identification: it must differ between packets that may be fragmented
+    /// (RFC 6864 section 4), for which the low half of the sequence number serves.
+    #[inline]
+    pub(super) fn write(&self, packet: &mut [u8], total: usize, tos: Tos, df: bool, id: u16) {
+        let Some(front) = packet.get_mut(..self.ip_len()) else { return };
+        front.copy_from_slice(&self.bytes[..self.ip_len()]);
+        if self.ip_len == 20 {
+            let Some(ip) = front.first_chunk_mut::<20>() else { return };
+            let flags = if df { 0x4000_u16 } else { 0 };
+            ip[1] = tos.0;
+            ip[2..4].copy_from_slice(&(total as u16).to_be_bytes());
+            ip[4..6].copy_from_slice(&id.to_be_bytes());
+            ip[6..8].copy_from_slice(&flags.to_be_bytes());
+            let sum = self.sum
+                + u32::from(tos.0)
+                + (total as u32 & 0xffff)
+                + u32::from(id)
+                + u32::from(flags);
+            let sum = (sum & 0xffff) + (sum >> 16);
+            let sum = (sum & 0xffff) + (sum >> 16);
+            ip[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+        } else {
+            let Some(ip) = front.first_chunk_mut::<40>() else { return };
+            ip[0] = 0x60 | tos.0 >> 4;
+            ip[1] = tos.0 << 4;
+            ip[4..6].copy_from_slice(&((total - 40) as u16).to_be_bytes());
+        }
+        if self.len != self.ip_len {
+            self.write_udp(packet, self.ip_len(), total);
+        }
+    }
+}
+
+fn v6(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V6(address) => address.octets(),
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+    }
+}
+
+/// An SA that protects, on the worker that owns it.
+#[derive(Debug)]
+pub(super) struct OutboundSa {
+    pub(super) spec: Arc<OutboundSpec>,
+    pub(super) sequence: SequenceCounter,
+    pub(super) outer: OuterTemplate,
+    /// Lengths of the SA's packets.
+    pub(super) layout: EspLayout,
+    /// Largest outer packet the path takes, in bytes.
+    pub(super) path_mtu: usize,
+    /// When a router last lowered it.
+    pub(super) mtu_lowered: Option<Now>,
+    /// When a packet (or a keepalive) last left.
+    pub(super) last_sent: Now,
+}
+
+impl OutboundSa {
+    pub(super) fn new(spec: Arc<OutboundSpec>, sequence: SequenceCounter, now: Now) -> Self {
+        let path_mtu = usize::from(spec.path_mtu);
+        spec.counters.path_mtu.set(path_mtu as u64);
+        Self {
+            outer: OuterTemplate::new(&spec),
+            layout: layout::gcm(spec.key.params().icv_len.bytes()),
+            sequence,
+            path_mtu,
+            mtu_lowered: None,
+            last_sent: now,
+            spec,
+        }
+    }
+}
+
+/// An SA that opens, on the worker that owns it.
+#[derive(Debug)]
+pub(super) struct InboundSa {
+    pub(super) spec: Arc<InboundSpec>,
+    pub(super) window: ReplayWindow,
+    /// Lengths of the SA's packets.
+    pub(super) layout: EspLayout,
+    /// Tells this SA from an earlier one in the same slot, for jobs that were in flight.
+    pub(super) epoch: u32,
+}
+
+impl InboundSa {
+    /// The hot SA of a record; `old` was in the slot before and gives its window if its key is the
+    /// same and the window's size did not change.
+    pub(super) fn new(
+        spec: Arc<InboundSpec>,
+        old: Option<Self>,
+        epoch: u32,
+    ) -> Result<Self, WindowError> {
+        let inherited = old.filter(|old| {
+            Arc::ptr_eq(&old.spec.floor, &spec.floor)
+                && old.spec.replay_window == spec.replay_window
+                && old.spec.esn == spec.esn
+        });
+        let window = match inherited {
+            Some(old) => old.window,
+            None => ReplayWindow::new(spec.replay_window, spec.esn, spec.floor.get())?,
+        };
+        spec.counters.sequence.set(window.right_edge().get());
+        let layout = layout::gcm(spec.key.params().icv_len.bytes());
+        Ok(Self { spec, window, layout, epoch })
+    }
+}

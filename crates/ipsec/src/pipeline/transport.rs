@@ -1,0 +1,149 @@
+//! Transport mode: ESP goes between a packet's own IP header and what that header carries
+//! (RFC 4303 section 3.1.1).
+
+use convoy_engine::Span;
+use convoy_packet::Frame;
+use convoy_wire::ipv6::{ExtensionLimits, transport_point};
+use convoy_wire::{
+    FragmentState, IpVersion, Ipv4Mut, Ipv6Mut, Ipv6View, PacketInfo, Protocol, SeqNum,
+};
+
+use super::layout;
+use super::sa::OutboundSa;
+use crate::drop_reason::DropReason;
+use crate::sa::OutboundSpec;
+
+/// Where ESP goes in a packet.
+struct Place {
+    /// Bytes of IP header (and extension headers) that stay in front.
+    header: usize,
+    /// What ESP's trailer names.
+    protocol: Protocol,
+    /// Where the byte is that must name ESP or UDP instead.
+    next_header_at: usize,
+}
+
+fn place(packet: &[u8], info: &PacketInfo) -> Option<Place> {
+    match info.flow.version {
+        IpVersion::V4 => Some(Place {
+            header: usize::from(info.header_len),
+            protocol: info.flow.protocol,
+            next_header_at: 9,
+        }),
+        IpVersion::V6 => {
+            let view = Ipv6View::parse(packet).ok()?;
+            let limits = ExtensionLimits::default();
+            let point = transport_point(view.next_header(), view.payload(), limits).ok()?;
+            Some(Place {
+                header: point.offset + IpVersion::V6.header_len(),
+                protocol: point.protocol,
+                next_header_at: point.next_header_at,
+            })
+        }
+    }
+}
+
+/// Bytes of the packet that stay in front of ESP.
+pub(super) fn header_len(packet: &[u8], info: &PacketInfo) -> usize {
+    place(packet, info).map_or_else(|| usize::from(info.header_len), |place| place.header)
+}
+
+/// Whether a packet may go through a transport-mode SA: whole, and between its two hosts
+/// (RFC 4303 section 3.3.4, RFC 4301 section 4.1).
+pub(super) fn check(spec: &OutboundSpec, info: &PacketInfo) -> Result<(), DropReason> {
+    if info.fragment != FragmentState::Whole {
+        return Err(DropReason::TransportFragment);
+    }
+    let ours = info.flow.src_addr() == spec.endpoints.local;
+    if !ours || info.flow.dst_addr() != spec.endpoints.remote {
+        return Err(DropReason::TransportAddress);
+    }
+    Ok(())
+}
+
+/// Makes room behind the IP header and lays out ESP there. Returns what is to be encrypted.
+pub(super) fn lay_out(
+    sa: &OutboundSa,
+    frame: &mut Frame,
+    info: &PacketInfo,
+    seq: SeqNum,
+) -> Option<Span> {
+    let Place { header, protocol, next_header_at } = place(frame.data(), info)?;
+    let payload = frame.len().checked_sub(header)?;
+    let front = header + sa.outer.udp_len();
+    let grown = sa.outer.udp_len() + sa.layout.prefix_len();
+    let total = front + sa.layout.sealed_len(payload);
+    frame.grow_front(grown).ok()?;
+    frame.set_len(total).ok()?;
+    let packet = frame.data_mut();
+    packet.get(grown..grown + header)?;
+    packet.copy_within(grown..grown + header, 0);
+    let outer = if sa.spec.encap.is_some() { Protocol::UDP } else { Protocol::ESP };
+    patch_header(packet, next_header_at, outer, total)?;
+    sa.outer.write_udp(packet, header, total);
+    layout::write_esp(packet, front, payload, sa.layout, protocol, (sa.spec.spi, seq))
+}
+
+/// Takes ESP out: moves the IP header to directly before the payload, which lies at
+/// `start..start + len`, and gives the header back the payload's protocol and length.
+///
+/// `header` is the length of the IP header with its extension headers, as it arrived.
+pub(super) fn take_out(
+    frame: &mut Frame,
+    info: &PacketInfo,
+    start: usize,
+    len: usize,
+    protocol: Protocol,
+) -> Option<()> {
+    let header = usize::from(info.upper_offset);
+    let next_header_at = match info.flow.version {
+        IpVersion::V4 => 9,
+        IpVersion::V6 => {
+            let view = Ipv6View::parse(frame.data()).ok()?;
+            last_next_header(view.next_header(), view.payload(), header)?
+        }
+    };
+    frame.truncate(start + len);
+    let moved = start.checked_sub(header)?;
+    let packet = frame.data_mut();
+    packet.get(moved..start)?;
+    packet.copy_within(..header, moved);
+    frame.shrink_front(moved);
+    let total = frame.len();
+    patch_header(frame.data_mut(), next_header_at, protocol, total)
+}
+
+/// Where the byte is that names the upper layer at `upper` bytes into the packet.
+fn last_next_header(first: Protocol, payload: &[u8], upper: usize) -> Option<usize> {
+    let fixed = IpVersion::V6.header_len();
+    let (mut at, mut offset, mut next) = (6, fixed, first);
+    while offset < upper {
+        let here = payload.get(offset - fixed..)?.first_chunk::<2>()?;
+        // A fragment header is 8 bytes and keeps 0 where others keep their length.
+        let units = if next == Protocol::FRAGMENT { 0 } else { usize::from(here[1]) };
+        (at, next) = (offset, Protocol(here[0]));
+        offset += (units + 1) * 8;
+    }
+    (offset == upper).then_some(at)
+}
+
+fn patch_header(
+    packet: &mut [u8],
+    next_header_at: usize,
+    next: Protocol,
+    total: usize,
+) -> Option<()> {
+    match IpVersion::of(*packet.first()?)? {
+        IpVersion::V4 => {
+            let mut header = Ipv4Mut::new(packet).ok()?;
+            header.set_total_len(u16::try_from(total).ok()?);
+            header.set_protocol(next);
+        }
+        IpVersion::V6 => {
+            let payload = total.checked_sub(IpVersion::V6.header_len())?;
+            Ipv6Mut::new(packet).ok()?.set_payload_len(u16::try_from(payload).ok()?);
+            *packet.get_mut(next_header_at)? = next.0;
+        }
+    }
+    Some(())
+}

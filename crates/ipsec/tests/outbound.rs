@@ -1,0 +1,312 @@
+//! What the sending side refuses, answers, cuts and numbers.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Pair, Setup, inner, inner_with};
+use convoy_ipsec::drop_reason::DropReason;
+use convoy_ipsec::pipeline::{Now, PathMtuNews};
+use convoy_ipsec::sa::{DfPolicy, DscpPolicy, Mode, OuterHeader, ReqId, SaSlot, UdpEncap};
+use convoy_ipsec::selector::Selector;
+use convoy_ipsec::snapshot::Snapshot;
+use convoy_ipsec::spd::{Direction, Policy, PolicyAction};
+use convoy_packet::Burst;
+use convoy_wire::{Dscp, Prefix};
+
+fn to(prefix: &str, priority: u32, action: PolicyAction) -> Policy {
+    Policy {
+        name: prefix.into(),
+        priority,
+        direction: Direction::Outbound,
+        selector: Selector {
+            remote: prefix.parse::<Prefix>().unwrap().into(),
+            ..Selector::default()
+        },
+        action,
+    }
+}
+
+#[test]
+fn policies_protect_bypass_and_discard() {
+    let spd = common::spd(vec![
+        to("10.2.0.0/16", 1, PolicyAction::Protect { reqid: ReqId(1) }),
+        to("10.3.0.0/16", 2, PolicyAction::Bypass),
+        to("10.4.0.0/16", 3, PolicyAction::Discard),
+        to("10.5.0.0/16", 4, PolicyAction::Protect { reqid: ReqId(99) }),
+    ]);
+    let mut pair = Pair::with(&Setup::default(), spd, common::protect_all(Direction::Inbound));
+    let packet = |dst| inner_with(false, "10.1.0.1", dst, b"data", 0);
+    let packets = ["10.2.0.1", "10.3.0.1", "10.4.0.1", "10.5.0.1", "10.6.0.1"].map(packet);
+    let (wire, answers) = pair.protect(&packets);
+    assert!(answers.is_empty());
+    assert_eq!(wire.len(), 2);
+    assert!(wire.contains(&packets[1]), "bypassed as it was");
+    assert_eq!(pair.left_counters.bypassed.get(), 1);
+    assert_eq!(pair.refused(DropReason::PolicyDiscard), 1);
+    assert_eq!(pair.refused(DropReason::NoSa), 1);
+    assert_eq!(pair.refused(DropReason::NoPolicy), 1);
+    pair.assert_no_leak();
+}
+
+#[test]
+fn numbers_end_at_the_limit_and_never_wrap() {
+    let last = u64::from(u32::MAX);
+    let setup = Setup { esn: false, start: last - 2, granted: u64::MAX, ..Setup::default() };
+    let mut pair = Pair::new(&setup);
+    let (wire, _) = pair.protect(&vec![inner(false, 1); 10]);
+    let sent: Vec<u32> =
+        wire.iter().map(|p| u32::from_be_bytes(p[24..28].try_into().unwrap())).collect();
+    assert_eq!(sent, [u32::MAX - 2, u32::MAX - 1, u32::MAX]);
+    assert_eq!(pair.refused(DropReason::SequenceExhausted), 7);
+}
+
+#[test]
+fn numbers_beyond_the_lease_are_not_used() {
+    let setup = Setup { granted: 4, ..Setup::default() };
+    let mut pair = Pair::new(&setup);
+    let (wire, _) = pair.protect(&vec![inner(false, 1); 10]);
+    assert_eq!(wire.len(), 3, "1, 2 and 3 are below the granted 4");
+    assert_eq!(pair.refused(DropReason::LeaseExhausted), 7);
+    pair.out.lease.grant(100);
+    let (wire, _) = pair.protect(&vec![inner(false, 1); 10]);
+    assert_eq!(wire.len(), 10);
+    assert_eq!(wire[0][24..28], 4_u32.to_be_bytes());
+}
+
+#[test]
+fn too_big_is_answered_to_the_inner_sender() {
+    for (v6, least) in [(false, 576), (true, 1280)] {
+        let setup = Setup { path_mtu: 1400, ..Setup::default() };
+        let mut pair = Pair::new(&setup);
+        let mut packet = inner(v6, 1390);
+        if !v6 {
+            packet[6] = 0x40;
+            let sum = etherparse::Ipv4Header::from_slice(&packet).unwrap().0.calc_header_checksum();
+            packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        let (wire, answers) = pair.protect(std::slice::from_ref(&packet));
+        assert!(wire.is_empty());
+        assert_eq!(pair.refused(DropReason::TooBig), 1);
+        assert_eq!(answers.len(), 1);
+        let sliced = etherparse::SlicedPacket::from_ip(&answers[0]).unwrap();
+        let mtu = match sliced.transport.unwrap() {
+            etherparse::TransportSlice::Icmpv4(icmp) => match icmp.icmp_type() {
+                etherparse::Icmpv4Type::DestinationUnreachable(
+                    etherparse::icmpv4::DestUnreachableHeader::FragmentationNeeded { next_hop_mtu },
+                ) => u32::from(next_hop_mtu),
+                other => panic!("{other:?}"),
+            },
+            etherparse::TransportSlice::Icmpv6(icmp) => match icmp.icmp_type() {
+                etherparse::Icmpv6Type::PacketTooBig { mtu } => mtu,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        assert!(mtu >= least);
+        // A packet of just that size passes, one byte more does not.
+        let headers = if v6 { 48 } else { 28 };
+        let mut fits = inner(v6, mtu as usize - headers);
+        let mut over = inner(v6, mtu as usize - headers + 1);
+        if !v6 {
+            fits[6] = 0x40;
+            over[6] = 0x40;
+        }
+        let (wire, _) = pair.protect(&[fits, over]);
+        assert_eq!(wire.len(), 1);
+        assert!(wire[0].len() <= 1400);
+    }
+}
+
+#[test]
+fn answers_are_limited_in_rate() {
+    let setup = Setup { path_mtu: 1400, ..Setup::default() };
+    let mut pair = Pair::new(&setup);
+    let (_, answers) = pair.protect(&vec![inner(true, 1390); 1000]);
+    assert!((1..=64).contains(&answers.len()), "{} answers", answers.len());
+    assert_eq!(pair.refused(DropReason::TooBig), 1000);
+    pair.now = Now(pair.now.0 + 10_000_000);
+    let (_, more) = pair.protect(&vec![inner(true, 1390); 1000]);
+    assert_eq!(more.len(), 10, "one a millisecond");
+}
+
+#[test]
+fn packets_that_allow_it_are_fragmented_before_esp() {
+    let setup = Setup { path_mtu: 600, ..Setup::default() };
+    let mut pair = Pair::new(&setup);
+    let packet = inner(false, 4000);
+    let (wire, answers) = pair.protect(std::slice::from_ref(&packet));
+    assert!(answers.is_empty());
+    assert!(wire.len() > 7 && wire.iter().all(|p| p.len() <= 600));
+    let fragments = pair.open(&wire);
+    let mut data = vec![0; packet.len() - 20];
+    for fragment in &fragments {
+        let ip = etherparse::Ipv4Slice::from_slice(fragment).unwrap();
+        let header = ip.header().to_header();
+        assert_eq!(header.header_checksum, header.calc_header_checksum());
+        let at = usize::from(header.fragment_offset.byte_offset() as u16);
+        let part = ip.payload().payload;
+        data[at..at + part.len()].copy_from_slice(part);
+        assert_eq!(header.more_fragments, at + part.len() < data.len());
+    }
+    assert_eq!(data, packet[20..]);
+    assert_eq!(pair.left_counters.fragments_made.get(), fragments.len() as u64);
+    pair.assert_no_leak();
+}
+
+#[test]
+fn many_fragments_keep_their_order_across_bursts() {
+    let setup = Setup { path_mtu: 600, replay_window: 0, esn: false, ..Setup::default() };
+    let mut pair = Pair::new(&setup);
+    let (wire, _) = pair.protect(&vec![inner(false, 4000); 200]);
+    let numbers: Vec<u32> =
+        wire.iter().map(|p| u32::from_be_bytes(p[24..28].try_into().unwrap())).collect();
+    assert!(numbers.iter().copied().eq(1..=numbers.len() as u32));
+    let lost = pair.refused(DropReason::TooBig);
+    assert!(numbers.len() > 1000);
+    assert_eq!(numbers.len() as u64 % 8, 0, "packets are cut whole or not at all");
+    assert_eq!(numbers.len() as u64 / 8 + lost, 200);
+    pair.assert_no_leak();
+}
+
+#[test]
+fn the_outer_header_follows_its_rules() {
+    let outer = |df, dscp, ecn| OuterHeader { df, dscp, ecn, hop_limit: 77 };
+    let fixed = DscpPolicy::Fixed(Dscp::new(46).unwrap());
+    let cases = [
+        // inner TOS and DF, rules, outer TOS and DF
+        (0xb9, true, outer(DfPolicy::Copy, DscpPolicy::Copy, true), 0xb9, true),
+        (0xb9, false, outer(DfPolicy::Copy, DscpPolicy::Copy, true), 0xb9, false),
+        (0xb9, false, outer(DfPolicy::Set, DscpPolicy::Copy, false), 0xb8, true),
+        (0x03, true, outer(DfPolicy::Clear, fixed, true), 46 << 2 | 3, false),
+        (0x02, true, outer(DfPolicy::Clear, fixed, false), 46 << 2, false),
+    ];
+    for (tos, df, outer, outer_tos, outer_df) in cases {
+        let mut pair = Pair::new(&Setup { outer, ..Setup::default() });
+        let mut packet = inner_with(false, "10.1.0.1", "10.2.0.2", b"x", tos);
+        packet[6] = if df { 0x40 } else { 0 };
+        let (wire, _) = pair.protect(&[packet]);
+        let header = etherparse::Ipv4Header::from_slice(&wire[0]).unwrap().0;
+        assert_eq!(wire[0][1], outer_tos, "{outer:?}");
+        assert_eq!(header.dont_fragment, outer_df, "{outer:?}");
+        assert_eq!(header.time_to_live, 77);
+        assert_eq!(header.header_checksum, header.calc_header_checksum());
+    }
+}
+
+#[test]
+fn a_used_up_ttl_is_answered_and_not_forwarded() {
+    for v6 in [false, true] {
+        let mut pair = Pair::new(&Setup { decrement_ttl: true, ..Setup::default() });
+        let mut packet = inner(v6, 30);
+        packet[if v6 { 7 } else { 8 }] = 1;
+        let (wire, answers) = pair.protect(&[packet]);
+        assert!(wire.is_empty());
+        assert_eq!(answers.len(), 1);
+        let kind = answers[0][if v6 { 40 } else { 20 }];
+        assert_eq!(kind, if v6 { 3 } else { 11 }, "time exceeded");
+        assert_eq!(pair.refused(DropReason::TtlExpired), 1);
+    }
+}
+
+#[test]
+fn transport_mode_refuses_fragments_and_strangers() {
+    let mut pair = Pair::new(&Setup { mode: Mode::Transport, ..Setup::default() });
+    let mut fragment = inner_with(false, "192.0.2.1", "192.0.2.2", &[0; 24], 0);
+    fragment[6] = 0x20;
+    let stranger = inner_with(false, "192.0.2.9", "192.0.2.2", b"x", 0);
+    let (wire, _) = pair.protect(&[fragment, stranger]);
+    assert!(wire.is_empty());
+    assert_eq!(pair.refused(DropReason::TransportFragment), 1);
+    assert_eq!(pair.refused(DropReason::TransportAddress), 1);
+}
+
+#[test]
+fn malformed_packets_are_refused_each_under_its_reason() {
+    let mut pair = Pair::new(&Setup::default());
+    let good = inner(false, 20);
+    let mut version = good.clone();
+    version[0] = 0x55;
+    let mut header = good.clone();
+    header[0] = 0x44;
+    let mut length = good.clone();
+    length[3] = 200;
+    let bad = vec![vec![], good[..10].to_vec(), version, header, length];
+    let (wire, _) = pair.protect(&bad);
+    assert!(wire.is_empty());
+    let reasons = DropReason::ALL.iter().filter(|&&reason| pair.refused(reason) > 0).count();
+    let total: u64 = DropReason::ALL.iter().map(|&reason| pair.refused(reason)).sum();
+    assert_eq!(total, 5);
+    assert!(reasons >= 4, "{reasons} reasons");
+}
+
+#[test]
+fn link_padding_is_not_protected() {
+    let mut pair = Pair::new(&Setup::default());
+    let packet = inner(false, 1);
+    let padded = [&packet[..], &[0; 17]].concat();
+    let (wire, _) = pair.protect(&[padded]);
+    assert_eq!(pair.open(&wire), [packet]);
+}
+
+#[test]
+fn path_mtu_is_believed_only_from_who_saw_our_packet() {
+    let mut pair = Pair::new(&Setup { path_mtu: 1500, ..Setup::default() });
+    let packet = inner(true, 1300);
+    let (wire, _) = pair.protect(&vec![packet.clone(); 5]);
+    assert_eq!(wire.len(), 5);
+    let news = PathMtuNews {
+        destination: "192.0.2.2".parse().unwrap(),
+        mtu: 1300,
+        quote: Some((common::SPI, 3)),
+    };
+    let lies = [
+        PathMtuNews { quote: None, ..news },
+        PathMtuNews { quote: Some((common::SPI + 1, 3)), ..news },
+        PathMtuNews { quote: Some((common::SPI, 6)), ..news },
+        PathMtuNews { destination: "192.0.2.3".parse().unwrap(), ..news },
+        PathMtuNews { mtu: 1501, ..news },
+    ];
+    for lie in lies {
+        assert!(!pair.left.path_mtu(pair.now, &lie), "{lie:?}");
+    }
+    assert_eq!(pair.protect(std::slice::from_ref(&packet)).0.len(), 1);
+    assert!(pair.left.path_mtu(pair.now, &news));
+    assert_eq!(pair.out.counters.path_mtu.get(), 1300);
+    let (wire, answers) = pair.protect(std::slice::from_ref(&packet));
+    assert!(wire.is_empty() && answers.len() == 1);
+    // An absurd value is not followed below what every link must carry.
+    assert!(pair.left.path_mtu(pair.now, &PathMtuNews { mtu: 1, ..news }));
+    assert_eq!(pair.out.counters.path_mtu.get(), 576);
+    // Ten minutes later the old size is tried again (RFC 1191 section 6.3).
+    pair.now = Now(pair.now.0 + 601_000_000_000);
+    assert_eq!(pair.protect(std::slice::from_ref(&packet)).0.len(), 1);
+}
+
+#[test]
+fn keepalives_are_sent_when_nothing_else_was() {
+    let setup = Setup { encap: true, ..Setup::default() };
+    let mut pair = Pair::new(&setup);
+    let mut spec = setup.outbound();
+    let interval = std::time::Duration::from_secs(20);
+    spec.encap = Some(UdpEncap { local_port: 4500, remote_port: 4501, keepalive: Some(interval) });
+    let mut snapshot = Snapshot::new(common::protect_all(Direction::Outbound));
+    snapshot.add_outbound(SaSlot(0), Arc::new(spec)).unwrap();
+    pair.left_published.publish(snapshot);
+    let (wire, _) = pair.protect(&[inner(false, 1)]);
+    assert_eq!(wire.len(), 1);
+    let mut burst = Burst::new();
+    let start = pair.now.0;
+    pair.left.keepalives(Now(start + 19_000_000_000), &mut pair.pool, &mut burst);
+    assert!(burst.is_empty());
+    for at in [20_000_000_000, 21_000_000_000] {
+        pair.left.keepalives(Now(start + at), &mut pair.pool, &mut burst);
+    }
+    assert_eq!(burst.len(), 1, "and not again at once");
+    let packet = burst.as_slice()[0].data().to_vec();
+    let udp = etherparse::UdpSlice::from_slice(&packet[20..]).unwrap();
+    assert_eq!((udp.source_port(), udp.destination_port()), (4500, 4501));
+    assert_eq!(udp.payload(), [0xff]);
+    burst.release(&mut pair.pool);
+    assert_eq!(pair.left_counters.keepalives_sent.get(), 1);
+}
