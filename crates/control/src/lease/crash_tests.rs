@@ -1,0 +1,437 @@
+//! Leases on storage that forgets, tears and fails.
+
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
+use convoy_ipsec::sequence::{Lease, SequenceCounter, SequenceLimits};
+use convoy_wire::SeqNum;
+use proptest::prelude::*;
+
+use super::LeaseError;
+use super::hash::HashKey;
+use super::image::{BootId, Image};
+use super::ledger::{Acquired, InboundRequest, Ledger, OutboundRequest};
+use super::storage::{Slot, Storage};
+use super::store::Store;
+use crate::site::KeyMaterial;
+
+/// Bytes that reach the medium together or not at all.
+const SECTOR: usize = 64;
+
+/// A medium with a write cache: what was written since the last sync of a slot reaches the disk in
+/// any part and order when the power fails.
+#[derive(Debug, Default)]
+struct Medium {
+    slots: [Place; 2],
+    /// Operations until the power fails in the middle of one.
+    fuse: Option<usize>,
+    /// Operations from here on fail without effect.
+    dead: bool,
+    /// Decides what survives.
+    dice: u64,
+}
+
+#[derive(Debug, Default, Clone)]
+struct Place {
+    disk: Option<Vec<u8>>,
+    /// Contents written since the last sync; the last is what is read.
+    cache: Vec<Vec<u8>>,
+}
+
+impl Medium {
+    fn roll(&mut self) -> u64 {
+        self.dice = self
+            .dice
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        self.dice >> 33
+    }
+
+    /// Counts an operation; whether it is the one in which the power fails.
+    fn step(&mut self) -> io::Result<bool> {
+        if self.dead {
+            return Err(io::Error::other("dead"));
+        }
+        let dies = self.fuse == Some(0);
+        self.fuse = self.fuse.map(|fuse| fuse.saturating_sub(1));
+        self.dead = dies;
+        Ok(dies)
+    }
+
+    /// Power comes back: each sector holds one of the contents it had since the last sync.
+    fn lose_power(&mut self) {
+        for slot in 0..2 {
+            let place = std::mem::take(&mut self.slots[slot]);
+            let mut versions = vec![place.disk.clone().unwrap_or_default()];
+            versions.extend(place.cache.iter().cloned());
+            let len = versions[self.roll() as usize % versions.len()].len();
+            let mut disk = vec![0; len];
+            for start in (0..len).step_by(SECTOR) {
+                let version = &versions[self.roll() as usize % versions.len()];
+                let end = (start + SECTOR).min(len);
+                for (at, byte) in disk.iter_mut().enumerate().take(end).skip(start) {
+                    *byte = version.get(at).copied().unwrap_or(0);
+                }
+            }
+            let existed = place.disk.is_some() || !place.cache.is_empty();
+            self.slots[slot] = Place { disk: existed.then_some(disk), cache: Vec::new() };
+        }
+        self.dead = false;
+        self.fuse = None;
+    }
+
+    /// The process is killed: the kernel keeps what was written, the last write perhaps in part.
+    fn kill(&mut self) {
+        self.dead = false;
+        self.fuse = None;
+    }
+}
+
+#[derive(Debug, Clone, Default)]
+struct Shared(Arc<Mutex<Medium>>);
+
+impl Shared {
+    fn medium(&self) -> MutexGuard<'_, Medium> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Storage for Shared {
+    fn read(&mut self, slot: Slot) -> io::Result<Option<Vec<u8>>> {
+        let medium = self.medium();
+        let place = &medium.slots[slot as usize];
+        Ok(place.cache.last().or(place.disk.as_ref()).cloned())
+    }
+
+    fn write(&mut self, slot: Slot, bytes: &[u8]) -> io::Result<()> {
+        let mut medium = self.medium();
+        let dies = medium.step()?;
+        let roll = medium.roll() as usize;
+        let place = &mut medium.slots[slot as usize];
+        let mut content = place.cache.last().or(place.disk.as_ref()).cloned().unwrap_or_default();
+        let count = if dies { roll % (bytes.len() + 1) } else { bytes.len() };
+        content.resize(content.len().max(count), 0);
+        content[..count].copy_from_slice(&bytes[..count]);
+        place.cache.push(content);
+        if dies { Err(io::Error::other("power failed")) } else { Ok(()) }
+    }
+
+    fn sync(&mut self, slot: Slot) -> io::Result<()> {
+        let mut medium = self.medium();
+        let dies = medium.step()?;
+        // A sync in which the power fails may have done its work or not.
+        let done = !dies || medium.roll().is_multiple_of(2);
+        let place = &mut medium.slots[slot as usize];
+        if done && let Some(last) = place.cache.pop() {
+            place.disk = Some(last);
+            place.cache.clear();
+        }
+        if dies { Err(io::Error::other("power failed")) } else { Ok(()) }
+    }
+}
+
+fn material(number: u8) -> KeyMaterial {
+    let bytes = SecretBytes::copy_from(&[number; 20]);
+    KeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
+}
+
+const HASH_KEY: [u8; 32] = [9; 32];
+
+fn hash_key() -> HashKey {
+    HashKey::for_tests(HASH_KEY)
+}
+
+fn new_storage() -> Shared {
+    let shared = Shared::default();
+    for (slot, generation) in [(0, 1), (1, 2)] {
+        let image = Image { generation, boot: None, clean: true, records: Vec::new() };
+        shared.medium().slots[slot].disk = Some(image.to_bytes(&hash_key()));
+    }
+    shared
+}
+
+fn open(storage: &Shared, boot: u8) -> Result<Ledger, LeaseError> {
+    let store = Store::open(Box::new(storage.clone()), hash_key(), Some(BootId([boot; 16])))?;
+    Ok(Ledger::new(store, Instant::now()))
+}
+
+fn acquire(ledger: &mut Ledger, keys: &[KeyMaterial], block: u64) -> Result<Acquired, LeaseError> {
+    let outbound: Vec<_> =
+        keys.iter().map(|key| OutboundRequest { name: "out", key, esn: true, block }).collect();
+    let inbound: Vec<_> = keys.iter().map(|key| InboundRequest { name: "in", key }).collect();
+    ledger.acquire(&outbound, &inbound)
+}
+
+fn counter(lease: &Arc<Lease>) -> SequenceCounter {
+    SequenceCounter::claim(lease.clone(), SeqNum::new(0), SequenceLimits::new(true)).unwrap()
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// Take up to so many numbers of a key, and accept so many packets.
+    Use { key: usize, numbers: u8, packets: u8 },
+    /// The keeper looks, after so many milliseconds.
+    Tick(u16),
+}
+
+#[derive(Debug, Clone)]
+enum End {
+    Orderly,
+    /// The process dies, now or in the middle of one of the next operations.
+    Killed(Option<usize>),
+    /// The machine does.
+    PowerFailed(Option<usize>),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (0..3usize, any::<u8>(), any::<u8>()).prop_map(|(key, numbers, packets)| Step::Use { key, numbers, packets }),
+        2 => (0..1500u16).prop_map(Step::Tick),
+    ]
+}
+
+fn end() -> impl Strategy<Value = End> {
+    prop_oneof![
+        1 => Just(End::Orderly),
+        3 => prop::option::of(0..12usize).prop_map(End::Killed),
+        3 => prop::option::of(0..12usize).prop_map(End::PowerFailed),
+    ]
+}
+
+type Life = (Vec<Step>, End, bool);
+
+fn lives() -> impl Strategy<Value = Vec<Life>> {
+    prop::collection::vec((prop::collection::vec(step(), 0..20), end(), any::<bool>()), 1..12)
+}
+
+/// What the world has seen of each key.
+#[derive(Default, Clone, Copy)]
+struct Seen {
+    used: u64,
+    /// The next number, when the last life ended in order.
+    next: Option<u64>,
+}
+
+/// One life of a gateway; whether it ended in order.
+fn live(
+    storage: &Shared,
+    boot: u8,
+    block: u64,
+    (steps, end, _): &Life,
+    seen: &mut [Seen; 3],
+) -> Result<bool, TestCaseError> {
+    // A start that fails half-way may skip numbers too, so the promise holds for the next start only.
+    let promised = seen.each_mut().map(|seen| seen.next.take());
+    if let End::Killed(Some(fuse)) | End::PowerFailed(Some(fuse)) = end {
+        storage.medium().fuse = Some(*fuse);
+    }
+    let Ok(mut ledger) = open(storage, boot) else {
+        // Only the failing medium may keep a gateway from starting.
+        prop_assert!(storage.medium().dead);
+        return Ok(false);
+    };
+    let keys: Vec<_> = (0..3).map(material).collect();
+    let Ok(acquired) = acquire(&mut ledger, &keys, block) else {
+        prop_assert!(storage.medium().dead);
+        return Ok(false);
+    };
+    let mut counters: Vec<_> = acquired.leases.iter().map(counter).collect();
+    for ((counter, seen), promised) in counters.iter().zip(seen.iter()).zip(promised) {
+        let first = counter.upcoming().get();
+        prop_assert!(first > seen.used, "{first} after {}", seen.used);
+        prop_assert_eq!(first, promised.unwrap_or(first), "an orderly end skips nothing");
+    }
+    let mut now = Instant::now();
+    for step in steps {
+        match step {
+            Step::Use { key, numbers, packets } => {
+                for number in counters[*key].reserve(usize::from(*numbers)).into_iter().flatten() {
+                    let number = number.into_number().get();
+                    prop_assert!(number > seen[*key].used, "{number} comes twice");
+                    seen[*key].used = number;
+                }
+                let floor = &acquired.floors[*key];
+                floor.raise(SeqNum::new(floor.get().get() + u64::from(*packets)));
+            }
+            Step::Tick(ms) => {
+                now += Duration::from_millis((*ms).into());
+                let _ = ledger.tick(now);
+            }
+        }
+    }
+    if matches!(end, End::Orderly) {
+        let next = counters.iter().map(|counter| counter.upcoming().get());
+        seen.iter_mut().zip(next).for_each(|(seen, next)| seen.next = Some(next));
+        drop(counters);
+        ledger.finish().unwrap();
+    }
+    Ok(matches!(end, End::Orderly))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn no_crash_ever_repeats_a_number(lives in lives(), dice: u64, block in 1..300u64) {
+        let storage = new_storage();
+        storage.medium().dice = dice;
+        let (mut boot, mut seen) = (1, [Seen::default(); 3]);
+        for life in &lives {
+            live(&storage, boot, block, life, &mut seen)?;
+            if matches!(life.1, End::PowerFailed(_)) {
+                storage.medium().lose_power();
+                boot += 1;
+            } else {
+                storage.medium().kill();
+            }
+        }
+    }
+
+    #[test]
+    fn damage_to_one_image_at_any_time_repeats_no_number(lives in lives(), dice: u64, block in 1..300u64) {
+        let storage = new_storage();
+        storage.medium().dice = dice;
+        let mut seen = [Seen::default(); 3];
+        for (steps, _, first) in lives {
+            // Without a tear, so that the damaged image is the only one.
+            let life = (steps, End::Killed(None), first);
+            live(&storage, 1, block, &life, &mut seen)?;
+            let mut medium = storage.medium();
+            let place = &mut medium.slots[usize::from(first)];
+            let mut content = place.cache.pop().or_else(|| place.disk.take()).unwrap();
+            content[20] ^= 1;
+            *place = Place { disk: Some(content), cache: Vec::new() };
+        }
+    }
+}
+
+#[test]
+fn nothing_is_granted_while_the_storage_fails() {
+    let storage = new_storage();
+    let mut ledger = open(&storage, 1).unwrap();
+    let lease = acquire(&mut ledger, &[material(1)], 10).unwrap().leases.remove(0);
+    let granted = lease.granted();
+    counter(&lease).reserve(1000).unwrap().for_each(drop);
+    storage.medium().dead = true;
+    let now = Instant::now();
+    for _ in 0..3 {
+        assert!(ledger.tick(now).is_err());
+        assert_eq!(lease.granted(), granted);
+    }
+    storage.medium().dead = false;
+    ledger.tick(now).unwrap();
+    assert!(lease.granted() > granted);
+}
+
+#[test]
+fn two_damaged_images_are_refused() {
+    let storage = new_storage();
+    for place in &mut storage.medium().slots {
+        place.disk.as_mut().unwrap()[0] ^= 1;
+    }
+    assert!(matches!(open(&storage, 1), Err(LeaseError::Corrupt)));
+}
+
+#[test]
+fn one_key_is_leased_once_at_a_time() {
+    let storage = new_storage();
+    let mut ledger = open(&storage, 1).unwrap();
+    let first = acquire(&mut ledger, &[material(1)], 10).unwrap();
+    assert!(matches!(acquire(&mut ledger, &[material(1)], 10), Err(LeaseError::KeyInUse { .. })));
+    assert!(matches!(
+        acquire(&mut ledger, &[material(2), material(2)], 10),
+        Err(LeaseError::KeyInUse { .. })
+    ));
+    let granted = first.leases[0].granted();
+    ledger.release(&first.leases, &first.floors);
+    let second = acquire(&mut ledger, &[material(1)], 10).unwrap();
+    assert!(
+        second.leases[0].used().get() + 1 >= granted,
+        "what the old lease may still use is left to it"
+    );
+}
+
+/// A life that accepts packets at a steady pace and dies in the midst of it.
+fn floor_after(power_fails: bool, per_tick: u64, ticks: u64) -> (u64, u64) {
+    let storage = new_storage();
+    let mut ledger = open(&storage, 1).unwrap();
+    let floor = acquire(&mut ledger, &[material(1)], 10).unwrap().floors.remove(0);
+    let mut now = Instant::now();
+    for _ in 0..ticks {
+        floor.raise(SeqNum::new(floor.get().get() + per_tick));
+        now += Duration::from_millis(5);
+        ledger.tick(now).unwrap();
+    }
+    // Accepted after the last write.
+    floor.raise(SeqNum::new(floor.get().get() + per_tick));
+    let boot = if power_fails {
+        storage.medium().slots.iter_mut().for_each(|place| place.cache.clear());
+        2
+    } else {
+        1
+    };
+    let mut ledger = open(&storage, boot).unwrap();
+    let after = acquire(&mut ledger, &[material(1)], 10).unwrap().floors.remove(0);
+    (floor.get().get(), after.get().get())
+}
+
+#[test]
+fn what_was_accepted_is_not_accepted_after_a_crash() {
+    for per_tick in [1, 50, 5000] {
+        for ticks in [1, 10, 399, 1000] {
+            let (edge, floor) = floor_after(false, per_tick, ticks);
+            assert!(floor >= edge, "killed: {floor} < {edge}");
+            // The first seconds allow for a pace that is not known yet.
+            let allowed = 4 * per_tick.max(8) + 8;
+            assert!(floor <= edge + allowed, "killed: {floor} is far above {edge}");
+            let (edge, floor) = floor_after(true, per_tick, ticks);
+            assert!(floor >= edge || ticks < 200, "power failed: {floor} < {edge}");
+            assert!(
+                floor <= edge + 4 * 201 * per_tick + 200,
+                "power failed: {floor} is far above {edge}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_orderly_end_keeps_the_exact_floor() {
+    let storage = new_storage();
+    let mut ledger = open(&storage, 1).unwrap();
+    let floor = acquire(&mut ledger, &[material(1)], 10).unwrap().floors.remove(0);
+    floor.raise(SeqNum::new(1234));
+    ledger.finish().unwrap();
+    for boot in [1, 2] {
+        let mut ledger = open(&storage, boot).unwrap();
+        let after = acquire(&mut ledger, &[material(1)], 10).unwrap().floors.remove(0);
+        assert_eq!(after.get().get(), 1234);
+        ledger.finish().unwrap();
+    }
+}
+
+#[test]
+fn a_fast_sender_gets_longer_leases() {
+    let storage = new_storage();
+    let mut ledger = open(&storage, 1).unwrap();
+    let lease = acquire(&mut ledger, &[material(1)], 100).unwrap().leases.remove(0);
+    let mut counter = counter(&lease);
+    let now = Instant::now();
+    for _ in 0..20 {
+        counter.reserve(150).unwrap().for_each(drop);
+        ledger.tick(now).unwrap();
+    }
+    assert!(lease.left() >= 150 * 32, "{}", lease.left());
+}
+
+#[test]
+fn leases_end_at_the_last_number_of_the_sa() {
+    let storage = new_storage();
+    let mut ledger = open(&storage, 1).unwrap();
+    let key = material(1);
+    let request = OutboundRequest { name: "out", key: &key, esn: false, block: 1 << 31 };
+    let lease = ledger.acquire(&[request], &[]).unwrap().leases.remove(0);
+    ledger.tick(Instant::now()).unwrap();
+    assert_eq!(lease.granted(), 1 << 32);
+}

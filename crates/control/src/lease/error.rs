@@ -1,0 +1,91 @@
+//! Why leases cannot be had, and what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why sequence numbers cannot be leased.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaseError {
+    /// Another gateway uses the folder.
+    #[error("state folder {} is in use by process {}: stop that gateway first, or give this one its own folder", .dir.display(), Pid(*.pid))]
+    Locked {
+        /// The folder.
+        dir: PathBuf,
+        /// The process that holds it, if it could be read.
+        pid: Option<u32>,
+    },
+    /// The key by which records are found is gone, so nobody can tell which numbers were used.
+    #[error("state folder {} has records but not their key file hash-key: without it used sequence numbers are unknown; {}", .dir.display(), NEW_KEYS)]
+    HashKeyLost {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The key by which records are found is damaged.
+    #[error("file {} is damaged: without it used sequence numbers are unknown; {}", .path.display(), NEW_KEYS)]
+    HashKeyDamaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The folder was in use, but its records are gone.
+    #[error("state folder {} was in use but its records leases-a and leases-b are gone: used sequence numbers are unknown; {}", .dir.display(), NEW_KEYS)]
+    RecordsLost {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// Neither copy of the records can be believed.
+    #[error(
+        "both copies of the records (leases-a, leases-b) are damaged: used sequence numbers are unknown; {}",
+        NEW_KEYS
+    )]
+    Corrupt,
+    /// The records were written by another version of Convoy.
+    #[error(
+        "the records have format {found}, this program knows format {known}: use the version of convoy that wrote them, or {}",
+        NEW_KEYS
+    )]
+    Version {
+        /// Version in the file.
+        found: u32,
+        /// Version of this program.
+        known: u32,
+    },
+    /// A key is in use already.
+    #[error(
+        "a key of SA '{name}' is in use by another SA of this gateway: one key in two SAs repeats nonces; give each its own key"
+    )]
+    KeyInUse {
+        /// Name of the SA that asked.
+        name: String,
+    },
+    /// The operating system refused.
+    #[error("{what} {}: {}", .path.display(), crate::site::describe_io(.source))]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The records could not be brought to the disk, so nothing was leased.
+    #[error("cannot write lease records: {}; no sequence numbers were leased", crate::site::describe_io(.0))]
+    Write(io::Error),
+    /// No random numbers.
+    #[error("the system gives no random numbers: {0}")]
+    Random(getrandom::Error),
+}
+
+const NEW_KEYS: &str =
+    "write new keys on both sides (convoy init) and move the folder's files away";
+
+struct Pid(Option<u32>);
+
+impl std::fmt::Display for Pid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(pid) => pid.fmt(f),
+            None => f.write_str("(unknown)"),
+        }
+    }
+}

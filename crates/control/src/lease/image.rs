@@ -1,0 +1,199 @@
+//! One image of all records, as bytes.
+//!
+//! ```text
+//! 0        8     12    16           24              40      48
+//! | magic  | ver |count| generation |  boot id      | flags | records (64 bytes each) … | MAC (32) |
+//!
+//! record:   0                  32     40       48          56
+//!           | record id        | kind | number | allowance | allowance after a reboot |
+//! ```
+//! All numbers are little-endian. The MAC is HMAC-SHA-256 under the folder's key over everything
+//! before it: an image is believed as a whole or not at all.
+
+use super::hash::{Direction, HashKey, RecordId};
+
+const MAGIC: &[u8; 8] = b"CONVOYLS";
+/// Version of the format.
+pub(super) const VERSION: u32 = 1;
+const HEADER: usize = 48;
+const RECORD: usize = 64;
+const MAC: usize = 32;
+const LABEL: &[u8] = b"convoy lease image";
+
+/// Identity of a boot of the kernel: page caches live as long as it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BootId(pub [u8; 16]);
+
+impl BootId {
+    /// The present boot; `None` where the kernel does not tell.
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        u128::from_str_radix(&digits, 16).ok().map(|bits| Self(bits.to_be_bytes()))
+    }
+}
+
+/// What is remembered of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) id: RecordId,
+    pub(super) direction: Direction,
+    /// Outbound: the first number not leased. Inbound: the right edge of the window.
+    pub(super) number: u64,
+    /// Outbound: the next image's `number` is no higher. Inbound: how far the edge may have moved
+    /// before the next write.
+    pub(super) allowance: u64,
+    /// Inbound: how far the edge may have moved before the next sync. Outbound: 0.
+    pub(super) allowance_synced: u64,
+}
+
+/// All records at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Image {
+    pub(super) generation: u64,
+    pub(super) boot: Option<BootId>,
+    /// Whether it was written by an orderly end, when all numbers were exact.
+    pub(super) clean: bool,
+    pub(super) records: Vec<Record>,
+}
+
+/// Why bytes are no image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BadImage {
+    /// Torn, damaged, or of another folder.
+    Damaged,
+    /// Whole, but of another version.
+    Version(u32),
+}
+
+impl Image {
+    pub(super) fn to_bytes(&self, key: &HashKey) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER + self.records.len() * RECORD + MAC);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(
+            &u32::try_from(self.records.len()).unwrap_or(u32::MAX).to_le_bytes(),
+        );
+        bytes.extend_from_slice(&self.generation.to_le_bytes());
+        bytes.extend_from_slice(&self.boot.map_or([0; 16], |boot| boot.0));
+        bytes.extend_from_slice(&u64::from(self.clean).to_le_bytes());
+        for record in &self.records {
+            bytes.extend_from_slice(&record.id.0);
+            bytes.extend_from_slice(&(record.direction as u64).to_le_bytes());
+            bytes.extend_from_slice(&record.number.to_le_bytes());
+            bytes.extend_from_slice(&record.allowance.to_le_bytes());
+            bytes.extend_from_slice(&record.allowance_synced.to_le_bytes());
+        }
+        let mac = key.mac(LABEL, &[&bytes]);
+        bytes.extend_from_slice(&mac);
+        bytes
+    }
+
+    /// Reads an image; bytes behind its end do not count.
+    pub(super) fn from_bytes(bytes: &[u8], key: &HashKey) -> Result<Self, BadImage> {
+        Self::parse(bytes, key).unwrap_or(Err(BadImage::Damaged))
+    }
+
+    fn parse(bytes: &[u8], key: &HashKey) -> Option<Result<Self, BadImage>> {
+        let mut at = Cursor(bytes);
+        if at.take::<8>()? != *MAGIC {
+            return None;
+        }
+        let version = u32::from_le_bytes(at.take()?);
+        let count = usize::try_from(u32::from_le_bytes(at.take()?)).ok()?;
+        let body = HEADER.checked_add(count.checked_mul(RECORD)?)?;
+        let (signed, rest) = bytes.split_at_checked(body)?;
+        // No secret is compared: whoever can write here can also read the key beside it.
+        if key.mac(LABEL, &[signed]) != *rest.first_chunk::<MAC>()? {
+            return None;
+        }
+        if version != VERSION {
+            return Some(Err(BadImage::Version(version)));
+        }
+        let generation = u64::from_le_bytes(at.take()?);
+        let boot = Some(at.take::<16>()?).filter(|boot| *boot != [0; 16]).map(BootId);
+        let clean = u64::from_le_bytes(at.take()?) == 1;
+        let mut records = Vec::with_capacity(count);
+        for _ in 0..count {
+            records.push(Record {
+                id: RecordId(at.take()?),
+                direction: match u64::from_le_bytes(at.take()?) {
+                    1 => Direction::Outbound,
+                    2 => Direction::Inbound,
+                    _ => return None,
+                },
+                number: u64::from_le_bytes(at.take()?),
+                allowance: u64::from_le_bytes(at.take()?),
+                allowance_synced: u64::from_le_bytes(at.take()?),
+            });
+        }
+        Some(Ok(Self { generation, boot, clean, records }))
+    }
+}
+
+struct Cursor<'a>(&'a [u8]);
+
+impl Cursor<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, tail) = self.0.split_first_chunk::<N>()?;
+        self.0 = tail;
+        Some(*head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image() -> Image {
+        let record = |n: u8, direction| Record {
+            id: RecordId([n; 32]),
+            direction,
+            number: 1000,
+            allowance: 3000,
+            allowance_synced: 5,
+        };
+        Image {
+            generation: 9,
+            boot: Some(BootId([3; 16])),
+            clean: true,
+            records: vec![record(1, Direction::Outbound), record(2, Direction::Inbound)],
+        }
+    }
+
+    #[test]
+    fn an_image_is_read_back_also_with_old_bytes_behind_it() {
+        let key = HashKey::random().unwrap();
+        let mut bytes = image().to_bytes(&key);
+        assert_eq!(Image::from_bytes(&bytes, &key), Ok(image()));
+        bytes.extend_from_slice(&[0xee; 100]);
+        assert_eq!(Image::from_bytes(&bytes, &key), Ok(image()));
+    }
+
+    #[test]
+    fn every_changed_byte_and_every_cut_is_noticed() {
+        let key = HashKey::random().unwrap();
+        let bytes = image().to_bytes(&key);
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x10;
+            assert_eq!(Image::from_bytes(&damaged, &key), Err(BadImage::Damaged), "byte {at}");
+            assert_eq!(
+                Image::from_bytes(&bytes[..at], &key),
+                Err(BadImage::Damaged),
+                "cut at {at}"
+            );
+        }
+        assert_eq!(Image::from_bytes(&bytes, &HashKey::random().unwrap()), Err(BadImage::Damaged));
+    }
+
+    #[test]
+    fn the_boot_is_known_where_proc_is() {
+        assert_eq!(BootId::current(), BootId::current());
+        assert_eq!(
+            BootId::current().is_some(),
+            std::path::Path::new("/proc/sys/kernel/random/boot_id").exists()
+        );
+    }
+}

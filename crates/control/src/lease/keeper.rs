@@ -1,0 +1,190 @@
+//! The thread that keeps leases ahead of their use.
+
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use convoy_ipsec::replay::Floor;
+use convoy_ipsec::sequence::Lease;
+
+use super::error::LeaseError;
+use super::hash::HashKey;
+use super::image::{BootId, Image};
+use super::ledger::{Acquired, InboundRequest, Ledger, OutboundRequest, Wrote};
+use super::storage::{Folder, Storage};
+use super::store::Store;
+
+/// Time between two looks at the counters.
+const TICK: Duration = Duration::from_millis(5);
+
+/// Longest time between two looks, when writing takes long.
+const LONGEST_TICK: Duration = Duration::from_millis(100);
+
+/// At most one part in this many of the thread's time goes into writes without sync.
+const WRITE_SHARE: u32 = 20;
+
+/// What the keeper reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LeaseEvent {
+    /// Records cannot be written; nothing is granted until they can. Reported once until then.
+    WriteFailed {
+        /// What the system said.
+        reason: String,
+    },
+    /// Records can be written again.
+    WriteRecovered,
+}
+
+/// Keeps leases ahead of their use and floors behind it, in a thread of its own.
+///
+/// Dropping it stops the thread and leaves the records as after a crash: safe, but numbers are
+/// skipped. [`LeaseKeeper::finish`] is the orderly end.
+#[derive(Debug)]
+pub struct LeaseKeeper {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    stop: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    ledger: Ledger,
+    stopping: bool,
+    failure: Option<String>,
+}
+
+impl LeaseKeeper {
+    /// Opens a state folder, which must exist, and starts the thread.
+    ///
+    /// # Errors
+    /// When the folder is in use, its records are lost or damaged, or it cannot be written.
+    pub fn open(
+        dir: &Path,
+        on_event: impl Fn(LeaseEvent) + Send + 'static,
+    ) -> Result<Self, LeaseError> {
+        let empty = |key: &HashKey, generation| {
+            Image { generation, boot: None, clean: true, records: Vec::new() }.to_bytes(key)
+        };
+        let opened = Folder::open(dir, empty)?;
+        Self::with_storage(Box::new(opened.folder), opened.key, BootId::current(), on_event)
+    }
+
+    /// Starts on any storage that holds images made under `key`.
+    ///
+    /// # Errors
+    /// When neither image can be believed, or none can be written.
+    pub fn with_storage(
+        storage: Box<dyn Storage>,
+        key: HashKey,
+        boot: Option<BootId>,
+        on_event: impl Fn(LeaseEvent) + Send + 'static,
+    ) -> Result<Self, LeaseError> {
+        let ledger = Ledger::new(Store::open(storage, key, boot)?, Instant::now());
+        let state = Mutex::new(State { ledger, stopping: false, failure: None });
+        let shared = Arc::new(Shared { state, stop: Condvar::new() });
+        let theirs = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("leases".into())
+            .spawn(move || theirs.run(&on_event))
+            .map_err(LeaseError::Write)?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Leases sequence numbers of keys and looks up floors; all at once, because each call costs two
+    /// syncs. Returns when the first blocks are on the disk.
+    ///
+    /// # Errors
+    /// [`LeaseError::KeyInUse`] when a key is asked for twice, or was acquired and not released;
+    /// [`LeaseError::Write`] when nothing could be leased.
+    pub fn acquire(
+        &self,
+        outbound: &[OutboundRequest<'_>],
+        inbound: &[InboundRequest<'_>],
+    ) -> Result<Acquired, LeaseError> {
+        self.shared.lock().ledger.acquire(outbound, inbound)
+    }
+
+    /// Forgets leases and floors of removed SAs. A worker may use them a little longer: should their
+    /// keys be acquired again, they go on beyond all that was granted.
+    pub fn release(&self, leases: &[Arc<Lease>], floors: &[Arc<Floor>]) {
+        self.shared.lock().ledger.release(leases, floors);
+    }
+
+    /// Why records cannot be written at present, if so.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.shared.lock().failure.clone()
+    }
+
+    /// The orderly end: writes the exact numbers, so that a restart skips none. To be called when
+    /// all workers have ended; a number used afterwards would be used again.
+    ///
+    /// # Errors
+    /// [`LeaseError::Write`]; the records then are as after a crash, which is safe.
+    pub fn finish(mut self) -> Result<(), LeaseError> {
+        self.join();
+        self.shared.lock().ledger.finish()
+    }
+
+    fn join(&mut self) {
+        self.shared.lock().stopping = true;
+        self.shared.stop.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread was reported by itself; the records are safe without it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for LeaseKeeper {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+impl Shared {
+    /// A poisoned lock is taken over: what the ledger holds in memory is granted to nobody before
+    /// it is on the disk.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, on_event: &dyn Fn(LeaseEvent)) {
+        let mut pause = TICK;
+        let mut state = self.lock();
+        loop {
+            state = self.stop.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
+            if state.stopping {
+                return;
+            }
+            let began = Instant::now();
+            let result = state.ledger.tick(began);
+            pause = match result {
+                Ok(Wrote::Written) => (began.elapsed() * WRITE_SHARE).clamp(TICK, LONGEST_TICK),
+                Ok(Wrote::Nothing | Wrote::Synced) => TICK,
+                Err(_) => LONGEST_TICK,
+            };
+            let failure = result.err().map(|error| crate::site::describe_io(&error));
+            let event = match (&state.failure, &failure) {
+                (None, Some(reason)) => Some(LeaseEvent::WriteFailed { reason: reason.clone() }),
+                // A tick that had nothing to write proves nothing, but then nothing is missing.
+                (Some(_), None) => Some(LeaseEvent::WriteRecovered),
+                _ => None,
+            };
+            state.failure = failure;
+            if let Some(event) = event {
+                // Outside the lock: a listener may well ask for the failure.
+                drop(state);
+                on_event(event);
+                state = self.lock();
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! What is leased and what was accepted: pure bookkeeping, driven by the keeper's thread.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use convoy_ipsec::replay::Floor;
+use convoy_ipsec::sequence::{Lease, SequenceLimits};
+use convoy_wire::SeqNum;
+
+use super::error::LeaseError;
+use super::hash::Direction;
+use super::store::{RecordAt, Store};
+use crate::site::KeyMaterial;
+
+/// Longest time that moved window edges stay unsynced.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+/// An image allows the next one this many times what is leased ahead.
+const BOUND_BLOCKS: u64 = 4;
+
+/// A lease lasts at least this many ticks at the pace of the last one.
+const TICKS_AHEAD: u64 = 64;
+
+/// Safety factor on the most packets seen between two writes, or two syncs.
+const PACE_FACTOR: u64 = 4;
+
+/// Packets added for a pace that was never seen: between two writes, and between two syncs.
+const LEAST_ALLOWANCE: u64 = 8;
+const LEAST_ALLOWANCE_SYNCED: u64 = 32;
+
+/// A key whose sequence numbers are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct OutboundRequest<'a> {
+    /// Name of the SA, for messages.
+    pub name: &'a str,
+    /// Key and salt.
+    pub key: &'a KeyMaterial,
+    /// Extended sequence numbers: 64 bits instead of 32.
+    pub esn: bool,
+    /// Numbers to lease at a time, at least 1.
+    pub block: u64,
+}
+
+/// A key whose window's floor is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct InboundRequest<'a> {
+    /// Name of the SA, for messages.
+    pub name: &'a str,
+    /// Key and salt.
+    pub key: &'a KeyMaterial,
+}
+
+/// What was asked for, in the same order.
+#[derive(Debug)]
+pub struct Acquired {
+    /// One for each outbound request.
+    pub leases: Vec<Arc<Lease>>,
+    /// One for each inbound request.
+    pub floors: Vec<Arc<Floor>>,
+}
+
+#[derive(Debug)]
+struct Leased {
+    at: RecordAt,
+    lease: Arc<Lease>,
+    block: u64,
+    /// First number that can never be used.
+    limit: u64,
+    used_before: u64,
+}
+
+#[derive(Debug)]
+struct Floored {
+    at: RecordAt,
+    floor: Arc<Floor>,
+    written: u64,
+    synced: u64,
+    pace_written: u64,
+    pace_synced: u64,
+}
+
+/// All keys in use, and the store behind them.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    store: Store,
+    leased: Vec<Leased>,
+    floored: Vec<Floored>,
+    unsynced: bool,
+    last_sync: Instant,
+}
+
+impl Ledger {
+    pub(super) fn new(store: Store, now: Instant) -> Self {
+        Self { store, leased: Vec::new(), floored: Vec::new(), unsynced: false, last_sync: now }
+    }
+
+    /// Finds or makes the records of keys, and leases the first blocks.
+    pub(super) fn acquire(
+        &mut self,
+        outbound: &[OutboundRequest<'_>],
+        inbound: &[InboundRequest<'_>],
+    ) -> Result<Acquired, LeaseError> {
+        let outbound_at =
+            self.places(Direction::Outbound, outbound.iter().map(|r| (r.name, r.key)))?;
+        let inbound_at =
+            self.places(Direction::Inbound, inbound.iter().map(|r| (r.name, r.key)))?;
+        if outbound.is_empty() && inbound.is_empty() {
+            return Ok(Acquired { leases: Vec::new(), floors: Vec::new() });
+        }
+        // The first commit makes every record known and raises the bounds; the second stays within
+        // them, and makes the records known to the other image as well.
+        let firsts: Vec<u64> = outbound_at.iter().map(|at| self.number(*at)).collect();
+        for (at, request) in outbound_at.iter().zip(outbound) {
+            self.raise(*at, 0, request.block, limit(request.esn));
+        }
+        self.store.commit().map_err(LeaseError::Write)?;
+        for (at, request) in outbound_at.iter().zip(outbound) {
+            self.raise(*at, request.block.saturating_mul(2), request.block, limit(request.esn));
+        }
+        self.store.commit().map_err(LeaseError::Write)?;
+        let leases = outbound_at.iter().zip(outbound).zip(firsts).map(|((at, request), first)| {
+            let lease =
+                Arc::new(Lease::new(SeqNum::new(first.saturating_sub(1)), self.number(*at)));
+            let limit = limit(request.esn);
+            let used_before = first.saturating_sub(1);
+            let block = request.block.max(1);
+            self.leased.push(Leased { at: *at, lease: lease.clone(), block, limit, used_before });
+            lease
+        });
+        let leases = leases.collect();
+        let floors = inbound_at.iter().map(|at| {
+            let edge = self.number(*at);
+            let floor = Arc::new(Floor::new(SeqNum::new(edge)));
+            let fresh = Floored {
+                at: *at,
+                floor: floor.clone(),
+                written: edge,
+                synced: edge,
+                pace_written: LEAST_ALLOWANCE,
+                pace_synced: LEAST_ALLOWANCE_SYNCED,
+            };
+            self.floored.push(fresh);
+            floor
+        });
+        let floors = floors.collect();
+        Ok(Acquired { leases, floors })
+    }
+
+    /// The records of keys; none may be in use, or named twice.
+    fn places<'a>(
+        &mut self,
+        direction: Direction,
+        keys: impl Iterator<Item = (&'a str, &'a KeyMaterial)>,
+    ) -> Result<Vec<RecordAt>, LeaseError> {
+        let mut places = Vec::new();
+        for (name, key) in keys {
+            let id = self.store.key().record_id(direction, key);
+            let in_use = self.store.find(id).is_some_and(|at| {
+                places.contains(&at)
+                    || self.leased.iter().any(|leased| leased.at == at)
+                    || self.floored.iter().any(|floored| floored.at == at)
+            });
+            if in_use {
+                return Err(LeaseError::KeyInUse { name: name.to_owned() });
+            }
+            places.push(self.store.find_or_add(id, direction));
+        }
+        Ok(places)
+    }
+
+    fn number(&self, at: RecordAt) -> u64 {
+        self.store.record(at).map_or(u64::MAX, |record| record.number)
+    }
+
+    /// Raises a record's number by `by`, as far as the synced image and the limit allow, and its
+    /// allowance for what comes after.
+    fn raise(&mut self, at: RecordAt, by: u64, ahead: u64, limit: u64) {
+        let bound = self.store.bound(at);
+        let Some(record) = self.store.record_mut(at) else { return };
+        let wanted = record.number.saturating_add(by).min(limit).min(bound);
+        record.number = record.number.max(wanted);
+        let allowance = record.number.saturating_add(ahead.saturating_mul(BOUND_BLOCKS)).min(limit);
+        record.allowance = record.allowance.max(allowance);
+    }
+
+    /// Looks at all counters and writes what must be written.
+    ///
+    /// # Errors
+    /// When the storage failed; then nothing was granted, and the next tick tries again.
+    pub(super) fn tick(&mut self, now: Instant) -> io::Result<Wrote> {
+        let grow = self.plan_leases();
+        let moved = self.note_floors();
+        self.unsynced |= moved;
+        let due = self.unsynced && now.duration_since(self.last_sync) >= SYNC_INTERVAL;
+        if grow || due {
+            self.last_sync = now;
+            self.store.commit()?;
+            self.unsynced = false;
+            self.publish();
+            return Ok(Wrote::Synced);
+        }
+        if moved {
+            self.store.write()?;
+            self.floored.iter_mut().for_each(|floored| {
+                floored.written = floored.written.max(floored.floor.get().get())
+            });
+            return Ok(Wrote::Written);
+        }
+        Ok(Wrote::Nothing)
+    }
+
+    /// Decides which leases grow; whether any has to.
+    fn plan_leases(&mut self) -> bool {
+        let mut grow = false;
+        for at in 0..self.leased.len() {
+            let Some(leased) = self.leased.get_mut(at) else { break };
+            let used = leased.lease.used().get();
+            let pace = used.saturating_sub(leased.used_before);
+            leased.used_before = used;
+            let ahead = leased.block.max(pace.saturating_mul(TICKS_AHEAD));
+            let (place, limit, granted) = (leased.at, leased.limit, leased.lease.granted());
+            // A number above what was granted is left from a commit that failed.
+            let pending = self.number(place) > granted;
+            if !pending && granted < used.saturating_add(ahead) && granted < limit {
+                let wanted = used.saturating_add(ahead.saturating_mul(2));
+                self.raise(place, wanted.saturating_sub(granted), ahead, limit);
+            }
+            grow |= self.number(place) > granted;
+        }
+        grow
+    }
+
+    /// Takes the windows' edges into their records; whether any record changed.
+    fn note_floors(&mut self) -> bool {
+        let mut moved = false;
+        for floored in &mut self.floored {
+            let Some(record) = self.store.record_mut(floored.at) else { continue };
+            let edge = floored.floor.get().get().max(record.number);
+            floored.pace_written = floored.pace_written.max(edge.saturating_sub(floored.written));
+            floored.pace_synced = floored.pace_synced.max(edge.saturating_sub(floored.synced));
+            let allowance = allowance(floored.pace_written, LEAST_ALLOWANCE);
+            let allowance_synced = allowance_synced(floored);
+            moved |= (record.number, record.allowance, record.allowance_synced)
+                != (edge, allowance, allowance_synced);
+            (record.number, record.allowance, record.allowance_synced) =
+                (edge, allowance, allowance_synced);
+        }
+        moved
+    }
+
+    /// After a commit: what is on the disk may be used.
+    fn publish(&mut self) {
+        for leased in &self.leased {
+            if let Some(record) = self.store.record(leased.at) {
+                leased.lease.grant(record.number);
+            }
+        }
+        for floored in &mut self.floored {
+            let edge = self.store.record(floored.at).map_or(0, |record| record.number);
+            (floored.written, floored.synced) = (edge, edge);
+            // Paces are forgotten within some seconds, so that a burst of long ago costs nothing.
+            floored.pace_written /= 2;
+            floored.pace_synced /= 2;
+        }
+    }
+
+    /// Stops watching what these belong to. Their keys may be acquired again and then go on where
+    /// nothing they may still be used for can overlap.
+    pub(super) fn release(&mut self, leases: &[Arc<Lease>], floors: &[Arc<Floor>]) {
+        self.leased.retain(|leased| !leases.iter().any(|lease| Arc::ptr_eq(lease, &leased.lease)));
+        self.note_floors();
+        for floored in &self.floored {
+            if !floors.iter().any(|floor| Arc::ptr_eq(floor, &floored.floor)) {
+                continue;
+            }
+            if let Some(record) = self.store.record_mut(floored.at) {
+                record.number = record.number.saturating_add(record.allowance);
+                (record.allowance, record.allowance_synced) = (0, 0);
+                self.unsynced = true;
+            }
+        }
+        self.floored
+            .retain(|floored| !floors.iter().any(|floor| Arc::ptr_eq(floor, &floored.floor)));
+    }
+
+    /// Writes exact numbers; right only when nobody uses the leases and floors any more.
+    pub(super) fn finish(&mut self) -> Result<(), LeaseError> {
+        self.note_floors();
+        for leased in &self.leased {
+            if let Some(record) = self.store.record_mut(leased.at) {
+                record.number = leased.lease.used().get().saturating_add(1).min(record.number);
+                record.allowance = record.number;
+            }
+        }
+        for floored in &self.floored {
+            if let Some(record) = self.store.record_mut(floored.at) {
+                (record.allowance, record.allowance_synced) = (0, 0);
+            }
+        }
+        self.store.commit_clean().map_err(LeaseError::Write)
+    }
+}
+
+/// What a tick did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wrote {
+    Nothing,
+    Written,
+    Synced,
+}
+
+fn allowance(pace: u64, least: u64) -> u64 {
+    pace.saturating_mul(PACE_FACTOR).saturating_add(least)
+}
+
+fn allowance_synced(floored: &Floored) -> u64 {
+    allowance(floored.pace_synced, LEAST_ALLOWANCE_SYNCED)
+}
+
+/// First number that can never be used.
+fn limit(esn: bool) -> u64 {
+    SequenceLimits::new(esn).hard.get().saturating_add(1)
+}

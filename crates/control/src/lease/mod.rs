@@ -1,0 +1,66 @@
+//! Sequence numbers that outlive the gateway: no number of a key is ever used twice.
+//!
+//! AES-GCM fails completely when one key seals two packets under one nonce: an observer learns the
+//! authentication key and can forge. In ESP the nonce is salt and sequence number (RFC 4106
+//! section 3), so a static key may only be used by someone who remembers across restarts which
+//! numbers were used. That memory is the *state folder*. Without a writable one static keys are
+//! refused; RFC 4106 section 3 forbids them outright unless nonces are guarded.
+//!
+//! # What is guaranteed
+//!
+//! **Outbound** ([`Lease`](convoy_ipsec::sequence::Lease)): numbers are leased in blocks. The first
+//! number that is *not* leased is written and synced before the block may be used; after a restart
+//! the gateway goes on there. An orderly end writes the exact next number, so nothing is skipped;
+//! after `kill -9` or power failure at most what was leased ahead is skipped (about two blocks), never
+//! repeated. When records cannot be written nothing is granted, and packets are dropped with their
+//! reason once the lease is used up.
+//!
+//! This holds for every moment of a crash, for writes torn anywhere, and for damage to one of the
+//! two images at any time. It needs a medium that keeps what it reported as synced. It cannot see
+//! that the folder was *put back*: never restore it from a backup or a virtual machine's snapshot,
+//! never copy it to a second gateway, and never delete it while its keys are in use; write new keys
+//! instead.
+//!
+//! **Inbound** ([`Floor`](convoy_ipsec::replay::Floor)): a packet accepted before a restart is not
+//! accepted again after it. The window's right edge is written every few milliseconds and synced
+//! every second while packets arrive. The new floor is
+//!
+//! * after an orderly end: the exact edge;
+//! * after the process was killed: the edge written last, plus four times the most packets seen
+//!   between two writes within the last seconds, plus 8. The kernel keeps what was written;
+//! * after the machine failed, or where the last write was torn: the newest edge on the disk, plus
+//!   four times the most packets seen between two syncs within the last seconds, plus 32.
+//!
+//! So a packet could be accepted a second time only if, in the last moment before an unorderly end,
+//! packets came more than four times faster than within the seconds before, or if writes had been
+//! failing (which is reported). The price is that after an unorderly end as many new packets of the
+//! peer are refused as the allowance is larger than the number it sent meanwhile. A floor above all
+//! that could have been accepted would have to be as far ahead as a link at full speed gets between
+//! two syncs, and a quiet SA would then stay deaf for hours.
+//!
+//! # How it is stored
+//!
+//! `hash-key` holds a random key; records are named by HMAC-SHA-256 under it over direction, key and
+//! salt, so the folder does not tell keys and does not depend on names or SPIs. `leases-a` and
+//! `leases-b` each hold an image of all records with a generation number and a MAC. One of them is
+//! always whole on the disk while the other is written. Each image bounds what the next may allow,
+//! so that losing the newer one does not lose what it allowed. `lock` is locked while a gateway
+//! runs, so one folder serves one gateway.
+
+mod error;
+mod hash;
+mod image;
+mod keeper;
+mod ledger;
+mod storage;
+mod store;
+
+pub use error::LeaseError;
+pub use hash::{HashKey, RecordId};
+pub use image::BootId;
+pub use keeper::{LeaseEvent, LeaseKeeper};
+pub use ledger::{Acquired, InboundRequest, OutboundRequest};
+pub use storage::{Slot, Storage};
+
+#[cfg(test)]
+mod crash_tests;

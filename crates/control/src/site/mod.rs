@@ -1,0 +1,86 @@
+#![doc = include_str!("reference.md")]
+
+mod check;
+mod finding;
+mod key;
+mod model;
+mod policy;
+mod reader;
+mod sa;
+mod sections;
+mod source;
+
+use std::path::Path;
+
+use toml::de::DeTable;
+
+pub use finding::{Excerpt, Finding, SiteErrors, Warning};
+pub use key::{KeyMaterial, SALT_BYTES};
+pub use model::{
+    Action, Addresses, Association, Capture, InboundSa, InterfaceAddress, OutboundSa, Plain,
+    Policy, Routes, Site, Upper, Wire, Workers,
+};
+
+use reader::{Place, Report, Table};
+use source::Source;
+
+impl Site {
+    /// Reads and checks a site file.
+    ///
+    /// The text of the file is wiped from memory afterwards; keys go into wiped memory of their own.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the file, with what it names (key files, the state folder), in
+    /// the order of the file. A file that is no TOML gives the first such error only.
+    pub fn load(path: &Path) -> Result<(Self, Vec<Warning>), SiteErrors> {
+        let source = Source::read(path)?;
+        let mut report = Report::new(&source);
+        let whole = Place { span: 0..0, key: String::new() };
+        let document = match DeTable::parse(&source.text) {
+            Ok(document) => document.into_inner(),
+            Err(error) => {
+                syntax_error(&mut report, &source, &error);
+                return report.finish(None);
+            }
+        };
+        let site = sections::read(Table::new(whole, document), &mut report, path);
+        report.finish(site)
+    }
+}
+
+/// Tells what the TOML parser said, without the text it says it about where that may be a key.
+fn syntax_error(report: &mut Report<'_>, source: &Source, error: &toml::de::Error) {
+    let at = error.span().unwrap_or(0..0);
+    let place = Place { span: at, key: String::new() };
+    let line = report.line_of(&place);
+    let text = source.text.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+    let message = error.message().lines().collect::<Vec<_>>().join("; ");
+    let hidden = source::may_hold_secret(text) && message.contains(['`', '"', '\'']);
+    let message = if source::has_secret_run(&message) || hidden {
+        "unexpected text here".to_owned()
+    } else {
+        message
+    };
+    report.error(
+        &place,
+        format!("not valid TOML: {message}"),
+        "write `key = value` lines below [section] headers; texts in quotes",
+    );
+}
+
+/// Whether a text can name a gateway, an SA or a policy.
+pub(crate) fn is_name(text: &str) -> bool {
+    let inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=64).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.chars().all(inner)
+        && !source::has_secret_run(text)
+}
+
+/// An I/O error without the number that the standard library adds.
+pub(crate) fn describe_io(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(number) => nix::errno::Errno::from_raw(number).desc().to_lowercase(),
+        None => error.to_string(),
+    }
+}

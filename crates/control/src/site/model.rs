@@ -1,0 +1,404 @@
+//! What a site file means, as types.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use convoy_ipsec::sa::{Endpoints, Mode, OuterHeader, UdpEncap, WorkerId};
+use convoy_wire::{IpVersion, PortRange, Prefix, Protocol, Spi};
+
+use super::key::KeyMaterial;
+
+/// A gateway as its site file describes it: every value checked, every default filled in.
+#[derive(Debug)]
+pub struct Site {
+    /// The file it was read from.
+    pub path: PathBuf,
+    /// Name of the gateway: letters, digits, `-` and `_`.
+    pub name: String,
+    /// Network namespace the gateway runs in: a name below `/run/netns` or an absolute path.
+    pub namespace: Option<String>,
+    /// Folder in which leases on sequence numbers are kept; always there when there are SAs.
+    pub state_dir: Option<PathBuf>,
+    /// UNIX socket on which the running gateway answers.
+    pub control_socket: PathBuf,
+    /// The plain side: a TUN interface.
+    pub plain: Plain,
+    /// The wire side.
+    pub wire: Wire,
+    /// Worker threads.
+    pub workers: Workers,
+    /// Where the wire side is recorded, if asked for.
+    pub capture: Option<Capture>,
+    /// SAs that protect packets leaving the gateway.
+    pub outbound: Vec<OutboundSa>,
+    /// SAs that open packets arriving at the gateway.
+    pub inbound: Vec<InboundSa>,
+    /// Policies.
+    pub policies: Vec<Policy>,
+}
+
+impl Site {
+    /// Whether some SA uses native ESP (IP protocol 50).
+    #[must_use]
+    pub fn uses_native_esp(&self) -> bool {
+        self.associations().any(|sa| sa.encap.is_none())
+    }
+
+    /// Whether some SA uses UDP encapsulation, on [`Wire::udp_port`].
+    #[must_use]
+    pub fn uses_udp(&self) -> bool {
+        self.associations().any(|sa| sa.encap.is_some())
+    }
+
+    /// What all SAs have in common, outbound ones first.
+    pub fn associations(&self) -> impl Iterator<Item = &Association> {
+        let outbound = self.outbound.iter().map(|sa| &sa.association);
+        outbound.chain(self.inbound.iter().map(|sa| &sa.association))
+    }
+
+    /// Networks that policies protect on the far side: what must be routed into the gateway.
+    #[must_use]
+    pub fn protected_networks(&self) -> Vec<Prefix> {
+        let mut networks: Vec<Prefix> = self
+            .policies
+            .iter()
+            .filter(|policy| matches!(policy.action, Action::Protect { .. }))
+            .flat_map(|policy| policy.remote.iter().flat_map(Addresses::prefixes))
+            .collect();
+        networks.sort();
+        networks.dedup();
+        let all = networks.clone();
+        networks
+            .retain(|network| !all.iter().any(|other| other != network && other.covers(network)));
+        networks
+    }
+}
+
+/// The plain side: a TUN interface through which inner packets come and go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plain {
+    /// Name of the interface, 1 to 15 bytes.
+    pub interface: String,
+    /// Addresses the interface gets.
+    pub addresses: Vec<InterfaceAddress>,
+    /// MTU in bytes; `None`: the largest inner packet that fits all SAs.
+    pub mtu: Option<u16>,
+    /// What is routed into the interface.
+    pub routes: Routes,
+}
+
+/// An address of an interface with the length of its network's prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterfaceAddress {
+    /// The address.
+    pub addr: IpAddr,
+    /// Bits of the prefix, 0 to 32 or 128.
+    pub prefix_len: u8,
+}
+
+impl fmt::Display for InterfaceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.addr, self.prefix_len)
+    }
+}
+
+/// What is routed into the plain interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Routes {
+    /// [`Site::protected_networks`].
+    FromPolicies,
+    /// These networks; none if empty.
+    Explicit(Vec<Prefix>),
+}
+
+/// The wire side: where protected packets come and go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wire {
+    /// Interface the sockets are bound to, if any.
+    pub interface: Option<String>,
+    /// UDP port of encapsulated ESP (RFC 3948), usually 4500.
+    pub udp_port: u16,
+    /// Largest outer packet in bytes; `None`: as the interface says.
+    pub mtu: Option<u16>,
+}
+
+/// Worker threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workers {
+    /// How many, at least 1.
+    pub count: u16,
+    /// The CPU of each worker; empty: not pinned.
+    pub pin: Vec<u16>,
+    /// Never sleep: lowest latency for a whole CPU per worker.
+    pub busy_poll: bool,
+}
+
+/// A recording of the wire side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// The pcap file.
+    pub file: PathBuf,
+    /// It ends at this size in MiB.
+    pub max_mib: u32,
+}
+
+/// What both directions of an SA have in common.
+#[derive(Debug)]
+pub struct Association {
+    /// Name, unique in the file.
+    pub name: Arc<str>,
+    /// SPI, at least 256.
+    pub spi: Spi,
+    /// Tunnel or transport.
+    pub mode: Mode,
+    /// Outer addresses.
+    pub endpoints: Endpoints,
+    /// UDP encapsulation, if any.
+    pub encap: Option<UdpEncap>,
+    /// Extended (64-bit) sequence numbers (RFC 4303 section 2.2.1).
+    pub esn: bool,
+    /// Whether congestion marks pass the tunnel's ends (RFC 6040).
+    pub ecn: bool,
+    /// Key and salt.
+    pub key: Arc<KeyMaterial>,
+    /// The worker that owns the SA.
+    pub worker: WorkerId,
+}
+
+/// An SA that protects packets leaving the gateway.
+#[derive(Debug)]
+pub struct OutboundSa {
+    /// What both directions have.
+    pub association: Association,
+    /// How outer headers are made.
+    pub outer: OuterHeader,
+    /// Largest outer packet in bytes to begin with; `None`: as the wire side says.
+    pub path_mtu: Option<u16>,
+    /// Sequence numbers leased at a time.
+    pub lease_block: u64,
+}
+
+/// An SA that opens packets arriving at the gateway.
+#[derive(Debug)]
+pub struct InboundSa {
+    /// What both directions have.
+    pub association: Association,
+    /// Anti-replay window in packets: 0 (off) or 32 to 65,536.
+    pub replay_window: u32,
+}
+
+/// What is to be done with which packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Name, unique in the file.
+    pub name: Arc<str>,
+    /// What is done.
+    pub action: Action,
+    /// Addresses on this side; never empty.
+    pub local: Vec<Addresses>,
+    /// Addresses on the far side; never empty.
+    pub remote: Vec<Addresses>,
+    /// Protocol; `None`: any.
+    pub protocol: Option<Protocol>,
+    /// What of the protocol's own fields must match.
+    pub upper: Upper,
+    /// Of overlapping policies the one with the lower number decides.
+    pub priority: u32,
+}
+
+impl Policy {
+    /// Pairs of local and remote addresses of one IP version.
+    pub fn address_pairs(&self) -> impl Iterator<Item = (Addresses, Addresses)> + '_ {
+        self.local.iter().flat_map(|local| {
+            let same = move |remote: &&Addresses| remote.version() == local.version();
+            self.remote.iter().filter(same).map(move |remote| (*local, *remote))
+        })
+    }
+}
+
+/// What a policy does (RFC 4301 section 4.4.1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// ESP by these SAs.
+    Protect {
+        /// The SA for packets that leave; without one they are discarded.
+        sa_out: Option<Arc<str>>,
+        /// The SAs that packets may arrive through; several while a key is being replaced.
+        sa_in: Vec<Arc<str>>,
+    },
+    /// Forward unprotected.
+    Bypass,
+    /// Drop.
+    Discard,
+}
+
+impl Action {
+    /// The RFC's word for it.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Protect { .. } => "protect",
+            Self::Bypass => "bypass",
+            Self::Discard => "discard",
+        }
+    }
+}
+
+/// What of the upper layer a policy asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upper {
+    /// Nothing.
+    Any,
+    /// Ports, of a protocol that has them.
+    Ports {
+        /// Port on this side.
+        local: PortRange,
+        /// Port on the far side.
+        remote: PortRange,
+    },
+    /// ICMP or ICMPv6 type and code.
+    Icmp {
+        /// First and last type.
+        types: (u8, u8),
+        /// First and last code.
+        codes: (u8, u8),
+    },
+}
+
+/// Addresses of a selector: a network or a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Addresses {
+    first: IpAddr,
+    last: IpAddr,
+}
+
+impl Addresses {
+    /// The addresses of a network.
+    #[must_use]
+    pub fn network(prefix: Prefix) -> Self {
+        Self { first: prefix.addr(), last: prefix.last() }
+    }
+
+    /// The addresses from `first` to `last`; `None` when reversed or of two IP versions.
+    #[must_use]
+    pub fn range(first: IpAddr, last: IpAddr) -> Option<Self> {
+        (first.is_ipv4() == last.is_ipv4() && first <= last).then_some(Self { first, last })
+    }
+
+    /// The lowest address.
+    #[must_use]
+    pub fn first(&self) -> IpAddr {
+        self.first
+    }
+
+    /// The highest address.
+    #[must_use]
+    pub fn last(&self) -> IpAddr {
+        self.last
+    }
+
+    /// IPv4 or IPv6.
+    #[must_use]
+    pub fn version(&self) -> IpVersion {
+        IpVersion::of_addr(self.first)
+    }
+
+    /// Whether some address lies in both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.version() == other.version() && self.first <= other.last && other.first <= self.last
+    }
+
+    /// Whether this is the one address `addr`.
+    #[must_use]
+    pub fn is_only(&self, addr: IpAddr) -> bool {
+        self.first == addr && self.last == addr
+    }
+
+    /// The fewest networks that together are these addresses.
+    #[must_use]
+    pub fn prefixes(&self) -> Vec<Prefix> {
+        let width = self.version().address_bits();
+        let (mut at, last) = (number(self.first), number(self.last));
+        let mut prefixes = Vec::new();
+        loop {
+            // The largest aligned block that begins here and does not pass the end.
+            let mut host_bits = u8::try_from(at.trailing_zeros()).unwrap_or(128).min(width);
+            let top =
+                |bits: u8| at | 1u128.checked_shl(bits.into()).map_or(u128::MAX, |size| size - 1);
+            while host_bits > 0 && top(host_bits) > last {
+                host_bits -= 1;
+            }
+            prefixes.extend(Prefix::containing(address(self.first, at), width - host_bits).ok());
+            match top(host_bits).checked_add(1) {
+                Some(next) if next <= last => at = next,
+                _ => return prefixes,
+            }
+        }
+    }
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.prefixes().as_slice() {
+            [one] => one.fmt(f),
+            _ => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
+}
+
+fn number(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(v4) => v4.to_bits().into(),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+fn address(like: IpAddr, number: u128) -> IpAddr {
+    match (like, u32::try_from(number)) {
+        (IpAddr::V4(_), Ok(bits)) => IpAddr::V4(bits.into()),
+        _ => IpAddr::V6(number.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(first: &str, last: &str) -> Addresses {
+        Addresses::range(first.parse().unwrap(), last.parse().unwrap()).unwrap()
+    }
+
+    fn shown(addresses: Addresses) -> Vec<String> {
+        addresses.prefixes().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_range_is_cut_into_the_fewest_networks() {
+        assert_eq!(
+            shown(range("10.0.0.1", "10.0.0.6")),
+            ["10.0.0.1/32", "10.0.0.2/31", "10.0.0.4/31", "10.0.0.6/32"]
+        );
+        assert_eq!(shown(range("0.0.0.0", "255.255.255.255")), ["0.0.0.0/0"]);
+        assert_eq!(shown(range("::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")), ["::/0"]);
+        assert_eq!(shown(range("255.255.255.255", "255.255.255.255")), ["255.255.255.255/32"]);
+        assert_eq!(shown(range("2001:db8::", "2001:db8::ffff")), ["2001:db8::/112"]);
+    }
+
+    #[test]
+    fn ranges_print_as_networks_where_they_are() {
+        assert_eq!(range("10.0.0.0", "10.0.0.255").to_string(), "10.0.0.0/24");
+        assert_eq!(range("10.0.0.1", "10.0.0.6").to_string(), "10.0.0.1-10.0.0.6");
+    }
+
+    #[test]
+    fn reversed_and_mixed_ranges_do_not_exist() {
+        assert_eq!(
+            Addresses::range("10.0.0.2".parse().unwrap(), "10.0.0.1".parse().unwrap()),
+            None
+        );
+        assert_eq!(Addresses::range("10.0.0.2".parse().unwrap(), "::1".parse().unwrap()), None);
+    }
+}

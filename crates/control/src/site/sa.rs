@@ -1,0 +1,536 @@
+//! `[[sa]]` sections.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
+use convoy_ipsec::sa::{DfPolicy, DscpPolicy, Endpoints, Mode, OuterHeader, UdpEncap, WorkerId};
+use convoy_wire::{Dscp, Spi};
+use zeroize::Zeroize;
+
+use super::key::{KeyFileError, KeyMaterial, KeyTextError, decode_hex, read_key_file};
+use super::model::{Association, InboundSa, OutboundSa};
+use super::reader::{At, Field, Place, Report, Table};
+use super::sections::{mtu, name, path_in, port};
+
+/// Sequence numbers leased at a time, unless the file says otherwise.
+const DEFAULT_LEASE_BLOCK: u64 = 1 << 20;
+
+/// Anti-replay window in packets, unless the file says otherwise.
+const DEFAULT_REPLAY_WINDOW: u64 = 1024;
+
+/// Seconds between NAT keepalives (RFC 3948 section 4).
+const DEFAULT_KEEPALIVE_S: u64 = 20;
+
+/// What the rest of the file says that an SA must agree with.
+#[derive(Debug)]
+pub(super) struct Context<'a> {
+    pub(super) folder: &'a Path,
+    pub(super) worker_count: u16,
+    pub(super) udp_port: u16,
+}
+
+/// Direction of an SA, seen from this gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    Outbound,
+    Inbound,
+}
+
+impl Direction {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Outbound => "outbound",
+            Self::Inbound => "inbound",
+        }
+    }
+}
+
+/// An SA as far as it could be read; what checks across SAs need, with places.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) place: Place,
+    pub(super) name: Option<At<String>>,
+    pub(super) direction: Option<Direction>,
+    pub(super) spi: Option<At<Spi>>,
+    pub(super) mode: Option<Mode>,
+    pub(super) local: Option<At<IpAddr>>,
+    pub(super) remote: Option<At<IpAddr>>,
+    pub(super) key: Option<At<Arc<KeyMaterial>>>,
+    pub(super) key_is_inline: bool,
+    pub(super) built: Option<Built>,
+}
+
+/// A complete SA.
+#[derive(Debug)]
+pub(super) enum Built {
+    Outbound(OutboundSa),
+    Inbound(InboundSa),
+}
+
+/// Reads one section.
+pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, context: &Context<'_>) -> Draft {
+    let place = table.place.clone();
+    let name =
+        table.need(report, "name", "name = \"to-right\"").and_then(|f| name(f, report, "SA"));
+    let direction = table
+        .need(report, "direction", "direction = \"outbound\"")
+        .and_then(|f| {
+            f.choice(report, &[("outbound", Direction::Outbound), ("inbound", Direction::Inbound)])
+        })
+        .map(|at| at.value);
+    let spi = table.need(report, "spi", "spi = 0x1000").and_then(|f| spi(f, report));
+    let mode = match table.take("mode") {
+        Some(f) => f
+            .choice(report, &[("tunnel", Mode::Tunnel), ("transport", Mode::Transport)])
+            .map(|at| at.value),
+        None => Some(Mode::Tunnel),
+    };
+    let address = "an IP address such as \"192.0.2.1\"";
+    let local = table
+        .need(report, "local", "local = \"192.0.2.1\"")
+        .and_then(|f| f.parsed::<IpAddr>(report, address));
+    let remote = table
+        .need(report, "remote", "remote = \"192.0.2.2\"")
+        .and_then(|f| f.parsed::<IpAddr>(report, address));
+    let families_agree = one_family(local.as_ref(), remote.as_ref(), report);
+    let (key, key_is_inline) = key(&mut table, report, context.folder);
+    let common = common(&mut table, report, context, direction);
+    let outbound = outbound_only(&mut table, report, direction, mode, local.as_ref());
+    let inbound = inbound_only(&mut table, report, direction, common.as_ref().map(|c| c.esn));
+    table.finish(report);
+
+    let mut draft =
+        Draft { place, name, direction, spi, mode, local, remote, key, key_is_inline, built: None };
+    draft.built = families_agree.then(|| draft.build(common, outbound, inbound)).flatten();
+    draft
+}
+
+impl Draft {
+    fn build(
+        &self,
+        common: Option<Common>,
+        outbound: Option<OutboundOnly>,
+        inbound: Option<u32>,
+    ) -> Option<Built> {
+        let common = common?;
+        let association = Association {
+            name: self.name.as_ref()?.value.as_str().into(),
+            spi: self.spi.as_ref()?.value,
+            mode: self.mode?,
+            endpoints: Endpoints {
+                local: self.local.as_ref()?.value,
+                remote: self.remote.as_ref()?.value,
+            },
+            encap: common.encap,
+            esn: common.esn,
+            ecn: common.ecn,
+            key: self.key.as_ref()?.value.clone(),
+            worker: common.worker,
+        };
+        Some(match self.direction? {
+            Direction::Outbound => {
+                let only = outbound?;
+                let outer = OuterHeader {
+                    df: only.df,
+                    dscp: only.dscp,
+                    ecn: common.ecn,
+                    hop_limit: only.hop_limit,
+                };
+                let OutboundOnly { path_mtu, lease_block, .. } = only;
+                Built::Outbound(OutboundSa { association, outer, path_mtu, lease_block })
+            }
+            Direction::Inbound => {
+                Built::Inbound(InboundSa { association, replay_window: inbound? })
+            }
+        })
+    }
+}
+
+fn spi(field: Field<'_>, report: &mut Report<'_>) -> Option<At<Spi>> {
+    let least = u64::from(Spi::MIN_ASSIGNABLE);
+    let help =
+        "use a number from 0x100 to 0xffffffff; 1 to 255 are reserved (RFC 4303 section 2.1)";
+    let number = field.integer(report, least..=u32::MAX.into(), help)?;
+    let value = Spi::new(u32::try_from(number.value).ok()?)?;
+    Some(At { value, place: number.place })
+}
+
+fn one_family(
+    local: Option<&At<IpAddr>>,
+    remote: Option<&At<IpAddr>>,
+    report: &mut Report<'_>,
+) -> bool {
+    let (Some(local), Some(remote)) = (local, remote) else { return false };
+    if local.value.is_ipv4() != remote.value.is_ipv4() {
+        report.error(
+            &remote.place,
+            format!(
+                "{} and local address {} are of different IP versions",
+                remote.value, local.value
+            ),
+            "use two IPv4 or two IPv6 addresses; what is inside the tunnel may differ",
+        );
+        return false;
+    }
+    if local.value == remote.value {
+        report.error(
+            &remote.place,
+            format!("{} is the local address as well", remote.value),
+            "give the peer's address",
+        );
+        return false;
+    }
+    true
+}
+
+/// What both directions have beside names, addresses and key.
+struct Common {
+    encap: Option<UdpEncap>,
+    esn: bool,
+    ecn: bool,
+    worker: WorkerId,
+}
+
+fn common(
+    table: &mut Table<'_>,
+    report: &mut Report<'_>,
+    context: &Context<'_>,
+    direction: Option<Direction>,
+) -> Option<Common> {
+    let encap = table.take("encap").map(|f| encap(f, report, context, direction));
+    let esn = table.take("esn").map(|f| f.boolean(report));
+    let ecn = table.take("ecn").map(|f| f.boolean(report));
+    let last = u64::from(context.worker_count.saturating_sub(1));
+    let help =
+        format!("workers are numbered from 0 to {last}; more come from `count` in [workers]");
+    let worker = table.take("worker").map(|f| f.integer(report, 0..=last, &help));
+    Some(Common {
+        encap: match encap {
+            Some(given) => Some(given?),
+            None => None,
+        },
+        esn: esn.map_or(Some(true), |given| given)?,
+        ecn: ecn.map_or(Some(true), |given| given)?,
+        worker: match worker {
+            Some(given) => WorkerId(u16::try_from(given?.value).ok()?),
+            None => WorkerId(0),
+        },
+    })
+}
+
+fn encap(
+    field: Field<'_>,
+    report: &mut Report<'_>,
+    context: &Context<'_>,
+    direction: Option<Direction>,
+) -> Option<UdpEncap> {
+    let outbound = direction == Some(Direction::Outbound);
+    let keepalive = |seconds: u64| (outbound && seconds > 0).then(|| Duration::from_secs(seconds));
+    let default = UdpEncap {
+        local_port: context.udp_port,
+        remote_port: 4500,
+        keepalive: keepalive(DEFAULT_KEEPALIVE_S),
+    };
+    if field.is_string() {
+        return field.choice(report, &[("udp", default)]).map(|at| at.value);
+    }
+    let mut table =
+        field.table(report, "\"udp\" or a table such as { kind = \"udp\", remote_port = 4500 }")?;
+    let kind =
+        table.need(report, "kind", "kind = \"udp\"").and_then(|f| f.choice(report, &[("udp", ())]));
+    let local = table.take("local_port").map(|f| {
+        let place = f.place.clone();
+        let port = port(f, report)?;
+        if port != context.udp_port {
+            report.error(
+                &place,
+                format!("{port} is not the gateway's UDP port {}", context.udp_port),
+                "leave it out, or set `udp_port` in [wire]: all SAs share one port",
+            );
+            return None;
+        }
+        Some(port)
+    });
+    let remote = table.take("remote_port").map(|f| port(f, report));
+    let seconds = table.take("keepalive_s").map(|f| {
+        let place = f.place.clone();
+        let seconds = f.integer(
+            report,
+            0..=3600,
+            "use seconds; 0 sends none, 20 is usual (RFC 3948 section 4)",
+        )?;
+        if direction == Some(Direction::Inbound) {
+            report.error(
+                &place,
+                "has no meaning for an inbound SA",
+                "set it at the outbound SA, which sends keepalives",
+            );
+            return None;
+        }
+        Some(seconds.value)
+    });
+    table.finish(report);
+    kind?;
+    Some(UdpEncap {
+        local_port: local.map_or(Some(default.local_port), |given| given)?,
+        remote_port: remote.map_or(Some(default.remote_port), |given| given)?,
+        keepalive: keepalive(seconds.map_or(Some(DEFAULT_KEEPALIVE_S), |given| given)?),
+    })
+}
+
+/// What only outbound SAs have.
+struct OutboundOnly {
+    df: DfPolicy,
+    dscp: DscpPolicy,
+    hop_limit: u8,
+    path_mtu: Option<u16>,
+    lease_block: u64,
+}
+
+fn outbound_only(
+    table: &mut Table<'_>,
+    report: &mut Report<'_>,
+    direction: Option<Direction>,
+    mode: Option<Mode>,
+    local: Option<&At<IpAddr>>,
+) -> Option<OutboundOnly> {
+    let mut take = |key, tunnel_only: bool, report: &mut Report<'_>| {
+        let field = table.take(key)?;
+        if direction == Some(Direction::Inbound) {
+            report.error(
+                &field.place,
+                "has no meaning for an inbound SA",
+                "remove the line, or move it to the outbound SA",
+            );
+            return None;
+        }
+        if tunnel_only && mode == Some(Mode::Transport) {
+            report.error(
+                &field.place,
+                "has no meaning in transport mode, which adds no outer header",
+                "remove the line",
+            );
+            return None;
+        }
+        Some(field)
+    };
+    let df = take("df", true, report).map(|f| {
+        f.choice(
+            report,
+            &[("copy", DfPolicy::Copy), ("set", DfPolicy::Set), ("clear", DfPolicy::Clear)],
+        )
+    });
+    let dscp = take("dscp", true, report).map(|f| dscp(f, report));
+    let hop_limit =
+        take("hop_limit", true, report).map(|f| f.integer(report, 1..=255, "64 is usual"));
+    let least = if matches!(local, Some(at) if at.value.is_ipv6()) { 1280 } else { 576 };
+    let path_mtu = take("path_mtu", false, report).map(|f| mtu(f, report, least));
+    let block = take("lease_block", false, report).map(|f| {
+        f.integer(
+            report,
+            64..=1 << 30,
+            "use how many sequence numbers to lease at a time; 1048576 is usual",
+        )
+    });
+    Some(OutboundOnly {
+        df: df.map_or(Some(DfPolicy::Copy), |given| given.map(|at| at.value))?,
+        dscp: dscp.map_or(Some(DscpPolicy::Copy), |given| given)?,
+        hop_limit: hop_limit
+            .map_or(Some(64), |given| given.and_then(|at| u8::try_from(at.value).ok()))?,
+        path_mtu: match path_mtu {
+            Some(given) => Some(given?),
+            None => None,
+        },
+        lease_block: block.map_or(Some(DEFAULT_LEASE_BLOCK), |given| given.map(|at| at.value))?,
+    })
+}
+
+fn dscp(field: Field<'_>, report: &mut Report<'_>) -> Option<DscpPolicy> {
+    if field.is_string() {
+        return field.choice(report, &[("copy", DscpPolicy::Copy)]).map(|at| at.value);
+    }
+    let number =
+        field.integer(report, 0..=63, "use \"copy\" or a code point from 0 to 63 (RFC 2474)")?;
+    Dscp::new(u8::try_from(number.value).ok()?).map(DscpPolicy::Fixed)
+}
+
+fn inbound_only(
+    table: &mut Table<'_>,
+    report: &mut Report<'_>,
+    direction: Option<Direction>,
+    esn: Option<bool>,
+) -> Option<u32> {
+    let Some(field) = table.take("replay_window") else {
+        return u32::try_from(DEFAULT_REPLAY_WINDOW).ok();
+    };
+    if direction == Some(Direction::Outbound) {
+        report.error(
+            &field.place,
+            "has no meaning for an outbound SA",
+            "remove the line, or move it to the inbound SA",
+        );
+        return None;
+    }
+    let help = "use 32 to 65536 packets; 1024 is usual; 0 switches the check off";
+    let window = field.integer(report, 0..=65_536, help)?;
+    match (window.value, esn) {
+        (1..=31, _) => {
+            report.error(&window.place, format!("{} packets are too few", window.value), help);
+            None
+        }
+        (0, Some(true)) => {
+            report.error(
+                &window.place,
+                "extended sequence numbers need the anti-replay window (RFC 4303 section 2.2.1)",
+                "use 32 to 65536 packets, or add `esn = false`",
+            );
+            None
+        }
+        (0, _) => {
+            report.warn(
+                &window.place,
+                "without the anti-replay window recorded packets are accepted again",
+                help,
+            );
+            Some(0)
+        }
+        (packets, _) => u32::try_from(packets).ok(),
+    }
+}
+
+/// The key, from `key` or `key_file`, with the algorithm it is for.
+fn key(
+    table: &mut Table<'_>,
+    report: &mut Report<'_>,
+    folder: &Path,
+) -> (Option<At<Arc<KeyMaterial>>>, bool) {
+    let section = table.place.clone();
+    let bits = table
+        .need(report, "algorithm", "algorithm = \"aes-128-gcm\"")
+        .and_then(|f| {
+            f.choice(
+                report,
+                &[
+                    ("aes-128-gcm", KeyBits::Aes128),
+                    ("aes-192-gcm", KeyBits::Aes192),
+                    ("aes-256-gcm", KeyBits::Aes256),
+                ],
+            )
+        })
+        .map(|at| at.value);
+    let icv = match table.take("icv") {
+        Some(f) => icv(f, report),
+        None => Some(IcvLen::Icv16),
+    };
+    let inline = table.take("key");
+    let file = table.take("key_file");
+    let is_inline = inline.is_some();
+    let secret = match (inline, file) {
+        (Some(_), Some(file)) => {
+            report.error(&file.place, "both `key` and `key_file` are given", "keep one of them");
+            None
+        }
+        (Some(field), None) => inline_key(field, report),
+        (None, Some(field)) => key_from_file(field, report, folder),
+        (None, None) if table.has_misspelt("key") || table.has_misspelt("key_file") => None,
+        (None, None) => {
+            let place = Place { span: section.span.clone(), key: format!("{}.key", section.key) };
+            report.error(
+                &place,
+                "is missing",
+                "add `key = \"…\"` (hexadecimal, key and 4 bytes of salt) or `key_file = \"…\"`",
+            );
+            None
+        }
+    };
+    let material = (|| {
+        let (secret, bits, icv) = (secret?, bits?, icv?);
+        let given = secret.value.len();
+        match KeyMaterial::new(GcmParams::new(bits, icv), secret.value) {
+            Ok(material) => Some(At { value: Arc::new(material), place: secret.place }),
+            Err(needed) => {
+                let what = format!("has {given} bytes; aes-{}-gcm needs {needed}", bits.bits());
+                let help = format!(
+                    "give {} hexadecimal digits: {} bytes of key, then 4 bytes of salt",
+                    needed * 2,
+                    needed - 4
+                );
+                report.secret_error(&secret.place, what, help);
+                None
+            }
+        }
+    })();
+    (material, is_inline)
+}
+
+fn icv(field: Field<'_>, report: &mut Report<'_>) -> Option<IcvLen> {
+    let help = "use 16, 12 or 8 bytes (RFC 4106 section 6)";
+    let number = field.integer(report, 8..=16, help)?;
+    let icv = usize::try_from(number.value).ok().and_then(IcvLen::from_bytes);
+    match icv {
+        None => report.error(
+            &number.place,
+            format!("{} bytes is no ICV length of AES-GCM", number.value),
+            help,
+        ),
+        Some(IcvLen::Icv8) => report.warn(
+            &number.place,
+            "an ICV of 8 bytes is forged with far fewer tries than one of 16",
+            "use 16 unless the peer cannot",
+        ),
+        Some(_) => {}
+    }
+    icv
+}
+
+fn inline_key(field: Field<'_>, report: &mut Report<'_>) -> Option<At<SecretBytes>> {
+    let text = field.secret(report)?;
+    let decoded = decode_hex(&text.value);
+    if let std::borrow::Cow::Owned(mut copy) = text.value {
+        copy.zeroize();
+    }
+    match decoded {
+        Ok(value) => Some(At { value, place: text.place }),
+        Err(error) => {
+            report.secret_error(&text.place, error.to_string(), hex_help(&error));
+            None
+        }
+    }
+}
+
+fn hex_help(error: &KeyTextError) -> &'static str {
+    match error {
+        KeyTextError::OddDigits(_) => "give two digits for each byte",
+        KeyTextError::NotHex(_) => "use the digits 0-9 and a-f only, with or without 0x in front",
+    }
+}
+
+fn key_from_file(
+    field: Field<'_>,
+    report: &mut Report<'_>,
+    folder: &Path,
+) -> Option<At<SecretBytes>> {
+    let path = path_in(field, report, folder)?;
+    match read_key_file(&path.value) {
+        Ok(value) => Some(At { value, place: path.place }),
+        Err(error) => {
+            let shown = path.value.display();
+            let help = match &error {
+                KeyFileError::Mode(_) => format!("make it its owner's alone: chmod 600 {shown}"),
+                KeyFileError::Owner(_) => format!("give it to the user the gateway runs as: chown root {shown}"),
+                KeyFileError::Text(error) => hex_help(error).to_owned(),
+                KeyFileError::Unreadable(_) | KeyFileError::NotAFile => {
+                    "give the path of a readable file; a relative one begins at the site file's folder".to_owned()
+                }
+                KeyFileError::TooLong(_) | KeyFileError::Empty => {
+                    "put nothing but the hexadecimal digits of key and salt into it".to_owned()
+                }
+            };
+            report.error(&path.place, format!("key file {shown} {error}"), help);
+            None
+        }
+    }
+}

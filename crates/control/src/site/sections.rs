@@ -1,0 +1,387 @@
+//! The sections of a site file but SAs and policies, and putting it all together.
+
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use convoy_wire::{IpVersion, Prefix, PrefixError};
+
+use super::model::{Capture, InterfaceAddress, Plain, Routes, Site, Wire, Workers};
+use super::reader::{At, Field, Place, Report, Table, quote};
+use super::{check, policy, sa};
+
+/// Longest path of a UNIX socket: `sun_path` less the final zero (unix(7)).
+const MAX_SOCKET_PATH: usize = 107;
+
+/// Reads everything; `None` when something needed is missing or wrong.
+pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) -> Option<Site> {
+    let folder = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+    let name =
+        root.need(report, "name", "name = \"left\"").and_then(|f| name(f, report, "gateway"));
+    let namespace = root.take("namespace").map(|f| namespace(f, report));
+    let state_dir = root.take("state_dir").and_then(|f| path_in(f, report, &folder));
+    let control_socket = root.take("control_socket").map(|f| socket(f, report, &folder));
+    let plain = match root.need(report, "plain", "[plain]") {
+        Some(field) => {
+            field.table(report, "a [plain] section").and_then(|table| plain(table, report))
+        }
+        None => None,
+    };
+    let wire = section(&mut root, report, "wire", wire);
+    let workers = section(&mut root, report, "workers", workers);
+    let capture = root.take("capture").map(|field| {
+        let table = field.table(report, "a [capture] section")?;
+        capture(table, report, &folder)
+    });
+    let context = sa::Context {
+        folder: &folder,
+        worker_count: workers.as_ref().map_or(u16::MAX, |w| w.count),
+        udp_port: wire.as_ref().map_or(4500, |w| w.udp_port),
+    };
+    let sas: Vec<_> = tables(&mut root, report, "sa")
+        .into_iter()
+        .map(|table| sa::read(table, report, &context))
+        .collect();
+    let policies: Vec<_> = tables(&mut root, report, "policy")
+        .into_iter()
+        .map(|table| policy::read(table, report))
+        .collect();
+    check::state_dir(state_dir.as_ref(), sas.first().map(|sa| &sa.place), report);
+    check::associations(&sas, report);
+    check::policies(&policies, &sas, report);
+    check::file_mode(path, &sas, report);
+    root.finish(report);
+
+    let name = name?.value;
+    let (mut outbound, mut inbound) = (Vec::new(), Vec::new());
+    for built in sas.into_iter().map(|sa| sa.built) {
+        match built? {
+            sa::Built::Outbound(sa) => outbound.push(sa),
+            sa::Built::Inbound(sa) => inbound.push(sa),
+        }
+    }
+    Some(Site {
+        path: path.to_owned(),
+        namespace: transposed(namespace)?,
+        state_dir: state_dir.map(|dir| dir.value),
+        control_socket: match control_socket {
+            Some(socket) => socket?,
+            None => PathBuf::from(format!("/run/convoy/{name}.sock")),
+        },
+        name,
+        plain: plain?,
+        wire: wire?,
+        workers: workers?,
+        capture: transposed(capture)?,
+        outbound,
+        inbound,
+        policies: policies.into_iter().map(|policy| policy.built).collect::<Option<_>>()?,
+    })
+}
+
+/// `Some(None)`: given but wrong, which was reported.
+fn transposed<T>(value: Option<Option<T>>) -> Option<Option<T>> {
+    match value {
+        Some(None) => None,
+        Some(some) => Some(some),
+        None => Some(None),
+    }
+}
+
+/// A section in which everything has a default, so that it may be left out.
+fn section<T>(
+    root: &mut Table<'_>,
+    report: &mut Report<'_>,
+    key: &'static str,
+    read: impl FnOnce(Table<'_>, &mut Report<'_>) -> Option<T>,
+) -> Option<T> {
+    match root.take(key) {
+        Some(field) => {
+            let table = field.table(report, &format!("a [{key}] section"))?;
+            read(table, report)
+        }
+        None => read(
+            Table::new(Place { span: 0..0, key: key.to_owned() }, toml::de::DeTable::new()),
+            report,
+        ),
+    }
+}
+
+fn tables<'s>(root: &mut Table<'s>, report: &mut Report<'_>, key: &'static str) -> Vec<Table<'s>> {
+    root.take(key).map_or_else(Vec::new, |field| field.tables(report, key))
+}
+
+/// A name of a gateway, SA or policy.
+pub(super) fn name(field: Field<'_>, report: &mut Report<'_>, what: &str) -> Option<At<String>> {
+    let name = field.string(report, &format!("the name of the {what}"))?;
+    if super::is_name(&name.value) {
+        return Some(name);
+    }
+    report.error(
+        &name.place,
+        format!("{} cannot be a name", quote(&name.value)),
+        "use 1 to 64 letters, digits, '-', '_' and '.', beginning with a letter or digit",
+    );
+    None
+}
+
+fn namespace(field: Field<'_>, report: &mut Report<'_>) -> Option<String> {
+    let name = field.string(report, "the name of a network namespace")?;
+    let absolute = name.value.starts_with('/');
+    if (absolute && name.value.len() > 1) || super::is_name(&name.value) {
+        return Some(name.value);
+    }
+    report.error(
+        &name.place,
+        format!("{} cannot be a network namespace", quote(&name.value)),
+        "use a name that `ip netns list` shows, or the absolute path of a namespace file",
+    );
+    None
+}
+
+pub(super) fn path_in(
+    field: Field<'_>,
+    report: &mut Report<'_>,
+    folder: &Path,
+) -> Option<At<PathBuf>> {
+    let text = field.string(report, "a path")?;
+    if text.value.is_empty() || text.value.contains('\0') {
+        report.error(
+            &text.place,
+            "is not a path",
+            "give a path; a relative one begins at the site file's folder",
+        );
+        return None;
+    }
+    Some(At { value: folder.join(text.value), place: text.place })
+}
+
+fn socket(field: Field<'_>, report: &mut Report<'_>, folder: &Path) -> Option<PathBuf> {
+    let path = path_in(field, report, folder)?;
+    let length = path.value.as_os_str().len();
+    if length > MAX_SOCKET_PATH {
+        report.error(
+            &path.place,
+            format!("path of the socket has {length} bytes"),
+            format!("use a path of at most {MAX_SOCKET_PATH} bytes (unix(7))"),
+        );
+        return None;
+    }
+    Some(path.value)
+}
+
+fn interface(field: Field<'_>, report: &mut Report<'_>) -> Option<String> {
+    let name = field.string(report, "the name of an interface")?;
+    let bad = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
+    if (1..=15).contains(&name.value.len())
+        && !name.value.contains(bad)
+        && !matches!(name.value.as_str(), "." | "..")
+    {
+        return Some(name.value);
+    }
+    report.error(
+        &name.place,
+        format!("{} cannot be the name of an interface", quote(&name.value)),
+        "use 1 to 15 bytes without '/', ':' and white space",
+    );
+    None
+}
+
+fn plain(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Plain> {
+    let name = table
+        .need(report, "interface", "interface = \"convoy0\"")
+        .and_then(|f| interface(f, report));
+    let addresses = table.take("addresses").map_or_else(Vec::new, Field::one_or_many);
+    let addresses: Vec<_> = addresses.into_iter().map(|f| interface_address(f, report)).collect();
+    let mtu = table.take("mtu").map(|f| auto_or(f, report, |f, report| mtu(f, report, 576)));
+    let routes = table.take("routes").map(|f| routes(f, report));
+    table.finish(report);
+    Some(Plain {
+        interface: name?,
+        addresses: addresses.into_iter().collect::<Option<_>>()?,
+        mtu: mtu.map_or(Some(None), |given| given)?,
+        routes: routes.map_or(Some(Routes::FromPolicies), |given| given)?,
+    })
+}
+
+/// `"auto"`, or something else: `Some(None)` stands for automatic, `None` for wrong.
+fn auto_or<'s, T>(
+    field: Field<'s>,
+    report: &mut Report<'_>,
+    read: impl FnOnce(Field<'s>, &mut Report<'_>) -> Option<T>,
+) -> Option<Option<T>> {
+    if field.is_string() {
+        return field.choice(report, &[("auto", ())]).map(|_| None);
+    }
+    read(field, report).map(Some)
+}
+
+/// An MTU from `least` to 65,535 bytes.
+pub(super) fn mtu(field: Field<'_>, report: &mut Report<'_>, least: u64) -> Option<u16> {
+    let help = "use the largest packet in bytes, such as 1500, or leave it out";
+    let mtu = field.integer(report, least..=65_535, help)?;
+    u16::try_from(mtu.value).ok()
+}
+
+fn interface_address(field: Field<'_>, report: &mut Report<'_>) -> Option<InterfaceAddress> {
+    let expected = "an address with prefix length such as \"10.1.0.1/24\"";
+    let text = field.string(report, expected)?;
+    let (addr, len) =
+        text.value.split_once('/').map_or((text.value.as_str(), None), |(a, l)| (a, Some(l)));
+    let Ok(addr) = addr.parse::<IpAddr>() else {
+        report.error(
+            &text.place,
+            format!("{} is no address", quote(&text.value)),
+            format!("write {expected}"),
+        );
+        return None;
+    };
+    let bits = IpVersion::of_addr(addr).address_bits();
+    match len.map(str::parse::<u8>) {
+        Some(Ok(prefix_len)) if prefix_len <= bits => Some(InterfaceAddress { addr, prefix_len }),
+        None => {
+            report.error(
+                &text.place,
+                format!("{addr} has no prefix length"),
+                format!("write \"{addr}/{bits}\" for the address alone, or its network's length"),
+            );
+            None
+        }
+        Some(_) => {
+            report.error(
+                &text.place,
+                format!("prefix length of {} is wrong", quote(&text.value)),
+                format!("use a number from 0 to {bits}"),
+            );
+            None
+        }
+    }
+}
+
+fn routes(field: Field<'_>, report: &mut Report<'_>) -> Option<Routes> {
+    if field.is_string() && matches!(field.as_str(), Some(text) if !text.contains('/')) {
+        let word = field.choice(report, &[("auto", true), ("none", false)])?;
+        return Some(if word.value { Routes::FromPolicies } else { Routes::Explicit(Vec::new()) });
+    }
+    let networks: Vec<_> = field.one_or_many().into_iter().map(|f| prefix(f, report)).collect();
+    networks.into_iter().collect::<Option<_>>().map(Routes::Explicit)
+}
+
+/// A network; bits beyond its prefix length are an error with the network that was meant.
+fn prefix(field: Field<'_>, report: &mut Report<'_>) -> Option<Prefix> {
+    let text = field.string(report, "a network such as \"192.0.2.0/24\"")?;
+    parse_prefix(&text.value, &text.place, report)
+}
+
+/// As [`prefix`], of a text that was read already.
+pub(super) fn parse_prefix(text: &str, place: &Place, report: &mut Report<'_>) -> Option<Prefix> {
+    match text.parse::<Prefix>() {
+        Ok(prefix) => Some(prefix),
+        Err(PrefixError::HostBits { suggested }) => {
+            report.error(
+                place,
+                format!("{} has bits set beyond its prefix length", quote(text)),
+                format!("did you mean \"{suggested}\"?"),
+            );
+            None
+        }
+        Err(error) => {
+            report.error(
+                place,
+                format!("{} is no network: {error}", quote(text)),
+                "write it like \"192.0.2.0/24\" or \"2001:db8::/32\"",
+            );
+            None
+        }
+    }
+}
+
+fn wire(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Wire> {
+    let name = table.take("interface").map(|f| interface(f, report));
+    let udp_port = table.take("udp_port").map(|f| port(f, report));
+    let mtu = table.take("mtu").map(|f| auto_or(f, report, |f, report| mtu(f, report, 576)));
+    table.finish(report);
+    Some(Wire {
+        interface: transposed(name)?,
+        udp_port: udp_port.map_or(Some(4500), |given| given)?,
+        mtu: mtu.map_or(Some(None), |given| given)?,
+    })
+}
+
+/// A port from 1 to 65,535.
+pub(super) fn port(field: Field<'_>, report: &mut Report<'_>) -> Option<u16> {
+    let port = field.integer(report, 1..=65_535, "use a UDP port; 4500 is usual (RFC 3948)")?;
+    u16::try_from(port.value).ok()
+}
+
+fn workers(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Workers> {
+    let count = table.take("count").map(|f| {
+        f.integer(report, 1..=256, "use the number of worker threads, at most one per CPU")
+    });
+    let pin = table.take("pin");
+    let pin_place = pin.as_ref().map(|f| f.place.clone());
+    let pin = pin.map(|f| pinned(f, report));
+    let busy_poll = table.take("busy_poll").map(|f| f.boolean(report));
+    table.finish(report);
+    let count = transposed(count)?.map(|at| at.value);
+    let pin = transposed(pin)?.unwrap_or_default();
+    let pinned = u64::try_from(pin.len()).unwrap_or(u64::MAX);
+    let workers = count.unwrap_or_else(|| pinned.max(1));
+    if let Some(place) = pin_place.filter(|_| pinned != 0 && pinned != workers) {
+        report.error(
+            &place,
+            format!("{pinned} CPUs are given for {workers} workers"),
+            "give one CPU per worker, or leave `count` out",
+        );
+        return None;
+    }
+    Some(Workers {
+        count: u16::try_from(workers).ok()?,
+        pin,
+        busy_poll: busy_poll.map_or(Some(false), |given| given)?,
+    })
+}
+
+fn pinned(field: Field<'_>, report: &mut Report<'_>) -> Option<Vec<u16>> {
+    let place = field.place.clone();
+    let fields = field.many(report, "a list of CPU numbers such as [2, 3]")?;
+    let cpus: Option<Vec<_>> = fields
+        .into_iter()
+        .map(|f| {
+            f.integer(report, 0..=4095, "use a CPU number that `lscpu` shows")
+                .and_then(|n| u16::try_from(n.value).ok())
+        })
+        .collect();
+    let cpus = cpus?;
+    if cpus.iter().enumerate().any(|(at, cpu)| cpus.iter().take(at).any(|other| other == cpu)) {
+        report.warn(&place, "two workers share a CPU", "give each worker a CPU of its own");
+    }
+    Some(cpus)
+}
+
+fn capture(mut table: Table<'_>, report: &mut Report<'_>, folder: &Path) -> Option<Capture> {
+    let file =
+        table.need(report, "file", "file = \"wire.pcap\"").and_then(|f| path_in(f, report, folder));
+    let max = table
+        .take("max_mib")
+        .map(|f| f.integer(report, 1..=1 << 20, "use the largest size in MiB"));
+    table.finish(report);
+    let file = file?;
+    let parent =
+        file.value.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    if !parent.is_dir() {
+        report.error(
+            &file.place,
+            format!("folder {} does not exist", parent.display()),
+            format!("create it: mkdir -p {}", parent.display()),
+        );
+        return None;
+    }
+    let max_mib = transposed(max)?.map_or(100, |at| at.value);
+    Some(Capture { file: file.value, max_mib: u32::try_from(max_mib).ok()? })
+}
+
+/// The permission bits of a path, if it can be looked at.
+pub(super) fn mode_of(path: &Path) -> Option<u32> {
+    std::fs::metadata(path).ok().map(|meta| meta.permissions().mode() & 0o7777)
+}

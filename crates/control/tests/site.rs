@@ -1,0 +1,156 @@
+//! A good site file becomes a typed site with its defaults filled in.
+#![allow(clippy::unwrap_used)] // tests may, but clippy sees test functions only
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use convoy_control::site::{Action, Routes, Site, Warning};
+use convoy_ipsec::sa::{DfPolicy, DscpPolicy, Mode, WorkerId};
+
+const GOOD: &str = r#"
+name = "left"
+state_dir = "."
+
+[plain]
+interface = "convoy0"
+addresses = ["10.1.0.1/24", "fd01::1/64"]
+
+[[sa]]
+name = "to-right"
+direction = "outbound"
+spi = 0x1001
+local = "192.0.2.1"
+remote = "192.0.2.2"
+algorithm = "aes-128-gcm"
+key = "000102030405060708090a0b0c0d0e0f10111213"
+
+[[sa]]
+name = "from-right"
+direction = "inbound"
+spi = 4098
+local = "192.0.2.1"
+remote = "192.0.2.2"
+algorithm = "aes-256-gcm"
+key_file = "in.key"
+encap = { kind = "udp", remote_port = 4501 }
+
+[[policy]]
+name = "lans"
+action = "protect"
+local = ["10.1.0.0/24", "fd01::/64"]
+remote = ["10.2.0.0/24", "10.2.0.0/16", "fd02::/64"]
+sa_out = "to-right"
+sa_in = "from-right"
+
+[[policy]]
+name = "web"
+action = "discard"
+local = "10.1.0.5-10.1.0.9"
+remote = "10.3.0.0/16"
+protocol = "tcp"
+remote_port = "8000-8999"
+priority = 10
+"#;
+
+fn load(text: &str) -> (tempfile::TempDir, PathBuf, (Site, Vec<Warning>)) {
+    let dir = tempfile::tempdir().unwrap();
+    let private = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    private(dir.path(), 0o700);
+    let key = dir.path().join("in.key");
+    std::fs::write(&key, format!("0x{}\n", "ab".repeat(36))).unwrap();
+    private(&key, 0o600);
+    let path = dir.path().join("left.toml");
+    std::fs::write(&path, text).unwrap();
+    private(&path, 0o600);
+    let loaded = Site::load(&path).unwrap_or_else(|errors| panic!("{errors}"));
+    (dir, path, loaded)
+}
+
+/// Warnings but the one about folders in memory, which depends on where tests run.
+fn texts(warnings: &[Warning]) -> Vec<String> {
+    let texts = warnings.iter().map(|w| w.to_string());
+    texts.filter(|text| !text.contains("forgotten at the next boot")).collect()
+}
+
+#[test]
+fn defaults_are_filled_in() {
+    let (dir, _, (site, warnings)) = load(GOOD);
+    assert_eq!(texts(&warnings), [""; 0]);
+    assert_eq!(site.name, "left");
+    assert_eq!(site.control_socket, PathBuf::from("/run/convoy/left.sock"));
+    assert_eq!(site.state_dir, Some(dir.path().join(".")));
+    assert_eq!((site.workers.count, site.workers.busy_poll, site.wire.udp_port), (1, false, 4500));
+    assert_eq!((site.plain.mtu, &site.plain.routes), (None, &Routes::FromPolicies));
+    let out = &site.outbound[0];
+    assert_eq!(
+        (out.association.mode, out.association.esn, out.association.worker),
+        (Mode::Tunnel, true, WorkerId(0))
+    );
+    assert_eq!(
+        (out.outer.df, out.outer.dscp, out.outer.hop_limit),
+        (DfPolicy::Copy, DscpPolicy::Copy, 64)
+    );
+    assert_eq!((out.path_mtu, out.lease_block, out.association.encap), (None, 1 << 20, None));
+    assert_eq!(out.association.key.salt(), [0x10, 0x11, 0x12, 0x13]);
+    let inbound = &site.inbound[0];
+    assert_eq!((inbound.association.spi.get(), inbound.replay_window), (4098, 1024));
+    assert_eq!(inbound.association.encap.unwrap().remote_port, 4501);
+    assert!(site.uses_native_esp() && site.uses_udp());
+}
+
+#[test]
+fn routes_come_from_what_policies_protect() {
+    let (_dir, _, (site, _)) = load(GOOD);
+    let networks: Vec<_> = site.protected_networks().iter().map(ToString::to_string).collect();
+    assert_eq!(networks, ["10.2.0.0/16", "fd02::/64"]);
+    assert!(matches!(&site.policies[1].action, Action::Discard));
+    assert_eq!(site.policies[0].address_pairs().count(), 3);
+}
+
+#[test]
+fn weak_settings_are_warned_of_and_work() {
+    let (_dir, path, (_, warnings)) = load(
+        &GOOD
+            .replace("spi = 4098", "spi = 4098\nesn = false\nreplay_window = 0\nicv = 8")
+            .replace("sa_in = \"from-right\"\n", ""),
+    );
+    let texts = texts(&warnings);
+    let expected = [
+        "no policy uses this SA",
+        "recorded packets are accepted again",
+        "an ICV of 8 bytes",
+        "has no `sa_in`",
+    ];
+    assert_eq!(texts.len(), expected.len(), "{texts:#?}");
+    for text in expected {
+        assert!(texts.iter().any(|t| t.contains(text)), "{text} is missing in {texts:#?}");
+    }
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+    let (_, warnings) = Site::load(&path).unwrap();
+    assert!(warnings.iter().any(|w| w.to_string().contains("readable by others (mode 0644)")));
+}
+
+#[test]
+fn every_key_of_the_reference_is_known_to_the_reader() {
+    let reference = include_str!("../src/site/reference.md");
+    let sources = [
+        include_str!("../src/site/sections.rs"),
+        include_str!("../src/site/sa.rs"),
+        include_str!("../src/site/policy.rs"),
+    ];
+    let rows = reference.lines().filter_map(|line| line.strip_prefix("| `"));
+    let keys: Vec<&str> = rows
+        .flat_map(|row| row.split(" | ").next().unwrap().split('`'))
+        .filter(|k| k.starts_with(|c: char| c.is_alphabetic()))
+        .collect();
+    assert!(keys.len() > 35, "{keys:?}");
+    for key in keys {
+        let asked = format!("\"{key}\"");
+        assert!(
+            sources.iter().any(|source| source.contains(&asked)),
+            "{key} is documented but not read"
+        );
+    }
+}
