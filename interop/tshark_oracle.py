@@ -153,7 +153,7 @@ def check_replay(report, shop):
     harness.write_pcap(plain, [inner_packet(dice, one["inner"], *one["ends"], dice.randint(0, 1300))
                                for _ in range(PACKETS) for one in made])
     harness.run_convoy("replay", site, "--plain-in", plain, "--wire-out", wire)
-    text = harness.run_convoy("keys", site, "--wireshark")
+    text = harness.run_convoy("keys", "--from-site", site)
     _, said = tshark(wire, text, shop.path)
     complaints = [line for line in said.splitlines() if "esp_sa" in line and "More fields than required" not in line]
     report.check("tshark takes the key file as convoy keys writes it", complaints)
