@@ -1,9 +1,11 @@
 //! AES-GCM with one block per register.
 //!
-//! A message is cut into groups of eight blocks and a tail of one to eight (none if it is empty). A group's eight
-//! counter blocks are encrypted side by side, one hashed block between each two rounds; the tail's counter blocks and
-//! the one that masks the tag go together. The tail alone is the whole of a short packet, compiled once per number of
-//! blocks, so consecutive packets of one class run without a mispredicted branch and overlap in the processor.
+//! Up to eight blocks make a short packet, compiled once per number of blocks. Packets of one class run one after
+//! another through that code; while the counter blocks of one are encrypted, the ciphertext of the one before is
+//! hashed (or, opening, its own), one block between each two rounds, so the AES and multiplier units never wait.
+//!
+//! A longer message is cut into groups of eight blocks and a tail of one to eight. There, sealing hashes each group
+//! while the next is encrypted. The last group and the tail share one reduction.
 
 // Indices name registers here, in several arrays at once; every such loop is unrolled.
 #![allow(clippy::needless_range_loop)]
@@ -18,8 +20,13 @@ use crate::{
     op::{Op, Parts},
 };
 
-/// Blocks in a group.
+/// Blocks in a group, and in the longest tail.
 const GROUP: usize = 8;
+
+/// States of a tail: its keystream and, in front, the block that masks the tag.
+type TailStates = [B; GROUP + 1];
+
+type Group = [[u8; 16]; GROUP];
 
 /// Counters 0 to 15 in the last word of a block, most significant byte first.
 static COUNTERS: [Block; 16] = {
@@ -32,15 +39,183 @@ static COUNTERS: [Block; 16] = {
     counters
 };
 
-type Group = [[u8; 16]; GROUP];
-
 /// Runs operations of one class.
 #[inline(always)]
 pub(super) fn run<'a, L: Lanes, O: Op<'a>>(l: L, slots: &mut [Option<Entry<'a, '_, O>>]) {
+    let Some(Some(first)) = slots.first() else { return };
+    match first.op.data_len().div_ceil(16) {
+        0 => short::<L, O, 0>(l, slots),
+        1 => short::<L, O, 1>(l, slots),
+        2 => short::<L, O, 2>(l, slots),
+        3 => short::<L, O, 3>(l, slots),
+        4 => short::<L, O, 4>(l, slots),
+        5 => short::<L, O, 5>(l, slots),
+        6 => short::<L, O, 6>(l, slots),
+        7 => short::<L, O, 7>(l, slots),
+        8 => short::<L, O, 8>(l, slots),
+        _ => {
+            for entry in slots.iter_mut().flatten() {
+                let tag = long::<L, O>(l, entry.tables, entry.op.parts());
+                entry.op.finish(l.to_bytes(tag));
+            }
+        }
+    }
+}
+
+/// A sealed packet whose ciphertext has yet to be hashed.
+struct Pending<'t, 'o, O> {
+    tables: &'t Tables,
+    /// Additional data and lengths, hashed already.
+    sum: Sum,
+    /// The block that masks the tag.
+    mask: B,
+    /// The last block of ciphertext, zeros behind it.
+    last: B,
+    op: &'o mut O,
+}
+
+/// Runs packets of `T` blocks.
+#[inline(always)]
+fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Option<Entry<'a, '_, O>>]) {
+    let mut pending: Option<Pending<'_, '_, O>> = None;
     for entry in slots.iter_mut().flatten() {
         let tables = entry.tables;
-        let tag = message::<L, O>(l, tables, entry.op.parts());
-        entry.op.finish(l.to_bytes(tag));
+        let op = &mut *entry.op;
+        let Parts { counter, aad, data } = op.parts();
+        let m = Message::new(l, tables, counter);
+        let mut sum = Sum::of(l, aad::first_block(l, tables, aad), m.power(T + 2));
+        sum.add(l, aad::length_block(l, aad.len(), data.len()), m.power(1));
+        let mut states = m.first_states::<T>();
+        if O::SEAL {
+            if let Some(mut before) = pending.take() {
+                let full = full_blocks::<T>(before.op.parts().data).0;
+                let work = Work::tail::<_, T>(l, before.tables, full, before.last);
+                m.encrypt::<_, T>(&mut states, T + 1, &mut before.sum, &work);
+                before.finish(l);
+            } else {
+                m.encrypt::<_, 0>(&mut states, T + 1, &mut sum, &Work::none(l));
+            }
+            let last = m.apply_tail::<O, T>(data, &states);
+            pending = Some(Pending { tables, sum, mask: states[0], last, op });
+        } else {
+            let (full, last) = full_blocks::<T>(data);
+            let work = Work::tail::<_, T>(l, tables, full, l.load_some(last));
+            m.encrypt::<_, T>(&mut states, T + 1, &mut sum, &work);
+            m.apply_tail::<O, T>(data, &states);
+            let tag = l.xor(l.reverse(sum.reduce(l)), states[0]);
+            op.finish(l.to_bytes(tag));
+        }
+    }
+    if let Some(mut last) = pending {
+        let full = full_blocks::<T>(last.op.parts().data).0;
+        Work::tail::<_, T>(l, last.tables, full, last.last).all::<_, T>(l, &mut last.sum);
+        last.finish(l);
+    }
+}
+
+impl<'a, O: Op<'a>> Pending<'_, '_, O> {
+    #[inline(always)]
+    fn finish<L: Lanes>(self, l: L) {
+        let tag = l.xor(l.reverse(self.sum.reduce(l)), self.mask);
+        self.op.finish(l.to_bytes(tag));
+    }
+}
+
+/// All blocks of a tail of `T` but the last, and the bytes of the last.
+#[inline(always)]
+fn full_blocks<const T: usize>(data: &[u8]) -> (&[[u8; 16]], &[u8]) {
+    let (full, last) = data.split_at(16 * T.saturating_sub(1));
+    (full.as_chunks().0, last)
+}
+
+/// A message of more than eight blocks; returns the tag.
+#[inline(always)]
+fn long<'a, L: Lanes, O: Op<'a>>(l: L, tables: &Tables, parts: Parts<'_>) -> B {
+    let Parts { counter, aad, data } = parts;
+    let m = Message::new(l, tables, counter);
+    let lengths = aad::length_block(l, aad.len(), data.len());
+    let count = (data.len() - 1) / (16 * GROUP);
+    let (groups, rest) = data.split_at_mut(count * 16 * GROUP);
+    let groups = groups.as_chunks_mut::<16>().0.as_chunks_mut::<GROUP>().0;
+    // The tail and the lengths follow the last group without a reduction between, so it weighs that much more.
+    let tail = rest.len().div_ceil(16);
+    let shift = tail + 1;
+    let first_weight = GROUP + 1 + if count == 1 { shift } else { 0 };
+    let mut sum = Sum::of(l, aad::first_block(l, tables, aad), m.power(first_weight));
+    let mut hash = l.zero();
+    if O::SEAL {
+        m.seal_groups(groups, &mut sum, &mut hash);
+    } else {
+        m.open_groups(groups, &mut sum, hash, shift);
+    }
+    sum.add(l, lengths, m.power(1));
+    let last = groups.last().filter(|_| O::SEAL).map(|group| (group, hash));
+    // Counters wrap at 32 bits, which a payload of legal length never reaches.
+    let counter = (count * GROUP) as u32 + 2;
+    match tail {
+        1 => m.tail::<O, 1>(rest, sum, last, counter),
+        2 => m.tail::<O, 2>(rest, sum, last, counter),
+        3 => m.tail::<O, 3>(rest, sum, last, counter),
+        4 => m.tail::<O, 4>(rest, sum, last, counter),
+        5 => m.tail::<O, 5>(rest, sum, last, counter),
+        6 => m.tail::<O, 6>(rest, sum, last, counter),
+        7 => m.tail::<O, 7>(rest, sum, last, counter),
+        _ => m.tail::<O, 8>(rest, sum, last, counter),
+    }
+}
+
+/// Blocks to be hashed while counter blocks are encrypted.
+#[derive(Clone, Copy)]
+struct Work<'w> {
+    blocks: &'w [[u8; 16]],
+    /// One more block, which may be short in memory.
+    last: B,
+    /// The hash so far, which joins the first block.
+    hash: B,
+    /// The power of H for each block.
+    weights: &'w [Block],
+}
+
+impl<'w> Work<'w> {
+    #[inline(always)]
+    fn none<L: Lanes>(l: L) -> Self {
+        Self { blocks: &[], last: l.zero(), hash: l.zero(), weights: &[] }
+    }
+
+    /// A group that `shift` blocks follow before the next reduction.
+    #[inline(always)]
+    fn group(group: &'w Group, hash: B, tables: &'w Tables, shift: usize) -> Self {
+        Self { blocks: group, last: hash, hash, weights: tables.window::<GROUP>(GROUP + shift) }
+    }
+
+    /// A tail of `T` blocks, which the lengths follow.
+    #[inline(always)]
+    fn tail<L: Lanes, const T: usize>(
+        l: L,
+        tables: &'w Tables,
+        full: &'w [[u8; 16]],
+        last: B,
+    ) -> Self {
+        Self { blocks: full, last, hash: l.zero(), weights: tables.window::<T>(T + 1) }
+    }
+
+    /// Adds block `i` to the sum.
+    #[inline(always)]
+    fn step<L: Lanes>(&self, l: L, sum: &mut Sum, i: usize) {
+        let block = self.blocks.get(i).map_or(self.last, |block| l.load(block));
+        let mut x = l.reverse(block);
+        if i == 0 {
+            x = l.xor(x, self.hash);
+        }
+        sum.add(l, x, l.table(&self.weights[i]));
+    }
+
+    /// Adds the first `H` blocks to the sum.
+    #[inline(always)]
+    fn all<L: Lanes, const H: usize>(&self, l: L, sum: &mut Sum) {
+        for i in 0..H {
+            self.step(l, sum, i);
+        }
     }
 }
 
@@ -51,126 +226,84 @@ struct Message<'t, L> {
     tables: &'t Tables,
     /// The nonce with a counter of zero, and round key 0 already added.
     seed: B,
-    /// The last block that is hashed.
-    lengths: B,
 }
 
-/// Transforms the payload and returns the tag.
-#[inline(always)]
-fn message<'a, L: Lanes, O: Op<'a>>(l: L, tables: &Tables, parts: Parts<'_>) -> B {
-    let Parts { counter, aad, data } = parts;
-    let seed = l.xor(l.load(counter), l.table(&tables.round_keys[0]));
-    let lengths = aad::length_block(l, aad.len(), data.len());
-    let m = Message { l, tables, seed, lengths };
-    let first = aad::first_block(l, tables, aad);
-    match data.len().div_ceil(16) {
-        0 => m.tail::<O, 0, true>(data, first, 2),
-        1 => m.tail::<O, 1, true>(data, first, 2),
-        2 => m.tail::<O, 2, true>(data, first, 2),
-        3 => m.tail::<O, 3, true>(data, first, 2),
-        4 => m.tail::<O, 4, true>(data, first, 2),
-        5 => m.tail::<O, 5, true>(data, first, 2),
-        6 => m.tail::<O, 6, true>(data, first, 2),
-        7 => m.tail::<O, 7, true>(data, first, 2),
-        8 => m.tail::<O, 8, true>(data, first, 2),
-        _ => m.long::<O>(data, first),
-    }
-}
-
-impl<L: Lanes> Message<'_, L> {
-    /// A message of more than eight blocks: groups, then the tail.
+impl<'t, L: Lanes> Message<'t, L> {
     #[inline(always)]
-    fn long<'a, O: Op<'a>>(self, data: &mut [u8], first: B) -> B {
-        let count = (data.len() - 1) / (16 * GROUP);
-        let (groups, rest) = data.split_at_mut(count * 16 * GROUP);
-        let groups = groups.as_chunks_mut::<16>().0.as_chunks_mut::<GROUP>().0;
-        let sum = Sum::of(self.l, first, self.power(GROUP + 1));
-        let hash =
-            if O::SEAL { self.seal_groups(groups, sum) } else { self.open_groups(groups, sum) };
-        // Counters wrap at 32 bits, which a payload of legal length never reaches.
-        let counter = (count * GROUP) as u32 + 2;
-        match rest.len().div_ceil(16) {
-            1 => self.tail::<O, 1, false>(rest, hash, counter),
-            2 => self.tail::<O, 2, false>(rest, hash, counter),
-            3 => self.tail::<O, 3, false>(rest, hash, counter),
-            4 => self.tail::<O, 4, false>(rest, hash, counter),
-            5 => self.tail::<O, 5, false>(rest, hash, counter),
-            6 => self.tail::<O, 6, false>(rest, hash, counter),
-            7 => self.tail::<O, 7, false>(rest, hash, counter),
-            _ => self.tail::<O, 8, false>(rest, hash, counter),
-        }
+    fn new(l: L, tables: &'t Tables, counter: &[u8; 16]) -> Self {
+        Self { l, tables, seed: l.xor(l.load(counter), l.table(&tables.round_keys[0])) }
     }
 
-    /// Seals groups. Each group's ciphertext is hashed while the next group is encrypted, so that neither waits.
+    /// Seals groups, and hashes all of them but the last.
     #[inline(always)]
-    fn seal_groups(self, groups: &mut [Group], first: Sum) -> B {
+    fn seal_groups(self, groups: &mut [Group], sum: &mut Sum, hash: &mut B) {
         let l = self.l;
-        let (mut sum, mut hash) = (first, l.zero());
+        let Some((group, groups)) = groups.split_first_mut() else { return };
         let mut counter = 2;
-        let mut groups = groups.iter_mut();
-        let Some(group) = groups.next() else { return hash };
-        let keystream = self.encrypt::<false>(self.counters(counter), &mut sum, hash, group);
-        self.apply(group, &keystream);
+        let mut states = self.states(counter);
+        self.encrypt::<_, 0>(&mut states, GROUP, sum, &Work::none(l));
+        self.apply(group, &states);
         let mut previous = &*group;
         for group in groups {
             counter += GROUP as u32;
-            let keystream = self.encrypt::<true>(self.counters(counter), &mut sum, hash, previous);
-            self.apply(group, &keystream);
-            hash = sum.reduce(l);
-            sum = Sum::zero(l);
+            let mut states = self.states(counter);
+            let work = Work::group(previous, *hash, self.tables, 0);
+            self.encrypt::<_, GROUP>(&mut states, GROUP, sum, &work);
+            self.apply(group, &states);
+            *hash = sum.reduce(l);
+            *sum = Sum::zero(l);
             previous = group;
         }
-        for (i, block) in previous.iter().enumerate() {
-            self.absorb(&mut sum, i, hash, block);
-        }
-        sum.reduce(l)
     }
 
-    /// Opens groups, hashing each one's ciphertext while its keystream is made.
+    /// Opens groups and hashes them all; `shift` blocks follow the last one before the next reduction.
     #[inline(always)]
-    fn open_groups(self, groups: &mut [Group], first: Sum) -> B {
+    fn open_groups(self, groups: &mut [Group], sum: &mut Sum, mut hash: B, shift: usize) {
         let l = self.l;
-        let (mut sum, mut hash) = (first, l.zero());
+        let Some((last, groups)) = groups.split_last_mut() else { return };
         let mut counter = 2;
         for group in groups {
-            let keystream = self.encrypt::<true>(self.counters(counter), &mut sum, hash, group);
-            self.apply(group, &keystream);
-            hash = sum.reduce(l);
-            sum = Sum::zero(l);
+            self.open_group(group, counter, sum, hash, 0);
             counter += GROUP as u32;
+            hash = sum.reduce(l);
+            *sum = Sum::zero(l);
         }
-        hash
+        self.open_group(last, counter, sum, hash, shift);
     }
 
-    /// The start states of a group's eight counter blocks.
     #[inline(always)]
-    fn counters(self, counter: u32) -> [B; GROUP] {
-        let l = self.l;
-        let mut states = [l.zero(); GROUP];
-        if counter as u8 <= u8::MAX - GROUP as u8 {
-            // No carry out of the last byte, so adding to it is adding to the number.
-            let base = self.counter_block(counter);
-            for i in 0..GROUP {
-                states[i] = l.xor(self.seed, l.add32(base, self.shifted_counter(i)));
-            }
+    fn open_group(self, group: &mut Group, counter: u32, sum: &mut Sum, hash: B, shift: usize) {
+        let mut states = self.states(counter);
+        let work = Work::group(group, hash, self.tables, shift);
+        self.encrypt::<_, GROUP>(&mut states, GROUP, sum, &work);
+        self.apply(group, &states);
+    }
+
+    /// The last `T` blocks of a long message; returns the tag. `before` is a group yet to be hashed.
+    #[inline(always)]
+    fn tail<'a, O: Op<'a>, const T: usize>(
+        self,
+        data: &mut [u8],
+        mut sum: Sum,
+        before: Option<(&Group, B)>,
+        counter: u32,
+    ) -> B {
+        let (l, tables) = (self.l, self.tables);
+        let mut states = [l.xor(self.seed, self.small_counter(1)); GROUP + 1];
+        states[1..].copy_from_slice(&self.states(counter));
+        if let (true, Some((group, hash))) = (O::SEAL, before) {
+            let work = Work::group(group, hash, tables, T + 1);
+            self.encrypt::<_, GROUP>(&mut states, T + 1, &mut sum, &work);
+            let last = self.apply_tail::<O, T>(data, &states);
+            let full = full_blocks::<T>(data).0;
+            Work::tail::<_, T>(l, tables, full, last).all::<_, T>(l, &mut sum);
         } else {
-            for i in 0..GROUP {
-                states[i] = l.xor(self.seed, self.counter_block(counter.wrapping_add(i as u32)));
-            }
+            let (full, last) = full_blocks::<T>(data);
+            let work = Work::tail::<_, T>(l, tables, full, l.load_some(last));
+            self.encrypt::<_, T>(&mut states, T + 1, &mut sum, &work);
+            self.apply_tail::<O, T>(data, &states);
         }
-        states
-    }
-
-    /// A counter alone, in its place in the block.
-    #[inline(always)]
-    fn counter_block(self, counter: u32) -> B {
-        self.l.quad(counter.swap_bytes() as i32, 0, 0, 0)
-    }
-
-    /// Counter `i` below 16, in its place in the block.
-    #[inline(always)]
-    fn shifted_counter(self, i: usize) -> B {
-        self.l.table(&COUNTERS[i])
+        l.xor(l.reverse(sum.reduce(l)), states[0])
     }
 
     #[inline(always)]
@@ -178,64 +311,82 @@ impl<L: Lanes> Message<'_, L> {
         self.l.table(self.tables.power(n))
     }
 
-    /// Encrypts eight counter blocks, and with `HASH` adds eight blocks to the hash on the way.
+    /// A counter below 16, in its place in the block.
     #[inline(always)]
-    fn encrypt<const HASH: bool>(
-        self,
-        mut states: [B; GROUP],
-        sum: &mut Sum,
-        hash: B,
-        hashed: &Group,
-    ) -> [B; GROUP] {
-        let (l, tables) = (self.l, self.tables);
-        for round in 1..10 {
-            let key = l.table(&tables.round_keys[round]);
-            for state in &mut states {
-                *state = l.aes_round(*state, key);
+    fn small_counter(self, counter: usize) -> B {
+        self.l.table(&COUNTERS[counter])
+    }
+
+    /// Any counter, in its place in the block.
+    #[inline(always)]
+    fn counter(self, counter: u32) -> B {
+        self.l.quad(counter.swap_bytes() as i32, 0, 0, 0)
+    }
+
+    /// The start states of eight counter blocks from `counter` on.
+    #[inline(always)]
+    fn states(self, counter: u32) -> [B; GROUP] {
+        let l = self.l;
+        let mut states = [self.seed; GROUP];
+        if counter as u8 <= u8::MAX - GROUP as u8 {
+            // No carry out of the last byte, so adding to it is adding to the number.
+            let base = self.counter(counter);
+            for i in 0..GROUP {
+                states[i] = l.xor(self.seed, l.add32(base, self.small_counter(i)));
             }
-            if HASH && round <= GROUP {
-                self.absorb(sum, round - 1, hash, &hashed[round - 1]);
+        } else {
+            for i in 0..GROUP {
+                states[i] = l.xor(self.seed, self.counter(counter.wrapping_add(i as u32)));
             }
         }
-        self.last_rounds(&mut states, GROUP);
         states
     }
 
-    /// Adds block `i` of a group to the sum; `hash`, the hash so far, joins the first.
+    /// The start states of a short packet of `T` blocks.
     #[inline(always)]
-    fn absorb(self, sum: &mut Sum, i: usize, hash: B, block: &[u8; 16]) {
-        let l = self.l;
-        let mut x = l.reverse(l.load(block));
-        if i == 0 {
-            x = l.xor(x, hash);
+    fn first_states<const T: usize>(self) -> TailStates {
+        let mut states = [self.seed; GROUP + 1];
+        for i in 0..=T {
+            states[i] = self.l.xor(self.seed, self.small_counter(i + 1));
         }
-        sum.add(l, x, self.power(GROUP - i));
+        states
     }
 
-    /// The rounds that longer keys have in addition, and the last one, on the first `count` states.
+    /// Encrypts the first `count` states, and does the first `H` steps of `work` between the rounds.
     #[inline(always)]
-    fn last_rounds<const N: usize>(self, states: &mut [B; N], count: usize) {
-        let (l, tables) = (self.l, self.tables);
+    fn encrypt<const N: usize, const H: usize>(
+        self,
+        states: &mut [B; N],
+        count: usize,
+        sum: &mut Sum,
+        work: &Work<'_>,
+    ) {
+        let tables = self.tables;
+        for round in 1..10 {
+            self.round(states, count, &tables.round_keys[round]);
+            if round <= H {
+                work.step(self.l, sum, round - 1);
+            }
+        }
         if tables.rounds > 10 {
-            self.two_rounds(states, count, 10);
+            self.round(states, count, &tables.round_keys[10]);
+            self.round(states, count, &tables.round_keys[11]);
             if tables.rounds > 12 {
-                self.two_rounds(states, count, 12);
+                self.round(states, count, &tables.round_keys[12]);
+                self.round(states, count, &tables.round_keys[13]);
             }
         }
-        let key = l.table(&tables.last);
+        let key = self.l.table(&tables.last);
         for state in &mut states[..count] {
-            *state = l.aes_last(*state, key);
+            *state = self.l.aes_last(*state, key);
         }
     }
 
     #[inline(always)]
-    fn two_rounds<const N: usize>(self, states: &mut [B; N], count: usize, first: usize) {
-        let (l, tables) = (self.l, self.tables);
-        for round in [first, first + 1] {
-            let key = l.table(&tables.round_keys[round]);
-            for state in &mut states[..count] {
-                *state = l.aes_round(*state, key);
-            }
+    fn round<const N: usize>(self, states: &mut [B; N], count: usize, key: &Block) {
+        let key = self.l.table(key);
+        for state in &mut states[..count] {
+            *state = self.l.aes_round(*state, key);
         }
     }
 
@@ -249,76 +400,21 @@ impl<L: Lanes> Message<'_, L> {
         }
     }
 
-    /// The last `T` blocks of a message; returns the tag.
-    ///
-    /// If they are also its first (`FIRST`), then `before` is a block hashed in front of them; otherwise it is the
-    /// hash so far.
+    /// Adds the keystream to `T` blocks; returns the last as ciphertext if it was sealed, zeros behind it.
     #[inline(always)]
-    fn tail<'a, O: Op<'a>, const T: usize, const FIRST: bool>(
-        self,
-        data: &mut [u8],
-        before: B,
-        counter: u32,
-    ) -> B {
+    fn apply_tail<'a, O: Op<'a>, const T: usize>(self, data: &mut [u8], states: &TailStates) -> B {
         let l = self.l;
-        let keystream = self.tail_keystream::<T, FIRST>(counter);
-        let (mut sum, hash) = if FIRST {
-            (Sum::of(l, before, self.power(T + 2)), l.zero())
-        } else {
-            (Sum::zero(l), before)
-        };
-        if T > 0 {
-            let (full, last) = data.split_at_mut(16 * (T - 1));
-            let full = full.as_chunks_mut::<16>().0;
-            for i in 0..T - 1 {
-                let input = l.load(&full[i]);
-                let output = l.xor(input, keystream[i + 1]);
-                l.store(&mut full[i], output);
-                let hashed = if O::SEAL { output } else { input };
-                self.absorb_tail::<T>(&mut sum, i, hash, hashed);
-            }
-            let input = l.load_some(last);
-            let output = l.xor(input, keystream[T]);
-            l.store_some(last, output);
-            let hashed = if O::SEAL { l.keep(output, last.len()) } else { input };
-            self.absorb_tail::<T>(&mut sum, T - 1, hash, hashed);
+        if T == 0 {
+            return l.zero();
         }
-        sum.add(l, self.lengths, self.power(1));
-        l.xor(l.reverse(sum.reduce(l)), keystream[0])
-    }
-
-    /// Adds block `i` of a tail of `T` to the sum; the length block follows the tail.
-    #[inline(always)]
-    fn absorb_tail<const T: usize>(self, sum: &mut Sum, i: usize, hash: B, block: B) {
-        let l = self.l;
-        let mut x = l.reverse(block);
-        if i == 0 {
-            x = l.xor(x, hash);
+        let (full, last) = data.split_at_mut(16 * (T - 1));
+        let full = full.as_chunks_mut::<16>().0;
+        for i in 0..T - 1 {
+            let block = l.xor(l.load(&full[i]), states[i + 1]);
+            l.store(&mut full[i], block);
         }
-        sum.add(l, x, self.power(T + 1 - i));
-    }
-
-    /// The block that masks the tag, then `T` blocks for the tail.
-    #[inline(always)]
-    fn tail_keystream<const T: usize, const FIRST: bool>(self, counter: u32) -> [B; GROUP + 1] {
-        let (l, tables) = (self.l, self.tables);
-        let mut states = [l.zero(); GROUP + 1];
-        if FIRST {
-            for i in 0..=T {
-                states[i] = l.xor(self.seed, self.shifted_counter(i + 1));
-            }
-        } else {
-            let counters = self.counters(counter);
-            states[0] = l.xor(self.seed, self.shifted_counter(1));
-            states[1..].copy_from_slice(&counters);
-        }
-        for round in 1..10 {
-            let key = l.table(&tables.round_keys[round]);
-            for state in &mut states[..T + 1] {
-                *state = l.aes_round(*state, key);
-            }
-        }
-        self.last_rounds(&mut states, T + 1);
-        states
+        let block = l.xor(l.load_some(last), states[T]);
+        l.store_some(last, block);
+        if O::SEAL { l.keep(block, last.len()) } else { block }
     }
 }

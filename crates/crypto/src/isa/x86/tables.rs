@@ -49,6 +49,12 @@ impl Tables {
     pub(super) fn power(&self, n: usize) -> &Block {
         &self.powers[POWERS - n]
     }
+
+    /// `N` powers of H, from the power of `n` downwards.
+    #[inline(always)]
+    pub(super) fn window<const N: usize>(&self, n: usize) -> &[Block] {
+        &self.powers[POWERS - n..][..N]
+    }
 }
 
 const _: () = assert!(size_of::<Tables>() == 16 * (14 + 1 + 1 + POWERS + 4));
