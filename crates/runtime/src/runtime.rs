@@ -1,0 +1,306 @@
+//! Worker threads: started together, stopped together.
+
+use core::time::Duration;
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{Builder, JoinHandle};
+
+use convoy_io::IoError;
+use convoy_ipsec::sa::WorkerId;
+use convoy_ipsec::snapshot::Published;
+
+use crate::sleep::Bed;
+use crate::{
+    PinError, Surroundings, Waker, Worker, WorkerPorts, WorkerStats, now, pin_current_thread,
+};
+
+/// Turns without work after which a worker sleeps.
+const IDLE_TURNS: u32 = 3;
+/// How long a stopping worker goes on receiving what had come before, if it never stops coming.
+const LAST_CALL_NS: u64 = 100_000_000;
+
+/// How the threads behave.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadConfig {
+    /// The processor of each worker; workers beyond the list are not bound.
+    pub pin: Vec<usize>,
+    /// Never sleep.
+    pub busy_poll: bool,
+}
+
+/// Why a gateway's workers could not be started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// There must be 1 to 65,535 workers.
+    #[error("{0} workers asked for, 1 to 65535 are possible")]
+    Workers(usize),
+    /// The kernel gave no descriptor to wait on.
+    #[error("cannot make a descriptor to wait on: {0}")]
+    Descriptor(std::io::Error),
+    /// The kernel gave no thread.
+    #[error("cannot start a worker thread: {0}")]
+    Thread(std::io::Error),
+    /// A worker could not be bound to its processor.
+    #[error("worker {worker}: {source}")]
+    Pin {
+        /// The worker.
+        worker: u16,
+        /// Why.
+        source: PinError,
+    },
+    /// A worker ended before it had begun.
+    #[error("worker {0} ended at its start")]
+    Gone(u16),
+}
+
+/// How a worker failed; the gateway cannot go on without it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// A port is of no more use.
+    #[error("worker {worker}: {source}")]
+    Port {
+        /// The worker.
+        worker: u16,
+        /// What the port said.
+        source: IoError,
+    },
+    /// The worker panicked: a defect.
+    #[error("worker {worker} panicked: {message}")]
+    Panicked {
+        /// The worker.
+        worker: u16,
+        /// What it said last.
+        message: String,
+    },
+}
+
+/// How workers ended.
+#[derive(Debug, Default)]
+#[must_use]
+pub struct StopReport {
+    /// Packets that had been received and were not given on in time.
+    pub lost: usize,
+    /// Workers that had failed.
+    pub failures: Vec<Failure>,
+}
+
+/// What the workers of one gateway share while they end.
+#[derive(Debug, Default)]
+struct Ending {
+    /// When workers must have ended, in nanoseconds of their clock; 0: not at all.
+    until: AtomicU64,
+    /// Workers that have nothing more to give to others.
+    drained: AtomicUsize,
+}
+
+/// Running workers.
+#[derive(Debug)]
+pub struct Runtime {
+    threads: Vec<JoinHandle<Result<usize, Failure>>>,
+    wakers: Vec<Waker>,
+    stats: Vec<Arc<WorkerStats>>,
+    ending: Arc<Ending>,
+}
+
+impl Runtime {
+    /// Starts one thread per entry of `ports`, named `convoy-w0` and so on, and returns when all
+    /// of them run.
+    ///
+    /// `alarm` is called from a worker's thread when it fails; [`Self::stop`] then tells how.
+    ///
+    /// # Errors
+    /// [`StartError`]; workers already started are stopped again.
+    pub fn start(
+        surroundings: &Surroundings,
+        threads: &ThreadConfig,
+        ports: Vec<WorkerPorts>,
+        published: &Arc<Published>,
+        alarm: impl Fn(WorkerId) + Clone + Send + 'static,
+    ) -> Result<Self, StartError> {
+        let workers = Worker::team(surroundings, ports, published)?;
+        let mut runtime = Self {
+            threads: Vec::with_capacity(workers.len()),
+            wakers: workers.iter().map(|worker| worker.waker().clone()).collect(),
+            stats: workers.iter().map(|worker| worker.stats().clone()).collect(),
+            ending: Arc::default(),
+        };
+        let team = workers.len();
+        let (report, started) = mpsc::channel();
+        let mut outcome = Ok(());
+        for worker in workers {
+            let place = Place {
+                cpu: threads.pin.get(usize::from(worker.id().0)).copied(),
+                busy_poll: threads.busy_poll,
+                ending: runtime.ending.clone(),
+                team,
+            };
+            let (report, alarm) = (report.clone(), alarm.clone());
+            let thread = Builder::new()
+                .name(format!("convoy-w{}", worker.id().0))
+                .spawn(move || work(worker, &place, &report, alarm));
+            match thread {
+                Ok(thread) => runtime.threads.push(thread),
+                Err(error) => {
+                    outcome = Err(StartError::Thread(error));
+                    break;
+                }
+            }
+        }
+        drop(report);
+        for _ in 0..runtime.threads.len() {
+            match started.recv() {
+                Ok((_, Ok(()))) => {}
+                Ok((id, Err(source))) => outcome = Err(StartError::Pin { worker: id.0, source }),
+                Err(_) => outcome = outcome.and(Err(StartError::Gone(0))),
+            }
+        }
+        if let Err(error) = outcome {
+            let _ = runtime.stop(Duration::ZERO);
+            return Err(error);
+        }
+        Ok(runtime)
+    }
+
+    /// What each worker publishes.
+    #[must_use]
+    pub fn stats(&self) -> &[Arc<WorkerStats>] {
+        &self.stats
+    }
+
+    /// Makes sleeping workers look at what was published.
+    pub fn wake(&self) {
+        self.wakers.iter().for_each(Waker::wake);
+    }
+
+    /// Ends all workers: what had arrived when this was called still goes through, for at most
+    /// `limit`.
+    pub fn stop(mut self, limit: Duration) -> StopReport {
+        self.end(limit)
+    }
+
+    fn end(&mut self, limit: Duration) -> StopReport {
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        self.ending.until.store(now().0.saturating_add(limit).max(1), Ordering::Release);
+        self.wake();
+        let mut report = StopReport::default();
+        for (thread, worker) in self.threads.drain(..).zip(0..) {
+            match thread.join() {
+                Ok(Ok(lost)) => report.lost += lost,
+                Ok(Err(failure)) => report.failures.push(failure),
+                Err(panic) => {
+                    let message = panic_text(&*panic);
+                    report.failures.push(Failure::Panicked { worker, message });
+                }
+            }
+        }
+        report
+    }
+}
+
+impl Drop for Runtime {
+    /// Workers never outlive what they were made for, also when a start failed half-way.
+    fn drop(&mut self) {
+        let StopReport { .. } = self.end(Duration::ZERO);
+    }
+}
+
+/// What a thread needs besides its worker.
+struct Place {
+    cpu: Option<usize>,
+    busy_poll: bool,
+    ending: Arc<Ending>,
+    team: usize,
+}
+
+type Started = (WorkerId, Result<(), PinError>);
+
+/// The body of a worker's thread. Returns how many packets were lost at the end.
+fn work(
+    worker: Worker,
+    place: &Place,
+    report: &mpsc::Sender<Started>,
+    alarm: impl Fn(WorkerId),
+) -> Result<usize, Failure> {
+    let id = worker.id();
+    let pinned = place.cpu.map_or(Ok(()), pin_current_thread);
+    let runs = pinned.is_ok();
+    // Nobody listens any more only when the start has already failed.
+    let _ = report.send((id, pinned));
+    if !runs {
+        return Ok(0);
+    }
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(worker, place)));
+    // Whatever happened, the others need not wait for this worker's packets.
+    let outcome = match outcome {
+        Ok(Ok(lost)) => return Ok(lost),
+        Ok(Err(source)) => Failure::Port { worker: id.0, source },
+        Err(panic) => Failure::Panicked { worker: id.0, message: panic_text(&*panic) },
+    };
+    place.ending.drained.fetch_add(1, Ordering::AcqRel);
+    alarm(id);
+    Err(outcome)
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(ToString::to_string);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
+fn run(mut worker: Worker, place: &Place) -> Result<usize, IoError> {
+    let waker = worker.waker().clone();
+    let bed = Bed::new(&waker, worker.sources()).map_err(|e| IoError::Dead(e.into()))?;
+    let mut idle = 0;
+    while place.ending.until.load(Ordering::Acquire) == 0 {
+        if worker.turn(now())? > 0 {
+            idle = 0;
+            continue;
+        }
+        idle += 1;
+        if place.busy_poll {
+            core::hint::spin_loop();
+        } else if idle > IDLE_TURNS && worker.may_sleep() {
+            idle = 0;
+            sleep(&mut worker, &waker, &bed, &place.ending);
+        }
+    }
+    drain(worker, place)
+}
+
+/// Sleeps unless work came at the last moment; see [`crate::wake`] for why none is missed.
+fn sleep(worker: &mut Worker, waker: &Waker, bed: &Bed, ending: &Ending) {
+    worker.publish();
+    waker.announce();
+    if worker.may_sleep() && ending.until.load(Ordering::Acquire) == 0 {
+        worker.stats().sleeps.add(1);
+        bed.sleep(waker, |port| worker.signalled(port));
+    }
+    waker.awake();
+}
+
+/// Brings to an end what is under way: what had already arrived is still received, then nothing
+/// more; the worker ends when no worker has anything for it. Returns how many packets were lost.
+fn drain(mut worker: Worker, place: &Place) -> Result<usize, IoError> {
+    let until = place.ending.until.load(Ordering::Acquire);
+    let last_call = until.min(now().0.saturating_add(LAST_CALL_NS));
+    while worker.turn(now())? > 0 && now().0 < last_call {}
+    worker.stop_receiving();
+    let mut told = false;
+    loop {
+        worker.turn(now())?;
+        if worker.is_drained() && !told {
+            // Release: what this worker pushed is seen by whoever sees the count.
+            place.ending.drained.fetch_add(1, Ordering::AcqRel);
+            told = true;
+        }
+        let all = place.ending.drained.load(Ordering::Acquire) >= place.team;
+        // Looked at after the count: what others pushed before they were counted is seen now.
+        if (told && all && worker.is_drained()) || now().0 >= until {
+            return Ok(worker.pending());
+        }
+        std::thread::yield_now();
+    }
+}

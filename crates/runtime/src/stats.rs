@@ -1,0 +1,142 @@
+//! What workers publish about themselves.
+
+use std::sync::Arc;
+
+use convoy_io::PortCounters;
+use convoy_ipsec::counters::Counter;
+use convoy_ipsec::pipeline::WorkerCounters;
+use convoy_ipsec::sa::WorkerId;
+
+/// A port's counters, where its worker writes them and anyone reads them.
+#[derive(Debug)]
+pub(crate) struct PortStats(Vec<Counter>);
+
+impl PortStats {
+    fn new() -> Self {
+        Self(PortCounters::default().iter().map(|_| Counter::default()).collect())
+    }
+
+    pub(crate) fn publish(&self, counters: PortCounters) {
+        for (place, (_, _, value)) in self.0.iter().zip(counters.iter()) {
+            place.set(value);
+        }
+    }
+
+    fn totals(&self) -> PortTotals {
+        PortTotals(self.0.iter().map(Counter::get).collect())
+    }
+}
+
+/// Counters of a port, or sums over ports, as they were when they were read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortTotals(Vec<u64>);
+
+impl PortTotals {
+    /// Nothing counted.
+    #[must_use]
+    pub fn zero() -> Self {
+        Self(PortCounters::default().iter().map(|_| 0).collect())
+    }
+
+    /// All counters as (name, help text, value), in the order of [`PortCounters::iter`].
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
+        let names: Vec<_> = PortCounters::default().iter().collect();
+        names.into_iter().zip(&self.0).map(|((name, help, _), value)| (name, help, *value))
+    }
+
+    /// The counters of lost packets as (name, value).
+    pub fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        let names: Vec<_> = PortCounters::default().losses().map(|(name, _)| name).collect();
+        self.iter().filter(move |(name, ..)| names.contains(name)).map(|(name, _, n)| (name, n))
+    }
+
+    /// The counter with this name; 0 when there is none.
+    #[must_use]
+    pub fn value(&self, name: &str) -> u64 {
+        self.iter().find(|(n, ..)| *n == name).map_or(0, |(_, _, value)| value)
+    }
+
+    /// Adds counter by counter.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine = mine.wrapping_add(*theirs);
+        }
+    }
+}
+
+/// What one worker publishes.
+#[derive(Debug)]
+pub struct WorkerStats {
+    id: WorkerId,
+    /// What its pipelines count.
+    pub pipeline: Arc<WorkerCounters>,
+    /// Packets given to other workers, and taken from them.
+    pub handed_off: Counter,
+    /// Packets taken from other workers.
+    pub taken_over: Counter,
+    /// Times the worker went to sleep for want of work.
+    pub sleeps: Counter,
+    /// ICMP errors other than "too big" about packets that were sent.
+    pub unreachable: Counter,
+    /// Messages about too small a path that were believed, and that were not.
+    pub path_mtu_believed: Counter,
+    /// Messages about too small a path that quoted nothing of ours.
+    pub path_mtu_ignored: Counter,
+    pub(crate) plain: PortStats,
+    pub(crate) wire: Vec<PortStats>,
+}
+
+impl WorkerStats {
+    pub(crate) fn new(id: WorkerId, wire_ports: usize) -> Self {
+        Self {
+            id,
+            pipeline: Arc::default(),
+            handed_off: Counter::default(),
+            taken_over: Counter::default(),
+            sleeps: Counter::default(),
+            unreachable: Counter::default(),
+            path_mtu_believed: Counter::default(),
+            path_mtu_ignored: Counter::default(),
+            plain: PortStats::new(),
+            wire: (0..wire_ports).map(|_| PortStats::new()).collect(),
+        }
+    }
+
+    /// Which worker.
+    #[must_use]
+    pub fn worker(&self) -> WorkerId {
+        self.id
+    }
+
+    /// The plain port's counters.
+    #[must_use]
+    pub fn plain(&self) -> PortTotals {
+        self.plain.totals()
+    }
+
+    /// The sum of the wire ports' counters.
+    #[must_use]
+    pub fn wire(&self) -> PortTotals {
+        let mut sum = PortTotals::zero();
+        self.wire.iter().for_each(|port| sum.add(&port.totals()));
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn published_port_counters_are_read_back_by_name_and_summed() {
+        let stats = WorkerStats::new(WorkerId(1), 2);
+        let mut counters = PortCounters::default();
+        counters.rx_packets = 7;
+        counters.tx_too_big = 2;
+        stats.wire.iter().for_each(|port| port.publish(counters));
+        let sum = stats.wire();
+        assert_eq!((sum.value("rx_packets"), sum.value("tx_too_big")), (14, 4));
+        assert_eq!(sum.losses().filter(|(_, n)| *n > 0).collect::<Vec<_>>(), [("tx_too_big", 4)]);
+        assert_eq!(stats.plain(), PortTotals::zero());
+    }
+}

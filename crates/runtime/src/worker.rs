@@ -1,0 +1,438 @@
+//! One worker: the loop rx → pipeline → tx, in both directions.
+//!
+//! ```text
+//!            ┌─ rings to and from other workers ─┐
+//! plain rx ──┴─► outbound.submit ► collect ──────┼─► wire tx
+//! plain tx ◄──── inbound.collect ◄ submit ◄──────┴── wire rx
+//! ```
+//!
+//! A [`Worker`] is driven one [`turn`](Worker::turn) at a time: by its own thread
+//! ([`Runtime`](crate::Runtime)), or by hand in tests and offline runs. After it was made, a turn
+//! allocates nothing, takes no lock and writes no log.
+
+use core::fmt;
+use std::sync::Arc;
+
+use convoy_engine::registry::Entry;
+use convoy_io::{IoError, PortEvent, Quote};
+use convoy_ipsec::drop_reason::DropReason;
+use convoy_ipsec::pipeline::{HandOff, Inbound, Now, Outbound, PathMtuNews};
+use convoy_ipsec::pipeline::{PipelineConfig, PipelineParts};
+use convoy_ipsec::sa::WorkerId;
+use convoy_ipsec::snapshot::Published;
+use convoy_packet::{Arena, Burst, Pool};
+
+use crate::links::{Links, Side};
+use crate::ports::{Source, WireMatch, WorkerPorts};
+use crate::stats::WorkerStats;
+use crate::{StartError, Waker};
+
+/// Turns between publications of port counters.
+const PUBLISH_TURNS: u32 = 64;
+/// Nanoseconds between looks at the keepalive timers.
+const TICK_NS: u64 = 500_000_000;
+
+/// What all workers of a gateway have in common.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    /// For every worker's pipelines; the worker's number in it is replaced.
+    pub pipeline: PipelineConfig,
+    /// Which engine does the cryptography.
+    pub engine: Entry,
+    /// Where frames come from.
+    pub arena: &'static Arena,
+}
+
+/// A wire port and the packets on their way to it.
+#[derive(Debug)]
+struct Wire {
+    carries: WireMatch,
+    source: Source,
+    output: Burst,
+}
+
+/// One worker with its pipelines and ports.
+pub struct Worker {
+    id: WorkerId,
+    pool: Pool,
+    outbound: Outbound,
+    inbound: Inbound,
+    plain: Source,
+    wire: Vec<Wire>,
+    links: Links,
+    handoff_out: HandOff,
+    handoff_in: HandOff,
+    ring_out: Burst,
+    ring_in: Burst,
+    to_wire: Burst,
+    to_plain: Burst,
+    waker: Waker,
+    stats: Arc<WorkerStats>,
+    receiving: bool,
+    next_tick: u64,
+    unpublished: u32,
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// Makes one worker per entry of `ports`, joined by rings.
+    ///
+    /// # Errors
+    /// [`StartError`] when there is no worker, there are too many, or the kernel has no
+    /// descriptors left.
+    pub fn team(
+        surroundings: &Surroundings,
+        ports: Vec<WorkerPorts>,
+        published: &Arc<Published>,
+    ) -> Result<Vec<Self>, StartError> {
+        let n = u16::try_from(ports.len()).map_err(|_| StartError::Workers(ports.len()))?;
+        if n == 0 {
+            return Err(StartError::Workers(0));
+        }
+        let wakers: Result<Vec<_>, _> = ports.iter().map(|_| Waker::new()).collect();
+        let wakers = wakers.map_err(StartError::Descriptor)?;
+        let links = Links::mesh(&wakers);
+        let each = (0..n).zip(ports).zip(links.into_iter().zip(wakers));
+        Ok(each
+            .map(|((id, ports), (links, waker))| {
+                Self::new(WorkerId(id), n, surroundings, ports, published, links, waker)
+            })
+            .collect())
+    }
+
+    fn new(
+        id: WorkerId,
+        workers: u16,
+        surroundings: &Surroundings,
+        ports: WorkerPorts,
+        published: &Arc<Published>,
+        links: Links,
+        waker: Waker,
+    ) -> Self {
+        let stats = Arc::new(WorkerStats::new(id, ports.wire.len()));
+        let parts = || PipelineParts {
+            config: PipelineConfig { worker: id, ..surroundings.pipeline.clone() },
+            reader: published.reader(),
+            engine: surroundings.engine.make(),
+            counters: stats.pipeline.clone(),
+        };
+        let wire = ports.wire.into_iter().map(|port| Wire {
+            carries: port.carries,
+            source: Source::new(port.port),
+            output: Burst::new(),
+        });
+        Self {
+            id,
+            pool: surroundings.arena.pool(),
+            outbound: Outbound::new(parts()),
+            inbound: Inbound::new(parts()),
+            plain: Source::new(ports.plain),
+            wire: wire.collect(),
+            links,
+            handoff_out: HandOff::new(workers),
+            handoff_in: HandOff::new(workers),
+            ring_out: Burst::new(),
+            ring_in: Burst::new(),
+            to_wire: Burst::new(),
+            to_plain: Burst::new(),
+            waker,
+            stats,
+            receiving: true,
+            next_tick: 0,
+            unpublished: 0,
+        }
+    }
+
+    /// Which worker this is.
+    #[must_use]
+    pub fn id(&self) -> WorkerId {
+        self.id
+    }
+
+    /// What it publishes.
+    #[must_use]
+    pub fn stats(&self) -> &Arc<WorkerStats> {
+        &self.stats
+    }
+
+    /// What wakes it.
+    #[must_use]
+    pub fn waker(&self) -> &Waker {
+        &self.waker
+    }
+
+    /// Moves one burst per port and direction along and returns how many packets moved. 0 means
+    /// that there was nothing to do.
+    ///
+    /// # Errors
+    /// [`IoError::Dead`] when a port is of no more use.
+    pub fn turn(&mut self, now: Now) -> Result<usize, IoError> {
+        let mut moved = 0;
+        if self.receiving {
+            moved += self.plain.rx(&mut self.pool)?;
+        }
+        moved += self.outbound_way(now)?;
+        if self.receiving {
+            for wire in &mut self.wire {
+                moved += wire.source.rx(&mut self.pool)?;
+            }
+        }
+        moved += self.inbound_way(now)?;
+        self.news(now);
+        if now.0 >= self.next_tick {
+            self.next_tick = now.0 + TICK_NS;
+            self.outbound.keepalives(now, &mut self.pool, &mut self.to_wire);
+            self.send_wire()?;
+        }
+        self.unpublished += 1;
+        if self.unpublished >= PUBLISH_TURNS {
+            self.publish();
+        }
+        Ok(moved)
+    }
+
+    /// plain → wire. Goes round while the engine gives room for input that is left.
+    fn outbound_way(&mut self, now: Now) -> Result<usize, IoError> {
+        let taken = self.links.pop(Side::Outbound, &mut self.ring_out);
+        self.stats.taken_over.add(taken as u64);
+        let mut moved = taken;
+        loop {
+            let before = self.plain.input.len() + self.ring_out.len();
+            for input in [&mut self.plain.input, &mut self.ring_out] {
+                self.outbound.submit(now, &mut self.pool, input, &mut self.handoff_out);
+                let sent = self.links.push(
+                    Side::Outbound,
+                    &mut self.handoff_out,
+                    &mut self.pool,
+                    &self.stats.pipeline,
+                );
+                self.stats.handed_off.add(sent as u64);
+            }
+            moved += self.collect_outbound(now)?;
+            let left = self.plain.input.len() + self.ring_out.len();
+            if left == 0 || left == before {
+                return Ok(moved);
+            }
+        }
+    }
+
+    fn collect_outbound(&mut self, now: Now) -> Result<usize, IoError> {
+        let mut moved = 0;
+        loop {
+            let Self { outbound, pool, to_wire, to_plain, .. } = self;
+            outbound.collect(now, pool, to_wire, to_plain);
+            let more = to_wire.is_full();
+            moved += to_wire.len() + to_plain.len();
+            self.send_wire()?;
+            self.send_plain()?;
+            if !more {
+                return Ok(moved);
+            }
+        }
+    }
+
+    /// wire → plain.
+    fn inbound_way(&mut self, now: Now) -> Result<usize, IoError> {
+        let taken = self.links.pop(Side::Inbound, &mut self.ring_in);
+        self.stats.taken_over.add(taken as u64);
+        let mut moved = taken;
+        loop {
+            let before = self.inbound_left();
+            let Self { inbound, pool, links, stats, handoff_in, .. } = self;
+            let inputs = self.wire.iter_mut().map(|wire| &mut wire.source.input);
+            for input in inputs.chain([&mut self.ring_in]) {
+                inbound.submit(now, pool, input, handoff_in);
+                let sent = links.push(Side::Inbound, handoff_in, pool, &stats.pipeline);
+                stats.handed_off.add(sent as u64);
+            }
+            moved += self.collect_inbound(now)?;
+            let left = self.inbound_left();
+            if left == 0 || left == before {
+                return Ok(moved);
+            }
+        }
+    }
+
+    fn inbound_left(&self) -> usize {
+        self.ring_in.len() + self.wire.iter().map(|wire| wire.source.input.len()).sum::<usize>()
+    }
+
+    fn collect_inbound(&mut self, now: Now) -> Result<usize, IoError> {
+        let mut moved = 0;
+        loop {
+            self.inbound.collect(now, &mut self.pool, &mut self.to_plain);
+            let more = self.to_plain.is_full();
+            moved += self.to_plain.len();
+            self.send_plain()?;
+            if !more {
+                return Ok(moved);
+            }
+        }
+    }
+
+    fn send_plain(&mut self) -> Result<(), IoError> {
+        if self.to_plain.is_empty() {
+            return Ok(());
+        }
+        self.plain.port.tx(&mut self.pool, &mut self.to_plain)
+    }
+
+    /// Sends finished packets, each through the first port that carries its kind.
+    fn send_wire(&mut self) -> Result<(), IoError> {
+        let Self { to_wire, wire, pool, stats, .. } = self;
+        if to_wire.is_empty() {
+            return Ok(());
+        }
+        // Usually the whole burst goes one way, and then no packet is touched.
+        for wire in wire.iter_mut() {
+            let n = to_wire.as_slice().iter().take_while(|f| wire.carries.takes(f.data())).count();
+            if n == to_wire.len() {
+                return wire.source.port.tx(pool, to_wire);
+            }
+            if n > 0 {
+                break;
+            }
+        }
+        for frame in to_wire.drain() {
+            let place = wire.iter_mut().find(|wire| wire.carries.takes(frame.data()));
+            // As much room as in the burst that is being emptied.
+            let unplaced = match place {
+                Some(wire) => wire.output.push(frame).err(),
+                None => Some(frame),
+            };
+            if let Some(frame) = unplaced {
+                stats.pipeline.drops.count(no_way(frame.data()));
+                pool.free(frame);
+            }
+        }
+        for wire in wire.iter_mut().filter(|wire| !wire.output.is_empty()) {
+            wire.source.port.tx(pool, &mut wire.output)?;
+        }
+        Ok(())
+    }
+
+    /// What the network says about packets sent. The worker that hears it need not be the one that
+    /// owns the SA, so what is not believed here is passed on once.
+    fn news(&mut self, now: Now) {
+        while let Some(news) = self.links.hear() {
+            let believed = self.outbound.path_mtu(now, &news);
+            self.stats.path_mtu_believed.add(u64::from(believed));
+        }
+        for wire in &mut self.wire {
+            while let Some(event) = wire.source.port.event() {
+                let PortEvent::PathMtu { destination, mtu, quote, .. } = event else {
+                    self.stats.unreachable.add(1);
+                    continue;
+                };
+                let quote = match quote {
+                    Quote::Esp { spi, seq_low } => Some((spi, seq_low)),
+                    Quote::TooShort => None,
+                };
+                let news = PathMtuNews { destination, mtu, quote };
+                if self.outbound.path_mtu(now, &news) {
+                    self.stats.path_mtu_believed.add(1);
+                } else {
+                    self.stats.path_mtu_ignored.add(1);
+                    self.links.tell(news);
+                }
+            }
+        }
+    }
+
+    /// Publishes the ports' counters.
+    pub fn publish(&mut self) {
+        self.unpublished = 0;
+        let stats = &*self.stats;
+        let wire = self.wire.iter_mut().map(|wire| &mut wire.source).zip(&stats.wire);
+        for (source, place) in wire.chain([(&mut self.plain, &stats.plain)]) {
+            let (counters, lost) = source.count();
+            place.publish(counters);
+            stats.pipeline.drops.add(DropReason::IoTxTooBig, lost.too_big);
+            stats.pipeline.drops.add(DropReason::IoTxFailed, lost.failed);
+        }
+    }
+
+    /// Takes no more packets from the ports; what was taken goes its way.
+    pub fn stop_receiving(&mut self) {
+        self.receiving = false;
+    }
+
+    /// Packets taken and not yet given on: input that waits and jobs in flight.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.plain.input.len()
+            + self.ring_out.len()
+            + self.inbound_left()
+            + self.outbound.in_flight()
+            + self.inbound.in_flight()
+    }
+
+    /// Whether nothing is under way in this worker or in a ring to it.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.pending() == 0 && self.links.is_empty()
+    }
+
+    /// Whether sleeping is possible: nothing to do, and every port said so.
+    pub(crate) fn may_sleep(&self) -> bool {
+        self.is_drained() && self.sources().all(|source| source.is_polled() || source.is_idle())
+    }
+
+    /// All ports, the plain one first.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = &Source> {
+        core::iter::once(&self.plain).chain(self.wire.iter().map(|wire| &wire.source))
+    }
+
+    /// The kernel signalled port number `n` of [`Self::sources`].
+    pub(crate) fn signalled(&mut self, n: usize) {
+        let source = match n.checked_sub(1) {
+            None => Some(&mut self.plain),
+            Some(n) => self.wire.get_mut(n).map(|wire| &mut wire.source),
+        };
+        if let Some(source) = source {
+            source.signalled();
+        }
+    }
+}
+
+/// Why no port carries a packet: no socket of the kind its SA needs is open, or it is not ESP at
+/// all, because a policy says BYPASS.
+fn no_way(packet: &[u8]) -> DropReason {
+    let esp = WireMatch { protocol: Some(50), ..WireMatch::default() };
+    let udp = WireMatch { protocol: Some(17), ..WireMatch::default() };
+    if esp.takes(packet) || udp.takes(packet) {
+        DropReason::IoTxFailed
+    } else {
+        DropReason::BypassImpossible
+    }
+}
+
+impl Drop for Worker {
+    /// Gives back every frame at hand, also when a port died or the worker panicked.
+    fn drop(&mut self) {
+        self.publish();
+        loop {
+            let n = self.links.pop(Side::Outbound, &mut self.ring_out)
+                + self.links.pop(Side::Inbound, &mut self.ring_in);
+            self.ring_out.release(&mut self.pool);
+            self.ring_in.release(&mut self.pool);
+            if n == 0 {
+                break;
+            }
+        }
+        self.outbound.release(&mut self.pool);
+        self.inbound.release(&mut self.pool);
+        for burst in [&mut self.plain.input, &mut self.to_wire, &mut self.to_plain] {
+            burst.release(&mut self.pool);
+        }
+        for wire in &mut self.wire {
+            wire.source.input.release(&mut self.pool);
+            wire.output.release(&mut self.pool);
+        }
+    }
+}
