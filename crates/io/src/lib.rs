@@ -6,6 +6,7 @@
 //! | module    | for        | what it does                                                        |
 //! |-----------|------------|---------------------------------------------------------------------|
 //! | [`tun`]   | the plain side | TUN queues; TCP and UDP super-segments split and coalesced      |
+//! | [`udp`]   | the wire side  | ESP in UDP (RFC 3948), many datagrams per system call           |
 //! | [`mem`]   | tests, demo in one process | two ends joined by rings                            |
 //! | [`pcap`]  | tests, captures | replays a file, records to a file, taps another port           |
 //! | [`fault`] | tests      | loses, doubles, reorders, damages and cuts packets of another port   |
@@ -31,18 +32,24 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod ancillary;
 mod bytes;
 mod counters;
 mod error;
+mod error_queue;
 pub mod fault;
 pub mod mem;
+mod outer;
 pub mod pcap;
 mod port;
+mod socket;
 mod stash;
 #[allow(unsafe_code)]
 mod sys;
 pub mod tun;
+pub mod udp;
 
 pub use counters::PortCounters;
 pub use error::IoError;
 pub use port::{NewsSource, Offloads, Port, PortEvent, Quote};
+pub use socket::SocketOptions;

@@ -1,0 +1,101 @@
+//! The wire side behind NAT: ESP in UDP (RFC 3948).
+//!
+//! Frames hold whole IP packets: IP header, UDP header, payload. What the socket takes off is
+//! written anew on reception (identification 0, no DF, UDP checksum 0 as RFC 3948 section 2.1 has
+//! it: the kernel has checked the real one), and read on sending: destination, TOS or traffic class,
+//! hop limit, DF and, where the socket is bound to no address, the source.
+//!
+//! With several workers the kernel spreads what arrives by SPI. Messages that it joined before
+//! (GRO looks at addresses and ports only) stay together, so a worker may still receive packets of
+//! another's SPI, and has to hand them over.
+//!
+//! Everything that arrives at the port is handed up, NAT keepalives and IKE included.
+
+mod config;
+mod rx;
+mod tx;
+
+pub use config::{Config, NAT_TRAVERSAL_PORT, open};
+
+use core::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use convoy_packet::{Burst, Pool};
+use socket2::Socket;
+
+use crate::error_queue::ErrorQueue;
+use crate::{IoError, Offloads, Port, PortCounters, PortEvent};
+
+const UDP: u8 = 17;
+/// Bytes of a UDP header.
+const UDP_LEN: usize = 8;
+
+/// One UDP socket.
+#[derive(Debug)]
+pub struct UdpPort {
+    socket: Socket,
+    local: SocketAddr,
+    offloads: Offloads,
+    rx: rx::Receiver,
+    tx: tx::Sender,
+    errors: ErrorQueue,
+    counters: PortCounters,
+}
+
+impl UdpPort {
+    fn new(socket: Socket, local: SocketAddr, offloads: Offloads) -> Self {
+        Self {
+            socket,
+            local,
+            offloads,
+            rx: rx::Receiver::new(local, offloads.rx_udp_segments),
+            tx: tx::Sender::new(local, offloads.tx_udp_segments),
+            errors: ErrorQueue::default(),
+            counters: PortCounters::default(),
+        }
+    }
+
+    /// The address and port that this port is bound to.
+    #[must_use]
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+}
+
+impl Port for UdpPort {
+    fn rx(&mut self, pool: &mut Pool, into: &mut Burst) -> Result<usize, IoError> {
+        let before = into.len();
+        let fd = self.socket.as_fd();
+        let outcome = self.rx.run(fd, pool, into, &mut self.errors, &mut self.counters);
+        let fresh = into.as_slice().get(before..).unwrap_or_default();
+        self.counters.rx_packets += fresh.len() as u64;
+        self.counters.rx_bytes += fresh.iter().map(|f| f.len() as u64).sum::<u64>();
+        outcome.map_err(IoError::Dead)?;
+        Ok(fresh.len())
+    }
+
+    fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
+        let fd = self.socket.as_fd();
+        let outcome = self.tx.run(fd, from, &mut self.errors, &mut self.counters);
+        from.release(pool);
+        // Segmentation may have turned out not to work on the way.
+        self.offloads.tx_udp_segments = self.tx.segments();
+        outcome.map_err(IoError::Dead)
+    }
+
+    fn event(&mut self) -> Option<PortEvent> {
+        self.errors.next(self.socket.as_fd())
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.socket.as_fd())
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.offloads
+    }
+}
