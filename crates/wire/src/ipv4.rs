@@ -54,14 +54,7 @@ impl<'a> Ipv4View<'a> {
     /// `Truncated`, `BadVersion`, `BadHeaderLength`, `BadTotalLength` or `LengthBeyondData`.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
-        let (header, rest) = bytes.split_first_chunk().ok_or(ParseError::Truncated)?;
-        let header: &[u8; HEADER_LEN] = header;
-        if header[0] >> 4 != 4 {
-            return Err(ParseError::BadVersion);
-        }
-        let options_len = (usize::from(header[0] & 0xf) << 2)
-            .checked_sub(HEADER_LEN)
-            .ok_or(ParseError::BadHeaderLength)?;
+        let (header, options_len, rest) = Self::split(bytes)?;
         let total_len = usize::from(u16::from_be_bytes([header[2], header[3]]));
         let after_header = total_len.checked_sub(HEADER_LEN).ok_or(ParseError::BadTotalLength)?;
         let (inside, outside) =
@@ -77,6 +70,15 @@ impl<'a> Ipv4View<'a> {
     /// # Errors
     /// `Truncated`, `BadVersion` or `BadHeaderLength`.
     pub fn parse_quoted(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let (header, options_len, rest) = Self::split(bytes)?;
+        let (options, payload) =
+            rest.split_at_checked(options_len).ok_or(ParseError::BadHeaderLength)?;
+        Ok(Self { header, options, payload, trailing: 0 })
+    }
+
+    /// The fixed header, the length of the options behind it, and what follows the fixed header.
+    #[inline]
+    fn split(bytes: &'a [u8]) -> Result<(&'a [u8; HEADER_LEN], usize, &'a [u8]), ParseError> {
         let (header, rest) = bytes.split_first_chunk().ok_or(ParseError::Truncated)?;
         let header: &[u8; HEADER_LEN] = header;
         if header[0] >> 4 != 4 {
@@ -85,9 +87,7 @@ impl<'a> Ipv4View<'a> {
         let options_len = (usize::from(header[0] & 0xf) << 2)
             .checked_sub(HEADER_LEN)
             .ok_or(ParseError::BadHeaderLength)?;
-        let (options, payload) =
-            rest.split_at_checked(options_len).ok_or(ParseError::BadHeaderLength)?;
-        Ok(Self { header, options, payload, trailing: 0 })
+        Ok((header, options_len, rest))
     }
 
     /// The TOS byte.
