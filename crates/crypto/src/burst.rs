@@ -12,8 +12,8 @@ use crate::{
 /// Operations sorted together. Larger bursts are cut; the working set stays small and on the stack.
 const CHUNK: usize = 64;
 
-/// Packets of up to this many blocks have a class of their own; all longer ones share one.
-const SHORT_BLOCKS: usize = 16;
+/// Packets of up to this many blocks have a class for each number of blocks; all longer ones share one.
+pub(crate) const SHORT_BLOCKS: usize = 16;
 
 /// Classes by payload: 0 to [`SHORT_BLOCKS`] blocks, and longer.
 const LENGTH_CLASSES: usize = SHORT_BLOCKS + 2;

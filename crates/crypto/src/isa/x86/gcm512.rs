@@ -19,14 +19,14 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::{
-    aad,
+    aad, gcm128,
     lanes::{B, Lanes},
     lanes512::{HEAD, Quad, Z, front_mask, head_mask},
     tables::{Block, FOLD, POWERS, Sum, Tables},
     token::Vaes512,
 };
 use crate::{
-    burst::Entry,
+    burst::{Entry, SHORT_BLOCKS},
     op::{Op, Parts},
 };
 
@@ -53,10 +53,119 @@ static COUNTERS: [Quad; TAIL] = {
 /// Runs operations of one class.
 #[inline(always)]
 pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Option<Entry<'a, '_, O>>]) {
+    let Some(Some(first)) = slots.first() else { return };
+    match first.op.data_len().div_ceil(16) {
+        // Too many lanes would be empty.
+        0..=2 => gcm128::run(v, slots),
+        3..=6 => short::<O, 2>(v, slots),
+        7..=10 => short::<O, 3>(v, slots),
+        11..=14 => short::<O, 4>(v, slots),
+        15..=SHORT_BLOCKS => short::<O, 5>(v, slots),
+        _ => {
+            for entry in slots.iter_mut().flatten() {
+                let tag = long::<O>(v, entry.tables, entry.op.parts());
+                entry.op.finish(v.to_bytes(tag));
+            }
+        }
+    }
+}
+
+/// The slot of the lengths, which is the last one.
+#[inline(always)]
+fn length_slot(data_len: usize) -> usize {
+    data_len.div_ceil(16) + 2
+}
+
+/// A packet whose payload is done and whose hash is not.
+struct Pending<'t, 'o, O, const N: usize> {
+    tables: &'t Tables,
+    hashed: Hashed<N>,
+    /// The block that masks the tag.
+    mask: B,
+    op: &'o mut O,
+}
+
+/// Runs packets that are all tail and whose keystream fits `N` registers. Each is hashed only after the next one's
+/// keystream is under way, so that the two overlap.
+#[inline(always)]
+fn short<'a, O: Op<'a>, const N: usize>(v: Vaes512, slots: &mut [Option<Entry<'a, '_, O>>]) {
+    let mut pending: Option<Pending<'_, '_, O, N>> = None;
     for entry in slots.iter_mut().flatten() {
         let tables = entry.tables;
-        let tag = message::<O>(v, tables, entry.op.parts());
-        entry.op.finish(v.to_bytes(tag));
+        let op = &mut *entry.op;
+        let parts = op.parts();
+        let m = Message::new(v, tables, &parts);
+        let mut states = [m.seed; N];
+        for i in 0..N {
+            states[i] = v.xor4(m.seed, v.constant4(&COUNTERS[i]));
+        }
+        m.encrypt(&mut states);
+        if let Some(before) = pending.take() {
+            before.finish(v);
+        }
+        let last = length_slot(parts.data.len());
+        let first = m.first_block(parts.aad);
+        let hashed = m.tail::<O, N, true>(parts.data, &states, first, last);
+        pending = Some(Pending { tables, hashed, mask: v.second(states[0]), op });
+    }
+    if let Some(last) = pending {
+        last.finish(v);
+    }
+}
+
+impl<'a, O: Op<'a>, const N: usize> Pending<'_, '_, O, N> {
+    #[inline(always)]
+    fn finish(self, v: Vaes512) {
+        let tag = v.xor(v.reverse(self.hashed.sum(v, self.tables)), self.mask);
+        self.op.finish(v.to_bytes(tag));
+    }
+}
+
+/// A longer message: groups of 16 slots, then a tail of at least four. Returns the tag.
+#[inline(always)]
+fn long<'a, O: Op<'a>>(v: Vaes512, tables: &Tables, parts: Parts<'_>) -> B {
+    let m = Message::new(v, tables, &parts);
+    let first = m.first_block(parts.aad);
+    let last = length_slot(parts.data.len());
+    let groups = (last + 1 - 4) / (4 * GROUP);
+    let (front, rest) = parts.data.split_at_mut(groups * 64 * GROUP - HEAD);
+    let (mask, hash) = m.groups::<O>(front, first);
+    let (slot, last) = (groups * 4 * GROUP, last - groups * 4 * GROUP);
+    let hash = match last.div_ceil(4) {
+        1 => m.long_tail::<O, 1>(rest, hash, slot, last),
+        2 => m.long_tail::<O, 2>(rest, hash, slot, last),
+        3 => m.long_tail::<O, 3>(rest, hash, slot, last),
+        4 => m.long_tail::<O, 4>(rest, hash, slot, last),
+        _ => m.long_tail::<O, 5>(rest, hash, slot, last),
+    };
+    v.xor(v.reverse(hash), mask)
+}
+
+/// The hashed blocks of a tail.
+#[derive(Clone, Copy)]
+struct Hashed<const N: usize> {
+    blocks: [Z; N],
+    /// The last block, if the registers are full without it.
+    lengths: B,
+    /// The slot of the lengths, from the start of the tail.
+    last: usize,
+}
+
+impl<const N: usize> Hashed<N> {
+    /// The sum of all blocks, weighted by their powers of H, and reduced.
+    #[inline(always)]
+    fn sum(self, v: Vaes512, tables: &Tables) -> B {
+        let weights = &tables.powers[POWERS - 1 - self.last..];
+        let mut sum = Sum4::zero(v);
+        for i in 0..N {
+            let Some(weights) = weights[4 * i..].first_chunk() else { break };
+            sum.add(v, self.blocks[i], v.window4(weights));
+        }
+        let mut sum = sum.fold(v);
+        if self.last.is_multiple_of(4) {
+            sum.add(v, self.lengths, v.table(tables.power(1)));
+        }
+        sum.reduce(v)
     }
 }
 
@@ -80,6 +189,11 @@ struct Sum4 {
 }
 
 impl Sum4 {
+    #[inline(always)]
+    fn zero(v: Vaes512) -> Self {
+        Self { lo: v.zero4(), mid: v.zero4(), hi: v.zero4() }
+    }
+
     #[inline(always)]
     fn of(v: Vaes512, x: Z, power: Z) -> Self {
         let mid = v.xor4(v.mul_lo_hi4(x, power), v.mul_hi_lo4(x, power));
@@ -110,59 +224,18 @@ impl Sum4 {
     }
 }
 
-/// Transforms the payload and returns the tag.
-#[inline(always)]
-fn message<'a, O: Op<'a>>(v: Vaes512, tables: &Tables, parts: Parts<'_>) -> B {
-    let Parts { counter, aad, data } = parts;
-    let seed = v.xor4(v.repeat4(v.load(counter)), v.table4(&tables.round_keys[0]));
-    let lengths = aad::length_block(v, aad.len(), data.len());
-    let m = Message { v, tables, seed, lengths };
-    let first = v.place4(0x00f0, aad::first_block(v, tables, aad));
-    // The slot of the lengths is the last one.
-    let last = data.len().div_ceil(16) + 2;
-    if last >= TAIL_SLOTS {
-        return m.long::<O>(data, first, last);
-    }
-    match last.div_ceil(4) {
-        1 => m.short::<O, 1>(data, first, last),
-        2 => m.short::<O, 2>(data, first, last),
-        3 => m.short::<O, 3>(data, first, last),
-        4 => m.short::<O, 4>(data, first, last),
-        _ => m.short::<O, 5>(data, first, last),
-    }
-}
-
-impl Message<'_> {
-    /// A message that is all tail: its keystream fits `N` registers.
+impl<'t> Message<'t> {
     #[inline(always)]
-    fn short<'a, O: Op<'a>, const N: usize>(self, data: &mut [u8], first: Z, last: usize) -> B {
-        let v = self.v;
-        let mut states = [self.seed; N];
-        for i in 0..N {
-            states[i] = v.xor4(self.seed, v.constant4(&COUNTERS[i]));
-        }
-        self.encrypt(&mut states);
-        let mask = v.second(states[0]);
-        let hash = self.tail::<O, N, true>(data, &states, first, last);
-        v.xor(v.reverse(hash), mask)
+    fn new(v: Vaes512, tables: &'t Tables, parts: &Parts<'_>) -> Self {
+        let seed = v.xor4(v.repeat4(v.load(parts.counter)), v.table4(&tables.round_keys[0]));
+        let lengths = aad::length_block(v, parts.aad.len(), parts.data.len());
+        Self { v, tables, seed, lengths }
     }
 
-    /// A longer message: groups of 16 slots, then a tail of at least four.
+    /// The additional data in its lane.
     #[inline(always)]
-    fn long<'a, O: Op<'a>>(self, data: &mut [u8], first: Z, last: usize) -> B {
-        let v = self.v;
-        let groups = (last + 1 - 4) / (4 * GROUP);
-        let (front, rest) = data.split_at_mut(groups * 64 * GROUP - HEAD);
-        let (mask, hash) = self.groups::<O>(front, first);
-        let (slot, last) = (groups * 4 * GROUP, last - groups * 4 * GROUP);
-        let hash = match last.div_ceil(4) {
-            1 => self.long_tail::<O, 1>(rest, hash, slot, last),
-            2 => self.long_tail::<O, 2>(rest, hash, slot, last),
-            3 => self.long_tail::<O, 3>(rest, hash, slot, last),
-            4 => self.long_tail::<O, 4>(rest, hash, slot, last),
-            _ => self.long_tail::<O, 5>(rest, hash, slot, last),
-        };
-        v.xor(v.reverse(hash), mask)
+    fn first_block(self, aad: &[u8]) -> Z {
+        self.v.place4(0x00f0, aad::first_block(self.v, self.tables, aad))
     }
 
     /// The groups of a long message, of which there is at least one. Returns the block that masks the tag, and the
@@ -235,13 +308,13 @@ impl Message<'_> {
             states[i] = v.xor4(self.seed, counters);
         }
         self.encrypt(&mut states);
-        self.tail::<O, N, false>(data, &states, hash, last)
+        self.tail::<O, N, false>(data, &states, hash, last).sum(v, self.tables)
     }
 
-    /// Transforms the payload in `N` registers of slots and returns the hash of the whole message.
+    /// Transforms the payload in `N` registers of slots and returns what is to be hashed.
     ///
     /// `FIRST` says that they are the first of the message. `before` is added to the first register: the additional
-    /// data, or the hash so far. `last` counts the slots in front of the lengths from the start of the tail.
+    /// data, or the hash so far. `last` is the slot of the lengths, from the start of the tail.
     #[inline(always)]
     fn tail<'a, O: Op<'a>, const N: usize, const FIRST: bool>(
         self,
@@ -249,16 +322,12 @@ impl Message<'_> {
         states: &[Z; N],
         before: Z,
         last: usize,
-    ) -> B {
-        let (v, tables) = (self.v, self.tables);
-        let weights = &tables.powers[POWERS - 1 - last..];
-        // The lengths go into the last register unless their lane would begin another.
-        let lane = last % 4;
-        let lengths = v.place4(if lane == 0 { 0 } else { 0xf << (4 * lane) }, self.lengths);
+    ) -> Hashed<N> {
+        let v = self.v;
+        let mut blocks = [v.zero4(); N];
         let mut rest = data;
-        let mut sum = Sum4 { lo: v.zero4(), mid: v.zero4(), hi: v.zero4() };
         for i in 0..N {
-            let mut x = if FIRST && i == 0 {
+            blocks[i] = if FIRST && i == 0 {
                 let (head, tail) = rest.split_at_mut(rest.len().min(64 - HEAD));
                 rest = tail;
                 self.crypt_head::<O>(head, states[0])
@@ -269,20 +338,13 @@ impl Message<'_> {
             } else {
                 self.crypt_some::<O>(rest, states[i])
             };
-            if i == 0 {
-                x = v.xor4(x, before);
-            }
-            if i + 1 == N {
-                x = v.xor4(x, lengths);
-            }
-            let Some(weights) = weights[4 * i..].first_chunk() else { break };
-            sum.add(v, x, v.window4(weights));
         }
-        let mut sum = sum.fold(v);
-        if lane == 0 {
-            sum.add(v, self.lengths, v.table(tables.power(1)));
-        }
-        sum.reduce(v)
+        blocks[0] = v.xor4(blocks[0], before);
+        // The lengths go into the last register unless their lane would begin another.
+        let lane = last % 4;
+        let lengths = v.place4(if lane == 0 { 0 } else { 0xf << (4 * lane) }, self.lengths);
+        blocks[N - 1] = v.xor4(blocks[N - 1], lengths);
+        Hashed { blocks, lengths: self.lengths, last }
     }
 
     /// Transforms a full register of payload and returns its ciphertext, as it is hashed.
