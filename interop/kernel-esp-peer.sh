@@ -25,9 +25,9 @@ KERNEL_PACKAGE=${KERNEL_PACKAGE:-linux-image-cloud-amd64}
 MEMORY=${MEMORY:-256}
 TIMEOUT=${TIMEOUT:-60}
 
-# ESP and what its algorithms need. Without drbg no SA that makes IVs can be added.
+# ESP and what its algorithms need. Without drbg, which wants a hash of its own, no SA can be added.
 modules="virtio_pci virtio_net dummy esp4 esp6 xfrm_user xfrm4_tunnel xfrm6_tunnel drbg gcm ctr seqiv echainiv
- ghash_generic aesni_intel ghash_clmulni_intel"
+ ghash_generic aesni_intel ghash_clmulni_intel hmac sha256_generic sha512_generic"
 
 fail() { echo "kernel-esp-peer: $*" >&2; exit 2; }
 cannot() { echo "kernel-esp-peer: $*" >&2; exit 77; }
@@ -81,7 +81,7 @@ add_program() {
 pack() { (cd "$1" && find . | cpio -o -H newc --quiet | gzip -1); }
 
 make_initrd() {
-    initrd=$CACHE/initrd-$version-2.gz
+    initrd=$CACHE/initrd-$version-3.gz
     [ -e "$initrd" ] && return
     local root module path
     root=$(mktemp -d)

@@ -37,6 +37,8 @@ def main():
     os.environ["PATH"] = os.environ.get("PATH", "") + ":/usr/local/sbin:/usr/sbin:/sbin"
     if os.geteuid() != 0:
         cannot_run("namespaces and tunnel interfaces need root: run it with sudo")
+    # Explicitly, because a shell starts background programs with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     if options.install:
@@ -55,6 +57,8 @@ def main():
     except KeyboardInterrupt:
         say("interrupted; what was measured so far:")
         result.interrupted = True
+    finally:
+        sweep()
     print(json.dumps(result.as_json(), indent=2) if options.json else result.table())
     return 130 if result.interrupted else 1 if result.failures else 0
 

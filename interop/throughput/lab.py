@@ -118,7 +118,7 @@ class Lab:
 
     def __enter__(self):
         try:
-            self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{PREFIX}-"))
+            self.folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{self.tag}-"))
             self.build()
         except BaseException:
             self.remove()
@@ -219,11 +219,23 @@ def remove_namespace(namespace):
 
 
 def sweep():
-    """Deletes namespaces that a run left which was killed with SIGKILL; returns their names."""
+    """Deletes what this run or one that was killed has left; returns the names."""
     left = []
-    for path in pathlib.Path("/run/netns").glob(f"{PREFIX}-*"):
-        match = re.fullmatch(rf"{PREFIX}-(\d+)-(?:host|gw)-[ab]", path.name)
-        if match and not pathlib.Path("/proc", match[1]).exists():
-            remove_namespace(path.name)
-            left.append(path.name)
+    with undisturbed():
+        for path in pathlib.Path("/run/netns").glob(f"{PREFIX}-*"):
+            if is_left(path.name):
+                remove_namespace(path.name)
+                left.append(path.name)
+        for path in pathlib.Path(tempfile.gettempdir()).glob(f"{PREFIX}-*"):
+            if is_left(path.name) and path.is_dir() and path.lstat().st_uid == os.geteuid():
+                shutil.rmtree(path, ignore_errors=True)
+                left.append(path.name)
     return left
+
+
+def is_left(name):
+    """Whether it is ours by its name, and of a run that needs it no more. (No lab is up meanwhile.)"""
+    run_of = re.match(rf"{PREFIX}-(\d+)-", name)
+    if not run_of:
+        return False
+    return int(run_of[1]) == os.getpid() or not pathlib.Path("/proc", run_of[1]).exists()

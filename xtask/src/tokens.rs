@@ -145,6 +145,7 @@ impl<'a> Source<'a> {
 pub(crate) fn is_test_path(path: &str) -> bool {
     path.split('/').any(|part| matches!(part, "tests" | "examples" | "benches" | "tests.rs"))
         || path.starts_with("fuzz/")
+        || path.starts_with("interop/")
 }
 
 fn flatten(stream: TokenStream, into: &mut Vec<Spanned>) {
