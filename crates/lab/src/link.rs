@@ -74,8 +74,8 @@ pub fn cable(a: &End<'_>, b: &End<'_>, mtu: u32) -> Result<(), LabError> {
     wait_until_ready(b)
 }
 
-/// Waits until the kernel has noticed the cable. Before that IPv6 does not answer its neighbours
-/// and has no link-local address to ask them from, and first packets wait for a second.
+/// Waits until the kernel has noticed the cable. Before that it may drop what is sent, and IPv6
+/// neither answers its neighbours nor has a link-local address to ask them from.
 fn wait_until_ready(end: &End<'_>) -> Result<(), LabError> {
     let begun = Instant::now();
     while !is_ready(&end.namespace.link(end.link)?) {

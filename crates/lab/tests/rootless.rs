@@ -17,6 +17,13 @@ use nix::unistd::geteuid;
 /// The user and group that own nothing.
 const NOBODY: u32 = 65_534;
 
+/// Waits until ended threads are gone from the kernel's books too, which is a moment after `join`.
+fn until_single_threaded() {
+    while std::fs::read_dir("/proc/self/task").unwrap().count() > 1 {
+        std::thread::yield_now();
+    }
+}
+
 fn main() {
     if geteuid().is_root() {
         let before = Path::new("/run/netns").exists();
@@ -27,6 +34,7 @@ fn main() {
     }
     let refused = std::thread::spawn(rootless).join().unwrap();
     assert!(matches!(refused, Err(RootlessError::Threads { threads: 2 })), "{refused:?}");
+    until_single_threaded();
     if let Err(why) = rootless() {
         println!("SKIPPED: rootless laboratory: {why}");
         return;
@@ -34,7 +42,7 @@ fn main() {
     assert!(geteuid().is_root());
     let lab = Topology::build(&TopologyConfig::default()).unwrap();
     assert!(lab.a.host.path().starts_with("/run/netns"));
-    let _routes = lab.direct_routes().unwrap();
+    let routes = lab.direct_routes().unwrap();
     for family in FAMILIES {
         let to = lab.b.host_address(family);
         let ping = Ping { interval: seconds(0.01), ..Ping::new(to) };
@@ -46,4 +54,15 @@ fn main() {
         assert_eq!(report.forward.damaged, 0);
     }
     println!("an ordinary user's laboratory works in both families");
+    drop(routes);
+    drop(lab);
+    // The limit of the namespace the process now is root of; the system's own is not touched.
+    let limit = "/proc/sys/user/max_user_namespaces";
+    std::fs::write(limit, "0").unwrap();
+    until_single_threaded();
+    let refused = rootless().unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        format!("this system does not let ordinary users make user namespaces ({limit} = 0)")
+    );
 }

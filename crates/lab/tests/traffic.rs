@@ -196,6 +196,29 @@ fn a_set_flag_ends_every_kind_of_traffic_early() {
 }
 
 #[test]
+fn a_panic_in_the_callers_progress_function_ends_the_run() {
+    let Some(_alone) = alone() else { return };
+    let lab = build(&nameless());
+    let _routes = lab.direct_routes().unwrap();
+    let to = lab.b.host_address(Family::V4);
+    let hour = seconds(3600.0);
+    let panics = |run: &dyn Fn(&mut Watch<'_>)| {
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut tell = |_: convoy_lab::traffic::Progress| panic!("in the progress function");
+            run(&mut Watch::new(&NEVER).on_progress(&mut tell));
+        }));
+        assert!(panicked.is_err());
+    };
+    panics(&|watch| {
+        let _ = TcpBulk::new(to, hour).run(&lab.a.host, &lab.b.host, watch);
+    });
+    panics(&|watch| {
+        let udp = UdpPaced::new(to, Rate::PacketsPerSecond(1000), hour);
+        let _ = udp.run(&lab.a.host, &lab.b.host, watch);
+    });
+}
+
+#[test]
 fn a_capture_holds_exactly_what_passed_the_wire() {
     let Some(_alone) = alone() else { return };
     let lab = build(&nameless());

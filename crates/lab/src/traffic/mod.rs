@@ -112,6 +112,16 @@ impl fmt::Debug for Watch<'_> {
     }
 }
 
+/// Sets a flag when it goes, also when a panic passes: threads that wait for the flag end, and the
+/// scope around them can.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// The result of a thread; its panic goes on here.
 fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -8,7 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Direction, Progress, Watch, bits_per_second, counters, join, pattern::Pattern};
+use super::{
+    Direction, Progress, SetOnDrop, Watch, bits_per_second, counters, join, pattern::Pattern,
+};
 use crate::{LabError, Namespace, error::Doing as _};
 
 /// Bytes handed to the kernel, or taken from it, in one call.
@@ -57,7 +59,8 @@ pub struct TcpFlow {
     pub elapsed: Duration,
     /// Received bytes that were not what was sent; 0 when not verified.
     pub damaged: u64,
-    /// Segments the sender's namespace sent again meanwhile.
+    /// Segments the sender's namespace sent again meanwhile. Not each was lost: where a stream moves
+    /// between processors, packets overtake one another and are sent again needlessly.
     pub retransmits: u64,
     /// Streams that did not come to their proper end: reset, or stuck until patience ended.
     pub broken: u16,
@@ -190,15 +193,17 @@ impl TcpBulk {
         let start = Instant::now();
         thread::scope(|scope| {
             let (shared, pattern, verify) = (&shared, &pattern, self.verify);
+            // Whatever happens here, the threads end.
+            let (stop, abandon) = (SetOnDrop(&shared.stop), SetOnDrop(&shared.abandon));
             let run = |stream| Running::start(scope, stream, pattern, verify, shared);
             let forward: Vec<_> = forward.iter().map(run).collect();
             let backward: Vec<_> = backward.iter().map(run).collect();
             let count = || (shared.received.load(Ordering::Relaxed), 0);
             let ended = || forward.iter().chain(&backward).all(Running::ended);
             watch.wait(start, self.duration, count, ended);
-            shared.stop.store(true, Ordering::Relaxed);
+            drop(stop);
             drain(watch, start, count, ended);
-            shared.abandon.store(true, Ordering::Relaxed);
+            drop(abandon);
             (Running::sum(forward, start), Running::sum(backward, start))
         })
     }

@@ -1,20 +1,23 @@
 //! Datagrams at a steady pace, each with a number, so that loss is counted exactly.
 
+mod receiver;
+mod sender;
+
 use std::{
-    io::{self, IoSlice, IoSliceMut},
+    io,
     net::{IpAddr, SocketAddr, UdpSocket},
-    os::fd::AsRawFd as _,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
 };
 
-use nix::sys::socket::{
-    MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg, setsockopt, sockopt,
-};
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::SockRef;
 
-use super::{Direction, Progress, Watch, bits_per_second, counters, join, pattern::Pattern};
+use self::{receiver::Receiver, sender::Sender};
+use super::{
+    Direction, Progress, SetOnDrop, Watch, bits_per_second, counters, join, pattern::Pattern,
+};
 use crate::{LabError, Namespace, error::Doing as _};
 
 /// Bytes of the run's mark and the datagram's number.
@@ -25,10 +28,6 @@ const MAX_PAYLOAD: usize = 65_507;
 const BATCH: usize = 64;
 /// Socket buffers asked for, in bytes: 32 MiB.
 const BUFFER: usize = 32 << 20;
-/// Pause between two looks at the clock; the kernel's timers are not much finer.
-const PAUSE: Duration = Duration::from_micros(200);
-/// A sender this late gives up what it owes instead of sending it in one go.
-const FORGIVE: Duration = Duration::from_millis(20);
 /// How long a call may block before the flags are looked at.
 const PATIENCE: Duration = Duration::from_millis(50);
 
@@ -55,7 +54,7 @@ impl Rate {
 pub struct UdpPaced {
     /// Address of the second namespace's end.
     pub to: IpAddr,
-    /// Address of the first namespace's end; needed to send backward, otherwise the kernel chooses.
+    /// Address of the first namespace's end; otherwise the kernel chooses.
     pub from: Option<IpAddr>,
     /// How long to send.
     pub duration: Duration,
@@ -225,8 +224,11 @@ impl UdpPaced {
         let start = Instant::now();
         thread::scope(|scope| {
             let (shared, pattern) = (&shared, &pattern);
+            // Whatever happens here, the threads end.
+            let stop = SetOnDrop(&shared.stop);
             let fly = |flight, sender, receiver| Running {
-                sending: scope.spawn(move || self.send(sender, pattern, flight, shared)),
+                sending: scope
+                    .spawn(move || Sender::new(self, flight, pattern).run(sender, &shared.stop)),
                 receiving: scope.spawn(move || {
                     Receiver::new(self, flight, pattern, shared).run(receiver, start)
                 }),
@@ -238,7 +240,7 @@ impl UdpPaced {
                 || (shared.bytes.load(Ordering::Relaxed), shared.packets.load(Ordering::Relaxed));
             let ended = || forward.iter().chain(&backward).all(Running::ended);
             watch.wait(start, self.duration, count, ended);
-            shared.stop.store(true, Ordering::Relaxed);
+            drop(stop);
             // Receivers end by themselves once it has been quiet.
             let [forward, backward] = [forward, backward]
                 .map(|flight| flight.map_or_else(UdpFlow::default, Running::join));
@@ -246,61 +248,6 @@ impl UdpPaced {
             watch.tell(Progress { elapsed: start.elapsed(), bytes, packets });
             (forward, backward)
         })
-    }
-
-    /// Sends at the rate until told to stop; returns how many sends were refused.
-    fn send(&self, socket: &UdpSocket, pattern: &Pattern, flight: &Flight, shared: &Shared) -> u64 {
-        let rate = self.rate.packets_per_second(self.payload);
-        let owed_after =
-            |time: Duration| (time.as_nanos() * u128::from(rate) / 1_000_000_000) as u64;
-        let most_owed = owed_after(FORGIVE).max(1);
-        let mut datagrams: Vec<Vec<u8>> = (0..BATCH)
-            .map(|_| {
-                let mut datagram = vec![0; HEADER];
-                datagram[..8].copy_from_slice(&flight.mark.to_be_bytes());
-                datagram.extend_from_slice(pattern.at(0, self.payload - HEADER));
-                datagram
-            })
-            .collect();
-        let mut headers = MultiHeaders::preallocate(BATCH, None);
-        let (mut number, mut refused) = (0, 0);
-        // Datagrams dealt with or forgiven since the start.
-        let mut settled = 0;
-        let start = Instant::now();
-        while !shared.stop.load(Ordering::Relaxed) {
-            // The first is owed at once.
-            let due = owed_after(start.elapsed()) + 1;
-            let mut owed = due.saturating_sub(settled);
-            if owed > most_owed {
-                settled += owed - most_owed;
-                owed = most_owed;
-            }
-            let batch = owed.min(BATCH as u64) as usize;
-            if batch == 0 {
-                thread::sleep(PAUSE);
-                continue;
-            }
-            for (at, datagram) in datagrams[..batch].iter_mut().enumerate() {
-                datagram[8..HEADER].copy_from_slice(&(number + at as u64).to_be_bytes());
-            }
-            match send_batch(socket, &mut headers, &datagrams[..batch]) {
-                Ok(sent) => {
-                    settled += sent as u64;
-                    number += sent as u64;
-                    flight.sent.store(number, Ordering::Release);
-                }
-                Err(e) if passing(&e) => {}
-                Err(_) => {
-                    refused += 1;
-                    settled += 1;
-                    thread::sleep(PAUSE);
-                }
-            }
-            // Evenly spaced batches, not a torrent, when there is a debt.
-            thread::sleep(PAUSE / 4);
-        }
-        flight.over.store(true, Ordering::Release);
-        refused
     }
 }
 
@@ -334,121 +281,4 @@ fn open(address: IpAddr) -> io::Result<UdpSocket> {
         options.set_send_buffer_size(BUFFER / 8)?;
     }
     Ok(socket)
-}
-
-fn send_batch(
-    socket: &UdpSocket,
-    headers: &mut MultiHeaders<SockaddrStorage>,
-    datagrams: &[Vec<u8>],
-) -> io::Result<usize> {
-    let slices: Vec<_> = datagrams.iter().map(|datagram| [IoSlice::new(datagram)]).collect();
-    let addresses = [const { None::<SockaddrStorage> }; BATCH];
-    let addresses = &addresses[..slices.len()];
-    let sent =
-        sendmmsg(socket.as_raw_fd(), headers, slices.iter(), addresses, [], MsgFlags::empty())?;
-    Ok(sent.count())
-}
-
-fn passing(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
-    // A refusal is the answer to an earlier datagram, reported late.
-    matches!(error.kind(), Interrupted | TimedOut | WouldBlock | ConnectionRefused)
-}
-
-struct Receiver<'a> {
-    paced: &'a UdpPaced,
-    flight: &'a Flight,
-    pattern: &'a Pattern,
-    shared: &'a Shared,
-    /// One bit for each number, in words of 64.
-    seen: Vec<u64>,
-    highest: Option<u64>,
-    flow: UdpFlow,
-}
-
-impl<'a> Receiver<'a> {
-    fn new(
-        paced: &'a UdpPaced,
-        flight: &'a Flight,
-        pattern: &'a Pattern,
-        shared: &'a Shared,
-    ) -> Self {
-        let rate = paced.rate.packets_per_second(paced.payload);
-        let expected = rate.saturating_mul(paced.duration.as_secs() + 1);
-        // Grows if it has to; a mistaken rate must not claim all memory.
-        let words = usize::try_from(expected / 64 + 1).unwrap_or(usize::MAX).min(1 << 22);
-        let seen = Vec::with_capacity(words);
-        Self { paced, flight, pattern, shared, seen, highest: None, flow: UdpFlow::default() }
-    }
-
-    fn run(mut self, socket: &UdpSocket, start: Instant) -> UdpFlow {
-        // One byte more than is sent, so that too long a datagram is seen.
-        let mut buffers = vec![vec![0; self.paced.payload + 1]; BATCH];
-        let mut headers = MultiHeaders::preallocate(BATCH, None);
-        let mut heard = Instant::now();
-        loop {
-            let lengths = receive_batch(socket, &mut headers, &mut buffers);
-            if lengths.is_empty() {
-                let over = self.flight.over.load(Ordering::Acquire);
-                if over && heard.elapsed() >= self.paced.quiet {
-                    break;
-                }
-                continue;
-            }
-            heard = Instant::now();
-            for (length, buffer) in lengths.iter().zip(&buffers) {
-                self.take(buffer.get(..*length).unwrap_or_default());
-            }
-            self.flow.elapsed = start.elapsed();
-        }
-        self.flow.sent = self.flight.sent.load(Ordering::Acquire);
-        self.flow
-    }
-
-    fn take(&mut self, datagram: &[u8]) {
-        let (Some(mark), Some(number)) = (word(datagram, 0), word(datagram, 8)) else {
-            self.flow.foreign += 1;
-            return;
-        };
-        if mark != self.flight.mark || number >> 48 != 0 {
-            self.flow.foreign += 1;
-            return;
-        }
-        let (at, bit) = ((number / 64) as usize, 1 << (number % 64));
-        if at >= self.seen.len() {
-            self.seen.resize(at + 1, 0);
-        }
-        if self.seen[at] & bit != 0 {
-            self.flow.duplicates += 1;
-            return;
-        }
-        self.seen[at] |= bit;
-        self.flow.received += 1;
-        self.flow.reordered += u64::from(self.highest.is_some_and(|highest| number < highest));
-        self.highest = self.highest.max(Some(number));
-        let right = datagram.len() == self.paced.payload
-            && self.pattern.damage(0, &datagram[HEADER..]) == 0;
-        self.flow.damaged += u64::from(!right);
-        self.flow.bytes += datagram.len() as u64;
-        self.shared.bytes.fetch_add(datagram.len() as u64, Ordering::Relaxed);
-        self.shared.packets.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-/// Lengths of the datagrams received; none when nothing came in time.
-fn receive_batch(
-    socket: &UdpSocket,
-    headers: &mut MultiHeaders<SockaddrStorage>,
-    buffers: &mut [Vec<u8>],
-) -> Vec<usize> {
-    let mut slices: Vec<_> = buffers.iter_mut().map(|buffer| [IoSliceMut::new(buffer)]).collect();
-    let flags = MsgFlags::MSG_WAITFORONE;
-    match recvmmsg(socket.as_raw_fd(), headers, slices.iter_mut(), flags, None) {
-        Ok(received) => received.map(|message| message.bytes).collect(),
-        Err(_) => Vec::new(),
-    }
 }

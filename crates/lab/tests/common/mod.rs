@@ -18,8 +18,7 @@ pub(crate) static NEVER: AtomicBool = AtomicBool::new(false);
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// The right to run alone, if this process may make namespaces at all; says so loudly when not.
-/// Streams at full speed fill the processors' input queues, which all virtual cables share, and
-/// other tests would lose packets there.
+/// Streams at full speed take all processors, and tests that wait for answers would wait in vain.
 pub(crate) fn alone() -> Option<MutexGuard<'static, ()>> {
     let guard = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     match Namespace::anonymous() {
