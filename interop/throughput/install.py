@@ -18,7 +18,6 @@ PACKAGES = {
     "strongswan-swanctl": "swanctl",
     "libcharon-extra-plugins": "/usr/lib/ipsec/plugins/libstrongswan-kernel-libipsec.so",
     "libstrongswan-standard-plugins": "/usr/lib/ipsec/plugins/libstrongswan-openssl.so",
-    "libstrongswan-extra-plugins": "/usr/lib/ipsec/plugins/libstrongswan-curve25519.so",
 }
 WIREGUARD_GO = "golang.zx2c4.com/wireguard"
 

@@ -42,7 +42,7 @@ def first_line(*command):
 def line(candidate, sample):
     """One sample for the progress."""
     return (
-        f"{candidate.name:<13} {sample['direction']}  {sample['bits_per_second'] / 1e9:7.3f} Gb/s"
+        f"{candidate.name:<16} {sample['direction']}  {sample['bits_per_second'] / 1e9:7.3f} Gb/s"
         f"  (others: {sample['others_cores']:.1f} cores)"
     )
 
@@ -117,9 +117,9 @@ class Result:
             f"{facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}, iperf3 {facts['iperf3']},"
             f" commit {facts['commit']}, {facts['time']}",
             "",
-            f"{'candidate':<13} {'way':<7} {'median':>8} {'min – max':>15} {'× libipsec':>11} {'× wireguard-go':>15}"
+            f"{'candidate':<16} {'way':<7} {'median':>8} {'min – max':>15} {'× libipsec':>11} {'× wireguard-go':>15}"
             f" {'CPU s/GB':>9} {'retr.':>6} {'others':>7}",
-            f"{'':<13} {'':<7} {'Gb/s':>8} {'Gb/s':>15} {'':>11} {'':>15} {'gateways':>9} {'':>6} {'cores':>7}",
+            f"{'':<16} {'':<7} {'Gb/s':>8} {'Gb/s':>15} {'':>11} {'':>15} {'gateways':>9} {'':>6} {'cores':>7}",
         ]
         lines += [row_text(row) for row in self.rows()]
         lines.append("")
@@ -136,7 +136,7 @@ def median_of(samples, key):
 def row_text(row):
     spread = f"{row['min_bps'] / 1e9:.3f} – {row['max_bps'] / 1e9:.3f}"
     return (
-        f"{row['name']:<13} {row['direction']:<7} {row['median_bps'] / 1e9:8.3f} {spread:>15}"
+        f"{row['name']:<16} {row['direction']:<7} {row['median_bps'] / 1e9:8.3f} {spread:>15}"
         f" {cell(row['times_libipsec'], '.2f'):>11} {cell(row['times_wireguard-go'], '.2f'):>15}"
         f" {cell(row['gateway_cpu_s_per_gb'], '.2f'):>9} {cell(row['retransmits'], '.0f'):>6}"
         f" {row['others_cores']:7.1f}"
