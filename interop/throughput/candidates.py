@@ -178,7 +178,8 @@ class Libipsec(Candidate):
         processes = []
         for side, peer in SIDES:
             self.configure(lab, side, peer, secret)
-            processes.append(lab.start(lab.gateway[side], self.daemon, log=f"charon-{side}.out", env=self.env(lab, side)))
+            log, env = f"charon-{side}.out", self.env(lab, side)
+            processes.append(lab.start(lab.gateway[side], self.daemon, log=log, env=env))
         for side in "ab":
             wait_for(f"socket of charon {side}", lambda at=lab.folder / f"vici-{side}": self.is_up(processes, at))
             self.swanctl(lab, side, "--load-all", "--noprompt", "--file", lab.folder / f"swanctl-{side}.conf")

@@ -24,7 +24,7 @@ import time
 import install
 import report
 from candidates import all_candidates
-from lab import HOST, NET, Failed, Lab, cpu_seconds, run, sweep, wait_for
+from lab import HOST, MTU, NET, TICKS, Failed, Lab, cpu_seconds, run, sweep, wait_for
 
 CANNOT_RUN = 77
 IPERF_PORT = 5201
@@ -181,7 +181,8 @@ def count(capture, pcap_filter):
 
 def measure(lab, gateways, server, way, seconds):
     """One sample: what iperf3 saw, and who used the CPU meanwhile."""
-    command = ["iperf3", "--client", HOST["b"], "--port", IPERF_PORT, "--time", seconds, "--omit", WARM_UP, "--json"]
+    lengths = ("--time", seconds, "--omit", WARM_UP)
+    command = ["iperf3", "--client", HOST["b"], "--port", IPERF_PORT, *lengths, "--json"]
     if way == "b-to-a":
         command.append("--reverse")
     before = usage(gateways, server)
@@ -198,7 +199,19 @@ def measure(lab, gateways, server, way, seconds):
     for gateway in gateways:
         gateway.check()
     spent = {key: after[key] - before[key] for key in before}
-    return {"direction": way, **outcome(client, gateways), **cpu_figures(spent, peak, elapsed, client, bool(gateways))}
+    return {
+        "direction": way,
+        **outcome(client, gateways),
+        "path_mtu": path_mtu(lab),
+        **cpu_figures(spent, peak, elapsed, client, bool(gateways)),
+    }
+
+
+def path_mtu(lab):
+    """The largest packet of host A, as it has learnt meanwhile; its peer heeds it by the MSS of TCP."""
+    known = run("ip", "-n", lab.host["a"], "route", "get", HOST["b"])
+    learnt = re.search(r"\bmtu (\d+)", known)
+    return int(learnt[1]) if learnt else MTU
 
 
 def tails(gateways):
@@ -207,13 +220,13 @@ def tails(gateways):
 
 def usage(gateways, server):
     """CPU seconds so far: of the gateways, of the iperf3 server, of the machine's processes, stolen."""
-    ticks = [int(word) for word in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-    hertz = os.sysconf("SC_CLK_TCK")
+    first_line = pathlib.Path("/proc/stat").read_text().partition("\n")[0]
+    seconds = [int(word) / TICKS for word in first_line.split()[1:]]
     return {
         "gateways": sum(gateway.cpu_seconds() for gateway in gateways),
         "server": server.cpu_seconds(),
-        "processes": sum(ticks[:3]) / hertz,
-        "stolen": ticks[7] / hertz,
+        "processes": sum(seconds[:3]),
+        "stolen": seconds[7],
     }
 
 
@@ -236,7 +249,6 @@ def outcome(client, gateways):
     return {
         "bits_per_second": bits,
         "retransmits": said["end"]["sum_sent"].get("retransmits"),
-        "mss": said["start"].get("tcp_mss_default"),
     }
 
 

@@ -80,6 +80,7 @@ class Result:
             "max_bps": max(rates),
             "gateway_cpu_s_per_gb": median_of(mine, "gateway_cpu_s_per_gb"),
             "retransmits": median_of(mine, "retransmits"),
+            "path_mtu": min(sample["path_mtu"] for sample in mine),
             "others_cores": median_of(mine, "others_cores"),
         }
         for reference in REFERENCES:
@@ -117,11 +118,10 @@ class Result:
             f"{facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}, iperf3 {facts['iperf3']},"
             f" commit {facts['commit']}, {facts['time']}",
             "",
-            f"{'candidate':<16} {'way':<7} {'median':>8} {'min – max':>15} {'× libipsec':>11} {'× wireguard-go':>15}"
-            f" {'CPU s/GB':>9} {'retr.':>6} {'others':>7}",
-            f"{'':<16} {'':<7} {'Gb/s':>8} {'Gb/s':>15} {'':>11} {'':>15} {'gateways':>9} {'':>6} {'cores':>7}",
+            columns([heading for heading, _, _ in COLUMNS]),
+            columns([unit for _, unit, _ in COLUMNS]),
         ]
-        lines += [row_text(row) for row in self.rows()]
+        lines += [columns(row_texts(row)) for row in self.rows()]
         lines.append("")
         lines += [f"{c.name}: {self.versions[c.name]}, {c.cipher}" for c in self.candidates]
         lines += [f"FAILED: {f['candidate']}, round {f['round']}: {f['why']}" for f in self.failures]
@@ -133,13 +133,42 @@ def median_of(samples, key):
     return statistics.median(values) if values else None
 
 
-def row_text(row):
-    spread = f"{row['min_bps'] / 1e9:.3f} – {row['max_bps'] / 1e9:.3f}"
+# Column: heading, its second line, width; the first two are aligned to the left.
+COLUMNS = (
+    ("candidate", "", 16),
+    ("way", "", 6),
+    ("median", "Gb/s", 7),
+    ("min – max", "Gb/s", 15),
+    ("× libipsec", "", 10),
+    ("× wireguard-go", "", 14),
+    ("CPU s/GB", "gateways", 8),
+    ("MTU", "inner", 5),
+    ("retr.", "", 6),
+    ("others", "cores", 6),
+)
+
+
+def columns(texts):
+    """One line of the table."""
+    cells = [
+        f"{text:<{width}}" if at < 2 else f"{text:>{width}}"
+        for at, (text, (_, _, width)) in enumerate(zip(texts, COLUMNS))
+    ]
+    return "  ".join(cells).rstrip()
+
+
+def row_texts(row):
     return (
-        f"{row['name']:<16} {row['direction']:<7} {row['median_bps'] / 1e9:8.3f} {spread:>15}"
-        f" {cell(row['times_libipsec'], '.2f'):>11} {cell(row['times_wireguard-go'], '.2f'):>15}"
-        f" {cell(row['gateway_cpu_s_per_gb'], '.2f'):>9} {cell(row['retransmits'], '.0f'):>6}"
-        f" {row['others_cores']:7.1f}"
+        row["name"],
+        row["direction"],
+        f"{row['median_bps'] / 1e9:.3f}",
+        f"{row['min_bps'] / 1e9:.3f} – {row['max_bps'] / 1e9:.3f}",
+        cell(row["times_libipsec"], ".2f"),
+        cell(row["times_wireguard-go"], ".2f"),
+        cell(row["gateway_cpu_s_per_gb"], ".2f"),
+        str(row["path_mtu"]),
+        cell(row["retransmits"], ".0f"),
+        f"{row['others_cores']:.1f}",
     )
 
 
