@@ -195,12 +195,6 @@ impl Sum4 {
     }
 
     #[inline(always)]
-    fn of(v: Vaes512, x: Z, power: Z) -> Self {
-        let mid = v.xor4(v.mul_lo_hi4(x, power), v.mul_hi_lo4(x, power));
-        Self { lo: v.mul_lo4(x, power), mid, hi: v.mul_hi4(x, power) }
-    }
-
-    #[inline(always)]
     fn add(&mut self, v: Vaes512, x: Z, power: Z) {
         self.lo = v.xor4(self.lo, v.mul_lo4(x, power));
         self.hi = v.xor4(self.hi, v.mul_hi4(x, power));
@@ -247,28 +241,45 @@ impl<'t> Message<'t> {
         self.encrypt(&mut states);
         let mask = v.second(states[0]);
         let (head, rest) = front.split_at_mut(64 - HEAD);
-        let x = v.xor4(self.crypt_head::<O>(head, states[0]), first);
-        let mut sum = Sum4::of(v, x, self.stride(0));
         let (registers, rest) = rest.split_at_mut(64 * (GROUP - 1));
-        for (i, bytes) in registers.as_chunks_mut::<64>().0.iter_mut().enumerate() {
-            let x = self.crypt::<O>(bytes, states[i + 1]);
-            sum.add(v, x, self.stride(i + 1));
+        let registers = registers.as_chunks_mut::<64>().0;
+        // Sealing hashes each group while the next is encrypted; opening has the ciphertext at once.
+        let mut hashed = [v.xor4(self.crypt_head::<O>(head, states[0]), first); GROUP];
+        for i in 1..GROUP {
+            hashed[i] = self.crypt::<O>(&mut registers[i - 1], states[i]);
         }
-        let mut hash = sum.reduce(v);
+        let mut hash = if O::SEAL { v.zero4() } else { self.hash_group(&hashed) };
         let mut slot = 0u32;
         for group in rest.as_chunks_mut::<64>().0.as_chunks_mut::<GROUP>().0 {
             slot += 4 * GROUP as u32;
             let mut states = self.counters(slot);
             self.encrypt(&mut states);
-            let x = v.xor4(self.crypt::<O>(&mut group[0], states[0]), hash);
-            let mut sum = Sum4::of(v, x, self.stride(0));
-            for i in 1..GROUP {
-                let x = self.crypt::<O>(&mut group[i], states[i]);
-                sum.add(v, x, self.stride(i));
+            if O::SEAL {
+                hash = self.hash_group(&hashed);
             }
-            hash = sum.reduce(v);
+            for i in 0..GROUP {
+                hashed[i] = self.crypt::<O>(&mut group[i], states[i]);
+            }
+            hashed[0] = v.xor4(hashed[0], hash);
+            if !O::SEAL {
+                hash = self.hash_group(&hashed);
+            }
+        }
+        if O::SEAL {
+            hash = self.hash_group(&hashed);
         }
         (mask, hash)
+    }
+
+    /// The hash of each lane over a group, the hash so far being part of the first register.
+    #[inline(always)]
+    fn hash_group(self, hashed: &[Z; GROUP]) -> Z {
+        let v = self.v;
+        let mut sum = Sum4::zero(v);
+        for i in 0..GROUP {
+            sum.add(v, hashed[i], self.stride(i));
+        }
+        sum.reduce(v)
     }
 
     /// The weight of register `i` of a group, alike in all lanes.
