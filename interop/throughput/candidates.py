@@ -14,6 +14,7 @@ import sys
 
 from lab import NET, SIDES, WIRE, Failed, run, wait_for
 
+BORINGTUN = "cargo install --root target/tools boringtun-cli"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "interop"))
 
@@ -262,6 +263,7 @@ class Wireguard(Candidate):
 
     cipher = "ChaCha20-Poly1305"
     port = 51820
+    mtu = 1420  # as wg-quick sets it; not every program does by itself
 
     def __init__(self, name, program, arguments, install):
         self.name = name
@@ -310,7 +312,7 @@ class Wireguard(Candidate):
             namespace, "wg", "set", link, "private-key", key, "listen-port", self.port,
             "peer", public, "endpoint", f"{WIRE[peer]}:{self.port}", "allowed-ips", NET[peer],
         )
-        run("ip", "-n", namespace, "link", "set", link, "up")
+        run("ip", "-n", namespace, "link", "set", link, "mtu", self.mtu, "up")
         run("ip", "-n", namespace, "route", "add", NET[peer], "dev", link)
 
     def on_wire(self):
@@ -326,6 +328,6 @@ def all_candidates(convoy=None):
         Libipsec("libipsec", gcm="aesni"),
         Libipsec("libipsec-openssl", gcm="openssl"),
         Wireguard("wireguard-go", "wireguard-go", ["-f"], "--install, with Go on the machine"),
-        Wireguard("boringtun", "boringtun-cli", ["-f"], "cargo install boringtun-cli"),
+        Wireguard("boringtun", "boringtun-cli", ["-f", "--disable-drop-privileges"], BORINGTUN),
     ]
 

@@ -159,9 +159,9 @@ def listens(server):
 def check_wire(lab, candidate):
     """Looks at some packets between the gateways: all that belongs to the hosts is as the candidate says."""
     capture = lab.folder / "wire.pcap"
-    recorder = lab.start(
-        lab.gateway["a"], "tcpdump", "-n", "-U", "--immediate-mode", "-i", "wire", "-Z", "root", "-w", capture, "ip", log="tcpdump.log"
-    )
+    # Without the immediate mode, the last packets would come a second later.
+    command = ["tcpdump", "-n", "-U", "--immediate-mode", "-i", "wire", "-Z", "root", "-w", capture, "ip"]
+    recorder = lab.start(lab.gateway["a"], *command, log="tcpdump.log")
     wait_for("tcpdump", lambda: recorder.check() or "listening on" in recorder.tail())
     lab.inside(lab.host["a"], "ping", "-c", CHECK_PINGS, "-i", 0.05, "-W", 1, HOST["b"])
     time.sleep(0.2)
