@@ -50,16 +50,16 @@ pub(crate) struct Entry<'a, 'o, O> {
 type Slot<'a, 'o, O> = Option<Entry<'a, 'o, O>>;
 
 fn run<'a, O: Op<'a>>(ops: &mut [O]) {
-    let mut last = None;
+    let mut widest: Option<Kernel> = None;
     for chunk in ops.chunks_mut(CHUNK) {
-        last = run_chunk(chunk).or(last);
+        widest = widest.into_iter().chain(run_chunk(chunk)).max_by_key(|kernel| kernel.tier());
     }
-    if let Some(kernel) = last {
+    if let Some(kernel) = widest {
         kernel.wipe_registers();
     }
 }
 
-/// Runs at most [`CHUNK`] operations; returns a kernel that took part, if any did.
+/// Runs at most [`CHUNK`] operations; returns the kernel with the widest registers that took part, if any did.
 fn run_chunk<'a, O: Op<'a>>(ops: &mut [O]) -> Option<Kernel> {
     let mut slots: ArrayVec<Slot<'a, '_, O>, CHUNK> = ArrayVec::new();
     let mut first = None;
@@ -81,10 +81,12 @@ fn run_chunk<'a, O: Op<'a>>(ops: &mut [O]) -> Option<Kernel> {
     let (_, kernel) = first?;
     if mixed == 0 {
         kernel.run(&mut slots);
-    } else {
-        run_sorted(&mut slots);
+        return Some(kernel);
     }
-    Some(kernel)
+    let widest =
+        slots.iter().flatten().map(|entry| entry.kernel).max_by_key(|kernel| kernel.tier());
+    run_sorted(&mut slots);
+    widest
 }
 
 /// Sorts the entries by class (stable, by counting) and runs class after class.

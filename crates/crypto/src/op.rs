@@ -10,7 +10,16 @@ use crate::{
 /// The nonce of one seal operation: 96 bits that must never be used twice with the same key.
 ///
 /// Two packets sealed under one key and nonce give away both plaintexts' difference and the authentication key.
-/// So a nonce can be neither cloned nor copied, and an operation consumes it.
+/// So a nonce can be neither cloned nor copied, and an operation consumes it:
+///
+/// ```compile_fail,E0382
+/// # use convoy_crypto::{Nonce, SealKey, SealOp};
+/// # fn twice(key: &SealKey, a: &mut [u8], b: &mut [u8], icv_a: &mut [u8], icv_b: &mut [u8]) {
+/// let nonce = Nonce::new([0; 12]);
+/// let first = SealOp::new(key, nonce, b"", a, icv_a);
+/// let second = SealOp::new(key, nonce, b"", b, icv_b); // error: use of moved value
+/// # }
+/// ```
 pub struct Nonce([u8; 12]);
 
 impl Nonce {

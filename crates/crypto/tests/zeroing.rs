@@ -12,6 +12,8 @@ use std::{
 
 use common::{cpu, tiers};
 use convoy_crypto::{GcmParams, IcvLen, KeyBits, OpenKey, SealKey, SecretBytes};
+#[cfg(target_arch = "x86_64")]
+use convoy_crypto::{Nonce, SealOp, Tier, seal_burst};
 
 struct Inspector;
 
@@ -99,5 +101,94 @@ fn keys_are_wiped_on_drop_on_every_tier() {
                 "keys on {tier} are smaller than their tables"
             );
         }
+    }
+}
+
+/// The sixteen registers that only AVX-512 has, which no other code touches by chance.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn upper_registers() -> [[u8; 64]; 16] {
+    let mut contents = [[0; 64]; 16];
+    let to = contents.as_mut_ptr();
+    // SAFETY: the caller has AVX-512 F, and the array has room for all sixteen.
+    unsafe {
+        std::arch::asm!(
+            "vmovdqu64 [{to}], zmm16",
+            "vmovdqu64 [{to} + 64], zmm17",
+            "vmovdqu64 [{to} + 128], zmm18",
+            "vmovdqu64 [{to} + 192], zmm19",
+            "vmovdqu64 [{to} + 256], zmm20",
+            "vmovdqu64 [{to} + 320], zmm21",
+            "vmovdqu64 [{to} + 384], zmm22",
+            "vmovdqu64 [{to} + 448], zmm23",
+            "vmovdqu64 [{to} + 512], zmm24",
+            "vmovdqu64 [{to} + 576], zmm25",
+            "vmovdqu64 [{to} + 640], zmm26",
+            "vmovdqu64 [{to} + 704], zmm27",
+            "vmovdqu64 [{to} + 768], zmm28",
+            "vmovdqu64 [{to} + 832], zmm29",
+            "vmovdqu64 [{to} + 896], zmm30",
+            "vmovdqu64 [{to} + 960], zmm31",
+            to = in(reg) to,
+            options(nostack, preserves_flags),
+        );
+    }
+    contents
+}
+
+/// Puts a pattern into two of them.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn soil_registers() {
+    // SAFETY: the caller has AVX-512 F; the registers written are declared.
+    unsafe {
+        std::arch::asm!(
+            "vpternlogd zmm16, zmm16, zmm16, 0xff",
+            "vpternlogd zmm31, zmm31, zmm31, 0xff",
+            out("zmm16") _,
+            out("zmm31") _,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn bursts_leave_nothing_in_vector_registers() {
+    let wide: Vec<_> = tiers().into_iter().filter(|tier| tier.needs(Tier::Avx512)).collect();
+    if wide.is_empty() {
+        println!("SKIPPED: no tier with 32 registers");
+        return;
+    }
+    // SAFETY: the tiers above need AVX-512 F.
+    unsafe { soil_registers() };
+    // SAFETY: as above.
+    let soiled = unsafe { upper_registers() };
+    assert_eq!(
+        (soiled[0], soiled[15]),
+        ([0xff; 64], [0xff; 64]),
+        "the test itself sees what is in registers"
+    );
+    let params = GcmParams::new(KeyBits::Aes256, IcvLen::Icv16);
+    let key = |tier| {
+        SealKey::with_tier(&cpu(), tier, params, SecretBytes::copy_from(&[7; 32]))
+            .expect("32 bytes")
+    };
+    for tier in wide {
+        // A narrower tier sharing the burst must not narrow the wiping.
+        let (wide_key, narrow_key) = (key(tier), key(Tier::AesNi));
+        let (mut a, mut b, mut icv_a, mut icv_b) = ([1; 2000], [1; 100], [0; 16], [0; 16]);
+        let mut ops = [
+            SealOp::new(&wide_key, Nonce::new([1; 12]), b"", &mut a, &mut icv_a)
+                .expect("lengths fit"),
+            SealOp::new(&narrow_key, Nonce::new([2; 12]), b"", &mut b, &mut icv_b)
+                .expect("lengths fit"),
+        ];
+        // SAFETY: as above.
+        unsafe { soil_registers() };
+        seal_burst(&mut ops);
+        // SAFETY: as above.
+        let left = unsafe { upper_registers() };
+        assert_eq!(left, [[0; 64]; 16], "{tier}");
     }
 }
