@@ -1,6 +1,6 @@
 //! Plans on a real network stack: each test has a namespace of its own, made on its own thread.
 
-use std::{net::IpAddr, thread};
+use std::{io::Write as _, net::IpAddr, thread};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::{
@@ -36,7 +36,11 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
             }
             test();
         }
-        Err(errno) => println!("SKIPPED: cannot make a network namespace here: {errno}"),
+        Err(errno) => {
+            // Past the harness, which would keep it from being seen.
+            let mut out = std::io::stderr();
+            let _ = writeln!(out, "SKIPPED: cannot make a network namespace here: {errno}");
+        }
     };
     if let Err(panic) = thread::spawn(run).join() {
         std::panic::resume_unwind(panic);

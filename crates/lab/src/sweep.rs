@@ -65,6 +65,11 @@ pub fn sweep() -> Result<Vec<Leftover>, LabError> {
     for leftover in &found {
         unname(&leftover.name)?;
     }
+    if !found.is_empty() {
+        // A dead run may have made the folder. It goes only when it is empty and not, as that of
+        // iproute2, a mount.
+        let _ = fs::remove_dir(NAMED);
+    }
     Ok(found)
 }
 

@@ -5,13 +5,15 @@
 mod common;
 
 use std::{
+    io::Read as _,
+    os::unix::process::ExitStatusExt as _,
     path::Path,
     process::{Command, Stdio},
 };
 
 use common::{NEVER, alone, build, seconds};
 use convoy_lab::{
-    Family, HostState, LabError, Namespace, TopologyConfig, leftovers, run_name, sweep,
+    Family, HostState, LabError, Namespace, Program, TopologyConfig, leftovers, run_name, sweep,
     traffic::{Ping, TcpBulk, Watch},
 };
 
@@ -149,4 +151,25 @@ fn what_a_killed_run_left_is_swept_and_the_living_are_spared() {
     assert!(living.path().exists());
     inside.kill().unwrap();
     inside.wait().unwrap();
+}
+
+#[test]
+fn a_program_ends_with_its_owner_even_against_its_will() {
+    let Some(_alone) = alone() else { return };
+    let before = HostState::snapshot().unwrap();
+    let namespace = Namespace::anonymous().unwrap();
+    let mut willing = Program::start(&namespace, Command::new("sleep").arg("60")).unwrap();
+    assert!(willing.ended().unwrap().is_none());
+    let status = willing.end(seconds(10.0)).unwrap();
+    assert_eq!(status.signal(), Some(15));
+    let stubborn = "trap '' TERM; echo ready; exec sleep 60";
+    let mut command = Command::new("sh");
+    command.args(["-c", stubborn]).stdout(Stdio::piped());
+    let mut stubborn = Program::start(&namespace, &mut command).unwrap();
+    let mut ready = [0; 5];
+    stubborn.child().stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    let status = stubborn.end(seconds(0.1)).unwrap();
+    assert_eq!(status.signal(), Some(9));
+    drop(Program::start(&namespace, Command::new("sleep").arg("60")).unwrap());
+    assert_eq!(since(&before), Vec::<String>::new());
 }
