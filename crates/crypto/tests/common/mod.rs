@@ -12,7 +12,7 @@ use convoy_crypto::{
 pub(crate) fn tiers() -> Vec<Tier> {
     let cpu = cpu();
     for tier in Tier::ALL.into_iter().filter(|&tier| !cpu.has(tier)) {
-        println!("SKIPPED: tier {tier}: not on this machine, or denied");
+        println!("SKIPPED in part: tier {tier}: not on this machine, or denied");
     }
     cpu.tiers().collect()
 }
