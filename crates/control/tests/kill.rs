@@ -70,7 +70,7 @@ struct Seen {
 
 fn parent() {
     let folder = tempfile::tempdir().unwrap();
-    let mut dice = Dice(0x5eed_0f_c0de);
+    let mut dice = Dice(0x5eed_c0de);
     let mut seen = [Seen::default(); KEYS];
     let (mut killed, mut orderly, mut told_in_kills) = (0, 0, 0);
     while killed < KILLS {

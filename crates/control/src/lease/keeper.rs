@@ -117,6 +117,11 @@ impl LeaseKeeper {
         self.shared.lock().ledger.release(leases, floors);
     }
 
+    /// How many numbers are leased at a time from now on, at least 1.
+    pub fn set_block(&self, lease: &Arc<Lease>, block: u64) {
+        self.shared.lock().ledger.set_block(lease, block);
+    }
+
     /// Why records cannot be written at present, if so.
     #[must_use]
     pub fn failure(&self) -> Option<String> {

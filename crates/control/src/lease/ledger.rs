@@ -52,7 +52,7 @@ pub struct InboundRequest<'a> {
 }
 
 /// What was asked for, in the same order.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Acquired {
     /// One for each outbound request.
     pub leases: Vec<Arc<Lease>>,
@@ -106,7 +106,7 @@ impl Ledger {
         let inbound_at =
             self.places(Direction::Inbound, inbound.iter().map(|r| (r.name, r.key)))?;
         if outbound.is_empty() && inbound.is_empty() {
-            return Ok(Acquired { leases: Vec::new(), floors: Vec::new() });
+            return Ok(Acquired::default());
         }
         // The first commit makes every record known and raises the bounds; the second stays within
         // them, and makes the records known to the other image as well.
@@ -263,6 +263,11 @@ impl Ledger {
             floored.pace_written /= 2;
             floored.pace_synced /= 2;
         }
+    }
+
+    pub(super) fn set_block(&mut self, lease: &Arc<Lease>, block: u64) {
+        let watched = self.leased.iter_mut().filter(|leased| Arc::ptr_eq(&leased.lease, lease));
+        watched.for_each(|leased| leased.block = block.max(1));
     }
 
     /// Stops watching what these belong to. Their keys may be acquired again and then go on where

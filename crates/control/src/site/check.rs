@@ -283,14 +283,17 @@ fn overlap(policy: &policy::Draft, before: &[policy::Draft], report: &mut Report
     }
 }
 
+/// Whether one of the two can never decide about anything the other one means, or both about the
+/// same packets at one priority.
 fn same_selectors(a: &Policy, b: &Policy) -> bool {
-    let same = |x: &[Addresses], y: &[Addresses]| {
-        x.len() == y.len() && x.iter().all(|one| y.contains(one))
-    };
-    a.protocol == b.protocol
-        && a.upper == b.upper
-        && same(&a.local, &b.local)
-        && same(&a.remote, &b.remote)
+    if a.protocol != b.protocol || a.upper != b.upper {
+        return false;
+    }
+    let mut shared = a.address_pairs().filter(|pair| b.address_pairs().any(|other| other == *pair));
+    if a.priority == b.priority {
+        return shared.next().is_some();
+    }
+    shared.count() == a.address_pairs().count().max(b.address_pairs().count())
 }
 
 /// Whether some packet's addresses and protocol match both; ports are not looked at.

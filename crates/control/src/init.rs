@@ -1,0 +1,453 @@
+//! A commented pair of site files with fresh keys, to begin with.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use convoy_crypto::KeyBits;
+use convoy_wire::{Prefix, Spi};
+use zeroize::Zeroizing;
+
+use crate::site::SALT_BYTES;
+
+/// What the pair shall be.
+#[derive(Clone, Debug)]
+pub struct PairOptions {
+    /// The gateways, named `left` and `right` unless changed.
+    pub left: SideOptions,
+    /// The other one.
+    pub right: SideOptions,
+    /// Size of the AES keys.
+    pub key_bits: KeyBits,
+    /// Carry ESP in UDP, as through a NAT (RFC 3948).
+    pub udp_encap: bool,
+    /// Extended sequence numbers (RFC 4303 section 2.2.1).
+    pub esn: bool,
+}
+
+/// One of the two gateways.
+#[derive(Clone, Debug)]
+pub struct SideOptions {
+    /// Name; also of its file and its state folder.
+    pub name: String,
+    /// Outer address.
+    pub address: IpAddr,
+    /// Networks behind it.
+    pub networks: Vec<Prefix>,
+    /// Name of its TUN interface.
+    pub interface: String,
+    /// Addresses of its TUN interface, such as `10.1.0.1/24`; may be empty.
+    pub interface_addresses: Vec<String>,
+    /// Network namespace it runs in, if any.
+    pub namespace: Option<String>,
+}
+
+impl SideOptions {
+    /// A side with its own name, and `convoy0` as its interface.
+    #[must_use]
+    pub fn new(name: &str, address: IpAddr, networks: Vec<Prefix>) -> Self {
+        Self {
+            name: name.to_owned(),
+            address,
+            networks,
+            interface: "convoy0".to_owned(),
+            interface_addresses: Vec::new(),
+            namespace: None,
+        }
+    }
+}
+
+/// The text of a pair of site files; wiped on drop, since it holds keys.
+pub struct Pair {
+    names: [String; 2],
+    texts: [Zeroizing<String>; 2],
+}
+
+impl std::fmt::Debug for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Pair").field(&self.names).finish()
+    }
+}
+
+/// Why a pair was not made or not written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InitError {
+    /// The two outer addresses cannot be joined by a tunnel.
+    #[error(
+        "{left} and {right} cannot be the two ends of a tunnel: use two addresses of one IP version"
+    )]
+    Addresses {
+        /// Address of the left gateway.
+        left: IpAddr,
+        /// Address of the right gateway.
+        right: IpAddr,
+    },
+    /// The protected networks have no IP version in common, or none was given.
+    #[error("the networks behind the gateways need an IP version in common")]
+    Networks,
+    /// The two gateways have one name.
+    #[error("both gateways are called '{0}': give each its own name")]
+    Names(String),
+    /// A name cannot be used.
+    #[error("'{0}' cannot be a name: use letters, digits, '-', '_' and '.'")]
+    Name(String),
+    /// The file is there; its keys would be lost.
+    #[error("{} exists and is not overwritten: its keys may be in use", .0.display())]
+    Exists(PathBuf),
+    /// The operating system refused.
+    #[error("cannot write {}: {}", .path.display(), crate::site::describe_io(.source))]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// No random numbers.
+    #[error("the system gives no random numbers: {0}")]
+    Random(getrandom::Error),
+}
+
+/// Makes a pair with keys and SPIs from the system's random numbers.
+///
+/// # Errors
+/// When the options do not fit together, or there are no random numbers.
+pub fn pair(options: &PairOptions) -> Result<Pair, InitError> {
+    let (left, right) = (&options.left, &options.right);
+    for side in [left, right] {
+        if !crate::site::is_name(&side.name) {
+            return Err(InitError::Name(side.name.clone()));
+        }
+    }
+    if left.name == right.name {
+        return Err(InitError::Names(left.name.clone()));
+    }
+    if left.address.is_ipv4() != right.address.is_ipv4() || left.address == right.address {
+        return Err(InitError::Addresses { left: left.address, right: right.address });
+    }
+    if common_networks(left, right).is_none() {
+        return Err(InitError::Networks);
+    }
+    // One SA, so one key and SPI, for each direction.
+    let (to_right, to_left) = (Sa::random(options.key_bits)?, Sa::random(options.key_bits)?);
+    Ok(Pair {
+        names: [left.name.clone(), right.name.clone()],
+        texts: [
+            text(options, left, right, &to_right, &to_left),
+            text(options, right, left, &to_left, &to_right),
+        ],
+    })
+}
+
+impl Pair {
+    /// Names and texts of both files, left first. The names end in `.toml`.
+    pub fn files(&self) -> impl Iterator<Item = (String, &str)> {
+        self.names
+            .iter()
+            .zip(&self.texts)
+            .map(|(name, text)| (format!("{name}.toml"), text.as_str()))
+    }
+
+    /// Writes both files into a folder, mode 0600, and makes their state folders, mode 0700. The
+    /// folder is made if it is missing. Nothing that exists is overwritten.
+    ///
+    /// # Errors
+    /// [`InitError::Exists`] before anything was written; [`InitError::Write`].
+    pub fn write(&self, folder: &Path) -> Result<Vec<PathBuf>, InitError> {
+        for (name, _) in self.files() {
+            let path = folder.join(name);
+            if std::fs::symlink_metadata(&path).is_ok() {
+                return Err(InitError::Exists(path));
+            }
+        }
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| InitError::Write { path, source }
+        };
+        std::fs::create_dir_all(folder).map_err(failed(folder))?;
+        let mut written = Vec::new();
+        for (file, text) in self.files() {
+            let path = folder.join(&file);
+            let state = folder.join(state_folder(file.trim_end_matches(".toml")));
+            match std::fs::DirBuilder::new().mode(0o700).create(&state) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(failed(&state)(error));
+                }
+                _ => {}
+            }
+            let mut options = std::fs::OpenOptions::new();
+            let file = options.write(true).create_new(true).mode(0o600).open(&path);
+            file.and_then(|mut file| {
+                file.write_all(text.as_bytes()).and_then(|()| file.sync_all())
+            })
+            .map_err(failed(&path))?;
+            written.push(path);
+        }
+        Ok(written)
+    }
+}
+
+/// Name of the state folder beside a site file.
+fn state_folder(name: &str) -> String {
+    format!("{name}.state")
+}
+
+/// What both files say of one direction.
+struct Sa {
+    spi: u32,
+    key: Zeroizing<String>,
+}
+
+impl Sa {
+    fn random(bits: KeyBits) -> Result<Self, InitError> {
+        let mut bytes = Zeroizing::new(vec![0; bits.bytes() + SALT_BYTES]);
+        getrandom::fill(&mut bytes).map_err(InitError::Random)?;
+        let mut spi = getrandom::u32().map_err(InitError::Random)?;
+        while spi < Spi::MIN_ASSIGNABLE {
+            spi = getrandom::u32().map_err(InitError::Random)?;
+        }
+        // In one piece, so that growing leaves no copies behind.
+        let mut key = Zeroizing::new(String::with_capacity(bytes.len() * 2));
+        for byte in bytes.iter() {
+            for nibble in [byte >> 4, byte & 0xf] {
+                key.extend(char::from_digit(nibble.into(), 16));
+            }
+        }
+        Ok(Self { spi, key })
+    }
+}
+
+/// The networks of both sides whose IP version the other side has too.
+fn common_networks(mine: &SideOptions, theirs: &SideOptions) -> Option<(String, String)> {
+    let of = |a: &SideOptions, b: &SideOptions| -> Vec<String> {
+        let common =
+            a.networks.iter().filter(|n| b.networks.iter().any(|o| o.version() == n.version()));
+        common.map(|network| format!("\"{network}\"")).collect()
+    };
+    let list = |networks: Vec<String>| match networks.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        many => Some(format!("[{}]", many.join(", "))),
+    };
+    Some((list(of(mine, theirs))?, list(of(theirs, mine))?))
+}
+
+/// The file of `mine`.
+fn text(
+    options: &PairOptions,
+    mine: &SideOptions,
+    theirs: &SideOptions,
+    out: &Sa,
+    inward: &Sa,
+) -> Zeroizing<String> {
+    // Room for everything, so that growing leaves no copies of keys behind.
+    let mut text = Zeroizing::new(String::with_capacity(16_384));
+    let (me, peer) = (&mine.name, &theirs.name);
+    let mut line = |args: std::fmt::Arguments<'_>| {
+        // Writing to a String does not fail.
+        let _ = text.write_fmt(args);
+        text.push('\n');
+    };
+    line(format_args!(
+        "# Gateway \"{me}\": an ESP tunnel to \"{peer}\".\n\
+         #\n\
+         # Check this file with   convoy check {me}.toml\n\
+         # Run the gateway with   convoy run {me}.toml\n\
+         #\n\
+         # It holds keys: keep it readable by its owner alone, and bring the peer's file to the\n\
+         # peer by a safe way.\n\
+         \n\
+         name = \"{me}\""
+    ));
+    match &mine.namespace {
+        Some(namespace) => line(format_args!(
+            "# The network namespace the gateway runs in.\nnamespace = \"{namespace}\""
+        )),
+        None => {
+            line(format_args!("# Run in a network namespace of `ip netns`:\n#namespace = \"{me}\""))
+        }
+    }
+    line(format_args!(
+        "\n# Remembers across restarts which sequence numbers of the keys below were used, because two\n\
+         # packets under one number would reveal the authentication key. Never restore it from a\n\
+         # backup; rather make new keys. A relative path begins at this file's folder.\n\
+         state_dir = \"{}\"\n\
+         \n\
+         # The side of the protected networks: a TUN interface. What the policies protect on the far\n\
+         # side is routed into it.\n\
+         [plain]\n\
+         interface = \"{}\"",
+        state_folder(me),
+        mine.interface
+    ));
+    let addresses: Vec<_> = mine.interface_addresses.iter().map(|a| format!("\"{a}\"")).collect();
+    match addresses.as_slice() {
+        [] => line(format_args!(
+            "# Addresses of the interface, if it needs any:\n#addresses = [\"10.255.0.1/32\"]"
+        )),
+        some => line(format_args!("addresses = [{}]", some.join(", "))),
+    }
+    line(format_args!(
+        "\n# Worker threads; name CPUs to pin them.\n\
+         [workers]\n\
+         count = 1\n\
+         #pin = [2]\n\
+         \n\
+         # Packets to \"{peer}\": its file has the same SPI and key as inbound.\n\
+         [[sa]]"
+    ));
+    sa(&mut line, options, (mine, theirs), out, "outbound");
+    line(format_args!("\n# Packets from \"{peer}\".\n[[sa]]"));
+    sa(&mut line, options, (mine, theirs), inward, "inbound");
+    // Checked by `pair`.
+    let (local, remote) = common_networks(mine, theirs).unwrap_or_default();
+    line(format_args!(
+        "\n# Which packets are protected: those from the networks here to the networks there, and back.\n\
+         # Everything else that reaches the interface is dropped.\n\
+         [[policy]]\n\
+         name = \"to-{peer}\"\n\
+         action = \"protect\"\n\
+         local = {local}\n\
+         remote = {remote}\n\
+         sa_out = \"{peer}-out\"\n\
+         sa_in = \"{peer}-in\""
+    ));
+    text
+}
+
+/// The lines of one SA below its header.
+fn sa(
+    line: &mut dyn FnMut(std::fmt::Arguments<'_>),
+    options: &PairOptions,
+    (mine, theirs): (&SideOptions, &SideOptions),
+    sa: &Sa,
+    direction: &str,
+) {
+    let way = if direction == "outbound" { "out" } else { "in" };
+    line(format_args!(
+        "name = \"{}-{way}\"\n\
+         direction = \"{direction}\"\n\
+         spi = {:#010x}\n\
+         local = \"{}\"\n\
+         remote = \"{}\"\n\
+         algorithm = \"aes-{}-gcm\"",
+        theirs.name,
+        sa.spi,
+        mine.address,
+        theirs.address,
+        options.key_bits.bits(),
+    ));
+    line(format_args!(
+        "# Key, then 4 bytes of salt. Used in no other SA, and never put back after a change.\nkey = \"{}\"",
+        sa.key.as_str()
+    ));
+    if options.udp_encap {
+        line(format_args!("# Inside UDP port 4500, as through a NAT.\nencap = \"udp\""));
+    }
+    if !options.esn {
+        line(format_args!(
+            "# Sequence numbers of 32 bits: the key ends after 4 billion packets.\nesn = false"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::site::Site;
+
+    fn options() -> PairOptions {
+        let side = |name, address: &str, networks: &[&str]| {
+            let networks = networks.iter().map(|n| n.parse().unwrap()).collect();
+            SideOptions::new(name, address.parse().unwrap(), networks)
+        };
+        PairOptions {
+            left: side("left", "192.0.2.1", &["10.1.0.0/24", "fd01::/64"]),
+            right: side("right", "198.51.100.1", &["10.2.0.0/24", "fd02::/64"]),
+            key_bits: KeyBits::Aes128,
+            udp_encap: false,
+            esn: true,
+        }
+    }
+
+    /// Writes a pair and loads both files, which must be without errors and warnings.
+    fn load(options: &PairOptions) -> [Site; 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let files = pair(options).unwrap().write(dir.path()).unwrap();
+        let sites: Vec<_> = files
+            .iter()
+            .map(|file| {
+                assert_eq!(std::fs::metadata(file).unwrap().permissions().mode() & 0o777, 0o600);
+                let (site, warnings) = Site::load(file).unwrap_or_else(|errors| panic!("{errors}"));
+                // Where tests run in memory, so does the state folder.
+                let warnings: Vec<_> = warnings
+                    .iter()
+                    .map(ToString::to_string)
+                    .filter(|w| !w.contains("forgotten at the next boot"))
+                    .collect();
+                assert_eq!(warnings, [""; 0]);
+                site
+            })
+            .collect();
+        sites.try_into().unwrap()
+    }
+
+    #[test]
+    fn a_pair_loads_without_warnings_and_fits_together() {
+        for key_bits in KeyBits::ALL {
+            for (udp_encap, esn) in [(false, true), (true, true), (true, false)] {
+                let options = PairOptions { key_bits, udp_encap, esn, ..options() };
+                let [left, right] = load(&options);
+                for (a, b) in [(&left, &right), (&right, &left)] {
+                    let (out, inward) = (&a.outbound[0].association, &b.inbound[0].association);
+                    assert!(out.key.same_nonces(&inward.key));
+                    assert_eq!(
+                        (out.spi, out.esn, out.key.params()),
+                        (inward.spi, inward.esn, inward.key.params())
+                    );
+                    assert_eq!(out.endpoints.local, inward.endpoints.remote);
+                    assert_eq!(out.encap.is_some(), udp_encap);
+                    assert_eq!(a.policies[0].local, b.policies[0].remote);
+                }
+                assert!(
+                    !left.outbound[0].association.key.same_nonces(&left.inbound[0].association.key)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_pair_has_its_own_keys() {
+        let [a, _] = load(&options());
+        let [b, _] = load(&options());
+        assert!(!a.outbound[0].association.key.same_nonces(&b.outbound[0].association.key));
+    }
+
+    #[test]
+    fn nothing_is_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("right.toml"), "mine").unwrap();
+        let error = pair(&options()).unwrap().write(dir.path()).unwrap_err();
+        assert!(error.to_string().contains("right.toml exists and is not overwritten"), "{error}");
+        assert!(!dir.path().join("left.toml").exists());
+        assert_eq!(std::fs::read(dir.path().join("right.toml")).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn options_that_do_not_fit_are_refused() {
+        let mut mixed = options();
+        mixed.right.address = "2001:db8::1".parse().unwrap();
+        assert!(matches!(pair(&mixed), Err(InitError::Addresses { .. })));
+        let mut apart = options();
+        apart.left.networks.truncate(1);
+        apart.right.networks.remove(0);
+        assert!(matches!(pair(&apart), Err(InitError::Networks)));
+        let mut twins = options();
+        twins.right.name = "left".into();
+        assert!(matches!(pair(&twins), Err(InitError::Names(_))));
+    }
+}

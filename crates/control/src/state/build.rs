@@ -1,0 +1,410 @@
+//! Making cold records and policies of a site, with what can be kept of the ones before.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use convoy_crypto::{Cpu, OpenKey, SealKey};
+use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::replay::Floor;
+use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
+use convoy_ipsec::selector::{AddressRange, AddressSelector, Direction, Selector, UpperSelector};
+use convoy_ipsec::sequence::Lease;
+use convoy_ipsec::spd::{Policy, PolicyAction, Spd};
+
+use super::{StateError, Tables};
+use crate::lease::{InboundRequest, LeaseKeeper, OutboundRequest};
+use crate::site::{
+    Action, Addresses, Association, InboundSa, OutboundSa, Policy as SitePolicy, Site, Upper,
+};
+
+/// Policies, and the reqid of each SA by name.
+pub(super) struct Policies {
+    pub(super) spd: Spd,
+    pub(super) reqids: HashMap<Arc<str>, ReqId>,
+    pub(super) next_reqid: u32,
+}
+
+/// Expands policies and gives every SA its reqid; SAs that were there keep theirs where they can.
+pub(super) fn policies(site: &Site, before: &Tables) -> Result<Policies, StateError> {
+    let mut reqids =
+        Reqids { of: HashMap::new(), taken: HashSet::new(), next: before.next_reqid.max(1) };
+    let mut spd = Spd::default();
+    for policy in &site.policies {
+        let action = match &policy.action {
+            Action::Bypass => PolicyAction::Bypass,
+            Action::Discard => PolicyAction::Discard,
+            Action::Protect { sa_out, sa_in } => {
+                let names: Vec<_> = sa_out.iter().chain(sa_in).cloned().collect();
+                PolicyAction::Protect { reqid: reqids.of_group(&names, before) }
+            }
+        };
+        let selectors = selectors(policy);
+        for (direction, given) in [
+            (Direction::Outbound, sends(&policy.action)),
+            (Direction::Inbound, receives(&policy.action)),
+        ] {
+            // What has no SA for this direction is dropped, and seen as a policy's decision.
+            let action = if given { action } else { PolicyAction::Discard };
+            for selector in &selectors {
+                let name = policy.name.clone();
+                spd.insert(Policy {
+                    name,
+                    priority: policy.priority,
+                    direction,
+                    selector: *selector,
+                    action,
+                })?;
+            }
+        }
+    }
+    for association in site.associations() {
+        reqids.of_group(std::slice::from_ref(&association.name), before);
+    }
+    Ok(Policies { spd, reqids: reqids.of, next_reqid: reqids.next })
+}
+
+fn sends(action: &Action) -> bool {
+    !matches!(action, Action::Protect { sa_out: None, .. })
+}
+
+fn receives(action: &Action) -> bool {
+    !matches!(action, Action::Protect { sa_in, .. } if sa_in.is_empty())
+}
+
+struct Reqids {
+    of: HashMap<Arc<str>, ReqId>,
+    taken: HashSet<ReqId>,
+    next: u32,
+}
+
+impl Reqids {
+    /// One reqid for SAs that stand together: that of one of them, of now or before, or a new one.
+    fn of_group(&mut self, names: &[Arc<str>], before: &Tables) -> ReqId {
+        let known = names.iter().find_map(|name| self.of.get(name).copied());
+        let old = || {
+            names.iter().filter_map(|name| before.reqid(name)).find(|id| !self.taken.contains(id))
+        };
+        let reqid = match known.or_else(old) {
+            Some(reqid) => reqid,
+            None => {
+                self.next += 1;
+                ReqId(self.next - 1)
+            }
+        };
+        self.taken.insert(reqid);
+        for name in names {
+            self.of.insert(name.clone(), reqid);
+        }
+        reqid
+    }
+}
+
+/// The selectors of a policy, each once.
+fn selectors(policy: &SitePolicy) -> Vec<Selector> {
+    let upper = match policy.upper {
+        Upper::Any => UpperSelector::Any,
+        Upper::Ports { local, remote } => {
+            UpperSelector::Ports { local: local.into(), remote: remote.into() }
+        }
+        Upper::Icmp { types, codes } => UpperSelector::Icmp { types, codes },
+    };
+    let mut selectors: Vec<Selector> = Vec::new();
+    for (local, remote) in policy.address_pairs() {
+        let selector = Selector {
+            local: range(local),
+            remote: range(remote),
+            protocol: policy.protocol,
+            upper,
+        };
+        if !selectors.contains(&selector) {
+            selectors.push(selector);
+        }
+    }
+    selectors
+}
+
+/// Everything of one IP version stays a range: ANY would match the other version too.
+fn range(addresses: Addresses) -> AddressSelector {
+    AddressRange::new(addresses.first(), addresses.last())
+        .map_or(AddressSelector::Any, AddressSelector::Range)
+}
+
+/// What becomes of each SA of the new site, in its order.
+pub(super) struct Plan {
+    pub(super) outbound: Vec<Origin<OutboundSpec>>,
+    pub(super) inbound: Vec<Origin<InboundSpec>>,
+}
+
+/// Where an SA comes from.
+pub(super) enum Origin<S> {
+    /// Its key was in use before, by this record in this slot.
+    Kept(SaSlot, Arc<S>),
+    /// Its key is new.
+    New,
+}
+
+/// Finds for each SA the record that had its key.
+pub(super) fn plan(site: &Site, before: &Tables, keys: &PriorKeys<'_>) -> Plan {
+    let outbound = site.outbound.iter().map(|sa| {
+        match keys.outbound(&sa.association).and_then(|name| before.outbound.get(name)) {
+            Some((slot, spec)) => Origin::Kept(*slot, spec.clone()),
+            None => Origin::New,
+        }
+    });
+    let inbound = site.inbound.iter().map(|sa| {
+        match keys.inbound(&sa.association).and_then(|name| before.inbound.get(name)) {
+            Some((slot, spec)) => Origin::Kept(*slot, spec.clone()),
+            None => Origin::New,
+        }
+    });
+    Plan { outbound: outbound.collect(), inbound: inbound.collect() }
+}
+
+/// Finds the SAs of the site before by their keys.
+#[derive(Default)]
+pub(super) struct PriorKeys<'a> {
+    site: Option<&'a Site>,
+}
+
+impl<'a> PriorKeys<'a> {
+    pub(super) fn of(site: &'a Site) -> Self {
+        Self { site: Some(site) }
+    }
+
+    pub(super) fn outbound(&self, sa: &Association) -> Option<&'a Arc<str>> {
+        let mut sas = self.site?.outbound.iter().map(|sa| &sa.association);
+        sas.find(|old| old.key.same_nonces(&sa.key)).map(|old| &old.name)
+    }
+
+    pub(super) fn inbound(&self, sa: &Association) -> Option<&'a Arc<str>> {
+        let mut sas = self.site?.inbound.iter().map(|sa| &sa.association);
+        sas.find(|old| old.key.same_nonces(&sa.key)).map(|old| &old.name)
+    }
+}
+
+/// What all records are made with.
+pub(super) struct Maker<'a> {
+    pub(super) cpu: &'a Cpu,
+    pub(super) wire_mtu: u16,
+    pub(super) keeper: Option<&'a LeaseKeeper>,
+    pub(super) reqids: &'a HashMap<Arc<str>, ReqId>,
+}
+
+/// Records of a new site. Leases and floors in `fresh` belong to nobody yet.
+pub(super) struct Made {
+    pub(super) tables: Tables,
+    pub(super) fresh_leases: Vec<Arc<Lease>>,
+    pub(super) fresh_floors: Vec<Arc<Floor>>,
+}
+
+impl Maker<'_> {
+    /// Leases what is new, sets up keys, and gives slots. An SA whose description is as it was
+    /// keeps its very record.
+    pub(super) fn make(
+        &self,
+        plan: &Plan,
+        site: &Site,
+        before: &Tables,
+    ) -> Result<Made, StateError> {
+        let new_out =
+            site.outbound.iter().zip(&plan.outbound).filter(|(_, o)| matches!(o, Origin::New));
+        let new_out: Vec<_> = new_out.map(|(sa, _)| lease_request(sa)).collect();
+        let new_in =
+            site.inbound.iter().zip(&plan.inbound).filter(|(_, o)| matches!(o, Origin::New));
+        let new_in: Vec<_> = new_in.map(|(sa, _)| floor_request(sa)).collect();
+        let acquired = match self.keeper {
+            Some(keeper) => keeper.acquire(&new_out, &new_in)?,
+            None if new_out.is_empty() && new_in.is_empty() => crate::lease::Acquired::default(),
+            None => return Err(StateError::NoStateFolder(WHY)),
+        };
+        let made = self.records(plan, site, before, &acquired);
+        if made.is_err()
+            && let Some(keeper) = self.keeper
+        {
+            keeper.release(&acquired.leases, &acquired.floors);
+        }
+        let tables = made?;
+        Ok(Made { tables, fresh_leases: acquired.leases, fresh_floors: acquired.floors })
+    }
+
+    fn records(
+        &self,
+        plan: &Plan,
+        site: &Site,
+        before: &Tables,
+        acquired: &crate::lease::Acquired,
+    ) -> Result<Tables, StateError> {
+        let mut tables = Tables::default();
+        // Slots of SAs that go stay empty for one reload, so that no slot changes hands at once.
+        let mut slots = Slots::new(before.outbound.values().map(|(slot, _)| *slot));
+        let mut leases = acquired.leases.iter();
+        for (sa, origin) in site.outbound.iter().zip(&plan.outbound) {
+            let (slot, spec) = match origin {
+                Origin::Kept(slot, old) => (*slot, self.changed_outbound(sa, old)?),
+                Origin::New => {
+                    let Some(lease) = leases.next() else { continue };
+                    let key = self.seal_key(sa)?;
+                    let counters = Arc::default();
+                    (slots.free(), Arc::new(self.outbound(sa, lease.clone(), key, counters)))
+                }
+            };
+            tables.outbound.insert(sa.association.name.clone(), (slot, spec));
+        }
+        let mut slots = Slots::new(before.inbound.values().map(|(slot, _)| *slot));
+        let mut floors = acquired.floors.iter();
+        for (sa, origin) in site.inbound.iter().zip(&plan.inbound) {
+            let (slot, spec) = match origin {
+                Origin::Kept(slot, old) => (*slot, self.changed_inbound(sa, old)?),
+                Origin::New => {
+                    let Some(floor) = floors.next() else { continue };
+                    let key = self.open_key(sa)?;
+                    let counters = Arc::default();
+                    (slots.free(), Arc::new(self.inbound(sa, floor.clone(), key, counters)))
+                }
+            };
+            tables.inbound.insert(sa.association.name.clone(), (slot, spec));
+        }
+        Ok(tables)
+    }
+
+    fn changed_outbound(
+        &self,
+        sa: &OutboundSa,
+        old: &Arc<OutboundSpec>,
+    ) -> Result<Arc<OutboundSpec>, StateError> {
+        let same_params = old.key.params() == sa.association.key.params();
+        let key = if same_params { old.key.clone() } else { self.seal_key(sa)? };
+        let new = self.outbound(sa, old.lease.clone(), key, old.counters.clone());
+        Ok(if same_outbound(old, &new) { old.clone() } else { Arc::new(new) })
+    }
+
+    fn changed_inbound(
+        &self,
+        sa: &InboundSa,
+        old: &Arc<InboundSpec>,
+    ) -> Result<Arc<InboundSpec>, StateError> {
+        let same_params = old.key.params() == sa.association.key.params();
+        let key = if same_params { old.key.clone() } else { self.open_key(sa)? };
+        let new = self.inbound(sa, old.floor.clone(), key, old.counters.clone());
+        Ok(if same_inbound(old, &new) { old.clone() } else { Arc::new(new) })
+    }
+
+    fn seal_key(&self, sa: &OutboundSa) -> Result<Arc<SealKey>, StateError> {
+        let key = &sa.association.key;
+        let failed = |source| StateError::Key { name: sa.association.name.clone(), source };
+        SealKey::new(self.cpu, key.params(), key.cipher_key()).map(Arc::new).map_err(failed)
+    }
+
+    fn open_key(&self, sa: &InboundSa) -> Result<Arc<OpenKey>, StateError> {
+        let key = &sa.association.key;
+        let failed = |source| StateError::Key { name: sa.association.name.clone(), source };
+        OpenKey::new(self.cpu, key.params(), key.cipher_key()).map(Arc::new).map_err(failed)
+    }
+
+    fn reqid(&self, sa: &Association) -> ReqId {
+        self.reqids.get(&sa.name).copied().unwrap_or(ReqId(0))
+    }
+
+    fn outbound(
+        &self,
+        sa: &OutboundSa,
+        lease: Arc<Lease>,
+        key: Arc<SealKey>,
+        counters: Arc<SaCounters>,
+    ) -> OutboundSpec {
+        let common = &sa.association;
+        OutboundSpec {
+            name: common.name.clone(),
+            spi: common.spi,
+            reqid: self.reqid(common),
+            mode: common.mode,
+            endpoints: common.endpoints,
+            encap: common.encap,
+            esn: common.esn,
+            outer: sa.outer,
+            path_mtu: sa.path_mtu.unwrap_or(self.wire_mtu),
+            salt: common.key.salt(),
+            key,
+            lease,
+            worker: common.worker,
+            counters,
+        }
+    }
+
+    fn inbound(
+        &self,
+        sa: &InboundSa,
+        floor: Arc<Floor>,
+        key: Arc<OpenKey>,
+        counters: Arc<SaCounters>,
+    ) -> InboundSpec {
+        let common = &sa.association;
+        InboundSpec {
+            name: common.name.clone(),
+            spi: common.spi,
+            reqid: self.reqid(common),
+            mode: common.mode,
+            endpoints: common.endpoints,
+            encap: common.encap,
+            esn: common.esn,
+            ecn: common.ecn,
+            replay_window: sa.replay_window,
+            salt: common.key.salt(),
+            key,
+            floor,
+            worker: common.worker,
+            counters,
+        }
+    }
+}
+
+const WHY: &str =
+    "RFC 4106 allows them only where no nonce can come twice; add `state_dir` to the site file";
+
+fn lease_request(sa: &OutboundSa) -> OutboundRequest<'_> {
+    let common = &sa.association;
+    OutboundRequest { name: &common.name, key: &common.key, esn: common.esn, block: sa.lease_block }
+}
+
+fn floor_request(sa: &InboundSa) -> InboundRequest<'_> {
+    InboundRequest { name: &sa.association.name, key: &sa.association.key }
+}
+
+/// Whether two records of one key say the same.
+fn same_outbound(a: &OutboundSpec, b: &OutboundSpec) -> bool {
+    let parts = |s: &OutboundSpec| {
+        let ids = (s.name.clone(), s.spi, s.reqid, s.worker, s.salt);
+        let outer = (s.mode, s.endpoints, s.encap, s.esn, s.outer, s.path_mtu);
+        (ids, outer, s.key.params())
+    };
+    parts(a) == parts(b)
+}
+
+fn same_inbound(a: &InboundSpec, b: &InboundSpec) -> bool {
+    let parts = |s: &InboundSpec| {
+        let ids = (s.name.clone(), s.spi, s.reqid, s.worker, s.salt);
+        let outer = (s.mode, s.endpoints, s.encap, s.esn, s.ecn, s.replay_window);
+        (ids, outer, s.key.params())
+    };
+    parts(a) == parts(b)
+}
+
+/// Gives out the lowest free slots.
+struct Slots {
+    taken: HashSet<u32>,
+    lowest: u32,
+}
+
+impl Slots {
+    fn new(taken: impl Iterator<Item = SaSlot>) -> Self {
+        Self { taken: taken.map(|slot| slot.0).collect(), lowest: 0 }
+    }
+
+    fn free(&mut self) -> SaSlot {
+        while self.taken.contains(&self.lowest) {
+            self.lowest += 1;
+        }
+        self.lowest += 1;
+        SaSlot(self.lowest - 1)
+    }
+}

@@ -1,0 +1,215 @@
+//! From a site to the picture workers see, at start and at every reload.
+//!
+//! [`State`] holds the desired state and what was made of it: an SA keeps its slot as long as it
+//! exists, and a changed SA of the same key keeps its lease or floor, so the worker's hot state goes
+//! on. A reload either happens as a whole or changes nothing.
+
+mod build;
+mod reload;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use convoy_crypto::{Cpu, KeyError};
+use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
+use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
+use convoy_ipsec::spd::SpdError;
+use convoy_wire::Prefix;
+
+use crate::lease::{LeaseError, LeaseEvent, LeaseKeeper};
+use crate::site::Site;
+
+/// Why a site cannot become the state of a gateway. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// Settings that cannot change while the gateway runs.
+    #[error("{} cannot change while the gateway runs; stop it and start it again, or take the change back", .0.join(", "))]
+    NeedsRestart(Vec<String>),
+    /// A key is not what it was.
+    #[error("SA '{name}': {what}; give it a new key")]
+    KeyReused {
+        /// Name of the SA.
+        name: Arc<str>,
+        /// What changed with the key left as it was.
+        what: &'static str,
+    },
+    /// There are SAs, but no state folder.
+    #[error("static keys need a state folder: {0}")]
+    NoStateFolder(&'static str),
+    /// Sequence numbers cannot be leased.
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    /// A key cannot be set up.
+    #[error("SA '{name}': {source}")]
+    Key {
+        /// Name of the SA.
+        name: Arc<str>,
+        /// Why.
+        source: KeyError,
+    },
+    /// Policies do not go together.
+    #[error(transparent)]
+    Policies(#[from] SpdError),
+    /// SAs do not go together.
+    #[error(transparent)]
+    Associations(#[from] SnapshotError),
+}
+
+/// What a reload did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct ReloadReport {
+    /// SAs that came.
+    pub sas_added: Vec<String>,
+    /// SAs whose description changed; their keys and sequence numbers go on.
+    pub sas_changed: Vec<String>,
+    /// SAs of that name with a new key.
+    pub sas_replaced: Vec<String>,
+    /// SAs that went.
+    pub sas_removed: Vec<String>,
+    /// How many SAs are as they were.
+    pub sas_unchanged: usize,
+    /// Policies that came.
+    pub policies_added: Vec<String>,
+    /// Policies that changed.
+    pub policies_changed: Vec<String>,
+    /// Policies that went.
+    pub policies_removed: Vec<String>,
+    /// Networks that must now be routed into the plain interface, if routes follow policies.
+    #[serde(skip)]
+    pub routes_added: Vec<Prefix>,
+    /// Networks that must no longer be.
+    #[serde(skip)]
+    pub routes_removed: Vec<Prefix>,
+    /// Generation of the published picture.
+    pub generation: u64,
+}
+
+impl ReloadReport {
+    /// Whether nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self
+            == Self {
+                sas_unchanged: self.sas_unchanged,
+                generation: self.generation,
+                ..Self::default()
+            }
+    }
+}
+
+/// The desired state of a gateway, and what workers see of it.
+#[derive(Debug)]
+pub struct State {
+    cpu: Cpu,
+    wire_mtu: u16,
+    site: Site,
+    keeper: Option<LeaseKeeper>,
+    tables: Tables,
+    published: Arc<Published>,
+}
+
+/// SAs in their slots, by name.
+#[derive(Clone, Debug, Default)]
+struct Tables {
+    outbound: HashMap<Arc<str>, (SaSlot, Arc<OutboundSpec>)>,
+    inbound: HashMap<Arc<str>, (SaSlot, Arc<InboundSpec>)>,
+    next_reqid: u32,
+}
+
+impl State {
+    /// Leases numbers, sets up keys and makes the first picture.
+    ///
+    /// `wire_mtu` is the largest outer packet in bytes where neither an SA nor the site says;
+    /// `on_event` hears of trouble with the state folder, from the keeper's thread.
+    ///
+    /// # Errors
+    /// [`StateError`]; nothing is left running.
+    pub fn start(
+        site: Site,
+        cpu: Cpu,
+        wire_mtu: u16,
+        on_event: impl Fn(LeaseEvent) + Send + 'static,
+    ) -> Result<Self, StateError> {
+        let keeper = match &site.state_dir {
+            Some(dir) => Some(LeaseKeeper::open(dir, on_event)?),
+            None => None,
+        };
+        let wire_mtu = site.wire.mtu.unwrap_or(wire_mtu);
+        let before = Tables::default();
+        let policies = build::policies(&site, &before)?;
+        let maker =
+            build::Maker { cpu: &cpu, wire_mtu, keeper: keeper.as_ref(), reqids: &policies.reqids };
+        let plan = build::plan(&site, &before, &build::PriorKeys::default());
+        let mut tables = maker.make(&plan, &site, &before)?.tables;
+        tables.next_reqid = policies.next_reqid;
+        let published = Published::new(tables.snapshot(policies.spd)?);
+        Ok(Self { cpu, wire_mtu, site, keeper, tables, published })
+    }
+
+    /// The site that is in force.
+    #[must_use]
+    pub fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Where workers find the picture.
+    #[must_use]
+    pub fn published(&self) -> &Arc<Published> {
+        &self.published
+    }
+
+    /// Largest outer packet in bytes where no SA says.
+    #[must_use]
+    pub fn wire_mtu(&self) -> u16 {
+        self.wire_mtu
+    }
+
+    /// Why the state folder cannot be written at present, if so.
+    #[must_use]
+    pub fn lease_failure(&self) -> Option<String> {
+        self.keeper.as_ref().and_then(LeaseKeeper::failure)
+    }
+
+    /// The folder in which sequence numbers are remembered.
+    #[must_use]
+    pub fn state_dir(&self) -> Option<&PathBuf> {
+        self.site.state_dir.as_ref()
+    }
+
+    /// The orderly end: keeps exact sequence numbers. Only when all workers have ended; else drop
+    /// the state instead, which skips some numbers and repeats none.
+    ///
+    /// # Errors
+    /// When the numbers could not be written; then some are skipped.
+    pub fn finish(self) -> Result<(), LeaseError> {
+        self.keeper.map_or(Ok(()), LeaseKeeper::finish)
+    }
+}
+
+impl Tables {
+    fn snapshot(&self, spd: convoy_ipsec::spd::Spd) -> Result<Snapshot, SnapshotError> {
+        let mut snapshot = Snapshot::new(spd);
+        let mut outbound: Vec<_> = self.outbound.values().collect();
+        outbound.sort_by_key(|(slot, _)| *slot);
+        for (slot, sa) in outbound {
+            snapshot.add_outbound(*slot, sa.clone())?;
+        }
+        let mut inbound: Vec<_> = self.inbound.values().collect();
+        inbound.sort_by_key(|(slot, _)| *slot);
+        for (slot, sa) in inbound {
+            snapshot.add_inbound(*slot, sa.clone())?;
+        }
+        Ok(snapshot)
+    }
+
+    /// The reqid of an SA by name, whichever its direction.
+    fn reqid(&self, name: &str) -> Option<ReqId> {
+        let outbound = self.outbound.get(name).map(|(_, sa)| sa.reqid);
+        outbound.or_else(|| self.inbound.get(name).map(|(_, sa)| sa.reqid))
+    }
+}
+
+#[cfg(test)]
+mod tests;

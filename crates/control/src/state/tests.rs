@@ -1,0 +1,239 @@
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
+use convoy_ipsec::spd::PolicyAction;
+use convoy_wire::SeqNum;
+
+use super::*;
+
+/// A gateway whose site file is written anew for each step.
+struct Gateway {
+    dir: tempfile::TempDir,
+    state: Option<State>,
+}
+
+const HEAD: &str = "name = \"left\"\nstate_dir = \".\"\n[plain]\ninterface = \"tun\"\n";
+
+fn sa(name: &str, direction: &str, spi: u32, key: u8, more: &str) -> String {
+    let key = format!("{key:02x}").repeat(20);
+    format!(
+        "[[sa]]\nname = \"{name}\"\ndirection = \"{direction}\"\nspi = {spi}\nlocal = \"192.0.2.1\"\n\
+         remote = \"192.0.2.2\"\nalgorithm = \"aes-128-gcm\"\nkey = \"{key}\"\n{more}\n"
+    )
+}
+
+fn policy(name: &str, remote: &str, sa_out: &str, sa_in: &str) -> String {
+    format!(
+        "[[policy]]\nname = \"{name}\"\naction = \"protect\"\nlocal = \"10.1.0.0/24\"\nremote = \"{remote}\"\n\
+         sa_out = \"{sa_out}\"\nsa_in = {sa_in}\n"
+    )
+}
+
+fn plain_tunnel() -> String {
+    sa("out", "outbound", 0x1001, 1, "")
+        + &sa("in", "inbound", 0x1002, 2, "")
+        + &policy("lans", "10.2.0.0/24", "out", "\"in\"")
+}
+
+fn site(dir: &Path, text: &str) -> Site {
+    let path = dir.join("left.toml");
+    std::fs::write(&path, format!("{HEAD}{text}")).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+    Site::load(&path).unwrap_or_else(|errors| panic!("{errors}")).0
+}
+
+fn start(dir: &Path, text: &str) -> Result<State, StateError> {
+    State::start(site(dir, text), Cpu::detect().unwrap(), 1500, |event| panic!("{event:?}"))
+}
+
+impl Gateway {
+    fn start(text: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        let state = Some(start(dir.path(), text).unwrap());
+        Self { dir, state }
+    }
+
+    fn state(&self) -> &State {
+        self.state.as_ref().unwrap()
+    }
+
+    fn reload(&mut self, text: &str) -> Result<ReloadReport, StateError> {
+        let site = site(self.dir.path(), text);
+        self.state.as_mut().unwrap().reload(site)
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        self.state().published().current()
+    }
+
+    fn out(&self, name: &str) -> (SaSlot, Arc<OutboundSpec>) {
+        self.state().tables.outbound[name].clone()
+    }
+}
+
+fn take(lease: &Arc<convoy_ipsec::sequence::Lease>, count: usize) -> Vec<u64> {
+    let mut counter =
+        SequenceCounter::claim(lease.clone(), SeqNum::new(0), SequenceLimits::new(true)).unwrap();
+    counter.reserve(count).unwrap().map(|seq| seq.into_number().get()).collect()
+}
+
+#[test]
+fn a_site_becomes_policies_for_both_directions_and_sas_with_one_reqid() {
+    let gateway = Gateway::start(&plain_tunnel());
+    let snapshot = gateway.snapshot();
+    let policies = snapshot.spd().policies();
+    assert_eq!(policies.len(), 2);
+    let PolicyAction::Protect { reqid } = policies[0].action else { panic!("{policies:?}") };
+    assert_eq!(policies[1].action, PolicyAction::Protect { reqid });
+    let slot = snapshot.outbound_for(reqid).unwrap();
+    let out = snapshot.outbound(slot).unwrap();
+    assert_eq!((&*out.name, out.path_mtu, out.salt), ("out", 1500, [1; 4]));
+    assert!(out.lease.granted() > 1 << 20);
+    let spi = out.spi;
+    assert_eq!(snapshot.inbound_for(spi, out.endpoints.local), None);
+    let inbound = snapshot.inbound_slots()[0].as_ref().unwrap();
+    assert_eq!(
+        (inbound.reqid, inbound.replay_window, inbound.floor.get()),
+        (reqid, 1024, SeqNum::new(0))
+    );
+}
+
+#[test]
+fn an_unchanged_site_keeps_every_record() {
+    let mut gateway = Gateway::start(&plain_tunnel());
+    let before = gateway.out("out");
+    let report = gateway.reload(&plain_tunnel()).unwrap();
+    assert!(report.is_empty(), "{report:?}");
+    assert_eq!(report.sas_unchanged, 2);
+    assert!(Arc::ptr_eq(&before.1, &gateway.out("out").1));
+}
+
+#[test]
+fn a_changed_sa_keeps_slot_lease_and_counters() {
+    let mut gateway = Gateway::start(&plain_tunnel());
+    let (slot, before) = gateway.out("out");
+    let report =
+        gateway.reload(&plain_tunnel().replace("spi = 4097", "spi = 4097\nhop_limit = 9")).unwrap();
+    assert_eq!((report.sas_changed, report.sas_unchanged), (vec!["out".to_owned()], 1));
+    let (new_slot, after) = gateway.out("out");
+    assert_eq!((new_slot, after.outer.hop_limit), (slot, 9));
+    assert!(
+        Arc::ptr_eq(&before.lease, &after.lease) && Arc::ptr_eq(&before.counters, &after.counters)
+    );
+    assert!(!Arc::ptr_eq(&before, &after));
+}
+
+#[test]
+fn a_replaced_key_comes_into_a_new_slot_and_the_old_one_may_still_be_open() {
+    let mut gateway = Gateway::start(&plain_tunnel());
+    let old = gateway.out("out");
+    let text = sa("out", "outbound", 0x2001, 11, "")
+        + &sa("in", "inbound", 0x1002, 2, "")
+        + &sa("in2", "inbound", 0x2002, 12, "")
+        + &policy("lans", "10.2.0.0/24", "out", "[\"in\", \"in2\"]");
+    let report = gateway.reload(&text).unwrap();
+    assert_eq!((report.sas_replaced, report.sas_added), (vec!["out".into()], vec!["in2".into()]));
+    let new = gateway.out("out");
+    assert_ne!(new.0, old.0);
+    assert_eq!(new.1.reqid, old.1.reqid);
+    let snapshot = gateway.snapshot();
+    assert_eq!(snapshot.outbound_for(new.1.reqid), Some(new.0));
+    assert!(snapshot.outbound(old.0).is_none());
+    let reqids: Vec<_> = snapshot.inbound_slots().iter().flatten().map(|sa| sa.reqid).collect();
+    assert_eq!(reqids, [new.1.reqid; 2]);
+}
+
+#[test]
+fn a_key_that_comes_back_goes_on_beyond_what_was_leased() {
+    let mut gateway = Gateway::start(&plain_tunnel());
+    let old = gateway.out("out").1;
+    take(&old.lease, 100);
+    gateway.reload(&sa("in", "inbound", 0x1002, 2, "")).unwrap();
+    gateway.reload(&plain_tunnel()).unwrap();
+    let new = gateway.out("out").1;
+    assert!(take(&new.lease, 1)[0] >= old.lease.granted());
+}
+
+#[test]
+fn an_orderly_restart_goes_on_with_the_next_number() {
+    let mut gateway = Gateway::start(&plain_tunnel());
+    assert_eq!(take(&gateway.out("out").1.lease, 3), [1, 2, 3]);
+    gateway.state().tables.inbound["in"].1.floor.raise(SeqNum::new(77));
+    gateway.state.take().unwrap().finish().unwrap();
+    let mut state = start(gateway.dir.path(), &plain_tunnel()).unwrap();
+    assert_eq!(take(&state.tables.outbound["out"].1.lease, 1), [4]);
+    assert_eq!(state.tables.inbound["in"].1.floor.get(), SeqNum::new(77));
+    // Without an orderly end the lease is skipped.
+    let granted = state.tables.outbound["out"].1.lease.granted();
+    drop(state);
+    state = start(gateway.dir.path(), &plain_tunnel()).unwrap();
+    assert!(take(&state.tables.outbound["out"].1.lease, 1)[0] >= granted);
+}
+
+#[test]
+fn two_gateways_cannot_share_a_state_folder() {
+    let gateway = Gateway::start(&plain_tunnel());
+    let error = start(gateway.dir.path(), &plain_tunnel()).unwrap_err().to_string();
+    assert!(error.contains(&format!("in use by process {}", std::process::id())), "{error}");
+}
+
+#[test]
+fn what_needs_a_restart_is_refused_and_changes_nothing() {
+    let mut gateway = Gateway::start(&plain_tunnel());
+    let before = gateway.snapshot();
+    for (text, needle) in [
+        (plain_tunnel() + "[workers]\ncount = 2\n", "workers cannot change"),
+        (plain_tunnel() + "[wire]\nudp_port = 4501\n", "wire.udp_port"),
+        (
+            plain_tunnel().replace("spi = 4097", "spi = 4097\nencap = \"udp\""),
+            "the first SA with UDP encapsulation",
+        ),
+        (
+            plain_tunnel().replace("spi = 4097", "spi = 4097\nesn = false"),
+            "cannot be switched under one key",
+        ),
+        (sa("x", "inbound", 0x1001, 1, ""), "in the other direction"),
+    ] {
+        let error = gateway.reload(&text).unwrap_err().to_string();
+        assert!(error.contains(needle), "{error}");
+        assert!(Arc::ptr_eq(&before, &gateway.snapshot()));
+    }
+}
+
+#[test]
+fn moving_an_sa_to_another_worker_needs_a_restart() {
+    let workers = "[workers]\ncount = 2\n";
+    let mut gateway = Gateway::start(&(plain_tunnel() + workers));
+    let moved = plain_tunnel().replace("spi = 4097", "spi = 4097\nworker = 1") + workers;
+    let error = gateway.reload(&moved).unwrap_err().to_string();
+    assert!(error.contains("sa[out].worker cannot change"), "{error}");
+}
+
+#[test]
+fn routes_follow_policies() {
+    let mut gateway = Gateway::start(&plain_tunnel());
+    let text = plain_tunnel().replace("10.2.0.0/24", "10.9.0.0/24")
+        + &policy("more", "10.8.0.0/24", "out", "\"in\"");
+    let report = gateway.reload(&text).unwrap();
+    let shown = |networks: &[Prefix]| networks.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(shown(&report.routes_added), ["10.8.0.0/24", "10.9.0.0/24"]);
+    assert_eq!(shown(&report.routes_removed), ["10.2.0.0/24"]);
+    assert_eq!(
+        (report.policies_added, report.policies_changed),
+        (vec!["more".into()], vec!["lans".into()])
+    );
+    assert_eq!(gateway.out("out").1.reqid, gateway.state().tables.inbound["in"].1.reqid);
+}
+
+#[test]
+fn one_way_policies_discard_the_other_way() {
+    let text = sa("out", "outbound", 0x1001, 1, "") + &policy("up", "10.2.0.0/24", "out", "[]");
+    let gateway = Gateway::start(&text);
+    let actions: Vec<_> = gateway.snapshot().spd().policies().iter().map(|p| p.action).collect();
+    assert!(
+        matches!(actions[..], [PolicyAction::Protect { .. }, PolicyAction::Discard]),
+        "{actions:?}"
+    );
+}
