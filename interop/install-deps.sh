@@ -104,7 +104,8 @@ if [ "$check_only" != --check ]; then
     install_packages
     install_scapy
     if [ -x interop/fetch-vectors.sh ]; then
-        ./interop/fetch-vectors.sh || echo "install-deps: the test vectors could not be fetched"
+        # It wants a python3 with pip, which the one above has.
+        PATH=$(realpath "$target")/tools/python/bin:$PATH ./interop/fetch-vectors.sh || echo "install-deps: the test vectors could not be fetched"
     fi
 fi
 tell

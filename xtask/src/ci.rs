@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use crate::report::Tally;
 use crate::test_output::TestOutput;
 use crate::tree::{Finding, Tree};
-use crate::workspace::{Workspace, cargo, stream, works};
+use crate::workspace::{Output, Workspace, cargo, stream, works};
 use crate::{drop_reasons, interop, layers, sizes, unsafe_code, words};
 
 /// The variable that denies CPU tiers to every program of a run.
@@ -209,10 +209,16 @@ fn tests(workspace: &Workspace, name: &str, command: &mut Command) -> Result<(Ta
     let mut log = workspace.log(name)?;
     let mut output = TestOutput::default();
     command.current_dir(&workspace.root);
-    let status = stream(command, &mut log, |line| {
-        output.note_failure(line);
-        if output.feed(line) {
-            println!("{line}");
+    let status = stream(command, &mut log, |from, line| match from {
+        Output::Standard => {
+            output.note_failure(line);
+            if output.feed(line) {
+                println!("{line}");
+            }
+        }
+        Output::Error => {
+            output.feed_error(line);
+            eprintln!("{line}");
         }
     })?;
     let ignored = output.ignored;

@@ -62,7 +62,7 @@ fn run_one(workspace: &Workspace, oracle: &Oracle) -> Result<Tally> {
         .env("CONVOY_BIN", workspace.target.join("debug").join("convoy"))
         .env("CONVOY_TARGET", &workspace.target);
     let mut lines = Vec::new();
-    let status = stream(&mut command, &mut log, |line| {
+    let status = stream(&mut command, &mut log, |_, line| {
         println!("  {line}");
         lines.push(line.to_owned());
     })?;

@@ -15,6 +15,7 @@ mod unsafe_code;
 mod words;
 mod workspace;
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::process::ExitCode;
@@ -74,8 +75,13 @@ fn run(arguments: &[String]) -> Result<Option<Tally>> {
 
 /// Lists what was left out and what failed; the last line is the count, alone.
 fn conclude(tally: &Tally) -> ExitCode {
+    let mut skips = BTreeMap::<&str, usize>::new();
     for why in &tally.skips {
-        println!("SKIPPED: {why}");
+        *skips.entry(why).or_default() += 1;
+    }
+    for (why, times) in skips {
+        let times = if times > 1 { format!(" ({times} times)") } else { String::new() };
+        println!("SKIPPED: {why}{times}");
     }
     for why in &tally.failures {
         println!("FAILED: {why}");

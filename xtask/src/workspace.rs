@@ -1,11 +1,13 @@
 //! Where things are, and how the gate runs programs.
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::Value;
 
 use crate::layers::{self, Package};
@@ -60,24 +62,55 @@ pub(crate) fn works(command: &mut Command) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// Runs a command, hands each line of its standard output to `each` and to `log`.
+/// From which of its two outputs a line of a program comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Output {
+    Standard,
+    Error,
+}
+
+/// Runs a command, hands each line that it prints to `each` and to `log`.
 pub(crate) fn stream(
     command: &mut Command,
     log: &mut File,
-    mut each: impl FnMut(&str),
+    mut each: impl FnMut(Output, &str),
 ) -> Result<ExitStatus> {
     let program = Path::new(command.get_program()).display().to_string();
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot run {program}"))?;
     let output = child.stdout.take().context("standard output was not piped")?;
-    for line in BufReader::new(output).split(b'\n') {
-        let line = line?;
-        let line = String::from_utf8_lossy(&line);
+    let errors = child.stderr.take().context("standard error was not piped")?;
+    let (sender, lines) = mpsc::channel();
+    let readers = [
+        spawn_reader(Output::Standard, output, sender.clone()),
+        spawn_reader(Output::Error, errors, sender),
+    ];
+    for (from, line) in lines {
         writeln!(log, "{line}")?;
-        each(&line);
+        each(from, &line);
+    }
+    for reader in readers {
+        reader.join().map_err(|_| anyhow!("reading the output of {program} failed"))??;
     }
     Ok(child.wait()?)
+}
+
+fn spawn_reader(
+    from: Output,
+    output: impl Read + Send + 'static,
+    lines: mpsc::Sender<(Output, String)>,
+) -> thread::JoinHandle<io::Result<()>> {
+    thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).into_owned();
+            if lines.send((from, line)).is_err() {
+                break;
+            }
+        }
+        Ok(())
+    })
 }
