@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Each stage is one file. It takes a burst and leaves every packet in exactly one place: with the
-//! next stage, in the bin with a [`DropReason`], or in the [`HandOff`] for the worker that owns
-//! its SA. No stage calls back into an earlier one.
+//! next stage, in the bin with a [`DropReason`](crate::drop_reason::DropReason), or in the
+//! [`HandOff`] for the worker that owns its SA. No stage calls back into an earlier one.
 //!
 //! [`Outbound`] and [`Inbound`] own the hot SAs of one worker. `submit` takes packets as far as
 //! the engine, `collect` brings on what the engine has finished; with an engine that works at
