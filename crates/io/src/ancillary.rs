@@ -34,6 +34,25 @@ impl Control {
     }
 }
 
+/// Adds the address to send from: `struct in_pktinfo` (index, source, unused) or
+/// `struct in6_pktinfo` (source, index).
+pub(crate) fn push_source(control: &mut Control, src: IpAddr) {
+    match src {
+        IpAddr::V4(src) => {
+            let [a, b, c, d] = src.octets();
+            let info = [0, 0, 0, 0, a, b, c, d, 0, 0, 0, 0];
+            control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, info);
+        }
+        IpAddr::V6(src) => {
+            let mut info = [0; 20];
+            for (to, from) in info.iter_mut().zip(src.octets()) {
+                *to = from;
+            }
+            control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
+        }
+    }
+}
+
 /// The items of received ancillary data: level, type, data.
 pub(crate) fn items(mut control: &[u8]) -> impl Iterator<Item = (i32, i32, &[u8])> {
     core::iter::from_fn(move || {

@@ -7,6 +7,7 @@
 //! |-----------|------------|---------------------------------------------------------------------|
 //! | [`tun`]   | the plain side | TUN queues; TCP and UDP super-segments split and coalesced      |
 //! | [`udp`]   | the wire side  | ESP in UDP (RFC 3948), many datagrams per system call           |
+//! | [`raw`]   | the wire side  | native ESP, IP protocol 50                                      |
 //! | [`mem`]   | tests, demo in one process | two ends joined by rings                            |
 //! | [`pcap`]  | tests, captures | replays a file, records to a file, taps another port           |
 //! | [`fault`] | tests      | loses, doubles, reorders, damages and cuts packets of another port   |
@@ -42,6 +43,7 @@ pub mod mem;
 mod outer;
 pub mod pcap;
 mod port;
+pub mod raw;
 mod socket;
 mod stash;
 #[allow(unsafe_code)]

@@ -170,6 +170,13 @@ pub(crate) enum Failure {
     Dead,
 }
 
+impl Failure {
+    /// The failure to deal with, or `error` if there is no dealing with it.
+    pub(crate) fn or_dead(self, error: io::Error) -> io::Result<Self> {
+        if self == Self::Dead { Err(error) } else { Ok(self) }
+    }
+}
+
 /// Bounded waiting within one `tx` call.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {

@@ -42,6 +42,21 @@ impl Stash {
     pub(crate) fn is_full(&self) -> bool {
         self.frames.len() >= self.bound
     }
+
+    /// Draws on `pool` until `n` frames are at hand; tells how many are.
+    pub(crate) fn fill(&mut self, n: usize, pool: &mut Pool) -> usize {
+        self.arena = Some(pool.arena());
+        let n = n.min(self.bound);
+        while self.frames.len() < n {
+            let Some(frame) = pool.alloc() else { break };
+            self.frames.push_back(frame);
+        }
+        self.frames.len()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Frame> {
+        self.frames.iter_mut()
+    }
 }
 
 impl Drop for Stash {

@@ -50,6 +50,7 @@ fn open(namespace: &Namespace, offload: bool, host: u8) -> Result<TunPort, Strin
     namespace.ip(&format!("link set plain0 mtu {MTU} up"));
     namespace.ip(&format!("addr add 10.9.0.{host}/24 dev plain0"));
     namespace.ip(&format!("addr add fd00:9::{host}/64 dev plain0 nodad"));
+    namespace.settle();
     Ok(port)
 }
 
@@ -182,7 +183,8 @@ fn udp_datagrams_of_every_size_arrive_intact() {
             let mut payload = vec![0; len];
             pattern(len as u64, 0, &mut payload);
             sender.send_to(&payload, to).unwrap();
-            let (got, source) = receiver.recv_from(&mut buffer).unwrap();
+            let (got, source) =
+                receiver.recv_from(&mut buffer).unwrap_or_else(|e| panic!("{to} {len}: {e}"));
             assert!(buffer[..got] == payload, "datagram of {len} bytes");
             assert_eq!(source, from);
         }

@@ -21,8 +21,9 @@ fn arena() -> &'static Arena {
 fn namespace() -> Result<Namespace, String> {
     let namespace = Namespace::new()?;
     namespace.ip("link set lo mtu 1500");
-    namespace.ip("addr add fd00::1/128 dev lo");
-    namespace.ip("addr add fd00::2/128 dev lo");
+    namespace.ip("addr add fd00::1/128 dev lo nodad");
+    namespace.ip("addr add fd00::2/128 dev lo nodad");
+    namespace.settle();
     Ok(namespace)
 }
 
@@ -91,8 +92,13 @@ fn mixed_sizes_keep_their_bounds_and_order_with_and_without_offloads() {
     let mut pool = arena.pool();
     for (a, b) in ENDS {
         for offload in [true, false] {
-            let config =
-                |local: &str| udp::Config { offload, ..udp::Config::new(local.parse().unwrap()) };
+            // A port of its own: a process just being started elsewhere in this program may still
+            // hold the sockets of the round before.
+            let config = |local: &str| {
+                let mut local: SocketAddr = local.parse().unwrap();
+                local.set_port(4500 + u16::from(offload));
+                udp::Config { offload, ..udp::Config::new(local) }
+            };
             let mut left = open(&namespace, config(a)).remove(0);
             let mut right = open(&namespace, config(b)).remove(0);
             let (a, b) = (left.local(), right.local());

@@ -12,7 +12,7 @@ pub(crate) use device::{
     DeviceName, set_queue_len, tun_attach, tun_set_header_len, tun_set_offload,
 };
 pub(crate) use message::{
-    ADDRESS, CONTROL_IN, CONTROL_OUT, Outgoing, RecvBatch, SendBatch, recv_error,
+    ADDRESS, CONTROL_IN, CONTROL_OUT, Outgoing, Received, RecvBatch, SendBatch, recv_error,
 };
 pub(crate) use option::{attach_program, set_int};
 pub(crate) use poll::wait_writable;

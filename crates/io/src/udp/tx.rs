@@ -1,6 +1,6 @@
 //! Sending datagrams, several to a message.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -8,7 +8,7 @@ use convoy_packet::{BURST_MAX, Burst, Frame};
 
 use super::{UDP, UDP_LEN};
 use crate::PortCounters;
-use crate::ancillary::{Control, encode_address};
+use crate::ancillary::{Control, encode_address, push_source};
 use crate::bytes::{be16, be32};
 use crate::error_queue::ErrorQueue;
 use crate::outer::{Outer, TTL};
@@ -96,10 +96,7 @@ impl Sender {
                 }
                 Err(error) => {
                     errors.signal(&error);
-                    match patience.judge(fd, &error) {
-                        Failure::Dead => return Err(error),
-                        failure => failure,
-                    }
+                    patience.judge(fd, &error).or_dead(error)?
                 }
             };
             let packets = u64::from(message.count);
@@ -272,24 +269,6 @@ impl Message {
             address_len,
             control: control.bytes,
             control_len: control.len,
-        }
-    }
-}
-
-/// `struct in_pktinfo` (index, source, unused) or `struct in6_pktinfo` (source, index).
-fn push_source(control: &mut Control, src: IpAddr) {
-    match src {
-        IpAddr::V4(src) => {
-            let [a, b, c, d] = src.octets();
-            let info = [0, 0, 0, 0, a, b, c, d, 0, 0, 0, 0];
-            control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, info);
-        }
-        IpAddr::V6(src) => {
-            let mut info = [0; 20];
-            for (to, from) in info.iter_mut().zip(src.octets()) {
-                *to = from;
-            }
-            control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
         }
     }
 }

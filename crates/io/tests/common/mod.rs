@@ -52,6 +52,25 @@ impl Namespace {
         self.run(|| nix::unistd::gettid().as_raw())
     }
 
+    /// Waits until packets to all addresses are accepted: the kernel makes the routes of IPv6
+    /// addresses in the background.
+    pub fn settle(&self) {
+        let show = |what: &str| {
+            let output = Command::new("ip").args(what.split(' ')).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let settled = move || {
+            let routes = show("-6 route show table local");
+            show("-6 -o addr show").lines().all(|line| {
+                let address = line.split_whitespace().nth(3).unwrap().split('/').next().unwrap();
+                routes.contains(&format!("local {address} "))
+            })
+        };
+        while !self.run(settled) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Runs `ip` inside, which must succeed.
     pub fn ip(&self, arguments: &str) {
         let arguments = arguments.to_owned();
@@ -204,5 +223,6 @@ pub fn narrow_path() -> Result<[Namespace; 3], String> {
             std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1")
         })
         .map_err(|e| format!("no forwarding: {e}"))?;
+    [&left, &router, &right].into_iter().for_each(Namespace::settle);
     Ok([left, router, right])
 }

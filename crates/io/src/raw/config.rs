@@ -1,0 +1,117 @@
+//! Opening raw sockets for native ESP.
+
+use core::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::{ESP, RawPort};
+use crate::socket::{SocketOptions, prepare};
+use crate::sys::{attach_program, set_int};
+use crate::{IoError, Offloads};
+
+/// Which sockets, and how they are used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Local address. An unspecified one receives what is sent to any address of this host.
+    pub local: IpAddr,
+    /// Number of ports for this address, one per worker, 1…256. Packets are spread by SPI modulo
+    /// this number.
+    pub workers: u16,
+    /// Device, mark and buffers.
+    pub options: SocketOptions,
+}
+
+impl Config {
+    /// One port at `local`.
+    #[must_use]
+    pub fn new(local: IpAddr) -> Self {
+        Self { local, workers: 1, options: SocketOptions::default() }
+    }
+}
+
+/// Opens the ports in the network namespace of the calling thread: the n-th receives the packets
+/// whose SPI is n modulo [`Config::workers`].
+///
+/// # Errors
+/// [`IoError::Queues`], [`IoError::DeviceName`], or [`IoError::Setup`] when the kernel refuses (no
+/// `CAP_NET_RAW`, or the address is not of this host).
+pub fn open(config: &Config) -> Result<Vec<RawPort>, IoError> {
+    if !(1..=256).contains(&config.workers) {
+        return Err(IoError::Queues(usize::from(config.workers)));
+    }
+    (0..config.workers).map(|n| open_one(config, n)).collect()
+}
+
+fn open_one(config: &Config, worker: u16) -> Result<RawPort, IoError> {
+    let v6 = config.local.is_ipv6();
+    let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
+    let new = |protocol: i32| Socket::new(domain, Type::RAW, Some(Protocol::from(protocol)));
+    let input = new(i32::from(ESP)).map_err(IoError::setup("open a raw socket for esp"))?;
+    if config.workers > 1 {
+        // Before binding, so that nothing of the others' arrives in between.
+        let program = only_spi(u32::from(config.workers), u32::from(worker), v6);
+        attach_program(input.as_fd(), libc::SO_ATTACH_FILTER, &program)
+            .map_err(IoError::setup("spread the esp packets over the workers"))?;
+    }
+    prepare(&input, &config.options, v6)?;
+    // IPPROTO_RAW means that whole packets are sent, and that nothing is received. With one socket
+    // for both directions IPv6 would check a checksum that ESP does not have.
+    let output = new(libc::IPPROTO_RAW).map_err(IoError::setup("open a raw socket to send"))?;
+    prepare(&output, &config.options, v6)?;
+    let local = SocketAddr::new(config.local, 0).into();
+    let fragmenting = if v6 { None } else { Some(open_fragmenting(config)?) };
+    input.bind(&local).map_err(IoError::setup("bind the raw socket"))?;
+    let offloads = Offloads {
+        batch: true,
+        kernel_drops: true,
+        error_queue: true,
+        spread_by_spi: config.workers > 1,
+        ..Offloads::default()
+    };
+    Ok(RawPort::new(input, output, fragmenting, config.local, offloads))
+}
+
+/// A socket whose headers the kernel writes, and which it may therefore fragment. It is of ESP's
+/// protocol, so that it sends as such, and receives nothing.
+fn open_fragmenting(config: &Config) -> Result<Socket, IoError> {
+    let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(i32::from(ESP))))
+        .map_err(IoError::setup("open a raw socket to send fragments"))?;
+    let nothing =
+        libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+    attach_program(socket.as_fd(), libc::SO_ATTACH_FILTER, &[nothing])
+        .map_err(IoError::setup("keep the sending socket from receiving"))?;
+    prepare(&socket, &config.options, false)?;
+    let fd = socket.as_fd();
+    let dont = libc::IP_PMTUDISC_DONT;
+    set_int(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, dont)
+        .and_then(|()| set_int(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 0))
+        .map_err(IoError::setup("let the kernel fragment"))?;
+    Ok(socket)
+}
+
+/// Classic BPF that keeps what has SPI `worker` modulo `n`. IPv4 sockets see the packet from its IP
+/// header on, IPv6 sockets from the ESP header on. A load beyond the end drops the packet.
+fn only_spi(n: u32, worker: u32, v6: bool) -> [libc::sock_filter; 6] {
+    let op = |code: u32, k| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let start = if v6 {
+        op(libc::BPF_LDX | libc::BPF_IMM, 0)
+    } else {
+        // X = 4 × the low half of byte 0, the length of the IP header.
+        op(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0)
+    };
+    let is_mine = libc::sock_filter {
+        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+        jt: 0,
+        jf: 1,
+        k: worker,
+    };
+    [
+        start,
+        op(libc::BPF_LD | libc::BPF_W | libc::BPF_IND, 0),
+        op(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, n),
+        is_mine,
+        op(libc::BPF_RET | libc::BPF_K, u32::MAX),
+        op(libc::BPF_RET | libc::BPF_K, 0),
+    ]
+}

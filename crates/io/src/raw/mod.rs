@@ -1,0 +1,108 @@
+//! The wire side without NAT: native ESP, IP protocol 50 (RFC 4303).
+//!
+//! Frames hold whole IP packets. They are sent as they are (over IPv4 the kernel fills in an
+//! identification of 0 and the header checksum); packets above the link's MTU are
+//! fragmented by the kernel if their IPv4 header permits it, and get a new identification then. Received IPv4 packets are whole again, their fragments put
+//! together by the kernel; received IPv6 packets get a new header, without the extension headers and
+//! flow label that the sender may have used.
+
+mod config;
+mod rx;
+mod tx;
+
+pub use config::{Config, open};
+
+use core::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use convoy_packet::{Burst, Pool};
+use socket2::Socket;
+
+use crate::error_queue::ErrorQueue;
+use crate::{IoError, Offloads, Port, PortCounters, PortEvent};
+
+const ESP: u8 = 50;
+
+/// A pair of raw sockets, one for each direction.
+#[derive(Debug)]
+pub struct RawPort {
+    input: Socket,
+    output: Socket,
+    /// For IPv4 packets without DF that turn out too big for the link.
+    fragmenting: Option<Socket>,
+    local: IpAddr,
+    offloads: Offloads,
+    rx: rx::Receiver,
+    tx: tx::Sender,
+    /// ICMP messages arrive at the input socket, whose protocol they name; the kernel's own word on
+    /// packets too big for its link at the one that sent them.
+    input_errors: ErrorQueue,
+    output_errors: ErrorQueue,
+    counters: PortCounters,
+}
+
+impl RawPort {
+    fn new(
+        input: Socket,
+        output: Socket,
+        fragmenting: Option<Socket>,
+        local: IpAddr,
+        offloads: Offloads,
+    ) -> Self {
+        Self {
+            input,
+            output,
+            fragmenting,
+            local,
+            offloads,
+            rx: rx::Receiver::new(local),
+            tx: tx::Sender::new(local.is_ipv6()),
+            input_errors: ErrorQueue::default(),
+            output_errors: ErrorQueue::default(),
+            counters: PortCounters::default(),
+        }
+    }
+
+    /// The address that this port is bound to.
+    #[must_use]
+    pub fn local(&self) -> IpAddr {
+        self.local
+    }
+}
+
+impl Port for RawPort {
+    fn rx(&mut self, pool: &mut Pool, into: &mut Burst) -> Result<usize, IoError> {
+        let before = into.len();
+        let fd = self.input.as_fd();
+        let outcome = self.rx.run(fd, pool, into, &mut self.input_errors, &mut self.counters);
+        let fresh = into.as_slice().get(before..).unwrap_or_default();
+        self.counters.rx_packets += fresh.len() as u64;
+        self.counters.rx_bytes += fresh.iter().map(|f| f.len() as u64).sum::<u64>();
+        outcome.map_err(IoError::Dead)?;
+        Ok(fresh.len())
+    }
+
+    fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
+        let fds = (self.output.as_fd(), self.fragmenting.as_ref().map(AsFd::as_fd));
+        let outcome = self.tx.run(fds, from, &mut self.output_errors, &mut self.counters);
+        from.release(pool);
+        outcome.map_err(IoError::Dead)
+    }
+
+    fn event(&mut self) -> Option<PortEvent> {
+        let from_network = self.input_errors.next(self.input.as_fd());
+        from_network.or_else(|| self.output_errors.next(self.output.as_fd()))
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.input.as_fd())
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    fn offloads(&self) -> Offloads {
+        self.offloads
+    }
+}
