@@ -1,1 +1,0 @@
-//! Development only: packet builders, vectors, slow models.
