@@ -39,6 +39,7 @@ pub fn open_burst(ops: &mut [OpenOp<'_>]) {
 }
 
 /// An operation on its way to a kernel, with its key's tables already at hand.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels read entries"))]
 pub(crate) struct Entry<'a, 'o, O> {
     pub(crate) tables: &'a Tables,
     pub(crate) op: &'o mut O,
