@@ -206,6 +206,30 @@ fn a_device_of_several_queues_gives_one_port_each() {
 }
 
 #[test]
+fn packets_that_the_full_queue_drops_are_counted() {
+    let namespace = or_skip!(Namespace::new());
+    let config = tun::Config { queue_len: Some(10), ..tun::Config::new("full") };
+    let (mut port, mut drops) = namespace.run(move || {
+        (tun::open(&config).unwrap().remove(0), tun::QueueDrops::new("full").unwrap())
+    });
+    namespace.ip("link set full up");
+    namespace.ip("addr add 10.9.0.1/24 dev full");
+    let before = drops.read().unwrap();
+    let socket = namespace.run(|| UdpSocket::bind("10.9.0.1:5000")).unwrap();
+    let arena = Arena::map(256, FrameSize::for_packet(1500)).unwrap();
+    let (mut pool, mut burst) = (arena.pool(), Burst::new());
+    for _ in 0..100 {
+        socket.send_to(&[7; 100], "10.9.0.2:5001").unwrap();
+    }
+    port.rx(&mut pool, &mut burst).unwrap();
+    let received = burst.as_slice().iter().filter(|f| f.len() == 128).count() as u64;
+    burst.release(&mut pool);
+    assert!(received <= 11, "{received}");
+    assert!(drops.read().unwrap() - before >= 100 - received);
+    assert!(tun::QueueDrops::new("no such device").is_err());
+}
+
+#[test]
 fn a_removed_device_is_a_dead_port_and_frames_come_back() {
     let namespace = or_skip!(Namespace::new());
     let mut port = namespace.run(|| tun::open(&tun::Config::new("gone"))).unwrap().remove(0);

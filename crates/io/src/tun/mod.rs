@@ -7,6 +7,7 @@
 
 mod coalesce;
 mod config;
+mod drops;
 mod rx;
 mod split;
 #[cfg(test)]
@@ -15,6 +16,7 @@ mod tx;
 mod vnet;
 
 pub use config::{Config, open};
+pub use drops::QueueDrops;
 
 use std::fs::File;
 use std::io;

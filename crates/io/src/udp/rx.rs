@@ -59,6 +59,7 @@ impl Receiver {
         counters: &mut PortCounters,
     ) -> io::Result<()> {
         let mut retries = 4;
+        let mut emptied = false;
         while !into.is_full() {
             if self.at < self.messages {
                 if !self.pour(pool, into, counters) {
@@ -66,10 +67,17 @@ impl Receiver {
                 }
                 continue;
             }
+            if emptied {
+                return Ok(());
+            }
             self.messages = 0;
             counters.rx_calls += 1;
             match self.batch.recv(fd, self.buffers.iter_mut().map(|b| &mut **b)) {
-                Ok(n) => (self.messages, self.at, self.done) = (n, 0, 0),
+                Ok(n) => {
+                    // Fewer than asked for: asking again would most likely find nothing.
+                    emptied = n < self.buffers.len();
+                    (self.messages, self.at, self.done) = (n, 0, 0);
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 // An error about a packet sent earlier is reported once, in place of data.
                 Err(error) if is_passing(&error) && retries > 0 => {
