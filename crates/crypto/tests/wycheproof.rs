@@ -54,7 +54,9 @@ fn wycheproof_vectors_hold_on_every_tier() {
         }
     }
     println!("{ran} vectors on {} tiers, {forgeries} of them forgeries", tiers.len());
-    println!("SKIPPED in part: {skipped} vectors whose nonces have not 96 bits, which ESP never has");
+    println!(
+        "SKIPPED in part: {skipped} vectors whose nonces have not 96 bits, which ESP never has"
+    );
     assert!(ran > 100 && forgeries > 0);
     assert_eq!(ran + skipped, set.number_of_tests);
 }
