@@ -1,7 +1,31 @@
 //! From site file to published snapshot; leases, status, reload.
+//!
+//! What a running gateway does besides moving packets:
+//!
+//! * [`site`] reads the TOML site file into a typed [`site::Site`], or tells every error in it;
+//! * [`init`] writes a pair of such files to begin with;
+//! * [`lease`] remembers across restarts which sequence numbers of a key were used;
+//! * [`state`] makes of a site the picture that workers see, at start and at every reload;
+//! * [`status`] tells how the gateway is doing, as types, JSON and text;
+//! * [`server`] and [`client`] are the two ends of the control socket, [`protocol`] what they say;
+//! * [`wireshark`] writes keys as Wireshark takes them.
+//!
+//! Nothing here touches a packet or changes the host.
+//!
+//! ```
+//! use convoy_control::site::Site;
+//!
+//! let errors = Site::load("no-such-site.toml".as_ref()).unwrap_err();
+//! assert!(errors.to_string().starts_with("no-such-site.toml: cannot be read"));
+//! ```
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod init;
 pub mod lease;
+pub mod protocol;
+pub mod server;
 pub mod site;
 pub mod state;
+pub mod status;
+pub mod wireshark;

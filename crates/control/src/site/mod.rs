@@ -10,7 +10,7 @@ mod sa;
 mod sections;
 mod source;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
@@ -45,6 +45,31 @@ impl Site {
         };
         let site = sections::read(Table::new(whole, document), &mut report, path);
         report.finish(site)
+    }
+}
+
+impl Site {
+    /// The control socket that a site file names, without checking the rest of the file, which may
+    /// be in the middle of a change.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is no TOML, or names no gateway.
+    pub fn control_socket_of(path: &Path) -> Result<PathBuf, SiteErrors> {
+        let source = Source::read(path)?;
+        let mut report = Report::new(&source);
+        let whole = Place { span: 0..0, key: String::new() };
+        let socket = match DeTable::parse(&source.text) {
+            Ok(document) => sections::control_socket(
+                &mut Table::new(whole, document.into_inner()),
+                &mut report,
+                path,
+            ),
+            Err(error) => {
+                syntax_error(&mut report, &source, &error);
+                None
+            }
+        };
+        report.finish(socket).map(|(socket, _)| socket)
     }
 }
 

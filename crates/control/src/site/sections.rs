@@ -66,7 +66,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         state_dir: state_dir.map(|dir| dir.value),
         control_socket: match control_socket {
             Some(socket) => socket?,
-            None => PathBuf::from(format!("/run/convoy/{name}.sock")),
+            None => default_socket(&name),
         },
         name,
         plain: plain?,
@@ -77,6 +77,25 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         inbound,
         policies: policies.into_iter().map(|policy| policy.built).collect::<Option<_>>()?,
     })
+}
+
+/// The control socket alone, or its default.
+pub(super) fn control_socket(
+    root: &mut Table<'_>,
+    report: &mut Report<'_>,
+    path: &Path,
+) -> Option<PathBuf> {
+    let folder = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+    if let Some(field) = root.take("control_socket") {
+        return socket(field, report, &folder);
+    }
+    let name =
+        root.need(report, "name", "name = \"left\"").and_then(|f| name(f, report, "gateway"))?;
+    Some(default_socket(&name.value))
+}
+
+fn default_socket(name: &str) -> PathBuf {
+    PathBuf::from(format!("/run/convoy/{name}.sock"))
 }
 
 /// `Some(None)`: given but wrong, which was reported.

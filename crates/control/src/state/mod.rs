@@ -108,6 +108,7 @@ pub struct State {
     keeper: Option<LeaseKeeper>,
     tables: Tables,
     published: Arc<Published>,
+    generation: u64,
 }
 
 /// SAs in their slots, by name.
@@ -145,7 +146,7 @@ impl State {
         let mut tables = maker.make(&plan, &site, &before)?.tables;
         tables.next_reqid = policies.next_reqid;
         let published = Published::new(tables.snapshot(policies.spd)?);
-        Ok(Self { cpu, wire_mtu, site, keeper, tables, published })
+        Ok(Self { cpu, wire_mtu, site, keeper, tables, published, generation: 1 })
     }
 
     /// The site that is in force.
@@ -158,6 +159,12 @@ impl State {
     #[must_use]
     pub fn published(&self) -> &Arc<Published> {
         &self.published
+    }
+
+    /// How many pictures were published.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Largest outer packet in bytes where no SA says.

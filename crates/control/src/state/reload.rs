@@ -42,6 +42,7 @@ impl State {
 
         let mut report = self.compare(&site, &tables);
         report.generation = self.published.publish(snapshot);
+        self.generation = report.generation;
         let (leases, floors) = self.tables.gone(&tables);
         if let Some(keeper) = &self.keeper {
             keeper.release(&leases, &floors);

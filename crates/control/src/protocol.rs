@@ -1,0 +1,74 @@
+//! What client and gateway say to each other: one request and one answer per connection, each one
+//! line of JSON on a UNIX socket.
+
+use serde::{Deserialize, Serialize};
+
+use crate::state::ReloadReport;
+use crate::status::{CryptoReport, PolicyReport, SaReport, Status};
+
+/// Longest request in bytes, with its line end.
+pub(crate) const MAX_REQUEST: usize = 4096;
+
+/// Longest answer in bytes that a client takes.
+pub(crate) const MAX_ANSWER: usize = 64 << 20;
+
+/// What a client wants, as `{"verb":"status"}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum Request {
+    /// How the gateway is doing.
+    Status,
+    /// The SAs.
+    Sa,
+    /// The policies.
+    Policy,
+    /// Tiers and algorithms.
+    Crypto,
+    /// Read the site file again.
+    Reload,
+    /// The keys, for Wireshark.
+    Keys,
+    /// Drain and end.
+    Stop,
+}
+
+/// What a gateway answers, as `{"status":{…}}`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Answer {
+    /// To [`Request::Status`].
+    Status(Box<Status>),
+    /// To [`Request::Sa`].
+    Sa(SaReport),
+    /// To [`Request::Policy`].
+    Policy(PolicyReport),
+    /// To [`Request::Crypto`].
+    Crypto(CryptoReport),
+    /// To [`Request::Reload`].
+    Reload(Box<ReloadReport>),
+    /// To [`Request::Keys`]: an `esp_sa` file.
+    Keys(String),
+    /// To [`Request::Stop`]: the gateway is about to end.
+    Stopping,
+    /// The request was understood and could not be fulfilled, or was not understood.
+    Error(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_one_word_objects() {
+        assert_eq!(serde_json::to_string(&Request::Status).unwrap(), r#"{"verb":"status"}"#);
+        assert_eq!(
+            serde_json::from_str::<Request>(r#"{"verb":"reload"}"#).unwrap(),
+            Request::Reload
+        );
+        for bad in [r#"{"verb":"status","x":1}"#, r#"{"verb":"explode"}"#, "{}", "[]", ""] {
+            assert!(serde_json::from_str::<Request>(bad).is_err(), "{bad}");
+        }
+    }
+}

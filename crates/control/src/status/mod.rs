@@ -1,0 +1,284 @@
+//! How a gateway is doing: typed, as JSON, and as text.
+//!
+//! The JSON of these types is an interface: [`SCHEMA`] is its version. Fields may be added under one
+//! version; their meaning and unit do not change. Units are in the names: `_s` seconds, `_bytes`,
+//! `per_second`. Counters count since the gateway's start.
+
+mod observe;
+mod sampler;
+mod text;
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+pub use observe::{Inputs, NamedCount, crypto_report, observe, policy_report, sa_report};
+pub use sampler::Sampler;
+pub use text::Text;
+
+/// Version of the JSON of this module's types.
+pub const SCHEMA: u32 = 1;
+
+/// A gateway as a whole.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Version of the program.
+    pub version: String,
+    /// Name of the gateway.
+    pub name: String,
+    /// Process.
+    pub pid: u32,
+    /// Time since its start.
+    pub uptime_s: f64,
+    /// Site file in force.
+    pub site_file: String,
+    /// Network namespace it runs in, if not its caller's.
+    pub namespace: Option<String>,
+    /// Whether somebody should look after it.
+    pub health: Health,
+    /// CPU tier that new keys get.
+    pub tier: String,
+    /// Generation of the published policies and SAs.
+    pub generation: u64,
+    /// From the plain side to the wire.
+    pub outbound: Flow,
+    /// From the wire to the plain side.
+    pub inbound: Flow,
+    /// Dropped packets by reason; reasons that never occurred are left out.
+    pub drops: Vec<Drops>,
+    /// Packets the kernel dropped before they could be read.
+    pub kernel_drops: u64,
+    /// Other counters of ports and workers, by name.
+    pub counters: Vec<Count>,
+    /// Worker threads.
+    pub workers: u16,
+    /// Where sequence numbers are remembered.
+    pub leases: Leases,
+    /// SAs.
+    pub sas: Vec<SaStatus>,
+}
+
+/// Whether somebody should look after a gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// How urgent.
+    pub level: Level,
+    /// Why; empty when all is well.
+    pub reasons: Vec<String>,
+}
+
+/// How urgently somebody should look; fits the plug-ins of monitoring systems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// Not at all.
+    Ok,
+    /// Some day soon.
+    Warning,
+    /// Now: packets are being lost for want of something.
+    Critical,
+}
+
+impl Level {
+    /// Exit code for monitoring: 0, 1 or 2.
+    #[must_use]
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Warning => 1,
+            Self::Critical => 2,
+        }
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
+}
+
+/// Exit code for monitoring when no gateway answers.
+pub const EXIT_NO_GATEWAY: u8 = 3;
+
+/// Packets that went one way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Flow {
+    /// Packets.
+    pub packets: u64,
+    /// Inner bytes.
+    pub bytes: u64,
+    /// Packets per second, over the last seconds; absent in the first.
+    pub packets_per_second: Option<f64>,
+    /// Bits of inner bytes per second.
+    pub bits_per_second: Option<f64>,
+    /// Time since the last one; absent when there was none.
+    pub last_packet_s: Option<f64>,
+}
+
+/// Packets dropped for one reason.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Drops {
+    /// Name of the reason.
+    pub reason: String,
+    /// What it means.
+    pub help: String,
+    /// Packets.
+    pub packets: u64,
+    /// Packets per second, over the last seconds.
+    pub packets_per_second: Option<f64>,
+}
+
+/// A counter by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Count {
+    /// Name.
+    pub name: String,
+    /// Value.
+    pub value: u64,
+}
+
+/// Where sequence numbers are remembered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leases {
+    /// The state folder, if there is one.
+    pub state_dir: Option<String>,
+    /// Why it cannot be written at present, if so.
+    pub failure: Option<String>,
+}
+
+/// All SAs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SaReport {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// SAs, outbound ones first.
+    pub sas: Vec<SaStatus>,
+}
+
+/// One SA.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SaStatus {
+    /// Name.
+    pub name: String,
+    /// SPI, as `0x00001001`.
+    pub spi: String,
+    /// `tunnel` or `transport`.
+    pub mode: String,
+    /// Our outer address.
+    pub local: IpAddr,
+    /// The peer's.
+    pub remote: IpAddr,
+    /// Our and the peer's UDP port, if encapsulated.
+    pub udp_ports: Option<(u16, u16)>,
+    /// Algorithm, as `aes-128-gcm-16`.
+    pub algorithm: String,
+    /// CPU tier of its key.
+    pub tier: String,
+    /// Extended sequence numbers.
+    pub esn: bool,
+    /// Links it to policies.
+    pub reqid: u32,
+    /// The worker that owns it.
+    pub worker: u16,
+    /// What went through.
+    pub flow: Flow,
+    /// Packets of this SA dropped for any reason.
+    pub dropped: u64,
+    /// What belongs to its direction.
+    #[serde(flatten)]
+    pub direction: Direction,
+}
+
+/// What belongs to an SA's direction.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "direction", rename_all = "kebab-case")]
+pub enum Direction {
+    /// It protects packets that leave.
+    Outbound {
+        /// Last sequence number used.
+        sequence: u64,
+        /// Numbers left until the SA must be replaced.
+        left: u64,
+        /// Time until then at the present rate.
+        exhausted_in_s: Option<f64>,
+        /// First number that is not leased yet.
+        leased_until: u64,
+        /// Largest outer packet the path takes, in bytes.
+        path_mtu: u64,
+    },
+    /// It opens packets that arrive.
+    Inbound {
+        /// Right edge of the anti-replay window: highest number accepted.
+        replay_edge: u64,
+        /// Size of the window in packets; 0 is off.
+        replay_window: u32,
+        /// Packets seen before, or too old to tell.
+        replayed: u64,
+        /// Packets whose ICV was wrong.
+        icv_failures: u64,
+    },
+}
+
+/// All policies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyReport {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Policies, in the order of the site file.
+    pub policies: Vec<PolicyStatus>,
+}
+
+/// One policy; it holds for both directions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyStatus {
+    /// Name.
+    pub name: String,
+    /// `protect`, `bypass` or `discard`.
+    pub action: String,
+    /// Addresses on this side.
+    pub local: Vec<String>,
+    /// Addresses on the far side.
+    pub remote: Vec<String>,
+    /// Protocol; absent for any.
+    pub protocol: Option<String>,
+    /// Ports or ICMP types, in words; absent for any.
+    pub upper: Option<String>,
+    /// Of overlapping policies the lowest decides.
+    pub priority: u32,
+    /// The SA for packets that leave.
+    pub sa_out: Option<String>,
+    /// The SAs that packets may arrive through.
+    pub sa_in: Vec<String>,
+}
+
+/// What cryptography there is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CryptoReport {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The tier that new keys get.
+    pub best: String,
+    /// Every tier, least preferred first.
+    pub tiers: Vec<TierStatus>,
+    /// Algorithms with their key and ICV lengths.
+    pub algorithms: Vec<String>,
+}
+
+/// One CPU tier.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TierStatus {
+    /// Name.
+    pub name: String,
+    /// Whether this machine has it, and it is not denied.
+    pub available: bool,
+    /// CPU features it needs beyond those of the tiers it builds on.
+    pub features: Vec<String>,
+    /// Tiers it builds on.
+    pub builds_on: Vec<String>,
+}

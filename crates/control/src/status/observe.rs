@@ -1,0 +1,365 @@
+//! Taking the picture of a running gateway.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoy_crypto::{Cpu, GcmParams, IcvLen, KeyBits, Tier};
+use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::drop_reason::DropReason;
+use convoy_ipsec::pipeline::WorkerCounters;
+use convoy_ipsec::sa::{InboundSpec, Mode, OutboundSpec};
+use convoy_ipsec::sequence::SequenceLimits;
+use convoy_ipsec::snapshot::Snapshot;
+
+use super::{
+    Count, CryptoReport, Direction, Drops, Flow, Health, Leases, Level, PolicyReport, PolicyStatus,
+    SCHEMA, SaReport, SaStatus, Sampler, Status, TierStatus,
+};
+use crate::site::{Action, Site, Upper};
+use crate::state::State;
+
+/// An SA whose numbers end within this time is worth a warning.
+const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// A counter that belongs to a port or a worker.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedCount<'a> {
+    /// Name, such as `wire.rx-packets`.
+    pub name: &'a str,
+    /// Value.
+    pub value: u64,
+    /// Whether it counts packets that the kernel dropped before they could be read.
+    pub is_kernel_drop: bool,
+}
+
+/// What the status needs beyond the [`State`].
+#[derive(Debug)]
+pub struct Inputs<'a> {
+    /// Moment, in nanoseconds of the workers' monotonic clock.
+    pub now_ns: u64,
+    /// Time since the gateway's start.
+    pub uptime: Duration,
+    /// Counters of the workers.
+    pub workers: &'a [Arc<WorkerCounters>],
+    /// Counters of ports, already summed over workers.
+    pub counts: &'a [NamedCount<'a>],
+}
+
+/// The picture of this moment. Feeds the sampler as well, so calling it every second keeps rates.
+#[must_use]
+pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Sampler) -> Status {
+    let snapshot = state.published().current();
+    let site = state.site();
+    let sas = sas(&snapshot, inputs.now_ns, sampler);
+    let outbound =
+        total(inputs, sampler, "outbound", |w| (w.outbound_packets.get(), w.outbound_bytes.get()));
+    let inbound =
+        total(inputs, sampler, "inbound", |w| (w.inbound_packets.get(), w.inbound_bytes.get()));
+    let drops = drops(inputs, sampler);
+    let kernel_drops = inputs.counts.iter().filter(|c| c.is_kernel_drop).map(|c| c.value).sum();
+    sampler.note("kernel-drops", inputs.now_ns, kernel_drops);
+    let leases = Leases {
+        state_dir: state.state_dir().map(|dir| dir.display().to_string()),
+        failure: state.lease_failure(),
+    };
+    let health = health(&sas, &drops, sampler.per_second("kernel-drops"), &leases);
+    Status {
+        schema: SCHEMA,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        name: site.name.clone(),
+        pid: std::process::id(),
+        uptime_s: inputs.uptime.as_secs_f64(),
+        site_file: site.path.display().to_string(),
+        namespace: site.namespace.clone(),
+        health,
+        tier: cpu.best().to_string(),
+        generation: state.generation(),
+        outbound: latest(outbound, &sas, true),
+        inbound: latest(inbound, &sas, false),
+        drops,
+        kernel_drops,
+        counters: counts(inputs),
+        workers: site.workers.count,
+        leases,
+        sas,
+    }
+}
+
+fn counts(inputs: &Inputs<'_>) -> Vec<Count> {
+    let ports = inputs.counts.iter().map(|count| (count.name, count.value));
+    let sum = |of: fn(&WorkerCounters) -> u64| inputs.workers.iter().map(|w| of(w)).sum::<u64>();
+    let workers = [
+        ("bypassed", sum(|w| w.bypassed.get())),
+        ("icmp-sent", sum(|w| w.icmp_sent.get())),
+        ("fragments-made", sum(|w| w.fragments_made.get())),
+        ("keepalives-sent", sum(|w| w.keepalives_sent.get())),
+        ("ecn-alarms", sum(|w| w.ecn_alarms.get())),
+    ];
+    ports.chain(workers).map(|(name, value)| Count { name: name.to_owned(), value }).collect()
+}
+
+/// Packets and bytes of all workers in one direction, with their rates.
+fn total(
+    inputs: &Inputs<'_>,
+    sampler: &mut Sampler,
+    name: &str,
+    of: impl Fn(&WorkerCounters) -> (u64, u64),
+) -> Flow {
+    let sums = inputs
+        .workers
+        .iter()
+        .map(|w| of(w))
+        .fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    flow(sampler, name, inputs.now_ns, sums)
+}
+
+fn flow(sampler: &mut Sampler, name: &str, now_ns: u64, (packets, bytes): (u64, u64)) -> Flow {
+    let (of_packets, of_bytes) = (format!("{name}.packets"), format!("{name}.bytes"));
+    sampler.note(&of_packets, now_ns, packets);
+    sampler.note(&of_bytes, now_ns, bytes);
+    Flow {
+        packets,
+        bytes,
+        packets_per_second: sampler.per_second(&of_packets),
+        bits_per_second: sampler.per_second(&of_bytes).map(|bytes| bytes * 8.0),
+        last_packet_s: None,
+    }
+}
+
+/// The last packet of a direction is the last of any of its SAs.
+fn latest(flow: Flow, sas: &[SaStatus], outbound: bool) -> Flow {
+    let same =
+        sas.iter().filter(|sa| matches!(sa.direction, Direction::Outbound { .. }) == outbound);
+    let last = same.filter_map(|sa| sa.flow.last_packet_s).min_by(f64::total_cmp);
+    Flow { last_packet_s: last, ..flow }
+}
+
+fn drops(inputs: &Inputs<'_>, sampler: &mut Sampler) -> Vec<Drops> {
+    let mut drops = Vec::new();
+    for reason in DropReason::ALL {
+        let packets: u64 = inputs.workers.iter().map(|w| w.drops.get(*reason)).sum();
+        let name = format!("drop.{}", reason.name());
+        sampler.note(&name, inputs.now_ns, packets);
+        if packets > 0 {
+            drops.push(Drops {
+                reason: reason.name().to_owned(),
+                help: reason.help().to_owned(),
+                packets,
+                packets_per_second: sampler.per_second(&name),
+            });
+        }
+    }
+    drops
+}
+
+/// All SAs of a picture, outbound ones first, each direction by name.
+fn sas(snapshot: &Snapshot, now_ns: u64, sampler: &mut Sampler) -> Vec<SaStatus> {
+    let mut outbound: Vec<_> = snapshot.outbound_slots().iter().flatten().collect();
+    outbound.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut inbound: Vec<_> = snapshot.inbound_slots().iter().flatten().collect();
+    inbound.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut sas: Vec<_> = outbound.into_iter().map(|sa| outbound_sa(sa, now_ns, sampler)).collect();
+    sas.extend(inbound.into_iter().map(|sa| inbound_sa(sa, now_ns, sampler)));
+    sas
+}
+
+fn sa_flow(name: &str, counters: &SaCounters, now_ns: u64, sampler: &mut Sampler) -> Flow {
+    let flow = flow(
+        sampler,
+        &format!("sa.{name}"),
+        now_ns,
+        (counters.packets.get(), counters.bytes.get()),
+    );
+    let last = counters.last_packet_ns.get();
+    let age = (last > 0).then(|| now_ns.saturating_sub(last) as f64 / 1e9);
+    Flow { last_packet_s: age, ..flow }
+}
+
+fn outbound_sa(sa: &OutboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatus {
+    let flow = sa_flow(&sa.name, &sa.counters, now_ns, sampler);
+    let used = sa.lease.used().get();
+    let left = SequenceLimits::new(sa.esn).hard.get().saturating_sub(used);
+    let rate = flow.packets_per_second.filter(|rate| *rate > 0.0);
+    // 0: the worker has not heard anything of the path yet.
+    let path_mtu = Some(sa.counters.path_mtu.get())
+        .filter(|mtu| *mtu > 0)
+        .unwrap_or_else(|| sa.path_mtu.into());
+    SaStatus {
+        name: sa.name.to_string(),
+        spi: sa.spi.to_string(),
+        mode: mode(sa.mode),
+        local: sa.endpoints.local,
+        remote: sa.endpoints.remote,
+        udp_ports: sa.encap.map(|encap| (encap.local_port, encap.remote_port)),
+        algorithm: sa.key.params().to_string(),
+        tier: sa.key.tier().to_string(),
+        esn: sa.esn,
+        reqid: sa.reqid.0,
+        worker: sa.worker.0,
+        flow,
+        dropped: sa.counters.dropped.get(),
+        direction: Direction::Outbound {
+            sequence: used,
+            left,
+            exhausted_in_s: rate.map(|rate| left as f64 / rate),
+            leased_until: sa.lease.granted(),
+            path_mtu,
+        },
+    }
+}
+
+fn inbound_sa(sa: &InboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatus {
+    SaStatus {
+        name: sa.name.to_string(),
+        spi: sa.spi.to_string(),
+        mode: mode(sa.mode),
+        local: sa.endpoints.local,
+        remote: sa.endpoints.remote,
+        udp_ports: sa.encap.map(|encap| (encap.local_port, encap.remote_port)),
+        algorithm: sa.key.params().to_string(),
+        tier: sa.key.tier().to_string(),
+        esn: sa.esn,
+        reqid: sa.reqid.0,
+        worker: sa.worker.0,
+        flow: sa_flow(&sa.name, &sa.counters, now_ns, sampler),
+        dropped: sa.counters.dropped.get(),
+        direction: Direction::Inbound {
+            replay_edge: sa.floor.get().get().max(sa.counters.sequence.get()),
+            replay_window: sa.replay_window,
+            replayed: sa.counters.replayed.get(),
+            icv_failures: sa.counters.icv_failures.get(),
+        },
+    }
+}
+
+fn mode(mode: Mode) -> String {
+    match mode {
+        Mode::Tunnel => "tunnel".to_owned(),
+        Mode::Transport => "transport".to_owned(),
+    }
+}
+
+/// What somebody should know of.
+fn health(
+    sas: &[SaStatus],
+    drops: &[Drops],
+    kernel_drop_rate: Option<f64>,
+    leases: &Leases,
+) -> Health {
+    let mut found: Vec<(Level, String)> = Vec::new();
+    let growing = |reason: DropReason| {
+        let drops = drops.iter().find(|drops| drops.reason == reason.name());
+        drops.and_then(|drops| drops.packets_per_second).is_some_and(|rate| rate > 0.0)
+    };
+    for sa in sas {
+        let Direction::Outbound { sequence, left, exhausted_in_s, .. } = sa.direction else {
+            continue;
+        };
+        let limits = SequenceLimits::new(sa.esn);
+        if left == 0 {
+            found.push((
+                Level::Critical,
+                format!("SA {} has no sequence numbers left: give it a new key", sa.name),
+            ));
+        } else if sequence >= limits.soft.get()
+            || exhausted_in_s.is_some_and(|s| s < SOON.as_secs_f64())
+        {
+            found.push((
+                Level::Warning,
+                format!("SA {} runs out of sequence numbers: give it a new key soon", sa.name),
+            ));
+        }
+    }
+    if let Some(why) = &leases.failure {
+        found.push((Level::Warning, format!("the state folder cannot be written: {why}")));
+    }
+    if growing(DropReason::LeaseExhausted) {
+        found.push((
+            Level::Critical,
+            "packets are dropped because no sequence numbers could be leased".to_owned(),
+        ));
+    }
+    if growing(DropReason::BadIcv) {
+        found.push((
+            Level::Warning,
+            "packets arrive whose ICV is wrong: the peer's key differs, or somebody forges"
+                .to_owned(),
+        ));
+    }
+    if kernel_drop_rate.is_some_and(|rate| rate > 0.0) {
+        found.push((
+            Level::Warning,
+            "the kernel drops packets: more arrive than are read".to_owned(),
+        ));
+    }
+    let level = found.iter().map(|(level, _)| *level).max().unwrap_or(Level::Ok);
+    Health { level, reasons: found.into_iter().map(|(_, reason)| reason).collect() }
+}
+
+/// The policies of a site.
+#[must_use]
+pub fn policy_report(site: &Site) -> PolicyReport {
+    let policies = site.policies.iter().map(|policy| {
+        let (sa_out, sa_in) = match &policy.action {
+            Action::Protect { sa_out, sa_in } => (
+                sa_out.as_ref().map(ToString::to_string),
+                sa_in.iter().map(ToString::to_string).collect(),
+            ),
+            Action::Bypass | Action::Discard => (None, Vec::new()),
+        };
+        let span = |(first, last): (u8, u8)| {
+            if first == last { first.to_string() } else { format!("{first}-{last}") }
+        };
+        let upper = match policy.upper {
+            Upper::Any => None,
+            Upper::Ports { local, remote } if local.is_any() && remote.is_any() => None,
+            Upper::Ports { local, remote } => Some(format!("port {local} to {remote}")),
+            Upper::Icmp { types: (0, 255), codes: (0, 255) } => None,
+            Upper::Icmp { types, codes: (0, 255) } => Some(format!("type {}", span(types))),
+            Upper::Icmp { types, codes } => {
+                Some(format!("type {} code {}", span(types), span(codes)))
+            }
+        };
+        PolicyStatus {
+            name: policy.name.to_string(),
+            action: policy.action.word().to_owned(),
+            local: policy.local.iter().map(ToString::to_string).collect(),
+            remote: policy.remote.iter().map(ToString::to_string).collect(),
+            protocol: policy.protocol.map(|protocol| protocol.to_string()),
+            upper,
+            priority: policy.priority,
+            sa_out,
+            sa_in,
+        }
+    });
+    PolicyReport { schema: SCHEMA, policies: policies.collect() }
+}
+
+/// The tiers of this machine and the algorithms.
+#[must_use]
+pub fn crypto_report(cpu: &Cpu) -> CryptoReport {
+    let tiers = Tier::ALL.iter().map(|tier| {
+        let info = tier.info();
+        TierStatus {
+            name: info.name.to_owned(),
+            available: cpu.has(*tier),
+            features: info.features.iter().map(|&feature| feature.to_owned()).collect(),
+            builds_on: info.builds_on.iter().map(ToString::to_string).collect(),
+        }
+    });
+    let algorithms = KeyBits::ALL
+        .iter()
+        .flat_map(|bits| IcvLen::ALL.iter().map(|icv| GcmParams::new(*bits, *icv).to_string()));
+    CryptoReport {
+        schema: SCHEMA,
+        best: cpu.best().to_string(),
+        tiers: tiers.collect(),
+        algorithms: algorithms.collect(),
+    }
+}
+
+/// The SAs of a gateway.
+#[must_use]
+pub fn sa_report(state: &State, now_ns: u64, sampler: &mut Sampler) -> SaReport {
+    SaReport { schema: SCHEMA, sas: sas(&state.published().current(), now_ns, sampler) }
+}

@@ -1,0 +1,92 @@
+//! Rates from counters that are looked at now and then.
+
+use std::collections::{HashMap, VecDeque};
+
+/// Time over which rates are averaged, in nanoseconds.
+const SPAN_NS: u64 = 5_000_000_000;
+
+/// Samples closer to each other than this are taken as one.
+const LEAST_NS: u64 = 500_000_000;
+
+/// Remembers recent values of counters by name, and tells their rates.
+///
+/// To be fed about once a second, so that a rate is there when somebody asks.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    series: HashMap<String, VecDeque<(u64, u64)>>,
+}
+
+impl Sampler {
+    /// Takes note of a counter's value at a moment in nanoseconds.
+    pub fn note(&mut self, name: &str, at_ns: u64, value: u64) {
+        if !self.series.contains_key(name) {
+            self.series.insert(name.to_owned(), VecDeque::new());
+        }
+        let Some(series) = self.series.get_mut(name) else { return };
+        match series.back() {
+            // A counter that fell belongs to something new.
+            Some((_, last)) if *last > value => series.clear(),
+            Some((at, _)) if at_ns.saturating_sub(*at) < LEAST_NS => return,
+            _ => {}
+        }
+        series.push_back((at_ns, value));
+        // One sample as old as the span stays, so that the span is covered.
+        while series.get(1).is_some_and(|(at, _)| at_ns.saturating_sub(*at) >= SPAN_NS) {
+            series.pop_front();
+        }
+    }
+
+    /// Average rate over the last seconds; `None` with less than two samples.
+    #[must_use]
+    pub fn per_second(&self, name: &str) -> Option<f64> {
+        let series = self.series.get(name)?;
+        let ((from, first), (to, last)) = (series.front()?, series.back()?);
+        let seconds = to.saturating_sub(*from) as f64 / 1e9;
+        (seconds > 0.0).then(|| last.saturating_sub(*first) as f64 / seconds)
+    }
+
+    /// Forgets counters for which `keep` is false.
+    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+        self.series.retain(|name, _| keep(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_rate_is_the_average_of_the_last_seconds() {
+        let mut sampler = Sampler::default();
+        assert_eq!(sampler.per_second("x"), None);
+        sampler.note("x", 0, 0);
+        assert_eq!(sampler.per_second("x"), None);
+        for second in 1..=20 {
+            sampler.note(
+                "x",
+                second * S,
+                if second <= 10 { second * 100 } else { 1000 + (second - 10) * 10 },
+            );
+        }
+        assert_eq!(sampler.per_second("x"), Some(10.0));
+    }
+
+    #[test]
+    fn samples_that_come_too_fast_do_not_count() {
+        let mut sampler = Sampler::default();
+        sampler.note("x", 0, 0);
+        sampler.note("x", 1, 1_000_000);
+        assert_eq!(sampler.per_second("x"), None);
+    }
+
+    #[test]
+    fn a_counter_that_begins_anew_has_no_rate_yet() {
+        let mut sampler = Sampler::default();
+        sampler.note("x", 0, 500);
+        sampler.note("x", S, 600);
+        sampler.note("x", 2 * S, 3);
+        assert_eq!(sampler.per_second("x"), None);
+    }
+}

@@ -1,0 +1,386 @@
+//! Reports as text: aligned columns, units for people, no colours.
+
+use std::fmt::Write as _;
+
+use super::{CryptoReport, Direction, PolicyReport, SaReport, SaStatus, Status};
+use crate::state::ReloadReport;
+
+/// Something that can be shown on a terminal.
+pub trait Text {
+    /// The text, ending in a line end.
+    fn text(&self) -> String;
+}
+
+impl Text for Status {
+    fn text(&self) -> String {
+        let mut out = String::new();
+        let workers = if self.workers == 1 {
+            "1 worker".to_owned()
+        } else {
+            format!("{} workers", self.workers)
+        };
+        // Writing to a String does not fail, here and below.
+        let _ = writeln!(
+            out,
+            "{}: {}, up {}, {workers}, tier {}, process {}",
+            self.name,
+            self.health.level.word(),
+            duration(self.uptime_s),
+            self.tier,
+            self.pid
+        );
+        for reason in &self.health.reasons {
+            let _ = writeln!(out, "  ! {reason}");
+        }
+        let _ = writeln!(out, "  site file     {}", self.site_file);
+        if let Some(namespace) = &self.namespace {
+            let _ = writeln!(out, "  namespace     {namespace}");
+        }
+        if let Some(dir) = &self.leases.state_dir {
+            let state = if self.leases.failure.is_some() { " (cannot be written)" } else { "" };
+            let _ = writeln!(out, "  state folder  {dir}{state}");
+        }
+        let mut flows = Table::new(&["", "packets", "packets/s", "rate", "bytes", "last packet"]);
+        for (name, flow) in [("outbound", &self.outbound), ("inbound", &self.inbound)] {
+            flows.row(vec![
+                name.to_owned(),
+                count(flow.packets),
+                rate(flow.packets_per_second, ""),
+                rate(flow.bits_per_second, "bit/s"),
+                bytes(flow.bytes),
+                age(flow.last_packet_s),
+            ]);
+        }
+        let _ = write!(out, "\n{}", flows.text());
+        if !self.sas.is_empty() {
+            let _ = write!(out, "\n{}", sa_table(&self.sas));
+        }
+        let mut drops = Table::new(&["dropped because", "packets", "packets/s", "meaning"]);
+        for drop in &self.drops {
+            let meaning = drop.help.split_once(". ").map_or(drop.help.as_str(), |(first, _)| first);
+            let meaning = meaning.trim_end_matches('.').to_owned();
+            drops.row(vec![
+                drop.reason.clone(),
+                count(drop.packets),
+                rate(drop.packets_per_second, ""),
+                meaning,
+            ]);
+        }
+        if self.kernel_drops > 0 {
+            let meaning = "Dropped by the kernel before they could be read".to_owned();
+            drops.row(vec![
+                "(kernel)".to_owned(),
+                count(self.kernel_drops),
+                String::new(),
+                meaning,
+            ]);
+        }
+        let _ = match drops.rows.is_empty() {
+            true => write!(out, "\nno packets dropped\n"),
+            false => write!(out, "\n{}", drops.text()),
+        };
+        out
+    }
+}
+
+impl Text for SaReport {
+    fn text(&self) -> String {
+        if self.sas.is_empty() {
+            return "no SAs\n".to_owned();
+        }
+        sa_table(&self.sas)
+    }
+}
+
+fn sa_table(sas: &[SaStatus]) -> String {
+    let mut out = String::new();
+    let common = |sa: &SaStatus| {
+        let peer = match sa.udp_ports {
+            Some((_, port)) if sa.remote.is_ipv6() => format!("[{}]:{port}", sa.remote),
+            Some((_, port)) => format!("{}:{port}", sa.remote),
+            None => sa.remote.to_string(),
+        };
+        vec![
+            sa.name.clone(),
+            sa.spi.clone(),
+            peer,
+            sa.algorithm.clone(),
+            count(sa.flow.packets),
+            rate(sa.flow.bits_per_second, "bit/s"),
+            age(sa.flow.last_packet_s),
+        ]
+    };
+    let mut outbound = Table::new(&[
+        "outbound SA",
+        "SPI",
+        "peer",
+        "algorithm",
+        "packets",
+        "rate",
+        "last",
+        "numbers left",
+        "leased",
+        "ends in",
+        "path MTU",
+    ]);
+    let mut inbound = Table::new(&[
+        "inbound SA",
+        "SPI",
+        "peer",
+        "algorithm",
+        "packets",
+        "rate",
+        "last",
+        "replay edge",
+        "window",
+        "replayed",
+        "bad ICV",
+    ]);
+    for sa in sas {
+        let mut row = common(sa);
+        match sa.direction {
+            Direction::Outbound { sequence, left, exhausted_in_s, leased_until, path_mtu } => {
+                let leased = leased_until.saturating_sub(sequence.saturating_add(1));
+                row.extend([
+                    count(left),
+                    count(leased),
+                    ends(exhausted_in_s),
+                    path_mtu.to_string(),
+                ]);
+                outbound.row(row);
+            }
+            Direction::Inbound { replay_edge, replay_window, replayed, icv_failures } => {
+                let window =
+                    if replay_window == 0 { "off".to_owned() } else { replay_window.to_string() };
+                row.extend([replay_edge.to_string(), window, count(replayed), count(icv_failures)]);
+                inbound.row(row);
+            }
+        }
+    }
+    let tables = [outbound, inbound];
+    for (at, table) in tables.iter().filter(|table| !table.rows.is_empty()).enumerate() {
+        let gap = if at > 0 { "\n" } else { "" };
+        let _ = write!(out, "{gap}{}", table.text());
+    }
+    out
+}
+
+impl Text for PolicyReport {
+    fn text(&self) -> String {
+        if self.policies.is_empty() {
+            return "no policies: every packet is dropped\n".to_owned();
+        }
+        let mut table = Table::new(&[
+            "policy", "priority", "action", "local", "remote", "protocol", "SA out", "SA in",
+        ]);
+        for policy in &self.policies {
+            let protocol = policy.protocol.clone().unwrap_or_else(|| "any".to_owned());
+            let upper = policy.upper.as_ref().map(|upper| format!(" {upper}")).unwrap_or_default();
+            table.row(vec![
+                policy.name.clone(),
+                policy.priority.to_string(),
+                policy.action.clone(),
+                policy.local.join(", "),
+                policy.remote.join(", "),
+                protocol + &upper,
+                policy.sa_out.clone().unwrap_or_default(),
+                policy.sa_in.join(", "),
+            ]);
+        }
+        table.text()
+    }
+}
+
+impl Text for CryptoReport {
+    fn text(&self) -> String {
+        let mut table = Table::new(&["tier", "", "needs"]);
+        for tier in &self.tiers {
+            let state = match tier.available {
+                true if tier.name == self.best => "in use",
+                true => "available",
+                false => "missing or denied",
+            };
+            let needs = tier.builds_on.iter().chain(&tier.features).cloned().collect::<Vec<_>>();
+            table.row(vec![tier.name.clone(), state.to_owned(), needs.join(" ")]);
+        }
+        format!("{}\nalgorithms: {}\n", table.text(), self.algorithms.join(", "))
+    }
+}
+
+impl Text for ReloadReport {
+    fn text(&self) -> String {
+        if self.is_empty() {
+            return "nothing changed\n".to_owned();
+        }
+        let mut out = String::new();
+        for (what, names) in [
+            ("SAs added", &self.sas_added),
+            ("SAs changed", &self.sas_changed),
+            ("SAs with a new key", &self.sas_replaced),
+            ("SAs removed", &self.sas_removed),
+            ("policies added", &self.policies_added),
+            ("policies changed", &self.policies_changed),
+            ("policies removed", &self.policies_removed),
+        ] {
+            if !names.is_empty() {
+                let _ = writeln!(out, "{what}: {}", names.join(", "));
+            }
+        }
+        let _ = writeln!(out, "SAs unchanged: {}", self.sas_unchanged);
+        out
+    }
+}
+
+/// Columns as wide as their widest entry; numbers to the right.
+struct Table {
+    rows: Vec<Vec<String>>,
+    head: Vec<String>,
+}
+
+impl Table {
+    fn new(head: &[&str]) -> Self {
+        Self { rows: Vec::new(), head: head.iter().map(|&name| name.to_owned()).collect() }
+    }
+
+    fn row(&mut self, row: Vec<String>) {
+        self.rows.push(row);
+    }
+
+    fn text(&self) -> String {
+        let cells = |at: usize| self.rows.iter().filter_map(move |row| row.get(at));
+        let columns: Vec<(usize, bool)> = self
+            .head
+            .iter()
+            .enumerate()
+            .map(|(at, name)| {
+                let width =
+                    cells(at).chain([name]).map(|cell| cell.chars().count()).max().unwrap_or(0);
+                (width, at > 0 && cells(at).all(|cell| is_number(cell)))
+            })
+            .collect();
+        let mut out = String::new();
+        for row in std::iter::once(&self.head).chain(&self.rows) {
+            let mut line = String::new();
+            for (cell, (width, right)) in row.iter().zip(&columns) {
+                let gap = if line.is_empty() { "" } else { "  " };
+                let _ = match right {
+                    true => write!(line, "{gap}{cell:>width$}"),
+                    false => write!(line, "{gap}{cell:<width$}"),
+                };
+            }
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// Whether a cell is a number, perhaps with a unit, or stands for one.
+fn is_number(cell: &str) -> bool {
+    let digits = |c: char| c.is_ascii_digit() || c == ' ' || c == '.';
+    let unit = cell.trim_start_matches(digits);
+    let is_quantity = unit.len() < cell.len()
+        && unit.len() <= 6
+        && !unit.starts_with(|c: char| "x:-".contains(c));
+    cell.is_empty() || cell == "-" || (is_quantity && cell.matches('.').count() <= 1)
+}
+
+/// A number with thin groups: `12 345 678`.
+fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A rate with three significant digits and a decimal prefix.
+fn rate(per_second: Option<f64>, unit: &str) -> String {
+    match per_second {
+        None => "-".to_owned(),
+        Some(rate) => scaled(rate, unit),
+    }
+}
+
+fn bytes(n: u64) -> String {
+    scaled(n as f64, "B")
+}
+
+fn scaled(mut value: f64, unit: &str) -> String {
+    let mut prefix = "";
+    for next in ["k", "M", "G", "T", "P", "E"] {
+        if value < 999.5 {
+            break;
+        }
+        (value, prefix) = (value / 1000.0, next);
+    }
+    let decimals = match value {
+        v if prefix.is_empty() || v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.decimals$} {prefix}{unit}");
+    text.trim_end().to_owned()
+}
+
+fn age(seconds: Option<f64>) -> String {
+    match seconds {
+        None => "never".to_owned(),
+        Some(s) if s < 1.0 => "now".to_owned(),
+        Some(s) => format!("{} ago", duration(s)),
+    }
+}
+
+fn ends(seconds: Option<f64>) -> String {
+    seconds.map_or_else(|| "-".to_owned(), duration)
+}
+
+/// The two largest units of a time.
+fn duration(seconds: f64) -> String {
+    const YEAR: f64 = 365.25 * 86_400.0;
+    let (first, second) = match seconds {
+        s if s >= 1000.0 * YEAR => return "over 1000 years".to_owned(),
+        s if s >= YEAR => ((s / YEAR, "y"), (s % YEAR / 86_400.0, "d")),
+        s if s >= 86_400.0 => ((s / 86_400.0, "d"), (s % 86_400.0 / 3600.0, "h")),
+        s if s >= 3600.0 => ((s / 3600.0, "h"), (s % 3600.0 / 60.0, "min")),
+        s if s >= 60.0 => ((s / 60.0, "min"), (s % 60.0, "s")),
+        s => return format!("{s:.0} s"),
+    };
+    format!("{:.0} {} {:.0} {}", first.0.floor(), first.1, second.0.floor(), second.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_units_for_people() {
+        assert_eq!(
+            [count(0), count(999), count(1000), count(12_345_678)],
+            ["0", "999", "1 000", "12 345 678"]
+        );
+        assert_eq!(scaled(0.4, "bit/s"), "0 bit/s");
+        assert_eq!(scaled(999.6, "bit/s"), "1.00 kbit/s");
+        assert_eq!(scaled(2_345_000_000.0, "bit/s"), "2.35 Gbit/s");
+        assert_eq!(scaled(12_340.0, ""), "12.3 k");
+        assert_eq!(rate(None, "bit/s"), "-");
+        assert_eq!(
+            [age(None), age(Some(0.2)), age(Some(75.0))],
+            ["never", "now", "1 min 15 s ago"]
+        );
+        assert_eq!([duration(59.4), duration(3.0 * 3600.0 + 720.0)], ["59 s", "3 h 12 min"]);
+        assert_eq!([duration(2.0 * 86_400.0), duration(1e12)], ["2 d 0 h", "over 1000 years"]);
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let mut table = Table::new(&["name", "n"]);
+        table.row(vec!["a".into(), "1".into()]);
+        table.row(vec!["longer".into(), "1 000".into()]);
+        assert_eq!(table.text(), "name        n\na           1\nlonger  1 000\n");
+    }
+}

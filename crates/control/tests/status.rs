@@ -1,0 +1,202 @@
+//! The status of a gateway from its state and counters: types, JSON, text, health.
+#![allow(clippy::unwrap_used)] // tests may, but clippy sees test functions only
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoy_control::site::Site;
+use convoy_control::state::State;
+use convoy_control::status::{
+    Direction, Inputs, Level, NamedCount, Sampler, Status, Text, observe, policy_report, sa_report,
+};
+use convoy_crypto::Cpu;
+use convoy_ipsec::drop_reason::DropReason;
+use convoy_ipsec::pipeline::WorkerCounters;
+use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
+use convoy_wire::SeqNum;
+
+const SITE: &str = r#"
+name = "left"
+state_dir = "."
+[plain]
+interface = "tun"
+[[sa]]
+name = "out"
+direction = "outbound"
+spi = 0x1001
+local = "192.0.2.1"
+remote = "192.0.2.2"
+algorithm = "aes-128-gcm"
+key = "0101010101010101010101010101010101010101"
+esn = false
+encap = "udp"
+[[sa]]
+name = "in"
+direction = "inbound"
+spi = 0x1002
+local = "192.0.2.1"
+remote = "192.0.2.2"
+algorithm = "aes-256-gcm"
+icv = 12
+key = "020202020202020202020202020202020202020202020202020202020202020202020202"
+[[policy]]
+name = "web"
+action = "protect"
+local = "10.1.0.0/24"
+remote = ["10.2.0.0/24", "10.2.1.5-10.2.1.9"]
+protocol = "tcp"
+remote_port = 443
+sa_out = "out"
+sa_in = "in"
+"#;
+
+struct Bench {
+    _dir: tempfile::TempDir,
+    state: State,
+    worker: Arc<WorkerCounters>,
+    sampler: Sampler,
+    now_ns: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        let path = dir.path().join("left.toml");
+        std::fs::write(&path, SITE).unwrap();
+        let (site, _) = Site::load(&path).unwrap_or_else(|errors| panic!("{errors}"));
+        let state = State::start(site, Cpu::detect().unwrap(), 1500, |_| {}).unwrap();
+        Self { _dir: dir, state, worker: Arc::default(), sampler: Sampler::default(), now_ns: 0 }
+    }
+
+    /// The status one second later.
+    fn look(&mut self, kernel_drops: u64) -> Status {
+        self.now_ns += 1_000_000_000;
+        let inputs = Inputs {
+            now_ns: self.now_ns,
+            uptime: Duration::from_secs(3700),
+            workers: std::slice::from_ref(&self.worker),
+            counts: &[NamedCount {
+                name: "wire.kernel-drops",
+                value: kernel_drops,
+                is_kernel_drop: true,
+            }],
+        };
+        observe(&self.state, &Cpu::detect().unwrap(), &inputs, &mut self.sampler)
+    }
+
+    fn pass(&self, packets: u64) {
+        let snapshot = self.state.published().current();
+        let sa = snapshot.outbound_slots()[0].as_ref().unwrap();
+        sa.counters.packets.add(packets);
+        sa.counters.bytes.add(packets * 1000);
+        sa.counters.last_packet_ns.set(self.now_ns + 500_000_000);
+        self.worker.outbound_packets.add(packets);
+        self.worker.outbound_bytes.add(packets * 1000);
+    }
+}
+
+#[test]
+fn rates_ages_and_numbers_left_are_told() {
+    let mut bench = Bench::new();
+    let quiet = bench.look(0);
+    assert_eq!(
+        (quiet.health.level, quiet.outbound.last_packet_s, quiet.outbound.packets_per_second),
+        (Level::Ok, None, None)
+    );
+    let snapshot = bench.state.published().current();
+    let lease = snapshot.outbound_slots()[0].as_ref().unwrap().lease.clone();
+    let mut counter =
+        SequenceCounter::claim(lease, SeqNum::new(0), SequenceLimits::new(false)).unwrap();
+    counter.reserve(100).unwrap().for_each(drop);
+    bench.pass(100);
+    let status = bench.look(0);
+    assert_eq!(status.outbound.packets_per_second, Some(100.0));
+    assert_eq!(status.outbound.bits_per_second, Some(800_000.0));
+    assert_eq!(status.outbound.last_packet_s, Some(0.5));
+    let Direction::Outbound { sequence, left, exhausted_in_s, leased_until, path_mtu } =
+        status.sas[0].direction
+    else {
+        panic!()
+    };
+    assert_eq!((sequence, left, path_mtu), (100, u64::from(u32::MAX) - 100, 1500));
+    assert_eq!(exhausted_in_s, Some(left as f64 / 100.0));
+    assert!(leased_until > 1 << 20);
+    assert_eq!(status.sas[0].udp_ports, Some((4500, 4500)));
+    assert_eq!((status.sas[1].algorithm.as_str(), status.kernel_drops), ("aes-256-gcm-12", 0));
+}
+
+#[test]
+fn json_is_read_back_and_names_directions() {
+    let mut bench = Bench::new();
+    bench.worker.drops.count(DropReason::NoPolicy);
+    let status = bench.look(3);
+    let json = serde_json::to_string(&status).unwrap();
+    assert_eq!(serde_json::from_str::<Status>(&json).unwrap(), status);
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["schema"], 1);
+    assert_eq!(value["sas"][0]["direction"], "outbound");
+    assert_eq!(value["sas"][1]["direction"], "inbound");
+    assert_eq!(value["drops"][0]["reason"], "no-policy");
+    assert_eq!(value["kernel_drops"], 3);
+    assert!(!json.contains("0101010101"), "keys are not part of the status");
+}
+
+#[test]
+fn what_wants_attention_is_told_with_an_exit_code() {
+    let mut bench = Bench::new();
+    bench.look(0);
+    assert_eq!(bench.look(0).health.level.exit_code(), 0);
+    bench.worker.drops.count(DropReason::BadIcv);
+    let forged = bench.look(0).health;
+    assert_eq!(forged.level.exit_code(), 1);
+    assert!(forged.reasons[0].contains("ICV is wrong"), "{forged:?}");
+    let kernel = bench.look(9).health;
+    assert!(
+        kernel.reasons.iter().any(|reason| reason.contains("kernel drops packets")),
+        "{kernel:?}"
+    );
+    bench.worker.drops.count(DropReason::LeaseExhausted);
+    assert_eq!(bench.look(9).health.level.exit_code(), 2);
+    // A billion packets a second end 32-bit numbers within seconds.
+    let mut fast = Bench::new();
+    fast.look(0);
+    fast.pass(1_000_000_000);
+    let soon = fast.look(0).health;
+    assert_eq!(soon.level, Level::Warning);
+    assert!(soon.reasons[0].contains("SA out runs out of sequence numbers"), "{soon:?}");
+}
+
+#[test]
+fn texts_show_what_a_person_looks_for() {
+    let mut bench = Bench::new();
+    bench.look(0);
+    bench.pass(12_345);
+    bench.worker.drops.add(DropReason::Replayed, 2);
+    let text = bench.look(1).text();
+    for part in [
+        "left: warning, up 1 h 1 min, 1 worker",
+        "12 345",
+        "98.8 Mbit/s",
+        "192.0.2.2:4500",
+        "replayed",
+        "(kernel)",
+        "4 294 967 295",
+        "never",
+    ] {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    let sas = sa_report(&bench.state, bench.now_ns, &mut bench.sampler).text();
+    assert!(
+        sas.contains("outbound SA") && sas.contains("inbound SA") && sas.contains("0x00001002"),
+        "{sas}"
+    );
+    let policies = policy_report(bench.state.site()).text();
+    assert!(policies.contains("10.2.0.0/24, 10.2.1.5-10.2.1.9"), "{policies}");
+    assert!(policies.contains("tcp port any to 443"), "{policies}");
+    for text in [text, sas, policies] {
+        assert!(text.ends_with('\n') && text.lines().all(|line| line == line.trim_end()), "{text}");
+        assert!(!text.contains('\u{1b}'));
+    }
+}
