@@ -22,9 +22,6 @@ pub enum IoError {
     /// A number of queues or workers is outside 1…256.
     #[error("{0} queues asked for, 1 to 256 are possible")]
     Queues(usize),
-    /// Two ports of one configuration do not fit together (address families differ).
-    #[error("local address and address family of the port differ")]
-    Family,
     /// The device or socket is gone; the port will never carry a packet again.
     #[error("port is dead: {0}")]
     Dead(io::Error),

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use common::{Namespace, pattern};
+use common::{Namespace, burst_of, esp, ip_packet, pattern, receive};
 use convoy_io::tun::{self, TunPort};
-use convoy_io::{IoError, Port, PortCounters};
+use convoy_io::{IoError, Port, PortCounters, udp};
 use convoy_packet::{Arena, Burst, FrameSize};
 
 /// Two namespaces, each with a TUN device, and a thread that carries packets between them.
@@ -191,6 +191,46 @@ fn udp_datagrams_of_every_size_arrive_intact() {
     }
     let (a, b) = pair.finish();
     assert_eq!((a.rx_malformed, b.tx_error, b.tx_malformed), (0, 0, 0));
+}
+
+#[test]
+fn udp_super_segments_cross_two_devices_unchanged() {
+    let pair = or_skip!(Pair::new(true, 256));
+    let arena = Arena::map(1024, FrameSize::for_packet(1500)).unwrap();
+    let mut pool = arena.pool();
+    // A UDP port of this library sends and receives in segments, so that the kernel has
+    // super-segments for the TUN device.
+    for (a, b) in [("10.9.0.1:4500", "10.9.0.2:4500"), ("[fd00:9::1]:4500", "[fd00:9::2]:4500")] {
+        let (a, b): (SocketAddr, SocketAddr) = (a.parse().unwrap(), b.parse().unwrap());
+        let open = |at| move || udp::open(&udp::Config::new(at)).unwrap().remove(0);
+        let (mut sender, mut receiver) = (pair.left.run(open(a)), pair.right.run(open(b)));
+        let mut ids = Vec::new();
+        for round in 0..20_u32 {
+            let packets: Vec<_> = (0..100)
+                .map(|n| {
+                    let esp = esp(5, round * 100 + n, if n == 99 { 17 } else { 1200 });
+                    let mut udp = [a.port().to_be_bytes(), b.port().to_be_bytes()].concat();
+                    udp.extend((8 + esp.len() as u16).to_be_bytes());
+                    udp.extend([0, 0]);
+                    udp.extend(esp);
+                    ip_packet(a.ip(), b.ip(), 17, 0, true, &udp)
+                })
+                .collect();
+            sender.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets)).unwrap();
+            let got = receive(&mut receiver, &mut pool, 100);
+            assert_eq!(got.len(), 100, "{:?}", sender.counters());
+            let headers = if a.is_ipv4() { 20 } else { 40 };
+            for (got, sent) in got.iter().zip(&packets) {
+                assert!(got[headers..] == sent[headers..], "round {round}");
+                ids.push(u32::from_be_bytes(got[headers + 12..headers + 16].try_into().unwrap()));
+            }
+        }
+        assert!(ids.into_iter().eq(0..2000));
+    }
+    let (left, right) = pair.finish();
+    assert_eq!(left.losses().map(|(_, n)| n).sum::<u64>(), 0, "{left:?}");
+    assert_eq!(right.losses().map(|(_, n)| n).sum::<u64>(), 0, "{right:?}");
+    assert!(left.rx_supers > 50 && right.tx_supers > 50, "{left:?} {right:?}");
 }
 
 #[test]
