@@ -202,12 +202,11 @@ impl<'w> Work<'w> {
     /// Adds block `i` to the sum.
     #[inline(always)]
     fn step<L: Lanes>(&self, l: L, sum: &mut Sum, i: usize) {
-        let block = self.blocks.get(i).map_or(self.last, |block| l.load(block));
-        let mut x = l.reverse(block);
+        let mut block = l.reverse(self.blocks.get(i).map_or(self.last, |block| l.load(block)));
         if i == 0 {
-            x = l.xor(x, self.hash);
+            block = l.xor(block, self.hash);
         }
-        sum.add(l, x, l.table(&self.weights[i]));
+        sum.add(l, block, l.table(&self.weights[i]));
     }
 
     /// Adds the first `H` blocks to the sum.
@@ -323,22 +322,20 @@ impl<'t, L: Lanes> Message<'t, L> {
         self.l.quad(counter.swap_bytes() as i32, 0, 0, 0)
     }
 
-    /// The start states of eight counter blocks from `counter` on.
+    /// The start states of eight counter blocks from `counter` on, which is 2 more than a multiple of 8.
+    ///
+    /// So only the last three bits differ within each half, and carries need no care.
     #[inline(always)]
     fn states(self, counter: u32) -> [B; GROUP] {
         let l = self.l;
-        let mut states = [self.seed; GROUP];
-        if counter as u8 <= u8::MAX - GROUP as u8 {
-            // No carry out of the last byte, so adding to it is adding to the number.
-            let base = self.counter(counter);
-            for i in 0..GROUP {
-                states[i] = l.xor(self.seed, l.add32(base, self.small_counter(i)));
-            }
-        } else {
-            for i in 0..GROUP {
-                states[i] = l.xor(self.seed, self.counter(counter.wrapping_add(i as u32)));
-            }
+        let low = l.xor(self.seed, self.counter(counter - 2));
+        let high = l.xor(self.seed, self.counter(counter.wrapping_add(6)));
+        let mut states = [low; GROUP];
+        for i in 0..6 {
+            states[i] = l.xor(low, self.small_counter(i + 2));
         }
+        states[6] = high;
+        states[7] = l.xor(high, self.small_counter(1));
         states
     }
 
@@ -352,7 +349,7 @@ impl<'t, L: Lanes> Message<'t, L> {
         states
     }
 
-    /// Encrypts the first `count` states, and does the first `H` steps of `work` between the rounds.
+    /// Encrypts the first `count` states, and hashes the first `H` blocks of `work` between the rounds.
     #[inline(always)]
     fn encrypt<const N: usize, const H: usize>(
         self,

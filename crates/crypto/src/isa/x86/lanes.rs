@@ -50,8 +50,6 @@ pub(super) unsafe trait Lanes: Copy {
         xor(a: B, b: B) -> B = _mm_xor_si128;
         /// Bitwise and.
         and(a: B, b: B) -> B = _mm_and_si128;
-        /// Sums of 32-bit words.
-        add32(a: B, b: B) -> B = _mm_add_epi32;
         /// One middle round of AES.
         aes_round(state: B, key: B) -> B = _mm_aesenc_si128;
         /// The last round of AES.
