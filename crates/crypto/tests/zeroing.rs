@@ -1,7 +1,7 @@
 //! Keys leave nothing behind: every heap block a key occupied is zero when it is given back.
 //!
 //! The allocator of this program looks at blocks as they are freed. It watches one thread at a time, so nothing else
-//! disturbs the count.
+//! disturbs the count. And it counts what is taken, which during a burst must be nothing.
 
 mod common;
 
@@ -10,10 +10,13 @@ use std::{
     cell::Cell,
 };
 
-use common::{cpu, tiers};
-use convoy_crypto::{GcmParams, IcvLen, KeyBits, OpenKey, SealKey, SecretBytes};
+use common::{Packet, cpu, tiers};
 #[cfg(target_arch = "x86_64")]
-use convoy_crypto::{Nonce, SealOp, Tier, seal_burst};
+use convoy_crypto::Tier;
+use convoy_crypto::{
+    GcmParams, IcvLen, KeyBits, Nonce, OpenKey, OpenOp, SealKey, SealOp, SecretBytes, open_burst,
+    seal_burst,
+};
 
 struct Inspector;
 
@@ -26,12 +29,15 @@ struct Seen {
 }
 
 thread_local! {
+    static TAKEN: Cell<usize> = const { Cell::new(0) };
     static WATCH: Cell<Option<Seen>> = const { Cell::new(None) };
 }
 
 // SAFETY: every call is passed to the system's allocator; freed blocks are only read first.
 unsafe impl GlobalAlloc for Inspector {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // Fails only while a thread ends, when nobody counts.
+        let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
         // SAFETY: the caller's promise is passed on. Zeroed, because padding that nobody writes is read on freeing.
         unsafe { System.alloc_zeroed(layout) }
     }
@@ -101,6 +107,41 @@ fn keys_are_wiped_on_drop_on_every_tier() {
                 "keys on {tier} are smaller than their tables"
             );
         }
+    }
+}
+
+#[test]
+fn bursts_take_no_memory() {
+    for tier in tiers() {
+        let mut packets: Vec<_> = (0..300)
+            .map(|i| Packet::of_shape(KeyBits::ALL[i % 3], IcvLen::ALL[i % 3], 8, i * 5, i as u64))
+            .collect();
+        let keys: Vec<_> =
+            packets.iter().map(|p| common::seal_key(tier, p.params, &p.key)).collect();
+        let open_keys: Vec<_> =
+            packets.iter().map(|p| common::open_key(tier, p.params, &p.key)).collect();
+        let mut ops: Vec<_> = packets
+            .iter_mut()
+            .zip(&keys)
+            .map(|(p, key)| {
+                SealOp::new(key, Nonce::new(p.nonce), &p.aad, &mut p.data, &mut p.icv)
+                    .expect("lengths fit")
+            })
+            .collect();
+        let before = TAKEN.get();
+        seal_burst(&mut ops);
+        assert_eq!(TAKEN.get(), before, "sealing on {tier}");
+        let mut ops: Vec<_> = packets
+            .iter_mut()
+            .zip(&open_keys)
+            .map(|(p, key)| {
+                OpenOp::new(key, p.nonce, &p.aad, &mut p.data, &p.icv).expect("lengths fit")
+            })
+            .collect();
+        let before = TAKEN.get();
+        open_burst(&mut ops);
+        assert_eq!(TAKEN.get(), before, "opening on {tier}");
+        assert!(before > 0, "the allocator counts");
     }
 }
 
