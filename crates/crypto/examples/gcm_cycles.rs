@@ -1,11 +1,12 @@
-//! Prints what AES-GCM costs on this machine: cycles of the time-stamp counter per packet, for every tier.
+//! Prints what AES-GCM costs on this machine: cycles of the time-stamp counter per packet, for
+//! every tier.
 //!
 //! ```text
 //! cargo run --release -p convoy-crypto --example gcm_cycles [KEY-BITS]
 //! ```
 //!
-//! Each figure is the median over many bursts of 64 packets that lie in the nearest caches, eight keys in turn; the
-//! least is in parentheses. Building the operations is part of what is measured.
+//! Each figure is the median over many bursts of 64 packets that lie in the nearest caches, eight
+//! keys in turn; the least is in parentheses. Building the operations is part of what is measured.
 
 use arrayvec::ArrayVec;
 use convoy_crypto::{

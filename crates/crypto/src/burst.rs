@@ -12,7 +12,8 @@ use crate::{
 /// Operations sorted together. Larger bursts are cut; the working set stays small and on the stack.
 const CHUNK: usize = 64;
 
-/// Packets of up to this many blocks have a class for each number of blocks; all longer ones share one.
+/// Packets of up to this many blocks have a class for each number of blocks; all longer ones share
+/// one.
 pub(crate) const SHORT_BLOCKS: usize = 16;
 
 /// Classes by payload: 0 to [`SHORT_BLOCKS`] blocks, and longer.
@@ -21,19 +22,21 @@ const LENGTH_CLASSES: usize = SHORT_BLOCKS + 2;
 /// Classes in all: tier, key size, length.
 const CLASSES: usize = Tier::COUNT * 3 * LENGTH_CLASSES;
 
-/// Seals every operation of the burst that has not been sealed yet: payloads become ciphertext, ICVs are written.
+/// Seals every operation of the burst that has not been sealed yet: payloads become ciphertext,
+/// ICVs are written.
 ///
-/// Operations may mix keys, key sizes, tiers and lengths in any order; the outcome does not depend on it. Nothing is
-/// allocated.
+/// Operations may mix keys, key sizes, tiers and lengths in any order; the outcome does not depend
+/// on it. Nothing is allocated.
 pub fn seal_burst(ops: &mut [SealOp<'_>]) {
     run(ops);
 }
 
-/// Opens every operation of the burst that is still pending: ICVs are verified, payloads become plaintext, and each
-/// operation gets its own [`Verdict`](crate::Verdict). The payload of what is not authentic is wiped.
+/// Opens every operation of the burst that is still pending: ICVs are verified, payloads become
+/// plaintext, and each operation gets its own [`Verdict`](crate::Verdict). The payload of what is
+/// not authentic is wiped.
 ///
-/// Operations may mix keys, key sizes, tiers and lengths in any order; the outcome does not depend on it. Nothing is
-/// allocated.
+/// Operations may mix keys, key sizes, tiers and lengths in any order; the outcome does not depend
+/// on it. Nothing is allocated.
 pub fn open_burst(ops: &mut [OpenOp<'_>]) {
     run(ops);
 }
@@ -60,7 +63,8 @@ fn run<'a, O: Op<'a>>(ops: &mut [O]) {
     }
 }
 
-/// Runs at most [`CHUNK`] operations; returns the kernel with the widest registers that took part, if any did.
+/// Runs at most [`CHUNK`] operations; returns the kernel with the widest registers that took part,
+/// if any did.
 fn run_chunk<'a, O: Op<'a>>(ops: &mut [O]) -> Option<Kernel> {
     let mut slots: ArrayVec<Slot<'a, '_, O>, CHUNK> = ArrayVec::new();
     let mut first = None;

@@ -9,18 +9,20 @@ use crate::{
 
 /// The tiers that may be used: found on this machine and not denied.
 ///
-/// Detection asks the processor and the operating system (register state must be saved on context switches), once
-/// per process. A `Cpu` is cheap to copy and is asked only when keys are set up.
+/// Detection asks the processor and the operating system (register state must be saved on context
+/// switches), once per process. A `Cpu` is cheap to copy and is asked only when keys are set up.
 #[derive(Clone, Copy, Debug)]
 pub struct Cpu {
     proofs: Proofs,
 }
 
 impl Cpu {
-    /// Name of the environment variable that denies tiers: a list of tier names with commas between them.
+    /// Name of the environment variable that denies tiers: a list of tier names with commas between
+    /// them.
     pub const DENY_VARIABLE: &str = "CONVOY_DENY_CPU";
 
-    /// What this machine has, less what `CONVOY_DENY_CPU` denies. The variable is read once per process.
+    /// What this machine has, less what `CONVOY_DENY_CPU` denies. The variable is read once per
+    /// process.
     ///
     /// # Errors
     ///
@@ -42,7 +44,8 @@ impl Cpu {
     ///
     /// # Errors
     ///
-    /// [`CpuError::UnknownTier`] for a word that names no tier, or `portable`, which cannot be denied.
+    /// [`CpuError::UnknownTier`] for a word that names no tier, or `portable`, which cannot be
+    /// denied.
     pub fn without(list: &str) -> Result<Self, CpuError> {
         let mut denied = Vec::new();
         for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {

@@ -10,7 +10,8 @@ use crate::{
 
 /// Everything derived from a key, in the form its tier wants.
 ///
-/// The secret parts are boxed, so that moving a key leaves no copy behind, and wipe themselves on drop.
+/// The secret parts are boxed, so that moving a key leaves no copy behind, and wipe themselves on
+/// drop.
 pub(crate) enum Schedule {
     /// For the portable tier.
     Portable(SoftKey),
@@ -54,9 +55,9 @@ macro_rules! key_type {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         ///
-        /// Setting a key up expands the AES key and computes the powers of the GHASH key, and chooses the tier; a
-        /// packet pays for none of it. Keys are shared freely between threads. All that was derived from the secret
-        /// is wiped when the key is dropped.
+        /// Setting a key up expands the AES key and computes the powers of the GHASH key, and
+        /// chooses the tier; a packet pays for none of it. Keys are shared freely between threads.
+        /// All that was derived from the secret is wiped when the key is dropped.
         pub struct $name {
             params: GcmParams,
             schedule: Schedule,
@@ -76,7 +77,8 @@ macro_rules! key_type {
             ///
             /// # Errors
             ///
-            /// [`KeyError::Length`] as for [`new`](Self::new); [`KeyError::TierUnavailable`] if `cpu` lacks the tier.
+            /// [`KeyError::Length`] as for [`new`](Self::new); [`KeyError::TierUnavailable`] if
+            /// `cpu` lacks the tier.
             pub fn with_tier(
                 cpu: &Cpu,
                 tier: Tier,

@@ -1,9 +1,9 @@
 //! Multi-buffer packet cryptography with run-time choice of instruction set.
 //!
-//! The crate seals and opens packets with AES-GCM, a whole burst at a time. Every operation of a burst brings its own
-//! key, nonce, additional data, length and ICV; the scheduler sorts them once and keeps the processor's AES and
-//! multiplier pipes full across packets. It knows no packet formats, holds no state between bursts, never allocates
-//! after keys are set up, and is free of C.
+//! The crate seals and opens packets with AES-GCM, a whole burst at a time. Every operation of a
+//! burst brings its own key, nonce, additional data, length and ICV; the scheduler sorts them once
+//! and keeps the processor's AES and multiplier pipes full across packets. It knows no packet
+//! formats, holds no state between bursts, never allocates after keys are set up, and is free of C.
 //!
 //! ```
 //! use convoy_crypto::{
@@ -33,9 +33,10 @@
 //!
 //! # Tiers
 //!
-//! A tier is a set of CPU features with kernels written for it. [`Cpu::detect`] finds the tiers of the machine once;
-//! a key takes the best of them when it is set up and keeps it. The environment variable `CONVOY_DENY_CPU` holds a
-//! list of tiers, with commas between them, that must not be used; denying a tier denies those that build on it.
+//! A tier is a set of CPU features with kernels written for it. [`Cpu::detect`] finds the tiers of
+//! the machine once; a key takes the best of them when it is set up and keeps it. The environment
+//! variable `CONVOY_DENY_CPU` holds a list of tiers, with commas between them, that must not be
+//! used; denying a tier denies those that build on it.
 //!
 //! | tier | builds on | CPU features, as Rust names them |
 //! |---|---|---|
@@ -44,22 +45,25 @@
 //! | `avx512` | `aesni` | `avx512f` `avx512bw` `avx512vl` `avx512dq` |
 //! | `vaes512` | `avx512` | `vaes` `vpclmulqdq` |
 //!
-//! The portable tier stands on RustCrypto's `aes` and `ghash`. Those crates look for AES-NI themselves unless they
-//! are built with `--cfg aes_backend="soft"` and `--cfg polyval_backend="soft"`. Convoy's own workspace sets both for
-//! every build in `.cargo/config.toml`; a program that uses this crate from elsewhere must set them too, or its
+//! The portable tier stands on RustCrypto's `aes` and `ghash`. Those crates look for AES-NI
+//! themselves unless they are built with `--cfg aes_backend="soft"` and `--cfg
+//! polyval_backend="soft"`. Convoy's own workspace sets both for every build in
+//! `.cargo/config.toml`; a program that uses this crate from elsewhere must set them too, or its
 //! portable tier may run on AES-NI: still correct and constant in time, but not what the name says.
 //! [`PORTABLE_IS_SOFT`] tells which was built.
 //!
-//! The example `gcm_cycles` prints what every tier costs on the machine at hand. With the feature `kernel-trace`,
-//! meant for tests, `sealed_by` and `opened_by` tell how many packets each tier's kernels have handled on the calling
-//! thread.
+//! The example `gcm_cycles` prints what every tier costs on the machine at hand. With the feature
+//! `kernel-trace`, meant for tests, `sealed_by` and `opened_by` tell how many packets each tier's
+//! kernels have handled on the calling thread.
 //!
 //! # Secrets
 //!
 //! * No branch and no address depends on a secret. ICVs are compared in constant time.
-//! * [`SecretBytes`], [`SealKey`] and [`OpenKey`] wipe their memory on drop; key tables live in one heap block that is
-//!   never copied. What RustCrypto's constructors leave on the stack while a *portable* key is set up is not wiped.
-//! * At the end of a burst all vector registers are wiped. Stack words to which the compiler spilled keystream are not.
+//! * [`SecretBytes`], [`SealKey`] and [`OpenKey`] wipe their memory on drop; key tables live in one
+//!   heap block that is never copied. What RustCrypto's constructors leave on the stack while a
+//!   *portable* key is set up is not wiped.
+//! * At the end of a burst all vector registers are wiped. Stack words to which the compiler
+//!   spilled keystream are not.
 //! * The payload of a forged packet is wiped before its verdict is given.
 
 #![deny(unsafe_code)]

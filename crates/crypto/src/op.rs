@@ -9,8 +9,8 @@ use crate::{
 
 /// The nonce of one seal operation: 96 bits that must never be used twice with the same key.
 ///
-/// Two packets sealed under one key and nonce give away both plaintexts' difference and the authentication key.
-/// So a nonce can be neither cloned nor copied, and an operation consumes it:
+/// Two packets sealed under one key and nonce give away both plaintexts' difference and the
+/// authentication key. So a nonce can be neither cloned nor copied, and an operation consumes it:
 ///
 /// ```compile_fail,E0382
 /// # use convoy_crypto::{Nonce, SealKey, SealOp};
@@ -25,9 +25,9 @@ pub struct Nonce([u8; 12]);
 impl Nonce {
     /// The one door by which a nonce comes into being.
     ///
-    /// Whoever calls this vouches that these 12 bytes were never used with this key before and never will be again;
-    /// for ESP: the salt followed by the explicit IV, made from a sequence number that was reserved for this packet
-    /// alone (RFC 4106 sections 3.1 and 4).
+    /// Whoever calls this vouches that these 12 bytes were never used with this key before and
+    /// never will be again; for ESP: the salt followed by the explicit IV, made from a sequence
+    /// number that was reserved for this packet alone (RFC 4106 sections 3.1 and 4).
     #[must_use]
     pub const fn new(bytes: [u8; 12]) -> Self {
         Self(bytes)
@@ -54,7 +54,8 @@ impl CounterBlock {
 /// A packet to be encrypted in place and given an ICV.
 ///
 /// Its parts are checked when it is built, so sealing cannot fail. It is sealed by the first
-/// [`seal_burst`](crate::seal_burst) it takes part in; further bursts leave it alone, because its nonce is spent.
+/// [`seal_burst`](crate::seal_burst) it takes part in; further bursts leave it alone, because its
+/// nonce is spent.
 pub struct SealOp<'a> {
     key: &'a SealKey,
     counter: CounterBlock,
@@ -69,8 +70,8 @@ impl<'a> SealOp<'a> {
     ///
     /// # Errors
     ///
-    /// [`OpError`] if `icv` does not have the length in the key's parameters, or a part is longer than GCM allows.
-    /// The nonce is gone then.
+    /// [`OpError`] if `icv` does not have the length in the key's parameters, or a part is longer
+    /// than GCM allows. The nonce is gone then.
     #[inline(always)]
     pub fn new(
         key: &'a SealKey,
@@ -104,8 +105,8 @@ pub enum Verdict {
 
 /// A packet to be verified and decrypted in place.
 ///
-/// Its parts are checked when it is built. It is opened by the first [`open_burst`](crate::open_burst) it takes part
-/// in; further bursts leave it alone.
+/// Its parts are checked when it is built. It is opened by the first
+/// [`open_burst`](crate::open_burst) it takes part in; further bursts leave it alone.
 pub struct OpenOp<'a> {
     key: &'a OpenKey,
     counter: CounterBlock,
@@ -116,11 +117,13 @@ pub struct OpenOp<'a> {
 }
 
 impl<'a> OpenOp<'a> {
-    /// Puts an operation together. `data` is replaced by its plaintext, or by zeros if it is not authentic.
+    /// Puts an operation together. `data` is replaced by its plaintext, or by zeros if it is not
+    /// authentic.
     ///
     /// # Errors
     ///
-    /// [`OpError`] if `icv` does not have the length in the key's parameters, or a part is longer than GCM allows.
+    /// [`OpError`] if `icv` does not have the length in the key's parameters, or a part is longer
+    /// than GCM allows.
     #[inline(always)]
     pub fn new(
         key: &'a OpenKey,
@@ -178,7 +181,8 @@ pub(crate) struct Parts<'p> {
     pub(crate) data: &'p mut [u8],
 }
 
-/// What the scheduler and the kernels see: seal and open differ in direction and in what becomes of the tag.
+/// What the scheduler and the kernels see: seal and open differ in direction and in what becomes of
+/// the tag.
 pub(crate) trait Op<'a> {
     /// Whether the data goes from plaintext to ciphertext.
     const SEAL: bool;
@@ -270,8 +274,8 @@ impl<'a> Op<'a> for OpenOp<'a> {
     }
 }
 
-/// Compares the front of `tag` with `icv` (8, 12 or 16 bytes). The time taken depends on the length alone: every byte
-/// is gathered into one difference, and only that is tested.
+/// Compares the front of `tag` with `icv` (8, 12 or 16 bytes). The time taken depends on the length
+/// alone: every byte is gathered into one difference, and only that is tested.
 #[inline(always)]
 fn icv_matches(tag: &[u8; 16], icv: &[u8]) -> bool {
     let (Some(&tag_lo), Some(&icv_lo)) = (tag.first_chunk::<8>(), icv.first_chunk::<8>()) else {

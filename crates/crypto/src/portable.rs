@@ -19,7 +19,8 @@ pub(crate) enum SoftKey {
     Aes256(Box<Soft<Aes256>>),
 }
 
-/// One size's key schedule with its GHASH key. Both wipe themselves on drop (RustCrypto's `zeroize` features).
+/// One size's key schedule with its GHASH key. Both wipe themselves on drop (RustCrypto's `zeroize`
+/// features).
 pub(crate) struct Soft<A> {
     aes: A,
     ghash: GHash,
@@ -73,7 +74,8 @@ impl<A: BlockCipherEncrypt + KeyInit + BlockSizeUser<BlockSize = U16>> Soft<A> {
         op.finish(tag);
     }
 
-    /// Encrypts or decrypts `data` and returns the block that masks the tag (counter 1; the data starts at 2).
+    /// Encrypts or decrypts `data` and returns the block that masks the tag (counter 1; the data
+    /// starts at 2).
     fn apply_keystream(&self, start: &[u8; 16], data: &mut [u8]) -> [u8; 16] {
         let mut blocks = [Block::default(); BATCH];
         let mut counter = 1u32;

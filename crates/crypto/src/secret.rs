@@ -6,8 +6,9 @@ use zeroize::Zeroize;
 
 /// Secret bytes: a key, or a part of one.
 ///
-/// The type is deliberately poor. It cannot be cloned, compared, printed or serialised, and its memory is wiped when
-/// it is dropped. [`SealKey`](crate::SealKey) and [`OpenKey`](crate::OpenKey) consume it.
+/// The type is deliberately poor. It cannot be cloned, compared, printed or serialised, and its
+/// memory is wiped when it is dropped. [`SealKey`](crate::SealKey) and [`OpenKey`](crate::OpenKey)
+/// consume it.
 pub struct SecretBytes(Box<[u8]>);
 
 impl SecretBytes {

@@ -6,8 +6,9 @@ use crate::isa::features;
 
 /// A set of CPU features that kernels are written for.
 ///
-/// A tier is named by what it needs. Later tiers are preferred where the machine has them. Every tier needs the
-/// features of the tiers it builds on as well as its own, so denying one denies all that build on it.
+/// A tier is named by what it needs. Later tiers are preferred where the machine has them. Every
+/// tier needs the features of the tiers it builds on as well as its own, so denying one denies all
+/// that build on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Tier {
@@ -73,7 +74,8 @@ impl Tier {
         self.info().name
     }
 
-    /// Whether this tier needs `other`, directly or through a tier between them; a tier needs itself.
+    /// Whether this tier needs `other`, directly or through a tier between them; a tier needs
+    /// itself.
     #[must_use]
     pub fn needs(self, other: Self) -> bool {
         self == other || self.info().builds_on.iter().any(|below| below.needs(other))

@@ -1,4 +1,5 @@
-//! Which kernel ran: a count per thread, tier and direction, kept only with the feature `kernel-trace`.
+//! Which kernel ran: a count per thread, tier and direction, kept only with the feature
+//! `kernel-trace`.
 
 #[cfg(feature = "kernel-trace")]
 mod counters {
@@ -22,7 +23,8 @@ mod counters {
         HITS.get()[tier as usize][1]
     }
 
-    /// Packets that this thread's kernels of `tier` have opened, or found forged, since the thread began.
+    /// Packets that this thread's kernels of `tier` have opened, or found forged, since the thread
+    /// began.
     #[must_use]
     pub fn opened_by(tier: Tier) -> u64 {
         HITS.get()[tier as usize][0]

@@ -61,7 +61,8 @@ fn every_length_of_additional_data_up_to_100_agrees_with_the_oracle() {
     assert_all_tiers_agree(&packets);
 }
 
-/// The counter's last bytes carry after 254 and after 65,534 blocks; group boundaries fall around them.
+/// The counter's last bytes carry after 254 and after 65,534 blocks; group boundaries fall around
+/// them.
 #[test]
 fn counters_carry_from_byte_to_byte() {
     let mut packets = Vec::new();

@@ -1,7 +1,7 @@
 //! NIST's CAVP vectors for AES-GCM, on every tier.
 //!
-//! The files come from the Python package `cryptography-vectors`, which `interop/fetch-vectors.sh` unpacks into
-//! `target/vectors`; the environment variable `CONVOY_VECTORS` names another folder.
+//! The files come from the Python package `cryptography-vectors`, which `interop/fetch-vectors.sh`
+//! unpacks into `target/vectors`; the environment variable `CONVOY_VECTORS` names another folder.
 
 mod common;
 

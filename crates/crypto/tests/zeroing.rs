@@ -1,7 +1,8 @@
 //! Keys leave nothing behind: every heap block a key occupied is zero when it is given back.
 //!
-//! The allocator of this program looks at blocks as they are freed. It watches one thread at a time, so nothing else
-//! disturbs the count. And it counts what is taken, which during a burst must be nothing.
+//! The allocator of this program looks at blocks as they are freed. It watches one thread at a
+//! time, so nothing else disturbs the count. And it counts what is taken, which during a burst must
+//! be nothing.
 
 mod common;
 
@@ -38,13 +39,15 @@ unsafe impl GlobalAlloc for Inspector {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // Fails only while a thread ends, when nobody counts.
         let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
-        // SAFETY: the caller's promise is passed on. Zeroed, because padding that nobody writes is read on freeing.
+        // SAFETY: the caller's promise is passed on. Zeroed, because padding that nobody writes is
+        // read on freeing.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if let Ok(Some(mut seen)) = WATCH.try_with(Cell::get) {
-            // SAFETY: the block is still allocated, has this size, and was zeroed or written throughout.
+            // SAFETY: the block is still allocated, has this size, and was zeroed or written
+            // throughout.
             let bytes = unsafe { std::slice::from_raw_parts(block, layout.size()) };
             seen.blocks += 1;
             seen.bytes += bytes.len();
@@ -89,7 +92,8 @@ fn keys_are_wiped_on_drop_on_every_tier() {
             let params = GcmParams::new(key_bits, IcvLen::Icv16);
             let secret = || SecretBytes::from(vec![0xa5; key_bits.bytes()]);
             let (seal_secret, open_secret) = (secret(), secret());
-            // Setting up consumes the secret and may use scratch memory: nothing may stay there either.
+            // Setting up consumes the secret and may use scratch memory: nothing may stay there
+            // either.
             let mut keys = None;
             let set_up = watch(|| {
                 keys = Some((

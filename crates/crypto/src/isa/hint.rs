@@ -1,21 +1,23 @@
 //! Prefetching and the time-stamp counter behind safe functions.
 
-/// Asks the processor to bring the bytes into its nearest cache, one cache line after another. Only a hint: nothing
-/// is read as far as the program can tell, and targets without such an instruction do nothing.
+/// Asks the processor to bring the bytes into its nearest cache, one cache line after another. Only
+/// a hint: nothing is read as far as the program can tell, and targets without such an instruction
+/// do nothing.
 #[inline(always)]
 pub fn prefetch_read(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(64) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: SSE is part of x86-64, and a prefetch neither faults nor changes what the program sees.
+        // SAFETY: SSE is part of x86-64, and a prefetch neither faults nor changes what the program
+        // sees.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = bytes;
 }
 
-/// The time-stamp counter: a clock of constant rate, read in some 20 cycles. Only differences between readings on one
-/// machine mean anything. Targets without such a counter answer 0.
+/// The time-stamp counter: a clock of constant rate, read in some 20 cycles. Only differences
+/// between readings on one machine mean anything. Targets without such a counter answer 0.
 #[inline(always)]
 #[must_use]
 pub fn time_stamp() -> u64 {

@@ -1,7 +1,8 @@
 //! Instruction sets: proof that the machine has them, and the kernels that use them.
 //!
-//! This folder holds all of the crate's `unsafe` code, and a safe door to everything in it. Outside it a kernel is a
-//! [`Kernel`] value, which exists only if detection found the tier and nobody denied it.
+//! This folder holds all of the crate's `unsafe` code, and a safe door to everything in it. Outside
+//! it a kernel is a [`Kernel`] value, which exists only if detection found the tier and nobody
+//! denied it.
 
 pub(crate) mod features;
 mod hint;

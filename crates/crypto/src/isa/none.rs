@@ -1,4 +1,5 @@
-//! Targets without kernels: every key is portable, and the types that would say otherwise have no values.
+//! Targets without kernels: every key is portable, and the types that would say otherwise have no
+//! values.
 
 use crate::{KeyBits, Tier, burst::Entry, op::Op};
 

@@ -5,8 +5,9 @@ use super::{
     tables::{Sum, Tables},
 };
 
-/// Hashes all of `aad` but its last block, and returns that last block with the hash added: the block with which
-/// hashing of the payload begins. Without additional data it is zero, and adds nothing.
+/// Hashes all of `aad` but its last block, and returns that last block with the hash added: the
+/// block with which hashing of the payload begins. Without additional data it is zero, and adds
+/// nothing.
 #[inline(always)]
 pub(super) fn first_block<L: Lanes>(l: L, tables: &Tables, aad: &[u8]) -> B {
     if aad.len() <= 16 {
@@ -24,7 +25,8 @@ pub(super) fn first_block<L: Lanes>(l: L, tables: &Tables, aad: &[u8]) -> B {
     l.xor(hash, l.reverse(l.load_some(rest)))
 }
 
-/// The last block: both lengths in bits (NIST SP 800-38D section 7.1), bytes reversed like every hashed block.
+/// The last block: both lengths in bits (NIST SP 800-38D section 7.1), bytes reversed like every
+/// hashed block.
 #[inline(always)]
 pub(super) fn length_block<L: Lanes>(l: L, aad: usize, data: usize) -> B {
     l.pair((aad as i64) << 3, (data as i64) << 3)

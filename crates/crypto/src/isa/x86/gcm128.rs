@@ -1,11 +1,12 @@
 //! AES-GCM with one block per register.
 //!
-//! Up to eight blocks make a short packet, compiled once per number of blocks. Packets of one class run one after
-//! another through that code; while the counter blocks of one are encrypted, the ciphertext of the one before is
-//! hashed (or, opening, its own), one block between each two rounds, so the AES and multiplier units never wait.
+//! Up to eight blocks make a short packet, compiled once per number of blocks. Packets of one class
+//! run one after another through that code; while the counter blocks of one are encrypted, the
+//! ciphertext of the one before is hashed (or, opening, its own), one block between each two
+//! rounds, so the AES and multiplier units never wait.
 //!
-//! A longer message is cut into groups of eight blocks and a tail of one to eight. There, sealing hashes each group
-//! while the next is encrypted. The last group and the tail share one reduction.
+//! A longer message is cut into groups of eight blocks and a tail of one to eight. There, sealing
+//! hashes each group while the next is encrypted. The last group and the tail share one reduction.
 
 // Indices name registers here, in several arrays at once; every such loop is unrolled.
 #![allow(clippy::needless_range_loop)]
@@ -137,7 +138,8 @@ fn long<'a, L: Lanes, O: Op<'a>>(l: L, tables: &Tables, parts: Parts<'_>) -> B {
     let count = (data.len() - 1) / (16 * GROUP);
     let (groups, rest) = data.split_at_mut(count * 16 * GROUP);
     let groups = groups.as_chunks_mut::<16>().0.as_chunks_mut::<GROUP>().0;
-    // The tail and the lengths follow the last group without a reduction between, so it weighs that much more.
+    // The tail and the lengths follow the last group without a reduction between, so it weighs that
+    // much more.
     let tail = rest.len().div_ceil(16);
     let shift = tail + 1;
     let first_weight = GROUP + 1 + if count == 1 { shift } else { 0 };
@@ -255,7 +257,8 @@ impl<'t, L: Lanes> Message<'t, L> {
         }
     }
 
-    /// Opens groups and hashes them all; `shift` blocks follow the last one before the next reduction.
+    /// Opens groups and hashes them all; `shift` blocks follow the last one before the next
+    /// reduction.
     #[inline(always)]
     fn open_groups(self, groups: &mut [Group], sum: &mut Sum, mut hash: B, shift: usize) {
         let l = self.l;
@@ -278,7 +281,8 @@ impl<'t, L: Lanes> Message<'t, L> {
         self.apply(group, &states);
     }
 
-    /// The last `T` blocks of a long message; returns the tag. `before` is a group yet to be hashed.
+    /// The last `T` blocks of a long message; returns the tag. `before` is a group yet to be
+    /// hashed.
     #[inline(always)]
     fn tail<'a, O: Op<'a>, const T: usize>(
         self,
@@ -322,7 +326,8 @@ impl<'t, L: Lanes> Message<'t, L> {
         self.l.quad(counter.swap_bytes() as i32, 0, 0, 0)
     }
 
-    /// The start states of eight counter blocks from `counter` on, which is 2 more than a multiple of 8.
+    /// The start states of eight counter blocks from `counter` on, which is 2 more than a multiple
+    /// of 8.
     ///
     /// So only the last three bits differ within each half, and carries need no care.
     #[inline(always)]
@@ -349,7 +354,8 @@ impl<'t, L: Lanes> Message<'t, L> {
         states
     }
 
-    /// Encrypts the first `count` states, and hashes the first `H` blocks of `work` between the rounds.
+    /// Encrypts the first `count` states, and hashes the first `H` blocks of `work` between the
+    /// rounds.
     #[inline(always)]
     fn encrypt<const N: usize, const H: usize>(
         self,
@@ -397,7 +403,8 @@ impl<'t, L: Lanes> Message<'t, L> {
         }
     }
 
-    /// Adds the keystream to `T` blocks; returns the last as ciphertext if it was sealed, zeros behind it.
+    /// Adds the keystream to `T` blocks; returns the last as ciphertext if it was sealed, zeros
+    /// behind it.
     #[inline(always)]
     fn apply_tail<'a, O: Op<'a>, const T: usize>(self, data: &mut [u8], states: &TailStates) -> B {
         let l = self.l;

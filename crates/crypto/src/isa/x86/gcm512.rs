@@ -8,12 +8,13 @@
 //! hashed      –      last AAD     ciphertext        lengths
 //! ```
 //!
-//! Registers take four slots each, so the block that masks the tag, the additional data and the lengths travel in
-//! lanes that would be empty otherwise: a 64-byte packet with up to 16 bytes of additional data is two registers.
+//! Registers take four slots each, so the block that masks the tag, the additional data and the
+//! lengths travel in lanes that would be empty otherwise: a 64-byte packet with up to 16 bytes of
+//! additional data is two registers.
 //!
-//! The front of a long message goes through groups of 16 slots. There each lane keeps a hash of its own, multiplied
-//! by H^16 per group; the lanes are weighted and summed only in the tail of 4 to 20 slots. The tail alone is the
-//! whole of a short packet, compiled once per number of registers.
+//! The front of a long message goes through groups of 16 slots. There each lane keeps a hash of its
+//! own, multiplied by H^16 per group; the lanes are weighted and summed only in the tail of 4 to 20
+//! slots. The tail alone is the whole of a short packet, compiled once per number of registers.
 
 // Indices name registers here, in several arrays at once; every such loop is unrolled.
 #![allow(clippy::needless_range_loop)]
@@ -85,8 +86,8 @@ struct Pending<'t, 'o, O, const N: usize> {
     op: &'o mut O,
 }
 
-/// Runs packets that are all tail and whose keystream fits `N` registers. Each is hashed only after the next one's
-/// keystream is under way, so that the two overlap.
+/// Runs packets that are all tail and whose keystream fits `N` registers. Each is hashed only after
+/// the next one's keystream is under way, so that the two overlap.
 #[inline(always)]
 fn short<'a, O: Op<'a>, const N: usize>(v: Vaes512, slots: &mut [Option<Entry<'a, '_, O>>]) {
     let mut pending: Option<Pending<'_, '_, O, N>> = None;
@@ -232,8 +233,8 @@ impl<'t> Message<'t> {
         self.v.place4(0x00f0, aad::first_block(self.v, self.tables, aad))
     }
 
-    /// The groups of a long message, of which there is at least one. Returns the block that masks the tag, and the
-    /// hash of each lane.
+    /// The groups of a long message, of which there is at least one. Returns the block that masks
+    /// the tag, and the hash of each lane.
     #[inline(always)]
     fn groups<'a, O: Op<'a>>(self, front: &mut [u8], first: Z) -> (B, Z) {
         let v = self.v;
@@ -243,7 +244,8 @@ impl<'t> Message<'t> {
         let (head, rest) = front.split_at_mut(64 - HEAD);
         let (registers, rest) = rest.split_at_mut(64 * (GROUP - 1));
         let registers = registers.as_chunks_mut::<64>().0;
-        // Sealing hashes each group while the next is encrypted; opening has the ciphertext at once.
+        // Sealing hashes each group while the next is encrypted; opening has the ciphertext at
+        // once.
         let mut hashed = [v.xor4(self.crypt_head::<O>(head, states[0]), first); GROUP];
         for i in 1..GROUP {
             hashed[i] = self.crypt::<O>(&mut registers[i - 1], states[i]);
@@ -324,8 +326,9 @@ impl<'t> Message<'t> {
 
     /// Transforms the payload in `N` registers of slots and returns what is to be hashed.
     ///
-    /// `FIRST` says that they are the first of the message. `before` is added to the first register: the additional
-    /// data, or the hash so far. `last` is the slot of the lengths, from the start of the tail.
+    /// `FIRST` says that they are the first of the message. `before` is added to the first
+    /// register: the additional data, or the hash so far. `last` is the slot of the lengths, from
+    /// the start of the tail.
     #[inline(always)]
     fn tail<'a, O: Op<'a>, const N: usize, const FIRST: bool>(
         self,

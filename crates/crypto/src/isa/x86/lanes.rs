@@ -1,4 +1,5 @@
-//! One block per register: the instructions that every tier has, behind safe methods of the proof tokens.
+//! One block per register: the instructions that every tier has, behind safe methods of the proof
+//! tokens.
 
 use std::arch::x86_64::*;
 
@@ -16,7 +17,8 @@ macro_rules! instructions {
         $(#[$doc])*
         #[inline(always)]
         $vis fn $name(self $(, $arg: $type)*) -> $out {
-            // SAFETY: a value of the implementing type proves that the processor has the instruction.
+            // SAFETY: a value of the implementing type proves that the processor has the
+            // instruction.
             unsafe { $intrinsic($($arg),*) }
         }
     )*};
@@ -208,7 +210,8 @@ unsafe impl Lanes for AesNi {}
 
 macro_rules! with_masks {
     ($($token:ident)*) => {$(
-        // SAFETY: detection makes the token only where the processor has the features of `aesni` and `avx512`.
+        // SAFETY: detection makes the token only where the processor has the features of `aesni`
+        // and `avx512`.
         unsafe impl Lanes for $token {
             #[inline(always)]
             fn xor3(self, a: B, b: B, c: B) -> B {
@@ -224,15 +227,15 @@ macro_rules! with_masks {
 
             #[inline(always)]
             fn load_some(self, bytes: &[u8]) -> B {
-                // SAFETY: only bytes under the mask are read, and those lie within the slice; the token proves
-                // AVX-512 BW and VL.
+                // SAFETY: only bytes under the mask are read, and those lie within the slice; the
+                // token proves AVX-512 BW and VL.
                 unsafe { _mm_maskz_loadu_epi8(front_mask(bytes.len()), bytes.as_ptr().cast()) }
             }
 
             #[inline(always)]
             fn store_some(self, bytes: &mut [u8], a: B) {
-                // SAFETY: only bytes under the mask are written, and those lie within the slice; the token proves
-                // AVX-512 BW and VL.
+                // SAFETY: only bytes under the mask are written, and those lie within the slice;
+                // the token proves AVX-512 BW and VL.
                 unsafe { _mm_mask_storeu_epi8(bytes.as_mut_ptr().cast(), front_mask(bytes.len()), a) }
             }
         }

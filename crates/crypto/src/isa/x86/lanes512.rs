@@ -1,4 +1,5 @@
-//! Four blocks per register: the instructions of the tier `vaes512`, behind safe methods of its token.
+//! Four blocks per register: the instructions of the tier `vaes512`, behind safe methods of its
+//! token.
 
 use std::arch::x86_64::*;
 
@@ -105,12 +106,13 @@ impl Vaes512 {
         self.repeat4(self.table(block))
     }
 
-    /// The first `64` bytes of a message's payload as the upper half of a register, or fewer if it is shorter; zeros
-    /// elsewhere.
+    /// The first `64` bytes of a message's payload as the upper half of a register, or fewer if it
+    /// is shorter; zeros elsewhere.
     #[inline(always)]
     pub(super) fn load_head4(self, bytes: &[u8]) -> Z {
         let start = bytes.as_ptr().wrapping_sub(HEAD);
-        // SAFETY: only bytes under the mask are read, and those lie within the slice; the token proves AVX-512 BW.
+        // SAFETY: only bytes under the mask are read, and those lie within the slice; the token
+        // proves AVX-512 BW.
         unsafe { _mm512_maskz_loadu_epi8(head_mask(bytes.len()), start.cast()) }
     }
 
@@ -119,14 +121,16 @@ impl Vaes512 {
     pub(super) fn store_head4(self, bytes: &mut [u8], a: Z) {
         let mask = head_mask(bytes.len());
         let start = bytes.as_mut_ptr().wrapping_sub(HEAD);
-        // SAFETY: only bytes under the mask are written, and those lie within the slice; the token proves AVX-512 BW.
+        // SAFETY: only bytes under the mask are written, and those lie within the slice; the token
+        // proves AVX-512 BW.
         unsafe { _mm512_mask_storeu_epi8(start.cast(), mask, a) }
     }
 
     /// Up to 64 bytes, zeros behind them.
     #[inline(always)]
     pub(super) fn load_some4(self, bytes: &[u8]) -> Z {
-        // SAFETY: only bytes under the mask are read, and those lie within the slice; the token proves AVX-512 BW.
+        // SAFETY: only bytes under the mask are read, and those lie within the slice; the token
+        // proves AVX-512 BW.
         unsafe { _mm512_maskz_loadu_epi8(front_mask(bytes.len()), bytes.as_ptr().cast()) }
     }
 
@@ -134,7 +138,8 @@ impl Vaes512 {
     #[inline(always)]
     pub(super) fn store_some4(self, bytes: &mut [u8], a: Z) {
         let mask = front_mask(bytes.len());
-        // SAFETY: only bytes under the mask are written, and those lie within the slice; the token proves AVX-512 BW.
+        // SAFETY: only bytes under the mask are written, and those lie within the slice; the token
+        // proves AVX-512 BW.
         unsafe { _mm512_mask_storeu_epi8(bytes.as_mut_ptr().cast(), mask, a) }
     }
 

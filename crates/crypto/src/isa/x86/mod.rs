@@ -1,7 +1,8 @@
 //! Kernels for x86-64.
 //!
-//! `token` proves tiers and opens the doors, `tables` expands keys, `lanes` wraps the instructions, `gcm128` and
-//! `gcm512` are the kernels: one source for every tier with one block per register, another for four.
+//! `token` proves tiers and opens the doors, `tables` expands keys, `lanes` wraps the instructions,
+//! `gcm128` and `gcm512` are the kernels: one source for every tier with one block per register,
+//! another for four.
 
 mod aad;
 mod gcm128;
@@ -76,7 +77,8 @@ impl Kernel {
         tables
     }
 
-    /// Runs operations of one class (tier, key size and length) whose keys were all set up for this tier.
+    /// Runs operations of one class (tier, key size and length) whose keys were all set up for this
+    /// tier.
     pub(crate) fn run<'a, O: Op<'a>>(self, slots: &mut [Option<Entry<'a, '_, O>>]) {
         trace::hit(self.tier(), O::SEAL, slots.len());
         match self {

@@ -105,9 +105,10 @@ impl Sum {
 
     /// The sum modulo the GHASH polynomial.
     ///
-    /// Blocks are bit-reflected and H carries an extra factor x, so the reduction is Montgomery's: two folds from
-    /// below by the constant 0xc2 << 56 (Gueron and Kounavis, "Efficient implementation of the Galois Counter Mode
-    /// using a carry-less multiplier and a fast reduction algorithm", 2010).
+    /// Blocks are bit-reflected and H carries an extra factor x, so the reduction is Montgomery's:
+    /// two folds from below by the constant 0xc2 << 56 (Gueron and Kounavis, "Efficient
+    /// implementation of the Galois Counter Mode using a carry-less multiplier and a fast reduction
+    /// algorithm", 2010).
     #[inline(always)]
     pub(super) fn reduce<L: Lanes>(self, l: L) -> B {
         let fold = l.pair(FOLD, FOLD);

@@ -1,7 +1,7 @@
 //! Proof tokens: zero-size values that only detection makes, and the doors they open.
 //!
-//! A door is the one function per tier that is compiled with the tier's features. Everything behind it is inlined
-//! into it, which is why the code behind it needs no features of its own.
+//! A door is the one function per tier that is compiled with the tier's features. Everything behind
+//! it is inlined into it, which is why the code behind it needs no features of its own.
 
 use super::{Tables, gcm128, gcm512, tables};
 use crate::{KeyBits, burst::Entry, op::Op};

@@ -35,10 +35,12 @@ pub(super) fn xmm(_: AesNi) {
     }
 }
 
-/// Wipes all 32 512-bit registers. `vzeroall` also spares the code that follows a switch between encodings.
+/// Wipes all 32 512-bit registers. `vzeroall` also spares the code that follows a switch between
+/// encodings.
 #[inline]
 pub(super) fn zmm(_: Avx512) {
-    // SAFETY: only the registers declared as overwritten are written; the token proves AVX-512 F and VL.
+    // SAFETY: only the registers declared as overwritten are written; the token proves AVX-512 F
+    // and VL.
     unsafe {
         asm!(
             "vzeroall",
