@@ -100,14 +100,13 @@ impl Receiver {
         let meta = Meta::parse(message.control);
         let sender = decode_address(message.address);
         let payload = self.buffers.get(self.at).and_then(|b| b.get(..message.len));
-        let (Some(sender), Some(payload)) = (sender, payload) else {
+        let (Some(sender), Some(payload), false) = (sender, payload, message.truncated) else {
             counters.rx_malformed += 1;
             self.at += 1;
             return true;
         };
         if self.done == 0 {
             counters.rx_kernel_drops += self.drops.advance(meta.drops);
-            counters.rx_truncated += u64::from(message.truncated);
             counters.rx_supers += u64::from(meta.segment.is_some_and(|s| s < payload.len()));
         }
         let segment = meta.segment.filter(|s| *s > 0).unwrap_or(payload.len());
