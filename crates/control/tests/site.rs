@@ -154,3 +154,39 @@ fn every_key_of_the_reference_is_known_to_the_reader() {
         );
     }
 }
+
+#[test]
+fn no_change_of_a_file_makes_its_reader_panic_or_show_a_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("left.toml");
+    // Digits that stand nowhere else in the file or in messages.
+    let text = GOOD.replace(
+        "000102030405060708090a0b0c0d0e0f10111213",
+        "9a7b9a7b9a7b9a7b9a7b9a7b9a7b9a7b9a7b9a7b",
+    );
+    let mut errors = 0;
+    let key = text.find("9a7b").unwrap();
+    let places = (0..text.len()).filter(|at| at % 7 == 0 || (key - 10..key + 45).contains(at));
+    for at in places {
+        let (before, after) = text.split_at(at);
+        let rest: String = after.chars().skip(1).collect();
+        for changed in [
+            before.to_owned(),
+            format!("{before}{rest}"),
+            format!("{before}\"{rest}"),
+            format!("{before}\n{after}"),
+        ] {
+            std::fs::write(&path, changed).unwrap();
+            if let Err(found) = Site::load(&path) {
+                errors += 1;
+                let shown = format!("{found}{found:?}");
+                assert!(!shown.contains("9a7b9a7b"), "at {at}: {found}");
+                assert!(
+                    found.errors.iter().all(|e| e.line > 0 && !e.what.is_empty()),
+                    "at {at}: {found}"
+                );
+            }
+        }
+    }
+    assert!(errors > 300, "{errors}");
+}

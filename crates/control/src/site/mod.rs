@@ -86,11 +86,13 @@ fn syntax_error(report: &mut Report<'_>, source: &Source, error: &toml::de::Erro
     } else {
         message
     };
-    report.error(
-        &place,
-        format!("not valid TOML: {message}"),
-        "write `key = value` lines below [section] headers; texts in quotes",
-    );
+    let what = format!("not valid TOML: {message}");
+    let help = "write `key = value` lines below [section] headers; texts in quotes";
+    if source::may_hold_piece(text) {
+        report.secret_error(&place, what, help);
+    } else {
+        report.error(&place, what, help);
+    }
 }
 
 /// Whether a text can name a gateway, an SA or a policy.

@@ -14,6 +14,9 @@ const MAX_BYTES: u64 = 16 << 20;
 /// Shortest run of hexadecimal digits that is taken for a key.
 const SECRET_RUN: usize = 16;
 
+/// Shortest run of hexadecimal digits that is taken for a piece of a torn key.
+const SECRET_PIECE: usize = 6;
+
 /// A site file in memory; wiped on drop.
 pub(super) struct Source {
     pub(super) path: PathBuf,
@@ -125,9 +128,18 @@ pub(super) fn may_hold_secret(line: &str) -> bool {
     assigns_key || has_secret_run(line)
 }
 
-/// Whether a text has a run of hexadecimal digits long enough to be part of a key.
+/// Whether a text has a run of hexadecimal digits long enough to be a key.
 pub(super) fn has_secret_run(text: &str) -> bool {
-    text.split(|c: char| !c.is_ascii_hexdigit()).any(|run| run.len() >= SECRET_RUN)
+    longest_run(text) >= SECRET_RUN
+}
+
+/// Whether a line of a file that is no TOML may hold a piece of a key, which can be torn anywhere.
+pub(super) fn may_hold_piece(line: &str) -> bool {
+    may_hold_secret(line) || longest_run(line) >= SECRET_PIECE
+}
+
+fn longest_run(text: &str) -> usize {
+    text.split(|c: char| !c.is_ascii_hexdigit()).map(str::len).max().unwrap_or(0)
 }
 
 #[cfg(test)]

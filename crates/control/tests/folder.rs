@@ -1,0 +1,120 @@
+//! A state folder on a real file system: its files, its lock, and what happens when they are lost.
+#![allow(clippy::unwrap_used)] // tests may, but clippy sees test functions only
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use convoy_control::lease::{InboundRequest, LeaseError, LeaseKeeper, OutboundRequest};
+use convoy_control::site::KeyMaterial;
+use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
+
+fn open(dir: &Path) -> Result<LeaseKeeper, LeaseError> {
+    LeaseKeeper::open(dir, |event| panic!("{event:?}"))
+}
+
+fn key(number: u8) -> KeyMaterial {
+    let bytes = SecretBytes::copy_from(&[number; 20]);
+    KeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
+}
+
+/// The next number of key 1, leasing from it.
+fn next(keeper: &LeaseKeeper) -> u64 {
+    let key = key(1);
+    let request = OutboundRequest { name: "sa", key: &key, esn: true, block: 100 };
+    let acquired = keeper.acquire(&[request], &[InboundRequest { name: "in", key: &key }]).unwrap();
+    acquired.leases[0].used().get() + 1
+}
+
+#[test]
+fn files_are_the_owners_alone_and_hold_no_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let keeper = open(dir.path()).unwrap();
+    assert_eq!(next(&keeper), 1);
+    keeper.finish().unwrap();
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap) {
+        let bytes = std::fs::read(entry.path()).unwrap();
+        assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!bytes.windows(8).any(|window| window == [1; 8]));
+        names.push(entry.file_name().into_string().unwrap());
+    }
+    names.sort();
+    assert_eq!(names, ["hash-key", "leases-a", "leases-b", "lock"]);
+}
+
+#[test]
+fn a_folder_serves_one_gateway_and_names_it_to_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(dir.path()).unwrap();
+    let error = open(dir.path()).unwrap_err();
+    let us = std::process::id();
+    assert!(matches!(&error, LeaseError::Locked { pid: Some(pid), .. } if *pid == us), "{error}");
+    assert!(error.to_string().contains("stop that gateway first"), "{error}");
+    drop(first);
+    open(dir.path()).unwrap();
+}
+
+#[test]
+fn losing_what_tells_used_numbers_is_refused_with_a_remedy() {
+    let lost: [(&[&str], &str); 3] = [
+        (&["hash-key"], "has records but not their key file"),
+        (&["leases-a", "leases-b"], "was in use but its records"),
+        (&[], "both copies of the records"),
+    ];
+    for (removed, text) in lost {
+        let dir = tempfile::tempdir().unwrap();
+        let keeper = open(dir.path()).unwrap();
+        next(&keeper);
+        keeper.finish().unwrap();
+        for name in removed {
+            std::fs::remove_file(dir.path().join(name)).unwrap();
+        }
+        if removed.is_empty() {
+            std::fs::write(dir.path().join("leases-a"), "not an image").unwrap();
+            std::fs::write(dir.path().join("leases-b"), []).unwrap();
+        }
+        let error = open(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(text) && error.contains("write new keys on both sides"), "{error}");
+    }
+}
+
+#[test]
+fn a_damaged_key_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).unwrap().finish().unwrap();
+    std::fs::write(dir.path().join("hash-key"), [0; 48]).unwrap();
+    assert!(matches!(open(dir.path()), Err(LeaseError::HashKeyDamaged { .. })));
+}
+
+#[test]
+fn losing_one_copy_skips_numbers_and_repeats_none() {
+    for lost in ["leases-a", "leases-b"] {
+        let dir = tempfile::tempdir().unwrap();
+        let keeper = open(dir.path()).unwrap();
+        next(&keeper);
+        let granted = 1 + 200;
+        drop(keeper);
+        std::fs::remove_file(dir.path().join(lost)).unwrap();
+        let first = next(&open(dir.path()).unwrap());
+        assert!(first >= granted, "{first}");
+    }
+}
+
+#[test]
+fn a_folder_whose_making_was_interrupted_is_made_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).unwrap().finish().unwrap();
+    // As if the power had failed before the key got its name: nothing was ever leased.
+    std::fs::rename(dir.path().join("hash-key"), dir.path().join("hash-key.new")).unwrap();
+    assert_eq!(next(&open(dir.path()).unwrap()), 1);
+    assert!(!dir.path().join("hash-key.new").exists());
+}
+
+#[test]
+fn a_folder_that_is_missing_is_an_error_that_names_it() {
+    let error = open(Path::new("/no/such/folder")).unwrap_err().to_string();
+    assert!(
+        error.contains("cannot open /no/such/folder/lock: no such file or directory"),
+        "{error}"
+    );
+}
