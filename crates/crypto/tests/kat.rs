@@ -75,11 +75,11 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 fn report(name: &str, file: &File) {
+    println!("{name}: {} vectors", file.vectors.len());
     println!(
-        "{name}: {} vectors; not offered: {} with nonces of other lengths, {} with tags of other lengths",
-        file.vectors.len(),
-        file.other_nonces,
-        file.other_tags,
+        "SKIPPED in part: {name}: {} vectors with nonces that are not 96 bits, {} with tags that \
+         are not 8, 12 or 16 bytes",
+        file.other_nonces, file.other_tags,
     );
 }
 
