@@ -17,7 +17,9 @@ pub trait Port: Send {
     /// one whole IP packet, and returns how many.
     ///
     /// A return of 0 means that nothing more is there now, and only then may a worker sleep on
-    /// [`Self::fd`]: a port may hold the rest of a super-segment that did not fit.
+    /// [`Self::fd`]: a port may hold the rest of a super-segment that did not fit. It also means so
+    /// when no frame was free ([`PortCounters::rx_no_frame`]); then there may be more, which the
+    /// descriptor does not signal, and the worker should ask again once frames came back.
     ///
     /// # Errors
     /// [`IoError::Dead`] when the port can never receive again.

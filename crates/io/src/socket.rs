@@ -1,6 +1,6 @@
 //! What the wire ports have in common: options of sockets and what comes with each message.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -18,6 +18,9 @@ use crate::sys::{self, DeviceName, set_int};
 const PATIENCE: Duration = Duration::from_millis(5);
 /// Pause when the queue of the device, not that of the socket, was full: nothing signals its end.
 const PAUSE: Duration = Duration::from_micros(100);
+
+/// How long an IPv6 address may take to come into use.
+const ADDRESS_APPEARS: Duration = Duration::from_secs(2);
 
 /// Options that apply to every socket of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +77,24 @@ pub(crate) fn prepare(socket: &Socket, options: &SocketOptions, v6: bool) -> Res
         set_int(fd, level, name, value).map_err(IoError::setup("set the socket's options"))?;
     }
     Ok(())
+}
+
+/// Binds, giving an IPv6 address time to appear: the kernel accepts one some milliseconds after it
+/// was added, or longer while it looks for duplicates (RFC 4862 section 5.4).
+pub(crate) fn bind(socket: &Socket, local: SocketAddr) -> io::Result<()> {
+    let begin = Instant::now();
+    loop {
+        match socket.bind(&local.into()) {
+            Err(error)
+                if error.kind() == ErrorKind::AddrNotAvailable
+                    && local.is_ipv6()
+                    && begin.elapsed() < ADDRESS_APPEARS =>
+            {
+                thread::sleep(ADDRESS_APPEARS / 100);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// The privileged options go beyond the limits of the system; the others are what is left.

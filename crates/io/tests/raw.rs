@@ -191,3 +191,18 @@ fn a_narrow_link_on_the_path_is_an_event_that_quotes_the_packet() {
         assert_eq!(left.counters().losses().map(|l| l.1).sum::<u64>(), 0);
     }
 }
+
+#[test]
+fn an_address_that_comes_into_use_late_is_waited_for_and_a_foreign_one_refused() {
+    let namespace = or_skip!(namespace());
+    let late = raw::Config::new("fd00::77".parse().unwrap());
+    let opened = namespace.run(move || {
+        common::ip("addr add fd00::77/128 dev lo").unwrap();
+        raw::open(&late)
+    });
+    assert_eq!(opened.unwrap().len(), 1);
+    let foreign = raw::Config::new("192.0.2.1".parse().unwrap());
+    let refused = namespace.run(move || raw::open(&foreign)).unwrap_err();
+    let expected = "cannot bind the raw socket: Cannot assign requested address (os error 99)";
+    assert_eq!(refused.to_string(), expected);
+}

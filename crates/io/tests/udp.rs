@@ -316,3 +316,18 @@ fn a_narrow_link_on_the_path_is_an_event_that_quotes_the_packet() {
         assert_eq!(left.counters().tx_too_big, 0);
     }
 }
+
+#[test]
+fn an_address_that_comes_into_use_late_is_waited_for_and_a_foreign_one_refused() {
+    let namespace = or_skip!(namespace());
+    let late = udp::Config::new("[fd00::77]:4500".parse().unwrap());
+    let opened = namespace.run(move || {
+        common::ip("addr add fd00::77/128 dev lo").unwrap();
+        udp::open(&late)
+    });
+    assert_eq!(opened.unwrap().len(), 1);
+    let foreign = udp::Config::new("192.0.2.1:4500".parse().unwrap());
+    let refused = namespace.run(move || udp::open(&foreign)).unwrap_err();
+    let expected = "cannot bind the udp socket: Cannot assign requested address (os error 99)";
+    assert_eq!(refused.to_string(), expected);
+}

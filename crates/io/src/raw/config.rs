@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{ESP, RawPort};
-use crate::socket::{SocketOptions, prepare};
+use crate::socket::{SocketOptions, bind, prepare};
 use crate::sys::{attach_program, set_int};
 use crate::{IoError, Offloads};
 
@@ -59,9 +59,9 @@ fn open_one(config: &Config, worker: u16) -> Result<RawPort, IoError> {
     // for both directions IPv6 would check a checksum that ESP does not have.
     let output = new(libc::IPPROTO_RAW).map_err(IoError::setup("open a raw socket to send"))?;
     prepare(&output, &config.options, v6)?;
-    let local = SocketAddr::new(config.local, 0).into();
     let fragmenting = if v6 { None } else { Some(open_fragmenting(config)?) };
-    input.bind(&local).map_err(IoError::setup("bind the raw socket"))?;
+    bind(&input, SocketAddr::new(config.local, 0))
+        .map_err(IoError::setup("bind the raw socket"))?;
     let offloads = Offloads {
         batch: true,
         kernel_drops: true,

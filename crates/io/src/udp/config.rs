@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::UdpPort;
-use crate::socket::{SocketOptions, prepare};
+use crate::socket::{SocketOptions, bind, prepare};
 use crate::sys::{attach_program, set_int};
 use crate::{IoError, Offloads};
 
@@ -76,7 +76,7 @@ fn open_one(config: &Config, local: SocketAddr) -> Result<(Socket, Offloads), Io
     if spread {
         socket.set_reuse_port(true).map_err(IoError::setup("share the udp port"))?;
     }
-    socket.bind(&local.into()).map_err(IoError::setup("bind the udp socket"))?;
+    bind(&socket, local).map_err(IoError::setup("bind the udp socket"))?;
     // Linux 4.18 and 5.0; without them there is one datagram per message.
     let gso =
         config.offload && set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();

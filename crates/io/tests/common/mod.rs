@@ -87,7 +87,8 @@ impl Drop for Namespace {
     }
 }
 
-fn ip(arguments: &str) -> Result<(), String> {
+/// Runs `ip` in the namespace of the calling thread.
+pub fn ip(arguments: &str) -> Result<(), String> {
     let output = Command::new("ip").args(arguments.split_whitespace()).output();
     match output {
         Ok(output) if output.status.success() => Ok(()),
