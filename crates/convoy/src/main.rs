@@ -1,4 +1,8 @@
-//! The `convoy` binary: wiring only.
+//! The `convoy` binary.
 #![forbid(unsafe_code)]
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    convoy::main()
+}

@@ -1,0 +1,220 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  all is well
+  1  a failure at run time, or warnings (check, status)
+  2  the command line or a site file is wrong, nothing was changed; status: critical
+  3  no gateway answers
+
+Begin with:
+  convoy init tunnel          writes tunnel/left.toml and tunnel/right.toml with fresh keys
+  convoy check tunnel/left.toml
+  convoy run tunnel/left.toml";
+
+/// A userspace IPsec gateway.
+#[derive(Debug, Parser)]
+#[command(name = "convoy", version, about, after_help = EXIT_CODES, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+    /// What is logged to standard error: a level, or levels by crate such as
+    /// "info,convoy_control=debug".
+    #[arg(long, global = true, env = "CONVOY_LOG", default_value = "info", value_name = "FILTER")]
+    pub log: String,
+}
+
+/// The verbs, in the order in which one meets them.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Write a commented pair of site files with fresh keys.
+    #[command(
+        after_help = "Example:\n  convoy init tunnel --left 192.0.2.1 --right 198.51.100.1 \\\n      --left-net 10.1.0.0/24 --right-net 10.2.0.0/24"
+    )]
+    Init(InitArgs),
+    /// Check site files; tells every error, and what would be right. Changes nothing.
+    #[command(
+        after_help = "Example:\n  convoy check left.toml right.toml\n\nExit codes: 0 no finding, 1 warnings only, 2 errors."
+    )]
+    Check(CheckArgs),
+    /// Run a gateway until SIGTERM or SIGINT; SIGHUP reloads the site file.
+    #[command(
+        after_help = "Examples:\n  convoy run left.toml --dry-run   # what would be changed on this host\n  convoy run left.toml\n\nNeeds CAP_NET_ADMIN (TUN interface, routes) and CAP_NET_RAW (native ESP)."
+    )]
+    Run(RunArgs),
+    /// How a running gateway is doing: rates, SAs, losses.
+    #[command(
+        after_help = "Examples:\n  convoy status              # the only gateway here\n  convoy status left.toml --watch\n  convoy status left --json\n\nExit codes, as monitoring systems take them: 0 ok, 1 warning, 2 critical (packets are being\nlost for want of something), 3 no gateway answers."
+    )]
+    Status(StatusArgs),
+    /// The SAs of a running gateway.
+    Sa(AskArgs),
+    /// The policies of a running gateway.
+    Policy(AskArgs),
+    /// CPU tiers, engines and algorithms of this machine; needs no gateway.
+    #[command(after_help = "Example:\n  CONVOY_DENY_CPU=avx512 convoy crypto")]
+    Crypto(CryptoArgs),
+    /// Keys for Wireshark, as an esp_sa file. The keys of live SAs: treat the file as a secret.
+    #[command(
+        after_help = "Examples:\n  convoy keys left --output esp_sa\n  convoy keys --from-site left.toml      # without a running gateway"
+    )]
+    Keys(KeysArgs),
+    /// Make a running gateway read its site file again; no packet is lost.
+    Reload(AskArgs),
+    /// Send the packets of a capture through a gateway that exists only for that.
+    #[command(
+        after_help = "Examples:\n  convoy replay left.toml --plain-in plain.pcap --wire-out esp.pcap\n  convoy replay right.toml --wire-in esp.pcap --plain-out plain.pcap --json\n\nSequence numbers are leased in the state folder as by a running gateway, so no nonce repeats."
+    )]
+    Replay(ReplayArgs),
+}
+
+/// `convoy init`
+#[derive(Debug, Args)]
+pub struct InitArgs {
+    /// Folder to write the two files into; nothing in it is overwritten.
+    #[arg(default_value = ".")]
+    pub folder: PathBuf,
+    /// Outer address of the left gateway.
+    #[arg(long, default_value = "192.0.2.1", value_name = "ADDRESS")]
+    pub left: std::net::IpAddr,
+    /// Outer address of the right gateway.
+    #[arg(long, default_value = "198.51.100.1", value_name = "ADDRESS")]
+    pub right: std::net::IpAddr,
+    /// Networks behind the left gateway.
+    #[arg(long, default_value = "10.1.0.0/24", value_name = "NETWORK", value_delimiter = ',')]
+    pub left_net: Vec<convoy_wire::Prefix>,
+    /// Networks behind the right gateway.
+    #[arg(long, default_value = "10.2.0.0/24", value_name = "NETWORK", value_delimiter = ',')]
+    pub right_net: Vec<convoy_wire::Prefix>,
+    /// Name of the left gateway, its file and its state folder.
+    #[arg(long, default_value = "left", value_name = "NAME")]
+    pub left_name: String,
+    /// Name of the right gateway, its file and its state folder.
+    #[arg(long, default_value = "right", value_name = "NAME")]
+    pub right_name: String,
+    /// Size of the AES keys in bits: 128, 192 or 256.
+    #[arg(long, default_value_t = 128, value_name = "BITS")]
+    pub key_bits: u16,
+    /// Carry ESP in UDP, as through a NAT.
+    #[arg(long)]
+    pub udp_encap: bool,
+    /// Print what was written as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `convoy check`
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Site files.
+    #[arg(required = true, value_name = "SITE.toml")]
+    pub sites: Vec<PathBuf>,
+    /// Print findings as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `convoy run`
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Site file.
+    #[arg(value_name = "SITE.toml")]
+    pub site: PathBuf,
+    /// Tell what would be changed on this host, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// With --dry-run: print as JSON.
+    #[arg(long, requires = "dry_run")]
+    pub json: bool,
+}
+
+/// Which running gateway.
+#[derive(Clone, Debug, Args)]
+pub struct Target {
+    /// Name of the gateway, its site file, or its control socket; may be left out when only one
+    /// runs.
+    #[arg(value_name = "GATEWAY", env = "CONVOY_GATEWAY")]
+    pub gateway: Option<String>,
+}
+
+/// Verbs that ask a running gateway something.
+#[derive(Debug, Args)]
+pub struct AskArgs {
+    /// Which gateway.
+    #[command(flatten)]
+    pub target: Target,
+    /// Print as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `convoy status`
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Which gateway.
+    #[command(flatten)]
+    pub target: Target,
+    /// Show again every so many seconds, until interrupted.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
+    pub watch: Option<f64>,
+    /// Print as JSON; with --watch one object per line.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `convoy crypto`
+#[derive(Debug, Args)]
+pub struct CryptoArgs {
+    /// Print as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `convoy keys`
+#[derive(Debug, Args)]
+pub struct KeysArgs {
+    /// Which gateway.
+    #[command(flatten)]
+    pub target: Target,
+    /// Take the keys from this site file instead of a running gateway.
+    #[arg(long, value_name = "SITE.toml", conflicts_with = "gateway")]
+    pub from_site: Option<PathBuf>,
+    /// Write to this file (mode 0600) instead of standard output.
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Print as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `convoy replay`
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// Site file.
+    #[arg(value_name = "SITE.toml")]
+    pub site: PathBuf,
+    /// Packets that arrive at the plain side.
+    #[arg(long, value_name = "PCAP")]
+    pub plain_in: Option<PathBuf>,
+    /// Where packets go that leave the plain side.
+    #[arg(long, value_name = "PCAP")]
+    pub plain_out: Option<PathBuf>,
+    /// Packets that arrive at the wire side.
+    #[arg(long, value_name = "PCAP")]
+    pub wire_in: Option<PathBuf>,
+    /// Where packets go that leave the wire side.
+    #[arg(long, value_name = "PCAP")]
+    pub wire_out: Option<PathBuf>,
+    /// Begin sequence numbers at 1 and remember nothing. Repeats nonces if the keys are used for
+    /// anything else: for tests with throw-away keys only.
+    #[arg(long)]
+    pub no_lease: bool,
+    /// Print counts as JSON.
+    #[arg(long)]
+    pub json: bool,
+}

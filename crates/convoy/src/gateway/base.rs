@@ -1,0 +1,189 @@
+//! The part of a gateway that needs neither root nor a network: state, pipelines, workers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use convoy_control::lease::LeaseEvent;
+use convoy_control::site::Site;
+use convoy_control::state::{ReloadReport, State, StateError};
+use convoy_crypto::Cpu;
+use convoy_engine::registry;
+use convoy_ipsec::pipeline::PipelineConfig;
+use convoy_ipsec::sa::WorkerId;
+use convoy_packet::{Arena, FrameSize};
+use convoy_runtime::{
+    Runtime, StopReport, Surroundings, ThreadConfig, Worker, WorkerPorts, WorkerStats,
+};
+
+use crate::exit::Stop;
+
+/// Frames for each worker: some full bursts on every port, and what its ports keep.
+const FRAMES_PER_WORKER: u32 = 8192;
+/// Frames that may lie in rings between two workers.
+const FRAMES_PER_PAIR: u32 = 4096;
+/// Frames are at least for packets of this size, so that a site may raise its MTU later.
+const LEAST_PACKET: u16 = 2048;
+/// How long a stop may take before packets under way are given up.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+
+/// How the pipelines stand to their surroundings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// A TUN interface and sockets: the kernel forwards and computes UDP checksums.
+    Host,
+    /// Memory or capture files: nobody else touches the packets.
+    Bare,
+}
+
+/// State and workers of a gateway.
+#[derive(Debug)]
+pub struct Core {
+    state: State,
+    runtime: Runtime,
+}
+
+/// State of a gateway before it has workers.
+#[derive(Debug)]
+pub struct Prepared {
+    state: State,
+    surroundings: Surroundings,
+}
+
+impl Prepared {
+    /// Locks the state folder, leases sequence numbers and sets up keys.
+    ///
+    /// # Errors
+    /// When the site cannot be brought into force; nothing is left running.
+    pub fn new(site: Site, wire_mtu: u16, medium: Medium) -> anyhow::Result<Self> {
+        let cpu = Cpu::detect().map_err(|e| Stop::usage(format!("{}: {e}", Cpu::DENY_VARIABLE)))?;
+        let engine = *registry::find(None).context("there is no crypto engine")?;
+        let pairs = u32::from(site.workers.count) * u32::from(site.workers.count - 1);
+        let frames = u32::from(site.workers.count) * FRAMES_PER_WORKER + pairs * FRAMES_PER_PAIR;
+        let largest = site.outbound.iter().filter_map(|sa| sa.path_mtu).max().unwrap_or(0);
+        let largest = largest.max(wire_mtu).max(site.plain.mtu.unwrap_or(0)).max(LEAST_PACKET);
+        let arena = Arena::map(frames, FrameSize::for_packet(largest.into()))
+            .context("no memory for packets")?;
+        let pipeline = PipelineConfig {
+            worker: WorkerId(0),
+            decrement_ttl: medium == Medium::Bare,
+            udp6_checksum: medium == Medium::Bare,
+            icmp_source_v4: site.plain.addresses.iter().find_map(|a| match a.addr {
+                std::net::IpAddr::V4(addr) => Some(addr),
+                std::net::IpAddr::V6(_) => None,
+            }),
+            icmp_source_v6: site.plain.addresses.iter().find_map(|a| match a.addr {
+                std::net::IpAddr::V6(addr) => Some(addr),
+                std::net::IpAddr::V4(_) => None,
+            }),
+        };
+        let state = State::start(site, cpu, wire_mtu, tell_lease_event).map_err(state_error)?;
+        Ok(Self { state, surroundings: Surroundings { pipeline, engine, arena } })
+    }
+
+    /// Where frames come from.
+    #[must_use]
+    pub fn arena(&self) -> &'static Arena {
+        self.surroundings.arena
+    }
+
+    /// The state.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Workers to be stepped by hand, and the state they work on.
+    ///
+    /// # Errors
+    /// When there are too many, or no descriptors left.
+    pub fn into_workers(self, ports: Vec<WorkerPorts>) -> anyhow::Result<(State, Vec<Worker>)> {
+        let workers = Worker::team(&self.surroundings, ports, self.state.published())?;
+        Ok((self.state, workers))
+    }
+
+    /// Starts worker threads; `alarm` is called from the thread of a worker that fails.
+    ///
+    /// # Errors
+    /// When a thread cannot be started or pinned.
+    pub fn start(
+        self,
+        ports: Vec<WorkerPorts>,
+        alarm: impl Fn(WorkerId) + Clone + Send + 'static,
+    ) -> anyhow::Result<Core> {
+        let workers = &self.state.site().workers;
+        let threads = ThreadConfig {
+            pin: workers.pin.iter().map(|cpu| usize::from(*cpu)).collect(),
+            busy_poll: workers.busy_poll,
+        };
+        let published = self.state.published();
+        let runtime = Runtime::start(&self.surroundings, &threads, ports, published, alarm)?;
+        Ok(Core { state: self.state, runtime })
+    }
+}
+
+impl Core {
+    /// The state.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// What the workers publish.
+    #[must_use]
+    pub fn stats(&self) -> &[Arc<WorkerStats>] {
+        self.runtime.stats()
+    }
+
+    /// Brings another site into force.
+    ///
+    /// # Errors
+    /// [`StateError`]; then nothing has changed.
+    pub fn reload(&mut self, site: Site) -> Result<ReloadReport, StateError> {
+        let report = self.state.reload(site)?;
+        self.runtime.wake();
+        Ok(report)
+    }
+
+    /// Ends the workers when all that had arrived has gone through, then writes down exactly which
+    /// sequence numbers were used.
+    ///
+    /// # Errors
+    /// When a worker had failed, or the numbers could not be written.
+    pub fn stop(self) -> anyhow::Result<()> {
+        let StopReport { lost, mut failures } = self.runtime.stop(STOP_LIMIT);
+        if lost > 0 {
+            tracing::warn!(lost, "packets under way were lost at the end");
+        }
+        if failures.is_empty() {
+            return self.state.finish().context("sequence numbers");
+        }
+        // A worker that failed may have used numbers it did not publish: the state is dropped, and
+        // the next start goes on beyond all that was leased.
+        Err(failures.swap_remove(0).into())
+    }
+}
+
+/// What is wrong with the site file is the caller's to mend; the rest is trouble at run time.
+pub(crate) fn state_error(error: StateError) -> anyhow::Error {
+    match error {
+        StateError::NeedsRestart(_)
+        | StateError::KeyReused { .. }
+        | StateError::NoStateFolder(_)
+        | StateError::Policies(_)
+        | StateError::Associations(_) => Stop::usage(error.to_string()),
+        other => other.into(),
+    }
+}
+
+fn tell_lease_event(event: LeaseEvent) {
+    match event {
+        LeaseEvent::WriteFailed { reason } => tracing::error!(
+            reason,
+            "state folder cannot be written; packets are dropped when the leased sequence numbers \
+             are used up"
+        ),
+        LeaseEvent::WriteRecovered => tracing::info!("state folder can be written again"),
+        _ => {}
+    }
+}

@@ -1,0 +1,184 @@
+//! A running gateway as the control socket sees it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use convoy_control::server;
+use convoy_control::state::ReloadReport;
+use convoy_control::status::{
+    CryptoReport, Inputs, NamedCount, PolicyReport, SCHEMA, SaReport, Sampler, Status,
+    crypto_report, observe, policy_report, sa_report,
+};
+use convoy_control::wireshark::esp_sa;
+use convoy_crypto::Cpu;
+use convoy_host::{LinkName, Network};
+use convoy_runtime::{PortTotals, WorkerStats, now};
+use zeroize::Zeroizing;
+
+use super::{Gateway, load};
+
+/// Shared by the control socket and the one who waits for signals.
+pub struct Live {
+    inner: Mutex<Inner>,
+    cpu: Cpu,
+    /// Called when a client wants the gateway to end.
+    stop: Box<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for Live {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Live").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// `None` once it is ending.
+    gateway: Option<Gateway>,
+    sampler: Sampler,
+    /// Answers while it is ending.
+    last: Status,
+}
+
+impl Live {
+    /// Shares a gateway; `stop` is called when a client wants it to end.
+    #[must_use]
+    pub fn new(gateway: Gateway, cpu: Cpu, stop: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        let mut sampler = Sampler::default();
+        let last = status(&gateway, &cpu, &mut sampler);
+        let inner = Mutex::new(Inner { gateway: Some(gateway), sampler, last });
+        Arc::new(Self { inner, cpu, stop: Box::new(stop) })
+    }
+
+    /// Keeps rates going; call about once a second.
+    pub fn tick(&self) {
+        self.lock().refresh(&self.cpu);
+    }
+
+    /// Takes the gateway out, to end it; `None` the second time.
+    #[must_use]
+    pub fn take(&self) -> Option<Gateway> {
+        self.lock().gateway.take()
+    }
+
+    /// Reads the site file again.
+    ///
+    /// # Errors
+    /// What is wrong; then nothing changed.
+    pub fn reload(&self) -> anyhow::Result<ReloadReport> {
+        let mut inner = self.lock();
+        let Some(gateway) = &mut inner.gateway else { anyhow::bail!("the gateway is ending") };
+        let path = gateway.core().state().site().path.clone();
+        let (site, warnings) = load(&path)?;
+        warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        gateway.reload(site)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn refresh(&mut self, cpu: &Cpu) {
+        if let Some(gateway) = &self.gateway {
+            self.last = status(gateway, cpu, &mut self.sampler);
+        }
+    }
+}
+
+impl server::Gateway for Live {
+    fn status(&self) -> Status {
+        let mut inner = self.lock();
+        inner.refresh(&self.cpu);
+        inner.last.clone()
+    }
+
+    fn sas(&self) -> SaReport {
+        let mut inner = self.lock();
+        let Inner { gateway, sampler, last } = &mut *inner;
+        match gateway {
+            Some(gateway) => sa_report(gateway.core().state(), now().0, sampler),
+            None => SaReport { schema: SCHEMA, sas: last.sas.clone() },
+        }
+    }
+
+    fn policies(&self) -> PolicyReport {
+        match &self.lock().gateway {
+            Some(gateway) => policy_report(gateway.core().state().site()),
+            None => PolicyReport { schema: SCHEMA, policies: Vec::new() },
+        }
+    }
+
+    fn crypto(&self) -> CryptoReport {
+        crypto_report(&self.cpu)
+    }
+
+    fn reload(&self) -> Result<ReloadReport, String> {
+        Self::reload(self).map_err(|error| format!("{error:#}"))
+    }
+
+    fn keys(&self) -> Zeroizing<String> {
+        match &self.lock().gateway {
+            Some(gateway) => esp_sa(gateway.core().state().site()),
+            None => Zeroizing::default(),
+        }
+    }
+
+    fn stop(&self) {
+        (self.stop)();
+    }
+}
+
+fn status(gateway: &Gateway, cpu: &Cpu, sampler: &mut Sampler) -> Status {
+    let counts = counts(gateway);
+    let counts: Vec<_> = counts
+        .iter()
+        .map(|(name, value, is_kernel_drop)| NamedCount {
+            name,
+            value: *value,
+            is_kernel_drop: *is_kernel_drop,
+        })
+        .collect();
+    let workers: Vec<_> = gateway.stats().iter().map(|stats| stats.pipeline.clone()).collect();
+    let inputs = Inputs {
+        now_ns: now().0,
+        uptime: gateway.started().elapsed(),
+        workers: &workers,
+        counts: &counts,
+    };
+    observe(gateway.core().state(), cpu, &inputs, sampler)
+}
+
+/// Counters of ports and workers, summed over workers: name, value, lost in the kernel.
+fn counts(gateway: &Gateway) -> Vec<(String, u64, bool)> {
+    let mut counts = Vec::new();
+    for (side, of) in [
+        ("plain", WorkerStats::plain as fn(&WorkerStats) -> PortTotals),
+        ("wire", WorkerStats::wire),
+    ] {
+        let mut sum = PortTotals::zero();
+        gateway.stats().iter().for_each(|stats| sum.add(&of(stats)));
+        counts.extend(sum.iter().map(|(name, _, value)| {
+            let kernel = name == "rx_kernel_drops";
+            (format!("{side}.{}", name.replace('_', "-")), value, kernel)
+        }));
+    }
+    counts.push(("plain.queue-drops".to_owned(), queue_drops(gateway.interface()), true));
+    let sum = |of: fn(&WorkerStats) -> u64| gateway.stats().iter().map(|stats| of(stats)).sum();
+    counts.extend([
+        ("worker.handed-off".to_owned(), sum(|s| s.handed_off.get()), false),
+        ("worker.sleeps".to_owned(), sum(|s| s.sleeps.get()), false),
+        ("wire.unreachable".to_owned(), sum(|s| s.unreachable.get()), false),
+        ("wire.path-mtu-believed".to_owned(), sum(|s| s.path_mtu_believed.get()), false),
+        ("wire.path-mtu-ignored".to_owned(), sum(|s| s.path_mtu_ignored.get()), false),
+    ]);
+    counts
+}
+
+/// Packets that found the plain interface's queue full.
+fn queue_drops(interface: &str) -> u64 {
+    let counters = LinkName::new(interface)
+        .and_then(|link| Network::open().and_then(|mut network| network.counters(&link)));
+    counters.map_or(0, |counters| counters.tx_dropped)
+}

@@ -1,0 +1,173 @@
+//! A running gateway: state, workers, ports, and what it changed on the host.
+
+mod base;
+mod live;
+mod plan;
+mod ports;
+mod rights;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use convoy_control::site::{Routes, Site, Warning};
+use convoy_control::state::{ReloadReport, StateError};
+use convoy_host::{Applied, Change, HostError, IpNet, LinkName, Plan};
+use convoy_io::pcap::Recorder;
+use convoy_ipsec::sa::WorkerId;
+use convoy_runtime::WorkerStats;
+use convoy_wire::Prefix;
+
+pub use base::{Core, Medium, Prepared};
+pub use live::Live;
+pub use plan::{plain_mtu, plan, wire_mtu};
+pub use ports::{Opened, Socket, open, sockets};
+
+use crate::exit::Stop;
+
+/// Reads a site file; its errors end the process with exit code 2.
+///
+/// # Errors
+/// Everything that is wrong with the file.
+pub fn load(path: &Path) -> anyhow::Result<(Site, Vec<Warning>)> {
+    Site::load(path).map_err(|errors| Stop::usage(format!("the site file is not usable\n{errors}")))
+}
+
+/// A gateway between a TUN interface and sockets of this host.
+#[derive(Debug)]
+pub struct Gateway {
+    core: Core,
+    /// Taken back in this order: routes first, so that nothing more comes.
+    routes: BTreeMap<Prefix, Applied>,
+    interface_changes: Applied,
+    interface: String,
+    sockets: Vec<Socket>,
+    recorder: Option<Recorder>,
+    started: Instant,
+}
+
+impl Gateway {
+    /// Starts everything, in the calling thread's network namespace. Traffic can flow when this
+    /// returns. `alarm` is called from the thread of a worker that fails.
+    ///
+    /// # Errors
+    /// What failed; everything done until then is taken back.
+    pub fn start(
+        site: Site,
+        alarm: impl Fn(WorkerId) + Clone + Send + 'static,
+    ) -> anyhow::Result<Self> {
+        let wire_mtu = wire_mtu(&site);
+        // Before anything is changed: this finds most of what can be wrong.
+        let changes = plan(&site, &site.plain.interface, wire_mtu)?;
+        let prepared = Prepared::new(site, wire_mtu, Medium::Host)?;
+        let Opened { workers, interface, sockets, recorder } = open(prepared.state().site())?;
+        let is_route = |change: &&Change| matches!(change, Change::Route(_));
+        let interface_plan: Plan =
+            changes.changes().iter().filter(|c| !is_route(c)).cloned().collect();
+        let routes: Vec<_> = routes(prepared.state().site());
+        let core = prepared.start(workers, alarm)?;
+        let interface_changes = interface_plan.apply()?;
+        let mut gateway = Self {
+            core,
+            routes: BTreeMap::new(),
+            interface_changes,
+            interface,
+            sockets,
+            recorder,
+            started: Instant::now(),
+        };
+        for network in routes {
+            gateway.add_route(network)?;
+        }
+        Ok(gateway)
+    }
+
+    /// State and workers.
+    #[must_use]
+    pub fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// What the workers publish.
+    #[must_use]
+    pub fn stats(&self) -> &[Arc<WorkerStats>] {
+        self.core.stats()
+    }
+
+    /// Name of the plain interface.
+    #[must_use]
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// When traffic could first flow.
+    #[must_use]
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+
+    /// Brings another site into force; no packet is lost.
+    ///
+    /// # Errors
+    /// When the site cannot be brought into force as a whole; then nothing has changed.
+    pub fn reload(&mut self, site: Site) -> anyhow::Result<ReloadReport> {
+        if let Some(name) = ports::unserved(&site, &self.sockets) {
+            let what = format!("the local address of SA '{name}'");
+            return Err(base::state_error(StateError::NeedsRestart(vec![what])));
+        }
+        // Also checks the routes before anything changes.
+        plan(&site, &self.interface, self.core.state().wire_mtu())?;
+        let report = self.core.reload(site).map_err(base::state_error)?;
+        for network in &report.routes_added {
+            if let Err(error) = self.add_route(*network) {
+                tracing::error!(error = format!("{error:#}"), "route");
+            }
+        }
+        for network in &report.routes_removed {
+            if let Some(Err(error)) = self.routes.remove(network).map(Applied::take_back) {
+                tracing::warn!(%error, "route");
+            }
+        }
+        Ok(report)
+    }
+
+    fn add_route(&mut self, network: Prefix) -> anyhow::Result<()> {
+        let to = IpNet::new(network.addr(), network.len())?;
+        let link = LinkName::new(&self.interface)?;
+        let plan = Plan::from_iter([Change::route(to, link)]);
+        self.routes.insert(network, plan.apply()?);
+        Ok(())
+    }
+
+    /// Ends the gateway: takes the routes back, lets what is under way go through, and leaves the
+    /// host as it was.
+    ///
+    /// # Errors
+    /// The first thing that went wrong; the rest is done all the same.
+    pub fn stop(self) -> anyhow::Result<()> {
+        let Self { core, routes, interface_changes, recorder, .. } = self;
+        let mut outcome = Ok(());
+        let note = |result: Result<(), HostError>| {
+            if let Err(error) = result {
+                tracing::warn!(%error, "taking changes of this host back");
+            }
+        };
+        routes.into_values().for_each(|route| note(route.take_back()));
+        if let Err(error) = core.stop() {
+            outcome = Err(error);
+        }
+        // The interface is gone with its descriptors; what was on it counts as taken back.
+        note(interface_changes.take_back());
+        drop(recorder);
+        outcome
+    }
+}
+
+/// Networks to be routed into the plain interface.
+fn routes(site: &Site) -> Vec<Prefix> {
+    match &site.plain.routes {
+        Routes::FromPolicies => site.protected_networks(),
+        Routes::Explicit(networks) => networks.clone(),
+    }
+}

@@ -1,0 +1,118 @@
+//! What a gateway changes on the host: derived from the site file, applied and taken back by
+//! `convoy_host`.
+
+use std::net::IpAddr;
+
+use anyhow::Context as _;
+use convoy_control::site::{Association, Routes, Site};
+use convoy_host::{Change, IpNet, LinkName, Network, Plan};
+use convoy_ipsec::sa::Mode;
+use convoy_wire::Prefix;
+
+use crate::exit::Stop;
+
+/// Smallest MTU of an IPv6 link (RFC 8200 section 5).
+const V6_LEAST: u16 = 1280;
+/// What an Ethernet carries, where nothing says otherwise.
+const ETHERNET: u16 = 1500;
+
+/// Largest outer packet on the way to the peers, in bytes.
+#[must_use]
+pub fn wire_mtu(site: &Site) -> u16 {
+    if let Some(mtu) = site.wire.mtu {
+        return mtu;
+    }
+    let Ok(mut network) = Network::open() else { return ETHERNET };
+    let on_the_way = site
+        .outbound
+        .iter()
+        .filter_map(|sa| network.route_to(sa.association.endpoints.remote, None).ok())
+        .map(|route| route.mtu);
+    let mtu = on_the_way.min().unwrap_or_else(|| ETHERNET.into());
+    u16::try_from(mtu).unwrap_or(u16::MAX)
+}
+
+/// Largest inner packet that fits every outbound SA, in bytes.
+#[must_use]
+pub fn plain_mtu(site: &Site, wire_mtu: u16) -> u16 {
+    if let Some(mtu) = site.plain.mtu {
+        return mtu;
+    }
+    let room = site.outbound.iter().map(|sa| {
+        let outer = sa.path_mtu.unwrap_or(wire_mtu);
+        inner_room(&sa.association, outer)
+    });
+    let room = room.min().unwrap_or(wire_mtu);
+    let has_v6 = site.plain.addresses.iter().any(|a| a.addr.is_ipv6())
+        || networks(site).iter().any(|network| network.addr().is_ipv6());
+    // On an interface with less, the kernel knows no IPv6; such packets are fragmented outside.
+    if has_v6 { room.max(V6_LEAST) } else { room }
+}
+
+/// Largest inner packet of an SA whose outer packets may have `outer` bytes (RFC 4303 section 2,
+/// RFC 4106 section 3).
+fn inner_room(sa: &Association, outer: u16) -> u16 {
+    let ip = if sa.endpoints.local.is_ipv4() { 20 } else { 40 };
+    let udp = if sa.encap.is_some() { 8 } else { 0 };
+    // SPI and sequence number, IV, ICV.
+    let esp = 8 + 8 + sa.key.params().icv_len.bytes() as u16;
+    let text = outer.saturating_sub(ip + udp + esp);
+    // The text ends with pad length and next header on a multiple of four.
+    let payload = (text - text % 4).saturating_sub(2);
+    match sa.mode {
+        Mode::Tunnel => payload,
+        // The IP header is outside, and stays.
+        Mode::Transport => payload + ip,
+    }
+}
+
+/// What is routed into the plain interface.
+fn networks(site: &Site) -> Vec<Prefix> {
+    match &site.plain.routes {
+        Routes::FromPolicies => site.protected_networks(),
+        Routes::Explicit(networks) => networks.clone(),
+    }
+}
+
+/// The changes, in order.
+///
+/// # Errors
+/// When a route would lead the protected packets themselves back into the tunnel.
+pub fn plan(site: &Site, interface: &str, wire_mtu: u16) -> anyhow::Result<Plan> {
+    let link = LinkName::new(interface)?;
+    let mut plan = Plan::default();
+    let mtu = plain_mtu(site, wire_mtu);
+    plan.push(Change::Mtu { link: link.clone(), mtu: mtu.into() });
+    for address in &site.plain.addresses {
+        let address = net(address.addr, address.prefix_len)?;
+        plan.push(Change::Address { link: link.clone(), address });
+    }
+    plan.push(Change::LinkUp { link: link.clone() });
+    for network in networks(site) {
+        no_loop(site, network)?;
+        plan.push(Change::route(net(network.addr(), network.len())?, link.clone()));
+    }
+    Ok(plan)
+}
+
+fn no_loop(site: &Site, network: Prefix) -> anyhow::Result<()> {
+    let caught = site
+        .outbound
+        .iter()
+        .filter(|sa| sa.association.mode == Mode::Tunnel)
+        .find(|sa| network.contains(sa.association.endpoints.remote));
+    let Some(sa) = caught else { return Ok(()) };
+    Err(Stop::usage(format!(
+        "{}: plain.routes: a route to {network} through {} would also catch the packets that SA \
+         '{}' sends to {}\n  help: list narrower networks in `routes`, or set `routes = \"none\"` \
+         and route by policy rules of your own",
+        site.path.display(),
+        site.plain.interface,
+        sa.association.name,
+        sa.association.endpoints.remote,
+    )))
+}
+
+fn net(addr: IpAddr, len: u8) -> anyhow::Result<IpNet> {
+    IpNet::new(addr, len).with_context(|| format!("{addr}/{len}"))
+}

@@ -1,0 +1,164 @@
+//! Opens what a gateway receives from and sends to.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use convoy_control::site::{Site, Wire};
+use convoy_io::pcap::{Recorder, RecorderConfig, Tap};
+use convoy_io::{IoError, Port, SocketOptions, raw, tun, udp};
+use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
+
+use super::rights;
+
+/// A kind of wire socket that SAs need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Socket {
+    /// Native ESP at an address (unspecified: any).
+    Raw(IpAddr),
+    /// ESP in UDP at an address (unspecified: any).
+    Udp(IpAddr),
+}
+
+impl Socket {
+    /// What it is, in words.
+    #[must_use]
+    pub fn describe(self, udp_port: u16) -> String {
+        let at = |addr: IpAddr| match addr.is_unspecified() {
+            true if addr.is_ipv4() => "any IPv4 address".to_owned(),
+            true => "any IPv6 address".to_owned(),
+            false => addr.to_string(),
+        };
+        match self {
+            Self::Raw(addr) => format!("a raw socket for ESP (protocol 50) on {}", at(addr)),
+            Self::Udp(addr) => format!("UDP port {udp_port} on {}", at(addr)),
+        }
+    }
+
+    /// Whether an SA with this local address and encapsulation is served.
+    fn serves(self, local: IpAddr, udp: bool) -> bool {
+        let (mine, is_udp) = match self {
+            Self::Raw(addr) => (addr, false),
+            Self::Udp(addr) => (addr, true),
+        };
+        is_udp == udp
+            && mine.is_ipv4() == local.is_ipv4()
+            && (mine.is_unspecified() || mine == local)
+    }
+}
+
+/// The sockets that the SAs of a site need: one per kind and IP version, bound to the one local
+/// address of its SAs, or to any address where they have several.
+#[must_use]
+pub fn sockets(site: &Site) -> Vec<Socket> {
+    let mut sockets = Vec::new();
+    for udp in [false, true] {
+        for v4 in [true, false] {
+            let locals: BTreeSet<IpAddr> = site
+                .associations()
+                .filter(|sa| sa.encap.is_some() == udp && sa.endpoints.local.is_ipv4() == v4)
+                .map(|sa| sa.endpoints.local)
+                .collect();
+            let any = if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            let local = match locals.len() {
+                0 => continue,
+                1 => locals.first().copied().unwrap_or(any),
+                _ => any,
+            };
+            sockets.push(if udp { Socket::Udp(local) } else { Socket::Raw(local) });
+        }
+    }
+    sockets
+}
+
+/// The first SA of a site that none of the open sockets serves, by name.
+#[must_use]
+pub(super) fn unserved(site: &Site, open: &[Socket]) -> Option<String> {
+    let served = |local, udp| open.iter().any(|socket| socket.serves(local, udp));
+    site.associations()
+        .find(|sa| !served(sa.endpoints.local, sa.encap.is_some()))
+        .map(|sa| sa.name.to_string())
+}
+
+/// Ports of all workers, the name of the plain interface, and the recording of the wire, if any.
+#[derive(Debug)]
+pub struct Opened {
+    /// One entry per worker.
+    pub workers: Vec<WorkerPorts>,
+    /// The plain interface's name.
+    pub interface: String,
+    /// Sockets that are open.
+    pub sockets: Vec<Socket>,
+    /// Writes the capture; the file is complete when this is dropped.
+    pub recorder: Option<Recorder>,
+}
+
+/// Opens the TUN interface and the sockets in the calling thread's network namespace.
+///
+/// # Errors
+/// What could not be opened, and which right is missing if that is why.
+pub fn open(site: &Site) -> anyhow::Result<Opened> {
+    let count = site.workers.count;
+    let recorder = site
+        .capture
+        .as_ref()
+        .map(|capture| {
+            let bytes = u64::from(capture.max_mib) << 20;
+            let config = RecorderConfig { file_bytes: bytes, ..RecorderConfig::default() };
+            Recorder::create(&capture.file, config)
+        })
+        .transpose()?;
+    let config = tun::Config { queues: count, ..tun::Config::new(&site.plain.interface) };
+    let tun = tun::open(&config).map_err(|e| rights::explain(e, rights::Need::Tun))?;
+    let interface =
+        tun.first().map_or_else(|| site.plain.interface.clone(), |port| port.name().to_owned());
+    let mut workers: Vec<_> = tun
+        .into_iter()
+        .map(|plain| WorkerPorts { plain: Box::new(plain), wire: Vec::new() })
+        .collect();
+    let sockets = sockets(site);
+    for socket in &sockets {
+        let (carries, ports) = open_socket(*socket, &site.wire, count)?;
+        for (worker, port) in workers.iter_mut().zip(ports) {
+            let port = match &recorder {
+                Some(recorder) => Box::new(Tap::new(port, recorder)),
+                None => port,
+            };
+            worker.wire.push(WirePort { carries, port });
+        }
+    }
+    Ok(Opened { workers, interface, sockets, recorder })
+}
+
+type Ports = Vec<Box<dyn Port>>;
+
+fn open_socket(socket: Socket, wire: &Wire, workers: u16) -> anyhow::Result<(WireMatch, Ports)> {
+    let options = SocketOptions { device: wire.interface.clone(), ..SocketOptions::default() };
+    let version = |addr: IpAddr| Some(if addr.is_ipv4() { 4 } else { 6 });
+    let opened: Result<_, IoError> = match socket {
+        Socket::Raw(local) => {
+            let config = raw::Config { workers, options, ..raw::Config::new(local) };
+            let carries =
+                WireMatch { version: version(local), protocol: Some(50), source_port: None };
+            raw::open(&config).map(|ports| (carries, boxed(ports)))
+        }
+        Socket::Udp(local) => {
+            let at = SocketAddr::new(local, wire.udp_port);
+            let config = udp::Config { workers, options, ..udp::Config::new(at) };
+            let carries = WireMatch {
+                version: version(local),
+                protocol: Some(17),
+                source_port: Some(wire.udp_port),
+            };
+            udp::open(&config).map(|ports| (carries, boxed(ports)))
+        }
+    };
+    let need = match socket {
+        Socket::Raw(local) => rights::Need::Raw(local),
+        Socket::Udp(local) => rights::Need::Udp(SocketAddr::new(local, wire.udp_port)),
+    };
+    opened.map_err(|error| rights::explain(error, need))
+}
+
+fn boxed<P: Port + 'static>(ports: Vec<P>) -> Ports {
+    ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>).collect()
+}

@@ -1,0 +1,84 @@
+//! Says which right is missing when the kernel refuses.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+
+use convoy_io::IoError;
+
+/// What was to be opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Need {
+    /// The TUN interface.
+    Tun,
+    /// A raw socket at an address.
+    Raw(IpAddr),
+    /// A UDP socket at an address.
+    Udp(SocketAddr),
+}
+
+/// Adds to a refusal what would help.
+pub(super) fn explain(error: IoError, need: Need) -> anyhow::Error {
+    let help = match &error {
+        IoError::Setup { source, .. } => help(source.kind(), need),
+        _ => None,
+    };
+    match help {
+        Some(help) => anyhow::Error::new(error).context(help),
+        None => error.into(),
+    }
+}
+
+fn help(kind: ErrorKind, need: Need) -> Option<String> {
+    Some(match (kind, need) {
+        (ErrorKind::PermissionDenied, Need::Tun) => {
+            "the plain interface needs CAP_NET_ADMIN: run as root, or give it by \
+             `setcap cap_net_admin,cap_net_raw+ep` on the convoy program"
+                .into()
+        }
+        (ErrorKind::NotFound, Need::Tun) => {
+            "this system has no /dev/net/tun: load the kernel module tun, or pass the device into \
+             the container"
+                .into()
+        }
+        (ErrorKind::ResourceBusy, Need::Tun) => {
+            "the plain interface is in use by another program: stop it, or name another \
+             `interface` in [plain]"
+                .into()
+        }
+        (ErrorKind::PermissionDenied, Need::Raw(_)) => {
+            "native ESP needs CAP_NET_RAW: run as root, give it by `setcap \
+             cap_net_admin,cap_net_raw+ep` on the convoy program, or use `encap = \"udp\"`"
+                .into()
+        }
+        (ErrorKind::PermissionDenied, Need::Udp(at)) => {
+            format!("UDP port {} needs CAP_NET_BIND_SERVICE or root", at.port())
+        }
+        (ErrorKind::AddrNotAvailable, Need::Raw(local)) => {
+            format!("{local}, the local address of an SA, is not an address of this host")
+        }
+        (ErrorKind::AddrNotAvailable, Need::Udp(at)) => {
+            format!("{}, the local address of an SA, is not an address of this host", at.ip())
+        }
+        (ErrorKind::AddrInUse, Need::Udp(at)) => {
+            format!("UDP port {at} is in use, perhaps by an IKE daemon or another gateway")
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_missing_capability_is_named() {
+        let refused = || IoError::Setup {
+            step: "open a raw socket for esp",
+            source: ErrorKind::PermissionDenied.into(),
+        };
+        let text = |need| format!("{:#}", explain(refused(), need));
+        assert!(text(Need::Tun).contains("CAP_NET_ADMIN"));
+        assert!(text(Need::Raw([192, 0, 2, 1].into())).contains("CAP_NET_RAW"));
+        assert!(text(Need::Tun).ends_with("permission denied"), "{}", text(Need::Tun));
+    }
+}

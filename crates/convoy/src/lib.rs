@@ -1,0 +1,56 @@
+//! The `convoy` binary as a library: wiring of the other crates, and the verbs of the command line.
+//!
+//! * [`gateway`] builds a running gateway from a site file;
+//! * [`verbs`] has one file per verb.
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod exit;
+pub mod gateway;
+mod output;
+pub mod verbs;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use exit::{Exit, code_of};
+
+/// Runs the command line and says how the process ends.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are answers, not errors.
+            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+            let _ = error.print();
+            return exit.into();
+        }
+    };
+    if let Err(error) = start_log(&cli.log) {
+        eprintln!("convoy: --log: {error}");
+        return Exit::Usage.into();
+    }
+    match verbs::run(cli.verb) {
+        Ok(exit) => exit.into(),
+        Err(error) => {
+            eprintln!("convoy: {error:#}");
+            code_of(&error).into()
+        }
+    }
+}
+
+/// Logs go to standard error; results go to standard output.
+fn start_log(filter: &str) -> Result<(), tracing_subscriber::filter::ParseError> {
+    let filter = EnvFilter::builder().parse(filter)?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! Printing results.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::exit::Exit;
+
+/// Prints one JSON value and a line end.
+pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
+    let mut text = serde_json::to_string_pretty(value)?;
+    text.push('\n');
+    print(&text)
+}
+
+/// Prints a text. A reader that has gone away (`| head`) is no error.
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            std::process::exit(Exit::Ok.code().into())
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Columns of text, each as wide as its widest cell; the first row is the heading.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |n: usize| {
+        rows.iter().filter_map(|row| row.get(n)).map(|c: &String| c.chars().count()).max()
+    };
+    let widths: Vec<_> = (0..columns).map(|n| width(n).unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<_> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let rows = [vec!["name".to_owned(), "n".into()], vec!["a".into(), "10".into()]];
+        assert_eq!(table(&rows), "name  n\na     10\n");
+    }
+}

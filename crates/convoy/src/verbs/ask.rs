@@ -1,0 +1,42 @@
+//! Asking a running gateway.
+
+use std::path::Path;
+
+use convoy_control::client::{Client, ClientError, Target};
+use convoy_control::protocol::{Answer, Request};
+
+use crate::cli;
+use crate::exit::{Exit, Stop};
+
+/// The gateway that the command line means.
+pub(super) fn client(target: &cli::Target) -> anyhow::Result<Client> {
+    let target = match target.gateway.as_deref() {
+        None => Target::Only,
+        Some(text) if Path::new(text).extension().is_some_and(|e| e == "toml") => {
+            Target::Site(text.into())
+        }
+        Some(text) if text.contains('/') => Target::Socket(text.into()),
+        Some(name) => Target::Name(name.to_owned()),
+    };
+    Client::find(&target).map_err(|error| failed(error, Exit::Trouble))
+}
+
+/// Asks. `refused` is the exit code when the gateway cannot do what it is asked.
+pub(super) fn ask(client: &Client, request: Request, refused: Exit) -> anyhow::Result<Answer> {
+    client.ask(request).map_err(|error| failed(error, refused))
+}
+
+fn failed(error: ClientError, refused: Exit) -> anyhow::Error {
+    let exit = match &error {
+        error if error.is_no_gateway() => Exit::NoGateway,
+        ClientError::Site(_) | ClientError::Several(_) => Exit::Usage,
+        ClientError::Refused(_) => refused,
+        _ => Exit::Trouble,
+    };
+    Stop { message: error.to_string(), exit }.into()
+}
+
+/// The gateway answered something that was not asked for: another version, most likely.
+pub(super) fn unexpected(client: &Client) -> anyhow::Error {
+    anyhow::anyhow!("the gateway at {} answers another question", client.path().display())
+}

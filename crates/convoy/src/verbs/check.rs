@@ -1,0 +1,41 @@
+//! `convoy check`: finds every error of site files before anything depends on them.
+
+use convoy_control::site::{Finding, Site};
+use serde::Serialize;
+
+use crate::cli::CheckArgs;
+use crate::exit::Exit;
+use crate::output;
+
+#[derive(Serialize)]
+struct Report {
+    errors: Vec<Finding>,
+    warnings: Vec<Finding>,
+}
+
+pub(super) fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
+    let mut report = Report { errors: Vec::new(), warnings: Vec::new() };
+    for path in &args.sites {
+        match Site::load(path) {
+            Ok((_, warnings)) => {
+                if !args.json {
+                    let word = if warnings.is_empty() { "good" } else { "usable, with warnings" };
+                    output::print(&format!("{}: {word}\n", path.display()))?;
+                }
+                report.warnings.extend(warnings.into_iter().map(|warning| warning.0));
+            }
+            Err(errors) => report.errors.extend(errors.errors),
+        }
+    }
+    if args.json {
+        output::json(&report)?;
+    } else {
+        report.warnings.iter().for_each(|finding| eprintln!("warning: {finding}"));
+        report.errors.iter().for_each(|finding| eprintln!("error: {finding}"));
+    }
+    Ok(match (report.errors.is_empty(), report.warnings.is_empty()) {
+        (false, _) => Exit::Usage,
+        (true, false) => Exit::Trouble,
+        (true, true) => Exit::Ok,
+    })
+}

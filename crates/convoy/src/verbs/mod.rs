@@ -1,0 +1,35 @@
+//! One file per verb.
+
+mod ask;
+mod check;
+mod crypto;
+mod init;
+mod keys;
+mod policy;
+mod reload;
+mod replay;
+mod run;
+mod sa;
+mod status;
+
+use crate::cli::Verb;
+use crate::exit::Exit;
+
+/// Does what the command line asks for.
+///
+/// # Errors
+/// What is printed to standard error; [`crate::exit::code_of`] tells the exit code.
+pub fn run(verb: Verb) -> anyhow::Result<Exit> {
+    match verb {
+        Verb::Init(args) => init::run(&args),
+        Verb::Check(args) => check::run(&args),
+        Verb::Run(args) => run::run(&args),
+        Verb::Status(args) => status::run(&args),
+        Verb::Sa(args) => sa::run(&args),
+        Verb::Policy(args) => policy::run(&args),
+        Verb::Crypto(args) => crypto::run(&args),
+        Verb::Keys(args) => keys::run(&args),
+        Verb::Reload(args) => reload::run(&args),
+        Verb::Replay(args) => replay::run(&args),
+    }
+}

@@ -1,0 +1,166 @@
+//! `convoy run`: one gateway, until it is told to end.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use convoy_control::server::Server;
+use convoy_control::site::Site;
+use convoy_control::status::Text as _;
+use convoy_crypto::Cpu;
+use convoy_host::Netns;
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::cli::RunArgs;
+use crate::exit::{Exit, Stop};
+use crate::gateway::{Gateway, Live, load, plain_mtu, plan, sockets, wire_mtu};
+use crate::output;
+
+pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
+    let (site, warnings) = load(&args.site)?;
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    if let Some(namespace) = &site.namespace {
+        // First of all: threads started later inherit the namespace.
+        Netns::open(namespace)?.enter_process()?;
+    }
+    if args.dry_run {
+        return dry_run(&site, args.json);
+    }
+    serve(site)
+}
+
+/// What happens to a running gateway.
+enum Event {
+    /// SIGTERM, SIGINT, or a client's wish.
+    End,
+    /// SIGHUP.
+    Reload,
+    /// A worker failed.
+    Failed,
+}
+
+/// Time between two looks at the counters, from which rates are made.
+const TICK: Duration = Duration::from_secs(1);
+
+fn serve(site: Site) -> anyhow::Result<Exit> {
+    let (events, happened) = mpsc::channel();
+    // Before anything is changed on the host, so that no signal finds it half done.
+    listen_to_signals(events.clone())?;
+    warn_without_forwarding(&site);
+    let control_socket = site.control_socket.clone();
+    let alarm = {
+        let events = events.clone();
+        // Nobody listens any more only when the gateway is ending anyway.
+        move |_| drop(events.send(Event::Failed))
+    };
+    let cpu = Cpu::detect().map_err(|e| Stop::usage(format!("{}: {e}", Cpu::DENY_VARIABLE)))?;
+    let gateway = Gateway::start(site, alarm)?;
+    tracing::info!(interface = gateway.interface(), tier = %cpu.best(), "gateway runs");
+    let live = Live::new(gateway, cpu, move || drop(events.send(Event::End)));
+    let server = match Server::start(&control_socket, live.clone()) {
+        Ok(server) => server,
+        Err(error) => {
+            live.take().map_or(Ok(()), Gateway::stop)?;
+            return Err(error.into());
+        }
+    };
+    output::print("ready\n")?;
+    let end = wait(&live, &happened);
+    tracing::info!("ending: what has arrived still goes through");
+    drop(server);
+    live.take().map_or(Ok(()), Gateway::stop)?;
+    match end {
+        Event::Failed => anyhow::bail!("a worker failed"),
+        _ => Ok(Exit::Ok),
+    }
+}
+
+/// Serves until something ends the gateway; says what.
+fn wait(live: &Live, happened: &mpsc::Receiver<Event>) -> Event {
+    loop {
+        match happened.recv_timeout(TICK) {
+            Ok(Event::Reload) => match live.reload() {
+                Ok(report) => tracing::info!("{}", report.text().trim_end()),
+                Err(error) => tracing::error!("not reloaded, nothing changed: {error:#}"),
+            },
+            Ok(end) => return end,
+            Err(mpsc::RecvTimeoutError::Timeout) => live.tick(),
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Event::Failed,
+        }
+    }
+}
+
+fn listen_to_signals(events: mpsc::Sender<Event>) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).context("signals")?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for signal in signals.forever() {
+            let event = if signal == SIGHUP { Event::Reload } else { Event::End };
+            if events.send(event).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(())
+}
+
+/// Without forwarding only this host itself can use the tunnel; that is easily overlooked.
+fn warn_without_forwarding(site: &Site) {
+    let networks = site.protected_networks();
+    let files = [
+        (true, "/proc/sys/net/ipv4/ip_forward", "net.ipv4.ip_forward"),
+        (false, "/proc/sys/net/ipv6/conf/all/forwarding", "net.ipv6.conf.all.forwarding"),
+    ];
+    for (v4, file, name) in files {
+        let concerned = networks.iter().any(|network| network.addr().is_ipv4() == v4);
+        let off = std::fs::read_to_string(file).is_ok_and(|value| value.trim() == "0");
+        if concerned && off {
+            tracing::warn!(
+                "{name} is 0: only this host itself can use the tunnel; sysctl -w {name}=1 lets \
+                 the hosts behind it"
+            );
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct DryRun {
+    gateway: String,
+    namespace: Option<String>,
+    interface: String,
+    workers: u16,
+    sockets: Vec<String>,
+    plain_mtu: u16,
+    wire_mtu: u16,
+    changes: Vec<String>,
+}
+
+fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
+    let wire_mtu = wire_mtu(site);
+    let mut changes = vec![format!(
+        "make TUN interface {} with {} queue(s)",
+        site.plain.interface, site.workers.count
+    )];
+    changes.extend(plan(site, &site.plain.interface, wire_mtu)?.describe());
+    let report = DryRun {
+        gateway: site.name.clone(),
+        namespace: site.namespace.clone(),
+        interface: site.plain.interface.clone(),
+        workers: site.workers.count,
+        sockets: sockets(site).iter().map(|s| s.describe(site.wire.udp_port)).collect(),
+        plain_mtu: plain_mtu(site, wire_mtu),
+        wire_mtu,
+        changes,
+    };
+    if json {
+        output::json(&report)?;
+    } else {
+        let mut text = format!("gateway {} would\n", report.gateway);
+        report.changes.iter().for_each(|change| text += &format!("  {change}\n"));
+        report.sockets.iter().for_each(|socket| text += &format!("  open {socket}\n"));
+        text += "and take all of it back at its end. Nothing was changed.\n";
+        output::print(&text)?;
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,208 @@
+//! Running gateways: reload under traffic, orderly end, what is left behind.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{Gateway, Plan, PolicyText, Tunnel, convoy, status, text};
+use convoy_host::{LinkName, Network};
+use convoy_lab::traffic::{Direction, Ping, Rate, UdpPaced, Watch};
+use convoy_lab::{Family, Topology, TopologyConfig};
+
+fn lab() -> Topology {
+    Topology::build(&TopologyConfig { named: false, ..Default::default() }).unwrap()
+}
+
+fn reload(site: &Path) {
+    let output = convoy(&["reload", site.to_str().unwrap()]);
+    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+}
+
+fn pings(lab: &Topology, family: Family, payload: usize) -> (u64, u64) {
+    let cancel = AtomicBool::new(false);
+    let ping = Ping {
+        interval: Duration::from_millis(10),
+        payload,
+        ..Ping::new(lab.b.host_address(family))
+    };
+    let report = ping.run(&lab.a.host, &mut Watch::new(&cancel)).unwrap();
+    (report.sent, report.received)
+}
+
+#[test]
+fn reload_adds_replaces_and_removes_under_traffic_without_loss() {
+    if !common::can_make_namespaces() {
+        return;
+    }
+    for udp_encap in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let lab = lab();
+        let first = Plan { udp_encap, ..Plan::simple() };
+        let both = |plan: &Plan| (plan.write('a', folder.path()), plan.write('b', folder.path()));
+        let (site_a, site_b) = both(&first);
+        let a = Gateway::start(&lab.a.gateway, &site_a);
+        let b = Gateway::start(&lab.b.gateway, &site_b);
+        assert_eq!(pings(&lab, Family::V4, 56), (5, 5));
+
+        // The steps of a key change without a gap (RFC 4301 section 4.5), and policies that come
+        // and go beside it.
+        let old = Tunnel { name: "one", spi: 0x1000, key: 1 };
+        let new = Tunnel { name: "two", spi: 0x2000, key: 2 };
+        let policy = |out, ins: &[&'static str]| PolicyText {
+            out,
+            ins: ins.to_vec(),
+            ..first.policies[0].clone()
+        };
+        let beside = PolicyText {
+            name: "beside",
+            local: "10.1.0.128/25",
+            remote: "10.2.0.128/25",
+            out: "two",
+            ins: vec!["one", "two"],
+            priority: 50,
+        };
+        let step = |tunnels: &[&Tunnel], policies: &[PolicyText]| Plan {
+            tunnels: tunnels.iter().map(|t| (*t).clone()).collect(),
+            policies: policies.to_vec(),
+            ..first.clone()
+        };
+        let steps = [
+            step(&[&old, &new], &[policy("one", &["one", "two"])]),
+            step(&[&old, &new], &[policy("two", &["one", "two"]), beside]),
+            step(&[&old, &new], &[policy("two", &["one", "two"])]),
+            step(&[&new], &[policy("two", &["two"])]),
+        ];
+        let cancel = AtomicBool::new(false);
+        let report = std::thread::scope(|scope| {
+            let traffic = scope.spawn(|| {
+                let udp = UdpPaced {
+                    payload: 200,
+                    direction: Direction::Both,
+                    quiet: Duration::from_secs(1),
+                    ..UdpPaced::new(
+                        lab.b.host_address(Family::V4),
+                        Rate::PacketsPerSecond(5000),
+                        Duration::from_secs(60),
+                    )
+                };
+                udp.run(&lab.a.host, &lab.b.host, &mut Watch::new(&cancel)).unwrap()
+            });
+            std::thread::sleep(Duration::from_millis(400));
+            for step in &steps {
+                both(step);
+                reload(&site_a);
+                reload(&site_b);
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            cancel.store(true, Ordering::Relaxed);
+            traffic.join().unwrap()
+        });
+        for flow in [&report.forward, &report.backward] {
+            assert!(flow.received > 1000, "{report:?}");
+            assert_eq!((flow.lost_on_the_way(), flow.duplicates), (0, 0), "{report:?}");
+        }
+        let names: Vec<_> = status(&site_a)["sas"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|sa| sa["name"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(names, ["two-out", "two-in"]);
+        assert!(a.terminate().success());
+        assert!(b.terminate().success());
+    }
+}
+
+#[test]
+fn a_broken_site_file_is_refused_by_reload_and_changes_nothing() {
+    if !common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab();
+    let plan = Plan::simple();
+    let (site_a, site_b) = (plan.write('a', folder.path()), plan.write('b', folder.path()));
+    let a = Gateway::start(&lab.a.gateway, &site_a);
+    let _b = Gateway::start(&lab.b.gateway, &site_b);
+    std::fs::write(&site_a, "name = \"a\"\n[plain]\ninterfac = \"tun0\"\n").unwrap();
+    let socket = folder.path().join("a.sock");
+    let output = convoy(&["reload", socket.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("a.toml:3"), "{}", text(&output.stderr));
+    assert_eq!(pings(&lab, Family::V4, 56), (5, 5));
+    assert!(a.terminate().success());
+}
+
+#[test]
+fn sigterm_drains_ends_with_0_and_leaves_nothing_behind() {
+    if !common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab();
+    let plan = Plan { workers: 2, ..Plan::simple() };
+    let (site_a, site_b) = (plan.write('a', folder.path()), plan.write('b', folder.path()));
+    let state = |lab: &Topology| {
+        lab.a
+            .gateway
+            .run(|| {
+                let mut network = Network::open().unwrap();
+                let mut routes = network.routes().unwrap();
+                // The kernel adds link-local ones in its own time.
+                routes.retain(|route| !route.to.to_string().starts_with("fe80:"));
+                let tun = network.link(&LinkName::new("tun0").unwrap()).is_ok();
+                (routes, tun)
+            })
+            .unwrap()
+    };
+    let before = state(&lab);
+    assert!(!before.1);
+    for _ in 0..5 {
+        let a = Gateway::start(&lab.a.gateway, &site_a);
+        let b = Gateway::start(&lab.b.gateway, &site_b);
+        assert!(state(&lab).1);
+        assert_eq!(pings(&lab, Family::V4, 56), (5, 5));
+        // Large ones too: what does not fit is fragmented by the sender, who was told.
+        assert_eq!(pings(&lab, Family::V4, 3000).1, 5);
+        let cancel = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let udp = UdpPaced {
+                    payload: 100,
+                    ..UdpPaced::new(
+                        lab.b.host_address(Family::V4),
+                        Rate::PacketsPerSecond(20_000),
+                        Duration::from_secs(60),
+                    )
+                };
+                // The gateway goes away meanwhile; what the sender hears of it does not matter.
+                let _ = udp.run(&lab.a.host, &lab.b.host, &mut Watch::new(&cancel));
+            });
+            std::thread::sleep(Duration::from_millis(100));
+            let status = a.terminate();
+            cancel.store(true, Ordering::Relaxed);
+            assert_eq!(status.code(), Some(0));
+        });
+        assert_eq!(state(&lab), before);
+        assert!(b.terminate().success());
+    }
+    let log = std::fs::read_to_string(folder.path().join("a.log")).unwrap();
+    assert!(!log.contains("lost at the end") && !log.contains("panicked"), "{log}");
+}
+
+#[test]
+fn a_second_gateway_on_the_same_state_folder_is_refused() {
+    if !common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab();
+    let site = Plan::simple().write('a', folder.path());
+    let _a = Gateway::start(&lab.a.gateway, &site);
+    let mut second = Gateway::launch(&lab.b.gateway, &site);
+    assert!(!second.wait_ready());
+    assert!(second.log().contains("is in use by process"), "{}", second.log());
+}
