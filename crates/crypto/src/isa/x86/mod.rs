@@ -74,6 +74,7 @@ impl Kernel {
         };
         let mut tables = Tables::zeroed();
         aesni.expand(bits, key, &mut tables);
+        wipe::xmm(aesni);
         tables
     }
 
