@@ -62,8 +62,8 @@
 //! * [`SecretBytes`], [`SealKey`] and [`OpenKey`] wipe their memory on drop; key tables live in one
 //!   heap block that is never copied. What RustCrypto's constructors leave on the stack while a
 //!   *portable* key is set up is not wiped.
-//! * At the end of a burst, and when a key has been set up, vector registers are wiped. Stack words to which the compiler
-//!   spilled keystream are not.
+//! * At the end of a burst, and when a key has been set up, vector registers are wiped. Stack words
+//!   to which the compiler spilled keystream are not.
 //! * The payload of a forged packet is wiped before its verdict is given.
 
 #![deny(unsafe_code)]

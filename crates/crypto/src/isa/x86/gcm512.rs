@@ -12,8 +12,10 @@
 //! lengths travel in lanes that would be empty otherwise: a 64-byte packet with up to 16 bytes of
 //! additional data is two registers.
 //!
+//! Payloads of one or two blocks go through the kernel for one block per register instead.
+//!
 //! The front of a long message goes through groups of 16 slots. There each lane keeps a hash of its
-//! own, multiplied by H^16 per group; the lanes are weighted and summed only in the tail of 4 to 20
+//! own, multiplied by H^16 per group; the lanes are weighted and summed only in the tail of 4 to 19
 //! slots. The tail alone is the whole of a short packet, compiled once per number of registers.
 
 // Indices name registers here, in several arrays at once; every such loop is unrolled.
