@@ -260,6 +260,13 @@ impl Reader {
         Some(core::mem::replace(&mut self.snapshot, self.published.current()))
     }
 
+    /// Whether there is a newer picture than the one taken last.
+    #[inline]
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.published.generation.load(Ordering::Acquire) != self.seen
+    }
+
     /// The picture taken last.
     #[inline]
     #[must_use]

@@ -4,11 +4,19 @@
 
 mod common;
 
-use common::{Pair, Setup, inner, pipeline_parts};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Pair, Setup, inner, pipeline_parts, protect_all};
+use convoy_crypto::{OpenKey, SealKey, SecretBytes};
 use convoy_engine::{Caps, Engine, EngineKey, Inline, Job, JobBurst, KeyId, Op, Status};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::{Inbound, Outbound};
+use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
+use convoy_ipsec::snapshot::Snapshot;
+use convoy_ipsec::spd::Direction;
 use convoy_packet::Burst;
+use convoy_wire::Spi;
 
 /// Takes what it likes, finishes when it likes and in any order; refuses one job in `refuses`.
 #[derive(Debug)]
@@ -119,5 +127,146 @@ fn a_packet_without_room_for_esp_is_dropped_under_its_reason() {
     pair.left.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
     assert_eq!(pair.refused(DropReason::NoFrame), 1);
     assert_eq!(pair.out.lease.used().get(), 0, "and no number was used for it");
+    pair.assert_no_leak();
+}
+
+/// Takes nothing while it is closed.
+#[derive(Debug)]
+struct Gate {
+    inline: Inline,
+    closed: Arc<AtomicBool>,
+}
+
+impl Engine for Gate {
+    fn caps(&self) -> Caps {
+        self.inline.caps()
+    }
+    fn install(&mut self, id: KeyId, key: EngineKey) {
+        self.inline.install(id, key);
+    }
+    fn remove(&mut self, id: KeyId) {
+        self.inline.remove(id);
+    }
+    fn submit(&mut self, jobs: &mut JobBurst) -> usize {
+        if self.closed.load(Ordering::Relaxed) { 0 } else { self.inline.submit(jobs) }
+    }
+    fn poll(&mut self, done: &mut JobBurst) -> usize {
+        self.inline.poll(done)
+    }
+}
+
+fn gated_pair(setup: &Setup) -> (Pair, Arc<AtomicBool>) {
+    let closed = Arc::new(AtomicBool::new(true));
+    let gate = || Box::new(Gate { inline: Inline::new(), closed: closed.clone() });
+    let mut pair = Pair::new(setup);
+    let mut parts = pipeline_parts(&pair.left_published, false, 0);
+    parts.engine = gate();
+    parts.counters = pair.left_counters.clone();
+    pair.left = Outbound::new(parts);
+    let mut parts = pipeline_parts(&pair.right_published, false, 0);
+    parts.engine = gate();
+    parts.counters = pair.right_counters.clone();
+    pair.right = Inbound::new(parts);
+    (pair, closed)
+}
+
+fn burst(pair: &mut Pair, packets: &[Vec<u8>]) -> Burst {
+    let mut burst = Burst::new();
+    for packet in packets {
+        let mut frame = pair.pool.alloc().unwrap();
+        frame.fill_from(packet).unwrap();
+        burst.push(frame).unwrap();
+    }
+    burst
+}
+
+/// A packet that waits for the engine keeps the SA it was classified for, whatever comes to that
+/// SA's slot: another key would see the old SA's nonce, and another peer the packet.
+#[test]
+fn packets_that_wait_while_their_slot_changes_hands_keep_their_sa() {
+    let setup = Setup { esn: false, ..Setup::default() };
+    let (mut pair, closed) = gated_pair(&setup);
+    let packets: Vec<_> = (0..256).map(|n| inner(false, n)).collect();
+    // The first burst is laid out and waits for the engine, the second only classified.
+    for _ in 0..2 {
+        let mut input = burst(&mut pair, &packets);
+        pair.left.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+        assert!(input.is_empty());
+    }
+    let other = SecretBytes::copy_from(&[0x99; 16]);
+    let new = Arc::new(OutboundSpec {
+        spi: Spi::new(0x2002).unwrap(),
+        key: Arc::new(SealKey::new(&common::cpu(), setup.params, other).unwrap()),
+        ..setup.outbound()
+    });
+    let mut snapshot = Snapshot::new(protect_all(Direction::Outbound));
+    snapshot.add_outbound(SaSlot(0), new.clone()).unwrap();
+    pair.left_published.publish(snapshot);
+    pair.left.submit(pair.now, &mut pair.pool, &mut Burst::new(), &mut pair.handoff);
+
+    closed.store(false, Ordering::Relaxed);
+    let (wire, _) = pair.protect(&packets[..3]);
+    let spi = |packet: &Vec<u8>| u32::from_be_bytes(packet[20..24].try_into().unwrap());
+    let (before, after) = wire.split_at(512);
+    assert!(before.iter().all(|packet| spi(packet) == common::SPI));
+    assert_eq!(pair.open(before).len(), 512, "all were sealed with their own key");
+    assert!(after.len() == 3 && after.iter().all(|packet| spi(packet) == 0x2002));
+    assert_eq!((pair.out.lease.used().get(), new.lease.used().get()), (512, 3));
+    pair.assert_no_leak();
+}
+
+#[test]
+fn packets_on_their_way_in_survive_a_changed_record() {
+    for in_engine in [false, true] {
+        let setup = Setup::default();
+        let (mut pair, closed) = gated_pair(&setup);
+        closed.store(false, Ordering::Relaxed);
+        let packets: Vec<_> = (0..100).map(|n| inner(false, n)).collect();
+        let (wire, _) = pair.protect(&packets);
+
+        closed.store(!in_engine, Ordering::Relaxed);
+        let mut input = burst(&mut pair, &wire);
+        pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+        let changed = InboundSpec {
+            reqid: ReqId(1),
+            ecn: false,
+            floor: pair.inn.floor.clone(),
+            ..setup.inbound()
+        };
+        let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
+        snapshot.add_inbound(SaSlot(0), Arc::new(changed)).unwrap();
+        pair.right_published.publish(snapshot);
+        pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+        closed.store(false, Ordering::Relaxed);
+        assert!(pair.open(&[]) == packets, "in engine: {in_engine}");
+        assert!(pair.open(&wire).is_empty(), "and the window knows them");
+        pair.assert_no_leak();
+    }
+}
+
+/// A packet is opened with the key of the SA that it was found for.
+#[test]
+fn packets_that_wait_while_their_slot_changes_hands_are_opened_for_their_sa() {
+    let setup = Setup::default();
+    let (mut pair, closed) = gated_pair(&setup);
+    closed.store(false, Ordering::Relaxed);
+    let (wire, _) = pair.protect(&vec![inner(false, 10); 5]);
+    closed.store(true, Ordering::Relaxed);
+    let mut input = burst(&mut pair, &wire);
+    pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+    let key = SecretBytes::copy_from(&[0x99; 16]);
+    let other = InboundSpec {
+        spi: Spi::new(0x2002).unwrap(),
+        key: Arc::new(OpenKey::new(&common::cpu(), setup.params, key).unwrap()),
+        ..setup.inbound()
+    };
+    let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
+    let other = Arc::new(other);
+    snapshot.add_inbound(SaSlot(0), other.clone()).unwrap();
+    pair.right_published.publish(snapshot);
+    pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+    closed.store(false, Ordering::Relaxed);
+    assert_eq!(pair.open(&[]).len(), 5);
+    assert_eq!((pair.inn.floor.get().get(), other.floor.get().get()), (5, 0));
     pair.assert_no_leak();
 }

@@ -54,7 +54,13 @@ impl Inbound {
     /// Consumes a prefix of `input`, normally all; what stays did not fit yet: call again after
     /// [`Self::collect`].
     pub fn submit(&mut self, _now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
-        self.adopt();
+        // A new picture may give slots, and with them key numbers, to other SAs. What is under way
+        // goes first, so that it meets the SA it was found for.
+        if self.in_flight() == 0 {
+            self.adopt();
+        } else if self.reader.is_behind() {
+            return;
+        }
         let n = self.jobs.room();
         let mut stage = demux::Stage {
             snapshot: self.reader.snapshot(),

@@ -73,9 +73,15 @@ impl Outbound {
     /// Consumes a prefix of `input`, normally all; what stays did not fit yet: call again after
     /// [`Self::collect`].
     pub fn submit(&mut self, now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
-        self.adopt(now);
         self.protect(now, pool);
         if !self.pending.is_empty() || self.bypass.room() < input.len() {
+            return;
+        }
+        // A new picture may give slots, and with them key numbers, to other SAs. What was laid out
+        // goes first: under another key its nonce would not be its own.
+        if self.jobs.is_empty() {
+            self.adopt(now);
+        } else if self.reader.is_behind() {
             return;
         }
         let mut bin = Bin { pool, counters: &self.counters };
