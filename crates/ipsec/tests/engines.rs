@@ -270,3 +270,33 @@ fn packets_that_wait_while_their_slot_changes_hands_are_opened_for_their_sa() {
     assert_eq!((pair.inn.floor.get().get(), other.floor.get().get()), (5, 0));
     pair.assert_no_leak();
 }
+
+#[test]
+fn a_worker_that_ends_gives_back_all_that_its_engines_hold() {
+    let (mut pair, closed) = gated_pair(&Setup::default());
+    closed.store(false, Ordering::Relaxed);
+    let packets: Vec<_> = (0..256).map(|n| inner(false, n)).collect();
+    let mut wire = burst(&mut pair, &packets[..250]);
+    // The wire takes a few packets only, so finished ones pile up behind it and in the engine.
+    for _ in 0..3 {
+        let mut input = burst(&mut pair, &packets);
+        pair.left.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+        pair.left.collect(pair.now, &mut pair.pool, &mut wire, &mut Burst::new());
+        input.release(&mut pair.pool);
+    }
+    let mut plain = burst(&mut pair, &packets[..250]);
+    let (sealed, _) = Pair::new(&Setup::default()).protect(&vec![inner(false, 10); 600]);
+    for part in sealed.chunks(200) {
+        let mut input = burst(&mut pair, part);
+        pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+        pair.right.collect(pair.now, &mut pair.pool, &mut plain);
+        input.release(&mut pair.pool);
+    }
+    assert!(pair.left.in_flight() > 256 && pair.right.in_flight() > 256);
+    pair.left.release(&mut pair.pool);
+    pair.right.release(&mut pair.pool);
+    assert_eq!((pair.left.in_flight(), pair.right.in_flight()), (0, 0));
+    wire.release(&mut pair.pool);
+    plain.release(&mut pair.pool);
+    pair.assert_no_leak();
+}

@@ -101,8 +101,16 @@ impl Inbound {
 
     /// Gives all packets back to `pool`; for the end of a worker.
     pub fn release(&mut self, pool: &mut Pool) {
-        self.in_flight -= self.engine.poll(&mut self.done);
-        self.jobs.drain().chain(self.done.drain()).for_each(|job| pool.free(job.frame));
+        self.jobs.drain().for_each(|job| pool.free(job.frame));
+        // More may be finished than the burst takes at once.
+        loop {
+            self.done.drain().for_each(|job| pool.free(job.frame));
+            let finished = self.engine.poll(&mut self.done);
+            self.in_flight -= finished;
+            if finished == 0 {
+                return;
+            }
+        }
     }
 
     /// Follows the published snapshot. An SA whose record changed but whose key did not keeps its

@@ -166,12 +166,19 @@ impl Outbound {
 
     /// Gives all packets back to `pool`, unprotected ones included; for the end of a worker.
     pub fn release(&mut self, pool: &mut Pool) {
-        self.in_flight -= self.engine.poll(&mut self.done);
         self.bypass.release(pool);
         self.icmp.ready.release(pool);
-        let jobs = self.jobs.drain().chain(self.done.drain()).map(|job| job.frame);
-        let waiting = self.pending.drain(..).map(|packet| packet.frame);
-        jobs.chain(waiting).for_each(|frame| pool.free(frame));
+        self.pending.drain(..).for_each(|packet| pool.free(packet.frame));
+        self.jobs.drain().for_each(|job| pool.free(job.frame));
+        // More may be finished than the burst takes at once.
+        loop {
+            self.done.drain().for_each(|job| pool.free(job.frame));
+            let finished = self.engine.poll(&mut self.done);
+            self.in_flight -= finished;
+            if finished == 0 {
+                return;
+            }
+        }
     }
 
     /// Lays out what waits, as far as jobs fit, and submits it.
