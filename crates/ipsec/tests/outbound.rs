@@ -312,3 +312,26 @@ fn keepalives_are_sent_when_nothing_else_was() {
     burst.release(&mut pair.pool);
     assert_eq!(pair.left_counters.keepalives_sent.get(), 1);
 }
+
+/// RFC 8200 section 8.1: no UDP over IPv6 without checksum; RFC 3948 lets only IPv4 go without.
+#[test]
+fn keepalives_over_ipv6_have_a_checksum() {
+    let (local, remote) = ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());
+    let setup = Setup { encap: true, local, remote, ..Setup::default() };
+    let mut pair = Pair::new(&setup);
+    let mut spec = setup.outbound();
+    let keepalive = Some(std::time::Duration::from_secs(20));
+    spec.encap = spec.encap.map(|encap| UdpEncap { keepalive, ..encap });
+    let mut snapshot = Snapshot::new(common::protect_all(Direction::Outbound));
+    snapshot.add_outbound(SaSlot(0), Arc::new(spec)).unwrap();
+    pair.left_published.publish(snapshot);
+    pair.protect(&[inner(false, 1)]);
+    let mut burst = Burst::new();
+    pair.left.keepalives(Now(pair.now.0 + 20_000_000_000), &mut pair.pool, &mut burst);
+    let packet = burst.as_slice()[0].data().to_vec();
+    burst.release(&mut pair.pool);
+    let header = etherparse::Ipv6Header::from_slice(&packet).unwrap().0;
+    let (udp, payload) = etherparse::UdpHeader::from_slice(&packet[40..]).unwrap();
+    assert_eq!(payload, [0xff]);
+    assert_eq!(udp.checksum, udp.calc_checksum_ipv6(&header, payload).unwrap());
+}

@@ -35,14 +35,14 @@ pub(super) fn run(
 
 /// IPv6 wants a checksum in every UDP header (RFC 8200 section 8.1); RFC 3948 lets only IPv4 go
 /// without.
-fn fill_udp6_checksum(frame: &mut Frame) {
+pub(super) fn fill_udp6_checksum(frame: &mut Frame) {
     let Ok(view) = Ipv6View::parse(frame.data()) else { return };
     if view.next_header() != Protocol::UDP {
         return;
     }
     let pseudo = view.pseudo_sum(Protocol::UDP, u32::from(view.payload_len()));
     if let Some(datagram) = frame.data_mut().get_mut(IpVersion::V6.header_len()..) {
-        // A datagram too short for its checksum cannot come here: ESP was laid out behind it.
+        // A datagram too short for its checksum cannot come here: its header was laid out here.
         let _ = checksum::fill_udp(pseudo, datagram);
     }
 }

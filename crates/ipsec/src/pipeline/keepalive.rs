@@ -3,8 +3,8 @@
 use convoy_packet::{Burst, Frame, Pool};
 use convoy_wire::{Tos, esp};
 
-use super::Now;
 use super::sa::OutboundSa;
+use super::{Now, forward};
 
 /// Whether nothing was sent on the SA for its keepalive interval.
 pub(super) fn is_due(sa: &OutboundSa, now: Now) -> bool {
@@ -15,7 +15,12 @@ pub(super) fn is_due(sa: &OutboundSa, now: Now) -> bool {
 }
 
 /// Puts a keepalive on the wire; says whether there was room.
-pub(super) fn send(sa: &OutboundSa, pool: &mut Pool, wire: &mut Burst) -> bool {
+pub(super) fn send(
+    sa: &OutboundSa,
+    udp6_checksum: bool,
+    pool: &mut Pool,
+    wire: &mut Burst,
+) -> bool {
     if wire.is_full() {
         return false;
     }
@@ -23,6 +28,9 @@ pub(super) fn send(sa: &OutboundSa, pool: &mut Pool, wire: &mut Burst) -> bool {
     if write(sa, &mut frame).is_none() {
         pool.free(frame);
         return false;
+    }
+    if udp6_checksum {
+        forward::fill_udp6_checksum(&mut frame);
     }
     match wire.push(frame) {
         Ok(()) => true,

@@ -114,8 +114,9 @@ impl Outbound {
     /// Sends a NAT keepalive on every encapsulated SA that was silent for its interval
     /// (RFC 3948 section 4).
     pub fn keepalives(&mut self, now: Now, pool: &mut Pool, wire: &mut Burst) {
+        let udp6_checksum = self.config.udp6_checksum;
         for sa in self.sas.iter_mut().flatten() {
-            if keepalive::is_due(sa, now) && keepalive::send(sa, pool, wire) {
+            if keepalive::is_due(sa, now) && keepalive::send(sa, udp6_checksum, pool, wire) {
                 sa.last_sent = now;
                 self.counters.keepalives_sent.add(1);
             }
