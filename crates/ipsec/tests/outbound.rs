@@ -153,6 +153,7 @@ fn packets_that_allow_it_are_fragmented_before_esp() {
     }
     assert_eq!(data, packet[20..]);
     assert_eq!(pair.left_counters.fragments_made.get(), fragments.len() as u64);
+    assert_eq!(pair.out.counters.dropped.get(), 0, "what is cut is not dropped");
     pair.assert_no_leak();
 }
 

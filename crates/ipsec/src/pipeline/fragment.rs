@@ -13,13 +13,13 @@ use crate::drop_reason::DropReason;
 /// Puts the fragments of `packet`, each at most `mtu` bytes, at the front of `pending`, in order.
 ///
 /// All or none: when frames run out, the packet is dropped whole, because a receiver can do
-/// nothing with the rest.
+/// nothing with the rest. Returns whether it was cut.
 pub(super) fn run(
     packet: Classified,
     mtu: usize,
     pending: &mut VecDeque<Classified>,
     bin: &mut Bin<'_>,
-) {
+) -> bool {
     let before = pending.len();
     let made = cut(&packet, mtu, pending, bin.pool);
     let n = pending.len() - before;
@@ -28,11 +28,12 @@ pub(super) fn run(
             bin.pool.free(part.frame);
         }
         bin.drop(packet.frame, DropReason::TooBig);
-        return;
+        return false;
     }
     pending.rotate_right(n);
     bin.counters.fragments_made.add(n as u64);
     bin.pool.free(packet.frame);
+    true
 }
 
 /// Appends the fragments to `pending`; `None` when not all could be made.

@@ -64,10 +64,7 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Classified>)
                     }
                 }
             }
-            Fit::TooBig(room) => {
-                sa.spec.counters.dropped.add(1);
-                too_big(stage, pending, packet, room);
-            }
+            Fit::TooBig(room) => too_big(stage, pending, packet, room),
             Fit::Expired => {
                 sa.spec.counters.dropped.add(1);
                 let Bin { pool, counters } = stage.bin;
@@ -114,15 +111,19 @@ fn too_big(
     packet: Classified,
     room: usize,
 ) {
-    let tunnel = stage
-        .sas
-        .get(packet.slot.0 as usize)
-        .and_then(Option::as_ref)
-        .is_some_and(|sa| sa.spec.mode == Mode::Tunnel);
-    if tunnel && packet.info.flow.version == IpVersion::V4 && !packet.info.dont_fragment {
-        fragment::run(packet, room, pending, stage.bin);
+    let Some(Some(sa)) = stage.sas.get(packet.slot.0 as usize) else {
+        return stage.bin.drop(packet.frame, DropReason::NoSa);
+    };
+    let may_cut = sa.spec.mode == Mode::Tunnel
+        && packet.info.flow.version == IpVersion::V4
+        && !packet.info.dont_fragment;
+    if may_cut {
+        if !fragment::run(packet, room, pending, stage.bin) {
+            sa.spec.counters.dropped.add(1);
+        }
         return;
     }
+    sa.spec.counters.dropped.add(1);
     let mtu = match packet.info.flow.version {
         IpVersion::V4 => room,
         // No IPv6 link is narrower (RFC 8200 section 5).
