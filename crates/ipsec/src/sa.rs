@@ -137,8 +137,9 @@ pub struct InboundSpec {
     pub reqid: ReqId,
     /// Tunnel or transport.
     pub mode: Mode,
-    /// Outer addresses. `local` is part of the look-up; `remote` is not checked, because the
-    /// source of an authenticated packet may change behind a NAT.
+    /// Outer addresses. `local` is part of the look-up. `remote` is checked in transport mode
+    /// without encapsulation only: elsewhere the source of an authenticated packet may change
+    /// behind a NAT, and in a tunnel it goes no further.
     pub endpoints: Endpoints,
     /// UDP encapsulation, if any.
     pub encap: Option<UdpEncap>,

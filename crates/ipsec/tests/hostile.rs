@@ -6,7 +6,7 @@ mod common;
 
 use common::{Pair, Setup, inner, sealed, text};
 use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::sa::ReqId;
+use convoy_ipsec::sa::{Mode, ReqId};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction};
 use convoy_wire::Prefix;
@@ -166,6 +166,23 @@ fn encapsulation_must_be_as_agreed() {
         let mut pair = Pair::new(&Setup { encap: expects, ..Setup::default() });
         assert!(pair.open(&wire).is_empty());
         assert_eq!(pair.dropped(DropReason::EncapMismatch), 1);
+    }
+}
+
+/// In transport mode the outer header is the packet's own, and ESP does not cover it.
+#[test]
+fn a_changed_source_in_transport_mode_is_refused_unless_a_nat_may_have_changed_it() {
+    for encap in [false, true] {
+        let setup = Setup { mode: Mode::Transport, encap, ..Setup::default() };
+        let mut pair = Pair::new(&setup);
+        let packet = common::inner_with(false, "192.0.2.1", "192.0.2.2", b"between hosts", 0);
+        let (wire, _) = pair.protect(&[packet.clone(), packet]);
+        let mut moved = wire[0].clone();
+        moved[15] = 77;
+        assert_eq!(pair.open(&[moved]).len(), usize::from(encap));
+        assert_eq!(pair.dropped(DropReason::TransportAddress), u64::from(!encap));
+        assert_eq!(pair.open(&wire).len(), if encap { 1 } else { 2 }, "the window did not move");
+        pair.assert_no_leak();
     }
 }
 

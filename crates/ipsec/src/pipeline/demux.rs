@@ -12,7 +12,7 @@ use super::handoff::HandOff;
 use super::layout;
 use super::sa::InboundSa;
 use crate::drop_reason::DropReason;
-use crate::sa::{SaSlot, WorkerId};
+use crate::sa::{Mode, SaSlot, WorkerId};
 use crate::snapshot::Snapshot;
 
 /// What the stage works with.
@@ -33,6 +33,7 @@ struct Found {
     /// Our UDP port, if encapsulated.
     port: Option<u16>,
     local: IpAddr,
+    remote: IpAddr,
 }
 
 /// Makes jobs of the first `n` packets of `input`; there must be room for so many.
@@ -76,7 +77,8 @@ fn find(frame: &mut Frame, info: &PacketInfo) -> Result<Found, DropReason> {
         _ => DropReason::EspLength,
     })?;
     frame.truncate(end);
-    Ok(Found { at, header, port, local: info.flow.dst_addr() })
+    let (local, remote) = (info.flow.dst_addr(), info.flow.src_addr());
+    Ok(Found { at, header, port, local, remote })
 }
 
 /// Looks up the SA, checks the window and makes the job.
@@ -119,6 +121,12 @@ fn make_job(
 ) -> Result<Job, (Frame, DropReason)> {
     if sa.spec.encap.map(|encap| encap.local_port) != found.port {
         return Err((frame, DropReason::EncapMismatch));
+    }
+    // In transport mode the source goes on to the plain side, and ESP does not cover it. Only a NAT
+    // may have changed it (RFC 4301 section 4.1, RFC 3948 section 3.1.2).
+    let may_change = sa.spec.mode == Mode::Tunnel || sa.spec.encap.is_some();
+    if !may_change && found.remote != sa.spec.endpoints.remote {
+        return Err((frame, DropReason::TransportAddress));
     }
     let start = found.at + sa.layout.prefix_len();
     let least = start + convoy_wire::esp::TRAILER_LEN + sa.layout.icv_len();
