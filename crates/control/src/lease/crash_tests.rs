@@ -387,7 +387,11 @@ fn what_was_accepted_is_not_accepted_after_a_crash() {
             let allowed = 4 * per_tick.max(8) + 8;
             assert!(floor <= edge + allowed, "killed: {floor} is far above {edge}");
             let (edge, floor) = floor_after(true, per_tick, ticks);
-            assert!(floor >= edge || ticks < 200, "power failed: {floor} < {edge}");
+            // The first 20 ms of a pace faster than ever are not covered.
+            assert!(
+                floor >= edge || ticks * 5 < 20 && per_tick > 40,
+                "power failed: {floor} < {edge}"
+            );
             assert!(
                 floor <= edge + 4 * 201 * per_tick + 200,
                 "power failed: {floor} is far above {edge}"

@@ -16,6 +16,10 @@ use crate::site::KeyMaterial;
 /// Longest time that moved window edges stay unsynced.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Shortest time between two syncs for the sake of edges that move faster than the last synced
+/// image allows for.
+const HURRY_INTERVAL: Duration = Duration::from_millis(20);
+
 /// An image allows the next one this many times what is leased ahead.
 const BOUND_BLOCKS: u64 = 4;
 
@@ -78,6 +82,23 @@ struct Floored {
     synced: u64,
     pace_written: u64,
     pace_synced: u64,
+    /// How far the edge may move after the last sync, as the synced image says.
+    granted_synced: u64,
+}
+
+impl Floored {
+    fn allowance(&self) -> u64 {
+        allowance(self.pace_written, LEAST_ALLOWANCE)
+    }
+
+    fn allowance_synced(&self) -> u64 {
+        allowance(self.pace_synced, LEAST_ALLOWANCE_SYNCED)
+    }
+
+    /// Whether half of what the synced image allows is used up.
+    fn is_hasty(&self) -> bool {
+        self.floor.get().get().saturating_sub(self.synced) > self.granted_synced / 2
+    }
 }
 
 /// All keys in use, and the store behind them.
@@ -114,6 +135,7 @@ impl Ledger {
         for (at, request) in outbound_at.iter().zip(outbound) {
             self.raise(*at, 0, request.block, limit(request.esn));
         }
+        let floored: Vec<_> = inbound_at.iter().map(|at| self.floor(*at)).collect();
         self.store.commit().map_err(LeaseError::Write)?;
         for (at, request) in outbound_at.iter().zip(outbound) {
             self.raise(*at, request.block.saturating_mul(2), request.block, limit(request.esn));
@@ -129,21 +151,8 @@ impl Ledger {
             lease
         });
         let leases = leases.collect();
-        let floors = inbound_at.iter().map(|at| {
-            let edge = self.number(*at);
-            let floor = Arc::new(Floor::new(SeqNum::new(edge)));
-            let fresh = Floored {
-                at: *at,
-                floor: floor.clone(),
-                written: edge,
-                synced: edge,
-                pace_written: LEAST_ALLOWANCE,
-                pace_synced: LEAST_ALLOWANCE_SYNCED,
-            };
-            self.floored.push(fresh);
-            floor
-        });
-        let floors = floors.collect();
+        let floors = floored.iter().map(|floored| floored.floor.clone()).collect();
+        self.floored.extend(floored);
         Ok(Acquired { leases, floors })
     }
 
@@ -169,6 +178,26 @@ impl Ledger {
         Ok(places)
     }
 
+    /// The floor of a record, with allowances for a pace that is not known yet.
+    fn floor(&mut self, at: RecordAt) -> Floored {
+        let edge = self.number(at);
+        let mut floored = Floored {
+            at,
+            floor: Arc::new(Floor::new(SeqNum::new(edge))),
+            written: edge,
+            synced: edge,
+            pace_written: LEAST_ALLOWANCE,
+            pace_synced: LEAST_ALLOWANCE_SYNCED,
+            granted_synced: 0,
+        };
+        floored.granted_synced = floored.allowance_synced();
+        if let Some(record) = self.store.record_mut(at) {
+            record.allowance = floored.allowance();
+            record.allowance_synced = floored.allowance_synced();
+        }
+        floored
+    }
+
     fn number(&self, at: RecordAt) -> u64 {
         self.store.record(at).map_or(u64::MAX, |record| record.number)
     }
@@ -192,7 +221,9 @@ impl Ledger {
         let grow = self.plan_leases();
         let moved = self.note_floors();
         self.unsynced |= moved;
-        let due = self.unsynced && now.duration_since(self.last_sync) >= SYNC_INTERVAL;
+        let hasty = self.floored.iter().any(Floored::is_hasty);
+        let interval = if hasty { HURRY_INTERVAL } else { SYNC_INTERVAL };
+        let due = self.unsynced && now.duration_since(self.last_sync) >= interval;
         if grow || due {
             self.last_sync = now;
             self.store.commit()?;
@@ -239,8 +270,8 @@ impl Ledger {
             let edge = floored.floor.get().get().max(record.number);
             floored.pace_written = floored.pace_written.max(edge.saturating_sub(floored.written));
             floored.pace_synced = floored.pace_synced.max(edge.saturating_sub(floored.synced));
-            let allowance = allowance(floored.pace_written, LEAST_ALLOWANCE);
-            let allowance_synced = allowance_synced(floored);
+            let allowance = floored.allowance();
+            let allowance_synced = floored.allowance_synced();
             moved |= (record.number, record.allowance, record.allowance_synced)
                 != (edge, allowance, allowance_synced);
             (record.number, record.allowance, record.allowance_synced) =
@@ -257,7 +288,9 @@ impl Ledger {
             }
         }
         for floored in &mut self.floored {
-            let edge = self.store.record(floored.at).map_or(0, |record| record.number);
+            let Some(record) = self.store.record(floored.at) else { continue };
+            let edge = record.number;
+            floored.granted_synced = record.allowance_synced;
             (floored.written, floored.synced) = (edge, edge);
             // Paces are forgotten within some seconds, so that a burst of long ago costs nothing.
             floored.pace_written /= 2;
@@ -317,10 +350,6 @@ pub(super) enum Wrote {
 
 fn allowance(pace: u64, least: u64) -> u64 {
     pace.saturating_mul(PACE_FACTOR).saturating_add(least)
-}
-
-fn allowance_synced(floored: &Floored) -> u64 {
-    allowance(floored.pace_synced, LEAST_ALLOWANCE_SYNCED)
 }
 
 /// First number that can never be used.

@@ -27,16 +27,19 @@
 //!
 //! * after an orderly end: the exact edge;
 //! * after the process was killed: the edge written last, plus four times the most packets seen
-//!   between two writes within the last seconds, plus 8. The kernel keeps what was written;
+//!   between two writes within the last seconds, plus 8 (40 in all for a quiet SA that was just
+//!   started). The kernel keeps what was written;
 //! * after the machine failed, or where the last write was torn: the newest edge on the disk, plus
 //!   four times the most packets seen between two syncs within the last seconds, plus 32.
 //!
-//! So a packet could be accepted a second time only if, in the last moment before an unorderly end,
-//! packets came more than four times faster than within the seconds before, or if writes had been
-//! failing (which is reported). The price is that after an unorderly end as many new packets of the
-//! peer are refused as the allowance is larger than the number it sent meanwhile. A floor above all
-//! that could have been accepted would have to be as far ahead as a link at full speed gets between
-//! two syncs, and a quiet SA would then stay deaf for hours.
+//! A sync comes early, after 20 ms at the soonest, when packets come so fast that half of the last
+//! allowance is used up. So a packet could be accepted a second time only if, in the last moment
+//! before an unorderly end (some 5 ms for a process, some 20 ms for the machine), packets came more
+//! than four times faster than within the seconds before, or if writes had been failing (which is
+//! reported). The price is that after an unorderly end as many new packets of the peer are refused
+//! as the allowance is larger than the number it sent meanwhile. A floor above all that could ever
+//! have been accepted would have to be as far ahead as a link at full speed gets between two syncs,
+//! and a quiet SA would then stay deaf for hours.
 //!
 //! # How it is stored
 //!

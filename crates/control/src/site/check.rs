@@ -1,5 +1,6 @@
 //! Checks across sections, and of what the file names on the host.
 
+use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -169,6 +170,7 @@ fn label(sa: &Draft) -> String {
 
 /// Policies against each other and against the SAs they name.
 pub(super) fn policies(policies: &[policy::Draft], sas: &[Draft], report: &mut Report<'_>) {
+    let mut groups = Groups::new();
     for (at, policy) in policies.iter().enumerate() {
         let before = policies.get(..at).unwrap_or_default();
         same_name(
@@ -178,7 +180,7 @@ pub(super) fn policies(policies: &[policy::Draft], sas: &[Draft], report: &mut R
             report,
         );
         names_fit(policy, sas, report);
-        pairs_agree(policy, before, report);
+        pairs_agree(policy, &mut groups, report);
         overlap(policy, before, report);
         transport_fits(policy, sas, report);
         one_way(policy, report);
@@ -232,25 +234,24 @@ fn names_fit(policy: &policy::Draft, sas: &[Draft], report: &mut Report<'_>) {
     }
 }
 
+/// SAs that policies named so far, each with the policy and with all SAs that stand there.
+type Groups<'a> = HashMap<&'a str, (&'a policy::Draft, Vec<&'a str>)>;
+
 /// An SA serves one set of SAs: policies that share one share all, because they share its reqid.
-fn pairs_agree(policy: &policy::Draft, before: &[policy::Draft], report: &mut Report<'_>) {
-    let names = |p: &policy::Draft| {
-        let mut names: Vec<_> =
-            p.sa_out.iter().chain(&p.sa_in).map(|at| at.value.clone()).collect();
-        names.sort();
-        names
-    };
-    let mine = names(policy);
-    for used in policy.sa_out.iter().chain(&policy.sa_in) {
-        let Some(other) = before.iter().find(|p| names(p).contains(&used.value)) else { continue };
-        if names(other) != mine {
+fn pairs_agree<'a>(policy: &'a policy::Draft, groups: &mut Groups<'a>, report: &mut Report<'_>) {
+    let used = || policy.sa_out.iter().chain(&policy.sa_in);
+    let mut mine: Vec<_> = used().map(|at| at.value.as_str()).collect();
+    mine.sort_unstable();
+    for name in used() {
+        let (other, theirs) = groups.entry(&name.value).or_insert_with(|| (policy, mine.clone()));
+        if *theirs != mine {
             let what = format!(
                 "SA {} goes with other SAs in the policy in line {}",
-                quote(&used.value),
+                quote(&name.value),
                 report.line_of(&other.place),
             );
             return report.error(
-                &used.place,
+                &name.place,
                 what,
                 "policies that share an SA must name the same sa_out and sa_in",
             );
