@@ -12,6 +12,7 @@ Exit codes:
   3  no gateway answers
 
 Begin with:
+  convoy demo                 two gateways and two hosts on this machine, with real traffic
   convoy init tunnel          writes tunnel/left.toml and tunnel/right.toml with fresh keys
   convoy check tunnel/left.toml
   convoy run tunnel/left.toml";
@@ -71,6 +72,8 @@ pub enum Verb {
         after_help = "Examples:\n  convoy replay left.toml --plain-in plain.pcap --wire-out esp.pcap\n  convoy replay right.toml --wire-in esp.pcap --plain-out plain.pcap --json\n\nSequence numbers are leased in the state folder as by a running gateway, so no nonce repeats."
     )]
     Replay(ReplayArgs),
+    /// Show an ESP tunnel at work on this machine: two gateways, two hosts, real traffic.
+    Demo(crate::demo::DemoArgs),
 }
 
 /// `convoy init`

@@ -1,10 +1,12 @@
 //! The `convoy` binary as a library: wiring of the other crates, and the verbs of the command line.
 //!
 //! * [`gateway`] builds a running gateway from a site file;
-//! * [`verbs`] has one file per verb.
+//! * [`verbs`] has one file per verb;
+//! * [`demo`] is the demonstration.
 #![forbid(unsafe_code)]
 
 pub mod cli;
+pub mod demo;
 pub mod exit;
 pub mod gateway;
 mod output;

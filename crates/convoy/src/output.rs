@@ -41,6 +41,19 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
+/// A number with a metric prefix and a blank before the unit to come.
+pub(crate) fn si(value: f64) -> String {
+    let (mut value, mut prefix) = (value, "");
+    for next in ["k", "M", "G", "T"] {
+        if value < 1000.0 {
+            break;
+        }
+        value /= 1000.0;
+        prefix = next;
+    }
+    if prefix.is_empty() { format!("{value:.0} ") } else { format!("{value:.2} {prefix}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,5 +62,10 @@ mod tests {
     fn columns_line_up() {
         let rows = [vec!["name".to_owned(), "n".into()], vec!["a".into(), "10".into()]];
         assert_eq!(table(&rows), "name  n\na     10\n");
+    }
+
+    #[test]
+    fn numbers_get_metric_prefixes() {
+        assert_eq!((si(0.0), si(999.0), si(1e9)), ("0 ".into(), "999 ".into(), "1.00 G".into()));
     }
 }

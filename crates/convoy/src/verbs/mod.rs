@@ -31,5 +31,6 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Keys(args) => keys::run(&args),
         Verb::Reload(args) => reload::run(&args),
         Verb::Replay(args) => replay::run(&args),
+        Verb::Demo(args) => crate::demo::run(&args),
     }
 }

@@ -1,0 +1,106 @@
+//! `--keep` and `--stop`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use convoy_lab::Topology;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::folder::Folder;
+use super::gateways::Gateways;
+use super::interrupt::Interrupt;
+use crate::exit::Exit;
+
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long a demonstration may take to clean up.
+const END_LIMIT: Duration = Duration::from_secs(20);
+
+/// Stays until a signal comes or a gateway ends.
+pub(super) fn stay(
+    lab: &Topology,
+    sites: &[PathBuf; 2],
+    folder: &Folder,
+    gateways: &mut Option<Gateways>,
+    interrupt: &Interrupt,
+) -> anyhow::Result<()> {
+    let Some(gateways) = gateways else { return Ok(()) };
+    eprint!("{}", how_to(lab, sites, folder, gateways));
+    while !interrupt.is_set() {
+        gateways.check()?;
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// How to look around.
+fn how_to(
+    lab: &Topology,
+    sites: &[PathBuf; 2],
+    folder: &Folder,
+    gateways: &mut Gateways,
+) -> String {
+    let own = std::process::id();
+    let host = lab.a.host.name().unwrap_or_default();
+    let gateway = lab.a.gateway.name().unwrap_or_default();
+    // Of a user's own world, only those who enter it see the names.
+    let (prefix, site) = if own_world() {
+        (format!("nsenter -t {own} -U -n -m --preserve-credentials "), "")
+    } else {
+        (String::new(), "")
+    };
+    let mut text =
+        String::from("\nEverything is left running. Look around from another terminal:\n");
+    let to = lab.b.host_address(convoy_lab::Family::V4);
+    let lines = [
+        format!("{prefix}ip netns exec {host} ping {to}"),
+        format!("{prefix}ip netns exec {gateway} tcpdump -ni wire"),
+        format!("{prefix}ip netns exec {gateway} ip route"),
+        format!("convoy status {}{site} --watch", sites[0].display()),
+        format!("convoy sa {}", sites[1].display()),
+    ];
+    for line in lines {
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "  {line}");
+    }
+    let names: Vec<_> =
+        lab.namespaces().iter().filter_map(|(_, namespace)| namespace.name()).collect();
+    let _ = writeln!(text, "Namespaces: {}", names.join(", "));
+    for (name, pid) in gateways.processes() {
+        let _ = writeln!(text, "Gateway {name}: process {pid}, log {}", folder.log(name).display());
+    }
+    let _ = writeln!(
+        text,
+        "End it with Ctrl-C, or `convoy demo --stop --out {}`, or `kill {own}`.",
+        folder.path().display()
+    );
+    text
+}
+
+/// Whether this process is root of a world of its own only.
+fn own_world() -> bool {
+    // In the first user namespace every number stands for itself.
+    std::fs::read_to_string("/proc/self/uid_map")
+        .is_ok_and(|map| !map.split_whitespace().eq(["0", "0", "4294967295"]))
+}
+
+/// Ends the demonstration that uses a folder.
+pub(super) fn stop(folder: &Path) -> anyhow::Result<Exit> {
+    let Some(pid) = Folder::user_of(folder)? else {
+        eprintln!("convoy demo: none runs with {}", folder.display());
+        return Ok(Exit::Ok);
+    };
+    // It holds the lock, so the number is its own.
+    kill(Pid::from_raw(pid), Signal::SIGTERM)
+        .with_context(|| format!("cannot end the demonstration, process {pid}"))?;
+    let begun = Instant::now();
+    while Folder::user_of(folder)?.is_some() {
+        anyhow::ensure!(begun.elapsed() < END_LIMIT, "process {pid} does not end");
+        std::thread::sleep(PAUSE);
+    }
+    eprintln!("convoy demo: ended, nothing is left behind");
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,175 @@
+//! `convoy demo`: two networks joined by a tunnel on this machine, with real traffic.
+//!
+//! ```text
+//!   hostA ─── gwA ══ wire ══ gwB ─── hostB
+//! ```
+//!
+//! Each of the four is a network namespace; the gateways are `convoy run` processes. Where
+//! namespaces are not allowed, both gateways run in this process, joined by memory ([`memory`]).
+
+mod budget;
+mod folder;
+mod gateways;
+mod interrupt;
+mod lab;
+mod left_running;
+mod memory;
+mod packets;
+mod progress;
+mod report;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::Args;
+use convoy_lab::Family;
+
+use crate::exit::{Exit, Stop};
+use crate::output;
+use folder::{Folder, SiteOptions};
+use interrupt::Interrupt;
+use progress::Progress;
+
+/// `convoy demo`
+#[derive(Clone, Debug, Args)]
+pub struct DemoArgs {
+    /// How long traffic flows, all phases together.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=3600))]
+    pub seconds: u32,
+    /// Print one JSON object instead of the summary.
+    #[arg(long)]
+    pub json: bool,
+    /// Leave everything running until Ctrl-C or `convoy demo --stop`, to poke around.
+    #[arg(long)]
+    pub keep: bool,
+    /// End a demonstration that --keep left running.
+    #[arg(long, conflicts_with_all = ["keep", "seconds", "v6", "mtu", "udp_encap", "json"])]
+    pub stop: bool,
+    /// IPv6, inside and outside.
+    #[arg(long)]
+    pub v6: bool,
+    /// MTU of the wire in bytes: 576 to 9000, with --v6 from 1280.
+    #[arg(long, value_name = "N", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..=9000))]
+    pub mtu: u16,
+    /// ESP inside UDP, as through a NAT.
+    #[arg(long)]
+    pub udp_encap: bool,
+    /// Where site files, capture and keys go.
+    #[arg(long, value_name = "DIR", default_value = "target/demo")]
+    pub out: PathBuf,
+    /// Do without namespaces, as where they are not allowed.
+    #[arg(long, hide = true, env = "CONVOY_DEMO_IN_MEMORY", value_parser = clap::builder::FalseyValueParser::new())]
+    pub in_memory: bool,
+}
+
+/// Smallest MTU of an IPv6 link (RFC 8200 section 5).
+const V6_LEAST_MTU: u16 = 1280;
+
+pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
+    if args.stop {
+        return left_running::stop(&args.out);
+    }
+    if args.v6 && args.mtu < V6_LEAST_MTU {
+        return Err(Stop::usage(format!(
+            "--mtu {}: a link with IPv6 carries at least {V6_LEAST_MTU} bytes",
+            args.mtu
+        )));
+    }
+    // The order matters: becoming root of one's own namespaces needs a process with one thread.
+    let place = if args.in_memory { Err("asked for".to_owned()) } else { lab::rights() };
+    let interrupt = Interrupt::listen()?;
+    let outcome = demonstrate(args, place, &interrupt);
+    // Everything is cleaned up by now. A signal explains whatever went wrong after it.
+    if let Some(signal) = interrupt.signal() {
+        if !matches!(outcome, Ok(Finished::Kept(_))) {
+            eprintln!("convoy demo: ended by a signal; nothing is left behind");
+            std::process::exit(128 + signal);
+        }
+    }
+    outcome.map(|finished| match finished {
+        Finished::Done(exit) | Finished::Kept(exit) => exit,
+    })
+}
+
+/// How a demonstration came to its end.
+#[derive(Clone, Copy, Debug)]
+enum Finished {
+    /// By itself.
+    Done(Exit),
+    /// It had done all, stayed, and was told to end.
+    Kept(Exit),
+}
+
+fn demonstrate(
+    args: &DemoArgs,
+    place: Result<(), String>,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Finished> {
+    let family = if args.v6 { Family::V6 } else { Family::V4 };
+    let folder = Folder::take(&args.out)?;
+    let mut progress = Progress::new(Instant::now());
+    let built = place.and_then(|()| lab::build(args.mtu));
+    let topology = match built {
+        Ok(topology) => topology,
+        Err(why) => {
+            progress.note(&format!(
+                "no network namespaces here ({why}): both gateways run in this process, joined by \
+                 memory"
+            ));
+            return in_memory(args, family, folder, why, &mut progress, interrupt);
+        }
+    };
+    let options = SiteOptions::of_topology(&topology, family, args.udp_encap);
+    let sites = folder.write_sites(&options)?;
+    let world =
+        lab::World { topology: &topology, family, mtu: args.mtu, udp_encap: args.udp_encap };
+    let mut gateways = None;
+    let summary =
+        lab::run(&world, args.seconds, &folder, &sites, &mut gateways, &mut progress, interrupt)?;
+    let exit = tell(args, &summary)?;
+    let finished = if args.keep {
+        left_running::stay(&topology, &sites, &folder, &mut gateways, interrupt)?;
+        Finished::Kept(exit)
+    } else {
+        Finished::Done(exit)
+    };
+    // In this order: the processes, the namespaces they are in, their files.
+    if let Some(gateways) = gateways {
+        gateways.end()?;
+    }
+    topology.delete()?;
+    folder.clear_state()?;
+    Ok(finished)
+}
+
+fn in_memory(
+    args: &DemoArgs,
+    family: Family,
+    folder: Folder,
+    why: String,
+    progress: &mut Progress,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Finished> {
+    if args.keep {
+        progress.note("--keep has no effect: there is nothing that another program could enter");
+    }
+    let options = SiteOptions::in_memory(family, args.udp_encap);
+    let sites = folder.write_sites(&options)?;
+    let world = memory::World { family, mtu: args.mtu, why };
+    let summary = memory::run(&world, args.seconds, &folder, &sites, progress, interrupt)?;
+    let exit = tell(args, &summary)?;
+    folder.clear_state()?;
+    Ok(Finished::Done(exit))
+}
+
+fn tell(args: &DemoArgs, summary: &report::Summary) -> anyhow::Result<Exit> {
+    if args.json {
+        output::json(summary)?;
+    } else {
+        output::print(&summary.text())?;
+    }
+    for problem in &summary.problems {
+        eprintln!("convoy demo: {problem}");
+    }
+    Ok(if summary.problems.is_empty() { Exit::Ok } else { Exit::Trouble })
+}

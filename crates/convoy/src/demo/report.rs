@@ -1,0 +1,266 @@
+//! What came of a demonstration.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use convoy_lab::traffic::{PingReport, TcpFlow, TcpReport, UdpFlow, UdpReport};
+use serde::Serialize;
+
+use super::folder::Folder;
+use crate::output::si;
+
+/// The summary; its JSON is what `convoy demo --json` prints.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Summary {
+    /// "native ESP", "ESP in UDP" or "in-memory".
+    pub(super) wire: &'static str,
+    /// Why there are no namespaces, where the wire is in memory.
+    pub(super) why_in_memory: Option<String>,
+    /// What the baseline and the throughput were measured with.
+    pub(super) bulk: &'static str,
+    /// 4 or 6, inside and outside.
+    pub(super) ip_version: u8,
+    /// MTU of the wire in bytes.
+    pub(super) mtu: u16,
+    /// CPU tier of the cryptography.
+    pub(super) tier: String,
+    /// Payload bits per second through the tunnel, from A to B.
+    pub(super) throughput_bps: u64,
+    /// The same from B to A.
+    pub(super) throughput_back_bps: u64,
+    /// The same path from A to B without Convoy.
+    pub(super) baseline_bps: u64,
+    /// Packets that came through the tunnels, both ways together.
+    pub(super) packets: u64,
+    /// Echo requests and datagrams that were not answered or did not arrive.
+    pub(super) lost: u64,
+    /// Packets whose integrity check failed.
+    pub(super) icv_failures: u64,
+    /// Packets seen before or too old.
+    pub(super) replays: u64,
+    pub(super) ping: Ping,
+    /// Both ways together.
+    pub(super) udp: Udp,
+    pub(super) tcp: Option<Tcp>,
+    /// What both gateways dropped, by reason. TCP finds its speed by such losses.
+    pub(super) drops: BTreeMap<String, u64>,
+    /// What is left to look at.
+    pub(super) files: Files,
+    /// Decrypts the capture.
+    pub(super) decrypt: String,
+    /// What is not as it should be; empty after success.
+    pub(super) problems: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Ping {
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    pub(super) lost: u64,
+    pub(super) rtt_min_us: f64,
+    pub(super) rtt_mean_us: f64,
+    pub(super) rtt_max_us: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Udp {
+    /// Payload bits per second, each way.
+    pub(super) rate_bps: u64,
+    pub(super) sent: u64,
+    pub(super) received: u64,
+    pub(super) lost: u64,
+    /// Of those lost: dropped by a kernel because a queue or a socket was full.
+    pub(super) kernel_drops: u64,
+    pub(super) duplicates: u64,
+    pub(super) damaged: u64,
+    pub(super) a_to_b_bps: u64,
+    pub(super) b_to_a_bps: u64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Tcp {
+    pub(super) a_to_b: Stream,
+    pub(super) b_to_a: Stream,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Stream {
+    pub(super) bytes: u64,
+    /// Bytes that were not what was sent.
+    pub(super) damaged: u64,
+    pub(super) retransmits: u64,
+    /// Did not come to its proper end.
+    pub(super) broken: bool,
+}
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Files {
+    pub(super) sites: Vec<PathBuf>,
+    pub(super) capture: PathBuf,
+    pub(super) keys: PathBuf,
+}
+
+impl From<PingReport> for Ping {
+    fn from(report: PingReport) -> Self {
+        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        let (min, mean, max) = report.min_mean_max().unwrap_or_default();
+        Self {
+            sent: report.sent,
+            received: report.received,
+            lost: report.lost(),
+            rtt_min_us: micros(min),
+            rtt_mean_us: micros(mean),
+            rtt_max_us: micros(max),
+        }
+    }
+}
+
+impl Udp {
+    pub(super) fn of(report: &UdpReport, rate_bps: u64) -> Self {
+        let both = [&report.forward, &report.backward];
+        let sum = |count: fn(&UdpFlow) -> u64| both.iter().map(|flow| count(flow)).sum::<u64>();
+        Self {
+            rate_bps,
+            sent: sum(|flow| flow.sent),
+            received: sum(|flow| flow.received),
+            lost: sum(UdpFlow::lost),
+            kernel_drops: sum(|flow| flow.kernel_drops) + report.backlog_drops,
+            duplicates: sum(|flow| flow.duplicates),
+            damaged: sum(|flow| flow.damaged),
+            a_to_b_bps: report.forward.bits_per_second() as u64,
+            b_to_a_bps: report.backward.bits_per_second() as u64,
+        }
+    }
+}
+
+impl Tcp {
+    pub(super) fn of(forward: &TcpReport, backward: &TcpReport) -> Self {
+        let stream = |flow: &TcpFlow| Stream {
+            bytes: flow.received,
+            damaged: flow.damaged,
+            retransmits: flow.retransmits,
+            broken: flow.broken > 0 || flow.received != flow.sent,
+        };
+        Self { a_to_b: stream(&forward.forward), b_to_a: stream(&backward.backward) }
+    }
+}
+
+impl Summary {
+    /// Says where everything is, and finds what is not as it should be.
+    pub(super) fn conclude(mut self, folder: &Folder, sites: &[PathBuf; 2]) -> Self {
+        self.files =
+            Files { sites: sites.to_vec(), capture: folder.capture(), keys: folder.key_file() };
+        self.decrypt = format!(
+            "WIRESHARK_CONFIG_DIR={} tshark -r {} -o esp.enable_encryption_decode:TRUE -o \
+             esp.enable_authentication_check:TRUE",
+            folder.wireshark().display(),
+            folder.capture().display(),
+        );
+        self.lost = self.ping.lost + self.udp.lost;
+        self.problems = self.find_problems();
+        self
+    }
+
+    fn find_problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let mut zero = |count: u64, what: &str| {
+            if count > 0 {
+                problems.push(format!("{count} {what}"));
+            }
+        };
+        zero(self.ping.lost, "pings were not answered");
+        zero(self.udp.lost, "datagrams were lost");
+        zero(self.udp.duplicates, "datagrams came twice");
+        zero(self.udp.damaged, "datagrams were damaged");
+        zero(self.icv_failures, "packets had a wrong ICV");
+        zero(self.replays, "packets were taken for replays");
+        let streams = self.tcp.iter().flat_map(|tcp| [tcp.a_to_b, tcp.b_to_a]);
+        for stream in streams {
+            zero(stream.damaged, "bytes of a TCP stream were damaged");
+            zero(u64::from(stream.broken), "TCP stream did not come to its proper end");
+        }
+        let flowed = [
+            (self.baseline_bps, "without Convoy"),
+            (self.throughput_bps, "from A to B"),
+            (self.throughput_back_bps, "from B to A"),
+            (self.packets, "through the tunnels"),
+            (self.ping.received, "in answer to pings"),
+            (self.udp.received, "as datagrams"),
+        ];
+        problems.extend(
+            flowed
+                .iter()
+                .filter(|(n, _)| *n == 0)
+                .map(|(_, way)| format!("no traffic flowed {way}")),
+        );
+        problems
+    }
+
+    /// The summary for people.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::from("\n");
+        let mut row = |name: &str, value: String| {
+            // Writing to a String does not fail.
+            let _ = writeln!(text, "  {name:<14}{value}");
+        };
+        let bps = |rate: u64| format!("{}b/s", si(rate as f64));
+        row("wire", self.wire_row());
+        row("tier", self.tier.clone());
+        row("ping", self.ping_row());
+        let ratio = self.throughput_bps as f64 * 100.0 / self.baseline_bps.max(1) as f64;
+        row(
+            &format!("{} A to B", self.bulk),
+            format!(
+                "{}   (without Convoy {}; {ratio:.0} %)",
+                bps(self.throughput_bps),
+                bps(self.baseline_bps)
+            ),
+        );
+        row(&format!("{} B to A", self.bulk), bps(self.throughput_back_bps));
+        if self.tcp.is_some() {
+            let udp = &self.udp;
+            row("UDP A to B", bps(udp.a_to_b_bps));
+            row("UDP B to A", bps(udp.b_to_a_bps));
+        }
+        row(
+            "UDP loss",
+            format!(
+                "{} of {} datagrams (dropped by kernels: {})",
+                self.udp.lost, self.udp.sent, self.udp.kernel_drops
+            ),
+        );
+        row("packets", format!("{} through the tunnels", self.packets));
+        row("lost", self.lost.to_string());
+        row("ICV failures", self.icv_failures.to_string());
+        row("replays", self.replays.to_string());
+        text.push('\n');
+        for (what, path) in [("capture", &self.files.capture), ("keys", &self.files.keys)] {
+            let _ = writeln!(text, "  {what:<14}{}", path.display());
+        }
+        for site in &self.files.sites {
+            let _ = writeln!(text, "  {:<14}{}", "site file", site.display());
+        }
+        let _ = writeln!(text, "\nDecrypt the capture:\n  {}", self.decrypt);
+        text
+    }
+
+    fn wire_row(&self) -> String {
+        let mut text = format!("{}, IPv{}, MTU {}", self.wire, self.ip_version, self.mtu);
+        if let Some(why) = &self.why_in_memory {
+            let _ = write!(text, " (both gateways in one process: {why})");
+        }
+        text
+    }
+
+    fn ping_row(&self) -> String {
+        let Ping { sent, received, rtt_min_us, rtt_mean_us, rtt_max_us, .. } = &self.ping;
+        format!(
+            "{received} of {sent} answered, {:.2} ms ({:.2} to {:.2})",
+            rtt_mean_us / 1e3,
+            rtt_min_us / 1e3,
+            rtt_max_us / 1e3
+        )
+    }
+}
