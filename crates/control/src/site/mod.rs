@@ -7,6 +7,7 @@ mod model;
 mod policy;
 mod reader;
 mod sa;
+mod sa_key;
 mod sections;
 mod source;
 
