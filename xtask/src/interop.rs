@@ -82,6 +82,7 @@ fn verdict(name: &str, code: Option<i32>, lines: &[String]) -> Tally {
         found.map(|what| format!("{name}: {what}")).collect()
     };
     tally.skips = marked("SKIPPED: ");
+    tally.skips.extend(marked("SKIPPED in part: "));
     tally.failures = marked("FAILED: ");
     match code {
         Some(0) if tally.failed == 0 && tally.passed > 0 => {}
