@@ -254,7 +254,11 @@ fn serve(mut stream: UnixStream, gateway: &dyn Gateway) -> io::Result<()> {
         }
         Err(why) => Answer::Error(why),
     };
-    send(&mut stream, &answer)
+    let sent = send(&mut stream, &answer);
+    if let Answer::Keys(mut keys) = answer {
+        keys.zeroize();
+    }
+    sent
 }
 
 /// Reads a line; the inner error is for the client.

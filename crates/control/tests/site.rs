@@ -101,6 +101,16 @@ fn defaults_are_filled_in() {
 }
 
 #[test]
+fn a_site_prints_nothing_of_its_keys() {
+    let (_dir, _, (site, _)) = load(GOOD);
+    let shown = format!("{site:?}");
+    assert!(shown.contains("KeyMaterial(aes-128-gcm-16)"), "{shown}");
+    for piece in ["00010203", "0, 1, 2, 3", "16, 17, 18", "abab", "171, 171"] {
+        assert!(!shown.contains(piece), "{piece}");
+    }
+}
+
+#[test]
 fn routes_come_from_what_policies_protect() {
     let (_dir, _, (site, _)) = load(GOOD);
     let networks: Vec<_> = site.protected_networks().iter().map(ToString::to_string).collect();
