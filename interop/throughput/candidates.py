@@ -4,6 +4,7 @@ A candidate knows what it needs (`missing`), how to set itself up between two ga
 its packets look like on the wire (`on_wire`, a pcap filter) and which version it is (`version`).
 """
 
+import json
 import os
 import pathlib
 import re
@@ -103,7 +104,9 @@ class Convoy(Candidate):
         return "" if asked.returncode == 0 else f"{self.binary} knows no verb `run`"
 
     def version(self):
-        return run(self.binary, "--version").strip()
+        tiers = json.loads(run(self.binary, "crypto", "--json"))["tiers"]
+        in_use = [tier["name"] for tier in tiers if tier["state"] == "in use"]
+        return f"{run(self.binary, '--version').strip()}, CPU tier {', '.join(in_use)}"
 
     def start(self, lab):
         keys = {side: secrets.token_hex(16 + 4) for side in "ab"}

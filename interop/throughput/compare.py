@@ -48,6 +48,8 @@ def main():
             cannot_run(f"{command} is not installed (--install)")
     for name in sweep():
         say(f"removed {name}, which a killed run had left")
+    if options.urgent:
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
     candidates = [candidate for candidate in chosen(options) if is_available(candidate)]
     if not candidates:
         cannot_run("no candidate is available")
@@ -71,6 +73,7 @@ def arguments():
     parser.add_argument("--only", metavar="NAMES", help="these candidates, separated by commas")
     parser.add_argument("--convoy", metavar="PATH", help="the convoy program ($CONVOY_BIN, else the release build)")
     parser.add_argument("--install", action="store_true", help="first install what is missing: apt-get, go install")
+    parser.add_argument("--urgent", action="store_true", help="go before other programs of this machine (nice -20)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     return parser.parse_args()
 

@@ -58,9 +58,17 @@ def wait_for(what, true, seconds=15.0):
         time.sleep(0.05)
 
 
-def die_with_parent():
-    """In a child before it becomes its program: no orphan is left even when this script is killed."""
+def prepare_child():
+    """In a child before it becomes its program."""
+    # No orphan is left even when this script is killed.
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Each program has a session of its own, and where sessions are scheduled as groups, only the group's
+    # nice value counts beside others.
+    try:
+        with open("/proc/self/autogroup", "w", encoding="ascii") as group:
+            group.write(str(os.getpriority(os.PRIO_PROCESS, 0)))
+    except OSError:
+        pass
 
 
 class Process:
@@ -73,7 +81,7 @@ class Process:
             self.child = subprocess.Popen(
                 ["ip", "netns", "exec", namespace, *map(str, command)],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True, preexec_fn=die_with_parent, env=env,
+                start_new_session=True, preexec_fn=prepare_child, env=env,
             )
 
     @property

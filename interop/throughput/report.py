@@ -100,6 +100,7 @@ class Result:
             "machine": self.machine,
             "rounds": self.options.rounds,
             "seconds": self.options.seconds,
+            "urgent": self.options.urgent,
             "interrupted": self.interrupted,
             "candidates": [
                 {"name": candidate.name, "cipher": candidate.cipher, "version": self.versions[candidate.name],
@@ -114,7 +115,8 @@ class Result:
         facts = self.machine
         lines = [
             "",
-            f"One TCP stream through two gateways, {self.options.rounds} rounds of {self.options.seconds} s, interleaved",
+            f"One TCP stream through two gateways, {self.options.rounds} rounds of {self.options.seconds} s, interleaved"
+            + (", before other programs (nice -20)" if self.options.urgent else ""),
             f"{facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}, iperf3 {facts['iperf3']},"
             f" commit {facts['commit']}, {facts['time']}",
             "",
