@@ -287,6 +287,17 @@ fn path_mtu_is_believed_only_from_who_saw_our_packet() {
 }
 
 #[test]
+fn the_word_of_this_host_about_its_own_link_needs_no_proof() {
+    let mut pair = Pair::new(&Setup { path_mtu: 1500, ..Setup::default() });
+    let _ = pair.protect(&[inner(true, 100)]);
+    let mut hears = |to: &str, mtu| pair.left.link_mtu(pair.now, to.parse().unwrap(), mtu);
+    assert!(!hears("192.0.2.3", 1300), "another peer");
+    assert!(!hears("192.0.2.2", 1500), "no narrower than it was");
+    assert!(hears("192.0.2.2", 1300));
+    assert_eq!(pair.out.counters.path_mtu.get(), 1300);
+}
+
+#[test]
 fn keepalives_are_sent_when_nothing_else_was() {
     let setup = Setup { encap: true, ..Setup::default() };
     let mut pair = Pair::new(&setup);

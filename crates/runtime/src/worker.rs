@@ -14,7 +14,7 @@ use core::fmt;
 use std::sync::Arc;
 
 use convoy_engine::registry::Entry;
-use convoy_io::{IoError, PortEvent, Quote};
+use convoy_io::{IoError, NewsSource, PortEvent, Quote};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::{HandOff, Inbound, Now, Outbound, PathMtuNews};
 use convoy_ipsec::pipeline::{PipelineConfig, PipelineParts};
@@ -325,10 +325,16 @@ impl Worker {
         }
         for wire in &mut self.wire {
             while let Some(event) = wire.source.port.event() {
-                let PortEvent::PathMtu { destination, mtu, quote, .. } = event else {
+                let PortEvent::PathMtu { destination, mtu, source, quote } = event else {
                     self.stats.unreachable.add(1);
                     continue;
                 };
+                if source == NewsSource::Local {
+                    // The other workers hear the same from their own sockets.
+                    let changed = self.outbound.link_mtu(now, destination, mtu);
+                    self.stats.path_mtu_believed.add(u64::from(changed));
+                    continue;
+                }
                 let quote = match quote {
                     Quote::Esp { spi, seq_low } => Some((spi, seq_low)),
                     Quote::TooShort => None,

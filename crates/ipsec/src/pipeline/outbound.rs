@@ -1,6 +1,7 @@
 //! The outbound pipeline of one worker.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_engine::{Engine, EngineKey, JobBurst, KeyId, Ordered};
@@ -142,16 +143,16 @@ impl Outbound {
         if newest == 0 || age >= QUOTE_AGE.min(newest) {
             return false;
         }
-        // Below these no link of the IP version may go (RFC 791, RFC 8200 section 5).
-        let least = if news.destination.is_ipv4() { 576 } else { 1280 };
-        let mtu = news.mtu.max(least) as usize;
-        if mtu >= sa.path_mtu {
-            return false;
-        }
-        sa.path_mtu = mtu;
-        sa.mtu_lowered = Some(now);
-        sa.spec.counters.path_mtu.set(mtu as u64);
-        true
+        sa.narrow(now, news.mtu)
+    }
+
+    /// Hears from this host itself that its own link to `destination` takes no more than `mtu`
+    /// bytes; says whether that changed anything. Nobody else can say so, so no proof is asked for,
+    /// and it concerns every SA to that peer.
+    pub fn link_mtu(&mut self, now: Now, destination: IpAddr, mtu: u32) -> bool {
+        let sas = self.sas.iter_mut().flatten();
+        let concerned = sas.filter(|sa| sa.spec.endpoints.remote == destination);
+        concerned.fold(false, |changed, sa| sa.narrow(now, mtu) | changed)
     }
 
     /// Packets taken in and not yet given out.

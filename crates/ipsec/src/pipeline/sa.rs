@@ -162,6 +162,20 @@ impl OutboundSa {
             spec,
         }
     }
+
+    /// Takes over a smaller path MTU in bytes; says whether it is smaller.
+    pub(super) fn narrow(&mut self, now: Now, mtu: u32) -> bool {
+        // Below these no link of the IP version may go (RFC 791, RFC 8200 section 5).
+        let least = if self.spec.endpoints.remote.is_ipv4() { 576 } else { 1280 };
+        let mtu = mtu.max(least) as usize;
+        if mtu >= self.path_mtu {
+            return false;
+        }
+        self.path_mtu = mtu;
+        self.mtu_lowered = Some(now);
+        self.spec.counters.path_mtu.set(mtu as u64);
+        true
+    }
 }
 
 /// An SA that opens, on the worker that owns it.
