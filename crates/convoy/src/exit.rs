@@ -59,3 +59,43 @@ impl Stop {
 pub fn code_of(error: &anyhow::Error) -> Exit {
     error.downcast_ref::<Stop>().map_or(Exit::Trouble, |stop| stop.exit)
 }
+
+/// An error with its causes, each told once: many errors repeat their cause in their own text.
+#[must_use]
+pub fn describe(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.ends_with(&cause) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&cause);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Error, ErrorKind};
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot open: {0}")]
+    struct Repeats(#[source] Error);
+
+    #[test]
+    fn a_cause_that_was_told_is_not_told_again() {
+        let cause = || Repeats(Error::new(ErrorKind::NotFound, "no such file"));
+        assert_eq!(describe(&cause().into()), "cannot open: no such file");
+        let context = anyhow::Error::new(cause()).context("the state folder");
+        assert_eq!(describe(&context), "the state folder: cannot open: no such file");
+    }
+
+    #[test]
+    fn errors_carry_their_exit_code() {
+        assert_eq!(code_of(&Stop::usage("x")), Exit::Usage);
+        assert_eq!(code_of(&anyhow::anyhow!("x")), Exit::Trouble);
+    }
+}

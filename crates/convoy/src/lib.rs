@@ -39,7 +39,7 @@ pub fn main() -> ExitCode {
     match verbs::run(cli.verb) {
         Ok(exit) => exit.into(),
         Err(error) => {
-            eprintln!("convoy: {error:#}");
+            eprintln!("convoy: {}", exit::describe(&error));
             code_of(&error).into()
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{Gateway, Plan, PolicyText, Tunnel, convoy, status, text};
 use convoy_host::{LinkName, Network};
 use convoy_lab::traffic::{Direction, Ping, Rate, UdpPaced, Watch};
-use convoy_lab::{Family, Topology, TopologyConfig};
+use convoy_lab::{Family, Topology, TopologyConfig, WIRE_LINK};
 
 fn lab() -> Topology {
     Topology::build(&TopologyConfig { named: false, ..Default::default() }).unwrap()
@@ -151,8 +151,8 @@ fn sigterm_drains_ends_with_0_and_leaves_nothing_behind() {
             .run(|| {
                 let mut network = Network::open().unwrap();
                 let mut routes = network.routes().unwrap();
-                // The kernel adds link-local ones in its own time.
-                routes.retain(|route| !route.to.to_string().starts_with("fe80:"));
+                // Of IPv6 the kernel adds some in its own time.
+                routes.retain(|route| route.to.addr().is_ipv4());
                 let tun = network.link(&LinkName::new("tun0").unwrap()).is_ok();
                 (routes, tun)
             })
@@ -205,4 +205,54 @@ fn a_second_gateway_on_the_same_state_folder_is_refused() {
     let mut second = Gateway::launch(&lab.b.gateway, &site);
     assert!(!second.wait_ready());
     assert!(second.log().contains("is in use by process"), "{}", second.log());
+}
+
+#[test]
+fn a_narrower_wire_is_noticed_and_told_to_the_inner_sender() {
+    if !common::can_make_namespaces() {
+        return;
+    }
+    for udp_encap in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let lab = lab();
+        let plan = Plan { udp_encap, ..Plan::simple() };
+        let (site_a, site_b) = (plan.write('a', folder.path()), plan.write('b', folder.path()));
+        let a = Gateway::start(&lab.a.gateway, &site_a);
+        let b = Gateway::start(&lab.b.gateway, &site_b);
+        let path_mtu = || {
+            let status = status(&site_a);
+            status["sas"][0]["path_mtu"].as_u64().unwrap()
+        };
+        assert_eq!((pings(&lab, Family::V4, 1300), path_mtu()), ((5, 5), 1500));
+        lab.a.gateway.set_mtu(WIRE_LINK, 1300).unwrap();
+        lab.b.gateway.set_mtu(WIRE_LINK, 1300).unwrap();
+        // The first ones are lost, each way: that is how it is noticed.
+        let _ = (pings(&lab, Family::V4, 1300), pings(&lab, Family::V4, 1300));
+        assert_eq!(path_mtu(), 1300, "{:#}", status(&site_a));
+        assert_eq!(pings(&lab, Family::V4, 1300), (5, 5));
+        assert!(a.terminate().success());
+        assert!(b.terminate().success());
+    }
+}
+
+#[test]
+fn the_site_file_is_read_again_on_sighup() {
+    if !common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab();
+    let mut plan = Plan::simple();
+    let site = plan.write('a', folder.path());
+    let gateway = Gateway::start(&lab.a.gateway, &site);
+    plan.policies[0].name = "renamed";
+    plan.write('a', folder.path());
+    gateway.signal(nix::sys::signal::Signal::SIGHUP);
+    let policies = || text(&convoy(&["policy", site.to_str().unwrap()]).stdout);
+    let until = std::time::Instant::now() + common::PATIENCE;
+    while !policies().contains("renamed") {
+        assert!(std::time::Instant::now() < until, "{}", gateway.log());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(gateway.terminate().success());
 }

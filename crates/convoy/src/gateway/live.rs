@@ -16,6 +16,7 @@ use convoy_runtime::{PortTotals, WorkerStats, now};
 use zeroize::Zeroizing;
 
 use super::{Gateway, load};
+use crate::exit::describe;
 
 /// Shared by the control socket and the one who waits for signals.
 pub struct Live {
@@ -115,7 +116,7 @@ impl server::Gateway for Live {
     }
 
     fn reload(&self) -> Result<ReloadReport, String> {
-        Self::reload(self).map_err(|error| format!("{error:#}"))
+        Self::reload(self).map_err(|error| describe(&error))
     }
 
     fn keys(&self) -> Zeroizing<String> {

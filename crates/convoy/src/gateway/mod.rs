@@ -24,7 +24,7 @@ pub use live::Live;
 pub use plan::{plain_mtu, plan, wire_mtu};
 pub use ports::{Opened, Socket, open, sockets};
 
-use crate::exit::Stop;
+use crate::exit::{Stop, describe};
 
 /// Reads a site file; its errors end the process with exit code 2.
 ///
@@ -121,7 +121,7 @@ impl Gateway {
         let report = self.core.reload(site).map_err(base::state_error)?;
         for network in &report.routes_added {
             if let Err(error) = self.add_route(*network) {
-                tracing::error!(error = format!("{error:#}"), "route");
+                tracing::error!("route to {network}: {}", describe(&error));
             }
         }
         for network in &report.routes_removed {

@@ -69,6 +69,7 @@ fn help(kind: ErrorKind, need: Need) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::describe;
 
     #[test]
     fn the_missing_capability_is_named() {
@@ -76,7 +77,7 @@ mod tests {
             step: "open a raw socket for esp",
             source: ErrorKind::PermissionDenied.into(),
         };
-        let text = |need| format!("{:#}", explain(refused(), need));
+        let text = |need| describe(&explain(refused(), need));
         assert!(text(Need::Tun).contains("CAP_NET_ADMIN"));
         assert!(text(Need::Raw([192, 0, 2, 1].into())).contains("CAP_NET_RAW"));
         assert!(text(Need::Tun).ends_with("permission denied"), "{}", text(Need::Tun));

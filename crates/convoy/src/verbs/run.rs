@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::cli::RunArgs;
-use crate::exit::{Exit, Stop};
+use crate::exit::{Exit, Stop, describe};
 use crate::gateway::{Gateway, Live, load, plain_mtu, plan, sockets, wire_mtu};
 use crate::output;
 
@@ -83,7 +83,9 @@ fn wait(live: &Live, happened: &mpsc::Receiver<Event>) -> Event {
         match happened.recv_timeout(TICK) {
             Ok(Event::Reload) => match live.reload() {
                 Ok(report) => tracing::info!("{}", report.text().trim_end()),
-                Err(error) => tracing::error!("not reloaded, nothing changed: {error:#}"),
+                Err(error) => {
+                    tracing::error!("not reloaded, nothing changed: {}", describe(&error))
+                }
             },
             Ok(end) => return end,
             Err(mpsc::RecvTimeoutError::Timeout) => live.tick(),
