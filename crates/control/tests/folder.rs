@@ -19,9 +19,10 @@ fn key(number: u8) -> KeyMaterial {
 
 /// The next number of key 1, leasing from it.
 fn next(keeper: &LeaseKeeper) -> u64 {
-    let key = key(1);
-    let request = OutboundRequest { name: "sa", key: &key, esn: true, block: 100 };
-    let acquired = keeper.acquire(&[request], &[InboundRequest { name: "in", key: &key }]).unwrap();
+    let (ours, theirs) = (key(1), key(2));
+    let request = OutboundRequest { name: "sa", key: &ours, esn: true, block: 100 };
+    let inbound = InboundRequest { name: "in", key: &theirs };
+    let acquired = keeper.acquire(&[request], &[inbound]).unwrap();
     acquired.leases[0].used().get() + 1
 }
 

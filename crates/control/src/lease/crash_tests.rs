@@ -137,6 +137,11 @@ fn material(number: u8) -> KeyMaterial {
     KeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
 }
 
+/// The key of the other direction.
+fn turned(key: &KeyMaterial) -> KeyMaterial {
+    material(key.expose_with_salt()[0] ^ 0x80)
+}
+
 const HASH_KEY: [u8; 32] = [9; 32];
 
 fn hash_key() -> HashKey {
@@ -160,7 +165,8 @@ fn open(storage: &Shared, boot: u8) -> Result<Ledger, LeaseError> {
 fn acquire(ledger: &mut Ledger, keys: &[KeyMaterial], block: u64) -> Result<Acquired, LeaseError> {
     let outbound: Vec<_> =
         keys.iter().map(|key| OutboundRequest { name: "out", key, esn: true, block }).collect();
-    let inbound: Vec<_> = keys.iter().map(|key| InboundRequest { name: "in", key }).collect();
+    let theirs: Vec<_> = keys.iter().map(turned).collect();
+    let inbound: Vec<_> = theirs.iter().map(|key| InboundRequest { name: "in", key }).collect();
     ledger.acquire(&outbound, &inbound)
 }
 
@@ -351,6 +357,35 @@ fn one_key_is_leased_once_at_a_time() {
         second.leases[0].used().get() + 1 >= granted,
         "what the old lease may still use is left to it"
     );
+}
+
+/// A key that was inbound has been used by the peer, from number 1 on: used outbound it would repeat
+/// the peer's nonces. A folder remembers that also when the gateway was started anew in between, as
+/// when a site file comes to the wrong gateway.
+#[test]
+fn a_key_keeps_its_direction_for_good() {
+    let storage = new_storage();
+    let mut ledger = open(&storage, 1).unwrap();
+    let both = |ledger: &mut Ledger, out: u8, inn: u8| {
+        let (out, inn) = (material(out), material(inn));
+        let outbound = OutboundRequest { name: "out", key: &out, esn: true, block: 10 };
+        ledger.acquire(&[outbound], &[InboundRequest { name: "in", key: &inn }])
+    };
+    let refused = |result: Result<Acquired, LeaseError>, sa: &str| match result {
+        Err(LeaseError::KeyTurned { name }) => name == sa,
+        _ => false,
+    };
+    assert!(refused(both(&mut ledger, 1, 1), "in"), "in one call");
+    let acquired = both(&mut ledger, 1, 2).unwrap();
+    ledger.release(&acquired.leases, &acquired.floors);
+    assert!(refused(both(&mut ledger, 3, 1), "in"), "after release");
+    ledger.finish().unwrap();
+    let mut ledger = open(&storage, 2).unwrap();
+    assert!(refused(both(&mut ledger, 2, 1), "out"), "after a restart");
+    assert!(refused(both(&mut ledger, 4, 1), "in"));
+    // What was refused has left no trace.
+    both(&mut ledger, 1, 3).unwrap();
+    both(&mut ledger, 5, 4).unwrap();
 }
 
 /// A life that accepts packets at a steady pace and dies in the midst of it.

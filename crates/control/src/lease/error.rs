@@ -58,6 +58,14 @@ pub enum LeaseError {
         /// Name of the SA that asked.
         name: String,
     },
+    /// A key was used in the other direction, perhaps long ago.
+    #[error(
+        "the key of SA '{name}' was used in the other direction before, so its sequence numbers were used by the other side: give each direction its own key for good; `convoy init` makes fresh ones"
+    )]
+    KeyTurned {
+        /// Name of the SA that asked.
+        name: String,
+    },
     /// The operating system refused.
     #[error("{what} {}: {}", .path.display(), crate::site::describe_io(.source))]
     Io {

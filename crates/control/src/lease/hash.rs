@@ -91,6 +91,15 @@ pub enum Direction {
     Inbound = 2,
 }
 
+impl Direction {
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::Outbound => Self::Inbound,
+            Self::Inbound => Self::Outbound,
+        }
+    }
+}
+
 /// Name of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId(pub(super) [u8; 32]);

@@ -102,6 +102,7 @@ impl LeaseKeeper {
     ///
     /// # Errors
     /// [`LeaseError::KeyInUse`] when a key is asked for twice, or was acquired and not released;
+    /// [`LeaseError::KeyTurned`] when it was ever acquired for the other direction;
     /// [`LeaseError::Write`] when nothing could be leased.
     pub fn acquire(
         &self,

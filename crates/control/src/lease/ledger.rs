@@ -9,7 +9,7 @@ use convoy_ipsec::sequence::{Lease, SequenceLimits};
 use convoy_wire::SeqNum;
 
 use super::error::LeaseError;
-use super::hash::Direction;
+use super::hash::{Direction, RecordId};
 use super::store::{RecordAt, Store};
 use crate::site::KeyMaterial;
 
@@ -122,10 +122,12 @@ impl Ledger {
         outbound: &[OutboundRequest<'_>],
         inbound: &[InboundRequest<'_>],
     ) -> Result<Acquired, LeaseError> {
-        let outbound_at =
-            self.places(Direction::Outbound, outbound.iter().map(|r| (r.name, r.key)))?;
-        let inbound_at =
-            self.places(Direction::Inbound, inbound.iter().map(|r| (r.name, r.key)))?;
+        let keys = outbound.iter().map(|r| (r.name, r.key));
+        let outbound_ids = self.ids(Direction::Outbound, keys, &[])?;
+        let keys = inbound.iter().map(|r| (r.name, r.key));
+        let inbound_ids = self.ids(Direction::Inbound, keys, &outbound_ids)?;
+        let outbound_at = self.places(Direction::Outbound, &outbound_ids);
+        let inbound_at = self.places(Direction::Inbound, &inbound_ids);
         if outbound.is_empty() && inbound.is_empty() {
             return Ok(Acquired::default());
         }
@@ -156,26 +158,36 @@ impl Ledger {
         Ok(Acquired { leases, floors })
     }
 
-    /// The records of keys; none may be in use, or named twice.
-    fn places<'a>(
-        &mut self,
+    /// The names of the records of keys; none may be in use, named twice, or have been used in the
+    /// other direction. Changes nothing.
+    fn ids<'a>(
+        &self,
         direction: Direction,
         keys: impl Iterator<Item = (&'a str, &'a KeyMaterial)>,
-    ) -> Result<Vec<RecordAt>, LeaseError> {
-        let mut places = Vec::new();
+        others: &[RecordId],
+    ) -> Result<Vec<RecordId>, LeaseError> {
+        let mut ids = Vec::new();
         for (name, key) in keys {
             let id = self.store.key().record_id(direction, key);
+            let turned = self.store.key().record_id(direction.other(), key);
+            if others.contains(&turned) || self.store.find(turned).is_some() {
+                return Err(LeaseError::KeyTurned { name: name.to_owned() });
+            }
             let in_use = self.store.find(id).is_some_and(|at| {
-                places.contains(&at)
-                    || self.leased.iter().any(|leased| leased.at == at)
+                self.leased.iter().any(|leased| leased.at == at)
                     || self.floored.iter().any(|floored| floored.at == at)
             });
-            if in_use {
+            if in_use || ids.contains(&id) {
                 return Err(LeaseError::KeyInUse { name: name.to_owned() });
             }
-            places.push(self.store.find_or_add(id, direction));
+            ids.push(id);
         }
-        Ok(places)
+        Ok(ids)
+    }
+
+    /// The records of these names, made where they are new.
+    fn places(&mut self, direction: Direction, ids: &[RecordId]) -> Vec<RecordAt> {
+        ids.iter().map(|id| self.store.find_or_add(*id, direction)).collect()
     }
 
     /// The floor of a record, with allowances for a pace that is not known yet.

@@ -15,6 +15,9 @@
 //! repeated. When records cannot be written nothing is granted, and packets are dropped with their
 //! reason once the lease is used up.
 //!
+//! A key keeps its direction for good: one that was inbound here has been used by the peer, so it is
+//! refused outbound, also after a restart, and the other way round.
+//!
 //! This holds for every moment of a crash, for writes torn anywhere, and for damage to one of the
 //! two images at any time. It needs a medium that keeps what it reported as synced. It cannot see
 //! that the folder was *put back*: never restore it from a backup or a virtual machine's snapshot,
