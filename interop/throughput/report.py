@@ -19,7 +19,7 @@ def machine():
         "cores": len(os.sched_getaffinity(0)),
         "kernel": platform.release(),
         "iperf3": dpkg_version("iperf3") or first_line("iperf3", "--version"),
-        "commit": first_line("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"),
+        "commit": first_line("git", "-C", str(ROOT), "describe", "--always", "--dirty"),
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
@@ -115,8 +115,8 @@ class Result:
         facts = self.machine
         lines = [
             "",
-            f"One TCP stream through two gateways, {self.options.rounds} rounds of {self.options.seconds} s, interleaved"
-            + (", before other programs (nice -20)" if self.options.urgent else ""),
+            f"One TCP stream through two gateways, {self.options.rounds} rounds of {self.options.seconds} s,"
+            f" interleaved{', before other programs (nice -20)' if self.options.urgent else ''}",
             f"{facts['cpu']}, {facts['cores']} cores, Linux {facts['kernel']}, iperf3 {facts['iperf3']},"
             f" commit {facts['commit']}, {facts['time']}",
             "",
