@@ -53,7 +53,8 @@ pub struct UdpEncap {
 /// What becomes of the don't-fragment bit of an IPv4 outer header (RFC 4301 section 8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DfPolicy {
-    /// As in the inner header; set for IPv6 inside.
+    /// As in the inner header; set for IPv6 inside, but for packets of up to 1280 bytes over a path
+    /// too narrow for them (RFC 2473 section 7.1).
     Copy,
     /// Always set.
     Set,

@@ -120,6 +120,38 @@ fn too_big_is_answered_to_the_inner_sender() {
     }
 }
 
+/// No IPv6 sender goes below 1280 bytes, whatever it is told (RFC 8200 section 5): over a narrower
+/// path the outer packet is left to be fragmented (RFC 2473 section 7.1).
+#[test]
+fn ipv6_packets_of_the_least_size_pass_a_narrower_ipv4_path() {
+    let allowing = |df, path_mtu| {
+        let outer = OuterHeader { df, ..Setup::default().outer };
+        Pair::new(&Setup { outer, path_mtu, ..Setup::default() })
+    };
+    for (df, path_mtu, outer_df) in [
+        (DfPolicy::Copy, 1300, false),
+        (DfPolicy::Clear, 1300, false),
+        (DfPolicy::Copy, 1500, true),
+    ] {
+        let mut pair = allowing(df, path_mtu);
+        let packet = inner(true, 1280 - 48);
+        assert_eq!(packet.len(), 1280);
+        let (wire, answers) = pair.protect(std::slice::from_ref(&packet));
+        assert!(wire.len() == 1 && answers.is_empty(), "{df:?} over {path_mtu}");
+        let header = etherparse::Ipv4Header::from_slice(&wire[0]).unwrap().0;
+        assert_eq!(header.dont_fragment, outer_df, "{df:?} over {path_mtu}");
+        assert_eq!(header.header_checksum, header.calc_header_checksum());
+        assert_eq!(pair.open(&wire), [packet]);
+    }
+    let mut pair = allowing(DfPolicy::Copy, 1300);
+    let (wire, answers) = pair.protect(&[inner(true, 1281 - 48)]);
+    assert!(wire.is_empty());
+    assert_eq!(answers[0][44..48], 1280_u32.to_be_bytes());
+    let mut pair = allowing(DfPolicy::Set, 1300);
+    let (wire, answers) = pair.protect(&[inner(true, 1280 - 48)]);
+    assert!(wire.is_empty() && answers.len() == 1, "fragments were forbidden");
+}
+
 #[test]
 fn answers_are_limited_in_rate() {
     let setup = Setup { path_mtu: 1400, ..Setup::default() };

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use convoy_engine::{Context, Job, JobBurst, KeyId, Op, Span, Status};
 use convoy_packet::Frame;
 use convoy_wire::ecn::EcnMode;
-use convoy_wire::{IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, SeqNum, Tos};
+use convoy_wire::{IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, SeqNum, Tos, ipv6};
 
 use super::bin::Bin;
 use super::classify::Classified;
@@ -100,8 +100,21 @@ fn fit(sa: &mut OutboundSa, config: &PipelineConfig, packet: &Classified, now: N
         sa.spec.counters.path_mtu.set(sa.path_mtu as u64);
         return fit(sa, config, packet, now);
     }
+    if may_exceed_path(sa, info) {
+        return Fit::Yes;
+    }
     let room = sa.path_mtu.saturating_sub(front);
     Fit::TooBig(sa.layout.max_payload_len(room).unwrap_or(0) + kept)
+}
+
+/// No IPv6 sender makes packets smaller than 1280 bytes (RFC 8200 section 5). Over a path too narrow
+/// for them the outer packet may be fragmented instead (RFC 2473 section 7.1), which IPv4 routers do.
+fn may_exceed_path(sa: &OutboundSa, info: &PacketInfo) -> bool {
+    sa.spec.mode == Mode::Tunnel
+        && info.flow.version == IpVersion::V6
+        && info.total_len as usize <= ipv6::MIN_MTU
+        && sa.spec.endpoints.remote.is_ipv4()
+        && sa.spec.outer.df != DfPolicy::Set
 }
 
 /// RFC 4301 section 8.2: the inner sender is told, unless it allows fragmenting.
@@ -127,7 +140,7 @@ fn too_big(
     let mtu = match packet.info.flow.version {
         IpVersion::V4 => room,
         // No IPv6 link is narrower (RFC 8200 section 5).
-        IpVersion::V6 => room.max(1280),
+        IpVersion::V6 => room.max(ipv6::MIN_MTU),
     };
     let Bin { pool, counters } = stage.bin;
     stage.icmp.too_big(stage.now, stage.config, counters, pool, packet.frame.data(), mtu);
@@ -220,14 +233,14 @@ fn lay_out_tunnel(
     let next = info.flow.version.as_next_header();
     let packet = frame.data_mut();
     let text = layout::write_esp(packet, front, payload, sa.layout, next, (sa.spec.spi, seq))?;
-    let (tos, df) = outer_fields(sa, info);
+    let (tos, df) = outer_fields(sa, info, total);
     sa.outer.write(packet, total, tos, df, seq.low() as u16);
     Some(text)
 }
 
 /// RFC 4301 section 5.1.2.1 and RFC 6040 section 4.1.
 #[inline]
-fn outer_fields(sa: &OutboundSa, info: &PacketInfo) -> (Tos, bool) {
+fn outer_fields(sa: &OutboundSa, info: &PacketInfo, total: usize) -> (Tos, bool) {
     let rules = &sa.spec.outer;
     let dscp = match rules.dscp {
         DscpPolicy::Copy => info.tos.dscp(),
@@ -235,7 +248,8 @@ fn outer_fields(sa: &OutboundSa, info: &PacketInfo) -> (Tos, bool) {
     };
     let mode = if rules.ecn { EcnMode::Normal } else { EcnMode::Compatibility };
     let df = match rules.df {
-        DfPolicy::Copy => info.dont_fragment,
+        // Larger than the path only when it may be fragmented, see `may_exceed_path`.
+        DfPolicy::Copy => info.dont_fragment && total <= sa.path_mtu,
         DfPolicy::Set => true,
         DfPolicy::Clear => false,
     };
