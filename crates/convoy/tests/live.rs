@@ -256,3 +256,31 @@ fn the_site_file_is_read_again_on_sighup() {
     }
     assert!(gateway.terminate().success());
 }
+
+#[test]
+fn a_start_that_fails_leaves_nothing_and_skips_no_sequence_number() {
+    if !common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab();
+    let plan = Plan::simple();
+    let site = plan.write('a', folder.path());
+    // The address of side A is not there: the socket cannot be bound.
+    let mut gateway = Gateway::launch(&lab.b.gateway, &site);
+    assert!(!gateway.wait_ready());
+    assert!(
+        gateway.log().contains("198.51.100.1, the local address of an SA"),
+        "{}",
+        gateway.log()
+    );
+    let link = LinkName::new("tun0").unwrap();
+    let there = lab.b.gateway.run(|| Network::open().unwrap().link(&link).is_ok()).unwrap();
+    assert!(!there);
+    drop(gateway);
+    let gateway = Gateway::start(&lab.a.gateway, &site);
+    let status = status(&site);
+    assert_eq!(status["sas"][0]["sequence"], 0, "{status:#}");
+    assert_eq!(status["sas"][1]["replay_edge"], 0, "{status:#}");
+    assert!(gateway.terminate().success());
+}

@@ -117,8 +117,20 @@ impl Prepared {
             busy_poll: workers.busy_poll,
         };
         let published = self.state.published();
-        let runtime = Runtime::start(&self.surroundings, &threads, ports, published, alarm)?;
-        Ok(Core { state: self.state, runtime })
+        match Runtime::start(&self.surroundings, &threads, ports, published, alarm) {
+            Ok(runtime) => Ok(Core { state: self.state, runtime }),
+            Err(error) => {
+                self.abandon();
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Ends a start that failed, when no worker runs: the next start skips no sequence number.
+    pub fn abandon(self) {
+        if let Err(error) = self.state.finish() {
+            tracing::warn!(%error, "state folder");
+        }
     }
 }
 

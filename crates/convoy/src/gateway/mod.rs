@@ -61,13 +61,26 @@ impl Gateway {
         // Before anything is changed: this finds most of what can be wrong.
         let changes = plan(&site, &site.plain.interface, wire_mtu)?;
         let prepared = Prepared::new(site, wire_mtu, Medium::Host)?;
-        let Opened { workers, interface, sockets, recorder } = open(prepared.state().site())?;
+        let opened = match open(prepared.state().site()) {
+            Ok(opened) => opened,
+            Err(error) => {
+                prepared.abandon();
+                return Err(error);
+            }
+        };
+        let Opened { workers, interface, sockets, recorder } = opened;
         let is_route = |change: &&Change| matches!(change, Change::Route(_));
         let interface_plan: Plan =
             changes.changes().iter().filter(|c| !is_route(c)).cloned().collect();
         let routes: Vec<_> = routes(prepared.state().site());
         let core = prepared.start(workers, alarm)?;
-        let interface_changes = interface_plan.apply()?;
+        let interface_changes = match interface_plan.apply() {
+            Ok(applied) => applied,
+            Err(error) => {
+                core.stop()?;
+                return Err(error.into());
+            }
+        };
         let mut gateway = Self {
             core,
             routes: BTreeMap::new(),
@@ -78,7 +91,10 @@ impl Gateway {
             started: Instant::now(),
         };
         for network in routes {
-            gateway.add_route(network)?;
+            if let Err(error) = gateway.add_route(network) {
+                gateway.stop()?;
+                return Err(error);
+            }
         }
         Ok(gateway)
     }

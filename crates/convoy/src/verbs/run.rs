@@ -1,5 +1,6 @@
 //! `convoy run`: one gateway, until it is told to end.
 
+use std::io::Write as _;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -66,7 +67,8 @@ fn serve(site: Site) -> anyhow::Result<Exit> {
             return Err(error.into());
         }
     };
-    output::print("ready\n")?;
+    // Whoever started the gateway may not listen any more; that is no reason to end.
+    let _ = writeln!(std::io::stdout(), "ready");
     let end = wait(&live, &happened);
     tracing::info!("ending: what has arrived still goes through");
     drop(server);
