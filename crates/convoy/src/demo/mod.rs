@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Each of the four is a network namespace; the gateways are `convoy run` processes. Where
-//! namespaces are not allowed, both gateways run in this process, joined by memory ([`memory`]).
+//! namespaces are not allowed, both gateways run in this process, joined by memory.
 
 mod budget;
 mod folder;
