@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 
-from lab import NET, SIDES, WIRE, Failed, run, wait_for
+from lab import NET, SIDES, SOCKET_PREFIX, SOCKETS, WIRE, Failed, run, wait_for
 
 BORINGTUN = "cargo install --root target/tools boringtun-cli"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -290,16 +290,16 @@ class Wireguard(Candidate):
     def start(self, lab):
         private = {side: run("wg", "genkey").strip() for side in "ab"}
         # Sockets of all namespaces lie in one folder, so the interfaces need names of their own.
-        links = {side: f"wg{os.getpid()}{side}" for side in "ab"}
+        links = {side: f"{SOCKET_PREFIX}{os.getpid()}{side}" for side in "ab"}
+        sockets = {side: SOCKETS / f"{link}.sock" for side, link in links.items()}
+        lab.leftovers += sockets.values()
         processes = []
         for side, _ in SIDES:
             command = [tool(self.program), *self.arguments, links[side]]
             env = {**os.environ, "LOG_LEVEL": "error", "WG_LOG_LEVEL": "error"}
             processes.append(lab.start(lab.gateway[side], *command, log=f"{self.name}-{side}.log", env=env))
         for (side, peer), process in zip(SIDES, processes):
-            socket = pathlib.Path("/var/run/wireguard", f"{links[side]}.sock")
-            lab.leftovers.append(socket)
-            wait_for(f"socket of {self.name} {side}", lambda s=socket, p=process: p.check() or s.is_socket())
+            wait_for(f"socket of {self.name} {side}", lambda s=sockets[side], p=process: p.check() or s.is_socket())
             self.configure(lab, side, peer, links[side], private)
         return processes
 

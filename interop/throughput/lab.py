@@ -19,6 +19,9 @@ import tempfile
 import time
 
 PREFIX = "convoy-tp"
+# Where WireGuard programs of all namespaces make their sockets, and what ours begin with.
+SOCKETS = pathlib.Path("/var/run/wireguard")
+SOCKET_PREFIX = "convoy"
 MTU = 1500
 WIRE = {"a": "198.51.100.1", "b": "198.51.100.2"}
 LAN = {"a": "10.1.0.1", "b": "10.2.0.1"}
@@ -238,12 +241,17 @@ def sweep():
             if is_left(path.name) and path.is_dir() and path.lstat().st_uid == os.geteuid():
                 shutil.rmtree(path, ignore_errors=True)
                 left.append(path.name)
+        for path in SOCKETS.glob(f"{SOCKET_PREFIX}*.sock"):
+            if is_left(path.name):
+                path.unlink(missing_ok=True)
+                left.append(path.name)
     return left
 
 
 def is_left(name):
     """Whether it is ours by its name, and of a run that needs it no more. (No lab is up meanwhile.)"""
-    run_of = re.match(rf"{PREFIX}-(\d+)-", name)
+    run_of = re.match(rf"{PREFIX}-(\d+)-|{SOCKET_PREFIX}(\d+)[ab]\.sock$", name)
     if not run_of:
         return False
-    return int(run_of[1]) == os.getpid() or not pathlib.Path("/proc", run_of[1]).exists()
+    pid = run_of[1] or run_of[2]
+    return int(pid) == os.getpid() or not pathlib.Path("/proc", pid).exists()
