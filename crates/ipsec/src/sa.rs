@@ -5,6 +5,7 @@
 //! [`SealKey`] and a lease on sequence numbers, an [`InboundSpec`] an [`OpenKey`] and the floor of
 //! its anti-replay window.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,7 +96,6 @@ pub struct Endpoints {
 }
 
 /// An SA that protects packets leaving this gateway.
-#[derive(Debug)]
 pub struct OutboundSpec {
     /// Name from the site file, for people.
     pub name: Arc<str>,
@@ -128,7 +128,6 @@ pub struct OutboundSpec {
 }
 
 /// An SA that opens packets arriving at this gateway.
-#[derive(Debug)]
 pub struct InboundSpec {
     /// Name from the site file, for people.
     pub name: Arc<str>,
@@ -161,4 +160,26 @@ pub struct InboundSpec {
     pub worker: WorkerId,
     /// Published by the owner, read by anyone.
     pub counters: Arc<SaCounters>,
+}
+
+/// Shows which SA it is; the salt is key material (RFC 4106 section 8.1) and stays out.
+impl fmt::Debug for OutboundSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OutboundSpec")
+            .field("name", &self.name)
+            .field("spi", &self.spi)
+            .field("endpoints", &self.endpoints)
+            .finish_non_exhaustive()
+    }
+}
+
+/// As for [`OutboundSpec`].
+impl fmt::Debug for InboundSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InboundSpec")
+            .field("name", &self.name)
+            .field("spi", &self.spi)
+            .field("endpoints", &self.endpoints)
+            .finish_non_exhaustive()
+    }
 }

@@ -175,3 +175,12 @@ fn readers_see_each_picture_once_and_in_order() {
     assert_eq!(reader.generation(), generation);
     assert!(Arc::ptr_eq(reader.snapshot(), &published.current()));
 }
+
+#[test]
+fn debug_shows_no_salt() {
+    let setup = Setup::default();
+    for text in [format!("{:?}", setup.outbound()), format!("{:?}", setup.inbound())] {
+        assert!(text.contains("0x00001001"), "{text}");
+        assert!(!text.contains("202") && !text.contains("salt"), "{text}");
+    }
+}
