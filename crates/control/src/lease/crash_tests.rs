@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
+use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sequence::{Lease, SequenceCounter, SequenceLimits};
 use convoy_wire::SeqNum;
 use proptest::prelude::*;
@@ -31,6 +32,8 @@ struct Medium {
     dead: bool,
     /// Decides what survives.
     dice: u64,
+    /// Where the edge is when the next write returns.
+    during_write: Option<(Arc<Floor>, u64)>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -115,6 +118,9 @@ impl Storage for Shared {
         content.resize(content.len().max(count), 0);
         content[..count].copy_from_slice(&bytes[..count]);
         place.cache.push(content);
+        if let Some((floor, edge)) = medium.during_write.take() {
+            floor.raise(SeqNum::new(edge));
+        }
         if dies { Err(io::Error::other("power failed")) } else { Ok(()) }
     }
 
@@ -433,6 +439,27 @@ fn what_was_accepted_is_not_accepted_after_a_crash() {
             );
         }
     }
+}
+
+#[test]
+fn packets_that_come_while_a_write_takes_its_time_count_for_the_pace() {
+    let storage = new_storage();
+    let mut ledger = open(&storage, 1).unwrap();
+    let floor = acquire(&mut ledger, &[material(1)], 10).unwrap().floors.remove(0);
+    let mut now = Instant::now();
+    let mut tick = |edge: u64| {
+        floor.raise(SeqNum::new(edge));
+        now += Duration::from_millis(5);
+        ledger.tick(now).unwrap();
+    };
+    tick(10);
+    storage.medium().during_write = Some((floor.clone(), 1020));
+    tick(20);
+    tick(1020);
+    floor.raise(SeqNum::new(1920));
+    let mut ledger = open(&storage, 1).unwrap();
+    let after = acquire(&mut ledger, &[material(1)], 10).unwrap().floors.remove(0);
+    assert!(after.get() >= floor.get(), "{} < {}", after.get(), floor.get());
 }
 
 #[test]

@@ -245,9 +245,11 @@ impl Ledger {
         }
         if moved {
             self.store.write()?;
-            self.floored.iter_mut().for_each(|floored| {
-                floored.written = floored.written.max(floored.floor.get().get())
-            });
+            for floored in &mut self.floored {
+                // What the image says, not where the edge is by now: the write took time.
+                let edge = self.store.record(floored.at).map_or(0, |record| record.number);
+                floored.written = floored.written.max(edge);
+            }
             return Ok(Wrote::Written);
         }
         Ok(Wrote::Nothing)
