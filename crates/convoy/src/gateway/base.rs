@@ -68,14 +68,10 @@ impl Prepared {
             worker: WorkerId(0),
             decrement_ttl: medium == Medium::Bare,
             udp6_checksum: medium == Medium::Bare,
-            icmp_source_v4: site.plain.addresses.iter().find_map(|a| match a.addr {
-                std::net::IpAddr::V4(addr) => Some(addr),
-                std::net::IpAddr::V6(_) => None,
-            }),
-            icmp_source_v6: site.plain.addresses.iter().find_map(|a| match a.addr {
-                std::net::IpAddr::V6(addr) => Some(addr),
-                std::net::IpAddr::V4(_) => None,
-            }),
+            // The kernel drops packets from an interface that bear an address of its own ("martian
+            // source"), so messages to inner senders bear the address they wrote to.
+            icmp_source_v4: None,
+            icmp_source_v6: None,
         };
         let state = State::start(site, cpu, wire_mtu, tell_lease_event).map_err(state_error)?;
         Ok(Self { state, surroundings: Surroundings { pipeline, engine, arena } })

@@ -102,9 +102,10 @@ impl Plan {
         let mut text = format!(
             "name = \"{side}\"\nstate_dir = \"{0}/{side}.state\"\n\
              control_socket = \"{0}/{side}.sock\"\n\
-             [plain]\ninterface = \"tun0\"\n[workers]\ncount = {1}\n",
+             [plain]\ninterface = \"tun0\"\naddresses = [\"10.255.0.{2}/32\"]\n[workers]\ncount = {1}\n",
             folder.display(),
             self.workers,
+            u8::from(!is_a) + 1,
         );
         for tunnel in &self.tunnels {
             for outbound in [true, false] {
