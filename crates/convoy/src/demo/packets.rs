@@ -114,7 +114,7 @@ impl Hosts {
         // The number 0 and its complement, then bytes that differ from their neighbours.
         message.extend_from_slice(&[0; NUMBER / 2]);
         message.extend_from_slice(&[0xff; NUMBER / 2]);
-        message.extend((NUMBER..payload_len).map(|n| (n * 167 >> 3) as u8));
+        message.extend((NUMBER..payload_len).map(|n| ((n * 167) >> 3) as u8));
         let (mut packet, pseudo) = self.packet(back, Protocol::UDP, &message)?;
         fill_udp(pseudo, &mut packet[self.ip_header()..])?;
         Ok(Datagrams { packet, number_at })
