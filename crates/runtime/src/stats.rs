@@ -70,7 +70,7 @@ pub struct WorkerStats {
     id: WorkerId,
     /// What its pipelines count.
     pub pipeline: Arc<WorkerCounters>,
-    /// Packets given to other workers, and taken from them.
+    /// Packets given to other workers.
     pub handed_off: Counter,
     /// Packets taken from other workers.
     pub taken_over: Counter,
@@ -78,7 +78,7 @@ pub struct WorkerStats {
     pub sleeps: Counter,
     /// ICMP errors other than "too big" about packets that were sent.
     pub unreachable: Counter,
-    /// Messages about too small a path that were believed, and that were not.
+    /// Messages about too small a path that were believed.
     pub path_mtu_believed: Counter,
     /// Messages about too small a path that quoted nothing of ours.
     pub path_mtu_ignored: Counter,
