@@ -210,6 +210,16 @@ impl Namespace {
         self.change_link(link, message, || format!("limit segmentation of {link} to {most}"))
     }
 
+    /// Sets how many packets the kernel keeps for an interface whose owner is busy.
+    ///
+    /// # Errors
+    /// [`LabError::System`].
+    pub fn set_queue_length(&self, link: &str, packets: u32) -> Result<(), LabError> {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::TxQueueLen(packets));
+        self.change_link(link, message, || format!("set the queue of {link} to {packets}"))
+    }
+
     fn change_link(
         &self,
         link: &str,

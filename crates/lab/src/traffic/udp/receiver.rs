@@ -1,13 +1,20 @@
 //! The receiving end: every number is ticked off.
 
 use std::{
-    io::IoSliceMut, net::UdpSocket, os::fd::AsRawFd as _, sync::atomic::Ordering, time::Instant,
+    io::IoSliceMut,
+    net::UdpSocket,
+    os::fd::AsRawFd as _,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
 };
 
 use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg};
 
 use super::{BATCH, Flight, HEADER, Shared, UdpFlow, UdpPaced};
 use crate::traffic::pattern::Pattern;
+
+/// How long a duplicate may come after its original.
+const DUPLICATE: Duration = Duration::from_millis(300);
 
 pub(super) struct Receiver<'a> {
     paced: &'a UdpPaced,
@@ -43,8 +50,7 @@ impl<'a> Receiver<'a> {
         loop {
             let lengths = receive_batch(socket, &mut headers, &mut buffers);
             if lengths.is_empty() {
-                let over = self.flight.over.load(Ordering::Acquire);
-                if over && heard.elapsed() >= self.paced.quiet {
+                if self.flight.over.load(Ordering::Acquire) && heard.elapsed() >= self.quiet() {
                     break;
                 }
                 continue;
@@ -57,6 +63,12 @@ impl<'a> Receiver<'a> {
         }
         self.flow.sent = self.flight.sent.load(Ordering::Acquire);
         self.flow
+    }
+
+    /// How long to wait once all was sent: no longer than for a duplicate when all has come.
+    fn quiet(&self) -> Duration {
+        let all = self.flow.received >= self.flight.sent.load(Ordering::Acquire);
+        if all { self.paced.quiet.min(DUPLICATE) } else { self.paced.quiet }
     }
 
     fn take(&mut self, datagram: &[u8]) {
@@ -109,8 +121,6 @@ fn receive_batch(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::traffic::udp::Rate;
 
