@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use convoy_lab::Topology;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::folder::Folder;
 use super::gateways::Gateways;
 use super::interrupt::Interrupt;
+use super::lab::{World, own_world};
 use crate::exit::Exit;
 
 /// Pause between two looks.
@@ -21,14 +21,14 @@ const END_LIMIT: Duration = Duration::from_secs(20);
 
 /// Stays until a signal comes or a gateway ends.
 pub(super) fn stay(
-    lab: &Topology,
+    world: &World<'_>,
     sites: &[PathBuf; 2],
     folder: &Folder,
     gateways: &mut Option<Gateways>,
     interrupt: &Interrupt,
 ) -> anyhow::Result<()> {
     let Some(gateways) = gateways else { return Ok(()) };
-    eprint!("{}", how_to(lab, sites, folder, gateways));
+    eprint!("{}", how_to(world, sites, folder, gateways));
     while !interrupt.is_set() {
         gateways.check()?;
         std::thread::sleep(PAUSE);
@@ -38,28 +38,29 @@ pub(super) fn stay(
 
 /// How to look around.
 fn how_to(
-    lab: &Topology,
+    world: &World<'_>,
     sites: &[PathBuf; 2],
     folder: &Folder,
     gateways: &mut Gateways,
 ) -> String {
     let own = std::process::id();
+    let lab = world.topology;
     let host = lab.a.host.name().unwrap_or_default();
     let gateway = lab.a.gateway.name().unwrap_or_default();
     // Of a user's own world, only those who enter it see the names.
-    let (prefix, site) = if own_world() {
-        (format!("nsenter -t {own} -U -n -m --preserve-credentials "), "")
+    let prefix = if own_world() {
+        format!("nsenter -t {own} -U -n -m --preserve-credentials ")
     } else {
-        (String::new(), "")
+        String::new()
     };
     let mut text =
         String::from("\nEverything is left running. Look around from another terminal:\n");
-    let to = lab.b.host_address(convoy_lab::Family::V4);
+    let to = lab.b.host_address(world.family);
     let lines = [
         format!("{prefix}ip netns exec {host} ping {to}"),
         format!("{prefix}ip netns exec {gateway} tcpdump -ni wire"),
         format!("{prefix}ip netns exec {gateway} ip route"),
-        format!("convoy status {}{site} --watch", sites[0].display()),
+        format!("convoy status {} --watch", sites[0].display()),
         format!("convoy sa {}", sites[1].display()),
     ];
     for line in lines {
@@ -78,13 +79,6 @@ fn how_to(
         folder.path().display()
     );
     text
-}
-
-/// Whether this process is root of a world of its own only.
-fn own_world() -> bool {
-    // In the first user namespace every number stands for itself.
-    std::fs::read_to_string("/proc/self/uid_map")
-        .is_ok_and(|map| !map.split_whitespace().eq(["0", "0", "4294967295"]))
 }
 
 /// Ends the demonstration that uses a folder.

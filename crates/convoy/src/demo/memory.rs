@@ -21,7 +21,7 @@ use super::interrupt::Interrupt;
 use super::lab::version;
 use super::packets::{Datagrams, Hosts};
 use super::progress::Progress;
-use super::report::{Ping, Summary, Udp};
+use super::report::{Ping, Summary, Udp, tenths};
 use crate::gateway::{Core, Medium, Prepared, load, plain_mtu};
 
 /// Packets each piece of memory between two ports holds.
@@ -260,9 +260,9 @@ impl Stage<'_> {
             sent,
             received,
             lost: sent - received,
-            rtt_min_us: times.iter().copied().reduce(f64::min).unwrap_or_default(),
-            rtt_mean_us: times.iter().sum::<f64>() / times.len().max(1) as f64,
-            rtt_max_us: times.iter().copied().reduce(f64::max).unwrap_or_default(),
+            rtt_min_us: tenths(times.iter().copied().reduce(f64::min).unwrap_or_default()),
+            rtt_mean_us: tenths(times.iter().sum::<f64>() / times.len().max(1) as f64),
+            rtt_max_us: tenths(times.iter().copied().reduce(f64::max).unwrap_or_default()),
         })
     }
 

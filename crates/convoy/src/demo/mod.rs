@@ -80,11 +80,11 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
     let interrupt = Interrupt::listen()?;
     let outcome = demonstrate(args, place, &interrupt);
     // Everything is cleaned up by now. A signal explains whatever went wrong after it.
-    if let Some(signal) = interrupt.signal() {
-        if !matches!(outcome, Ok(Finished::Kept(_))) {
-            eprintln!("convoy demo: ended by a signal; nothing is left behind");
-            std::process::exit(128 + signal);
-        }
+    if let Some(signal) = interrupt.signal()
+        && !matches!(outcome, Ok(Finished::Kept(_)))
+    {
+        eprintln!("convoy demo: ended by a signal; nothing is left behind");
+        std::process::exit(128 + signal);
     }
     outcome.map(|finished| match finished {
         Finished::Done(exit) | Finished::Kept(exit) => exit,
@@ -128,7 +128,7 @@ fn demonstrate(
         lab::run(&world, args.seconds, &folder, &sites, &mut gateways, &mut progress, interrupt)?;
     let exit = tell(args, &summary)?;
     let finished = if args.keep {
-        left_running::stay(&topology, &sites, &folder, &mut gateways, interrupt)?;
+        left_running::stay(&world, &sites, &folder, &mut gateways, interrupt)?;
         Finished::Kept(exit)
     } else {
         Finished::Done(exit)

@@ -104,7 +104,7 @@ pub(super) struct Files {
 
 impl From<PingReport> for Ping {
     fn from(report: PingReport) -> Self {
-        let micros = |time: Duration| time.as_secs_f64() * 1e6;
+        let micros = |time: Duration| tenths(time.as_secs_f64() * 1e6);
         let (min, mean, max) = report.min_mean_max().unwrap_or_default();
         Self {
             sent: report.sent,
@@ -115,6 +115,11 @@ impl From<PingReport> for Ping {
             rtt_max_us: micros(max),
         }
     }
+}
+
+/// Rounded to tenths.
+pub(super) fn tenths(value: f64) -> f64 {
+    (value * 10.0).round() / 10.0
 }
 
 impl Udp {
@@ -203,7 +208,7 @@ impl Summary {
         let mut text = String::from("\n");
         let mut row = |name: &str, value: String| {
             // Writing to a String does not fail.
-            let _ = writeln!(text, "  {name:<14}{value}");
+            let _ = writeln!(text, "  {name:<16}{value}");
         };
         let bps = |rate: u64| format!("{}b/s", si(rate as f64));
         row("wire", self.wire_row());
@@ -237,10 +242,10 @@ impl Summary {
         row("replays", self.replays.to_string());
         text.push('\n');
         for (what, path) in [("capture", &self.files.capture), ("keys", &self.files.keys)] {
-            let _ = writeln!(text, "  {what:<14}{}", path.display());
+            let _ = writeln!(text, "  {what:<16}{}", path.display());
         }
         for site in &self.files.sites {
-            let _ = writeln!(text, "  {:<14}{}", "site file", site.display());
+            let _ = writeln!(text, "  {:<16}{}", "site file", site.display());
         }
         let _ = writeln!(text, "\nDecrypt the capture:\n  {}", self.decrypt);
         text
