@@ -134,6 +134,9 @@ pub struct RunArgs {
     /// With --dry-run: print as JSON.
     #[arg(long, requires = "dry_run")]
     pub json: bool,
+    /// Also end when standard input ends: for a program that starts a gateway and may die before it.
+    #[arg(long)]
+    pub until_stdin_ends: bool,
 }
 
 /// Which running gateway.

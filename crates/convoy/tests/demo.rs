@@ -154,8 +154,8 @@ fn files_are_left(object: &Value, protocol: u8) {
     assert!(object["decrypt"].as_str().unwrap().contains("tshark -r "));
 }
 
-/// Waits until the demonstration says that a phase has begun, and goes on reading.
-fn wait_for_phase(child: &Child, out: &Path, name: &str) {
+/// Waits until the demonstration has started a gateway.
+fn wait_for_gateway(child: &Child, out: &Path, name: &str) {
     let begun = Instant::now();
     while gateway_process(child.id(), name).is_none() {
         assert!(begun.elapsed() < PATIENCE, "no gateway {name} in {}", out.display());
@@ -216,7 +216,7 @@ fn ctrl_c_in_the_middle_leaves_nothing_behind() {
     let Some(bench) = Bench::new() else { return };
     for (sent, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
         let output = bench.run(&["--seconds", "60", "--json"], |child| {
-            wait_for_phase(child, &bench.out(), "gwB.toml");
+            wait_for_gateway(child, &bench.out(), "gwB.toml");
             std::thread::sleep(Duration::from_millis(300));
             signal(child.id().cast_signed(), sent);
         });
@@ -230,7 +230,7 @@ fn a_gateway_that_dies_is_named_and_nothing_is_left_behind() {
     let Some(bench) = Bench::new() else { return };
     let begun = Instant::now();
     let output = bench.run(&["--seconds", "10", "--json"], |child| {
-        wait_for_phase(child, &bench.out(), "gwB.toml");
+        wait_for_gateway(child, &bench.out(), "gwB.toml");
         std::thread::sleep(Duration::from_millis(700));
         signal(gateway_process(child.id(), "gwB.toml").unwrap(), Signal::SIGKILL);
     });
@@ -239,6 +239,30 @@ fn a_gateway_that_dies_is_named_and_nothing_is_left_behind() {
     assert!(stderr.contains("gateway gwB died (signal: 9"), "{stderr}");
     assert!(stderr.contains("gwB.log ends with"), "{stderr}");
     assert!(begun.elapsed() < PATIENCE);
+}
+
+#[test]
+fn gateways_end_with_a_demonstration_that_is_killed_and_the_next_one_clears_up() {
+    let Some(bench) = Bench::new() else { return };
+    let before = bench.state();
+    let mut killed = bench.start(&["--seconds", "60", "--json"]);
+    wait_for_gateway(&killed, &bench.out(), "gwB.toml");
+    std::thread::sleep(Duration::from_millis(300));
+    let gateways = ["gwA.toml", "gwB.toml"].map(|name| gateway_process(killed.id(), name).unwrap());
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let begun = Instant::now();
+    while gateways.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists()) {
+        assert!(begun.elapsed() < PATIENCE, "gateways {gateways:?} live on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let name = format!("convoy-{}-gwA", killed.id());
+    assert!(Path::new("/run/netns").join(&name).exists());
+    let next = bench.start(&["--seconds", "2", "--json"]);
+    let pid = next.id();
+    good(&next.wait_with_output().unwrap(), "native ESP");
+    bench.nothing_is_left(&before, killed.id());
+    bench.nothing_is_left(&before, pid);
 }
 
 #[test]

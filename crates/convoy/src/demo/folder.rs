@@ -144,7 +144,8 @@ impl Folder {
 
     /// What `convoy init` would write, and what only a demonstration needs.
     fn site_text(&self, name: &str, text: &str) -> anyhow::Result<String> {
-        let (head, tail) = text.split_once("\n[plain]").context("a site file has no [plain]")?;
+        let state = format!("state_dir = \"{name}.state\"\n");
+        let (head, tail) = text.split_once(&state).context("a site file without state folder")?;
         // Sections of tables may follow each other in any order, so the capture can come last.
         let capture = if name == NAMES[0] {
             format!(
@@ -160,10 +161,11 @@ impl Folder {
             "# Written by `convoy demo`, to learn from. The state folder is deleted when the\n\
              # demonstration ends, so never use these keys again: `convoy init` makes your own.\n\
              #\n\
-             {head}\n\
+             {head}{state}\
+             \n\
              # Where `convoy status` and the others reach this gateway.\n\
              control_socket = \"{name}.sock\"\n\
-             \n[plain]{tail}{capture}"
+             {tail}{capture}"
         ))
     }
 

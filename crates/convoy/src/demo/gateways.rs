@@ -102,8 +102,9 @@ impl Gateway {
         let file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let own = std::env::current_exe().context("cannot find the own program")?;
         let mut command = Command::new(own);
-        command.arg("run").arg(site);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
+        // The pipe ends with this process, however that ends.
+        command.arg("run").arg("--until-stdin-ends").arg(site);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
         // Ctrl-C is for the demonstration, which then ends the gateways.
         command.process_group(0);
         let mut program = Program::start(namespace, &mut command)?;

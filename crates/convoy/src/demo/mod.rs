@@ -126,6 +126,7 @@ fn demonstrate(
     let mut gateways = None;
     let summary =
         lab::run(&world, args.seconds, &folder, &sites, &mut gateways, &mut progress, interrupt)?;
+    progress.clear();
     let exit = tell(args, &summary)?;
     let finished = if args.keep {
         left_running::stay(&world, &sites, &folder, &mut gateways, interrupt)?;
@@ -157,6 +158,7 @@ fn in_memory(
     let sites = folder.write_sites(&options)?;
     let world = memory::World { family, mtu: args.mtu, why };
     let summary = memory::run(&world, args.seconds, &folder, &sites, progress, interrupt)?;
+    progress.clear();
     let exit = tell(args, &summary)?;
     folder.clear_state()?;
     Ok(Finished::Done(exit))

@@ -56,6 +56,13 @@ impl Progress {
         self.bytes(now.elapsed, now.bytes);
     }
 
+    /// Makes room for other output.
+    pub(super) fn clear(&self) {
+        if self.live {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+
     fn line(&self, text: &str, keep: bool) {
         let end = if keep { "\n" } else { "" };
         let clear = if self.live { "\r\x1b[K" } else { "" };
@@ -67,8 +74,6 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.live {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
+        self.clear();
     }
 }

@@ -29,12 +29,12 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     if args.dry_run {
         return dry_run(&site, args.json);
     }
-    serve(site)
+    serve(site, args.until_stdin_ends)
 }
 
 /// What happens to a running gateway.
 enum Event {
-    /// SIGTERM, SIGINT, or a client's wish.
+    /// SIGTERM, SIGINT, the end of standard input, or a client's wish.
     End,
     /// SIGHUP.
     Reload,
@@ -45,10 +45,13 @@ enum Event {
 /// Time between two looks at the counters, from which rates are made.
 const TICK: Duration = Duration::from_secs(1);
 
-fn serve(site: Site) -> anyhow::Result<Exit> {
+fn serve(site: Site, until_stdin_ends: bool) -> anyhow::Result<Exit> {
     let (events, happened) = mpsc::channel();
     // Before anything is changed on the host, so that no signal finds it half done.
     listen_to_signals(events.clone())?;
+    if until_stdin_ends {
+        listen_to_stdin(events.clone())?;
+    }
     warn_without_forwarding(&site);
     let control_socket = site.control_socket.clone();
     let alarm = {
@@ -105,6 +108,15 @@ fn listen_to_signals(events: mpsc::Sender<Event>) -> anyhow::Result<()> {
                 return;
             }
         }
+    })?;
+    Ok(())
+}
+
+fn listen_to_stdin(events: mpsc::Sender<Event>) -> anyhow::Result<()> {
+    std::thread::Builder::new().name("stdin".into()).spawn(move || {
+        // An error is an end as well.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        let _ = events.send(Event::End);
     })?;
     Ok(())
 }
