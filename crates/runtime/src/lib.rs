@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod gather;
 mod links;
 mod pin;
 mod ports;

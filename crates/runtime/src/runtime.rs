@@ -11,6 +11,7 @@ use convoy_io::IoError;
 use convoy_ipsec::sa::WorkerId;
 use convoy_ipsec::snapshot::Published;
 
+use crate::gather::Gather;
 use crate::sleep::Bed;
 use crate::{
     PinError, Surroundings, Waker, Worker, WorkerPorts, WorkerStats, now, pin_current_thread,
@@ -18,6 +19,8 @@ use crate::{
 
 /// Turns without work after which a worker sleeps.
 const IDLE_TURNS: u32 = 3;
+/// How long a worker lets packets gather that come fast and in small bursts.
+const PAUSE: Duration = Duration::from_micros(40);
 /// How long a stopping worker goes on receiving what had come before, if it never stops coming.
 const LAST_CALL_NS: u64 = 100_000_000;
 
@@ -254,8 +257,15 @@ fn run(mut worker: Worker, place: &Place) -> Result<usize, IoError> {
     let waker = worker.waker().clone();
     let bed = Bed::new(&waker, worker.sources()).map_err(|e| IoError::Dead(e.into()))?;
     let mut idle = 0;
+    let mut gather = Gather::default();
     while place.ending.until.load(Ordering::Acquire) == 0 {
-        if worker.turn(now())? > 0 {
+        let at = now();
+        let moved = worker.turn(at)?;
+        if !place.busy_poll && gather.pauses(at.0, moved) {
+            std::thread::sleep(PAUSE);
+            continue;
+        }
+        if moved > 0 {
             idle = 0;
             continue;
         }
