@@ -215,7 +215,7 @@ fn ipv6_and_udp_encapsulation_work_too() {
 fn ctrl_c_in_the_middle_leaves_nothing_behind() {
     let Some(bench) = Bench::new() else { return };
     for (sent, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
-        let output = bench.run(&["--seconds", "60", "--json"], |child| {
+        let output = bench.run(&["--seconds", "10", "--json"], |child| {
             wait_for_gateway(child, &bench.out(), "gwB.toml");
             std::thread::sleep(Duration::from_millis(300));
             signal(child.id().cast_signed(), sent);
@@ -245,7 +245,7 @@ fn a_gateway_that_dies_is_named_and_nothing_is_left_behind() {
 fn gateways_end_with_a_demonstration_that_is_killed_and_the_next_one_clears_up() {
     let Some(bench) = Bench::new() else { return };
     let before = bench.state();
-    let mut killed = bench.start(&["--seconds", "60", "--json"]);
+    let mut killed = bench.start(&["--seconds", "10", "--json"]);
     wait_for_gateway(&killed, &bench.out(), "gwB.toml");
     std::thread::sleep(Duration::from_millis(300));
     let gateways = ["gwA.toml", "gwB.toml"].map(|name| gateway_process(killed.id(), name).unwrap());
