@@ -103,7 +103,9 @@ pub fn open(site: &Site) -> anyhow::Result<Opened> {
         .as_ref()
         .map(|capture| {
             let bytes = u64::from(capture.max_mib) << 20;
-            let config = RecorderConfig { file_bytes: bytes, ..RecorderConfig::default() };
+            // Packets that were cut short cannot be decrypted.
+            let snap = super::wire_mtu(site).max(RecorderConfig::default().snap);
+            let config = RecorderConfig { file_bytes: bytes, snap, ..RecorderConfig::default() };
             Recorder::create(&capture.file, config)
         })
         .transpose()?;
