@@ -269,3 +269,54 @@ impl Summary {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Traffic flowed and nothing was lost.
+    fn good() -> Summary {
+        let stream = Stream { bytes: 1, damaged: 0, retransmits: 7, broken: false };
+        Summary {
+            throughput_bps: 1,
+            throughput_back_bps: 1,
+            baseline_bps: 1,
+            packets: 1,
+            ping: Ping { sent: 1, received: 1, ..Ping::default() },
+            udp: Udp { sent: 1, received: 1, ..Udp::default() },
+            tcp: Some(Tcp { a_to_b: stream, b_to_a: stream }),
+            // The kernel's own messages on the interface, which no policy covers.
+            drops: [("no-policy".to_owned(), 8)].into(),
+            ..Summary::default()
+        }
+    }
+
+    #[test]
+    fn every_count_that_must_be_zero_is_a_problem_when_it_is_not() {
+        assert_eq!(good().find_problems(), [""; 0]);
+        let changes: [fn(&mut Summary); 9] = [
+            |s| s.ping.lost = 1,
+            |s| s.udp.lost = 1,
+            |s| s.udp.duplicates = 1,
+            |s| s.udp.damaged = 1,
+            |s| s.icv_failures = 1,
+            |s| s.replays = 1,
+            |s| s.tcp.as_mut().unwrap().b_to_a.damaged = 1,
+            |s| s.tcp.as_mut().unwrap().a_to_b.broken = true,
+            |s| s.packets = 0,
+        ];
+        for (n, change) in changes.iter().enumerate() {
+            let mut summary = good();
+            change(&mut summary);
+            assert_eq!(summary.find_problems().len(), 1, "change {n}");
+        }
+        assert_eq!(Summary::default().find_problems().len(), 6);
+    }
+
+    #[test]
+    fn the_summary_tells_why_there_are_no_namespaces() {
+        let why = Some("the kernel refuses".to_owned());
+        let text = Summary { wire: "in-memory", why_in_memory: why, ..good() }.text();
+        assert!(text.contains("both gateways in one process: the kernel refuses"), "{text}");
+    }
+}
