@@ -37,7 +37,7 @@
 mod change;
 mod error;
 mod name;
-mod netlink;
+pub mod netlink;
 mod netns;
 mod network;
 mod plan;

@@ -1,4 +1,6 @@
 //! Questions and orders to the kernel's routing socket, one at a time.
+//!
+//! Messages are `netlink-packet-route`'s; what is here sends them and makes sense of the answers.
 
 use std::io;
 
@@ -19,11 +21,11 @@ const DUMP_TRIES: usize = 8;
 /// Why a request was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}", io::Error::from_raw_os_error(*.errno), .said.as_deref().map_or(String::new(), |s| format!(" ({s})")))]
-pub(crate) struct Refusal {
+pub struct Refusal {
     /// The error number.
-    pub(crate) errno: i32,
+    pub errno: i32,
     /// What the kernel added in words, if anything.
-    pub(crate) said: Option<String>,
+    pub said: Option<String>,
 }
 
 impl From<io::Error> for Refusal {
@@ -38,14 +40,14 @@ impl From<io::Error> for Refusal {
 /// A routing socket. It belongs to the network namespace of the thread that opened it, and stays
 /// there whichever thread uses it later.
 #[derive(Debug)]
-pub(crate) struct Rtnl {
+pub struct Rtnl {
     socket: Socket,
     sequence: u32,
 }
 
 impl Rtnl {
     /// Opens a socket in the calling thread's network namespace.
-    pub(crate) fn open() -> io::Result<Self> {
+    pub fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
@@ -57,13 +59,13 @@ impl Rtnl {
 
     /// Orders a change and waits until the kernel has made or refused it. `flags` are added to
     /// those of every request.
-    pub(crate) fn change(&mut self, order: RouteNetlinkMessage, flags: u16) -> Result<(), Refusal> {
+    pub fn change(&mut self, order: RouteNetlinkMessage, flags: u16) -> Result<(), Refusal> {
         self.send(order, NLM_F_REQUEST | NLM_F_ACK | flags)?;
         self.collect(false).map(|_| ())
     }
 
     /// Asks for one object.
-    pub(crate) fn query(
+    pub fn query(
         &mut self,
         question: RouteNetlinkMessage,
     ) -> Result<Option<RouteNetlinkMessage>, Refusal> {
@@ -72,7 +74,7 @@ impl Rtnl {
     }
 
     /// Asks for all objects of a kind, as one consistent list.
-    pub(crate) fn dump(
+    pub fn dump(
         &mut self,
         question: &RouteNetlinkMessage,
     ) -> Result<Vec<RouteNetlinkMessage>, Refusal> {

@@ -2,7 +2,7 @@
 
 use std::{io, net::IpAddr};
 
-use crate::netlink::Refusal;
+use convoy_host::netlink::Refusal;
 
 /// Why the laboratory could not be set up or used.
 #[derive(Debug, thiserror::Error)]

@@ -31,7 +31,6 @@ mod capture;
 mod error;
 mod link;
 mod namespace;
-mod netlink;
 mod program;
 mod rootless;
 mod state;

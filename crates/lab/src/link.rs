@@ -22,7 +22,9 @@ use netlink_packet_route::{
     route::{RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType},
 };
 
-use crate::{LabError, Namespace, error::Doing as _, netlink::Rtnl};
+use convoy_host::netlink::Rtnl;
+
+use crate::{LabError, Namespace, error::Doing as _};
 
 /// How long the kernel may take to notice a cable; it looks once a second at the slowest.
 const READY: Duration = Duration::from_secs(5);

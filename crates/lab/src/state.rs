@@ -9,7 +9,9 @@ use netlink_packet_route::{
     route::{RouteAttribute, RouteMessage},
 };
 
-use crate::{LabError, error::Doing as _, namespace::NAMED, netlink::Rtnl, sweep::process_ids};
+use convoy_host::netlink::{Refusal, Rtnl};
+
+use crate::{LabError, error::Doing as _, namespace::NAMED, sweep::process_ids};
 
 /// Everything a run could leave behind: named namespaces and their mounts; interfaces, addresses
 /// and routes of the calling thread's namespace; processes descended from this one.
@@ -49,7 +51,7 @@ impl HostState {
 }
 
 fn network(items: &mut BTreeSet<String>) -> io::Result<()> {
-    let other = |refusal: crate::netlink::Refusal| io::Error::other(refusal);
+    let other = |refusal: Refusal| io::Error::other(refusal);
     let mut rtnl = Rtnl::open()?;
     for link in rtnl.dump(&Message::GetLink(LinkMessage::default())).map_err(other)? {
         if let Message::NewLink(link) = link {
