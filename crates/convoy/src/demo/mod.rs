@@ -48,7 +48,7 @@ pub struct DemoArgs {
     /// IPv6, inside and outside.
     #[arg(long)]
     pub v6: bool,
-    /// MTU of the wire in bytes: 576 to 9000, with --v6 from 1280.
+    /// MTU of the wire in bytes: 576 to 9000, with --v6 from 1400.
     #[arg(long, value_name = "N", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..=9000))]
     pub mtu: u16,
     /// ESP inside UDP, as through a NAT.
@@ -62,8 +62,9 @@ pub struct DemoArgs {
     pub in_memory: bool,
 }
 
-/// Smallest MTU of an IPv6 link (RFC 8200 section 5).
-const V6_LEAST_MTU: u16 = 1280;
+/// Smallest MTU of a wire whose tunnel is an IPv6 link: 1280 bytes (RFC 8200 section 5), and what
+/// the outer headers, ESP and its trailer take at most, rounded up.
+const V6_LEAST_MTU: u16 = 1400;
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
     if args.stop {
@@ -71,7 +72,8 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
     }
     if args.v6 && args.mtu < V6_LEAST_MTU {
         return Err(Stop::usage(format!(
-            "--mtu {}: a link with IPv6 carries at least {V6_LEAST_MTU} bytes",
+            "--mtu {}: with --v6 use at least {V6_LEAST_MTU}, so that the tunnel can carry the 1280 \
+             bytes that every IPv6 link must",
             args.mtu
         )));
     }
