@@ -7,7 +7,7 @@ const BATCH: usize = 256;
 
 /// Free frames for one worker.
 ///
-/// Taking and giving back touch only the worker's own list; once in [`BATCH`] frames it exchanges
+/// Taking and giving back touch only the worker's own list; once in 256 frames it exchanges
 /// a batch with the arena, so workers that mostly receive and workers that mostly send balance.
 #[derive(Debug)]
 pub struct Pool {
