@@ -177,7 +177,10 @@ impl Folder {
     pub(super) fn clear_state(&self) -> anyhow::Result<()> {
         for name in NAMES {
             remove(&self.state(name), |path| fs::remove_dir_all(path))?;
-            remove(&self.path.join(format!("{name}.sock")), |path| fs::remove_file(path))?;
+            // A gateway that was killed leaves the socket and its lock.
+            for file in [format!("{name}.sock"), format!("{name}.sock.lock")] {
+                remove(&self.path.join(file), |path| fs::remove_file(path))?;
+            }
         }
         Ok(())
     }
