@@ -361,6 +361,7 @@ fn without_namespaces_both_gateways_run_in_one_process() {
 
 #[test]
 fn a_wrong_command_line_changes_nothing() {
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("demo");
     for arguments in [&["--v6", "--mtu", "1399"][..], &["--mtu", "100"], &["--stop", "--keep"]] {
