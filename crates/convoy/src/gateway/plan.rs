@@ -45,7 +45,8 @@ pub fn plain_mtu(site: &Site, wire_mtu: u16) -> u16 {
     let room = room.min().unwrap_or(wire_mtu);
     let has_v6 = site.plain.addresses.iter().any(|a| a.addr.is_ipv6())
         || networks(site).iter().any(|network| network.addr().is_ipv6());
-    // On an interface with less, the kernel knows no IPv6; such packets are fragmented outside.
+    // On an interface with less, the kernel knows no IPv6. Over IPv4 such packets are fragmented
+    // outside; over IPv6 the wire has to be wide enough for them.
     if has_v6 { room.max(V6_LEAST) } else { room }
 }
 
