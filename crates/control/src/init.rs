@@ -88,6 +88,9 @@ pub enum InitError {
     /// The protected networks have no IP version in common, or none was given.
     #[error("the networks behind the gateways need an IP version in common")]
     Networks,
+    /// Both gateways have one network behind them.
+    #[error("{0} is behind both gateways: give each its own networks")]
+    Shared(Prefix),
     /// The two gateways have one name.
     #[error("both gateways are called '{0}': give each its own name")]
     Names(String),
@@ -129,6 +132,9 @@ pub fn pair(options: &PairOptions) -> Result<Pair, InitError> {
     }
     if common_networks(left, right).is_none() {
         return Err(InitError::Networks);
+    }
+    if let Some(shared) = left.networks.iter().find(|network| right.networks.contains(network)) {
+        return Err(InitError::Shared(*shared));
     }
     // One SA, so one key and SPI, for each direction.
     let (to_right, to_left) = (Sa::random(options.key_bits)?, Sa::random(options.key_bits)?);
@@ -449,5 +455,8 @@ mod tests {
         let mut twins = options();
         twins.right.name = "left".into();
         assert!(matches!(pair(&twins), Err(InitError::Names(_))));
+        let mut shared = options();
+        shared.right.networks.push("10.1.0.0/24".parse().unwrap());
+        assert!(matches!(pair(&shared), Err(InitError::Shared(_))));
     }
 }
