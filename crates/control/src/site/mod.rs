@@ -88,7 +88,13 @@ fn syntax_error(report: &mut Report<'_>, source: &Source, error: &toml::de::Erro
         message
     };
     let what = format!("not valid TOML: {message}");
-    let help = "write `key = value` lines below [section] headers; texts in quotes";
+    let help = if !error.message().contains("duplicate key") {
+        "write `key = value` lines below [section] headers; texts in quotes"
+    } else if text.trim_start().starts_with('[') {
+        "write [[sa]] and [[policy]] in two brackets, each time; every other section once"
+    } else {
+        "keep one of the lines with this key, or begin the next [[sa]] or [[policy]] before it"
+    };
     if source::may_hold_piece(text) {
         report.secret_error(&place, what, help);
     } else {
