@@ -45,6 +45,11 @@ fn help(kind: ErrorKind, need: Need) -> Option<String> {
              `interface` in [plain]"
                 .into()
         }
+        (ErrorKind::InvalidInput, Need::Tun) => {
+            "the plain interface exists and is no TUN interface that can be used: remove it, or \
+             name another `interface` in [plain]"
+                .into()
+        }
         (ErrorKind::PermissionDenied, Need::Raw(_)) => {
             "native ESP needs CAP_NET_RAW: run as root, give it by `setcap \
              cap_net_admin,cap_net_raw+ep` on the convoy program, or use `encap = \"udp\"`"
@@ -81,5 +86,15 @@ mod tests {
         assert!(text(Need::Tun).contains("CAP_NET_ADMIN"));
         assert!(text(Need::Raw([192, 0, 2, 1].into())).contains("CAP_NET_RAW"));
         assert!(text(Need::Tun).ends_with("permission denied"), "{}", text(Need::Tun));
+    }
+
+    #[test]
+    fn an_interface_of_another_kind_is_told() {
+        let refused = IoError::Setup {
+            step: "open a queue of the tun device",
+            source: std::io::Error::from_raw_os_error(22),
+        };
+        let text = describe(&explain(refused, Need::Tun));
+        assert!(text.contains("name another `interface`"), "{text}");
     }
 }
