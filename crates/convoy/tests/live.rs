@@ -132,6 +132,7 @@ fn a_broken_site_file_is_refused_by_reload_and_changes_nothing() {
     let output = convoy(&["reload", socket.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("a.toml:3"), "{}", text(&output.stderr));
+    assert!(a.log().contains("not reloaded, nothing changed"), "{}", a.log());
     assert_eq!(pings(&lab, Family::V4, 56), (5, 5));
     assert!(a.terminate().success());
 }

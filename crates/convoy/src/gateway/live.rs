@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use convoy_control::server;
 use convoy_control::state::ReloadReport;
 use convoy_control::status::{
-    CryptoReport, Inputs, NamedCount, PolicyReport, SCHEMA, SaReport, Sampler, Status,
+    CryptoReport, Inputs, NamedCount, PolicyReport, SCHEMA, SaReport, Sampler, Status, Text as _,
     crypto_report, observe, policy_report, sa_report,
 };
 use convoy_control::wireshark::esp_sa;
@@ -67,6 +67,16 @@ impl Live {
     /// # Errors
     /// What is wrong; then nothing changed.
     pub fn reload(&self) -> anyhow::Result<ReloadReport> {
+        let done = self.try_reload();
+        // Whoever asked is told as well, but the log is what remains.
+        match &done {
+            Ok(report) => tracing::info!("{}", report.text().trim_end().replace('\n', "; ")),
+            Err(error) => tracing::error!("not reloaded, nothing changed: {}", describe(error)),
+        }
+        done
+    }
+
+    fn try_reload(&self) -> anyhow::Result<ReloadReport> {
         let mut inner = self.lock();
         let Some(gateway) = &mut inner.gateway else { anyhow::bail!("the gateway is ending") };
         let path = gateway.core().state().site().path.clone();

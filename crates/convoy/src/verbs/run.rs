@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::Context as _;
 use convoy_control::server::Server;
 use convoy_control::site::Site;
-use convoy_control::status::Text as _;
 use convoy_crypto::Cpu;
 use convoy_host::Netns;
 use serde::Serialize;
@@ -15,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::cli::RunArgs;
-use crate::exit::{Exit, Stop, describe};
+use crate::exit::{Exit, Stop};
 use crate::gateway::{Gateway, Live, load, plain_mtu, plan, sockets, wire_mtu};
 use crate::output;
 
@@ -86,12 +85,8 @@ fn serve(site: Site, until_stdin_ends: bool) -> anyhow::Result<Exit> {
 fn wait(live: &Live, happened: &mpsc::Receiver<Event>) -> Event {
     loop {
         match happened.recv_timeout(TICK) {
-            Ok(Event::Reload) => match live.reload() {
-                Ok(report) => tracing::info!("{}", report.text().trim_end()),
-                Err(error) => {
-                    tracing::error!("not reloaded, nothing changed: {}", describe(&error))
-                }
-            },
+            // How it went is in the log.
+            Ok(Event::Reload) => drop(live.reload()),
             Ok(end) => return end,
             Err(mpsc::RecvTimeoutError::Timeout) => live.tick(),
             Err(mpsc::RecvTimeoutError::Disconnected) => return Event::Failed,
