@@ -19,7 +19,7 @@ Begin with:
 
 /// A userspace IPsec gateway.
 #[derive(Debug, Parser)]
-#[command(name = "convoy", version, about, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "convoy", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -166,7 +166,7 @@ pub struct StatusArgs {
     #[command(flatten)]
     pub target: Target,
     /// Show again every so many seconds, until interrupted.
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = seconds)]
     pub watch: Option<f64>,
     /// Print as JSON; with --watch one object per line.
     #[arg(long)]
@@ -223,4 +223,10 @@ pub struct ReplayArgs {
     /// Print counts as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// A number of seconds. What follows `--watch` is taken for one, even where a gateway was meant.
+fn seconds(text: &str) -> Result<f64, String> {
+    text.parse()
+        .map_err(|_| "not a number of seconds; to name a gateway, put it before --watch".to_owned())
 }

@@ -35,6 +35,14 @@ fn help_is_an_answer_and_a_wrong_command_line_is_not() {
 }
 
 #[test]
+fn a_gateway_named_after_watch_is_told_its_place() {
+    let output = convoy(&["status", "--watch", "left.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("put it before --watch"), "{said}");
+}
+
+#[test]
 fn init_writes_a_pair_that_check_finds_good_and_never_overwrites() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("tunnel");
