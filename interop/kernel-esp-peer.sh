@@ -192,7 +192,8 @@ boot() {
     card+=",host_tso4=off,host_tso6=off,host_ufo=off,guest_tso4=off,guest_tso6=off,guest_ufo=off,mrg_rxbuf=on"
     local line="console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off nokaslr cryptomgr.notests=1 no_timer_check"
     line+=" random.trust_cpu=on net.ifnames=0 raid=noautodetect"
-    in_ns qemu-system-x86_64 -accel tcg -icount shift=2 -M pc,usb=off,vmport=off,hpet=off -cpu max,vaes=off \
+    # Not through in_ns: behind a function, $! would be a shell's and the emulator would outlive a kill.
+    ip netns exec "$NS" qemu-system-x86_64 -accel tcg -icount shift=2 -M pc,usb=off,vmport=off,hpet=off -cpu max,vaes=off \
         -m "$MEMORY" -smp 1 -no-user-config -nodefaults -display none -no-reboot \
         -kernel "$image" -initrd "$RUN/initrd" -append "$line" \
         -serial "file:$RUN/console.log" -serial "pipe:$RUN/control" \
@@ -248,6 +249,7 @@ stop() {
             kill -0 "$pid" 2> /dev/null || break
             sleep 0.1
         done
+        ! kill -KILL "$pid" 2> /dev/null || echo "kernel-esp-peer: the emulator had to be killed" >&2
     fi
     if [ -e "$RUN/made-ns" ]; then
         ip netns del "$NS" || true

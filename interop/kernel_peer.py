@@ -164,7 +164,18 @@ class Kernel:
         return done.stdout, done.returncode
 
     def stop(self):
+        """Ends the machine and returns what is left of it."""
+        initrd = str(self.shop.path / "machine" / "initrd").encode()
         self.call("stop", timeout=60)
+        return [path.parent.name for path in pathlib.Path("/proc").glob("[0-9]*/cmdline") if initrd in read(path)]
+
+
+def read(path):
+    """A file of a process that may end meanwhile."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 class Gateway:
@@ -294,7 +305,7 @@ def run(report, shop):
         if gateway and gateway.process.poll() is None:
             gateway.process.kill()
             gateway.process.wait()
-        kernel.stop()
+        report.check("the kernel's machine ends with the run", kernel.stop())
 
 
 def main():
