@@ -3,15 +3,16 @@
 use std::collections::VecDeque;
 
 use convoy_packet::{Burst, Frame};
-use convoy_wire::{FlowKey, PacketInfo};
+use convoy_wire::PacketInfo;
 
 use super::bin::Bin;
 use super::handoff::HandOff;
+use super::lookup::Lookup;
 use super::parse::Parsed;
 use crate::drop_reason::DropReason;
 use crate::sa::{SaSlot, WorkerId};
 use crate::snapshot::Snapshot;
-use crate::spd::{Direction, PolicyAction, PolicyId};
+use crate::spd::{Direction, PolicyAction};
 
 /// A packet and the SA that is to protect it.
 #[derive(Debug)]
@@ -19,19 +20,6 @@ pub(super) struct Classified {
     pub(super) frame: Frame,
     pub(super) info: PacketInfo,
     pub(super) slot: SaSlot,
-}
-
-/// Room for one burst's look-ups.
-#[derive(Debug, Default)]
-pub(super) struct Scratch {
-    keys: Vec<FlowKey>,
-    policies: Vec<Option<PolicyId>>,
-}
-
-impl Scratch {
-    pub(super) fn with_capacity(n: usize) -> Self {
-        Self { keys: Vec::with_capacity(n), policies: Vec::with_capacity(n) }
-    }
 }
 
 /// Where packets can go from here.
@@ -46,17 +34,14 @@ pub(super) fn run(
     snapshot: &Snapshot,
     me: WorkerId,
     input: &mut Vec<Parsed>,
-    scratch: &mut Scratch,
+    lookup: &mut Lookup,
     exits: &mut Exits<'_>,
     bin: &mut Bin<'_>,
 ) {
-    scratch.keys.clear();
-    scratch.keys.extend(input.iter().map(|parsed| parsed.info.flow));
-    scratch.policies.clear();
-    scratch.policies.resize(input.len(), None);
-    snapshot.spd().lookup_burst(Direction::Outbound, &scratch.keys, &mut scratch.policies);
+    let flows = input.iter().map(|parsed| parsed.info.flow);
+    let policies = lookup.burst(snapshot.spd(), Direction::Outbound, flows);
 
-    for (Parsed { frame, info }, policy) in input.drain(..).zip(&scratch.policies) {
+    for (Parsed { frame, info }, policy) in input.drain(..).zip(policies) {
         let action = policy.and_then(|id| snapshot.spd().policy(id)).map(|policy| &policy.action);
         match action {
             None => bin.drop(frame, DropReason::NoPolicy),

@@ -8,6 +8,7 @@ use convoy_packet::{BURST_MAX, Burst, Pool};
 use super::bin::Bin;
 use super::commit::{self, Opened};
 use super::decap::{self, Inner};
+use super::lookup::Lookup;
 use super::sa::InboundSa;
 use super::{HandOff, Now, PipelineConfig, PipelineParts, WorkerCounters, demux, policy};
 use crate::snapshot::Reader;
@@ -26,7 +27,7 @@ pub struct Inbound {
     in_flight: usize,
     opened: Vec<Opened>,
     inner: Vec<Inner>,
-    scratch: policy::Scratch,
+    lookup: Lookup,
 }
 
 impl Inbound {
@@ -45,7 +46,7 @@ impl Inbound {
             in_flight: 0,
             opened: Vec::with_capacity(BURST_MAX),
             inner: Vec::with_capacity(BURST_MAX),
-            scratch: policy::Scratch::with_capacity(BURST_MAX),
+            lookup: Lookup::with_capacity(BURST_MAX),
         }
     }
 
@@ -86,7 +87,7 @@ impl Inbound {
             self.reader.snapshot(),
             &self.sas,
             &mut self.inner,
-            &mut self.scratch,
+            &mut self.lookup,
             plain,
             &mut bin,
         );

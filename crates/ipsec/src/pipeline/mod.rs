@@ -25,6 +25,7 @@ mod icmp;
 mod inbound;
 mod keepalive;
 mod layout;
+mod lookup;
 mod outbound;
 mod parse;
 mod policy;

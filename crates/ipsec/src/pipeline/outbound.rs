@@ -11,6 +11,7 @@ use convoy_wire::SeqNum;
 use super::bin::Bin;
 use super::classify::{self, Classified, Exits};
 use super::icmp::IcmpSender;
+use super::lookup::Lookup;
 use super::parse::{self, Parsed};
 use super::sa::OutboundSa;
 use super::{
@@ -38,7 +39,7 @@ pub struct Outbound {
     /// An SA of the snapshot could not be taken over yet: its key is still another's.
     unclaimed: bool,
     parsed: Vec<Parsed>,
-    scratch: classify::Scratch,
+    lookup: Lookup,
     pending: VecDeque<Classified>,
     jobs: JobBurst,
     done: JobBurst,
@@ -59,7 +60,7 @@ impl Outbound {
             sas: Vec::new(),
             unclaimed: false,
             parsed: Vec::with_capacity(BURST_MAX),
-            scratch: classify::Scratch::with_capacity(BURST_MAX),
+            lookup: Lookup::with_capacity(BURST_MAX),
             pending: VecDeque::with_capacity(PENDING_MAX),
             jobs: JobBurst::new(),
             done: JobBurst::new(),
@@ -92,7 +93,7 @@ impl Outbound {
             self.reader.snapshot(),
             self.config.worker,
             &mut self.parsed,
-            &mut self.scratch,
+            &mut self.lookup,
             &mut exits,
             &mut bin,
         );
@@ -240,7 +241,7 @@ impl Outbound {
 }
 
 /// Moves packets from one burst to another, as many as fit.
-pub(super) fn move_frames(from: &mut Burst, to: &mut Burst) {
+fn move_frames(from: &mut Burst, to: &mut Burst) {
     let n = from.len().min(to.room());
     for frame in from.drain_front(n) {
         // Dropping a frame that does not fit would be a counted leak; room was checked.

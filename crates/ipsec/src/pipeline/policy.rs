@@ -2,44 +2,28 @@
 //! step 4).
 
 use convoy_packet::Burst;
-use convoy_wire::FlowKey;
 
 use super::bin::Bin;
 use super::decap::Inner;
+use super::lookup::Lookup;
 use super::sa::InboundSa;
 use crate::drop_reason::DropReason;
 use crate::snapshot::Snapshot;
-use crate::spd::{Direction, PolicyAction, PolicyId};
-
-/// Room for one burst's look-ups.
-#[derive(Debug, Default)]
-pub(super) struct Scratch {
-    keys: Vec<FlowKey>,
-    policies: Vec<Option<PolicyId>>,
-}
-
-impl Scratch {
-    pub(super) fn with_capacity(n: usize) -> Self {
-        Self { keys: Vec::with_capacity(n), policies: Vec::with_capacity(n) }
-    }
-}
+use crate::spd::{Direction, PolicyAction};
 
 /// Gives the packets that inbound policy allows to `plain`, which must have room for them.
 pub(super) fn run(
     snapshot: &Snapshot,
     sas: &[Option<InboundSa>],
     input: &mut Vec<Inner>,
-    scratch: &mut Scratch,
+    lookup: &mut Lookup,
     plain: &mut Burst,
     bin: &mut Bin<'_>,
 ) {
-    scratch.keys.clear();
-    scratch.keys.extend(input.iter().map(|inner| inner.info.flow));
-    scratch.policies.clear();
-    scratch.policies.resize(input.len(), None);
-    snapshot.spd().lookup_burst(Direction::Inbound, &scratch.keys, &mut scratch.policies);
+    let flows = input.iter().map(|inner| inner.info.flow);
+    let policies = lookup.burst(snapshot.spd(), Direction::Inbound, flows);
 
-    for (inner, policy) in input.drain(..).zip(&scratch.policies) {
+    for (inner, policy) in input.drain(..).zip(policies) {
         let action = policy.and_then(|id| snapshot.spd().policy(id)).map(|policy| policy.action);
         let counters =
             sas.get(inner.slot as usize).and_then(Option::as_ref).map(|sa| &sa.spec.counters);
