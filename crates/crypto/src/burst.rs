@@ -19,8 +19,8 @@ pub(crate) const SHORT_BLOCKS: usize = 16;
 /// Classes by payload: 0 to [`SHORT_BLOCKS`] blocks, and longer.
 const LENGTH_CLASSES: usize = SHORT_BLOCKS + 2;
 
-/// Classes in all: tier, key size, length.
-const CLASSES: usize = Tier::COUNT * 3 * LENGTH_CLASSES;
+/// Classes in all: key size, length.
+const CLASSES: usize = 3 * LENGTH_CLASSES;
 
 /// Seals every operation of the burst that has not been sealed yet: payloads become ciphertext,
 /// ICVs are written.
@@ -77,8 +77,8 @@ fn run_chunk<'a, O: Op<'a>>(ops: &mut [O]) -> Option<Kernel> {
             Schedule::Portable(key) => key.run(op),
             &Schedule::Kernel { kernel, class, ref tables } => {
                 let class = class + length_class(op.data_len());
-                let (first_class, _) = *first.get_or_insert((class, kernel));
-                mixed |= class ^ first_class;
+                let (first_class, first_kernel) = *first.get_or_insert((class, kernel));
+                mixed |= (class ^ first_class) | (kernel.tier() as u8 ^ first_kernel.tier() as u8);
                 slots.push(Some(Entry { tables, op, kernel, class }));
             }
         }
@@ -94,7 +94,8 @@ fn run_chunk<'a, O: Op<'a>>(ops: &mut [O]) -> Option<Kernel> {
     widest
 }
 
-/// Sorts the entries by class (stable, by counting) and runs class after class.
+/// Sorts the entries by class (stable, by counting) and runs class after class. Where keys of several
+/// tiers meet, which is rare, each change of tier ends a run.
 fn run_sorted<'a, O: Op<'a>>(slots: &mut [Slot<'a, '_, O>]) {
     let mut ends = [0u8; CLASSES];
     for entry in slots.iter().flatten() {
@@ -123,15 +124,15 @@ fn run_sorted<'a, O: Op<'a>>(slots: &mut [Slot<'a, '_, O>]) {
 }
 
 impl<O> Entry<'_, '_, O> {
-    fn class(&self) -> u8 {
-        self.class
+    fn class(&self) -> (u8, Tier) {
+        (self.class, self.kernel.tier())
     }
 }
 
-/// The first class of a tier and key size; its classes by length follow.
-pub(crate) fn first_class(tier: Tier, bits: KeyBits) -> u8 {
-    // 4 * 3 * 18 classes fit in a byte.
-    ((tier as usize * 3 + bits as usize) * LENGTH_CLASSES) as u8
+/// The first class of a key size; its classes by length follow.
+pub(crate) fn first_class(bits: KeyBits) -> u8 {
+    // 3 * 18 classes fit in a byte.
+    (bits as usize * LENGTH_CLASSES) as u8
 }
 
 /// Packets of one class go through the same code with the same trip counts.

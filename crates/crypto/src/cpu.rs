@@ -38,7 +38,11 @@ impl Cpu {
             .clone()
     }
 
-    /// What this machine has, less the tiers in `list` and all that build on them.
+    /// The word that denies the SHA extensions, which are no tier.
+    pub const SHA_NI: &str = "sha-ni";
+
+    /// What this machine has, less the tiers in `list` and all that build on them, and less the SHA
+    /// extensions if `list` holds `sha-ni`.
     ///
     /// The environment is not consulted. Empty words and blanks around words are ignored.
     ///
@@ -48,14 +52,19 @@ impl Cpu {
     /// denied.
     pub fn without(list: &str) -> Result<Self, CpuError> {
         let mut denied = Vec::new();
+        let mut sha_ni = true;
         for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            if word == Self::SHA_NI {
+                sha_ni = false;
+                continue;
+            }
             match word.parse() {
                 Ok(Tier::Portable) | Err(_) => return Err(unknown(word)),
                 Ok(tier) => denied.push(tier),
             }
         }
         let allowed = |tier: Tier| !denied.iter().any(|&denied| tier.needs(denied));
-        Ok(Self { proofs: isa::detect(allowed) })
+        Ok(Self { proofs: isa::detect(allowed, sha_ni) })
     }
 
     /// Whether keys can be made for this tier.
@@ -76,13 +85,20 @@ impl Cpu {
         self.tiers().last().unwrap_or(Tier::Portable)
     }
 
+    /// Whether hashes may use the SHA extensions.
+    #[must_use]
+    pub fn has_sha_ni(&self) -> bool {
+        self.proofs.has_sha_ni()
+    }
+
     pub(crate) fn proofs(&self) -> &Proofs {
         &self.proofs
     }
 }
 
 fn unknown(word: &str) -> CpuError {
-    let valid: Vec<_> = Tier::ALL.iter().skip(1).map(|tier| tier.name()).collect();
+    let tiers = Tier::ALL.iter().skip(1).map(|tier| tier.name());
+    let valid: Vec<_> = tiers.chain([Cpu::SHA_NI]).collect();
     CpuError::UnknownTier { name: word.to_owned(), valid: valid.join(", ") }
 }
 
@@ -104,6 +120,8 @@ mod tests {
             }
         }
         assert_eq!(Cpu::without(" aesni ,,avx512").unwrap().best(), Tier::Portable);
+        let without = Cpu::without("sha-ni").unwrap();
+        assert_eq!((without.best(), without.has_sha_ni()), (all.best(), false));
     }
 
     #[test]
@@ -114,7 +132,7 @@ mod tests {
                 error,
                 format!(
                     "CONVOY_DENY_CPU: no deniable tier is called {word:?}; \
-                     valid names are aesni, avx512, vaes512"
+                     valid names are aesni, avx, avx2, avx512, vaes256, vaes512, sha-ni"
                 )
             );
         }

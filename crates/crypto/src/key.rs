@@ -19,7 +19,7 @@ pub(crate) enum Schedule {
     Kernel {
         /// Proof that the tier may be used, and so the choice of kernel.
         kernel: Kernel,
-        /// Where the scheduler's classes for this tier and key size begin.
+        /// Where the scheduler's classes for this key size begin.
         class: u8,
         /// Round keys and GHASH key powers.
         tables: Box<Tables>,
@@ -40,7 +40,7 @@ impl Schedule {
             return Err(KeyError::TierUnavailable(tier));
         };
         let tables = kernel.expand(params.key_bits, key.expose());
-        Ok(Self::Kernel { kernel, class: burst::first_class(tier, params.key_bits), tables })
+        Ok(Self::Kernel { kernel, class: burst::first_class(params.key_bits), tables })
     }
 
     fn tier(&self) -> Tier {

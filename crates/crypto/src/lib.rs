@@ -42,8 +42,14 @@
 //! |---|---|---|
 //! | `portable` | – | – |
 //! | `aesni` | – | `sse4.1` `ssse3` `aes` `pclmulqdq` |
-//! | `avx512` | `aesni` | `avx512f` `avx512bw` `avx512vl` `avx512dq` |
-//! | `vaes512` | `avx512` | `vaes` `vpclmulqdq` |
+//! | `avx` | `aesni` | `avx` |
+//! | `avx2` | `avx` | `avx2` `bmi2` |
+//! | `avx512` | `avx2` | `avx512f` `avx512bw` `avx512vl` `avx512dq` |
+//! | `vaes256` | `avx2` | `vaes` `vpclmulqdq` |
+//! | `vaes512` | `avx512` `vaes256` | – |
+//!
+//! The SHA extensions are no tier, for they serve the hashes of any tier: `CONVOY_DENY_CPU` knows
+//! them as `sha-ni`.
 //!
 //! The portable tier stands on RustCrypto's `aes` and `ghash`. Those crates look for AES-NI
 //! themselves unless they are built with `--cfg aes_backend="soft"` and `--cfg

@@ -16,8 +16,14 @@ pub enum Tier {
     Portable,
     /// AES-NI and PCLMULQDQ on 128-bit registers, two-operand encodings.
     AesNi,
+    /// The same with three-operand encodings.
+    Avx,
+    /// The same, and 256-bit integer registers for hashes and ChaCha20.
+    Avx2,
     /// The same instructions on 32 registers, with masks and three-input logic.
     Avx512,
+    /// Two blocks per register, without AVX-512.
+    Vaes256,
     /// Four blocks per register.
     Vaes512,
 }
@@ -50,16 +56,27 @@ impl TierInfo {
 const TIERS: [TierInfo; Tier::COUNT] = [
     TierInfo::new(Tier::Portable, "portable", &[], &[]),
     TierInfo::new(Tier::AesNi, "aesni", features::AESNI, &[]),
-    TierInfo::new(Tier::Avx512, "avx512", features::AVX512, &[Tier::AesNi]),
-    TierInfo::new(Tier::Vaes512, "vaes512", features::VAES512, &[Tier::Avx512]),
+    TierInfo::new(Tier::Avx, "avx", features::AVX, &[Tier::AesNi]),
+    TierInfo::new(Tier::Avx2, "avx2", features::AVX2, &[Tier::Avx]),
+    TierInfo::new(Tier::Avx512, "avx512", features::AVX512, &[Tier::Avx2]),
+    TierInfo::new(Tier::Vaes256, "vaes256", features::VAES256, &[Tier::Avx2]),
+    TierInfo::new(Tier::Vaes512, "vaes512", features::VAES512, &[Tier::Avx512, Tier::Vaes256]),
 ];
 
 impl Tier {
     /// How many tiers there are.
-    pub const COUNT: usize = 4;
+    pub const COUNT: usize = 7;
 
     /// Every tier, least preferred first.
-    pub const ALL: [Self; Self::COUNT] = [Self::Portable, Self::AesNi, Self::Avx512, Self::Vaes512];
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Portable,
+        Self::AesNi,
+        Self::Avx,
+        Self::Avx2,
+        Self::Avx512,
+        Self::Vaes256,
+        Self::Vaes512,
+    ];
 
     /// The tier's row in the table.
     #[must_use]
@@ -117,6 +134,8 @@ mod tests {
     #[test]
     fn needs_follows_the_chain() {
         assert!(Tier::Vaes512.needs(Tier::AesNi));
+        assert!(Tier::Vaes512.needs(Tier::Vaes256));
+        assert!(!Tier::Vaes256.needs(Tier::Avx512));
         assert!(!Tier::AesNi.needs(Tier::Avx512));
         assert!(Tier::Portable.needs(Tier::Portable));
     }

@@ -114,6 +114,6 @@ fn denied_tiers_do_not_run() {
 fn an_unknown_tier_in_the_environment_is_an_error_that_lists_the_known_ones() {
     assert_eq!(
         answer_of_child("aesni,sse9"),
-        "CONVOY_DENY_CPU: no deniable tier is called \"sse9\"; valid names are aesni, avx512, vaes512"
+        "CONVOY_DENY_CPU: no deniable tier is called \"sse9\"; valid names are aesni, avx, avx2, avx512, vaes256, vaes512, sha-ni"
     );
 }

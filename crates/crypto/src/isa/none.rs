@@ -15,7 +15,7 @@ pub(crate) enum Tables {}
 pub(crate) struct Proofs;
 
 /// Finds no tier.
-pub(crate) fn detect(_allowed: impl Fn(Tier) -> bool) -> Proofs {
+pub(crate) fn detect(_allowed: impl Fn(Tier) -> bool, _sha_ni: bool) -> Proofs {
     Proofs
 }
 
@@ -23,6 +23,11 @@ impl Proofs {
     /// No tier is available.
     pub(crate) fn kernel(&self, _: Tier) -> Option<Kernel> {
         None
+    }
+
+    /// There are no such extensions.
+    pub(crate) fn has_sha_ni(&self) -> bool {
+        false
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
     aad,
     lanes::{B, Lanes},
     tables::{Block, Sum, Tables},
+    token::Task,
 };
 use crate::{
     burst::Entry,
@@ -41,6 +42,17 @@ static COUNTERS: [Block; 16] = {
 };
 
 /// Runs operations of one class.
+pub(super) struct Run<'s, 'a, 'o, O>(pub(super) &'s mut [Option<Entry<'a, 'o, O>>]);
+
+impl<'a, L: Lanes, O: Op<'a>> Task<L> for Run<'_, 'a, '_, O> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, token: L) {
+        run(token, self.0);
+    }
+}
+
 #[inline(always)]
 pub(super) fn run<'a, L: Lanes, O: Op<'a>>(l: L, slots: &mut [Option<Entry<'a, '_, O>>]) {
     let Some(Some(first)) = slots.first() else { return };

@@ -26,7 +26,7 @@ use super::{
     lanes::{B, Lanes},
     lanes512::{HEAD, Quad, Z, front_mask, head_mask},
     tables::{Block, FOLD, POWERS, Sum, Tables},
-    token::Vaes512,
+    token::{Task, Vaes512},
 };
 use crate::{
     burst::{Entry, SHORT_BLOCKS},
@@ -54,8 +54,19 @@ static COUNTERS: [Quad; TAIL] = {
 };
 
 /// Runs operations of one class.
+pub(super) struct Run<'s, 'a, 'o, O>(pub(super) &'s mut [Option<Entry<'a, 'o, O>>]);
+
+impl<'a, O: Op<'a>> Task<Vaes512> for Run<'_, 'a, '_, O> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, token: Vaes512) {
+        run(token, self.0);
+    }
+}
+
 #[inline(always)]
-pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Option<Entry<'a, '_, O>>]) {
+fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Option<Entry<'a, '_, O>>]) {
     let Some(Some(first)) = slots.first() else { return };
     match first.op.data_len().div_ceil(16) {
         // Too many lanes would be empty.

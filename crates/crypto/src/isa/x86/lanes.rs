@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 
 use super::{
     tables::Block,
-    token::{AesNi, Avx512, Vaes512},
+    token::{AesNi, Avx, Avx2, Avx512, Vaes256, Vaes512},
 };
 
 /// Sixteen bytes in a register.
@@ -207,6 +207,12 @@ fn store_word(bytes: &mut [u8], word: u64) {
 
 // SAFETY: detection makes the token only where the processor has the features of `aesni`.
 unsafe impl Lanes for AesNi {}
+// SAFETY: the tier builds on `aesni`.
+unsafe impl Lanes for Avx {}
+// SAFETY: the tier builds on `aesni`.
+unsafe impl Lanes for Avx2 {}
+// SAFETY: the tier builds on `aesni`.
+unsafe impl Lanes for Vaes256 {}
 
 macro_rules! with_masks {
     ($($token:ident)*) => {$(

@@ -1,8 +1,8 @@
 //! Kernels for x86-64.
 //!
 //! `token` proves tiers and opens the doors, `tables` expands keys, `lanes` wraps the instructions,
-//! `gcm128` and `gcm512` are the kernels: one source for every tier with one block per register,
-//! another for four.
+//! `gcm128` and `gcm512` are the kernels of GCM: one source for every tier with one block per
+//! register, another for four.
 
 mod aad;
 mod gcm128;
@@ -14,7 +14,7 @@ mod token;
 mod wipe;
 
 pub(crate) use tables::Tables;
-use token::{AesNi, Avx512, Vaes512};
+use token::{AesNi, Avx, Avx2, Avx512, ShaNi, Vaes256, Vaes512};
 
 use crate::{KeyBits, Tier, burst::Entry, op::Op, trace};
 
@@ -22,16 +22,28 @@ use crate::{KeyBits, Tier, burst::Entry, op::Op, trace};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Proofs {
     aesni: Option<AesNi>,
+    avx: Option<Avx>,
+    avx2: Option<Avx2>,
     avx512: Option<Avx512>,
+    vaes256: Option<Vaes256>,
     vaes512: Option<Vaes512>,
+    sha_ni: Option<ShaNi>,
 }
 
-/// Asks the processor and the operating system for every tier that is `allowed`.
-pub(crate) fn detect(allowed: impl Fn(Tier) -> bool) -> Proofs {
+/// Asks the processor and the operating system for every tier that is `allowed`, and for the SHA
+/// extensions if they are.
+pub(crate) fn detect(allowed: impl Fn(Tier) -> bool, sha_ni: bool) -> Proofs {
     let aesni = AesNi::detect().filter(|_| allowed(Tier::AesNi));
-    let avx512 = aesni.and_then(Avx512::detect).filter(|_| allowed(Tier::Avx512));
-    let vaes512 = avx512.and_then(Vaes512::detect).filter(|_| allowed(Tier::Vaes512));
-    Proofs { aesni, avx512, vaes512 }
+    let avx = aesni.and_then(Avx::detect).filter(|_| allowed(Tier::Avx));
+    let avx2 = avx.and_then(Avx2::detect).filter(|_| allowed(Tier::Avx2));
+    let avx512 = avx2.and_then(Avx512::detect).filter(|_| allowed(Tier::Avx512));
+    let vaes256 = avx2.and_then(Vaes256::detect).filter(|_| allowed(Tier::Vaes256));
+    let both = avx512.zip(vaes256);
+    let vaes512 = both
+        .and_then(|(avx512, vaes256)| Vaes512::detect(avx512, vaes256))
+        .filter(|_| allowed(Tier::Vaes512));
+    let sha_ni = ShaNi::detect().filter(|_| sha_ni);
+    Proofs { aesni, avx, avx2, avx512, vaes256, vaes512, sha_ni }
 }
 
 impl Proofs {
@@ -40,9 +52,17 @@ impl Proofs {
         match tier {
             Tier::Portable => None,
             Tier::AesNi => self.aesni.map(Kernel::AesNi),
+            Tier::Avx => self.avx.map(Kernel::Avx),
+            Tier::Avx2 => self.avx2.map(Kernel::Avx2),
             Tier::Avx512 => self.avx512.map(Kernel::Avx512),
+            Tier::Vaes256 => self.vaes256.map(Kernel::Vaes256),
             Tier::Vaes512 => self.vaes512.map(Kernel::Vaes512),
         }
+    }
+
+    /// Whether the SHA extensions may be used.
+    pub(crate) fn has_sha_ni(&self) -> bool {
+        self.sha_ni.is_some()
     }
 }
 
@@ -50,9 +70,29 @@ impl Proofs {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kernel {
     AesNi(AesNi),
+    Avx(Avx),
+    Avx2(Avx2),
     Avx512(Avx512),
+    Vaes256(Vaes256),
     Vaes512(Vaes512),
 }
+
+/// Does `$task` with the features of whatever tier `$kernel` proves. The task's type must implement
+/// [`Task`] for every token.
+macro_rules! enter {
+    ($kernel:expr, $task:expr) => {
+        match $kernel {
+            Kernel::AesNi(token) => token.enter($task),
+            Kernel::Avx(token) => token.enter($task),
+            Kernel::Avx2(token) => token.enter($task),
+            Kernel::Avx512(token) => token.enter($task),
+            Kernel::Vaes256(token) => token.enter($task),
+            Kernel::Vaes512(token) => token.enter($task),
+        }
+    };
+}
+#[allow(unused_imports)]
+use enter;
 
 impl Kernel {
     /// The tier it belongs to.
@@ -60,21 +100,31 @@ impl Kernel {
     pub(crate) fn tier(self) -> Tier {
         match self {
             Self::AesNi(_) => Tier::AesNi,
+            Self::Avx(_) => Tier::Avx,
+            Self::Avx2(_) => Tier::Avx2,
             Self::Avx512(_) => Tier::Avx512,
+            Self::Vaes256(_) => Tier::Vaes256,
             Self::Vaes512(_) => Tier::Vaes512,
         }
     }
 
-    /// Expands `key`, which has the length that `bits` says.
-    pub(crate) fn expand(self, bits: KeyBits, key: &[u8]) -> Box<Tables> {
-        let aesni = match self {
+    /// The proof of the tier that all others build on.
+    fn aesni(self) -> AesNi {
+        match self {
             Self::AesNi(proof) => proof,
-            Self::Avx512(proof) => proof.below(),
-            Self::Vaes512(proof) => proof.below().below(),
-        };
+            Self::Avx(proof) => proof.aesni(),
+            Self::Avx2(proof) => proof.avx().aesni(),
+            Self::Avx512(proof) => proof.avx2().avx().aesni(),
+            Self::Vaes256(proof) => proof.avx2().avx().aesni(),
+            Self::Vaes512(proof) => proof.avx512().avx2().avx().aesni(),
+        }
+    }
+
+    /// Expands `key`, which has the length that `bits` says, for GCM.
+    pub(crate) fn expand(self, bits: KeyBits, key: &[u8]) -> Box<Tables> {
         let mut tables = Tables::zeroed();
-        aesni.expand(bits, key, &mut tables);
-        wipe::xmm(aesni);
+        self.aesni().enter(tables::Expand { bits, key, tables: &mut tables });
+        self.wipe_registers();
         tables
     }
 
@@ -83,9 +133,12 @@ impl Kernel {
     pub(crate) fn run<'a, O: Op<'a>>(self, slots: &mut [Option<Entry<'a, '_, O>>]) {
         trace::hit(self.tier(), O::SEAL, slots.len());
         match self {
-            Self::AesNi(proof) => proof.run(slots),
-            Self::Avx512(proof) => proof.run(slots),
-            Self::Vaes512(proof) => proof.run(slots),
+            Self::AesNi(proof) => proof.enter(gcm128::Run(slots)),
+            Self::Avx(proof) => proof.enter(gcm128::Run(slots)),
+            Self::Avx2(proof) => proof.enter(gcm128::Run(slots)),
+            Self::Avx512(proof) => proof.enter(gcm128::Run(slots)),
+            Self::Vaes256(proof) => proof.enter(gcm128::Run(slots)),
+            Self::Vaes512(proof) => proof.enter(gcm512::Run(slots)),
         }
     }
 
@@ -93,8 +146,11 @@ impl Kernel {
     pub(crate) fn wipe_registers(self) {
         match self {
             Self::AesNi(proof) => wipe::xmm(proof),
+            Self::Avx(proof) => wipe::ymm(proof),
+            Self::Avx2(proof) => wipe::ymm(proof.avx()),
             Self::Avx512(proof) => wipe::zmm(proof),
-            Self::Vaes512(proof) => wipe::zmm(proof.below()),
+            Self::Vaes256(proof) => wipe::ymm(proof.avx2().avx()),
+            Self::Vaes512(proof) => wipe::zmm(proof.avx512()),
         }
     }
 }

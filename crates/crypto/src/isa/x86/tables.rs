@@ -2,7 +2,10 @@
 
 use zeroize::Zeroize;
 
-use super::lanes::{B, Lanes};
+use super::{
+    lanes::{B, Lanes},
+    token::Task,
+};
 use crate::KeyBits;
 
 /// Sixteen bytes that can be loaded with an aligned load.
@@ -123,8 +126,23 @@ impl Sum {
 pub(super) const FOLD: i64 = 0xc200_0000_0000_0000_u64 as i64;
 
 /// Expands an AES key (FIPS 197 section 5.2) and computes the powers of its GHASH key.
+pub(super) struct Expand<'k> {
+    pub(super) bits: KeyBits,
+    pub(super) key: &'k [u8],
+    pub(super) tables: &'k mut Tables,
+}
+
+impl<L: Lanes> Task<L> for Expand<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, token: L) {
+        expand(token, self.bits, self.key, self.tables);
+    }
+}
+
 #[inline(always)]
-pub(super) fn expand<L: Lanes>(l: L, bits: KeyBits, key: &[u8], tables: &mut Tables) {
+fn expand<L: Lanes>(l: L, bits: KeyBits, key: &[u8], tables: &mut Tables) {
     let (nk, rounds) = (bits.bytes() / 4, bits.rounds());
     let mut words = [0u32; 60];
     for (word, bytes) in words.iter_mut().zip(key.as_chunks::<4>().0) {

@@ -3,46 +3,48 @@
 //! A door is the one function per tier that is compiled with the tier's features. Everything behind
 //! it is inlined into it, which is why the code behind it needs no features of its own.
 
-use super::{Tables, gcm128, gcm512, tables};
-use crate::{KeyBits, burst::Entry, op::Op};
+/// What a kernel does behind a door.
+///
+/// Implementations are generic over the token, so that one source serves every tier whose token has
+/// the instructions it calls for. `run` and all that it calls must be `#[inline(always)]`: code that
+/// is not inlined into the door is compiled without the tier's features.
+pub(super) trait Task<Token> {
+    /// What comes out.
+    type Output;
+
+    /// Does the work.
+    fn run(self, token: Token) -> Self::Output;
+}
 
 macro_rules! token {
-    ($(#[$doc:meta])* $name:ident, builds on ($($below:ident)?), kernel $kernel:path, $features:tt) => {
+    ($(#[$doc:meta])* $name:ident, builds on ($($below:ident: $type:ident),*), $features:tt) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub(crate) struct $name {
-            $(below: $below,)?
+            $($below: $type,)*
             _proof: (),
         }
 
-        token!(@below $name $($below)?);
-        token!(@doors $name $kernel, $features);
-    };
-    (@below $name:ident) => {
         impl $name {
             /// Proof that the processor and the operating system support the tier, if they do.
-            pub(super) fn detect() -> Option<Self> {
-                Self::supported().then_some(Self { _proof: () })
-            }
-        }
-    };
-    (@below $name:ident $below:ident) => {
-        impl $name {
-            /// Proof that the processor and the operating system support the tier, if they do.
-            pub(super) fn detect(below: $below) -> Option<Self> {
-                Self::supported().then_some(Self { below, _proof: () })
+            pub(super) fn detect($($below: $type),*) -> Option<Self> {
+                Self::supported().then_some(Self { $($below,)* _proof: () })
             }
 
-            /// Proof of the tier it builds on.
-            #[inline(always)]
-            pub(super) fn below(self) -> $below {
-                self.below
-            }
+            $(
+                /// Proof of a tier it builds on.
+                #[inline(always)]
+                pub(super) fn $below(self) -> $type {
+                    self.$below
+                }
+            )*
         }
+
+        token!(@door $name, $features);
     };
-    (@doors $name:ident $kernel:path, [$($feature:tt),* $(,)?]) => {
+    (@door $name:ident, [$($feature:tt),* $(,)?]) => {
         impl $name {
-            /// Every feature that code behind the doors may use.
+            /// Every feature that code behind the door may use.
             #[cfg(test)]
             const FEATURES: &[&str] = &[$($feature),*];
 
@@ -50,15 +52,15 @@ macro_rules! token {
                 $(std::is_x86_feature_detected!($feature))&&*
             }
 
-            /// Runs operations of one class.
+            /// Does `task` with the tier's features.
             #[inline]
-            pub(super) fn run<'a, O: Op<'a>>(self, slots: &mut [Option<Entry<'a, '_, O>>]) {
+            pub(super) fn enter<T: Task<Self>>(self, task: T) -> T::Output {
                 #[target_feature($(enable = $feature),*)]
-                fn door<'a, O: Op<'a>>(token: $name, slots: &mut [Option<Entry<'a, '_, O>>]) {
-                    $kernel(token, slots);
+                fn door<T: Task<$name>>(token: $name, task: T) -> T::Output {
+                    task.run(token)
                 }
                 // SAFETY: the token proves that the features are there.
-                unsafe { door(self, slots) }
+                unsafe { door(self, task) }
             }
         }
     };
@@ -66,45 +68,61 @@ macro_rules! token {
 
 token! {
     /// Proof of the tier `aesni`.
-    AesNi, builds on (), kernel gcm128::run, ["sse4.1", "ssse3", "aes", "pclmulqdq"]
+    AesNi, builds on (), ["sse4.1", "ssse3", "aes", "pclmulqdq"]
+}
+
+token! {
+    /// Proof of the tier `avx`.
+    Avx, builds on (aesni: AesNi), ["sse4.1", "ssse3", "aes", "pclmulqdq", "avx"]
+}
+
+token! {
+    /// Proof of the tier `avx2`.
+    Avx2, builds on (avx: Avx), ["sse4.1", "ssse3", "aes", "pclmulqdq", "avx", "avx2", "bmi2"]
 }
 
 token! {
     /// Proof of the tier `avx512`.
-    Avx512, builds on (AesNi), kernel gcm128::run, [
-        "sse4.1", "ssse3", "aes", "pclmulqdq", "avx512f", "avx512bw", "avx512vl", "avx512dq",
+    Avx512, builds on (avx2: Avx2), [
+        "sse4.1", "ssse3", "aes", "pclmulqdq", "avx", "avx2", "bmi2",
+        "avx512f", "avx512bw", "avx512vl", "avx512dq",
+    ]
+}
+
+token! {
+    /// Proof of the tier `vaes256`.
+    Vaes256, builds on (avx2: Avx2), [
+        "sse4.1", "ssse3", "aes", "pclmulqdq", "avx", "avx2", "bmi2", "vaes", "vpclmulqdq",
     ]
 }
 
 token! {
     /// Proof of the tier `vaes512`.
-    Vaes512, builds on (Avx512), kernel gcm512::run, [
-        "sse4.1", "ssse3", "aes", "pclmulqdq", "avx512f", "avx512bw", "avx512vl", "avx512dq", "vaes", "vpclmulqdq",
+    Vaes512, builds on (avx512: Avx512, vaes256: Vaes256), [
+        "sse4.1", "ssse3", "aes", "pclmulqdq", "avx", "avx2", "bmi2",
+        "avx512f", "avx512bw", "avx512vl", "avx512dq", "vaes", "vpclmulqdq",
     ]
 }
 
-impl AesNi {
-    /// Expands `key` into `tables`; every tier uses the same tables.
-    pub(super) fn expand(self, bits: KeyBits, key: &[u8], tables: &mut Tables) {
-        #[target_feature(enable = "sse4.1,ssse3,aes,pclmulqdq")]
-        fn door(token: AesNi, bits: KeyBits, key: &[u8], tables: &mut Tables) {
-            tables::expand(token, bits, key, tables);
-        }
-        // SAFETY: the token proves that the features are there.
-        unsafe { door(self, bits, key, tables) }
-    }
+token! {
+    /// Proof of the SHA extensions, in two-operand encodings.
+    ShaNi, builds on (), ["sse4.1", "ssse3", "sha"]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::isa::features;
+    use crate::isa::features::{AESNI, AVX, AVX2, AVX512, SHA_NI, VAES256, VAES512};
 
     #[test]
     fn doors_use_exactly_the_features_of_the_tier_table() {
-        assert_eq!(AesNi::FEATURES, features::AESNI);
-        assert_eq!(Avx512::FEATURES, [features::AESNI, features::AVX512].concat());
-        let vaes512 = [features::AESNI, features::AVX512, features::VAES512].concat();
+        assert_eq!(AesNi::FEATURES, AESNI);
+        assert_eq!(Avx::FEATURES, [AESNI, AVX].concat());
+        assert_eq!(Avx2::FEATURES, [AESNI, AVX, AVX2].concat());
+        assert_eq!(Avx512::FEATURES, [AESNI, AVX, AVX2, AVX512].concat());
+        assert_eq!(Vaes256::FEATURES, [AESNI, AVX, AVX2, VAES256].concat());
+        let vaes512 = [AESNI, AVX, AVX2, AVX512, VAES256, VAES512].concat();
         assert_eq!(Vaes512::FEATURES, vaes512);
+        assert_eq!(ShaNi::FEATURES, SHA_NI);
     }
 }
