@@ -89,7 +89,7 @@ impl IcvLen {
 }
 
 /// AES-GCM with a 96-bit nonce: the size of its key and of its ICV.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GcmParams {
     /// Size of the AES key.
     pub key_bits: KeyBits,

@@ -7,15 +7,7 @@ use super::{
     token::Task,
 };
 use crate::KeyBits;
-
-/// Sixteen bytes that can be loaded with an aligned load.
-#[derive(Clone, Copy)]
-#[repr(C, align(16))]
-pub(super) struct Block(pub(super) [u8; 16]);
-
-impl Block {
-    pub(super) const ZERO: Self = Self([0; 16]);
-}
+pub(super) use crate::block::Block;
 
 /// Powers of the GHASH key that are kept.
 pub(super) const POWERS: usize = 20;

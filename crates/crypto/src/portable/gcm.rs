@@ -1,4 +1,4 @@
-//! The portable tier: AES-GCM from RustCrypto's `aes` and `ghash`, one packet at a time.
+//! AES-GCM from RustCrypto's `aes` and `ghash`.
 
 use aes::{
     Aes128, Aes192, Aes256, Block,

@@ -1,0 +1,66 @@
+//! Plain key material in the layouts that kernels read: sixteen-byte blocks, AES round keys, and the
+//! keys of the MACs. Whoever holds one wipes it on drop.
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::KeyBits;
+
+/// Sixteen bytes that can be loaded with an aligned load.
+#[derive(Clone, Copy, Zeroize)]
+#[repr(C, align(16))]
+pub(crate) struct Block(pub(crate) [u8; 16]);
+
+impl Block {
+    pub(crate) const ZERO: Self = Self([0; 16]);
+}
+
+/// Most round keys a key size has: those of AES-256.
+pub(crate) const ROUND_KEYS: usize = 15;
+
+/// AES round keys in the order in which they are used (FIPS 197 section 5.2); behind those of the
+/// key size, zeros.
+///
+/// For decryption they are those of the equivalent inverse cipher (section 5.3.5): the order
+/// reversed, and all but the first and the last passed through InvMixColumns.
+#[derive(Zeroize, ZeroizeOnDrop)]
+#[repr(C, align(16))]
+pub(crate) struct RoundKeys(pub(crate) [Block; ROUND_KEYS]);
+
+impl RoundKeys {
+    /// Round keys yet to be filled in, already where they will stay.
+    pub(crate) const fn zeroed() -> Self {
+        Self([Block::ZERO; ROUND_KEYS])
+    }
+
+    /// The round keys that a size has: 11, 13 or 15.
+    #[inline(always)]
+    pub(crate) fn of(&self, bits: KeyBits) -> &[Block] {
+        &self.0[..=bits.rounds()]
+    }
+}
+
+/// The key of a MAC in the CBC-MAC family, AES-XCBC (RFC 3566) or AES-CMAC (NIST SP 800-38B): the
+/// cipher's round keys, what is added to a last block that is whole, and what is added to one that
+/// was padded.
+#[derive(Zeroize, ZeroizeOnDrop)]
+#[repr(C, align(16))]
+pub(crate) struct CbcMacKey {
+    pub(crate) round_keys: RoundKeys,
+    pub(crate) whole: Block,
+    pub(crate) padded: Block,
+}
+
+/// The key of an HMAC (RFC 2104): the hash's chaining values after the one block of inner and of
+/// outer padding. Words are in the machine's byte order: 4, 5 or 8 of 32 bits for MD5, SHA-1,
+/// SHA-224 and SHA-256, 8 of 64 bits for SHA-384 and SHA-512; behind them, zeros.
+#[derive(Zeroize, ZeroizeOnDrop)]
+#[repr(C, align(64))]
+pub(crate) struct HmacKey {
+    pub(crate) inner: [u8; 64],
+    pub(crate) outer: [u8; 64],
+}
+
+/// The key of ChaCha20-Poly1305.
+#[derive(Zeroize, ZeroizeOnDrop)]
+#[repr(C, align(16))]
+pub(crate) struct ChaChaKey(pub(crate) [u8; 32]);

@@ -1,0 +1,80 @@
+//! Passes: what kernels do to a run of packets of one algorithm.
+//!
+//! A pass takes a slice of jobs, one per packet, each with a key, a length and a place of its own,
+//! and runs them in lanes: it sorts by length once and keeps every lane full to the end. Everything
+//! it is given was checked before; what it cannot make sense of it leaves alone.
+
+use crate::block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys};
+
+/// A packet's share of a cipher pass (AES-CBC or AES-CTR), in place.
+pub(crate) struct CipherJob<'j> {
+    /// Round keys of the pass's key size and direction.
+    pub(crate) keys: &'j RoundKeys,
+    /// CBC: the IV. CTR: the first counter block; its last 32 bits count (RFC 3686 section 4).
+    pub(crate) iv: &'j [u8; 16],
+    /// CBC: whole blocks of 16 bytes. CTR: any length.
+    pub(crate) data: &'j mut [u8],
+}
+
+/// A packet's share of an AES-XCBC or AES-CMAC pass.
+pub(crate) struct CbcMacJob<'j> {
+    pub(crate) key: &'j CbcMacKey,
+    /// What is authenticated, any length.
+    pub(crate) message: &'j [u8],
+    /// What is authenticated behind it: at most [`TRAILER_MAX`] bytes.
+    pub(crate) trailer: &'j [u8],
+    /// Where the full MAC goes.
+    pub(crate) tag: [u8; 16],
+}
+
+/// A packet's share of an HMAC pass.
+pub(crate) struct HmacJob<'j> {
+    pub(crate) key: &'j HmacKey,
+    /// What is authenticated, any length.
+    pub(crate) message: &'j [u8],
+    /// What is authenticated behind it: at most [`TRAILER_MAX`] bytes.
+    pub(crate) trailer: &'j [u8],
+    /// Where the full MAC goes: as many bytes as the hash has, in its byte order.
+    pub(crate) tag: [u8; 64],
+}
+
+/// Most bytes of a trailer; ESP needs 4 (RFC 4303 section 2.2.1).
+pub(crate) const TRAILER_MAX: usize = 16;
+
+/// A packet's share of an AES-CCM pass (NIST SP 800-38C), in place.
+pub(crate) struct CcmJob<'j> {
+    pub(crate) keys: &'j RoundKeys,
+    /// The nonce in the front; behind it, zeros.
+    pub(crate) nonce: &'j [u8; 16],
+    /// Bytes of the nonce, 7 to 13; the data is shorter than its length field allows.
+    pub(crate) nonce_len: usize,
+    /// Length of the ICV, 4 to 16, even: it is part of what is authenticated.
+    pub(crate) icv_len: usize,
+    pub(crate) aad: &'j [u8],
+    pub(crate) data: &'j mut [u8],
+    /// Where the tag goes, all 16 bytes.
+    pub(crate) tag: [u8; 16],
+}
+
+/// A packet's share of a ChaCha20-Poly1305 pass (RFC 8439), in place.
+pub(crate) struct ChaChaJob<'j> {
+    pub(crate) key: &'j ChaChaKey,
+    /// The nonce, 12 bytes; behind it, zeros.
+    pub(crate) nonce: &'j [u8; 16],
+    pub(crate) aad: &'j [u8],
+    pub(crate) data: &'j mut [u8],
+    /// Where the tag goes.
+    pub(crate) tag: [u8; 16],
+}
+
+/// A packet's share of an AES-GMAC pass (RFC 4543): additional data and data are authenticated as
+/// one string.
+pub(crate) struct GmacJob<'j> {
+    pub(crate) tables: &'j Tables,
+    /// The nonce, 12 bytes; behind it, zeros.
+    pub(crate) nonce: &'j [u8; 16],
+    pub(crate) aad: &'j [u8],
+    pub(crate) data: &'j [u8],
+    /// Where the tag goes.
+    pub(crate) tag: [u8; 16],
+}
