@@ -4,7 +4,10 @@
 //! and runs them in lanes: it sorts by length once and keeps every lane full to the end. Everything
 //! it is given was checked before; what it cannot make sense of it leaves alone.
 
-use crate::block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys};
+use crate::{
+    block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys},
+    isa::Tables,
+};
 
 /// A packet's share of a cipher pass (AES-CBC or AES-CTR), in place.
 pub(crate) struct CipherJob<'j> {
