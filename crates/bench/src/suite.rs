@@ -1,0 +1,91 @@
+//! What is measured: the suites of the crypto crate, and how ESP lays their packets out.
+
+use convoy_crypto::{Cipher, GcmParams, IcvLen, Suite, UnknownSuite};
+
+/// Bytes of an ESP header: SPI and sequence number (RFC 4303 section 2).
+pub(crate) const ESP_HEADER: usize = 8;
+
+/// What every suite has in ESP.
+pub trait Layout {
+    /// Bytes of the explicit IV between ESP header and text: 0, 8 or 16.
+    fn iv_bytes(self) -> usize;
+
+    /// Bytes in front of the text: ESP header and IV.
+    fn header_bytes(self) -> usize;
+
+    /// What the length of a text must be a multiple of.
+    fn block_bytes(self) -> usize;
+}
+
+impl Layout for Suite {
+    fn iv_bytes(self) -> usize {
+        match self {
+            Self::Pair { cipher: Cipher::AesCbc(_), .. } => 16,
+            Self::Pair { cipher: Cipher::Null, .. } => 0,
+            _ => 8,
+        }
+    }
+
+    fn header_bytes(self) -> usize {
+        ESP_HEADER + self.iv_bytes()
+    }
+
+    fn block_bytes(self) -> usize {
+        match self {
+            Self::Pair { cipher: Cipher::AesCbc(_), .. } => 16,
+            _ => 1,
+        }
+    }
+}
+
+/// Every suite that `--suite all` measures: all of IPsec's, GCM and CCM with the whole ICV only, as
+/// cutting it changes no cost.
+pub fn all() -> impl Iterator<Item = Suite> {
+    Suite::all().filter(|suite| match suite {
+        Suite::Gcm(GcmParams { icv_len, .. }) | Suite::Ccm { icv_len, .. } => {
+            *icv_len == IcvLen::Icv16
+        }
+        _ => true,
+    })
+}
+
+/// The suites that a word of the command line names: `all`, or a suite's name.
+///
+/// # Errors
+/// What is wrong with the word, and a name that is near.
+pub fn parse(word: &str) -> Result<Vec<Suite>, String> {
+    if word == "all" {
+        return Ok(all().collect());
+    }
+    word.parse().map(|suite| vec![suite]).map_err(|UnknownSuite| {
+        let names = "`convoy bench crypto --suite list` prints the names";
+        // `aes-128-cbc+hmac-sha1` is what one writes before one has seen the list.
+        let near = Suite::all().map(|suite| suite.to_string());
+        match near.filter(|name| !word.is_empty() && name.starts_with(word)).last() {
+            Some(near) => format!("no suite is called {word:?}, but {near} is; {names}"),
+            None => format!("no suite is called {word:?}; {names}"),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_holds_each_suite_once() {
+        let all: Vec<_> = all().collect();
+        assert_eq!(all.len(), 3 + 3 + 3 + 1 + 7 * 7);
+        assert_eq!(parse("all").unwrap(), all);
+        assert_eq!(parse("aes-256-gcm-8").unwrap().len(), 1, "others can be named");
+    }
+
+    #[test]
+    fn wrong_names_are_answered_with_a_near_one() {
+        let error = parse("aes-128-cbc+hmac-sha1").unwrap_err();
+        assert!(error.contains("but aes-128-cbc+hmac-sha1-96 is"), "{error}");
+        assert!(parse("aes-128-gcm").unwrap_err().contains("aes-128-gcm-16"));
+        let error = parse("des").unwrap_err();
+        assert!(error.contains("--suite list") && !error.contains("but"), "{error}");
+    }
+}
