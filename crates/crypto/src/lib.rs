@@ -51,12 +51,12 @@
 //! The SHA extensions are no tier, for they serve the hashes of any tier: `CONVOY_DENY_CPU` knows
 //! them as `sha-ni`.
 //!
-//! The portable tier stands on RustCrypto's `aes` and `ghash`. Those crates look for AES-NI
-//! themselves unless they are built with `--cfg aes_backend="soft"` and `--cfg
-//! polyval_backend="soft"`. Convoy's own workspace sets both for every build in
-//! `.cargo/config.toml`; a program that uses this crate from elsewhere must set them too, or its
-//! portable tier may run on AES-NI: still correct and constant in time, but not what the name says.
-//! [`PORTABLE_IS_SOFT`] tells which was built.
+//! The portable tier stands on RustCrypto's `aes`, `chacha20`, `ghash` and `poly1305`. Those crates
+//! look for special instructions themselves unless they are built with `--cfg aes_backend="soft"`
+//! and the same of `chacha20_backend`, `poly1305_backend` and `polyval_backend`. Convoy's own
+//! workspace sets them for every build in `.cargo/config.toml`; a program that uses this crate from
+//! elsewhere must set them too, or its portable tier may run on AES-NI, say: still correct and
+//! constant in time, but not what the name says. [`PORTABLE_IS_SOFT`] tells which was built.
 //!
 //! The example `gcm_cycles` prints what every tier costs on the machine at hand. With the feature
 //! `kernel-trace`, meant for tests, `sealed_by` and `opened_by` tell how many packets each tier's
@@ -107,4 +107,9 @@ pub use tier::{Tier, TierInfo, UnknownTier};
 pub use trace::{opened_by, sealed_by};
 
 /// Whether the portable tier was built without AES-NI and PCLMULQDQ (see the chapter on tiers).
-pub const PORTABLE_IS_SOFT: bool = cfg!(all(aes_backend = "soft", polyval_backend = "soft"));
+pub const PORTABLE_IS_SOFT: bool = cfg!(all(
+    aes_backend = "soft",
+    chacha20_backend = "soft",
+    poly1305_backend = "soft",
+    polyval_backend = "soft"
+));

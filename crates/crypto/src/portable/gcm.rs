@@ -45,6 +45,16 @@ impl SoftKey {
             Self::Aes256(soft) => soft.run(op),
         }
     }
+
+    /// The tag of AES-GMAC (RFC 4543) over both strings as one. `nonce` is 12 bytes with zeros
+    /// behind them.
+    pub(crate) fn gmac(&self, nonce: &[u8; 16], aad: &[u8], data: &[u8]) -> [u8; 16] {
+        match self {
+            Self::Aes128(soft) => soft.gmac(nonce, aad, data),
+            Self::Aes192(soft) => soft.gmac(nonce, aad, data),
+            Self::Aes256(soft) => soft.gmac(nonce, aad, data),
+        }
+    }
 }
 
 impl<A: BlockCipherEncrypt + KeyInit + BlockSizeUser<BlockSize = U16>> Soft<A> {
@@ -72,6 +82,27 @@ impl<A: BlockCipherEncrypt + KeyInit + BlockSizeUser<BlockSize = U16>> Soft<A> {
         let mut tag: [u8; 16] = hash.finalize().into();
         tag.iter_mut().zip(tag_mask).for_each(|(tag, mask)| *tag ^= mask);
         op.finish(tag);
+    }
+
+    fn gmac(&self, nonce: &[u8; 16], aad: &[u8], data: &[u8]) -> [u8; 16] {
+        let mut hash = self.ghash.clone();
+        let (whole, front) = aad.split_at(aad.len() / 16 * 16);
+        hash.update_padded(whole);
+        let mut rest = data;
+        if !front.is_empty() {
+            let (back, behind) = data.split_at(data.len().min(16 - front.len()));
+            let mut joint = Block::default();
+            let bytes = front.iter().chain(back);
+            joint.0.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+            hash.update(&[joint]);
+            rest = behind;
+        }
+        hash.update_padded(rest);
+        hash.update(&[length_block(aad.len() + data.len(), 0)]);
+        let mut tag: [u8; 16] = hash.finalize().into();
+        let mask = self.apply_keystream(nonce, &mut []);
+        tag.iter_mut().zip(mask).for_each(|(tag, mask)| *tag ^= mask);
+        tag
     }
 
     /// Encrypts or decrypts `data` and returns the block that masks the tag (counter 1; the data

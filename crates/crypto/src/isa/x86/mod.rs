@@ -7,6 +7,7 @@
 mod aad;
 mod gcm128;
 mod gcm512;
+mod gmac;
 mod lanes;
 mod lanes512;
 mod tables;
@@ -16,7 +17,7 @@ mod wipe;
 pub(crate) use tables::Tables;
 use token::{AesNi, Avx, Avx2, Avx512, ShaNi, Vaes256, Vaes512};
 
-use crate::{KeyBits, Tier, burst::Entry, op::Op, trace};
+use crate::{KeyBits, Tier, burst::Entry, op::Op, pass::GmacJob, trace};
 
 /// The tiers of this machine that were not denied.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +92,6 @@ macro_rules! enter {
         }
     };
 }
-#[allow(unused_imports)]
 use enter;
 
 impl Kernel {
@@ -140,6 +140,11 @@ impl Kernel {
             Self::Vaes256(proof) => proof.enter(gcm128::Run(slots)),
             Self::Vaes512(proof) => proof.enter(gcm512::Run(slots)),
         }
+    }
+
+    /// Computes the tags of AES-GMAC.
+    pub(crate) fn gmac(self, jobs: &mut [GmacJob<'_>]) {
+        enter!(self, gmac::Run(jobs));
     }
 
     /// Wipes every vector register that kernels of this tier may have left data in.

@@ -1,0 +1,160 @@
+//! AES-GMAC with one block per register.
+//!
+//! The blocks that mask the tags of up to eight packets are encrypted together, whatever their keys;
+//! then the packets are hashed one after another. A hash is a sum of up to sixteen products with
+//! powers of H between two reductions, so most packets have one or two.
+
+use super::{
+    aad,
+    lanes::{B, Lanes},
+    tables::{Sum, Tables},
+    token::Task,
+};
+use crate::pass::GmacJob;
+
+/// Packets whose masks are encrypted together.
+const GROUP: usize = 8;
+
+/// Blocks between two reductions.
+const STRIDE: usize = 16;
+
+/// Computes the tags of a burst.
+pub(super) struct Run<'s, 'j>(pub(super) &'s mut [GmacJob<'j>]);
+
+impl<L: Lanes> Task<L> for Run<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, token: L) {
+        for jobs in self.0.chunks_mut(GROUP) {
+            let masks = masks(token, jobs);
+            for (job, mask) in jobs.iter_mut().zip(masks) {
+                let hash = hash(token, job.tables, job.aad, job.data);
+                job.tag = token.to_bytes(token.xor(token.reverse(hash), mask));
+            }
+        }
+    }
+}
+
+/// The blocks that mask the tags: the nonces with a counter of one, encrypted.
+#[inline(always)]
+fn masks<L: Lanes>(l: L, jobs: &[GmacJob<'_>]) -> [B; GROUP] {
+    let mut masks = [l.zero(); GROUP];
+    // A group that is not full does its last job over and over.
+    let Some(last) = jobs.last() else { return masks };
+    let tables: [&Tables; GROUP] =
+        std::array::from_fn(|i| jobs.get(i).map_or(last.tables, |job| job.tables));
+    let one = l.quad(1 << 24, 0, 0, 0);
+    for (i, mask) in masks.iter_mut().enumerate() {
+        let nonce = l.load(jobs.get(i).map_or(last.nonce, |job| job.nonce));
+        *mask = l.xor(l.xor(nonce, one), l.table(&tables[i].round_keys[0]));
+    }
+    for round in 1..10 {
+        for (mask, tables) in masks.iter_mut().zip(tables) {
+            *mask = l.aes_round(*mask, l.table(&tables.round_keys[round]));
+        }
+    }
+    for (mask, tables) in masks.iter_mut().zip(tables) {
+        for key in &tables.round_keys[10..usize::from(tables.rounds).clamp(10, 14)] {
+            *mask = l.aes_round(*mask, l.table(key));
+        }
+        *mask = l.aes_last(*mask, l.table(&tables.last));
+    }
+    masks
+}
+
+/// GHASH of both strings as one string of additional data, padded, and of its length.
+#[inline(always)]
+fn hash<L: Lanes>(l: L, tables: &Tables, aad: &[u8], data: &[u8]) -> B {
+    let bytes = aad.len() + data.len();
+    let mut hash = Hash::new(l, tables, bytes.div_ceil(16) + 1);
+    let (blocks, front) = aad.as_chunks::<16>();
+    for block in blocks {
+        hash.push(l.reverse(l.load(block)));
+    }
+    let mut data = data;
+    if !front.is_empty() {
+        let (back, rest) = data.split_at(data.len().min(16 - front.len()));
+        hash.push(l.reverse(join(l, front, back)));
+        data = rest;
+    }
+    let (blocks, rest) = data.as_chunks::<16>();
+    let (first, blocks) = blocks.split_at(blocks.len().min(hash.left));
+    for block in first {
+        hash.push(l.reverse(l.load(block)));
+    }
+    let (strides, blocks) = blocks.as_chunks::<STRIDE>();
+    for stride in strides {
+        hash.push_stride(stride);
+    }
+    for block in blocks {
+        hash.push(l.reverse(l.load(block)));
+    }
+    if !rest.is_empty() {
+        hash.push(l.reverse(l.load_some(rest)));
+    }
+    hash.push(aad::length_block(l, bytes, 0));
+    hash.hash
+}
+
+/// The bytes of `front`, those of `back` behind them, and zeros: at most 16 in all.
+#[inline(always)]
+fn join<L: Lanes>(l: L, front: &[u8], back: &[u8]) -> B {
+    let low = u128::from_le_bytes(l.to_bytes(l.load_some(front)));
+    let high = u128::from_le_bytes(l.to_bytes(l.load_some(back)));
+    l.load(&(low | high << (8 * (front.len() % 16))).to_le_bytes())
+}
+
+/// A hash under way.
+struct Hash<'t, L> {
+    l: L,
+    tables: &'t Tables,
+    /// Products since the last reduction.
+    sum: Sum,
+    /// What the last reduction gave, which joins the next block.
+    hash: B,
+    /// Blocks until the next reduction.
+    left: usize,
+}
+
+impl<'t, L: Lanes> Hash<'t, L> {
+    /// A hash of so many blocks, of which there is at least one. The first sum takes what makes the
+    /// others full.
+    #[inline(always)]
+    fn new(l: L, tables: &'t Tables, blocks: usize) -> Self {
+        let left = (blocks - 1) % STRIDE + 1;
+        Self { l, tables, sum: Sum::zero(l), hash: l.zero(), left }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, block: B) {
+        let l = self.l;
+        self.sum.add(l, l.xor(block, self.hash), l.table(self.tables.power(self.left)));
+        self.hash = l.zero();
+        self.left -= 1;
+        if self.left == 0 {
+            self.reduce();
+        }
+    }
+
+    /// Sixteen blocks right behind a reduction.
+    #[inline(always)]
+    fn push_stride(&mut self, blocks: &[[u8; 16]; STRIDE]) {
+        let l = self.l;
+        for (i, block) in blocks.iter().enumerate() {
+            let mut block = l.reverse(l.load(block));
+            if i == 0 {
+                block = l.xor(block, self.hash);
+            }
+            self.sum.add(l, block, l.table(self.tables.power(STRIDE - i)));
+        }
+        self.reduce();
+    }
+
+    #[inline(always)]
+    fn reduce(&mut self) {
+        self.hash = self.sum.reduce(self.l);
+        self.sum = Sum::zero(self.l);
+        self.left = STRIDE;
+    }
+}
