@@ -4,6 +4,7 @@
 //! and runs them in lanes: it sorts by length once and keeps every lane full to the end. Everything
 //! it is given was checked before; what it cannot make sense of it leaves alone.
 
+pub(crate) mod aes;
 pub(crate) mod chacha;
 pub(crate) mod gmac;
 #[cfg(test)]

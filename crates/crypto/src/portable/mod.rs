@@ -1,5 +1,6 @@
 //! The portable tier: RustCrypto's constant-time software code, one packet at a time.
 
+pub(crate) mod aes;
 pub(crate) mod chacha;
 mod gcm;
 
