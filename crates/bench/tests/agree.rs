@@ -8,6 +8,7 @@ use convoy_bench::convoy::Convoy;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::peer::PeerError;
 use convoy_bench::peer::ipsec_mb::{self, Arch, IpsecMb};
+use convoy_bench::peer::openssl::{self, OpenSsl};
 use convoy_bench::workload::Workload;
 use convoy_crypto::Cpu;
 
@@ -29,6 +30,28 @@ fn intel_ipsec_mb_agrees_with_convoy() {
         println!("{} {}", library.version(), library.arch());
         each_suite(|work| ipsec_mb::contenders(&library, work));
     }
+}
+
+#[test]
+fn openssl_agrees_with_convoy() {
+    let library = match OpenSsl::load(None) {
+        Ok(library) => library,
+        Err(error) => return println!("SKIPPED OpenSSL: {error}"),
+    };
+    each_suite(|work| openssl::contenders(&library, work));
+}
+
+#[test]
+fn the_peers_agree_with_each_other() {
+    let (Ok(openssl), Ok(ipsec_mb)) = (OpenSsl::load(None), IpsecMb::load(None, Arch::SseType1))
+    else {
+        return println!("SKIPPED the peers among themselves: one of them is not here");
+    };
+    each_suite(|work| {
+        let mut both = openssl::contenders(&openssl, work);
+        both.extend(ipsec_mb::contenders(&ipsec_mb, work));
+        both
+    });
 }
 
 fn each_suite(peers: impl Fn(&Workload) -> Vec<Box<dyn Contender>>) {

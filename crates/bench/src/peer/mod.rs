@@ -2,6 +2,7 @@
 //! crate's `unsafe` code.
 
 pub mod ipsec_mb;
+pub mod openssl;
 
 /// A peer cannot take part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

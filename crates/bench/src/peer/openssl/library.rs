@@ -1,0 +1,120 @@
+//! Finding libcrypto and the functions that are called.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use libloading::Library;
+
+use crate::peer::PeerError;
+
+/// Any of the library's objects.
+pub(super) type Object = *mut c_void;
+
+/// `OSSL_PARAM`.
+#[repr(C)]
+pub(super) struct Param {
+    pub(super) key: *const c_char,
+    pub(super) data_type: c_uint,
+    pub(super) data: *mut c_void,
+    pub(super) data_size: usize,
+    pub(super) return_size: usize,
+}
+
+/// `OSSL_PARAM_UTF8_STRING`.
+pub(super) const UTF8_STRING: c_uint = 4;
+
+macro_rules! functions {
+    ($($name:ident: fn($($arg:ty),*) $(-> $ret:ty)?;)*) => {
+        /// Functions of the library under their own names.
+        #[allow(non_snake_case, reason = "the library's names")]
+        pub(super) struct Functions {
+            $(pub(super) $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
+        }
+
+        impl Functions {
+            fn load(library: &Library) -> Result<Self, libloading::Error> {
+                Ok(Self {
+                    $($name: {
+                        let name = concat!(stringify!($name), "\0").as_bytes();
+                        // SAFETY: the headers of OpenSSL 3 declare it so.
+                        *unsafe { library.get(name)? }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    EVP_CIPHER_fetch: fn(Object, *const c_char, *const c_char) -> Object;
+    EVP_CIPHER_free: fn(Object);
+    EVP_CIPHER_CTX_new: fn() -> Object;
+    EVP_CIPHER_CTX_free: fn(Object);
+    EVP_CIPHER_CTX_ctrl: fn(Object, c_int, c_int, *mut c_void) -> c_int;
+    EVP_CIPHER_CTX_set_padding: fn(Object, c_int) -> c_int;
+    EVP_CipherInit_ex2: fn(Object, Object, *const u8, *const u8, c_int, *const Param) -> c_int;
+    EVP_CipherUpdate: fn(Object, *mut u8, *mut c_int, *const u8, c_int) -> c_int;
+    EVP_CipherFinal_ex: fn(Object, *mut u8, *mut c_int) -> c_int;
+    EVP_MAC_fetch: fn(Object, *const c_char, *const c_char) -> Object;
+    EVP_MAC_free: fn(Object);
+    EVP_MAC_CTX_new: fn(Object) -> Object;
+    EVP_MAC_CTX_free: fn(Object);
+    EVP_MAC_init: fn(Object, *const u8, usize, *const Param) -> c_int;
+    EVP_MAC_update: fn(Object, *const u8, usize) -> c_int;
+    EVP_MAC_final: fn(Object, *mut u8, *mut usize, usize) -> c_int;
+    EVP_get_digestbyname: fn(*const c_char) -> *const c_void;
+    HMAC_CTX_new: fn() -> Object;
+    HMAC_CTX_free: fn(Object);
+    HMAC_Init_ex: fn(Object, *const c_void, c_int, *const c_void, *mut c_void) -> c_int;
+    HMAC_Update: fn(Object, *const u8, usize) -> c_int;
+    HMAC_Final: fn(Object, *mut u8, *mut c_uint) -> c_int;
+    OpenSSL_version: fn(c_int) -> *const c_char;
+}
+
+/// OpenSSL's libcrypto.
+pub struct OpenSsl {
+    pub(super) functions: Functions,
+    version: String,
+    _library: Library,
+}
+
+impl std::fmt::Debug for OpenSsl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OpenSsl({})", self.version)
+    }
+}
+
+impl OpenSsl {
+    /// Loads the library, from `path` or from where the system has it.
+    ///
+    /// # Errors
+    /// [`PeerError::Missing`] if there is no such library, [`PeerError::Unfit`] if it is not
+    /// OpenSSL 3.
+    pub fn load(path: Option<&Path>) -> Result<Rc<Self>, PeerError> {
+        let name = path.map_or_else(|| PathBuf::from("libcrypto.so.3"), Path::to_path_buf);
+        // SAFETY: loading runs the library's initialisers; it is the one the system installed or
+        // the user named, which is as trusted as this program.
+        let library = unsafe { Library::new(&name) }.map_err(|error| PeerError::Missing {
+            who: "OpenSSL",
+            reason: error.to_string(),
+            mend: "install it (Debian and Ubuntu: apt install libssl3, or libssl3t64 in newer \
+                   ones), or name libcrypto with --openssl PATH",
+        })?;
+        let functions = Functions::load(&library).map_err(|error| PeerError::Unfit {
+            who: "OpenSSL",
+            what: format!("{} is not libcrypto of OpenSSL 3: {error}", name.display()),
+        })?;
+        // SAFETY: it takes any number and returns a string constant.
+        let version = unsafe { (functions.OpenSSL_version)(0) };
+        // SAFETY: as said.
+        let version = unsafe { CStr::from_ptr(version) }.to_string_lossy().into_owned();
+        Ok(Rc::new(Self { functions, version, _library: library }))
+    }
+
+    /// The library's version, as it tells it.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+}

@@ -1,0 +1,7 @@
+//! OpenSSL's libcrypto, loaded at run time.
+
+mod contender;
+mod library;
+
+pub use contender::contenders;
+pub use library::OpenSsl;
