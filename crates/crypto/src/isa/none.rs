@@ -1,7 +1,12 @@
 //! Targets without kernels: every key is portable, and the types that would say otherwise have no
 //! values.
 
-use crate::{KeyBits, Tier, burst::Entry, op::Op, pass::GmacJob};
+use crate::{
+    KeyBits, Tier,
+    burst::Entry,
+    op::Op,
+    pass::{ChaChaJob, GmacJob},
+};
 
 /// A tier proven to be usable here; there is none.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +46,10 @@ impl Kernel {
     }
 
     pub(crate) fn run<'a, O: Op<'a>>(self, _: &mut [Option<Entry<'a, '_, O>>]) {
+        match self {}
+    }
+
+    pub(crate) fn chacha20_poly1305(self, _: bool, _: &mut [ChaChaJob<'_>]) {
         match self {}
     }
 

@@ -7,9 +7,9 @@ use crate::{isa::Kernel, pass::ChaChaJob, portable};
 ///
 /// Without a kernel it is the portable tier. Data is shorter than 2^32 - 1 blocks of 64 bytes.
 pub(crate) fn chacha20_poly1305(kernel: Option<Kernel>, seal: bool, jobs: &mut [ChaChaJob<'_>]) {
-    let _ = kernel;
-    for job in jobs {
-        portable::chacha::run(seal, job);
+    match kernel {
+        Some(kernel) => kernel.chacha20_poly1305(seal, jobs),
+        None => jobs.iter_mut().for_each(|job| portable::chacha::run(seal, job)),
     }
 }
 

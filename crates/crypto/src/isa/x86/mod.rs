@@ -5,6 +5,7 @@
 //! register, another for four.
 
 mod aad;
+mod chacha;
 mod gcm128;
 mod gcm512;
 mod gmac;
@@ -17,7 +18,13 @@ mod wipe;
 pub(crate) use tables::Tables;
 use token::{AesNi, Avx, Avx2, Avx512, ShaNi, Vaes256, Vaes512};
 
-use crate::{KeyBits, Tier, burst::Entry, op::Op, pass::GmacJob, trace};
+use crate::{
+    KeyBits, Tier,
+    burst::Entry,
+    op::Op,
+    pass::{ChaChaJob, GmacJob},
+    trace,
+};
 
 /// The tiers of this machine that were not denied.
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +147,11 @@ impl Kernel {
             Self::Vaes256(proof) => proof.enter(gcm128::Run(slots)),
             Self::Vaes512(proof) => proof.enter(gcm512::Run(slots)),
         }
+    }
+
+    /// Seals or opens with ChaCha20-Poly1305; the tags stay in the jobs.
+    pub(crate) fn chacha20_poly1305(self, seal: bool, jobs: &mut [ChaChaJob<'_>]) {
+        enter!(self, chacha::Burst { seal, jobs });
     }
 
     /// Computes the tags of AES-GMAC.

@@ -1,0 +1,251 @@
+//! ChaCha20-Poly1305 with a block of keystream per lane.
+//!
+//! The blocks of a burst make one list: for each packet the block that keys its MAC and those of its
+//! data. Lanes take the next blocks of that list, whatever packets they belong to, so they are full
+//! to the end. A lane has a counter of its own; keys and nonces are broadcast where all lanes share
+//! them and gathered where they do not.
+
+mod poly;
+mod wide;
+
+use arrayvec::ArrayVec;
+use zeroize::{DefaultIsZeroes, Zeroize};
+
+use self::wide::{BLOCK, MAX_LANES, Wide, Words};
+use super::token::Task;
+use crate::pass::ChaChaJob;
+
+/// Packets that make one list. Their MAC keys wait on the stack.
+const GROUP: usize = 64;
+
+/// "expand 32-byte k" in little-endian words.
+const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
+
+/// Seals or opens a burst.
+pub(super) struct Burst<'s, 'j> {
+    pub(super) seal: bool,
+    pub(super) jobs: &'s mut [ChaChaJob<'j>],
+}
+
+impl<W: Wide> Task<W> for Burst<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, token: W) {
+        let mut scratch = Scratch::new();
+        for jobs in self.jobs.chunks_mut(GROUP) {
+            if self.seal {
+                keystream(token, jobs, Part::All, &mut scratch);
+                tags(jobs, &scratch.mac_keys);
+            } else {
+                keystream(token, jobs, Part::MacKeys, &mut scratch);
+                tags(jobs, &scratch.mac_keys);
+                keystream(token, jobs, Part::Data, &mut scratch);
+            }
+        }
+        scratch.wipe();
+    }
+}
+
+/// What is secret and does not fit registers.
+struct Scratch {
+    keystream: [Words; MAX_LANES],
+    mac_keys: [MacKey; GROUP],
+}
+
+impl Scratch {
+    #[inline(always)]
+    fn new() -> Self {
+        Self { keystream: [Words([0; 16]); MAX_LANES], mac_keys: [MacKey([0; 8]); GROUP] }
+    }
+
+    fn wipe(&mut self) {
+        self.keystream.zeroize();
+        self.mac_keys.zeroize();
+    }
+}
+
+/// The key of one packet's Poly1305.
+#[derive(Clone, Copy, Default)]
+struct MacKey([u32; 8]);
+
+impl DefaultIsZeroes for MacKey {}
+
+/// Which blocks of each packet are wanted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    MacKeys,
+    Data,
+    All,
+}
+
+/// The MACs' tags, with the data as it is now.
+#[inline(always)]
+fn tags(jobs: &mut [ChaChaJob<'_>], mac_keys: &[MacKey; GROUP]) {
+    for (job, key) in jobs.iter_mut().zip(mac_keys) {
+        job.tag = poly::tag(key.0, job.aad, job.data);
+    }
+}
+
+/// Lanes that work on consecutive blocks of one packet.
+#[derive(Clone, Copy)]
+struct Run {
+    job: usize,
+    block: usize,
+    count: usize,
+}
+
+/// What the lanes work on.
+struct Lanes<'j> {
+    runs: ArrayVec<Run, MAX_LANES>,
+    counters: Words,
+    keys: [&'j [u8; 32]; MAX_LANES],
+    nonces: [&'j [u8; 16]; MAX_LANES],
+    same_key: bool,
+}
+
+/// Runs through the list of blocks: adds keystream to data, and keeps the keys of the MACs.
+#[inline(always)]
+fn keystream<W: Wide>(w: W, jobs: &mut [ChaChaJob<'_>], part: Part, scratch: &mut Scratch) {
+    let first = usize::from(part == Part::Data);
+    let (mut job, mut block) = (0, first);
+    while let Some(current) = jobs.get(job) {
+        let mut lanes = Lanes {
+            runs: ArrayVec::new(),
+            counters: Words([0; 16]),
+            keys: [&current.key.0; MAX_LANES],
+            nonces: [current.nonce; MAX_LANES],
+            same_key: true,
+        };
+        let mut filled = 0;
+        while filled < W::LANES
+            && let Some(current) = jobs.get(job)
+        {
+            let blocks = if part == Part::MacKeys { 0 } else { current.data.len().div_ceil(BLOCK) };
+            let count = (blocks + 1 - block).min(W::LANES - filled);
+            for i in 0..count {
+                // A packet has fewer blocks than a counter has values.
+                lanes.counters.0[filled + i] = (block + i) as u32;
+                lanes.keys[filled + i] = &current.key.0;
+                lanes.nonces[filled + i] = current.nonce;
+            }
+            lanes.same_key &= std::ptr::eq(lanes.keys[0], &current.key.0);
+            if count > 0 {
+                lanes.runs.push(Run { job, block, count });
+            }
+            filled += count;
+            block += count;
+            if block > blocks {
+                (job, block) = (job + 1, first);
+            }
+        }
+        blocks(w, &lanes, &mut scratch.keystream);
+        add(w, jobs, &lanes.runs, scratch);
+    }
+}
+
+/// A block of keystream in every lane (RFC 8439 section 2.3).
+#[inline(always)]
+fn blocks<W: Wide>(w: W, lanes: &Lanes<'_>, keystream: &mut [Words; MAX_LANES]) {
+    let start = start(w, lanes);
+    let mut state = start;
+    for _ in 0..10 {
+        quarter(w, &mut state, [0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]);
+        quarter(w, &mut state, [0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]);
+    }
+    let rows: [_; 4] = std::array::from_fn(|four| {
+        w.transpose(std::array::from_fn(|i| w.add32(state[4 * four + i], start[4 * four + i])))
+    });
+    for i in 0..4 {
+        w.store_columns([rows[0][i], rows[1][i], rows[2][i], rows[3][i]], &mut keystream[i..]);
+    }
+}
+
+/// The states at the start: constants, key, counter, nonce.
+#[inline(always)]
+fn start<W: Wide>(w: W, lanes: &Lanes<'_>) -> [W::V; 16] {
+    let [a, b, c, d] = CONSTANTS.map(|word| w.splat(word as i32));
+    let [e, f, g, h, i, j, k, l] = if lanes.same_key {
+        let words = lanes.keys[0].as_chunks::<4>().0;
+        std::array::from_fn(|i| w.splat(i32::from_le_bytes(words[i])))
+    } else {
+        let half = |at: usize| {
+            w.transpose(std::array::from_fn(|i| {
+                w.from_chunks(|chunk| w.load(&lanes.keys[4 * chunk + i].as_chunks().0[at]))
+            }))
+        };
+        let ([e, f, g, h], [i, j, k, l]) = (half(0), half(1));
+        [e, f, g, h, i, j, k, l]
+    };
+    let [n, o, p] = if lanes.runs.len() == 1 {
+        let words = lanes.nonces[0].as_chunks::<4>().0;
+        std::array::from_fn(|i| w.splat(i32::from_le_bytes(words[i])))
+    } else {
+        let [n, o, p, _] = w.transpose(std::array::from_fn(|i| {
+            w.from_chunks(|chunk| w.load(lanes.nonces[4 * chunk + i]))
+        }));
+        [n, o, p]
+    };
+    [a, b, c, d, e, f, g, h, i, j, k, l, w.load_words(&lanes.counters), n, o, p]
+}
+
+/// Four quarter rounds (RFC 8439 section 2.1), step by step together.
+#[inline(always)]
+fn quarter<W: Wide>(
+    w: W,
+    state: &mut [W::V; 16],
+    x: [usize; 4],
+    y: [usize; 4],
+    z: [usize; 4],
+    u: [usize; 4],
+) {
+    let all = [x, y, z, u];
+    for [a, b, _, d] in all {
+        state[a] = w.add32(state[a], state[b]);
+        state[d] = w.rotate16(w.xor_v(state[d], state[a]));
+    }
+    for [_, b, c, d] in all {
+        state[c] = w.add32(state[c], state[d]);
+        state[b] = w.rotate12(w.xor_v(state[b], state[c]));
+    }
+    for [a, b, _, d] in all {
+        state[a] = w.add32(state[a], state[b]);
+        state[d] = w.rotate8(w.xor_v(state[d], state[a]));
+    }
+    for [_, b, c, d] in all {
+        state[c] = w.add32(state[c], state[d]);
+        state[b] = w.rotate7(w.xor_v(state[b], state[c]));
+    }
+}
+
+/// Adds keystream to the data of the packets that the lanes worked on; block 0 of a packet is kept
+/// as the key of its MAC.
+#[inline(always)]
+fn add<W: Wide>(w: W, jobs: &mut [ChaChaJob<'_>], runs: &[Run], scratch: &mut Scratch) {
+    let Scratch { keystream, mac_keys } = scratch;
+    let mut keystream = keystream.iter();
+    for run in runs {
+        let mut blocks = run.block..run.block + run.count;
+        if run.block == 0 {
+            blocks.next();
+            if let (Some(block), Some(key)) = (keystream.next(), mac_keys.get_mut(run.job)) {
+                key.0.copy_from_slice(&block.0[..8]);
+            }
+        }
+        let Some(job) = jobs.get_mut(run.job) else { return };
+        let data = &mut job.data[BLOCK * (blocks.start - 1)..];
+        let len = data.len().min(BLOCK * blocks.len());
+        let (whole, rest) = data[..len].as_chunks_mut::<BLOCK>();
+        for (data, block) in whole.iter_mut().zip(&mut keystream) {
+            w.add_block(data, block);
+        }
+        if !rest.is_empty()
+            && let Some(block) = keystream.next()
+        {
+            for (data, words) in rest.chunks_mut(16).zip(block.0.as_chunks::<4>().0) {
+                let sum = w.xor(w.load_some(data), w.load_words4(words));
+                w.store_some(data, sum);
+            }
+        }
+    }
+}
