@@ -3,9 +3,14 @@
 
 pub mod contender;
 pub mod convoy;
+pub mod floor;
+pub mod gate;
+pub mod machine;
 pub mod mix;
 #[allow(unsafe_code)]
 pub mod peer;
+pub mod report;
+pub mod run;
 pub mod stats;
 pub mod suite;
 pub mod workload;

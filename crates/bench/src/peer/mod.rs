@@ -3,6 +3,8 @@
 
 pub mod ipsec_mb;
 pub mod openssl;
+#[cfg(target_arch = "x86_64")]
+pub mod ports;
 
 /// A peer cannot take part.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,7 @@
 //! One file per verb.
 
 mod ask;
+mod bench;
 mod check;
 mod crypto;
 mod init;
@@ -28,6 +29,7 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Sa(args) => sa::run(&args),
         Verb::Policy(args) => policy::run(&args),
         Verb::Crypto(args) => crypto::run(&args),
+        Verb::Bench(args) => bench::run(&args),
         Verb::Keys(args) => keys::run(&args),
         Verb::Reload(args) => reload::run(&args),
         Verb::Replay(args) => replay::run(&args),

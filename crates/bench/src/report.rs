@@ -1,0 +1,206 @@
+//! Results as rows of text.
+
+use serde::Serialize;
+
+use crate::gate;
+use crate::machine::Machine;
+use crate::mix::Sizes;
+use crate::run::{Fit, Point};
+use crate::stats::Summary;
+
+/// Everything a run found out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Convoy's version.
+    pub version: &'static str,
+    /// The command line that reproduces it.
+    pub command: String,
+    /// The machine.
+    pub machine: Machine,
+    /// Who took part, tier by tier.
+    pub lineups: Vec<LineupInfo>,
+    /// The figures to reach, where they were measured.
+    pub gate: Vec<Figure>,
+    /// All points.
+    pub points: Vec<Point>,
+    /// Straight lines through points of single sizes.
+    pub fits: Vec<Fit>,
+    /// What could not be measured, and why.
+    pub left_out: Vec<String>,
+}
+
+/// Who took part on a tier.
+#[derive(Clone, Debug, Serialize)]
+pub struct LineupInfo {
+    /// Convoy's tier.
+    pub tier: &'static str,
+    /// Whether Convoy's hashes could use the SHA extensions.
+    pub sha_ni: bool,
+    /// Version of intel-ipsec-mb and kind of its manager.
+    pub ipsec_mb: Option<String>,
+    /// Version of OpenSSL.
+    pub openssl: Option<String>,
+}
+
+/// A figure to reach, and what was measured.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// Name of the suite.
+    pub suite: String,
+    /// Seal or open.
+    pub direction: &'static str,
+    /// Size or mix.
+    pub size: Sizes,
+    /// Number of keys.
+    pub keys: usize,
+    /// Convoy's tier.
+    pub tier: &'static str,
+    /// Least ratio of the peer's time to Convoy's.
+    pub target: f64,
+    /// Median ratio.
+    pub measured: f64,
+    /// Whether it was reached.
+    pub reached: bool,
+}
+
+/// The figures to reach that `points` hold.
+#[must_use]
+pub fn figures(points: &[Point]) -> Vec<Figure> {
+    let figure = |point: &Point| {
+        let suite = point.suite.parse().ok()?;
+        let target = gate::target(suite, point.direction, point.size)?;
+        let peer = point.peers.iter().find(|peer| peer.who == "ipsec-mb")?;
+        Some(Figure {
+            suite: point.suite.clone(),
+            direction: point.direction.name(),
+            size: point.size,
+            keys: point.keys,
+            tier: point.tier,
+            target,
+            measured: peer.ratio.median,
+            reached: peer.ratio.median >= target,
+        })
+    };
+    points.iter().filter_map(figure).collect()
+}
+
+type Rows = Vec<Vec<String>>;
+
+/// The table of figures to reach: one row for each suite, direction, tier and number of keys, in
+/// each cell what was measured, the target, and `!` where it was missed.
+#[must_use]
+pub fn gate_rows(figures: &[Figure]) -> Rows {
+    let mut columns: Vec<Sizes> = Vec::new();
+    for figure in figures {
+        if !columns.contains(&figure.size) {
+            columns.push(figure.size);
+        }
+    }
+    columns.sort_by_key(|size| match size {
+        // The mix stands where its mean does.
+        Sizes::Mix(_) => 400,
+        Sizes::Fixed(size) => *size,
+    });
+    let mut heading: Vec<_> = ["SUITE", "", "TIER", "KEYS"].map(str::to_owned).to_vec();
+    heading.extend(columns.iter().map(size_name));
+    let mut rows = vec![heading];
+    let same = |a: &Figure, b: &Figure| {
+        (&a.suite, a.direction, a.tier, a.keys) == (&b.suite, b.direction, b.tier, b.keys)
+    };
+    for (i, first) in figures.iter().enumerate() {
+        if figures[..i].iter().any(|earlier| same(earlier, first)) {
+            continue;
+        }
+        let mut row = vec![
+            first.suite.clone(),
+            first.direction.to_owned(),
+            first.tier.to_owned(),
+            first.keys.to_string(),
+        ];
+        for column in &columns {
+            let cell = figures.iter().find(|f| same(f, first) && f.size == *column);
+            row.push(cell.map_or_else(
+                || "–".to_owned(),
+                |f| {
+                    let mark = if f.reached { " " } else { "!" };
+                    format!("{:.2} ≥ {:.2}{mark}", f.measured, f.target)
+                },
+            ));
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+/// All points, one row each.
+#[must_use]
+pub fn point_rows(points: &[Point]) -> Rows {
+    let heading = [
+        "SUITE", "", "TIER", "KEYS", "SIZE", "CYC/PKT", "CYC/B", "FLOOR", "IPSEC-MB", "RATIO",
+        "API", "OPENSSL", "RATIO",
+    ];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    for point in points {
+        let mut row = vec![
+            point.suite.clone(),
+            point.direction.name().to_owned(),
+            point.tier.to_owned(),
+            point.keys.to_string(),
+            size_name(&point.size),
+            cycles(point.convoy.packet.mean),
+            format!("{:.2}", point.convoy.byte),
+            point.floor_percent.map_or_else(|| "–".to_owned(), |p| format!("{:.0} %", p.median)),
+        ];
+        for who in ["ipsec-mb", "openssl"] {
+            match point.peers.iter().find(|peer| peer.who == who) {
+                Some(peer) => {
+                    row.extend([cycles(peer.cost.packet.mean), spread(&peer.ratio)]);
+                    row.extend((who == "ipsec-mb").then(|| peer.api.clone()));
+                }
+                None => {
+                    row.extend(["–", "–"].map(str::to_owned));
+                    row.extend((who == "ipsec-mb").then(|| "–".to_owned()));
+                }
+            }
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+/// Costs as straight lines: cycles per packet and per byte.
+#[must_use]
+pub fn fit_rows(fits: &[Fit]) -> Rows {
+    let heading = ["SUITE", "", "TIER", "KEYS", "WHO", "CYC/PKT", "+ CYC/B"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    for fit in fits {
+        rows.push(vec![
+            fit.suite.clone(),
+            fit.direction.name().to_owned(),
+            fit.tier.to_owned(),
+            fit.keys.to_string(),
+            fit.who.to_owned(),
+            format!("{:.0}", fit.line.intercept),
+            format!("{:.3}", fit.line.slope),
+        ]);
+    }
+    rows
+}
+
+fn size_name(size: &Sizes) -> String {
+    match size {
+        Sizes::Fixed(bytes) if *bytes >= 1024 && bytes.is_multiple_of(1024) => {
+            format!("{} KB", bytes / 1024)
+        }
+        Sizes::Fixed(bytes) => format!("{bytes} B"),
+        Sizes::Mix(mix) => mix.to_string(),
+    }
+}
+
+fn cycles(value: f64) -> String {
+    if value < 1000.0 { format!("{value:.1}") } else { format!("{value:.0}") }
+}
+
+fn spread(ratio: &Summary) -> String {
+    format!("{:.2} ({:.2}–{:.2})", ratio.median, ratio.low, ratio.high)
+}

@@ -1,0 +1,315 @@
+//! Measuring: everybody in turn, in one process.
+
+use std::hint::black_box;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use convoy_crypto::{Cpu, KeyError, Suite, Tier, time_stamp};
+use serde::Serialize;
+
+use crate::contender::{Contender, Disagreement, agree};
+use crate::convoy::Convoy;
+use crate::floor::Floor;
+use crate::mix::Sizes;
+use crate::peer::ipsec_mb::{self, IpsecMb};
+use crate::peer::openssl::{self, OpenSsl};
+use crate::stats::{Line, Summary};
+use crate::workload::{Direction, Workload};
+
+/// Convoy on one tier, and its peers.
+#[derive(Debug)]
+pub struct Lineup {
+    /// What this machine may use.
+    pub cpu: Cpu,
+    /// Convoy's tier.
+    pub tier: Tier,
+    /// Whether hashes may use the SHA extensions.
+    pub sha_ni: bool,
+    /// intel-ipsec-mb, if it takes part.
+    pub ipsec_mb: Option<Rc<IpsecMb>>,
+    /// OpenSSL, if it takes part.
+    pub openssl: Option<Rc<OpenSsl>>,
+}
+
+/// One point to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Task {
+    /// The suite.
+    pub suite: Suite,
+    /// Seal or open.
+    pub direction: Direction,
+    /// Sizes of packets.
+    pub sizes: Sizes,
+    /// Number of keys, at random.
+    pub keys: usize,
+    /// Packets of a burst.
+    pub burst: usize,
+    /// About how long to measure.
+    pub time: Duration,
+}
+
+/// One point that was measured. Costs are in cycles of the time-stamp counter.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// Name of the suite.
+    pub suite: String,
+    /// Seal or open.
+    pub direction: Direction,
+    /// The size that was asked for, or the name of the mix.
+    pub size: Sizes,
+    /// Mean length of the texts in bytes: ciphers with blocks round up.
+    pub text_bytes: f64,
+    /// Number of keys.
+    pub keys: usize,
+    /// Packets of a burst.
+    pub burst: usize,
+    /// Convoy's tier.
+    pub tier: &'static str,
+    /// How many bursts everybody was given.
+    pub rounds: usize,
+    /// What Convoy needs.
+    pub convoy: Cost,
+    /// The port floor in per cent of what Convoy needs; none where no floor is known.
+    pub floor_percent: Option<Summary>,
+    /// The peers by their fastest interfaces.
+    pub peers: Vec<Peer>,
+}
+
+/// What one contender needs.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Cost {
+    /// Cycles per packet.
+    pub packet: Summary,
+    /// Cycles per byte of text.
+    pub byte: f64,
+}
+
+/// What a peer needs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Peer {
+    /// Which peer.
+    pub who: &'static str,
+    /// Its fastest interface.
+    pub api: String,
+    /// What it needs by that.
+    pub cost: Cost,
+    /// Its time in Convoy's time, burst by burst.
+    pub ratio: Summary,
+    /// Cycles per packet by every interface.
+    pub interfaces: Vec<Interface>,
+}
+
+/// What a peer needs by one of its interfaces.
+#[derive(Clone, Debug, Serialize)]
+pub struct Interface {
+    /// Which.
+    pub api: String,
+    /// Cycles per packet.
+    pub packet: f64,
+}
+
+/// Why a point could not be measured.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum BenchError {
+    /// Convoy has no such key.
+    #[error("{suite} on {tier}: {error}")]
+    Key {
+        /// The suite.
+        suite: String,
+        /// The tier.
+        tier: Tier,
+        /// Why.
+        error: KeyError,
+    },
+    /// Wrong results are not measured.
+    #[error(transparent)]
+    Disagreement(#[from] Disagreement),
+}
+
+/// Fewest and most bursts of a point.
+const ROUNDS: (u32, u32) = (16, 4000);
+
+impl Lineup {
+    /// Measures one point: checks first that all agree, then gives everybody one burst after the
+    /// other, starting with another one each time.
+    ///
+    /// # Errors
+    /// [`BenchError`] if Convoy cannot take part, or somebody computes something else.
+    pub fn measure(&self, task: &Task) -> Result<Point, BenchError> {
+        let Task { suite, direction, sizes, keys, burst, time } = *task;
+        let work = Workload::new(suite, sizes, keys, burst);
+        let mut contenders = self.contenders(&work)?;
+        let sealed = agree(&work, &mut contenders)?;
+        let source = match direction {
+            Direction::Seal => work.plain(),
+            Direction::Open => sealed,
+        };
+        let texts: Vec<_> = work.packets.iter().map(|packet| packet.text).collect();
+        let floor = Floor::new(suite, self.tier, self.sha_ni);
+        let mut arena = source.clone();
+        let mut samples = vec![Vec::new(); contenders.len()];
+        let mut floors = Vec::new();
+        let mut round = |first: usize, samples: Option<&mut [Vec<f64>]>| {
+            let mut cycles = vec![0.0; contenders.len()];
+            for turn in 0..contenders.len() {
+                let who = (first + turn) % contenders.len();
+                // In place means that each burst needs its text again, and leaves it in the caches.
+                arena.copy_from(&source);
+                let start = time_stamp();
+                contenders[who].run(direction, &work, &mut arena);
+                cycles[who] = (time_stamp() - start) as f64;
+                black_box(arena.bytes());
+            }
+            if let Some(samples) = samples {
+                floors.extend(floor.as_ref().and_then(|floor| floor.measure(&texts)));
+                samples.iter_mut().zip(&cycles).for_each(|(all, one)| all.push(*one));
+            }
+        };
+        let begin = Instant::now();
+        (0..3).for_each(|first| round(first, None));
+        let rounds = time.as_secs_f64() / (begin.elapsed().as_secs_f64() / 3.0).max(1e-9);
+        let rounds = (rounds as u32).clamp(ROUNDS.0, ROUNDS.1) as usize;
+        (0..rounds).for_each(|first| round(first, Some(&mut samples)));
+        let names: Vec<_> = contenders.iter().map(|c| (c.who(), c.api().to_owned())).collect();
+        Ok(self.point(task, &work, &names, &samples, &floors))
+    }
+
+    fn contenders(&self, work: &Workload) -> Result<Vec<Box<dyn Contender>>, BenchError> {
+        let convoy = Convoy::new(&self.cpu, self.tier, work).map_err(|error| BenchError::Key {
+            suite: work.suite.to_string(),
+            tier: self.tier,
+            error,
+        })?;
+        let mut all: Vec<Box<dyn Contender>> = vec![Box::new(convoy)];
+        if let Some(library) = &self.ipsec_mb {
+            all.extend(ipsec_mb::contenders(library, work));
+        }
+        if let Some(library) = &self.openssl {
+            all.extend(openssl::contenders(library, work));
+        }
+        Ok(all)
+    }
+
+    /// Sums up; Convoy's samples come first.
+    fn point(
+        &self,
+        task: &Task,
+        work: &Workload,
+        names: &[(&'static str, String)],
+        samples: &[Vec<f64>],
+        floors: &[f64],
+    ) -> Point {
+        let packets = work.packets.len() as f64;
+        let text_bytes = work.text_bytes() as f64 / packets;
+        let cost = |cycles: &[f64]| {
+            let per_packet: Vec<_> = cycles.iter().map(|cycles| cycles / packets).collect();
+            let packet = summary(&per_packet);
+            Cost { packet, byte: packet.mean / text_bytes }
+        };
+        let convoy = &samples[0];
+        let ratios = |over: &[f64], under: &[f64], factor: f64| -> Vec<f64> {
+            over.iter().zip(under).map(|(over, under)| factor * over / under).collect()
+        };
+        let mut peers: Vec<Peer> = Vec::new();
+        for ((who, api), cycles) in names.iter().zip(samples).skip(1) {
+            let cost = cost(cycles);
+            let ratio = summary(&ratios(cycles, convoy, 1.0));
+            let interface = Interface { api: api.clone(), packet: cost.packet.mean };
+            let Some(peer) = peers.iter_mut().find(|peer| peer.who == *who) else {
+                let interfaces = vec![interface];
+                peers.push(Peer { who, api: api.clone(), cost, ratio, interfaces });
+                continue;
+            };
+            peer.interfaces.push(interface);
+            if ratio.median < peer.ratio.median {
+                (peer.api, peer.cost, peer.ratio) = (api.clone(), cost, ratio);
+            }
+        }
+        let floor_percent = Summary::of(&ratios(floors, convoy, 100.0));
+        Point {
+            suite: task.suite.to_string(),
+            direction: task.direction,
+            size: task.sizes,
+            text_bytes,
+            keys: task.keys,
+            burst: task.burst,
+            tier: self.tier.name(),
+            rounds: convoy.len(),
+            convoy: cost(convoy),
+            floor_percent,
+            peers,
+        }
+    }
+}
+
+/// Of samples that are there: a point has at least a few rounds.
+fn summary(samples: &[f64]) -> Summary {
+    let nothing = Summary { mean: 0.0, median: 0.0, low: 0.0, high: 0.0 };
+    Summary::of(samples).unwrap_or(nothing)
+}
+
+/// Cost of a packet as a straight line over its length.
+#[derive(Clone, Debug, Serialize)]
+pub struct Fit {
+    /// Name of the suite.
+    pub suite: String,
+    /// Seal or open.
+    pub direction: Direction,
+    /// Number of keys.
+    pub keys: usize,
+    /// Convoy's tier.
+    pub tier: &'static str,
+    /// Whose cost.
+    pub who: &'static str,
+    /// The line.
+    pub line: Line,
+}
+
+/// The lines through points of single sizes, for everybody.
+#[must_use]
+pub fn fits(points: &[Point]) -> Vec<Fit> {
+    let mut fits: Vec<Fit> = Vec::new();
+    let same = |a: &Point, b: &Point| {
+        (&a.suite, a.direction, a.keys, a.tier) == (&b.suite, b.direction, b.keys, b.tier)
+    };
+    for (i, first) in points.iter().enumerate() {
+        if points[..i].iter().any(|earlier| same(earlier, first)) {
+            continue;
+        }
+        let group: Vec<_> = points
+            .iter()
+            .filter(|point| same(point, first) && matches!(point.size, Sizes::Fixed(_)))
+            .collect();
+        let mut names = vec!["convoy"];
+        names.extend(first.peers.iter().map(|peer| peer.who));
+        for who in names {
+            let cost = |point: &Point| {
+                let peer = || point.peers.iter().find(|peer| peer.who == who).map(|peer| peer.cost);
+                let cost = if who == "convoy" { Some(point.convoy) } else { peer() };
+                cost.map(|cost| (point.text_bytes, cost.packet.mean))
+            };
+            let through: Vec<_> = group.iter().filter_map(|point| cost(point)).collect();
+            fits.extend(Line::through(&through).map(|line| Fit {
+                suite: first.suite.clone(),
+                direction: first.direction,
+                keys: first.keys,
+                tier: first.tier,
+                who,
+                line,
+            }));
+        }
+    }
+    fits
+}
+
+/// Keeps the calling thread on the core it is on.
+///
+/// # Errors
+/// What the kernel says.
+pub fn pin() -> Result<usize, nix::Error> {
+    let core = nix::sched::sched_getcpu()?;
+    let mut set = nix::sched::CpuSet::new();
+    set.set(core)?;
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)?;
+    Ok(core)
+}

@@ -1,0 +1,383 @@
+//! `convoy bench`: what it costs, beside what it costs others.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use convoy_bench::convoy::MAX_BURST;
+use convoy_bench::gate;
+use convoy_bench::machine::Machine;
+use convoy_bench::mix::{Mix, Sizes};
+use convoy_bench::peer::PeerError;
+use convoy_bench::peer::ipsec_mb::{Arch, IpsecMb};
+use convoy_bench::peer::openssl::OpenSsl;
+use convoy_bench::report::{self, LineupInfo, Report};
+use convoy_bench::run::{Lineup, Task, fits, pin};
+use convoy_bench::suite;
+use convoy_bench::workload::Direction;
+use convoy_crypto::{Cpu, Suite, Tier};
+
+use crate::cli::{BenchArgs, BenchCryptoArgs, BenchWhat};
+use crate::exit::{Exit, Stop};
+use crate::output;
+
+pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
+    match &args.what {
+        BenchWhat::Crypto(args) => crypto(args),
+    }
+}
+
+fn crypto(args: &BenchCryptoArgs) -> anyhow::Result<Exit> {
+    if args.suite.iter().any(|word| word == "list") {
+        let names: String = suite::all().map(|suite| format!("{suite}\n")).collect();
+        output::print(&names)?;
+        return Ok(Exit::Ok);
+    }
+    let plan = Plan::new(args).map_err(Stop::usage)?;
+    let lineups = lineups(args, &plan)?;
+    if let Err(error) = pin() {
+        eprintln!("bench: cannot stay on one core ({error}); figures will vary more");
+    }
+    let mut report = Report {
+        version: env!("CARGO_PKG_VERSION"),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        machine: Machine::look(),
+        lineups: lineups.iter().map(info).collect(),
+        gate: Vec::new(),
+        points: Vec::new(),
+        fits: Vec::new(),
+        left_out: Vec::new(),
+    };
+    let count = lineups.len() * plan.tasks.len();
+    let all = lineups.iter().flat_map(|lineup| plan.tasks.iter().map(move |task| (lineup, task)));
+    for (i, (lineup, task)) in all.enumerate() {
+        let name = format!(
+            "{} {} on {}, {}, {} keys",
+            task.suite,
+            task.direction.name(),
+            lineup.tier,
+            task.sizes,
+            task.keys
+        );
+        eprintln!("bench: {} of {count}: {name}", i + 1);
+        match lineup.measure(task) {
+            Ok(point) => report.points.push(point),
+            Err(error) => {
+                eprintln!("bench: {error}");
+                report.left_out.push(format!("{name}: {error}"));
+            }
+        }
+    }
+    report.gate = report::figures(&report.points);
+    report.fits = fits(&report.points);
+    if args.json {
+        output::json(&report)?;
+    } else {
+        output::print(&text(&report))?;
+    }
+    Ok(if report.left_out.is_empty() { Exit::Ok } else { Exit::Trouble })
+}
+
+/// What to measure.
+struct Plan {
+    tasks: Vec<Task>,
+    tiers: Vec<Tier>,
+    base: Cpu,
+}
+
+impl Plan {
+    fn new(args: &BenchCryptoArgs) -> Result<Self, String> {
+        let base = Cpu::detect().map_err(|e| format!("{}: {e}", Cpu::DENY_VARIABLE))?;
+        let mut tiers = Vec::new();
+        for word in &args.tier {
+            let tier: Tier = word.parse().map_err(|_| {
+                let names = Tier::ALL.map(Tier::name).join(", ");
+                format!("no tier is called {word:?}; valid names are {names}")
+            })?;
+            if !base.has(tier) {
+                return Err(format!("this machine has no tier {tier}; convoy crypto lists them"));
+            }
+            tiers.push(tier);
+        }
+        if tiers.is_empty() {
+            tiers.push(base.best());
+        }
+        if args.keys.contains(&0) {
+            return Err("--keys: at least one key".to_owned());
+        }
+        if !(1..=MAX_BURST).contains(&args.burst) {
+            return Err(format!("--burst: a burst has 1 to {MAX_BURST} packets"));
+        }
+        if !(args.time.is_finite() && args.time > 0.0 && args.time <= 3600.0) {
+            return Err("--time: more than 0 and at most 3600 seconds".to_owned());
+        }
+        Ok(Self { tasks: tasks(args)?, tiers, base })
+    }
+}
+
+fn tasks(args: &BenchCryptoArgs) -> Result<Vec<Task>, String> {
+    let mut subjects: Vec<(Suite, Direction)> = Vec::new();
+    if args.suite.is_empty() {
+        subjects.extend(gate::ROWS.map(|row| (row.suite, row.direction)));
+    }
+    for word in &args.suite {
+        for suite in suite::parse(word)? {
+            subjects.extend([(suite, Direction::Seal), (suite, Direction::Open)]);
+        }
+    }
+    subjects.retain(|(_, direction)| match args.direction.as_str() {
+        "seal" => *direction == Direction::Seal,
+        "open" => *direction == Direction::Open,
+        _ => true,
+    });
+    let mut sizes = Vec::new();
+    for word in args.sizes.iter().filter(|word| *word != "none") {
+        match word.parse() {
+            Ok(size @ 1..=65_535) => sizes.push(Sizes::Fixed(size)),
+            _ => return Err(format!("--sizes: {word:?} is no number of bytes from 1 to 65535")),
+        }
+    }
+    for word in args.mix.iter().filter(|word| *word != "none") {
+        sizes.push(Sizes::Mix(word.parse::<Mix>().map_err(|e| format!("--mix: {e}"))?));
+    }
+    let mut tasks = Vec::new();
+    for (suite, direction) in subjects {
+        for &keys in &args.keys {
+            for &sizes in &sizes {
+                // 68 bytes is what 64 become in GCM; ciphers with blocks pad them to 80.
+                if sizes == Sizes::Fixed(68) && !suite.is_aead() {
+                    continue;
+                }
+                let time = Duration::from_secs_f64(args.time);
+                tasks.push(Task { suite, direction, sizes, keys, burst: args.burst, time });
+            }
+        }
+    }
+    if tasks.is_empty() {
+        return Err("nothing is left to measure: no size, no mix, or no direction".to_owned());
+    }
+    Ok(tasks)
+}
+
+/// Who takes part on each tier.
+fn lineups(args: &BenchCryptoArgs, plan: &Plan) -> anyhow::Result<Vec<Lineup>> {
+    let mut lineups = Vec::new();
+    let wants = |name: &str| args.peer.iter().any(|peer| peer == name);
+    // Without --peer, whoever is there takes part.
+    let optional = args.peer.is_empty();
+    let openssl = match optional || wants("openssl") {
+        true => excused(optional, OpenSsl::load(args.openssl.as_deref()))?,
+        false => None,
+    };
+    for &tier in &plan.tiers {
+        let sha_ni = sha_ni(args, tier);
+        let cpu = if sha_ni {
+            plan.base.clone()
+        } else {
+            let denied = std::env::var(Cpu::DENY_VARIABLE).unwrap_or_default();
+            Cpu::without(&format!("{denied},{}", Cpu::SHA_NI))?
+        };
+        let arch = match args.peer_arch.as_str() {
+            "auto" => matching(tier, sha_ni),
+            name => name.parse().map_err(|e| Stop::usage(format!("--peer-arch: {e}")))?,
+        };
+        let ipsec_mb = match optional || wants("ipsec-mb") {
+            true => excused(optional, load_ipsec_mb(args.ipsec_mb.as_deref(), arch))?,
+            false => None,
+        };
+        lineups.push(Lineup { cpu, tier, sha_ni, ipsec_mb, openssl: openssl.clone() });
+    }
+    Ok(lineups)
+}
+
+fn load_ipsec_mb(path: Option<&Path>, arch: Arch) -> Result<Rc<IpsecMb>, PeerError> {
+    IpsecMb::load(path, arch)
+}
+
+/// Whether Convoy's hashes may use the SHA extensions: by default where a processor of the tier has
+/// them, and so where the peer's manager of the same kind uses them.
+fn sha_ni(args: &BenchCryptoArgs, tier: Tier) -> bool {
+    match args.sha_ni.as_str() {
+        "on" => true,
+        "off" => false,
+        _ => matches!(tier, Tier::Vaes256 | Tier::Vaes512),
+    }
+}
+
+/// The peer's kind of manager that uses what Convoy's tier uses.
+const fn matching(tier: Tier, sha_ni: bool) -> Arch {
+    match tier {
+        Tier::Avx | Tier::Avx2 => Arch::Avx2Type1,
+        Tier::Avx512 => Arch::Avx512Type1,
+        Tier::Vaes256 => Arch::Avx2Type2,
+        Tier::Vaes512 => Arch::Avx512Type2,
+        _ if sha_ni => Arch::SseShaNi,
+        _ => Arch::SseType1,
+    }
+}
+
+/// A peer that was not asked for by name may be missing.
+fn excused<T>(optional: bool, peer: Result<T, PeerError>) -> anyhow::Result<Option<T>> {
+    match peer {
+        Ok(peer) => Ok(Some(peer)),
+        Err(error) if optional => {
+            eprintln!("bench: without a peer: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(Stop::usage(error.to_string())),
+    }
+}
+
+fn info(lineup: &Lineup) -> LineupInfo {
+    let ipsec_mb = lineup.ipsec_mb.as_ref().map(|peer| {
+        let (version, arch) = (peer.version(), peer.arch());
+        format!("{version}, {arch}")
+    });
+    LineupInfo {
+        tier: lineup.tier.name(),
+        sha_ni: lineup.sha_ni,
+        ipsec_mb,
+        openssl: lineup.openssl.as_ref().map(|peer| peer.version().to_owned()),
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut text = format!(
+        "convoy {}: {}\n{}; kernel {}; time-stamp counter {:.0} MHz; governor {}\n",
+        report.version,
+        report.command,
+        report.machine.cpu,
+        report.machine.kernel,
+        report.machine.tsc_mhz,
+        report.machine.governor.as_deref().unwrap_or("unknown"),
+    );
+    for lineup in &report.lineups {
+        let name = |peer: &Option<String>| peer.clone().unwrap_or_else(|| "not here".to_owned());
+        text += &format!(
+            "{}, SHA extensions {}; intel-ipsec-mb {}; {}\n",
+            lineup.tier,
+            if lineup.sha_ni { "allowed" } else { "not used" },
+            name(&lineup.ipsec_mb),
+            lineup.openssl.as_deref().unwrap_or("OpenSSL not here"),
+        );
+    }
+    if !report.gate.is_empty() {
+        let reached = report.gate.iter().filter(|figure| figure.reached).count();
+        text += &format!(
+            "\nintel-ipsec-mb's time in Convoy's, median ≥ target (! missed); {reached} of {} \
+             figures reached\n\n{}",
+            report.gate.len(),
+            output::table(&report::gate_rows(&report.gate))
+        );
+    }
+    text += &format!(
+        "\nCycles of the time-stamp counter; ratio: the peer's time in Convoy's, median \
+         (quartiles)\n\n{}",
+        output::table(&report::point_rows(&report.points))
+    );
+    if !report.fits.is_empty() {
+        let rows = report::fit_rows(&report.fits);
+        text += &format!("\nStraight lines through single sizes\n\n{}", output::table(&rows));
+    }
+    for line in &report.left_out {
+        text += &format!("left out: {line}\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Verb};
+
+    fn parse(words: &[&str]) -> BenchCryptoArgs {
+        let all = ["convoy", "bench", "crypto"].iter().chain(words);
+        let Verb::Bench(BenchArgs { what: BenchWhat::Crypto(args) }) =
+            Cli::try_parse_from(all).unwrap().verb
+        else {
+            panic!("another verb");
+        };
+        args
+    }
+
+    #[test]
+    fn without_arguments_the_figures_to_reach_are_measured() {
+        let tasks = tasks(&parse(&[])).unwrap();
+        // Two rows of GCM, CCM and ChaCha20-Poly1305 have 68 bytes as well.
+        assert_eq!(tasks.len(), 2 * (8 * 5 + 4));
+        for task in &tasks {
+            let target = gate::target(task.suite, task.direction, task.sizes);
+            assert!(target.is_some() || task.sizes == Sizes::Fixed(68), "{task:?}");
+        }
+    }
+
+    #[test]
+    fn every_target_is_measured_by_default() {
+        let tasks = tasks(&parse(&[])).unwrap();
+        for row in gate::ROWS {
+            for sizes in gate::COLUMNS {
+                let wanted = gate::target(row.suite, row.direction, sizes).is_some();
+                let there = tasks.iter().any(|task| {
+                    (task.suite, task.direction, task.sizes) == (row.suite, row.direction, sizes)
+                });
+                assert!(there || !wanted, "{row:?} {sizes}");
+            }
+        }
+    }
+
+    #[test]
+    fn arguments_narrow_what_is_measured() {
+        let args = parse(&[
+            "--suite",
+            "aes-128-gcm-16",
+            "--sizes",
+            "64",
+            "--mix",
+            "none",
+            "--direction",
+            "open",
+            "--keys",
+            "3",
+        ]);
+        let tasks = tasks(&args).unwrap();
+        assert_eq!(tasks.len(), 1);
+        assert_eq!((tasks[0].keys, tasks[0].direction), (3, Direction::Open));
+    }
+
+    #[test]
+    fn wrong_arguments_are_told_what_is_right() {
+        for (words, said) in [
+            (&["--suite", "rot13"][..], "--suite list"),
+            (&["--sizes", "0"], "1 to 65535"),
+            (&["--sizes", "many"], "1 to 65535"),
+            (&["--mix", "imax"], "imix-paper"),
+            (&["--tier", "mmx"], "valid names are portable"),
+            (&["--keys", "0"], "at least one"),
+            (&["--burst", "257"], "1 to 256"),
+            (&["--time", "0"], "at most 3600"),
+            (&["--sizes", "none", "--mix", "none"], "nothing is left"),
+        ] {
+            let error = Plan::new(&parse(words)).err().unwrap();
+            assert!(error.contains(said), "{words:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn peers_use_what_the_tier_uses() {
+        assert_eq!(matching(Tier::AesNi, false), Arch::SseType1);
+        assert_eq!(matching(Tier::Avx512, false), Arch::Avx512Type1);
+        assert_eq!(matching(Tier::Vaes512, true), Arch::Avx512Type2);
+    }
+
+    #[test]
+    fn peer_that_was_asked_for_must_be_there() {
+        let args = parse(&["--peer", "ipsec-mb", "--ipsec-mb", "/nowhere/lib.so"]);
+        let error = lineups(&args, &Plan::new(&args).unwrap()).unwrap_err().to_string();
+        assert!(error.contains("apt install"), "{error}");
+        let args = parse(&["--ipsec-mb", "/nowhere/lib.so", "--openssl", "/nowhere/lib.so"]);
+        let alone = lineups(&args, &Plan::new(&args).unwrap()).unwrap();
+        assert!(alone[0].ipsec_mb.is_none() && alone[0].openssl.is_none());
+    }
+}
