@@ -51,12 +51,13 @@
 //! The SHA extensions are no tier, for they serve the hashes of any tier: `CONVOY_DENY_CPU` knows
 //! them as `sha-ni`.
 //!
-//! The portable tier stands on RustCrypto's `aes`, `chacha20`, `ghash` and `poly1305`. Those crates
-//! look for special instructions themselves unless they are built with `--cfg aes_backend="soft"`
-//! and the same of `chacha20_backend`, `poly1305_backend` and `polyval_backend`. Convoy's own
-//! workspace sets them for every build in `.cargo/config.toml`; a program that uses this crate from
-//! elsewhere must set them too, or its portable tier may run on AES-NI, say: still correct and
-//! constant in time, but not what the name says. [`PORTABLE_IS_SOFT`] tells which was built.
+//! The portable tier stands on RustCrypto's `aes`, `chacha20`, `ghash`, `md-5`, `poly1305`, `sha1`
+//! and `sha2`. Those crates look for special instructions themselves unless they are built with
+//! `--cfg aes_backend="soft"` and the same of `chacha20_backend`, `md5_backend`, `poly1305_backend`,
+//! `polyval_backend`, `sha1_backend` and `sha2_backend`. Convoy's own workspace sets them for every
+//! build in `.cargo/config.toml`; a program that uses this crate from elsewhere must set them too,
+//! or its portable tier may run on AES-NI, say: still correct and constant in time, but not what the
+//! name says. [`PORTABLE_IS_SOFT`] tells which was built.
 //!
 //! The example `gcm_cycles` prints what every tier costs on the machine at hand. With the feature
 //! `kernel-trace`, meant for tests, `sealed_by` and `opened_by` tell how many packets each tier's
@@ -110,6 +111,9 @@ pub use trace::{opened_by, sealed_by};
 pub const PORTABLE_IS_SOFT: bool = cfg!(all(
     aes_backend = "soft",
     chacha20_backend = "soft",
+    md5_backend = "soft",
     poly1305_backend = "soft",
-    polyval_backend = "soft"
+    polyval_backend = "soft",
+    sha1_backend = "soft",
+    sha2_backend = "soft"
 ));

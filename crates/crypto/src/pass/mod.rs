@@ -7,6 +7,7 @@
 pub(crate) mod aes;
 pub(crate) mod chacha;
 pub(crate) mod gmac;
+pub(crate) mod hmac;
 #[cfg(test)]
 #[allow(unsafe_code)]
 mod testing;

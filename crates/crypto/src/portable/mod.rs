@@ -3,5 +3,6 @@
 pub(crate) mod aes;
 pub(crate) mod chacha;
 mod gcm;
+pub(crate) mod hash;
 
 pub(crate) use gcm::SoftKey;
