@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Runs the crypto crate's tests on an emulated processor of every level.
+
+    interop/emulator/test_tiers.py [--level LEVEL]... [--program NAME]... [--smoke]
+
+At each level the tiers must be those that the level has. A kernel that uses an instruction above its tier
+ends its program there with SIGILL; and tiers that the machine at hand lacks are tested at all. --smoke does
+one level with two programs, which CI has the time for.
+
+Ends with 0, 1 where something failed, or 77 where the emulator cannot be had.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import machine
+from harness import ROOT, Report, cannot_run, target_dir
+
+# The level, and what `Cpu` must find there: the tiers, and `sha-ni`.
+TIERS = {
+    "sse": "portable,aesni",
+    "avx": "portable,aesni,avx",
+    "avx2": "portable,aesni,avx,avx2",
+    "avx2-sha": "portable,aesni,avx,avx2,sha-ni",
+    "avx512": "portable,aesni,avx,avx2,avx512",
+    "avx2-vaes": "portable,aesni,avx,avx2,vaes256,sha-ni",
+    "avx512-vaes": "portable,aesni,avx,avx2,avx512,vaes256,vaes512,sha-ni",
+}
+# Programs of tests: `lib` is the one inside the crate. What follows is left out, for an emulator takes
+# minutes for what the machine at hand does in a second, and the same kernels run in what stays.
+PROGRAMS = {
+    "expect_tiers": [],
+    "lib": [],
+    "kernels": [],
+    "wycheproof": [],
+    "kat": [],
+    "cross_tier": ["random_bursts", "one_burst_may_mix", "nothing_outside", "counters_carry"],
+    "zeroing": [],
+}
+SMOKE_LEVEL, SMOKE_PROGRAMS = "avx512-vaes", ("expect_tiers", "wycheproof")
+# Most for one program, in seconds.
+LIMIT = 1500
+
+
+def build():
+    """Builds the tests; yields the path of each program by its name."""
+    command = ["cargo", "test", "--package", "convoy-crypto", "--tests", "--lib", "--no-run",
+               "--message-format=json"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit("test_tiers: the tests do not build")
+    found = {}
+    for line in done.stdout.splitlines():
+        message = json.loads(line)
+        if message.get("reason") == "compiler-artifact" and message["profile"]["test"] and message["executable"]:
+            is_lib = "lib" in message["target"]["kind"]
+            found["lib" if is_lib else message["target"]["name"]] = message["executable"]
+    return found
+
+
+def vectors():
+    """NIST's vectors, as files for the guest."""
+    folder = os.environ.get("CONVOY_VECTORS")
+    folder = folder or (target_dir() / "vectors" if (target_dir() / "vectors").exists() else ROOT / "target/vectors")
+    return [(str(folder), "/vectors")] if os.path.isdir(folder) else []
+
+
+def run_one(report, level, name, program, files):
+    """One program at one level."""
+    case = f"{level}: {name}"
+    skips = [word for skipped in PROGRAMS.get(name, []) for word in ("--skip", skipped)]
+    variables = [("CONVOY_EXPECT_TIERS", TIERS[level]), ("CONVOY_VECTORS", "/vectors"), ("RUST_BACKTRACE", "0")]
+    try:
+        status, output, seconds = machine.run(
+            level, program, ["--show-output", *skips], variables, files, LIMIT)
+    except machine.NoResult as why:
+        report.check(case, str(why).splitlines())
+        return
+    lines = output.splitlines()
+    for line in lines:
+        # What is skipped in part is skipped, and told, on the machine at hand too.
+        if line.startswith("SKIPPED: "):
+            report.skip(case, line.partition(":")[2].strip())
+    results = [line for line in lines if line.startswith("test result: ")]
+    problems = [] if status == 0 and results else [f"exit status {status}{' (SIGILL)' * (status == 132)}", *lines[-25:]]
+    if not problems and " 0 passed" in results[0]:
+        problems = ["no test ran"]
+    if report.check(case, problems):
+        print(f"{case}: {results[0].removeprefix('test result: ok. ').split(';')[0]}, {seconds:.1f} s", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--level", action="append", choices=TIERS)
+    parser.add_argument("--program", action="append")
+    parser.add_argument("--smoke", action="store_true")
+    given = parser.parse_args()
+    try:
+        machine.prepare()
+    except machine.Missing as why:
+        cannot_run(f"tiers on emulated processors: {why}")
+    levels = given.level or ([SMOKE_LEVEL] if given.smoke else list(TIERS))
+    names = given.program or (list(SMOKE_PROGRAMS) if given.smoke else list(PROGRAMS))
+    programs, report = build(), Report()
+    for name in sorted(set(programs) - set(PROGRAMS)):
+        if not given.smoke and not given.program:
+            print(f"{name} is not in the list and runs like the others", flush=True)
+            names.append(name)
+    with tempfile.TemporaryDirectory(prefix="convoy-tiers-") as folder:
+        for name in names:
+            if name not in programs:
+                report.check(name, ["there is no such program; is the list of programs stale?"])
+                continue
+            # Without what debuggers want, there is less to unpack in the guest.
+            lean = os.path.join(folder, name)
+            if shutil.which("strip") is None or subprocess.run(["strip", "-o", lean, programs[name]]).returncode:
+                lean = programs[name]
+            files = vectors() if name not in ("expect_tiers", "lib", "kernels", "zeroing") else []
+            for level in levels:
+                run_one(report, level, name, lean, files)
+    report.end()
+
+
+if __name__ == "__main__":
+    main()
