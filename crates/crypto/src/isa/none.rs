@@ -2,10 +2,11 @@
 //! values.
 
 use crate::{
-    KeyBits, Tier,
+    KeyBits, MacAlg, Tier,
+    block::{CbcMacKey, RoundKeys},
     burst::Entry,
     op::Op,
-    pass::{ChaChaJob, GmacJob},
+    pass::{CbcMacJob, CcmJob, ChaChaJob, CipherJob, GmacJob},
 };
 
 /// A tier proven to be usable here; there is none.
@@ -54,6 +55,38 @@ impl Kernel {
     }
 
     pub(crate) fn gmac(self, _: &mut [GmacJob<'_>]) {
+        match self {}
+    }
+
+    pub(crate) fn expand_encrypt(self, _: KeyBits, _: &[u8], _: &mut RoundKeys) {
+        match self {}
+    }
+
+    pub(crate) fn expand_decrypt(self, _: KeyBits, _: &RoundKeys, _: &mut RoundKeys) {
+        match self {}
+    }
+
+    pub(crate) fn expand_cbc_mac(self, _: MacAlg, _: &[u8], _: &mut CbcMacKey) {
+        match self {}
+    }
+
+    pub(crate) fn cbc_encrypt(self, _: KeyBits, _: &mut [CipherJob<'_>]) {
+        match self {}
+    }
+
+    pub(crate) fn cbc_decrypt(self, _: KeyBits, _: &mut [CipherJob<'_>]) {
+        match self {}
+    }
+
+    pub(crate) fn ctr(self, _: KeyBits, _: &mut [CipherJob<'_>]) {
+        match self {}
+    }
+
+    pub(crate) fn cbc_mac(self, _: KeyBits, _: &mut [CbcMacJob<'_>]) {
+        match self {}
+    }
+
+    pub(crate) fn ccm(self, _: KeyBits, _: bool, _: &mut [CcmJob<'_>]) {
         match self {}
     }
 

@@ -56,6 +56,16 @@ pub(super) unsafe trait Lanes: Copy {
         aes_round(state: B, key: B) -> B = _mm_aesenc_si128;
         /// The last round of AES.
         aes_last(state: B, key: B) -> B = _mm_aesenclast_si128;
+        /// One middle round of AES's inverse.
+        aes_undo_round(state: B, key: B) -> B = _mm_aesdec_si128;
+        /// The last round of AES's inverse.
+        aes_undo_last(state: B, key: B) -> B = _mm_aesdeclast_si128;
+        /// InvMixColumns (FIPS 197 section 5.3.3).
+        aes_unmix(key: B) -> B = _mm_aesimc_si128;
+        /// Four sums of 32-bit words.
+        add_words(a: B, b: B) -> B = _mm_add_epi32;
+        /// Two sums of 64-bit words.
+        add_longs(a: B, b: B) -> B = _mm_add_epi64;
         /// Carry-less product of the low halves.
         mul_lo(a: B, b: B) -> B = _mm_clmulepi64_si128::<0x00>;
         /// Carry-less product of the low half of `a` and the high half of `b`.

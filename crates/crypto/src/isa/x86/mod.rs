@@ -2,9 +2,10 @@
 //!
 //! `token` proves tiers and opens the doors, `tables` expands keys, `lanes` wraps the instructions,
 //! `gcm128` and `gcm512` are the kernels of GCM: one source for every tier with one block per
-//! register, another for four.
+//! register, another for four. `aes` has AES's other modes.
 
 mod aad;
+mod aes;
 mod chacha;
 mod gcm128;
 mod gcm512;

@@ -1,0 +1,67 @@
+//! Kernels of the AES modes, one source for every tier.
+//!
+//! `width` hides how many blocks a register has. `stream` has the modes whose blocks do not wait for
+//! one another, `chain` the lanes for those whose blocks do; `cbc`, `xcbc` and `ccm` bring packets to
+//! them, in the order that `order` finds. `keys` expands keys.
+
+mod cbc;
+mod ccm;
+mod chain;
+mod keys;
+mod mac;
+mod order;
+mod stream;
+mod width;
+mod xcbc;
+
+use crate::{
+    KeyBits, MacAlg,
+    block::{CbcMacKey, RoundKeys},
+    isa::x86::{Kernel, enter},
+    pass::{CbcMacJob, CcmJob, CipherJob},
+};
+
+impl Kernel {
+    /// See [`pass::aes::expand_encrypt`](crate::pass::aes::expand_encrypt).
+    pub(crate) fn expand_encrypt(self, bits: KeyBits, key: &[u8], keys: &mut RoundKeys) {
+        self.aesni().enter(keys::ExpandEncrypt { bits, key, keys });
+        self.wipe_registers();
+    }
+
+    /// See [`pass::aes::expand_decrypt`](crate::pass::aes::expand_decrypt).
+    pub(crate) fn expand_decrypt(self, bits: KeyBits, forward: &RoundKeys, keys: &mut RoundKeys) {
+        self.aesni().enter(keys::ExpandDecrypt { bits, forward, keys });
+        self.wipe_registers();
+    }
+
+    /// See [`pass::aes::expand_cbc_mac`](crate::pass::aes::expand_cbc_mac).
+    pub(crate) fn expand_cbc_mac(self, alg: MacAlg, key: &[u8], out: &mut CbcMacKey) {
+        self.aesni().enter(keys::ExpandCbcMac { alg, key, out });
+        self.wipe_registers();
+    }
+
+    /// See [`pass::aes::cbc_encrypt`](crate::pass::aes::cbc_encrypt).
+    pub(crate) fn cbc_encrypt(self, bits: KeyBits, jobs: &mut [CipherJob<'_>]) {
+        enter!(self, cbc::CbcEncrypt { bits, jobs });
+    }
+
+    /// See [`pass::aes::cbc_decrypt`](crate::pass::aes::cbc_decrypt).
+    pub(crate) fn cbc_decrypt(self, bits: KeyBits, jobs: &mut [CipherJob<'_>]) {
+        enter!(self, stream::CbcDecrypt { bits, jobs });
+    }
+
+    /// See [`pass::aes::ctr`](crate::pass::aes::ctr).
+    pub(crate) fn ctr(self, bits: KeyBits, jobs: &mut [CipherJob<'_>]) {
+        enter!(self, stream::Ctr { bits, jobs });
+    }
+
+    /// See [`pass::aes::cbc_mac`](crate::pass::aes::cbc_mac).
+    pub(crate) fn cbc_mac(self, bits: KeyBits, jobs: &mut [CbcMacJob<'_>]) {
+        enter!(self, xcbc::CbcMac { bits, jobs });
+    }
+
+    /// See [`pass::aes::ccm`](crate::pass::aes::ccm).
+    pub(crate) fn ccm(self, bits: KeyBits, seal: bool, jobs: &mut [CcmJob<'_>]) {
+        enter!(self, ccm::Ccm { bits, seal, jobs });
+    }
+}

@@ -1,0 +1,214 @@
+//! Modes whose blocks do not wait for one another: CTR, and CBC decryption.
+//!
+//! Packets go one after another, each in groups of [`GROUP`] registers and a tail compiled once per
+//! number of registers. Lengths are known long before states are, so the processor begins the next
+//! packet while the last is still in the AES unit; short packets overlap by themselves.
+
+// Indices name registers here, in several arrays at once; every such loop is unrolled.
+#![allow(clippy::needless_range_loop)]
+
+use super::{
+    super::token::Task,
+    width::{Widest, Width},
+};
+use crate::{
+    KeyBits,
+    block::{Block, RoundKeys},
+    pass::CipherJob,
+};
+
+/// Registers in a group, and in the longest tail.
+const GROUP: usize = 8;
+
+/// Blocks in the widest group.
+const GROUP_BLOCKS: usize = 4 * GROUP;
+
+/// Blocks that count, 0 to 32, in the low word.
+static COUNT: [Block; GROUP_BLOCKS + 1] = {
+    let mut count = [Block::ZERO; GROUP_BLOCKS + 1];
+    let mut i = 0;
+    while i <= GROUP_BLOCKS {
+        count[i].0[0] = i as u8;
+        i += 1;
+    }
+    count
+};
+
+/// Runs code with the number of registers in a tail as a constant.
+macro_rules! with_count {
+    ($count:expr, $n:ident => $call:expr) => {
+        with_count!(@ $count, $n => $call, 1 2 3 4 5 6 7 8)
+    };
+    (@ $count:expr, $n:ident => $call:expr, $($i:literal)*) => {
+        match $count {
+            $($i => {
+                const $n: usize = $i;
+                $call;
+            })*
+            _ => {}
+        }
+    };
+}
+
+/// Encrypts or decrypts with AES-CTR.
+pub(super) struct Ctr<'p, 'j> {
+    pub(super) bits: KeyBits,
+    pub(super) jobs: &'p mut [CipherJob<'j>],
+}
+
+impl<L: Widest> Task<L> for Ctr<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, l: L) {
+        let rounds = self.bits.rounds();
+        for job in self.jobs {
+            let counter = l.reverse(l.load(job.iv));
+            let stream = Stream { w: l.widest(), keys: job.keys, rounds };
+            stream.ctr::<false>(l.widest().repeat(counter), job.data);
+        }
+    }
+}
+
+/// Decrypts with AES-CBC.
+pub(super) struct CbcDecrypt<'p, 'j> {
+    pub(super) bits: KeyBits,
+    pub(super) jobs: &'p mut [CipherJob<'j>],
+}
+
+impl<L: Widest> Task<L> for CbcDecrypt<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, l: L) {
+        let rounds = self.bits.rounds();
+        for job in self.jobs {
+            let stream = Stream { w: l.widest(), keys: job.keys, rounds };
+            let iv = l.widest().repeat(l.load(job.iv));
+            stream.cbc_decrypt(iv, job.data.as_chunks_mut::<16>().0.as_flattened_mut());
+        }
+    }
+}
+
+/// What stays the same throughout a packet.
+#[derive(Clone, Copy)]
+pub(super) struct Stream<'k, W> {
+    pub(super) w: W,
+    pub(super) keys: &'k RoundKeys,
+    pub(super) rounds: usize,
+}
+
+impl<W: Width> Stream<'_, W> {
+    /// Adds the keystream to `data`. `counter` is the first counter block in every place, its bytes
+    /// reversed; `LONG` says that it counts in 64 bits rather than 32.
+    #[inline(always)]
+    pub(super) fn ctr<const LONG: bool>(self, mut counter: W::V, data: &mut [u8]) {
+        let w = self.w;
+        let mut groups = data.chunks_exact_mut(16 * W::BLOCKS * GROUP);
+        for group in &mut groups {
+            ctr_some::<W, LONG, GROUP>(self, counter, group);
+            counter = self.count::<LONG>(counter, w.splat(&COUNT[W::BLOCKS * GROUP]));
+        }
+        let rest = groups.into_remainder();
+        let registers = rest.len().div_ceil(16 * W::BLOCKS);
+        with_count!(registers, N => ctr_some::<W, LONG, N>(self, counter, rest));
+    }
+
+    #[inline(always)]
+    fn count<const LONG: bool>(self, counter: W::V, by: W::V) -> W::V {
+        if LONG { self.w.add_longs(counter, by) } else { self.w.add_words(counter, by) }
+    }
+
+    /// Decrypts whole blocks. `before` is the IV in every place.
+    #[inline(always)]
+    fn cbc_decrypt(self, mut before: W::V, data: &mut [u8]) {
+        let mut groups = data.chunks_exact_mut(16 * W::BLOCKS * GROUP);
+        for group in &mut groups {
+            before = cbc_some::<W, GROUP>(self, before, group);
+        }
+        let rest = groups.into_remainder();
+        let registers = rest.len().div_ceil(16 * W::BLOCKS);
+        with_count!(registers, N => cbc_some::<W, N>(self, before, rest));
+    }
+
+    /// All rounds but the first key addition.
+    #[inline(always)]
+    fn rounds<const N: usize>(self, states: &mut [W::V; N], round: impl Fn(W, W::V, W::V) -> W::V) {
+        let keys = &self.keys.0;
+        let mut step = |i: usize| {
+            let key = self.w.splat(&keys[i]);
+            for state in &mut *states {
+                *state = round(self.w, *state, key);
+            }
+        };
+        for i in 1..10 {
+            step(i);
+        }
+        if self.rounds > 10 {
+            step(10);
+            step(11);
+            if self.rounds > 12 {
+                step(12);
+                step(13);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn last_key(self) -> W::V {
+        // The index is at most 14; saying so spares a check that would panic.
+        self.w.splat(&self.keys.0[self.rounds.min(14)])
+    }
+}
+
+/// CTR on `N` registers, of which the last may be short.
+#[inline(always)]
+fn ctr_some<W: Width, const LONG: bool, const N: usize>(
+    s: Stream<'_, W>,
+    counter: W::V,
+    data: &mut [u8],
+) {
+    let w = s.w;
+    let size = 16 * W::BLOCKS;
+    let Some((front, back)) = data.split_at_mut_checked(size * (N - 1)) else { return };
+    let first = w.splat(&s.keys.0[0]);
+    let mut states = [first; N];
+    for i in 0..N {
+        let counter = s.count::<LONG>(counter, w.row(&COUNT[W::BLOCKS * i..]));
+        states[i] = w.xor(w.reverse(counter), first);
+    }
+    s.rounds(&mut states, W::round);
+    let key = s.last_key();
+    for i in 0..N - 1 {
+        let bytes = &mut front[size * i..][..size];
+        w.store(bytes, w.last(states[i], w.xor(w.load(bytes), key)));
+    }
+    w.store_some(back, w.last(states[N - 1], w.xor(w.load_some(back), key)));
+}
+
+/// CBC decryption of `N` registers; returns the last one's ciphertext.
+#[inline(always)]
+fn cbc_some<W: Width, const N: usize>(s: Stream<'_, W>, before: W::V, data: &mut [u8]) -> W::V {
+    let w = s.w;
+    let size = 16 * W::BLOCKS;
+    let first = w.splat(&s.keys.0[0]);
+    let Some((front, back)) = data.split_at_mut_checked(size * (N - 1)) else { return before };
+    let last_input = w.load_some(back);
+    let mut states = [w.xor(last_input, first); N];
+    for i in 0..N - 1 {
+        states[i] = w.xor(w.load(&front[size * i..][..size]), first);
+    }
+    s.rounds(&mut states, W::undo_round);
+    let key = s.last_key();
+    let mut before = before;
+    for i in 0..N - 1 {
+        let bytes = &mut front[size * i..][..size];
+        let input = w.load(bytes);
+        let output = w.undo_last(states[i], w.xor(key, w.carry(before, input)));
+        w.store(bytes, output);
+        before = input;
+    }
+    let output = w.undo_last(states[N - 1], w.xor(key, w.carry(before, last_input)));
+    w.store_some(back, output);
+    last_input
+}
