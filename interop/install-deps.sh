@@ -66,6 +66,17 @@ install_packages() {
         echo "install-deps: apt-get install failed"
 }
 
+has_ipsec_mb() {
+    ldconfig -p 2> /dev/null | grep -q libIPSec_MB
+}
+
+# Apart from the others: distributions name it differently, and some have none.
+install_ipsec_mb() {
+    { has_ipsec_mb || [ "$(id -u)" -ne 0 ] || ! command -v apt-get > /dev/null; } && return
+    apt_get install -y --no-install-recommends libipsec-mb1 > /dev/null 2>&1 ||
+        apt_get install -y --no-install-recommends libipsec-mb2 > /dev/null 2>&1 || true
+}
+
 install_scapy() {
     local home=$target/tools/python stamp
     stamp=$home/.scapy-$scapy-cryptography-$cryptography
@@ -93,6 +104,8 @@ tell() {
         printf '%s\n' "${missing[@]}" | grep -qx -- "$package" &&
             echo "install-deps: MISSING $package: skipped will be $why"
     done
+    has_ipsec_mb ||
+        echo "install-deps: MISSING libipsec-mb1: skipped will be the comparison with intel-ipsec-mb"
     local python=$target/tools/python/bin/python3
     [ -x "$python" ] || python=python3
     "$python" -c 'import scapy.layers.ipsec, cryptography' 2> /dev/null ||
@@ -102,6 +115,7 @@ tell() {
 if [ "$check_only" != --check ]; then
     mkdir -p "$target/tools"
     install_packages
+    install_ipsec_mb
     install_scapy
     if [ -x interop/fetch-vectors.sh ]; then
         # It wants a python3 with pip, which the one above has.
