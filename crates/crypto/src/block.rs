@@ -50,6 +50,13 @@ pub(crate) struct CbcMacKey {
     pub(crate) padded: Block,
 }
 
+impl CbcMacKey {
+    /// A key yet to be filled in, already where it will stay.
+    pub(crate) const fn zeroed() -> Self {
+        Self { round_keys: RoundKeys::zeroed(), whole: Block::ZERO, padded: Block::ZERO }
+    }
+}
+
 /// The key of an HMAC (RFC 2104): the hash's chaining values after the one block of inner and of
 /// outer padding. Words are in the machine's byte order: 4, 5 or 8 of 32 bits for MD5, SHA-1,
 /// SHA-224 and SHA-256, 8 of 64 bits for SHA-384 and SHA-512; behind them, zeros.
@@ -58,6 +65,13 @@ pub(crate) struct CbcMacKey {
 pub(crate) struct HmacKey {
     pub(crate) inner: [u8; 64],
     pub(crate) outer: [u8; 64],
+}
+
+impl HmacKey {
+    /// A key yet to be filled in, already where it will stay.
+    pub(crate) const fn zeroed() -> Self {
+        Self { inner: [0; 64], outer: [0; 64] }
+    }
 }
 
 /// The key of ChaCha20-Poly1305.

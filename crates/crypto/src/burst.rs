@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use crate::{
-    KeyBits, OpenOp, SealOp, Tier,
+    KeyBits, OpenOp, SealOp, Tier, family,
     isa::{Kernel, Tables},
     key::Schedule,
     op::Op,
@@ -54,44 +54,68 @@ pub(crate) struct Entry<'a, 'o, O> {
 type Slot<'a, 'o, O> = Option<Entry<'a, 'o, O>>;
 
 fn run<'a, O: Op<'a>>(ops: &mut [O]) {
-    let mut widest: Option<Kernel> = None;
+    let mut widest = Widest::default();
+    let mut others = false;
     for chunk in ops.chunks_mut(CHUNK) {
-        widest = widest.into_iter().chain(run_chunk(chunk)).max_by_key(|kernel| kernel.tier());
+        others |= run_chunk(chunk, &mut widest);
     }
-    if let Some(kernel) = widest {
-        kernel.wipe_registers();
+    if others {
+        family::run(ops, &mut widest);
+    }
+    widest.wipe();
+}
+
+/// The kernel with the widest registers that took part in a burst, if any did.
+#[derive(Default)]
+pub(crate) struct Widest(Option<Kernel>);
+
+impl Widest {
+    /// Notes that `kernel` took part.
+    #[inline(always)]
+    pub(crate) fn note(&mut self, kernel: Kernel) {
+        if self.0.is_none_or(|widest| widest.tier() < kernel.tier()) {
+            self.0 = Some(kernel);
+        }
+    }
+
+    /// Wipes the vector registers.
+    fn wipe(self) {
+        if let Some(kernel) = self.0 {
+            kernel.wipe_registers();
+        }
     }
 }
 
-/// Runs at most [`CHUNK`] operations; returns the kernel with the widest registers that took part,
-/// if any did.
-fn run_chunk<'a, O: Op<'a>>(ops: &mut [O]) -> Option<Kernel> {
+/// Runs the AES-GCM operations among at most [`CHUNK`]; returns whether there are any of other suites.
+fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
     let mut slots: ArrayVec<Slot<'a, '_, O>, CHUNK> = ArrayVec::new();
     let mut first = None;
     let mut mixed = 0;
+    let mut others = false;
     for op in ops {
         if !op.is_due() {
             continue;
         }
-        match op.schedule() {
-            Schedule::Portable(key) => key.run(op),
-            &Schedule::Kernel { kernel, class, ref tables } => {
+        match op.key().schedule() {
+            Schedule::SoftGcm(key) => key.run(op),
+            &Schedule::Gcm { kernel, class, ref tables } => {
                 let class = class + length_class(op.data_len());
                 let (first_class, first_kernel) = *first.get_or_insert((class, kernel));
                 mixed |= (class ^ first_class) | (kernel.tier() as u8 ^ first_kernel.tier() as u8);
                 slots.push(Some(Entry { tables, op, kernel, class }));
             }
+            _ => others = true,
         }
     }
-    let (_, kernel) = first?;
+    let Some((_, kernel)) = first else { return others };
     if mixed == 0 {
         kernel.run(&mut slots);
-        return Some(kernel);
+        widest.note(kernel);
+    } else {
+        slots.iter().flatten().for_each(|entry| widest.note(entry.kernel));
+        run_sorted(&mut slots);
     }
-    let widest =
-        slots.iter().flatten().map(|entry| entry.kernel).max_by_key(|kernel| kernel.tier());
-    run_sorted(&mut slots);
-    widest
+    others
 }
 
 /// Sorts the entries by class (stable, by counting) and runs class after class. Where keys of several

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::Tier;
+use crate::{Suite, Tier};
 
 /// `CONVOY_DENY_CPU` cannot be honoured.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -33,6 +33,17 @@ pub enum KeyError {
         /// Bytes given.
         given: usize,
     },
+    /// The MAC's secret does not have the length that the suite calls for.
+    #[error("integrity key has {given} bytes, {expected} are needed")]
+    IntegrityLength {
+        /// Bytes needed.
+        expected: usize,
+        /// Bytes given.
+        given: usize,
+    },
+    /// A key for both ways was asked for, and the suite is no AEAD.
+    #[error("only an AEAD has keys for both ways")]
+    NotAead,
     /// This machine lacks the tier, or it is denied.
     #[error("tier {0} is not available")]
     TierUnavailable(Tier),
@@ -42,7 +53,7 @@ pub enum KeyError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OpError {
-    /// The ICV slice does not have the length the key's parameters say.
+    /// The ICV slice does not have the length the key's suite says.
     #[error("icv has {given} bytes, the key calls for {expected}")]
     IcvLength {
         /// Bytes the key calls for.
@@ -50,17 +61,61 @@ pub enum OpError {
         /// Bytes given.
         given: usize,
     },
-    /// The payload is longer than GCM allows under one nonce (2^36 - 32 bytes).
-    #[error("payload of {given} bytes is longer than gcm allows")]
-    DataTooLong {
+    /// The nonce or IV does not have a length the key's suite takes.
+    #[error("nonce has {given} bytes, the key calls for {expected}")]
+    NonceLength {
+        /// Bytes that IPsec gives it.
+        expected: usize,
         /// Bytes given.
         given: usize,
     },
-    /// The additional data is longer than GCM allows (2^61 - 1 bytes).
-    #[error("additional data of {given} bytes is longer than gcm allows")]
+    /// The payload is longer than the suite allows under one nonce.
+    #[error("payload of {given} bytes is longer than {limit}, the most under one nonce")]
+    DataTooLong {
+        /// Most bytes.
+        limit: u64,
+        /// Bytes given.
+        given: usize,
+    },
+    /// The additional data is longer than any suite allows (2^60 bytes).
+    #[error("additional data of {given} bytes is longer than 2^60")]
     AadTooLong {
         /// Bytes given.
         given: usize,
+    },
+    /// The text to be ciphered in CBC mode is not whole blocks.
+    #[error("text of {given} bytes is not whole blocks of 16")]
+    NotWholeBlocks {
+        /// Bytes given.
+        given: usize,
+    },
+    /// The header is longer than the frame it is part of.
+    #[error("header of {header} bytes is longer than its frame of {frame}")]
+    HeaderBeyondFrame {
+        /// Bytes of the header.
+        header: usize,
+        /// Bytes of the frame.
+        frame: usize,
+    },
+    /// The header is 4 GiB long or longer.
+    #[error("header of {given} bytes is longer than 2^32 - 1")]
+    HeaderTooLong {
+        /// Bytes given.
+        given: usize,
+    },
+    /// The trailer is longer than 16 bytes.
+    #[error("trailer of {given} bytes is longer than 16")]
+    TrailerTooLong {
+        /// Bytes given.
+        given: usize,
+    },
+    /// The key is an AEAD's and the operation is framed, or the other way round.
+    #[error("the key is for {suite}: {hint}")]
+    WrongForm {
+        /// What the key is for.
+        suite: Suite,
+        /// Which constructor would be right.
+        hint: &'static str,
     },
 }
 
@@ -74,7 +129,7 @@ mod tests {
             KeyError::Length { expected: 16, given: 15 }.to_string(),
             KeyError::TierUnavailable(Tier::Avx512).to_string(),
             OpError::IcvLength { expected: 12, given: 16 }.to_string(),
-            OpError::DataTooLong { given: 1 << 37 }.to_string(),
+            OpError::DataTooLong { limit: 64, given: 1 << 37 }.to_string(),
             OpError::AadTooLong { given: 1 << 62 }.to_string(),
             CpuError::NotText.to_string(),
         ];
@@ -84,8 +139,8 @@ mod tests {
                 "key has 15 bytes, 16 are needed",
                 "tier avx512 is not available",
                 "icv has 16 bytes, the key calls for 12",
-                "payload of 137438953472 bytes is longer than gcm allows",
-                "additional data of 4611686018427387904 bytes is longer than gcm allows",
+                "payload of 137438953472 bytes is longer than 64, the most under one nonce",
+                "additional data of 4611686018427387904 bytes is longer than 2^60",
                 "CONVOY_DENY_CPU is not valid text",
             ]
         );

@@ -1,22 +1,43 @@
-//! Keys: parameters, expanded tables, and the tier that was chosen for them.
+//! Keys: what a suite's secrets are expanded to, and the tier that was chosen for them.
 
 use std::fmt;
 
 use crate::{
-    Cpu, GcmParams, KeyError, SecretBytes, Tier, burst,
+    Cipher, Cpu, GcmParams, HashAlg, KeyBits, KeyError, MacAlg, SecretBytes, Suite, Tier,
+    block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys},
+    burst,
     isa::{Kernel, Tables},
+    pass::{self, Hasher},
     portable::SoftKey,
 };
+
+/// The secrets of a key: the cipher's or AEAD's, and for a pair the MAC's.
+///
+/// An AEAD's secret converts into it. Of IKE's keying material the cipher's key comes first
+/// (RFC 7296 section 2.17); a salt or nonce behind it is part of the nonce, not of the key.
+#[derive(Debug)]
+pub struct KeyMaterial {
+    /// Key of the cipher or AEAD; empty for the cipher NULL.
+    pub cipher: SecretBytes,
+    /// Key of the MAC; empty for an AEAD.
+    pub integrity: SecretBytes,
+}
+
+impl From<SecretBytes> for KeyMaterial {
+    fn from(cipher: SecretBytes) -> Self {
+        Self { cipher, integrity: SecretBytes::copy_from(&[]) }
+    }
+}
 
 /// Everything derived from a key, in the form its tier wants.
 ///
 /// The secret parts are boxed, so that moving a key leaves no copy behind, and wipe themselves on
 /// drop.
 pub(crate) enum Schedule {
-    /// For the portable tier.
-    Portable(SoftKey),
-    /// For every other tier; the tables are the same for all tiers of a processor family.
-    Kernel {
+    /// GCM on the portable tier.
+    SoftGcm(SoftKey),
+    /// GCM on every other tier; the tables are the same for all tiers of a processor family.
+    Gcm {
         /// Proof that the tier may be used, and so the choice of kernel.
         kernel: Kernel,
         /// Where the scheduler's classes for this key size begin.
@@ -24,43 +45,284 @@ pub(crate) enum Schedule {
         /// Round keys and GHASH key powers.
         tables: Box<Tables>,
     },
+    SoftGmac(SoftKey),
+    Gmac {
+        kernel: Kernel,
+        tables: Box<Tables>,
+    },
+    Ccm {
+        kernel: Option<Kernel>,
+        key_bits: KeyBits,
+        keys: Box<RoundKeys>,
+    },
+    ChaCha {
+        kernel: Option<Kernel>,
+        key: Box<ChaChaKey>,
+    },
+    Pair {
+        kernel: Option<Kernel>,
+        cipher: CipherKey,
+        mac: MacKey,
+    },
+}
+
+/// A cipher with its key, for one direction.
+pub(crate) enum CipherKey {
+    Null,
+    Cbc(KeyBits, Box<RoundKeys>),
+    Ctr(KeyBits, Box<RoundKeys>),
+}
+
+/// A MAC with its key.
+pub(crate) enum MacKey {
+    Null,
+    Hmac(Hasher, HashAlg, Box<HmacKey>),
+    CbcMac(KeyBits, Box<CbcMacKey>),
+}
+
+/// Which way a key will be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Seal,
+    Open,
+    Both,
 }
 
 impl Schedule {
-    fn new(cpu: &Cpu, tier: Tier, params: GcmParams, key: &SecretBytes) -> Result<Self, KeyError> {
-        let (expected, given) = (params.key_bits.bytes(), key.len());
+    fn new(
+        cpu: &Cpu,
+        tier: Tier,
+        suite: Suite,
+        way: Way,
+        material: &KeyMaterial,
+    ) -> Result<Self, KeyError> {
+        let (expected, given) = (suite.key_bytes(), material.cipher.len());
         if expected != given {
             return Err(KeyError::Length { expected, given });
         }
-        if tier == Tier::Portable {
-            let soft = SoftKey::new(params.key_bits, key.expose());
-            return soft.map(Self::Portable).map_err(|_| KeyError::Length { expected, given });
-        }
-        let Some(kernel) = cpu.proofs().kernel(tier) else {
-            return Err(KeyError::TierUnavailable(tier));
+        check_integrity(suite, material.integrity.len())?;
+        let kernel = match cpu.proofs().kernel(tier) {
+            None if tier != Tier::Portable => return Err(KeyError::TierUnavailable(tier)),
+            kernel => kernel,
         };
-        let tables = kernel.expand(params.key_bits, key.expose());
-        Ok(Self::Kernel { kernel, class: burst::first_class(params.key_bits), tables })
+        let secret = material.cipher.expose();
+        Ok(match suite {
+            Suite::Gcm(GcmParams { key_bits, .. }) => match kernel {
+                None => Self::SoftGcm(soft(key_bits, secret)?),
+                Some(kernel) => {
+                    let tables = kernel.expand(key_bits, secret);
+                    Self::Gcm { kernel, class: burst::first_class(key_bits), tables }
+                }
+            },
+            Suite::Gmac(key_bits) => match kernel {
+                None => Self::SoftGmac(soft(key_bits, secret)?),
+                Some(kernel) => Self::Gmac { kernel, tables: kernel.expand(key_bits, secret) },
+            },
+            Suite::Ccm { key_bits, .. } => {
+                Self::Ccm { kernel, key_bits, keys: encrypt_keys(kernel, key_bits, secret) }
+            }
+            Suite::ChaCha20Poly1305 => {
+                let mut key = Box::new(ChaChaKey([0; 32]));
+                key.0.copy_from_slice(secret);
+                Self::ChaCha { kernel, key }
+            }
+            Suite::Pair { cipher, integrity } => Self::Pair {
+                kernel,
+                cipher: CipherKey::new(kernel, cipher, way, secret),
+                mac: MacKey::new(cpu, tier, kernel, integrity.alg(), material.integrity.expose()),
+            },
+        })
     }
 
-    fn tier(&self) -> Tier {
+    /// The tier whose kernels run, None for the portable one.
+    #[inline(always)]
+    pub(crate) fn kernel(&self) -> Option<Kernel> {
         match self {
-            Self::Portable(_) => Tier::Portable,
-            Self::Kernel { kernel, .. } => kernel.tier(),
+            Self::SoftGcm(_) | Self::SoftGmac(_) => None,
+            Self::Gcm { kernel, .. } | Self::Gmac { kernel, .. } => Some(*kernel),
+            Self::Ccm { kernel, .. } | Self::ChaCha { kernel, .. } | Self::Pair { kernel, .. } => {
+                *kernel
+            }
         }
     }
 }
 
+impl CipherKey {
+    fn new(kernel: Option<Kernel>, cipher: Cipher, way: Way, secret: &[u8]) -> Self {
+        match cipher {
+            Cipher::Null => Self::Null,
+            Cipher::AesCbc(bits) if way == Way::Open => {
+                Self::Cbc(bits, decrypt_keys(kernel, bits, secret))
+            }
+            Cipher::AesCbc(bits) => Self::Cbc(bits, encrypt_keys(kernel, bits, secret)),
+            Cipher::AesCtr(bits) => Self::Ctr(bits, encrypt_keys(kernel, bits, secret)),
+        }
+    }
+}
+
+impl MacKey {
+    fn new(cpu: &Cpu, tier: Tier, kernel: Option<Kernel>, alg: MacAlg, secret: &[u8]) -> Self {
+        match alg {
+            MacAlg::Null => Self::Null,
+            MacAlg::Hmac(hash) => {
+                let hasher = Hasher::choose(cpu.proofs(), tier, hash);
+                let mut key = Box::new(HmacKey::zeroed());
+                pass::hmac::expand(hash, secret, &mut key);
+                Self::Hmac(hasher, hash, key)
+            }
+            MacAlg::AesXcbc => Self::cbc_mac(kernel, alg, KeyBits::Aes128, secret),
+            MacAlg::AesCmac(bits) => Self::cbc_mac(kernel, alg, bits, secret),
+        }
+    }
+
+    fn cbc_mac(kernel: Option<Kernel>, alg: MacAlg, bits: KeyBits, secret: &[u8]) -> Self {
+        let mut key = Box::new(CbcMacKey::zeroed());
+        pass::expand_cbc_mac(kernel, alg, secret, &mut key);
+        Self::CbcMac(bits, key)
+    }
+}
+
+fn soft(bits: KeyBits, secret: &[u8]) -> Result<SoftKey, KeyError> {
+    let (expected, given) = (bits.bytes(), secret.len());
+    SoftKey::new(bits, secret).map_err(|_| KeyError::Length { expected, given })
+}
+
+fn encrypt_keys(kernel: Option<Kernel>, bits: KeyBits, secret: &[u8]) -> Box<RoundKeys> {
+    let mut keys = Box::new(RoundKeys::zeroed());
+    pass::expand_encrypt(kernel, bits, secret, &mut keys);
+    keys
+}
+
+fn decrypt_keys(kernel: Option<Kernel>, bits: KeyBits, secret: &[u8]) -> Box<RoundKeys> {
+    let forward = encrypt_keys(kernel, bits, secret);
+    let mut keys = Box::new(RoundKeys::zeroed());
+    pass::expand_decrypt(kernel, bits, &forward, &mut keys);
+    keys
+}
+
+/// An HMAC takes any key; the other MACs, and suites without one, exactly one length.
+fn check_integrity(suite: Suite, given: usize) -> Result<(), KeyError> {
+    let expected = suite.integrity_key_bytes();
+    let any = matches!(suite, Suite::Pair { integrity, .. } if matches!(integrity.alg(), MacAlg::Hmac(_)));
+    if any || given == expected {
+        return Ok(());
+    }
+    Err(KeyError::IntegrityLength { expected, given })
+}
+
+/// What building an operation checks, worked out once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes of an ICV.
+    pub(crate) icv: u8,
+    /// Fewest and most bytes of a nonce.
+    pub(crate) nonce: (u8, u8),
+    /// Whether operations come with additional data, or with a header in front of the text.
+    pub(crate) aead: bool,
+    /// Whether text must be whole blocks.
+    pub(crate) blocks: bool,
+    /// Most bytes of text. For CCM, with a nonce of 7 bytes.
+    pub(crate) data: u64,
+    /// What the last 32 bits of the nonce's block begin with.
+    pub(crate) counter: u8,
+}
+
+impl Limits {
+    const fn new(suite: Suite) -> Self {
+        let nonce = suite.nonce_bytes() as u8;
+        let fixed = Self {
+            icv: suite.icv_bytes() as u8,
+            nonce: (nonce, nonce),
+            aead: suite.is_aead(),
+            blocks: false,
+            data: u64::MAX,
+            counter: 0,
+        };
+        match suite {
+            Suite::Gcm(_) => Self { data: GcmParams::MAX_DATA, ..fixed },
+            Suite::Gmac(_) => Self { data: 1 << 60, ..fixed },
+            Suite::Ccm { .. } => Self { nonce: (7, 13), ..fixed },
+            // 2^32 - 1 blocks of 64 bytes (RFC 8439 section 2.8).
+            Suite::ChaCha20Poly1305 => Self { data: ((1 << 32) - 1) * 64, ..fixed },
+            Suite::Pair { cipher: Cipher::Null, .. } => fixed,
+            Suite::Pair { cipher: Cipher::AesCbc(_), .. } => Self { blocks: true, ..fixed },
+            // 2^32 blocks but the first counter is 1 (RFC 3686 section 4).
+            Suite::Pair { cipher: Cipher::AesCtr(_), .. } => {
+                Self { counter: 1, data: ((1 << 32) - 1) * 16, ..fixed }
+            }
+        }
+    }
+}
+
+/// A key of any suite, for one way or both.
+pub(crate) struct Key {
+    suite: Suite,
+    limits: Limits,
+    /// Whether the SHA extensions were allowed.
+    sha_ni: bool,
+    schedule: Schedule,
+}
+
+impl Key {
+    fn new(
+        cpu: &Cpu,
+        tier: Tier,
+        suite: Suite,
+        way: Way,
+        material: &KeyMaterial,
+    ) -> Result<Self, KeyError> {
+        if way == Way::Both && !suite.is_aead() {
+            return Err(KeyError::NotAead);
+        }
+        let schedule = Schedule::new(cpu, tier, suite, way, material)?;
+        let (limits, sha_ni) = (Limits::new(suite), cpu.has_sha_ni());
+        Ok(Self { suite, limits, sha_ni, schedule })
+    }
+
+    #[inline(always)]
+    pub(crate) const fn suite(&self) -> Suite {
+        self.suite
+    }
+
+    #[inline(always)]
+    pub(crate) const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    #[inline(always)]
+    pub(crate) const fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// What operations must have in common to go through the same kernels together.
+    #[inline]
+    pub(crate) fn route(&self) -> Route {
+        Route { suite: self.suite, tier: self.tier(), sha_ni: self.sha_ni }
+    }
+
+    #[inline]
+    pub(crate) fn tier(&self) -> Tier {
+        self.schedule.kernel().map_or(Tier::Portable, Kernel::tier)
+    }
+}
+
+/// See [`Key::route`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Route {
+    suite: Suite,
+    tier: Tier,
+    sha_ni: bool,
+}
+
 macro_rules! key_type {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident, $way:expr) => {
         $(#[$doc])*
         ///
-        /// Setting a key up expands the AES key and computes the powers of the GHASH key, and
-        /// chooses the tier; a packet pays for none of it. Keys are shared freely between threads.
-        /// All that was derived from the secret is wiped when the key is dropped.
+        /// Setting a key up expands everything that does not depend on a packet and chooses the
+        /// tier; a packet pays for none of it. Keys are shared freely between threads. All that was
+        /// derived from the secret is wiped when the key is dropped.
         pub struct $name {
-            params: GcmParams,
-            schedule: Schedule,
+            key: Key,
         }
 
         impl $name {
@@ -68,90 +330,141 @@ macro_rules! key_type {
             ///
             /// # Errors
             ///
-            /// [`KeyError::Length`] if `key` does not have the length that `params` calls for.
-            pub fn new(cpu: &Cpu, params: GcmParams, key: SecretBytes) -> Result<Self, KeyError> {
-                Self::with_tier(cpu, cpu.best(), params, key)
+            /// [`KeyError`] if a secret does not have the length that the suite calls for.
+            pub fn new(
+                cpu: &Cpu,
+                suite: impl Into<Suite>,
+                material: impl Into<KeyMaterial>,
+            ) -> Result<Self, KeyError> {
+                Self::with_tier(cpu, cpu.best(), suite, material)
             }
 
             /// Sets a key up for a tier of the caller's choice, as tests and benchmarks do.
             ///
             /// # Errors
             ///
-            /// [`KeyError::Length`] as for [`new`](Self::new); [`KeyError::TierUnavailable`] if
-            /// `cpu` lacks the tier.
+            /// As for [`new`](Self::new); [`KeyError::TierUnavailable`] if `cpu` lacks the tier.
             pub fn with_tier(
                 cpu: &Cpu,
                 tier: Tier,
-                params: GcmParams,
-                key: SecretBytes,
+                suite: impl Into<Suite>,
+                material: impl Into<KeyMaterial>,
             ) -> Result<Self, KeyError> {
-                Ok(Self { params, schedule: Schedule::new(cpu, tier, params, &key)? })
+                Key::new(cpu, tier, suite.into(), $way, &material.into()).map(|key| Self { key })
             }
 
-            /// Sizes of the key and of its ICV.
+            /// What the key is for.
             #[inline]
             #[must_use]
-            pub const fn params(&self) -> GcmParams {
-                self.params
+            pub const fn suite(&self) -> Suite {
+                self.key.suite()
             }
 
             /// The tier whose kernels will run with this key.
             #[must_use]
             pub fn tier(&self) -> Tier {
-                self.schedule.tier()
+                self.key.tier()
             }
 
             #[inline(always)]
-            pub(crate) const fn schedule(&self) -> &Schedule {
-                &self.schedule
+            pub(crate) const fn inner(&self) -> &Key {
+                &self.key
             }
         }
 
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!(stringify!($name), "({} on {})"), self.params, self.tier())
+                write!(f, concat!(stringify!($name), "({} on {})"), self.suite(), self.tier())
             }
         }
     };
 }
 
 key_type! {
-    /// An AES-GCM key that can only seal: encrypt and make ICVs.
-    SealKey
+    /// A key that can only seal: encrypt and make ICVs.
+    SealKey, Way::Seal
 }
 
 key_type! {
-    /// An AES-GCM key that can only open: verify ICVs and decrypt.
-    OpenKey
+    /// A key that can only open: verify ICVs and decrypt.
+    OpenKey, Way::Open
+}
+
+key_type! {
+    /// An AEAD key that can seal and open, for both ways need the same tables; other suites are
+    /// refused ([`KeyError::NotAead`]).
+    ///
+    /// Prefer [`SealKey`] and [`OpenKey`], with which a packet cannot take the wrong way.
+    AeadKey, Way::Both
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{IcvLen, KeyBits};
+    use crate::IcvLen;
 
     const PARAMS: GcmParams = GcmParams::new(KeyBits::Aes128, IcvLen::Icv16);
+
+    fn secret(bytes: usize) -> SecretBytes {
+        SecretBytes::copy_from(&vec![0x5a; bytes])
+    }
+
+    fn material(suite: Suite) -> KeyMaterial {
+        let integrity = secret(suite.integrity_key_bytes());
+        KeyMaterial { cipher: secret(suite.key_bytes()), integrity }
+    }
 
     #[test]
     fn keys_show_parameters_and_tier_but_no_secret() {
         let cpu = Cpu::without("aesni").unwrap();
-        let key = SealKey::new(&cpu, PARAMS, SecretBytes::copy_from(&[0x5a; 16])).unwrap();
+        let key = SealKey::new(&cpu, PARAMS, secret(16)).unwrap();
         assert_eq!(format!("{key:?}"), "SealKey(aes-128-gcm-16 on portable)");
+        let material = KeyMaterial::from(secret(16));
+        let shown =
+            "KeyMaterial { cipher: SecretBytes(16 bytes), integrity: SecretBytes(0 bytes) }";
+        assert_eq!(format!("{material:?}"), shown);
     }
 
     #[test]
-    fn wrong_key_length_is_refused_with_both_numbers() {
+    fn wrong_key_lengths_are_refused_with_both_numbers() {
         let cpu = Cpu::without("").unwrap();
-        let error = OpenKey::new(&cpu, PARAMS, SecretBytes::copy_from(&[0; 20])).unwrap_err();
+        let error = OpenKey::new(&cpu, PARAMS, secret(20)).unwrap_err();
         assert_eq!(error, KeyError::Length { expected: 16, given: 20 });
+        for suite in Suite::all() {
+            let error =
+                SealKey::new(&cpu, suite, KeyMaterial { cipher: secret(17), ..material(suite) });
+            let expected = suite.key_bytes();
+            assert_eq!(error.unwrap_err(), KeyError::Length { expected, given: 17 }, "{suite}");
+            let long = KeyMaterial { integrity: secret(99), ..material(suite) };
+            let outcome = SealKey::new(&cpu, suite, long).map(|_| ());
+            if suite.to_string().contains("hmac") {
+                assert_eq!(outcome, Ok(()), "{suite}");
+            } else {
+                let expected = suite.integrity_key_bytes();
+                let error = KeyError::IntegrityLength { expected, given: 99 };
+                assert_eq!(outcome, Err(error), "{suite}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_aeads_go_both_ways() {
+        let cpu = Cpu::without("").unwrap();
+        for suite in Suite::all() {
+            let outcome = AeadKey::new(&cpu, suite, material(suite)).map(|key| key.suite());
+            let expected = if suite.is_aead() { Ok(suite) } else { Err(KeyError::NotAead) };
+            assert_eq!(outcome, expected);
+        }
     }
 
     #[test]
     fn denied_tiers_get_no_keys() {
         let cpu = Cpu::without("aesni").unwrap();
         for tier in Tier::ALL.into_iter().skip(1) {
-            let error = SealKey::with_tier(&cpu, tier, PARAMS, SecretBytes::copy_from(&[0; 16]));
-            assert_eq!(error.unwrap_err(), KeyError::TierUnavailable(tier));
+            for suite in Suite::all() {
+                let error = SealKey::with_tier(&cpu, tier, suite, material(suite));
+                assert_eq!(error.unwrap_err(), KeyError::TierUnavailable(tier));
+            }
         }
     }
 
@@ -160,6 +473,7 @@ mod tests {
         fn shared<T: Send + Sync>() {}
         shared::<SealKey>();
         shared::<OpenKey>();
-        shared::<SecretBytes>();
+        shared::<AeadKey>();
+        shared::<KeyMaterial>();
     }
 }

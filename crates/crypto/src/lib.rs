@@ -1,9 +1,10 @@
 //! Multi-buffer packet cryptography with run-time choice of instruction set.
 //!
-//! The crate seals and opens packets with AES-GCM, a whole burst at a time. Every operation of a
-//! burst brings its own key, nonce, additional data, length and ICV; the scheduler sorts them once
-//! and keeps the processor's AES and multiplier pipes full across packets. It knows no packet
-//! formats, holds no state between bursts, never allocates after keys are set up, and is free of C.
+//! The crate seals and opens packets with every suite of IPsec, a whole burst at a time. Every
+//! operation of a burst brings its own key, nonce, additional data, length and ICV; the scheduler
+//! sorts them once and keeps the lanes of the processor's vector units and its AES and multiplier
+//! pipes full across packets. It knows no packet formats, holds no state between bursts, never
+//! allocates after keys are set up, and is free of C.
 //!
 //! ```
 //! use convoy_crypto::{
@@ -27,6 +28,33 @@
 //! open_burst(&mut burst);
 //! assert_eq!(burst[0].verdict(), Verdict::Authentic);
 //! assert_eq!(&payload, b"attack at dawn");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Suites
+//!
+//! A [`Suite`] is an AEAD (AES-GCM, AES-GMAC, AES-CCM, ChaCha20-Poly1305) or a pair of a cipher
+//! (AES-CBC, AES-CTR, NULL) and a MAC (HMAC with MD5, SHA-1 or SHA-2, AES-XCBC, AES-CMAC), combined
+//! as encrypt-then-MAC. An AEAD's operation has its additional data apart ([`SealOp::new`]); a
+//! pair's has a header in front of the text, in one piece with it, and a trailer for the high bits
+//! of extended sequence numbers ([`SealOp::framed`]):
+//!
+//! ```
+//! use convoy_crypto::{Cpu, KeyMaterial, Nonce, SealKey, SealOp, SecretBytes, Suite, seal_burst};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let suite: Suite = "aes-128-cbc+hmac-sha1-96".parse()?;
+//! let cipher = SecretBytes::copy_from(&[1; 16]);
+//! let integrity = SecretBytes::copy_from(&[2; 20]);
+//! let key = SealKey::new(&Cpu::detect()?, suite, KeyMaterial { cipher, integrity })?;
+//!
+//! // SPI and sequence number, the IV, then two blocks of text.
+//! let iv = [3; 16];
+//! let mut frame = [&[0; 8][..], &iv, &[0; 32]].concat();
+//! let mut icv = [0; 12];
+//! seal_burst(&mut [SealOp::framed(&key, Nonce::new(iv), &mut frame, 24, &[], &mut icv)?]);
+//! assert_ne!(frame[24..], [0; 32]);
 //! # Ok(())
 //! # }
 //! ```
@@ -75,17 +103,16 @@
 
 #![deny(unsafe_code)]
 
-#[allow(dead_code)] // TODO
 mod block;
 mod burst;
 mod cpu;
 mod error;
+mod family;
 #[allow(unsafe_code)]
 mod isa;
 mod key;
 mod op;
 mod params;
-#[allow(dead_code)] // TODO
 mod pass;
 mod portable;
 mod secret;
@@ -98,7 +125,7 @@ pub use burst::{open_burst, seal_burst};
 pub use cpu::Cpu;
 pub use error::{CpuError, KeyError, OpError};
 pub use isa::{prefetch_read, time_stamp};
-pub use key::{OpenKey, SealKey};
+pub use key::{AeadKey, KeyMaterial, OpenKey, SealKey};
 pub use op::{Nonce, OpenOp, SealOp, Verdict};
 pub use params::{GcmParams, IcvLen, KeyBits};
 pub use secret::SecretBytes;

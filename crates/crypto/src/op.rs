@@ -3,14 +3,17 @@
 use std::{fmt, hint::black_box};
 
 use crate::{
-    GcmParams, OpError,
-    key::{OpenKey, Schedule, SealKey},
+    OpError,
+    key::{AeadKey, Key, OpenKey, SealKey},
+    pass::TRAILER_MAX,
 };
 
-/// The nonce of one seal operation: 96 bits that must never be used twice with the same key.
+/// The nonce or IV of one seal operation: up to 128 bits that must never be used twice with the same
+/// key.
 ///
-/// Two packets sealed under one key and nonce give away both plaintexts' difference and the
-/// authentication key. So a nonce can be neither cloned nor copied, and an operation consumes it:
+/// Two packets sealed under one key and nonce give away both plaintexts' difference and, with GCM,
+/// GMAC and Poly1305, the authentication key; an IV of CBC must be unpredictable besides (RFC 3602
+/// section 3). So a nonce can be neither cloned nor copied, and an operation consumes it:
 ///
 /// ```compile_fail,E0382
 /// # use convoy_crypto::{Nonce, SealKey, SealOp};
@@ -20,17 +23,19 @@ use crate::{
 /// let second = SealOp::new(key, nonce, b"", b, icv_b); // error: use of moved value
 /// # }
 /// ```
-pub struct Nonce([u8; 12]);
+pub struct Nonce(NonceBlock);
 
 impl Nonce {
     /// The one door by which a nonce comes into being.
     ///
-    /// Whoever calls this vouches that these 12 bytes were never used with this key before and
-    /// never will be again; for ESP: the salt followed by the explicit IV, made from a sequence
-    /// number that was reserved for this packet alone (RFC 4106 sections 3.1 and 4).
+    /// Whoever calls this vouches that these bytes, at most 16, were never used with this key before
+    /// and never will be again; for ESP: the salt followed by the explicit IV, made from a sequence
+    /// number that was reserved for this packet alone (RFC 4106 sections 3.1 and 4). The cipher NULL
+    /// takes none: `Nonce::new([])`.
+    #[inline(always)]
     #[must_use]
-    pub const fn new(bytes: [u8; 12]) -> Self {
-        Self(bytes)
+    pub fn new<const N: usize>(bytes: [u8; N]) -> Self {
+        Self(NonceBlock::new(bytes))
     }
 }
 
@@ -40,14 +45,20 @@ impl fmt::Debug for Nonce {
     }
 }
 
-/// A nonce with room for a counter behind it, so that kernels take it up in one load.
-struct CounterBlock([u8; 16]);
+/// A nonce with zeros behind it, where counters go, so that kernels take it up in one load.
+#[derive(Clone, Copy)]
+struct NonceBlock {
+    bytes: [u8; 16],
+    len: u8,
+}
 
-impl CounterBlock {
+impl NonceBlock {
     #[inline(always)]
-    fn new(nonce: [u8; 12]) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l] = nonce;
-        Self([a, b, c, d, e, f, g, h, i, j, k, l, 0, 0, 0, 0])
+    fn new<const N: usize>(nonce: [u8; N]) -> Self {
+        const { assert!(N <= 16, "no suite has nonces of more than 16 bytes") };
+        let mut bytes = [0; 16];
+        bytes[..N].copy_from_slice(&nonce);
+        Self { bytes, len: N as u8 }
     }
 }
 
@@ -57,21 +68,23 @@ impl CounterBlock {
 /// [`seal_burst`](crate::seal_burst) it takes part in; further bursts leave it alone, because its
 /// nonce is spent.
 pub struct SealOp<'a> {
-    key: &'a SealKey,
-    counter: CounterBlock,
+    key: &'a Key,
+    nonce: NonceBlock,
     sealed: bool,
-    aad: &'a [u8],
+    header: u32,
+    beside: &'a [u8],
     data: &'a mut [u8],
     icv: &'a mut [u8],
 }
 
 impl<'a> SealOp<'a> {
-    /// Puts an operation together. `data` is replaced by its ciphertext, `icv` is overwritten.
+    /// Puts an operation of an AEAD together. `data` is replaced by its ciphertext, `icv` is
+    /// overwritten. (GMAC authenticates `data` and leaves it as it is.)
     ///
     /// # Errors
     ///
-    /// [`OpError`] if `icv` does not have the length in the key's parameters, or a part is longer
-    /// than GCM allows. The nonce is gone then.
+    /// [`OpError`] if a part does not have a length that the key's suite calls for, or the suite is
+    /// no AEAD. The nonce is gone then.
     #[inline(always)]
     pub fn new(
         key: &'a SealKey,
@@ -80,8 +93,62 @@ impl<'a> SealOp<'a> {
         data: &'a mut [u8],
         icv: &'a mut [u8],
     ) -> Result<Self, OpError> {
-        check(key.params(), aad.len(), data.len(), icv.len())?;
-        Ok(Self { key, counter: CounterBlock::new(nonce.0), sealed: false, aad, data, icv })
+        Self::apart(key.inner(), nonce, aad, data, icv)
+    }
+
+    /// The same with a key for both ways.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    #[inline(always)]
+    pub fn with_aead_key(
+        key: &'a AeadKey,
+        nonce: Nonce,
+        aad: &'a [u8],
+        data: &'a mut [u8],
+        icv: &'a mut [u8],
+    ) -> Result<Self, OpError> {
+        Self::apart(key.inner(), nonce, aad, data, icv)
+    }
+
+    #[inline(always)]
+    fn apart(
+        key: &'a Key,
+        Nonce(nonce): Nonce,
+        aad: &'a [u8],
+        data: &'a mut [u8],
+        icv: &'a mut [u8],
+    ) -> Result<Self, OpError> {
+        check_apart(key, nonce.len, aad.len(), data.len(), icv.len())?;
+        Ok(Self { key, nonce, sealed: false, header: 0, beside: aad, data, icv })
+    }
+
+    /// Puts an operation of a pair of cipher and MAC together: what ESP's encrypt-then-MAC needs.
+    ///
+    /// The text, `frame` from `header` on, is replaced by its ciphertext. The ICV covers the whole
+    /// frame and then `trailer`, which is not sent: ESN's high bits, or nothing. The IV is
+    /// authenticated only if it is part of the header, as it is in ESP (RFC 4303 section 2.8).
+    ///
+    /// # Errors
+    ///
+    /// [`OpError`] if a part does not have a length that the key's suite calls for, or the suite is
+    /// an AEAD. The IV is gone then.
+    #[inline(always)]
+    pub fn framed(
+        key: &'a SealKey,
+        iv: Nonce,
+        frame: &'a mut [u8],
+        header: usize,
+        trailer: &'a [u8],
+        icv: &'a mut [u8],
+    ) -> Result<Self, OpError> {
+        let (key, Nonce(mut nonce)) = (key.inner(), iv);
+        check_framed(key, nonce.len, frame.len(), header, trailer.len(), icv.len())?;
+        nonce.bytes[15] |= key.limits().counter;
+        // Checked to fit.
+        let header = header as u32;
+        Ok(Self { key, nonce, sealed: false, header, beside: trailer, data: frame, icv })
     }
 
     /// Whether the packet has been sealed.
@@ -108,39 +175,85 @@ pub enum Verdict {
 /// Its parts are checked when it is built. It is opened by the first
 /// [`open_burst`](crate::open_burst) it takes part in; further bursts leave it alone.
 pub struct OpenOp<'a> {
-    key: &'a OpenKey,
-    counter: CounterBlock,
+    key: &'a Key,
+    nonce: NonceBlock,
     verdict: Verdict,
-    aad: &'a [u8],
+    header: u32,
+    beside: &'a [u8],
     data: &'a mut [u8],
     icv: &'a [u8],
 }
 
 impl<'a> OpenOp<'a> {
-    /// Puts an operation together. `data` is replaced by its plaintext, or by zeros if it is not
-    /// authentic.
+    /// Puts an operation of an AEAD together. `data` is replaced by its plaintext, or by zeros if it
+    /// is not authentic.
     ///
     /// # Errors
     ///
-    /// [`OpError`] if `icv` does not have the length in the key's parameters, or a part is longer
-    /// than GCM allows.
+    /// [`OpError`] if a part does not have a length that the key's suite calls for, or the suite is
+    /// no AEAD.
     #[inline(always)]
-    pub fn new(
+    pub fn new<const N: usize>(
         key: &'a OpenKey,
-        nonce: [u8; 12],
+        nonce: [u8; N],
         aad: &'a [u8],
         data: &'a mut [u8],
         icv: &'a [u8],
     ) -> Result<Self, OpError> {
-        check(key.params(), aad.len(), data.len(), icv.len())?;
-        Ok(Self {
-            key,
-            counter: CounterBlock::new(nonce),
-            verdict: Verdict::Pending,
-            aad,
-            data,
-            icv,
-        })
+        Self::apart(key.inner(), NonceBlock::new(nonce), aad, data, icv)
+    }
+
+    /// The same with a key for both ways.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    #[inline(always)]
+    pub fn with_aead_key<const N: usize>(
+        key: &'a AeadKey,
+        nonce: [u8; N],
+        aad: &'a [u8],
+        data: &'a mut [u8],
+        icv: &'a [u8],
+    ) -> Result<Self, OpError> {
+        Self::apart(key.inner(), NonceBlock::new(nonce), aad, data, icv)
+    }
+
+    #[inline(always)]
+    fn apart(
+        key: &'a Key,
+        nonce: NonceBlock,
+        aad: &'a [u8],
+        data: &'a mut [u8],
+        icv: &'a [u8],
+    ) -> Result<Self, OpError> {
+        check_apart(key, nonce.len, aad.len(), data.len(), icv.len())?;
+        Ok(Self { key, nonce, verdict: Verdict::Pending, header: 0, beside: aad, data, icv })
+    }
+
+    /// Puts an operation of a pair of cipher and MAC together; see [`SealOp::framed`]. The text,
+    /// `frame` from `header` on, is replaced by its plaintext, or by zeros if the frame is not
+    /// authentic.
+    ///
+    /// # Errors
+    ///
+    /// [`OpError`] if a part does not have a length that the key's suite calls for, or the suite is
+    /// an AEAD.
+    #[inline(always)]
+    pub fn framed<const N: usize>(
+        key: &'a OpenKey,
+        iv: [u8; N],
+        frame: &'a mut [u8],
+        header: usize,
+        trailer: &'a [u8],
+        icv: &'a [u8],
+    ) -> Result<Self, OpError> {
+        let (key, mut nonce) = (key.inner(), NonceBlock::new(iv));
+        check_framed(key, nonce.len, frame.len(), header, trailer.len(), icv.len())?;
+        nonce.bytes[15] |= key.limits().counter;
+        // Checked to fit.
+        let (header, verdict) = (header as u32, Verdict::Pending);
+        Ok(Self { key, nonce, verdict, header, beside: trailer, data: frame, icv })
     }
 
     /// How it ended.
@@ -150,35 +263,169 @@ impl<'a> OpenOp<'a> {
         self.verdict
     }
 
-    /// The plaintext, if the packet was opened and is authentic.
+    /// The plaintext, if the packet was opened and is authentic; of a frame, what is behind the
+    /// header.
     #[inline]
     #[must_use]
     pub fn into_plaintext(self) -> Option<&'a mut [u8]> {
-        (self.verdict == Verdict::Authentic).then_some(self.data)
+        let text = self.data.get_mut(self.header as usize..);
+        text.filter(|_| self.verdict == Verdict::Authentic)
     }
 }
 
 #[inline(always)]
-fn check(params: GcmParams, aad: usize, data: usize, icv: usize) -> Result<(), OpError> {
-    let expected = params.icv_len.bytes();
-    if icv != expected {
-        return Err(OpError::IcvLength { expected, given: icv });
+fn check_apart(key: &Key, nonce: u8, aad: usize, data: usize, icv: usize) -> Result<(), OpError> {
+    let limits = key.limits();
+    let (fewest, most) = limits.nonce;
+    let limit = if fewest == most { limits.data } else { ccm_limit(nonce) };
+    if limits.aead
+        && icv == usize::from(limits.icv)
+        && (fewest..=most).contains(&nonce)
+        && data as u64 <= limit
+        && aad as u64 <= AAD_MAX
+    {
+        return Ok(());
     }
-    if data as u64 > GcmParams::MAX_DATA {
-        return Err(OpError::DataTooLong { given: data });
-    }
-    if aad as u64 >= 1 << 61 {
-        return Err(OpError::AadTooLong { given: aad });
-    }
-    Ok(())
+    Err(apart_error(key, nonce, aad, data, icv))
 }
 
-/// What a kernel needs of an operation while it works on it.
+/// Most bytes of additional data.
+const AAD_MAX: u64 = 1 << 60;
+
+/// Most bytes that CCM's length field can tell with a nonce of this length (NIST SP 800-38C
+/// appendix A.1).
+const fn ccm_limit(nonce: u8) -> u64 {
+    let field = 15u32.saturating_sub(nonce as u32);
+    if field >= 8 { u64::MAX } else { (1 << (8 * field)) - 1 }
+}
+
+#[cold]
+fn apart_error(key: &Key, nonce: u8, aad: usize, data: usize, icv: usize) -> OpError {
+    let (suite, limits) = (key.suite(), key.limits());
+    let (fewest, most) = limits.nonce;
+    let limit = if fewest == most { limits.data } else { ccm_limit(nonce) };
+    if !limits.aead {
+        return OpError::WrongForm { suite, hint: "use framed, with the header in the frame" };
+    }
+    if !(fewest..=most).contains(&nonce) {
+        let (expected, given) = (suite.nonce_bytes(), usize::from(nonce));
+        return OpError::NonceLength { expected, given };
+    }
+    if icv != usize::from(limits.icv) {
+        return OpError::IcvLength { expected: suite.icv_bytes(), given: icv };
+    }
+    if data as u64 > limit {
+        return OpError::DataTooLong { limit, given: data };
+    }
+    OpError::AadTooLong { given: aad }
+}
+
+#[inline(always)]
+fn check_framed(
+    key: &Key,
+    nonce: u8,
+    frame: usize,
+    header: usize,
+    trailer: usize,
+    icv: usize,
+) -> Result<(), OpError> {
+    let limits = key.limits();
+    let text = frame.wrapping_sub(header);
+    let partial = if limits.blocks { text % 16 } else { 0 };
+    if !limits.aead
+        && icv == usize::from(limits.icv)
+        && nonce == limits.nonce.0
+        && header <= frame
+        && header <= HEADER_MAX
+        && text as u64 <= limits.data
+        && partial == 0
+        && trailer <= TRAILER_MAX
+    {
+        return Ok(());
+    }
+    Err(framed_error(key, nonce, frame, header, trailer, icv))
+}
+
+#[cold]
+fn framed_error(
+    key: &Key,
+    nonce: u8,
+    frame: usize,
+    header: usize,
+    trailer: usize,
+    icv: usize,
+) -> OpError {
+    let (suite, limits) = (key.suite(), key.limits());
+    if limits.aead {
+        return OpError::WrongForm { suite, hint: "use new, with the additional data apart" };
+    }
+    if nonce != limits.nonce.0 {
+        let (expected, given) = (suite.nonce_bytes(), usize::from(nonce));
+        return OpError::NonceLength { expected, given };
+    }
+    if icv != usize::from(limits.icv) {
+        return OpError::IcvLength { expected: suite.icv_bytes(), given: icv };
+    }
+    if trailer > TRAILER_MAX {
+        return OpError::TrailerTooLong { given: trailer };
+    }
+    let Some(text) = frame.checked_sub(header) else {
+        return OpError::HeaderBeyondFrame { header, frame };
+    };
+    if header > HEADER_MAX {
+        return OpError::HeaderTooLong { given: header };
+    }
+    if text as u64 > limits.data {
+        return OpError::DataTooLong { limit: limits.data, given: text };
+    }
+    OpError::NotWholeBlocks { given: text }
+}
+
+/// Most bytes of a header: what fits the operation's field for it.
+const HEADER_MAX: usize = u32::MAX as usize;
+
+/// What a kernel of GCM needs of an operation while it works on it.
 pub(crate) struct Parts<'p> {
     /// The nonce, then four zero bytes where counters go.
     pub(crate) counter: &'p [u8; 16],
     pub(crate) aad: &'p [u8],
     pub(crate) data: &'p mut [u8],
+}
+
+/// What a pass of any suite needs of an operation.
+pub(crate) struct Whole<'p> {
+    /// The nonce or IV, then zeros; for CTR, the first counter block.
+    pub(crate) nonce: &'p [u8; 16],
+    pub(crate) nonce_len: usize,
+    /// Bytes of `data` in front of the text.
+    pub(crate) header: usize,
+    /// Additional data of an AEAD, trailer of a pair.
+    pub(crate) beside: &'p [u8],
+    pub(crate) data: &'p mut [u8],
+}
+
+/// Where the outcome of an operation goes: of one that seals, or of one that opens.
+pub(crate) enum Sink<'p> {
+    Seal { icv: &'p mut [u8], sealed: &'p mut bool },
+    Open { icv: &'p [u8], verdict: &'p mut Verdict },
+}
+
+impl Sink<'_> {
+    /// Ends an operation: writes the ICV from the front of the whole MAC, or compares it. Wiping the
+    /// text of what is forged is left to the caller ([`Op::is_forged`]).
+    #[inline(always)]
+    pub(crate) fn finish(self, tag: &[u8]) {
+        match self {
+            Self::Seal { icv, sealed } => {
+                *sealed = true;
+                write_icv(tag, icv);
+            }
+            Self::Open { icv, verdict } => {
+                let authentic = icv_matches(tag, icv);
+                *verdict = if authentic { Verdict::Authentic } else { Verdict::Forged };
+            }
+        }
+    }
 }
 
 /// What the scheduler and the kernels see: seal and open differ in direction and in what becomes of
@@ -187,11 +434,14 @@ pub(crate) trait Op<'a> {
     /// Whether the data goes from plaintext to ciphertext.
     const SEAL: bool;
 
-    /// The key's tables.
-    fn schedule(&self) -> &'a Schedule;
+    /// The key.
+    fn key(&self) -> &'a Key;
 
     /// Whether the operation still has to run.
     fn is_due(&self) -> bool;
+
+    /// Whether it was opened and is not authentic.
+    fn is_forged(&self) -> bool;
 
     /// Payload bytes.
     fn data_len(&self) -> usize;
@@ -199,17 +449,36 @@ pub(crate) trait Op<'a> {
     /// Nonce, additional data and payload.
     fn parts(&mut self) -> Parts<'_>;
 
-    /// Ends the operation: the payload has been transformed and `tag` is the full GCM tag.
+    /// All of it, and where the outcome goes.
+    fn split(&mut self) -> (Whole<'_>, Sink<'_>);
+
+    /// Ends the operation: the payload has been transformed and `tag` is the full tag of an AEAD.
     fn finish(&mut self, tag: [u8; 16]);
+}
+
+macro_rules! common {
+    () => {
+        #[inline(always)]
+        fn key(&self) -> &'a Key {
+            self.key
+        }
+
+        #[inline(always)]
+        fn data_len(&self) -> usize {
+            self.data.len()
+        }
+
+        #[inline(always)]
+        fn parts(&mut self) -> Parts<'_> {
+            Parts { counter: &self.nonce.bytes, aad: self.beside, data: self.data }
+        }
+    };
 }
 
 impl<'a> Op<'a> for SealOp<'a> {
     const SEAL: bool = true;
 
-    #[inline(always)]
-    fn schedule(&self) -> &'a Schedule {
-        self.key.schedule()
-    }
+    common!();
 
     #[inline(always)]
     fn is_due(&self) -> bool {
@@ -217,36 +486,33 @@ impl<'a> Op<'a> for SealOp<'a> {
     }
 
     #[inline(always)]
-    fn data_len(&self) -> usize {
-        self.data.len()
+    fn is_forged(&self) -> bool {
+        false
     }
 
     #[inline(always)]
-    fn parts(&mut self) -> Parts<'_> {
-        Parts { counter: &self.counter.0, aad: self.aad, data: self.data }
+    fn split(&mut self) -> (Whole<'_>, Sink<'_>) {
+        let whole = Whole {
+            nonce: &self.nonce.bytes,
+            nonce_len: usize::from(self.nonce.len),
+            header: self.header as usize,
+            beside: self.beside,
+            data: self.data,
+        };
+        (whole, Sink::Seal { icv: self.icv, sealed: &mut self.sealed })
     }
 
     #[inline(always)]
     fn finish(&mut self, tag: [u8; 16]) {
         self.sealed = true;
-        // Fixed lengths, so that each is one or two plain stores.
-        if let Some(icv) = self.icv.first_chunk_mut::<16>() {
-            *icv = tag;
-        } else if let (Some(icv), [t @ .., _, _, _, _]) = (self.icv.first_chunk_mut::<12>(), &tag) {
-            *icv = *t;
-        } else if let (Some(icv), Some(t)) = (self.icv.first_chunk_mut::<8>(), tag.first_chunk()) {
-            *icv = *t;
-        }
+        write_icv(&tag, self.icv);
     }
 }
 
 impl<'a> Op<'a> for OpenOp<'a> {
     const SEAL: bool = false;
 
-    #[inline(always)]
-    fn schedule(&self) -> &'a Schedule {
-        self.key.schedule()
-    }
+    common!();
 
     #[inline(always)]
     fn is_due(&self) -> bool {
@@ -254,13 +520,20 @@ impl<'a> Op<'a> for OpenOp<'a> {
     }
 
     #[inline(always)]
-    fn data_len(&self) -> usize {
-        self.data.len()
+    fn is_forged(&self) -> bool {
+        self.verdict == Verdict::Forged
     }
 
     #[inline(always)]
-    fn parts(&mut self) -> Parts<'_> {
-        Parts { counter: &self.counter.0, aad: self.aad, data: self.data }
+    fn split(&mut self) -> (Whole<'_>, Sink<'_>) {
+        let whole = Whole {
+            nonce: &self.nonce.bytes,
+            nonce_len: usize::from(self.nonce.len),
+            header: self.header as usize,
+            beside: self.beside,
+            data: self.data,
+        };
+        (whole, Sink::Open { icv: self.icv, verdict: &mut self.verdict })
     }
 
     #[inline(always)]
@@ -274,33 +547,64 @@ impl<'a> Op<'a> for OpenOp<'a> {
     }
 }
 
-/// Compares the front of `tag` with `icv` (8, 12 or 16 bytes). The time taken depends on the length
-/// alone: every byte is gathered into one difference, and only that is tested.
+/// Writes the front of `tag`, as much as there is room for.
 #[inline(always)]
-fn icv_matches(tag: &[u8; 16], icv: &[u8]) -> bool {
-    let (Some(&tag_lo), Some(&icv_lo)) = (tag.first_chunk::<8>(), icv.first_chunk::<8>()) else {
+fn write_icv(tag: &[u8], icv: &mut [u8]) {
+    // The usual lengths apart, so that each is one or two plain stores.
+    let fixed = match icv.len() {
+        16 => copy_front::<16>(tag, icv),
+        12 => copy_front::<12>(tag, icv),
+        8 => copy_front::<8>(tag, icv),
+        _ => false,
+    };
+    if !fixed {
+        icv.iter_mut().zip(tag).for_each(|(icv, tag)| *icv = *tag);
+    }
+}
+
+#[inline(always)]
+fn copy_front<const N: usize>(from: &[u8], to: &mut [u8]) -> bool {
+    match (from.first_chunk::<N>(), to.first_chunk_mut::<N>()) {
+        (Some(from), Some(to)) => {
+            *to = *from;
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Compares the front of `tag` with `icv`, which is not longer. The time taken depends on the
+/// lengths alone: every byte is gathered into one difference, and only that is tested.
+#[inline(always)]
+fn icv_matches(tag: &[u8], icv: &[u8]) -> bool {
+    let (mut tag, mut icv) = (tag, icv);
+    if icv.len() > tag.len() {
         return false;
-    };
-    let head = u64::from_le_bytes(tag_lo) ^ u64::from_le_bytes(icv_lo);
-    let (Some(&tag_hi), [_, _, _, _, _, _, _, _, tail @ ..]) = (tag.last_chunk::<8>(), icv) else {
-        return false;
-    };
-    let tag_hi = u64::from_le_bytes(tag_hi);
-    let rest = if let Some(&icv_hi) = tail.first_chunk::<8>() {
-        tag_hi ^ u64::from_le_bytes(icv_hi)
-    } else if let Some(&icv_hi) = tail.first_chunk::<4>() {
-        (tag_hi & u64::from(u32::MAX)) ^ u64::from(u32::from_le_bytes(icv_hi))
-    } else {
-        0
-    };
-    // The black box keeps the compiler from testing the two halves one after the other.
-    black_box(head | rest) == 0
+    }
+    let mut difference = 0;
+    while let (Some((&a, tag_rest)), Some((&b, icv_rest))) =
+        (tag.split_first_chunk::<8>(), icv.split_first_chunk::<8>())
+    {
+        difference |= u64::from_le_bytes(a) ^ u64::from_le_bytes(b);
+        (tag, icv) = (tag_rest, icv_rest);
+    }
+    if let (Some((&a, tag_rest)), Some((&b, icv_rest))) =
+        (tag.split_first_chunk::<4>(), icv.split_first_chunk::<4>())
+    {
+        difference |= u64::from(u32::from_le_bytes(a) ^ u32::from_le_bytes(b));
+        (tag, icv) = (tag_rest, icv_rest);
+    }
+    for (a, b) in tag.iter().zip(icv) {
+        difference |= u64::from(a ^ b);
+    }
+    // The black box keeps the compiler from testing the words one after the other.
+    black_box(difference) == 0
 }
 
 impl fmt::Debug for SealOp<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SealOp")
-            .field("key", self.key)
+            .field("suite", &self.key.suite())
             .field("data_len", &self.data.len())
             .field("sealed", &self.sealed)
             .finish_non_exhaustive()
@@ -310,7 +614,7 @@ impl fmt::Debug for SealOp<'_> {
 impl fmt::Debug for OpenOp<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenOp")
-            .field("key", self.key)
+            .field("suite", &self.key.suite())
             .field("data_len", &self.data.len())
             .field("verdict", &self.verdict)
             .finish_non_exhaustive()
@@ -320,11 +624,12 @@ impl fmt::Debug for OpenOp<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Cpu, KeyMaterial, SecretBytes, Suite};
 
     #[test]
     fn one_flipped_bit_anywhere_in_the_icv_is_noticed() {
-        let tag: [u8; 16] = std::array::from_fn(|i| i as u8 * 13 + 3);
-        for len in [8, 12, 16] {
+        let tag: [u8; 64] = std::array::from_fn(|i| (i as u8).wrapping_mul(13));
+        for len in 1..=64 {
             assert!(icv_matches(&tag, &tag[..len]));
             for bit in 0..len * 8 {
                 let mut icv = tag;
@@ -332,21 +637,96 @@ mod tests {
                 assert!(!icv_matches(&tag, &icv[..len]), "bit {bit} of {len} bytes");
             }
         }
+        assert!(!icv_matches(&tag[..16], &tag[..17]));
     }
 
     #[test]
-    fn lengths_beyond_gcm_are_refused() {
-        let params = GcmParams::new(crate::KeyBits::Aes128, crate::IcvLen::Icv16);
-        let most = GcmParams::MAX_DATA as usize;
-        assert_eq!(check(params, 0, most, 16), Ok(()));
-        assert_eq!(check(params, 0, most + 1, 16), Err(OpError::DataTooLong { given: most + 1 }));
-        let aad = 1usize << 61;
-        assert_eq!(check(params, aad, 0, 16), Err(OpError::AadTooLong { given: aad }));
-        for icv in [0, 8, 12, 15, 17] {
-            assert_eq!(
-                check(params, 0, 0, icv),
-                Err(OpError::IcvLength { expected: 16, given: icv })
-            );
+    fn icvs_of_every_length_are_the_front_of_the_tag() {
+        let tag: [u8; 64] = std::array::from_fn(|i| i as u8 + 1);
+        for len in 0..=64 {
+            let mut icv = vec![0; len];
+            write_icv(&tag, &mut icv);
+            assert_eq!(icv, tag[..len]);
         }
+    }
+
+    fn key(suite: &str) -> SealKey {
+        let suite: Suite = suite.parse().unwrap();
+        let secret = |bytes| SecretBytes::copy_from(&vec![1; bytes]);
+        let material = KeyMaterial {
+            cipher: secret(suite.key_bytes()),
+            integrity: secret(suite.integrity_key_bytes()),
+        };
+        SealKey::new(&Cpu::without("").unwrap(), suite, material).unwrap()
+    }
+
+    #[test]
+    fn lengths_beyond_an_aead_are_refused() {
+        let gcm = key("aes-128-gcm-16");
+        let check = |nonce, aad, data, icv| check_apart(gcm.inner(), nonce, aad, data, icv);
+        let limit = crate::GcmParams::MAX_DATA;
+        let most = limit as usize;
+        assert_eq!(check(12, 0, most, 16), Ok(()));
+        assert_eq!(
+            check(12, 0, most + 1, 16),
+            Err(OpError::DataTooLong { limit, given: most + 1 })
+        );
+        let aad = (1usize << 60) + 1;
+        assert_eq!(check(12, aad, 0, 16), Err(OpError::AadTooLong { given: aad }));
+        for given in [0, 8, 12, 15, 17] {
+            let error = OpError::IcvLength { expected: 16, given };
+            assert_eq!(check(12, 0, 0, given), Err(error));
+        }
+        for given in [0, 11, 13, 16] {
+            let error = OpError::NonceLength { expected: 12, given };
+            assert_eq!(check(given as u8, 0, 0, 16), Err(error));
+        }
+        let framed = check_framed(gcm.inner(), 12, 10, 0, 0, 16);
+        assert!(matches!(framed, Err(OpError::WrongForm { .. })), "{framed:?}");
+    }
+
+    #[test]
+    fn the_longer_ccm_s_nonce_the_shorter_its_data() {
+        let ccm = key("aes-128-ccm-8");
+        let check = |nonce, data| check_apart(ccm.inner(), nonce, 0, data, 8);
+        for (nonce, limit) in
+            [(13, 0xffff), (12, 0xff_ffff), (11, u64::from(u32::MAX)), (8, (1 << 56) - 1)]
+        {
+            let most = limit as usize;
+            assert_eq!(check(nonce, most), Ok(()));
+            let error = OpError::DataTooLong { limit, given: most + 1 };
+            assert_eq!(check(nonce, most + 1), Err(error));
+        }
+        assert_eq!(check(7, usize::MAX), Ok(()));
+        for given in [6, 14] {
+            let error = OpError::NonceLength { expected: 11, given };
+            assert_eq!(check(given as u8, 0), Err(error));
+        }
+    }
+
+    #[test]
+    fn frames_that_do_not_fit_a_pair_are_refused() {
+        let cbc = key("aes-128-cbc+hmac-sha1-96");
+        let check = |nonce, frame, header, trailer, icv| {
+            check_framed(cbc.inner(), nonce, frame, header, trailer, icv)
+        };
+        assert_eq!(check(16, 24 + 64, 24, 4, 12), Ok(()));
+        assert_eq!(check(16, 24, 24, 0, 12), Ok(()));
+        let cases = [
+            (check(12, 88, 24, 0, 12), OpError::NonceLength { expected: 16, given: 12 }),
+            (check(16, 88, 24, 0, 16), OpError::IcvLength { expected: 12, given: 16 }),
+            (check(16, 88, 25, 0, 12), OpError::NotWholeBlocks { given: 63 }),
+            (check(16, 88, 89, 0, 12), OpError::HeaderBeyondFrame { header: 89, frame: 88 }),
+            (
+                check(16, 88, usize::MAX, 0, 12),
+                OpError::HeaderBeyondFrame { header: usize::MAX, frame: 88 },
+            ),
+            (check(16, 88, 24, 17, 12), OpError::TrailerTooLong { given: 17 }),
+        ];
+        for (outcome, error) in cases {
+            assert_eq!(outcome, Err(error));
+        }
+        let apart = check_apart(cbc.inner(), 16, 0, 64, 12);
+        assert!(matches!(apart, Err(OpError::WrongForm { .. })), "{apart:?}");
     }
 }

@@ -100,14 +100,14 @@ fn run_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) {
         };
         match (op, key) {
             (Op::Seal(nonce), EngineKey::Seal(key)) => {
-                let icv_len = key.params().icv_len.bytes();
+                let icv_len = key.suite().icv_bytes();
                 let Some(icv) = rest.get_mut(..icv_len) else { continue };
                 let Ok(op) = SealOp::new(key, nonce, aad, text, icv) else { continue };
                 job.status = Status::Done;
                 seal.push(op);
             }
             (Op::Open(nonce), EngineKey::Open(key)) => {
-                let icv_len = key.params().icv_len.bytes();
+                let icv_len = key.suite().icv_bytes();
                 let Some(icv) = rest.get(..icv_len) else { continue };
                 let Ok(op) = OpenOp::new(key, nonce, aad, text, icv) else { continue };
                 open.push(op);

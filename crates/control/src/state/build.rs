@@ -272,7 +272,7 @@ impl Maker<'_> {
         sa: &OutboundSa,
         old: &Arc<OutboundSpec>,
     ) -> Result<Arc<OutboundSpec>, StateError> {
-        let same_params = old.key.params() == sa.association.key.params();
+        let same_params = old.key.suite() == sa.association.key.params().into();
         let key = if same_params { old.key.clone() } else { self.seal_key(sa)? };
         let new = self.outbound(sa, old.lease.clone(), key, old.counters.clone());
         Ok(if same_outbound(old, &new) { old.clone() } else { Arc::new(new) })
@@ -283,7 +283,7 @@ impl Maker<'_> {
         sa: &InboundSa,
         old: &Arc<InboundSpec>,
     ) -> Result<Arc<InboundSpec>, StateError> {
-        let same_params = old.key.params() == sa.association.key.params();
+        let same_params = old.key.suite() == sa.association.key.params().into();
         let key = if same_params { old.key.clone() } else { self.open_key(sa)? };
         let new = self.inbound(sa, old.floor.clone(), key, old.counters.clone());
         Ok(if same_inbound(old, &new) { old.clone() } else { Arc::new(new) })
@@ -375,7 +375,7 @@ fn same_outbound(a: &OutboundSpec, b: &OutboundSpec) -> bool {
     let parts = |s: &OutboundSpec| {
         let ids = (s.name.clone(), s.spi, s.reqid, s.worker, s.salt);
         let outer = (s.mode, s.endpoints, s.encap, s.esn, s.outer, s.path_mtu);
-        (ids, outer, s.key.params())
+        (ids, outer, s.key.suite())
     };
     parts(a) == parts(b)
 }
@@ -384,7 +384,7 @@ fn same_inbound(a: &InboundSpec, b: &InboundSpec) -> bool {
     let parts = |s: &InboundSpec| {
         let ids = (s.name.clone(), s.spi, s.reqid, s.worker, s.salt);
         let outer = (s.mode, s.endpoints, s.encap, s.esn, s.ecn, s.replay_window);
-        (ids, outer, s.key.params())
+        (ids, outer, s.key.suite())
     };
     parts(a) == parts(b)
 }

@@ -12,6 +12,13 @@ pub(crate) mod hmac;
 #[allow(unsafe_code)]
 mod testing;
 
+pub(crate) use aes::{
+    cbc_decrypt, cbc_encrypt, cbc_mac, ccm, ctr, expand_cbc_mac, expand_decrypt, expand_encrypt,
+};
+pub(crate) use chacha::chacha20_poly1305;
+pub(crate) use gmac::gmac;
+pub(crate) use hmac::{Hasher, hmac};
+
 use crate::{
     block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys},
     isa::Tables,

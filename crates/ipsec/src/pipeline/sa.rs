@@ -154,7 +154,7 @@ impl OutboundSa {
         spec.counters.path_mtu.set(path_mtu as u64);
         Self {
             outer: OuterTemplate::new(&spec),
-            layout: layout::gcm(spec.key.params().icv_len.bytes()),
+            layout: layout::gcm(spec.key.suite().icv_bytes()),
             sequence,
             path_mtu,
             mtu_lowered: None,
@@ -207,7 +207,7 @@ impl InboundSa {
             None => ReplayWindow::new(spec.replay_window, spec.esn, spec.floor.get())?,
         };
         spec.counters.sequence.set(window.right_edge().get());
-        let layout = layout::gcm(spec.key.params().icv_len.bytes());
+        let layout = layout::gcm(spec.key.suite().icv_bytes());
         Ok(Self { spec, window, layout, epoch })
     }
 }
