@@ -100,6 +100,7 @@ macro_rules! enter {
         }
     };
 }
+#[allow(unused_imports)]
 use enter;
 
 impl Kernel {

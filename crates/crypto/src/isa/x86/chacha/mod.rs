@@ -5,6 +5,10 @@
 //! to the end. A lane has a counter of its own; keys and nonces are broadcast where all lanes share
 //! them and gathered where they do not.
 
+// Indices name registers here, in several arrays at once; every such loop is unrolled.
+#![allow(clippy::needless_range_loop)]
+
+mod lanes;
 mod poly;
 mod wide;
 
@@ -36,10 +40,10 @@ impl<W: Wide> Task<W> for Burst<'_, '_> {
         for jobs in self.jobs.chunks_mut(GROUP) {
             if self.seal {
                 keystream(token, jobs, Part::All, &mut scratch);
-                tags(jobs, &scratch.mac_keys);
+                tags(token, jobs, &scratch.mac_keys);
             } else {
                 keystream(token, jobs, Part::MacKeys, &mut scratch);
-                tags(jobs, &scratch.mac_keys);
+                tags(token, jobs, &scratch.mac_keys);
                 keystream(token, jobs, Part::Data, &mut scratch);
             }
         }
@@ -79,11 +83,36 @@ enum Part {
     All,
 }
 
-/// The MACs' tags, with the data as it is now.
+/// The MACs' tags, with the data as it is now. Packets of like length share the lanes; what is left
+/// over, or has unusual additional data, goes one by one.
 #[inline(always)]
-fn tags(jobs: &mut [ChaChaJob<'_>], mac_keys: &[MacKey; GROUP]) {
-    for (job, key) in jobs.iter_mut().zip(mac_keys) {
+fn tags<W: Wide>(w: W, jobs: &mut [ChaChaJob<'_>], mac_keys: &[MacKey; GROUP]) {
+    let mut order: ArrayVec<(usize, usize), GROUP> = ArrayVec::new();
+    for (place, job) in jobs.iter().enumerate().take(GROUP) {
+        if (1..=16).contains(&job.aad.len()) {
+            order.push((job.data.len(), place));
+        }
+    }
+    order.sort_unstable();
+    let mut places = [0; GROUP];
+    for (to, (_, place)) in places.iter_mut().zip(&order) {
+        *to = *place;
+    }
+    let full = order.len() - order.len() % (W::LANES / 2);
+    for places in places[..full].chunks_exact(W::LANES / 2) {
+        lanes::tags(w, jobs, mac_keys, places);
+    }
+    let left = places[full..order.len()].iter().copied();
+    for place in left {
+        let (job, key) = (&mut jobs[place], mac_keys[place]);
         job.tag = poly::tag(key.0, job.aad, job.data);
+    }
+    if order.len() < jobs.len() {
+        for (job, key) in jobs.iter_mut().zip(mac_keys) {
+            if !(1..=16).contains(&job.aad.len()) {
+                job.tag = poly::tag(key.0, job.aad, job.data);
+            }
+        }
     }
 }
 
@@ -147,46 +176,58 @@ fn keystream<W: Wide>(w: W, jobs: &mut [ChaChaJob<'_>], part: Part, scratch: &mu
 /// A block of keystream in every lane (RFC 8439 section 2.3).
 #[inline(always)]
 fn blocks<W: Wide>(w: W, lanes: &Lanes<'_>, keystream: &mut [Words; MAX_LANES]) {
-    let start = start(w, lanes);
-    let mut state = start;
+    let mut start = [w.splat(0); 16];
+    fill(w, lanes, &mut start);
+    let mut state = [w.splat(0); 16];
+    for i in 0..16 {
+        state[i] = start[i];
+    }
     for _ in 0..10 {
         quarter(w, &mut state, [0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]);
         quarter(w, &mut state, [0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]);
     }
-    let rows: [_; 4] = std::array::from_fn(|four| {
-        w.transpose(std::array::from_fn(|i| w.add32(state[4 * four + i], start[4 * four + i])))
-    });
+    for i in 0..16 {
+        state[i] = w.add32(state[i], start[i]);
+    }
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = state;
+    let (first, second) = (w.transpose([a, b, c, d]), w.transpose([e, f, g, h]));
+    let (third, last) = (w.transpose([i, j, k, l]), w.transpose([m, n, o, p]));
     for i in 0..4 {
-        w.store_columns([rows[0][i], rows[1][i], rows[2][i], rows[3][i]], &mut keystream[i..]);
+        w.store_columns([first[i], second[i], third[i], last[i]], &mut keystream[i..]);
     }
 }
 
 /// The states at the start: constants, key, counter, nonce.
 #[inline(always)]
-fn start<W: Wide>(w: W, lanes: &Lanes<'_>) -> [W::V; 16] {
-    let [a, b, c, d] = CONSTANTS.map(|word| w.splat(word as i32));
-    let [e, f, g, h, i, j, k, l] = if lanes.same_key {
+fn fill<W: Wide>(w: W, lanes: &Lanes<'_>, start: &mut [W::V; 16]) {
+    for (to, word) in start.iter_mut().zip(CONSTANTS) {
+        *to = w.splat(word as i32);
+    }
+    if lanes.same_key {
         let words = lanes.keys[0].as_chunks::<4>().0;
-        std::array::from_fn(|i| w.splat(i32::from_le_bytes(words[i])))
+        for (to, word) in start[4..12].iter_mut().zip(words) {
+            *to = w.splat(i32::from_le_bytes(*word));
+        }
     } else {
-        let half = |at: usize| {
-            w.transpose(std::array::from_fn(|i| {
-                w.from_chunks(|chunk| w.load(&lanes.keys[4 * chunk + i].as_chunks().0[at]))
-            }))
-        };
-        let ([e, f, g, h], [i, j, k, l]) = (half(0), half(1));
-        [e, f, g, h, i, j, k, l]
-    };
-    let [n, o, p] = if lanes.runs.len() == 1 {
+        for half in 0..2 {
+            let row = |i: usize| {
+                w.chunks(|chunk| w.load(&lanes.keys[4 * chunk + i].as_chunks::<16>().0[half]))
+            };
+            let words = w.transpose([row(0), row(1), row(2), row(3)]);
+            start[4 + 4 * half..][..4].copy_from_slice(&words);
+        }
+    }
+    start[12] = w.load_words(&lanes.counters);
+    if lanes.runs.len() == 1 {
         let words = lanes.nonces[0].as_chunks::<4>().0;
-        std::array::from_fn(|i| w.splat(i32::from_le_bytes(words[i])))
+        for (to, word) in start[13..].iter_mut().zip(words) {
+            *to = w.splat(i32::from_le_bytes(*word));
+        }
     } else {
-        let [n, o, p, _] = w.transpose(std::array::from_fn(|i| {
-            w.from_chunks(|chunk| w.load(lanes.nonces[4 * chunk + i]))
-        }));
-        [n, o, p]
-    };
-    [a, b, c, d, e, f, g, h, i, j, k, l, w.load_words(&lanes.counters), n, o, p]
+        let row = |i: usize| w.chunks(|chunk| w.load(lanes.nonces[4 * chunk + i]));
+        let words = w.transpose([row(0), row(1), row(2), row(3)]);
+        start[13..].copy_from_slice(&words[..3]);
+    }
 }
 
 /// Four quarter rounds (RFC 8439 section 2.1), step by step together.

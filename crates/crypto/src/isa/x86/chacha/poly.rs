@@ -21,6 +21,16 @@ impl Poly {
         Self { h: [0; 3], r: [r0, r1], s1: r1 + (r1 >> 2), pad }
     }
 
+    /// Goes on from an accumulator in limbs of 26 bits, which may have a bit more.
+    #[inline(always)]
+    pub(super) fn resume(key: [u32; 8], limbs: [u64; 5]) -> Self {
+        let [a, b, c, d, e] = limbs.map(u128::from);
+        let (low, carry) = (a + (b << 26) + (c << 52) + (d << 78)).overflowing_add(e << 104);
+        let top = (e >> 24) as u64 + u64::from(carry);
+        let (low, carry) = low.overflowing_add(u128::from(5 * (top >> 2)));
+        Self { h: [low as u64, (low >> 64) as u64, (top & 3) + u64::from(carry)], ..Self::new(key) }
+    }
+
     /// Takes a whole block.
     #[inline(always)]
     pub(super) fn block(&mut self, block: u128) {
@@ -53,6 +63,12 @@ impl Poly {
         }
     }
 
+    /// Takes the last block, which is both lengths.
+    #[inline(always)]
+    pub(super) fn lengths(&mut self, aad: usize, data: usize) {
+        self.block(aad as u128 | (data as u128) << 64);
+    }
+
     /// The tag.
     #[inline(always)]
     pub(super) fn finish(self) -> [u8; 16] {
@@ -73,6 +89,6 @@ pub(super) fn tag(key: [u32; 8], aad: &[u8], data: &[u8]) -> [u8; 16] {
     let mut poly = Poly::new(key);
     poly.padded(aad);
     poly.padded(data);
-    poly.block(aad.len() as u128 | (data.len() as u128) << 64);
+    poly.lengths(aad.len(), data.len());
     poly.finish()
 }

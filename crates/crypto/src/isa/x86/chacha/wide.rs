@@ -21,6 +21,11 @@ pub(super) struct Words(pub(super) [u32; 16]);
 
 impl zeroize::DefaultIsZeroes for Words {}
 
+/// Eight words of 64 bits, as many as the widest register has, for aligned stores.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Longs(pub(super) [u64; 8]);
+
 /// Instructions on vectors of words.
 pub(super) trait Wide: Lanes {
     /// A register.
@@ -51,6 +56,30 @@ pub(super) trait Wide: Lanes {
     fn unpack_lo64(self, a: Self::V, b: Self::V) -> Self::V;
     /// In each chunk the high half of `a`, then that of `b`.
     fn unpack_hi64(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The same word of 64 bits in every lane.
+    fn splat64(self, word: i64) -> Self::V;
+    /// Sums of 64 bits.
+    fn add64(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Products of the low 32 bits of each 64.
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Bitwise and.
+    fn and_v(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Bitwise or.
+    fn or_v(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Each 64 bits shifted left by 2.
+    fn shl2(self, a: Self::V) -> Self::V;
+    /// Each 64 bits shifted left by 12.
+    fn shl12(self, a: Self::V) -> Self::V;
+    /// Each 64 bits shifted right by 14.
+    fn shr14(self, a: Self::V) -> Self::V;
+    /// Each 64 bits shifted right by 26.
+    fn shr26(self, a: Self::V) -> Self::V;
+    /// Each 64 bits shifted right by 40.
+    fn shr40(self, a: Self::V) -> Self::V;
+    /// Each 64 bits shifted right by 52.
+    fn shr52(self, a: Self::V) -> Self::V;
+    /// Stores words of 64 bits, as many as a register has.
+    fn store_longs(self, a: Self::V, longs: &mut Longs);
     /// As many words as there are lanes.
     fn load_words(self, words: &Words) -> Self::V;
     /// Four words of a block.
@@ -60,7 +89,7 @@ pub(super) trait Wide: Lanes {
         unsafe { _mm_loadu_si128(words.as_ptr().cast()) }
     }
     /// A register from its chunks.
-    fn from_chunks(self, chunk: impl Fn(usize) -> B) -> Self::V;
+    fn chunks(self, chunk: impl Fn(usize) -> B) -> Self::V;
     /// Stores chunk `c` of the rows as the four parts of `blocks[4 * c]`.
     fn store_columns(self, rows: [Self::V; 4], blocks: &mut [Words]);
     /// Adds a block of keystream to data.
@@ -103,6 +132,17 @@ macro_rules! narrow {
                 unpack_hi32(a: __m128i, b: __m128i) -> __m128i = _mm_unpackhi_epi32;
                 unpack_lo64(a: __m128i, b: __m128i) -> __m128i = _mm_unpacklo_epi64;
                 unpack_hi64(a: __m128i, b: __m128i) -> __m128i = _mm_unpackhi_epi64;
+                splat64(word: i64) -> __m128i = _mm_set1_epi64x;
+                add64(a: __m128i, b: __m128i) -> __m128i = _mm_add_epi64;
+                mul(a: __m128i, b: __m128i) -> __m128i = _mm_mul_epu32;
+                and_v(a: __m128i, b: __m128i) -> __m128i = _mm_and_si128;
+                or_v(a: __m128i, b: __m128i) -> __m128i = _mm_or_si128;
+                shl2(a: __m128i) -> __m128i = _mm_slli_epi64::<2>;
+                shl12(a: __m128i) -> __m128i = _mm_slli_epi64::<12>;
+                shr14(a: __m128i) -> __m128i = _mm_srli_epi64::<14>;
+                shr26(a: __m128i) -> __m128i = _mm_srli_epi64::<26>;
+                shr40(a: __m128i) -> __m128i = _mm_srli_epi64::<40>;
+                shr52(a: __m128i) -> __m128i = _mm_srli_epi64::<52>;
             }
 
             #[inline(always)]
@@ -126,13 +166,19 @@ macro_rules! narrow {
             }
 
             #[inline(always)]
+            fn store_longs(self, a: B, longs: &mut Longs) {
+                // SAFETY: the reference is valid for 64 bytes, and aligned to 64.
+                unsafe { _mm_store_si128(longs.0.as_mut_ptr().cast(), a) };
+            }
+
+            #[inline(always)]
             fn load_words(self, words: &Words) -> B {
                 // SAFETY: the reference is valid for more than 16 bytes, and aligned to 64.
                 unsafe { _mm_load_si128(words.0.as_ptr().cast()) }
             }
 
             #[inline(always)]
-            fn from_chunks(self, chunk: impl Fn(usize) -> B) -> B {
+            fn chunks(self, chunk: impl Fn(usize) -> B) -> B {
                 chunk(0)
             }
 
@@ -187,6 +233,17 @@ macro_rules! middle {
                 unpack_hi32(a: __m256i, b: __m256i) -> __m256i = _mm256_unpackhi_epi32;
                 unpack_lo64(a: __m256i, b: __m256i) -> __m256i = _mm256_unpacklo_epi64;
                 unpack_hi64(a: __m256i, b: __m256i) -> __m256i = _mm256_unpackhi_epi64;
+                splat64(word: i64) -> __m256i = _mm256_set1_epi64x;
+                add64(a: __m256i, b: __m256i) -> __m256i = _mm256_add_epi64;
+                mul(a: __m256i, b: __m256i) -> __m256i = _mm256_mul_epu32;
+                and_v(a: __m256i, b: __m256i) -> __m256i = _mm256_and_si256;
+                or_v(a: __m256i, b: __m256i) -> __m256i = _mm256_or_si256;
+                shl2(a: __m256i) -> __m256i = _mm256_slli_epi64::<2>;
+                shl12(a: __m256i) -> __m256i = _mm256_slli_epi64::<12>;
+                shr14(a: __m256i) -> __m256i = _mm256_srli_epi64::<14>;
+                shr26(a: __m256i) -> __m256i = _mm256_srli_epi64::<26>;
+                shr40(a: __m256i) -> __m256i = _mm256_srli_epi64::<40>;
+                shr52(a: __m256i) -> __m256i = _mm256_srli_epi64::<52>;
             }
 
             #[inline(always)]
@@ -212,13 +269,19 @@ macro_rules! middle {
             }
 
             #[inline(always)]
+            fn store_longs(self, a: __m256i, longs: &mut Longs) {
+                // SAFETY: the reference is valid for 64 bytes, and aligned to 64.
+                unsafe { _mm256_store_si256(longs.0.as_mut_ptr().cast(), a) };
+            }
+
+            #[inline(always)]
             fn load_words(self, words: &Words) -> __m256i {
                 // SAFETY: the reference is valid for more than 32 bytes, and aligned to 64.
                 unsafe { _mm256_load_si256(words.0.as_ptr().cast()) }
             }
 
             #[inline(always)]
-            fn from_chunks(self, chunk: impl Fn(usize) -> B) -> __m256i {
+            fn chunks(self, chunk: impl Fn(usize) -> B) -> __m256i {
                 // SAFETY: the token proves AVX2.
                 unsafe { _mm256_set_m128i(chunk(1), chunk(0)) }
             }
@@ -282,6 +345,23 @@ macro_rules! broad {
                 unpack_hi32(a: __m512i, b: __m512i) -> __m512i = _mm512_unpackhi_epi32;
                 unpack_lo64(a: __m512i, b: __m512i) -> __m512i = _mm512_unpacklo_epi64;
                 unpack_hi64(a: __m512i, b: __m512i) -> __m512i = _mm512_unpackhi_epi64;
+                splat64(word: i64) -> __m512i = _mm512_set1_epi64;
+                add64(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi64;
+                mul(a: __m512i, b: __m512i) -> __m512i = _mm512_mul_epu32;
+                and_v(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512;
+                or_v(a: __m512i, b: __m512i) -> __m512i = _mm512_or_si512;
+                shl2(a: __m512i) -> __m512i = _mm512_slli_epi64::<2>;
+                shl12(a: __m512i) -> __m512i = _mm512_slli_epi64::<12>;
+                shr14(a: __m512i) -> __m512i = _mm512_srli_epi64::<14>;
+                shr26(a: __m512i) -> __m512i = _mm512_srli_epi64::<26>;
+                shr40(a: __m512i) -> __m512i = _mm512_srli_epi64::<40>;
+                shr52(a: __m512i) -> __m512i = _mm512_srli_epi64::<52>;
+            }
+
+            #[inline(always)]
+            fn store_longs(self, a: __m512i, longs: &mut Longs) {
+                // SAFETY: the reference is valid for 64 bytes, and aligned to 64.
+                unsafe { _mm512_store_si512(longs.0.as_mut_ptr().cast(), a) };
             }
 
             #[inline(always)]
@@ -291,7 +371,7 @@ macro_rules! broad {
             }
 
             #[inline(always)]
-            fn from_chunks(self, chunk: impl Fn(usize) -> B) -> __m512i {
+            fn chunks(self, chunk: impl Fn(usize) -> B) -> __m512i {
                 // SAFETY: the token proves AVX-512 F.
                 let mut all = unsafe { _mm512_zextsi128_si512(chunk(0)) };
                 // SAFETY: as above.
