@@ -100,7 +100,7 @@ impl Workload {
             packets.push(Packet { key: numbers.below(keys.len().max(1)), start, text, nonce });
             let bytes = suite.header_bytes() + text + suite.icv_bytes();
             // Kernels may touch a whole vector at a packet's end, so one line stays free.
-            start += (bytes.div_ceil(LINE) + 1 | 1) * LINE;
+            start += ((bytes.div_ceil(LINE) + 1) | 1) * LINE;
         }
         Self { suite, keys, packets, arena_bytes: start }
     }

@@ -172,7 +172,7 @@ fn lineups(args: &BenchCryptoArgs, plan: &Plan) -> anyhow::Result<Vec<Lineup>> {
     for &tier in &plan.tiers {
         let sha_ni = sha_ni(args, tier);
         let cpu = if sha_ni {
-            plan.base.clone()
+            plan.base
         } else {
             let denied = std::env::var(Cpu::DENY_VARIABLE).unwrap_or_default();
             Cpu::without(&format!("{denied},{}", Cpu::SHA_NI))?
