@@ -13,6 +13,6 @@ mod x86;
 
 pub use hint::{prefetch_read, time_stamp};
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) use none::{Kernel, Proofs, Tables, detect};
+pub(crate) use none::{HashKernel, Kernel, Proofs, Tables, detect};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86::{Kernel, Proofs, Tables, detect};
+pub(crate) use x86::{HashKernel, Kernel, Proofs, Tables, detect};

@@ -2,16 +2,34 @@
 //! values.
 
 use crate::{
-    KeyBits, MacAlg, Tier,
+    HashAlg, KeyBits, MacAlg, Tier,
     block::{CbcMacKey, RoundKeys},
     burst::Entry,
     op::Op,
-    pass::{CbcMacJob, CcmJob, ChaChaJob, CipherJob, GmacJob},
+    pass::{CbcMacJob, CcmJob, ChaChaJob, CipherJob, GmacJob, HmacJob},
 };
 
 /// A tier proven to be usable here; there is none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kernel {}
+
+/// What computes HMACs; there is nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum HashKernel {}
+
+impl HashKernel {
+    pub(crate) fn choose(_: &Proofs, _: Tier, _: HashAlg) -> Option<Self> {
+        None
+    }
+
+    pub(crate) fn name(self, _: HashAlg) -> &'static str {
+        match self {}
+    }
+
+    pub(crate) fn hmac(self, _: HashAlg, _: &mut [HmacJob<'_>]) {
+        match self {}
+    }
+}
 
 /// Key tables of the kernels.
 pub(crate) enum Tables {}

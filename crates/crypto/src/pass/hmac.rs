@@ -1,7 +1,11 @@
 //! The pass of HMAC (RFC 2104) over MD5 and the SHA family.
 
 use crate::{
-    HashAlg, Tier, block::HmacKey, isa::Proofs, pass::HmacJob, portable::hash as portable,
+    HashAlg, Tier,
+    block::HmacKey,
+    isa::{HashKernel, Proofs},
+    pass::HmacJob,
+    portable::hash as portable,
 };
 
 #[cfg(test)]
@@ -9,17 +13,20 @@ mod tests;
 
 /// What computes an HMAC: chosen when a key is set up.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hasher;
+pub(crate) struct Hasher {
+    /// Without a kernel it is the portable tier.
+    kernel: Option<HashKernel>,
+}
 
 impl Hasher {
     /// The fastest for `alg` that keys of `tier` may use.
-    pub(crate) fn choose(_proofs: &Proofs, _tier: Tier, _alg: HashAlg) -> Self {
-        Self
+    pub(crate) fn choose(proofs: &Proofs, tier: Tier, alg: HashAlg) -> Self {
+        Self { kernel: HashKernel::choose(proofs, tier, alg) }
     }
 
     /// Its name in listings: the instructions and how many messages go side by side.
-    pub(crate) fn name(self) -> &'static str {
-        "portable"
+    pub(crate) fn name(self, alg: HashAlg) -> &'static str {
+        self.kernel.map_or("portable", |kernel| kernel.name(alg))
     }
 }
 
@@ -29,9 +36,11 @@ pub(crate) fn expand(alg: HashAlg, key: &[u8], out: &mut HmacKey) {
     portable::expand(alg, key, out);
 }
 
-/// Leaves the whole MAC of each job in its `tag`; bytes of `tag` behind it stay as they are. Of a
-/// trailer no more than [`TRAILER_MAX`](crate::pass::TRAILER_MAX) bytes count.
+/// Leaves the whole MAC of each job in its `tag`; what becomes of the bytes behind it is not said. Of
+/// a trailer no more than [`TRAILER_MAX`](crate::pass::TRAILER_MAX) bytes count.
 pub(crate) fn hmac(hasher: Hasher, alg: HashAlg, jobs: &mut [HmacJob<'_>]) {
-    let Hasher = hasher;
-    jobs.iter_mut().for_each(|job| portable::hmac(alg, job));
+    match hasher.kernel {
+        Some(kernel) => kernel.hmac(alg, jobs),
+        None => jobs.iter_mut().for_each(|job| portable::hmac(alg, job)),
+    }
 }

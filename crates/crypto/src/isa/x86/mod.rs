@@ -10,12 +10,14 @@ mod chacha;
 mod gcm128;
 mod gcm512;
 mod gmac;
+mod hash;
 mod lanes;
 mod lanes512;
 mod tables;
 mod token;
 mod wipe;
 
+pub(crate) use hash::HashKernel;
 pub(crate) use tables::Tables;
 use token::{AesNi, Avx, Avx2, Avx512, ShaNi, Vaes256, Vaes512};
 
