@@ -4,10 +4,10 @@
 //! left of the message, the trailer and the padding. A lane that has ended takes the next message,
 //! the longest first. Then all outer hashes are computed: one block each.
 
-use std::{hint::black_box, mem};
+use std::{hint::black_box, marker::PhantomData, mem};
 
 use super::{
-    rounds::{Hash, State},
+    rounds::{Hash, Message, State},
     words::{MAX, Rows, States, Words},
 };
 use crate::pass::{HmacJob, TRAILER_MAX};
@@ -185,10 +185,7 @@ impl<'j, const B: usize> Lanes<'j, B> {
                 for (row, head) in rows.iter_mut().zip(heads).take(W::LANES) {
                     *row = head.get(i).unwrap_or(row);
                 }
-                H::block(w, state, |quarter| {
-                    let words = w.load(&rows, quarter);
-                    if H::LITTLE_ENDIAN { words } else { words.map(|word| w.swap_bytes(word)) }
-                });
+                H::block(w, state, Stream::<H, B>(rows, PhantomData));
             }
             let mut ended = 0;
             for (lane, left) in self.left.iter_mut().enumerate() {
@@ -206,6 +203,30 @@ impl<'j, const B: usize> Lanes<'j, B> {
                 return finished;
             }
         }
+    }
+}
+
+/// Blocks from memory.
+struct Stream<'r, H, const B: usize>(Rows<'r, B>, PhantomData<H>);
+
+impl<W: Words, H: Hash<W>, const B: usize> Message<W> for Stream<'_, H, B> {
+    #[inline(always)]
+    fn quarter(&self, w: W, quarter: usize) -> [W::V; 4] {
+        let [a, b, c, d] = w.load(&self.0, quarter);
+        if H::LITTLE_ENDIAN {
+            return [a, b, c, d];
+        }
+        [w.swap_bytes(a), w.swap_bytes(b), w.swap_bytes(c), w.swap_bytes(d)]
+    }
+}
+
+/// Blocks that hold a digest.
+struct Digest<W: Words>([W::V; 16]);
+
+impl<W: Words> Message<W> for Digest<W> {
+    #[inline(always)]
+    fn quarter(&self, _: W, quarter: usize) -> [W::V; 4] {
+        self.0.as_chunks().0[quarter]
     }
 }
 
@@ -285,7 +306,6 @@ fn outer<W: Words, H: Hash<W>, const B: usize>(
 ) {
     let word = mem::size_of::<W::Word>();
     let zero = w.number(0);
-    let swap = |v| if H::LITTLE_ENDIAN { v } else { w.swap_bytes(v) };
     for group in jobs.chunks_mut(W::LANES) {
         let zeros = ZEROS.first_chunk().unwrap_or(&[0; 64]);
         let mut keys: Rows<'_, 64> = [zeros; MAX];
@@ -309,11 +329,14 @@ fn outer<W: Words, H: Hash<W>, const B: usize>(
             message[8] = end;
         }
         message[if H::LITTLE_ENDIAN { 14 } else { 15 }] = w.number(8 * (B + digest * word) as u64);
-        H::block(w, &mut state, |quarter| [0, 1, 2, 3].map(|i| message[4 * quarter + i]));
+        H::block(w, &mut state, Digest::<W>(message));
 
         for (i, word) in state.iter_mut().enumerate() {
-            *word =
-                if i < H::SHORTEST || (i < H::WORDS && i < digest) { swap(*word) } else { zero };
+            if !(i < H::SHORTEST || (i < H::WORDS && i < digest)) {
+                *word = zero;
+            } else if !H::LITTLE_ENDIAN {
+                *word = w.swap_bytes(*word);
+            }
         }
         let [a, b, c, d, e, f, g, h] = state;
         w.store(states, 0, [a, b, c, d]);

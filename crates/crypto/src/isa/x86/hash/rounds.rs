@@ -14,8 +14,14 @@ pub(super) trait Hash<W: Words> {
     /// Whether words lie in memory with their last byte first.
     const LITTLE_ENDIAN: bool = false;
 
-    /// Takes in a block of each lane; `quarter` loads four of its words.
-    fn block(w: W, state: &mut State<W>, quarter: impl Fn(usize) -> [W::V; 4]);
+    /// Takes in a block of each lane.
+    fn block(w: W, state: &mut State<W>, message: impl Message<W>);
+}
+
+/// A block of each lane. (Closures cannot be told to be inlined, and must be, behind a door.)
+pub(super) trait Message<W: Words> {
+    /// Four words.
+    fn quarter(&self, w: W, quarter: usize) -> [W::V; 4];
 }
 
 /// MD5 (RFC 1321).
@@ -54,13 +60,13 @@ impl<W: Words<Word = u32>> Hash<W> for Sha1 {
     const SHORTEST: usize = 5;
 
     #[inline(always)]
-    fn block(w: W, state: &mut State<W>, quarter: impl Fn(usize) -> [W::V; 4]) {
+    fn block(w: W, state: &mut State<W>, message: impl Message<W>) {
         let [mut a, mut b, mut c, mut d, mut e, ..] = *state;
         let mut m = [a; 16];
         macro_rules! round {
             ($t:expr, $stage:expr, $f:ident) => {{
                 if $t < 16 && $t % 4 == 0 {
-                    let [p, q, r, s] = quarter($t / 4);
+                    let [p, q, r, s] = message.quarter(w, $t / 4);
                     (m[$t % 16], m[($t + 1) % 16], m[($t + 2) % 16], m[($t + 3) % 16]) =
                         (p, q, r, s);
                 }
@@ -168,13 +174,13 @@ impl<W: Words<Word = u32>> Hash<W> for Md5 {
     const LITTLE_ENDIAN: bool = true;
 
     #[inline(always)]
-    fn block(w: W, state: &mut State<W>, quarter: impl Fn(usize) -> [W::V; 4]) {
+    fn block(w: W, state: &mut State<W>, message: impl Message<W>) {
         let [mut a, mut b, mut c, mut d, ..] = *state;
         let mut m = [a; 16];
         macro_rules! round {
             ($t:expr, $word:expr, $f:expr, $left:literal, $right:literal) => {{
                 if $t < 16 && $t % 4 == 0 {
-                    let [p, q, r, s] = quarter($t / 4);
+                    let [p, q, r, s] = message.quarter(w, $t / 4);
                     (m[$t % 16], m[($t + 1) % 16], m[($t + 2) % 16], m[($t + 3) % 16]) =
                         (p, q, r, s);
                 }
@@ -395,7 +401,7 @@ macro_rules! sha2 {
             const SHORTEST: usize = $shortest;
 
             #[inline(always)]
-            fn block(w: W, state: &mut State<W>, quarter: impl Fn(usize) -> [W::V; 4]) {
+            fn block(w: W, state: &mut State<W>, message: impl Message<W>) {
                 let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
                 let mut m = [a; 16];
                 macro_rules! round {
@@ -445,7 +451,7 @@ macro_rules! sha2 {
                     macro_rules! step {
                         ($t:expr) => {
                             if $t % 4 == 0 {
-                                let [p, q, r, s] = quarter($t / 4);
+                                let [p, q, r, s] = message.quarter(w, $t / 4);
                                 (m[$t], m[($t + 1) % 16], m[($t + 2) % 16], m[($t + 3) % 16]) =
                                     (p, q, r, s);
                             }
