@@ -16,7 +16,7 @@ check_only=${1:-}
 scapy=2.8.0
 cryptography=50.0.2
 
-# command|package|what needs it
+# command or file|package|what needs it
 needs=(
     "c++|g++|the fuzz targets (libFuzzer)"
     "python3|python3|every oracle"
@@ -27,6 +27,14 @@ needs=(
     "depmod|kmod|the kernel oracle"
     "ip|iproute2|the kernel oracle, tests that make namespaces"
     "ping|iputils-ping|the kernel oracle"
+    "make|make|tests on emulated processors"
+    "xz|xz-utils|tests on emulated processors"
+    "xorriso|xorriso|tests on emulated processors"
+    "/usr/share/bochs/BIOS-bochs-latest|bochsbios|tests on emulated processors"
+    "/usr/share/vgabios/vgabios.bin|vgabios|tests on emulated processors"
+    "/usr/lib/ISOLINUX/isolinux.bin|isolinux|tests on emulated processors"
+    "/usr/lib/syslinux/modules/bios/ldlinux.c32|syslinux-common|tests on emulated processors"
+    "valgrind|valgrind|the search for branches on secrets"
 )
 
 missing=()
@@ -36,6 +44,7 @@ collect_missing() {
     for row in "${needs[@]}"; do
         IFS='|' read -r command package why <<< "$row"
         command -v "$command" > /dev/null || [ -x "/sbin/$command" ] || [ -x "/usr/sbin/$command" ] ||
+            { [ "${command:0:1}" = / ] && [ -e "$command" ]; } ||
             missing+=("$package")
     done
     # A Debian python3 has venv in a package of its own.

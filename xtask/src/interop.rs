@@ -1,4 +1,4 @@
-//! The oracles nobody here wrote: scapy, tshark, the Linux kernel.
+//! The oracles nobody here wrote: scapy, tshark, the Linux kernel, an emulated processor.
 //!
 //! Each is a script below `interop/` that ends with 0 (passed), 1 (failed) or 77 (cannot run here), prints
 //! `SKIPPED: why` for whatever it leaves out, and ends with a line `N passed, N failed, N skipped`.
@@ -18,12 +18,15 @@ const CANNOT_RUN: i32 = 77;
 struct Oracle {
     name: &'static str,
     script: &'static str,
+    arguments: &'static [&'static str],
 }
 
 const ORACLES: &[Oracle] = &[
-    Oracle { name: "scapy", script: "scapy_oracle.py" },
-    Oracle { name: "tshark", script: "tshark_oracle.py" },
-    Oracle { name: "kernel", script: "kernel_peer.py" },
+    Oracle { name: "scapy", script: "scapy_oracle.py", arguments: &[] },
+    Oracle { name: "tshark", script: "tshark_oracle.py", arguments: &[] },
+    Oracle { name: "kernel", script: "kernel_peer.py", arguments: &[] },
+    // `make test-tiers` does every level, which takes too long here.
+    Oracle { name: "emulator", script: "emulator/test_tiers.py", arguments: &["--smoke"] },
 ];
 
 /// Runs the named oracles, or all where none is named.
@@ -56,6 +59,7 @@ fn run_one(workspace: &Workspace, oracle: &Oracle) -> Result<Tally> {
     let mut command = Command::new(python(workspace));
     command
         .arg(workspace.root.join("interop").join(oracle.script))
+        .args(oracle.arguments)
         .current_dir(&workspace.root)
         .env("PYTHONUNBUFFERED", "1")
         .env("PYTHONDONTWRITEBYTECODE", "1")
