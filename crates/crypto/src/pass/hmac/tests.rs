@@ -14,7 +14,13 @@ use crate::{
 /// extensions.
 fn hashers(alg: HashAlg) -> Vec<Hasher> {
     let cpu = Cpu::detect().unwrap();
-    cpu.tiers().map(|tier| Hasher::choose(cpu.proofs(), tier, alg)).collect()
+    if !cpu.has_sha_ni() {
+        println!("SKIPPED in part: sha-ni: not on this machine, or denied");
+    }
+    let denied = std::env::var(Cpu::DENY_VARIABLE).unwrap_or_default();
+    let without = Cpu::without(&format!("{denied},{}", Cpu::SHA_NI)).unwrap();
+    let choose = |cpu: Cpu| cpu.tiers().map(move |tier| Hasher::choose(cpu.proofs(), tier, alg));
+    choose(cpu).chain(choose(without)).collect()
 }
 
 fn key(alg: HashAlg, bytes: &[u8]) -> Box<HmacKey> {

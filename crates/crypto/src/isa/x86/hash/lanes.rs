@@ -4,12 +4,9 @@
 //! left of the message, the trailer and the padding. A lane that has ended takes the next message,
 //! the longest first. Then all outer hashes are computed: one block each.
 
-use std::{hint::black_box, marker::PhantomData, mem};
+use std::{hint::black_box, mem};
 
-use super::{
-    rounds::{Hash, Message, State},
-    words::{MAX, Rows, States, Words},
-};
+use super::words::{MAX, Rows, States};
 use crate::pass::{HmacJob, TRAILER_MAX};
 
 /// Jobs that are sorted and run together; there may be more, and then they come in turn.
@@ -18,18 +15,39 @@ const CHUNK: usize = 256;
 /// Messages of at least as many blocks are not told apart when they are sorted.
 const LONG: usize = 255;
 
-/// Computes the MACs. `digest` is how many words of the last chaining value count, `B` the bytes of
-/// a block.
+/// A hash on some messages at once. `B` is the bytes of a block.
+pub(super) trait Engine<const B: usize>: Copy {
+    /// How many messages, at most [`MAX`].
+    const LANES: usize;
+    /// Whether words lie in memory with their last byte first.
+    const LITTLE_ENDIAN: bool = false;
+    /// Chaining values of all lanes.
+    type State;
+
+    /// Copies `from`, which is shorter than a block, and puts zeros behind it.
+    fn copy_some(self, from: &[u8], to: &mut [u8; B]);
+    /// Chaining values from memory.
+    fn load(self, rows: &Rows<'_, 64>) -> Self::State;
+    /// Takes in a block of each lane.
+    fn block(self, state: &mut Self::State, rows: &Rows<'_, B>);
+    /// Stores chaining values.
+    fn store(self, state: Self::State, states: &mut States);
+    /// Computes MACs from the chaining values of `keys` and of the inner hashes. `digest` is how many
+    /// words of the last chaining value count; behind them come zeros.
+    fn outer(self, digest: usize, keys: &Rows<'_, 64>, hashes: &Rows<'_, 64>, states: &mut States);
+}
+
+/// Computes the MACs.
 #[inline(always)]
-pub(super) fn run<W: Words, H: Hash<W>, const B: usize>(
-    w: W,
+pub(super) fn run<E: Engine<B>, const B: usize>(
+    engine: E,
     digest: usize,
     jobs: &mut [HmacJob<'_>],
 ) {
     let mut states = States([[0; 64]; MAX]);
     for chunk in jobs.chunks_mut(CHUNK) {
-        inner::<W, H, B>(w, chunk, &mut states);
-        outer::<W, H, B>(w, digest, chunk, &mut states);
+        inner::<E, B>(engine, chunk, &mut states);
+        outer::<E, B>(engine, digest, chunk, &mut states);
     }
     states.0 = [[0; 64]; MAX];
     black_box(&mut states);
@@ -75,10 +93,9 @@ struct Tail<const B: usize>([[u8; B]; 2]);
 impl<const B: usize> Tail<B> {
     /// Makes the tail of a message whose last bytes are `rest`; returns how many blocks it has.
     #[inline(always)]
-    fn fill<W: Words>(
+    fn fill<E: Engine<B>>(
         &mut self,
-        w: W,
-        little_endian: bool,
+        engine: E,
         bytes: usize,
         rest: &[u8],
         trailer: &[u8],
@@ -89,12 +106,12 @@ impl<const B: usize> Tail<B> {
         let blocks = if used + B / 8 < B { 1 } else { 2 };
         // The block of padding before the message counts, too.
         let bits = 8 * (B + bytes + trailer.len()) as u64;
-        let bits = if little_endian { bits.to_le_bytes() } else { bits.to_be_bytes() };
+        let bits = if E::LITTLE_ENDIAN { bits.to_le_bytes() } else { bits.to_be_bytes() };
         let [first, last] = &mut self.0;
         if blocks == 1 {
-            w.copy_some(rest, last);
+            engine.copy_some(rest, last);
         } else {
-            w.copy_some(rest, first);
+            engine.copy_some(rest, first);
             *last = [0; B];
         }
         let start = (2 - blocks) * B + rest.len();
@@ -146,17 +163,10 @@ fn each(mut mask: u32, mut visit: impl FnMut(usize)) {
 
 impl<'j, const B: usize> Lanes<'j, B> {
     #[inline(always)]
-    fn begin<W: Words>(
-        &mut self,
-        w: W,
-        little_endian: bool,
-        lane: usize,
-        i: u8,
-        job: &HmacJob<'j>,
-    ) {
+    fn begin<E: Engine<B>>(&mut self, engine: E, lane: usize, i: u8, job: &HmacJob<'j>) {
         let (blocks, rest) = job.message.as_chunks();
         let bytes = job.message.len();
-        let tail = self.tail[lane].fill(w, little_endian, bytes, rest, job.trailer);
+        let tail = self.tail[lane].fill(engine, bytes, rest, job.trailer);
         self.job[lane] = i;
         self.start[lane] = &job.key.inner;
         self.message[lane] = blocks;
@@ -173,22 +183,23 @@ impl<'j, const B: usize> Lanes<'j, B> {
 
     /// Takes in blocks until a lane ends; returns the lanes that have ended.
     #[inline(always)]
-    fn advance<W: Words, H: Hash<W>>(&mut self, w: W, state: &mut State<W>) -> u32 {
+    fn advance<E: Engine<B>>(&mut self, engine: E, state: &mut E::State) -> u32 {
         loop {
-            let count = self.left.iter().fold(u32::MAX, |least, &left| least.min(left));
+            let lanes = self.left.iter().take(E::LANES);
+            let count = lanes.fold(u32::MAX, |least, &left| least.min(left));
             let mut heads = self.message;
             each(self.in_tail, |lane| {
                 heads[lane] = self.tail[lane].0.get(2 - self.left[lane] as usize..).unwrap_or(&[]);
             });
             for i in 0..count as usize {
                 let mut rows = [ZEROS.first_chunk::<B>().unwrap_or(&[0; B]); MAX];
-                for (row, head) in rows.iter_mut().zip(heads).take(W::LANES) {
+                for (row, head) in rows.iter_mut().zip(heads).take(E::LANES) {
                     *row = head.get(i).unwrap_or(row);
                 }
-                H::block(w, state, Stream::<H, B>(rows, PhantomData));
+                engine.block(state, &rows);
             }
             let mut ended = 0;
-            for (lane, left) in self.left.iter_mut().enumerate() {
+            for (lane, left) in self.left.iter_mut().enumerate().take(E::LANES) {
                 *left -= count;
                 ended |= u32::from(*left == 0) << lane;
             }
@@ -206,39 +217,11 @@ impl<'j, const B: usize> Lanes<'j, B> {
     }
 }
 
-/// Blocks from memory.
-struct Stream<'r, H, const B: usize>(Rows<'r, B>, PhantomData<H>);
-
-impl<W: Words, H: Hash<W>, const B: usize> Message<W> for Stream<'_, H, B> {
-    #[inline(always)]
-    fn quarter(&self, w: W, quarter: usize) -> [W::V; 4] {
-        let [a, b, c, d] = w.load(&self.0, quarter);
-        if H::LITTLE_ENDIAN {
-            return [a, b, c, d];
-        }
-        [w.swap_bytes(a), w.swap_bytes(b), w.swap_bytes(c), w.swap_bytes(d)]
-    }
-}
-
-/// Blocks that hold a digest.
-struct Digest<W: Words>([W::V; 16]);
-
-impl<W: Words> Message<W> for Digest<W> {
-    #[inline(always)]
-    fn quarter(&self, _: W, quarter: usize) -> [W::V; 4] {
-        self.0.as_chunks().0[quarter]
-    }
-}
-
 /// Leaves the inner hashes' chaining values in the jobs' tags.
 #[inline(always)]
-fn inner<W: Words, H: Hash<W>, const B: usize>(
-    w: W,
-    jobs: &mut [HmacJob<'_>],
-    states: &mut States,
-) {
+fn inner<E: Engine<B>, const B: usize>(engine: E, jobs: &mut [HmacJob<'_>], states: &mut States) {
     let mut order = [0; CHUNK];
-    sort::<B>(jobs, &mut order, W::LANES);
+    sort::<B>(jobs, &mut order, E::LANES);
     let mut queue = order.iter().take(jobs.len());
     let zeros = ZEROS.first_chunk().unwrap_or(&[0; 64]);
     let mut lanes = Lanes::<B> {
@@ -251,7 +234,7 @@ fn inner<W: Words, H: Hash<W>, const B: usize>(
         in_tail: 0,
         busy: 0,
     };
-    let all = (1 << W::LANES) - 1;
+    let all = (1 << E::LANES) - 1;
     let mut idle: u32 = all;
     loop {
         let mut fresh = 0;
@@ -259,7 +242,7 @@ fn inner<W: Words, H: Hash<W>, const B: usize>(
             let Some(&i) = queue.next() else { break };
             let Some(job) = jobs.get(usize::from(i)) else { break };
             let lane = (idle & !fresh).trailing_zeros() as usize % MAX;
-            lanes.begin(w, H::LITTLE_ENDIAN, lane, i, job);
+            lanes.begin(engine, lane, i, job);
             fresh |= 1 << lane;
         }
         if lanes.busy == 0 {
@@ -269,13 +252,9 @@ fn inner<W: Words, H: Hash<W>, const B: usize>(
         if fresh != all {
             each(all & !fresh, |lane| rows[lane] = &states.0[lane]);
         }
-        let mut state = load_state::<W, H>(w, &rows);
-        idle = lanes.advance::<W, H>(w, &mut state);
-        let [a, b, c, d, e, f, g, h] = state;
-        w.store(states, 0, [a, b, c, d]);
-        if H::WORDS > 4 {
-            w.store(states, 1, [e, f, g, h]);
-        }
+        let mut state = engine.load(&rows);
+        idle = lanes.advance(engine, &mut state);
+        engine.store(state, states);
         each(idle, |lane| {
             if let Some(job) = jobs.get_mut(usize::from(lanes.job[lane])) {
                 job.tag = states.0[lane];
@@ -288,61 +267,22 @@ fn inner<W: Words, H: Hash<W>, const B: usize>(
     }
 }
 
-/// States in the layout of [`HmacKey`](crate::block::HmacKey).
-#[inline(always)]
-fn load_state<W: Words, H: Hash<W>>(w: W, rows: &Rows<'_, 64>) -> State<W> {
-    let [a, b, c, d] = w.load(rows, 0);
-    let [e, f, g, h] = if H::WORDS > 4 { w.load(rows, 1) } else { [a, b, c, d] };
-    [a, b, c, d, e, f, g, h]
-}
-
 /// Turns the inner hashes in the tags into MACs.
 #[inline(always)]
-fn outer<W: Words, H: Hash<W>, const B: usize>(
-    w: W,
+fn outer<E: Engine<B>, const B: usize>(
+    engine: E,
     digest: usize,
     jobs: &mut [HmacJob<'_>],
     states: &mut States,
 ) {
-    let word = mem::size_of::<W::Word>();
-    let zero = w.number(0);
-    for group in jobs.chunks_mut(W::LANES) {
-        let zeros = ZEROS.first_chunk().unwrap_or(&[0; 64]);
+    let zeros = ZEROS.first_chunk().unwrap_or(&[0; 64]);
+    for group in jobs.chunks_mut(E::LANES) {
         let mut keys: Rows<'_, 64> = [zeros; MAX];
         let mut hashes: Rows<'_, 64> = [zeros; MAX];
         for ((key, hash), job) in keys.iter_mut().zip(&mut hashes).zip(&*group) {
             (*key, *hash) = (&job.key.outer, &job.tag);
         }
-        let mut state = load_state::<W, H>(w, &keys);
-        let hash = load_state::<W, H>(w, &hashes);
-
-        let mut message = [zero; 16];
-        let end = w.number(if H::LITTLE_ENDIAN { 0x80 } else { 1 << (8 * word - 1) });
-        for i in 0..8 {
-            if i < H::SHORTEST || (i < H::WORDS && i < digest) {
-                message[i] = hash[i];
-            } else if i == digest {
-                message[i] = end;
-            }
-        }
-        if digest == 8 {
-            message[8] = end;
-        }
-        message[if H::LITTLE_ENDIAN { 14 } else { 15 }] = w.number(8 * (B + digest * word) as u64);
-        H::block(w, &mut state, Digest::<W>(message));
-
-        for (i, word) in state.iter_mut().enumerate() {
-            if !(i < H::SHORTEST || (i < H::WORDS && i < digest)) {
-                *word = zero;
-            } else if !H::LITTLE_ENDIAN {
-                *word = w.swap_bytes(*word);
-            }
-        }
-        let [a, b, c, d, e, f, g, h] = state;
-        w.store(states, 0, [a, b, c, d]);
-        if H::WORDS > 4 {
-            w.store(states, 1, [e, f, g, h]);
-        }
+        engine.outer(digest, &keys, &hashes, states);
         for (job, state) in group.iter_mut().zip(&states.0) {
             job.tag = *state;
         }

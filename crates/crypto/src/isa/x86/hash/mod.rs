@@ -1,75 +1,116 @@
-//! HMAC in lanes: `words` wraps registers of words, `rounds` has the block functions, `lanes` runs
-//! the messages of a burst side by side.
+//! HMAC on many messages: `lanes` runs the messages of a burst side by side, in engines. `vector` is
+//! the engine of registers of words (`words`) with the block functions of `rounds`; `sha_ni` has
+//! those of the SHA extensions.
 
 mod lanes;
 mod rounds;
+mod sha_ni;
+mod vector;
 mod words;
 
 use std::marker::PhantomData;
 
 use self::{
     rounds::{Hash, Md5, Sha1, Sha256, Sha512},
+    vector::Vector,
     words::{X2, X4, Y4, Y4Plus, Y8, Y8Plus, Z8, Z16},
 };
 use super::{
     Proofs,
-    token::{AesNi, Avx, Avx2, Avx512, Task},
+    token::{AesNi, Avx, Avx2, Avx512, ShaNi, Task},
 };
 use crate::{HashAlg, Tier, pass::HmacJob};
 
 /// Kernels that compute HMACs.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum HashKernel {
-    /// Lanes of 128 bits, two-operand encodings.
+pub(crate) struct HashKernel {
+    vectors: Vectors,
+    /// The SHA extensions, for bursts of at most so many messages.
+    sha_ni: Option<(ShaNi, usize)>,
+}
+
+/// Registers that hold a word of each message.
+#[derive(Clone, Copy, Debug)]
+enum Vectors {
+    /// 128 bits, two-operand encodings.
     AesNi(AesNi),
-    /// Lanes of 128 bits.
+    /// 128 bits.
     Avx(Avx),
-    /// Lanes of 256 bits.
+    /// 256 bits.
     Avx2(Avx2),
-    /// Lanes of 512 bits, or 256 for short bursts.
+    /// 512 bits, or 256 for short bursts.
     Avx512(Avx512),
 }
 
 impl HashKernel {
     /// The fastest for `alg` with the instructions of `tier`, if it may be used.
     pub(crate) fn choose(proofs: &Proofs, tier: Tier, alg: HashAlg) -> Option<Self> {
-        let _ = alg;
-        match tier {
+        let vectors = match tier {
             Tier::Portable => None,
-            Tier::AesNi => proofs.aesni.map(Self::AesNi),
-            Tier::Avx => proofs.avx.map(Self::Avx),
-            Tier::Avx2 | Tier::Vaes256 => proofs.avx2.map(Self::Avx2),
-            Tier::Avx512 | Tier::Vaes512 => proofs.avx512.map(Self::Avx512),
-        }
+            Tier::AesNi => proofs.aesni.map(Vectors::AesNi),
+            Tier::Avx => proofs.avx.map(Vectors::Avx),
+            Tier::Avx2 | Tier::Vaes256 => proofs.avx2.map(Vectors::Avx2),
+            Tier::Avx512 | Tier::Vaes512 => proofs.avx512.map(Vectors::Avx512),
+        }?;
+        // Measured where a register of messages takes as long as they would one after another.
+        let most = match (alg, vectors) {
+            (HashAlg::Md5 | HashAlg::Sha384 | HashAlg::Sha512, _) => 0,
+            (HashAlg::Sha1, Vectors::Avx2(_) | Vectors::Avx512(_)) => 4,
+            (HashAlg::Sha224 | HashAlg::Sha256, Vectors::Avx512(_)) => 7,
+            _ => usize::MAX,
+        };
+        Some(Self { vectors, sha_ni: proofs.sha_ni.map(|token| (token, most)) })
     }
 
-    /// The instructions and how many messages go side by side.
+    /// The instructions, and how many messages of a long burst go side by side.
     pub(crate) fn name(self, alg: HashAlg) -> &'static str {
+        if let Some((_, usize::MAX)) = self.sha_ni {
+            return "sha-ni x2";
+        }
         let long = matches!(alg, HashAlg::Sha384 | HashAlg::Sha512);
-        match self {
-            Self::AesNi(_) if long => "sse x2",
-            Self::AesNi(_) => "sse x4",
-            Self::Avx(_) if long => "avx x2",
-            Self::Avx(_) => "avx x4",
-            Self::Avx2(_) if long => "avx2 x4",
-            Self::Avx2(_) => "avx2 x8",
-            Self::Avx512(_) if long => "avx512 x8",
-            Self::Avx512(_) => "avx512 x16",
+        match self.vectors {
+            Vectors::AesNi(_) if long => "sse x2",
+            Vectors::AesNi(_) => "sse x4",
+            Vectors::Avx(_) if long => "avx x2",
+            Vectors::Avx(_) => "avx x4",
+            Vectors::Avx2(_) if long => "avx2 x4",
+            Vectors::Avx2(_) => "avx2 x8",
+            Vectors::Avx512(_) if long => "avx512 x8",
+            Vectors::Avx512(_) => "avx512 x16",
         }
     }
 
     /// Leaves the whole MAC of each job in its `tag`.
     pub(crate) fn hmac(self, alg: HashAlg, jobs: &mut [HmacJob<'_>]) {
-        match alg {
-            HashAlg::Md5 => self.enter(Short::<Md5>::new(4, jobs)),
-            HashAlg::Sha1 => self.enter(Short::<Sha1>::new(5, jobs)),
-            HashAlg::Sha224 => self.enter(Short::<Sha256>::new(7, jobs)),
-            HashAlg::Sha256 => self.enter(Short::<Sha256>::new(8, jobs)),
-            HashAlg::Sha384 => self.enter(Long::<Sha512>::new(6, jobs)),
-            HashAlg::Sha512 => self.enter(Long::<Sha512>::new(8, jobs)),
+        let vectors = self.vectors;
+        let sha_ni = self.sha_ni.filter(|&(_, most)| jobs.len() <= most);
+        match (alg, sha_ni) {
+            (HashAlg::Sha1, Some((token, _))) => token.enter(Extension(sha_ni::Sha1, 5, jobs)),
+            (HashAlg::Sha224, Some((token, _))) => token.enter(Extension(sha_ni::Sha256, 7, jobs)),
+            (HashAlg::Sha256, Some((token, _))) => token.enter(Extension(sha_ni::Sha256, 8, jobs)),
+            (HashAlg::Md5, _) => vectors.enter(Short::<Md5>::new(4, jobs)),
+            (HashAlg::Sha1, _) => vectors.enter(Short::<Sha1>::new(5, jobs)),
+            (HashAlg::Sha224, _) => vectors.enter(Short::<Sha256>::new(7, jobs)),
+            (HashAlg::Sha256, _) => vectors.enter(Short::<Sha256>::new(8, jobs)),
+            (HashAlg::Sha384, _) => vectors.enter(Long::<Sha512>::new(6, jobs)),
+            (HashAlg::Sha512, _) => vectors.enter(Long::<Sha512>::new(8, jobs)),
         }
     }
+}
 
+/// A burst in an engine of the SHA extensions, and the words of a digest.
+struct Extension<'r, 'j, E>(fn(ShaNi) -> E, usize, &'r mut [HmacJob<'j>]);
+
+impl<E: lanes::Engine<64>> Task<ShaNi> for Extension<'_, '_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, token: ShaNi) {
+        lanes::run::<E, 64>(self.0(token), self.1, self.2);
+    }
+}
+
+impl Vectors {
     fn enter<T>(self, task: T)
     where
         T: Task<AesNi, Output = ()>
@@ -107,7 +148,7 @@ macro_rules! burst {
 
             #[inline(always)]
             fn run(self, token: AesNi) {
-                lanes::run::<_, H, $block>($x(token), self.digest, self.jobs);
+                lanes::run::<Vector<_, H>, $block>(Vector::new($x(token)), self.digest, self.jobs);
             }
         }
 
@@ -116,7 +157,11 @@ macro_rules! burst {
 
             #[inline(always)]
             fn run(self, token: Avx) {
-                lanes::run::<_, H, $block>($x(token.aesni()), self.digest, self.jobs);
+                lanes::run::<Vector<_, H>, $block>(
+                    Vector::new($x(token.aesni())),
+                    self.digest,
+                    self.jobs,
+                );
             }
         }
 
@@ -125,7 +170,7 @@ macro_rules! burst {
 
             #[inline(always)]
             fn run(self, token: Avx2) {
-                lanes::run::<_, H, $block>($y(token), self.digest, self.jobs);
+                lanes::run::<Vector<_, H>, $block>(Vector::new($y(token)), self.digest, self.jobs);
             }
         }
 
@@ -136,9 +181,17 @@ macro_rules! burst {
             fn run(self, token: Avx512) {
                 // On few messages, narrow registers are faster: they can use one more port.
                 if self.jobs.len() <= 512 / $block {
-                    lanes::run::<_, H, $block>($y_plus(token), self.digest, self.jobs);
+                    lanes::run::<Vector<_, H>, $block>(
+                        Vector::new($y_plus(token)),
+                        self.digest,
+                        self.jobs,
+                    );
                 } else {
-                    lanes::run::<_, H, $block>($z(token), self.digest, self.jobs);
+                    lanes::run::<Vector<_, H>, $block>(
+                        Vector::new($z(token)),
+                        self.digest,
+                        self.jobs,
+                    );
                 }
             }
         }

@@ -217,7 +217,8 @@ impl<W: Words<Word = u32>> Hash<W> for Md5 {
     }
 }
 
-static SHA256_K: [Constant<u32>; 64] = repeat32([
+/// SHA-256's constants (FIPS 180-4 section 4.2.2).
+pub(super) const SHA256_WORDS: [u32; 64] = [
     0x428a_2f98,
     0x7137_4491,
     0xb5c0_fbcf,
@@ -282,7 +283,9 @@ static SHA256_K: [Constant<u32>; 64] = repeat32([
     0xa450_6ceb,
     0xbef9_a3f7,
     0xc671_78f2,
-]);
+];
+
+static SHA256_K: [Constant<u32>; 64] = repeat32(SHA256_WORDS);
 
 static SHA512_K: [Constant<u64>; 80] = repeat64([
     0x428a_2f98_d728_ae22,

@@ -1,0 +1,278 @@
+//! SHA-1, SHA-224 and SHA-256 by the SHA extensions, two messages interleaved.
+
+use std::arch::x86_64::*;
+
+use super::{
+    lanes::Engine,
+    words::{Rows, States},
+};
+use crate::isa::x86::token::ShaNi;
+
+/// Messages side by side: as many as sixteen registers hold.
+const LANES: usize = 2;
+
+/// SHA-1.
+#[derive(Clone, Copy)]
+pub(super) struct Sha1(pub(super) ShaNi);
+
+/// SHA-224 and SHA-256.
+#[derive(Clone, Copy)]
+pub(super) struct Sha256(pub(super) ShaNi);
+
+type B = __m128i;
+
+/// One instruction, allowed by the proof that an engine holds.
+macro_rules! one {
+    ($intrinsic:expr $(, $arg:expr)*) => {{
+        // SAFETY: a value of the implementing type holds the proof of the SHA extensions.
+        unsafe { $intrinsic($($arg),*) }
+    }};
+}
+
+/// Sixteen bytes of a row.
+#[inline(always)]
+fn load<const N: usize>(row: &[u8; N], index: usize) -> B {
+    let piece = row.as_chunks::<16>().0.get(index).unwrap_or(&[0; 16]);
+    // SAFETY: the reference is valid for 16 bytes, and the load needs no alignment.
+    unsafe { _mm_loadu_si128(piece.as_ptr().cast()) }
+}
+
+/// Stores sixteen bytes of a state.
+#[inline(always)]
+fn store(state: &mut [u8; 64], index: usize, piece: B) {
+    if let Some(place) = state.as_chunks_mut::<16>().0.get_mut(index) {
+        // SAFETY: the reference is valid for 16 bytes, and the store needs no alignment.
+        unsafe { _mm_storeu_si128(place.as_mut_ptr().cast(), piece) }
+    }
+}
+
+/// Copies `from`, which is shorter than a block, and puts zeros behind it.
+#[inline(always)]
+fn copy_some(from: &[u8], to: &mut [u8; 64]) {
+    let (whole, rest) = from.as_chunks::<16>();
+    for (i, to) in to.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+        *to = *whole.get(i).unwrap_or(&[0; 16]);
+        if i == whole.len() {
+            to.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        }
+    }
+}
+
+/// Order of bytes that swaps those of 32-bit words, and that reverses all.
+const SWAP: (i64, i64) = (0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
+const REVERSE: (i64, i64) = (0x0001_0203_0405_0607, 0x0809_0a0b_0c0d_0e0f);
+
+/// Does something for each of twenty numbers that must be known when compiling.
+macro_rules! twenty {
+    ($step:ident) => {
+        twenty!(@ $step, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19)
+    };
+    (@ $step:ident, $($i:literal)*) => {
+        $($step!($i);)*
+    };
+}
+
+/// SHA-1's state: the first four words, the first one highest, and the fifth, highest.
+type State1 = [(B, B); LANES];
+
+impl Sha1 {
+    #[inline(always)]
+    fn rounds(self, state: &mut State1, mut message: [[B; 4]; LANES]) {
+        let mut now = *state;
+        macro_rules! step {
+            ($i:expr) => {
+                for ((abcd, e), words) in now.iter_mut().zip(&mut message) {
+                    if $i >= 4 {
+                        let next = one!(_mm_sha1msg1_epu32, words[$i % 4], words[($i + 1) % 4]);
+                        let next = one!(_mm_xor_si128, next, words[($i + 2) % 4]);
+                        words[$i % 4] = one!(_mm_sha1msg2_epu32, next, words[($i + 3) % 4]);
+                    }
+                    let sum = if $i == 0 {
+                        one!(_mm_add_epi32, *e, words[0])
+                    } else {
+                        one!(_mm_sha1nexte_epu32, *e, words[$i % 4])
+                    };
+                    *e = *abcd;
+                    *abcd = one!(_mm_sha1rnds4_epu32::<{ $i / 5 }>, *abcd, sum);
+                }
+            };
+        }
+        twenty!(step);
+        for (state, (abcd, e)) in state.iter_mut().zip(now) {
+            state.0 = one!(_mm_add_epi32, state.0, abcd);
+            state.1 = one!(_mm_sha1nexte_epu32, e, state.1);
+        }
+    }
+}
+
+impl Engine<64> for Sha1 {
+    const LANES: usize = LANES;
+    type State = State1;
+
+    #[inline(always)]
+    fn copy_some(self, from: &[u8], to: &mut [u8; 64]) {
+        copy_some(from, to);
+    }
+
+    #[inline(always)]
+    fn load(self, rows: &Rows<'_, 64>) -> State1 {
+        let one = |row| {
+            let abcd = one!(_mm_shuffle_epi32::<0x1b>, load(row, 0));
+            (abcd, one!(_mm_bslli_si128::<12>, load(row, 1)))
+        };
+        [one(rows[0]), one(rows[1])]
+    }
+
+    #[inline(always)]
+    fn block(self, state: &mut State1, rows: &Rows<'_, 64>) {
+        let order = one!(_mm_set_epi64x, REVERSE.0, REVERSE.1);
+        let mut message = [[order; 4]; LANES];
+        for (words, row) in message.iter_mut().zip(rows) {
+            for (i, words) in words.iter_mut().enumerate() {
+                *words = one!(_mm_shuffle_epi8, load(row, i), order);
+            }
+        }
+        self.rounds(state, message);
+    }
+
+    #[inline(always)]
+    fn store(self, state: State1, states: &mut States) {
+        for (to, (abcd, e)) in states.0.iter_mut().zip(state) {
+            store(to, 0, one!(_mm_shuffle_epi32::<0x1b>, abcd));
+            store(to, 1, one!(_mm_bsrli_si128::<12>, e));
+        }
+    }
+
+    #[inline(always)]
+    fn outer(self, digest: usize, keys: &Rows<'_, 64>, hashes: &Rows<'_, 64>, states: &mut States) {
+        let mut state = self.load(keys);
+        let end = one!(_mm_set_epi32, 0, 1 << 31, 0, 0);
+        let length = one!(_mm_set_epi32, 0, 0, 0, 8 * (64 + 4 * digest) as i32);
+        let zero = one!(_mm_setzero_si128);
+        let mut message = [[zero; 4]; LANES];
+        for (words, (abcd, e)) in message.iter_mut().zip(self.load(hashes)) {
+            *words = [abcd, one!(_mm_or_si128, e, end), zero, length];
+        }
+        self.rounds(&mut state, message);
+        let order = one!(_mm_set_epi64x, REVERSE.0, REVERSE.1);
+        for (to, (abcd, e)) in states.0.iter_mut().zip(state) {
+            store(to, 0, one!(_mm_shuffle_epi8, abcd, order));
+            store(
+                to,
+                1,
+                one!(
+                    _mm_bsrli_si128::<12>,
+                    one!(_mm_shuffle_epi8, e, one!(_mm_set_epi64x, SWAP.0, SWAP.1))
+                ),
+            );
+        }
+    }
+}
+
+/// SHA-256's state: words a, b, e, f and c, d, g, h, the last lowest.
+type State2 = [(B, B); LANES];
+
+impl Sha256 {
+    #[inline(always)]
+    fn rounds(self, state: &mut State2, mut message: [[B; 4]; LANES]) {
+        let mut now = *state;
+        for (i, k) in super::rounds::SHA256_WORDS.as_chunks::<4>().0.iter().enumerate() {
+            // SAFETY: the reference is valid for 16 bytes, and the load needs no alignment.
+            let k = unsafe { _mm_loadu_si128(k.as_ptr().cast()) };
+            for ((abef, cdgh), words) in now.iter_mut().zip(&mut message) {
+                if i >= 4 {
+                    let last = words[(i + 3) % 4];
+                    let next = one!(_mm_sha256msg1_epu32, words[i % 4], words[(i + 1) % 4]);
+                    let middle = one!(_mm_alignr_epi8::<4>, last, words[(i + 2) % 4]);
+                    let next = one!(_mm_add_epi32, next, middle);
+                    words[i % 4] = one!(_mm_sha256msg2_epu32, next, last);
+                }
+                let sum = one!(_mm_add_epi32, words[i % 4], k);
+                *cdgh = one!(_mm_sha256rnds2_epu32, *cdgh, *abef, sum);
+                let sum = one!(_mm_shuffle_epi32::<0x0e>, sum);
+                *abef = one!(_mm_sha256rnds2_epu32, *abef, *cdgh, sum);
+            }
+        }
+        for (state, now) in state.iter_mut().zip(now) {
+            state.0 = one!(_mm_add_epi32, state.0, now.0);
+            state.1 = one!(_mm_add_epi32, state.1, now.1);
+        }
+    }
+
+    /// Words a to d and e to h, the first lowest.
+    #[inline(always)]
+    fn words(self, (abef, cdgh): (B, B)) -> (B, B) {
+        let abcd = one!(_mm_unpackhi_epi64, cdgh, abef);
+        let efgh = one!(_mm_unpacklo_epi64, cdgh, abef);
+        (one!(_mm_shuffle_epi32::<0x1b>, abcd), one!(_mm_shuffle_epi32::<0x1b>, efgh))
+    }
+}
+
+impl Engine<64> for Sha256 {
+    const LANES: usize = LANES;
+    type State = State2;
+
+    #[inline(always)]
+    fn copy_some(self, from: &[u8], to: &mut [u8; 64]) {
+        copy_some(from, to);
+    }
+
+    #[inline(always)]
+    fn load(self, rows: &Rows<'_, 64>) -> State2 {
+        let one = |row| {
+            let dcba = one!(_mm_shuffle_epi32::<0x1b>, load(row, 0));
+            let hgfe = one!(_mm_shuffle_epi32::<0x1b>, load(row, 1));
+            (one!(_mm_unpackhi_epi64, hgfe, dcba), one!(_mm_unpacklo_epi64, hgfe, dcba))
+        };
+        [one(rows[0]), one(rows[1])]
+    }
+
+    #[inline(always)]
+    fn block(self, state: &mut State2, rows: &Rows<'_, 64>) {
+        let order = one!(_mm_set_epi64x, SWAP.0, SWAP.1);
+        let mut message = [[order; 4]; LANES];
+        for (words, row) in message.iter_mut().zip(rows) {
+            for (i, words) in words.iter_mut().enumerate() {
+                *words = one!(_mm_shuffle_epi8, load(row, i), order);
+            }
+        }
+        self.rounds(state, message);
+    }
+
+    #[inline(always)]
+    fn store(self, state: State2, states: &mut States) {
+        for (to, state) in states.0.iter_mut().zip(state) {
+            let (abcd, efgh) = self.words(state);
+            store(to, 0, abcd);
+            store(to, 1, efgh);
+        }
+    }
+
+    #[inline(always)]
+    fn outer(self, digest: usize, keys: &Rows<'_, 64>, hashes: &Rows<'_, 64>, states: &mut States) {
+        let mut state = self.load(keys);
+        let zero = one!(_mm_setzero_si128);
+        let ones = one!(_mm_set1_epi32, -1);
+        let first = one!(_mm_set_epi32, 0, 0, 0, i32::MIN);
+        let last = one!(_mm_set_epi32, i32::MIN, 0, 0, 0);
+        // SHA-224 leaves out word h.
+        let (keep, end, after) = if digest < 8 {
+            (one!(_mm_bsrli_si128::<4>, ones), last, zero)
+        } else {
+            (ones, zero, first)
+        };
+        let length = one!(_mm_set_epi32, 8 * (64 + 4 * digest) as i32, 0, 0, 0);
+        let mut message = [[zero; 4]; LANES];
+        for (words, row) in message.iter_mut().zip(hashes) {
+            let efgh = one!(_mm_or_si128, one!(_mm_and_si128, load(row, 1), keep), end);
+            *words = [load(row, 0), efgh, after, length];
+        }
+        self.rounds(&mut state, message);
+        let order = one!(_mm_set_epi64x, SWAP.0, SWAP.1);
+        for (to, state) in states.0.iter_mut().zip(state) {
+            let (abcd, efgh) = self.words(state);
+            store(to, 0, one!(_mm_shuffle_epi8, abcd, order));
+            store(to, 1, one!(_mm_shuffle_epi8, one!(_mm_and_si128, efgh, keep), order));
+        }
+    }
+}
