@@ -1,12 +1,12 @@
 #!/bin/sh
-# Fetches NIST's cipher vectors (CAVP) as the Python package cryptography-vectors carries them, and unpacks them into
-# target/vectors, or into the folder given. Needs python3 with pip; no root, and nothing is installed.
+# Fetches the vectors of NIST (CAVP) and of RFCs as the Python package cryptography-vectors carries them, and unpacks
+# those for ciphers and MACs into target/vectors, or into the folder given. Needs python3 with pip; no root, and nothing is installed.
 set -eu
 
 cd "$(dirname "$0")/.."
 folder=${1:-target/vectors}
 version=50.0.2
-marker="$folder/cryptography-vectors-$version"
+marker="$folder/ciphers-and-macs-$version"
 
 if [ -e "$marker" ]; then
     echo "vectors are in $folder"
@@ -25,7 +25,9 @@ import pathlib, sys, zipfile
 download, folder = map(pathlib.Path, sys.argv[1:])
 (wheel,) = download.glob("*.whl")
 with zipfile.ZipFile(wheel) as archive:
-    wanted = [name for name in archive.namelist() if "/ciphers/AES/" in name]
+    folders = ("ciphers/AES/", "ciphers/ChaCha20Poly1305/", "CMAC/", "HMAC/")
+    folders = tuple("cryptography_vectors/" + folder for folder in folders)
+    wanted = [name for name in archive.namelist() if name.startswith(folders)]
     archive.extractall(folder, wanted)
 print(f"{len(wanted)} files from {wheel.name} in {folder}")
 PYTHON

@@ -1,145 +1,290 @@
-//! NIST's CAVP vectors for AES-GCM, on every tier.
+//! NIST's CAVP vectors and others that come with them, in every set-up.
 //!
 //! The files come from the Python package `cryptography-vectors`, which `interop/fetch-vectors.sh`
 //! unpacks into `target/vectors`; the environment variable `CONVOY_VECTORS` names another folder.
 
 mod common;
 
-use std::{env, fs, path::PathBuf};
+use std::collections::BTreeMap;
 
-use common::{Packet, open, seal, tiers};
-use convoy_crypto::{GcmParams, IcvLen, KeyBits, Verdict};
+use common::{
+    Packet, gcm,
+    vectors::{Set, Vector, bytes, fields, read, unhex},
+};
+use convoy_crypto::{Cipher, HashAlg, IcvLen, Integrity, KeyBits, MacAlg, Suite};
 
-/// A vector: the packet as it is when sealed, and its plaintext unless it is a forgery.
-struct Vector {
-    sealed: Packet,
-    plaintext: Option<Vec<u8>>,
+/// Blocks of a file whose lines give values their names; `Count` begins each.
+fn blocks(text: &str) -> impl Iterator<Item = &str> {
+    text.split("\n\n").map(str::trim).filter(|block| !block.is_empty())
 }
 
-/// What a file holds, and how many of its vectors are outside of what this crate offers.
-#[derive(Default)]
-struct File {
-    vectors: Vec<Vector>,
-    other_nonces: usize,
-    other_tags: usize,
+/// A field that must be there, as bytes.
+fn need(fields: &BTreeMap<String, String>, name: &str) -> Vec<u8> {
+    bytes(fields.get(name).unwrap_or_else(|| panic!("no {name} in {fields:?}")))
 }
 
-fn folder() -> PathBuf {
-    let fallback = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/vectors");
-    env::var_os("CONVOY_VECTORS").map_or_else(|| fallback.into(), PathBuf::from)
+fn key_bits(key: &[u8]) -> KeyBits {
+    KeyBits::from_bits(key.len() * 8).expect("an AES key")
 }
 
-/// Reads a response file (its lines end as on DOS), or says that it is skipped.
-fn read(name: &str) -> Option<File> {
-    let path = folder().join("cryptography_vectors/ciphers/AES/GCM").join(name);
-    match fs::read_to_string(&path) {
-        Ok(text) => Some(parse(&text.replace('\r', ""))),
-        Err(error) => {
-            println!("SKIPPED: {name}: {}: {error}; run interop/fetch-vectors.sh", path.display());
-            None
+/// AES-GCM; what has no text is GMAC as well, its additional data divided in two.
+fn gcm_file(name: &str, forgeries: bool) {
+    let Some(text) = read(&format!("ciphers/AES/GCM/{name}")) else { return };
+    let (mut set, mut gmac) = (Set::new(name), Set::new(format!("{name} as GMAC")));
+    for block in blocks(&text).filter(|block| block.starts_with("Count")) {
+        let fields = fields(block);
+        let (key, tag, nonce) = (need(&fields, "key"), need(&fields, "tag"), need(&fields, "iv"));
+        if nonce.len() != 12 {
+            set.skip("the nonce is not 96 bits");
+            continue;
         }
-    }
-}
-
-fn parse(text: &str) -> File {
-    let mut file = File::default();
-    for block in text.split("\n\n").map(str::trim).filter(|block| block.starts_with("Count")) {
-        let field = |name: &str| {
-            let line = block
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.trim_start().strip_prefix('='));
-            line.map(|hex| unhex(hex.trim()))
-        };
-        let need = |name: &str| field(name).unwrap_or_else(|| panic!("no {name} in {block}"));
-        let (key, tag) = (need("Key"), need("Tag"));
-        let Ok(nonce) = need("IV").try_into() else {
-            file.other_nonces += 1;
-            continue;
-        };
-        let Some(icv_len) = IcvLen::from_bytes(tag.len()) else {
-            file.other_tags += 1;
-            continue;
-        };
-        let key_bits = KeyBits::from_bits(key.len() * 8).expect("an AES key");
-        let params = GcmParams::new(key_bits, icv_len);
         let forged = block.lines().any(|line| line.trim() == "FAIL");
-        let sealed = Packet { params, key, nonce, aad: need("AAD"), data: need("CT"), icv: tag };
-        file.vectors.push(Vector { sealed, plaintext: (!forged).then(|| need("PT")) });
-    }
-    file
-}
-
-fn unhex(text: &str) -> Vec<u8> {
-    let digit = |c: u8| (c as char).to_digit(16).expect("a hexadecimal digit") as u8;
-    text.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
-}
-
-fn report(name: &str, file: &File) {
-    println!("{name}: {} vectors", file.vectors.len());
-    println!(
-        "SKIPPED in part: {name}: {} vectors with nonces that are not 96 bits, {} with tags that \
-         are not 8, 12 or 16 bytes",
-        file.other_nonces, file.other_tags,
-    );
-}
-
-fn assert_file_holds(name: &str, forgeries: bool) {
-    let Some(file) = read(name) else { return };
-    report(name, &file);
-    assert!(file.vectors.len() > 500, "{name} holds fewer vectors than it should");
-    assert_eq!(file.vectors.iter().any(|vector| vector.plaintext.is_none()), forgeries, "{name}");
-    let tiers = tiers();
-    for &tier in &tiers {
-        let mut opened: Vec<_> = file.vectors.iter().map(|vector| vector.sealed.clone()).collect();
-        let verdicts = open(&mut opened, |_| tier);
-        for ((vector, opened), verdict) in file.vectors.iter().zip(&opened).zip(verdicts) {
-            match &vector.plaintext {
-                Some(plaintext) => {
-                    assert_eq!(
-                        (verdict, &opened.data),
-                        (Verdict::Authentic, plaintext),
-                        "{tier}, {vector:?}"
-                    );
-                }
-                None => assert_eq!(verdict, Verdict::Forged, "{tier}, {vector:?}"),
-            }
+        let (aad, ct) = (need(&fields, "aad"), need(&fields, "ct"));
+        let vector = |suite, header: &[u8], text: &[u8], plain: Option<Vec<u8>>| Vector {
+            name: format!("count {}", fields["count"]),
+            sealed: Packet {
+                suite,
+                keys: (key.clone(), Vec::new()),
+                nonce: nonce.clone(),
+                header: header.to_vec(),
+                text: text.to_vec(),
+                trailer: Vec::new(),
+                icv: tag.clone(),
+            },
+            plain: plain.filter(|_| !forged),
+        };
+        if ct.is_empty() && tag.len() == 16 {
+            let (header, text) = aad.split_at(aad.len() / 3);
+            let vector = vector(Suite::Gmac(key_bits(&key)), header, text, Some(text.to_vec()));
+            gmac.vectors.push(vector);
         }
-        let authentic: Vec<_> = file.vectors.iter().filter(|v| v.plaintext.is_some()).collect();
-        let mut resealed: Vec<_> = authentic
-            .iter()
-            .map(|vector| Packet {
-                data: vector.plaintext.clone().unwrap_or_default(),
-                icv: vec![0; vector.sealed.icv.len()],
-                ..vector.sealed.clone()
-            })
-            .collect();
-        seal(&mut resealed, |_| tier);
-        for (vector, resealed) in authentic.iter().zip(&resealed) {
-            assert_eq!(&vector.sealed, resealed, "{tier}");
-        }
+        let Some(icv_len) = IcvLen::from_bytes(tag.len()) else {
+            set.skip("the tag is not 8, 12 or 16 bytes");
+            continue;
+        };
+        let plain = (!forged).then(|| need(&fields, "pt"));
+        set.vectors.push(vector(gcm(key_bits(&key), icv_len), &aad, &ct, plain));
     }
+    assert!(set.vectors.len() > 500, "{name} holds fewer vectors than it should");
+    assert_eq!(set.vectors.iter().any(|vector| vector.plain.is_none()), forgeries, "{name}");
+    assert!(gmac.vectors.len() > 50, "{name}");
+    set.check();
+    gmac.check();
 }
 
-impl std::fmt::Debug for Vector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "key {:02x?}, nonce {:02x?}", self.sealed.key, self.sealed.nonce)
-    }
-}
-
-macro_rules! files {
+macro_rules! gcm_files {
     ($($test:ident: $name:literal, forgeries $forgeries:literal;)*) => {$(
         #[test]
         fn $test() {
-            assert_file_holds($name, $forgeries);
+            gcm_file($name, $forgeries);
         }
     )*};
 }
 
-files! {
+gcm_files! {
     nist_encrypt_128: "gcmEncryptExtIV128.rsp", forgeries false;
     nist_encrypt_192: "gcmEncryptExtIV192.rsp", forgeries false;
     nist_encrypt_256: "gcmEncryptExtIV256.rsp", forgeries false;
     nist_decrypt_128: "gcmDecrypt128.rsp", forgeries true;
     nist_decrypt_192: "gcmDecrypt192.rsp", forgeries true;
     nist_decrypt_256: "gcmDecrypt256.rsp", forgeries true;
+}
+
+#[test]
+fn nist_cbc() {
+    for kind in ["GFSbox", "KeySbox", "MMT", "VarKey", "VarTxt"] {
+        for bits in KeyBits::ALL {
+            let name = format!("CBC{kind}{}.rsp", bits.bits());
+            let Some(text) = read(&format!("ciphers/AES/CBC/{name}")) else { return };
+            let mut set = Set::new(&name);
+            for block in blocks(&text).filter(|block| block.starts_with("COUNT")) {
+                let fields = fields(block);
+                let of = |name| need(&fields, name);
+                let (key, plain, sealed) = (of("key"), of("plaintext"), of("ciphertext"));
+                let name = format!("count {}", fields["count"]);
+                set.push_cipher(&name, Cipher::AesCbc(bits), &key, &of("iv"), &plain, &sealed);
+            }
+            // Each vector stands there for both directions, and gives two packets.
+            assert!(set.vectors.len() >= 4 * 5, "{name} holds fewer vectors than it should");
+            set.check();
+        }
+    }
+}
+
+/// RFC 3686 section 6.
+#[test]
+fn counter_mode() {
+    for bits in KeyBits::ALL {
+        let name = format!("aes-{}-ctr.txt", bits.bits());
+        let Some(text) = read(&format!("ciphers/AES/CTR/{name}")) else { return };
+        let mut set = Set::new(&name);
+        for block in blocks(&text).filter(|block| block.starts_with("COUNT")) {
+            let fields = fields(block);
+            let of = |name| need(&fields, name);
+            let (key, plain, sealed) = (of("key"), of("plaintext"), of("ciphertext"));
+            let iv = of("iv");
+            let Some(nonce) = iv.strip_suffix(&[0, 0, 0, 1]) else {
+                set.skip("the counter does not begin at 1");
+                continue;
+            };
+            let name = format!("count {}", fields["count"]);
+            set.push_cipher(&name, Cipher::AesCtr(bits), &key, nonce, &plain, &sealed);
+        }
+        assert_eq!(set.vectors.len() + 2 * set.skipped(), 6, "{name}");
+        set.check();
+    }
+}
+
+/// The five kinds of file of NIST's CCM validation system. Lengths and keys stand in front of groups.
+#[test]
+fn nist_ccm() {
+    for kind in ["DVPT", "VADT", "VNT", "VPT", "VTT"] {
+        for bits in KeyBits::ALL {
+            let name = format!("{kind}{}.rsp", bits.bits());
+            let Some(text) = read(&format!("ciphers/AES/CCM/{name}")) else { return };
+            let set = ccm_set(&name, bits, &text);
+            let expected = match kind {
+                "DVPT" => 240,
+                "VADT" => 330,
+                "VNT" => 70,
+                "VPT" => 250,
+                _ => 70,
+            };
+            assert_eq!(set.vectors.len() + set.skipped(), expected, "{name}");
+            set.check();
+        }
+    }
+}
+
+fn ccm_set(name: &str, key_bits: KeyBits, text: &str) -> Set {
+    let mut set = Set::new(name);
+    let mut known = BTreeMap::new();
+    for block in blocks(text) {
+        known.remove("payload");
+        known.extend(fields(block));
+        if !block.starts_with("Count") {
+            continue;
+        }
+        let number = |name: &str| known[name].parse::<usize>().expect("a number");
+        let (aad_len, text_len, tag_len) = (number("alen"), number("plen"), number("tlen"));
+        let Some(icv_len) = IcvLen::from_bytes(tag_len) else {
+            set.skip(format!("ICVs of {tag_len} bytes are not offered"));
+            continue;
+        };
+        let sealed = need(&known, "ct");
+        let (text, icv) = sealed.split_at(text_len);
+        let forged = known.get("result").is_some_and(|result| result.starts_with("Fail"));
+        let plain = (!forged).then(|| need(&known, "payload")[..text_len].to_vec());
+        let packet = Packet {
+            suite: Suite::Ccm { key_bits, icv_len },
+            keys: (need(&known, "key"), Vec::new()),
+            nonce: need(&known, "nonce"),
+            // Where there is none, the file has one byte all the same.
+            header: need(&known, "adata")[..aad_len].to_vec(),
+            text: text.to_vec(),
+            trailer: Vec::new(),
+            icv: icv.to_vec(),
+        };
+        let name = format!("alen {aad_len}, plen {text_len}, count {}", known["count"]);
+        set.vectors.push(Vector { name, sealed: packet, plain });
+    }
+    set
+}
+
+/// NIST SP 800-38B appendix D.
+#[test]
+fn nist_cmac() {
+    for bits in KeyBits::ALL {
+        let name = format!("nist-800-38b-aes{}.txt", bits.bits());
+        let Some(text) = read(&format!("CMAC/{name}")) else { return };
+        let mut set = Set::new(&name);
+        let integrity = Integrity::full(MacAlg::AesCmac(bits));
+        for block in blocks(&text).filter(|block| block.starts_with("COUNT")) {
+            let fields = fields(block);
+            let of = |name| need(&fields, name);
+            let (key, message, tag) = (of("key"), of("message"), of("output"));
+            let name = format!("count {}", fields["count"]);
+            set.push_mac(&name, integrity, &key, &message, &tag, true);
+        }
+        assert_eq!(set.vectors.len(), 4 * 4, "{name}");
+        set.check();
+    }
+}
+
+/// RFC 2202 and RFC 4231.
+#[test]
+fn hmac() {
+    for (name, hash) in [
+        ("rfc-2202-md5.txt", HashAlg::Md5),
+        ("rfc-2202-sha1.txt", HashAlg::Sha1),
+        ("rfc-4231-sha224.txt", HashAlg::Sha224),
+        ("rfc-4231-sha256.txt", HashAlg::Sha256),
+        ("rfc-4231-sha384.txt", HashAlg::Sha384),
+        ("rfc-4231-sha512.txt", HashAlg::Sha512),
+    ] {
+        let Some(text) = read(&format!("HMAC/{name}")) else { return };
+        let mut set = Set::new(name);
+        for (i, block) in blocks(&text).filter(|block| block.starts_with("Len")).enumerate() {
+            let fields = fields(block);
+            let of = |name| need(&fields, name);
+            let (key, message, tag) = (of("key"), of("msg"), of("md"));
+            assert_eq!(message.len() * 8, fields["len"].parse::<usize>().expect("a number"));
+            let name = format!("case {i}");
+            for icv in [12, tag.len()] {
+                let integrity = Integrity::new(MacAlg::Hmac(hash), icv).expect("fits the hash");
+                set.push_mac(&name, integrity, &key, &message, &tag[..icv], true);
+            }
+        }
+        assert!(set.vectors.len() >= 6 * 2 * 4, "{name}");
+        set.check();
+    }
+}
+
+/// RFC 7539 and what BoringSSL and OpenSSL test with.
+#[test]
+fn chacha20_poly1305() {
+    for (name, [nonce, plain, aad, sealed]) in [
+        ("boringssl.txt", ["nonce", "in", "ad", "ct"]),
+        ("openssl.txt", ["iv", "plaintext", "aad", "ciphertext"]),
+    ] {
+        let Some(text) = read(&format!("ciphers/ChaCha20Poly1305/{name}")) else { return };
+        let mut set = Set::new(name);
+        for block in blocks(&text) {
+            let fields = fields(block);
+            if !fields.contains_key("count") {
+                continue;
+            }
+            let of = |name| need(&fields, name);
+            let (nonce, tag) = (of(nonce), of("tag"));
+            if nonce.len() != 12 || tag.len() != 16 {
+                set.skip("the nonce is not 12 bytes or the tag not 16");
+                continue;
+            }
+            let packet = Packet {
+                suite: Suite::ChaCha20Poly1305,
+                keys: (of("key"), Vec::new()),
+                nonce,
+                header: of(aad),
+                text: of(sealed),
+                trailer: Vec::new(),
+                icv: tag,
+            };
+            let forged = fields.get("result").is_some_and(|result| result.contains("ERROR"));
+            let plain = (!forged).then(|| of(plain));
+            let name = format!("count {}", fields["count"]);
+            set.vectors.push(Vector { name, sealed: packet, plain });
+        }
+        assert!(set.vectors.len() >= 5, "{name}");
+        set.check();
+    }
+}
+
+#[test]
+fn the_reader_of_files_reads() {
+    let fields = fields("# note\n[Alen = 0, Plen = 24]\nKey = 0aFF\nMsg = \"a=b\"\nEmpty =");
+    assert_eq!(fields["alen"], "0");
+    assert_eq!(fields["plen"], "24");
+    assert_eq!((bytes(&fields["key"]), bytes(&fields["empty"])), (vec![0x0a, 0xff], Vec::new()));
+    assert_eq!(bytes(&fields["msg"]), b"a=b");
+    assert_eq!(unhex("00 11\n22"), [0, 0x11, 0x22]);
 }

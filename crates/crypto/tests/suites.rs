@@ -2,146 +2,8 @@
 
 mod common;
 
-use common::{Random, cpu, tiers};
-use convoy_crypto::{
-    Cipher, KeyMaterial, Nonce, OpenKey, OpenOp, SealKey, SealOp, SecretBytes, Suite, Tier,
-    Verdict, open_burst, seal_burst,
-};
-
-/// A packet of any suite, with its header or additional data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Packet {
-    suite: Suite,
-    keys: (Vec<u8>, Vec<u8>),
-    nonce: [u8; 16],
-    /// Header of a pair, additional data of an AEAD.
-    header: Vec<u8>,
-    trailer: Vec<u8>,
-    text: Vec<u8>,
-    icv: Vec<u8>,
-}
-
-impl Packet {
-    fn random(suite: Suite, random: &mut Random, text: usize) -> Self {
-        let blocks = matches!(suite, Suite::Pair { cipher: Cipher::AesCbc(_), .. });
-        let text = if blocks { text / 16 * 16 } else { text };
-        let trailer = if suite.is_aead() { 0 } else { random.pick(&[0, 4, 4, 16]) };
-        let header = random.pick(&[0, 8, 12, 16, 20, 24, 77]);
-        Self {
-            suite,
-            keys: (random.bytes(suite.key_bytes()), random.bytes(suite.integrity_key_bytes())),
-            nonce: random.bytes(16).try_into().unwrap(),
-            header: random.bytes(header),
-            trailer: random.bytes(trailer),
-            text: random.bytes(text),
-            icv: vec![0; suite.icv_bytes()],
-        }
-    }
-
-    fn material(&self) -> KeyMaterial {
-        let (cipher, integrity) = &self.keys;
-        KeyMaterial {
-            cipher: SecretBytes::copy_from(cipher),
-            integrity: SecretBytes::copy_from(integrity),
-        }
-    }
-
-    /// Header and text in one buffer, as pairs have it.
-    fn frame(&self) -> Vec<u8> {
-        [&*self.header, &*self.text].concat()
-    }
-}
-
-/// The front of the nonce as an array of the length that the suite has.
-macro_rules! with_nonce {
-    ($packet:expr, |$nonce:ident| $body:expr) => {
-        match $packet.suite.nonce_bytes() {
-            0 => {
-                let $nonce = *$packet.nonce.first_chunk::<0>().unwrap();
-                $body
-            }
-            11 => {
-                let $nonce = *$packet.nonce.first_chunk::<11>().unwrap();
-                $body
-            }
-            12 => {
-                let $nonce = *$packet.nonce.first_chunk::<12>().unwrap();
-                $body
-            }
-            _ => {
-                let $nonce = $packet.nonce;
-                $body
-            }
-        }
-    };
-}
-
-fn seal(packets: &mut [Packet], tier_of: impl Fn(usize) -> Tier) {
-    let key = |(i, p): (usize, &Packet)| {
-        SealKey::with_tier(&cpu(), tier_of(i), p.suite, p.material()).unwrap()
-    };
-    let keys: Vec<_> = packets.iter().enumerate().map(key).collect();
-    let mut frames: Vec<_> = packets.iter().map(Packet::frame).collect();
-    let mut ops = Vec::new();
-    for ((packet, key), frame) in packets.iter_mut().zip(&keys).zip(&mut frames) {
-        let nonce = with_nonce!(packet, |nonce| Nonce::new(nonce));
-        let icv = &mut packet.icv;
-        ops.push(if packet.suite.is_aead() {
-            SealOp::new(key, nonce, &packet.header, &mut packet.text, icv).unwrap()
-        } else {
-            let header = packet.header.len();
-            SealOp::framed(key, nonce, frame, header, &packet.trailer, icv).unwrap()
-        });
-    }
-    seal_burst(&mut ops);
-    assert!(ops.iter().all(SealOp::is_sealed));
-    drop(ops);
-    for (packet, frame) in packets.iter_mut().zip(frames) {
-        if !packet.suite.is_aead() {
-            let (header, text) = frame.split_at(packet.header.len());
-            assert_eq!(header, packet.header, "{}: the header stays", packet.suite);
-            packet.text = text.to_vec();
-        }
-    }
-}
-
-fn open(packets: &mut [Packet], tier_of: impl Fn(usize) -> Tier) -> Vec<Verdict> {
-    let key = |(i, p): (usize, &Packet)| {
-        OpenKey::with_tier(&cpu(), tier_of(i), p.suite, p.material()).unwrap()
-    };
-    let keys: Vec<_> = packets.iter().enumerate().map(key).collect();
-    let mut frames: Vec<_> = packets.iter().map(Packet::frame).collect();
-    let mut ops = Vec::new();
-    for ((packet, key), frame) in packets.iter_mut().zip(&keys).zip(&mut frames) {
-        let (header, icv) = (&packet.header, &packet.icv);
-        ops.push(if packet.suite.is_aead() {
-            let text = &mut packet.text;
-            with_nonce!(packet, |nonce| OpenOp::new(key, nonce, header, text, icv)).unwrap()
-        } else {
-            let trailer = &packet.trailer;
-            with_nonce!(packet, |nonce| OpenOp::framed(
-                key,
-                nonce,
-                frame,
-                header.len(),
-                trailer,
-                icv
-            ))
-            .unwrap()
-        });
-    }
-    open_burst(&mut ops);
-    let verdicts = ops.iter().map(OpenOp::verdict).collect();
-    drop(ops);
-    for (packet, frame) in packets.iter_mut().zip(frames) {
-        if !packet.suite.is_aead() {
-            let (header, text) = frame.split_at(packet.header.len());
-            assert_eq!(header, packet.header, "{}: the header stays", packet.suite);
-            packet.text = text.to_vec();
-        }
-    }
-    verdicts
-}
+use common::{Packet, Random, open, seal, setups, setups_for, tiers};
+use convoy_crypto::{Cipher, Suite, Tier, Verdict};
 
 /// Packets of one suite with the lengths that traffic has, and some odd ones.
 fn packets(suite: Suite, count: usize, seed: u64) -> Vec<Packet> {
@@ -157,12 +19,12 @@ fn packets(suite: Suite, count: usize, seed: u64) -> Vec<Packet> {
 
 #[test]
 fn every_tier_seals_like_the_portable_one_and_opens_what_it_sealed() {
-    let tiers = tiers();
+    let setups = setups();
     for (i, suite) in Suite::all().enumerate() {
         let plain = packets(suite, 40, i as u64);
         let mut expected = plain.clone();
         seal(&mut expected, |_| Tier::Portable);
-        for &tier in &tiers {
+        for tier in setups_for(suite, &setups) {
             let mut sealed = plain.clone();
             seal(&mut sealed, |_| tier);
             for (i, (sealed, expected)) in sealed.iter().zip(&expected).enumerate() {

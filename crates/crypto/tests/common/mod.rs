@@ -1,12 +1,17 @@
-//! What several test programs share: the tiers to test, and packets that own their buffers.
+//! What several test programs share: ways to set a key up, and packets that own their bytes.
 
 // No test program uses all of it.
 #![allow(dead_code, clippy::unwrap_used)]
 
-use convoy_crypto::{
-    Cpu, GcmParams, IcvLen, KeyBits, Nonce, OpenKey, OpenOp, SealKey, SealOp, SecretBytes, Tier,
-    Verdict, open_burst, seal_burst,
-};
+pub(crate) mod guarded;
+pub(crate) mod openssl;
+pub(crate) mod packet;
+pub(crate) mod vectors;
+
+use std::{env, fmt, sync::OnceLock};
+
+use convoy_crypto::{Cpu, GcmParams, IcvLen, KeyBits, MacAlg, Suite, Tier};
+pub(crate) use packet::{Packet, open, seal};
 
 /// The tiers that this machine has and `CONVOY_DENY_CPU` leaves; says which are left out.
 pub(crate) fn tiers() -> Vec<Tier> {
@@ -21,91 +26,85 @@ pub(crate) fn cpu() -> Cpu {
     Cpu::detect().expect("CONVOY_DENY_CPU names tiers")
 }
 
-pub(crate) fn seal_key(tier: Tier, params: GcmParams, key: &[u8]) -> SealKey {
-    SealKey::with_tier(&cpu(), tier, params, SecretBytes::copy_from(key))
-        .expect("key fits its parameters")
+/// What a key is set up for: a tier, and whether its hashes may use the SHA extensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Setup {
+    pub(crate) tier: Tier,
+    pub(crate) sha_ni: bool,
 }
 
-pub(crate) fn open_key(tier: Tier, params: GcmParams, key: &[u8]) -> OpenKey {
-    OpenKey::with_tier(&cpu(), tier, params, SecretBytes::copy_from(key))
-        .expect("key fits its parameters")
-}
-
-/// A packet and everything that is needed to seal or open it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Packet {
-    pub(crate) params: GcmParams,
-    pub(crate) key: Vec<u8>,
-    pub(crate) nonce: [u8; 12],
-    pub(crate) aad: Vec<u8>,
-    pub(crate) data: Vec<u8>,
-    pub(crate) icv: Vec<u8>,
-}
-
-impl Packet {
-    /// A packet of given shape whose bytes come from `seed`.
-    pub(crate) fn of_shape(
-        key_bits: KeyBits,
-        icv_len: IcvLen,
-        aad: usize,
-        data: usize,
-        seed: u64,
-    ) -> Self {
-        let mut random = Random(seed);
-        Self {
-            params: GcmParams::new(key_bits, icv_len),
-            key: random.bytes(key_bits.bytes()),
-            nonce: random.bytes(12).try_into().unwrap(),
-            aad: random.bytes(aad),
-            data: random.bytes(data),
-            icv: vec![0; icv_len.bytes()],
+impl Setup {
+    pub(crate) fn cpu(self) -> Cpu {
+        static WITHOUT: OnceLock<Cpu> = OnceLock::new();
+        if self.sha_ni {
+            return cpu();
         }
+        *WITHOUT.get_or_init(|| {
+            let denied = env::var(Cpu::DENY_VARIABLE).unwrap_or_default();
+            Cpu::without(&format!("{denied},{}", Cpu::SHA_NI)).unwrap()
+        })
     }
 }
 
-/// Seals every packet in one burst, packet `i` on tier `tier_of(i)`.
-pub(crate) fn seal(packets: &mut [Packet], tier_of: impl Fn(usize) -> Tier) {
-    let keys: Vec<_> =
-        packets.iter().enumerate().map(|(i, p)| seal_key(tier_of(i), p.params, &p.key)).collect();
-    let mut ops: Vec<_> = packets
-        .iter_mut()
-        .zip(&keys)
-        .map(|(p, key)| {
-            SealOp::new(key, Nonce::new(p.nonce), &p.aad, &mut p.data, &mut p.icv).unwrap()
-        })
-        .collect();
-    seal_burst(&mut ops);
-    assert!(ops.iter().all(SealOp::is_sealed));
+impl From<Tier> for Setup {
+    fn from(tier: Tier) -> Self {
+        Self { tier, sha_ni: true }
+    }
 }
 
-/// Opens every packet in one burst, packet `i` on tier `tier_of(i)`.
-pub(crate) fn open(packets: &mut [Packet], tier_of: impl Fn(usize) -> Tier) -> Vec<Verdict> {
-    let keys: Vec<_> =
-        packets.iter().enumerate().map(|(i, p)| open_key(tier_of(i), p.params, &p.key)).collect();
-    let mut ops: Vec<_> = packets
-        .iter_mut()
-        .zip(&keys)
-        .map(|(p, key)| OpenOp::new(key, p.nonce, &p.aad, &mut p.data, &p.icv).unwrap())
-        .collect();
-    open_burst(&mut ops);
-    ops.iter().map(OpenOp::verdict).collect()
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.tier.name())?;
+        if self.sha_ni { Ok(()) } else { f.write_str(" without sha-ni") }
+    }
 }
 
-/// What an independent implementation makes of a packet.
+/// Every way that makes a difference to some suite: all tiers, with the SHA extensions and without.
+pub(crate) fn setups() -> Vec<Setup> {
+    let tiers = tiers();
+    let with = tiers.iter().map(|&tier| Setup::from(tier));
+    let without = tiers.iter().map(|&tier| Setup { tier, sha_ni: false });
+    if cpu().has_sha_ni() {
+        with.chain(without).collect()
+    } else {
+        println!("SKIPPED in part: sha-ni: not on this machine, or denied");
+        with.collect()
+    }
+}
+
+/// Those of `setups` that make a difference to `suite`.
+pub(crate) fn setups_for(suite: Suite, setups: &[Setup]) -> Vec<Setup> {
+    let hashes = matches!(mac(suite), MacAlg::Hmac(_));
+    setups.iter().copied().filter(|setup| setup.sha_ni || hashes).collect()
+}
+
+fn mac(suite: Suite) -> MacAlg {
+    match suite {
+        Suite::Pair { integrity, .. } => integrity.alg(),
+        _ => MacAlg::Null,
+    }
+}
+
+/// AES-GCM of the sizes given.
+pub(crate) fn gcm(key_bits: KeyBits, icv_len: IcvLen) -> Suite {
+    Suite::Gcm(GcmParams::new(key_bits, icv_len))
+}
+
+/// What an independent implementation makes of a packet of AES-GCM.
 pub(crate) fn sealed_by_oracle(packet: &Packet) -> Packet {
     use aws_lc_rs::aead::{
         AES_128_GCM, AES_192_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey,
     };
-    let algorithm = match packet.params.key_bits {
-        KeyBits::Aes128 => &AES_128_GCM,
-        KeyBits::Aes192 => &AES_192_GCM,
-        KeyBits::Aes256 => &AES_256_GCM,
+    let algorithm = match packet.suite.key_bytes() {
+        16 => &AES_128_GCM,
+        24 => &AES_192_GCM,
+        _ => &AES_256_GCM,
     };
-    let key = LessSafeKey::new(UnboundKey::new(algorithm, &packet.key).unwrap());
+    let key = LessSafeKey::new(UnboundKey::new(algorithm, &packet.keys.0).unwrap());
     let mut sealed = packet.clone();
-    let nonce = Nonce::assume_unique_for_key(packet.nonce);
+    let nonce = Nonce::try_assume_unique_for_key(&packet.nonce).unwrap();
     let tag =
-        key.seal_in_place_separate_tag(nonce, Aad::from(&packet.aad), &mut sealed.data).unwrap();
+        key.seal_in_place_separate_tag(nonce, Aad::from(&packet.header), &mut sealed.text).unwrap();
     sealed.icv = tag.as_ref()[..packet.icv.len()].to_vec();
     sealed
 }
@@ -132,5 +131,11 @@ impl Random {
 
     pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
+    }
+
+    /// A length as packets have it: mostly short, at times up to `most`.
+    pub(crate) fn length(&mut self, most: usize) -> usize {
+        let limit = self.pick(&[1, 20, 100, 300, 1600, 1600, 4100, 16_385]);
+        self.below(limit.min(most + 1))
     }
 }
