@@ -275,6 +275,8 @@ impl Key {
             return Err(KeyError::NotAead);
         }
         let schedule = Schedule::new(cpu, tier, suite, way, material)?;
+        // What expanded nothing copied the key all the same.
+        schedule.kernel().into_iter().for_each(Kernel::wipe_registers);
         let (limits, sha_ni) = (Limits::new(suite), cpu.has_sha_ni());
         Ok(Self { suite, limits, sha_ni, schedule })
     }

@@ -4,10 +4,10 @@ mod common;
 
 use std::{env, process::Command};
 
-use common::{Packet, Random, open, seal, tiers};
+use common::{Packet, Random, open, seal, setups, tiers};
 use convoy_crypto::{
-    Cpu, GcmParams, IcvLen, KeyBits, PORTABLE_IS_SOFT, SealKey, SecretBytes, Tier, opened_by,
-    sealed_by,
+    Cpu, GcmParams, IcvLen, KeyBits, PORTABLE_IS_SOFT, SealKey, SecretBytes, Suite, Tier,
+    opened_by, sealed_by,
 };
 
 /// Packets sealed and opened by each tier's kernels on this thread.
@@ -17,22 +17,28 @@ fn counts() -> Vec<(Tier, u64, u64)> {
 
 #[test]
 fn each_key_runs_on_the_kernel_of_its_tier_and_no_other() {
-    for tier in tiers() {
-        let before = counts();
-        let mut packets: Vec<_> = (0..100)
-            .map(|len| Packet::of_shape(KeyBits::ALL[len % 3], IcvLen::Icv16, 8, len * 7, 1))
-            .collect();
-        seal(&mut packets, |_| tier);
-        open(&mut packets[..60], |_| tier);
-        for ((counted, sealed, opened), (_, sealed_before, opened_before)) in
-            counts().into_iter().zip(before)
-        {
-            let expected = if counted == tier { (100, 60) } else { (0, 0) };
-            assert_eq!(
-                (sealed - sealed_before, opened - opened_before),
-                expected,
-                "{counted}, with keys for {tier}"
-            );
+    let suites: Vec<_> = Suite::all().collect();
+    for setup in setups() {
+        let of_suite = suites.iter().map(|&suite| {
+            (0..100).map(move |len| Packet::random(suite, &mut Random(len), len as usize * 7))
+        });
+        for packets in of_suite {
+            let before = counts();
+            let mut packets: Vec<_> = packets.collect();
+            let suite = packets[0].suite;
+            assert_eq!(packets[0].seal_key(setup).tier(), setup.tier, "{suite}");
+            seal(&mut packets, |_| setup);
+            open(&mut packets[..60], |_| setup);
+            for ((counted, sealed, opened), (_, sealed_before, opened_before)) in
+                counts().into_iter().zip(before)
+            {
+                let expected = if counted == setup.tier { (100, 60) } else { (0, 0) };
+                assert_eq!(
+                    (sealed - sealed_before, opened - opened_before),
+                    expected,
+                    "{suite}: {counted}, with keys for {setup}"
+                );
+            }
         }
     }
 }
@@ -41,8 +47,12 @@ fn each_key_runs_on_the_kernel_of_its_tier_and_no_other() {
 fn a_mixed_burst_runs_each_packet_on_the_kernel_of_its_key() {
     let tiers = tiers();
     let tier_of = |i: usize| Random(i as u64).pick(&tiers);
+    let suites: Vec<_> = Suite::all().collect();
     let mut packets: Vec<_> = (0..500)
-        .map(|i| Packet::of_shape(KeyBits::ALL[i % 3], IcvLen::Icv16, 8, i * 5, 1))
+        .map(|i| {
+            let suite = if i % 2 == 0 { suites[i % suites.len()] } else { suites[0] };
+            Packet::random(suite, &mut Random(1), i * 5)
+        })
         .collect();
     let before = counts();
     seal(&mut packets, tier_of);
