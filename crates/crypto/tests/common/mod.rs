@@ -90,25 +90,6 @@ pub(crate) fn gcm(key_bits: KeyBits, icv_len: IcvLen) -> Suite {
     Suite::Gcm(GcmParams::new(key_bits, icv_len))
 }
 
-/// What an independent implementation makes of a packet of AES-GCM.
-pub(crate) fn sealed_by_oracle(packet: &Packet) -> Packet {
-    use aws_lc_rs::aead::{
-        AES_128_GCM, AES_192_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey,
-    };
-    let algorithm = match packet.suite.key_bytes() {
-        16 => &AES_128_GCM,
-        24 => &AES_192_GCM,
-        _ => &AES_256_GCM,
-    };
-    let key = LessSafeKey::new(UnboundKey::new(algorithm, &packet.keys.0).unwrap());
-    let mut sealed = packet.clone();
-    let nonce = Nonce::try_assume_unique_for_key(&packet.nonce).unwrap();
-    let tag =
-        key.seal_in_place_separate_tag(nonce, Aad::from(&packet.header), &mut sealed.text).unwrap();
-    sealed.icv = tag.as_ref()[..packet.icv.len()].to_vec();
-    sealed
-}
-
 /// Numbers that look random and depend on the seed alone (SplitMix64).
 pub(crate) struct Random(pub u64);
 
