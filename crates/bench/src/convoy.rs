@@ -2,8 +2,8 @@
 
 use arrayvec::ArrayVec;
 use convoy_crypto::{
-    Cpu, KeyError, Nonce, OpenKey, OpenOp, SealKey, SealOp, SecretBytes, Suite, Tier, Verdict,
-    open_burst, seal_burst,
+    Cpu, KeyError, KeyMaterial, Nonce, OpenKey, OpenOp, SealKey, SealOp, SecretBytes, Suite, Tier,
+    Verdict, open_burst, seal_burst,
 };
 
 use crate::contender::Contender;
@@ -28,43 +28,100 @@ impl Convoy {
     /// [`KeyError`] if `cpu` lacks the tier.
     pub fn new(cpu: &Cpu, tier: Tier, work: &Workload) -> Result<Self, KeyError> {
         let mut this = Self { seal: Vec::new(), open: Vec::new(), tier };
-        let Suite::Gcm(params) = work.suite else { return Err(KeyError::TierUnavailable(tier)) };
         for keys in &work.keys {
-            let secret = || SecretBytes::copy_from(&keys.cipher);
-            this.seal.push(SealKey::with_tier(cpu, tier, params, secret())?);
-            this.open.push(OpenKey::with_tier(cpu, tier, params, secret())?);
+            let material = || KeyMaterial {
+                cipher: SecretBytes::copy_from(&keys.cipher),
+                integrity: SecretBytes::copy_from(&keys.mac),
+            };
+            this.seal.push(SealKey::with_tier(cpu, tier, work.suite, material())?);
+            this.open.push(OpenKey::with_tier(cpu, tier, work.suite, material())?);
         }
         Ok(this)
     }
 }
 
-/// A packet's parts in the arena.
-struct Parts<'a> {
-    header: &'a [u8],
-    text: &'a mut [u8],
-    icv: &'a mut [u8],
-}
-
-/// Hands the parts of every packet to `each`. A loop and not an iterator: chains of adapters are
+/// Hands frame and ICV of every packet to `each`. A loop and not an iterator: chains of adapters are
 /// not always inlined, and what is not costs as much as a short packet.
 #[inline(always)]
 fn for_each<'a>(
     work: &'a Workload,
     arena: &'a mut Arena,
-    mut each: impl FnMut(&'a Packet, Parts<'a>),
+    mut each: impl FnMut(&'a Packet, &'a mut [u8], &'a mut [u8]),
 ) {
     let (header, icv) = (work.suite.header_bytes(), work.suite.icv_bytes());
     let mut rest = arena.bytes_mut();
     let mut at = 0;
     for packet in &work.packets {
         let (_, tail) = rest.split_at_mut(packet.start - at);
-        let (frame, tail) = tail.split_at_mut(header + packet.text + icv);
-        at = packet.start + frame.len();
+        let (frame, tail) = tail.split_at_mut(header + packet.text);
+        let (icv, tail) = tail.split_at_mut(icv);
+        at = packet.start + frame.len() + icv.len();
         rest = tail;
-        let (header, frame) = frame.split_at_mut(header);
-        let (text, icv) = frame.split_at_mut(packet.text);
-        each(packet, Parts { header, text, icv });
+        each(packet, frame, icv);
     }
+}
+
+/// Bytes of the header that an AEAD authenticates as additional data: without the IV, but for GMAC
+/// (RFC 4543 section 3.3).
+fn aad_bytes(suite: Suite) -> usize {
+    match suite {
+        Suite::Gmac(_) => suite.header_bytes(),
+        _ => ESP_HEADER,
+    }
+}
+
+impl Convoy {
+    /// `N` is the suite's length of nonces.
+    fn seal<const N: usize>(&self, work: &Workload, arena: &mut Arena) {
+        let mut ops: ArrayVec<_, MAX_BURST> = ArrayVec::new();
+        let (header, aad) = (work.suite.header_bytes(), aad_bytes(work.suite));
+        if work.suite.is_aead() {
+            for_each(work, arena, |packet, frame, icv| {
+                let (key, nonce) = (&self.seal[packet.key], Nonce::new(nonce::<N>(packet)));
+                let (front, text) = frame.split_at_mut(header);
+                if let Ok(op) = SealOp::new(key, nonce, &front[..aad], text, icv) {
+                    ops.push(op);
+                }
+            });
+        } else {
+            for_each(work, arena, |packet, frame, icv| {
+                let (key, nonce) = (&self.seal[packet.key], Nonce::new(nonce::<N>(packet)));
+                if let Ok(op) = SealOp::framed(key, nonce, frame, header, &[], icv) {
+                    ops.push(op);
+                }
+            });
+        }
+        seal_burst(&mut ops);
+    }
+
+    /// `N` is the suite's length of nonces.
+    fn open<const N: usize>(&self, work: &Workload, arena: &mut Arena) -> usize {
+        let mut ops: ArrayVec<_, MAX_BURST> = ArrayVec::new();
+        let (header, aad) = (work.suite.header_bytes(), aad_bytes(work.suite));
+        if work.suite.is_aead() {
+            for_each(work, arena, |packet, frame, icv| {
+                let key = &self.open[packet.key];
+                let (front, text) = frame.split_at_mut(header);
+                if let Ok(op) = OpenOp::new(key, nonce::<N>(packet), &front[..aad], text, icv) {
+                    ops.push(op);
+                }
+            });
+        } else {
+            for_each(work, arena, |packet, frame, icv| {
+                let key = &self.open[packet.key];
+                if let Ok(op) = OpenOp::framed(key, nonce::<N>(packet), frame, header, &[], icv) {
+                    ops.push(op);
+                }
+            });
+        }
+        open_burst(&mut ops);
+        ops.iter().filter(|op| op.verdict() == Verdict::Authentic).count()
+    }
+}
+
+#[inline(always)]
+fn nonce<const N: usize>(packet: &Packet) -> [u8; N] {
+    packet.nonce.first_chunk().copied().unwrap_or([0; N])
 }
 
 impl Contender for Convoy {
@@ -77,32 +134,20 @@ impl Contender for Convoy {
     }
 
     fn seal(&mut self, work: &Workload, arena: &mut Arena) {
-        let mut ops: ArrayVec<_, MAX_BURST> = ArrayVec::new();
-        for_each(work, arena, |packet, Parts { header, text, icv }| {
-            let key = &self.seal[packet.key];
-            let (aad, nonce) = (&header[..ESP_HEADER], Nonce::new(twelve(packet)));
-            if let Ok(op) = SealOp::new(key, nonce, aad, text, icv) {
-                ops.push(op);
-            }
-        });
-        seal_burst(&mut ops);
+        match work.suite.nonce_bytes() {
+            0 => Self::seal::<0>(self, work, arena),
+            11 => Self::seal::<11>(self, work, arena),
+            16 => Self::seal::<16>(self, work, arena),
+            _ => Self::seal::<12>(self, work, arena),
+        }
     }
 
     fn open(&mut self, work: &Workload, arena: &mut Arena) -> usize {
-        let mut ops: ArrayVec<_, MAX_BURST> = ArrayVec::new();
-        for_each(work, arena, |packet, Parts { header, text, icv }| {
-            let key = &self.open[packet.key];
-            if let Ok(op) = OpenOp::new(key, twelve(packet), &header[..ESP_HEADER], text, icv) {
-                ops.push(op);
-            }
-        });
-        open_burst(&mut ops);
-        ops.iter().filter(|op| op.verdict() == Verdict::Authentic).count()
+        match work.suite.nonce_bytes() {
+            0 => Self::open::<0>(self, work, arena),
+            11 => Self::open::<11>(self, work, arena),
+            16 => Self::open::<16>(self, work, arena),
+            _ => Self::open::<12>(self, work, arena),
+        }
     }
-}
-
-#[inline(always)]
-fn twelve(packet: &Packet) -> [u8; 12] {
-    let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = packet.nonce;
-    [a, b, c, d, e, f, g, h, i, j, k, l]
 }

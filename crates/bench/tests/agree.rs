@@ -62,9 +62,7 @@ fn each_suite(peers: impl Fn(&Workload) -> Vec<Box<dyn Contender>>) {
             for keys in [1, 7] {
                 let work = Workload::new(suite, sizes, keys, 200);
                 let mut contenders: Vec<Box<dyn Contender>> = Vec::new();
-                if let Ok(convoy) = Convoy::new(&cpu, cpu.best(), &work) {
-                    contenders.push(Box::new(convoy));
-                }
+                contenders.push(Box::new(Convoy::new(&cpu, cpu.best(), &work).unwrap()));
                 contenders.extend(peers(&work));
                 if contenders.len() < 2 {
                     println!("nobody to compare for {suite}");

@@ -147,7 +147,7 @@ fn boxed<C: Calls + 'static>(
     calls: Option<C>,
 ) -> Option<Box<dyn Contender>> {
     let calls = calls?;
-    let base = Base::new(library, work)?;
+    let base = Base::new(&library.another()?, work)?;
     Some(Box::new(Peer { base, api: calls.api(), calls }))
 }
 

@@ -111,6 +111,8 @@ pub struct IpsecMb {
     pub(super) generation: Generation,
     version: String,
     arch: String,
+    /// What it was made from.
+    origin: (PathBuf, Arch),
     library: Library,
 }
 
@@ -182,6 +184,7 @@ impl IpsecMb {
             generation,
             version: version.text,
             arch: String::new(),
+            origin: (found, arch),
             library,
         };
         if functions.features & arch.needs() != arch.needs() {
@@ -198,6 +201,14 @@ impl IpsecMb {
             return Err(unfit("it has no imb_set_session".to_owned()));
         }
         Ok(Rc::new(this))
+    }
+
+    /// Another manager of the same kind: each interface gets one of its own, as programs do it.
+    /// (Version 1.3 computes wrong bytes where bursts follow single jobs on one manager and the
+    /// queue wraps around.)
+    pub(super) fn another(&self) -> Option<Rc<Self>> {
+        let (path, arch) = &self.origin;
+        Self::load(Some(path), *arch).ok()
     }
 
     /// The symbol `name`, if this version has it.
