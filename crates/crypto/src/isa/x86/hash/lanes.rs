@@ -17,8 +17,6 @@ const LONG: usize = 255;
 
 /// A hash on some messages at once. `B` is the bytes of a block.
 pub(super) trait Engine<const B: usize>: Copy {
-    /// How many messages, at most [`MAX`].
-    const LANES: usize;
     /// Whether words lie in memory with their last byte first.
     const LITTLE_ENDIAN: bool = false;
     /// Chaining values of all lanes.
@@ -37,17 +35,17 @@ pub(super) trait Engine<const B: usize>: Copy {
     fn outer(self, digest: usize, keys: &Rows<'_, 64>, hashes: &Rows<'_, 64>, states: &mut States);
 }
 
-/// Computes the MACs.
+/// Computes the MACs in an engine of `L` lanes, at most [`MAX`].
 #[inline(always)]
-pub(super) fn run<E: Engine<B>, const B: usize>(
+pub(super) fn run<E: Engine<B>, const B: usize, const L: usize>(
     engine: E,
     digest: usize,
     jobs: &mut [HmacJob<'_>],
 ) {
     let mut states = States([[0; 64]; MAX]);
     for chunk in jobs.chunks_mut(CHUNK) {
-        inner::<E, B>(engine, chunk, &mut states);
-        outer::<E, B>(engine, digest, chunk, &mut states);
+        inner::<E, B, L>(engine, chunk, &mut states);
+        outer::<E, B, L>(engine, digest, chunk, &mut states);
     }
     states.0 = [[0; 64]; MAX];
     black_box(&mut states);
@@ -133,17 +131,17 @@ impl<const B: usize> Tail<B> {
 }
 
 /// What every lane is doing.
-struct Lanes<'j, const B: usize> {
+struct Lanes<'j, const B: usize, const L: usize> {
     /// The job, by its number.
-    job: [u8; MAX],
+    job: [u8; L],
     /// The chaining value it starts from.
-    start: Rows<'j, 64>,
+    start: [&'j [u8; 64]; L],
     /// Whole blocks of the message yet to come.
-    message: [&'j [[u8; B]]; MAX],
-    tail: [Tail<B>; MAX],
-    tail_blocks: [u8; MAX],
+    message: [&'j [[u8; B]]; L],
+    tail: [Tail<B>; L],
+    tail_blocks: [u8; L],
     /// Blocks left of the message, or, in the tail, of the tail; idle lanes have no end.
-    left: [u32; MAX],
+    left: [u32; L],
     /// Lanes that are in their tails.
     in_tail: u32,
     /// Lanes that have a job.
@@ -154,16 +152,23 @@ static ZEROS: [u8; 128] = [0; 128];
 
 /// The lanes of a mask.
 #[inline(always)]
-fn each(mut mask: u32, mut visit: impl FnMut(usize)) {
+fn each<const L: usize>(mut mask: u32, mut visit: impl FnMut(usize)) {
     while mask != 0 {
-        visit(mask.trailing_zeros() as usize % MAX);
+        visit(mask.trailing_zeros() as usize % L);
         mask &= mask - 1;
     }
 }
 
-impl<'j, const B: usize> Lanes<'j, B> {
+impl<'j, const B: usize, const L: usize> Lanes<'j, B, L> {
+    /// Gives a lane its next job; returns how many blocks its message and its tail have.
     #[inline(always)]
-    fn begin<E: Engine<B>>(&mut self, engine: E, lane: usize, i: u8, job: &HmacJob<'j>) {
+    fn begin<E: Engine<B>>(
+        &mut self,
+        engine: E,
+        lane: usize,
+        i: u8,
+        job: &HmacJob<'j>,
+    ) -> (usize, usize) {
         let (blocks, rest) = job.message.as_chunks();
         let bytes = job.message.len();
         let tail = self.tail[lane].fill(engine, bytes, rest, job.trailer);
@@ -179,83 +184,121 @@ impl<'j, const B: usize> Lanes<'j, B> {
             self.left[lane] = blocks.len() as u32;
             self.in_tail &= !(1 << lane);
         }
+        (blocks.len(), tail)
     }
 
-    /// Takes in blocks until a lane ends; returns the lanes that have ended.
+    /// Takes in blocks until a lane ends; returns the lanes that have ended. If all lanes begin and
+    /// end `together`, that is how many blocks their messages and their tails have.
     #[inline(always)]
-    fn advance<E: Engine<B>>(&mut self, engine: E, state: &mut E::State) -> u32 {
+    fn advance<E: Engine<B>>(
+        &mut self,
+        engine: E,
+        state: &mut E::State,
+        together: Option<(usize, usize)>,
+    ) -> u32 {
+        let mut turned = false;
         loop {
-            let lanes = self.left.iter().take(E::LANES);
-            let count = lanes.fold(u32::MAX, |least, &left| least.min(left));
             let mut heads = self.message;
-            each(self.in_tail, |lane| {
-                heads[lane] = self.tail[lane].0.get(2 - self.left[lane] as usize..).unwrap_or(&[]);
-            });
-            for i in 0..count as usize {
+            let count = match together {
+                Some((blocks, _)) if !turned => blocks,
+                Some((_, blocks)) => {
+                    for (head, tail) in heads.iter_mut().zip(&self.tail) {
+                        *head = tail.0.get(2 - blocks..).unwrap_or(&[]);
+                    }
+                    blocks
+                }
+                None => {
+                    each::<L>(self.in_tail, |lane| {
+                        let unused = 2 - self.left[lane] as usize;
+                        heads[lane] = self.tail[lane].0.get(unused..).unwrap_or(&[]);
+                    });
+                    self.left.iter().fold(u32::MAX, |least, &left| least.min(left)) as usize
+                }
+            };
+            for i in 0..count {
                 let mut rows = [ZEROS.first_chunk::<B>().unwrap_or(&[0; B]); MAX];
-                for (row, head) in rows.iter_mut().zip(heads).take(E::LANES) {
+                for (row, head) in rows.iter_mut().zip(heads) {
                     *row = head.get(i).unwrap_or(row);
                 }
                 engine.block(state, &rows);
             }
-            let mut ended = 0;
-            for (lane, left) in self.left.iter_mut().enumerate().take(E::LANES) {
-                *left -= count;
-                ended |= u32::from(*left == 0) << lane;
-            }
-            each(self.busy & !self.in_tail, |lane| {
-                self.message[lane] = self.message[lane].get(count as usize..).unwrap_or(&[]);
-            });
-            let finished = ended & self.in_tail;
-            let turned = ended & !self.in_tail;
-            self.in_tail |= turned;
-            each(turned, |lane| self.left[lane] = u32::from(self.tail_blocks[lane]));
-            if finished != 0 {
-                return finished;
+            if together.is_none() {
+                let finished = self.account(count);
+                if finished != 0 {
+                    return finished;
+                }
+            } else if mem::replace(&mut turned, true) {
+                return self.busy;
             }
         }
+    }
+
+    /// Notes that every lane has taken in `count` blocks; returns those that have ended.
+    #[inline(always)]
+    fn account(&mut self, count: usize) -> u32 {
+        let mut ended = 0;
+        for (lane, left) in self.left.iter_mut().enumerate() {
+            *left -= count as u32;
+            ended |= u32::from(*left == 0) << lane;
+        }
+        each::<L>(self.busy & !self.in_tail, |lane| {
+            self.message[lane] = self.message[lane].get(count..).unwrap_or(&[]);
+        });
+        let finished = ended & self.in_tail;
+        let turned = ended & !self.in_tail;
+        self.in_tail |= turned;
+        each::<L>(turned, |lane| self.left[lane] = u32::from(self.tail_blocks[lane]));
+        finished
     }
 }
 
 /// Leaves the inner hashes' chaining values in the jobs' tags.
 #[inline(always)]
-fn inner<E: Engine<B>, const B: usize>(engine: E, jobs: &mut [HmacJob<'_>], states: &mut States) {
+fn inner<E: Engine<B>, const B: usize, const L: usize>(
+    engine: E,
+    jobs: &mut [HmacJob<'_>],
+    states: &mut States,
+) {
     let mut order = [0; CHUNK];
-    sort::<B>(jobs, &mut order, E::LANES);
+    sort::<B>(jobs, &mut order, L);
     let mut queue = order.iter().take(jobs.len());
     let zeros = ZEROS.first_chunk().unwrap_or(&[0; 64]);
-    let mut lanes = Lanes::<B> {
-        job: [0; MAX],
-        start: [zeros; MAX],
-        message: [&[]; MAX],
-        tail: [Tail([[0; B]; 2]); MAX],
-        tail_blocks: [0; MAX],
-        left: [u32::MAX; MAX],
+    let mut lanes = Lanes::<B, L> {
+        job: [0; L],
+        start: [zeros; L],
+        message: [&[]; L],
+        tail: [Tail([[0; B]; 2]); L],
+        tail_blocks: [0; L],
+        left: [u32::MAX; L],
         in_tail: 0,
         busy: 0,
     };
-    let all = (1 << E::LANES) - 1;
-    let mut idle: u32 = all;
+    let mut idle: u32 = (1 << L) - 1;
     loop {
         let mut fresh = 0;
+        let (mut blocks, mut alike) = ((0, 0), true);
         while idle & !fresh != 0 {
             let Some(&i) = queue.next() else { break };
             let Some(job) = jobs.get(usize::from(i)) else { break };
-            let lane = (idle & !fresh).trailing_zeros() as usize % MAX;
-            lanes.begin(engine, lane, i, job);
+            let lane = (idle & !fresh).trailing_zeros() as usize % L;
+            let new = lanes.begin(engine, lane, i, job);
+            alike &= fresh == 0 || new == blocks;
+            blocks = new;
             fresh |= 1 << lane;
         }
         if lanes.busy == 0 {
             return;
         }
-        let mut rows = lanes.start;
-        if fresh != all {
-            each(all & !fresh, |lane| rows[lane] = &states.0[lane]);
+        let together = (alike && fresh == lanes.busy).then_some(blocks);
+        let mut rows: Rows<'_, 64> = [zeros; MAX];
+        for (row, start) in rows.iter_mut().zip(lanes.start) {
+            *row = start;
         }
+        each::<L>(lanes.busy & !fresh, |lane| rows[lane] = &states.0[lane]);
         let mut state = engine.load(&rows);
-        idle = lanes.advance(engine, &mut state);
+        idle = lanes.advance(engine, &mut state, together);
         engine.store(state, states);
-        each(idle, |lane| {
+        each::<L>(idle, |lane| {
             if let Some(job) = jobs.get_mut(usize::from(lanes.job[lane])) {
                 job.tag = states.0[lane];
             }
@@ -269,14 +312,14 @@ fn inner<E: Engine<B>, const B: usize>(engine: E, jobs: &mut [HmacJob<'_>], stat
 
 /// Turns the inner hashes in the tags into MACs.
 #[inline(always)]
-fn outer<E: Engine<B>, const B: usize>(
+fn outer<E: Engine<B>, const B: usize, const L: usize>(
     engine: E,
     digest: usize,
     jobs: &mut [HmacJob<'_>],
     states: &mut States,
 ) {
     let zeros = ZEROS.first_chunk().unwrap_or(&[0; 64]);
-    for group in jobs.chunks_mut(E::LANES) {
+    for group in jobs.chunks_mut(L) {
         let mut keys: Rows<'_, 64> = [zeros; MAX];
         let mut hashes: Rows<'_, 64> = [zeros; MAX];
         for ((key, hash), job) in keys.iter_mut().zip(&mut hashes).zip(&*group) {

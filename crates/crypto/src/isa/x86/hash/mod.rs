@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use self::{
     rounds::{Hash, Md5, Sha1, Sha256, Sha512},
     vector::Vector,
-    words::{X2, X4, Y4, Y4Plus, Y8, Y8Plus, Z8, Z16},
+    words::{Words, X2, X4, Y4, Y4Plus, Y8, Y8Plus, Z8, Z16},
 };
 use super::{
     Proofs,
@@ -52,11 +52,11 @@ impl HashKernel {
             Tier::Avx2 | Tier::Vaes256 => proofs.avx2.map(Vectors::Avx2),
             Tier::Avx512 | Tier::Vaes512 => proofs.avx512.map(Vectors::Avx512),
         }?;
-        // Measured where a register of messages takes as long as they would one after another.
+        // Where, as measured, a register of messages takes no longer than pairs of them.
         let most = match (alg, vectors) {
             (HashAlg::Md5 | HashAlg::Sha384 | HashAlg::Sha512, _) => 0,
-            (HashAlg::Sha1, Vectors::Avx2(_) | Vectors::Avx512(_)) => 4,
-            (HashAlg::Sha224 | HashAlg::Sha256, Vectors::Avx512(_)) => 7,
+            (HashAlg::Sha1, Vectors::Avx2(_)) => 6,
+            (_, Vectors::Avx512(_)) => 4,
             _ => usize::MAX,
         };
         Some(Self { vectors, sha_ni: proofs.sha_ni.map(|token| (token, most)) })
@@ -106,7 +106,7 @@ impl<E: lanes::Engine<64>> Task<ShaNi> for Extension<'_, '_, E> {
 
     #[inline(always)]
     fn run(self, token: ShaNi) {
-        lanes::run::<E, 64>(self.0(token), self.1, self.2);
+        lanes::run::<E, 64, { sha_ni::LANES }>(self.0(token), self.1, self.2);
     }
 }
 
@@ -148,7 +148,11 @@ macro_rules! burst {
 
             #[inline(always)]
             fn run(self, token: AesNi) {
-                lanes::run::<Vector<_, H>, $block>(Vector::new($x(token)), self.digest, self.jobs);
+                lanes::run::<Vector<_, H>, $block, { $x::LANES }>(
+                    Vector::new($x(token)),
+                    self.digest,
+                    self.jobs,
+                );
             }
         }
 
@@ -157,7 +161,7 @@ macro_rules! burst {
 
             #[inline(always)]
             fn run(self, token: Avx) {
-                lanes::run::<Vector<_, H>, $block>(
+                lanes::run::<Vector<_, H>, $block, { $x::LANES }>(
                     Vector::new($x(token.aesni())),
                     self.digest,
                     self.jobs,
@@ -170,7 +174,11 @@ macro_rules! burst {
 
             #[inline(always)]
             fn run(self, token: Avx2) {
-                lanes::run::<Vector<_, H>, $block>(Vector::new($y(token)), self.digest, self.jobs);
+                lanes::run::<Vector<_, H>, $block, { $y::LANES }>(
+                    Vector::new($y(token)),
+                    self.digest,
+                    self.jobs,
+                );
             }
         }
 
@@ -181,13 +189,13 @@ macro_rules! burst {
             fn run(self, token: Avx512) {
                 // On few messages, narrow registers are faster: they can use one more port.
                 if self.jobs.len() <= 512 / $block {
-                    lanes::run::<Vector<_, H>, $block>(
+                    lanes::run::<Vector<_, H>, $block, { $y_plus::LANES }>(
                         Vector::new($y_plus(token)),
                         self.digest,
                         self.jobs,
                     );
                 } else {
-                    lanes::run::<Vector<_, H>, $block>(
+                    lanes::run::<Vector<_, H>, $block, { $z::LANES }>(
                         Vector::new($z(token)),
                         self.digest,
                         self.jobs,

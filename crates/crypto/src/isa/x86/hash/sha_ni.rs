@@ -9,7 +9,7 @@ use super::{
 use crate::isa::x86::token::ShaNi;
 
 /// Messages side by side: as many as sixteen registers hold.
-const LANES: usize = 2;
+pub(super) const LANES: usize = 2;
 
 /// SHA-1.
 #[derive(Clone, Copy)]
@@ -106,7 +106,6 @@ impl Sha1 {
 }
 
 impl Engine<64> for Sha1 {
-    const LANES: usize = LANES;
     type State = State1;
 
     #[inline(always)]
@@ -209,7 +208,6 @@ impl Sha256 {
 }
 
 impl Engine<64> for Sha256 {
-    const LANES: usize = LANES;
     type State = State2;
 
     #[inline(always)]

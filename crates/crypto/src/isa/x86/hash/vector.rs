@@ -52,7 +52,6 @@ impl<W: Words> Message<W> for Digest<W> {
 }
 
 impl<W: Words, H: Hash<W>, const B: usize> Engine<B> for Vector<W, H> {
-    const LANES: usize = W::LANES;
     const LITTLE_ENDIAN: bool = H::LITTLE_ENDIAN;
     type State = State<W>;
 
