@@ -166,15 +166,42 @@ fn long<'a, L: Lanes, O: Op<'a>>(l: L, tables: &Tables, parts: Parts<'_>) -> B {
     let last = groups.last().filter(|_| O::SEAL).map(|group| (group, hash));
     // Counters wrap at 32 bits, which a payload of legal length never reaches.
     let counter = (count * GROUP) as u32 + 2;
-    match tail {
-        1 => m.tail::<O, 1>(rest, sum, last, counter),
-        2 => m.tail::<O, 2>(rest, sum, last, counter),
-        3 => m.tail::<O, 3>(rest, sum, last, counter),
-        4 => m.tail::<O, 4>(rest, sum, last, counter),
-        5 => m.tail::<O, 5>(rest, sum, last, counter),
-        6 => m.tail::<O, 6>(rest, sum, last, counter),
-        7 => m.tail::<O, 7>(rest, sum, last, counter),
-        _ => m.tail::<O, 8>(rest, sum, last, counter),
+    m.any_tail::<O>(rest, sum, last, counter)
+}
+
+/// The last blocks of a message, one to sixteen; returns the tag. `hash` is that of everything before
+/// them, and `counter` the first one's counter, 2 more than a multiple of 8.
+#[inline(always)]
+pub(super) fn rest<'a, L: Lanes, O: Op<'a>>(
+    l: L,
+    tables: &Tables,
+    start: &[u8; 16],
+    data: &mut [u8],
+    hash: B,
+    lengths: B,
+    counter: u32,
+) -> B {
+    let m = Message::new(l, tables, start);
+    let mut sum = Sum::of(l, lengths, m.power(1));
+    match data.split_first_chunk_mut::<{ 16 * GROUP }>() {
+        Some((group, tail)) if !tail.is_empty() => {
+            let Some((group, _)) = group.as_chunks_mut().0.split_first_chunk_mut::<GROUP>() else {
+                return hash;
+            };
+            if O::SEAL {
+                let mut states = m.states(counter);
+                m.encrypt::<_, 0>(&mut states, GROUP, &mut sum, &Work::none(l));
+                m.apply(group, &states);
+            } else {
+                m.open_group(group, counter, &mut sum, hash, tail.len().div_ceil(16) + 1);
+            }
+            let group = O::SEAL.then_some((&*group, hash));
+            m.any_tail::<O>(tail, sum, group, counter.wrapping_add(GROUP as u32))
+        }
+        _ => {
+            sum.add(l, hash, m.power(data.len().div_ceil(16) + 1));
+            m.any_tail::<O>(data, sum, None, counter)
+        }
     }
 }
 
@@ -293,6 +320,27 @@ impl<'t, L: Lanes> Message<'t, L> {
         self.apply(group, &states);
     }
 
+    /// The last one to eight blocks of a long message; see [`tail`](Self::tail).
+    #[inline(always)]
+    fn any_tail<'a, O: Op<'a>>(
+        self,
+        data: &mut [u8],
+        sum: Sum,
+        before: Option<(&Group, B)>,
+        counter: u32,
+    ) -> B {
+        match data.len().div_ceil(16) {
+            1 => self.tail::<O, 1>(data, sum, before, counter),
+            2 => self.tail::<O, 2>(data, sum, before, counter),
+            3 => self.tail::<O, 3>(data, sum, before, counter),
+            4 => self.tail::<O, 4>(data, sum, before, counter),
+            5 => self.tail::<O, 5>(data, sum, before, counter),
+            6 => self.tail::<O, 6>(data, sum, before, counter),
+            7 => self.tail::<O, 7>(data, sum, before, counter),
+            _ => self.tail::<O, 8>(data, sum, before, counter),
+        }
+    }
+
     /// The last `T` blocks of a long message; returns the tag. `before` is a group yet to be
     /// hashed.
     #[inline(always)]
@@ -306,9 +354,13 @@ impl<'t, L: Lanes> Message<'t, L> {
         let (l, tables) = (self.l, self.tables);
         let mut states = [l.xor(self.seed, self.small_counter(1)); GROUP + 1];
         states[1..].copy_from_slice(&self.states(counter));
-        if let (true, Some((group, hash))) = (O::SEAL, before) {
-            let work = Work::group(group, hash, tables, T + 1);
-            self.encrypt::<_, GROUP>(&mut states, T + 1, &mut sum, &work);
+        if O::SEAL {
+            if let Some((group, hash)) = before {
+                let work = Work::group(group, hash, tables, T + 1);
+                self.encrypt::<_, GROUP>(&mut states, T + 1, &mut sum, &work);
+            } else {
+                self.encrypt::<_, 0>(&mut states, T + 1, &mut sum, &Work::none(l));
+            }
             let last = self.apply_tail::<O, T>(data, &states);
             let full = full_blocks::<T>(data).0;
             Work::tail::<_, T>(l, tables, full, last).all::<_, T>(l, &mut sum);

@@ -1,17 +1,20 @@
 //! Kernels for x86-64.
 //!
 //! `token` proves tiers and opens the doors, `tables` expands keys, `lanes` wraps the instructions,
-//! `gcm128` and `gcm512` are the kernels of GCM: one source for every tier with one block per
-//! register, another for four. `aes` has AES's other modes.
+//! `gcm128`, `gcm256` and `gcm512` are the kernels of GCM: one source for every tier with one block
+//! per register, one each for two and for four. `gmac` and `chacha` are the other AEADs but CCM,
+//! which `aes` has with AES's other modes; `hash` has the HMACs.
 
 mod aad;
 mod aes;
 mod chacha;
 mod gcm128;
+mod gcm256;
 mod gcm512;
 mod gmac;
 mod hash;
 mod lanes;
+mod lanes256;
 mod lanes512;
 mod tables;
 mod token;
@@ -148,7 +151,7 @@ impl Kernel {
             Self::Avx(proof) => proof.enter(gcm128::Run(slots)),
             Self::Avx2(proof) => proof.enter(gcm128::Run(slots)),
             Self::Avx512(proof) => proof.enter(gcm128::Run(slots)),
-            Self::Vaes256(proof) => proof.enter(gcm128::Run(slots)),
+            Self::Vaes256(proof) => proof.enter(gcm256::Run(slots)),
             Self::Vaes512(proof) => proof.enter(gcm512::Run(slots)),
         }
     }

@@ -45,6 +45,12 @@ impl Tables {
         &self.powers[POWERS - n]
     }
 
+    /// H to the power of `n` and the next lower one; 20 is the most.
+    #[inline(always)]
+    pub(super) fn pair(&self, n: usize) -> Option<&[Block; 2]> {
+        self.powers.get(POWERS.checked_sub(n)?..)?.first_chunk()
+    }
+
     /// `N` powers of H, from the power of `n` downwards.
     #[inline(always)]
     pub(super) fn window<const N: usize>(&self, n: usize) -> &[Block] {

@@ -121,7 +121,7 @@ impl Messages<'_> {
 /// first and of those that come last alternate.
 #[inline(always)]
 fn halves<W: Wide>(w: W, block: impl Fn(usize) -> B) -> (W::V, W::V) {
-    let first = w.chunks(|chunk| block(chunk));
+    let first = w.chunks(&block);
     let last = w.chunks(|chunk| block(chunk + W::LANES / 4));
     (w.unpack_lo64(first, last), w.unpack_hi64(first, last))
 }

@@ -179,6 +179,8 @@ fn blocks<W: Wide>(w: W, lanes: &Lanes<'_>, keystream: &mut [Words; MAX_LANES]) 
     let mut start = [w.splat(0); 16];
     fill(w, lanes, &mut start);
     let mut state = [w.splat(0); 16];
+    // Register by register: as a whole it would be copied through memory.
+    #[allow(clippy::manual_memcpy)]
     for i in 0..16 {
         state[i] = start[i];
     }

@@ -1,7 +1,7 @@
 //! Vectors of 32-bit words: the instructions that ChaCha20 wants of a tier, behind safe methods of
 //! the proof tokens. A register is a row of chunks of 128 bits, four lanes each.
 
-use std::arch::x86_64::*;
+use std::arch::{asm, x86_64::*};
 
 use super::super::{
     lanes::{B, Lanes, instructions},
@@ -134,7 +134,7 @@ macro_rules! narrow {
                 unpack_hi64(a: __m128i, b: __m128i) -> __m128i = _mm_unpackhi_epi64;
                 splat64(word: i64) -> __m128i = _mm_set1_epi64x;
                 add64(a: __m128i, b: __m128i) -> __m128i = _mm_add_epi64;
-                mul(a: __m128i, b: __m128i) -> __m128i = _mm_mul_epu32;
+                mul(a: __m128i, b: __m128i) -> __m128i = mul128;
                 and_v(a: __m128i, b: __m128i) -> __m128i = _mm_and_si128;
                 or_v(a: __m128i, b: __m128i) -> __m128i = _mm_or_si128;
                 shl2(a: __m128i) -> __m128i = _mm_slli_epi64::<2>;
@@ -235,7 +235,7 @@ macro_rules! middle {
                 unpack_hi64(a: __m256i, b: __m256i) -> __m256i = _mm256_unpackhi_epi64;
                 splat64(word: i64) -> __m256i = _mm256_set1_epi64x;
                 add64(a: __m256i, b: __m256i) -> __m256i = _mm256_add_epi64;
-                mul(a: __m256i, b: __m256i) -> __m256i = _mm256_mul_epu32;
+                mul(a: __m256i, b: __m256i) -> __m256i = mul256;
                 and_v(a: __m256i, b: __m256i) -> __m256i = _mm256_and_si256;
                 or_v(a: __m256i, b: __m256i) -> __m256i = _mm256_or_si256;
                 shl2(a: __m256i) -> __m256i = _mm256_slli_epi64::<2>;
@@ -347,7 +347,7 @@ macro_rules! broad {
                 unpack_hi64(a: __m512i, b: __m512i) -> __m512i = _mm512_unpackhi_epi64;
                 splat64(word: i64) -> __m512i = _mm512_set1_epi64;
                 add64(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi64;
-                mul(a: __m512i, b: __m512i) -> __m512i = _mm512_mul_epu32;
+                mul(a: __m512i, b: __m512i) -> __m512i = mul512;
                 and_v(a: __m512i, b: __m512i) -> __m512i = _mm512_and_si512;
                 or_v(a: __m512i, b: __m512i) -> __m512i = _mm512_or_si512;
                 shl2(a: __m512i) -> __m512i = _mm512_slli_epi64::<2>;
@@ -417,3 +417,56 @@ const ROTATE16: (i64, i64) = (0x0504_0706_0100_0302, 0x0d0c_0f0e_0908_0b0a);
 
 /// The same for 8 bits.
 const ROTATE8: (i64, i64) = (0x0605_0407_0201_0003, 0x0e0d_0c0f_0a09_080b);
+
+// Products are written out because the compiler, where it sees that the high halves are zero, takes
+// them for products of 64 bits by 64, and later does not see it any more.
+
+#[inline]
+#[target_feature(enable = "sse2")]
+fn mul128(a: __m128i, b: __m128i) -> __m128i {
+    let mut product = a;
+    // SAFETY: the instruction is part of SSE2 and touches nothing but its operands.
+    unsafe {
+        asm!(
+            "pmuludq {product}, {b}",
+            product = inlateout(xmm_reg) product,
+            b = in(xmm_reg) b,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    product
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn mul256(a: __m256i, b: __m256i) -> __m256i {
+    let product;
+    // SAFETY: the instruction is part of AVX2 and touches nothing but its operands.
+    unsafe {
+        asm!(
+            "vpmuludq {product}, {a}, {b}",
+            product = lateout(ymm_reg) product,
+            a = in(ymm_reg) a,
+            b = in(ymm_reg) b,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    product
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn mul512(a: __m512i, b: __m512i) -> __m512i {
+    let product;
+    // SAFETY: the instruction is part of AVX-512 F and touches nothing but its operands.
+    unsafe {
+        asm!(
+            "vpmuludq {product}, {a}, {b}",
+            product = lateout(zmm_reg) product,
+            a = in(zmm_reg) a,
+            b = in(zmm_reg) b,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    product
+}
