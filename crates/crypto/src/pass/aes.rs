@@ -9,6 +9,8 @@ use crate::{
 };
 
 #[cfg(test)]
+mod bursts;
+#[cfg(test)]
 mod tests;
 
 /// Expands `key`, which has the length that `bits` says, for encryption (FIPS 197 section 5.2).

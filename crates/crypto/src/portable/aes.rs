@@ -310,7 +310,7 @@ pub(crate) fn ccm(bits: KeyBits, seal: bool, job: &mut CcmJob<'_>) {
 }
 
 /// The counter block of number zero (NIST SP 800-38C appendix A.3).
-pub(crate) fn counter_block(job: &CcmJob<'_>) -> [u8; 16] {
+fn counter_block(job: &CcmJob<'_>) -> [u8; 16] {
     let mut block = [0; 16];
     block[0] = 14u8.saturating_sub(job.nonce_len as u8);
     block[1..=13].copy_from_slice(&job.nonce[..13]);
@@ -319,7 +319,7 @@ pub(crate) fn counter_block(job: &CcmJob<'_>) -> [u8; 16] {
 
 /// What stands in front of the additional data: the first block and the length of the additional
 /// data (NIST SP 800-38C appendices A.2.1 and A.2.2); and how many bytes that is.
-pub(crate) fn header(job: &CcmJob<'_>) -> ([u8; 26], usize) {
+fn header(job: &CcmJob<'_>) -> ([u8; 26], usize) {
     let mut header = [0; 26];
     let length = job.data.len() as u64;
     // The field of the data's length overlaps the nonce, whose bytes behind its end are zero.

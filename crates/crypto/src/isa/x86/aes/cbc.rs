@@ -22,19 +22,11 @@ impl<L: Widest> Task<L> for CbcEncrypt<'_, '_> {
     #[inline(always)]
     fn run(self, l: L) {
         for jobs in self.jobs.chunks_mut(MOST) {
-            let order = Order::longest_first(jobs.iter().map(|job| job.data.len() / 16));
+            let order = Order::longest_first(jobs, |job| (job.data.len() / 16, job.keys));
             let Some(first) = jobs.first().map(|job| job.keys) else { break };
-            let shared = jobs.iter().all(|job| std::ptr::eq(job.keys, first));
-            let packets = order.packets();
-            let feed = &mut Packets { l, jobs, order: packets.iter() };
-            l.widest().chains(Run {
-                l,
-                rounds: self.bits.rounds(),
-                first,
-                shared,
-                packets: packets.len(),
-                feed,
-            });
+            let feed = &mut Packets { l, jobs, order: order.packets().iter() };
+            let (rounds, order) = (self.bits.rounds(), &order);
+            l.widest().chains(Run { l, rounds, first, order, feed });
         }
     }
 }

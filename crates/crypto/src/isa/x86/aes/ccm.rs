@@ -1,6 +1,6 @@
 //! AES-CCM: the MACs of all packets in lanes, and CTR packet by packet.
 
-use zeroize::Zeroize;
+use zeroize::optimization_barrier;
 
 use super::{
     super::{
@@ -8,7 +8,7 @@ use super::{
         token::Task,
     },
     keys,
-    mac::{self, HEAD, Message, Messages, Writer},
+    mac::{self, Message, Messages, Scratch},
     order::{MOST, Order},
     stream::Stream,
     width::{Widest, Width},
@@ -27,88 +27,116 @@ impl<L: Widest> Task<L> for Ccm<'_, '_> {
 
     #[inline(always)]
     fn run(self, l: L) {
-        let bits = self.bits;
         for jobs in self.jobs.chunks_mut(MOST) {
-            if !self.seal {
-                jobs.iter_mut().for_each(|job| crypt(l, bits, job));
+            for job in &mut *jobs {
+                job.tag = [0; 16];
             }
-            macs(l, bits, jobs);
-            for job in jobs {
-                let mask = keys::encrypt(l, bits, job.keys, l.reverse(counter(l, job)));
-                let tag = l.xor(l.load(&job.tag), mask);
-                l.store(&mut job.tag, tag);
-                if self.seal {
-                    crypt(l, bits, job);
+            // One loop rather than two calls before and behind, for they are much code.
+            for behind in [false, true] {
+                if behind == self.seal {
+                    for job in &mut *jobs {
+                        crypt(l, self.bits, job);
+                    }
+                }
+                if !behind {
+                    macs(l, self.bits, jobs);
                 }
             }
         }
     }
 }
 
-/// The counter block of number zero with its bytes reversed (NIST SP 800-38C appendix A.3).
+/// The nonce in its place in a block, with flags in front (NIST SP 800-38C appendices A.2.1 and A.3)
+/// and zeros behind: the counter block of number zero, if no flags are added.
 #[inline(always)]
-fn counter<L: Lanes>(l: L, job: &CcmJob<'_>) -> B {
-    let block = counter_number(job);
-    l.pair((block >> 64) as i64, block as i64)
+fn nonce_block<L: Lanes>(l: L, job: &CcmJob<'_>, flags: u8) -> B {
+    let flags = flags | 14u8.saturating_sub(job.nonce_len as u8);
+    l.xor(mac::up(l, l.load(job.nonce), 1), l.pair(0, i64::from(flags)))
 }
 
-#[inline(always)]
-fn counter_number(job: &CcmJob<'_>) -> u128 {
-    let flags = 14u8.saturating_sub(job.nonce_len as u8);
-    u128::from_be_bytes(*job.nonce) >> 8 | u128::from(flags) << 120
-}
-
+/// Encrypts or decrypts the data, and adds the block that masks the MAC to the tag.
 #[inline(always)]
 fn crypt<L: Widest>(l: L, bits: KeyBits, job: &mut CcmJob<'_>) {
-    let w = l.widest();
-    let first = l.add_longs(counter(l, job), l.pair(0, 1));
+    let (w, nonce) = (l.widest(), nonce_block(l, job, 0));
+    let tag = l.xor(l.load(&job.tag), keys::encrypt(l, bits, job.keys, nonce));
+    l.store(&mut job.tag, tag);
     let stream = Stream { w, keys: job.keys, rounds: bits.rounds() };
-    stream.ctr::<true>(w.repeat(first), job.data);
+    let (nonce, mut number) = (l.reverse(nonce), 1u64);
+    let mut rest = &mut *job.data;
+    loop {
+        // The stream counts in 32 bits. No data is longer than that for real, but might be.
+        let blocks = (1 << 32) - (number & 0xffff_ffff);
+        let bytes = usize::try_from(16 * blocks).unwrap_or(usize::MAX).min(rest.len());
+        let (now, later) = rest.split_at_mut(bytes);
+        stream.ctr(w.repeat(l.add_longs(nonce, l.pair(0, number as i64))), now);
+        if later.is_empty() {
+            break;
+        }
+        rest = later;
+        number += blocks;
+    }
 }
 
-/// Leaves the MACs in the jobs' tags.
+/// Packets that are few.
+const SOME: usize = 16;
+
+/// Adds the MACs to the jobs' tags.
 #[inline(always)]
 fn macs<L: Widest>(l: L, bits: KeyBits, jobs: &mut [CcmJob<'_>]) {
-    let bytes = |job: &CcmJob<'_>| job.aad.len() + job.data.len();
-    let order = Order::longest_first(jobs.iter().map(|job| bytes(job).div_ceil(16)));
+    let order = Order::longest_first(jobs, |job| (job.data.len().div_ceil(16), job.keys));
     let Some(first) = jobs.first().map(|job| job.keys) else { return };
-    let shared = jobs.iter().all(|job| std::ptr::eq(job.keys, first));
-    let mut macs = [Block::ZERO; MOST];
-    let mut messages = Jobs { l, bits, jobs, macs: &mut macs };
-    mac::run(l, bits.rounds(), first, shared, &order, &mut messages);
-    for (job, mac) in jobs.iter_mut().zip(&mut macs) {
-        job.tag = mac.0;
-        mac.zeroize();
+    // To make room for all takes as long as to seal a short packet.
+    let (mut some, mut many);
+    let macs: &mut [Block] = if jobs.len() <= SOME {
+        some = [Block::ZERO; SOME];
+        &mut some
+    } else {
+        many = [Block::ZERO; MOST];
+        &mut many
+    };
+    let mut messages = Jobs { l, bits, jobs, macs };
+    mac::run(l, bits.rounds(), first, &order, &mut messages);
+    for (job, mac) in jobs.iter_mut().zip(&*macs) {
+        let tag = l.xor(l.load(&job.tag), l.load(&mac.0));
+        l.store(&mut job.tag, tag);
     }
+    macs.fill(Block::ZERO);
+    optimization_barrier(macs);
 }
 
 struct Jobs<'p, 'j, L> {
     l: L,
     bits: KeyBits,
     jobs: &'p [CcmJob<'j>],
-    macs: &'p mut [Block; MOST],
+    macs: &'p mut [Block],
 }
 
-impl<'p, L: Lanes> Messages<'p, L> for Jobs<'p, '_, L> {
+/// Blocks of a message's head.
+const HEAD: usize = 12;
+
+/// Bodies of up to this many blocks are copied, so that the whole message is one piece.
+const SHORT: usize = HEAD - 3;
+
+impl<'p, L: Lanes> Messages<'p, HEAD> for Jobs<'p, '_, L> {
     #[inline(always)]
-    fn message(&self, number: usize, writer: &mut Writer<'_, L>) -> Option<Message<'p>> {
-        let job = self.jobs.get(number)?;
-        let state = header(self.l, self.bits, job, writer);
-        let head = writer.bytes() / 16;
-        let (blocks, end) = job.data.as_chunks();
-        let body = writer.push_short(blocks);
-        let (head, tail) = if body.is_empty() {
-            writer.push_end(job.data, end.len());
-            writer.pad(0, false);
-            (writer.bytes() / 16, 0..0)
-        } else {
-            // The tail may overwrite what lies before.
-            writer.push(self.l.zero(), 16);
-            writer.push_end(job.data, end.len());
-            writer.pad(0, false);
-            (head, head + 1..writer.bytes() / 16)
-        };
-        Some(Message { keys: job.keys, state, head, body, tail })
+    fn message(&self, number: usize, scratch: &Scratch<HEAD>) -> Option<Message<'p>> {
+        let (l, job) = (self.l, self.jobs.get(number)?);
+        let (state, mut head) = header(l, self.bits, job, scratch);
+        let (body, end) = job.data.as_chunks();
+        let last = mac::end(l, job.data, end.len());
+        let ended = usize::from(!end.is_empty());
+        if body.len() > SHORT {
+            scratch.tail[0].set(l.to_bytes(last));
+            return Some(Message { keys: job.keys, state, head, body, tail: ended });
+        }
+        for (place, block) in scratch.head.get(head..)?.iter().zip(body) {
+            place.set(*block);
+        }
+        head += body.len();
+        // Where the message ends with a whole block, this is behind it.
+        scratch.head.get(head)?.set(l.to_bytes(last));
+        head += ended;
+        Some(Message { keys: job.keys, state, head, body: &[], tail: 0 })
     }
 
     #[inline(always)]
@@ -120,40 +148,33 @@ impl<'p, L: Lanes> Messages<'p, L> for Jobs<'p, '_, L> {
 }
 
 /// Writes the first block, and the additional data with its length (NIST SP 800-38C appendices A.2.1
-/// and A.2.2); all but the last block of more than fits goes into the state that is returned.
+/// and A.2.2), as the scratch's head: one block or two. If there is more, all but its last block goes
+/// into the state that is returned.
 #[inline(always)]
-fn header<L: Lanes>(l: L, bits: KeyBits, job: &CcmJob<'_>, writer: &mut Writer<'_, L>) -> B {
+fn header<L: Lanes>(l: L, bits: KeyBits, job: &CcmJob<'_>, scratch: &Scratch<HEAD>) -> (B, usize) {
     let tag = (job.icv_len as u8).saturating_sub(2) / 2;
     let flags = tag << 3 | u8::from(!job.aad.is_empty()) << 6;
-    let block = counter_number(job) | u128::from(flags) << 120 | job.data.len() as u128;
-    let first = l.reverse(l.pair((block >> 64) as i64, block as i64));
-    if job.aad.len() > 16 * (HEAD - 1) - 2 {
-        return long_header(l, bits, job, first, writer);
+    let data_len = (job.data.len() as u64).swap_bytes();
+    let first = l.xor(nonce_block(l, job, flags), l.pair(data_len as i64, 0));
+    if job.aad.len() > 14 {
+        let (state, last) = long_header(l, bits, job, first);
+        scratch.head[0].set(l.to_bytes(last));
+        return (state, 1);
     }
-    writer.push(first, 16);
-    if !job.aad.is_empty() {
-        // At most 46.
-        let len = (job.aad.len() as u16).swap_bytes();
-        writer.push(l.quad(0, 0, 0, i32::from(len)), 2);
-        let (blocks, end) = job.aad.as_chunks();
-        for block in blocks {
-            writer.push(l.load(block), 16);
-        }
-        writer.push(l.load_some(end), end.len());
-        writer.pad(0, false);
+    scratch.head[0].set(l.to_bytes(first));
+    if job.aad.is_empty() {
+        return (l.zero(), 1);
     }
-    l.zero()
+    let len = i32::from((job.aad.len() as u16).swap_bytes());
+    let second = l.xor(l.quad(0, 0, 0, len), mac::up(l, l.load_some(job.aad), 2));
+    scratch.head[1].set(l.to_bytes(second));
+    (l.zero(), 2)
 }
 
-/// The same for additional data that is longer than IPsec's ever is.
+/// The state in front of the last block of a header, and that block, if there is more additional data
+/// than IPsec ever has.
 #[inline(always)]
-fn long_header<L: Lanes>(
-    l: L,
-    bits: KeyBits,
-    job: &CcmJob<'_>,
-    first: B,
-    writer: &mut Writer<'_, L>,
-) -> B {
+fn long_header<L: Lanes>(l: L, bits: KeyBits, job: &CcmJob<'_>, first: B) -> (B, B) {
     let add = |state: B, block: B| keys::encrypt(l, bits, job.keys, l.xor(state, block));
     let mut block = [0; 16];
     let len = job.aad.len();
@@ -173,14 +194,13 @@ fn long_header<L: Lanes>(
             10
         }
     };
-    let Some((front, rest)) = job.aad.split_at_checked(16 - field) else { return first };
-    block[field..].copy_from_slice(front);
+    let (front, rest) = job.aad.split_at(len.min(16 - field));
+    block[field..][..front.len()].copy_from_slice(front);
     let mut state = add(add(l.zero(), first), l.load(&block));
     // At least one byte is left.
     let (blocks, end) = rest.split_at(rest.len().saturating_sub(1) / 16 * 16);
     for block in blocks.as_chunks().0 {
         state = add(state, l.load(block));
     }
-    writer.push(l.load_some(end), 16);
-    state
+    (state, l.load_some(end))
 }

@@ -6,13 +6,14 @@
 // Indices name registers and lanes here, in several arrays at once; every such loop is unrolled.
 #![allow(clippy::needless_range_loop)]
 
-use std::{cell::Cell, marker::PhantomData, ptr};
+use std::{cell::Cell, hint::black_box, marker::PhantomData, ops::Range, ptr};
 
-use zeroize::Zeroize;
+use zeroize::optimization_barrier;
 
 use super::{
     super::lanes::{B, Lanes},
-    width::{One, Width},
+    order::Order,
+    width::{Gather, One, Width},
 };
 use crate::block::{Block, ROUND_KEYS, RoundKeys};
 
@@ -47,9 +48,6 @@ pub(super) struct Piece<'k, A> {
 }
 
 impl<'k, A> Piece<'k, A> {
-    /// Nothing.
-    pub(super) const EMPTY: Self = Self::of(ptr::null_mut(), 0);
-
     const fn of(at: *mut [u8; 16], blocks: usize) -> Self {
         Self { at, blocks, borrow: PhantomData }
     }
@@ -104,7 +102,7 @@ pub(super) trait Feed<'k> {
 }
 
 /// The round keys of all lanes.
-pub(super) trait LaneKeys<'k, W: Width> {
+pub(super) trait LaneKeys<'k, W: Gather> {
     /// Lane `lane` now uses `keys`.
     fn set(&mut self, lane: usize, keys: &'k RoundKeys);
 
@@ -116,7 +114,7 @@ pub(super) trait LaneKeys<'k, W: Width> {
 #[derive(Clone, Copy)]
 pub(super) struct Shared<'k>(pub(super) &'k RoundKeys);
 
-impl<'k, W: Width> LaneKeys<'k, W> for Shared<'k> {
+impl<'k, W: Gather> LaneKeys<'k, W> for Shared<'k> {
     #[inline(always)]
     fn set(&mut self, _: usize, _: &'k RoundKeys) {}
 
@@ -144,46 +142,60 @@ impl<'k, L: Lanes, const N: usize> LaneKeys<'k, One<L>> for Apart<'k, N> {
 }
 
 /// A key for each lane, copied so that those of one register lie side by side.
-#[derive(Zeroize)]
 #[repr(C, align(64))]
-pub(super) struct Rows<const N: usize>([[Block; N]; ROUND_KEYS]);
+pub(super) struct Rows<const N: usize> {
+    rows: [[Block; N]; ROUND_KEYS],
+    rounds: usize,
+}
 
 impl<const N: usize> Rows<N> {
-    pub(super) fn new() -> Self {
-        Self([[Block::ZERO; N]; ROUND_KEYS])
+    #[inline(always)]
+    fn new(rounds: usize) -> Self {
+        Self { rows: [[Block::ZERO; N]; ROUND_KEYS], rounds }
+    }
+
+    #[inline(always)]
+    fn copy(&mut self, lane: usize, keys: &RoundKeys, which: Range<usize>) {
+        for i in which {
+            if let Some(place) = self.rows[i].get_mut(lane) {
+                *place = keys.0[i];
+            }
+        }
     }
 }
 
 impl<const N: usize> Drop for Rows<N> {
+    #[inline(always)]
     fn drop(&mut self) {
-        self.zeroize();
+        self.rows = [[Block::ZERO; N]; ROUND_KEYS];
+        optimization_barrier(self);
     }
 }
 
-impl<'k, W: Width, const N: usize> LaneKeys<'k, W> for Rows<N> {
+impl<'k, W: Gather, const N: usize> LaneKeys<'k, W> for Rows<N> {
     #[inline(always)]
     fn set(&mut self, lane: usize, keys: &'k RoundKeys) {
-        for (row, key) in self.0.iter_mut().zip(&keys.0) {
-            if let Some(place) = row.get_mut(lane) {
-                *place = *key;
-            }
+        self.copy(lane, keys, 0..11);
+        if self.rounds > 10 {
+            self.copy(lane, keys, 11..ROUND_KEYS);
         }
     }
 
     #[inline(always)]
     fn key(&self, w: W, round: usize, register: usize) -> W::V {
-        w.row(&self.0[round][W::BLOCKS * register..])
+        w.row(&self.rows[round][W::BLOCKS * register..])
     }
 }
 
 /// The states of all lanes between two runs.
-#[derive(Zeroize)]
 #[repr(C, align(64))]
 struct States<const N: usize>([Block; N]);
 
 impl<const N: usize> Drop for States<N> {
+    #[inline(always)]
     fn drop(&mut self) {
-        self.zeroize();
+        self.0 = [Block::ZERO; N];
+        optimization_barrier(self);
     }
 }
 
@@ -193,10 +205,7 @@ pub(super) struct Run<'r, 'k, L, F> {
     pub(super) rounds: usize,
     /// The key of any packet.
     pub(super) first: &'k RoundKeys,
-    /// Whether all packets have that key.
-    pub(super) shared: bool,
-    /// How many packets there are.
-    pub(super) packets: usize,
+    pub(super) order: &'r Order,
     pub(super) feed: &'r mut F,
 }
 
@@ -205,7 +214,10 @@ impl<'k, L: Lanes, F: Feed<'k>> Run<'_, 'k, L, F> {
     #[inline(always)]
     pub(super) fn narrow(self) {
         let w = One(self.l);
-        if self.shared {
+        if self.order.packets().len() <= 4 {
+            // Where lanes would be idle, fewer cost less.
+            run::<_, _, _, 4, 4>(w, self.rounds, self.feed, &mut Apart([self.first; 4]));
+        } else if self.order.shared() {
             run::<_, _, _, 8, 8>(w, self.rounds, self.feed, &mut Shared(self.first));
         } else {
             run::<_, _, _, 8, 8>(w, self.rounds, self.feed, &mut Apart([self.first; 8]));
@@ -214,14 +226,34 @@ impl<'k, L: Lanes, F: Feed<'k>> Run<'_, 'k, L, F> {
 
     /// Runs them in `N` lanes, which fill `R` registers.
     #[inline(always)]
-    pub(super) fn wide<W: Width, const R: usize, const N: usize>(self, w: W) {
-        if self.packets <= 8 {
+    pub(super) fn wide<W: Gather, const R: usize, const N: usize>(self, w: W) {
+        if self.order.packets().len() <= 8 {
             self.narrow();
-        } else if self.shared {
+        } else if self.order.shared() {
             run::<_, _, _, R, N>(w, self.rounds, self.feed, &mut Shared(self.first));
         } else {
-            run::<_, _, _, R, N>(w, self.rounds, self.feed, &mut Rows::<N>::new());
+            run::<_, _, _, R, N>(w, self.rounds, self.feed, &mut Rows::<N>::new(self.rounds));
         }
+    }
+}
+
+/// What is in the lanes. Time counts the blocks that each lane has gone through since the start.
+struct Current<'k, A, const N: usize> {
+    /// Where each lane's block of time zero would be.
+    at: [*mut [u8; 16]; N],
+    /// When each lane's blocks end; never, if it has none.
+    until: [usize; N],
+    borrow: PhantomData<Piece<'k, A>>,
+}
+
+/// The time that never comes. Pieces are in memory, so there are far fewer blocks.
+const NEVER: usize = usize::MAX;
+
+impl<'k, A, const N: usize> Current<'k, A, N> {
+    #[inline(always)]
+    fn put(&mut self, lane: usize, now: usize, piece: Piece<'k, A>) {
+        self.at[lane] = piece.at.wrapping_sub(now);
+        self.until[lane] = now.wrapping_add(piece.blocks);
     }
 }
 
@@ -229,84 +261,88 @@ impl<'k, L: Lanes, F: Feed<'k>> Run<'_, 'k, L, F> {
 #[inline(always)]
 fn run<'k, W, F, K, const R: usize, const N: usize>(w: W, rounds: usize, feed: &mut F, keys: &mut K)
 where
-    W: Width,
+    W: Gather,
     F: Feed<'k>,
     K: LaneKeys<'k, W>,
 {
     const { assert!(R * W::BLOCKS == N) };
     let l = w.lanes();
     let mut states = States([Block::ZERO; N]);
-    let mut lanes = [const { Piece::EMPTY }; N];
-    let mut busy = 0;
+    let mut lanes = Current { at: [ptr::null_mut(); N], until: [NEVER; N], borrow: PhantomData };
+    let mut now = 0;
+    let mut idle = 0;
+    // At first, every lane is done with nothing.
     for lane in 0..N {
-        let Some(start) = feed.start(lane) else { break };
-        keys.set(lane, start.keys);
-        l.store(&mut states.0[lane].0, start.state);
-        lanes[lane] = start.piece;
-        busy += 1;
-    }
-    while busy > 0 {
-        let steps = lanes.iter().map(|piece| piece.blocks.wrapping_sub(1)).min();
-        // Idle lanes have no blocks, which wraps to the most there can be.
-        let steps = steps.unwrap_or(0).wrapping_add(1);
-        if busy == N {
-            // SAFETY: all lanes have that many blocks.
-            unsafe { advance::<_, _, _, R, N>(w, rounds, &mut states, &lanes, steps, keys) };
-        } else {
-            // SAFETY: all lanes that have blocks have that many.
-            unsafe { advance_some::<_, _, _, R, N>(w, rounds, &mut states, &lanes, steps, keys) };
-        }
-        for lane in 0..N {
-            let piece = &mut lanes[lane];
-            if piece.blocks == 0 {
-                continue;
+        match feed.start(lane) {
+            Some(start) => {
+                keys.set(lane, start.keys);
+                l.store(&mut states.0[lane].0, start.state);
+                lanes.put(lane, now, start.piece);
             }
-            piece.at = piece.at.wrapping_add(steps);
-            piece.blocks -= steps;
-            if piece.blocks > 0 {
+            None => idle += 1,
+        }
+    }
+    while idle < N {
+        let until = lanes.until.iter().fold(NEVER, |least, &until| least.min(until));
+        if idle == 0 {
+            // SAFETY: no lane ends earlier.
+            unsafe { advance::<_, _, _, R, N>(w, rounds, &mut states, &lanes, now, until, keys) };
+        } else {
+            // SAFETY: no lane ends earlier, and idle ones do not end.
+            unsafe {
+                advance_some::<_, _, _, R, N>(w, rounds, &mut states, &lanes, now, until, keys);
+            }
+        }
+        now = until;
+        for lane in 0..N {
+            if lanes.until[lane] != now {
                 continue;
             }
             if let Some(more) = feed.more(lane) {
-                *piece = more;
+                lanes.put(lane, now, more);
                 continue;
             }
             feed.done(lane, &states.0[lane]);
             if let Some(start) = feed.start(lane) {
                 keys.set(lane, start.keys);
                 l.store(&mut states.0[lane].0, start.state);
-                *piece = start.piece;
+                lanes.put(lane, now, start.piece);
             } else {
-                busy -= 1;
+                lanes.until[lane] = NEVER;
+                idle += 1;
             }
         }
     }
 }
 
-/// Advances every lane by `steps` blocks.
+/// Advances every lane from one time to another.
 ///
 /// # Safety
 ///
-/// Every lane must have that many blocks.
+/// Every lane must have blocks from `now` to `until`.
 #[inline(always)]
 unsafe fn advance<'k, A, W, K, const R: usize, const N: usize>(
     w: W,
     rounds: usize,
     states: &mut States<N>,
-    lanes: &[Piece<'k, A>; N],
-    steps: usize,
+    lanes: &Current<'k, A, N>,
+    now: usize,
+    until: usize,
     keys: &K,
 ) where
     A: Access,
-    W: Width,
+    W: Gather,
     K: LaneKeys<'k, W>,
 {
     let l = w.lanes();
-    let at = std::array::from_fn::<_, N, _>(|lane| lanes[lane].at);
     let mut s = load_states::<W, R, N>(w, states);
-    for step in 0..steps {
+    for time in now..until {
+        // Opaque, or else the compiler counts up each of these pointers in a register of its own,
+        // of which there are too few.
+        let at = black_box(&lanes.at);
         for r in 0..R {
             let block = w.gather(|i| {
-                let at = at[W::BLOCKS * r + i].wrapping_add(step);
+                let at = at[W::BLOCKS * r + i].wrapping_add(time);
                 // SAFETY: the caller vouches for the lane's blocks, and `Piece` for the memory.
                 l.load(unsafe { &*at })
             });
@@ -316,7 +352,7 @@ unsafe fn advance<'k, A, W, K, const R: usize, const N: usize>(
         if A::WRITES {
             for r in 0..R {
                 w.scatter(s[r], |i, block| {
-                    let at = at[W::BLOCKS * r + i].wrapping_add(step);
+                    let at = at[W::BLOCKS * r + i].wrapping_add(time);
                     // SAFETY: the caller vouches for the lane's blocks, and `Piece` for the memory.
                     l.store(unsafe { &mut *at }, block);
                 });
@@ -326,34 +362,35 @@ unsafe fn advance<'k, A, W, K, const R: usize, const N: usize>(
     store_states::<W, R, N>(w, states, &s);
 }
 
-/// Advances every lane that has blocks by `steps` blocks.
+/// Advances every lane that is not idle from one time to another.
 ///
 /// # Safety
 ///
-/// Every lane that has any blocks must have that many.
+/// Every lane that ends at all must have blocks from `now` to `until`.
 #[inline(always)]
 unsafe fn advance_some<'k, A, W, K, const R: usize, const N: usize>(
     w: W,
     rounds: usize,
     states: &mut States<N>,
-    lanes: &[Piece<'k, A>; N],
-    steps: usize,
+    lanes: &Current<'k, A, N>,
+    now: usize,
+    until: usize,
     keys: &K,
 ) where
     A: Access,
-    W: Width,
+    W: Gather,
     K: LaneKeys<'k, W>,
 {
     let l = w.lanes();
     let mut s = load_states::<W, R, N>(w, states);
-    for step in 0..steps {
+    for time in now..until {
         for r in 0..R {
             let block = w.gather(|i| {
-                let piece = &lanes[W::BLOCKS * r + i];
-                if piece.blocks == 0 {
+                let lane = W::BLOCKS * r + i;
+                if lanes.until[lane] == NEVER {
                     return l.zero();
                 }
-                let at = piece.at.wrapping_add(step);
+                let at = lanes.at[lane].wrapping_add(time);
                 // SAFETY: the caller vouches for the lane's blocks, and `Piece` for the memory.
                 l.load(unsafe { &*at })
             });
@@ -363,9 +400,9 @@ unsafe fn advance_some<'k, A, W, K, const R: usize, const N: usize>(
         if A::WRITES {
             for r in 0..R {
                 w.scatter(s[r], |i, block| {
-                    let piece = &lanes[W::BLOCKS * r + i];
-                    if piece.blocks > 0 {
-                        let at = piece.at.wrapping_add(step);
+                    let lane = W::BLOCKS * r + i;
+                    if lanes.until[lane] != NEVER {
+                        let at = lanes.at[lane].wrapping_add(time);
                         // SAFETY: the caller vouches for the lane's blocks, and `Piece` for the
                         // memory.
                         l.store(unsafe { &mut *at }, block);
@@ -378,7 +415,7 @@ unsafe fn advance_some<'k, A, W, K, const R: usize, const N: usize>(
 }
 
 #[inline(always)]
-fn load_states<W: Width, const R: usize, const N: usize>(w: W, states: &States<N>) -> [W::V; R] {
+fn load_states<W: Gather, const R: usize, const N: usize>(w: W, states: &States<N>) -> [W::V; R] {
     let mut s = [w.zero(); R];
     for r in 0..R {
         s[r] = w.row(&states.0[W::BLOCKS * r..]);
@@ -387,7 +424,7 @@ fn load_states<W: Width, const R: usize, const N: usize>(w: W, states: &States<N
 }
 
 #[inline(always)]
-fn store_states<W: Width, const R: usize, const N: usize>(
+fn store_states<W: Gather, const R: usize, const N: usize>(
     w: W,
     states: &mut States<N>,
     s: &[W::V; R],
@@ -399,7 +436,7 @@ fn store_states<W: Width, const R: usize, const N: usize>(
 
 /// All rounds but the first key addition.
 #[inline(always)]
-fn encrypt<'k, W: Width, K: LaneKeys<'k, W>, const R: usize>(
+fn encrypt<'k, W: Gather, K: LaneKeys<'k, W>, const R: usize>(
     w: W,
     rounds: usize,
     s: &mut [W::V; R],

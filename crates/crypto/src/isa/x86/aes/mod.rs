@@ -1,8 +1,8 @@
 //! Kernels of the AES modes, one source for every tier.
 //!
 //! `width` hides how many blocks a register has. `stream` has the modes whose blocks do not wait for
-//! one another, `chain` the lanes for those whose blocks do; `cbc`, `xcbc` and `ccm` bring packets to
-//! them, in the order that `order` finds. `keys` expands keys.
+//! one another, `chain` the lanes for those whose blocks do. `cbc`, `xcbc` and `ccm` bring packets to
+//! them, the latter two through `mac`, in the order that `order` finds. `keys` expands keys.
 
 mod cbc;
 mod ccm;
@@ -17,9 +17,23 @@ mod xcbc;
 use crate::{
     KeyBits, MacAlg,
     block::{CbcMacKey, RoundKeys},
-    isa::x86::{Kernel, enter},
+    isa::x86::Kernel,
     pass::{CbcMacJob, CcmJob, CipherJob},
 };
+
+/// Does `$task` with the features of the tier that `$kernel` proves. Of AVX2 these modes have no use.
+macro_rules! enter {
+    ($kernel:expr, $task:expr) => {
+        match $kernel {
+            Kernel::AesNi(token) => token.enter($task),
+            Kernel::Avx(token) => token.enter($task),
+            Kernel::Avx2(token) => token.avx().enter($task),
+            Kernel::Avx512(token) => token.enter($task),
+            Kernel::Vaes256(token) => token.enter($task),
+            Kernel::Vaes512(token) => token.enter($task),
+        }
+    };
+}
 
 impl Kernel {
     /// See [`pass::aes::expand_encrypt`](crate::pass::aes::expand_encrypt).

@@ -1,5 +1,7 @@
 //! The order in which lanes take packets: the longest first, so that they end together.
 
+use std::{mem, ptr};
+
 /// Most packets ordered at once.
 pub(super) const MOST: usize = 256;
 
@@ -23,23 +25,35 @@ pub(super) struct Order {
     sorted: [u8; MOST],
     len: usize,
     as_they_come: bool,
+    shared: bool,
 }
 
 impl Order {
-    /// Orders packets by their number of blocks. More than [`MOST`] are not looked at.
+    /// Orders packets by their number of blocks, which comes with their key. More than [`MOST`] are
+    /// not looked at.
     #[inline(always)]
-    pub(super) fn longest_first(blocks: impl ExactSizeIterator<Item = usize>) -> Self {
-        let mut classes = [0u8; MOST];
-        let len = blocks.len().min(MOST);
-        let (mut last, mut rising) = (0, false);
-        for (class, blocks) in classes.iter_mut().zip(blocks) {
-            // Classes count down, so that the longest come first.
-            *class = (CLASSES - 1 - class_of(blocks)) as u8;
-            rising |= *class < last;
-            last = *class;
+    pub(super) fn longest_first<'k, J, K: 'k>(
+        jobs: &[J],
+        look: impl Fn(&J) -> (usize, &'k K),
+    ) -> Self {
+        let jobs = jobs.get(..MOST).unwrap_or(jobs);
+        let (mut rising, mut strange) = (false, false);
+        if let Some((mut last, first)) = jobs.first().map(&look) {
+            for job in jobs {
+                let (blocks, key) = look(job);
+                rising |= blocks > last;
+                strange |= !ptr::eq(key, first);
+                last = blocks;
+            }
         }
-        let mut order = Self { sorted: [0; MOST], len, as_they_come: !rising };
+        let mut order =
+            Self { sorted: [0; MOST], len: jobs.len(), as_they_come: !rising, shared: !strange };
         if rising {
+            let mut classes = [0u8; MOST];
+            for (class, job) in classes.iter_mut().zip(jobs) {
+                // Classes count down, so that the longest come first.
+                *class = (CLASSES - 1 - class_of(look(job).0)) as u8;
+            }
             order.sort(&classes);
         }
         order
@@ -47,14 +61,14 @@ impl Order {
 
     #[inline(never)]
     fn sort(&mut self, classes: &[u8; MOST]) {
-        let classes = &classes[..self.len];
+        let classes = &classes[..self.len.min(MOST)];
         let mut places = [0u16; 256];
         for &class in classes {
             places[usize::from(class)] += 1;
         }
         let mut next = 0;
         for place in &mut places[..CLASSES] {
-            next += std::mem::replace(place, next);
+            next += mem::replace(place, next);
         }
         for (i, &class) in classes.iter().enumerate() {
             let place = &mut places[usize::from(class)];
@@ -68,6 +82,12 @@ impl Order {
     pub(super) fn packets(&self) -> &[u8] {
         let all = if self.as_they_come { &AS_THEY_COME } else { &self.sorted };
         all.get(..self.len).unwrap_or(all)
+    }
+
+    /// Whether all packets have one key.
+    #[inline(always)]
+    pub(super) fn shared(&self) -> bool {
+        self.shared
     }
 }
 
@@ -91,7 +111,7 @@ mod tests {
         for step in [0, 1, 7, 64, 1001, 123_457] {
             for len in [0, 1, 2, 100, 255, 256, 300] {
                 let blocks: Vec<usize> = (0..len).map(|i| i * step % 70_001).collect();
-                let order = Order::longest_first(blocks.iter().copied());
+                let order = Order::longest_first(&blocks, |&blocks| (blocks, &()));
                 let packets = order.packets();
                 let mut seen = packets.to_vec();
                 seen.sort_unstable();

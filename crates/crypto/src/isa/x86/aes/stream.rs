@@ -65,7 +65,7 @@ impl<L: Widest> Task<L> for Ctr<'_, '_> {
         for job in self.jobs {
             let counter = l.reverse(l.load(job.iv));
             let stream = Stream { w: l.widest(), keys: job.keys, rounds };
-            stream.ctr::<false>(l.widest().repeat(counter), job.data);
+            stream.ctr(l.widest().repeat(counter), job.data);
         }
     }
 }
@@ -100,23 +100,18 @@ pub(super) struct Stream<'k, W> {
 
 impl<W: Width> Stream<'_, W> {
     /// Adds the keystream to `data`. `counter` is the first counter block in every place, its bytes
-    /// reversed; `LONG` says that it counts in 64 bits rather than 32.
+    /// reversed; its last 32 bits count.
     #[inline(always)]
-    pub(super) fn ctr<const LONG: bool>(self, mut counter: W::V, data: &mut [u8]) {
+    pub(super) fn ctr(self, mut counter: W::V, data: &mut [u8]) {
         let w = self.w;
         let mut groups = data.chunks_exact_mut(16 * W::BLOCKS * GROUP);
         for group in &mut groups {
-            ctr_some::<W, LONG, GROUP>(self, counter, group);
-            counter = self.count::<LONG>(counter, w.splat(&COUNT[W::BLOCKS * GROUP]));
+            ctr_some::<W, GROUP>(self, counter, group);
+            counter = w.add_words(counter, w.splat(&COUNT[W::BLOCKS * GROUP]));
         }
         let rest = groups.into_remainder();
         let registers = rest.len().div_ceil(16 * W::BLOCKS);
-        with_count!(registers, N => ctr_some::<W, LONG, N>(self, counter, rest));
-    }
-
-    #[inline(always)]
-    fn count<const LONG: bool>(self, counter: W::V, by: W::V) -> W::V {
-        if LONG { self.w.add_longs(counter, by) } else { self.w.add_words(counter, by) }
+        with_count!(registers, N => ctr_some::<W, N>(self, counter, rest));
     }
 
     /// Decrypts whole blocks. `before` is the IV in every place.
@@ -163,18 +158,14 @@ impl<W: Width> Stream<'_, W> {
 
 /// CTR on `N` registers, of which the last may be short.
 #[inline(always)]
-fn ctr_some<W: Width, const LONG: bool, const N: usize>(
-    s: Stream<'_, W>,
-    counter: W::V,
-    data: &mut [u8],
-) {
+fn ctr_some<W: Width, const N: usize>(s: Stream<'_, W>, counter: W::V, data: &mut [u8]) {
     let w = s.w;
     let size = 16 * W::BLOCKS;
     let Some((front, back)) = data.split_at_mut_checked(size * (N - 1)) else { return };
     let first = w.splat(&s.keys.0[0]);
     let mut states = [first; N];
     for i in 0..N {
-        let counter = s.count::<LONG>(counter, w.row(&COUNT[W::BLOCKS * i..]));
+        let counter = w.add_words(counter, w.row(&COUNT[W::BLOCKS * i..]));
         states[i] = w.xor(w.reverse(counter), first);
     }
     s.rounds(&mut states, W::round);

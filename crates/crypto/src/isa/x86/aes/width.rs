@@ -7,7 +7,7 @@ use crate::isa::x86::{
     lanes::{B, Lanes, instructions},
     lanes512::Z,
     tables::Block,
-    token::{AesNi, Avx, Avx2, Avx512, Vaes256, Vaes512},
+    token::{AesNi, Avx, Avx512, Vaes256, Vaes512},
 };
 
 /// What kernels do with registers of [`BLOCKS`](Self::BLOCKS) blocks.
@@ -34,8 +34,6 @@ pub(super) trait Width: Copy {
     fn undo_last(self, state: Self::V, key: Self::V) -> Self::V;
     /// Sums of 32-bit words.
     fn add_words(self, a: Self::V, b: Self::V) -> Self::V;
-    /// Sums of 64-bit words.
-    fn add_longs(self, a: Self::V, b: Self::V) -> Self::V;
     /// The bytes of each block in reverse order.
     fn reverse(self, a: Self::V) -> Self::V;
     /// One block everywhere.
@@ -44,8 +42,6 @@ pub(super) trait Width: Copy {
     fn splat(self, block: &Block) -> Self::V;
     /// As many blocks of a table as fit; zeros if there are fewer.
     fn row(self, blocks: &[Block]) -> Self::V;
-    /// Stores a register to as many blocks of a table; not at all if there are fewer.
-    fn set_row(self, blocks: &mut [Block], a: Self::V);
     /// A full register from anywhere; zeros if there are fewer bytes.
     fn load(self, bytes: &[u8]) -> Self::V;
     /// Stores a full register anywhere; not at all if there are fewer bytes.
@@ -54,14 +50,20 @@ pub(super) trait Width: Copy {
     fn load_some(self, bytes: &[u8]) -> Self::V;
     /// Stores as many bytes as there are, at most a register.
     fn store_some(self, bytes: &mut [u8], a: Self::V);
-    /// A register of the blocks that `block` gives for 0 to `BLOCKS - 1`.
-    fn gather(self, block: impl Fn(usize) -> B) -> Self::V;
-    /// Gives each block with its number to `take`.
-    fn scatter(self, a: Self::V, take: impl FnMut(usize, B));
     /// The last block of `before`, then all blocks of `now` but the last.
     fn carry(self, before: Self::V, now: Self::V) -> Self::V;
     /// Runs chains with the lanes that suit.
     fn chains<'k, F: Feed<'k>>(self, run: Run<'_, 'k, Self::L, F>);
+}
+
+/// Registers whose blocks belong to different packets.
+pub(super) trait Gather: Width {
+    /// Stores a register to as many blocks of a table; not at all if there are fewer.
+    fn set_row(self, blocks: &mut [Block], a: Self::V);
+    /// A register of the blocks that `block` gives for 0 to `BLOCKS - 1`.
+    fn gather(self, block: impl Fn(usize) -> B) -> Self::V;
+    /// Gives each block with its number to `take`.
+    fn scatter(self, a: Self::V, take: impl FnMut(usize, B));
 }
 
 /// The width at which a tier's kernels run.
@@ -84,7 +86,7 @@ macro_rules! narrow {
     )*};
 }
 
-narrow!(AesNi Avx Avx2 Avx512);
+narrow!(AesNi Avx Avx512);
 
 impl Widest for Vaes256 {
     type W = Two;
@@ -139,7 +141,6 @@ impl<L: Lanes> Width for One<L> {
         undo_round(state, key) = aes_undo_round;
         undo_last(state, key) = aes_undo_last;
         add_words(a, b) = add_words;
-        add_longs(a, b) = add_longs;
         reverse(a) = reverse;
     }
 
@@ -160,19 +161,18 @@ impl<L: Lanes> Width for One<L> {
 
     #[inline(always)]
     fn row(self, blocks: &[Block]) -> B {
-        blocks.first().map_or(self.0.zero(), |block| self.0.table(block))
-    }
-
-    #[inline(always)]
-    fn set_row(self, blocks: &mut [Block], a: B) {
-        if let Some(block) = blocks.first_mut() {
-            self.0.store(&mut block.0, a);
+        match blocks.first() {
+            Some(block) => self.0.table(block),
+            None => self.0.zero(),
         }
     }
 
     #[inline(always)]
     fn load(self, bytes: &[u8]) -> B {
-        bytes.first_chunk().map_or(self.0.zero(), |block| self.0.load(block))
+        match bytes.first_chunk() {
+            Some(block) => self.0.load(block),
+            None => self.0.zero(),
+        }
     }
 
     #[inline(always)]
@@ -193,16 +193,6 @@ impl<L: Lanes> Width for One<L> {
     }
 
     #[inline(always)]
-    fn gather(self, block: impl Fn(usize) -> B) -> B {
-        block(0)
-    }
-
-    #[inline(always)]
-    fn scatter(self, a: B, mut take: impl FnMut(usize, B)) {
-        take(0, a);
-    }
-
-    #[inline(always)]
     fn carry(self, before: B, _: B) -> B {
         before
     }
@@ -210,6 +200,25 @@ impl<L: Lanes> Width for One<L> {
     #[inline(always)]
     fn chains<'k, F: Feed<'k>>(self, run: Run<'_, 'k, L, F>) {
         run.narrow();
+    }
+}
+
+impl<L: Lanes> Gather for One<L> {
+    #[inline(always)]
+    fn set_row(self, blocks: &mut [Block], a: B) {
+        if let Some(block) = blocks.first_mut() {
+            self.0.store(&mut block.0, a);
+        }
+    }
+
+    #[inline(always)]
+    fn gather(self, block: impl Fn(usize) -> B) -> B {
+        block(0)
+    }
+
+    #[inline(always)]
+    fn scatter(self, a: B, mut take: impl FnMut(usize, B)) {
+        take(0, a);
     }
 }
 
@@ -225,7 +234,6 @@ impl Vaes256 {
         aes_undo_round2(state: Y, key: Y) -> Y = _mm256_aesdec_epi128;
         aes_undo_last2(state: Y, key: Y) -> Y = _mm256_aesdeclast_epi128;
         add_words2(a: Y, b: Y) -> Y = _mm256_add_epi32;
-        add_longs2(a: Y, b: Y) -> Y = _mm256_add_epi64;
         shuffle2(a: Y, order: Y) -> Y = _mm256_shuffle_epi8;
         repeat2(a: B) -> Y = _mm256_broadcastsi128_si256;
         join(low: B, high: B) -> Y = join;
@@ -258,7 +266,6 @@ impl Width for Two {
         undo_round(state, key) = aes_undo_round2;
         undo_last(state, key) = aes_undo_last2;
         add_words(a, b) = add_words2;
-        add_longs(a, b) = add_longs2;
         carry(before, now) = between;
     }
 
@@ -293,14 +300,6 @@ impl Width for Two {
         // SAFETY: two blocks are 32 bytes without gaps, and the load needs no alignment; the token
         // proves AVX.
         unsafe { _mm256_loadu_si256(blocks.as_ptr().cast()) }
-    }
-
-    #[inline(always)]
-    fn set_row(self, blocks: &mut [Block], a: Y) {
-        let Some(blocks) = blocks.first_chunk_mut::<2>() else { return };
-        // SAFETY: two blocks are 32 bytes without gaps, and the store needs no alignment; the token
-        // proves AVX.
-        unsafe { _mm256_storeu_si256(blocks.as_mut_ptr().cast(), a) }
     }
 
     #[inline(always)]
@@ -345,6 +344,21 @@ impl Width for Two {
     }
 
     #[inline(always)]
+    fn chains<'k, F: Feed<'k>>(self, run: Run<'_, 'k, Vaes256, F>) {
+        run.wide::<_, 8, 16>(self);
+    }
+}
+
+impl Gather for Two {
+    #[inline(always)]
+    fn set_row(self, blocks: &mut [Block], a: Y) {
+        let Some(blocks) = blocks.first_chunk_mut::<2>() else { return };
+        // SAFETY: two blocks are 32 bytes without gaps, and the store needs no alignment; the token
+        // proves AVX.
+        unsafe { _mm256_storeu_si256(blocks.as_mut_ptr().cast(), a) }
+    }
+
+    #[inline(always)]
     fn gather(self, block: impl Fn(usize) -> B) -> Y {
         self.0.join(block(0), block(1))
     }
@@ -354,11 +368,6 @@ impl Width for Two {
         take(0, self.0.low(a));
         take(1, self.0.high(a));
     }
-
-    #[inline(always)]
-    fn chains<'k, F: Feed<'k>>(self, run: Run<'_, 'k, Vaes256, F>) {
-        run.wide::<_, 8, 16>(self);
-    }
 }
 
 impl Vaes512 {
@@ -366,15 +375,6 @@ impl Vaes512 {
         aes_undo_round4(state: Z, key: Z) -> Z = _mm512_aesdec_epi128;
         aes_undo_last4(state: Z, key: Z) -> Z = _mm512_aesdeclast_epi128;
         add_words4(a: Z, b: Z) -> Z = _mm512_add_epi32;
-        add_longs4(a: Z, b: Z) -> Z = _mm512_add_epi64;
-        widen(a: B) -> Z = _mm512_castsi128_si512;
-        insert1(a: Z, b: B) -> Z = _mm512_inserti32x4::<1>;
-        insert2(a: Z, b: B) -> Z = _mm512_inserti32x4::<2>;
-        insert3(a: Z, b: B) -> Z = _mm512_inserti32x4::<3>;
-        block0(a: Z) -> B = _mm512_castsi512_si128;
-        block1(a: Z) -> B = _mm512_extracti32x4_epi32::<1>;
-        block2(a: Z) -> B = _mm512_extracti32x4_epi32::<2>;
-        block3(a: Z) -> B = _mm512_extracti32x4_epi32::<3>;
         /// The words of `b` moved up by a block, with the last block of `a` below.
         carry4(b: Z, a: Z) -> Z = _mm512_alignr_epi64::<6>;
     }
@@ -394,7 +394,6 @@ impl Width for Four {
         undo_round(state, key) = aes_undo_round4;
         undo_last(state, key) = aes_undo_last4;
         add_words(a, b) = add_words4;
-        add_longs(a, b) = add_longs4;
         reverse(a) = reverse4;
     }
 
@@ -415,20 +414,18 @@ impl Width for Four {
 
     #[inline(always)]
     fn row(self, blocks: &[Block]) -> Z {
-        blocks.first_chunk().map_or(self.0.zero4(), |blocks| self.0.window4(blocks))
-    }
-
-    #[inline(always)]
-    fn set_row(self, blocks: &mut [Block], a: Z) {
-        let Some(blocks) = blocks.first_chunk_mut::<4>() else { return };
-        // SAFETY: four blocks are 64 bytes without gaps, and the store needs no alignment; the token
-        // proves AVX-512 F.
-        unsafe { _mm512_storeu_si512(blocks.as_mut_ptr().cast(), a) }
+        match blocks.first_chunk() {
+            Some(blocks) => self.0.window4(blocks),
+            None => self.0.zero4(),
+        }
     }
 
     #[inline(always)]
     fn load(self, bytes: &[u8]) -> Z {
-        bytes.first_chunk().map_or(self.0.zero4(), |bytes| self.0.load4(bytes))
+        match bytes.first_chunk() {
+            Some(bytes) => self.0.load4(bytes),
+            None => self.0.zero4(),
+        }
     }
 
     #[inline(always)]
@@ -449,27 +446,13 @@ impl Width for Four {
     }
 
     #[inline(always)]
-    fn gather(self, block: impl Fn(usize) -> B) -> Z {
-        let v = self.0;
-        let low = v.insert1(v.widen(block(0)), block(1));
-        v.insert3(v.insert2(low, block(2)), block(3))
-    }
-
-    #[inline(always)]
-    fn scatter(self, a: Z, mut take: impl FnMut(usize, B)) {
-        take(0, self.0.block0(a));
-        take(1, self.0.block1(a));
-        take(2, self.0.block2(a));
-        take(3, self.0.block3(a));
-    }
-
-    #[inline(always)]
     fn carry(self, before: Z, now: Z) -> Z {
         self.0.carry4(now, before)
     }
 
     #[inline(always)]
     fn chains<'k, F: Feed<'k>>(self, run: Run<'_, 'k, Vaes512, F>) {
-        run.wide::<_, 4, 16>(self);
+        // As much AES per cycle as with four, and blocks move between memory and registers faster.
+        run.wide::<_, 8, 16>(Two(self.0.vaes256()));
     }
 }

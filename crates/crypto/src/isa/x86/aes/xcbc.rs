@@ -1,14 +1,17 @@
 //! AES-XCBC and AES-CMAC.
 
 use super::{
-    super::{lanes::Lanes, token::Task},
-    mac::{self, Message, Messages, Writer},
+    super::{
+        lanes::{B, Lanes},
+        token::Task,
+    },
+    mac::{self, Message, Messages, Scratch},
     order::{MOST, Order},
     width::Widest,
 };
 use crate::{
     KeyBits,
-    block::Block,
+    block::{Block, CbcMacKey},
     pass::{CbcMacJob, TRAILER_MAX},
 };
 
@@ -24,18 +27,9 @@ impl<L: Widest> Task<L> for CbcMac<'_, '_> {
     #[inline(always)]
     fn run(self, l: L) {
         for jobs in self.jobs.chunks_mut(MOST) {
-            let bytes = |job: &CbcMacJob<'_>| job.message.len() + job.trailer.len();
-            let order = Order::longest_first(jobs.iter().map(|job| bytes(job).div_ceil(16)));
+            let order = Order::longest_first(jobs, |job| (job.message.len() / 16, job.key));
             let Some(first) = jobs.first().map(|job| job.key) else { break };
-            let shared = jobs.iter().all(|job| std::ptr::eq(job.key, first));
-            mac::run(
-                l,
-                self.bits.rounds(),
-                &first.round_keys,
-                shared,
-                &order,
-                &mut Jobs { l, jobs },
-            );
+            mac::run(l, self.bits.rounds(), &first.round_keys, &order, &mut Jobs { l, jobs });
         }
     }
 }
@@ -45,22 +39,30 @@ struct Jobs<'p, 'j, L> {
     jobs: &'p mut [CbcMacJob<'j>],
 }
 
-impl<'j, L: Lanes> Messages<'j, L> for Jobs<'_, 'j, L> {
+impl<'j, L: Lanes> Messages<'j, 0> for Jobs<'_, 'j, L> {
     #[inline(always)]
-    fn message(&self, number: usize, writer: &mut Writer<'_, L>) -> Option<Message<'j>> {
+    fn message(&self, number: usize, scratch: &Scratch<0>) -> Option<Message<'j>> {
         let &CbcMacJob { key, message, trailer, .. } = self.jobs.get(number)?;
+        let l = self.l;
         // The tail has the message's last 1 to 16 bytes, if there are any.
-        let end = message.len() - message.len().saturating_sub(1) / 16 * 16;
-        let (blocks, _) = message.split_at_checked(message.len() - end)?;
-        let body = writer.push_short(blocks.as_chunks().0);
-        writer.push_end(message, end);
-        writer.push(self.l.load_some(trailer), trailer.len().min(TRAILER_MAX));
-        let empty = writer.bytes() == 0;
-        let last = if writer.pad(0x80, empty) { &key.padded } else { &key.whole };
-        writer.add_to_last(self.l.table(last));
-        let blocks = writer.bytes() / 16;
-        let (head, tail) = if body.is_empty() { (blocks, 0..0) } else { (0, 0..blocks) };
-        Some(Message { keys: &key.round_keys, state: self.l.zero(), head, body, tail })
+        let body = message.len().saturating_sub(1) / 16;
+        let mut len = message.len() - 16 * body;
+        let mut last = mac::end(l, message, len);
+        let mut tail = 1;
+        if !trailer.is_empty() {
+            let added = l.load_some(trailer);
+            let all = len + trailer.len().min(TRAILER_MAX);
+            last = l.xor(last, mac::up(l, added, len));
+            if all > 16 {
+                scratch.tail[0].set(l.to_bytes(last));
+                last = mac::down(l, added, 16 - len);
+                tail = 2;
+            }
+            len = all - 16 * (tail - 1);
+        }
+        scratch.tail[tail - 1].set(l.to_bytes(l.xor(last, masked(l, key, len))));
+        let body = message.as_chunks().0.get(..body)?;
+        Some(Message { keys: &key.round_keys, state: l.zero(), head: 0, body, tail })
     }
 
     #[inline(always)]
@@ -69,4 +71,13 @@ impl<'j, L: Lanes> Messages<'j, L> for Jobs<'_, 'j, L> {
             job.tag = mac.0;
         }
     }
+}
+
+/// What is added to a last block of `len` bytes: padding, and the key's block.
+#[inline(always)]
+fn masked<L: Lanes>(l: L, key: &CbcMacKey, len: usize) -> B {
+    if len == 16 {
+        return l.table(&key.whole);
+    }
+    l.xor(l.table(&key.padded), mac::up(l, l.quad(0, 0, 0, 0x80), len))
 }
