@@ -19,8 +19,12 @@ use self::wide::{BLOCK, MAX_LANES, Wide, Words};
 use super::token::Task;
 use crate::pass::ChaChaJob;
 
-/// Packets that make one list. Their MAC keys wait on the stack.
-const GROUP: usize = 64;
+/// Most packets that make one list. Their MAC keys wait on the stack.
+const GROUP: usize = 256;
+
+/// Bytes of data after which a list ends, so that they are still in a near cache when the MACs are
+/// computed.
+const GROUP_BYTES: usize = 1 << 18;
 
 /// "expand 32-byte k" in little-endian words.
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
@@ -37,7 +41,10 @@ impl<W: Wide> Task<W> for Burst<'_, '_> {
     #[inline(always)]
     fn run(self, token: W) {
         let mut scratch = Scratch::new();
-        for jobs in self.jobs.chunks_mut(GROUP) {
+        let mut rest = self.jobs;
+        while !rest.is_empty() {
+            let (jobs, behind) = rest.split_at_mut(group(rest));
+            rest = behind;
             if self.seal {
                 keystream(token, jobs, Part::All, &mut scratch);
                 tags(token, jobs, &scratch.mac_keys);
@@ -49,6 +56,18 @@ impl<W: Wide> Task<W> for Burst<'_, '_> {
         }
         scratch.wipe();
     }
+}
+
+/// How many of the first packets make a list: a number that fills the lanes if all are of one length,
+/// unless there are no more.
+fn group(jobs: &[ChaChaJob<'_>]) -> usize {
+    let mut bytes = 0;
+    let lists = jobs.chunks(MAX_LANES).take(GROUP / MAX_LANES).take_while(|jobs| {
+        let before = bytes;
+        bytes += jobs.iter().map(|job| job.data.len()).sum::<usize>();
+        before < GROUP_BYTES
+    });
+    lists.map(<[_]>::len).sum()
 }
 
 /// What is secret and does not fit registers.
