@@ -66,7 +66,7 @@ impl<W: Words<Word = u32>> Hash<W> for Sha1 {
         macro_rules! round {
             ($t:expr, $stage:expr, $f:ident) => {{
                 if $t < 16 && $t % 4 == 0 {
-                    let [p, q, r, s] = message.quarter(w, $t / 4);
+                    let [p, q, r, s] = message.quarter(w, $t >> 2);
                     (m[$t % 16], m[($t + 1) % 16], m[($t + 2) % 16], m[($t + 3) % 16]) =
                         (p, q, r, s);
                 }
@@ -180,7 +180,7 @@ impl<W: Words<Word = u32>> Hash<W> for Md5 {
         macro_rules! round {
             ($t:expr, $word:expr, $f:expr, $left:literal, $right:literal) => {{
                 if $t < 16 && $t % 4 == 0 {
-                    let [p, q, r, s] = message.quarter(w, $t / 4);
+                    let [p, q, r, s] = message.quarter(w, $t >> 2);
                     (m[$t % 16], m[($t + 1) % 16], m[($t + 2) % 16], m[($t + 3) % 16]) =
                         (p, q, r, s);
                 }
@@ -454,7 +454,7 @@ macro_rules! sha2 {
                     macro_rules! step {
                         ($t:expr) => {
                             if $t % 4 == 0 {
-                                let [p, q, r, s] = message.quarter(w, $t / 4);
+                                let [p, q, r, s] = message.quarter(w, $t >> 2);
                                 (m[$t], m[($t + 1) % 16], m[($t + 2) % 16], m[($t + 3) % 16]) =
                                     (p, q, r, s);
                             }

@@ -23,9 +23,24 @@ type B = __m128i;
 
 /// One instruction, allowed by the proof that an engine holds.
 macro_rules! one {
-    ($intrinsic:expr $(, $arg:expr)*) => {{
+    ($intrinsic:expr $(,)?) => {{
         // SAFETY: a value of the implementing type holds the proof of the SHA extensions.
-        unsafe { $intrinsic($($arg),*) }
+        unsafe { $intrinsic() }
+    }};
+    ($intrinsic:expr, $a:expr $(,)?) => {{
+        let a = $a;
+        // SAFETY: a value of the implementing type holds the proof of the SHA extensions.
+        unsafe { $intrinsic(a) }
+    }};
+    ($intrinsic:expr, $a:expr, $b:expr $(,)?) => {{
+        let (a, b) = ($a, $b);
+        // SAFETY: a value of the implementing type holds the proof of the SHA extensions.
+        unsafe { $intrinsic(a, b) }
+    }};
+    ($intrinsic:expr, $a:expr, $b:expr, $c:expr $(, $d:expr)? $(,)?) => {{
+        let (a, b, c) = ($a, $b, $c);
+        // SAFETY: a value of the implementing type holds the proof of the SHA extensions.
+        unsafe { $intrinsic(a, b, c $(, $d)?) }
     }};
 }
 

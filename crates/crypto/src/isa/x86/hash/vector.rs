@@ -1,6 +1,6 @@
 //! Hashing in registers of words: one message per word.
 
-use std::{marker::PhantomData, mem};
+use std::marker::PhantomData;
 
 use super::{
     lanes::Engine,
@@ -84,7 +84,7 @@ impl<W: Words, H: Hash<W>, const B: usize> Engine<B> for Vector<W, H> {
     #[inline(always)]
     fn outer(self, digest: usize, keys: &Rows<'_, 64>, hashes: &Rows<'_, 64>, states: &mut States) {
         let w = self.0;
-        let word = mem::size_of::<W::Word>();
+        let word = size_of::<W::Word>();
         let mut state = Engine::<B>::load(self, keys);
         let hash = Engine::<B>::load(self, hashes);
 

@@ -117,22 +117,29 @@ impl Y4 {
 
 /// One instruction, allowed by the proof that `self` holds.
 macro_rules! one {
-    ($intrinsic:expr $(, $arg:expr)*) => {{
-        // SAFETY: a value of the implementing type holds the proof of a tier that has the
-        // instruction.
-        unsafe { $intrinsic($($arg),*) }
+    ($intrinsic:expr, $a:expr $(,)?) => {{
+        let a = $a;
+        // SAFETY: a value of the implementing type holds the proof of a tier that has it.
+        unsafe { $intrinsic(a) }
+    }};
+    ($intrinsic:expr, $a:expr, $b:expr $(,)?) => {{
+        let (a, b) = ($a, $b);
+        // SAFETY: a value of the implementing type holds the proof of a tier that has it.
+        unsafe { $intrinsic(a, b) }
+    }};
+    ($intrinsic:expr, $a:expr, $b:expr, $c:expr $(,)?) => {{
+        let (a, b, c) = ($a, $b, $c);
+        // SAFETY: a value of the implementing type holds the proof of a tier that has it.
+        unsafe { $intrinsic(a, b, c) }
     }};
 }
 
 /// Sixteen bytes of a row.
 macro_rules! piece {
     ($rows:ident, $lane:expr, $index:expr) => {{
-        let piece: *const __m128i = match $rows[$lane].as_chunks::<16>().0.get($index) {
-            Some(piece) => piece.as_ptr().cast(),
-            None => [0u8; 16].as_ptr().cast(),
-        };
-        // SAFETY: the pointer comes from a reference to 16 bytes, and the load needs no alignment.
-        unsafe { _mm_loadu_si128(piece) }
+        let piece: &[u8; 16] = $rows[$lane].as_chunks().0.get($index).unwrap_or(&[0; 16]);
+        // SAFETY: the reference is valid for 16 bytes, and the load needs no alignment.
+        unsafe { _mm_loadu_si128(piece.as_ptr().cast()) }
     }};
 }
 
@@ -327,7 +334,7 @@ macro_rules! words {
             fn swap_bytes(self, a: $v) -> $v {
                 let (high, low) = SWAP[$bits / 32 - 1];
                 let order = one!(_mm_set_epi64x, high, low);
-                one!($shuffle, a, one!($repeat, order))
+                one!($shuffle, a, words!(@repeat $width, $repeat, order))
             }
             #[inline(always)]
             fn copy_some<const B: usize>(self, from: &[u8], to: &mut [u8; B]) {
@@ -341,6 +348,12 @@ macro_rules! words {
         // SAFETY: the reference is valid for at least 16 bytes, and the load needs no alignment.
         unsafe { _mm_loadu_si128($word.as_ptr().cast()) }
     }};
+    (@repeat x, $repeat:expr, $order:ident) => {
+        $order
+    };
+    (@repeat $width:ident, $repeat:expr, $order:ident) => {
+        one!($repeat, $order)
+    };
     (@copy $self:ident, $from:ident, $to:ident, plus, $($rest:tt)*) => {{
         let mut from = $from;
         for to in $to.as_chunks_mut::<64>().0 {
@@ -372,12 +385,12 @@ macro_rules! words {
 }
 
 words!(X4, __m128i, u32 as i32, lanes 4, 32 bits in x, _mm_add_epi32, _mm_xor_si128,
-    _mm_srli_epi32::<RIGHT_SIGNED>, _mm_shuffle_epi8, _mm_set1_epi32, std::convert::identity,
+    _mm_srli_epi32::<RIGHT_SIGNED>, _mm_shuffle_epi8, _mm_set1_epi32, (),
     [_mm_unpacklo_epi32, _mm_unpackhi_epi32, _mm_unpacklo_epi64, _mm_unpackhi_epi64],
     logic(basic, _mm_and_si128, _mm_or_si128, _mm_xor_si128, _mm_slli_epi32, _mm_srli_epi32,
         _mm_set1_epi32));
 words!(X2, __m128i, u64 as i64, lanes 2, 64 bits in x, _mm_add_epi64, _mm_xor_si128,
-    _mm_srli_epi64::<RIGHT_SIGNED>, _mm_shuffle_epi8, _mm_set1_epi64x, std::convert::identity,
+    _mm_srli_epi64::<RIGHT_SIGNED>, _mm_shuffle_epi8, _mm_set1_epi64x, (),
     [_mm_unpacklo_epi32, _mm_unpackhi_epi32, _mm_unpacklo_epi64, _mm_unpackhi_epi64],
     logic(basic, _mm_and_si128, _mm_or_si128, _mm_xor_si128, _mm_slli_epi64, _mm_srli_epi64,
         _mm_set1_epi32));
