@@ -53,7 +53,7 @@ pub(crate) struct Entry<'a, 'o, O> {
 /// A place for an entry; emptied only when entries are sorted into new places.
 type Slot<'a, 'o, O> = Option<Entry<'a, 'o, O>>;
 
-fn run<'a, O: Op<'a>>(ops: &mut [O]) {
+pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O]) {
     let mut widest = Widest::default();
     let mut others = false;
     for chunk in ops.chunks_mut(CHUNK) {

@@ -111,6 +111,7 @@ mod family;
 #[allow(unsafe_code)]
 mod isa;
 mod key;
+pub mod manager;
 mod op;
 mod params;
 mod pass;

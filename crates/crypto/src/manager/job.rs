@@ -1,0 +1,327 @@
+//! Jobs: one packet's worth of work each, in full detail.
+
+use std::{fmt, hint::black_box};
+
+use super::keys::{AesDecryptKey, AesEncryptKey, CmacKey, HmacKeys, XcbcKey};
+use crate::AeadKey;
+
+/// A packet to be ciphered, authenticated, or both.
+///
+/// Every field may be set at will; what makes no sense together shows when the job is processed, as
+/// [`Status::InvalidArgs`]. A fresh job is invalid until its cipher is set.
+#[derive(Default)]
+pub struct Job<'a> {
+    /// Where the packet is, and where it goes.
+    pub buffer: Buffer<'a>,
+    /// The cipher, or the AEAD.
+    pub cipher: JobCipher<'a>,
+    /// What the cipher works on; for AEADs the payload, for GMAC what is authenticated behind the
+    /// additional data. Whole blocks of 16 bytes for CBC.
+    pub cipher_span: Span,
+    /// The MAC; must be [`JobHash::Null`] beside an AEAD.
+    pub hash: JobHash<'a>,
+    /// What the MAC authenticates. Without a MAC it says nothing.
+    pub hash_span: Span,
+    /// Which of the two comes first.
+    pub order: ChainOrder,
+    /// The IV or nonce. CBC: 16 bytes. CTR: 12 bytes, counted from 1 (RFC 3686), or the whole first
+    /// counter block. GCM, GMAC and ChaCha20-Poly1305: 12. CCM: 7 to 13.
+    pub iv: Iv,
+    /// Additional data of an AEAD; empty for others.
+    pub aad: &'a [u8],
+    /// What a MAC authenticates behind its span, such as the high half of an extended sequence
+    /// number (RFC 4303 section 2.2.1): at most 16 bytes, empty without a MAC.
+    pub trailer: &'a [u8],
+    /// Where the MAC or tag goes, cut to this length: at least 4 bytes, at most what the algorithm
+    /// has; for CCM an even number of them. Empty where nothing is authenticated.
+    ///
+    /// It is written in both directions. Whoever decrypts compares it with what came along, best
+    /// with [`tags_match`].
+    pub tag: &'a mut [u8],
+    /// The caller's own.
+    pub user_data: usize,
+    /// The caller's own.
+    pub user_data2: usize,
+    pub(super) status: Status,
+    pub(super) plan: Plan,
+}
+
+impl Job<'_> {
+    /// How far the job is.
+    #[inline(always)]
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.status
+    }
+}
+
+impl fmt::Debug for Job<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("status", &self.status)
+            .field("cipher", &self.cipher)
+            .field("cipher_span", &self.cipher_span)
+            .field("hash", &self.hash)
+            .field("hash_span", &self.hash_span)
+            .field("user_data", &self.user_data)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How far a job is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Status {
+    /// Not processed yet.
+    #[default]
+    Queued,
+    /// Processed.
+    Completed,
+    /// Its parts do not fit together; nothing was done.
+    InvalidArgs,
+}
+
+/// A packet's memory.
+pub enum Buffer<'a> {
+    /// The result replaces the packet.
+    InPlace(&'a mut [u8]),
+    /// What the spans cover, from the first byte of either to the last, is copied from `src` to the
+    /// same place of `dst` and worked on there.
+    Copy {
+        /// The packet; it is only read.
+        src: &'a [u8],
+        /// Where the result goes.
+        dst: &'a mut [u8],
+    },
+}
+
+impl Buffer<'_> {
+    /// Bytes that spans may cover.
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::InPlace(data) => data.len(),
+            Self::Copy { src, dst } => src.len().min(dst.len()),
+        }
+    }
+
+    /// What is worked on.
+    #[inline(always)]
+    pub(super) fn work(&self) -> &[u8] {
+        match self {
+            Self::InPlace(data) | Self::Copy { dst: data, .. } => data,
+        }
+    }
+
+    /// What is worked on.
+    #[inline(always)]
+    pub(super) fn work_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::InPlace(data) | Self::Copy { dst: data, .. } => data,
+        }
+    }
+}
+
+impl Default for Buffer<'_> {
+    #[inline(always)]
+    fn default() -> Self {
+        Self::InPlace(&mut [])
+    }
+}
+
+impl fmt::Debug for Buffer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if matches!(self, Self::InPlace(_)) { "InPlace" } else { "Copy" };
+        write!(f, "{kind}({} bytes)", self.len())
+    }
+}
+
+/// A part of a buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Bytes in front of it.
+    pub offset: usize,
+    /// Bytes in it.
+    pub len: usize,
+}
+
+impl Span {
+    /// Puts the two together.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(offset: usize, len: usize) -> Self {
+        Self { offset, len }
+    }
+
+    /// Where it ends, if that can be said.
+    #[inline(always)]
+    pub(super) const fn end(self) -> Option<usize> {
+        self.offset.checked_add(self.len)
+    }
+}
+
+/// Whether text is encrypted or decrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Plaintext becomes ciphertext.
+    Encrypt,
+    /// Ciphertext becomes plaintext. Nothing is verified: see [`Job::tag`].
+    Decrypt,
+}
+
+/// Cipher mode, direction and key.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum JobCipher<'a> {
+    /// Not said yet: the job is invalid.
+    #[default]
+    Unset,
+    /// None; out of place, text is copied.
+    Null,
+    /// AES-CBC, encrypting.
+    CbcEncrypt(&'a AesEncryptKey),
+    /// AES-CBC, decrypting.
+    CbcDecrypt(&'a AesDecryptKey),
+    /// AES-CTR, which is the same in both directions.
+    Ctr(&'a AesEncryptKey),
+    /// AES-CCM.
+    Ccm(&'a AesEncryptKey, Direction),
+    /// AES-GCM, AES-GMAC (which changes no text in either direction) or ChaCha20-Poly1305, as the
+    /// key says; keys of other suites make the job invalid. The key's tier does the work, whatever
+    /// that of the manager.
+    Aead(&'a AeadKey, Direction),
+}
+
+/// MAC and key.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum JobHash<'a> {
+    /// None.
+    #[default]
+    Null,
+    /// HMAC with the key's hash.
+    Hmac(&'a HmacKeys),
+    /// AES-XCBC-MAC.
+    Xcbc(&'a XcbcKey),
+    /// AES-CMAC.
+    Cmac(&'a CmacKey),
+}
+
+/// Which of cipher and MAC works first; the other works on what it leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChainOrder {
+    /// Cipher, then MAC: how ESP encrypts.
+    #[default]
+    CipherThenHash,
+    /// MAC, then cipher: how ESP decrypts, and how TLS encrypts.
+    HashThenCipher,
+}
+
+/// An IV or nonce of up to 16 bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Iv {
+    pub(super) bytes: [u8; 16],
+    pub(super) len: u8,
+}
+
+impl Iv {
+    /// Copies the bytes. More than 16 make an IV that fits no cipher.
+    #[inline(always)]
+    #[must_use]
+    pub fn new(iv: &[u8]) -> Self {
+        let mut bytes = [0; 16];
+        match bytes.get_mut(..iv.len()) {
+            Some(front) => {
+                front.copy_from_slice(iv);
+                Self { bytes, len: iv.len() as u8 }
+            }
+            None => Self { bytes, len: u8::MAX },
+        }
+    }
+}
+
+impl Default for Iv {
+    #[inline(always)]
+    fn default() -> Self {
+        Self { bytes: [0; 16], len: 0 }
+    }
+}
+
+impl From<[u8; 12]> for Iv {
+    fn from(iv: [u8; 12]) -> Self {
+        Self::new(&iv)
+    }
+}
+
+impl From<[u8; 16]> for Iv {
+    fn from(iv: [u8; 16]) -> Self {
+        Self::new(&iv)
+    }
+}
+
+/// The passes that a job takes part in; [`Plan::NONE`] is none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) cipher: u8,
+    pub(super) early_mac: u8,
+    pub(super) late_mac: u8,
+}
+
+impl Plan {
+    /// No pass: a class that is left out.
+    pub(super) const NONE: u8 = 31;
+    /// Its place in a set of classes.
+    pub(super) const NONE_BIT: u32 = 1 << Self::NONE;
+    pub(super) const NOTHING: Self =
+        Self { cipher: Self::NONE, early_mac: Self::NONE, late_mac: Self::NONE };
+}
+
+impl Default for Plan {
+    #[inline(always)]
+    fn default() -> Self {
+        Self::NOTHING
+    }
+}
+
+/// Whether two tags are equal; tags of different length or without any bytes are not. The time taken
+/// depends on the length alone.
+#[must_use]
+pub fn tags_match(computed: &[u8], received: &[u8]) -> bool {
+    if computed.len() != received.len() || computed.is_empty() {
+        return false;
+    }
+    let difference = computed.iter().zip(received).fold(0, |sum, (a, b)| sum | (a ^ b));
+    // The black box keeps the compiler from stopping at the first byte that differs.
+    black_box(difference) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_flipped_bit_makes_tags_differ() {
+        let tag: [u8; 12] = std::array::from_fn(|i| (i as u8).wrapping_mul(31));
+        assert!(tags_match(&tag, &tag));
+        for bit in 0..96 {
+            let mut other = tag;
+            other[bit / 8] ^= 1 << (bit % 8);
+            assert!(!tags_match(&tag, &other), "bit {bit}");
+        }
+        assert!(!tags_match(&tag, &tag[..11]));
+        assert!(!tags_match(&[], &[]), "no tag proves nothing");
+    }
+
+    #[test]
+    fn ivs_of_more_than_sixteen_bytes_fit_nothing() {
+        assert_eq!((Iv::new(&[1; 16]).len, Iv::new(&[1; 17]).len), (16, u8::MAX));
+        assert_eq!(Iv::new(&[1; 12]).bytes[11..], [1, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn jobs_show_no_content() {
+        let mut secret = *b"secret";
+        let job = Job { buffer: Buffer::InPlace(&mut secret), ..Job::default() };
+        let text = format!("{job:?}");
+        assert!(text.contains("Queued") && !text.contains("secret"), "{text}");
+        assert!(!format!("{job:?}").contains("115"));
+        assert_eq!(format!("{:?}", job.buffer), "InPlace(6 bytes)");
+    }
+}

@@ -1,0 +1,205 @@
+//! From jobs to passes: gathers jobs of one algorithm and runs them together.
+
+use arrayvec::ArrayVec;
+
+use super::{
+    aead,
+    check::{self, cipher, mac},
+    job::{Job, JobCipher, JobHash, Plan, Span, Status},
+    queue::Engine,
+};
+use crate::{
+    Cpu, HashAlg, KeyBits, KeyError, Tier,
+    isa::Kernel,
+    pass::{self, CbcMacJob, CcmJob, CipherJob, HmacJob, hmac::Hasher},
+};
+
+/// Jobs that are worked on together; what passes are told of them stays on the stack.
+pub(super) const CHUNK: usize = 64;
+
+/// Processes jobs with the kernels of one tier.
+#[derive(Clone, Copy, Debug)]
+pub struct Runner {
+    kernel: Option<Kernel>,
+    hashers: [Hasher; HashAlg::ALL.len()],
+}
+
+impl Runner {
+    /// Takes the kernels of the best tier of `cpu`.
+    #[must_use]
+    pub fn best(cpu: &Cpu) -> Self {
+        Self::of(cpu, cpu.best())
+    }
+
+    /// Takes the kernels of `tier`.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::TierUnavailable`] if `cpu` lacks the tier.
+    pub fn new(cpu: &Cpu, tier: Tier) -> Result<Self, KeyError> {
+        if !cpu.has(tier) {
+            return Err(KeyError::TierUnavailable(tier));
+        }
+        Ok(Self::of(cpu, tier))
+    }
+
+    fn of(cpu: &Cpu, tier: Tier) -> Self {
+        let hashers = HashAlg::ALL.map(|alg| Hasher::choose(cpu.proofs(), tier, alg));
+        Self { kernel: cpu.proofs().kernel(tier), hashers }
+    }
+
+    /// The tier whose kernels are used.
+    #[must_use]
+    pub fn tier(&self) -> Tier {
+        self.kernel.map_or(Tier::Portable, Kernel::tier)
+    }
+
+    /// Processes one job.
+    pub fn run_one(&mut self, job: &mut Job<'_>) {
+        self.run(std::slice::from_mut(job));
+    }
+
+    /// Runs at most [`CHUNK`] jobs; says whether registers may hold something of them.
+    fn run_chunk(&self, jobs: &mut [Job<'_>]) -> bool {
+        let (mut early, mut ciphers, mut late) = (0, 0, 0);
+        for job in &mut *jobs {
+            if let Some(plan) = check::prepare(job) {
+                (job.status, job.plan) = (Status::Completed, plan);
+                early |= 1 << plan.early_mac;
+                ciphers |= 1 << plan.cipher;
+                late |= 1 << plan.late_mac;
+            } else {
+                (job.status, job.plan) = (Status::InvalidArgs, Plan::NOTHING);
+            }
+        }
+        classes(early).for_each(|class| self.mac(jobs, class, |plan| plan.early_mac));
+        classes(ciphers).for_each(|class| self.cipher(jobs, class));
+        classes(late).for_each(|class| self.mac(jobs, class, |plan| plan.late_mac));
+        (early | ciphers | late) & !Plan::NONE_BIT != 0
+    }
+
+    fn cipher(&self, jobs: &mut [Job<'_>], class: u8) {
+        let bits = KeyBits::ALL[usize::from(class % 3)];
+        match class / 3 * 3 {
+            cipher::CBC_ENCRYPT => {
+                pass::aes::cbc_encrypt(self.kernel, bits, &mut cipher_jobs(jobs, class));
+            }
+            cipher::CBC_DECRYPT => {
+                pass::aes::cbc_decrypt(self.kernel, bits, &mut cipher_jobs(jobs, class));
+            }
+            cipher::CTR => pass::aes::ctr(self.kernel, bits, &mut cipher_jobs(jobs, class)),
+            cipher::CCM_SEAL => self.ccm(jobs, class, bits, true),
+            cipher::CCM_OPEN => self.ccm(jobs, class, bits, false),
+            _ => aead::run(jobs, class),
+        }
+    }
+
+    fn ccm(&self, jobs: &mut [Job<'_>], class: u8, bits: KeyBits, seal: bool) {
+        let mut tags = ArrayVec::<&mut [u8], CHUNK>::new();
+        let mut run = ArrayVec::<_, CHUNK>::new();
+        for job in jobs.iter_mut().filter(|job| job.plan.cipher == class) {
+            let JobCipher::Ccm(key, _) = job.cipher else { continue };
+            let Some(data) = part_mut(job.buffer.work_mut(), job.cipher_span) else { continue };
+            run.push(CcmJob {
+                keys: key.body(),
+                nonce: &job.iv.bytes,
+                nonce_len: usize::from(job.iv.len),
+                icv_len: job.tag.len(),
+                aad: job.aad,
+                data,
+                tag: [0; 16],
+            });
+            tags.push(job.tag);
+        }
+        pass::aes::ccm(self.kernel, bits, seal, &mut run);
+        run.iter().zip(tags).for_each(|(job, tag)| cut(&job.tag, tag));
+    }
+
+    fn mac(&self, jobs: &mut [Job<'_>], class: u8, of: impl Fn(Plan) -> u8) {
+        let jobs = jobs.iter_mut().filter(|job| of(job.plan) == class);
+        match (HashAlg::ALL.get(usize::from(class)), self.hashers.get(usize::from(class))) {
+            (Some(&alg), Some(&hasher)) => hmac(hasher, alg, jobs),
+            _ => self.cbc_mac(KeyBits::ALL[usize::from(class - mac::CBC_MAC) % 3], jobs),
+        }
+    }
+
+    fn cbc_mac<'j, 'a: 'j>(&self, bits: KeyBits, jobs: impl Iterator<Item = &'j mut Job<'a>>) {
+        let mut tags = ArrayVec::<&mut [u8], CHUNK>::new();
+        let mut run = ArrayVec::<_, CHUNK>::new();
+        for job in jobs {
+            let key = match job.hash {
+                JobHash::Xcbc(key) => key.body(),
+                JobHash::Cmac(key) => key.body(),
+                _ => continue,
+            };
+            let Some(message) = part(job.buffer.work(), job.hash_span) else { continue };
+            run.push(CbcMacJob { key, message, trailer: job.trailer, tag: [0; 16] });
+            tags.push(job.tag);
+        }
+        pass::aes::cbc_mac(self.kernel, bits, &mut run);
+        run.iter().zip(tags).for_each(|(job, tag)| cut(&job.tag, tag));
+    }
+}
+
+impl<'a> Engine<Job<'a>> for Runner {
+    fn run(&mut self, jobs: &mut [Job<'a>]) {
+        let mut soiled = false;
+        for chunk in jobs.chunks_mut(CHUNK) {
+            soiled |= self.run_chunk(chunk);
+        }
+        if let (true, Some(kernel)) = (soiled, self.kernel) {
+            kernel.wipe_registers();
+        }
+    }
+}
+
+fn hmac<'j, 'a: 'j>(hasher: Hasher, alg: HashAlg, jobs: impl Iterator<Item = &'j mut Job<'a>>) {
+    let mut tags = ArrayVec::<&mut [u8], CHUNK>::new();
+    let mut run = ArrayVec::<_, CHUNK>::new();
+    for job in jobs {
+        let JobHash::Hmac(key) = job.hash else { continue };
+        let Some(message) = part(job.buffer.work(), job.hash_span) else { continue };
+        run.push(HmacJob { key: key.body(), message, trailer: job.trailer, tag: [0; 64] });
+        tags.push(job.tag);
+    }
+    pass::hmac::hmac(hasher, alg, &mut run);
+    run.iter().zip(tags).for_each(|(job, tag)| cut(&job.tag, tag));
+}
+
+fn cipher_jobs<'j>(jobs: &'j mut [Job<'_>], class: u8) -> ArrayVec<CipherJob<'j>, CHUNK> {
+    let mut run = ArrayVec::new();
+    for job in jobs.iter_mut().filter(|job| job.plan.cipher == class) {
+        let keys = match job.cipher {
+            JobCipher::CbcEncrypt(key) | JobCipher::Ctr(key) => key.body(),
+            JobCipher::CbcDecrypt(key) => key.body(),
+            _ => continue,
+        };
+        if let Some(data) = part_mut(job.buffer.work_mut(), job.cipher_span) {
+            run.push(CipherJob { keys, iv: &job.iv.bytes, data });
+        }
+    }
+    run
+}
+
+/// The numbers of the classes in a set.
+fn classes(set: u32) -> impl Iterator<Item = u8> {
+    let mut left = set & !Plan::NONE_BIT;
+    std::iter::from_fn(move || {
+        let class = left.trailing_zeros();
+        left &= left.wrapping_sub(1);
+        (class < u32::BITS).then_some(class as u8)
+    })
+}
+
+fn part(data: &[u8], span: Span) -> Option<&[u8]> {
+    data.get(span.offset..)?.get(..span.len)
+}
+
+pub(super) fn part_mut(data: &mut [u8], span: Span) -> Option<&mut [u8]> {
+    data.get_mut(span.offset..)?.get_mut(..span.len)
+}
+
+/// Writes as much of the MAC as there is room for.
+pub(super) fn cut(mac: &[u8], tag: &mut [u8]) {
+    tag.iter_mut().zip(mac).for_each(|(to, byte)| *to = *byte);
+}
