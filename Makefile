@@ -4,7 +4,7 @@ CARGO  ?= cargo
 PREFIX ?= /usr/local
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo test check test-tiers constant-time install
+.PHONY: help build demo test check test-tiers constant-time library install install-library
 
 help:
 	@echo "make demo              two gateways, real traffic through ESP, a summary"
@@ -13,10 +13,19 @@ help:
 	@echo "make test-tiers        the crypto tests on emulated processors of seven levels; takes an hour"
 	@echo "make constant-time     looks for branches on secrets, under Valgrind"
 	@echo "make build             the release build of convoy"
+	@echo "make library           the release build of the C library"
 	@echo "make install PREFIX=$(PREFIX)"
 
 build:
 	$(CARGO) build --release --package convoy
+
+# The C library; its name among shared libraries changes with the minor version (see its build.rs).
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+SO      := libconvoy_crypto.so
+SONAME  := $(SO).$(basename $(VERSION))
+
+library:
+	$(CARGO) build --release --package convoy-capi
 
 demo: build
 	$(TARGET)/release/convoy demo $(DEMO_FLAGS)
@@ -35,5 +44,15 @@ test-tiers:
 constant-time:
 	./interop/constant-time/run.sh
 
-install: build
+install: build install-library
 	install -D -m 0755 $(TARGET)/release/convoy $(DESTDIR)$(PREFIX)/bin/convoy
+
+install-library: library
+	install -D -m 0644 crates/capi/include/convoy_crypto.h $(DESTDIR)$(PREFIX)/include/convoy_crypto.h
+	install -D -m 0755 $(TARGET)/release/libconvoy_capi.so $(DESTDIR)$(PREFIX)/lib/$(SO).$(VERSION)
+	ln -sf $(SO).$(VERSION) $(DESTDIR)$(PREFIX)/lib/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/$(SO)
+	install -D -m 0644 $(TARGET)/release/libconvoy_capi.a $(DESTDIR)$(PREFIX)/lib/libconvoy_crypto.a
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' crates/capi/convoy_crypto.pc.in \
+		> $(DESTDIR)$(PREFIX)/lib/pkgconfig/convoy_crypto.pc

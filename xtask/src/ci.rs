@@ -13,7 +13,7 @@ use crate::report::Tally;
 use crate::test_output::TestOutput;
 use crate::tree::{Finding, Tree};
 use crate::workspace::{Output, Workspace, cargo, stream, works};
-use crate::{drop_reasons, interop, layers, sizes, unsafe_code, words};
+use crate::{c_library, drop_reasons, header, interop, layers, sizes, unsafe_code, words};
 
 /// The variable that denies CPU tiers to every program of a run.
 const DENY: &str = "CONVOY_DENY_CPU";
@@ -37,11 +37,13 @@ const STEPS: &[Step] = &[
     Step { name: "sizes", run: |workspace| source_check(workspace, "sizes") },
     Step { name: "words", run: |workspace| source_check(workspace, "words") },
     Step { name: "drop-reasons", run: |workspace| source_check(workspace, "drop-reasons") },
+    Step { name: "header", run: header::check },
     Step { name: "clippy", run: clippy },
     Step { name: "doc", run: doc },
     Step { name: "test", run: test },
     Step { name: "privileged", run: privileged },
     Step { name: "tiers", run: tiers },
+    Step { name: "c-library", run: c_library::run },
     Step { name: "fuzz", run: fuzz },
     Step { name: "interop", run: |workspace| interop::run(workspace, &[]) },
 ];

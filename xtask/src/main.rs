@@ -2,8 +2,10 @@
 
 #![forbid(unsafe_code)]
 
+mod c_library;
 mod ci;
 mod drop_reasons;
+mod header;
 mod interop;
 mod layers;
 mod report;
@@ -28,11 +30,12 @@ use crate::workspace::Workspace;
 
 const USAGE: &str = "\
 cargo xtask ci [--interop] [STEP…]  everything CI runs; with steps, only these:
-                                    fmt layers unsafe sizes words drop-reasons clippy doc
-                                    test privileged tiers fuzz interop
+                                    fmt layers unsafe sizes words drop-reasons header clippy
+                                    doc test privileged tiers c-library fuzz interop
 cargo xtask interop [NAME…]         the oracles: scapy, tshark, kernel
 cargo xtask layers                  crates use only what the table in ARCHITECTURE.md allows
 cargo xtask unsafe [--write]        unsafe only in its places; UNSAFE.md agrees (or is written)
+cargo xtask header [--write]        the header of the C library agrees with it (or is written)
 cargo xtask sizes                   no file above 1000 code lines, no function above 120
 cargo xtask words                   no open ends, no paths or hosts of one machine
 cargo xtask drop-reasons            every drop reason is raised and tested
@@ -66,6 +69,10 @@ fn run(arguments: &[String]) -> Result<Option<Tally>> {
             fs::write(workspace.root.join(unsafe_code::INVENTORY), text)?;
             Ok(None)
         }
+        "header" if rest.iter().any(|argument| argument == "--write") => {
+            header::write(&workspace).map(|()| None)
+        }
+        "header" => header::check(&workspace).map(Some),
         check if ci::SOURCE_CHECKS.contains(&check) => {
             ci::source_check(&workspace, check).map(Some)
         }

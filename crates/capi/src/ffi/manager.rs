@@ -1,0 +1,237 @@
+//! The job manager.
+
+use std::{
+    ffi::c_int,
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr, slice,
+};
+
+use arrayvec::ArrayVec;
+use convoy_crypto::{
+    Tier,
+    manager::{Engine, Job as Inner, Manager, Queue, Runner, Status},
+};
+
+use super::{
+    raw::{self, Error, Region, guard},
+    view::{is_idle, view},
+};
+use crate::types::{
+    CONVOY_MAX_BYTES, CONVOY_STATUS_COMPLETED, CONVOY_STATUS_INVALID_ARGS, CONVOY_STATUS_QUEUED,
+    Job,
+};
+
+/// A job manager: a queue that works on jobs a batch at a time.
+///
+/// One thread at a time may use it. Different threads use different managers without any lock.
+#[derive(Debug)]
+pub struct Mgr {
+    queue: Queue<Job, Translator>,
+}
+
+/// Jobs that are translated and worked on together.
+const CHUNK: usize = 64;
+
+/// Runs jobs of C.
+#[derive(Debug)]
+struct Translator {
+    runner: Runner,
+}
+
+impl Translator {
+    fn run_chunk(&mut self, jobs: &mut [Job]) {
+        let mut views = ArrayVec::<Inner<'_>, CHUNK>::new();
+        let mut places = ArrayVec::<u8, CHUNK>::new();
+        for (place, job) in (0..).zip(&mut *jobs) {
+            if is_idle(job) {
+                job.status = CONVOY_STATUS_COMPLETED;
+                continue;
+            }
+            // SAFETY: whoever submits a job promises what it points to, until it is handed back.
+            match unsafe { view(job) } {
+                Ok(view) => {
+                    views.push(view);
+                    places.push(place);
+                }
+                Err(_) => job.status = CONVOY_STATUS_INVALID_ARGS,
+            }
+        }
+        if views.is_empty() {
+            return;
+        }
+        let ran = catch_unwind(AssertUnwindSafe(|| self.runner.run(&mut views)));
+        for (view, place) in views.iter().zip(places) {
+            jobs[usize::from(place)].status = match view.status() {
+                Status::Completed if ran.is_ok() => CONVOY_STATUS_COMPLETED,
+                _ => CONVOY_STATUS_INVALID_ARGS,
+            };
+        }
+    }
+}
+
+impl Engine<Job> for Translator {
+    fn run(&mut self, jobs: &mut [Job]) {
+        jobs.chunks_mut(CHUNK).for_each(|chunk| self.run_chunk(chunk));
+    }
+}
+
+/// The manager behind a pointer, if it is one at all.
+///
+/// # Safety
+///
+/// If not null, `mgr` came from `convoy_mgr_new`, was not freed, and no other thread uses it.
+#[inline(always)]
+unsafe fn queue<'a>(mgr: *mut Mgr) -> Option<&'a mut Queue<Job, Translator>> {
+    // SAFETY: the caller's promise.
+    let mgr = unsafe { raw::object_mut(mgr) }.ok()?;
+    Some(&mut mgr.queue)
+}
+
+#[inline(always)]
+fn pointer(job: Option<&mut Job>) -> *mut Job {
+    job.map_or(ptr::null_mut(), ptr::from_mut)
+}
+
+/// Makes a job manager that uses the kernels of one tier (CONVOY_TIER_*), or of the best tier.
+/// Whoever made it frees it with convoy_mgr_free.
+///
+/// Nothing is allocated and the system is not called once the manager has been made.
+///
+/// # Safety
+///
+/// `out` points to a pointer, which is set to null if the call fails.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn convoy_mgr_new(tier: c_int, out: *mut *mut Mgr) -> c_int {
+    guard(|| {
+        // SAFETY: the caller's promise.
+        let out = unsafe { raw::place(out) }?;
+        let cpu = raw::cpu()?;
+        let runner = Runner::new(&cpu, raw::tier(&cpu, tier)?)?;
+        let queue = Queue::new(Translator { runner }, Manager::BATCH);
+        *out = Box::into_raw(Box::new(Mgr { queue }));
+        Ok(())
+    })
+}
+
+/// Frees a manager; null is nothing to free. Jobs in line are dropped without being worked on.
+///
+/// # Safety
+///
+/// `mgr` is null, or came from convoy_mgr_new and was not freed. Nobody uses it any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn convoy_mgr_free(mgr: *mut Mgr) {
+    if !mgr.is_null() && mgr.is_aligned() {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(mgr) });
+    }
+}
+
+/// The tier that a manager uses (CONVOY_TIER_*), or an error.
+///
+/// # Safety
+///
+/// `mgr` is null or a manager that no other thread uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn convoy_mgr_tier(mgr: *mut Mgr) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { queue(mgr) } {
+        Some(queue) => super::misc::number_of(queue.engine().runner.tier()),
+        None => Error::Null.code(),
+    }
+}
+
+/// The job to be filled in next, all of it zero; null only if mgr is. Until it is submitted, the
+/// same job is lent again.
+///
+/// # Safety
+///
+/// `mgr` is null or a manager that no other thread uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn convoy_get_next_job(mgr: *mut Mgr) -> *mut Job {
+    // SAFETY: the caller's promise.
+    pointer(unsafe { queue(mgr) }.map(Queue::next_job))
+}
+
+/// Submits the job that convoy_get_next_job lent, and hands back the earliest job if it has been
+/// worked on, else null. When a batch of jobs waits, all of them are worked on now.
+///
+/// Jobs come back strictly in the order in which they were submitted, invalid ones
+/// (CONVOY_STATUS_INVALID_ARGS) like the others. A job that was handed back stays readable until the
+/// next call of convoy_get_next_job. Submitting without a lent job submits an invalid one.
+///
+/// # Safety
+///
+/// `mgr` is null or a manager that no other thread uses. What the job points to is as large as its
+/// lengths and types say, stays so and is left alone until the job has been handed back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn convoy_submit_job(mgr: *mut Mgr) -> *mut Job {
+    // SAFETY: the caller's promise.
+    pointer(unsafe { queue(mgr) }.and_then(Queue::submit))
+}
+
+/// Hands back the earliest job if it has been worked on, else null. Works on nothing.
+///
+/// # Safety
+///
+/// `mgr` is null or a manager that no other thread uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn convoy_get_completed_job(mgr: *mut Mgr) -> *mut Job {
+    // SAFETY: the caller's promise.
+    pointer(unsafe { queue(mgr) }.and_then(Queue::completed))
+}
+
+/// Works on every job in line and hands back the earliest; null if none is in line.
+///
+/// # Safety
+///
+/// As for convoy_submit_job.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn convoy_flush_job(mgr: *mut Mgr) -> *mut Job {
+    // SAFETY: the caller's promise.
+    pointer(unsafe { queue(mgr) }.and_then(Queue::flush))
+}
+
+/// How many jobs are in line: submitted and not handed back.
+///
+/// # Safety
+///
+/// `mgr` is null or a manager that no other thread uses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn convoy_queue_size(mgr: *mut Mgr) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { queue(mgr) }.map_or(0, |queue| queue.len())
+}
+
+/// Works on an array of jobs at once, in place; each job's status says how it ended. Jobs in line in
+/// the manager stay there. Returns how many were completed, or an error.
+///
+/// # Safety
+///
+/// `mgr` is null or a manager that no other thread uses. `jobs` points to `count` jobs, every byte
+/// of which was written; what they point to is as large as their lengths and types say, no job
+/// writes what another reads or writes, and nobody else uses it during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn convoy_submit_burst(mgr: *mut Mgr, jobs: *mut Job, count: usize) -> i64 {
+    let mut completed = 0;
+    let code = guard(|| {
+        // SAFETY: the caller's promise.
+        let queue = unsafe { queue(mgr) }.ok_or(Error::Null)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let bytes = count.checked_mul(size_of::<Job>()).filter(|&bytes| bytes <= CONVOY_MAX_BYTES);
+        Region::of(jobs)?;
+        Region::new(jobs, bytes.ok_or(Error::Length)?)?;
+        // SAFETY: the pointer is aligned and not null, the length is small, and the caller promises
+        // the rest.
+        let jobs = unsafe { slice::from_raw_parts_mut(jobs, count) };
+        jobs.iter_mut().for_each(|job| job.status = CONVOY_STATUS_QUEUED);
+        queue.burst(jobs);
+        completed = jobs.iter().filter(|job| job.status == CONVOY_STATUS_COMPLETED).count();
+        Ok(())
+    });
+    if code == 0 { completed as i64 } else { i64::from(code) }
+}
+
+/// Whether a number of a tier is what the header says.
+const _: () = assert!(Tier::ALL.len() == crate::types::CONVOY_TIER_VAES512 as usize);

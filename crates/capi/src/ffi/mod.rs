@@ -1,0 +1,19 @@
+//! The functions of the library, and all its unsafe code.
+//!
+//! A pointer from C becomes a reference in one place only, `raw`, after it was found to be neither
+//! null nor misaligned and the memory behind it not to be absurdly large. The rest is the caller's
+//! promise, which each function's documentation repeats.
+
+mod aead;
+mod keys;
+mod manager;
+mod misc;
+mod raw;
+mod stream;
+mod view;
+
+pub use aead::*;
+pub use keys::*;
+pub use manager::*;
+pub use misc::*;
+pub use stream::*;

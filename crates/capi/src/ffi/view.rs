@@ -1,0 +1,187 @@
+//! A job of C seen as one of Rust.
+
+use convoy_crypto::{
+    HashAlg,
+    manager::{Buffer, ChainOrder, Direction, Iv, Job as Inner, JobCipher, JobHash, Span},
+};
+
+use super::raw::{Error, Region, input, object, output};
+use crate::types::{
+    AeadKey, CONVOY_CIPHER_AEAD, CONVOY_CIPHER_CBC, CONVOY_CIPHER_CCM, CONVOY_CIPHER_CTR,
+    CONVOY_CIPHER_NULL, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT, CONVOY_HASH_AES_CMAC,
+    CONVOY_HASH_AES_XCBC, CONVOY_HASH_HMAC_MD5, CONVOY_HASH_HMAC_SHA512, CONVOY_HASH_NULL,
+    CONVOY_MAX_BYTES, CONVOY_ORDER_CIPHER_HASH, CONVOY_ORDER_HASH_CIPHER, Job,
+};
+
+/// Whether a job asks for nothing at all, so that it need not be looked at more closely.
+#[inline]
+pub(super) fn is_idle(job: &Job) -> bool {
+    let fits = |offset: usize, len: usize| offset <= CONVOY_MAX_BYTES && len <= CONVOY_MAX_BYTES;
+    job.cipher_mode == CONVOY_CIPHER_NULL
+        && job.hash_alg == CONVOY_HASH_NULL
+        && job.src == job.dst.cast_const()
+        && (!job.dst.is_null() || job.cipher_len == 0)
+        && job.tag_len | job.aad_len | job.trailer_len == 0
+        && job.chain_order <= CONVOY_ORDER_HASH_CIPHER
+        && fits(job.cipher_offset, job.cipher_len)
+}
+
+/// The job with pointers and lengths checked; whether its parts fit together, the manager says.
+///
+/// # Safety
+///
+/// Every pointer that the job's modes make use of, if not null, points to as much memory as its
+/// length or type says. Nobody else writes that memory, nor reads what is to be written, while the
+/// view is used.
+pub(super) unsafe fn view<'a>(job: &Job) -> Result<Inner<'a>, Error> {
+    // SAFETY: the caller's promise is passed on.
+    let (cipher, cipher_key) = unsafe { cipher(job) }?;
+    // SAFETY: as above.
+    let (hash, hash_key) = unsafe { hash(job) }?;
+    let order = match job.chain_order {
+        CONVOY_ORDER_CIPHER_HASH => ChainOrder::CipherThenHash,
+        CONVOY_ORDER_HASH_CIPHER => ChainOrder::HashThenCipher,
+        _ => return Err(Error::Args),
+    };
+    let cipher_span = span(job.cipher_offset, job.cipher_len)?;
+    let hash_span = match hash {
+        JobHash::Null => Span::default(),
+        _ => span(job.hash_offset, job.hash_len)?,
+    };
+    let whole = cover(cipher_span, hash_span);
+    // Only what the job covers becomes a slice: additional data may lie in front of it.
+    let within = |span: Span| match span.len {
+        0 => Span::default(),
+        len => Span::new(span.offset - whole.offset, len),
+    };
+    let (src, dst) = if whole.len == 0 {
+        (job.src, job.dst)
+    } else if job.src.is_null() || job.dst.is_null() {
+        return Err(Error::Null);
+    } else {
+        (job.src.wrapping_add(whole.offset), job.dst.wrapping_add(whole.offset))
+    };
+    let (from, to) = (Region::new(src, whole.len)?, Region::new(dst, whole.len)?);
+    let (tag, aad) = (Region::new(job.tag, job.tag_len)?, Region::new(job.aad, job.aad_len)?);
+    let trailer = Region::new(job.trailer, job.trailer_len)?;
+    to.apart(&[aad, trailer, cipher_key, hash_key])?;
+    tag.apart(&[from, to, aad, trailer, cipher_key, hash_key])?;
+    let buffer = if src == dst.cast_const() {
+        // SAFETY: the caller's promise, for what the spans cover.
+        Buffer::InPlace(unsafe { output(dst, whole.len) }?)
+    } else {
+        to.apart(&[from])?;
+        // SAFETY: as above, and the two do not overlap.
+        let (src, dst) = (unsafe { input(src, whole.len) }?, unsafe { output(dst, whole.len) }?);
+        Buffer::Copy { src, dst }
+    };
+    // SAFETY: the caller's promise, for the IV.
+    let iv = Iv::new(unsafe { input(job.iv, job.iv_len) }?);
+    // SAFETY: the caller's promise, for additional data.
+    let aad = unsafe { input(job.aad, job.aad_len) }?;
+    // SAFETY: the caller's promise, for the trailer.
+    let trailer = unsafe { input(job.trailer, job.trailer_len) }?;
+    // SAFETY: the caller's promise, for the tag, which overlaps none of the above.
+    let tag = unsafe { output(job.tag, job.tag_len) }?;
+    let mut view = Inner::default();
+    view.buffer = buffer;
+    (view.cipher, view.cipher_span) = (cipher, within(cipher_span));
+    (view.hash, view.hash_span) = (hash, within(hash_span));
+    (view.order, view.iv, view.aad, view.trailer, view.tag) = (order, iv, aad, trailer, tag);
+    Ok(view)
+}
+
+fn span(offset: usize, len: usize) -> Result<Span, Error> {
+    match offset.checked_add(len) {
+        Some(end) if end <= CONVOY_MAX_BYTES => Ok(Span::new(offset, len)),
+        _ => Err(Error::Length),
+    }
+}
+
+/// From the first byte of either to the last.
+fn cover(a: Span, b: Span) -> Span {
+    match (a.len, b.len) {
+        (0, 0) => Span::default(),
+        (_, 0) => a,
+        (0, _) => b,
+        _ => {
+            let offset = a.offset.min(b.offset);
+            Span::new(offset, (a.offset + a.len).max(b.offset + b.len) - offset)
+        }
+    }
+}
+
+/// # Safety
+///
+/// As for [`view`].
+unsafe fn cipher<'a>(job: &Job) -> Result<(JobCipher<'a>, Region), Error> {
+    let direction = match job.cipher_direction {
+        CONVOY_DIRECTION_ENCRYPT => Direction::Encrypt,
+        CONVOY_DIRECTION_DECRYPT => Direction::Decrypt,
+        _ if job.cipher_mode == CONVOY_CIPHER_NULL => Direction::Encrypt,
+        _ => return Err(Error::Args),
+    };
+    let key = job.cipher_key;
+    // SAFETY: all variants are pointers of one size, so reading any of them yields a pointer.
+    let (enc, dec, aead) = (unsafe { key.enc }, unsafe { key.dec }, unsafe { key.aead });
+    Ok(match (job.cipher_mode, direction) {
+        (CONVOY_CIPHER_NULL, _) => (JobCipher::Null, Region::NONE),
+        (CONVOY_CIPHER_CBC, Direction::Decrypt) => {
+            // SAFETY: the mode says which key is meant; key types of both sides have one layout.
+            let key = unsafe { object(dec.cast()) }?;
+            (JobCipher::CbcDecrypt(key), Region::of(dec)?)
+        }
+        (CONVOY_CIPHER_CBC | CONVOY_CIPHER_CTR | CONVOY_CIPHER_CCM, _) => {
+            // SAFETY: as above.
+            let key = unsafe { object(enc.cast()) }?;
+            let cipher = match job.cipher_mode {
+                CONVOY_CIPHER_CBC => JobCipher::CbcEncrypt(key),
+                CONVOY_CIPHER_CTR => JobCipher::Ctr(key),
+                _ => JobCipher::Ccm(key, direction),
+            };
+            (cipher, Region::of(enc)?)
+        }
+        (CONVOY_CIPHER_AEAD, _) => {
+            // SAFETY: as above; the pointer came from this library.
+            let key: &AeadKey = unsafe { object(aead) }?;
+            (JobCipher::Aead(&key.key, direction), Region::of(aead)?)
+        }
+        _ => return Err(Error::Args),
+    })
+}
+
+/// # Safety
+///
+/// As for [`view`].
+unsafe fn hash<'a>(job: &Job) -> Result<(JobHash<'a>, Region), Error> {
+    let key = job.hash_key;
+    // SAFETY: all variants are pointers of one size, so reading any of them yields a pointer.
+    let (hmac, xcbc, cmac) = (unsafe { key.hmac }, unsafe { key.xcbc }, unsafe { key.cmac });
+    Ok(match job.hash_alg {
+        CONVOY_HASH_NULL => (JobHash::Null, Region::NONE),
+        number @ CONVOY_HASH_HMAC_MD5..=CONVOY_HASH_HMAC_SHA512 => {
+            // SAFETY: the algorithm says which key is meant; key types of both sides have one
+            // layout.
+            let keys: &convoy_crypto::manager::HmacKeys = unsafe { object(hmac.cast()) }?;
+            if keys.alg() != hash_alg(number) {
+                return Err(Error::Args);
+            }
+            (JobHash::Hmac(keys), Region::of(hmac)?)
+        }
+        CONVOY_HASH_AES_XCBC => {
+            // SAFETY: as above.
+            (JobHash::Xcbc(unsafe { object(xcbc.cast()) }?), Region::of(xcbc)?)
+        }
+        CONVOY_HASH_AES_CMAC => {
+            // SAFETY: as above.
+            (JobHash::Cmac(unsafe { object(cmac.cast()) }?), Region::of(cmac)?)
+        }
+        _ => return Err(Error::Args),
+    })
+}
+
+/// The hash of an HMAC's number.
+pub(super) fn hash_alg(number: u32) -> Option<HashAlg> {
+    let place = number.checked_sub(CONVOY_HASH_HMAC_MD5)?;
+    HashAlg::ALL.get(place as usize).copied()
+}

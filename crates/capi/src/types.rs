@@ -1,0 +1,320 @@
+//! What crosses the border between C and Rust as memory: constants, keys and jobs.
+//!
+//! Numbers that name things are plain integers, for C may put any value into an enumeration.
+
+use std::{
+    ffi::{c_int, c_void},
+    fmt, ptr,
+    sync::Arc,
+};
+
+/// Success.
+pub const CONVOY_OK: c_int = 0;
+/// A pointer is null that must not be.
+pub const CONVOY_ERR_NULL: c_int = -1;
+/// A length or an offset is out of range.
+pub const CONVOY_ERR_LENGTH: c_int = -2;
+/// A number names nothing, a pointer is not aligned, or a key was not set up.
+pub const CONVOY_ERR_ARGS: c_int = -3;
+/// Buffers overlap that must not.
+pub const CONVOY_ERR_OVERLAP: c_int = -4;
+/// This machine lacks the tier, or it is denied.
+pub const CONVOY_ERR_TIER: c_int = -5;
+/// The environment variable CONVOY_DENY_CPU cannot be understood.
+pub const CONVOY_ERR_ENVIRONMENT: c_int = -6;
+/// The tag does not belong to the message; the output was wiped.
+pub const CONVOY_ERR_FORGED: c_int = -7;
+/// A stream is asked for what does not come now.
+pub const CONVOY_ERR_STATE: c_int = -8;
+/// A defect of the library; the output is not to be used.
+pub const CONVOY_ERR_INTERNAL: c_int = -9;
+
+/// The best tier of this machine.
+pub const CONVOY_TIER_AUTO: c_int = 0;
+/// No special instructions.
+pub const CONVOY_TIER_PORTABLE: c_int = 1;
+/// AES-NI and PCLMULQDQ.
+pub const CONVOY_TIER_AESNI: c_int = 2;
+/// The same with three-operand encodings.
+pub const CONVOY_TIER_AVX: c_int = 3;
+/// The same with 256-bit integer registers.
+pub const CONVOY_TIER_AVX2: c_int = 4;
+/// AVX-512 without VAES.
+pub const CONVOY_TIER_AVX512: c_int = 5;
+/// VAES on 256-bit registers.
+pub const CONVOY_TIER_VAES256: c_int = 6;
+/// VAES on 512-bit registers.
+pub const CONVOY_TIER_VAES512: c_int = 7;
+
+/// The longest buffer, and the furthest end of an offset and a length, in bytes.
+pub const CONVOY_MAX_BYTES: usize = 1 << 30;
+
+/// The job waits.
+pub const CONVOY_STATUS_QUEUED: u32 = 0;
+/// The job is done.
+pub const CONVOY_STATUS_COMPLETED: u32 = 1;
+/// The job's parts do not fit together; nothing was done.
+pub const CONVOY_STATUS_INVALID_ARGS: u32 = 2;
+
+/// No cipher; out of place, text is copied. A job whose cipher mode is 0 is invalid.
+pub const CONVOY_CIPHER_NULL: u32 = 1;
+/// AES-CBC: IV of 16 bytes, text of whole blocks of 16.
+pub const CONVOY_CIPHER_CBC: u32 = 2;
+/// AES-CTR: IV of 12 bytes, counted from 1 (RFC 3686), or of 16, the first counter block. The
+/// encryption key serves both directions.
+pub const CONVOY_CIPHER_CTR: u32 = 3;
+/// AES-CCM: IV (nonce) of 7 to 13 bytes, tag of 4 to 16 bytes, an even number. The encryption key
+/// serves both directions.
+pub const CONVOY_CIPHER_CCM: u32 = 4;
+/// AES-GCM, AES-GMAC or ChaCha20-Poly1305, as the key says: IV of 12 bytes, tag of 4 to 16. The
+/// key's tier does the work, whatever that of the manager.
+pub const CONVOY_CIPHER_AEAD: u32 = 5;
+
+/// Plaintext becomes ciphertext. A job whose direction is 0 is invalid unless its cipher is NULL.
+pub const CONVOY_DIRECTION_ENCRYPT: u32 = 1;
+/// Ciphertext becomes plaintext.
+pub const CONVOY_DIRECTION_DECRYPT: u32 = 2;
+
+/// No MAC; AEADs want this too.
+pub const CONVOY_HASH_NULL: u32 = 0;
+/// HMAC-MD5, 16 bytes.
+pub const CONVOY_HASH_HMAC_MD5: u32 = 1;
+/// HMAC-SHA-1, 20 bytes.
+pub const CONVOY_HASH_HMAC_SHA1: u32 = 2;
+/// HMAC-SHA-224, 28 bytes.
+pub const CONVOY_HASH_HMAC_SHA224: u32 = 3;
+/// HMAC-SHA-256, 32 bytes.
+pub const CONVOY_HASH_HMAC_SHA256: u32 = 4;
+/// HMAC-SHA-384, 48 bytes.
+pub const CONVOY_HASH_HMAC_SHA384: u32 = 5;
+/// HMAC-SHA-512, 64 bytes.
+pub const CONVOY_HASH_HMAC_SHA512: u32 = 6;
+/// AES-XCBC-MAC, 16 bytes.
+pub const CONVOY_HASH_AES_XCBC: u32 = 7;
+/// AES-CMAC, 16 bytes.
+pub const CONVOY_HASH_AES_CMAC: u32 = 8;
+
+/// Cipher, then MAC: how ESP encrypts.
+pub const CONVOY_ORDER_CIPHER_HASH: u32 = 0;
+/// MAC, then cipher: how ESP decrypts.
+pub const CONVOY_ORDER_HASH_CIPHER: u32 = 1;
+
+/// Round keys of AES for encryption, made by convoy_aes_keyexp_*. Whoever owns the memory wipes it,
+/// best with convoy_wipe.
+#[repr(C, align(16))]
+pub struct AesEncKey {
+    /// 11, 13 or 15 round keys in the order of FIPS 197.
+    pub round_keys: [[u8; 16]; 15],
+    /// What tells jobs that this is such a key, and of which size.
+    pub label: [u32; 4],
+}
+
+/// Round keys of AES for decryption (FIPS 197 section 5.3.5), made by convoy_aes_keyexp_*.
+#[repr(C, align(16))]
+pub struct AesDecKey {
+    /// 11, 13 or 15 round keys in the order in which decryption uses them.
+    pub round_keys: [[u8; 16]; 15],
+    /// What tells jobs that this is such a key, and of which size.
+    pub label: [u32; 4],
+}
+
+/// The keys of AES-XCBC-MAC (RFC 3566), made by convoy_xcbc_keyexp.
+#[repr(C, align(16))]
+pub struct XcbcKey {
+    /// K1, expanded.
+    pub k1: [[u8; 16]; 15],
+    /// K2, for a last block that is whole.
+    pub k2: [u8; 16],
+    /// K3, for a last block that was padded.
+    pub k3: [u8; 16],
+    /// What tells jobs that this is such a key.
+    pub label: [u32; 4],
+}
+
+/// The keys of AES-CMAC (NIST SP 800-38B), made by convoy_cmac_keyexp.
+#[repr(C, align(16))]
+pub struct CmacKey {
+    /// The key, expanded.
+    pub round_keys: [[u8; 16]; 15],
+    /// K1, for a last block that is whole.
+    pub k1: [u8; 16],
+    /// K2, for a last block that was padded.
+    pub k2: [u8; 16],
+    /// What tells jobs that this is such a key, and of which size.
+    pub label: [u32; 4],
+}
+
+/// The key of an HMAC, made by convoy_hmac_keyexp, or by convoy_hmac_key_set from the chaining
+/// values of convoy_hmac_*_one_block.
+#[repr(C, align(64))]
+pub struct HmacKey {
+    /// The chaining value behind the block of inner padding, then zeros.
+    pub ipad: [u8; 64],
+    /// The chaining value behind the block of outer padding, then zeros.
+    pub opad: [u8; 64],
+    /// What tells jobs that this is such a key, and of which hash; then nothing.
+    pub label: [u32; 16],
+}
+
+macro_rules! show_name_only {
+    ($($name:ident)*) => {$(
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        }
+    )*};
+}
+
+show_name_only!(AesEncKey AesDecKey XcbcKey CmacKey HmacKey CipherKey HashKey);
+
+const _: () = {
+    use convoy_crypto::manager as m;
+    assert!(size_of::<AesEncKey>() == size_of::<m::AesEncryptKey>());
+    assert!(align_of::<AesEncKey>() == align_of::<m::AesEncryptKey>());
+    assert!(size_of::<AesDecKey>() == size_of::<m::AesDecryptKey>());
+    assert!(align_of::<AesDecKey>() == align_of::<m::AesDecryptKey>());
+    assert!(size_of::<XcbcKey>() == size_of::<m::XcbcKey>());
+    assert!(align_of::<XcbcKey>() == align_of::<m::XcbcKey>());
+    assert!(size_of::<CmacKey>() == size_of::<m::CmacKey>());
+    assert!(align_of::<CmacKey>() == align_of::<m::CmacKey>());
+    assert!(size_of::<HmacKey>() == size_of::<m::HmacKeys>());
+    assert!(align_of::<HmacKey>() == align_of::<m::HmacKeys>());
+};
+
+/// The key of AES-GCM, AES-GMAC or ChaCha20-Poly1305, with the tier that was chosen for it.
+#[derive(Debug)]
+pub struct AeadKey {
+    pub(crate) key: convoy_crypto::AeadKey,
+    /// For messages in parts; only of AES-GCM.
+    pub(crate) stream: Option<Arc<convoy_crypto::manager::GcmStreamKey>>,
+}
+
+/// A cipher's key; which of them is meant, mode and direction say.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub union CipherKey {
+    /// CBC encrypting; CTR and CCM.
+    pub enc: *const AesEncKey,
+    /// CBC decrypting.
+    pub dec: *const AesDecKey,
+    /// AEAD.
+    pub aead: *const AeadKey,
+}
+
+/// A MAC's key; which of them is meant, the hash algorithm says.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub union HashKey {
+    /// HMAC; its hash must be the one the job names.
+    pub hmac: *const HmacKey,
+    /// AES-XCBC-MAC.
+    pub xcbc: *const XcbcKey,
+    /// AES-CMAC.
+    pub cmac: *const CmacKey,
+}
+
+/// One packet's worth of work.
+///
+/// A job whose bytes are all zero is what convoy_get_next_job lends; it is invalid until its cipher
+/// mode is set. All that it points to must stay as it is until the job has been handed back, and no
+/// job may write what another job in line reads or writes.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Job {
+    /// The packet.
+    pub src: *const u8,
+    /// Where the result goes: src itself, or a buffer that does not overlap it. Offsets count from
+    /// the beginning of either. What cipher and MAC cover, from the first byte of either to the
+    /// last, is copied to the same place of dst and worked on there.
+    pub dst: *mut u8,
+    /// Bytes in front of what the cipher works on.
+    pub cipher_offset: usize,
+    /// Bytes that the cipher works on; for an AEAD the payload, for GMAC what is authenticated
+    /// behind the additional data.
+    pub cipher_len: usize,
+    /// Bytes in front of what the MAC authenticates.
+    pub hash_offset: usize,
+    /// Bytes that the MAC authenticates.
+    pub hash_len: usize,
+    /// The IV or nonce.
+    pub iv: *const u8,
+    /// Its length.
+    pub iv_len: usize,
+    /// Additional data of an AEAD.
+    pub aad: *const u8,
+    /// Its length; 0 for others.
+    pub aad_len: usize,
+    /// What a MAC authenticates behind its bytes, such as the high half of an extended sequence
+    /// number.
+    pub trailer: *const u8,
+    /// Its length: at most 16, and 0 without a MAC.
+    pub trailer_len: usize,
+    /// Where the MAC or the AEAD's tag goes, in both directions: whoever decrypts compares it with
+    /// what came along, best with convoy_tags_match. It overlaps nothing else of the job.
+    pub tag: *mut u8,
+    /// How many bytes of it: at least 4, at most what the algorithm has; 0 without MAC or AEAD.
+    pub tag_len: usize,
+    /// The cipher's key.
+    pub cipher_key: CipherKey,
+    /// The MAC's key.
+    pub hash_key: HashKey,
+    /// The caller's own.
+    pub user_data: *mut c_void,
+    /// The caller's own.
+    pub user_data2: *mut c_void,
+    /// CONVOY_CIPHER_*.
+    pub cipher_mode: u32,
+    /// CONVOY_DIRECTION_*.
+    pub cipher_direction: u32,
+    /// CONVOY_HASH_*.
+    pub hash_alg: u32,
+    /// CONVOY_ORDER_*.
+    pub chain_order: u32,
+    /// CONVOY_STATUS_*; written by the library.
+    pub status: u32,
+    /// Nothing.
+    pub reserved: u32,
+}
+
+impl Default for Job {
+    #[inline]
+    fn default() -> Self {
+        Self {
+            src: ptr::null(),
+            dst: ptr::null_mut(),
+            cipher_offset: 0,
+            cipher_len: 0,
+            hash_offset: 0,
+            hash_len: 0,
+            iv: ptr::null(),
+            iv_len: 0,
+            aad: ptr::null(),
+            aad_len: 0,
+            trailer: ptr::null(),
+            trailer_len: 0,
+            tag: ptr::null_mut(),
+            tag_len: 0,
+            cipher_key: CipherKey { enc: ptr::null() },
+            hash_key: HashKey { hmac: ptr::null() },
+            user_data: ptr::null_mut(),
+            user_data2: ptr::null_mut(),
+            cipher_mode: 0,
+            cipher_direction: 0,
+            hash_alg: 0,
+            chain_order: 0,
+            status: CONVOY_STATUS_QUEUED,
+            reserved: 0,
+        }
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("cipher_mode", &self.cipher_mode)
+            .field("hash_alg", &self.hash_alg)
+            .field("status", &self.status)
+            .finish_non_exhaustive()
+    }
+}

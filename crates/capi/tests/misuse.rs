@@ -1,0 +1,544 @@
+//! What a C program may do wrong, and must get an error value for.
+
+use std::{
+    ffi::{CStr, c_int},
+    mem::MaybeUninit,
+    ptr,
+};
+
+use convoy_capi::{
+    ffi::*,
+    types::{
+        AeadKey, AesDecKey, AesEncKey, CONVOY_CIPHER_AEAD, CONVOY_CIPHER_CBC, CONVOY_CIPHER_CTR,
+        CONVOY_CIPHER_NULL, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT, CONVOY_ERR_ARGS,
+        CONVOY_ERR_FORGED, CONVOY_ERR_INTERNAL, CONVOY_ERR_LENGTH, CONVOY_ERR_NULL,
+        CONVOY_ERR_OVERLAP, CONVOY_ERR_STATE, CONVOY_HASH_AES_XCBC, CONVOY_HASH_HMAC_SHA1,
+        CONVOY_HASH_HMAC_SHA256, CONVOY_MAX_BYTES, CONVOY_OK, CONVOY_STATUS_COMPLETED,
+        CONVOY_STATUS_INVALID_ARGS, CONVOY_TIER_AUTO, CONVOY_TIER_PORTABLE, CmacKey, HmacKey, Job,
+        XcbcKey,
+    },
+};
+
+fn zeroed<T>() -> Box<T> {
+    let memory = MaybeUninit::<T>::zeroed();
+    // SAFETY: used for types that are made of integers.
+    Box::new(unsafe { memory.assume_init() })
+}
+
+/// A manager that is freed at the end.
+struct Manager(*mut Mgr);
+
+impl Manager {
+    fn new() -> Self {
+        let mut mgr = ptr::null_mut();
+        // SAFETY: the place is a local variable.
+        assert_eq!(unsafe { convoy_mgr_new(CONVOY_TIER_AUTO, &raw mut mgr) }, CONVOY_OK);
+        Self(mgr)
+    }
+
+    /// The status of one job, taken through the queue.
+    fn status(&self, job: Job) -> u32 {
+        // SAFETY: tests promise what a C program would, but for what they try out.
+        unsafe {
+            *convoy_get_next_job(self.0) = job;
+            assert!(convoy_submit_job(self.0).is_null());
+            let done = convoy_flush_job(self.0);
+            assert!(!done.is_null());
+            (*done).status
+        }
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        // SAFETY: made above, and freed once.
+        unsafe { convoy_mgr_free(self.0) };
+    }
+}
+
+struct Keys {
+    enc: Box<AesEncKey>,
+    dec: Box<AesDecKey>,
+    hmac: Box<HmacKey>,
+}
+
+fn keys() -> Keys {
+    let mut keys = Keys { enc: zeroed(), dec: zeroed(), hmac: zeroed() };
+    let secret = [1u8; 16];
+    // SAFETY: all pointers are to locals of the right size.
+    unsafe {
+        assert_eq!(convoy_aes_keyexp_128(secret.as_ptr(), &mut *keys.enc, &mut *keys.dec), 0);
+        let (alg, hmac) = (CONVOY_HASH_HMAC_SHA1, &raw mut *keys.hmac);
+        assert_eq!(convoy_hmac_keyexp(alg, secret.as_ptr(), 16, hmac), 0);
+    }
+    keys
+}
+
+/// A good job: CBC and HMAC-SHA-1 over a buffer of 100 bytes.
+fn good(keys: &Keys, buffer: &mut [u8; 100], tag: &mut [u8; 20], iv: &[u8; 16]) -> Job {
+    let mut job = Job {
+        src: buffer.as_ptr(),
+        dst: buffer.as_mut_ptr(),
+        cipher_offset: 16,
+        cipher_len: 64,
+        hash_offset: 8,
+        hash_len: 72,
+        iv: iv.as_ptr(),
+        iv_len: 16,
+        tag: tag.as_mut_ptr(),
+        tag_len: 12,
+        cipher_mode: CONVOY_CIPHER_CBC,
+        cipher_direction: CONVOY_DIRECTION_ENCRYPT,
+        hash_alg: CONVOY_HASH_HMAC_SHA1,
+        ..Job::default()
+    };
+    job.cipher_key.enc = &raw const *keys.enc;
+    job.hash_key.hmac = &raw const *keys.hmac;
+    job
+}
+
+#[test]
+fn every_wrong_job_is_told_from_the_good_one() {
+    let (manager, keys) = (Manager::new(), keys());
+    let (mut buffer, mut tag, iv) = ([5; 100], [6; 20], [7; 16]);
+    let mut other = [0u8; 200];
+    let job = good(&keys, &mut buffer, &mut tag, &iv);
+    let xcbc: Box<XcbcKey> = zeroed();
+    let odd = ptr::without_provenance::<AesEncKey>(8);
+    let far = ptr::without_provenance_mut::<u8>(usize::MAX - 50);
+    let wrong: Vec<(&str, Job)> = vec![
+        ("nothing set", Job::default()),
+        ("no mode", Job { cipher_mode: 0, ..job }),
+        ("unknown mode", Job { cipher_mode: 77, ..job }),
+        ("no direction", Job { cipher_direction: 0, ..job }),
+        ("unknown direction", Job { cipher_direction: 3, ..job }),
+        ("unknown hash", Job { hash_alg: 99, ..job }),
+        ("hash of another key", Job { hash_alg: CONVOY_HASH_HMAC_SHA256, ..job }),
+        ("unknown order", Job { chain_order: 2, ..job }),
+        ("null src", Job { src: ptr::null(), ..job }),
+        ("null dst", Job { dst: ptr::null_mut(), ..job }),
+        ("null iv", Job { iv: ptr::null(), ..job }),
+        ("null tag", Job { tag: ptr::null_mut(), ..job }),
+        ("null aad", Job { aad_len: 8, ..job }),
+        ("null trailer", Job { trailer_len: 4, ..job }),
+        ("null cipher key", {
+            let mut job = job;
+            job.cipher_key.enc = ptr::null();
+            job
+        }),
+        ("null hash key", {
+            let mut job = job;
+            job.hash_key.hmac = ptr::null();
+            job
+        }),
+        ("misaligned key", {
+            let mut job = job;
+            job.cipher_key.enc = odd;
+            job
+        }),
+        ("decryption key for encryption", {
+            let mut job = job;
+            job.cipher_key.dec = &raw const *keys.dec;
+            job
+        }),
+        ("encryption key for decryption", {
+            Job { cipher_direction: CONVOY_DIRECTION_DECRYPT, ..job }
+        }),
+        ("xcbc key that was not set up", {
+            let mut job = Job { hash_alg: CONVOY_HASH_AES_XCBC, ..job };
+            job.hash_key.xcbc = &raw const *xcbc;
+            job
+        }),
+        ("aead without a key", {
+            let mut job = Job { cipher_mode: CONVOY_CIPHER_AEAD, hash_alg: 0, ..job };
+            job.cipher_key.aead = ptr::null();
+            job
+        }),
+        ("part of a block", Job { cipher_len: 63, ..job }),
+        ("absurd length", Job { cipher_len: usize::MAX & !15, ..job }),
+        ("absurd offset", Job { cipher_offset: usize::MAX - 15, ..job }),
+        ("absurd hash length", Job { hash_len: usize::MAX / 2, ..job }),
+        ("beyond the limit", Job { hash_len: CONVOY_MAX_BYTES, hash_offset: 1, ..job }),
+        ("absurd iv", Job { iv_len: usize::MAX, ..job }),
+        ("absurd aad", Job { aad: iv.as_ptr(), aad_len: usize::MAX, ..job }),
+        ("absurd tag", Job { tag_len: usize::MAX, ..job }),
+        ("aad without an aead", Job { aad: other.as_ptr(), aad_len: 8, ..job }),
+        ("trailer too long", Job { trailer: other.as_ptr(), trailer_len: 17, ..job }),
+        ("iv too short", Job { iv_len: 15, ..job }),
+        ("iv too long", Job { iv_len: 17, ..job }),
+        ("tag too short", Job { tag_len: 3, ..job }),
+        ("tag too long", Job { tag_len: 21, ..job }),
+        ("buffer at the end of memory", Job { src: far, dst: far, ..job }),
+        (
+            "partial overlap",
+            Job { src: other.as_ptr(), dst: other.as_mut_ptr().wrapping_add(1), ..job },
+        ),
+        ("partial overlap from behind", {
+            Job { src: other.as_ptr().wrapping_add(71), dst: other.as_mut_ptr(), ..job }
+        }),
+        ("tag in the text", Job { tag: job.dst.wrapping_add(70), ..job }),
+        ("trailer in the text", Job { trailer: job.src.wrapping_add(78), trailer_len: 4, ..job }),
+        ("tag in the source", {
+            Job { src: other.as_ptr(), tag: other.as_mut_ptr().wrapping_add(20), ..job }
+        }),
+        ("text in the key", {
+            let key = (&raw const *keys.enc).cast_mut().cast();
+            Job { src: key, dst: key, ..job }
+        }),
+        ("tag in the key", Job { tag: (&raw const *keys.hmac).cast_mut().cast(), ..job }),
+    ];
+    for (what, job) in wrong {
+        assert_eq!(manager.status(job), CONVOY_STATUS_INVALID_ARGS, "{what}");
+    }
+    assert_eq!((buffer, tag, other), ([5; 100], [6; 20], [0; 200]), "nothing was touched");
+    let job = good(&keys, &mut buffer, &mut tag, &iv);
+    assert_eq!(manager.status(job), CONVOY_STATUS_COMPLETED);
+    assert!(buffer[..16] == [5; 16] && buffer[16..80] != [5; 64] && buffer[80..] == [5; 20]);
+    assert!(tag[..12] != [6; 12] && tag[12..] == [6; 8]);
+    // A buffer right behind the source is no overlap: 72 bytes are covered.
+    let far_enough = Job { src: other.as_ptr(), dst: other.as_mut_ptr().wrapping_add(72), ..job };
+    assert_eq!(manager.status(far_enough), CONVOY_STATUS_COMPLETED);
+}
+
+#[test]
+fn managers_that_are_none_are_refused() {
+    // SAFETY: null pointers are what is tried out; places are locals.
+    unsafe {
+        assert_eq!(convoy_mgr_new(CONVOY_TIER_AUTO, ptr::null_mut()), CONVOY_ERR_NULL);
+        let mut mgr = ptr::dangling_mut();
+        for tier in [-1, 8, c_int::MIN, c_int::MAX] {
+            assert_eq!(convoy_mgr_new(tier, &raw mut mgr), CONVOY_ERR_ARGS);
+            assert!(mgr.is_null());
+        }
+        assert!(convoy_get_next_job(mgr).is_null());
+        assert!(convoy_submit_job(mgr).is_null());
+        assert!(convoy_get_completed_job(mgr).is_null());
+        assert!(convoy_flush_job(mgr).is_null());
+        assert_eq!(convoy_queue_size(mgr), 0);
+        assert_eq!(convoy_mgr_tier(mgr), CONVOY_ERR_NULL);
+        let mut job = Job::default();
+        assert_eq!(convoy_submit_burst(mgr, &raw mut job, 1), i64::from(CONVOY_ERR_NULL));
+        convoy_mgr_free(mgr);
+        assert_eq!(convoy_mgr_new(CONVOY_TIER_PORTABLE, &raw mut mgr), CONVOY_OK);
+        assert_eq!(convoy_mgr_tier(mgr), CONVOY_TIER_PORTABLE);
+        assert_eq!(convoy_submit_burst(mgr, ptr::null_mut(), 1), i64::from(CONVOY_ERR_NULL));
+        assert_eq!(convoy_submit_burst(mgr, ptr::null_mut(), 0), 0);
+        for count in [usize::MAX, CONVOY_MAX_BYTES] {
+            let code = convoy_submit_burst(mgr, &raw mut job, count);
+            assert_eq!(code, i64::from(CONVOY_ERR_LENGTH));
+        }
+        let odd = (&raw mut job).wrapping_byte_add(1);
+        assert_eq!(convoy_submit_burst(mgr, odd, 1), i64::from(CONVOY_ERR_ARGS));
+        assert_eq!(convoy_submit_burst(mgr, &raw mut job, 1), 0);
+        assert_eq!(job.status, CONVOY_STATUS_INVALID_ARGS);
+        convoy_mgr_free(mgr);
+        // The end is not always a tidy one.
+        assert_eq!(convoy_mgr_new(CONVOY_TIER_AUTO, &raw mut mgr), CONVOY_OK);
+        convoy_submit_job(mgr);
+        assert_eq!(convoy_queue_size(mgr), 1);
+        convoy_mgr_free(mgr);
+    }
+}
+
+#[test]
+fn invalid_jobs_come_back_in_their_place() {
+    let (manager, keys, iv) = (Manager::new(), keys(), [7; 16]);
+    let mut memory = vec![([5u8; 100], [6u8; 20]); 300];
+    let mut order = Vec::new();
+    let mut take = |job: *mut Job| {
+        // SAFETY: a job that came back is readable until the next is asked for.
+        let job = unsafe { job.as_ref() };
+        order.extend(job.map(|job| (job.user_data.addr(), job.status)));
+        job.is_some()
+    };
+    for (number, (buffer, tag)) in memory.iter_mut().enumerate() {
+        let mut job = good(&keys, buffer, tag, &iv);
+        job.user_data = ptr::without_provenance_mut(number);
+        if number % 3 == 1 {
+            job.iv = ptr::null();
+        }
+        if number % 5 == 0 {
+            job = Job { cipher_mode: CONVOY_CIPHER_NULL, hash_alg: 0, tag_len: 0, ..job };
+        }
+        // SAFETY: the manager is good, and what jobs point to outlives it.
+        unsafe { *convoy_get_next_job(manager.0) = job };
+        // SAFETY: as above.
+        take(unsafe { convoy_submit_job(manager.0) });
+    }
+    // SAFETY: as above.
+    while take(unsafe { convoy_flush_job(manager.0) }) {}
+    let expected: Vec<_> = (0..300)
+        .map(|number| {
+            let bad = number % 3 == 1 && number % 5 != 0;
+            (number, if bad { CONVOY_STATUS_INVALID_ARGS } else { CONVOY_STATUS_COMPLETED })
+        })
+        .collect();
+    assert_eq!(order, expected);
+}
+
+#[test]
+fn key_expansion_refuses_null_overlap_and_misalignment() {
+    let secret = [3u8; 200];
+    let key = secret.as_ptr();
+    let (mut enc, mut dec): (Box<AesEncKey>, Box<AesDecKey>) = (zeroed(), zeroed());
+    let (mut hmac, mut xcbc): (Box<HmacKey>, Box<XcbcKey>) = (zeroed(), zeroed());
+    let mut cmac: Box<CmacKey> = zeroed();
+    let (enc, dec) = (&raw mut *enc, &raw mut *dec);
+    let (hmac, xcbc, cmac) = (&raw mut *hmac, &raw mut *xcbc, &raw mut *cmac);
+    let mut digest = [0u8; 64];
+    let digest = digest.as_mut_ptr();
+    // SAFETY: pointers are null, or to locals of the right size.
+    unsafe {
+        for expand in [convoy_aes_keyexp_128, convoy_aes_keyexp_192, convoy_aes_keyexp_256] {
+            assert_eq!(expand(key, enc, dec), CONVOY_OK);
+            assert_eq!(expand(ptr::null(), enc, dec), CONVOY_ERR_NULL);
+            assert_eq!(expand(key, ptr::null_mut(), dec), CONVOY_ERR_NULL);
+            assert_eq!(expand(key, enc, ptr::null_mut()), CONVOY_ERR_NULL);
+            assert_eq!(expand(enc.cast(), enc, dec), CONVOY_ERR_OVERLAP);
+            assert_eq!(expand(key, enc, enc.cast()), CONVOY_ERR_OVERLAP);
+            assert_eq!(expand(key, enc.wrapping_byte_add(4), dec), CONVOY_ERR_ARGS);
+        }
+        for expand in
+            [convoy_aes_keyexp_enc_128, convoy_aes_keyexp_enc_192, convoy_aes_keyexp_enc_256]
+        {
+            assert_eq!(expand(key, enc), CONVOY_OK);
+            assert_eq!(expand(ptr::null(), enc), CONVOY_ERR_NULL);
+            assert_eq!(expand(key, ptr::null_mut()), CONVOY_ERR_NULL);
+        }
+        for one_block in [
+            convoy_hmac_md5_one_block,
+            convoy_hmac_sha1_one_block,
+            convoy_hmac_sha224_one_block,
+            convoy_hmac_sha256_one_block,
+            convoy_hmac_sha384_one_block,
+            convoy_hmac_sha512_one_block,
+        ] {
+            assert_eq!(one_block(key, digest), CONVOY_OK);
+            assert_eq!(one_block(ptr::null(), digest), CONVOY_ERR_NULL);
+            assert_eq!(one_block(key, ptr::null_mut()), CONVOY_ERR_NULL);
+            assert_eq!(one_block(digest, digest), CONVOY_ERR_OVERLAP);
+        }
+        assert_eq!(convoy_hmac_keyexp(CONVOY_HASH_HMAC_SHA1, key, 200, hmac), CONVOY_OK);
+        assert_eq!(convoy_hmac_keyexp(CONVOY_HASH_HMAC_SHA1, ptr::null(), 0, hmac), CONVOY_OK);
+        assert_eq!(convoy_hmac_keyexp(CONVOY_HASH_AES_XCBC, key, 16, hmac), CONVOY_ERR_ARGS);
+        assert_eq!(convoy_hmac_keyexp(0, key, 16, hmac), CONVOY_ERR_ARGS);
+        assert_eq!(convoy_hmac_keyexp(1, key, usize::MAX, hmac), CONVOY_ERR_LENGTH);
+        assert_eq!(convoy_hmac_keyexp(1, key, 16, ptr::null_mut()), CONVOY_ERR_NULL);
+        assert_eq!(convoy_xcbc_keyexp(key, xcbc), CONVOY_OK);
+        assert_eq!(convoy_xcbc_keyexp(ptr::null(), xcbc), CONVOY_ERR_NULL);
+        assert_eq!(convoy_xcbc_keyexp(key, ptr::null_mut()), CONVOY_ERR_NULL);
+        for (len, code) in
+            [(16, 0), (24, 0), (32, 0), (15, CONVOY_ERR_LENGTH), (0, CONVOY_ERR_LENGTH)]
+        {
+            assert_eq!(convoy_cmac_keyexp(key, len, cmac), code);
+        }
+    }
+}
+
+#[test]
+fn both_ways_to_an_hmac_key_agree() {
+    let block = [0x5au8; 128];
+    let secret: Vec<u8> = block[..64].iter().map(|byte| byte ^ 0x36).collect();
+    let outer: Vec<u8> = secret.iter().map(|byte| byte ^ 0x5c).collect();
+    let (mut direct, mut built): (Box<HmacKey>, Box<HmacKey>) = (zeroed(), zeroed());
+    let (mut ipad, mut opad) = ([0u8; 32], [0u8; 32]);
+    let alg = CONVOY_HASH_HMAC_SHA256;
+    // SAFETY: pointers are to locals of the right size.
+    unsafe {
+        assert_eq!(convoy_hmac_keyexp(alg, secret.as_ptr(), 64, &raw mut *direct), 0);
+        let built = &raw mut *built;
+        assert_eq!(convoy_hmac_sha256_one_block(block.as_ptr(), (*built).ipad.as_mut_ptr()), 0);
+        assert_eq!(convoy_hmac_sha256_one_block(outer.as_ptr(), (*built).opad.as_mut_ptr()), 0);
+        let (inner, outer) = ((*built).ipad.as_ptr(), (*built).opad.as_ptr());
+        assert_eq!(convoy_hmac_key_set(alg, inner, outer, built), 0);
+        let (inner, outer) = (ipad.as_mut_ptr(), opad.as_mut_ptr());
+        assert_eq!(convoy_hmac_ipad_opad(alg, secret.as_ptr(), 64, inner, outer), 0);
+    }
+    assert_eq!((direct.ipad, direct.opad, direct.label), (built.ipad, built.opad, built.label));
+    assert_eq!((&direct.ipad[..32], &direct.opad[..32]), (&ipad[..], &opad[..]));
+}
+
+#[test]
+fn direct_calls_refuse_what_makes_no_sense() {
+    let (secret, iv, mut key) = ([1u8; 32], [2u8; 16], ptr::null_mut::<AeadKey>());
+    let (mut data, mut tag, mut out) = ([3u8; 64], [0u8; 16], [0u8; 64]);
+    // SAFETY: pointers are null, or to locals of the right size.
+    unsafe {
+        for len in [0, 15, 17, 33, usize::MAX] {
+            let code = convoy_gcm_key_new(0, secret.as_ptr(), len, &raw mut key);
+            assert_eq!((code, key.is_null()), (CONVOY_ERR_LENGTH, true));
+        }
+        assert_eq!(convoy_gcm_key_new(0, ptr::null(), 16, &raw mut key), CONVOY_ERR_NULL);
+        assert_eq!(convoy_gcm_key_new(0, secret.as_ptr(), 16, ptr::null_mut()), CONVOY_ERR_NULL);
+        assert_eq!(convoy_gcm_key_new(0, secret.as_ptr(), 16, &raw mut key), CONVOY_OK);
+        let (iv, none, data, tag) = (iv.as_ptr(), ptr::null(), data.as_mut_ptr(), tag.as_mut_ptr());
+        let out = out.as_mut_ptr();
+        let seal = |key, iv, aad_len, from, to, len, tag, tag_len| {
+            convoy_gcm_encrypt(key, iv, none, aad_len, from, to, len, tag, tag_len)
+        };
+        assert_eq!(seal(ptr::null(), iv, 0, data, data, 64, tag, 16), CONVOY_ERR_NULL);
+        assert_eq!(seal(key, none, 0, data, data, 64, tag, 16), CONVOY_ERR_NULL);
+        assert_eq!(seal(key, iv, 1, data, data, 64, tag, 16), CONVOY_ERR_NULL);
+        assert_eq!(seal(key, iv, 0, ptr::null_mut(), data, 64, tag, 16), CONVOY_ERR_NULL);
+        assert_eq!(seal(key, iv, 0, data, ptr::null_mut(), 64, tag, 16), CONVOY_ERR_NULL);
+        assert_eq!(seal(key, iv, 0, data, data, 64, ptr::null_mut(), 16), CONVOY_ERR_NULL);
+        assert_eq!(seal(key, iv, 0, data, data, 64, tag, 17), CONVOY_ERR_LENGTH);
+        assert_eq!(seal(key, iv, 0, data, data, 64, tag, 3), CONVOY_ERR_LENGTH);
+        assert_eq!(seal(key, iv, 0, data, data, usize::MAX, tag, 16), CONVOY_ERR_LENGTH);
+        assert_eq!(seal(key, iv, 0, data, data.wrapping_add(1), 63, tag, 16), CONVOY_ERR_OVERLAP);
+        assert_eq!(seal(key, iv, 0, data, data, 64, data.wrapping_add(63), 16), CONVOY_ERR_OVERLAP);
+        assert_eq!(seal(key, iv, 0, data, out, 64, tag, 16), CONVOY_OK);
+        // The key of one AEAD is none of another.
+        let code = convoy_chacha20_poly1305_encrypt(key, iv, none, 0, data, out, 64, tag, 16);
+        assert_eq!(code, CONVOY_ERR_ARGS);
+        convoy_aead_key_free(key);
+        convoy_aead_key_free(ptr::null_mut());
+    }
+    assert_eq!(data, [3; 64], "out of place");
+}
+
+#[test]
+fn what_direct_calls_encrypt_they_decrypt_and_what_was_touched_they_wipe() {
+    let (secret, iv, aad) = ([1u8; 32], [2u8; 13], [4u8; 20]);
+    let enc = &raw const *{
+        let mut enc: Box<AesEncKey> = zeroed();
+        // SAFETY: pointers are to locals of the right size.
+        assert_eq!(unsafe { convoy_aes_keyexp_enc_256(secret.as_ptr(), &raw mut *enc) }, 0);
+        Box::leak(enc)
+    };
+    let (mut gcm, mut chacha) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(convoy_gcm_key_new(0, secret.as_ptr(), 32, &raw mut gcm), 0);
+        assert_eq!(convoy_chacha20_poly1305_key_new(0, secret.as_ptr(), &raw mut chacha), 0);
+    }
+    type Call<'a> = &'a dyn Fn(*const u8, *mut u8, *mut u8, bool) -> c_int;
+    let (i, a) = (iv.as_ptr(), aad.as_ptr());
+    // SAFETY of all three: pointers are to locals of the right size.
+    let calls: [Call<'_>; 3] = [
+        &|from, to, tag, seal| unsafe {
+            if seal {
+                convoy_gcm_encrypt(gcm, i, a, 20, from, to, 50, tag, 12)
+            } else {
+                convoy_gcm_decrypt(gcm, i, a, 20, from, to, 50, tag, 12)
+            }
+        },
+        &|from, to, tag, seal| unsafe {
+            if seal {
+                convoy_chacha20_poly1305_encrypt(chacha, i, a, 20, from, to, 50, tag, 12)
+            } else {
+                convoy_chacha20_poly1305_decrypt(chacha, i, a, 20, from, to, 50, tag, 12)
+            }
+        },
+        &|from, to, tag, seal| unsafe {
+            if seal {
+                convoy_ccm_encrypt(enc, i, 13, a, 20, from, to, 50, tag, 12)
+            } else {
+                convoy_ccm_decrypt(enc, i, 13, a, 20, from, to, 50, tag, 12)
+            }
+        },
+    ];
+    for (number, call) in calls.iter().enumerate() {
+        let (plain, mut sealed, mut tag) = ([9u8; 50], [0u8; 50], [0u8; 12]);
+        assert_eq!(call(plain.as_ptr(), sealed.as_mut_ptr(), tag.as_mut_ptr(), true), CONVOY_OK);
+        let mut opened = [0u8; 50];
+        assert_eq!(call(sealed.as_ptr(), opened.as_mut_ptr(), tag.as_mut_ptr(), false), CONVOY_OK);
+        assert!(opened == plain && sealed != plain, "call {number}");
+        tag[11] ^= 0x80;
+        let code = call(sealed.as_ptr(), opened.as_mut_ptr(), tag.as_mut_ptr(), false);
+        assert_eq!((code, opened), (CONVOY_ERR_FORGED, [0; 50]), "call {number}");
+    }
+    // SAFETY: made above, freed once.
+    unsafe {
+        convoy_aead_key_free(gcm);
+        convoy_aead_key_free(chacha);
+        drop(Box::from_raw(enc.cast_mut()));
+    }
+}
+
+#[test]
+fn streams_go_through_their_states_and_no_others() {
+    let (secret, iv, plain) = ([1u8; 32], [2u8; 12], [9u8; 100]);
+    let (mut key, mut other) = (ptr::null_mut(), ptr::null_mut());
+    let (mut whole, mut whole_tag) = ([0u8; 100], [0u8; 16]);
+    let (mut parts, mut tag) = ([0u8; 100], [0u8; 16]);
+    let (iv, none) = (iv.as_ptr(), ptr::null());
+    let mut stream = ptr::null_mut();
+    // SAFETY: pointers are null, or to locals of the right size.
+    unsafe {
+        assert_eq!(convoy_gcm_key_new(0, secret.as_ptr(), 32, &raw mut key), 0);
+        assert_eq!(convoy_chacha20_poly1305_key_new(0, secret.as_ptr(), &raw mut other), 0);
+        let (from, to) = (plain.as_ptr(), whole.as_mut_ptr());
+        let tag_to = whole_tag.as_mut_ptr();
+        assert_eq!(convoy_gcm_encrypt(key, iv, none, 0, from, to, 100, tag_to, 16), 0);
+
+        let out = &raw mut stream;
+        assert_eq!(convoy_gcm_init(ptr::null(), 1, iv, none, 0, out), CONVOY_ERR_NULL);
+        assert_eq!(convoy_gcm_init(key, 1, none, none, 0, out), CONVOY_ERR_NULL);
+        assert_eq!(convoy_gcm_init(key, 1, iv, none, 1, out), CONVOY_ERR_NULL);
+        assert_eq!(convoy_gcm_init(key, 1, iv, none, 0, ptr::null_mut()), CONVOY_ERR_NULL);
+        assert_eq!(convoy_gcm_init(key, 0, iv, none, 0, out), CONVOY_ERR_ARGS);
+        assert_eq!(convoy_gcm_init(other, 1, iv, none, 0, out), CONVOY_ERR_ARGS);
+        assert!(stream.is_null());
+        let to = parts.as_mut_ptr();
+        assert_eq!(convoy_gcm_update(stream, from, to, 1), CONVOY_ERR_NULL);
+        assert_eq!(convoy_gcm_finalize(stream, tag.as_mut_ptr(), 16), CONVOY_ERR_NULL);
+
+        assert_eq!(convoy_gcm_init(key, CONVOY_DIRECTION_ENCRYPT, iv, none, 0, out), 0);
+        assert_eq!(convoy_gcm_update(stream, from, to, usize::MAX), CONVOY_ERR_LENGTH);
+        assert_eq!(convoy_gcm_update(stream, to, to.wrapping_add(1), 9), CONVOY_ERR_OVERLAP);
+        assert_eq!(convoy_gcm_update(stream, none, ptr::null_mut(), 0), 0);
+        assert_eq!(convoy_gcm_update(stream, from, to, 33), 0);
+        assert_eq!(convoy_gcm_update(stream, from.add(33), to.add(33), 67), 0);
+        assert_eq!(convoy_gcm_finalize(stream, tag.as_mut_ptr(), 17), CONVOY_ERR_LENGTH);
+        assert_eq!(convoy_gcm_finalize(stream, tag.as_mut_ptr(), 16), 0);
+        assert_eq!((parts, tag), (whole, whole_tag));
+        assert_eq!(convoy_gcm_update(stream, from, to, 1), CONVOY_ERR_STATE);
+        assert_eq!(convoy_gcm_finalize(stream, tag.as_mut_ptr(), 16), CONVOY_ERR_STATE);
+        convoy_gcm_stream_free(stream);
+
+        for (flip, code) in [(0, CONVOY_OK), (1, CONVOY_ERR_FORGED)] {
+            tag[15] ^= flip;
+            assert_eq!(convoy_gcm_init(key, CONVOY_DIRECTION_DECRYPT, iv, none, 0, out), 0);
+            parts = whole;
+            let to = parts.as_mut_ptr();
+            assert_eq!(convoy_gcm_update(stream, to, to, 100), 0);
+            assert_eq!((parts, convoy_gcm_finalize(stream, tag.as_mut_ptr(), 16)), (plain, code));
+            convoy_gcm_stream_free(stream);
+        }
+        // A stream keeps what it needs of its key.
+        assert_eq!(convoy_gcm_init(key, CONVOY_DIRECTION_ENCRYPT, iv, none, 0, out), 0);
+        convoy_aead_key_free(key);
+        convoy_aead_key_free(other);
+        assert_eq!(convoy_gcm_update(stream, from, parts.as_mut_ptr(), 100), 0);
+        assert_eq!(parts, whole);
+        convoy_gcm_stream_free(stream);
+        convoy_gcm_stream_free(ptr::null_mut());
+    }
+}
+
+#[test]
+fn counter_mode_wants_only_what_it_uses() {
+    let (manager, keys) = (Manager::new(), keys());
+    let (mut buffer, mut tag, iv) = ([5; 100], [6; 20], [7; 16]);
+    let mut job = good(&keys, &mut buffer, &mut tag, &iv);
+    (job.cipher_mode, job.cipher_len, job.iv_len) = (CONVOY_CIPHER_CTR, 61, 12);
+    (job.hash_alg, job.tag_len, job.tag) = (0, 0, ptr::null_mut());
+    job.hash_key.hmac = ptr::null();
+    (job.hash_offset, job.hash_len) = (usize::MAX, usize::MAX);
+    assert_eq!(manager.status(job), CONVOY_STATUS_COMPLETED);
+    assert!(buffer[..16] == [5; 16] && buffer[16..77] != [5; 61] && buffer[77..] == [5; 23]);
+}
+
+#[test]
+fn errors_have_texts() {
+    let mut texts: Vec<_> = (CONVOY_ERR_INTERNAL..=CONVOY_OK)
+        // SAFETY: texts are static and end with a zero.
+        .map(|error| unsafe { CStr::from_ptr(convoy_strerror(error)) })
+        .collect();
+    texts.dedup();
+    assert_eq!(texts.len(), 10);
+    // SAFETY: as above.
+    let version = unsafe { CStr::from_ptr(convoy_version()) };
+    assert_eq!(version.to_str(), Ok(env!("CARGO_PKG_VERSION")));
+}

@@ -1,0 +1,146 @@
+//! The C library as a C programmer meets it: installed into a folder, found by pkg-config, and used
+//! by the examples in every way of linking, under AddressSanitizer too.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::report::Tally;
+use crate::workspace::{Workspace, works};
+
+const EXAMPLES: &str = "crates/capi/examples";
+
+/// A way to build a program.
+struct Way {
+    name: &'static str,
+    flags: &'static [&'static str],
+    linked_statically: bool,
+}
+
+const WAYS: &[Way] = &[
+    Way { name: "shared", flags: &["-O2"], linked_statically: false },
+    Way { name: "static", flags: &["-O2"], linked_statically: true },
+    Way {
+        name: "shared-asan",
+        flags: &["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"],
+        linked_statically: false,
+    },
+    Way {
+        name: "static-asan",
+        flags: &["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"],
+        linked_statically: true,
+    },
+];
+
+/// Installs the library, builds every example in every way, and runs it.
+pub(crate) fn run(workspace: &Workspace) -> Result<Tally> {
+    for tool in ["cc", "make", "pkg-config"] {
+        if !works(Command::new(tool).arg("--version")) {
+            let why = format!("c-library: {tool} is not installed");
+            println!("SKIPPED {why}");
+            return Ok(Tally::skip(why));
+        }
+    }
+    let folder = workspace.target.join("gate/c-library");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    let prefix = folder.join("prefix");
+    install(workspace, &prefix)?;
+    let mut sum = header_alone(&prefix)?;
+    for source in examples(&workspace.root)? {
+        for way in WAYS {
+            let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let program = folder.join(format!("{name}-{}", way.name));
+            sum.add(match build_and_run(way, &source, &prefix, &program) {
+                Ok(()) => Tally::pass(),
+                Err(error) => Tally::fail(format!("c-library: {name}, {}: {error:#}", way.name)),
+            });
+        }
+    }
+    Ok(sum)
+}
+
+fn install(workspace: &Workspace, prefix: &Path) -> Result<()> {
+    let status = Command::new("make")
+        .args(["--no-print-directory", "install-library"])
+        .arg(format!("PREFIX={}", prefix.display()))
+        .env("CARGO_TARGET_DIR", &workspace.target)
+        .env_remove("DESTDIR")
+        .current_dir(&workspace.root)
+        .status()?;
+    ensure!(status.success(), "make install-library failed");
+    Ok(())
+}
+
+/// The header is complete by itself, in C and in C++.
+fn header_alone(prefix: &Path) -> Result<Tally> {
+    let header = prefix.join("include/convoy_crypto.h");
+    let mut sum = Tally::default();
+    for (compiler, language) in [("cc", "c"), ("c++", "c++")] {
+        if !works(Command::new(compiler).arg("--version")) {
+            sum.add(Tally::skip(format!("c-library: {compiler} is not installed")));
+            continue;
+        }
+        let status = Command::new(compiler)
+            .args(["-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Werror", "-x", language])
+            .arg(&header)
+            .status()?;
+        sum.add(if status.success() {
+            Tally::pass()
+        } else {
+            Tally::fail(format!("c-library: the header is no good {language}"))
+        });
+    }
+    Ok(sum)
+}
+
+fn examples(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut sources = Vec::new();
+    for entry in fs::read_dir(root.join(EXAMPLES)).context("there are no examples in C")? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "c") {
+            sources.push(path);
+        }
+    }
+    sources.sort();
+    ensure!(!sources.is_empty(), "there are no examples in C");
+    Ok(sources)
+}
+
+fn build_and_run(way: &Way, source: &Path, prefix: &Path, program: &Path) -> Result<()> {
+    let mut command = Command::new("cc");
+    command.args(["-std=gnu99", "-Wall", "-Wextra", "-Werror"]).args(way.flags);
+    command.arg(source).arg("-o").arg(program).args(pkg_config(prefix, &["--cflags"])?);
+    if way.linked_statically {
+        // By its path, for the linker prefers the shared library of that name.
+        command.arg(prefix.join("lib/libconvoy_crypto.a"));
+        let all = pkg_config(prefix, &["--static", "--libs-only-l"])?;
+        command.args(all.iter().filter(|flag| *flag != "-lconvoy_crypto"));
+    } else {
+        command.args(pkg_config(prefix, &["--libs"])?);
+    }
+    ensure!(command.status()?.success(), "it does not build");
+    println!("{}:", program.display());
+    let mut run = Command::new(program);
+    if !way.linked_statically {
+        run.env("LD_LIBRARY_PATH", prefix.join("lib"));
+    }
+    ensure!(run.status()?.success(), "it fails");
+    Ok(())
+}
+
+/// What pkg-config says of the installed library.
+fn pkg_config(prefix: &Path, arguments: &[&str]) -> Result<Vec<String>> {
+    let output = Command::new("pkg-config")
+        .args(arguments)
+        .arg("convoy_crypto")
+        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
+        .output()?;
+    ensure!(output.status.success(), "pkg-config does not find the library");
+    let text = String::from_utf8(output.stdout)?;
+    Ok(text.split_whitespace().map(str::to_owned).collect())
+}
