@@ -1,5 +1,8 @@
 //! What a C program may do wrong, and must get an error value for.
 
+// C has no such thing as a single unsafe operation: a sequence of calls is what is tested.
+#![allow(clippy::multiple_unsafe_ops_per_block)]
+
 use std::{
     ffi::{CStr, c_int},
     mem::MaybeUninit,
@@ -414,8 +417,8 @@ fn what_direct_calls_encrypt_they_decrypt_and_what_was_touched_they_wipe() {
     }
     type Call<'a> = &'a dyn Fn(*const u8, *mut u8, *mut u8, bool) -> c_int;
     let (i, a) = (iv.as_ptr(), aad.as_ptr());
-    // SAFETY of all three: pointers are to locals of the right size.
     let calls: [Call<'_>; 3] = [
+        // SAFETY: pointers are to locals of the right size.
         &|from, to, tag, seal| unsafe {
             if seal {
                 convoy_gcm_encrypt(gcm, i, a, 20, from, to, 50, tag, 12)
@@ -423,6 +426,7 @@ fn what_direct_calls_encrypt_they_decrypt_and_what_was_touched_they_wipe() {
                 convoy_gcm_decrypt(gcm, i, a, 20, from, to, 50, tag, 12)
             }
         },
+        // SAFETY: pointers are to locals of the right size.
         &|from, to, tag, seal| unsafe {
             if seal {
                 convoy_chacha20_poly1305_encrypt(chacha, i, a, 20, from, to, 50, tag, 12)
@@ -430,6 +434,7 @@ fn what_direct_calls_encrypt_they_decrypt_and_what_was_touched_they_wipe() {
                 convoy_chacha20_poly1305_decrypt(chacha, i, a, 20, from, to, 50, tag, 12)
             }
         },
+        // SAFETY: pointers are to locals of the right size.
         &|from, to, tag, seal| unsafe {
             if seal {
                 convoy_ccm_encrypt(enc, i, 13, a, 20, from, to, 50, tag, 12)
