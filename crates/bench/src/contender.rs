@@ -73,7 +73,27 @@ pub enum Disagreement {
 }
 
 /// Seals a workload's packets with the first contender and holds all others against it, in both
-/// directions. Returns the sealed packets.
+/// directions. Returns the sealed packets, and what does not agree with its place among the
+/// contenders, in order.
+pub fn compare(
+    work: &Workload,
+    contenders: &mut [Box<dyn Contender + '_>],
+) -> (Arena, Vec<(usize, Disagreement)>) {
+    let plain = work.plain();
+    let mut sealed = plain.clone();
+    let Some((first, _)) = contenders.split_first_mut() else { return (sealed, Vec::new()) };
+    first.seal(work, &mut sealed);
+    let reference = first.who();
+    let each = contenders.iter_mut().enumerate();
+    let found = each.filter_map(|(i, contender)| {
+        let one = check(work, contender.as_mut(), &plain, &sealed, reference);
+        one.err().map(|disagreement| (i, disagreement))
+    });
+    let found = found.collect();
+    (sealed, found)
+}
+
+/// As [`compare`], where all must agree.
 ///
 /// # Errors
 /// [`Disagreement`] of the first that differs.
@@ -81,32 +101,34 @@ pub fn agree(
     work: &Workload,
     contenders: &mut [Box<dyn Contender + '_>],
 ) -> Result<Arena, Disagreement> {
-    let plain = work.plain();
-    let mut sealed = plain.clone();
-    let Some((first, _)) = contenders.split_first_mut() else { return Ok(sealed) };
-    first.seal(work, &mut sealed);
-    let reference = first.who();
-    let suite = work.suite.to_string();
+    let (sealed, found) = compare(work, contenders);
+    found.into_iter().next().map_or(Ok(sealed), |(_, disagreement)| Err(disagreement))
+}
+
+fn check(
+    work: &Workload,
+    contender: &mut dyn Contender,
+    plain: &Arena,
+    sealed: &Arena,
+    reference: &'static str,
+) -> Result<(), Disagreement> {
+    let (suite, who, api) = (work.suite.to_string(), contender.who(), contender.api().to_owned());
     let mut arena = plain.clone();
-    for contender in contenders {
-        let (who, api) = (contender.who(), contender.api().to_owned());
-        arena.copy_from(&plain);
-        contender.seal(work, &mut arena);
-        if let Some(packet) = work.first_difference(&arena, &sealed) {
-            return Err(Disagreement::Sealed { suite, who, api, reference, packet });
-        }
-        arena.copy_from(&sealed);
-        let authentic = contender.open(work, &mut arena);
-        if authentic != work.packets.len() || work.texts_differ(&arena, &plain) {
-            return Err(Disagreement::Opened { suite, who, api, reference });
-        }
-        arena.copy_from(&sealed);
-        work.forge_one(&mut arena);
-        if contender.open(work, &mut arena) + 1 != work.packets.len() {
-            return Err(Disagreement::Forged { suite, who, api });
-        }
+    contender.seal(work, &mut arena);
+    if let Some(packet) = work.first_difference(&arena, sealed) {
+        return Err(Disagreement::Sealed { suite, who, api, reference, packet });
     }
-    Ok(sealed)
+    arena.copy_from(sealed);
+    let authentic = contender.open(work, &mut arena);
+    if authentic != work.packets.len() || work.texts_differ(&arena, plain) {
+        return Err(Disagreement::Opened { suite, who, api, reference });
+    }
+    arena.copy_from(sealed);
+    work.forge_one(&mut arena);
+    if contender.open(work, &mut arena) + 1 != work.packets.len() {
+        return Err(Disagreement::Forged { suite, who, api });
+    }
+    Ok(())
 }
 
 impl Workload {

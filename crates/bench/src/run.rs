@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use convoy_crypto::{Cpu, KeyError, Suite, Tier, time_stamp};
 use serde::Serialize;
 
-use crate::contender::{Contender, Disagreement, agree};
+use crate::contender::{Contender, Disagreement, compare};
 use crate::convoy::Convoy;
 use crate::floor::Floor;
 use crate::mix::Sizes;
@@ -73,6 +73,8 @@ pub struct Point {
     pub floor_percent: Option<Summary>,
     /// The peers by their fastest interfaces.
     pub peers: Vec<Peer>,
+    /// Interfaces of peers that computed something else than Convoy and the other interfaces.
+    pub left_out: Vec<String>,
 }
 
 /// What one contender needs.
@@ -136,12 +138,22 @@ impl Lineup {
     /// other, starting with another one each time.
     ///
     /// # Errors
-    /// [`BenchError`] if Convoy cannot take part, or somebody computes something else.
+    /// [`BenchError`] if Convoy cannot take part, or no peer computes what it does.
     pub fn measure(&self, task: &Task) -> Result<Point, BenchError> {
         let Task { suite, direction, sizes, keys, burst, time } = *task;
         let work = Workload::new(suite, sizes, keys, burst);
         let mut contenders = self.contenders(&work)?;
-        let sealed = agree(&work, &mut contenders)?;
+        let (sealed, wrong) = compare(&work, &mut contenders);
+        // One interface that is wrong is left out. If nobody agrees with Convoy, Convoy may be.
+        let alone = contenders.len() > 1 && wrong.len() + 1 == contenders.len();
+        let mut left_out = Vec::new();
+        for (place, disagreement) in wrong.into_iter().rev() {
+            if alone || place == 0 {
+                return Err(disagreement.into());
+            }
+            contenders.remove(place);
+            left_out.push(disagreement.to_string());
+        }
         let source = match direction {
             Direction::Seal => work.plain(),
             Direction::Open => sealed,
@@ -180,7 +192,8 @@ impl Lineup {
         let rounds = (rounds as u32).clamp(ROUNDS.0, ROUNDS.1) as usize;
         (0..rounds).for_each(|first| round(first, Some(&mut samples)));
         let names: Vec<_> = contenders.iter().map(|c| (c.who(), c.api().to_owned())).collect();
-        Ok(self.point(task, &work, &names, &samples, &floors))
+        let point = self.point(task, &work, &names, &samples, &floors);
+        Ok(Point { left_out, ..point })
     }
 
     fn contenders(&self, work: &Workload) -> Result<Vec<Box<dyn Contender>>, BenchError> {
@@ -247,6 +260,7 @@ impl Lineup {
             convoy: cost(convoy),
             floor_percent,
             peers,
+            left_out: Vec::new(),
         }
     }
 }

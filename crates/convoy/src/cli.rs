@@ -210,7 +210,8 @@ How it is measured: all take part in one process on one core. Before a point is 
 seal its packets to the same bytes, open them, and refuse a forged one. Then everybody is given one
 burst after the other, starting with another one each time; each burst has its keys, nonces and
 texts named to the library inside the measured time, and keys were expanded before. Opening includes
-comparing the ICV. Peers are called through every interface that fits, and the fastest counts.
+comparing the ICV. Peers are called through every interface that fits, and the fastest counts; an
+interface that computes other bytes than Convoy and the rest is told and left out.
 
 Sizes are bytes of ESP text, what is encrypted: 64-byte packets become 68 (their ESP trailer, aligned
 to 4). CBC rounds up to 16. MACs of pairs also cover ESP header and IV, as in ESP. The mixes:

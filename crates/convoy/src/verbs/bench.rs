@@ -61,7 +61,10 @@ fn crypto(args: &BenchCryptoArgs) -> anyhow::Result<Exit> {
         );
         eprintln!("bench: {} of {count}: {name}", i + 1);
         match lineup.measure(task) {
-            Ok(point) => report.points.push(point),
+            Ok(point) => {
+                point.left_out.iter().for_each(|line| eprintln!("bench: without it: {line}"));
+                report.points.push(point);
+            }
             Err(error) => {
                 eprintln!("bench: {error}");
                 report.left_out.push(format!("{name}: {error}"));

@@ -204,8 +204,8 @@ impl IpsecMb {
     }
 
     /// Another manager of the same kind: each interface gets one of its own, as programs do it.
-    /// (Version 1.3 computes wrong bytes where bursts follow single jobs on one manager and the
-    /// queue wraps around.)
+    /// (Version 1.3 was seen to compute wrong bytes where bursts of mixed sizes wrap around in the
+    /// queue.)
     pub(super) fn another(&self) -> Option<Rc<Self>> {
         let (path, arch) = &self.origin;
         Self::load(Some(path), *arch).ok()
