@@ -103,7 +103,7 @@ fn reference(mode: Mode, packet: &Packet) -> Vec<u8> {
     .unwrap();
     let mut out = vec![0; packet.data.len() + 16];
     let written = key.update(&packet.data, &mut out).unwrap().written().len();
-    key.finish(&mut vec![0; 16]).unwrap();
+    key.finish(&mut [0; 16]).unwrap();
     assert_eq!(written, packet.data.len());
     out.truncate(written);
     out
@@ -160,7 +160,7 @@ fn xcbc_reference(key: &[u8], message: &[u8]) -> Vec<u8> {
     };
     let [k1, k2, k3] = [1, 2, 3].map(|byte| cbc(key, vec![byte; 16]));
     let mut padded = message.to_vec();
-    let last = if message.is_empty() || message.len() % 16 != 0 {
+    let last = if message.is_empty() || !message.len().is_multiple_of(16) {
         padded.push(0x80);
         padded.resize(padded.len().next_multiple_of(16), 0);
         k3

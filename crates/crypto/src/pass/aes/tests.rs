@@ -13,7 +13,7 @@ fn hex(digits: &str) -> Vec<u8> {
 }
 
 pub(super) fn name(kernel: Option<Kernel>) -> String {
-    kernel.map_or("portable".into(), |kernel| kernel.tier().to_string())
+    kernel.map_or(crate::Tier::Portable, Kernel::tier).to_string()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
