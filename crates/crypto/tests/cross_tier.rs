@@ -22,11 +22,13 @@ fn sealed_by_oracle(packet: &Packet) -> Packet {
         24 => &AES_192_GCM,
         _ => &AES_256_GCM,
     };
-    let key = LessSafeKey::new(UnboundKey::new(algorithm, &packet.keys.0).unwrap());
+    let key =
+        LessSafeKey::new(UnboundKey::new(algorithm, &packet.keys.0).expect("a key of its length"));
     let mut sealed = packet.clone();
-    let nonce = Nonce::try_assume_unique_for_key(&packet.nonce).unwrap();
-    let tag =
-        key.seal_in_place_separate_tag(nonce, Aad::from(&packet.header), &mut sealed.text).unwrap();
+    let nonce = Nonce::try_assume_unique_for_key(&packet.nonce).expect("12 bytes");
+    let tag = key
+        .seal_in_place_separate_tag(nonce, Aad::from(&packet.header), &mut sealed.text)
+        .expect("lengths fit");
     sealed.icv = tag.as_ref()[..packet.icv.len()].to_vec();
     sealed
 }

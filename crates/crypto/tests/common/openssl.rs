@@ -114,8 +114,12 @@ impl OpenSsl {
 
     /// Encrypts the text and returns the ICV.
     pub(crate) fn seal(&self, parts: &mut Parts<'_>) -> Vec<u8> {
+        self.seal_cut(parts, parts.suite.icv_bytes())
+    }
+
+    /// The same with an ICV of another length.
+    pub(crate) fn seal_cut(&self, parts: &mut Parts<'_>, icv_len: usize) -> Vec<u8> {
         let Parts { suite, keys, nonce, header, text, trailer } = parts;
-        let icv_len = suite.icv_bytes();
         let mut icv = match *suite {
             Suite::Gcm(GcmParams { key_bits, .. }) => {
                 self.aead(&aes(key_bits, "GCM"), keys.0, nonce, header, text, 16)
@@ -133,10 +137,10 @@ impl OpenSsl {
             Suite::Pair { cipher, integrity } => {
                 match cipher {
                     Cipher::Null => {}
-                    Cipher::AesCbc(bits) => self.crypt(&aes(bits, "CBC"), keys.0, nonce, text),
+                    Cipher::AesCbc(bits) => self.cbc(bits, true, keys.0, nonce, text),
                     Cipher::AesCtr(bits) => {
                         let block = [nonce, &[0, 0, 0, 1][..]].concat();
-                        self.crypt(&aes(bits, "CTR"), keys.0, &block, text);
+                        self.ctr(bits, keys.0, &block, text);
                     }
                 }
                 self.mac(integrity.alg(), keys.1, &[header, &**text, trailer].concat())
@@ -144,6 +148,16 @@ impl OpenSsl {
         };
         icv.truncate(icv_len);
         icv
+    }
+
+    /// AES-CBC in either direction.
+    pub(crate) fn cbc(&self, bits: KeyBits, encrypt: bool, key: &[u8], iv: &[u8], text: &mut [u8]) {
+        self.crypt(&aes(bits, "CBC"), encrypt, key, iv, text);
+    }
+
+    /// AES in counter mode; `block` is the first counter block.
+    pub(crate) fn ctr(&self, bits: KeyBits, key: &[u8], block: &[u8], text: &mut [u8]) {
+        self.crypt(&aes(bits, "CTR"), true, key, block, text);
     }
 
     /// The whole MAC of a message.
@@ -185,7 +199,7 @@ impl OpenSsl {
     fn xcbc(&self, key: &[u8], message: &[u8]) -> Vec<u8> {
         let derived = |n: u8| {
             let mut block = [n; 16];
-            self.crypt("AES-128-CBC", key, &[0; 16], &mut block);
+            self.cbc(KeyBits::Aes128, true, key, &[0; 16], &mut block);
             block
         };
         let mut chain = message.to_vec();
@@ -198,11 +212,11 @@ impl OpenSsl {
         };
         let last = chain.len() - 16;
         chain[last..].iter_mut().zip(mask).for_each(|(byte, mask)| *byte ^= mask);
-        self.crypt("AES-128-CBC", &derived(1), &[0; 16], &mut chain);
+        self.cbc(KeyBits::Aes128, true, &derived(1), &[0; 16], &mut chain);
         chain[last..].to_vec()
     }
 
-    fn context(&self, name: &str) -> Context<'_> {
+    fn context(&self, name: &str, encrypt: bool) -> Context<'_> {
         let functions = &self.functions;
         let name = CString::new(name).unwrap();
         // SAFETY: the default library context, a name, no properties.
@@ -212,15 +226,15 @@ impl OpenSsl {
         let context = unsafe { (functions.EVP_CIPHER_CTX_new)() };
         let init = functions.EVP_CipherInit_ex2;
         // SAFETY: context and cipher are alive; neither key nor IV yet.
-        let good = unsafe { init(context, cipher, null(), null(), 1, null()) };
+        let good = unsafe { init(context, cipher, null(), null(), c_int::from(encrypt), null()) };
         assert_eq!(good, 1);
         // SAFETY: the context holds a reference of its own.
         unsafe { (functions.EVP_CIPHER_free)(cipher) };
         Context { context, functions }
     }
 
-    fn crypt(&self, name: &str, key: &[u8], iv: &[u8], text: &mut [u8]) {
-        let context = self.context(name);
+    fn crypt(&self, name: &str, encrypt: bool, key: &[u8], iv: &[u8], text: &mut [u8]) {
+        let context = self.context(name, encrypt);
         context.set_keys(key, iv);
         // SAFETY: the context is alive.
         let good = unsafe { (self.functions.EVP_CIPHER_CTX_set_padding)(context.context, 0) };
@@ -238,7 +252,7 @@ impl OpenSsl {
         text: &mut [u8],
         tag_len: usize,
     ) -> Vec<u8> {
-        let context = self.context(name);
+        let context = self.context(name, true);
         context.control(SET_IVLEN, nonce.len(), null_mut());
         let ccm = name.ends_with("CCM");
         if ccm {
@@ -270,8 +284,9 @@ struct Context<'l> {
 impl Context<'_> {
     fn set_keys(&self, key: &[u8], iv: &[u8]) {
         let init = self.functions.EVP_CipherInit_ex2;
-        // SAFETY: the context is alive; its cipher's key and IV have these lengths.
-        let good = unsafe { init(self.context, null_mut(), key.as_ptr(), iv.as_ptr(), 1, null()) };
+        // SAFETY: the context is alive; its cipher's key and IV have these lengths; -1
+        // leaves the direction.
+        let good = unsafe { init(self.context, null_mut(), key.as_ptr(), iv.as_ptr(), -1, null()) };
         assert_eq!(good, 1);
     }
 
