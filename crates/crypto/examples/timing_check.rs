@@ -95,7 +95,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for tier in with.tiers().filter(|&tier| only.is_none_or(|only| only == tier)) {
         for (cpu, note) in [(with, ""), (without, " without sha-ni")] {
             for suite in SUITES.iter().map(|name| name.parse::<Suite>().unwrap()) {
-                if !note.is_empty() && !(has_hmac(suite) && with.has_sha_ni()) {
+                if !(note.is_empty() || has_hmac(suite) && with.has_sha_ni()) {
                     continue;
                 }
                 for question in QUESTIONS {
