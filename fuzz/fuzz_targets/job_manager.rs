@@ -340,7 +340,8 @@ impl Task {
                 _ => 16,
             };
             let (offset, span) = self.hash_span;
-            let covered = if span == 0 { &[][..] } else { &bytes[offset..offset + span] };
+            let none = span == 0 || self.mac == MacAlg::Null;
+            let covered = if none { &[][..] } else { &bytes[offset..offset + span] };
             let message = [covered, &self.trailer].concat();
             openssl.mac(self.mac, &secret(self.key, len), &message)
         };
