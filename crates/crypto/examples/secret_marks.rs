@@ -22,8 +22,10 @@ use convoy_crypto::{
 /// What is examined: a name, and what to do with secrets on a tier.
 struct Subject {
     name: String,
-    run: Box<dyn Fn(&Cpu, Tier)>,
+    run: Box<Examine>,
 }
+
+type Examine = dyn Fn(&Cpu, Tier);
 
 /// Every suite, in a burst of packets of all kinds of lengths.
 fn subjects() -> Vec<Subject> {

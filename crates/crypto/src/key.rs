@@ -302,6 +302,21 @@ impl Key {
         Route { suite: self.suite, tier: self.tier(), sha_ni: self.sha_ni }
     }
 
+    /// See [`SealKey::implementation`].
+    fn implementation(&self) -> String {
+        let tier = self.tier();
+        match &self.schedule {
+            Schedule::Pair { cipher, mac: MacKey::Hmac(hasher, hash, _), .. } => {
+                let name = hasher.name(*hash);
+                match cipher {
+                    CipherKey::Null => name.to_owned(),
+                    _ => format!("{tier} + {name}"),
+                }
+            }
+            _ => tier.to_string(),
+        }
+    }
+
     #[inline]
     pub(crate) fn tier(&self) -> Tier {
         self.schedule.kernel().map_or(Tier::Portable, Kernel::tier)
@@ -366,6 +381,13 @@ macro_rules! key_type {
             #[must_use]
             pub fn tier(&self) -> Tier {
                 self.key.tier()
+            }
+
+            /// What computes with this key, in words: the tier, and of an HMAC the instructions and
+            /// how many messages go side by side (`avx512 + avx512 x16`).
+            #[must_use]
+            pub fn implementation(&self) -> String {
+                self.key.implementation()
             }
 
             #[inline(always)]

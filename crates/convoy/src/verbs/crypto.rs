@@ -1,6 +1,9 @@
 //! `convoy crypto`: what this machine can do, like `/proc/crypto`.
 
-use convoy_crypto::{Cpu, IcvLen, KeyBits, Tier};
+use convoy_crypto::{
+    Cipher, Cpu, GcmParams, HashAlg, IcvLen, Integrity, KeyBits, KeyMaterial, MacAlg, SealKey,
+    SecretBytes, Suite, Tier,
+};
 use convoy_engine::registry;
 use serde::Serialize;
 
@@ -31,25 +34,30 @@ struct EngineRow {
     about: &'static str,
 }
 
+/// An AEAD, a cipher or a MAC; ciphers and MACs go together in any pair.
 #[derive(Serialize)]
 struct AlgorithmRow {
     name: String,
     kind: &'static str,
     key_bits: usize,
-    salt_bits: usize,
+    nonce_bytes: usize,
     icv_bytes: Vec<usize>,
     rfc: &'static str,
+    /// What computes it on each tier, the one in use first.
+    implementations: Vec<Implementation>,
+}
+
+#[derive(Serialize)]
+struct Implementation {
     tier: &'static str,
+    name: String,
 }
 
 pub(super) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
     let cpu = Cpu::detect().map_err(|e| Stop::usage(format!("{}: {e}", Cpu::DENY_VARIABLE)))?;
     let found = Cpu::without("")?;
-    let report = Report {
-        tiers: tiers(&cpu, &found),
-        engines: engines(),
-        algorithms: algorithms(cpu.best()),
-    };
+    let report =
+        Report { tiers: tiers(&cpu, &found), engines: engines(), algorithms: algorithms(&cpu)? };
     if args.json {
         output::json(&report)?;
     } else {
@@ -83,17 +91,89 @@ fn engines() -> Vec<EngineRow> {
     registry::entries().iter().map(row).collect()
 }
 
-fn algorithms(tier: Tier) -> Vec<AlgorithmRow> {
-    let row = |bits: KeyBits| AlgorithmRow {
-        name: format!("aes-{}-gcm", bits.bits()),
-        kind: "aead",
-        key_bits: bits.bits(),
-        salt_bits: 32,
-        icv_bytes: IcvLen::ALL.iter().map(|icv| icv.bytes()).collect(),
-        rfc: "RFC 4106",
-        tier: tier.name(),
-    };
-    KeyBits::ALL.into_iter().map(row).collect()
+fn algorithms(cpu: &Cpu) -> anyhow::Result<Vec<AlgorithmRow>> {
+    let icv16 = IcvLen::Icv16;
+    let each_icv = || IcvLen::ALL.map(IcvLen::bytes).to_vec();
+    let mut rows = Vec::new();
+    for bits in KeyBits::ALL {
+        let suite = Suite::Gcm(GcmParams::new(bits, icv16));
+        rows.push(row(
+            cpu,
+            suite,
+            format!("aes-{}-gcm", bits.bits()),
+            "aead",
+            each_icv(),
+            "RFC 4106",
+        )?);
+    }
+    for key_bits in KeyBits::ALL {
+        let suite = Suite::Ccm { key_bits, icv_len: icv16 };
+        let name = format!("aes-{}-ccm", key_bits.bits());
+        rows.push(row(cpu, suite, name, "aead", each_icv(), "RFC 4309")?);
+    }
+    for bits in KeyBits::ALL {
+        let name = format!("aes-{}-gmac", bits.bits());
+        rows.push(row(cpu, Suite::Gmac(bits), name, "aead", vec![16], "RFC 4543")?);
+    }
+    let suite = Suite::ChaCha20Poly1305;
+    rows.push(row(cpu, suite, suite.to_string(), "aead", vec![16], "RFC 7634")?);
+    for cipher in Cipher::ALL {
+        let rfc = match cipher {
+            Cipher::Null => "RFC 2410",
+            Cipher::AesCbc(_) => "RFC 3602",
+            Cipher::AesCtr(_) => "RFC 3686",
+        };
+        let suite = Suite::Pair { cipher, integrity: Integrity::NULL };
+        rows.push(row(cpu, suite, cipher.to_string(), "cipher", Vec::new(), rfc)?);
+    }
+    for (alg, rfc) in MACS {
+        let usual = Integrity::IPSEC.into_iter().find(|usual| usual.alg() == alg);
+        let full = Integrity::full(alg);
+        let mut icv: Vec<_> = usual.into_iter().chain([full]).map(Integrity::icv_bytes).collect();
+        icv.dedup();
+        let suite = Suite::Pair { cipher: Cipher::Null, integrity: full };
+        rows.push(row(cpu, suite, alg.to_string(), "mac", icv, rfc)?);
+    }
+    Ok(rows)
+}
+
+/// Every MAC, with its source.
+const MACS: [(MacAlg, &str); 10] = [
+    (MacAlg::Hmac(HashAlg::Md5), "RFC 2403"),
+    (MacAlg::Hmac(HashAlg::Sha1), "RFC 2404"),
+    (MacAlg::Hmac(HashAlg::Sha224), "RFC 4231"),
+    (MacAlg::Hmac(HashAlg::Sha256), "RFC 4868"),
+    (MacAlg::Hmac(HashAlg::Sha384), "RFC 4868"),
+    (MacAlg::Hmac(HashAlg::Sha512), "RFC 4868"),
+    (MacAlg::AesXcbc, "RFC 3566"),
+    (MacAlg::AesCmac(KeyBits::Aes128), "RFC 4494"),
+    (MacAlg::AesCmac(KeyBits::Aes192), "SP 800-38B"),
+    (MacAlg::AesCmac(KeyBits::Aes256), "SP 800-38B"),
+];
+
+fn row(
+    cpu: &Cpu,
+    suite: Suite,
+    name: String,
+    kind: &'static str,
+    icv_bytes: Vec<usize>,
+    rfc: &'static str,
+) -> anyhow::Result<AlgorithmRow> {
+    // Any key will do to see what would compute with it.
+    let zeros = |bytes| SecretBytes::from(vec![0; bytes]);
+    let mut implementations = Vec::new();
+    for tier in cpu.tiers() {
+        let material = KeyMaterial {
+            cipher: zeros(suite.key_bytes()),
+            integrity: zeros(suite.integrity_key_bytes()),
+        };
+        let name = SealKey::with_tier(cpu, tier, suite, material)?.implementation();
+        implementations.push(Implementation { tier: tier.name(), name });
+    }
+    implementations.reverse();
+    let key_bytes = suite.key_bytes().max(suite.integrity_key_bytes());
+    let (key_bits, nonce_bytes) = (key_bytes * 8, suite.nonce_bytes());
+    Ok(AlgorithmRow { name, kind, key_bits, nonce_bytes, icv_bytes, rfc, implementations })
 }
 
 fn text(report: &Report) -> String {
@@ -111,17 +191,21 @@ fn text(report: &Report) -> String {
         vec![e.name.to_owned(), e.priority.to_string(), state.to_owned(), e.about.to_owned()]
     }));
     let mut algorithms =
-        vec![heading(&["ALGORITHM", "KIND", "KEY", "SALT", "ICV", "TIER", "FROM"])];
+        vec![heading(&["ALGORITHM", "KIND", "KEY", "NONCE", "ICV", "FROM", "IN USE", "ALSO"])];
     algorithms.extend(report.algorithms.iter().map(|a| {
         let icv: Vec<_> = a.icv_bytes.iter().map(ToString::to_string).collect();
+        let mut names: Vec<_> = a.implementations.iter().map(|i| i.name.clone()).collect();
+        names.dedup();
+        let in_use = if names.is_empty() { String::new() } else { names.remove(0) };
         vec![
             a.name.clone(),
             a.kind.to_owned(),
             format!("{} bits", a.key_bits),
-            format!("{} bits", a.salt_bits),
-            format!("{} bytes", icv.join("/")),
-            a.tier.to_owned(),
+            format!("{} bytes", a.nonce_bytes),
+            if icv.is_empty() { "–".to_owned() } else { format!("{} bytes", icv.join("/")) },
             a.rfc.to_owned(),
+            in_use,
+            names.join(", "),
         ]
     }));
     [tiers, engines, algorithms].map(|rows| output::table(&rows)).join("\n")

@@ -13,4 +13,5 @@ pub(crate) const VAES256: &[&str] = &["vaes", "vpclmulqdq"];
 /// Features of the tier `vaes512`, beyond those of `avx512` and `vaes256`.
 pub(crate) const VAES512: &[&str] = &[];
 /// Features of the SHA extensions, which are no tier: they serve the hashes of every tier.
+#[cfg(test)]
 pub(crate) const SHA_NI: &[&str] = &["sse4.1", "ssse3", "sha"];

@@ -260,7 +260,8 @@ mod tests {
                 prop_assert_eq!(returned.as_ref().map(|job| job.number), expected);
                 prop_assert!(returned.is_none_or(|job| job.processed == 1));
                 prop_assert_eq!(queue.len(), model.waiting.len() + model.processed.len());
-                prop_assert_eq!(queue.is_empty(), queue.len() == 0);
+                let empty = queue.is_empty();
+                prop_assert_eq!(empty, model.waiting.is_empty() && model.processed.is_empty());
                 if matches!(step, Step::Completed | Step::Ask) {
                     prop_assert_eq!(queue.engine().batches.len(), runs, "nothing is processed");
                 }
