@@ -225,7 +225,7 @@ mod tests {
     use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
     use super::*;
-    use crate::pass::testing::Random;
+    use crate::pass::tests::Random;
 
     #[test]
     fn any_cut_of_a_message_gives_what_the_oracle_gives() {

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
     use crate::{
         block::ChaChaKey,
-        pass::testing::{Guarded, Random, tiers},
+        pass::tests::{Guarded, Random, tiers},
     };
 
     /// A packet that owns its buffers.

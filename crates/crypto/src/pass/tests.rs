@@ -1,6 +1,9 @@
 //! What the tests of passes share: the kernels at hand, numbers that look random, and memory whose
 //! neighbours cannot be touched.
 
+// For the guarded memory.
+#![allow(unsafe_code)]
+
 use std::{ptr, slice};
 
 use crate::{Cpu, Tier, isa::Kernel};
