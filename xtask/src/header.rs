@@ -50,7 +50,9 @@ fn for_c(text: &str) -> String {
             out.push_str(&line.replace("# Safety", "The caller promises:"));
             lines.next();
         } else {
-            match line.split_once(" -").filter(|_| line.starts_with("#define ")) {
+            let negative = line.starts_with("#define ").then(|| line.split_once(" -")).flatten();
+            let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+            match negative.filter(|(_, number)| is_number(number)) {
                 Some((define, number)) => out.push_str(&format!("{define} (-{number})")),
                 None => out.push_str(line),
             }
