@@ -453,6 +453,15 @@ fn what_direct_calls_encrypt_they_decrypt_and_what_was_touched_they_wipe() {
         let code = call(sealed.as_ptr(), opened.as_mut_ptr(), tag.as_mut_ptr(), false);
         assert_eq!((code, opened), (CONVOY_ERR_FORGED, [0; 50]), "call {number}");
     }
+    let nonce = [2u8; 16];
+    for (nonce_len, len) in [(0, 0), (6, 50), (14, 50), (15, 0), (16, 0)] {
+        let (plain, mut sealed, mut tag) = ([9u8; 50], [0u8; 50], [0u8; 12]);
+        let (n, from, to, tag) =
+            (nonce.as_ptr(), plain.as_ptr(), sealed.as_mut_ptr(), tag.as_mut_ptr());
+        // SAFETY: pointers are to locals of the right size.
+        let code = unsafe { convoy_ccm_encrypt(enc, n, nonce_len, a, 20, from, to, len, tag, 12) };
+        assert_ne!(code, CONVOY_OK, "a nonce of {nonce_len} bytes");
+    }
     // SAFETY: made above, freed once.
     unsafe {
         convoy_aead_key_free(gcm);

@@ -8,7 +8,7 @@ use convoy_crypto::{
     HashAlg,
     manager::{self, AesDecryptKey, AesEncryptKey, HmacKeys, chaining_bytes},
 };
-use zeroize::Zeroize;
+use zeroize::Zeroizing;
 
 use super::{
     raw::{self, Error, Region, fresh, guard, input, output},
@@ -288,18 +288,16 @@ pub unsafe extern "C" fn convoy_hmac_key_set(
         Region::of(out)?;
         let alg = hash_alg(alg).ok_or(Error::Args)?;
         let bytes = chaining_bytes(alg);
-        let mut copy = [[0; 64]; 2];
-        for (pointer, copy) in [ipad, opad].into_iter().zip(&mut copy) {
+        // Wiped also where the second pointer is refused.
+        let mut copy = Zeroizing::new([[0; 64]; 2]);
+        for (pointer, copy) in [ipad, opad].into_iter().zip(copy.iter_mut()) {
             // SAFETY: the caller's promise.
             copy[..bytes].copy_from_slice(unsafe { input(pointer, bytes) }?);
         }
         // SAFETY: the caller's promise; both types have one layout, of which zeros are a value.
         let out: &mut HmacKeys = unsafe { fresh(out.cast()) }?;
-        let [inner, outer] = &mut copy;
-        let set = out.set_chaining(alg, &inner[..bytes], &outer[..bytes]);
-        inner.zeroize();
-        outer.zeroize();
-        Ok(set?)
+        let [inner, outer] = &*copy;
+        Ok(out.set_chaining(alg, &inner[..bytes], &outer[..bytes])?)
     })
 }
 

@@ -114,7 +114,8 @@ impl Region {
 
     #[inline]
     fn overlaps(self, other: Self) -> bool {
-        self.start < other.end && other.start < self.end
+        // What is empty shares nothing, also when it lies within the other.
+        self.start.max(other.start) < self.end.min(other.end)
     }
 
     /// Whether this one shares no byte with any of the others.

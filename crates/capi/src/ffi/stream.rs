@@ -113,7 +113,9 @@ pub unsafe extern "C" fn convoy_gcm_finalize(
         Region::new(tag, tag_len)?.apart(&[Region::of(stream)?])?;
         // SAFETY: the caller's promise.
         let stream = unsafe { object_mut(stream) }?;
-        let mut computed = stream.stream.take().ok_or(Error::State)?.finish();
+        let mut computed = stream.stream.as_mut().ok_or(Error::State)?.finish();
+        // Dropped in its place, which wipes it there; taken out, it would leave its bytes behind.
+        stream.stream = None;
         let front = &mut computed[..tag_len];
         if stream.direction == Direction::Encrypt {
             // SAFETY: the caller's promise.

@@ -87,7 +87,8 @@ fn cipher_class(job: &Job<'_>) -> Option<u8> {
         }
         JobCipher::Ccm(key, direction) => {
             let field = 8 * u32::from(15u8.checked_sub(iv)?);
-            let fits = iv >= 7 && 1u64.checked_shl(field).is_none_or(|limit| (len as u64) < limit);
+            let short = 1u64.checked_shl(field).is_none_or(|limit| (len as u64) < limit);
+            let fits = (7..=13).contains(&iv) && short;
             let first = match direction {
                 Direction::Encrypt => cipher::CCM_SEAL,
                 Direction::Decrypt => cipher::CCM_OPEN,

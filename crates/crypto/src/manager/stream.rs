@@ -125,8 +125,9 @@ impl GcmStream {
 
     /// Ends the message: the tag that belongs to it. To compare it with one that was received, use
     /// [`tags_match`](super::tags_match).
+    /// Nothing may follow but the drop, which wipes the stream where it lies.
     #[must_use]
-    pub fn finish(mut self) -> [u8; 16] {
+    pub fn finish(&mut self) -> [u8; 16] {
         if self.used > 0 {
             self.partial[self.used..].fill(0);
             self.hash.update(&[self.partial.into()]);
