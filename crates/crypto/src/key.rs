@@ -210,6 +210,9 @@ fn check_integrity(suite: Suite, given: usize) -> Result<(), KeyError> {
     Err(KeyError::IntegrityLength { expected, given })
 }
 
+/// Most bytes of a pair's text.
+const PAIR_MAX: u64 = u32::MAX as u64;
+
 /// What building an operation checks, worked out once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -242,14 +245,16 @@ impl Limits {
             Suite::Gcm(_) => Self { data: GcmParams::MAX_DATA, ..fixed },
             Suite::Gmac(_) => Self { data: 1 << 60, ..fixed },
             Suite::Ccm { .. } => Self { nonce: (7, 13), ..fixed },
-            // 2^32 - 1 blocks of 64 bytes (RFC 8439 section 2.8).
-            Suite::ChaCha20Poly1305 => Self { data: ((1 << 32) - 1) * 64, ..fixed },
-            Suite::Pair { cipher: Cipher::Null, .. } => fixed,
-            Suite::Pair { cipher: Cipher::AesCbc(_), .. } => Self { blocks: true, ..fixed },
-            // 2^32 blocks but the first counter is 1 (RFC 3686 section 4).
-            Suite::Pair { cipher: Cipher::AesCtr(_), .. } => {
-                Self { counter: 1, data: ((1 << 32) - 1) * 16, ..fixed }
-            }
+            // Blocks 1 to 2^32 - 2 of 64 bytes: one less than RFC 8439 section 2.8 allows, for that is
+            // what the portable tier's crate takes.
+            Suite::ChaCha20Poly1305 => Self { data: ((1 << 32) - 2) * 64, ..fixed },
+            // Lanes count a message's blocks in 32 bits, and so does CTR (RFC 3686 section 4).
+            Suite::Pair { cipher, .. } => Self {
+                data: PAIR_MAX,
+                blocks: matches!(cipher, Cipher::AesCbc(_)),
+                counter: matches!(cipher, Cipher::AesCtr(_)) as u8,
+                ..fixed
+            },
         }
     }
 }

@@ -686,6 +686,16 @@ mod tests {
     }
 
     #[test]
+    fn chacha20_ends_before_its_counter() {
+        let chacha = key("chacha20-poly1305");
+        let limit = ((1u64 << 32) - 2) * 64;
+        let most = limit as usize;
+        assert_eq!(check_apart(chacha.inner(), 12, 0, most, 16), Ok(()));
+        let error = OpError::DataTooLong { limit, given: most + 1 };
+        assert_eq!(check_apart(chacha.inner(), 12, 0, most + 1, 16), Err(error));
+    }
+
+    #[test]
     fn the_longer_ccm_s_nonce_the_shorter_its_data() {
         let ccm = key("aes-128-ccm-8");
         let check = |nonce, data| check_apart(ccm.inner(), nonce, 0, data, 8);
@@ -722,6 +732,10 @@ mod tests {
                 OpError::HeaderBeyondFrame { header: usize::MAX, frame: 88 },
             ),
             (check(16, 88, 24, 17, 12), OpError::TrailerTooLong { given: 17 }),
+            (
+                check(16, 1 << 33, 0, 0, 12),
+                OpError::DataTooLong { limit: (1 << 32) - 1, given: 1 << 33 },
+            ),
         ];
         for (outcome, error) in cases {
             assert_eq!(outcome, Err(error));
