@@ -124,7 +124,7 @@ fn seal(sa: u8, seq: u32, tos: u8, text: &[u8]) -> Vec<u8> {
     let spi = (FIRST_SPI + at as u32).to_be_bytes();
     let iv = u64::from(seq).to_be_bytes();
     let aad = if esn { [&spi[..], &iv].concat() } else { [&spi[..], &iv[4..]].concat() };
-    let nonce = [&SALT[..], &iv].concat().try_into().unwrap();
+    let nonce: [u8; 12] = [&SALT[..], &iv].concat().try_into().unwrap();
     let mut text = text.to_vec();
     let mut icv = [0; 8];
     let op = SealOp::new(&SEAL, Nonce::new(nonce), &aad, &mut text, &mut icv).unwrap();
