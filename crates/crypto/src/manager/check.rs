@@ -21,6 +21,9 @@ pub(super) mod mac {
     pub(in super::super) const CBC_MAC: u8 = 6;
 }
 
+/// Most bytes that CBC or a MAC takes: lanes count a message's blocks in 32 bits.
+const LANE_MAX: u64 = u32::MAX as u64;
+
 /// Longest payload of ChaCha20-Poly1305 in bytes: block 0 keys the MAC, and 32 bits count (RFC 8439
 /// section 2.8).
 const CHACHA_MAX: u64 = ((1 << 32) - 2) * 64;
@@ -74,7 +77,7 @@ fn is_aead(job: &Job<'_>) -> bool {
 
 fn cipher_class(job: &Job<'_>) -> Option<u8> {
     let (iv, len) = (job.iv.len, job.cipher_span.len);
-    let cbc = iv == 16 && len.is_multiple_of(16);
+    let cbc = iv == 16 && len.is_multiple_of(16) && len as u64 <= LANE_MAX;
     let (fits, class) = match job.cipher {
         JobCipher::Unset => return None,
         JobCipher::Null => (true, Plan::NONE),
@@ -141,7 +144,39 @@ fn mac_class(job: &Job<'_>) -> Option<u8> {
         JobHash::Cmac(key) => (mac::CBC_MAC + key.bits()? as u8, 16),
     };
     let fits = (4..=whole).contains(&job.tag.len())
+        && job.hash_span.len as u64 <= LANE_MAX
         && job.trailer.len() <= TRAILER_MAX
         && job.aad.is_empty();
     fits.then_some(class)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Cpu, HashAlg, SecretBytes,
+        manager::{AesEncryptKey, CmacKey, HmacKeys},
+    };
+
+    #[test]
+    fn jobs_beyond_what_lanes_count_are_invalid() {
+        let (cpu, secret) = (Cpu::without("").unwrap(), SecretBytes::copy_from(&[1; 16]));
+        let hmac = HmacKeys::new(&cpu, HashAlg::Md5, &secret);
+        let (cmac, aes) =
+            (CmacKey::new(&cpu, &secret).unwrap(), AesEncryptKey::new(&cpu, &secret).unwrap());
+        let mut tag = [0; 16];
+        for hash in [JobHash::Hmac(&hmac), JobHash::Cmac(&cmac)] {
+            let mut job = Job { hash, tag: &mut tag, ..Job::default() };
+            for (len, fits) in [(u32::MAX as usize, true), (1 << 32, false), (1 << 40, false)] {
+                job.hash_span = Span::new(0, len);
+                assert_eq!(mac_class(&job).is_some(), fits, "{hash:?} over {len} bytes");
+            }
+        }
+        let mut job = Job { cipher: JobCipher::CbcEncrypt(&aes), ..Job::default() };
+        job.iv = [0; 16].into();
+        for (len, fits) in [((1 << 32) - 16, true), (1 << 32, false), (1 << 40, false)] {
+            job.cipher_span = Span::new(0, len);
+            assert_eq!(cipher_class(&job).is_some(), fits, "CBC over {len} bytes");
+        }
+    }
 }
