@@ -27,21 +27,23 @@ impl<L: Lanes> Task<L> for Run<'_, '_> {
     #[inline(always)]
     fn run(self, token: L) {
         for jobs in self.0.chunks_mut(GROUP) {
-            let masks = masks(token, jobs);
-            for (job, mask) in jobs.iter_mut().zip(masks) {
+            // Each mask waits where the tag it goes into will be.
+            masks(token, jobs);
+            for job in jobs {
                 let hash = hash(token, job.tables, job.aad, job.data);
-                job.tag = token.to_bytes(token.xor(token.reverse(hash), mask));
+                let tag = token.xor(token.reverse(hash), token.load(&job.tag));
+                token.store(&mut job.tag, tag);
             }
         }
     }
 }
 
-/// The blocks that mask the tags: the nonces with a counter of one, encrypted.
+/// Leaves in each job the block that masks its tag: the nonce with a counter of one, encrypted.
 #[inline(always)]
-fn masks<L: Lanes>(l: L, jobs: &[GmacJob<'_>]) -> [B; GROUP] {
+fn masks<L: Lanes>(l: L, jobs: &mut [GmacJob<'_>]) {
     let mut masks = [l.zero(); GROUP];
     // A group that is not full does its last job over and over.
-    let Some(last) = jobs.last() else { return masks };
+    let Some(last) = jobs.last() else { return };
     let tables: [&Tables; GROUP] =
         std::array::from_fn(|i| jobs.get(i).map_or(last.tables, |job| job.tables));
     let one = l.quad(1 << 24, 0, 0, 0);
@@ -60,7 +62,9 @@ fn masks<L: Lanes>(l: L, jobs: &[GmacJob<'_>]) -> [B; GROUP] {
         }
         *mask = l.aes_last(*mask, l.table(&tables.last));
     }
-    masks
+    for (job, mask) in jobs.iter_mut().zip(masks) {
+        l.store(&mut job.tag, mask);
+    }
 }
 
 /// GHASH of both strings as one string of additional data, padded, and of its length.
