@@ -9,6 +9,7 @@ use crate::{
     isa::{Kernel, Tables},
     pass::{self, Hasher},
     portable::SoftKey,
+    secret::scrubbed,
 };
 
 /// The secrets of a key: the cipher's or AEAD's, and for a pair the MAC's.
@@ -279,7 +280,7 @@ impl Key {
         if way == Way::Both && !suite.is_aead() {
             return Err(KeyError::NotAead);
         }
-        let schedule = Schedule::new(cpu, tier, suite, way, material)?;
+        let schedule = scrubbed(|| Schedule::new(cpu, tier, suite, way, material))?;
         // What expanded nothing copied the key all the same.
         schedule.kernel().into_iter().for_each(Kernel::wipe_registers);
         let (limits, sha_ni) = (Limits::new(suite), cpu.has_sha_ni());

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use zeroize::Zeroize;
+use zeroize::{Zeroize, zeroize_stack};
 
 /// Secret bytes: a key, or a part of one.
 ///
@@ -69,6 +69,27 @@ impl fmt::Debug for SecretBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SecretBytes({} bytes)", self.0.len())
     }
+}
+
+/// Bytes of stack that work of the portable tier, and setting a key up, may leave secrets in: what
+/// is told of a burst, and what RustCrypto's crates put behind it.
+const DEPTH: usize = 40 << 10;
+
+/// Does what needs no speed and leaves secrets on the stack, such as copies of a key, and wipes them.
+pub(crate) fn scrubbed<R>(work: impl FnOnce() -> R) -> R {
+    /// Of its own frame, so that what it leaves is below the caller's.
+    #[inline(never)]
+    fn apart<R>(work: impl FnOnce() -> R) -> R {
+        work()
+    }
+    let done = apart(work);
+    wipe_stack();
+    done
+}
+
+/// Wipes what functions that have returned to the caller left on the stack.
+fn wipe_stack() {
+    zeroize_stack::<DEPTH>();
 }
 
 #[cfg(test)]

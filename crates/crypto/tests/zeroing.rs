@@ -9,6 +9,7 @@ mod common;
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
+    sync::Arc,
 };
 
 use common::{
@@ -17,8 +18,9 @@ use common::{
     setups, setups_for, tiers,
 };
 use convoy_crypto::{
-    AeadKey, IcvLen, KeyBits, KeyMaterial, SealKey, SecretBytes, Suite, Tier, Verdict, open_burst,
-    seal_burst,
+    AeadKey, IcvLen, KeyBits, KeyMaterial, SealKey, SecretBytes, Suite, Tier, Verdict,
+    manager::{Direction, GcmStream, GcmStreamKey},
+    open_burst, seal_burst,
 };
 
 struct Inspector;
@@ -29,11 +31,15 @@ struct Seen {
     blocks: usize,
     bytes: usize,
     left: usize,
+    /// How many of the blocks held the secret that is looked for.
+    secret: usize,
 }
 
 thread_local! {
     static TAKEN: Cell<usize> = const { Cell::new(0) };
     static WATCH: Cell<Option<Seen>> = const { Cell::new(None) };
+    /// Bytes that none of the blocks may hold.
+    static SECRET: Cell<[u8; 8]> = const { Cell::new([0; 8]) };
 }
 
 // SAFETY: every call is passed to the system's allocator; freed blocks are only read first.
@@ -54,6 +60,9 @@ unsafe impl GlobalAlloc for Inspector {
             seen.blocks += 1;
             seen.bytes += bytes.len();
             seen.left += bytes.iter().filter(|&&byte| byte != 0).count();
+            let secret = SECRET.get();
+            let held = secret != [0; 8] && bytes.windows(8).any(|window| window == secret);
+            seen.secret += usize::from(held);
             WATCH.set(Some(seen));
         }
         // SAFETY: the caller's promise is passed on.
@@ -74,17 +83,17 @@ fn watch(work: impl FnOnce()) -> Seen {
 #[test]
 fn the_inspector_sees_what_is_left() {
     let secret = vec![0xa5u8; 100];
-    assert_eq!(watch(|| drop(secret)), Seen { blocks: 1, bytes: 100, left: 100 });
+    assert_eq!(watch(|| drop(secret)), Seen { blocks: 1, bytes: 100, left: 100, secret: 0 });
 }
 
 #[test]
 fn secrets_are_wiped_on_drop() {
     let secret = SecretBytes::copy_from(&[0xa5; 32]);
-    assert_eq!(watch(|| drop(secret)), Seen { blocks: 1, bytes: 32, left: 0 });
+    assert_eq!(watch(|| drop(secret)), Seen { blocks: 1, bytes: 32, ..Seen::default() });
     let mut roomy = Vec::with_capacity(500);
     roomy.extend_from_slice(&[0xa5; 32]);
     let seen = watch(|| drop(SecretBytes::from(roomy)));
-    assert_eq!(seen, Seen { blocks: 2, bytes: 532, left: 0 });
+    assert_eq!(seen, Seen { blocks: 2, bytes: 532, ..Seen::default() });
 }
 
 /// Secrets whose bytes are all different from zero, in blocks without room to spare.
@@ -166,6 +175,46 @@ fn secrets_of_refused_keys_are_wiped() {
     refused("chacha20-poly1305", 36, 0);
     refused("aes-128-cbc+aes-xcbc-96", 16, 20);
     refused("aes-128-cbc+hmac-sha1-96", 24, 20);
+}
+
+/// A stream has parts that are no secret, so what is looked for is what it must not leave: the rest
+/// of the keystream, and the hash key.
+#[test]
+fn streams_are_wiped_on_drop() {
+    for tier in tiers() {
+        let secret = SecretBytes::copy_from(&[0xa5; 16]);
+        let key = Arc::new(GcmStreamKey::new(&common::cpu(), tier, &secret).unwrap());
+        for (direction, finished) in [
+            (Direction::Encrypt, false),
+            (Direction::Encrypt, true),
+            (Direction::Decrypt, false),
+            (Direction::Decrypt, true),
+        ] {
+            let stream = GcmStream::new(Arc::clone(&key), direction, [7; 12], b"header");
+            let mut stream = Box::new(stream);
+            // Zeros become keystream, and so does what it keeps of a block that is not whole.
+            let mut data = [0; 16 + 9];
+            assert!(stream.update(&mut data));
+            let tag = finished.then(|| stream.finish());
+            SECRET.set(*data.last_chunk().unwrap());
+            let what = format!("{direction:?} on {tier}, {tag:?}");
+            let mut held = vec![1; 32];
+            held[9..17].copy_from_slice(data.last_chunk::<8>().unwrap());
+            assert_eq!(watch(|| drop(held)).secret, 1, "the inspector sees it: {what}");
+            let hash = watch(|| drop(stream));
+            SECRET.set([0; 8]);
+            assert_eq!((hash.blocks, hash.secret), (2, 0), "{what}");
+        }
+        // What the streams were boxed with is not all secret; what a stream holds in boxes is.
+        let mut stream = GcmStream::new(Arc::clone(&key), Direction::Encrypt, [7; 12], b"header");
+        assert!(stream.update(&mut [1; 100]));
+        let _ = stream.finish();
+        let hash = watch(|| drop(stream));
+        assert_eq!((hash.blocks, hash.left), (1, 0), "the hash of a stream on {tier}");
+        let key = Arc::into_inner(key).unwrap();
+        let dropped = watch(|| drop(key));
+        assert_eq!((dropped.blocks, dropped.left), (2, 0), "the key of streams on {tier}");
+    }
 }
 
 #[test]

@@ -7,13 +7,14 @@
 
 use std::fmt;
 
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::{
     Cpu, HashAlg, KeyBits, KeyError, MacAlg, SecretBytes,
     block::{CbcMacKey, HmacKey, RoundKeys},
     isa::Kernel,
     pass,
+    secret::scrubbed,
 };
 
 /// What a piece of memory is, behind the key itself.
@@ -53,22 +54,23 @@ fn bits_of(key: &[u8]) -> Result<KeyBits, KeyError> {
     bits.ok_or(KeyError::Length { expected: 16, given: key.len() })
 }
 
-/// Works with the best kernel that there is, and wipes registers behind it.
+/// Works with the best kernel that there is, and wipes registers and stack behind it.
 fn with_kernel(cpu: &Cpu, work: impl FnOnce(Option<Kernel>)) {
     let kernel = cpu.proofs().kernel(cpu.best());
-    work(kernel);
+    scrubbed(|| work(kernel));
     if let Some(kernel) = kernel {
         kernel.wipe_registers();
     }
 }
 
+/// What all key types have.
 macro_rules! common {
-    ($name:ident, $bytes:literal, $body:expr, $text:literal) => {
+    ($name:ident, $bytes:literal, $empty:expr, $text:literal) => {
         impl $name {
             /// Room for a key; jobs with this one are invalid.
             #[must_use]
             pub const fn empty() -> Self {
-                Self { body: $body, label: Label::NONE }
+                $empty
             }
         }
 
@@ -94,67 +96,94 @@ macro_rules! common {
     };
 }
 
-/// Round keys of AES for encryption: for CBC encryption, and for CTR and CCM in both directions.
-#[repr(C, align(16))]
-pub struct AesEncryptKey {
-    body: RoundKeys,
-    label: Label,
+/// A type for what an AES key is expanded to.
+macro_rules! aes_key {
+    (
+        $(#[$doc:meta])*
+        $name:ident { $body:ty, $bytes:literal, $mark:expr, $text:literal }
+    ) => {
+        $(#[$doc])*
+        #[repr(C, align(16))]
+        pub struct $name {
+            body: $body,
+            label: Label,
+        }
+
+        common!($name, $bytes, Self { body: <$body>::zeroed(), label: Label::NONE }, $text);
+
+        impl $name {
+            /// The key's size, if a key is held.
+            #[inline(always)]
+            #[must_use]
+            pub fn bits(&self) -> Option<KeyBits> {
+                self.label.bits($mark)
+            }
+
+            #[inline(always)]
+            pub(super) fn body(&self) -> &$body {
+                &self.body
+            }
+
+            /// Puts another key in place of the one held.
+            fn replace(
+                &mut self,
+                cpu: &Cpu,
+                bits: KeyBits,
+                expand: impl FnOnce(Option<Kernel>, &mut $body),
+            ) {
+                self.label = Label::NONE;
+                self.body.zeroize();
+                with_kernel(cpu, |kernel| expand(kernel, &mut self.body));
+                self.label = Label::new($mark, bits.bits() as u32);
+            }
+        }
+    };
 }
 
-common!(AesEncryptKey, 256, RoundKeys::zeroed(), "AES round keys for encryption");
+/// Ways to make one of them from a secret.
+macro_rules! from_secret {
+    ($name:ident, $sizes:literal, $bits_of:expr, $expand:expr) => {
+        impl $name {
+            #[doc = concat!("Sets a key up from a secret of ", $sizes, " bytes.")]
+            ///
+            /// # Errors
+            ///
+            /// [`KeyError::Length`] for any other length.
+            pub fn new(cpu: &Cpu, key: &SecretBytes) -> Result<Box<Self>, KeyError> {
+                let mut this = Box::new(Self::empty());
+                this.set(cpu, key.expose())?;
+                Ok(this)
+            }
 
-impl AesEncryptKey {
-    /// Expands a key of 16, 24 or 32 bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError::Length`] for any other length.
-    pub fn new(cpu: &Cpu, key: &SecretBytes) -> Result<Box<Self>, KeyError> {
-        let mut this = Box::new(Self::empty());
-        this.set(cpu, key.expose())?;
-        Ok(this)
-    }
-
-    /// Expands a key of 16, 24 or 32 bytes in place of the one held.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError::Length`] for any other length; then nothing is changed.
-    pub fn set(&mut self, cpu: &Cpu, key: &[u8]) -> Result<(), KeyError> {
-        let bits = bits_of(key)?;
-        self.body.zeroize();
-        with_kernel(cpu, |kernel| {
-            pass::aes::expand_encrypt(kernel, bits, key, &mut self.body);
-        });
-        self.label = Label::new(Label::ENCRYPT, bits.bits() as u32);
-        Ok(())
-    }
-
-    /// The key's size, if a key is held.
-    #[inline(always)]
-    #[must_use]
-    pub fn bits(&self) -> Option<KeyBits> {
-        self.label.bits(Label::ENCRYPT)
-    }
-
-    #[inline(always)]
-    pub(super) fn body(&self) -> &RoundKeys {
-        &self.body
-    }
+            #[doc = concat!("Sets a key up from a secret of ", $sizes, " bytes, in place of the one held.")]
+            ///
+            /// # Errors
+            ///
+            /// [`KeyError::Length`] for any other length; then nothing is changed.
+            pub fn set(&mut self, cpu: &Cpu, key: &[u8]) -> Result<(), KeyError> {
+                let bits = $bits_of(key)?;
+                self.replace(cpu, bits, |kernel, body| $expand(kernel, bits, key, body));
+                Ok(())
+            }
+        }
+    };
 }
 
-/// Round keys of AES for decryption, those of the equivalent inverse cipher (FIPS 197 section
-/// 5.3.5): for CBC decryption.
-#[repr(C, align(16))]
-pub struct AesDecryptKey {
-    body: RoundKeys,
-    label: Label,
+aes_key! {
+    /// Round keys of AES for encryption: for CBC encryption, and for CTR and CCM in both directions.
+    AesEncryptKey { RoundKeys, 256, Label::ENCRYPT, "AES round keys for encryption" }
 }
 
-common!(AesDecryptKey, 256, RoundKeys::zeroed(), "AES round keys for decryption");
+from_secret!(AesEncryptKey, "16, 24 or 32", bits_of, pass::aes::expand_encrypt);
+
+aes_key! {
+    /// Round keys of AES for decryption, those of the equivalent inverse cipher (FIPS 197 section
+    /// 5.3.5): for CBC decryption.
+    AesDecryptKey { RoundKeys, 256, Label::DECRYPT, "AES round keys for decryption" }
+}
 
 impl AesDecryptKey {
-    /// Expands a key of 16, 24 or 32 bytes.
+    /// Sets a key up from a secret of 16, 24 or 32 bytes.
     ///
     /// # Errors
     ///
@@ -168,128 +197,49 @@ impl AesDecryptKey {
 
     /// Takes the key that is expanded in `forward`; an empty one makes an empty one.
     pub fn set(&mut self, cpu: &Cpu, forward: &AesEncryptKey) {
-        self.body.zeroize();
-        self.label = Label::NONE;
-        if let Some(bits) = forward.bits() {
-            with_kernel(cpu, |kernel| {
-                pass::aes::expand_decrypt(kernel, bits, &forward.body, &mut self.body);
-            });
-            self.label = Label::new(Label::DECRYPT, bits.bits() as u32);
-        }
-    }
-
-    /// The key's size, if a key is held.
-    #[inline(always)]
-    #[must_use]
-    pub fn bits(&self) -> Option<KeyBits> {
-        self.label.bits(Label::DECRYPT)
-    }
-
-    #[inline(always)]
-    pub(super) fn body(&self) -> &RoundKeys {
-        &self.body
+        let Some(bits) = forward.bits() else {
+            self.body.zeroize();
+            self.label = Label::NONE;
+            return;
+        };
+        self.replace(cpu, bits, |kernel, body| {
+            pass::aes::expand_decrypt(kernel, bits, &forward.body, body);
+        });
     }
 }
 
-/// The key of AES-XCBC-MAC (RFC 3566 section 4): the round keys of K1, then K2 and K3.
-#[repr(C, align(16))]
-pub struct XcbcKey {
-    body: CbcMacKey,
-    label: Label,
+aes_key! {
+    /// The key of AES-XCBC-MAC (RFC 3566 section 4): the round keys of K1, then K2 and K3.
+    XcbcKey { CbcMacKey, 288, Label::XCBC, "K1, K2 and K3 of AES-XCBC" }
 }
 
-common!(XcbcKey, 288, CbcMacKey::zeroed(), "K1, K2 and K3 of AES-XCBC");
+from_secret!(
+    XcbcKey,
+    "16",
+    |key: &[u8]| match key.len() {
+        16 => Ok(KeyBits::Aes128),
+        given => Err(KeyError::Length { expected: 16, given }),
+    },
+    |kernel, _, key, body| pass::aes::expand_cbc_mac(kernel, MacAlg::AesXcbc, key, body)
+);
 
 impl XcbcKey {
-    /// Derives the three keys from one of 16 bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError::Length`] for any other length.
-    pub fn new(cpu: &Cpu, key: &SecretBytes) -> Result<Box<Self>, KeyError> {
-        let mut this = Box::new(Self::empty());
-        this.set(cpu, key.expose())?;
-        Ok(this)
-    }
-
-    /// Derives the three keys from one of 16 bytes, in place of those held.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError::Length`] for any other length; then nothing is changed.
-    pub fn set(&mut self, cpu: &Cpu, key: &[u8]) -> Result<(), KeyError> {
-        if key.len() != 16 {
-            return Err(KeyError::Length { expected: 16, given: key.len() });
-        }
-        self.body.zeroize();
-        with_kernel(cpu, |kernel| {
-            pass::aes::expand_cbc_mac(kernel, MacAlg::AesXcbc, key, &mut self.body);
-        });
-        self.label = Label::new(Label::XCBC, 128);
-        Ok(())
-    }
-
     /// Whether a key is held.
     #[inline(always)]
     #[must_use]
     pub fn is_set(&self) -> bool {
-        self.label.bits(Label::XCBC) == Some(KeyBits::Aes128)
-    }
-
-    #[inline(always)]
-    pub(super) fn body(&self) -> &CbcMacKey {
-        &self.body
+        self.bits() == Some(KeyBits::Aes128)
     }
 }
 
-/// The key of AES-CMAC (NIST SP 800-38B section 6.1): round keys, then the subkeys K1 and K2.
-#[repr(C, align(16))]
-pub struct CmacKey {
-    body: CbcMacKey,
-    label: Label,
+aes_key! {
+    /// The key of AES-CMAC (NIST SP 800-38B section 6.1): round keys, then the subkeys K1 and K2.
+    CmacKey { CbcMacKey, 288, Label::CMAC, "round keys and subkeys of AES-CMAC" }
 }
 
-common!(CmacKey, 288, CbcMacKey::zeroed(), "round keys and subkeys of AES-CMAC");
-
-impl CmacKey {
-    /// Expands a key of 16, 24 or 32 bytes.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError::Length`] for any other length.
-    pub fn new(cpu: &Cpu, key: &SecretBytes) -> Result<Box<Self>, KeyError> {
-        let mut this = Box::new(Self::empty());
-        this.set(cpu, key.expose())?;
-        Ok(this)
-    }
-
-    /// Expands a key of 16, 24 or 32 bytes in place of the one held.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError::Length`] for any other length; then nothing is changed.
-    pub fn set(&mut self, cpu: &Cpu, key: &[u8]) -> Result<(), KeyError> {
-        let bits = bits_of(key)?;
-        self.body.zeroize();
-        with_kernel(cpu, |kernel| {
-            pass::aes::expand_cbc_mac(kernel, MacAlg::AesCmac(bits), key, &mut self.body);
-        });
-        self.label = Label::new(Label::CMAC, bits.bits() as u32);
-        Ok(())
-    }
-
-    /// The key's size, if a key is held.
-    #[inline(always)]
-    #[must_use]
-    pub fn bits(&self) -> Option<KeyBits> {
-        self.label.bits(Label::CMAC)
-    }
-
-    #[inline(always)]
-    pub(super) fn body(&self) -> &CbcMacKey {
-        &self.body
-    }
-}
+from_secret!(CmacKey, "16, 24 or 32", bits_of, |kernel, bits, key, body| {
+    pass::aes::expand_cbc_mac(kernel, MacAlg::AesCmac(bits), key, body);
+});
 
 /// The key of an HMAC (RFC 2104): the hash's chaining values after the one block of inner and of
 /// outer padding, each at the front of 64 bytes.
@@ -300,13 +250,14 @@ pub struct HmacKeys {
     unused: [u32; 12],
 }
 
-impl HmacKeys {
-    /// Room for a key; jobs with this one are invalid.
-    #[must_use]
-    pub const fn empty() -> Self {
-        Self { body: HmacKey::zeroed(), label: Label::NONE, unused: [0; 12] }
-    }
+common!(
+    HmacKeys,
+    192,
+    Self { body: HmacKey::zeroed(), label: Label::NONE, unused: [0; 12] },
+    "chaining values of an HMAC"
+);
 
+impl HmacKeys {
     /// Derives both chaining values from a key of any length; one longer than a block is hashed
     /// first.
     #[must_use]
@@ -373,26 +324,6 @@ impl HmacKeys {
     }
 }
 
-impl Default for HmacKeys {
-    fn default() -> Self {
-        Self::empty()
-    }
-}
-
-impl Drop for HmacKeys {
-    fn drop(&mut self) {
-        self.label.zeroize();
-    }
-}
-
-impl fmt::Debug for HmacKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("HmacKeys (chaining values of an HMAC)")
-    }
-}
-
-const _: () = assert!(size_of::<HmacKeys>() == 192);
-
 /// Bytes of a hash's chaining value: 16, 20, 32, 32, 64 and 64. That of SHA-224 and SHA-384 is longer
 /// than their digest.
 #[must_use]
@@ -420,13 +351,12 @@ pub fn one_block(cpu: &Cpu, alg: HashAlg, block: &[u8], out: &mut [u8]) -> Resul
     }
     // A key of exactly one block is padded with nothing and combined with 0x36 (RFC 2104): what
     // goes into the hash is the block given.
-    let mut key = [0; 128];
+    let mut key = Zeroizing::new([0; 128]);
     let key = &mut key[..block.len()];
     key.iter_mut().zip(block).for_each(|(to, byte)| *to = byte ^ 0x36);
     let mut body = HmacKey::zeroed();
     expand(cpu, alg, key, &mut body);
     out.copy_from_slice(&body.inner[..out.len()]);
-    key.zeroize();
     Ok(())
 }
 

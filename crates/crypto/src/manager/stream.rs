@@ -14,6 +14,7 @@ use crate::{
     block::RoundKeys,
     isa::Kernel,
     pass::{self, CipherJob},
+    secret::scrubbed,
 };
 
 /// A key for streams. Its parts wipe themselves on drop.
@@ -40,12 +41,13 @@ impl GcmStreamKey {
         }
         let kernel = cpu.proofs().kernel(tier);
         let mut round_keys = Box::new(RoundKeys::zeroed());
-        pass::expand_encrypt(kernel, bits, key.expose(), &mut round_keys);
-        // The hash key is the block of zeros, encrypted (NIST SP 800-38D section 7.1).
-        let mut h = Block::default();
-        keystream(kernel, bits, &round_keys, &[0; 16], &mut h.0);
-        let ghash = Box::new(GHash::new(&h));
-        h.0.zeroize();
+        let ghash = scrubbed(|| {
+            pass::expand_encrypt(kernel, bits, key.expose(), &mut round_keys);
+            // The hash key is the block of zeros, encrypted (NIST SP 800-38D section 7.1).
+            let mut h = Block::default();
+            keystream(kernel, bits, &round_keys, &[0; 16], &mut h.0);
+            Box::new(GHash::new(&h))
+        });
         wipe_registers(kernel);
         Ok(Self { kernel, bits, round_keys, ghash })
     }
@@ -84,8 +86,11 @@ impl GcmStream {
         let mut counter = [0; 16];
         counter[..12].copy_from_slice(&nonce);
         counter[15] = 2;
-        let mut hash = Box::new(GHash::clone(&key.ghash));
-        hash.update_padded(aad);
+        let hash = scrubbed(|| {
+            let mut hash = Box::new(GHash::clone(&key.ghash));
+            hash.update_padded(aad);
+            hash
+        });
         Self {
             key,
             direction,
@@ -108,6 +113,12 @@ impl GcmStream {
             return false;
         };
         self.data_len = length;
+        scrubbed(|| self.pass(data));
+        wipe_registers(self.key.kernel);
+        true
+    }
+
+    fn pass(&mut self, data: &mut [u8]) {
         let (front, rest) = data.split_at_mut(match self.used {
             0 => 0,
             used => data.len().min(16 - used),
@@ -119,8 +130,6 @@ impl GcmStream {
             self.next_keystream();
             self.bytes(back);
         }
-        wipe_registers(self.key.kernel);
-        true
     }
 
     /// Ends the message: the tag that belongs to it. To compare it with one that was received, use
@@ -128,19 +137,24 @@ impl GcmStream {
     /// Nothing may follow but the drop, which wipes the stream where it lies.
     #[must_use]
     pub fn finish(&mut self) -> [u8; 16] {
+        let mut tag = [0; 16];
+        scrubbed(|| self.tag(&mut tag));
+        wipe_registers(self.key.kernel);
+        tag
+    }
+
+    fn tag(&mut self, tag: &mut [u8; 16]) {
         if self.used > 0 {
             self.partial[self.used..].fill(0);
             self.hash.update(&[self.partial.into()]);
         }
         let bits = u128::from(self.aad_len) << 67 | u128::from(self.data_len) << 3;
         self.hash.update(&[bits.to_be_bytes().into()]);
-        let mut tag: [u8; 16] = GHash::clone(&self.hash).finalize().into();
+        *tag = GHash::clone(&self.hash).finalize().into();
         let mut first = self.counter;
         first[12..].copy_from_slice(&[0, 0, 0, 1]);
         let key = &*self.key;
-        keystream(key.kernel, key.bits, &key.round_keys, &first, &mut tag);
-        wipe_registers(key.kernel);
-        tag
+        keystream(key.kernel, key.bits, &key.round_keys, &first, tag);
     }
 
     /// Bytes within the block that was begun.
