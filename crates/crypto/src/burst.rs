@@ -7,6 +7,7 @@ use crate::{
     isa::{Kernel, Tables},
     key::Schedule,
     op::Op,
+    secret::wipe_stack,
 };
 
 /// Operations sorted together. Larger bursts are cut; the working set stays small and on the stack.
@@ -62,31 +63,47 @@ pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O]) {
     if others {
         family::run(ops, &mut widest);
     }
-    widest.wipe();
+    // Looking at all is cheaper than a branch in every kernel.
+    widest.wipe(ops.iter().fold(false, |any, op| any | op.is_forged()));
 }
 
-/// The kernel with the widest registers that took part in a burst, if any did.
+/// What has to be wiped behind a burst.
 #[derive(Default)]
-pub(crate) struct Widest(Option<Kernel>);
+pub(crate) struct Widest {
+    /// The kernel with the widest registers that took part, if any did.
+    kernel: Option<Kernel>,
+    /// Whether the portable tier took part, which does not keep the stack clean.
+    portable: bool,
+}
 
 impl Widest {
-    /// Notes that `kernel` took part.
+    /// Notes that `kernel` took part, or the portable tier.
     #[inline(always)]
-    pub(crate) fn note(&mut self, kernel: Kernel) {
-        if self.0.is_none_or(|widest| widest.tier() < kernel.tier()) {
-            self.0 = Some(kernel);
+    pub(crate) fn note(&mut self, kernel: Option<Kernel>) {
+        let Some(kernel) = kernel else {
+            self.portable = true;
+            return;
+        };
+        if self.kernel.is_none_or(|widest| widest.tier() < kernel.tier()) {
+            self.kernel = Some(kernel);
         }
     }
 
-    /// Wipes the vector registers.
-    fn wipe(self) {
-        if let Some(kernel) = self.0 {
+    /// Wipes the vector registers. `forged` says whether a packet was, whose right tag may then lie
+    /// on the stack, where the compiler put it.
+    fn wipe(self, forged: bool) {
+        if let Some(kernel) = self.kernel {
             kernel.wipe_registers();
+        }
+        if self.portable | forged {
+            wipe_stack();
         }
     }
 }
 
 /// Runs the AES-GCM operations among at most [`CHUNK`]; returns whether there are any of other suites.
+/// What it leaves on the stack is below the caller's frame.
+#[inline(never)]
 fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
     let mut slots: ArrayVec<Slot<'a, '_, O>, CHUNK> = ArrayVec::new();
     let mut first = None;
@@ -97,7 +114,10 @@ fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
             continue;
         }
         match op.key().schedule() {
-            Schedule::SoftGcm(key) => key.run(op),
+            Schedule::SoftGcm(key) => {
+                key.run(op);
+                widest.note(None);
+            }
             &Schedule::Gcm { kernel, class, ref tables } => {
                 let class = class + length_class(op.data_len());
                 let (first_class, first_kernel) = *first.get_or_insert((class, kernel));
@@ -110,9 +130,9 @@ fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
     let Some((_, kernel)) = first else { return others };
     if mixed == 0 {
         kernel.run(&mut slots);
-        widest.note(kernel);
+        widest.note(Some(kernel));
     } else {
-        slots.iter().flatten().for_each(|entry| widest.note(entry.kernel));
+        slots.iter().flatten().for_each(|entry| widest.note(Some(entry.kernel)));
         run_sorted(&mut slots);
     }
     others

@@ -2,13 +2,15 @@
 //! together.
 
 use arrayvec::ArrayVec;
+use zeroize::Zeroize;
 
 use crate::{
+    KeyBits,
     burst::Widest,
     isa::Kernel,
-    key::{CipherKey, MacKey, Schedule},
+    key::{CipherKey, Key, MacKey, Schedule},
     op::{Op, Sink, Whole},
-    pass::{self, CbcMacJob, CcmJob, ChaChaJob, CipherJob, GmacJob, HmacJob},
+    pass::{self, Batch, CbcMacJob, CcmJob, ChaChaJob, CipherJob, GmacJob, HmacJob, Tagged},
     trace,
 };
 
@@ -19,7 +21,9 @@ const CHUNK: usize = 128;
 /// Operations of one route.
 type Run<'o, O> = ArrayVec<&'o mut O, CHUNK>;
 
-/// Runs every operation that is due and not of AES-GCM.
+/// Runs every operation that is due and not of AES-GCM. What it leaves on the stack is below the
+/// caller's frame.
+#[inline(never)]
 pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) {
     // Nearly always there is one route and this ends after the first round. Every round leaves fewer
     // operations that are due.
@@ -33,115 +37,105 @@ pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) {
             let Some(first) = run.first() else { break };
             let schedule = first.key().schedule();
             trace::hit(first.key().tier(), O::SEAL, run.len());
-            schedule.kernel().into_iter().for_each(|kernel| widest.note(kernel));
+            widest.note(schedule.kernel());
             run_route(schedule, &mut run);
-            if !O::SEAL {
-                wipe_forged(&mut run);
-            }
+            run.iter_mut().for_each(|op| op.conclude());
         }
     }
 }
 
 /// Runs operations of one route, to which `schedule` belongs.
 fn run_route<'a, O: Op<'a>>(schedule: &Schedule, run: &mut Run<'_, O>) {
-    match schedule {
+    match *schedule {
         // GCM has a scheduler of its own.
         Schedule::SoftGcm(_) | Schedule::Gcm { .. } => {}
         Schedule::SoftGmac(_) => soft_gmac(run),
-        Schedule::Gmac { .. } => gmac(run),
-        Schedule::Ccm { .. } => ccm(run),
-        Schedule::ChaCha { .. } => chacha(run),
-        Schedule::Pair { kernel, cipher, mac } if O::SEAL => {
-            run_cipher(*kernel, cipher, run);
-            run_mac(*kernel, mac, run);
+        Schedule::Gmac { kernel, .. } => gmac(kernel, run),
+        Schedule::Ccm { kernel, key_bits, .. } => ccm(kernel, key_bits, run),
+        Schedule::ChaCha { kernel, .. } => chacha(kernel, run),
+        Schedule::Pair { kernel, ref cipher, ref mac } if O::SEAL => {
+            run_cipher(kernel, cipher, run);
+            run_mac(kernel, mac, run);
         }
-        Schedule::Pair { kernel, cipher, mac } => {
-            run_mac(*kernel, mac, run);
-            run_cipher(*kernel, cipher, run);
-        }
-    }
-}
-
-fn wipe_forged<'a, O: Op<'a>>(run: &mut Run<'_, O>) {
-    for op in run.iter_mut().filter(|op| op.is_forged()) {
-        let (Whole { header, data, .. }, _) = op.split();
-        if let Some(text) = data.get_mut(header..) {
-            text.fill(0);
+        Schedule::Pair { kernel, ref cipher, ref mac } => {
+            run_mac(kernel, mac, run);
+            run_cipher(kernel, cipher, run);
         }
     }
 }
 
-/// A pass's jobs, and where their outcomes go.
-type Jobs<J> = ArrayVec<J, CHUNK>;
-type Sinks<'p> = ArrayVec<Sink<'p>, CHUNK>;
-
-fn finish<'s, J: 's>(jobs: &'s [J], sinks: Sinks<'_>, tag: impl Fn(&'s J) -> &'s [u8]) {
-    for (job, sink) in jobs.iter().zip(sinks) {
-        sink.finish(tag(job));
+/// Makes a job of each operation, runs a pass over the jobs, and gives the operations their tags, of
+/// `length` bytes. There is no operation on this route that no job is made of.
+#[inline(always)]
+fn with_tags<'a, 'r, O: Op<'a>, J: Tagged>(
+    run: &'r mut Run<'_, O>,
+    length: usize,
+    job: impl Fn(&'a Key, Whole<'r>) -> Option<J>,
+    pass: impl FnOnce(&mut [J]),
+) {
+    let mut batch = Batch::<J, Sink<'r>, CHUNK>::new();
+    for op in run {
+        let key = op.key();
+        let (whole, sink) = op.split();
+        if let Some(job) = job(key, whole) {
+            batch.push(job, sink);
+        }
     }
+    pass(batch.jobs());
+    batch.deliver(|sink, tag| sink.finish(tag.get(..length).unwrap_or(tag)));
 }
 
 fn soft_gmac<'a, O: Op<'a>>(run: &mut Run<'_, O>) {
     for op in run {
         let Schedule::SoftGmac(key) = op.key().schedule() else { continue };
         let (Whole { nonce, beside: aad, data, .. }, sink) = op.split();
-        sink.finish(&key.gmac(nonce, aad, data));
+        let mut tag = key.gmac(nonce, aad, data);
+        sink.finish(&tag);
+        tag.zeroize();
     }
 }
 
-fn gmac<'a, O: Op<'a>>(run: &mut Run<'_, O>) {
-    let mut jobs: Jobs<GmacJob<'_>> = ArrayVec::new();
-    let mut sinks: Sinks<'_> = ArrayVec::new();
-    let mut chosen = None;
-    for op in run {
-        let Schedule::Gmac { kernel, tables } = op.key().schedule() else { continue };
-        chosen = Some(*kernel);
-        let (Whole { nonce, beside: aad, data, .. }, sink) = op.split();
-        jobs.push(GmacJob { tables, nonce, aad, data, tag: [0; 16] });
-        sinks.push(sink);
-    }
-    let Some(kernel) = chosen else { return };
-    pass::gmac(kernel, &mut jobs);
-    finish(&jobs, sinks, |job| &job.tag);
+fn gmac<'a, O: Op<'a>>(kernel: Kernel, run: &mut Run<'_, O>) {
+    with_tags(
+        run,
+        16,
+        |key, Whole { nonce, beside: aad, data, .. }| {
+            let Schedule::Gmac { tables, .. } = key.schedule() else { return None };
+            Some(GmacJob { tables, nonce, aad, data, tag: [0; 16] })
+        },
+        |jobs| pass::gmac(kernel, jobs),
+    );
 }
 
-fn ccm<'a, O: Op<'a>>(run: &mut Run<'_, O>) {
-    let mut jobs: Jobs<CcmJob<'_>> = ArrayVec::new();
-    let mut sinks: Sinks<'_> = ArrayVec::new();
-    let mut chosen = None;
-    for op in run {
-        let key = op.key();
-        let Schedule::Ccm { kernel, key_bits, keys } = key.schedule() else { continue };
-        chosen = Some((*kernel, *key_bits));
-        let icv_len = usize::from(key.limits().icv);
-        let (Whole { nonce, nonce_len, beside: aad, data, .. }, sink) = op.split();
-        jobs.push(CcmJob { keys, nonce, nonce_len, icv_len, aad, data, tag: [0; 16] });
-        sinks.push(sink);
-    }
-    let Some((kernel, bits)) = chosen else { return };
-    pass::ccm(kernel, bits, O::SEAL, &mut jobs);
-    finish(&jobs, sinks, |job| &job.tag);
+fn ccm<'a, O: Op<'a>>(kernel: Option<Kernel>, bits: KeyBits, run: &mut Run<'_, O>) {
+    with_tags(
+        run,
+        16,
+        |key, Whole { nonce, nonce_len, beside: aad, data, .. }| {
+            let Schedule::Ccm { keys, .. } = key.schedule() else { return None };
+            let icv_len = usize::from(key.limits().icv);
+            Some(CcmJob { keys, nonce, nonce_len, icv_len, aad, data, tag: [0; 16] })
+        },
+        |jobs| pass::ccm(kernel, bits, O::SEAL, jobs),
+    );
 }
 
-fn chacha<'a, O: Op<'a>>(run: &mut Run<'_, O>) {
-    let mut jobs: Jobs<ChaChaJob<'_>> = ArrayVec::new();
-    let mut sinks: Sinks<'_> = ArrayVec::new();
-    let mut chosen = None;
-    for op in run {
-        let Schedule::ChaCha { kernel, key } = op.key().schedule() else { continue };
-        chosen = *kernel;
-        let (Whole { nonce, beside: aad, data, .. }, sink) = op.split();
-        jobs.push(ChaChaJob { key, nonce, aad, data, tag: [0; 16] });
-        sinks.push(sink);
-    }
-    pass::chacha20_poly1305(chosen, O::SEAL, &mut jobs);
-    finish(&jobs, sinks, |job| &job.tag);
+fn chacha<'a, O: Op<'a>>(kernel: Option<Kernel>, run: &mut Run<'_, O>) {
+    with_tags(
+        run,
+        16,
+        |key, Whole { nonce, beside: aad, data, .. }| {
+            let Schedule::ChaCha { key, .. } = key.schedule() else { return None };
+            Some(ChaChaJob { key, nonce, aad, data, tag: [0; 16] })
+        },
+        |jobs| pass::chacha20_poly1305(kernel, O::SEAL, jobs),
+    );
 }
 
 /// Runs a pair's cipher over the texts; of opened frames, only those that are authentic.
 fn run_cipher<'a, O: Op<'a>>(kernel: Option<Kernel>, cipher: &CipherKey, run: &mut Run<'_, O>) {
-    let mut jobs: Jobs<CipherJob<'_>> = ArrayVec::new();
-    for op in run.iter_mut().filter(|op| !op.is_forged()) {
+    let mut jobs: ArrayVec<CipherJob<'_>, CHUNK> = ArrayVec::new();
+    for op in run.iter_mut().filter(|op| !op.is_refused()) {
         let Schedule::Pair { cipher, .. } = op.key().schedule() else { continue };
         let (CipherKey::Cbc(_, keys) | CipherKey::Ctr(_, keys)) = cipher else { continue };
         let (Whole { nonce: iv, header, data, .. }, _) = op.split();
@@ -160,35 +154,27 @@ fn run_cipher<'a, O: Op<'a>>(kernel: Option<Kernel>, cipher: &CipherKey, run: &m
 fn run_mac<'a, O: Op<'a>>(kernel: Option<Kernel>, mac: &MacKey, run: &mut Run<'_, O>) {
     match *mac {
         MacKey::Null => run.iter_mut().for_each(|op| op.split().1.finish(&[])),
-        MacKey::Hmac(hasher, hash, _) => {
-            let mut jobs: Jobs<HmacJob<'_>> = ArrayVec::new();
-            let mut sinks: Sinks<'_> = ArrayVec::new();
-            for op in run {
-                let Schedule::Pair { mac: MacKey::Hmac(_, _, key), .. } = op.key().schedule()
-                else {
-                    continue;
+        MacKey::Hmac(hasher, hash, _) => with_tags(
+            run,
+            hash.digest_bytes(),
+            |key, Whole { beside: trailer, data, .. }| {
+                let Schedule::Pair { mac: MacKey::Hmac(_, _, key), .. } = key.schedule() else {
+                    return None;
                 };
-                let (Whole { beside: trailer, data, .. }, sink) = op.split();
-                jobs.push(HmacJob { key, message: data, trailer, tag: [0; 64] });
-                sinks.push(sink);
-            }
-            pass::hmac(hasher, hash, &mut jobs);
-            let length = hash.digest_bytes();
-            finish(&jobs, sinks, |job| job.tag.get(..length).unwrap_or_default());
-        }
-        MacKey::CbcMac(bits, _) => {
-            let mut jobs: Jobs<CbcMacJob<'_>> = ArrayVec::new();
-            let mut sinks: Sinks<'_> = ArrayVec::new();
-            for op in run {
-                let Schedule::Pair { mac: MacKey::CbcMac(_, key), .. } = op.key().schedule() else {
-                    continue;
+                Some(HmacJob { key, message: data, trailer, tag: [0; 64] })
+            },
+            |jobs| pass::hmac(hasher, hash, jobs),
+        ),
+        MacKey::CbcMac(bits, _) => with_tags(
+            run,
+            16,
+            |key, Whole { beside: trailer, data, .. }| {
+                let Schedule::Pair { mac: MacKey::CbcMac(_, key), .. } = key.schedule() else {
+                    return None;
                 };
-                let (Whole { beside: trailer, data, .. }, sink) = op.split();
-                jobs.push(CbcMacJob { key, message: data, trailer, tag: [0; 16] });
-                sinks.push(sink);
-            }
-            pass::cbc_mac(kernel, bits, &mut jobs);
-            finish(&jobs, sinks, |job| &job.tag);
-        }
+                Some(CbcMacJob { key, message: data, trailer, tag: [0; 16] })
+            },
+            |jobs| pass::cbc_mac(kernel, bits, jobs),
+        ),
     }
 }

@@ -95,11 +95,13 @@
 //!
 //! * No branch and no address depends on a secret. ICVs are compared in constant time.
 //! * [`SecretBytes`], [`SealKey`] and [`OpenKey`] wipe their memory on drop; key tables live in one
-//!   heap block that is never copied. What RustCrypto's constructors leave on the stack while a
-//!   *portable* key is set up is not wiped.
-//! * At the end of a burst, and when a key has been set up, vector registers are wiped. Stack words
-//!   to which the compiler spilled keystream are not.
-//! * The payload of a forged packet is wiped before its verdict is given.
+//!   heap block that is never copied.
+//! * At the end of a burst, and when a key has been set up, vector registers are wiped. So is the
+//!   stack when a key has been set up, when the portable tier took part, or when a packet was forged,
+//!   for the tag that it should have had makes a forgery. Stack words to which the compiler spilled
+//!   keystream in other bursts are not.
+//! * The payload of a forged packet is wiped before its verdict is given, and that of an authentic one
+//!   decrypted.
 
 #![deny(unsafe_code)]
 

@@ -170,6 +170,22 @@ pub enum Verdict {
     Forged,
 }
 
+/// How far opening a packet is. What is not over counts as [`Verdict::Pending`], so that a packet
+/// passes for nothing else should the work on it be cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Nothing has been done.
+    Due,
+    /// The ICV matches; the text may have to be decrypted yet.
+    Matches,
+    /// The ICV does not match; the text has not been wiped yet.
+    Refused,
+    /// Over.
+    Authentic,
+    /// Over.
+    Forged,
+}
+
 /// A packet to be verified and decrypted in place.
 ///
 /// Its parts are checked when it is built. It is opened by the first
@@ -177,7 +193,7 @@ pub enum Verdict {
 pub struct OpenOp<'a> {
     key: &'a Key,
     nonce: NonceBlock,
-    verdict: Verdict,
+    stage: Stage,
     header: u32,
     beside: &'a [u8],
     data: &'a mut [u8],
@@ -228,7 +244,7 @@ impl<'a> OpenOp<'a> {
         icv: &'a [u8],
     ) -> Result<Self, OpError> {
         check_apart(key, nonce.len, aad.len(), data.len(), icv.len())?;
-        Ok(Self { key, nonce, verdict: Verdict::Pending, header: 0, beside: aad, data, icv })
+        Ok(Self { key, nonce, stage: Stage::Due, header: 0, beside: aad, data, icv })
     }
 
     /// Puts an operation of a pair of cipher and MAC together; see [`SealOp::framed`]. The text,
@@ -252,15 +268,19 @@ impl<'a> OpenOp<'a> {
         check_framed(key, nonce.len, frame.len(), header, trailer.len(), icv.len())?;
         nonce.bytes[15] |= key.limits().counter;
         // Checked to fit.
-        let (header, verdict) = (header as u32, Verdict::Pending);
-        Ok(Self { key, nonce, verdict, header, beside: trailer, data: frame, icv })
+        let (header, stage) = (header as u32, Stage::Due);
+        Ok(Self { key, nonce, stage, header, beside: trailer, data: frame, icv })
     }
 
     /// How it ended.
     #[inline]
     #[must_use]
     pub const fn verdict(&self) -> Verdict {
-        self.verdict
+        match self.stage {
+            Stage::Authentic => Verdict::Authentic,
+            Stage::Forged => Verdict::Forged,
+            Stage::Due | Stage::Matches | Stage::Refused => Verdict::Pending,
+        }
     }
 
     /// The plaintext, if the packet was opened and is authentic; of a frame, what is behind the
@@ -269,7 +289,7 @@ impl<'a> OpenOp<'a> {
     #[must_use]
     pub fn into_plaintext(self) -> Option<&'a mut [u8]> {
         let text = self.data.get_mut(self.header as usize..);
-        text.filter(|_| self.verdict == Verdict::Authentic)
+        text.filter(|_| self.stage == Stage::Authentic)
     }
 }
 
@@ -407,12 +427,12 @@ pub(crate) struct Whole<'p> {
 /// Where the outcome of an operation goes: of one that seals, or of one that opens.
 pub(crate) enum Sink<'p> {
     Seal { icv: &'p mut [u8], sealed: &'p mut bool },
-    Open { icv: &'p [u8], verdict: &'p mut Verdict },
+    Open { icv: &'p [u8], stage: &'p mut Stage },
 }
 
 impl Sink<'_> {
-    /// Ends an operation: writes the ICV from the front of the whole MAC, or compares it. Wiping the
-    /// text of what is forged is left to the caller ([`Op::is_forged`]).
+    /// Writes the ICV from the front of the whole MAC, or compares it. To end an operation that opens
+    /// is left to the caller ([`Op::conclude`]).
     #[inline(always)]
     pub(crate) fn finish(self, tag: &[u8]) {
         match self {
@@ -420,9 +440,8 @@ impl Sink<'_> {
                 *sealed = true;
                 write_icv(tag, icv);
             }
-            Self::Open { icv, verdict } => {
-                let authentic = icv_matches(tag, icv);
-                *verdict = if authentic { Verdict::Authentic } else { Verdict::Forged };
+            Self::Open { icv, stage } => {
+                *stage = if icv_matches(tag, icv) { Stage::Matches } else { Stage::Refused };
             }
         }
     }
@@ -440,8 +459,15 @@ pub(crate) trait Op<'a> {
     /// Whether the operation still has to run.
     fn is_due(&self) -> bool;
 
+    /// Whether its ICV was compared and does not match, but it has not been wiped yet.
+    fn is_refused(&self) -> bool;
+
     /// Whether it was opened and is not authentic.
     fn is_forged(&self) -> bool;
+
+    /// Ends what was opened, once nothing is left to be decrypted: wipes what does not match, and
+    /// gives the verdict.
+    fn conclude(&mut self);
 
     /// Payload bytes.
     fn data_len(&self) -> usize;
@@ -486,9 +512,17 @@ impl<'a> Op<'a> for SealOp<'a> {
     }
 
     #[inline(always)]
+    fn is_refused(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
     fn is_forged(&self) -> bool {
         false
     }
+
+    #[inline(always)]
+    fn conclude(&mut self) {}
 
     #[inline(always)]
     fn split(&mut self) -> (Whole<'_>, Sink<'_>) {
@@ -516,12 +550,31 @@ impl<'a> Op<'a> for OpenOp<'a> {
 
     #[inline(always)]
     fn is_due(&self) -> bool {
-        self.verdict == Verdict::Pending
+        self.stage == Stage::Due
+    }
+
+    #[inline(always)]
+    fn is_refused(&self) -> bool {
+        self.stage == Stage::Refused
     }
 
     #[inline(always)]
     fn is_forged(&self) -> bool {
-        self.verdict == Verdict::Forged
+        self.stage == Stage::Forged
+    }
+
+    #[inline(always)]
+    fn conclude(&mut self) {
+        match self.stage {
+            Stage::Matches => self.stage = Stage::Authentic,
+            Stage::Refused => {
+                if let Some(text) = self.data.get_mut(self.header as usize..) {
+                    text.fill(0);
+                }
+                self.stage = Stage::Forged;
+            }
+            Stage::Due | Stage::Authentic | Stage::Forged => {}
+        }
     }
 
     #[inline(always)]
@@ -533,16 +586,16 @@ impl<'a> Op<'a> for OpenOp<'a> {
             beside: self.beside,
             data: self.data,
         };
-        (whole, Sink::Open { icv: self.icv, verdict: &mut self.verdict })
+        (whole, Sink::Open { icv: self.icv, stage: &mut self.stage })
     }
 
     #[inline(always)]
     fn finish(&mut self, tag: [u8; 16]) {
         if icv_matches(&tag, self.icv) {
-            self.verdict = Verdict::Authentic;
+            self.stage = Stage::Authentic;
         } else {
-            self.verdict = Verdict::Forged;
             self.data.fill(0);
+            self.stage = Stage::Forged;
         }
     }
 }
@@ -616,7 +669,7 @@ impl fmt::Debug for OpenOp<'_> {
         f.debug_struct("OpenOp")
             .field("suite", &self.key.suite())
             .field("data_len", &self.data.len())
-            .field("verdict", &self.verdict)
+            .field("verdict", &self.verdict())
             .finish_non_exhaustive()
     }
 }
@@ -658,6 +711,27 @@ mod tests {
             integrity: secret(suite.integrity_key_bytes()),
         };
         SealKey::new(&Cpu::without("").unwrap(), suite, material).unwrap()
+    }
+
+    #[test]
+    fn a_packet_that_work_stops_on_is_neither_authentic_nor_decrypted_again() {
+        let suite: Suite = "null+hmac-sha1-96".parse().unwrap();
+        let material = KeyMaterial {
+            cipher: SecretBytes::copy_from(&[]),
+            integrity: SecretBytes::copy_from(&[1; 20]),
+        };
+        let key = OpenKey::new(&Cpu::without("").unwrap(), suite, material).unwrap();
+        for (tag, verdict, text) in
+            [([5; 20], Verdict::Authentic, [7; 10]), ([6; 20], Verdict::Forged, [0; 10])]
+        {
+            let mut frame = [7; 10];
+            let mut op = OpenOp::framed(&key, [], &mut frame, 0, b"", &[5; 12]).unwrap();
+            op.split().1.finish(&tag);
+            assert_eq!((op.verdict(), op.is_due()), (Verdict::Pending, false));
+            op.conclude();
+            assert_eq!(op.verdict(), verdict);
+            assert_eq!(frame, text);
+        }
     }
 
     #[test]

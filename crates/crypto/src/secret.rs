@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use zeroize::{Zeroize, zeroize_stack};
+use zeroize::{Zeroize, optimization_barrier, zeroize_stack};
 
 /// Secret bytes: a key, or a part of one.
 ///
@@ -71,6 +71,17 @@ impl fmt::Debug for SecretBytes {
     }
 }
 
+/// Secrets on the stack while a burst is worked on; wiped on drop, in stores as wide as there are.
+pub(crate) struct Scratch<T: Copy + Default, const N: usize>(pub(crate) [T; N]);
+
+impl<T: Copy + Default, const N: usize> Drop for Scratch<T, N> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.fill(T::default());
+        optimization_barrier(&self.0);
+    }
+}
+
 /// Bytes of stack that work of the portable tier, and setting a key up, may leave secrets in: what
 /// is told of a burst, and what RustCrypto's crates put behind it.
 const DEPTH: usize = 40 << 10;
@@ -88,7 +99,7 @@ pub(crate) fn scrubbed<R>(work: impl FnOnce() -> R) -> R {
 }
 
 /// Wipes what functions that have returned to the caller left on the stack.
-fn wipe_stack() {
+pub(crate) fn wipe_stack() {
     zeroize_stack::<DEPTH>();
 }
 

@@ -12,17 +12,18 @@ use crate::{
     key::Key,
     op::{Op, Parts, Sink, Whole},
     seal_burst,
+    secret::Scratch,
 };
 
 /// Runs the jobs of one direction, at most [`CHUNK`].
 pub(super) fn run(jobs: &mut [Job<'_>], class: u8) {
-    let mut tags = [[0; 16]; CHUNK];
+    let mut tags = Scratch([[0; 16]; CHUNK]);
     if class == cipher::AEAD_SEAL {
-        seal(jobs, &mut tags);
+        seal(jobs, &mut tags.0);
     } else {
-        open(jobs, &mut tags);
+        open(jobs, &mut tags.0);
     }
-    for (job, tag) in of_class(jobs, class).zip(&tags) {
+    for (job, tag) in of_class(jobs, class).zip(&tags.0) {
         cut(tag, job.tag);
     }
 }
@@ -82,9 +83,17 @@ impl<'a> Op<'a> for Decrypt<'a> {
     }
 
     #[inline(always)]
+    fn is_refused(&self) -> bool {
+        false
+    }
+
+    #[inline(always)]
     fn is_forged(&self) -> bool {
         false
     }
+
+    #[inline(always)]
+    fn conclude(&mut self) {}
 
     #[inline(always)]
     fn data_len(&self) -> usize {

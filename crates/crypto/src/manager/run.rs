@@ -11,11 +11,15 @@ use super::{
 use crate::{
     Cpu, HashAlg, KeyBits, KeyError, Tier,
     isa::Kernel,
-    pass::{self, CbcMacJob, CcmJob, CipherJob, HmacJob, hmac::Hasher},
+    pass::{self, Batch, CbcMacJob, CcmJob, CipherJob, HmacJob, hmac::Hasher},
+    secret::wipe_stack,
 };
 
 /// Jobs that are worked on together; what passes are told of them stays on the stack.
 pub(super) const CHUNK: usize = 64;
+
+/// Jobs of a pass that makes tags, and where they go.
+type Tags<'j, J> = Batch<J, &'j mut [u8], CHUNK>;
 
 /// Processes jobs with the kernels of one tier.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +63,9 @@ impl Runner {
         self.run(std::slice::from_mut(job));
     }
 
-    /// Runs at most [`CHUNK`] jobs; says whether registers may hold something of them.
+    /// Runs at most [`CHUNK`] jobs; says whether registers, or the stack below, may hold something of
+    /// them.
+    #[inline(never)]
     fn run_chunk(&self, jobs: &mut [Job<'_>]) -> bool {
         let (mut early, mut ciphers, mut late) = (0, 0, 0);
         for job in &mut *jobs {
@@ -95,24 +101,17 @@ impl Runner {
     }
 
     fn ccm(&self, jobs: &mut [Job<'_>], class: u8, bits: KeyBits, seal: bool) {
-        let mut tags = ArrayVec::<&mut [u8], CHUNK>::new();
-        let mut run = ArrayVec::<_, CHUNK>::new();
+        let mut batch = Tags::new();
         for job in jobs.iter_mut().filter(|job| job.plan.cipher == class) {
             let JobCipher::Ccm(key, _) = job.cipher else { continue };
             let Some(data) = part_mut(job.buffer.work_mut(), job.cipher_span) else { continue };
-            run.push(CcmJob {
-                keys: key.body(),
-                nonce: &job.iv.bytes,
-                nonce_len: usize::from(job.iv.len),
-                icv_len: job.tag.len(),
-                aad: job.aad,
-                data,
-                tag: [0; 16],
-            });
-            tags.push(job.tag);
+            let (nonce, nonce_len) = (&job.iv.bytes, usize::from(job.iv.len));
+            let (keys, icv_len, aad) = (key.body(), job.tag.len(), job.aad);
+            let ccm = CcmJob { keys, nonce, nonce_len, icv_len, aad, data, tag: [0; 16] };
+            batch.push(ccm, &mut *job.tag);
         }
-        pass::aes::ccm(self.kernel, bits, seal, &mut run);
-        run.iter().zip(tags).for_each(|(job, tag)| cut(&job.tag, tag));
+        pass::aes::ccm(self.kernel, bits, seal, batch.jobs());
+        batch.deliver(|place, tag| cut(tag, place));
     }
 
     fn mac(&self, jobs: &mut [Job<'_>], class: u8, of: impl Fn(Plan) -> u8) {
@@ -124,8 +123,7 @@ impl Runner {
     }
 
     fn cbc_mac<'j, 'a: 'j>(&self, bits: KeyBits, jobs: impl Iterator<Item = &'j mut Job<'a>>) {
-        let mut tags = ArrayVec::<&mut [u8], CHUNK>::new();
-        let mut run = ArrayVec::<_, CHUNK>::new();
+        let mut batch = Tags::new();
         for job in jobs {
             let key = match job.hash {
                 JobHash::Xcbc(key) => key.body(),
@@ -133,11 +131,11 @@ impl Runner {
                 _ => continue,
             };
             let Some(message) = part(job.buffer.work(), job.hash_span) else { continue };
-            run.push(CbcMacJob { key, message, trailer: job.trailer, tag: [0; 16] });
-            tags.push(job.tag);
+            let mac = CbcMacJob { key, message, trailer: job.trailer, tag: [0; 16] };
+            batch.push(mac, &mut *job.tag);
         }
-        pass::aes::cbc_mac(self.kernel, bits, &mut run);
-        run.iter().zip(tags).for_each(|(job, tag)| cut(&job.tag, tag));
+        pass::aes::cbc_mac(self.kernel, bits, batch.jobs());
+        batch.deliver(|place, tag| cut(tag, place));
     }
 }
 
@@ -147,23 +145,24 @@ impl<'a> Engine<Job<'a>> for Runner {
         for chunk in jobs.chunks_mut(CHUNK) {
             soiled |= self.run_chunk(chunk);
         }
-        if let (true, Some(kernel)) = (soiled, self.kernel) {
-            kernel.wipe_registers();
+        match self.kernel {
+            _ if !soiled => {}
+            Some(kernel) => kernel.wipe_registers(),
+            None => wipe_stack(),
         }
     }
 }
 
 fn hmac<'j, 'a: 'j>(hasher: Hasher, alg: HashAlg, jobs: impl Iterator<Item = &'j mut Job<'a>>) {
-    let mut tags = ArrayVec::<&mut [u8], CHUNK>::new();
-    let mut run = ArrayVec::<_, CHUNK>::new();
+    let mut batch = Tags::new();
     for job in jobs {
         let JobHash::Hmac(key) = job.hash else { continue };
         let Some(message) = part(job.buffer.work(), job.hash_span) else { continue };
-        run.push(HmacJob { key: key.body(), message, trailer: job.trailer, tag: [0; 64] });
-        tags.push(job.tag);
+        let mac = HmacJob { key: key.body(), message, trailer: job.trailer, tag: [0; 64] };
+        batch.push(mac, &mut *job.tag);
     }
-    pass::hmac::hmac(hasher, alg, &mut run);
-    run.iter().zip(tags).for_each(|(job, tag)| cut(&job.tag, tag));
+    pass::hmac::hmac(hasher, alg, batch.jobs());
+    batch.deliver(|place, tag| cut(tag, place));
 }
 
 fn cipher_jobs<'j>(jobs: &'j mut [Job<'_>], class: u8) -> ArrayVec<CipherJob<'j>, CHUNK> {

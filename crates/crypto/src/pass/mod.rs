@@ -5,6 +5,7 @@
 //! it is given was checked before; what it cannot make sense of it leaves alone.
 
 pub(crate) mod aes;
+mod batch;
 pub(crate) mod chacha;
 pub(crate) mod gmac;
 pub(crate) mod hmac;
@@ -14,6 +15,7 @@ pub(crate) mod tests;
 pub(crate) use aes::{
     cbc_decrypt, cbc_encrypt, cbc_mac, ccm, ctr, expand_cbc_mac, expand_decrypt, expand_encrypt,
 };
+pub(crate) use batch::{Batch, Tagged};
 pub(crate) use chacha::chacha20_poly1305;
 pub(crate) use gmac::gmac;
 pub(crate) use hmac::{Hasher, hmac};

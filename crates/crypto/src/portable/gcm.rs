@@ -36,7 +36,8 @@ impl SoftKey {
         })
     }
 
-    /// Runs one operation from start to end.
+    /// Runs one operation from start to end. What it leaves on the stack is below the caller's frame.
+    #[inline(never)]
     pub(crate) fn run<'a, O: Op<'a>>(&self, op: &mut O) {
         trace::hit(Tier::Portable, O::SEAL, 1);
         match self {
