@@ -65,7 +65,7 @@ pub use keys::{
 pub use queue::{Engine, Queue};
 pub use run::Runner;
 pub use service::{
-    FlushPolicy, OwnedJob, Service, ServiceEnded, SharedCipher, SharedHash, Submitter,
+    FlushPolicy, OwnedJob, Service, ServiceDied, ServiceEnded, SharedCipher, SharedHash, Submitter,
 };
 pub use stream::{GcmStream, GcmStreamKey};
 

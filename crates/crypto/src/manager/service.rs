@@ -4,7 +4,7 @@
 use std::{
     fmt, io,
     sync::{
-        Arc,
+        Arc, Weak,
         mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError},
     },
     thread::{self, JoinHandle},
@@ -174,10 +174,24 @@ fn jobs_of(slots: &mut [Slot]) -> impl Iterator<Item = &mut OwnedJob> {
 #[derive(Debug)]
 pub struct ServiceEnded(pub Box<OwnedJob>);
 
+/// The service's thread died of a defect, and the jobs it held died with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceDied;
+
+impl fmt::Display for ServiceDied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the thread of the job service died")
+    }
+}
+
+impl std::error::Error for ServiceDied {}
+
 /// One thread's way to the manager. Results come back to the submitter that sent the job, in its
 /// order, and are kept until it takes them.
 #[derive(Debug)]
 pub struct Submitter {
+    /// Gone when the service's thread is.
+    alive: Weak<()>,
     jobs: SyncSender<(OwnedJob, Sender<OwnedJob>)>,
     results: Receiver<OwnedJob>,
     back: Sender<OwnedJob>,
@@ -195,22 +209,54 @@ impl Submitter {
     }
 
     /// The next result that is there already.
-    pub fn try_result(&self) -> Option<OwnedJob> {
-        self.results.try_recv().ok()
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceDied`] if there is none and none will come any more.
+    pub fn try_result(&self) -> Result<Option<OwnedJob>, ServiceDied> {
+        // In this order: what the thread sent before it ended is there then.
+        let alive = self.alive.strong_count() > 0;
+        match self.results.try_recv() {
+            Ok(job) => Ok(Some(job)),
+            Err(_) if alive => Ok(None),
+            Err(_) => Err(ServiceDied),
+        }
     }
 
     /// The next result; waits for it at most so long.
-    pub fn result(&self, wait: Duration) -> Option<OwnedJob> {
-        self.results.recv_timeout(wait).ok()
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceDied`] if there is none and none will come any more.
+    pub fn result(&self, wait: Duration) -> Result<Option<OwnedJob>, ServiceDied> {
+        let start = Instant::now();
+        loop {
+            let left = wait.saturating_sub(start.elapsed());
+            // A submitter can send to itself, so the channel does not tell that nobody else will.
+            match self.results.recv_timeout(left.min(LOOK_AFTER)) {
+                Ok(job) => return Ok(Some(job)),
+                Err(_) if left <= LOOK_AFTER => return self.try_result(),
+                Err(_) => {
+                    if let Some(job) = self.try_result()? {
+                        return Ok(Some(job));
+                    }
+                }
+            }
+        }
     }
 }
+
+/// How long to wait for a result before looking whether anybody works on it.
+const LOOK_AFTER: Duration = Duration::from_millis(50);
 
 /// A thread with a manager of its own, which works on the jobs of any number of other threads.
 ///
 /// The service ends, with every job done and sent back, when it is [shut down](Self::shut_down) and
-/// all its submitters are gone.
+/// all its submitters are gone. Dropping it does the same, but nobody waits for the end then: a thread
+/// that held the last submitter would wait for itself.
 #[derive(Debug)]
 pub struct Service {
+    alive: Weak<()>,
     jobs: SyncSender<(OwnedJob, Sender<OwnedJob>)>,
     thread: JoinHandle<u64>,
 }
@@ -222,11 +268,22 @@ impl Service {
     ///
     /// The system's error if it has no thread to give.
     pub fn start(runner: Runner, policy: FlushPolicy, room: usize) -> io::Result<Self> {
+        Self::start_on(SlotRunner(runner), policy, room)
+    }
+
+    fn start_on<E: Engine<Slot> + Send + 'static>(
+        engine: E,
+        policy: FlushPolicy,
+        room: usize,
+    ) -> io::Result<Self> {
         let (jobs, incoming) = mpsc::sync_channel(room);
-        let thread = thread::Builder::new()
-            .name("convoy-jobs".to_owned())
-            .spawn(move || serve(runner, policy, &incoming))?;
-        Ok(Self { jobs, thread })
+        let life = Arc::new(());
+        let alive = Arc::downgrade(&life);
+        let thread = thread::Builder::new().name("convoy-jobs".to_owned()).spawn(move || {
+            let _life = life;
+            serve(engine, policy, &incoming)
+        })?;
+        Ok(Self { alive, jobs, thread })
     }
 
     /// A way to the manager for one more thread.
@@ -234,15 +291,18 @@ impl Service {
     pub fn submitter(&self) -> Submitter {
         // Without a bound, for the service must not wait for a thread that waits for the service.
         let (back, results) = mpsc::channel();
-        Submitter { jobs: self.jobs.clone(), results, back }
+        Submitter { alive: Weak::clone(&self.alive), jobs: self.jobs.clone(), results, back }
     }
 
     /// Waits until all submitters are gone and their jobs are done; returns how many jobs there
     /// were.
-    #[must_use]
-    pub fn shut_down(self) -> u64 {
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceDied`] if the thread ended before that.
+    pub fn shut_down(self) -> Result<u64, ServiceDied> {
         drop(self.jobs);
-        self.thread.join().unwrap_or_default()
+        self.thread.join().map_err(|_| ServiceDied)
     }
 }
 
@@ -254,12 +314,12 @@ enum Nothing {
     End,
 }
 
-fn serve(
-    runner: Runner,
+fn serve<E: Engine<Slot>>(
+    engine: E,
     policy: FlushPolicy,
     incoming: &Receiver<(OwnedJob, Sender<OwnedJob>)>,
 ) -> u64 {
-    let mut queue = Queue::new(SlotRunner(runner), super::Manager::BATCH);
+    let mut queue = Queue::new(engine, super::Manager::BATCH);
     let (mut count, mut earliest) = (0, Instant::now());
     loop {
         match next(policy, incoming, queue.is_empty(), earliest) {
@@ -376,17 +436,17 @@ mod tests {
                         submitter.submit(job(keys, thread, number)).unwrap();
                     }
                     for number in 0..JOBS {
-                        let done = submitter.result(PATIENCE).unwrap();
+                        let done = submitter.result(PATIENCE).unwrap().unwrap();
                         let mut alone = job(keys, thread, number);
                         let status = expected(&mut alone);
                         assert_eq!((done.user_data, done.status()), (number, status));
                         assert_eq!((&done.buffer, &done.tag), (&alone.buffer, &alone.tag));
                     }
-                    assert!(submitter.try_result().is_none());
+                    assert!(matches!(submitter.try_result(), Ok(None)));
                 });
             }
         });
-        assert_eq!(service.shut_down(), (THREADS * JOBS) as u64);
+        assert_eq!(service.shut_down(), Ok((THREADS * JOBS) as u64));
     }
 
     #[test]
@@ -410,13 +470,13 @@ mod tests {
         let policy = FlushPolicy::AfterPause(PATIENCE * 100);
         let runner = Runner::best(&Cpu::without("").unwrap());
         let service = Service::start(runner, policy, 100).unwrap();
-        let Submitter { jobs, results, back } = service.submitter();
+        let Submitter { jobs, results, back, .. } = service.submitter();
         let keys = keys();
         for number in 0..30 {
             jobs.send((job(&keys, 1, number), back.clone())).unwrap();
         }
         drop((jobs, back));
-        assert_eq!(service.shut_down(), 30);
+        assert_eq!(service.shut_down(), Ok(30));
         let done: Vec<_> = results.iter().map(|job| (job.user_data, job.status())).collect();
         let expected: Vec<_> = (0..30).map(|number| (number, Status::Completed)).collect();
         assert_eq!(done, expected);
@@ -433,8 +493,41 @@ mod tests {
         }
         drop(gone);
         stays.submit(job(&keys, 0, 0)).unwrap();
-        assert_eq!(stays.result(PATIENCE).map(|job| job.status()), Some(Status::Completed));
+        let done = stays.result(PATIENCE).unwrap().map(|job| job.status());
+        assert_eq!(done, Some(Status::Completed));
         drop(stays);
-        assert_eq!(service.shut_down(), 6);
+        assert_eq!(service.shut_down(), Ok(6));
+    }
+
+    #[test]
+    fn a_dead_thread_is_told_from_a_slow_one() {
+        /// An engine with a defect.
+        struct Broken;
+
+        impl Engine<Slot> for Broken {
+            fn run(&mut self, _: &mut [Slot]) {
+                panic!("a defect");
+            }
+        }
+
+        let service = Service::start_on(Broken, FlushPolicy::WhenIdle, 10).unwrap();
+        let submitter = service.submitter();
+        assert!(matches!(submitter.try_result(), Ok(None)), "alive, and nothing was submitted");
+        submitter.submit(job(&keys(), 0, 0)).unwrap();
+        assert_eq!(submitter.result(PATIENCE).map(|_| ()), Err(ServiceDied));
+        assert_eq!(submitter.try_result().map(|_| ()), Err(ServiceDied));
+        assert!(submitter.submit(job(&keys(), 0, 1)).is_err());
+        drop(submitter);
+        assert_eq!(service.shut_down(), Err(ServiceDied));
+    }
+
+    #[test]
+    fn a_service_that_is_dropped_still_does_what_was_submitted() {
+        let runner = Runner::best(&Cpu::without("").unwrap());
+        let service = Service::start(runner, FlushPolicy::WhenIdle, 10).unwrap();
+        let submitter = service.submitter();
+        drop(service);
+        submitter.submit(job(&keys(), 0, 0)).unwrap();
+        assert!(matches!(submitter.result(PATIENCE), Ok(Some(_))));
     }
 }
