@@ -63,11 +63,12 @@ impl<J: Default, E: Engine<J>> Queue<J, E> {
     /// Puts the job that [`next_job`](Self::next_job) lent in line, processes a batch if one is
     /// complete, and hands back the earliest job if it has been processed.
     ///
-    /// Without a lent job an empty one is submitted.
+    /// Without a lent job nothing is done: an empty one might take the place of one that was handed
+    /// back and is still being read.
     #[inline]
     pub fn submit(&mut self) -> Option<&mut J> {
         if !self.lent {
-            self.next_job();
+            return None;
         }
         self.lent = false;
         self.tail = self.tail.wrapping_add(1);
@@ -236,6 +237,7 @@ mod tests {
             let mut queue = Queue::new(Counting::default(), batch);
             let mut model =
                 Model { batch, waiting: VecDeque::new(), processed: VecDeque::new() };
+            let mut lent = false;
             for (number, step) in (1..).zip(steps) {
                 let runs = queue.engine().batches.len();
                 let (returned, expected) = match step {
@@ -244,8 +246,9 @@ mod tests {
                         (queue.submit(), model.submit(number))
                     }
                     Step::SubmitUnasked => {
-                        // Whether or not a job was asked for before, an empty one goes in line.
-                        (queue.submit(), model.submit(0))
+                        // Only what was asked for goes in line, and that is empty.
+                        let expected = if lent { model.submit(0) } else { None };
+                        (queue.submit(), expected)
                     }
                     Step::Ask => {
                         prop_assert_eq!(&*queue.next_job(), &Numbered::default());
@@ -257,6 +260,11 @@ mod tests {
                     Step::Flush => (queue.flush(), model.flush()),
                 };
                 let returned = returned.cloned();
+                lent = match step {
+                    Step::Ask => true,
+                    Step::Submit | Step::SubmitUnasked => false,
+                    Step::Completed | Step::Flush => lent,
+                };
                 prop_assert_eq!(returned.as_ref().map(|job| job.number), expected);
                 prop_assert!(returned.is_none_or(|job| job.processed == 1));
                 prop_assert_eq!(queue.len(), model.waiting.len() + model.processed.len());
@@ -282,7 +290,8 @@ mod tests {
             let mut readable: Vec<(*const Numbered, Numbered)> = Vec::new();
             for (number, step) in (1..).zip(steps) {
                 let returned = match step {
-                    Step::Submit | Step::SubmitUnasked | Step::Ask => {
+                    Step::SubmitUnasked => queue.submit(),
+                    Step::Submit | Step::Ask => {
                         readable.clear();
                         *queue.next_job() = Numbered { number, processed: 0 };
                         if matches!(step, Step::Ask) { None } else { queue.submit() }
