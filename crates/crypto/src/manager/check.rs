@@ -51,6 +51,9 @@ pub(super) fn cover(job: &Job<'_>) -> Option<Span> {
 pub(super) fn prepare(job: &mut Job<'_>) -> Option<Plan> {
     let cover = cover(job)?;
     let cipher = cipher_class(job)?;
+    if matches!(job.buffer, Buffer::ReadOnly(_)) && cipher != Plan::NONE {
+        return None;
+    }
     let mac = if is_aead(job) {
         aead_rest(job)?;
         Plan::NONE
@@ -157,6 +160,20 @@ mod tests {
         Cpu, HashAlg, SecretBytes,
         manager::{AesEncryptKey, CmacKey, HmacKeys},
     };
+
+    #[test]
+    fn a_cipher_does_not_work_on_what_is_only_read() {
+        let (cpu, secret) = (Cpu::without("").unwrap(), SecretBytes::copy_from(&[1; 16]));
+        let (cmac, aes) =
+            (CmacKey::new(&cpu, &secret).unwrap(), AesEncryptKey::new(&cpu, &secret).unwrap());
+        for (cipher, fits) in [(JobCipher::Null, true), (JobCipher::Ctr(&aes), false)] {
+            let mut tag = [0; 16];
+            let mut job = Job { buffer: Buffer::ReadOnly(&[7; 50]), cipher, ..Job::default() };
+            (job.hash, job.tag, job.iv) = (JobHash::Cmac(&cmac), &mut tag, [0; 12].into());
+            (job.cipher_span, job.hash_span) = (Span::new(0, 50), Span::new(0, 50));
+            assert_eq!(prepare(&mut job).is_some(), fits);
+        }
+    }
 
     #[test]
     fn jobs_beyond_what_lanes_count_are_invalid() {

@@ -92,6 +92,9 @@ pub enum Buffer<'a> {
         /// Where the result goes.
         dst: &'a mut [u8],
     },
+    /// The packet is authenticated and stays as it is: for jobs without a cipher. Any number of jobs
+    /// may read it.
+    ReadOnly(&'a [u8]),
 }
 
 impl Buffer<'_> {
@@ -101,6 +104,7 @@ impl Buffer<'_> {
         match self {
             Self::InPlace(data) => data.len(),
             Self::Copy { src, dst } => src.len().min(dst.len()),
+            Self::ReadOnly(data) => data.len(),
         }
     }
 
@@ -108,14 +112,16 @@ impl Buffer<'_> {
     #[inline(always)]
     pub(super) fn work(&self) -> &[u8] {
         match self {
+            Self::ReadOnly(data) => data,
             Self::InPlace(data) | Self::Copy { dst: data, .. } => data,
         }
     }
 
-    /// What is worked on.
+    /// What is worked on; nothing of what may only be read.
     #[inline(always)]
     pub(super) fn work_mut(&mut self) -> &mut [u8] {
         match self {
+            Self::ReadOnly(_) => &mut [],
             Self::InPlace(data) | Self::Copy { dst: data, .. } => data,
         }
     }
@@ -130,7 +136,11 @@ impl Default for Buffer<'_> {
 
 impl fmt::Debug for Buffer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if matches!(self, Self::InPlace(_)) { "InPlace" } else { "Copy" };
+        let kind = match self {
+            Self::InPlace(_) => "InPlace",
+            Self::Copy { .. } => "Copy",
+            Self::ReadOnly(_) => "ReadOnly",
+        };
         write!(f, "{kind}({} bytes)", self.len())
     }
 }
