@@ -104,15 +104,21 @@ impl GcmStream {
         }
     }
 
+    /// Whether so many more bytes leave the message within [`GcmParams::MAX_DATA`].
+    #[must_use]
+    pub fn fits(&self, more: usize) -> bool {
+        let length = self.data_len.checked_add(more as u64);
+        length.is_some_and(|length| length <= GcmParams::MAX_DATA)
+    }
+
     /// Encrypts or decrypts the next part in place. Returns false, with nothing done, if the message
     /// would become longer than [`GcmParams::MAX_DATA`].
     #[must_use]
     pub fn update(&mut self, data: &mut [u8]) -> bool {
-        let length = self.data_len.checked_add(data.len() as u64);
-        let Some(length) = length.filter(|&length| length <= GcmParams::MAX_DATA) else {
+        if !self.fits(data.len()) {
             return false;
-        };
-        self.data_len = length;
+        }
+        self.data_len += data.len() as u64;
         scrubbed(|| self.pass(data));
         wipe_registers(self.key.kernel);
         true
@@ -287,6 +293,7 @@ mod tests {
         let mut stream = GcmStream::new(Arc::new(key), Direction::Encrypt, [0; 12], b"");
         stream.data_len = GcmParams::MAX_DATA - 3;
         let mut data = [7; 4];
+        assert!(!stream.fits(4) && stream.fits(3) && !stream.fits(usize::MAX));
         assert!(!stream.update(&mut data));
         assert_eq!(data, [7; 4]);
         assert!(stream.update(&mut data[..3]));
