@@ -2,6 +2,7 @@
 
 CARGO  ?= cargo
 PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help build demo test check test-tiers constant-time library install install-library
@@ -14,7 +15,7 @@ help:
 	@echo "make constant-time     looks for branches on secrets, under Valgrind"
 	@echo "make build             the release build of convoy"
 	@echo "make library           the release build of the C library"
-	@echo "make install PREFIX=$(PREFIX)"
+	@echo "make install PREFIX=$(PREFIX) LIBDIR=$(LIBDIR)"
 
 build:
 	$(CARGO) build --release --package convoy
@@ -49,10 +50,11 @@ install: build install-library
 
 install-library: library
 	install -D -m 0644 crates/capi/include/convoy_crypto.h $(DESTDIR)$(PREFIX)/include/convoy_crypto.h
-	install -D -m 0755 $(TARGET)/release/libconvoy_capi.so $(DESTDIR)$(PREFIX)/lib/$(SO).$(VERSION)
-	ln -sf $(SO).$(VERSION) $(DESTDIR)$(PREFIX)/lib/$(SONAME)
-	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/$(SO)
-	install -D -m 0644 $(TARGET)/release/libconvoy_capi.a $(DESTDIR)$(PREFIX)/lib/libconvoy_crypto.a
-	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' crates/capi/convoy_crypto.pc.in \
-		> $(DESTDIR)$(PREFIX)/lib/pkgconfig/convoy_crypto.pc
+	install -D -m 0755 $(TARGET)/release/libconvoy_capi.so $(DESTDIR)$(LIBDIR)/$(SO).$(VERSION)
+	ln -sf $(SO).$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/$(SO)
+	install -D -m 0644 $(TARGET)/release/libconvoy_capi.a $(DESTDIR)$(LIBDIR)/libconvoy_crypto.a
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
+		crates/capi/convoy_crypto.pc.in \
+		> $(DESTDIR)$(LIBDIR)/pkgconfig/convoy_crypto.pc

@@ -12,12 +12,18 @@ use crate::workspace::{Workspace, works};
 
 const EXAMPLES: &str = "crates/capi/examples";
 
+/// Where libraries go, below the prefix: not where they go if nothing is said.
+const LIBDIR: &str = "lib64";
+
 /// A way to build a program.
 struct Way {
     name: &'static str,
     flags: &'static [&'static str],
     linked_statically: bool,
 }
+
+/// With everything in the program, the C library too.
+const ALONE: Way = Way { name: "alone", flags: &["-O2", "-static"], linked_statically: true };
 
 const WAYS: &[Way] = &[
     Way { name: "shared", flags: &["-O2"], linked_statically: false },
@@ -51,8 +57,14 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Tally> {
     let prefix = folder.join("prefix");
     install(workspace, &prefix)?;
     let mut sum = header_alone(&prefix)?;
+    let mut ways: Vec<&Way> = WAYS.iter().collect();
+    if has_static_libc(&folder)? {
+        ways.push(&ALONE);
+    } else {
+        sum.add(Tally::skip("c-library: there is no static C library".to_owned()));
+    }
     for source in examples(&workspace.root)? {
-        for way in WAYS {
+        for way in &ways {
             let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             let program = folder.join(format!("{name}-{}", way.name));
             sum.add(match build_and_run(way, &source, &prefix, &program) {
@@ -68,12 +80,22 @@ fn install(workspace: &Workspace, prefix: &Path) -> Result<()> {
     let status = Command::new("make")
         .args(["--no-print-directory", "install-library"])
         .arg(format!("PREFIX={}", prefix.display()))
+        .arg(format!("LIBDIR={}", prefix.join(LIBDIR).display()))
         .env("CARGO_TARGET_DIR", &workspace.target)
         .env_remove("DESTDIR")
         .current_dir(&workspace.root)
         .status()?;
     ensure!(status.success(), "make install-library failed");
     Ok(())
+}
+
+fn has_static_libc(folder: &Path) -> Result<bool> {
+    let source = folder.join("nothing.c");
+    fs::write(&source, "int main(void) { return 0; }\n")?;
+    let (out, null) = (folder.join("nothing"), std::process::Stdio::null);
+    let mut command = Command::new("cc");
+    command.arg("-static").arg(&source).arg("-o").arg(out).stdout(null()).stderr(null());
+    Ok(command.status()?.success())
 }
 
 /// The header is complete by itself, in C and in C++.
@@ -117,7 +139,7 @@ fn build_and_run(way: &Way, source: &Path, prefix: &Path, program: &Path) -> Res
     command.arg(source).arg("-o").arg(program).args(pkg_config(prefix, &["--cflags"])?);
     if way.linked_statically {
         // By its path, for the linker prefers the shared library of that name.
-        command.arg(prefix.join("lib/libconvoy_crypto.a"));
+        command.arg(prefix.join(LIBDIR).join("libconvoy_crypto.a"));
         let all = pkg_config(prefix, &["--static", "--libs-only-l"])?;
         command.args(all.iter().filter(|flag| *flag != "-lconvoy_crypto"));
     } else {
@@ -127,7 +149,7 @@ fn build_and_run(way: &Way, source: &Path, prefix: &Path, program: &Path) -> Res
     println!("{}:", program.display());
     let mut run = Command::new(program);
     if !way.linked_statically {
-        run.env("LD_LIBRARY_PATH", prefix.join("lib"));
+        run.env("LD_LIBRARY_PATH", prefix.join(LIBDIR));
     }
     ensure!(run.status()?.success(), "it fails");
     Ok(())
@@ -138,7 +160,7 @@ fn pkg_config(prefix: &Path, arguments: &[&str]) -> Result<Vec<String>> {
     let output = Command::new("pkg-config")
         .args(arguments)
         .arg("convoy_crypto")
-        .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
+        .env("PKG_CONFIG_PATH", prefix.join(LIBDIR).join("pkgconfig"))
         .output()?;
     ensure!(output.status.success(), "pkg-config does not find the library");
     let text = String::from_utf8(output.stdout)?;
