@@ -12,7 +12,8 @@
  * not null must point to as many bytes as its length or type says: nobody can check that.
  *
  * Secrets. Keys in the caller's memory are the caller's to wipe (convoy_wipe); keys that the
- * library allocates are wiped when they are freed.
+ * library allocates are wiped when they are freed. Where a key cannot be set up, its place holds
+ * zeros, and none that was there before.
  *
  * A job in four steps: convoy_get_next_job, fill it in, convoy_submit_job, and look at what comes
  * back; when no more jobs come, convoy_flush_job until it returns null.
@@ -131,6 +132,12 @@
 #define CONVOY_MAX_BYTES (1 << 30)
 
 /*
+ Jobs that a manager works on together: so many are submitted before the first comes back, unless
+ the queue is flushed.
+ */
+#define CONVOY_BATCH 64
+
+/*
  The job waits.
  */
 #define CONVOY_STATUS_QUEUED 0
@@ -146,6 +153,11 @@
 #define CONVOY_STATUS_INVALID_ARGS 2
 
 /*
+ A defect of the library; the output is not to be used, nor the IV again.
+ */
+#define CONVOY_STATUS_INTERNAL 3
+
+/*
  No cipher; out of place, text is copied. A job whose cipher mode is 0 is invalid.
  */
 #define CONVOY_CIPHER_NULL 1
@@ -156,8 +168,9 @@
 #define CONVOY_CIPHER_CBC 2
 
 /*
- AES-CTR: IV of 12 bytes, counted from 1 (RFC 3686), or of 16, the first counter block. The
- encryption key serves both directions.
+ AES-CTR: IV of 12 bytes, counted from 1 (RFC 3686), or of 16, the first counter block. The last 4
+ bytes of the block count, big-endian; from 2^32 - 1 they go on to 0 without a carry into the 12 in
+ front. The encryption key serves both directions.
  */
 #define CONVOY_CIPHER_CTR 3
 
@@ -169,7 +182,8 @@
 
 /*
  AES-GCM, AES-GMAC or ChaCha20-Poly1305, as the key says: IV of 12 bytes, tag of 4 to 16. The
- key's tier does the work, whatever that of the manager.
+ key's tier does the work, whatever that of the manager. GMAC changes no text, but counts as
+ writing it.
  */
 #define CONVOY_CIPHER_AEAD 5
 
@@ -388,7 +402,8 @@ typedef union convoy_hash_key {
 
  A job whose bytes are all zero is what convoy_get_next_job lends; it is invalid until its cipher
  mode is set. All that it points to must stay as it is until the job has been handed back, and no
- job may write what another job in line reads or writes.
+ job may write what another job in line reads or writes. Jobs without a cipher whose dst is src
+ only read it. The IV may lie in what is worked on.
  */
 typedef struct convoy_job {
     /*
@@ -509,7 +524,7 @@ extern "C" {
 int convoy_gcm_key_new(int tier, const uint8_t *key, size_t key_len, struct convoy_aead_key **out);
 
 /*
- Sets up a key of AES-GMAC (16, 24 or 32 bytes), for jobs.
+ Sets up a key of AES-GMAC (16, 24 or 32 bytes).
 
  The caller promises:
  As for convoy_gcm_key_new.
@@ -533,80 +548,42 @@ int convoy_chacha20_poly1305_key_new(int tier, const uint8_t *key, struct convoy
 void convoy_aead_key_free(struct convoy_aead_key *key);
 
 /*
- Encrypts a message with AES-GCM and writes its tag, 4 to 16 bytes.
- An IV of 12 bytes must never be used twice with one key.
+ Encrypts a message with AES-GCM or ChaCha20-Poly1305, as the key says, and writes its tag, 4 to 16
+ bytes. With AES-GMAC the message is copied. An IV of 12 bytes must never be used twice with one key.
 
  The caller promises:
  `key` is a key; `iv` points to 12 bytes, `aad` to `aad_len`, `input` and `output` to `len`
  and `tag` to `tag_len` bytes. `output` is `input`, or does not overlap it, and neither overlaps
  the tag.
  */
-int convoy_gcm_encrypt(const struct convoy_aead_key *key,
-                       const uint8_t *iv,
-                       const uint8_t *aad,
-                       size_t aad_len,
-                       const uint8_t *input,
-                       uint8_t *output,
-                       size_t len,
-                       uint8_t *tag,
-                       size_t tag_len);
+int convoy_aead_encrypt(const struct convoy_aead_key *key,
+                        const uint8_t *iv,
+                        const uint8_t *aad,
+                        size_t aad_len,
+                        const uint8_t *input,
+                        uint8_t *output,
+                        size_t len,
+                        uint8_t *tag,
+                        size_t tag_len);
 
 /*
- Verifies a message of AES-GCM and decrypts it. If the tag is wrong, CONVOY_ERR_FORGED is returned and
- the output wiped.
+ Verifies a message of AES-GCM, ChaCha20-Poly1305 or AES-GMAC and decrypts it. If the tag is wrong,
+ CONVOY_ERR_FORGED is returned and the output wiped.
 
  The caller promises:
  `key` is a key; `iv` points to 12 bytes, `aad` to `aad_len`, `input` and `output` to `len`
  and `tag` to `tag_len` bytes. `output` is `input`, or does not overlap it, and neither overlaps
  the tag.
  */
-int convoy_gcm_decrypt(const struct convoy_aead_key *key,
-                       const uint8_t *iv,
-                       const uint8_t *aad,
-                       size_t aad_len,
-                       const uint8_t *input,
-                       uint8_t *output,
-                       size_t len,
-                       const uint8_t *tag,
-                       size_t tag_len);
-
-/*
- Encrypts a message with ChaCha20-Poly1305 and writes its tag, 4 to 16 bytes.
- An IV of 12 bytes must never be used twice with one key.
-
- The caller promises:
- `key` is a key; `iv` points to 12 bytes, `aad` to `aad_len`, `input` and `output` to `len`
- and `tag` to `tag_len` bytes. `output` is `input`, or does not overlap it, and neither overlaps
- the tag.
- */
-int convoy_chacha20_poly1305_encrypt(const struct convoy_aead_key *key,
-                                     const uint8_t *iv,
-                                     const uint8_t *aad,
-                                     size_t aad_len,
-                                     const uint8_t *input,
-                                     uint8_t *output,
-                                     size_t len,
-                                     uint8_t *tag,
-                                     size_t tag_len);
-
-/*
- Verifies a message of ChaCha20-Poly1305 and decrypts it. If the tag is wrong, CONVOY_ERR_FORGED is returned and
- the output wiped.
-
- The caller promises:
- `key` is a key; `iv` points to 12 bytes, `aad` to `aad_len`, `input` and `output` to `len`
- and `tag` to `tag_len` bytes. `output` is `input`, or does not overlap it, and neither overlaps
- the tag.
- */
-int convoy_chacha20_poly1305_decrypt(const struct convoy_aead_key *key,
-                                     const uint8_t *iv,
-                                     const uint8_t *aad,
-                                     size_t aad_len,
-                                     const uint8_t *input,
-                                     uint8_t *output,
-                                     size_t len,
-                                     const uint8_t *tag,
-                                     size_t tag_len);
+int convoy_aead_decrypt(const struct convoy_aead_key *key,
+                        const uint8_t *iv,
+                        const uint8_t *aad,
+                        size_t aad_len,
+                        const uint8_t *input,
+                        uint8_t *output,
+                        size_t len,
+                        const uint8_t *tag,
+                        size_t tag_len);
 
 /*
  Encrypts a message with AES-CCM and writes its tag, an even number of 4 to 16 bytes.
@@ -851,11 +828,11 @@ struct convoy_job *convoy_get_next_job(struct convoy_mgr *mgr);
 
 /*
  Submits the job that convoy_get_next_job lent, and hands back the earliest job if it has been
- worked on, else null. When a batch of jobs waits, all of them are worked on now.
+ worked on, else null. When a batch of jobs (CONVOY_BATCH) waits, all of them are worked on now.
 
  Jobs come back strictly in the order in which they were submitted, invalid ones
  (CONVOY_STATUS_INVALID_ARGS) like the others. A job that was handed back stays readable until the
- next call of convoy_get_next_job. Submitting without a lent job submits an invalid one.
+ next call of convoy_get_next_job. Without a lent job nothing is done, and null comes back.
 
  The caller promises:
  `mgr` is null or a manager that no other thread uses. What the job points to is as large as its
@@ -946,7 +923,7 @@ int convoy_wipe(void *memory, size_t len);
  be used twice with one key. Whoever began it frees it with convoy_gcm_stream_free; the key may be
  freed before.
 
- For messages that do not fit into memory: for packets, jobs and convoy_gcm_encrypt are several
+ For messages that do not fit into memory: for packets, jobs and convoy_aead_encrypt are several
  times faster.
 
  The caller promises:

@@ -49,25 +49,33 @@ pub const CONVOY_TIER_VAES512: c_int = 7;
 /// The longest buffer, and the furthest end of an offset and a length, in bytes.
 pub const CONVOY_MAX_BYTES: usize = 1 << 30;
 
+/// Jobs that a manager works on together: so many are submitted before the first comes back, unless
+/// the queue is flushed.
+pub const CONVOY_BATCH: usize = 64;
+
 /// The job waits.
 pub const CONVOY_STATUS_QUEUED: u32 = 0;
 /// The job is done.
 pub const CONVOY_STATUS_COMPLETED: u32 = 1;
 /// The job's parts do not fit together; nothing was done.
 pub const CONVOY_STATUS_INVALID_ARGS: u32 = 2;
+/// A defect of the library; the output is not to be used, nor the IV again.
+pub const CONVOY_STATUS_INTERNAL: u32 = 3;
 
 /// No cipher; out of place, text is copied. A job whose cipher mode is 0 is invalid.
 pub const CONVOY_CIPHER_NULL: u32 = 1;
 /// AES-CBC: IV of 16 bytes, text of whole blocks of 16.
 pub const CONVOY_CIPHER_CBC: u32 = 2;
-/// AES-CTR: IV of 12 bytes, counted from 1 (RFC 3686), or of 16, the first counter block. The
-/// encryption key serves both directions.
+/// AES-CTR: IV of 12 bytes, counted from 1 (RFC 3686), or of 16, the first counter block. The last 4
+/// bytes of the block count, big-endian; from 2^32 - 1 they go on to 0 without a carry into the 12 in
+/// front. The encryption key serves both directions.
 pub const CONVOY_CIPHER_CTR: u32 = 3;
 /// AES-CCM: IV (nonce) of 7 to 13 bytes, tag of 4 to 16 bytes, an even number. The encryption key
 /// serves both directions.
 pub const CONVOY_CIPHER_CCM: u32 = 4;
 /// AES-GCM, AES-GMAC or ChaCha20-Poly1305, as the key says: IV of 12 bytes, tag of 4 to 16. The
-/// key's tier does the work, whatever that of the manager.
+/// key's tier does the work, whatever that of the manager. GMAC changes no text, but counts as
+/// writing it.
 pub const CONVOY_CIPHER_AEAD: u32 = 5;
 
 /// Plaintext becomes ciphertext. A job whose direction is 0 is invalid unless its cipher is NULL.
@@ -218,7 +226,8 @@ pub union HashKey {
 ///
 /// A job whose bytes are all zero is what convoy_get_next_job lends; it is invalid until its cipher
 /// mode is set. All that it points to must stay as it is until the job has been handed back, and no
-/// job may write what another job in line reads or writes.
+/// job may write what another job in line reads or writes. Jobs without a cipher whose dst is src
+/// only read it. The IV may lie in what is worked on.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Job {

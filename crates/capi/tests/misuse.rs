@@ -111,6 +111,14 @@ fn every_wrong_job_is_told_from_the_good_one() {
     let far = ptr::without_provenance_mut::<u8>(usize::MAX - 50);
     let wrong: Vec<(&str, Job)> = vec![
         ("nothing set", Job::default()),
+        ("nothing to do beyond the limit", {
+            let job = Job { cipher_mode: CONVOY_CIPHER_NULL, hash_alg: 0, tag_len: 0, ..job };
+            Job { cipher_offset: CONVOY_MAX_BYTES, cipher_len: 1, ..job }
+        }),
+        ("nothing to do with an iv that is not there", {
+            let job = Job { cipher_mode: CONVOY_CIPHER_NULL, hash_alg: 0, tag_len: 0, ..job };
+            Job { iv: ptr::null(), ..job }
+        }),
         ("no mode", Job { cipher_mode: 0, ..job }),
         ("unknown mode", Job { cipher_mode: 77, ..job }),
         ("no direction", Job { cipher_direction: 0, ..job }),
@@ -234,10 +242,15 @@ fn managers_that_are_none_are_refused() {
         assert_eq!(convoy_submit_burst(mgr, odd, 1), i64::from(CONVOY_ERR_ARGS));
         assert_eq!(convoy_submit_burst(mgr, &raw mut job, 1), 0);
         assert_eq!(job.status, CONVOY_STATUS_INVALID_ARGS);
+        let jobs = mgr.cast::<Job>();
+        assert_eq!(convoy_submit_burst(mgr, jobs, 1), i64::from(CONVOY_ERR_OVERLAP));
         convoy_mgr_free(mgr);
         // The end is not always a tidy one.
         assert_eq!(convoy_mgr_new(CONVOY_TIER_AUTO, &raw mut mgr), CONVOY_OK);
-        convoy_submit_job(mgr);
+        assert!(convoy_submit_job(mgr).is_null());
+        assert_eq!(convoy_queue_size(mgr), 0, "no job was lent");
+        assert!(!convoy_get_next_job(mgr).is_null());
+        assert!(convoy_submit_job(mgr).is_null());
         assert_eq!(convoy_queue_size(mgr), 1);
         convoy_mgr_free(mgr);
     }
@@ -261,7 +274,8 @@ fn invalid_jobs_come_back_in_their_place() {
             job.iv = ptr::null();
         }
         if number % 5 == 0 {
-            job = Job { cipher_mode: CONVOY_CIPHER_NULL, hash_alg: 0, tag_len: 0, ..job };
+            job =
+                Job { cipher_mode: CONVOY_CIPHER_NULL, hash_alg: 0, tag_len: 0, iv_len: 0, ..job };
         }
         // SAFETY: the manager is good, and what jobs point to outlives it.
         unsafe { *convoy_get_next_job(manager.0) = job };
@@ -338,6 +352,87 @@ fn key_expansion_refuses_null_overlap_and_misalignment() {
     }
 }
 
+/// A key that was there before does not outlive a call that failed to replace it.
+#[test]
+fn a_key_that_is_not_set_up_is_none() {
+    fn is_zero<T>(key: *const T) -> bool {
+        // SAFETY: used for types that are made of integers, all of which were written.
+        let bytes = unsafe { std::slice::from_raw_parts(key.cast::<u8>(), size_of::<T>()) };
+        bytes.iter().all(|&byte| byte == 0)
+    }
+    let secret = [3u8; 64];
+    let (key, null) = (secret.as_ptr(), ptr::null());
+    let (mut enc, mut dec): (Box<AesEncKey>, Box<AesDecKey>) = (zeroed(), zeroed());
+    let (mut hmac, mut xcbc): (Box<HmacKey>, Box<XcbcKey>) = (zeroed(), zeroed());
+    let mut cmac: Box<CmacKey> = zeroed();
+    let (enc, dec) = (&raw mut *enc, &raw mut *dec);
+    let (hmac, xcbc, cmac) = (&raw mut *hmac, &raw mut *xcbc, &raw mut *cmac);
+    // SAFETY: pointers are null, or to locals of the right size.
+    unsafe {
+        for (from, to) in [(null, dec), (enc.cast_const().cast(), dec), (key, enc.cast())] {
+            assert_eq!(convoy_aes_keyexp_256(key, enc, dec), CONVOY_OK);
+            assert!(!is_zero(enc) && !is_zero(dec));
+            assert_ne!(convoy_aes_keyexp_256(from, enc, to), CONVOY_OK);
+            assert!(is_zero(enc) && (is_zero(dec) || to == enc.cast()));
+        }
+        for (from, len, alg) in
+            [(null, 16, 1), (key, usize::MAX, 1), (key, 16, 7), (hmac.cast_const().cast(), 16, 1)]
+        {
+            assert_eq!(convoy_hmac_keyexp(1, key, 64, hmac), CONVOY_OK);
+            assert!(!is_zero(hmac));
+            assert_ne!(convoy_hmac_keyexp(alg, from, len, hmac), CONVOY_OK);
+            assert!(is_zero(hmac));
+        }
+        for (inner, outer, alg) in [(null, key, 1), (key, null, 1), (key, key, 0), (key, key, 7)] {
+            assert_eq!(convoy_hmac_key_set(1, key, key, hmac), CONVOY_OK);
+            assert!(!is_zero(hmac));
+            assert_ne!(convoy_hmac_key_set(alg, inner, outer, hmac), CONVOY_OK);
+            assert!(is_zero(hmac));
+        }
+        for from in [null, xcbc.cast_const().cast()] {
+            assert_eq!(convoy_xcbc_keyexp(key, xcbc), CONVOY_OK);
+            assert!(!is_zero(xcbc));
+            assert_ne!(convoy_xcbc_keyexp(from, xcbc), CONVOY_OK);
+            assert!(is_zero(xcbc));
+        }
+        for (from, len) in
+            [(null, 16), (key, 15), (key, usize::MAX), (cmac.cast_const().cast(), 16)]
+        {
+            assert_eq!(convoy_cmac_keyexp(key, 16, cmac), CONVOY_OK);
+            assert!(!is_zero(cmac));
+            assert_ne!(convoy_cmac_keyexp(from, len, cmac), CONVOY_OK);
+            assert!(is_zero(cmac));
+        }
+    }
+}
+
+/// What a job writes, and its IV, may lie in places that C does not forbid.
+#[test]
+fn jobs_may_have_their_iv_in_the_packet_and_not_write_each_other() {
+    let (manager, keys) = (Manager::new(), keys());
+    let (mut buffer, mut tag, iv) = ([5; 100], [6; 20], [5; 16]);
+    let job = good(&keys, &mut buffer, &mut tag, &iv);
+    assert_eq!(manager.status(job), CONVOY_STATUS_COMPLETED);
+    let (mut other, mut other_tag) = ([5; 100], [6; 20]);
+    let mut within = good(&keys, &mut other, &mut other_tag, &iv);
+    // In front of the text, and authenticated.
+    (within.cipher_offset, within.iv) = (24, within.src.wrapping_add(8));
+    let mut apart = good(&keys, &mut buffer, &mut tag, &iv);
+    apart.cipher_offset = 24;
+    buffer = [5; 100];
+    assert_eq!(manager.status(apart), CONVOY_STATUS_COMPLETED);
+    assert_eq!(manager.status(within), CONVOY_STATUS_COMPLETED);
+    assert_eq!((buffer, tag), (other, other_tag));
+
+    let mut jobs = [job, job];
+    jobs[0].dst = jobs.as_mut_ptr().cast();
+    let (first, count) = (jobs.as_mut_ptr(), jobs.len());
+    // SAFETY: that the first job writes where the second one is, is what is tried out.
+    assert_eq!(unsafe { convoy_submit_burst(manager.0, first, count) }, 1);
+    let statuses = jobs.map(|job| job.status);
+    assert_eq!(statuses, [CONVOY_STATUS_INVALID_ARGS, CONVOY_STATUS_COMPLETED]);
+}
+
 #[test]
 fn both_ways_to_an_hmac_key_agree() {
     let block = [0x5au8; 128];
@@ -373,11 +468,15 @@ fn direct_calls_refuse_what_makes_no_sense() {
         }
         assert_eq!(convoy_gcm_key_new(0, ptr::null(), 16, &raw mut key), CONVOY_ERR_NULL);
         assert_eq!(convoy_gcm_key_new(0, secret.as_ptr(), 16, ptr::null_mut()), CONVOY_ERR_NULL);
+        let mut both = [1u64; 2];
+        let (key_in_out, place) = (both.as_ptr().cast(), both.as_mut_ptr().cast());
+        assert_eq!(convoy_gcm_key_new(0, key_in_out, 16, place), CONVOY_ERR_OVERLAP);
+        assert_eq!(both[0], 0, "no key");
         assert_eq!(convoy_gcm_key_new(0, secret.as_ptr(), 16, &raw mut key), CONVOY_OK);
         let (iv, none, data, tag) = (iv.as_ptr(), ptr::null(), data.as_mut_ptr(), tag.as_mut_ptr());
         let out = out.as_mut_ptr();
         let seal = |key, iv, aad_len, from, to, len, tag, tag_len| {
-            convoy_gcm_encrypt(key, iv, none, aad_len, from, to, len, tag, tag_len)
+            convoy_aead_encrypt(key, iv, none, aad_len, from, to, len, tag, tag_len)
         };
         assert_eq!(seal(ptr::null(), iv, 0, data, data, 64, tag, 16), CONVOY_ERR_NULL);
         assert_eq!(seal(key, none, 0, data, data, 64, tag, 16), CONVOY_ERR_NULL);
@@ -391,9 +490,6 @@ fn direct_calls_refuse_what_makes_no_sense() {
         assert_eq!(seal(key, iv, 0, data, data.wrapping_add(1), 63, tag, 16), CONVOY_ERR_OVERLAP);
         assert_eq!(seal(key, iv, 0, data, data, 64, data.wrapping_add(63), 16), CONVOY_ERR_OVERLAP);
         assert_eq!(seal(key, iv, 0, data, out, 64, tag, 16), CONVOY_OK);
-        // The key of one AEAD is none of another.
-        let code = convoy_chacha20_poly1305_encrypt(key, iv, none, 0, data, out, 64, tag, 16);
-        assert_eq!(code, CONVOY_ERR_ARGS);
         convoy_aead_key_free(key);
         convoy_aead_key_free(ptr::null_mut());
     }
@@ -421,17 +517,17 @@ fn what_direct_calls_encrypt_they_decrypt_and_what_was_touched_they_wipe() {
         // SAFETY: pointers are to locals of the right size.
         &|from, to, tag, seal| unsafe {
             if seal {
-                convoy_gcm_encrypt(gcm, i, a, 20, from, to, 50, tag, 12)
+                convoy_aead_encrypt(gcm, i, a, 20, from, to, 50, tag, 12)
             } else {
-                convoy_gcm_decrypt(gcm, i, a, 20, from, to, 50, tag, 12)
+                convoy_aead_decrypt(gcm, i, a, 20, from, to, 50, tag, 12)
             }
         },
         // SAFETY: pointers are to locals of the right size.
         &|from, to, tag, seal| unsafe {
             if seal {
-                convoy_chacha20_poly1305_encrypt(chacha, i, a, 20, from, to, 50, tag, 12)
+                convoy_aead_encrypt(chacha, i, a, 20, from, to, 50, tag, 12)
             } else {
-                convoy_chacha20_poly1305_decrypt(chacha, i, a, 20, from, to, 50, tag, 12)
+                convoy_aead_decrypt(chacha, i, a, 20, from, to, 50, tag, 12)
             }
         },
         // SAFETY: pointers are to locals of the right size.
@@ -484,7 +580,7 @@ fn streams_go_through_their_states_and_no_others() {
         assert_eq!(convoy_chacha20_poly1305_key_new(0, secret.as_ptr(), &raw mut other), 0);
         let (from, to) = (plain.as_ptr(), whole.as_mut_ptr());
         let tag_to = whole_tag.as_mut_ptr();
-        assert_eq!(convoy_gcm_encrypt(key, iv, none, 0, from, to, 100, tag_to, 16), 0);
+        assert_eq!(convoy_aead_encrypt(key, iv, none, 0, from, to, 100, tag_to, 16), 0);
 
         let out = &raw mut stream;
         assert_eq!(convoy_gcm_init(ptr::null(), 1, iv, none, 0, out), CONVOY_ERR_NULL);
@@ -494,6 +590,11 @@ fn streams_go_through_their_states_and_no_others() {
         assert_eq!(convoy_gcm_init(key, 0, iv, none, 0, out), CONVOY_ERR_ARGS);
         assert_eq!(convoy_gcm_init(other, 1, iv, none, 0, out), CONVOY_ERR_ARGS);
         assert!(stream.is_null());
+        let mut both = [1u64; 3];
+        let (in_out, in_place) = (both.as_ptr().cast(), both.as_mut_ptr().cast());
+        assert_eq!(convoy_gcm_init(key, 1, in_out, none, 0, in_place), CONVOY_ERR_OVERLAP);
+        assert_eq!(convoy_gcm_init(key, 1, iv, in_out, 24, in_place), CONVOY_ERR_OVERLAP);
+        assert_eq!(both[0], 0, "no stream");
         let to = parts.as_mut_ptr();
         assert_eq!(convoy_gcm_update(stream, from, to, 1), CONVOY_ERR_NULL);
         assert_eq!(convoy_gcm_finalize(stream, tag.as_mut_ptr(), 16), CONVOY_ERR_NULL);
@@ -501,6 +602,8 @@ fn streams_go_through_their_states_and_no_others() {
         assert_eq!(convoy_gcm_init(key, CONVOY_DIRECTION_ENCRYPT, iv, none, 0, out), 0);
         assert_eq!(convoy_gcm_update(stream, from, to, usize::MAX), CONVOY_ERR_LENGTH);
         assert_eq!(convoy_gcm_update(stream, to, to.wrapping_add(1), 9), CONVOY_ERR_OVERLAP);
+        assert_eq!(convoy_gcm_update(stream, from, stream.cast(), 9), CONVOY_ERR_OVERLAP);
+        assert_eq!(convoy_gcm_update(stream, stream.cast(), to, 9), CONVOY_ERR_OVERLAP);
         assert_eq!(convoy_gcm_update(stream, none, ptr::null_mut(), 0), 0);
         assert_eq!(convoy_gcm_update(stream, from, to, 33), 0);
         assert_eq!(convoy_gcm_update(stream, from.add(33), to.add(33), 67), 0);

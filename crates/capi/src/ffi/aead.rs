@@ -8,7 +8,7 @@ use convoy_crypto::{
         self, Buffer, Direction, GcmStreamKey, Iv, Job, JobCipher, Runner, Span, Status, tags_match,
     },
 };
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::raw::{self, Error, Region, guard, input, object, output};
 use crate::types::{AeadKey, AesEncKey};
@@ -25,7 +25,7 @@ unsafe fn new_key(
 ) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let out = unsafe { raw::place(out) }?;
+        let out = unsafe { raw::place(out, &[Region::near(key, key_len)]) }?;
         // SAFETY: the caller's promise.
         let secret = unsafe { input(key, key_len) }?;
         let (cpu, suite) = (raw::cpu()?, suite()?);
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn convoy_gcm_key_new(
     unsafe { new_key(tier, suite, key, key_len, out) }
 }
 
-/// Sets up a key of AES-GMAC (16, 24 or 32 bytes), for jobs.
+/// Sets up a key of AES-GMAC (16, 24 or 32 bytes).
 ///
 /// # Safety
 ///
@@ -139,8 +139,10 @@ unsafe fn direct(cipher: JobCipher<'_>, key: Region, message: &Message) -> Resul
     let iv_region = Region::new(iv.0, iv.1)?;
     to_region.apart(&[aad_region, iv_region, key])?;
     tag_region.apart(&[from_region, to_region, aad_region, iv_region, key])?;
-    let mut scratch = [0; 16];
+    let mut scratch = Zeroizing::new([0; 16]);
     let mut job = Job::default();
+    // SAFETY: the caller's promise.
+    job.iv = Iv::new(unsafe { input(iv.0, iv.1) }?);
     job.buffer = if from == to.cast_const() {
         // SAFETY: the caller's promise.
         Buffer::InPlace(unsafe { output(to, len) }?)
@@ -151,8 +153,6 @@ unsafe fn direct(cipher: JobCipher<'_>, key: Region, message: &Message) -> Resul
         Buffer::Copy { src, dst }
     };
     (job.cipher, job.cipher_span) = (cipher, Span::new(0, len));
-    // SAFETY: the caller's promise.
-    job.iv = Iv::new(unsafe { input(iv.0, iv.1) }?);
     // SAFETY: the caller's promise.
     job.aad = unsafe { input(aad.0, aad.1) }?;
     job.tag = &mut scratch[..tag_len];
@@ -166,10 +166,7 @@ unsafe fn direct(cipher: JobCipher<'_>, key: Region, message: &Message) -> Resul
         return Ok(());
     }
     // SAFETY: the caller's promise.
-    let authentic = tags_match(&scratch[..tag_len], unsafe { input(tag, tag_len) }?);
-    // What the tag of a forged message should have been is nobody's business.
-    scratch.zeroize();
-    if authentic {
+    if tags_match(&scratch[..tag_len], unsafe { input(tag, tag_len) }?) {
         return Ok(());
     }
     // SAFETY: the caller's promise; the job, which borrowed this, is not used any more.
@@ -180,18 +177,10 @@ unsafe fn direct(cipher: JobCipher<'_>, key: Region, message: &Message) -> Resul
 /// # Safety
 ///
 /// As for [`direct`]; `key` is null or came from this library and was not freed.
-unsafe fn direct_aead(
-    key: *const AeadKey,
-    of_kind: fn(Suite) -> bool,
-    direction: Direction,
-    message: &Message,
-) -> c_int {
+unsafe fn direct_aead(key: *const AeadKey, direction: Direction, message: &Message) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
         let inner = &unsafe { object(key) }?.key;
-        if !of_kind(inner.suite()) {
-            return Err(Error::Args);
-        }
         // SAFETY: the caller's promise.
         unsafe { direct(JobCipher::Aead(inner, direction), Region::of(key)?, message) }
     })
@@ -210,16 +199,8 @@ unsafe fn direct_ccm(key: *const AesEncKey, direction: Direction, message: &Mess
     })
 }
 
-fn is_gcm(suite: Suite) -> bool {
-    matches!(suite, Suite::Gcm(_))
-}
-
-fn is_chacha(suite: Suite) -> bool {
-    suite == Suite::ChaCha20Poly1305
-}
-
-/// Encrypts a message with AES-GCM and writes its tag, 4 to 16 bytes.
-/// An IV of 12 bytes must never be used twice with one key.
+/// Encrypts a message with AES-GCM or ChaCha20-Poly1305, as the key says, and writes its tag, 4 to 16
+/// bytes. With AES-GMAC the message is copied. An IV of 12 bytes must never be used twice with one key.
 ///
 /// # Safety
 ///
@@ -227,7 +208,7 @@ fn is_chacha(suite: Suite) -> bool {
 /// and `tag` to `tag_len` bytes. `output` is `input`, or does not overlap it, and neither overlaps
 /// the tag.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn convoy_gcm_encrypt(
+pub unsafe extern "C" fn convoy_aead_encrypt(
     key: *const AeadKey,
     iv: *const u8,
     aad: *const u8,
@@ -241,11 +222,11 @@ pub unsafe extern "C" fn convoy_gcm_encrypt(
     let (iv, aad) = ((iv, 12), (aad, aad_len));
     let message = Message { iv, aad, input, output, len, tag, tag_len };
     // SAFETY: the caller's promise.
-    unsafe { direct_aead(key, is_gcm, Direction::Encrypt, &message) }
+    unsafe { direct_aead(key, Direction::Encrypt, &message) }
 }
 
-/// Verifies a message of AES-GCM and decrypts it. If the tag is wrong, CONVOY_ERR_FORGED is returned and
-/// the output wiped.
+/// Verifies a message of AES-GCM, ChaCha20-Poly1305 or AES-GMAC and decrypts it. If the tag is wrong,
+/// CONVOY_ERR_FORGED is returned and the output wiped.
 ///
 /// # Safety
 ///
@@ -253,7 +234,7 @@ pub unsafe extern "C" fn convoy_gcm_encrypt(
 /// and `tag` to `tag_len` bytes. `output` is `input`, or does not overlap it, and neither overlaps
 /// the tag.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn convoy_gcm_decrypt(
+pub unsafe extern "C" fn convoy_aead_decrypt(
     key: *const AeadKey,
     iv: *const u8,
     aad: *const u8,
@@ -267,59 +248,7 @@ pub unsafe extern "C" fn convoy_gcm_decrypt(
     let (iv, aad) = ((iv, 12), (aad, aad_len));
     let message = Message { iv, aad, input, output, len, tag: tag.cast_mut(), tag_len };
     // SAFETY: the caller's promise; the tag is only read.
-    unsafe { direct_aead(key, is_gcm, Direction::Decrypt, &message) }
-}
-
-/// Encrypts a message with ChaCha20-Poly1305 and writes its tag, 4 to 16 bytes.
-/// An IV of 12 bytes must never be used twice with one key.
-///
-/// # Safety
-///
-/// `key` is a key; `iv` points to 12 bytes, `aad` to `aad_len`, `input` and `output` to `len`
-/// and `tag` to `tag_len` bytes. `output` is `input`, or does not overlap it, and neither overlaps
-/// the tag.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn convoy_chacha20_poly1305_encrypt(
-    key: *const AeadKey,
-    iv: *const u8,
-    aad: *const u8,
-    aad_len: usize,
-    input: *const u8,
-    output: *mut u8,
-    len: usize,
-    tag: *mut u8,
-    tag_len: usize,
-) -> c_int {
-    let (iv, aad) = ((iv, 12), (aad, aad_len));
-    let message = Message { iv, aad, input, output, len, tag, tag_len };
-    // SAFETY: the caller's promise.
-    unsafe { direct_aead(key, is_chacha, Direction::Encrypt, &message) }
-}
-
-/// Verifies a message of ChaCha20-Poly1305 and decrypts it. If the tag is wrong, CONVOY_ERR_FORGED is returned and
-/// the output wiped.
-///
-/// # Safety
-///
-/// `key` is a key; `iv` points to 12 bytes, `aad` to `aad_len`, `input` and `output` to `len`
-/// and `tag` to `tag_len` bytes. `output` is `input`, or does not overlap it, and neither overlaps
-/// the tag.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn convoy_chacha20_poly1305_decrypt(
-    key: *const AeadKey,
-    iv: *const u8,
-    aad: *const u8,
-    aad_len: usize,
-    input: *const u8,
-    output: *mut u8,
-    len: usize,
-    tag: *const u8,
-    tag_len: usize,
-) -> c_int {
-    let (iv, aad) = ((iv, 12), (aad, aad_len));
-    let message = Message { iv, aad, input, output, len, tag: tag.cast_mut(), tag_len };
-    // SAFETY: the caller's promise; the tag is only read.
-    unsafe { direct_aead(key, is_chacha, Direction::Decrypt, &message) }
+    unsafe { direct_aead(key, Direction::Decrypt, &message) }
 }
 
 /// Encrypts a message with AES-CCM and writes its tag, an even number of 4 to 16 bytes.

@@ -1,6 +1,6 @@
 //! Expansion of keys into memory of the caller's.
 //!
-//! A key that could not be set up holds zeros, and a job with it is invalid.
+//! A key that could not be set up holds zeros, whatever it held before, and a job with it is invalid.
 
 use std::ffi::c_int;
 
@@ -11,10 +11,30 @@ use convoy_crypto::{
 use zeroize::Zeroizing;
 
 use super::{
-    raw::{self, Error, Region, fresh, guard, input, output},
+    raw::{self, Error, Region, clear, fresh, guard, input, object_mut, output},
     view::hash_alg,
 };
 use crate::types::{AesDecKey, AesEncKey, CmacKey, HmacKey, XcbcKey};
+
+/// A secret, and zeros in the place where the key made of it goes, which lies apart.
+///
+/// # Safety
+///
+/// `key` is null or points to `len` bytes, `out` is null or points to room for a `T`, which zeros are
+/// a value of.
+unsafe fn apart<'a, T>(
+    key: *const u8,
+    len: usize,
+    out: *mut T,
+) -> Result<(&'a [u8], &'a mut T), Error> {
+    // SAFETY: the caller's promise.
+    unsafe { clear(out) }?;
+    Region::of(out)?.apart(&[Region::new(key, len)?])?;
+    // SAFETY: the caller's promise.
+    let key = unsafe { input(key, len) }?;
+    // SAFETY: as above; the two lie apart.
+    Ok((key, unsafe { object_mut(out) }?))
+}
 
 /// # Safety
 ///
@@ -27,6 +47,9 @@ unsafe fn aes(
     dec: Option<*mut AesDecKey>,
 ) -> c_int {
     guard(|| {
+        // SAFETY: the caller's promise; zeros are a value of both types.
+        let emptied = [unsafe { clear(enc) }, dec.map_or(Ok(()), |dec| unsafe { clear(dec) })];
+        emptied.into_iter().collect::<Result<(), Error>>()?;
         let (cpu, from, to) = (raw::cpu()?, Region::new(key, bytes)?, Region::of(enc)?);
         to.apart(&[from])?;
         if let Some(dec) = dec {
@@ -34,12 +57,12 @@ unsafe fn aes(
         }
         // SAFETY: the caller's promise.
         let key = unsafe { input(key, bytes) }?;
-        // SAFETY: the caller's promise; both types have one layout, of which zeros are a value.
-        let enc: &mut AesEncryptKey = unsafe { fresh(enc.cast()) }?;
+        // SAFETY: the caller's promise; both types have one layout.
+        let enc: &mut AesEncryptKey = unsafe { object_mut(enc.cast()) }?;
         enc.set(&cpu, key)?;
         if let Some(dec) = dec {
             // SAFETY: as above.
-            let dec: &mut AesDecryptKey = unsafe { fresh(dec.cast()) }?;
+            let dec: &mut AesDecryptKey = unsafe { object_mut(dec.cast()) }?;
             dec.set(&cpu, enc);
         }
         Ok(())
@@ -262,11 +285,8 @@ pub unsafe extern "C" fn convoy_hmac_keyexp(
     out: *mut HmacKey,
 ) -> c_int {
     guard(|| {
-        Region::of(out)?.apart(&[Region::new(key, key_len)?])?;
-        // SAFETY: the caller's promise.
-        let key = unsafe { input(key, key_len) }?;
         // SAFETY: the caller's promise; both types have one layout, of which zeros are a value.
-        let out: &mut HmacKeys = unsafe { fresh(out.cast()) }?;
+        let (key, out): (_, &mut HmacKeys) = unsafe { apart(key, key_len, out.cast()) }?;
         out.set(&raw::cpu()?, hash_alg(alg).ok_or(Error::Args)?, key);
         Ok(())
     })
@@ -286,18 +306,21 @@ pub unsafe extern "C" fn convoy_hmac_key_set(
 ) -> c_int {
     guard(|| {
         Region::of(out)?;
-        let alg = hash_alg(alg).ok_or(Error::Args)?;
-        let bytes = chaining_bytes(alg);
+        let alg = hash_alg(alg).ok_or(Error::Args);
+        let bytes = alg.map_or(0, chaining_bytes);
         // Wiped also where the second pointer is refused.
         let mut copy = Zeroizing::new([[0; 64]; 2]);
-        for (pointer, copy) in [ipad, opad].into_iter().zip(copy.iter_mut()) {
-            // SAFETY: the caller's promise.
-            copy[..bytes].copy_from_slice(unsafe { input(pointer, bytes) }?);
-        }
+        let copied: Result<(), Error> =
+            [ipad, opad].into_iter().zip(copy.iter_mut()).try_for_each(|(from, to)| {
+                // SAFETY: the caller's promise.
+                to[..bytes].copy_from_slice(unsafe { input(from, bytes) }?);
+                Ok(())
+            });
         // SAFETY: the caller's promise; both types have one layout, of which zeros are a value.
         let out: &mut HmacKeys = unsafe { fresh(out.cast()) }?;
         let [inner, outer] = &*copy;
-        Ok(out.set_chaining(alg, &inner[..bytes], &outer[..bytes])?)
+        copied?;
+        Ok(out.set_chaining(alg?, &inner[..bytes], &outer[..bytes])?)
     })
 }
 
@@ -309,11 +332,8 @@ pub unsafe extern "C" fn convoy_hmac_key_set(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn convoy_xcbc_keyexp(key: *const u8, out: *mut XcbcKey) -> c_int {
     guard(|| {
-        Region::of(out)?.apart(&[Region::new(key, 16)?])?;
-        // SAFETY: the caller's promise.
-        let key = unsafe { input(key, 16) }?;
         // SAFETY: the caller's promise; both types have one layout, of which zeros are a value.
-        let out: &mut manager::XcbcKey = unsafe { fresh(out.cast()) }?;
+        let (key, out): (_, &mut manager::XcbcKey) = unsafe { apart(key, 16, out.cast()) }?;
         Ok(out.set(&raw::cpu()?, key)?)
     })
 }
@@ -331,11 +351,8 @@ pub unsafe extern "C" fn convoy_cmac_keyexp(
     out: *mut CmacKey,
 ) -> c_int {
     guard(|| {
-        Region::of(out)?.apart(&[Region::new(key, key_len)?])?;
-        // SAFETY: the caller's promise.
-        let key = unsafe { input(key, key_len) }?;
         // SAFETY: the caller's promise; both types have one layout, of which zeros are a value.
-        let out: &mut manager::CmacKey = unsafe { fresh(out.cast()) }?;
+        let (key, out): (_, &mut manager::CmacKey) = unsafe { apart(key, key_len, out.cast()) }?;
         Ok(out.set(&raw::cpu()?, key)?)
     })
 }

@@ -17,8 +17,8 @@ use super::{
     view::{is_idle, view},
 };
 use crate::types::{
-    CONVOY_MAX_BYTES, CONVOY_STATUS_COMPLETED, CONVOY_STATUS_INVALID_ARGS, CONVOY_STATUS_QUEUED,
-    Job,
+    CONVOY_BATCH, CONVOY_MAX_BYTES, CONVOY_STATUS_COMPLETED, CONVOY_STATUS_INTERNAL,
+    CONVOY_STATUS_INVALID_ARGS, CONVOY_STATUS_QUEUED, Job,
 };
 
 /// A job manager: a queue that works on jobs a batch at a time.
@@ -39,7 +39,8 @@ struct Translator {
 }
 
 impl Translator {
-    fn run_chunk(&mut self, jobs: &mut [Job]) {
+    /// Runs at most [`CHUNK`] jobs, which lie in `all`.
+    fn run_chunk(&mut self, jobs: &mut [Job], all: Region) {
         let mut views = ArrayVec::<Inner<'_>, CHUNK>::new();
         let mut places = ArrayVec::<u8, CHUNK>::new();
         for (place, job) in (0..).zip(&mut *jobs) {
@@ -48,7 +49,7 @@ impl Translator {
                 continue;
             }
             // SAFETY: whoever submits a job promises what it points to, until it is handed back.
-            match unsafe { view(job) } {
+            match unsafe { view(job, all) } {
                 Ok(view) => {
                     views.push(view);
                     places.push(place);
@@ -61,17 +62,26 @@ impl Translator {
         }
         let ran = catch_unwind(AssertUnwindSafe(|| self.runner.run(&mut views)));
         for (view, place) in views.iter().zip(places) {
-            jobs[usize::from(place)].status = match view.status() {
-                Status::Completed if ran.is_ok() => CONVOY_STATUS_COMPLETED,
-                _ => CONVOY_STATUS_INVALID_ARGS,
-            };
+            jobs[usize::from(place)].status = number_of(view.status(), ran.is_ok());
         }
+    }
+}
+
+/// The number of a job's status. Where the work on it ended with a panic, which would be a defect, all
+/// may have been done to it that was not refused before.
+fn number_of(status: Status, ended_well: bool) -> u32 {
+    match status {
+        Status::InvalidArgs => CONVOY_STATUS_INVALID_ARGS,
+        Status::Completed if ended_well => CONVOY_STATUS_COMPLETED,
+        Status::Completed | Status::Queued => CONVOY_STATUS_INTERNAL,
     }
 }
 
 impl Engine<Job> for Translator {
     fn run(&mut self, jobs: &mut [Job]) {
-        jobs.chunks_mut(CHUNK).for_each(|chunk| self.run_chunk(chunk));
+        // It is there, so it can be told where.
+        let all = Region::new(jobs.as_ptr(), size_of_val(jobs)).unwrap_or(Region::NONE);
+        jobs.chunks_mut(CHUNK).for_each(|chunk| self.run_chunk(chunk, all));
     }
 }
 
@@ -104,7 +114,7 @@ fn pointer(job: Option<&mut Job>) -> *mut Job {
 pub unsafe extern "C" fn convoy_mgr_new(tier: c_int, out: *mut *mut Mgr) -> c_int {
     guard(|| {
         // SAFETY: the caller's promise.
-        let out = unsafe { raw::place(out) }?;
+        let out = unsafe { raw::place(out, &[]) }?;
         let cpu = raw::cpu()?;
         let runner = Runner::new(&cpu, raw::tier(&cpu, tier)?)?;
         let queue = Queue::new(Translator { runner }, Manager::BATCH);
@@ -153,11 +163,11 @@ pub unsafe extern "C" fn convoy_get_next_job(mgr: *mut Mgr) -> *mut Job {
 }
 
 /// Submits the job that convoy_get_next_job lent, and hands back the earliest job if it has been
-/// worked on, else null. When a batch of jobs waits, all of them are worked on now.
+/// worked on, else null. When a batch of jobs (CONVOY_BATCH) waits, all of them are worked on now.
 ///
 /// Jobs come back strictly in the order in which they were submitted, invalid ones
 /// (CONVOY_STATUS_INVALID_ARGS) like the others. A job that was handed back stays readable until the
-/// next call of convoy_get_next_job. Submitting without a lent job submits an invalid one.
+/// next call of convoy_get_next_job. Without a lent job nothing is done, and null comes back.
 ///
 /// # Safety
 ///
@@ -221,7 +231,7 @@ pub unsafe extern "C" fn convoy_submit_burst(mgr: *mut Mgr, jobs: *mut Job, coun
         }
         let bytes = count.checked_mul(size_of::<Job>()).filter(|&bytes| bytes <= CONVOY_MAX_BYTES);
         Region::of(jobs)?;
-        Region::new(jobs, bytes.ok_or(Error::Length)?)?;
+        Region::new(jobs, bytes.ok_or(Error::Length)?)?.apart(&[Region::of(mgr)?])?;
         // SAFETY: the pointer is aligned and not null, the length is small, and the caller promises
         // the rest.
         let jobs = unsafe { slice::from_raw_parts_mut(jobs, count) };
@@ -233,5 +243,21 @@ pub unsafe extern "C" fn convoy_submit_burst(mgr: *mut Mgr, jobs: *mut Job, coun
     if code == 0 { completed as i64 } else { i64::from(code) }
 }
 
-/// Whether a number of a tier is what the header says.
-const _: () = assert!(Tier::ALL.len() == crate::types::CONVOY_TIER_VAES512 as usize);
+/// Whether numbers are what the header says.
+const _: () = {
+    assert!(Tier::ALL.len() == crate::types::CONVOY_TIER_VAES512 as usize);
+    assert!(Manager::BATCH == CONVOY_BATCH);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_defect_cut_off_is_neither_completed_nor_untouched() {
+        assert_eq!(number_of(Status::Completed, true), CONVOY_STATUS_COMPLETED);
+        assert_eq!(number_of(Status::Completed, false), CONVOY_STATUS_INTERNAL);
+        assert_eq!(number_of(Status::Queued, false), CONVOY_STATUS_INTERNAL);
+        assert_eq!(number_of(Status::InvalidArgs, false), CONVOY_STATUS_INVALID_ARGS);
+    }
+}

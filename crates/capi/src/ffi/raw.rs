@@ -100,6 +100,12 @@ impl Region {
         Ok(Self { start, end })
     }
 
+    /// The same where it need only be told from others: as far as it goes.
+    pub(super) fn near(pointer: *const u8, len: usize) -> Self {
+        let start = pointer.addr();
+        Self { start, end: start.saturating_add(len) }
+    }
+
     /// The object behind a pointer, which is not null and suitably aligned.
     #[inline]
     pub(super) fn of<T>(pointer: *const T) -> Result<Self, Error> {
@@ -183,6 +189,18 @@ pub(super) unsafe fn object_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Err
     Ok(unsafe { &mut *pointer })
 }
 
+/// Fills memory for an object with zeros.
+///
+/// # Safety
+///
+/// If not null, `pointer` points to room for a `T`, which nobody else reads or writes during the call.
+pub(super) unsafe fn clear<T>(pointer: *mut T) -> Result<(), Error> {
+    Region::of(pointer)?;
+    // SAFETY: the pointer is aligned and not null, and the caller promises the rest.
+    unsafe { pointer.write_bytes(0, 1) };
+    Ok(())
+}
+
 /// Memory for an object, filled with zeros first, for C need not have written anything there.
 ///
 /// # Safety
@@ -190,23 +208,26 @@ pub(super) unsafe fn object_mut<'a, T>(pointer: *mut T) -> Result<&'a mut T, Err
 /// If not null, `pointer` points to room for a `T`, which zeros are a value of, and which nobody
 /// else reads or writes while the reference is used.
 pub(super) unsafe fn fresh<'a, T>(pointer: *mut T) -> Result<&'a mut T, Error> {
-    Region::of(pointer)?;
+    // SAFETY: the caller's promise.
+    unsafe { clear(pointer) }?;
     // SAFETY: the pointer is aligned and not null, and the caller promises the rest.
-    unsafe { pointer.write_bytes(0, 1) };
-    // SAFETY: as above, and now there is a value.
     Ok(unsafe { &mut *pointer })
 }
 
-/// A place where C keeps a pointer, emptied.
+/// A place where C keeps a pointer, emptied. It must lie apart from what the call reads.
 ///
 /// # Safety
 ///
 /// If not null, `place` points to a pointer that may be written.
-pub(super) unsafe fn place<'a, T>(place: *mut *mut T) -> Result<&'a mut *mut T, Error> {
-    Region::of(place)?;
+pub(super) unsafe fn place<'a, T>(
+    place: *mut *mut T,
+    inputs: &[Region],
+) -> Result<&'a mut *mut T, Error> {
+    let region = Region::of(place)?;
     // SAFETY: the pointer is aligned and not null, and the caller promises the rest. Writing does
     // not read what was there, which may be nothing yet.
     unsafe { place.write(std::ptr::null_mut()) };
+    region.apart(inputs)?;
     // SAFETY: as above.
     Ok(unsafe { &mut *place })
 }

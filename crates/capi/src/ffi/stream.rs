@@ -20,7 +20,7 @@ pub struct Stream {
 /// be used twice with one key. Whoever began it frees it with convoy_gcm_stream_free; the key may be
 /// freed before.
 ///
-/// For messages that do not fit into memory: for packets, jobs and convoy_gcm_encrypt are several
+/// For messages that do not fit into memory: for packets, jobs and convoy_aead_encrypt are several
 /// times faster.
 ///
 /// # Safety
@@ -37,8 +37,9 @@ pub unsafe extern "C" fn convoy_gcm_init(
     out: *mut *mut Stream,
 ) -> c_int {
     guard(|| {
+        let inputs = [(key.cast(), size_of::<AeadKey>()), (iv, 12), (aad, aad_len)];
         // SAFETY: the caller's promise.
-        let out = unsafe { raw::place(out) }?;
+        let out = unsafe { raw::place(out, &inputs.map(|(from, len)| Region::near(from, len))) }?;
         // SAFETY: the caller's promise.
         let key = unsafe { object(key) }?;
         let key = key.stream.as_ref().ok_or(Error::Args)?;
@@ -74,9 +75,13 @@ pub unsafe extern "C" fn convoy_gcm_update(
 ) -> c_int {
     guard(|| {
         let (from, to) = (Region::new(input, len)?, Region::new(output, len)?);
-        to.apart(&[Region::of(stream)?])?;
+        Region::of(stream)?.apart(&[from, to])?;
         // SAFETY: the caller's promise.
         let stream = unsafe { object_mut(stream) }?.stream.as_mut().ok_or(Error::State)?;
+        // Before anything is copied to where it could be taken for ciphertext.
+        if !stream.fits(len) {
+            return Err(Error::Length);
+        }
         let copied = if input == output.cast_const() {
             // SAFETY: the caller's promise.
             unsafe { raw::output(output, len) }?

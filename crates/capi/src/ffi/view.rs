@@ -13,27 +13,30 @@ use crate::types::{
     CONVOY_MAX_BYTES, CONVOY_ORDER_CIPHER_HASH, CONVOY_ORDER_HASH_CIPHER, Job,
 };
 
-/// Whether a job asks for nothing at all, so that it need not be looked at more closely.
+/// Whether a job is valid and asks for nothing at all, so that it need not be looked at more closely.
+/// Where this says no, [`view`] may still find the job to be good.
 #[inline]
 pub(super) fn is_idle(job: &Job) -> bool {
-    let fits = |offset: usize, len: usize| offset <= CONVOY_MAX_BYTES && len <= CONVOY_MAX_BYTES;
+    let end = job.cipher_offset.saturating_add(job.cipher_len);
     job.cipher_mode == CONVOY_CIPHER_NULL
         && job.hash_alg == CONVOY_HASH_NULL
         && job.src == job.dst.cast_const()
         && (!job.dst.is_null() || job.cipher_len == 0)
-        && job.tag_len | job.aad_len | job.trailer_len == 0
+        && job.iv_len | job.tag_len | job.aad_len | job.trailer_len == 0
         && job.chain_order <= CONVOY_ORDER_HASH_CIPHER
-        && fits(job.cipher_offset, job.cipher_len)
+        && end <= CONVOY_MAX_BYTES
+        && job.dst.addr() <= usize::MAX - CONVOY_MAX_BYTES
 }
 
-/// The job with pointers and lengths checked; whether its parts fit together, the manager says.
+/// The job with pointers and lengths checked; whether its parts fit together, the manager says. What
+/// is written lies apart from `jobs`, which are worked on together with this one.
 ///
 /// # Safety
 ///
 /// Every pointer that the job's modes make use of, if not null, points to as much memory as its
 /// length or type says. Nobody else writes that memory, nor reads what is to be written, while the
 /// view is used.
-pub(super) unsafe fn view<'a>(job: &Job) -> Result<Inner<'a>, Error> {
+pub(super) unsafe fn view<'a>(job: &Job, jobs: Region) -> Result<Inner<'a>, Error> {
     // SAFETY: the caller's promise is passed on.
     let (cipher, cipher_key) = unsafe { cipher(job) }?;
     // SAFETY: as above.
@@ -59,15 +62,25 @@ pub(super) unsafe fn view<'a>(job: &Job) -> Result<Inner<'a>, Error> {
     } else if job.src.is_null() || job.dst.is_null() {
         return Err(Error::Null);
     } else {
+        // That the ends of both can be told makes sure that the beginnings are what they seem.
+        let end = whole.offset + whole.len;
+        Region::new(job.src, end)?;
+        Region::new(job.dst, end)?;
         (job.src.wrapping_add(whole.offset), job.dst.wrapping_add(whole.offset))
     };
     let (from, to) = (Region::new(src, whole.len)?, Region::new(dst, whole.len)?);
     let (tag, aad) = (Region::new(job.tag, job.tag_len)?, Region::new(job.aad, job.aad_len)?);
     let trailer = Region::new(job.trailer, job.trailer_len)?;
-    to.apart(&[aad, trailer, cipher_key, hash_key])?;
-    tag.apart(&[from, to, aad, trailer, cipher_key, hash_key])?;
-    let buffer = if src == dst.cast_const() {
+    to.apart(&[aad, trailer, cipher_key, hash_key, jobs])?;
+    tag.apart(&[from, to, aad, trailer, cipher_key, hash_key, jobs])?;
+    // SAFETY: the caller's promise, for the IV. It may lie in what is worked on, so it is copied before
+    // there is a reference to that.
+    let iv = Iv::new(unsafe { input(job.iv, job.iv_len) }?);
+    let buffer = if src == dst.cast_const() && matches!(cipher, JobCipher::Null) {
         // SAFETY: the caller's promise, for what the spans cover.
+        Buffer::ReadOnly(unsafe { input(src, whole.len) }?)
+    } else if src == dst.cast_const() {
+        // SAFETY: as above.
         Buffer::InPlace(unsafe { output(dst, whole.len) }?)
     } else {
         to.apart(&[from])?;
@@ -75,8 +88,6 @@ pub(super) unsafe fn view<'a>(job: &Job) -> Result<Inner<'a>, Error> {
         let (src, dst) = (unsafe { input(src, whole.len) }?, unsafe { output(dst, whole.len) }?);
         Buffer::Copy { src, dst }
     };
-    // SAFETY: the caller's promise, for the IV.
-    let iv = Iv::new(unsafe { input(job.iv, job.iv_len) }?);
     // SAFETY: the caller's promise, for additional data.
     let aad = unsafe { input(job.aad, job.aad_len) }?;
     // SAFETY: the caller's promise, for the trailer.
@@ -184,4 +195,67 @@ unsafe fn hash<'a>(job: &Job) -> Result<(JobHash<'a>, Region), Error> {
 pub(super) fn hash_alg(number: u32) -> Option<HashAlg> {
     let place = number.checked_sub(CONVOY_HASH_HMAC_MD5)?;
     HashAlg::ALL.get(place as usize).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where nothing is, for what must not be looked at.
+    const NO_JOBS: Region = Region::NONE;
+
+    #[test]
+    fn jobs_that_ask_for_nothing_are_valid_ones() {
+        let mut bytes = [0u8; 64];
+        let good = bytes.as_mut_ptr();
+        let far = |back: usize| std::ptr::without_provenance_mut::<u8>(usize::MAX - back);
+        let ends = [0, 1, 40, CONVOY_MAX_BYTES - 1, CONVOY_MAX_BYTES, usize::MAX - 1, usize::MAX];
+        let (mut idle, mut all) = (0, 0);
+        for dst in [std::ptr::null_mut(), good, far(0), far(60), far(CONVOY_MAX_BYTES)] {
+            for (cipher_offset, cipher_len) in
+                ends.iter().flat_map(|&offset| ends.iter().map(move |&len| (offset, len)))
+            {
+                for (other_len, chain_order) in [(0, 0), (0, 2), (1, 0), (usize::MAX, 1)] {
+                    for place in 0..4 {
+                        let mut job =
+                            Job { src: dst, dst, cipher_offset, cipher_len, ..Job::default() };
+                        (job.cipher_mode, job.chain_order) = (CONVOY_CIPHER_NULL, chain_order);
+                        let len = match place {
+                            0 => &mut job.iv_len,
+                            1 => &mut job.aad_len,
+                            2 => &mut job.trailer_len,
+                            _ => &mut job.tag_len,
+                        };
+                        *len = other_len;
+                        all += 1;
+                        if is_idle(&job) {
+                            idle += 1;
+                            // SAFETY: whatever is pointed to, nobody looks there.
+                            let view = unsafe { view(&job, NO_JOBS) };
+                            assert!(view.is_ok(), "{dst:?}, {cipher_offset} and {cipher_len}");
+                        }
+                    }
+                }
+            }
+        }
+        assert!(idle > 0 && idle < all);
+    }
+
+    #[test]
+    fn jobs_that_only_authenticate_take_no_reference_to_write() {
+        let (mut bytes, mut tag) = ([0u8; 64], [0u8; 16]);
+        let key = convoy_crypto::manager::HmacKeys::new(
+            &convoy_crypto::Cpu::without("").unwrap(),
+            HashAlg::Md5,
+            &convoy_crypto::SecretBytes::copy_from(b"key"),
+        );
+        let mut job = Job { src: bytes.as_ptr(), dst: bytes.as_mut_ptr(), ..Job::default() };
+        (job.cipher_mode, job.hash_alg, job.hash_len) =
+            (CONVOY_CIPHER_NULL, CONVOY_HASH_HMAC_MD5, 64);
+        (job.tag, job.tag_len) = (tag.as_mut_ptr(), 16);
+        job.hash_key.hmac = (&raw const *key).cast();
+        // SAFETY: all pointers are to locals.
+        let view = unsafe { view(&job, NO_JOBS) }.unwrap();
+        assert!(matches!(view.buffer, Buffer::ReadOnly(data) if data.len() == 64));
+    }
 }
