@@ -48,8 +48,12 @@ pub(crate) struct Entry<'a, 'o, O> {
     pub(crate) tables: &'a Tables,
     pub(crate) op: &'o mut O,
     kernel: Kernel,
-    class: u8,
+    class: Class,
 }
+
+/// Packets of one class go through the same code with the same trip counts: tier in the high byte,
+/// key size and length in the low one.
+pub(crate) type Class = u16;
 
 /// A place for an entry; emptied only when entries are sorted into new places.
 type Slot<'a, 'o, O> = Option<Entry<'a, 'o, O>>;
@@ -106,31 +110,30 @@ impl Widest {
 #[inline(never)]
 fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
     let mut slots: ArrayVec<Slot<'a, '_, O>, CHUNK> = ArrayVec::new();
-    let mut first = None;
-    let mut mixed = 0;
     let mut others = false;
+    // Bits that any class has, and that all have.
+    let (mut any, mut all) = (0, Class::MAX);
     for op in ops {
         if !op.is_due() {
             continue;
         }
         match op.key().schedule() {
+            &Schedule::Gcm { kernel, class, ref tables } => {
+                let class = class + length_class(op.data_len());
+                (any, all) = (any | class, all & class);
+                slots.push(Some(Entry { tables, op, kernel, class }));
+            }
             Schedule::SoftGcm(key) => {
                 key.run(op);
                 widest.note(None);
             }
-            &Schedule::Gcm { kernel, class, ref tables } => {
-                let class = class + length_class(op.data_len());
-                let (first_class, first_kernel) = *first.get_or_insert((class, kernel));
-                mixed |= (class ^ first_class) | (kernel.tier() as u8 ^ first_kernel.tier() as u8);
-                slots.push(Some(Entry { tables, op, kernel, class }));
-            }
             _ => others = true,
         }
     }
-    let Some((_, kernel)) = first else { return others };
-    if mixed == 0 {
+    let Some(Some(Entry { kernel, .. })) = slots.first() else { return others };
+    if any == all {
+        widest.note(Some(*kernel));
         kernel.run(&mut slots);
-        widest.note(Some(kernel));
     } else {
         slots.iter().flatten().for_each(|entry| widest.note(Some(entry.kernel)));
         run_sorted(&mut slots);
@@ -143,7 +146,7 @@ fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
 fn run_sorted<'a, O: Op<'a>>(slots: &mut [Slot<'a, '_, O>]) {
     let mut ends = [0u8; CLASSES];
     for entry in slots.iter().flatten() {
-        ends[usize::from(entry.class)] += 1;
+        ends[entry.place()] += 1;
     }
     let mut sum = 0;
     for end in &mut ends {
@@ -153,7 +156,7 @@ fn run_sorted<'a, O: Op<'a>>(slots: &mut [Slot<'a, '_, O>]) {
     // Filling from the back turns each class's end into its start.
     let mut sorted: [Slot<'a, '_, O>; CHUNK] = [const { None }; CHUNK];
     for entry in slots.iter_mut().rev().filter_map(Option::take) {
-        let place = &mut ends[usize::from(entry.class)];
+        let place = &mut ends[entry.place()];
         *place -= 1;
         sorted[usize::from(*place)] = Some(entry);
     }
@@ -168,21 +171,26 @@ fn run_sorted<'a, O: Op<'a>>(slots: &mut [Slot<'a, '_, O>]) {
 }
 
 impl<O> Entry<'_, '_, O> {
-    fn class(&self) -> (u8, Tier) {
-        (self.class, self.kernel.tier())
+    fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Its class among those of its tier.
+    fn place(&self) -> usize {
+        usize::from(self.class & 0xff)
     }
 }
 
-/// The first class of a key size; its classes by length follow.
-pub(crate) fn first_class(bits: KeyBits) -> u8 {
+/// The first class of a tier and key size; its classes by length follow.
+pub(crate) fn first_class(tier: Tier, bits: KeyBits) -> Class {
     // 3 * 18 classes fit in a byte.
-    (bits as usize * LENGTH_CLASSES) as u8
+    (tier as Class) << 8 | (bits as usize * LENGTH_CLASSES) as Class
 }
 
-/// Packets of one class go through the same code with the same trip counts.
 #[inline(always)]
-fn length_class(data_len: usize) -> u8 {
-    data_len.div_ceil(16).min(LENGTH_CLASSES - 1) as u8
+fn length_class(data_len: usize) -> Class {
+    // No slice is so long that this overflows.
+    ((data_len + 15) >> 4).min(LENGTH_CLASSES - 1) as Class
 }
 
 const _: () = assert!(CLASSES <= 256 && CHUNK < 256);

@@ -41,8 +41,8 @@ pub(crate) enum Schedule {
     Gcm {
         /// Proof that the tier may be used, and so the choice of kernel.
         kernel: Kernel,
-        /// Where the scheduler's classes for this key size begin.
-        class: u8,
+        /// Where the scheduler's classes for this tier and key size begin.
+        class: burst::Class,
         /// Round keys and GHASH key powers.
         tables: Box<Tables>,
     },
@@ -112,7 +112,7 @@ impl Schedule {
                 None => Self::SoftGcm(soft(key_bits, secret)?),
                 Some(kernel) => {
                     let tables = kernel.expand(key_bits, secret);
-                    Self::Gcm { kernel, class: burst::first_class(key_bits), tables }
+                    Self::Gcm { kernel, class: burst::first_class(tier, key_bits), tables }
                 }
             },
             Suite::Gmac(key_bits) => match kernel {
