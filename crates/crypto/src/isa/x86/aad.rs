@@ -13,7 +13,7 @@ pub(super) fn first_block<L: Lanes>(l: L, tables: &Tables, aad: &[u8]) -> B {
     if aad.len() <= 16 {
         return l.reverse(l.load_some(aad));
     }
-    let h = l.table(tables.power(1));
+    let h = tables.weight(1);
     let mut hash = l.zero();
     let mut rest = aad;
     while let Some((block, tail)) = rest.split_first_chunk::<16>()

@@ -1,9 +1,9 @@
 //! AES-GCM with one block per register.
 //!
 //! Up to eight blocks make a short packet, compiled once per number of blocks. Packets of one class
-//! run one after another through that code; while the counter blocks of one are encrypted, the
-//! ciphertext of the one before is hashed (or, opening, its own), one block between each two
-//! rounds, so the AES and multiplier units never wait.
+//! run one after another through that code. What is hashed while the counter blocks of one are
+//! encrypted is its own ciphertext when it is opened, one block between each two rounds, and the
+//! ciphertext of the one before when it is sealed, so the AES and multiplier units never wait.
 //!
 //! A longer message is cut into groups of eight blocks and a tail of one to eight. There, sealing
 //! hashes each group while the next is encrypted. The last group and the tail share one reduction.
@@ -14,7 +14,7 @@
 use super::{
     aad,
     lanes::{B, Lanes},
-    tables::{Block, Sum, Tables},
+    tables::{Block, Sum, Tables, Weights},
     token::Task,
 };
 use crate::{
@@ -75,19 +75,16 @@ pub(super) fn run<'a, L: Lanes, O: Op<'a>>(l: L, slots: &mut [Option<Entry<'a, '
     }
 }
 
-/// A sealed packet whose ciphertext has yet to be hashed.
+/// A sealed packet that has yet to be hashed.
 struct Pending<'t, 'o, O> {
     tables: &'t Tables,
-    /// Additional data and lengths, hashed already.
-    sum: Sum,
     /// The block that masks the tag.
     mask: B,
-    /// The last block of ciphertext, zeros behind it.
-    last: B,
     op: &'o mut O,
 }
 
-/// Runs packets of `T` blocks.
+/// Runs packets of `T` blocks. Each is hashed while the next one is encrypted, or, opening, while it
+/// is decrypted itself.
 #[inline(always)]
 fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Option<Entry<'a, '_, O>>]) {
     let mut pending: Option<Pending<'_, '_, O>> = None;
@@ -96,21 +93,16 @@ fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Option<Entr
         let op = &mut *entry.op;
         let Parts { counter, aad, data } = op.parts();
         let m = Message::new(l, tables, counter);
-        let mut sum = Sum::of(l, aad::first_block(l, tables, aad), m.power(T + 2));
-        sum.add(l, aad::length_block(l, aad.len(), data.len()), m.power(1));
         let mut states = m.first_states::<T>();
         if O::SEAL {
-            if let Some(mut before) = pending.take() {
-                let full = full_blocks::<T>(before.op.parts().data).0;
-                let work = Work::tail::<_, T>(l, before.tables, full, before.last);
-                m.encrypt::<_, T>(&mut states, T + 1, &mut before.sum, &work);
-                before.finish(l);
-            } else {
-                m.encrypt::<_, 0>(&mut states, T + 1, &mut sum, &Work::none(l));
+            m.encrypt::<_, 0>(&mut states, T + 1, &mut Sum::zero(l), &Work::none(l));
+            if let Some(before) = pending.take() {
+                before.finish::<L, T>(l);
             }
-            let last = m.apply_tail::<O, T>(data, &states);
-            pending = Some(Pending { tables, sum, mask: states[0], last, op });
+            m.apply_tail::<O, T>(op.parts().data, &states);
+            pending = Some(Pending { tables, mask: states[0], op });
         } else {
+            let mut sum = ends::<L, T>(l, tables, aad, data.len());
             let (full, last) = full_blocks::<T>(data);
             let work = Work::tail::<_, T>(l, tables, full, l.load_some(last));
             m.encrypt::<_, T>(&mut states, T + 1, &mut sum, &work);
@@ -119,19 +111,29 @@ fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Option<Entr
             op.finish(l.to_bytes(tag));
         }
     }
-    if let Some(mut last) = pending {
-        let full = full_blocks::<T>(last.op.parts().data).0;
-        Work::tail::<_, T>(l, last.tables, full, last.last).all::<_, T>(l, &mut last.sum);
-        last.finish(l);
+    if let Some(last) = pending {
+        last.finish::<L, T>(l);
     }
 }
 
 impl<'a, O: Op<'a>> Pending<'_, '_, O> {
     #[inline(always)]
-    fn finish<L: Lanes>(self, l: L) {
-        let tag = l.xor(l.reverse(self.sum.reduce(l)), self.mask);
+    fn finish<L: Lanes, const T: usize>(self, l: L) {
+        let Parts { aad, data, .. } = self.op.parts();
+        let mut sum = ends::<L, T>(l, self.tables, aad, data.len());
+        let (full, last) = full_blocks::<T>(data);
+        Work::tail::<_, T>(l, self.tables, full, l.load_some(last)).all::<_, T>(l, &mut sum);
+        let tag = l.xor(l.reverse(sum.reduce(l)), self.mask);
         self.op.finish(l.to_bytes(tag));
     }
+}
+
+/// The hash of what stands around a text of `T` blocks: additional data and lengths.
+#[inline(always)]
+fn ends<L: Lanes, const T: usize>(l: L, tables: &Tables, aad: &[u8], data_len: usize) -> Sum {
+    let mut sum = Sum::of(l, aad::first_block(l, tables, aad), tables.weight(T + 2));
+    sum.add(l, aad::length_block(l, aad.len(), data_len), tables.weight(1));
+    sum
 }
 
 /// All blocks of a tail of `T` but the last, and the bytes of the last.
@@ -155,14 +157,14 @@ fn long<'a, L: Lanes, O: Op<'a>>(l: L, tables: &Tables, parts: Parts<'_>) -> B {
     let tail = rest.len().div_ceil(16);
     let shift = tail + 1;
     let first_weight = GROUP + 1 + if count == 1 { shift } else { 0 };
-    let mut sum = Sum::of(l, aad::first_block(l, tables, aad), m.power(first_weight));
+    let mut sum = Sum::of(l, aad::first_block(l, tables, aad), tables.weight(first_weight));
     let mut hash = l.zero();
     if O::SEAL {
         m.seal_groups(groups, &mut sum, &mut hash);
     } else {
         m.open_groups(groups, &mut sum, hash, shift);
     }
-    sum.add(l, lengths, m.power(1));
+    sum.add(l, lengths, tables.weight(1));
     let last = groups.last().filter(|_| O::SEAL).map(|group| (group, hash));
     // Counters wrap at 32 bits, which a payload of legal length never reaches.
     let counter = (count * GROUP) as u32 + 2;
@@ -182,7 +184,7 @@ pub(super) fn rest<'a, L: Lanes, O: Op<'a>>(
     counter: u32,
 ) -> B {
     let m = Message::new(l, tables, start);
-    let mut sum = Sum::of(l, lengths, m.power(1));
+    let mut sum = Sum::of(l, lengths, tables.weight(1));
     match data.split_first_chunk_mut::<{ 16 * GROUP }>() {
         Some((group, tail)) if !tail.is_empty() => {
             let Some((group, _)) = group.as_chunks_mut().0.split_first_chunk_mut::<GROUP>() else {
@@ -199,7 +201,7 @@ pub(super) fn rest<'a, L: Lanes, O: Op<'a>>(
             m.any_tail::<O>(tail, sum, group, counter.wrapping_add(GROUP as u32))
         }
         _ => {
-            sum.add(l, hash, m.power(data.len().div_ceil(16) + 1));
+            sum.add(l, hash, tables.weight(data.len().div_ceil(16) + 1));
             m.any_tail::<O>(data, sum, None, counter)
         }
     }
@@ -214,19 +216,19 @@ struct Work<'w> {
     /// The hash so far, which joins the first block.
     hash: B,
     /// The power of H for each block.
-    weights: &'w [Block],
+    weights: Weights<'w>,
 }
 
 impl<'w> Work<'w> {
     #[inline(always)]
     fn none<L: Lanes>(l: L) -> Self {
-        Self { blocks: &[], last: l.zero(), hash: l.zero(), weights: &[] }
+        Self { blocks: &[], last: l.zero(), hash: l.zero(), weights: Weights::NONE }
     }
 
     /// A group that `shift` blocks follow before the next reduction.
     #[inline(always)]
     fn group(group: &'w Group, hash: B, tables: &'w Tables, shift: usize) -> Self {
-        Self { blocks: group, last: hash, hash, weights: tables.window::<GROUP>(GROUP + shift) }
+        Self { blocks: group, last: hash, hash, weights: tables.weights::<GROUP>(GROUP + shift) }
     }
 
     /// A tail of `T` blocks, which the lengths follow.
@@ -237,7 +239,7 @@ impl<'w> Work<'w> {
         full: &'w [[u8; 16]],
         last: B,
     ) -> Self {
-        Self { blocks: full, last, hash: l.zero(), weights: tables.window::<T>(T + 1) }
+        Self { blocks: full, last, hash: l.zero(), weights: tables.weights::<T>(T + 1) }
     }
 
     /// Adds block `i` to the sum.
@@ -247,7 +249,7 @@ impl<'w> Work<'w> {
         if i == 0 {
             block = l.xor(block, self.hash);
         }
-        sum.add(l, block, l.table(&self.weights[i]));
+        sum.add(l, block, self.weights.at(i));
     }
 
     /// Adds the first `H` blocks to the sum.
@@ -371,11 +373,6 @@ impl<'t, L: Lanes> Message<'t, L> {
             self.apply_tail::<O, T>(data, &states);
         }
         l.xor(l.reverse(sum.reduce(l)), states[0])
-    }
-
-    #[inline(always)]
-    fn power(self, n: usize) -> B {
-        self.l.table(self.tables.power(n))
     }
 
     /// A counter below 16, in its place in the block.

@@ -141,7 +141,7 @@ fn long<'a, O: Op<'a>>(v: Vaes256, tables: &Tables, parts: Parts<'_>) -> B {
     let (groups, rest) = data.split_at_mut(count * 16 * GROUP_BLOCKS);
     let groups = groups.as_chunks_mut::<32>().0.as_chunks_mut::<GROUP>().0;
     let first = aad::first_block(v, tables, aad);
-    let first = Sum::of(v, first, v.table(tables.power(1))).reduce(v);
+    let first = Sum::of(v, first, tables.weight(1)).reduce(v);
     let hash = m.groups::<O>(groups, first);
     // Counters wrap at 32 bits, which a payload of legal length never reaches.
     let next = (count * GROUP_BLOCKS) as u32 + 2;
@@ -180,7 +180,7 @@ impl PairSum {
     /// The sum over the lanes.
     #[inline(always)]
     fn fold(self, v: Vaes256) -> Sum {
-        Sum::from_parts(v.fold_pair(self.lo), v.fold_pair(self.mid), v.fold_pair(self.hi))
+        Sum::from_parts(v, v.fold_pair(self.lo), v.fold_pair(self.mid), v.fold_pair(self.hi))
     }
 }
 

@@ -14,9 +14,9 @@
 //!
 //! Payloads of one or two blocks go through the kernel for one block per register instead.
 //!
-//! The front of a long message goes through groups of 16 slots. There each lane keeps a hash of its
-//! own, multiplied by H^16 per group; the lanes are weighted and summed only in the tail of 4 to 19
-//! slots. The tail alone is the whole of a short packet, compiled once per number of registers.
+//! The front of a long message goes through groups of 16 slots, in pairs. There each lane keeps a hash
+//! of its own, multiplied by H^16 per group; the lanes are weighted and summed only in the tail of 4
+//! to 19 slots. The tail alone is the whole of a short packet, compiled once per number of registers.
 
 // Indices name registers here, in several arrays at once; every such loop is unrolled.
 #![allow(clippy::needless_range_loop)]
@@ -35,6 +35,9 @@ use crate::{
 
 /// Registers in a group.
 const GROUP: usize = 4;
+
+/// Registers in a pair of groups.
+const PAIR: usize = 2 * GROUP;
 
 /// Registers in the longest tail.
 const TAIL: usize = 5;
@@ -143,7 +146,13 @@ fn long<'a, O: Op<'a>>(v: Vaes512, tables: &Tables, parts: Parts<'_>) -> B {
     let last = length_slot(parts.data.len());
     let groups = (last + 1 - 4) / (4 * GROUP);
     let (front, rest) = parts.data.split_at_mut(groups * 64 * GROUP - HEAD);
-    let (mask, hash) = m.groups::<O>(front, first);
+    // Compiled once for every key size: a branch among the rounds would keep hashing from overlapping
+    // with them.
+    let (mask, hash) = match tables.rounds {
+        10 => m.groups::<O, 10>(front, first),
+        12 => m.groups::<O, 12>(front, first),
+        _ => m.groups::<O, 14>(front, first),
+    };
     let (slot, last) = (groups * 4 * GROUP, last - groups * 4 * GROUP);
     let hash = match last.div_ceil(4) {
         1 => m.long_tail::<O, 1>(rest, hash, slot, last),
@@ -177,7 +186,7 @@ impl<const N: usize> Hashed<N> {
         }
         let mut sum = sum.fold(v);
         if self.last.is_multiple_of(4) {
-            sum.add(v, self.lengths, v.table(tables.power(1)));
+            sum.add(v, self.lengths, tables.weight(1));
         }
         sum.reduce(v)
     }
@@ -228,7 +237,7 @@ impl Sum4 {
     /// The sum over the lanes.
     #[inline(always)]
     fn fold(self, v: Vaes512) -> Sum {
-        Sum::from_parts(v.fold4(self.lo), v.fold4(self.mid), v.fold4(self.hi))
+        Sum::from_parts(v, v.fold4(self.lo), v.fold4(self.mid), v.fold4(self.hi))
     }
 }
 
@@ -248,47 +257,68 @@ impl<'t> Message<'t> {
 
     /// The groups of a long message, of which there is at least one. Returns the block that masks
     /// the tag, and the hash of each lane.
+    ///
+    /// They go in pairs, since one alone would leave the AES units waiting for it. A pair is hashed
+    /// while the next one is encrypted. Where the number of groups is odd, the first goes alone.
     #[inline(always)]
-    fn groups<'a, O: Op<'a>>(self, front: &mut [u8], first: Z) -> (B, Z) {
+    fn groups<'a, O: Op<'a>, const R: usize>(self, front: &mut [u8], first: Z) -> (B, Z) {
         let v = self.v;
-        let mut states = self.counters(0);
-        self.encrypt(&mut states);
-        let mask = v.second(states[0]);
         let (head, rest) = front.split_at_mut(64 - HEAD);
-        let (registers, rest) = rest.split_at_mut(64 * (GROUP - 1));
-        let registers = registers.as_chunks_mut::<64>().0;
-        // Sealing hashes each group while the next is encrypted; opening has the ciphertext at
-        // once.
-        let mut hashed = [v.xor4(self.crypt_head::<O>(head, states[0]), first); GROUP];
-        for i in 1..GROUP {
-            hashed[i] = self.crypt::<O>(&mut registers[i - 1], states[i]);
-        }
-        let mut hash = if O::SEAL { v.zero4() } else { self.hash_group(&hashed) };
-        let mut slot = 0u32;
-        for group in rest.as_chunks_mut::<64>().0.as_chunks_mut::<GROUP>().0 {
-            slot += 4 * GROUP as u32;
-            let mut states = self.counters(slot);
-            self.encrypt(&mut states);
-            if O::SEAL {
-                hash = self.hash_group(&hashed);
+        let registers = rest.as_chunks_mut::<64>().0;
+        let alone = registers.len() % PAIR < GROUP;
+        let (start, rest) = registers.split_at_mut(if alone { GROUP } else { PAIR } - 1);
+        let mut hashed = [v.zero4(); PAIR];
+        let mask = if alone {
+            let (mask, group) = self.crypt_first::<O, GROUP>(head, start, first);
+            if rest.is_empty() {
+                return (mask, self.hash_group(&group));
             }
-            for i in 0..GROUP {
-                hashed[i] = self.crypt::<O>(&mut group[i], states[i]);
+            // It counts as the second of a pair; what stands in front of it adds nothing.
+            hashed[GROUP..].copy_from_slice(&group);
+            mask
+        } else {
+            let (mask, pair) = self.crypt_first::<O, PAIR>(head, start, first);
+            hashed = pair;
+            mask
+        };
+        // Slots fit 32 bits: a legal payload has fewer blocks.
+        let mut slot = 4 * (start.len() + 1) as u32;
+        for pair in rest.as_chunks_mut::<PAIR>().0 {
+            let mut states = self.counters::<PAIR>(slot);
+            slot += 4 * PAIR as u32;
+            let hash = self.encrypt_and_hash::<R>(&mut states, &hashed);
+            for i in 0..PAIR {
+                hashed[i] = self.crypt::<O>(&mut pair[i], states[i]);
             }
             hashed[0] = v.xor4(hashed[0], hash);
-            if !O::SEAL {
-                hash = self.hash_group(&hashed);
-            }
         }
-        if O::SEAL {
-            hash = self.hash_group(&hashed);
+        let hash = self.hash_group(&hashed[..GROUP]);
+        hashed[GROUP] = v.xor4(hashed[GROUP], hash);
+        (mask, self.hash_group(&hashed[GROUP..]))
+    }
+
+    /// The first `N` registers of a long message. Returns the block that masks the tag, and what is
+    /// to be hashed.
+    #[inline(always)]
+    fn crypt_first<'a, O: Op<'a>, const N: usize>(
+        self,
+        head: &mut [u8],
+        others: &mut [[u8; 64]],
+        first: Z,
+    ) -> (B, [Z; N]) {
+        let v = self.v;
+        let mut states = self.counters::<N>(0);
+        self.encrypt(&mut states);
+        let mut hashed = [v.xor4(self.crypt_head::<O>(head, states[0]), first); N];
+        for i in 1..N {
+            hashed[i] = self.crypt::<O>(&mut others[i - 1], states[i]);
         }
-        (mask, hash)
+        (v.second(states[0]), hashed)
     }
 
     /// The hash of each lane over a group, the hash so far being part of the first register.
     #[inline(always)]
-    fn hash_group(self, hashed: &[Z; GROUP]) -> Z {
+    fn hash_group(self, hashed: &[Z]) -> Z {
         let v = self.v;
         let mut sum = Sum4::zero(v);
         for i in 0..GROUP {
@@ -297,20 +327,46 @@ impl<'t> Message<'t> {
         sum.reduce(v)
     }
 
+    /// Encrypts the states of a pair of groups in `R` rounds, and between the rounds hashes the pair
+    /// before, the hash so far being part of its first register. Returns the hash of each lane.
+    #[inline(always)]
+    fn encrypt_and_hash<const R: usize>(self, states: &mut [Z; PAIR], hashed: &[Z; PAIR]) -> Z {
+        let v = self.v;
+        let mut sum = Sum4::zero(v);
+        let mut hash = v.zero4();
+        for round in 1..R {
+            self.round(states, &self.tables.round_keys[round]);
+            if round > PAIR {
+                continue;
+            }
+            // The first register of a group comes last: what it waits for was begun last.
+            let i = (PAIR - round) ^ GROUP;
+            let block = if i == GROUP { v.xor4(hashed[i], hash) } else { hashed[i] };
+            sum.add(v, block, self.stride(i % GROUP));
+            if i.is_multiple_of(GROUP) {
+                hash = sum.reduce(v);
+                sum = Sum4::zero(v);
+            }
+        }
+        self.last_round(states);
+        hash
+    }
+
     /// The weight of register `i` of a group, alike in all lanes.
     #[inline(always)]
     fn stride(self, i: usize) -> Z {
         self.v.table4(self.tables.power(4 * (GROUP - i)))
     }
 
-    /// The start states of a group's counter blocks; `slot` is a multiple of 16.
+    /// The start states of one or two groups' counter blocks; `slot` is a multiple of 16.
     #[inline(always)]
-    fn counters(self, slot: u32) -> [Z; GROUP] {
+    fn counters<const N: usize>(self, slot: u32) -> [Z; N] {
         let v = self.v;
-        let seed = v.xor4(self.seed, v.last_word4(slot.swap_bytes() as i32));
-        let mut states = [seed; GROUP];
-        for i in 0..GROUP {
-            states[i] = v.xor4(seed, v.constant4(&COUNTERS[i]));
+        let mut states = [self.seed; N];
+        for i in 0..N {
+            let group = slot.wrapping_add((i - i % GROUP) as u32 * 4);
+            let seed = v.xor4(self.seed, v.last_word4(group.swap_bytes() as i32));
+            states[i] = v.xor4(seed, v.constant4(&COUNTERS[i % GROUP]));
         }
         states
     }
@@ -407,10 +463,10 @@ impl<'t> Message<'t> {
     /// All rounds of AES but the first key addition.
     #[inline(always)]
     fn encrypt<const N: usize>(self, states: &mut [Z; N]) {
-        let tables = self.tables;
         for round in 1..10 {
-            self.round(states, &tables.round_keys[round]);
+            self.round(states, &self.tables.round_keys[round]);
         }
+        let tables = self.tables;
         if tables.rounds > 10 {
             self.round(states, &tables.round_keys[10]);
             self.round(states, &tables.round_keys[11]);
@@ -419,7 +475,12 @@ impl<'t> Message<'t> {
                 self.round(states, &tables.round_keys[13]);
             }
         }
-        let key = self.v.table4(&tables.last);
+        self.last_round(states);
+    }
+
+    #[inline(always)]
+    fn last_round<const N: usize>(self, states: &mut [Z; N]) {
+        let key = self.v.table4(&self.tables.last);
         for state in states {
             *state = self.v.aes_last4(*state, key);
         }

@@ -133,7 +133,7 @@ impl<'t, L: Lanes> Hash<'t, L> {
     #[inline(always)]
     fn push(&mut self, block: B) {
         let l = self.l;
-        self.sum.add(l, l.xor(block, self.hash), l.table(self.tables.power(self.left)));
+        self.sum.add(l, l.xor(block, self.hash), self.tables.weight(self.left));
         self.hash = l.zero();
         self.left -= 1;
         if self.left == 0 {
@@ -150,7 +150,7 @@ impl<'t, L: Lanes> Hash<'t, L> {
             if i == 0 {
                 block = l.xor(block, self.hash);
             }
-            self.sum.add(l, block, l.table(self.tables.power(STRIDE - i)));
+            self.sum.add(l, block, self.tables.weight(STRIDE - i));
         }
         self.reduce();
     }

@@ -68,10 +68,6 @@ pub(super) unsafe trait Lanes: Copy {
         add_longs(a: B, b: B) -> B = _mm_add_epi64;
         /// Carry-less product of the low halves.
         mul_lo(a: B, b: B) -> B = _mm_clmulepi64_si128::<0x00>;
-        /// Carry-less product of the low half of `a` and the high half of `b`.
-        mul_lo_hi(a: B, b: B) -> B = _mm_clmulepi64_si128::<0x10>;
-        /// Carry-less product of the high half of `a` and the low half of `b`.
-        mul_hi_lo(a: B, b: B) -> B = _mm_clmulepi64_si128::<0x01>;
         /// Carry-less product of the high halves.
         mul_hi(a: B, b: B) -> B = _mm_clmulepi64_si128::<0x11>;
         /// The low half moved up; the low half of the result is zero.
@@ -115,6 +111,13 @@ pub(super) unsafe trait Lanes: Copy {
     fn table(self, block: &Block) -> B {
         // SAFETY: the reference is valid for 16 bytes, and `Block` is aligned to 16.
         unsafe { _mm_load_si128(block.0.as_ptr().cast()) }
+    }
+
+    /// A word as the low half, zeros above.
+    #[inline(always)]
+    fn load_low(self, word: &u64) -> B {
+        // SAFETY: the reference is valid for the eight bytes that are loaded.
+        unsafe { _mm_loadl_epi64(std::ptr::from_ref(word).cast()) }
     }
 
     /// The block as bytes.
@@ -243,6 +246,9 @@ macro_rules! with_masks {
 
             #[inline(always)]
             fn load_some(self, bytes: &[u8]) -> B {
+                // An empty slice may lie where no memory is. Nothing is read from there, but the
+                // processor takes more than 100 cycles to see that.
+                let bytes = if bytes.is_empty() { &KEEP[..0] } else { bytes };
                 // SAFETY: only bytes under the mask are read, and those lie within the slice; the
                 // token proves AVX-512 BW and VL.
                 unsafe { _mm_maskz_loadu_epi8(front_mask(bytes.len()), bytes.as_ptr().cast()) }

@@ -3,11 +3,12 @@
 use zeroize::Zeroize;
 
 use super::{
+    aes::keys,
     lanes::{B, Lanes},
     token::Task,
 };
-use crate::KeyBits;
 pub(super) use crate::block::Block;
+use crate::{KeyBits, block::RoundKeys};
 
 /// Powers of the GHASH key that are kept.
 pub(super) const POWERS: usize = 20;
@@ -25,6 +26,8 @@ pub(crate) struct Tables {
     unused: [u8; 15],
     /// H^20 down to H^1, then zeros: a window of blocks may reach past the end of the message.
     pub(super) powers: [Block; POWERS + 4],
+    /// The sum of both halves of each power, for Karatsuba's middle product.
+    folds: [u64; POWERS + 4],
 }
 
 impl Tables {
@@ -36,6 +39,7 @@ impl Tables {
             rounds: 0,
             unused: [0; 15],
             powers: [Block::ZERO; POWERS + 4],
+            folds: [0; POWERS + 4],
         })
     }
 
@@ -51,14 +55,44 @@ impl Tables {
         self.powers.get(POWERS.checked_sub(n)?..)?.first_chunk()
     }
 
-    /// `N` powers of H, from the power of `n` downwards.
+    /// H to the power of `n` as a factor, for 1 to 20.
     #[inline(always)]
-    pub(super) fn window<const N: usize>(&self, n: usize) -> &[Block] {
-        &self.powers[POWERS - n..][..N]
+    pub(super) fn weight(&self, n: usize) -> Weight<'_> {
+        self.weights::<1>(n).at(0)
+    }
+
+    /// `N` powers of H as factors, from the power of `n` downwards.
+    #[inline(always)]
+    pub(super) fn weights<const N: usize>(&self, n: usize) -> Weights<'_> {
+        let first = POWERS - n;
+        Weights { powers: &self.powers[first..][..N], folds: &self.folds[first..][..N] }
     }
 }
 
-const _: () = assert!(size_of::<Tables>() == 16 * (14 + 1 + 1 + POWERS + 4));
+const _: () = assert!(size_of::<Tables>() == 16 * (14 + 1 + 1 + POWERS + 4) + 8 * (POWERS + 4));
+
+/// A power of H that blocks are multiplied by.
+#[derive(Clone, Copy)]
+pub(super) struct Weight<'t> {
+    power: &'t Block,
+    fold: &'t u64,
+}
+
+/// Powers of H that blocks are multiplied by.
+#[derive(Clone, Copy)]
+pub(super) struct Weights<'t> {
+    powers: &'t [Block],
+    folds: &'t [u64],
+}
+
+impl<'t> Weights<'t> {
+    pub(super) const NONE: Self = Self { powers: &[], folds: &[] };
+
+    #[inline(always)]
+    pub(super) fn at(self, i: usize) -> Weight<'t> {
+        Weight { power: &self.powers[i], fold: &self.folds[i] }
+    }
+}
 
 impl Drop for Tables {
     fn drop(&mut self) {
@@ -66,13 +100,18 @@ impl Drop for Tables {
             block.0.zeroize();
         }
         self.rounds.zeroize();
+        self.folds.zeroize();
     }
 }
 
 /// Sum of products of blocks by powers of H, before its reduction.
+///
+/// Products are Karatsuba's: three multiplications and not four, which halves' sums make up for.
+/// Multiplying is what GHASH waits for on processors that start a multiplication every other cycle.
 #[derive(Clone, Copy)]
 pub(super) struct Sum {
     lo: B,
+    /// Products of the halves' sums: the mixed products, and the low and high ones once more.
     mid: B,
     hi: B,
 }
@@ -85,23 +124,25 @@ impl Sum {
 
     /// A single product.
     #[inline(always)]
-    pub(super) fn of<L: Lanes>(l: L, x: B, power: B) -> Self {
-        let mid = l.xor(l.mul_lo_hi(x, power), l.mul_hi_lo(x, power));
+    pub(super) fn of<L: Lanes>(l: L, x: B, weight: Weight<'_>) -> Self {
+        let power = l.table(weight.power);
+        let mid = l.mul_lo(l.xor(x, l.swap_halves(x)), l.load_low(weight.fold));
         Self { lo: l.mul_lo(x, power), mid, hi: l.mul_hi(x, power) }
     }
 
     /// Puts a sum together from its parts: products of low halves, mixed halves, high halves.
     #[inline(always)]
-    pub(super) fn from_parts(lo: B, mid: B, hi: B) -> Self {
-        Self { lo, mid, hi }
+    pub(super) fn from_parts<L: Lanes>(l: L, lo: B, mid: B, hi: B) -> Self {
+        Self { lo, mid: l.xor3(lo, mid, hi), hi }
     }
 
-    /// Adds `x` times `power`.
+    /// Adds `x` times a power.
     #[inline(always)]
-    pub(super) fn add<L: Lanes>(&mut self, l: L, x: B, power: B) {
-        self.lo = l.xor(self.lo, l.mul_lo(x, power));
-        self.hi = l.xor(self.hi, l.mul_hi(x, power));
-        self.mid = l.xor3(self.mid, l.mul_lo_hi(x, power), l.mul_hi_lo(x, power));
+    pub(super) fn add<L: Lanes>(&mut self, l: L, x: B, weight: Weight<'_>) {
+        let Self { lo, mid, hi } = Self::of(l, x, weight);
+        self.lo = l.xor(self.lo, lo);
+        self.mid = l.xor(self.mid, mid);
+        self.hi = l.xor(self.hi, hi);
     }
 
     /// The sum modulo the GHASH polynomial.
@@ -113,8 +154,9 @@ impl Sum {
     #[inline(always)]
     pub(super) fn reduce<L: Lanes>(self, l: L) -> B {
         let fold = l.pair(FOLD, FOLD);
-        let lo = l.xor(self.lo, l.low_to_high(self.mid));
-        let hi = l.xor(self.hi, l.high_to_low(self.mid));
+        let mid = l.xor3(self.lo, self.mid, self.hi);
+        let lo = l.xor(self.lo, l.low_to_high(mid));
+        let hi = l.xor(self.hi, l.high_to_low(mid));
         let lo = l.xor(l.swap_halves(lo), l.mul_lo(lo, fold));
         l.xor3(l.swap_halves(lo), l.mul_lo(lo, fold), hi)
     }
@@ -141,55 +183,31 @@ impl<L: Lanes> Task<L> for Expand<'_> {
 
 #[inline(always)]
 fn expand<L: Lanes>(l: L, bits: KeyBits, key: &[u8], tables: &mut Tables) {
-    let (nk, rounds) = (bits.bytes() / 4, bits.rounds());
-    let mut words = [0u32; 60];
-    for (word, bytes) in words.iter_mut().zip(key.as_chunks::<4>().0) {
-        *word = u32::from_le_bytes(*bytes);
+    let mut keys = RoundKeys::zeroed();
+    keys::expand(l, bits, key, &mut keys);
+    if let [others @ .., last] = keys.of(bits) {
+        tables.round_keys[..others.len()].copy_from_slice(others);
+        tables.last = *last;
     }
-    let mut rcon = 1u32;
-    for i in nk..4 * (rounds + 1) {
-        let mut word = words[i - 1];
-        if i % nk == 0 {
-            word = sub_word(l, word.rotate_right(8)) ^ rcon;
-            rcon = (rcon << 1) ^ ((rcon >> 7) * 0x11b);
-        } else if nk > 6 && i % nk == 4 {
-            word = sub_word(l, word);
-        }
-        words[i] = words[i - nk] ^ word;
-    }
-    for (i, four) in words.as_chunks::<4>().0.iter().take(rounds + 1).enumerate() {
-        let to = if i == rounds { &mut tables.last } else { &mut tables.round_keys[i] };
-        for (bytes, word) in to.0.as_chunks_mut::<4>().0.iter_mut().zip(four) {
-            *bytes = word.to_le_bytes();
-        }
-    }
-    words.zeroize();
-    tables.rounds = rounds as u8;
-    expand_powers(l, tables);
-}
-
-/// AES's S-box on each byte of a word: with four equal columns the last round does nothing else.
-#[inline(always)]
-fn sub_word<L: Lanes>(l: L, word: u32) -> u32 {
-    let word = word as i32;
-    l.low_word(l.aes_last(l.quad(word, word, word, word), l.zero())) as u32
+    tables.rounds = bits.rounds() as u8;
+    let h = keys::encrypt(l, bits, &keys, l.zero());
+    expand_powers(l, h, tables);
 }
 
 #[inline(always)]
-fn expand_powers<L: Lanes>(l: L, tables: &mut Tables) {
-    let mut state = l.table(&tables.round_keys[0]);
-    for key in &tables.round_keys[1..usize::from(tables.rounds)] {
-        state = l.aes_round(state, l.table(key));
-    }
-    let mut h = u128::from_be_bytes(l.to_bytes(l.aes_last(state, l.table(&tables.last))));
+fn expand_powers<L: Lanes>(l: L, h: B, tables: &mut Tables) {
+    let mut h = u128::from_be_bytes(l.to_bytes(h));
     // H times x, so that products of reflected blocks need no shift (the same reference).
     let carry = 0u128.wrapping_sub(h >> 127);
     h = (h << 1) ^ (carry & (0xc2 << 120 | 1));
-    let h1 = l.pair((h >> 64) as i64, h as i64);
+    let mut power = l.pair((h >> 64) as i64, h as i64);
     h.zeroize();
-    let mut power = h1;
-    for block in tables.powers[..POWERS].iter_mut().rev() {
-        block.0 = l.to_bytes(power);
-        power = Sum::of(l, power, h1).reduce(l);
+    for n in 1..=POWERS {
+        let bytes = l.to_bytes(power);
+        tables.powers[POWERS - n].0 = bytes;
+        let (halves, _) = bytes.as_chunks::<8>();
+        tables.folds[POWERS - n] =
+            halves.iter().fold(0, |sum, half| sum ^ u64::from_le_bytes(*half));
+        power = Sum::of(l, power, tables.weight(1)).reduce(l);
     }
 }

@@ -88,8 +88,9 @@ impl<L: Lanes> Task<L> for ExpandCbcMac<'_> {
     }
 }
 
+/// Expands a key (FIPS 197 section 5.2).
 #[inline(always)]
-fn expand<L: Lanes>(l: L, bits: KeyBits, key: &[u8], keys: &mut RoundKeys) {
+pub(in crate::isa::x86) fn expand<L: Lanes>(l: L, bits: KeyBits, key: &[u8], keys: &mut RoundKeys) {
     let (nk, rounds) = (bits.bytes() / 4, bits.rounds());
     let mut words = [0u32; 60];
     for (word, bytes) in words.iter_mut().zip(key.as_chunks::<4>().0) {
@@ -123,7 +124,7 @@ fn sub_word<L: Lanes>(l: L, word: u32) -> u32 {
 
 /// Encrypts a single block.
 #[inline(always)]
-pub(super) fn encrypt<L: Lanes>(l: L, bits: KeyBits, keys: &RoundKeys, block: B) -> B {
+pub(in crate::isa::x86) fn encrypt<L: Lanes>(l: L, bits: KeyBits, keys: &RoundKeys, block: B) -> B {
     let [first, middle @ .., last] = keys.of(bits) else { return block };
     let mut state = l.xor(block, l.table(first));
     for key in middle {

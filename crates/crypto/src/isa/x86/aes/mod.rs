@@ -7,7 +7,7 @@
 mod cbc;
 mod ccm;
 mod chain;
-mod keys;
+pub(super) mod keys;
 mod mac;
 mod order;
 mod stream;
