@@ -2,12 +2,17 @@
 //!
 //! Every lane takes in the whole blocks of its message, then one or two blocks of a tail: what is
 //! left of the message, the trailer and the padding. A lane that has ended takes the next message,
-//! the longest first. Then all outer hashes are computed: one block each.
+//! the longest first, and its inner hash waits until there is one for every lane; then their outer
+//! hashes are computed, of one block each. Lanes that end together do not wait: their hashes stay in
+//! the registers.
 
-use std::{hint::black_box, mem};
+use std::{hint::black_box, marker::PhantomData, ptr};
 
 use super::words::{MAX, Rows, States};
-use crate::pass::{HmacJob, TRAILER_MAX};
+use crate::{
+    block::HmacKey,
+    pass::{HmacJob, TRAILER_MAX},
+};
 
 /// Jobs that are sorted and run together; there may be more, and then they come in turn.
 const CHUNK: usize = 256;
@@ -20,19 +25,61 @@ pub(super) trait Engine<const B: usize>: Copy {
     /// Whether words lie in memory with their last byte first.
     const LITTLE_ENDIAN: bool = false;
     /// Chaining values of all lanes.
-    type State;
+    type State: Copy;
+    /// A block of each lane.
+    type Words: Copy;
 
-    /// Copies `from`, which is shorter than a block, and puts zeros behind it.
-    fn copy_some(self, from: &[u8], to: &mut [u8; B]);
+    /// Copies `from`, which is shorter than a block. Behind it come a set bit, if it is to be padded,
+    /// and zeros. The last eight bytes are replaced by `bits`.
+    fn copy_some(self, from: &[u8], pad: bool, bits: Option<u64>, to: &mut [u8; B]);
     /// Chaining values from memory.
     fn load(self, rows: &Rows<'_, 64>) -> Self::State;
+    /// The same chaining value in each lane.
+    fn repeat(self, row: &[u8; 64]) -> Self::State;
+    /// A block of each lane from memory.
+    fn words(self, rows: &Rows<'_, B>) -> Self::Words;
+    /// The block of the outer hash that holds inner hashes, of which `digest` words count.
+    fn digest(self, digest: usize, hashes: Self::State) -> Self::Words;
     /// Takes in a block of each lane.
-    fn block(self, state: &mut Self::State, rows: &Rows<'_, B>);
-    /// Stores chaining values.
-    fn store(self, state: Self::State, states: &mut States);
-    /// Computes MACs from the chaining values of `keys` and of the inner hashes. `digest` is how many
-    /// words of the last chaining value count; behind them come zeros.
-    fn outer(self, digest: usize, keys: &Rows<'_, 64>, hashes: &Rows<'_, 64>, states: &mut States);
+    fn rounds(self, state: &mut Self::State, words: Self::Words);
+    /// Sets chaining values aside.
+    fn park(self, state: Self::State, parked: &mut Parked);
+    /// Takes them up again.
+    fn resume(self, parked: &Parked) -> Self::State;
+    /// Replaces the chaining value of a lane by one from memory.
+    fn put(self, parked: &mut Parked, lane: usize, row: &[u8; 64]);
+    /// Copies the chaining value of one lane to another lane.
+    fn hand(self, from: &Parked, lane: usize, to: &mut Parked, to_lane: usize);
+    /// Stores the MACs that outer hashes have come to: `digest` words, and zeros behind them.
+    fn macs(self, digest: usize, state: Self::State, macs: &mut States);
+}
+
+/// Chaining values of all lanes, set aside as the engine likes them.
+#[repr(C, align(64))]
+pub(super) struct Parked(pub(super) [[u8; 64]; 8]);
+
+impl Parked {
+    const EMPTY: Self = Self([[0; 64]; 8]);
+}
+
+/// Everything that holds parts of messages or chaining values.
+#[repr(C, align(64))]
+struct Scratch<const B: usize, const L: usize> {
+    tails: [Tail<B>; L],
+    /// Inner hashes under way.
+    current: Parked,
+    /// Inner hashes that wait for their outer ones.
+    waiting: Parked,
+    macs: States,
+}
+
+impl<const B: usize, const L: usize> Scratch<B, L> {
+    const EMPTY: Self = Self {
+        tails: [Tail([[0; B]; 2]); L],
+        current: Parked::EMPTY,
+        waiting: Parked::EMPTY,
+        macs: States([[0; 64]; MAX]),
+    };
 }
 
 /// Computes the MACs in an engine of `L` lanes, at most [`MAX`].
@@ -42,13 +89,12 @@ pub(super) fn run<E: Engine<B>, const B: usize, const L: usize>(
     digest: usize,
     jobs: &mut [HmacJob<'_>],
 ) {
-    let mut states = States([[0; 64]; MAX]);
+    let mut scratch = Scratch::<B, L>::EMPTY;
     for chunk in jobs.chunks_mut(CHUNK) {
-        inner::<E, B, L>(engine, chunk, &mut states);
-        outer::<E, B, L>(engine, digest, chunk, &mut states);
+        run_chunk(engine, digest, chunk, &mut scratch);
     }
-    states.0 = [[0; 64]; MAX];
-    black_box(&mut states);
+    scratch = Scratch::EMPTY;
+    black_box(&mut scratch);
 }
 
 /// The order in which jobs begin: those of most blocks first.
@@ -74,7 +120,7 @@ fn sort<const B: usize>(jobs: &[HmacJob<'_>], order: &mut [u8; CHUNK], lanes: us
     }
     let mut next = 0;
     for start in starts[usize::from(least)..=usize::from(most)].iter_mut().rev() {
-        next += mem::replace(start, next);
+        next += std::mem::replace(start, next);
     }
     for (i, &count) in blocks.iter().enumerate().take(jobs.len()) {
         let start = &mut starts[usize::from(count)];
@@ -100,234 +146,288 @@ impl<const B: usize> Tail<B> {
     ) -> usize {
         let trailer = trailer.get(..TRAILER_MAX).unwrap_or(trailer);
         let used = rest.len() + trailer.len();
-        // The length field has an eighth of a block.
-        let blocks = if used + B / 8 < B { 1 } else { 2 };
         // The block of padding before the message counts, too.
         let bits = 8 * (B + bytes + trailer.len()) as u64;
-        let bits = if E::LITTLE_ENDIAN { bits.to_le_bytes() } else { bits.to_be_bytes() };
+        let bits = if E::LITTLE_ENDIAN { bits } else { bits.swap_bytes() };
+        let pad = trailer.is_empty();
         let [first, last] = &mut self.0;
-        if blocks == 1 {
-            engine.copy_some(rest, last);
+        // The length field has an eighth of a block.
+        let blocks = if used + B / 8 < B {
+            engine.copy_some(rest, pad, Some(bits), last);
+            1
         } else {
-            engine.copy_some(rest, first);
-            *last = [0; B];
-        }
-        let start = (2 - blocks) * B + rest.len();
-        let all = self.0.as_flattened_mut();
-        if let Some(place) = all.get_mut(start..) {
-            match (trailer.first_chunk::<4>(), place.first_chunk_mut::<4>()) {
-                (Some(word), Some(place)) if trailer.len() == 4 => *place = *word,
-                _ => place.iter_mut().zip(trailer).for_each(|(to, from)| *to = *from),
+            engine.copy_some(rest, pad, None, first);
+            engine.copy_some(&[], false, Some(bits), last);
+            2
+        };
+        if !trailer.is_empty() {
+            let start = (2 - blocks) * B + rest.len();
+            if let Some(place) = self.0.as_flattened_mut().get_mut(start..) {
+                match (trailer.first_chunk::<4>(), place.first_chunk_mut::<4>()) {
+                    (Some(word), Some(place)) if trailer.len() == 4 => *place = *word,
+                    _ => place.iter_mut().zip(trailer).for_each(|(to, from)| *to = *from),
+                }
+                if let Some(end) = place.get_mut(trailer.len()) {
+                    *end = 0x80;
+                }
             }
-            if let Some(end) = place.get_mut(trailer.len()) {
-                *end = 0x80;
-            }
-        }
-        if let Some(field) = all.last_chunk_mut() {
-            *field = bits;
         }
         blocks
     }
 }
 
-/// What every lane is doing.
+/// Ends a block of which `used` bytes are used: what [`Engine::copy_some`] does after copying.
+#[inline(always)]
+pub(super) fn end<const B: usize>(used: usize, pad: bool, bits: Option<u64>, block: &mut [u8; B]) {
+    if let Some(end) = block.get_mut(used).filter(|_| pad) {
+        *end = 0x80;
+    }
+    if let (Some(bits), Some(field)) = (bits, block.last_chunk_mut()) {
+        *field = bits.to_ne_bytes();
+    }
+}
+
+/// What every lane is doing. Time counts the blocks that all lanes have taken in.
 struct Lanes<'j, const B: usize, const L: usize> {
     /// The job, by its number.
     job: [u8; L],
-    /// The chaining value it starts from.
-    start: [&'j [u8; 64]; L],
-    /// Whole blocks of the message yet to come.
-    message: [&'j [[u8; B]]; L],
-    tail: [Tail<B>; L],
-    tail_blocks: [u8; L],
-    /// Blocks left of the message, or, in the tail, of the tail; idle lanes have no end.
-    left: [u32; L],
-    /// Lanes that are in their tails.
-    in_tail: u32,
-    /// Lanes that have a job.
-    busy: u32,
+    /// Where the message's block of time zero would be.
+    message: [*const [u8; B]; L],
+    /// When the tail comes.
+    turn: [usize; L],
+    /// Where the tail's block of time zero would be.
+    tail: [*const [u8; B]; L],
+    /// When the job ends; idle lanes have no end.
+    until: [usize; L],
+    messages: PhantomData<&'j [u8]>,
 }
+
+/// The time that never comes: messages are in memory, so there are far fewer blocks.
+const NEVER: usize = usize::MAX;
 
 static ZEROS: [u8; 128] = [0; 128];
 
-/// The lanes of a mask.
-#[inline(always)]
-fn each<const L: usize>(mut mask: u32, mut visit: impl FnMut(usize)) {
-    while mask != 0 {
-        visit(mask.trailing_zeros() as usize % L);
-        mask &= mask - 1;
+/// The lanes of a mask, of which there are `L`. (No closures: they cannot be told to be inlined.)
+struct Each<const L: usize>(u32);
+
+impl<const L: usize> Iterator for Each<L> {
+    type Item = usize;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<usize> {
+        let lane = self.0.trailing_zeros() as usize % L;
+        let more = self.0 != 0;
+        self.0 &= self.0.wrapping_sub(1);
+        more.then_some(lane)
     }
 }
 
 impl<'j, const B: usize, const L: usize> Lanes<'j, B, L> {
-    /// Gives a lane its next job; returns how many blocks its message and its tail have.
+    /// Gives a lane its next job.
     #[inline(always)]
     fn begin<E: Engine<B>>(
         &mut self,
         engine: E,
         lane: usize,
-        i: u8,
-        job: &HmacJob<'j>,
-    ) -> (usize, usize) {
+        now: usize,
+        (i, job): (u8, &HmacJob<'j>),
+        tail: &mut Tail<B>,
+    ) {
         let (blocks, rest) = job.message.as_chunks();
-        let bytes = job.message.len();
-        let tail = self.tail[lane].fill(engine, bytes, rest, job.trailer);
+        let tail_blocks = tail.fill(engine, job.message.len(), rest, job.trailer);
+        let turn = now.wrapping_add(blocks.len());
         self.job[lane] = i;
-        self.start[lane] = &job.key.inner;
-        self.message[lane] = blocks;
-        self.tail_blocks[lane] = tail as u8;
-        self.busy |= 1 << lane;
-        if blocks.is_empty() {
-            self.left[lane] = tail as u32;
-            self.in_tail |= 1 << lane;
-        } else {
-            self.left[lane] = blocks.len() as u32;
-            self.in_tail &= !(1 << lane);
-        }
-        (blocks.len(), tail)
+        self.message[lane] = blocks.as_ptr().wrapping_sub(now);
+        self.turn[lane] = turn;
+        self.tail[lane] = tail.0.as_ptr().wrapping_add(2 - tail_blocks).wrapping_sub(turn);
+        self.until[lane] = turn.wrapping_add(tail_blocks);
     }
 
-    /// Takes in blocks until a lane ends; returns the lanes that have ended. If all lanes begin and
-    /// end `together`, that is how many blocks their messages and their tails have.
+    /// Lets idle lanes read what some busy lane reads.
     #[inline(always)]
-    fn advance<E: Engine<B>>(
-        &mut self,
-        engine: E,
-        state: &mut E::State,
-        together: Option<(usize, usize)>,
-    ) -> u32 {
-        let mut turned = false;
-        loop {
-            let mut heads = self.message;
-            let count = match together {
-                Some((blocks, _)) if !turned => blocks,
-                Some((_, blocks)) => {
-                    for (head, tail) in heads.iter_mut().zip(&self.tail) {
-                        *head = tail.0.get(2 - blocks..).unwrap_or(&[]);
-                    }
-                    blocks
-                }
-                None => {
-                    each::<L>(self.in_tail, |lane| {
-                        let unused = 2 - self.left[lane] as usize;
-                        heads[lane] = self.tail[lane].0.get(unused..).unwrap_or(&[]);
-                    });
-                    self.left.iter().fold(u32::MAX, |least, &left| least.min(left)) as usize
-                }
-            };
-            for i in 0..count {
-                let mut rows = [ZEROS.first_chunk::<B>().unwrap_or(&[0; B]); MAX];
-                for (row, head) in rows.iter_mut().zip(heads) {
-                    *row = head.get(i).unwrap_or(row);
-                }
-                engine.block(state, &rows);
-            }
-            if together.is_none() {
-                let finished = self.account(count);
-                if finished != 0 {
-                    return finished;
-                }
-            } else if mem::replace(&mut turned, true) {
-                return self.busy;
-            }
+    fn idle_along(&mut self, busy: u32) {
+        let leader = busy.trailing_zeros() as usize % L;
+        for lane in Each::<L>(!busy & ((1 << L) - 1)) {
+            self.message[lane] = self.message[leader];
+            self.turn[lane] = self.turn[leader];
+            self.tail[lane] = self.tail[leader];
         }
     }
 
-    /// Notes that every lane has taken in `count` blocks; returns those that have ended.
+    /// When the next lane ends.
     #[inline(always)]
-    fn account(&mut self, count: usize) -> u32 {
-        let mut ended = 0;
-        for (lane, left) in self.left.iter_mut().enumerate() {
-            *left -= count as u32;
-            ended |= u32::from(*left == 0) << lane;
+    fn end(&self) -> usize {
+        self.until.iter().fold(NEVER, |least, &until| least.min(until))
+    }
+
+    /// Where blocks of lanes lie, at time zero, and until when, at most until `end`. `mixed` is room
+    /// for lanes of which some have turned to their tails.
+    #[inline(always)]
+    fn heads<'h>(
+        &'h self,
+        now: usize,
+        end: usize,
+        mixed: &'h mut [*const [u8; B]; L],
+    ) -> (&'h [*const [u8; B]; L], usize) {
+        let first = self.turn.iter().fold(NEVER, |first, &turn| first.min(turn));
+        let last = self.turn.iter().fold(0, |last, &turn| last.max(turn));
+        if now >= last {
+            return (&self.tail, end);
         }
-        each::<L>(self.busy & !self.in_tail, |lane| {
-            self.message[lane] = self.message[lane].get(count..).unwrap_or(&[]);
-        });
-        let finished = ended & self.in_tail;
-        let turned = ended & !self.in_tail;
-        self.in_tail |= turned;
-        each::<L>(turned, |lane| self.left[lane] = u32::from(self.tail_blocks[lane]));
-        finished
+        if now < first {
+            return (&self.message, first.min(end));
+        }
+        let mut until = end;
+        let lanes = self.turn.iter().zip(self.message.iter().zip(&self.tail));
+        for (place, (&turn, (&message, &tail))) in mixed.iter_mut().zip(lanes) {
+            let turned = now >= turn;
+            *place = if turned { tail } else { message };
+            until = if turned { until } else { until.min(turn) };
+        }
+        (mixed, until)
+    }
+
+    /// The lanes that end at this time.
+    #[inline(always)]
+    fn ended(&self, now: usize) -> u32 {
+        let bits = self.until.iter().enumerate();
+        bits.fold(0, |ended, (lane, &until)| ended | u32::from(until == now) << lane)
     }
 }
 
-/// Leaves the inner hashes' chaining values in the jobs' tags.
+/// The key of all jobs, if they have the same one.
 #[inline(always)]
-fn inner<E: Engine<B>, const B: usize, const L: usize>(
-    engine: E,
-    jobs: &mut [HmacJob<'_>],
-    states: &mut States,
-) {
-    let mut order = [0; CHUNK];
-    sort::<B>(jobs, &mut order, L);
-    let mut queue = order.iter().take(jobs.len());
-    let zeros = ZEROS.first_chunk().unwrap_or(&[0; 64]);
-    let mut lanes = Lanes::<B, L> {
-        job: [0; L],
-        start: [zeros; L],
-        message: [&[]; L],
-        tail: [Tail([[0; B]; 2]); L],
-        tail_blocks: [0; L],
-        left: [u32::MAX; L],
-        in_tail: 0,
-        busy: 0,
-    };
-    let mut idle: u32 = (1 << L) - 1;
-    loop {
-        let mut fresh = 0;
-        let (mut blocks, mut alike) = ((0, 0), true);
-        while idle & !fresh != 0 {
-            let Some(&i) = queue.next() else { break };
-            let Some(job) = jobs.get(usize::from(i)) else { break };
-            let lane = (idle & !fresh).trailing_zeros() as usize % L;
-            let new = lanes.begin(engine, lane, i, job);
-            alike &= fresh == 0 || new == blocks;
-            blocks = new;
-            fresh |= 1 << lane;
-        }
-        if lanes.busy == 0 {
-            return;
-        }
-        let together = (alike && fresh == lanes.busy).then_some(blocks);
-        let mut rows: Rows<'_, 64> = [zeros; MAX];
-        for (row, start) in rows.iter_mut().zip(lanes.start) {
-            *row = start;
-        }
-        each::<L>(lanes.busy & !fresh, |lane| rows[lane] = &states.0[lane]);
-        let mut state = engine.load(&rows);
-        idle = lanes.advance(engine, &mut state, together);
-        engine.store(state, states);
-        each::<L>(idle, |lane| {
-            if let Some(job) = jobs.get_mut(usize::from(lanes.job[lane])) {
-                job.tag = states.0[lane];
-            }
-            lanes.left[lane] = u32::MAX;
-            lanes.message[lane] = &[];
-        });
-        lanes.busy &= !idle;
-        lanes.in_tail &= !idle;
-    }
+fn shared_key<'j>(jobs: &[HmacJob<'j>]) -> Option<&'j HmacKey> {
+    let first = jobs.first()?.key;
+    jobs.iter().all(|job| ptr::eq(job.key, first)).then_some(first)
 }
 
-/// Turns the inner hashes in the tags into MACs.
 #[inline(always)]
-fn outer<E: Engine<B>, const B: usize, const L: usize>(
+fn run_chunk<E: Engine<B>, const B: usize, const L: usize>(
     engine: E,
     digest: usize,
     jobs: &mut [HmacJob<'_>],
-    states: &mut States,
+    scratch: &mut Scratch<B, L>,
 ) {
+    let Scratch { tails, current, waiting, macs } = scratch;
+    let all: u32 = (1 << L) - 1;
     let zeros = ZEROS.first_chunk().unwrap_or(&[0; 64]);
-    for group in jobs.chunks_mut(L) {
-        let mut keys: Rows<'_, 64> = [zeros; MAX];
-        let mut hashes: Rows<'_, 64> = [zeros; MAX];
-        for ((key, hash), job) in keys.iter_mut().zip(&mut hashes).zip(&*group) {
-            (*key, *hash) = (&job.key.outer, &job.tag);
+    let mut order = [0; CHUNK];
+    sort::<B>(jobs, &mut order, L);
+    let mut queue = order.iter().take(jobs.len());
+    let shared = shared_key(jobs);
+    let mut lanes = Lanes::<B, L> {
+        job: [0; L],
+        message: [ptr::null(); L],
+        turn: [0; L],
+        tail: [ptr::null(); L],
+        until: [NEVER; L],
+        messages: PhantomData,
+    };
+    let (mut now, mut busy, mut ended): (usize, u32, u32) = (0, 0, 0);
+    // Jobs that wait for their outer hashes, and how many they are.
+    let (mut done, mut waiters) = ([0; L], 0);
+    let mut state = engine.load(&[zeros; MAX]);
+    loop {
+        // The turn is that of outer hashes if there are enough of them, or if nothing else is left.
+        let hashes = if ended == all && waiters == 0 {
+            (done, waiters, ended) = (lanes.job, L, 0);
+            state
+        } else {
+            for lane in Each::<L>(ended).take(L - waiters) {
+                engine.hand(current, lane, waiting, waiters);
+                done[waiters] = lanes.job[lane];
+                (ended, waiters) = (ended & (ended - 1), waiters + 1);
+            }
+            engine.resume(waiting)
+        };
+        let left = busy != 0 || queue.len() != 0;
+        let outer = waiters == L || (waiters != 0 && !left);
+        let mut end = now;
+        let mut rows = [zeros; MAX];
+        if outer {
+            state = if let Some(key) = shared {
+                engine.repeat(&key.outer)
+            } else {
+                for (row, &i) in rows.iter_mut().zip(done.iter().take(waiters)) {
+                    if let Some(job) = jobs.get(usize::from(i)) {
+                        *row = &job.key.outer;
+                    }
+                }
+                engine.load(&rows)
+            };
+        } else if left {
+            let mut fresh = 0;
+            for lane in Each::<L>(all & !busy) {
+                let Some(&i) = queue.next() else { break };
+                let Some(job) = jobs.get(usize::from(i)) else { break };
+                lanes.begin(engine, lane, now, (i, job), &mut tails[lane]);
+                rows[lane] = &job.key.inner;
+                fresh |= 1 << lane;
+            }
+            busy |= fresh;
+            state = if fresh != busy {
+                for lane in Each::<L>(fresh) {
+                    engine.put(current, lane, rows[lane]);
+                }
+                engine.resume(current)
+            } else if let Some(key) = shared {
+                engine.repeat(&key.inner)
+            } else {
+                engine.load(&rows)
+            };
+            if busy != all {
+                lanes.idle_along(busy);
+            }
+            end = lanes.end();
+        } else {
+            return;
         }
-        engine.outer(digest, &keys, &hashes, states);
-        for (job, state) in group.iter_mut().zip(&states.0) {
-            job.tag = *state;
+
+        // One loop for both kinds of blocks, so that the rounds are there only once.
+        let mut mixed = [ptr::null(); L];
+        let (mut at, mut until) = (&lanes.message, now);
+        loop {
+            let words = if outer {
+                engine.digest(digest, hashes)
+            } else {
+                if now == until {
+                    (at, until) = lanes.heads(now, end, &mut mixed);
+                }
+                let mut rows = [ZEROS.first_chunk::<B>().unwrap_or(&[0; B]); MAX];
+                for (row, at) in rows.iter_mut().zip(at) {
+                    let at = at.wrapping_add(now);
+                    // SAFETY: busy lanes have blocks of the message until the turn, then of the tail
+                    // until they end, which none does earlier; idle ones point to where a busy one
+                    // does.
+                    *row = unsafe { &*at };
+                }
+                now += 1;
+                engine.words(&rows)
+            };
+            engine.rounds(&mut state, words);
+            if now >= end {
+                break;
+            }
+        }
+
+        if outer {
+            engine.macs(digest, state, macs);
+            for (mac, &i) in macs.0.iter().zip(done.iter().take(waiters)) {
+                if let Some(job) = jobs.get_mut(usize::from(i)) {
+                    job.tag = *mac;
+                }
+            }
+            waiters = 0;
+        } else {
+            ended = lanes.ended(now) & busy;
+            busy &= !ended;
+            if ended != all || waiters != 0 {
+                engine.park(state, current);
+            }
+            for lane in Each::<L>(ended) {
+                lanes.until[lane] = NEVER;
+            }
         }
     }
 }

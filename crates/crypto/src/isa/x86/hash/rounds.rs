@@ -5,6 +5,9 @@ use super::words::{Constant, Words};
 /// A chaining value of each lane; hashes with fewer words leave the last ones alone.
 pub(super) type State<W> = [<W as Words>::V; 8];
 
+/// The words of a block of each lane.
+pub(super) type Block<W> = [<W as Words>::V; 16];
+
 /// A hash function on registers of words.
 pub(super) trait Hash<W: Words> {
     /// Words of a chaining value.
@@ -15,13 +18,7 @@ pub(super) trait Hash<W: Words> {
     const LITTLE_ENDIAN: bool = false;
 
     /// Takes in a block of each lane.
-    fn block(w: W, state: &mut State<W>, message: impl Message<W>);
-}
-
-/// A block of each lane. (Closures cannot be told to be inlined, and must be, behind a door.)
-pub(super) trait Message<W: Words> {
-    /// Four words.
-    fn quarter(&self, w: W, quarter: usize) -> [W::V; 4];
+    fn block(w: W, state: &mut State<W>, words: Block<W>);
 }
 
 /// MD5 (RFC 1321).
@@ -60,22 +57,18 @@ impl<W: Words<Word = u32>> Hash<W> for Sha1 {
     const SHORTEST: usize = 5;
 
     #[inline(always)]
-    fn block(w: W, state: &mut State<W>, message: impl Message<W>) {
+    #[allow(unused_assignments)] // The last rounds prepare no words.
+    fn block(w: W, state: &mut State<W>, mut m: Block<W>) {
         let [mut a, mut b, mut c, mut d, mut e, ..] = *state;
-        let mut m = [a; 16];
         macro_rules! round {
             ($t:expr, $stage:expr, $f:ident) => {{
-                if $t < 16 && $t % 4 == 0 {
-                    let [p, q, r, s] = message.quarter(w, $t >> 2);
-                    (m[$t % 16], m[($t + 1) % 16], m[($t + 2) % 16], m[($t + 3) % 16]) =
-                        (p, q, r, s);
-                }
-                if $t >= 16 {
-                    let mixed = w.xor3(m[($t + 13) % 16], m[($t + 8) % 16], m[($t + 2) % 16]);
-                    m[$t % 16] = w.rotate::<1, 31>(w.xor(mixed, m[$t % 16]));
-                }
                 let sum = w.add(w.add(e, w.constant(&SHA1_K[$stage])), m[$t % 16]);
-                let sum = w.add(sum, w.$f(b, c, d));
+                let sum = w.settle(w.add(sum, w.$f(b, c, d)));
+                if $t >= 13 && $t < 77 {
+                    let q = $t + 3;
+                    let mixed = w.xor3(m[(q + 13) % 16], m[(q + 8) % 16], m[(q + 2) % 16]);
+                    m[q % 16] = w.rotate::<1, 31>(w.xor(mixed, m[q % 16]));
+                }
                 e = d;
                 d = c;
                 c = w.rotate::<30, 2>(b);
@@ -174,16 +167,10 @@ impl<W: Words<Word = u32>> Hash<W> for Md5 {
     const LITTLE_ENDIAN: bool = true;
 
     #[inline(always)]
-    fn block(w: W, state: &mut State<W>, message: impl Message<W>) {
+    fn block(w: W, state: &mut State<W>, m: Block<W>) {
         let [mut a, mut b, mut c, mut d, ..] = *state;
-        let mut m = [a; 16];
         macro_rules! round {
             ($t:expr, $word:expr, $f:expr, $left:literal, $right:literal) => {{
-                if $t < 16 && $t % 4 == 0 {
-                    let [p, q, r, s] = message.quarter(w, $t >> 2);
-                    (m[$t % 16], m[($t + 1) % 16], m[($t + 2) % 16], m[($t + 3) % 16]) =
-                        (p, q, r, s);
-                }
                 let sum = w.add(w.add(a, w.constant(&MD5_K[$t])), m[$word % 16]);
                 let sum = w.add(sum, $f);
                 a = d;
@@ -404,9 +391,8 @@ macro_rules! sha2 {
             const SHORTEST: usize = $shortest;
 
             #[inline(always)]
-            fn block(w: W, state: &mut State<W>, message: impl Message<W>) {
+            fn block(w: W, state: &mut State<W>, mut m: Block<W>) {
                 let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
-                let mut m = [a; 16];
                 macro_rules! round {
                     ($t:expr, $table:ident) => {{
                         let sum = w.add(w.add(h, w.constant(&$table[$t])), m[$t]);
@@ -415,7 +401,7 @@ macro_rules! sha2 {
                             w.rotate::<$d1, $c1>(e),
                             w.rotate::<$d2, $c2>(e),
                         );
-                        let sum = w.add(w.add(sum, w.choose(e, f, g)), big1);
+                        let sum = w.add(w.settle(w.add(sum, w.choose(e, f, g))), big1);
                         let big0 = w.xor3(
                             w.rotate::<$b0, $a0>(a),
                             w.rotate::<$b1, $a1>(a),
@@ -453,11 +439,6 @@ macro_rules! sha2 {
                 for table in first {
                     macro_rules! step {
                         ($t:expr) => {
-                            if $t % 4 == 0 {
-                                let [p, q, r, s] = message.quarter(w, $t >> 2);
-                                (m[$t], m[($t + 1) % 16], m[($t + 2) % 16], m[($t + 3) % 16]) =
-                                    (p, q, r, s);
-                            }
                             round!($t, table);
                         };
                     }

@@ -3,8 +3,8 @@
 use std::arch::x86_64::*;
 
 use super::{
-    lanes::Engine,
-    words::{Rows, States},
+    lanes::{self, Engine, Parked},
+    words::{MAX, Rows, States},
 };
 use crate::isa::x86::token::ShaNi;
 
@@ -20,6 +20,9 @@ pub(super) struct Sha1(pub(super) ShaNi);
 pub(super) struct Sha256(pub(super) ShaNi);
 
 type B = __m128i;
+
+/// A block of each lane.
+type Message = [[B; 4]; LANES];
 
 /// One instruction, allowed by the proof that an engine holds.
 macro_rules! one {
@@ -61,9 +64,9 @@ fn store(state: &mut [u8; 64], index: usize, piece: B) {
     }
 }
 
-/// Copies `from`, which is shorter than a block, and puts zeros behind it.
+/// What [`Engine::copy_some`] demands.
 #[inline(always)]
-fn copy_some(from: &[u8], to: &mut [u8; 64]) {
+fn copy_some(from: &[u8], pad: bool, bits: Option<u64>, to: &mut [u8; 64]) {
     let (whole, rest) = from.as_chunks::<16>();
     for (i, to) in to.as_chunks_mut::<16>().0.iter_mut().enumerate() {
         *to = *whole.get(i).unwrap_or(&[0; 16]);
@@ -71,6 +74,7 @@ fn copy_some(from: &[u8], to: &mut [u8; 64]) {
             to.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
         }
     }
+    lanes::end(from.len(), pad, bits, to);
 }
 
 /// Order of bytes that swaps those of 32-bit words, and that reverses all.
@@ -87,12 +91,45 @@ macro_rules! twenty {
     };
 }
 
+/// What engines do with chaining values that lie in memory one after another, in the first rows.
+macro_rules! parked_in_rows {
+    () => {
+        #[inline(always)]
+        fn repeat(self, row: &[u8; 64]) -> Self::State {
+            self.load(&[row; MAX])
+        }
+
+        #[inline(always)]
+        fn resume(self, parked: &Parked) -> Self::State {
+            let mut rows = [&parked.0[0]; MAX];
+            for (row, parked) in rows.iter_mut().zip(&parked.0).take(LANES) {
+                *row = parked;
+            }
+            self.load(&rows)
+        }
+
+        #[inline(always)]
+        fn put(self, parked: &mut Parked, lane: usize, row: &[u8; 64]) {
+            if let Some(to) = parked.0.get_mut(lane) {
+                *to = *row;
+            }
+        }
+
+        #[inline(always)]
+        fn hand(self, from: &Parked, lane: usize, to: &mut Parked, to_lane: usize) {
+            if let Some(row) = from.0.get(lane) {
+                self.put(to, to_lane, row);
+            }
+        }
+    };
+}
+
 /// SHA-1's state: the first four words, the first one highest, and the fifth, highest.
 type State1 = [(B, B); LANES];
 
 impl Sha1 {
     #[inline(always)]
-    fn rounds(self, state: &mut State1, mut message: [[B; 4]; LANES]) {
+    fn compress(self, state: &mut State1, mut message: Message) {
         let mut now = *state;
         macro_rules! step {
             ($i:expr) => {
@@ -122,11 +159,14 @@ impl Sha1 {
 
 impl Engine<64> for Sha1 {
     type State = State1;
+    type Words = Message;
 
     #[inline(always)]
-    fn copy_some(self, from: &[u8], to: &mut [u8; 64]) {
-        copy_some(from, to);
+    fn copy_some(self, from: &[u8], pad: bool, bits: Option<u64>, to: &mut [u8; 64]) {
+        copy_some(from, pad, bits, to);
     }
+
+    parked_in_rows!();
 
     #[inline(always)]
     fn load(self, rows: &Rows<'_, 64>) -> State1 {
@@ -138,7 +178,7 @@ impl Engine<64> for Sha1 {
     }
 
     #[inline(always)]
-    fn block(self, state: &mut State1, rows: &Rows<'_, 64>) {
+    fn words(self, rows: &Rows<'_, 64>) -> Message {
         let order = one!(_mm_set_epi64x, REVERSE.0, REVERSE.1);
         let mut message = [[order; 4]; LANES];
         for (words, row) in message.iter_mut().zip(rows) {
@@ -146,30 +186,38 @@ impl Engine<64> for Sha1 {
                 *words = one!(_mm_shuffle_epi8, load(row, i), order);
             }
         }
-        self.rounds(state, message);
+        message
     }
 
     #[inline(always)]
-    fn store(self, state: State1, states: &mut States) {
-        for (to, (abcd, e)) in states.0.iter_mut().zip(state) {
+    fn rounds(self, state: &mut State1, words: Message) {
+        self.compress(state, words);
+    }
+
+    #[inline(always)]
+    fn park(self, state: State1, parked: &mut Parked) {
+        for (to, (abcd, e)) in parked.0.iter_mut().zip(state) {
             store(to, 0, one!(_mm_shuffle_epi32::<0x1b>, abcd));
             store(to, 1, one!(_mm_bsrli_si128::<12>, e));
         }
     }
 
     #[inline(always)]
-    fn outer(self, digest: usize, keys: &Rows<'_, 64>, hashes: &Rows<'_, 64>, states: &mut States) {
-        let mut state = self.load(keys);
+    fn digest(self, digest: usize, hashes: State1) -> Message {
         let end = one!(_mm_set_epi32, 0, 1 << 31, 0, 0);
         let length = one!(_mm_set_epi32, 0, 0, 0, 8 * (64 + 4 * digest) as i32);
         let zero = one!(_mm_setzero_si128);
         let mut message = [[zero; 4]; LANES];
-        for (words, (abcd, e)) in message.iter_mut().zip(self.load(hashes)) {
+        for (words, (abcd, e)) in message.iter_mut().zip(hashes) {
             *words = [abcd, one!(_mm_or_si128, e, end), zero, length];
         }
-        self.rounds(&mut state, message);
+        message
+    }
+
+    #[inline(always)]
+    fn macs(self, _: usize, state: State1, macs: &mut States) {
         let order = one!(_mm_set_epi64x, REVERSE.0, REVERSE.1);
-        for (to, (abcd, e)) in states.0.iter_mut().zip(state) {
+        for (to, (abcd, e)) in macs.0.iter_mut().zip(state) {
             store(to, 0, one!(_mm_shuffle_epi8, abcd, order));
             store(
                 to,
@@ -188,7 +236,7 @@ type State2 = [(B, B); LANES];
 
 impl Sha256 {
     #[inline(always)]
-    fn rounds(self, state: &mut State2, mut message: [[B; 4]; LANES]) {
+    fn compress(self, state: &mut State2, mut message: Message) {
         let mut now = *state;
         for (i, k) in super::rounds::SHA256_WORDS.as_chunks::<4>().0.iter().enumerate() {
             // SAFETY: the reference is valid for 16 bytes, and the load needs no alignment.
@@ -222,13 +270,23 @@ impl Sha256 {
     }
 }
 
+/// The words e to h that count: SHA-224 leaves out word h.
+#[inline(always)]
+fn kept(digest: usize) -> B {
+    let ones = one!(_mm_set1_epi32, -1);
+    if digest < 8 { one!(_mm_bsrli_si128::<4>, ones) } else { ones }
+}
+
 impl Engine<64> for Sha256 {
     type State = State2;
+    type Words = Message;
 
     #[inline(always)]
-    fn copy_some(self, from: &[u8], to: &mut [u8; 64]) {
-        copy_some(from, to);
+    fn copy_some(self, from: &[u8], pad: bool, bits: Option<u64>, to: &mut [u8; 64]) {
+        copy_some(from, pad, bits, to);
     }
+
+    parked_in_rows!();
 
     #[inline(always)]
     fn load(self, rows: &Rows<'_, 64>) -> State2 {
@@ -241,7 +299,7 @@ impl Engine<64> for Sha256 {
     }
 
     #[inline(always)]
-    fn block(self, state: &mut State2, rows: &Rows<'_, 64>) {
+    fn words(self, rows: &Rows<'_, 64>) -> Message {
         let order = one!(_mm_set_epi64x, SWAP.0, SWAP.1);
         let mut message = [[order; 4]; LANES];
         for (words, row) in message.iter_mut().zip(rows) {
@@ -249,12 +307,17 @@ impl Engine<64> for Sha256 {
                 *words = one!(_mm_shuffle_epi8, load(row, i), order);
             }
         }
-        self.rounds(state, message);
+        message
     }
 
     #[inline(always)]
-    fn store(self, state: State2, states: &mut States) {
-        for (to, state) in states.0.iter_mut().zip(state) {
+    fn rounds(self, state: &mut State2, words: Message) {
+        self.compress(state, words);
+    }
+
+    #[inline(always)]
+    fn park(self, state: State2, parked: &mut Parked) {
+        for (to, state) in parked.0.iter_mut().zip(state) {
             let (abcd, efgh) = self.words(state);
             store(to, 0, abcd);
             store(to, 1, efgh);
@@ -262,27 +325,27 @@ impl Engine<64> for Sha256 {
     }
 
     #[inline(always)]
-    fn outer(self, digest: usize, keys: &Rows<'_, 64>, hashes: &Rows<'_, 64>, states: &mut States) {
-        let mut state = self.load(keys);
+    fn digest(self, digest: usize, hashes: State2) -> Message {
         let zero = one!(_mm_setzero_si128);
-        let ones = one!(_mm_set1_epi32, -1);
         let first = one!(_mm_set_epi32, 0, 0, 0, i32::MIN);
         let last = one!(_mm_set_epi32, i32::MIN, 0, 0, 0);
-        // SHA-224 leaves out word h.
-        let (keep, end, after) = if digest < 8 {
-            (one!(_mm_bsrli_si128::<4>, ones), last, zero)
-        } else {
-            (ones, zero, first)
-        };
+        let (end, after) = if digest < 8 { (last, zero) } else { (zero, first) };
+        let keep = kept(digest);
         let length = one!(_mm_set_epi32, 8 * (64 + 4 * digest) as i32, 0, 0, 0);
         let mut message = [[zero; 4]; LANES];
-        for (words, row) in message.iter_mut().zip(hashes) {
-            let efgh = one!(_mm_or_si128, one!(_mm_and_si128, load(row, 1), keep), end);
-            *words = [load(row, 0), efgh, after, length];
+        for (words, hash) in message.iter_mut().zip(hashes) {
+            let (abcd, efgh) = self.words(hash);
+            let efgh = one!(_mm_or_si128, one!(_mm_and_si128, efgh, keep), end);
+            *words = [abcd, efgh, after, length];
         }
-        self.rounds(&mut state, message);
+        message
+    }
+
+    #[inline(always)]
+    fn macs(self, digest: usize, state: State2, macs: &mut States) {
+        let keep = kept(digest);
         let order = one!(_mm_set_epi64x, SWAP.0, SWAP.1);
-        for (to, state) in states.0.iter_mut().zip(state) {
+        for (to, state) in macs.0.iter_mut().zip(state) {
             let (abcd, efgh) = self.words(state);
             store(to, 0, one!(_mm_shuffle_epi8, abcd, order));
             store(to, 1, one!(_mm_shuffle_epi8, one!(_mm_and_si128, efgh, keep), order));

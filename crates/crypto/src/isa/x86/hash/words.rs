@@ -1,6 +1,6 @@
 //! Registers of words, one word per message, and the instructions that hashes are made of.
 
-use std::arch::x86_64::*;
+use std::arch::{asm, x86_64::*};
 
 use crate::isa::x86::{
     lanes::Lanes,
@@ -22,8 +22,7 @@ pub(super) type Constant<T> = [T; 4];
 
 /// Registers that hold one word of each lane.
 ///
-/// Words are taken from memory and put there four at a time, a quarter of a block: 16 bytes of 32-bit
-/// words, 32 bytes of 64-bit words.
+/// Words are taken from memory eight at a time, which is half a block, and put there four at a time.
 pub(super) trait Words: Copy {
     /// A register.
     type V: Copy;
@@ -36,6 +35,8 @@ pub(super) trait Words: Copy {
     fn constant(self, word: &Constant<Self::Word>) -> Self::V;
     /// The number in each lane.
     fn number(self, number: u64) -> Self::V;
+    /// The same words. Sums are not reordered across this: it keeps what comes late last.
+    fn settle(self, a: Self::V) -> Self::V;
     /// Sums.
     fn add(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a ^ b`.
@@ -54,10 +55,21 @@ pub(super) trait Words: Copy {
     fn shift<const RIGHT: u32, const RIGHT_SIGNED: i32>(self, a: Self::V) -> Self::V;
     /// The bytes of each word in reverse order.
     fn swap_bytes(self, a: Self::V) -> Self::V;
-    /// Copies `from`, which is shorter than a block, and puts zeros behind it.
-    fn copy_some<const B: usize>(self, from: &[u8], to: &mut [u8; B]);
-    /// Four words of each lane from a quarter of its row.
-    fn load<const N: usize>(self, rows: &Rows<'_, N>, quarter: usize) -> [Self::V; 4];
+    /// One word of a row in each lane.
+    fn repeat(self, row: &[u8; 64], word: usize) -> Self::V;
+    /// As many words of a row as there are lanes.
+    fn load_row(self, row: &[u8; 64]) -> Self::V;
+    /// Stores the words to a row.
+    fn store_row(self, a: Self::V, row: &mut [u8; 64]);
+    /// Copies `from`, which is shorter than a block. Behind it come a set bit, if it is to be padded,
+    /// and zeros. The last eight bytes are replaced by `bits`.
+    fn copy_some<const B: usize>(self, from: &[u8], pad: bool, bits: Option<u64>, to: &mut [u8; B]);
+    /// Eight words of each lane from half a block of its row; with `SWAP`, their bytes reversed.
+    fn load<const N: usize, const SWAP: bool>(
+        self,
+        rows: &Rows<'_, N>,
+        half: usize,
+    ) -> [Self::V; 8];
     /// Stores four words of each lane as a quarter (of 64 or 128 bytes) of its state.
     fn store(self, states: &mut States, quarter: usize, words: [Self::V; 4]);
 }
@@ -143,6 +155,27 @@ macro_rules! piece {
     }};
 }
 
+/// Thirty-two bytes each of two rows.
+macro_rules! pair {
+    ($rows:ident, $low:expr, $high:expr, $index:expr) => {{
+        let low = half!($rows, $low, $index);
+        one!(
+            _mm512_inserti64x4::<1>,
+            one!(_mm512_castsi256_si512, low),
+            half!($rows, $high, $index)
+        )
+    }};
+}
+
+/// Thirty-two bytes of a row.
+macro_rules! half {
+    ($rows:ident, $lane:expr, $index:expr) => {{
+        let half: &[u8; 32] = $rows[$lane].as_chunks().0.get($index).unwrap_or(&[0; 32]);
+        // SAFETY: the reference is valid for 32 bytes, and the load needs no alignment.
+        unsafe { _mm256_loadu_si256(half.as_ptr().cast()) }
+    }};
+}
+
 /// Stores sixteen bytes of a state.
 macro_rules! put {
     ($states:ident, $lane:expr, $index:expr, $piece:expr) => {{
@@ -201,39 +234,43 @@ macro_rules! transpose {
     }};
 }
 
+/// A register, its words' bytes reversed where that is wanted.
+macro_rules! swapped {
+    ($self:ident, $swap:ident, $a:expr) => {{
+        let a = $a;
+        if $swap { $self.swap_bytes(a) } else { a }
+    }};
+}
+
 macro_rules! memory {
-    (32, $width:ident, $low32:ident, $high32:ident, $low64:ident, $high64:ident) => {
+    (32, $width:tt, [$($unpack:ident),*]) => {
         #[inline(always)]
-        fn load<const N: usize>(self, rows: &Rows<'_, N>, quarter: usize) -> [Self::V; 4] {
-            transpose!(
-                [
-                    pieces!(load $width, rows, 0, 4, quarter),
-                    pieces!(load $width, rows, 1, 4, quarter),
-                    pieces!(load $width, rows, 2, 4, quarter),
-                    pieces!(load $width, rows, 3, 4, quarter)
-                ],
-                $low32, $high32, $low64, $high64
-            )
+        fn load<const N: usize, const SWAP: bool>(
+            self,
+            rows: &Rows<'_, N>,
+            half: usize,
+        ) -> [Self::V; 8] {
+            memory!(@half $width, self, SWAP, rows, half, [$($unpack),*])
         }
 
         #[inline(always)]
         fn store(self, states: &mut States, quarter: usize, words: [Self::V; 4]) {
             let [a, b, c, d] = words;
-            let [a, b, c, d] = transpose!([a, b, c, d], $low32, $high32, $low64, $high64);
+            let [a, b, c, d] = transpose!([a, b, c, d], $($unpack),*);
             pieces!(store $width, states, 0, 4, quarter, a);
             pieces!(store $width, states, 1, 4, quarter, b);
             pieces!(store $width, states, 2, 4, quarter, c);
             pieces!(store $width, states, 3, 4, quarter, d);
         }
     };
-    (64, $width:ident, $low32:ident, $high32:ident, $low64:ident, $high64:ident) => {
+    (64, $width:tt, [$low32:ident, $high32:ident, $low64:ident, $high64:ident]) => {
         #[inline(always)]
-        fn load<const N: usize>(self, rows: &Rows<'_, N>, quarter: usize) -> [Self::V; 4] {
-            let a = pieces!(load $width, rows, 0, 2, 2 * quarter);
-            let b = pieces!(load $width, rows, 1, 2, 2 * quarter);
-            let c = pieces!(load $width, rows, 0, 2, 2 * quarter + 1);
-            let d = pieces!(load $width, rows, 1, 2, 2 * quarter + 1);
-            [one!($low64, a, b), one!($high64, a, b), one!($low64, c, d), one!($high64, c, d)]
+        fn load<const N: usize, const SWAP: bool>(
+            self,
+            rows: &Rows<'_, N>,
+            half: usize,
+        ) -> [Self::V; 8] {
+            memory!(@half64 $width, self, SWAP, rows, half, $low64, $high64)
         }
 
         #[inline(always)]
@@ -244,6 +281,83 @@ macro_rules! memory {
             pieces!(store $width, states, 0, 2, 2 * quarter + 1, one!($low64, c, d));
             pieces!(store $width, states, 1, 2, 2 * quarter + 1, one!($high64, c, d));
         }
+    };
+    (@half64 z, $self:ident, $swap:ident, $rows:ident, $half:ident, $low:ident, $high:ident) => {{
+        let mut words = [$self.number(0); 8];
+        for (i, four) in words.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+            let a = swapped!($self, $swap, pair!($rows, 0, 2, 2 * $half + i));
+            let b = swapped!($self, $swap, pair!($rows, 1, 3, 2 * $half + i));
+            let c = swapped!($self, $swap, pair!($rows, 4, 6, 2 * $half + i));
+            let d = swapped!($self, $swap, pair!($rows, 5, 7, 2 * $half + i));
+            let (ab_low, ab_high) = (one!($low, a, b), one!($high, a, b));
+            let (cd_low, cd_high) = (one!($low, c, d), one!($high, c, d));
+            *four = [
+                one!(_mm512_shuffle_i64x2::<0x88>, ab_low, cd_low),
+                one!(_mm512_shuffle_i64x2::<0x88>, ab_high, cd_high),
+                one!(_mm512_shuffle_i64x2::<0xdd>, ab_low, cd_low),
+                one!(_mm512_shuffle_i64x2::<0xdd>, ab_high, cd_high),
+            ];
+        }
+        words
+    }};
+    (@half64 $width:tt, $self:ident, $swap:ident, $rows:ident, $half:ident, $low:ident, $high:ident) => {{
+        let mut words = [$self.number(0); 8];
+        for (i, two) in words.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+            let a = swapped!($self, $swap, pieces!(load $width, $rows, 0, 2, 4 * $half + i));
+            let b = swapped!($self, $swap, pieces!(load $width, $rows, 1, 2, 4 * $half + i));
+            *two = [one!($low, a, b), one!($high, a, b)];
+        }
+        words
+    }};
+    // Halves of two rows at once: fewer shuffles in all than with quarters.
+    (@half z, $self:ident, $swap:ident, $rows:ident, $half:ident, [$($unpack:ident),*]) => {{
+        let [a, b, c, d] = transpose!(
+            [
+                swapped!($self, $swap, pair!($rows, 0, 4, $half)),
+                swapped!($self, $swap, pair!($rows, 1, 5, $half)),
+                swapped!($self, $swap, pair!($rows, 2, 6, $half)),
+                swapped!($self, $swap, pair!($rows, 3, 7, $half))
+            ],
+            $($unpack),*
+        );
+        let [e, f, g, h] = transpose!(
+            [
+                swapped!($self, $swap, pair!($rows, 8, 12, $half)),
+                swapped!($self, $swap, pair!($rows, 9, 13, $half)),
+                swapped!($self, $swap, pair!($rows, 10, 14, $half)),
+                swapped!($self, $swap, pair!($rows, 11, 15, $half))
+            ],
+            $($unpack),*
+        );
+        [
+            one!(_mm512_shuffle_i32x4::<0x88>, a, e),
+            one!(_mm512_shuffle_i32x4::<0x88>, b, f),
+            one!(_mm512_shuffle_i32x4::<0x88>, c, g),
+            one!(_mm512_shuffle_i32x4::<0x88>, d, h),
+            one!(_mm512_shuffle_i32x4::<0xdd>, a, e),
+            one!(_mm512_shuffle_i32x4::<0xdd>, b, f),
+            one!(_mm512_shuffle_i32x4::<0xdd>, c, g),
+            one!(_mm512_shuffle_i32x4::<0xdd>, d, h),
+        ]
+    }};
+    (@half $width:tt, $self:ident, $swap:ident, $rows:ident, $half:ident, $unpack:tt) => {{
+        let mut words = [[$self.number(0); 4]; 2];
+        for (i, quarter) in words.iter_mut().enumerate() {
+            *quarter = memory!(@quarter $width, $self, $swap, $rows, 2 * $half + i, $unpack);
+        }
+        let [[a, b, c, d], [e, f, g, h]] = words;
+        [a, b, c, d, e, f, g, h]
+    }};
+    (@quarter $width:tt, $self:ident, $swap:ident, $rows:ident, $quarter:expr, [$($unpack:ident),*]) => {
+        transpose!(
+            [
+                swapped!($self, $swap, pieces!(load $width, $rows, 0, 4, $quarter)),
+                swapped!($self, $swap, pieces!(load $width, $rows, 1, 4, $quarter)),
+                swapped!($self, $swap, pieces!(load $width, $rows, 2, 4, $quarter)),
+                swapped!($self, $swap, pieces!(load $width, $rows, 3, 4, $quarter))
+            ],
+            $($unpack),*
+        )
     };
 }
 
@@ -295,6 +409,15 @@ macro_rules! logic {
     };
 }
 
+/// A register that the compiler knows nothing about.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn opaque(mut a: __m512i) -> __m512i {
+    // SAFETY: no instruction, so nothing happens.
+    unsafe { asm!("/* {0} */", inout(zmm_reg) a, options(pure, nomem, nostack, preserves_flags)) };
+    a
+}
+
 /// Order of bytes that swaps words of 32 bits, and of 64.
 const SWAP: [(i64, i64); 2] = [
     (0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203),
@@ -303,8 +426,8 @@ const SWAP: [(i64, i64); 2] = [
 
 macro_rules! words {
     ($name:ident, $v:ident, $word:ident as $signed:ident, lanes $lanes:literal,
-     $bits:tt bits in $width:ident, $add:ident, $xor:ident, $shift:ident::<$shift_by:ident>,
-     $shuffle:ident, $fill:ident, $repeat:expr, [$($unpack:ident),*], logic($($logic:tt)*)) => {
+     $bits:tt bits in $width:tt, $load:ident, $store:ident, $add:ident, $xor:ident, $shift:ident::<$shift_by:ident>,
+     $shuffle:ident, $fill:ident, $repeat:expr, $unpack:tt, logic($($logic:tt)*)) => {
         impl Words for $name {
             type V = $v;
             type Word = $word;
@@ -337,10 +460,34 @@ macro_rules! words {
                 one!($shuffle, a, words!(@repeat $width, $repeat, order))
             }
             #[inline(always)]
-            fn copy_some<const B: usize>(self, from: &[u8], to: &mut [u8; B]) {
-                words!(@copy self, from, to, $($logic)*)
+            fn repeat(self, row: &[u8; 64], word: usize) -> $v {
+                let word = row.as_chunks().0.get(word).unwrap_or(&[0; size_of::<$word>()]);
+                one!($fill, $signed::from_ne_bytes(*word))
             }
-            memory!($bits, $width, $($unpack),*);
+            #[inline(always)]
+            fn load_row(self, row: &[u8; 64]) -> $v {
+                // SAFETY: the reference is valid for at least a register, and the load needs no
+                // alignment.
+                unsafe { $load(row.as_ptr().cast()) }
+            }
+            #[inline(always)]
+            fn store_row(self, a: $v, row: &mut [u8; 64]) {
+                // SAFETY: the reference is valid for at least a register, and the store needs no
+                // alignment.
+                unsafe { $store(row.as_mut_ptr().cast(), a) }
+            }
+            #[inline(always)]
+            fn copy_some<const B: usize>(
+                self,
+                from: &[u8],
+                pad: bool,
+                bits: Option<u64>,
+                to: &mut [u8; B],
+            ) {
+                words!(@copy self, from, pad, bits, to, $($logic)*)
+            }
+            words!(@settle $width, $v);
+            memory!($bits, $width, $unpack);
             logic!($($logic)*);
         }
     };
@@ -348,26 +495,47 @@ macro_rules! words {
         // SAFETY: the reference is valid for at least 16 bytes, and the load needs no alignment.
         unsafe { _mm_loadu_si128($word.as_ptr().cast()) }
     }};
+    (@settle z, $v:ident) => {
+        #[inline(always)]
+        fn settle(self, a: $v) -> $v {
+            one!(opaque, a)
+        }
+    };
+    (@settle $width:tt, $v:ident) => {
+        #[inline(always)]
+        fn settle(self, a: $v) -> $v {
+            a
+        }
+    };
     (@repeat x, $repeat:expr, $order:ident) => {
         $order
     };
     (@repeat $width:ident, $repeat:expr, $order:ident) => {
         one!($repeat, $order)
     };
-    (@copy $self:ident, $from:ident, $to:ident, plus, $($rest:tt)*) => {{
-        let mut from = $from;
-        for to in $to.as_chunks_mut::<64>().0 {
-            let (now, later) = from.split_at(from.len().min(64));
+    (@copy $self:ident, $from:ident, $pad:ident, $bits:ident, $to:ident, plus, $($rest:tt)*) => {{
+        let last = B / 64 - 1;
+        for (i, to) in $to.as_chunks_mut::<64>().0.iter_mut().enumerate() {
+            let now = $from.get(64 * i..).unwrap_or_default();
             let mask = if now.len() < 64 { (1u64 << now.len()) - 1 } else { !0 };
+            // An empty slice may lie where no memory is. Nothing is read from there, but the
+            // processor takes more than 100 cycles to see that.
+            let from = if now.is_empty() { &*to } else { now };
             // SAFETY: only bytes under the mask are read, and those lie within the slice; the token
             // proves AVX-512 BW.
-            let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, now.as_ptr().cast()) };
+            let bytes = unsafe { _mm512_maskz_loadu_epi8(mask, from.as_ptr().cast()) };
+            // The byte behind them: none, if it is in another register.
+            let end = if $pad && 64 * i <= $from.len() { mask.wrapping_add(1) } else { 0 };
+            let set = one!(_mm512_set1_epi8, i8::MIN);
+            let mut bytes = one!(_mm512_mask_mov_epi8, bytes, end, set);
+            if let (Some(bits), true) = ($bits, i == last) {
+                bytes = one!(_mm512_mask_set1_epi64, bytes, 0x80, bits as i64);
+            }
             // SAFETY: the reference is valid for 64 bytes, and the store needs no alignment.
             unsafe { _mm512_storeu_si512(to.as_mut_ptr().cast(), bytes) };
-            from = later;
         }
     }};
-    (@copy $self:ident, $from:ident, $to:ident, $($rest:tt)*) => {{
+    (@copy $self:ident, $from:ident, $pad:ident, $bits:ident, $to:ident, $($rest:tt)*) => {{
         let token = $self.aesni();
         let (whole, rest) = $from.as_chunks::<16>();
         for (i, to) in $to.as_chunks_mut::<16>().0.iter_mut().enumerate() {
@@ -378,49 +546,50 @@ macro_rules! words {
                 token.store(to, token.load_some(rest));
             }
         }
+        super::lanes::end($from.len(), $pad, $bits, $to);
     }};
     (@constant $width:ident, $fill:ident, $signed:ident, $word:ident) => {
         one!($fill, $word[0] as $signed)
     };
 }
 
-words!(X4, __m128i, u32 as i32, lanes 4, 32 bits in x, _mm_add_epi32, _mm_xor_si128,
+words!(X4, __m128i, u32 as i32, lanes 4, 32 bits in x, _mm_loadu_si128, _mm_storeu_si128, _mm_add_epi32, _mm_xor_si128,
     _mm_srli_epi32::<RIGHT_SIGNED>, _mm_shuffle_epi8, _mm_set1_epi32, (),
     [_mm_unpacklo_epi32, _mm_unpackhi_epi32, _mm_unpacklo_epi64, _mm_unpackhi_epi64],
     logic(basic, _mm_and_si128, _mm_or_si128, _mm_xor_si128, _mm_slli_epi32, _mm_srli_epi32,
         _mm_set1_epi32));
-words!(X2, __m128i, u64 as i64, lanes 2, 64 bits in x, _mm_add_epi64, _mm_xor_si128,
+words!(X2, __m128i, u64 as i64, lanes 2, 64 bits in x, _mm_loadu_si128, _mm_storeu_si128, _mm_add_epi64, _mm_xor_si128,
     _mm_srli_epi64::<RIGHT_SIGNED>, _mm_shuffle_epi8, _mm_set1_epi64x, (),
     [_mm_unpacklo_epi32, _mm_unpackhi_epi32, _mm_unpacklo_epi64, _mm_unpackhi_epi64],
     logic(basic, _mm_and_si128, _mm_or_si128, _mm_xor_si128, _mm_slli_epi64, _mm_srli_epi64,
         _mm_set1_epi32));
-words!(Y8, __m256i, u32 as i32, lanes 8, 32 bits in y, _mm256_add_epi32, _mm256_xor_si256,
+words!(Y8, __m256i, u32 as i32, lanes 8, 32 bits in y, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_add_epi32, _mm256_xor_si256,
     _mm256_srli_epi32::<RIGHT_SIGNED>, _mm256_shuffle_epi8, _mm256_set1_epi32,
     _mm256_broadcastsi128_si256,
     [_mm256_unpacklo_epi32, _mm256_unpackhi_epi32, _mm256_unpacklo_epi64, _mm256_unpackhi_epi64],
     logic(basic, _mm256_and_si256, _mm256_or_si256, _mm256_xor_si256, _mm256_slli_epi32,
         _mm256_srli_epi32, _mm256_set1_epi32));
-words!(Y4, __m256i, u64 as i64, lanes 4, 64 bits in y, _mm256_add_epi64, _mm256_xor_si256,
+words!(Y4, __m256i, u64 as i64, lanes 4, 64 bits in y, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_add_epi64, _mm256_xor_si256,
     _mm256_srli_epi64::<RIGHT_SIGNED>, _mm256_shuffle_epi8, _mm256_set1_epi64x,
     _mm256_broadcastsi128_si256,
     [_mm256_unpacklo_epi32, _mm256_unpackhi_epi32, _mm256_unpacklo_epi64, _mm256_unpackhi_epi64],
     logic(basic, _mm256_and_si256, _mm256_or_si256, _mm256_xor_si256, _mm256_slli_epi64,
         _mm256_srli_epi64, _mm256_set1_epi32));
-words!(Y8Plus, __m256i, u32 as i32, lanes 8, 32 bits in y, _mm256_add_epi32, _mm256_xor_si256,
+words!(Y8Plus, __m256i, u32 as i32, lanes 8, 32 bits in y, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_add_epi32, _mm256_xor_si256,
     _mm256_srli_epi32::<RIGHT_SIGNED>, _mm256_shuffle_epi8, _mm256_set1_epi32,
     _mm256_broadcastsi128_si256,
     [_mm256_unpacklo_epi32, _mm256_unpackhi_epi32, _mm256_unpacklo_epi64, _mm256_unpackhi_epi64],
     logic(plus, _mm256_ternarylogic_epi32, _mm256_rol_epi32));
-words!(Y4Plus, __m256i, u64 as i64, lanes 4, 64 bits in y, _mm256_add_epi64, _mm256_xor_si256,
+words!(Y4Plus, __m256i, u64 as i64, lanes 4, 64 bits in y, _mm256_loadu_si256, _mm256_storeu_si256, _mm256_add_epi64, _mm256_xor_si256,
     _mm256_srli_epi64::<RIGHT_SIGNED>, _mm256_shuffle_epi8, _mm256_set1_epi64x,
     _mm256_broadcastsi128_si256,
     [_mm256_unpacklo_epi32, _mm256_unpackhi_epi32, _mm256_unpacklo_epi64, _mm256_unpackhi_epi64],
     logic(plus, _mm256_ternarylogic_epi64, _mm256_rol_epi64));
-words!(Z16, __m512i, u32 as i32, lanes 16, 32 bits in z, _mm512_add_epi32, _mm512_xor_si512,
+words!(Z16, __m512i, u32 as i32, lanes 16, 32 bits in z, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_add_epi32, _mm512_xor_si512,
     _mm512_srli_epi32::<RIGHT>, _mm512_shuffle_epi8, _mm512_set1_epi32, _mm512_broadcast_i32x4,
     [_mm512_unpacklo_epi32, _mm512_unpackhi_epi32, _mm512_unpacklo_epi64, _mm512_unpackhi_epi64],
     logic(plus, _mm512_ternarylogic_epi32, _mm512_rol_epi32));
-words!(Z8, __m512i, u64 as i64, lanes 8, 64 bits in z, _mm512_add_epi64, _mm512_xor_si512,
+words!(Z8, __m512i, u64 as i64, lanes 8, 64 bits in z, _mm512_loadu_si512, _mm512_storeu_si512, _mm512_add_epi64, _mm512_xor_si512,
     _mm512_srli_epi64::<RIGHT>, _mm512_shuffle_epi8, _mm512_set1_epi64, _mm512_broadcast_i32x4,
     [_mm512_unpacklo_epi32, _mm512_unpackhi_epi32, _mm512_unpacklo_epi64, _mm512_unpackhi_epi64],
     logic(plus, _mm512_ternarylogic_epi64, _mm512_rol_epi64));
