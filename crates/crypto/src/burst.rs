@@ -117,7 +117,12 @@ fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
         if !op.is_due() {
             continue;
         }
-        match op.key().schedule() {
+        let key = op.key();
+        if !key.route().is_gcm() {
+            others = true;
+            continue;
+        }
+        match key.schedule() {
             &Schedule::Gcm { kernel, class, ref tables } => {
                 let class = class + length_class(op.data_len());
                 (any, all) = (any | class, all & class);
@@ -127,7 +132,7 @@ fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
                 key.run(op);
                 widest.note(None);
             }
-            _ => others = true,
+            _ => {}
         }
     }
     let Some(Some(Entry { kernel, .. })) = slots.first() else { return others };

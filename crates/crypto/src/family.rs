@@ -1,6 +1,8 @@
 //! Bursts of every suite but AES-GCM: operations that share a route go through their passes
 //! together.
 
+use std::cell::Cell;
+
 use arrayvec::ArrayVec;
 use zeroize::Zeroize;
 
@@ -25,23 +27,40 @@ type Run<'o, O> = ArrayVec<&'o mut O, CHUNK>;
 /// caller's frame.
 #[inline(never)]
 pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) {
-    // Nearly always there is one route and this ends after the first round. Every round leaves fewer
-    // operations that are due.
-    while let Some(first) = ops.iter().position(O::is_due) {
-        let Some((_, ops)) = ops.split_at_mut_checked(first) else { return };
-        let Some(key) = ops.first().map(O::key) else { return };
-        let route = key.route();
-        let mut due = ops.iter_mut().filter(|op| op.is_due() && op.key().route() == route);
-        loop {
-            let mut run: Run<'_, O> = due.by_ref().take(CHUNK).collect();
-            let Some(first) = run.first() else { break };
-            let schedule = first.key().schedule();
-            trace::hit(first.key().tier(), O::SEAL, run.len());
-            widest.note(schedule.kernel());
-            run_route(schedule, &mut run);
-            run.iter_mut().for_each(|op| op.conclude());
+    // Nearly always there is one route, and this ends after one round. Every round leaves fewer
+    // operations.
+    let mut rest = ops;
+    while let Some(first) = rest.iter().position(O::is_due) {
+        let Some((_, due)) = rest.split_at_mut_checked(first) else { return };
+        if !run_first_route(due, widest) {
+            return;
         }
+        rest = due.get_mut(1..).unwrap_or_default();
     }
+}
+
+/// Runs all operations on the route of the first; returns whether others are left.
+fn run_first_route<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
+    let Some(key) = ops.first().map(O::key) else { return false };
+    widest.note(key.schedule().kernel());
+    let mut left = false;
+    for ops in ops.chunks_mut(CHUNK) {
+        let mut run: Run<'_, O> = ArrayVec::new();
+        for op in ops {
+            if !op.is_due() {
+                continue;
+            }
+            if op.key().route() == key.route() {
+                run.push(op);
+            } else {
+                left = true;
+            }
+        }
+        trace::hit(key.tier(), O::SEAL, run.len());
+        run_route(key.schedule(), &mut run);
+        run.iter_mut().for_each(|op| op.conclude());
+    }
+    left
 }
 
 /// Runs operations of one route, to which `schedule` belongs.
@@ -114,7 +133,7 @@ fn ccm<'a, O: Op<'a>>(kernel: Option<Kernel>, bits: KeyBits, run: &mut Run<'_, O
         |key, Whole { nonce, nonce_len, beside: aad, data, .. }| {
             let Schedule::Ccm { keys, .. } = key.schedule() else { return None };
             let icv_len = usize::from(key.limits().icv);
-            Some(CcmJob { keys, nonce, nonce_len, icv_len, aad, data, tag: [0; 16] })
+            Some(CcmJob { keys, nonce, nonce_len, icv_len, aad, data, tag: Cell::default() })
         },
         |jobs| pass::ccm(kernel, bits, O::SEAL, jobs),
     );

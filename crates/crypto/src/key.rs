@@ -264,8 +264,7 @@ impl Limits {
 pub(crate) struct Key {
     suite: Suite,
     limits: Limits,
-    /// Whether the SHA extensions were allowed.
-    sha_ni: bool,
+    route: Route,
     schedule: Schedule,
 }
 
@@ -283,8 +282,8 @@ impl Key {
         let schedule = scrubbed(|| Schedule::new(cpu, tier, suite, way, material))?;
         // What expanded nothing copied the key all the same.
         schedule.kernel().into_iter().for_each(Kernel::wipe_registers);
-        let (limits, sha_ni) = (Limits::new(suite), cpu.has_sha_ni());
-        Ok(Self { suite, limits, sha_ni, schedule })
+        let route = Route::new(suite, tier, cpu.has_sha_ni());
+        Ok(Self { suite, limits: Limits::new(suite), route, schedule })
     }
 
     #[inline(always)]
@@ -303,9 +302,9 @@ impl Key {
     }
 
     /// What operations must have in common to go through the same kernels together.
-    #[inline]
-    pub(crate) fn route(&self) -> Route {
-        Route { suite: self.suite, tier: self.tier(), sha_ni: self.sha_ni }
+    #[inline(always)]
+    pub(crate) const fn route(&self) -> Route {
+        self.route
     }
 
     /// See [`SealKey::implementation`].
@@ -329,12 +328,44 @@ impl Key {
     }
 }
 
-/// See [`Key::route`].
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Route {
-    suite: Suite,
-    tier: Tier,
-    sha_ni: bool,
+/// Which passes a key's operations go through, as a number, so that comparing two is one
+/// instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Route(u32);
+
+impl Route {
+    /// The number of AES-GCM in the lowest four bits.
+    const GCM: u32 = 0;
+
+    /// Whether it is that of AES-GCM, which goes through no pass.
+    #[inline(always)]
+    pub(crate) const fn is_gcm(self) -> bool {
+        self.0 & 15 == Self::GCM
+    }
+
+    const fn new(suite: Suite, tier: Tier, sha_ni: bool) -> Self {
+        let (family, cipher, mac) = match suite {
+            Suite::Gcm(GcmParams { key_bits, .. }) => (Self::GCM, key_bits as u32, 0),
+            Suite::Gmac(key_bits) => (1, key_bits as u32, 0),
+            Suite::Ccm { key_bits, .. } => (2, key_bits as u32, 0),
+            Suite::ChaCha20Poly1305 => (3, 0, 0),
+            Suite::Pair { cipher, integrity } => {
+                let cipher = match cipher {
+                    Cipher::Null => 0,
+                    Cipher::AesCbc(key_bits) => 1 + key_bits as u32,
+                    Cipher::AesCtr(key_bits) => 4 + key_bits as u32,
+                };
+                let mac = match integrity.alg() {
+                    MacAlg::Null => 0,
+                    MacAlg::AesXcbc => 1,
+                    MacAlg::AesCmac(key_bits) => 2 + key_bits as u32,
+                    MacAlg::Hmac(hash) => 5 + hash as u32,
+                };
+                (4, cipher, mac)
+            }
+        };
+        Self(family | cipher << 4 | mac << 8 | (tier as u32) << 16 | (sha_ni as u32) << 31)
+    }
 }
 
 macro_rules! key_type {
@@ -505,5 +536,28 @@ mod tests {
         shared::<OpenKey>();
         shared::<AeadKey>();
         shared::<KeyMaterial>();
+    }
+
+    #[test]
+    fn routes_tell_apart_all_that_passes_do() {
+        // Of the ICV's length passes know nothing.
+        let same = |a: Suite, b: Suite| match (a, b) {
+            (Suite::Gcm(a), Suite::Gcm(b)) => a.key_bits == b.key_bits,
+            (Suite::Ccm { key_bits: a, .. }, Suite::Ccm { key_bits: b, .. }) => a == b,
+            (Suite::Pair { cipher: a, integrity: x }, Suite::Pair { cipher: b, integrity: y }) => {
+                a == b && x.alg() == y.alg()
+            }
+            _ => a == b,
+        };
+        let route = Route::new;
+        for a in Suite::all() {
+            assert_eq!(route(a, Tier::Avx2, false).is_gcm(), matches!(a, Suite::Gcm(_)));
+            assert_ne!(route(a, Tier::Avx2, false), route(a, Tier::Avx512, false));
+            assert_ne!(route(a, Tier::Avx2, false), route(a, Tier::Avx2, true));
+            for b in Suite::all() {
+                let equal = route(a, Tier::Avx2, true) == route(b, Tier::Avx2, true);
+                assert_eq!(equal, same(a, b), "{a} and {b}");
+            }
+        }
     }
 }

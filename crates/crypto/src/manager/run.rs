@@ -1,5 +1,7 @@
 //! From jobs to passes: gathers jobs of one algorithm and runs them together.
 
+use std::cell::Cell;
+
 use arrayvec::ArrayVec;
 
 use super::{
@@ -107,7 +109,8 @@ impl Runner {
             let Some(data) = part_mut(job.buffer.work_mut(), job.cipher_span) else { continue };
             let (nonce, nonce_len) = (&job.iv.bytes, usize::from(job.iv.len));
             let (keys, icv_len, aad) = (key.body(), job.tag.len(), job.aad);
-            let ccm = CcmJob { keys, nonce, nonce_len, icv_len, aad, data, tag: [0; 16] };
+            let tag = Cell::default();
+            let ccm = CcmJob { keys, nonce, nonce_len, icv_len, aad, data, tag };
             batch.push(ccm, &mut *job.tag);
         }
         pass::aes::ccm(self.kernel, bits, seal, batch.jobs());

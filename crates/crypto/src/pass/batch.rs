@@ -22,7 +22,14 @@ macro_rules! tagged {
     )*};
 }
 
-tagged!(CbcMacJob CcmJob ChaChaJob GmacJob HmacJob);
+tagged!(CbcMacJob ChaChaJob GmacJob HmacJob);
+
+impl Tagged for CcmJob<'_> {
+    #[inline(always)]
+    fn tag(&mut self) -> &mut [u8] {
+        self.tag.get_mut()
+    }
+}
 
 /// Jobs that go through a pass together, and where the tag of each goes.
 ///

@@ -20,6 +20,8 @@ pub(crate) use chacha::chacha20_poly1305;
 pub(crate) use gmac::gmac;
 pub(crate) use hmac::{Hasher, hmac};
 
+use std::cell::Cell;
+
 use crate::{
     block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys},
     isa::Tables,
@@ -71,8 +73,8 @@ pub(crate) struct CcmJob<'j> {
     pub(crate) icv_len: usize,
     pub(crate) aad: &'j [u8],
     pub(crate) data: &'j mut [u8],
-    /// Where the tag goes, all 16 bytes.
-    pub(crate) tag: [u8; 16],
+    /// Where the tag goes, all 16 bytes. MACs come out of the lanes while jobs are still looked at.
+    pub(crate) tag: Cell<[u8; 16]>,
 }
 
 /// A packet's share of a ChaCha20-Poly1305 pass (RFC 8439), in place.

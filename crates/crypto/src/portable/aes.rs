@@ -302,8 +302,9 @@ pub(crate) fn ccm(bits: KeyBits, seal: bool, job: &mut CcmJob<'_>) {
     chain.close();
     chain.update(job.data);
     chain.close();
-    job.tag = chain.state[0].0;
-    cipher.apply_keystream(|_| start.to_be_bytes(), &mut job.tag);
+    let tag = job.tag.get_mut();
+    *tag = chain.state[0].0;
+    cipher.apply_keystream(|_| start.to_be_bytes(), tag);
     if seal {
         cipher.apply_keystream(counter, job.data);
     }

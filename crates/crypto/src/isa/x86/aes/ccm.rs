@@ -1,7 +1,5 @@
 //! AES-CCM: the MACs of all packets in lanes, and CTR packet by packet.
 
-use zeroize::optimization_barrier;
-
 use super::{
     super::{
         lanes::{B, Lanes},
@@ -29,7 +27,7 @@ impl<L: Widest> Task<L> for Ccm<'_, '_> {
     fn run(self, l: L) {
         for jobs in self.jobs.chunks_mut(MOST) {
             for job in &mut *jobs {
-                job.tag = [0; 16];
+                job.tag.set([0; 16]);
             }
             // One loop rather than two calls before and behind, for they are much code.
             for behind in [false, true] {
@@ -58,8 +56,10 @@ fn nonce_block<L: Lanes>(l: L, job: &CcmJob<'_>, flags: u8) -> B {
 #[inline(always)]
 fn crypt<L: Widest>(l: L, bits: KeyBits, job: &mut CcmJob<'_>) {
     let (w, nonce) = (l.widest(), nonce_block(l, job, 0));
-    let tag = l.xor(l.load(&job.tag), keys::encrypt(l, bits, job.keys, nonce));
-    l.store(&mut job.tag, tag);
+    let mask = keys::encrypt(l, bits, job.keys, nonce);
+    let tag = job.tag.get_mut();
+    let masked = l.xor(l.load(tag), mask);
+    l.store(tag, masked);
     let stream = Stream { w, keys: job.keys, rounds: bits.rounds() };
     let (nonce, mut number) = (l.reverse(nonce), 1u64);
     let mut rest = &mut *job.data;
@@ -77,38 +77,18 @@ fn crypt<L: Widest>(l: L, bits: KeyBits, job: &mut CcmJob<'_>) {
     }
 }
 
-/// Packets that are few.
-const SOME: usize = 16;
-
 /// Adds the MACs to the jobs' tags.
 #[inline(always)]
-fn macs<L: Widest>(l: L, bits: KeyBits, jobs: &mut [CcmJob<'_>]) {
+fn macs<L: Widest>(l: L, bits: KeyBits, jobs: &[CcmJob<'_>]) {
     let order = Order::longest_first(jobs, |job| (job.data.len().div_ceil(16), job.keys));
     let Some(first) = jobs.first().map(|job| job.keys) else { return };
-    // To make room for all takes as long as to seal a short packet.
-    let (mut some, mut many);
-    let macs: &mut [Block] = if jobs.len() <= SOME {
-        some = [Block::ZERO; SOME];
-        &mut some
-    } else {
-        many = [Block::ZERO; MOST];
-        &mut many
-    };
-    let mut messages = Jobs { l, bits, jobs, macs };
-    mac::run(l, bits.rounds(), first, &order, &mut messages);
-    for (job, mac) in jobs.iter_mut().zip(&*macs) {
-        let tag = l.xor(l.load(&job.tag), l.load(&mac.0));
-        l.store(&mut job.tag, tag);
-    }
-    macs.fill(Block::ZERO);
-    optimization_barrier(macs);
+    mac::run(l, bits.rounds(), first, &order, &mut Jobs { l, bits, jobs });
 }
 
 struct Jobs<'p, 'j, L> {
     l: L,
     bits: KeyBits,
     jobs: &'p [CcmJob<'j>],
-    macs: &'p mut [Block],
 }
 
 /// Blocks of a message's head.
@@ -141,8 +121,9 @@ impl<'p, L: Lanes> Messages<'p, HEAD> for Jobs<'p, '_, L> {
 
     #[inline(always)]
     fn done(&mut self, number: usize, mac: &Block) {
-        if let Some(place) = self.macs.get_mut(number) {
-            *place = *mac;
+        if let Some(CcmJob { tag, .. }) = self.jobs.get(number) {
+            let l = self.l;
+            tag.set(l.to_bytes(l.xor(l.load(&tag.get()), l.table(mac))));
         }
     }
 }

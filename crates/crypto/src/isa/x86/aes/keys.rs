@@ -125,10 +125,12 @@ fn sub_word<L: Lanes>(l: L, word: u32) -> u32 {
 /// Encrypts a single block.
 #[inline(always)]
 pub(in crate::isa::x86) fn encrypt<L: Lanes>(l: L, bits: KeyBits, keys: &RoundKeys, block: B) -> B {
-    let [first, middle @ .., last] = keys.of(bits) else { return block };
-    let mut state = l.xor(block, l.table(first));
-    for key in middle {
+    let mut state = l.xor(block, l.table(&keys.0[0]));
+    for key in &keys.0[1..10] {
         state = l.aes_round(state, l.table(key));
     }
-    l.aes_last(state, l.table(last))
+    for key in &keys.0[10..bits.rounds()] {
+        state = l.aes_round(state, l.table(key));
+    }
+    l.aes_last(state, l.table(&keys.0[bits.rounds()]))
 }
