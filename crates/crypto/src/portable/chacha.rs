@@ -27,9 +27,7 @@ pub(crate) fn run(seal: bool, job: &mut ChaChaJob<'_>) {
     if !seal {
         mac.update_padded(job.data);
     }
-    // Shorter than 2^32 blocks, so the counter does not wrap; if it did, the data would stay as it
-    // is.
-    let _ = cipher.try_apply_keystream(job.data);
+    apply(&mut cipher, job.data);
     if seal {
         mac.update_padded(job.data);
     }
@@ -39,4 +37,29 @@ pub(crate) fn run(seal: bool, job: &mut ChaChaJob<'_>) {
     data.copy_from_slice(&(job.data.len() as u64).to_le_bytes());
     mac.update(&[lengths]);
     job.tag = mac.finalize().into();
+}
+
+/// Adds keystream to data. Data is never longer than the keystream; if it were, nothing of it would
+/// be left, neither in the clear nor under a keystream that has been used.
+fn apply(cipher: &mut ChaCha20, data: &mut [u8]) {
+    if cipher.try_apply_keystream(data).is_err() {
+        data.zeroize();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_behind_the_end_of_the_keystream_is_wiped() {
+        let mut cipher = ChaCha20::new(&[1; 32].into(), &[2; 12].into());
+        cipher.seek(((1u64 << 32) - 2) * 64);
+        let mut data = [3; 64];
+        apply(&mut cipher, &mut data);
+        assert!(data != [0; 64] && data != [3; 64]);
+        let mut data = [3; 200];
+        apply(&mut cipher, &mut data);
+        assert_eq!(data, [0; 200]);
+    }
 }
