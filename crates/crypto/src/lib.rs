@@ -74,7 +74,7 @@
 //! | `avx2` | `avx` | `avx2` `bmi2` |
 //! | `avx512` | `avx2` | `avx512f` `avx512bw` `avx512vl` `avx512dq` |
 //! | `vaes256` | `avx2` | `vaes` `vpclmulqdq` |
-//! | `vaes512` | `avx512` `vaes256` | – |
+//! | `vaes512` | `avx512` `vaes256` | `avx512ifma` |
 //!
 //! The SHA extensions are no tier, for they serve the hashes of any tier: `CONVOY_DENY_CPU` knows
 //! them as `sha-ni`.

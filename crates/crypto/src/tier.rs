@@ -24,7 +24,7 @@ pub enum Tier {
     Avx512,
     /// Two blocks per register, without AVX-512.
     Vaes256,
-    /// Four blocks per register.
+    /// Four blocks per register, and products of 52 bits for Poly1305.
     Vaes512,
 }
 

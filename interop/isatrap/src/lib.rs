@@ -17,7 +17,8 @@
 //!
 //! * It adds instructions and takes none away: at a level below the processor's own a program that
 //!   uses more than it detected is not caught. The emulator beside this package catches that.
-//! * AVX-512 and AVX2 must be there. Of what a level adds, only the three sets above are emulated.
+//! * AVX-512 and AVX2 must be there, and IFMA for `avx512-vaes`: without it a program finds no tier
+//!   `vaes512`. Of what a level adds, only the three sets above are emulated.
 //! * Without CPUID faulting (`cpuid_fault` in `/proc/cpuinfo`) programs do not see the level, and
 //!   tests of the added instructions do not run. The library says `SKIPPED` then.
 //! * A program that handles SIGILL or SIGSEGV itself, or that is linked statically, is not served.

@@ -100,7 +100,7 @@ token! {
     /// Proof of the tier `vaes512`.
     Vaes512, builds on (avx512: Avx512, vaes256: Vaes256), [
         "sse4.1", "ssse3", "aes", "pclmulqdq", "avx", "avx2", "bmi2",
-        "avx512f", "avx512bw", "avx512vl", "avx512dq", "vaes", "vpclmulqdq",
+        "avx512f", "avx512bw", "avx512vl", "avx512dq", "vaes", "vpclmulqdq", "avx512ifma",
     ]
 }
 

@@ -1,6 +1,9 @@
 //! Poly1305 (RFC 8439 section 2.5) of one message, in 64-bit words.
 
+use super::wide::Wide;
+
 /// A MAC under way.
+#[derive(Clone, Copy, Default)]
 pub(super) struct Poly {
     /// The accumulator: 130 bits and a little.
     h: [u64; 3],
@@ -13,20 +16,24 @@ pub(super) struct Poly {
 
 impl Poly {
     #[inline(always)]
-    pub(super) fn new([a, b, c, d, e, f, g, h]: [u32; 8]) -> Self {
-        let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        let r0 = join(a, b) & 0x0fff_fffc_0fff_ffff;
-        let r1 = join(c, d) & 0x0fff_fffc_0fff_fffc;
-        let pad = u128::from(join(e, f)) | u128::from(join(g, h)) << 64;
+    /// A MAC that is keyed by the front of this block.
+    pub(super) fn new(block: &[u8; 64]) -> Self {
+        let [r, pad, ..] = block.as_chunks().0 else { return Self::default() };
+        let (r, pad) = (u128::from_le_bytes(*r), u128::from_le_bytes(*pad));
+        let r0 = r as u64 & 0x0fff_fffc_0fff_ffff;
+        let r1 = (r >> 64) as u64 & 0x0fff_fffc_0fff_fffc;
         Self { h: [0; 3], r: [r0, r1], s1: r1 + (r1 >> 2), pad }
     }
 
-    /// Goes on from an accumulator in limbs of 26 bits, which may have a bit more.
+    /// Goes on from an accumulator in limbs of so many bits, which may have a bit more.
     #[inline(always)]
-    pub(super) fn resume(key: [u32; 8], limbs: [u64; 5]) -> Self {
-        let [a, b, c, d, e] = limbs.map(u128::from);
-        let (low, carry) = (a + (b << 26) + (c << 52) + (d << 78)).overflowing_add(e << 104);
-        let top = (e >> 24) as u64 + u64::from(carry);
+    pub(super) fn resume(key: &[u8; 64], limbs: [u64; 5], bits: u32) -> Self {
+        let (mut low, mut top) = (0u128, 0);
+        for (limb, shift) in limbs.into_iter().zip((0..128).step_by(bits as usize)) {
+            let carry;
+            (low, carry) = low.overflowing_add(u128::from(limb) << shift);
+            top += limb.checked_shr(128 - shift).unwrap_or(0) + u64::from(carry);
+        }
         let (low, carry) = low.overflowing_add(u128::from(5 * (top >> 2)));
         Self { h: [low as u64, (low >> 64) as u64, (top & 3) + u64::from(carry)], ..Self::new(key) }
     }
@@ -51,15 +58,13 @@ impl Poly {
 
     /// Takes a string and zeros up to the end of its last block.
     #[inline(always)]
-    pub(super) fn padded(&mut self, bytes: &[u8]) {
+    pub(super) fn padded<W: Wide>(&mut self, w: W, bytes: &[u8]) {
         let (blocks, rest) = bytes.as_chunks::<16>();
         for block in blocks {
             self.block(u128::from_le_bytes(*block));
         }
         if !rest.is_empty() {
-            let mut last = [0; 16];
-            last.iter_mut().zip(rest).for_each(|(to, byte)| *to = *byte);
-            self.block(u128::from_le_bytes(last));
+            self.block(u128::from_le_bytes(w.to_bytes(w.load_some(rest))));
         }
     }
 
@@ -71,7 +76,7 @@ impl Poly {
 
     /// The tag.
     #[inline(always)]
-    pub(super) fn finish(self) -> [u8; 16] {
+    pub(super) fn finish(&self) -> u128 {
         let [h0, h1, h2] = self.h;
         let low = u128::from(h0) | u128::from(h1) << 64;
         // h - p = h + 5 - 2^130, if that is not negative; chosen without a branch.
@@ -79,16 +84,6 @@ impl Poly {
         let reduced = (h2 + u64::from(carry)) >> 2;
         let mask = 0u128.wrapping_sub(u128::from(reduced.min(1)));
         let h = (less & mask) | (low & !mask);
-        h.wrapping_add(self.pad).to_le_bytes()
+        h.wrapping_add(self.pad)
     }
-}
-
-/// The tag of ChaCha20-Poly1305: both strings padded, then their lengths.
-#[inline(always)]
-pub(super) fn tag(key: [u32; 8], aad: &[u8], data: &[u8]) -> [u8; 16] {
-    let mut poly = Poly::new(key);
-    poly.padded(aad);
-    poly.padded(data);
-    poly.lengths(aad.len(), data.len());
-    poly.finish()
 }

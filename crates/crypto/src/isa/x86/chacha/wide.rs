@@ -1,10 +1,17 @@
 //! Vectors of 32-bit words: the instructions that ChaCha20 wants of a tier, behind safe methods of
 //! the proof tokens. A register is a row of chunks of 128 bits, four lanes each.
 
-use std::arch::{asm, x86_64::*};
+use std::{
+    arch::{asm, x86_64::*},
+    borrow::BorrowMut,
+    ptr,
+};
+
+use zeroize::{DefaultIsZeroes, Zeroize};
 
 use super::super::{
     lanes::{B, Lanes, instructions},
+    tables::Block,
     token::{AesNi, Avx, Avx2, Avx512, Vaes256, Vaes512},
 };
 
@@ -14,15 +21,26 @@ pub(super) const MAX_LANES: usize = 16;
 /// Bytes of a block of ChaCha20.
 pub(super) const BLOCK: usize = 64;
 
-/// Sixteen words, as many as a block or the widest register has, for aligned loads.
-#[derive(Clone, Copy, Default)]
+/// Sixteen words, as many as the widest register has, for aligned loads.
 #[repr(C, align(64))]
 pub(super) struct Words(pub(super) [u32; 16]);
 
-impl zeroize::DefaultIsZeroes for Words {}
+/// A block of keystream.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(super) struct Pad(pub(super) [u8; BLOCK]);
+
+impl Default for Pad {
+    fn default() -> Self {
+        Self([0; BLOCK])
+    }
+}
+
+// Derived, it would be wiped byte by byte.
+impl DefaultIsZeroes for Pad {}
 
 /// Eight words of 64 bits, as many as the widest register has, for aligned stores.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Zeroize)]
 #[repr(C, align(64))]
 pub(super) struct Longs(pub(super) [u64; 8]);
 
@@ -82,18 +100,38 @@ pub(super) trait Wide: Lanes {
     fn store_longs(self, a: Self::V, longs: &mut Longs);
     /// As many words as there are lanes.
     fn load_words(self, words: &Words) -> Self::V;
-    /// Four words of a block.
+    /// A row that was stored just now. The compiler would make one load of several, and that load
+    /// would have to wait until every store has left the processor's queue.
     #[inline(always)]
-    fn load_words4(self, words: &[u32; 4]) -> B {
-        // SAFETY: the reference is valid for 16 bytes, and the load needs no alignment.
-        unsafe { _mm_loadu_si128(words.as_ptr().cast()) }
+    fn load_row(self, row: &Block) -> B {
+        // SAFETY: the reference is valid for 16 bytes, and `Block` is aligned to 16.
+        unsafe { ptr::from_ref(row).cast::<B>().read_volatile() }
     }
     /// A register from its chunks.
     fn chunks(self, chunk: impl Fn(usize) -> B) -> Self::V;
-    /// Stores chunk `c` of the rows as the four parts of `blocks[4 * c]`.
-    fn store_columns(self, rows: [Self::V; 4], blocks: &mut [Words]);
-    /// Adds a block of keystream to data.
-    fn add_block(self, data: &mut [u8; BLOCK], keystream: &Words);
+    /// Four blocks of every message, each as its low and its high halves. The halves of the messages
+    /// that come first and of those that come last alternate.
+    #[inline(always)]
+    fn four_halves<'b>(
+        self,
+        blocks: impl Fn(usize) -> &'b [[u8; 16]; 4],
+    ) -> [(Self::V, Self::V); 4] {
+        [
+            self.halves(|message| self.load(&blocks(message)[0])),
+            self.halves(|message| self.load(&blocks(message)[1])),
+            self.halves(|message| self.load(&blocks(message)[2])),
+            self.halves(|message| self.load(&blocks(message)[3])),
+        ]
+    }
+    /// A block of every message, likewise.
+    #[inline(always)]
+    fn halves(self, block: impl Fn(usize) -> B) -> (Self::V, Self::V) {
+        let first = self.chunks(&block);
+        let last = self.chunks(|chunk| block(chunk + Self::LANES / 4));
+        (self.unpack_lo64(first, last), self.unpack_hi64(first, last))
+    }
+    /// Adds chunk `c` of the rows to the four parts of `blocks[4 * c]`.
+    fn add_columns(self, rows: [Self::V; 4], blocks: &mut [impl BorrowMut<[u8; BLOCK]>]);
 
     /// In each chunk, the four by four words of four registers transposed.
     #[inline(always)]
@@ -106,6 +144,39 @@ pub(super) trait Wide: Lanes {
             self.unpack_lo64(ef, gh),
             self.unpack_hi64(ef, gh),
         ]
+    }
+}
+
+/// Multiplication of 52 bits by 52, fused with addition: AVX-512 IFMA.
+pub(super) trait Fused: Wide {
+    /// `sum`, and the low 52 bits of the products of the low 52 bits of each 64.
+    fn add_low52(self, sum: Self::V, a: Self::V, b: Self::V) -> Self::V;
+    /// `sum`, and the high 52 bits of these products.
+    fn add_high52(self, sum: Self::V, a: Self::V, b: Self::V) -> Self::V;
+    /// Each 64 bits shifted left by 8.
+    fn shl8(self, a: Self::V) -> Self::V;
+    /// Each 64 bits shifted left by 10.
+    fn shl10(self, a: Self::V) -> Self::V;
+    /// Each 64 bits shifted left by 20.
+    fn shl20(self, a: Self::V) -> Self::V;
+    /// Each 64 bits shifted right by 24.
+    fn shr24(self, a: Self::V) -> Self::V;
+    /// Each 64 bits shifted right by 42.
+    fn shr42(self, a: Self::V) -> Self::V;
+    /// Each 64 bits shifted right by 44.
+    fn shr44(self, a: Self::V) -> Self::V;
+}
+
+impl Fused for Vaes512 {
+    instructions! {
+        add_low52(sum: __m512i, a: __m512i, b: __m512i) -> __m512i = _mm512_madd52lo_epu64;
+        add_high52(sum: __m512i, a: __m512i, b: __m512i) -> __m512i = _mm512_madd52hi_epu64;
+        shl8(a: __m512i) -> __m512i = _mm512_slli_epi64::<8>;
+        shl10(a: __m512i) -> __m512i = _mm512_slli_epi64::<10>;
+        shl20(a: __m512i) -> __m512i = _mm512_slli_epi64::<20>;
+        shr24(a: __m512i) -> __m512i = _mm512_srli_epi64::<24>;
+        shr42(a: __m512i) -> __m512i = _mm512_srli_epi64::<42>;
+        shr44(a: __m512i) -> __m512i = _mm512_srli_epi64::<44>;
     }
 }
 
@@ -183,20 +254,9 @@ macro_rules! narrow {
             }
 
             #[inline(always)]
-            fn store_columns(self, rows: [B; 4], blocks: &mut [Words]) {
-                for (row, part) in rows.into_iter().zip(blocks[0].0.as_chunks_mut::<4>().0) {
-                    // SAFETY: the part is 16 bytes of a block, which is aligned to 64.
-                    unsafe { _mm_store_si128(part.as_mut_ptr().cast(), row) };
-                }
-            }
-
-            #[inline(always)]
-            fn add_block(self, data: &mut [u8; BLOCK], keystream: &Words) {
-                let parts = data.as_chunks_mut::<16>().0.iter_mut();
-                for (part, words) in parts.zip(keystream.0.as_chunks::<4>().0) {
-                    // SAFETY: the part is 16 bytes of a block, which is aligned to 64.
-                    let words = unsafe { _mm_load_si128(words.as_ptr().cast()) };
-                    let sum = self.xor(self.load(part), words);
+            fn add_columns(self, rows: [B; 4], blocks: &mut [impl BorrowMut<[u8; BLOCK]>]) {
+                for (row, part) in rows.into_iter().zip(blocks[0].borrow_mut().as_chunks_mut::<16>().0) {
+                    let sum = self.xor(self.load(part), row);
                     self.store(part, sum);
                 }
             }
@@ -287,29 +347,19 @@ macro_rules! middle {
             }
 
             #[inline(always)]
-            fn store_columns(self, [a, b, c, d]: [__m256i; 4], blocks: &mut [Words]) {
+            fn add_columns(self, [a, b, c, d]: [__m256i; 4], blocks: &mut [impl BorrowMut<[u8; BLOCK]>]) {
                 let first = [self.low_chunks(a, b), self.low_chunks(c, d)];
                 let second = [self.high_chunks(a, b), self.high_chunks(c, d)];
                 for (chunk, halves) in [first, second].into_iter().enumerate() {
-                    let parts = blocks[4 * chunk].0.as_chunks_mut::<8>().0;
+                    let parts = blocks[4 * chunk].borrow_mut().as_chunks_mut::<32>().0;
                     for (half, part) in halves.into_iter().zip(parts) {
-                        // SAFETY: the part is half of a block, which is aligned to 64.
-                        unsafe { _mm256_store_si256(part.as_mut_ptr().cast(), half) };
+                        // SAFETY: the reference is valid for 32 bytes, and the load needs no
+                        // alignment.
+                        let data = unsafe { _mm256_loadu_si256(part.as_ptr().cast()) };
+                        let sum = self.xor_v(data, half);
+                        // SAFETY: as for the load.
+                        unsafe { _mm256_storeu_si256(part.as_mut_ptr().cast(), sum) };
                     }
-                }
-            }
-
-            #[inline(always)]
-            fn add_block(self, data: &mut [u8; BLOCK], keystream: &Words) {
-                let parts = data.as_chunks_mut::<32>().0.iter_mut();
-                for (part, words) in parts.zip(keystream.0.as_chunks::<8>().0) {
-                    // SAFETY: the part is half of a block, which is aligned to 64.
-                    let words = unsafe { _mm256_load_si256(words.as_ptr().cast()) };
-                    // SAFETY: the reference is valid for 32 bytes, and the load needs no alignment.
-                    let input = unsafe { _mm256_loadu_si256(part.as_ptr().cast()) };
-                    let sum = self.xor_v(input, words);
-                    // SAFETY: as for the load.
-                    unsafe { _mm256_storeu_si256(part.as_mut_ptr().cast(), sum) };
                 }
             }
         }
@@ -326,6 +376,19 @@ macro_rules! broad {
                 high_chunks(a: __m512i, b: __m512i) -> __m512i = _mm512_shuffle_i32x4::<0xee>;
                 even_chunks(a: __m512i, b: __m512i) -> __m512i = _mm512_shuffle_i32x4::<0x88>;
                 odd_chunks(a: __m512i, b: __m512i) -> __m512i = _mm512_shuffle_i32x4::<0xdd>;
+            }
+
+            /// The four by four chunks of four registers transposed.
+            #[inline(always)]
+            fn columns(self, [a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+                let (ab, cd) = (self.low_chunks(a, b), self.low_chunks(c, d));
+                let (ef, gh) = (self.high_chunks(a, b), self.high_chunks(c, d));
+                [
+                    self.even_chunks(ab, cd),
+                    self.odd_chunks(ab, cd),
+                    self.even_chunks(ef, gh),
+                    self.odd_chunks(ef, gh),
+                ]
             }
         }
 
@@ -383,28 +446,42 @@ macro_rules! broad {
             }
 
             #[inline(always)]
-            fn store_columns(self, [a, b, c, d]: [__m512i; 4], blocks: &mut [Words]) {
-                let (ab, cd) = (self.low_chunks(a, b), self.low_chunks(c, d));
-                let (ef, gh) = (self.high_chunks(a, b), self.high_chunks(c, d));
-                let columns = [
-                    self.even_chunks(ab, cd),
-                    self.odd_chunks(ab, cd),
-                    self.even_chunks(ef, gh),
-                    self.odd_chunks(ef, gh),
-                ];
-                for (chunk, column) in columns.into_iter().enumerate() {
-                    // SAFETY: a block is 64 bytes, and aligned to 64.
-                    unsafe { _mm512_store_si512(blocks[4 * chunk].0.as_mut_ptr().cast(), column) };
-                }
+            fn four_halves<'b>(
+                self,
+                blocks: impl Fn(usize) -> &'b [[u8; 16]; 4],
+            ) -> [(__m512i, __m512i); 4] {
+                let load = |message: usize| {
+                    // SAFETY: the reference is valid for 64 bytes, and the load needs no alignment.
+                    unsafe { _mm512_loadu_si512(blocks(message).as_ptr().cast()) }
+                };
+                // No arrays mapped: the compiler would call functions for that, without features.
+                let (a, b, c, d) = (load(0), load(1), load(2), load(3));
+                let (e, f, g, h) = (load(4), load(5), load(6), load(7));
+                let [i, j, k, l] = self.columns([
+                    self.unpack_lo64(a, e),
+                    self.unpack_lo64(b, f),
+                    self.unpack_lo64(c, g),
+                    self.unpack_lo64(d, h),
+                ]);
+                let [m, n, o, p] = self.columns([
+                    self.unpack_hi64(a, e),
+                    self.unpack_hi64(b, f),
+                    self.unpack_hi64(c, g),
+                    self.unpack_hi64(d, h),
+                ]);
+                [(i, m), (j, n), (k, o), (l, p)]
             }
 
             #[inline(always)]
-            fn add_block(self, data: &mut [u8; BLOCK], keystream: &Words) {
-                // SAFETY: the reference is valid for 64 bytes, and the load needs no alignment.
-                let input = unsafe { _mm512_loadu_si512(data.as_ptr().cast()) };
-                let sum = self.xor_v(input, self.load_words(keystream));
-                // SAFETY: as for the load.
-                unsafe { _mm512_storeu_si512(data.as_mut_ptr().cast(), sum) };
+            fn add_columns(self, rows: [__m512i; 4], blocks: &mut [impl BorrowMut<[u8; BLOCK]>]) {
+                for (chunk, column) in self.columns(rows).into_iter().enumerate() {
+                    let block = blocks[4 * chunk].borrow_mut();
+                    // SAFETY: the reference is valid for 64 bytes, and the load needs no alignment.
+                    let data = unsafe { _mm512_loadu_si512(block.as_ptr().cast()) };
+                    let sum = self.xor_v(data, column);
+                    // SAFETY: as for the load.
+                    unsafe { _mm512_storeu_si512(block.as_mut_ptr().cast(), sum) };
+                }
             }
         }
     )*};
