@@ -45,6 +45,9 @@ static KEEP: [u8; 32] = {
 ///
 /// A value of the type must exist only where the processor has all features of the tier `aesni`.
 pub(super) unsafe trait Lanes: Copy {
+    /// Vector registers that there are.
+    const REGISTERS: usize = 16;
+
     instructions! {
         /// All zero.
         zero() -> B = _mm_setzero_si128;
@@ -232,6 +235,8 @@ macro_rules! with_masks {
         // SAFETY: detection makes the token only where the processor has the features of `aesni`
         // and `avx512`.
         unsafe impl Lanes for $token {
+            const REGISTERS: usize = 32;
+
             #[inline(always)]
             fn xor3(self, a: B, b: B, c: B) -> B {
                 // SAFETY: the token proves AVX-512 F and VL.

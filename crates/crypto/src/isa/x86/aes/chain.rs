@@ -103,6 +103,10 @@ pub(super) trait Feed<'k> {
 
 /// The round keys of all lanes.
 pub(super) trait LaneKeys<'k, W: Gather> {
+    /// Whether registers are left to hold some keys throughout a run: where all come from memory,
+    /// loads take longer than the rounds.
+    const HELD: bool = false;
+
     /// Lane `lane` now uses `keys`.
     fn set(&mut self, lane: usize, keys: &'k RoundKeys);
 
@@ -128,6 +132,8 @@ impl<'k, W: Gather> LaneKeys<'k, W> for Shared<'k> {
 pub(super) struct Apart<'k, const N: usize>(pub(super) [&'k RoundKeys; N]);
 
 impl<'k, L: Lanes, const N: usize> LaneKeys<'k, One<L>> for Apart<'k, N> {
+    const HELD: bool = L::REGISTERS >= 4 * N;
+
     #[inline(always)]
     fn set(&mut self, lane: usize, keys: &'k RoundKeys) {
         if let Some(place) = self.0.get_mut(lane) {
@@ -138,6 +144,45 @@ impl<'k, L: Lanes, const N: usize> LaneKeys<'k, One<L>> for Apart<'k, N> {
     #[inline(always)]
     fn key(&self, w: One<L>, round: usize, register: usize) -> B {
         w.splat(&self.0[register].0[round])
+    }
+}
+
+/// Keys of lanes, of which those of the first rounds are in registers.
+struct Held<'h, K, V, const R: usize> {
+    keys: &'h K,
+    first: [[V; R]; 2],
+}
+
+impl<'h, K, V: Copy, const R: usize> Held<'h, K, V, R> {
+    #[inline(always)]
+    fn new<'k, W: Gather<V = V>>(w: W, keys: &'h K) -> Self
+    where
+        K: LaneKeys<'k, W>,
+    {
+        let mut first = [[w.zero(); R]; 2];
+        for round in 0..2 {
+            for r in 0..R {
+                first[round][r] = keys.key(w, round, r);
+            }
+        }
+        Self { keys, first }
+    }
+}
+
+impl<'k, K, W, const R: usize> LaneKeys<'k, W> for Held<'_, K, W::V, R>
+where
+    K: LaneKeys<'k, W>,
+    W: Gather,
+{
+    #[inline(always)]
+    fn set(&mut self, _: usize, _: &'k RoundKeys) {}
+
+    #[inline(always)]
+    fn key(&self, w: W, round: usize, register: usize) -> W::V {
+        match self.first.get(round) {
+            Some(keys) => keys[register],
+            None => self.keys.key(w, round, register),
+        }
     }
 }
 
@@ -284,7 +329,11 @@ where
     }
     while idle < N {
         let until = lanes.until.iter().fold(NEVER, |least, &until| least.min(until));
-        if idle == 0 {
+        if idle == 0 && K::HELD {
+            let keys = &Held::<_, _, R>::new(w, &*keys);
+            // SAFETY: no lane ends earlier.
+            unsafe { advance::<_, _, _, R, N>(w, rounds, &mut states, &lanes, now, until, keys) };
+        } else if idle == 0 {
             // SAFETY: no lane ends earlier.
             unsafe { advance::<_, _, _, R, N>(w, rounds, &mut states, &lanes, now, until, keys) };
         } else {
