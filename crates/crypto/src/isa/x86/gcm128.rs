@@ -14,7 +14,7 @@
 use super::{
     aad,
     lanes::{B, Lanes},
-    tables::{Block, Sum, Tables, Weights},
+    tables::{Block, Sum, Tables, Weights, late_round_keys},
     token::Task,
 };
 use crate::{
@@ -432,14 +432,7 @@ impl<'t, L: Lanes> Message<'t, L> {
                 work.step(self.l, sum, round - 1);
             }
         }
-        if tables.rounds > 10 {
-            self.round(states, count, &tables.round_keys[10]);
-            self.round(states, count, &tables.round_keys[11]);
-            if tables.rounds > 12 {
-                self.round(states, count, &tables.round_keys[12]);
-                self.round(states, count, &tables.round_keys[13]);
-            }
-        }
+        late_round_keys!(tables, key => self.round(states, count, key));
         let key = self.l.table(&tables.last);
         for state in &mut states[..count] {
             *state = self.l.aes_last(*state, key);

@@ -12,7 +12,7 @@ use super::{
     aad, gcm128,
     lanes::{B, Lanes},
     lanes256::Y,
-    tables::{Block, Sum, Tables},
+    tables::{Block, Sum, Tables, late_round_keys},
     token::{Task, Vaes256},
 };
 use crate::{
@@ -295,14 +295,7 @@ impl<'t> Message<'t> {
     #[inline(always)]
     fn last_rounds<const N: usize>(self, states: &mut [Y; N]) {
         let tables = self.tables;
-        if tables.rounds > 10 {
-            self.round(states, &tables.round_keys[10]);
-            self.round(states, &tables.round_keys[11]);
-            if tables.rounds > 12 {
-                self.round(states, &tables.round_keys[12]);
-                self.round(states, &tables.round_keys[13]);
-            }
-        }
+        late_round_keys!(tables, key => self.round(states, key));
         let key = self.v.table_pair(&tables.last);
         for state in states {
             *state = self.v.aes_last_pair(*state, key);

@@ -25,7 +25,7 @@ use super::{
     aad, gcm128,
     lanes::{B, Lanes},
     lanes512::{HEAD, Quad, Z, front_mask, head_mask},
-    tables::{Block, FOLD, POWERS, Sum, Tables},
+    tables::{Block, FOLD, POWERS, Sum, Tables, late_round_keys},
     token::{Task, Vaes512},
 };
 use crate::{
@@ -467,14 +467,7 @@ impl<'t> Message<'t> {
             self.round(states, &self.tables.round_keys[round]);
         }
         let tables = self.tables;
-        if tables.rounds > 10 {
-            self.round(states, &tables.round_keys[10]);
-            self.round(states, &tables.round_keys[11]);
-            if tables.rounds > 12 {
-                self.round(states, &tables.round_keys[12]);
-                self.round(states, &tables.round_keys[13]);
-            }
-        }
+        late_round_keys!(tables, key => self.round(states, key));
         self.last_round(states);
     }
 

@@ -94,6 +94,24 @@ impl<'t> Weights<'t> {
     }
 }
 
+/// Does something with each round key between the tenth and the last, of which AES-128 has none,
+/// without a loop: states stay in registers.
+macro_rules! late_round_keys {
+    ($tables:expr, $key:ident => $round:expr) => {
+        if $tables.rounds > 10 {
+            late_round_keys!(@ $tables, $key => $round, 10 11);
+            if $tables.rounds > 12 {
+                late_round_keys!(@ $tables, $key => $round, 12 13);
+            }
+        }
+    };
+    (@ $tables:expr, $key:ident => $round:expr, $($i:literal)*) => {$(
+        let $key = &$tables.round_keys[$i];
+        $round;
+    )*};
+}
+pub(super) use late_round_keys;
+
 impl Drop for Tables {
     fn drop(&mut self) {
         for block in self.round_keys.iter_mut().chain(&mut self.powers).chain([&mut self.last]) {
