@@ -3,11 +3,7 @@
 use arrayvec::ArrayVec;
 
 use crate::{
-    KeyBits, OpenOp, SealOp, Tier, family,
-    isa::{Kernel, Tables},
-    key::Schedule,
-    op::Op,
-    secret::wipe_stack,
+    KeyBits, OpenOp, SealOp, Tier, family, isa::Kernel, key::Schedule, op::Op, secret::wipe_stack,
 };
 
 /// Operations sorted together. Larger bursts are cut; the working set stays small and on the stack.
@@ -42,21 +38,16 @@ pub fn open_burst(ops: &mut [OpenOp<'_>]) {
     run(ops);
 }
 
-/// An operation on its way to a kernel, with its key's tables already at hand.
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels read entries"))]
-pub(crate) struct Entry<'a, 'o, O> {
-    pub(crate) tables: &'a Tables,
-    pub(crate) op: &'o mut O,
-    kernel: Kernel,
-    class: Class,
-}
-
 /// Packets of one class go through the same code with the same trip counts: tier in the high byte,
 /// key size and length in the low one.
 pub(crate) type Class = u16;
 
-/// A place for an entry; emptied only when entries are sorted into new places.
-type Slot<'a, 'o, O> = Option<Entry<'a, 'o, O>>;
+/// The class of keys that no kernel of AES-GCM takes.
+pub(crate) const NO_CLASS: Class = Class::MAX;
+
+/// A place for an operation on its way to a kernel; emptied only when operations are sorted into new
+/// places.
+pub(crate) type Slot<'o, O> = Option<&'o mut O>;
 
 pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O]) {
     let mut widest = Widest::default();
@@ -109,7 +100,7 @@ impl Widest {
 /// What it leaves on the stack is below the caller's frame.
 #[inline(never)]
 fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
-    let mut slots: ArrayVec<Slot<'a, '_, O>, CHUNK> = ArrayVec::new();
+    let mut slots: ArrayVec<Slot<'_, O>, CHUNK> = ArrayVec::new();
     let mut others = false;
     // Bits that any class has, and that all have.
     let (mut any, mut all) = (0, Class::MAX);
@@ -117,41 +108,46 @@ fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
         if !op.is_due() {
             continue;
         }
-        let key = op.key();
-        if !key.route().is_gcm() {
-            others = true;
+        if op.key().class() == NO_CLASS {
+            match op.key().schedule() {
+                Schedule::SoftGcm(key) => {
+                    key.run(op);
+                    widest.note(None);
+                }
+                _ => others = true,
+            }
             continue;
         }
-        match key.schedule() {
-            &Schedule::Gcm { kernel, class, ref tables } => {
-                let class = class + length_class(op.data_len());
-                (any, all) = (any | class, all & class);
-                slots.push(Some(Entry { tables, op, kernel, class }));
-            }
-            Schedule::SoftGcm(key) => {
-                key.run(op);
-                widest.note(None);
-            }
-            _ => {}
-        }
+        let class = class(op);
+        (any, all) = (any | class, all & class);
+        slots.push(Some(op));
     }
-    let Some(Some(Entry { kernel, .. })) = slots.first() else { return others };
     if any == all {
-        widest.note(Some(*kernel));
-        kernel.run(&mut slots);
+        run_class(&mut slots, widest);
     } else {
-        slots.iter().flatten().for_each(|entry| widest.note(Some(entry.kernel)));
-        run_sorted(&mut slots);
+        run_sorted(&mut slots, widest);
     }
     others
 }
 
-/// Sorts the entries by class (stable, by counting) and runs class after class. Where keys of several
-/// tiers meet, which is rare, each change of tier ends a run.
-fn run_sorted<'a, O: Op<'a>>(slots: &mut [Slot<'a, '_, O>]) {
+/// Runs operations of one class.
+fn run_class<'a, O: Op<'a>>(slots: &mut [Slot<'_, O>], widest: &mut Widest) {
+    let Some(Some(first)) = slots.first() else { return };
+    let kernel = first.key().schedule().kernel();
+    widest.note(kernel);
+    if let Some(kernel) = kernel {
+        kernel.run(slots);
+    }
+}
+
+/// Sorts the operations by class (stable, by counting) and runs class after class. Where keys of
+/// several tiers meet, which is rare, each change of tier ends a run.
+fn run_sorted<'a, O: Op<'a>>(slots: &mut [Slot<'_, O>], widest: &mut Widest) {
+    // Their class among those of their tier.
+    let place = |op: &O| usize::from(class(op) & 0xff);
     let mut ends = [0u8; CLASSES];
-    for entry in slots.iter().flatten() {
-        ends[entry.place()] += 1;
+    for op in slots.iter().flatten() {
+        ends[place(op)] += 1;
     }
     let mut sum = 0;
     for end in &mut ends {
@@ -159,31 +155,22 @@ fn run_sorted<'a, O: Op<'a>>(slots: &mut [Slot<'a, '_, O>]) {
         *end = sum;
     }
     // Filling from the back turns each class's end into its start.
-    let mut sorted: [Slot<'a, '_, O>; CHUNK] = [const { None }; CHUNK];
-    for entry in slots.iter_mut().rev().filter_map(Option::take) {
-        let place = &mut ends[entry.place()];
+    let mut sorted: [Slot<'_, O>; CHUNK] = [const { None }; CHUNK];
+    for op in slots.iter_mut().rev().filter_map(Option::take) {
+        let place = &mut ends[place(op)];
         *place -= 1;
-        sorted[usize::from(*place)] = Some(entry);
+        sorted[usize::from(*place)] = Some(op);
     }
-    let same = |a: &Slot<'a, '_, O>, b: &Slot<'a, '_, O>| {
-        a.as_ref().map(Entry::class) == b.as_ref().map(Entry::class)
-    };
-    for run in sorted[..slots.len()].chunk_by_mut(same) {
-        if let Some(Some(Entry { kernel, .. })) = run.first() {
-            kernel.run(run);
-        }
+    let class = |slot: &Slot<'_, O>| slot.as_deref().map(class);
+    for run in sorted[..slots.len()].chunk_by_mut(|a, b| class(a) == class(b)) {
+        run_class(run, widest);
     }
 }
 
-impl<O> Entry<'_, '_, O> {
-    fn class(&self) -> Class {
-        self.class
-    }
-
-    /// Its class among those of its tier.
-    fn place(&self) -> usize {
-        usize::from(self.class & 0xff)
-    }
+/// The class of an operation whose key has one.
+#[inline(always)]
+fn class<'a, O: Op<'a>>(op: &O) -> Class {
+    op.key().class() + length_class(op.data_len())
 }
 
 /// The first class of a tier and key size; its classes by length follow.

@@ -41,8 +41,6 @@ pub(crate) enum Schedule {
     Gcm {
         /// Proof that the tier may be used, and so the choice of kernel.
         kernel: Kernel,
-        /// Where the scheduler's classes for this tier and key size begin.
-        class: burst::Class,
         /// Round keys and GHASH key powers.
         tables: Box<Tables>,
     },
@@ -110,10 +108,7 @@ impl Schedule {
         Ok(match suite {
             Suite::Gcm(GcmParams { key_bits, .. }) => match kernel {
                 None => Self::SoftGcm(soft(key_bits, secret)?),
-                Some(kernel) => {
-                    let tables = kernel.expand(key_bits, secret);
-                    Self::Gcm { kernel, class: burst::first_class(tier, key_bits), tables }
-                }
+                Some(kernel) => Self::Gcm { kernel, tables: kernel.expand(key_bits, secret) },
             },
             Suite::Gmac(key_bits) => match kernel {
                 None => Self::SoftGmac(soft(key_bits, secret)?),
@@ -265,6 +260,7 @@ pub(crate) struct Key {
     suite: Suite,
     limits: Limits,
     route: Route,
+    class: burst::Class,
     schedule: Schedule,
 }
 
@@ -283,7 +279,11 @@ impl Key {
         // What expanded nothing copied the key all the same.
         schedule.kernel().into_iter().for_each(Kernel::wipe_registers);
         let route = Route::new(suite, tier, cpu.has_sha_ni());
-        Ok(Self { suite, limits: Limits::new(suite), route, schedule })
+        let class = match (&schedule, suite) {
+            (Schedule::Gcm { .. }, Suite::Gcm(params)) => burst::first_class(tier, params.key_bits),
+            _ => burst::NO_CLASS,
+        };
+        Ok(Self { suite, limits: Limits::new(suite), route, class, schedule })
     }
 
     #[inline(always)]
@@ -301,7 +301,22 @@ impl Key {
         &self.schedule
     }
 
-    /// What operations must have in common to go through the same kernels together.
+    /// Where the classes of the scheduler for AES-GCM begin for this tier and key size.
+    #[inline(always)]
+    pub(crate) const fn class(&self) -> burst::Class {
+        self.class
+    }
+
+    /// What kernels of AES-GCM need.
+    #[inline(always)]
+    pub(crate) fn tables(&self) -> Option<&Tables> {
+        match &self.schedule {
+            Schedule::Gcm { tables, .. } => Some(tables),
+            _ => None,
+        }
+    }
+
+    /// What operations must have in common to go through the same passes together.
     #[inline(always)]
     pub(crate) const fn route(&self) -> Route {
         self.route
@@ -334,18 +349,9 @@ impl Key {
 pub(crate) struct Route(u32);
 
 impl Route {
-    /// The number of AES-GCM in the lowest four bits.
-    const GCM: u32 = 0;
-
-    /// Whether it is that of AES-GCM, which goes through no pass.
-    #[inline(always)]
-    pub(crate) const fn is_gcm(self) -> bool {
-        self.0 & 15 == Self::GCM
-    }
-
     const fn new(suite: Suite, tier: Tier, sha_ni: bool) -> Self {
         let (family, cipher, mac) = match suite {
-            Suite::Gcm(GcmParams { key_bits, .. }) => (Self::GCM, key_bits as u32, 0),
+            Suite::Gcm(GcmParams { key_bits, .. }) => (0, key_bits as u32, 0),
             Suite::Gmac(key_bits) => (1, key_bits as u32, 0),
             Suite::Ccm { key_bits, .. } => (2, key_bits as u32, 0),
             Suite::ChaCha20Poly1305 => (3, 0, 0),
@@ -551,7 +557,6 @@ mod tests {
         };
         let route = Route::new;
         for a in Suite::all() {
-            assert_eq!(route(a, Tier::Avx2, false).is_gcm(), matches!(a, Suite::Gcm(_)));
             assert_ne!(route(a, Tier::Avx2, false), route(a, Tier::Avx512, false));
             assert_ne!(route(a, Tier::Avx2, false), route(a, Tier::Avx2, true));
             for b in Suite::all() {

@@ -4,7 +4,7 @@
 use crate::{
     HashAlg, KeyBits, MacAlg, Tier,
     block::{CbcMacKey, RoundKeys},
-    burst::Entry,
+    burst::Slot,
     op::Op,
     pass::{CbcMacJob, CcmJob, ChaChaJob, CipherJob, GmacJob, HmacJob},
 };
@@ -64,7 +64,7 @@ impl Kernel {
         match self {}
     }
 
-    pub(crate) fn run<'a, O: Op<'a>>(self, _: &mut [Option<Entry<'a, '_, O>>]) {
+    pub(crate) fn run<'a, O: Op<'a>>(self, _: &mut [Slot<'_, O>]) {
         match self {}
     }
 

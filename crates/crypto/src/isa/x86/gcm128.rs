@@ -18,7 +18,7 @@ use super::{
     token::Task,
 };
 use crate::{
-    burst::Entry,
+    burst::Slot,
     op::{Op, Parts},
 };
 
@@ -42,9 +42,9 @@ static COUNTERS: [Block; 16] = {
 };
 
 /// Runs operations of one class.
-pub(super) struct Run<'s, 'a, 'o, O>(pub(super) &'s mut [Option<Entry<'a, 'o, O>>]);
+pub(super) struct Run<'s, 'o, O>(pub(super) &'s mut [Slot<'o, O>]);
 
-impl<'a, L: Lanes, O: Op<'a>> Task<L> for Run<'_, 'a, '_, O> {
+impl<'a, L: Lanes, O: Op<'a>> Task<L> for Run<'_, '_, O> {
     type Output = ();
 
     #[inline(always)]
@@ -54,9 +54,9 @@ impl<'a, L: Lanes, O: Op<'a>> Task<L> for Run<'_, 'a, '_, O> {
 }
 
 #[inline(always)]
-pub(super) fn run<'a, L: Lanes, O: Op<'a>>(l: L, slots: &mut [Option<Entry<'a, '_, O>>]) {
+pub(super) fn run<'a, L: Lanes, O: Op<'a>>(l: L, slots: &mut [Slot<'_, O>]) {
     let Some(Some(first)) = slots.first() else { return };
-    match first.op.data_len().div_ceil(16) {
+    match first.data_len().div_ceil(16) {
         0 => short::<L, O, 0>(l, slots),
         1 => short::<L, O, 1>(l, slots),
         2 => short::<L, O, 2>(l, slots),
@@ -67,9 +67,10 @@ pub(super) fn run<'a, L: Lanes, O: Op<'a>>(l: L, slots: &mut [Option<Entry<'a, '
         7 => short::<L, O, 7>(l, slots),
         8 => short::<L, O, 8>(l, slots),
         _ => {
-            for entry in slots.iter_mut().flatten() {
-                let tag = long::<L, O>(l, entry.tables, entry.op.parts());
-                entry.op.finish(l.to_bytes(tag));
+            for op in slots.iter_mut().flatten() {
+                let Some(tables) = op.key().tables() else { continue };
+                let tag = long::<L, O>(l, tables, op.parts());
+                op.finish(l.to_bytes(tag));
             }
         }
     }
@@ -86,11 +87,11 @@ struct Pending<'t, 'o, O> {
 /// Runs packets of `T` blocks. Each is hashed while the next one is encrypted, or, opening, while it
 /// is decrypted itself.
 #[inline(always)]
-fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Option<Entry<'a, '_, O>>]) {
+fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Slot<'_, O>]) {
     let mut pending: Option<Pending<'_, '_, O>> = None;
-    for entry in slots.iter_mut().flatten() {
-        let tables = entry.tables;
-        let op = &mut *entry.op;
+    for op in slots.iter_mut().flatten() {
+        let Some(tables) = op.key().tables() else { continue };
+        let op = &mut **op;
         let Parts { counter, aad, data } = op.parts();
         let m = Message::new(l, tables, counter);
         let mut states = m.first_states::<T>();

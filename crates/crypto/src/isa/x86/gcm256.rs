@@ -16,7 +16,7 @@ use super::{
     token::{Task, Vaes256},
 };
 use crate::{
-    burst::{Entry, SHORT_BLOCKS},
+    burst::{SHORT_BLOCKS, Slot},
     op::{Op, Parts},
 };
 
@@ -29,16 +29,16 @@ const GROUP_BLOCKS: usize = 2 * GROUP;
 type Group = [[u8; 32]; GROUP];
 
 /// Runs operations of one class.
-pub(super) struct Run<'s, 'a, 'o, O>(pub(super) &'s mut [Option<Entry<'a, 'o, O>>]);
+pub(super) struct Run<'s, 'o, O>(pub(super) &'s mut [Slot<'o, O>]);
 
-impl<'a, O: Op<'a>> Task<Vaes256> for Run<'_, 'a, '_, O> {
+impl<'a, O: Op<'a>> Task<Vaes256> for Run<'_, '_, O> {
     type Output = ();
 
     #[inline(always)]
     fn run(self, v: Vaes256) {
         let slots = self.0;
         let Some(Some(first)) = slots.first() else { return };
-        match first.op.data_len().div_ceil(16) {
+        match first.data_len().div_ceil(16) {
             0..=2 => gcm128::run(v, slots),
             3..=4 => short::<O, 2>(v, slots),
             5..=6 => short::<O, 3>(v, slots),
@@ -48,9 +48,10 @@ impl<'a, O: Op<'a>> Task<Vaes256> for Run<'_, 'a, '_, O> {
             13..=14 => short::<O, 7>(v, slots),
             15..=SHORT_BLOCKS => short::<O, 8>(v, slots),
             _ => {
-                for entry in slots.iter_mut().flatten() {
-                    let tag = long::<O>(v, entry.tables, entry.op.parts());
-                    entry.op.finish(v.to_bytes(tag));
+                for op in slots.iter_mut().flatten() {
+                    let Some(tables) = op.key().tables() else { continue };
+                    let tag = long::<O>(v, tables, op.parts());
+                    op.finish(v.to_bytes(tag));
                 }
             }
         }
@@ -73,11 +74,11 @@ struct Pending<'t, 'o, O, const N: usize> {
 /// Runs packets whose payload fits `N` registers. Each is hashed only after the next one's keystream
 /// is under way, so that the two overlap.
 #[inline(always)]
-fn short<'a, O: Op<'a>, const N: usize>(v: Vaes256, slots: &mut [Option<Entry<'a, '_, O>>]) {
+fn short<'a, O: Op<'a>, const N: usize>(v: Vaes256, slots: &mut [Slot<'_, O>]) {
     let mut pending: Option<Pending<'_, '_, O, N>> = None;
-    for entry in slots.iter_mut().flatten() {
-        let tables = entry.tables;
-        let op = &mut *entry.op;
+    for op in slots.iter_mut().flatten() {
+        let Some(tables) = op.key().tables() else { continue };
+        let op = &mut **op;
         let Parts { counter, aad, data } = op.parts();
         let m = Message::new(v, tables, counter);
         let mut states = [m.seed; N];

@@ -29,7 +29,7 @@ use super::{
     token::{Task, Vaes512},
 };
 use crate::{
-    burst::{Entry, SHORT_BLOCKS},
+    burst::{SHORT_BLOCKS, Slot},
     op::{Op, Parts},
 };
 
@@ -57,9 +57,9 @@ static COUNTERS: [Quad; TAIL] = {
 };
 
 /// Runs operations of one class.
-pub(super) struct Run<'s, 'a, 'o, O>(pub(super) &'s mut [Option<Entry<'a, 'o, O>>]);
+pub(super) struct Run<'s, 'o, O>(pub(super) &'s mut [Slot<'o, O>]);
 
-impl<'a, O: Op<'a>> Task<Vaes512> for Run<'_, 'a, '_, O> {
+impl<'a, O: Op<'a>> Task<Vaes512> for Run<'_, '_, O> {
     type Output = ();
 
     #[inline(always)]
@@ -69,9 +69,9 @@ impl<'a, O: Op<'a>> Task<Vaes512> for Run<'_, 'a, '_, O> {
 }
 
 #[inline(always)]
-fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Option<Entry<'a, '_, O>>]) {
+fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     let Some(Some(first)) = slots.first() else { return };
-    match first.op.data_len().div_ceil(16) {
+    match first.data_len().div_ceil(16) {
         // Too many lanes would be empty.
         0..=2 => gcm128::run(v, slots),
         3..=6 => short::<O, 2>(v, slots),
@@ -79,9 +79,10 @@ fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Option<Entry<'a, '_, O>>]) {
         11..=14 => short::<O, 4>(v, slots),
         15..=SHORT_BLOCKS => short::<O, 5>(v, slots),
         _ => {
-            for entry in slots.iter_mut().flatten() {
-                let tag = long::<O>(v, entry.tables, entry.op.parts());
-                entry.op.finish(v.to_bytes(tag));
+            for op in slots.iter_mut().flatten() {
+                let Some(tables) = op.key().tables() else { continue };
+                let tag = long::<O>(v, tables, op.parts());
+                op.finish(v.to_bytes(tag));
             }
         }
     }
@@ -105,11 +106,11 @@ struct Pending<'t, 'o, O, const N: usize> {
 /// Runs packets that are all tail and whose keystream fits `N` registers. Each is hashed only after
 /// the next one's keystream is under way, so that the two overlap.
 #[inline(always)]
-fn short<'a, O: Op<'a>, const N: usize>(v: Vaes512, slots: &mut [Option<Entry<'a, '_, O>>]) {
+fn short<'a, O: Op<'a>, const N: usize>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     let mut pending: Option<Pending<'_, '_, O, N>> = None;
-    for entry in slots.iter_mut().flatten() {
-        let tables = entry.tables;
-        let op = &mut *entry.op;
+    for op in slots.iter_mut().flatten() {
+        let Some(tables) = op.key().tables() else { continue };
+        let op = &mut **op;
         let parts = op.parts();
         let m = Message::new(v, tables, &parts);
         let mut states = [m.seed; N];

@@ -26,7 +26,7 @@ use token::{AesNi, Avx, Avx2, Avx512, ShaNi, Vaes256, Vaes512};
 
 use crate::{
     KeyBits, Tier,
-    burst::Entry,
+    burst::Slot,
     op::Op,
     pass::{ChaChaJob, GmacJob},
     trace,
@@ -144,7 +144,7 @@ impl Kernel {
 
     /// Runs operations of one class (tier, key size and length) whose keys were all set up for this
     /// tier.
-    pub(crate) fn run<'a, O: Op<'a>>(self, slots: &mut [Option<Entry<'a, '_, O>>]) {
+    pub(crate) fn run<'a, O: Op<'a>>(self, slots: &mut [Slot<'_, O>]) {
         trace::hit(self.tier(), O::SEAL, slots.len());
         match self {
             Self::AesNi(proof) => proof.enter(gcm128::Run(slots)),
