@@ -459,15 +459,23 @@ pub(crate) trait Op<'a> {
     /// Whether the operation still has to run.
     fn is_due(&self) -> bool;
 
-    /// Whether its ICV was compared and does not match, but it has not been wiped yet.
-    fn is_refused(&self) -> bool;
+    /// Whether its ICV was compared and does not match, but it has not been wiped yet. Never, where
+    /// nothing is compared.
+    #[inline(always)]
+    fn is_refused(&self) -> bool {
+        false
+    }
 
-    /// Whether it was opened and is not authentic.
-    fn is_forged(&self) -> bool;
+    /// Whether it was opened and is not authentic. Never, where nothing is compared.
+    #[inline(always)]
+    fn is_forged(&self) -> bool {
+        false
+    }
 
     /// Ends what was opened, once nothing is left to be decrypted: wipes what does not match, and
     /// gives the verdict.
-    fn conclude(&mut self);
+    #[inline(always)]
+    fn conclude(&mut self) {}
 
     /// Payload bytes.
     fn data_len(&self) -> usize;
@@ -480,6 +488,19 @@ pub(crate) trait Op<'a> {
 
     /// Ends the operation: the payload has been transformed and `tag` is the full tag of an AEAD.
     fn finish(&mut self, tag: [u8; 16]);
+}
+
+/// What passes need of an operation, its outcome apart; a macro, because it borrows single fields.
+macro_rules! whole {
+    ($op:ident) => {
+        Whole {
+            nonce: &$op.nonce.bytes,
+            nonce_len: usize::from($op.nonce.len),
+            header: $op.header as usize,
+            beside: $op.beside,
+            data: $op.data,
+        }
+    };
 }
 
 macro_rules! common {
@@ -512,28 +533,8 @@ impl<'a> Op<'a> for SealOp<'a> {
     }
 
     #[inline(always)]
-    fn is_refused(&self) -> bool {
-        false
-    }
-
-    #[inline(always)]
-    fn is_forged(&self) -> bool {
-        false
-    }
-
-    #[inline(always)]
-    fn conclude(&mut self) {}
-
-    #[inline(always)]
     fn split(&mut self) -> (Whole<'_>, Sink<'_>) {
-        let whole = Whole {
-            nonce: &self.nonce.bytes,
-            nonce_len: usize::from(self.nonce.len),
-            header: self.header as usize,
-            beside: self.beside,
-            data: self.data,
-        };
-        (whole, Sink::Seal { icv: self.icv, sealed: &mut self.sealed })
+        (whole!(self), Sink::Seal { icv: self.icv, sealed: &mut self.sealed })
     }
 
     #[inline(always)]
@@ -579,14 +580,7 @@ impl<'a> Op<'a> for OpenOp<'a> {
 
     #[inline(always)]
     fn split(&mut self) -> (Whole<'_>, Sink<'_>) {
-        let whole = Whole {
-            nonce: &self.nonce.bytes,
-            nonce_len: usize::from(self.nonce.len),
-            header: self.header as usize,
-            beside: self.beside,
-            data: self.data,
-        };
-        (whole, Sink::Open { icv: self.icv, stage: &mut self.stage })
+        (whole!(self), Sink::Open { icv: self.icv, stage: &mut self.stage })
     }
 
     #[inline(always)]

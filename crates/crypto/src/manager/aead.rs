@@ -83,19 +83,6 @@ impl<'a> Op<'a> for Decrypt<'a> {
     }
 
     #[inline(always)]
-    fn is_refused(&self) -> bool {
-        false
-    }
-
-    #[inline(always)]
-    fn is_forged(&self) -> bool {
-        false
-    }
-
-    #[inline(always)]
-    fn conclude(&mut self) {}
-
-    #[inline(always)]
     fn data_len(&self) -> usize {
         self.data.len()
     }

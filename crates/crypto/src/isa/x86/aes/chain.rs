@@ -332,14 +332,18 @@ where
         if idle == 0 && K::HELD {
             let keys = &Held::<_, _, R>::new(w, &*keys);
             // SAFETY: no lane ends earlier.
-            unsafe { advance::<_, _, _, R, N>(w, rounds, &mut states, &lanes, now, until, keys) };
+            unsafe {
+                advance::<_, _, _, false, R, N>(w, rounds, &mut states, &lanes, now, until, keys);
+            }
         } else if idle == 0 {
             // SAFETY: no lane ends earlier.
-            unsafe { advance::<_, _, _, R, N>(w, rounds, &mut states, &lanes, now, until, keys) };
+            unsafe {
+                advance::<_, _, _, false, R, N>(w, rounds, &mut states, &lanes, now, until, keys);
+            }
         } else {
             // SAFETY: no lane ends earlier, and idle ones do not end.
             unsafe {
-                advance_some::<_, _, _, R, N>(w, rounds, &mut states, &lanes, now, until, keys);
+                advance::<_, _, _, true, R, N>(w, rounds, &mut states, &lanes, now, until, keys);
             }
         }
         now = until;
@@ -364,13 +368,14 @@ where
     }
 }
 
-/// Advances every lane from one time to another.
+/// Advances every lane that is not idle from one time to another. `IDLE` says whether there are idle
+/// ones.
 ///
 /// # Safety
 ///
-/// Every lane must have blocks from `now` to `until`.
+/// Every lane must have blocks from `now` to `until`, but for those that never end if `IDLE` says so.
 #[inline(always)]
-unsafe fn advance<'k, A, W, K, const R: usize, const N: usize>(
+unsafe fn advance<'k, A, W, K, const IDLE: bool, const R: usize, const N: usize>(
     w: W,
     rounds: usize,
     states: &mut States<N>,
@@ -391,57 +396,12 @@ unsafe fn advance<'k, A, W, K, const R: usize, const N: usize>(
         let at = black_box(&lanes.at);
         for r in 0..R {
             let block = w.gather(|i| {
-                let at = at[W::BLOCKS * r + i].wrapping_add(time);
-                // SAFETY: the caller vouches for the lane's blocks, and `Piece` for the memory.
-                l.load(unsafe { &*at })
-            });
-            s[r] = w.xor3(block, keys.key(w, 0, r), s[r]);
-        }
-        encrypt::<W, K, R>(w, rounds, &mut s, keys);
-        if A::WRITES {
-            for r in 0..R {
-                w.scatter(s[r], |i, block| {
-                    let at = at[W::BLOCKS * r + i].wrapping_add(time);
-                    // SAFETY: the caller vouches for the lane's blocks, and `Piece` for the memory.
-                    l.store(unsafe { &mut *at }, block);
-                });
-            }
-        }
-    }
-    store_states::<W, R, N>(w, states, &s);
-}
-
-/// Advances every lane that is not idle from one time to another.
-///
-/// # Safety
-///
-/// Every lane that ends at all must have blocks from `now` to `until`.
-#[inline(always)]
-unsafe fn advance_some<'k, A, W, K, const R: usize, const N: usize>(
-    w: W,
-    rounds: usize,
-    states: &mut States<N>,
-    lanes: &Current<'k, A, N>,
-    now: usize,
-    until: usize,
-    keys: &K,
-) where
-    A: Access,
-    W: Gather,
-    K: LaneKeys<'k, W>,
-{
-    let l = w.lanes();
-    let mut s = load_states::<W, R, N>(w, states);
-    for time in now..until {
-        for r in 0..R {
-            let block = w.gather(|i| {
                 let lane = W::BLOCKS * r + i;
-                if lanes.until[lane] == NEVER {
+                if IDLE && lanes.until[lane] == NEVER {
                     return l.zero();
                 }
-                let at = lanes.at[lane].wrapping_add(time);
                 // SAFETY: the caller vouches for the lane's blocks, and `Piece` for the memory.
-                l.load(unsafe { &*at })
+                l.load(unsafe { &*at[lane].wrapping_add(time) })
             });
             s[r] = w.xor3(block, keys.key(w, 0, r), s[r]);
         }
@@ -450,12 +410,11 @@ unsafe fn advance_some<'k, A, W, K, const R: usize, const N: usize>(
             for r in 0..R {
                 w.scatter(s[r], |i, block| {
                     let lane = W::BLOCKS * r + i;
-                    if lanes.until[lane] != NEVER {
-                        let at = lanes.at[lane].wrapping_add(time);
-                        // SAFETY: the caller vouches for the lane's blocks, and `Piece` for the
-                        // memory.
-                        l.store(unsafe { &mut *at }, block);
+                    if IDLE && lanes.until[lane] == NEVER {
+                        return;
                     }
+                    // SAFETY: the caller vouches for the lane's blocks, and `Piece` for the memory.
+                    l.store(unsafe { &mut *at[lane].wrapping_add(time) }, block);
                 });
             }
         }
