@@ -15,6 +15,8 @@
  * library allocates are wiped when they are freed. Where a key cannot be set up, its place holds
  * zeros, and none that was there before.
  *
+ * Stack. A call uses less than 128 KiB of it, some of that to wipe what was there.
+ *
  * A job in four steps: convoy_get_next_job, fill it in, convoy_submit_job, and look at what comes
  * back; when no more jobs come, convoy_flush_job until it returns null.
  */

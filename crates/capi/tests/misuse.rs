@@ -634,6 +634,54 @@ fn streams_go_through_their_states_and_no_others() {
     }
 }
 
+/// A batch of jobs of every kind, then forged messages, on the stack that the header asks for.
+fn all_kinds(tier: c_int) {
+    let (keys, iv) = (keys(), [7u8; 16]);
+    let secret = [1u8; 32];
+    let (mut mgr, mut aeads) = (ptr::null_mut(), [ptr::null_mut(); 3]);
+    // SAFETY: pointers are to locals of the right size.
+    unsafe {
+        assert_eq!(convoy_mgr_new(tier, &raw mut mgr), CONVOY_OK);
+        let key = secret.as_ptr();
+        assert_eq!(convoy_gcm_key_new(tier, key, 32, &raw mut aeads[0]), CONVOY_OK);
+        assert_eq!(convoy_gmac_key_new(tier, key, 32, &raw mut aeads[1]), CONVOY_OK);
+        assert_eq!(convoy_chacha20_poly1305_key_new(tier, key, &raw mut aeads[2]), CONVOY_OK);
+    }
+    let mut memory = vec![([5u8; 100], [6u8; 20]); 256];
+    let jobs = memory.iter_mut().enumerate().map(|(number, (buffer, tag))| {
+        let mut job = good(&keys, buffer, tag, &iv);
+        if number % 4 > 0 {
+            (job.cipher_mode, job.hash_alg, job.iv_len) = (CONVOY_CIPHER_AEAD, 0, 12);
+            job.cipher_key.aead = aeads[number % 4 - 1];
+            job.cipher_direction = 1 + number as u32 / 4 % 2;
+        }
+        job
+    });
+    let mut jobs: Vec<_> = jobs.collect();
+    // SAFETY: what jobs point to outlives them.
+    assert_eq!(unsafe { convoy_submit_burst(mgr, jobs.as_mut_ptr(), jobs.len()) }, 256);
+    for key in aeads {
+        let (mut data, tag) = ([0u8; 2000], [9u8; 16]);
+        let (at, iv, none) = (data.as_mut_ptr(), iv.as_ptr(), ptr::null());
+        // SAFETY: pointers are to locals of the right size, and keys are freed once.
+        unsafe {
+            let code = convoy_aead_decrypt(key, iv, none, 0, at, at, 2000, tag.as_ptr(), 16);
+            assert_eq!(code, CONVOY_ERR_FORGED);
+            convoy_aead_key_free(key);
+        }
+    }
+    // SAFETY: made above, and freed once.
+    unsafe { convoy_mgr_free(mgr) };
+}
+
+#[test]
+fn the_stack_that_the_header_asks_for_is_enough() {
+    for tier in [CONVOY_TIER_AUTO, CONVOY_TIER_PORTABLE] {
+        let thread = std::thread::Builder::new().stack_size(128 << 10);
+        thread.spawn(move || all_kinds(tier)).unwrap().join().unwrap();
+    }
+}
+
 #[test]
 fn counter_mode_wants_only_what_it_uses() {
     let (manager, keys) = (Manager::new(), keys());
