@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Looks for branches and addresses that depend on secrets, in the optimised crypto crate, with Valgrind.
 #
-#   interop/constant-time/run.sh
+#   interop/constant-time/run.sh [SUITE...]
 #
 # Ends with 0, 1 where one was found (the log tells where), or 77 where Valgrind is missing. Valgrind knows
 # no AVX-512, VAES or SHA instructions, so kernels made of those are skipped, and told.
@@ -14,10 +14,9 @@ if ! command -v valgrind > /dev/null; then
     echo "SKIPPED: constant time: valgrind is not installed (interop/install-deps.sh installs it as root)"
     exit 77
 fi
-nice cargo build --quiet --release --package convoy-crypto --example secret_marks || exit 1
+nice cargo build --quiet --release --package convoy-crypto --features secret-marks --example secret_marks || exit 1
 valgrind --quiet --leak-check=no --read-inline-info=yes --num-callers=40 --error-limit=no \
-    --suppressions=interop/constant-time/declassified.supp --log-file="$log" \
-    "$target/release/examples/secret_marks"
+    --log-file="$log" "$target/release/examples/secret_marks" "$@"
 status=$?
 [ "$status" -eq 0 ] || echo "the log is $log"
 exit "$status"

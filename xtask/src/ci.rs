@@ -43,6 +43,7 @@ const STEPS: &[Step] = &[
     Step { name: "test", run: test },
     Step { name: "privileged", run: privileged },
     Step { name: "tiers", run: tiers },
+    Step { name: "isatrap", run: isatrap },
     Step { name: "c-library", run: c_library::run },
     Step { name: "fuzz", run: fuzz },
     Step { name: "interop", run: |workspace| interop::run(workspace, &[]) },
@@ -189,6 +190,14 @@ fn tiers(workspace: &Workspace) -> Result<Tally> {
         println!("nothing left to deny");
     }
     Ok(sum)
+}
+
+/// The tests of the library that emulates instructions, which is no part of the workspace.
+fn isatrap(workspace: &Workspace) -> Result<Tally> {
+    let mut command = cargo();
+    command.args(["test", "--manifest-path", "interop/isatrap/Cargo.toml", "--no-fail-fast"]);
+    command.args(["--", "--show-output"]);
+    Ok(tests(workspace, "isatrap", &mut command)?.0)
 }
 
 /// The sets to deny beyond what the user denies already.

@@ -31,7 +31,8 @@ use crate::workspace::Workspace;
 const USAGE: &str = "\
 cargo xtask ci [--interop] [STEP…]  everything CI runs; with steps, only these:
                                     fmt layers unsafe sizes words drop-reasons header clippy
-                                    doc test privileged tiers c-library fuzz interop
+                                    doc test privileged tiers isatrap c-library fuzz
+                                    interop
 cargo xtask interop [NAME…]         the oracles: scapy, tshark, kernel
 cargo xtask layers                  crates use only what the table in ARCHITECTURE.md allows
 cargo xtask unsafe [--write]        unsafe only in its places; UNSAFE.md agrees (or is written)

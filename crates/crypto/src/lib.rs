@@ -89,11 +89,13 @@
 //!
 //! The example `gcm_cycles` prints what every tier costs on the machine at hand. With the feature
 //! `kernel-trace`, meant for tests, `sealed_by` and `opened_by` tell how many packets each tier's
-//! kernels have handled on the calling thread.
+//! kernels have handled on the calling thread. The feature `secret-marks` tells Valgrind what depends
+//! on secrets and is public all the same; it is for the example `secret_marks` alone.
 //!
 //! # Secrets
 //!
-//! * No branch and no address depends on a secret. ICVs are compared in constant time.
+//! * No branch and no address depends on a secret; whether a packet is authentic is none. ICVs are
+//!   compared in constant time.
 //! * [`SecretBytes`], [`SealKey`] and [`OpenKey`] wipe their memory on drop; key tables live in one
 //!   heap block that is never copied.
 //! * At the end of a burst, and when a key has been set up, vector registers are wiped. So is the
@@ -127,6 +129,8 @@ mod trace;
 pub use burst::{open_burst, seal_burst};
 pub use cpu::Cpu;
 pub use error::{CpuError, KeyError, OpError};
+#[cfg(all(feature = "secret-marks", target_arch = "x86_64"))]
+pub use isa::marks;
 pub use isa::{prefetch_read, time_stamp};
 pub use key::{AeadKey, KeyMaterial, OpenKey, SealKey};
 pub use op::{Nonce, OpenOp, SealOp, Verdict};

@@ -25,7 +25,7 @@ use convoy_crypto::{
 };
 
 /// How far below its frame the thread looks; no burst needs more.
-const DEPTH: usize = 256 << 10;
+const DEPTH: usize = 96 << 10;
 
 /// What `work` leaves on the stack.
 fn left_by(work: impl FnOnce() + Send) -> Vec<u8> {

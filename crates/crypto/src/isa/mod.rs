@@ -6,6 +6,8 @@
 
 pub(crate) mod features;
 mod hint;
+#[cfg(all(feature = "secret-marks", target_arch = "x86_64"))]
+pub mod marks;
 #[cfg(not(target_arch = "x86_64"))]
 mod none;
 #[cfg(target_arch = "x86_64")]
