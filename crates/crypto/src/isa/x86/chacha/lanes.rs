@@ -14,6 +14,10 @@ use crate::pass::ChaChaJob;
 /// Most messages under way together.
 pub(super) const MAX_MESSAGES: usize = MAX_LANES / 2;
 
+/// Messages of at least so many blocks are hashed two blocks at a time; the square that it takes
+/// costs a step, and each two steps in one save half of one.
+const PAIRS_FROM: usize = 8;
+
 /// What the messages of one run are made of.
 struct Messages<'j> {
     aad: [&'j [u8]; MAX_MESSAGES],
@@ -50,7 +54,8 @@ pub(super) fn tags<W: Field>(
     for (lane, &(_, place)) in places.iter().enumerate().take(MAX_MESSAGES) {
         let (width, data) = (W::LANES / 2, messages.data[lane]);
         let at = if lane < width / 2 { 2 * lane } else { 2 * lane + 1 - width };
-        let limbs = [0, 1, 2, 3, 4].map(|i: usize| limbs[i].0[at]);
+        let [a, b, c, d, e] = &*limbs;
+        let limbs = [a.0[at], b.0[at], c.0[at], d.0[at], e.0[at]];
         let mut poly = Poly::resume(messages.keys[lane], limbs, W::LIMB_BITS);
         if let Some(whole) = ends_alike {
             poly.padded(w, &data[16 * whole..]);
@@ -77,15 +82,24 @@ impl Messages<'_> {
         // Of the block behind those that all have whole, there may be a part; else the lanes part.
         let whole = least / 16;
         let mut hash = Hash::new(w, &self.keys);
-        hash.step(w.halves(|lane| w.load_some(self.aad[lane])));
+        // No closures: the compiler would call them, without the tier's features.
+        let mut blocks = [w.zero(); MAX_MESSAGES];
+        for lane in 0..lanes {
+            blocks[lane] = w.load_some(self.aad[lane]);
+        }
+        hash.step(w.halves(&blocks));
         self.bulk(w, &mut hash, whole);
         if alike {
             if most > 16 * whole {
-                hash.step(w.halves(|lane| w.load_some(&self.data[lane][16 * whole..])));
+                for lane in 0..lanes {
+                    blocks[lane] = w.load_some(&self.data[lane][16 * whole..]);
+                }
+                hash.step(w.halves(&blocks));
             }
-            hash.step(
-                w.halves(|lane| w.pair(self.data[lane].len() as i64, self.aad[lane].len() as i64)),
-            );
+            for lane in 0..lanes {
+                blocks[lane] = w.pair(self.data[lane].len() as i64, self.aad[lane].len() as i64);
+            }
+            hash.step(w.halves(&blocks));
         }
         w.store_number(hash.h, limbs);
         (!alike).then_some(whole)
@@ -98,19 +112,29 @@ impl Messages<'_> {
         for (blocks, data) in blocks.iter_mut().zip(&self.data) {
             *blocks = data.as_chunks().0;
         }
+        let lanes = W::LANES / 2;
+        let mut next = [w.zero(); MAX_MESSAGES];
         let mut at = 0;
-        if count >= 4 {
+        if count >= PAIRS_FROM {
             let square = hash.square();
             while at + 4 <= count {
-                let [a, b, c, d] =
-                    w.four_halves(|lane| blocks[lane][at..].first_chunk().unwrap_or(&[[0; 16]; 4]));
+                let mut four = [&[[0; 16]; 4]; MAX_MESSAGES];
+                for lane in 0..lanes {
+                    if let Some(blocks) = blocks[lane][at..].first_chunk() {
+                        four[lane] = blocks;
+                    }
+                }
+                let [a, b, c, d] = w.four_halves(&four);
                 hash.two_steps(a, b, &square);
                 hash.two_steps(c, d, &square);
                 at += 4;
             }
         }
         while at < count {
-            hash.step(w.halves(|lane| w.load(&blocks[lane][at])));
+            for lane in 0..lanes {
+                next[lane] = w.load(&blocks[lane][at]);
+            }
+            hash.step(w.halves(&next));
             at += 1;
         }
     }
@@ -126,7 +150,11 @@ struct Hash<W: Field> {
 impl<W: Field> Hash<W> {
     #[inline(always)]
     fn new(w: W, keys: &[&[u8; 64]; MAX_MESSAGES]) -> Self {
-        let (low, high) = w.halves(|lane| w.load(&keys[lane].as_chunks().0[0]));
+        let mut multipliers = [w.zero(); MAX_MESSAGES];
+        for lane in 0..W::LANES / 2 {
+            multipliers[lane] = w.load(&keys[lane].as_chunks().0[0]);
+        }
+        let (low, high) = w.halves(&multipliers);
         let low = w.and_v(low, w.splat64(0x0fff_fffc_0fff_ffff));
         let high = w.and_v(high, w.splat64(0x0fff_fffc_0fff_fffc));
         let zero = w.number(w.splat64(0), w.splat64(0), 0);

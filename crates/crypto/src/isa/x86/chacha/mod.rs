@@ -60,7 +60,7 @@ struct Scratch {
     keys: [Pad; GROUP],
     tags: Tags,
     /// Keystream of which only the front is wanted, or nothing.
-    pads: [Pad; MAX_LANES],
+    pads: [[u8; BLOCK]; MAX_LANES],
     /// Hashes on their way from lanes to general registers.
     limbs: [Longs; 5],
     chains: [Chain; 2],
@@ -90,7 +90,7 @@ impl Scratch {
         Self {
             keys: [Pad([0; 64]); GROUP],
             tags: [0; GROUP],
-            pads: [Pad([0; 64]); MAX_LANES],
+            pads: [[0; BLOCK]; MAX_LANES],
             limbs: [Longs([0; 8]); 5],
             chains: [Chain::default(); 2],
         }
@@ -126,7 +126,7 @@ impl Scratch {
                     Part::Data => (left, keys_left, &*right, &*keys_right, border),
                 };
                 let skip = if part == Part::Data { place.job } else { 0 };
-                let packets = cipher.iter_mut().zip(keys).skip(skip);
+                let packets = cipher[skip..].iter_mut().zip(&mut keys[skip..]);
                 let mut blocks = Blocks::new(&mut self.pads);
                 blocks.fill(w, part, &mut place, packets);
                 let mac = mac.get(..end - first).unwrap_or(mac);
@@ -194,12 +194,16 @@ impl Scratch {
     fn tags<W: Field>(&mut self, w: W, jobs: &[ChaChaJob<'_>], start: usize, end: usize) {
         let width = W::LANES / 2;
         let mut order: ArrayVec<(usize, usize), GROUP> = ArrayVec::new();
-        for (place, job) in jobs.iter().enumerate().take(end).skip(start) {
+        let mut sorted = true;
+        for (place, job) in (start..end).zip(&jobs[start..end]) {
             if lanes::fits(job) {
+                sorted &= order.last().is_none_or(|&(last, _)| last <= job.data.len());
                 order.push((job.data.len(), place));
             }
         }
-        order.sort_unstable();
+        if !sorted {
+            order.sort_unstable();
+        }
         let groups = order.chunks_exact(width);
         let left = groups.remainder().iter().map(|&(_, place)| place);
         let misfits =

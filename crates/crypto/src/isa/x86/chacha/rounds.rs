@@ -60,10 +60,10 @@ pub(super) struct Blocks<'a> {
 
 impl<'a> Blocks<'a> {
     #[inline(always)]
-    pub(super) fn new(pads: &'a mut [Pad; MAX_LANES]) -> Self {
+    pub(super) fn new(pads: &'a mut [[u8; BLOCK]; MAX_LANES]) -> Self {
         Self {
             run: &mut [],
-            targets: pads.each_mut().map(|pad| &mut pad.0),
+            targets: pads.each_mut(),
             short: ArrayVec::new(),
             end: 0,
             rows: [Block::ZERO; MAX_LANES],

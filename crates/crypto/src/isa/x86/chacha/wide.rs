@@ -109,26 +109,27 @@ pub(super) trait Wide: Lanes {
     }
     /// A register from its chunks.
     fn chunks(self, chunk: impl Fn(usize) -> B) -> Self::V;
-    /// Four blocks of every message, each as its low and its high halves. The halves of the messages
-    /// that come first and of those that come last alternate.
+    /// A block of every message, as its low and its high halves. The halves of the messages that
+    /// come first and of those that come last alternate.
     #[inline(always)]
-    fn four_halves<'b>(
-        self,
-        blocks: impl Fn(usize) -> &'b [[u8; 16]; 4],
-    ) -> [(Self::V, Self::V); 4] {
-        [
-            self.halves(|message| self.load(&blocks(message)[0])),
-            self.halves(|message| self.load(&blocks(message)[1])),
-            self.halves(|message| self.load(&blocks(message)[2])),
-            self.halves(|message| self.load(&blocks(message)[3])),
-        ]
-    }
-    /// A block of every message, likewise.
-    #[inline(always)]
-    fn halves(self, block: impl Fn(usize) -> B) -> (Self::V, Self::V) {
-        let first = self.chunks(&block);
-        let last = self.chunks(|chunk| block(chunk + Self::LANES / 4));
+    fn halves(self, blocks: &[B; MAX_LANES / 2]) -> (Self::V, Self::V) {
+        let first = self.chunks(|chunk| blocks[chunk]);
+        let last = self.chunks(|chunk| blocks[chunk + Self::LANES / 4]);
         (self.unpack_lo64(first, last), self.unpack_hi64(first, last))
+    }
+    /// Four blocks of every message, likewise.
+    #[inline(always)]
+    fn four_halves(self, blocks: &[&[[u8; 16]; 4]; MAX_LANES / 2]) -> [(Self::V, Self::V); 4] {
+        let zero = self.splat(0);
+        let mut all = [(zero, zero); 4];
+        for (i, halves) in all.iter_mut().enumerate() {
+            let mut at = [self.zero(); MAX_LANES / 2];
+            for message in 0..Self::LANES / 2 {
+                at[message] = self.load(&blocks[message][i]);
+            }
+            *halves = self.halves(&at);
+        }
+        all
     }
     /// Adds chunk `c` of the rows to the four parts of `blocks[4 * c]`.
     fn add_columns(self, rows: [Self::V; 4], blocks: &mut [impl BorrowMut<[u8; BLOCK]>]);
@@ -446,17 +447,16 @@ macro_rules! broad {
             }
 
             #[inline(always)]
-            fn four_halves<'b>(
+            fn four_halves(
                 self,
-                blocks: impl Fn(usize) -> &'b [[u8; 16]; 4],
+                blocks: &[&[[u8; 16]; 4]; MAX_LANES / 2],
             ) -> [(__m512i, __m512i); 4] {
-                let load = |message: usize| {
+                let mut rows = [self.splat(0); 8];
+                for (row, blocks) in rows.iter_mut().zip(blocks) {
                     // SAFETY: the reference is valid for 64 bytes, and the load needs no alignment.
-                    unsafe { _mm512_loadu_si512(blocks(message).as_ptr().cast()) }
-                };
-                // No arrays mapped: the compiler would call functions for that, without features.
-                let (a, b, c, d) = (load(0), load(1), load(2), load(3));
-                let (e, f, g, h) = (load(4), load(5), load(6), load(7));
+                    *row = unsafe { _mm512_loadu_si512(blocks.as_ptr().cast()) };
+                }
+                let [a, b, c, d, e, f, g, h] = rows;
                 let [i, j, k, l] = self.columns([
                     self.unpack_lo64(a, e),
                     self.unpack_lo64(b, f),
