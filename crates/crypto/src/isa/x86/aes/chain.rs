@@ -186,14 +186,15 @@ where
     }
 }
 
-/// A key for each lane, copied so that those of one register lie side by side.
+/// A key for each lane, copied so that those of one register lie side by side. `HELD` is what
+/// [`LaneKeys::HELD`] says.
 #[repr(C, align(64))]
-pub(super) struct Rows<const N: usize> {
+pub(super) struct Rows<const N: usize, const HELD: bool> {
     rows: [[Block; N]; ROUND_KEYS],
     rounds: usize,
 }
 
-impl<const N: usize> Rows<N> {
+impl<const N: usize, const HELD: bool> Rows<N, HELD> {
     #[inline(always)]
     fn new(rounds: usize) -> Self {
         Self { rows: [[Block::ZERO; N]; ROUND_KEYS], rounds }
@@ -209,7 +210,7 @@ impl<const N: usize> Rows<N> {
     }
 }
 
-impl<const N: usize> Drop for Rows<N> {
+impl<const N: usize, const HELD: bool> Drop for Rows<N, HELD> {
     #[inline(always)]
     fn drop(&mut self) {
         self.rows = [[Block::ZERO; N]; ROUND_KEYS];
@@ -217,7 +218,9 @@ impl<const N: usize> Drop for Rows<N> {
     }
 }
 
-impl<'k, W: Gather, const N: usize> LaneKeys<'k, W> for Rows<N> {
+impl<'k, W: Gather, const N: usize, const HELD: bool> LaneKeys<'k, W> for Rows<N, HELD> {
+    const HELD: bool = HELD;
+
     #[inline(always)]
     fn set(&mut self, lane: usize, keys: &'k RoundKeys) {
         self.copy(lane, keys, 0..11);
@@ -269,15 +272,19 @@ impl<'k, L: Lanes, F: Feed<'k>> Run<'_, 'k, L, F> {
         }
     }
 
-    /// Runs them in `N` lanes, which fill `R` registers.
+    /// Runs them in `N` lanes, which fill `R` registers; `HELD` is what [`LaneKeys::HELD`] says.
     #[inline(always)]
-    pub(super) fn wide<W: Gather, const R: usize, const N: usize>(self, w: W) {
+    pub(super) fn wide<W, const R: usize, const N: usize, const HELD: bool>(self, w: W)
+    where
+        W: Gather,
+    {
         if self.order.packets().len() <= 8 {
             self.narrow();
         } else if self.order.shared() {
             run::<_, _, _, R, N>(w, self.rounds, self.feed, &mut Shared(self.first));
         } else {
-            run::<_, _, _, R, N>(w, self.rounds, self.feed, &mut Rows::<N>::new(self.rounds));
+            let mut keys = Rows::<N, HELD>::new(self.rounds);
+            run::<_, _, _, R, N>(w, self.rounds, self.feed, &mut keys);
         }
     }
 }

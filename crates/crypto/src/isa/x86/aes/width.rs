@@ -345,7 +345,7 @@ impl Width for Two {
 
     #[inline(always)]
     fn chains<'k, F: Feed<'k>>(self, run: Run<'_, 'k, Vaes256, F>) {
-        run.wide::<_, 8, 16>(self);
+        run.wide::<_, 8, 16, false>(self);
     }
 }
 
@@ -453,6 +453,6 @@ impl Width for Four {
     #[inline(always)]
     fn chains<'k, F: Feed<'k>>(self, run: Run<'_, 'k, Vaes512, F>) {
         // As much AES per cycle as with four, and blocks move between memory and registers faster.
-        run.wide::<_, 8, 16>(Two(self.0.vaes256()));
+        run.wide::<_, 8, 16, true>(Two(self.0.vaes256()));
     }
 }
