@@ -31,7 +31,9 @@ pub(super) struct Order {
 impl Order {
     /// Orders packets by their number of blocks, which comes with their key. More than [`MOST`] are
     /// not looked at.
-    #[inline(always)]
+    // Never inlined, to be compiled without a tier's features: with AVX-512 the compiler gathers
+    // from eight jobs at once, which is slow on many processors.
+    #[inline(never)]
     pub(super) fn longest_first<'k, J, K: 'k>(
         jobs: &[J],
         look: impl Fn(&J) -> (usize, &'k K),

@@ -229,12 +229,19 @@ impl Scratch {
 /// How many MACs to compute in lanes: those that do not fit beside ChaCha20.
 fn in_lanes<W: Wide>(jobs: &[ChaChaJob<'_>]) -> usize {
     let width = W::LANES / 2;
-    let blocks: usize = jobs.iter().map(|job| 1 + job.data.len().div_ceil(BLOCK)).sum();
-    let mut room = blocks / W::LANES * beside::STEPS;
+    let mut room = blocks(jobs) / W::LANES * beside::STEPS;
     let mut fit = 0;
     for job in jobs {
         let Some(left) = room.checked_sub(beside::steps::<W>(job)) else { break };
         (fit, room) = (fit + 1, left);
     }
     (jobs.len() - fit).next_multiple_of(width).min(jobs.len() / width * width)
+}
+
+/// Blocks of keystream that the jobs take, those of their one-time keys among them.
+// Never inlined, to be compiled without a tier's features: with AVX-512 the compiler gathers from
+// eight jobs at once, which is slow on many processors.
+#[inline(never)]
+fn blocks(jobs: &[ChaChaJob<'_>]) -> usize {
+    jobs.iter().map(|job| 1 + job.data.len().div_ceil(BLOCK)).sum()
 }

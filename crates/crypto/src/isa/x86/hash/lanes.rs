@@ -98,7 +98,9 @@ pub(super) fn run<E: Engine<B>, const B: usize, const L: usize>(
 }
 
 /// The order in which jobs begin: those of most blocks first.
-#[inline(always)]
+// Never inlined, to be compiled without a tier's features: with AVX-512 the compiler gathers from
+// eight jobs at once, which is slow on many processors.
+#[inline(never)]
 fn sort<const B: usize>(jobs: &[HmacJob<'_>], order: &mut [u8; CHUNK], lanes: usize) {
     order.iter_mut().enumerate().for_each(|(i, place)| *place = i as u8);
     if jobs.len() <= lanes {
@@ -346,16 +348,7 @@ fn run_chunk<E: Engine<B>, const B: usize, const L: usize>(
         let mut end = now;
         let mut rows = [zeros; MAX];
         if outer {
-            state = if let Some(key) = shared {
-                engine.repeat(&key.outer)
-            } else {
-                for (row, &i) in rows.iter_mut().zip(done.iter().take(waiters)) {
-                    if let Some(job) = jobs.get(usize::from(i)) {
-                        *row = &job.key.outer;
-                    }
-                }
-                engine.load(&rows)
-            };
+            state = outer_states(engine, shared, jobs, done.iter().take(waiters));
         } else if left {
             let mut fresh = 0;
             for lane in Each::<L>(all & !busy) {
@@ -413,11 +406,7 @@ fn run_chunk<E: Engine<B>, const B: usize, const L: usize>(
 
         if outer {
             engine.macs(digest, state, macs);
-            for (mac, &i) in macs.0.iter().zip(done.iter().take(waiters)) {
-                if let Some(job) = jobs.get_mut(usize::from(i)) {
-                    job.tag = *mac;
-                }
-            }
+            hand_out(macs, jobs, done.iter().take(waiters));
             waiters = 0;
         } else {
             ended = lanes.ended(now) & busy;
@@ -428,6 +417,36 @@ fn run_chunk<E: Engine<B>, const B: usize, const L: usize>(
             for lane in Each::<L>(ended) {
                 lanes.until[lane] = NEVER;
             }
+        }
+    }
+}
+
+/// The chaining values with which the outer hashes of these jobs begin.
+#[inline(always)]
+fn outer_states<'i, E: Engine<B>, const B: usize>(
+    engine: E,
+    shared: Option<&HmacKey>,
+    jobs: &[HmacJob<'_>],
+    numbers: impl Iterator<Item = &'i u8>,
+) -> E::State {
+    if let Some(key) = shared {
+        return engine.repeat(&key.outer);
+    }
+    let mut rows = [ZEROS.first_chunk().unwrap_or(&[0; 64]); MAX];
+    for (row, &i) in rows.iter_mut().zip(numbers) {
+        if let Some(job) = jobs.get(usize::from(i)) {
+            *row = &job.key.outer;
+        }
+    }
+    engine.load(&rows)
+}
+
+/// Gives these jobs their MACs.
+#[inline(always)]
+fn hand_out<'i>(macs: &States, jobs: &mut [HmacJob<'_>], numbers: impl Iterator<Item = &'i u8>) {
+    for (mac, &i) in macs.0.iter().zip(numbers) {
+        if let Some(job) = jobs.get_mut(usize::from(i)) {
+            job.tag = *mac;
         }
     }
 }
