@@ -520,8 +520,8 @@ extern "C" {
  (CONVOY_TIER_*) or the best. Whoever made it frees it with convoy_aead_key_free.
 
  The caller promises:
- `key` points to `key_len` bytes; `out` points to a pointer, which is set to null if the call
- fails.
+ `key` points to `key_len` bytes; `out` points to a pointer apart from them, which is set to null if
+ the call fails.
  */
 int convoy_gcm_key_new(int tier, const uint8_t *key, size_t key_len, struct convoy_aead_key **out);
 
@@ -537,7 +537,8 @@ int convoy_gmac_key_new(int tier, const uint8_t *key, size_t key_len, struct con
  Sets up a key of ChaCha20-Poly1305 (32 bytes).
 
  The caller promises:
- `key` points to 32 bytes; `out` points to a pointer, which is set to null if the call fails.
+ `key` points to 32 bytes; `out` points to a pointer apart from them, which is set to null if the
+ call fails.
  */
 int convoy_chacha20_poly1305_key_new(int tier, const uint8_t *key, struct convoy_aead_key **out);
 
@@ -929,8 +930,8 @@ int convoy_wipe(void *memory, size_t len);
  times faster.
 
  The caller promises:
- `key` is a key of AES-GCM; `iv` points to 12 bytes, `aad` to `aad_len`; `out` points to a pointer,
- which is set to null if the call fails.
+ `key` is a key of AES-GCM; `iv` points to 12 bytes, `aad` to `aad_len`; `out` points to a pointer
+ apart from these, which is set to null if the call fails.
  */
 int convoy_gcm_init(const struct convoy_aead_key *key,
                     uint32_t direction,

@@ -244,7 +244,7 @@ impl Limits {
             // Blocks 1 to 2^32 - 2 of 64 bytes: one less than RFC 8439 section 2.8 allows, for that is
             // what the portable tier's crate takes.
             Suite::ChaCha20Poly1305 => Self { data: ((1 << 32) - 2) * 64, ..fixed },
-            // Lanes count a message's blocks in 32 bits, and so does CTR (RFC 3686 section 4).
+            // CTR counts blocks in 32 bits (RFC 3686 section 4). No packet is longer.
             Suite::Pair { cipher, .. } => Self {
                 data: PAIR_MAX,
                 blocks: matches!(cipher, Cipher::AesCbc(_)),

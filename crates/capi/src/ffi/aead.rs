@@ -50,8 +50,8 @@ fn bits(key_len: usize) -> Result<KeyBits, Error> {
 ///
 /// # Safety
 ///
-/// `key` points to `key_len` bytes; `out` points to a pointer, which is set to null if the call
-/// fails.
+/// `key` points to `key_len` bytes; `out` points to a pointer apart from them, which is set to null if
+/// the call fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn convoy_gcm_key_new(
     tier: c_int,
@@ -85,7 +85,8 @@ pub unsafe extern "C" fn convoy_gmac_key_new(
 ///
 /// # Safety
 ///
-/// `key` points to 32 bytes; `out` points to a pointer, which is set to null if the call fails.
+/// `key` points to 32 bytes; `out` points to a pointer apart from them, which is set to null if the
+/// call fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn convoy_chacha20_poly1305_key_new(
     tier: c_int,

@@ -214,7 +214,8 @@ pub(super) unsafe fn fresh<'a, T>(pointer: *mut T) -> Result<&'a mut T, Error> {
     Ok(unsafe { &mut *pointer })
 }
 
-/// A place where C keeps a pointer, emptied. It must lie apart from what the call reads.
+/// A place where C keeps a pointer, emptied. It must lie apart from what the call reads, or nothing
+/// is written at all: what lies there may be a key.
 ///
 /// # Safety
 ///
@@ -224,10 +225,10 @@ pub(super) unsafe fn place<'a, T>(
     inputs: &[Region],
 ) -> Result<&'a mut *mut T, Error> {
     let region = Region::of(place)?;
+    region.apart(inputs)?;
     // SAFETY: the pointer is aligned and not null, and the caller promises the rest. Writing does
     // not read what was there, which may be nothing yet.
     unsafe { place.write(std::ptr::null_mut()) };
-    region.apart(inputs)?;
     // SAFETY: as above.
     Ok(unsafe { &mut *place })
 }

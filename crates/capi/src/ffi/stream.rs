@@ -25,8 +25,8 @@ pub struct Stream {
 ///
 /// # Safety
 ///
-/// `key` is a key of AES-GCM; `iv` points to 12 bytes, `aad` to `aad_len`; `out` points to a pointer,
-/// which is set to null if the call fails.
+/// `key` is a key of AES-GCM; `iv` points to 12 bytes, `aad` to `aad_len`; `out` points to a pointer
+/// apart from these, which is set to null if the call fails.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn convoy_gcm_init(
     key: *const AeadKey,

@@ -21,7 +21,7 @@ pub(super) mod mac {
     pub(in super::super) const CBC_MAC: u8 = 6;
 }
 
-/// Most bytes that CBC or a MAC takes: lanes count a message's blocks in 32 bits.
+/// Most bytes that CBC or a MAC takes, as in operations on packets.
 const LANE_MAX: u64 = u32::MAX as u64;
 
 /// Longest payload of ChaCha20-Poly1305 in bytes: block 0 keys the MAC, and 32 bits count (RFC 8439

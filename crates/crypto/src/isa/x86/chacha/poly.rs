@@ -15,8 +15,8 @@ pub(super) struct Poly {
 }
 
 impl Poly {
-    #[inline(always)]
     /// A MAC that is keyed by the front of this block.
+    #[inline(always)]
     pub(super) fn new(block: &[u8; 64]) -> Self {
         let [r, pad, ..] = block.as_chunks().0 else { return Self::default() };
         let (r, pad) = (u128::from_le_bytes(*r), u128::from_le_bytes(*pad));
