@@ -21,11 +21,16 @@
 // Indices name registers here, in several arrays at once; every such loop is unrolled.
 #![allow(clippy::needless_range_loop)]
 
+use std::ptr;
+
 use super::{
-    aad, gcm128,
+    aad,
+    gcm_lanes::{self, Each, Four, Keys, Shared},
+    gcm128,
     lanes::{B, Lanes},
-    lanes512::{HEAD, Quad, Z, front_mask, head_mask},
-    tables::{Block, FOLD, POWERS, Sum, Tables, late_round_keys},
+    lanes512::{HEAD, Quad, Z, front_mask},
+    sum4::Sum4,
+    tables::{Block, POWERS, Tables, late_round_keys},
     token::{Task, Vaes512},
 };
 use crate::{
@@ -71,13 +76,65 @@ impl<'a, O: Op<'a>> Task<Vaes512> for Run<'_, '_, O> {
 #[inline(always)]
 fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     let Some(Some(first)) = slots.first() else { return };
+    let (Some(tables), blocks) = (first.key().tables(), first.data_len().div_ceil(16)) else {
+        return;
+    };
+    if blocks > gcm_lanes::MOST {
+        return one_by_one(v, slots);
+    }
+    let (fours, rest) = slots.as_chunks_mut();
+    let mut keys = fours.as_flattened().iter().flatten().map(|op| op.key().tables());
+    if keys.all(|key| key.is_some_and(|key| ptr::eq(key, tables))) {
+        by_fours(v, blocks, fours, |_| Some(Shared(tables)));
+    } else {
+        by_fours(v, blocks, fours, |ops| {
+            let [Some(a), Some(b), Some(c), Some(d)] = ops else { return None };
+            let [a, b, c, d] = [a, b, c, d].map(|op| op.key().tables());
+            Some(Each([a?, b?, c?, d?]))
+        });
+    }
+    one_by_one(v, rest);
+}
+
+#[inline(always)]
+fn by_fours<'a, O: Op<'a>, K: Keys>(
+    v: Vaes512,
+    blocks: usize,
+    fours: &mut [Four<'_, O>],
+    keys: impl Fn(&Four<'_, O>) -> Option<K>,
+) {
+    match blocks {
+        0 => gcm_lanes::run::<O, K, 0>(v, fours, keys),
+        1 => gcm_lanes::run::<O, K, 1>(v, fours, keys),
+        2 => gcm_lanes::run::<O, K, 2>(v, fours, keys),
+        3 => gcm_lanes::run::<O, K, 3>(v, fours, keys),
+        4 => gcm_lanes::run::<O, K, 4>(v, fours, keys),
+        5 => gcm_lanes::run::<O, K, 5>(v, fours, keys),
+        6 => gcm_lanes::run::<O, K, 6>(v, fours, keys),
+        _ => gcm_lanes::run::<O, K, 7>(v, fours, keys),
+    }
+}
+
+#[inline(always)]
+fn one_by_one<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
+    let Some(Some(first)) = slots.first() else { return };
     match first.data_len().div_ceil(16) {
         // Too many lanes would be empty.
         0..=2 => gcm128::run(v, slots),
-        3..=6 => short::<O, 2>(v, slots),
-        7..=10 => short::<O, 3>(v, slots),
-        11..=14 => short::<O, 4>(v, slots),
-        15..=SHORT_BLOCKS => short::<O, 5>(v, slots),
+        3 => short::<O, 2, 3>(v, slots),
+        4 => short::<O, 2, 4>(v, slots),
+        5 => short::<O, 2, 5>(v, slots),
+        6 => short::<O, 2, 6>(v, slots),
+        7 => short::<O, 3, 7>(v, slots),
+        8 => short::<O, 3, 8>(v, slots),
+        9 => short::<O, 3, 9>(v, slots),
+        10 => short::<O, 3, 10>(v, slots),
+        11 => short::<O, 4, 11>(v, slots),
+        12 => short::<O, 4, 12>(v, slots),
+        13 => short::<O, 4, 13>(v, slots),
+        14 => short::<O, 4, 14>(v, slots),
+        15 => short::<O, 5, 15>(v, slots),
+        SHORT_BLOCKS => short::<O, 5, 16>(v, slots),
         _ => {
             for op in slots.iter_mut().flatten() {
                 let Some(tables) = op.key().tables() else { continue };
@@ -88,7 +145,7 @@ fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     }
 }
 
-/// The slot of the lengths, which is the last one.
+/// The slot of the lengths in a long message, which is the last one.
 #[inline(always)]
 fn length_slot(data_len: usize) -> usize {
     data_len.div_ceil(16) + 2
@@ -97,16 +154,16 @@ fn length_slot(data_len: usize) -> usize {
 /// A packet whose payload is done and whose hash is not.
 struct Pending<'t, 'o, O, const N: usize> {
     tables: &'t Tables,
-    hashed: Hashed<N>,
+    hashed: [Z; N],
     /// The block that masks the tag.
     mask: B,
     op: &'o mut O,
 }
 
-/// Runs packets that are all tail and whose keystream fits `N` registers. Each is hashed only after
-/// the next one's keystream is under way, so that the two overlap.
+/// Runs packets of `T` blocks, which are in `N` registers. Each is hashed only after the next one's
+/// keystream is under way, so that the two overlap.
 #[inline(always)]
-fn short<'a, O: Op<'a>, const N: usize>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
+fn short<'a, O: Op<'a>, const N: usize, const T: usize>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     let mut pending: Option<Pending<'_, '_, O, N>> = None;
     for op in slots.iter_mut().flatten() {
         let Some(tables) = op.key().tables() else { continue };
@@ -119,22 +176,32 @@ fn short<'a, O: Op<'a>, const N: usize>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
         }
         m.encrypt(&mut states);
         if let Some(before) = pending.take() {
-            before.finish(v);
+            before.finish::<T>(v);
         }
-        let last = length_slot(parts.data.len());
-        let first = m.first_block(parts.aad);
-        let hashed = m.tail::<O, N, true>(parts.data, &states, first, last);
+        let ends = v.join4(aad::first_block(v, tables, parts.aad), m.lengths);
+        let hashed = m.crypt_short::<O, N, T>(parts.data, &states, ends);
         pending = Some(Pending { tables, hashed, mask: v.second(states[0]), op });
     }
     if let Some(last) = pending {
-        last.finish(v);
+        last.finish::<T>(v);
     }
 }
 
 impl<'a, O: Op<'a>, const N: usize> Pending<'_, '_, O, N> {
     #[inline(always)]
-    fn finish(self, v: Vaes512) {
-        let tag = v.xor(v.reverse(self.hashed.sum(v, self.tables)), self.mask);
+    fn finish<const T: usize>(self, v: Vaes512) {
+        // The lane in front of the additional data has the lengths.
+        let weights = &self.tables.powers[POWERS - (T + 3)..];
+        let mut sum = Sum4::zero(v);
+        for i in 0..N {
+            let Some(window) = weights[4 * i..].first_chunk() else { break };
+            let mut window = v.window4(window);
+            if i == 0 {
+                window = v.set_first4(window, self.tables.power(1));
+            }
+            sum.add(v, self.hashed[i], window);
+        }
+        let tag = v.xor(v.reverse(sum.fold(v).reduce(v)), self.mask);
         self.op.finish(v.to_bytes(tag));
     }
 }
@@ -204,44 +271,6 @@ struct Message<'t> {
     lengths: B,
 }
 
-/// Products summed lane by lane, before their reduction.
-#[derive(Clone, Copy)]
-struct Sum4 {
-    lo: Z,
-    mid: Z,
-    hi: Z,
-}
-
-impl Sum4 {
-    #[inline(always)]
-    fn zero(v: Vaes512) -> Self {
-        Self { lo: v.zero4(), mid: v.zero4(), hi: v.zero4() }
-    }
-
-    #[inline(always)]
-    fn add(&mut self, v: Vaes512, x: Z, power: Z) {
-        self.lo = v.xor4(self.lo, v.mul_lo4(x, power));
-        self.hi = v.xor4(self.hi, v.mul_hi4(x, power));
-        self.mid = v.xor4_3(self.mid, v.mul_lo_hi4(x, power), v.mul_hi_lo4(x, power));
-    }
-
-    /// Each lane's sum modulo the GHASH polynomial; see [`Sum::reduce`].
-    #[inline(always)]
-    fn reduce(self, v: Vaes512) -> Z {
-        let fold = v.fill4(FOLD);
-        let lo = v.xor4(self.lo, v.low_to_high4(self.mid));
-        let hi = v.xor4(self.hi, v.high_to_low4(self.mid));
-        let lo = v.xor4(v.swap_halves4(lo), v.mul_lo4(lo, fold));
-        v.xor4_3(v.swap_halves4(lo), v.mul_lo4(lo, fold), hi)
-    }
-
-    /// The sum over the lanes.
-    #[inline(always)]
-    fn fold(self, v: Vaes512) -> Sum {
-        Sum::from_parts(v, v.fold4(self.lo), v.fold4(self.mid), v.fold4(self.hi))
-    }
-}
-
 impl<'t> Message<'t> {
     #[inline(always)]
     fn new(v: Vaes512, tables: &'t Tables, parts: &Parts<'_>) -> Self {
@@ -264,7 +293,9 @@ impl<'t> Message<'t> {
     #[inline(always)]
     fn groups<'a, O: Op<'a>, const R: usize>(self, front: &mut [u8], first: Z) -> (B, Z) {
         let v = self.v;
-        let (head, rest) = front.split_at_mut(64 - HEAD);
+        let Some((head, rest)) = front.split_first_chunk_mut() else {
+            return (v.second(self.seed), v.zero4());
+        };
         let registers = rest.as_chunks_mut::<64>().0;
         let alone = registers.len() % PAIR < GROUP;
         let (start, rest) = registers.split_at_mut(if alone { GROUP } else { PAIR } - 1);
@@ -303,7 +334,7 @@ impl<'t> Message<'t> {
     #[inline(always)]
     fn crypt_first<'a, O: Op<'a>, const N: usize>(
         self,
-        head: &mut [u8],
+        head: &mut [u8; HEAD],
         others: &mut [[u8; 64]],
         first: Z,
     ) -> (B, [Z; N]) {
@@ -391,16 +422,40 @@ impl<'t> Message<'t> {
             states[i] = v.xor4(self.seed, counters);
         }
         self.encrypt(&mut states);
-        self.tail::<O, N, false>(data, &states, hash, last).sum(v, self.tables)
+        self.tail::<O, N>(data, &states, hash, last).sum(v, self.tables)
     }
 
-    /// Transforms the payload in `N` registers of slots and returns what is to be hashed.
-    ///
-    /// `FIRST` says that they are the first of the message. `before` is added to the first
-    /// register: the additional data, or the hash so far. `last` is the slot of the lengths, from
-    /// the start of the tail.
+    /// Transforms a payload of `T` blocks in `N` registers and returns what is to be hashed. `ends`
+    /// is hashed in the first register, in front of the payload.
     #[inline(always)]
-    fn tail<'a, O: Op<'a>, const N: usize, const FIRST: bool>(
+    fn crypt_short<'a, O: Op<'a>, const N: usize, const T: usize>(
+        self,
+        data: &mut [u8],
+        states: &[Z; N],
+        ends: Z,
+    ) -> [Z; N] {
+        let v = self.v;
+        let mut hashed = [ends; N];
+        let Some((head, mut rest)) = data.split_first_chunk_mut() else { return hashed };
+        hashed[0] = v.xor4(self.crypt_head::<O>(head, states[0]), ends);
+        for i in 1..N - 1 {
+            let Some((bytes, tail)) = rest.split_first_chunk_mut() else { return hashed };
+            rest = tail;
+            hashed[i] = self.crypt::<O>(bytes, states[i]);
+        }
+        let input = v.load_blocks4(T + 2 - 4 * (N - 1), rest);
+        let output = v.xor4(input, states[N - 1]);
+        v.store_blocks4(T + 2 - 4 * (N - 1), rest, output);
+        let output = if O::SEAL { v.keep4(front_mask(rest.len()), output) } else { input };
+        hashed[N - 1] = v.reverse4(output);
+        hashed
+    }
+
+    /// Transforms the end of a long message in `N` registers of slots and returns what is to be
+    /// hashed. `before`, the hash so far, is added to the first register. `last` is the slot of the
+    /// lengths, from the start of the tail.
+    #[inline(always)]
+    fn tail<'a, O: Op<'a>, const N: usize>(
         self,
         data: &mut [u8],
         states: &[Z; N],
@@ -411,11 +466,7 @@ impl<'t> Message<'t> {
         let mut blocks = [v.zero4(); N];
         let mut rest = data;
         for i in 0..N {
-            blocks[i] = if FIRST && i == 0 {
-                let (head, tail) = rest.split_at_mut(rest.len().min(64 - HEAD));
-                rest = tail;
-                self.crypt_head::<O>(head, states[0])
-            } else if i + 1 < N {
+            blocks[i] = if i + 1 < N {
                 let Some((bytes, tail)) = rest.split_first_chunk_mut::<64>() else { break };
                 rest = tail;
                 self.crypt::<O>(bytes, states[i])
@@ -443,12 +494,12 @@ impl<'t> Message<'t> {
 
     /// The same for the upper half of a message's first register.
     #[inline(always)]
-    fn crypt_head<'a, O: Op<'a>>(self, bytes: &mut [u8], keystream: Z) -> Z {
+    fn crypt_head<'a, O: Op<'a>>(self, bytes: &mut [u8; HEAD], keystream: Z) -> Z {
         let v = self.v;
-        let input = v.load_head4(bytes);
+        let input = v.load_upper4(bytes);
         let output = v.xor4(input, keystream);
-        v.store_head4(bytes, output);
-        v.reverse4(if O::SEAL { v.keep4(head_mask(bytes.len()), output) } else { input })
+        v.store_upper4(bytes, output);
+        v.reverse4(if O::SEAL { v.only_upper4(output) } else { input })
     }
 
     /// The same for up to 64 bytes.

@@ -57,6 +57,34 @@ impl Vaes512 {
         pub(super) keep4(mask: u64, a: Z) -> Z = _mm512_maskz_mov_epi8;
         /// Block `a` in the lane chosen by a mask of 32-bit words, zeros elsewhere.
         pub(super) place4(words: u16, a: B) -> Z = _mm512_maskz_broadcast_i32x4;
+        /// `first` as the first block and `second` as the second, zeros behind them.
+        join2(first: B, second: B) -> __m256i = join;
+        /// Half a register, zeros above.
+        pub(super) widen2(a: __m256i) -> Z = _mm512_zextsi256_si512;
+        /// A block, zeros above.
+        widen1(a: B) -> __m256i = _mm256_zextsi128_si256;
+        /// A block, zeros above.
+        widen(a: B) -> Z = _mm512_zextsi128_si512;
+        /// Half a register as the upper half, zeros below.
+        place_upper(a: __m256i) -> Z = place_upper;
+        /// Words of 64 bits times eight.
+        pub(super) bits4(a: Z) -> Z = _mm512_slli_epi64::<3>;
+        /// Blocks 0 and 1 of `a`, then of `b`.
+        fronts4(a: Z, b: Z) -> Z = _mm512_shuffle_i64x2::<0x44>;
+        /// Blocks 2 and 3 of `a`, then of `b`.
+        backs4(a: Z, b: Z) -> Z = _mm512_shuffle_i64x2::<0xee>;
+        /// Blocks 0 and 2 of `a`, then of `b`.
+        evens4(a: Z, b: Z) -> Z = _mm512_shuffle_i64x2::<0x88>;
+        /// Blocks 1 and 3 of `a`, then of `b`.
+        odds4(a: Z, b: Z) -> Z = _mm512_shuffle_i64x2::<0xdd>;
+        /// The third block.
+        third(a: Z) -> B = _mm512_extracti32x4_epi32::<2>;
+        /// The fourth block.
+        fourth(a: Z) -> B = _mm512_extracti32x4_epi32::<3>;
+        /// Half a register behind the other.
+        join_halves(lower: __m256i, upper: __m256i) -> Z = join_halves;
+        /// The upper half, zeros below.
+        pub(super) only_upper4(a: Z) -> Z = only_upper;
         /// The second block.
         pub(super) second(a: Z) -> B = _mm512_extracti32x4_epi32::<1>;
         /// The first two blocks.
@@ -106,24 +134,81 @@ impl Vaes512 {
         self.repeat4(self.table(block))
     }
 
-    /// The first `64` bytes of a message's payload as the upper half of a register, or fewer if it
-    /// is shorter; zeros elsewhere.
+    /// Half a register of bytes as the upper half, zeros below.
     #[inline(always)]
-    pub(super) fn load_head4(self, bytes: &[u8]) -> Z {
-        let start = bytes.as_ptr().wrapping_sub(HEAD);
-        // SAFETY: only bytes under the mask are read, and those lie within the slice; the token
-        // proves AVX-512 BW.
-        unsafe { _mm512_maskz_loadu_epi8(head_mask(bytes.len()), start.cast()) }
+    pub(super) fn load_upper4(self, bytes: &[u8; HEAD]) -> Z {
+        self.place_upper(self.load2(bytes))
     }
 
-    /// Stores the upper half of a register to where [`load_head4`](Self::load_head4) found it.
+    /// Stores the upper half of a register.
     #[inline(always)]
-    pub(super) fn store_head4(self, bytes: &mut [u8], a: Z) {
-        let mask = head_mask(bytes.len());
-        let start = bytes.as_mut_ptr().wrapping_sub(HEAD);
+    pub(super) fn store_upper4(self, bytes: &mut [u8; HEAD], a: Z) {
+        self.store2(bytes, self.upper(a));
+    }
+
+    #[inline(always)]
+    fn load2(self, bytes: &[u8; 32]) -> __m256i {
+        // SAFETY: the reference is valid for 32 bytes, and the load needs no alignment.
+        unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn store2(self, bytes: &mut [u8; 32], a: __m256i) {
+        // SAFETY: the reference is valid for 32 bytes, and the store needs no alignment.
+        unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), a) }
+    }
+
+    /// Bytes that are in `count` blocks (1 to 4), zeros behind them.
+    ///
+    /// The access is as narrow as it can be: whatever it could reach and masks out, the processor
+    /// takes for touched, and makes it wait for a store to a neighbour that is still under way.
+    #[inline(always)]
+    pub(super) fn load_blocks4(self, count: usize, bytes: &[u8]) -> Z {
+        use super::lanes::Lanes;
+        match count {
+            1 => self.widen(self.load_some(bytes)),
+            2 => self.widen2(self.load_some2(bytes)),
+            3 => match bytes.split_first_chunk() {
+                Some((lower, rest)) => {
+                    self.join_halves(self.load2(lower), self.widen1(self.load_some(rest)))
+                }
+                None => self.load_some4(bytes),
+            },
+            _ => self.load_some4(bytes),
+        }
+    }
+
+    /// Stores to bytes that are in `count` blocks; see [`load_blocks4`](Self::load_blocks4).
+    #[inline(always)]
+    pub(super) fn store_blocks4(self, count: usize, bytes: &mut [u8], a: Z) {
+        use super::lanes::Lanes;
+        match count {
+            1 => self.store_some(bytes, self.first_of2(self.lower(a))),
+            2 => self.store_some2(bytes, self.lower(a)),
+            3 => match bytes.split_first_chunk_mut() {
+                Some((lower, rest)) => {
+                    self.store2(lower, self.lower(a));
+                    self.store_some(rest, self.first_of2(self.upper(a)));
+                }
+                None => self.store_some4(bytes, a),
+            },
+            _ => self.store_some4(bytes, a),
+        }
+    }
+
+    #[inline(always)]
+    fn load_some2(self, bytes: &[u8]) -> __m256i {
+        // SAFETY: only bytes under the mask are read, and those lie within the slice; the token
+        // proves AVX-512 BW and VL.
+        unsafe { _mm256_maskz_loadu_epi8(front_mask(bytes.len()) as u32, bytes.as_ptr().cast()) }
+    }
+
+    #[inline(always)]
+    fn store_some2(self, bytes: &mut [u8], a: __m256i) {
+        let mask = front_mask(bytes.len()) as u32;
         // SAFETY: only bytes under the mask are written, and those lie within the slice; the token
-        // proves AVX-512 BW.
-        unsafe { _mm512_mask_storeu_epi8(start.cast(), mask, a) }
+        // proves AVX-512 BW and VL.
+        unsafe { _mm256_mask_storeu_epi8(bytes.as_mut_ptr().cast(), mask, a) }
     }
 
     /// Up to 64 bytes, zeros behind them.
@@ -141,6 +226,53 @@ impl Vaes512 {
         // SAFETY: only bytes under the mask are written, and those lie within the slice; the token
         // proves AVX-512 BW.
         unsafe { _mm512_mask_storeu_epi8(bytes.as_mut_ptr().cast(), mask, a) }
+    }
+
+    /// Blocks of four tables.
+    #[inline(always)]
+    pub(super) fn tables4(self, blocks: [&Block; 4]) -> Z {
+        use super::lanes::Lanes;
+        self.unite4(blocks.map(|block| self.table(block)))
+    }
+
+    /// Four blocks, the first one lowest.
+    #[inline(always)]
+    pub(super) fn unite4(self, [a, b, c, d]: [B; 4]) -> Z {
+        self.join_halves(self.join2(a, b), self.join2(c, d))
+    }
+
+    /// The four blocks.
+    #[inline(always)]
+    pub(super) fn blocks_of4(self, a: Z) -> [B; 4] {
+        [self.first_of2(self.lower(a)), self.second(a), self.third(a), self.fourth(a)]
+    }
+
+    /// Block `j` of register `i` becomes block `i` of register `j`.
+    #[inline(always)]
+    pub(super) fn transpose4(self, [a, b, c, d]: [Z; 4]) -> [Z; 4] {
+        let (ab, cd) = (self.fronts4(a, b), self.fronts4(c, d));
+        let (ab_back, cd_back) = (self.backs4(a, b), self.backs4(c, d));
+        [
+            self.evens4(ab, cd),
+            self.odds4(ab, cd),
+            self.evens4(ab_back, cd_back),
+            self.odds4(ab_back, cd_back),
+        ]
+    }
+
+    /// `second` in the second lane, `first` in front of it, zeros behind.
+    #[inline(always)]
+    pub(super) fn join4(self, second: B, first: B) -> Z {
+        self.widen2(self.join2(first, second))
+    }
+
+    /// `a` with its first block replaced.
+    #[inline(always)]
+    pub(super) fn set_first4(self, a: Z, block: &Block) -> Z {
+        use super::lanes::Lanes;
+        let block = self.table(block);
+        // SAFETY: the token proves AVX-512 F.
+        unsafe { _mm512_inserti32x4::<0>(a, block) }
     }
 
     /// The bytes of each block in reverse order.
@@ -167,10 +299,28 @@ pub(super) fn front_mask(len: usize) -> u64 {
     if len >= 64 { !0 } else { (1 << len) - 1 }
 }
 
-/// The mask of [`Vaes512::load_head4`].
 #[inline(always)]
-pub(super) fn head_mask(len: usize) -> u64 {
-    front_mask(len) << HEAD
+unsafe fn join(first: B, second: B) -> __m256i {
+    // SAFETY: the caller holds a token that proves AVX2.
+    unsafe { _mm256_set_m128i(second, first) }
+}
+
+#[inline(always)]
+unsafe fn join_halves(lower: __m256i, upper: __m256i) -> Z {
+    // SAFETY: the caller holds a token that proves AVX-512 F.
+    unsafe { _mm512_inserti64x4::<1>(_mm512_castsi256_si512(lower), upper) }
+}
+
+#[inline(always)]
+unsafe fn place_upper(a: __m256i) -> Z {
+    // SAFETY: the caller holds a token that proves AVX-512 F.
+    unsafe { _mm512_maskz_broadcast_i64x4(0xf0, a) }
+}
+
+#[inline(always)]
+unsafe fn only_upper(a: Z) -> Z {
+    // SAFETY: the caller holds a token that proves AVX-512 F.
+    unsafe { _mm512_maskz_mov_epi64(0xf0, a) }
 }
 
 #[inline(always)]
