@@ -15,7 +15,7 @@ use super::{
     aad,
     lanes::{B, Lanes},
     tables::{Block, Sum, Tables, Weights, late_round_keys},
-    token::Task,
+    token::{Door, Task},
 };
 use crate::{
     burst::Slot,
@@ -42,36 +42,46 @@ static COUNTERS: [Block; 16] = {
 };
 
 /// Runs operations of one class.
-pub(super) struct Run<'s, 'o, O>(pub(super) &'s mut [Slot<'o, O>]);
+pub(super) fn run<'a, L: Lanes + Door, O: Op<'a>>(l: L, slots: &mut [Slot<'_, O>]) {
+    let Some(Some(first)) = slots.first() else { return };
+    match first.data_len().div_ceil(16) {
+        0 => l.enter(Short::<O, 0>(slots)),
+        1 => l.enter(Short::<O, 1>(slots)),
+        2 => l.enter(Short::<O, 2>(slots)),
+        3 => l.enter(Short::<O, 3>(slots)),
+        4 => l.enter(Short::<O, 4>(slots)),
+        5 => l.enter(Short::<O, 5>(slots)),
+        6 => l.enter(Short::<O, 6>(slots)),
+        7 => l.enter(Short::<O, 7>(slots)),
+        8 => l.enter(Short::<O, 8>(slots)),
+        _ => l.enter(Long(slots)),
+    }
+}
 
-impl<'a, L: Lanes, O: Op<'a>> Task<L> for Run<'_, '_, O> {
+/// Runs packets of `T` blocks.
+struct Short<'s, 'o, O, const T: usize>(&'s mut [Slot<'o, O>]);
+
+impl<'a, L: Lanes, O: Op<'a>, const T: usize> Task<L> for Short<'_, '_, O, T> {
     type Output = ();
 
     #[inline(always)]
     fn run(self, token: L) {
-        run(token, self.0);
+        short::<L, O, T>(token, self.0);
     }
 }
 
-#[inline(always)]
-pub(super) fn run<'a, L: Lanes, O: Op<'a>>(l: L, slots: &mut [Slot<'_, O>]) {
-    let Some(Some(first)) = slots.first() else { return };
-    match first.data_len().div_ceil(16) {
-        0 => short::<L, O, 0>(l, slots),
-        1 => short::<L, O, 1>(l, slots),
-        2 => short::<L, O, 2>(l, slots),
-        3 => short::<L, O, 3>(l, slots),
-        4 => short::<L, O, 4>(l, slots),
-        5 => short::<L, O, 5>(l, slots),
-        6 => short::<L, O, 6>(l, slots),
-        7 => short::<L, O, 7>(l, slots),
-        8 => short::<L, O, 8>(l, slots),
-        _ => {
-            for op in slots.iter_mut().flatten() {
-                let Some(tables) = op.key().tables() else { continue };
-                let tag = long::<L, O>(l, tables, op.parts());
-                op.finish(l.to_bytes(tag));
-            }
+/// Runs longer packets.
+struct Long<'s, 'o, O>(&'s mut [Slot<'o, O>]);
+
+impl<'a, L: Lanes, O: Op<'a>> Task<L> for Long<'_, '_, O> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, l: L) {
+        for op in self.0.iter_mut().flatten() {
+            let Some(tables) = op.key().tables() else { continue };
+            let tag = long::<L, O>(l, tables, op.parts());
+            op.finish(l.to_bytes(tag));
         }
     }
 }
@@ -81,6 +91,9 @@ struct Pending<'t, 'o, O> {
     tables: &'t Tables,
     /// The block that masks the tag.
     mask: B,
+    /// The last block of ciphertext. From memory it would have to be loaded under the mask under which
+    /// it was stored, and wait until it is there.
+    last: B,
     op: &'o mut O,
 }
 
@@ -100,8 +113,8 @@ fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Slot<'_, O>
             if let Some(before) = pending.take() {
                 before.finish::<L, T>(l);
             }
-            m.apply_tail::<O, T>(op.parts().data, &states);
-            pending = Some(Pending { tables, mask: states[0], op });
+            let last = m.apply_tail::<O, T>(op.parts().data, &states);
+            pending = Some(Pending { tables, mask: states[0], last, op });
         } else {
             let mut sum = ends::<L, T>(l, tables, aad, data.len());
             let (full, last) = full_blocks::<T>(data);
@@ -122,8 +135,8 @@ impl<'a, O: Op<'a>> Pending<'_, '_, O> {
     fn finish<L: Lanes, const T: usize>(self, l: L) {
         let Parts { aad, data, .. } = self.op.parts();
         let mut sum = ends::<L, T>(l, self.tables, aad, data.len());
-        let (full, last) = full_blocks::<T>(data);
-        Work::tail::<_, T>(l, self.tables, full, l.load_some(last)).all::<_, T>(l, &mut sum);
+        let full = full_blocks::<T>(data).0;
+        Work::tail::<_, T>(l, self.tables, full, self.last).all::<_, T>(l, &mut sum);
         let tag = l.xor(l.reverse(sum.reduce(l)), self.mask);
         self.op.finish(l.to_bytes(tag));
     }
@@ -410,7 +423,7 @@ impl<'t, L: Lanes> Message<'t, L> {
     #[inline(always)]
     fn first_states<const T: usize>(self) -> TailStates {
         let mut states = [self.seed; GROUP + 1];
-        for i in 0..=T {
+        for i in 0..T + 1 {
             states[i] = self.l.xor(self.seed, self.small_counter(i + 1));
         }
         states

@@ -13,7 +13,7 @@ use super::{
     lanes::{B, Lanes},
     lanes256::Y,
     tables::{Block, Sum, Tables, late_round_keys},
-    token::{Task, Vaes256},
+    token::{Door, Task, Vaes256},
 };
 use crate::{
     burst::{SHORT_BLOCKS, Slot},
@@ -29,31 +29,45 @@ const GROUP_BLOCKS: usize = 2 * GROUP;
 type Group = [[u8; 32]; GROUP];
 
 /// Runs operations of one class.
-pub(super) struct Run<'s, 'o, O>(pub(super) &'s mut [Slot<'o, O>]);
+pub(super) fn run<'a, O: Op<'a>>(v: Vaes256, slots: &mut [Slot<'_, O>]) {
+    let Some(Some(first)) = slots.first() else { return };
+    match first.data_len().div_ceil(16) {
+        0..=2 => gcm128::run(v, slots),
+        3..=4 => v.enter(Short::<O, 2>(slots)),
+        5..=6 => v.enter(Short::<O, 3>(slots)),
+        7..=8 => v.enter(Short::<O, 4>(slots)),
+        9..=10 => v.enter(Short::<O, 5>(slots)),
+        11..=12 => v.enter(Short::<O, 6>(slots)),
+        13..=14 => v.enter(Short::<O, 7>(slots)),
+        15..=SHORT_BLOCKS => v.enter(Short::<O, 8>(slots)),
+        _ => v.enter(Long(slots)),
+    }
+}
 
-impl<'a, O: Op<'a>> Task<Vaes256> for Run<'_, '_, O> {
+/// Runs packets whose payload fits `N` registers.
+struct Short<'s, 'o, O, const N: usize>(&'s mut [Slot<'o, O>]);
+
+impl<'a, O: Op<'a>, const N: usize> Task<Vaes256> for Short<'_, '_, O, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, token: Vaes256) {
+        short::<O, N>(token, self.0);
+    }
+}
+
+/// Runs longer packets.
+struct Long<'s, 'o, O>(&'s mut [Slot<'o, O>]);
+
+impl<'a, O: Op<'a>> Task<Vaes256> for Long<'_, '_, O> {
     type Output = ();
 
     #[inline(always)]
     fn run(self, v: Vaes256) {
-        let slots = self.0;
-        let Some(Some(first)) = slots.first() else { return };
-        match first.data_len().div_ceil(16) {
-            0..=2 => gcm128::run(v, slots),
-            3..=4 => short::<O, 2>(v, slots),
-            5..=6 => short::<O, 3>(v, slots),
-            7..=8 => short::<O, 4>(v, slots),
-            9..=10 => short::<O, 5>(v, slots),
-            11..=12 => short::<O, 6>(v, slots),
-            13..=14 => short::<O, 7>(v, slots),
-            15..=SHORT_BLOCKS => short::<O, 8>(v, slots),
-            _ => {
-                for op in slots.iter_mut().flatten() {
-                    let Some(tables) = op.key().tables() else { continue };
-                    let tag = long::<O>(v, tables, op.parts());
-                    op.finish(v.to_bytes(tag));
-                }
-            }
+        for op in self.0.iter_mut().flatten() {
+            let Some(tables) = op.key().tables() else { continue };
+            let tag = long::<O>(v, tables, op.parts());
+            op.finish(v.to_bytes(tag));
         }
     }
 }

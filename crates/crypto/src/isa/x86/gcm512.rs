@@ -12,7 +12,8 @@
 //! lengths travel in lanes that would be empty otherwise: a 64-byte packet with up to 16 bytes of
 //! additional data is two registers.
 //!
-//! Payloads of one or two blocks go through the kernel for one block per register instead.
+//! Payloads of up to eight blocks go through the kernel for four packets per register instead, and
+//! what is left over of them through the one for one block per register.
 //!
 //! The front of a long message goes through groups of 16 slots, in pairs. There each lane keeps a hash
 //! of its own, multiplied by H^16 per group; the lanes are weighted and summed only in the tail of 4
@@ -21,17 +22,13 @@
 // Indices name registers here, in several arrays at once; every such loop is unrolled.
 #![allow(clippy::needless_range_loop)]
 
-use std::ptr;
-
 use super::{
-    aad,
-    gcm_lanes::{self, Each, Four, Keys, Shared},
-    gcm128,
+    aad, gcm_lanes, gcm128,
     lanes::{B, Lanes},
     lanes512::{HEAD, Quad, Z, front_mask},
     sum4::Sum4,
     tables::{Block, POWERS, Tables, late_round_keys},
-    token::{Task, Vaes512},
+    token::{Door, Task, Vaes512},
 };
 use crate::{
     burst::{SHORT_BLOCKS, Slot},
@@ -62,85 +59,49 @@ static COUNTERS: [Quad; TAIL] = {
 };
 
 /// Runs operations of one class.
-pub(super) struct Run<'s, 'o, O>(pub(super) &'s mut [Slot<'o, O>]);
+pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
+    let Some(Some(first)) = slots.first() else { return };
+    match first.data_len().div_ceil(16) {
+        blocks @ 0..=gcm_lanes::MOST => {
+            let rest = gcm_lanes::run(v, blocks, slots);
+            gcm128::run(v, rest);
+        }
+        9 => v.enter(Short::<O, 3, 9>(slots)),
+        10 => v.enter(Short::<O, 3, 10>(slots)),
+        11 => v.enter(Short::<O, 4, 11>(slots)),
+        12 => v.enter(Short::<O, 4, 12>(slots)),
+        13 => v.enter(Short::<O, 4, 13>(slots)),
+        14 => v.enter(Short::<O, 4, 14>(slots)),
+        15 => v.enter(Short::<O, 5, 15>(slots)),
+        SHORT_BLOCKS => v.enter(Short::<O, 5, 16>(slots)),
+        _ => v.enter(Long(slots)),
+    }
+}
 
-impl<'a, O: Op<'a>> Task<Vaes512> for Run<'_, '_, O> {
+/// Runs packets of `T` blocks, which are in `N` registers.
+struct Short<'s, 'o, O, const N: usize, const T: usize>(&'s mut [Slot<'o, O>]);
+
+impl<'a, O: Op<'a>, const N: usize, const T: usize> Task<Vaes512> for Short<'_, '_, O, N, T> {
     type Output = ();
 
     #[inline(always)]
     fn run(self, token: Vaes512) {
-        run(token, self.0);
+        short::<O, N, T>(token, self.0);
     }
 }
 
-#[inline(always)]
-fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
-    let Some(Some(first)) = slots.first() else { return };
-    let (Some(tables), blocks) = (first.key().tables(), first.data_len().div_ceil(16)) else {
-        return;
-    };
-    if blocks > gcm_lanes::MOST {
-        return one_by_one(v, slots);
-    }
-    let (fours, rest) = slots.as_chunks_mut();
-    let mut keys = fours.as_flattened().iter().flatten().map(|op| op.key().tables());
-    if keys.all(|key| key.is_some_and(|key| ptr::eq(key, tables))) {
-        by_fours(v, blocks, fours, |_| Some(Shared(tables)));
-    } else {
-        by_fours(v, blocks, fours, |ops| {
-            let [Some(a), Some(b), Some(c), Some(d)] = ops else { return None };
-            let [a, b, c, d] = [a, b, c, d].map(|op| op.key().tables());
-            Some(Each([a?, b?, c?, d?]))
-        });
-    }
-    one_by_one(v, rest);
-}
+/// Runs longer packets.
+struct Long<'s, 'o, O>(&'s mut [Slot<'o, O>]);
 
-#[inline(always)]
-fn by_fours<'a, O: Op<'a>, K: Keys>(
-    v: Vaes512,
-    blocks: usize,
-    fours: &mut [Four<'_, O>],
-    keys: impl Fn(&Four<'_, O>) -> Option<K>,
-) {
-    match blocks {
-        0 => gcm_lanes::run::<O, K, 0>(v, fours, keys),
-        1 => gcm_lanes::run::<O, K, 1>(v, fours, keys),
-        2 => gcm_lanes::run::<O, K, 2>(v, fours, keys),
-        3 => gcm_lanes::run::<O, K, 3>(v, fours, keys),
-        4 => gcm_lanes::run::<O, K, 4>(v, fours, keys),
-        5 => gcm_lanes::run::<O, K, 5>(v, fours, keys),
-        6 => gcm_lanes::run::<O, K, 6>(v, fours, keys),
-        _ => gcm_lanes::run::<O, K, 7>(v, fours, keys),
-    }
-}
+impl<'a, O: Op<'a>> Task<Vaes512> for Long<'_, '_, O> {
+    type Output = ();
 
-#[inline(always)]
-fn one_by_one<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
-    let Some(Some(first)) = slots.first() else { return };
-    match first.data_len().div_ceil(16) {
-        // Too many lanes would be empty.
-        0..=2 => gcm128::run(v, slots),
-        3 => short::<O, 2, 3>(v, slots),
-        4 => short::<O, 2, 4>(v, slots),
-        5 => short::<O, 2, 5>(v, slots),
-        6 => short::<O, 2, 6>(v, slots),
-        7 => short::<O, 3, 7>(v, slots),
-        8 => short::<O, 3, 8>(v, slots),
-        9 => short::<O, 3, 9>(v, slots),
-        10 => short::<O, 3, 10>(v, slots),
-        11 => short::<O, 4, 11>(v, slots),
-        12 => short::<O, 4, 12>(v, slots),
-        13 => short::<O, 4, 13>(v, slots),
-        14 => short::<O, 4, 14>(v, slots),
-        15 => short::<O, 5, 15>(v, slots),
-        SHORT_BLOCKS => short::<O, 5, 16>(v, slots),
-        _ => {
-            for op in slots.iter_mut().flatten() {
-                let Some(tables) = op.key().tables() else { continue };
-                let tag = long::<O>(v, tables, op.parts());
-                op.finish(v.to_bytes(tag));
-            }
+    #[inline(always)]
+    fn run(self, v: Vaes512) {
+        for op in self.0.iter_mut().flatten() {
+            let Some(tables) = op.key().tables() else { continue };
+            let tag = long::<O>(v, tables, op.parts());
+            op.finish(v.to_bytes(tag));
         }
     }
 }

@@ -7,13 +7,15 @@
 // Indices name registers here, in several arrays at once; every such loop is unrolled.
 #![allow(clippy::needless_range_loop)]
 
+use std::{marker::PhantomData, ptr};
+
 use super::{
     aad,
     lanes::Lanes,
     lanes512::{Quad, Z, front_mask},
     sum4::Sum4,
     tables::{Block, Tables},
-    token::Vaes512,
+    token::{Door, Task, Vaes512},
 };
 use crate::{
     burst::Slot,
@@ -24,13 +26,13 @@ use crate::{
 const LANES: usize = 4;
 
 /// Operations that go together.
-pub(super) type Four<'o, O> = [Slot<'o, O>; LANES];
+type Four<'o, O> = [Slot<'o, O>; LANES];
 
 /// Blocks of the longest payload, so that registers hold all columns of two times four packets.
-pub(super) const MOST: usize = 7;
+pub(super) const MOST: usize = 8;
 
-// Beside each of the first nine rounds, one block is hashed.
-const _: () = assert!(MOST + 2 <= 9);
+// Beside each of the first nine rounds one block is hashed, and at most one behind them.
+const _: () = assert!(MOST + 2 == 10);
 
 /// Blocks of a payload in a register, before they are transposed.
 const ROW: usize = 4;
@@ -52,8 +54,55 @@ static COUNTERS: [Quad; MOST + 1] = {
     counters
 };
 
+/// Runs as many of the operations as make fours, all of one class and of `blocks` blocks, at most
+/// [`MOST`]; returns the others.
+pub(super) fn run<'s, 'o, 'a, O: Op<'a>>(
+    v: Vaes512,
+    blocks: usize,
+    slots: &'s mut [Slot<'o, O>],
+) -> &'s mut [Slot<'o, O>] {
+    let (fours, rest) = slots.as_chunks_mut();
+    let mut keys = fours.as_flattened().iter().flatten().map(|op| op.key());
+    let first = keys.next();
+    if keys.all(|key| first.is_some_and(|first| ptr::eq(key, first))) {
+        run_all::<O, Shared<'a>>(v, blocks, fours);
+    } else {
+        run_all::<O, Each<'a>>(v, blocks, fours);
+    }
+    rest
+}
+
+fn run_all<'a, O: Op<'a>, K: Keys<'a>>(v: Vaes512, blocks: usize, fours: &mut [Four<'_, O>]) {
+    match blocks {
+        0 => v.enter(Fours::<O, K, 0>(fours, PhantomData)),
+        1 => v.enter(Fours::<O, K, 1>(fours, PhantomData)),
+        2 => v.enter(Fours::<O, K, 2>(fours, PhantomData)),
+        3 => v.enter(Fours::<O, K, 3>(fours, PhantomData)),
+        4 => v.enter(Fours::<O, K, 4>(fours, PhantomData)),
+        5 => v.enter(Fours::<O, K, 5>(fours, PhantomData)),
+        6 => v.enter(Fours::<O, K, 6>(fours, PhantomData)),
+        7 => v.enter(Fours::<O, K, 7>(fours, PhantomData)),
+        _ => v.enter(Fours::<O, K, MOST>(fours, PhantomData)),
+    }
+}
+
+/// Runs packets of `T` blocks.
+struct Fours<'s, 'o, O, K, const T: usize>(&'s mut [Four<'o, O>], PhantomData<K>);
+
+impl<'a, O: Op<'a>, K: Keys<'a>, const T: usize> Task<Vaes512> for Fours<'_, '_, O, K, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, token: Vaes512) {
+        run_fours::<O, K, T>(token, self.0);
+    }
+}
+
 /// The keys of four packets.
-pub(super) trait Keys: Copy {
+trait Keys<'t>: Copy {
+    /// Those of these operations.
+    fn new<O: Op<'t>>(ops: &Four<'_, O>) -> Option<Self>;
+
     /// Something of each key, in its lane.
     fn block(self, v: Vaes512, of: impl Fn(&Tables) -> &Block) -> Z;
 
@@ -63,9 +112,14 @@ pub(super) trait Keys: Copy {
 
 /// One key for all.
 #[derive(Clone, Copy)]
-pub(super) struct Shared<'t>(pub(super) &'t Tables);
+struct Shared<'t>(&'t Tables);
 
-impl Keys for Shared<'_> {
+impl<'t> Keys<'t> for Shared<'t> {
+    #[inline(always)]
+    fn new<O: Op<'t>>([first, ..]: &Four<'_, O>) -> Option<Self> {
+        first.as_ref().and_then(|op| op.key().tables()).map(Self)
+    }
+
     #[inline(always)]
     fn block(self, v: Vaes512, of: impl Fn(&Tables) -> &Block) -> Z {
         v.table4(of(self.0))
@@ -79,13 +133,19 @@ impl Keys for Shared<'_> {
 
 /// A key for each packet.
 #[derive(Clone, Copy)]
-pub(super) struct Each<'t>(pub(super) [&'t Tables; LANES]);
+struct Each<'t>([&'t Tables; LANES]);
 
-impl Keys for Each<'_> {
+impl<'t> Keys<'t> for Each<'t> {
+    #[inline(always)]
+    fn new<O: Op<'t>>(ops: &Four<'_, O>) -> Option<Self> {
+        let [Some(a), Some(b), Some(c), Some(d)] = ops else { return None };
+        let [a, b, c, d] = [a, b, c, d].map(|op| op.key().tables());
+        Some(Self([a?, b?, c?, d?]))
+    }
+
     #[inline(always)]
     fn block(self, v: Vaes512, of: impl Fn(&Tables) -> &Block) -> Z {
-        let [a, b, c, d] = self.0;
-        v.tables4([of(a), of(b), of(c), of(d)])
+        v.tables4(self.0.map(of))
     }
 
     #[inline(always)]
@@ -111,19 +171,15 @@ struct Hashed<K> {
     lengths: Z,
 }
 
-/// Runs packets of `T` blocks by fours; `keys` says which keys four of them have.
+/// Runs packets of `T` blocks.
 ///
 /// What is hashed while the counter blocks of four packets are encrypted is their own ciphertext when
 /// they are opened, and that of the four before when they are sealed.
 #[inline(always)]
-pub(super) fn run<'a, O: Op<'a>, K: Keys, const T: usize>(
-    v: Vaes512,
-    fours: &mut [Four<'_, O>],
-    keys: impl Fn(&Four<'_, O>) -> Option<K>,
-) {
+fn run_fours<'a, O: Op<'a>, K: Keys<'a>, const T: usize>(v: Vaes512, fours: &mut [Four<'_, O>]) {
     let mut pending: Option<Pending<'_, '_, O, K>> = None;
     for ops in fours {
-        let Some(keys) = keys(ops) else { continue };
+        let Some(keys) = K::new(ops) else { continue };
         let mut hashed = Hashed::new(v, keys, ops);
         let mut states = start::<O, K, T>(v, keys, ops);
         if O::SEAL {
@@ -156,7 +212,7 @@ fn finish<'a, O: Op<'a>>(v: Vaes512, hash: Z, masks: Z, ops: &mut Four<'_, O>) {
     }
 }
 
-impl<K: Keys> Hashed<K> {
+impl<'t, K: Keys<'t>> Hashed<K> {
     /// Without the payload.
     #[inline(always)]
     fn new<'a, O: Op<'a>>(v: Vaes512, keys: K, ops: &mut Four<'_, O>) -> Self {
@@ -201,7 +257,7 @@ impl<K: Keys> Hashed<K> {
 
 /// The start states of the blocks that mask the tags, and of the payload's counter blocks.
 #[inline(always)]
-fn start<'a, O: Op<'a>, K: Keys, const T: usize>(
+fn start<'a, O: Op<'a>, K: Keys<'a>, const T: usize>(
     v: Vaes512,
     keys: K,
     ops: &mut Four<'_, O>,
@@ -213,7 +269,7 @@ fn start<'a, O: Op<'a>, K: Keys, const T: usize>(
     }
     let seed = v.xor4(v.unite4(counters), keys.block(v, |tables| &tables.round_keys[0]));
     let mut states = [seed; MOST + 1];
-    for i in 0..=T {
+    for i in 0..T + 1 {
         states[i] = v.xor4(seed, v.constant4(&COUNTERS[i]));
     }
     states
@@ -221,7 +277,7 @@ fn start<'a, O: Op<'a>, K: Keys, const T: usize>(
 
 /// Encrypts the states, and hashes something between the rounds.
 #[inline(always)]
-fn encrypt<K: Keys, const T: usize>(
+fn encrypt<'t, K: Keys<'t>, const T: usize>(
     v: Vaes512,
     keys: K,
     states: &mut States,
@@ -236,6 +292,11 @@ fn encrypt<K: Keys, const T: usize>(
         {
             hashed.step::<T>(v, &mut sum, round - 1);
         }
+    }
+    if let Some(hashed) = beside
+        && T == MOST
+    {
+        hashed.step::<T>(v, &mut sum, MOST + 1);
     }
     // All keys of a class have as many rounds.
     if keys.of(0).rounds > 10 {
@@ -254,7 +315,7 @@ fn encrypt<K: Keys, const T: usize>(
 }
 
 #[inline(always)]
-fn encrypt_round<K: Keys>(v: Vaes512, keys: K, states: &mut [Z], round: usize) {
+fn encrypt_round<'t, K: Keys<'t>>(v: Vaes512, keys: K, states: &mut [Z], round: usize) {
     let key = keys.block(v, |tables| &tables.round_keys[round]);
     for state in states {
         *state = v.aes_round4(*state, key);

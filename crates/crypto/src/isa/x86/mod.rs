@@ -24,7 +24,7 @@ mod wipe;
 
 pub(crate) use hash::HashKernel;
 pub(crate) use tables::Tables;
-use token::{AesNi, Avx, Avx2, Avx512, ShaNi, Vaes256, Vaes512};
+use token::{AesNi, Avx, Avx2, Avx512, Door, ShaNi, Vaes256, Vaes512};
 
 use crate::{
     KeyBits, Tier,
@@ -149,13 +149,13 @@ impl Kernel {
     pub(crate) fn run<'a, O: Op<'a>>(self, slots: &mut [Slot<'_, O>]) {
         trace::hit(self.tier(), O::SEAL, slots.len());
         match self {
-            Self::AesNi(proof) => proof.enter(gcm128::Run(slots)),
-            Self::Avx(proof) => proof.enter(gcm128::Run(slots)),
+            Self::AesNi(proof) => gcm128::run(proof, slots),
+            Self::Avx(proof) => gcm128::run(proof, slots),
             // With one block per register AVX2 has nothing to add.
-            Self::Avx2(proof) => proof.avx().enter(gcm128::Run(slots)),
-            Self::Avx512(proof) => proof.enter(gcm128::Run(slots)),
-            Self::Vaes256(proof) => proof.enter(gcm256::Run(slots)),
-            Self::Vaes512(proof) => proof.enter(gcm512::Run(slots)),
+            Self::Avx2(proof) => gcm128::run(proof.avx(), slots),
+            Self::Avx512(proof) => gcm128::run(proof, slots),
+            Self::Vaes256(proof) => gcm256::run(proof, slots),
+            Self::Vaes512(proof) => gcm512::run(proof, slots),
         }
     }
 

@@ -16,6 +16,15 @@ pub(super) trait Task<Token> {
     fn run(self, token: Token) -> Self::Output;
 }
 
+/// A proof token, whose door [`Task`]s go through.
+///
+/// Large kernels go through doors one by one: compilers take much longer for one large function than
+/// for many small ones.
+pub(super) trait Door: Copy {
+    /// Does `task` with the tier's features.
+    fn enter<T: Task<Self>>(self, task: T) -> T::Output;
+}
+
 macro_rules! token {
     ($(#[$doc:meta])* $name:ident, builds on ($($below:ident: $type:ident),*), $features:tt) => {
         $(#[$doc])*
@@ -52,9 +61,11 @@ macro_rules! token {
                 $(std::is_x86_feature_detected!($feature))&&*
             }
 
-            /// Does `task` with the tier's features.
+        }
+
+        impl Door for $name {
             #[inline]
-            pub(super) fn enter<T: Task<Self>>(self, task: T) -> T::Output {
+            fn enter<T: Task<Self>>(self, task: T) -> T::Output {
                 #[target_feature($(enable = $feature),*)]
                 fn door<T: Task<$name>>(token: $name, task: T) -> T::Output {
                     task.run(token)

@@ -14,6 +14,7 @@ mod stream;
 mod width;
 mod xcbc;
 
+use super::token::Door;
 use crate::{
     KeyBits, MacAlg,
     block::{CbcMacKey, RoundKeys},

@@ -8,7 +8,10 @@ use poly1305::{
 use super::{Beside, Field, GROUP, Pad, Scratch};
 use crate::{
     block::ChaChaKey,
-    isa::x86::{Kernel, enter, token::Task},
+    isa::x86::{
+        Kernel, enter,
+        token::{Door, Task},
+    },
     pass::{
         ChaChaJob,
         tests::{Random, kernels},

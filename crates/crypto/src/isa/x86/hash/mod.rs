@@ -17,7 +17,7 @@ use self::{
 };
 use super::{
     Proofs,
-    token::{AesNi, Avx, Avx2, Avx512, ShaNi, Task},
+    token::{AesNi, Avx, Avx2, Avx512, Door, ShaNi, Task},
 };
 use crate::{HashAlg, Tier, pass::HmacJob};
 
