@@ -177,18 +177,15 @@ fn long<'a, O: Op<'a>>(v: Vaes512, tables: &Tables, parts: Parts<'_>) -> B {
     let (front, rest) = parts.data.split_at_mut(groups * 64 * GROUP - HEAD);
     // Compiled once for every key size: a branch among the rounds would keep hashing from overlapping
     // with them.
-    let (mask, hash) = match tables.rounds {
+    let (mask, hashed) = match tables.rounds {
         10 => m.groups::<O, 10>(front, first),
         12 => m.groups::<O, 12>(front, first),
         _ => m.groups::<O, 14>(front, first),
     };
     let (slot, last) = (groups * 4 * GROUP, last - groups * 4 * GROUP);
-    let hash = match last.div_ceil(4) {
-        1 => m.long_tail::<O, 1>(rest, hash, slot, last),
-        2 => m.long_tail::<O, 2>(rest, hash, slot, last),
-        3 => m.long_tail::<O, 3>(rest, hash, slot, last),
-        4 => m.long_tail::<O, 4>(rest, hash, slot, last),
-        _ => m.long_tail::<O, 5>(rest, hash, slot, last),
+    let hash = match hashed.last_chunk::<GROUP>() {
+        Some(hashed) if groups == 1 => m.any_tail::<O, GROUP>(rest, hashed, slot, last),
+        _ => m.any_tail::<O, PAIR>(rest, &hashed, slot, last),
     };
     v.xor(v.reverse(hash), mask)
 }
@@ -221,6 +218,37 @@ impl<const N: usize> Hashed<N> {
     }
 }
 
+/// Hashing of groups of registers, lane by lane, beside the rounds of AES.
+struct Beside {
+    sum: Sum4,
+    /// The hash of each lane over the groups so far.
+    hash: Z,
+}
+
+impl Beside {
+    #[inline(always)]
+    fn new(v: Vaes512) -> Self {
+        Self { sum: Sum4::zero(v), hash: v.zero4() }
+    }
+
+    /// What there is to do of one group or two beside round `round`. The hash so far is part of the
+    /// first register.
+    #[inline(always)]
+    fn step<const G: usize>(&mut self, m: Message<'_>, hashed: &[Z; G], round: usize) {
+        if round > G {
+            return;
+        }
+        // The first register of a group comes last: what it waits for was begun last.
+        let i = (G - round) ^ (G - GROUP);
+        let block = if i == GROUP { m.v.xor4(hashed[i], self.hash) } else { hashed[i] };
+        self.sum.add(m.v, block, m.stride(i % GROUP));
+        if i.is_multiple_of(GROUP) {
+            self.hash = self.sum.reduce(m.v);
+            self.sum = Sum4::zero(m.v);
+        }
+    }
+}
+
 /// What stays the same throughout a message.
 #[derive(Clone, Copy)]
 struct Message<'t> {
@@ -247,15 +275,15 @@ impl<'t> Message<'t> {
     }
 
     /// The groups of a long message, of which there is at least one. Returns the block that masks
-    /// the tag, and the hash of each lane.
+    /// the tag, and the last pair, which has yet to be hashed.
     ///
     /// They go in pairs, since one alone would leave the AES units waiting for it. A pair is hashed
     /// while the next one is encrypted. Where the number of groups is odd, the first goes alone.
     #[inline(always)]
-    fn groups<'a, O: Op<'a>, const R: usize>(self, front: &mut [u8], first: Z) -> (B, Z) {
+    fn groups<'a, O: Op<'a>, const R: usize>(self, front: &mut [u8], first: Z) -> (B, [Z; PAIR]) {
         let v = self.v;
         let Some((head, rest)) = front.split_first_chunk_mut() else {
-            return (v.second(self.seed), v.zero4());
+            return (v.second(self.seed), [v.zero4(); PAIR]);
         };
         let registers = rest.as_chunks_mut::<64>().0;
         let alone = registers.len() % PAIR < GROUP;
@@ -263,9 +291,6 @@ impl<'t> Message<'t> {
         let mut hashed = [v.zero4(); PAIR];
         let mask = if alone {
             let (mask, group) = self.crypt_first::<O, GROUP>(head, start, first);
-            if rest.is_empty() {
-                return (mask, self.hash_group(&group));
-            }
             // It counts as the second of a pair; what stands in front of it adds nothing.
             hashed[GROUP..].copy_from_slice(&group);
             mask
@@ -279,15 +304,18 @@ impl<'t> Message<'t> {
         for pair in rest.as_chunks_mut::<PAIR>().0 {
             let mut states = self.counters::<PAIR>(slot);
             slot += 4 * PAIR as u32;
-            let hash = self.encrypt_and_hash::<R>(&mut states, &hashed);
+            let mut beside = Beside::new(v);
+            for round in 1..R {
+                self.round(&mut states, &self.tables.round_keys[round]);
+                beside.step(self, &hashed, round);
+            }
+            self.last_round(&mut states);
             for i in 0..PAIR {
                 hashed[i] = self.crypt::<O>(&mut pair[i], states[i]);
             }
-            hashed[0] = v.xor4(hashed[0], hash);
+            hashed[0] = v.xor4(hashed[0], beside.hash);
         }
-        let hash = self.hash_group(&hashed[..GROUP]);
-        hashed[GROUP] = v.xor4(hashed[GROUP], hash);
-        (mask, self.hash_group(&hashed[GROUP..]))
+        (mask, hashed)
     }
 
     /// The first `N` registers of a long message. Returns the block that masks the tag, and what is
@@ -309,42 +337,6 @@ impl<'t> Message<'t> {
         (v.second(states[0]), hashed)
     }
 
-    /// The hash of each lane over a group, the hash so far being part of the first register.
-    #[inline(always)]
-    fn hash_group(self, hashed: &[Z]) -> Z {
-        let v = self.v;
-        let mut sum = Sum4::zero(v);
-        for i in 0..GROUP {
-            sum.add(v, hashed[i], self.stride(i));
-        }
-        sum.reduce(v)
-    }
-
-    /// Encrypts the states of a pair of groups in `R` rounds, and between the rounds hashes the pair
-    /// before, the hash so far being part of its first register. Returns the hash of each lane.
-    #[inline(always)]
-    fn encrypt_and_hash<const R: usize>(self, states: &mut [Z; PAIR], hashed: &[Z; PAIR]) -> Z {
-        let v = self.v;
-        let mut sum = Sum4::zero(v);
-        let mut hash = v.zero4();
-        for round in 1..R {
-            self.round(states, &self.tables.round_keys[round]);
-            if round > PAIR {
-                continue;
-            }
-            // The first register of a group comes last: what it waits for was begun last.
-            let i = (PAIR - round) ^ GROUP;
-            let block = if i == GROUP { v.xor4(hashed[i], hash) } else { hashed[i] };
-            sum.add(v, block, self.stride(i % GROUP));
-            if i.is_multiple_of(GROUP) {
-                hash = sum.reduce(v);
-                sum = Sum4::zero(v);
-            }
-        }
-        self.last_round(states);
-        hash
-    }
-
     /// The weight of register `i` of a group, alike in all lanes.
     #[inline(always)]
     fn stride(self, i: usize) -> Z {
@@ -364,12 +356,30 @@ impl<'t> Message<'t> {
         states
     }
 
-    /// The tail of a long message, which begins at `slot`, a multiple of 16.
+    /// The tail of a long message, which begins at `slot`, a multiple of 16. `hashed` are the `G`
+    /// registers in front of it, which are hashed meanwhile.
     #[inline(always)]
-    fn long_tail<'a, O: Op<'a>, const N: usize>(
+    fn any_tail<'a, O: Op<'a>, const G: usize>(
         self,
         data: &mut [u8],
-        hash: Z,
+        hashed: &[Z; G],
+        slot: usize,
+        last: usize,
+    ) -> B {
+        match last.div_ceil(4) {
+            1 => self.long_tail::<O, 1, G>(data, hashed, slot, last),
+            2 => self.long_tail::<O, 2, G>(data, hashed, slot, last),
+            3 => self.long_tail::<O, 3, G>(data, hashed, slot, last),
+            4 => self.long_tail::<O, 4, G>(data, hashed, slot, last),
+            _ => self.long_tail::<O, TAIL, G>(data, hashed, slot, last),
+        }
+    }
+
+    #[inline(always)]
+    fn long_tail<'a, O: Op<'a>, const N: usize, const G: usize>(
+        self,
+        data: &mut [u8],
+        hashed: &[Z; G],
         slot: usize,
         last: usize,
     ) -> B {
@@ -382,8 +392,13 @@ impl<'t> Message<'t> {
                 v.xor4(v.last_word4(slot.swap_bytes() as i32), v.constant4(&COUNTERS[0]));
             states[i] = v.xor4(self.seed, counters);
         }
-        self.encrypt(&mut states);
-        self.tail::<O, N>(data, &states, hash, last).sum(v, self.tables)
+        let mut beside = Beside::new(v);
+        for round in 1..10 {
+            self.round(&mut states, &self.tables.round_keys[round]);
+            beside.step(self, hashed, round);
+        }
+        self.late_rounds(&mut states);
+        self.tail::<O, N>(data, &states, beside.hash, last).sum(v, self.tables)
     }
 
     /// Transforms a payload of `T` blocks in `N` registers and returns what is to be hashed. `ends`
@@ -479,6 +494,12 @@ impl<'t> Message<'t> {
         for round in 1..10 {
             self.round(states, &self.tables.round_keys[round]);
         }
+        self.late_rounds(states);
+    }
+
+    /// All rounds from the tenth on.
+    #[inline(always)]
+    fn late_rounds<const N: usize>(self, states: &mut [Z; N]) {
         let tables = self.tables;
         late_round_keys!(tables, key => self.round(states, key));
         self.last_round(states);
