@@ -101,6 +101,7 @@ impl Widest {
 #[inline(never)]
 fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
     let mut slots: ArrayVec<Slot<'_, O>, CHUNK> = ArrayVec::new();
+    let mut places: Places = [0; CHUNK];
     let mut others = false;
     // Bits that any class has, and that all have.
     let (mut any, mut all) = (0, Class::MAX);
@@ -118,17 +119,22 @@ fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
             }
             continue;
         }
-        let class = class(op);
+        let class = op.key().class() + length_class(op.data_len());
         (any, all) = (any | class, all & class);
+        places[slots.len()] = class as u8;
         slots.push(Some(op));
     }
     if any == all {
         run_class(&mut slots, widest);
     } else {
-        run_sorted(&mut slots, widest);
+        let one_tier = (any ^ all) >> 8 == 0;
+        run_sorted(&mut slots, &places, one_tier, widest);
     }
     others
 }
+
+/// The place of each operation's class among those of its tier.
+type Places = [u8; CHUNK];
 
 /// Runs operations of one class.
 fn run_class<'a, O: Op<'a>>(slots: &mut [Slot<'_, O>], widest: &mut Widest) {
@@ -140,37 +146,54 @@ fn run_class<'a, O: Op<'a>>(slots: &mut [Slot<'_, O>], widest: &mut Widest) {
     }
 }
 
-/// Sorts the operations by class (stable, by counting) and runs class after class. Where keys of
-/// several tiers meet, which is rare, each change of tier ends a run.
-fn run_sorted<'a, O: Op<'a>>(slots: &mut [Slot<'_, O>], widest: &mut Widest) {
-    // Their class among those of their tier.
-    let place = |op: &O| usize::from(class(op) & 0xff);
-    let mut ends = [0u8; CLASSES];
-    for op in slots.iter().flatten() {
-        ends[place(op)] += 1;
-    }
-    let mut sum = 0;
-    for end in &mut ends {
-        sum += *end;
-        *end = sum;
-    }
-    // Filling from the back turns each class's end into its start.
-    let mut sorted: [Slot<'_, O>; CHUNK] = [const { None }; CHUNK];
-    for op in slots.iter_mut().rev().filter_map(Option::take) {
-        let place = &mut ends[place(op)];
-        *place -= 1;
-        sorted[usize::from(*place)] = Some(op);
-    }
-    let class = |slot: &Slot<'_, O>| slot.as_deref().map(class);
-    for run in sorted[..slots.len()].chunk_by_mut(|a, b| class(a) == class(b)) {
-        run_class(run, widest);
+/// Runs the operations class after class, in the order they have within it. Where keys of several tiers
+/// meet, which is rare, each change of tier ends a run.
+fn run_sorted<'a, O: Op<'a>>(
+    slots: &mut [Slot<'_, O>],
+    places: &Places,
+    one_tier: bool,
+    widest: &mut Widest,
+) {
+    // Counting and sorting by counts would pass every count through memory, twice per operation.
+    let places_used = &places[..slots.len()];
+    let mut classes = places_used.iter().fold(0u64, |classes, place| classes | 1 << place);
+    while classes != 0 {
+        let mut members = positions(places, classes.trailing_zeros() as u8);
+        classes &= classes - 1;
+        let mut run: ArrayVec<Slot<'_, O>, CHUNK> = ArrayVec::new();
+        while members != 0 {
+            let position = members.trailing_zeros() as usize;
+            members &= members - 1;
+            // Behind the last operation there is nothing of any class.
+            if let Some(slot) = slots.get_mut(position) {
+                run.push(slot.take());
+            }
+        }
+        if one_tier {
+            run_class(&mut run, widest);
+        } else {
+            let class = |slot: &Slot<'_, O>| slot.as_deref().map(|op| op.key().class());
+            for run in run.chunk_by_mut(|a, b| class(a) == class(b)) {
+                run_class(run, widest);
+            }
+        }
     }
 }
 
-/// The class of an operation whose key has one.
+/// Where `place` stands among `places`, one bit each.
 #[inline(always)]
-fn class<'a, O: Op<'a>>(op: &O) -> Class {
-    op.key().class() + length_class(op.data_len())
+fn positions(places: &Places, place: u8) -> u64 {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    let wanted = ONES * u64::from(place);
+    let mut positions = 0;
+    for (i, &eight) in places.as_chunks::<8>().0.iter().enumerate() {
+        let difference = u64::from_le_bytes(eight) ^ wanted;
+        // The high bit of each byte that does not differ: none is above 0x7f.
+        let same = !(difference + 0x7f * ONES) & 0x80 * ONES;
+        // The product brings all of them together in the highest byte.
+        positions |= (same >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56 << (8 * i);
+    }
+    positions
 }
 
 /// The first class of a tier and key size; its classes by length follow.
@@ -185,4 +208,5 @@ fn length_class(data_len: usize) -> Class {
     ((data_len + 15) >> 4).min(LENGTH_CLASSES - 1) as Class
 }
 
-const _: () = assert!(CLASSES <= 256 && CHUNK < 256);
+// Both are bits of a word, and places leave the highest bit of their byte alone.
+const _: () = assert!(CLASSES <= 64 && CHUNK == 64);
