@@ -173,8 +173,7 @@ struct Hashed<K> {
 
 /// Runs packets of `T` blocks.
 ///
-/// What is hashed while the counter blocks of four packets are encrypted is their own ciphertext when
-/// they are opened, and that of the four before when they are sealed.
+/// Four are hashed while the counter blocks of the next four are encrypted.
 #[inline(always)]
 fn run_fours<'a, O: Op<'a>, K: Keys<'a>, const T: usize>(v: Vaes512, fours: &mut [Four<'_, O>]) {
     let mut pending: Option<Pending<'_, '_, O, K>> = None;
@@ -182,21 +181,14 @@ fn run_fours<'a, O: Op<'a>, K: Keys<'a>, const T: usize>(v: Vaes512, fours: &mut
         let Some(keys) = K::new(ops) else { continue };
         let mut hashed = Hashed::new(v, keys, ops);
         let mut states = start::<O, K, T>(v, keys, ops);
-        if O::SEAL {
-            if let Some(before) = pending.take() {
-                let hash = encrypt::<K, T>(v, keys, &mut states, Some(&before.hashed));
-                finish(v, hash, before.masks, before.ops);
-            } else {
-                encrypt::<K, T>(v, keys, &mut states, None);
-            }
-            hashed.payload = apply::<O, T>(v, &states, ops);
-            pending = Some(Pending { hashed, masks: states[0], ops });
+        if let Some(before) = pending.take() {
+            let hash = encrypt::<K, T>(v, keys, &mut states, Some(&before.hashed));
+            finish(v, hash, before.masks, before.ops);
         } else {
-            hashed.payload = columns::<O, T>(v, ops);
-            let hash = encrypt::<K, T>(v, keys, &mut states, Some(&hashed));
-            apply::<O, T>(v, &states, ops);
-            finish(v, hash, states[0], ops);
+            encrypt::<K, T>(v, keys, &mut states, None);
         }
+        hashed.payload = apply::<O, T>(v, &states, ops);
+        pending = Some(Pending { hashed, masks: states[0], ops });
     }
     if let Some(last) = pending {
         finish(v, last.hashed.all::<T>(v), last.masks, last.ops);
@@ -322,25 +314,6 @@ fn encrypt_round<'t, K: Keys<'t>>(v: Vaes512, keys: K, states: &mut [Z], round: 
     }
 }
 
-/// The payloads as they are, as columns to be hashed.
-#[inline(always)]
-fn columns<'a, O: Op<'a>, const T: usize>(v: Vaes512, ops: &mut Four<'_, O>) -> Columns {
-    let mut columns = [v.zero4(); MOST.next_multiple_of(ROW)];
-    for row in 0..T.div_ceil(ROW) {
-        let mut rows = [v.zero4(); LANES];
-        for lane in 0..LANES {
-            let Some(op) = &mut ops[lane] else { continue };
-            let Some(bytes) = op.parts().data.get_mut(64 * row..) else { continue };
-            rows[lane] = load_row::<T>(v, row, bytes);
-        }
-        let rows = v.transpose4(rows);
-        for i in 0..ROW {
-            columns[ROW * row + i] = v.reverse4(rows[i]);
-        }
-    }
-    columns
-}
-
 #[inline(always)]
 fn load_row<const T: usize>(v: Vaes512, row: usize, bytes: &[u8]) -> Z {
     match bytes.first_chunk() {
@@ -349,7 +322,7 @@ fn load_row<const T: usize>(v: Vaes512, row: usize, bytes: &[u8]) -> Z {
     }
 }
 
-/// Adds the keystream to the payloads; returns columns of ciphertext to be hashed, if they are sealed.
+/// Adds the keystream to the payloads; returns columns of ciphertext to be hashed.
 #[inline(always)]
 fn apply<'a, O: Op<'a>, const T: usize>(
     v: Vaes512,
@@ -368,23 +341,22 @@ fn apply<'a, O: Op<'a>, const T: usize>(
         for lane in 0..LANES {
             let Some(op) = &mut ops[lane] else { continue };
             let Some(bytes) = op.parts().data.get_mut(64 * row..) else { continue };
-            let output = v.xor4(load_row::<T>(v, row, bytes), rows[lane]);
-            rows[lane] = match bytes.first_chunk_mut() {
-                Some(full) if ROW * (row + 1) < T => {
-                    v.store4(full, output);
-                    output
-                }
+            let input = load_row::<T>(v, row, bytes);
+            let output = v.xor4(input, rows[lane]);
+            rows[lane] = if O::SEAL { output } else { input };
+            match bytes.first_chunk_mut() {
+                Some(full) if ROW * (row + 1) < T => v.store4(full, output),
                 _ => {
                     v.store_blocks4(T - ROW * row, bytes, output);
-                    v.keep4(front_mask(bytes.len()), output)
+                    if O::SEAL {
+                        rows[lane] = v.keep4(front_mask(bytes.len()), output);
+                    }
                 }
-            };
-        }
-        if O::SEAL {
-            let rows = v.transpose4(rows);
-            for i in 0..ROW {
-                columns[ROW * row + i] = v.reverse4(rows[i]);
             }
+        }
+        let rows = v.transpose4(rows);
+        for i in 0..ROW {
+            columns[ROW * row + i] = v.reverse4(rows[i]);
         }
     }
     columns
