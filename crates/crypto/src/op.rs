@@ -488,6 +488,16 @@ pub(crate) trait Op<'a> {
 
     /// Ends the operation: the payload has been transformed and `tag` is the full tag of an AEAD.
     fn finish(&mut self, tag: [u8; 16]);
+
+    /// The ICV that the tag is to be compared with, if that is all of the tag.
+    #[inline(always)]
+    fn expected(&self) -> Option<&[u8; 16]> {
+        None
+    }
+
+    /// Ends the operation like [`finish`](Self::finish), the comparison being done.
+    #[inline(always)]
+    fn settle(&mut self, _matches: bool) {}
 }
 
 /// What passes need of an operation, its outcome apart; a macro, because it borrows single fields.
@@ -585,7 +595,17 @@ impl<'a> Op<'a> for OpenOp<'a> {
 
     #[inline(always)]
     fn finish(&mut self, tag: [u8; 16]) {
-        if icv_matches(&tag, self.icv) {
+        self.settle(icv_matches(&tag, self.icv));
+    }
+
+    #[inline(always)]
+    fn expected(&self) -> Option<&[u8; 16]> {
+        self.icv.try_into().ok()
+    }
+
+    #[inline(always)]
+    fn settle(&mut self, matches: bool) {
+        if matches {
             self.stage = Stage::Authentic;
         } else {
             self.data.fill(0);

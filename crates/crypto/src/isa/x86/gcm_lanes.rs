@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     burst::Slot,
-    op::{Op, Parts},
+    op::{Op, Parts, made_public},
 };
 
 /// Packets that go together.
@@ -199,6 +199,18 @@ fn run_fours<'a, O: Op<'a>, K: Keys<'a>, const T: usize>(v: Vaes512, fours: &mut
 #[inline(always)]
 fn finish<'a, O: Op<'a>>(v: Vaes512, hash: Z, masks: Z, ops: &mut Four<'_, O>) {
     let tags = v.xor4(v.reverse4(hash), masks);
+    if let [Some(a), Some(b), Some(c), Some(d)] = ops
+        && let [Some(w), Some(x), Some(y), Some(z)] =
+            [a.expected(), b.expected(), c.expected(), d.expected()]
+    {
+        let expected = v.unite4([w, x, y, z].map(|icv| v.load(icv)));
+        // Two bits to a lane: all that is known of the tags hereafter is which are right.
+        let differs = v.differs4(tags, expected);
+        for (lane, op) in ops.iter_mut().flatten().enumerate() {
+            op.settle(made_public(differs >> (2 * lane) & 3 == 0));
+        }
+        return;
+    }
     for (op, tag) in ops.iter_mut().flatten().zip(v.blocks_of4(tags)) {
         op.finish(v.to_bytes(tag));
     }

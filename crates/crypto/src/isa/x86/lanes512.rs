@@ -81,6 +81,8 @@ impl Vaes512 {
         third(a: Z) -> B = _mm512_extracti32x4_epi32::<2>;
         /// The fourth block.
         fourth(a: Z) -> B = _mm512_extracti32x4_epi32::<3>;
+        /// A bit for each 64-bit word, set where the two differ.
+        pub(super) differs4(a: Z, b: Z) -> u8 = _mm512_cmpneq_epi64_mask;
         /// Half a register behind the other.
         join_halves(lower: __m256i, upper: __m256i) -> Z = join_halves;
         /// The upper half, zeros below.
