@@ -15,6 +15,7 @@ use super::{
     aad,
     lanes::{B, Lanes},
     tables::{Block, Sum, Tables, Weights, late_round_keys},
+    tag,
     token::{Door, Task},
 };
 use crate::{
@@ -81,7 +82,7 @@ impl<'a, L: Lanes, O: Op<'a>> Task<L> for Long<'_, '_, O> {
         for op in self.0.iter_mut().flatten() {
             let Some(tables) = op.key().tables() else { continue };
             let tag = long::<L, O>(l, tables, op.parts());
-            op.finish(l.to_bytes(tag));
+            tag::finish(l, &mut **op, tag);
         }
     }
 }
@@ -122,7 +123,7 @@ fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Slot<'_, O>
             m.encrypt::<_, T>(&mut states, T + 1, &mut sum, &work);
             m.apply_tail::<O, T>(data, &states);
             let tag = l.xor(l.reverse(sum.reduce(l)), states[0]);
-            op.finish(l.to_bytes(tag));
+            tag::finish(l, op, tag);
         }
     }
     if let Some(last) = pending {
@@ -138,7 +139,7 @@ impl<'a, O: Op<'a>> Pending<'_, '_, O> {
         let full = full_blocks::<T>(data).0;
         Work::tail::<_, T>(l, self.tables, full, self.last).all::<_, T>(l, &mut sum);
         let tag = l.xor(l.reverse(sum.reduce(l)), self.mask);
-        self.op.finish(l.to_bytes(tag));
+        tag::finish(l, self.op, tag);
     }
 }
 

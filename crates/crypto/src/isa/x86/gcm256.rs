@@ -13,6 +13,7 @@ use super::{
     lanes::{B, Lanes},
     lanes256::Y,
     tables::{Block, Sum, Tables, late_round_keys},
+    tag,
     token::{Door, Task, Vaes256},
 };
 use crate::{
@@ -67,7 +68,7 @@ impl<'a, O: Op<'a>> Task<Vaes256> for Long<'_, '_, O> {
         for op in self.0.iter_mut().flatten() {
             let Some(tables) = op.key().tables() else { continue };
             let tag = long::<O>(v, tables, op.parts());
-            op.finish(v.to_bytes(tag));
+            tag::finish(v, &mut **op, tag);
         }
     }
 }
@@ -141,7 +142,7 @@ impl<'a, O: Op<'a>, const N: usize> Pending<'_, '_, O, N> {
             sum.add(v, self.blocks[i], v.window_pair(weights));
         }
         let tag = v.xor(v.reverse(sum.fold(v).reduce(v)), self.mask);
-        self.op.finish(v.to_bytes(tag));
+        tag::finish(v, self.op, tag);
     }
 }
 

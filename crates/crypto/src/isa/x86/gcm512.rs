@@ -28,6 +28,7 @@ use super::{
     lanes512::{HEAD, Quad, Z, front_mask},
     sum4::Sum4,
     tables::{Block, POWERS, Tables, late_round_keys},
+    tag,
     token::{Door, Task, Vaes512},
 };
 use crate::{
@@ -101,7 +102,7 @@ impl<'a, O: Op<'a>> Task<Vaes512> for Long<'_, '_, O> {
         for op in self.0.iter_mut().flatten() {
             let Some(tables) = op.key().tables() else { continue };
             let tag = long::<O>(v, tables, op.parts());
-            op.finish(v.to_bytes(tag));
+            tag::finish(v, &mut **op, tag);
         }
     }
 }
@@ -163,7 +164,7 @@ impl<'a, O: Op<'a>, const N: usize> Pending<'_, '_, O, N> {
             sum.add(v, self.hashed[i], window);
         }
         let tag = v.xor(v.reverse(sum.fold(v).reduce(v)), self.mask);
-        self.op.finish(v.to_bytes(tag));
+        tag::finish(v, self.op, tag);
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
     lanes512::{Quad, Z, front_mask},
     sum4::Sum4,
     tables::{Block, Tables},
+    tag,
     token::{Door, Task, Vaes512},
 };
 use crate::{
@@ -212,7 +213,7 @@ fn finish<'a, O: Op<'a>>(v: Vaes512, hash: Z, masks: Z, ops: &mut Four<'_, O>) {
         return;
     }
     for (op, tag) in ops.iter_mut().flatten().zip(v.blocks_of4(tags)) {
-        op.finish(v.to_bytes(tag));
+        tag::finish(v, &mut **op, tag);
     }
 }
 

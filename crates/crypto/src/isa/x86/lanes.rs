@@ -95,6 +95,13 @@ pub(super) unsafe trait Lanes: Copy {
         self.xor(self.xor(a, b), c)
     }
 
+    /// Whether every bit is zero; the time taken does not depend on it.
+    #[inline(always)]
+    fn all_zero(self, a: B) -> bool {
+        // SAFETY: a value of the implementing type proves SSE4.1.
+        unsafe { _mm_testz_si128(a, a) != 0 }
+    }
+
     /// Sixteen bytes from anywhere.
     #[inline(always)]
     fn load(self, bytes: &[u8; 16]) -> B {

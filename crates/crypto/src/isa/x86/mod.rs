@@ -19,6 +19,7 @@ mod lanes256;
 mod lanes512;
 mod sum4;
 mod tables;
+mod tag;
 mod token;
 mod wipe;
 
