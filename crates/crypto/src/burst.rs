@@ -210,3 +210,25 @@ fn length_class(data_len: usize) -> Class {
 
 // Both are bits of a word, and places leave the highest bit of their byte alone.
 const _: () = assert!(CLASSES <= 64 && CHUNK == 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_found_wherever_they_stand() {
+        // A linear congruential generator's high bits.
+        let mut state = 7u64;
+        for most in [1, 2, 3, 18, 54, 128] {
+            let places: Places = std::array::from_fn(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                ((state >> 40) % most) as u8
+            });
+            for wanted in 0..128 {
+                let bits = places.iter().rev().map(|&place| u64::from(place == wanted));
+                let expected = bits.fold(0, |positions, bit| positions << 1 | bit);
+                assert_eq!(positions(&places, wanted), expected, "{wanted} in {places:?}");
+            }
+        }
+    }
+}

@@ -77,6 +77,24 @@ fn every_length_up_to_700_agrees_with_the_oracle() {
 }
 
 #[test]
+fn packets_of_one_key_and_as_many_blocks_agree_with_the_oracle() {
+    // Kernels take such packets side by side.
+    for key_bits in KeyBits::ALL {
+        let packet = |len: usize| {
+            let header = [8, 12, 0, 16, 20, 33][len % 6];
+            let packet = Packet::of_shape(key_bits, IcvLen::ALL[len % 3], header, len, len as u64);
+            Packet { keys: Packet::of_shape(key_bits, IcvLen::Icv16, 0, 0, 1).keys, ..packet }
+        };
+        assert_all_tiers_agree(&[0; 7].map(packet));
+        for blocks in 1..=20 {
+            let of_blocks: Vec<_> = (16 * blocks - 15..=16 * blocks).map(packet).collect();
+            assert_all_tiers_agree(&of_blocks);
+            assert_all_tiers_agree(&of_blocks[3..10]);
+        }
+    }
+}
+
+#[test]
 fn every_length_of_additional_data_up_to_100_agrees_with_the_oracle() {
     let mut packets = Vec::new();
     for aad in 0..=100 {
@@ -211,35 +229,50 @@ fn every_flipped_bit_of_a_small_packet_is_noticed() {
 
 #[test]
 fn nothing_outside_the_buffers_is_touched() {
-    let (mut frame, mut icv) = (Guarded::new(4 * 4096), Guarded::new(16));
-    for tier in tiers() {
-        for at_end in [false, true] {
-            for len in (0..300).chain([511, 512, 513, 1420, 4095, 4096, 9000]) {
-                let icv_len = IcvLen::ALL[len % 3];
-                let packet =
-                    Packet::of_shape(KeyBits::ALL[len % 3], icv_len, len % 35, len, len as u64);
-                let expected = sealed_by_oracle(&packet);
-                let bytes = [&*packet.header, &*packet.text].concat();
-                let frame = frame.copy(&bytes, at_end);
-                let icv = icv.slice(icv_len.bytes(), at_end);
-                let key = packet.seal_key(tier);
-                seal_burst(&mut [seal_op(&packet, &key, frame, icv)]);
-                assert_eq!(
-                    (&frame[packet.header.len()..], &*icv),
-                    (&*expected.text, &*expected.icv),
-                    "{tier}, {len} bytes"
-                );
-                let key = packet.open_key(tier);
-                let mut ops = [open_op(&packet, &key, frame, icv)];
-                open_burst(&mut ops);
-                let [op] = ops;
-                assert_eq!(
-                    op.into_plaintext().as_deref(),
-                    Some(&*packet.text),
-                    "{tier}, {len} bytes"
-                );
+    // One packet alone, and as many as kernels take side by side.
+    for count in [1, 4] {
+        let mut places: Vec<_> =
+            (0..count).map(|_| (Guarded::new(4 * 4096), Guarded::new(16))).collect();
+        for tier in tiers() {
+            for at_end in [false, true] {
+                for len in (0..300).chain([511, 512, 513, 1420, 4095, 4096, 9000]) {
+                    assert_nothing_outside_is_touched(&mut places, tier, at_end, len);
+                }
             }
         }
+    }
+}
+
+fn assert_nothing_outside_is_touched(
+    places: &mut [(Guarded, Guarded)],
+    tier: Tier,
+    at_end: bool,
+    len: usize,
+) {
+    let icv_len = IcvLen::ALL[len % 3];
+    let packet = Packet::of_shape(KeyBits::ALL[len % 3], icv_len, len % 35, len, len as u64);
+    let expected = sealed_by_oracle(&packet);
+    let bytes = [&*packet.header, &*packet.text].concat();
+    let key = packet.seal_key(tier);
+    let ops = places.iter_mut().map(|(frame, icv)| {
+        let icv = icv.slice(icv_len.bytes(), at_end);
+        seal_op(&packet, &key, frame.copy(&bytes, at_end), icv)
+    });
+    seal_burst(&mut ops.collect::<Vec<_>>());
+    for (frame, icv) in &mut *places {
+        let text = &frame.slice(bytes.len(), at_end)[packet.header.len()..];
+        let icv = icv.slice(icv_len.bytes(), at_end);
+        assert_eq!((text, &*icv), (&*expected.text, &*expected.icv), "{tier}, {len} bytes");
+    }
+    let key = packet.open_key(tier);
+    let ops = places.iter_mut().map(|(frame, icv)| {
+        let frame = frame.slice(bytes.len(), at_end);
+        open_op(&packet, &key, frame, icv.slice(icv_len.bytes(), at_end))
+    });
+    let mut ops: Vec<_> = ops.collect();
+    open_burst(&mut ops);
+    for op in ops {
+        assert_eq!(op.into_plaintext().as_deref(), Some(&*packet.text), "{tier}, {len} bytes");
     }
 }
 
