@@ -62,9 +62,9 @@ impl Parked {
     const EMPTY: Self = Self([[0; 64]; 8]);
 }
 
-/// Everything that holds parts of messages or chaining values.
+/// Everything that holds parts of messages or chaining values, for an engine of `L` lanes.
 #[repr(C, align(64))]
-struct Scratch<const B: usize, const L: usize> {
+pub(super) struct Scratch<const B: usize, const L: usize> {
     tails: [Tail<B>; L],
     /// Inner hashes under way.
     current: Parked,
@@ -80,6 +80,15 @@ impl<const B: usize, const L: usize> Scratch<B, L> {
         waiting: Parked::EMPTY,
         macs: States([[0; 64]; MAX]),
     };
+
+    /// Does something with it, and wipes it. Called outside doors, so that their frames stay small.
+    #[inline(always)]
+    pub(super) fn with(f: impl FnOnce(&mut Self)) {
+        let mut scratch = Self::EMPTY;
+        f(&mut scratch);
+        scratch = Self::EMPTY;
+        black_box(&mut scratch);
+    }
 }
 
 /// Computes the MACs in an engine of `L` lanes, at most [`MAX`].
@@ -88,13 +97,11 @@ pub(super) fn run<E: Engine<B>, const B: usize, const L: usize>(
     engine: E,
     digest: usize,
     jobs: &mut [HmacJob<'_>],
+    scratch: &mut Scratch<B, L>,
 ) {
-    let mut scratch = Scratch::<B, L>::EMPTY;
     for chunk in jobs.chunks_mut(CHUNK) {
-        run_chunk(engine, digest, chunk, &mut scratch);
+        run_chunk(engine, digest, chunk, scratch);
     }
-    scratch = Scratch::EMPTY;
-    black_box(&mut scratch);
 }
 
 /// The order in which jobs begin: those of most blocks first.
@@ -154,14 +161,14 @@ impl<const B: usize> Tail<B> {
         let pad = trailer.is_empty();
         let [first, last] = &mut self.0;
         // The length field has an eighth of a block.
-        let blocks = if used + B / 8 < B {
-            engine.copy_some(rest, pad, Some(bits), last);
-            1
+        let alone = used + B / 8 < B;
+        let (to, blocks) = if alone {
+            (last, 1)
         } else {
-            engine.copy_some(rest, pad, None, first);
             engine.copy_some(&[], false, Some(bits), last);
-            2
+            (first, 2)
         };
+        engine.copy_some(rest, pad, alone.then_some(bits), to);
         if !trailer.is_empty() {
             let start = (2 - blocks) * B + rest.len();
             if let Some(place) = self.0.as_flattened_mut().get_mut(start..) {
@@ -175,17 +182,6 @@ impl<const B: usize> Tail<B> {
             }
         }
         blocks
-    }
-}
-
-/// Ends a block of which `used` bytes are used: what [`Engine::copy_some`] does after copying.
-#[inline(always)]
-pub(super) fn end<const B: usize>(used: usize, pad: bool, bits: Option<u64>, block: &mut [u8; B]) {
-    if let Some(end) = block.get_mut(used).filter(|_| pad) {
-        *end = 0x80;
-    }
-    if let (Some(bits), Some(field)) = (bits, block.last_chunk_mut()) {
-        *field = bits.to_ne_bytes();
     }
 }
 

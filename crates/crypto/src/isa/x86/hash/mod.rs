@@ -11,6 +11,7 @@ mod words;
 use std::marker::PhantomData;
 
 use self::{
+    lanes::{Engine, Scratch},
     rounds::{Hash, Md5, Sha1, Sha256, Sha512},
     vector::Vector,
     words::{Words, X2, X4, Y4, Y4Plus, Y8, Y8Plus, Z8, Z16},
@@ -85,122 +86,103 @@ impl HashKernel {
         let vectors = self.vectors;
         let sha_ni = self.sha_ni.filter(|&(_, most)| jobs.len() <= most);
         match (alg, sha_ni) {
-            (HashAlg::Sha1, Some((token, _))) => token.enter(Extension(sha_ni::Sha1, 5, jobs)),
-            (HashAlg::Sha224, Some((token, _))) => token.enter(Extension(sha_ni::Sha256, 7, jobs)),
-            (HashAlg::Sha256, Some((token, _))) => token.enter(Extension(sha_ni::Sha256, 8, jobs)),
-            (HashAlg::Md5, _) => vectors.enter(Short::<Md5>::new(4, jobs)),
-            (HashAlg::Sha1, _) => vectors.enter(Short::<Sha1>::new(5, jobs)),
-            (HashAlg::Sha224, _) => vectors.enter(Short::<Sha256>::new(7, jobs)),
-            (HashAlg::Sha256, _) => vectors.enter(Short::<Sha256>::new(8, jobs)),
-            (HashAlg::Sha384, _) => vectors.enter(Long::<Sha512>::new(6, jobs)),
-            (HashAlg::Sha512, _) => vectors.enter(Long::<Sha512>::new(8, jobs)),
+            (HashAlg::Sha1, Some((token, _))) => Extension::go(sha_ni::Sha1, token, 5, jobs),
+            (HashAlg::Sha224, Some((token, _))) => Extension::go(sha_ni::Sha256, token, 7, jobs),
+            (HashAlg::Sha256, Some((token, _))) => Extension::go(sha_ni::Sha256, token, 8, jobs),
+            (HashAlg::Md5, _) => Short::<Md5, 0>::go(vectors, 4, jobs),
+            (HashAlg::Sha1, _) => Short::<Sha1, 0>::go(vectors, 5, jobs),
+            (HashAlg::Sha224, _) => Short::<Sha256, 0>::go(vectors, 7, jobs),
+            (HashAlg::Sha256, _) => Short::<Sha256, 0>::go(vectors, 8, jobs),
+            (HashAlg::Sha384, _) => Long::<Sha512, 0>::go(vectors, 6, jobs),
+            (HashAlg::Sha512, _) => Long::<Sha512, 0>::go(vectors, 8, jobs),
         }
     }
 }
 
-/// A burst in an engine of the SHA extensions, and the words of a digest.
-struct Extension<'r, 'j, E>(fn(ShaNi) -> E, usize, &'r mut [HmacJob<'j>]);
+/// A burst under a hash of the SHA extensions.
+struct Extension<'r, 'j, E> {
+    engine: fn(ShaNi) -> E,
+    /// Words of a digest.
+    digest: usize,
+    jobs: &'r mut [HmacJob<'j>],
+    scratch: &'r mut Scratch<64, { sha_ni::LANES }>,
+}
 
-impl<E: lanes::Engine<64>> Task<ShaNi> for Extension<'_, '_, E> {
+impl<'j, E: Engine<64>> Extension<'_, 'j, E> {
+    fn go(engine: fn(ShaNi) -> E, token: ShaNi, digest: usize, jobs: &mut [HmacJob<'j>]) {
+        Scratch::with(|scratch| token.enter(Extension { engine, digest, jobs, scratch }));
+    }
+}
+
+impl<E: Engine<64>> Task<ShaNi> for Extension<'_, '_, E> {
     type Output = ();
 
     #[inline(always)]
     fn run(self, token: ShaNi) {
-        lanes::run::<E, 64, { sha_ni::LANES }>(self.0(token), self.1, self.2);
-    }
-}
-
-impl Vectors {
-    fn enter<T>(self, task: T)
-    where
-        T: Task<AesNi, Output = ()>
-            + Task<Avx, Output = ()>
-            + Task<Avx2, Output = ()>
-            + Task<Avx512, Output = ()>,
-    {
-        match self {
-            Self::AesNi(token) => token.enter(task),
-            Self::Avx(token) => token.enter(task),
-            Self::Avx2(token) => token.enter(task),
-            Self::Avx512(token) => token.enter(task),
-        }
+        lanes::run((self.engine)(token), self.digest, self.jobs, self.scratch);
     }
 }
 
 /// A burst under a hash of 32-bit words, and under one of 64-bit words.
 macro_rules! burst {
     ($name:ident, $block:literal, $x:ident, $y:ident, $y_plus:ident, $z:ident) => {
-        struct $name<'r, 'j, H> {
+        /// Its lanes decide on the registers.
+        struct $name<'r, 'j, H, const L: usize> {
             /// Words of a digest.
             digest: usize,
             jobs: &'r mut [HmacJob<'j>],
+            scratch: &'r mut Scratch<$block, L>,
             hash: PhantomData<H>,
         }
 
-        impl<'r, 'j, H> $name<'r, 'j, H> {
-            fn new(digest: usize, jobs: &'r mut [HmacJob<'j>]) -> Self {
-                Self { digest, jobs, hash: PhantomData }
+        impl<'j, H, const L: usize> $name<'_, 'j, H, L> {
+            fn enter<D: Door>(door: D, digest: usize, jobs: &mut [HmacJob<'j>])
+            where
+                for<'r> $name<'r, 'j, H, L>: Task<D, Output = ()>,
+            {
+                Scratch::with(|scratch| {
+                    door.enter($name { digest, jobs, scratch, hash: PhantomData })
+                });
             }
         }
 
-        impl<H: Hash<$x>> Task<AesNi> for $name<'_, '_, H> {
-            type Output = ();
-
-            #[inline(always)]
-            fn run(self, token: AesNi) {
-                lanes::run::<Vector<_, H>, $block, { $x::LANES }>(
-                    Vector::new($x(token)),
-                    self.digest,
-                    self.jobs,
-                );
-            }
-        }
-
-        impl<H: Hash<$x>> Task<Avx> for $name<'_, '_, H> {
-            type Output = ();
-
-            #[inline(always)]
-            fn run(self, token: Avx) {
-                lanes::run::<Vector<_, H>, $block, { $x::LANES }>(
-                    Vector::new($x(token.aesni())),
-                    self.digest,
-                    self.jobs,
-                );
-            }
-        }
-
-        impl<H: Hash<$y>> Task<Avx2> for $name<'_, '_, H> {
-            type Output = ();
-
-            #[inline(always)]
-            fn run(self, token: Avx2) {
-                lanes::run::<Vector<_, H>, $block, { $y::LANES }>(
-                    Vector::new($y(token)),
-                    self.digest,
-                    self.jobs,
-                );
-            }
-        }
-
-        impl<H: Hash<$y_plus> + Hash<$z>> Task<Avx512> for $name<'_, '_, H> {
-            type Output = ();
-
-            #[inline(always)]
-            fn run(self, token: Avx512) {
-                // On few messages, narrow registers are faster: they can use one more port.
-                if self.jobs.len() <= 512 / $block {
-                    lanes::run::<Vector<_, H>, $block, { $y_plus::LANES }>(
-                        Vector::new($y_plus(token)),
-                        self.digest,
-                        self.jobs,
-                    );
-                } else {
-                    lanes::run::<Vector<_, H>, $block, { $z::LANES }>(
-                        Vector::new($z(token)),
-                        self.digest,
-                        self.jobs,
-                    );
+        impl<H: Hash<$x> + Hash<$y> + Hash<$y_plus> + Hash<$z>> $name<'_, '_, H, 0> {
+            fn go(vectors: Vectors, digest: usize, jobs: &mut [HmacJob<'_>]) {
+                match vectors {
+                    Vectors::AesNi(token) => {
+                        $name::<H, { $x::LANES }>::enter(token, digest, jobs);
+                    }
+                    Vectors::Avx(token) => {
+                        $name::<H, { $x::LANES }>::enter(token, digest, jobs);
+                    }
+                    Vectors::Avx2(token) => {
+                        $name::<H, { $y::LANES }>::enter(token, digest, jobs);
+                    }
+                    // On few messages, narrow registers are faster: they can use one more port.
+                    Vectors::Avx512(token) if jobs.len() <= 512 / $block => {
+                        $name::<H, { $y_plus::LANES }>::enter(token, digest, jobs);
+                    }
+                    Vectors::Avx512(token) => {
+                        $name::<H, { $z::LANES }>::enter(token, digest, jobs);
+                    }
                 }
+            }
+        }
+
+        burst!(@task $name, $x, AesNi, |token| token);
+        burst!(@task $name, $x, Avx, |token| token.aesni());
+        burst!(@task $name, $y, Avx2, |token| token);
+        burst!(@task $name, $y_plus, Avx512, |token| token);
+        burst!(@task $name, $z, Avx512, |token| token);
+    };
+    (@task $name:ident, $words:ident, $token:ident, |$proof:ident| $inner:expr) => {
+        impl<H: Hash<$words>> Task<$token> for $name<'_, '_, H, { $words::LANES }> {
+            type Output = ();
+
+            #[inline(always)]
+            fn run(self, $proof: $token) {
+                let engine = Vector::<_, H>::new($words($inner));
+                lanes::run(engine, self.digest, self.jobs, self.scratch);
             }
         }
     };

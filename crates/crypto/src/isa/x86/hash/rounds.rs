@@ -50,6 +50,12 @@ const fn repeat64<const N: usize>(words: [u64; N]) -> [Constant<u64>; N] {
     all
 }
 
+/// Bits of a register. Which sums gain by [`Words::settle`] depends on it, as measured: the compiler
+/// orders them otherwise where registers are few.
+const fn bits<W: Words>() -> usize {
+    8 * size_of::<W::V>()
+}
+
 static SHA1_K: [Constant<u32>; 4] = repeat32([0x5a82_7999, 0x6ed9_eba1, 0x8f1b_bcdc, 0xca62_c1d6]);
 
 impl<W: Words<Word = u32>> Hash<W> for Sha1 {
@@ -63,7 +69,8 @@ impl<W: Words<Word = u32>> Hash<W> for Sha1 {
         macro_rules! round {
             ($t:expr, $stage:expr, $f:ident) => {{
                 let sum = w.add(w.add(e, w.constant(&SHA1_K[$stage])), m[$t % 16]);
-                let sum = w.settle(w.add(sum, w.$f(b, c, d)));
+                let sum = w.add(sum, w.$f(b, c, d));
+                let sum = if bits::<W>() > 128 { w.settle(sum) } else { sum };
                 if $t >= 13 && $t < 77 {
                     let q = $t + 3;
                     let mixed = w.xor3(m[(q + 13) % 16], m[(q + 8) % 16], m[(q + 2) % 16]);
@@ -172,6 +179,8 @@ impl<W: Words<Word = u32>> Hash<W> for Md5 {
         macro_rules! round {
             ($t:expr, $word:expr, $f:expr, $left:literal, $right:literal) => {{
                 let sum = w.add(w.add(a, w.constant(&MD5_K[$t])), m[$word % 16]);
+                // The compiler would add the constant last, when all else waits for it.
+                let sum = if bits::<W>() == 128 { w.settle(sum) } else { sum };
                 let sum = w.add(sum, $f);
                 a = d;
                 d = c;
@@ -401,7 +410,9 @@ macro_rules! sha2 {
                             w.rotate::<$d1, $c1>(e),
                             w.rotate::<$d2, $c2>(e),
                         );
-                        let sum = w.add(w.settle(w.add(sum, w.choose(e, f, g))), big1);
+                        let sum = w.add(sum, w.choose(e, f, g));
+                        let sum = if bits::<W>() == 512 { w.settle(sum) } else { sum };
+                        let sum = w.add(sum, big1);
                         let big0 = w.xor3(
                             w.rotate::<$b0, $a0>(a),
                             w.rotate::<$b1, $a1>(a),

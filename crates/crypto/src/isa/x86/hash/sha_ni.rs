@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::{
-    lanes::{self, Engine, Parked},
+    lanes::{Engine, Parked},
     words::{MAX, Rows, States},
 };
 use crate::isa::x86::token::ShaNi;
@@ -74,7 +74,12 @@ fn copy_some(from: &[u8], pad: bool, bits: Option<u64>, to: &mut [u8; 64]) {
             to.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
         }
     }
-    lanes::end(from.len(), pad, bits, to);
+    if let Some(end) = to.get_mut(from.len()).filter(|_| pad) {
+        *end = 0x80;
+    }
+    if let (Some(bits), Some(field)) = (bits, to.last_chunk_mut()) {
+        *field = bits.to_ne_bytes();
+    }
 }
 
 /// Order of bytes that swaps those of 32-bit words, and that reverses all.

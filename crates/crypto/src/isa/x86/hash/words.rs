@@ -409,20 +409,81 @@ macro_rules! logic {
     };
 }
 
-/// A register that the compiler knows nothing about.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn opaque(mut a: __m512i) -> __m512i {
-    // SAFETY: no instruction, so nothing happens.
-    unsafe { asm!("/* {0} */", inout(zmm_reg) a, options(pure, nomem, nostack, preserves_flags)) };
-    a
+/// Makes a function of a register after which the compiler knows nothing about it.
+macro_rules! opaque {
+    ($name:ident, $v:ident, $class:ident, $feature:literal) => {
+        #[inline]
+        #[target_feature(enable = $feature)]
+        fn $name(mut a: $v) -> $v {
+            // SAFETY: no instruction, so nothing happens.
+            unsafe {
+                asm!("/* {0} */", inout($class) a, options(pure, nomem, nostack, preserves_flags));
+            }
+            a
+        }
+    };
 }
+
+opaque!(opaque_x, __m128i, xmm_reg, "sse4.1");
+opaque!(opaque_y, __m256i, ymm_reg, "avx2");
+opaque!(opaque_z, __m512i, zmm_reg, "avx512f");
 
 /// Order of bytes that swaps words of 32 bits, and of 64.
 const SWAP: [(i64, i64); 2] = [
     (0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203),
     (0x0809_0a0b_0c0d_0e0f, 0x0001_0203_0405_0607),
 ];
+
+/// Orders of bytes that move the end of sixteen bytes to their front, zeros behind it: a window that
+/// begins at `n` moves bytes `n` and later.
+static TO_FRONT: [u8; 32] = {
+    let mut order = [0x80; 32];
+    let mut i = 0;
+    while i < 16 {
+        order[i] = i as u8;
+        i += 1;
+    }
+    order
+};
+
+/// A set bit: a window that begins at `16 - n` has it at byte `n`.
+static BIT: [u8; 32] = {
+    let mut bit = [0; 32];
+    bit[16] = 0x80;
+    bit
+};
+
+/// What [`Words::copy_some`] demands, sixteen bytes at a time. All that is soon loaded is stored as it
+/// will be loaded: processors hand stores on to loads only if one store has all that is wanted.
+#[inline(always)]
+fn copy_some<const B: usize>(
+    token: AesNi,
+    from: &[u8],
+    pad: bool,
+    bits: Option<u64>,
+    to: &mut [u8; B],
+) {
+    let (whole, rest) = from.as_chunks::<16>();
+    let end = if let Some(last) = from.last_chunk() {
+        let order = TO_FRONT.get(16 - rest.len()..).and_then(<[u8]>::first_chunk);
+        token.shuffle(token.load(last), token.load(order.unwrap_or(&[0x80; 16])))
+    } else {
+        token.load_some(rest)
+    };
+    let bit = BIT.get(16 - rest.len()..).filter(|_| pad).and_then(<[u8]>::first_chunk);
+    let end = token.xor(end, token.load(bit.unwrap_or(&[0; 16])));
+    let bits = token.pair(bits.unwrap_or(0) as i64, 0);
+    let pieces = to.as_chunks_mut::<16>().0;
+    let last = pieces.len() - 1;
+    for (i, to) in pieces.iter_mut().enumerate() {
+        let rest = if i == last { bits } else { token.zero() };
+        token.store(to, whole.get(i).map_or(rest, |piece| token.load(piece)));
+    }
+    if let Some(to) = pieces.get_mut(whole.len()) {
+        let rest = if whole.len() == last { bits } else { token.zero() };
+        token.store(to, token.xor(end, rest));
+    }
+}
 
 macro_rules! words {
     ($name:ident, $v:ident, $word:ident as $signed:ident, lanes $lanes:literal,
@@ -486,7 +547,10 @@ macro_rules! words {
             ) {
                 words!(@copy self, from, pad, bits, to, $($logic)*)
             }
-            words!(@settle $width, $v);
+            #[inline(always)]
+            fn settle(self, a: $v) -> $v {
+                words!(@settle $width, a)
+            }
             memory!($bits, $width, $unpack);
             logic!($($logic)*);
         }
@@ -495,17 +559,14 @@ macro_rules! words {
         // SAFETY: the reference is valid for at least 16 bytes, and the load needs no alignment.
         unsafe { _mm_loadu_si128($word.as_ptr().cast()) }
     }};
-    (@settle z, $v:ident) => {
-        #[inline(always)]
-        fn settle(self, a: $v) -> $v {
-            one!(opaque, a)
-        }
+    (@settle x, $a:ident) => {
+        one!(opaque_x, $a)
     };
-    (@settle $width:tt, $v:ident) => {
-        #[inline(always)]
-        fn settle(self, a: $v) -> $v {
-            a
-        }
+    (@settle y, $a:ident) => {
+        one!(opaque_y, $a)
+    };
+    (@settle z, $a:ident) => {
+        one!(opaque_z, $a)
     };
     (@repeat x, $repeat:expr, $order:ident) => {
         $order
@@ -536,17 +597,7 @@ macro_rules! words {
         }
     }};
     (@copy $self:ident, $from:ident, $pad:ident, $bits:ident, $to:ident, $($rest:tt)*) => {{
-        let token = $self.aesni();
-        let (whole, rest) = $from.as_chunks::<16>();
-        for (i, to) in $to.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-            if let Some(piece) = whole.get(i) {
-                *to = *piece;
-            } else {
-                let rest = if i == whole.len() { rest } else { &[] };
-                token.store(to, token.load_some(rest));
-            }
-        }
-        super::lanes::end($from.len(), $pad, $bits, $to);
+        copy_some($self.aesni(), $from, $pad, $bits, $to);
     }};
     (@constant $width:ident, $fill:ident, $signed:ident, $word:ident) => {
         one!($fill, $word[0] as $signed)
