@@ -2,7 +2,8 @@
 //!
 //! `token` proves tiers and opens the doors, `tables` expands keys, `lanes` wraps the instructions,
 //! `gcm128`, `gcm256` and `gcm512` are the kernels of GCM: one source for every tier with one block
-//! per register, one each for two and for four. `gmac` and `chacha` are the other AEADs but CCM,
+//! per register, one each for two and for four; `gcm_lanes` has four blocks, too, but of four short
+//! packets. `gmac` and `chacha` are the other AEADs but CCM,
 //! which `aes` has with AES's other modes; `hash` has the HMACs.
 
 mod aad;
