@@ -189,7 +189,7 @@ fn positions(places: &Places, place: u8) -> u64 {
     for (i, &eight) in places.as_chunks::<8>().0.iter().enumerate() {
         let difference = u64::from_le_bytes(eight) ^ wanted;
         // The high bit of each byte that does not differ: none is above 0x7f.
-        let same = !(difference + 0x7f * ONES) & 0x80 * ONES;
+        let same = !(difference + 0x7f * ONES) & (0x80 * ONES);
         // The product brings all of them together in the highest byte.
         positions |= (same >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56 << (8 * i);
     }

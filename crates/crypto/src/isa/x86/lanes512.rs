@@ -310,7 +310,9 @@ unsafe fn join(first: B, second: B) -> __m256i {
 #[inline(always)]
 unsafe fn join_halves(lower: __m256i, upper: __m256i) -> Z {
     // SAFETY: the caller holds a token that proves AVX-512 F.
-    unsafe { _mm512_inserti64x4::<1>(_mm512_castsi256_si512(lower), upper) }
+    let lower = unsafe { _mm512_castsi256_si512(lower) };
+    // SAFETY: as above.
+    unsafe { _mm512_inserti64x4::<1>(lower, upper) }
 }
 
 #[inline(always)]
