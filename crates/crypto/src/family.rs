@@ -133,7 +133,16 @@ fn ccm<'a, O: Op<'a>>(kernel: Option<Kernel>, bits: KeyBits, run: &mut Run<'_, O
         |key, Whole { nonce, nonce_len, beside: aad, data, .. }| {
             let Schedule::Ccm { keys, .. } = key.schedule() else { return None };
             let icv_len = usize::from(key.limits().icv);
-            Some(CcmJob { keys, nonce, nonce_len, icv_len, aad, data, tag: Cell::default() })
+            Some(CcmJob {
+                keys,
+                nonce,
+                nonce_len,
+                icv_len,
+                aad,
+                data,
+                tag: Cell::default(),
+                state: Cell::default(),
+            })
         },
         |jobs| pass::ccm(kernel, bits, O::SEAL, jobs),
     );

@@ -109,8 +109,8 @@ impl Runner {
             let Some(data) = part_mut(job.buffer.work_mut(), job.cipher_span) else { continue };
             let (nonce, nonce_len) = (&job.iv.bytes, usize::from(job.iv.len));
             let (keys, icv_len, aad) = (key.body(), job.tag.len(), job.aad);
-            let tag = Cell::default();
-            let ccm = CcmJob { keys, nonce, nonce_len, icv_len, aad, data, tag };
+            let (tag, state) = <(Cell<_>, Cell<_>)>::default();
+            let ccm = CcmJob { keys, nonce, nonce_len, icv_len, aad, data, tag, state };
             batch.push(ccm, &mut *job.tag);
         }
         pass::aes::ccm(self.kernel, bits, seal, batch.jobs());

@@ -75,6 +75,8 @@ pub(crate) struct CcmJob<'j> {
     pub(crate) data: &'j mut [u8],
     /// Where the tag goes, all 16 bytes. MACs come out of the lanes while jobs are still looked at.
     pub(crate) tag: Cell<[u8; 16]>,
+    /// For the pass alone: the MAC of all that comes before the data. Zero before and behind.
+    pub(crate) state: Cell<[u8; 16]>,
 }
 
 /// A packet's share of a ChaCha20-Poly1305 pass (RFC 8439), in place.

@@ -320,6 +320,43 @@ fn bursts_of_ccm_agree_with_rustcrypto() {
 }
 
 #[test]
+fn short_packets_of_ccm_agree_with_rustcrypto() {
+    let mut random = Random(8);
+    for (blocks, bits) in (0..=18).flat_map(|blocks| KeyBits::ALL.map(|bits| (blocks, bits))) {
+        let packets = 24 + random.below(9);
+        let keys = some_keys(&mut random, bits, packets);
+        // As many blocks in nearly all of them, so that some go side by side and some do not.
+        let plain: Vec<_> = keys
+            .into_iter()
+            .enumerate()
+            .map(|(i, key)| {
+                let len = match blocks {
+                    0 => 0,
+                    _ if i % 11 == 5 => random.below(400),
+                    _ => 16 * blocks - random.below(16),
+                };
+                let aad = if i % 13 == 7 { random.below(40) } else { [8, 12, 14][i % 3] };
+                let [nonce, aad, data] = [11, aad, len].map(|len| random.bytes(len));
+                Sealed { key, nonce, aad, data, tag: vec![0; 16] }
+            })
+            .collect();
+        let mut sealed = plain.clone();
+        sealed.iter_mut().for_each(ccm_reference);
+        for kernel in tiers() {
+            let mut packets = plain.clone();
+            for (seal, expected) in [(true, &sealed), (false, &plain)] {
+                run_ccm(kernel, seal, &mut packets);
+                for (i, (packet, expected)) in packets.iter().zip(expected).enumerate() {
+                    let what = format!("{bits:?}, {blocks}, seal {seal}, {i}, {}", name(kernel));
+                    assert!(packet.data == expected.data, "data: {what}");
+                    assert!(packet.tag == sealed[i].tag, "tag: {what}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn packets_of_ccm_may_lie_between_guard_pages() {
     let mut random = Random(6);
     let mut pages: Vec<_> = (0..40).map(|_| Guarded::new()).collect();
@@ -342,6 +379,7 @@ fn packets_of_ccm_may_lie_between_guard_pages() {
                             aad: aad.copy(&random.bytes(aad_len), at_end),
                             data: data.copy(&random.bytes(start + i), at_end),
                             tag: Cell::default(),
+                            state: Cell::default(),
                         }
                     })
                     .collect();

@@ -292,6 +292,7 @@ pub(super) fn run_ccm(kernel: Option<Kernel>, seal: bool, packets: &mut [Sealed]
             aad: &packet.aad,
             data: &mut packet.data,
             tag: Cell::default(),
+            state: Cell::default(),
         })
         .collect();
     ccm(kernel, bits, seal, &mut jobs);

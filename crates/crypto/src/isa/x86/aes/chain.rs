@@ -451,31 +451,39 @@ fn store_states<W: Gather, const R: usize, const N: usize>(
 
 /// All rounds but the first key addition.
 #[inline(always)]
-fn encrypt<'k, W: Gather, K: LaneKeys<'k, W>, const R: usize>(
+pub(super) fn encrypt<'k, W: Gather, K: LaneKeys<'k, W>, const R: usize>(
     w: W,
     rounds: usize,
     s: &mut [W::V; R],
     keys: &K,
 ) {
-    let mut round = |round: usize| {
-        for r in 0..R {
-            s[r] = w.round(s[r], keys.key(w, round, r));
-        }
-    };
     for i in 1..10 {
-        round(i);
+        round(w, s, keys, i);
     }
     if rounds > 10 {
-        round(10);
-        round(11);
+        round(w, s, keys, 10);
+        round(w, s, keys, 11);
         if rounds > 12 {
-            round(12);
-            round(13);
+            round(w, s, keys, 12);
+            round(w, s, keys, 13);
         }
     }
     // At most 14; saying so spares a check that would panic.
     let last = rounds.min(ROUND_KEYS - 1);
     for r in 0..R {
         s[r] = w.last(s[r], keys.key(w, last, r));
+    }
+}
+
+// A function, for closures are not always inlined, and then instructions are not either.
+#[inline(always)]
+fn round<'k, W: Gather, K: LaneKeys<'k, W>, const R: usize>(
+    w: W,
+    s: &mut [W::V; R],
+    keys: &K,
+    round: usize,
+) {
+    for r in 0..R {
+        s[r] = w.round(s[r], keys.key(w, round, r));
     }
 }

@@ -79,6 +79,26 @@ impl Order {
         }
     }
 
+    /// Offers packets to `take`, `N` at a time, and keeps those that it does not take.
+    #[inline(always)]
+    pub(super) fn offer<const N: usize>(&mut self, mut take: impl FnMut(&[u8; N]) -> bool) {
+        let (mut kept, mut len) = ([0; MOST], 0);
+        let (groups, rest) = self.packets().as_chunks();
+        let mut keep = |packets: &[u8]| {
+            if let Some(places) = kept.get_mut(len..).and_then(|all| all.get_mut(..packets.len())) {
+                places.copy_from_slice(packets);
+                len += packets.len();
+            }
+        };
+        for group in groups {
+            if !take(group) {
+                keep(group);
+            }
+        }
+        keep(rest);
+        (self.sorted, self.len, self.as_they_come) = (kept, len, false);
+    }
+
     /// The packets' numbers.
     #[inline(always)]
     pub(super) fn packets(&self) -> &[u8] {
