@@ -249,3 +249,34 @@ fn a_manager_leaves_no_tags() {
         }
     }
 }
+
+/// The right tag of a message that is verified by itself must not be found once it proved forged.
+#[test]
+fn verifying_one_forged_message_leaves_no_tag() {
+    let (mut random, mut all) = (Random(17), Vec::new());
+    let (cpu, iv) = (common::cpu(), [7; 12]);
+    let aes = AesEncryptKey::new(&cpu, &SecretBytes::from(random.bytes(16))).unwrap();
+    for tier in common::tiers() {
+        let keys = ["aes-128-gcm-16", "aes-128-gmac-16", "chacha20-poly1305"].map(|name| {
+            let suite: Suite = name.parse().unwrap();
+            let secret = SecretBytes::from(vec![3; suite.key_bytes()]);
+            AeadKey::with_tier(&cpu, tier, suite, secret).unwrap()
+        });
+        let ciphers = keys.iter().map(|key| JobCipher::Aead(key, Direction::Decrypt));
+        for cipher in ciphers.chain([JobCipher::Ccm(&aes, Direction::Decrypt)]) {
+            for len in LENGTHS {
+                let (mut packet, mut tag) = (random.bytes(len), [0; 16]);
+                let mut runner = Runner::new(&cpu, tier).unwrap();
+                let mut job = Job::default();
+                (job.cipher, job.iv, job.cipher_span) = (cipher, iv.into(), Span::new(0, len));
+                (job.buffer, job.tag) = (Buffer::InPlace(&mut packet), &mut tag);
+                let mut authentic = true;
+                let left = left_by(|| authentic = runner.verify_one(&mut job, &[0x5a; 16]));
+                assert_eq!((authentic, job.status()), (false, Status::Completed));
+                let secrets = [("the right tag".to_owned(), tag.to_vec())];
+                all.extend(found(&format!("{len} bytes of {cipher:?} on {tier}"), &left, &secrets));
+            }
+        }
+    }
+    assert!(all.is_empty(), "{}", all.join("\n"));
+}

@@ -4,9 +4,7 @@ use std::{ffi::c_int, sync::Arc};
 
 use convoy_crypto::{
     GcmParams, IcvLen, KeyBits, SecretBytes, Suite,
-    manager::{
-        self, Buffer, Direction, GcmStreamKey, Iv, Job, JobCipher, Runner, Span, Status, tags_match,
-    },
+    manager::{self, Buffer, Direction, GcmStreamKey, Iv, Job, JobCipher, Runner, Span, Status},
 };
 use zeroize::{Zeroize, Zeroizing};
 
@@ -157,18 +155,22 @@ unsafe fn direct(cipher: JobCipher<'_>, key: Region, message: &Message) -> Resul
     // SAFETY: the caller's promise.
     job.aad = unsafe { input(aad.0, aad.1) }?;
     job.tag = &mut scratch[..tag_len];
-    Runner::best(&raw::cpu()?).run_one(&mut job);
-    if job.status() != Status::Completed {
-        return Err(Error::Length);
-    }
+    let mut runner = Runner::best(&raw::cpu()?);
     if !decrypt {
+        runner.run_one(&mut job);
+        if job.status() != Status::Completed {
+            return Err(Error::Length);
+        }
         // SAFETY: the caller's promise; the tag overlaps nothing else.
         unsafe { output(tag, tag_len) }?.copy_from_slice(&scratch[..tag_len]);
         return Ok(());
     }
     // SAFETY: the caller's promise.
-    if tags_match(&scratch[..tag_len], unsafe { input(tag, tag_len) }?) {
+    if runner.verify_one(&mut job, unsafe { input(tag, tag_len) }?) {
         return Ok(());
+    }
+    if job.status() != Status::Completed {
+        return Err(Error::Length);
     }
     // SAFETY: the caller's promise; the job, which borrowed this, is not used any more.
     unsafe { output(to, len) }?.zeroize();

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use super::{
     aead,
     check::{self, cipher, mac},
-    job::{Job, JobCipher, JobHash, Plan, Span, Status},
+    job::{Job, JobCipher, JobHash, Plan, Span, Status, tags_match},
     queue::Engine,
 };
 use crate::{
@@ -63,6 +63,19 @@ impl Runner {
     /// Processes one job.
     pub fn run_one(&mut self, job: &mut Job<'_>) {
         self.run(std::slice::from_mut(job));
+    }
+
+    /// Processes one job and compares the tag that it leaves with `received`, as [`tags_match`] does.
+    /// What a forged message's tag should have been may lie on the stack, where the compiler put it:
+    /// if the two differ, that is wiped. The tag in the job is left to the caller.
+    #[must_use]
+    pub fn verify_one(&mut self, job: &mut Job<'_>, received: &[u8]) -> bool {
+        self.run_one(job);
+        let authentic = job.status == Status::Completed && tags_match(job.tag, received);
+        if !authentic {
+            wipe_stack();
+        }
+        authentic
     }
 
     /// Runs at most [`CHUNK`] jobs; says whether registers, or the stack below, may hold something of
