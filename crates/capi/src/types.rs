@@ -226,8 +226,9 @@ pub union HashKey {
 ///
 /// A job whose bytes are all zero is what convoy_get_next_job lends; it is invalid until its cipher
 /// mode is set. All that it points to must stay as it is until the job has been handed back, and no
-/// job may write what another job in line reads or writes. Jobs without a cipher whose dst is src
-/// only read it. The IV may lie in what is worked on.
+/// job may write what another job in line reads or writes, nor have its dst or tag among the jobs
+/// themselves. Jobs without a cipher whose dst is src only read it; without a hash as well, they read
+/// nothing, and src may be anything. The IV may lie in what is worked on.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Job {

@@ -434,6 +434,25 @@ fn jobs_may_have_their_iv_in_the_packet_and_not_write_each_other() {
 }
 
 #[test]
+fn among_the_jobs_may_lie_only_what_nobody_looks_at() {
+    let keys = keys();
+    let manager = Manager::new();
+    let (mut buffer, mut tag, iv) = ([5; 100], [6; 20], [7; 16]);
+    let both = good(&keys, &mut buffer, &mut tag, &iv);
+    let hash = Job { cipher_mode: CONVOY_CIPHER_NULL, iv_len: 0, ..both };
+    let idle = Job { hash_alg: 0, tag_len: 0, ..hash };
+    for (job, status) in [
+        (idle, CONVOY_STATUS_COMPLETED),
+        (hash, CONVOY_STATUS_INVALID_ARGS),
+        (both, CONVOY_STATUS_INVALID_ARGS),
+    ] {
+        // SAFETY: the manager is there. The job will lie where it points to.
+        let here = unsafe { convoy_get_next_job(manager.0) }.cast::<u8>();
+        assert_eq!(manager.status(Job { src: here, dst: here, ..job }), status);
+    }
+}
+
+#[test]
 fn both_ways_to_an_hmac_key_agree() {
     let block = [0x5au8; 128];
     let secret: Vec<u8> = block[..64].iter().map(|byte| byte ^ 0x36).collect();

@@ -15,6 +15,9 @@ use crate::types::{
 
 /// Whether a job is valid and asks for nothing at all, so that it need not be looked at more closely.
 /// Where this says no, [`view`] may still find the job to be good.
+///
+/// Nothing is read or written for such a job, so it may point anywhere: at the array of jobs, too,
+/// where [`view`] lets nothing lie that a job might write.
 #[inline]
 pub(super) fn is_idle(job: &Job) -> bool {
     let end = job.cipher_offset.saturating_add(job.cipher_len);
