@@ -495,9 +495,9 @@ pub(crate) trait Op<'a> {
         None
     }
 
-    /// Ends the operation like [`finish`](Self::finish), the comparison being done.
-    #[inline(always)]
-    fn settle(&mut self, _matches: bool) {}
+    /// Ends the operation like [`finish`](Self::finish), the ICV being compared already. What has
+    /// nothing to compare is over all the same.
+    fn settle(&mut self, matches: bool);
 }
 
 /// What passes need of an operation, its outcome apart; a macro, because it borrows single fields.
@@ -551,6 +551,11 @@ impl<'a> Op<'a> for SealOp<'a> {
     fn finish(&mut self, tag: [u8; 16]) {
         self.sealed = true;
         write_icv(&tag, self.icv);
+    }
+
+    #[inline(always)]
+    fn settle(&mut self, _: bool) {
+        self.sealed = true;
     }
 }
 

@@ -79,17 +79,40 @@ fn every_length_up_to_700_agrees_with_the_oracle() {
 #[test]
 fn packets_of_one_key_and_as_many_blocks_agree_with_the_oracle() {
     // Kernels take such packets side by side.
-    for key_bits in KeyBits::ALL {
+    for (key_bits, icv_len) in
+        KeyBits::ALL.into_iter().flat_map(|bits| IcvLen::ALL.map(|icv| (bits, icv)))
+    {
         let packet = |len: usize| {
             let header = [8, 12, 0, 16, 20, 33][len % 6];
-            let packet = Packet::of_shape(key_bits, IcvLen::ALL[len % 3], header, len, len as u64);
-            Packet { keys: Packet::of_shape(key_bits, IcvLen::Icv16, 0, 0, 1).keys, ..packet }
+            let packet = Packet::of_shape(key_bits, icv_len, header, len, len as u64);
+            Packet { keys: Packet::of_shape(key_bits, icv_len, 0, 0, 1).keys, ..packet }
         };
         assert_all_tiers_agree(&[0; 7].map(packet));
         for blocks in 1..=20 {
             let of_blocks: Vec<_> = (16 * blocks - 15..=16 * blocks).map(packet).collect();
             assert_all_tiers_agree(&of_blocks);
             assert_all_tiers_agree(&of_blocks[3..10]);
+        }
+    }
+}
+
+#[test]
+fn a_forged_packet_is_told_from_those_beside_it() {
+    for tier in tiers() {
+        for (len, icv_len) in (0..=130).flat_map(|len| IcvLen::ALL.map(|icv| (len, icv))) {
+            let mut packets = vec![Packet::of_shape(KeyBits::Aes128, icv_len, 8, len, 3); 8];
+            seal(&mut packets, |_| tier);
+            // One in the first four, two in the others.
+            let forged = [len % 4, 4 + len % 3, 7];
+            for (i, at) in forged.into_iter().zip([0, len, icv_len.bytes() - 1]) {
+                packets[i].icv[at % icv_len.bytes()] ^= 1 << (len % 8);
+            }
+            let verdicts = open(&mut packets, |_| tier);
+            for (i, verdict) in verdicts.into_iter().enumerate() {
+                let expected =
+                    if forged.contains(&i) { Verdict::Forged } else { Verdict::Authentic };
+                assert_eq!(verdict, expected, "{tier}, {len} bytes, {icv_len:?}, packet {i}");
+            }
         }
     }
 }

@@ -9,15 +9,15 @@
 //! ```
 //!
 //! Registers take four slots each, so the block that masks the tag, the additional data and the
-//! lengths travel in lanes that would be empty otherwise: a 64-byte packet with up to 16 bytes of
-//! additional data is two registers.
+//! lengths travel in lanes that would be empty otherwise.
 //!
 //! Payloads of up to eight blocks go through the kernel for four packets per register instead, and
-//! what is left over of them through the one for one block per register.
+//! what is left over of them through the one for one block per register. Those of up to 16 blocks are
+//! compiled once per number of blocks; their lengths are hashed in slot 0, which is always free.
 //!
-//! The front of a long message goes through groups of 16 slots, in pairs. There each lane keeps a hash
-//! of its own, multiplied by H^16 per group; the lanes are weighted and summed only in the tail of 4
-//! to 19 slots. The tail alone is the whole of a short packet, compiled once per number of registers.
+//! The front of a longer message goes through groups of 16 slots, in pairs. There each lane keeps a
+//! hash of its own, multiplied by H^16 per group; the lanes are weighted and summed only in the tail of
+//! 4 to 19 slots, which is compiled once per number of registers.
 
 // Indices name registers here, in several arrays at once; every such loop is unrolled.
 #![allow(clippy::needless_range_loop)]

@@ -140,13 +140,14 @@ impl<'t> Keys<'t> for Each<'t> {
     #[inline(always)]
     fn new<O: Op<'t>>(ops: &Four<'_, O>) -> Option<Self> {
         let [Some(a), Some(b), Some(c), Some(d)] = ops else { return None };
-        let [a, b, c, d] = [a, b, c, d].map(|op| op.key().tables());
-        Some(Self([a?, b?, c?, d?]))
+        let (a, b) = (a.key().tables()?, b.key().tables()?);
+        Some(Self([a, b, c.key().tables()?, d.key().tables()?]))
     }
 
     #[inline(always)]
     fn block(self, v: Vaes512, of: impl Fn(&Tables) -> &Block) -> Z {
-        v.tables4(self.0.map(of))
+        let [a, b, c, d] = self.0;
+        v.tables4([of(a), of(b), of(c), of(d)])
     }
 
     #[inline(always)]
@@ -204,16 +205,18 @@ fn finish<'a, O: Op<'a>>(v: Vaes512, hash: Z, masks: Z, ops: &mut Four<'_, O>) {
         && let [Some(w), Some(x), Some(y), Some(z)] =
             [a.expected(), b.expected(), c.expected(), d.expected()]
     {
-        let expected = v.unite4([w, x, y, z].map(|icv| v.load(icv)));
+        let expected = v.unite4([v.load(w), v.load(x), v.load(y), v.load(z)]);
         // Two bits to a lane: all that is known of the tags hereafter is which are right.
         let differs = v.differs4(tags, expected);
-        for (lane, op) in ops.iter_mut().flatten().enumerate() {
+        for (lane, op) in [a, b, c, d].into_iter().enumerate() {
             op.settle(made_public(differs >> (2 * lane) & 3 == 0));
         }
         return;
     }
-    for (op, tag) in ops.iter_mut().flatten().zip(v.blocks_of4(tags)) {
-        tag::finish(v, &mut **op, tag);
+    for (op, tag) in ops.iter_mut().zip(v.blocks_of4(tags)) {
+        if let Some(op) = op {
+            tag::finish(v, &mut **op, tag);
+        }
     }
 }
 

@@ -57,7 +57,7 @@ impl Vaes512 {
         pub(super) keep4(mask: u64, a: Z) -> Z = _mm512_maskz_mov_epi8;
         /// Block `a` in the lane chosen by a mask of 32-bit words, zeros elsewhere.
         pub(super) place4(words: u16, a: B) -> Z = _mm512_maskz_broadcast_i32x4;
-        /// `first` as the first block and `second` as the second, zeros behind them.
+        /// `first` as the first block and `second` as the second.
         join2(first: B, second: B) -> __m256i = join;
         /// Half a register, zeros above.
         pub(super) widen2(a: __m256i) -> Z = _mm512_zextsi256_si512;
@@ -232,9 +232,10 @@ impl Vaes512 {
 
     /// Blocks of four tables.
     #[inline(always)]
-    pub(super) fn tables4(self, blocks: [&Block; 4]) -> Z {
+    pub(super) fn tables4(self, [a, b, c, d]: [&Block; 4]) -> Z {
         use super::lanes::Lanes;
-        self.unite4(blocks.map(|block| self.table(block)))
+        // No `map`: it might not be inlined, and round keys would go through the stack.
+        self.unite4([self.table(a), self.table(b), self.table(c), self.table(d)])
     }
 
     /// Four blocks, the first one lowest.

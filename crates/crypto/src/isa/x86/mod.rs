@@ -3,8 +3,8 @@
 //! `token` proves tiers and opens the doors, `tables` expands keys, `lanes` wraps the instructions,
 //! `gcm128`, `gcm256` and `gcm512` are the kernels of GCM: one source for every tier with one block
 //! per register, one each for two and for four; `gcm_lanes` has four blocks, too, but of four short
-//! packets. `gmac` and `chacha` are the other AEADs but CCM,
-//! which `aes` has with AES's other modes; `hash` has the HMACs.
+//! packets, and `sum4` sums for both. `tag` ends operations. `gmac` and `chacha` are the other AEADs
+//! but CCM, which `aes` has with AES's other modes; `hash` has the HMACs.
 
 mod aad;
 mod aes;

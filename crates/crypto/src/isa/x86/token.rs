@@ -60,7 +60,6 @@ macro_rules! token {
             fn supported() -> bool {
                 $(std::is_x86_feature_detected!($feature))&&*
             }
-
         }
 
         impl Door for $name {
