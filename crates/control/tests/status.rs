@@ -88,7 +88,7 @@ impl Bench {
 
     fn pass(&self, packets: u64) {
         let snapshot = self.state.published().current();
-        let sa = snapshot.outbound_slots()[0].as_ref().unwrap();
+        let (_, sa) = snapshot.outbound_sas().next().unwrap();
         sa.counters.packets.add(packets);
         sa.counters.bytes.add(packets * 1000);
         sa.counters.last_packet_ns.set(self.now_ns + 500_000_000);
@@ -106,7 +106,7 @@ fn rates_ages_and_numbers_left_are_told() {
         (Level::Ok, None, None)
     );
     let snapshot = bench.state.published().current();
-    let lease = snapshot.outbound_slots()[0].as_ref().unwrap().lease.clone();
+    let lease = snapshot.outbound_sas().next().unwrap().1.lease.clone();
     let mut counter =
         SequenceCounter::claim(lease, SeqNum::new(0), SequenceLimits::new(false)).unwrap();
     counter.reserve(100).unwrap().for_each(drop);

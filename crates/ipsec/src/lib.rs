@@ -15,3 +15,4 @@ pub mod selector;
 pub mod sequence;
 pub mod snapshot;
 pub mod spd;
+mod table;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_crypto::{OpenKey, SealKey};
-use convoy_wire::{Dscp, Spi};
+use convoy_wire::{Dscp, Protocol, Spi};
 
 use crate::counters::SaCounters;
 use crate::replay::Floor;
@@ -160,6 +160,14 @@ pub struct InboundSpec {
     pub worker: WorkerId,
     /// Published by the owner, read by anyone.
     pub counters: Arc<SaCounters>,
+}
+
+impl InboundSpec {
+    /// The protocol it receives, part of what its packets are found by (RFC 4301 section 4.1).
+    #[must_use]
+    pub const fn protocol(&self) -> Protocol {
+        Protocol::ESP
+    }
 }
 
 /// Shows which SA it is; the salt is key material (RFC 4106 section 8.1) and stays out.

@@ -3,18 +3,25 @@
 //! Control builds a [`Snapshot`] and publishes it; each worker holds a [`Reader`], looks at the
 //! generation once per burst and takes the new picture when it changed. Looking costs one atomic
 //! load; the lock is taken only on change.
+//!
+//! A picture's clone shares everything with it until one of the two changes, and then all but the
+//! pages that change. So the next picture is made from the last at the cost of the difference, and
+//! a worker finds that difference without looking at the rest.
 
-use core::hash::{BuildHasherDefault, Hasher};
-use core::sync::atomic::{AtomicU64, Ordering};
-use std::collections::HashMap;
+mod published;
+
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use convoy_wire::{SeqNum, Spi};
+use convoy_wire::flow::addr_bytes;
+use convoy_wire::{IpVersion, Protocol, SeqNum, Spi};
 
 use crate::replay::{ReplayWindow, WindowError};
-use crate::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
+use crate::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, WorkerId};
 use crate::spd::Spd;
+use crate::table::{Key, MAX_SLOTS, PagedMap, PagedTable, Seed};
+
+pub use published::{Published, Reader};
 
 /// Why a set of SAs and policies is not consistent.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,66 +53,137 @@ pub enum SnapshotError {
     /// A slot was given to two SAs.
     #[error("slot {0} is taken twice")]
     SlotTwice(u32),
+    /// A slot that the table does not have: there are more SAs than fit.
+    #[error("slot {0} is beyond the last of a direction's {MAX_SLOTS} slots")]
+    Full(u32),
+    /// A record was to be replaced in a slot that has none.
+    #[error("slot {0} is empty")]
+    Empty(u32),
 }
 
-/// An immutable picture of the SPD and the SAD.
-#[derive(Debug, Default)]
+/// An SA as a look-up finds it: where it is and whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SaOwner {
+    /// Its slot.
+    pub slot: SaSlot,
+    /// The worker that owns its hot state.
+    pub worker: WorkerId,
+}
+
+/// An immutable picture of the SPD and the SAD. Clones are cheap and share what is the same.
+#[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    spd: Spd,
-    outbound: Vec<Option<Arc<OutboundSpec>>>,
-    inbound: Vec<Option<Arc<InboundSpec>>>,
-    by_reqid: HashMap<ReqId, SaSlot>,
-    by_spi: HashMap<(Spi, IpAddr), SaSlot, BuildHasherDefault<SpiHasher>>,
+    spd: Arc<Spd>,
+    outbound: PagedTable<Arc<OutboundSpec>>,
+    inbound: PagedTable<Arc<InboundSpec>>,
+    by_reqid: PagedMap<ReqId, Users>,
+    by_lease: PagedMap<LeaseKey, SaSlot>,
+    by_spi: PagedMap<SpiKey, SaOwner>,
 }
 
 impl Snapshot {
-    /// An empty picture: every packet is dropped for want of a policy.
+    /// A picture without SAs.
     #[must_use]
     pub fn new(spd: Spd) -> Self {
-        Self { spd, ..Self::default() }
+        Self { spd: Arc::new(spd), ..Self::default() }
     }
 
     /// Puts an outbound SA into `slot`. Of several SAs with one `reqid`, the last added is used.
     ///
     /// # Errors
-    /// [`SnapshotError`] when the slot is taken or another SA has the same lease (the same key).
+    /// [`SnapshotError`] when the slot is taken or there is none such, or another SA has the same
+    /// lease (the same key). Then nothing has changed.
     pub fn add_outbound(
         &mut self,
         slot: SaSlot,
         sa: Arc<OutboundSpec>,
     ) -> Result<(), SnapshotError> {
-        if let Some(other) =
-            self.outbound.iter().flatten().find(|other| Arc::ptr_eq(&other.lease, &sa.lease))
-        {
-            return Err(SnapshotError::OutboundKeyTwice {
-                first: other.name.clone(),
-                second: sa.name.clone(),
-            });
+        self.lease_is_free(&sa, slot)?;
+        is_free(&self.outbound, slot)?;
+        let owner = SaOwner { slot, worker: sa.worker };
+        match self.by_reqid.get_mut(&sa.reqid) {
+            Some(users) => users.push(owner),
+            None => drop(self.by_reqid.insert(sa.reqid, Users::one(owner))),
         }
-        let reqid = sa.reqid;
-        put(&mut self.outbound, slot, sa)?;
-        self.by_reqid.insert(reqid, slot);
+        self.by_lease.insert(LeaseKey::of(&sa), slot);
+        self.outbound.insert(slot.0, sa);
         Ok(())
+    }
+
+    /// Puts another record of an outbound SA into its slot and returns the one before. Where
+    /// several SAs have the `reqid`, it keeps its place among them.
+    ///
+    /// # Errors
+    /// [`SnapshotError`] when the slot is empty or another SA has the new record's lease. Then
+    /// nothing has changed.
+    pub fn replace_outbound(
+        &mut self,
+        slot: SaSlot,
+        sa: Arc<OutboundSpec>,
+    ) -> Result<Arc<OutboundSpec>, SnapshotError> {
+        let old = self.outbound(slot).ok_or(SnapshotError::Empty(slot.0))?.clone();
+        self.lease_is_free(&sa, slot)?;
+        if old.reqid == sa.reqid {
+            let owner = SaOwner { slot, worker: sa.worker };
+            if let Some(users) = self.by_reqid.get_mut(&sa.reqid) {
+                users.update(owner);
+            }
+            self.by_lease.remove(&LeaseKey::of(&old));
+            self.by_lease.insert(LeaseKey::of(&sa), slot);
+            self.outbound.insert(slot.0, sa);
+        } else {
+            self.remove_outbound(slot);
+            self.add_outbound(slot, sa)?;
+        }
+        Ok(old)
+    }
+
+    /// Takes the outbound SA out of a slot.
+    pub fn remove_outbound(&mut self, slot: SaSlot) -> Option<Arc<OutboundSpec>> {
+        let sa = self.outbound.remove(slot.0)?;
+        self.by_lease.remove(&LeaseKey::of(&sa));
+        if self.by_reqid.get_mut(&sa.reqid).is_some_and(|users| users.remove(slot)) {
+            self.by_reqid.remove(&sa.reqid);
+        }
+        Some(sa)
     }
 
     /// Puts an inbound SA into `slot`.
     ///
     /// # Errors
-    /// [`SnapshotError`] when the slot is taken or another SA has the same SPI and local address.
+    /// [`SnapshotError`] when the slot is taken or there is none such, another SA has the same SPI,
+    /// local address and protocol, or the anti-replay window cannot be. Then nothing has changed.
     pub fn add_inbound(&mut self, slot: SaSlot, sa: Arc<InboundSpec>) -> Result<(), SnapshotError> {
-        let key = (sa.spi, sa.endpoints.local);
-        if let Some(other) = self.by_spi.get(&key).and_then(|s| self.inbound(*s)) {
-            return Err(SnapshotError::InboundSpiTwice {
-                first: other.name.clone(),
-                second: sa.name.clone(),
-                spi: sa.spi.get(),
-                local: key.1,
-            });
-        }
+        self.spi_is_free(&sa, slot)?;
+        is_free(&self.inbound, slot)?;
         ReplayWindow::new(sa.replay_window, sa.esn, SeqNum::default())?;
-        put(&mut self.inbound, slot, sa)?;
-        self.by_spi.insert(key, slot);
+        self.by_spi.insert(SpiKey::of(&sa), SaOwner { slot, worker: sa.worker });
+        self.inbound.insert(slot.0, sa);
         Ok(())
+    }
+
+    /// Puts another record of an inbound SA into its slot and returns the one before.
+    ///
+    /// # Errors
+    /// As for [`Snapshot::add_inbound`], and when the slot is empty. Then nothing has changed.
+    pub fn replace_inbound(
+        &mut self,
+        slot: SaSlot,
+        sa: Arc<InboundSpec>,
+    ) -> Result<Arc<InboundSpec>, SnapshotError> {
+        let old = self.inbound(slot).ok_or(SnapshotError::Empty(slot.0))?.clone();
+        self.spi_is_free(&sa, slot)?;
+        ReplayWindow::new(sa.replay_window, sa.esn, SeqNum::default())?;
+        self.remove_inbound(slot);
+        self.add_inbound(slot, sa)?;
+        Ok(old)
+    }
+
+    /// Takes the inbound SA out of a slot.
+    pub fn remove_inbound(&mut self, slot: SaSlot) -> Option<Arc<InboundSpec>> {
+        let sa = self.inbound.remove(slot.0)?;
+        self.by_spi.remove(&SpiKey::of(&sa));
+        Some(sa)
     }
 
     /// The policies.
@@ -114,169 +192,217 @@ impl Snapshot {
         &self.spd
     }
 
+    /// The policies, to be changed in this picture and no other.
+    pub fn spd_mut(&mut self) -> &mut Spd {
+        Arc::make_mut(&mut self.spd)
+    }
+
     /// The SA that policies with this `reqid` use now.
     #[inline]
     #[must_use]
-    pub fn outbound_for(&self, reqid: ReqId) -> Option<SaSlot> {
-        self.by_reqid.get(&reqid).copied()
+    pub fn outbound_for(&self, reqid: ReqId) -> Option<SaOwner> {
+        self.by_reqid.get(&reqid).map(|users| users.newest)
     }
 
-    /// The SA that receives ESP with this SPI at this address (RFC 4301 section 4.1).
+    /// Starts loading what [`Snapshot::outbound_for`] will read about each `reqid`.
+    pub(crate) fn prefetch_outbound(&self, reqids: impl Iterator<Item = ReqId> + Clone) {
+        for reqid in reqids.clone() {
+            self.by_reqid.prefetch_tags(self.by_reqid.hash(&reqid));
+        }
+        for reqid in reqids {
+            self.by_reqid.prefetch_entry(self.by_reqid.hash(&reqid));
+        }
+    }
+
+    /// The SA that receives this protocol with this SPI at this address (RFC 4301 section 4.1).
     #[inline]
     #[must_use]
-    pub fn inbound_for(&self, spi: Spi, local: IpAddr) -> Option<SaSlot> {
-        self.by_spi.get(&(spi, local)).copied()
+    pub fn inbound_for(&self, spi: Spi, local: IpAddr, protocol: Protocol) -> Option<SaOwner> {
+        self.by_spi.get(&SpiKey::new(spi, local, protocol)).copied()
     }
 
     /// The outbound SA in a slot.
     #[inline]
     #[must_use]
     pub fn outbound(&self, slot: SaSlot) -> Option<&Arc<OutboundSpec>> {
-        self.outbound.get(slot.0 as usize)?.as_ref()
+        self.outbound.get(slot.0)
     }
 
     /// The inbound SA in a slot.
     #[inline]
     #[must_use]
     pub fn inbound(&self, slot: SaSlot) -> Option<&Arc<InboundSpec>> {
-        self.inbound.get(slot.0 as usize)?.as_ref()
+        self.inbound.get(slot.0)
     }
 
-    /// All outbound slots; `None` where a slot is free.
+    /// All outbound SAs, lowest slot first.
+    pub fn outbound_sas(&self) -> impl Iterator<Item = (SaSlot, &Arc<OutboundSpec>)> {
+        self.outbound.iter().map(|(slot, sa)| (SaSlot(slot), sa))
+    }
+
+    /// All inbound SAs, lowest slot first.
+    pub fn inbound_sas(&self) -> impl Iterator<Item = (SaSlot, &Arc<InboundSpec>)> {
+        self.inbound.iter().map(|(slot, sa)| (SaSlot(slot), sa))
+    }
+
+    /// How many SAs there are, outbound and inbound.
     #[must_use]
-    pub fn outbound_slots(&self) -> &[Option<Arc<OutboundSpec>>] {
-        &self.outbound
+    pub const fn len(&self) -> (usize, usize) {
+        (self.outbound.len(), self.inbound.len())
     }
 
-    /// All inbound slots; `None` where a slot is free.
+    /// Whether there is no SA.
     #[must_use]
-    pub fn inbound_slots(&self) -> &[Option<Arc<InboundSpec>>] {
-        &self.inbound
+    pub const fn is_empty(&self) -> bool {
+        matches!(self.len(), (0, 0))
     }
-}
 
-fn put<T>(table: &mut Vec<Option<T>>, slot: SaSlot, value: T) -> Result<(), SnapshotError> {
-    let at = slot.0 as usize;
-    if table.len() <= at {
-        table.resize_with(at + 1, || None);
+    /// Shows every outbound slot that may differ from the picture `old`, with what it holds now.
+    pub(crate) fn outbound_changes<'a>(
+        &'a self,
+        old: &'a Self,
+        mut visit: impl FnMut(u32, Option<&'a Arc<OutboundSpec>>),
+    ) {
+        self.outbound.changes(&old.outbound, |slot, _, now| visit(slot, now));
     }
-    match table.get_mut(at) {
-        Some(place @ None) => {
-            *place = Some(value);
-            Ok(())
+
+    /// As [`Snapshot::outbound_changes`], inbound.
+    pub(crate) fn inbound_changes<'a>(
+        &'a self,
+        old: &'a Self,
+        mut visit: impl FnMut(u32, Option<&'a Arc<InboundSpec>>),
+    ) {
+        self.inbound.changes(&old.inbound, |slot, _, now| visit(slot, now));
+    }
+
+    /// Whether no SA but the one in `slot` has this record's lease.
+    fn lease_is_free(&self, sa: &OutboundSpec, slot: SaSlot) -> Result<(), SnapshotError> {
+        let other = self.by_lease.get(&LeaseKey::of(sa)).filter(|other| **other != slot);
+        match other.and_then(|other| self.outbound(*other)) {
+            Some(other) => Err(SnapshotError::OutboundKeyTwice {
+                first: other.name.clone(),
+                second: sa.name.clone(),
+            }),
+            None => Ok(()),
         }
-        _ => Err(SnapshotError::SlotTwice(slot.0)),
-    }
-}
-
-/// Hashes an SPI and an address.
-///
-/// Keys of this table come from control, not from packets, so nobody outside can pick colliding
-/// ones; packets only look up.
-#[derive(Debug, Default)]
-pub struct SpiHasher(u64);
-
-impl Hasher for SpiHasher {
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 32)
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
-            self.write_u64(u64::from_le_bytes(word));
+    /// Whether no SA but the one in `slot` receives this record's packets.
+    fn spi_is_free(&self, sa: &InboundSpec, slot: SaSlot) -> Result<(), SnapshotError> {
+        let other = self.by_spi.get(&SpiKey::of(sa)).filter(|other| other.slot != slot);
+        match other.and_then(|other| self.inbound(other.slot)) {
+            Some(other) => Err(SnapshotError::InboundSpiTwice {
+                first: other.name.clone(),
+                second: sa.name.clone(),
+                spi: sa.spi.get(),
+                local: sa.endpoints.local,
+            }),
+            None => Ok(()),
         }
     }
+}
 
-    fn write_u32(&mut self, n: u32) {
-        self.write_u64(u64::from(n));
-    }
-
-    fn write_u64(&mut self, n: u64) {
-        // Multiplicative mixing with an odd constant (golden ratio), as in Knuth, TAOCP 6.4.
-        self.0 = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn write_usize(&mut self, n: usize) {
-        self.write_u64(n as u64);
+fn is_free<T>(table: &PagedTable<T>, slot: SaSlot) -> Result<(), SnapshotError> {
+    match table.get(slot.0) {
+        _ if slot.0 >= MAX_SLOTS => Err(SnapshotError::Full(slot.0)),
+        Some(_) => Err(SnapshotError::SlotTwice(slot.0)),
+        None => Ok(()),
     }
 }
 
-/// The current [`Snapshot`], where control puts it and workers find it.
-#[derive(Debug, Default)]
-pub struct Published {
-    generation: AtomicU64,
-    current: Mutex<Arc<Snapshot>>,
+/// The outbound SAs of a `reqid`. Mostly there is one; while a key is replaced, two.
+#[derive(Clone, Debug)]
+struct Users {
+    newest: SaOwner,
+    /// Those added before, oldest first.
+    older: Option<Arc<Vec<SaOwner>>>,
 }
 
-impl Published {
-    /// Starts with a first picture.
-    #[must_use]
-    pub fn new(snapshot: Snapshot) -> Arc<Self> {
-        Arc::new(Self { generation: AtomicU64::new(1), current: Mutex::new(Arc::new(snapshot)) })
+impl Users {
+    const fn one(newest: SaOwner) -> Self {
+        Self { newest, older: None }
     }
 
-    /// Replaces the picture; workers see it at their next burst. Returns its generation.
-    pub fn publish(&self, snapshot: Snapshot) -> u64 {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        *current = Arc::new(snapshot);
-        // Inside the lock, so that generations and pictures come in the same order. Release pairs
-        // with the reader's Acquire, though the lock alone would do: the reader takes it as well.
-        self.generation.fetch_add(1, Ordering::Release) + 1
+    fn push(&mut self, owner: SaOwner) {
+        let before = core::mem::replace(&mut self.newest, owner);
+        Arc::make_mut(self.older.get_or_insert_default()).push(before);
     }
 
-    /// The picture of now.
-    #[must_use]
-    pub fn current(&self) -> Arc<Snapshot> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn update(&mut self, owner: SaOwner) {
+        let older = self.older.as_mut().map(Arc::make_mut);
+        let all = older.into_iter().flatten().chain([&mut self.newest]);
+        all.filter(|user| user.slot == owner.slot).for_each(|user| *user = owner);
     }
 
-    /// A reader for one worker.
-    #[must_use]
-    pub fn reader(self: &Arc<Self>) -> Reader {
-        // Generation 0 was never published, so the first look reports a change.
-        Reader { published: self.clone(), seen: 0, snapshot: Arc::default() }
-    }
-}
-
-/// One worker's view of [`Published`].
-#[derive(Debug)]
-pub struct Reader {
-    published: Arc<Published>,
-    seen: u64,
-    snapshot: Arc<Snapshot>,
-}
-
-impl Reader {
-    /// Takes a newer picture if there is one; returns the one it replaced.
-    #[inline]
-    pub fn refresh(&mut self) -> Option<Arc<Snapshot>> {
-        let generation = self.published.generation.load(Ordering::Acquire);
-        if generation == self.seen {
-            return None;
+    /// Removes one; says whether nobody is left.
+    fn remove(&mut self, slot: SaSlot) -> bool {
+        let Some(older) = self.older.as_mut().map(Arc::make_mut) else {
+            return self.newest.slot == slot;
+        };
+        if self.newest.slot == slot {
+            if let Some(before) = older.pop() {
+                self.newest = before;
+            }
+        } else {
+            older.retain(|user| user.slot != slot);
         }
-        self.seen = generation;
-        Some(core::mem::replace(&mut self.snapshot, self.published.current()))
+        if older.is_empty() {
+            self.older = None;
+        }
+        false
     }
+}
 
-    /// Whether there is a newer picture than the one taken last.
+impl Key for ReqId {
     #[inline]
-    #[must_use]
-    pub fn is_behind(&self) -> bool {
-        self.published.generation.load(Ordering::Acquire) != self.seen
+    fn hash(&self, seed: Seed) -> u64 {
+        seed.of(u64::from(self.0), 0)
     }
+}
 
-    /// The picture taken last.
+/// A lease by where it lies: two that are alive never lie at one place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct LeaseKey(usize);
+
+impl LeaseKey {
+    fn of(sa: &OutboundSpec) -> Self {
+        Self(Arc::as_ptr(&sa.lease).addr())
+    }
+}
+
+impl Key for LeaseKey {
+    fn hash(&self, seed: Seed) -> u64 {
+        seed.of(self.0 as u64, 0)
+    }
+}
+
+/// What an arriving packet is found by (RFC 4301 section 4.1).
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct SpiKey {
+    address: [u64; 2],
+    spi: Spi,
+    protocol: Protocol,
+    version: IpVersion,
+}
+
+impl SpiKey {
     #[inline]
-    #[must_use]
-    pub fn snapshot(&self) -> &Arc<Snapshot> {
-        &self.snapshot
+    fn new(spi: Spi, local: IpAddr, protocol: Protocol) -> Self {
+        let bits = u128::from_be_bytes(addr_bytes(local));
+        let address = [(bits >> 64) as u64, bits as u64];
+        Self { address, spi, protocol, version: IpVersion::of_addr(local) }
     }
 
-    /// Generation of the picture taken last.
-    #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.seen
+    fn of(sa: &InboundSpec) -> Self {
+        Self::new(sa.spi, sa.endpoints.local, sa.protocol())
+    }
+}
+
+impl Key for SpiKey {
+    #[inline]
+    fn hash(&self, seed: Seed) -> u64 {
+        let [high, low] = self.address;
+        let rest = u64::from(self.protocol.0) << 32 | u64::from(self.spi.get());
+        seed.of(rest, high ^ low.rotate_left(32))
     }
 }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use common::{Pair, Setup, inner, pipeline_parts, protect_all};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::{HandOff, Outbound};
-use convoy_ipsec::sa::{InboundSpec, OutboundSpec, SaSlot, WorkerId};
-use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
+use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, WorkerId};
+use convoy_ipsec::snapshot::{Published, SaOwner, Snapshot, SnapshotError};
 use convoy_ipsec::spd::Direction;
 use convoy_packet::Burst;
-use convoy_wire::Spi;
+use convoy_wire::{Protocol, Spi};
 
 fn out(setup: &Setup, old: &OutboundSpec) -> OutboundSpec {
     OutboundSpec { lease: old.lease.clone(), counters: old.counters.clone(), ..setup.outbound() }
@@ -183,4 +183,138 @@ fn debug_shows_no_salt() {
         assert!(text.contains("0x00001001"), "{text}");
         assert!(!text.contains("202") && !text.contains("salt"), "{text}");
     }
+}
+
+#[test]
+fn an_older_sa_of_a_reqid_is_used_again_when_the_newer_one_goes() {
+    let setup = Setup::default();
+    let mut snapshot = Snapshot::default();
+    let newest = |snapshot: &Snapshot| snapshot.outbound_for(ReqId(1)).map(|owner| owner.slot.0);
+    for slot in [3, 1, 2] {
+        snapshot.add_outbound(SaSlot(slot), Arc::new(setup.outbound())).unwrap();
+        assert_eq!(newest(&snapshot), Some(slot));
+    }
+    let kept = snapshot.clone();
+    // A changed record stays where it was among them, also when it goes to another worker.
+    let old = snapshot.outbound(SaSlot(1)).unwrap().clone();
+    let moved = OutboundSpec { worker: WorkerId(7), ..out(&setup, &old) };
+    let before = snapshot.replace_outbound(SaSlot(1), Arc::new(moved)).unwrap();
+    assert!(Arc::ptr_eq(&before, &old));
+    assert_eq!(newest(&snapshot), Some(2));
+    snapshot.remove_outbound(SaSlot(2)).unwrap();
+    let owner = SaOwner { slot: SaSlot(1), worker: WorkerId(7) };
+    assert_eq!(snapshot.outbound_for(ReqId(1)), Some(owner));
+    snapshot.remove_outbound(SaSlot(3)).unwrap();
+    assert_eq!(newest(&snapshot), Some(1));
+    let last = snapshot.remove_outbound(SaSlot(1)).unwrap();
+    assert_eq!((newest(&snapshot), snapshot.is_empty()), (None, true));
+    assert!(snapshot.remove_outbound(SaSlot(1)).is_none());
+    // Its key is free again; with another reqid it has another place.
+    snapshot.add_outbound(SaSlot(0), last.clone()).unwrap();
+    let other = OutboundSpec { reqid: ReqId(5), ..out(&setup, &last) };
+    snapshot.replace_outbound(SaSlot(0), Arc::new(other)).unwrap();
+    assert_eq!(newest(&snapshot), None);
+    assert_eq!(snapshot.outbound_for(ReqId(5)).map(|owner| owner.slot), Some(SaSlot(0)));
+    assert_eq!((newest(&kept), kept.len()), (Some(2), (3, 0)), "the clone stayed as it was");
+}
+
+#[test]
+fn an_inbound_sa_is_found_by_spi_address_and_protocol() {
+    let setup = Setup::default();
+    let mut snapshot = Snapshot::default();
+    snapshot.add_inbound(SaSlot(4), Arc::new(setup.inbound())).unwrap();
+    let (spi, local) = (Spi::new(common::SPI).unwrap(), setup.remote);
+    let found = |snapshot: &Snapshot, spi, local, protocol| {
+        snapshot.inbound_for(spi, local, protocol).map(|owner| owner.slot.0)
+    };
+    assert_eq!(found(&snapshot, spi, local, Protocol::ESP), Some(4));
+    assert_eq!(found(&snapshot, spi, local, Protocol::AH), None);
+    assert_eq!(found(&snapshot, spi, setup.local, Protocol::ESP), None);
+    let other = Spi::new(77).unwrap();
+    assert_eq!(found(&snapshot, other, local, Protocol::ESP), None);
+    let changed = Arc::new(InboundSpec { spi: other, ..setup.inbound() });
+    snapshot.replace_inbound(SaSlot(4), changed.clone()).unwrap();
+    assert_eq!(found(&snapshot, spi, local, Protocol::ESP), None);
+    assert_eq!(found(&snapshot, other, local, Protocol::ESP), Some(4));
+    let twin = Arc::new(setup.inbound());
+    snapshot.add_inbound(SaSlot(5), twin.clone()).unwrap();
+    assert!(snapshot.replace_inbound(SaSlot(4), twin.clone()).is_err());
+    assert_eq!(found(&snapshot, other, local, Protocol::ESP), Some(4), "nothing has changed");
+    assert_eq!(snapshot.replace_inbound(SaSlot(9), twin).unwrap_err(), SnapshotError::Empty(9));
+    assert!(Arc::ptr_eq(&snapshot.remove_inbound(SaSlot(4)).unwrap(), &changed));
+    assert_eq!(found(&snapshot, other, local, Protocol::ESP), None);
+}
+
+#[test]
+fn a_table_that_is_full_refuses() {
+    let setup = Setup::default();
+    let mut snapshot = Snapshot::default();
+    let beyond = SaSlot(1 << 20);
+    let error = snapshot.add_outbound(beyond, Arc::new(setup.outbound())).unwrap_err();
+    assert_eq!(error.to_string(), "slot 1048576 is beyond the last of a direction's 1048576 slots");
+    let error = snapshot.add_inbound(beyond, Arc::new(setup.inbound())).unwrap_err();
+    assert_eq!(error, SnapshotError::Full(1 << 20));
+}
+
+/// Changes under way, each made from the picture before: what is between two gateways sees all of
+/// the old one or all of the new one.
+#[test]
+fn readers_see_whole_pictures_while_control_changes_them() {
+    let setup = Setup::default();
+    let published = Published::new(Snapshot::default());
+    let specs: Vec<_> = (0..64)
+        .map(|n| {
+            let spi = Spi::new(1000 + n).unwrap();
+            let out = OutboundSpec { reqid: ReqId(n), ..setup.outbound() };
+            (Arc::new(out), Arc::new(InboundSpec { spi, ..setup.inbound() }))
+        })
+        .collect();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let mut reader = published.reader();
+            let done = &done;
+            scope.spawn(move || {
+                let mut last = 0;
+                while !done.load(std::sync::atomic::Ordering::Acquire) {
+                    reader.refresh();
+                    assert!(reader.generation() >= last);
+                    last = reader.generation();
+                    let snapshot = reader.snapshot();
+                    // A change adds or removes an SA of either direction, in one.
+                    let (outbound, inbound) = snapshot.len();
+                    assert_eq!(outbound, inbound);
+                    assert_eq!(snapshot.outbound_sas().count(), outbound);
+                    for (slot, sa) in snapshot.outbound_sas() {
+                        assert_eq!(snapshot.outbound_for(sa.reqid).unwrap().slot, slot);
+                    }
+                    for (slot, sa) in snapshot.inbound_sas() {
+                        let found = snapshot.inbound_for(sa.spi, setup.remote, Protocol::ESP);
+                        assert_eq!(found.unwrap().slot, slot);
+                    }
+                }
+            });
+        }
+        for step in 0..3000_u32 {
+            let at = step.wrapping_mul(37) % 64;
+            let slot = SaSlot(at * 50);
+            let (out, inn) = specs[at as usize].clone();
+            let change = published.change(|snapshot| {
+                if snapshot.remove_outbound(slot).is_some() {
+                    snapshot.remove_inbound(slot).unwrap();
+                    return Ok(());
+                }
+                snapshot.add_outbound(slot, out)?;
+                snapshot.add_inbound(slot, inn)
+            });
+            assert_eq!(change.unwrap(), u64::from(step) + 2);
+        }
+        done.store(true, std::sync::atomic::Ordering::Release);
+    });
+    let failed = published.change(|snapshot| {
+        snapshot.remove_outbound(SaSlot(0));
+        snapshot.add_inbound(SaSlot(1 << 20), Arc::new(setup.inbound()))
+    });
+    assert_eq!(failed.unwrap_err(), SnapshotError::Full(1 << 20));
+    assert_eq!(published.reader().refresh().map(|_| ()), Some(()));
 }

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
 use convoy_ipsec::spd::PolicyAction;
-use convoy_wire::SeqNum;
+use convoy_wire::{Protocol, SeqNum};
 
 use super::*;
 
@@ -87,13 +87,13 @@ fn a_site_becomes_policies_for_both_directions_and_sas_with_one_reqid() {
     assert_eq!(policies.len(), 2);
     let PolicyAction::Protect { reqid } = policies[0].action else { panic!("{policies:?}") };
     assert_eq!(policies[1].action, PolicyAction::Protect { reqid });
-    let slot = snapshot.outbound_for(reqid).unwrap();
+    let slot = snapshot.outbound_for(reqid).unwrap().slot;
     let out = snapshot.outbound(slot).unwrap();
     assert_eq!((&*out.name, out.path_mtu, out.salt), ("out", 1500, [1; 4]));
     assert!(out.lease.granted() > 1 << 20);
     let spi = out.spi;
-    assert_eq!(snapshot.inbound_for(spi, out.endpoints.local), None);
-    let inbound = snapshot.inbound_slots()[0].as_ref().unwrap();
+    assert_eq!(snapshot.inbound_for(spi, out.endpoints.local, Protocol::ESP), None);
+    let (_, inbound) = snapshot.inbound_sas().next().unwrap();
     assert_eq!(
         (inbound.reqid, inbound.replay_window, inbound.floor.get()),
         (reqid, 1024, SeqNum::new(0))
@@ -139,9 +139,9 @@ fn a_replaced_key_comes_into_a_new_slot_and_the_old_one_may_still_be_open() {
     assert_ne!(new.0, old.0);
     assert_eq!(new.1.reqid, old.1.reqid);
     let snapshot = gateway.snapshot();
-    assert_eq!(snapshot.outbound_for(new.1.reqid), Some(new.0));
+    assert_eq!(snapshot.outbound_for(new.1.reqid).map(|owner| owner.slot), Some(new.0));
     assert!(snapshot.outbound(old.0).is_none());
-    let reqids: Vec<_> = snapshot.inbound_slots().iter().flatten().map(|sa| sa.reqid).collect();
+    let reqids: Vec<_> = snapshot.inbound_sas().map(|(_, sa)| sa.reqid).collect();
     assert_eq!(reqids, [new.1.reqid; 2]);
 }
 

@@ -154,9 +154,9 @@ fn drops(inputs: &Inputs<'_>, sampler: &mut Sampler) -> Vec<Drops> {
 
 /// All SAs of a picture, outbound ones first, each direction by name.
 fn sas(snapshot: &Snapshot, now_ns: u64, sampler: &mut Sampler) -> Vec<SaStatus> {
-    let mut outbound: Vec<_> = snapshot.outbound_slots().iter().flatten().collect();
+    let mut outbound: Vec<_> = snapshot.outbound_sas().map(|(_, sa)| sa).collect();
     outbound.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut inbound: Vec<_> = snapshot.inbound_slots().iter().flatten().collect();
+    let mut inbound: Vec<_> = snapshot.inbound_sas().map(|(_, sa)| sa).collect();
     inbound.sort_by(|a, b| a.name.cmp(&b.name));
     let mut sas: Vec<_> = outbound.into_iter().map(|sa| outbound_sa(sa, now_ns, sampler)).collect();
     sas.extend(inbound.into_iter().map(|sa| inbound_sa(sa, now_ns, sampler)));

@@ -133,7 +133,7 @@ fn drive(worker: &mut Worker, state: &State, budget: &AtomicUsize) -> anyhow::Re
 /// The fewest sequence numbers that an SA may use now.
 fn leased(state: &State) -> u64 {
     let snapshot = state.published().current();
-    let left = snapshot.outbound_slots().iter().flatten().map(|sa| sa.lease.left());
+    let left = snapshot.outbound_sas().map(|(_, sa)| sa.lease.left());
     left.min().unwrap_or(u64::MAX)
 }
 
@@ -146,15 +146,11 @@ fn report(worker: &Worker, state: &State) -> Report {
     };
     let snapshot = state.published().current();
     let outbound = snapshot
-        .outbound_slots()
-        .iter()
-        .flatten()
-        .map(|sa| sa_report(&sa.name, "outbound", sa.spi.get(), &sa.counters));
+        .outbound_sas()
+        .map(|(_, sa)| sa_report(&sa.name, "outbound", sa.spi.get(), &sa.counters));
     let inbound = snapshot
-        .inbound_slots()
-        .iter()
-        .flatten()
-        .map(|sa| sa_report(&sa.name, "inbound", sa.spi.get(), &sa.counters));
+        .inbound_sas()
+        .map(|(_, sa)| sa_report(&sa.name, "inbound", sa.spi.get(), &sa.counters));
     Report {
         plain: side(&stats.plain()),
         wire: side(&stats.wire()),

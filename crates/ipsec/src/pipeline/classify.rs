@@ -11,8 +11,8 @@ use super::lookup::Lookup;
 use super::parse::Parsed;
 use crate::drop_reason::DropReason;
 use crate::sa::{SaSlot, WorkerId};
-use crate::snapshot::Snapshot;
-use crate::spd::{Direction, PolicyAction};
+use crate::snapshot::{SaOwner, Snapshot};
+use crate::spd::{Direction, PolicyAction, PolicyId};
 
 /// A packet and the SA that is to protect it.
 #[derive(Debug)]
@@ -41,8 +41,16 @@ pub(super) fn run(
     let flows = input.iter().map(|parsed| parsed.info.flow);
     let policies = lookup.burst(snapshot.spd(), Direction::Outbound, flows);
 
+    let action = |policy: &Option<PolicyId>| {
+        policy.and_then(|id| snapshot.spd().policy(id)).map(|policy| &policy.action)
+    };
+    snapshot.prefetch_outbound(policies.iter().filter_map(|policy| match action(policy) {
+        Some(PolicyAction::Protect { reqid }) => Some(*reqid),
+        _ => None,
+    }));
+
     for (Parsed { frame, info }, policy) in input.drain(..).zip(policies) {
-        let action = policy.and_then(|id| snapshot.spd().policy(id)).map(|policy| &policy.action);
+        let action = action(policy);
         match action {
             None => bin.drop(frame, DropReason::NoPolicy),
             Some(PolicyAction::Discard) => bin.drop(frame, DropReason::PolicyDiscard),
@@ -50,22 +58,17 @@ pub(super) fn run(
                 Ok(()) => bin.counters.bypassed.add(1),
                 Err(frame) => bin.drop(frame, DropReason::NoFrame),
             },
-            Some(PolicyAction::Protect { reqid }) => {
-                let target = snapshot
-                    .outbound_for(*reqid)
-                    .and_then(|slot| Some((slot, snapshot.outbound(slot)?)));
-                match target {
-                    None => bin.drop(frame, DropReason::NoSa),
-                    Some((slot, sa)) if sa.worker == me => {
-                        exits.protect.push_back(Classified { frame, info, slot });
-                    }
-                    Some((_, sa)) => {
-                        if let Err(frame) = exits.handoff.push(sa.worker, frame) {
-                            bin.drop(frame, DropReason::RingFull);
-                        }
+            Some(PolicyAction::Protect { reqid }) => match snapshot.outbound_for(*reqid) {
+                None => bin.drop(frame, DropReason::NoSa),
+                Some(SaOwner { slot, worker }) if worker == me => {
+                    exits.protect.push_back(Classified { frame, info, slot });
+                }
+                Some(SaOwner { worker, .. }) => {
+                    if let Err(frame) = exits.handoff.push(worker, frame) {
+                        bin.drop(frame, DropReason::RingFull);
                     }
                 }
-            }
+            },
         }
     }
 }

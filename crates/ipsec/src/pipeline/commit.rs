@@ -7,6 +7,7 @@ use convoy_wire::SeqNum;
 use super::Now;
 use super::bin::Bin;
 use super::sa::InboundSa;
+use super::slab::Slab;
 use crate::drop_reason::DropReason;
 
 /// A packet that was authentic and new.
@@ -22,7 +23,7 @@ pub(super) struct Opened {
 /// Takes the first `n` jobs; packets that are forged or came before are dropped.
 pub(super) fn run(
     now: Now,
-    sas: &mut [Option<InboundSa>],
+    sas: &mut Slab<InboundSa>,
     done: &mut JobBurst,
     n: usize,
     output: &mut Vec<Opened>,
@@ -31,10 +32,7 @@ pub(super) fn run(
     for job in done.drain_front(n) {
         let slot = job.context.slot;
         // The SA may have gone, or another come to its slot, while the job was away.
-        let sa = sas
-            .get_mut(slot as usize)
-            .and_then(Option::as_mut)
-            .filter(|sa| sa.epoch == job.context.note);
+        let sa = sas.get_mut(slot).filter(|sa| sa.epoch == job.context.note);
         let Some(sa) = sa else {
             bin.drop(job.frame, DropReason::UnknownSpi);
             continue;

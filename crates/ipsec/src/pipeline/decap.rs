@@ -7,6 +7,7 @@ use convoy_wire::{Ecn, IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, Protocol, esp, p
 use super::bin::Bin;
 use super::commit::Opened;
 use super::sa::InboundSa;
+use super::slab::Slab;
 use super::{PipelineConfig, protect, transport};
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, ReqId};
@@ -23,13 +24,13 @@ pub(super) struct Inner {
 /// Takes ESP off each packet of `input`.
 pub(super) fn run(
     config: &PipelineConfig,
-    sas: &[Option<InboundSa>],
+    sas: &Slab<InboundSa>,
     input: &mut Vec<Opened>,
     output: &mut Vec<Inner>,
     bin: &mut Bin<'_>,
 ) {
     for Opened { mut frame, slot, start, len } in input.drain(..) {
-        let Some(Some(sa)) = sas.get(slot as usize) else {
+        let Some(sa) = sas.get(slot) else {
             bin.drop(frame, DropReason::UnknownSpi);
             continue;
         };

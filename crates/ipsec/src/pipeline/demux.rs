@@ -11,15 +11,16 @@ use super::bin::Bin;
 use super::handoff::HandOff;
 use super::layout;
 use super::sa::InboundSa;
+use super::slab::Slab;
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, SaSlot, WorkerId};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{SaOwner, Snapshot};
 
 /// What the stage works with.
 pub(super) struct Stage<'a, 'b> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) me: WorkerId,
-    pub(super) sas: &'a mut [Option<InboundSa>],
+    pub(super) sas: &'a mut Slab<InboundSa>,
     pub(super) jobs: &'a mut JobBurst,
     pub(super) handoff: &'a mut HandOff,
     pub(super) bin: &'a mut Bin<'b>,
@@ -83,18 +84,17 @@ fn find(frame: &mut Frame, info: &PacketInfo) -> Result<Found, DropReason> {
 
 /// Looks up the SA, checks the window and makes the job.
 fn accept(stage: &mut Stage<'_, '_>, frame: Frame, found: &Found) {
-    let Some(slot) = stage.snapshot.inbound_for(found.header.spi, found.local) else {
+    let owner = stage.snapshot.inbound_for(found.header.spi, found.local, Protocol::ESP);
+    let Some(SaOwner { slot, worker }) = owner else {
         return stage.bin.drop(frame, DropReason::UnknownSpi);
     };
-    if let Some(owner) = stage.snapshot.inbound(slot).map(|sa| sa.worker)
-        && owner != stage.me
-    {
-        if let Err(frame) = stage.handoff.push(owner, frame) {
+    if worker != stage.me {
+        if let Err(frame) = stage.handoff.push(worker, frame) {
             stage.bin.drop(frame, DropReason::RingFull);
         }
         return;
     }
-    let Some(Some(sa)) = stage.sas.get_mut(slot.0 as usize) else {
+    let Some(sa) = stage.sas.get_mut(slot.0) else {
         return stage.bin.drop(frame, DropReason::UnknownSpi);
     };
     match make_job(sa, slot, frame, found) {

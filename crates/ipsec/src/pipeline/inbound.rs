@@ -10,6 +10,7 @@ use super::commit::{self, Opened};
 use super::decap::{self, Inner};
 use super::lookup::Lookup;
 use super::sa::InboundSa;
+use super::slab::Slab;
 use super::{HandOff, Now, PipelineConfig, PipelineParts, WorkerCounters, demux, policy};
 use crate::snapshot::Reader;
 
@@ -20,7 +21,7 @@ pub struct Inbound {
     reader: Reader,
     engine: Ordered,
     counters: Arc<WorkerCounters>,
-    sas: Vec<Option<InboundSa>>,
+    sas: Slab<InboundSa>,
     epoch: u32,
     jobs: JobBurst,
     done: JobBurst,
@@ -39,7 +40,7 @@ impl Inbound {
             reader: parts.reader,
             engine: Ordered::new(parts.engine),
             counters: parts.counters,
-            sas: Vec::new(),
+            sas: Slab::new(),
             epoch: 0,
             jobs: JobBurst::new(),
             done: JobBurst::new(),
@@ -114,32 +115,26 @@ impl Inbound {
         }
     }
 
-    /// Follows the published snapshot. An SA whose record changed but whose key did not keeps its
-    /// window.
+    /// Follows the published snapshot, at the cost of what changed. An SA whose record changed but
+    /// whose key did not keeps its window.
     fn adopt(&mut self) {
-        if self.reader.refresh().is_none() {
-            return;
-        }
-        let snapshot = self.reader.snapshot().clone();
-        let slots = snapshot.inbound_slots();
-        if self.sas.len() < slots.len() {
-            self.sas.resize_with(slots.len(), || None);
-        }
-        for (at, entry) in self.sas.iter_mut().enumerate() {
-            let wanted = slots.get(at).and_then(Option::as_ref);
-            let wanted = wanted.filter(|spec| spec.worker == self.config.worker);
-            let key = KeyId(at as u32);
-            match (entry.take(), wanted) {
-                (Some(sa), Some(spec)) if Arc::ptr_eq(&sa.spec, spec) => *entry = Some(sa),
-                (old, Some(spec)) => {
-                    self.epoch = self.epoch.wrapping_add(1);
-                    self.engine.install(key, EngineKey::Open(spec.key.clone()));
+        let Some(old) = self.reader.refresh() else { return };
+        let Self { config, reader, engine, sas, epoch, .. } = self;
+        reader.snapshot().inbound_changes(&old, |slot, wanted| {
+            let wanted = wanted.filter(|spec| spec.worker == config.worker);
+            match (sas.take(slot), wanted) {
+                (Some(sa), Some(spec)) if Arc::ptr_eq(&sa.spec, spec) => sas.insert(slot, sa),
+                (before, Some(spec)) => {
+                    *epoch = epoch.wrapping_add(1);
+                    engine.install(KeyId(slot), EngineKey::Open(spec.key.clone()));
                     // A window that cannot be is refused when the snapshot is made.
-                    *entry = InboundSa::new(spec.clone(), old, self.epoch).ok();
+                    if let Ok(sa) = InboundSa::new(spec.clone(), before, *epoch) {
+                        sas.insert(slot, sa);
+                    }
                 }
-                (Some(_), None) => self.engine.remove(key),
+                (Some(_), None) => engine.remove(KeyId(slot)),
                 (None, None) => {}
             }
-        }
+        });
     }
 }

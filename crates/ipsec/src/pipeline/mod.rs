@@ -31,6 +31,7 @@ mod parse;
 mod policy;
 mod protect;
 mod sa;
+mod slab;
 mod transport;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

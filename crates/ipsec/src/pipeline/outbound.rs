@@ -14,10 +14,12 @@ use super::icmp::IcmpSender;
 use super::lookup::Lookup;
 use super::parse::{self, Parsed};
 use super::sa::OutboundSa;
+use super::slab::Slab;
 use super::{
     HandOff, Now, PathMtuNews, PipelineConfig, PipelineParts, WorkerCounters, forward, keepalive,
     protect,
 };
+use crate::sa::SaSlot;
 use crate::sequence::{SequenceCounter, SequenceLimits};
 use crate::snapshot::Reader;
 
@@ -35,9 +37,9 @@ pub struct Outbound {
     reader: Reader,
     engine: Ordered,
     counters: Arc<WorkerCounters>,
-    sas: Vec<Option<OutboundSa>>,
-    /// An SA of the snapshot could not be taken over yet: its key is still another's.
-    unclaimed: bool,
+    sas: Slab<OutboundSa>,
+    /// Slots whose SAs are still to be taken over: their keys may be another's.
+    unclaimed: Vec<u32>,
     parsed: Vec<Parsed>,
     lookup: Lookup,
     pending: VecDeque<Classified>,
@@ -57,8 +59,8 @@ impl Outbound {
             reader: parts.reader,
             engine: Ordered::new(parts.engine),
             counters: parts.counters,
-            sas: Vec::new(),
-            unclaimed: false,
+            sas: Slab::new(),
+            unclaimed: Vec::new(),
             parsed: Vec::with_capacity(BURST_MAX),
             lookup: Lookup::with_capacity(BURST_MAX),
             pending: VecDeque::with_capacity(PENDING_MAX),
@@ -117,7 +119,7 @@ impl Outbound {
     /// (RFC 3948 section 4).
     pub fn keepalives(&mut self, now: Now, pool: &mut Pool, wire: &mut Burst) {
         let udp6_checksum = self.config.udp6_checksum;
-        for sa in self.sas.iter_mut().flatten() {
+        for sa in self.sas.iter_mut() {
             if keepalive::is_due(sa, now) && keepalive::send(sa, udp6_checksum, pool, wire) {
                 sa.last_sent = now;
                 self.counters.keepalives_sent.add(1);
@@ -132,10 +134,10 @@ impl Outbound {
     /// (RFC 4301 section 8.2.1, RFC 4303 section 7).
     pub fn path_mtu(&mut self, now: Now, news: &PathMtuNews) -> bool {
         let Some((spi, quoted)) = news.quote else { return false };
-        let Some(sa) =
-            self.sas.iter_mut().flatten().find(|sa| {
-                sa.spec.spi.get() == spi && sa.spec.endpoints.remote == news.destination
-            })
+        let Some(sa) = self
+            .sas
+            .iter_mut()
+            .find(|sa| sa.spec.spi.get() == spi && sa.spec.endpoints.remote == news.destination)
         else {
             return false;
         };
@@ -151,7 +153,7 @@ impl Outbound {
     /// bytes; says whether that changed anything. Nobody else can say so, so no proof is asked for,
     /// and it concerns every SA to that peer.
     pub fn link_mtu(&mut self, now: Now, destination: IpAddr, mtu: u32) -> bool {
-        let sas = self.sas.iter_mut().flatten();
+        let sas = self.sas.iter_mut();
         let concerned = sas.filter(|sa| sa.spec.endpoints.remote == destination);
         concerned.fold(false, |changed, sa| sa.narrow(now, mtu) | changed)
     }
@@ -201,42 +203,41 @@ impl Outbound {
         self.in_flight += self.engine.submit(&mut self.jobs);
     }
 
-    /// Follows the published snapshot: SAs that are gone leave, new ones come, records that
-    /// changed replace their predecessors.
+    /// Follows the published snapshot, at the cost of what changed: SAs that are gone leave, new
+    /// ones come, records that changed replace their predecessors.
     fn adopt(&mut self, now: Now) {
-        if self.reader.refresh().is_none() && !self.unclaimed {
+        let old = self.reader.refresh();
+        if old.is_none() && self.unclaimed.is_empty() {
             return;
         }
-        let snapshot = self.reader.snapshot().clone();
-        let slots = snapshot.outbound_slots();
-        if self.sas.len() < slots.len() {
-            self.sas.resize_with(slots.len(), || None);
-        }
-        let wanted = |at: usize| {
-            let spec = slots.get(at).and_then(Option::as_ref);
-            spec.filter(|spec| spec.worker == self.config.worker)
-        };
+        let Self { config, reader, engine, sas, unclaimed, .. } = self;
         // All that goes, goes first: a record that takes over a key finds it free.
-        for (at, entry) in self.sas.iter_mut().enumerate() {
-            let stays = entry
-                .as_ref()
-                .is_some_and(|sa| wanted(at).is_some_and(|spec| Arc::ptr_eq(spec, &sa.spec)));
-            if !stays && entry.take().is_some() {
-                self.engine.remove(KeyId(at as u32));
-            }
+        if let Some(old) = old {
+            reader.snapshot().outbound_changes(&old, |slot, wanted| {
+                let wanted = wanted.filter(|spec| spec.worker == config.worker);
+                let there = sas.get(slot).map(|sa| &sa.spec);
+                let stays = there.zip(wanted).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
+                if !stays && sas.take(slot).is_some() {
+                    engine.remove(KeyId(slot));
+                }
+                if !stays && wanted.is_some() {
+                    unclaimed.push(slot);
+                }
+            });
+            unclaimed.sort_unstable();
+            unclaimed.dedup();
         }
-        self.unclaimed = false;
-        for (at, entry) in self.sas.iter_mut().enumerate() {
-            let Some(spec) = wanted(at).filter(|_| entry.is_none()) else { continue };
+        unclaimed.retain(|slot| {
+            let wanted = reader.snapshot().outbound(SaSlot(*slot));
+            let wanted = wanted.filter(|spec| spec.worker == config.worker);
+            let Some(spec) = wanted else { return false };
             let limits = SequenceLimits::new(spec.esn);
             let claim = SequenceCounter::claim(spec.lease.clone(), SeqNum::new(1), limits);
-            let Ok(sequence) = claim else {
-                self.unclaimed = true;
-                continue;
-            };
-            self.engine.install(KeyId(at as u32), EngineKey::Seal(spec.key.clone()));
-            *entry = Some(OutboundSa::new(spec.clone(), sequence, now));
-        }
+            let Ok(sequence) = claim else { return true };
+            engine.install(KeyId(*slot), EngineKey::Seal(spec.key.clone()));
+            sas.insert(*slot, OutboundSa::new(spec.clone(), sequence, now));
+            false
+        });
     }
 }
 

@@ -7,6 +7,7 @@ use super::bin::Bin;
 use super::decap::Inner;
 use super::lookup::Lookup;
 use super::sa::InboundSa;
+use super::slab::Slab;
 use crate::drop_reason::DropReason;
 use crate::snapshot::Snapshot;
 use crate::spd::{Direction, PolicyAction};
@@ -14,7 +15,7 @@ use crate::spd::{Direction, PolicyAction};
 /// Gives the packets that inbound policy allows to `plain`, which must have room for them.
 pub(super) fn run(
     snapshot: &Snapshot,
-    sas: &[Option<InboundSa>],
+    sas: &Slab<InboundSa>,
     input: &mut Vec<Inner>,
     lookup: &mut Lookup,
     plain: &mut Burst,
@@ -25,8 +26,7 @@ pub(super) fn run(
 
     for (inner, policy) in input.drain(..).zip(policies) {
         let action = policy.and_then(|id| snapshot.spd().policy(id)).map(|policy| policy.action);
-        let counters =
-            sas.get(inner.slot as usize).and_then(Option::as_ref).map(|sa| &sa.spec.counters);
+        let counters = sas.get(inner.slot).map(|sa| &sa.spec.counters);
         if action != Some(PolicyAction::Protect { reqid: inner.reqid }) {
             if let Some(counters) = counters {
                 counters.dropped.add(1);

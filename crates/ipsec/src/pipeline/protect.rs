@@ -12,6 +12,7 @@ use super::classify::Classified;
 use super::icmp::IcmpSender;
 use super::layout;
 use super::sa::OutboundSa;
+use super::slab::Slab;
 use super::{Now, PipelineConfig, fragment, transport};
 use crate::drop_reason::DropReason;
 use crate::sa::{DfPolicy, DscpPolicy, Mode};
@@ -23,7 +24,7 @@ const MTU_AGE_NS: u64 = 600_000_000_000;
 pub(super) struct Stage<'a, 'b> {
     pub(super) now: Now,
     pub(super) config: &'a PipelineConfig,
-    pub(super) sas: &'a mut [Option<OutboundSa>],
+    pub(super) sas: &'a mut Slab<OutboundSa>,
     pub(super) icmp: &'a mut IcmpSender,
     pub(super) jobs: &'a mut JobBurst,
     pub(super) bin: &'a mut Bin<'b>,
@@ -42,10 +43,10 @@ enum Fit {
 ///
 /// Packets that must be fragmented first are replaced in `pending` by their fragments.
 pub(super) fn run(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Classified>) {
+    prefetch(stage.sas, pending);
     while stage.jobs.room() > 0 {
         let Some(packet) = pending.pop_front() else { return };
-        let at = packet.slot.0 as usize;
-        let Some(Some(sa)) = stage.sas.get_mut(at) else {
+        let Some(sa) = stage.sas.get_mut(packet.slot.0) else {
             stage.bin.drop(packet.frame, DropReason::NoSa);
             continue;
         };
@@ -72,6 +73,17 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Classified>)
                 stage.icmp.time_exceeded(stage.now, stage.config, counters, pool, original);
                 stage.bin.drop(packet.frame, DropReason::TtlExpired);
             }
+        }
+    }
+}
+
+/// Starts loading the SAs of all packets at once, so that their ways through the memory overlap.
+fn prefetch(sas: &Slab<OutboundSa>, pending: &VecDeque<Classified>) {
+    let mut last = None;
+    for slot in pending.iter().map(|packet| packet.slot) {
+        // Packets of one SA come in runs.
+        if last.replace(slot) != Some(slot) {
+            sas.prefetch(slot.0);
         }
     }
 }
@@ -124,7 +136,7 @@ fn too_big(
     packet: Classified,
     room: usize,
 ) {
-    let Some(Some(sa)) = stage.sas.get(packet.slot.0 as usize) else {
+    let Some(sa) = stage.sas.get(packet.slot.0) else {
         return stage.bin.drop(packet.frame, DropReason::NoSa);
     };
     let may_cut = sa.spec.mode == Mode::Tunnel

@@ -1,0 +1,64 @@
+//! Where a worker keeps its hot SAs.
+
+use crate::table::touch;
+
+/// Places of a page.
+const PAGE: usize = 32;
+
+type Page<T> = [Option<T>; PAGE];
+
+/// Values by number, in pages that never move: adding one costs the same however many there are.
+#[derive(Debug)]
+pub(super) struct Slab<T> {
+    pages: Vec<Option<Box<Page<T>>>>,
+}
+
+const fn split(at: u32) -> (usize, usize) {
+    (at as usize / PAGE, at as usize % PAGE)
+}
+
+impl<T> Slab<T> {
+    pub(super) const fn new() -> Self {
+        Self { pages: Vec::new() }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, at: u32) -> Option<&T> {
+        let (page, place) = split(at);
+        self.pages.get(page)?.as_ref()?[place].as_ref()
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+        let (page, place) = split(at);
+        self.pages.get_mut(page)?.as_mut()?[place].as_mut()
+    }
+
+    /// Starts loading a value that will be used soon.
+    #[inline]
+    pub(super) fn prefetch(&self, at: u32) {
+        let (page, place) = split(at);
+        if let Some(Some(page)) = self.pages.get(page) {
+            touch(page[place].is_some());
+        }
+    }
+
+    pub(super) fn insert(&mut self, at: u32, value: T) {
+        let (page, place) = split(at);
+        if self.pages.len() <= page {
+            self.pages.resize_with(page + 1, || None);
+        }
+        if let Some(page) = self.pages.get_mut(page) {
+            page.get_or_insert_with(|| Box::new([const { None }; PAGE]))[place] = Some(value);
+        }
+    }
+
+    pub(super) fn take(&mut self, at: u32) -> Option<T> {
+        let (page, place) = split(at);
+        self.pages.get_mut(page)?.as_mut()?[place].take()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.pages.iter_mut().flatten().flat_map(|page| page.iter_mut().flatten())
+    }
+}

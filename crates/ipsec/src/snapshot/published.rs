@@ -1,0 +1,109 @@
+//! Where pictures are handed over.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+use super::Snapshot;
+
+/// The current [`Snapshot`], where control puts it and workers find it.
+#[derive(Debug, Default)]
+pub struct Published {
+    generation: AtomicU64,
+    current: Mutex<Arc<Snapshot>>,
+}
+
+impl Published {
+    /// Starts with a first picture.
+    #[must_use]
+    pub fn new(snapshot: Snapshot) -> Arc<Self> {
+        Arc::new(Self { generation: AtomicU64::new(1), current: Mutex::new(Arc::new(snapshot)) })
+    }
+
+    /// Replaces the picture; workers see it at their next burst. Returns its generation.
+    pub fn publish(&self, snapshot: Snapshot) -> u64 {
+        let snapshot = Arc::new(snapshot);
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = core::mem::replace(&mut *current, snapshot);
+        // Inside the lock, so that generations and pictures come in the same order. Release pairs
+        // with the reader's Acquire, though the lock alone would do: the reader takes it as well.
+        let generation = self.generation.fetch_add(1, Ordering::Release) + 1;
+        drop(current);
+        // Not inside: what nobody else holds is freed here, and workers do not wait for that.
+        drop(old);
+        generation
+    }
+
+    /// Publishes the picture of now with a change, and returns the new generation. One caller at a
+    /// time: of two who change the same picture, the later one's would undo the other's.
+    ///
+    /// The cost is that of the change, whatever the number of SAs and policies.
+    ///
+    /// # Errors
+    /// That of `change`; then nothing is published.
+    pub fn change<E>(&self, change: impl FnOnce(&mut Snapshot) -> Result<(), E>) -> Result<u64, E> {
+        let mut next = Snapshot::clone(&self.current());
+        change(&mut next)?;
+        Ok(self.publish(next))
+    }
+
+    /// The picture of now.
+    #[must_use]
+    pub fn current(&self) -> Arc<Snapshot> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A reader for one worker.
+    #[must_use]
+    pub fn reader(self: &Arc<Self>) -> Reader {
+        // Generation 0 was never published, so the first look reports a change.
+        Reader { published: self.clone(), seen: 0, snapshot: Arc::default() }
+    }
+}
+
+/// One worker's view of [`Published`].
+#[derive(Debug)]
+pub struct Reader {
+    published: Arc<Published>,
+    seen: u64,
+    snapshot: Arc<Snapshot>,
+}
+
+impl Reader {
+    /// Takes a newer picture if there is one; returns the one it replaced.
+    ///
+    /// Never waits: while control is changing pictures, the old one stays until the next look.
+    #[inline]
+    pub fn refresh(&mut self) -> Option<Arc<Snapshot>> {
+        if !self.is_behind() {
+            return None;
+        }
+        let current = match self.published.current.try_lock() {
+            Ok(current) => current,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        // Read again inside the lock, so that it is the number of this very picture.
+        self.seen = self.published.generation.load(Ordering::Acquire);
+        Some(core::mem::replace(&mut self.snapshot, current.clone()))
+    }
+
+    /// Whether there is a newer picture than the one taken last.
+    #[inline]
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.published.generation.load(Ordering::Acquire) != self.seen
+    }
+
+    /// The picture taken last.
+    #[inline]
+    #[must_use]
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
+    }
+
+    /// Generation of the picture taken last.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.seen
+    }
+}

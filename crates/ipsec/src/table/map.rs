@@ -1,0 +1,352 @@
+//! A hash table in shards.
+
+use core::fmt;
+use std::sync::Arc;
+
+use super::hash::Seed;
+use super::touch;
+
+/// Shards of a table that outgrew its first one.
+const SHARDS: usize = 256;
+/// Entries with which a table leaves its first shard.
+const SPLIT_AT: usize = 512;
+/// The tag of a place without an entry.
+const EMPTY: u16 = 0;
+
+/// What a [`PagedMap`] is looked up by.
+pub(crate) trait Key: Copy + Eq {
+    /// The hash of the key.
+    fn hash(&self, seed: Seed) -> u64;
+}
+
+/// A hash table whose clones share what none of them has changed.
+///
+/// Open addressing in shards of a few hundred entries. Each place has a 16-bit tag apart from the
+/// entry, so that a look-up that fails almost never touches an entry, and one that succeeds touches
+/// one. Keys come from control; packets only look up.
+pub(crate) struct PagedMap<K, V> {
+    /// One shard, or [`SHARDS`] of them.
+    shards: Arc<[Shard<K, V>]>,
+    seed: Seed,
+    len: usize,
+}
+
+struct Shard<K, V> {
+    tags: Arc<[u16]>,
+    slots: Arc<[Option<(K, V)>]>,
+    used: usize,
+}
+
+impl<K, V> Clone for PagedMap<K, V> {
+    fn clone(&self) -> Self {
+        Self { shards: self.shards.clone(), ..*self }
+    }
+}
+
+impl<K, V> Clone for Shard<K, V> {
+    fn clone(&self) -> Self {
+        Self { tags: self.tags.clone(), slots: self.slots.clone(), used: self.used }
+    }
+}
+
+impl<K, V> Default for Shard<K, V> {
+    fn default() -> Self {
+        Self { tags: Arc::default(), slots: Arc::default(), used: 0 }
+    }
+}
+
+impl<K, V> Default for PagedMap<K, V> {
+    fn default() -> Self {
+        Self { shards: Arc::new([Shard::default()]), seed: Seed::of_process(), len: 0 }
+    }
+}
+
+impl<K, V> fmt::Debug for PagedMap<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PagedMap({} entries)", self.len)
+    }
+}
+
+// Which bits of a hash say what: the top eight the shard, the sixteen below the tag, the low half the
+// place in the shard.
+const fn tag_of(hash: u64) -> u16 {
+    let tag = (hash >> 40) as u16;
+    if tag == EMPTY { 1 } else { tag }
+}
+
+impl<K, V> Shard<K, V> {
+    /// Where the search for a hash begins. The number of places is no power of two, so that a shard
+    /// can grow in smaller steps.
+    #[inline]
+    const fn home(hash: u64, places: usize) -> usize {
+        (((hash as u32 as u64) * places as u64) >> 32) as usize
+    }
+}
+
+#[inline]
+const fn after(at: usize, places: usize) -> usize {
+    if at + 1 == places { 0 } else { at + 1 }
+}
+
+/// The next larger size: 8, 12, 16, 24, 32 …
+const fn grown(places: usize) -> usize {
+    match places {
+        0 => 8,
+        _ if places.is_power_of_two() => places / 2 * 3,
+        _ => places / 3 * 4,
+    }
+}
+
+impl<K: Key, V> PagedMap<K, V> {
+    /// How many entries there are.
+    #[cfg(test)]
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The hash of a key, for the functions that take one.
+    #[inline]
+    pub(crate) fn hash(&self, key: &K) -> u64 {
+        key.hash(self.seed)
+    }
+
+    /// The value of a key.
+    #[inline]
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        self.get_hashed(self.hash(key), key)
+    }
+
+    /// The value of a key whose hash is known.
+    #[inline]
+    pub(crate) fn get_hashed(&self, hash: u64, key: &K) -> Option<&V> {
+        let shard = self.shards.get(self.shard_of(hash))?;
+        let places = shard.tags.len();
+        let (tag, mut at) = (tag_of(hash), Shard::<K, V>::home(hash, places));
+        // There is always an empty place, which ends the walk.
+        loop {
+            let found = *shard.tags.get(at)?;
+            if found == tag
+                && let Some(Some((other, value))) = shard.slots.get(at)
+                && other == key
+            {
+                return Some(value);
+            }
+            if found == EMPTY {
+                return None;
+            }
+            at = after(at, places);
+        }
+    }
+
+    /// Starts loading the tags that a look-up will read.
+    #[inline]
+    pub(crate) fn prefetch_tags(&self, hash: u64) {
+        if let Some(shard) = self.shards.get(self.shard_of(hash))
+            && let Some(tag) = shard.tags.get(Shard::<K, V>::home(hash, shard.tags.len()))
+        {
+            touch(*tag);
+        }
+    }
+
+    /// Starts loading the entry that a look-up will read, and says whether there is one: `false` is
+    /// certain, `true` almost.
+    #[inline]
+    pub(crate) fn prefetch_entry(&self, hash: u64) -> bool {
+        let Some(shard) = self.shards.get(self.shard_of(hash)) else { return false };
+        let places = shard.tags.len();
+        let (tag, mut at) = (tag_of(hash), Shard::<K, V>::home(hash, places));
+        loop {
+            match shard.tags.get(at) {
+                None | Some(&EMPTY) => return false,
+                Some(found) if *found == tag => break,
+                Some(_) => at = after(at, places),
+            }
+        }
+        shard.slots.get(at).inspect(|slot| touch(slot.is_some())).is_some()
+    }
+
+    /// All entries, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(K, V)> {
+        self.shards.iter().flat_map(|shard| shard.slots.iter().flatten())
+    }
+
+    #[inline]
+    fn shard_of(&self, hash: u64) -> usize {
+        if self.shards.len() == 1 { 0 } else { (hash >> 56) as usize }
+    }
+}
+
+impl<K: Key, V: Clone> PagedMap<K, V> {
+    /// Puts a value under a key and returns the one it replaces.
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
+        if let Some(place) = self.get_mut(&key) {
+            return Some(core::mem::replace(place, value));
+        }
+        if self.shards.len() == 1 && self.len >= SPLIT_AT {
+            self.split();
+        }
+        let hash = self.hash(&key);
+        let (at, seed) = (self.shard_of(hash), self.seed);
+        let shard = Arc::make_mut(&mut self.shards).get_mut(at)?;
+        if (shard.used + 1) * 4 > shard.tags.len() * 3 {
+            shard.resize(grown(shard.tags.len()), seed);
+        }
+        shard.put(hash, key, value);
+        self.len += 1;
+        None
+    }
+
+    /// The value of a key, to be changed.
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        let (shard, at) = self.find(key)?;
+        let shard = Arc::make_mut(&mut self.shards).get_mut(shard)?;
+        let (_, value) = Arc::make_mut(&mut shard.slots).get_mut(at)?.as_mut()?;
+        Some(value)
+    }
+
+    /// Takes a key and its value out.
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        let (shard, at) = self.find(key)?;
+        let seed = self.seed;
+        let shard = Arc::make_mut(&mut self.shards).get_mut(shard)?;
+        let value = shard.take(at, seed)?;
+        self.len -= 1;
+        if shard.tags.len() > 8 && shard.used * 4 < shard.tags.len() {
+            shard.resize((shard.tags.len() / 2).max(8), seed);
+        }
+        Some(value)
+    }
+
+    /// Shard and place of a key.
+    fn find(&self, key: &K) -> Option<(usize, usize)> {
+        let hash = self.hash(key);
+        let number = self.shard_of(hash);
+        let shard = self.shards.get(number)?;
+        let places = shard.tags.len();
+        let mut at = Shard::<K, V>::home(hash, places);
+        loop {
+            match shard.slots.get(at)? {
+                None => return None,
+                Some((other, _)) if other == key => return Some((number, at)),
+                Some(_) => at = after(at, places),
+            }
+        }
+    }
+
+    /// Spreads the only shard over many.
+    fn split(&mut self) {
+        let mut wide = Self { shards: (0..SHARDS).map(|_| Shard::default()).collect(), ..*self };
+        wide.len = 0;
+        for (key, value) in self.iter() {
+            wide.insert(*key, value.clone());
+        }
+        *self = wide;
+    }
+}
+
+impl<K: Key, V: Clone> Shard<K, V> {
+    /// Puts an entry into the first empty place; there must be one.
+    fn put(&mut self, hash: u64, key: K, value: V) {
+        let (tags, slots) = (Arc::make_mut(&mut self.tags), Arc::make_mut(&mut self.slots));
+        let places = tags.len();
+        let mut at = Self::home(hash, places);
+        while tags.get(at).is_some_and(|tag| *tag != EMPTY) {
+            at = after(at, places);
+        }
+        if let (Some(tag), Some(slot)) = (tags.get_mut(at), slots.get_mut(at)) {
+            (*tag, *slot) = (tag_of(hash), Some((key, value)));
+            self.used += 1;
+        }
+    }
+
+    /// Empties a place and moves up what a search would no longer find behind it.
+    fn take(&mut self, at: usize, seed: Seed) -> Option<V> {
+        let (tags, slots) = (Arc::make_mut(&mut self.tags), Arc::make_mut(&mut self.slots));
+        let places = tags.len();
+        let (_, value) = slots.get_mut(at)?.take()?;
+        self.used -= 1;
+        let (mut hole, mut next) = (at, after(at, places));
+        while let Some(Some((key, _))) = slots.get(next) {
+            let home = Self::home(key.hash(seed), places);
+            let behind = |from: usize, to: usize| (to + places - from) % places;
+            if behind(home, next) >= behind(hole, next) {
+                slots.swap(hole, next);
+                tags.swap(hole, next);
+                hole = next;
+            }
+            next = after(next, places);
+        }
+        *tags.get_mut(hole)? = EMPTY;
+        Some(value)
+    }
+
+    fn resize(&mut self, places: usize, seed: Seed) {
+        let mut new = Self {
+            tags: (0..places).map(|_| EMPTY).collect(),
+            slots: (0..places).map(|_| None).collect(),
+            used: 0,
+        };
+        for (key, value) in self.slots.iter().flatten() {
+            new.put(key.hash(seed), *key, value.clone());
+        }
+        *self = new;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    /// A key of which several share a hash.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    struct Clash(u16);
+
+    impl Key for Clash {
+        fn hash(&self, seed: Seed) -> u64 {
+            seed.of(u64::from(self.0 / 4), 0)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_table_is_a_map_and_its_clones_stay_as_they_were(
+            range in prop_oneof![Just(8u16), Just(300), Just(4000)],
+            steps in prop::collection::vec((any::<u16>(), prop::option::weighted(0.65, any::<u8>()), prop::bool::weighted(0.01)), 0..3000),
+        ) {
+            let (mut table, mut model) = (PagedMap::default(), HashMap::new());
+            let mut kept = Vec::new();
+            for (key, value, keep) in steps {
+                let key = Clash(key % range);
+                if keep {
+                    kept.push((table.clone(), model.clone()));
+                }
+                match value {
+                    Some(value) => prop_assert_eq!(table.insert(key, value), model.insert(key, value)),
+                    None => prop_assert_eq!(table.remove(&key), model.remove(&key)),
+                }
+            }
+            kept.push((table, model));
+            for (table, model) in &kept {
+                prop_assert_eq!(table.len(), model.len());
+                prop_assert_eq!(&table.iter().copied().collect::<HashMap<_, _>>(), model);
+                for key in (0..range).map(Clash) {
+                    prop_assert_eq!(table.get(&key), model.get(&key));
+                    let hash = table.hash(&key);
+                    table.prefetch_tags(hash);
+                    prop_assert!(table.prefetch_entry(hash) || !model.contains_key(&key));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_large_becomes_small_again() {
+        let mut table = PagedMap::default();
+        (0..u16::MAX).for_each(|n| assert_eq!(table.insert(Clash(n), n), None));
+        (0..u16::MAX).for_each(|n| assert_eq!(table.remove(&Clash(n)), Some(n)));
+        let places: usize = table.shards.iter().map(|shard| shard.tags.len()).sum();
+        assert!(table.len() == 0 && places <= SHARDS * 8, "{places}");
+    }
+}

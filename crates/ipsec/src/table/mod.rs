@@ -1,0 +1,20 @@
+//! Tables that are copied on write, a page at a time.
+//!
+//! A snapshot that differs from its predecessor in one entry shares everything else with it, so
+//! making it costs the same whatever the number of entries, and a reader finds what changed by
+//! comparing pointers. A table that nobody shares is changed in place.
+
+mod hash;
+mod map;
+mod paged;
+
+pub(crate) use hash::Seed;
+pub(crate) use map::{Key, PagedMap};
+pub(crate) use paged::{MAX_SLOTS, PagedTable};
+
+/// Loads a value early. Nothing waits for it, so processors that run ahead let many such loads
+/// overlap, as with prefetch instructions.
+#[inline]
+pub(crate) fn touch<T: Copy>(value: T) {
+    core::hint::black_box(value);
+}
