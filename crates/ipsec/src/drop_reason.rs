@@ -91,7 +91,20 @@ reasons! {
         TransportAddress = "transport-address",
         /// Something on the wire side that is no ESP packet, IKE message or keepalive.
         NotEsp = "not-esp",
-        /// A fragment on the wire side: ESP is opened only when whole (RFC 4303 section 3.4.1).
+        /// A fragment whose packet's others did not come within 30 seconds (RFC 8200 section 4.5).
+        FragmentTimeout = "fragment-timeout",
+        /// A fragment for which there is no room, because too many packets wait for theirs, or one
+        /// has too many gaps.
+        FragmentsFull = "fragments-full",
+        /// A fragment that contradicts another of its packet; then none of them is taken (RFC 5722
+        /// section 4).
+        FragmentOverlap = "fragment-overlap",
+        /// A fragment that was there before, byte for byte (RFC 8200 section 4.5).
+        FragmentDuplicate = "fragment-duplicate",
+        /// A packet in fragments that together do not fit a frame.
+        ReassemblyTooBig = "reassembly-too-big",
+        /// A fragment on the wire side of something that is neither ESP nor in UDP (RFC 4303
+        /// section 3.4.1).
         FragmentOnWire = "fragment-on-wire",
         /// A NAT keepalive; counted, not an error (RFC 3948 section 2.3).
         NatKeepalive = "nat-keepalive",

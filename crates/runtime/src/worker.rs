@@ -186,6 +186,8 @@ impl Worker {
         self.news(now);
         if now.0 >= self.next_tick {
             self.next_tick = now.0 + TICK_NS;
+            self.outbound.expire(now, &mut self.pool);
+            self.inbound.expire(now, &mut self.pool);
             self.outbound.keepalives(now, &mut self.pool, &mut self.to_wire);
             self.send_wire()?;
         }

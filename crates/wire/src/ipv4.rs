@@ -374,6 +374,14 @@ impl<'a> Ipv4Mut<'a> {
         [self.header[6], self.header[7]] = new.to_be_bytes();
     }
 
+    /// Makes the header that of a whole packet: fragment offset 0 and MF clear; DF stays.
+    pub fn set_whole(&mut self) {
+        let old = self.word(self.header[6], self.header[7]);
+        let new = old & !(MORE_FRAGMENTS | OFFSET_MASK);
+        self.update(old, new);
+        [self.header[6], self.header[7]] = new.to_be_bytes();
+    }
+
     /// Sets source and destination address.
     pub fn set_addrs(&mut self, src: Ipv4Addr, dst: Ipv4Addr) {
         let [.., c0, c1, s0, s1, s2, s3, d0, d1, d2, d3] = self.header;

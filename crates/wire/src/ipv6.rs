@@ -21,8 +21,8 @@ use crate::{Ecn, EmitError, ParseError, Protocol, Tos};
 
 mod extension;
 pub use extension::{
-    ExtensionLimits, FRAGMENT_HEADER_LEN, FragmentHeader, TransportPoint, UpperLayer,
-    transport_point, walk_extensions,
+    ExtensionLimits, FRAGMENT_HEADER_LEN, FragmentHeader, FragmentPoint, TransportPoint,
+    UpperLayer, fragment_point, transport_point, walk_extensions,
 };
 
 /// Length of the fixed header, bytes.

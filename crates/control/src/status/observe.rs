@@ -92,6 +92,7 @@ fn counts(inputs: &Inputs<'_>) -> Vec<Count> {
         ("bypassed", sum(|w| w.bypassed.get())),
         ("icmp-sent", sum(|w| w.icmp_sent.get())),
         ("fragments-made", sum(|w| w.fragments_made.get())),
+        ("fragments-joined", sum(|w| w.fragments_joined.get())),
         ("keepalives-sent", sum(|w| w.keepalives_sent.get())),
         ("ecn-alarms", sum(|w| w.ecn_alarms.get())),
     ];

@@ -36,6 +36,8 @@ struct Report {
     drops: BTreeMap<&'static str, u64>,
     icmp_sent: u64,
     fragments_made: u64,
+    /// Fragments from the wire that were put together.
+    fragments_joined: u64,
     sas: Vec<SaReport>,
 }
 
@@ -163,6 +165,7 @@ fn report(worker: &Worker, state: &State) -> Report {
             .collect(),
         icmp_sent: stats.pipeline.icmp_sent.get(),
         fragments_made: stats.pipeline.fragments_made.get(),
+        fragments_joined: stats.pipeline.fragments_joined.get(),
         sas: outbound.chain(inbound).collect(),
     }
 }

@@ -6,6 +6,7 @@ use convoy_wire::{Ecn, IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, Protocol, esp, p
 
 use super::bin::Bin;
 use super::commit::Opened;
+use super::fragments::Part;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use super::{PipelineConfig, protect, transport};
@@ -19,6 +20,24 @@ pub(super) struct Inner {
     pub(super) info: PacketInfo,
     pub(super) reqid: ReqId,
     pub(super) slot: u32,
+}
+
+impl Part for Inner {
+    fn packet(&self) -> &[u8] {
+        self.frame.data()
+    }
+    fn info(&self) -> &PacketInfo {
+        &self.info
+    }
+    fn info_mut(&mut self) -> &mut PacketInfo {
+        &mut self.info
+    }
+    fn scope(&self) -> u32 {
+        self.reqid.0
+    }
+    fn into_frame(self) -> Frame {
+        self.frame
+    }
 }
 
 /// Takes ESP off each packet of `input`.

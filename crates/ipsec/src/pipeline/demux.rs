@@ -8,21 +8,24 @@ use convoy_wire::esp::{EspHeader, UdpPayload};
 use convoy_wire::{FragmentState, PacketInfo, ParseError, Ports, Protocol, UdpView, parse_packet};
 
 use super::bin::Bin;
+use super::fragments::Reassembly;
 use super::handoff::HandOff;
-use super::layout;
 use super::sa::InboundSa;
 use super::slab::Slab;
+use super::{Now, layout};
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, SaSlot, WorkerId};
 use crate::snapshot::{SaOwner, Snapshot};
 
 /// What the stage works with.
 pub(super) struct Stage<'a, 'b> {
+    pub(super) now: Now,
     pub(super) snapshot: &'a Snapshot,
     pub(super) me: WorkerId,
     pub(super) sas: &'a mut Slab<InboundSa>,
     pub(super) jobs: &'a mut JobBurst,
     pub(super) handoff: &'a mut HandOff,
+    pub(super) reassembly: &'a mut Reassembly,
     pub(super) bin: &'a mut Bin<'b>,
 }
 
@@ -39,10 +42,10 @@ struct Found {
 
 /// Makes jobs of the first `n` packets of `input`; there must be room for so many.
 pub(super) fn run(stage: &mut Stage<'_, '_>, input: &mut Burst, n: usize) {
-    for mut frame in input.drain_front(n) {
-        let found = parse_packet(frame.data())
-            .map_err(DropReason::from)
-            .and_then(|info| find(&mut frame, &info));
+    for frame in input.drain_front(n) {
+        let parsed = parse_packet(frame.data());
+        let Some((mut frame, parsed)) = whole(stage, frame, parsed) else { continue };
+        let found = parsed.map_err(DropReason::from).and_then(|info| find(&mut frame, &info));
         match found {
             Ok(found) => accept(stage, frame, &found),
             Err(reason) => stage.bin.drop(frame, reason),
@@ -50,12 +53,32 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, input: &mut Burst, n: usize) {
     }
 }
 
+type Parse = Result<PacketInfo, ParseError>;
+
+/// The packet itself, or the one that it completes. Sockets hand over whole packets; a fragment
+/// can only come from a packet interface.
+#[inline]
+fn whole(stage: &mut Stage<'_, '_>, frame: Frame, parsed: Parse) -> Option<(Frame, Parse)> {
+    match parsed {
+        Ok(info) if info.fragment != FragmentState::Whole => join(stage, frame, &info),
+        parsed => Some((frame, parsed)),
+    }
+}
+
+#[cold]
+fn join(stage: &mut Stage<'_, '_>, frame: Frame, info: &PacketInfo) -> Option<(Frame, Parse)> {
+    // Of nothing else is the whole wanted.
+    if !matches!(info.flow.protocol, Protocol::ESP | Protocol::UDP) {
+        stage.bin.drop(frame, DropReason::FragmentOnWire);
+        return None;
+    }
+    let frame = stage.reassembly.take(stage.now, frame, info, stage.bin)?;
+    let parsed = parse_packet(frame.data());
+    Some((frame, parsed))
+}
+
 /// Finds ESP behind the outer headers; link padding is cut off.
 fn find(frame: &mut Frame, info: &PacketInfo) -> Result<Found, DropReason> {
-    // Sockets hand over whole packets; a fragment can only come from a packet interface.
-    if info.fragment != FragmentState::Whole {
-        return Err(DropReason::FragmentOnWire);
-    }
     frame.truncate(info.total_len as usize);
     let upper = usize::from(info.upper_offset);
     let bytes = frame.data().get(upper..).unwrap_or_default();

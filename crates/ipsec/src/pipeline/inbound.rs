@@ -8,6 +8,7 @@ use convoy_packet::{BURST_MAX, Burst, Pool};
 use super::bin::Bin;
 use super::commit::{self, Opened};
 use super::decap::{self, Inner};
+use super::fragments::{Flows, Reassembly};
 use super::lookup::Lookup;
 use super::sa::InboundSa;
 use super::slab::Slab;
@@ -28,6 +29,8 @@ pub struct Inbound {
     in_flight: usize,
     opened: Vec<Opened>,
     inner: Vec<Inner>,
+    reassembly: Reassembly,
+    flows: Flows<Inner>,
     lookup: Lookup,
 }
 
@@ -47,6 +50,8 @@ impl Inbound {
             in_flight: 0,
             opened: Vec::with_capacity(BURST_MAX),
             inner: Vec::with_capacity(BURST_MAX),
+            reassembly: Reassembly::new(),
+            flows: Flows::with_capacity(BURST_MAX),
             lookup: Lookup::with_capacity(BURST_MAX),
         }
     }
@@ -55,7 +60,7 @@ impl Inbound {
     ///
     /// Consumes a prefix of `input`, normally all; what stays did not fit yet: call again after
     /// [`Self::collect`].
-    pub fn submit(&mut self, _now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
+    pub fn submit(&mut self, now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
         // A new picture may give slots, and with them key numbers, to other SAs. What is under way
         // goes first, so that it meets the SA it was found for.
         if self.in_flight() == 0 {
@@ -65,11 +70,13 @@ impl Inbound {
         }
         let n = self.jobs.room();
         let mut stage = demux::Stage {
+            now,
             snapshot: self.reader.snapshot(),
             me: self.config.worker,
             sas: &mut self.sas,
             jobs: &mut self.jobs,
             handoff,
+            reassembly: &mut self.reassembly,
             bin: &mut Bin { pool, counters: &self.counters },
         };
         demux::run(&mut stage, input, n);
@@ -80,10 +87,12 @@ impl Inbound {
     pub fn collect(&mut self, now: Now, pool: &mut Pool, plain: &mut Burst) {
         self.engine.flush();
         self.in_flight -= self.engine.poll(&mut self.done);
-        let n = self.done.len().min(plain.room());
+        // Fragments held back may come to light together with the packets of this burst.
+        let n = self.done.len().min(plain.room().saturating_sub(self.flows.held()));
         let mut bin = Bin { pool, counters: &self.counters };
         commit::run(now, &mut self.sas, &mut self.done, n, &mut self.opened, &mut bin);
         decap::run(&self.config, &self.sas, &mut self.opened, &mut self.inner, &mut bin);
+        self.flows.run(now, &mut self.inner, &mut bin);
         policy::run(
             self.reader.snapshot(),
             &self.sas,
@@ -95,7 +104,16 @@ impl Inbound {
         self.in_flight += self.engine.submit(&mut self.jobs);
     }
 
-    /// Packets taken in and not yet given out.
+    /// Drops fragments that waited too long for the rest of their packet. To be called now and
+    /// then, also when nothing arrives.
+    pub fn expire(&mut self, now: Now, pool: &mut Pool) {
+        let mut bin = Bin { pool, counters: &self.counters };
+        self.reassembly.expire(now, &mut bin);
+        self.flows.expire(now, &mut bin);
+    }
+
+    /// Packets taken in and not yet given out. Fragments that wait for others are not counted:
+    /// what they wait for may never come.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.jobs.len() + self.in_flight + self.done.len()
@@ -103,6 +121,9 @@ impl Inbound {
 
     /// Gives all packets back to `pool`; for the end of a worker.
     pub fn release(&mut self, pool: &mut Pool) {
+        let mut bin = Bin { pool, counters: &self.counters };
+        self.reassembly.release(&mut bin);
+        self.flows.release(&mut bin);
         self.jobs.drain().for_each(|job| pool.free(job.frame));
         // More may be finished than the burst takes at once.
         loop {

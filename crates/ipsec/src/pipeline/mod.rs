@@ -20,6 +20,7 @@ mod decap;
 mod demux;
 mod forward;
 mod fragment;
+mod fragments;
 mod handoff;
 mod icmp;
 mod inbound;
@@ -84,6 +85,8 @@ pub struct WorkerCounters {
     pub icmp_sent: Counter,
     /// Fragments made of inner packets that were too big and allowed it.
     pub fragments_made: Counter,
+    /// Fragments from the wire that were put together; each whole packet made of them goes on.
+    pub fragments_joined: Counter,
     /// NAT keepalives sent.
     pub keepalives_sent: Counter,
     /// ECN combinations that RFC 6040 section 4.2 calls for an alarm on.

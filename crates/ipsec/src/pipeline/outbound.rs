@@ -10,6 +10,7 @@ use convoy_wire::SeqNum;
 
 use super::bin::Bin;
 use super::classify::{self, Classified, Exits};
+use super::fragments::Flows;
 use super::icmp::IcmpSender;
 use super::lookup::Lookup;
 use super::parse::{self, Parsed};
@@ -41,6 +42,7 @@ pub struct Outbound {
     /// Slots whose SAs are still to be taken over: their keys may be another's.
     unclaimed: Vec<u32>,
     parsed: Vec<Parsed>,
+    flows: Flows<Parsed>,
     lookup: Lookup,
     pending: VecDeque<Classified>,
     jobs: JobBurst,
@@ -62,6 +64,7 @@ impl Outbound {
             sas: Slab::new(),
             unclaimed: Vec::new(),
             parsed: Vec::with_capacity(BURST_MAX),
+            flows: Flows::with_capacity(BURST_MAX),
             lookup: Lookup::with_capacity(BURST_MAX),
             pending: VecDeque::with_capacity(PENDING_MAX),
             jobs: JobBurst::new(),
@@ -78,7 +81,9 @@ impl Outbound {
     /// [`Self::collect`].
     pub fn submit(&mut self, now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
         self.protect(now, pool);
-        if !self.pending.is_empty() || self.bypass.room() < input.len() {
+        // Fragments held back may come to light together with the packets of this burst.
+        let most = input.len() + self.flows.held();
+        if !self.pending.is_empty() || self.bypass.room() < most.min(BURST_MAX) {
             return;
         }
         // A new picture may give slots, and with them key numbers, to other SAs. What was laid out
@@ -89,7 +94,9 @@ impl Outbound {
             return;
         }
         let mut bin = Bin { pool, counters: &self.counters };
-        parse::run(input, BURST_MAX, &mut self.parsed, &mut bin);
+        let n = BURST_MAX - self.flows.held();
+        parse::run(input, n, &mut self.parsed, &mut bin);
+        self.flows.run(now, &mut self.parsed, &mut bin);
         let mut exits = Exits { protect: &mut self.pending, bypass: &mut self.bypass, handoff };
         classify::run(
             self.reader.snapshot(),
@@ -158,7 +165,14 @@ impl Outbound {
         concerned.fold(false, |changed, sa| sa.narrow(now, mtu) | changed)
     }
 
-    /// Packets taken in and not yet given out.
+    /// Drops fragments that waited too long for the first of their packet. To be called now and
+    /// then, also when nothing arrives.
+    pub fn expire(&mut self, now: Now, pool: &mut Pool) {
+        self.flows.expire(now, &mut Bin { pool, counters: &self.counters });
+    }
+
+    /// Packets taken in and not yet given out. Fragments that wait for others are not counted:
+    /// what they wait for may never come.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.pending.len()
@@ -171,6 +185,7 @@ impl Outbound {
 
     /// Gives all packets back to `pool`, unprotected ones included; for the end of a worker.
     pub fn release(&mut self, pool: &mut Pool) {
+        self.flows.release(&mut Bin { pool, counters: &self.counters });
         self.bypass.release(pool);
         self.icmp.ready.release(pool);
         self.pending.drain(..).for_each(|packet| pool.free(packet.frame));

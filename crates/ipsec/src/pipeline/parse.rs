@@ -4,6 +4,7 @@ use convoy_packet::{Burst, Frame};
 use convoy_wire::{PacketInfo, parse_packet};
 
 use super::bin::Bin;
+use super::fragments::Part;
 use crate::drop_reason::DropReason;
 
 /// A packet that parsed.
@@ -11,6 +12,24 @@ use crate::drop_reason::DropReason;
 pub(super) struct Parsed {
     pub(super) frame: Frame,
     pub(super) info: PacketInfo,
+}
+
+impl Part for Parsed {
+    fn packet(&self) -> &[u8] {
+        self.frame.data()
+    }
+    fn info(&self) -> &PacketInfo {
+        &self.info
+    }
+    fn info_mut(&mut self) -> &mut PacketInfo {
+        &mut self.info
+    }
+    fn scope(&self) -> u32 {
+        0
+    }
+    fn into_frame(self) -> Frame {
+        self.frame
+    }
 }
 
 /// Parses the first `n` packets of `input` into `output`; what does not parse is dropped.

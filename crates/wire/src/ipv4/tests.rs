@@ -110,6 +110,21 @@ fn setters_write_the_field_and_keep_the_checksum() {
 }
 
 #[test]
+fn a_fragment_s_header_becomes_that_of_a_whole_packet() {
+    let mut bytes = packet(repr(8), &[]);
+    let dont_fragment = Ipv4View::parse(&bytes).unwrap().dont_fragment();
+    let [high, low] =
+        (bytes[6..8].try_into().map(u16::from_be_bytes).unwrap() | 0x2123).to_be_bytes();
+    [bytes[6], bytes[7]] = [high, low];
+    fill_checksum(&mut bytes).unwrap();
+    assert!(Ipv4View::parse(&bytes).unwrap().is_fragment());
+    Ipv4Mut::new(&mut bytes).unwrap().set_whole();
+    let view = Ipv4View::parse(&bytes).unwrap();
+    assert!(view.checksum_ok() && !view.is_fragment());
+    assert_eq!(view.dont_fragment(), dont_fragment);
+}
+
+#[test]
 fn ttl_stops_at_zero() {
     let mut bytes = packet(Ipv4Repr { ttl: 1, ..repr(0) }, &[]);
     let mut header = Ipv4Mut::new(&mut bytes).unwrap();

@@ -171,6 +171,43 @@ fn extension_len(units: u8) -> usize {
     usize::from(units).saturating_add(1) << 3
 }
 
+/// Where a packet's fragment header is, and what names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FragmentPoint {
+    /// The fragment header.
+    pub header: FragmentHeader,
+    /// Where it begins, bytes from the start of the IPv6 payload.
+    pub offset: usize,
+    /// Where the next-header byte that names it is, bytes from the start of the packet, fixed
+    /// header included.
+    pub next_header_at: usize,
+}
+
+/// Finds the fragment header of a payload that begins with `first`; `None` when there is none.
+///
+/// # Errors
+/// As [`walk_extensions`].
+pub fn fragment_point(
+    first: Protocol,
+    payload: &[u8],
+    limits: ExtensionLimits,
+) -> Result<Option<FragmentPoint>, ParseError> {
+    let upper = walk_extensions(first, payload, limits)?;
+    let Some(header) = upper.fragment else { return Ok(None) };
+    let (mut protocol, mut offset, mut next_header_at) = (first, 0, FIRST_NEXT_HEADER_AT);
+    while protocol != Protocol::FRAGMENT {
+        let [next, units]: [u8; 2] =
+            *chunk(payload, offset).ok_or(ParseError::ExtensionTruncated)?;
+        next_header_at = offset.saturating_add(super::HEADER_LEN);
+        offset = offset.saturating_add(extension_len(units));
+        protocol = Protocol(next);
+    }
+    Ok(Some(FragmentPoint { header, offset, next_header_at }))
+}
+
+/// Where the fixed header names what follows it, bytes from the start of the packet.
+const FIRST_NEXT_HEADER_AT: usize = 6;
+
 /// Where ESP is put into a packet in transport mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransportPoint {
@@ -198,7 +235,6 @@ pub fn transport_point(
     if walk_extensions(first, payload, limits)?.fragment.is_some() {
         return Err(ParseError::BadFragment);
     }
-    const FIRST_NEXT_HEADER_AT: usize = 6;
     let mut here =
         TransportPoint { offset: 0, protocol: first, next_header_at: FIRST_NEXT_HEADER_AT };
     let mut found = here;

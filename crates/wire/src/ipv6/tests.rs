@@ -135,6 +135,21 @@ fn esp_goes_after_routing_and_before_final_destination_options() {
 }
 
 #[test]
+fn the_fragment_header_is_found_behind_others_with_what_names_it() {
+    let point = |first, payload: &[u8]| fragment_point(first, payload, ExtensionLimits::default());
+    let header = FragmentHeader { next_header: Protocol::UDP, offset: 64, more: true, ident: 7 };
+    let bytes = header.to_bytes();
+    let alone = FragmentPoint { header, offset: 0, next_header_at: 6 };
+    assert_eq!(point(Protocol::FRAGMENT, &bytes), Ok(Some(alone)));
+    let behind =
+        [options(Protocol::ROUTING, 0), options(Protocol::FRAGMENT, 1), bytes.to_vec()].concat();
+    let found = FragmentPoint { header, offset: 8 + 16, next_header_at: 40 + 8 };
+    assert_eq!(point(Protocol::HOP_BY_HOP, &behind), Ok(Some(found)));
+    assert_eq!(point(Protocol::UDP, &bytes), Ok(None));
+    assert_eq!(point(Protocol::FRAGMENT, &bytes[..7]), Err(ParseError::ExtensionTruncated));
+}
+
+#[test]
 fn setters_write_only_their_field() {
     let mut bytes = repr(Protocol::UDP, 0).to_bytes().unwrap();
     let mut header = Ipv6Mut::new(&mut bytes).unwrap();

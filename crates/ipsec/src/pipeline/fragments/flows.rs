@@ -1,0 +1,166 @@
+//! Which flow a later fragment belongs to: that of its packet's first fragment.
+
+use convoy_packet::Frame;
+use convoy_wire::{FragmentState, PacketInfo, Ports, Protocol};
+
+use super::PATIENCE_NS;
+use super::piece::{PacketName, Piece};
+use super::sets::Sets;
+use crate::drop_reason::DropReason;
+use crate::pipeline::Now;
+use crate::pipeline::bin::Bin;
+
+/// Fragments held at most while their first is still to come. A packet of 64 KiB in fragments of
+/// 1,500 bytes has 45.
+const HELD_MAX: usize = 64;
+/// Packets whose flow is remembered: four times so many.
+const SETS: usize = 64;
+
+/// What a stage hands in and gets back.
+pub(in super::super) trait Part {
+    /// The packet.
+    fn packet(&self) -> &[u8];
+    /// What parsing it gave.
+    fn info(&self) -> &PacketInfo;
+    /// The same, to be completed.
+    fn info_mut(&mut self) -> &mut PacketInfo;
+    /// Whose packet it is: fragments of different scopes never meet.
+    fn scope(&self) -> u32;
+    /// Gives up all but the frame.
+    fn into_frame(self) -> Frame;
+}
+
+/// What the first fragment told.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    protocol: Protocol,
+    ports: Ports,
+    /// Where what it told ends in the fragmentable part: no later fragment may begin before.
+    end: usize,
+}
+
+/// The flows of packets that came in fragments lately.
+#[derive(Debug)]
+pub(in super::super) struct Flows<P> {
+    told: Sets<Told>,
+    held: Vec<(PacketName, Now, P)>,
+    scratch: Vec<P>,
+}
+
+impl<P: Part> Flows<P> {
+    /// For bursts of up to `n` packets, with all memory there.
+    pub(in super::super) fn with_capacity(n: usize) -> Self {
+        Self {
+            told: Sets::new(SETS),
+            held: Vec::with_capacity(HELD_MAX),
+            scratch: Vec::with_capacity(n),
+        }
+    }
+
+    /// Fragments that wait for their first.
+    pub(in super::super) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Completes the flows of all fragments in `packets`, in place. Those whose first fragment is
+    /// still to come are held back; those that were held for one that came follow it, so `packets`
+    /// may grow by [`Self::held`].
+    #[inline]
+    pub(in super::super) fn run(&mut self, now: Now, packets: &mut Vec<P>, bin: &mut Bin<'_>) {
+        if packets.iter().any(|p| p.info().fragment != FragmentState::Whole) {
+            self.run_fragments(now, packets, bin);
+        }
+    }
+
+    #[cold]
+    fn run_fragments(&mut self, now: Now, packets: &mut Vec<P>, bin: &mut Bin<'_>) {
+        core::mem::swap(packets, &mut self.scratch);
+        let mut scratch = core::mem::take(&mut self.scratch);
+        for packet in scratch.drain(..) {
+            match packet.info().fragment {
+                FragmentState::Whole => packets.push(packet),
+                FragmentState::First => self.first(now, packet, packets, bin),
+                FragmentState::Later => self.later(now, packet, packets, bin),
+            }
+        }
+        self.scratch = scratch;
+    }
+
+    fn first(&mut self, now: Now, packet: P, packets: &mut Vec<P>, bin: &mut Bin<'_>) {
+        let Some(piece) = Piece::of(packet.packet(), packet.info(), packet.scope()) else {
+            return bin.drop(packet.into_frame(), DropReason::BadFragment);
+        };
+        let info = packet.info();
+        let upper = usize::from(info.upper_offset).saturating_sub(piece.data_at);
+        let told = Told {
+            protocol: info.flow.protocol,
+            ports: info.flow.ports,
+            end: upper + told_len(info.flow.ports),
+        };
+        // A first fragment begins anew: the name may have come round again.
+        self.told.insert(piece.name, now, told);
+        packets.push(packet);
+        let mut at = 0;
+        while let Some((name, _, _)) = self.held.get(at) {
+            if *name == piece.name {
+                let (_, _, packet) = self.held.remove(at);
+                release(told, packet, packets, bin);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn later(&mut self, now: Now, packet: P, packets: &mut Vec<P>, bin: &mut Bin<'_>) {
+        let Some(piece) = Piece::of(packet.packet(), packet.info(), packet.scope()) else {
+            return bin.drop(packet.into_frame(), DropReason::BadFragment);
+        };
+        if let Some(told) = self.told.find(&piece.name) {
+            release(*told, packet, packets, bin);
+        } else if self.held.len() < HELD_MAX {
+            self.held.push((piece.name, now, packet));
+        } else {
+            bin.drop(packet.into_frame(), DropReason::FragmentsFull);
+        }
+    }
+
+    /// Drops what has waited too long.
+    pub(in super::super) fn expire(&mut self, now: Now, bin: &mut Bin<'_>) {
+        let than = Now(now.0.saturating_sub(PATIENCE_NS));
+        self.told.older(than).for_each(drop);
+        while self.held.first().is_some_and(|(_, since, _)| *since < than) {
+            let (_, _, packet) = self.held.remove(0);
+            bin.drop(packet.into_frame(), DropReason::FragmentTimeout);
+        }
+    }
+
+    /// Drops everything; for the end of a worker.
+    pub(in super::super) fn release(&mut self, bin: &mut Bin<'_>) {
+        self.told.drain().for_each(drop);
+        for (_, _, packet) in self.held.drain(..) {
+            bin.drop(packet.into_frame(), DropReason::FragmentTimeout);
+        }
+    }
+}
+
+/// Bytes of the upper layer that give its ports, or type and code.
+const fn told_len(ports: Ports) -> usize {
+    match ports {
+        Ports::Known { .. } => 4,
+        Ports::Icmp { .. } => 2,
+        Ports::Opaque => 0,
+    }
+}
+
+/// Gives a later fragment its flow, unless it would write over what the first one told
+/// (RFC 1858 section 4, RFC 5722).
+fn release<P: Part>(told: Told, mut packet: P, packets: &mut Vec<P>, bin: &mut Bin<'_>) {
+    let piece = Piece::of(packet.packet(), packet.info(), packet.scope());
+    if piece.is_none_or(|piece| piece.offset < told.end) {
+        return bin.drop(packet.into_frame(), DropReason::FragmentOverlap);
+    }
+    let flow = &mut packet.info_mut().flow;
+    flow.protocol = told.protocol;
+    flow.ports = told.ports;
+    packets.push(packet);
+}

@@ -1,0 +1,82 @@
+//! Which packet a fragment is a part of, and which part.
+
+use convoy_wire::ipv6::{ExtensionLimits, FRAGMENT_HEADER_LEN, HEADER_LEN, fragment_point};
+use convoy_wire::{IpVersion, Ipv4View, Ipv6View, PacketInfo, Protocol};
+
+/// What fragments of one packet have in common (RFC 791 section 3.2, RFC 8200 section 4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in super::super) struct PacketName {
+    pub(super) src: [u8; 16],
+    pub(super) dst: [u8; 16],
+    pub(super) version: IpVersion,
+    /// Always "none" for IPv6, where it is not part of the name.
+    pub(super) protocol: Protocol,
+    pub(super) ident: u32,
+    /// Where the packet came from: peers must not complete each other's packets.
+    pub(super) scope: u32,
+}
+
+/// A fragment's place in its packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub(super) name: PacketName,
+    /// Where its data lies in the packet's fragmentable part, bytes.
+    pub(super) offset: usize,
+    /// Whether others follow.
+    pub(super) more: bool,
+    /// Bytes of header that the whole packet begins with; only the first fragment's counts.
+    pub(super) head: usize,
+    /// Where its data begins, bytes from the packet's start.
+    pub(super) data_at: usize,
+    /// Bytes of data.
+    pub(super) len: usize,
+    /// What the data of a first fragment begins with, and where the whole packet names it.
+    pub(super) next_header: Protocol,
+    pub(super) next_header_at: usize,
+}
+
+impl Piece {
+    /// `info` is what parsing the packet gave, and says that it is a fragment.
+    pub(super) fn of(packet: &[u8], info: &PacketInfo, scope: u32) -> Option<Self> {
+        let (src, dst) = (info.flow.src, info.flow.dst);
+        let version = info.flow.version;
+        match version {
+            IpVersion::V4 => {
+                let view = Ipv4View::parse(packet).ok()?;
+                let (protocol, ident) = (view.protocol(), view.ident().into());
+                Some(Self {
+                    name: PacketName { src, dst, version, protocol, ident, scope },
+                    offset: view.fragment_offset().into(),
+                    more: view.more_fragments(),
+                    head: view.header_len(),
+                    data_at: view.header_len(),
+                    len: view.payload().len(),
+                    next_header: protocol,
+                    next_header_at: 9,
+                })
+            }
+            IpVersion::V6 => {
+                let view = Ipv6View::parse(packet).ok()?;
+                let limits = ExtensionLimits::default();
+                let point = fragment_point(view.next_header(), view.payload(), limits).ok()??;
+                let before = point.offset + FRAGMENT_HEADER_LEN;
+                let (protocol, ident) = (Protocol::NONE, point.header.ident);
+                Some(Self {
+                    name: PacketName { src, dst, version, protocol, ident, scope },
+                    offset: point.header.offset.into(),
+                    more: point.header.more,
+                    head: HEADER_LEN + point.offset,
+                    data_at: HEADER_LEN + before,
+                    len: view.payload().len().checked_sub(before)?,
+                    next_header: point.header.next_header,
+                    next_header_at: point.next_header_at,
+                })
+            }
+        }
+    }
+
+    /// Where its data ends in the fragmentable part.
+    pub(super) const fn end(&self) -> usize {
+        self.offset + self.len
+    }
+}
