@@ -36,6 +36,11 @@ impl AddressRange {
         valid.then(|| Self { version, first: addr_bytes(first), last: addr_bytes(last) })
     }
 
+    /// IP version, first and last address in the layout of [`FlowKey`].
+    pub(crate) const fn bounds(&self) -> (IpVersion, &[u8; 16], &[u8; 16]) {
+        (self.version, &self.first, &self.last)
+    }
+
     #[inline]
     fn contains(&self, version: IpVersion, addr: &[u8; 16]) -> bool {
         let number = |bytes: &[u8; 16]| u128::from_be_bytes(*bytes);

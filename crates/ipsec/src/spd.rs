@@ -1,17 +1,32 @@
 //! The security policy database (RFC 4301 section 4.4.1): ordered policies, and the look-up.
 //!
-//! The look-up here walks the policies in order. It stands behind the interface that a look-up of
-//! constant cost will have, and will be the model that one is tested against.
+//! A packet asks the [`FlowCache`] first. What that does not know goes to an index whose cost does
+//! not depend on how many policies there are, but on how many *shapes* they have: lengths of
+//! prefixes, whether there is a protocol, what is asked of ports (`spd/shape.rs`). Each shape has a
+//! hash table (`spd/tuples.rs`). [`linear::LinearSpd`] is what tests compare with.
+//!
+//! An [`Spd`] is cheap to clone, and a clone shares with it what neither has changed.
 
+mod cache;
+pub mod linear;
+mod shape;
+mod tuples;
+
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use convoy_wire::FlowKey;
+use convoy_wire::{FlowKey, IpVersion};
 
 use crate::sa::ReqId;
 pub use crate::selector::Direction;
 use crate::selector::Selector;
+use crate::table::{MAX_SLOTS, PagedTable};
+pub use cache::FlowCache;
+use shape::Place;
+use tuples::{Entry, Rank, TupleSpace};
 
-/// A policy's place in its [`Spd`]: 0 for the first that was added, and so on.
+/// A policy's place in its [`Spd`]. Stays the same while the policy is there; may be used again
+/// afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyId(pub u32);
 
@@ -45,6 +60,15 @@ pub struct Policy {
     pub action: PolicyAction,
 }
 
+/// What the database says about a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The policy that decides.
+    pub id: PolicyId,
+    /// What it says.
+    pub action: PolicyAction,
+}
+
 /// Why a policy was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -58,26 +82,64 @@ pub enum SpdError {
         /// Name of the policy that came.
         second: Arc<str>,
     },
+    /// It asks for what no packet has: addresses of two IP versions, or one port known and the
+    /// other not.
+    #[error("policy '{0}' means no packet")]
+    Nothing(Arc<str>),
     /// More policies than have a number.
-    #[error("too many policies")]
+    #[error("more than {MAX_SLOTS} policies")]
     Full,
+    /// A packet that no cache knows would ask too many tables.
+    #[error("the policies of one direction have more than {} different shapes", tuples::MAX_SHAPES)]
+    Shapes,
+    /// A packet would have to be compared with too many policies one by one.
+    #[error(
+        "more than {} policies differ in priorities or overlapping ranges only",
+        tuples::MAX_ALIKE
+    )]
+    Alike,
+    /// There is no number left between those two policies; all must be given again.
+    #[error("no place is left between two policies")]
+    NoPlace,
 }
 
-/// A policy as the look-up wants it: the selector turned so that its local side is the source.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    priority: u32,
-    id: PolicyId,
-    selector: Selector,
+/// Numbers between policies that were added one after another, for others to come between.
+const GAP: u32 = 1 << 10;
+
+/// A policy and where it stands among those of its priority.
+#[derive(Clone, Debug)]
+struct Stored {
+    policy: Arc<Policy>,
+    order: u32,
 }
 
-/// The policies of both directions. Without policies, no packet has one.
+impl Stored {
+    fn rank(&self) -> Rank {
+        Rank::from(self.policy.priority) << 32 | Rank::from(self.order)
+    }
+}
+
+/// The index of one direction.
+#[derive(Clone, Debug, Default)]
+struct Side {
+    v4: TupleSpace<u32>,
+    v6: TupleSpace<u128>,
+}
+
+/// The policies of all directions. Without policies, no packet has one.
 #[derive(Clone, Debug, Default)]
 pub struct Spd {
-    policies: Vec<Policy>,
-    /// Per direction, in the order in which they decide.
-    outbound: Vec<Entry>,
-    inbound: Vec<Entry>,
+    policies: PagedTable<Stored>,
+    /// Numbers of policies that went, to be used again.
+    free: Arc<Vec<u32>>,
+    /// One past the highest number ever used.
+    end: u32,
+    /// No policy's order is above.
+    last: u32,
+    /// Tells these policies from all others of this process; 0 for none at all.
+    stamp: u64,
+    outbound: Side,
+    inbound: Side,
 }
 
 impl Spd {
@@ -93,193 +155,253 @@ impl Spd {
         Ok(spd)
     }
 
-    /// Adds a policy.
+    /// Adds a policy behind all others.
     ///
     /// # Errors
-    /// [`SpdError::Duplicate`] when one with the same direction, selector and priority is there.
+    /// [`SpdError`] when one with the same direction, selector and priority is there, when it means
+    /// no packet, or when it does not fit. Then nothing has changed.
     pub fn insert(&mut self, policy: Policy) -> Result<PolicyId, SpdError> {
-        let id = PolicyId(u32::try_from(self.policies.len()).map_err(|_| SpdError::Full)?);
-        let (entries, selector) = match policy.direction {
-            Direction::Outbound => (&mut self.outbound, policy.selector),
-            Direction::Inbound => (&mut self.inbound, policy.selector.mirrored()),
-        };
-        let end = entries.partition_point(|entry| entry.priority <= policy.priority);
-        let same = |e: &&Entry| e.priority == policy.priority && e.selector == selector;
-        if let Some(first) =
-            entries.iter().find(same).and_then(|e| self.policies.get(e.id.0 as usize))
-        {
-            return Err(SpdError::Duplicate {
-                first: first.name.clone(),
-                second: policy.name.clone(),
-            });
+        if self.last > u32::MAX - 2 * GAP {
+            self.renumber();
         }
-        entries.insert(end, Entry { priority: policy.priority, id, selector });
-        self.policies.push(policy);
+        self.insert_at(policy, self.last + GAP)
+    }
+
+    /// Adds a policy behind one and before another, whatever their priorities: among policies of one
+    /// priority it decides after what is before it and before what is behind. `None` stands for the
+    /// beginning or the end of all. `more` says how many others will come to the same place, behind
+    /// this one, so that there is room.
+    ///
+    /// # Errors
+    /// As for [`Spd::insert`]; [`SpdError::NoPlace`] when the two policies are not there, are not in
+    /// this order, or too many have come between them.
+    pub fn insert_between(
+        &mut self,
+        policy: Policy,
+        after: Option<PolicyId>,
+        before: Option<PolicyId>,
+        more: u32,
+    ) -> Result<PolicyId, SpdError> {
+        let order = |id: PolicyId| Some(self.policies.get(id.0)?.order);
+        let low = after.map_or(Some(0), order).ok_or(SpdError::NoPlace)?;
+        let Some(before) = before else {
+            let low = low.max(self.last);
+            let order = low.checked_add(GAP).filter(|order| *order < u32::MAX);
+            return self.insert_at(policy, order.ok_or(SpdError::NoPlace)?);
+        };
+        let high = order(before).ok_or(SpdError::NoPlace)?;
+        let room = high.checked_sub(low).ok_or(SpdError::NoPlace)?;
+        let step = room / more.saturating_add(2);
+        if step == 0 {
+            return Err(SpdError::NoPlace);
+        }
+        self.insert_at(policy, low + step)
+    }
+
+    fn insert_at(&mut self, policy: Policy, order: u32) -> Result<PolicyId, SpdError> {
+        let selector = oriented(&policy);
+        let (v4, v6) = (Place::of(&selector), Place::of(&selector));
+        self.is_new(&policy, v4.as_ref(), v6.as_ref())?;
+        let id = PolicyId(self.free.last().copied().unwrap_or(self.end));
+        if id.0 >= MAX_SLOTS {
+            return Err(SpdError::Full);
+        }
+        let stored = Stored { policy: Arc::new(policy), order };
+        self.side_mut(stored.policy.direction).insert(id, &stored, v4.as_ref(), v6.as_ref());
+        self.policies.insert(id.0, stored);
+        if Arc::make_mut(&mut self.free).pop().is_none() {
+            self.end += 1;
+        }
+        self.last = self.last.max(order);
+        self.stamp = new_stamp();
         Ok(id)
+    }
+
+    /// Whether a policy means something, is not there yet, and fits.
+    fn is_new(
+        &self,
+        policy: &Policy,
+        v4: Option<&Place<u32>>,
+        v6: Option<&Place<u128>>,
+    ) -> Result<(), SpdError> {
+        let side = self.side(policy.direction);
+        let in_v4 = v4.into_iter().flat_map(|place| side.v4.at(place));
+        let in_v6 = v6.into_iter().flat_map(|place| side.v6.at(place));
+        for entry in in_v4.chain(in_v6) {
+            let other = self.policies.get(entry.decision.id.0).map(|stored| &stored.policy);
+            if let Some(other) = other
+                && (other.priority, other.selector) == (policy.priority, policy.selector)
+            {
+                let (first, second) = (other.name.clone(), policy.name.clone());
+                return Err(SpdError::Duplicate { first, second });
+            }
+        }
+        if v4.is_none() && v6.is_none() {
+            return Err(SpdError::Nothing(policy.name.clone()));
+        }
+        v4.map_or(Ok(()), |place| side.v4.has_room(place))?;
+        v6.map_or(Ok(()), |place| side.v6.has_room(place))
+    }
+
+    /// Removes a policy.
+    pub fn remove(&mut self, id: PolicyId) -> Option<Arc<Policy>> {
+        let stored = self.policies.remove(id.0)?;
+        self.side_mut(stored.policy.direction).remove(&stored);
+        Arc::make_mut(&mut self.free).push(id.0);
+        self.stamp = new_stamp();
+        Some(stored.policy)
+    }
+
+    /// Gives all policies new orders, with gaps between.
+    fn renumber(&mut self) {
+        let mut all: Vec<_> = self.policies.iter().map(|(id, s)| (s.order, id)).collect();
+        all.sort_unstable();
+        (self.outbound, self.inbound) = (Side::default(), Side::default());
+        self.last = 0;
+        for (_, id) in all {
+            let Some(mut stored) = self.policies.get(id).cloned() else { continue };
+            self.last += GAP;
+            stored.order = self.last;
+            let selector = oriented(&stored.policy);
+            let (v4, v6) = (Place::of(&selector), Place::of(&selector));
+            let side = self.side_mut(stored.policy.direction);
+            side.insert(PolicyId(id), &stored, v4.as_ref(), v6.as_ref());
+            self.policies.insert(id, stored);
+        }
+        self.stamp = new_stamp();
     }
 
     /// The policy that decides about a packet with this key; `None`: it is to be discarded
     /// (RFC 4301 section 5.1).
-    #[inline]
     #[must_use]
-    pub fn lookup(&self, direction: Direction, key: &FlowKey) -> Option<PolicyId> {
-        let entries = match direction {
-            Direction::Outbound => &self.outbound,
-            Direction::Inbound => &self.inbound,
-        };
-        entries.iter().find(|entry| entry.selector.matches_from_local(key)).map(|entry| entry.id)
+    pub fn lookup(&self, direction: Direction, key: &FlowKey) -> Option<Decision> {
+        let side = self.side(direction);
+        match key.version {
+            IpVersion::V4 => side.v4.lookup(key),
+            IpVersion::V6 => side.v6.lookup(key),
+        }
     }
 
     /// [`Spd::lookup`] for a burst: one answer into `out` for each key, as far as both go.
+    ///
+    /// `cache` must be used for one direction only.
     pub fn lookup_burst(
         &self,
         direction: Direction,
         keys: &[FlowKey],
-        out: &mut [Option<PolicyId>],
+        cache: &mut FlowCache,
+        out: &mut [Option<Decision>],
     ) {
-        let mut last: Option<(&FlowKey, Option<PolicyId>)> = None;
-        for (key, out) in keys.iter().zip(out) {
-            // Packets of one flow come in runs.
-            let found = match last {
-                Some((same, found)) if same == key => found,
-                _ => self.lookup(direction, key),
-            };
-            last = Some((key, found));
-            *out = found;
+        cache.follow(self.stamp);
+        let side = self.side(direction);
+        for (keys, out) in keys.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
+            cache.split(keys, out);
+            let (v4, v6) = (&mut cache.scratch.v4, &mut cache.scratch.v6);
+            if v4.is_empty() && v6.is_empty() {
+                continue;
+            }
+            side.v4.search(v4, keys);
+            side.v6.search(v6, keys);
+            cache.learn(keys, out);
         }
     }
 
     /// The policy with this number.
     #[inline]
     #[must_use]
-    pub fn policy(&self, id: PolicyId) -> Option<&Policy> {
-        self.policies.get(id.0 as usize)
+    pub fn policy(&self, id: PolicyId) -> Option<&Arc<Policy>> {
+        self.policies.get(id.0).map(|stored| &stored.policy)
     }
 
-    /// All policies, in the order they were added: that of their numbers.
+    /// All policies, lowest number first.
+    pub fn policies(&self) -> impl Iterator<Item = (PolicyId, &Arc<Policy>)> {
+        self.policies.iter().map(|(id, stored)| (PolicyId(id), &stored.policy))
+    }
+
+    /// How many policies there are.
     #[must_use]
-    pub fn policies(&self) -> &[Policy] {
-        &self.policies
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::selector::{PortSelector, UpperSelector};
-    use convoy_wire::{PortRange, Ports, Prefix, Protocol};
-    use proptest::prelude::*;
-    use std::net::IpAddr;
-
-    fn policy(name: &str, priority: u32, direction: Direction, selector: Selector) -> Policy {
-        Policy { name: name.into(), priority, direction, selector, action: PolicyAction::Discard }
+    pub const fn len(&self) -> usize {
+        self.policies.len()
     }
 
-    fn to(network: &str) -> Selector {
-        Selector { remote: network.parse::<Prefix>().unwrap().into(), ..Selector::default() }
+    /// Whether there is no policy.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
-    fn key(src: &str, dst: &str) -> FlowKey {
-        let ports = Ports::Known { src: 1, dst: 2 };
-        FlowKey::new(src.parse().unwrap(), dst.parse().unwrap(), Protocol::UDP, ports).unwrap()
+    /// How many shapes the policies of a direction have, for IPv4 and IPv6. A packet that no cache
+    /// knows asks as many tables, unless a policy that was found has a lower priority number than any
+    /// in the rest.
+    #[must_use]
+    pub fn shapes(&self, direction: Direction) -> (usize, usize) {
+        let side = self.side(direction);
+        (side.v4.shapes(), side.v6.shapes())
     }
 
-    #[test]
-    fn the_lowest_priority_number_decides_and_then_the_first_added() {
-        let spd = Spd::new([
-            policy("all", 10, Direction::Outbound, Selector::default()),
-            policy("net", 5, Direction::Outbound, to("10.2.0.0/16")),
-            policy("host", 5, Direction::Outbound, to("10.2.0.1")),
-        ])
-        .unwrap();
-        let found = |dst| spd.lookup(Direction::Outbound, &key("10.1.0.1", dst));
-        assert_eq!(found("10.2.0.1"), Some(PolicyId(1)));
-        assert_eq!(found("10.3.0.1"), Some(PolicyId(0)));
-        assert_eq!(&*spd.policy(PolicyId(1)).unwrap().name, "net");
+    const fn side(&self, direction: Direction) -> &Side {
+        match direction {
+            Direction::Outbound => &self.outbound,
+            Direction::Inbound => &self.inbound,
+        }
     }
 
-    #[test]
-    fn directions_are_apart_and_inbound_policies_look_from_the_far_side() {
-        let spd = Spd::new([policy("in", 1, Direction::Inbound, to("10.2.0.0/16"))]).unwrap();
-        assert_eq!(spd.lookup(Direction::Outbound, &key("10.1.0.1", "10.2.0.1")), None);
-        assert_eq!(spd.lookup(Direction::Inbound, &key("10.1.0.1", "10.2.0.1")), None);
-        let from_there = key("10.2.0.1", "10.1.0.1");
-        assert_eq!(spd.lookup(Direction::Inbound, &from_there), Some(PolicyId(0)));
-        assert_eq!(Spd::default().lookup(Direction::Inbound, &from_there), None);
-    }
-
-    #[test]
-    fn a_policy_that_could_never_decide_is_refused() {
-        let mut spd = Spd::default();
-        spd.insert(policy("a", 1, Direction::Outbound, to("10.2.0.0/16"))).unwrap();
-        let twin = policy("b", 1, Direction::Outbound, to("10.2.0.0/16"));
-        assert_eq!(
-            spd.insert(twin.clone()).unwrap_err().to_string(),
-            "policies 'a' and 'b' have the same direction, selector and priority"
-        );
-        assert!(spd.insert(Policy { priority: 2, ..twin.clone() }).is_ok());
-        assert!(spd.insert(Policy { direction: Direction::Inbound, ..twin }).is_ok());
-        assert_eq!(spd.policies().len(), 3);
-    }
-
-    fn any_policy() -> impl Strategy<Value = Policy> {
-        let side = || (0u8..4, prop_oneof![Just(0u8), Just(24), Just(32)]);
-        let port = prop_oneof![
-            Just(PortSelector::Any),
-            Just(PortSelector::Opaque),
-            (0u16..3, 0u16..3)
-                .prop_map(|(a, b)| PortRange::new(a.min(b), a.max(b)).unwrap().into()),
-        ];
-        (side(), side(), 0u32..4, any::<bool>(), prop::option::of(0u8..3), port).prop_map(
-            |(local, remote, priority, outbound, protocol, port)| {
-                let net = |(host, len)| {
-                    Prefix::containing(IpAddr::from([10, 0, 0, host]), len).unwrap().into()
-                };
-                let selector = Selector {
-                    local: net(local),
-                    remote: net(remote),
-                    protocol: protocol.map(Protocol),
-                    upper: UpperSelector::Ports { local: PortSelector::Any, remote: port },
-                };
-                let direction = if outbound { Direction::Outbound } else { Direction::Inbound };
-                policy("p", priority, direction, selector)
-            },
-        )
-    }
-
-    fn any_key() -> impl Strategy<Value = FlowKey> {
-        let ports = prop_oneof![
-            Just(Ports::Opaque),
-            (0u16..3, 0u16..3).prop_map(|(src, dst)| Ports::Known { src, dst }),
-        ];
-        (0u8..4, 0u8..4, 0u8..3, ports).prop_map(|(src, dst, protocol, ports)| {
-            let addr = |host| IpAddr::from([10, 0, 0, host]);
-            FlowKey::new(addr(src), addr(dst), Protocol(protocol), ports).unwrap()
-        })
-    }
-
-    proptest! {
-        #[test]
-        fn single_and_burst_look_ups_find_the_first_match_in_order(
-            policies in prop::collection::vec(any_policy(), 0..20),
-            keys in prop::collection::vec(any_key(), 0..40),
-        ) {
-            let mut spd = Spd::default();
-            for policy in policies {
-                let _ = spd.insert(policy);
-            }
-            for direction in [Direction::Outbound, Direction::Inbound] {
-                let mut burst = vec![Some(PolicyId(99)); keys.len()];
-                spd.lookup_burst(direction, &keys, &mut burst);
-                for (key, found) in keys.iter().zip(burst) {
-                    let meant = spd.policies().iter().enumerate().filter(|(_, policy)| {
-                        policy.direction == direction && policy.selector.matches(direction, key)
-                    });
-                    let model = meant.min_by_key(|(at, policy)| (policy.priority, *at));
-                    prop_assert_eq!(found, model.map(|(at, _)| PolicyId(at as u32)));
-                    prop_assert_eq!(found, spd.lookup(direction, key));
-                }
-            }
+    const fn side_mut(&mut self, direction: Direction) -> &mut Side {
+        match direction {
+            Direction::Outbound => &mut self.outbound,
+            Direction::Inbound => &mut self.inbound,
         }
     }
 }
+
+/// Packets that are looked up together.
+const CHUNK: usize = 256;
+
+impl Side {
+    fn insert(
+        &mut self,
+        id: PolicyId,
+        stored: &Stored,
+        v4: Option<&Place<u32>>,
+        v6: Option<&Place<u128>>,
+    ) {
+        let decision = Decision { id, action: stored.policy.action };
+        let entry = |exact: bool| Entry {
+            rank: stored.rank(),
+            decision,
+            check: (!exact).then(|| Arc::new(oriented(&stored.policy))),
+        };
+        if let Some(place) = v4 {
+            self.v4.insert(place, entry(place.exact));
+        }
+        if let Some(place) = v6 {
+            self.v6.insert(place, entry(place.exact));
+        }
+    }
+
+    fn remove(&mut self, stored: &Stored) {
+        let selector = oriented(&stored.policy);
+        if let Some(place) = Place::of(&selector) {
+            self.v4.remove(&place, stored.rank());
+        }
+        if let Some(place) = Place::of(&selector) {
+            self.v6.remove(&place, stored.rank());
+        }
+    }
+}
+
+/// A policy's selector turned so that its local side is a packet's source.
+const fn oriented(policy: &Policy) -> Selector {
+    match policy.direction {
+        Direction::Outbound => policy.selector,
+        Direction::Inbound => policy.selector.mirrored(),
+    }
+}
+
+fn new_stamp() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests;

@@ -83,7 +83,7 @@ fn take(lease: &Arc<convoy_ipsec::sequence::Lease>, count: usize) -> Vec<u64> {
 fn a_site_becomes_policies_for_both_directions_and_sas_with_one_reqid() {
     let gateway = Gateway::start(&plain_tunnel());
     let snapshot = gateway.snapshot();
-    let policies = snapshot.spd().policies();
+    let policies: Vec<_> = snapshot.spd().policies().map(|(_, policy)| policy).collect();
     assert_eq!(policies.len(), 2);
     let PolicyAction::Protect { reqid } = policies[0].action else { panic!("{policies:?}") };
     assert_eq!(policies[1].action, PolicyAction::Protect { reqid });
@@ -231,7 +231,7 @@ fn routes_follow_policies() {
 fn one_way_policies_discard_the_other_way() {
     let text = sa("out", "outbound", 0x1001, 1, "") + &policy("up", "10.2.0.0/24", "out", "[]");
     let gateway = Gateway::start(&text);
-    let actions: Vec<_> = gateway.snapshot().spd().policies().iter().map(|p| p.action).collect();
+    let actions: Vec<_> = gateway.snapshot().spd().policies().map(|(_, p)| p.action).collect();
     assert!(
         matches!(actions[..], [PolicyAction::Protect { .. }, PolicyAction::Discard]),
         "{actions:?}"

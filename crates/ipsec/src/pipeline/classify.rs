@@ -12,7 +12,7 @@ use super::parse::Parsed;
 use crate::drop_reason::DropReason;
 use crate::sa::{SaSlot, WorkerId};
 use crate::snapshot::{SaOwner, Snapshot};
-use crate::spd::{Direction, PolicyAction, PolicyId};
+use crate::spd::{Decision, PolicyAction};
 
 /// A packet and the SA that is to protect it.
 #[derive(Debug)]
@@ -39,26 +39,21 @@ pub(super) fn run(
     bin: &mut Bin<'_>,
 ) {
     let flows = input.iter().map(|parsed| parsed.info.flow);
-    let policies = lookup.burst(snapshot.spd(), Direction::Outbound, flows);
-
-    let action = |policy: &Option<PolicyId>| {
-        policy.and_then(|id| snapshot.spd().policy(id)).map(|policy| &policy.action)
-    };
-    snapshot.prefetch_outbound(policies.iter().filter_map(|policy| match action(policy) {
-        Some(PolicyAction::Protect { reqid }) => Some(*reqid),
+    let decisions = lookup.burst(snapshot.spd(), flows);
+    snapshot.prefetch_outbound(decisions.iter().filter_map(|decision| match decision {
+        Some(Decision { action: PolicyAction::Protect { reqid }, .. }) => Some(*reqid),
         _ => None,
     }));
 
-    for (Parsed { frame, info }, policy) in input.drain(..).zip(policies) {
-        let action = action(policy);
-        match action {
+    for (Parsed { frame, info }, decision) in input.drain(..).zip(decisions) {
+        match decision.map(|decision| decision.action) {
             None => bin.drop(frame, DropReason::NoPolicy),
             Some(PolicyAction::Discard) => bin.drop(frame, DropReason::PolicyDiscard),
             Some(PolicyAction::Bypass) => match exits.bypass.push(frame) {
                 Ok(()) => bin.counters.bypassed.add(1),
                 Err(frame) => bin.drop(frame, DropReason::NoFrame),
             },
-            Some(PolicyAction::Protect { reqid }) => match snapshot.outbound_for(*reqid) {
+            Some(PolicyAction::Protect { reqid }) => match snapshot.outbound_for(reqid) {
                 None => bin.drop(frame, DropReason::NoSa),
                 Some(SaOwner { slot, worker }) if worker == me => {
                     exits.protect.push_back(Classified { frame, info, slot });

@@ -14,6 +14,7 @@ use super::sa::InboundSa;
 use super::slab::Slab;
 use super::{HandOff, Now, PipelineConfig, PipelineParts, WorkerCounters, demux, policy};
 use crate::snapshot::Reader;
+use crate::spd::Direction;
 
 /// Takes packets from the wire and brings the inner packets to light.
 #[derive(Debug)]
@@ -52,7 +53,7 @@ impl Inbound {
             inner: Vec::with_capacity(BURST_MAX),
             reassembly: Reassembly::new(),
             flows: Flows::with_capacity(BURST_MAX),
-            lookup: Lookup::with_capacity(BURST_MAX),
+            lookup: Lookup::new(Direction::Inbound, BURST_MAX),
         }
     }
 

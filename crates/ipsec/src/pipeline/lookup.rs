@@ -2,33 +2,39 @@
 
 use convoy_wire::FlowKey;
 
-use crate::spd::{Direction, PolicyId, Spd};
+use crate::spd::{Decision, Direction, FlowCache, Spd};
 
-/// Looks up bursts, in memory that is allocated once.
+/// Looks up bursts of one direction, in memory that is allocated once.
 #[derive(Debug)]
 pub(super) struct Lookup {
+    direction: Direction,
+    cache: FlowCache,
     keys: Vec<FlowKey>,
-    policies: Vec<Option<PolicyId>>,
+    decisions: Vec<Option<Decision>>,
 }
 
 impl Lookup {
     /// For bursts of up to `n` packets.
-    pub(super) fn with_capacity(n: usize) -> Self {
-        Self { keys: Vec::with_capacity(n), policies: Vec::with_capacity(n) }
+    pub(super) fn new(direction: Direction, n: usize) -> Self {
+        Self {
+            direction,
+            cache: FlowCache::default(),
+            keys: Vec::with_capacity(n),
+            decisions: Vec::with_capacity(n),
+        }
     }
 
-    /// The policy of each flow, in order.
+    /// What is decided about each flow, in order.
     pub(super) fn burst(
         &mut self,
         spd: &Spd,
-        direction: Direction,
         flows: impl Iterator<Item = FlowKey>,
-    ) -> &[Option<PolicyId>] {
+    ) -> &[Option<Decision>] {
         self.keys.clear();
         self.keys.extend(flows);
-        self.policies.clear();
-        self.policies.resize(self.keys.len(), None);
-        spd.lookup_burst(direction, &self.keys, &mut self.policies);
-        &self.policies
+        self.decisions.clear();
+        self.decisions.resize(self.keys.len(), None);
+        spd.lookup_burst(self.direction, &self.keys, &mut self.cache, &mut self.decisions);
+        &self.decisions
     }
 }

@@ -23,6 +23,7 @@ use super::{
 use crate::sa::SaSlot;
 use crate::sequence::{SequenceCounter, SequenceLimits};
 use crate::snapshot::Reader;
+use crate::spd::Direction;
 
 /// Packets that may wait between classification and protection: a burst and what it may be cut
 /// into.
@@ -65,7 +66,7 @@ impl Outbound {
             unclaimed: Vec::new(),
             parsed: Vec::with_capacity(BURST_MAX),
             flows: Flows::with_capacity(BURST_MAX),
-            lookup: Lookup::with_capacity(BURST_MAX),
+            lookup: Lookup::new(Direction::Outbound, BURST_MAX),
             pending: VecDeque::with_capacity(PENDING_MAX),
             jobs: JobBurst::new(),
             done: JobBurst::new(),

@@ -10,7 +10,7 @@ use super::sa::InboundSa;
 use super::slab::Slab;
 use crate::drop_reason::DropReason;
 use crate::snapshot::Snapshot;
-use crate::spd::{Direction, PolicyAction};
+use crate::spd::PolicyAction;
 
 /// Gives the packets that inbound policy allows to `plain`, which must have room for them.
 pub(super) fn run(
@@ -22,10 +22,10 @@ pub(super) fn run(
     bin: &mut Bin<'_>,
 ) {
     let flows = input.iter().map(|inner| inner.info.flow);
-    let policies = lookup.burst(snapshot.spd(), Direction::Inbound, flows);
+    let decisions = lookup.burst(snapshot.spd(), flows);
 
-    for (inner, policy) in input.drain(..).zip(policies) {
-        let action = policy.and_then(|id| snapshot.spd().policy(id)).map(|policy| policy.action);
+    for (inner, decision) in input.drain(..).zip(decisions) {
+        let action = decision.map(|decision| decision.action);
         let counters = sas.get(inner.slot).map(|sa| &sa.spec.counters);
         if action != Some(PolicyAction::Protect { reqid: inner.reqid }) {
             if let Some(counters) = counters {
