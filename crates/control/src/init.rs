@@ -412,8 +412,8 @@ mod tests {
                     let (out, inward) = (&a.outbound[0].association, &b.inbound[0].association);
                     assert!(out.key.same_nonces(&inward.key));
                     assert_eq!(
-                        (out.spi, out.esn, out.key.params()),
-                        (inward.spi, inward.esn, inward.key.params())
+                        (out.spi, out.esn, out.key.suite()),
+                        (inward.spi, inward.esn, inward.key.suite())
                     );
                     assert_eq!(out.endpoints.local, inward.endpoints.remote);
                     assert_eq!(out.encap.is_some(), udp_encap);

@@ -1,9 +1,10 @@
 //! Keys in the form in which Wireshark and tshark take them.
 //!
 //! Wireshark keeps ESP keys in a table called `esp_sa` in its configuration folder (Edit,
-//! Preferences, Protocols, ESP). Each line names addresses, SPI, algorithm and key ‖ salt; for
-//! AES-GCM the authentication column must say `NULL`, because the ICV's length is part of the
-//! algorithm's name. Capture files decrypt with
+//! Preferences, Protocols, ESP). Each line names addresses, SPI, algorithm and key ‖ salt, then
+//! what authenticates and its key; for AES-GCM that column must say `NULL`, because the ICV's length
+//! is part of the algorithm's name. SAs of suites that Wireshark has no name for stand as comments.
+//! Capture files decrypt with
 //!
 //! ```text
 //! mkdir conf && convoy keys left --output conf/esp_sa
@@ -16,6 +17,7 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use convoy_crypto::{Cipher, Integrity, MacAlg, Suite};
 use zeroize::Zeroizing;
 
 use crate::site::{Association, Site};
@@ -26,8 +28,8 @@ pub fn esp_sa(site: &Site) -> Zeroizing<String> {
     let outbound = site.outbound.iter().map(|sa| (&sa.association, true));
     let inbound = site.inbound.iter().map(|sa| (&sa.association, false));
     let sas: Vec<_> = outbound.chain(inbound).collect();
-    // In one piece, so that growing leaves no copies of keys behind. A line has at most about 300.
-    let mut text = Zeroizing::new(String::with_capacity(sas.len() * 384));
+    // In one piece, so that growing leaves no copies of keys behind. A line has at most about 450.
+    let mut text = Zeroizing::new(String::with_capacity(sas.len() * 640));
     for (sa, is_outbound) in sas {
         line(&mut text, sa, is_outbound);
     }
@@ -45,15 +47,57 @@ fn line(text: &mut String, sa: &Association, is_outbound: bool) {
     };
     // The source may change behind a NAT, and the destination there is the peer's inner one.
     let from = if sa.encap.is_some() { "*".to_owned() } else { from };
-    let icv = sa.key.params().icv_len.bytes();
     // Writing to a String does not fail.
-    let _ = write!(
-        text,
-        "\"{family}\",\"{from}\",\"{to}\",\"{:#010x}\",\"AES-GCM with {icv} octet ICV [RFC4106]\",\"0x",
-        sa.spi.get()
-    );
-    for byte in sa.key.expose_with_salt() {
+    let Some((encryption, authentication)) = names(sa.key.suite()) else {
+        let _ = writeln!(text, "# {}: Wireshark has no name for {}", sa.name, sa.key.suite());
+        return;
+    };
+    let spi = sa.spi.get();
+    let _ = write!(text, "\"{family}\",\"{from}\",\"{to}\",\"{spi:#010x}\",\"{encryption}\",\"");
+    key(text, sa.key.expose_with_salt());
+    let _ = write!(text, "\",\"{authentication}\",\"");
+    key(text, sa.key.expose_integrity());
+    text.push_str("\"\n");
+}
+
+fn key(text: &mut String, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        text.push_str("0x");
+    }
+    for byte in bytes {
         let _ = write!(text, "{byte:02x}");
     }
-    text.push_str("\",\"NULL\",\"\"\n");
+}
+
+/// What Wireshark 4.0 calls a suite: encryption and authentication.
+fn names(suite: Suite) -> Option<(String, &'static str)> {
+    match suite {
+        Suite::Gcm(params) => {
+            Some((format!("AES-GCM with {} octet ICV [RFC4106]", params.icv_len.bytes()), "NULL"))
+        }
+        Suite::Gmac(_) | Suite::Ccm { .. } | Suite::ChaCha20Poly1305 => None,
+        Suite::Pair { cipher, integrity } => {
+            let cipher = match cipher {
+                Cipher::Null => "NULL",
+                Cipher::AesCbc(_) => "AES-CBC [RFC3602]",
+                Cipher::AesCtr(_) => "AES-CTR [RFC3686]",
+            };
+            Some((cipher.to_owned(), mac_name(integrity)?))
+        }
+    }
+}
+
+fn mac_name(integrity: Integrity) -> Option<&'static str> {
+    Some(match integrity {
+        Integrity::HMAC_MD5_96 => "HMAC-MD5-96 [RFC2403]",
+        Integrity::HMAC_SHA1_96 => "HMAC-SHA-1-96 [RFC2404]",
+        Integrity::HMAC_SHA256_128 => "HMAC-SHA-256-128 [RFC4868]",
+        Integrity::HMAC_SHA384_192 => "HMAC-SHA-384-192 [RFC4868]",
+        Integrity::HMAC_SHA512_256 => "HMAC-SHA-512-256 [RFC4868]",
+        // It knows neither XCBC nor CMAC, but how long their ICVs are.
+        other if matches!(other.alg(), MacAlg::AesXcbc | MacAlg::AesCmac(_)) => {
+            "ANY 96 bit authentication [no checking]"
+        }
+        _ => return None,
+    })
 }

@@ -133,7 +133,7 @@ pub use error::{CpuError, KeyError, OpError};
 pub use isa::marks;
 pub use isa::{prefetch_read, time_stamp};
 pub use key::{AeadKey, KeyMaterial, OpenKey, SealKey};
-pub use op::{Nonce, OpenOp, SealOp, Verdict};
+pub use op::{Nonce, OpenNonce, OpenOp, SealOp, Verdict};
 pub use params::{GcmParams, IcvLen, KeyBits};
 pub use secret::SecretBytes;
 pub use suite::{Cipher, HashAlg, Integrity, MacAlg, Suite, UnknownSuite};

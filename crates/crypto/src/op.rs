@@ -37,11 +37,47 @@ impl Nonce {
     pub fn new<const N: usize>(bytes: [u8; N]) -> Self {
         Self(NonceBlock::new(bytes))
     }
+
+    /// The same with the first `len` of 16 bytes, for callers that serve every suite and know the
+    /// length from the key alone. A length that the key does not take is refused with the operation.
+    #[inline(always)]
+    #[must_use]
+    pub fn front(bytes: [u8; 16], len: u8) -> Self {
+        Self(NonceBlock::front(bytes, len))
+    }
 }
 
 impl fmt::Debug for Nonce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Nonce")
+    }
+}
+
+/// The nonce or IV of a packet to be opened. It comes from the packet, so nothing keeps it from
+/// coming twice; arrays of up to 16 bytes convert into it.
+#[derive(Clone, Copy)]
+pub struct OpenNonce(NonceBlock);
+
+impl OpenNonce {
+    /// The first `len` of 16 bytes; see [`Nonce::front`].
+    #[inline(always)]
+    #[must_use]
+    pub fn front(bytes: [u8; 16], len: u8) -> Self {
+        Self(NonceBlock::front(bytes, len))
+    }
+}
+
+impl<const N: usize> From<[u8; N]> for OpenNonce {
+    #[inline(always)]
+    fn from(bytes: [u8; N]) -> Self {
+        Self(NonceBlock::new(bytes))
+    }
+}
+
+/// Its bytes may begin with a salt, which is secret.
+impl fmt::Debug for OpenNonce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OpenNonce")
     }
 }
 
@@ -59,6 +95,12 @@ impl NonceBlock {
         let mut bytes = [0; 16];
         bytes[..N].copy_from_slice(&nonce);
         Self { bytes, len: N as u8 }
+    }
+
+    #[inline(always)]
+    fn front(bytes: [u8; 16], len: u8) -> Self {
+        let behind = u128::MAX.checked_shr(u32::from(len) * 8).unwrap_or(0);
+        Self { bytes: (u128::from_be_bytes(bytes) & !behind).to_be_bytes(), len }
     }
 }
 
@@ -209,14 +251,14 @@ impl<'a> OpenOp<'a> {
     /// [`OpError`] if a part does not have a length that the key's suite calls for, or the suite is
     /// no AEAD.
     #[inline(always)]
-    pub fn new<const N: usize>(
+    pub fn new(
         key: &'a OpenKey,
-        nonce: [u8; N],
+        nonce: impl Into<OpenNonce>,
         aad: &'a [u8],
         data: &'a mut [u8],
         icv: &'a [u8],
     ) -> Result<Self, OpError> {
-        Self::apart(key.inner(), NonceBlock::new(nonce), aad, data, icv)
+        Self::apart(key.inner(), nonce.into().0, aad, data, icv)
     }
 
     /// The same with a key for both ways.
@@ -225,14 +267,14 @@ impl<'a> OpenOp<'a> {
     ///
     /// As for [`new`](Self::new).
     #[inline(always)]
-    pub fn with_aead_key<const N: usize>(
+    pub fn with_aead_key(
         key: &'a AeadKey,
-        nonce: [u8; N],
+        nonce: impl Into<OpenNonce>,
         aad: &'a [u8],
         data: &'a mut [u8],
         icv: &'a [u8],
     ) -> Result<Self, OpError> {
-        Self::apart(key.inner(), NonceBlock::new(nonce), aad, data, icv)
+        Self::apart(key.inner(), nonce.into().0, aad, data, icv)
     }
 
     #[inline(always)]
@@ -256,15 +298,15 @@ impl<'a> OpenOp<'a> {
     /// [`OpError`] if a part does not have a length that the key's suite calls for, or the suite is
     /// an AEAD.
     #[inline(always)]
-    pub fn framed<const N: usize>(
+    pub fn framed(
         key: &'a OpenKey,
-        iv: [u8; N],
+        iv: impl Into<OpenNonce>,
         frame: &'a mut [u8],
         header: usize,
         trailer: &'a [u8],
         icv: &'a [u8],
     ) -> Result<Self, OpError> {
-        let (key, mut nonce) = (key.inner(), NonceBlock::new(iv));
+        let (key, mut nonce) = (key.inner(), iv.into().0);
         check_framed(key, nonce.len, frame.len(), header, trailer.len(), icv.len())?;
         nonce.bytes[15] |= key.limits().counter;
         // Checked to fit.
@@ -764,6 +806,17 @@ mod tests {
             assert_eq!(op.verdict(), verdict);
             assert_eq!(frame, text);
         }
+    }
+
+    #[test]
+    fn the_front_of_a_nonce_is_what_an_array_of_that_length_makes() {
+        let bytes: [u8; 16] = std::array::from_fn(|i| i as u8 + 1);
+        let same = |a: NonceBlock, b: NonceBlock| assert_eq!((a.bytes, a.len), (b.bytes, b.len));
+        same(NonceBlock::front(bytes, 0), NonceBlock::new([]));
+        same(NonceBlock::front(bytes, 11), NonceBlock::new(*bytes.first_chunk::<11>().unwrap()));
+        same(NonceBlock::front(bytes, 12), NonceBlock::new(*bytes.first_chunk::<12>().unwrap()));
+        same(NonceBlock::front(bytes, 16), NonceBlock::new(bytes));
+        assert!(check_apart(key("aes-128-gcm-16").inner(), 200, 0, 0, 16).is_err());
     }
 
     #[test]

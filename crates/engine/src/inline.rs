@@ -92,26 +92,29 @@ fn run_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) {
         job.status = Status::Rejected;
         let op = core::mem::replace(&mut job.op, Op::Spent);
         let Some(Some(key)) = keys.get(job.key.0 as usize) else { continue };
-        let Some(aad) = job.aad.get(..usize::from(job.aad_len)) else { continue };
-        let start = job.text.start as usize;
-        let Some(bytes) = job.frame.data_mut().get_mut(start..) else { continue };
-        let Some((text, rest)) = bytes.split_at_mut_checked(job.text.len as usize) else {
-            continue;
-        };
+        let Some(Parts { header, beside, data, rest, status }) = parts(job) else { continue };
         match (op, key) {
             (Op::Seal(nonce), EngineKey::Seal(key)) => {
-                let icv_len = key.suite().icv_bytes();
-                let Some(icv) = rest.get_mut(..icv_len) else { continue };
-                let Ok(op) = SealOp::new(key, nonce, aad, text, icv) else { continue };
-                job.status = Status::Done;
+                let Some(icv) = rest.get_mut(..key.suite().icv_bytes()) else { continue };
+                let op = match key.suite().is_aead() {
+                    true if header == 0 => SealOp::new(key, nonce, beside, data, icv),
+                    true => continue,
+                    false => SealOp::framed(key, nonce, data, header, beside, icv),
+                };
+                let Ok(op) = op else { continue };
+                *status = Status::Done;
                 seal.push(op);
             }
             (Op::Open(nonce), EngineKey::Open(key)) => {
-                let icv_len = key.suite().icv_bytes();
-                let Some(icv) = rest.get(..icv_len) else { continue };
-                let Ok(op) = OpenOp::new(key, nonce, aad, text, icv) else { continue };
+                let Some(icv) = rest.get(..key.suite().icv_bytes()) else { continue };
+                let op = match key.suite().is_aead() {
+                    true if header == 0 => OpenOp::new(key, nonce, beside, data, icv),
+                    true => continue,
+                    false => OpenOp::framed(key, nonce, data, header, beside, icv),
+                };
+                let Ok(op) = op else { continue };
                 open.push(op);
-                opened.push(&mut job.status);
+                opened.push(status);
             }
             _ => {}
         }
@@ -128,13 +131,39 @@ fn run_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) {
     }
 }
 
+/// What operations are made of, borrowed from a job.
+struct Parts<'j> {
+    /// Bytes of `data` in front of the text.
+    header: usize,
+    /// Additional data, or what a pair authenticates behind the text.
+    beside: &'j [u8],
+    /// Header and text.
+    data: &'j mut [u8],
+    /// Where the ICV begins.
+    rest: &'j mut [u8],
+    status: &'j mut Status,
+}
+
+/// Takes a job apart; `None` where its spans do not fit its frame.
+#[inline(always)]
+fn parts(job: &mut Job) -> Option<Parts<'_>> {
+    let beside = job.aad.get(..usize::from(job.aad_len))?;
+    let start = job.text.start.checked_sub(job.header)?;
+    let bytes = job.frame.data_mut().get_mut(start as usize..)?;
+    let header = job.header as usize;
+    let (data, rest) = bytes.split_at_mut_checked(header + job.text.len as usize)?;
+    Some(Parts { header, beside, data, rest, status: &mut job.status })
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
     use crate::{Context, Span};
-    use convoy_crypto::{Cpu, GcmParams, IcvLen, KeyBits, Nonce, OpenKey, SealKey, SecretBytes};
+    use convoy_crypto::{
+        Cpu, GcmParams, IcvLen, KeyBits, KeyMaterial, Nonce, OpenKey, SealKey, SecretBytes, Suite,
+    };
     use convoy_packet::{Arena, FrameSize, Pool};
 
     fn engine() -> Inline {
@@ -157,8 +186,9 @@ mod tests {
             text: Span { start: 2, len },
             key: KeyId(key),
             status: Status::Pending,
+            header: 0,
             aad_len: 8,
-            aad: [1; 12],
+            aad: [1; 20],
             op,
             context: Context::default(),
         }
@@ -185,12 +215,12 @@ mod tests {
         assert!(matches!(sealed.op, Op::Spent));
         assert!(sealed.frame.data().starts_with(b"..") && &sealed.frame.data()[2..9] != b"payload");
 
-        let opened = job(&mut pool, 4, Op::Open([5; 12]), sealed.frame.data(), 7);
+        let opened = job(&mut pool, 4, Op::Open([5; 12].into()), sealed.frame.data(), 7);
         let opened = run(&mut engine, opened);
         assert_eq!(opened.status, Status::Done);
         assert_eq!(&opened.frame.data()[2..9], b"payload");
 
-        let mut forged = job(&mut pool, 4, Op::Open([5; 12]), sealed.frame.data(), 7);
+        let mut forged = job(&mut pool, 4, Op::Open([5; 12].into()), sealed.frame.data(), 7);
         forged.frame.data_mut()[3] ^= 1;
         let forged = run(&mut engine, forged);
         assert_eq!(forged.status, Status::BadIcv);
@@ -198,6 +228,68 @@ mod tests {
         for job in [sealed, opened, forged] {
             pool.free(job.frame);
         }
+    }
+
+    /// A pair's header lies in one piece with the text and is authenticated, but not encrypted.
+    #[test]
+    fn a_pair_s_header_and_trailer_are_authenticated() {
+        let arena = Arena::map(4, FrameSize::for_packet(100)).unwrap();
+        let mut pool = arena.pool();
+        let suite: Suite = "aes-128-cbc+hmac-sha1-96".parse().unwrap();
+        let cpu = Cpu::detect().unwrap();
+        let material = || KeyMaterial {
+            cipher: SecretBytes::copy_from(&[7; 16]),
+            integrity: SecretBytes::copy_from(&[8; 20]),
+        };
+        let mut engine = Inline::new();
+        let seal = SealKey::new(&cpu, suite, material()).unwrap();
+        engine.install(KeyId(0), EngineKey::Seal(Arc::new(seal)));
+        let open = OpenKey::new(&cpu, suite, material()).unwrap();
+        engine.install(KeyId(1), EngineKey::Open(Arc::new(open)));
+        let pair =
+            |job: Job| Job { header: 8, aad_len: 4, text: Span { start: 10, len: 16 }, ..job };
+
+        let plain = [&b"..12345678"[..], &[0x61; 16], &[0; 12]].concat();
+        let sealed = job(&mut pool, 0, Op::Seal(Nonce::new([5; 16])), &plain, 0);
+        let sealed = run(&mut engine, pair(sealed));
+        assert_eq!(sealed.status, Status::Done);
+        assert_eq!(&sealed.frame.data()[..10], b"..12345678");
+        assert_ne!(sealed.frame.data()[10..26], [0x61; 16]);
+        let open =
+            |pool: &mut Pool| pair(job(pool, 1, Op::Open([5; 16].into()), sealed.frame.data(), 0));
+        let opened = open(&mut pool);
+        let opened = run(&mut engine, opened);
+        assert_eq!(opened.status, Status::Done);
+        assert_eq!(opened.frame.data()[10..26], [0x61; 16]);
+        pool.free(opened.frame);
+        for byte in [2, 9, 10, 25, 26, 37] {
+            let mut forged = open(&mut pool);
+            forged.frame.data_mut()[byte] ^= 1;
+            let forged = run(&mut engine, forged);
+            assert_eq!(forged.status, Status::BadIcv, "byte {byte}");
+            pool.free(forged.frame);
+        }
+        let mut forged = open(&mut pool);
+        forged.aad[3] ^= 1;
+        let forged = run(&mut engine, forged);
+        assert_eq!(forged.status, Status::BadIcv);
+        pool.free(forged.frame);
+        let mut outside = open(&mut pool);
+        outside.header = 11;
+        let outside = run(&mut engine, outside);
+        assert_eq!(outside.status, Status::Rejected, "a header that begins before the packet");
+        pool.free(outside.frame);
+        pool.free(sealed.frame);
+    }
+
+    #[test]
+    fn an_aead_takes_no_header() {
+        let arena = Arena::map(4, FrameSize::for_packet(100)).unwrap();
+        let mut pool = arena.pool();
+        let job = job(&mut pool, 3, Op::Seal(Nonce::new([5; 12])), &[0; 40], 7);
+        let job = run(&mut engine(), Job { header: 1, ..job });
+        assert_eq!(job.status, Status::Rejected);
+        pool.free(job.frame);
     }
 
     #[test]
@@ -212,7 +304,7 @@ mod tests {
             ("key of the other direction", 4, seal(), 7),
             ("text longer than the packet", 3, seal(), 39),
             ("no room for the icv", 3, seal(), 38),
-            ("no room for the icv to open", 4, Op::Open([5; 12]), 23),
+            ("no room for the icv to open", 4, Op::Open([5; 12].into()), 23),
             ("spent", 3, Op::Spent, 7),
         ];
         for (what, key, op, len) in cases {

@@ -1,11 +1,11 @@
 //! One packet's work for an engine.
 
-use convoy_crypto::Nonce;
+use convoy_crypto::{Nonce, OpenNonce};
 use convoy_packet::{BURST_MAX, Frame};
 
-/// Most additional authenticated data a job carries: SPI and a 64-bit sequence number
-/// (RFC 4106 section 5).
-pub const AAD_MAX: usize = 12;
+/// Most additional authenticated data a job carries: SPI, a 64-bit sequence number and an IV
+/// (RFC 4543 section 3.3).
+pub const AAD_MAX: usize = 20;
 
 /// A range of bytes in a frame, relative to the packet's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub enum Op {
     /// when the job runs.
     Seal(Nonce),
     /// Verify the ICV behind the text and decrypt.
-    Open([u8; 12]),
+    Open(OpenNonce),
     /// The work was done; its nonce is gone.
     Spent,
 }
@@ -59,13 +59,17 @@ pub struct Job {
     pub frame: Frame,
     /// What is encrypted; the ICV of the key's length follows directly behind.
     pub text: Span,
+    /// Bytes directly in front of the text that a pair of cipher and MAC authenticates with it; 0
+    /// for an AEAD.
+    pub header: u32,
     /// The key.
     pub key: crate::KeyId,
     /// How the job ended.
     pub status: Status,
     /// Length of the additional authenticated data, at most [`AAD_MAX`].
     pub aad_len: u8,
-    /// Additional authenticated data.
+    /// Additional authenticated data of an AEAD; for a pair, what is authenticated behind the text
+    /// and not sent: the high half of an extended sequence number.
     pub aad: [u8; AAD_MAX],
     /// What to do.
     pub op: Op,

@@ -180,9 +180,10 @@ mod tests {
             text: Span::default(),
             key: KeyId(0),
             status: Status::Pending,
+            header: 0,
             aad_len: 0,
-            aad: [0; 12],
-            op: Op::Open([0; 12]),
+            aad: [0; 20],
+            op: Op::Open([0; 12].into()),
             context: Context { slot: 7, note: 9, value },
         }
     }

@@ -15,4 +15,5 @@ pub mod selector;
 pub mod sequence;
 pub mod snapshot;
 pub mod spd;
+pub mod suite;
 mod table;

@@ -115,9 +115,13 @@ pub struct OutboundSpec {
     pub outer: OuterHeader,
     /// Largest outer packet in bytes until the path says otherwise.
     pub path_mtu: u16,
-    /// Salt of the nonce (RFC 4106 section 4).
+    /// To how many bytes inner packets are filled up, as far as the path takes it, so that their
+    /// lengths tell less (RFC 4303 section 2.7); 0 for none. Tunnel mode only.
+    pub pad_to: u16,
+    /// What the nonce begins with (RFC 4106 section 4; RFC 3686 calls it nonce). AES-CCM uses the
+    /// first three bytes (RFC 4309 section 4), AES-CBC and NULL none.
     pub salt: [u8; 4],
-    /// Expanded key.
+    /// Expanded key, of a suite that ESP takes ([`EspSuite`](crate::suite::EspSuite)).
     pub key: Arc<SealKey>,
     /// Which sequence numbers may be used; shared by every record of the same key.
     pub lease: Arc<Lease>,
@@ -149,9 +153,9 @@ pub struct InboundSpec {
     pub ecn: bool,
     /// Anti-replay window in packets: 0 (off) or 32 to 65,536.
     pub replay_window: u32,
-    /// Salt of the nonce.
+    /// What the nonce begins with, as in [`OutboundSpec::salt`].
     pub salt: [u8; 4],
-    /// Expanded key.
+    /// Expanded key, of a suite that ESP takes ([`EspSuite`](crate::suite::EspSuite)).
     pub key: Arc<OpenKey>,
     /// Sequence numbers at or below this were accepted before a restart; shared by every record
     /// of the same key.

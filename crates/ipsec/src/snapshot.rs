@@ -13,12 +13,14 @@ mod published;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use convoy_crypto::Suite;
 use convoy_wire::flow::addr_bytes;
 use convoy_wire::{IpVersion, Protocol, SeqNum, Spi};
 
 use crate::replay::{ReplayWindow, WindowError};
 use crate::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, WorkerId};
 use crate::spd::Spd;
+use crate::suite::{EspSuite, UnfitSuite};
 use crate::table::{Key, MAX_SLOTS, PagedMap, PagedTable, Seed};
 
 pub use published::{Published, Reader};
@@ -46,6 +48,14 @@ pub enum SnapshotError {
         first: Arc<str>,
         /// Name of the SA that came.
         second: Arc<str>,
+    },
+    /// A suite that ESP does not take.
+    #[error("SA '{name}': {source}")]
+    Suite {
+        /// Name of the SA.
+        name: Arc<str>,
+        /// Why.
+        source: UnfitSuite,
     },
     /// An anti-replay window that cannot be.
     #[error(transparent)]
@@ -91,13 +101,14 @@ impl Snapshot {
     /// Puts an outbound SA into `slot`. Of several SAs with one `reqid`, the last added is used.
     ///
     /// # Errors
-    /// [`SnapshotError`] when the slot is taken or there is none such, or another SA has the same
-    /// lease (the same key). Then nothing has changed.
+    /// [`SnapshotError`] when the slot is taken or there is none such, another SA has the same lease
+    /// (the same key), or ESP does not take its suite. Then nothing has changed.
     pub fn add_outbound(
         &mut self,
         slot: SaSlot,
         sa: Arc<OutboundSpec>,
     ) -> Result<(), SnapshotError> {
+        fits_esp(&sa.name, sa.key.suite())?;
         self.lease_is_free(&sa, slot)?;
         is_free(&self.outbound, slot)?;
         let owner = SaOwner { slot, worker: sa.worker };
@@ -114,14 +125,15 @@ impl Snapshot {
     /// several SAs have the `reqid`, it keeps its place among them.
     ///
     /// # Errors
-    /// [`SnapshotError`] when the slot is empty or another SA has the new record's lease. Then
-    /// nothing has changed.
+    /// [`SnapshotError`] when the slot is empty, another SA has the new record's lease, or ESP does
+    /// not take its suite. Then nothing has changed.
     pub fn replace_outbound(
         &mut self,
         slot: SaSlot,
         sa: Arc<OutboundSpec>,
     ) -> Result<Arc<OutboundSpec>, SnapshotError> {
         let old = self.outbound(slot).ok_or(SnapshotError::Empty(slot.0))?.clone();
+        fits_esp(&sa.name, sa.key.suite())?;
         self.lease_is_free(&sa, slot)?;
         if old.reqid == sa.reqid {
             let owner = SaOwner { slot, worker: sa.worker };
@@ -152,8 +164,10 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`SnapshotError`] when the slot is taken or there is none such, another SA has the same SPI,
-    /// local address and protocol, or the anti-replay window cannot be. Then nothing has changed.
+    /// local address and protocol, or its anti-replay window or suite cannot be. Then nothing has
+    /// changed.
     pub fn add_inbound(&mut self, slot: SaSlot, sa: Arc<InboundSpec>) -> Result<(), SnapshotError> {
+        fits_esp(&sa.name, sa.key.suite())?;
         self.spi_is_free(&sa, slot)?;
         is_free(&self.inbound, slot)?;
         ReplayWindow::new(sa.replay_window, sa.esn, SeqNum::default())?;
@@ -172,6 +186,7 @@ impl Snapshot {
         sa: Arc<InboundSpec>,
     ) -> Result<Arc<InboundSpec>, SnapshotError> {
         let old = self.inbound(slot).ok_or(SnapshotError::Empty(slot.0))?.clone();
+        fits_esp(&sa.name, sa.key.suite())?;
         self.spi_is_free(&sa, slot)?;
         ReplayWindow::new(sa.replay_window, sa.esn, SeqNum::default())?;
         self.remove_inbound(slot);
@@ -299,6 +314,14 @@ impl Snapshot {
             }),
             None => Ok(()),
         }
+    }
+}
+
+/// RFC 8221 section 4.
+fn fits_esp(name: &Arc<str>, suite: Suite) -> Result<(), SnapshotError> {
+    match EspSuite::new(suite) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(SnapshotError::Suite { name: name.clone(), source }),
     }
 }
 

@@ -196,7 +196,7 @@ fn packets_that_wait_while_their_slot_changes_hands_keep_their_sa() {
     let other = SecretBytes::copy_from(&[0x99; 16]);
     let new = Arc::new(OutboundSpec {
         spi: Spi::new(0x2002).unwrap(),
-        key: Arc::new(SealKey::new(&common::cpu(), setup.params, other).unwrap()),
+        key: Arc::new(SealKey::new(&common::cpu(), setup.suite, other).unwrap()),
         ..setup.outbound()
     });
     let mut snapshot = Snapshot::new(protect_all(Direction::Outbound));
@@ -257,7 +257,7 @@ fn packets_that_wait_while_their_slot_changes_hands_are_opened_for_their_sa() {
     let key = SecretBytes::copy_from(&[0x99; 16]);
     let other = InboundSpec {
         spi: Spi::new(0x2002).unwrap(),
-        key: Arc::new(OpenKey::new(&common::cpu(), setup.params, key).unwrap()),
+        key: Arc::new(OpenKey::new(&common::cpu(), setup.suite, key).unwrap()),
         ..setup.inbound()
     };
     let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));

@@ -1,4 +1,4 @@
-//! Every mode, version, key size, ICV length and sequence-number size: what goes in comes out.
+//! Every mode, version, suite and sequence-number size: what goes in comes out.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -7,8 +7,8 @@ mod common;
 use std::net::IpAddr;
 
 use common::{Pair, Setup, inner};
-use convoy_crypto::{GcmParams, IcvLen, KeyBits};
 use convoy_ipsec::sa::Mode;
+use convoy_ipsec::suite::EspSuite;
 use proptest::prelude::*;
 
 const V4: (&str, &str) = ("192.0.2.1", "192.0.2.2");
@@ -22,25 +22,27 @@ fn ends((local, remote): (&str, &str)) -> (IpAddr, IpAddr) {
 fn tunnels() -> Vec<Setup> {
     let mut all = Vec::new();
     for outer in [V4, V6] {
-        for key_bits in KeyBits::ALL {
-            for icv_len in IcvLen::ALL {
-                for (esn, encap) in [(false, false), (true, false), (false, true), (true, true)] {
-                    let (local, remote) = ends(outer);
-                    let params = GcmParams::new(key_bits, icv_len);
-                    all.push(Setup { local, remote, params, esn, encap, ..Setup::default() });
-                }
+        for suite in EspSuite::all().map(EspSuite::suite) {
+            for (esn, encap) in [(false, false), (true, false), (false, true), (true, true)] {
+                let (local, remote) = ends(outer);
+                all.push(Setup { local, remote, suite, esn, encap, ..Setup::default() });
             }
         }
     }
     all
 }
 
+/// All set-ups of transport mode.
+fn transports() -> Vec<Setup> {
+    tunnels().into_iter().map(|setup| Setup { mode: Mode::Transport, ..setup }).collect()
+}
+
 #[test]
 fn tunnels_carry_both_versions_at_every_length() {
     for setup in tunnels() {
         let mut pair = Pair::new(&setup);
-        let packets: Vec<_> = (0..80)
-            .chain([500, 1357, 1358, 1359, 1360, 4000, 8000])
+        let packets: Vec<_> = (0..33)
+            .chain([500, 1357, 1358, 1359, 1360, 8000])
             .flat_map(|len| [inner(false, len), inner(true, len)])
             .collect();
         let (wire, answers) = pair.protect(&packets);
@@ -86,10 +88,16 @@ fn the_wire_shows_what_rfc_4303_says() {
             };
             assert_eq!(esp[..4], common::SPI.to_be_bytes());
             assert_eq!(esp[4..8], (n as u32 + 1).to_be_bytes(), "numbers begin with 1");
-            assert_eq!(esp[8..16], (n as u64 + 1).to_be_bytes());
-            let text = esp.len() - 16 - setup.params.icv_len.bytes();
-            assert_eq!(text % 4, 0, "RFC 4303 section 2.4");
+            let lengths = EspSuite::new(setup.suite).unwrap().layout();
+            if lengths.iv_len() == 8 {
+                assert_eq!(esp[8..16], (n as u64 + 1).to_be_bytes());
+            }
+            let text = esp.len() - lengths.prefix_len() - lengths.icv_len();
+            assert_eq!(text % lengths.align(), 0, "RFC 4303 section 2.4");
+            let inner = [101, 102][n] + if n == 0 { 28 } else { 48 };
+            assert!(text < inner + 2 + lengths.align(), "no more padding than it takes");
         }
+        pair.assert_no_leak();
     }
 }
 
@@ -101,26 +109,25 @@ fn udp6_checksum(packet: &[u8]) -> u16 {
 
 #[test]
 fn transport_mode_keeps_the_packets_own_header() {
-    for (v6, outer) in [(false, V4), (true, V6)] {
-        for encap in [false, true] {
-            let (local, remote) = ends(outer);
-            let setup = Setup { mode: Mode::Transport, local, remote, encap, ..Setup::default() };
-            let mut pair = Pair::new(&setup);
-            let packets: Vec<_> = (0..70)
-                .map(|len| common::inner_with(v6, outer.0, outer.1, &vec![len; len.into()], 0x28))
-                .collect();
-            let (wire, _) = pair.protect(&packets);
-            assert_eq!(wire.len(), packets.len());
-            for (packet, original) in wire.iter().zip(&packets) {
-                let next = packet[if v6 { 6 } else { 9 }];
-                assert_eq!(next, if encap { 17 } else { 50 });
-                let addresses = if v6 { 8..40 } else { 12..20 };
-                assert_eq!(packet[addresses.clone()], original[addresses]);
-                assert!(etherparse::IpSlice::from_slice(packet).is_ok());
-            }
-            assert!(pair.open(&wire) == packets);
-            pair.assert_no_leak();
+    for setup in transports() {
+        let Setup { local, encap, .. } = setup;
+        let v6 = local.is_ipv6();
+        let outer = if v6 { V6 } else { V4 };
+        let mut pair = Pair::new(&setup);
+        let packets: Vec<_> = (0..33)
+            .map(|len| common::inner_with(v6, outer.0, outer.1, &vec![len; len.into()], 0x28))
+            .collect();
+        let (wire, _) = pair.protect(&packets);
+        assert_eq!(wire.len(), packets.len());
+        for (packet, original) in wire.iter().zip(&packets) {
+            let next = packet[if v6 { 6 } else { 9 }];
+            assert_eq!(next, if encap { 17 } else { 50 });
+            let addresses = if v6 { 8..40 } else { 12..20 };
+            assert_eq!(packet[addresses.clone()], original[addresses]);
+            assert!(etherparse::IpSlice::from_slice(packet).is_ok());
         }
+        assert!(pair.open(&wire) == packets);
+        pair.assert_no_leak();
     }
 }
 
@@ -175,11 +182,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn any_burst_survives_any_tunnel(
-        which in 0_usize..72,
+        which in any::<proptest::sample::Index>(),
         start in prop_oneof![Just(1_u64), Just(u64::from(u32::MAX) - 40), 1_u64..1 << 39],
         lengths in proptest::collection::vec((any::<bool>(), 0_usize..8900), 1..400),
     ) {
-        let mut setup = tunnels().remove(which);
+        let mut setup = which.get(&tunnels()).clone();
         if !setup.esn && start > 1 << 30 {
             // Without ESN a counter ends before 2^32; what happens there has its own test.
             setup.start = 1 + (start & 0xffff);

@@ -71,7 +71,8 @@ impl HashKey {
     pub fn record_id(&self, direction: Direction, key: &KeyMaterial) -> RecordId {
         // The ICV's length is left out: nonces do not depend on it, so one key with two ICV lengths
         // is one key. The key's own length separates AES-128, -192 and -256.
-        RecordId(self.mac(b"convoy lease record", &[&[direction as u8], key.expose_with_salt()]))
+        let [cipher, integrity] = key.expose_identity();
+        RecordId(self.mac(b"convoy lease record", &[&[direction as u8], cipher, integrity]))
     }
 }
 

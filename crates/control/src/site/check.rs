@@ -14,7 +14,8 @@ use super::{policy, sections};
 
 /// Why static keys need the folder, for people.
 const WHY_STATE: &str = "RFC 4106 allows fixed keys only where no nonce can come twice, since two packets under one \
-                         nonce reveal the authentication key; the folder remembers across restarts which were used";
+                         nonce reveal the authentication key, and no sequence number may come twice under any fixed \
+                         key; the folder remembers across restarts which were used";
 
 /// The state folder: there when there are SAs, a folder, ours alone, writable.
 pub(super) fn state_dir(
@@ -152,7 +153,7 @@ fn same_key(sa: &Draft, before: &[Draft], report: &mut Report<'_>) {
         .find(|other| matches!(&other.key, Some(k) if k.value.same_nonces(&key.value)));
     if let Some(other) = clash {
         let what = format!(
-            "SA {} in line {} has the same key and salt, so both would use the same nonces",
+            "SA {} in line {} has the same key, so both would use the same nonces or numbers",
             label(other),
             report.line_of(&other.place),
         );

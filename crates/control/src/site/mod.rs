@@ -8,6 +8,7 @@ mod policy;
 mod reader;
 mod sa;
 mod sa_key;
+mod sa_suite;
 mod sections;
 mod source;
 
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 pub use finding::{Excerpt, Finding, SiteErrors, Warning};
-pub use key::{KeyMaterial, SALT_BYTES};
+pub use key::{KeyMaterial, KeyMisfit, SALT_BYTES};
 pub use model::{
     Action, Addresses, Association, Capture, InboundSa, InterfaceAddress, OutboundSa, Plain,
     Policy, Routes, Site, Upper, Wire, Workers,

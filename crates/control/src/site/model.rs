@@ -161,7 +161,7 @@ pub struct Association {
     pub esn: bool,
     /// Whether congestion marks pass the tunnel's ends (RFC 6040).
     pub ecn: bool,
-    /// Key and salt.
+    /// Suite, keys and salt.
     pub key: Arc<KeyMaterial>,
     /// The worker that owns the SA.
     pub worker: WorkerId,
@@ -176,6 +176,8 @@ pub struct OutboundSa {
     pub outer: OuterHeader,
     /// Largest outer packet in bytes to begin with; `None`: as the wire side says.
     pub path_mtu: Option<u16>,
+    /// To how many bytes inner packets are filled up (RFC 4303 section 2.7); 0 for none.
+    pub pad_to: u16,
     /// Sequence numbers leased at a time.
     pub lease_block: u64,
 }

@@ -138,8 +138,8 @@ impl Draft {
                     ecn: common.ecn,
                     hop_limit: only.hop_limit,
                 };
-                let OutboundOnly { path_mtu, lease_block, .. } = only;
-                Built::Outbound(OutboundSa { association, outer, path_mtu, lease_block })
+                let OutboundOnly { path_mtu, pad_to, lease_block, .. } = only;
+                Built::Outbound(OutboundSa { association, outer, path_mtu, pad_to, lease_block })
             }
             Direction::Inbound => {
                 Built::Inbound(InboundSa { association, replay_window: inbound? })
@@ -286,6 +286,7 @@ struct OutboundOnly {
     dscp: DscpPolicy,
     hop_limit: u8,
     path_mtu: Option<u16>,
+    pad_to: u16,
     lease_block: u64,
 }
 
@@ -327,6 +328,13 @@ fn outbound_only(
         take("hop_limit", true, report).map(|f| f.integer(report, 1..=255, "64 is usual"));
     let least = if matches!(local, Some(at) if at.value.is_ipv6()) { 1280 } else { 576 };
     let path_mtu = take("path_mtu", false, report).map(|f| mtu(f, report, least));
+    let tfc = take("tfc", true, report).map(|f| {
+        f.integer(
+            report,
+            0..=65_535,
+            "use to how many bytes inner packets are filled up; 0 for none",
+        )
+    });
     let block = take("lease_block", false, report).map(|f| {
         f.integer(
             report,
@@ -343,6 +351,7 @@ fn outbound_only(
             Some(given) => Some(given?),
             None => None,
         },
+        pad_to: tfc.map_or(Some(0), |given| given.and_then(|at| u16::try_from(at.value).ok()))?,
         lease_block: block.map_or(Some(DEFAULT_LEASE_BLOCK), |given| given.map(|at| at.value))?,
     })
 }

@@ -1,98 +1,171 @@
-//! The key of an SA, as the site file or a file beside it gives it.
+//! The keys of an SA, as the site file or files beside it give them.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
+use convoy_crypto::SecretBytes;
+use convoy_ipsec::suite::EspSuite;
 use zeroize::Zeroize;
 
-use super::key::{KeyFileError, KeyMaterial, KeyTextError, decode_hex, read_key_file};
+use super::key::{KeyFileError, KeyMaterial, KeyMisfit, KeyTextError, decode_hex, read_key_file};
 use super::reader::{At, Field, Place, Report, Table};
+use super::sa_suite;
 use super::sections::path_in;
 
-/// The key, from `key` or `key_file`, with the algorithm it is for.
+/// The keys with the algorithms they are for, and whether one of them stands in the site file.
 pub(super) fn read(
     table: &mut Table<'_>,
     report: &mut Report<'_>,
     folder: &Path,
 ) -> (Option<At<Arc<KeyMaterial>>>, bool) {
-    let section = table.place.clone();
-    let bits = table
-        .need(report, "algorithm", "algorithm = \"aes-128-gcm\"")
-        .and_then(|f| {
-            f.choice(
-                report,
-                &[
-                    ("aes-128-gcm", KeyBits::Aes128),
-                    ("aes-192-gcm", KeyBits::Aes192),
-                    ("aes-256-gcm", KeyBits::Aes256),
-                ],
-            )
-        })
-        .map(|at| at.value);
-    let icv = match table.take("icv") {
-        Some(f) => icv(f, report),
-        None => Some(IcvLen::Icv16),
+    let suite = sa_suite::read(table, report);
+    // The longer names first, so that they are not taken for the shorter ones misspelt.
+    let integrity = Given::take(table, "integrity_key", "integrity_key_file");
+    let cipher = Given::take(table, "key", "key_file");
+    let is_inline = cipher.inline.is_some() || integrity.inline.is_some();
+    let Some(suite) = suite else {
+        // What the keys are for is not known, but their own errors can be told.
+        cipher.secret(table, report, folder, None);
+        integrity.secret(table, report, folder, None);
+        return (None, is_inline);
     };
-    let inline = table.take("key");
-    let file = table.take("key_file");
-    let is_inline = inline.is_some();
-    let secret = match (inline, file) {
-        (Some(_), Some(file)) => {
-            report.error(&file.place, "both `key` and `key_file` are given", "keep one of them");
-            None
-        }
-        (Some(field), None) => inline_key(field, report),
-        (None, Some(field)) => key_from_file(field, report, folder),
-        (None, None) if table.has_misspelt("key") || table.has_misspelt("key_file") => None,
-        (None, None) => {
-            let place = Place { span: section.span.clone(), key: format!("{}.key", section.key) };
-            report.error(
-                &place,
-                "is missing",
-                "add `key = \"…\"` (hexadecimal, key and 4 bytes of salt) or `key_file = \"…\"`",
-            );
-            None
-        }
-    };
-    let material = (|| {
-        let (secret, bits, icv) = (secret?, bits?, icv?);
-        let given = secret.value.len();
-        match KeyMaterial::new(GcmParams::new(bits, icv), secret.value) {
-            Ok(material) => Some(At { value: Arc::new(material), place: secret.place }),
-            Err(needed) => {
-                let what = format!("has {given} bytes; aes-{}-gcm needs {needed}", bits.bits());
-                let help = format!(
-                    "give {} hexadecimal digits: {} bytes of key, then 4 bytes of salt",
-                    needed * 2,
-                    needed - 4
-                );
-                report.secret_error(&secret.place, what, help);
-                None
-            }
-        }
-    })();
+    let material = material(table, report, folder, suite, cipher, integrity);
     (material, is_inline)
 }
 
-fn icv(field: Field<'_>, report: &mut Report<'_>) -> Option<IcvLen> {
-    let help = "use 16, 12 or 8 bytes (RFC 4106 section 6)";
-    let number = field.integer(report, 8..=16, help)?;
-    let icv = usize::try_from(number.value).ok().and_then(IcvLen::from_bytes);
-    match icv {
-        None => report.error(
-            &number.place,
-            format!("{} bytes is no ICV length of AES-GCM", number.value),
-            help,
-        ),
-        Some(IcvLen::Icv8) => report.warn(
-            &number.place,
-            "an ICV of 8 bytes is forged with far fewer tries than one of 16",
-            "use 16 unless the peer cannot",
-        ),
-        Some(_) => {}
+fn material(
+    table: &Table<'_>,
+    report: &mut Report<'_>,
+    folder: &Path,
+    suite: EspSuite,
+    cipher: Given<'_>,
+    integrity: Given<'_>,
+) -> Option<At<Arc<KeyMaterial>>> {
+    let name = algorithm(suite);
+    let needs = |bytes: usize, what: String| (bytes > 0).then_some(what);
+    let cipher_bytes = suite.suite().key_bytes() + suite.salt_bytes();
+    let cipher_needs = needs(cipher_bytes, cipher_parts(suite));
+    let integrity_bytes = suite.suite().integrity_key_bytes();
+    let integrity_needs = needs(integrity_bytes, format!("{integrity_bytes} bytes"));
+    let without = |given: &Given<'_>, needed: &Option<String>, report: &mut Report<'_>| {
+        let unwanted = given.place().filter(|_| needed.is_none())?;
+        let what = format!("has no meaning here: {name} has no such key");
+        report.secret_error(unwanted, what, "remove the line");
+        Some(())
+    };
+    let unwanted =
+        [without(&cipher, &cipher_needs, report), without(&integrity, &integrity_needs, report)];
+    if unwanted.iter().any(Option::is_some) {
+        return None;
     }
-    icv
+    let key = match cipher_needs {
+        Some(needed) => cipher.secret(table, report, folder, Some(&needed)).map(Some),
+        None => Some(None),
+    };
+    let mac = match integrity_needs {
+        Some(needed) => integrity.secret(table, report, folder, Some(&needed)).map(Some),
+        None => Some(None),
+    };
+    let (key, mac) = (key?, mac?);
+    let empty = || SecretBytes::copy_from(&[]);
+    let place = key.as_ref().or(mac.as_ref()).map(|at| at.place.clone())?;
+    let mac_place = mac.as_ref().map_or_else(|| place.clone(), |at| at.place.clone());
+    let key = key.map_or_else(empty, |at| at.value);
+    let mac = mac.map_or_else(empty, |at| at.value);
+    let (key_len, mac_len) = (key.len(), mac.len());
+    let misfit = match KeyMaterial::with_integrity(suite.suite(), key, mac) {
+        Ok(material) => return Some(At { value: Arc::new(material), place }),
+        Err(misfit) => misfit,
+    };
+    match misfit {
+        // Found out where the algorithms were read.
+        KeyMisfit::Suite(error) => report.error(&place, error.to_string(), ""),
+        KeyMisfit::Cipher { needed } => {
+            let what = format!("has {key_len} bytes; {name} needs {needed}");
+            let help = format!("give {} hexadecimal digits: {}", needed * 2, cipher_parts(suite));
+            report.secret_error(&place, what, help);
+        }
+        KeyMisfit::Integrity { needed } => {
+            let what = format!("has {mac_len} bytes; {name} needs {needed}");
+            report.secret_error(
+                &mac_place,
+                what,
+                format!("give {} hexadecimal digits", needed * 2),
+            );
+        }
+    }
+    None
+}
+
+/// The suite as the file names it.
+fn algorithm(suite: EspSuite) -> String {
+    let name = suite.suite().to_string();
+    match name.rsplit_once('-') {
+        Some((algorithm, _)) if suite.suite().is_aead() && suite.salt_bytes() > 0 => {
+            // The ICV's length has a key of its own.
+            if name.starts_with("aes") { algorithm.to_owned() } else { name }
+        }
+        _ => name,
+    }
+}
+
+/// What `key` is put together from.
+fn cipher_parts(suite: EspSuite) -> String {
+    let key = suite.suite().key_bytes();
+    match suite.salt_bytes() {
+        0 => format!("{key} bytes of key"),
+        salt => format!("{key} bytes of key, then {salt} bytes of salt"),
+    }
+}
+
+/// What a section gives of one key: digits, a file, both or neither.
+struct Given<'s> {
+    inline: Option<Field<'s>>,
+    file: Option<Field<'s>>,
+    names: (&'static str, &'static str),
+}
+
+impl<'s> Given<'s> {
+    fn take(table: &mut Table<'s>, key: &'static str, file: &'static str) -> Self {
+        Self { inline: table.take(key), file: table.take(file), names: (key, file) }
+    }
+
+    fn place(&self) -> Option<&Place> {
+        self.inline.as_ref().or(self.file.as_ref()).map(|field| &field.place)
+    }
+
+    /// Reads the key. If there is none and `needed` says what it is made of, that is an error.
+    fn secret(
+        self,
+        table: &Table<'_>,
+        report: &mut Report<'_>,
+        folder: &Path,
+        needed: Option<&str>,
+    ) -> Option<At<SecretBytes>> {
+        let (key, key_file) = self.names;
+        match (self.inline, self.file) {
+            (Some(_), Some(file)) => {
+                let what = format!("both `{key}` and `{key_file}` are given");
+                report.error(&file.place, what, "keep one of them");
+                None
+            }
+            (Some(field), None) => inline_key(field, report),
+            (None, Some(field)) => key_from_file(field, report, folder),
+            (None, None) => {
+                let needed = needed?;
+                if table.has_misspelt(key) || table.has_misspelt(key_file) {
+                    return None;
+                }
+                let section = &table.place;
+                let place =
+                    Place { span: section.span.clone(), key: format!("{}.{key}", section.key) };
+                let help =
+                    format!("add `{key} = \"…\"` (hexadecimal, {needed}) or `{key_file} = \"…\"`");
+                report.error(&place, "is missing", help);
+                None
+            }
+        }
+    }
 }
 
 fn inline_key(field: Field<'_>, report: &mut Report<'_>) -> Option<At<SecretBytes>> {

@@ -117,13 +117,14 @@ impl std::fmt::Debug for Source {
     }
 }
 
-/// Whether a line may hold key material: it assigns a key named `key`, or has a long hexadecimal
+/// Whether a line may hold key material: it assigns to `key` or `integrity_key`, or has a long hexadecimal
 /// run anywhere.
 pub(super) fn may_hold_secret(line: &str) -> bool {
     let assigns_key = line.split('=').rev().skip(1).any(|before| {
         let name = before.trim_end_matches([' ', '\t', '"', '\'']);
         let mut words = name.rsplit(|c: char| !(c.is_alphanumeric() || c == '_' || c == '-'));
-        words.next().is_some_and(|word| word.eq_ignore_ascii_case("key"))
+        let keys = ["key", "integrity_key"];
+        words.next().is_some_and(|word| keys.iter().any(|key| word.eq_ignore_ascii_case(key)))
     });
     assigns_key || has_secret_run(line)
 }
@@ -163,6 +164,7 @@ mod tests {
     fn lines_with_keys_are_not_shown() {
         for line in [
             "key = 'xyz'",
+            "integrity_key='xyz'",
             "sa = [{ \"key\" = 'x' }]",
             "kye = \"00112233445566778899aabbccddeeff\"",
             "0011223344556677",
@@ -173,6 +175,7 @@ mod tests {
         for line in [
             "spi = 0x1000",
             "key_file = \"left.key\"",
+            "integrity_key_file = \"left.key\"",
             "local = \"2001:db8:1111:2222:3333:4444:5555:6666\"",
         ] {
             assert!(!may_hold_secret(line), "{line}");

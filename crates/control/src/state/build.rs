@@ -272,8 +272,8 @@ impl Maker<'_> {
         sa: &OutboundSa,
         old: &Arc<OutboundSpec>,
     ) -> Result<Arc<OutboundSpec>, StateError> {
-        let same_params = old.key.suite() == sa.association.key.params().into();
-        let key = if same_params { old.key.clone() } else { self.seal_key(sa)? };
+        let same_suite = old.key.suite() == sa.association.key.suite();
+        let key = if same_suite { old.key.clone() } else { self.seal_key(sa)? };
         let new = self.outbound(sa, old.lease.clone(), key, old.counters.clone());
         Ok(if same_outbound(old, &new) { old.clone() } else { Arc::new(new) })
     }
@@ -283,8 +283,8 @@ impl Maker<'_> {
         sa: &InboundSa,
         old: &Arc<InboundSpec>,
     ) -> Result<Arc<InboundSpec>, StateError> {
-        let same_params = old.key.suite() == sa.association.key.params().into();
-        let key = if same_params { old.key.clone() } else { self.open_key(sa)? };
+        let same_suite = old.key.suite() == sa.association.key.suite();
+        let key = if same_suite { old.key.clone() } else { self.open_key(sa)? };
         let new = self.inbound(sa, old.floor.clone(), key, old.counters.clone());
         Ok(if same_inbound(old, &new) { old.clone() } else { Arc::new(new) })
     }
@@ -292,13 +292,13 @@ impl Maker<'_> {
     fn seal_key(&self, sa: &OutboundSa) -> Result<Arc<SealKey>, StateError> {
         let key = &sa.association.key;
         let failed = |source| StateError::Key { name: sa.association.name.clone(), source };
-        SealKey::new(self.cpu, key.params(), key.cipher_key()).map(Arc::new).map_err(failed)
+        SealKey::new(self.cpu, key.suite(), key.keys()).map(Arc::new).map_err(failed)
     }
 
     fn open_key(&self, sa: &InboundSa) -> Result<Arc<OpenKey>, StateError> {
         let key = &sa.association.key;
         let failed = |source| StateError::Key { name: sa.association.name.clone(), source };
-        OpenKey::new(self.cpu, key.params(), key.cipher_key()).map(Arc::new).map_err(failed)
+        OpenKey::new(self.cpu, key.suite(), key.keys()).map(Arc::new).map_err(failed)
     }
 
     fn reqid(&self, sa: &Association) -> ReqId {
@@ -323,6 +323,7 @@ impl Maker<'_> {
             esn: common.esn,
             outer: sa.outer,
             path_mtu: sa.path_mtu.unwrap_or(self.wire_mtu),
+            pad_to: sa.pad_to,
             salt: common.key.salt(),
             key,
             lease,
@@ -374,7 +375,7 @@ fn floor_request(sa: &InboundSa) -> InboundRequest<'_> {
 fn same_outbound(a: &OutboundSpec, b: &OutboundSpec) -> bool {
     let parts = |s: &OutboundSpec| {
         let ids = (s.name.clone(), s.spi, s.reqid, s.worker, s.salt);
-        let outer = (s.mode, s.endpoints, s.encap, s.esn, s.outer, s.path_mtu);
+        let outer = (s.mode, s.endpoints, s.encap, s.esn, s.outer, s.path_mtu, s.pad_to);
         (ids, outer, s.key.suite())
     };
     parts(a) == parts(b)

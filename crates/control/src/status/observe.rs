@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoy_crypto::{Cpu, GcmParams, IcvLen, KeyBits, Tier};
+use convoy_crypto::{Cpu, Tier};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::WorkerCounters;
 use convoy_ipsec::sa::{InboundSpec, Mode, OutboundSpec};
 use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::Snapshot;
+use convoy_ipsec::suite::EspSuite;
 
 use super::{
     Count, CryptoReport, Direction, Drops, Flow, Health, Leases, Level, PolicyReport, PolicyStatus,
@@ -348,9 +349,7 @@ pub fn crypto_report(cpu: &Cpu) -> CryptoReport {
             builds_on: info.builds_on.iter().map(ToString::to_string).collect(),
         }
     });
-    let algorithms = KeyBits::ALL
-        .iter()
-        .flat_map(|bits| IcvLen::ALL.iter().map(|icv| GcmParams::new(*bits, *icv).to_string()));
+    let algorithms = EspSuite::all().map(|esp| esp.suite().to_string());
     CryptoReport {
         schema: SCHEMA,
         best: cpu.best().to_string(),

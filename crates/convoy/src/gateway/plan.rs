@@ -50,16 +50,12 @@ pub fn plain_mtu(site: &Site, wire_mtu: u16) -> u16 {
     if has_v6 { room.max(V6_LEAST) } else { room }
 }
 
-/// Largest inner packet of an SA whose outer packets may have `outer` bytes (RFC 4303 section 2,
-/// RFC 4106 section 3).
+/// Largest inner packet of an SA whose outer packets may have `outer` bytes (RFC 4303 section 2).
 fn inner_room(sa: &Association, outer: u16) -> u16 {
     let ip = if sa.endpoints.local.is_ipv4() { 20 } else { 40 };
     let udp = if sa.encap.is_some() { 8 } else { 0 };
-    // SPI and sequence number, IV, ICV.
-    let esp = 8 + 8 + sa.key.params().icv_len.bytes() as u16;
-    let text = outer.saturating_sub(ip + udp + esp);
-    // The text ends with pad length and next header on a multiple of four.
-    let payload = (text - text % 4).saturating_sub(2);
+    let room = usize::from(outer.saturating_sub(ip + udp));
+    let payload = sa.key.esp().layout().max_payload_len(room).unwrap_or(0) as u16;
     match sa.mode {
         Mode::Tunnel => payload,
         // The IP header is outside, and stays.

@@ -23,7 +23,9 @@ pub(super) fn run(args: &KeysArgs) -> anyhow::Result<Exit> {
     match &args.output {
         Some(path) if args.json => {
             write(path, &text).with_context(|| format!("cannot write {}", path.display()))?;
-            output::json(&serde_json::json!({ "file": path, "sas": text.lines().count() }))?;
+            output::json(
+                &serde_json::json!({ "file": path, "sas": text.lines().filter(|line| !line.starts_with('#')).count() }),
+            )?;
         }
         None if args.json => output::json(&serde_json::json!({ "esp_sa": text.as_str() }))?,
         Some(path) => {

@@ -4,12 +4,13 @@ use std::net::IpAddr;
 
 use convoy_engine::{Context, Job, JobBurst, KeyId, Op, Span, Status};
 use convoy_packet::{Burst, Frame};
-use convoy_wire::esp::{EspHeader, UdpPayload};
+use convoy_wire::esp::{self, EspHeader, UdpPayload};
 use convoy_wire::{FragmentState, PacketInfo, ParseError, Ports, Protocol, UdpView, parse_packet};
 
 use super::bin::Bin;
 use super::fragments::Reassembly;
 use super::handoff::HandOff;
+use super::layout::Iv;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use super::{Now, layout};
@@ -151,31 +152,40 @@ fn make_job(
     if !may_change && found.remote != sa.spec.endpoints.remote {
         return Err((frame, DropReason::TransportAddress));
     }
-    let start = found.at + sa.layout.prefix_len();
-    let least = start + convoy_wire::esp::TRAILER_LEN + sa.layout.icv_len();
-    let Some(iv) = frame.data().get(start - layout::IV..).and_then(<[u8]>::first_chunk) else {
+    let Some((text, iv)) = text_and_iv(sa, &frame, found.at) else {
         return Err((frame, DropReason::EspLength));
     };
-    if frame.len() < least {
-        return Err((frame, DropReason::EspLength));
-    }
     // RFC 4303 section 3.4.3: a look at the window now saves the work on obvious replays; only
     // authentication makes the packet count.
     let seq = match sa.window.check(sa.window.infer(found.header.seq_low)) {
         Ok(fresh) => fresh.seq(),
         Err(refused) => return Err((frame, refused.into())),
     };
-    let (aad, aad_len) = layout::aad(sa.spec.spi, seq, sa.spec.esn);
-    let text =
-        Span { start: start as u32, len: (frame.len() - start - sa.layout.icv_len()) as u32 };
+    let (aad, aad_len) = sa.layout.beside(sa.spec.spi, seq, iv);
     Ok(Job {
-        op: Op::Open(layout::nonce(sa.spec.salt, *iv)),
+        op: Op::Open(sa.layout.open_nonce(iv)),
         frame,
         text,
+        header: sa.layout.header(),
         key: KeyId(slot.0),
         status: Status::Pending,
         aad_len,
         aad,
         context: Context { slot: slot.0, note: sa.epoch, value: seq.get() },
     })
+}
+
+/// What is to be decrypted of an ESP packet at `at`, and its IV; `None` for a length that its cipher
+/// cannot have made.
+#[inline]
+fn text_and_iv(sa: &InboundSa, frame: &Frame, at: usize) -> Option<(Span, Iv)> {
+    let lengths = sa.layout.lengths();
+    let start = at + lengths.prefix_len();
+    let len = frame.len().checked_sub(start + lengths.icv_len())?;
+    // Whole blocks that have room for a trailer (RFC 4303 section 2.4).
+    if len == 0 || len & (lengths.align() - 1) != 0 {
+        return None;
+    }
+    let iv = sa.layout.sent_iv(frame.data().get(at + esp::HEADER_LEN..)?)?;
+    Some((Span { start: start as u32, len: len as u32 }, iv))
 }

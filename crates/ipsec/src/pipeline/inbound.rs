@@ -149,8 +149,8 @@ impl Inbound {
                 (before, Some(spec)) => {
                     *epoch = epoch.wrapping_add(1);
                     engine.install(KeyId(slot), EngineKey::Open(spec.key.clone()));
-                    // A window that cannot be is refused when the snapshot is made.
-                    if let Ok(sa) = InboundSa::new(spec.clone(), before, *epoch) {
+                    // A window or suite that cannot be is refused when the snapshot is made.
+                    if let Some(sa) = InboundSa::new(spec.clone(), before, *epoch) {
                         sas.insert(slot, sa);
                     }
                 }

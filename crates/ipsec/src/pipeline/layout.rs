@@ -1,106 +1,311 @@
-//! Where the bytes of an AES-GCM ESP packet go, and what is authenticated with them.
+//! Where the bytes of an ESP packet go, and what is authenticated with them.
 //!
 //! ```text
-//!  outer IP | UDP | SPI  sequence | IV | inner packet | padding | pad len | next | ICV
-//!  20 or 40 |  8  |  4      4     |  8 |              |  0 … 3  |    1    |   1  | 8/12/16
-//!                 |<---- AAD ---->|    |<----------------- text ----------------->|
+//!  outer IP | UDP | SPI  sequence |    IV   | inner packet | TFC | padding | pad len | next | ICV
+//!  20 or 40 |  8  |  4      4     | 0/8/16  |              | 0 … | 0 … 15  |    1    |   1  | 8 … 32
+//!                 |<--- AAD ----->|         |<------------------ text -------------------->|  AEAD
+//!                 |<- AAD (GMAC) ---------->|<------------------ text -------------------->|
+//!                 |<-------- header ------->|<------------------ text -------------------->|  pair
 //! ```
 //!
-//! All lengths in bytes. The IV of AES-GCM is the 64-bit sequence number (RFC 4106 section 3.1
-//! asks for uniqueness only), and the nonce is the salt followed by the IV.
+//! All lengths in bytes. With extended sequence numbers an AEAD's additional data has the high half
+//! between SPI and low half; a pair's MAC has it behind the text (RFC 4303 section 2.2.1), and
+//! neither sends it. The IV of counter modes is the 64-bit sequence number, and their nonce is the
+//! salt followed by the IV.
 
-use convoy_crypto::Nonce;
-use convoy_engine::Span;
+use std::fmt;
+
+use convoy_crypto::{Nonce, OpenNonce, Suite};
+use convoy_engine::{AAD_MAX, Span};
 use convoy_wire::{EspLayout, Protocol, SeqNum, Spi, esp};
 
 use crate::sequence::ReservedSeq;
+use crate::suite::{EspSuite, IvKind};
 
-/// Length of the IV that AES-GCM sends (RFC 4106 section 3.1).
-pub(super) const IV: usize = 8;
 /// Length of a UDP header.
 pub(super) const UDP_HEADER: usize = 8;
 
-/// The lengths of an AES-GCM SA with this ICV.
-pub(super) fn gcm(icv: usize) -> EspLayout {
-    EspLayout::new(IV as u8, icv as u8, 1).unwrap_or(EspLayout::AES_GCM_16)
+/// An IV at the front of 128 bits, zeros behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Iv(u128);
+
+/// What is authenticated beside the text and its header.
+#[derive(Clone, Copy, Debug)]
+enum Beside {
+    /// SPI and 32-bit sequence number, then the IV as far as it counts.
+    Short,
+    /// The same with the 64-bit sequence number.
+    Extended,
+    /// The high half of the sequence number, as far as it counts.
+    High,
 }
 
-/// Additional authenticated data (RFC 4106 section 5): SPI and 32-bit sequence number, or SPI and
-/// 64-bit sequence number with ESN. Returns the bytes and how many count.
-#[inline]
-pub(super) fn aad(spi: Spi, seq: SeqNum, esn: bool) -> ([u8; 12], u8) {
-    let [a, b, c, d] = spi.to_be_bytes();
-    if esn {
+/// All that the packets of one SA have in common, worked out once.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    lengths: EspLayout,
+    iv: IvKind,
+    beside: Beside,
+    beside_len: u8,
+    /// Bytes of header in one piece with the text.
+    header: u8,
+    nonce_len: u8,
+    salt_bits: u8,
+    /// The salt at the front of a nonce.
+    salt: u128,
+}
+
+impl Layout {
+    pub(super) fn new(suite: EspSuite, esn: bool, salt: [u8; 4]) -> Self {
+        let lengths = suite.layout();
+        let is_aead = suite.suite().is_aead();
+        let beside = match (is_aead, esn) {
+            (true, false) => Beside::Short,
+            (true, true) => Beside::Extended,
+            (false, _) => Beside::High,
+        };
+        let high = if esn { 4 } else { 0 };
+        let beside_len = match suite.suite() {
+            // RFC 4543 section 3.3: everything is additional data, the IV included.
+            Suite::Gmac(_) => 8 + high + lengths.iv_len() as u8,
+            Suite::Pair { .. } => high,
+            _ => 8 + high,
+        };
+        let salt_bits = suite.salt_bytes() as u8 * 8;
+        let kept = u32::MAX.checked_shl(32 - u32::from(salt_bits)).unwrap_or(0);
+        Self {
+            lengths,
+            iv: suite.iv(),
+            beside,
+            beside_len,
+            header: if is_aead { 0 } else { lengths.prefix_len() as u8 },
+            nonce_len: suite.suite().nonce_bytes() as u8,
+            salt_bits,
+            salt: u128::from(u32::from_be_bytes(salt) & kept) << 96,
+        }
+    }
+
+    /// The lengths.
+    #[inline]
+    pub(super) fn lengths(&self) -> EspLayout {
+        self.lengths
+    }
+
+    /// Bytes in front of the text that are in one piece with it.
+    #[inline]
+    pub(super) fn header(&self) -> u32 {
+        u32::from(self.header)
+    }
+
+    /// What is authenticated beside text and header, and how many bytes of it count.
+    #[inline]
+    pub(super) fn beside(&self, spi: Spi, seq: SeqNum, iv: Iv) -> ([u8; AAD_MAX], u8) {
+        let [a, b, c, d] = spi.to_be_bytes();
         let [h0, h1, h2, h3, l0, l1, l2, l3] = seq.get().to_be_bytes();
-        ([a, b, c, d, h0, h1, h2, h3, l0, l1, l2, l3], 12)
-    } else {
-        let [l0, l1, l2, l3] = seq.low().to_be_bytes();
-        ([a, b, c, d, l0, l1, l2, l3, 0, 0, 0, 0], 8)
+        let [i0, i1, i2, i3, i4, i5, i6, i7] = ((iv.0 >> 64) as u64).to_be_bytes();
+        let bytes = match self.beside {
+            Beside::Short => {
+                [a, b, c, d, l0, l1, l2, l3, i0, i1, i2, i3, i4, i5, i6, i7, 0, 0, 0, 0]
+            }
+            Beside::Extended => {
+                [a, b, c, d, h0, h1, h2, h3, l0, l1, l2, l3, i0, i1, i2, i3, i4, i5, i6, i7]
+            }
+            Beside::High => [h0, h1, h2, h3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        };
+        (bytes, self.beside_len)
+    }
+
+    /// The IV of a packet to be sealed: `random` gives one that nobody can predict, where the suite
+    /// needs it.
+    #[inline]
+    pub(super) fn new_iv(
+        &self,
+        seq: SeqNum,
+        random: impl FnOnce() -> Option<[u8; 16]>,
+    ) -> Option<Iv> {
+        match self.iv {
+            IvKind::None => Some(Iv(0)),
+            IvKind::Sequence => Some(Iv(u128::from(seq.get()) << 64)),
+            IvKind::Random => random().map(|iv| Iv(u128::from_be_bytes(iv))),
+        }
+    }
+
+    /// The IV of a packet that arrived, from the bytes behind its sequence number.
+    #[inline]
+    pub(super) fn sent_iv(&self, bytes: &[u8]) -> Option<Iv> {
+        match self.iv {
+            IvKind::None => Some(Iv(0)),
+            IvKind::Sequence => {
+                let iv = bytes.first_chunk().copied().map(u64::from_be_bytes)?;
+                Some(Iv(u128::from(iv) << 64))
+            }
+            IvKind::Random => bytes.first_chunk().copied().map(u128::from_be_bytes).map(Iv),
+        }
+    }
+
+    /// Salt, then IV.
+    #[inline]
+    fn nonce(&self, iv: Iv) -> [u8; 16] {
+        (self.salt | iv.0 >> self.salt_bits).to_be_bytes()
+    }
+
+    /// The nonce of a packet to be sealed. The reservation is used up, so no second packet can get
+    /// it; the IV was made from it or is random.
+    #[inline]
+    pub(super) fn seal_nonce(&self, reserved: ReservedSeq, iv: Iv) -> Nonce {
+        let _used_up = reserved.into_number();
+        Nonce::front(self.nonce(iv), self.nonce_len)
+    }
+
+    /// The nonce of a packet to be opened.
+    #[inline]
+    pub(super) fn open_nonce(&self, iv: Iv) -> OpenNonce {
+        OpenNonce::front(self.nonce(iv), self.nonce_len)
+    }
+
+    /// Writes what ESP puts before and behind a payload of `payload` bytes, which already lies
+    /// behind the place for header and IV at `front`, and stretches it to `filled` bytes (RFC 4303
+    /// section 2.7). Returns what is to be encrypted.
+    #[inline]
+    pub(super) fn write_esp(
+        &self,
+        packet: &mut [u8],
+        front: usize,
+        (payload, filled): (usize, usize),
+        next_header: Protocol,
+        (spi, seq, iv): (Spi, SeqNum, Iv),
+    ) -> Option<Span> {
+        let [a, b, c, d] = spi.to_be_bytes();
+        let [e, f, g, h] = seq.low().to_be_bytes();
+        let before = packet.get_mut(front..)?;
+        *before.first_chunk_mut()? = [a, b, c, d, e, f, g, h];
+        let place = before.get_mut(esp::HEADER_LEN..)?;
+        match self.iv {
+            IvKind::None => {}
+            IvKind::Sequence => *place.first_chunk_mut()? = ((iv.0 >> 64) as u64).to_be_bytes(),
+            IvKind::Random => *place.first_chunk_mut()? = iv.0.to_be_bytes(),
+        }
+        let start = front + self.lengths.prefix_len();
+        if filled > payload {
+            // The frame still has the bytes of an earlier packet there.
+            packet.get_mut(start + payload..start + filled)?.fill(0);
+        }
+        let behind = packet.get_mut(start + filled..)?;
+        let trailer = esp::emit_trailer(behind, self.lengths.pad_len(filled), next_header).ok()?;
+        Some(Span { start: start as u32, len: (filled + trailer) as u32 })
     }
 }
 
-/// The nonce: salt, then the IV of the packet (RFC 4106 section 4).
-#[inline]
-pub(super) fn nonce(salt: [u8; 4], iv: [u8; IV]) -> [u8; 12] {
-    let [s0, s1, s2, s3] = salt;
-    let [i0, i1, i2, i3, i4, i5, i6, i7] = iv;
-    [s0, s1, s2, s3, i0, i1, i2, i3, i4, i5, i6, i7]
-}
-
-/// The nonce of a packet to be sealed. The reservation is used up, so no second packet can get it.
-#[inline]
-pub(super) fn seal_nonce(salt: [u8; 4], reserved: ReservedSeq) -> Nonce {
-    Nonce::new(nonce(salt, reserved.into_number().get().to_be_bytes()))
-}
-
-/// Writes what ESP puts before and behind a payload of `payload` bytes, which already lies behind
-/// the place for header and IV at `front`. Returns what is to be encrypted.
-#[inline]
-pub(super) fn write_esp(
-    packet: &mut [u8],
-    front: usize,
-    payload: usize,
-    layout: EspLayout,
-    next_header: Protocol,
-    (spi, seq): (Spi, SeqNum),
-) -> Option<Span> {
-    let header = packet.get_mut(front..)?.first_chunk_mut::<16>()?;
-    let [a, b, c, d] = spi.to_be_bytes();
-    let [e, f, g, h] = seq.low().to_be_bytes();
-    let [i, j, k, l, m, n, o, p] = seq.get().to_be_bytes();
-    *header = [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p];
-    let start = front + layout.prefix_len();
-    let behind = packet.get_mut(start + payload..)?;
-    let trailer = esp::emit_trailer(behind, layout.pad_len(payload), next_header).ok()?;
-    Some(Span { start: start as u32, len: (payload + trailer) as u32 })
+/// Without the salt, which is key material.
+impl fmt::Debug for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Layout").field("lengths", &self.lengths).finish_non_exhaustive()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const SALT: [u8; 4] = [0xa1, 0xa2, 0xa3, 0xa4];
+
+    fn layout(name: &str, esn: bool) -> Layout {
+        Layout::new(EspSuite::new(name.parse().unwrap()).unwrap(), esn, SALT)
+    }
+
+    fn number() -> (Spi, SeqNum) {
+        (Spi::new(0x0909_0909).unwrap(), SeqNum::from_parts(0x0102_0304, 0x0506_0708))
+    }
+
+    fn iv_of(layout: &Layout) -> Iv {
+        layout.new_iv(number().1, || Some([0x44; 16])).unwrap()
+    }
+
     #[test]
-    fn aad_has_the_high_half_in_the_middle_with_esn() {
-        let seq = SeqNum::from_parts(0x0102_0304, 0x0506_0708);
-        let spi = Spi::new(0x0909_0909).unwrap();
-        assert_eq!(aad(spi, seq, true), ([9, 9, 9, 9, 1, 2, 3, 4, 5, 6, 7, 8], 12));
-        assert_eq!(aad(spi, seq, false), ([9, 9, 9, 9, 5, 6, 7, 8, 0, 0, 0, 0], 8));
+    fn beside_the_text_goes_what_each_rfc_says() {
+        let iv = [1, 2, 3, 4, 5, 6, 7, 8];
+        let short: &[u8] = &[9, 9, 9, 9, 5, 6, 7, 8];
+        let long: &[u8] = &[9, 9, 9, 9, 1, 2, 3, 4, 5, 6, 7, 8];
+        for (name, plain, extended) in [
+            ("aes-128-gcm-16", short.to_vec(), long.to_vec()),
+            ("aes-128-ccm-8", short.to_vec(), long.to_vec()),
+            ("chacha20-poly1305", short.to_vec(), long.to_vec()),
+            ("aes-256-gmac-16", [short, &iv].concat(), [long, &iv].concat()),
+            ("aes-128-cbc+hmac-sha1-96", vec![], vec![1, 2, 3, 4]),
+            ("null+aes-cmac-96", vec![], vec![1, 2, 3, 4]),
+        ] {
+            for (esn, expected) in [(false, plain), (true, extended)] {
+                let layout = layout(name, esn);
+                let (bytes, len) = layout.beside(number().0, number().1, iv_of(&layout));
+                assert_eq!(bytes[..usize::from(len)], expected, "{name}, esn {esn}");
+            }
+        }
     }
 
     #[test]
     fn the_nonce_is_salt_and_iv() {
-        let iv = [5, 6, 7, 8, 9, 10, 11, 12];
-        assert_eq!(nonce([1, 2, 3, 4], iv), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        for (name, expected) in [
+            ("aes-128-gcm-16", &[0xa1, 0xa2, 0xa3, 0xa4, 1, 2, 3, 4, 5, 6, 7, 8][..]),
+            ("aes-128-ctr+hmac-sha1-96", &[0xa1, 0xa2, 0xa3, 0xa4, 1, 2, 3, 4, 5, 6, 7, 8]),
+            ("aes-128-ccm-16", &[0xa1, 0xa2, 0xa3, 1, 2, 3, 4, 5, 6, 7, 8]),
+            ("aes-128-cbc+hmac-sha1-96", &[0x44; 16]),
+            ("null+hmac-sha1-96", &[]),
+        ] {
+            let layout = layout(name, true);
+            let nonce = layout.nonce(iv_of(&layout));
+            assert_eq!(usize::from(layout.nonce_len), expected.len(), "{name}");
+            assert_eq!(&nonce[..expected.len()], expected, "{name}");
+            assert!(nonce[expected.len()..].iter().all(|&byte| byte == 0), "{name}");
+        }
     }
 
     #[test]
-    fn esp_is_written_around_the_payload() {
-        let mut packet = [0; 40];
-        packet[20..26].copy_from_slice(b"abcdef");
-        let number = (Spi::new(0x0102_0304).unwrap(), SeqNum::from_parts(5, 6));
-        let text = write_esp(&mut packet, 4, 6, gcm(8), Protocol::IPV6, number).unwrap();
-        assert_eq!(packet[4..20], [1, 2, 3, 4, 0, 0, 0, 6, 0, 0, 0, 5, 0, 0, 0, 6]);
-        assert_eq!(&packet[20..28], b"abcdef\0\x29");
-        assert_eq!(text, Span { start: 20, len: 8 });
+    fn esp_is_written_around_the_payload_and_its_iv_read_back() {
+        for (name, iv, pad) in [
+            ("aes-128-gcm-8", &[1, 2, 3, 4, 5, 6, 7, 8][..], &[][..]),
+            ("aes-128-cbc+hmac-md5-96", &[0x44; 16], &[1, 2, 3, 4, 5, 6, 7, 8]),
+            ("null+hmac-md5-96", &[], &[]),
+        ] {
+            let layout = layout(name, false);
+            let prefix = 8 + iv.len();
+            let mut packet = [0xee; 64];
+            packet[4 + prefix..][..6].copy_from_slice(b"abcdef");
+            let (spi, seq) = number();
+            let numbers = (spi, seq, iv_of(&layout));
+            let text = layout.write_esp(&mut packet, 4, (6, 6), Protocol::IPV6, numbers).unwrap();
+            let expected = [
+                &[0xee, 0xee, 0xee, 0xee, 9, 9, 9, 9, 5, 6, 7, 8][..],
+                iv,
+                b"abcdef",
+                pad,
+                &[pad.len() as u8, 41],
+            ]
+            .concat();
+            assert_eq!(packet[..expected.len()], expected, "{name}");
+            assert!(packet[expected.len()..].iter().all(|&byte| byte == 0xee), "{name}");
+            let (start, len) = (4 + prefix, 8 + pad.len());
+            assert_eq!(text, Span { start: start as u32, len: len as u32 });
+            assert_eq!(layout.sent_iv(&packet[12..]), Some(iv_of(&layout)));
+            if !iv.is_empty() {
+                assert_eq!(layout.sent_iv(&packet[12..11 + iv.len()]), None, "{name}: cut off");
+            }
+        }
+    }
+
+    #[test]
+    fn what_fills_a_packet_up_is_zero() {
+        let layout = layout("aes-128-gcm-16", false);
+        let mut packet = [0xee; 64];
+        let (spi, seq) = number();
+        let numbers = (spi, seq, iv_of(&layout));
+        let text = layout.write_esp(&mut packet, 0, (3, 10), Protocol::IPV4, numbers).unwrap();
+        assert_eq!(text, Span { start: 16, len: 12 });
+        assert_eq!(packet[16..28], [0xee, 0xee, 0xee, 0, 0, 0, 0, 0, 0, 0, 0, 4]);
+    }
+
+    #[test]
+    fn printing_a_layout_shows_no_salt() {
+        let text = format!("{:?}", layout("aes-128-gcm-16", false));
+        assert!(!text.contains("salt") && !text.contains(&0xa1_u32.to_string()), "{text}");
     }
 }

@@ -24,6 +24,7 @@ mod fragments;
 mod handoff;
 mod icmp;
 mod inbound;
+mod iv;
 mod keepalive;
 mod layout;
 mod lookup;

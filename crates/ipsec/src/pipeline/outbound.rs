@@ -12,6 +12,7 @@ use super::bin::Bin;
 use super::classify::{self, Classified, Exits};
 use super::fragments::Flows;
 use super::icmp::IcmpSender;
+use super::iv::IvSource;
 use super::lookup::Lookup;
 use super::parse::{self, Parsed};
 use super::sa::OutboundSa;
@@ -40,7 +41,8 @@ pub struct Outbound {
     engine: Ordered,
     counters: Arc<WorkerCounters>,
     sas: Slab<OutboundSa>,
-    /// Slots whose SAs are still to be taken over: their keys may be another's.
+    /// Slots whose SAs are still to be taken over: their keys may be another's, or the system has no
+    /// random numbers for their IVs.
     unclaimed: Vec<u32>,
     parsed: Vec<Parsed>,
     flows: Flows<Parsed>,
@@ -51,6 +53,7 @@ pub struct Outbound {
     in_flight: usize,
     bypass: Burst,
     icmp: IcmpSender,
+    ivs: IvSource,
 }
 
 impl Outbound {
@@ -73,6 +76,7 @@ impl Outbound {
             in_flight: 0,
             bypass: Burst::new(),
             icmp: IcmpSender::new(),
+            ivs: IvSource::new(),
         }
     }
 
@@ -212,6 +216,7 @@ impl Outbound {
             config: &self.config,
             sas: &mut self.sas,
             icmp: &mut self.icmp,
+            ivs: &mut self.ivs,
             jobs: &mut self.jobs,
             bin: &mut Bin { pool, counters: &self.counters },
         };
@@ -226,7 +231,7 @@ impl Outbound {
         if old.is_none() && self.unclaimed.is_empty() {
             return;
         }
-        let Self { config, reader, engine, sas, unclaimed, .. } = self;
+        let Self { config, reader, engine, sas, unclaimed, ivs, .. } = self;
         // All that goes, goes first: a record that takes over a key finds it free.
         if let Some(old) = old {
             reader.snapshot().outbound_changes(&old, |slot, wanted| {
@@ -247,11 +252,17 @@ impl Outbound {
             let wanted = reader.snapshot().outbound(SaSlot(*slot));
             let wanted = wanted.filter(|spec| spec.worker == config.worker);
             let Some(spec) = wanted else { return false };
+            if !ivs.serve(spec.key.suite()) {
+                return true;
+            }
             let limits = SequenceLimits::new(spec.esn);
             let claim = SequenceCounter::claim(spec.lease.clone(), SeqNum::new(1), limits);
             let Ok(sequence) = claim else { return true };
             engine.install(KeyId(*slot), EngineKey::Seal(spec.key.clone()));
-            sas.insert(*slot, OutboundSa::new(spec.clone(), sequence, now));
+            // A suite that cannot be is refused when the snapshot is made.
+            if let Some(sa) = OutboundSa::new(spec.clone(), sequence, now) {
+                sas.insert(*slot, sa);
+            }
             false
         });
     }

@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 use convoy_engine::{Context, Job, JobBurst, KeyId, Op, Span, Status};
 use convoy_packet::Frame;
 use convoy_wire::ecn::EcnMode;
-use convoy_wire::{IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, SeqNum, Tos, ipv6};
+use convoy_wire::{IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, SeqNum, Tos, esp, ipv6};
 
 use super::bin::Bin;
 use super::classify::Classified;
 use super::icmp::IcmpSender;
-use super::layout;
+use super::iv::IvSource;
+use super::layout::Iv;
 use super::sa::OutboundSa;
 use super::slab::Slab;
 use super::{Now, PipelineConfig, fragment, transport};
@@ -26,6 +27,7 @@ pub(super) struct Stage<'a, 'b> {
     pub(super) config: &'a PipelineConfig,
     pub(super) sas: &'a mut Slab<OutboundSa>,
     pub(super) icmp: &'a mut IcmpSender,
+    pub(super) ivs: &'a mut IvSource,
     pub(super) jobs: &'a mut JobBurst,
     pub(super) bin: &'a mut Bin<'b>,
 }
@@ -53,7 +55,8 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Classified>)
         match fit(sa, stage.config, &packet, stage.now) {
             Fit::Yes => {
                 let Classified { frame, info, slot } = packet;
-                match protect(sa, stage.config, stage.now, frame, &info, slot.0) {
+                let surroundings = (stage.config, stage.now);
+                match protect(sa, surroundings, stage.ivs, frame, &info, slot.0) {
                     Ok(job) => {
                         if let Err(job) = stage.jobs.push(job) {
                             stage.bin.drop(job.frame, DropReason::EngineRejected);
@@ -102,7 +105,7 @@ fn fit(sa: &mut OutboundSa, config: &PipelineConfig, packet: &Classified, now: N
         }
     };
     let payload = packet.frame.len().saturating_sub(kept);
-    if front + sa.layout.sealed_len(payload) <= sa.path_mtu {
+    if front + sa.layout.lengths().sealed_len(payload) <= sa.path_mtu {
         return Fit::Yes;
     }
     if sa.mtu_lowered.is_some_and(|at| now.0.saturating_sub(at.0) > MTU_AGE_NS) {
@@ -116,7 +119,7 @@ fn fit(sa: &mut OutboundSa, config: &PipelineConfig, packet: &Classified, now: N
         return Fit::Yes;
     }
     let room = sa.path_mtu.saturating_sub(front);
-    Fit::TooBig(sa.layout.max_payload_len(room).unwrap_or(0) + kept)
+    Fit::TooBig(sa.layout.lengths().max_payload_len(room).unwrap_or(0) + kept)
 }
 
 /// No IPv6 sender makes packets smaller than 1280 bytes (RFC 8200 section 5). Over a path too narrow
@@ -164,8 +167,8 @@ type Refused = (Frame, DropReason);
 /// Gives the packet a sequence number and its ESP layout.
 fn protect(
     sa: &mut OutboundSa,
-    config: &PipelineConfig,
-    now: Now,
+    (config, now): (&PipelineConfig, Now),
+    ivs: &mut IvSource,
     mut frame: Frame,
     info: &PacketInfo,
     slot: u32,
@@ -175,7 +178,10 @@ fn protect(
     {
         return Err((frame, reason));
     }
-    let (before, behind) = (sa.outer.len() + sa.layout.prefix_len(), 8 + sa.layout.icv_len());
+    let lengths = sa.layout.lengths();
+    let before = sa.outer.len() + lengths.prefix_len();
+    let fill = sa.filled(frame.len()) - frame.len();
+    let behind = fill + lengths.align() + esp::TRAILER_LEN + lengths.icv_len();
     if frame.headroom() < before || frame.tailroom() < behind {
         return Err((frame, DropReason::NoFrame));
     }
@@ -184,13 +190,16 @@ fn protect(
         Err(exhausted) => return Err((frame, exhausted.into())),
     };
     let seq = reserved.number();
+    let Some(iv) = sa.layout.new_iv(seq, || ivs.next()) else {
+        return Err((frame, DropReason::EngineRejected));
+    };
     if config.decrement_ttl {
         decrement_ttl(frame.data_mut());
     }
     let inner_len = frame.len() as u64;
     let laid_out = match sa.spec.mode {
-        Mode::Tunnel => lay_out_tunnel(sa, &mut frame, info, seq),
-        Mode::Transport => transport::lay_out(sa, &mut frame, info, seq),
+        Mode::Tunnel => lay_out_tunnel(sa, &mut frame, info, (seq, iv)),
+        Mode::Transport => transport::lay_out(sa, &mut frame, info, (seq, iv)),
     };
     let Some(text) = laid_out else { return Err((frame, DropReason::NoFrame)) };
 
@@ -201,11 +210,12 @@ fn protect(
     counters.last_packet_ns.set(now.0);
     sa.last_sent = now;
 
-    let (aad, aad_len) = layout::aad(sa.spec.spi, seq, sa.spec.esn);
-    let nonce = layout::seal_nonce(sa.spec.salt, reserved);
+    let (aad, aad_len) = sa.layout.beside(sa.spec.spi, seq, iv);
+    let nonce = sa.layout.seal_nonce(reserved, iv);
     Ok(Job {
         frame,
         text,
+        header: sa.layout.header(),
         key: KeyId(slot),
         status: Status::Pending,
         aad_len,
@@ -235,16 +245,19 @@ fn lay_out_tunnel(
     sa: &OutboundSa,
     frame: &mut Frame,
     info: &PacketInfo,
-    seq: SeqNum,
+    (seq, iv): (SeqNum, Iv),
 ) -> Option<Span> {
     let payload = frame.len();
+    let filled = sa.filled(payload);
     let front = sa.outer.len();
-    let total = front + sa.layout.sealed_len(payload);
-    frame.grow_front(front + sa.layout.prefix_len()).ok()?;
+    let lengths = sa.layout.lengths();
+    let total = front + lengths.sealed_len(filled);
+    frame.grow_front(front + lengths.prefix_len()).ok()?;
     frame.set_len(total).ok()?;
     let next = info.flow.version.as_next_header();
     let packet = frame.data_mut();
-    let text = layout::write_esp(packet, front, payload, sa.layout, next, (sa.spec.spi, seq))?;
+    let numbers = (sa.spec.spi, seq, iv);
+    let text = sa.layout.write_esp(packet, front, (payload, filled), next, numbers)?;
     let (tos, df) = outer_fields(sa, info, total);
     sa.outer.write(packet, total, tos, df, seq.low() as u16);
     Some(text)

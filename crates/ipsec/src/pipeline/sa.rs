@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use convoy_wire::{EspLayout, Protocol, Tos};
+use convoy_wire::{Protocol, Tos};
 
 use super::Now;
-use super::layout::{self, UDP_HEADER};
-use crate::replay::{ReplayWindow, WindowError};
-use crate::sa::{InboundSpec, OutboundSpec, UdpEncap};
+use super::layout::{Layout, UDP_HEADER};
+use crate::replay::ReplayWindow;
+use crate::sa::{InboundSpec, Mode, OutboundSpec, UdpEncap};
 use crate::sequence::SequenceCounter;
+use crate::suite::EspSuite;
 
 /// Outer IP header and, with encapsulation, UDP header, as far as they are the same for every
 /// packet of an SA.
@@ -138,8 +139,10 @@ pub(super) struct OutboundSa {
     pub(super) spec: Arc<OutboundSpec>,
     pub(super) sequence: SequenceCounter,
     pub(super) outer: OuterTemplate,
-    /// Lengths of the SA's packets.
-    pub(super) layout: EspLayout,
+    /// What the SA's packets have in common.
+    pub(super) layout: Layout,
+    /// To how many bytes inner packets are filled up, as far as the path takes it.
+    pub(super) pad_to: usize,
     /// Largest outer packet the path takes, in bytes.
     pub(super) path_mtu: usize,
     /// When a router last lowered it.
@@ -149,18 +152,40 @@ pub(super) struct OutboundSa {
 }
 
 impl OutboundSa {
-    pub(super) fn new(spec: Arc<OutboundSpec>, sequence: SequenceCounter, now: Now) -> Self {
+    /// The hot SA of a record; `None` for a suite that no snapshot takes.
+    pub(super) fn new(
+        spec: Arc<OutboundSpec>,
+        sequence: SequenceCounter,
+        now: Now,
+    ) -> Option<Self> {
+        let suite = EspSuite::new(spec.key.suite()).ok()?;
         let path_mtu = usize::from(spec.path_mtu);
         spec.counters.path_mtu.set(path_mtu as u64);
-        Self {
+        Some(Self {
             outer: OuterTemplate::new(&spec),
-            layout: layout::gcm(spec.key.suite().icv_bytes()),
+            layout: Layout::new(suite, spec.esn, spec.salt),
+            pad_to: match spec.mode {
+                Mode::Tunnel => usize::from(spec.pad_to),
+                Mode::Transport => 0,
+            },
             sequence,
             path_mtu,
             mtu_lowered: None,
             last_sent: now,
             spec,
+        })
+    }
+
+    /// Bytes that a payload has with what fills it up (RFC 4303 section 2.7); never more than the
+    /// path takes.
+    #[inline]
+    pub(super) fn filled(&self, payload: usize) -> usize {
+        if self.pad_to <= payload {
+            return payload;
         }
+        let room = self.path_mtu.saturating_sub(self.outer.len());
+        let most = self.layout.lengths().max_payload_len(room).unwrap_or(0);
+        self.pad_to.min(most).max(payload)
     }
 
     /// Takes over a smaller path MTU in bytes; says whether it is smaller.
@@ -183,20 +208,17 @@ impl OutboundSa {
 pub(super) struct InboundSa {
     pub(super) spec: Arc<InboundSpec>,
     pub(super) window: ReplayWindow,
-    /// Lengths of the SA's packets.
-    pub(super) layout: EspLayout,
+    /// What the SA's packets have in common.
+    pub(super) layout: Layout,
     /// Tells this SA from an earlier one in the same slot, for jobs that were in flight.
     pub(super) epoch: u32,
 }
 
 impl InboundSa {
     /// The hot SA of a record; `old` was in the slot before and gives its window if its key is the
-    /// same and the window's size did not change.
-    pub(super) fn new(
-        spec: Arc<InboundSpec>,
-        old: Option<Self>,
-        epoch: u32,
-    ) -> Result<Self, WindowError> {
+    /// same and the window's size did not change. `None` for a suite or window that no snapshot takes.
+    pub(super) fn new(spec: Arc<InboundSpec>, old: Option<Self>, epoch: u32) -> Option<Self> {
+        let suite = EspSuite::new(spec.key.suite()).ok()?;
         let inherited = old.filter(|old| {
             Arc::ptr_eq(&old.spec.floor, &spec.floor)
                 && old.spec.replay_window == spec.replay_window
@@ -204,10 +226,10 @@ impl InboundSa {
         });
         let window = match inherited {
             Some(old) => old.window,
-            None => ReplayWindow::new(spec.replay_window, spec.esn, spec.floor.get())?,
+            None => ReplayWindow::new(spec.replay_window, spec.esn, spec.floor.get()).ok()?,
         };
         spec.counters.sequence.set(window.right_edge().get());
-        let layout = layout::gcm(spec.key.suite().icv_bytes());
-        Ok(Self { spec, window, layout, epoch })
+        let layout = Layout::new(suite, spec.esn, spec.salt);
+        Some(Self { spec, window, layout, epoch })
     }
 }

@@ -8,7 +8,7 @@ use convoy_wire::{
     FragmentState, IpVersion, Ipv4Mut, Ipv6Mut, Ipv6View, PacketInfo, Protocol, SeqNum,
 };
 
-use super::layout;
+use super::layout::Iv;
 use super::sa::OutboundSa;
 use crate::drop_reason::DropReason;
 use crate::sa::OutboundSpec;
@@ -66,13 +66,13 @@ pub(super) fn lay_out(
     sa: &OutboundSa,
     frame: &mut Frame,
     info: &PacketInfo,
-    seq: SeqNum,
+    (seq, iv): (SeqNum, Iv),
 ) -> Option<Span> {
     let Place { header, protocol, next_header_at } = place(frame.data(), info)?;
     let payload = frame.len().checked_sub(header)?;
     let front = header + sa.outer.udp_len();
-    let grown = sa.outer.udp_len() + sa.layout.prefix_len();
-    let total = front + sa.layout.sealed_len(payload);
+    let grown = sa.outer.udp_len() + sa.layout.lengths().prefix_len();
+    let total = front + sa.layout.lengths().sealed_len(payload);
     frame.grow_front(grown).ok()?;
     frame.set_len(total).ok()?;
     let packet = frame.data_mut();
@@ -81,7 +81,7 @@ pub(super) fn lay_out(
     let outer = if sa.spec.encap.is_some() { Protocol::UDP } else { Protocol::ESP };
     patch_header(packet, next_header_at, outer, total)?;
     sa.outer.write_udp(packet, header, total);
-    layout::write_esp(packet, front, payload, sa.layout, protocol, (sa.spec.spi, seq))
+    sa.layout.write_esp(packet, front, (payload, payload), protocol, (sa.spec.spi, seq, iv))
 }
 
 /// Takes ESP out: moves the IP header to directly before the payload, which lies at

@@ -2,11 +2,12 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_crypto::{
-    Cpu, GcmParams, IcvLen, KeyBits, Nonce, OpenKey, SealKey, SealOp, SecretBytes, seal_burst,
+    Cpu, KeyMaterial, Nonce, OpenKey, SealKey, SealOp, SecretBytes, Suite, seal_burst,
 };
 use convoy_engine::registry;
 use convoy_ipsec::counters::SaCounters;
@@ -35,12 +36,13 @@ pub struct Setup {
     pub mode: Mode,
     pub local: IpAddr,
     pub remote: IpAddr,
-    pub params: GcmParams,
+    pub suite: Suite,
     pub esn: bool,
     pub encap: bool,
     pub replay_window: u32,
     pub outer: OuterHeader,
     pub path_mtu: u16,
+    pub pad_to: u16,
     pub decrement_ttl: bool,
     pub start: u64,
     pub granted: u64,
@@ -52,7 +54,7 @@ impl Default for Setup {
             mode: Mode::Tunnel,
             local: "192.0.2.1".parse().unwrap(),
             remote: "192.0.2.2".parse().unwrap(),
-            params: GcmParams::new(KeyBits::Aes128, IcvLen::Icv16),
+            suite: suite("aes-128-gcm-16"),
             esn: true,
             encap: false,
             replay_window: 1024,
@@ -63,6 +65,7 @@ impl Default for Setup {
                 hop_limit: 64,
             },
             path_mtu: 9200,
+            pad_to: 0,
             decrement_ttl: false,
             start: 1,
             granted: 1 << 40,
@@ -74,10 +77,20 @@ pub fn cpu() -> Cpu {
     Cpu::detect().unwrap()
 }
 
-pub fn secret(params: GcmParams) -> SecretBytes {
-    let bytes: Vec<u8> =
-        (0..params.key_bits.bytes() as u8).map(|i| i.wrapping_mul(7) ^ 0x5a).collect();
-    SecretBytes::copy_from(&bytes)
+pub fn suite(name: &str) -> Suite {
+    name.parse().unwrap()
+}
+
+/// The keys of every test: nothing but their length is of interest.
+pub fn secrets(suite: Suite) -> KeyMaterial {
+    let secret = |len: usize, flip: u8| {
+        let bytes: Vec<u8> = (0..len as u8).map(|i| i.wrapping_mul(7) ^ flip).collect();
+        SecretBytes::copy_from(&bytes)
+    };
+    KeyMaterial {
+        cipher: secret(suite.key_bytes(), 0x5a),
+        integrity: secret(suite.integrity_key_bytes(), 0xc3),
+    }
 }
 
 impl Setup {
@@ -93,7 +106,8 @@ impl Setup {
             outer: self.outer,
             path_mtu: self.path_mtu,
             salt: SALT,
-            key: Arc::new(SealKey::new(&cpu(), self.params, secret(self.params)).unwrap()),
+            pad_to: self.pad_to,
+            key: Arc::new(SealKey::new(&cpu(), self.suite, secrets(self.suite)).unwrap()),
             lease: Arc::new(Lease::new(SeqNum::new(self.start - 1), self.granted)),
             worker: WorkerId(0),
             counters: Arc::new(SaCounters::default()),
@@ -112,7 +126,7 @@ impl Setup {
             ecn: self.outer.ecn,
             replay_window: self.replay_window,
             salt: SALT,
-            key: Arc::new(OpenKey::new(&cpu(), self.params, secret(self.params)).unwrap()),
+            key: Arc::new(OpenKey::new(&cpu(), self.suite, secrets(self.suite)).unwrap()),
             floor: Arc::new(Floor::default()),
             worker: WorkerId(0),
             counters: Arc::new(SaCounters::default()),
@@ -174,13 +188,23 @@ pub fn pipeline_parts(
     }
 }
 
+thread_local! {
+    /// Arenas of pairs that are done: they are never unmapped, and a test may need hundreds.
+    static ARENAS: RefCell<Vec<&'static Arena>> = const { RefCell::new(Vec::new()) };
+}
+
+fn arena() -> &'static Arena {
+    let used = ARENAS.with_borrow_mut(Vec::pop);
+    used.unwrap_or_else(|| Arena::map(2048, FrameSize::for_packet(9300)).unwrap())
+}
+
 impl Pair {
     pub fn new(setup: &Setup) -> Self {
         Self::with(setup, protect_all(Direction::Outbound), protect_all(Direction::Inbound))
     }
 
     pub fn with(setup: &Setup, left_spd: Spd, right_spd: Spd) -> Self {
-        let arena = Arena::map(2048, FrameSize::for_packet(9300)).unwrap();
+        let arena = arena();
         let (out, inn) = (Arc::new(setup.outbound()), Arc::new(setup.inbound()));
         let mut left = Snapshot::new(left_spd);
         left.add_outbound(SaSlot(0), out.clone()).unwrap();
@@ -264,6 +288,7 @@ impl Pair {
         drop((left, right, pool));
         assert_eq!(arena.leaked(), 0, "frames dropped instead of given back");
         assert_eq!(arena.in_depot(), arena.frames() as usize, "frames not given back");
+        ARENAS.with_borrow_mut(|arenas| arenas.push(arena));
     }
 }
 
@@ -330,25 +355,47 @@ pub fn inner_with(v6: bool, src: &str, dst: &str, data: &[u8], tos: u8) -> Vec<u
 }
 
 /// An ESP packet with any text, sealed by the library under the test's key, in an IPv4 header
-/// from the left to the right gateway.
+/// from the left to the right gateway. Its IV is the sequence number, or for CBC made of it.
 pub fn sealed(setup: &Setup, seq: u64, text: &[u8], tos: u8) -> Vec<u8> {
-    let key = SealKey::new(&cpu(), setup.params, secret(setup.params)).unwrap();
-    let mut aad = SPI.to_be_bytes().to_vec();
-    if setup.esn {
-        aad.extend(seq.to_be_bytes());
-    } else {
-        aad.extend((seq as u32).to_be_bytes());
+    let key = SealKey::new(&cpu(), setup.suite, secrets(setup.suite)).unwrap();
+    let (high, low) = (((seq >> 32) as u32).to_be_bytes(), (seq as u32).to_be_bytes());
+    let mut esp = [SPI.to_be_bytes(), low].concat();
+    let esn = setup.esn;
+    let beside = match setup.suite {
+        Suite::Pair { .. } if esn => high.to_vec(),
+        Suite::Pair { .. } => vec![],
+        Suite::Gmac(_) if esn => [&SPI.to_be_bytes()[..], &high, &low, &seq.to_be_bytes()].concat(),
+        Suite::Gmac(_) => [&SPI.to_be_bytes()[..], &low, &seq.to_be_bytes()].concat(),
+        _ if esn => [SPI.to_be_bytes(), high, low].concat(),
+        _ => esp.clone(),
+    };
+    let mut nonce = [0; 16];
+    match setup.suite.nonce_bytes() {
+        0 => {}
+        16 => {
+            nonce = u128::from(seq)
+                .wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
+                .to_be_bytes();
+            esp.extend(nonce);
+        }
+        len => {
+            let salt = len - 8;
+            nonce[..salt].copy_from_slice(&SALT[..salt]);
+            nonce[salt..len].copy_from_slice(&seq.to_be_bytes());
+            esp.extend(seq.to_be_bytes());
+        }
     }
-    let mut nonce = [0; 12];
-    nonce[..4].copy_from_slice(&SALT);
-    nonce[4..].copy_from_slice(&seq.to_be_bytes());
-    let mut text = text.to_vec();
-    let mut icv = vec![0; setup.params.icv_len.bytes()];
-    let op = SealOp::new(&key, Nonce::new(nonce), &aad, &mut text, &mut icv).unwrap();
-    seal_burst(&mut [op]);
-    let esp =
-        [&SPI.to_be_bytes()[..], &(seq as u32).to_be_bytes(), &seq.to_be_bytes(), &text, &icv]
-            .concat();
+    let nonce = Nonce::front(nonce, setup.suite.nonce_bytes() as u8);
+    let header = esp.len();
+    esp.extend(text);
+    let mut icv = vec![0; setup.suite.icv_bytes()];
+    let op = if setup.suite.is_aead() {
+        SealOp::new(&key, nonce, &beside, &mut esp[header..], &mut icv)
+    } else {
+        SealOp::framed(&key, nonce, &mut esp, header, &beside, &mut icv)
+    };
+    seal_burst(&mut [op.unwrap()]);
+    esp.extend(icv);
     let mut header = etherparse::Ipv4Header::new(
         esp.len() as u16,
         64,
@@ -365,7 +412,12 @@ pub fn sealed(setup: &Setup, seq: u64, text: &[u8], tos: u8) -> Vec<u8> {
 
 /// The text of a well-formed tunnel packet: inner packet, padding, pad length, next header.
 pub fn text(inner: &[u8], next: u8) -> Vec<u8> {
-    let pad = (4 - (inner.len() + 2) % 4) % 4;
+    text_in_blocks(inner, next, 4)
+}
+
+/// The same for a cipher with blocks of `block` bytes.
+pub fn text_in_blocks(inner: &[u8], next: u8, block: usize) -> Vec<u8> {
+    let pad = (block - (inner.len() + 2) % block) % block;
     let mut text = inner.to_vec();
     text.extend((1..=pad as u8).chain([pad as u8, next]));
     text

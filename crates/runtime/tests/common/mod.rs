@@ -89,6 +89,7 @@ pub fn snapshot(side: Side, flows: u8, owner: impl Fn(u8) -> u16) -> Snapshot {
                 hop_limit: 64,
             },
             path_mtu: 1500,
+            pad_to: 0,
             salt: [i; 4],
             key: Arc::new(SealKey::new(&cpu, params, key(side, i)).unwrap()),
             lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)),
