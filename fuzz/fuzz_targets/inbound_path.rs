@@ -32,6 +32,9 @@ enum Packet<'a> {
     Raw(&'a [u8]),
     /// A sealed packet with a text of the fuzzer's choice, changed afterwards or not.
     Sealed { sa: u8, seq: u32, tos: u8, text: &'a [u8], flip: Option<u16> },
+    /// A sealed packet in two fragments that meet or not: where the first ends and the second
+    /// begins, in units of eight bytes, and which comes first.
+    Cut { sa: u8, seq: u32, text: &'a [u8], end: u8, begin: u8, turned: bool },
 }
 
 /// The SAs: every mode, version and encapsulation.
@@ -168,15 +171,40 @@ fn seal(sa: u8, seq: u32, tos: u8, text: &[u8]) -> Vec<u8> {
     packet
 }
 
+/// The part of a packet's payload between two places.
+fn fragment(packet: &[u8], start: usize, end: usize) -> Vec<u8> {
+    let v4 = packet[0] >> 4 == 4;
+    let (head, data) = packet.split_at(if v4 { 20 } else { 40 });
+    let (start, end) = (start.min(data.len() / 8 * 8), end.min(data.len()));
+    let mut part = head.to_vec();
+    let more = u16::from(end < data.len());
+    if v4 {
+        part[6..8].copy_from_slice(&(more << 13 | (start / 8) as u16).to_be_bytes());
+    } else {
+        part[6] = 44;
+        part.extend([head[6], 0]);
+        part.extend((start as u16 | more).to_be_bytes());
+        part.extend([0, 0, 0, 1]);
+    }
+    part.extend(&data[start..end.max(start)]);
+    let total = part.len() as u16;
+    if v4 {
+        part[2..4].copy_from_slice(&total.to_be_bytes());
+    } else {
+        part[4..6].copy_from_slice(&(total - 40).to_be_bytes());
+    }
+    part
+}
+
 fuzz_target!(|packets: Vec<Packet<'_>>| {
     let (mut inbound, counters) = gateway();
     let mut pool = ARENA.pool();
     let mut handoff = HandOff::new(1);
     let (mut input, mut plain) = (Burst::new(), Burst::new());
     let (mut given, mut genuine, mut passed) = (0_u64, 0_u64, 0_u64);
-    for packet in packets.iter().take(200) {
-        let bytes = match packet {
-            Packet::Raw(bytes) => bytes.to_vec(),
+    for packet in packets.iter().take(100) {
+        let made = match packet {
+            Packet::Raw(bytes) => vec![bytes.to_vec()],
             Packet::Sealed { sa, seq, tos, text, flip } => {
                 let mut bytes = seal(*sa, *seq, *tos, &text[..text.len().min(8000)]);
                 if let Some(bit) = flip {
@@ -184,16 +212,28 @@ fuzz_target!(|packets: Vec<Packet<'_>>| {
                     bytes[at / 8] ^= 1 << (at % 8);
                 }
                 genuine += 1;
-                bytes
+                vec![bytes]
+            }
+            Packet::Cut { sa, seq, text, end, begin, turned } => {
+                let whole = seal(*sa, *seq, 0, &text[..text.len().min(8000)]);
+                let first = fragment(&whole, 0, usize::from(*end) * 8);
+                let mut parts = vec![first, fragment(&whole, usize::from(*begin) * 8, 8100)];
+                if *turned {
+                    parts.reverse();
+                }
+                genuine += 1;
+                parts
             }
         };
-        let mut frame = pool.alloc().unwrap();
-        if frame.fill_from(&bytes).is_err() || input.room() == 0 {
-            pool.free(frame);
-            continue;
+        for bytes in made {
+            let mut frame = pool.alloc().unwrap();
+            if frame.fill_from(&bytes).is_err() || input.room() == 0 {
+                pool.free(frame);
+                continue;
+            }
+            input.push(frame).unwrap();
+            given += 1;
         }
-        input.push(frame).unwrap();
-        given += 1;
     }
     inbound.submit(Now(1), &mut pool, &mut input, &mut handoff);
     inbound.collect(Now(1), &mut pool, &mut plain);
@@ -209,8 +249,11 @@ fuzz_target!(|packets: Vec<Packet<'_>>| {
         passed += 1;
         pool.free(frame);
     }
+    // Fragments wait for their others, and are counted when these do not come.
+    inbound.expire(Now(40_000_000_000), &mut pool);
     let dropped: u64 = counters.drops.iter().map(|(_, n)| n).sum();
-    assert_eq!(given, passed + dropped, "each packet ends in exactly one place");
+    let joined = counters.fragments_joined.get();
+    assert_eq!(given, passed + dropped + joined, "each packet ends in exactly one place");
     assert!(passed <= genuine, "nothing passes without the key");
     drop(pool);
     assert_eq!(ARENA.leaked(), 0);

@@ -36,7 +36,7 @@ struct Report {
     drops: BTreeMap<&'static str, u64>,
     icmp_sent: u64,
     fragments_made: u64,
-    /// Fragments from the wire that were put together.
+    /// Fragments from the wire that became part of another's packet.
     fragments_joined: u64,
     sas: Vec<SaReport>,
 }

@@ -86,7 +86,8 @@ pub struct WorkerCounters {
     pub icmp_sent: Counter,
     /// Fragments made of inner packets that were too big and allowed it.
     pub fragments_made: Counter,
-    /// Fragments from the wire that were put together; each whole packet made of them goes on.
+    /// Fragments from the wire that became part of another's packet: of each packet put together
+    /// all but one, so that what came in is what went on, was dropped or was joined.
     pub fragments_joined: Counter,
     /// NAT keepalives sent.
     pub keepalives_sent: Counter,

@@ -109,7 +109,7 @@ impl Reassembly {
         };
         match packet.close() {
             Ok(()) => {
-                bin.counters.fragments_joined.add(packet.parts);
+                bin.counters.fragments_joined.add(packet.parts.saturating_sub(1));
                 Some(packet.frame)
             }
             Err(reason) => {
