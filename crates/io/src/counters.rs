@@ -68,12 +68,19 @@ port_counters! {
     rx_truncated: Loss,
     /// Received bytes that are no packet, or a super-segment that contradicts itself.
     rx_malformed: Loss,
+    /// Received frames that are not for this port: VLAN tags, other protocols than IP.
+    rx_foreign: Loss,
     /// Packets that the kernel or a ring dropped before they could be received.
     rx_kernel_drops: Loss,
     /// Packets not sent because the buffer stayed full for the whole time allowed.
     tx_would_block: Loss,
     /// Packets not sent because they exceed the link's MTU and must not be fragmented.
     tx_too_big: Loss,
+    /// Packets not sent because the next hop did not answer (ARP, Neighbour Discovery), or too many
+    /// waited for it.
+    tx_unresolved: Loss,
+    /// Packets not sent because no route leads to their destination through the interface.
+    tx_no_route: Loss,
     /// Packets not sent because their outer header does not suit the port.
     tx_malformed: Loss,
     /// Packets not sent because the kernel refused them for another reason (no route, link down).

@@ -22,6 +22,9 @@ pub enum IoError {
     /// A number of queues or workers is outside 1…256.
     #[error("{0} queues asked for, 1 to 256 are possible")]
     Queues(usize),
+    /// The interface has more addresses than can be told apart from others' in the kernel.
+    #[error(transparent)]
+    Take(#[from] crate::link::TakeError),
     /// The device or socket is gone; the port will never carry a packet again.
     #[error("port is dead: {0}")]
     Dead(io::Error),

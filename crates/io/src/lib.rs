@@ -6,6 +6,7 @@
 //! | module    | for        | what it does                                                        |
 //! |-----------|------------|---------------------------------------------------------------------|
 //! | [`tun`]   | the plain side | TUN queues; TCP and UDP super-segments split and coalesced      |
+//! | [`packet`] | an interface  | `AF_PACKET` sockets: forwards between interfaces of this host    |
 //! | [`udp`]   | the wire side  | ESP in UDP (RFC 3948), many datagrams per system call           |
 //! | [`raw`]   | the wire side  | native ESP, IP protocol 50                                      |
 //! | [`mem`]   | tests, demo in one process | two ends joined by rings                            |
@@ -39,8 +40,11 @@ mod counters;
 mod error;
 mod error_queue;
 pub mod fault;
+pub mod link;
 pub mod mem;
+mod offload;
 mod outer;
+pub mod packet;
 pub mod pcap;
 mod port;
 pub mod raw;

@@ -98,7 +98,7 @@ pub(crate) fn bind(socket: &Socket, local: SocketAddr) -> io::Result<()> {
 }
 
 /// The privileged options go beyond the limits of the system; the others are what is left.
-fn grow_buffers(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+pub(crate) fn grow_buffers(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     // The kernel doubles what it is given, for its own bookkeeping.
     let value = i32::try_from(bytes / 2).unwrap_or(i32::MAX);
     let pairs = [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)];

@@ -54,7 +54,7 @@ impl Receiver {
                 return Ok(());
             }
             counters.rx_calls += 1;
-            let buffers = self.ready.iter_mut().take(wanted).map(Frame::spare_mut);
+            let buffers = self.ready.iter_mut().take(wanted).map(|f| [f.spare_mut()]);
             match self.batch.recv(fd, buffers) {
                 Ok(received) => {
                     self.take(received, pool, into, counters);

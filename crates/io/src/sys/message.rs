@@ -13,17 +13,18 @@ pub(crate) const CONTROL_OUT: usize = 128;
 /// The larger of `sockaddr_in` and `sockaddr_in6`.
 pub(crate) const ADDRESS: usize = 28;
 
-/// Headers, addresses and ancillary data for receiving several messages with one call.
-pub(crate) struct RecvBatch {
+/// Headers, addresses and ancillary data for receiving several messages with one call, each into
+/// `P` pieces of memory.
+pub(crate) struct RecvBatch<const P: usize = 1> {
     headers: Box<[libc::mmsghdr]>,
-    vectors: Box<[libc::iovec]>,
+    vectors: Box<[[libc::iovec; P]]>,
     addresses: Box<[[u8; ADDRESS]]>,
     controls: Box<[[u8; CONTROL_IN]]>,
 }
 
 // SAFETY: the pointers in `headers` and `vectors` are set anew for each system call and followed
 // only by the kernel during that call.
-unsafe impl Send for RecvBatch {}
+unsafe impl<const P: usize> Send for RecvBatch<P> {}
 
 /// What came with one received message.
 #[derive(Clone, Copy, Debug)]
@@ -38,11 +39,12 @@ pub(crate) struct Received<'a> {
     pub(crate) control: &'a [u8],
 }
 
-impl RecvBatch {
+impl<const P: usize> RecvBatch<P> {
     pub(crate) fn new(messages: usize) -> Self {
+        let empty = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
         Self {
             headers: vec![empty_header(); messages].into(),
-            vectors: vec![libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; messages].into(),
+            vectors: vec![[empty; P]; messages].into(),
             addresses: vec![[0; ADDRESS]; messages].into(),
             controls: vec![[0; CONTROL_IN]; messages].into(),
         }
@@ -52,24 +54,26 @@ impl RecvBatch {
     pub(crate) fn recv<'a>(
         &mut self,
         fd: BorrowedFd<'_>,
-        buffers: impl Iterator<Item = &'a mut [u8]>,
+        buffers: impl Iterator<Item = [&'a mut [u8]; P]>,
     ) -> io::Result<usize> {
         let slots = self.headers.iter_mut().zip(&mut self.vectors);
         let slots = slots.zip(&mut self.addresses).zip(&mut self.controls);
         let mut count = 0;
-        for (buffer, (((header, vector), address), control)) in buffers.zip(slots) {
-            *vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        for (pieces, (((header, vectors), address), control)) in buffers.zip(slots) {
+            for (vector, piece) in vectors.iter_mut().zip(pieces) {
+                *vector = libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() };
+            }
             header.msg_len = 0;
             header.msg_hdr.msg_name = address.as_mut_ptr().cast();
             header.msg_hdr.msg_namelen = ADDRESS as libc::socklen_t;
-            header.msg_hdr.msg_iov = vector;
-            header.msg_hdr.msg_iovlen = 1;
+            header.msg_hdr.msg_iov = vectors.as_mut_ptr();
+            header.msg_hdr.msg_iovlen = P;
             header.msg_hdr.msg_control = control.as_mut_ptr().cast();
             header.msg_hdr.msg_controllen = CONTROL_IN;
             header.msg_hdr.msg_flags = 0;
             count += 1;
         }
-        // SAFETY: `count` headers were just filled in; each points to one vector, address and
+        // SAFETY: `count` headers were just filled in; each points to `P` vectors, an address and a
         // control buffer of this structure, and each vector to a buffer borrowed for `'a`, which
         // outlives this call. Nothing else refers to them meanwhile.
         check(unsafe {
@@ -100,7 +104,7 @@ impl RecvBatch {
     }
 }
 
-impl fmt::Debug for RecvBatch {
+impl<const P: usize> fmt::Debug for RecvBatch<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RecvBatch").field("messages", &self.headers.len()).finish_non_exhaustive()
     }

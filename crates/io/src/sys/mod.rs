@@ -14,7 +14,7 @@ pub(crate) use device::{
 pub(crate) use message::{
     ADDRESS, CONTROL_IN, CONTROL_OUT, Outgoing, Received, RecvBatch, SendBatch, recv_error,
 };
-pub(crate) use option::{attach_program, set_int};
+pub(crate) use option::{attach_program, bind_packet, get_int, set_int, set_program};
 pub(crate) use poll::wait_writable;
 
 use std::io;

@@ -15,6 +15,39 @@ pub(crate) fn set_int(
     set(fd, level, name, &value)
 }
 
+/// The value of an option that is an int.
+pub(crate) fn get_int(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+) -> io::Result<libc::c_int> {
+    let mut value: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    let at = &raw mut value;
+    // SAFETY: the kernel writes at most `len` bytes at `at`, a live int of that size, and the
+    // length it wrote at `len`.
+    check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, at.cast(), &raw mut len) })?;
+    Ok(value)
+}
+
+/// Binds a packet socket to an interface, for all protocols.
+pub(crate) fn bind_packet(fd: BorrowedFd<'_>, index: u32) -> io::Result<()> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+        sll_ifindex: index as libc::c_int,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    let at = &raw const address;
+    let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the kernel reads `len` bytes at `at`, a live `sockaddr_ll` of that size.
+    check(unsafe { libc::bind(fd.as_raw_fd(), at.cast(), len) })?;
+    Ok(())
+}
+
 /// Attaches a classic BPF program: as a filter (`SO_ATTACH_FILTER`), or as the selector of a group
 /// of sockets (`SO_ATTACH_REUSEPORT_CBPF`).
 pub(crate) fn attach_program(
@@ -22,10 +55,20 @@ pub(crate) fn attach_program(
     name: libc::c_int,
     program: &[libc::sock_filter],
 ) -> io::Result<()> {
+    set_program(fd, libc::SOL_SOCKET, name, program)
+}
+
+/// Sets an option whose value is a classic BPF program.
+pub(crate) fn set_program(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    program: &[libc::sock_filter],
+) -> io::Result<()> {
     // The kernel copies the instructions; the pointer is `*mut` only by C's habit.
     let described =
         libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
-    set(fd, libc::SOL_SOCKET, name, &described)
+    set(fd, level, name, &described)
 }
 
 fn set<T>(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {

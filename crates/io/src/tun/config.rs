@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 
 use super::TunPort;
-use super::vnet::VNET_LEN;
+use crate::offload::VNET_LEN;
 use crate::{IoError, Offloads, sys};
 
 const DEVICE: &str = "/dev/net/tun";

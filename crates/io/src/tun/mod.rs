@@ -5,15 +5,10 @@
 //! would have appeared on a wire, [`Port::tx`] coalesces what belongs together and was received
 //! intact.
 
-mod coalesce;
 mod config;
 mod drops;
 mod rx;
-mod split;
-#[cfg(test)]
-mod tests;
 mod tx;
-mod vnet;
 
 pub use config::{Config, open};
 pub use drops::QueueDrops;
@@ -25,21 +20,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use convoy_packet::{Burst, Pool};
 
 use crate::{IoError, Offloads, Port, PortCounters, sys};
-
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-/// Where the flags are in a TCP header, and what they are called.
-const TCP_FLAGS: usize = 13;
-const FIN: u8 = 0x01;
-const SYN: u8 = 0x02;
-const RST: u8 = 0x04;
-const PSH: u8 = 0x08;
-const ACK: u8 = 0x10;
-const URG: u8 = 0x20;
-const CWR: u8 = 0x80;
-/// Where the checksums are in the transport headers.
-const TCP_CSUM: usize = 16;
-const UDP_CSUM: usize = 6;
 
 /// One queue of a TUN device.
 #[derive(Debug)]

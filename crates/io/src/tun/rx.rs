@@ -6,9 +6,8 @@ use std::io::{self, ErrorKind, Read};
 use convoy_packet::{Burst, Frame, Pool};
 
 use super::is_fatal;
-use super::split::{Split, finish_checksum};
-use super::vnet::{Gso, VNET_LEN, Vnet};
 use crate::PortCounters;
+use crate::offload::{Gso, Split, VNET_LEN, Vnet, finish_checksum};
 
 /// The largest super-segment with its header: an IPv6 jumbogram is never made by TSO on TUN.
 const BUFFER: usize = VNET_LEN + 65_536;

@@ -8,8 +8,8 @@ use std::os::fd::AsFd;
 use arrayvec::ArrayVec;
 use convoy_packet::{BURST_MAX, Burst};
 
-use super::coalesce::{Coalescer, Write};
 use super::is_fatal;
+use crate::offload::{Coalescer, Write};
 use crate::{PortCounters, sys};
 
 /// How long one write waits for room.

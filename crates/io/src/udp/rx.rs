@@ -72,7 +72,7 @@ impl Receiver {
             }
             self.messages = 0;
             counters.rx_calls += 1;
-            match self.batch.recv(fd, self.buffers.iter_mut().map(|b| &mut **b)) {
+            match self.batch.recv(fd, self.buffers.iter_mut().map(|b| [&mut **b])) {
                 Ok(n) => {
                     // Fewer than asked for: asking again would most likely find nothing.
                     emptied = n < self.buffers.len();

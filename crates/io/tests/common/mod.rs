@@ -11,6 +11,8 @@ use convoy_io::{Port, PortEvent};
 use convoy_packet::{Burst, Pool};
 use nix::sched::{CloneFlags, unshare};
 
+pub mod wire;
+
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A network namespace that lives as long as this value or anything opened in it.

@@ -9,11 +9,11 @@ use crate::bytes::{be16, be32, byte, part, put};
 
 /// The super-segment contradicts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(crate) struct Malformed;
 
 /// How a super-segment is divided. Made once, then asked for one packet after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Split {
+pub(crate) struct Split {
     v6: bool,
     tcp: bool,
     /// Where the transport header begins.
@@ -30,7 +30,7 @@ pub(super) struct Split {
 
 impl Split {
     /// Checks the super-segment `packet` (from the IP header on) against its `vnet` header.
-    pub(super) fn new(vnet: &Vnet, packet: &[u8]) -> Result<Self, Malformed> {
+    pub(crate) fn new(vnet: &Vnet, packet: &[u8]) -> Result<Self, Malformed> {
         let v6 = match byte(packet, 0) >> 4 {
             4 => false,
             6 => true,
@@ -66,12 +66,12 @@ impl Split {
     }
 
     /// Number of packets; a super-segment without payload is one.
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.payload.div_ceil(self.size).max(1)
     }
 
     /// Writes packet `index` of `packet`, the super-segment given to [`Self::new`].
-    pub(super) fn emit(&self, packet: &[u8], index: usize, out: &mut Frame) -> Result<(), NoRoom> {
+    pub(crate) fn emit(&self, packet: &[u8], index: usize, out: &mut Frame) -> Result<(), NoRoom> {
         let start = index * self.size;
         let len = self.size.min(self.payload.saturating_sub(start));
         let last = start + len >= self.payload;
@@ -128,7 +128,7 @@ fn patch_tcp(tcp: &mut [u8], start: u32, first: bool, last: bool) {
 }
 
 /// Finishes the checksum of an ordinary packet whose kernel left it to the device.
-pub(super) fn finish_checksum(vnet: &Vnet, packet: &mut [u8]) -> Result<(), Malformed> {
+pub(crate) fn finish_checksum(vnet: &Vnet, packet: &mut [u8]) -> Result<(), Malformed> {
     let start = usize::from(vnet.csum_start);
     let at = usize::from(vnet.csum_offset);
     let rest = packet.get_mut(start..).ok_or(Malformed)?;

@@ -1,4 +1,5 @@
-//! The header in front of each packet of a TUN device opened with `IFF_VNET_HDR`.
+//! The header in front of each packet of a TUN device opened with `IFF_VNET_HDR`, or of a packet
+//! socket with `PACKET_VNET_HDR`.
 //!
 //! ```text
 //!  0       1          2..4      4..6       6..8         8..10
@@ -7,7 +8,7 @@
 //! Source: virtio 1.2 section 5.1.6, without the fields that only `TUNSETVNETHDRSZ` adds.
 
 /// Bytes of the header.
-pub(super) const VNET_LEN: usize = 10;
+pub(crate) const VNET_LEN: usize = 10;
 
 const NEEDS_CSUM: u8 = 1;
 const GSO_NONE: u8 = 0;
@@ -18,7 +19,7 @@ const GSO_ECN: u8 = 0x80;
 
 /// What a super-segment consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gso {
+pub(crate) enum Gso {
     /// An ordinary packet.
     None,
     /// TCP segments over IPv4.
@@ -31,25 +32,26 @@ pub(super) enum Gso {
 
 /// The header's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Vnet {
+pub(crate) struct Vnet {
     /// The checksum field holds the pseudo-header's sum only; see [`Self::csum_start`].
-    pub(super) needs_csum: bool,
-    pub(super) gso: Gso,
+    pub(crate) needs_csum: bool,
+    pub(crate) gso: Gso,
     /// The first segment carries CWR.
-    pub(super) ecn: bool,
+    pub(crate) ecn: bool,
     /// Bytes of headers; a hint only.
-    pub(super) hdr_len: u16,
+    pub(crate) hdr_len: u16,
     /// Payload bytes of each segment but the last.
-    pub(super) gso_size: u16,
-    /// Where the checksummed bytes begin, counted from the IP header.
-    pub(super) csum_start: u16,
+    pub(crate) gso_size: u16,
+    /// Where the checksummed bytes begin, counted from the IP header (in the kernel's header on a
+    /// packet socket: from the Ethernet header).
+    pub(crate) csum_start: u16,
     /// Where the checksum is, counted from `csum_start`.
-    pub(super) csum_offset: u16,
+    pub(crate) csum_offset: u16,
 }
 
 impl Vnet {
     /// The header of an ordinary, finished packet.
-    pub(super) const PLAIN: Self = Self {
+    pub(crate) const PLAIN: Self = Self {
         needs_csum: false,
         gso: Gso::None,
         ecn: false,
@@ -60,7 +62,7 @@ impl Vnet {
     };
 
     /// `None` for a kind of super-segment that was not agreed on with the kernel.
-    pub(super) fn parse(bytes: &[u8; VNET_LEN]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8; VNET_LEN]) -> Option<Self> {
         let [flags, kind, h0, h1, g0, g1, s0, s1, o0, o1] = *bytes;
         Some(Self {
             needs_csum: flags & NEEDS_CSUM != 0,
@@ -79,7 +81,7 @@ impl Vnet {
         })
     }
 
-    pub(super) fn emit(&self) -> [u8; VNET_LEN] {
+    pub(crate) fn emit(&self) -> [u8; VNET_LEN] {
         let kind = match self.gso {
             Gso::None => GSO_NONE,
             Gso::TcpV4 => GSO_TCPV4,

@@ -21,15 +21,15 @@ const NONE: u16 = u16::MAX;
 
 /// One packet or super-segment to be written: a chain of frames of the burst.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Write {
-    pub(super) vnet: Vnet,
+pub(crate) struct Write {
+    pub(crate) vnet: Vnet,
     /// Index of the first frame, which is written whole.
     head: u16,
     tail: u16,
     /// Frames in the chain.
-    pub(super) count: u16,
+    pub(crate) count: u16,
     /// Header bytes left out of all frames but the first.
-    pub(super) headers: u16,
+    pub(crate) headers: u16,
     /// IP bytes of the super-segment.
     total: usize,
 }
@@ -38,7 +38,7 @@ pub(super) struct Write {
 ///
 /// Packets of one flow stay in order; flows may overtake each other within the burst.
 #[derive(Debug)]
-pub(super) struct Coalescer {
+pub(crate) struct Coalescer {
     tcp: bool,
     udp: bool,
     writes: Vec<Write>,
@@ -87,7 +87,7 @@ enum Sort {
 }
 
 impl Coalescer {
-    pub(super) fn new(tcp: bool, udp: bool) -> Self {
+    pub(crate) fn new(tcp: bool, udp: bool) -> Self {
         Self {
             tcp,
             udp,
@@ -99,7 +99,7 @@ impl Coalescer {
 
     /// Plans the writes for `frames` (at most [`BURST_MAX`]) and changes the headers of the first
     /// packet of each super-segment accordingly.
-    pub(super) fn plan(&mut self, frames: &mut [Frame]) {
+    pub(crate) fn plan(&mut self, frames: &mut [Frame]) {
         self.writes.clear();
         self.open.clear();
         for at in 0..frames.len().min(BURST_MAX) {
@@ -118,12 +118,12 @@ impl Coalescer {
     }
 
     /// The writes, in order.
-    pub(super) fn writes(&self) -> &[Write] {
+    pub(crate) fn writes(&self) -> &[Write] {
         &self.writes
     }
 
     /// The indices of the frames of `write`, in order.
-    pub(super) fn chain(&self, write: &Write) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn chain(&self, write: &Write) -> impl Iterator<Item = usize> + '_ {
         let mut at = write.head;
         (0..write.count).map(move |_| {
             let this = usize::from(at);

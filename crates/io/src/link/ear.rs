@@ -1,0 +1,105 @@
+//! Sockets that hear what the network says about packets which went out through an interface.
+//!
+//! ICMP messages are the kernel's, which gives them to whom they concern: the sockets of the
+//! protocol or port that they quote. These sockets receive nothing else. Their presence also keeps
+//! the kernel from answering "protocol unreachable" and "port unreachable" where it sees the
+//! packets as well.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::{Interface, What, leave_all};
+use crate::error_queue::ErrorQueue;
+use crate::socket::{SocketOptions, prepare};
+use crate::sys::attach_program;
+use crate::{IoError, PortEvent};
+
+const ESP: i32 = 50;
+/// Receive calls between two looks at the error queues: nothing wakes a port for them.
+const EVERY: u32 = 256;
+/// What their queues hold in bytes; the kernel keeps at most so much of ICMP messages.
+const BUFFER: usize = 1 << 16;
+
+/// The sockets of one port.
+#[derive(Debug, Default)]
+pub(crate) struct Ears {
+    sockets: Vec<(Socket, ErrorQueue)>,
+    calls: u32,
+}
+
+impl Ears {
+    /// Opens what the protected packets of `what` call for; nothing for the plain side.
+    pub(crate) fn open(what: &What, interface: &Interface) -> Result<Self, IoError> {
+        let What::Protected { local, native, udp_port } = what else { return Ok(Self::default()) };
+        let mut sockets = Vec::new();
+        for v4 in [true, false] {
+            if !local.iter().any(|address| address.is_ipv4() == v4) {
+                continue;
+            }
+            if *native {
+                sockets.push(open(v4, interface, None)?);
+            }
+            if let Some(port) = udp_port {
+                match open(v4, interface, Some(*port)) {
+                    Ok(socket) => sockets.push(socket),
+                    // Somebody else has the port, so the kernel is silent as well.
+                    Err(IoError::Setup { source, .. }) if source.kind() == ErrorKind::AddrInUse => {
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let sockets = sockets.into_iter().map(|socket| (socket, ErrorQueue::default())).collect();
+        Ok(Self { sockets, calls: 0 })
+    }
+
+    /// To be called once for each receive call.
+    #[inline]
+    pub(crate) fn tick(&mut self) {
+        self.calls = self.calls.wrapping_add(1);
+        if self.calls.is_multiple_of(EVERY) {
+            self.listen();
+        }
+    }
+
+    /// Lets the next [`Self::next`] look.
+    pub(crate) fn listen(&mut self) {
+        let news = std::io::Error::from(ErrorKind::Other);
+        self.sockets.iter_mut().for_each(|(_, queue)| queue.signal(&news));
+    }
+
+    /// The next piece of news.
+    pub(crate) fn next(&mut self) -> Option<PortEvent> {
+        self.sockets.iter_mut().find_map(|(socket, queue)| queue.next(socket.as_fd()))
+    }
+}
+
+fn open(v4: bool, interface: &Interface, udp_port: Option<u16>) -> Result<Socket, IoError> {
+    let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
+    let (kind, protocol) = match udp_port {
+        Some(_) => (Type::DGRAM, Protocol::UDP),
+        None => (Type::RAW, Protocol::from(ESP)),
+    };
+    let socket = Socket::new(domain, kind, Some(protocol))
+        .map_err(IoError::setup("open a socket for icmp messages"))?;
+    attach_program(socket.as_fd(), libc::SO_ATTACH_FILTER, &leave_all())
+        .map_err(IoError::setup("keep a socket for icmp messages empty"))?;
+    let device = Some(interface.name.clone());
+    prepare(&socket, &SocketOptions { device, buffer_bytes: BUFFER, mark: None }, !v4)?;
+    if let Some(port) = udp_port {
+        let any: IpAddr =
+            if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        if !v4 {
+            socket
+                .set_only_v6(true)
+                .map_err(IoError::setup("keep a socket for icmp messages to ipv6"))?;
+        }
+        socket
+            .bind(&SocketAddr::new(any, port).into())
+            .map_err(IoError::setup("bind a socket for icmp messages"))?;
+    }
+    Ok(socket)
+}

@@ -1,0 +1,65 @@
+//! Ethernet headers: taken off what is received, put in front of what is sent.
+//!
+//! ```text
+//!  0..6          6..12      12..14
+//!  destination   source     EtherType
+//! ```
+
+use super::Mac;
+use crate::bytes::{be16, byte};
+
+/// Bytes of the header.
+pub(crate) const HEADER: usize = 14;
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+
+/// What is in a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// An IP packet, behind [`HEADER`] bytes.
+    Ip,
+    /// Something else: another protocol, or a VLAN tag.
+    Foreign,
+    /// Too short, or the EtherType and the packet's first byte name different IP versions.
+    Malformed,
+}
+
+/// Looks at a received frame.
+#[inline]
+pub(crate) fn content(frame: &[u8]) -> Content {
+    if frame.len() <= HEADER {
+        return Content::Malformed;
+    }
+    match (be16(frame, 12), byte(frame, HEADER) >> 4) {
+        (IPV4, 4) | (IPV6, 6) => Content::Ip,
+        (IPV4 | IPV6, _) => Content::Malformed,
+        _ => Content::Foreign,
+    }
+}
+
+/// The header of a frame from `src` to `dst` with an IP packet that begins with byte `first`.
+#[inline]
+pub(crate) fn header(dst: Mac, src: Mac, first: u8) -> [u8; HEADER] {
+    let kind = if first >> 4 == 6 { IPV6 } else { IPV4 }.to_be_bytes();
+    let ([a, b, c, d, e, f], [g, h, i, j, k, l]) = (dst, src);
+    [a, b, c, d, e, f, g, h, i, j, k, l, kind[0], kind[1]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_is_what_its_type_and_first_byte_say() {
+        let frame = |first| [&header([1; 6], [2; 6], first)[..], &[first]].concat();
+        assert_eq!(content(&frame(0x45)), Content::Ip);
+        assert_eq!(content(&frame(0x60)), Content::Ip);
+        assert_eq!(frame(0x60)[12..14], [0x86, 0xdd]);
+        let mut other = frame(0x45);
+        other[14] = 0x60;
+        assert_eq!(content(&other), Content::Malformed);
+        other[12..14].copy_from_slice(&[0x81, 0]);
+        assert_eq!(content(&other), Content::Foreign);
+        assert!((0..=14).all(|len| content(&frame(0x45)[..len]) == Content::Malformed));
+    }
+}

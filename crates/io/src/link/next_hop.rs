@@ -1,0 +1,441 @@
+//! Where packets go next: what the kernel knows of routes and neighbours, as a table that a port
+//! can ask without a lock.
+//!
+//! Whoever watches the kernel publishes a [`Table`] on a [`Board`]. Each port keeps the last one it
+//! saw and asks again only when the board's generation has changed. What a table cannot answer is
+//! asked for through the board; [`Asks`] is the other end.
+
+use core::net::IpAddr;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixDatagram;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::bytes::byte;
+
+/// A link address.
+pub type Mac = [u8; 6];
+
+/// Where a route leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hop {
+    /// To the destination itself, through this interface.
+    Direct,
+    /// To a router, through this interface.
+    Via(IpAddr),
+    /// Through another interface, or nowhere.
+    Elsewhere,
+}
+
+/// A route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// An address of the destination network.
+    pub network: IpAddr,
+    /// Bits of its prefix; more than the address has count as all.
+    pub prefix_len: u8,
+    /// Where it leads.
+    pub hop: Hop,
+}
+
+/// A host on the link whose address is known.
+#[derive(Debug)]
+pub struct Neighbour {
+    /// Its IP address.
+    pub address: IpAddr,
+    /// Its link address.
+    pub mac: Mac,
+    used: AtomicBool,
+}
+
+/// What is known of the surroundings of one interface.
+#[derive(Debug)]
+pub struct Table {
+    own: Mac,
+    v4: Vec<Level>,
+    v6: Vec<Level>,
+    neighbours: Vec<Neighbour>,
+}
+
+/// The routes of one prefix length, sorted.
+#[derive(Debug)]
+struct Level {
+    mask: u128,
+    routes: Vec<(u128, Hop)>,
+}
+
+/// An answer of a [`Table`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Send it there.
+    Mac(Mac),
+    /// This neighbour's link address must be found first.
+    Unresolved(IpAddr),
+    /// No route leads there through this interface.
+    NoRoute,
+}
+
+impl Table {
+    /// A table for an interface with link address `own`. Of two routes to one network the first
+    /// counts; of two neighbours with one address likewise.
+    #[must_use]
+    pub fn new(own: Mac, routes: &[Route], neighbours: &[(IpAddr, Mac)]) -> Self {
+        let mut known: Vec<_> = neighbours
+            .iter()
+            .map(|&(address, mac)| Neighbour { address, mac, used: AtomicBool::new(false) })
+            .collect();
+        known.sort_by_key(|neighbour| neighbour.address);
+        known.dedup_by_key(|neighbour| neighbour.address);
+        let levels = |v4: bool| levels(routes.iter().filter(|r| r.network.is_ipv4() == v4));
+        Self { own, v4: levels(true), v6: levels(false), neighbours: known }
+    }
+
+    /// The interface's own link address.
+    #[must_use]
+    pub fn own(&self) -> Mac {
+        self.own
+    }
+
+    /// Where to send a packet to `destination`.
+    #[must_use]
+    pub fn find(&self, destination: IpAddr) -> Found {
+        if let Some(mac) = group(destination) {
+            return Found::Mac(mac);
+        }
+        let (levels, bits) = match destination {
+            IpAddr::V4(v4) => (&self.v4, u128::from(v4.to_bits()) << 96),
+            IpAddr::V6(v6) => (&self.v6, v6.to_bits()),
+        };
+        let hop = levels.iter().find_map(|level| {
+            let network = bits & level.mask;
+            let at = level.routes.binary_search_by_key(&network, |route| route.0).ok()?;
+            level.routes.get(at).map(|route| route.1)
+        });
+        let next = match hop {
+            Some(Hop::Direct) => destination,
+            Some(Hop::Via(router)) => router,
+            Some(Hop::Elsewhere) | None => return Found::NoRoute,
+        };
+        let at = self.neighbours.binary_search_by_key(&next, |neighbour| neighbour.address);
+        match at.ok().and_then(|at| self.neighbours.get(at)) {
+            Some(neighbour) => {
+                neighbour.used.store(true, Ordering::Relaxed);
+                Found::Mac(neighbour.mac)
+            }
+            None => Found::Unresolved(next),
+        }
+    }
+
+    /// The neighbours that were asked for since the table was made.
+    pub fn used(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        let used = |n: &&Neighbour| n.used.load(Ordering::Relaxed);
+        self.neighbours.iter().filter(used).map(|neighbour| neighbour.address)
+    }
+}
+
+/// Routes by falling prefix length.
+fn levels<'a>(routes: impl Iterator<Item = &'a Route>) -> Vec<Level> {
+    let mut levels: Vec<Level> = Vec::new();
+    for route in routes {
+        let (bits, width) = match route.network {
+            IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 32),
+            IpAddr::V6(v6) => (v6.to_bits(), 128),
+        };
+        let len = u32::from(route.prefix_len.min(width));
+        let mask = u128::MAX.checked_shl(128 - len).unwrap_or(0);
+        let entry = (bits & mask, route.hop);
+        match levels.iter_mut().find(|level| level.mask == mask) {
+            Some(level) => level.routes.push(entry),
+            None => levels.push(Level { mask, routes: vec![entry] }),
+        }
+    }
+    levels.sort_by_key(|level| core::cmp::Reverse(level.mask));
+    for level in &mut levels {
+        level.routes.sort_by_key(|route| route.0);
+        level.routes.dedup_by_key(|route| route.0);
+    }
+    levels
+}
+
+/// The link address of a multicast group (RFC 1112 section 6.4, RFC 2464 section 7), or of all.
+fn group(destination: IpAddr) -> Option<Mac> {
+    match destination {
+        IpAddr::V4(v4) if v4.is_broadcast() => Some([0xff; 6]),
+        IpAddr::V4(v4) if v4.is_multicast() => {
+            let [_, b, c, d] = v4.octets();
+            Some([1, 0, 0x5e, b & 0x7f, c, d])
+        }
+        IpAddr::V6(v6) if v6.is_multicast() => {
+            let [.., a, b, c, d] = v6.octets();
+            Some([0x33, 0x33, a, b, c, d])
+        }
+        _ => None,
+    }
+}
+
+/// Where tables are published for the ports of one interface.
+#[derive(Debug)]
+pub struct Board {
+    generation: AtomicU64,
+    table: Mutex<Arc<Table>>,
+    asks: UnixDatagram,
+}
+
+/// The addresses that ports asked for.
+#[derive(Debug)]
+pub struct Asks(UnixDatagram);
+
+impl Board {
+    /// A board with a first table, and the end at which ports' questions arrive.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn new(table: Table) -> io::Result<(Arc<Self>, Asks)> {
+        let (asks, asked) = UnixDatagram::pair()?;
+        asks.set_nonblocking(true)?;
+        asked.set_nonblocking(true)?;
+        let table = Mutex::new(Arc::new(table));
+        Ok((Arc::new(Self { generation: AtomicU64::new(1), table, asks }), Asks(asked)))
+    }
+
+    /// Publishes a table. Ports see it at their next packet.
+    pub fn publish(&self, table: Table) {
+        *self.lock() = Arc::new(table);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// The table as it is now.
+    #[must_use]
+    pub fn table(&self) -> Arc<Table> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Arc<Table>> {
+        // A table is replaced whole.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for a neighbour. When nobody keeps up with the questions this one is lost, and asked
+    /// again with the next packet.
+    pub(crate) fn ask(&self, address: IpAddr) {
+        let _ = match address {
+            IpAddr::V4(v4) => self.asks.send(&v4.octets()),
+            IpAddr::V6(v6) => self.asks.send(&v6.octets()),
+        };
+    }
+}
+
+impl Asks {
+    /// The next question, without waiting.
+    pub fn next(&self) -> Option<IpAddr> {
+        let mut bytes = [0; 16];
+        match self.0.recv(&mut bytes).ok()? {
+            4 => bytes.first_chunk::<4>().map(|v4| IpAddr::from(*v4)),
+            16 => Some(bytes.into()),
+            _ => None,
+        }
+    }
+}
+
+impl AsFd for Asks {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Slots of a port's cache.
+const SLOTS: usize = 256;
+
+/// One port's view of a board.
+#[derive(Debug)]
+pub(crate) struct NextHops {
+    board: Arc<Board>,
+    generation: u64,
+    table: Arc<Table>,
+    /// Answers of this table, by a hash of the destination.
+    cache: Box<[Option<(IpAddr, Mac)>; SLOTS]>,
+}
+
+impl NextHops {
+    pub(crate) fn new(board: Arc<Board>) -> Self {
+        let generation = board.generation.load(Ordering::Acquire);
+        let table = board.table();
+        Self { board, generation, table, cache: Box::new([None; SLOTS]) }
+    }
+
+    /// Looks whether there is a new table. Costs one load when there is none.
+    #[inline]
+    pub(crate) fn refresh(&mut self) -> bool {
+        let generation = self.board.generation.load(Ordering::Acquire);
+        if generation == self.generation {
+            return false;
+        }
+        // Whoever holds the lock is about to publish a newer one still.
+        let Ok(table) = self.board.table.try_lock() else { return false };
+        self.table = Arc::clone(&table);
+        drop(table);
+        self.generation = generation;
+        *self.cache = [None; SLOTS];
+        true
+    }
+
+    /// Number of the table now in use.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    pub(crate) fn own(&self) -> Mac {
+        self.table.own
+    }
+
+    /// Where to send `packet`; `None` if it is no IP packet.
+    #[inline]
+    pub(crate) fn resolve(&mut self, packet: &[u8]) -> Option<Found> {
+        let destination = destination(packet)?;
+        let slot = self.cache.get_mut(slot(destination))?;
+        if let Some((address, mac)) = slot
+            && *address == destination
+        {
+            return Some(Found::Mac(*mac));
+        }
+        let found = self.table.find(destination);
+        if let Found::Mac(mac) = found {
+            *slot = Some((destination, mac));
+        }
+        Some(found)
+    }
+
+    pub(crate) fn ask(&self, address: IpAddr) {
+        self.board.ask(address);
+    }
+}
+
+#[inline]
+fn destination(packet: &[u8]) -> Option<IpAddr> {
+    match byte(packet, 0) >> 4 {
+        4 => Some(IpAddr::from(*packet.get(16..)?.first_chunk::<4>()?)),
+        6 => Some(IpAddr::from(*packet.get(24..)?.first_chunk::<16>()?)),
+        _ => None,
+    }
+}
+
+#[inline]
+fn slot(destination: IpAddr) -> usize {
+    let bits = match destination {
+        IpAddr::V4(v4) => u64::from(v4.to_bits()),
+        IpAddr::V6(v6) => v6.to_bits() as u64 ^ (v6.to_bits() >> 64) as u64,
+    };
+    // Fibonacci hashing: the best bits are the highest.
+    (bits.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn route(network: &str, prefix_len: u8, hop: Hop) -> Route {
+        Route { network: ip(network), prefix_len, hop }
+    }
+
+    fn table() -> Table {
+        let routes = [
+            route("0.0.0.0", 0, Hop::Via(ip("10.1.0.254"))),
+            route("10.1.0.0", 24, Hop::Direct),
+            route("10.1.0.64", 26, Hop::Elsewhere),
+            route("2001:db8:1::", 64, Hop::Direct),
+            route("2001:db8:2::", 48, Hop::Via(ip("fe80::9"))),
+        ];
+        let neighbours = [
+            (ip("10.1.0.2"), [2; 6]),
+            (ip("10.1.0.254"), [254; 6]),
+            (ip("fe80::9"), [9; 6]),
+            (ip("10.1.0.70"), [70; 6]),
+        ];
+        Table::new([1; 6], &routes, &neighbours)
+    }
+
+    #[test]
+    fn the_longest_prefix_decides_and_routers_stand_for_what_is_behind_them() {
+        let table = table();
+        assert_eq!(table.find(ip("10.1.0.2")), Found::Mac([2; 6]));
+        assert_eq!(table.find(ip("10.1.0.3")), Found::Unresolved(ip("10.1.0.3")));
+        assert_eq!(table.find(ip("10.1.0.70")), Found::NoRoute);
+        assert_eq!(table.find(ip("192.0.2.1")), Found::Mac([254; 6]));
+        assert_eq!(table.find(ip("2001:db8:2::7")), Found::Mac([9; 6]));
+        assert_eq!(table.find(ip("2001:db8:1::7")), Found::Unresolved(ip("2001:db8:1::7")));
+        assert_eq!(table.find(ip("2001:db8:3::7")), Found::NoRoute);
+        let mut used: Vec<_> = table.used().collect();
+        used.sort();
+        assert_eq!(used, [ip("10.1.0.2"), ip("10.1.0.254"), ip("fe80::9")]);
+    }
+
+    #[test]
+    fn groups_have_addresses_of_their_own() {
+        let table = table();
+        assert_eq!(table.find(ip("255.255.255.255")), Found::Mac([0xff; 6]));
+        assert_eq!(table.find(ip("239.129.2.3")), Found::Mac([1, 0, 0x5e, 1, 2, 3]));
+        assert_eq!(table.find(ip("ff02::1:2")), Found::Mac([0x33, 0x33, 0, 1, 0, 2]));
+    }
+
+    #[test]
+    fn ports_see_what_is_published_and_ask_for_what_is_missing() {
+        let (board, asks) = Board::new(table()).unwrap();
+        let mut hops = NextHops::new(board.clone());
+        let mut packet = [0; 20];
+        packet[0] = 0x45;
+        packet[16..].copy_from_slice(&[10, 1, 0, 3]);
+        let Some(Found::Unresolved(missing)) = hops.resolve(&packet) else { panic!() };
+        hops.ask(missing);
+        assert_eq!((asks.next(), asks.next()), (Some(missing), None));
+        assert!(!hops.refresh());
+        let routes = [route("10.1.0.0", 24, Hop::Direct)];
+        board.publish(Table::new([1; 6], &routes, &[(missing, [3; 6])]));
+        assert!(hops.refresh() && !hops.refresh());
+        for _ in 0..2 {
+            assert_eq!(hops.resolve(&packet), Some(Found::Mac([3; 6])));
+        }
+        board.publish(Table::new([1; 6], &routes, &[]));
+        assert!(hops.refresh());
+        assert_eq!(hops.resolve(&packet), Some(Found::Unresolved(missing)));
+        assert!((0..20).all(|len| hops.resolve(&packet[..len]).is_none()));
+    }
+
+    proptest! {
+        #[test]
+        fn the_table_finds_what_a_linear_search_finds(
+            routes in proptest::collection::vec((any::<u32>(), 0_u8..=32, 0_u8..3), 0..60),
+            wanted in any::<u32>(),
+        ) {
+            // Few networks, so that they nest.
+            let routes: Vec<_> = routes
+                .iter()
+                .map(|(bits, len, hop)| Route {
+                    network: std::net::Ipv4Addr::from_bits(bits & 0x8181_0303).into(),
+                    prefix_len: *len,
+                    hop: [Hop::Direct, Hop::Via([10, 0, 0, 1].into()), Hop::Elsewhere][usize::from(*hop)],
+                })
+                .collect();
+            let destination = std::net::Ipv4Addr::from_bits(wanted & 0x8181_0307);
+            let covers = |route: &&Route| {
+                let IpAddr::V4(network) = route.network else { return false };
+                let mask = u32::MAX.checked_shl(32 - u32::from(route.prefix_len)).unwrap_or(0);
+                network.to_bits() & mask == destination.to_bits() & mask
+            };
+            let longest = routes.iter().filter(covers).map(|r| r.prefix_len).max();
+            let best = routes.iter().filter(covers).find(|r| Some(r.prefix_len) == longest);
+            let expected = match best.map(|r| r.hop) {
+                Some(Hop::Direct) => Found::Unresolved(destination.into()),
+                Some(Hop::Via(router)) => Found::Unresolved(router),
+                _ => Found::NoRoute,
+            };
+            prop_assert_eq!(Table::new([0; 6], &routes, &[]).find(destination.into()), expected);
+        }
+    }
+}

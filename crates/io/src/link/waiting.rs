@@ -1,0 +1,161 @@
+//! Sending through an interface: each packet finds its next hop, or waits for it.
+
+use core::net::IpAddr;
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use convoy_packet::{Arena, BURST_MAX, Burst, Frame, Pool};
+
+use super::{Found, Mac, NextHops};
+use crate::PortCounters;
+
+/// Packets that wait for their neighbours to answer, all together and for one neighbour.
+const WAITING_MAX: usize = 256;
+const WAITING_FOR_ONE: usize = 32;
+/// How long a packet waits: as long as a host takes to ask once more (RFC 4861 section 10).
+const LATEST: Duration = Duration::from_secs(1);
+
+/// A packet that waits until its next hop's link address is known.
+#[derive(Debug)]
+struct Waits {
+    frame: Frame,
+    hop: IpAddr,
+    since: Instant,
+}
+
+/// Packets with the link addresses they go to.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    hops: NextHops,
+    waiting: VecDeque<Waits>,
+    /// Generation of the table in which those that wait were looked for.
+    tried: u64,
+    /// Ready to be sent, and where to.
+    pub(crate) ready: Burst,
+    pub(crate) macs: Vec<Mac>,
+    arena: Option<&'static Arena>,
+}
+
+impl Outlet {
+    pub(crate) fn new(hops: NextHops) -> Self {
+        Self {
+            hops,
+            waiting: VecDeque::with_capacity(WAITING_MAX),
+            tried: 0,
+            ready: Burst::new(),
+            macs: Vec::with_capacity(BURST_MAX),
+            arena: None,
+        }
+    }
+
+    /// The interface's own link address.
+    pub(crate) fn own(&self) -> Mac {
+        self.hops.own()
+    }
+
+    /// Moves the packets of `from` that can be sent now to `ready`, which must be empty. Others
+    /// wait, or are dropped and counted.
+    pub(crate) fn arrange(
+        &mut self,
+        pool: &mut Pool,
+        from: &mut Burst,
+        counters: &mut PortCounters,
+    ) {
+        self.arena = Some(pool.arena());
+        self.macs.clear();
+        self.hops.refresh();
+        for frame in from.drain() {
+            match self.hops.resolve(frame.data()) {
+                Some(Found::Mac(mac)) => self.put(frame, mac, pool, counters),
+                Some(Found::Unresolved(hop)) => self.wait(frame, hop, pool, counters),
+                Some(Found::NoRoute) => {
+                    counters.tx_no_route += 1;
+                    pool.free(frame);
+                }
+                None => {
+                    counters.tx_malformed += 1;
+                    pool.free(frame);
+                }
+            }
+        }
+    }
+
+    /// Moves packets that waited and can be sent now to `ready`, which must be empty, and drops
+    /// those that have waited too long. Returns whether there is something to send; costs nothing
+    /// when none waits.
+    #[inline]
+    pub(crate) fn revive(&mut self, pool: &mut Pool, counters: &mut PortCounters) -> bool {
+        if self.waiting.is_empty() {
+            return false;
+        }
+        self.macs.clear();
+        self.revive_some(pool, counters);
+        !self.ready.is_empty()
+    }
+
+    fn revive_some(&mut self, pool: &mut Pool, counters: &mut PortCounters) {
+        self.hops.refresh();
+        let news = self.hops.generation() != self.tried;
+        self.tried = self.hops.generation();
+        let now = Instant::now();
+        for _ in 0..self.waiting.len() {
+            let Some(mut waits) = self.waiting.pop_front() else { return };
+            let found = if news { self.hops.resolve(waits.frame.data()) } else { None };
+            match found {
+                Some(Found::Mac(mac)) => self.put(waits.frame, mac, pool, counters),
+                Some(Found::NoRoute) => {
+                    counters.tx_no_route += 1;
+                    pool.free(waits.frame);
+                }
+                _ if now.saturating_duration_since(waits.since) > LATEST => {
+                    counters.tx_unresolved += 1;
+                    pool.free(waits.frame);
+                }
+                found => {
+                    // The route may lead to another router now.
+                    if let Some(Found::Unresolved(hop)) = found
+                        && hop != waits.hop
+                    {
+                        waits.hop = hop;
+                        self.hops.ask(hop);
+                    }
+                    self.waiting.push_back(waits);
+                }
+            }
+        }
+    }
+
+    fn put(&mut self, frame: Frame, mac: Mac, pool: &mut Pool, counters: &mut PortCounters) {
+        match self.ready.push(frame) {
+            Ok(()) => self.macs.push(mac),
+            Err(frame) => {
+                counters.tx_would_block += 1;
+                pool.free(frame);
+            }
+        }
+    }
+
+    fn wait(&mut self, frame: Frame, hop: IpAddr, pool: &mut Pool, counters: &mut PortCounters) {
+        let others = self.waiting.iter().filter(|waits| waits.hop == hop).count();
+        if self.waiting.len() >= WAITING_MAX || others >= WAITING_FOR_ONE {
+            counters.tx_unresolved += 1;
+            return pool.free(frame);
+        }
+        // One question for all that wait for the same neighbour.
+        if others == 0 {
+            self.hops.ask(hop);
+        }
+        self.waiting.push_back(Waits { frame, hop, since: Instant::now() });
+    }
+}
+
+impl Drop for Outlet {
+    fn drop(&mut self) {
+        if let Some(arena) = self.arena {
+            let mut pool = arena.pool();
+            self.ready.release(&mut pool);
+            self.waiting.drain(..).for_each(|waits| pool.free(waits.frame));
+        }
+    }
+}

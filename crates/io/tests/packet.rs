@@ -1,0 +1,374 @@
+//! Packet ports on virtual cables: against each other, against hosts, against hostile frames.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::wire::{
+    FAR, Injector, NEAR, all_at, board, cable, esp_to, forwarded, frame, interface, is_right, plug,
+};
+use common::{Namespace, burst_of, esp, ip_packet, pattern, receive};
+use convoy_io::link::{Asks, Table, Take};
+use convoy_io::packet::{Config, PacketPort, Steering, open};
+use convoy_io::{IoError, Port};
+use convoy_packet::{Arena, Burst, FrameSize};
+
+const FRAMES: u32 = 2048;
+
+fn arena() -> &'static Arena {
+    Arena::map(FRAMES, FrameSize::for_packet(1500)).unwrap()
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// Opens ports on an interface.
+fn ports(
+    namespace: &Namespace,
+    link: &'static str,
+    workers: u16,
+    take: Take,
+    table: Table,
+) -> (Vec<PacketPort>, Steering, Asks) {
+    let (board, asks) = board(table);
+    let config = Config { workers, ..Config::new(interface(namespace, link), take, board) };
+    let (ports, steering) = namespace.run(move || open(&config)).unwrap();
+    (ports, steering, asks)
+}
+
+fn port(namespace: &Namespace, link: &'static str, take: Take, table: Table) -> PacketPort {
+    ports(namespace, link, 1, take, table).0.remove(0)
+}
+
+#[test]
+fn whole_packets_cross_unchanged_and_no_frame_is_lost() {
+    let [a, b] = or_skip!(cable(1500));
+    let arena = arena();
+    let mut pool = arena.pool();
+    for (src, dst) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+        let table = |own, far| all_at(own, far, &[ip(src), ip(dst)]);
+        let mut left = port(&a, "near", esp_to(NEAR, &[ip(src)]), table(NEAR, FAR));
+        let mut right = port(&b, "far", esp_to(FAR, &[ip(dst)]), table(FAR, NEAR));
+        let packets: Vec<_> = (0..250)
+            .map(|n| ip_packet(ip(src), ip(dst), 50, 0xb8, true, &esp(7, n, 20 + n as usize * 5)))
+            .collect();
+        left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets)).unwrap();
+        let got = receive(&mut right, &mut pool, 250);
+        assert_eq!(got, packets, "{:?} {:?}", left.counters(), right.counters());
+        let (sent, received) = (left.counters(), right.counters());
+        assert_eq!((sent.tx_packets, received.rx_packets), (250, 250));
+        assert_eq!((sent.tx_bytes, sent.losses().map(|l| l.1).sum()), (received.rx_bytes, 0_u64));
+        assert!(sent.tx_calls <= 2 && received.rx_calls <= 12, "{sent:?} {received:?}");
+    }
+    drop(pool);
+    assert_eq!((arena.in_depot(), arena.leaked()), (FRAMES as usize, 0));
+}
+
+/// Forwards between two ports until told to stop.
+fn forward(mut left: PacketPort, mut right: PacketPort, stop: &AtomicBool) -> [PacketPort; 2] {
+    let arena = arena();
+    let (mut pool, mut burst) = (arena.pool(), Burst::new());
+    while !stop.load(Ordering::Relaxed) {
+        let mut moved = 0;
+        for right_to_left in [false, true] {
+            let (from, to) =
+                if right_to_left { (&mut right, &mut left) } else { (&mut left, &mut right) };
+            moved += from.rx(&mut pool, &mut burst).unwrap();
+            for packet in burst.as_slice() {
+                assert!(packet.len() <= 1500 && is_right(packet.data()), "{:?}", packet.data());
+            }
+            to.tx(&mut pool, &mut burst).unwrap();
+        }
+        if moved == 0 {
+            std::thread::yield_now();
+        }
+    }
+    drop(pool);
+    [left, right]
+}
+
+#[test]
+fn hosts_talk_through_a_gateway_that_sees_every_packet_finished() {
+    let (a, gateway, b) =
+        or_skip!((|| Ok::<_, String>((Namespace::new()?, Namespace::new()?, Namespace::new()?)))());
+    plug(&a, "eth0", &gateway, "left", 1500);
+    plug(&b, "eth0", &gateway, "right", 1500);
+    for (host, n, other, side) in [(&a, 1, 2, "left"), (&b, 2, 1, "right")] {
+        host.ip(&format!("addr add 10.0.{n}.2/24 dev eth0"));
+        host.ip(&format!("addr add fd00:{n}::2/64 dev eth0 nodad"));
+        host.ip("link set eth0 up");
+        gateway.ip(&format!("link set {side} up"));
+        // The gateway answers no ARP here: its neighbours know it.
+        host.ip(&format!("route add 10.0.{other}.0/24 via 10.0.{n}.1"));
+        host.ip(&format!("neigh replace 10.0.{n}.1 lladdr 02:00:00:00:00:02 dev eth0"));
+        host.ip(&format!("route add fd00:{other}::/64 via fd00:{n}::1"));
+        host.ip(&format!("neigh replace fd00:{n}::1 lladdr 02:00:00:00:00:02 dev eth0"));
+        host.settle();
+    }
+    let table =
+        |n: u8| all_at(FAR, NEAR, &[ip(&format!("10.0.{n}.2")), ip(&format!("fd00:{n}::2"))]);
+    let left = port(&gateway, "left", forwarded(FAR), table(1));
+    let right = port(&gateway, "right", forwarded(FAR), table(2));
+    let stop = Arc::new(AtomicBool::new(false));
+    let gate = {
+        let stop = stop.clone();
+        std::thread::spawn(move || forward(left, right, &stop))
+    };
+    const BYTES: usize = 20 << 20;
+    for (from, to) in [("10.0.1.2", "10.0.2.2"), ("fd00:1::2", "fd00:2::2")] {
+        let listener = b.run(move || TcpListener::bind((ip(to), 7000))).unwrap();
+        let reader = std::thread::spawn(move || {
+            let (mut stream, peer) = listener.accept().unwrap();
+            assert_eq!(peer.ip(), ip(from));
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).unwrap();
+            all
+        });
+        let mut sent = vec![0; BYTES];
+        pattern(1, 0, &mut sent);
+        let mut stream = a.run(move || TcpStream::connect((ip(to), 7000))).unwrap();
+        stream.write_all(&sent).unwrap();
+        drop(stream);
+        assert!(reader.join().unwrap() == sent);
+
+        let server = b.run(move || UdpSocket::bind((ip(to), 7001))).unwrap();
+        let client = a.run(move || UdpSocket::bind((ip(from), 0))).unwrap();
+        server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        client.send_to(&[7; 1000], (ip(to), 7001)).unwrap();
+        assert_eq!(server.recv(&mut [0; 2000]).unwrap(), 1000);
+    }
+    stop.store(true, Ordering::Relaxed);
+    let [left, right] = gate.join().unwrap();
+    assert!(left.counters().rx_supers > 0, "{:?}", left.counters());
+    assert!(right.counters().tx_supers > 0, "{:?}", right.counters());
+    for port in [&left, &right] {
+        // Whoever leaves a link or looks for routers is left to the kernel, not lost.
+        assert_eq!(port.counters().losses().map(|l| l.1).sum::<u64>(), 0, "{:?}", port.counters());
+    }
+}
+
+#[test]
+fn a_packet_waits_for_its_neighbour_and_is_dropped_when_there_is_none() {
+    let [a, b] = or_skip!(cable(1500));
+    let arena = arena();
+    let mut pool = arena.pool();
+    let (src, dst, silent) = (ip("10.0.0.1"), ip("10.0.0.2"), ip("10.0.0.3"));
+    let (board, asks) = board(all_at(NEAR, FAR, &[]));
+    let config = Config::new(interface(&a, "near"), forwarded(NEAR), board.clone());
+    let mut left = a.run(move || open(&config)).unwrap().0.remove(0);
+    let mut right = port(&b, "far", forwarded(FAR), all_at(FAR, NEAR, &[]));
+    let packets: Vec<_> = [dst, silent, dst]
+        .iter()
+        .map(|to| ip_packet(src, *to, 50, 0, true, &esp(1, 1, 100)))
+        .collect();
+    left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets)).unwrap();
+    assert_eq!((asks.next(), asks.next(), asks.next()), (Some(dst), Some(silent), None));
+    assert_eq!(left.counters().tx_packets, 0);
+    board.publish(all_at(NEAR, FAR, &[dst]));
+    let mut nothing = Burst::new();
+    assert_eq!(left.rx(&mut pool, &mut nothing).unwrap(), 0);
+    assert_eq!(receive(&mut right, &mut pool, 2), [packets[0].clone(), packets[2].clone()]);
+    let begun = Instant::now();
+    while left.counters().tx_unresolved == 0 && begun.elapsed() < Duration::from_secs(20) {
+        left.rx(&mut pool, &mut nothing).unwrap();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!((left.counters().tx_unresolved, left.counters().tx_packets), (1, 2));
+
+    // No more than a bound wait for one neighbour, and what waits at the end is given back.
+    let many = vec![packets[1].clone(); 100];
+    left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &many)).unwrap();
+    assert_eq!((left.counters().tx_unresolved, asks.next(), asks.next()), (69, Some(silent), None));
+    let stray = [ip_packet(src, dst, 50, 0, true, &[]), vec![1, 2, 3]];
+    board.publish(Table::new(NEAR, &[], &[]));
+    left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &stray)).unwrap();
+    assert_eq!((left.counters().tx_no_route, left.counters().tx_malformed), (33, 1));
+    board.publish(all_at(NEAR, FAR, &[]));
+    left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets[..1])).unwrap();
+    drop((left, right, pool));
+    assert_eq!((arena.in_depot(), arena.leaked()), (FRAMES as usize, 0));
+}
+
+#[test]
+fn workers_receive_their_share_of_the_spis() {
+    let [a, b] = or_skip!(cable(1500));
+    let arena = arena();
+    let mut pool = arena.pool();
+    for (src, dst, udp) in [
+        ("10.0.0.1", "10.0.0.2", false),
+        ("fd00::1", "fd00::2", false),
+        ("10.0.0.1", "10.0.0.2", true),
+        ("fd00::1", "fd00::2", true),
+    ] {
+        let known = [ip(src), ip(dst)];
+        let mut sender = port(&a, "near", esp_to(NEAR, &known[..1]), all_at(NEAR, FAR, &known));
+        let take = esp_to(FAR, &known[1..]);
+        let (mut workers, _steering, _) = ports(&b, "far", 3, take, all_at(FAR, NEAR, &known));
+        let packets: Vec<_> = (0..60)
+            .map(|n| {
+                let esp = esp(1000 + n % 10, n, 100);
+                let datagram = [&[17, 148, 17, 148, 0, 116, 0, 0][..], &esp].concat();
+                let (protocol, body) = if udp { (17, datagram) } else { (50, esp) };
+                ip_packet(ip(src), ip(dst), protocol, 0, true, &body)
+            })
+            .collect();
+        sender.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets)).unwrap();
+        for (n, worker) in workers.iter_mut().enumerate() {
+            let mine = (1000..1010).filter(|spi| spi % 3 == n).count() * 6;
+            let got = receive(worker, &mut pool, mine);
+            let at = if src.contains(':') { 40 } else { 20 } + if udp { 8 } else { 0 };
+            for packet in &got {
+                let spi = u32::from_be_bytes(packet[at..at + 4].try_into().unwrap());
+                assert_eq!(spi as usize % 3, n);
+            }
+            assert_eq!(got.len(), mine, "{src} {udp} worker {n}: {:?}", worker.counters());
+        }
+    }
+}
+
+#[test]
+fn hostile_frames_are_counted_and_harm_nothing() {
+    let [a, b] = or_skip!(cable(9000));
+    let arena = arena();
+    let mut pool = arena.pool();
+    let mut near = port(&a, "near", forwarded(NEAR), all_at(NEAR, FAR, &[]));
+    let injector = Injector::new(&b, "far");
+    let good = ip_packet(ip("10.0.0.2"), ip("10.0.0.1"), 50, 0, true, &esp(1, 1, 100));
+    let other = |at: usize, bytes: &[u8]| {
+        let mut frame = frame(&good);
+        frame[at..at + bytes.len()].copy_from_slice(bytes);
+        frame
+    };
+    let mut tagged = frame(&good);
+    tagged.splice(12..12, [0x81, 0, 0, 5]);
+    let jumbo = ip_packet(ip("10.0.0.2"), ip("10.0.0.1"), 50, 0, true, &esp(1, 1, 8000));
+    let cases = [
+        (frame(&good), "good"),
+        (tagged, "rx_foreign"),
+        (other(14, &[0x60]), "rx_malformed"),
+        (other(14, &[0]), "rx_malformed"),
+        (frame(&jumbo), "rx_truncated"),
+        // To others, to all, ARP, length field, jumbo tags, nothing behind the header: the kernel's.
+        (other(0, &[2, 0, 0, 0, 0, 9]), ""),
+        (other(0, &[0xff; 6]), ""),
+        (other(12, &[8, 6]), ""),
+        (other(12, &[0, 46]), ""),
+        (other(12, &[0x88, 0xa8]), ""),
+        (frame(&[])[..14].to_vec(), ""),
+    ];
+    let mut expected = std::collections::BTreeMap::new();
+    for (frame, counted) in &cases {
+        // The kernel refuses what is too short for any header.
+        if injector.send(frame) && !counted.is_empty() {
+            *expected.entry(*counted).or_insert(0_u64) += 1;
+        }
+    }
+    assert!(injector.send(&frame(&good)));
+    assert_eq!(receive(&mut near, &mut pool, 2), [good.clone(), good.clone()]);
+    let losses: std::collections::BTreeMap<_, _> =
+        near.counters().losses().filter(|l| l.1 > 0).collect();
+    expected.remove("good");
+    assert_eq!(losses, expected);
+
+    // And any bytes at all: what comes out looks like IP and fits a frame.
+    let mut seed = 1_u64;
+    let (mut burst, mut out) = (Burst::new(), 0);
+    for round in 0..3000_usize {
+        let mut bytes = vec![0; 15 + round % 1600];
+        pattern(seed, 0, &mut bytes);
+        seed = seed.wrapping_mul(31).wrapping_add(round as u64);
+        if round % 3 > 0 {
+            bytes[..6].copy_from_slice(&NEAR);
+            bytes[12..14].copy_from_slice(if round % 3 == 1 { &[8, 0] } else { &[0x86, 0xdd] });
+        }
+        if round % 5 > 0 {
+            bytes[14] = if round % 3 == 1 { 0x45 } else { 0x60 };
+        }
+        injector.send(&bytes);
+        near.rx(&mut pool, &mut burst).unwrap();
+        for packet in burst.as_slice() {
+            assert!(matches!(packet.data()[0] >> 4, 4 | 6) && packet.len() <= 1600);
+            out += 1;
+        }
+        burst.release(&mut pool);
+    }
+    assert!(out > 1000, "{out}: {:?}", near.counters());
+    drop((near, pool));
+    assert_eq!((arena.in_depot(), arena.leaked()), (FRAMES as usize, 0));
+}
+
+#[test]
+fn what_is_taken_can_be_changed_while_packets_flow() {
+    let [a, b] = or_skip!(cable(1500));
+    let arena = arena();
+    let mut pool = arena.pool();
+    let (mut ports, steering, _) = ports(&a, "near", 1, forwarded(NEAR), all_at(NEAR, FAR, &[]));
+    let mut near = ports.remove(0);
+    let injector = Injector::new(&b, "far");
+    let packet = |to: &str| ip_packet(ip("10.0.0.2"), ip(to), 50, 0, true, &esp(1, 1, 100));
+    let mut take = forwarded(NEAR);
+    take.what = convoy_io::link::What::Forwarded { except: vec![ip("10.0.0.1")] };
+    steering.update(&take).unwrap();
+    assert!(injector.send(&frame(&packet("10.0.0.1"))));
+    assert!(injector.send(&frame(&packet("10.0.0.7"))));
+    assert_eq!(receive(&mut near, &mut pool, 1), [packet("10.0.0.7")]);
+    steering.update(&forwarded(NEAR)).unwrap();
+    assert!(injector.send(&frame(&packet("10.0.0.1"))));
+    assert_eq!(receive(&mut near, &mut pool, 1), [packet("10.0.0.1")]);
+    take.what = convoy_io::link::What::Forwarded {
+        except: (0..65_u8).map(|n| IpAddr::from([10, 0, 0, n])).collect(),
+    };
+    assert!(matches!(steering.update(&take), Err(IoError::Take(_))));
+}
+
+#[test]
+fn large_packets_are_refused_and_a_link_that_is_down_is_no_end() {
+    let [a, b] = or_skip!(cable(1300));
+    let arena = arena();
+    let mut pool = arena.pool();
+    let known = [ip("10.0.0.1"), ip("10.0.0.2")];
+    let mut near = port(&a, "near", esp_to(NEAR, &known[..1]), all_at(NEAR, FAR, &known));
+    let mut far = port(&b, "far", esp_to(FAR, &known[1..]), all_at(FAR, NEAR, &known));
+    let packet = |len| ip_packet(known[0], known[1], 50, 0, true, &esp(1, 1, len));
+    let packets = [packet(1300), packet(1000)];
+    near.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets)).unwrap();
+    assert_eq!(receive(&mut far, &mut pool, 1), [packet(1000)]);
+    assert_eq!((near.counters().tx_too_big, near.counters().tx_packets), (1, 1));
+    a.ip("link set near down");
+    near.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets[1..])).unwrap();
+    assert_eq!(near.counters().tx_error, 1);
+    assert_eq!(near.rx(&mut pool, &mut Burst::new()).unwrap(), 0);
+    a.ip("link set near up");
+    // A veth pair takes a moment until it carries again.
+    let begun = Instant::now();
+    while far.counters().rx_packets < 2 && begun.elapsed() < Duration::from_secs(20) {
+        near.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets[1..])).unwrap();
+        let mut burst = Burst::new();
+        far.rx(&mut pool, &mut burst).unwrap();
+        burst.release(&mut pool);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(far.counters().rx_packets >= 2, "{:?} {:?}", near.counters(), far.counters());
+}
+
+#[test]
+fn errors_say_what_is_missing() {
+    let namespace = or_skip!(Namespace::new());
+    let (board, _asks) = board(all_at(NEAR, FAR, &[]));
+    let mut missing = interface(&namespace, "lo");
+    missing.index = 99;
+    let config = Config::new(missing.clone(), forwarded(NEAR), board.clone());
+    let error = namespace.run(move || open(&config)).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "cannot bind the packet socket to its interface: No such device (os error 19)"
+    );
+    let config = Config { workers: 0, ..Config::new(missing, forwarded(NEAR), board) };
+    assert!(matches!(open(&config), Err(IoError::Queues(0))));
+}
