@@ -11,6 +11,7 @@ use netlink_packet_route::{
         RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
         RouteScope, RouteType,
     },
+    rule::{RuleAction, RuleAttribute, RuleMessage},
 };
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,9 @@ use crate::{LinkName, Sysctl};
 
 /// `RT_TABLE_MAIN`.
 const MAIN_TABLE: u32 = RouteHeader::RT_TABLE_MAIN as u32;
+
+/// Who made a rule, in `ip rule show`: a number that no routing daemon uses (`rtnetlink.h`).
+const GUARD_PROTOCOL: u8 = 0xc5;
 
 /// One change. Its `Display` says in plain words what it does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +50,12 @@ pub enum Change {
     },
     /// Add a route.
     Route(Route),
+    /// Keep the kernel from forwarding what arrives on an interface, whatever its routes and
+    /// settings say. Packets to the host itself are not concerned.
+    Guard {
+        /// The interface.
+        link: LinkName,
+    },
     /// Give a kernel setting a value.
     Sysctl {
         /// The setting.
@@ -100,9 +110,10 @@ impl Change {
     #[must_use]
     pub fn link(&self) -> Option<&LinkName> {
         match self {
-            Self::LinkUp { link } | Self::Mtu { link, .. } | Self::Address { link, .. } => {
-                Some(link)
-            }
+            Self::LinkUp { link }
+            | Self::Mtu { link, .. }
+            | Self::Address { link, .. }
+            | Self::Guard { link } => Some(link),
             Self::Route(route) => Some(&route.link),
             Self::Sysctl { .. } => None,
         }
@@ -116,6 +127,9 @@ impl fmt::Display for Change {
             Self::Mtu { link, mtu } => write!(f, "set the MTU of interface {link} to {mtu} bytes"),
             Self::Address { link, address } => write!(f, "add address {address} to {link}"),
             Self::Route(route) => write!(f, "add {route}"),
+            Self::Guard { link } => {
+                write!(f, "keep the kernel from forwarding packets that arrive on {link}")
+            }
             Self::Sysctl { key, value } => write!(f, "set {key} to {value}"),
         }
     }
@@ -215,6 +229,19 @@ pub(crate) fn mtu_message(index: u32, mtu: u32) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = index;
     message.attributes.push(LinkAttribute::Mtu(mtu));
+    message
+}
+
+/// The rule that drops what would be forwarded from an interface. It comes directly behind the one
+/// that finds the host's own addresses.
+pub(crate) fn guard_message(link: &LinkName, family: AddressFamily) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    message.header.family = family;
+    message.header.action = RuleAction::Blackhole;
+    message.attributes.push(RuleAttribute::Iifname(link.to_string()));
+    message.attributes.push(RuleAttribute::Priority(1));
+    // Tells it from the rules of others.
+    message.attributes.push(RuleAttribute::Protocol(RouteProtocol::Other(GUARD_PROTOCOL)));
     message
 }
 

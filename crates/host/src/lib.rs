@@ -6,7 +6,8 @@
 //! dropping it. Only what a plan really changed is undone: an address or route that was there
 //! before stays, an MTU or a setting gets its old value back.
 //!
-//! [`Network`] answers what is there now: interfaces, addresses, routes, counters. [`Netns`] enters
+//! [`Network`] answers what is there now: interfaces, addresses, routes, neighbours, counters;
+//! [`Watch`] hears when that changes. [`Netns`] enters
 //! another network namespace first.
 //!
 //! Everything goes through the kernel's routing socket (`rtnetlink(7)`) and `/proc/sys/net`; no
@@ -37,6 +38,7 @@
 mod change;
 mod error;
 mod name;
+mod neighbour;
 pub mod netlink;
 mod netns;
 mod network;
@@ -45,13 +47,16 @@ mod sysctl;
 #[cfg(test)]
 mod tests;
 mod undo;
+mod watch;
 
 pub use change::{Change, Route};
 pub use error::{Cause, HostError, Leftover};
 pub use name::LinkName;
+pub use neighbour::{Neighbour, Way};
 pub use netns::Netns;
 pub use network::{Link, LinkCounters, Network, RouteEntry, RouteTo};
 pub use plan::{Applied, Plan};
 pub use sysctl::{Family, Scope, Sysctl};
+pub use watch::{News, Watch};
 
 pub use ipnet::IpNet;

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage as Message,
     address::{AddressAttribute, AddressMessage},
-    link::{LinkAttribute, LinkFlags, LinkMessage, Stats64},
+    link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage, Stats64},
     route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType},
 };
 
@@ -15,6 +15,8 @@ use crate::{
     change::family,
     netlink::{Refusal, Rtnl},
 };
+
+const ETHERNET: LinkLayerType = LinkLayerType::Ether;
 
 /// A view of the network stack of one network namespace: that of the thread which opened it.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub struct Link {
     pub mtu_range: Option<(u32, u32)>,
     /// Set up by its administrator.
     pub up: bool,
+    /// Its link address, if it has one of Ethernet's kind.
+    pub mac: Option<[u8; 6]>,
     /// Its counters.
     pub counters: LinkCounters,
 }
@@ -232,6 +236,7 @@ fn link_of(message: &Message) -> Option<Link> {
         mtu: 0,
         mtu_range: None,
         up: message.header.flags.contains(LinkFlags::Up),
+        mac: None,
         counters: LinkCounters::default(),
     };
     let (mut min, mut max) = (None, None);
@@ -239,6 +244,9 @@ fn link_of(message: &Message) -> Option<Link> {
         match attribute {
             LinkAttribute::IfName(name) => link.name.clone_from(name),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::Address(address) if message.header.link_layer_type == ETHERNET => {
+                link.mac = address.as_slice().try_into().ok();
+            }
             LinkAttribute::MinMtu(mtu) => min = Some(*mtu),
             // Zero stands for "no limit but the field's own".
             LinkAttribute::MaxMtu(mtu) => max = Some(if *mtu == 0 { u32::MAX } else { *mtu }),
@@ -331,7 +339,7 @@ fn path_mtu(route: &RouteMessage) -> Option<u32> {
     })
 }
 
-fn plain(address: &RouteAddress) -> Option<IpAddr> {
+pub(crate) fn plain(address: &RouteAddress) -> Option<IpAddr> {
     match address {
         RouteAddress::Inet(address) => Some((*address).into()),
         RouteAddress::Inet6(address) => Some((*address).into()),

@@ -4,11 +4,13 @@ use std::io;
 
 use ipnet::IpNet;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
-use netlink_packet_route::{RouteNetlinkMessage as Message, route::RouteMessage};
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage as Message, route::RouteMessage, rule::RuleMessage,
+};
 
 use crate::{
     Cause, Change, LinkName, Network, Route, Sysctl,
-    change::{address_message, mtu_message, up_message},
+    change::{address_message, guard_message, mtu_message, up_message},
     netlink::Refusal,
     sysctl::OpenSysctl,
 };
@@ -21,6 +23,7 @@ pub(crate) enum Undo {
     Mtu { index: u32, set: u32, old: u32 },
     Address { index: u32, address: IpNet },
     Route { message: Box<RouteMessage> },
+    Guard { messages: Vec<RuleMessage> },
     Sysctl { file: OpenSysctl, set: String, old: String },
 }
 
@@ -31,8 +34,30 @@ pub(crate) fn make(network: &mut Network, change: &Change) -> Result<Option<Undo
         Change::Mtu { link, mtu } => set_mtu(network, link, *mtu),
         Change::Address { link, address } => add_address(network, link, *address),
         Change::Route(route) => add_route(network, route),
+        Change::Guard { link } => guard(network, link),
         Change::Sysctl { key, value } => set_sysctl(key, value),
     }
+}
+
+/// One that is there already is of an earlier run that was killed, and is taken over.
+fn guard(network: &mut Network, name: &LinkName) -> Result<Option<Undo>, Cause> {
+    network.link(name)?;
+    let mut messages = Vec::new();
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let message = guard_message(name, family);
+        let order = Message::NewRule(message.clone());
+        match network.rtnl.change(order, NLM_F_CREATE | NLM_F_EXCL) {
+            Ok(()) | Err(Refusal { errno: nix::libc::EEXIST, .. }) => messages.push(message),
+            // Without the family there is nothing to forward.
+            Err(Refusal { errno: nix::libc::EAFNOSUPPORT | nix::libc::EOPNOTSUPP, .. })
+                if family == AddressFamily::Inet6 => {}
+            Err(other) => {
+                Undo::Guard { messages }.take_back(network)?;
+                return Err(other.into());
+            }
+        }
+    }
+    Ok(Some(Undo::Guard { messages }))
 }
 
 fn link_up(network: &mut Network, name: &LinkName) -> Result<Option<Undo>, Cause> {
@@ -168,6 +193,10 @@ impl Undo {
                 order(network, Message::DelAddress(address_message(index, address)))
             }
             Self::Route { message } => order(network, Message::DelRoute(*message)),
+            Self::Guard { messages } => {
+                let undone = messages.into_iter().map(|m| order(network, Message::DelRule(m)));
+                undone.fold(Ok(()), Result::and)
+            }
             Self::Sysctl { file, set, old } => match restore(file, &set, &old) {
                 // The interface the setting belonged to is gone.
                 Err(Cause::NoSuchSetting) => Ok(()),
@@ -181,7 +210,8 @@ fn order(network: &mut Network, order: Message) -> Result<(), Cause> {
     match network.rtnl.change(order, 0) {
         Ok(()) => Ok(()),
         Err(Refusal {
-            errno: nix::libc::ENODEV | nix::libc::ESRCH | nix::libc::EADDRNOTAVAIL,
+            errno:
+                nix::libc::ENODEV | nix::libc::ENOENT | nix::libc::ESRCH | nix::libc::EADDRNOTAVAIL,
             ..
         }) => Ok(()),
         Err(other) => Err(other.into()),

@@ -1,5 +1,7 @@
 //! Plans on a real network stack: each test has a namespace of its own, made on its own thread.
 
+mod neighbours;
+
 use std::{io::Write as _, net::IpAddr, thread};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};

@@ -1,0 +1,122 @@
+//! Hearing of changes to links, addresses, routes and neighbours.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, BorrowedFd},
+    time::Duration,
+};
+
+use netlink_packet_core::NetlinkMessage;
+use netlink_packet_route::RouteNetlinkMessage as Message;
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::HostError;
+
+/// `RTNLGRP_LINK`, `_NEIGH`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV6_IFADDR`, `_IPV6_ROUTE`.
+const GROUPS: [u32; 6] = [1, 3, 5, 7, 9, 11];
+const HEADER_LEN: usize = 16;
+
+/// What has changed since the last look.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct News {
+    /// An interface or an address.
+    pub links: bool,
+    /// A route.
+    pub routes: bool,
+    /// A neighbour.
+    pub neighbours: bool,
+}
+
+impl News {
+    /// Everything may have changed.
+    pub const ALL: Self = Self { links: true, routes: true, neighbours: true };
+
+    /// Whether anything has changed.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self != Self::default()
+    }
+}
+
+/// Hears of changes in the network namespace of the thread which opened it.
+#[derive(Debug)]
+pub struct Watch {
+    socket: Socket,
+}
+
+impl Watch {
+    /// Begins to listen. Look around after this, so that nothing is missed.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`].
+    pub fn open() -> Result<Self, HostError> {
+        Self::listen().map_err(HostError::Netlink)
+    }
+
+    fn listen() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind(&SocketAddr::new(0, 0))?;
+        for group in GROUPS {
+            socket.add_membership(group)?;
+        }
+        socket.set_non_blocking(true)?;
+        Ok(Self { socket })
+    }
+
+    /// Waits until something changes, one of `also` can be read or has ended, or `limit` is over.
+    ///
+    /// # Errors
+    /// When the kernel has no memory to wait.
+    pub fn wait(&self, also: &[BorrowedFd<'_>], limit: Duration) -> io::Result<()> {
+        let all = core::iter::once(self.socket.as_fd()).chain(also.iter().copied());
+        let mut fds: Vec<_> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let limit = u16::try_from(limit.as_millis()).unwrap_or(u16::MAX);
+        match poll(&mut fds, PollTimeout::from(limit)) {
+            Err(nix::errno::Errno::EINTR) | Ok(_) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What has changed since the last call, without waiting.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`] when the socket is of no more use.
+    pub fn news(&mut self) -> Result<News, HostError> {
+        let mut news = News::default();
+        loop {
+            match self.socket.recv_from_full() {
+                Ok((datagram, _)) => note(&datagram, &mut news),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(news),
+                    io::ErrorKind::Interrupted => {}
+                    // More had changed than the socket could hold.
+                    _ if error.raw_os_error() == Some(nix::libc::ENOBUFS) => news = News::ALL,
+                    _ => return Err(HostError::Netlink(error)),
+                },
+            }
+        }
+    }
+}
+
+/// Notes what kinds of messages are in a datagram.
+fn note(datagram: &[u8], news: &mut News) {
+    let mut rest = datagram;
+    while rest.len() >= HEADER_LEN {
+        let Ok(message) = NetlinkMessage::<Message>::deserialize(rest) else {
+            // What this library cannot read may be anything.
+            *news = News::ALL;
+            return;
+        };
+        let length = (message.header.length as usize).next_multiple_of(4);
+        rest = rest.get(length.max(HEADER_LEN)..).unwrap_or_default();
+        let netlink_packet_core::NetlinkPayload::InnerMessage(inner) = message.payload else {
+            continue;
+        };
+        match inner {
+            Message::NewNeighbour(_) | Message::DelNeighbour(_) => news.neighbours = true,
+            Message::NewRoute(_) | Message::DelRoute(_) => news.routes = true,
+            _ => news.links = true,
+        }
+    }
+}
