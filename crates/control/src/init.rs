@@ -10,7 +10,7 @@ use convoy_crypto::KeyBits;
 use convoy_wire::{Prefix, Spi};
 use zeroize::Zeroizing;
 
-use crate::site::SALT_BYTES;
+use crate::site::{Backend, SALT_BYTES};
 
 /// What the pair shall be.
 #[derive(Clone, Debug)]
@@ -40,8 +40,20 @@ pub struct SideOptions {
     pub interface: String,
     /// Addresses of its TUN interface, such as `10.1.0.1/24`; may be empty.
     pub interface_addresses: Vec<String>,
+    /// Go through interfaces that are there already instead of a TUN interface and sockets.
+    pub direct: Option<DirectOptions>,
     /// Network namespace it runs in, if any.
     pub namespace: Option<String>,
+}
+
+/// The interfaces of a gateway that forwards between them.
+#[derive(Clone, Debug)]
+pub struct DirectOptions {
+    /// How packets come and go on both sides.
+    pub backend: Backend,
+    /// Name of the interface on the wire side. On the plain side it is
+    /// [`SideOptions::interface`].
+    pub wire: String,
 }
 
 impl SideOptions {
@@ -54,6 +66,7 @@ impl SideOptions {
             networks,
             interface: "convoy0".to_owned(),
             interface_addresses: Vec::new(),
+            direct: None,
             namespace: None,
         }
     }
@@ -279,21 +292,12 @@ fn text(
         "\n# Remembers across restarts which sequence numbers of the keys below were used, because two\n\
          # packets under one number would reveal the authentication key. Never restore it from a\n\
          # backup; rather make new keys. A relative path begins at this file's folder.\n\
-         state_dir = \"{}\"\n\
-         \n\
-         # The side of the protected networks: a TUN interface. What the policies protect on the far\n\
-         # side is routed into it.\n\
-         [plain]\n\
-         interface = \"{}\"",
+         state_dir = \"{}\"\n",
         state_folder(me),
-        mine.interface
     ));
-    let addresses: Vec<_> = mine.interface_addresses.iter().map(|a| format!("\"{a}\"")).collect();
-    match addresses.as_slice() {
-        [] => line(format_args!(
-            "# Addresses of the interface, if it needs any:\n#addresses = [\"10.255.0.1/32\"]"
-        )),
-        some => line(format_args!("addresses = [{}]", some.join(", "))),
+    match &mine.direct {
+        Some(direct) => direct_sides(&mut line, mine, direct),
+        None => tun_side(&mut line, mine),
     }
     line(format_args!(
         "\n# Worker threads; name CPUs to pin them.\n\
@@ -321,6 +325,48 @@ fn text(
          sa_in = \"{peer}-in\""
     ));
     text
+}
+
+/// The plain side as a TUN interface; the wire side needs nothing said.
+fn tun_side(line: &mut dyn FnMut(std::fmt::Arguments<'_>), mine: &SideOptions) {
+    line(format_args!(
+        "# The side of the protected networks: a TUN interface. What the policies protect on the far\n\
+         # side is routed into it. (With `backend = \"af_packet\"` it is an interface that is there\n\
+         # already, from which the gateway itself forwards.)\n\
+         [plain]\n\
+         interface = \"{}\"",
+        mine.interface
+    ));
+    let addresses: Vec<_> = mine.interface_addresses.iter().map(|a| format!("\"{a}\"")).collect();
+    match addresses.as_slice() {
+        [] => line(format_args!(
+            "# Addresses of the interface, if it needs any:\n#addresses = [\"10.255.0.1/32\"]"
+        )),
+        some => line(format_args!("addresses = [{}]", some.join(", "))),
+    }
+}
+
+/// Both sides as interfaces that are there already.
+fn direct_sides(
+    line: &mut dyn FnMut(std::fmt::Arguments<'_>),
+    mine: &SideOptions,
+    direct: &DirectOptions,
+) {
+    line(format_args!(
+        "# The side of the protected networks: an interface from which the gateway itself forwards.\n\
+         # The kernel keeps ARP, Neighbour Discovery and all that is for this host.\n\
+         [plain]\n\
+         backend = \"{0}\"\n\
+         interface = \"{1}\"\n\
+         \n\
+         # The side of the peers.\n\
+         [wire]\n\
+         backend = \"{0}\"\n\
+         interface = \"{2}\"",
+        direct.backend.word(),
+        mine.interface,
+        direct.wire
+    ));
 }
 
 /// The lines of one SA below its header.
@@ -400,6 +446,22 @@ mod tests {
             })
             .collect();
         sites.try_into().unwrap()
+    }
+
+    #[test]
+    fn a_pair_that_forwards_between_interfaces_loads() {
+        let mut options = options();
+        let direct = DirectOptions { backend: Backend::AfPacket, wire: "eth0".into() };
+        options.left.direct = Some(direct.clone());
+        options.right.direct = Some(direct);
+        for site in load(&options) {
+            assert_eq!(
+                (site.plain.backend, site.wire.backend),
+                (Backend::AfPacket, Backend::AfPacket)
+            );
+            assert_eq!(site.wire.interface.as_deref(), Some("eth0"));
+            assert_eq!(site.plain.routes, crate::site::Routes::Explicit(Vec::new()));
+        }
     }
 
     #[test]

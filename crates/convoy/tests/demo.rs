@@ -242,6 +242,20 @@ fn a_gateway_that_dies_is_named_and_nothing_is_left_behind() {
 }
 
 #[test]
+fn gateways_forward_between_interfaces_without_loss() {
+    let Some(bench) = Bench::new() else { return };
+    for arguments in [&["--io", "af_packet"][..], &["--io", "af_packet", "--v6", "--udp-encap"]] {
+        let output = bench.run(&[arguments, &["--seconds", "2", "--json"]].concat(), |_| {});
+        let wire = if arguments.len() > 2 { "ESP in UDP" } else { "native ESP" };
+        let object = good(&output, wire);
+        assert_eq!(object["io"], arguments[1]);
+        let site = fs::read_to_string(bench.out().join("gwA.toml")).unwrap();
+        assert_eq!(site.matches(&format!("backend = \"{}\"", arguments[1])).count(), 2, "{site}");
+        files_are_left(&object, if wire == "ESP in UDP" { 17 } else { 50 });
+    }
+}
+
+#[test]
 fn gateways_end_with_a_demonstration_that_is_killed_and_the_next_one_clears_up() {
     let Some(bench) = Bench::new() else { return };
     let before = bench.state();

@@ -135,7 +135,9 @@ impl Source {
     /// The port's counters, and what it could not send since this was last asked.
     pub(crate) fn count(&mut self) -> (PortCounters, TxLost) {
         let now = self.port.counters();
-        let failed = |c: &PortCounters| c.tx_would_block + c.tx_error + c.tx_malformed;
+        let failed = |c: &PortCounters| {
+            c.tx_would_block + c.tx_error + c.tx_malformed + c.tx_unresolved + c.tx_no_route
+        };
         let lost = TxLost {
             too_big: now.tx_too_big.saturating_sub(self.seen.tx_too_big),
             failed: failed(&now).saturating_sub(failed(&self.seen)),

@@ -179,6 +179,12 @@ impl Runtime {
         self.wakers.iter().for_each(Waker::wake);
     }
 
+    /// Does what [`Self::wake`] does, from wherever it is given to.
+    pub fn waker(&self) -> impl Fn() + Send + 'static {
+        let wakers = self.wakers.clone();
+        move || wakers.iter().for_each(Waker::wake)
+    }
+
     /// Ends all workers: what had arrived when this was called still goes through, for at most
     /// `limit`.
     pub fn stop(mut self, limit: Duration) -> StopReport {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use convoy_ipsec::sa::Mode;
 use nix::unistd::AccessFlags;
 
-use super::model::{Action, Addresses, Policy};
+use super::model::{Action, Addresses, Plain, Policy, Wire};
 use super::reader::{At, Place, Report, nearest, quote};
 use super::sa::{Direction, Draft};
 use super::{policy, sections};
@@ -198,6 +198,18 @@ pub(super) fn policies(policies: &[policy::Draft], sas: &[Draft], report: &mut R
                 "name it in `sa_out` or `sa_in` of a [[policy]]",
             );
         }
+    }
+}
+
+/// Two sides are two interfaces.
+pub(super) fn interfaces(plain: &Plain, wire: &Wire, place: &Place, report: &mut Report<'_>) {
+    let direct = plain.backend.is_direct() || wire.backend.is_direct();
+    if direct && wire.interface.as_ref() == Some(&plain.interface) {
+        report.error(
+            place,
+            format!("interface {} is both the plain and the wire side", quote(&plain.interface)),
+            "give each side an interface of its own",
+        );
     }
 }
 

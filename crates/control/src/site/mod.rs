@@ -19,8 +19,8 @@ use toml::de::DeTable;
 pub use finding::{Excerpt, Finding, SiteErrors, Warning};
 pub use key::{KeyMaterial, KeyMisfit, SALT_BYTES};
 pub use model::{
-    Action, Addresses, Association, Capture, InboundSa, InterfaceAddress, OutboundSa, Plain,
-    Policy, Routes, Site, Upper, Wire, Workers,
+    Action, Addresses, Association, Backend, Capture, InboundSa, InterfaceAddress, OutboundSa,
+    Plain, Policy, Routes, Site, Upper, Wire, Workers,
 };
 
 use reader::{Place, Report, Table};

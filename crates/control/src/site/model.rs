@@ -23,7 +23,7 @@ pub struct Site {
     pub state_dir: Option<PathBuf>,
     /// UNIX socket on which the running gateway answers.
     pub control_socket: PathBuf,
-    /// The plain side: a TUN interface.
+    /// The plain side.
     pub plain: Plain,
     /// The wire side.
     pub wire: Wire,
@@ -76,10 +76,40 @@ impl Site {
     }
 }
 
-/// The plain side: a TUN interface through which inner packets come and go.
+/// How packets come and go on one side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// Through this host's network stack: a TUN interface on the plain side, sockets on the wire
+    /// side.
+    #[default]
+    Host,
+    /// Directly through an interface that is there already: `AF_PACKET` sockets.
+    AfPacket,
+}
+
+impl Backend {
+    /// The word for it in a site file, for backends that have one for both sides.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::AfPacket => "af_packet",
+        }
+    }
+
+    /// Whether the gateway itself receives from and sends through an interface.
+    #[must_use]
+    pub fn is_direct(self) -> bool {
+        self != Self::Host
+    }
+}
+
+/// The plain side: where inner packets come and go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain {
-    /// Name of the interface, 1 to 15 bytes.
+    /// How they come and go.
+    pub backend: Backend,
+    /// Name of the interface, 1 to 15 bytes. A TUN interface is made, any other must exist.
     pub interface: String,
     /// Addresses the interface gets.
     pub addresses: Vec<InterfaceAddress>,
@@ -104,7 +134,7 @@ impl fmt::Display for InterfaceAddress {
     }
 }
 
-/// What is routed into the plain interface.
+/// What is routed into the plain interface if that is a TUN interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Routes {
     /// [`Site::protected_networks`].
@@ -116,7 +146,10 @@ pub enum Routes {
 /// The wire side: where protected packets come and go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wire {
-    /// Interface the sockets are bound to, if any.
+    /// How protected packets come and go.
+    pub backend: Backend,
+    /// Interface the sockets are bound to, if any; always there unless the backend is
+    /// [`Backend::Host`].
     pub interface: Option<String>,
     /// UDP port of encapsulated ESP (RFC 3948), usually 4500.
     pub udp_port: u16,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use convoy_wire::{IpVersion, Prefix, PrefixError};
 
-use super::model::{Capture, InterfaceAddress, Plain, Routes, Site, Wire, Workers};
+use super::model::{Backend, Capture, InterfaceAddress, Plain, Routes, Site, Wire, Workers};
 use super::reader::{At, Field, Place, Report, Table, quote};
 use super::{check, policy, sa};
 
@@ -21,8 +21,10 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     let namespace = root.take("namespace").map(|f| namespace(f, report));
     let state_dir = root.take("state_dir").and_then(|f| path_in(f, report, &folder));
     let control_socket = root.take("control_socket").map(|f| socket(f, report, &folder));
+    let mut plain_place = None;
     let plain = match root.need(report, "plain", "[plain]") {
         Some(field) => {
+            plain_place = Some(field.place.clone());
             field.table(report, "a [plain] section").and_then(|table| plain(table, report))
         }
         None => None,
@@ -50,6 +52,9 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     check::associations(&sas, report);
     check::policies(&policies, &sas, report);
     check::file_mode(path, &sas, report);
+    if let (Some(plain), Some(wire), Some(place)) = (&plain, &wire, &plain_place) {
+        check::interfaces(plain, wire, place, report);
+    }
     root.finish(report);
 
     let name = name?.value;
@@ -207,19 +212,38 @@ fn interface(field: Field<'_>, report: &mut Report<'_>) -> Option<String> {
 }
 
 fn plain(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Plain> {
-    let name = table
-        .need(report, "interface", "interface = \"convoy0\"")
-        .and_then(|f| interface(f, report));
+    let words = [("tun", Backend::Host), ("af_packet", Backend::AfPacket)];
+    let backend = table.take("backend").map(|f| f.choice(report, &words).map(|at| at.value));
+    let example = match backend {
+        Some(Some(direct)) if direct.is_direct() => "interface = \"eth1\"",
+        _ => "interface = \"convoy0\"",
+    };
+    let name = table.need(report, "interface", example).and_then(|f| interface(f, report));
+    if matches!(backend, Some(Some(direct)) if direct.is_direct()) {
+        for key in ["addresses", "mtu", "routes"] {
+            let Some(field) = table.take(key) else { continue };
+            report.error(
+                &field.place,
+                "is for a TUN interface, which the gateway makes; this one is there already",
+                format!("leave `{key}` out, or use `backend = \"tun\"`"),
+            );
+        }
+    }
     let addresses = table.take("addresses").map_or_else(Vec::new, Field::one_or_many);
     let addresses: Vec<_> = addresses.into_iter().map(|f| interface_address(f, report)).collect();
     let mtu = table.take("mtu").map(|f| auto_or(f, report, |f, report| mtu(f, report, 576)));
     let routes = table.take("routes").map(|f| routes(f, report));
     table.finish(report);
+    let backend = backend.map_or(Some(Backend::Host), |given| given)?;
+    // What arrives at an interface is routed to it by others.
+    let usual =
+        if backend.is_direct() { Routes::Explicit(Vec::new()) } else { Routes::FromPolicies };
     Some(Plain {
+        backend,
         interface: name?,
         addresses: addresses.into_iter().collect::<Option<_>>()?,
         mtu: mtu.map_or(Some(None), |given| given)?,
-        routes: routes.map_or(Some(Routes::FromPolicies), |given| given)?,
+        routes: routes.map_or(Some(usual), |given| given)?,
     })
 }
 
@@ -316,11 +340,20 @@ pub(super) fn parse_prefix(text: &str, place: &Place, report: &mut Report<'_>) -
 }
 
 fn wire(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Wire> {
-    let name = table.take("interface").map(|f| interface(f, report));
+    let words = [("socket", Backend::Host), ("af_packet", Backend::AfPacket)];
+    let backend = table.take("backend").map(|f| f.choice(report, &words).map(|at| at.value));
+    let name = match backend {
+        Some(Some(direct)) if direct.is_direct() => {
+            let name = table.need(report, "interface", "interface = \"eth0\"");
+            Some(name.and_then(|f| interface(f, report)))
+        }
+        _ => table.take("interface").map(|f| interface(f, report)),
+    };
     let udp_port = table.take("udp_port").map(|f| port(f, report));
     let mtu = table.take("mtu").map(|f| auto_or(f, report, |f, report| mtu(f, report, 576)));
     table.finish(report);
     Some(Wire {
+        backend: backend.map_or(Some(Backend::Host), |given| given)?,
         interface: transposed(name)?,
         udp_port: udp_port.map_or(Some(4500), |given| given)?,
         mtu: mtu.map_or(Some(None), |given| given)?,

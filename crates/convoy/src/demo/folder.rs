@@ -7,11 +7,11 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use convoy_control::init::{PairOptions, SideOptions, pair};
-use convoy_control::site::Site;
+use convoy_control::init::{DirectOptions, PairOptions, SideOptions, pair};
+use convoy_control::site::{Backend, Site};
 use convoy_control::wireshark;
 use convoy_crypto::KeyBits;
-use convoy_lab::{Family, Topology};
+use convoy_lab::{Family, LAN_LINK, Topology, WIRE_LINK};
 use convoy_wire::Prefix;
 
 use crate::gateway;
@@ -36,14 +36,20 @@ pub(super) struct SiteOptions {
     /// Outer address and inner network of each.
     sides: [(IpAddr, String); 2],
     udp_encap: bool,
+    backend: Backend,
 }
 
 impl SiteOptions {
     /// For the gateways of a laboratory.
-    pub(super) fn of_topology(lab: &Topology, family: Family, udp_encap: bool) -> Self {
+    pub(super) fn of_topology(
+        lab: &Topology,
+        family: Family,
+        udp_encap: bool,
+        backend: Backend,
+    ) -> Self {
         let sides = [&lab.a, &lab.b]
             .map(|site| (site.wire_address(family), site.network(family).to_string()));
-        Self { sides, udp_encap }
+        Self { sides, udp_encap, backend }
     }
 
     /// For gateways in this process: addresses for documentation.
@@ -55,14 +61,20 @@ impl SiteOptions {
                 (outer.into(), format!("2001:db8:{n}::/64"))
             }
         });
-        Self { sides, udp_encap }
+        Self { sides, udp_encap, backend: Backend::Host }
     }
 
     fn pair(&self) -> anyhow::Result<PairOptions> {
         let side = |n: usize| -> anyhow::Result<SideOptions> {
             let (address, network) = &self.sides[n];
             let network: Prefix = network.parse()?;
-            Ok(SideOptions::new(NAMES[n], *address, vec![network]))
+            let mut side = SideOptions::new(NAMES[n], *address, vec![network]);
+            if self.backend.is_direct() {
+                side.interface = LAN_LINK.to_owned();
+                let wire = WIRE_LINK.to_owned();
+                side.direct = Some(DirectOptions { backend: self.backend, wire });
+            }
+            Ok(side)
         };
         Ok(PairOptions {
             left: side(0)?,

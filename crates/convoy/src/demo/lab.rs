@@ -10,6 +10,7 @@ use convoy_lab::traffic::{
 };
 use convoy_lab::{Family, Topology, TopologyConfig};
 
+use super::Io;
 use super::budget::Budget;
 use super::folder::Folder;
 use super::gateways::Gateways;
@@ -46,6 +47,7 @@ pub(super) struct World<'a> {
     pub(super) family: Family,
     pub(super) mtu: u16,
     pub(super) udp_encap: bool,
+    pub(super) io: Io,
 }
 
 /// Whether this process may make namespaces and TUN interfaces; becomes root of its own namespaces
@@ -85,7 +87,9 @@ pub(super) fn run(
     drop(routes);
 
     *stage.gateways = Some(Gateways::start(world.topology, folder, sites, interrupt)?);
-    for site in [&world.topology.a, &world.topology.b] {
+    let with_tun =
+        if world.io == Io::Tun { &[&world.topology.a, &world.topology.b][..] } else { &[] };
+    for site in with_tun {
         // A gateway of an ordinary user may not do this itself.
         site.gateway.set_queue_length(TUN_LINK, TUN_QUEUE)?;
     }
@@ -97,6 +101,7 @@ pub(super) fn run(
 
     let summary = Summary {
         wire: if world.udp_encap { "ESP in UDP" } else { "native ESP" },
+        io: world.io.word(),
         bulk: "TCP",
         ip_version: version(world.family),
         mtu: world.mtu,

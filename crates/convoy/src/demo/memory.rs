@@ -84,6 +84,7 @@ pub(super) fn run(
 
     let summary = Summary {
         wire: "in-memory",
+        io: "memory",
         why_in_memory: Some(world.why.clone()),
         bulk: "packets",
         ip_version: version(world.family),

@@ -21,7 +21,8 @@ mod report;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use convoy_control::site::Backend;
 use convoy_lab::Family;
 
 use crate::exit::{Exit, Stop};
@@ -43,7 +44,7 @@ pub struct DemoArgs {
     #[arg(long)]
     pub keep: bool,
     /// End a demonstration that --keep left running.
-    #[arg(long, conflicts_with_all = ["keep", "seconds", "v6", "mtu", "udp_encap", "json"])]
+    #[arg(long, conflicts_with_all = ["keep", "seconds", "v6", "mtu", "io", "udp_encap", "json"])]
     pub stop: bool,
     /// IPv6, inside and outside.
     #[arg(long)]
@@ -51,6 +52,9 @@ pub struct DemoArgs {
     /// MTU of the wire in bytes: 576 to 9000, with --v6 from 1400.
     #[arg(long, value_name = "N", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..=9000))]
     pub mtu: u16,
+    /// How the gateways receive and send.
+    #[arg(long, value_enum, default_value_t)]
+    pub io: Io,
     /// ESP inside UDP, as through a NAT.
     #[arg(long)]
     pub udp_encap: bool,
@@ -60,6 +64,35 @@ pub struct DemoArgs {
     /// Do without namespaces, as where they are not allowed.
     #[arg(long, hide = true, env = "CONVOY_DEMO_IN_MEMORY", value_parser = clap::builder::FalseyValueParser::new())]
     pub in_memory: bool,
+}
+
+/// How the gateways of a demonstration receive and send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Io {
+    /// TUN interfaces and ordinary sockets
+    #[default]
+    #[value(name = "tun")]
+    Tun,
+    /// Packet sockets on the interfaces of both sides
+    #[value(name = "af_packet")]
+    AfPacket,
+}
+
+impl Io {
+    fn backend(self) -> Backend {
+        match self {
+            Self::Tun => Backend::Host,
+            Self::AfPacket => Backend::AfPacket,
+        }
+    }
+
+    /// The word on the command line.
+    fn word(self) -> &'static str {
+        match self {
+            Self::Tun => "tun",
+            Self::AfPacket => "af_packet",
+        }
+    }
 }
 
 /// Smallest MTU of a wire whose tunnel is an IPv6 link: 1280 bytes (RFC 8200 section 5), and what
@@ -121,10 +154,15 @@ fn demonstrate(
             return in_memory(args, family, folder, why, &mut progress, interrupt);
         }
     };
-    let options = SiteOptions::of_topology(&topology, family, args.udp_encap);
+    let options = SiteOptions::of_topology(&topology, family, args.udp_encap, args.io.backend());
     let sites = folder.write_sites(&options)?;
-    let world =
-        lab::World { topology: &topology, family, mtu: args.mtu, udp_encap: args.udp_encap };
+    let world = lab::World {
+        topology: &topology,
+        family,
+        mtu: args.mtu,
+        udp_encap: args.udp_encap,
+        io: args.io,
+    };
     let mut gateways = None;
     let summary =
         lab::run(&world, args.seconds, &folder, &sites, &mut gateways, &mut progress, interrupt)?;

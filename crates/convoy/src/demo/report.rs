@@ -16,6 +16,8 @@ use crate::output::si;
 pub(super) struct Summary {
     /// "native ESP", "ESP in UDP" or "in-memory".
     pub(super) wire: &'static str,
+    /// How the gateways received and sent: a word of `--io`, or "memory".
+    pub(super) io: &'static str,
     /// Why there are no namespaces, where the wire is in memory.
     pub(super) why_in_memory: Option<String>,
     /// What the baseline and the throughput were measured with.
@@ -252,7 +254,8 @@ impl Summary {
     }
 
     fn wire_row(&self) -> String {
-        let mut text = format!("{}, IPv{}, MTU {}", self.wire, self.ip_version, self.mtu);
+        let Self { wire, ip_version, mtu, io, .. } = self;
+        let mut text = format!("{wire}, IPv{ip_version}, MTU {mtu}, by way of {io}");
         if let Some(why) = &self.why_in_memory {
             let _ = write!(text, " (both gateways in one process: {why})");
         }

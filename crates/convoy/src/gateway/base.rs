@@ -1,5 +1,6 @@
 //! The part of a gateway that needs neither root nor a network: state, pipelines, workers.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,12 +29,27 @@ const LEAST_PACKET: u16 = 2048;
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 /// How the pipelines stand to their surroundings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Medium {
-    /// A TUN interface and sockets: the kernel forwards and computes UDP checksums.
-    Host,
+    /// Interfaces and sockets of this host.
+    Host(HostMedium),
     /// Memory or capture files: nobody else touches the packets.
     Bare,
+}
+
+/// How the pipelines stand to this host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostMedium {
+    /// The plain side is an interface from which the gateway itself forwards. (To a TUN interface
+    /// the kernel does.)
+    pub is_plain_direct: bool,
+    /// Largest IP packet of that interface in bytes.
+    pub plain_mtu: u16,
+    /// The wire side is an interface, where nobody computes UDP checksums as sockets do.
+    pub is_wire_direct: bool,
+    /// Addresses that may speak to inner senders. None on a TUN interface: the kernel drops packets
+    /// from an interface that bear an address of its own ("martian source").
+    pub plain_addresses: Vec<IpAddr>,
 }
 
 /// State and workers of a gateway.
@@ -61,18 +77,14 @@ impl Prepared {
         let pairs = u32::from(site.workers.count) * u32::from(site.workers.count - 1);
         let frames = u32::from(site.workers.count) * FRAMES_PER_WORKER + pairs * FRAMES_PER_PAIR;
         let largest = site.outbound.iter().filter_map(|sa| sa.path_mtu).max().unwrap_or(0);
-        let largest = largest.max(wire_mtu).max(site.plain.mtu.unwrap_or(0)).max(LEAST_PACKET);
+        let plain = match &medium {
+            Medium::Host(host) if host.is_plain_direct => host.plain_mtu,
+            _ => site.plain.mtu.unwrap_or(0),
+        };
+        let largest = largest.max(wire_mtu).max(plain).max(LEAST_PACKET);
         let arena = Arena::map(frames, FrameSize::for_packet(largest.into()))
             .context("no memory for packets")?;
-        let pipeline = PipelineConfig {
-            worker: WorkerId(0),
-            decrement_ttl: medium == Medium::Bare,
-            udp6_checksum: medium == Medium::Bare,
-            // The kernel drops packets from an interface that bear an address of its own ("martian
-            // source"), so messages to inner senders bear the address they wrote to.
-            icmp_source_v4: None,
-            icmp_source_v6: None,
-        };
+        let pipeline = pipeline_config(&medium);
         let state = State::start(site, cpu, wire_mtu, tell_lease_event).map_err(state_error)?;
         Ok(Self { state, surroundings: Surroundings { pipeline, engine, arena } })
     }
@@ -130,6 +142,28 @@ impl Prepared {
     }
 }
 
+fn pipeline_config(medium: &Medium) -> PipelineConfig {
+    let (decrement_ttl, udp6_checksum, addresses) = match medium {
+        Medium::Bare => (true, true, &[][..]),
+        Medium::Host(host) => (host.is_plain_direct, host.is_wire_direct, &*host.plain_addresses),
+    };
+    PipelineConfig {
+        worker: WorkerId(0),
+        decrement_ttl,
+        udp6_checksum,
+        // Without one, messages to inner senders bear the address they wrote to.
+        icmp_source_v4: addresses.iter().find_map(|address| match address {
+            IpAddr::V4(v4) => Some(*v4),
+            IpAddr::V6(_) => None,
+        }),
+        icmp_source_v6: addresses.iter().find_map(|address| match address {
+            // Who is behind a router cannot answer to a link-local address.
+            IpAddr::V6(v6) if !v6.is_unicast_link_local() => Some(*v6),
+            _ => None,
+        }),
+    }
+}
+
 impl Core {
     /// The state.
     #[must_use]
@@ -141,6 +175,11 @@ impl Core {
     #[must_use]
     pub fn stats(&self) -> &[Arc<WorkerStats>] {
         self.runtime.stats()
+    }
+
+    /// Wakes the workers, from any thread.
+    pub fn waker(&self) -> impl Fn() + Send + 'static {
+        self.runtime.waker()
     }
 
     /// Brings another site into force.

@@ -175,7 +175,9 @@ fn counts(gateway: &Gateway) -> Vec<(String, u64, bool)> {
             (format!("{side}.{}", name.replace('_', "-")), value, kernel)
         }));
     }
-    counts.push(("plain.queue-drops".to_owned(), queue_drops(gateway.interface()), true));
+    if !gateway.core().state().site().plain.backend.is_direct() {
+        counts.push(("plain.queue-drops".to_owned(), queue_drops(gateway.interface()), true));
+    }
     let sum = |of: fn(&WorkerStats) -> u64| gateway.stats().iter().map(|stats| of(stats)).sum();
     counts.extend([
         ("worker.handed-off".to_owned(), sum(|s| s.handed_off.get()), false),

@@ -1,6 +1,7 @@
 //! A running gateway: state, workers, ports, and what it changed on the host.
 
 mod base;
+mod direct;
 mod live;
 mod plan;
 mod ports;
@@ -19,10 +20,13 @@ use convoy_ipsec::sa::WorkerId;
 use convoy_runtime::WorkerStats;
 use convoy_wire::Prefix;
 
-pub use base::{Core, Medium, Prepared};
+use direct::{Following, Side};
+use ports::{Opened, Sides};
+
+pub use base::{Core, HostMedium, Medium, Prepared};
 pub use live::Live;
 pub use plan::{plain_mtu, plan, wire_mtu};
-pub use ports::{Opened, Socket, open, sockets};
+pub use ports::{Socket, describe_wire, sockets};
 
 use crate::exit::{Stop, describe};
 
@@ -34,10 +38,12 @@ pub fn load(path: &Path) -> anyhow::Result<(Site, Vec<Warning>)> {
     Site::load(path).map_err(|errors| Stop::usage(format!("the site file is not usable\n{errors}")))
 }
 
-/// A gateway between a TUN interface and sockets of this host.
+/// A gateway between a plain and a wire side of this host.
 #[derive(Debug)]
 pub struct Gateway {
     core: Core,
+    /// Follow the kernel's tables for sides that are direct.
+    following: Vec<Following>,
     /// Taken back in this order: routes first, so that nothing more comes.
     routes: BTreeMap<Prefix, Applied>,
     interface_changes: Applied,
@@ -60,15 +66,25 @@ impl Gateway {
         let wire_mtu = wire_mtu(&site);
         // Before anything is changed: this finds most of what can be wrong.
         let changes = plan(&site, &site.plain.interface, wire_mtu)?;
-        let prepared = Prepared::new(site, wire_mtu, Medium::Host)?;
-        let opened = match open(prepared.state().site()) {
+        let mut sides = Sides::new(&site)?;
+        let medium = Medium::Host(HostMedium {
+            is_plain_direct: sides.plain.is_some(),
+            plain_mtu: sides.plain.as_ref().map_or(0, Side::mtu),
+            is_wire_direct: sides.wire.is_some(),
+            plain_addresses: match &mut sides.plain {
+                Some(side) => side.addresses()?,
+                None => Vec::new(),
+            },
+        });
+        let prepared = Prepared::new(site, wire_mtu, medium)?;
+        let opened = match ports::open(prepared.state().site(), sides) {
             Ok(opened) => opened,
             Err(error) => {
                 prepared.abandon();
                 return Err(error);
             }
         };
-        let Opened { workers, interface, sockets, recorder } = opened;
+        let Opened { workers, interface, sockets, recorder, followers } = opened;
         let is_route = |change: &&Change| matches!(change, Change::Route(_));
         let interface_plan: Plan =
             changes.changes().iter().filter(|c| !is_route(c)).cloned().collect();
@@ -81,8 +97,19 @@ impl Gateway {
                 return Err(error.into());
             }
         };
+        let mut following = Vec::new();
+        for follower in followers {
+            match follower.start(core.waker()) {
+                Ok(one) => following.push(one),
+                Err(error) => {
+                    core.stop()?;
+                    return Err(error.into());
+                }
+            }
+        }
         let mut gateway = Self {
             core,
+            following,
             routes: BTreeMap::new(),
             interface_changes,
             interface,
@@ -162,7 +189,7 @@ impl Gateway {
     /// # Errors
     /// The first thing that went wrong; the rest is done all the same.
     pub fn stop(self) -> anyhow::Result<()> {
-        let Self { core, routes, interface_changes, recorder, .. } = self;
+        let Self { core, following, routes, interface_changes, recorder, .. } = self;
         let mut outcome = Ok(());
         let note = |result: Result<(), HostError>| {
             if let Err(error) = result {
@@ -173,7 +200,8 @@ impl Gateway {
         if let Err(error) = core.stop() {
             outcome = Err(error);
         }
-        // The interface is gone with its descriptors; what was on it counts as taken back.
+        drop(following);
+        // A TUN interface is gone with its descriptors; what was on it counts as taken back.
         note(interface_changes.take_back());
         drop(recorder);
         outcome

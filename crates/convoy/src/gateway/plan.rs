@@ -78,6 +78,11 @@ fn networks(site: &Site) -> Vec<Prefix> {
 pub fn plan(site: &Site, interface: &str, wire_mtu: u16) -> anyhow::Result<Plan> {
     let link = LinkName::new(interface)?;
     let mut plan = Plan::default();
+    if site.plain.backend.is_direct() {
+        // The gateway forwards what arrives there; the kernel must not do it as well, in the clear.
+        plan.push(Change::Guard { link });
+        return Ok(plan);
+    }
     let mtu = plain_mtu(site, wire_mtu);
     plan.push(Change::Mtu { link: link.clone(), mtu: mtu.into() });
     for address in &site.plain.addresses {

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use convoy_control::site::{Site, Wire};
+use convoy_control::site::{Backend, Site, Wire};
 use convoy_io::pcap::{Recorder, RecorderConfig, Tap};
 use convoy_io::{IoError, Port, SocketOptions, raw, tun, udp};
 use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
 
+use super::direct::{Follower, Side};
 use super::rights;
 
 /// A kind of wire socket that SAs need.
@@ -81,22 +82,24 @@ pub(super) fn unserved(site: &Site, open: &[Socket]) -> Option<String> {
 
 /// Ports of all workers, the name of the plain interface, and the recording of the wire, if any.
 #[derive(Debug)]
-pub struct Opened {
+pub(super) struct Opened {
     /// One entry per worker.
-    pub workers: Vec<WorkerPorts>,
+    pub(super) workers: Vec<WorkerPorts>,
     /// The plain interface's name.
-    pub interface: String,
-    /// Sockets that are open.
-    pub sockets: Vec<Socket>,
+    pub(super) interface: String,
+    /// Sockets that are open, or would be if the wire side had sockets.
+    pub(super) sockets: Vec<Socket>,
     /// Writes the capture; the file is complete when this is dropped.
-    pub recorder: Option<Recorder>,
+    pub(super) recorder: Option<Recorder>,
+    /// What follows the kernel's tables, for each side that is direct.
+    pub(super) followers: Vec<Follower>,
 }
 
-/// Opens the TUN interface and the sockets in the calling thread's network namespace.
+/// Opens both sides in the calling thread's network namespace.
 ///
 /// # Errors
 /// What could not be opened, and which right is missing if that is why.
-pub fn open(site: &Site) -> anyhow::Result<Opened> {
+pub(super) fn open(site: &Site, sides: Sides) -> anyhow::Result<Opened> {
     let count = site.workers.count;
     let recorder = site
         .capture
@@ -109,17 +112,19 @@ pub fn open(site: &Site) -> anyhow::Result<Opened> {
             Recorder::create(&capture.file, config)
         })
         .transpose()?;
-    let config = tun::Config { queues: count, ..tun::Config::new(&site.plain.interface) };
-    let tun = tun::open(&config).map_err(|e| rights::explain(e, rights::Need::Tun))?;
-    let interface =
-        tun.first().map_or_else(|| site.plain.interface.clone(), |port| port.name().to_owned());
-    let mut workers: Vec<_> = tun
-        .into_iter()
-        .map(|plain| WorkerPorts { plain: Box::new(plain), wire: Vec::new() })
-        .collect();
+    let mut followers = Vec::new();
+    let (interface, plain) = match sides.plain {
+        Some(side) => {
+            let (ports, follower) = side.open(count)?;
+            followers.push(follower);
+            (site.plain.interface.clone(), ports)
+        }
+        None => open_tun(site, count)?,
+    };
+    let mut workers: Vec<_> =
+        plain.into_iter().map(|plain| WorkerPorts { plain, wire: Vec::new() }).collect();
     let sockets = sockets(site);
-    for socket in &sockets {
-        let (carries, ports) = open_socket(*socket, &site.wire, count)?;
+    let mut add = |carries: WireMatch, ports: Ports| {
         for (worker, port) in workers.iter_mut().zip(ports) {
             let port = match &recorder {
                 Some(recorder) => Box::new(Tap::new(port, recorder)),
@@ -127,8 +132,54 @@ pub fn open(site: &Site) -> anyhow::Result<Opened> {
             };
             worker.wire.push(WirePort { carries, port });
         }
+    };
+    match sides.wire {
+        Some(side) => {
+            let (ports, follower) = side.open(count)?;
+            followers.push(follower);
+            add(WireMatch::default(), ports);
+        }
+        None => {
+            for socket in &sockets {
+                let (carries, ports) = open_socket(*socket, &site.wire, count)?;
+                add(carries, ports);
+            }
+        }
     }
-    Ok(Opened { workers, interface, sockets, recorder })
+    Ok(Opened { workers, interface, sockets, recorder, followers })
+}
+
+/// The sides that go through an interface directly.
+#[derive(Debug)]
+pub(super) struct Sides {
+    pub(super) plain: Option<Side>,
+    pub(super) wire: Option<Side>,
+}
+
+impl Sides {
+    /// Looks at their interfaces.
+    pub(super) fn new(site: &Site) -> anyhow::Result<Self> {
+        Ok(Self { plain: Side::plain(site)?, wire: Side::wire(site)? })
+    }
+}
+
+fn open_tun(site: &Site, queues: u16) -> anyhow::Result<(String, Ports)> {
+    let config = tun::Config { queues, ..tun::Config::new(&site.plain.interface) };
+    let tun = tun::open(&config).map_err(|e| rights::explain(e, rights::Need::Tun))?;
+    let interface =
+        tun.first().map_or_else(|| site.plain.interface.clone(), |port| port.name().to_owned());
+    Ok((interface, boxed(tun)))
+}
+
+/// What the wire side is, in words.
+#[must_use]
+pub fn describe_wire(site: &Site) -> Vec<String> {
+    match (site.wire.backend, &site.wire.interface) {
+        (Backend::AfPacket, Some(interface)) => {
+            vec![format!("packet sockets on interface {interface}")]
+        }
+        _ => sockets(site).iter().map(|s| s.describe(site.wire.udp_port)).collect(),
+    }
 }
 
 type Ports = Vec<Box<dyn Port>>;

@@ -14,6 +14,8 @@ pub(super) enum Need {
     Raw(IpAddr),
     /// A UDP socket at an address.
     Udp(SocketAddr),
+    /// An interface, through packet sockets.
+    Interface,
 }
 
 /// Adds to a refusal what would help.
@@ -53,6 +55,11 @@ fn help(kind: ErrorKind, need: Need) -> Option<String> {
         (ErrorKind::PermissionDenied, Need::Raw(_)) => {
             "native ESP needs CAP_NET_RAW: run as root, give it by `setcap \
              cap_net_admin,cap_net_raw+ep` on the convoy program, or use `encap = \"udp\"`"
+                .into()
+        }
+        (ErrorKind::PermissionDenied, Need::Interface) => {
+            "a direct interface needs CAP_NET_RAW and CAP_NET_ADMIN: run as root, or give them by \
+             `setcap cap_net_admin,cap_net_raw+ep` on the convoy program"
                 .into()
         }
         (ErrorKind::PermissionDenied, Need::Udp(at)) => {

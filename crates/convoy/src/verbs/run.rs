@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use convoy_control::server::Server;
-use convoy_control::site::Site;
+use convoy_control::site::{Backend, Site};
 use convoy_crypto::Cpu;
 use convoy_host::Netns;
 use serde::Serialize;
@@ -15,7 +15,7 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::RunArgs;
 use crate::exit::{Exit, Stop};
-use crate::gateway::{Gateway, Live, load, plain_mtu, plan, sockets, wire_mtu};
+use crate::gateway::{Gateway, Live, describe_wire, load, plain_mtu, plan, wire_mtu};
 use crate::output;
 
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
@@ -118,6 +118,9 @@ fn listen_to_stdin(events: mpsc::Sender<Event>) -> anyhow::Result<()> {
 
 /// Without forwarding only this host itself can use the tunnel; that is easily overlooked.
 fn warn_without_forwarding(site: &Site) {
+    if site.plain.backend.is_direct() {
+        return;
+    }
     let networks = site.protected_networks();
     let files = [
         (true, "/proc/sys/net/ipv4/ip_forward", "net.ipv4.ip_forward"),
@@ -149,17 +152,20 @@ struct DryRun {
 
 fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
     let wire_mtu = wire_mtu(site);
-    let mut changes = vec![format!(
-        "make TUN interface {} with {} queue(s)",
-        site.plain.interface, site.workers.count
-    )];
+    let interface = &site.plain.interface;
+    let mut changes = vec![match site.plain.backend {
+        Backend::Host => {
+            format!("make TUN interface {interface} with {} queue(s)", site.workers.count)
+        }
+        Backend::AfPacket => format!("open packet sockets on interface {interface}"),
+    }];
     changes.extend(plan(site, &site.plain.interface, wire_mtu)?.describe());
     let report = DryRun {
         gateway: site.name.clone(),
         namespace: site.namespace.clone(),
         interface: site.plain.interface.clone(),
         workers: site.workers.count,
-        sockets: sockets(site).iter().map(|s| s.describe(site.wire.udp_port)).collect(),
+        sockets: describe_wire(site),
         plain_mtu: plain_mtu(site, wire_mtu),
         wire_mtu,
         changes,

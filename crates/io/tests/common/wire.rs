@@ -136,7 +136,7 @@ pub fn is_right(packet: &[u8]) -> bool {
         let all = pieces.concat();
         let words =
             all.chunks(2).map(|w| u32::from(w[0]) << 8 | w.get(1).map_or(0, |b| u32::from(*b)));
-        let sum = words.fold(0_u32, |sum, word| (sum + word & 0xffff) + (sum + word >> 16));
+        let sum = words.fold(0_u32, |sum, word| ((sum + word) & 0xffff) + ((sum + word) >> 16));
         sum == 0xffff
     };
     let v6 = packet[0] >> 4 == 6;

@@ -1,0 +1,301 @@
+//! Sides that go through an interface directly: what the kernel knows of it is followed, so that
+//! packets find their next hops and the host keeps what is its own.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use convoy_control::site::{Backend, Site};
+use convoy_host::{LinkName, Network, News, Watch, Way};
+use convoy_io::link::{Asks, Board, Hop, Interface, Route, Table, Take, What};
+use convoy_io::{IoError, Port, packet};
+
+/// How often neighbours that are in use are made sure of, at least.
+const ROUND: Duration = Duration::from_secs(1);
+/// Pause between two looks at tables that keep changing.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// One side's interface before its ports are open.
+#[derive(Debug)]
+pub(super) struct Side {
+    backend: Backend,
+    interface: Interface,
+    mac: [u8; 6],
+    wants: Wants,
+    board: Arc<Board>,
+    asks: Asks,
+    watch: Watch,
+    network: Network,
+}
+
+/// What the side is for.
+#[derive(Clone, Debug)]
+enum Wants {
+    Plain,
+    Wire { local: Vec<IpAddr>, native: bool, udp_port: Option<u16> },
+}
+
+impl Side {
+    /// The plain side, if it is direct.
+    pub(super) fn plain(site: &Site) -> anyhow::Result<Option<Self>> {
+        if !site.plain.backend.is_direct() {
+            return Ok(None);
+        }
+        Self::new(site.plain.backend, &site.plain.interface, Wants::Plain).map(Some)
+    }
+
+    /// The wire side, if it is direct.
+    pub(super) fn wire(site: &Site) -> anyhow::Result<Option<Self>> {
+        let Some(interface) =
+            site.wire.interface.as_ref().filter(|_| site.wire.backend.is_direct())
+        else {
+            return Ok(None);
+        };
+        let local: BTreeSet<_> = site.associations().map(|sa| sa.endpoints.local).collect();
+        let wants = Wants::Wire {
+            local: local.into_iter().collect(),
+            native: site.uses_native_esp(),
+            udp_port: site.uses_udp().then_some(site.wire.udp_port),
+        };
+        Self::new(site.wire.backend, interface, wants).map(Some)
+    }
+
+    fn new(backend: Backend, interface: &str, wants: Wants) -> anyhow::Result<Self> {
+        // Before the first look, so that no change is missed.
+        let watch = Watch::open()?;
+        let mut network = Network::open()?;
+        let link = network.link(&LinkName::new(interface)?)?;
+        let mac = link.mac.with_context(|| {
+            format!("interface {interface} has no Ethernet headers; only those with can be used")
+        })?;
+        anyhow::ensure!(link.up, "interface {interface} is down: ip link set {interface} up");
+        let interface = Interface { name: link.name, index: link.index, mtu: link.mtu };
+        let table = table(&mut network, interface.index, mac)?;
+        let (board, asks) = Board::new(table).context("next hops")?;
+        Ok(Self { backend, interface, mac, wants, board, asks, watch, network })
+    }
+
+    /// Largest IP packet of the interface in bytes.
+    pub(super) fn mtu(&self) -> u16 {
+        u16::try_from(self.interface.mtu).unwrap_or(u16::MAX)
+    }
+
+    /// The addresses of this host on the interface.
+    pub(super) fn addresses(&mut self) -> anyhow::Result<Vec<IpAddr>> {
+        let networks = self.network.addresses(Some(self.interface.index))?;
+        Ok(networks.iter().map(|network| network.addr()).collect())
+    }
+
+    /// Opens a port for each worker.
+    pub(super) fn open(mut self, workers: u16) -> anyhow::Result<(Vec<Box<dyn Port>>, Follower)> {
+        let take = self.wants.take(&mut self.network, self.mac)?;
+        let (ports, steering) = open_ports(&self, take, workers)?;
+        let Self { interface, wants, board, asks, watch, network, .. } = self;
+        let follower = Follower { interface, wants, board, asks, watch, network, steering };
+        Ok((ports, follower))
+    }
+}
+
+type Opened = (Vec<Box<dyn Port>>, Steering);
+
+fn open_ports(side: &Side, take: Take, workers: u16) -> anyhow::Result<Opened> {
+    let need = super::rights::Need::Interface;
+    let refused = |error: IoError| {
+        super::rights::explain(error, need).context(format!("interface {}", side.interface.name))
+    };
+    match side.backend {
+        Backend::Host => anyhow::bail!("{} is no direct side", side.interface.name),
+        Backend::AfPacket => {
+            let config = packet::Config {
+                workers,
+                ..packet::Config::new(side.interface.clone(), take, side.board.clone())
+            };
+            let (ports, steering) = packet::open(&config).map_err(refused)?;
+            let ports = ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>);
+            Ok((ports.collect(), Steering::Packet(steering)))
+        }
+    }
+}
+
+/// Changes what ports take.
+#[derive(Debug)]
+enum Steering {
+    Packet(packet::Steering),
+}
+
+impl Steering {
+    fn update(&self, take: &Take) -> Result<(), IoError> {
+        match self {
+            Self::Packet(steering) => steering.update(take),
+        }
+    }
+}
+
+impl Wants {
+    fn take(&self, network: &mut Network, mac: [u8; 6]) -> anyhow::Result<Take> {
+        let what = match self.clone() {
+            // Whatever interface an address is on, the host is meant by it.
+            Self::Plain => {
+                let all: BTreeSet<_> =
+                    network.addresses(None)?.iter().map(|network| network.addr()).collect();
+                What::Forwarded { except: all.into_iter().filter(is_looked_for).collect() }
+            }
+            Self::Wire { local, native, udp_port } => What::Protected { local, native, udp_port },
+        };
+        Ok(Take { mac, what })
+    }
+}
+
+/// Loopback addresses are on no wire, and all link-local ones are the host's anyway.
+fn is_looked_for(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => !v4.is_loopback(),
+        IpAddr::V6(v6) => !v6.is_loopback() && !v6.is_unicast_link_local(),
+    }
+}
+
+/// Follows the kernel's tables for one interface.
+#[derive(Debug)]
+pub(super) struct Follower {
+    interface: Interface,
+    wants: Wants,
+    board: Arc<Board>,
+    asks: Asks,
+    watch: Watch,
+    network: Network,
+    steering: Steering,
+}
+
+/// A follower at work. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Following {
+    /// Its other end is closed with this.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Follows in a thread of its own. `wake` is called when there is news for the ports.
+    pub(super) fn start(self, wake: impl Fn() + Send + 'static) -> io::Result<Following> {
+        let (stop, stopped) = UnixStream::pair()?;
+        stopped.set_nonblocking(true)?;
+        let name = format!("convoy-{}", self.interface.name);
+        let thread = Builder::new().name(name).spawn(move || self.run(&stopped, &wake))?;
+        Ok(Following { stop: Some(stop), thread: Some(thread) })
+    }
+
+    fn run(mut self, stopped: &UnixStream, wake: &dyn Fn()) {
+        let mut next_round = Instant::now() + ROUND;
+        let mut trouble = false;
+        // Something may have changed while the ports were opened.
+        let mut news = News::ALL;
+        loop {
+            match self.follow(news, &mut next_round, wake) {
+                Ok(()) => trouble = false,
+                Err(error) if !trouble => {
+                    trouble = true;
+                    tracing::error!("interface {}: {error:#}", self.interface.name);
+                }
+                Err(_) => {}
+            }
+            let limit = next_round.saturating_duration_since(Instant::now());
+            let fds = [self.asks.as_fd(), stopped.as_fd()];
+            if self.watch.wait(&fds, limit).is_err() || has_ended(stopped) {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+            news = self.watch.news().unwrap_or(News::ALL);
+        }
+    }
+
+    /// Asks the kernel what ports asked, tells them what has changed, and makes sure of neighbours
+    /// that are in use.
+    fn follow(
+        &mut self,
+        news: News,
+        next_round: &mut Instant,
+        wake: &dyn Fn(),
+    ) -> anyhow::Result<()> {
+        while let Some(address) = self.asks.next() {
+            // The answer comes as news. There may be no such host; then there is none.
+            if let Err(error) = self.network.seek_neighbour(self.interface.index, address) {
+                tracing::debug!(%address, %error, "neighbour");
+            }
+        }
+        let is_round = Instant::now() >= *next_round;
+        if is_round {
+            *next_round = Instant::now() + ROUND;
+            self.refresh_used()?;
+        }
+        if !news.any() && !is_round {
+            return Ok(());
+        }
+        let link = self.network.link_by_index(self.interface.index)?.context("is gone")?;
+        let mac = link.mac.context("has no link address any more")?;
+        if news.links {
+            self.steering.update(&self.wants.take(&mut self.network, mac)?)?;
+        }
+        // Also when only a round is over: a fresh table learns anew who is in use.
+        self.board.publish(table(&mut self.network, self.interface.index, mac)?);
+        if news.any() {
+            wake();
+        }
+        Ok(())
+    }
+
+    /// The kernel would make sure of its neighbours when it sends to them; now others do.
+    fn refresh_used(&mut self) -> anyhow::Result<()> {
+        let table = self.board.table();
+        let used: BTreeSet<_> = table.used().collect();
+        if used.is_empty() {
+            return Ok(());
+        }
+        for neighbour in self.network.neighbours(self.interface.index)? {
+            if neighbour.stale && used.contains(&neighbour.address) {
+                self.network.seek_neighbour(self.interface.index, neighbour.address)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the other end is closed.
+fn has_ended(mut stopped: &UnixStream) -> bool {
+    matches!(io::Read::read(&mut stopped, &mut [0; 1]), Ok(0))
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // It says itself what goes wrong.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the kernel knows now.
+fn table(network: &mut Network, index: u32, mac: [u8; 6]) -> anyhow::Result<Table> {
+    let routes: Vec<_> = network
+        .ways(index)?
+        .into_iter()
+        .map(|(to, way)| Route {
+            network: to.addr(),
+            prefix_len: to.prefix_len(),
+            hop: match way {
+                Way::Direct => Hop::Direct,
+                Way::Via(router) => Hop::Via(router),
+                Way::Elsewhere => Hop::Elsewhere,
+            },
+        })
+        .collect();
+    let neighbours: Vec<_> =
+        network.neighbours(index)?.iter().map(|n| (n.address, n.mac)).collect();
+    Ok(Table::new(mac, &routes, &neighbours))
+}

@@ -1,0 +1,189 @@
+//! Gateways that forward between interfaces themselves, in a laboratory whose kernels would forward
+//! as well.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::io::Write as _;
+use std::net::{IpAddr, UdpSocket};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use common::{Gateway, PATIENCE, Plan, can_make_namespaces, convoy, status, text};
+use convoy_lab::traffic::{Ping, Watch};
+use convoy_lab::{Family, Namespace, Topology, TopologyConfig};
+
+/// The site of one side, between its two interfaces.
+fn site(side: char, folder: &std::path::Path, backend: &str) -> std::path::PathBuf {
+    let path = Plan::simple().write(side, folder);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (head, rest) = text.split_once("[plain]\n").unwrap();
+    let (_, rest) = rest.split_once("[workers]").unwrap();
+    let sides = format!(
+        "[plain]\nbackend = \"{backend}\"\ninterface = \"lan\"\n\
+         [wire]\nbackend = \"{backend}\"\ninterface = \"wire\"\n[workers]"
+    );
+    let mut file = std::fs::OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
+    file.write_all(format!("{head}{sides}{rest}").as_bytes()).unwrap();
+    path
+}
+
+fn ip(namespace: &Namespace, arguments: &str) -> String {
+    let mut command = Command::new("ip");
+    command.args(arguments.split_whitespace());
+    command.stdout(std::process::Stdio::piped());
+    let output = namespace.spawn(&mut command).unwrap().wait_with_output().unwrap();
+    assert!(output.status.success(), "ip {arguments}");
+    text(&output.stdout)
+}
+
+fn answered(from: &Namespace, to: IpAddr, count: u16) -> u64 {
+    let cancel = AtomicBool::new(false);
+    let ping = Ping { count, interval: Duration::from_millis(20), ..Ping::new(to) };
+    ping.run(from, &mut Watch::new(&cancel)).unwrap().received
+}
+
+/// The source of the first ICMP error about a datagram with this TTL, or none.
+fn complaint(from: &Namespace, to: IpAddr, ttl: u32, len: usize) -> Option<(IpAddr, String)> {
+    let socket = from.run(move || {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket.set_ttl(ttl).unwrap();
+        let raw = socket2::Socket::new(
+            socket2::Domain::IPV4,
+            socket2::Type::RAW,
+            Some(socket2::Protocol::ICMPV4),
+        );
+        let raw: UdpSocket = raw.unwrap().into();
+        raw.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        socket.send_to(&vec![7; len], (to, 33434)).unwrap();
+        raw
+    });
+    let socket = socket.unwrap();
+    let begun = Instant::now();
+    let mut bytes = [0; 2000];
+    while begun.elapsed() < PATIENCE {
+        let Ok((len, source)) = socket.recv_from(&mut bytes) else { continue };
+        match bytes.get(20..len) {
+            Some([11, 0, ..]) => return Some((source.ip(), "time exceeded".into())),
+            Some([3, 4, ..]) => return Some((source.ip(), "too big".into())),
+            Some([3, code, ..]) => return Some((source.ip(), format!("unreachable {code}"))),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn forwards_itself(backend: &str) {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab =
+        Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let sites = ['a', 'b'].map(|side| site(side, folder.path(), backend));
+    // The kernels would forward: routes to the far networks are there, and forwarding is on.
+    let routes = lab.direct_routes().unwrap();
+    let far = lab.b.host_address(Family::V4);
+    assert_eq!(answered(&lab.a.host, far, 1), 1);
+    let rules = ip(&lab.a.gateway, "rule");
+
+    let a = Gateway::start(&lab.a.gateway, &sites[0]);
+    // The peer is not there, so an answer would have come in the clear.
+    assert_eq!(answered(&lab.a.host, far, 3), 0, "{}", a.log());
+    assert!(ip(&lab.a.gateway, "rule").contains("iif lan blackhole"));
+    let b = Gateway::start(&lab.b.gateway, &sites[1]);
+    assert_eq!(answered(&lab.a.host, far, 20), 20, "{}\n{}", a.log(), b.log());
+    let counts = status(&sites[0]);
+    let of = |name: &str| {
+        let list = counts["counters"].as_array().cloned().unwrap_or_default();
+        list.iter().find(|c| c["name"] == name).map_or(0, |c| c["value"].as_u64().unwrap())
+    };
+    assert!(counts["outbound"]["packets"].as_u64().unwrap() >= 20, "{counts}");
+    assert_eq!((of("plain.tx-unresolved"), of("wire.tx-unresolved")), (0, 0));
+
+    // The host itself is reached as ever, and what no policy covers goes nowhere.
+    let own = lab.a.gateway_address(Family::V4);
+    assert_eq!(answered(&lab.a.host, own, 3), 3);
+    assert_eq!(answered(&lab.a.host, lab.b.wire_address(Family::V4), 3), 0);
+
+    // TTLs are counted down here, and the answers come from the gateway's own address.
+    let exceeded = complaint(&lab.a.host, far, 1, 100);
+    assert_eq!(exceeded, Some((own, "time exceeded".into())));
+    let reached = complaint(&lab.a.host, far, 4, 100);
+    assert_eq!(reached, Some((far, "unreachable 3".into())));
+    let too_big = complaint(&lab.a.host, far, 64, 1472);
+    assert_eq!(too_big, Some((own, "too big".into())));
+
+    // What the kernel forgets is found again.
+    for (gateway, link) in
+        [(&lab.a.gateway, "lan"), (&lab.a.gateway, "wire"), (&lab.b.gateway, "lan")]
+    {
+        ip(gateway, &format!("neigh flush dev {link}"));
+    }
+    assert_eq!(answered(&lab.a.host, far, 5), 5);
+    // A host with a new card is found again as well.
+    ip(&lab.b.host, "link set eth0 address 02:00:00:00:00:77");
+    ip(&lab.b.gateway, "neigh flush dev lan");
+    // What is under way when the kernel changes its mind still goes to the old one.
+    let begun = Instant::now();
+    while answered(&lab.a.host, far, 5) < 5 {
+        assert!(begun.elapsed() < PATIENCE);
+    }
+
+    assert!(a.terminate().success() && b.terminate().success());
+    assert_eq!(ip(&lab.a.gateway, "rule"), rules);
+    assert_eq!(answered(&lab.a.host, far, 1), 1);
+    drop(routes);
+}
+
+#[test]
+fn packet_sockets_forward_and_the_kernel_does_not() {
+    forwards_itself("af_packet");
+}
+
+#[test]
+fn a_gateway_that_is_killed_leaves_nothing_in_the_clear() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab =
+        Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let site = site('a', folder.path(), "af_packet");
+    let routes = lab.direct_routes().unwrap();
+    let far = lab.b.host_address(Family::V4);
+    Gateway::start(&lab.a.gateway, &site).kill();
+    assert_eq!(answered(&lab.a.host, far, 3), 0);
+    // The next run takes the rule over and away.
+    assert!(Gateway::start(&lab.a.gateway, &site).terminate().success());
+    assert_eq!(answered(&lab.a.host, far, 1), 1);
+    drop(routes);
+}
+
+#[test]
+fn what_is_wrong_with_an_interface_is_said() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let namespace = Namespace::anonymous().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let site = site('a', folder.path(), "af_packet");
+    let run = || {
+        let mut gateway = Gateway::launch(&namespace, &site);
+        assert!(!gateway.wait_ready());
+        gateway.log()
+    };
+    assert!(run().contains("interface lan does not exist in this network namespace"), "{}", run());
+    ip(&namespace, "link add lan type veth peer name other");
+    assert!(run().contains("interface lan is down: ip link set lan up"), "{}", run());
+    ip(&namespace, "link set lan up");
+    assert!(run().contains("interface wire does not exist"), "{}", run());
+    let dry = convoy(&["run", "--dry-run", site.to_str().unwrap()]);
+    let shown = text(&dry.stdout);
+    assert!(
+        shown.contains("keep the kernel from forwarding packets that arrive on lan"),
+        "{shown}"
+    );
+    assert!(shown.contains("open packet sockets on interface wire"), "{shown}");
+}
