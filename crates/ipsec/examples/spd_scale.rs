@@ -124,8 +124,8 @@ fn protect(n: u32, priority: u32, local: Prefix, remote: Prefix) -> Policy {
 
 /// The policy of branch `n`: of four, three are hosts and one is a network.
 fn branch(n: u32) -> Fallible<Policy> {
-    let len = [32, 32, 32, 24][n as usize % 4];
-    Ok(protect(n, 100, prefix(10, 0, 8)?, prefix(11, n << 8, len)?))
+    let len = [32, 32, 32, 25][n as usize % 4];
+    Ok(protect(n, 100, prefix(10, 0, 8)?, prefix(11, n << 7, len)?))
 }
 
 /// What a gateway with many branches has: an exception in front, the branches, and a net behind.
@@ -144,7 +144,7 @@ fn gateway(n: u32) -> Fallible<Spd> {
 /// A packet to branch `n`.
 fn flow(n: u32, port: u16) -> FlowKey {
     let ports = Ports::Known { src: port, dst: 443 };
-    FlowKey::new(address(10, n), address(11, n << 8), Protocol::TCP, ports)
+    FlowKey::new(address(10, n), address(11, n << 7), Protocol::TCP, ports)
         .expect("both addresses are IPv4")
 }
 

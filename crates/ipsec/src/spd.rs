@@ -31,7 +31,7 @@ use tuples::{Entry, Rank, TupleSpace};
 pub struct PolicyId(pub u32);
 
 /// What becomes of a packet (RFC 4301 section 4.4.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyAction {
     /// It goes through an SA of this `reqid`; inbound, it must have come through one.
     Protect {
@@ -45,7 +45,7 @@ pub enum PolicyAction {
 }
 
 /// What is to be done with which packets.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Policy {
     /// Name, for people. Several policies may have one name.
     pub name: Arc<str>,

@@ -10,10 +10,11 @@ use common::{Pair, Setup, inner, pipeline_parts, protect_all};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::{HandOff, Outbound};
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, WorkerId};
+use convoy_ipsec::selector::{AddressSelector, PortSelector, Selector, UpperSelector};
 use convoy_ipsec::snapshot::{Published, SaOwner, Snapshot, SnapshotError};
-use convoy_ipsec::spd::Direction;
+use convoy_ipsec::spd::{Direction, Policy, PolicyAction, PolicyId};
 use convoy_packet::Burst;
-use convoy_wire::{Protocol, Spi};
+use convoy_wire::{PortRange, Prefix, Protocol, Spi};
 
 fn out(setup: &Setup, old: &OutboundSpec) -> OutboundSpec {
     OutboundSpec { lease: old.lease.clone(), counters: old.counters.clone(), ..setup.outbound() }
@@ -317,4 +318,69 @@ fn readers_see_whole_pictures_while_control_changes_them() {
     });
     assert_eq!(failed.unwrap_err(), SnapshotError::Full(1 << 20));
     assert_eq!(published.reader().refresh().map(|_| ()), Some(()));
+}
+
+/// Ten thousand policies, half of them where the packets' own policy is found, come and go on both
+/// gateways while packets pass.
+#[test]
+fn ten_thousand_policies_come_and_go_under_traffic_and_no_packet_is_lost() {
+    const MANY: u32 = 10_000;
+    let mut pair = Pair::new(&Setup::default());
+    let policy = |n: u32, direction| {
+        let far = Prefix::containing([172, 16, (n >> 8) as u8, n as u8].into(), 32).unwrap();
+        // The policy of the packets has priority 0 and all addresses.
+        let remote = if n.is_multiple_of(2) { far.into() } else { AddressSelector::Any };
+        let port = PortRange::single((n % 60_000) as u16).into();
+        let upper = UpperSelector::Ports { local: PortSelector::Any, remote: port };
+        let protocol = Some(Protocol::SCTP);
+        Policy {
+            name: "other".into(),
+            priority: n % 3,
+            direction,
+            selector: Selector { remote, protocol, upper, ..Selector::default() },
+            action: PolicyAction::Discard,
+        }
+    };
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let published = [
+        (pair.left_published.clone(), Direction::Outbound),
+        (pair.right_published.clone(), Direction::Inbound),
+    ];
+    let mut passed = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..8 {
+                for (published, direction) in &published {
+                    let change = published.change(|snapshot| {
+                        let spd = snapshot.spd_mut();
+                        if round % 2 == 0 {
+                            return (0..MANY)
+                                .try_for_each(|n| spd.insert(policy(n, *direction)).map(drop));
+                        }
+                        // The packets' own policy was there first.
+                        (1..=MANY).for_each(|id| drop(spd.remove(PolicyId(id)).unwrap()));
+                        Ok(())
+                    });
+                    change.unwrap();
+                }
+            }
+            done.store(true, std::sync::atomic::Ordering::Release);
+        });
+        loop {
+            let last = done.load(std::sync::atomic::Ordering::Acquire);
+            let (wire, plain) = pair.protect(&vec![inner(false, 64); 50]);
+            assert_eq!((wire.len(), plain.len()), (50, 0));
+            assert_eq!(pair.open(&wire).len(), 50);
+            passed += 50;
+            if last {
+                return;
+            }
+        }
+    });
+    assert_eq!(pair.left_published.current().spd().len(), 1);
+    for counters in [&pair.left_counters, &pair.right_counters] {
+        assert_eq!(counters.drops.iter().map(|(_, n)| n).sum::<u64>(), 0);
+    }
+    assert_eq!(pair.right_counters.inbound_packets.get(), passed);
+    pair.assert_no_leak();
 }

@@ -1,6 +1,7 @@
 //! Checks across sections, and of what the file names on the host.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -89,27 +90,27 @@ fn is_volatile(dir: &Path) -> bool {
 
 /// Names, SPIs and keys that must not meet.
 pub(super) fn associations(sas: &[Draft], report: &mut Report<'_>) {
+    let mut names = Names::new();
     for (at, sa) in sas.iter().enumerate() {
         let before = sas.get(..at).unwrap_or_default();
-        same_name(
-            "SA",
-            sa.name.as_ref(),
-            before.iter().filter_map(|other| other.name.as_ref()),
-            report,
-        );
+        same_name("SA", sa.name.as_ref(), &mut names, report);
         same_spi(sa, before, report);
         same_key(sa, before, report);
     }
 }
 
+/// Names that were read so far, each where it came first.
+type Names<'a> = HashMap<&'a str, &'a At<String>>;
+
 fn same_name<'a>(
     what: &str,
-    name: Option<&At<String>>,
-    mut before: impl Iterator<Item = &'a At<String>>,
+    name: Option<&'a At<String>>,
+    before: &mut Names<'a>,
     report: &mut Report<'_>,
 ) {
     let Some(name) = name else { return };
-    if let Some(other) = before.find(|other| other.value == name.value) {
+    let other = *before.entry(&name.value).or_insert(name);
+    if !std::ptr::eq(other, name) {
         let line = report.line_of(&other.place);
         report.error(
             &name.place,
@@ -171,27 +172,35 @@ fn label(sa: &Draft) -> String {
 
 /// Policies against each other and against the SAs they name.
 pub(super) fn policies(policies: &[policy::Draft], sas: &[Draft], report: &mut Report<'_>) {
-    let mut groups = Groups::new();
+    let (mut names, mut groups) = (Names::new(), Groups::new());
+    let mut by_name: HashMap<&str, &Draft> = HashMap::new();
+    for sa in sas {
+        if let Some(name) = &sa.name {
+            by_name.entry(&name.value).or_insert(sa);
+        }
+    }
+    let near = neighbours(policies);
     for (at, policy) in policies.iter().enumerate() {
-        let before = policies.get(..at).unwrap_or_default();
-        same_name(
-            "policy",
-            policy.name.as_ref(),
-            before.iter().filter_map(|other| other.name.as_ref()),
-            report,
-        );
-        names_fit(policy, sas, report);
+        same_name("policy", policy.name.as_ref(), &mut names, report);
+        names_fit(policy, sas, &by_name, report);
         pairs_agree(policy, &mut groups, report);
-        overlap(policy, before, report);
-        transport_fits(policy, sas, report);
+        match near.as_ref().and_then(|near| near.get(at)) {
+            Some(near) => {
+                overlap(policy, near.iter().filter_map(|at| policies.get(*at)), report);
+            }
+            None => overlap(policy, policies.iter().take(at), report),
+        }
+        transport_fits(policy, &by_name, report);
         one_way(policy, report);
     }
+    let used: HashSet<&str> = policies
+        .iter()
+        .flat_map(|policy| policy.sa_out.iter().chain(&policy.sa_in))
+        .map(|used| used.value.as_str())
+        .collect();
     for sa in sas {
         let Some(name) = &sa.name else { continue };
-        let used = |policy: &policy::Draft| {
-            policy.sa_out.iter().chain(&policy.sa_in).any(|used| used.value == name.value)
-        };
-        if !policies.iter().any(used) {
+        if !used.contains(name.value.as_str()) {
             report.warn(
                 &name.place,
                 "no policy uses this SA",
@@ -214,12 +223,16 @@ pub(super) fn interfaces(plain: &Plain, wire: &Wire, place: &Place, report: &mut
 }
 
 /// Every SA a policy names exists and has the right direction.
-fn names_fit(policy: &policy::Draft, sas: &[Draft], report: &mut Report<'_>) {
+fn names_fit(
+    policy: &policy::Draft,
+    sas: &[Draft],
+    by_name: &HashMap<&str, &Draft>,
+    report: &mut Report<'_>,
+) {
     let outbound = policy.sa_out.iter().map(|name| (name, Direction::Outbound));
     let inbound = policy.sa_in.iter().map(|name| (name, Direction::Inbound));
     for (name, direction) in outbound.chain(inbound) {
-        let named = |sa: &&Draft| matches!(&sa.name, Some(at) if at.value == name.value);
-        match sas.iter().find(named) {
+        match by_name.get(name.value.as_str()) {
             None => {
                 let known = sas.iter().filter(|sa| sa.direction == Some(direction));
                 let known: Vec<_> =
@@ -272,18 +285,56 @@ fn pairs_agree<'a>(policy: &'a policy::Draft, groups: &mut Groups<'a>, report: &
     }
 }
 
+/// Remote addresses that may lie in so many policies without all being compared with all.
+const CROWD: usize = 64;
+
+/// For each policy, which ones before it share a remote address with it; `None` where so many do
+/// that all may as well be compared with all.
+fn neighbours(policies: &[policy::Draft]) -> Option<Vec<Vec<usize>>> {
+    let mut ranges: Vec<(IpAddr, IpAddr, usize)> = Vec::new();
+    for (at, built) in
+        policies.iter().enumerate().filter_map(|(at, p)| Some((at, p.built.as_ref()?)))
+    {
+        ranges.extend(built.remote.iter().map(|range| (range.first(), range.last(), at)));
+    }
+    ranges.sort_unstable();
+    let mut near = vec![Vec::new(); policies.len()];
+    // Ranges that began before this one and have not ended.
+    let mut open: Vec<(IpAddr, usize)> = Vec::new();
+    for (first, last, at) in ranges {
+        open.retain(|(end, _)| *end >= first);
+        if open.len() > CROWD {
+            return None;
+        }
+        for (_, other) in open.iter().filter(|(_, other)| *other != at) {
+            near.get_mut(at.max(*other))?.push(at.min(*other));
+        }
+        open.push((last, at));
+    }
+    for list in &mut near {
+        list.sort_unstable();
+        list.dedup();
+    }
+    Some(near)
+}
+
 /// Policies that match the same packets.
-fn overlap(policy: &policy::Draft, before: &[policy::Draft], report: &mut Report<'_>) {
+fn overlap<'a>(
+    policy: &policy::Draft,
+    before: impl Iterator<Item = &'a policy::Draft>,
+    report: &mut Report<'_>,
+) {
     let Some(mine) = &policy.built else { return };
     for other in before {
         let Some(theirs) = &other.built else { continue };
-        let line = report.line_of(&other.place);
         if same_selectors(mine, theirs) {
+            let line = report.line_of(&other.place);
             let what =
                 format!("policy \"{}\" in line {line} matches the same packets", theirs.name);
             return report.error(&policy.selector, what, "remove one of the two");
         }
         if mine.priority == theirs.priority && mine.action != theirs.action && meet(mine, theirs) {
+            let line = report.line_of(&other.place);
             let what = format!(
                 "overlaps with policy \"{}\" in line {line} at the same priority; the earlier one decides",
                 theirs.name
@@ -322,13 +373,15 @@ fn meet(a: &Policy, b: &Policy) -> bool {
 }
 
 /// In transport mode the packet's own addresses are the SA's (RFC 4301 section 4.1).
-fn transport_fits(policy: &policy::Draft, sas: &[Draft], report: &mut Report<'_>) {
+fn transport_fits(
+    policy: &policy::Draft,
+    by_name: &HashMap<&str, &Draft>,
+    report: &mut Report<'_>,
+) {
     let Some(built) = &policy.built else { return };
     for name in policy.sa_out.iter().chain(&policy.sa_in) {
-        let named = |sa: &&Draft| matches!(&sa.name, Some(at) if at.value == name.value);
-        let Some(sa) = sas.iter().find(named).filter(|sa| sa.mode == Some(Mode::Transport)) else {
-            continue;
-        };
+        let sa = by_name.get(name.value.as_str());
+        let Some(sa) = sa.filter(|sa| sa.mode == Some(Mode::Transport)) else { continue };
         let (Some(local), Some(remote)) = (&sa.local, &sa.remote) else { continue };
         let local_fits = built.local.iter().all(|a| a.is_only(local.value));
         let remote_fits = built.remote.iter().all(|a| a.is_only(remote.value));
@@ -347,7 +400,7 @@ fn transport_fits(policy: &policy::Draft, sas: &[Draft], report: &mut Report<'_>
     }
 }
 
-fn host(at: &At<std::net::IpAddr>) -> convoy_wire::Prefix {
+fn host(at: &At<IpAddr>) -> convoy_wire::Prefix {
     convoy_wire::Prefix::host(at.value)
 }
 

@@ -1,6 +1,7 @@
 //! Keys of SAs: read from the site file or a file beside it, held in wiped memory.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -136,6 +137,12 @@ impl KeyMaterial {
     #[must_use]
     pub fn same_nonces(&self, other: &Self) -> bool {
         self.expose_identity() == other.expose_identity()
+    }
+
+    /// Hashes what [`Self::same_nonces`] compares. For tables in memory only, whose hashers have a
+    /// random key.
+    pub(crate) fn hash_nonces(&self, state: &mut impl Hasher) {
+        self.expose_identity().hash(state);
     }
 }
 

@@ -68,10 +68,8 @@ impl Site {
             .flat_map(|policy| policy.remote.iter().flat_map(Addresses::prefixes))
             .collect();
         networks.sort();
-        networks.dedup();
-        let all = networks.clone();
-        networks
-            .retain(|network| !all.iter().any(|other| other != network && other.covers(network)));
+        // Sorted, a network stands before all that it covers, and nothing else stands between.
+        networks.dedup_by(|network, kept| kept.covers(network));
         networks
     }
 }

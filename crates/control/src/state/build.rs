@@ -9,26 +9,27 @@ use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
 use convoy_ipsec::selector::{AddressRange, AddressSelector, Direction, Selector, UpperSelector};
 use convoy_ipsec::sequence::Lease;
-use convoy_ipsec::spd::{Policy, PolicyAction, Spd};
+use convoy_ipsec::spd::{Policy, PolicyAction};
 
+use super::keys::SiteKeys;
 use super::{StateError, Tables};
 use crate::lease::{InboundRequest, LeaseKeeper, OutboundRequest};
 use crate::site::{
     Action, Addresses, Association, InboundSa, OutboundSa, Policy as SitePolicy, Site, Upper,
 };
 
-/// Policies, and the reqid of each SA by name.
+/// Policies in their order, and the reqid of each SA by name.
 pub(super) struct Policies {
-    pub(super) spd: Spd,
+    pub(super) list: Vec<Policy>,
     pub(super) reqids: HashMap<Arc<str>, ReqId>,
     pub(super) next_reqid: u32,
 }
 
 /// Expands policies and gives every SA its reqid; SAs that were there keep theirs where they can.
-pub(super) fn policies(site: &Site, before: &Tables) -> Result<Policies, StateError> {
+pub(super) fn policies(site: &Site, before: &Tables) -> Policies {
     let mut reqids =
         Reqids { of: HashMap::new(), taken: HashSet::new(), next: before.next_reqid.max(1) };
-    let mut spd = Spd::default();
+    let mut list = Vec::new();
     for policy in &site.policies {
         let action = match &policy.action {
             Action::Bypass => PolicyAction::Bypass,
@@ -47,20 +48,20 @@ pub(super) fn policies(site: &Site, before: &Tables) -> Result<Policies, StateEr
             let action = if given { action } else { PolicyAction::Discard };
             for selector in &selectors {
                 let name = policy.name.clone();
-                spd.insert(Policy {
+                list.push(Policy {
                     name,
                     priority: policy.priority,
                     direction,
                     selector: *selector,
                     action,
-                })?;
+                });
             }
         }
     }
     for association in site.associations() {
         reqids.of_group(std::slice::from_ref(&association.name), before);
     }
-    Ok(Policies { spd, reqids: reqids.of, next_reqid: reqids.next })
+    Policies { list, reqids: reqids.of, next_reqid: reqids.next }
 }
 
 fn sends(action: &Action) -> bool {
@@ -143,43 +144,23 @@ pub(super) enum Origin<S> {
     New,
 }
 
-/// Finds for each SA the record that had its key.
-pub(super) fn plan(site: &Site, before: &Tables, keys: &PriorKeys<'_>) -> Plan {
+/// Finds for each SA the record that had its key; `keys` are those of the site before.
+pub(super) fn plan(site: &Site, before: &Tables, keys: &SiteKeys<'_>) -> Plan {
     let outbound = site.outbound.iter().map(|sa| {
-        match keys.outbound(&sa.association).and_then(|name| before.outbound.get(name)) {
+        let old = keys.outbound(&sa.association.key);
+        match old.and_then(|old| before.outbound.get(&old.name)) {
             Some((slot, spec)) => Origin::Kept(*slot, spec.clone()),
             None => Origin::New,
         }
     });
     let inbound = site.inbound.iter().map(|sa| {
-        match keys.inbound(&sa.association).and_then(|name| before.inbound.get(name)) {
+        let old = keys.inbound(&sa.association.key);
+        match old.and_then(|old| before.inbound.get(&old.name)) {
             Some((slot, spec)) => Origin::Kept(*slot, spec.clone()),
             None => Origin::New,
         }
     });
     Plan { outbound: outbound.collect(), inbound: inbound.collect() }
-}
-
-/// Finds the SAs of the site before by their keys.
-#[derive(Default)]
-pub(super) struct PriorKeys<'a> {
-    site: Option<&'a Site>,
-}
-
-impl<'a> PriorKeys<'a> {
-    pub(super) fn of(site: &'a Site) -> Self {
-        Self { site: Some(site) }
-    }
-
-    pub(super) fn outbound(&self, sa: &Association) -> Option<&'a Arc<str>> {
-        let mut sas = self.site?.outbound.iter().map(|sa| &sa.association);
-        sas.find(|old| old.key.same_nonces(&sa.key)).map(|old| &old.name)
-    }
-
-    pub(super) fn inbound(&self, sa: &Association) -> Option<&'a Arc<str>> {
-        let mut sas = self.site?.inbound.iter().map(|sa| &sa.association);
-        sas.find(|old| old.key.same_nonces(&sa.key)).map(|old| &old.name)
-    }
 }
 
 /// What all records are made with.

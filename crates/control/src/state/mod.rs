@@ -5,6 +5,8 @@
 //! on. A reload either happens as a whole or changes nothing.
 
 mod build;
+mod difference;
+mod keys;
 mod reload;
 
 use std::collections::HashMap;
@@ -19,6 +21,7 @@ use convoy_wire::Prefix;
 
 use crate::lease::{LeaseError, LeaseEvent, LeaseKeeper};
 use crate::site::Site;
+use difference::Placed;
 
 /// Why a site cannot become the state of a gateway. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -107,15 +110,19 @@ pub struct State {
     site: Site,
     keeper: Option<LeaseKeeper>,
     tables: Tables,
+    policies: Placed,
     published: Arc<Published>,
     generation: u64,
 }
 
+/// Records of one direction in their slots, by name.
+type ByName<S> = HashMap<Arc<str>, (SaSlot, Arc<S>)>;
+
 /// SAs in their slots, by name.
 #[derive(Clone, Debug, Default)]
 struct Tables {
-    outbound: HashMap<Arc<str>, (SaSlot, Arc<OutboundSpec>)>,
-    inbound: HashMap<Arc<str>, (SaSlot, Arc<InboundSpec>)>,
+    outbound: ByName<OutboundSpec>,
+    inbound: ByName<InboundSpec>,
     next_reqid: u32,
 }
 
@@ -139,14 +146,17 @@ impl State {
         };
         let wire_mtu = site.wire.mtu.unwrap_or(wire_mtu);
         let before = Tables::default();
-        let policies = build::policies(&site, &before)?;
+        let policies = build::policies(&site, &before);
         let maker =
             build::Maker { cpu: &cpu, wire_mtu, keeper: keeper.as_ref(), reqids: &policies.reqids };
-        let plan = build::plan(&site, &before, &build::PriorKeys::default());
+        let plan = build::plan(&site, &before, &keys::SiteKeys::default());
         let mut tables = maker.make(&plan, &site, &before)?.tables;
         tables.next_reqid = policies.next_reqid;
-        let published = Published::new(tables.snapshot(policies.spd)?);
-        Ok(Self { cpu, wire_mtu, site, keeper, tables, published, generation: 1 })
+        let mut snapshot = Snapshot::default();
+        let placed = difference::policies(snapshot.spd_mut(), &Placed::new(), policies.list)?;
+        tables.bring(&before, &mut snapshot)?;
+        let published = Published::new(snapshot);
+        Ok(Self { cpu, wire_mtu, site, keeper, tables, policies: placed, published, generation: 1 })
     }
 
     /// The site that is in force.
@@ -196,21 +206,6 @@ impl State {
 }
 
 impl Tables {
-    fn snapshot(&self, spd: convoy_ipsec::spd::Spd) -> Result<Snapshot, SnapshotError> {
-        let mut snapshot = Snapshot::new(spd);
-        let mut outbound: Vec<_> = self.outbound.values().collect();
-        outbound.sort_by_key(|(slot, _)| *slot);
-        for (slot, sa) in outbound {
-            snapshot.add_outbound(*slot, sa.clone())?;
-        }
-        let mut inbound: Vec<_> = self.inbound.values().collect();
-        inbound.sort_by_key(|(slot, _)| *slot);
-        for (slot, sa) in inbound {
-            snapshot.add_inbound(*slot, sa.clone())?;
-        }
-        Ok(snapshot)
-    }
-
     /// The reqid of an SA by name, whichever its direction.
     fn reqid(&self, name: &str) -> Option<ReqId> {
         let outbound = self.outbound.get(name).map(|(_, sa)| sa.reqid);

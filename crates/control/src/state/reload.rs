@@ -1,11 +1,18 @@
 //! Going from one site to another on a running gateway.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::{ReloadReport, State, StateError, build};
-use crate::site::{Association, Routes, Site};
+use convoy_ipsec::sa::{InboundSpec, OutboundSpec};
+use convoy_ipsec::snapshot::Snapshot;
+use convoy_ipsec::spd::Policy;
+use convoy_wire::Prefix;
+
+use super::difference::{self, Placed};
+use super::keys::SiteKeys;
+use super::{ByName, ReloadReport, State, StateError, Tables, build};
+use crate::site::{Policy as SitePolicy, Routes, Site};
 
 impl State {
     /// Brings a new site into force. Workers see it at their next burst; no packet is lost: SAs that
@@ -14,29 +21,30 @@ impl State {
     /// # Errors
     /// [`StateError`]; then nothing has changed.
     pub fn reload(&mut self, site: Site) -> Result<ReloadReport, StateError> {
-        let restart = needs_restart(&self.site, &site);
+        let keys = SiteKeys::of(&self.site);
+        let restart = needs_restart(&self.site, &site, &keys);
         if !restart.is_empty() {
             return Err(StateError::NeedsRestart(restart));
         }
-        same_use_of_keys(&self.site, &site)?;
-        let policies = build::policies(&site, &self.tables)?;
+        same_use_of_keys(&keys, &site)?;
+        let policies = build::policies(&site, &self.tables);
         let maker = build::Maker {
             cpu: &self.cpu,
             wire_mtu: self.wire_mtu,
             keeper: self.keeper.as_ref(),
             reqids: &policies.reqids,
         };
-        let plan = build::plan(&site, &self.tables, &build::PriorKeys::of(&self.site));
+        let plan = build::plan(&site, &self.tables, &keys);
         let made = maker.make(&plan, &site, &self.tables)?;
         let mut tables = made.tables;
         tables.next_reqid = policies.next_reqid;
-        let snapshot = match tables.snapshot(policies.spd) {
-            Ok(snapshot) => snapshot,
+        let (snapshot, placed) = match self.next_picture(&tables, policies.list) {
+            Ok(next) => next,
             Err(error) => {
                 if let Some(keeper) = &self.keeper {
                     keeper.release(&made.fresh_leases, &made.fresh_floors);
                 }
-                return Err(error.into());
+                return Err(error);
             }
         };
 
@@ -53,19 +61,29 @@ impl State {
             }
         }
         self.tables = tables;
+        self.policies = placed;
         self.site = site;
         Ok(report)
     }
 
-    fn compare(&self, site: &Site, tables: &super::Tables) -> ReloadReport {
+    /// The picture of now, changed to hold these SAs and policies.
+    fn next_picture(
+        &self,
+        tables: &Tables,
+        policies: Vec<Policy>,
+    ) -> Result<(Snapshot, Placed), StateError> {
+        let mut snapshot = Snapshot::clone(&self.published.current());
+        let placed = difference::policies(snapshot.spd_mut(), &self.policies, policies)?;
+        tables.bring(&self.tables, &mut snapshot)?;
+        Ok((snapshot, placed))
+    }
+
+    fn compare(&self, site: &Site, tables: &Tables) -> ReloadReport {
         let mut report = ReloadReport::default();
         let old = &self.tables;
-        note(&mut report, &old.outbound, &tables.outbound, |a, b| Arc::ptr_eq(&a.lease, &b.lease));
-        note(&mut report, &old.inbound, &tables.inbound, |a, b| Arc::ptr_eq(&a.floor, &b.floor));
-        let policies = |site: &Site| -> HashMap<Arc<str>, _> {
-            site.policies.iter().map(|policy| (policy.name.clone(), policy.clone())).collect()
-        };
-        let (before, after) = (policies(&self.site), policies(site));
+        note(&mut report, &old.outbound, &tables.outbound, lease_of);
+        note(&mut report, &old.inbound, &tables.inbound, floor_of);
+        let (before, after) = (by_name(&self.site), by_name(site));
         for (name, policy) in &after {
             match before.get(name) {
                 None => report.policies_added.push(name.to_string()),
@@ -76,8 +94,12 @@ impl State {
         report.policies_removed = missing(&before, &after);
         if site.plain.routes == Routes::FromPolicies {
             let (before, after) = (self.site.protected_networks(), site.protected_networks());
-            report.routes_added = after.iter().filter(|n| !before.contains(n)).copied().collect();
-            report.routes_removed = before.into_iter().filter(|n| !after.contains(n)).collect();
+            // Both are sorted.
+            let without = |all: &[Prefix], others: &[Prefix]| {
+                all.iter().filter(|n| others.binary_search(n).is_err()).copied().collect()
+            };
+            report.routes_added = without(&after, &before);
+            report.routes_removed = without(&before, &after);
         }
         for names in [
             &mut report.sas_added,
@@ -94,17 +116,30 @@ impl State {
     }
 }
 
-type ByName<S> = HashMap<Arc<str>, (convoy_ipsec::sa::SaSlot, Arc<S>)>;
+/// A site's policies by name.
+fn by_name(site: &Site) -> HashMap<Arc<str>, &SitePolicy> {
+    site.policies.iter().map(|policy| (policy.name.clone(), policy)).collect()
+}
+
+/// What a key keeps, by where it lies: the same as long as it is the same key.
+fn lease_of(sa: &OutboundSpec) -> *const () {
+    Arc::as_ptr(&sa.lease).cast()
+}
+
+fn floor_of(sa: &InboundSpec) -> *const () {
+    Arc::as_ptr(&sa.floor).cast()
+}
 
 fn note<S>(
     report: &mut ReloadReport,
     before: &ByName<S>,
     after: &ByName<S>,
-    same_key: impl Fn(&S, &S) -> bool,
+    key: impl Fn(&S) -> *const (),
 ) {
+    // Whatever they were called.
+    let known: HashSet<_> = before.values().map(|(_, old)| key(old)).collect();
     for (name, (_, new)) in after {
-        // Whatever it was called.
-        let kept = before.values().any(|(_, old)| same_key(old, new));
+        let kept = known.contains(&key(new));
         match before.get(name) {
             Some((_, old)) if Arc::ptr_eq(old, new) => report.sas_unchanged += 1,
             _ if kept => report.sas_changed.push(name.to_string()),
@@ -122,24 +157,25 @@ fn missing<K: Eq + Hash + ToString, V, W>(
     before.keys().filter(|name| !after.contains_key(*name)).map(ToString::to_string).collect()
 }
 
-impl super::Tables {
+impl Tables {
     /// Leases and floors that no record has any more.
     fn gone(
         &self,
         after: &Self,
     ) -> (Vec<Arc<convoy_ipsec::sequence::Lease>>, Vec<Arc<convoy_ipsec::replay::Floor>>) {
-        let leases = self.outbound.values().map(|(_, sa)| &sa.lease);
-        let leases = leases
-            .filter(|lease| !after.outbound.values().any(|(_, sa)| Arc::ptr_eq(&sa.lease, lease)));
-        let floors = self.inbound.values().map(|(_, sa)| &sa.floor);
-        let floors = floors
-            .filter(|floor| !after.inbound.values().any(|(_, sa)| Arc::ptr_eq(&sa.floor, floor)));
-        (leases.cloned().collect(), floors.cloned().collect())
+        let leases: HashSet<_> = after.outbound.values().map(|(_, sa)| lease_of(sa)).collect();
+        let floors: HashSet<_> = after.inbound.values().map(|(_, sa)| floor_of(sa)).collect();
+        let outbound = self.outbound.values().filter(|(_, sa)| !leases.contains(&lease_of(sa)));
+        let inbound = self.inbound.values().filter(|(_, sa)| !floors.contains(&floor_of(sa)));
+        (
+            outbound.map(|(_, sa)| sa.lease.clone()).collect(),
+            inbound.map(|(_, sa)| sa.floor.clone()).collect(),
+        )
     }
 }
 
 /// Settings that differ and cannot change on a running gateway.
-fn needs_restart(old: &Site, new: &Site) -> Vec<String> {
+fn needs_restart(old: &Site, new: &Site, keys: &SiteKeys<'_>) -> Vec<String> {
     let settings = [
         ("name", old.name == new.name),
         ("namespace", old.namespace == new.namespace),
@@ -163,8 +199,7 @@ fn needs_restart(old: &Site, new: &Site) -> Vec<String> {
     let mut changed: Vec<_> =
         settings.into_iter().filter(|(_, same)| !same).map(|(name, _)| name.to_owned()).collect();
     for sa in new.associations() {
-        let before = old.associations().find(|old| old.key.same_nonces(&sa.key));
-        if before.is_some_and(|before| before.worker != sa.worker) {
+        if keys.any(&sa.key).is_some_and(|before| before.worker != sa.worker) {
             changed.push(format!("sa[{}].worker", sa.name));
         }
     }
@@ -172,23 +207,17 @@ fn needs_restart(old: &Site, new: &Site) -> Vec<String> {
 }
 
 /// A key keeps its direction and the size of its sequence numbers.
-fn same_use_of_keys(old: &Site, new: &Site) -> Result<(), StateError> {
-    let find = |site: &Site, outbound: bool, sa: &Association| -> Option<bool> {
-        let list: Vec<&Association> = if outbound {
-            site.outbound.iter().map(|sa| &sa.association).collect()
-        } else {
-            site.inbound.iter().map(|sa| &sa.association).collect()
-        };
-        list.iter().find(|other| other.key.same_nonces(&sa.key)).map(|other| other.esn)
-    };
-    let outbound = new.outbound.iter().map(|sa| (true, &sa.association));
-    let inbound = new.inbound.iter().map(|sa| (false, &sa.association));
-    for (is_outbound, sa) in outbound.chain(inbound) {
+fn same_use_of_keys(old: &SiteKeys<'_>, new: &Site) -> Result<(), StateError> {
+    let outbound = new.outbound.iter().map(|sa| &sa.association);
+    let outbound = outbound.map(|sa| (sa, old.outbound(&sa.key), old.inbound(&sa.key)));
+    let inbound = new.inbound.iter().map(|sa| &sa.association);
+    let inbound = inbound.map(|sa| (sa, old.inbound(&sa.key), old.outbound(&sa.key)));
+    for (sa, same_way, other_way) in outbound.chain(inbound) {
         let refused = |what| StateError::KeyReused { name: sa.name.clone(), what };
-        if find(old, !is_outbound, sa).is_some() {
+        if other_way.is_some() {
             return Err(refused("its key was used in the other direction"));
         }
-        if find(old, is_outbound, sa).is_some_and(|esn| esn != sa.esn) {
+        if same_way.is_some_and(|old| old.esn != sa.esn) {
             return Err(refused("extended sequence numbers cannot be switched under one key"));
         }
     }

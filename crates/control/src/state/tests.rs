@@ -237,3 +237,32 @@ fn one_way_policies_discard_the_other_way() {
         "{actions:?}"
     );
 }
+
+#[test]
+fn ten_thousand_policies_come_by_reload_and_one_of_them_changes() {
+    let many = |changed: u32| -> String {
+        let remote = |n: u32| format!("172.16.{}.{}", n >> 8, n & 255);
+        (0..10_000)
+            .map(|n| match n == changed {
+                true => policy(&format!("p{n}"), "10.77.0.0/16", "out", "\"in\""),
+                false => policy(&format!("p{n}"), &remote(n), "out", "\"in\""),
+            })
+            .collect()
+    };
+    let mut gateway = Gateway::start(&plain_tunnel());
+    let report = gateway.reload(&(plain_tunnel() + &many(u32::MAX))).unwrap();
+    assert_eq!((report.policies_added.len(), report.routes_added.len()), (10_000, 10_000));
+    let before = gateway.snapshot();
+    let report = gateway.reload(&(plain_tunnel() + &many(7000))).unwrap();
+    assert_eq!(report.policies_changed, ["p7000"]);
+    assert_eq!(report.sas_unchanged, 2);
+    let after = gateway.snapshot();
+    assert_eq!((before.spd().len(), after.spd().len()), (20_002, 20_002));
+    // All others are the very ones that were there.
+    let kept = after.spd().policies().filter(|(id, policy)| {
+        before.spd().policy(*id).is_some_and(|old| Arc::ptr_eq(old, policy))
+    });
+    assert_eq!(kept.count(), 20_000);
+    let report = gateway.reload(&plain_tunnel()).unwrap();
+    assert_eq!((report.policies_removed.len(), gateway.snapshot().spd().len()), (10_000, 2));
+}

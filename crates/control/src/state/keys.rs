@@ -1,0 +1,55 @@
+//! SAs of a site by their keys.
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+
+use crate::site::{Association, KeyMaterial, Site};
+
+/// Finds the SAs of a site by their keys.
+#[derive(Default)]
+pub(super) struct SiteKeys<'a> {
+    outbound: HashMap<Nonces<'a>, &'a Association>,
+    inbound: HashMap<Nonces<'a>, &'a Association>,
+}
+
+impl<'a> SiteKeys<'a> {
+    pub(super) fn of(site: &'a Site) -> Self {
+        let by_key = |sa: &'a Association| (Nonces(&sa.key), sa);
+        Self {
+            outbound: site.outbound.iter().map(|sa| by_key(&sa.association)).collect(),
+            inbound: site.inbound.iter().map(|sa| by_key(&sa.association)).collect(),
+        }
+    }
+
+    /// The outbound SA with this key.
+    pub(super) fn outbound(&self, key: &KeyMaterial) -> Option<&'a Association> {
+        self.outbound.get(&Nonces(key)).copied()
+    }
+
+    /// The inbound SA with this key.
+    pub(super) fn inbound(&self, key: &KeyMaterial) -> Option<&'a Association> {
+        self.inbound.get(&Nonces(key)).copied()
+    }
+
+    /// The SA with this key, whatever its direction.
+    pub(super) fn any(&self, key: &KeyMaterial) -> Option<&'a Association> {
+        self.outbound(key).or_else(|| self.inbound(key))
+    }
+}
+
+/// A key as far as nonces depend on it.
+struct Nonces<'a>(&'a KeyMaterial);
+
+impl PartialEq for Nonces<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.same_nonces(other.0)
+    }
+}
+
+impl Eq for Nonces<'_> {}
+
+impl Hash for Nonces<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash_nonces(state);
+    }
+}
