@@ -11,12 +11,11 @@ try:
     from scapy.layers import ipsec
     from scapy.layers.inet import ICMP, IP, TCP, UDP
     from scapy.layers.inet6 import ICMPv6EchoRequest, IPv6
-    from scapy.layers.ipsec import ESP, SecurityAssociation
+    from scapy.layers.ipsec import AH, ESP, SecurityAssociation
     from scapy.packet import Raw
 except ImportError as error:
     harness.cannot_run(f"python3 has no scapy with cryptography ({error}); interop/install-deps.sh gets them")
 
-ICV_SIZES = (16, 12, 8)
 EXPERIMENT = 253  # RFC 3692: a protocol number for experiments
 
 
@@ -44,24 +43,76 @@ def gcm_class(icv):
     return Gcm
 
 
-def association(spi, key, icv, esn, tunnel=None, encap=False):
+class Xcbc:
+    """AES-XCBC-MAC (RFC 3566) over OpenSSL's AES, with the methods that scapy calls; scapy has none."""
+
+    def __init__(self, key):
+        worker = Cipher(algorithms.AES(key), modes.ECB()).encryptor()
+        first, self.whole, self.partial = (worker.update(bytes([n] * 16)) for n in (1, 2, 3))
+        self.cbc = Cipher(algorithms.AES(first), modes.CBC(bytes(16))).encryptor()
+        self.text = b""
+
+    def update(self, text):
+        self.text += text
+
+    def finalize(self):
+        cut = max(len(self.text) - 1, 0) // 16 * 16
+        rest = self.text[cut:]
+        mask = self.whole
+        if len(rest) < 16:
+            rest, mask = (rest + b"\x80").ljust(16, b"\0"), self.partial
+        self.cbc.update(self.text[:cut])
+        return self.cbc.update(bytes(a ^ b for a, b in zip(rest, mask)))
+
+
+class XcbcAlgo(ipsec.AuthAlgo):
+    """AES-XCBC-MAC-96 as scapy would list it."""
+
+    def __init__(self):
+        super().__init__("AES-XCBC-96", mac=Xcbc, digestmod=None, icv_size=12, key_size=(16,))
+
+    def new_mac(self, key):
+        return Xcbc(key)
+
+
+ipsec.AUTH_ALGOS["AES-XCBC-96"] = XcbcAlgo()
+
+def association(spi, suite, keys, esn, tunnel=None, encap=False):
     """A scapy SA; `tunnel` is the outer header (None: transport mode)."""
     sa = SecurityAssociation(
         ESP,
         spi=spi,
         seq_num=1,
-        crypt_algo="AES-GCM",
-        crypt_key=key,
-        crypt_icv_size=icv,
+        crypt_algo=suite.crypt,
+        crypt_key=keys[0] or None,
+        crypt_icv_size=suite.icv,
+        auth_algo=suite.auth,
+        auth_key=keys[1] or None,
         tunnel_header=tunnel,
         nat_t_header=UDP(sport=4500, dport=4500) if encap else None,
         esn_en=esn,
     )
-    if hasattr(sa.crypt_algo, "ciphers_aead_api"):
+    if suite.crypt == "AES-GCM" and hasattr(sa.crypt_algo, "ciphers_aead_api"):
         sa.crypt_algo = copy.copy(sa.crypt_algo)
-        sa.crypt_algo.cipher = gcm_class(icv)
+        sa.crypt_algo.cipher = gcm_class(suite.icv)
         sa.crypt_algo.ciphers_aead_api = True
     return sa
+
+
+def ah_association(spi, suite, keys, esn, tunnel=None):
+    """The same for AH, which takes the MAC of the suite alone."""
+    return SecurityAssociation(AH, spi=spi, seq_num=1, auth_algo=suite.auth, auth_key=keys[1],
+                               tunnel_header=tunnel, esn_en=esn)
+
+
+def alignment(sa):
+    """What the ciphertext is a multiple of."""
+    return 16 if sa.crypt_algo.name == "AES-CBC" else 4
+
+
+def shortest(sa):
+    """Bytes of the shortest ESP packet."""
+    return 8 + sa.crypt_algo.iv_size + alignment(sa) + sa.crypt_icv_size
 
 
 def ip_class(version):
@@ -97,6 +148,7 @@ def protect_plain(sa, next_header, payload, padding, seq):
         spi=sa.spi, seq=seq, iv=sa.crypt_algo.generate_iv(), data=payload,
         padding=padding, padlen=len(padding), nh=next_header)
     esp = sa.crypt_algo.encrypt(sa, esp, sa.crypt_key, sa.crypt_icv_size, esn_en=sa.esn_en, esn=0)
+    sa.auth_algo.sign(esp, sa.auth_key, esn_en=sa.esn_en, esn=0)
     outer = sa.tunnel_header.copy()
     body = sa.nat_t_header.copy() / esp if sa.nat_t_header else esp
     if sa.nat_t_header:
@@ -109,7 +161,9 @@ def protect_plain(sa, next_header, payload, padding, seq):
 
 
 def open_packet(sa, packet, high=0):
-    """The packet inside, and scapy's view of the ESP trailer; raises where the ICV is wrong."""
+    """The packet inside, and scapy's view of the ESP trailer (None: AH); raises where the ICV is wrong."""
+    if sa.proto is AH:
+        return bytes(sa.decrypt(parse(packet), esn_en=sa.esn_en, esn=high)), None
     esp = parse(packet)[ESP]
     plain = sa.crypt_algo.decrypt(sa, esp, sa.crypt_key, sa.crypt_icv_size, esn_en=sa.esn_en, esn=high)
     inner = sa.decrypt(parse(packet), esn_en=sa.esn_en, esn=high)
@@ -117,7 +171,7 @@ def open_packet(sa, packet, high=0):
 
 
 def esp_offset(packet):
-    """Where the ESP header begins in a packet without options or extension headers."""
+    """Where the ESP or AH header begins in a packet without options or extension headers."""
     protocol, length = (packet[9], 20) if packet[0] >> 4 == 4 else (packet[6], 40)
     return length + 8 if protocol == 17 else length
 
@@ -140,7 +194,7 @@ def random_packet(dice, version, source, destination, size):
     # No congestion-experienced mark: RFC 6040 lets a tunnel end change how it travels.
     traffic_class = dice.getrandbits(6) << 2 | dice.choice((0, 1, 2))
     if version == 4:
-        head = IP(src=source, dst=destination, id=dice.getrandbits(16), ttl=dice.randint(2, 255),
+        head = IP(src=source, dst=destination, id=dice.randint(1, 65535), ttl=dice.randint(2, 255),
                   tos=traffic_class, flags=dice.choice(("", "DF")))
         if kind == "raw":
             head.proto = EXPERIMENT

@@ -14,9 +14,10 @@ import sys
 
 import harness
 import scapy_esp
-from scapy_esp import ESP, IP, InvalidTag, IPv6
+import suites
+from scapy_esp import AH, ESP, IP, InvalidTag, IPv6
 
-LARGEST = 1370  # bytes behind the inner IP header: with every header, below 1500 on the wire
+LARGEST = 1340  # bytes behind the inner IP header: with every header, below 1500 on the wire
 
 BURST = 256  # the most packets that Convoy handles at once
 
@@ -48,30 +49,55 @@ class Group:
     outer: int
     inner: int
     encap: bool
+    protocol: str = "esp"
 
     @property
     def name(self):
         shape = f"{self.inner}in{self.outer}" if self.mode == "tunnel" else f"IPv{self.outer}"
-        return f"{self.mode} {shape}{' in UDP' if self.encap else ''}"
+        return f"{'AH ' if self.protocol == 'ah' else ''}{self.mode} {shape}{' in UDP' if self.encap else ''}"
+
+
+class Ivs:
+    """Every IV that Convoy used: none may come twice under one key."""
+
+    def __init__(self):
+        self.seen = set()
+
+    def problem(self, sa, iv, seq):
+        if not iv:
+            return ""
+        if sa.crypt_algo.name != "AES-CBC":
+            return "" if iv == seq.to_bytes(8, "big") else f"has the IV {iv.hex()} at sequence number {seq}"
+        if (sa.crypt_key, iv) in self.seen:
+            return f"repeats the IV {iv.hex()}"
+        self.seen.add((sa.crypt_key, iv))
+        return ""
+
+
+IVS = Ivs()
 
 
 def groups():
     tunnel = [Group("tunnel", outer, inner, encap) for encap in (False, True) for outer in (4, 6) for inner in (4, 6)]
     transport = [Group("transport", version, version, encap) for encap in (False, True) for version in (4, 6)]
-    return tunnel + transport
+    ah = [Group(one.mode, one.outer, one.inner, False, "ah") for one in tunnel + transport if not one.encap]
+    return tunnel + transport + ah
 
 
 def pairs(dice, group):
-    """One pair for each key length, ICV length and kind of sequence number."""
-    made = []
-    for bits in (128, 192, 256):
-        for icv in scapy_esp.ICV_SIZES:
-            for esn in (False, True):
-                made.append(pair(dice, group, len(made) + 1, bits, icv, esn))
-    return made
+    """One pair for each suite. Extended sequence numbers take turns, so that over the groups each suite has
+    both kinds."""
+    if group.protocol == "ah":
+        # scapy has no AES-GMAC for AH.
+        macs = [suite for suite in suites.suites() if suite.crypt == "NULL"]
+        kinds = [(suite, esn) for suite in macs for esn in (False, True)]
+        return [pair(dice, group, number, suite, esn) for number, (suite, esn) in enumerate(kinds, 1)]
+    turn = groups().index(group)
+    return [pair(dice, group, number, suite, (number + turn) % 2 == 0)
+            for number, suite in enumerate(suites.suites(), 1)]
 
 
-def pair(dice, group, number, bits, icv, esn):
+def pair(dice, group, number, suite, esn):
     if group.outer == 4:
         local, remote = "192.0.2.1", f"198.51.100.{number}"
     else:
@@ -84,19 +110,25 @@ def pair(dice, group, number, bits, icv, esn):
     else:
         inside = (f"2001:db8:1:{number:x}::/64", f"2001:db8:2:{number:x}::/64")
     header = scapy_esp.ip_class(group.outer)
-    name = f"aes-{bits}-gcm-{icv}{'-esn' if esn else ''}"
+    name = f"{suite.name}{' with ESN' if esn else ''}"
     ends, sections = [], []
     for direction, base, (source, destination) in (
         ("outbound", 0x10000, (local, remote)),
         ("inbound", 0x20000, (remote, local)),
     ):
-        key = dice.octets(bits // 8 + 4)
+        keys = suite.keys(dice)
         tunnel = header(src=source, dst=destination) if group.mode == "tunnel" else None
-        ends.append(scapy_esp.association(base + number, key, icv, esn, tunnel, group.encap))
+        if group.protocol == "ah":
+            ends.append(scapy_esp.ah_association(base + number, suite, keys, esn, tunnel))
+        else:
+            ends.append(scapy_esp.association(base + number, suite, keys, esn, tunnel, group.encap))
         section = {
             "name": f"{direction}-{number}", "direction": direction, "spi": base + number, "mode": group.mode,
-            "local": local, "remote": remote, "algorithm": f"aes-{bits}-gcm", "icv": icv, "key": key.hex(), "esn": esn,
+            "local": local, "remote": remote, "esn": esn, **suite.site_entries(keys),
         }
+        if group.protocol == "ah":
+            section["protocol"] = "ah"
+            del section["encryption"]
         if group.encap:
             section["encap"] = {"kind": "udp", "remote_port": 4500}
         sections.append(section)
@@ -149,14 +181,30 @@ def wire_problem(group, one, packet, seq, inner):
         return "the outer IPv4 header checksum is wrong"
     if group.encap and (problem := harness.outer_udp_problem(packet)):
         return problem
+    if group.protocol == "ah":
+        return ah_problem(group, outer, seq) or tunnel_problem(group, outer, inner)
     esp = outer[ESP]
     if esp.seq != seq:
         return f"has sequence number {esp.seq} instead of {seq}"
-    if esp.data[:8] != seq.to_bytes(8, "big"):
-        return f"has the IV {esp.data[:8].hex()} at sequence number {seq}"
-    if group.mode == "tunnel":
-        return outer_header_problem(group, outer, scapy_esp.parse(inner))
+    if problem := IVS.problem(one.out, esp.data[:one.out.crypt_algo.iv_size], seq):
+        return problem
+    return tunnel_problem(group, outer, inner)
+
+
+def ah_problem(group, outer, seq):
+    """RFC 4302 section 2: what is wrong with an AH header, beside its ICV."""
+    header = outer[AH]
+    if header.seq != seq:
+        return f"has sequence number {header.seq} instead of {seq}"
+    if header.reserved != 0 or (header.payloadlen + 2) * 4 % (4 if group.outer == 4 else 8):
+        return f"AH of {header.payloadlen} words, reserved {header.reserved}"
+    if group.outer == 4 and outer.id == 0:
+        return "identification 0, which raw sockets rewrite"
     return ""
+
+
+def tunnel_problem(group, outer, inner):
+    return outer_header_problem(group, outer, scapy_esp.parse(inner)) if group.mode == "tunnel" else ""
 
 
 def outer_header_problem(group, outer, inner):
@@ -173,11 +221,11 @@ def outer_header_problem(group, outer, inner):
     return ""
 
 
-def trailer_problem(plain, inner, group):
-    """RFC 4303 section 2.4: padding 1, 2, 3 … up to the next multiple of four bytes, and not more."""
+def trailer_problem(plain, inner, group, align):
+    """RFC 4303 section 2.4: padding 1, 2, 3 … up to the next multiple of `align` bytes, and not more."""
     if plain.padding != bytes(range(1, plain.padlen + 1)):
         return f"padding {bytes(plain.padding).hex()}"
-    if plain.padlen > 3 or (len(plain.data) + plain.padlen + 2) % 4:
+    if plain.padlen >= align or (len(plain.data) + plain.padlen + 2) % align:
         return f"{plain.padlen} bytes of padding behind {len(plain.data)}"
     expected = inner[9] if group.inner == 4 else inner[6]
     if group.mode == "tunnel":
@@ -191,7 +239,7 @@ def check_outbound(report, dice, shop, group, made, count):
     wire, counters = replay(shop, site, "plain", "wire", interleave(dice, sent))
     by_spi = {}
     for packet in wire:
-        at = scapy_esp.esp_offset(packet)
+        at = scapy_esp.esp_offset(packet) + (4 if group.protocol == "ah" else 0)
         by_spi.setdefault(int.from_bytes(packet[at : at + 4], "big"), []).append(packet)
     for one, inners in zip(made, sent):
         packets = by_spi.pop(one.out.spi, [])
@@ -214,7 +262,9 @@ def opened_problems(group, one, packet, seq, inner):
         except (InvalidTag, scapy_esp.ipsec.IPSecIntegrityError):
             problem = "scapy finds a wrong ICV"
         else:
-            problem = scapy_esp.difference(inner, opened) or trailer_problem(plain, inner, group)
+            problem = scapy_esp.difference(inner, opened)
+            if plain and not problem:
+                problem = trailer_problem(plain, inner, group, scapy_esp.alignment(one.out))
     return [f"packet {seq}, {len(inner)} bytes inside: {problem}"] if problem else []
 
 
@@ -283,7 +333,7 @@ def cut(packet, length):
 def hostile(dice, group, one, inners):
     """A stream of good packets with bad ones between, what must come out, and what must be counted."""
     sa, stream, good, bad = one.into, [], [], {}
-    shortest = 8 + 8 + 2 + sa.crypt_icv_size
+    shortest, align, text = scapy_esp.shortest(sa), scapy_esp.alignment(sa), 8 + sa.crypt_algo.iv_size
     number = 0
 
     def drop(reason, packet):
@@ -294,27 +344,29 @@ def hostile(dice, group, one, inners):
         number += 1
         sealed = scapy_esp.protect(sa, inner, number)
         drop(FORGED, flip(dice, sealed, -sa.crypt_icv_size + len(sealed) - scapy_esp.esp_offset(sealed), 0))
-        drop(FORGED, flip(dice, sealed, 8, 16))
-        drop(FORGED, flip(dice, sealed, 16, -sa.crypt_icv_size))
+        if text > 8:
+            drop(FORGED, flip(dice, sealed, 8, text))
+        drop(FORGED, flip(dice, sealed, text, -sa.crypt_icv_size))
         drop(STRANGE_SPI, flip(dice, sealed, 1, 2))
-        less = len(sealed) - scapy_esp.esp_offset(sealed) - 4
+        less = len(sealed) - scapy_esp.esp_offset(sealed) - align
         drop(SHORT if less < shortest else FORGED, cut(sealed, less))
         # The forgeries above must not have moved the window: the true packet still passes.
         stream.append(sealed)
         good.append(inner)
         drop(REPEATED, sealed)
-    for length in (8, 12, 16, shortest - 2):
-        drop(SHORT, cut(sealed, length))
+    for length in (8, 12, 16, shortest - 2, shortest + 2):
+        if length < len(sealed) - scapy_esp.esp_offset(sealed):
+            drop(SHORT, cut(sealed, length))
     if group.mode == "tunnel":
         number += 1
-        drop(PADDING, scapy_esp.protect_plain(sa, *odd_padding(group, inners[0]), number))
+        drop(PADDING, scapy_esp.protect_plain(sa, *odd_padding(group, inners[0], align), number))
         number += 1
         drop(DUMMY, scapy_esp.protect_plain(sa, 59, dice.octets(62), b"", number))
         number += 1
         stranger = stranger_packet(dice, group)
         drop(OUTSIDE_POLICY, scapy_esp.protect(sa, stranger, number))
         number += 1
-        stream.append(scapy_esp.protect_plain(sa, *traffic_flow_padding(group, inners[0]), number))
+        stream.append(scapy_esp.protect_plain(sa, *traffic_flow_padding(group, inners[0], align), number))
         good.append(inners[0])
     # Leaps ahead, then comes back from beyond the window of 1024.
     far = number + 5000
@@ -327,16 +379,40 @@ def hostile(dice, group, one, inners):
     return stream, good, bad
 
 
-def odd_padding(group, inner):
+def hostile_ah(dice, group, one, inners):
+    """The same for AH."""
+    sa, stream, good, bad = one.into, [], [], {}
+
+    def drop(reason, packet):
+        stream.append(packet)
+        bad[reason] = bad.get(reason, 0) + 1
+
+    for number, inner in enumerate(inners, 1):
+        sealed = scapy_esp.protect(sa, inner, number)
+        drop(FORGED, flip(dice, sealed, 12, 12 + sa.auth_algo.icv_size))
+        if len(inner) > 60:
+            drop(FORGED, flip(dice, sealed, -20 + len(sealed) - scapy_esp.esp_offset(sealed), 0))
+        drop(STRANGE_SPI, flip(dice, sealed, 5, 6))
+        stream.append(sealed)
+        good.append(inner)
+        drop(REPEATED, sealed)
+    for length in (8, 11, 12, 12 + sa.auth_algo.icv_size - 1):
+        drop("ah-length", cut(sealed, length))
+    if group.mode == "tunnel":
+        drop(OUTSIDE_POLICY, scapy_esp.protect(sa, stranger_packet(dice, group), len(inners) + 1))
+    return stream, good, bad
+
+
+def odd_padding(group, inner, align):
     """Next header, payload and padding whose bytes are not 1, 2, 3 …"""
-    need = -(len(inner) + 2) % 4 + 4
+    need = -(len(inner) + 2) % align + align
     return (4 if group.inner == 4 else 41), inner, bytes([9] * need)
 
 
-def traffic_flow_padding(group, inner):
+def traffic_flow_padding(group, inner, align):
     """The same with zeros behind the inner packet (RFC 4303 section 2.7), which the receiver cuts off."""
     payload = inner + bytes(33)
-    need = -(len(payload) + 2) % 4
+    need = -(len(payload) + 2) % align
     return (4 if group.inner == 4 else 41), payload, bytes(range(1, need + 1))
 
 
@@ -355,9 +431,9 @@ def reason_problems(counters, expected):
 
 
 def check_hostile(report, dice, shop, group, made):
-    for one in dice.sample(made, 3):
+    for one in dice.sample(made, 8):
         inners = inner_packets(dice, group, one, 13, False)
-        stream, good, bad = hostile(dice, group, one, inners)
+        stream, good, bad = (hostile_ah if group.protocol == "ah" else hostile)(dice, group, one, inners)
         site = write_site(shop, "hostile", [one])
         plain, counters = replay(shop, site, "wire", "plain", stream)
         problems = reason_problems(counters, bad)
@@ -371,7 +447,11 @@ def check_hostile(report, dice, shop, group, made):
 
 def check_esn_wrap(report, dice, shop, group, made):
     """The upper half of an extended sequence number is guessed right over the wrap of the lower half."""
-    one = dice.choice([one for one in made if one.esn])
+    for one in dice.sample([one for one in made if one.esn], 4):
+        check_wrap(report, dice, shop, group, one)
+
+
+def check_wrap(report, dice, shop, group, one):
     inner = inner_packets(dice, group, one, 1, False)[0]
     wrap = 1 << 32
 
@@ -383,7 +463,8 @@ def check_esn_wrap(report, dice, shop, group, made):
     leaps = [sealed(1, 2, 3), sealed(1 << 31), sealed(wrap - 3, wrap - 1), sealed(wrap + 1, wrap + 9, wrap - 2, wrap + 5)]
     repeated = sealed(wrap - 1, wrap + 9)
     wrong = [scapy_esp.protect(one.into, inner, 20, 0), scapy_esp.protect(one.into, inner, 21, 2)]
-    between = [flip(dice, leaps[0][0], 1, 2)] * BURST
+    spi = 4 if group.protocol == "ah" else 0
+    between = [flip(dice, leaps[0][0], spi + 1, spi + 2)] * BURST
     stream = [packet for leap in [*leaps, repeated + wrong] for packet in [*leap, *between]]
     site = write_site(shop, "wrap", [one])
     plain, counters = replay(shop, site, "wire", "plain", stream)
@@ -409,13 +490,13 @@ def run_group(report, dice, shop, group, count):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--packets", type=int, default=30, help="packets for each SA and direction")
+    parser.add_argument("--packets", type=int, default=20, help="packets for each SA and direction")
     parser.add_argument("--seed", type=int, default=4303)
     parser.add_argument("--only", default="", help="groups whose name holds this")
     parser.add_argument("--keep", action="store_true", help="leave site files and captures")
     options = parser.parse_args()
     print(f"seed {options.seed}, {options.packets} packets for each SA and direction")
-    print("ICVs of 12 and 8 bytes: framing by scapy, tag by OpenSSL, because scapy computes 16 bytes only")
+    print("AES-GCM with ICVs of 12 and 8 bytes, and AES-XCBC: framing by scapy, tag by OpenSSL's AES")
     report = harness.Report()
     with harness.Workshop("scapy", options.keep) as shop:
         for group in groups():

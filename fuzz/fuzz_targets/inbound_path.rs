@@ -14,7 +14,7 @@ use convoy_ipsec::pipeline::{
     HandOff, Inbound, Now, PipelineConfig, PipelineParts, WorkerCounters,
 };
 use convoy_ipsec::replay::Floor;
-use convoy_ipsec::sa::{Endpoints, InboundSpec, Mode, ReqId, SaSlot, UdpEncap, WorkerId};
+use convoy_ipsec::sa::{Endpoints, InboundSpec, IpsecProtocol, Mode, ReqId, SaSlot, UdpEncap, WorkerId};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd};
@@ -90,6 +90,7 @@ fn gateway() -> (Inbound, Arc<WorkerCounters>) {
             name: "fuzz".into(),
             spi: Spi::new(FIRST_SPI + slot).unwrap(),
             reqid: ReqId(1),
+            protocol: IpsecProtocol::Esp,
             mode,
             endpoints: Endpoints { local, remote },
             encap: encap.then_some(udp),

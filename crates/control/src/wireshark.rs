@@ -18,6 +18,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use convoy_crypto::{Cipher, Integrity, MacAlg, Suite};
+use convoy_ipsec::sa::IpsecProtocol;
 use zeroize::Zeroizing;
 
 use crate::site::{Association, Site};
@@ -48,6 +49,10 @@ fn line(text: &mut String, sa: &Association, is_outbound: bool) {
     // The source may change behind a NAT, and the destination there is the peer's inner one.
     let from = if sa.encap.is_some() { "*".to_owned() } else { from };
     // Writing to a String does not fail.
+    if sa.protocol == IpsecProtocol::Ah {
+        let _ = writeln!(text, "# {}: AH encrypts nothing", sa.name);
+        return;
+    }
     let Some((encryption, authentication)) = names(sa.key.suite()) else {
         let _ = writeln!(text, "# {}: Wireshark has no name for {}", sa.name, sa.key.suite());
         return;

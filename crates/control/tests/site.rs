@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use convoy_control::site::{Action, Routes, Site, Warning};
-use convoy_ipsec::sa::{DfPolicy, DscpPolicy, Mode, WorkerId};
+use convoy_ipsec::sa::{DfPolicy, DscpPolicy, IpsecProtocol, Mode, WorkerId};
 
 const GOOD: &str = r#"
 name = "left"
@@ -108,6 +108,35 @@ fn a_site_prints_nothing_of_its_keys() {
     for piece in ["00010203", "0, 1, 2, 3", "16, 17, 18", "abab", "171, 171"] {
         assert!(!shown.contains(piece), "{piece}");
     }
+}
+
+/// Every suite by its names, and AH.
+#[test]
+fn pairs_and_ah_are_read() {
+    let cbc = "encryption = \"aes-128-cbc\"\nintegrity = \"hmac-sha1-96\"\ntfc = 512\n\
+               key = \"000102030405060708090a0b0c0d0e0f\"\n\
+               integrity_key = \"101112131415161718191a1b1c1d1e1f20212223\"";
+    let gcm = "algorithm = \"aes-128-gcm\"\nkey = \"000102030405060708090a0b0c0d0e0f10111213\"";
+    let (_dir, _, (site, warnings)) = load(&GOOD.replace(gcm, cbc));
+    assert_eq!(texts(&warnings), [""; 0]);
+    let sa = &site.outbound[0];
+    assert_eq!(sa.association.key.suite().to_string(), "aes-128-cbc+hmac-sha1-96");
+    assert_eq!((sa.pad_to, sa.association.protocol), (512, IpsecProtocol::Esp));
+
+    let ah = "protocol = \"ah\"\nintegrity = \"aes-cmac-96\"\n\
+              integrity_key = \"101112131415161718191a1b1c1d1e1f\"";
+    let (_dir, _, (site, _)) = load(&GOOD.replace(gcm, ah));
+    let sa = &site.outbound[0].association;
+    assert_eq!(
+        (sa.protocol, sa.key.suite().to_string()),
+        (IpsecProtocol::Ah, "null+aes-cmac-96".into())
+    );
+    assert!(site.uses_ah() && !site.uses_native_esp() && site.uses_udp());
+
+    let gmac = "protocol = \"ah\"\nalgorithm = \"aes-128-gmac\"\n\
+                key = \"000102030405060708090a0b0c0d0e0f10111213\"";
+    let (_dir, _, (site, _)) = load(&GOOD.replace(gcm, gmac));
+    assert_eq!(site.outbound[0].association.key.suite().to_string(), "aes-128-gmac-16");
 }
 
 #[test]

@@ -16,15 +16,22 @@ const ICMPV6_TOO_BIG: u8 = 2;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ErrorQueue {
     signalled: bool,
+    /// Where the SPI is in what is quoted.
+    spi_at: usize,
 }
 
 impl ErrorQueue {
+    /// For a socket whose protocol has SPI and sequence number `spi_at` bytes into its header.
+    pub(crate) fn new(spi_at: usize) -> Self {
+        Self { spi_at, ..Self::default() }
+    }
+
     /// A call on the socket failed with `error`: news may be the reason.
     pub(crate) fn signal(&mut self, error: &io::Error) {
         self.signalled |= error.kind() != io::ErrorKind::WouldBlock;
     }
 
-    /// The next piece of news. The quoted bytes begin with the ESP header unless the socket
+    /// The next piece of news. The quoted bytes begin with the header of ESP or AH unless the socket
     /// includes IP headers in what it sends.
     pub(crate) fn next(&mut self, fd: BorrowedFd<'_>) -> Option<PortEvent> {
         let mut data = [0; 64];
@@ -34,7 +41,7 @@ impl ErrorQueue {
             match sys::recv_error(fd, &mut data, &mut address, &mut control) {
                 Ok((len, control_len)) => {
                     let control = control.get(..control_len).unwrap_or_default();
-                    let quoted = data.get(..len).unwrap_or_default();
+                    let quoted = data.get(self.spi_at..len).unwrap_or_default();
                     let destination = decode_address(&address).map(|a| a.ip());
                     if let Some(event) = destination.and_then(|d| interpret(d, control, quoted)) {
                         return Some(event);

@@ -18,8 +18,8 @@ use convoy_ipsec::pipeline::{
 };
 use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sa::{
-    DfPolicy, DscpPolicy, Endpoints, InboundSpec, Mode, OutboundSpec, OuterHeader, ReqId, SaSlot,
-    WorkerId,
+    DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
+    ReqId, SaSlot, WorkerId,
 };
 use convoy_ipsec::selector::{Direction, Selector};
 use convoy_ipsec::sequence::Lease;
@@ -266,6 +266,7 @@ fn pair(cpu: &Cpu, n: u32) -> Fallible<(OutboundSpec, InboundSpec)> {
         name: "out".into(),
         spi,
         reqid: ReqId(n),
+        protocol: IpsecProtocol::Esp,
         mode: Mode::Tunnel,
         endpoints,
         encap: None,
@@ -283,6 +284,7 @@ fn pair(cpu: &Cpu, n: u32) -> Fallible<(OutboundSpec, InboundSpec)> {
         name: "in".into(),
         spi,
         reqid: ReqId(n),
+        protocol: IpsecProtocol::Esp,
         mode: Mode::Tunnel,
         endpoints,
         encap: None,

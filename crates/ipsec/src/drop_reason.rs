@@ -89,7 +89,7 @@ reasons! {
         /// The packet is not between the two hosts of the SA in transport mode (RFC 4301 section
         /// 4.1).
         TransportAddress = "transport-address",
-        /// Something on the wire side that is no ESP packet, IKE message or keepalive.
+        /// Something on the wire side that is no ESP or AH packet, IKE message or keepalive.
         NotEsp = "not-esp",
         /// A fragment whose packet's others did not come within 30 seconds (RFC 8200 section 4.5).
         FragmentTimeout = "fragment-timeout",
@@ -113,9 +113,15 @@ reasons! {
         /// An ESP packet shorter than its header, IV, trailer and ICV, or of a length its cipher
         /// cannot have made (RFC 4303 section 2).
         EspLength = "esp-length",
+        /// An AH packet shorter than its header says, or whose ICV field is not of its SA's length
+        /// (RFC 4302 section 2).
+        AhLength = "ah-length",
+        /// IP options or extension headers around AH: they have mutable parts of their own, which are
+        /// not handled (RFC 4302 section 3.3.3.1).
+        AhOptions = "ah-options",
         /// ESP in UDP for an SA without encapsulation, or without for one with it (RFC 3948).
         EncapMismatch = "encap-mismatch",
-        /// No SA has this SPI and destination (RFC 4303 section 3.4.2).
+        /// No SA has this SPI, destination and protocol (RFC 4303 section 3.4.2).
         UnknownSpi = "unknown-spi",
         /// The sequence number was seen before (RFC 4303 section 3.4.3).
         Replayed = "replayed",

@@ -31,7 +31,29 @@ pub struct SaSlot(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ReqId(pub u32);
 
-/// What ESP protects (RFC 4303 section 3.1).
+/// Which of the two protocols an SA uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum IpsecProtocol {
+    /// RFC 4303.
+    #[default]
+    Esp,
+    /// RFC 4302: everything is authenticated, the immutable fields of the outer IP header included,
+    /// and nothing encrypted.
+    Ah,
+}
+
+impl IpsecProtocol {
+    /// Its number in IP headers.
+    #[must_use]
+    pub const fn number(self) -> Protocol {
+        match self {
+            Self::Esp => Protocol::ESP,
+            Self::Ah => Protocol::AH,
+        }
+    }
+}
+
+/// What ESP or AH protects (RFC 4303 section 3.1, RFC 4302 section 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The whole inner packet, behind a new outer header.
@@ -103,6 +125,8 @@ pub struct OutboundSpec {
     pub spi: Spi,
     /// Which policies use the SA.
     pub reqid: ReqId,
+    /// ESP or AH. AH knows no UDP encapsulation: it covers the addresses.
+    pub protocol: IpsecProtocol,
     /// Tunnel or transport.
     pub mode: Mode,
     /// Outer addresses (in transport mode: the only ones).
@@ -121,7 +145,8 @@ pub struct OutboundSpec {
     /// What the nonce begins with (RFC 4106 section 4; RFC 3686 calls it nonce). AES-CCM uses the
     /// first three bytes (RFC 4309 section 4), AES-CBC and NULL none.
     pub salt: [u8; 4],
-    /// Expanded key, of a suite that ESP takes ([`EspSuite`](crate::suite::EspSuite)).
+    /// Expanded key, of a suite that the protocol takes ([`EspSuite`](crate::suite::EspSuite),
+    /// [`AhSuite`](crate::suite::AhSuite)).
     pub key: Arc<SealKey>,
     /// Which sequence numbers may be used; shared by every record of the same key.
     pub lease: Arc<Lease>,
@@ -139,6 +164,8 @@ pub struct InboundSpec {
     pub spi: Spi,
     /// Which policies the opened packets may match.
     pub reqid: ReqId,
+    /// ESP or AH. AH knows no UDP encapsulation: it covers the addresses.
+    pub protocol: IpsecProtocol,
     /// Tunnel or transport.
     pub mode: Mode,
     /// Outer addresses. `local` is part of the look-up. `remote` is checked in transport mode
@@ -155,7 +182,8 @@ pub struct InboundSpec {
     pub replay_window: u32,
     /// What the nonce begins with, as in [`OutboundSpec::salt`].
     pub salt: [u8; 4],
-    /// Expanded key, of a suite that ESP takes ([`EspSuite`](crate::suite::EspSuite)).
+    /// Expanded key, of a suite that the protocol takes ([`EspSuite`](crate::suite::EspSuite),
+    /// [`AhSuite`](crate::suite::AhSuite)).
     pub key: Arc<OpenKey>,
     /// Sequence numbers at or below this were accepted before a restart; shared by every record
     /// of the same key.
@@ -170,7 +198,7 @@ impl InboundSpec {
     /// The protocol it receives, part of what its packets are found by (RFC 4301 section 4.1).
     #[must_use]
     pub const fn protocol(&self) -> Protocol {
-        Protocol::ESP
+        self.protocol.number()
     }
 }
 

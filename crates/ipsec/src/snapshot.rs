@@ -18,9 +18,9 @@ use convoy_wire::flow::addr_bytes;
 use convoy_wire::{IpVersion, Protocol, SeqNum, Spi};
 
 use crate::replay::{ReplayWindow, WindowError};
-use crate::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, WorkerId};
+use crate::sa::{InboundSpec, IpsecProtocol, OutboundSpec, ReqId, SaSlot, WorkerId};
 use crate::spd::Spd;
-use crate::suite::{EspSuite, UnfitSuite};
+use crate::suite::{AhSuite, EspSuite, UnfitSuite};
 use crate::table::{Key, MAX_SLOTS, PagedMap, PagedTable, Seed};
 
 pub use published::{Published, Reader};
@@ -49,7 +49,7 @@ pub enum SnapshotError {
         /// Name of the SA that came.
         second: Arc<str>,
     },
-    /// A suite that ESP does not take.
+    /// A suite that the SA's protocol does not take.
     #[error("SA '{name}': {source}")]
     Suite {
         /// Name of the SA.
@@ -102,13 +102,13 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`SnapshotError`] when the slot is taken or there is none such, another SA has the same lease
-    /// (the same key), or ESP does not take its suite. Then nothing has changed.
+    /// (the same key), or its protocol does not take its suite. Then nothing has changed.
     pub fn add_outbound(
         &mut self,
         slot: SaSlot,
         sa: Arc<OutboundSpec>,
     ) -> Result<(), SnapshotError> {
-        fits_esp(&sa.name, sa.key.suite())?;
+        fits(&sa.name, sa.protocol, sa.key.suite())?;
         self.lease_is_free(&sa, slot)?;
         is_free(&self.outbound, slot)?;
         let owner = SaOwner { slot, worker: sa.worker };
@@ -133,7 +133,7 @@ impl Snapshot {
         sa: Arc<OutboundSpec>,
     ) -> Result<Arc<OutboundSpec>, SnapshotError> {
         let old = self.outbound(slot).ok_or(SnapshotError::Empty(slot.0))?.clone();
-        fits_esp(&sa.name, sa.key.suite())?;
+        fits(&sa.name, sa.protocol, sa.key.suite())?;
         self.lease_is_free(&sa, slot)?;
         if old.reqid == sa.reqid {
             let owner = SaOwner { slot, worker: sa.worker };
@@ -167,7 +167,7 @@ impl Snapshot {
     /// local address and protocol, or its anti-replay window or suite cannot be. Then nothing has
     /// changed.
     pub fn add_inbound(&mut self, slot: SaSlot, sa: Arc<InboundSpec>) -> Result<(), SnapshotError> {
-        fits_esp(&sa.name, sa.key.suite())?;
+        fits(&sa.name, sa.protocol, sa.key.suite())?;
         self.spi_is_free(&sa, slot)?;
         is_free(&self.inbound, slot)?;
         ReplayWindow::new(sa.replay_window, sa.esn, SeqNum::default())?;
@@ -186,7 +186,7 @@ impl Snapshot {
         sa: Arc<InboundSpec>,
     ) -> Result<Arc<InboundSpec>, SnapshotError> {
         let old = self.inbound(slot).ok_or(SnapshotError::Empty(slot.0))?.clone();
-        fits_esp(&sa.name, sa.key.suite())?;
+        fits(&sa.name, sa.protocol, sa.key.suite())?;
         self.spi_is_free(&sa, slot)?;
         ReplayWindow::new(sa.replay_window, sa.esn, SeqNum::default())?;
         self.remove_inbound(slot);
@@ -317,10 +317,14 @@ impl Snapshot {
     }
 }
 
-/// RFC 8221 section 4.
-fn fits_esp(name: &Arc<str>, suite: Suite) -> Result<(), SnapshotError> {
-    match EspSuite::new(suite) {
-        Ok(_) => Ok(()),
+/// RFC 8221 section 4; RFC 4302 encrypts nothing.
+fn fits(name: &Arc<str>, protocol: IpsecProtocol, suite: Suite) -> Result<(), SnapshotError> {
+    let fits = match protocol {
+        IpsecProtocol::Esp => EspSuite::new(suite).map(drop),
+        IpsecProtocol::Ah => AhSuite::new(suite).map(drop),
+    };
+    match fits {
+        Ok(()) => Ok(()),
         Err(source) => Err(SnapshotError::Suite { name: name.clone(), source }),
     }
 }

@@ -1,7 +1,7 @@
-//! Which suites ESP takes, and what each makes of packets and keying material.
+//! Which suites ESP and AH take, and what each makes of packets and keying material.
 
 use convoy_crypto::{Cipher, Integrity, MacAlg, Suite};
-use convoy_wire::EspLayout;
+use convoy_wire::{EspLayout, IpVersion, ah};
 
 /// A suite that ESP may use, with the lengths that its RFCs give it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) enum IvKind {
     Random,
 }
 
-/// Why ESP does not take a suite.
+/// Why ESP or AH does not take a suite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnfitSuite {
@@ -35,6 +35,9 @@ pub enum UnfitSuite {
     /// No RFC gives IPsec this MAC, or an ICV of this length.
     #[error("{0} is no combination that IPsec knows")]
     NotIpsec(Suite),
+    /// AH encrypts nothing.
+    #[error("{0} is no suite of AH, which takes AES-GMAC, or NULL with integrity")]
+    NotAh(Suite),
 }
 
 impl EspSuite {
@@ -94,6 +97,54 @@ impl EspSuite {
     }
 }
 
+/// A suite that AH may use: NULL with one of [`Integrity::IPSEC`], or AES-GMAC, whose IV stands in
+/// front of its ICV (RFC 4543 section 4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AhSuite(EspSuite);
+
+impl AhSuite {
+    /// Takes the suites that encrypt nothing.
+    ///
+    /// # Errors
+    /// [`UnfitSuite`] for all others.
+    pub fn new(suite: Suite) -> Result<Self, UnfitSuite> {
+        let esp = EspSuite::new(suite)?;
+        match suite {
+            Suite::Gmac(_) | Suite::Pair { cipher: Cipher::Null, .. } => Ok(Self(esp)),
+            _ => Err(UnfitSuite::NotAh(suite)),
+        }
+    }
+
+    /// Every suite of AH.
+    pub fn all() -> impl Iterator<Item = Self> {
+        Suite::all().filter_map(|suite| Self::new(suite).ok())
+    }
+
+    /// The suite.
+    #[must_use]
+    pub const fn suite(self) -> Suite {
+        self.0.suite()
+    }
+
+    /// Bytes of the ICV.
+    #[must_use]
+    pub const fn icv_bytes(self) -> usize {
+        self.0.layout().icv_len()
+    }
+
+    /// Bytes of the IV in front of it: 0 or 8.
+    #[must_use]
+    pub const fn iv_bytes(self) -> usize {
+        self.0.layout().iv_len()
+    }
+
+    /// Bytes of a header behind an IP header of this version.
+    #[must_use]
+    pub const fn header_len(self, outer: IpVersion) -> usize {
+        ah::header_len(self.iv_bytes() + self.icv_bytes(), outer)
+    }
+}
+
 impl IvKind {
     /// Bytes on the wire.
     pub(crate) const fn bytes(self) -> usize {
@@ -136,6 +187,27 @@ mod tests {
     #[test]
     fn every_suite_of_ipsec_is_one_of_esp() {
         assert_eq!(EspSuite::all().count(), Suite::all().count());
+    }
+
+    #[test]
+    fn ah_takes_what_encrypts_nothing() {
+        assert_eq!(AhSuite::all().count(), 7 + 3);
+        for (name, iv, icv, v4, v6) in [
+            ("null+hmac-sha1-96", 0, 12, 24, 24),
+            ("null+hmac-sha256-128", 0, 16, 28, 32),
+            ("null+hmac-sha512-256", 0, 32, 44, 48),
+            ("aes-128-gmac-16", 8, 16, 36, 40),
+        ] {
+            let ah = AhSuite::new(suite(name)).unwrap();
+            let lengths = (ah.iv_bytes(), ah.icv_bytes());
+            assert_eq!(lengths, (iv, icv), "{name}");
+            let lengths = (ah.header_len(IpVersion::V4), ah.header_len(IpVersion::V6));
+            assert_eq!(lengths, (v4, v6), "{name}");
+        }
+        for name in ["aes-128-gcm-16", "aes-128-cbc+hmac-sha1-96"] {
+            assert_eq!(AhSuite::new(suite(name)), Err(UnfitSuite::NotAh(suite(name))));
+        }
+        assert!(matches!(AhSuite::new(suite("null+null")), Err(UnfitSuite::NoIntegrity(_))));
     }
 
     #[test]

@@ -408,12 +408,13 @@ impl Worker {
     }
 }
 
-/// Why no port carries a packet: no socket of the kind its SA needs is open, or it is not ESP at
+/// Why no port carries a packet: no socket of the kind its SA needs is open, or it is not IPsec at
 /// all, because a policy says BYPASS.
 fn no_way(packet: &[u8]) -> DropReason {
     let esp = WireMatch { protocol: Some(50), ..WireMatch::default() };
+    let ah = WireMatch { protocol: Some(51), ..WireMatch::default() };
     let udp = WireMatch { protocol: Some(17), ..WireMatch::default() };
-    if esp.takes(packet) || udp.takes(packet) {
+    if esp.takes(packet) || ah.takes(packet) || udp.takes(packet) {
         DropReason::IoTxFailed
     } else {
         DropReason::BypassImpossible

@@ -45,6 +45,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod ah;
 mod bytes;
 pub mod checksum;
 pub mod ecn;

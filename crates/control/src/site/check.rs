@@ -130,6 +130,7 @@ fn same_spi(sa: &Draft, before: &[Draft], report: &mut Report<'_>) {
     };
     let clash = before.iter().find(|other| {
         other.direction == sa.direction
+            && other.protocol == sa.protocol
             && matches!(&other.spi, Some(at) if at.value == spi.value)
             && receiver(sa).is_some()
             && receiver(other) == receiver(sa)

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use convoy_ipsec::sa::{Endpoints, Mode, OuterHeader, UdpEncap, WorkerId};
+use convoy_ipsec::sa::{Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId};
 use convoy_wire::{IpVersion, PortRange, Prefix, Protocol, Spi};
 
 use super::key::KeyMaterial;
@@ -43,7 +43,13 @@ impl Site {
     /// Whether some SA uses native ESP (IP protocol 50).
     #[must_use]
     pub fn uses_native_esp(&self) -> bool {
-        self.associations().any(|sa| sa.encap.is_none())
+        self.associations().any(|sa| sa.protocol == IpsecProtocol::Esp && sa.encap.is_none())
+    }
+
+    /// Whether some SA uses AH (IP protocol 51).
+    #[must_use]
+    pub fn uses_ah(&self) -> bool {
+        self.associations().any(|sa| sa.protocol == IpsecProtocol::Ah)
     }
 
     /// Whether some SA uses UDP encapsulation, on [`Wire::udp_port`].
@@ -182,6 +188,8 @@ pub struct Association {
     pub name: Arc<str>,
     /// SPI, at least 256.
     pub spi: Spi,
+    /// ESP or AH.
+    pub protocol: IpsecProtocol,
     /// Tunnel or transport.
     pub mode: Mode,
     /// Outer addresses.

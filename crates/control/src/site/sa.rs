@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoy_ipsec::sa::{DfPolicy, DscpPolicy, Endpoints, Mode, OuterHeader, UdpEncap, WorkerId};
+use convoy_ipsec::sa::{
+    DfPolicy, DscpPolicy, Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId,
+};
 use convoy_wire::{Dscp, Spi};
 
 use super::key::KeyMaterial;
@@ -54,6 +56,7 @@ pub(super) struct Draft {
     pub(super) name: Option<At<String>>,
     pub(super) direction: Option<Direction>,
     pub(super) spi: Option<At<Spi>>,
+    pub(super) protocol: Option<IpsecProtocol>,
     pub(super) mode: Option<Mode>,
     pub(super) local: Option<At<IpAddr>>,
     pub(super) remote: Option<At<IpAddr>>,
@@ -81,6 +84,12 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, context: &Cont
         })
         .map(|at| at.value);
     let spi = table.need(report, "spi", "spi = 0x1000").and_then(|f| spi(f, report));
+    let protocol = match table.take("protocol") {
+        Some(f) => f
+            .choice(report, &[("esp", IpsecProtocol::Esp), ("ah", IpsecProtocol::Ah)])
+            .map(|at| at.value),
+        None => Some(IpsecProtocol::Esp),
+    };
     let mode = match table.take("mode") {
         Some(f) => f
             .choice(report, &[("tunnel", Mode::Tunnel), ("transport", Mode::Transport)])
@@ -95,14 +104,33 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, context: &Cont
         .need(report, "remote", "remote = \"192.0.2.2\"")
         .and_then(|f| f.parsed::<IpAddr>(report, address));
     let families_agree = one_family(local.as_ref(), remote.as_ref(), report);
-    let (key, key_is_inline) = sa_key::read(&mut table, report, context.folder);
+    let (key, key_is_inline) = sa_key::read(&mut table, report, context.folder, protocol);
+    let is_ah = protocol == Some(IpsecProtocol::Ah);
+    if is_ah && let Some(field) = table.take("encap") {
+        let what = "has no meaning with AH, which covers the addresses that a NAT changes";
+        report.error(&field.place, what, "remove the line, or use ESP (RFC 4302 section 1)");
+    }
+    if is_ah && let Some(field) = table.take("tfc") {
+        report.error(&field.place, "has no meaning with AH", "remove the line, or use ESP");
+    }
     let common = common(&mut table, report, context, direction);
     let outbound = outbound_only(&mut table, report, direction, mode, local.as_ref());
     let inbound = inbound_only(&mut table, report, direction, common.as_ref().map(|c| c.esn));
     table.finish(report);
 
-    let mut draft =
-        Draft { place, name, direction, spi, mode, local, remote, key, key_is_inline, built: None };
+    let mut draft = Draft {
+        place,
+        name,
+        direction,
+        spi,
+        protocol,
+        mode,
+        local,
+        remote,
+        key,
+        key_is_inline,
+        built: None,
+    };
     draft.built = families_agree.then(|| draft.build(common, outbound, inbound)).flatten();
     draft
 }
@@ -118,6 +146,7 @@ impl Draft {
         let association = Association {
             name: self.name.as_ref()?.value.as_str().into(),
             spi: self.spi.as_ref()?.value,
+            protocol: self.protocol?,
             mode: self.mode?,
             endpoints: Endpoints {
                 local: self.local.as_ref()?.value,

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use convoy_crypto::SecretBytes;
+use convoy_ipsec::sa::IpsecProtocol;
 use convoy_ipsec::suite::EspSuite;
 use zeroize::Zeroize;
 
@@ -17,8 +18,9 @@ pub(super) fn read(
     table: &mut Table<'_>,
     report: &mut Report<'_>,
     folder: &Path,
+    protocol: Option<IpsecProtocol>,
 ) -> (Option<At<Arc<KeyMaterial>>>, bool) {
-    let suite = sa_suite::read(table, report);
+    let suite = sa_suite::read(table, report, protocol == Some(IpsecProtocol::Ah));
     // The longer names first, so that they are not taken for the shorter ones misspelt.
     let integrity = Given::take(table, "integrity_key", "integrity_key_file");
     let cipher = Given::take(table, "key", "key_file");

@@ -1,7 +1,7 @@
 //! The algorithms of an SA: an AEAD by `algorithm`, or `encryption` and `integrity`.
 
 use convoy_crypto::{Cipher, GcmParams, IcvLen, Integrity, KeyBits, Suite};
-use convoy_ipsec::suite::EspSuite;
+use convoy_ipsec::suite::{AhSuite, EspSuite};
 
 use super::reader::{Field, Place, Report, Table, list_words};
 
@@ -49,13 +49,18 @@ const fn ccm(key_bits: KeyBits) -> Suite {
     Suite::Ccm { key_bits, icv_len: IcvLen::Icv16 }
 }
 
-/// The suite that a section names.
-pub(super) fn read(table: &mut Table<'_>, report: &mut Report<'_>) -> Option<EspSuite> {
+/// The suite that a section names. Those of AH are suites of ESP as well, with the cipher NULL.
+pub(super) fn read(
+    table: &mut Table<'_>,
+    report: &mut Report<'_>,
+    is_ah: bool,
+) -> Option<EspSuite> {
     let encryption = table.take("encryption");
     let integrity = table.take("integrity");
     let icv = table.take("icv");
     let suite = match (encryption, integrity) {
-        (None, None) => aead(table, report),
+        (None, None) => aead(table, report, is_ah),
+        (encryption, Some(integrity)) if is_ah => integrity_alone(report, encryption, integrity),
         (encryption, integrity) => pair(table, report, encryption, integrity),
     };
     let suite = match icv {
@@ -66,8 +71,28 @@ pub(super) fn read(table: &mut Table<'_>, report: &mut Report<'_>) -> Option<Esp
     EspSuite::new(suite?).ok()
 }
 
-fn aead(table: &mut Table<'_>, report: &mut Report<'_>) -> Option<Suite> {
-    let field = table.need(report, "algorithm", "algorithm = \"aes-128-gcm\"")?;
+/// What AH has: it encrypts nothing.
+fn integrity_alone(
+    report: &mut Report<'_>,
+    encryption: Option<Field<'_>>,
+    integrity: Field<'_>,
+) -> Option<Suite> {
+    let integrity = mac(integrity, report);
+    if let Some(field) = encryption {
+        report.error(
+            &field.place,
+            "has no meaning with AH, which encrypts nothing",
+            "remove the line",
+        );
+        return None;
+    }
+    Some(Suite::Pair { cipher: Cipher::Null, integrity: integrity? })
+}
+
+fn aead(table: &mut Table<'_>, report: &mut Report<'_>, is_ah: bool) -> Option<Suite> {
+    let example =
+        if is_ah { "integrity = \"hmac-sha256-128\"" } else { "algorithm = \"aes-128-gcm\"" };
+    let field = table.need(report, "algorithm", example)?;
     if let Some(cipher) = field.as_str().filter(|name| is_one_of(name, CIPHERS)) {
         let what = format!("\"{cipher}\" has no integrity of its own (RFC 8221 section 4)");
         let help = format!(
@@ -77,7 +102,13 @@ fn aead(table: &mut Table<'_>, report: &mut Report<'_>) -> Option<Suite> {
         report.error(&field.place, what, help);
         return None;
     }
-    field.choice(report, AEADS).map(|at| at.value)
+    let aead = field.choice(report, AEADS)?;
+    if is_ah && AhSuite::new(aead.value).is_err() {
+        let help = format!("use `integrity`, one of {}, or \"aes-128-gmac\"", names(MACS));
+        report.error(&aead.place, "encrypts, which AH does not", help);
+        return None;
+    }
+    Some(aead.value)
 }
 
 fn pair(

@@ -298,6 +298,7 @@ impl Maker<'_> {
             name: common.name.clone(),
             spi: common.spi,
             reqid: self.reqid(common),
+            protocol: common.protocol,
             mode: common.mode,
             endpoints: common.endpoints,
             encap: common.encap,
@@ -325,6 +326,7 @@ impl Maker<'_> {
             name: common.name.clone(),
             spi: common.spi,
             reqid: self.reqid(common),
+            protocol: common.protocol,
             mode: common.mode,
             endpoints: common.endpoints,
             encap: common.encap,
@@ -357,7 +359,7 @@ fn same_outbound(a: &OutboundSpec, b: &OutboundSpec) -> bool {
     let parts = |s: &OutboundSpec| {
         let ids = (s.name.clone(), s.spi, s.reqid, s.worker, s.salt);
         let outer = (s.mode, s.endpoints, s.encap, s.esn, s.outer, s.path_mtu, s.pad_to);
-        (ids, outer, s.key.suite())
+        (ids, outer, s.protocol, s.key.suite())
     };
     parts(a) == parts(b)
 }
@@ -366,7 +368,7 @@ fn same_inbound(a: &InboundSpec, b: &InboundSpec) -> bool {
     let parts = |s: &InboundSpec| {
         let ids = (s.name.clone(), s.spi, s.reqid, s.worker, s.salt);
         let outer = (s.mode, s.endpoints, s.encap, s.esn, s.ecn, s.replay_window);
-        (ids, outer, s.key.suite())
+        (ids, outer, s.protocol, s.key.suite())
     };
     parts(a) == parts(b)
 }

@@ -194,6 +194,7 @@ fn needs_restart(old: &Site, new: &Site, keys: &SiteKeys<'_>) -> Vec<String> {
         ("capture", old.capture == new.capture),
         // Sockets are opened at the start.
         ("the first SA with UDP encapsulation", old.uses_udp() || !new.uses_udp()),
+        ("the first SA of AH", old.uses_ah() || !new.uses_ah()),
         ("the first SA without encapsulation", old.uses_native_esp() || !new.uses_native_esp()),
     ];
     let mut changed: Vec<_> =

@@ -168,6 +168,8 @@ pub struct SaStatus {
     pub name: String,
     /// SPI, as `0x00001001`.
     pub spi: String,
+    /// `esp` or `ah`.
+    pub protocol: String,
     /// `tunnel` or `transport`.
     pub mode: String,
     /// Our outer address.

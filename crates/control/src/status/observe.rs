@@ -189,6 +189,7 @@ fn outbound_sa(sa: &OutboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatu
     SaStatus {
         name: sa.name.to_string(),
         spi: sa.spi.to_string(),
+        protocol: sa.protocol.number().to_string(),
         mode: mode(sa.mode),
         local: sa.endpoints.local,
         remote: sa.endpoints.remote,
@@ -214,6 +215,7 @@ fn inbound_sa(sa: &InboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatus 
     SaStatus {
         name: sa.name.to_string(),
         spi: sa.spi.to_string(),
+        protocol: sa.protocol.number().to_string(),
         mode: mode(sa.mode),
         local: sa.endpoints.local,
         remote: sa.endpoints.remote,

@@ -104,7 +104,7 @@ fn sa_table(sas: &[SaStatus]) -> String {
             sa.name.clone(),
             sa.spi.clone(),
             peer,
-            sa.algorithm.clone(),
+            if sa.protocol == "ah" { format!("AH {}", sa.algorithm) } else { sa.algorithm.clone() },
             count(sa.flow.packets),
             rate(sa.flow.bits_per_second, "bit/s"),
             age(sa.flow.last_packet_s),

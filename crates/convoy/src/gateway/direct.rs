@@ -60,7 +60,7 @@ impl Side {
         let local: BTreeSet<_> = site.associations().map(|sa| sa.endpoints.local).collect();
         let wants = Wants::Wire {
             local: local.into_iter().collect(),
-            native: site.uses_native_esp(),
+            native: site.uses_native_esp() || site.uses_ah(),
             udp_port: site.uses_udp().then_some(site.wire.udp_port),
         };
         Self::new(site.wire.backend, interface, wants).map(Some)

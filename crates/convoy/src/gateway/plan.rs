@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use anyhow::Context as _;
 use convoy_control::site::{Association, Routes, Site};
 use convoy_host::{Change, IpNet, LinkName, Network, Plan};
-use convoy_ipsec::sa::Mode;
-use convoy_wire::Prefix;
+use convoy_ipsec::sa::{IpsecProtocol, Mode};
+use convoy_ipsec::suite::AhSuite;
+use convoy_wire::{IpVersion, Prefix};
 
 use crate::exit::Stop;
 
@@ -50,12 +51,20 @@ pub fn plain_mtu(site: &Site, wire_mtu: u16) -> u16 {
     if has_v6 { room.max(V6_LEAST) } else { room }
 }
 
-/// Largest inner packet of an SA whose outer packets may have `outer` bytes (RFC 4303 section 2).
+/// Largest inner packet of an SA whose outer packets may have `outer` bytes (RFC 4303 section 2, RFC 4302
+/// section 2).
 fn inner_room(sa: &Association, outer: u16) -> u16 {
     let ip = if sa.endpoints.local.is_ipv4() { 20 } else { 40 };
     let udp = if sa.encap.is_some() { 8 } else { 0 };
     let room = usize::from(outer.saturating_sub(ip + udp));
-    let payload = sa.key.esp().layout().max_payload_len(room).unwrap_or(0) as u16;
+    let payload = match sa.protocol {
+        IpsecProtocol::Esp => sa.key.esp().layout().max_payload_len(room).unwrap_or(0),
+        IpsecProtocol::Ah => {
+            let outer = IpVersion::of_addr(sa.endpoints.local);
+            let header = AhSuite::new(sa.key.suite()).map_or(0, |suite| suite.header_len(outer));
+            room.saturating_sub(header)
+        }
+    } as u16;
     match sa.mode {
         Mode::Tunnel => payload,
         // The IP header is outside, and stays.

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use convoy_control::site::{Backend, Site, Wire};
+use convoy_control::site::{Association, Backend, Site, Wire};
 use convoy_io::pcap::{Recorder, RecorderConfig, Tap};
 use convoy_io::{IoError, Port, SocketOptions, raw, tun, udp};
+use convoy_ipsec::sa::IpsecProtocol;
 use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
 
 use super::direct::{Follower, Side};
@@ -16,6 +17,8 @@ use super::rights;
 pub enum Socket {
     /// Native ESP at an address (unspecified: any).
     Raw(IpAddr),
+    /// AH at an address (unspecified: any).
+    Ah(IpAddr),
     /// ESP in UDP at an address (unspecified: any).
     Udp(IpAddr),
 }
@@ -31,19 +34,44 @@ impl Socket {
         };
         match self {
             Self::Raw(addr) => format!("a raw socket for ESP (protocol 50) on {}", at(addr)),
+            Self::Ah(addr) => format!("a raw socket for AH (protocol 51) on {}", at(addr)),
             Self::Udp(addr) => format!("UDP port {udp_port} on {}", at(addr)),
         }
     }
 
-    /// Whether an SA with this local address and encapsulation is served.
-    fn serves(self, local: IpAddr, udp: bool) -> bool {
-        let (mine, is_udp) = match self {
-            Self::Raw(addr) => (addr, false),
-            Self::Udp(addr) => (addr, true),
-        };
-        is_udp == udp
+    /// What it carries, and its address.
+    fn parts(self) -> (Carried, IpAddr) {
+        match self {
+            Self::Raw(addr) => (Carried::Esp, addr),
+            Self::Ah(addr) => (Carried::Ah, addr),
+            Self::Udp(addr) => (Carried::Udp, addr),
+        }
+    }
+
+    /// Whether packets of this kind at this local address are served.
+    fn serves(self, local: IpAddr, carried: Carried) -> bool {
+        let (mine_carries, mine) = self.parts();
+        mine_carries == carried
             && mine.is_ipv4() == local.is_ipv4()
             && (mine.is_unspecified() || mine == local)
+    }
+}
+
+/// What the packets of an SA look like outside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Carried {
+    Esp,
+    Ah,
+    Udp,
+}
+
+impl Carried {
+    fn of(sa: &Association) -> Self {
+        match (sa.protocol, sa.encap) {
+            (IpsecProtocol::Ah, _) => Self::Ah,
+            (IpsecProtocol::Esp, None) => Self::Esp,
+            (IpsecProtocol::Esp, Some(_)) => Self::Udp,
+        }
     }
 }
 
@@ -52,11 +80,11 @@ impl Socket {
 #[must_use]
 pub fn sockets(site: &Site) -> Vec<Socket> {
     let mut sockets = Vec::new();
-    for udp in [false, true] {
+    for carried in [Carried::Esp, Carried::Ah, Carried::Udp] {
         for v4 in [true, false] {
             let locals: BTreeSet<IpAddr> = site
                 .associations()
-                .filter(|sa| sa.encap.is_some() == udp && sa.endpoints.local.is_ipv4() == v4)
+                .filter(|sa| Carried::of(sa) == carried && sa.endpoints.local.is_ipv4() == v4)
                 .map(|sa| sa.endpoints.local)
                 .collect();
             let any = if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -65,7 +93,11 @@ pub fn sockets(site: &Site) -> Vec<Socket> {
                 1 => locals.first().copied().unwrap_or(any),
                 _ => any,
             };
-            sockets.push(if udp { Socket::Udp(local) } else { Socket::Raw(local) });
+            sockets.push(match carried {
+                Carried::Esp => Socket::Raw(local),
+                Carried::Ah => Socket::Ah(local),
+                Carried::Udp => Socket::Udp(local),
+            });
         }
     }
     sockets
@@ -74,9 +106,9 @@ pub fn sockets(site: &Site) -> Vec<Socket> {
 /// The first SA of a site that none of the open sockets serves, by name.
 #[must_use]
 pub(super) fn unserved(site: &Site, open: &[Socket]) -> Option<String> {
-    let served = |local, udp| open.iter().any(|socket| socket.serves(local, udp));
+    let served = |local, carried| open.iter().any(|socket| socket.serves(local, carried));
     site.associations()
-        .find(|sa| !served(sa.endpoints.local, sa.encap.is_some()))
+        .find(|sa| !served(sa.endpoints.local, Carried::of(sa)))
         .map(|sa| sa.name.to_string())
 }
 
@@ -188,10 +220,11 @@ fn open_socket(socket: Socket, wire: &Wire, workers: u16) -> anyhow::Result<(Wir
     let options = SocketOptions { device: wire.interface.clone(), ..SocketOptions::default() };
     let version = |addr: IpAddr| Some(if addr.is_ipv4() { 4 } else { 6 });
     let opened: Result<_, IoError> = match socket {
-        Socket::Raw(local) => {
-            let config = raw::Config { workers, options, ..raw::Config::new(local) };
+        Socket::Raw(local) | Socket::Ah(local) => {
+            let protocol = if matches!(socket, Socket::Ah(_)) { raw::AH } else { raw::ESP };
+            let config = raw::Config { workers, options, protocol, ..raw::Config::new(local) };
             let carries =
-                WireMatch { version: version(local), protocol: Some(50), source_port: None };
+                WireMatch { version: version(local), protocol: Some(protocol), source_port: None };
             raw::open(&config).map(|ports| (carries, boxed(ports)))
         }
         Socket::Udp(local) => {
@@ -206,7 +239,7 @@ fn open_socket(socket: Socket, wire: &Wire, workers: u16) -> anyhow::Result<(Wir
         }
     };
     let need = match socket {
-        Socket::Raw(local) => rights::Need::Raw(local),
+        Socket::Raw(local) | Socket::Ah(local) => rights::Need::Raw(local),
         Socket::Udp(local) => rights::Need::Udp(SocketAddr::new(local, wire.udp_port)),
     };
     opened.map_err(|error| rights::explain(error, need))

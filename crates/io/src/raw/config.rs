@@ -1,4 +1,4 @@
-//! Opening raw sockets for native ESP.
+//! Opening raw sockets for native ESP or AH.
 
 use core::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -15,6 +15,8 @@ use crate::{IoError, Offloads};
 pub struct Config {
     /// Local address. An unspecified one receives what is sent to any address of this host.
     pub local: IpAddr,
+    /// [`ESP`] or [`AH`](super::AH).
+    pub protocol: u8,
     /// Number of ports for this address, one per worker, 1…256. Packets are spread by SPI modulo
     /// this number.
     pub workers: u16,
@@ -23,10 +25,10 @@ pub struct Config {
 }
 
 impl Config {
-    /// One port at `local`.
+    /// One port for ESP at `local`.
     #[must_use]
     pub fn new(local: IpAddr) -> Self {
-        Self { local, workers: 1, options: SocketOptions::default() }
+        Self { local, protocol: ESP, workers: 1, options: SocketOptions::default() }
     }
 }
 
@@ -47,12 +49,12 @@ fn open_one(config: &Config, worker: u16) -> Result<RawPort, IoError> {
     let v6 = config.local.is_ipv6();
     let domain = if v6 { Domain::IPV6 } else { Domain::IPV4 };
     let new = |protocol: i32| Socket::new(domain, Type::RAW, Some(Protocol::from(protocol)));
-    let input = new(i32::from(ESP)).map_err(IoError::setup("open a raw socket for esp"))?;
+    let input = new(i32::from(config.protocol)).map_err(IoError::setup("open a raw socket"))?;
     if config.workers > 1 {
         // Before binding, so that nothing of the others' arrives in between.
-        let program = only_spi(u32::from(config.workers), u32::from(worker), v6);
+        let program = only_spi(config, worker);
         attach_program(input.as_fd(), libc::SO_ATTACH_FILTER, &program)
-            .map_err(IoError::setup("spread the esp packets over the workers"))?;
+            .map_err(IoError::setup("spread the packets over the workers"))?;
     }
     prepare(&input, &config.options, v6)?;
     // IPPROTO_RAW means that whole packets are sent, and that nothing is received. With one socket
@@ -69,14 +71,15 @@ fn open_one(config: &Config, worker: u16) -> Result<RawPort, IoError> {
         spread_by_spi: config.workers > 1,
         ..Offloads::default()
     };
-    Ok(RawPort::new(input, output, fragmenting, config.local, offloads))
+    Ok(RawPort::new(input, output, fragmenting, (config.local, config.protocol), offloads))
 }
 
-/// A socket whose headers the kernel writes, and which it may therefore fragment. It is of ESP's
+/// A socket whose headers the kernel writes, and which it may therefore fragment. It is of the
 /// protocol, so that it sends as such, and receives nothing.
 fn open_fragmenting(config: &Config) -> Result<Socket, IoError> {
-    let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(i32::from(ESP))))
-        .map_err(IoError::setup("open a raw socket to send fragments"))?;
+    let socket =
+        Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(i32::from(config.protocol))))
+            .map_err(IoError::setup("open a raw socket to send fragments"))?;
     let nothing =
         libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
     attach_program(socket.as_fd(), libc::SO_ATTACH_FILTER, &[nothing])
@@ -91,10 +94,12 @@ fn open_fragmenting(config: &Config) -> Result<Socket, IoError> {
 }
 
 /// Classic BPF that keeps what has SPI `worker` modulo `n`. IPv4 sockets see the packet from its IP
-/// header on, IPv6 sockets from the ESP header on. A load beyond the end drops the packet.
-fn only_spi(n: u32, worker: u32, v6: bool) -> [libc::sock_filter; 6] {
+/// header on, IPv6 sockets from what follows it. A load beyond the end drops the packet.
+fn only_spi(config: &Config, worker: u16) -> [libc::sock_filter; 6] {
+    let (n, worker) = (u32::from(config.workers), u32::from(worker));
+    let offset = super::spi_offset(config.protocol) as u32;
     let op = |code: u32, k| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let start = if v6 {
+    let start = if config.local.is_ipv6() {
         op(libc::BPF_LDX | libc::BPF_IMM, 0)
     } else {
         // X = 4 × the low half of byte 0, the length of the IP header.
@@ -108,7 +113,7 @@ fn only_spi(n: u32, worker: u32, v6: bool) -> [libc::sock_filter; 6] {
     };
     [
         start,
-        op(libc::BPF_LD | libc::BPF_W | libc::BPF_IND, 0),
+        op(libc::BPF_LD | libc::BPF_W | libc::BPF_IND, offset),
         op(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, n),
         is_mine,
         op(libc::BPF_RET | libc::BPF_K, u32::MAX),

@@ -1,4 +1,4 @@
-//! The wire side without NAT: native ESP, IP protocol 50 (RFC 4303).
+//! The wire side without NAT: native ESP, IP protocol 50 (RFC 4303), or AH, 51 (RFC 4302).
 //!
 //! Frames hold whole IP packets. They are sent as they are (over IPv4 the kernel fills in an
 //! identification of 0 and the header checksum); packets above the link's MTU are
@@ -21,7 +21,10 @@ use socket2::Socket;
 use crate::error_queue::ErrorQueue;
 use crate::{IoError, Offloads, Port, PortCounters, PortEvent};
 
-const ESP: u8 = 50;
+/// IP protocol of native ESP (RFC 4303).
+pub const ESP: u8 = 50;
+/// IP protocol of AH (RFC 4302).
+pub const AH: u8 = 51;
 
 /// A pair of raw sockets, one for each direction.
 #[derive(Debug)]
@@ -41,12 +44,17 @@ pub struct RawPort {
     counters: PortCounters,
 }
 
+/// Where the SPI is in a header: its own length and the next header precede it in AH.
+const fn spi_offset(protocol: u8) -> usize {
+    if protocol == AH { 4 } else { 0 }
+}
+
 impl RawPort {
     fn new(
         input: Socket,
         output: Socket,
         fragmenting: Option<Socket>,
-        local: IpAddr,
+        (local, protocol): (IpAddr, u8),
         offloads: Offloads,
     ) -> Self {
         Self {
@@ -55,10 +63,10 @@ impl RawPort {
             fragmenting,
             local,
             offloads,
-            rx: rx::Receiver::new(local),
-            tx: tx::Sender::new(local.is_ipv6()),
-            input_errors: ErrorQueue::default(),
-            output_errors: ErrorQueue::default(),
+            rx: rx::Receiver::new(local, protocol),
+            tx: tx::Sender::new(local.is_ipv6(), protocol),
+            input_errors: ErrorQueue::new(spi_offset(protocol)),
+            output_errors: ErrorQueue::new(spi_offset(protocol)),
             counters: PortCounters::default(),
         }
     }

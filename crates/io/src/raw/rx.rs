@@ -1,4 +1,4 @@
-//! Receiving ESP packets straight into frames.
+//! Receiving packets straight into frames.
 
 use core::net::IpAddr;
 use std::io::{self, ErrorKind};
@@ -6,7 +6,6 @@ use std::os::fd::BorrowedFd;
 
 use convoy_packet::{Burst, Frame, Pool};
 
-use super::ESP;
 use crate::PortCounters;
 use crate::ancillary::decode_address;
 use crate::error_queue::ErrorQueue;
@@ -22,15 +21,17 @@ const BATCH: usize = 64;
 #[derive(Debug)]
 pub(super) struct Receiver {
     local: IpAddr,
+    protocol: u8,
     batch: RecvBatch,
     ready: Stash,
     drops: DropMeter,
 }
 
 impl Receiver {
-    pub(super) fn new(local: IpAddr) -> Self {
+    pub(super) fn new(local: IpAddr, protocol: u8) -> Self {
         Self {
             local,
+            protocol,
             batch: RecvBatch::new(BATCH),
             ready: Stash::new(BATCH),
             drops: DropMeter::default(),
@@ -113,7 +114,7 @@ impl Receiver {
             tos: meta.tos,
             ttl: meta.ttl,
             df: true,
-            protocol: ESP,
+            protocol: self.protocol,
         };
         let payload = frame.len();
         let Ok(header) = frame.grow_front(outer.len()) else { return false };

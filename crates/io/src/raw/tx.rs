@@ -6,7 +6,6 @@ use std::os::fd::BorrowedFd;
 
 use convoy_packet::{BURST_MAX, Burst, Frame};
 
-use super::ESP;
 use crate::PortCounters;
 use crate::ancillary::{Control, encode_address, push_source};
 use crate::error_queue::ErrorQueue;
@@ -18,6 +17,7 @@ use crate::sys::{Outgoing, SendBatch};
 #[derive(Debug)]
 pub(super) struct Sender {
     v6: bool,
+    protocol: u8,
     outgoing: Vec<Outgoing>,
     /// For each message the index of its frame.
     frames: Vec<usize>,
@@ -25,9 +25,10 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(v6: bool) -> Self {
+    pub(super) fn new(v6: bool, protocol: u8) -> Self {
         Self {
             v6,
+            protocol,
             outgoing: Vec::with_capacity(BURST_MAX),
             frames: Vec::with_capacity(BURST_MAX),
             batch: SendBatch::new(BURST_MAX, BURST_MAX),
@@ -115,7 +116,7 @@ impl Sender {
         self.frames.clear();
         for (at, frame) in frames.iter().enumerate().take(BURST_MAX) {
             let outer = Outer::parse(frame.data());
-            let outer = outer.filter(|o| o.protocol == ESP && o.src.is_ipv6() == self.v6);
+            let outer = outer.filter(|o| o.protocol == self.protocol && o.src.is_ipv6() == self.v6);
             let Some(outer) = outer else {
                 counters.tx_malformed += 1;
                 continue;

@@ -2,9 +2,10 @@
 
 use convoy_engine::{Job, JobBurst, Status};
 use convoy_packet::Frame;
-use convoy_wire::SeqNum;
+use convoy_wire::{Protocol, SeqNum};
 
 use super::Now;
+use super::ah;
 use super::bin::Bin;
 use super::sa::InboundSa;
 use super::slab::Slab;
@@ -18,6 +19,8 @@ pub(super) struct Opened {
     /// Where the decrypted text begins and how long it is.
     pub(super) start: usize,
     pub(super) len: usize,
+    /// What AH says it is; ESP says so in its trailer.
+    pub(super) next: Option<Protocol>,
 }
 
 /// Takes the first `n` jobs; packets that are forged or came before are dropped.
@@ -38,12 +41,22 @@ pub(super) fn run(
             continue;
         };
         match judge(now, sa, &job) {
-            Ok(()) => output.push(Opened {
+            Ok(()) if sa.ah.is_none() => output.push(Opened {
                 slot,
                 start: job.text.start as usize,
                 len: job.text.len as usize,
+                next: None,
                 frame: job.frame,
             }),
+            Ok(()) => {
+                let mut frame = job.frame;
+                match ah::take_back(&mut frame) {
+                    Some(ah::Taken { start, len, next }) => {
+                        output.push(Opened { frame, slot, start, len, next: Some(next) });
+                    }
+                    None => bin.drop(frame, DropReason::AhLength),
+                }
+            }
             Err(reason) => {
                 sa.spec.counters.dropped.add(1);
                 bin.drop(job.frame, reason);

@@ -1,7 +1,8 @@
-//! Third stage inbound: ESP is taken off and the inner packet brought to light.
+//! Third stage inbound: ESP or AH is taken off and the inner packet brought to light.
 
 use convoy_packet::Frame;
 use convoy_wire::ecn::{EcnAlarm, EcnDecap};
+use convoy_wire::esp::EspTrailer;
 use convoy_wire::{Ecn, IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, Protocol, esp, parse_packet};
 
 use super::bin::Bin;
@@ -40,7 +41,7 @@ impl Part for Inner {
     }
 }
 
-/// Takes ESP off each packet of `input`.
+/// Takes ESP or AH off each packet of `input`.
 pub(super) fn run(
     config: &PipelineConfig,
     sas: &Slab<InboundSa>,
@@ -48,12 +49,12 @@ pub(super) fn run(
     output: &mut Vec<Inner>,
     bin: &mut Bin<'_>,
 ) {
-    for Opened { mut frame, slot, start, len } in input.drain(..) {
+    for Opened { mut frame, slot, start, len, next } in input.drain(..) {
         let Some(sa) = sas.get(slot) else {
             bin.drop(frame, DropReason::UnknownSpi);
             continue;
         };
-        match decap(config, sa, &mut frame, start, len, bin) {
+        match decap(config, sa, &mut frame, (start, len, next), bin) {
             Ok(info) => output.push(Inner { frame, info, reqid: sa.spec.reqid, slot }),
             Err(reason) => {
                 sa.spec.counters.dropped.add(1);
@@ -67,12 +68,14 @@ fn decap(
     config: &PipelineConfig,
     sa: &InboundSa,
     frame: &mut Frame,
-    start: usize,
-    len: usize,
+    (start, len, next): (usize, usize, Option<Protocol>),
     bin: &Bin<'_>,
 ) -> Result<PacketInfo, DropReason> {
     let text = frame.data().get(start..start + len).ok_or(DropReason::EspLength)?;
-    let trailer = esp::parse_trailer(text).map_err(|_| DropReason::BadPadding)?;
+    let trailer = match next {
+        Some(next_header) => EspTrailer { payload_len: len, pad_len: 0, next_header },
+        None => esp::parse_trailer(text).map_err(|_| DropReason::BadPadding)?,
+    };
     if trailer.next_header == Protocol::NONE {
         // RFC 4303 section 2.6: dummy packets are dropped without a word.
         return Err(DropReason::DummyPacket);

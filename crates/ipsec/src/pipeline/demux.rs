@@ -4,9 +4,13 @@ use std::net::IpAddr;
 
 use convoy_engine::{Context, Job, JobBurst, KeyId, Op, Span, Status};
 use convoy_packet::{Burst, Frame};
+use convoy_wire::ah::{AhHeader, FIXED_LEN};
 use convoy_wire::esp::{self, EspHeader, UdpPayload};
-use convoy_wire::{FragmentState, PacketInfo, ParseError, Ports, Protocol, UdpView, parse_packet};
+use convoy_wire::{
+    FragmentState, IpVersion, PacketInfo, ParseError, Ports, Protocol, Spi, UdpView, parse_packet,
+};
 
+use super::ah;
 use super::bin::Bin;
 use super::fragments::Reassembly;
 use super::handoff::HandOff;
@@ -30,11 +34,14 @@ pub(super) struct Stage<'a, 'b> {
     pub(super) bin: &'a mut Bin<'b>,
 }
 
-/// Where ESP lies in a packet.
+/// Where ESP or AH lies in a packet.
 struct Found {
-    /// First byte of the ESP header.
+    /// First byte of its header.
     at: usize,
-    header: EspHeader,
+    spi: Spi,
+    seq_low: u32,
+    /// The AH header, if it is AH.
+    ah: Option<AhHeader>,
     /// Our UDP port, if encapsulated.
     port: Option<u16>,
     local: IpAddr,
@@ -69,7 +76,7 @@ fn whole(stage: &mut Stage<'_, '_>, frame: Frame, parsed: Parse) -> Option<(Fram
 #[cold]
 fn join(stage: &mut Stage<'_, '_>, frame: Frame, info: &PacketInfo) -> Option<(Frame, Parse)> {
     // Of nothing else is the whole wanted.
-    if !matches!(info.flow.protocol, Protocol::ESP | Protocol::UDP) {
+    if !matches!(info.flow.protocol, Protocol::ESP | Protocol::AH | Protocol::UDP) {
         stage.bin.drop(frame, DropReason::FragmentOnWire);
         return None;
     }
@@ -78,13 +85,14 @@ fn join(stage: &mut Stage<'_, '_>, frame: Frame, info: &PacketInfo) -> Option<(F
     Some((frame, parsed))
 }
 
-/// Finds ESP behind the outer headers; link padding is cut off.
+/// Finds ESP or AH behind the outer headers; link padding is cut off.
 fn find(frame: &mut Frame, info: &PacketInfo) -> Result<Found, DropReason> {
     frame.truncate(info.total_len as usize);
     let upper = usize::from(info.upper_offset);
     let bytes = frame.data().get(upper..).unwrap_or_default();
     let (at, esp, port) = match (info.flow.protocol, info.flow.ports) {
         (Protocol::ESP, _) => (upper, bytes, None),
+        (Protocol::AH, _) => return find_ah(bytes, info),
         (Protocol::UDP, Ports::Known { dst, .. }) => {
             let udp = UdpView::parse(bytes).map_err(DropReason::from)?;
             match UdpPayload::parse(udp.payload()) {
@@ -103,12 +111,30 @@ fn find(frame: &mut Frame, info: &PacketInfo) -> Result<Found, DropReason> {
     })?;
     frame.truncate(end);
     let (local, remote) = (info.flow.dst_addr(), info.flow.src_addr());
-    Ok(Found { at, header, port, local, remote })
+    let EspHeader { spi, seq_low } = header;
+    Ok(Found { at, spi, seq_low, ah: None, port, local, remote })
+}
+
+/// Finds AH directly behind an IP header without options.
+#[cold]
+fn find_ah(bytes: &[u8], info: &PacketInfo) -> Result<Found, DropReason> {
+    let header = AhHeader::parse(bytes).map_err(|error| match error {
+        ParseError::ZeroSpi => DropReason::UnknownSpi,
+        _ => DropReason::AhLength,
+    })?;
+    let at = usize::from(info.upper_offset);
+    if at != info.flow.version.header_len() {
+        return Err(DropReason::AhOptions);
+    }
+    let (local, remote) = (info.flow.dst_addr(), info.flow.src_addr());
+    let AhHeader { spi, seq_low, .. } = header;
+    Ok(Found { at, spi, seq_low, ah: Some(header), port: None, local, remote })
 }
 
 /// Looks up the SA, checks the window and makes the job.
 fn accept(stage: &mut Stage<'_, '_>, frame: Frame, found: &Found) {
-    let owner = stage.snapshot.inbound_for(found.header.spi, found.local, Protocol::ESP);
+    let protocol = if found.ah.is_some() { Protocol::AH } else { Protocol::ESP };
+    let owner = stage.snapshot.inbound_for(found.spi, found.local, protocol);
     let Some(SaOwner { slot, worker }) = owner else {
         return stage.bin.drop(frame, DropReason::UnknownSpi);
     };
@@ -140,7 +166,7 @@ fn accept(stage: &mut Stage<'_, '_>, frame: Frame, found: &Found) {
 fn make_job(
     sa: &InboundSa,
     slot: SaSlot,
-    frame: Frame,
+    mut frame: Frame,
     found: &Found,
 ) -> Result<Job, (Frame, DropReason)> {
     if sa.spec.encap.map(|encap| encap.local_port) != found.port {
@@ -152,27 +178,47 @@ fn make_job(
     if !may_change && found.remote != sa.spec.endpoints.remote {
         return Err((frame, DropReason::TransportAddress));
     }
-    let Some((text, iv)) = text_and_iv(sa, &frame, found.at) else {
-        return Err((frame, DropReason::EspLength));
+    let (text, iv) = match lengths_and_iv(sa, &frame, found) {
+        Ok(found) => found,
+        Err(reason) => return Err((frame, reason)),
     };
     // RFC 4303 section 3.4.3: a look at the window now saves the work on obvious replays; only
     // authentication makes the packet count.
-    let seq = match sa.window.check(sa.window.infer(found.header.seq_low)) {
+    let seq = match sa.window.check(sa.window.infer(found.seq_low)) {
         Ok(fresh) => fresh.seq(),
         Err(refused) => return Err((frame, refused.into())),
     };
     let (aad, aad_len) = sa.layout.beside(sa.spec.spi, seq, iv);
+    let (text, header, aad_len) = match (&sa.ah, found.ah) {
+        (Some(ah), Some(header)) => match ah.arrange(&mut frame, found.at, header, seq) {
+            Ok(ah::Covered { text, header }) => (text, header, 0),
+            Err(reason) => return Err((frame, reason)),
+        },
+        _ => (text, sa.layout.header(), aad_len),
+    };
     Ok(Job {
         op: Op::Open(sa.layout.open_nonce(iv)),
         frame,
         text,
-        header: sa.layout.header(),
+        header,
         key: KeyId(slot.0),
         status: Status::Pending,
         aad_len,
         aad,
         context: Context { slot: slot.0, note: sa.epoch, value: seq.get() },
     })
+}
+
+/// Whether the packet can be one of the SA, what is to be decrypted of it, and its IV.
+#[inline]
+fn lengths_and_iv(sa: &InboundSa, frame: &Frame, found: &Found) -> Result<(Span, Iv), DropReason> {
+    let (Some(ah), Some(header)) = (&sa.ah, found.ah) else {
+        return text_and_iv(sa, frame, found.at).ok_or(DropReason::EspLength);
+    };
+    let version = IpVersion::of_addr(found.remote);
+    let field = frame.data().get(found.at + FIXED_LEN..).unwrap_or_default();
+    let iv = sa.layout.sent_iv(field).filter(|_| ah.fits(header.len, version));
+    iv.map(|iv| (Span::default(), iv)).ok_or(DropReason::AhLength)
 }
 
 /// What is to be decrypted of an ESP packet at `at`, and its IV; `None` for a length that its cipher

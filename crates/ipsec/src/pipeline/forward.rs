@@ -1,9 +1,10 @@
-//! Last stage outbound: finished ESP packets go to the wire.
+//! Last stage outbound: finished packets go to the wire.
 
 use convoy_engine::{Job, JobBurst, Status};
 use convoy_packet::{Burst, Frame};
 use convoy_wire::{IpVersion, Ipv6View, Protocol, checksum};
 
+use super::ah;
 use super::bin::Bin;
 use crate::drop_reason::DropReason;
 
@@ -20,13 +21,18 @@ pub(super) fn run(
             bin.drop(frame, DropReason::EngineRejected);
             continue;
         }
-        if udp6_checksum {
+        if context.note & ah::MARK != 0 {
+            if ah::finish(&mut frame, context.value).is_none() {
+                bin.drop(frame, DropReason::EngineRejected);
+                continue;
+            }
+        } else if udp6_checksum {
             fill_udp6_checksum(&mut frame);
         }
         match wire.push(frame) {
             Ok(()) => {
                 bin.counters.outbound_packets.add(1);
-                bin.counters.outbound_bytes.add(u64::from(context.note));
+                bin.counters.outbound_bytes.add(u64::from(context.note & !ah::MARK));
             }
             Err(frame) => bin.drop(frame, DropReason::NoFrame),
         }

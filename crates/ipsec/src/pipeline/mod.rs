@@ -13,6 +13,7 @@
 //! the engine, `collect` brings on what the engine has finished; with an engine that works at
 //! once, the whole way is one `submit` and one `collect`.
 
+mod ah;
 mod bin;
 mod classify;
 mod commit;

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 
-use convoy_engine::{Context, Job, JobBurst, KeyId, Op, Span, Status};
+use convoy_engine::{AAD_MAX, Context, Job, JobBurst, KeyId, Op, Span, Status};
 use convoy_packet::Frame;
+use convoy_wire::ah::AhHeader;
 use convoy_wire::ecn::EcnMode;
-use convoy_wire::{IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, SeqNum, Tos, esp, ipv6};
+use convoy_wire::{IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, SeqNum, Tos, ipv6};
 
+use super::ah::{self, AhLayout};
 use super::bin::Bin;
 use super::classify::Classified;
 use super::icmp::IcmpSender;
@@ -105,7 +107,7 @@ fn fit(sa: &mut OutboundSa, config: &PipelineConfig, packet: &Classified, now: N
         }
     };
     let payload = packet.frame.len().saturating_sub(kept);
-    if front + sa.layout.lengths().sealed_len(payload) <= sa.path_mtu {
+    if front + sa.sealed_len(payload) <= sa.path_mtu {
         return Fit::Yes;
     }
     if sa.mtu_lowered.is_some_and(|at| now.0.saturating_sub(at.0) > MTU_AGE_NS) {
@@ -119,7 +121,7 @@ fn fit(sa: &mut OutboundSa, config: &PipelineConfig, packet: &Classified, now: N
         return Fit::Yes;
     }
     let room = sa.path_mtu.saturating_sub(front);
-    Fit::TooBig(sa.layout.lengths().max_payload_len(room).unwrap_or(0) + kept)
+    Fit::TooBig(sa.max_payload_len(room) + kept)
 }
 
 /// No IPv6 sender makes packets smaller than 1280 bytes (RFC 8200 section 5). Over a path too narrow
@@ -164,7 +166,15 @@ fn too_big(
 
 type Refused = (Frame, DropReason);
 
-/// Gives the packet a sequence number and its ESP layout.
+/// What the engine is to do with a packet that was laid out.
+struct Work {
+    text: Span,
+    header: u32,
+    /// [`ah::MARK`] for AH.
+    mark: u32,
+}
+
+/// Gives the packet a sequence number and its layout.
 fn protect(
     sa: &mut OutboundSa,
     (config, now): (&PipelineConfig, Now),
@@ -174,14 +184,12 @@ fn protect(
     slot: u32,
 ) -> Result<Job, Refused> {
     if sa.spec.mode == Mode::Transport
-        && let Err(reason) = transport::check(&sa.spec, info)
+        && let Err(reason) = transport::check(sa, info)
     {
         return Err((frame, reason));
     }
-    let lengths = sa.layout.lengths();
-    let before = sa.outer.len() + lengths.prefix_len();
-    let fill = sa.filled(frame.len()) - frame.len();
-    let behind = fill + lengths.align() + esp::TRAILER_LEN + lengths.icv_len();
+    let before = sa.outer.len() + sa.prefix_len();
+    let behind = sa.room_behind(sa.filled(frame.len()) - frame.len());
     if frame.headroom() < before || frame.tailroom() < behind {
         return Err((frame, DropReason::NoFrame));
     }
@@ -197,11 +205,14 @@ fn protect(
         decrement_ttl(frame.data_mut());
     }
     let inner_len = frame.len() as u64;
-    let laid_out = match sa.spec.mode {
-        Mode::Tunnel => lay_out_tunnel(sa, &mut frame, info, (seq, iv)),
-        Mode::Transport => transport::lay_out(sa, &mut frame, info, (seq, iv)),
+    let work = match &sa.ah {
+        None => esp_work(sa, &mut frame, info, (seq, iv)),
+        Some(ah) => ah_work(sa, *ah, &mut frame, info, seq),
     };
-    let Some(text) = laid_out else { return Err((frame, DropReason::NoFrame)) };
+    let Work { text, header, mark } = match work {
+        Ok(work) => work,
+        Err(reason) => return Err((frame, reason)),
+    };
 
     let counters = &sa.spec.counters;
     counters.packets.add(1);
@@ -210,19 +221,67 @@ fn protect(
     counters.last_packet_ns.set(now.0);
     sa.last_sent = now;
 
-    let (aad, aad_len) = sa.layout.beside(sa.spec.spi, seq, iv);
+    // AH has all of this in the packet.
+    let (aad, aad_len) = match mark {
+        0 => sa.layout.beside(sa.spec.spi, seq, iv),
+        _ => ([0; AAD_MAX], 0),
+    };
     let nonce = sa.layout.seal_nonce(reserved, iv);
     Ok(Job {
         frame,
         text,
-        header: sa.layout.header(),
+        header,
         key: KeyId(slot),
         status: Status::Pending,
         aad_len,
         aad,
         op: Op::Seal(nonce),
-        context: Context { slot, note: inner_len as u32, value: seq.get() },
+        context: Context { slot, note: inner_len as u32 | mark, value: seq.get() },
     })
+}
+
+/// Lays out ESP around a packet.
+#[inline]
+fn esp_work(
+    sa: &OutboundSa,
+    frame: &mut Frame,
+    info: &PacketInfo,
+    numbers: (SeqNum, Iv),
+) -> Result<Work, DropReason> {
+    let laid_out = match sa.spec.mode {
+        Mode::Tunnel => lay_out_tunnel(sa, frame, info, numbers),
+        Mode::Transport => transport::lay_out(sa, frame, info, numbers),
+    };
+    let text = laid_out.ok_or(DropReason::NoFrame)?;
+    Ok(Work { text, header: sa.layout.header(), mark: 0 })
+}
+
+/// Puts AH into a packet.
+fn ah_work(
+    sa: &OutboundSa,
+    ah: AhLayout,
+    frame: &mut Frame,
+    info: &PacketInfo,
+    seq: SeqNum,
+) -> Result<Work, DropReason> {
+    let (at, next) = match sa.spec.mode {
+        Mode::Tunnel => {
+            let front = sa.outer.len();
+            frame.grow_front(front + ah.header_len()).map_err(|_| DropReason::NoFrame)?;
+            let total = frame.len();
+            let (tos, df) = outer_fields(sa, info, total);
+            sa.outer.write(frame.data_mut(), total, tos, df, ah::ident(seq));
+            (front, info.flow.version.as_next_header())
+        }
+        Mode::Transport => {
+            transport::open_up(frame, info, ah.header_len(), seq).ok_or(DropReason::NoFrame)?
+        }
+    };
+    let header = AhHeader::new(next, ah.header_len(), sa.spec.spi, seq);
+    let place = frame.data_mut().get_mut(at..).unwrap_or_default();
+    header.emit(place).map_err(|_| DropReason::NoFrame)?;
+    let ah::Covered { text, header } = ah.arrange(frame, at, header, seq)?;
+    Ok(Work { text, header, mark: ah::MARK })
 }
 
 pub(super) fn decrement_ttl(packet: &mut [u8]) {

@@ -3,14 +3,15 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use convoy_wire::{Protocol, Tos};
+use convoy_wire::{IpVersion, Protocol, Tos, esp};
 
 use super::Now;
+use super::ah::AhLayout;
 use super::layout::{Layout, UDP_HEADER};
 use crate::replay::ReplayWindow;
-use crate::sa::{InboundSpec, Mode, OutboundSpec, UdpEncap};
+use crate::sa::{InboundSpec, IpsecProtocol, Mode, OutboundSpec, UdpEncap};
 use crate::sequence::SequenceCounter;
-use crate::suite::EspSuite;
+use crate::suite::{AhSuite, EspSuite};
 
 /// Outer IP header and, with encapsulation, UDP header, as far as they are the same for every
 /// packet of an SA.
@@ -25,7 +26,7 @@ pub(super) struct OuterTemplate {
 
 impl OuterTemplate {
     pub(super) fn new(spec: &OutboundSpec) -> Self {
-        let protocol = if spec.encap.is_some() { Protocol::UDP } else { Protocol::ESP };
+        let protocol = if spec.encap.is_some() { Protocol::UDP } else { spec.protocol.number() };
         let mut template = match (spec.endpoints.local, spec.endpoints.remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
                 let mut header = [0_u8; 20];
@@ -141,6 +142,8 @@ pub(super) struct OutboundSa {
     pub(super) outer: OuterTemplate,
     /// What the SA's packets have in common.
     pub(super) layout: Layout,
+    /// The same of an SA of AH.
+    pub(super) ah: Option<AhLayout>,
     /// To how many bytes inner packets are filled up, as far as the path takes it.
     pub(super) pad_to: usize,
     /// Largest outer packet the path takes, in bytes.
@@ -164,9 +167,10 @@ impl OutboundSa {
         Some(Self {
             outer: OuterTemplate::new(&spec),
             layout: Layout::new(suite, spec.esn, spec.salt),
-            pad_to: match spec.mode {
-                Mode::Tunnel => usize::from(spec.pad_to),
-                Mode::Transport => 0,
+            ah: ah_layout(spec.protocol, suite, spec.esn, spec.endpoints.remote)?,
+            pad_to: match (spec.protocol, spec.mode) {
+                (IpsecProtocol::Esp, Mode::Tunnel) => usize::from(spec.pad_to),
+                _ => 0,
             },
             sequence,
             path_mtu,
@@ -174,6 +178,41 @@ impl OutboundSa {
             last_sent: now,
             spec,
         })
+    }
+
+    /// Bytes of header that go in front of a payload.
+    #[inline]
+    pub(super) fn prefix_len(&self) -> usize {
+        self.ah.as_ref().map_or_else(|| self.layout.lengths().prefix_len(), AhLayout::header_len)
+    }
+
+    /// Bytes that a payload has with all that the protocol puts around it.
+    #[inline]
+    pub(super) fn sealed_len(&self, payload: usize) -> usize {
+        match &self.ah {
+            Some(ah) => ah.header_len() + payload,
+            None => self.layout.lengths().sealed_len(payload),
+        }
+    }
+
+    /// The longest payload that [`sealed_len`](Self::sealed_len) keeps within `room` bytes.
+    pub(super) fn max_payload_len(&self, room: usize) -> usize {
+        match &self.ah {
+            Some(ah) => room.saturating_sub(ah.header_len()),
+            None => self.layout.lengths().max_payload_len(room).unwrap_or(0),
+        }
+    }
+
+    /// Bytes that a frame must have room for behind a payload filled up by `fill` bytes.
+    #[inline]
+    pub(super) fn room_behind(&self, fill: usize) -> usize {
+        match &self.ah {
+            Some(ah) => ah.behind(),
+            None => {
+                let lengths = self.layout.lengths();
+                fill + lengths.align() + esp::TRAILER_LEN + lengths.icv_len()
+            }
+        }
     }
 
     /// Bytes that a payload has with what fills it up (RFC 4303 section 2.7); never more than the
@@ -184,8 +223,7 @@ impl OutboundSa {
             return payload;
         }
         let room = self.path_mtu.saturating_sub(self.outer.len());
-        let most = self.layout.lengths().max_payload_len(room).unwrap_or(0);
-        self.pad_to.min(most).max(payload)
+        self.pad_to.min(self.max_payload_len(room)).max(payload)
     }
 
     /// Takes over a smaller path MTU in bytes; says whether it is smaller.
@@ -210,6 +248,8 @@ pub(super) struct InboundSa {
     pub(super) window: ReplayWindow,
     /// What the SA's packets have in common.
     pub(super) layout: Layout,
+    /// The same of an SA of AH.
+    pub(super) ah: Option<AhLayout>,
     /// Tells this SA from an earlier one in the same slot, for jobs that were in flight.
     pub(super) epoch: u32,
 }
@@ -230,6 +270,23 @@ impl InboundSa {
         };
         spec.counters.sequence.set(window.right_edge().get());
         let layout = Layout::new(suite, spec.esn, spec.salt);
-        Some(Self { spec, window, layout, epoch })
+        let ah = ah_layout(spec.protocol, suite, spec.esn, spec.endpoints.remote)?;
+        Some(Self { spec, window, layout, ah, epoch })
+    }
+}
+
+/// What an SA's AH packets have in common, if it uses AH; `None` for a suite that no snapshot takes.
+fn ah_layout(
+    protocol: IpsecProtocol,
+    suite: EspSuite,
+    esn: bool,
+    peer: IpAddr,
+) -> Option<Option<AhLayout>> {
+    match protocol {
+        IpsecProtocol::Esp => Some(None),
+        IpsecProtocol::Ah => {
+            let suite = AhSuite::new(suite.suite()).ok()?;
+            Some(Some(AhLayout::new(suite, esn, IpVersion::of_addr(peer))))
+        }
     }
 }

@@ -5,13 +5,13 @@ use convoy_engine::Span;
 use convoy_packet::Frame;
 use convoy_wire::ipv6::{ExtensionLimits, transport_point};
 use convoy_wire::{
-    FragmentState, IpVersion, Ipv4Mut, Ipv6Mut, Ipv6View, PacketInfo, Protocol, SeqNum,
+    FragmentState, IpVersion, Ipv4Mut, Ipv4View, Ipv6Mut, Ipv6View, PacketInfo, Protocol, SeqNum,
 };
 
+use super::ah;
 use super::layout::Iv;
 use super::sa::OutboundSa;
 use crate::drop_reason::DropReason;
-use crate::sa::OutboundSpec;
 
 /// Where ESP goes in a packet.
 struct Place {
@@ -50,7 +50,8 @@ pub(super) fn header_len(packet: &[u8], info: &PacketInfo) -> usize {
 
 /// Whether a packet may go through a transport-mode SA: whole, and between its two hosts
 /// (RFC 4303 section 3.3.4, RFC 4301 section 4.1).
-pub(super) fn check(spec: &OutboundSpec, info: &PacketInfo) -> Result<(), DropReason> {
+pub(super) fn check(sa: &OutboundSa, info: &PacketInfo) -> Result<(), DropReason> {
+    let spec = &sa.spec;
     if info.fragment != FragmentState::Whole {
         return Err(DropReason::TransportFragment);
     }
@@ -58,7 +59,38 @@ pub(super) fn check(spec: &OutboundSpec, info: &PacketInfo) -> Result<(), DropRe
     if !ours || info.flow.dst_addr() != spec.endpoints.remote {
         return Err(DropReason::TransportAddress);
     }
+    if sa.ah.is_some() && usize::from(info.upper_offset) != info.flow.version.header_len() {
+        return Err(DropReason::AhOptions);
+    }
     Ok(())
+}
+
+/// Makes room for `len` bytes of AH behind an IP header without options, which then announces it.
+/// Returns where they are and what they are to announce.
+pub(super) fn open_up(
+    frame: &mut Frame,
+    info: &PacketInfo,
+    len: usize,
+    seq: SeqNum,
+) -> Option<(usize, Protocol)> {
+    let header = info.flow.version.header_len();
+    frame.grow_front(len).ok()?;
+    let total = frame.len();
+    let packet = frame.data_mut();
+    packet.get(len..len + header)?;
+    packet.copy_within(len..len + header, 0);
+    let next_header_at = match info.flow.version {
+        IpVersion::V4 => 9,
+        IpVersion::V6 => 6,
+    };
+    patch_header(packet, next_header_at, Protocol::AH, total)?;
+    if let Ok(view) = Ipv4View::parse(packet)
+        && view.ident() == 0
+    {
+        // Only whole packets come here, so that nobody misses the old one (RFC 6864 section 4).
+        Ipv4Mut::new(packet).ok()?.set_ident(ah::ident(seq));
+    }
+    Some((header, info.flow.protocol))
 }
 
 /// Makes room behind the IP header and lays out ESP there. Returns what is to be encrypted.

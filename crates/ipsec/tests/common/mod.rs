@@ -17,8 +17,8 @@ use convoy_ipsec::pipeline::{
 };
 use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sa::{
-    DfPolicy, DscpPolicy, Endpoints, InboundSpec, Mode, OutboundSpec, OuterHeader, ReqId, SaSlot,
-    UdpEncap, WorkerId,
+    DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
+    ReqId, SaSlot, UdpEncap, WorkerId,
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
@@ -33,6 +33,7 @@ pub const SPI: u32 = 0x1001;
 /// How the one SA between the gateways is set up.
 #[derive(Clone, Debug)]
 pub struct Setup {
+    pub protocol: IpsecProtocol,
     pub mode: Mode,
     pub local: IpAddr,
     pub remote: IpAddr,
@@ -51,6 +52,7 @@ pub struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
+            protocol: IpsecProtocol::Esp,
             mode: Mode::Tunnel,
             local: "192.0.2.1".parse().unwrap(),
             remote: "192.0.2.2".parse().unwrap(),
@@ -99,6 +101,7 @@ impl Setup {
             name: "test out".into(),
             spi: Spi::new(SPI).unwrap(),
             reqid: ReqId(1),
+            protocol: self.protocol,
             mode: self.mode,
             endpoints: Endpoints { local: self.local, remote: self.remote },
             encap: self.udp(),
@@ -119,6 +122,7 @@ impl Setup {
             name: "test in".into(),
             spi: Spi::new(SPI).unwrap(),
             reqid: ReqId(1),
+            protocol: self.protocol,
             mode: self.mode,
             endpoints: Endpoints { local: self.remote, remote: self.local },
             encap: self.udp(),

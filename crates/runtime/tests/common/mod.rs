@@ -10,8 +10,8 @@ use convoy_io::{Port, mem};
 use convoy_ipsec::pipeline::{Now, PipelineConfig};
 use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sa::{
-    DfPolicy, DscpPolicy, Endpoints, InboundSpec, Mode, OutboundSpec, OuterHeader, ReqId, SaSlot,
-    WorkerId,
+    DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
+    ReqId, SaSlot, WorkerId,
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
@@ -78,6 +78,7 @@ pub fn snapshot(side: Side, flows: u8, owner: impl Fn(u8) -> u16) -> Snapshot {
             name: format!("out {i}").into(),
             spi: spi(side, i),
             reqid: ReqId(i.into()),
+            protocol: IpsecProtocol::Esp,
             mode: Mode::Tunnel,
             endpoints,
             encap: None,
@@ -101,6 +102,7 @@ pub fn snapshot(side: Side, flows: u8, owner: impl Fn(u8) -> u16) -> Snapshot {
             name: format!("in {i}").into(),
             spi: spi(side.other(), i),
             reqid: ReqId(i.into()),
+            protocol: IpsecProtocol::Esp,
             mode: Mode::Tunnel,
             endpoints,
             encap: None,
