@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A real Linux kernel's XFRM exchanges pings with a live Convoy gateway through ESP tunnels.
+"""A real Linux kernel's XFRM exchanges pings with a live Convoy gateway through ESP and AH tunnels.
 
     interop/kernel_peer.py [--keep]
 
@@ -19,6 +19,7 @@ import sys
 import time
 
 import harness
+import suites
 
 HERE = pathlib.Path(__file__).resolve().parent
 NAMESPACE = f"convoy-kernel-{os.getpid()}"
@@ -26,6 +27,7 @@ PLAIN, WIRE = "plain0", "wire0"
 OURS = {4: "192.0.2.1", 6: "2001:db8:a::1"}
 KERNELS = {4: "192.0.2.2", 6: "2001:db8:a::2"}
 PINGS = 10
+BRIEF_PINGS = 3
 # Counted, but no error: keepalives, and multicast of the host itself that no policy covers.
 HARMLESS = ("nat-keepalive", "no-policy")
 
@@ -38,15 +40,35 @@ class Tunnel:
     inner: int
     outer: int
     encap: bool
-    bits: int
-    icv: int
+    suite: suites.Suite
     esn: bool
     keys: list
+    brief: bool = False
+    ah: bool = False
 
     @property
     def name(self):
-        return (f"{self.inner}in{self.outer}{' in UDP' if self.encap else ''}, "
-                f"aes-{self.bits}-gcm-{self.icv}{'-esn' if self.esn else ''}")
+        return (f"{'AH ' if self.ah else ''}{self.inner}in{self.outer}{' in UDP' if self.encap else ''}, "
+                f"{self.suite.name}{' with ESN' if self.esn else ''}")
+
+    @property
+    def protocol(self):
+        return "ah" if self.ah else "esp"
+
+    def kernel_arguments(self, side):
+        """Algorithms and keys of packets towards that side, for `ip xfrm state add`."""
+        keys = self.keys[side - 1]
+        if self.ah:
+            return f"auth-trunc '{self.suite.auth_kernel}' 0x{keys[1].hex()} {self.suite.icv * 8}"
+        return self.suite.kernel_arguments(keys)
+
+    def site_entries(self, side):
+        """The same for a site file."""
+        entries = self.suite.site_entries(self.keys[side - 1])
+        if self.ah:
+            entries["protocol"] = "ah"
+            del entries["encryption"]
+        return entries
 
     def network(self, side):
         """The network behind Convoy (1) or behind the kernel (2)."""
@@ -64,15 +86,40 @@ class Tunnel:
 def tunnels():
     dice = harness.Dice(4301)
     shapes = [
-        (4, 4, False, 128, 16, False),
-        (6, 6, False, 256, 16, True),
-        (6, 4, False, 192, 12, False),
-        (4, 6, False, 128, 8, True),
-        (4, 4, True, 256, 16, True),
-        (6, 6, True, 128, 16, False),
+        (4, 4, False, "aes-128-gcm-16", False),
+        (6, 6, False, "aes-256-gcm-16", True),
+        (6, 4, False, "aes-192-gcm-12", False),
+        (4, 6, False, "aes-128-cbc+hmac-sha256-128", True),
+        (4, 4, True, "aes-256-gcm-16", True),
+        (6, 6, True, "aes-128-ctr+aes-xcbc-96", False),
     ]
-    return [Tunnel(number, *shape, [dice.octets(shape[3] // 8 + 4).hex() for _ in range(2)])
-            for number, shape in enumerate(shapes, 1)]
+    made = [Tunnel(number, inner, outer, encap, suites.named(name), esn, [])
+            for number, (inner, outer, encap, name, esn) in enumerate(shapes, 1)]
+    # Each with and without extended sequence numbers, in turn over the shapes.
+    turns = [(inner, outer, encap) for inner in (4, 6) for outer in (4, 6) for encap in (False, True)]
+    for esn in (False, True):
+        for suite in chosen():
+            number = len(made) + 1
+            made.append(Tunnel(number, *turns[number % len(turns)], suite, esn, [], True))
+    for number, mac in enumerate(suites.MACS):
+        inner, outer = ((4, 4), (6, 6), (6, 4), (4, 6))[number % 4]
+        suite = suites.named(f"null+{mac[0]}")
+        made.append(Tunnel(len(made) + 1, inner, outer, False, suite, number % 2 == 0, [], True, True))
+    for tunnel in made:
+        tunnel.keys = [tunnel.suite.keys(dice) for _ in range(2)]
+    return made
+
+
+def chosen():
+    """What scapy lacks or computes by OpenSSL only: AES-XCBC and AES-CMAC with every cipher, AES-GCM with short
+    ICVs; of the rest each cipher and each MAC once."""
+    known = suites.suites()
+    aeads = [suite for suite in known if not suite.auth and (suite.key < 24 or suite.icv < 16 or "chacha" in suite.name)]
+    short = [suite for suite in aeads if "128" in suite.name or suite.icv == 8 or "chacha" in suite.name]
+    pairs = [suite for suite in known if suite.auth and (
+        "aes-xcbc" in suite.name or "aes-cmac" in suite.name or suite.name.startswith("aes-128-cbc")
+        or suite.name.endswith("sha256-128"))]
+    return short + pairs
 
 
 def setup_script(made):
@@ -96,14 +143,17 @@ def setup_script(made):
         for side, (source, destination) in ((1, (kernels, ours)), (2, (ours, kernels))):
             encap = " encap espinudp 4500 4500 0.0.0.0" if tunnel.encap else ""
             flags = "af-unspec esn" if tunnel.esn else "af-unspec"
+            if tunnel.ah and tunnel.outer == 4:
+                # Unless it is told so, this kernel takes only headers of whole eight bytes (RFC 4302: four).
+                flags += " align4"
             lines.append(
-                f"ip xfrm state add src {source} dst {destination} proto esp spi {tunnel.spi(side):#x} "
+                f"ip xfrm state add src {source} dst {destination} proto {tunnel.protocol} spi {tunnel.spi(side):#x} "
                 f"reqid {tunnel.number} mode tunnel replay-window 64 flag {flags} "
-                f"aead 'rfc4106(gcm(aes))' 0x{tunnel.keys[side - 1]} {tunnel.icv * 8}{encap}")
+                f"{tunnel.kernel_arguments(side)}{encap}")
         for direction, near, far, source, destination in (("out", 2, 1, kernels, ours), ("in", 1, 2, ours, kernels)):
             lines.append(
                 f"ip xfrm policy add src {tunnel.network(near)} dst {tunnel.network(far)} dir {direction} "
-                f"tmpl src {source} dst {destination} proto esp reqid {tunnel.number} mode tunnel")
+                f"tmpl src {source} dst {destination} proto {tunnel.protocol} reqid {tunnel.number} mode tunnel")
     return "\n".join(lines) + "\n"
 
 
@@ -116,8 +166,7 @@ def write_site(shop, made):
         for side, direction in ((1, "inbound"), (2, "outbound")):
             sa = {"name": f"{direction}-{tunnel.number}", "direction": direction, "spi": tunnel.spi(side),
                   "mode": "tunnel", "local": OURS[tunnel.outer], "remote": KERNELS[tunnel.outer],
-                  "algorithm": f"aes-{tunnel.bits}-gcm", "icv": tunnel.icv, "key": tunnel.keys[side - 1],
-                  "esn": tunnel.esn}
+                  "esn": tunnel.esn, **tunnel.site_entries(side)}
             if tunnel.encap:
                 sa["encap"] = {"kind": "udp", "remote_port": 4500}
             sas.append(sa)
@@ -222,17 +271,17 @@ class Gateway:
         return self.log.read_text(encoding="utf-8", errors="replace")[-2000:]
 
 
-def ping(tunnel, size):
+def ping(tunnel, size, count=PINGS):
     """Convoy's end pings the kernel's; yields what was wrong. The emulated network card may lose a packet
     when the host is busy, so one loss is tried again; errors that either end counts are judged later."""
     problems = []
     for _ in range(2):
         done = subprocess.run(
-            ["ip", "netns", "exec", NAMESPACE, "ping", "-n", "-q", "-c", str(PINGS), "-i", "0.1", "-W", "4",
+            ["ip", "netns", "exec", NAMESPACE, "ping", "-n", "-q", "-c", str(count), "-i", "0.1", "-W", "4",
              "-s", str(size), "-I", tunnel.address(1), tunnel.address(2)],
             capture_output=True, text=True, timeout=120, check=False)
         found = re.search(r"(\d+) packets transmitted, (\d+) received", done.stdout)
-        if found and found.groups() == (str(PINGS), str(PINGS)):
+        if found and found.groups() == (str(count), str(count)):
             return []
         problems.append(f"{size} bytes: {found.group(0) if found else done.stdout + done.stderr}")
     return problems
@@ -272,9 +321,9 @@ def kernel_problems(kernel, made):
         for side in (1, 2):
             ends = (KERNELS, OURS) if side == 1 else (OURS, KERNELS)
             output, _ = kernel.run(f"ip -s xfrm state get src {ends[0][tunnel.outer]} dst {ends[1][tunnel.outer]} "
-                                   f"proto esp spi {tunnel.spi(side):#x}")
+                                   f"proto {tunnel.protocol} spi {tunnel.spi(side):#x}")
             packets = re.search(r"lifetime current:\s+\d+\(bytes\), (\d+)\(packets\)", output)
-            if not packets or int(packets.group(1)) < 3 * PINGS:
+            if not packets or int(packets.group(1)) < (BRIEF_PINGS if tunnel.brief else 3 * PINGS):
                 problems.append(f"{tunnel.name}: the SA {tunnel.spi(side):#x} carried too little\n{output}")
             if not re.search(r"replay-window 0 replay 0 failed 0", output):
                 problems.append(f"{tunnel.name}: the SA {tunnel.spi(side):#x} counted errors\n{output}")
@@ -289,7 +338,9 @@ def run(report, shop):
         kernel.start(setup_script(made))
         gateway = Gateway(shop, site)
         gateway.wait_until_up()
-        for tunnel in made:
+        for tunnel in (tunnel for tunnel in made if tunnel.brief):
+            report.check(f"{tunnel.name}, Convoy pings", ping(tunnel, 56, BRIEF_PINGS))
+        for tunnel in (tunnel for tunnel in made if not tunnel.brief):
             # 1452: what fills a common link as a plain IPv6 packet, so either end must fragment.
             for size in (0, 56, 1300, 1452):
                 report.check(f"{tunnel.name}, Convoy pings with {size} bytes", ping(tunnel, size))
