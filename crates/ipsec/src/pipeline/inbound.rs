@@ -12,13 +12,16 @@ use super::fragments::{Flows, Reassembly};
 use super::lookup::Lookup;
 use super::sa::InboundSa;
 use super::slab::Slab;
-use super::{HandOff, Now, PipelineConfig, PipelineParts, WorkerCounters, demux, policy};
+use super::{
+    HandOff, Now, Observer, PipelineConfig, PipelineParts, Stage, WorkerCounters, demux, policy,
+};
 use crate::snapshot::Reader;
 use crate::spd::Direction;
 
 /// Takes packets from the wire and brings the inner packets to light.
 #[derive(Debug)]
-pub struct Inbound {
+pub struct Inbound<O: Observer = ()> {
+    observer: O,
     config: PipelineConfig,
     reader: Reader,
     engine: Ordered,
@@ -39,7 +42,16 @@ impl Inbound {
     /// A pipeline without SAs; it takes them from the snapshot at the first burst.
     #[must_use]
     pub fn new(parts: PipelineParts) -> Self {
+        Self::with_observer(parts, ())
+    }
+}
+
+impl<O: Observer> Inbound<O> {
+    /// The same, watched.
+    #[must_use]
+    pub fn with_observer(parts: PipelineParts, observer: O) -> Self {
         Self {
+            observer,
             config: parts.config,
             reader: parts.reader,
             engine: Ordered::new(parts.engine),
@@ -81,7 +93,9 @@ impl Inbound {
             bin: &mut Bin { pool, counters: &self.counters },
         };
         demux::run(&mut stage, input, n);
+        self.observer.passed(Stage::Demux);
         self.in_flight += self.engine.submit(&mut self.jobs);
+        self.observer.passed(Stage::Engine);
     }
 
     /// Gives inner packets to `plain`, as many as fit.
@@ -94,6 +108,7 @@ impl Inbound {
         commit::run(now, &mut self.sas, &mut self.done, n, &mut self.opened, &mut bin);
         decap::run(&self.config, &self.sas, &mut self.opened, &mut self.inner, &mut bin);
         self.flows.run(now, &mut self.inner, &mut bin);
+        self.observer.passed(Stage::Decap);
         policy::run(
             self.reader.snapshot(),
             &self.sas,
@@ -102,6 +117,7 @@ impl Inbound {
             plain,
             &mut bin,
         );
+        self.observer.passed(Stage::Policy);
         self.in_flight += self.engine.submit(&mut self.jobs);
     }
 
@@ -111,6 +127,11 @@ impl Inbound {
         let mut bin = Bin { pool, counters: &self.counters };
         self.reassembly.expire(now, &mut bin);
         self.flows.expire(now, &mut bin);
+    }
+
+    /// Who watches.
+    pub fn observer_mut(&mut self) -> &mut O {
+        &mut self.observer
     }
 
     /// Packets taken in and not yet given out. Fragments that wait for others are not counted:

@@ -29,6 +29,7 @@ mod iv;
 mod keepalive;
 mod layout;
 mod lookup;
+mod observer;
 mod outbound;
 mod parse;
 mod policy;
@@ -46,6 +47,7 @@ use crate::sa::WorkerId;
 
 pub use handoff::HandOff;
 pub use inbound::Inbound;
+pub use observer::{Observer, Stage};
 pub use outbound::Outbound;
 
 /// A moment: nanoseconds of a monotonic clock, read once per burst.

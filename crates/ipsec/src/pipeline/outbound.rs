@@ -18,8 +18,8 @@ use super::parse::{self, Parsed};
 use super::sa::OutboundSa;
 use super::slab::Slab;
 use super::{
-    HandOff, Now, PathMtuNews, PipelineConfig, PipelineParts, WorkerCounters, forward, keepalive,
-    protect,
+    HandOff, Now, Observer, PathMtuNews, PipelineConfig, PipelineParts, Stage, WorkerCounters, forward,
+    keepalive, protect,
 };
 use crate::sa::SaSlot;
 use crate::sequence::{SequenceCounter, SequenceLimits};
@@ -35,7 +35,8 @@ const QUOTE_AGE: u64 = 1 << 16;
 
 /// Takes inner packets and makes ESP packets of them.
 #[derive(Debug)]
-pub struct Outbound {
+pub struct Outbound<O: Observer = ()> {
+    observer: O,
     config: PipelineConfig,
     reader: Reader,
     engine: Ordered,
@@ -60,7 +61,16 @@ impl Outbound {
     /// A pipeline without SAs; it takes them from the snapshot at the first burst.
     #[must_use]
     pub fn new(parts: PipelineParts) -> Self {
+        Self::with_observer(parts, ())
+    }
+}
+
+impl<O: Observer> Outbound<O> {
+    /// The same, watched.
+    #[must_use]
+    pub fn with_observer(parts: PipelineParts, observer: O) -> Self {
         Self {
+            observer,
             config: parts.config,
             reader: parts.reader,
             engine: Ordered::new(parts.engine),
@@ -102,6 +112,7 @@ impl Outbound {
         let n = BURST_MAX - self.flows.held();
         parse::run(input, n, &mut self.parsed, &mut bin);
         self.flows.run(now, &mut self.parsed, &mut bin);
+        self.observer.passed(Stage::Parse);
         let mut exits = Exits { protect: &mut self.pending, bypass: &mut self.bypass, handoff };
         classify::run(
             self.reader.snapshot(),
@@ -111,6 +122,7 @@ impl Outbound {
             &mut exits,
             &mut bin,
         );
+        self.observer.passed(Stage::Classify);
         self.protect(now, pool);
     }
 
@@ -124,6 +136,7 @@ impl Outbound {
         let n = self.done.len().min(wire.room());
         let mut bin = Bin { pool, counters: &self.counters };
         forward::run(&mut self.done, n, self.config.udp6_checksum, wire, &mut bin);
+        self.observer.passed(Stage::Forward);
         self.protect(now, pool);
     }
 
@@ -176,6 +189,11 @@ impl Outbound {
         self.flows.expire(now, &mut Bin { pool, counters: &self.counters });
     }
 
+    /// Who watches.
+    pub fn observer_mut(&mut self) -> &mut O {
+        &mut self.observer
+    }
+
     /// Packets taken in and not yet given out. Fragments that wait for others are not counted:
     /// what they wait for may never come.
     #[must_use]
@@ -221,7 +239,9 @@ impl Outbound {
             bin: &mut Bin { pool, counters: &self.counters },
         };
         protect::run(&mut stage, &mut self.pending);
+        self.observer.passed(Stage::Protect);
         self.in_flight += self.engine.submit(&mut self.jobs);
+        self.observer.passed(Stage::Engine);
     }
 
     /// Follows the published snapshot, at the cost of what changed: SAs that are gone leave, new
