@@ -99,7 +99,9 @@ impl JobBurst {
     /// The job itself, when the burst is full.
     #[inline]
     pub fn push(&mut self, job: Job) -> Result<(), Job> {
-        if self.jobs.len() >= BURST_MAX {
+        // The capacity is there from the start. Asking for it leaves no way from here to the
+        // allocator, across which the job would be put together on the stack and then copied.
+        if self.jobs.len() >= BURST_MAX || self.jobs.len() == self.jobs.capacity() {
             return Err(job);
         }
         self.jobs.push(job);

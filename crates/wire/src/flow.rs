@@ -110,7 +110,11 @@ pub enum FragmentState {
 }
 
 /// What one pass over a packet found out.
+///
+/// Aligned to the 16 bytes in which structs are copied: inside another struct it would otherwise be
+/// copied in other pieces than that struct, and a load that spans two stores under way waits for both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(align(16))]
 pub struct PacketInfo {
     /// What selectors match.
     pub flow: FlowKey,
@@ -132,6 +136,26 @@ pub struct PacketInfo {
 
 const _: () = assert!(size_of::<PacketInfo>() <= 64, "a packet's info fits one cache line");
 
+impl PacketInfo {
+    /// Of no packet: what is there before [`parse_packet_into`].
+    pub const NONE: Self = Self {
+        flow: FlowKey {
+            src: [0; 16],
+            dst: [0; 16],
+            version: IpVersion::V4,
+            protocol: Protocol(0),
+            ports: Ports::Opaque,
+        },
+        total_len: 0,
+        header_len: 0,
+        upper_offset: 0,
+        ttl: 0,
+        tos: Tos(0),
+        dont_fragment: false,
+        fragment: FragmentState::Whole,
+    };
+}
+
 /// How strict [`parse_packet_with`] is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ParseOptions {
@@ -150,22 +174,42 @@ pub fn parse_packet(bytes: &[u8]) -> Result<PacketInfo, ParseError> {
     parse_packet_with(bytes, &ParseOptions::default())
 }
 
+/// Parses one IP packet into a place that exists: copying a result that was just put together from
+/// many small fields costs more than the parse.
+///
+/// # Errors
+/// As for [`parse_packet`]; `info` may have changed all the same.
+#[inline]
+pub fn parse_packet_into(bytes: &[u8], info: &mut PacketInfo) -> Result<(), ParseError> {
+    parse_into(bytes, &ParseOptions::default(), info)
+}
+
 /// Parses one IP packet.
 ///
 /// # Errors
 /// Every [`ParseError`] of IPv4, IPv6 and their upper layers; see the variants.
 #[inline]
 pub fn parse_packet_with(bytes: &[u8], options: &ParseOptions) -> Result<PacketInfo, ParseError> {
+    let mut info = PacketInfo::NONE;
+    parse_into(bytes, options, &mut info).map(|()| info)
+}
+
+#[inline]
+fn parse_into(
+    bytes: &[u8],
+    options: &ParseOptions,
+    info: &mut PacketInfo,
+) -> Result<(), ParseError> {
     match bytes.first().map(|first| first >> 4) {
-        Some(4) => parse_v4(bytes, options),
-        Some(6) => parse_v6(bytes, options),
+        Some(4) => parse_v4(bytes, options, info),
+        Some(6) => parse_v6(bytes, options, info),
         Some(_) => Err(ParseError::BadVersion),
         None => Err(ParseError::Truncated),
     }
 }
 
 #[inline]
-fn parse_v4(bytes: &[u8], options: &ParseOptions) -> Result<PacketInfo, ParseError> {
+fn parse_v4(bytes: &[u8], options: &ParseOptions, info: &mut PacketInfo) -> Result<(), ParseError> {
     let view = Ipv4View::parse(bytes)?;
     if options.verify_checksum && !view.checksum_ok() {
         return Err(ParseError::BadChecksum);
@@ -180,7 +224,7 @@ fn parse_v4(bytes: &[u8], options: &ParseOptions) -> Result<PacketInfo, ParseErr
     let ports = ports(IpVersion::V4, view.protocol(), view.payload(), fragment)?;
     // At most 60.
     let header_len = u16::try_from(view.header_len()).map_err(|_| ParseError::BadHeaderLength)?;
-    Ok(PacketInfo {
+    *info = PacketInfo {
         flow: FlowKey {
             src: left_aligned(view.src().octets()),
             dst: left_aligned(view.dst().octets()),
@@ -195,11 +239,12 @@ fn parse_v4(bytes: &[u8], options: &ParseOptions) -> Result<PacketInfo, ParseErr
         tos: view.tos(),
         dont_fragment: view.dont_fragment(),
         fragment,
-    })
+    };
+    Ok(())
 }
 
 #[inline]
-fn parse_v6(bytes: &[u8], options: &ParseOptions) -> Result<PacketInfo, ParseError> {
+fn parse_v6(bytes: &[u8], options: &ParseOptions, info: &mut PacketInfo) -> Result<(), ParseError> {
     const HEADER_LEN: u16 = 40;
     const _: () = assert!(HEADER_LEN as usize == ipv6::HEADER_LEN);
     let view = Ipv6View::parse(bytes)?;
@@ -217,7 +262,7 @@ fn parse_v6(bytes: &[u8], options: &ParseOptions) -> Result<PacketInfo, ParseErr
     };
     let ports = ports(IpVersion::V6, upper.protocol, data, fragment)?;
     let upper_offset = upper.offset.saturating_add(ipv6::HEADER_LEN);
-    Ok(PacketInfo {
+    *info = PacketInfo {
         flow: FlowKey {
             src: view.src_octets(),
             dst: view.dst_octets(),
@@ -232,7 +277,8 @@ fn parse_v6(bytes: &[u8], options: &ParseOptions) -> Result<PacketInfo, ParseErr
         tos: view.tos(),
         dont_fragment: true,
         fragment,
-    })
+    };
+    Ok(())
 }
 
 /// Checks a fragment's place. `data_len` are the bytes it carries, `len` those plus the headers

@@ -1,7 +1,7 @@
 //! First stage outbound: from bytes to what later stages ask about.
 
 use convoy_packet::{Burst, Frame};
-use convoy_wire::{PacketInfo, parse_packet};
+use convoy_wire::{PacketInfo, parse_packet_into};
 
 use super::bin::Bin;
 use super::fragments::Part;
@@ -36,13 +36,16 @@ impl Part for Parsed {
 ///
 /// Bytes behind the length that the IP header gives (link padding) are cut off.
 pub(super) fn run(input: &mut Burst, n: usize, output: &mut Vec<Parsed>, bin: &mut Bin<'_>) {
-    for mut frame in input.drain_front(n) {
-        match parse_packet(frame.data()) {
-            Ok(info) => {
-                frame.truncate(info.total_len as usize);
-                output.push(Parsed { frame, info });
+    for frame in input.drain_front(n) {
+        output.push(Parsed { frame, info: PacketInfo::NONE });
+        let Some(Parsed { frame, info }) = output.last_mut() else { return };
+        match parse_packet_into(frame.data(), info) {
+            Ok(()) => frame.truncate(info.total_len as usize),
+            Err(error) => {
+                if let Some(Parsed { frame, .. }) = output.pop() {
+                    bin.drop(frame, DropReason::from(error));
+                }
             }
-            Err(error) => bin.drop(frame, DropReason::from(error)),
         }
     }
 }

@@ -24,6 +24,7 @@ pub(super) fn run(
     let flows = input.iter().map(|inner| inner.info.flow);
     let decisions = lookup.burst(snapshot.spd(), flows);
 
+    let (mut packets, mut total) = (0, 0);
     for (inner, decision) in input.drain(..).zip(decisions) {
         let action = decision.map(|decision| decision.action);
         let counters = sas.get(inner.slot).map(|sa| &sa.spec.counters);
@@ -41,10 +42,12 @@ pub(super) fn run(
                     counters.packets.add(1);
                     counters.bytes.add(bytes);
                 }
-                bin.counters.inbound_packets.add(1);
-                bin.counters.inbound_bytes.add(bytes);
+                packets += 1;
+                total += bytes;
             }
             Err(frame) => bin.drop(frame, DropReason::NoFrame),
         }
     }
+    bin.counters.inbound_packets.add(packets);
+    bin.counters.inbound_bytes.add(total);
 }
