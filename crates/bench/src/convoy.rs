@@ -2,12 +2,12 @@
 
 use arrayvec::ArrayVec;
 use convoy_crypto::{
-    Cpu, KeyError, KeyMaterial, Nonce, OpenKey, OpenOp, SealKey, SealOp, SecretBytes, Suite, Tier,
+    Cpu, KeyError, KeyMaterial, Nonce, OpenKey, OpenOp, SealKey, SealOp, SecretBytes, Tier,
     Verdict, open_burst, seal_burst,
 };
 
 use crate::contender::Contender;
-use crate::suite::{ESP_HEADER, Layout as _};
+use crate::suite::{Layout as _, aad_bytes};
 use crate::workload::{Arena, Packet, Workload};
 
 /// Most packets of a burst.
@@ -58,15 +58,6 @@ fn for_each<'a>(
         at = packet.start + frame.len() + icv.len();
         rest = tail;
         each(packet, frame, icv);
-    }
-}
-
-/// Bytes of the header that an AEAD authenticates as additional data: without the IV, but for GMAC
-/// (RFC 4543 section 3.3).
-fn aad_bytes(suite: Suite) -> usize {
-    match suite {
-        Suite::Gmac(_) => suite.header_bytes(),
-        _ => ESP_HEADER,
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod contender;
 pub mod convoy;
+pub mod esp;
 pub mod floor;
 pub mod gate;
 pub mod machine;

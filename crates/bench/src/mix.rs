@@ -39,9 +39,9 @@ impl Mix {
         }
     }
 
-    /// Lengths of the texts of `count` packets, in a mixed but fixed order. The counts come as near
-    /// to the weights as whole packets allow.
-    fn texts(self, count: usize) -> Vec<usize> {
+    /// Lengths of `count` packets, in a mixed but fixed order. The counts come as near to the weights
+    /// as whole packets allow.
+    fn lengths(self, count: usize) -> Vec<usize> {
         let packets = self.packets();
         let total: f64 = packets.iter().map(|(_, weight)| weight).sum();
         let mut given = vec![0.0; packets.len()];
@@ -51,11 +51,11 @@ impl Mix {
             let best = (0..packets.len()).max_by(|&a, &b| behind(a).total_cmp(&behind(b)));
             let best = best.unwrap_or(0);
             given[best] += 1.0;
-            packets[best].0 + ESP_TRAILER
+            packets[best].0
         };
-        let mut texts: Vec<_> = (0..count).map(next).collect();
-        shuffle(&mut texts);
-        texts
+        let mut lengths: Vec<_> = (0..count).map(next).collect();
+        shuffle(&mut lengths);
+        lengths
     }
 }
 
@@ -75,11 +75,6 @@ impl FromStr for Mix {
     }
 }
 
-/// Pad length and next header (RFC 4303 section 2).
-const ESP_TRAILER: usize = 2;
-/// ESP aligns the end of its trailer to this.
-const ESP_ALIGN: usize = 4;
-
 /// How long the packets of a burst are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sizes {
@@ -97,9 +92,17 @@ impl Sizes {
         match self {
             Self::Fixed(size) => vec![size.next_multiple_of(block); count],
             Self::Mix(mix) => {
-                let align = block.max(ESP_ALIGN);
-                mix.texts(count).into_iter().map(|text| text.next_multiple_of(align)).collect()
+                mix.lengths(count).into_iter().map(|packet| suite.esp_text_bytes(packet)).collect()
             }
+        }
+    }
+
+    /// Lengths of IP packets in bytes; a single size is that of the packets.
+    #[must_use]
+    pub fn packets(self, count: usize) -> Vec<usize> {
+        match self {
+            Self::Fixed(size) => vec![size; count],
+            Self::Mix(mix) => mix.lengths(count),
         }
     }
 }

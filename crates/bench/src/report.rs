@@ -187,7 +187,7 @@ pub fn fit_rows(fits: &[Fit]) -> Rows {
     rows
 }
 
-fn size_name(size: &Sizes) -> String {
+pub(crate) fn size_name(size: &Sizes) -> String {
     match size {
         Sizes::Fixed(bytes) if *bytes >= 1024 && bytes.is_multiple_of(1024) => {
             format!("{} KB", bytes / 1024)
@@ -197,7 +197,7 @@ fn size_name(size: &Sizes) -> String {
     }
 }
 
-fn cycles(value: f64) -> String {
+pub(crate) fn cycles(value: f64) -> String {
     if value < 1000.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 

@@ -266,7 +266,7 @@ impl Lineup {
 }
 
 /// How often the kernel has taken this thread off its core.
-fn interruptions() -> i64 {
+pub(crate) fn interruptions() -> i64 {
     use nix::sys::resource::{UsageWho, getrusage};
     getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.involuntary_context_switches())
 }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 /// What many samples of one point come to.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     /// First and last eighth dropped, the rest sorted, its middle quarters averaged.
     pub mean: f64,

@@ -4,6 +4,10 @@ use convoy_crypto::{Cipher, GcmParams, IcvLen, Suite, UnknownSuite};
 
 /// Bytes of an ESP header: SPI and sequence number (RFC 4303 section 2).
 pub(crate) const ESP_HEADER: usize = 8;
+/// Pad length and next header (RFC 4303 section 2).
+const ESP_TRAILER: usize = 2;
+/// ESP aligns the end of its trailer to this.
+const ESP_ALIGN: usize = 4;
 
 /// What every suite has in ESP.
 pub trait Layout {
@@ -15,6 +19,9 @@ pub trait Layout {
 
     /// What the length of a text must be a multiple of.
     fn block_bytes(self) -> usize;
+
+    /// Bytes of text that a packet of `packet` bytes becomes with its ESP trailer.
+    fn esp_text_bytes(self, packet: usize) -> usize;
 }
 
 impl Layout for Suite {
@@ -35,6 +42,19 @@ impl Layout for Suite {
             Self::Pair { cipher: Cipher::AesCbc(_), .. } => 16,
             _ => 1,
         }
+    }
+
+    fn esp_text_bytes(self, packet: usize) -> usize {
+        (packet + ESP_TRAILER).next_multiple_of(self.block_bytes().max(ESP_ALIGN))
+    }
+}
+
+/// Bytes of the header that an AEAD authenticates as additional data: without the IV, but for GMAC
+/// (RFC 4543 section 3.3).
+pub(crate) fn aad_bytes(suite: Suite) -> usize {
+    match suite {
+        Suite::Gmac(_) => suite.header_bytes(),
+        _ => ESP_HEADER,
     }
 }
 

@@ -60,7 +60,7 @@ pub enum Verb {
     /// CPU tiers, engines and algorithms of this machine; needs no gateway.
     #[command(after_help = "Example:\n  CONVOY_DENY_CPU=avx512 convoy crypto")]
     Crypto(CryptoArgs),
-    /// Measure what packets cost, beside other libraries.
+    /// Measure what packets cost: the crypto library beside others, and ESP from end to end.
     Bench(BenchArgs),
     /// Keys for Wireshark, as an esp_sa file. The keys of live SAs: treat the file as a secret.
     #[command(
@@ -197,6 +197,10 @@ pub enum BenchWhat {
     /// Sealing and opening bursts of packets: Convoy, intel-ipsec-mb and OpenSSL in turn.
     #[command(after_help = BENCH_CRYPTO)]
     Crypto(BenchCryptoArgs),
+    /// ESP from end to end in memory: what the pipelines add to the cryptography, and whether every
+    /// packet arrives.
+    #[command(after_help = crate::verbs::bench::ESP_HELP)]
+    Esp(crate::verbs::bench::EspArgs),
 }
 
 const BENCH_CRYPTO: &str = "\

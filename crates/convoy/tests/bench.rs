@@ -63,3 +63,85 @@ fn wrong_arguments_end_with_2_and_say_what_is_right() {
         assert!(error.contains(said), "{arguments:?}: {error}");
     }
 }
+
+#[test]
+fn esp_is_measured_end_to_end_and_told_in_json() {
+    let arguments = [
+        "bench",
+        "esp",
+        "--suite",
+        "aes-128-gcm-16",
+        "--sizes",
+        "64",
+        "--mix",
+        "imix",
+        "--sas",
+        "1,3",
+        "--seconds",
+        "0.01",
+        "--json",
+    ];
+    let output = convoy(&arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("4 of 4"), "progress goes to standard error");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let points = report["points"].as_array().unwrap();
+    assert_eq!(points.len(), 4);
+    for point in points {
+        assert!(point["outbound"]["pipeline"]["mean"].as_f64().unwrap() > 1.0);
+        assert_eq!(point["books"]["received"], point["books"]["sent"]);
+    }
+    assert!(report["figures"].as_array().unwrap().iter().any(|f| f["goal"] == 185.0));
+}
+
+#[test]
+fn a_soak_with_faults_accounts_for_every_packet() {
+    let arguments = [
+        "bench",
+        "esp",
+        "--suite",
+        "aes-128-gcm-16",
+        "--sas",
+        "2",
+        "--packets",
+        "30000",
+        "--faults",
+        "--sizes",
+        "64",
+        "--mix",
+        "none",
+    ];
+    let output = convoy(&arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("of 30000 packets"), "progress");
+    let told = text(&output.stdout);
+    assert!(told.contains("replayed") && told.contains("PACKETS/S"), "{told}");
+}
+
+#[test]
+fn workers_pass_packets_by_the_gateways_own_threads() {
+    let arguments = [
+        "bench",
+        "esp",
+        "--suite",
+        "aes-128-gcm-16",
+        "--workers",
+        "1",
+        "--sas",
+        "2",
+        "--sizes",
+        "64",
+        "--mix",
+        "none",
+        "--seconds",
+        "0.1",
+        "--json",
+    ];
+    let output = convoy(&arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rate = &report["rates"][0];
+    assert_eq!((&rate["workers"], &rate["sas"]), (&1.into(), &2.into()));
+    assert!(rate["packets"]["median"].as_f64().unwrap() > 0.0);
+    assert!(report["cores"]["together"].as_f64().unwrap() > 0.0);
+}

@@ -1,7 +1,7 @@
 //! One file per verb.
 
 mod ask;
-mod bench;
+pub mod bench;
 mod check;
 mod crypto;
 mod init;

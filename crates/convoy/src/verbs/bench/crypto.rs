@@ -1,4 +1,4 @@
-//! `convoy bench`: what it costs, beside what it costs others.
+//! `convoy bench crypto`: what the library costs, beside what others cost.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -17,17 +17,12 @@ use convoy_bench::suite;
 use convoy_bench::workload::Direction;
 use convoy_crypto::{Cpu, Suite, Tier};
 
-use crate::cli::{BenchArgs, BenchCryptoArgs, BenchWhat};
+use super::tiers;
+use crate::cli::BenchCryptoArgs;
 use crate::exit::{Exit, Stop};
 use crate::output;
 
-pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
-    match &args.what {
-        BenchWhat::Crypto(args) => crypto(args),
-    }
-}
-
-fn crypto(args: &BenchCryptoArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &BenchCryptoArgs) -> anyhow::Result<Exit> {
     if args.suite.iter().any(|word| word == "list") {
         let names: String = suite::all().map(|suite| format!("{suite}\n")).collect();
         output::print(&names)?;
@@ -91,20 +86,7 @@ struct Plan {
 impl Plan {
     fn new(args: &BenchCryptoArgs) -> Result<Self, String> {
         let base = Cpu::detect().map_err(|e| format!("{}: {e}", Cpu::DENY_VARIABLE))?;
-        let mut tiers = Vec::new();
-        for word in &args.tier {
-            let tier: Tier = word.parse().map_err(|_| {
-                let names = Tier::ALL.map(Tier::name).join(", ");
-                format!("no tier is called {word:?}; valid names are {names}")
-            })?;
-            if !base.has(tier) {
-                return Err(format!("this machine has no tier {tier}; convoy crypto lists them"));
-            }
-            tiers.push(tier);
-        }
-        if tiers.is_empty() {
-            tiers.push(base.best());
-        }
+        let tiers = tiers(&base, &args.tier)?;
         if args.keys.contains(&0) {
             return Err("--keys: at least one key".to_owned());
         }
@@ -293,7 +275,7 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{Cli, Verb};
+    use crate::cli::{BenchArgs, BenchWhat, Cli, Verb};
 
     fn parse(words: &[&str]) -> BenchCryptoArgs {
         let all = ["convoy", "bench", "crypto"].iter().chain(words);

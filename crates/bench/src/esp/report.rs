@@ -1,0 +1,183 @@
+//! Results as rows of text.
+
+use serde::Serialize;
+
+use super::cores::Cores;
+use super::goal::{self, Figure};
+use super::measure::{Point, Way};
+use super::soak::Soak;
+use super::workers::Rate;
+use crate::machine::Machine;
+use crate::report::{cycles, size_name};
+
+/// Everything a run found out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Convoy's version.
+    pub version: &'static str,
+    /// The command line that reproduces it.
+    pub command: String,
+    /// The machine.
+    pub machine: Machine,
+    /// The figures to reach, where they were measured.
+    pub figures: Vec<Figure>,
+    /// All points.
+    pub points: Vec<Point>,
+    /// All soaks.
+    pub soaks: Vec<Soak>,
+    /// What the workers' cores were like before the run.
+    pub cores: Option<Cores>,
+    /// How far workers get.
+    pub rates: Vec<Rate>,
+    /// What went wrong: points that could not be measured, packets that are not accounted for.
+    pub errors: Vec<String>,
+}
+
+type Rows = Vec<Vec<String>>;
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+/// The figures to reach: goal, measured, reached or not.
+#[must_use]
+pub fn figure_rows(figures: &[Figure]) -> Rows {
+    let mut rows =
+        vec![row(["FIGURE", "SUITE", "SIZE", "SAS", "TIER", "GOAL", "MEASURED", "REACHED"])];
+    rows.extend(figures.iter().map(|figure| {
+        vec![
+            figure.what.to_owned(),
+            figure.suite.clone(),
+            size_name(&figure.size),
+            figure.sas.to_string(),
+            figure.tier.to_owned(),
+            match figure.what {
+                goal::WORKERS => format!("≥ {:.2}", figure.goal),
+                _ => format!("≤ {}", cycles(figure.goal)),
+            },
+            match figure.what {
+                goal::WORKERS => format!("{:.2}", figure.measured),
+                _ => cycles(figure.measured),
+            },
+            if figure.reached { "yes" } else { "no" }.to_owned(),
+        ]
+    }));
+    rows
+}
+
+/// All points: per direction what the pipeline needs, what the library alone needs, and the
+/// difference with its quartiles.
+#[must_use]
+pub fn point_rows(points: &[Point]) -> Rows {
+    let mut rows = vec![row([
+        "SUITE", "SIZE", "SAS", "POLICIES", "FLOWS", "TIER", "OUT", "CRYPTO", "OVER", "IN",
+        "CRYPTO", "OVER", "LOOK-UP", "NEW",
+    ])];
+    for point in points {
+        let mut cells = vec![
+            point.suite.clone(),
+            size_name(&point.size),
+            point.sas.to_string(),
+            point.policies.to_string(),
+            point.flows.to_string(),
+            point.tier.to_owned(),
+        ];
+        cells.extend(way(&point.outbound));
+        cells.extend(way(&point.inbound));
+        cells.extend([cycles(point.lookup.mean), cycles(point.lookup_new.mean)]);
+        rows.push(cells);
+    }
+    rows
+}
+
+/// The stages of all points that were watched, in cycles per packet.
+#[must_use]
+pub fn stage_rows(points: &[Point]) -> Rows {
+    let mut rows = vec![row(["SUITE", "SIZE", "SAS", "TIER", "", "STAGES"])];
+    for point in points {
+        for (name, way) in [("out", &point.outbound), ("in", &point.inbound)] {
+            if way.stages.is_empty() {
+                continue;
+            }
+            let stages = way.stages.iter();
+            let stages = stages.map(|cost| format!("{} {}", cost.stage, cycles(cost.packet.mean)));
+            rows.push(vec![
+                point.suite.clone(),
+                size_name(&point.size),
+                point.sas.to_string(),
+                point.tier.to_owned(),
+                name.to_owned(),
+                stages.collect::<Vec<_>>().join(", "),
+            ]);
+        }
+    }
+    rows
+}
+
+fn way(way: &Way) -> [String; 3] {
+    let over = &way.over;
+    [
+        cycles(way.pipeline.mean),
+        cycles(way.crypto.mean),
+        format!("{} ({}–{})", cycles(over.mean), cycles(over.low), cycles(over.high)),
+    ]
+}
+
+/// How far each number of workers gets.
+#[must_use]
+pub fn rate_rows(rates: &[Rate]) -> Rows {
+    let mut rows =
+        vec![row(["SUITE", "SIZE", "SAS", "TIER", "WORKERS", "PACKETS/S", "IN ONE WORKER'S"])];
+    rows.extend(rates.iter().map(|rate| {
+        let ratio = &rate.ratio;
+        vec![
+            rate.suite.clone(),
+            size_name(&rate.size),
+            rate.sas.to_string(),
+            rate.tier.to_owned(),
+            rate.workers.to_string(),
+            format!("{:.0}", rate.packets.median),
+            format!("{:.2} ({:.2}–{:.2})", ratio.median, ratio.low, ratio.high),
+        ]
+    }));
+    rows
+}
+
+/// All soaks.
+#[must_use]
+pub fn soak_rows(soaks: &[Soak]) -> Rows {
+    let mut rows = vec![row([
+        "SUITE",
+        "SIZE",
+        "SAS",
+        "TIER",
+        "SENT",
+        "RECEIVED",
+        "TAKEN",
+        "DROPPED",
+        "MB BEFORE",
+        "MB AFTER",
+        "PACKETS/S",
+        "WELL",
+    ])];
+    for soak in soaks {
+        let books = &soak.books;
+        let dropped: Vec<_> = books.dropped.iter().map(|(why, n)| format!("{why} {n}")).collect();
+        let mega = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+        rows.push(vec![
+            soak.suite.clone(),
+            size_name(&soak.size),
+            soak.sas.to_string(),
+            soak.tier.to_owned(),
+            books.sent.to_string(),
+            books.received.to_string(),
+            books.faults.map_or(0, |faults| faults.lost).to_string(),
+            if dropped.is_empty() { "–".to_owned() } else { dropped.join(", ") },
+            mega(soak.memory_before),
+            mega(soak.memory_after),
+            format!("{:.0}", books.sent as f64 / soak.seconds),
+            if soak.errors().is_empty() { "yes" } else { "no" }.to_owned(),
+        ]);
+    }
+    rows
+}

@@ -1,0 +1,267 @@
+//! Many workers: the real runtime, each worker between a port that makes packets and a wire that
+//! leads back to itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use convoy_crypto::{Cpu, Tier};
+use convoy_engine::registry;
+use convoy_io::mem::{self, MemPort};
+use convoy_io::{IoError, Port, PortCounters};
+use convoy_ipsec::pipeline::PipelineConfig;
+use convoy_ipsec::sa::WorkerId;
+use convoy_packet::{Arena, BURST_MAX, Burst, FrameSize, Pool};
+use convoy_runtime::{Runtime, Surroundings, ThreadConfig, WireMatch, WirePort, WorkerPorts};
+use serde::Serialize;
+
+use super::rig::{RigError, Task};
+use super::site::{Shape, Site};
+use super::traffic::{Ledger, Traffic};
+use crate::mix::{Numbers, Sizes};
+use crate::stats::Summary;
+
+/// Frames for each worker.
+const FRAMES: u32 = 4096;
+/// Both ways through the gateway count the TTL down.
+const HOPS: u8 = 2;
+/// Runs of each number of workers.
+const ROUNDS: usize = 7;
+/// Before packets are counted.
+const WARM_UP: Duration = Duration::from_millis(50);
+/// How long packets under way may take to come to their end.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// How far one number of workers gets.
+#[derive(Clone, Debug, Serialize)]
+pub struct Rate {
+    /// Name of the suite.
+    pub suite: String,
+    /// Size of inner packets, or the name of the mix.
+    pub size: Sizes,
+    /// SAs in each direction.
+    pub sas: usize,
+    /// Tier of the keys.
+    pub tier: &'static str,
+    /// Workers.
+    pub workers: u16,
+    /// Packets per second of all workers, each protected, opened and checked.
+    pub packets: Summary,
+    /// What one worker passed, by the runs beside these.
+    pub ratio: Summary,
+    /// What went wrong; empty when every packet is accounted for.
+    pub errors: Vec<String>,
+}
+
+/// What the plain ports of a run tell.
+#[derive(Debug, Default)]
+struct Tally {
+    stop: AtomicBool,
+    sent: AtomicU64,
+    received: AtomicU64,
+    strange: AtomicU64,
+}
+
+/// The plain side of a worker: makes packets of its SAs, and checks those that come back.
+struct Generator {
+    traffic: Traffic,
+    flows: Vec<u32>,
+    numbers: Numbers,
+    ledger: Ledger,
+    next: usize,
+    tally: Arc<Tally>,
+    counters: PortCounters,
+}
+
+impl Port for Generator {
+    fn rx(&mut self, pool: &mut Pool, into: &mut Burst) -> Result<usize, IoError> {
+        if self.tally.stop.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
+        let before = into.len();
+        while !into.is_full() {
+            let Some(mut frame) = pool.alloc() else { break };
+            let flow = self.flows.get(self.numbers.below(self.flows.len())).copied();
+            let lengths = self.traffic.lengths();
+            let len = lengths.get(self.next % lengths.len().max(1)).copied();
+            let written = flow.zip(len).is_some_and(|(flow, len)| {
+                self.traffic.write(&mut frame, flow, self.ledger.sent(), len)
+            });
+            if !written {
+                pool.free(frame);
+                break;
+            }
+            self.next += 1;
+            self.ledger.send();
+            // There is room: checked above.
+            drop(into.push(frame));
+        }
+        let made = into.len() - before;
+        self.tally.sent.fetch_add(made as u64, Ordering::Relaxed);
+        Ok(made)
+    }
+
+    fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
+        let (received, strange) = (self.ledger.received(), self.ledger.strange());
+        for frame in from.drain() {
+            self.ledger.receive(self.traffic.recognise(frame.data(), HOPS));
+            pool.free(frame);
+        }
+        let add = |place: &AtomicU64, n| place.fetch_add(n, Ordering::Relaxed);
+        add(&self.tally.received, self.ledger.received() - received);
+        add(&self.tally.strange, self.ledger.strange() - strange);
+        Ok(())
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+}
+
+/// A wire that leads back to the worker it begins at.
+struct Loop {
+    out: MemPort,
+    back: MemPort,
+}
+
+impl Port for Loop {
+    fn rx(&mut self, pool: &mut Pool, into: &mut Burst) -> Result<usize, IoError> {
+        self.back.rx(pool, into)
+    }
+
+    fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
+        self.out.tx(pool, from)
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.out.counters()
+    }
+}
+
+/// Lets each number of workers run in turn, some times over, on `cpus`.
+///
+/// # Errors
+/// [`RigError`].
+pub fn rates(
+    cpu: &Cpu,
+    tier: Tier,
+    task: &Task,
+    (workers, cpus): (&[u16], &[usize]),
+    time: Duration,
+) -> Result<Vec<Rate>, RigError> {
+    let mut samples = vec![Vec::new(); workers.len()];
+    let mut alone = Vec::new();
+    let mut errors = vec![Vec::new(); workers.len()];
+    let time = time / (ROUNDS * (workers.len() + 1)) as u32;
+    for _ in 0..ROUNDS {
+        let (rate, wrong) = run(cpu, tier, task, 1, cpus, time)?;
+        alone.push(rate);
+        for (at, &n) in workers.iter().enumerate() {
+            let (rate, more) =
+                if n == 1 { (rate, wrong.clone()) } else { run(cpu, tier, task, n, cpus, time)? };
+            if let (Some(samples), Some(errors)) = (samples.get_mut(at), errors.get_mut(at)) {
+                samples.push(rate);
+                errors.extend(more);
+            }
+        }
+    }
+    let summary = |samples: &[f64]| Summary::of(samples).unwrap_or_default();
+    let each = workers.iter().zip(samples).zip(errors);
+    Ok(each
+        .map(|((&workers, samples), errors)| {
+            let ratios: Vec<_> = samples.iter().zip(&alone).map(|(many, one)| many / one).collect();
+            Rate {
+                suite: task.suite.to_string(),
+                size: task.sizes,
+                sas: task.shape.sas,
+                tier: tier.name(),
+                workers,
+                packets: summary(&samples),
+                ratio: summary(&ratios),
+                errors,
+            }
+        })
+        .collect())
+}
+
+/// Packets per second of one run, and what was wrong with it.
+fn run(
+    cpu: &Cpu,
+    tier: Tier,
+    task: &Task,
+    workers: u16,
+    cpus: &[usize],
+    time: Duration,
+) -> Result<(f64, Vec<String>), RigError> {
+    let shape = Shape { workers, ..task.shape };
+    let site = Site::new(cpu, tier, task.suite, shape)?;
+    let traffic = || Traffic::new(shape, task.sizes, task.burst);
+    let longest = traffic().lengths().iter().copied().max().unwrap_or_default();
+    let arena = Arena::map(FRAMES * u32::from(workers), FrameSize::for_packet(longest))?;
+    let tally = Arc::<Tally>::default();
+    let ports = (0..workers).map(|worker| {
+        let (out, back) = mem::pair(&mem::Config { depth: 4 * BURST_MAX, ..Default::default() });
+        let flows = (0..shape.flows as u32)
+            .filter(|flow| shape.sa_of(*flow) % usize::from(workers) == usize::from(worker));
+        let generator = Generator {
+            traffic: traffic(),
+            flows: flows.collect(),
+            numbers: Numbers::new(u64::from(worker) + 15),
+            ledger: Ledger::default(),
+            next: 0,
+            tally: tally.clone(),
+            counters: PortCounters::default(),
+        };
+        WorkerPorts {
+            plain: Box::new(generator),
+            wire: vec![WirePort {
+                carries: WireMatch::default(),
+                port: Box::new(Loop { out, back }),
+            }],
+        }
+    });
+    let engine = registry::find(None).copied().ok_or(RigError::Broken("there is no engine"))?;
+    let pipeline = PipelineConfig {
+        worker: WorkerId(0),
+        decrement_ttl: true,
+        udp6_checksum: true,
+        icmp_source_v4: None,
+        icmp_source_v6: None,
+    };
+    let threads = ThreadConfig { pin: cpus.to_vec(), busy_poll: true };
+    let surroundings = Surroundings { pipeline, engine, arena };
+    let runtime =
+        Runtime::start(&surroundings, &threads, ports.collect(), &site.published, |_| {})?;
+    let stats = runtime.stats().to_vec();
+    std::thread::sleep(WARM_UP);
+    let received = || tally.received.load(Ordering::Relaxed);
+    let (begin, before) = (Instant::now(), received());
+    std::thread::sleep(time);
+    // On a busy machine a worker may not have had its turn yet.
+    while received() == before && begin.elapsed() < LIMIT {
+        std::thread::yield_now();
+    }
+    let rate = (received() - before) as f64 / begin.elapsed().as_secs_f64();
+    tally.stop.store(true, Ordering::Relaxed);
+    let end = runtime.stop(LIMIT);
+
+    let mut errors: Vec<_> = end.failures.iter().map(ToString::to_string).collect();
+    let (sent, strange) =
+        (tally.sent.load(Ordering::Relaxed), tally.strange.load(Ordering::Relaxed));
+    if (received(), strange, end.lost) != (sent, 0, 0) {
+        let (came, lost) = (received(), end.lost);
+        errors.push(format!(
+            "{workers} workers: {sent} packets sent, {came} received, {strange} twice or changed, \
+             {lost} lost at the end"
+        ));
+    }
+    for worker in stats {
+        let drops = worker.pipeline.drops.iter().filter(|(_, n)| *n > 0);
+        errors.extend(drops.map(|(why, n)| format!("{workers} workers: {n} times {}", why.name())));
+    }
+    let frames = arena.frames() as usize;
+    if (arena.in_depot(), arena.leaked()) != (frames, 0) {
+        errors.push(format!("{workers} workers: {} of {frames} frames back", arena.in_depot()));
+    }
+    Ok((rate, errors))
+}

@@ -1,0 +1,37 @@
+//! `convoy bench`: what it costs.
+
+mod crypto;
+mod esp;
+
+use convoy_crypto::{Cpu, Tier};
+
+use crate::cli::{BenchArgs, BenchWhat};
+use crate::exit::Exit;
+
+pub use esp::{EspArgs, HELP as ESP_HELP};
+
+pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
+    match &args.what {
+        BenchWhat::Crypto(args) => crypto::run(args),
+        BenchWhat::Esp(args) => esp::run(args),
+    }
+}
+
+/// The tiers that words of the command line name; without words, the best.
+fn tiers(cpu: &Cpu, words: &[String]) -> Result<Vec<Tier>, String> {
+    let mut tiers = Vec::new();
+    for word in words {
+        let tier: Tier = word.parse().map_err(|_| {
+            let names = Tier::ALL.map(Tier::name).join(", ");
+            format!("no tier is called {word:?}; valid names are {names}")
+        })?;
+        if !cpu.has(tier) {
+            return Err(format!("this machine has no tier {tier}; convoy crypto lists them"));
+        }
+        tiers.push(tier);
+    }
+    if tiers.is_empty() {
+        tiers.push(cpu.best());
+    }
+    Ok(tiers)
+}
