@@ -18,8 +18,8 @@ use super::parse::{self, Parsed};
 use super::sa::OutboundSa;
 use super::slab::Slab;
 use super::{
-    HandOff, Now, Observer, PathMtuNews, PipelineConfig, PipelineParts, Stage, WorkerCounters, forward,
-    keepalive, protect,
+    HandOff, Now, Observer, PathMtuNews, PipelineConfig, PipelineParts, Stage, WorkerCounters,
+    forward, keepalive, protect,
 };
 use crate::sa::SaSlot;
 use crate::sequence::{SequenceCounter, SequenceLimits};
