@@ -331,8 +331,8 @@ fn text(
 fn tun_side(line: &mut dyn FnMut(std::fmt::Arguments<'_>), mine: &SideOptions) {
     line(format_args!(
         "# The side of the protected networks: a TUN interface. What the policies protect on the far\n\
-         # side is routed into it. (With `backend = \"af_packet\"` it is an interface that is there\n\
-         # already, from which the gateway itself forwards.)\n\
+         # side is routed into it. (With `backend = \"af_packet\"` or `\"af_xdp\"` it is an interface\n\
+         # that is there already, from which the gateway itself forwards.)\n\
          [plain]\n\
          interface = \"{}\"",
         mine.interface

@@ -244,7 +244,12 @@ fn a_gateway_that_dies_is_named_and_nothing_is_left_behind() {
 #[test]
 fn gateways_forward_between_interfaces_without_loss() {
     let Some(bench) = Bench::new() else { return };
-    for arguments in [&["--io", "af_packet"][..], &["--io", "af_packet", "--v6", "--udp-encap"]] {
+    for arguments in [
+        &["--io", "af_packet"][..],
+        &["--io", "af_packet", "--v6", "--udp-encap"],
+        &["--io", "af_xdp"],
+        &["--io", "af_xdp", "--v6", "--udp-encap"],
+    ] {
         let output = bench.run(&[arguments, &["--seconds", "2", "--json"]].concat(), |_| {});
         let wire = if arguments.len() > 2 { "ESP in UDP" } else { "native ESP" };
         let object = good(&output, wire);
@@ -387,7 +392,12 @@ fn a_wrong_command_line_changes_nothing() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("demo");
-    for arguments in [&["--v6", "--mtu", "1399"][..], &["--mtu", "100"], &["--stop", "--keep"]] {
+    for arguments in [
+        &["--v6", "--mtu", "1399"][..],
+        &["--mtu", "100"],
+        &["--io", "af_xdp", "--mtu", "9000"],
+        &["--stop", "--keep"],
+    ] {
         let output = command(env!("CARGO_BIN_EXE_convoy"), &out, arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
         assert!(!out.exists());

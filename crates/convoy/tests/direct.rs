@@ -143,6 +143,11 @@ fn packet_sockets_forward_and_the_kernel_does_not() {
 }
 
 #[test]
+fn xdp_sockets_forward_and_the_kernel_does_not() {
+    forwards_itself("af_xdp");
+}
+
+#[test]
 fn a_gateway_that_is_killed_leaves_nothing_in_the_clear() {
     if !can_make_namespaces() {
         return;

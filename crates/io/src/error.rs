@@ -25,6 +25,30 @@ pub enum IoError {
     /// The interface has more addresses than can be told apart from others' in the kernel.
     #[error(transparent)]
     Take(#[from] crate::link::TakeError),
+    /// An interface has fewer receive queues than there are workers.
+    #[error(
+        "the interface has {queues} receive queue(s) for {workers} workers: give it more (ethtool -L \
+         NAME combined {workers}) or use fewer workers"
+    )]
+    TooFewQueues {
+        /// Receive queues of the interface.
+        queues: u32,
+        /// Ports asked for.
+        workers: u16,
+    },
+    /// AF_XDP cannot receive packets of the interface's size into frames of the arena's.
+    #[error(
+        "af_xdp cannot receive packets of {mtu} bytes into frames of {size}: set the MTUs of all \
+         interfaces and paths to at most {largest}"
+    )]
+    FrameSize {
+        /// Largest packet of the interface in bytes.
+        mtu: u32,
+        /// Size of the frames in bytes.
+        size: usize,
+        /// Largest MTU that is possible in bytes.
+        largest: usize,
+    },
     /// The device or socket is gone; the port will never carry a packet again.
     #[error("port is dead: {0}")]
     Dead(io::Error),

@@ -166,6 +166,10 @@ pub struct Offloads {
     pub error_queue: bool,
     /// Several ports share the address, each receiving its share of the SPIs.
     pub spread_by_spi: bool,
+    /// Packets are taken in the interface's driver (AF_XDP), not behind it.
+    pub native_xdp: bool,
+    /// The interface itself writes into frames (AF_XDP).
+    pub zero_copy: bool,
 }
 
 impl Offloads {
@@ -181,6 +185,8 @@ impl Offloads {
             ("kernel_drops", self.kernel_drops),
             ("error_queue", self.error_queue),
             ("spread_by_spi", self.spread_by_spi),
+            ("native_xdp", self.native_xdp),
+            ("zero_copy", self.zero_copy),
         ]
         .into_iter()
     }

@@ -6,10 +6,11 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use common::wire::{FAR, NEAR, all_at, board, cable, forwarded, interface};
 use common::{Namespace, esp, ip_packet};
 use convoy_io::fault::{Faults, Faulty};
 use convoy_io::pcap::{Recorder, RecorderConfig, Tap};
-use convoy_io::{Port, mem, raw, udp};
+use convoy_io::{Port, mem, packet, raw, udp, xdp};
 use convoy_packet::{Arena, Burst, FrameSize, Pool};
 
 /// Counts allocations of threads that ask for it.
@@ -44,8 +45,19 @@ fn allocations(work: impl FnOnce()) -> u64 {
 }
 
 /// Sends 200 packets from `left` to `right` over and over, and counts after the first rounds.
-fn shuttle(mut left: impl Port, mut right: impl Port, packet: &[u8], lossless: bool) -> (u64, u64) {
+fn shuttle(left: impl Port, right: impl Port, packet: &[u8], lossless: bool) -> (u64, u64) {
     let arena = Arena::map(4096, FrameSize::for_packet(1500)).unwrap();
+    shuttle_in(arena, left, right, packet, lossless)
+}
+
+/// The same with frames of this arena.
+fn shuttle_in(
+    arena: &'static Arena,
+    mut left: impl Port,
+    mut right: impl Port,
+    packet: &[u8],
+    lossless: bool,
+) -> (u64, u64) {
     let (mut pool, mut burst) = (arena.pool(), Burst::new());
     let packets = vec![packet.to_vec(); 200];
     let mut received = 0;
@@ -117,5 +129,36 @@ fn wire_sockets_do_not_allocate() {
     let (left, right) = namespace.run(move || (open(a), open(b)));
     let packet = ip_packet(a, b, 50, 2, true, &esp(1, 1, 1000));
     let (count, received) = shuttle(left, right, &packet, true);
+    assert_eq!((count, received), (0, 103 * 200));
+}
+
+#[test]
+fn ports_on_interfaces_do_not_allocate() {
+    let [near, far] = or_skip!(cable(1500));
+    let (a, b) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    let packet = ip_packet(a, b, 50, 2, true, &esp(1, 1, 1000));
+    let open = |namespace: &Namespace, link, own, peer| {
+        let (board, _asks) = board(all_at(own, peer, &[a, b]));
+        let config = packet::Config::new(interface(namespace, link), forwarded(own), board);
+        namespace.run(move || packet::open(&config)).unwrap().0.remove(0)
+    };
+    let (left, right) = (open(&near, "near", NEAR, FAR), open(&far, "far", FAR, NEAR));
+    let (count, received) = shuttle(left, right, &packet, true);
+    assert_eq!((count, received), (0, 103 * 200));
+
+    let arena = Arena::map(8192, FrameSize::for_packet(2048)).unwrap();
+    let open = |namespace: &Namespace, link, own, peer| {
+        let (board, _asks) = board(all_at(own, peer, &[a, b]));
+        let config = xdp::Config::new(interface(namespace, link), forwarded(own), board, arena);
+        namespace.run(move || xdp::open(&config)).map_err(|error| error.to_string())
+    };
+    let (mut left, _s) = or_skip!(open(&near, "near", NEAR, FAR));
+    let (mut right, _t) = or_skip!(open(&far, "far", FAR, NEAR));
+    let (mut left, mut right) = (left.remove(0), right.remove(0));
+    // The first call gives the kernel frames to receive into.
+    for port in [&mut left, &mut right] {
+        assert_eq!(port.rx(&mut arena.pool(), &mut Burst::new()).unwrap(), 0);
+    }
+    let (count, received) = shuttle_in(arena, left, right, &packet, true);
     assert_eq!((count, received), (0, 103 * 200));
 }

@@ -3,16 +3,13 @@
 
 mod common;
 
-use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use common::wire::{
-    FAR, Injector, NEAR, all_at, board, cable, esp_to, forwarded, frame, interface, is_right, plug,
+    FAR, Injector, NEAR, all_at, board, cable, esp_to, forwarded, frame, interface,
 };
-use common::{Namespace, burst_of, esp, ip_packet, pattern, receive};
+use common::{Namespace, burst_of, esp, gate, ip_packet, pattern, receive};
 use convoy_io::link::{Asks, Table, Take};
 use convoy_io::packet::{Config, PacketPort, Steering, open};
 use convoy_io::{IoError, Port};
@@ -70,81 +67,12 @@ fn whole_packets_cross_unchanged_and_no_frame_is_lost() {
     assert_eq!((arena.in_depot(), arena.leaked()), (FRAMES as usize, 0));
 }
 
-/// Forwards between two ports until told to stop.
-fn forward(mut left: PacketPort, mut right: PacketPort, stop: &AtomicBool) -> [PacketPort; 2] {
-    let arena = arena();
-    let (mut pool, mut burst) = (arena.pool(), Burst::new());
-    while !stop.load(Ordering::Relaxed) {
-        let mut moved = 0;
-        for right_to_left in [false, true] {
-            let (from, to) =
-                if right_to_left { (&mut right, &mut left) } else { (&mut left, &mut right) };
-            moved += from.rx(&mut pool, &mut burst).unwrap();
-            for packet in burst.as_slice() {
-                assert!(packet.len() <= 1500 && is_right(packet.data()), "{:?}", packet.data());
-            }
-            to.tx(&mut pool, &mut burst).unwrap();
-        }
-        if moved == 0 {
-            std::thread::yield_now();
-        }
-    }
-    drop(pool);
-    [left, right]
-}
-
 #[test]
 fn hosts_talk_through_a_gateway_that_sees_every_packet_finished() {
-    let (a, gateway, b) =
-        or_skip!((|| Ok::<_, String>((Namespace::new()?, Namespace::new()?, Namespace::new()?)))());
-    plug(&a, "eth0", &gateway, "left", 1500);
-    plug(&b, "eth0", &gateway, "right", 1500);
-    for (host, n, other, side) in [(&a, 1, 2, "left"), (&b, 2, 1, "right")] {
-        host.ip(&format!("addr add 10.0.{n}.2/24 dev eth0"));
-        host.ip(&format!("addr add fd00:{n}::2/64 dev eth0 nodad"));
-        host.ip("link set eth0 up");
-        gateway.ip(&format!("link set {side} up"));
-        // The gateway answers no ARP here: its neighbours know it.
-        host.ip(&format!("route add 10.0.{other}.0/24 via 10.0.{n}.1"));
-        host.ip(&format!("neigh replace 10.0.{n}.1 lladdr 02:00:00:00:00:02 dev eth0"));
-        host.ip(&format!("route add fd00:{other}::/64 via fd00:{n}::1"));
-        host.ip(&format!("neigh replace fd00:{n}::1 lladdr 02:00:00:00:00:02 dev eth0"));
-        host.settle();
-    }
-    let table =
-        |n: u8| all_at(FAR, NEAR, &[ip(&format!("10.0.{n}.2")), ip(&format!("fd00:{n}::2"))]);
-    let left = port(&gateway, "left", forwarded(FAR), table(1));
-    let right = port(&gateway, "right", forwarded(FAR), table(2));
-    let stop = Arc::new(AtomicBool::new(false));
-    let gate = {
-        let stop = stop.clone();
-        std::thread::spawn(move || forward(left, right, &stop))
-    };
-    const BYTES: usize = 20 << 20;
-    for (from, to) in [("10.0.1.2", "10.0.2.2"), ("fd00:1::2", "fd00:2::2")] {
-        let listener = b.run(move || TcpListener::bind((ip(to), 7000))).unwrap();
-        let reader = std::thread::spawn(move || {
-            let (mut stream, peer) = listener.accept().unwrap();
-            assert_eq!(peer.ip(), ip(from));
-            let mut all = Vec::new();
-            stream.read_to_end(&mut all).unwrap();
-            all
-        });
-        let mut sent = vec![0; BYTES];
-        pattern(1, 0, &mut sent);
-        let mut stream = a.run(move || TcpStream::connect((ip(to), 7000))).unwrap();
-        stream.write_all(&sent).unwrap();
-        drop(stream);
-        assert!(reader.join().unwrap() == sent);
-
-        let server = b.run(move || UdpSocket::bind((ip(to), 7001))).unwrap();
-        let client = a.run(move || UdpSocket::bind((ip(from), 0))).unwrap();
-        server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        client.send_to(&[7; 1000], (ip(to), 7001)).unwrap();
-        assert_eq!(server.recv(&mut [0; 2000]).unwrap(), 1000);
-    }
-    stop.store(true, Ordering::Relaxed);
-    let [left, right] = gate.join().unwrap();
+    let [a, gateway, b] = or_skip!(gate::hosts());
+    let ports = [(1, "left"), (2, "right")]
+        .map(|(n, link)| port(&gateway, link, forwarded(FAR), gate::table(n)));
+    let [left, right] = gate::talk([&a, &b], ports, arena());
     assert!(left.counters().rx_supers > 0, "{:?}", left.counters());
     assert!(right.counters().tx_supers > 0, "{:?}", right.counters());
     for port in [&left, &right] {

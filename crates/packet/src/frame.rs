@@ -358,6 +358,28 @@ impl Frame {
         }
     }
 
+    /// Says that the packet lies at `offset` in the chunk and has `len` bytes; whoever wrote it there,
+    /// such as the kernel through a UMEM, knows.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when that goes beyond the chunk; the frame is unchanged.
+    #[inline]
+    pub fn place(&mut self, offset: usize, len: usize) -> Result<(), NoRoom> {
+        let size = self.arena.size.bytes();
+        if offset > size || len > size - offset {
+            return Err(NoRoom(len));
+        }
+        (self.offset, self.len) = (offset as u32, len as u32);
+        Ok(())
+    }
+
+    /// The arena that the frame belongs to.
+    #[inline]
+    #[must_use]
+    pub fn arena(&self) -> &'static Arena {
+        self.arena
+    }
+
     /// The frame's number in its arena, which is also its address in a UMEM divided by the size.
     #[inline]
     #[must_use]
@@ -490,7 +512,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_sequence_of_changes_stays_inside_the_chunk(
-            steps in proptest::collection::vec((0_u8..5, 0_usize..3000), 0..40)
+            steps in proptest::collection::vec((0_u8..6, 0_usize..3000), 0..40)
         ) {
             let arena = arena();
             let mut pool = arena.pool();
@@ -502,6 +524,7 @@ mod tests {
                     1 => { if frame.grow_back(n).is_ok() { prop_assert_eq!(frame.len(), before + n); } }
                     2 => frame.shrink_front(n),
                     3 => frame.truncate(n),
+                    4 => { prop_assert_eq!(frame.place(n, 700).is_ok(), n + 700 <= 2048); }
                     _ => { let _ = frame.set_len(n); }
                 }
                 frame.data_mut().fill(7);

@@ -89,6 +89,8 @@ pub enum Backend {
     Host,
     /// Directly through an interface that is there already: `AF_PACKET` sockets.
     AfPacket,
+    /// The same by AF_XDP sockets: faster, and the kernel never sees the packets.
+    AfXdp,
 }
 
 impl Backend {
@@ -98,6 +100,7 @@ impl Backend {
         match self {
             Self::Host => "host",
             Self::AfPacket => "af_packet",
+            Self::AfXdp => "af_xdp",
         }
     }
 

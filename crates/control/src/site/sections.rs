@@ -212,7 +212,8 @@ fn interface(field: Field<'_>, report: &mut Report<'_>) -> Option<String> {
 }
 
 fn plain(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Plain> {
-    let words = [("tun", Backend::Host), ("af_packet", Backend::AfPacket)];
+    let words =
+        [("tun", Backend::Host), ("af_packet", Backend::AfPacket), ("af_xdp", Backend::AfXdp)];
     let backend = table.take("backend").map(|f| f.choice(report, &words).map(|at| at.value));
     let example = match backend {
         Some(Some(direct)) if direct.is_direct() => "interface = \"eth1\"",
@@ -340,7 +341,8 @@ pub(super) fn parse_prefix(text: &str, place: &Place, report: &mut Report<'_>) -
 }
 
 fn wire(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Wire> {
-    let words = [("socket", Backend::Host), ("af_packet", Backend::AfPacket)];
+    let words =
+        [("socket", Backend::Host), ("af_packet", Backend::AfPacket), ("af_xdp", Backend::AfXdp)];
     let backend = table.take("backend").map(|f| f.choice(report, &words).map(|at| at.value));
     let name = match backend {
         Some(Some(direct)) if direct.is_direct() => {

@@ -76,6 +76,9 @@ pub enum Io {
     /// Packet sockets on the interfaces of both sides
     #[value(name = "af_packet")]
     AfPacket,
+    /// AF_XDP sockets on the interfaces of both sides
+    #[value(name = "af_xdp")]
+    AfXdp,
 }
 
 impl Io {
@@ -83,6 +86,7 @@ impl Io {
         match self {
             Self::Tun => Backend::Host,
             Self::AfPacket => Backend::AfPacket,
+            Self::AfXdp => Backend::AfXdp,
         }
     }
 
@@ -91,6 +95,7 @@ impl Io {
         match self {
             Self::Tun => "tun",
             Self::AfPacket => "af_packet",
+            Self::AfXdp => "af_xdp",
         }
     }
 }
@@ -98,6 +103,9 @@ impl Io {
 /// Smallest MTU of a wire whose tunnel is an IPv6 link: 1280 bytes (RFC 8200 section 5), and what
 /// the outer headers, ESP and its trailer take at most, rounded up.
 const V6_LEAST_MTU: u16 = 1400;
+
+/// Largest MTU with AF_XDP in bytes.
+const XDP_MOST_MTU: u16 = 3400;
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
     if args.stop {
@@ -107,6 +115,12 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
         return Err(Stop::usage(format!(
             "--mtu {}: with --v6 use at least {V6_LEAST_MTU}, so that the tunnel can carry the 1280 \
              bytes that every IPv6 link must",
+            args.mtu
+        )));
+    }
+    if args.io == Io::AfXdp && args.mtu > XDP_MOST_MTU {
+        return Err(Stop::usage(format!(
+            "--mtu {}: with --io af_xdp use at most {XDP_MOST_MTU}, what a frame of one page holds",
             args.mtu
         )));
     }

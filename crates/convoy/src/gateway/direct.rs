@@ -14,7 +14,8 @@ use anyhow::Context as _;
 use convoy_control::site::{Backend, Site};
 use convoy_host::{LinkName, Network, News, Watch, Way};
 use convoy_io::link::{Asks, Board, Hop, Interface, Route, Table, Take, What};
-use convoy_io::{IoError, Port, packet};
+use convoy_io::{IoError, Port, packet, xdp};
+use convoy_packet::Arena;
 
 /// How often neighbours that are in use are made sure of, at least.
 const ROUND: Duration = Duration::from_secs(1);
@@ -93,9 +94,13 @@ impl Side {
     }
 
     /// Opens a port for each worker.
-    pub(super) fn open(mut self, workers: u16) -> anyhow::Result<(Vec<Box<dyn Port>>, Follower)> {
+    pub(super) fn open(
+        mut self,
+        workers: u16,
+        arena: &'static Arena,
+    ) -> anyhow::Result<(Vec<Box<dyn Port>>, Follower)> {
         let take = self.wants.take(&mut self.network, self.mac)?;
-        let (ports, steering) = open_ports(&self, take, workers)?;
+        let (ports, steering) = open_ports(&self, take, workers, arena)?;
         let Self { interface, wants, board, asks, watch, network, .. } = self;
         let follower = Follower { interface, wants, board, asks, watch, network, steering };
         Ok((ports, follower))
@@ -104,7 +109,12 @@ impl Side {
 
 type Opened = (Vec<Box<dyn Port>>, Steering);
 
-fn open_ports(side: &Side, take: Take, workers: u16) -> anyhow::Result<Opened> {
+fn open_ports(
+    side: &Side,
+    take: Take,
+    workers: u16,
+    arena: &'static Arena,
+) -> anyhow::Result<Opened> {
     let need = super::rights::Need::Interface;
     let refused = |error: IoError| {
         super::rights::explain(error, need).context(format!("interface {}", side.interface.name))
@@ -120,6 +130,14 @@ fn open_ports(side: &Side, take: Take, workers: u16) -> anyhow::Result<Opened> {
             let ports = ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>);
             Ok((ports.collect(), Steering::Packet(steering)))
         }
+        Backend::AfXdp => {
+            let (interface, board) = (side.interface.clone(), side.board.clone());
+            let config = xdp::Config { workers, ..xdp::Config::new(interface, take, board, arena) };
+            let (ports, steering) = xdp::open(&config).map_err(refused)?;
+            tracing::info!(interface = side.interface.name, mode = %steering.mode(), "af_xdp");
+            let ports = ports.into_iter().map(|port| Box::new(port) as Box<dyn Port>);
+            Ok((ports.collect(), Steering::Xdp(steering)))
+        }
     }
 }
 
@@ -127,12 +145,14 @@ fn open_ports(side: &Side, take: Take, workers: u16) -> anyhow::Result<Opened> {
 #[derive(Debug)]
 enum Steering {
     Packet(packet::Steering),
+    Xdp(xdp::Steering),
 }
 
 impl Steering {
     fn update(&self, take: &Take) -> Result<(), IoError> {
         match self {
             Self::Packet(steering) => steering.update(take),
+            Self::Xdp(steering) => steering.update(take),
         }
     }
 }

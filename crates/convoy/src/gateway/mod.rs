@@ -77,7 +77,7 @@ impl Gateway {
             },
         });
         let prepared = Prepared::new(site, wire_mtu, medium)?;
-        let opened = match ports::open(prepared.state().site(), sides) {
+        let opened = match ports::open(prepared.state().site(), sides, prepared.arena()) {
             Ok(opened) => opened,
             Err(error) => {
                 prepared.abandon();

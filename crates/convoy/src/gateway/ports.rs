@@ -7,6 +7,7 @@ use convoy_control::site::{Association, Backend, Site, Wire};
 use convoy_io::pcap::{Recorder, RecorderConfig, Tap};
 use convoy_io::{IoError, Port, SocketOptions, raw, tun, udp};
 use convoy_ipsec::sa::IpsecProtocol;
+use convoy_packet::Arena;
 use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
 
 use super::direct::{Follower, Side};
@@ -131,7 +132,7 @@ pub(super) struct Opened {
 ///
 /// # Errors
 /// What could not be opened, and which right is missing if that is why.
-pub(super) fn open(site: &Site, sides: Sides) -> anyhow::Result<Opened> {
+pub(super) fn open(site: &Site, sides: Sides, arena: &'static Arena) -> anyhow::Result<Opened> {
     let count = site.workers.count;
     let recorder = site
         .capture
@@ -147,7 +148,7 @@ pub(super) fn open(site: &Site, sides: Sides) -> anyhow::Result<Opened> {
     let mut followers = Vec::new();
     let (interface, plain) = match sides.plain {
         Some(side) => {
-            let (ports, follower) = side.open(count)?;
+            let (ports, follower) = side.open(count, arena)?;
             followers.push(follower);
             (site.plain.interface.clone(), ports)
         }
@@ -167,7 +168,7 @@ pub(super) fn open(site: &Site, sides: Sides) -> anyhow::Result<Opened> {
     };
     match sides.wire {
         Some(side) => {
-            let (ports, follower) = side.open(count)?;
+            let (ports, follower) = side.open(count, arena)?;
             followers.push(follower);
             add(WireMatch::default(), ports);
         }
@@ -210,6 +211,7 @@ pub fn describe_wire(site: &Site) -> Vec<String> {
         (Backend::AfPacket, Some(interface)) => {
             vec![format!("packet sockets on interface {interface}")]
         }
+        (Backend::AfXdp, Some(interface)) => vec![format!("xdp sockets on interface {interface}")],
         _ => sockets(site).iter().map(|s| s.describe(site.wire.udp_port)).collect(),
     }
 }

@@ -58,8 +58,12 @@ fn help(kind: ErrorKind, need: Need) -> Option<String> {
                 .into()
         }
         (ErrorKind::PermissionDenied, Need::Interface) => {
-            "a direct interface needs CAP_NET_RAW and CAP_NET_ADMIN: run as root, or give them by \
-             `setcap cap_net_admin,cap_net_raw+ep` on the convoy program"
+            "a direct interface needs CAP_NET_RAW and CAP_NET_ADMIN, and with `af_xdp` CAP_BPF: run as \
+             root, or give them by `setcap cap_net_admin,cap_net_raw,cap_bpf+ep` on the convoy program"
+                .into()
+        }
+        (ErrorKind::ResourceBusy, Need::Interface) => {
+            "another xdp program is on the interface: take it off, or use `backend = \"af_packet\"`"
                 .into()
         }
         (ErrorKind::PermissionDenied, Need::Udp(at)) => {

@@ -158,6 +158,7 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
             format!("make TUN interface {interface} with {} queue(s)", site.workers.count)
         }
         Backend::AfPacket => format!("open packet sockets on interface {interface}"),
+        Backend::AfXdp => format!("open xdp sockets on interface {interface}"),
     }];
     changes.extend(plan(site, &site.plain.interface, wire_mtu)?.describe());
     let report = DryRun {

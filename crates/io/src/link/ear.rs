@@ -56,6 +56,11 @@ impl Ears {
         Ok(Self { sockets, calls: 0 })
     }
 
+    /// Whether there is anything to hear with.
+    pub(crate) fn are_open(&self) -> bool {
+        !self.sockets.is_empty()
+    }
+
     /// To be called once for each receive call.
     #[inline]
     pub(crate) fn tick(&mut self) {

@@ -17,6 +17,7 @@ pub(crate) use classic::{leave_all, spread_by_spi, to_classic};
 pub(crate) use ear::Ears;
 pub(crate) use next_hop::NextHops;
 pub use next_hop::{Asks, Board, Found, Hop, Mac, Neighbour, Route, Table};
+pub(crate) use program::{Goto, Program, Step, Test, Width};
 pub use take::{Take, TakeError, What};
 pub(crate) use waiting::Outlet;
 

@@ -11,7 +11,6 @@ pub(crate) enum Width {
 }
 
 impl Width {
-    #[cfg(test)]
     pub(crate) fn bytes(self) -> u32 {
         match self {
             Self::One => 1,

@@ -135,6 +135,10 @@ fn is_v6(program: &mut Program, address: Ipv6Addr, yes: Goto) {
 }
 
 fn protected_v4(program: &mut Program, local: &[Ipv4Addr], native: bool, udp_port: Option<u16>) {
+    if local.is_empty() {
+        // The kernel wants no steps that are never made.
+        return program.go(Goto::Leave);
+    }
     let mine = program.label();
     for address in local {
         let own = Test::Equal(address.to_bits());
@@ -154,6 +158,9 @@ fn protected_v4(program: &mut Program, local: &[Ipv4Addr], native: bool, udp_por
 }
 
 fn protected_v6(program: &mut Program, local: &[Ipv6Addr], native: bool, udp_port: Option<u16>) {
+    if local.is_empty() {
+        return program.go(Goto::Leave);
+    }
     let mine = program.label();
     for address in local {
         is_v6(program, *address, Goto::Label(mine));

@@ -95,6 +95,40 @@ pub(crate) fn set_queue_len(name: &DeviceName, packets: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// `ETHTOOL_GCHANNELS`.
+const GET_CHANNELS: u32 = 0x3c;
+
+/// `struct ethtool_channels`.
+#[repr(C)]
+struct Channels {
+    command: u32,
+    /// The most there may be, of each kind.
+    most: [u32; 4],
+    /// What there is: queues that receive, send, do something else, or both receive and send.
+    counts: [u32; 4],
+}
+
+/// How many queues a device of this thread's network namespace receives with. One whose driver does
+/// not say has one.
+pub(crate) fn rx_queues(name: &DeviceName) -> io::Result<u32> {
+    let handle = UdpSocket::bind("0.0.0.0:0")?;
+    let mut channels = Channels { command: GET_CHANNELS, most: [0; 4], counts: [0; 4] };
+    let at = (&raw mut channels) as u64;
+    let mut request = Request::new(name, at.to_ne_bytes());
+    let fd = handle.as_raw_fd();
+    // SAFETY: SIOCETHTOOL reads one `struct ifreq`, as above. The address in its union is that of
+    // a `struct ethtool_channels`, which the kernel fills in and which lives through the call.
+    let asked = check(unsafe { libc::ioctl(fd, libc::SIOCETHTOOL, &raw mut request) });
+    match asked {
+        Ok(_) => {
+            let [rx, _, _, combined] = channels.counts;
+            Ok((rx + combined).max(1))
+        }
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(1),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,21 +1,29 @@
 //! System calls behind safe functions: the only unsafe code of this crate.
 //!
 //! Every function takes borrowed descriptors and slices and keeps none of them; the structures that
-//! the kernel reads or fills live no longer than the call.
+//! the kernel reads or fills live no longer than the call. The exception is [`xdp`], where the kernel
+//! works on frames, which the socket owns meanwhile.
 
+mod bpf;
 mod device;
 mod message;
 mod option;
 mod poll;
+mod ring;
+mod xdp;
 
+#[cfg(test)]
+pub(crate) use bpf::try_out;
+pub(crate) use bpf::{Instruction, link_xdp, load_xdp, relink_xdp, set_socket, socket_map};
 pub(crate) use device::{
-    DeviceName, set_queue_len, tun_attach, tun_set_header_len, tun_set_offload,
+    DeviceName, rx_queues, set_queue_len, tun_attach, tun_set_header_len, tun_set_offload,
 };
 pub(crate) use message::{
     ADDRESS, CONTROL_IN, CONTROL_OUT, Outgoing, Received, RecvBatch, SendBatch, recv_error,
 };
 pub(crate) use option::{attach_program, bind_packet, get_int, set_int, set_program};
-pub(crate) use poll::wait_writable;
+pub(crate) use poll::{gather, wait_writable};
+pub(crate) use xdp::{ENTRIES, KERNEL_HEADROOM, XdpSocket};
 
 use std::io;
 

@@ -21,11 +21,27 @@ pub(crate) fn get_int(
     level: libc::c_int,
     name: libc::c_int,
 ) -> io::Result<libc::c_int> {
-    let mut value: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    get(fd, level, name, 0)
+}
+
+/// Values of options: integers and structures of integers, for which any bytes are a value.
+pub(super) trait Plain: Copy {}
+impl Plain for libc::c_int {}
+impl Plain for libc::xdp_options {}
+impl Plain for libc::xdp_statistics {}
+impl Plain for libc::xdp_mmap_offsets {}
+
+/// The value of an option; what the kernel leaves out stays as in `value`.
+pub(super) fn get<T: Plain>(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    mut value: T,
+) -> io::Result<T> {
+    let mut len = size_of::<T>() as libc::socklen_t;
     let at = &raw mut value;
-    // SAFETY: the kernel writes at most `len` bytes at `at`, a live int of that size, and the
-    // length it wrote at `len`.
+    // SAFETY: the kernel writes at most `len` bytes at `at`, a live `T` of that size for which any
+    // bytes are a value, and the length it wrote at `len`.
     check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, at.cast(), &raw mut len) })?;
     Ok(value)
 }
@@ -71,7 +87,12 @@ pub(crate) fn set_program(
     set(fd, level, name, &described)
 }
 
-fn set<T>(fd: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+pub(super) fn set<T>(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
     let len = size_of::<T>() as libc::socklen_t;
     let at: *const T = value;
     // SAFETY: the kernel reads `len` bytes at `at`, which is a live `T` of that size; a program

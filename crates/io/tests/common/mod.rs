@@ -11,6 +11,7 @@ use convoy_io::{Port, PortEvent};
 use convoy_packet::{Burst, Pool};
 use nix::sched::{CloneFlags, unshare};
 
+pub mod gate;
 pub mod wire;
 
 type Job = Box<dyn FnOnce() + Send>;

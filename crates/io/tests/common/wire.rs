@@ -27,8 +27,14 @@ pub fn cable(mtu: u32) -> Result<[Namespace; 2], String> {
 
 /// A cable whose ends have the two addresses.
 pub fn plug(a: &Namespace, a_link: &str, b: &Namespace, b_link: &str, mtu: u32) {
+    plug_with(a, a_link, b, b_link, mtu, 1);
+}
+
+/// As [`plug`], with so many queues at each end.
+pub fn plug_with(a: &Namespace, a_link: &str, b: &Namespace, b_link: &str, mtu: u32, queues: u32) {
+    let queues = format!("numrxqueues {queues} numtxqueues {queues}");
     a.ip(&format!(
-        "link add {a_link} mtu {mtu} address {} type veth peer name {b_link} mtu {mtu} address {} \
+        "link add {a_link} mtu {mtu} address {} {queues} type veth peer name {b_link} mtu {mtu} address {} {queues} \
          netns {}",
         text(NEAR),
         text(FAR),

@@ -1,0 +1,218 @@
+//! Opening AF_XDP sockets and steering frames to them.
+
+use core::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use convoy_packet::Arena;
+
+use super::XdpPort;
+use super::program::{PASS, to_extended};
+use super::queue::Queue;
+use crate::IoError;
+use crate::link::{Board, Ears, Interface, NextHops, Program, Take, ethernet};
+use crate::sys::{self, DeviceName, KERNEL_HEADROOM, XdpSocket};
+
+/// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` of linux/if_link.h.
+const GENERIC: u32 = 1 << 1;
+const NATIVE: u32 = 1 << 2;
+/// What the pipeline may add behind a packet: ESP's trailer and ICV.
+const BEHIND: usize = 320;
+/// Without huge pages the kernel takes frames of at most a page.
+const PAGE: usize = 4096;
+
+/// How the kernel hands over packets, from the slowest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mode {
+    /// Behind the driver, with a copy: works on every interface.
+    Generic,
+    /// In the driver, with a copy.
+    Native,
+    /// In the driver, which writes into frames itself.
+    ZeroCopy,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Generic => "generic, copied",
+            Self::Native => "native, copied",
+            Self::ZeroCopy => "native, zero-copy",
+        })
+    }
+}
+
+/// Which interface, and how it is used.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The interface; it must have Ethernet headers.
+    pub interface: Interface,
+    /// One port for each worker, 1…256. Each gets its share of the interface's receive queues, of
+    /// which there must be at least as many.
+    pub workers: u16,
+    /// The frames that are taken.
+    pub take: Take,
+    /// Where packets go next.
+    pub next_hops: Arc<Board>,
+    /// Where frames lie. All ports between which packets move must use the same.
+    pub arena: &'static Arena,
+    /// Use nothing faster than this.
+    pub at_most: Mode,
+}
+
+impl Config {
+    /// One port, as fast as the driver allows.
+    #[must_use]
+    pub fn new(
+        interface: Interface,
+        take: Take,
+        next_hops: Arc<Board>,
+        arena: &'static Arena,
+    ) -> Self {
+        Self { interface, workers: 1, take, next_hops, arena, at_most: Mode::ZeroCopy }
+    }
+}
+
+/// What gives frames to the ports of an interface, and changes which while they run. When it is
+/// dropped, or the process ends in whatever way, the kernel gets all frames again.
+#[derive(Debug)]
+pub struct Steering {
+    map: OwnedFd,
+    link: OwnedFd,
+    take: Mutex<Take>,
+    mode: Mode,
+}
+
+impl Steering {
+    /// Takes other frames from now on.
+    ///
+    /// # Errors
+    /// [`IoError::Take`] or [`IoError::Setup`]; then nothing has changed.
+    pub fn update(&self, take: &Take) -> Result<(), IoError> {
+        let mut now = self.take.lock().unwrap_or_else(PoisonError::into_inner);
+        if *now == *take {
+            return Ok(());
+        }
+        let program = load(&take.program()?, &self.map)?;
+        sys::relink_xdp(self.link.as_fd(), program.as_fd())
+            .map_err(IoError::setup("replace the xdp program of the interface"))?;
+        now.clone_from(take);
+        Ok(())
+    }
+
+    /// How the kernel hands over packets.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
+/// Opens the ports, one for each worker, in the network namespace of the calling thread.
+///
+/// # Errors
+/// [`IoError::Queues`], [`IoError::Take`], [`IoError::TooFewQueues`], [`IoError::FrameSize`], or
+/// [`IoError::Setup`] when the kernel refuses (no `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_BPF`;
+/// another program on the interface).
+pub fn open(config: &Config) -> Result<(Vec<XdpPort>, Steering), IoError> {
+    let workers = usize::from(config.workers);
+    if !(1..=256).contains(&workers) {
+        return Err(IoError::Queues(workers));
+    }
+    check_frames(config)?;
+    let queues = sys::rx_queues(&DeviceName::new(&config.interface.name)?)
+        .map_err(IoError::setup("count the receive queues of the interface"))?;
+    if (queues as usize) < workers {
+        return Err(IoError::TooFewQueues { queues, workers: config.workers });
+    }
+    let program = config.take.program()?;
+    let map = sys::socket_map(queues).map_err(IoError::setup("make a bpf map of sockets"))?;
+    let loaded = load(&program, &map)?;
+    let (link, native) = attach(config, &loaded)?;
+    let mut sockets = Vec::with_capacity(queues as usize);
+    for queue in 0..queues {
+        sockets.push(open_queue(config, queue, native)?);
+    }
+    let zero_copy = sockets.iter().all(XdpSocket::is_zero_copy);
+    let mode = match (native, zero_copy) {
+        (true, true) => Mode::ZeroCopy,
+        (true, false) => Mode::Native,
+        (false, _) => Mode::Generic,
+    };
+    let mut ears = Some(Ears::open(&config.take.what, &config.interface)?);
+    // From here on frames come; the sockets are bound.
+    for (queue, socket) in (0..).zip(&sockets) {
+        sys::set_socket(map.as_fd(), queue, socket.as_fd())
+            .map_err(IoError::setup("lead frames to an xdp socket"))?;
+    }
+    let mut shares: Vec<Vec<Queue>> = (0..workers).map(|_| Vec::new()).collect();
+    for (n, socket) in sockets.into_iter().enumerate() {
+        if let Some(share) = shares.get_mut(n % workers) {
+            share.push(Queue::new(socket));
+        }
+    }
+    let ports = shares.into_iter().map(|queues| {
+        let gathered = gather(&queues)?;
+        let hops = NextHops::new(config.next_hops.clone());
+        let mtu = config.interface.mtu as usize;
+        Ok(XdpPort::new(queues, gathered, mtu, mode, hops, ears.take().unwrap_or_default()))
+    });
+    let ports = ports.collect::<Result<_, IoError>>()?;
+    Ok((ports, Steering { map, link, take: Mutex::new(config.take.clone()), mode }))
+}
+
+/// Whether the kernel takes the arena's frames, and every packet of the interface fits one.
+fn check_frames(config: &Config) -> Result<(), IoError> {
+    let size = config.arena.frame_size().bytes();
+    let need = KERNEL_HEADROOM + ethernet::HEADER + config.interface.mtu as usize + BEHIND;
+    if size > PAGE || need > size {
+        let largest = PAGE - KERNEL_HEADROOM - ethernet::HEADER - BEHIND;
+        return Err(IoError::FrameSize { mtu: config.interface.mtu, size, largest });
+    }
+    Ok(())
+}
+
+fn load(program: &Program, map: &OwnedFd) -> Result<OwnedFd, IoError> {
+    sys::load_xdp(&to_extended(program, map.as_fd(), PASS))
+        .map_err(IoError::setup("load the xdp program"))
+}
+
+/// In the driver if it can, else behind it.
+fn attach(config: &Config, program: &OwnedFd) -> Result<(OwnedFd, bool), IoError> {
+    let refused = IoError::setup("attach the xdp program to the interface");
+    let index = config.interface.index;
+    if config.at_most > Mode::Generic {
+        match sys::link_xdp(program.as_fd(), index, NATIVE) {
+            Ok(link) => return Ok((link, true)),
+            // Somebody else's program is there, or we may not.
+            Err(error) if is_final(&error) => return Err(refused(error)),
+            Err(_) => {}
+        }
+    }
+    sys::link_xdp(program.as_fd(), index, GENERIC).map(|link| (link, false)).map_err(refused)
+}
+
+fn is_final(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EBUSY | libc::EEXIST | libc::EPERM | libc::ENODEV | libc::EACCES)
+    )
+}
+
+fn open_queue(config: &Config, queue: u32, native: bool) -> Result<XdpSocket, IoError> {
+    let mut socket = XdpSocket::new(config.arena).map_err(IoError::setup("open an xdp socket"))?;
+    let copy = !native || config.at_most < Mode::ZeroCopy;
+    socket
+        .bind(config.interface.index, queue, copy)
+        .map_err(IoError::setup("bind an xdp socket to a queue of the interface"))?;
+    Ok(socket)
+}
+
+fn gather(queues: &[Queue]) -> Result<Option<OwnedFd>, IoError> {
+    if queues.len() < 2 {
+        return Ok(None);
+    }
+    sys::gather(queues.iter().map(Queue::fd))
+        .map(Some)
+        .map_err(IoError::setup("wait for several queues"))
+}
