@@ -71,6 +71,9 @@ pub enum SnapshotError {
     Empty(u32),
 }
 
+/// Entries of a table that stays in the processor's caches, so that early loads gain nothing.
+const STAYS_IN_CACHE: usize = 1024;
+
 /// An SA as a look-up finds it: where it is and whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaOwner {
@@ -221,6 +224,9 @@ impl Snapshot {
 
     /// Starts loading what [`Snapshot::outbound_for`] will read about each `reqid`.
     pub(crate) fn prefetch_outbound(&self, reqids: impl Iterator<Item = ReqId> + Clone) {
+        if self.by_reqid.len() < STAYS_IN_CACHE {
+            return;
+        }
         for reqid in reqids.clone() {
             self.by_reqid.prefetch_tags(self.by_reqid.hash(&reqid));
         }
@@ -234,6 +240,21 @@ impl Snapshot {
     #[must_use]
     pub fn inbound_for(&self, spi: Spi, local: IpAddr, protocol: Protocol) -> Option<SaOwner> {
         self.by_spi.get(&SpiKey::new(spi, local, protocol)).copied()
+    }
+
+    /// Starts loading what [`Snapshot::inbound_for`] will read about each of these.
+    pub(crate) fn prefetch_inbound(
+        &self,
+        found: impl Iterator<Item = (Spi, IpAddr, Protocol)> + Clone,
+    ) {
+        if self.by_spi.len() < STAYS_IN_CACHE {
+            return;
+        }
+        let hash = |(spi, local, protocol)| self.by_spi.hash(&SpiKey::new(spi, local, protocol));
+        found.clone().for_each(|found| self.by_spi.prefetch_tags(hash(found)));
+        for found in found {
+            self.by_spi.prefetch_entry(hash(found));
+        }
     }
 
     /// The outbound SA in a slot.

@@ -31,10 +31,21 @@ pub(super) struct Stage<'a, 'b> {
     pub(super) jobs: &'a mut JobBurst,
     pub(super) handoff: &'a mut HandOff,
     pub(super) reassembly: &'a mut Reassembly,
+    /// Empty; memory for one burst.
+    pub(super) arrivals: &'a mut Vec<Arrival>,
     pub(super) bin: &'a mut Bin<'b>,
 }
 
+/// A packet with ESP or AH in it, and whose it is.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    frame: Frame,
+    found: Found,
+    owner: Option<SaOwner>,
+}
+
 /// Where ESP or AH lies in a packet.
+#[derive(Debug)]
 struct Found {
     /// First byte of its header.
     at: usize,
@@ -55,9 +66,40 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, input: &mut Burst, n: usize) {
         let Some((mut frame, parsed)) = whole(stage, frame, parsed) else { continue };
         let found = parsed.map_err(DropReason::from).and_then(|info| find(&mut frame, &info));
         match found {
-            Ok(found) => accept(stage, frame, &found),
+            Ok(found) => stage.arrivals.push(Arrival { frame, found, owner: None }),
             Err(reason) => stage.bin.drop(frame, reason),
         }
+    }
+    let mut arrivals = core::mem::take(stage.arrivals);
+    find_owners(stage, &mut arrivals);
+    for Arrival { frame, found, owner } in arrivals.drain(..) {
+        accept(stage, frame, &found, owner);
+    }
+    *stage.arrivals = arrivals;
+}
+
+/// Looks up the SAs of all packets, so that their ways through the memory overlap.
+fn find_owners(stage: &Stage<'_, '_>, arrivals: &mut [Arrival]) {
+    let key = |Arrival { found, .. }: &Arrival| {
+        let protocol = if found.ah.is_some() { Protocol::AH } else { Protocol::ESP };
+        (found.spi, found.local, protocol)
+    };
+    stage.snapshot.prefetch_inbound(arrivals.iter().map(key));
+    let mut last = None;
+    for arrival in arrivals {
+        let key = key(arrival);
+        arrival.owner = match last {
+            // Packets of one SA come in runs.
+            Some((same, owner)) if same == key => owner,
+            _ => {
+                let owner = stage.snapshot.inbound_for(key.0, key.1, key.2);
+                if let Some(owner) = owner.filter(|owner| owner.worker == stage.me) {
+                    stage.sas.prefetch(owner.slot.0);
+                }
+                last = Some((key, owner));
+                owner
+            }
+        };
     }
 }
 
@@ -131,10 +173,8 @@ fn find_ah(bytes: &[u8], info: &PacketInfo) -> Result<Found, DropReason> {
     Ok(Found { at, spi, seq_low, ah: Some(header), port: None, local, remote })
 }
 
-/// Looks up the SA, checks the window and makes the job.
-fn accept(stage: &mut Stage<'_, '_>, frame: Frame, found: &Found) {
-    let protocol = if found.ah.is_some() { Protocol::AH } else { Protocol::ESP };
-    let owner = stage.snapshot.inbound_for(found.spi, found.local, protocol);
+/// Checks the window and makes the job.
+fn accept(stage: &mut Stage<'_, '_>, frame: Frame, found: &Found, owner: Option<SaOwner>) {
     let Some(SaOwner { slot, worker }) = owner else {
         return stage.bin.drop(frame, DropReason::UnknownSpi);
     };

@@ -8,13 +8,12 @@ use convoy_packet::{BURST_MAX, Burst, Pool};
 use super::bin::Bin;
 use super::commit::{self, Opened};
 use super::decap::{self, Inner};
+use super::demux::{self, Arrival};
 use super::fragments::{Flows, Reassembly};
 use super::lookup::Lookup;
 use super::sa::InboundSa;
 use super::slab::Slab;
-use super::{
-    HandOff, Now, Observer, PipelineConfig, PipelineParts, Stage, WorkerCounters, demux, policy,
-};
+use super::{HandOff, Now, Observer, PipelineConfig, PipelineParts, Stage, WorkerCounters, policy};
 use crate::snapshot::Reader;
 use crate::spd::Direction;
 
@@ -34,6 +33,7 @@ pub struct Inbound<O: Observer = ()> {
     opened: Vec<Opened>,
     inner: Vec<Inner>,
     reassembly: Reassembly,
+    arrivals: Vec<Arrival>,
     flows: Flows<Inner>,
     lookup: Lookup,
 }
@@ -64,6 +64,7 @@ impl<O: Observer> Inbound<O> {
             opened: Vec::with_capacity(BURST_MAX),
             inner: Vec::with_capacity(BURST_MAX),
             reassembly: Reassembly::new(),
+            arrivals: Vec::with_capacity(BURST_MAX),
             flows: Flows::with_capacity(BURST_MAX),
             lookup: Lookup::new(Direction::Inbound, BURST_MAX),
         }
@@ -90,6 +91,7 @@ impl<O: Observer> Inbound<O> {
             jobs: &mut self.jobs,
             handoff,
             reassembly: &mut self.reassembly,
+            arrivals: &mut self.arrivals,
             bin: &mut Bin { pool, counters: &self.counters },
         };
         demux::run(&mut stage, input, n);

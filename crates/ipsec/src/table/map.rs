@@ -99,7 +99,6 @@ const fn grown(places: usize) -> usize {
 
 impl<K: Key, V> PagedMap<K, V> {
     /// How many entries there are.
-    #[cfg(test)]
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
