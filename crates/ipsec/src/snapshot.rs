@@ -19,7 +19,7 @@ use convoy_wire::{IpVersion, Protocol, SeqNum, Spi};
 
 use crate::replay::{ReplayWindow, WindowError};
 use crate::sa::{InboundSpec, IpsecProtocol, OutboundSpec, ReqId, SaSlot, WorkerId};
-use crate::spd::Spd;
+use crate::spd::{Spd, SpdId};
 use crate::suite::{AhSuite, EspSuite, UnfitSuite};
 use crate::table::{Key, MAX_SLOTS, PagedMap, PagedTable, Seed};
 
@@ -66,6 +66,9 @@ pub enum SnapshotError {
     /// A slot that the table does not have: there are more SAs than fit.
     #[error("slot {0} is beyond the last of a direction's {MAX_SLOTS} slots")]
     Full(u32),
+    /// More databases than have a number.
+    #[error("more than 65535 interfaces have policies of their own")]
+    Spds,
     /// A record was to be replaced in a slot that has none.
     #[error("slot {0} is empty")]
     Empty(u32),
@@ -87,6 +90,8 @@ pub struct SaOwner {
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     spd: Arc<Spd>,
+    /// Databases of interfaces that have their own, with the numbers 1 and up.
+    own: Arc<Vec<Spd>>,
     outbound: PagedTable<Arc<OutboundSpec>>,
     inbound: PagedTable<Arc<InboundSpec>>,
     by_reqid: PagedMap<ReqId, Users>,
@@ -204,10 +209,38 @@ impl Snapshot {
         Some(sa)
     }
 
-    /// The policies.
+    /// The policies of interfaces that have none of their own.
     #[must_use]
     pub fn spd(&self) -> &Spd {
         &self.spd
+    }
+
+    /// The policies of one database; `None` when there is none with this number.
+    #[inline]
+    #[must_use]
+    pub fn spd_of(&self, id: SpdId) -> Option<&Spd> {
+        match usize::from(id.0).checked_sub(1) {
+            None => Some(&self.spd),
+            Some(at) => self.own.get(at),
+        }
+    }
+
+    /// Adds the database of an interface that has its own.
+    ///
+    /// # Errors
+    /// [`SnapshotError::Spds`] when there is no number for it.
+    pub fn add_spd(&mut self, spd: Spd) -> Result<SpdId, SnapshotError> {
+        let id = u16::try_from(self.own.len() + 1).map_err(|_| SnapshotError::Spds)?;
+        Arc::make_mut(&mut self.own).push(spd);
+        Ok(SpdId(id))
+    }
+
+    /// The policies of one database, to be changed in this picture and no other.
+    pub fn spd_of_mut(&mut self, id: SpdId) -> Option<&mut Spd> {
+        match usize::from(id.0).checked_sub(1) {
+            None => Some(Arc::make_mut(&mut self.spd)),
+            Some(at) => Arc::make_mut(&mut self.own).get_mut(at),
+        }
     }
 
     /// The policies, to be changed in this picture and no other.

@@ -30,6 +30,11 @@ use tuples::{Entry, Rank, TupleSpace};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyId(pub u32);
 
+/// Which of a picture's databases: interfaces may have policies of their own (RFC 4301 section
+/// 4.4.1). 0 is the one that all others use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpdId(pub u16);
+
 /// What becomes of a packet (RFC 4301 section 4.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PolicyAction {

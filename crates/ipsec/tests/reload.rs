@@ -12,7 +12,7 @@ use convoy_ipsec::pipeline::{HandOff, Outbound};
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, WorkerId};
 use convoy_ipsec::selector::{AddressSelector, PortSelector, Selector, UpperSelector};
 use convoy_ipsec::snapshot::{Published, SaOwner, Snapshot, SnapshotError};
-use convoy_ipsec::spd::{Direction, Policy, PolicyAction, PolicyId};
+use convoy_ipsec::spd::{Direction, Policy, PolicyAction, PolicyId, SpdId};
 use convoy_packet::Burst;
 use convoy_wire::{PortRange, Prefix, Protocol, Spi};
 
@@ -383,4 +383,67 @@ fn ten_thousand_policies_come_and_go_under_traffic_and_no_packet_is_lost() {
     }
     assert_eq!(pair.right_counters.inbound_packets.get(), passed);
     pair.assert_no_leak();
+}
+
+#[test]
+fn among_thousands_of_sas_each_packet_finds_its_own() {
+    let setup = Setup::default();
+    let mut pair = Pair::new(&setup);
+    let fill = |published: &Published| {
+        published.change(|snapshot| {
+            (1..3000).try_for_each(|n| {
+                let spi = Spi::new(common::SPI + n).unwrap();
+                let out = OutboundSpec { reqid: ReqId(1 + n), spi, ..setup.outbound() };
+                snapshot.add_outbound(SaSlot(n), Arc::new(out))?;
+                snapshot.add_inbound(SaSlot(n), Arc::new(InboundSpec { spi, ..setup.inbound() }))
+            })
+        })
+    };
+    fill(&pair.left_published).unwrap();
+    fill(&pair.right_published).unwrap();
+    let (mut wire, _) = pair.protect(&vec![inner(false, 30); 20]);
+    assert_eq!(numbers(&wire), (1..=20).collect::<Vec<_>>());
+    // Of a neighbour's SPI, whose key is the same but whose header the ICV covers; of nobody's.
+    wire[3][23] ^= 2;
+    wire[4][20] = 0xee;
+    assert_eq!(pair.open(&wire).len(), 18);
+    assert_eq!((pair.dropped(DropReason::BadIcv), pair.dropped(DropReason::UnknownSpi)), (1, 1));
+    pair.assert_no_leak();
+}
+
+#[test]
+fn an_interface_can_have_policies_of_its_own() {
+    let mut pair = Pair::new(&Setup::default());
+    let mut own = None;
+    let change = pair.left_published.change(|snapshot| {
+        let bypass = Policy {
+            name: "own".into(),
+            priority: 0,
+            direction: Direction::Outbound,
+            selector: Selector::default(),
+            action: PolicyAction::Bypass,
+        };
+        own = Some(snapshot.add_spd(common::spd(vec![bypass]))?);
+        Ok::<_, SnapshotError>(())
+    });
+    change.unwrap();
+    let own = own.unwrap();
+    let packets = vec![inner(false, 10); 3];
+    let esp = |wire: &[Vec<u8>]| wire.iter().filter(|packet| packet[9] == 50).count();
+    let wire = pair.protect(&packets).0;
+    assert_eq!((wire.len(), esp(&wire)), (3, 3));
+    let parts = pipeline_parts(&pair.left_published, false, 0);
+    pair.left = Outbound::new(parts).with_spd(own);
+    let wire = pair.protect(&packets).0;
+    assert_eq!((wire.len(), esp(&wire)), (3, 0), "its own policies say bypass");
+    // They change apart from the others.
+    let change = pair.left_published.change(|snapshot| {
+        snapshot.spd_of_mut(own).unwrap().remove(PolicyId(0)).map(drop).ok_or(())
+    });
+    change.unwrap();
+    assert!(pair.protect(&packets).0.is_empty());
+    assert_eq!(pair.left_published.current().spd().len(), 1);
+    let parts = pipeline_parts(&pair.left_published, false, 0);
+    pair.left = Outbound::new(parts).with_spd(SpdId(9));
+    assert!(pair.protect(&packets).0.is_empty(), "there is no such database");
 }

@@ -39,7 +39,7 @@ pub(super) fn run(
     bin: &mut Bin<'_>,
 ) {
     let flows = input.iter().map(|parsed| parsed.info.flow);
-    let decisions = lookup.burst(snapshot.spd(), flows);
+    let decisions = lookup.burst(snapshot, flows);
     snapshot.prefetch_outbound(decisions.iter().filter_map(|decision| match decision {
         Some(Decision { action: PolicyAction::Protect { reqid }, .. }) => Some(*reqid),
         _ => None,

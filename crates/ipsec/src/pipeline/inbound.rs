@@ -15,7 +15,7 @@ use super::sa::InboundSa;
 use super::slab::Slab;
 use super::{HandOff, Now, Observer, PipelineConfig, PipelineParts, Stage, WorkerCounters, policy};
 use crate::snapshot::Reader;
-use crate::spd::Direction;
+use crate::spd::{Direction, SpdId};
 
 /// Takes packets from the wire and brings the inner packets to light.
 #[derive(Debug)]
@@ -68,6 +68,14 @@ impl<O: Observer> Inbound<O> {
             flows: Flows::with_capacity(BURST_MAX),
             lookup: Lookup::new(Direction::Inbound, BURST_MAX),
         }
+    }
+
+    /// The same for a plain interface with policies of its own (RFC 4301 section 4.4.1). Without a
+    /// database of this number in the snapshot every packet is dropped.
+    #[must_use]
+    pub fn with_spd(mut self, spd: SpdId) -> Self {
+        self.lookup.spd = spd;
+        self
     }
 
     /// Takes packets from the wire as far as the engine.

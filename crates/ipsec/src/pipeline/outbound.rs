@@ -24,7 +24,7 @@ use super::{
 use crate::sa::SaSlot;
 use crate::sequence::{SequenceCounter, SequenceLimits};
 use crate::snapshot::Reader;
-use crate::spd::Direction;
+use crate::spd::{Direction, SpdId};
 
 /// Packets that may wait between classification and protection: a burst and what it may be cut
 /// into.
@@ -88,6 +88,14 @@ impl<O: Observer> Outbound<O> {
             icmp: IcmpSender::new(),
             ivs: IvSource::new(),
         }
+    }
+
+    /// The same for a plain interface with policies of its own (RFC 4301 section 4.4.1). Without a
+    /// database of this number in the snapshot every packet is dropped.
+    #[must_use]
+    pub fn with_spd(mut self, spd: SpdId) -> Self {
+        self.lookup.spd = spd;
+        self
     }
 
     /// Takes inner packets as far as the engine.

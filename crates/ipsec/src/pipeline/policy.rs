@@ -22,7 +22,7 @@ pub(super) fn run(
     bin: &mut Bin<'_>,
 ) {
     let flows = input.iter().map(|inner| inner.info.flow);
-    let decisions = lookup.burst(snapshot.spd(), flows);
+    let decisions = lookup.burst(snapshot, flows);
 
     let (mut packets, mut total) = (0, 0);
     for (inner, decision) in input.drain(..).zip(decisions) {
