@@ -7,6 +7,7 @@
 //! * [`lease`] remembers across restarts which sequence numbers of a key were used;
 //! * [`state`] makes of a site the picture that workers see, at start and at every reload;
 //! * [`status`] tells how the gateway is doing, as types, JSON and text;
+//! * [`event`] puts into words what workers tell of SAs;
 //! * [`server`] and [`client`] are the two ends of the control socket, [`protocol`] what they say;
 //! * [`wireshark`] writes keys as Wireshark takes them.
 //!
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod client;
+pub mod event;
 pub mod init;
 pub mod lease;
 pub mod protocol;

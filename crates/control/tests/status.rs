@@ -8,13 +8,19 @@ use std::time::Duration;
 use convoy_control::site::Site;
 use convoy_control::state::State;
 use convoy_control::status::{
-    Direction, Inputs, Level, NamedCount, Sampler, Status, Text, observe, policy_report, sa_report,
+    Direction, Inputs, Level, LifetimeState, NamedCount, Sampler, Status, Text, observe,
+    policy_report, sa_report,
 };
 use convoy_crypto::Cpu;
 use convoy_ipsec::drop_reason::DropReason;
+use convoy_ipsec::event::{Event, SaId};
+use convoy_ipsec::lifetime::Limit;
 use convoy_ipsec::pipeline::WorkerCounters;
+use convoy_ipsec::sa::{ReqId, SaSlot};
+use convoy_ipsec::selector;
 use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
-use convoy_wire::SeqNum;
+use convoy_ipsec::spd::{Decision, PolicyAction};
+use convoy_wire::{FlowKey, Ports, Protocol, SeqNum, Spi};
 
 const SITE: &str = r#"
 name = "left"
@@ -61,10 +67,14 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::of(SITE)
+    }
+
+    fn of(text: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
         let path = dir.path().join("left.toml");
-        std::fs::write(&path, SITE).unwrap();
+        std::fs::write(&path, text).unwrap();
         let (site, _) = Site::load(&path).unwrap_or_else(|errors| panic!("{errors}"));
         let state = State::start(site, Cpu::detect().unwrap(), 1500, |_| {}).unwrap();
         Self { _dir: dir, state, worker: Arc::default(), sampler: Sampler::default(), now_ns: 0 }
@@ -199,4 +209,96 @@ fn texts_show_what_a_person_looks_for() {
         assert!(text.ends_with('\n') && text.lines().all(|line| line == line.trim_end()), "{text}");
         assert!(!text.contains('\u{1b}'));
     }
+}
+
+#[test]
+fn lifetimes_are_shown_with_what_is_left_of_them() {
+    let mut bench = Bench::new();
+    let quiet = bench.look(0);
+    assert_eq!(quiet.sas[0].lifetime, None);
+    assert!(!quiet.text().contains("lifetime left"), "{}", quiet.text());
+    let mut bench = Bench::of(&SITE.replacen(
+        "encap = \"udp\"",
+        "encap = \"udp\"\nlifetime = { soft = { packets = 10 }, hard = { packets = 20, bytes = 5000, age_s = 7200 } }",
+        1,
+    ));
+    let sa = bench.state.published().current().outbound(SaSlot(0)).unwrap().clone();
+    let usage = &sa.counters.usage;
+    usage.added_ns.set(1);
+    let use_up = |packets| {
+        usage.packets.add(packets);
+        usage.bytes.add(packets * 100);
+    };
+    use_up(9);
+    let status = bench.look(0);
+    let lifetime = status.sas[0].lifetime.unwrap();
+    assert_eq!((lifetime.state, lifetime.packets, lifetime.bytes), (LifetimeState::Live, 9, 900));
+    assert_eq!((lifetime.soft.packets, lifetime.hard.packets), (Some(1), Some(11)));
+    assert_eq!((lifetime.soft.bytes, lifetime.hard.bytes), (None, Some(4100)));
+    assert!(lifetime.hard.age_s.is_some_and(|left| (7198.0..7200.0).contains(&left)));
+    assert_eq!((status.sas[1].lifetime, status.health.level), (None, Level::Ok));
+    assert!(status.text().contains("1 h 59 min, 4.10 kB, 11 packets"), "{}", status.text());
+    use_up(1);
+    let status = bench.look(0);
+    assert_eq!(
+        status.health.reasons,
+        ["SA out nears the end of its lifetime: give it a new key soon"]
+    );
+    assert!(status.text().contains("10 packets (replace it)"), "{}", status.text());
+    use_up(10);
+    let status = bench.look(0);
+    assert_eq!(status.health.level, Level::Critical);
+    assert!(status.text().contains("EXPIRED") && status.text().contains("no limit"));
+}
+
+#[test]
+fn events_are_told_by_the_names_of_their_sas() {
+    let bench = Bench::new();
+    let snapshot = bench.state.published().current();
+    let sa = SaId {
+        direction: selector::Direction::Inbound,
+        spi: Spi::new(0x1002).unwrap(),
+        destination: "192.0.2.1".parse().unwrap(),
+        slot: SaSlot(0),
+    };
+    let told = |event| convoy_control::event::describe(&snapshot, &event);
+    assert_eq!(
+        told(Event::Soft { sa, limit: Limit::Bytes }),
+        (
+            Level::Warning,
+            "inbound SA in (SPI 0x00001002 to 192.0.2.1) reached a soft limit (bytes): give it a new key"
+                .to_owned()
+        )
+    );
+    let (level, text) = told(Event::Hard { sa, limit: Limit::Sequence });
+    assert!(level == Level::Critical && text.contains("passes nothing more"), "{text}");
+    let gone = SaId { spi: Spi::new(0x1003).unwrap(), ..sa };
+    let (_, text) = told(Event::Hard { sa: gone, limit: Limit::Packets });
+    assert!(
+        text.starts_with("inbound SA with SPI 0x00001003 to 192.0.2.1, which is gone,"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_policy_that_needs_an_sa_is_told_by_name() {
+    let bench = Bench::of(&SITE.replacen("sa_out = \"out\"", "acquire = true", 1));
+    let snapshot = bench.state.published().current();
+    let ports = Ports::Known { src: 40000, dst: 443 };
+    let to = |destination: &str| {
+        let ends = ("10.1.0.5".parse().unwrap(), destination.parse().unwrap());
+        let flow = FlowKey::new(ends.0, ends.1, Protocol::TCP, ports).unwrap();
+        let reqid = match snapshot.spd().lookup(selector::Direction::Outbound, &flow) {
+            Some(Decision { action: PolicyAction::Protect { reqid }, .. }) => reqid,
+            _ => ReqId(0),
+        };
+        (reqid, convoy_control::event::describe(&snapshot, &Event::Acquire { reqid, flow }).1)
+    };
+    let (reqid, line) = to("10.2.0.7");
+    assert!(snapshot.is_on_demand(reqid) && snapshot.outbound_for(reqid).is_none());
+    assert_eq!(line, "policy web has no SA for a packet from 10.1.0.5 to 10.2.0.7");
+    let (_, line) = to("10.99.0.1");
+    assert!(line.starts_with("policy has no SA"), "gone since: {line}");
+    let policies = policy_report(bench.state.site());
+    assert!(policies.policies[0].acquire && policies.text().contains("(on demand)"));
 }

@@ -13,6 +13,7 @@ use std::time::Instant;
 use convoy_crypto::{Cpu, GcmParams, IcvLen, KeyBits, OpenKey, SealKey, SecretBytes, time_stamp};
 use convoy_engine::registry;
 use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{
     HandOff, Inbound, Now, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
 };
@@ -277,6 +278,7 @@ fn pair(cpu: &Cpu, n: u32) -> Fallible<(OutboundSpec, InboundSpec)> {
         salt: [0; 4],
         key: Arc::new(SealKey::new(cpu, params, secret())?),
         lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)),
+        lifetime: Lifetime::default(),
         worker: WorkerId(0),
         counters: Arc::new(SaCounters::default()),
     };
@@ -294,6 +296,7 @@ fn pair(cpu: &Cpu, n: u32) -> Fallible<(OutboundSpec, InboundSpec)> {
         salt: [0; 4],
         key: Arc::new(OpenKey::new(cpu, params, secret())?),
         floor: Arc::new(Floor::default()),
+        lifetime: Lifetime::default(),
         worker: WorkerId(0),
         counters: Arc::new(SaCounters::default()),
     };

@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::lifetime::Usage;
+
 /// A counter with a single writer: adding is a load and a store, never a locked instruction.
 ///
 /// Readers may see a value that is a burst old, never a torn one.
@@ -49,6 +51,8 @@ pub struct SaCounters {
     pub icv_failures: Counter,
     /// Packets of this SA dropped for any reason.
     pub dropped: Counter,
+    /// What it has used of its lifetime.
+    pub usage: Usage,
 }
 
 #[cfg(test)]

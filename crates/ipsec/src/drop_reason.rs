@@ -72,12 +72,18 @@ reasons! {
         PolicyDiscard = "policy-discard",
         /// A policy says PROTECT, and there is no SA to do it (RFC 4301 section 5.1).
         NoSa = "no-sa",
+        /// A packet had waited for an SA until it was of no more use (RFC 4301 section 5.1).
+        AcquireTimeout = "acquire-timeout",
+        /// Too many packets already waited for an SA (RFC 4301 section 5.1).
+        AcquireFull = "acquire-full",
         /// A policy says BYPASS, but this path has no way to send the packet unprotected.
         BypassImpossible = "bypass-impossible",
         /// The SA has used its last sequence number and must be replaced (RFC 4303 section 3.3.3).
         SequenceExhausted = "sequence-exhausted",
         /// The leased sequence numbers are used up and no new ones are on stable storage yet.
         LeaseExhausted = "lease-exhausted",
+        /// The SA has reached a hard limit of its lifetime (RFC 4301 section 4.4.2.1).
+        LifetimeExpired = "lifetime-expired",
         /// The packet does not fit the tunnel's path MTU and may not be fragmented (RFC 4301
         /// section 8.2).
         TooBig = "too-big",

@@ -7,6 +7,8 @@
 
 pub mod counters;
 pub mod drop_reason;
+pub mod event;
+pub mod lifetime;
 mod malformed;
 pub mod pipeline;
 pub mod replay;

@@ -14,6 +14,7 @@ use convoy_crypto::{OpenKey, SealKey};
 use convoy_wire::{Dscp, Protocol, Spi};
 
 use crate::counters::SaCounters;
+use crate::lifetime::Lifetime;
 use crate::replay::Floor;
 use crate::sequence::Lease;
 
@@ -150,6 +151,8 @@ pub struct OutboundSpec {
     pub key: Arc<SealKey>,
     /// Which sequence numbers may be used; shared by every record of the same key.
     pub lease: Arc<Lease>,
+    /// When it should be replaced, and when it ends.
+    pub lifetime: Lifetime,
     /// The worker that owns the hot state.
     pub worker: WorkerId,
     /// Published by the owner, read by anyone.
@@ -188,6 +191,8 @@ pub struct InboundSpec {
     /// Sequence numbers at or below this were accepted before a restart; shared by every record
     /// of the same key.
     pub floor: Arc<Floor>,
+    /// When it should be replaced, and when it ends.
+    pub lifetime: Lifetime,
     /// The worker that owns the hot state.
     pub worker: WorkerId,
     /// Published by the owner, read by anyone.

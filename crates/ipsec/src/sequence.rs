@@ -11,6 +11,7 @@ use std::sync::Arc;
 use convoy_wire::SeqNum;
 
 use crate::drop_reason::DropReason;
+use crate::lifetime::Numbers;
 
 /// The sequence numbers that one key may use, shared by control and the worker that owns the SA.
 #[derive(Debug)]
@@ -226,6 +227,12 @@ impl SequenceCounter {
     #[must_use]
     pub fn is_past_soft_limit(&self) -> bool {
         self.next > self.limits.soft.get()
+    }
+
+    /// How far the numbers go, for the SA's lifetime.
+    pub(crate) fn numbers(&self) -> Numbers {
+        let to_soft = self.limits.soft.get().saturating_add(1).saturating_sub(self.next);
+        Numbers { to_soft, left: self.left() }
     }
 
     /// Numbers until the hard limit, however far the lease goes.

@@ -95,6 +95,7 @@ pub struct Snapshot {
     outbound: PagedTable<Arc<OutboundSpec>>,
     inbound: PagedTable<Arc<InboundSpec>>,
     by_reqid: PagedMap<ReqId, Users>,
+    on_demand: PagedMap<ReqId, ()>,
     by_lease: PagedMap<LeaseKey, SaSlot>,
     by_spi: PagedMap<SpiKey, SaOwner>,
 }
@@ -207,6 +208,24 @@ impl Snapshot {
         let sa = self.inbound.remove(slot.0)?;
         self.by_spi.remove(&SpiKey::of(&sa));
         Some(sa)
+    }
+
+    /// Says that SAs with this `reqid` are made on demand: packets for which there is none wait
+    /// while control is asked for one, instead of being dropped.
+    pub fn make_on_demand(&mut self, reqid: ReqId) {
+        self.on_demand.insert(reqid, ());
+    }
+
+    /// As [`Snapshot::make_on_demand`], for these and no others.
+    pub fn set_on_demand(&mut self, reqids: impl IntoIterator<Item = ReqId>) {
+        self.on_demand = PagedMap::default();
+        reqids.into_iter().for_each(|reqid| self.make_on_demand(reqid));
+    }
+
+    /// Whether SAs with this `reqid` are made on demand.
+    #[must_use]
+    pub fn is_on_demand(&self, reqid: ReqId) -> bool {
+        self.on_demand.get(&reqid).is_some()
     }
 
     /// The policies of interfaces that have none of their own.

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod events;
 mod gather;
 mod links;
 mod pin;
@@ -24,6 +25,7 @@ mod wake;
 mod worker;
 
 pub use clock::now;
+pub use events::Events;
 pub use pin::{PinError, pin_current_thread};
 pub use ports::{WireMatch, WirePort, WorkerPorts};
 pub use runtime::{Failure, Runtime, StartError, StopReport, ThreadConfig};

@@ -14,7 +14,8 @@ use convoy_ipsec::snapshot::Published;
 use crate::gather::Gather;
 use crate::sleep::Bed;
 use crate::{
-    PinError, Surroundings, Waker, Worker, WorkerPorts, WorkerStats, now, pin_current_thread,
+    Events, PinError, Surroundings, Waker, Worker, WorkerPorts, WorkerStats, now,
+    pin_current_thread,
 };
 
 /// Turns without work after which a worker sleeps.
@@ -106,6 +107,7 @@ pub struct Runtime {
     threads: Vec<JoinHandle<Result<usize, Failure>>>,
     wakers: Vec<Waker>,
     stats: Vec<Arc<WorkerStats>>,
+    events: Option<Events>,
     ending: Arc<Ending>,
 }
 
@@ -124,11 +126,12 @@ impl Runtime {
         published: &Arc<Published>,
         alarm: impl Fn(WorkerId) + Clone + Send + 'static,
     ) -> Result<Self, StartError> {
-        let workers = Worker::team(surroundings, ports, published)?;
+        let mut workers = Worker::team(surroundings, ports, published)?;
         let mut runtime = Self {
             threads: Vec::with_capacity(workers.len()),
             wakers: workers.iter().map(|worker| worker.waker().clone()).collect(),
             stats: workers.iter().map(|worker| worker.stats().clone()).collect(),
+            events: Some(Events::of(&mut workers)?),
             ending: Arc::default(),
         };
         let team = workers.len();
@@ -172,6 +175,12 @@ impl Runtime {
     #[must_use]
     pub fn stats(&self) -> &[Arc<WorkerStats>] {
         &self.stats
+    }
+
+    /// What the workers tell control; `None` the second time.
+    #[must_use]
+    pub fn take_events(&mut self) -> Option<Events> {
+        self.events.take()
     }
 
     /// Makes sleeping workers look at what was published.

@@ -22,6 +22,7 @@ use convoy_ipsec::sa::WorkerId;
 use convoy_ipsec::snapshot::Published;
 use convoy_packet::{Arena, Burst, Pool};
 
+use crate::events::Teller;
 use crate::links::{Links, Side};
 use crate::ports::{Source, WireMatch, WorkerPorts};
 use crate::stats::WorkerStats;
@@ -29,7 +30,7 @@ use crate::{StartError, Waker};
 
 /// Turns between publications of port counters.
 const PUBLISH_TURNS: u32 = 64;
-/// Nanoseconds between looks at the keepalive timers.
+/// Nanoseconds between looks at keepalive timers and lifetimes.
 const TICK_NS: u64 = 500_000_000;
 
 /// What all workers of a gateway have in common.
@@ -67,6 +68,7 @@ pub struct Worker {
     to_wire: Burst,
     to_plain: Burst,
     waker: Waker,
+    teller: Option<Teller>,
     stats: Arc<WorkerStats>,
     receiving: bool,
     next_tick: u64,
@@ -141,6 +143,7 @@ impl Worker {
             to_wire: Burst::new(),
             to_plain: Burst::new(),
             waker,
+            teller: None,
             stats,
             receiving: true,
             next_tick: 0,
@@ -190,6 +193,9 @@ impl Worker {
             self.inbound.expire(now, &mut self.pool);
             self.outbound.keepalives(now, &mut self.pool, &mut self.to_wire);
             self.send_wire()?;
+        }
+        if self.outbound.has_news() || self.inbound.has_news() {
+            self.tell();
         }
         self.unpublished += 1;
         if self.unpublished >= PUBLISH_TURNS {
@@ -350,6 +356,19 @@ impl Worker {
                 }
             }
         }
+    }
+
+    /// Tells control what SAs have to tell, as far as there is room.
+    #[cold]
+    fn tell(&mut self) {
+        let Some(teller) = &mut self.teller else { return };
+        self.outbound.tell(|event| teller.tell(event));
+        self.inbound.tell(|event| teller.tell(event));
+        teller.ring();
+    }
+
+    pub(crate) fn tell_to(&mut self, teller: Teller) {
+        self.teller = Some(teller);
     }
 
     /// Publishes the ports' counters.

@@ -232,6 +232,7 @@ fn associations(
         salt,
         key: Arc::new(SealKey::with_tier(cpu, tier, suite, material())?),
         lease: Arc::new(Lease::new(SeqNum::new(0), u64::MAX)),
+        lifetime: convoy_ipsec::lifetime::Lifetime::default(),
         worker,
         counters: Arc::default(),
     };
@@ -249,6 +250,7 @@ fn associations(
         salt,
         key: Arc::new(OpenKey::with_tier(cpu, tier, suite, material())?),
         floor: Arc::new(Floor::default()),
+        lifetime: convoy_ipsec::lifetime::Lifetime::default(),
         worker,
         counters: Arc::default(),
     };

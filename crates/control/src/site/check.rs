@@ -406,11 +406,12 @@ fn host(at: &At<IpAddr>) -> convoy_wire::Prefix {
 }
 
 fn one_way(policy: &policy::Draft, report: &mut Report<'_>) {
-    let Some(Policy { action: Action::Protect { sa_out, sa_in }, .. }) = &policy.built else {
+    let Some(Policy { action: Action::Protect { sa_out, sa_in }, acquire, .. }) = &policy.built
+    else {
         return;
     };
     let missing = match (sa_out, sa_in.is_empty()) {
-        (None, false) => "sa_out",
+        (None, false) if !acquire => "sa_out",
         (Some(_), true) => "sa_in",
         _ => return,
     };

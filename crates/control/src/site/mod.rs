@@ -3,6 +3,7 @@
 mod check;
 mod finding;
 mod key;
+mod lifetime;
 mod model;
 mod policy;
 mod reader;

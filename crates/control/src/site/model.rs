@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId};
 use convoy_wire::{IpVersion, PortRange, Prefix, Protocol, Spi};
 
@@ -205,6 +206,8 @@ pub struct Association {
     pub ecn: bool,
     /// Suite, keys and salt.
     pub key: Arc<KeyMaterial>,
+    /// When the SA should be replaced, and when it ends.
+    pub lifetime: Lifetime,
     /// The worker that owns the SA.
     pub worker: WorkerId,
 }
@@ -250,6 +253,8 @@ pub struct Policy {
     pub upper: Upper,
     /// Of overlapping policies the one with the lower number decides.
     pub priority: u32,
+    /// Whether its outbound SA is made on demand: packets wait for it and control is asked for one.
+    pub acquire: bool,
 }
 
 impl Policy {

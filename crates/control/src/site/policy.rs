@@ -54,13 +54,19 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>) -> Draft {
     };
     let sa_out = table.take("sa_out");
     let sa_in = table.take("sa_in");
+    let acquire = table.take("acquire").map(|f| {
+        let place = f.place.clone();
+        f.boolean(report).map(|value| At { value, place })
+    });
     let given = sa_out.as_ref().or(sa_in.as_ref()).map(|f| f.place.clone());
     let sa_out = sa_out.map(|f| f.string(report, "the name of an outbound SA"));
     let sa_in: Option<Vec<_>> = sa_in.map(|f| {
         f.one_or_many().into_iter().map(|f| f.string(report, "the name of an inbound SA")).collect()
     });
     let sas_read = !matches!(sa_out, Some(None)) && sa_in.iter().flatten().all(Option::is_some);
-    let sas_agree = sas_fit_action(action.as_ref(), given, &place, report);
+    let on_demand = acquire.as_ref().is_some_and(|given| given.as_ref().is_some_and(|at| at.value));
+    let sas_agree = sas_fit_action(action.as_ref(), given, on_demand, &place, report);
+    let acquire_fits = acquire_fits(action.as_ref(), sa_out.is_some(), acquire.as_ref(), report);
     table.finish(report);
 
     let sa_out = sa_out.flatten();
@@ -76,7 +82,7 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>) -> Draft {
         Word::Discard => Action::Discard,
     });
     let built = (|| {
-        let complete = pairs && sas_read && sas_agree;
+        let complete = pairs && sas_read && sas_agree && acquire_fits;
         complete.then_some(Policy {
             name: name.as_ref()?.value.as_str().into(),
             action: action?,
@@ -85,6 +91,7 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>) -> Draft {
             protocol: protocol?,
             upper: upper?,
             priority: u32::try_from(priority?).ok()?,
+            acquire: on_demand,
         })
     })();
     Draft { place, name, sa_out, sa_in, selector, built }
@@ -101,11 +108,12 @@ enum Word {
 fn sas_fit_action(
     action: Option<&At<Word>>,
     given: Option<Place>,
+    on_demand: bool,
     section: &Place,
     report: &mut Report<'_>,
 ) -> bool {
     match (action.map(|at| at.value), given) {
-        (Some(Word::Protect), None) => {
+        (Some(Word::Protect), None) if !on_demand => {
             let place =
                 Place { span: section.span.clone(), key: format!("{}.sa_out", section.key) };
             report.error(
@@ -125,6 +133,34 @@ fn sas_fit_action(
         }
         _ => true,
     }
+}
+
+/// Only an SA that has no name here can be made on demand.
+fn acquire_fits(
+    action: Option<&At<Word>>,
+    has_sa_out: bool,
+    acquire: Option<&Option<At<bool>>>,
+    report: &mut Report<'_>,
+) -> bool {
+    let acquire = match acquire {
+        None => return true,
+        Some(None) => return false,
+        Some(Some(acquire)) => acquire,
+    };
+    let (what, help) = match action.map(|at| at.value) {
+        _ if !acquire.value => return true,
+        Some(Word::Bypass | Word::Discard) => (
+            "only policies with action = \"protect\" have SAs made on demand",
+            "remove the line, or change the action",
+        ),
+        _ if has_sa_out => (
+            "is of no use with `sa_out`, which is always there",
+            "remove the line, or leave `sa_out` to whoever makes SAs on demand",
+        ),
+        _ => return true,
+    };
+    report.error(&acquire.place, what, help);
+    false
 }
 
 type Side = Option<(Place, Option<Vec<Addresses>>)>;

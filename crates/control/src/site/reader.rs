@@ -170,6 +170,11 @@ impl<'s> Table<'s> {
         self.nearest_entry(key).is_some()
     }
 
+    /// Whether every entry was taken out.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Reports what nobody asked for.
     pub(super) fn finish(mut self, report: &mut Report<'_>) {
         for (key, mut value) in std::mem::take(&mut self.entries) {

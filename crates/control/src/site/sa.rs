@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId,
 };
@@ -13,8 +14,8 @@ use convoy_wire::{Dscp, Spi};
 use super::key::KeyMaterial;
 use super::model::{Association, InboundSa, OutboundSa};
 use super::reader::{At, Field, Place, Report, Table};
-use super::sa_key;
 use super::sections::{mtu, name, port};
+use super::{lifetime, sa_key};
 
 /// Sequence numbers leased at a time, unless the file says otherwise.
 const DEFAULT_LEASE_BLOCK: u64 = 1 << 20;
@@ -156,6 +157,7 @@ impl Draft {
             esn: common.esn,
             ecn: common.ecn,
             key: self.key.as_ref()?.value.clone(),
+            lifetime: common.lifetime,
             worker: common.worker,
         };
         Some(match self.direction? {
@@ -219,6 +221,7 @@ struct Common {
     encap: Option<UdpEncap>,
     esn: bool,
     ecn: bool,
+    lifetime: Lifetime,
     worker: WorkerId,
 }
 
@@ -231,6 +234,7 @@ fn common(
     let encap = table.take("encap").map(|f| encap(f, report, context, direction));
     let esn = table.take("esn").map(|f| f.boolean(report));
     let ecn = table.take("ecn").map(|f| f.boolean(report));
+    let lifetime = table.take("lifetime").map(|f| lifetime::read(f, report));
     let last = u64::from(context.worker_count.saturating_sub(1));
     let help =
         format!("workers are numbered from 0 to {last}; more come from `count` in [workers]");
@@ -242,6 +246,7 @@ fn common(
         },
         esn: esn.map_or(Some(true), |given| given)?,
         ecn: ecn.map_or(Some(true), |given| given)?,
+        lifetime: lifetime.unwrap_or_else(|| Some(Lifetime::default()))?,
         worker: match worker {
             Some(given) => WorkerId(u16::try_from(given?.value).ok()?),
             None => WorkerId(0),

@@ -23,6 +23,8 @@ pub(super) struct Policies {
     pub(super) list: Vec<Policy>,
     pub(super) reqids: HashMap<Arc<str>, ReqId>,
     pub(super) next_reqid: u32,
+    /// Whose SAs are made on demand.
+    pub(super) on_demand: Vec<ReqId>,
 }
 
 /// Expands policies and gives every SA its reqid; SAs that were there keep theirs where they can.
@@ -30,6 +32,7 @@ pub(super) fn policies(site: &Site, before: &Tables) -> Policies {
     let mut reqids =
         Reqids { of: HashMap::new(), taken: HashSet::new(), next: before.next_reqid.max(1) };
     let mut list = Vec::new();
+    let mut on_demand = Vec::new();
     for policy in &site.policies {
         let action = match &policy.action {
             Action::Bypass => PolicyAction::Bypass,
@@ -39,9 +42,12 @@ pub(super) fn policies(site: &Site, before: &Tables) -> Policies {
                 PolicyAction::Protect { reqid: reqids.of_group(&names, before) }
             }
         };
+        if let (true, PolicyAction::Protect { reqid }) = (policy.acquire, action) {
+            on_demand.push(reqid);
+        }
         let selectors = selectors(policy);
         for (direction, given) in [
-            (Direction::Outbound, sends(&policy.action)),
+            (Direction::Outbound, policy.acquire || sends(&policy.action)),
             (Direction::Inbound, receives(&policy.action)),
         ] {
             // What has no SA for this direction is dropped, and seen as a policy's decision.
@@ -61,7 +67,7 @@ pub(super) fn policies(site: &Site, before: &Tables) -> Policies {
     for association in site.associations() {
         reqids.of_group(std::slice::from_ref(&association.name), before);
     }
-    Policies { list, reqids: reqids.of, next_reqid: reqids.next }
+    Policies { list, reqids: reqids.of, next_reqid: reqids.next, on_demand }
 }
 
 fn sends(action: &Action) -> bool {
@@ -309,6 +315,7 @@ impl Maker<'_> {
             salt: common.key.salt(),
             key,
             lease,
+            lifetime: common.lifetime,
             worker: common.worker,
             counters,
         }
@@ -336,6 +343,7 @@ impl Maker<'_> {
             salt: common.key.salt(),
             key,
             floor,
+            lifetime: common.lifetime,
             worker: common.worker,
             counters,
         }
@@ -359,7 +367,7 @@ fn same_outbound(a: &OutboundSpec, b: &OutboundSpec) -> bool {
     let parts = |s: &OutboundSpec| {
         let ids = (s.name.clone(), s.spi, s.reqid, s.worker, s.salt);
         let outer = (s.mode, s.endpoints, s.encap, s.esn, s.outer, s.path_mtu, s.pad_to);
-        (ids, outer, s.protocol, s.key.suite())
+        (ids, outer, s.protocol, s.key.suite(), s.lifetime)
     };
     parts(a) == parts(b)
 }
@@ -368,7 +376,7 @@ fn same_inbound(a: &InboundSpec, b: &InboundSpec) -> bool {
     let parts = |s: &InboundSpec| {
         let ids = (s.name.clone(), s.spi, s.reqid, s.worker, s.salt);
         let outer = (s.mode, s.endpoints, s.encap, s.esn, s.ecn, s.replay_window);
-        (ids, outer, s.protocol, s.key.suite())
+        (ids, outer, s.protocol, s.key.suite(), s.lifetime)
     };
     parts(a) == parts(b)
 }

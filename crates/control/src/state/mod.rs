@@ -154,6 +154,7 @@ impl State {
         tables.next_reqid = policies.next_reqid;
         let mut snapshot = Snapshot::default();
         let placed = difference::policies(snapshot.spd_mut(), &Placed::new(), policies.list)?;
+        snapshot.set_on_demand(policies.on_demand);
         tables.bring(&before, &mut snapshot)?;
         let published = Published::new(snapshot);
         Ok(Self { cpu, wire_mtu, site, keeper, tables, policies: placed, published, generation: 1 })

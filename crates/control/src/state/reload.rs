@@ -38,7 +38,7 @@ impl State {
         let made = maker.make(&plan, &site, &self.tables)?;
         let mut tables = made.tables;
         tables.next_reqid = policies.next_reqid;
-        let (snapshot, placed) = match self.next_picture(&tables, policies.list) {
+        let (mut snapshot, placed) = match self.next_picture(&tables, policies.list) {
             Ok(next) => next,
             Err(error) => {
                 if let Some(keeper) = &self.keeper {
@@ -48,6 +48,7 @@ impl State {
             }
         };
 
+        snapshot.set_on_demand(policies.on_demand);
         let mut report = self.compare(&site, &tables);
         report.generation = self.published.publish(snapshot);
         self.generation = report.generation;

@@ -266,3 +266,25 @@ fn ten_thousand_policies_come_by_reload_and_one_of_them_changes() {
     let report = gateway.reload(&plain_tunnel()).unwrap();
     assert_eq!((report.policies_removed.len(), gateway.snapshot().spd().len()), (10_000, 2));
 }
+
+#[test]
+fn sas_are_made_on_demand_where_the_site_says_so_and_no_longer() {
+    let wanted = sa("in", "inbound", 0x1002, 2, "")
+        + "[[policy]]\nname = \"lans\"\naction = \"protect\"\nlocal = \"10.1.0.0/24\"\n\
+           remote = \"10.2.0.0/24\"\nsa_in = \"in\"\nacquire = true\n";
+    let mut gateway = Gateway::start(&wanted);
+    let reqid = |gateway: &Gateway| {
+        let snapshot = gateway.snapshot();
+        let protects = snapshot.spd().policies().find_map(|(_, policy)| match policy.action {
+            PolicyAction::Protect { reqid } => Some(reqid),
+            _ => None,
+        });
+        (protects.unwrap(), snapshot)
+    };
+    let (before, snapshot) = reqid(&gateway);
+    assert!(snapshot.is_on_demand(before) && snapshot.outbound_for(before).is_none());
+    gateway.reload(&plain_tunnel()).unwrap();
+    let (after, snapshot) = reqid(&gateway);
+    assert!(!snapshot.is_on_demand(before) && !snapshot.is_on_demand(after));
+    assert!(snapshot.outbound_for(after).is_some());
+}

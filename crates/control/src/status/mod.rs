@@ -192,9 +192,51 @@ pub struct SaStatus {
     pub flow: Flow,
     /// Packets of this SA dropped for any reason.
     pub dropped: u64,
+    /// Its lifetime; absent without limits.
+    pub lifetime: Option<LifetimeStatus>,
     /// What belongs to its direction.
     #[serde(flatten)]
     pub direction: Direction,
+}
+
+/// How much of its lifetime an SA has used (RFC 4301 section 4.4.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LifetimeStatus {
+    /// How far it is.
+    pub state: LifetimeState,
+    /// Packets that passed.
+    pub packets: u64,
+    /// Bytes of them that were encrypted, padding included.
+    pub bytes: u64,
+    /// Left until it should be replaced.
+    pub soft: LifetimeLeft,
+    /// Left until it ends.
+    pub hard: LifetimeLeft,
+}
+
+/// How far an SA's lifetime is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LifetimeState {
+    /// Below all limits.
+    Live,
+    /// A soft limit is reached: it should be replaced.
+    Ending,
+    /// A hard limit is reached: it passes nothing.
+    Expired,
+}
+
+/// What is left of each limit; absent where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LifetimeLeft {
+    /// Packets.
+    pub packets: Option<u64>,
+    /// Bytes.
+    pub bytes: Option<u64>,
+    /// Seconds, of the time since it was added.
+    pub age_s: Option<f64>,
+    /// Seconds, of the time since its first packet.
+    pub use_s: Option<f64>,
 }
 
 /// What belongs to an SA's direction.
@@ -253,6 +295,8 @@ pub struct PolicyStatus {
     pub upper: Option<String>,
     /// Of overlapping policies the lowest decides.
     pub priority: u32,
+    /// Whether the SA for packets that leave is made on demand.
+    pub acquire: bool,
     /// The SA for packets that leave.
     pub sa_out: Option<String>,
     /// The SAs that packets may arrive through.

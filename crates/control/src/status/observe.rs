@@ -6,15 +6,17 @@ use std::time::Duration;
 use convoy_crypto::{Cpu, Tier};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::pipeline::WorkerCounters;
+use convoy_ipsec::lifetime::{Lifetime, Limits, Usage};
+use convoy_ipsec::pipeline::{Now, WorkerCounters};
 use convoy_ipsec::sa::{InboundSpec, Mode, OutboundSpec};
 use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::suite::EspSuite;
 
 use super::{
-    Count, CryptoReport, Direction, Drops, Flow, Health, Leases, Level, PolicyReport, PolicyStatus,
-    SCHEMA, SaReport, SaStatus, Sampler, Status, TierStatus,
+    Count, CryptoReport, Direction, Drops, Flow, Health, Leases, Level, LifetimeLeft,
+    LifetimeState, LifetimeStatus, PolicyReport, PolicyStatus, SCHEMA, SaReport, SaStatus, Sampler,
+    Status, TierStatus,
 };
 use crate::site::{Action, Site, Upper};
 use crate::state::State;
@@ -94,6 +96,7 @@ fn counts(inputs: &Inputs<'_>) -> Vec<Count> {
         ("icmp-sent", sum(|w| w.icmp_sent.get())),
         ("fragments-made", sum(|w| w.fragments_made.get())),
         ("fragments-joined", sum(|w| w.fragments_joined.get())),
+        ("held-for-sa", sum(|w| w.held_for_sa.get())),
         ("keepalives-sent", sum(|w| w.keepalives_sent.get())),
         ("ecn-alarms", sum(|w| w.ecn_alarms.get())),
     ];
@@ -201,6 +204,7 @@ fn outbound_sa(sa: &OutboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatu
         worker: sa.worker.0,
         flow,
         dropped: sa.counters.dropped.get(),
+        lifetime: lifetime(&sa.lifetime, &sa.counters.usage, now_ns),
         direction: Direction::Outbound {
             sequence: used,
             left,
@@ -227,6 +231,7 @@ fn inbound_sa(sa: &InboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatus 
         worker: sa.worker.0,
         flow: sa_flow(&sa.name, &sa.counters, now_ns, sampler),
         dropped: sa.counters.dropped.get(),
+        lifetime: lifetime(&sa.lifetime, &sa.counters.usage, now_ns),
         direction: Direction::Inbound {
             replay_edge: sa.floor.get().get().max(sa.counters.sequence.get()),
             replay_window: sa.replay_window,
@@ -234,6 +239,32 @@ fn inbound_sa(sa: &InboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatus 
             icv_failures: sa.counters.icv_failures.get(),
         },
     }
+}
+
+fn lifetime(lifetime: &Lifetime, usage: &Usage, now_ns: u64) -> Option<LifetimeStatus> {
+    let Lifetime { soft, hard } = lifetime;
+    if soft.is_none() && hard.is_none() {
+        return None;
+    }
+    let now = Now(now_ns);
+    let left = |limits: &Limits| {
+        let left = limits.left(usage, now);
+        LifetimeLeft {
+            packets: left.packets,
+            bytes: left.bytes,
+            age_s: left.since_add.map(|time| time.as_secs_f64()),
+            use_s: left.since_use.map(|time| time.as_secs_f64()),
+        }
+    };
+    let state = if hard.reached(usage, now).is_some() {
+        LifetimeState::Expired
+    } else if soft.reached(usage, now).is_some() {
+        LifetimeState::Ending
+    } else {
+        LifetimeState::Live
+    };
+    let (packets, bytes) = (usage.packets.get(), usage.bytes.get());
+    Some(LifetimeStatus { state, packets, bytes, soft: left(soft), hard: left(hard) })
 }
 
 fn mode(mode: Mode) -> String {
@@ -256,6 +287,17 @@ fn health(
         drops.and_then(|drops| drops.packets_per_second).is_some_and(|rate| rate > 0.0)
     };
     for sa in sas {
+        match sa.lifetime.map(|lifetime| lifetime.state) {
+            Some(LifetimeState::Expired) => found.push((
+                Level::Critical,
+                format!("SA {} has reached the end of its lifetime: give it a new key", sa.name),
+            )),
+            Some(LifetimeState::Ending) => found.push((
+                Level::Warning,
+                format!("SA {} nears the end of its lifetime: give it a new key soon", sa.name),
+            )),
+            _ => {}
+        }
         let Direction::Outbound { sequence, left, exhausted_in_s, .. } = sa.direction else {
             continue;
         };
@@ -332,6 +374,7 @@ pub fn policy_report(site: &Site) -> PolicyReport {
             protocol: policy.protocol.map(|protocol| protocol.to_string()),
             upper,
             priority: policy.priority,
+            acquire: policy.acquire,
             sa_out,
             sa_in,
         }

@@ -2,7 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::{CryptoReport, Direction, PolicyReport, SaReport, SaStatus, Status};
+use super::{
+    CryptoReport, Direction, LifetimeLeft, LifetimeState, LifetimeStatus, PolicyReport, SaReport,
+    SaStatus, Status,
+};
 use crate::state::ReloadReport;
 
 /// Something that can be shown on a terminal.
@@ -136,6 +139,12 @@ fn sa_table(sas: &[SaStatus]) -> String {
         "replayed",
         "bad ICV",
     ]);
+    let limited = sas.iter().any(|sa| sa.lifetime.is_some());
+    if limited {
+        for table in [&mut outbound, &mut inbound] {
+            table.column("lifetime left");
+        }
+    }
     for sa in sas {
         let mut row = common(sa);
         match sa.direction {
@@ -147,12 +156,14 @@ fn sa_table(sas: &[SaStatus]) -> String {
                     ends(exhausted_in_s),
                     path_mtu.to_string(),
                 ]);
+                row.extend(limited.then(|| life(sa.lifetime.as_ref())));
                 outbound.row(row);
             }
             Direction::Inbound { replay_edge, replay_window, replayed, icv_failures } => {
                 let window =
                     if replay_window == 0 { "off".to_owned() } else { replay_window.to_string() };
                 row.extend([replay_edge.to_string(), window, count(replayed), count(icv_failures)]);
+                row.extend(limited.then(|| life(sa.lifetime.as_ref())));
                 inbound.row(row);
             }
         }
@@ -163,6 +174,32 @@ fn sa_table(sas: &[SaStatus]) -> String {
         let _ = write!(out, "{gap}{}", table.text());
     }
     out
+}
+
+/// What is left until an SA ends, or until it should be replaced if it never ends by itself.
+fn life(lifetime: Option<&LifetimeStatus>) -> String {
+    let Some(lifetime) = lifetime else { return "no limit".to_owned() };
+    let parts = |left: &LifetimeLeft| {
+        let time = [left.age_s, left.use_s].into_iter().flatten().min_by(f64::total_cmp);
+        let parts = [
+            time.map(duration),
+            left.bytes.map(bytes),
+            left.packets.map(|n| format!("{} packets", count(n))),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    };
+    let mut text = match (lifetime.state, parts(&lifetime.hard)) {
+        (LifetimeState::Expired, _) => return "EXPIRED".to_owned(),
+        (LifetimeState::Ending, hard) if hard.is_empty() => return "replace it".to_owned(),
+        (LifetimeState::Live, hard) if hard.is_empty() => {
+            format!("{} (soft)", parts(&lifetime.soft))
+        }
+        (_, hard) => hard,
+    };
+    if lifetime.state == LifetimeState::Ending {
+        text += " (replace it)";
+    }
+    text
 }
 
 impl Text for PolicyReport {
@@ -183,7 +220,10 @@ impl Text for PolicyReport {
                 policy.local.join(", "),
                 policy.remote.join(", "),
                 protocol + &upper,
-                policy.sa_out.clone().unwrap_or_default(),
+                match &policy.sa_out {
+                    None if policy.acquire => "(on demand)".to_owned(),
+                    sa_out => sa_out.clone().unwrap_or_default(),
+                },
                 policy.sa_in.join(", "),
             ]);
         }
@@ -240,6 +280,11 @@ struct Table {
 impl Table {
     fn new(head: &[&str]) -> Self {
         Self { rows: Vec::new(), head: head.iter().map(|&name| name.to_owned()).collect() }
+    }
+
+    /// Adds a column to the right.
+    fn column(&mut self, name: &str) {
+        self.head.push(name.to_owned());
     }
 
     fn row(&mut self, row: Vec<String>) {

@@ -14,7 +14,7 @@ use convoy_ipsec::pipeline::PipelineConfig;
 use convoy_ipsec::sa::WorkerId;
 use convoy_packet::{Arena, FrameSize};
 use convoy_runtime::{
-    Runtime, StopReport, Surroundings, ThreadConfig, Worker, WorkerPorts, WorkerStats,
+    Events, Runtime, StopReport, Surroundings, ThreadConfig, Worker, WorkerPorts, WorkerStats,
 };
 
 use crate::exit::Stop;
@@ -180,6 +180,12 @@ impl Core {
     /// Wakes the workers, from any thread.
     pub fn waker(&self) -> impl Fn() + Send + 'static {
         self.runtime.waker()
+    }
+
+    /// What the workers tell; `None` the second time.
+    #[must_use]
+    pub fn take_events(&mut self) -> Option<Events> {
+        self.runtime.take_events()
     }
 
     /// Brings another site into force.

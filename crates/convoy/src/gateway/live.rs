@@ -2,21 +2,27 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use convoy_control::event::describe as describe_event;
 use convoy_control::server;
 use convoy_control::state::ReloadReport;
 use convoy_control::status::{
-    CryptoReport, Inputs, NamedCount, PolicyReport, SCHEMA, SaReport, Sampler, Status, Text as _,
-    crypto_report, observe, policy_report, sa_report,
+    CryptoReport, Inputs, Level, NamedCount, PolicyReport, SCHEMA, SaReport, Sampler, Status,
+    Text as _, crypto_report, observe, policy_report, sa_report,
 };
 use convoy_control::wireshark::esp_sa;
 use convoy_crypto::Cpu;
 use convoy_host::{LinkName, Network};
+use convoy_ipsec::event::Event;
 use convoy_runtime::{PortTotals, WorkerStats, now};
 use zeroize::Zeroizing;
 
 use super::{Gateway, load};
 use crate::exit::describe;
+
+/// How long a listener sleeps that hears nothing.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// Shared by the control socket and the one who waits for signals.
 pub struct Live {
@@ -49,6 +55,28 @@ impl Live {
         let last = status(&gateway, &cpu, &mut sampler);
         let inner = Mutex::new(Inner { gateway: Some(gateway), sampler, last });
         Arc::new(Self { inner, cpu, stop: Box::new(stop) })
+    }
+
+    /// Writes down what the workers tell, until they have ended. For a thread of its own.
+    pub fn listen(&self) {
+        let events = self.lock().gateway.as_mut().and_then(Gateway::take_events);
+        let Some(mut events) = events else { return };
+        while !events.is_over() {
+            events.wait(LONGEST_WAIT);
+            while let Some((_, event)) = events.pop() {
+                self.heard(&event);
+            }
+        }
+    }
+
+    fn heard(&self, event: &Event) {
+        // An SA that reaches its end while the gateway does is nobody's concern.
+        let Some(gateway) = &self.lock().gateway else { return };
+        match describe_event(&gateway.core().state().published().current(), event) {
+            (Level::Critical, line) => tracing::error!("{line}"),
+            (Level::Warning, line) => tracing::warn!("{line}"),
+            (Level::Ok, line) => tracing::info!("{line}"),
+        }
     }
 
     /// Keeps rates going; call about once a second.

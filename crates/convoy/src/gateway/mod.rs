@@ -17,7 +17,7 @@ use convoy_control::state::{ReloadReport, StateError};
 use convoy_host::{Applied, Change, HostError, IpNet, LinkName, Plan};
 use convoy_io::pcap::Recorder;
 use convoy_ipsec::sa::WorkerId;
-use convoy_runtime::WorkerStats;
+use convoy_runtime::{Events, WorkerStats};
 use convoy_wire::Prefix;
 
 use direct::{Following, Side};
@@ -136,6 +136,12 @@ impl Gateway {
     #[must_use]
     pub fn stats(&self) -> &[Arc<WorkerStats>] {
         self.core.stats()
+    }
+
+    /// What the workers tell; `None` the second time.
+    #[must_use]
+    pub fn take_events(&mut self) -> Option<Events> {
+        self.core.take_events()
     }
 
     /// Name of the plain interface.

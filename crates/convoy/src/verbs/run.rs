@@ -1,7 +1,7 @@
 //! `convoy run`: one gateway, until it is told to end.
 
 use std::io::Write as _;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -62,6 +62,7 @@ fn serve(site: Site, until_stdin_ends: bool) -> anyhow::Result<Exit> {
     let gateway = Gateway::start(site, alarm)?;
     tracing::info!(interface = gateway.interface(), tier = %cpu.best(), "gateway runs");
     let live = Live::new(gateway, cpu, move || drop(events.send(Event::End)));
+    listen_to_workers(live.clone());
     let server = match Server::start(&control_socket, live.clone()) {
         Ok(server) => server,
         Err(error) => {
@@ -105,6 +106,13 @@ fn listen_to_signals(events: mpsc::Sender<Event>) -> anyhow::Result<()> {
         }
     })?;
     Ok(())
+}
+
+fn listen_to_workers(live: Arc<Live>) {
+    let thread = std::thread::Builder::new().name("events".into());
+    if let Err(error) = thread.spawn(move || live.listen()) {
+        tracing::warn!(%error, "what SAs tell will not be in the log");
+    }
 }
 
 fn listen_to_stdin(events: mpsc::Sender<Event>) -> anyhow::Result<()> {

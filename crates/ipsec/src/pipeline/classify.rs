@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use convoy_packet::{Burst, Frame};
 use convoy_wire::PacketInfo;
 
+use super::Now;
+use super::acquire::Acquire;
 use super::bin::Bin;
 use super::handoff::HandOff;
 use super::lookup::Lookup;
@@ -27,12 +29,21 @@ pub(super) struct Exits<'a> {
     pub(super) protect: &'a mut VecDeque<Classified>,
     pub(super) bypass: &'a mut Burst,
     pub(super) handoff: &'a mut HandOff,
+    pub(super) acquire: &'a mut Acquire,
+}
+
+/// When the packets came, and what time it is.
+#[derive(Clone, Copy)]
+pub(super) struct Times {
+    pub(super) since: Now,
+    pub(super) now: Now,
 }
 
 /// Looks up all packets of `input` at once, then sends each on its way.
 pub(super) fn run(
     snapshot: &Snapshot,
     me: WorkerId,
+    times: Times,
     input: &mut Vec<Parsed>,
     lookup: &mut Lookup,
     exits: &mut Exits<'_>,
@@ -54,6 +65,10 @@ pub(super) fn run(
                 Err(frame) => bin.drop(frame, DropReason::NoFrame),
             },
             Some(PolicyAction::Protect { reqid }) => match snapshot.outbound_for(reqid) {
+                None if snapshot.is_on_demand(reqid) => {
+                    let Times { since, now } = times;
+                    exits.acquire.hold(Parsed { frame, info }, reqid, since, now, bin);
+                }
                 None => bin.drop(frame, DropReason::NoSa),
                 Some(SaOwner { slot, worker }) if worker == me => {
                     exits.protect.push_back(Classified { frame, info, slot });

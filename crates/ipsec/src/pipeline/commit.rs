@@ -9,6 +9,7 @@ use super::ah;
 use super::bin::Bin;
 use super::sa::InboundSa;
 use super::slab::Slab;
+use super::watch::Watch;
 use crate::drop_reason::DropReason;
 
 /// A packet that was authentic and new.
@@ -27,6 +28,7 @@ pub(super) struct Opened {
 pub(super) fn run(
     now: Now,
     sas: &mut Slab<InboundSa>,
+    watch: &mut Watch,
     done: &mut JobBurst,
     n: usize,
     output: &mut Vec<Opened>,
@@ -40,7 +42,11 @@ pub(super) fn run(
             bin.drop(job.frame, DropReason::UnknownSpi);
             continue;
         };
-        match judge(now, sa, &job) {
+        let judged = judge(now, sa, &job);
+        if judged.is_ok() && sa.meter.count(&sa.spec.counters.usage, job.text.len.into()) {
+            watch.look(slot, sa, now);
+        }
+        match judged {
             Ok(()) if sa.ah.is_none() => output.push(Opened {
                 slot,
                 start: job.text.start as usize,
@@ -74,6 +80,9 @@ fn judge(now: Now, sa: &mut InboundSa, job: &Job) -> Result<(), DropReason> {
             return Err(DropReason::BadIcv);
         }
         Status::Pending | Status::Rejected => return Err(DropReason::EngineRejected),
+    }
+    if sa.meter.is_expired(now) {
+        return Err(DropReason::LifetimeExpired);
     }
     // Check and set in one: of two copies in one burst, both passed the first look.
     if let Err(refused) = sa.window.accept(SeqNum::new(job.context.value)) {

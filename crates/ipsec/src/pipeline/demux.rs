@@ -10,14 +10,14 @@ use convoy_wire::{
     FragmentState, IpVersion, PacketInfo, ParseError, Ports, Protocol, Spi, UdpView, parse_packet,
 };
 
+use super::Now;
 use super::ah;
 use super::bin::Bin;
 use super::fragments::Reassembly;
 use super::handoff::HandOff;
-use super::layout::Iv;
+use super::layout::{self, Iv};
 use super::sa::InboundSa;
 use super::slab::Slab;
-use super::{Now, layout};
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, SaSlot, WorkerId};
 use crate::snapshot::{SaOwner, Snapshot};
@@ -187,7 +187,7 @@ fn accept(stage: &mut Stage<'_, '_>, frame: Frame, found: &Found, owner: Option<
     let Some(sa) = stage.sas.get_mut(slot.0) else {
         return stage.bin.drop(frame, DropReason::UnknownSpi);
     };
-    match make_job(sa, slot, frame, found) {
+    match make_job(sa, slot, frame, found, stage.now) {
         Ok(job) => {
             if let Err(job) = stage.jobs.push(job) {
                 stage.bin.drop(job.frame, DropReason::EngineRejected);
@@ -208,6 +208,7 @@ fn make_job(
     slot: SaSlot,
     mut frame: Frame,
     found: &Found,
+    now: Now,
 ) -> Result<Job, (Frame, DropReason)> {
     if sa.spec.encap.map(|encap| encap.local_port) != found.port {
         return Err((frame, DropReason::EncapMismatch));
@@ -217,6 +218,9 @@ fn make_job(
     let may_change = sa.spec.mode == Mode::Tunnel || sa.spec.encap.is_some();
     if !may_change && found.remote != sa.spec.endpoints.remote {
         return Err((frame, DropReason::TransportAddress));
+    }
+    if sa.meter.is_expired(now) {
+        return Err((frame, DropReason::LifetimeExpired));
     }
     let (text, iv) = match lengths_and_iv(sa, &frame, found) {
         Ok(found) => found,

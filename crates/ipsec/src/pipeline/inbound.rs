@@ -13,7 +13,9 @@ use super::fragments::{Flows, Reassembly};
 use super::lookup::Lookup;
 use super::sa::InboundSa;
 use super::slab::Slab;
+use super::watch::Watch;
 use super::{HandOff, Now, Observer, PipelineConfig, PipelineParts, Stage, WorkerCounters, policy};
+use crate::event::Event;
 use crate::snapshot::Reader;
 use crate::spd::{Direction, SpdId};
 
@@ -26,6 +28,7 @@ pub struct Inbound<O: Observer = ()> {
     engine: Ordered,
     counters: Arc<WorkerCounters>,
     sas: Slab<InboundSa>,
+    watch: Watch,
     epoch: u32,
     jobs: JobBurst,
     done: JobBurst,
@@ -57,6 +60,7 @@ impl<O: Observer> Inbound<O> {
             engine: Ordered::new(parts.engine),
             counters: parts.counters,
             sas: Slab::new(),
+            watch: Watch::default(),
             epoch: 0,
             jobs: JobBurst::new(),
             done: JobBurst::new(),
@@ -86,7 +90,7 @@ impl<O: Observer> Inbound<O> {
         // A new picture may give slots, and with them key numbers, to other SAs. What is under way
         // goes first, so that it meets the SA it was found for.
         if self.in_flight() == 0 {
-            self.adopt();
+            self.adopt(now);
         } else if self.reader.is_behind() {
             return;
         }
@@ -115,7 +119,15 @@ impl<O: Observer> Inbound<O> {
         // Fragments held back may come to light together with the packets of this burst.
         let n = self.done.len().min(plain.room().saturating_sub(self.flows.held()));
         let mut bin = Bin { pool, counters: &self.counters };
-        commit::run(now, &mut self.sas, &mut self.done, n, &mut self.opened, &mut bin);
+        commit::run(
+            now,
+            &mut self.sas,
+            &mut self.watch,
+            &mut self.done,
+            n,
+            &mut self.opened,
+            &mut bin,
+        );
         decap::run(&self.config, &self.sas, &mut self.opened, &mut self.inner, &mut bin);
         self.flows.run(now, &mut self.inner, &mut bin);
         self.observer.passed(Stage::Decap);
@@ -131,12 +143,25 @@ impl<O: Observer> Inbound<O> {
         self.in_flight += self.engine.submit(&mut self.jobs);
     }
 
-    /// Drops fragments that waited too long for the rest of their packet. To be called now and
-    /// then, also when nothing arrives.
+    /// Looks at the SAs whose time may be over, and drops fragments that waited too long for the
+    /// rest of their packet. To be called about twice a second, also when nothing arrives.
     pub fn expire(&mut self, now: Now, pool: &mut Pool) {
         let mut bin = Bin { pool, counters: &self.counters };
         self.reassembly.expire(now, &mut bin);
         self.flows.expire(now, &mut bin);
+        self.watch.tick(&mut self.sas, now);
+    }
+
+    /// Whether [`Self::tell`] has something to tell.
+    #[inline]
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        self.watch.has_news()
+    }
+
+    /// Gives events to `tell` until it answers `false`; what it did not take comes again.
+    pub fn tell(&mut self, mut tell: impl FnMut(Event) -> bool) {
+        self.watch.tell(&mut self.sas, &mut tell);
     }
 
     /// Who watches.
@@ -170,9 +195,9 @@ impl<O: Observer> Inbound<O> {
 
     /// Follows the published snapshot, at the cost of what changed. An SA whose record changed but
     /// whose key did not keeps its window.
-    fn adopt(&mut self) {
+    fn adopt(&mut self, now: Now) {
         let Some(old) = self.reader.refresh() else { return };
-        let Self { config, reader, engine, sas, epoch, .. } = self;
+        let Self { config, reader, engine, sas, watch, epoch, .. } = self;
         reader.snapshot().inbound_changes(&old, |slot, wanted| {
             let wanted = wanted.filter(|spec| spec.worker == config.worker);
             match (sas.take(slot), wanted) {
@@ -181,7 +206,8 @@ impl<O: Observer> Inbound<O> {
                     *epoch = epoch.wrapping_add(1);
                     engine.install(KeyId(slot), EngineKey::Open(spec.key.clone()));
                     // A window or suite that cannot be is refused when the snapshot is made.
-                    if let Some(sa) = InboundSa::new(spec.clone(), before, *epoch) {
+                    if let Some(sa) = InboundSa::new(spec.clone(), before, *epoch, now) {
+                        watch.add(slot, &sa.meter);
                         sas.insert(slot, sa);
                     }
                 }

@@ -13,6 +13,7 @@
 //! the engine, `collect` brings on what the engine has finished; with an engine that works at
 //! once, the whole way is one `submit` and one `collect`.
 
+mod acquire;
 mod ah;
 mod bin;
 mod classify;
@@ -37,6 +38,7 @@ mod protect;
 mod sa;
 mod slab;
 mod transport;
+mod watch;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -92,6 +94,8 @@ pub struct WorkerCounters {
     /// Fragments from the wire that became part of another's packet: of each packet put together
     /// all but one, so that what came in is what went on, was dropped or was joined.
     pub fragments_joined: Counter,
+    /// Packets that waited for an SA, each time they were made to.
+    pub held_for_sa: Counter,
     /// NAT keepalives sent.
     pub keepalives_sent: Counter,
     /// ECN combinations that RFC 6040 section 4.2 calls for an alarm on.

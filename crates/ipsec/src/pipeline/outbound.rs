@@ -8,8 +8,9 @@ use convoy_engine::{Engine, EngineKey, JobBurst, KeyId, Ordered};
 use convoy_packet::{BURST_MAX, Burst, Pool};
 use convoy_wire::SeqNum;
 
+use super::acquire::Acquire;
 use super::bin::Bin;
-use super::classify::{self, Classified, Exits};
+use super::classify::{self, Classified, Exits, Times};
 use super::fragments::Flows;
 use super::icmp::IcmpSender;
 use super::iv::IvSource;
@@ -17,10 +18,12 @@ use super::lookup::Lookup;
 use super::parse::{self, Parsed};
 use super::sa::OutboundSa;
 use super::slab::Slab;
+use super::watch::Watch;
 use super::{
     HandOff, Now, Observer, PathMtuNews, PipelineConfig, PipelineParts, Stage, WorkerCounters,
     forward, keepalive, protect,
 };
+use crate::event::Event;
 use crate::sa::SaSlot;
 use crate::sequence::{SequenceCounter, SequenceLimits};
 use crate::snapshot::Reader;
@@ -42,12 +45,14 @@ pub struct Outbound<O: Observer = ()> {
     engine: Ordered,
     counters: Arc<WorkerCounters>,
     sas: Slab<OutboundSa>,
+    watch: Watch,
     /// Slots whose SAs are still to be taken over: their keys may be another's, or the system has no
     /// random numbers for their IVs.
     unclaimed: Vec<u32>,
     parsed: Vec<Parsed>,
     flows: Flows<Parsed>,
     lookup: Lookup,
+    acquire: Acquire,
     pending: VecDeque<Classified>,
     jobs: JobBurst,
     done: JobBurst,
@@ -76,10 +81,12 @@ impl<O: Observer> Outbound<O> {
             engine: Ordered::new(parts.engine),
             counters: parts.counters,
             sas: Slab::new(),
+            watch: Watch::default(),
             unclaimed: Vec::new(),
             parsed: Vec::with_capacity(BURST_MAX),
             flows: Flows::with_capacity(BURST_MAX),
             lookup: Lookup::new(Direction::Outbound, BURST_MAX),
+            acquire: Acquire::new(),
             pending: VecDeque::with_capacity(PENDING_MAX),
             jobs: JobBurst::new(),
             done: JobBurst::new(),
@@ -112,26 +119,46 @@ impl<O: Observer> Outbound<O> {
         // A new picture may give slots, and with them key numbers, to other SAs. What was laid out
         // goes first: under another key its nonce would not be its own.
         if self.jobs.is_empty() {
+            let seen = self.reader.generation();
             self.adopt(now);
+            if self.reader.generation() != seen {
+                self.acquire.look_again();
+            }
         } else if self.reader.is_behind() {
             return;
         }
+        let since = match self.acquire.again() {
+            0 => {
+                let mut bin = Bin { pool, counters: &self.counters };
+                let n = BURST_MAX - self.flows.held();
+                parse::run(input, n, &mut self.parsed, &mut bin);
+                self.flows.run(now, &mut self.parsed, &mut bin);
+                self.observer.passed(Stage::Parse);
+                now
+            }
+            // What has waited goes before what comes now; each is one burst for the bypass's room.
+            _ if !self.bypass.is_empty() => return,
+            _ => self.acquire.take(&mut self.parsed).unwrap_or(now),
+        };
+        self.classify(Times { since, now }, pool, handoff);
+        self.observer.passed(Stage::Classify);
+        self.protect(now, pool);
+    }
+
+    /// Sends what was parsed on its way.
+    fn classify(&mut self, times: Times, pool: &mut Pool, handoff: &mut HandOff) {
         let mut bin = Bin { pool, counters: &self.counters };
-        let n = BURST_MAX - self.flows.held();
-        parse::run(input, n, &mut self.parsed, &mut bin);
-        self.flows.run(now, &mut self.parsed, &mut bin);
-        self.observer.passed(Stage::Parse);
-        let mut exits = Exits { protect: &mut self.pending, bypass: &mut self.bypass, handoff };
+        let (protect, bypass) = (&mut self.pending, &mut self.bypass);
+        let mut exits = Exits { protect, bypass, handoff, acquire: &mut self.acquire };
         classify::run(
             self.reader.snapshot(),
             self.config.worker,
+            times,
             &mut self.parsed,
             &mut self.lookup,
             &mut exits,
             &mut bin,
         );
-        self.observer.passed(Stage::Classify);
-        self.protect(now, pool);
     }
 
     /// Gives finished ESP packets to `wire` and ICMP messages for inner senders to `plain`, as
@@ -191,10 +218,26 @@ impl<O: Observer> Outbound<O> {
         concerned.fold(false, |changed, sa| sa.narrow(now, mtu) | changed)
     }
 
-    /// Drops fragments that waited too long for the first of their packet. To be called now and
-    /// then, also when nothing arrives.
+    /// Looks at the SAs whose time may be over, and drops packets that waited too long for an SA, and
+    /// fragments for the first of their packet. To be called about twice a second, also when nothing
+    /// arrives.
     pub fn expire(&mut self, now: Now, pool: &mut Pool) {
         self.flows.expire(now, &mut Bin { pool, counters: &self.counters });
+        self.watch.tick(&mut self.sas, now);
+        self.acquire.tick(now, &mut Bin { pool, counters: &self.counters });
+    }
+
+    /// Whether [`Self::tell`] has something to tell.
+    #[inline]
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        self.watch.has_news() || self.acquire.has_news()
+    }
+
+    /// Gives events to `tell` until it answers `false`; what it did not take comes again.
+    pub fn tell(&mut self, mut tell: impl FnMut(Event) -> bool) {
+        self.watch.tell(&mut self.sas, &mut tell);
+        self.acquire.tell(&mut tell);
     }
 
     /// Who watches.
@@ -202,11 +245,12 @@ impl<O: Observer> Outbound<O> {
         &mut self.observer
     }
 
-    /// Packets taken in and not yet given out. Fragments that wait for others are not counted:
-    /// what they wait for may never come.
+    /// Packets taken in and not yet given out. Those that wait for an SA, and fragments that wait
+    /// for others, are not counted: what they wait for may never come.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.pending.len()
+            + self.acquire.again()
             + self.jobs.len()
             + self.in_flight
             + self.done.len()
@@ -217,6 +261,7 @@ impl<O: Observer> Outbound<O> {
     /// Gives all packets back to `pool`, unprotected ones included; for the end of a worker.
     pub fn release(&mut self, pool: &mut Pool) {
         self.flows.release(&mut Bin { pool, counters: &self.counters });
+        self.acquire.release(&mut Bin { pool, counters: &self.counters });
         self.bypass.release(pool);
         self.icmp.ready.release(pool);
         self.pending.drain(..).for_each(|packet| pool.free(packet.frame));
@@ -243,6 +288,7 @@ impl<O: Observer> Outbound<O> {
             sas: &mut self.sas,
             icmp: &mut self.icmp,
             ivs: &mut self.ivs,
+            watch: &mut self.watch,
             jobs: &mut self.jobs,
             bin: &mut Bin { pool, counters: &self.counters },
         };
@@ -259,7 +305,7 @@ impl<O: Observer> Outbound<O> {
         if old.is_none() && self.unclaimed.is_empty() {
             return;
         }
-        let Self { config, reader, engine, sas, unclaimed, ivs, .. } = self;
+        let Self { config, reader, engine, sas, watch, unclaimed, ivs, .. } = self;
         // All that goes, goes first: a record that takes over a key finds it free.
         if let Some(old) = old {
             reader.snapshot().outbound_changes(&old, |slot, wanted| {
@@ -289,6 +335,7 @@ impl<O: Observer> Outbound<O> {
             engine.install(KeyId(*slot), EngineKey::Seal(spec.key.clone()));
             // A suite that cannot be is refused when the snapshot is made.
             if let Some(sa) = OutboundSa::new(spec.clone(), sequence, now) {
+                watch.add(*slot, &sa.meter);
                 sas.insert(*slot, sa);
             }
             false

@@ -16,6 +16,7 @@ use super::iv::IvSource;
 use super::layout::Iv;
 use super::sa::OutboundSa;
 use super::slab::Slab;
+use super::watch::Watch;
 use super::{Now, PipelineConfig, fragment, transport};
 use crate::drop_reason::DropReason;
 use crate::sa::{DfPolicy, DscpPolicy, Mode};
@@ -30,6 +31,7 @@ pub(super) struct Stage<'a, 'b> {
     pub(super) sas: &'a mut Slab<OutboundSa>,
     pub(super) icmp: &'a mut IcmpSender,
     pub(super) ivs: &'a mut IvSource,
+    pub(super) watch: &'a mut Watch,
     pub(super) jobs: &'a mut JobBurst,
     pub(super) bin: &'a mut Bin<'b>,
 }
@@ -41,6 +43,8 @@ enum Fit {
     TooBig(usize),
     /// Its time to live is used up.
     Expired,
+    /// The SA has reached the end of its lifetime.
+    Ended,
 }
 
 /// Protects packets from the front of `pending` until it is empty or no more jobs fit.
@@ -60,15 +64,25 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Classified>)
                 let surroundings = (stage.config, stage.now);
                 match protect(sa, surroundings, stage.ivs, frame, &info, slot.0) {
                     Ok(job) => {
+                        if sa.meter.count(&sa.spec.counters.usage, job.text.len.into()) {
+                            stage.watch.look(slot.0, sa, stage.now);
+                        }
                         if let Err(job) = stage.jobs.push(job) {
                             stage.bin.drop(job.frame, DropReason::EngineRejected);
                         }
                     }
                     Err((frame, reason)) => {
+                        if reason == DropReason::SequenceExhausted {
+                            stage.watch.look(slot.0, sa, stage.now);
+                        }
                         sa.spec.counters.dropped.add(1);
                         stage.bin.drop(frame, reason);
                     }
                 }
+            }
+            Fit::Ended => {
+                sa.spec.counters.dropped.add(1);
+                stage.bin.drop(packet.frame, DropReason::LifetimeExpired);
             }
             Fit::TooBig(room) => too_big(stage, pending, packet, room),
             Fit::Expired => {
@@ -94,6 +108,9 @@ fn prefetch(sas: &Slab<OutboundSa>, pending: &VecDeque<Classified>) {
 }
 
 fn fit(sa: &mut OutboundSa, config: &PipelineConfig, packet: &Classified, now: Now) -> Fit {
+    if sa.meter.is_expired(now) {
+        return Fit::Ended;
+    }
     let info = &packet.info;
     if config.decrement_ttl && info.ttl <= 1 {
         return Fit::Expired;

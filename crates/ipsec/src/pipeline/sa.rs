@@ -8,6 +8,7 @@ use convoy_wire::{IpVersion, Protocol, Tos, esp};
 use super::Now;
 use super::ah::AhLayout;
 use super::layout::{Layout, UDP_HEADER};
+use crate::lifetime::{Meter, Numbers};
 use crate::replay::ReplayWindow;
 use crate::sa::{InboundSpec, IpsecProtocol, Mode, OutboundSpec, UdpEncap};
 use crate::sequence::SequenceCounter;
@@ -146,6 +147,8 @@ pub(super) struct OutboundSa {
     pub(super) ah: Option<AhLayout>,
     /// To how many bytes inner packets are filled up, as far as the path takes it.
     pub(super) pad_to: usize,
+    /// Counts against the SA's lifetime.
+    pub(super) meter: Meter,
     /// Largest outer packet the path takes, in bytes.
     pub(super) path_mtu: usize,
     /// When a router last lowered it.
@@ -172,6 +175,7 @@ impl OutboundSa {
                 (IpsecProtocol::Esp, Mode::Tunnel) => usize::from(spec.pad_to),
                 _ => 0,
             },
+            meter: Meter::new(&spec.lifetime, &spec.counters.usage, sequence.numbers(), now),
             sequence,
             path_mtu,
             mtu_lowered: None,
@@ -250,6 +254,8 @@ pub(super) struct InboundSa {
     pub(super) layout: Layout,
     /// The same of an SA of AH.
     pub(super) ah: Option<AhLayout>,
+    /// Counts against the SA's lifetime.
+    pub(super) meter: Meter,
     /// Tells this SA from an earlier one in the same slot, for jobs that were in flight.
     pub(super) epoch: u32,
 }
@@ -257,7 +263,12 @@ pub(super) struct InboundSa {
 impl InboundSa {
     /// The hot SA of a record; `old` was in the slot before and gives its window if its key is the
     /// same and the window's size did not change. `None` for a suite or window that no snapshot takes.
-    pub(super) fn new(spec: Arc<InboundSpec>, old: Option<Self>, epoch: u32) -> Option<Self> {
+    pub(super) fn new(
+        spec: Arc<InboundSpec>,
+        old: Option<Self>,
+        epoch: u32,
+        now: Now,
+    ) -> Option<Self> {
         let suite = EspSuite::new(spec.key.suite()).ok()?;
         let inherited = old.filter(|old| {
             Arc::ptr_eq(&old.spec.floor, &spec.floor)
@@ -271,7 +282,8 @@ impl InboundSa {
         spec.counters.sequence.set(window.right_edge().get());
         let layout = Layout::new(suite, spec.esn, spec.salt);
         let ah = ah_layout(spec.protocol, suite, spec.esn, spec.endpoints.remote)?;
-        Some(Self { spec, window, layout, ah, epoch })
+        let meter = Meter::new(&spec.lifetime, &spec.counters.usage, Numbers::ENDLESS, now);
+        Some(Self { spec, window, layout, ah, meter, epoch })
     }
 }
 

@@ -12,6 +12,8 @@ use convoy_crypto::{
 use convoy_engine::registry;
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::drop_reason::DropReason;
+use convoy_ipsec::event::Event;
+use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{
     HandOff, Inbound, Now, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
 };
@@ -47,6 +49,7 @@ pub struct Setup {
     pub decrement_ttl: bool,
     pub start: u64,
     pub granted: u64,
+    pub lifetime: Lifetime,
 }
 
 impl Default for Setup {
@@ -71,6 +74,7 @@ impl Default for Setup {
             decrement_ttl: false,
             start: 1,
             granted: 1 << 40,
+            lifetime: Lifetime::default(),
         }
     }
 }
@@ -112,6 +116,7 @@ impl Setup {
             pad_to: self.pad_to,
             key: Arc::new(SealKey::new(&cpu(), self.suite, secrets(self.suite)).unwrap()),
             lease: Arc::new(Lease::new(SeqNum::new(self.start - 1), self.granted)),
+            lifetime: self.lifetime,
             worker: WorkerId(0),
             counters: Arc::new(SaCounters::default()),
         }
@@ -132,6 +137,7 @@ impl Setup {
             salt: SALT,
             key: Arc::new(OpenKey::new(&cpu(), self.suite, secrets(self.suite)).unwrap()),
             floor: Arc::new(Floor::default()),
+            lifetime: self.lifetime,
             worker: WorkerId(0),
             counters: Arc::new(SaCounters::default()),
         }
@@ -272,6 +278,25 @@ impl Pair {
     /// Lets so much time pass that fragments which wait for others are dropped.
     pub fn give_up_fragments(&mut self) {
         self.now.0 += 31_000_000_000;
+        self.left.expire(self.now, &mut self.pool);
+        self.right.expire(self.now, &mut self.pool);
+    }
+
+    /// What both gateways have to tell, the sending one first.
+    pub fn events(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        let mut note = |event| {
+            events.push(event);
+            true
+        };
+        self.left.tell(&mut note);
+        self.right.tell(&mut note);
+        events
+    }
+
+    /// Lets time pass.
+    pub fn tick(&mut self, seconds: u64) {
+        self.now.0 += seconds * 1_000_000_000;
         self.left.expire(self.now, &mut self.pool);
         self.right.expire(self.now, &mut self.pool);
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use convoy_crypto::{Cpu, GcmParams, IcvLen, KeyBits, OpenKey, SealKey, SecretBytes};
 use convoy_engine::registry;
 use convoy_io::{Port, mem};
+use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{Now, PipelineConfig};
 use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sa::{
@@ -51,6 +52,16 @@ impl Side {
 /// Policies and SAs of one side: flow `i` runs between 10.1.i.0/24 and 10.2.i.0/24 through SAs of
 /// its own, which belong to worker `owner(i)`.
 pub fn snapshot(side: Side, flows: u8, owner: impl Fn(u8) -> u16) -> Snapshot {
+    limited_snapshot(side, flows, owner, Lifetime::default())
+}
+
+/// As [`snapshot`], with SAs that end.
+pub fn limited_snapshot(
+    side: Side,
+    flows: u8,
+    owner: impl Fn(u8) -> u16,
+    lifetime: Lifetime,
+) -> Snapshot {
     let cpu = Cpu::detect().unwrap();
     let params = GcmParams::new(KeyBits::Aes128, IcvLen::Icv16);
     let network = |side: Side, i| Prefix::new([10, side.net(), i, 0].into(), 24).unwrap().into();
@@ -94,6 +105,7 @@ pub fn snapshot(side: Side, flows: u8, owner: impl Fn(u8) -> u16) -> Snapshot {
             salt: [i; 4],
             key: Arc::new(SealKey::new(&cpu, params, key(side, i)).unwrap()),
             lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)),
+            lifetime,
             worker,
             counters: Arc::default(),
         };
@@ -112,6 +124,7 @@ pub fn snapshot(side: Side, flows: u8, owner: impl Fn(u8) -> u16) -> Snapshot {
             salt: [i; 4],
             key: Arc::new(OpenKey::new(&cpu, params, key(side.other(), i)).unwrap()),
             floor: Arc::new(Floor::default()),
+            lifetime,
             worker,
             counters: Arc::default(),
         };

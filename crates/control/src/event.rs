@@ -1,0 +1,66 @@
+//! What workers tell, in words for the log.
+
+use std::sync::Arc;
+
+use convoy_ipsec::event::{Event, SaId};
+use convoy_ipsec::selector::Direction;
+use convoy_ipsec::snapshot::Snapshot;
+use convoy_wire::FlowKey;
+
+use crate::status::Level;
+
+/// How urgent an event is, and one line about it: which SA, what happened, what to do. No keys.
+///
+/// The SA's name is that of the picture of now; an SA that is gone has none.
+#[must_use]
+pub fn describe(snapshot: &Snapshot, event: &Event) -> (Level, String) {
+    match event {
+        Event::Soft { sa, limit } => {
+            let what = format!(
+                "{} reached a soft limit ({limit}): give it a new key",
+                label(snapshot, sa)
+            );
+            (Level::Warning, what)
+        }
+        Event::Hard { sa, limit } => {
+            let sa = label(snapshot, sa);
+            let what = format!(
+                "{sa} reached a hard limit ({limit}) and passes nothing more: give it a new key"
+            );
+            (Level::Critical, what)
+        }
+        Event::Acquire { flow, .. } => {
+            let policy =
+                name_of(snapshot, flow).map_or_else(String::new, |name| format!(" {name}"));
+            let (from, to) = (flow.src_addr(), flow.dst_addr());
+            (Level::Warning, format!("policy{policy} has no SA for a packet from {from} to {to}"))
+        }
+        other => (Level::Ok, format!("{other:?}")),
+    }
+}
+
+/// The policy that decides about packets of a flow that leave.
+fn name_of(snapshot: &Snapshot, flow: &FlowKey) -> Option<Arc<str>> {
+    let decision = snapshot.spd().lookup(Direction::Outbound, flow)?;
+    snapshot.spd().policy(decision.id).map(|policy| policy.name.clone())
+}
+
+fn label(snapshot: &Snapshot, sa: &SaId) -> String {
+    let name = match sa.direction {
+        Direction::Outbound => {
+            snapshot.outbound(sa.slot).filter(|spec| spec.spi == sa.spi).map(|spec| &spec.name)
+        }
+        Direction::Inbound => {
+            snapshot.inbound(sa.slot).filter(|spec| spec.spi == sa.spi).map(|spec| &spec.name)
+        }
+    };
+    let way = match sa.direction {
+        Direction::Outbound => "outbound",
+        Direction::Inbound => "inbound",
+    };
+    let (spi, to) = (sa.spi, sa.destination);
+    match name {
+        Some(name) => format!("{way} SA {name} (SPI {spi} to {to})"),
+        None => format!("{way} SA with SPI {spi} to {to}, which is gone,"),
+    }
+}
