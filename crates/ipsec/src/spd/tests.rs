@@ -255,6 +255,10 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
+fn means_nothing(policy: &Policy) -> bool {
+    matches!(Spd::new([policy.clone()]), Err(SpdError::Nothing(_)))
+}
+
 /// The database and its model, and the numbers of the model's policies in its order.
 #[derive(Clone, Default)]
 struct Both {
@@ -282,6 +286,8 @@ impl Both {
             }
             // That it really means nothing shows when keys are looked up.
             Err(SpdError::Nothing(_)) => {}
+            // It is not found to mean nothing before there is a place for it.
+            Err(SpdError::NoPlace) if means_nothing(&policy) => {}
             Err(SpdError::NoPlace) => {
                 self.model.insert(at, policy).unwrap();
                 let all = self.model.policies().iter().map(|policy| Policy::clone(policy));
