@@ -13,7 +13,7 @@ use crate::report::Tally;
 use crate::test_output::TestOutput;
 use crate::tree::{Finding, Tree};
 use crate::workspace::{Output, Workspace, cargo, stream, works};
-use crate::{c_library, drop_reasons, header, interop, layers, sizes, unsafe_code, words};
+use crate::{c_library, drop_reasons, header, interop, layers, rfc, sizes, unsafe_code, words};
 
 /// The variable that denies CPU tiers to every program of a run.
 const DENY: &str = "CONVOY_DENY_CPU";
@@ -37,6 +37,7 @@ const STEPS: &[Step] = &[
     Step { name: "sizes", run: |workspace| source_check(workspace, "sizes") },
     Step { name: "words", run: |workspace| source_check(workspace, "words") },
     Step { name: "drop-reasons", run: |workspace| source_check(workspace, "drop-reasons") },
+    Step { name: "rfc", run: |workspace| source_check(workspace, "rfc") },
     Step { name: "header", run: header::check },
     Step { name: "clippy", run: clippy },
     Step { name: "doc", run: doc },
@@ -50,7 +51,8 @@ const STEPS: &[Step] = &[
 ];
 
 /// The checks that need nothing but the source.
-pub(crate) const SOURCE_CHECKS: &[&str] = &["layers", "unsafe", "sizes", "words", "drop-reasons"];
+pub(crate) const SOURCE_CHECKS: &[&str] =
+    &["layers", "unsafe", "sizes", "words", "drop-reasons", "rfc"];
 
 /// Runs the named steps, or all but interop where none is named; `--interop` adds that one.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<Tally> {
@@ -94,6 +96,7 @@ pub(crate) fn source_check(workspace: &Workspace, name: &str) -> Result<Tally> {
         "unsafe" => unsafe_code::check(&tree, &workspace.packages),
         "sizes" => sizes::check(&tree),
         "words" => words::check(&tree),
+        "rfc" => rfc::check(&tree),
         _ => drop_reasons::check(&tree),
     };
     if findings.is_empty() {

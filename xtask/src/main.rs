@@ -9,6 +9,7 @@ mod header;
 mod interop;
 mod layers;
 mod report;
+mod rfc;
 mod sizes;
 mod test_output;
 mod tokens;
@@ -30,7 +31,7 @@ use crate::workspace::Workspace;
 
 const USAGE: &str = "\
 cargo xtask ci [--interop] [STEP…]  everything CI runs; with steps, only these:
-                                    fmt layers unsafe sizes words drop-reasons header clippy
+                                    fmt layers unsafe sizes words drop-reasons rfc header clippy
                                     doc test privileged tiers isatrap c-library fuzz
                                     interop
 cargo xtask interop [NAME…]         the oracles: scapy, tshark, kernel
@@ -40,6 +41,7 @@ cargo xtask header [--write]        the header of the C library agrees with it (
 cargo xtask sizes                   no file above 1000 code lines, no function above 120
 cargo xtask words                   no open ends, no paths or hosts of one machine
 cargo xtask drop-reasons            every drop reason is raised and tested
+cargo xtask rfc                     every requirement in docs/rfc.md names tests that exist
 
 CONVOY_DENY_CPU=TIER,…      deny CPU tiers to the whole run
 CONVOY_FUZZ_SECONDS=N       how long each fuzz target runs";

@@ -109,7 +109,7 @@ reasons! {
         FragmentDuplicate = "fragment-duplicate",
         /// A packet in fragments that together do not fit a frame.
         ReassemblyTooBig = "reassembly-too-big",
-        /// A fragment on the wire side of something that is neither ESP nor in UDP (RFC 4303
+        /// A fragment on the wire side of something that is neither ESP, nor AH, nor in UDP (RFC 4303
         /// section 3.4.1).
         FragmentOnWire = "fragment-on-wire",
         /// A NAT keepalive; counted, not an error (RFC 3948 section 2.3).

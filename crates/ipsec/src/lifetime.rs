@@ -8,7 +8,7 @@
 //! limit in bytes may be passed by one packet: the one that reaches it is the last, as in the kernel.
 //!
 //! What was used is kept in [`Usage`], which belongs to the key and outlives reloads. The worker
-//! that owns the SA counts with a [`Meter`], which compares with the next threshold only.
+//! that owns the SA counts with a meter, which compares with the next threshold only.
 
 use core::fmt;
 use core::time::Duration;

@@ -7,7 +7,7 @@ mod common;
 use common::{Pair, Setup, inner, protect_all, spd};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::Now;
-use convoy_ipsec::sa::ReqId;
+use convoy_ipsec::sa::{IpsecProtocol, ReqId};
 use convoy_ipsec::selector::{PortSelector, Selector, UpperSelector};
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction};
 use convoy_wire::{PortRange, Protocol};
@@ -92,6 +92,20 @@ proptest! {
         let opened = pair.open(&cuts);
         prop_assert_eq!(opened, vec![packet]);
         prop_assert_eq!(pair.right_counters.fragments_joined.get(), n as u64 - 1);
+    }
+}
+
+#[test]
+fn ah_in_fragments_is_verified_whole() {
+    for v6 in [false, true] {
+        let suite = common::suite("null+hmac-sha256-128");
+        let mut pair = Pair::new(&Setup { protocol: IpsecProtocol::Ah, suite, ..setup(v6, false) });
+        let (wire, packet) = esp(&mut pair, 700);
+        let ident = if v6 { 7 } else { u32::from(u16::from_be_bytes([wire[4], wire[5]])) };
+        let mut cuts = cut(&wire, 128, ident);
+        cuts.reverse();
+        assert_eq!(pair.open(&cuts), [packet], "v6: {v6}");
+        pair.assert_no_leak();
     }
 }
 
