@@ -1,6 +1,7 @@
 //! Opening AF_XDP sockets and steering frames to them.
 
 use core::fmt;
+use core::time::Duration;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -199,13 +200,29 @@ fn is_final(error: &io::Error) -> bool {
     )
 }
 
+/// The kernel frees a queue some time after the socket that had it was closed: a gateway that is
+/// started again at once finds it busy, so this asks for up to two seconds.
 fn open_queue(config: &Config, queue: u32, native: bool) -> Result<XdpSocket, IoError> {
-    let mut socket = XdpSocket::new(config.arena).map_err(IoError::setup("open an xdp socket"))?;
+    const TRIES: u32 = 40;
+    const PAUSE: Duration = Duration::from_millis(50);
     let copy = !native || config.at_most < Mode::ZeroCopy;
-    socket
-        .bind(config.interface.index, queue, copy)
-        .map_err(IoError::setup("bind an xdp socket to a queue of the interface"))?;
-    Ok(socket)
+    let mut tried = 0;
+    loop {
+        let socket = XdpSocket::new(config.arena);
+        let mut socket = socket.map_err(IoError::setup("open an xdp socket"))?;
+        match socket.bind(config.interface.index, queue, copy) {
+            Ok(()) => return Ok(socket),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && tried < TRIES => {
+                tried += 1;
+                std::thread::sleep(PAUSE);
+            }
+            Err(error) => {
+                return Err(IoError::setup("bind an xdp socket to a queue of the interface")(
+                    error,
+                ));
+            }
+        }
+    }
 }
 
 fn gather(queues: &[Queue]) -> Result<Option<OwnedFd>, IoError> {

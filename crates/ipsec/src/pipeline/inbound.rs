@@ -128,6 +128,7 @@ impl<O: Observer> Inbound<O> {
             &mut self.opened,
             &mut bin,
         );
+        self.observer.passed(Stage::Commit);
         decap::run(&self.config, &self.sas, &mut self.opened, &mut self.inner, &mut bin);
         self.flows.run(now, &mut self.inner, &mut bin);
         self.observer.passed(Stage::Decap);
