@@ -10,11 +10,14 @@ use convoy_crypto::{
 };
 use convoy_engine::registry;
 use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{
     HandOff, Inbound, Now, PipelineConfig, PipelineParts, WorkerCounters,
 };
 use convoy_ipsec::replay::Floor;
-use convoy_ipsec::sa::{Endpoints, InboundSpec, IpsecProtocol, Mode, ReqId, SaSlot, UdpEncap, WorkerId};
+use convoy_ipsec::sa::{
+    Endpoints, InboundSpec, IpsecProtocol, Mode, ReqId, SaSlot, UdpEncap, WorkerId,
+};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd};
@@ -91,6 +94,7 @@ fn gateway() -> (Inbound, Arc<WorkerCounters>) {
             spi: Spi::new(FIRST_SPI + slot).unwrap(),
             reqid: ReqId(1),
             protocol: IpsecProtocol::Esp,
+            lifetime: Lifetime::default(),
             mode,
             endpoints: Endpoints { local, remote },
             encap: encap.then_some(udp),
