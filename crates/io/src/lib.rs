@@ -7,7 +7,7 @@
 //! |-----------|------------|---------------------------------------------------------------------|
 //! | [`tun`]   | the plain side | TUN queues; TCP and UDP super-segments split and coalesced      |
 //! | [`packet`] | an interface  | `AF_PACKET` sockets: forwards between interfaces of this host    |
-//! | [`xdp`]   | an interface   | AF_XDP sockets: the same, faster, with the arena as their memory |
+//! | [`xdp`]   | an interface   | AF_XDP sockets: the same, with the arena as the kernel's memory |
 //! | [`udp`]   | the wire side  | ESP in UDP (RFC 3948), many datagrams per system call           |
 //! | [`raw`]   | the wire side  | native ESP, IP protocol 50                                      |
 //! | [`mem`]   | tests, demo in one process | two ends joined by rings                            |
