@@ -1,5 +1,7 @@
 //! What a port has carried and lost.
 
+use convoy_packet::Frame;
+
 macro_rules! port_counters {
     ($($(#[doc = $help:literal])+ $name:ident: $kind:ident,)+) => {
         /// Counts of one port since it was opened.
@@ -89,6 +91,15 @@ port_counters! {
     fault_losses: Loss,
     /// Packets not recorded because the capture was full or its writer too slow; they were carried.
     capture_misses: Work,
+}
+
+impl PortCounters {
+    /// Counts packets that were received.
+    #[inline]
+    pub(crate) fn add_received(&mut self, packets: &[Frame]) {
+        self.rx_packets += packets.len() as u64;
+        self.rx_bytes += packets.iter().map(|packet| packet.len() as u64).sum::<u64>();
+    }
 }
 
 #[cfg(test)]

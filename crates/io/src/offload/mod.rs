@@ -11,7 +11,7 @@ mod tests;
 mod vnet;
 
 pub(crate) use coalesce::{Coalescer, Write};
-pub(crate) use split::{Split, finish_checksum, finish_partial};
+pub(crate) use split::{Poured, Split, finish_checksum, finish_partial};
 pub(crate) use vnet::{Gso, VNET_LEN, Vnet};
 
 const TCP: u8 = 6;

@@ -1,15 +1,27 @@
 //! From one super-segment to packets.
 
-use convoy_packet::{Frame, NoRoom};
+use convoy_packet::{Burst, Frame, NoRoom, Pool};
 use convoy_wire::checksum::{Sum, sum};
 
 use super::vnet::{Gso, Vnet};
 use super::{CWR, FIN, PSH, TCP, TCP_CSUM, TCP_FLAGS, UDP, UDP_CSUM};
+use crate::PortCounters;
 use crate::bytes::{be16, be32, byte, part, put};
 
 /// The super-segment contradicts itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
+
+/// Why no more packets were made of a super-segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Poured {
+    /// All are made.
+    All,
+    /// The burst is full.
+    BurstFull,
+    /// No frame is free.
+    NoFrame,
+}
 
 /// How a super-segment is divided. Made once, then asked for one packet after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +75,37 @@ impl Split {
             payload,
             pseudo: sum(addresses) + Sum::word(protocol),
         })
+    }
+
+    /// Makes packets of the super-segment `packet` from the `next` one on, as far as frames and the
+    /// burst go.
+    pub(crate) fn pour(
+        &self,
+        packet: &[u8],
+        next: &mut usize,
+        pool: &mut Pool,
+        into: &mut Burst,
+        counters: &mut PortCounters,
+    ) -> Poured {
+        let count = self.count();
+        while *next < count {
+            if into.is_full() {
+                return Poured::BurstFull;
+            }
+            let Some(mut frame) = pool.alloc() else {
+                counters.rx_no_frame += 1;
+                return Poured::NoFrame;
+            };
+            if self.emit(packet, *next, &mut frame).is_ok() {
+                let _ = into.push(frame);
+            } else {
+                counters.rx_truncated += 1;
+                pool.free(frame);
+            }
+            *next += 1;
+        }
+        counters.rx_supers += 1;
+        Poured::All
     }
 
     /// Number of packets; a super-segment without payload is one.

@@ -10,7 +10,7 @@ use crate::PortCounters;
 use crate::ancillary::{int, items};
 use crate::bytes::part;
 use crate::link::ethernet::{self, Content};
-use crate::offload::{Gso, Split, VNET_LEN, Vnet, finish_checksum};
+use crate::offload::{Gso, Poured, Split, VNET_LEN, Vnet, finish_checksum};
 use crate::socket::{DropMeter, is_passing};
 use crate::stash::Stash;
 use crate::sys::RecvBatch;
@@ -165,25 +165,11 @@ impl Receiver {
         let Some(pending) = &mut self.pending else { return true };
         let whole = self.overflow.get(pending.slot).map_or(&[][..], |slot| slot);
         let packet = part(whole, PREFIX, pending.len);
-        let count = pending.split.count();
-        while pending.next < count && !into.is_full() {
-            let Some(mut frame) = pool.alloc() else {
-                counters.rx_no_frame += 1;
-                return false;
-            };
-            if pending.split.emit(packet, pending.next, &mut frame).is_ok() {
-                let _ = into.push(frame);
-            } else {
-                counters.rx_truncated += 1;
-                pool.free(frame);
-            }
-            pending.next += 1;
-        }
-        if pending.next >= count {
-            counters.rx_supers += 1;
+        let poured = pending.split.pour(packet, &mut pending.next, pool, into, counters);
+        if poured == Poured::All {
             self.pending = None;
         }
-        true
+        poured != Poured::NoFrame
     }
 }
 

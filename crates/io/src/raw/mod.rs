@@ -84,8 +84,7 @@ impl Port for RawPort {
         let fd = self.input.as_fd();
         let outcome = self.rx.run(fd, pool, into, &mut self.input_errors, &mut self.counters);
         let fresh = into.as_slice().get(before..).unwrap_or_default();
-        self.counters.rx_packets += fresh.len() as u64;
-        self.counters.rx_bytes += fresh.iter().map(|f| f.len() as u64).sum::<u64>();
+        self.counters.add_received(fresh);
         outcome.map_err(IoError::Dead)?;
         Ok(fresh.len())
     }

@@ -56,8 +56,7 @@ impl Port for TunPort {
         let before = into.len();
         let outcome = self.rx.run(&self.queue, pool, into, &mut self.counters);
         let fresh = into.as_slice().get(before..).unwrap_or_default();
-        self.counters.rx_packets += fresh.len() as u64;
-        self.counters.rx_bytes += fresh.iter().map(|f| f.len() as u64).sum::<u64>();
+        self.counters.add_received(fresh);
         outcome.map_err(IoError::Dead)?;
         Ok(fresh.len())
     }

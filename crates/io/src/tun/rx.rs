@@ -7,7 +7,7 @@ use convoy_packet::{Burst, Frame, Pool};
 
 use super::is_fatal;
 use crate::PortCounters;
-use crate::offload::{Gso, Split, VNET_LEN, Vnet, finish_checksum};
+use crate::offload::{Gso, Poured, Split, VNET_LEN, Vnet, finish_checksum};
 
 /// The largest super-segment with its header: an IPv6 jumbogram is never made by TSO on TUN.
 const BUFFER: usize = VNET_LEN + 65_536;
@@ -109,24 +109,10 @@ impl Receiver {
     fn pour(&mut self, pool: &mut Pool, into: &mut Burst, counters: &mut PortCounters) -> bool {
         let Some(pending) = &mut self.pending else { return true };
         let packet = self.buffer.get(VNET_LEN..pending.len).unwrap_or_default();
-        let count = pending.split.count();
-        while pending.next < count && !into.is_full() {
-            let Some(mut frame) = pool.alloc() else {
-                counters.rx_no_frame += 1;
-                return false;
-            };
-            if pending.split.emit(packet, pending.next, &mut frame).is_ok() {
-                let _ = into.push(frame);
-            } else {
-                counters.rx_truncated += 1;
-                pool.free(frame);
-            }
-            pending.next += 1;
-        }
-        if pending.next >= count {
-            counters.rx_supers += 1;
+        let poured = pending.split.pour(packet, &mut pending.next, pool, into, counters);
+        if poured == Poured::All {
             self.pending = None;
         }
-        true
+        poured != Poured::NoFrame
     }
 }

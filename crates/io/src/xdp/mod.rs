@@ -105,8 +105,7 @@ impl Port for XdpPort {
         let before = into.len();
         self.receive(pool, into);
         let fresh = into.as_slice().get(before..).unwrap_or_default();
-        self.counters.rx_packets += fresh.len() as u64;
-        self.counters.rx_bytes += fresh.iter().map(|f| f.len() as u64).sum::<u64>();
+        self.counters.add_received(fresh);
         Ok(fresh.len())
     }
 
