@@ -44,18 +44,21 @@ fn answered(from: &Namespace, to: IpAddr, count: u16) -> u64 {
     ping.run(from, &mut Watch::new(&cancel)).unwrap().received
 }
 
+/// A socket that receives ICMP of the calling thread's network namespace.
+fn raw_icmp() -> UdpSocket {
+    let (domain, protocol) = (socket2::Domain::IPV4, socket2::Protocol::ICMPV4);
+    let raw = socket2::Socket::new(domain, socket2::Type::RAW, Some(protocol));
+    let raw: UdpSocket = raw.unwrap().into();
+    raw.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    raw
+}
+
 /// The source of the first ICMP error about a datagram with this TTL, or none.
 fn complaint(from: &Namespace, to: IpAddr, ttl: u32, len: usize) -> Option<(IpAddr, String)> {
     let socket = from.run(move || {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         socket.set_ttl(ttl).unwrap();
-        let raw = socket2::Socket::new(
-            socket2::Domain::IPV4,
-            socket2::Type::RAW,
-            Some(socket2::Protocol::ICMPV4),
-        );
-        let raw: UdpSocket = raw.unwrap().into();
-        raw.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let raw = raw_icmp();
         socket.send_to(&vec![7; len], (to, 33434)).unwrap();
         raw
     });
@@ -145,6 +148,36 @@ fn packet_sockets_forward_and_the_kernel_does_not() {
 #[test]
 fn xdp_sockets_forward_and_the_kernel_does_not() {
     forwards_itself("af_xdp");
+}
+
+#[test]
+fn ah_goes_through_packet_sockets_and_the_kernels_stay_silent() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab =
+        Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let gateways: Vec<_> = [('a', &lab.a.gateway), ('b', &lab.b.gateway)]
+        .map(|(side, namespace)| {
+            let path = site(side, folder.path(), "af_packet");
+            let esp = std::fs::read_to_string(&path).unwrap();
+            let ah = "protocol = \"ah\"\nalgorithm = \"aes-128-gmac\"";
+            std::fs::write(&path, esp.replace("algorithm = \"aes-128-gcm\"", ah)).unwrap();
+            (Gateway::start(namespace, &path), path)
+        })
+        .into();
+    let far = lab.b.host_address(Family::V4);
+    let raw = lab.a.gateway.run(raw_icmp).unwrap();
+    assert_eq!(answered(&lab.a.host, far, 20), 20, "{}", gateways[0].0.log());
+    let mut bytes = [0; 2000];
+    while let Ok((len, source)) = raw.recv_from(&mut bytes) {
+        assert_ne!(bytes[..len].get(20), Some(&3), "{source} found something unreachable");
+    }
+    for (_, path) in &gateways {
+        let counts = status(path);
+        assert!(counts["outbound"]["packets"].as_u64().unwrap() >= 20, "{counts}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::wire::{
     FAR, Injector, NEAR, all_at, board, cable, esp_to, forwarded, frame, interface,
 };
-use common::{Namespace, burst_of, esp, gate, ip_packet, pattern, receive};
+use common::{Namespace, burst_of, esp, fix_checksum, gate, ip_packet, pattern, receive};
 use convoy_io::link::{Asks, Table, Take};
 use convoy_io::packet::{Config, PacketPort, Steering, open};
 use convoy_io::{IoError, Port};
@@ -124,16 +124,90 @@ fn a_packet_waits_for_its_neighbour_and_is_dropped_when_there_is_none() {
 }
 
 #[test]
+fn the_kernel_does_not_answer_what_the_gateway_takes() {
+    let [a, b] = or_skip!(cable(1500));
+    a.run(|| std::fs::write("/proc/sys/net/ipv6/conf/near/disable_ipv6", "0").unwrap());
+    for (own, peer) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+        let (length, nodad) = if own.contains(':') { (64, "nodad") } else { (24, "") };
+        a.ip(&format!("addr add {own}/{length} dev near {nodad}"));
+        a.ip(&format!("neigh replace {peer} lladdr 02:00:00:00:00:02 dev near"));
+    }
+    a.settle();
+    let arena = arena();
+    let mut pool = arena.pool();
+    let injector = Injector::new(&b, "far");
+    let mut far = port(&b, "far", forwarded(FAR), all_at(FAR, NEAR, &[]));
+    for (own, peer) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")] {
+        let packet = |protocol| ip_packet(ip(peer), ip(own), protocol, 0, true, &[7; 40]);
+        let _near = port(&a, "near", esp_to(NEAR, &[ip(own)]), all_at(NEAR, FAR, &[]));
+        // The last one is nobody's, and is answered.
+        for protocol in [50, 51, 99] {
+            assert!(injector.send(&frame(&packet(protocol))));
+        }
+        let answers = receive(&mut far, &mut pool, 1);
+        // ICMP quotes the packet behind its 8 bytes.
+        let at = if own.contains(':') { 40 + 8 + 6 } else { 20 + 8 + 9 };
+        assert_eq!(answers.iter().map(|answer| answer[at]).collect::<Vec<_>>(), [99], "{own}");
+    }
+}
+
+#[test]
+fn esp_in_udp_is_received_in_fragments_and_one_worker_gets_all_of_a_packet() {
+    let [a, b] = or_skip!(cable(1500));
+    let arena = arena();
+    let mut pool = arena.pool();
+    let injector = Injector::new(&b, "far");
+    for (src, dst) in [("10.0.0.2", "10.0.0.1"), ("fd00::2", "fd00::1")] {
+        let take = esp_to(NEAR, &[ip(dst)]);
+        let (mut workers, _steering, _) = ports(&a, "near", 3, take, all_at(NEAR, FAR, &[]));
+        let mut sent: Vec<Vec<Vec<u8>>> = vec![Vec::new(); 3];
+        for n in 0..30_u16 {
+            let spi = if n == 29 { 0 } else { 1000 + u32::from(n) };
+            let datagram =
+                [&[17, 148, 17, 148, 4, 60, 0, 0][..], &esp(spi, n.into(), 1068)].concat();
+            for (part, data) in datagram.chunks(512).enumerate() {
+                let packet = cut(ip(src), ip(dst), n, part, data, datagram.len());
+                assert!(injector.send(&frame(&packet)));
+                // The first part shows that it is IKE; of the others nobody can tell.
+                if spi != 0 || part > 0 {
+                    sent[usize::from(n % 3)].push(packet);
+                }
+            }
+        }
+        for (worker, sent) in workers.iter_mut().zip(sent) {
+            let got = receive(worker, &mut pool, sent.len());
+            assert!(got == sent, "{src}: {} of {}", got.len(), sent.len());
+            assert_eq!(worker.rx(&mut pool, &mut Burst::new()).unwrap(), 0);
+        }
+    }
+}
+
+/// The part of a UDP datagram of `len` bytes that begins at `part` times 512, as a fragment.
+fn cut(src: IpAddr, dst: IpAddr, ident: u16, part: usize, data: &[u8], len: usize) -> Vec<u8> {
+    let offset = (part * 512) as u16;
+    let more = part * 512 + data.len() < len;
+    if src.is_ipv4() {
+        let mut packet = ip_packet(src, dst, 17, 0, false, data);
+        packet[4..6].copy_from_slice(&ident.to_be_bytes());
+        let field = (offset / 8) | (u16::from(more) << 13);
+        packet[6..8].copy_from_slice(&field.to_be_bytes());
+        fix_checksum(&mut packet);
+        return packet;
+    }
+    let field = (offset | u16::from(more)).to_be_bytes();
+    let header = [&[17, 0][..], &field, &u32::from(ident).to_be_bytes()].concat();
+    ip_packet(src, dst, 44, 0, false, &[&header, data].concat())
+}
+
+#[test]
 fn workers_receive_their_share_of_the_spis() {
     let [a, b] = or_skip!(cable(1500));
     let arena = arena();
     let mut pool = arena.pool();
-    for (src, dst, udp) in [
-        ("10.0.0.1", "10.0.0.2", false),
-        ("fd00::1", "fd00::2", false),
-        ("10.0.0.1", "10.0.0.2", true),
-        ("fd00::1", "fd00::2", true),
-    ] {
+    let versions = [("10.0.0.1", "10.0.0.2"), ("fd00::1", "fd00::2")];
+    for ((src, dst), protocol) in
+        versions.into_iter().flat_map(|version| [50, 51, 17].map(|p| (version, p)))
+    {
         let known = [ip(src), ip(dst)];
         let mut sender = port(&a, "near", esp_to(NEAR, &known[..1]), all_at(NEAR, FAR, &known));
         let take = esp_to(FAR, &known[1..]);
@@ -141,8 +215,12 @@ fn workers_receive_their_share_of_the_spis() {
         let packets: Vec<_> = (0..60)
             .map(|n| {
                 let esp = esp(1000 + n % 10, n, 100);
-                let datagram = [&[17, 148, 17, 148, 0, 116, 0, 0][..], &esp].concat();
-                let (protocol, body) = if udp { (17, datagram) } else { (50, esp) };
+                let before: &[u8] = match protocol {
+                    17 => &[17, 148, 17, 148, 0, 116, 0, 0],
+                    51 => &[4, 4, 0, 0],
+                    _ => &[],
+                };
+                let body = [before, &esp].concat();
                 ip_packet(ip(src), ip(dst), protocol, 0, true, &body)
             })
             .collect();
@@ -150,12 +228,13 @@ fn workers_receive_their_share_of_the_spis() {
         for (n, worker) in workers.iter_mut().enumerate() {
             let mine = (1000..1010).filter(|spi| spi % 3 == n).count() * 6;
             let got = receive(worker, &mut pool, mine);
-            let at = if src.contains(':') { 40 } else { 20 } + if udp { 8 } else { 0 };
+            let at = if src.contains(':') { 40 } else { 20 };
+            let at = at + [(17, 8), (51, 4)].iter().find(|p| p.0 == protocol).map_or(0, |p| p.1);
             for packet in &got {
                 let spi = u32::from_be_bytes(packet[at..at + 4].try_into().unwrap());
                 assert_eq!(spi as usize % 3, n);
             }
-            assert_eq!(got.len(), mine, "{src} {udp} worker {n}: {:?}", worker.counters());
+            assert_eq!(got.len(), mine, "{src} {protocol} worker {n}: {:?}", worker.counters());
         }
     }
 }

@@ -39,7 +39,7 @@ pub(super) struct Side {
 #[derive(Clone, Debug)]
 enum Wants {
     Plain,
-    Wire { local: Vec<IpAddr>, native: bool, udp_port: Option<u16> },
+    Wire { local: Vec<IpAddr>, esp: bool, ah: bool, udp_port: Option<u16> },
 }
 
 impl Side {
@@ -61,7 +61,8 @@ impl Side {
         let local: BTreeSet<_> = site.associations().map(|sa| sa.endpoints.local).collect();
         let wants = Wants::Wire {
             local: local.into_iter().collect(),
-            native: site.uses_native_esp() || site.uses_ah(),
+            esp: site.uses_native_esp(),
+            ah: site.uses_ah(),
             udp_port: site.uses_udp().then_some(site.wire.udp_port),
         };
         Self::new(site.wire.backend, interface, wants).map(Some)
@@ -166,7 +167,7 @@ impl Wants {
                     network.addresses(None)?.iter().map(|network| network.addr()).collect();
                 What::Forwarded { except: all.into_iter().filter(is_looked_for).collect() }
             }
-            Self::Wire { local, native, udp_port } => What::Protected { local, native, udp_port },
+            Self::Wire { local, esp, ah, udp_port } => What::Protected { local, esp, ah, udp_port },
         };
         Ok(Take { mac, what })
     }

@@ -78,8 +78,9 @@ pub(crate) fn to_classic(program: &Program) -> Vec<sock_filter> {
     code
 }
 
-/// A selector of sockets that returns the SPI, so that each socket gets its share of the SPIs. It
-/// sees what [`super::Take`] keeps of the wire side.
+/// A selector of sockets that returns the SPI, so that each socket gets its share of the SPIs. Of
+/// fragments it returns the identification, so that all parts of a packet come together. It sees
+/// what [`super::Take`] keeps of the wire side.
 pub(crate) fn spread_by_spi() -> Vec<sock_filter> {
     let load =
         |size: u32, at: u32| op(libc::BPF_LD | size | libc::BPF_ABS, NET_OFF.wrapping_add(at));
@@ -88,10 +89,31 @@ pub(crate) fn spread_by_spi() -> Vec<sock_filter> {
         jf: over,
         ..op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value)
     };
-    let (byte, word) = (libc::BPF_B, libc::BPF_W);
+    let (byte, half, word) = (libc::BPF_B, libc::BPF_H, libc::BPF_W);
+    let answer_with = |number: sock_filter| [number, answer];
+    let fragment_bits = op(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0x3fff);
+    let unless_whole = sock_filter { jt: 2, jf: 0, ..unless(0, 0) };
     // IPv4 options would move the SPI. Packets with them still go to one socket per SA.
-    let v4 = [load(byte, 9), unless(17, 2), load(word, 28), answer, load(word, 20), answer];
-    let v6 = [load(byte, 6), unless(17, 2), load(word, 48), answer, load(word, 40), answer];
+    let v4 = [
+        &[load(half, 6), fragment_bits, unless_whole][..],
+        &answer_with(load(half, 4)),
+        &[load(byte, 9), unless(17, 2)],
+        &answer_with(load(word, 28)),
+        &[unless(51, 2)],
+        &answer_with(load(word, 24)),
+        &answer_with(load(word, 20)),
+    ]
+    .concat();
+    let v6 = [
+        &[load(byte, 6), unless(44, 2)][..],
+        &answer_with(load(word, 44)),
+        &[unless(17, 2)],
+        &answer_with(load(word, 48)),
+        &[unless(51, 2)],
+        &answer_with(load(word, 44)),
+        &answer_with(load(word, 40)),
+    ]
+    .concat();
     let version = [
         load(byte, 0),
         op(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0xf0),
@@ -103,7 +125,7 @@ pub(crate) fn spread_by_spi() -> Vec<sock_filter> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::{Take, What};
+    use crate::link::{Sight, Take, What};
 
     /// A machine for the few instructions used here, apart from the kernel's.
     fn run(code: &[sock_filter], frame: &[u8]) -> u32 {
@@ -141,14 +163,17 @@ mod tests {
             kind in 0..3_usize,
             dst in 0..3_usize,
             protocol in proptest::sample::select(vec![6_u8, 17, 44, 50, 51]),
+            next in proptest::sample::select(vec![6_u8, 17, 50, 51]),
+            field in proptest::sample::select(vec![0_u16, 1, 8, 0x2000, 0x2009, 0x4000]),
         ) {
             let mac = [2, 0, 0, 0, 0, 1];
             let local: Vec<std::net::IpAddr> = vec![[10, 0, 0, 1].into(), [1; 16].into(), [2; 16].into()];
             let port = u16::from_be_bytes([7, 7]);
             let takes = [
                 What::Forwarded { except: local.clone() },
-                What::Protected { local: local.clone(), native: true, udp_port: Some(port) },
-                What::Protected { local, native: false, udp_port: None },
+                What::Protected { local: local.clone(), esp: true, ah: true, udp_port: Some(port) },
+                What::Protected { local: local.clone(), esp: false, ah: true, udp_port: Some(port) },
+            What::Protected { local, esp: false, ah: false, udp_port: None },
             ];
             let mut put = |at: usize, bytes: &[u8]| {
                 if frame.len() >= at + bytes.len() {
@@ -159,7 +184,7 @@ mod tests {
             put(12, [&[8, 0][..], &[0x86, 0xdd], &[8, 6]][kind]);
             if kind == 0 {
                 put(14, &[0x45]);
-                put(20, &[0, 0]);
+                put(20, &field.to_be_bytes());
                 put(23, &[protocol]);
                 put(30, &[10, 0, 0, dst as u8]);
                 put(36, &[7, 7]);
@@ -167,11 +192,18 @@ mod tests {
                 put(20, &[protocol]);
                 put(38, &[dst as u8; 16]);
                 put(56, &[7, 7]);
+                if protocol == 44 {
+                    put(54, &[next]);
+                    put(56, &field.to_be_bytes());
+                    put(64, &[7, 7]);
+                }
             }
             for what in takes {
-                let program = Take { mac, what }.program().unwrap();
-                let code = to_classic(&program);
-                proptest::prop_assert_eq!(run(&code, &frame) != 0, program.takes(&frame));
+                for sight in [Sight::Copies, Sight::Alone] {
+                    let program = Take { mac, what: what.clone() }.program(sight).unwrap();
+                    let code = to_classic(&program);
+                    proptest::prop_assert_eq!(run(&code, &frame) != 0, program.takes(&frame));
+                }
             }
         }
     }

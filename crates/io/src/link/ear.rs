@@ -18,6 +18,7 @@ use crate::sys::attach_program;
 use crate::{IoError, PortEvent};
 
 const ESP: i32 = 50;
+const AH: i32 = 51;
 /// Receive calls between two looks at the error queues: nothing wakes a port for them.
 const EVERY: u32 = 256;
 /// What their queues hold in bytes; the kernel keeps at most so much of ICMP messages.
@@ -33,17 +34,17 @@ pub(crate) struct Ears {
 impl Ears {
     /// Opens what the protected packets of `what` call for; nothing for the plain side.
     pub(crate) fn open(what: &What, interface: &Interface) -> Result<Self, IoError> {
-        let What::Protected { local, native, udp_port } = what else { return Ok(Self::default()) };
+        let What::Protected { local, esp, ah, udp_port } = what else { return Ok(Self::default()) };
         let mut sockets = Vec::new();
         for v4 in [true, false] {
             if !local.iter().any(|address| address.is_ipv4() == v4) {
                 continue;
             }
-            if *native {
-                sockets.push(open(v4, interface, None)?);
+            for (_, protocol) in [(*esp, ESP), (*ah, AH)].into_iter().filter(|(used, _)| *used) {
+                sockets.push(open(v4, interface, Kind::Raw(protocol))?);
             }
             if let Some(port) = udp_port {
-                match open(v4, interface, Some(*port)) {
+                match open(v4, interface, Kind::Udp(*port)) {
                     Ok(socket) => sockets.push(socket),
                     // Somebody else has the port, so the kernel is silent as well.
                     Err(IoError::Setup { source, .. }) if source.kind() == ErrorKind::AddrInUse => {
@@ -82,19 +83,28 @@ impl Ears {
     }
 }
 
-fn open(v4: bool, interface: &Interface, udp_port: Option<u16>) -> Result<Socket, IoError> {
+/// What a socket hears about.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Packets of this IP protocol.
+    Raw(i32),
+    /// UDP from this port.
+    Udp(u16),
+}
+
+fn open(v4: bool, interface: &Interface, kind: Kind) -> Result<Socket, IoError> {
     let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
-    let (kind, protocol) = match udp_port {
-        Some(_) => (Type::DGRAM, Protocol::UDP),
-        None => (Type::RAW, Protocol::from(ESP)),
+    let (style, protocol) = match kind {
+        Kind::Udp(_) => (Type::DGRAM, Protocol::UDP),
+        Kind::Raw(protocol) => (Type::RAW, Protocol::from(protocol)),
     };
-    let socket = Socket::new(domain, kind, Some(protocol))
+    let socket = Socket::new(domain, style, Some(protocol))
         .map_err(IoError::setup("open a socket for icmp messages"))?;
     attach_program(socket.as_fd(), libc::SO_ATTACH_FILTER, &leave_all())
         .map_err(IoError::setup("keep a socket for icmp messages empty"))?;
     let device = Some(interface.name.clone());
     prepare(&socket, &SocketOptions { device, buffer_bytes: BUFFER, mark: None }, !v4)?;
-    if let Some(port) = udp_port {
+    if let Kind::Udp(port) = kind {
         let any: IpAddr =
             if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         if !v4 {

@@ -18,6 +18,7 @@ pub(crate) use ear::Ears;
 pub(crate) use next_hop::NextHops;
 pub use next_hop::{Asks, Board, Found, Hop, Mac, Neighbour, Route, Table};
 pub(crate) use program::{Goto, Program, Step, Test, Width};
+pub(crate) use take::Sight;
 pub use take::{Take, TakeError, What};
 pub(crate) use waiting::Outlet;
 

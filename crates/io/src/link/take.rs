@@ -2,6 +2,8 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use arrayvec::ArrayVec;
+
 use super::Mac;
 use super::program::{Goto, Program, Test, Width};
 
@@ -45,11 +47,23 @@ pub enum What {
     Protected {
         /// The host's addresses that SAs use, at most 64 of each IP version.
         local: Vec<IpAddr>,
-        /// Whether ESP and AH (protocols 50 and 51) are taken.
-        native: bool,
-        /// The port of ESP in UDP, if it is taken.
+        /// Whether ESP (protocol 50) is taken.
+        esp: bool,
+        /// Whether AH (protocol 51) is taken.
+        ah: bool,
+        /// The port of ESP in UDP, if it is taken. Fragments of UDP are taken where the kernel gets
+        /// them as well ([`Sight::Copies`]); only the first of them tells a port.
         udp_port: Option<u16>,
     },
+}
+
+/// What becomes of a frame that is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// The kernel goes on with it all the same.
+    Copies,
+    /// The kernel never sees it.
+    Alone,
 }
 
 /// More addresses than a program can look for.
@@ -59,7 +73,7 @@ pub struct TakeError(pub usize);
 
 impl Take {
     /// The program that tells these frames from others.
-    pub(crate) fn program(&self) -> Result<Program, TakeError> {
+    pub(crate) fn program(&self, sight: Sight) -> Result<Program, TakeError> {
         let (v4, v6) = split(match &self.what {
             What::Forwarded { except } => except,
             What::Protected { local, .. } => local,
@@ -81,10 +95,13 @@ impl Take {
                 program.place(is_v4);
                 forwarded_v4(&mut program, &v4);
             }
-            What::Protected { native, udp_port, .. } => {
-                protected_v6(&mut program, &v6, native, udp_port);
+            What::Protected { esp, ah, udp_port, .. } => {
+                let native: ArrayVec<_, 2> =
+                    [(esp, ESP), (ah, AH)].into_iter().filter(|p| p.0).map(|p| p.1).collect();
+                let udp = udp_port.map(|port| Udp { port, sight });
+                protected_v6(&mut program, &v6, &native, udp);
                 program.place(is_v4);
-                protected_v4(&mut program, &v4, native, udp_port);
+                protected_v4(&mut program, &v4, &native, udp);
             }
         }
         Ok(program)
@@ -134,7 +151,14 @@ fn is_v6(program: &mut Program, address: Ipv6Addr, yes: Goto) {
     program.place(other);
 }
 
-fn protected_v4(program: &mut Program, local: &[Ipv4Addr], native: bool, udp_port: Option<u16>) {
+/// How ESP in UDP is found.
+#[derive(Clone, Copy)]
+struct Udp {
+    port: u16,
+    sight: Sight,
+}
+
+fn protected_v4(program: &mut Program, local: &[Ipv4Addr], native: &[u32], udp: Option<Udp>) {
     if local.is_empty() {
         // The kernel wants no steps that are never made.
         return program.go(Goto::Leave);
@@ -146,18 +170,22 @@ fn protected_v4(program: &mut Program, local: &[Ipv4Addr], native: bool, udp_por
     }
     program.go(Goto::Leave);
     program.place(mine);
-    if native {
-        native_protocols(program, IP + 9);
-    }
-    let Some(port) = udp_port else { return program.go(Goto::Leave) };
+    native_protocols(program, IP + 9, native);
+    let Some(Udp { port, sight }) = udp else { return program.go(Goto::Leave) };
     program.check(IP + 9, Width::One, Test::Equal(UDP), Goto::Next, Goto::Leave);
-    // With options or in fragments the ports are elsewhere; the kernel may have such packets.
+    // With options the ports are elsewhere; the kernel may have such packets.
     program.check(IP, Width::One, Test::Equal(0x45), Goto::Next, Goto::Leave);
-    program.check_masked(IP + 6, Width::Two, 0x3fff, Test::Equal(0), Goto::Next, Goto::Leave);
+    let (mask, later) = match sight {
+        // A fragment that does not begin its packet has no ports: all of them are looked at.
+        Sight::Copies => (0x1fff, Goto::Take),
+        // Who takes them from the kernel takes its IKE as well.
+        Sight::Alone => (0x3fff, Goto::Leave),
+    };
+    program.check_masked(IP + 6, Width::Two, mask, Test::Equal(0), Goto::Next, later);
     esp_in_udp(program, IP + 20, port);
 }
 
-fn protected_v6(program: &mut Program, local: &[Ipv6Addr], native: bool, udp_port: Option<u16>) {
+fn protected_v6(program: &mut Program, local: &[Ipv6Addr], native: &[u32], udp: Option<Udp>) {
     if local.is_empty() {
         return program.go(Goto::Leave);
     }
@@ -167,25 +195,35 @@ fn protected_v6(program: &mut Program, local: &[Ipv6Addr], native: bool, udp_por
     }
     program.go(Goto::Leave);
     program.place(mine);
-    if native {
-        native_protocols(program, IP + 6);
-        let fragment = program.label();
-        let not = program.label();
-        let is_fragment = Test::Equal(FRAGMENT);
-        program.check(IP + 6, Width::One, is_fragment, Goto::Label(fragment), Goto::Label(not));
-        program.place(fragment);
-        native_protocols(program, V6_PAYLOAD);
-        program.go(Goto::Leave);
-        program.place(not);
+    native_protocols(program, IP + 6, native);
+    let not = program.label();
+    program.check(IP + 6, Width::One, Test::Equal(FRAGMENT), Goto::Next, Goto::Label(not));
+    native_protocols(program, V6_PAYLOAD, native);
+    match udp {
+        Some(Udp { port, sight: Sight::Copies }) => {
+            program.check(V6_PAYLOAD, Width::One, Test::Equal(UDP), Goto::Next, Goto::Leave);
+            let offset = V6_PAYLOAD + 2;
+            program.check_masked(
+                offset,
+                Width::Two,
+                0xfff8,
+                Test::Equal(0),
+                Goto::Next,
+                Goto::Take,
+            );
+            esp_in_udp(program, V6_PAYLOAD + 8, port);
+        }
+        _ => program.go(Goto::Leave),
     }
-    let Some(port) = udp_port else { return program.go(Goto::Leave) };
+    program.place(not);
+    let Some(Udp { port, .. }) = udp else { return program.go(Goto::Leave) };
     program.check(IP + 6, Width::One, Test::Equal(UDP), Goto::Next, Goto::Leave);
     esp_in_udp(program, V6_PAYLOAD, port);
 }
 
-fn native_protocols(program: &mut Program, at: u32) {
-    for protocol in [ESP, AH] {
-        program.check(at, Width::One, Test::Equal(protocol), Goto::Take, Goto::Next);
+fn native_protocols(program: &mut Program, at: u32, protocols: &[u32]) {
+    for protocol in protocols {
+        program.check(at, Width::One, Test::Equal(*protocol), Goto::Take, Goto::Next);
     }
 }
 
@@ -229,13 +267,20 @@ mod tests {
         Take { mac: MAC, what: What::Forwarded { except } }
     }
 
-    fn wire(native: bool, udp_port: Option<u16>) -> Take {
+    fn wire(esp: bool, ah: bool, udp_port: Option<u16>) -> Take {
         let local = ["192.0.2.1", "192.0.2.7", "2001:db8::1"].map(|a| a.parse().unwrap()).to_vec();
-        Take { mac: MAC, what: What::Protected { local, native, udp_port } }
+        Take { mac: MAC, what: What::Protected { local, esp, ah, udp_port } }
     }
 
     fn takes(take: &Take, packet: &[u8]) -> bool {
-        take.program().unwrap().takes(&frame(MAC, packet))
+        let [copies, alone] =
+            [Sight::Copies, Sight::Alone].map(|sight| takes_with(take, sight, packet));
+        assert_eq!(copies, alone);
+        copies
+    }
+
+    fn takes_with(take: &Take, sight: Sight, packet: &[u8]) -> bool {
+        take.program(sight).unwrap().takes(&frame(MAC, packet))
     }
 
     #[test]
@@ -255,7 +300,7 @@ mod tests {
     #[test]
     fn frames_to_others_and_other_protocols_are_left() {
         let packet = v4([10, 2, 0, 2], 6, &[0; 20]);
-        let program = plain().program().unwrap();
+        let program = plain().program(Sight::Alone).unwrap();
         assert!(program.takes(&frame(MAC, &packet)));
         for mac in [[0xff; 6], [2, 0, 0, 0, 0, 2], [3, 0, 0, 0, 0, 1]] {
             assert!(!program.takes(&frame(mac, &packet)), "{mac:?}");
@@ -273,12 +318,11 @@ mod tests {
             [&[0x11, 0x94], &port.to_be_bytes()[..], &[0; 4], &payload].concat()
         };
         let (esp, ike) = (udp(4500, [0, 0, 1, 0]), udp(4500, [0; 4]));
-        for (take, has_native, has_udp) in [
-            (wire(true, None), true, false),
-            (wire(false, Some(4500)), false, true),
-            (wire(true, Some(4500)), true, true),
-        ] {
-            for protocol in [50, 51] {
+        for (has_esp, has_ah, has_udp) in
+            [(true, false, false), (false, true, false), (false, false, true), (true, true, true)]
+        {
+            let take = wire(has_esp, has_ah, has_udp.then_some(4500));
+            for (protocol, has_native) in [(50, has_esp), (51, has_ah)] {
                 assert_eq!(takes(&take, &v4([192, 0, 2, 7], protocol, &[0; 8])), has_native);
                 assert_eq!(takes(&take, &v6("2001:db8::1", protocol, &[0; 8])), has_native);
                 assert!(!takes(&take, &v4([192, 0, 2, 2], protocol, &[0; 8])));
@@ -293,24 +337,66 @@ mod tests {
                 assert!(!takes(&take, &v6("2001:db8::1", 17, other)));
             }
             assert!(!takes(&take, &v4([192, 0, 2, 1], 6, &esp)));
-            let mut fragment = v4([192, 0, 2, 1], 17, &esp);
-            fragment[6] = 0x20;
-            assert!(!takes(&take, &fragment));
         }
+    }
+
+    #[test]
+    fn fragments_of_esp_in_udp_are_taken_where_the_kernel_keeps_its_own() {
+        let udp = |port: u16, payload: [u8; 4]| {
+            [&[0x11, 0x94], &port.to_be_bytes()[..], &[0; 4], &payload].concat()
+        };
+        let cut_v4 = |field: u16, datagram: &[u8]| {
+            let mut packet = v4([192, 0, 2, 1], 17, datagram);
+            packet[6..8].copy_from_slice(&field.to_be_bytes());
+            packet
+        };
+        let cut_v6 = |field: u16, datagram: &[u8]| {
+            let header = [&[17, 0][..], &field.to_be_bytes(), &[0, 0, 0, 9]].concat();
+            v6("2001:db8::1", 44, &[&header, datagram].concat())
+        };
+        let (esp, ike) = (udp(4500, [0, 0, 1, 0]), udp(4500, [0; 4]));
+        let take = wire(false, false, Some(4500));
+        let later = [9; 12];
+        for (packet, wanted) in [
+            (cut_v4(0x2000, &esp), true),
+            (cut_v4(0x2001, &later), true),
+            (cut_v4(0x0001, &later), true),
+            (cut_v4(0x2000, &ike), false),
+            (cut_v4(0x2000, &udp(53, [1; 4])), false),
+            (cut_v6(0x0001, &esp), true),
+            (cut_v6(0x0009, &later), true),
+            (cut_v6(0x0008, &later), true),
+            (cut_v6(0x0001, &ike), false),
+            (cut_v6(0x0001, &udp(53, [1; 4])), false),
+        ] {
+            assert_eq!(takes_with(&take, Sight::Copies, &packet), wanted, "{packet:?}");
+            assert!(!takes_with(&take, Sight::Alone, &packet), "{packet:?}");
+            assert!(!takes(&wire(true, true, None), &packet), "{packet:?}");
+        }
+        let mut other = cut_v4(0x0001, &later);
+        other[19] = 2;
+        assert!(!takes_with(&take, Sight::Copies, &other));
+        let mut tcp = cut_v4(0x0001, &later);
+        tcp[9] = 6;
+        assert!(!takes_with(&take, Sight::Copies, &tcp));
     }
 
     #[test]
     fn too_many_addresses_are_refused() {
         let except = (0..65_u8).map(|n| IpAddr::from([10, 0, 0, n])).collect();
         let take = Take { mac: MAC, what: What::Forwarded { except } };
-        assert_eq!(take.program().unwrap_err(), TakeError(65));
+        assert_eq!(take.program(Sight::Alone).unwrap_err(), TakeError(65));
     }
 
     proptest! {
         #[test]
         fn any_bytes_get_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            for take in [plain(), wire(true, Some(4500))] {
-                let program = take.program().unwrap();
+            for (take, sight) in [
+                (plain(), Sight::Alone),
+                (wire(true, true, Some(4500)), Sight::Copies),
+                (wire(true, true, Some(4500)), Sight::Alone),
+            ] {
+                let program = take.program(sight).unwrap();
                 let _ = program.takes(&bytes);
                 let mut ours = bytes.clone();
                 ours.splice(..ours.len().min(6), MAC);

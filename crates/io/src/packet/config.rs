@@ -8,7 +8,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::PacketPort;
 use crate::link::{
-    Board, Ears, Interface, NextHops, Take, What, leave_all, spread_by_spi, to_classic,
+    Board, Ears, Interface, NextHops, Sight, Take, What, leave_all, spread_by_spi, to_classic,
 };
 use crate::socket::grow_buffers;
 use crate::sys::{attach_program, bind_packet, get_int, set_int, set_program};
@@ -59,7 +59,7 @@ impl Steering {
         if *now == *take {
             return Ok(());
         }
-        let filter = to_classic(&take.program()?);
+        let filter = to_classic(&take.program(Sight::Copies)?);
         for socket in &self.sockets {
             attach_program(socket.as_fd(), libc::SO_ATTACH_FILTER, &filter)
                 .map_err(IoError::setup("choose the frames of the packet socket"))?;
@@ -78,7 +78,7 @@ pub fn open(config: &Config) -> Result<(Vec<PacketPort>, Steering), IoError> {
     if !(1..=256).contains(&config.workers) {
         return Err(IoError::Queues(usize::from(config.workers)));
     }
-    let filter = to_classic(&config.take.program()?);
+    let filter = to_classic(&config.take.program(Sight::Copies)?);
     let sockets: Vec<_> =
         (0..config.workers).map(|_| open_socket(config)).collect::<Result<_, _>>()?;
     if let [first, others @ ..] = sockets.as_slice()

@@ -12,7 +12,7 @@ use super::XdpPort;
 use super::program::{PASS, to_extended};
 use super::queue::Queue;
 use crate::IoError;
-use crate::link::{Board, Ears, Interface, NextHops, Program, Take, ethernet};
+use crate::link::{Board, Ears, Interface, NextHops, Program, Sight, Take, ethernet};
 use crate::sys::{self, DeviceName, KERNEL_HEADROOM, XdpSocket};
 
 /// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` of linux/if_link.h.
@@ -95,7 +95,7 @@ impl Steering {
         if *now == *take {
             return Ok(());
         }
-        let program = load(&take.program()?, &self.map)?;
+        let program = load(&take.program(Sight::Alone)?, &self.map)?;
         sys::relink_xdp(self.link.as_fd(), program.as_fd())
             .map_err(IoError::setup("replace the xdp program of the interface"))?;
         now.clone_from(take);
@@ -126,7 +126,7 @@ pub fn open(config: &Config) -> Result<(Vec<XdpPort>, Steering), IoError> {
     if (queues as usize) < workers {
         return Err(IoError::TooFewQueues { queues, workers: config.workers });
     }
-    let program = config.take.program()?;
+    let program = config.take.program(Sight::Alone)?;
     let map = sys::socket_map(queues).map_err(IoError::setup("make a bpf map of sockets"))?;
     let loaded = load(&program, &map)?;
     let (link, native) = attach(config, &loaded)?;

@@ -141,29 +141,31 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::link::{Take, What};
+    use crate::link::{Sight, Take, What};
     use crate::sys;
 
     const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
     /// Not what a program that leaves a frame answers.
     const DROP: i32 = 1;
+    const SIGHTS: [Sight; 2] = [Sight::Copies, Sight::Alone];
 
     fn takes() -> Vec<Take> {
         let local: Vec<IpAddr> = vec![[10, 0, 0, 1].into(), [1; 16].into(), [2; 16].into()];
         let port = u16::from_be_bytes([7, 7]);
         [
             What::Forwarded { except: local.clone() },
-            What::Protected { local: local.clone(), native: true, udp_port: Some(port) },
-            What::Protected { local, native: false, udp_port: None },
+            What::Protected { local: local.clone(), esp: true, ah: true, udp_port: Some(port) },
+            What::Protected { local: local.clone(), esp: false, ah: true, udp_port: Some(port) },
+            What::Protected { local, esp: false, ah: false, udp_port: None },
         ]
         .map(|what| Take { mac: MAC, what })
         .to_vec()
     }
 
     /// Loads the program for `take`; an error when the kernel refuses, with its words.
-    fn load(take: &Take) -> std::io::Result<std::os::fd::OwnedFd> {
+    fn load(take: &Take, sight: Sight) -> std::io::Result<std::os::fd::OwnedFd> {
         let map = sys::socket_map(1)?;
-        sys::load_xdp(&to_extended(&take.program().unwrap(), map.as_fd(), DROP))
+        sys::load_xdp(&to_extended(&take.program(sight).unwrap(), map.as_fd(), DROP))
     }
 
     fn may_load() -> bool {
@@ -186,16 +188,29 @@ mod tests {
             let v6: Vec<_> = (0..n).map(|n| IpAddr::from([n; 16])).collect();
             let both = [&v4[..], &v6].concat();
             for (local, what) in
-                [v4, v6, both].into_iter().flat_map(|local| (0..4).map(move |w| (local.clone(), w)))
+                [v4, v6, both].into_iter().flat_map(|local| (0..5).map(move |w| (local.clone(), w)))
             {
                 let what = [
                     What::Forwarded { except: local.clone() },
-                    What::Protected { local: local.clone(), native: true, udp_port: Some(4500) },
-                    What::Protected { local: local.clone(), native: false, udp_port: Some(4500) },
-                    What::Protected { local, native: true, udp_port: None },
+                    What::Protected {
+                        local: local.clone(),
+                        esp: true,
+                        ah: true,
+                        udp_port: Some(4500),
+                    },
+                    What::Protected {
+                        local: local.clone(),
+                        esp: false,
+                        ah: false,
+                        udp_port: Some(4500),
+                    },
+                    What::Protected { local: local.clone(), esp: true, ah: false, udp_port: None },
+                    What::Protected { local, esp: true, ah: true, udp_port: None },
                 ][what]
                     .clone();
-                load(&Take { mac: MAC, what }).unwrap();
+                for sight in SIGHTS {
+                    load(&Take { mac: MAC, what: what.clone() }, sight).unwrap();
+                }
             }
         }
     }
@@ -209,6 +224,8 @@ mod tests {
             kind in 0..3_usize,
             dst in 0..3_u8,
             protocol in proptest::sample::select(vec![6_u8, 17, 44, 50, 51]),
+            next in proptest::sample::select(vec![6_u8, 17, 50, 51]),
+            field in proptest::sample::select(vec![0_u16, 1, 8, 0x2000, 0x2009, 0x4000]),
         ) {
             if !may_load() {
                 return Ok(());
@@ -222,7 +239,7 @@ mod tests {
             put(12, [&[8, 0][..], &[0x86, 0xdd], &[8, 6]][kind]);
             if kind == 0 {
                 put(14, &[0x45]);
-                put(20, &[0, 0]);
+                put(20, &field.to_be_bytes());
                 put(23, &[protocol]);
                 put(30, &[10, 0, 0, dst]);
                 put(36, &[7, 7]);
@@ -230,11 +247,16 @@ mod tests {
                 put(20, &[protocol]);
                 put(38, &[dst; 16]);
                 put(56, &[7, 7]);
+                if protocol == 44 {
+                    put(54, &[next]);
+                    put(56, &field.to_be_bytes());
+                    put(64, &[7, 7]);
+                }
             }
-            for take in takes() {
-                let program = load(&take).unwrap();
+            for (take, sight) in takes().into_iter().flat_map(|take| SIGHTS.map(|s| (take.clone(), s))) {
+                let program = load(&take, sight).unwrap();
                 let answer = sys::try_out(program.as_fd(), &frame).unwrap();
-                let expected = if take.program().unwrap().takes(&frame) { DROP } else { PASS };
+                let expected = if take.program(sight).unwrap().takes(&frame) { DROP } else { PASS };
                 prop_assert_eq!(answer, expected as u32, "{:?}", take);
             }
         }

@@ -177,9 +177,7 @@ pub fn ip_packet(
             ip[2..4].copy_from_slice(&(20 + payload.len() as u16).to_be_bytes());
             ip.extend(src.octets());
             ip.extend(dst.octets());
-            let sum: u32 = ip.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
-            let check = !((sum & 0xffff) + (sum >> 16)) as u16;
-            ip[10..12].copy_from_slice(&check.to_be_bytes());
+            fix_checksum(&mut ip);
             ip
         }
         (IpAddr::V6(src), IpAddr::V6(dst)) => {
@@ -193,6 +191,14 @@ pub fn ip_packet(
     };
     packet.extend(payload);
     packet
+}
+
+/// Makes the checksum of an IPv4 header without options right.
+pub fn fix_checksum(packet: &mut [u8]) {
+    packet[10..12].fill(0);
+    let sum: u32 = packet[..20].chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    let check = !((sum & 0xffff) + (sum >> 16)) as u16;
+    packet[10..12].copy_from_slice(&check.to_be_bytes());
 }
 
 /// ESP as far as sockets care: SPI, sequence number, `len` bytes of pattern.

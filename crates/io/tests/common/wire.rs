@@ -85,9 +85,9 @@ pub fn forwarded(mac: Mac) -> Take {
     Take { mac, what: What::Forwarded { except: Vec::new() } }
 }
 
-/// ESP to these addresses.
+/// ESP and AH to these addresses.
 pub fn esp_to(mac: Mac, local: &[IpAddr]) -> Take {
-    let what = What::Protected { local: local.to_vec(), native: true, udp_port: Some(4500) };
+    let what = What::Protected { local: local.to_vec(), esp: true, ah: true, udp_port: Some(4500) };
     Take { mac, what }
 }
 
