@@ -70,6 +70,8 @@ port_counters! {
     rx_truncated: Loss,
     /// Received bytes that are no packet, or a super-segment that contradicts itself.
     rx_malformed: Loss,
+    /// Received packets whose IPv4 header checksum is wrong (RFC 791 section 3.1).
+    rx_checksum: Loss,
     /// Received frames that are not for this port: VLAN tags, other protocols than IP.
     rx_foreign: Loss,
     /// Packets that the kernel or a ring dropped before they could be received.

@@ -260,6 +260,9 @@ fn hostile_frames_are_counted_and_harm_nothing() {
         (tagged, "rx_foreign"),
         (other(14, &[0x60]), "rx_malformed"),
         (other(14, &[0]), "rx_malformed"),
+        (other(24, &[0xab]), "rx_checksum"),
+        (other(33, &[2]), "rx_checksum"),
+        (other(14, &[0x46]), "rx_checksum"),
         (frame(&jumbo), "rx_truncated"),
         // To others, to all, ARP, length field, jumbo tags, nothing behind the header: the kernel's.
         (other(0, &[2, 0, 0, 0, 0, 9]), ""),
@@ -296,6 +299,9 @@ fn hostile_frames_are_counted_and_harm_nothing() {
         }
         if round % 5 > 0 {
             bytes[14] = if round % 3 == 1 { 0x45 } else { 0x60 };
+        }
+        if round % 3 == 1 && bytes.len() >= 34 {
+            fix_checksum(&mut bytes[14..34]);
         }
         injector.send(&bytes);
         near.rx(&mut pool, &mut burst).unwrap();

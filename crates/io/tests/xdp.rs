@@ -10,7 +10,7 @@ use std::process::Command;
 use common::wire::{
     FAR, Injector, NEAR, all_at, board, cable, esp_to, forwarded, frame, interface, plug_with,
 };
-use common::{Namespace, burst_of, esp, gate, ip_packet, pattern, receive};
+use common::{Namespace, burst_of, esp, fix_checksum, gate, ip_packet, pattern, receive};
 use convoy_io::link::{Board, Table, Take, What};
 use convoy_io::xdp::{Config, Mode, Steering, XdpPort, open};
 use convoy_io::{IoError, Port};
@@ -156,6 +156,9 @@ fn hostile_frames_are_counted_and_harm_nothing() {
             (frame(&good), "good"),
             (other(14, &[0x60]), "rx_malformed"),
             (other(14, &[0]), "rx_malformed"),
+            (other(24, &[0xab]), "rx_checksum"),
+            (other(33, &[2]), "rx_checksum"),
+            (other(14, &[0x46]), "rx_checksum"),
             (tagged, ""),
             (other(0, &[2, 0, 0, 0, 0, 9]), ""),
             (other(0, &[0xff; 6]), ""),
@@ -186,6 +189,9 @@ fn hostile_frames_are_counted_and_harm_nothing() {
             }
             if round % 5 > 0 {
                 bytes[14] = if round % 3 == 1 { 0x45 } else { 0x60 };
+            }
+            if round % 3 == 1 && bytes.len() >= 34 {
+                fix_checksum(&mut bytes[14..34]);
             }
             injector.send(&bytes);
             near.rx(&mut pool, &mut burst).unwrap();

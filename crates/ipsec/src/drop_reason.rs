@@ -55,7 +55,8 @@ reasons! {
         IpHeaderLength = "ip-header-length",
         /// A length field that is smaller than the header it counts, or larger than the packet.
         IpTotalLength = "ip-total-length",
-        /// A wrong IPv4 header checksum (RFC 791 section 3.1).
+        /// A wrong IPv4 header checksum, seen by a port on an interface (RFC 791 section 3.1);
+        /// elsewhere the kernel has looked at it.
         IpChecksum = "ip-checksum",
         /// A chain of IPv6 extension headers that is too long, out of order or cut off (RFC 8200
         /// section 4.1, RFC 7112).

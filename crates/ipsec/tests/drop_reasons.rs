@@ -20,7 +20,6 @@ use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd};
 use convoy_packet::Burst;
-use convoy_wire::ParseError;
 
 /// How a reason is raised.
 enum Case {
@@ -32,9 +31,6 @@ enum Case {
     Play(fn() -> Pair),
     /// Only the worker around the pipelines raises it: the test file there that does.
     Worker(&'static str),
-    /// Sockets and TUN interfaces take packets whose checksums the kernel has verified; the one way
-    /// in is the conversion from this error.
-    Parser(ParseError),
 }
 
 #[test]
@@ -56,7 +52,6 @@ fn every_reason_is_raised_alone() {
                 let named = format!("DropReason::{reason:?}");
                 assert!(file.contains(&named), "no test of the worker asserts {named}");
             }
-            Case::Parser(error) => assert_eq!(DropReason::from(error), reason),
         }
     }
 }
@@ -73,7 +68,7 @@ fn judge(reason: DropReason, mut pair: Pair) {
 
 /// The case of a reason. Whoever adds a reason adds its case here.
 fn case(reason: DropReason) -> Case {
-    use Case::{Parser, Plain, Play, Wire, Worker};
+    use Case::{Plain, Play, Wire, Worker};
     const WIRE_DROPS: &str = include_str!("../../runtime/tests/wire_drops.rs");
     let usual = Setup::default();
     let transport = Setup { mode: Mode::Transport, ..usual.clone() };
@@ -85,7 +80,6 @@ fn case(reason: DropReason) -> Case {
         DropReason::IpVersion => Plain(usual, vec![changed(&good, 0, 0x55)]),
         DropReason::IpHeaderLength => Plain(usual, vec![changed(&good, 0, 0x44)]),
         DropReason::IpTotalLength => Plain(usual, vec![changed(&good, 3, 200)]),
-        DropReason::IpChecksum => Parser(ParseError::BadChecksum),
         DropReason::ExtensionHeaders => Plain(usual, vec![endless_extensions()]),
         DropReason::BadFragment => Plain(usual, vec![changed(&good, 6, 0x3f)]),
         DropReason::UpperTruncated => Plain(usual, vec![without_ports(&good)]),
@@ -102,9 +96,10 @@ fn case(reason: DropReason) -> Case {
             pair.protect(&[]);
             pair
         }),
-        DropReason::BypassImpossible | DropReason::IoTxFailed | DropReason::IoTxTooBig => {
-            Worker(WIRE_DROPS)
-        }
+        DropReason::IpChecksum
+        | DropReason::BypassImpossible
+        | DropReason::IoTxFailed
+        | DropReason::IoTxTooBig => Worker(WIRE_DROPS),
         DropReason::SequenceExhausted => {
             let start = SequenceLimits::new(false).hard.get() + 1;
             Plain(Setup { esn: false, start, ..usual }, vec![good])

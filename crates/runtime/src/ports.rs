@@ -87,10 +87,14 @@ pub(crate) struct Source {
     seen: PortCounters,
 }
 
-/// Packets a port could not send since it was last asked.
+/// Packets a port lost since it was last asked, for reasons that pipelines count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TxLost {
+pub(crate) struct Lost {
+    /// Received with a wrong IPv4 header checksum.
+    pub(crate) checksum: u64,
+    /// Too long to be sent.
     pub(crate) too_big: u64,
+    /// Not sent for another reason.
     pub(crate) failed: u64,
 }
 
@@ -132,13 +136,14 @@ impl Source {
         Ok(n)
     }
 
-    /// The port's counters, and what it could not send since this was last asked.
-    pub(crate) fn count(&mut self) -> (PortCounters, TxLost) {
+    /// The port's counters, and what it lost since this was last asked.
+    pub(crate) fn count(&mut self) -> (PortCounters, Lost) {
         let now = self.port.counters();
         let failed = |c: &PortCounters| {
             c.tx_would_block + c.tx_error + c.tx_malformed + c.tx_unresolved + c.tx_no_route
         };
-        let lost = TxLost {
+        let lost = Lost {
+            checksum: now.rx_checksum.saturating_sub(self.seen.rx_checksum),
             too_big: now.tx_too_big.saturating_sub(self.seen.tx_too_big),
             failed: failed(&now).saturating_sub(failed(&self.seen)),
         };

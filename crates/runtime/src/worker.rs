@@ -379,6 +379,7 @@ impl Worker {
         for (source, place) in wire.chain([(&mut self.plain, &stats.plain)]) {
             let (counters, lost) = source.count();
             place.publish(counters);
+            stats.pipeline.drops.add(DropReason::IpChecksum, lost.checksum);
             stats.pipeline.drops.add(DropReason::IoTxTooBig, lost.too_big);
             stats.pipeline.drops.add(DropReason::IoTxFailed, lost.failed);
         }

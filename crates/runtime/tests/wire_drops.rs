@@ -1,4 +1,5 @@
-//! Packets that no wire port carries or that a port cannot send end under their own reasons.
+//! Packets that a port refuses, that no wire port carries or that a port cannot send end under their
+//! own reasons.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -16,11 +17,13 @@ use convoy_runtime::{WireMatch, WirePort, Worker, WorkerPorts};
 
 const CONFIG: mem::Config = mem::Config { depth: 512, patience: Duration::from_millis(1) };
 
-/// Refuses packets above 1,000 bytes as too long, and fails on all others.
+/// Refuses packets above 1,000 bytes as too long, and fails on all others. Whenever it is asked, it
+/// has just received a packet with a wrong checksum.
 struct Refusing(PortCounters);
 
 impl Port for Refusing {
     fn rx(&mut self, _: &mut Pool, _: &mut Burst) -> Result<usize, IoError> {
+        self.0.rx_checksum += 1;
         Ok(0)
     }
     fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
@@ -79,6 +82,10 @@ fn what_a_port_cannot_send_is_counted_by_cause() {
     let drops = &worker.stats().pipeline.drops;
     assert_eq!(drops.get(DropReason::IoTxTooBig), 2);
     assert_eq!(drops.get(DropReason::IoTxFailed), 3);
+    // Each packet once, however often the counters are published.
+    let received = worker.stats().wire().value("rx_checksum");
+    assert!(received > 0);
+    assert_eq!(drops.get(DropReason::IpChecksum), received);
 }
 
 #[test]

@@ -131,6 +131,7 @@ impl Receiver {
         match (content, vnet) {
             _ if truncated => counters.rx_truncated += 1,
             (Content::Foreign, _) => counters.rx_foreign += 1,
+            (Content::BadChecksum, _) => counters.rx_checksum += 1,
             (Content::Ip, _) if aux.tagged => counters.rx_foreign += 1,
             (Content::Ip, Some(vnet)) if vnet.gso == Gso::None => {
                 if len > head {

@@ -58,6 +58,7 @@ impl Queue {
                 Err((frame, content)) => {
                     match content {
                         Content::Foreign => counters.rx_foreign += 1,
+                        Content::BadChecksum => counters.rx_checksum += 1,
                         _ => counters.rx_malformed += 1,
                     }
                     pool.free(frame);

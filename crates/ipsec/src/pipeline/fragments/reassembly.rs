@@ -269,7 +269,7 @@ impl Packet {
                 if self.congested {
                     header.set_ecn(Ecn::Ce);
                 }
-                // As right as the first fragment's was, which nobody had to look at.
+                // As right as the first fragment's was, which its port has looked at.
                 ipv4::fill_checksum(packet)?;
             }
             Some(IpVersion::V6) => {
