@@ -2,6 +2,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use convoy_crypto::prefetch_read;
+
 use crate::lifetime::Usage;
 
 /// A counter with a single writer: adding is a load and a store, never a locked instruction.
@@ -31,8 +33,10 @@ impl Counter {
     }
 }
 
-/// What the owning worker publishes about an SA, once per burst.
+/// What the owning worker publishes about an SA. What every packet changes comes first and fits one
+/// cache line.
 #[derive(Debug, Default)]
+#[repr(C, align(64))]
 pub struct SaCounters {
     /// Packets protected or accepted.
     pub packets: Counter,
@@ -43,6 +47,8 @@ pub struct SaCounters {
     pub last_packet_ns: Counter,
     /// Outbound: last sequence number used. Inbound: right edge of the anti-replay window.
     pub sequence: Counter,
+    /// What it has used of its lifetime.
+    pub usage: Usage,
     /// Outbound: largest outer packet the path takes, in bytes.
     pub path_mtu: Counter,
     /// Inbound: packets outside or already seen inside the anti-replay window.
@@ -51,8 +57,14 @@ pub struct SaCounters {
     pub icv_failures: Counter,
     /// Packets of this SA dropped for any reason.
     pub dropped: Counter,
-    /// What it has used of its lifetime.
-    pub usage: Usage,
+}
+
+impl SaCounters {
+    /// Starts loading what every packet changes.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        prefetch_read(&self.packets);
+    }
 }
 
 #[cfg(test)]

@@ -127,6 +127,7 @@ impl fmt::Display for Limit {
 /// What an SA has used of its lifetime: written by the worker that owns it, read by anyone, and
 /// kept as long as the key is.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub struct Usage {
     /// Packets protected, or accepted as authentic and new.
     pub packets: Counter,

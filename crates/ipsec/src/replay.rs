@@ -21,6 +21,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use convoy_crypto::prefetch_read;
 use convoy_wire::SeqNum;
 
 use crate::drop_reason::DropReason;
@@ -191,6 +192,15 @@ impl ReplayWindow {
             edge.high().saturating_sub(u32::from(low >= left))
         };
         SeqNum::from_parts(high, low)
+    }
+
+    /// Starts loading what a packet with this low half will ask and change.
+    #[inline]
+    pub(crate) fn prefetch(&self, low: u32) {
+        let (word, _) = self.place(self.infer(low).get());
+        if let Some(word) = self.ring.get(word) {
+            prefetch_read(word);
+        }
     }
 
     /// Whether a packet with this number may be new. Changes nothing: the packet may be forged.

@@ -13,12 +13,16 @@ use convoy_wire::SeqNum;
 use crate::drop_reason::DropReason;
 use crate::lifetime::Numbers;
 
+/// Numbers that a counter announces as used before it gives out the first of them, so that the line
+/// that control reads is written once for so many packets.
+pub const AHEAD: u64 = 64;
+
 /// The sequence numbers that one key may use, shared by control and the worker that owns the SA.
 #[derive(Debug)]
 pub struct Lease {
     /// Numbers below this may be used.
     granted: AtomicU64,
-    /// The highest number given out; 0 for none.
+    /// No number above this was given out; 0 for none.
     used: AtomicU64,
     /// Whether a counter has the lease.
     claimed: AtomicBool,
@@ -50,7 +54,8 @@ impl Lease {
         self.granted.load(Ordering::Acquire)
     }
 
-    /// The highest number given out so far; 0 for none.
+    /// No number above this was given out; 0 for none. While a counter has the lease, up to
+    /// [`AHEAD`] numbers below may not have been either.
     #[inline]
     #[must_use]
     pub fn used(&self) -> SeqNum {
@@ -143,8 +148,10 @@ impl ReservedSeq {
 /// Gives out the sequence numbers of one outbound SA, in order.
 #[derive(Debug)]
 pub struct SequenceCounter {
-    lease: Arc<Lease>,
     next: u64,
+    /// Numbers below this were announced and need no more than counting.
+    end: u64,
+    lease: Arc<Lease>,
     limits: SequenceLimits,
 }
 
@@ -164,21 +171,18 @@ impl SequenceCounter {
             return Err(LeaseBusy);
         }
         let next = start.get().max(lease.used().get().saturating_add(1));
-        Ok(Self { lease, next, limits })
+        Ok(Self { next, end: next, lease, limits })
     }
 
-    /// Reserves up to `n` numbers, as many as limit and lease allow but at least one.
+    /// Reserves up to `n` numbers, as many as limit and lease allow but at least one. Those that are
+    /// not taken are given to the next.
     ///
     /// # Errors
     /// [`Exhausted`] when not even one is left (or `n` is 0 and none would be).
-    #[inline]
     pub fn reserve(&mut self, n: usize) -> Result<Reservation<'_>, Exhausted> {
-        let end = self.end()?.min(self.next.saturating_add(n as u64));
-        if end > self.next {
-            // Published before any of them leaves, so that `used` is never too low.
-            self.publish(end - 1);
-        }
-        Ok(Reservation { at: self.next, end, counter: self })
+        let end = self.limit()?.min(self.next.saturating_add(n as u64));
+        self.announce(end);
+        Ok(Reservation { end, counter: self })
     }
 
     /// Reserves one number.
@@ -188,16 +192,24 @@ impl SequenceCounter {
     #[inline]
     #[allow(clippy::should_implement_trait)] // it fails with a reason, not with an end
     pub fn next(&mut self) -> Result<ReservedSeq, Exhausted> {
-        self.end()?;
+        if self.next >= self.end {
+            let end = self.limit()?.min(self.next.saturating_add(AHEAD));
+            self.announce(end);
+        }
+        Ok(self.take())
+    }
+
+    /// The caller has made sure that the next number was announced, so it is below `u64::MAX`.
+    #[inline]
+    fn take(&mut self) -> ReservedSeq {
         let seq = self.next;
-        self.publish(seq);
-        self.next = seq.saturating_add(1);
-        Ok(ReservedSeq(SeqNum::new(seq)))
+        self.next = seq.wrapping_add(1);
+        ReservedSeq(SeqNum::new(seq))
     }
 
     /// One past the last number that may be used now.
-    #[inline]
-    fn end(&self) -> Result<u64, Exhausted> {
+    #[cold]
+    fn limit(&self) -> Result<u64, Exhausted> {
         let hard = self.limits.hard.get();
         if self.next > hard {
             return Err(Exhausted::Limit);
@@ -209,7 +221,14 @@ impl SequenceCounter {
         Ok(end)
     }
 
-    #[inline]
+    /// Announces the numbers below `end`, before any of them leaves, so that `used` is never too low.
+    fn announce(&mut self, end: u64) {
+        if end > self.end {
+            self.end = end;
+            self.publish(end - 1);
+        }
+    }
+
     fn publish(&self, used: u64) {
         // The claim makes this the only writer: a plain store is enough.
         self.lease.used.store(used, Ordering::Release);
@@ -244,15 +263,18 @@ impl SequenceCounter {
 
 impl Drop for SequenceCounter {
     fn drop(&mut self) {
+        if self.next < self.end {
+            // What was announced and not given out is for the next counter.
+            self.publish(self.next.saturating_sub(1));
+        }
         self.lease.claimed.store(false, Ordering::Release);
     }
 }
 
-/// Numbers reserved for a burst. Those not taken when it is dropped are given to the next.
+/// Numbers reserved for a burst.
 #[derive(Debug)]
 pub struct Reservation<'a> {
     counter: &'a mut SequenceCounter,
-    at: u64,
     end: u64,
 }
 
@@ -261,30 +283,17 @@ impl Iterator for Reservation<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<ReservedSeq> {
-        if self.at >= self.end {
-            return None;
-        }
-        let seq = self.at;
-        self.at += 1;
-        self.counter.next = self.at;
-        Some(ReservedSeq(SeqNum::new(seq)))
+        (self.counter.next < self.end).then(|| self.counter.take())
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let left = self.end.saturating_sub(self.counter.next);
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
         (left, Some(left))
     }
 }
 
 impl ExactSizeIterator for Reservation<'_> {}
-
-impl Drop for Reservation<'_> {
-    fn drop(&mut self) {
-        if self.at < self.end {
-            self.counter.publish(self.at.saturating_sub(1));
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {
@@ -375,16 +384,27 @@ mod tests {
 
     #[test]
     fn used_is_published_before_a_number_leaves() {
-        let mut counter = counter(0, 100, 0, false);
+        let mut counter = counter(0, 1000, 0, false);
         let lease = counter.lease.clone();
-        let mut burst = counter.reserve(10).unwrap();
-        assert_eq!(burst.len(), 10);
+        for _ in 0..3 * AHEAD {
+            let seq = counter.next().unwrap().into_number();
+            assert!(lease.used() >= seq);
+            assert!(lease.used().get() - seq.get() < AHEAD, "and not far before");
+        }
+        let mut burst = counter.reserve(100).unwrap();
+        assert_eq!(burst.len(), 100);
         let seq = burst.next().unwrap().into_number();
-        assert!(lease.used() >= seq);
-        drop(burst);
-        assert_eq!(lease.used(), seq);
-        let seq = counter.next().unwrap().into_number();
-        assert_eq!((seq, lease.used()), (SeqNum::new(2), SeqNum::new(2)));
+        assert_eq!((burst.len(), lease.used().get()), (99, seq.get() + 99));
+        drop(counter);
+        assert_eq!(lease.used(), seq, "what was not given out is for the next counter");
+    }
+
+    #[test]
+    fn a_counter_that_gives_out_nothing_uses_nothing() {
+        let counter = counter(5, 1000, 9, false);
+        let lease = counter.lease.clone();
+        drop(counter);
+        assert_eq!(lease.used(), SeqNum::new(5));
     }
 
     #[test]
@@ -399,13 +419,16 @@ mod tests {
     proptest! {
         #[test]
         fn no_number_comes_twice_and_none_from_beyond_the_lease(
-            steps in prop::collection::vec((0usize..40, 0usize..50, 0u64..30, any::<bool>()), 1..60),
+            steps in prop::collection::vec(
+                (0usize..40, 0usize..50, 0usize..90, 0u64..90, any::<bool>()),
+                1..60,
+            ),
         ) {
             let lease = Arc::new(Lease::new(SeqNum::new(0), 1));
             let limits = SequenceLimits::new(false);
             let mut counter = SequenceCounter::claim(lease.clone(), SeqNum::new(0), limits).unwrap();
             let mut last = 0;
-            for (ask, take, grant, restart) in steps {
+            for (ask, take, singly, grant, restart) in steps {
                 if let Ok(burst) = counter.reserve(ask) {
                     for seq in burst.take(take) {
                         let seq = seq.into_number().get();
@@ -414,10 +437,16 @@ mod tests {
                         last = seq;
                     }
                 }
-                prop_assert_eq!(lease.used().get(), last);
+                for seq in core::iter::from_fn(|| counter.next().ok()).take(singly) {
+                    let seq = seq.into_number().get();
+                    prop_assert_eq!(seq, last + 1);
+                    prop_assert!(seq < lease.granted() && seq <= lease.used().get());
+                    last = seq;
+                }
                 lease.grant(lease.granted() + grant);
                 if restart {
                     drop(counter);
+                    prop_assert_eq!(lease.used().get(), last);
                     counter = SequenceCounter::claim(lease.clone(), SeqNum::new(0), limits).unwrap();
                 }
             }

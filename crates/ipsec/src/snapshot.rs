@@ -74,9 +74,6 @@ pub enum SnapshotError {
     Empty(u32),
 }
 
-/// Entries of a table that stays in the processor's caches, so that early loads gain nothing.
-const STAYS_IN_CACHE: usize = 1024;
-
 /// An SA as a look-up finds it: where it is and whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaOwner {
@@ -274,39 +271,18 @@ impl Snapshot {
         self.by_reqid.get(&reqid).map(|users| users.newest)
     }
 
-    /// Starts loading what [`Snapshot::outbound_for`] will read about each `reqid`.
-    pub(crate) fn prefetch_outbound(&self, reqids: impl Iterator<Item = ReqId> + Clone) {
-        if self.by_reqid.len() < STAYS_IN_CACHE {
-            return;
-        }
-        for reqid in reqids.clone() {
-            self.by_reqid.prefetch_tags(self.by_reqid.hash(&reqid));
-        }
-        for reqid in reqids {
-            self.by_reqid.prefetch_entry(self.by_reqid.hash(&reqid));
-        }
-    }
-
     /// The SA that receives this protocol with this SPI at this address (RFC 4301 section 4.1).
     #[inline]
     #[must_use]
     pub fn inbound_for(&self, spi: Spi, local: IpAddr, protocol: Protocol) -> Option<SaOwner> {
-        self.by_spi.get(&SpiKey::new(spi, local, protocol)).copied()
+        let version = IpVersion::of_addr(local);
+        self.inbound_of(&SpiKey::new(spi, addr_bytes(local), version, protocol))
     }
 
-    /// Starts loading what [`Snapshot::inbound_for`] will read about each of these.
-    pub(crate) fn prefetch_inbound(
-        &self,
-        found: impl Iterator<Item = (Spi, IpAddr, Protocol)> + Clone,
-    ) {
-        if self.by_spi.len() < STAYS_IN_CACHE {
-            return;
-        }
-        let hash = |(spi, local, protocol)| self.by_spi.hash(&SpiKey::new(spi, local, protocol));
-        found.clone().for_each(|found| self.by_spi.prefetch_tags(hash(found)));
-        for found in found {
-            self.by_spi.prefetch_entry(hash(found));
-        }
+    /// The same.
+    #[inline]
+    pub(crate) fn inbound_of(&self, key: &SpiKey) -> Option<SaOwner> {
+        self.by_spi.get(key).copied()
     }
 
     /// The outbound SA in a slot.
@@ -477,24 +453,35 @@ impl Key for LeaseKey {
 }
 
 /// What an arriving packet is found by (RFC 4301 section 4.1).
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct SpiKey {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SpiKey {
     address: [u64; 2],
-    spi: Spi,
-    protocol: Protocol,
-    version: IpVersion,
+    /// SPI, protocol and IP version.
+    rest: u64,
 }
 
 impl SpiKey {
+    /// `local` is laid out as in a [`FlowKey`](convoy_wire::FlowKey).
     #[inline]
-    fn new(spi: Spi, local: IpAddr, protocol: Protocol) -> Self {
-        let bits = u128::from_be_bytes(addr_bytes(local));
-        let address = [(bits >> 64) as u64, bits as u64];
-        Self { address, spi, protocol, version: IpVersion::of_addr(local) }
+    pub(crate) fn new(spi: Spi, local: [u8; 16], version: IpVersion, protocol: Protocol) -> Self {
+        let bits = u128::from_be_bytes(local);
+        let version: u64 = match version {
+            IpVersion::V4 => 4,
+            IpVersion::V6 => 6,
+        };
+        let rest = version << 40 | u64::from(protocol.0) << 32 | u64::from(spi.get());
+        Self { address: [(bits >> 64) as u64, bits as u64], rest }
     }
 
-    fn of(sa: &InboundSpec) -> Self {
-        Self::new(sa.spi, sa.endpoints.local, sa.protocol())
+    pub(crate) fn of(sa: &InboundSpec) -> Self {
+        let local = sa.endpoints.local;
+        Self::new(sa.spi, addr_bytes(local), IpVersion::of_addr(local), sa.protocol())
+    }
+
+    /// The SPI.
+    #[inline]
+    pub(crate) const fn spi(&self) -> u32 {
+        self.rest as u32
     }
 }
 
@@ -502,7 +489,6 @@ impl Key for SpiKey {
     #[inline]
     fn hash(&self, seed: Seed) -> u64 {
         let [high, low] = self.address;
-        let rest = u64::from(self.protocol.0) << 32 | u64::from(self.spi.get());
-        seed.of(rest, high ^ low.rotate_left(32))
+        seed.of(self.rest, high ^ low.rotate_left(32))
     }
 }

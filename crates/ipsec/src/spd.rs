@@ -290,10 +290,10 @@ impl Spd {
     /// [`Spd::lookup`] for a burst: one answer into `out` for each key, as far as both go.
     ///
     /// `cache` must be used for one direction only.
-    pub fn lookup_burst(
+    pub fn lookup_burst<K: AsRef<FlowKey>>(
         &self,
         direction: Direction,
-        keys: &[FlowKey],
+        keys: &[K],
         cache: &mut FlowCache,
         out: &mut [Option<Decision>],
     ) {

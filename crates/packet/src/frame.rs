@@ -342,6 +342,24 @@ impl Frame {
         self.data_mut().get_mut(from..).ok_or(NoRoom(n))
     }
 
+    /// Takes `front` bytes of headroom and `behind` bytes of tailroom into the packet and returns all
+    /// of it; bytes added have the value they last had.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when there is less room at one end; the frame is unchanged.
+    #[inline]
+    pub fn enclose(&mut self, front: usize, behind: usize) -> Result<&mut [u8], NoRoom> {
+        if front > self.headroom() {
+            return Err(NoRoom(front));
+        }
+        if behind > self.tailroom() {
+            return Err(NoRoom(behind));
+        }
+        self.offset -= front as u32;
+        self.len += (front + behind) as u32;
+        Ok(self.data_mut())
+    }
+
     /// Gives the packet's first `n` bytes (all of them, if it has fewer) back to the headroom.
     #[inline]
     pub fn shrink_front(&mut self, n: usize) {

@@ -78,6 +78,13 @@ impl FlowKey {
     }
 }
 
+impl AsRef<Self> for FlowKey {
+    #[inline]
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
 /// An address in the layout of [`FlowKey`]: IPv4 in the first four bytes, zeros behind.
 #[inline]
 pub fn addr_bytes(addr: IpAddr) -> [u8; 16] {

@@ -1,19 +1,20 @@
 //! Prefetching and the time-stamp counter behind safe functions.
 
-/// Asks the processor to bring the bytes into its nearest cache, one cache line after another. Only
-/// a hint: nothing is read as far as the program can tell, and targets without such an instruction
-/// do nothing.
+/// Asks the processor to bring a value into its nearest cache, one cache line after another. Only a
+/// hint: nothing is read as far as the program can tell, and targets without such an instruction do
+/// nothing.
 #[inline(always)]
-pub fn prefetch_read(bytes: &[u8]) {
+pub fn prefetch_read<T: ?Sized>(value: &T) {
     #[cfg(target_arch = "x86_64")]
-    for line in bytes.chunks(64) {
+    for at in (0..size_of_val(value)).step_by(64) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let line = std::ptr::from_ref(value).cast::<i8>().wrapping_add(at);
         // SAFETY: SSE is part of x86-64, and a prefetch neither faults nor changes what the program
         // sees.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = bytes;
+    let _ = value;
 }
 
 /// The time-stamp counter: a clock of constant rate, read in some 20 cycles. Only differences
@@ -42,10 +43,11 @@ mod tests {
     }
 
     #[test]
-    fn prefetching_takes_any_slice() {
+    fn prefetching_takes_any_value() {
         for len in [0, 1, 64, 65, 5000] {
             let bytes = vec![3u8; len];
-            prefetch_read(&bytes);
+            prefetch_read(&*bytes);
+            prefetch_read(&len);
             assert!(bytes.iter().all(|&byte| byte == 3));
         }
     }

@@ -10,7 +10,7 @@ use convoy_wire::FlowKey;
 
 use super::Now;
 use super::bin::Bin;
-use super::parse::Parsed;
+use super::packet::Packet;
 use crate::drop_reason::DropReason;
 use crate::event::Event;
 use crate::sa::ReqId;
@@ -28,7 +28,7 @@ const WAIT_NS: u64 = 5_000_000_000;
 /// A packet that waits.
 #[derive(Debug)]
 struct Held {
-    packet: Parsed,
+    packet: Packet,
     reqid: ReqId,
     since: Now,
 }
@@ -84,7 +84,7 @@ impl Acquire {
     /// Lets a packet wait that came at `since`, and asks for its SA unless that was done lately.
     pub(super) fn hold(
         &mut self,
-        packet: Parsed,
+        packet: Packet,
         reqid: ReqId,
         since: Now,
         now: Now,
@@ -137,7 +137,7 @@ impl Acquire {
     }
 
     /// Takes packets that are to be classified again and came at the same moment, which is returned.
-    pub(super) fn take(&mut self, into: &mut Vec<Parsed>) -> Option<Now> {
+    pub(super) fn take(&mut self, into: &mut Vec<Packet>) -> Option<Now> {
         let since = self.held.front().filter(|_| self.again > 0)?.since;
         while self.again > 0 && into.len() < into.capacity() {
             let Some(held) = self.held.pop_front_if(|held| held.since == since) else { break };

@@ -1,84 +1,127 @@
 //! Second stage outbound: which policy a packet falls under, and which SA that means.
 
-use std::collections::VecDeque;
-
-use convoy_packet::{Burst, Frame};
-use convoy_wire::PacketInfo;
+use convoy_packet::Burst;
 
 use super::Now;
 use super::acquire::Acquire;
 use super::bin::Bin;
 use super::handoff::HandOff;
+use super::hints::Hints;
 use super::lookup::Lookup;
-use super::parse::Parsed;
+use super::packet::Packet;
+use super::sa::OutboundSa;
+use super::slab::Slab;
 use crate::drop_reason::DropReason;
-use crate::sa::{SaSlot, WorkerId};
+use crate::sa::{ReqId, SaSlot, WorkerId};
 use crate::snapshot::{SaOwner, Snapshot};
 use crate::spd::{Decision, PolicyAction};
 
-/// A packet and the SA that is to protect it.
-#[derive(Debug)]
-pub(super) struct Classified {
-    pub(super) frame: Frame,
-    pub(super) info: PacketInfo,
-    pub(super) slot: SaSlot,
-}
-
-/// Where packets can go from here.
-pub(super) struct Exits<'a> {
-    pub(super) protect: &'a mut VecDeque<Classified>,
+/// What the stage works with.
+pub(super) struct Stage<'a, 'b> {
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) me: WorkerId,
+    /// When the packets came.
+    pub(super) since: Now,
+    pub(super) now: Now,
+    pub(super) sas: &'a Slab<OutboundSa>,
+    pub(super) lookup: &'a mut Lookup,
+    pub(super) hints: &'a mut Hints,
+    /// Empty; memory for one burst.
+    pub(super) leaving: &'a mut Vec<Exit>,
     pub(super) bypass: &'a mut Burst,
     pub(super) handoff: &'a mut HandOff,
     pub(super) acquire: &'a mut Acquire,
+    pub(super) bin: &'a mut Bin<'b>,
 }
 
-/// When the packets came, and what time it is.
-#[derive(Clone, Copy)]
-pub(super) struct Times {
-    pub(super) since: Now,
-    pub(super) now: Now,
+/// The way of a packet that no SA of this worker is to protect.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Exit {
+    Drop(DropReason),
+    Bypass,
+    Acquire(ReqId),
+    HandOff(WorkerId),
 }
 
-/// Looks up all packets of `input` at once, then sends each on its way.
-pub(super) fn run(
+/// The slot of packets that leave; no snapshot has so many.
+const LEAVES: SaSlot = SaSlot(u32::MAX);
+
+/// Looks up all packets at once and gives each its SA. Those that have none here leave `packets`.
+pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
+    let Stage { snapshot, me, sas, hints, leaving, .. } = stage;
+    let decisions = stage.lookup.burst(snapshot, packets);
+    for decision in decisions {
+        if let Some(Decision { action: PolicyAction::Protect { reqid }, .. }) = decision {
+            sas.prefetch(hints.get(reqid.0));
+        }
+    }
+    for (packet, decision) in packets.iter_mut().zip(decisions) {
+        packet.slot = match decision.map(|decision| decision.action) {
+            Some(PolicyAction::Protect { reqid }) => {
+                let hint = hints.get(reqid.0);
+                match sas.get(hint) {
+                    Some(sa) if sa.reqid == reqid => {
+                        sa.counters.prefetch();
+                        SaSlot(hint)
+                    }
+                    _ => find(snapshot, *me, hints, leaving, reqid),
+                }
+            }
+            Some(PolicyAction::Bypass) => leave(leaving, Exit::Bypass),
+            Some(PolicyAction::Discard) => leave(leaving, Exit::Drop(DropReason::PolicyDiscard)),
+            None => leave(leaving, Exit::Drop(DropReason::NoPolicy)),
+        }
+    }
+    if !stage.leaving.is_empty() {
+        see_off(stage, packets);
+    }
+}
+
+fn leave(leaving: &mut Vec<Exit>, exit: Exit) -> SaSlot {
+    leaving.push(exit);
+    LEAVES
+}
+
+/// Asks the snapshot which SA the policies with this `reqid` use now.
+#[inline(never)]
+fn find(
     snapshot: &Snapshot,
     me: WorkerId,
-    times: Times,
-    input: &mut Vec<Parsed>,
-    lookup: &mut Lookup,
-    exits: &mut Exits<'_>,
-    bin: &mut Bin<'_>,
-) {
-    let flows = input.iter().map(|parsed| parsed.info.flow);
-    let decisions = lookup.burst(snapshot, flows);
-    snapshot.prefetch_outbound(decisions.iter().filter_map(|decision| match decision {
-        Some(Decision { action: PolicyAction::Protect { reqid }, .. }) => Some(*reqid),
-        _ => None,
-    }));
+    hints: &mut Hints,
+    leaving: &mut Vec<Exit>,
+    reqid: ReqId,
+) -> SaSlot {
+    let exit = match snapshot.outbound_for(reqid) {
+        Some(SaOwner { slot, worker }) if worker == me => {
+            hints.set(reqid.0, slot.0);
+            return slot;
+        }
+        Some(SaOwner { worker, .. }) => Exit::HandOff(worker),
+        None if snapshot.is_on_demand(reqid) => Exit::Acquire(reqid),
+        None => Exit::Drop(DropReason::NoSa),
+    };
+    leave(leaving, exit)
+}
 
-    for (Parsed { frame, info }, decision) in input.drain(..).zip(decisions) {
-        match decision.map(|decision| decision.action) {
-            None => bin.drop(frame, DropReason::NoPolicy),
-            Some(PolicyAction::Discard) => bin.drop(frame, DropReason::PolicyDiscard),
-            Some(PolicyAction::Bypass) => match exits.bypass.push(frame) {
-                Ok(()) => bin.counters.bypassed.add(1),
-                Err(frame) => bin.drop(frame, DropReason::NoFrame),
+/// Sends packets on their other ways, in order.
+fn see_off(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
+    let exits = stage.leaving.drain(..);
+    let leave = packets.extract_if(.., |packet| packet.slot == LEAVES);
+    for (exit, packet) in exits.zip(leave) {
+        match exit {
+            Exit::Drop(reason) => stage.bin.drop(packet.frame, reason),
+            Exit::Bypass => match stage.bypass.push(packet.frame) {
+                Ok(()) => stage.bin.counters.bypassed.add(1),
+                Err(frame) => stage.bin.drop(frame, DropReason::NoFrame),
             },
-            Some(PolicyAction::Protect { reqid }) => match snapshot.outbound_for(reqid) {
-                None if snapshot.is_on_demand(reqid) => {
-                    let Times { since, now } = times;
-                    exits.acquire.hold(Parsed { frame, info }, reqid, since, now, bin);
+            Exit::Acquire(reqid) => {
+                stage.acquire.hold(packet, reqid, stage.since, stage.now, stage.bin);
+            }
+            Exit::HandOff(worker) => {
+                if let Err(frame) = stage.handoff.push(worker, packet.frame) {
+                    stage.bin.drop(frame, DropReason::RingFull);
                 }
-                None => bin.drop(frame, DropReason::NoSa),
-                Some(SaOwner { slot, worker }) if worker == me => {
-                    exits.protect.push_back(Classified { frame, info, slot });
-                }
-                Some(SaOwner { worker, .. }) => {
-                    if let Err(frame) = exits.handoff.push(worker, frame) {
-                        bin.drop(frame, DropReason::RingFull);
-                    }
-                }
-            },
+            }
         }
     }
 }

@@ -1,121 +1,117 @@
 //! Third stage inbound: ESP or AH is taken off and the inner packet brought to light.
 
+use convoy_engine::{Job, JobBurst};
 use convoy_packet::Frame;
 use convoy_wire::ecn::{EcnAlarm, EcnDecap};
 use convoy_wire::esp::EspTrailer;
-use convoy_wire::{Ecn, IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, Protocol, esp, parse_packet};
+use convoy_wire::{
+    Ecn, IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, Protocol, esp, parse_packet, parse_packet_into,
+};
 
+use super::ah;
 use super::bin::Bin;
-use super::commit::Opened;
-use super::fragments::Part;
+use super::commit::Verdict;
+use super::packet::Packet;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use super::{PipelineConfig, protect, transport};
 use crate::drop_reason::DropReason;
-use crate::sa::{Mode, ReqId};
+use crate::sa::{Mode, SaSlot};
 
-/// An inner packet and what it must be allowed by.
-#[derive(Debug)]
-pub(super) struct Inner {
-    pub(super) frame: Frame,
-    pub(super) info: PacketInfo,
-    pub(super) reqid: ReqId,
-    pub(super) slot: u32,
-}
-
-impl Part for Inner {
-    fn packet(&self) -> &[u8] {
-        self.frame.data()
-    }
-    fn info(&self) -> &PacketInfo {
-        &self.info
-    }
-    fn info_mut(&mut self) -> &mut PacketInfo {
-        &mut self.info
-    }
-    fn scope(&self) -> u32 {
-        self.reqid.0
-    }
-    fn into_frame(self) -> Frame {
-        self.frame
-    }
-}
-
-/// Takes ESP or AH off each packet of `input`.
+/// Takes ESP or AH off the packet of each of the first jobs, as many as there are verdicts; drops
+/// what was refused.
 pub(super) fn run(
     config: &PipelineConfig,
     sas: &Slab<InboundSa>,
-    input: &mut Vec<Opened>,
-    output: &mut Vec<Inner>,
+    done: &mut JobBurst,
+    verdicts: &[Verdict],
+    output: &mut Vec<Packet>,
     bin: &mut Bin<'_>,
 ) {
-    for Opened { mut frame, slot, start, len, next } in input.drain(..) {
-        let Some(sa) = sas.get(slot) else {
-            bin.drop(frame, DropReason::UnknownSpi);
-            continue;
+    for (job, verdict) in done.drain_front(verdicts.len()).zip(verdicts) {
+        let Job { frame, text, context, .. } = job;
+        let sa = match (verdict, sas.get(context.slot)) {
+            (None, Some(sa)) => sa,
+            (verdict, _) => {
+                bin.drop(frame, verdict.unwrap_or(DropReason::UnknownSpi));
+                continue;
+            }
         };
-        match decap(config, sa, &mut frame, (start, len, next), bin) {
-            Ok(info) => output.push(Inner { frame, info, reqid: sa.spec.reqid, slot }),
-            Err(reason) => {
-                sa.spec.counters.dropped.add(1);
-                bin.drop(frame, reason);
+        output.push(Packet::new(frame));
+        let Some(packet) = output.last_mut() else { return };
+        (packet.slot, packet.reqid) = (SaSlot(context.slot), sa.reqid);
+        let text = (text.start as usize, text.len as usize);
+        if let Err(reason) = decap(config, sa, packet, text, bin) {
+            sa.counters.dropped.add(1);
+            if let Some(packet) = output.pop() {
+                bin.drop(packet.frame, reason);
             }
         }
     }
 }
 
+#[inline]
 fn decap(
     config: &PipelineConfig,
     sa: &InboundSa,
-    frame: &mut Frame,
-    (start, len, next): (usize, usize, Option<Protocol>),
+    packet: &mut Packet,
+    (start, len): (usize, usize),
     bin: &Bin<'_>,
-) -> Result<PacketInfo, DropReason> {
-    let text = frame.data().get(start..start + len).ok_or(DropReason::EspLength)?;
-    let trailer = match next {
-        Some(next_header) => EspTrailer { payload_len: len, pad_len: 0, next_header },
-        None => esp::parse_trailer(text).map_err(|_| DropReason::BadPadding)?,
+) -> Result<(), DropReason> {
+    let Packet { frame, info, .. } = packet;
+    let (start, trailer) = if sa.ah.is_none() {
+        let text = frame.data().get(start..start + len).ok_or(DropReason::EspLength)?;
+        (start, esp::parse_trailer(text).map_err(|_| DropReason::BadPadding)?)
+    } else {
+        // AH says itself what it carries.
+        let taken = ah::take_back(frame).ok_or(DropReason::AhLength)?;
+        let next_header = taken.next;
+        (taken.start, EspTrailer { payload_len: taken.len, pad_len: 0, next_header })
     };
     if trailer.next_header == Protocol::NONE {
         // RFC 4303 section 2.6: dummy packets are dropped without a word.
         return Err(DropReason::DummyPacket);
     }
-    match sa.spec.mode {
+    match sa.mode {
         Mode::Tunnel => {
             let outer = outer_ecn(frame.data());
             frame.truncate(start + trailer.payload_len);
             frame.shrink_front(start);
-            let info = inner_packet(frame, trailer.next_header)?;
-            if sa.spec.ecn {
-                carry_ecn(frame.data_mut(), &info, outer, bin)?;
+            inner_packet(frame, info, trailer.next_header)?;
+            if sa.ecn {
+                carry_ecn(frame.data_mut(), info, outer, bin)?;
             }
-            pass_ttl(config, frame.data_mut(), &info)?;
-            Ok(info)
+            pass_ttl(config, frame.data_mut(), info)
         }
         Mode::Transport => {
             let outer = parse_packet(frame.data()).map_err(|_| DropReason::InnerMalformed)?;
             let payload = trailer.payload_len;
             transport::take_out(frame, &outer, start, payload, trailer.next_header)
                 .ok_or(DropReason::InnerMalformed)?;
-            parse_packet(frame.data()).map_err(|_| DropReason::InnerMalformed)
+            parse_packet_into(frame.data(), info).map_err(|_| DropReason::InnerMalformed)
         }
     }
 }
 
 /// The inner packet of a tunnel: what the trailer says it is, and no longer than it says itself.
 /// Bytes behind it are traffic-flow-confidentiality padding (RFC 4303 section 2.7).
-fn inner_packet(frame: &mut Frame, next: Protocol) -> Result<PacketInfo, DropReason> {
+#[inline]
+fn inner_packet(
+    frame: &mut Frame,
+    info: &mut PacketInfo,
+    next: Protocol,
+) -> Result<(), DropReason> {
     let version = match next {
         Protocol::IPV4 => IpVersion::V4,
         Protocol::IPV6 => IpVersion::V6,
         _ => return Err(DropReason::BadNextHeader),
     };
-    let info = parse_packet(frame.data()).map_err(|_| DropReason::InnerMalformed)?;
+    parse_packet_into(frame.data(), info).map_err(|_| DropReason::InnerMalformed)?;
     if info.flow.version != version {
         return Err(DropReason::InnerMalformed);
     }
     frame.truncate(info.total_len as usize);
-    Ok(info)
+    Ok(())
 }
 
 fn outer_ecn(packet: &[u8]) -> Ecn {

@@ -1,11 +1,10 @@
 //! First stage inbound: which SA a packet from the wire belongs to, and whether it may be new.
 
-use std::net::IpAddr;
-
 use convoy_engine::{Context, Job, JobBurst, KeyId, Op, Span, Status};
 use convoy_packet::{Burst, Frame};
 use convoy_wire::ah::{AhHeader, FIXED_LEN};
 use convoy_wire::esp::{self, EspHeader, UdpPayload};
+use convoy_wire::flow::addr_bytes;
 use convoy_wire::{
     FragmentState, IpVersion, PacketInfo, ParseError, Ports, Protocol, Spi, UdpView, parse_packet,
 };
@@ -15,12 +14,13 @@ use super::ah;
 use super::bin::Bin;
 use super::fragments::Reassembly;
 use super::handoff::HandOff;
+use super::hints::Hints;
 use super::layout::{self, Iv};
 use super::sa::InboundSa;
 use super::slab::Slab;
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, SaSlot, WorkerId};
-use crate::snapshot::{SaOwner, Snapshot};
+use crate::snapshot::{SaOwner, Snapshot, SpiKey};
 
 /// What the stage works with.
 pub(super) struct Stage<'a, 'b> {
@@ -28,6 +28,7 @@ pub(super) struct Stage<'a, 'b> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) me: WorkerId,
     pub(super) sas: &'a mut Slab<InboundSa>,
+    pub(super) hints: &'a mut Hints,
     pub(super) jobs: &'a mut JobBurst,
     pub(super) handoff: &'a mut HandOff,
     pub(super) reassembly: &'a mut Reassembly,
@@ -41,80 +42,97 @@ pub(super) struct Stage<'a, 'b> {
 pub(super) struct Arrival {
     frame: Frame,
     found: Found,
-    owner: Option<SaOwner>,
+    /// Where its SA is, once that is known; none when it belongs to another worker.
+    slot: u32,
 }
 
 /// Where ESP or AH lies in a packet.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Found {
-    /// First byte of its header.
-    at: usize,
-    spi: Spi,
+    key: SpiKey,
     seq_low: u32,
-    /// The AH header, if it is AH.
-    ah: Option<AhHeader>,
+    /// First byte of its header.
+    at: u16,
+    /// Length of an AH header; 0 for ESP.
+    ah_len: u16,
     /// Our UDP port, if encapsulated.
     port: Option<u16>,
-    local: IpAddr,
-    remote: IpAddr,
 }
 
 /// Makes jobs of the first `n` packets of `input`; there must be room for so many.
 pub(super) fn run(stage: &mut Stage<'_, '_>, input: &mut Burst, n: usize) {
-    for frame in input.drain_front(n) {
-        let parsed = parse_packet(frame.data());
-        let Some((mut frame, parsed)) = whole(stage, frame, parsed) else { continue };
-        let found = parsed.map_err(DropReason::from).and_then(|info| find(&mut frame, &info));
-        match found {
-            Ok(found) => stage.arrivals.push(Arrival { frame, found, owner: None }),
-            Err(reason) => stage.bin.drop(frame, reason),
+    for mut frame in input.drain_front(n) {
+        match find_plain(&mut frame) {
+            Some(found) => arrive(stage, frame, found),
+            None => find_any(stage, frame),
         }
     }
     let mut arrivals = core::mem::take(stage.arrivals);
-    find_owners(stage, &mut arrivals);
-    for Arrival { frame, found, owner } in arrivals.drain(..) {
-        accept(stage, frame, &found, owner);
+    for arrival in &mut arrivals {
+        arrival.slot = find_sa(stage, &arrival.found);
+        if let Some(sa) = stage.sas.get(arrival.slot) {
+            sa.prefetch(arrival.found.seq_low);
+        }
+    }
+    for Arrival { frame, found, slot } in arrivals.drain(..) {
+        match slot {
+            FOREIGN => give_away(stage, frame, &found),
+            slot => accept(stage, frame, &found, slot),
+        }
     }
     *stage.arrivals = arrivals;
 }
 
-/// Looks up the SAs of all packets, so that their ways through the memory overlap.
-fn find_owners(stage: &Stage<'_, '_>, arrivals: &mut [Arrival]) {
-    let key = |Arrival { found, .. }: &Arrival| {
-        let protocol = if found.ah.is_some() { Protocol::AH } else { Protocol::ESP };
-        (found.spi, found.local, protocol)
+/// Takes a packet in, and starts loading its SA, so that the ways of a burst's packets through the
+/// memory overlap.
+#[inline]
+fn arrive(stage: &mut Stage<'_, '_>, frame: Frame, found: Found) {
+    stage.sas.prefetch(stage.hints.get(found.key.spi()));
+    stage.arrivals.push(Arrival { frame, found, slot: 0 });
+}
+
+/// Finds ESP directly behind an IPv4 header without options. All others, wrong ones included, are
+/// left to [`find_any`].
+#[inline]
+fn find_plain(frame: &mut Frame) -> Option<Found> {
+    const AT: usize = 20;
+    let packet = frame.data();
+    let head = packet.first_chunk::<{ AT + esp::HEADER_LEN }>()?;
+    let total = usize::from(u16::from_be_bytes([head[2], head[3]]));
+    // Neither more fragments nor an offset.
+    let whole = head[6] & 0x3f == 0 && head[7] == 0;
+    let plain = head[0] == 0x45 && whole && head[9] == Protocol::ESP.0;
+    if !plain || total < head.len() || total > packet.len() {
+        return None;
+    }
+    let EspHeader { spi, seq_low } = EspHeader::parse(&head[AT..]).ok()?;
+    let mut local = [0; 16];
+    local[..4].copy_from_slice(&head[16..AT]);
+    let key = SpiKey::new(spi, local, IpVersion::V4, Protocol::ESP);
+    frame.truncate(total);
+    Some(Found { key, seq_low, at: AT as u16, ah_len: 0, port: None })
+}
+
+/// Finds ESP or AH wherever it may be. Sockets hand over whole packets; a fragment can only come
+/// from a packet interface, and is put together here.
+#[inline(never)]
+fn find_any(stage: &mut Stage<'_, '_>, frame: Frame) {
+    let parsed = parse_packet(frame.data());
+    let whole = match parsed {
+        Ok(info) if info.fragment != FragmentState::Whole => join(stage, frame, &info),
+        parsed => Some((frame, parsed)),
     };
-    stage.snapshot.prefetch_inbound(arrivals.iter().map(key));
-    let mut last = None;
-    for arrival in arrivals {
-        let key = key(arrival);
-        arrival.owner = match last {
-            // Packets of one SA come in runs.
-            Some((same, owner)) if same == key => owner,
-            _ => {
-                let owner = stage.snapshot.inbound_for(key.0, key.1, key.2);
-                if let Some(owner) = owner.filter(|owner| owner.worker == stage.me) {
-                    stage.sas.prefetch(owner.slot.0);
-                }
-                last = Some((key, owner));
-                owner
-            }
-        };
+    let Some((mut frame, parsed)) = whole else { return };
+    let found = parsed.map_err(DropReason::from).and_then(|info| find(&mut frame, &info));
+    match found {
+        Ok(found) => arrive(stage, frame, found),
+        Err(reason) => stage.bin.drop(frame, reason),
     }
 }
 
 type Parse = Result<PacketInfo, ParseError>;
 
-/// The packet itself, or the one that it completes. Sockets hand over whole packets; a fragment
-/// can only come from a packet interface.
-#[inline]
-fn whole(stage: &mut Stage<'_, '_>, frame: Frame, parsed: Parse) -> Option<(Frame, Parse)> {
-    match parsed {
-        Ok(info) if info.fragment != FragmentState::Whole => join(stage, frame, &info),
-        parsed => Some((frame, parsed)),
-    }
-}
-
+/// The packet that a fragment completes.
 #[cold]
 fn join(stage: &mut Stage<'_, '_>, frame: Frame, info: &PacketInfo) -> Option<(Frame, Parse)> {
     // Of nothing else is the whole wanted.
@@ -152,57 +170,90 @@ fn find(frame: &mut Frame, info: &PacketInfo) -> Result<Found, DropReason> {
         _ => DropReason::EspLength,
     })?;
     frame.truncate(end);
-    let (local, remote) = (info.flow.dst_addr(), info.flow.src_addr());
     let EspHeader { spi, seq_low } = header;
-    Ok(Found { at, spi, seq_low, ah: None, port, local, remote })
+    let at = u16::try_from(at).map_err(|_| DropReason::EspLength)?;
+    Ok(Found { key: key(spi, info, Protocol::ESP), seq_low, at, ah_len: 0, port })
 }
 
 /// Finds AH directly behind an IP header without options.
 #[cold]
 fn find_ah(bytes: &[u8], info: &PacketInfo) -> Result<Found, DropReason> {
-    let header = AhHeader::parse(bytes).map_err(|error| match error {
-        ParseError::ZeroSpi => DropReason::UnknownSpi,
-        _ => DropReason::AhLength,
-    })?;
-    let at = usize::from(info.upper_offset);
-    if at != info.flow.version.header_len() {
+    let AhHeader { spi, seq_low, len, .. } =
+        AhHeader::parse(bytes).map_err(|error| match error {
+            ParseError::ZeroSpi => DropReason::UnknownSpi,
+            _ => DropReason::AhLength,
+        })?;
+    if usize::from(info.upper_offset) != info.flow.version.header_len() {
         return Err(DropReason::AhOptions);
     }
-    let (local, remote) = (info.flow.dst_addr(), info.flow.src_addr());
-    let AhHeader { spi, seq_low, .. } = header;
-    Ok(Found { at, spi, seq_low, ah: Some(header), port: None, local, remote })
+    let (key, at) = (key(spi, info, Protocol::AH), info.upper_offset);
+    let ah_len = u16::try_from(len).map_err(|_| DropReason::AhLength)?;
+    Ok(Found { key, seq_low, at, ah_len, port: None })
+}
+
+fn key(spi: Spi, info: &PacketInfo, protocol: Protocol) -> SpiKey {
+    SpiKey::new(spi, info.flow.dst, info.flow.version, protocol)
+}
+
+/// The slot of packets that no SA of this worker opens; no snapshot has so many.
+const FOREIGN: u32 = u32::MAX;
+
+/// The slot of the SA that a packet belongs to.
+#[inline]
+fn find_sa(stage: &mut Stage<'_, '_>, found: &Found) -> u32 {
+    let hint = stage.hints.get(found.key.spi());
+    // Two SAs never have one key: where it agrees, the snapshot would say the same.
+    match stage.sas.get(hint) {
+        Some(sa) if sa.key == found.key => hint,
+        _ => look_up(stage, found),
+    }
+}
+
+#[inline(never)]
+fn look_up(stage: &mut Stage<'_, '_>, found: &Found) -> u32 {
+    match stage.snapshot.inbound_of(&found.key) {
+        Some(SaOwner { slot, worker }) if worker == stage.me => {
+            stage.hints.set(found.key.spi(), slot.0);
+            slot.0
+        }
+        _ => FOREIGN,
+    }
+}
+
+/// Gives a packet to the worker whose SA it belongs to.
+#[inline(never)]
+fn give_away(stage: &mut Stage<'_, '_>, frame: Frame, found: &Found) {
+    let Some(SaOwner { worker, .. }) = stage.snapshot.inbound_of(&found.key) else {
+        return stage.bin.drop(frame, DropReason::UnknownSpi);
+    };
+    if let Err(frame) = stage.handoff.push(worker, frame) {
+        stage.bin.drop(frame, DropReason::RingFull);
+    }
 }
 
 /// Checks the window and makes the job.
-fn accept(stage: &mut Stage<'_, '_>, frame: Frame, found: &Found, owner: Option<SaOwner>) {
-    let Some(SaOwner { slot, worker }) = owner else {
+#[inline]
+fn accept(stage: &mut Stage<'_, '_>, frame: Frame, found: &Found, slot: u32) {
+    let Some(sa) = stage.sas.get(slot) else {
         return stage.bin.drop(frame, DropReason::UnknownSpi);
     };
-    if worker != stage.me {
-        if let Err(frame) = stage.handoff.push(worker, frame) {
-            stage.bin.drop(frame, DropReason::RingFull);
-        }
-        return;
-    }
-    let Some(sa) = stage.sas.get_mut(slot.0) else {
-        return stage.bin.drop(frame, DropReason::UnknownSpi);
-    };
-    match make_job(sa, slot, frame, found, stage.now) {
+    match make_job(sa, SaSlot(slot), frame, found, stage.now) {
         Ok(job) => {
             if let Err(job) = stage.jobs.push(job) {
                 stage.bin.drop(job.frame, DropReason::EngineRejected);
             }
         }
         Err((frame, reason)) => {
-            sa.spec.counters.dropped.add(1);
+            sa.counters.dropped.add(1);
             if matches!(reason, DropReason::Replayed | DropReason::TooOld) {
-                sa.spec.counters.replayed.add(1);
+                sa.counters.replayed.add(1);
             }
             stage.bin.drop(frame, reason);
         }
     }
 }
 
+#[inline]
 fn make_job(
     sa: &InboundSa,
     slot: SaSlot,
@@ -210,13 +261,13 @@ fn make_job(
     found: &Found,
     now: Now,
 ) -> Result<Job, (Frame, DropReason)> {
-    if sa.spec.encap.map(|encap| encap.local_port) != found.port {
+    if sa.port != found.port {
         return Err((frame, DropReason::EncapMismatch));
     }
     // In transport mode the source goes on to the plain side, and ESP does not cover it. Only a NAT
     // may have changed it (RFC 4301 section 4.1, RFC 3948 section 3.1.2).
-    let may_change = sa.spec.mode == Mode::Tunnel || sa.spec.encap.is_some();
-    if !may_change && found.remote != sa.spec.endpoints.remote {
+    let may_change = sa.mode == Mode::Tunnel || sa.port.is_some();
+    if !may_change && !comes_from_peer(sa, &frame) {
         return Err((frame, DropReason::TransportAddress));
     }
     if sa.meter.is_expired(now) {
@@ -232,13 +283,18 @@ fn make_job(
         Ok(fresh) => fresh.seq(),
         Err(refused) => return Err((frame, refused.into())),
     };
-    let (aad, aad_len) = sa.layout.beside(sa.spec.spi, seq, iv);
-    let (text, header, aad_len) = match (&sa.ah, found.ah) {
-        (Some(ah), Some(header)) => match ah.arrange(&mut frame, found.at, header, seq) {
-            Ok(ah::Covered { text, header }) => (text, header, 0),
-            Err(reason) => return Err((frame, reason)),
-        },
-        _ => (text, sa.layout.header(), aad_len),
+    let (aad, aad_len) = sa.layout.beside(sa.spi, seq, iv);
+    let (text, header, aad_len) = match &sa.ah {
+        None => (text, sa.layout.header(), aad_len),
+        Some(ah) => {
+            let at = usize::from(found.at);
+            let header = AhHeader::parse(frame.data().get(at..).unwrap_or_default());
+            let header = header.map_err(|_| DropReason::AhLength);
+            match header.and_then(|header| ah.arrange(&mut frame, at, header, seq)) {
+                Ok(ah::Covered { text, header }) => (text, header, 0),
+                Err(reason) => return Err((frame, reason)),
+            }
+        }
     };
     Ok(Job {
         op: Op::Open(sa.layout.open_nonce(iv)),
@@ -253,15 +309,23 @@ fn make_job(
     })
 }
 
+/// Whether the packet's source is the SA's peer.
+#[inline(never)]
+fn comes_from_peer(sa: &InboundSa, frame: &Frame) -> bool {
+    let peer = addr_bytes(sa.spec.endpoints.remote);
+    parse_packet(frame.data()).is_ok_and(|info| info.flow.src == peer)
+}
+
 /// Whether the packet can be one of the SA, what is to be decrypted of it, and its IV.
 #[inline]
 fn lengths_and_iv(sa: &InboundSa, frame: &Frame, found: &Found) -> Result<(Span, Iv), DropReason> {
-    let (Some(ah), Some(header)) = (&sa.ah, found.ah) else {
-        return text_and_iv(sa, frame, found.at).ok_or(DropReason::EspLength);
+    let at = usize::from(found.at);
+    let Some(ah) = &sa.ah else {
+        return text_and_iv(sa, frame, at).ok_or(DropReason::EspLength);
     };
-    let version = IpVersion::of_addr(found.remote);
-    let field = frame.data().get(found.at + FIXED_LEN..).unwrap_or_default();
-    let iv = sa.layout.sent_iv(field).filter(|_| ah.fits(header.len, version));
+    let version = IpVersion::of_addr(sa.spec.endpoints.remote);
+    let field = frame.data().get(at + FIXED_LEN..).unwrap_or_default();
+    let iv = sa.layout.sent_iv(field).filter(|_| ah.fits(found.ah_len.into(), version));
     iv.map(|iv| (Span::default(), iv)).ok_or(DropReason::AhLength)
 }
 

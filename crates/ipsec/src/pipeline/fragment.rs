@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use convoy_packet::{Frame, Pool};
+use convoy_packet::{BURST_MAX, Frame, Pool};
 use convoy_wire::ipv4::{Fragment, Fragments};
 use convoy_wire::{Ipv4View, parse_packet};
 
 use super::bin::Bin;
-use super::classify::Classified;
+use super::packet::Packet;
 use crate::drop_reason::DropReason;
 
 /// Puts the fragments of `packet`, each at most `mtu` bytes, at the front of `pending`, in order.
@@ -15,9 +15,9 @@ use crate::drop_reason::DropReason;
 /// All or none: when frames run out, the packet is dropped whole, because a receiver can do
 /// nothing with the rest. Returns whether it was cut.
 pub(super) fn run(
-    packet: Classified,
+    packet: Packet,
     mtu: usize,
-    pending: &mut VecDeque<Classified>,
+    pending: &mut VecDeque<Packet>,
     bin: &mut Bin<'_>,
 ) -> bool {
     let before = pending.len();
@@ -38,22 +38,23 @@ pub(super) fn run(
 
 /// Appends the fragments to `pending`; `None` when not all could be made.
 fn cut(
-    packet: &Classified,
+    packet: &Packet,
     mtu: usize,
-    pending: &mut VecDeque<Classified>,
+    pending: &mut VecDeque<Packet>,
     pool: &mut Pool,
 ) -> Option<()> {
     let view = Ipv4View::parse(packet.frame.data()).ok()?;
     for fragment in Fragments::new(&view, mtu).ok()? {
-        // Growing the queue would allocate; a packet of 64 KiB in 68-byte fragments does not pass.
-        if pending.len() == pending.capacity() {
+        // Growing the queue would allocate, and the rest of the burst may have to wait there as
+        // well; a packet of 64 KiB in 68-byte fragments does not pass.
+        if pending.len() + 2 * BURST_MAX > pending.capacity() {
             return None;
         }
         let mut frame = pool.alloc()?;
         let info =
             copy(&view, &fragment, &mut frame).and_then(|()| parse_packet(frame.data()).ok());
         match info {
-            Some(info) => pending.push_back(Classified { frame, info, slot: packet.slot }),
+            Some(info) => pending.push_back(Packet { frame, info, slot: packet.slot, reqid: packet.reqid }),
             None => {
                 pool.free(frame);
                 return None;

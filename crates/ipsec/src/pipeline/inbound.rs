@@ -6,15 +6,16 @@ use convoy_engine::{Engine, EngineKey, JobBurst, KeyId, Ordered};
 use convoy_packet::{BURST_MAX, Burst, Pool};
 
 use super::bin::Bin;
-use super::commit::{self, Opened};
-use super::decap::{self, Inner};
+use super::commit::{self, Verdict};
 use super::demux::{self, Arrival};
 use super::fragments::{Flows, Reassembly};
+use super::hints::Hints;
 use super::lookup::Lookup;
+use super::packet::Packet;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use super::watch::Watch;
-use super::{HandOff, Now, Observer, PipelineConfig, PipelineParts, Stage, WorkerCounters, policy};
+use super::{HandOff, Now, Observer, PipelineConfig, PipelineParts, Stage, WorkerCounters, decap, policy};
 use crate::event::Event;
 use crate::snapshot::Reader;
 use crate::spd::{Direction, SpdId};
@@ -33,11 +34,13 @@ pub struct Inbound<O: Observer = ()> {
     jobs: JobBurst,
     done: JobBurst,
     in_flight: usize,
-    opened: Vec<Opened>,
-    inner: Vec<Inner>,
     reassembly: Reassembly,
     arrivals: Vec<Arrival>,
-    flows: Flows<Inner>,
+    hints: Hints,
+    verdicts: Vec<Verdict>,
+    /// Inner packets of the burst that is being opened.
+    packets: Vec<Packet>,
+    flows: Flows,
     lookup: Lookup,
 }
 
@@ -65,12 +68,13 @@ impl<O: Observer> Inbound<O> {
             jobs: JobBurst::new(),
             done: JobBurst::new(),
             in_flight: 0,
-            opened: Vec::with_capacity(BURST_MAX),
-            inner: Vec::with_capacity(BURST_MAX),
             reassembly: Reassembly::new(),
             arrivals: Vec::with_capacity(BURST_MAX),
+            hints: Hints::new(),
+            verdicts: Vec::with_capacity(BURST_MAX),
+            packets: Vec::with_capacity(BURST_MAX),
             flows: Flows::with_capacity(BURST_MAX),
-            lookup: Lookup::new(Direction::Inbound, BURST_MAX),
+            lookup: Lookup::new(Direction::Inbound),
         }
     }
 
@@ -100,6 +104,7 @@ impl<O: Observer> Inbound<O> {
             snapshot: self.reader.snapshot(),
             me: self.config.worker,
             sas: &mut self.sas,
+            hints: &mut self.hints,
             jobs: &mut self.jobs,
             handoff,
             reassembly: &mut self.reassembly,
@@ -119,27 +124,16 @@ impl<O: Observer> Inbound<O> {
         // Fragments held back may come to light together with the packets of this burst.
         let n = self.done.len().min(plain.room().saturating_sub(self.flows.held()));
         let mut bin = Bin { pool, counters: &self.counters };
-        commit::run(
-            now,
-            &mut self.sas,
-            &mut self.watch,
-            &mut self.done,
-            n,
-            &mut self.opened,
-            &mut bin,
-        );
+        let finished = self.done.as_slice().get(..n).unwrap_or_default();
+        self.verdicts.clear();
+        commit::run(now, &mut self.sas, &mut self.watch, finished, &mut self.verdicts);
         self.observer.passed(Stage::Commit);
-        decap::run(&self.config, &self.sas, &mut self.opened, &mut self.inner, &mut bin);
-        self.flows.run(now, &mut self.inner, &mut bin);
+        let (done, packets) = (&mut self.done, &mut self.packets);
+        decap::run(&self.config, &self.sas, done, &self.verdicts, packets, &mut bin);
+        self.flows.run(now, packets, &mut bin);
         self.observer.passed(Stage::Decap);
-        policy::run(
-            self.reader.snapshot(),
-            &self.sas,
-            &mut self.inner,
-            &mut self.lookup,
-            plain,
-            &mut bin,
-        );
+        let snapshot = self.reader.snapshot();
+        policy::run(snapshot, &self.sas, packets, &mut self.lookup, plain, &mut bin);
         self.observer.passed(Stage::Policy);
         self.in_flight += self.engine.submit(&mut self.jobs);
     }
@@ -198,7 +192,8 @@ impl<O: Observer> Inbound<O> {
     /// whose key did not keeps its window.
     fn adopt(&mut self, now: Now) {
         let Some(old) = self.reader.refresh() else { return };
-        let Self { config, reader, engine, sas, watch, epoch, .. } = self;
+        let Self { config, reader, engine, sas, watch, epoch, hints, .. } = self;
+        hints.grow(reader.snapshot().len().1);
         reader.snapshot().inbound_changes(&old, |slot, wanted| {
             let wanted = wanted.filter(|spec| spec.worker == config.worker);
             match (sas.take(slot), wanted) {

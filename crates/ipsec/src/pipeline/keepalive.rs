@@ -9,9 +9,8 @@ use super::{Now, forward};
 /// Whether nothing was sent on the SA for its keepalive interval.
 pub(super) fn is_due(sa: &OutboundSa, now: Now) -> bool {
     let interval = sa.spec.encap.and_then(|encap| encap.keepalive);
-    interval.is_some_and(|interval| {
-        u128::from(now.0.saturating_sub(sa.last_sent.0)) >= interval.as_nanos()
-    })
+    let last = sa.last_keepalive.0.max(sa.counters.last_packet_ns.get());
+    interval.is_some_and(|interval| u128::from(now.0.saturating_sub(last)) >= interval.as_nanos())
 }
 
 /// Puts a keepalive on the wire; says whether there was room.

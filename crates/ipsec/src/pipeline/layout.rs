@@ -17,6 +17,7 @@ use std::fmt;
 
 use convoy_crypto::{Nonce, OpenNonce, Suite};
 use convoy_engine::{AAD_MAX, Span};
+use convoy_wire::esp::EspHeader;
 use convoy_wire::{EspLayout, Protocol, SeqNum, Spi, esp};
 
 use crate::sequence::ReservedSeq;
@@ -51,8 +52,8 @@ pub(super) struct Layout {
     header: u8,
     nonce_len: u8,
     salt_bits: u8,
-    /// The salt at the front of a nonce.
-    salt: u128,
+    /// The salt, as the front of a nonce.
+    salt: u32,
 }
 
 impl Layout {
@@ -81,7 +82,7 @@ impl Layout {
             header: if is_aead { 0 } else { lengths.prefix_len() as u8 },
             nonce_len: suite.suite().nonce_bytes() as u8,
             salt_bits,
-            salt: u128::from(u32::from_be_bytes(salt) & kept) << 96,
+            salt: u32::from_be_bytes(salt) & kept,
         }
     }
 
@@ -100,18 +101,16 @@ impl Layout {
     /// What is authenticated beside text and header, and how many bytes of it count.
     #[inline]
     pub(super) fn beside(&self, spi: Spi, seq: SeqNum, iv: Iv) -> ([u8; AAD_MAX], u8) {
-        let [a, b, c, d] = spi.to_be_bytes();
-        let [h0, h1, h2, h3, l0, l1, l2, l3] = seq.get().to_be_bytes();
-        let [i0, i1, i2, i3, i4, i5, i6, i7] = ((iv.0 >> 64) as u64).to_be_bytes();
-        let bytes = match self.beside {
-            Beside::Short => {
-                [a, b, c, d, l0, l1, l2, l3, i0, i1, i2, i3, i4, i5, i6, i7, 0, 0, 0, 0]
-            }
-            Beside::Extended => {
-                [a, b, c, d, h0, h1, h2, h3, l0, l1, l2, l3, i0, i1, i2, i3, i4, i5, i6, i7]
-            }
-            Beside::High => [h0, h1, h2, h3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        let iv = (iv.0 >> 64) as u64;
+        let (first, second, third) = match self.beside {
+            Beside::Short => (spi.get(), u64::from(seq.low()) << 32 | iv >> 32, iv << 32),
+            Beside::Extended => (spi.get(), seq.get(), iv),
+            Beside::High => (seq.high(), 0, 0),
         };
+        let mut bytes = [0; AAD_MAX];
+        bytes[..4].copy_from_slice(&first.to_be_bytes());
+        bytes[4..12].copy_from_slice(&second.to_be_bytes());
+        bytes[12..].copy_from_slice(&third.to_be_bytes());
         (bytes, self.beside_len)
     }
 
@@ -146,7 +145,7 @@ impl Layout {
     /// Salt, then IV.
     #[inline]
     fn nonce(&self, iv: Iv) -> [u8; 16] {
-        (self.salt | iv.0 >> self.salt_bits).to_be_bytes()
+        (u128::from(self.salt) << 96 | iv.0 >> self.salt_bits).to_be_bytes()
     }
 
     /// The nonce of a packet to be sealed. The reservation is used up, so no second packet can get
@@ -175,10 +174,8 @@ impl Layout {
         next_header: Protocol,
         (spi, seq, iv): (Spi, SeqNum, Iv),
     ) -> Option<Span> {
-        let [a, b, c, d] = spi.to_be_bytes();
-        let [e, f, g, h] = seq.low().to_be_bytes();
         let before = packet.get_mut(front..)?;
-        *before.first_chunk_mut()? = [a, b, c, d, e, f, g, h];
+        *before.first_chunk_mut()? = EspHeader::new(spi, seq).to_bytes();
         let place = before.get_mut(esp::HEADER_LEN..)?;
         match self.iv {
             IvKind::None => {}

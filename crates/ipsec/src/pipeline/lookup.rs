@@ -1,7 +1,8 @@
 //! A burst's look-up in the SPD.
 
-use convoy_wire::FlowKey;
+use convoy_packet::BURST_MAX;
 
+use super::packet::Packet;
 use crate::snapshot::Snapshot;
 use crate::spd::{Decision, Direction, FlowCache, SpdId};
 
@@ -12,34 +13,29 @@ pub(super) struct Lookup {
     pub(super) spd: SpdId,
     direction: Direction,
     cache: FlowCache,
-    keys: Vec<FlowKey>,
     decisions: Vec<Option<Decision>>,
 }
 
 impl Lookup {
-    /// For bursts of up to `n` packets.
-    pub(super) fn new(direction: Direction, n: usize) -> Self {
+    pub(super) fn new(direction: Direction) -> Self {
         Self {
             spd: SpdId::default(),
             direction,
             cache: FlowCache::default(),
-            keys: Vec::with_capacity(n),
-            decisions: Vec::with_capacity(n),
+            decisions: Vec::with_capacity(BURST_MAX),
         }
     }
 
-    /// What is decided about each flow, in order: nothing without a database.
+    /// What is decided about each packet, in order: nothing without a database.
     pub(super) fn burst(
         &mut self,
         snapshot: &Snapshot,
-        flows: impl Iterator<Item = FlowKey>,
+        packets: &[Packet],
     ) -> &[Option<Decision>] {
-        self.keys.clear();
-        self.keys.extend(flows);
         self.decisions.clear();
-        self.decisions.resize(self.keys.len(), None);
+        self.decisions.resize(packets.len(), None);
         if let Some(spd) = snapshot.spd_of(self.spd) {
-            spd.lookup_burst(self.direction, &self.keys, &mut self.cache, &mut self.decisions);
+            spd.lookup_burst(self.direction, packets, &mut self.cache, &mut self.decisions);
         }
         &self.decisions
     }

@@ -10,18 +10,19 @@ use convoy_wire::SeqNum;
 
 use super::acquire::Acquire;
 use super::bin::Bin;
-use super::classify::{self, Classified, Exits, Times};
+use super::classify::{self, Exit};
 use super::fragments::Flows;
+use super::hints::Hints;
 use super::icmp::IcmpSender;
 use super::iv::IvSource;
 use super::lookup::Lookup;
-use super::parse::{self, Parsed};
+use super::packet::Packet;
 use super::sa::OutboundSa;
 use super::slab::Slab;
 use super::watch::Watch;
 use super::{
     HandOff, Now, Observer, PathMtuNews, PipelineConfig, PipelineParts, Stage, WorkerCounters,
-    forward, keepalive, protect,
+    forward, keepalive, parse, protect,
 };
 use crate::event::Event;
 use crate::sa::SaSlot;
@@ -29,9 +30,9 @@ use crate::sequence::{SequenceCounter, SequenceLimits};
 use crate::snapshot::Reader;
 use crate::spd::{Direction, SpdId};
 
-/// Packets that may wait between classification and protection: a burst and what it may be cut
-/// into.
-const PENDING_MAX: usize = 4 * BURST_MAX;
+/// Packets that may wait between classification and protection: what a burst may be cut into, and
+/// the rest of it.
+const PENDING_MAX: usize = 6 * BURST_MAX;
 
 /// How far behind the newest sequence number a quoted one may be to be believed.
 const QUOTE_AGE: u64 = 1 << 16;
@@ -49,11 +50,15 @@ pub struct Outbound<O: Observer = ()> {
     /// Slots whose SAs are still to be taken over: their keys may be another's, or the system has no
     /// random numbers for their IVs.
     unclaimed: Vec<u32>,
-    parsed: Vec<Parsed>,
-    flows: Flows<Parsed>,
+    /// The burst that is being classified.
+    packets: Vec<Packet>,
+    flows: Flows,
     lookup: Lookup,
+    hints: Hints,
+    leaving: Vec<Exit>,
     acquire: Acquire,
-    pending: VecDeque<Classified>,
+    /// Packets that are classified and did not fit into the jobs.
+    pending: VecDeque<Packet>,
     jobs: JobBurst,
     done: JobBurst,
     in_flight: usize,
@@ -83,9 +88,11 @@ impl<O: Observer> Outbound<O> {
             sas: Slab::new(),
             watch: Watch::default(),
             unclaimed: Vec::new(),
-            parsed: Vec::with_capacity(BURST_MAX),
+            packets: Vec::with_capacity(BURST_MAX),
             flows: Flows::with_capacity(BURST_MAX),
-            lookup: Lookup::new(Direction::Outbound, BURST_MAX),
+            lookup: Lookup::new(Direction::Outbound),
+            hints: Hints::new(),
+            leaving: Vec::with_capacity(BURST_MAX),
             acquire: Acquire::new(),
             pending: VecDeque::with_capacity(PENDING_MAX),
             jobs: JobBurst::new(),
@@ -131,34 +138,37 @@ impl<O: Observer> Outbound<O> {
             0 => {
                 let mut bin = Bin { pool, counters: &self.counters };
                 let n = BURST_MAX - self.flows.held();
-                parse::run(input, n, &mut self.parsed, &mut bin);
-                self.flows.run(now, &mut self.parsed, &mut bin);
+                parse::run(input, n, &mut self.packets, &mut bin);
+                self.flows.run(now, &mut self.packets, &mut bin);
                 self.observer.passed(Stage::Parse);
                 now
             }
             // What has waited goes before what comes now; each is one burst for the bypass's room.
             _ if !self.bypass.is_empty() => return,
-            _ => self.acquire.take(&mut self.parsed).unwrap_or(now),
+            _ => self.acquire.take(&mut self.packets).unwrap_or(now),
         };
-        self.classify(Times { since, now }, pool, handoff);
+        self.classify(since, now, pool, handoff);
         self.observer.passed(Stage::Classify);
         self.protect(now, pool);
     }
 
-    /// Sends what was parsed on its way.
-    fn classify(&mut self, times: Times, pool: &mut Pool, handoff: &mut HandOff) {
-        let mut bin = Bin { pool, counters: &self.counters };
-        let (protect, bypass) = (&mut self.pending, &mut self.bypass);
-        let mut exits = Exits { protect, bypass, handoff, acquire: &mut self.acquire };
-        classify::run(
-            self.reader.snapshot(),
-            self.config.worker,
-            times,
-            &mut self.parsed,
-            &mut self.lookup,
-            &mut exits,
-            &mut bin,
-        );
+    /// Sends what was parsed and came at `since` on its way.
+    fn classify(&mut self, since: Now, now: Now, pool: &mut Pool, handoff: &mut HandOff) {
+        let mut stage = classify::Stage {
+            snapshot: self.reader.snapshot(),
+            me: self.config.worker,
+            since,
+            now,
+            sas: &self.sas,
+            lookup: &mut self.lookup,
+            hints: &mut self.hints,
+            leaving: &mut self.leaving,
+            bypass: &mut self.bypass,
+            handoff,
+            acquire: &mut self.acquire,
+            bin: &mut Bin { pool, counters: &self.counters },
+        };
+        classify::run(&mut stage, &mut self.packets);
     }
 
     /// Gives finished ESP packets to `wire` and ICMP messages for inner senders to `plain`, as
@@ -181,7 +191,7 @@ impl<O: Observer> Outbound<O> {
         let udp6_checksum = self.config.udp6_checksum;
         for sa in self.sas.iter_mut() {
             if keepalive::is_due(sa, now) && keepalive::send(sa, udp6_checksum, pool, wire) {
-                sa.last_sent = now;
+                sa.last_keepalive = now;
                 self.counters.keepalives_sent.add(1);
             }
         }
@@ -201,7 +211,7 @@ impl<O: Observer> Outbound<O> {
         else {
             return false;
         };
-        let newest = sa.spec.counters.sequence.get();
+        let newest = sa.counters.sequence.get();
         let age = u64::from((newest as u32).wrapping_sub(quoted));
         if newest == 0 || age >= QUOTE_AGE.min(newest) {
             return false;
@@ -279,7 +289,7 @@ impl<O: Observer> Outbound<O> {
 
     /// Lays out what waits, as far as jobs fit, and submits it.
     fn protect(&mut self, now: Now, pool: &mut Pool) {
-        if self.pending.is_empty() && self.jobs.is_empty() {
+        if self.packets.is_empty() && self.pending.is_empty() && self.jobs.is_empty() {
             return;
         }
         let mut stage = protect::Stage {
@@ -292,7 +302,7 @@ impl<O: Observer> Outbound<O> {
             jobs: &mut self.jobs,
             bin: &mut Bin { pool, counters: &self.counters },
         };
-        protect::run(&mut stage, &mut self.pending);
+        protect::run(&mut stage, &mut self.packets, &mut self.pending);
         self.observer.passed(Stage::Protect);
         self.in_flight += self.engine.submit(&mut self.jobs);
         self.observer.passed(Stage::Engine);
@@ -305,7 +315,9 @@ impl<O: Observer> Outbound<O> {
         if old.is_none() && self.unclaimed.is_empty() {
             return;
         }
-        let Self { config, reader, engine, sas, watch, unclaimed, ivs, .. } = self;
+        let Self { config, reader, engine, sas, watch, unclaimed, ivs, hints, .. } = self;
+        hints.grow(reader.snapshot().len().0);
+        hints.forget();
         // All that goes, goes first: a record that takes over a key finds it free.
         if let Some(old) = old {
             reader.snapshot().outbound_changes(&old, |slot, wanted| {

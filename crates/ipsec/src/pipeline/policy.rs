@@ -4,8 +4,8 @@
 use convoy_packet::Burst;
 
 use super::bin::Bin;
-use super::decap::Inner;
 use super::lookup::Lookup;
+use super::packet::Packet;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use crate::drop_reason::DropReason;
@@ -16,38 +16,36 @@ use crate::spd::PolicyAction;
 pub(super) fn run(
     snapshot: &Snapshot,
     sas: &Slab<InboundSa>,
-    input: &mut Vec<Inner>,
+    packets: &mut Vec<Packet>,
     lookup: &mut Lookup,
     plain: &mut Burst,
     bin: &mut Bin<'_>,
 ) {
-    let flows = input.iter().map(|inner| inner.info.flow);
-    let decisions = lookup.burst(snapshot, flows);
-
-    let (mut packets, mut total) = (0, 0);
-    for (inner, decision) in input.drain(..).zip(decisions) {
+    let decisions = lookup.burst(snapshot, packets);
+    let (mut passed, mut total) = (0, 0);
+    for (Packet { frame, slot, reqid, .. }, decision) in packets.drain(..).zip(decisions) {
         let action = decision.map(|decision| decision.action);
-        let counters = sas.get(inner.slot).map(|sa| &sa.spec.counters);
-        if action != Some(PolicyAction::Protect { reqid: inner.reqid }) {
+        let counters = sas.get(slot.0).map(|sa| &*sa.counters);
+        if action != Some(PolicyAction::Protect { reqid }) {
             if let Some(counters) = counters {
                 counters.dropped.add(1);
             }
-            bin.drop(inner.frame, DropReason::InnerPolicyMismatch);
+            bin.drop(frame, DropReason::InnerPolicyMismatch);
             continue;
         }
-        let bytes = inner.frame.len() as u64;
-        match plain.push(inner.frame) {
+        let bytes = frame.len() as u64;
+        match plain.push(frame) {
             Ok(()) => {
                 if let Some(counters) = counters {
                     counters.packets.add(1);
                     counters.bytes.add(bytes);
                 }
-                packets += 1;
+                passed += 1;
                 total += bytes;
             }
             Err(frame) => bin.drop(frame, DropReason::NoFrame),
         }
     }
-    bin.counters.inbound_packets.add(packets);
+    bin.counters.inbound_packets.add(passed);
     bin.counters.inbound_bytes.add(total);
 }

@@ -10,10 +10,10 @@ use convoy_wire::{IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, SeqNum, Tos, ipv6};
 
 use super::ah::{self, AhLayout};
 use super::bin::Bin;
-use super::classify::Classified;
 use super::icmp::IcmpSender;
 use super::iv::IvSource;
 use super::layout::Iv;
+use super::packet::Packet;
 use super::sa::OutboundSa;
 use super::slab::Slab;
 use super::watch::Watch;
@@ -47,67 +47,83 @@ enum Fit {
     Ended,
 }
 
-/// Protects packets from the front of `pending` until it is empty or no more jobs fit.
+/// Protects `packets` as far as jobs fit; the rest waits in `pending`, whose packets go first.
 ///
-/// Packets that must be fragmented first are replaced in `pending` by their fragments.
-pub(super) fn run(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Classified>) {
-    prefetch(stage.sas, pending);
+/// A packet that must be fragmented is replaced by its fragments, and those too large for the jobs
+/// that are left wait with all that comes after them, in order.
+pub(super) fn run(
+    stage: &mut Stage<'_, '_>,
+    packets: &mut Vec<Packet>,
+    pending: &mut VecDeque<Packet>,
+) {
+    protect_pending(stage, pending);
+    let fit = pending.is_empty() && packets.len() <= stage.jobs.room();
+    for packet in packets.drain(..) {
+        if fit && pending.is_empty() {
+            pass(stage, packet, pending);
+        } else {
+            pending.push_back(packet);
+        }
+    }
+    protect_pending(stage, pending);
+}
+
+fn protect_pending(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Packet>) {
     while stage.jobs.room() > 0 {
         let Some(packet) = pending.pop_front() else { return };
-        let Some(sa) = stage.sas.get_mut(packet.slot.0) else {
-            stage.bin.drop(packet.frame, DropReason::NoSa);
-            continue;
-        };
-        match fit(sa, stage.config, &packet, stage.now) {
-            Fit::Yes => {
-                let Classified { frame, info, slot } = packet;
-                let surroundings = (stage.config, stage.now);
-                match protect(sa, surroundings, stage.ivs, frame, &info, slot.0) {
-                    Ok(job) => {
-                        if sa.meter.count(&sa.spec.counters.usage, job.text.len.into()) {
-                            stage.watch.look(slot.0, sa, stage.now);
-                        }
-                        if let Err(job) = stage.jobs.push(job) {
-                            stage.bin.drop(job.frame, DropReason::EngineRejected);
-                        }
+        pass(stage, packet, pending);
+    }
+}
+
+/// Protects a packet, for which there must be room.
+fn pass(stage: &mut Stage<'_, '_>, packet: Packet, pending: &mut VecDeque<Packet>) {
+    let slot = packet.slot.0;
+    let Some(sa) = stage.sas.get_mut(slot) else {
+        return stage.bin.drop(packet.frame, DropReason::NoSa);
+    };
+    match fit(sa, stage.config, &packet, stage.now) {
+        Fit::Yes => {
+            let Packet { frame, info, .. } = packet;
+            match protect(sa, (stage.config, stage.now), stage.ivs, frame, &info, slot) {
+                Ok(job) => {
+                    if sa.meter.count(&sa.counters.usage, job.text.len.into()) {
+                        stage.watch.look(slot, sa, stage.now);
                     }
-                    Err((frame, reason)) => {
-                        if reason == DropReason::SequenceExhausted {
-                            stage.watch.look(slot.0, sa, stage.now);
-                        }
-                        sa.spec.counters.dropped.add(1);
-                        stage.bin.drop(frame, reason);
+                    if let Err(job) = stage.jobs.push(job) {
+                        stage.bin.drop(job.frame, DropReason::EngineRejected);
                     }
                 }
+                Err((frame, reason)) => {
+                    if reason == DropReason::SequenceExhausted {
+                        stage.watch.look(slot, sa, stage.now);
+                    }
+                    sa.counters.dropped.add(1);
+                    stage.bin.drop(frame, reason);
+                }
             }
-            Fit::Ended => {
-                sa.spec.counters.dropped.add(1);
-                stage.bin.drop(packet.frame, DropReason::LifetimeExpired);
-            }
-            Fit::TooBig(room) => too_big(stage, pending, packet, room),
-            Fit::Expired => {
-                sa.spec.counters.dropped.add(1);
-                let Bin { pool, counters } = stage.bin;
-                let original = packet.frame.data();
-                stage.icmp.time_exceeded(stage.now, stage.config, counters, pool, original);
-                stage.bin.drop(packet.frame, DropReason::TtlExpired);
-            }
+        }
+        Fit::Ended => {
+            sa.counters.dropped.add(1);
+            stage.bin.drop(packet.frame, DropReason::LifetimeExpired);
+        }
+        Fit::TooBig(room) => too_big(stage, pending, packet, room),
+        Fit::Expired => {
+            sa.counters.dropped.add(1);
+            expired(stage, packet.frame);
         }
     }
 }
 
-/// Starts loading the SAs of all packets at once, so that their ways through the memory overlap.
-fn prefetch(sas: &Slab<OutboundSa>, pending: &VecDeque<Classified>) {
-    let mut last = None;
-    for slot in pending.iter().map(|packet| packet.slot) {
-        // Packets of one SA come in runs.
-        if last.replace(slot) != Some(slot) {
-            sas.prefetch(slot.0);
-        }
-    }
+/// The inner sender is told that a packet's time to live is used up.
+#[cold]
+fn expired(stage: &mut Stage<'_, '_>, frame: Frame) {
+    let Bin { pool, counters } = stage.bin;
+    stage.icmp.time_exceeded(stage.now, stage.config, counters, pool, frame.data());
+    stage.bin.drop(frame, DropReason::TtlExpired);
 }
 
-fn fit(sa: &mut OutboundSa, config: &PipelineConfig, packet: &Classified, now: Now) -> Fit {
+#[inline]
+fn fit(sa: &mut OutboundSa, config: &PipelineConfig, packet: &Packet, now: Now) -> Fit {
     if sa.meter.is_expired(now) {
         return Fit::Ended;
     }
@@ -116,7 +132,7 @@ fn fit(sa: &mut OutboundSa, config: &PipelineConfig, packet: &Classified, now: N
         return Fit::Expired;
     }
     // What stays in front of ESP, and what becomes its payload.
-    let (front, kept) = match sa.spec.mode {
+    let (front, kept) = match sa.mode {
         Mode::Tunnel => (sa.outer.len(), 0),
         Mode::Transport => {
             let kept = transport::header_len(packet.frame.data(), info);
@@ -124,53 +140,64 @@ fn fit(sa: &mut OutboundSa, config: &PipelineConfig, packet: &Classified, now: N
         }
     };
     let payload = packet.frame.len().saturating_sub(kept);
-    if front + sa.sealed_len(payload) <= sa.path_mtu {
+    if front + sa.sealed_len(payload) <= sa.path_mtu as usize {
         return Fit::Yes;
     }
-    if sa.mtu_lowered.is_some_and(|at| now.0.saturating_sub(at.0) > MTU_AGE_NS) {
+    fit_wide(sa, config, packet, now, (front, kept))
+}
+
+/// What becomes of a packet that is larger than the path takes.
+#[cold]
+fn fit_wide(
+    sa: &mut OutboundSa,
+    config: &PipelineConfig,
+    packet: &Packet,
+    now: Now,
+    (front, kept): (usize, usize),
+) -> Fit {
+    if sa.lowered().is_some_and(|at| now.0.saturating_sub(at.0) > MTU_AGE_NS) {
         // What a router said long ago may no longer be so: try the configured size again.
-        sa.mtu_lowered = None;
-        sa.path_mtu = usize::from(sa.spec.path_mtu);
-        sa.spec.counters.path_mtu.set(sa.path_mtu as u64);
+        sa.path_mtu = sa.spec.path_mtu.into();
+        sa.counters.path_mtu.set(sa.path_mtu.into());
         return fit(sa, config, packet, now);
     }
-    if may_exceed_path(sa, info) {
+    if may_exceed_path(sa, &packet.info) {
         return Fit::Yes;
     }
-    let room = sa.path_mtu.saturating_sub(front);
+    let room = (sa.path_mtu as usize).saturating_sub(front);
     Fit::TooBig(sa.max_payload_len(room) + kept)
 }
 
 /// No IPv6 sender makes packets smaller than 1280 bytes (RFC 8200 section 5). Over a path too narrow
 /// for them the outer packet may be fragmented instead (RFC 2473 section 7.1), which IPv4 routers do.
 fn may_exceed_path(sa: &OutboundSa, info: &PacketInfo) -> bool {
-    sa.spec.mode == Mode::Tunnel
+    sa.mode == Mode::Tunnel
         && info.flow.version == IpVersion::V6
         && info.total_len as usize <= ipv6::MIN_MTU
         && sa.spec.endpoints.remote.is_ipv4()
-        && sa.spec.outer.df != DfPolicy::Set
+        && sa.rules.df != DfPolicy::Set
 }
 
 /// RFC 4301 section 8.2: the inner sender is told, unless it allows fragmenting.
 fn too_big(
     stage: &mut Stage<'_, '_>,
-    pending: &mut VecDeque<Classified>,
-    packet: Classified,
+    pending: &mut VecDeque<Packet>,
+    packet: Packet,
     room: usize,
 ) {
     let Some(sa) = stage.sas.get(packet.slot.0) else {
         return stage.bin.drop(packet.frame, DropReason::NoSa);
     };
-    let may_cut = sa.spec.mode == Mode::Tunnel
+    let may_cut = sa.mode == Mode::Tunnel
         && packet.info.flow.version == IpVersion::V4
         && !packet.info.dont_fragment;
     if may_cut {
         if !fragment::run(packet, room, pending, stage.bin) {
-            sa.spec.counters.dropped.add(1);
+            sa.counters.dropped.add(1);
         }
         return;
     }
-    sa.spec.counters.dropped.add(1);
+    sa.counters.dropped.add(1);
     let mtu = match packet.info.flow.version {
         IpVersion::V4 => room,
         // No IPv6 link is narrower (RFC 8200 section 5).
@@ -200,13 +227,13 @@ fn protect(
     info: &PacketInfo,
     slot: u32,
 ) -> Result<Job, Refused> {
-    if sa.spec.mode == Mode::Transport
+    if sa.mode == Mode::Transport
         && let Err(reason) = transport::check(sa, info)
     {
         return Err((frame, reason));
     }
-    let before = sa.outer.len() + sa.prefix_len();
-    let behind = sa.room_behind(sa.filled(frame.len()) - frame.len());
+    let (before, inner_len) = (sa.outer.len() + sa.prefix_len(), frame.len());
+    let behind = sa.room_behind(sa.filled(inner_len) - inner_len);
     if frame.headroom() < before || frame.tailroom() < behind {
         return Err((frame, DropReason::NoFrame));
     }
@@ -221,7 +248,6 @@ fn protect(
     if config.decrement_ttl {
         decrement_ttl(frame.data_mut());
     }
-    let inner_len = frame.len() as u64;
     let work = match &sa.ah {
         None => esp_work(sa, &mut frame, info, (seq, iv)),
         Some(ah) => ah_work(sa, *ah, &mut frame, info, seq),
@@ -231,16 +257,15 @@ fn protect(
         Err(reason) => return Err((frame, reason)),
     };
 
-    let counters = &sa.spec.counters;
+    let counters = &sa.counters;
     counters.packets.add(1);
-    counters.bytes.add(inner_len);
+    counters.bytes.add(inner_len as u64);
     counters.sequence.set(seq.get());
     counters.last_packet_ns.set(now.0);
-    sa.last_sent = now;
 
     // AH has all of this in the packet.
     let (aad, aad_len) = match mark {
-        0 => sa.layout.beside(sa.spec.spi, seq, iv),
+        0 => sa.layout.beside(sa.spi, seq, iv),
         _ => ([0; AAD_MAX], 0),
     };
     let nonce = sa.layout.seal_nonce(reserved, iv);
@@ -265,7 +290,7 @@ fn esp_work(
     info: &PacketInfo,
     numbers: (SeqNum, Iv),
 ) -> Result<Work, DropReason> {
-    let laid_out = match sa.spec.mode {
+    let laid_out = match sa.mode {
         Mode::Tunnel => lay_out_tunnel(sa, frame, info, numbers),
         Mode::Transport => transport::lay_out(sa, frame, info, numbers),
     };
@@ -281,7 +306,7 @@ fn ah_work(
     info: &PacketInfo,
     seq: SeqNum,
 ) -> Result<Work, DropReason> {
-    let (at, next) = match sa.spec.mode {
+    let (at, next) = match sa.mode {
         Mode::Tunnel => {
             let front = sa.outer.len();
             frame.grow_front(front + ah.header_len()).map_err(|_| DropReason::NoFrame)?;
@@ -294,7 +319,7 @@ fn ah_work(
             transport::open_up(frame, info, ah.header_len(), seq).ok_or(DropReason::NoFrame)?
         }
     };
-    let header = AhHeader::new(next, ah.header_len(), sa.spec.spi, seq);
+    let header = AhHeader::new(next, ah.header_len(), sa.spi, seq);
     let place = frame.data_mut().get_mut(at..).unwrap_or_default();
     header.emit(place).map_err(|_| DropReason::NoFrame)?;
     let ah::Covered { text, header } = ah.arrange(frame, at, header, seq)?;
@@ -328,11 +353,10 @@ fn lay_out_tunnel(
     let front = sa.outer.len();
     let lengths = sa.layout.lengths();
     let total = front + lengths.sealed_len(filled);
-    frame.grow_front(front + lengths.prefix_len()).ok()?;
-    frame.set_len(total).ok()?;
+    let before = front + lengths.prefix_len();
+    let packet = frame.enclose(before, total - before - payload).ok()?;
     let next = info.flow.version.as_next_header();
-    let packet = frame.data_mut();
-    let numbers = (sa.spec.spi, seq, iv);
+    let numbers = (sa.spi, seq, iv);
     let text = sa.layout.write_esp(packet, front, (payload, filled), next, numbers)?;
     let (tos, df) = outer_fields(sa, info, total);
     sa.outer.write(packet, total, tos, df, seq.low() as u16);
@@ -342,7 +366,7 @@ fn lay_out_tunnel(
 /// RFC 4301 section 5.1.2.1 and RFC 6040 section 4.1.
 #[inline]
 fn outer_fields(sa: &OutboundSa, info: &PacketInfo, total: usize) -> (Tos, bool) {
-    let rules = &sa.spec.outer;
+    let rules = &sa.rules;
     let dscp = match rules.dscp {
         DscpPolicy::Copy => info.tos.dscp(),
         DscpPolicy::Fixed(dscp) => dscp,
@@ -350,7 +374,7 @@ fn outer_fields(sa: &OutboundSa, info: &PacketInfo, total: usize) -> (Tos, bool)
     let mode = if rules.ecn { EcnMode::Normal } else { EcnMode::Compatibility };
     let df = match rules.df {
         // Larger than the path only when it may be fragmented, see `may_exceed_path`.
-        DfPolicy::Copy => info.dont_fragment && total <= sa.path_mtu,
+        DfPolicy::Copy => info.dont_fragment && total <= sa.path_mtu as usize,
         DfPolicy::Set => true,
         DfPolicy::Clear => false,
     };

@@ -3,15 +3,18 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use convoy_wire::{IpVersion, Protocol, Tos, esp};
+use convoy_crypto::prefetch_read;
+use convoy_wire::{IpVersion, Protocol, Spi, Tos, esp};
 
 use super::Now;
 use super::ah::AhLayout;
 use super::layout::{Layout, UDP_HEADER};
+use crate::counters::SaCounters;
 use crate::lifetime::{Meter, Numbers};
-use crate::replay::ReplayWindow;
-use crate::sa::{InboundSpec, IpsecProtocol, Mode, OutboundSpec, UdpEncap};
+use crate::replay::{Floor, ReplayWindow};
+use crate::sa::{InboundSpec, IpsecProtocol, Mode, OuterHeader, OutboundSpec, ReqId, UdpEncap};
 use crate::sequence::SequenceCounter;
+use crate::snapshot::SpiKey;
 use crate::suite::{AhSuite, EspSuite};
 
 /// Outer IP header and, with encapsulation, UDP header, as far as they are the same for every
@@ -21,8 +24,8 @@ pub(super) struct OuterTemplate {
     bytes: [u8; 48],
     ip_len: u8,
     len: u8,
-    /// Sum of the IPv4 header's constant 16-bit words.
-    sum: u32,
+    /// Sum of the IPv4 header's constant 16-bit words, folded.
+    sum: u16,
 }
 
 impl OuterTemplate {
@@ -60,8 +63,9 @@ impl OuterTemplate {
     fn with_ip(header: &[u8]) -> Self {
         let mut bytes = [0; 48];
         bytes[..header.len()].copy_from_slice(header);
-        let sum = header.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
-        Self { bytes, ip_len: header.len() as u8, len: header.len() as u8, sum }
+        let sum: u32 = header.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+        let len = header.len() as u8;
+        Self { bytes, ip_len: len, len, sum: fold(fold(sum)) as u16 }
     }
 
     /// Bytes before the ESP header.
@@ -108,14 +112,13 @@ impl OuterTemplate {
             ip[2..4].copy_from_slice(&(total as u16).to_be_bytes());
             ip[4..6].copy_from_slice(&id.to_be_bytes());
             ip[6..8].copy_from_slice(&flags.to_be_bytes());
-            let sum = self.sum
+            let sum = u32::from(self.sum)
                 + u32::from(tos.0)
                 + (total as u32 & 0xffff)
                 + u32::from(id)
                 + u32::from(flags);
-            let sum = (sum & 0xffff) + (sum >> 16);
-            let sum = (sum & 0xffff) + (sum >> 16);
-            ip[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+            let sum = fold(fold(sum)) as u16;
+            ip[10..12].copy_from_slice(&(!sum).to_be_bytes());
         } else {
             let Some(ip) = front.first_chunk_mut::<40>() else { return };
             ip[0] = 0x60 | tos.0 >> 4;
@@ -128,6 +131,11 @@ impl OuterTemplate {
     }
 }
 
+/// Adds the carries of a sum of 16-bit words back in; what two such steps leave has 16 bits.
+const fn fold(sum: u32) -> u32 {
+    (sum & 0xffff) + (sum >> 16)
+}
+
 fn v6(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V6(address) => address.octets(),
@@ -135,27 +143,36 @@ fn v6(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// An SA that protects, on the worker that owns it.
+/// An SA that protects, on the worker that owns it: three cache lines with all that its packets need.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct OutboundSa {
-    pub(super) spec: Arc<OutboundSpec>,
     pub(super) sequence: SequenceCounter,
+    /// Counts against the SA's lifetime.
+    pub(super) meter: Meter,
+    pub(super) counters: Arc<SaCounters>,
+    pub(super) spec: Arc<OutboundSpec>,
     pub(super) outer: OuterTemplate,
     /// What the SA's packets have in common.
     pub(super) layout: Layout,
     /// The same of an SA of AH.
     pub(super) ah: Option<AhLayout>,
-    /// To how many bytes inner packets are filled up, as far as the path takes it.
-    pub(super) pad_to: usize,
-    /// Counts against the SA's lifetime.
-    pub(super) meter: Meter,
+    pub(super) mode: Mode,
+    /// How the outer header is made.
+    pub(super) rules: OuterHeader,
+    pub(super) spi: Spi,
+    pub(super) reqid: ReqId,
     /// Largest outer packet the path takes, in bytes.
-    pub(super) path_mtu: usize,
-    /// When a router last lowered it.
-    pub(super) mtu_lowered: Option<Now>,
-    /// When a packet (or a keepalive) last left.
-    pub(super) last_sent: Now,
+    pub(super) path_mtu: u32,
+    /// To how many bytes inner packets are filled up, as far as the path takes it.
+    pub(super) pad_to: u16,
+    /// When a router last lowered the path MTU, if it is not what was configured.
+    pub(super) mtu_lowered: Now,
+    /// When a keepalive last left, or the SA began.
+    pub(super) last_keepalive: Now,
 }
+
+const _: () = assert!(size_of::<Option<OutboundSa>>() <= 256);
 
 impl OutboundSa {
     /// The hot SA of a record; `None` for a suite that no snapshot takes.
@@ -165,21 +182,26 @@ impl OutboundSa {
         now: Now,
     ) -> Option<Self> {
         let suite = EspSuite::new(spec.key.suite()).ok()?;
-        let path_mtu = usize::from(spec.path_mtu);
-        spec.counters.path_mtu.set(path_mtu as u64);
+        let counters = spec.counters.clone();
+        counters.path_mtu.set(spec.path_mtu.into());
         Some(Self {
             outer: OuterTemplate::new(&spec),
             layout: Layout::new(suite, spec.esn, spec.salt),
             ah: ah_layout(spec.protocol, suite, spec.esn, spec.endpoints.remote)?,
+            mode: spec.mode,
+            rules: spec.outer,
+            spi: spec.spi,
+            reqid: spec.reqid,
             pad_to: match (spec.protocol, spec.mode) {
-                (IpsecProtocol::Esp, Mode::Tunnel) => usize::from(spec.pad_to),
+                (IpsecProtocol::Esp, Mode::Tunnel) => spec.pad_to,
                 _ => 0,
             },
-            meter: Meter::new(&spec.lifetime, &spec.counters.usage, sequence.numbers(), now),
+            meter: Meter::new(&spec.lifetime, &counters.usage, sequence.numbers(), now),
             sequence,
-            path_mtu,
-            mtu_lowered: None,
-            last_sent: now,
+            path_mtu: spec.path_mtu.into(),
+            mtu_lowered: now,
+            last_keepalive: now,
+            counters,
             spec,
         })
     }
@@ -223,42 +245,64 @@ impl OutboundSa {
     /// path takes.
     #[inline]
     pub(super) fn filled(&self, payload: usize) -> usize {
-        if self.pad_to <= payload {
+        let pad_to = usize::from(self.pad_to);
+        if pad_to <= payload {
             return payload;
         }
-        let room = self.path_mtu.saturating_sub(self.outer.len());
-        self.pad_to.min(self.max_payload_len(room)).max(payload)
+        let room = (self.path_mtu as usize).saturating_sub(self.outer.len());
+        pad_to.min(self.max_payload_len(room)).max(payload)
     }
 
     /// Takes over a smaller path MTU in bytes; says whether it is smaller.
     pub(super) fn narrow(&mut self, now: Now, mtu: u32) -> bool {
         // Below these no link of the IP version may go (RFC 791, RFC 8200 section 5).
         let least = if self.spec.endpoints.remote.is_ipv4() { 576 } else { 1280 };
-        let mtu = mtu.max(least) as usize;
+        let mtu = mtu.max(least);
         if mtu >= self.path_mtu {
             return false;
         }
         self.path_mtu = mtu;
-        self.mtu_lowered = Some(now);
-        self.spec.counters.path_mtu.set(mtu as u64);
+        self.mtu_lowered = now;
+        self.counters.path_mtu.set(mtu.into());
         true
+    }
+
+    /// Whether the path was found narrower than configured, and when.
+    #[inline]
+    pub(super) fn lowered(&self) -> Option<Now> {
+        (self.path_mtu != u32::from(self.spec.path_mtu)).then_some(self.mtu_lowered)
     }
 }
 
-/// An SA that opens, on the worker that owns it.
+/// An SA that opens, on the worker that owns it: three cache lines with all that its packets need.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct InboundSa {
-    pub(super) spec: Arc<InboundSpec>,
+    /// What its packets are found by.
+    pub(super) key: SpiKey,
     pub(super) window: ReplayWindow,
+    /// Counts against the SA's lifetime.
+    pub(super) meter: Meter,
+    pub(super) counters: Arc<SaCounters>,
+    /// Raised with the window.
+    pub(super) floor: Arc<Floor>,
+    pub(super) spec: Arc<InboundSpec>,
     /// What the SA's packets have in common.
     pub(super) layout: Layout,
     /// The same of an SA of AH.
     pub(super) ah: Option<AhLayout>,
-    /// Counts against the SA's lifetime.
-    pub(super) meter: Meter,
+    pub(super) spi: Spi,
+    pub(super) reqid: ReqId,
     /// Tells this SA from an earlier one in the same slot, for jobs that were in flight.
     pub(super) epoch: u32,
+    /// Our UDP port, with encapsulation.
+    pub(super) port: Option<u16>,
+    pub(super) mode: Mode,
+    /// Whether ECN marks of the outer header go on.
+    pub(super) ecn: bool,
 }
+
+const _: () = assert!(size_of::<Option<InboundSa>>() <= 256);
 
 impl InboundSa {
     /// The hot SA of a record; `old` was in the slot before and gives its window if its key is the
@@ -279,11 +323,32 @@ impl InboundSa {
             Some(old) => old.window,
             None => ReplayWindow::new(spec.replay_window, spec.esn, spec.floor.get()).ok()?,
         };
-        spec.counters.sequence.set(window.right_edge().get());
-        let layout = Layout::new(suite, spec.esn, spec.salt);
-        let ah = ah_layout(spec.protocol, suite, spec.esn, spec.endpoints.remote)?;
-        let meter = Meter::new(&spec.lifetime, &spec.counters.usage, Numbers::ENDLESS, now);
-        Some(Self { spec, window, layout, ah, meter, epoch })
+        let counters = spec.counters.clone();
+        counters.sequence.set(window.right_edge().get());
+        Some(Self {
+            key: SpiKey::of(&spec),
+            window,
+            meter: Meter::new(&spec.lifetime, &counters.usage, Numbers::ENDLESS, now),
+            counters,
+            floor: spec.floor.clone(),
+            layout: Layout::new(suite, spec.esn, spec.salt),
+            ah: ah_layout(spec.protocol, suite, spec.esn, spec.endpoints.remote)?,
+            spi: spec.spi,
+            reqid: spec.reqid,
+            epoch,
+            port: spec.encap.map(|encap| encap.local_port),
+            mode: spec.mode,
+            ecn: spec.ecn,
+            spec,
+        })
+    }
+
+    /// Starts loading what lies elsewhere and a packet with this number will change.
+    #[inline]
+    pub(super) fn prefetch(&self, seq_low: u32) {
+        self.window.prefetch(seq_low);
+        self.counters.prefetch();
+        prefetch_read(&*self.floor);
     }
 }
 

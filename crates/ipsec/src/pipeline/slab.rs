@@ -1,6 +1,6 @@
 //! Where a worker keeps its hot SAs.
 
-use crate::table::touch;
+use convoy_crypto::prefetch_read;
 
 /// Places of a page.
 const PAGE: usize = 32;
@@ -39,7 +39,7 @@ impl<T> Slab<T> {
     pub(super) fn prefetch(&self, at: u32) {
         let (page, place) = split(at);
         if let Some(Some(page)) = self.pages.get(page) {
-            touch(page[place].is_some());
+            prefetch_read(&page[place]);
         }
     }
 

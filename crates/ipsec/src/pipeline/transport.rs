@@ -113,7 +113,7 @@ pub(super) fn lay_out(
     let outer = if sa.spec.encap.is_some() { Protocol::UDP } else { Protocol::ESP };
     patch_header(packet, next_header_at, outer, total)?;
     sa.outer.write_udp(packet, header, total);
-    sa.layout.write_esp(packet, front, (payload, payload), protocol, (sa.spec.spi, seq, iv))
+    sa.layout.write_esp(packet, front, (payload, payload), protocol, (sa.spi, seq, iv))
 }
 
 /// Takes ESP out: moves the IP header to directly before the payload, which lies at

@@ -33,12 +33,12 @@ impl Watched for OutboundSa {
     }
 
     fn told(&mut self, reached: Reached) {
-        self.meter.told(&self.spec.counters.usage, reached);
+        self.meter.told(&self.counters.usage, reached);
     }
 
     fn look(&mut self, now: Now) {
-        let Self { spec, meter, sequence, .. } = self;
-        meter.look(&spec.lifetime, &spec.counters.usage, sequence.numbers(), now);
+        let Self { spec, counters, meter, sequence, .. } = self;
+        meter.look(&spec.lifetime, &counters.usage, sequence.numbers(), now);
     }
 }
 
@@ -54,12 +54,12 @@ impl Watched for InboundSa {
     }
 
     fn told(&mut self, reached: Reached) {
-        self.meter.told(&self.spec.counters.usage, reached);
+        self.meter.told(&self.counters.usage, reached);
     }
 
     fn look(&mut self, now: Now) {
-        let Self { spec, meter, .. } = self;
-        meter.look(&spec.lifetime, &spec.counters.usage, Numbers::ENDLESS, now);
+        let Self { spec, counters, meter, .. } = self;
+        meter.look(&spec.lifetime, &counters.usage, Numbers::ENDLESS, now);
     }
 }
 

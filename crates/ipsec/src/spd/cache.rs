@@ -1,11 +1,12 @@
 //! The exact flow cache in front of the index.
 
+use convoy_crypto::prefetch_read;
 use convoy_wire::{FlowKey, IpVersion, Ports};
 
 use super::shape::Address;
 use super::tuples::Probe;
 use super::{CHUNK, Decision};
-use crate::table::{Seed, touch};
+use crate::table::Seed;
 
 /// Flows of each IP version that a cache holds: 1 MiB and 0.5 MiB.
 const FLOWS_V4: usize = 1 << 15;
@@ -121,20 +122,23 @@ impl FlowCache {
 
     /// Answers from the cache what it can, and makes probes of the other packets.
     #[inline]
-    pub(super) fn split(&mut self, keys: &[FlowKey], out: &mut [Option<Decision>]) {
+    pub(super) fn split<K>(&mut self, keys: &[K], out: &mut [Option<Decision>])
+    where
+        K: AsRef<FlowKey>,
+    {
         let Scratch { hashes, v4, v6 } = &mut self.scratch;
         v4.clear();
         v6.clear();
         hashes.clear();
-        hashes.extend(keys.iter().map(|key| {
+        hashes.extend(keys.iter().map(AsRef::as_ref).map(|key| {
             let hash = hash(self.seed, key);
             match key.version {
-                IpVersion::V4 => touch_set(&self.v4, hash),
-                IpVersion::V6 => touch_set(&self.v6, hash),
+                IpVersion::V4 => prefetch_set(&self.v4, hash),
+                IpVersion::V6 => prefetch_set(&self.v6, hash),
             }
             hash
         }));
-        let packets = keys.iter().zip(out).zip(&*hashes).zip(0..);
+        let packets = keys.iter().map(AsRef::as_ref).zip(out).zip(&*hashes).zip(0..);
         for (((key, out), hash), at) in packets {
             match key.version {
                 IpVersion::V4 => match find(&self.v4, *hash, self.epoch, &KeyV4::of(key)) {
@@ -150,11 +154,14 @@ impl FlowCache {
     }
 
     /// Remembers what was found for the packets that the cache did not know.
-    pub(super) fn learn(&mut self, keys: &[FlowKey], out: &mut [Option<Decision>]) {
+    pub(super) fn learn<K>(&mut self, keys: &[K], out: &mut [Option<Decision>])
+    where
+        K: AsRef<FlowKey>,
+    {
         let epoch = self.epoch;
         for probe in &self.scratch.v4 {
             let at = usize::from(probe.at);
-            if let (Some(key), Some(out)) = (keys.get(at), out.get_mut(at)) {
+            if let (Some(key), Some(out)) = (keys.get(at).map(AsRef::as_ref), out.get_mut(at)) {
                 *out = probe.found;
                 let way = Way { key: KeyV4::of(key), epoch, decision: probe.found };
                 put(&mut self.v4, probe.flow, way, &mut self.turn);
@@ -162,7 +169,7 @@ impl FlowCache {
         }
         for probe in &self.scratch.v6 {
             let at = usize::from(probe.at);
-            if let (Some(key), Some(out)) = (keys.get(at), out.get_mut(at)) {
+            if let (Some(key), Some(out)) = (keys.get(at).map(AsRef::as_ref), out.get_mut(at)) {
                 *out = probe.found;
                 let way = Way { key: *key, epoch, decision: probe.found };
                 put(&mut self.v6, probe.flow, way, &mut self.turn);
@@ -204,10 +211,9 @@ const fn index<K>(sets: &[Set<K>], hash: u64) -> usize {
 
 /// Starts loading the set of a flow.
 #[inline]
-fn touch_set<K>(sets: &[Set<K>], hash: u64) {
-    if let Some(Set([first, .., last])) = sets.get(index(sets, hash)) {
-        touch(first.epoch);
-        touch(last.epoch);
+fn prefetch_set<K>(sets: &[Set<K>], hash: u64) {
+    if let Some(set) = sets.get(index(sets, hash)) {
+        prefetch_read(set);
     }
 }
 

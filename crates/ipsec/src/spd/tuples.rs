@@ -226,7 +226,7 @@ impl<A: Address> TupleSpace<A> {
 
     /// [`TupleSpace::lookup`] for many packets, each shape for all of them at once, so that their
     /// ways through the memory overlap.
-    pub(super) fn search(&self, probes: &mut [Probe<A>], keys: &[FlowKey]) {
+    pub(super) fn search<K: AsRef<FlowKey>>(&self, probes: &mut [Probe<A>], keys: &[K]) {
         for tuple in self.tuples.iter() {
             let mut open = false;
             for probe in &mut *probes {
@@ -246,6 +246,7 @@ impl<A: Address> TupleSpace<A> {
             }
             for probe in probes.iter_mut().filter(|probe| probe.open) {
                 let Some(key) = keys.get(usize::from(probe.at)) else { continue };
+                let key = key.as_ref();
                 if let Some((rank, decision)) =
                     tuple.find(probe.hash, &probe.masked, key, probe.best)
                 {

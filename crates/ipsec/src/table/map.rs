@@ -3,8 +3,9 @@
 use core::fmt;
 use std::sync::Arc;
 
+use convoy_crypto::prefetch_read;
+
 use super::hash::Seed;
-use super::touch;
 
 /// Shards of a table that outgrew its first one.
 const SHARDS: usize = 256;
@@ -99,6 +100,7 @@ const fn grown(places: usize) -> usize {
 
 impl<K: Key, V> PagedMap<K, V> {
     /// How many entries there are.
+    #[cfg(test)]
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
@@ -143,7 +145,7 @@ impl<K: Key, V> PagedMap<K, V> {
         if let Some(shard) = self.shards.get(self.shard_of(hash))
             && let Some(tag) = shard.tags.get(Shard::<K, V>::home(hash, shard.tags.len()))
         {
-            touch(*tag);
+            prefetch_read(tag);
         }
     }
 
@@ -161,7 +163,7 @@ impl<K: Key, V> PagedMap<K, V> {
                 Some(_) => at = after(at, places),
             }
         }
-        shard.slots.get(at).inspect(|slot| touch(slot.is_some())).is_some()
+        shard.slots.get(at).inspect(|slot| prefetch_read(*slot)).is_some()
     }
 
     /// All entries, in no order.

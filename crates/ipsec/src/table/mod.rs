@@ -11,10 +11,3 @@ mod paged;
 pub(crate) use hash::Seed;
 pub(crate) use map::{Key, PagedMap};
 pub(crate) use paged::{MAX_SLOTS, PagedTable};
-
-/// Loads a value early. Nothing waits for it, so processors that run ahead let many such loads
-/// overlap, as with prefetch instructions.
-#[inline]
-pub(crate) fn touch<T: Copy>(value: T) {
-    core::hint::black_box(value);
-}

@@ -1,7 +1,6 @@
 //! Which flow a later fragment belongs to: that of its packet's first fragment.
 
-use convoy_packet::Frame;
-use convoy_wire::{FragmentState, PacketInfo, Ports, Protocol};
+use convoy_wire::{FragmentState, Ports, Protocol};
 
 use super::PATIENCE_NS;
 use super::piece::{PacketName, Piece};
@@ -9,26 +8,13 @@ use super::sets::Sets;
 use crate::drop_reason::DropReason;
 use crate::pipeline::Now;
 use crate::pipeline::bin::Bin;
+use crate::pipeline::packet::Packet;
 
 /// Fragments held at most while their first is still to come. A packet of 64 KiB in fragments of
 /// 1,500 bytes has 45.
 const HELD_MAX: usize = 64;
 /// Packets whose flow is remembered: four times so many.
 const SETS: usize = 64;
-
-/// What a stage hands in and gets back.
-pub(in super::super) trait Part {
-    /// The packet.
-    fn packet(&self) -> &[u8];
-    /// What parsing it gave.
-    fn info(&self) -> &PacketInfo;
-    /// The same, to be completed.
-    fn info_mut(&mut self) -> &mut PacketInfo;
-    /// Whose packet it is: fragments of different scopes never meet.
-    fn scope(&self) -> u32;
-    /// Gives up all but the frame.
-    fn into_frame(self) -> Frame;
-}
 
 /// What the first fragment told.
 #[derive(Clone, Copy, Debug)]
@@ -41,13 +27,13 @@ struct Told {
 
 /// The flows of packets that came in fragments lately.
 #[derive(Debug)]
-pub(in super::super) struct Flows<P> {
+pub(in super::super) struct Flows {
     told: Sets<Told>,
-    held: Vec<(PacketName, Now, P)>,
-    scratch: Vec<P>,
+    held: Vec<(PacketName, Now, Packet)>,
+    scratch: Vec<Packet>,
 }
 
-impl<P: Part> Flows<P> {
+impl Flows {
     /// For bursts of up to `n` packets, with all memory there.
     pub(in super::super) fn with_capacity(n: usize) -> Self {
         Self {
@@ -66,18 +52,18 @@ impl<P: Part> Flows<P> {
     /// still to come are held back; those that were held for one that came follow it, so `packets`
     /// may grow by [`Self::held`].
     #[inline]
-    pub(in super::super) fn run(&mut self, now: Now, packets: &mut Vec<P>, bin: &mut Bin<'_>) {
-        if packets.iter().any(|p| p.info().fragment != FragmentState::Whole) {
+    pub(in super::super) fn run(&mut self, now: Now, packets: &mut Vec<Packet>, bin: &mut Bin<'_>) {
+        if packets.iter().any(|p| p.info.fragment != FragmentState::Whole) {
             self.run_fragments(now, packets, bin);
         }
     }
 
     #[cold]
-    fn run_fragments(&mut self, now: Now, packets: &mut Vec<P>, bin: &mut Bin<'_>) {
+    fn run_fragments(&mut self, now: Now, packets: &mut Vec<Packet>, bin: &mut Bin<'_>) {
         core::mem::swap(packets, &mut self.scratch);
         let mut scratch = core::mem::take(&mut self.scratch);
         for packet in scratch.drain(..) {
-            match packet.info().fragment {
+            match packet.info.fragment {
                 FragmentState::Whole => packets.push(packet),
                 FragmentState::First => self.first(now, packet, packets, bin),
                 FragmentState::Later => self.later(now, packet, packets, bin),
@@ -86,11 +72,11 @@ impl<P: Part> Flows<P> {
         self.scratch = scratch;
     }
 
-    fn first(&mut self, now: Now, packet: P, packets: &mut Vec<P>, bin: &mut Bin<'_>) {
-        let Some(piece) = Piece::of(packet.packet(), packet.info(), packet.scope()) else {
-            return bin.drop(packet.into_frame(), DropReason::BadFragment);
+    fn first(&mut self, now: Now, packet: Packet, packets: &mut Vec<Packet>, bin: &mut Bin<'_>) {
+        let Some(piece) = piece(&packet) else {
+            return bin.drop(packet.frame, DropReason::BadFragment);
         };
-        let info = packet.info();
+        let info = &packet.info;
         let upper = usize::from(info.upper_offset).saturating_sub(piece.data_at);
         let told = Told {
             protocol: info.flow.protocol,
@@ -111,16 +97,16 @@ impl<P: Part> Flows<P> {
         }
     }
 
-    fn later(&mut self, now: Now, packet: P, packets: &mut Vec<P>, bin: &mut Bin<'_>) {
-        let Some(piece) = Piece::of(packet.packet(), packet.info(), packet.scope()) else {
-            return bin.drop(packet.into_frame(), DropReason::BadFragment);
+    fn later(&mut self, now: Now, packet: Packet, packets: &mut Vec<Packet>, bin: &mut Bin<'_>) {
+        let Some(piece) = piece(&packet) else {
+            return bin.drop(packet.frame, DropReason::BadFragment);
         };
         if let Some(told) = self.told.find(&piece.name) {
             release(*told, packet, packets, bin);
         } else if self.held.len() < HELD_MAX {
             self.held.push((piece.name, now, packet));
         } else {
-            bin.drop(packet.into_frame(), DropReason::FragmentsFull);
+            bin.drop(packet.frame, DropReason::FragmentsFull);
         }
     }
 
@@ -130,7 +116,7 @@ impl<P: Part> Flows<P> {
         self.told.older(than).for_each(drop);
         while self.held.first().is_some_and(|(_, since, _)| *since < than) {
             let (_, _, packet) = self.held.remove(0);
-            bin.drop(packet.into_frame(), DropReason::FragmentTimeout);
+            bin.drop(packet.frame, DropReason::FragmentTimeout);
         }
     }
 
@@ -138,9 +124,15 @@ impl<P: Part> Flows<P> {
     pub(in super::super) fn release(&mut self, bin: &mut Bin<'_>) {
         self.told.drain().for_each(drop);
         for (_, _, packet) in self.held.drain(..) {
-            bin.drop(packet.into_frame(), DropReason::FragmentTimeout);
+            bin.drop(packet.frame, DropReason::FragmentTimeout);
         }
     }
+}
+
+/// The part of its packet that a fragment is. Peers must not complete each other's packets: their
+/// scope is the SA's group.
+fn piece(packet: &Packet) -> Option<Piece> {
+    Piece::of(packet.frame.data(), &packet.info, packet.reqid.0)
 }
 
 /// Bytes of the upper layer that give its ports, or type and code.
@@ -154,12 +146,11 @@ const fn told_len(ports: Ports) -> usize {
 
 /// Gives a later fragment its flow, unless it would write over what the first one told
 /// (RFC 1858 section 4, RFC 5722).
-fn release<P: Part>(told: Told, mut packet: P, packets: &mut Vec<P>, bin: &mut Bin<'_>) {
-    let piece = Piece::of(packet.packet(), packet.info(), packet.scope());
-    if piece.is_none_or(|piece| piece.offset < told.end) {
-        return bin.drop(packet.into_frame(), DropReason::FragmentOverlap);
+fn release(told: Told, mut packet: Packet, packets: &mut Vec<Packet>, bin: &mut Bin<'_>) {
+    if piece(&packet).is_none_or(|piece| piece.offset < told.end) {
+        return bin.drop(packet.frame, DropReason::FragmentOverlap);
     }
-    let flow = &mut packet.info_mut().flow;
+    let flow = &mut packet.info.flow;
     flow.protocol = told.protocol;
     flow.ports = told.ports;
     packets.push(packet);

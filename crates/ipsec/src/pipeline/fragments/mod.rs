@@ -13,7 +13,7 @@ mod piece;
 mod reassembly;
 mod sets;
 
-pub(super) use flows::{Flows, Part};
+pub(super) use flows::Flows;
 pub(super) use reassembly::Reassembly;
 
 /// How long a packet's other fragments are waited for: 30 s, in nanoseconds. RFC 8200 section 4.5
