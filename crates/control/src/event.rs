@@ -5,15 +5,17 @@ use std::sync::Arc;
 use convoy_ipsec::event::{Event, SaId};
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::snapshot::Snapshot;
+use convoy_ipsec::spd::SpdId;
 use convoy_wire::FlowKey;
 
 use crate::status::Level;
 
 /// How urgent an event is, and one line about it: which SA, what happened, what to do. No keys.
 ///
-/// The SA's name is that of the picture of now; an SA that is gone has none.
+/// The SA's name is that of the picture of now; an SA that is gone has none. `spd` is the database
+/// that the plain interface asks.
 #[must_use]
-pub fn describe(snapshot: &Snapshot, event: &Event) -> (Level, String) {
+pub fn describe(snapshot: &Snapshot, spd: SpdId, event: &Event) -> (Level, String) {
     match event {
         Event::Soft { sa, limit } => {
             let what = format!(
@@ -31,7 +33,7 @@ pub fn describe(snapshot: &Snapshot, event: &Event) -> (Level, String) {
         }
         Event::Acquire { flow, .. } => {
             let policy =
-                name_of(snapshot, flow).map_or_else(String::new, |name| format!(" {name}"));
+                name_of(snapshot, spd, flow).map_or_else(String::new, |name| format!(" {name}"));
             let (from, to) = (flow.src_addr(), flow.dst_addr());
             (Level::Warning, format!("policy{policy} has no SA for a packet from {from} to {to}"))
         }
@@ -40,9 +42,10 @@ pub fn describe(snapshot: &Snapshot, event: &Event) -> (Level, String) {
 }
 
 /// The policy that decides about packets of a flow that leave.
-fn name_of(snapshot: &Snapshot, flow: &FlowKey) -> Option<Arc<str>> {
-    let decision = snapshot.spd().lookup(Direction::Outbound, flow)?;
-    snapshot.spd().policy(decision.id).map(|policy| policy.name.clone())
+fn name_of(snapshot: &Snapshot, spd: SpdId, flow: &FlowKey) -> Option<Arc<str>> {
+    let spd = snapshot.spd_of(spd)?;
+    let decision = spd.lookup(Direction::Outbound, flow)?;
+    spd.policy(decision.id).map(|policy| policy.name.clone())
 }
 
 fn label(snapshot: &Snapshot, sa: &SaId) -> String {

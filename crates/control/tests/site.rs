@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use convoy_control::site::{Action, Routes, Site, Warning};
+use convoy_control::status::{Text, policy_report};
 use convoy_ipsec::sa::{DfPolicy, DscpPolicy, IpsecProtocol, Mode, WorkerId};
 
 const GOOD: &str = r#"
@@ -108,6 +109,40 @@ fn a_site_prints_nothing_of_its_keys() {
     for piece in ["00010203", "0, 1, 2, 3", "16, 17, 18", "abab", "171, 171"] {
         assert!(!shown.contains(piece), "{piece}");
     }
+}
+
+#[test]
+fn an_interface_has_a_database_of_its_own_where_asked() {
+    let web = "name = \"web\"";
+    let own = GOOD.replace(web, &format!("{web}\nspd = \"lan\""));
+    let (_dir, _, (site, warnings)) = load(&own);
+    assert_eq!(
+        site.policies.iter().map(|p| p.spd.as_deref()).collect::<Vec<_>>(),
+        [None, Some("lan")]
+    );
+    let [warning] = &texts(&warnings)[..] else { panic!("{warnings:?}") };
+    assert!(
+        warning.contains("policy[web].spd: no interface has database \"lan\"")
+            && warning.contains("add spd = \"lan\" to [plain], or remove the line"),
+        "{warning}"
+    );
+    assert_eq!((site.deciding_policies().count(), site.protected_networks().len()), (1, 2));
+    let own = own.replacen("[plain]\n", "[plain]\nspd = \"lan\"\n", 1);
+    let (_dir, _, (site, warnings)) = load(&own);
+    let [warning] = &texts(&warnings)[..] else { panic!("{warnings:?}") };
+    assert!(
+        warning.contains("policy[lans]: is in the common database, which no interface has"),
+        "{warning}"
+    );
+    let deciding: Vec<_> = site.deciding_policies().map(|policy| &*policy.name).collect();
+    assert_eq!((deciding, site.protected_networks().len()), (vec!["web"], 0));
+    let shown = policy_report(&site);
+    assert_eq!(
+        shown.policies.iter().map(|p| (p.spd.as_deref(), p.decides)).collect::<Vec<_>>(),
+        [(None, false), (Some("lan"), true)]
+    );
+    let text = shown.text();
+    assert!(text.contains("database") && text.contains("(common) (unused)"), "{text}");
 }
 
 /// Every suite by its names, and AH.

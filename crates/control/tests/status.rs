@@ -261,7 +261,7 @@ fn events_are_told_by_the_names_of_their_sas() {
         destination: "192.0.2.1".parse().unwrap(),
         slot: SaSlot(0),
     };
-    let told = |event| convoy_control::event::describe(&snapshot, &event);
+    let told = |event| convoy_control::event::describe(&snapshot, bench.state.plain_spd(), &event);
     assert_eq!(
         told(Event::Soft { sa, limit: Limit::Bytes }),
         (
@@ -283,16 +283,17 @@ fn events_are_told_by_the_names_of_their_sas() {
 #[test]
 fn a_policy_that_needs_an_sa_is_told_by_name() {
     let bench = Bench::of(&SITE.replacen("sa_out = \"out\"", "acquire = true", 1));
-    let snapshot = bench.state.published().current();
+    let (snapshot, spd) = (bench.state.published().current(), bench.state.plain_spd());
     let ports = Ports::Known { src: 40000, dst: 443 };
     let to = |destination: &str| {
         let ends = ("10.1.0.5".parse().unwrap(), destination.parse().unwrap());
         let flow = FlowKey::new(ends.0, ends.1, Protocol::TCP, ports).unwrap();
-        let reqid = match snapshot.spd().lookup(selector::Direction::Outbound, &flow) {
+        let reqid = match snapshot.spd_of(spd).unwrap().lookup(selector::Direction::Outbound, &flow)
+        {
             Some(Decision { action: PolicyAction::Protect { reqid }, .. }) => reqid,
             _ => ReqId(0),
         };
-        (reqid, convoy_control::event::describe(&snapshot, &Event::Acquire { reqid, flow }).1)
+        (reqid, convoy_control::event::describe(&snapshot, spd, &Event::Acquire { reqid, flow }).1)
     };
     let (reqid, line) = to("10.2.0.7");
     assert!(snapshot.is_on_demand(reqid) && snapshot.outbound_for(reqid).is_none());

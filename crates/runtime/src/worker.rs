@@ -20,6 +20,7 @@ use convoy_ipsec::pipeline::{HandOff, Inbound, Now, Outbound, PathMtuNews};
 use convoy_ipsec::pipeline::{PipelineConfig, PipelineParts};
 use convoy_ipsec::sa::WorkerId;
 use convoy_ipsec::snapshot::Published;
+use convoy_ipsec::spd::SpdId;
 use convoy_packet::{Arena, Burst, Pool};
 
 use crate::events::Teller;
@@ -38,6 +39,8 @@ const TICK_NS: u64 = 500_000_000;
 pub struct Surroundings {
     /// For every worker's pipelines; the worker's number in it is replaced.
     pub pipeline: PipelineConfig,
+    /// The database that decides about packets of the plain ports (RFC 4301 section 4.4.1).
+    pub spd: SpdId,
     /// Which engine does the cryptography.
     pub engine: Entry,
     /// Where frames come from.
@@ -131,8 +134,8 @@ impl Worker {
         Self {
             id,
             pool: surroundings.arena.pool(),
-            outbound: Outbound::new(parts()),
-            inbound: Inbound::new(parts()),
+            outbound: Outbound::new(parts()).with_spd(surroundings.spd),
+            inbound: Inbound::new(parts()).with_spd(surroundings.spd),
             plain: Source::new(ports.plain),
             wire: wire.collect(),
             links,

@@ -11,6 +11,7 @@ use convoy_io::mem::{self, MemPort};
 use convoy_io::{IoError, Port, PortCounters};
 use convoy_ipsec::pipeline::PipelineConfig;
 use convoy_ipsec::sa::WorkerId;
+use convoy_ipsec::spd::SpdId;
 use convoy_packet::{Arena, BURST_MAX, Burst, FrameSize, Pool};
 use convoy_runtime::{Runtime, Surroundings, ThreadConfig, WireMatch, WirePort, WorkerPorts};
 use serde::Serialize;
@@ -229,7 +230,7 @@ fn run(
         icmp_source_v6: None,
     };
     let threads = ThreadConfig { pin: cpus.to_vec(), busy_poll: true };
-    let surroundings = Surroundings { pipeline, engine, arena };
+    let surroundings = Surroundings { pipeline, spd: SpdId::default(), engine, arena };
     let runtime =
         Runtime::start(&surroundings, &threads, ports.collect(), &site.published, |_| {})?;
     let stats = runtime.stats().to_vec();

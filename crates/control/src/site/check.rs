@@ -211,6 +211,52 @@ pub(super) fn policies(policies: &[policy::Draft], sas: &[Draft], report: &mut R
     }
 }
 
+/// The plain interface has a database that policies are in, and policies are in one that an interface
+/// has. `wanted` is the plain interface's own, if any.
+pub(super) fn databases(
+    plain_is_there: bool,
+    wanted: Option<&At<String>>,
+    policies: &[policy::Draft],
+    report: &mut Report<'_>,
+) {
+    let mut known: Vec<_> =
+        policies.iter().filter_map(|policy| Some(policy.spd.as_ref()?.value.as_str())).collect();
+    known.sort_unstable();
+    known.dedup();
+    if let Some(wanted) = wanted.filter(|wanted| !known.contains(&wanted.value.as_str())) {
+        let help = match nearest(&wanted.value, known.iter().copied()) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("add spd = {} to each [[policy]] of it", quote(&wanted.value)),
+        };
+        let what = format!("no policy is in database {}", quote(&wanted.value));
+        return report.error(&wanted.place, what, help);
+    }
+    let wanted = wanted.map(|at| at.value.as_str());
+    let mut told = HashSet::new();
+    for policy in policies.iter().filter(|_| plain_is_there) {
+        let mine = policy.spd.as_ref().map(|at| at.value.as_str());
+        if mine == wanted || !told.insert(mine) {
+            continue;
+        }
+        let (place, what, help) = match &policy.spd {
+            Some(at) => (
+                &at.place,
+                format!(
+                    "no interface has database {}: its policies decide nothing",
+                    quote(&at.value)
+                ),
+                format!("add spd = {} to [plain], or remove the line", quote(&at.value)),
+            ),
+            None => (
+                &policy.place,
+                "is in the common database, which no interface has: it decides nothing".to_owned(),
+                format!("add spd = {}", quote(wanted.unwrap_or_default())),
+            ),
+        };
+        report.warn(place, what, help);
+    }
+}
+
 /// Two sides are two interfaces.
 pub(super) fn interfaces(plain: &Plain, wire: &Wire, place: &Place, report: &mut Report<'_>) {
     let direct = plain.backend.is_direct() || wire.backend.is_direct();
@@ -328,6 +374,9 @@ fn overlap<'a>(
     let Some(mine) = &policy.built else { return };
     for other in before {
         let Some(theirs) = &other.built else { continue };
+        if mine.spd != theirs.spd {
+            continue;
+        }
         if same_selectors(mine, theirs) {
             let line = report.line_of(&other.place);
             let what =

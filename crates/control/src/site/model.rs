@@ -65,12 +65,16 @@ impl Site {
         outbound.chain(self.inbound.iter().map(|sa| &sa.association))
     }
 
+    /// The policies that decide about packets of the plain interface.
+    pub fn deciding_policies(&self) -> impl Iterator<Item = &Policy> {
+        self.policies.iter().filter(|policy| policy.spd == self.plain.spd)
+    }
+
     /// Networks that policies protect on the far side: what must be routed into the gateway.
     #[must_use]
     pub fn protected_networks(&self) -> Vec<Prefix> {
         let mut networks: Vec<Prefix> = self
-            .policies
-            .iter()
+            .deciding_policies()
             .filter(|policy| matches!(policy.action, Action::Protect { .. }))
             .flat_map(|policy| policy.remote.iter().flat_map(Addresses::prefixes))
             .collect();
@@ -125,6 +129,8 @@ pub struct Plain {
     pub mtu: Option<u16>,
     /// What is routed into the interface.
     pub routes: Routes,
+    /// The database of the interface's own policies (RFC 4301 section 4.4.1); `None`: the common one.
+    pub spd: Option<Arc<str>>,
 }
 
 /// An address of an interface with the length of its network's prefix.
@@ -255,6 +261,8 @@ pub struct Policy {
     pub priority: u32,
     /// Whether its outbound SA is made on demand: packets wait for it and control is asked for one.
     pub acquire: bool,
+    /// The database it is in; `None`: the common one.
+    pub spd: Option<Arc<str>>,
 }
 
 impl Policy {

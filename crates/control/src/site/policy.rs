@@ -19,6 +19,8 @@ pub(super) struct Draft {
     pub(super) name: Option<At<String>>,
     pub(super) sa_out: Option<At<String>>,
     pub(super) sa_in: Vec<At<String>>,
+    /// The database it is in, if it is not the common one.
+    pub(super) spd: Option<At<String>>,
     /// Where the local and the remote addresses stand.
     pub(super) selector: Place,
     pub(super) built: Option<Policy>,
@@ -67,6 +69,7 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>) -> Draft {
     let on_demand = acquire.as_ref().is_some_and(|given| given.as_ref().is_some_and(|at| at.value));
     let sas_agree = sas_fit_action(action.as_ref(), given, on_demand, &place, report);
     let acquire_fits = acquire_fits(action.as_ref(), sa_out.is_some(), acquire.as_ref(), report);
+    let spd = table.take("spd").map(|f| self::name(f, report, "database"));
     table.finish(report);
 
     let sa_out = sa_out.flatten();
@@ -82,7 +85,8 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>) -> Draft {
         Word::Discard => Action::Discard,
     });
     let built = (|| {
-        let complete = pairs && sas_read && sas_agree && acquire_fits;
+        let spd_read = !matches!(spd, Some(None));
+        let complete = pairs && sas_read && sas_agree && acquire_fits && spd_read;
         complete.then_some(Policy {
             name: name.as_ref()?.value.as_str().into(),
             action: action?,
@@ -92,9 +96,10 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>) -> Draft {
             upper: upper?,
             priority: u32::try_from(priority?).ok()?,
             acquire: on_demand,
+            spd: spd.as_ref().and_then(|at| at.as_ref()).map(|at| at.value.as_str().into()),
         })
     })();
-    Draft { place, name, sa_out, sa_in, selector, built }
+    Draft { place, name, sa_out, sa_in, spd: spd.flatten(), selector, built }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -21,11 +21,13 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     let namespace = root.take("namespace").map(|f| namespace(f, report));
     let state_dir = root.take("state_dir").and_then(|f| path_in(f, report, &folder));
     let control_socket = root.take("control_socket").map(|f| socket(f, report, &folder));
-    let mut plain_place = None;
+    let (mut plain_place, mut wanted_spd) = (None, None);
     let plain = match root.need(report, "plain", "[plain]") {
         Some(field) => {
             plain_place = Some(field.place.clone());
-            field.table(report, "a [plain] section").and_then(|table| plain(table, report))
+            field
+                .table(report, "a [plain] section")
+                .and_then(|table| plain(table, report, &mut wanted_spd))
         }
         None => None,
     };
@@ -51,6 +53,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     check::state_dir(state_dir.as_ref(), sas.first().map(|sa| &sa.place), report);
     check::associations(&sas, report);
     check::policies(&policies, &sas, report);
+    check::databases(plain_place.is_some(), wanted_spd.as_ref(), &policies, report);
     check::file_mode(path, &sas, report);
     if let (Some(plain), Some(wire), Some(place)) = (&plain, &wire, &plain_place) {
         check::interfaces(plain, wire, place, report);
@@ -211,7 +214,12 @@ fn interface(field: Field<'_>, report: &mut Report<'_>) -> Option<String> {
     None
 }
 
-fn plain(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Plain> {
+/// `wanted_spd` is where the name of the interface's database stands, if it has one of its own.
+fn plain(
+    mut table: Table<'_>,
+    report: &mut Report<'_>,
+    wanted_spd: &mut Option<At<String>>,
+) -> Option<Plain> {
     let words =
         [("tun", Backend::Host), ("af_packet", Backend::AfPacket), ("af_xdp", Backend::AfXdp)];
     let backend = table.take("backend").map(|f| f.choice(report, &words).map(|at| at.value));
@@ -234,7 +242,12 @@ fn plain(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Plain> {
     let addresses: Vec<_> = addresses.into_iter().map(|f| interface_address(f, report)).collect();
     let mtu = table.take("mtu").map(|f| auto_or(f, report, |f, report| mtu(f, report, 576)));
     let routes = table.take("routes").map(|f| routes(f, report));
+    let spd = table.take("spd").map(|f| self::name(f, report, "database"));
     table.finish(report);
+    if let (Some(Some(spd)), wanted) = (&spd, wanted_spd) {
+        *wanted = Some(spd.clone());
+    }
+    let spd = transposed(spd)?.map(|at| at.value.into());
     let backend = backend.map_or(Some(Backend::Host), |given| given)?;
     // What arrives at an interface is routed to it by others.
     let usual =
@@ -245,6 +258,7 @@ fn plain(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Plain> {
         addresses: addresses.into_iter().collect::<Option<_>>()?,
         mtu: mtu.map_or(Some(None), |given| given)?,
         routes: routes.map_or(Some(usual), |given| given)?,
+        spd,
     })
 }
 

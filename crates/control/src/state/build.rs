@@ -1,6 +1,6 @@
 //! Making cold records and policies of a site, with what can be kept of the ones before.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use convoy_crypto::{Cpu, OpenKey, SealKey};
@@ -18,20 +18,25 @@ use crate::site::{
     Action, Addresses, Association, InboundSa, OutboundSa, Policy as SitePolicy, Site, Upper,
 };
 
-/// Policies in their order, and the reqid of each SA by name.
+/// Policies of each database in their order, and the reqid of each SA by name.
 pub(super) struct Policies {
-    pub(super) list: Vec<Policy>,
+    pub(super) lists: Lists,
     pub(super) reqids: HashMap<Arc<str>, ReqId>,
     pub(super) next_reqid: u32,
     /// Whose SAs are made on demand.
     pub(super) on_demand: Vec<ReqId>,
 }
 
+/// The policies of databases by name; the common one has none.
+pub(super) type Lists = BTreeMap<Option<Arc<str>>, Vec<Policy>>;
+
 /// Expands policies and gives every SA its reqid; SAs that were there keep theirs where they can.
 pub(super) fn policies(site: &Site, before: &Tables) -> Policies {
     let mut reqids =
         Reqids { of: HashMap::new(), taken: HashSet::new(), next: before.next_reqid.max(1) };
-    let mut list = Vec::new();
+    // These two are there whatever is in them.
+    let mut lists: Lists =
+        [None, site.plain.spd.clone()].into_iter().map(|name| (name, Vec::new())).collect();
     let mut on_demand = Vec::new();
     for policy in &site.policies {
         let action = match &policy.action {
@@ -46,6 +51,7 @@ pub(super) fn policies(site: &Site, before: &Tables) -> Policies {
             on_demand.push(reqid);
         }
         let selectors = selectors(policy);
+        let list = lists.entry(policy.spd.clone()).or_default();
         for (direction, given) in [
             (Direction::Outbound, policy.acquire || sends(&policy.action)),
             (Direction::Inbound, receives(&policy.action)),
@@ -67,7 +73,7 @@ pub(super) fn policies(site: &Site, before: &Tables) -> Policies {
     for association in site.associations() {
         reqids.of_group(std::slice::from_ref(&association.name), before);
     }
-    Policies { list, reqids: reqids.of, next_reqid: reqids.next, on_demand }
+    Policies { lists, reqids: reqids.of, next_reqid: reqids.next, on_demand }
 }
 
 fn sends(action: &Action) -> bool {

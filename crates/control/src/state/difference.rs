@@ -1,24 +1,55 @@
 //! The next picture from the last one, at the cost of what differs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::snapshot::{Snapshot, SnapshotError};
-use convoy_ipsec::spd::{Policy, PolicyId, Spd, SpdError};
+use convoy_ipsec::spd::{Policy, PolicyId, Spd, SpdError, SpdId};
 
-use super::Tables;
+use super::build::Lists;
+use super::{StateError, Tables};
 
 /// Policies in the order in which they decide, and where they are in the database.
-pub(super) type Placed = Vec<(PolicyId, Arc<Policy>)>;
+type Placed = Vec<(PolicyId, Arc<Policy>)>;
+
+/// Databases by name; the common one has none.
+pub(super) type Databases = BTreeMap<Option<Arc<str>>, Database>;
+
+/// A database and what is in it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Database {
+    pub(super) id: SpdId,
+    placed: Placed,
+}
+
+/// Makes the databases of a picture, which hold what `before` says, hold these policies. One that
+/// has no policies any more keeps its number, empty, until its name comes again.
+pub(super) fn databases(
+    snapshot: &mut Snapshot,
+    before: &Databases,
+    mut after: Lists,
+) -> Result<Databases, StateError> {
+    for name in before.keys() {
+        after.entry(name.clone()).or_default();
+    }
+    let mut databases = Databases::new();
+    for (name, list) in after {
+        let old = match before.get(&name) {
+            Some(old) => old.clone(),
+            None if name.is_none() => Database::default(),
+            None => Database { id: snapshot.add_spd(Spd::default())?, placed: Placed::new() },
+        };
+        let spd = snapshot.spd_of_mut(old.id).ok_or(SnapshotError::Spds)?;
+        let placed = policies(spd, &old.placed, list)?;
+        databases.insert(name, Database { id: old.id, placed });
+    }
+    Ok(databases)
+}
 
 /// Makes `spd`, which holds the policies `before`, hold the policies `after` in their order, and
 /// says where they are. What stays is not touched.
-pub(super) fn policies(
-    spd: &mut Spd,
-    before: &Placed,
-    after: Vec<Policy>,
-) -> Result<Placed, SpdError> {
+fn policies(spd: &mut Spd, before: &Placed, after: Vec<Policy>) -> Result<Placed, SpdError> {
     match change(spd, before, &after) {
         // So many came to one place that no number is left there: all get new ones.
         Err(SpdError::NoPlace) => {

@@ -16,12 +16,12 @@ use std::sync::Arc;
 use convoy_crypto::{Cpu, KeyError};
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
 use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
-use convoy_ipsec::spd::SpdError;
+use convoy_ipsec::spd::{SpdError, SpdId};
 use convoy_wire::Prefix;
 
 use crate::lease::{LeaseError, LeaseEvent, LeaseKeeper};
 use crate::site::Site;
-use difference::Placed;
+use difference::Databases;
 
 /// Why a site cannot become the state of a gateway. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -110,7 +110,7 @@ pub struct State {
     site: Site,
     keeper: Option<LeaseKeeper>,
     tables: Tables,
-    policies: Placed,
+    databases: Databases,
     published: Arc<Published>,
     generation: u64,
 }
@@ -153,11 +153,11 @@ impl State {
         let mut tables = maker.make(&plan, &site, &before)?.tables;
         tables.next_reqid = policies.next_reqid;
         let mut snapshot = Snapshot::default();
-        let placed = difference::policies(snapshot.spd_mut(), &Placed::new(), policies.list)?;
+        let databases = difference::databases(&mut snapshot, &Databases::new(), policies.lists)?;
         snapshot.set_on_demand(policies.on_demand);
         tables.bring(&before, &mut snapshot)?;
         let published = Published::new(snapshot);
-        Ok(Self { cpu, wire_mtu, site, keeper, tables, policies: placed, published, generation: 1 })
+        Ok(Self { cpu, wire_mtu, site, keeper, tables, databases, published, generation: 1 })
     }
 
     /// The site that is in force.
@@ -170,6 +170,12 @@ impl State {
     #[must_use]
     pub fn published(&self) -> &Arc<Published> {
         &self.published
+    }
+
+    /// The database that the plain interface asks, as long as this state lasts.
+    #[must_use]
+    pub fn plain_spd(&self) -> SpdId {
+        self.databases.get(&self.site.plain.spd).map_or_else(SpdId::default, |database| database.id)
     }
 
     /// How many pictures were published.

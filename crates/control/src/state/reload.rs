@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec};
 use convoy_ipsec::snapshot::Snapshot;
-use convoy_ipsec::spd::Policy;
 use convoy_wire::Prefix;
 
-use super::difference::{self, Placed};
+use super::build::Lists;
+use super::difference::{self, Databases};
 use super::keys::SiteKeys;
 use super::{ByName, ReloadReport, State, StateError, Tables, build};
 use crate::site::{Policy as SitePolicy, Routes, Site};
@@ -38,7 +38,7 @@ impl State {
         let made = maker.make(&plan, &site, &self.tables)?;
         let mut tables = made.tables;
         tables.next_reqid = policies.next_reqid;
-        let (mut snapshot, placed) = match self.next_picture(&tables, policies.list) {
+        let (mut snapshot, databases) = match self.next_picture(&tables, policies.lists) {
             Ok(next) => next,
             Err(error) => {
                 if let Some(keeper) = &self.keeper {
@@ -62,7 +62,7 @@ impl State {
             }
         }
         self.tables = tables;
-        self.policies = placed;
+        self.databases = databases;
         self.site = site;
         Ok(report)
     }
@@ -71,12 +71,12 @@ impl State {
     fn next_picture(
         &self,
         tables: &Tables,
-        policies: Vec<Policy>,
-    ) -> Result<(Snapshot, Placed), StateError> {
+        policies: Lists,
+    ) -> Result<(Snapshot, Databases), StateError> {
         let mut snapshot = Snapshot::clone(&self.published.current());
-        let placed = difference::policies(snapshot.spd_mut(), &self.policies, policies)?;
+        let databases = difference::databases(&mut snapshot, &self.databases, policies)?;
         tables.bring(&self.tables, &mut snapshot)?;
-        Ok((snapshot, placed))
+        Ok((snapshot, databases))
     }
 
     fn compare(&self, site: &Site, tables: &Tables) -> ReloadReport {
@@ -187,6 +187,7 @@ fn needs_restart(old: &Site, new: &Site, keys: &SiteKeys<'_>) -> Vec<String> {
         ("plain.addresses", old.plain.addresses == new.plain.addresses),
         ("plain.mtu", old.plain.mtu == new.plain.mtu),
         ("plain.routes", old.plain.routes == new.plain.routes),
+        ("plain.spd", old.plain.spd == new.plain.spd),
         ("wire.backend", old.wire.backend == new.wire.backend),
         ("wire.interface", old.wire.interface == new.wire.interface),
         ("wire.udp_port", old.wire.udp_port == new.wire.udp_port),

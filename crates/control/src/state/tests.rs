@@ -2,7 +2,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
-use convoy_ipsec::spd::PolicyAction;
+use convoy_ipsec::spd::{PolicyAction, SpdId};
 use convoy_wire::{Protocol, SeqNum};
 
 use super::*;
@@ -265,6 +265,48 @@ fn ten_thousand_policies_come_by_reload_and_one_of_them_changes() {
     assert_eq!(kept.count(), 20_000);
     let report = gateway.reload(&plain_tunnel()).unwrap();
     assert_eq!((report.policies_removed.len(), gateway.snapshot().spd().len()), (10_000, 2));
+}
+
+#[test]
+fn databases_of_interfaces_change_apart_and_keep_their_numbers() {
+    let site = |own: &str, remotes: &[&str], common: &str| -> String {
+        let policies = remotes.iter().map(|to| {
+            let name = format!("own-{}", to.replace(['.', '/'], "-"));
+            policy(&name, to, "out", "\"in\"") + &format!("spd = \"{own}\"\n")
+        });
+        let sas = sa("out", "outbound", 0x1001, 1, "") + &sa("in", "inbound", 0x1002, 2, "");
+        let common = policy("common", common, "out", "\"in\"");
+        format!("spd = \"lan\"\n{sas}{}{common}", policies.collect::<String>())
+    };
+    let mut gateway = Gateway::start(&site("lan", &["10.2.0.0/24"], "10.3.0.0/24"));
+    let lan = gateway.state().plain_spd();
+    let sizes = |gateway: &Gateway| {
+        let snapshot = gateway.snapshot();
+        (snapshot.spd().len(), snapshot.spd_of(lan).unwrap().len())
+    };
+    assert_eq!((lan, sizes(&gateway)), (SpdId(1), (2, 2)));
+    let before = gateway.snapshot();
+    // The same selectors in another database are no conflict, and what is common brings no routes.
+    let report = gateway.reload(&site("lan", &["10.2.0.0/24", "10.3.0.0/24"], "10.3.0.0/24"));
+    let report = report.unwrap();
+    assert_eq!(report.policies_added, ["own-10-3-0-0-24"]);
+    assert_eq!(report.routes_added.len(), 1);
+    assert_eq!((gateway.state().plain_spd(), sizes(&gateway)), (lan, (2, 4)));
+    let after = gateway.snapshot();
+    for id in [SpdId::default(), lan] {
+        let old = before.spd_of(id).unwrap().policies();
+        let kept = old.filter(|(at, policy)| {
+            after.spd_of(id).unwrap().policy(*at).is_some_and(|new| Arc::ptr_eq(new, policy))
+        });
+        assert_eq!(kept.count(), 2);
+    }
+    let report = gateway.reload(&site("lan", &["10.2.0.0/24"], "10.4.0.0/24")).unwrap();
+    assert_eq!((report.policies_changed, report.routes_added), (vec!["common".into()], vec![]));
+    assert_eq!(report.routes_removed.len(), 1);
+    // Which database an interface asks is fixed when it is opened.
+    let other = site("dmz", &["10.2.0.0/24"], "10.3.0.0/24").replace("\"lan\"", "\"dmz\"");
+    let refused = gateway.reload(&other).unwrap_err();
+    assert!(refused.to_string().starts_with("plain.spd cannot change"), "{refused}");
 }
 
 #[test]

@@ -297,6 +297,10 @@ pub struct PolicyStatus {
     pub priority: u32,
     /// Whether the SA for packets that leave is made on demand.
     pub acquire: bool,
+    /// The database it is in; absent for the common one.
+    pub spd: Option<String>,
+    /// Whether it decides about packets of the plain interface.
+    pub decides: bool,
     /// The SA for packets that leave.
     pub sa_out: Option<String>,
     /// The SAs that packets may arrive through.

@@ -375,6 +375,8 @@ pub fn policy_report(site: &Site) -> PolicyReport {
             upper,
             priority: policy.priority,
             acquire: policy.acquire,
+            spd: policy.spd.as_ref().map(ToString::to_string),
+            decides: policy.spd == site.plain.spd,
             sa_out,
             sa_in,
         }

@@ -207,13 +207,16 @@ impl Text for PolicyReport {
         if self.policies.is_empty() {
             return "no policies: every packet is dropped\n".to_owned();
         }
-        let mut table = Table::new(&[
-            "policy", "priority", "action", "local", "remote", "protocol", "SA out", "SA in",
-        ]);
+        let mut titles =
+            vec!["policy", "priority", "action", "local", "remote", "protocol", "SA out", "SA in"];
+        // Most gateways have one database only.
+        let several = self.policies.iter().any(|policy| policy.spd.is_some());
+        titles.extend(several.then_some("database"));
+        let mut table = Table::new(&titles);
         for policy in &self.policies {
             let protocol = policy.protocol.clone().unwrap_or_else(|| "any".to_owned());
             let upper = policy.upper.as_ref().map(|upper| format!(" {upper}")).unwrap_or_default();
-            table.row(vec![
+            let mut row = vec![
                 policy.name.clone(),
                 policy.priority.to_string(),
                 policy.action.clone(),
@@ -225,7 +228,11 @@ impl Text for PolicyReport {
                     sa_out => sa_out.clone().unwrap_or_default(),
                 },
                 policy.sa_in.join(", "),
-            ]);
+            ];
+            let unused = if policy.decides { "" } else { " (unused)" };
+            let name = policy.spd.as_deref().unwrap_or("(common)");
+            row.extend(several.then(|| format!("{name}{unused}")));
+            table.row(row);
         }
         table.text()
     }

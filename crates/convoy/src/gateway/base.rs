@@ -86,7 +86,8 @@ impl Prepared {
             .context("no memory for packets")?;
         let pipeline = pipeline_config(&medium);
         let state = State::start(site, cpu, wire_mtu, tell_lease_event).map_err(state_error)?;
-        Ok(Self { state, surroundings: Surroundings { pipeline, engine, arena } })
+        let spd = state.plain_spd();
+        Ok(Self { state, surroundings: Surroundings { pipeline, spd, engine, arena } })
     }
 
     /// Where frames come from.

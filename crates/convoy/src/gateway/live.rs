@@ -72,7 +72,8 @@ impl Live {
     fn heard(&self, event: &Event) {
         // An SA that reaches its end while the gateway does is nobody's concern.
         let Some(gateway) = &self.lock().gateway else { return };
-        match describe_event(&gateway.core().state().published().current(), event) {
+        let state = gateway.core().state();
+        match describe_event(&state.published().current(), state.plain_spd(), event) {
             (Level::Critical, line) => tracing::error!("{line}"),
             (Level::Warning, line) => tracing::warn!("{line}"),
             (Level::Ok, line) => tracing::info!("{line}"),

@@ -17,7 +17,7 @@ use convoy_ipsec::sa::{
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
 use convoy_ipsec::snapshot::{Published, Snapshot};
-use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd};
+use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd, SpdId};
 use convoy_packet::{Arena, Burst, Frame, FrameSize, Pool};
 use convoy_runtime::{Surroundings, WireMatch, WirePort, Worker, WorkerPorts};
 use convoy_wire::{Ipv4Repr, Prefix, Protocol, SeqNum, Spi, Tos, udp::UdpRepr};
@@ -142,6 +142,7 @@ pub fn surroundings(arena: &'static Arena) -> Surroundings {
             icmp_source_v4: None,
             icmp_source_v6: None,
         },
+        spd: SpdId::default(),
         engine: *registry::find(None).unwrap(),
         arena,
     }
