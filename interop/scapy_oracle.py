@@ -88,8 +88,7 @@ def pairs(dice, group):
     """One pair for each suite. Extended sequence numbers take turns, so that over the groups each suite has
     both kinds."""
     if group.protocol == "ah":
-        # scapy has no AES-GMAC for AH.
-        macs = [suite for suite in suites.suites() if suite.crypt == "NULL"]
+        macs = [suite for suite in suites.suites() if suite.crypt in ("NULL", "AES-NULL-GMAC")]
         kinds = [(suite, esn) for suite in macs for esn in (False, True)]
         return [pair(dice, group, number, suite, esn) for number, (suite, esn) in enumerate(kinds, 1)]
     turn = groups().index(group)
@@ -128,7 +127,7 @@ def pair(dice, group, number, suite, esn):
         }
         if group.protocol == "ah":
             section["protocol"] = "ah"
-            del section["encryption"]
+            section.pop("encryption", None)
         if group.encap:
             section["encap"] = {"kind": "udp", "remote_port": 4500}
         sections.append(section)
@@ -182,7 +181,7 @@ def wire_problem(group, one, packet, seq, inner):
     if group.encap and (problem := harness.outer_udp_problem(packet)):
         return problem
     if group.protocol == "ah":
-        return ah_problem(group, outer, seq) or tunnel_problem(group, outer, inner)
+        return ah_problem(group, one.out, outer, seq) or tunnel_problem(group, outer, inner)
     esp = outer[ESP]
     if esp.seq != seq:
         return f"has sequence number {esp.seq} instead of {seq}"
@@ -191,8 +190,8 @@ def wire_problem(group, one, packet, seq, inner):
     return tunnel_problem(group, outer, inner)
 
 
-def ah_problem(group, outer, seq):
-    """RFC 4302 section 2: what is wrong with an AH header, beside its ICV."""
+def ah_problem(group, sa, outer, seq):
+    """RFC 4302 section 2, RFC 4543 section 4: what is wrong with an AH header, beside its ICV."""
     header = outer[AH]
     if header.seq != seq:
         return f"has sequence number {header.seq} instead of {seq}"
@@ -200,6 +199,9 @@ def ah_problem(group, outer, seq):
         return f"AH of {header.payloadlen} words, reserved {header.reserved}"
     if group.outer == 4 and outer.id == 0:
         return "identification 0, which raw sockets rewrite"
+    iv = bytes(header.icv[:8])
+    if sa.auth_algo.name == "AES-GMAC" and iv != seq.to_bytes(8, "big"):
+        return f"has the IV {iv.hex()} at sequence number {seq}"
     return ""
 
 
@@ -496,7 +498,7 @@ def main():
     parser.add_argument("--keep", action="store_true", help="leave site files and captures")
     options = parser.parse_args()
     print(f"seed {options.seed}, {options.packets} packets for each SA and direction")
-    print("AES-GCM with ICVs of 12 and 8 bytes, and AES-XCBC: framing by scapy, tag by OpenSSL's AES")
+    print("AES-GCM with ICVs of 12 and 8 bytes, AES-XCBC, and AES-GMAC in AH: framing by scapy, tag by OpenSSL's AES")
     report = harness.Report()
     with harness.Workshop("scapy", options.keep) as shop:
         for group in groups():
