@@ -112,6 +112,48 @@ fn a_site_prints_nothing_of_its_keys() {
 }
 
 #[test]
+fn among_ten_thousand_sas_those_that_clash_are_named() {
+    let sa = |n: u32, spi: u32, key: u32| {
+        format!(
+            "[[sa]]\nname = \"s{n}\"\ndirection = \"inbound\"\nspi = {}\nlocal = \"192.0.2.1\"\n\
+             remote = \"192.0.2.2\"\nalgorithm = \"aes-128-gcm\"\nkey = \"{key:08x}{}\"\n",
+            0x1000 + spi,
+            "5a".repeat(16)
+        )
+    };
+    let head = "name = \"left\"\nstate_dir = \".\"\n[plain]\ninterface = \"tun\"\n";
+    let sas: String = (0..10_000).map(|n| sa(n, n, n)).collect();
+    let clashes = sa(10_000, 77, 10_000) + &sa(10_001, 10_001, 88) + &sa(10_002, 77, 88);
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
+    let path = dir.path().join("left.toml");
+    std::fs::write(&path, format!("{head}{sas}{clashes}")).unwrap();
+    let errors = Site::load(&path).unwrap_err().errors;
+    let told: Vec<_> = errors.iter().map(|e| (e.line, e.key.as_str(), e.what.as_str())).collect();
+    // Each SA has eight lines, behind four; the first of a name, SPI or key is the one that is told.
+    let line = |n: usize, at: usize| 4 + 8 * n + at;
+    let twice = |n: usize| {
+        format!(
+            "inbound SA \"s{n}\" in line {} has SPI 0x0000104d at 192.0.2.1 as well",
+            line(n, 1)
+        )
+    };
+    let same = |n: usize| {
+        format!(
+            "SA \"s{n}\" in line {} has the same key, so both would use the same nonces or numbers",
+            line(n, 1)
+        )
+    };
+    let expected = [
+        (line(10_000, 4), "sa[s10000].spi", twice(77)),
+        (line(10_001, 8), "sa[s10001].key", same(88)),
+        (line(10_002, 4), "sa[s10002].spi", twice(77)),
+        (line(10_002, 8), "sa[s10002].key", same(88)),
+    ];
+    assert_eq!(told, expected.each_ref().map(|(line, key, what)| (*line, *key, what.as_str())));
+}
+
+#[test]
 fn an_interface_has_a_database_of_its_own_where_asked() {
     let web = "name = \"web\"";
     let own = GOOD.replace(web, &format!("{web}\nspd = \"lan\""));

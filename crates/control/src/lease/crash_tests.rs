@@ -365,6 +365,61 @@ fn one_key_is_leased_once_at_a_time() {
     );
 }
 
+#[test]
+fn among_ten_thousand_keys_each_has_its_own_lease_and_floor() {
+    const KEYS: usize = 10_000;
+    let key = |number: usize| {
+        let mut bytes = [0x5a; 20];
+        bytes[..8].copy_from_slice(&number.to_be_bytes());
+        let bytes = SecretBytes::copy_from(&bytes);
+        KeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
+    };
+    let keys: Vec<_> = (0..2 * KEYS).map(key).collect();
+    let ask = |ledger: &mut Ledger, outbound: &[usize], inbound: &[usize]| {
+        let outbound = outbound.iter().map(|n| OutboundRequest {
+            name: "out",
+            key: &keys[*n],
+            esn: true,
+            block: 10,
+        });
+        let inbound = inbound.iter().map(|n| InboundRequest { name: "in", key: &keys[*n] });
+        ledger.acquire(&outbound.collect::<Vec<_>>(), &inbound.collect::<Vec<_>>())
+    };
+    let mut ledger = open(&new_storage(), 1).unwrap();
+    let (mine, theirs): (Vec<_>, Vec<_>) = ((0..KEYS).collect(), (KEYS..2 * KEYS).collect());
+    let first = ask(&mut ledger, &mine, &theirs).unwrap();
+    assert_eq!((first.leases.len(), first.floors.len()), (KEYS, KEYS));
+    for refused in [ask(&mut ledger, &[7777], &[]), ask(&mut ledger, &[], &[KEYS + 7777])] {
+        assert!(matches!(refused, Err(LeaseError::KeyInUse { .. })));
+    }
+    for refused in [ask(&mut ledger, &[KEYS + 7777], &[]), ask(&mut ledger, &[], &[7777])] {
+        assert!(matches!(refused, Err(LeaseError::KeyTurned { .. })));
+    }
+    // One wants more at a time, and gets it alone.
+    ledger.set_blocks([(&first.leases[1234], 1000)].into_iter());
+    let granted: Vec<_> = first.leases.iter().map(|lease| lease.granted()).collect();
+    ledger.tick(Instant::now()).unwrap();
+    ledger.tick(Instant::now()).unwrap();
+    let grown: Vec<_> = (0..KEYS).filter(|n| first.leases[*n].granted() > granted[*n]).collect();
+    assert_eq!(grown, [1234]);
+    // Every other one goes; those alone can be had again, and go on beyond what was granted.
+    let odd: Vec<_> = mine.iter().copied().filter(|n| n % 2 == 1).collect();
+    let leases: Vec<_> = odd.iter().map(|n| first.leases[*n].clone()).collect();
+    let floors: Vec<_> = odd.iter().map(|n| first.floors[*n].clone()).collect();
+    let granted: Vec<_> = leases.iter().map(|lease| lease.granted()).collect();
+    ledger.release(&leases, &floors);
+    for still in [7776, 0, 9998] {
+        assert!(matches!(ask(&mut ledger, &[still], &[]), Err(LeaseError::KeyInUse { .. })));
+        let still = ask(&mut ledger, &[], &[KEYS + still]);
+        assert!(matches!(still, Err(LeaseError::KeyInUse { .. })));
+    }
+    let odd_theirs: Vec<_> = odd.iter().map(|n| KEYS + n).collect();
+    let second = ask(&mut ledger, &odd, &odd_theirs).unwrap();
+    for (lease, granted) in second.leases.iter().zip(granted) {
+        assert!(lease.used().get() + 1 >= granted);
+    }
+}
+
 /// A key that was inbound has been used by the peer, from number 1 on: used outbound it would repeat
 /// the peer's nonces. A folder remembers that also when the gateway was started anew in between, as
 /// when a site file comes to the wrong gateway.

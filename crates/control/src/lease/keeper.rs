@@ -118,9 +118,9 @@ impl LeaseKeeper {
         self.shared.lock().ledger.release(leases, floors);
     }
 
-    /// How many numbers are leased at a time from now on, at least 1.
-    pub fn set_block(&self, lease: &Arc<Lease>, block: u64) {
-        self.shared.lock().ledger.set_block(lease, block);
+    /// How many numbers of each lease are leased at a time from now on, at least 1.
+    pub fn set_blocks<'a>(&self, blocks: impl Iterator<Item = (&'a Arc<Lease>, u64)>) {
+        self.shared.lock().ledger.set_blocks(blocks);
     }
 
     /// Why records cannot be written at present, if so.

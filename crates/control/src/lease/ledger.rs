@@ -1,5 +1,6 @@
 //! What is leased and what was accepted: pure bookkeeping, driven by the keeper's thread.
 
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -123,9 +124,10 @@ impl Ledger {
         inbound: &[InboundRequest<'_>],
     ) -> Result<Acquired, LeaseError> {
         let keys = outbound.iter().map(|r| (r.name, r.key));
-        let outbound_ids = self.ids(Direction::Outbound, keys, &[])?;
+        let outbound_ids = self.ids(Direction::Outbound, keys, &HashSet::new())?;
         let keys = inbound.iter().map(|r| (r.name, r.key));
-        let inbound_ids = self.ids(Direction::Inbound, keys, &outbound_ids)?;
+        let known = outbound_ids.iter().copied().collect();
+        let inbound_ids = self.ids(Direction::Inbound, keys, &known)?;
         let outbound_at = self.places(Direction::Outbound, &outbound_ids);
         let inbound_at = self.places(Direction::Inbound, &inbound_ids);
         if outbound.is_empty() && inbound.is_empty() {
@@ -164,20 +166,20 @@ impl Ledger {
         &self,
         direction: Direction,
         keys: impl Iterator<Item = (&'a str, &'a KeyMaterial)>,
-        others: &[RecordId],
+        others: &HashSet<RecordId>,
     ) -> Result<Vec<RecordId>, LeaseError> {
-        let mut ids = Vec::new();
+        let leased = self.leased.iter().map(|leased| leased.at);
+        let in_use: HashSet<_> =
+            leased.chain(self.floored.iter().map(|floored| floored.at)).collect();
+        let (mut ids, mut named) = (Vec::new(), HashSet::new());
         for (name, key) in keys {
             let id = self.store.key().record_id(direction, key);
             let turned = self.store.key().record_id(direction.other(), key);
             if others.contains(&turned) || self.store.find(turned).is_some() {
                 return Err(LeaseError::KeyTurned { name: name.to_owned() });
             }
-            let in_use = self.store.find(id).is_some_and(|at| {
-                self.leased.iter().any(|leased| leased.at == at)
-                    || self.floored.iter().any(|floored| floored.at == at)
-            });
-            if in_use || ids.contains(&id) {
+            let is_used = self.store.find(id).is_some_and(|at| in_use.contains(&at));
+            if is_used || !named.insert(id) {
                 return Err(LeaseError::KeyInUse { name: name.to_owned() });
             }
             ids.push(id);
@@ -312,28 +314,31 @@ impl Ledger {
         }
     }
 
-    pub(super) fn set_block(&mut self, lease: &Arc<Lease>, block: u64) {
-        let watched = self.leased.iter_mut().filter(|leased| Arc::ptr_eq(&leased.lease, lease));
-        watched.for_each(|leased| leased.block = block.max(1));
+    /// How many numbers are leased at a time, of leases that are watched.
+    pub(super) fn set_blocks<'a>(&mut self, blocks: impl Iterator<Item = (&'a Arc<Lease>, u64)>) {
+        let blocks: HashMap<_, _> = blocks.map(|(lease, block)| (place(lease), block)).collect();
+        for leased in &mut self.leased {
+            if let Some(block) = blocks.get(&place(&leased.lease)) {
+                leased.block = (*block).max(1);
+            }
+        }
     }
 
     /// Stops watching what these belong to. Their keys may be acquired again and then go on where
     /// nothing they may still be used for can overlap.
     pub(super) fn release(&mut self, leases: &[Arc<Lease>], floors: &[Arc<Floor>]) {
-        self.leased.retain(|leased| !leases.iter().any(|lease| Arc::ptr_eq(lease, &leased.lease)));
+        let leases: HashSet<_> = leases.iter().map(place).collect();
+        let floors: HashSet<_> = floors.iter().map(place).collect();
+        self.leased.retain(|leased| !leases.contains(&place(&leased.lease)));
         self.note_floors();
-        for floored in &self.floored {
-            if !floors.iter().any(|floor| Arc::ptr_eq(floor, &floored.floor)) {
-                continue;
-            }
+        for floored in self.floored.iter().filter(|f| floors.contains(&place(&f.floor))) {
             if let Some(record) = self.store.record_mut(floored.at) {
                 record.number = record.number.saturating_add(record.allowance);
                 (record.allowance, record.allowance_synced) = (0, 0);
                 self.unsynced = true;
             }
         }
-        self.floored
-            .retain(|floored| !floors.iter().any(|floor| Arc::ptr_eq(floor, &floored.floor)));
+        self.floored.retain(|floored| !floors.contains(&place(&floored.floor)));
     }
 
     /// Writes exact numbers; right only when nobody uses the leases and floors any more.
@@ -360,6 +365,11 @@ pub(super) enum Wrote {
     Nothing,
     Written,
     Synced,
+}
+
+/// Where something shared lies: what is alive never shares a place.
+fn place<T>(shared: &Arc<T>) -> usize {
+    Arc::as_ptr(shared).addr()
 }
 
 fn allowance(pace: u64, least: u64) -> u64 {

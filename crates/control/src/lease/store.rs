@@ -12,7 +12,7 @@ use super::image::{BadImage, BootId, Image, Record, VERSION};
 use super::storage::{Slot, Storage};
 
 /// Position of a record in its store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct RecordAt(usize);
 
 /// Records, and the storage they are kept in.

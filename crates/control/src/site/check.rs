@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use convoy_ipsec::sa::Mode;
+use convoy_ipsec::sa::{IpsecProtocol, Mode};
+use convoy_wire::Spi;
 use nix::unistd::AccessFlags;
 
+use super::key::Nonces;
 use super::model::{Action, Addresses, Plain, Policy, Wire};
 use super::reader::{At, Place, Report, nearest, quote};
 use super::sa::{Direction, Draft};
@@ -90,12 +92,11 @@ fn is_volatile(dir: &Path) -> bool {
 
 /// Names, SPIs and keys that must not meet.
 pub(super) fn associations(sas: &[Draft], report: &mut Report<'_>) {
-    let mut names = Names::new();
-    for (at, sa) in sas.iter().enumerate() {
-        let before = sas.get(..at).unwrap_or_default();
+    let (mut names, mut receivers, mut keys) = (Names::new(), HashMap::new(), HashMap::new());
+    for sa in sas {
         same_name("SA", sa.name.as_ref(), &mut names, report);
-        same_spi(sa, before, report);
-        same_key(sa, before, report);
+        same_spi(sa, &mut receivers, report);
+        same_key(sa, &mut keys, report);
     }
 }
 
@@ -120,22 +121,26 @@ fn same_name<'a>(
     }
 }
 
-/// Inbound packets are told apart by SPI and the address they arrive at (RFC 4301 section 4.1),
-/// outbound ones at the peer by SPI and the address they go to.
-fn same_spi(sa: &Draft, before: &[Draft], report: &mut Report<'_>) {
+/// What packets of an SA are told apart by where they arrive (RFC 4301 section 4.1).
+#[derive(PartialEq, Eq, Hash)]
+struct Receiver {
+    direction: Direction,
+    protocol: Option<IpsecProtocol>,
+    spi: Spi,
+    address: IpAddr,
+}
+
+/// Inbound packets arrive at a local address, outbound ones at the peer's.
+fn same_spi<'a>(sa: &'a Draft, before: &mut HashMap<Receiver, &'a Draft>, report: &mut Report<'_>) {
     let (Some(spi), Some(direction)) = (&sa.spi, sa.direction) else { return };
-    let receiver = |sa: &Draft| match direction {
-        Direction::Inbound => sa.local.as_ref().map(|at| at.value),
-        Direction::Outbound => sa.remote.as_ref().map(|at| at.value),
+    let address = match direction {
+        Direction::Inbound => &sa.local,
+        Direction::Outbound => &sa.remote,
     };
-    let clash = before.iter().find(|other| {
-        other.direction == sa.direction
-            && other.protocol == sa.protocol
-            && matches!(&other.spi, Some(at) if at.value == spi.value)
-            && receiver(sa).is_some()
-            && receiver(other) == receiver(sa)
-    });
-    if let (Some(other), Some(address)) = (clash, receiver(sa)) {
+    let Some(At { value: address, .. }) = *address else { return };
+    let receiver = Receiver { direction, protocol: sa.protocol, spi: spi.value, address };
+    let other = *before.entry(receiver).or_insert(sa);
+    if !std::ptr::eq(other, sa) {
         let what = format!(
             "{} SA {} in line {} has SPI {} at {address} as well",
             direction.word(),
@@ -148,12 +153,14 @@ fn same_spi(sa: &Draft, before: &[Draft], report: &mut Report<'_>) {
 }
 
 /// One key in two SAs makes every nonce twice, whatever their directions: the peer counts as well.
-fn same_key(sa: &Draft, before: &[Draft], report: &mut Report<'_>) {
+fn same_key<'a>(
+    sa: &'a Draft,
+    before: &mut HashMap<Nonces<'a>, &'a Draft>,
+    report: &mut Report<'_>,
+) {
     let Some(key) = &sa.key else { return };
-    let clash = before
-        .iter()
-        .find(|other| matches!(&other.key, Some(k) if k.value.same_nonces(&key.value)));
-    if let Some(other) = clash {
+    let other = *before.entry(Nonces(&key.value)).or_insert(sa);
+    if !std::ptr::eq(other, sa) {
         let what = format!(
             "SA {} in line {} has the same key, so both would use the same nonces or numbers",
             label(other),

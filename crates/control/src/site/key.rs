@@ -138,11 +138,23 @@ impl KeyMaterial {
     pub fn same_nonces(&self, other: &Self) -> bool {
         self.expose_identity() == other.expose_identity()
     }
+}
 
-    /// Hashes what [`Self::same_nonces`] compares. For tables in memory only, whose hashers have a
-    /// random key.
-    pub(crate) fn hash_nonces(&self, state: &mut impl Hasher) {
-        self.expose_identity().hash(state);
+/// A key as far as nonces depend on it: what [`KeyMaterial::same_nonces`] compares. For tables in
+/// memory only, whose hashers have a random key.
+pub(crate) struct Nonces<'a>(pub(crate) &'a KeyMaterial);
+
+impl PartialEq for Nonces<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.same_nonces(other.0)
+    }
+}
+
+impl Eq for Nonces<'_> {}
+
+impl Hash for Nonces<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.expose_identity().hash(state);
     }
 }
 

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 pub use finding::{Excerpt, Finding, SiteErrors, Warning};
+pub(crate) use key::Nonces;
 pub use key::{KeyMaterial, KeyMisfit, SALT_BYTES};
 pub use model::{
     Action, Addresses, Association, Backend, Capture, InboundSa, InterfaceAddress, OutboundSa,

@@ -35,7 +35,7 @@ pub(super) struct Context<'a> {
 }
 
 /// Direction of an SA, seen from this gateway.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Direction {
     Outbound,
     Inbound,

@@ -21,9 +21,16 @@ const SECRET_PIECE: usize = 6;
 pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) text: Zeroizing<String>,
+    /// Where lines begin, but the first.
+    lines: Vec<usize>,
 }
 
 impl Source {
+    fn new(path: PathBuf, text: Zeroizing<String>) -> Self {
+        let lines = text.match_indices('\n').map(|(at, _)| at + 1).collect();
+        Self { path, text, lines }
+    }
+
     /// Reads the file in one piece, so that no copy of its keys is left behind by growing.
     pub(super) fn read(path: &Path) -> Result<Self, SiteErrors> {
         Self::read_file(path).map_err(|finding| SiteErrors { errors: vec![*finding] })
@@ -73,7 +80,7 @@ impl Source {
             return Err(unreadable(error));
         }
         match String::from_utf8(bytes) {
-            Ok(text) => Ok(Self { path: path.to_owned(), text: Zeroizing::new(text) }),
+            Ok(text) => Ok(Self::new(path.to_owned(), Zeroizing::new(text))),
             Err(error) => {
                 let at = error.utf8_error().valid_up_to();
                 let mut bytes = error.into_bytes();
@@ -91,8 +98,9 @@ impl Source {
     /// Line and column, both from 1, the column in characters.
     pub(super) fn position(&self, offset: usize) -> (usize, usize) {
         let before = self.text.get(..offset).unwrap_or(&self.text);
-        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        let line = 1 + before.bytes().filter(|b| *b == b'\n').count();
+        let lines_before = self.lines.partition_point(|start| *start <= before.len());
+        let begun = self.lines.get(..lines_before).and_then(<[_]>::last);
+        let (line, line_start) = (1 + lines_before, begun.copied().unwrap_or(0));
         let column = 1 + before.get(line_start..).map_or(0, |text| text.chars().count());
         (line, column)
     }
@@ -148,7 +156,7 @@ mod tests {
     use super::*;
 
     fn source(text: &str) -> Source {
-        Source { path: "t.toml".into(), text: Zeroizing::new(text.into()) }
+        Source::new("t.toml".into(), Zeroizing::new(text.into()))
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! SAs of a site by their keys.
 
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
 
-use crate::site::{Association, KeyMaterial, Site};
+use crate::site::{Association, KeyMaterial, Nonces, Site};
 
 /// Finds the SAs of a site by their keys.
 #[derive(Default)]
@@ -34,22 +33,5 @@ impl<'a> SiteKeys<'a> {
     /// The SA with this key, whatever its direction.
     pub(super) fn any(&self, key: &KeyMaterial) -> Option<&'a Association> {
         self.outbound(key).or_else(|| self.inbound(key))
-    }
-}
-
-/// A key as far as nonces depend on it.
-struct Nonces<'a>(&'a KeyMaterial);
-
-impl PartialEq for Nonces<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.same_nonces(other.0)
-    }
-}
-
-impl Eq for Nonces<'_> {}
-
-impl Hash for Nonces<'_> {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.hash_nonces(state);
     }
 }

@@ -55,11 +55,10 @@ impl State {
         let (leases, floors) = self.tables.gone(&tables);
         if let Some(keeper) = &self.keeper {
             keeper.release(&leases, &floors);
-            for sa in &site.outbound {
-                if let Some((_, spec)) = tables.outbound.get(&sa.association.name) {
-                    keeper.set_block(&spec.lease, sa.lease_block);
-                }
-            }
+            keeper.set_blocks(site.outbound.iter().filter_map(|sa| {
+                let (_, spec) = tables.outbound.get(&sa.association.name)?;
+                Some((&spec.lease, sa.lease_block))
+            }));
         }
         self.tables = tables;
         self.databases = databases;

@@ -268,6 +268,43 @@ fn ten_thousand_policies_come_by_reload_and_one_of_them_changes() {
 }
 
 #[test]
+fn ten_thousand_sas_come_change_and_go_by_reload() {
+    let many = |numbers: std::ops::Range<u32>, key_of_7000: u32, more: &str| -> String {
+        numbers
+            .map(|n| {
+                let number = if n == 7000 { key_of_7000 } else { n };
+                let key = format!("{number:08x}{}", "5a".repeat(16));
+                let more = if n == 5000 { more } else { "" };
+                format!(
+                    "[[sa]]\nname = \"s{n}\"\ndirection = \"outbound\"\nspi = {}\n\
+                     local = \"192.0.2.1\"\nremote = \"192.0.2.2\"\nalgorithm = \"aes-128-gcm\"\n\
+                     key = \"{key}\"\nlease_block = 64\n{more}\n",
+                    0x1000 + n
+                )
+            })
+            .collect()
+    };
+    let mut gateway = Gateway::start(&many(0..1, 7000, ""));
+    let report = gateway.reload(&many(0..10_000, 7000, "")).unwrap();
+    assert_eq!((report.sas_added.len(), report.sas_unchanged), (9999, 1));
+    let before = gateway.out("s6999");
+    let report = gateway.reload(&many(0..10_000, 70_000, "hop_limit = 9")).unwrap();
+    assert_eq!(
+        (report.sas_changed, report.sas_replaced),
+        (vec!["s5000".into()], vec!["s7000".into()])
+    );
+    assert_eq!(report.sas_unchanged, 9998);
+    assert!(Arc::ptr_eq(&before.1, &gateway.out("s6999").1));
+    let report = gateway.reload(&many(2_000..10_001, 70_000, "")).unwrap();
+    assert_eq!((report.sas_added, report.sas_removed.len()), (vec!["s10000".into()], 2000));
+    assert_eq!(gateway.snapshot().len(), (8001, 0));
+    // A key that has gone may come back, and goes on beyond all that it was leased.
+    gateway.reload(&many(0..10_001, 70_000, "")).unwrap();
+    assert!(take(&gateway.out("s0").1.lease, 1)[0] > 64);
+    assert_eq!(take(&gateway.out("s9000").1.lease, 1), [1]);
+}
+
+#[test]
 fn databases_of_interfaces_change_apart_and_keep_their_numbers() {
     let site = |own: &str, remotes: &[&str], common: &str| -> String {
         let policies = remotes.iter().map(|to| {
