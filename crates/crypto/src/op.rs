@@ -81,8 +81,10 @@ impl fmt::Debug for OpenNonce {
     }
 }
 
-/// A nonce with zeros behind it, where counters go, so that kernels take it up in one load.
+/// A nonce with zeros behind it, where counters go, so that kernels take it up in one load. Aligned, so
+/// that whoever holds it copies it in the pieces it was made of.
 #[derive(Clone, Copy)]
+#[repr(align(8))]
 struct NonceBlock {
     bytes: [u8; 16],
     len: u8,

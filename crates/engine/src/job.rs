@@ -80,6 +80,25 @@ pub struct Job {
 // Jobs are moved by the hundred; two cache lines are the limit.
 const _: () = assert!(size_of::<Job>() <= 128);
 
+impl Job {
+    /// A job without work: what is there before the rest is filled in. An engine rejects it.
+    #[inline(always)]
+    #[must_use]
+    pub const fn idle(frame: Frame) -> Self {
+        Self {
+            frame,
+            text: Span { start: 0, len: 0 },
+            header: 0,
+            key: crate::KeyId(0),
+            status: Status::Pending,
+            aad_len: 0,
+            aad: [0; AAD_MAX],
+            op: Op::Spent,
+            context: Context { slot: 0, note: 0, value: 0 },
+        }
+    }
+}
+
 /// Up to [`BURST_MAX`] jobs, in order.
 #[derive(Debug)]
 pub struct JobBurst {
@@ -106,6 +125,25 @@ impl JobBurst {
         }
         self.jobs.push(job);
         Ok(())
+    }
+
+    /// Appends an [idle](Job::idle) job with this packet, to be filled in where it lies: a job that is
+    /// put together elsewhere is slow to copy.
+    ///
+    /// # Errors
+    /// The packet itself, when the burst is full.
+    #[inline(always)]
+    pub fn add(&mut self, frame: Frame) -> Result<&mut Job, Frame> {
+        if self.jobs.len() >= BURST_MAX || self.jobs.len() == self.jobs.capacity() {
+            return Err(frame);
+        }
+        Ok(self.jobs.push_mut(Job::idle(frame)))
+    }
+
+    /// Takes the last job back.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Job> {
+        self.jobs.pop()
     }
 
     /// Number of jobs.

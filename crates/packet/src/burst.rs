@@ -26,7 +26,8 @@ impl Burst {
     /// The frame itself, when the burst is full.
     #[inline]
     pub fn push(&mut self, frame: Frame) -> Result<(), Frame> {
-        if self.is_full() {
+        // The capacity is there from the start; asking for it leaves no way to the allocator.
+        if self.is_full() || self.frames.len() == self.frames.capacity() {
             return Err(frame);
         }
         self.frames.push(frame);

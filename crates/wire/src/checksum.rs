@@ -159,8 +159,9 @@ fn sum_long(bytes: &[u8]) -> u64 {
 /// The checksum after one covered 16-bit word changed from `old` to `new` (RFC 1624, eqn. 3).
 #[inline]
 pub const fn update16(check: u16, old: u16, new: u16) -> u16 {
-    let sum = !check as u64 + !old as u64 + new as u64;
-    Sum(sum).finish()
+    let sum = !check as u32 + !old as u32 + new as u32; // < 3 * 2¹⁶
+    let sum = (sum >> 16) + (sum & 0xffff); // < 2¹⁶ + 2
+    !((sum >> 16) + sum) as u16
 }
 
 /// The checksum after a covered 32-bit value changed, as two words of [`update16`].

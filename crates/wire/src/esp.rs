@@ -41,17 +41,15 @@ const PADDING: [u8; MAX_PAD_LEN] = {
 };
 
 /// Bytes that are written and checked in one piece.
-const SHORT: usize = 16;
-const FULL_BITS: u32 = u128::BITS;
+const SHORT: usize = 8;
 /// The first of the padding.
-const SHORT_PADDING: u128 = u128::from_le_bytes([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
+const SHORT_PADDING: u64 = u64::from_le_bytes([1, 2, 3, 4, 5, 6, 7, 8]);
 
-/// The lowest `n` bytes, all of them from 16 on.
+/// The lowest `n` bytes, which are at most [`SHORT`].
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // at most 16
-const fn low_bytes(n: usize) -> u128 {
-    let n = if n < SHORT { n as u32 } else { SHORT as u32 };
-    u128::MAX.unbounded_shr(FULL_BITS.wrapping_sub(n << 3))
+#[allow(clippy::cast_possible_truncation)] // at most 8
+const fn low_bytes(n: usize) -> u64 {
+    u64::MAX.unbounded_shr(u64::BITS.wrapping_sub((n as u32) << 3))
 }
 
 /// The SPI and the low half of the sequence number of an ESP packet: what finds its SA.
@@ -260,14 +258,14 @@ pub fn emit_trailer(
 ) -> Result<usize, EmitError> {
     let pad = usize::from(pad_len);
     let needed = pad.saturating_add(TRAILER_LEN);
+    // Without a call and a loop: what lies behind is read and written back.
     if needed <= SHORT
         && let Some(room) = into.first_chunk_mut::<SHORT>()
     {
-        // Without a call and a loop: what lies behind is read and written back.
-        let trailer = u128::from(u16::from_le_bytes([pad_len, next_header.0]));
         let bits = u32::from(pad_len) << 3;
+        let trailer = u64::from(u16::from_le_bytes([pad_len, next_header.0]));
         let ours = (SHORT_PADDING & low_bytes(pad)) | trailer.unbounded_shl(bits);
-        let behind = u128::from_le_bytes(*room) & !low_bytes(needed);
+        let behind = u64::from_le_bytes(*room) & !low_bytes(needed);
         *room = (ours | behind).to_le_bytes();
         return Ok(needed);
     }
@@ -306,7 +304,7 @@ pub fn parse_trailer(plaintext: &[u8]) -> Result<EspTrailer, ParseError> {
         // Without a call: what lies in front is shifted away.
         Some(end) if pad <= SHORT => {
             let bits = u32::from(pad_len) << 3;
-            let end = u128::from_le_bytes(*end).unbounded_shr(FULL_BITS.wrapping_sub(bits));
+            let end = u64::from_le_bytes(*end).unbounded_shr(u64::BITS.wrapping_sub(bits));
             end == SHORT_PADDING & low_bytes(pad)
         }
         _ => before.get(payload_len..) == PADDING.get(..pad),

@@ -11,7 +11,7 @@ use convoy_wire::{
 use super::ah;
 use super::bin::Bin;
 use super::commit::Verdict;
-use super::packet::Packet;
+use super::packet::{Packet, add};
 use super::sa::InboundSa;
 use super::slab::Slab;
 use super::{PipelineConfig, protect, transport};
@@ -37,9 +37,15 @@ pub(super) fn run(
                 continue;
             }
         };
-        output.push(Packet::new(frame));
-        let Some(packet) = output.last_mut() else { return };
-        (packet.slot, packet.reqid) = (SaSlot(context.slot), sa.reqid);
+        let (slot, reqid) = (SaSlot(context.slot), sa.reqid);
+        let packet = match add(output, Packet { slot, reqid, ..Packet::new(frame) }) {
+            Ok(packet) => packet,
+            // Unreachable: no more jobs are judged than there is room for.
+            Err(Packet { frame, .. }) => {
+                bin.drop(frame, DropReason::NoFrame);
+                continue;
+            }
+        };
         let text = (text.start as usize, text.len as usize);
         if let Err(reason) = decap(config, sa, packet, text, bin) {
             sa.counters.dropped.add(1);
@@ -130,6 +136,10 @@ fn carry_ecn(
     bin: &Bin<'_>,
 ) -> Result<(), DropReason> {
     let inner = info.tos.ecn();
+    if inner == outer {
+        // Nothing happened on the way.
+        return Ok(());
+    }
     let EcnDecap::Forward { ecn, alarm } = inner.decapsulate(outer) else {
         return Err(DropReason::EcnDrop);
     };
@@ -158,7 +168,7 @@ fn pass_ttl(
         if info.ttl <= 1 {
             return Err(DropReason::TtlExpired);
         }
-        protect::decrement_ttl(packet);
+        protect::decrement_ttl(packet, info.flow.version);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! First stage inbound: which SA a packet from the wire belongs to, and whether it may be new.
 
-use convoy_engine::{Context, Job, JobBurst, KeyId, Op, Span, Status};
+use convoy_engine::{Job, JobBurst, KeyId, Op, Span};
 use convoy_packet::{Burst, Frame};
 use convoy_wire::ah::{AhHeader, FIXED_LEN};
 use convoy_wire::esp::{self, EspHeader, UdpPayload};
@@ -16,10 +16,11 @@ use super::fragments::Reassembly;
 use super::handoff::HandOff;
 use super::hints::Hints;
 use super::layout::{self, Iv};
+use super::packet::add;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use crate::drop_reason::DropReason;
-use crate::sa::{Mode, SaSlot, WorkerId};
+use crate::sa::{Mode, WorkerId};
 use crate::snapshot::{SaOwner, Snapshot, SpiKey};
 
 /// What the stage works with.
@@ -88,7 +89,10 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, input: &mut Burst, n: usize) {
 #[inline]
 fn arrive(stage: &mut Stage<'_, '_>, frame: Frame, found: Found) {
     stage.sas.prefetch(stage.hints.get(found.key.spi()));
-    stage.arrivals.push(Arrival { frame, found, slot: 0 });
+    if let Err(Arrival { frame, .. }) = add(stage.arrivals, Arrival { frame, found, slot: 0 }) {
+        // Unreachable: a burst fits.
+        stage.bin.drop(frame, DropReason::NoFrame);
+    }
 }
 
 /// Finds ESP directly behind an IPv4 header without options. All others, wrong ones included, are
@@ -237,76 +241,59 @@ fn accept(stage: &mut Stage<'_, '_>, frame: Frame, found: &Found, slot: u32) {
     let Some(sa) = stage.sas.get(slot) else {
         return stage.bin.drop(frame, DropReason::UnknownSpi);
     };
-    match make_job(sa, SaSlot(slot), frame, found, stage.now) {
-        Ok(job) => {
-            if let Err(job) = stage.jobs.push(job) {
-                stage.bin.drop(job.frame, DropReason::EngineRejected);
-            }
+    let job = match stage.jobs.add(frame) {
+        Ok(job) => job,
+        // Unreachable: there is room for all.
+        Err(frame) => return stage.bin.drop(frame, DropReason::EngineRejected),
+    };
+    job.key = KeyId(slot);
+    job.context.slot = slot;
+    if let Err(reason) = fill_in(sa, job, found, stage.now) {
+        sa.counters.dropped.add(1);
+        if matches!(reason, DropReason::Replayed | DropReason::TooOld) {
+            sa.counters.replayed.add(1);
         }
-        Err((frame, reason)) => {
-            sa.counters.dropped.add(1);
-            if matches!(reason, DropReason::Replayed | DropReason::TooOld) {
-                sa.counters.replayed.add(1);
-            }
-            stage.bin.drop(frame, reason);
+        if let Some(job) = stage.jobs.pop() {
+            stage.bin.drop(job.frame, reason);
         }
     }
 }
 
+/// Says what the engine is to do with a packet, unless it cannot be one of the SA or is not new.
 #[inline]
-fn make_job(
-    sa: &InboundSa,
-    slot: SaSlot,
-    mut frame: Frame,
-    found: &Found,
-    now: Now,
-) -> Result<Job, (Frame, DropReason)> {
+fn fill_in(sa: &InboundSa, job: &mut Job, found: &Found, now: Now) -> Result<(), DropReason> {
     if sa.port != found.port {
-        return Err((frame, DropReason::EncapMismatch));
+        return Err(DropReason::EncapMismatch);
     }
     // In transport mode the source goes on to the plain side, and ESP does not cover it. Only a NAT
     // may have changed it (RFC 4301 section 4.1, RFC 3948 section 3.1.2).
     let may_change = sa.mode == Mode::Tunnel || sa.port.is_some();
-    if !may_change && !comes_from_peer(sa, &frame) {
-        return Err((frame, DropReason::TransportAddress));
+    if !may_change && !comes_from_peer(sa, &job.frame) {
+        return Err(DropReason::TransportAddress);
     }
     if sa.meter.is_expired(now) {
-        return Err((frame, DropReason::LifetimeExpired));
+        return Err(DropReason::LifetimeExpired);
     }
-    let (text, iv) = match lengths_and_iv(sa, &frame, found) {
-        Ok(found) => found,
-        Err(reason) => return Err((frame, reason)),
-    };
+    let (text, iv) = lengths_and_iv(sa, &job.frame, found)?;
     // RFC 4303 section 3.4.3: a look at the window now saves the work on obvious replays; only
     // authentication makes the packet count.
-    let seq = match sa.window.check(sa.window.infer(found.seq_low)) {
-        Ok(fresh) => fresh.seq(),
-        Err(refused) => return Err((frame, refused.into())),
-    };
-    let (aad, aad_len) = sa.layout.beside(sa.spi, seq, iv);
-    let (text, header, aad_len) = match &sa.ah {
-        None => (text, sa.layout.header(), aad_len),
+    let seq = sa.window.check(sa.window.infer(found.seq_low))?.seq();
+    match &sa.ah {
+        None => {
+            (job.text, job.header) = (text, sa.layout.header());
+            (job.aad, job.aad_len) = sa.layout.beside(sa.spi, seq, iv);
+        }
         Some(ah) => {
             let at = usize::from(found.at);
-            let header = AhHeader::parse(frame.data().get(at..).unwrap_or_default());
-            let header = header.map_err(|_| DropReason::AhLength);
-            match header.and_then(|header| ah.arrange(&mut frame, at, header, seq)) {
-                Ok(ah::Covered { text, header }) => (text, header, 0),
-                Err(reason) => return Err((frame, reason)),
-            }
+            let header = AhHeader::parse(job.frame.data().get(at..).unwrap_or_default());
+            let header = header.map_err(|_| DropReason::AhLength)?;
+            let ah::Covered { text, header } = ah.arrange(&mut job.frame, at, header, seq)?;
+            (job.text, job.header) = (text, header);
         }
-    };
-    Ok(Job {
-        op: Op::Open(sa.layout.open_nonce(iv)),
-        frame,
-        text,
-        header,
-        key: KeyId(slot.0),
-        status: Status::Pending,
-        aad_len,
-        aad,
-        context: Context { slot: slot.0, note: sa.epoch, value: seq.get() },
-    })
+    }
+    job.op = Op::Open(sa.layout.open_nonce(iv));
+    (job.context.note, job.context.value) = (sa.epoch, seq.get());
+    Ok(())
 }
 
 /// Whether the packet's source is the SA's peer.

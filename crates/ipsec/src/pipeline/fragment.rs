@@ -37,12 +37,7 @@ pub(super) fn run(
 }
 
 /// Appends the fragments to `pending`; `None` when not all could be made.
-fn cut(
-    packet: &Packet,
-    mtu: usize,
-    pending: &mut VecDeque<Packet>,
-    pool: &mut Pool,
-) -> Option<()> {
+fn cut(packet: &Packet, mtu: usize, pending: &mut VecDeque<Packet>, pool: &mut Pool) -> Option<()> {
     let view = Ipv4View::parse(packet.frame.data()).ok()?;
     for fragment in Fragments::new(&view, mtu).ok()? {
         // Growing the queue would allocate, and the rest of the burst may have to wait there as
@@ -54,7 +49,9 @@ fn cut(
         let info =
             copy(&view, &fragment, &mut frame).and_then(|()| parse_packet(frame.data()).ok());
         match info {
-            Some(info) => pending.push_back(Packet { frame, info, slot: packet.slot, reqid: packet.reqid }),
+            Some(info) => {
+                pending.push_back(Packet { frame, info, slot: packet.slot, reqid: packet.reqid })
+            }
             None => {
                 pool.free(frame);
                 return None;

@@ -15,7 +15,9 @@ use super::packet::Packet;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use super::watch::Watch;
-use super::{HandOff, Now, Observer, PipelineConfig, PipelineParts, Stage, WorkerCounters, decap, policy};
+use super::{
+    HandOff, Now, Observer, PipelineConfig, PipelineParts, Stage, WorkerCounters, decap, policy,
+};
 use crate::event::Event;
 use crate::snapshot::Reader;
 use crate::spd::{Direction, SpdId};

@@ -142,6 +142,17 @@ impl Layout {
         }
     }
 
+    /// The nonce of counter modes with a salt of four bytes, which are most: made of two words.
+    #[inline]
+    fn salted(&self, iv: Iv) -> Option<[u8; 12]> {
+        (self.salt_bits == 32).then(|| {
+            let mut nonce = [0; 12];
+            nonce[..4].copy_from_slice(&self.salt.to_be_bytes());
+            nonce[4..].copy_from_slice(&((iv.0 >> 64) as u64).to_be_bytes());
+            nonce
+        })
+    }
+
     /// Salt, then IV.
     #[inline]
     fn nonce(&self, iv: Iv) -> [u8; 16] {
@@ -153,35 +164,50 @@ impl Layout {
     #[inline]
     pub(super) fn seal_nonce(&self, reserved: ReservedSeq, iv: Iv) -> Nonce {
         let _used_up = reserved.into_number();
-        Nonce::front(self.nonce(iv), self.nonce_len)
+        match self.salted(iv) {
+            Some(nonce) => Nonce::new(nonce),
+            None => Nonce::front(self.nonce(iv), self.nonce_len),
+        }
     }
 
     /// The nonce of a packet to be opened.
     #[inline]
     pub(super) fn open_nonce(&self, iv: Iv) -> OpenNonce {
-        OpenNonce::front(self.nonce(iv), self.nonce_len)
+        match self.salted(iv) {
+            Some(nonce) => nonce.into(),
+            None => OpenNonce::front(self.nonce(iv), self.nonce_len),
+        }
+    }
+
+    /// Writes ESP header and IV to the front of `into`.
+    #[inline]
+    pub(super) fn write_head(
+        &self,
+        into: &mut [u8],
+        (spi, seq, iv): (Spi, SeqNum, Iv),
+    ) -> Option<()> {
+        let (header, place) = into.split_first_chunk_mut::<{ esp::HEADER_LEN }>()?;
+        *header = EspHeader::new(spi, seq).to_bytes();
+        match self.iv {
+            IvKind::None => {}
+            IvKind::Sequence => *place.first_chunk_mut()? = ((iv.0 >> 64) as u64).to_be_bytes(),
+            IvKind::Random => *place.first_chunk_mut()? = iv.0.to_be_bytes(),
+        }
+        Some(())
     }
 
     /// Writes what ESP puts before and behind a payload of `payload` bytes, which already lies
     /// behind the place for header and IV at `front`, and stretches it to `filled` bytes (RFC 4303
     /// section 2.7). Returns what is to be encrypted.
-    #[inline]
     pub(super) fn write_esp(
         &self,
         packet: &mut [u8],
         front: usize,
         (payload, filled): (usize, usize),
         next_header: Protocol,
-        (spi, seq, iv): (Spi, SeqNum, Iv),
+        numbers: (Spi, SeqNum, Iv),
     ) -> Option<Span> {
-        let before = packet.get_mut(front..)?;
-        *before.first_chunk_mut()? = EspHeader::new(spi, seq).to_bytes();
-        let place = before.get_mut(esp::HEADER_LEN..)?;
-        match self.iv {
-            IvKind::None => {}
-            IvKind::Sequence => *place.first_chunk_mut()? = ((iv.0 >> 64) as u64).to_be_bytes(),
-            IvKind::Random => *place.first_chunk_mut()? = iv.0.to_be_bytes(),
-        }
+        self.write_head(packet.get_mut(front..)?, numbers)?;
         let start = front + self.lengths.prefix_len();
         if filled > payload {
             // The frame still has the bytes of an earlier packet there.
@@ -252,6 +278,9 @@ mod tests {
             let nonce = layout.nonce(iv_of(&layout));
             assert_eq!(usize::from(layout.nonce_len), expected.len(), "{name}");
             assert_eq!(&nonce[..expected.len()], expected, "{name}");
+            let salted = layout.salted(iv_of(&layout));
+            assert_eq!(salted.is_some(), layout.salt_bits == 32);
+            assert!(salted.is_none_or(|salted| salted == expected), "{name}");
             assert!(nonce[expected.len()..].iter().all(|&byte| byte == 0), "{name}");
         }
     }

@@ -27,11 +27,7 @@ impl Lookup {
     }
 
     /// What is decided about each packet, in order: nothing without a database.
-    pub(super) fn burst(
-        &mut self,
-        snapshot: &Snapshot,
-        packets: &[Packet],
-    ) -> &[Option<Decision>] {
+    pub(super) fn burst(&mut self, snapshot: &Snapshot, packets: &[Packet]) -> &[Option<Decision>] {
         self.decisions.clear();
         self.decisions.resize(packets.len(), None);
         if let Some(spd) = snapshot.spd_of(self.spd) {

@@ -40,6 +40,7 @@ mod protect;
 mod sa;
 mod slab;
 mod transport;
+mod tunnel;
 mod watch;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -19,9 +19,21 @@ pub(super) struct Packet {
     pub(super) info: PacketInfo,
 }
 
+/// Adds a value to memory for a burst, and gives it back when that is full.
+///
+/// Unlike [`Vec::push`] this has no way to the allocator, across which the value would be put
+/// together on the stack and then copied.
+#[inline(always)]
+pub(super) fn add<T>(burst: &mut Vec<T>, value: T) -> Result<&mut T, T> {
+    if burst.len() == burst.capacity() {
+        return Err(value);
+    }
+    Ok(burst.push_mut(value))
+}
+
 impl Packet {
     /// Of a frame about which nothing is known yet.
-    #[inline]
+    #[inline(always)]
     pub(super) const fn new(frame: Frame) -> Self {
         Self { frame, slot: SaSlot(0), reqid: ReqId(0), info: PacketInfo::NONE }
     }

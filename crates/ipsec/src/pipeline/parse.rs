@@ -4,7 +4,7 @@ use convoy_packet::Burst;
 use convoy_wire::parse_packet_into;
 
 use super::bin::Bin;
-use super::packet::Packet;
+use super::packet::{Packet, add};
 use crate::drop_reason::DropReason;
 
 /// Parses the first `n` packets of `input` into `output`; what does not parse is dropped.
@@ -12,8 +12,14 @@ use crate::drop_reason::DropReason;
 /// Bytes behind the length that the IP header gives (link padding) are cut off.
 pub(super) fn run(input: &mut Burst, n: usize, output: &mut Vec<Packet>, bin: &mut Bin<'_>) {
     for frame in input.drain_front(n) {
-        output.push(Packet::new(frame));
-        let Some(Packet { frame, info, .. }) = output.last_mut() else { return };
+        let Packet { frame, info, .. } = match add(output, Packet::new(frame)) {
+            Ok(packet) => packet,
+            // Unreachable: the caller asks for as many as fit.
+            Err(Packet { frame, .. }) => {
+                bin.drop(frame, DropReason::NoFrame);
+                continue;
+            }
+        };
         match parse_packet_into(frame.data(), info) {
             Ok(()) => frame.truncate(info.total_len as usize),
             Err(error) => {

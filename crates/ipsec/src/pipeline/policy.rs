@@ -9,8 +9,12 @@ use super::packet::Packet;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use crate::drop_reason::DropReason;
+use crate::sa::SaSlot;
 use crate::snapshot::Snapshot;
 use crate::spd::PolicyAction;
+
+/// The slot of packets that are not allowed; no snapshot has so many.
+const REFUSED: SaSlot = SaSlot(u32::MAX);
 
 /// Gives the packets that inbound policy allows to `plain`, which must have room for them.
 pub(super) fn run(
@@ -23,29 +27,32 @@ pub(super) fn run(
 ) {
     let decisions = lookup.burst(snapshot, packets);
     let (mut passed, mut total) = (0, 0);
-    for (Packet { frame, slot, reqid, .. }, decision) in packets.drain(..).zip(decisions) {
+    for (packet, decision) in packets.iter_mut().zip(decisions) {
         let action = decision.map(|decision| decision.action);
-        let counters = sas.get(slot.0).map(|sa| &*sa.counters);
-        if action != Some(PolicyAction::Protect { reqid }) {
+        let counters = sas.get(packet.slot.0).map(|sa| &*sa.counters);
+        if action == Some(PolicyAction::Protect { reqid: packet.reqid }) {
+            let bytes = packet.frame.len() as u64;
+            if let Some(counters) = counters {
+                counters.packets.add(1);
+                counters.bytes.add(bytes);
+            }
+            passed += 1;
+            total += bytes;
+        } else {
             if let Some(counters) = counters {
                 counters.dropped.add(1);
             }
-            bin.drop(frame, DropReason::InnerPolicyMismatch);
-            continue;
-        }
-        let bytes = frame.len() as u64;
-        match plain.push(frame) {
-            Ok(()) => {
-                if let Some(counters) = counters {
-                    counters.packets.add(1);
-                    counters.bytes.add(bytes);
-                }
-                passed += 1;
-                total += bytes;
-            }
-            Err(frame) => bin.drop(frame, DropReason::NoFrame),
+            packet.slot = REFUSED;
         }
     }
     bin.counters.inbound_packets.add(passed);
     bin.counters.inbound_bytes.add(total);
+    for Packet { frame, slot, .. } in packets.drain(..) {
+        if slot == REFUSED {
+            bin.drop(frame, DropReason::InnerPolicyMismatch);
+        } else if let Err(frame) = plain.push(frame) {
+            // Unreachable: there is room for all.
+            bin.drop(frame, DropReason::NoFrame);
+        }
+    }
 }

@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 
-use convoy_engine::{AAD_MAX, Context, Job, JobBurst, KeyId, Op, Span, Status};
+use convoy_engine::{Job, JobBurst, KeyId, Op, Span};
 use convoy_packet::Frame;
 use convoy_wire::ah::AhHeader;
-use convoy_wire::ecn::EcnMode;
 use convoy_wire::{IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, SeqNum, Tos, ipv6};
 
 use super::ah::{self, AhLayout};
@@ -17,9 +16,9 @@ use super::packet::Packet;
 use super::sa::OutboundSa;
 use super::slab::Slab;
 use super::watch::Watch;
-use super::{Now, PipelineConfig, fragment, transport};
+use super::{Now, PipelineConfig, fragment, transport, tunnel};
 use crate::drop_reason::DropReason;
-use crate::sa::{DfPolicy, DscpPolicy, Mode};
+use crate::sa::Mode;
 
 /// How long a router's word on the path MTU is believed (RFC 1191 section 6.3).
 const MTU_AGE_NS: u64 = 600_000_000_000;
@@ -81,24 +80,37 @@ fn pass(stage: &mut Stage<'_, '_>, packet: Packet, pending: &mut VecDeque<Packet
     let Some(sa) = stage.sas.get_mut(slot) else {
         return stage.bin.drop(packet.frame, DropReason::NoSa);
     };
-    match fit(sa, stage.config, &packet, stage.now) {
+    let usual = sa.tunnel.takes(packet.frame.len());
+    match fit(sa, stage.config, &packet, stage.now, usual) {
         Fit::Yes => {
             let Packet { frame, info, .. } = packet;
-            match protect(sa, (stage.config, stage.now), stage.ivs, frame, &info, slot) {
-                Ok(job) => {
+            let job = match stage.jobs.add(frame) {
+                Ok(job) => job,
+                // Unreachable: room was checked.
+                Err(frame) => return stage.bin.drop(frame, DropReason::EngineRejected),
+            };
+            job.key = KeyId(slot);
+            job.context.slot = slot;
+            let surroundings = (stage.config, stage.now);
+            let done = if usual {
+                tunnel::protect(sa, surroundings, stage.ivs, job, &info)
+            } else {
+                protect(sa, surroundings, stage.ivs, job, &info)
+            };
+            match done {
+                Ok(()) => {
                     if sa.meter.count(&sa.counters.usage, job.text.len.into()) {
                         stage.watch.look(slot, sa, stage.now);
                     }
-                    if let Err(job) = stage.jobs.push(job) {
-                        stage.bin.drop(job.frame, DropReason::EngineRejected);
-                    }
                 }
-                Err((frame, reason)) => {
+                Err(reason) => {
                     if reason == DropReason::SequenceExhausted {
                         stage.watch.look(slot, sa, stage.now);
                     }
                     sa.counters.dropped.add(1);
-                    stage.bin.drop(frame, reason);
+                    if let Some(job) = stage.jobs.pop() {
+                        stage.bin.drop(job.frame, reason);
+                    }
                 }
             }
         }
@@ -122,20 +134,33 @@ fn expired(stage: &mut Stage<'_, '_>, frame: Frame) {
     stage.bin.drop(frame, DropReason::TtlExpired);
 }
 
+/// `usual` says that the packet is known to fit the path.
 #[inline]
-fn fit(sa: &mut OutboundSa, config: &PipelineConfig, packet: &Packet, now: Now) -> Fit {
+fn fit(
+    sa: &mut OutboundSa,
+    config: &PipelineConfig,
+    packet: &Packet,
+    now: Now,
+    usual: bool,
+) -> Fit {
     if sa.meter.is_expired(now) {
-        return Fit::Ended;
+        Fit::Ended
+    } else if config.decrement_ttl && packet.info.ttl <= 1 {
+        Fit::Expired
+    } else if usual {
+        Fit::Yes
+    } else {
+        fit_path(sa, packet, now)
     }
-    let info = &packet.info;
-    if config.decrement_ttl && info.ttl <= 1 {
-        return Fit::Expired;
-    }
+}
+
+#[inline(never)]
+fn fit_path(sa: &mut OutboundSa, packet: &Packet, now: Now) -> Fit {
     // What stays in front of ESP, and what becomes its payload.
     let (front, kept) = match sa.mode {
         Mode::Tunnel => (sa.outer.len(), 0),
         Mode::Transport => {
-            let kept = transport::header_len(packet.frame.data(), info);
+            let kept = transport::header_len(packet.frame.data(), &packet.info);
             (kept + sa.outer.udp_len(), kept)
         }
     };
@@ -143,23 +168,10 @@ fn fit(sa: &mut OutboundSa, config: &PipelineConfig, packet: &Packet, now: Now) 
     if front + sa.sealed_len(payload) <= sa.path_mtu as usize {
         return Fit::Yes;
     }
-    fit_wide(sa, config, packet, now, (front, kept))
-}
-
-/// What becomes of a packet that is larger than the path takes.
-#[cold]
-fn fit_wide(
-    sa: &mut OutboundSa,
-    config: &PipelineConfig,
-    packet: &Packet,
-    now: Now,
-    (front, kept): (usize, usize),
-) -> Fit {
     if sa.lowered().is_some_and(|at| now.0.saturating_sub(at.0) > MTU_AGE_NS) {
         // What a router said long ago may no longer be so: try the configured size again.
-        sa.path_mtu = sa.spec.path_mtu.into();
-        sa.counters.path_mtu.set(sa.path_mtu.into());
-        return fit(sa, config, packet, now);
+        sa.set_path_mtu(sa.spec.path_mtu.into());
+        return fit_path(sa, packet, now);
     }
     if may_exceed_path(sa, &packet.info) {
         return Fit::Yes;
@@ -175,16 +187,11 @@ fn may_exceed_path(sa: &OutboundSa, info: &PacketInfo) -> bool {
         && info.flow.version == IpVersion::V6
         && info.total_len as usize <= ipv6::MIN_MTU
         && sa.spec.endpoints.remote.is_ipv4()
-        && sa.rules.df != DfPolicy::Set
+        && !sa.rules.forbids_fragments()
 }
 
 /// RFC 4301 section 8.2: the inner sender is told, unless it allows fragmenting.
-fn too_big(
-    stage: &mut Stage<'_, '_>,
-    pending: &mut VecDeque<Packet>,
-    packet: Packet,
-    room: usize,
-) {
+fn too_big(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Packet>, packet: Packet, room: usize) {
     let Some(sa) = stage.sas.get(packet.slot.0) else {
         return stage.bin.drop(packet.frame, DropReason::NoSa);
     };
@@ -208,8 +215,6 @@ fn too_big(
     stage.bin.drop(packet.frame, DropReason::TooBig);
 }
 
-type Refused = (Frame, DropReason);
-
 /// What the engine is to do with a packet that was laid out.
 struct Work {
     text: Span,
@@ -218,68 +223,44 @@ struct Work {
     mark: u32,
 }
 
-/// Gives the packet a sequence number and its layout.
+/// Gives the job's packet a sequence number and its layout, and fills the job in.
+#[inline(never)]
 fn protect(
     sa: &mut OutboundSa,
     (config, now): (&PipelineConfig, Now),
     ivs: &mut IvSource,
-    mut frame: Frame,
+    job: &mut Job,
     info: &PacketInfo,
-    slot: u32,
-) -> Result<Job, Refused> {
-    if sa.mode == Mode::Transport
-        && let Err(reason) = transport::check(sa, info)
-    {
-        return Err((frame, reason));
+) -> Result<(), DropReason> {
+    if sa.mode == Mode::Transport {
+        transport::check(sa, info)?;
     }
+    let frame = &mut job.frame;
     let (before, inner_len) = (sa.outer.len() + sa.prefix_len(), frame.len());
-    let behind = sa.room_behind(sa.filled(inner_len) - inner_len);
-    if frame.headroom() < before || frame.tailroom() < behind {
-        return Err((frame, DropReason::NoFrame));
+    let filled = sa.filled(inner_len);
+    if frame.headroom() < before || frame.tailroom() < sa.room_behind(filled - inner_len) {
+        return Err(DropReason::NoFrame);
     }
-    let reserved = match sa.sequence.next() {
-        Ok(reserved) => reserved,
-        Err(exhausted) => return Err((frame, exhausted.into())),
-    };
+    let reserved = sa.sequence.next()?;
     let seq = reserved.number();
-    let Some(iv) = sa.layout.new_iv(seq, || ivs.next()) else {
-        return Err((frame, DropReason::EngineRejected));
-    };
+    let iv = sa.layout.new_iv(seq, || ivs.next()).ok_or(DropReason::EngineRejected)?;
     if config.decrement_ttl {
-        decrement_ttl(frame.data_mut());
+        decrement_ttl(frame.data_mut(), info.flow.version);
     }
-    let work = match &sa.ah {
-        None => esp_work(sa, &mut frame, info, (seq, iv)),
-        Some(ah) => ah_work(sa, *ah, &mut frame, info, seq),
-    };
-    let Work { text, header, mark } = match work {
-        Ok(work) => work,
-        Err(reason) => return Err((frame, reason)),
+    let Work { text, header, mark } = match &sa.ah {
+        None => esp_work(sa, frame, info, filled, (seq, iv))?,
+        Some(ah) => ah_work(sa, *ah, frame, info, seq)?,
     };
 
-    let counters = &sa.counters;
-    counters.packets.add(1);
-    counters.bytes.add(inner_len as u64);
-    counters.sequence.set(seq.get());
-    counters.last_packet_ns.set(now.0);
-
-    // AH has all of this in the packet.
-    let (aad, aad_len) = match mark {
-        0 => sa.layout.beside(sa.spi, seq, iv),
-        _ => ([0; AAD_MAX], 0),
-    };
-    let nonce = sa.layout.seal_nonce(reserved, iv);
-    Ok(Job {
-        frame,
-        text,
-        header,
-        key: KeyId(slot),
-        status: Status::Pending,
-        aad_len,
-        aad,
-        op: Op::Seal(nonce),
-        context: Context { slot, note: inner_len as u32 | mark, value: seq.get() },
-    })
+    sa.count(inner_len, seq, now);
+    if mark == 0 {
+        // AH has all of this in the packet.
+        (job.aad, job.aad_len) = sa.layout.beside(sa.spi, seq, iv);
+    }
+    (job.text, job.header) = (text, header);
+    job.op = Op::Seal(sa.layout.seal_nonce(reserved, iv));
+    (job.context.note, job.context.value) = (inner_len as u32 | mark, seq.get());
+    Ok(())
 }
 
 /// Lays out ESP around a packet.
@@ -288,10 +269,11 @@ fn esp_work(
     sa: &OutboundSa,
     frame: &mut Frame,
     info: &PacketInfo,
+    filled: usize,
     numbers: (SeqNum, Iv),
 ) -> Result<Work, DropReason> {
     let laid_out = match sa.mode {
-        Mode::Tunnel => lay_out_tunnel(sa, frame, info, numbers),
+        Mode::Tunnel => lay_out_tunnel(sa, frame, info, filled, numbers),
         Mode::Transport => transport::lay_out(sa, frame, info, numbers),
     };
     let text = laid_out.ok_or(DropReason::NoFrame)?;
@@ -326,19 +308,20 @@ fn ah_work(
     Ok(Work { text, header, mark: ah::MARK })
 }
 
-pub(super) fn decrement_ttl(packet: &mut [u8]) {
-    match packet.first().copied().and_then(IpVersion::of) {
-        Some(IpVersion::V4) => {
+/// Takes one from the TTL or hop limit.
+#[inline]
+pub(super) fn decrement_ttl(packet: &mut [u8], version: IpVersion) {
+    match version {
+        IpVersion::V4 => {
             if let Ok(mut header) = Ipv4Mut::new(packet) {
                 header.decrement_ttl();
             }
         }
-        Some(IpVersion::V6) => {
+        IpVersion::V6 => {
             if let Ok(mut header) = Ipv6Mut::new(packet) {
                 header.decrement_hop_limit();
             }
         }
-        None => {}
     }
 }
 
@@ -346,10 +329,10 @@ fn lay_out_tunnel(
     sa: &OutboundSa,
     frame: &mut Frame,
     info: &PacketInfo,
+    filled: usize,
     (seq, iv): (SeqNum, Iv),
 ) -> Option<Span> {
     let payload = frame.len();
-    let filled = sa.filled(payload);
     let front = sa.outer.len();
     let lengths = sa.layout.lengths();
     let total = front + lengths.sealed_len(filled);
@@ -363,20 +346,8 @@ fn lay_out_tunnel(
     Some(text)
 }
 
-/// RFC 4301 section 5.1.2.1 and RFC 6040 section 4.1.
 #[inline]
 fn outer_fields(sa: &OutboundSa, info: &PacketInfo, total: usize) -> (Tos, bool) {
-    let rules = &sa.rules;
-    let dscp = match rules.dscp {
-        DscpPolicy::Copy => info.tos.dscp(),
-        DscpPolicy::Fixed(dscp) => dscp,
-    };
-    let mode = if rules.ecn { EcnMode::Normal } else { EcnMode::Compatibility };
-    let df = match rules.df {
-        // Larger than the path only when it may be fragmented, see `may_exceed_path`.
-        DfPolicy::Copy => info.dont_fragment && total <= sa.path_mtu as usize,
-        DfPolicy::Set => true,
-        DfPolicy::Clear => false,
-    };
-    (Tos::new(dscp, info.tos.ecn().encapsulate(mode)), df)
+    // Larger than the path only when it may be fragmented, see `may_exceed_path`.
+    sa.rules.apply(info.tos, info.dont_fragment, total <= sa.path_mtu as usize)
 }

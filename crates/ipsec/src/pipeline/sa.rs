@@ -4,15 +4,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_crypto::prefetch_read;
-use convoy_wire::{IpVersion, Protocol, Spi, Tos, esp};
+use convoy_wire::{Ecn, IpVersion, Protocol, SeqNum, Spi, Tos, esp};
 
 use super::Now;
 use super::ah::AhLayout;
 use super::layout::{Layout, UDP_HEADER};
+use super::tunnel::Tunnel;
 use crate::counters::SaCounters;
 use crate::lifetime::{Meter, Numbers};
 use crate::replay::{Floor, ReplayWindow};
-use crate::sa::{InboundSpec, IpsecProtocol, Mode, OuterHeader, OutboundSpec, ReqId, UdpEncap};
+use crate::sa::{
+    DfPolicy, DscpPolicy, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader, ReqId,
+    UdpEncap,
+};
 use crate::sequence::SequenceCounter;
 use crate::snapshot::SpiKey;
 use crate::suite::{AhSuite, EspSuite};
@@ -21,63 +25,54 @@ use crate::suite::{AhSuite, EspSuite};
 /// packet of an SA.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OuterTemplate {
-    bytes: [u8; 48],
-    ip_len: u8,
-    len: u8,
+    /// The IP header in big-endian words, zeros behind it.
+    words: [u64; 5],
+    /// The UDP header without length and checksum.
+    udp: u64,
     /// Sum of the IPv4 header's constant 16-bit words, folded.
     sum: u16,
+    ip_len: u8,
+    len: u8,
 }
 
 impl OuterTemplate {
     pub(super) fn new(spec: &OutboundSpec) -> Self {
         let protocol = if spec.encap.is_some() { Protocol::UDP } else { spec.protocol.number() };
-        let mut template = match (spec.endpoints.local, spec.endpoints.remote) {
+        let mut bytes = [0_u8; 40];
+        let ip_len = match (spec.endpoints.local, spec.endpoints.remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => {
-                let mut header = [0_u8; 20];
-                header[0] = 0x45;
-                header[8] = spec.outer.hop_limit;
-                header[9] = protocol.0;
-                header[12..16].copy_from_slice(&local.octets());
-                header[16..20].copy_from_slice(&remote.octets());
-                Self::with_ip(&header)
+                bytes[0] = 0x45;
+                bytes[8] = spec.outer.hop_limit;
+                bytes[9] = protocol.0;
+                bytes[12..16].copy_from_slice(&local.octets());
+                bytes[16..20].copy_from_slice(&remote.octets());
+                20
             }
             (local, remote) => {
-                let mut header = [0_u8; 40];
-                header[0] = 0x60;
-                header[6] = protocol.0;
-                header[7] = spec.outer.hop_limit;
-                header[8..24].copy_from_slice(&v6(local));
-                header[24..40].copy_from_slice(&v6(remote));
-                Self::with_ip(&header)
+                bytes[0] = 0x60;
+                bytes[6] = protocol.0;
+                bytes[7] = spec.outer.hop_limit;
+                bytes[8..24].copy_from_slice(&v6(local));
+                bytes[24..40].copy_from_slice(&v6(remote));
+                40
             }
         };
-        if let Some(UdpEncap { local_port, remote_port, .. }) = spec.encap {
-            let at = usize::from(template.ip_len);
-            template.bytes[at..at + 2].copy_from_slice(&local_port.to_be_bytes());
-            template.bytes[at + 2..at + 4].copy_from_slice(&remote_port.to_be_bytes());
-            template.len += UDP_HEADER as u8;
+        let sum: u32 = bytes.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+        let mut words = [0; 5];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u64::from_be_bytes(*bytes);
         }
-        template
-    }
-
-    fn with_ip(header: &[u8]) -> Self {
-        let mut bytes = [0; 48];
-        bytes[..header.len()].copy_from_slice(header);
-        let sum: u32 = header.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
-        let len = header.len() as u8;
-        Self { bytes, ip_len: len, len, sum: fold(fold(sum)) as u16 }
+        let (udp, udp_len) =
+            spec.encap.map_or((0, 0), |UdpEncap { local_port, remote_port, .. }| {
+                (u64::from(local_port) << 48 | u64::from(remote_port) << 32, UDP_HEADER as u8)
+            });
+        Self { words, udp, sum: fold(fold(sum)) as u16, ip_len, len: ip_len + udp_len }
     }
 
     /// Bytes before the ESP header.
     #[inline]
     pub(super) fn len(&self) -> usize {
         usize::from(self.len)
-    }
-
-    /// Length of the IP header.
-    #[inline]
-    pub(super) fn ip_len(&self) -> usize {
-        usize::from(self.ip_len)
     }
 
     /// Length of the UDP header; 0 without encapsulation.
@@ -90,11 +85,12 @@ impl OuterTemplate {
     /// checksum.
     #[inline]
     pub(super) fn write_udp(&self, packet: &mut [u8], at: usize, total: usize) {
-        let Some(into) = packet.get_mut(at..at + self.udp_len()) else { return };
-        into.copy_from_slice(&self.bytes[self.ip_len()..self.len()]);
-        if let Some(field) = into.get_mut(4..6) {
-            field.copy_from_slice(&((total - at) as u16).to_be_bytes());
+        if self.len == self.ip_len {
+            return;
         }
+        let Some(into) = packet.get_mut(at..).and_then(<[u8]>::first_chunk_mut) else { return };
+        let len = (total - at) as u16;
+        *into = (self.udp | u64::from(len) << 16).to_be_bytes();
     }
 
     /// Writes the headers of a packet of `total` bytes to its front.
@@ -103,31 +99,34 @@ impl OuterTemplate {
     /// (RFC 6864 section 4), for which the low half of the sequence number serves.
     #[inline]
     pub(super) fn write(&self, packet: &mut [u8], total: usize, tos: Tos, df: bool, id: u16) {
-        let Some(front) = packet.get_mut(..self.ip_len()) else { return };
-        front.copy_from_slice(&self.bytes[..self.ip_len()]);
+        let [first, second, third, ..] = self.words;
         if self.ip_len == 20 {
-            let Some(ip) = front.first_chunk_mut::<20>() else { return };
-            let flags = if df { 0x4000_u16 } else { 0 };
-            ip[1] = tos.0;
-            ip[2..4].copy_from_slice(&(total as u16).to_be_bytes());
-            ip[4..6].copy_from_slice(&id.to_be_bytes());
-            ip[6..8].copy_from_slice(&flags.to_be_bytes());
+            let Some(ip) = packet.first_chunk_mut::<20>() else { return };
+            let (total, flags) = (total as u16, if df { 0x4000_u16 } else { 0 });
             let sum = u32::from(self.sum)
                 + u32::from(tos.0)
-                + (total as u32 & 0xffff)
+                + u32::from(total)
                 + u32::from(id)
                 + u32::from(flags);
-            let sum = fold(fold(sum)) as u16;
-            ip[10..12].copy_from_slice(&(!sum).to_be_bytes());
+            let sum = !(fold(fold(sum)) as u16);
+            let fields = u64::from(tos.0) << 48
+                | u64::from(total) << 32
+                | u64::from(id) << 16
+                | u64::from(flags);
+            ip[..8].copy_from_slice(&(first | fields).to_be_bytes());
+            ip[8..16].copy_from_slice(&(second | u64::from(sum) << 32).to_be_bytes());
+            ip[16..].copy_from_slice(&((third >> 32) as u32).to_be_bytes());
         } else {
-            let Some(ip) = front.first_chunk_mut::<40>() else { return };
-            ip[0] = 0x60 | tos.0 >> 4;
-            ip[1] = tos.0 << 4;
-            ip[4..6].copy_from_slice(&((total - 40) as u16).to_be_bytes());
+            let Some(ip) = packet.first_chunk_mut::<40>() else { return };
+            let fields = u64::from(tos.0) << 52 | u64::from((total - 40) as u16) << 16;
+            let (words, _) = ip.as_chunks_mut();
+            for (into, word) in
+                words.iter_mut().zip([first | fields].iter().chain(&self.words[1..]))
+            {
+                *into = word.to_be_bytes();
+            }
         }
-        if self.len != self.ip_len {
-            self.write_udp(packet, self.ip_len(), total);
-        }
+        self.write_udp(packet, usize::from(self.ip_len), total);
     }
 }
 
@@ -140,6 +139,45 @@ fn v6(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V6(address) => address.octets(),
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+    }
+}
+
+/// How the outer header's TOS byte (or traffic class) and DF bit come about (RFC 4301 section
+/// 5.1.2.1, RFC 6040 section 4.1), as masks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OuterRules {
+    tos_kept: u8,
+    tos_set: u8,
+    df_kept: bool,
+    df_set: bool,
+}
+
+impl OuterRules {
+    fn new(outer: &OuterHeader) -> Self {
+        let (dscp_kept, tos_set) = match outer.dscp {
+            DscpPolicy::Copy => (0xfc, 0),
+            DscpPolicy::Fixed(dscp) => (0, Tos::new(dscp, Ecn::NotEct).0),
+        };
+        // Compatibility mode marks nothing.
+        let ecn_kept = if outer.ecn { 0x03 } else { 0 };
+        Self {
+            tos_kept: dscp_kept | ecn_kept,
+            tos_set,
+            df_kept: outer.df == DfPolicy::Copy,
+            df_set: outer.df == DfPolicy::Set,
+        }
+    }
+
+    /// TOS byte and DF bit for a packet with these inside; `fits` says whether it is no larger than
+    /// the path takes. If not, it may be fragmented.
+    #[inline]
+    pub(super) fn apply(&self, tos: Tos, df: bool, fits: bool) -> (Tos, bool) {
+        (Tos(tos.0 & self.tos_kept | self.tos_set), self.df_set | self.df_kept & df & fits)
+    }
+
+    /// Whether no packet may be fragmented on its way.
+    pub(super) const fn forbids_fragments(&self) -> bool {
+        self.df_set
     }
 }
 
@@ -158,8 +196,9 @@ pub(super) struct OutboundSa {
     /// The same of an SA of AH.
     pub(super) ah: Option<AhLayout>,
     pub(super) mode: Mode,
-    /// How the outer header is made.
-    pub(super) rules: OuterHeader,
+    /// How the outer header is made of the inner one.
+    pub(super) rules: OuterRules,
+    pub(super) tunnel: Tunnel,
     pub(super) spi: Spi,
     pub(super) reqid: ReqId,
     /// Largest outer packet the path takes, in bytes.
@@ -182,14 +221,14 @@ impl OutboundSa {
         now: Now,
     ) -> Option<Self> {
         let suite = EspSuite::new(spec.key.suite()).ok()?;
-        let counters = spec.counters.clone();
-        counters.path_mtu.set(spec.path_mtu.into());
-        Some(Self {
+        let (counters, path_mtu) = (spec.counters.clone(), spec.path_mtu.into());
+        let mut sa = Self {
             outer: OuterTemplate::new(&spec),
             layout: Layout::new(suite, spec.esn, spec.salt),
             ah: ah_layout(spec.protocol, suite, spec.esn, spec.endpoints.remote)?,
             mode: spec.mode,
-            rules: spec.outer,
+            rules: OuterRules::new(&spec.outer),
+            tunnel: Tunnel::default(),
             spi: spec.spi,
             reqid: spec.reqid,
             pad_to: match (spec.protocol, spec.mode) {
@@ -198,12 +237,31 @@ impl OutboundSa {
             },
             meter: Meter::new(&spec.lifetime, &counters.usage, sequence.numbers(), now),
             sequence,
-            path_mtu: spec.path_mtu.into(),
+            path_mtu,
             mtu_lowered: now,
             last_keepalive: now,
             counters,
             spec,
-        })
+        };
+        sa.set_path_mtu(path_mtu);
+        Some(sa)
+    }
+
+    /// Takes over the largest outer packet that the path takes, in bytes.
+    pub(super) fn set_path_mtu(&mut self, mtu: u32) {
+        self.path_mtu = mtu;
+        self.counters.path_mtu.set(mtu.into());
+        self.tunnel = Tunnel::new(self);
+    }
+
+    /// Counts a packet that got a number.
+    #[inline]
+    pub(super) fn count(&self, inner_len: usize, seq: SeqNum, now: Now) {
+        let counters = &self.counters;
+        counters.packets.add(1);
+        counters.bytes.add(inner_len as u64);
+        counters.sequence.set(seq.get());
+        counters.last_packet_ns.set(now.0);
     }
 
     /// Bytes of header that go in front of a payload.
@@ -261,9 +319,8 @@ impl OutboundSa {
         if mtu >= self.path_mtu {
             return false;
         }
-        self.path_mtu = mtu;
+        self.set_path_mtu(mtu);
         self.mtu_lowered = now;
-        self.counters.path_mtu.set(mtu.into());
         true
     }
 

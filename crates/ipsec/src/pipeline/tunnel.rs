@@ -1,0 +1,96 @@
+//! The usual way of an outbound packet, without a look at what only other SAs need: ESP around it,
+//! not filled up, a new IP header in front.
+
+use convoy_engine::{Job, Op, Span};
+use convoy_wire::PacketInfo;
+use convoy_wire::esp::{self, TRAILER_LEN};
+
+use super::iv::IvSource;
+use super::protect::decrement_ttl;
+use super::sa::OutboundSa;
+use super::{Now, PipelineConfig};
+use crate::drop_reason::DropReason;
+use crate::sa::Mode;
+
+/// The lengths of an SA's packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tunnel {
+    /// Inner packets of up to so many bytes fit the path; 0 for SAs whose packets go another way.
+    max: u32,
+    /// Bytes in front of ESP, and in front of the inner packet.
+    front: u16,
+    before: u16,
+    /// Bytes of trailer and ICV.
+    behind: u8,
+    /// What inner packet, padding and trailer are a multiple of, less one.
+    align_mask: u8,
+}
+
+impl Tunnel {
+    pub(super) fn new(sa: &OutboundSa) -> Self {
+        if sa.mode != Mode::Tunnel || sa.ah.is_some() || sa.pad_to > 0 {
+            return Self::default();
+        }
+        let (front, lengths) = (sa.outer.len(), sa.layout.lengths());
+        let room = (sa.path_mtu as usize).saturating_sub(front);
+        Self {
+            // All of these are below 128, but for the first, which is below 2^16.
+            max: lengths.max_payload_len(room).unwrap_or(0) as u32,
+            front: front as u16,
+            before: (front + lengths.prefix_len()) as u16,
+            behind: (TRAILER_LEN + lengths.icv_len()) as u8,
+            align_mask: (lengths.align() - 1) as u8,
+        }
+    }
+
+    /// Whether a packet of `len` bytes goes this way.
+    #[inline]
+    pub(super) const fn takes(&self, len: usize) -> bool {
+        len <= self.max as usize
+    }
+}
+
+/// Gives the job's packet a sequence number, puts ESP and the outer header around it and fills the
+/// job in.
+#[inline]
+pub(super) fn protect(
+    sa: &mut OutboundSa,
+    (config, now): (&PipelineConfig, Now),
+    ivs: &mut IvSource,
+    job: &mut Job,
+    info: &PacketInfo,
+) -> Result<(), DropReason> {
+    let Tunnel { front, before, behind, align_mask, .. } = sa.tunnel;
+    let inner = job.frame.len();
+    let pad = (inner + TRAILER_LEN).wrapping_neg() & usize::from(align_mask);
+    let packet = job.frame.enclose(before.into(), pad + usize::from(behind));
+    let packet = packet.map_err(|_| DropReason::NoFrame)?;
+    let total = packet.len();
+
+    let reserved = sa.sequence.next()?;
+    let seq = reserved.number();
+    let iv = sa.layout.new_iv(seq, || ivs.next()).ok_or(DropReason::EngineRejected)?;
+    let version = info.flow.version;
+    let written = (|| {
+        let (head, inside) = packet.split_at_mut_checked(before.into())?;
+        sa.layout.write_head(head.get_mut(front.into()..)?, (sa.spi, seq, iv))?;
+        // It is no longer than the path takes.
+        let (tos, df) = sa.rules.apply(info.tos, info.dont_fragment, true);
+        sa.outer.write(head, total, tos, df, seq.low() as u16);
+        if config.decrement_ttl {
+            decrement_ttl(inside, version);
+        }
+        let behind = inside.get_mut(inner..)?;
+        esp::emit_trailer(behind, pad as u8, version.as_next_header()).ok()
+    })();
+    // Unreachable: there is room for all of it.
+    let trailer = written.ok_or(DropReason::NoFrame)?;
+
+    sa.count(inner, seq, now);
+    (job.aad, job.aad_len) = sa.layout.beside(sa.spi, seq, iv);
+    job.text = Span { start: before.into(), len: (inner + trailer) as u32 };
+    job.header = sa.layout.header();
+    job.op = Op::Seal(sa.layout.seal_nonce(reserved, iv));
+    (job.context.note, job.context.value) = (inner as u32, seq.get());
+    Ok(())
+}
