@@ -16,7 +16,11 @@ use convoy_lab::{Family, Namespace, Topology, TopologyConfig};
 
 /// The site of one side, between its two interfaces.
 fn site(side: char, folder: &std::path::Path, backend: &str) -> std::path::PathBuf {
-    let path = Plan::simple().write(side, folder);
+    site_of(&Plan::simple(), side, folder, backend)
+}
+
+fn site_of(plan: &Plan, side: char, folder: &std::path::Path, backend: &str) -> std::path::PathBuf {
+    let path = plan.write(side, folder);
     let text = std::fs::read_to_string(&path).unwrap();
     let (head, rest) = text.split_once("[plain]\n").unwrap();
     let (_, rest) = rest.split_once("[workers]").unwrap();
@@ -178,6 +182,42 @@ fn ah_goes_through_packet_sockets_and_the_kernels_stay_silent() {
         let counts = status(path);
         assert!(counts["outbound"]["packets"].as_u64().unwrap() >= 20, "{counts}");
     }
+}
+
+#[test]
+fn esp_in_udp_that_comes_in_fragments_is_put_together_from_packet_sockets() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab =
+        Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let plan = Plan { udp_encap: true, ..Plan::simple() };
+    // Side A has sockets, and its kernel cuts what is too long for its link.
+    let path = plan.write('a', folder.path());
+    let text = std::fs::read_to_string(&path).unwrap();
+    let outbound = "direction = \"outbound\"\n";
+    let cut = format!("{outbound}df = \"clear\"\npath_mtu = 1500\n");
+    std::fs::write(&path, text.replace(outbound, &cut)).unwrap();
+    ip(&lab.a.gateway, "link set wire mtu 700");
+    let a = Gateway::start(&lab.a.gateway, &path);
+    let site_b = site_of(&plan, 'b', folder.path(), "af_packet");
+    let _b = Gateway::start(&lab.b.gateway, &site_b);
+    let far = lab.b.host_address(Family::V4);
+    let server = lab.b.host.run(|| UdpSocket::bind("0.0.0.0:7001").unwrap()).unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    let client = lab.a.host.run(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+    for number in 0..50_u8 {
+        client.send_to(&[number; 1200], (far, 7001)).unwrap();
+        let mut got = [0; 2000];
+        assert_eq!(server.recv(&mut got).unwrap(), 1200, "{}", a.log());
+        assert_eq!(got[..1200], [number; 1200]);
+    }
+    // Every packet came in two parts.
+    let counts = status(&site_b);
+    let joined = counts["counters"].as_array().unwrap().iter();
+    let joined: Vec<_> = joined.filter(|c| c["name"] == "fragments-joined").collect();
+    assert_eq!(joined.first().map(|c| &c["value"]), Some(&50.into()), "{counts}");
 }
 
 #[test]

@@ -51,8 +51,9 @@ pub enum What {
         esp: bool,
         /// Whether AH (protocol 51) is taken.
         ah: bool,
-        /// The port of ESP in UDP, if it is taken. Fragments of UDP are taken where the kernel gets
-        /// them as well ([`Sight::Copies`]); only the first of them tells a port.
+        /// The port of ESP in UDP, if it is taken. Packet sockets take fragments of UDP too, of which
+        /// only the first tells a port; the kernel gets them as well. From XDP they would not reach
+        /// it, and IKE may come in them, so there they are left.
         udp_port: Option<u16>,
     },
 }
