@@ -1,5 +1,7 @@
 //! The scheduler: sorts a burst once and hands runs of like packets to the kernels.
 
+use std::ptr;
+
 use arrayvec::ArrayVec;
 
 use crate::{
@@ -105,9 +107,15 @@ fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
     let mut others = false;
     // Bits that any class has, and that all have.
     let (mut any, mut all) = (0, Class::MAX);
+    let mut last = None;
     for op in ops {
         if !op.is_due() {
             continue;
+        }
+        // Packets of many keys come at random, and few of the keys are near.
+        let key = ptr::from_ref(op.key());
+        if last.replace(key) != Some(key) {
+            op.key().schedule().prefetch();
         }
         if op.key().class() == NO_CLASS {
             match op.key().schedule() {

@@ -6,7 +6,7 @@ use crate::{
     Cipher, Cpu, GcmParams, HashAlg, KeyBits, KeyError, MacAlg, SecretBytes, Suite, Tier,
     block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys},
     burst,
-    isa::{Kernel, Tables},
+    isa::{Kernel, Tables, prefetch_read},
     pass::{self, Hasher},
     portable::SoftKey,
     secret::scrubbed,
@@ -88,6 +88,28 @@ enum Way {
 }
 
 impl Schedule {
+    /// Starts loading what lies elsewhere and short packets use.
+    #[inline]
+    pub(crate) fn prefetch(&self) {
+        match self {
+            Self::SoftGcm(_) | Self::SoftGmac(_) => {}
+            Self::Gcm { tables, .. } | Self::Gmac { tables, .. } => tables.prefetch(),
+            Self::Ccm { keys, .. } => prefetch_read(&**keys),
+            Self::ChaCha { key, .. } => prefetch_read(&**key),
+            Self::Pair { cipher, mac, .. } => {
+                match cipher {
+                    CipherKey::Null => {}
+                    CipherKey::Cbc(_, keys) | CipherKey::Ctr(_, keys) => prefetch_read(&**keys),
+                }
+                match mac {
+                    MacKey::Null => {}
+                    MacKey::Hmac(_, _, key) => prefetch_read(&**key),
+                    MacKey::CbcMac(_, key) => prefetch_read(&**key),
+                }
+            }
+        }
+    }
+
     fn new(
         cpu: &Cpu,
         tier: Tier,
@@ -431,6 +453,13 @@ macro_rules! key_type {
             #[must_use]
             pub fn implementation(&self) -> String {
                 self.key.implementation()
+            }
+
+            /// Starts loading the key, for callers that are about to make an operation of it. The
+            /// burst itself loads what the key points to.
+            #[inline(always)]
+            pub fn prefetch(&self) {
+                prefetch_read(&self.key);
             }
 
             #[inline(always)]

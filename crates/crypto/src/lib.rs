@@ -131,7 +131,7 @@ pub use cpu::Cpu;
 pub use error::{CpuError, KeyError, OpError};
 #[cfg(all(feature = "secret-marks", target_arch = "x86_64"))]
 pub use isa::marks;
-pub use isa::{prefetch_read, time_stamp};
+pub use isa::{prefetch_front, prefetch_read, time_stamp};
 pub use key::{AeadKey, KeyMaterial, OpenKey, SealKey};
 pub use op::{Nonce, OpenNonce, OpenOp, SealOp, Verdict};
 pub use params::{GcmParams, IcvLen, KeyBits};

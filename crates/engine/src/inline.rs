@@ -83,7 +83,23 @@ fn append(from: &mut JobBurst, n: usize, to: &mut JobBurst) {
     }
 }
 
+/// Starts loading the keys of all jobs, so that their ways through the memory overlap.
+fn prefetch(keys: &[Option<EngineKey>], jobs: &[Job]) {
+    let mut last = None;
+    for id in jobs.iter().map(|job| job.key) {
+        // Packets of one SA come in runs.
+        if last.replace(id) != Some(id) {
+            match keys.get(id.0 as usize) {
+                Some(Some(EngineKey::Seal(key))) => key.prefetch(),
+                Some(Some(EngineKey::Open(key))) => key.prefetch(),
+                _ => {}
+            }
+        }
+    }
+}
+
 fn run_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) {
+    prefetch(keys, jobs);
     let mut seal: ArrayVec<SealOp<'_>, BURST_MAX> = ArrayVec::new();
     let mut open: ArrayVec<OpenOp<'_>, BURST_MAX> = ArrayVec::new();
     let mut opened: ArrayVec<&mut Status, BURST_MAX> = ArrayVec::new();

@@ -5,13 +5,24 @@
 /// nothing.
 #[inline(always)]
 pub fn prefetch_read<T: ?Sized>(value: &T) {
+    prefetch_front::<{ usize::MAX }, T>(value);
+}
+
+/// The same for the first `N` bytes of a value, whose rest is used rarely.
+#[inline(always)]
+pub fn prefetch_front<const N: usize, T: ?Sized>(value: &T) {
     #[cfg(target_arch = "x86_64")]
-    for at in (0..size_of_val(value)).step_by(64) {
+    {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let line = std::ptr::from_ref(value).cast::<i8>().wrapping_add(at);
-        // SAFETY: SSE is part of x86-64, and a prefetch neither faults nor changes what the program
-        // sees.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
+        let bytes = size_of_val(value).min(N);
+        // What is not aligned to lines may reach into one more.
+        let last = if align_of_val(value) < 64 { bytes.checked_sub(1) } else { None };
+        for at in (0..bytes).step_by(64).chain(last) {
+            let line = std::ptr::from_ref(value).cast::<i8>().wrapping_add(at);
+            // SAFETY: SSE is part of x86-64, and a prefetch neither faults nor changes what the
+            // program sees.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = value;
@@ -47,6 +58,7 @@ mod tests {
         for len in [0, 1, 64, 65, 5000] {
             let bytes = vec![3u8; len];
             prefetch_read(&*bytes);
+            prefetch_front::<64, _>(&*bytes);
             prefetch_read(&len);
             assert!(bytes.iter().all(|&byte| byte == 3));
         }

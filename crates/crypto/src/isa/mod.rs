@@ -13,7 +13,7 @@ mod none;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
-pub use hint::{prefetch_read, time_stamp};
+pub use hint::{prefetch_front, prefetch_read, time_stamp};
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) use none::{HashKernel, Kernel, Proofs, Tables, detect};
 #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,6 @@
 //! Hot SAs: what a worker keeps per SA and touches per packet.
 
+use core::mem::offset_of;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use convoy_wire::{Ecn, IpVersion, Protocol, SeqNum, Spi, Tos, esp};
 use super::Now;
 use super::ah::AhLayout;
 use super::layout::{Layout, UDP_HEADER};
+use super::slab::HOT;
 use super::tunnel::Tunnel;
 use crate::counters::SaCounters;
 use crate::lifetime::{Meter, Numbers};
@@ -181,26 +183,25 @@ impl OuterRules {
     }
 }
 
-/// An SA that protects, on the worker that owns it: three cache lines with all that its packets need.
+/// An SA that protects, on the worker that owns it. What its packets need comes first.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct OutboundSa {
     pub(super) sequence: SequenceCounter,
+    pub(super) counters: Arc<SaCounters>,
     /// Counts against the SA's lifetime.
     pub(super) meter: Meter,
-    pub(super) counters: Arc<SaCounters>,
-    pub(super) spec: Arc<OutboundSpec>,
-    pub(super) outer: OuterTemplate,
     /// What the SA's packets have in common.
     pub(super) layout: Layout,
-    /// The same of an SA of AH.
-    pub(super) ah: Option<AhLayout>,
-    pub(super) mode: Mode,
+    pub(super) tunnel: Tunnel,
+    pub(super) reqid: ReqId,
+    pub(super) spi: Spi,
     /// How the outer header is made of the inner one.
     pub(super) rules: OuterRules,
-    pub(super) tunnel: Tunnel,
-    pub(super) spi: Spi,
-    pub(super) reqid: ReqId,
+    pub(super) mode: Mode,
+    /// What the SA's AH packets have in common.
+    pub(super) ah: Option<AhLayout>,
+    pub(super) outer: OuterTemplate,
     /// Largest outer packet the path takes, in bytes.
     pub(super) path_mtu: u32,
     /// To how many bytes inner packets are filled up, as far as the path takes it.
@@ -209,9 +210,10 @@ pub(super) struct OutboundSa {
     pub(super) mtu_lowered: Now,
     /// When a keepalive last left, or the SA began.
     pub(super) last_keepalive: Now,
+    pub(super) spec: Arc<OutboundSpec>,
 }
 
-const _: () = assert!(size_of::<Option<OutboundSa>>() <= 256);
+const _: () = assert!(offset_of!(OutboundSa, path_mtu) <= HOT, "what packets need is loaded early");
 
 impl OutboundSa {
     /// The hot SA of a record; `None` for a suite that no snapshot takes.
@@ -359,7 +361,7 @@ pub(super) struct InboundSa {
     pub(super) ecn: bool,
 }
 
-const _: () = assert!(size_of::<Option<InboundSa>>() <= 256);
+const _: () = assert!(size_of::<Option<InboundSa>>() <= HOT);
 
 impl InboundSa {
     /// The hot SA of a record; `old` was in the slot before and gives its window if its key is the

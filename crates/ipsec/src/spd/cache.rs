@@ -209,11 +209,15 @@ const fn index<K>(sets: &[Set<K>], hash: u64) -> usize {
     hash as usize & (sets.len() - 1)
 }
 
-/// Starts loading the set of a flow.
+/// Starts loading the first half of a flow's set. Ways are filled from the front, so few flows are
+/// in the other.
 #[inline]
 fn prefetch_set<K>(sets: &[Set<K>], hash: u64) {
-    if let Some(set) = sets.get(index(sets, hash)) {
-        prefetch_read(set);
+    if let Some(Set([first, second, ..])) = sets.get(index(sets, hash)) {
+        prefetch_read(first);
+        if size_of::<K>() > 16 {
+            prefetch_read(second);
+        }
     }
 }
 

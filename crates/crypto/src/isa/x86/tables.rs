@@ -8,7 +8,7 @@ use super::{
     token::Task,
 };
 pub(super) use crate::block::Block;
-use crate::{KeyBits, block::RoundKeys};
+use crate::{KeyBits, block::RoundKeys, isa::prefetch_read};
 
 /// Powers of the GHASH key that are kept.
 pub(super) const POWERS: usize = 20;
@@ -31,6 +31,17 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
+    /// Starts loading what short packets use: the round keys and the lowest powers.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        prefetch_read(&self.round_keys);
+        prefetch_read(&self.last);
+        let (_, powers) = self.powers.split_at(12);
+        prefetch_read(powers);
+        let (_, folds) = self.folds.split_at(8);
+        prefetch_read(folds);
+    }
+
     /// Tables yet to be filled in, already where they will stay.
     pub(super) fn zeroed() -> Box<Self> {
         Box::new(Self {
