@@ -442,6 +442,20 @@ macro_rules! key_type {
                 self.key.suite()
             }
 
+            /// Bytes of its suite's ICV; quicker than to ask the suite.
+            #[inline(always)]
+            #[must_use]
+            pub const fn icv_bytes(&self) -> usize {
+                self.key.limits.icv as usize
+            }
+
+            /// Whether its suite is an AEAD, so that operations are made with `new`, not `framed`.
+            #[inline(always)]
+            #[must_use]
+            pub const fn is_aead(&self) -> bool {
+                self.key.limits.aead
+            }
+
             /// The tier whose kernels will run with this key.
             #[must_use]
             pub fn tier(&self) -> Tier {

@@ -111,8 +111,8 @@ fn run_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) {
         let Some(Parts { header, beside, data, rest, status }) = parts(job) else { continue };
         match (op, key) {
             (Op::Seal(nonce), EngineKey::Seal(key)) => {
-                let Some(icv) = rest.get_mut(..key.suite().icv_bytes()) else { continue };
-                let op = match key.suite().is_aead() {
+                let Some(icv) = rest.get_mut(..key.icv_bytes()) else { continue };
+                let op = match key.is_aead() {
                     true if header == 0 => SealOp::new(key, nonce, beside, data, icv),
                     true => continue,
                     false => SealOp::framed(key, nonce, data, header, beside, icv),
@@ -122,8 +122,8 @@ fn run_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) {
                 seal.push(op);
             }
             (Op::Open(nonce), EngineKey::Open(key)) => {
-                let Some(icv) = rest.get(..key.suite().icv_bytes()) else { continue };
-                let op = match key.suite().is_aead() {
+                let Some(icv) = rest.get(..key.icv_bytes()) else { continue };
+                let op = match key.is_aead() {
                     true if header == 0 => OpenOp::new(key, nonce, beside, data, icv),
                     true => continue,
                     false => OpenOp::framed(key, nonce, data, header, beside, icv),

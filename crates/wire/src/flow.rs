@@ -186,7 +186,7 @@ pub fn parse_packet(bytes: &[u8]) -> Result<PacketInfo, ParseError> {
 ///
 /// # Errors
 /// As for [`parse_packet`]; `info` may have changed all the same.
-#[inline]
+#[inline(always)]
 pub fn parse_packet_into(bytes: &[u8], info: &mut PacketInfo) -> Result<(), ParseError> {
     parse_into(bytes, &ParseOptions::default(), info)
 }
@@ -201,7 +201,7 @@ pub fn parse_packet_with(bytes: &[u8], options: &ParseOptions) -> Result<PacketI
     parse_into(bytes, options, &mut info).map(|()| info)
 }
 
-#[inline]
+#[inline(always)]
 fn parse_into(
     bytes: &[u8],
     options: &ParseOptions,
@@ -215,7 +215,7 @@ fn parse_into(
     }
 }
 
-#[inline]
+#[inline(always)]
 fn parse_v4(bytes: &[u8], options: &ParseOptions, info: &mut PacketInfo) -> Result<(), ParseError> {
     let view = Ipv4View::parse(bytes)?;
     if options.verify_checksum && !view.checksum_ok() {

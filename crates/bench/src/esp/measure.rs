@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use convoy_crypto::{Cpu, Tier, time_stamp};
+use convoy_ipsec::pipeline::Stage;
 use convoy_ipsec::spd::{Decision, Direction, FlowCache, Spd};
 use convoy_packet::BURST_MAX;
 use convoy_wire::{FlowKey, Ports};
@@ -18,8 +19,11 @@ use crate::stats::Summary;
 
 /// Fewest and most rounds of a point.
 const ROUNDS: (u32, u32) = (16, 20_000);
-/// Rounds before the first that counts.
+/// Fewest rounds before the first that counts.
 const WARM_UP: u64 = 8;
+/// So many packets of each flow come before that, in the mean: what is remembered about flows and SAs
+/// is found out once, and the figures are of what follows.
+const SEEN: usize = 4;
 /// The library alone is given the burst that the pipelines had so many rounds before, so that
 /// neither finds keys in the caches because the other has just used them.
 const BEHIND: u64 = 64;
@@ -101,6 +105,15 @@ impl Samples {
     }
 }
 
+impl Way {
+    /// Cycles that a stage needs; 0 without a look into the stages.
+    #[must_use]
+    pub fn stage(&self, stage: Stage) -> f64 {
+        let found = self.stages.iter().find(|cost| cost.stage == stage.name());
+        found.map_or(0.0, |cost| cost.packet.mean)
+    }
+}
+
 /// Measures `task` on `tier` for about `time`; `W` is `()`, or a
 /// [`Clock`](super::stages::Clock) to look into the stages as well.
 ///
@@ -117,17 +130,18 @@ pub fn measure<W: Watch>(
     let mut alone = alone.ok_or(RigError::Broken("no frames for the library alone"))?;
     let mut look = LookUps::new(&rig);
     let begin = Instant::now();
-    for number in 0..WARM_UP {
+    let warm_up = WARM_UP.max((SEEN * task.shape.flows / task.burst.max(1)) as u64);
+    for number in 0..warm_up {
         round(&mut rig, &mut alone, number)?;
         look.measure(&rig, number);
     }
-    let each = begin.elapsed().as_secs_f64() / WARM_UP as f64;
+    let each = begin.elapsed().as_secs_f64() / warm_up as f64;
     let rounds = ((time.as_secs_f64() / each.max(1e-9)) as u32).clamp(ROUNDS.0, ROUNDS.1);
     let (mut outbound, mut inbound) = (Samples::default(), Samples::default());
     look.warm.clear();
     look.new.clear();
     let (begin, mut disturbed) = (Instant::now(), 0);
-    for number in WARM_UP..WARM_UP + u64::from(rounds) {
+    for number in warm_up..warm_up + u64::from(rounds) {
         let before = interruptions();
         let (lap, cycles) = round(&mut rig, &mut alone, number)?;
         look.measure(&rig, number);
@@ -140,7 +154,7 @@ pub fn measure<W: Watch>(
             disturbed += 1;
         }
         // The first rounds may have been faster than the rest; a point may take twice its time.
-        if begin.elapsed() > 2 * time && number >= u64::from(ROUNDS.0) + WARM_UP {
+        if begin.elapsed() > 2 * time && number >= u64::from(ROUNDS.0) + warm_up {
             break;
         }
     }

@@ -11,21 +11,29 @@ pub fn prefetch_read<T: ?Sized>(value: &T) {
 /// The same for the first `N` bytes of a value, whose rest is used rarely.
 #[inline(always)]
 pub fn prefetch_front<const N: usize, T: ?Sized>(value: &T) {
+    let (start, bytes) = (std::ptr::from_ref(value).cast::<u8>(), size_of_val(value).min(N));
+    let mut at = 0;
+    while at < bytes {
+        prefetch_line(start.wrapping_add(at));
+        at += 64;
+    }
+    // What is not aligned to lines may reach into one more.
+    if bytes > 1 && align_of_val(value) < 64 {
+        prefetch_line(start.wrapping_add(bytes - 1));
+    }
+}
+
+#[inline(always)]
+fn prefetch_line(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let bytes = size_of_val(value).min(N);
-        // What is not aligned to lines may reach into one more.
-        let last = if align_of_val(value) < 64 { bytes.checked_sub(1) } else { None };
-        for at in (0..bytes).step_by(64).chain(last) {
-            let line = std::ptr::from_ref(value).cast::<i8>().wrapping_add(at);
-            // SAFETY: SSE is part of x86-64, and a prefetch neither faults nor changes what the
-            // program sees.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
-        }
+        // SAFETY: SSE is part of x86-64, and a prefetch neither faults nor changes what the program
+        // sees.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = value;
+    let _ = at;
 }
 
 /// The time-stamp counter: a clock of constant rate, read in some 20 cycles. Only differences

@@ -50,8 +50,12 @@ const LEAVES: SaSlot = SaSlot(u32::MAX);
 pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
     let Stage { snapshot, me, sas, hints, leaving, .. } = stage;
     let decisions = stage.lookup.burst(snapshot, packets);
+    let mut last = None;
     for decision in decisions {
-        if let Some(Decision { action: PolicyAction::Protect { reqid }, .. }) = decision {
+        // Packets of one group come in runs.
+        if let Some(Decision { action: PolicyAction::Protect { reqid }, .. }) = decision
+            && last.replace(*reqid) != Some(*reqid)
+        {
             sas.prefetch(hints.get(reqid.0));
         }
     }

@@ -69,9 +69,13 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, input: &mut Burst, n: usize) {
         }
     }
     let mut arrivals = core::mem::take(stage.arrivals);
+    let mut last = None;
     for arrival in &mut arrivals {
         arrival.slot = find_sa(stage, &arrival.found);
-        if let Some(sa) = stage.sas.get(arrival.slot) {
+        // Packets of one SA come in runs.
+        if last.replace(arrival.slot) != Some(arrival.slot)
+            && let Some(sa) = stage.sas.get(arrival.slot)
+        {
             sa.prefetch(arrival.found.seq_low);
         }
     }
@@ -88,7 +92,10 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, input: &mut Burst, n: usize) {
 /// memory overlap.
 #[inline]
 fn arrive(stage: &mut Stage<'_, '_>, frame: Frame, found: Found) {
-    stage.sas.prefetch(stage.hints.get(found.key.spi()));
+    let same = stage.arrivals.last().is_some_and(|last| last.found.key == found.key);
+    if !same {
+        stage.sas.prefetch(stage.hints.get(found.key.spi()));
+    }
     if let Err(Arrival { frame, .. }) = add(stage.arrivals, Arrival { frame, found, slot: 0 }) {
         // Unreachable: a burst fits.
         stage.bin.drop(frame, DropReason::NoFrame);

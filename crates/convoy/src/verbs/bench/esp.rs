@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use convoy_bench::esp::cores::Cores;
 use convoy_bench::esp::goal;
-use convoy_bench::esp::measure::{Point, measure};
+use convoy_bench::esp::measure::measure;
 use convoy_bench::esp::report::{self, Report};
 use convoy_bench::esp::rig::{RigError, Task};
 use convoy_bench::esp::site::Shape;
@@ -166,7 +166,7 @@ pub(super) fn run(args: &EspArgs) -> anyhow::Result<Exit> {
     if args.json {
         output::json(&report)?;
     } else {
-        output::print(&text(&report))?;
+        output::print(&text(&report, args.stages))?;
     }
     Ok(if report.errors.is_empty() { Exit::Ok } else { Exit::Trouble })
 }
@@ -186,7 +186,7 @@ fn step(
         return Ok(errors);
     }
     let Some(packets) = args.packets else {
-        let point = one(plan, tier, task, args.stages)?;
+        let point = measure::<Clock>(&plan.cpu, tier, task, plan.time)?;
         let errors = point.books.errors();
         report.points.push(point);
         return Ok(errors);
@@ -196,13 +196,6 @@ fn step(
     let errors = soak.errors();
     report.soaks.push(soak);
     Ok(errors)
-}
-
-fn one(plan: &Plan, tier: Tier, task: &Task, stages: bool) -> Result<Point, RigError> {
-    match stages {
-        true => measure::<Clock>(&plan.cpu, tier, task, plan.time),
-        false => measure::<()>(&plan.cpu, tier, task, plan.time),
-    }
 }
 
 impl Plan {
@@ -302,7 +295,7 @@ fn faults(words: &[String]) -> Result<Faults, String> {
     Ok(faults)
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &Report, stages: bool) -> String {
     let mut text = format!(
         "convoy {}: {}\n{}; kernel {}; time-stamp counter {:.0} MHz; governor {}\n",
         report.version,
@@ -327,9 +320,9 @@ fn text(report: &Report) -> String {
             output::table(&report::point_rows(&report.points))
         );
     }
-    let stages = report::stage_rows(&report.points);
-    if stages.len() > 1 {
-        text += &format!("\nStages, cycles per packet\n\n{}", output::table(&stages));
+    if stages {
+        let rows = report::stage_rows(&report.points);
+        text += &format!("\nStages, cycles per packet\n\n{}", output::table(&rows));
     }
     if let Some(cores) = &report.cores {
         let rows = report::rate_rows(&report.rates);
