@@ -158,6 +158,7 @@ fn sum_long(bytes: &[u8]) -> u64 {
 
 /// The checksum after one covered 16-bit word changed from `old` to `new` (RFC 1624, eqn. 3).
 #[inline]
+#[allow(clippy::cast_possible_truncation)] // the first fold's carry is at most 2, the second leaves none
 pub const fn update16(check: u16, old: u16, new: u16) -> u16 {
     let sum = !check as u32 + !old as u32 + new as u32; // < 3 * 2¹⁶
     let sum = (sum >> 16) + (sum & 0xffff); // < 2¹⁶ + 2
