@@ -83,9 +83,10 @@ impl Burst {
         self.frames.drain(..)
     }
 
-    /// Takes the first `n` packets (all of them, if there are fewer) out, in order.
+    /// Takes the first `n` packets (all of them, if there are fewer) out, in order. The iterator can
+    /// show those that are still to come.
     #[inline]
-    pub fn drain_front(&mut self, n: usize) -> impl ExactSizeIterator<Item = Frame> + '_ {
+    pub fn drain_front(&mut self, n: usize) -> std::vec::Drain<'_, Frame> {
         let n = n.min(self.frames.len());
         self.frames.drain(..n)
     }

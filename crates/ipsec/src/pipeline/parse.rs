@@ -4,14 +4,16 @@ use convoy_packet::Burst;
 use convoy_wire::parse_packet_into;
 
 use super::bin::Bin;
-use super::packet::{Packet, add};
+use super::packet::{Packet, add, prefetch_ahead};
 use crate::drop_reason::DropReason;
 
 /// Parses the first `n` packets of `input` into `output`; what does not parse is dropped.
 ///
 /// Bytes behind the length that the IP header gives (link padding) are cut off.
 pub(super) fn run(input: &mut Burst, n: usize, output: &mut Vec<Packet>, bin: &mut Bin<'_>) {
-    for frame in input.drain_front(n) {
+    let mut frames = input.drain_front(n);
+    while let Some(frame) = frames.next() {
+        prefetch_ahead(frames.as_slice());
         let Packet { frame, info, .. } = match add(output, Packet::new(frame)) {
             Ok(packet) => packet,
             // Unreachable: the caller asks for as many as fit.

@@ -36,9 +36,16 @@ pub struct FlowCache {
 /// Memory for one burst, allocated once.
 #[derive(Debug)]
 pub(super) struct Scratch {
-    hashes: Vec<u64>,
+    hashed: Vec<Hashed>,
     pub(super) v4: Vec<Probe<u32>>,
     pub(super) v6: Vec<Probe<u128>>,
+}
+
+/// A packet's flow: its hash, and an IPv4 flow's words.
+#[derive(Clone, Copy, Debug)]
+struct Hashed {
+    hash: u64,
+    v4: KeyV4,
 }
 
 /// Two cache lines for IPv4, four for IPv6.
@@ -64,6 +71,11 @@ impl KeyV4 {
     fn of(key: &FlowKey) -> Self {
         let (addresses, _) = u32::words(u32::of(&key.src), u32::of(&key.dst));
         Self(addresses, upper(key))
+    }
+
+    #[inline]
+    const fn hash(self, seed: Seed) -> u64 {
+        seed.short(self.0, self.1)
     }
 }
 
@@ -100,7 +112,7 @@ impl FlowCache {
             v6: vec![Set([v6; WAYS]); sets(flows_v6)].into_boxed_slice(),
             turn: 0,
             scratch: Scratch {
-                hashes: Vec::with_capacity(CHUNK),
+                hashed: Vec::with_capacity(CHUNK),
                 v4: Vec::with_capacity(CHUNK),
                 v6: Vec::with_capacity(CHUNK),
             },
@@ -126,28 +138,33 @@ impl FlowCache {
     where
         K: AsRef<FlowKey>,
     {
-        let Scratch { hashes, v4, v6 } = &mut self.scratch;
+        let Scratch { hashed, v4, v6 } = &mut self.scratch;
         v4.clear();
         v6.clear();
-        hashes.clear();
-        hashes.extend(keys.iter().map(AsRef::as_ref).map(|key| {
-            let hash = hash(self.seed, key);
-            match key.version {
-                IpVersion::V4 => prefetch_set(&self.v4, hash),
-                IpVersion::V6 => prefetch_set(&self.v6, hash),
+        hashed.clear();
+        hashed.extend(keys.iter().map(AsRef::as_ref).map(|key| match key.version {
+            IpVersion::V4 => {
+                let v4 = KeyV4::of(key);
+                let hash = v4.hash(self.seed);
+                prefetch_set(&self.v4, hash);
+                Hashed { hash, v4 }
             }
-            hash
+            IpVersion::V6 => {
+                let hash = hash_v6(self.seed, key);
+                prefetch_set(&self.v6, hash);
+                Hashed { hash, v4: KeyV4(0, 0) }
+            }
         }));
-        let packets = keys.iter().map(AsRef::as_ref).zip(out).zip(&*hashes).zip(0..);
-        for (((key, out), hash), at) in packets {
+        let packets = keys.iter().map(AsRef::as_ref).zip(out).zip(&*hashed).zip(0..);
+        for (((key, out), flow), at) in packets {
             match key.version {
-                IpVersion::V4 => match find(&self.v4, *hash, self.epoch, &KeyV4::of(key)) {
+                IpVersion::V4 => match find(&self.v4, flow.hash, self.epoch, &flow.v4) {
                     Some(decision) => *out = decision,
-                    None => v4.push(Probe::new(at, *hash, key)),
+                    None => v4.push(Probe::new(at, flow.hash, key)),
                 },
-                IpVersion::V6 => match find(&self.v6, *hash, self.epoch, key) {
+                IpVersion::V6 => match find(&self.v6, flow.hash, self.epoch, key) {
                     Some(decision) => *out = decision,
-                    None => v6.push(Probe::new(at, *hash, key)),
+                    None => v6.push(Probe::new(at, flow.hash, key)),
                 },
             }
         }
@@ -187,21 +204,13 @@ const NO_FLOW: FlowKey = FlowKey {
 };
 
 #[inline]
-fn hash(seed: Seed, key: &FlowKey) -> u64 {
-    match key.version {
-        IpVersion::V4 => {
-            let KeyV4(a, b) = KeyV4::of(key);
-            seed.short(a, b)
-        }
-        IpVersion::V6 => {
-            let words = |bytes: &[u8; 16]| {
-                let number = u128::of(bytes);
-                ((number >> 64) as u64, number as u64)
-            };
-            let ((a, b), (c, d)) = (words(&key.src), words(&key.dst));
-            seed.short(seed.short(a, b) ^ c, seed.short(d, upper(key)))
-        }
-    }
+fn hash_v6(seed: Seed, key: &FlowKey) -> u64 {
+    let words = |bytes: &[u8; 16]| {
+        let number = u128::of(bytes);
+        ((number >> 64) as u64, number as u64)
+    };
+    let ((a, b), (c, d)) = (words(&key.src), words(&key.dst));
+    seed.short(seed.short(a, b) ^ c, seed.short(d, upper(key)))
 }
 
 #[inline]
