@@ -69,6 +69,11 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, input: &mut Burst, n: usize) {
         }
     }
     let mut arrivals = core::mem::take(stage.arrivals);
+    if stage.hints.is_far() {
+        for Arrival { found, .. } in &arrivals {
+            stage.sas.prefetch(stage.hints.get(found.key.spi()));
+        }
+    }
     let mut last = None;
     for arrival in &mut arrivals {
         arrival.slot = find_sa(stage, &arrival.found);
@@ -88,12 +93,14 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, input: &mut Burst, n: usize) {
     *stage.arrivals = arrivals;
 }
 
-/// Takes a packet in, and starts loading its SA, so that the ways of a burst's packets through the
-/// memory overlap.
+/// Takes a packet in, and starts loading its SA (or first what tells where that is), so that the ways
+/// of a burst's packets through the memory overlap.
 #[inline]
 fn arrive(stage: &mut Stage<'_, '_>, frame: Frame, found: Found) {
     let same = stage.arrivals.last().is_some_and(|last| last.found.key == found.key);
-    if !same {
+    if stage.hints.is_far() {
+        stage.hints.prefetch(found.key.spi());
+    } else if !same {
         stage.sas.prefetch(stage.hints.get(found.key.spi()));
     }
     if let Err(Arrival { frame, .. }) = add(stage.arrivals, Arrival { frame, found, slot: 0 }) {

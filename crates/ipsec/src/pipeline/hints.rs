@@ -1,8 +1,14 @@
 //! Where in its slab a worker last found the SA that a number stands for.
 
-/// Slots that a table has at least and at most.
+use convoy_crypto::prefetch_read;
+
+/// Numbers that a table has places for, at least and at most.
 const LEAST: usize = 64;
 const MOST: usize = 1 << 18;
+/// Sets of a table that a near cache holds.
+const NEAR: usize = 1 << 13;
+/// Places in which one number can be.
+const WAYS: usize = 2;
 
 /// Slots by some number of the SA, small enough to stay in a near cache when the tables of the
 /// snapshot do not.
@@ -10,30 +16,32 @@ const MOST: usize = 1 << 18;
 /// A hint may be another SA's: who takes one compares with what the SA itself says.
 #[derive(Debug)]
 pub(super) struct Hints {
-    hints: Box<[Hint]>,
-    epoch: u32,
+    sets: Box<[[Hint; WAYS]]>,
+    /// Hints of other epochs do not count.
+    epoch: u16,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Hint {
     slot: u32,
-    /// Hints of other epochs do not count.
-    epoch: u32,
+    epoch: u16,
+    /// The lowest bits of the number that do not tell the set.
+    tag: u16,
 }
 
 /// Epoch 0 never comes.
-const NONE: Hint = Hint { slot: u32::MAX, epoch: 0 };
+const NONE: [Hint; WAYS] = [Hint { slot: u32::MAX, epoch: 0, tag: 0 }; WAYS];
 
 impl Hints {
     pub(super) fn new() -> Self {
-        Self { hints: vec![NONE; LEAST].into_boxed_slice(), epoch: 1 }
+        Self { sets: vec![NONE; LEAST / WAYS].into_boxed_slice(), epoch: 1 }
     }
 
     /// Makes room for `sas` SAs.
     pub(super) fn grow(&mut self, sas: usize) {
-        let places = sas.saturating_mul(2).clamp(LEAST, MOST).next_power_of_two();
-        if places > self.hints.len() {
-            self.hints = vec![NONE; places].into_boxed_slice();
+        let sets = sas.saturating_mul(2).clamp(LEAST, MOST).next_power_of_two() / WAYS;
+        if sets > self.sets.len() {
+            self.sets = vec![NONE; sets].into_boxed_slice();
         }
     }
 
@@ -41,35 +49,56 @@ impl Hints {
     pub(super) fn forget(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
         if self.epoch == 0 {
-            // After 2³² times an old hint would look new.
-            self.hints.fill(NONE);
+            // After 2¹⁶ times an old hint would look new.
+            self.sets.fill(NONE);
             self.epoch = 1;
+        }
+    }
+
+    /// Whether the table is too large for a near cache, so that [`Self::prefetch`] is worth its cost.
+    #[inline]
+    pub(super) const fn is_far(&self) -> bool {
+        self.sets.len() > NEAR
+    }
+
+    /// Starts loading what [`Self::get`] will read.
+    #[inline]
+    pub(super) fn prefetch(&self, number: u32) {
+        if let Some(set) = self.sets.get(self.place(number).0) {
+            prefetch_read(set);
         }
     }
 
     /// Where the SA of `number` may be; a slot that does not exist when nothing is known.
     #[inline]
     pub(super) fn get(&self, number: u32) -> u32 {
-        match self.hints.get(self.place(number)) {
-            Some(hint) if hint.epoch == self.epoch => hint.slot,
-            _ => u32::MAX,
+        let (at, tag) = self.place(number);
+        let Some([first, second]) = self.sets.get(at) else { return u32::MAX };
+        let is_it = |hint: &Hint| hint.tag == tag && hint.epoch == self.epoch;
+        match () {
+            () if is_it(first) => first.slot,
+            () if is_it(second) => second.slot,
+            () => u32::MAX,
         }
     }
 
-    /// Remembers where the SA of `number` was found.
-    #[inline]
+    /// Remembers where the SA of `number` was found, in place of what was not asked for lately.
     pub(super) fn set(&mut self, number: u32, slot: u32) {
-        let (at, epoch) = (self.place(number), self.epoch);
-        if let Some(hint) = self.hints.get_mut(at) {
-            *hint = Hint { slot, epoch };
+        let ((at, tag), epoch) = (self.place(number), self.epoch);
+        if let Some([first, second]) = self.sets.get_mut(at) {
+            if first.tag != tag {
+                *second = *first;
+            }
+            *first = Hint { slot, epoch, tag };
         }
     }
 
-    /// Numbers that are given out in a row lie in a row; a peer's SPIs spread by themselves, and who
-    /// chooses them badly has the cost of a look-up.
+    /// The set of a number, and its tag. Numbers that are given out in a row lie in a row; a peer's
+    /// SPIs spread by themselves, and who chooses them badly has the cost of a look-up.
     #[inline]
-    const fn place(&self, number: u32) -> usize {
-        number as usize & (self.hints.len() - 1)
+    const fn place(&self, number: u32) -> (usize, u16) {
+        let set = number as usize & (self.sets.len() - 1);
+        (set, (number >> self.sets.len().trailing_zeros()) as u16)
     }
 }
 
@@ -77,16 +106,32 @@ impl Hints {
 mod tests {
     use super::*;
 
+    const SETS: u32 = (LEAST / WAYS) as u32;
+
     #[test]
     fn hints_are_of_their_epoch_only() {
         let mut hints = Hints::new();
         assert_eq!(hints.get(7), u32::MAX);
         hints.set(7, 3);
-        assert_eq!((hints.get(7), hints.get(7 + LEAST as u32)), (3, 3), "anyone's, to be checked");
+        assert_eq!(hints.get(7), 3);
+        assert_eq!(hints.get(7 + (SETS << 16)), 3, "anyone's, to be checked");
         hints.forget();
         assert_eq!(hints.get(7), u32::MAX);
         hints.set(7, 4);
         assert_eq!(hints.get(7), 4);
+    }
+
+    #[test]
+    fn two_numbers_of_one_set_do_not_drive_each_other_out() {
+        let mut hints = Hints::new();
+        let [a, b, c] = [7, 7 + SETS, 7 + 2 * SETS];
+        hints.set(a, 1);
+        hints.set(b, 2);
+        assert_eq!([a, b, c].map(|number| hints.get(number)), [1, 2, u32::MAX]);
+        hints.set(b, 3);
+        assert_eq!([a, b].map(|number| hints.get(number)), [1, 3], "a number has one place");
+        hints.set(c, 4);
+        assert_eq!([a, b, c].map(|number| hints.get(number)), [u32::MAX, 3, 4]);
     }
 
     #[test]
@@ -97,11 +142,14 @@ mod tests {
             hints.set(number, number + 1);
         }
         assert!((0..1000).all(|number| hints.get(number) == number + 1));
-        hints.epoch = u32::MAX;
+        hints.epoch = u16::MAX;
         hints.set(5, 9);
         hints.forget();
         assert!((0..1000).all(|number| hints.get(number) == u32::MAX));
+        assert!(!hints.is_far());
         hints.grow(usize::MAX);
-        assert_eq!(hints.hints.len(), MOST);
+        assert!(hints.is_far());
+        assert_eq!(hints.sets.len() * WAYS, MOST);
+        hints.prefetch(u32::MAX);
     }
 }
