@@ -28,8 +28,9 @@ pub(super) fn run(
     output: &mut Vec<Packet>,
     bin: &mut Bin<'_>,
 ) {
-    for (job, verdict) in done.drain_front(verdicts.len()).zip(verdicts) {
-        let Job { frame, text, context, .. } = job;
+    let mut jobs = done.drain_front(verdicts.len());
+    for verdict in verdicts {
+        let Some(Job { frame, text, context, .. }) = jobs.next() else { return };
         let sa = match (verdict, sas.get(context.slot)) {
             (None, Some(sa)) => sa,
             (verdict, _) => {
