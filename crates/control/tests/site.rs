@@ -190,7 +190,7 @@ fn an_interface_has_a_database_of_its_own_where_asked() {
 /// Every suite by its names, and AH.
 #[test]
 fn pairs_and_ah_are_read() {
-    let cbc = "encryption = \"aes-128-cbc\"\nintegrity = \"hmac-sha1-96\"\ntfc = 512\n\
+    let cbc = "encryption = \"aes-128-cbc\"\nintegrity = \"hmac-sha1-96\"\ntfc = 512\ndummy_s = 30\n\
                key = \"000102030405060708090a0b0c0d0e0f\"\n\
                integrity_key = \"101112131415161718191a1b1c1d1e1f20212223\"";
     let gcm = "algorithm = \"aes-128-gcm\"\nkey = \"000102030405060708090a0b0c0d0e0f10111213\"";
@@ -199,6 +199,7 @@ fn pairs_and_ah_are_read() {
     let sa = &site.outbound[0];
     assert_eq!(sa.association.key.suite().to_string(), "aes-128-cbc+hmac-sha1-96");
     assert_eq!((sa.pad_to, sa.association.protocol), (512, IpsecProtocol::Esp));
+    assert_eq!(sa.dummy_every, Some(std::time::Duration::from_secs(30)));
 
     let ah = "protocol = \"ah\"\nintegrity = \"aes-cmac-96\"\n\
               integrity_key = \"101112131415161718191a1b1c1d1e1f\"";

@@ -275,6 +275,7 @@ fn pair(cpu: &Cpu, n: u32) -> Fallible<(OutboundSpec, InboundSpec)> {
         outer: OuterHeader { df: DfPolicy::Copy, dscp: DscpPolicy::Copy, ecn: true, hop_limit: 64 },
         path_mtu: 1500,
         pad_to: 0,
+        dummy_every: None,
         salt: [0; 4],
         key: Arc::new(SealKey::new(cpu, params, secret())?),
         lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)),

@@ -143,6 +143,9 @@ pub struct OutboundSpec {
     /// To how many bytes inner packets are filled up, as far as the path takes it, so that their
     /// lengths tell less (RFC 4303 section 2.7); 0 for none. Tunnel mode only.
     pub pad_to: u16,
+    /// Send a dummy packet when nothing was sent for so long (RFC 4303 section 2.6), as long as
+    /// `pad_to` says, if it does. ESP in tunnel mode only.
+    pub dummy_every: Option<Duration>,
     /// What the nonce begins with (RFC 4106 section 4; RFC 3686 calls it nonce). AES-CCM uses the
     /// first three bytes (RFC 4309 section 4), AES-CBC and NULL none.
     pub salt: [u8; 4],
@@ -157,6 +160,19 @@ pub struct OutboundSpec {
     pub worker: WorkerId,
     /// Published by the owner, read by anyone.
     pub counters: Arc<SaCounters>,
+}
+
+impl OutboundSpec {
+    /// After how much silence a NAT keepalive is sent.
+    pub(crate) fn keepalive_every(&self) -> Option<Duration> {
+        self.encap.and_then(|encap| encap.keepalive)
+    }
+
+    /// After how much silence a dummy packet is sent.
+    pub(crate) fn dummy_every(&self) -> Option<Duration> {
+        let is_esp_tunnel = (self.protocol, self.mode) == (IpsecProtocol::Esp, Mode::Tunnel);
+        self.dummy_every.filter(|_| is_esp_tunnel)
+    }
 }
 
 /// An SA that opens packets arriving at this gateway.

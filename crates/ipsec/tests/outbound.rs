@@ -9,12 +9,14 @@ use std::sync::Arc;
 use common::{Pair, Setup, inner, inner_with};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::{Now, PathMtuNews};
-use convoy_ipsec::sa::{DfPolicy, DscpPolicy, Mode, OuterHeader, ReqId, SaSlot, UdpEncap};
+use convoy_ipsec::sa::{
+    DfPolicy, DscpPolicy, IpsecProtocol, Mode, OutboundSpec, OuterHeader, ReqId, SaSlot, UdpEncap,
+};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction};
-use convoy_packet::Burst;
-use convoy_wire::{Dscp, Prefix};
+use convoy_packet::{BURST_MAX, Burst};
+use convoy_wire::{Dscp, Prefix, Spi};
 
 fn to(prefix: &str, priority: u32, action: PolicyAction) -> Policy {
     Policy {
@@ -329,6 +331,78 @@ fn the_word_of_this_host_about_its_own_link_needs_no_proof() {
     assert_eq!(pair.out.counters.path_mtu.get(), 1300);
 }
 
+/// News of a path finds the SAs it is about among those that come, go and change.
+#[test]
+fn path_news_finds_its_sas_as_they_come_and_go() {
+    let spec = |spi: u32, remote: &str, ah: bool| {
+        let mut setup = Setup { remote: remote.parse().unwrap(), ..Setup::default() };
+        if ah {
+            (setup.protocol, setup.suite) = (IpsecProtocol::Ah, common::suite("null+aes-cmac-96"));
+        }
+        let spec = OutboundSpec { spi: Spi::new(spi).unwrap(), ..setup.outbound() };
+        // As if packets had been sent lately.
+        spec.counters.sequence.set(100);
+        Arc::new(spec)
+    };
+    let sas = [
+        spec(0x1001, "192.0.2.2", false),
+        // The other protocol may have the same SPI (RFC 4301 section 4.1).
+        spec(0x1001, "192.0.2.2", true),
+        spec(0x1002, "192.0.2.2", false),
+        spec(0x1001, "192.0.2.3", false),
+        spec(0x1001, "2001:db8::2", false),
+    ];
+    let mut snapshot = Snapshot::new(common::protect_all(Direction::Outbound));
+    for (slot, sa) in (0..).zip(&sas) {
+        snapshot.add_outbound(SaSlot(slot), sa.clone()).unwrap();
+    }
+    let mut pair = Pair::new(&Setup::default());
+    pair.left_published.publish(snapshot.clone());
+    pair.protect(&[]);
+    let mtus = |sas: &[Arc<OutboundSpec>]| {
+        sas.iter().map(|sa| sa.counters.path_mtu.get()).collect::<Vec<_>>()
+    };
+    let hears = |pair: &mut Pair, spi, seq_low, to: &str, mtu| {
+        let quote = Some((spi, seq_low));
+        let news = PathMtuNews { destination: to.parse().unwrap(), mtu, quote };
+        pair.left.path_mtu(pair.now, &news)
+    };
+    assert!(hears(&mut pair, 0x1001, 99, "192.0.2.3", 1400));
+    assert_eq!(mtus(&sas), [9200, 9200, 9200, 1400, 9200]);
+    // Of two with the same SPI it is the one that sent such a packet.
+    sas[0].counters.sequence.set(1 << 20);
+    assert!(hears(&mut pair, 0x1001, 99, "192.0.2.2", 1300));
+    assert_eq!(mtus(&sas), [9200, 1300, 9200, 1400, 9200]);
+    assert!(pair.left.link_mtu(pair.now, "192.0.2.2".parse().unwrap(), 1200));
+    assert_eq!(mtus(&sas), [1200, 1200, 1200, 1400, 9200]);
+    assert!(pair.left.link_mtu(pair.now, "2001:db8::2".parse().unwrap(), 1280));
+
+    // One goes, one comes into its slot, one moves to another peer.
+    snapshot.remove_outbound(SaSlot(3)).unwrap();
+    let new = spec(0x2001, "192.0.2.9", false);
+    snapshot.add_outbound(SaSlot(3), new.clone()).unwrap();
+    let moved = OutboundSpec { lease: sas[2].lease.clone(), ..setup_of("192.0.2.7").outbound() };
+    let moved = Arc::new(moved);
+    moved.counters.sequence.set(100);
+    snapshot.replace_outbound(SaSlot(2), moved.clone()).unwrap();
+    pair.left_published.publish(snapshot);
+    pair.protect(&[]);
+    for gone in ["192.0.2.3", "2001:db8::3"] {
+        assert!(!hears(&mut pair, 0x1001, 99, gone, 1000));
+        assert!(!pair.left.link_mtu(pair.now, gone.parse().unwrap(), 1000));
+    }
+    assert!(!hears(&mut pair, 0x1002, 99, "192.0.2.2", 1000), "it has another peer");
+    assert!(hears(&mut pair, common::SPI, 99, "192.0.2.7", 1100));
+    assert!(hears(&mut pair, 0x2001, 99, "192.0.2.9", 1000));
+    assert!(pair.left.link_mtu(pair.now, "192.0.2.2".parse().unwrap(), 900));
+    assert_eq!(mtus(&[moved, new]), [1100, 1000]);
+    assert_eq!(mtus(&sas), [900, 900, 1200, 1400, 1280], "what has gone hears nothing");
+}
+
+fn setup_of(remote: &str) -> Setup {
+    Setup { remote: remote.parse().unwrap(), ..Setup::default() }
+}
+
 #[test]
 fn keepalives_are_sent_when_nothing_else_was() {
     let setup = Setup { encap: true, ..Setup::default() };
@@ -355,6 +429,36 @@ fn keepalives_are_sent_when_nothing_else_was() {
     assert_eq!(udp.payload(), [0xff]);
     burst.release(&mut pair.pool);
     assert_eq!(pair.left_counters.keepalives_sent.get(), 1);
+    // An SA that has gone keeps nothing alive.
+    pair.left_published.publish(Snapshot::new(common::protect_all(Direction::Outbound)));
+    pair.protect(&[]);
+    assert!(pair.left.keepalives(Now(start + 90_000_000_000), &mut pair.pool, &mut burst));
+    assert!(burst.is_empty());
+}
+
+/// More SAs than fit a burst: what found no room is next.
+#[test]
+fn keepalives_that_find_no_room_come_next() {
+    const SAS: u32 = BURST_MAX as u32 + 10;
+    let mut snapshot = Snapshot::new(common::protect_all(Direction::Outbound));
+    let keepalive = Some(std::time::Duration::from_secs(20));
+    for n in 0..SAS {
+        let mut spec = Setup { encap: true, ..Setup::default() }.outbound();
+        spec.encap = spec.encap.map(|encap| UdpEncap { keepalive, ..encap });
+        snapshot.add_outbound(SaSlot(n), Arc::new(spec)).unwrap();
+    }
+    let mut pair = Pair::new(&Setup::default());
+    pair.left_published.publish(snapshot);
+    pair.protect(&[]);
+    let (now, mut burst) = (Now(pair.now.0 + 20_000_000_000), Burst::new());
+    assert!(!pair.left.keepalives(now, &mut pair.pool, &mut burst));
+    assert_eq!(burst.len(), BURST_MAX);
+    burst.release(&mut pair.pool);
+    assert!(pair.left.keepalives(now, &mut pair.pool, &mut burst));
+    assert_eq!(burst.len(), 10);
+    burst.release(&mut pair.pool);
+    assert!(pair.left.keepalives(now, &mut pair.pool, &mut burst) && burst.is_empty());
+    assert_eq!(pair.left_counters.keepalives_sent.get(), SAS.into());
 }
 
 /// RFC 8200 section 8.1: no UDP over IPv6 without checksum; RFC 3948 lets only IPv4 go without.

@@ -75,6 +75,8 @@ pub struct Worker {
     stats: Arc<WorkerStats>,
     receiving: bool,
     next_tick: u64,
+    /// Whether SAs may have been silent too long.
+    speaks: bool,
     unpublished: u32,
 }
 
@@ -150,6 +152,7 @@ impl Worker {
             stats,
             receiving: true,
             next_tick: 0,
+            speaks: false,
             unpublished: 0,
         }
     }
@@ -194,8 +197,10 @@ impl Worker {
             self.next_tick = now.0 + TICK_NS;
             self.outbound.expire(now, &mut self.pool);
             self.inbound.expire(now, &mut self.pool);
-            self.outbound.keepalives(now, &mut self.pool, &mut self.to_wire);
-            self.send_wire()?;
+            self.speaks = true;
+        }
+        if self.speaks {
+            moved += self.speak(now)?;
         }
         if self.outbound.has_news() || self.inbound.has_news() {
             self.tell();
@@ -205,6 +210,17 @@ impl Worker {
             self.publish();
         }
         Ok(moved)
+    }
+
+    /// Sends what SAs send of their own when they were silent: as much as fits a burst, and the rest
+    /// with the next turn.
+    fn speak(&mut self, now: Now) -> Result<usize, IoError> {
+        let keepalives = self.outbound.keepalives(now, &mut self.pool, &mut self.to_wire);
+        let dummies = self.outbound.dummies(now, &mut self.pool);
+        self.speaks = !(keepalives && dummies);
+        let sent = self.to_wire.len();
+        self.send_wire()?;
+        Ok(sent)
     }
 
     /// plain → wire. Goes round while the engine gives room for input that is left.

@@ -229,6 +229,7 @@ fn associations(
         outer,
         path_mtu: PATH_MTU,
         pad_to: 0,
+        dummy_every: None,
         salt,
         key: Arc::new(SealKey::with_tier(cpu, tier, suite, material())?),
         lease: Arc::new(Lease::new(SeqNum::new(0), u64::MAX)),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId};
@@ -229,6 +230,8 @@ pub struct OutboundSa {
     pub path_mtu: Option<u16>,
     /// To how many bytes inner packets are filled up (RFC 4303 section 2.7); 0 for none.
     pub pad_to: u16,
+    /// After how much silence a dummy packet is sent (RFC 4303 section 2.6).
+    pub dummy_every: Option<Duration>,
     /// Sequence numbers leased at a time.
     pub lease_block: u64,
 }

@@ -111,8 +111,10 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, context: &Cont
         let what = "has no meaning with AH, which covers the addresses that a NAT changes";
         report.error(&field.place, what, "remove the line, or use ESP (RFC 4302 section 1)");
     }
-    if is_ah && let Some(field) = table.take("tfc") {
-        report.error(&field.place, "has no meaning with AH", "remove the line, or use ESP");
+    for key in ["tfc", "dummy_s"] {
+        if is_ah && let Some(field) = table.take(key) {
+            report.error(&field.place, "has no meaning with AH", "remove the line, or use ESP");
+        }
     }
     let common = common(&mut table, report, context, direction);
     let outbound = outbound_only(&mut table, report, direction, mode, local.as_ref());
@@ -169,8 +171,15 @@ impl Draft {
                     ecn: common.ecn,
                     hop_limit: only.hop_limit,
                 };
-                let OutboundOnly { path_mtu, pad_to, lease_block, .. } = only;
-                Built::Outbound(OutboundSa { association, outer, path_mtu, pad_to, lease_block })
+                let OutboundOnly { path_mtu, pad_to, dummy_every, lease_block, .. } = only;
+                Built::Outbound(OutboundSa {
+                    association,
+                    outer,
+                    path_mtu,
+                    pad_to,
+                    dummy_every,
+                    lease_block,
+                })
             }
             Direction::Inbound => {
                 Built::Inbound(InboundSa { association, replay_window: inbound? })
@@ -321,6 +330,7 @@ struct OutboundOnly {
     hop_limit: u8,
     path_mtu: Option<u16>,
     pad_to: u16,
+    dummy_every: Option<Duration>,
     lease_block: u64,
 }
 
@@ -331,7 +341,10 @@ fn outbound_only(
     mode: Option<Mode>,
     local: Option<&At<IpAddr>>,
 ) -> Option<OutboundOnly> {
-    let mut take = |key, tunnel_only: bool, report: &mut Report<'_>| {
+    const NO_HEADER: Option<&str> = Some("it adds no outer header");
+    const NO_END: Option<&str> = Some("no length tells the receiver where the filling begins");
+    const NO_DUMMIES: Option<&str> = Some("dummy packets go through tunnels only");
+    let mut take = |key, only_tunnel: Option<&str>, report: &mut Report<'_>| {
         let field = table.take(key)?;
         if direction == Some(Direction::Inbound) {
             report.error(
@@ -341,35 +354,41 @@ fn outbound_only(
             );
             return None;
         }
-        if tunnel_only && mode == Some(Mode::Transport) {
-            report.error(
-                &field.place,
-                "has no meaning in transport mode, which adds no outer header",
-                "remove the line",
-            );
+        if mode == Some(Mode::Transport)
+            && let Some(why) = only_tunnel
+        {
+            let what = format!("has no meaning in transport mode: {why}");
+            report.error(&field.place, what, "remove the line");
             return None;
         }
         Some(field)
     };
-    let df = take("df", true, report).map(|f| {
+    let df = take("df", NO_HEADER, report).map(|f| {
         f.choice(
             report,
             &[("copy", DfPolicy::Copy), ("set", DfPolicy::Set), ("clear", DfPolicy::Clear)],
         )
     });
-    let dscp = take("dscp", true, report).map(|f| dscp(f, report));
+    let dscp = take("dscp", NO_HEADER, report).map(|f| dscp(f, report));
     let hop_limit =
-        take("hop_limit", true, report).map(|f| f.integer(report, 1..=255, "64 is usual"));
+        take("hop_limit", NO_HEADER, report).map(|f| f.integer(report, 1..=255, "64 is usual"));
     let least = if matches!(local, Some(at) if at.value.is_ipv6()) { 1280 } else { 576 };
-    let path_mtu = take("path_mtu", false, report).map(|f| mtu(f, report, least));
-    let tfc = take("tfc", true, report).map(|f| {
+    let path_mtu = take("path_mtu", None, report).map(|f| mtu(f, report, least));
+    let tfc = take("tfc", NO_END, report).map(|f| {
         f.integer(
             report,
             0..=65_535,
             "use to how many bytes inner packets are filled up; 0 for none",
         )
     });
-    let block = take("lease_block", false, report).map(|f| {
+    let dummy = take("dummy_s", NO_DUMMIES, report).map(|f| {
+        f.integer(
+            report,
+            0..=3600,
+            "use seconds of silence after which a dummy packet is sent; 0 sends none",
+        )
+    });
+    let block = take("lease_block", None, report).map(|f| {
         f.integer(
             report,
             64..=1 << 30,
@@ -386,6 +405,10 @@ fn outbound_only(
             None => None,
         },
         pad_to: tfc.map_or(Some(0), |given| given.and_then(|at| u16::try_from(at.value).ok()))?,
+        dummy_every: match dummy {
+            Some(seconds) => Some(Duration::from_secs(seconds?.value)).filter(|s| !s.is_zero()),
+            None => None,
+        },
         lease_block: block.map_or(Some(DEFAULT_LEASE_BLOCK), |given| given.map(|at| at.value))?,
     })
 }

@@ -318,6 +318,7 @@ impl Maker<'_> {
             outer: sa.outer,
             path_mtu: sa.path_mtu.unwrap_or(self.wire_mtu),
             pad_to: sa.pad_to,
+            dummy_every: sa.dummy_every,
             salt: common.key.salt(),
             key,
             lease,
@@ -372,8 +373,8 @@ fn floor_request(sa: &InboundSa) -> InboundRequest<'_> {
 fn same_outbound(a: &OutboundSpec, b: &OutboundSpec) -> bool {
     let parts = |s: &OutboundSpec| {
         let ids = (s.name.clone(), s.spi, s.reqid, s.worker, s.salt);
-        let outer = (s.mode, s.endpoints, s.encap, s.esn, s.outer, s.path_mtu, s.pad_to);
-        (ids, outer, s.protocol, s.key.suite(), s.lifetime)
+        let outer = (s.mode, s.endpoints, s.encap, s.esn, s.outer, s.path_mtu);
+        (ids, outer, s.protocol, s.key.suite(), s.lifetime, s.pad_to, s.dummy_every)
     };
     parts(a) == parts(b)
 }

@@ -1,5 +1,6 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
 use convoy_ipsec::spd::{PolicyAction, SpdId};
@@ -123,6 +124,23 @@ fn a_changed_sa_keeps_slot_lease_and_counters() {
         Arc::ptr_eq(&before.lease, &after.lease) && Arc::ptr_eq(&before.counters, &after.counters)
     );
     assert!(!Arc::ptr_eq(&before, &after));
+}
+
+#[test]
+fn dummies_come_change_and_go_by_reload() {
+    let mut gateway = Gateway::start(&plain_tunnel());
+    let (slot, before) = gateway.out("out");
+    assert_eq!(before.dummy_every, None);
+    for (line, seconds, changed) in
+        [("dummy_s = 9", Some(9), 1), ("dummy_s = 9", Some(9), 0), ("dummy_s = 0", None, 1)]
+    {
+        let site = plain_tunnel().replace("spi = 4097", &format!("spi = 4097\n{line}"));
+        let report = gateway.reload(&site).unwrap();
+        assert_eq!((report.sas_changed.len(), report.sas_unchanged), (changed, 2 - changed));
+        let (new_slot, after) = gateway.out("out");
+        assert_eq!((new_slot, after.dummy_every), (slot, seconds.map(Duration::from_secs)));
+        assert!(Arc::ptr_eq(&before.lease, &after.lease));
+    }
 }
 
 #[test]

@@ -98,6 +98,7 @@ fn counts(inputs: &Inputs<'_>) -> Vec<Count> {
         ("fragments-joined", sum(|w| w.fragments_joined.get())),
         ("held-for-sa", sum(|w| w.held_for_sa.get())),
         ("keepalives-sent", sum(|w| w.keepalives_sent.get())),
+        ("dummies-sent", sum(|w| w.dummies_sent.get())),
         ("ecn-alarms", sum(|w| w.ecn_alarms.get())),
     ];
     ports.chain(workers).map(|(name, value)| Count { name: name.to_owned(), value }).collect()

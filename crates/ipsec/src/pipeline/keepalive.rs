@@ -3,39 +3,33 @@
 use convoy_packet::{Burst, Frame, Pool};
 use convoy_wire::{Tos, esp};
 
+use super::forward;
 use super::sa::OutboundSa;
-use super::{Now, forward};
+use super::silence::Outcome;
 
-/// Whether nothing was sent on the SA for its keepalive interval.
-pub(super) fn is_due(sa: &OutboundSa, now: Now) -> bool {
-    let interval = sa.spec.encap.and_then(|encap| encap.keepalive);
-    let last = sa.last_keepalive.0.max(sa.counters.last_packet_ns.get());
-    interval.is_some_and(|interval| u128::from(now.0.saturating_sub(last)) >= interval.as_nanos())
-}
-
-/// Puts a keepalive on the wire; says whether there was room.
+/// Puts a keepalive on the wire.
 pub(super) fn send(
     sa: &OutboundSa,
     udp6_checksum: bool,
     pool: &mut Pool,
     wire: &mut Burst,
-) -> bool {
+) -> Outcome {
     if wire.is_full() {
-        return false;
+        return Outcome::NoRoom;
     }
-    let Some(mut frame) = pool.alloc() else { return false };
+    let Some(mut frame) = pool.alloc() else { return Outcome::NoRoom };
     if write(sa, &mut frame).is_none() {
         pool.free(frame);
-        return false;
+        return Outcome::Refused;
     }
     if udp6_checksum {
         forward::fill_udp6_checksum(&mut frame);
     }
     match wire.push(frame) {
-        Ok(()) => true,
+        Ok(()) => Outcome::Sent,
         Err(frame) => {
             pool.free(frame);
-            false
+            Outcome::NoRoom
         }
     }
 }

@@ -20,6 +20,7 @@ mod classify;
 mod commit;
 mod decap;
 mod demux;
+mod dummy;
 mod forward;
 mod fragment;
 mod fragments;
@@ -35,9 +36,11 @@ mod observer;
 mod outbound;
 mod packet;
 mod parse;
+mod peers;
 mod policy;
 mod protect;
 mod sa;
+mod silence;
 mod slab;
 mod transport;
 mod tunnel;
@@ -80,7 +83,7 @@ pub struct PipelineConfig {
 pub struct WorkerCounters {
     /// Dropped packets by reason.
     pub drops: DropCounters,
-    /// Packets protected and given to the wire.
+    /// Packets protected and given to the wire, dummies included.
     pub outbound_packets: Counter,
     /// Inner bytes of those packets.
     pub outbound_bytes: Counter,
@@ -101,6 +104,8 @@ pub struct WorkerCounters {
     pub held_for_sa: Counter,
     /// NAT keepalives sent.
     pub keepalives_sent: Counter,
+    /// Dummy packets made (RFC 4303 section 2.6).
+    pub dummies_sent: Counter,
     /// ECN combinations that RFC 6040 section 4.2 calls for an alarm on.
     pub ecn_alarms: Counter,
 }

@@ -17,12 +17,14 @@ use super::icmp::IcmpSender;
 use super::iv::IvSource;
 use super::lookup::Lookup;
 use super::packet::Packet;
+use super::peers::Peers;
 use super::sa::OutboundSa;
+use super::silence::{Outcome, Silence};
 use super::slab::Slab;
 use super::watch::Watch;
 use super::{
     HandOff, Now, Observer, PathMtuNews, PipelineConfig, PipelineParts, Stage, WorkerCounters,
-    forward, keepalive, parse, protect,
+    dummy, forward, keepalive, parse, protect,
 };
 use crate::event::Event;
 use crate::sa::SaSlot;
@@ -34,9 +36,6 @@ use crate::spd::{Direction, SpdId};
 /// the rest of it.
 const PENDING_MAX: usize = 6 * BURST_MAX;
 
-/// How far behind the newest sequence number a quoted one may be to be believed.
-const QUOTE_AGE: u64 = 1 << 16;
-
 /// Takes inner packets and makes ESP packets of them.
 #[derive(Debug)]
 pub struct Outbound<O: Observer = ()> {
@@ -47,6 +46,9 @@ pub struct Outbound<O: Observer = ()> {
     counters: Arc<WorkerCounters>,
     sas: Slab<OutboundSa>,
     watch: Watch,
+    keepalives: Silence,
+    dummies: Silence,
+    peers: Peers,
     /// Slots whose SAs are still to be taken over: their keys may be another's, or the system has no
     /// random numbers for their IVs.
     unclaimed: Vec<u32>,
@@ -87,6 +89,9 @@ impl<O: Observer> Outbound<O> {
             counters: parts.counters,
             sas: Slab::new(),
             watch: Watch::default(),
+            keepalives: Silence::new(),
+            dummies: Silence::new(),
+            peers: Peers::default(),
             unclaimed: Vec::new(),
             packets: Vec::with_capacity(BURST_MAX),
             flows: Flows::with_capacity(BURST_MAX),
@@ -186,15 +191,30 @@ impl<O: Observer> Outbound<O> {
     }
 
     /// Sends a NAT keepalive on every encapsulated SA that was silent for its interval
-    /// (RFC 3948 section 4).
-    pub fn keepalives(&mut self, now: Now, pool: &mut Pool, wire: &mut Burst) {
-        let udp6_checksum = self.config.udp6_checksum;
-        for sa in self.sas.iter_mut() {
-            if keepalive::is_due(sa, now) && keepalive::send(sa, udp6_checksum, pool, wire) {
-                sa.last_keepalive = now;
-                self.counters.keepalives_sent.add(1);
-            }
+    /// (RFC 3948 section 4). Says whether all that were due found room.
+    pub fn keepalives(&mut self, now: Now, pool: &mut Pool, wire: &mut Burst) -> bool {
+        let Self { keepalives, sas, config, counters, .. } = self;
+        keepalives.run(now, sas, |_, sa| {
+            let outcome = keepalive::send(sa, config.udp6_checksum, pool, wire);
+            counters.keepalives_sent.add((outcome == Outcome::Sent).into());
+            outcome
+        })
+    }
+
+    /// Makes a dummy packet for every SA that was silent for so long as its record says (RFC 4303
+    /// section 2.6); [`Self::collect`] gives them out. Says whether all that were due found room.
+    pub fn dummies(&mut self, now: Now, pool: &mut Pool) -> bool {
+        let Self { dummies, sas, ivs, watch, jobs, counters, .. } = self;
+        let mut maker = dummy::Maker { now, ivs, watch, jobs, pool };
+        let all = dummies.run(now, sas, |slot, sa| {
+            let outcome = maker.make(slot, sa);
+            counters.dummies_sent.add((outcome == Outcome::Sent).into());
+            outcome
+        });
+        if !self.jobs.is_empty() {
+            self.in_flight += self.engine.submit(&mut self.jobs);
         }
+        all
     }
 
     /// Hears that a packet was too big for the path; says whether it was believed.
@@ -204,28 +224,21 @@ impl<O: Observer> Outbound<O> {
     /// (RFC 4301 section 8.2.1, RFC 4303 section 7).
     pub fn path_mtu(&mut self, now: Now, news: &PathMtuNews) -> bool {
         let Some((spi, quoted)) = news.quote else { return false };
-        let Some(sa) = self
-            .sas
-            .iter_mut()
-            .find(|sa| sa.spec.spi.get() == spi && sa.spec.endpoints.remote == news.destination)
-        else {
-            return false;
-        };
-        let newest = sa.counters.sequence.get();
-        let age = u64::from((newest as u32).wrapping_sub(quoted));
-        if newest == 0 || age >= QUOTE_AGE.min(newest) {
-            return false;
-        }
-        sa.narrow(now, news.mtu)
+        let Self { peers, sas, .. } = self;
+        peers.with_spi(news.destination, spi).any(|slot| {
+            let sa = sas.get_mut(slot).filter(|sa| sa.sent_lately(quoted));
+            sa.is_some_and(|sa| sa.narrow(now, news.mtu))
+        })
     }
 
     /// Hears from this host itself that its own link to `destination` takes no more than `mtu`
     /// bytes; says whether that changed anything. Nobody else can say so, so no proof is asked for,
     /// and it concerns every SA to that peer.
     pub fn link_mtu(&mut self, now: Now, destination: IpAddr, mtu: u32) -> bool {
-        let sas = self.sas.iter_mut();
-        let concerned = sas.filter(|sa| sa.spec.endpoints.remote == destination);
-        concerned.fold(false, |changed, sa| sa.narrow(now, mtu) | changed)
+        let Self { peers, sas, .. } = self;
+        peers.with_address(destination).fold(false, |changed, slot| {
+            sas.get_mut(slot).is_some_and(|sa| sa.narrow(now, mtu)) | changed
+        })
     }
 
     /// Looks at the SAs whose time may be over, and drops packets that waited too long for an SA, and
@@ -316,6 +329,7 @@ impl<O: Observer> Outbound<O> {
             return;
         }
         let Self { config, reader, engine, sas, watch, unclaimed, ivs, hints, .. } = self;
+        let Self { keepalives, dummies, peers, .. } = self;
         hints.grow(reader.snapshot().len().0);
         hints.forget();
         // All that goes, goes first: a record that takes over a key finds it free.
@@ -324,8 +338,11 @@ impl<O: Observer> Outbound<O> {
                 let wanted = wanted.filter(|spec| spec.worker == config.worker);
                 let there = sas.get(slot).map(|sa| &sa.spec);
                 let stays = there.zip(wanted).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
-                if !stays && sas.take(slot).is_some() {
+                if !stays && let Some(sa) = sas.take(slot) {
                     engine.remove(KeyId(slot));
+                    peers.remove(slot, &sa);
+                    keepalives.remove(slot);
+                    dummies.remove(slot);
                 }
                 if !stays && wanted.is_some() {
                     unclaimed.push(slot);
@@ -348,6 +365,13 @@ impl<O: Observer> Outbound<O> {
             // A suite that cannot be is refused when the snapshot is made.
             if let Some(sa) = OutboundSa::new(spec.clone(), sequence, now) {
                 watch.add(*slot, &sa.meter);
+                peers.add(*slot, &sa);
+                if let Some(interval) = spec.keepalive_every() {
+                    keepalives.add(*slot, interval, now);
+                }
+                if let Some(interval) = spec.dummy_every() {
+                    dummies.add(*slot, interval, now);
+                }
                 sas.insert(*slot, sa);
             }
             false

@@ -10,6 +10,7 @@ use convoy_wire::{Ecn, IpVersion, Protocol, SeqNum, Spi, Tos, esp};
 use super::Now;
 use super::ah::AhLayout;
 use super::layout::{Layout, UDP_HEADER};
+use super::silence::Talker;
 use super::slab::HOT;
 use super::tunnel::Tunnel;
 use crate::counters::SaCounters;
@@ -22,6 +23,9 @@ use crate::sa::{
 use crate::sequence::SequenceCounter;
 use crate::snapshot::SpiKey;
 use crate::suite::{AhSuite, EspSuite};
+
+/// How far behind the newest sequence number a quoted one may be to be believed.
+const QUOTE_AGE: u64 = 1 << 16;
 
 /// Outer IP header and, with encapsulation, UDP header, as far as they are the same for every
 /// packet of an SA.
@@ -208,8 +212,6 @@ pub(super) struct OutboundSa {
     pub(super) pad_to: u16,
     /// When a router last lowered the path MTU, if it is not what was configured.
     pub(super) mtu_lowered: Now,
-    /// When a keepalive last left, or the SA began.
-    pub(super) last_keepalive: Now,
     pub(super) spec: Arc<OutboundSpec>,
 }
 
@@ -241,7 +243,6 @@ impl OutboundSa {
             sequence,
             path_mtu,
             mtu_lowered: now,
-            last_keepalive: now,
             counters,
             spec,
         };
@@ -326,10 +327,23 @@ impl OutboundSa {
         true
     }
 
+    /// Whether a packet with this low half of its sequence number was sent lately.
+    pub(super) fn sent_lately(&self, seq_low: u32) -> bool {
+        let newest = self.counters.sequence.get();
+        let age = u64::from((newest as u32).wrapping_sub(seq_low));
+        newest != 0 && age < QUOTE_AGE.min(newest)
+    }
+
     /// Whether the path was found narrower than configured, and when.
     #[inline]
     pub(super) fn lowered(&self) -> Option<Now> {
         (self.path_mtu != u32::from(self.spec.path_mtu)).then_some(self.mtu_lowered)
+    }
+}
+
+impl Talker for OutboundSa {
+    fn last_sent(&self) -> u64 {
+        self.counters.last_packet_ns.get()
     }
 }
 

@@ -59,8 +59,4 @@ impl<T> Slab<T> {
         let (page, place) = split(at);
         self.pages.get_mut(page)?.as_mut()?[place].take()
     }
-
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.pages.iter_mut().flatten().flat_map(|page| page.iter_mut().flatten())
-    }
 }

@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoy_crypto::{
     Cpu, KeyMaterial, Nonce, OpenKey, SealKey, SealOp, SecretBytes, Suite, seal_burst,
@@ -46,6 +47,7 @@ pub struct Setup {
     pub outer: OuterHeader,
     pub path_mtu: u16,
     pub pad_to: u16,
+    pub dummy_every: Option<Duration>,
     pub decrement_ttl: bool,
     pub start: u64,
     pub granted: u64,
@@ -71,6 +73,7 @@ impl Default for Setup {
             },
             path_mtu: 9200,
             pad_to: 0,
+            dummy_every: None,
             decrement_ttl: false,
             start: 1,
             granted: 1 << 40,
@@ -114,6 +117,7 @@ impl Setup {
             path_mtu: self.path_mtu,
             salt: SALT,
             pad_to: self.pad_to,
+            dummy_every: self.dummy_every,
             key: Arc::new(SealKey::new(&cpu(), self.suite, secrets(self.suite)).unwrap()),
             lease: Arc::new(Lease::new(SeqNum::new(self.start - 1), self.granted)),
             lifetime: self.lifetime,

@@ -102,6 +102,7 @@ pub fn limited_snapshot(
             },
             path_mtu: 1500,
             pad_to: 0,
+            dummy_every: None,
             salt: [i; 4],
             key: Arc::new(SealKey::new(&cpu, params, key(side, i)).unwrap()),
             lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)),
