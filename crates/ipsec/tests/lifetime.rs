@@ -11,7 +11,7 @@ use common::{Pair, Setup, inner, protect_all, sealed, text};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
 use convoy_ipsec::lifetime::{Lifetime, Limit, Limits};
-use convoy_ipsec::sa::{InboundSpec, OutboundSpec, SaSlot};
+use convoy_ipsec::sa::{InboundSpec, IpsecProtocol, OutboundSpec, SaSlot};
 use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::Direction;
@@ -326,6 +326,32 @@ proptest! {
         }
         prop_assert_eq!(&events, &expected);
         prop_assert!(ended || (passed >= soft) == events.contains(&"soft"));
+        pair.assert_no_leak();
+    }
+}
+
+/// Most suites authenticate AH as the header of an empty text; AES-GMAC takes it as data.
+#[test]
+fn ah_uses_up_a_lifetime_in_bytes() {
+    for name in ["null+hmac-sha256-128", "null+aes-xcbc-96", "aes-128-gmac-16"] {
+        let hard = Limits { bytes: Some(1000), ..Limits::default() };
+        let setup = Setup {
+            protocol: IpsecProtocol::Ah,
+            suite: common::suite(name),
+            lifetime: Lifetime { soft: Limits::default(), hard },
+            ..Setup::default()
+        };
+        let mut pair = Pair::new(&setup);
+        let (wire, _) = pair.protect(&vec![inner(false, 100); 50]);
+        // 128 bytes of inner packet, 20 of header, and AH.
+        let most = 1000 / 148 + 1;
+        assert!((3..=most).contains(&wire.len()), "{name}: {} packets passed", wire.len());
+        assert_eq!(pair.refused(DropReason::LifetimeExpired), 50 - wire.len() as u64);
+        let opened = pair.open(&wire).len();
+        assert_eq!(opened, wire.len(), "{name}");
+        let used = |usage: &convoy_ipsec::lifetime::Usage| usage.bytes.get();
+        assert!(used(&pair.out.counters.usage) >= 1000, "{name}");
+        assert_eq!(used(&pair.out.counters.usage), used(&pair.inn.counters.usage), "{name}");
         pair.assert_no_leak();
     }
 }

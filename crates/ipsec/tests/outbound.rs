@@ -186,7 +186,7 @@ fn packets_that_allow_it_are_fragmented_before_esp() {
         assert_eq!(header.more_fragments, at + part.len() < data.len());
     }
     assert_eq!(data, packet[20..]);
-    assert_eq!(pair.left_counters.fragments_made.get(), fragments.len() as u64);
+    assert_eq!(pair.left_counters.fragments_made.get(), fragments.len() as u64 - 1);
     assert_eq!(pair.out.counters.dropped.get(), 0, "what is cut is not dropped");
     pair.assert_no_leak();
 }
@@ -482,4 +482,89 @@ fn keepalives_over_ipv6_have_a_checksum() {
     let (udp, payload) = etherparse::UdpHeader::from_slice(&packet[40..]).unwrap();
     assert_eq!(payload, [0xff]);
     assert_eq!(udp.checksum, udp.calc_checksum_ipv6(&header, payload).unwrap());
+}
+
+/// RFC 1812 section 5.3.1: who forwards takes one from the TTL, and discards at zero.
+#[test]
+fn a_bypassed_packet_that_the_gateway_forwards_loses_a_hop() {
+    for decrement_ttl in [true, false] {
+        let bypass = common::spd(vec![Policy {
+            name: "b".into(),
+            priority: 0,
+            direction: Direction::Outbound,
+            selector: Selector::default(),
+            action: PolicyAction::Bypass,
+        }]);
+        let setup = Setup { decrement_ttl, ..Setup::default() };
+        let mut pair = Pair::with(&setup, bypass, common::protect_all(Direction::Inbound));
+        let mut last = inner(false, 20);
+        last[8] = 1;
+        let (wire, answers) = pair.protect(&[inner(false, 20), inner(true, 20), last]);
+        if decrement_ttl {
+            assert_eq!((wire.len(), wire[0][8], wire[1][7]), (2, 63, 63));
+            let header = etherparse::Ipv4Slice::from_slice(&wire[0]).unwrap().header().to_header();
+            assert_eq!(header.header_checksum, header.calc_header_checksum());
+            assert_eq!((answers.len(), answers[0][20]), (1, 11), "time exceeded");
+            assert_eq!(pair.refused(DropReason::TtlExpired), 1);
+        } else {
+            assert_eq!((wire.len(), wire[0][8], wire[1][7], wire[2][8]), (3, 64, 64, 1));
+        }
+        pair.assert_no_leak();
+    }
+}
+
+/// An IPv6 UDP packet between the hosts of a transport SA, with `extra` behind its IP header.
+fn with_extension(next: u8, extra: &[u8]) -> Vec<u8> {
+    let plain = inner_with(true, "2001:db8::1", "2001:db8::2", &[7; 32], 0);
+    let (header, rest) = plain.split_at(40);
+    let mut packet = [header, extra, rest].concat();
+    packet[6] = next;
+    let len = u16::from_be_bytes([plain[4], plain[5]]) + extra.len() as u16;
+    packet[4..6].copy_from_slice(&len.to_be_bytes());
+    packet
+}
+
+fn transport_v6(encap: bool) -> Setup {
+    Setup {
+        mode: Mode::Transport,
+        encap,
+        local: "2001:db8::1".parse().unwrap(),
+        remote: "2001:db8::2".parse().unwrap(),
+        ..Setup::default()
+    }
+}
+
+/// RFC 8200 section 8.1: no UDP without checksum over IPv6.
+#[test]
+fn udp_over_ipv6_has_a_checksum_behind_extension_headers_too() {
+    let mut pair = Pair::new(&transport_v6(true));
+    // Hop-by-hop options: next header UDP, PadN.
+    let packet = with_extension(0, &[17, 0, 1, 4, 0, 0, 0, 0]);
+    let (wire, _) = pair.protect(std::slice::from_ref(&packet));
+    assert_eq!((wire[0][6], wire[0][40]), (0, 17));
+    assert_eq!(&wire[0][48..52], [0x11, 0x94, 0x11, 0x94], "UDP 4500 to 4500");
+    let (sent, payload) = (&wire[0][54..56], &wire[0][56..]);
+    let header = etherparse::UdpHeader {
+        source_port: 4500,
+        destination_port: 4500,
+        length: payload.len() as u16 + 8,
+        checksum: 0,
+    };
+    let (source, destination) = (wire[0][8..24].try_into(), wire[0][24..40].try_into());
+    let right =
+        header.calc_checksum_ipv6_raw(source.unwrap(), destination.unwrap(), payload).unwrap();
+    assert_eq!(sent, right.to_be_bytes());
+    assert_eq!(pair.open(&wire), [packet]);
+    pair.assert_no_leak();
+}
+
+/// RFC 6946: an atomic fragment counts as whole, but its fragment header cannot go into ESP's place.
+#[test]
+fn an_atomic_fragment_is_refused_by_a_transport_sa_before_it_costs_a_number() {
+    let mut pair = Pair::new(&transport_v6(false));
+    let (wire, _) = pair.protect(&[with_extension(44, &[17, 0, 0, 0, 0, 0, 0, 9])]);
+    assert!(wire.is_empty());
+    assert_eq!(pair.refused(DropReason::TransportFragment), 1);
+    assert_eq!(pair.out.counters.sequence.get(), 0);
+    pair.assert_no_leak();
 }

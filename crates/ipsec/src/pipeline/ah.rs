@@ -13,7 +13,7 @@
 //! The tail says how to put everything in its place again once the engine is done.
 
 use convoy_crypto::Suite;
-use convoy_engine::Span;
+use convoy_engine::{Job, Span};
 use convoy_packet::Frame;
 use convoy_wire::ah::{self, AhHeader, FIXED_LEN, MutableFields};
 use convoy_wire::{IpVersion, Protocol, SeqNum};
@@ -151,6 +151,14 @@ impl AhLayout {
             false => Covered { text: Span { start: covered, len: 0 }, header: covered },
         })
     }
+}
+
+/// Bytes of a job that count against its SA's lifetime: of ESP those that are encrypted, of AH those
+/// that are authenticated, which most suites take for the header of an empty text.
+#[inline]
+pub(super) fn metered(is_ah: bool, job: &Job) -> u64 {
+    let header = if is_ah { job.header } else { 0 };
+    u64::from(job.text.len) + u64::from(header)
 }
 
 /// The identification of an IPv4 packet that AH covers: never 0, which a raw socket takes for a wish

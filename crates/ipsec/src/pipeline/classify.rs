@@ -2,15 +2,16 @@
 
 use convoy_packet::Burst;
 
-use super::Now;
 use super::acquire::Acquire;
 use super::bin::Bin;
 use super::handoff::HandOff;
 use super::hints::Hints;
+use super::icmp::IcmpSender;
 use super::lookup::Lookup;
 use super::packet::Packet;
 use super::sa::OutboundSa;
 use super::slab::Slab;
+use super::{Now, PipelineConfig, protect};
 use crate::drop_reason::DropReason;
 use crate::sa::{ReqId, SaSlot, WorkerId};
 use crate::snapshot::{SaOwner, Snapshot};
@@ -19,7 +20,8 @@ use crate::spd::{Decision, PolicyAction};
 /// What the stage works with.
 pub(super) struct Stage<'a, 'b> {
     pub(super) snapshot: &'a Snapshot,
-    pub(super) me: WorkerId,
+    pub(super) config: &'a PipelineConfig,
+    pub(super) icmp: &'a mut IcmpSender,
     /// When the packets came.
     pub(super) since: Now,
     pub(super) now: Now,
@@ -48,7 +50,7 @@ const LEAVES: SaSlot = SaSlot(u32::MAX);
 
 /// Looks up all packets at once and gives each its SA. Those that have none here leave `packets`.
 pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
-    let Stage { snapshot, me, sas, hints, leaving, .. } = stage;
+    let Stage { snapshot, config, sas, hints, leaving, .. } = stage;
     let decisions = stage.lookup.burst(snapshot, packets);
     let mut last = None;
     for decision in decisions {
@@ -68,7 +70,7 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
                         sa.counters.prefetch();
                         SaSlot(hint)
                     }
-                    _ => find(snapshot, *me, hints, leaving, reqid),
+                    _ => find(snapshot, config.worker, hints, leaving, reqid),
                 }
             }
             Some(PolicyAction::Bypass) => leave(leaving, Exit::Bypass),
@@ -107,17 +109,32 @@ fn find(
     leave(leaving, exit)
 }
 
+/// Lets a packet pass unprotected. Who forwards takes one from its time to live, and tells its sender
+/// when nothing is left (RFC 1812 section 5.3.1, RFC 8200 section 3).
+fn bypass(stage: &mut Stage<'_, '_>, packet: Packet) {
+    let Packet { mut frame, info, .. } = packet;
+    if stage.config.decrement_ttl {
+        if info.ttl <= 1 {
+            let Bin { pool, counters } = stage.bin;
+            stage.icmp.time_exceeded(stage.now, stage.config, counters, pool, frame.data());
+            return stage.bin.drop(frame, DropReason::TtlExpired);
+        }
+        protect::decrement_ttl(frame.data_mut(), info.flow.version);
+    }
+    match stage.bypass.push(frame) {
+        Ok(()) => stage.bin.counters.bypassed.add(1),
+        Err(frame) => stage.bin.drop(frame, DropReason::NoFrame),
+    }
+}
+
 /// Sends packets on their other ways, in order.
 fn see_off(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
-    let exits = stage.leaving.drain(..);
+    let mut exits = core::mem::take(stage.leaving);
     let leave = packets.extract_if(.., |packet| packet.slot == LEAVES);
-    for (exit, packet) in exits.zip(leave) {
+    for (exit, packet) in exits.drain(..).zip(leave) {
         match exit {
             Exit::Drop(reason) => stage.bin.drop(packet.frame, reason),
-            Exit::Bypass => match stage.bypass.push(packet.frame) {
-                Ok(()) => stage.bin.counters.bypassed.add(1),
-                Err(frame) => stage.bin.drop(frame, DropReason::NoFrame),
-            },
+            Exit::Bypass => bypass(stage, packet),
             Exit::Acquire(reqid) => {
                 stage.acquire.hold(packet, reqid, stage.since, stage.now, stage.bin);
             }
@@ -128,4 +145,5 @@ fn see_off(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
             }
         }
     }
+    *stage.leaving = exits;
 }

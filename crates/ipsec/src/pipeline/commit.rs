@@ -4,6 +4,7 @@ use convoy_engine::{Job, Status};
 use convoy_wire::SeqNum;
 
 use super::Now;
+use super::ah;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use super::watch::Watch;
@@ -28,7 +29,7 @@ pub(super) fn run(
         let Some(sa) = sa else { return Some(DropReason::UnknownSpi) };
         match judge(now, sa, job) {
             Ok(()) => {
-                if sa.meter.count(&sa.counters.usage, job.text.len.into()) {
+                if sa.meter.count(&sa.counters.usage, ah::metered(sa.ah.is_some(), job)) {
                     watch.look(slot, sa, now);
                 }
                 None

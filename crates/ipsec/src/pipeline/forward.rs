@@ -2,6 +2,7 @@
 
 use convoy_engine::{Job, JobBurst, Status};
 use convoy_packet::{Burst, Frame};
+use convoy_wire::ipv6::ExtensionLimits;
 use convoy_wire::{IpVersion, Ipv6View, Protocol, checksum};
 
 use super::ah;
@@ -43,11 +44,18 @@ pub(super) fn run(
 /// without.
 pub(super) fn fill_udp6_checksum(frame: &mut Frame) {
     let Ok(view) = Ipv6View::parse(frame.data()) else { return };
-    if view.next_header() != Protocol::UDP {
-        return;
-    }
-    let pseudo = view.pseudo_sum(Protocol::UDP, u32::from(view.payload_len()));
-    if let Some(datagram) = frame.data_mut().get_mut(IpVersion::V6.header_len()..) {
+    let offset = match view.next_header() {
+        Protocol::UDP => 0,
+        Protocol::ESP => return,
+        // In transport mode extension headers stay in front.
+        _ => match view.upper_layer(ExtensionLimits::default()) {
+            Ok(upper) if upper.protocol == Protocol::UDP => upper.offset,
+            _ => return,
+        },
+    };
+    let len = usize::from(view.payload_len()).saturating_sub(offset);
+    let pseudo = view.pseudo_sum(Protocol::UDP, len as u32);
+    if let Some(datagram) = frame.data_mut().get_mut(IpVersion::V6.header_len() + offset..) {
         // A datagram too short for its checksum cannot come here: its header was laid out here.
         let _ = checksum::fill_udp(pseudo, datagram);
     }

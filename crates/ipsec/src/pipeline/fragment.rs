@@ -23,29 +23,34 @@ pub(super) fn run(
     let before = pending.len();
     let made = cut(&packet, mtu, pending, bin.pool);
     let n = pending.len() - before;
-    if made.is_none() {
+    if let Err(reason) = made {
         for part in pending.drain(before..) {
             bin.pool.free(part.frame);
         }
-        bin.drop(packet.frame, DropReason::TooBig);
+        bin.drop(packet.frame, reason);
         return false;
     }
     pending.rotate_right(n);
-    bin.counters.fragments_made.add(n as u64);
+    bin.counters.fragments_made.add(n.saturating_sub(1) as u64);
     bin.pool.free(packet.frame);
     true
 }
 
-/// Appends the fragments to `pending`; `None` when not all could be made.
-fn cut(packet: &Packet, mtu: usize, pending: &mut VecDeque<Packet>, pool: &mut Pool) -> Option<()> {
-    let view = Ipv4View::parse(packet.frame.data()).ok()?;
-    for fragment in Fragments::new(&view, mtu).ok()? {
+/// Appends the fragments to `pending`; tells why not all could be made.
+fn cut(
+    packet: &Packet,
+    mtu: usize,
+    pending: &mut VecDeque<Packet>,
+    pool: &mut Pool,
+) -> Result<(), DropReason> {
+    let view = Ipv4View::parse(packet.frame.data()).map_err(DropReason::from)?;
+    for fragment in Fragments::new(&view, mtu).map_err(|_| DropReason::TooBig)? {
         // Growing the queue would allocate, and the rest of the burst may have to wait there as
         // well; a packet of 64 KiB in 68-byte fragments does not pass.
         if pending.len() + 2 * BURST_MAX > pending.capacity() {
-            return None;
+            return Err(DropReason::NoFrame);
         }
-        let mut frame = pool.alloc()?;
+        let mut frame = pool.alloc().ok_or(DropReason::NoFrame)?;
         let info =
             copy(&view, &fragment, &mut frame).and_then(|()| parse_packet(frame.data()).ok());
         match info {
@@ -54,11 +59,11 @@ fn cut(packet: &Packet, mtu: usize, pending: &mut VecDeque<Packet>, pool: &mut P
             }
             None => {
                 pool.free(frame);
-                return None;
+                return Err(DropReason::NoFrame);
             }
         }
     }
-    Some(())
+    Ok(())
 }
 
 fn copy(view: &Ipv4View<'_>, fragment: &Fragment, frame: &mut Frame) -> Option<()> {

@@ -95,7 +95,7 @@ pub struct WorkerCounters {
     pub bypassed: Counter,
     /// ICMP messages sent to inner senders.
     pub icmp_sent: Counter,
-    /// Fragments made of inner packets that were too big and allowed it.
+    /// Fragments made of inner packets that were too big and allowed it: of each packet all but one.
     pub fragments_made: Counter,
     /// Fragments from the wire that became part of another's packet: of each packet put together
     /// all but one, so that what came in is what went on, was dropped or was joined.

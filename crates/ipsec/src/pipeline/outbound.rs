@@ -161,7 +161,8 @@ impl<O: Observer> Outbound<O> {
     fn classify(&mut self, since: Now, now: Now, pool: &mut Pool, handoff: &mut HandOff) {
         let mut stage = classify::Stage {
             snapshot: self.reader.snapshot(),
-            me: self.config.worker,
+            config: &self.config,
+            icmp: &mut self.icmp,
             since,
             now,
             sas: &self.sas,

@@ -29,7 +29,9 @@ pub(super) fn run(
     let (mut passed, mut total) = (0, 0);
     for (packet, decision) in packets.iter_mut().zip(decisions) {
         let action = decision.map(|decision| decision.action);
-        let counters = sas.get(packet.slot.0).map(|sa| &*sa.counters);
+        // A fragment may have waited while its slot went to another SA.
+        let sa = sas.get(packet.slot.0).filter(|sa| sa.reqid == packet.reqid);
+        let counters = sa.map(|sa| &*sa.counters);
         if action == Some(PolicyAction::Protect { reqid: packet.reqid }) {
             let bytes = packet.frame.len() as u64;
             if let Some(counters) = counters {

@@ -99,7 +99,7 @@ fn pass(stage: &mut Stage<'_, '_>, packet: Packet, pending: &mut VecDeque<Packet
             };
             match done {
                 Ok(()) => {
-                    if sa.meter.count(&sa.counters.usage, job.text.len.into()) {
+                    if sa.meter.count(&sa.counters.usage, ah::metered(sa.ah.is_some(), job)) {
                         stage.watch.look(slot, sa, stage.now);
                     }
                 }
@@ -233,7 +233,7 @@ fn protect(
     info: &PacketInfo,
 ) -> Result<(), DropReason> {
     if sa.mode == Mode::Transport {
-        transport::check(sa, info)?;
+        transport::check(sa, job.frame.data(), info)?;
     }
     let frame = &mut job.frame;
     let (before, inner_len) = (sa.outer.len() + sa.prefix_len(), frame.len());

@@ -50,9 +50,11 @@ pub(super) fn header_len(packet: &[u8], info: &PacketInfo) -> usize {
 
 /// Whether a packet may go through a transport-mode SA: whole, and between its two hosts
 /// (RFC 4303 section 3.3.4, RFC 4301 section 4.1).
-pub(super) fn check(sa: &OutboundSa, info: &PacketInfo) -> Result<(), DropReason> {
+pub(super) fn check(sa: &OutboundSa, packet: &[u8], info: &PacketInfo) -> Result<(), DropReason> {
     let spec = &sa.spec;
-    if info.fragment != FragmentState::Whole {
+    // An atomic fragment counts as whole (RFC 6946) and has a fragment header all the same.
+    let has_extensions = usize::from(info.upper_offset) != usize::from(info.header_len);
+    if info.fragment != FragmentState::Whole || has_extensions && place(packet, info).is_none() {
         return Err(DropReason::TransportFragment);
     }
     let ours = info.flow.src_addr() == spec.endpoints.local;
