@@ -157,8 +157,7 @@ fn packets_take_the_sa_of_the_picture_and_no_number_twice() {
             for (n, reqid) in REQIDS.iter().enumerate() {
                 for _ in 0..4 {
                     let (mut wire, mut plain) = (Burst::new(), Burst::new());
-                    for other in 0..2 {
-                        let worker: &mut Outbound = &mut workers[other];
+                    for worker in &mut workers {
                         for _ in 0..400 {
                             worker.submit(Now(now), &mut pool, &mut Burst::new(), &mut handoff);
                             worker.collect(Now(now), &mut pool, &mut wire, &mut plain);
