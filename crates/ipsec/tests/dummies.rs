@@ -73,6 +73,27 @@ fn a_silent_sa_sends_a_dummy_that_the_peer_drops_and_counts() {
     }
 }
 
+/// What scapy 2.8.0 makes of the same SA, numbers and payload, with next header 59, byte for byte.
+#[test]
+fn a_dummy_is_what_scapy_makes() {
+    let gcm = "45000078000140004032b64fc0000201c00002020000100100000001000000000000000156\
+               3784a0a6599cafb80a9bdd181b30c8027e03ddaf6c25c02d877e83c4dbc5f49311271bd089\
+               79aa3955ea5de4dd800bf6bf25ff67f48f7eb9af86d6f56333bf5aa7860ae4f2978ade07a6\
+               2a86d9b5a609de0968";
+    let zeros = "00".repeat(64);
+    let null = format!(
+        "4500006c000140004032b65bc0000201c00002020000100100000001{zeros}0102023b\
+         4ca8e4fe4cb424917e1e6b05"
+    );
+    for (name, expected) in [("aes-128-gcm-16", gcm), ("null+hmac-sha1-96", &null)] {
+        let mut pair = Pair::new(&Setup { suite: suite(name), ..setup() });
+        pair.protect(&[]);
+        let dummy = after(&mut pair, 5000).remove(0);
+        let shown: String = dummy.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(shown, expected, "{name}");
+    }
+}
+
 /// Packets that are sent put a dummy off for an interval, and when they stop it comes.
 #[test]
 fn dummies_stop_while_packets_flow() {
