@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoy_crypto::{OpenKey, SealKey};
+use convoy_crypto::{OpenKey, SealKey, prefetch_read};
 use convoy_wire::{Dscp, Protocol, Spi};
 
 use crate::counters::SaCounters;
@@ -163,6 +163,13 @@ pub struct OutboundSpec {
 }
 
 impl OutboundSpec {
+    /// Starts loading what a hot SA is made of, beside the record itself.
+    pub(crate) fn prefetch(&self) {
+        self.key.prefetch();
+        prefetch_read(&*self.lease);
+        self.counters.prefetch();
+    }
+
     /// After how much silence a NAT keepalive is sent.
     pub(crate) fn keepalive_every(&self) -> Option<Duration> {
         self.encap.and_then(|encap| encap.keepalive)
@@ -216,6 +223,13 @@ pub struct InboundSpec {
 }
 
 impl InboundSpec {
+    /// Starts loading what a hot SA is made of, beside the record itself.
+    pub(crate) fn prefetch(&self) {
+        self.key.prefetch();
+        prefetch_read(&*self.floor);
+        self.counters.prefetch();
+    }
+
     /// The protocol it receives, part of what its packets are found by (RFC 4301 section 4.1).
     #[must_use]
     pub const fn protocol(&self) -> Protocol {

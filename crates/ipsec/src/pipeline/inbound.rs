@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use convoy_crypto::prefetch_front;
 use convoy_engine::{Engine, EngineKey, JobBurst, KeyId, Ordered};
 use convoy_packet::{BURST_MAX, Burst, Pool};
 
@@ -13,12 +14,13 @@ use super::hints::Hints;
 use super::lookup::Lookup;
 use super::packet::Packet;
 use super::sa::InboundSa;
-use super::slab::Slab;
+use super::slab::{AHEAD, HOT, Slab};
 use super::watch::Watch;
 use super::{
     HandOff, Now, Observer, PipelineConfig, PipelineParts, Stage, WorkerCounters, decap, policy,
 };
 use crate::event::Event;
+use crate::sa::SaSlot;
 use crate::snapshot::Reader;
 use crate::spd::{Direction, SpdId};
 
@@ -196,7 +198,12 @@ impl<O: Observer> Inbound<O> {
         let Some(old) = self.reader.refresh() else { return };
         let Self { config, reader, engine, sas, watch, epoch, hints, .. } = self;
         hints.grow(reader.snapshot().len().1);
+        let record = |slot: u32| reader.snapshot().inbound(SaSlot(slot));
         reader.snapshot().inbound_changes(&old, |slot, wanted| {
+            // Where many come they mostly lie in a row, but not what they are made of.
+            record(slot.saturating_add(2 * AHEAD))
+                .inspect(|spec| prefetch_front::<HOT, _>(&***spec));
+            record(slot.saturating_add(AHEAD)).inspect(|spec| spec.prefetch());
             let wanted = wanted.filter(|spec| spec.worker == config.worker);
             match (sas.take(slot), wanted) {
                 (Some(sa), Some(spec)) if Arc::ptr_eq(&sa.spec, spec) => sas.insert(slot, sa),

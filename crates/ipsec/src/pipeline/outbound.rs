@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use convoy_crypto::prefetch_front;
 use convoy_engine::{Engine, EngineKey, JobBurst, KeyId, Ordered};
 use convoy_packet::{BURST_MAX, Burst, Pool};
 use convoy_wire::SeqNum;
@@ -20,7 +21,7 @@ use super::packet::Packet;
 use super::peers::Peers;
 use super::sa::OutboundSa;
 use super::silence::{Outcome, Silence};
-use super::slab::Slab;
+use super::slab::{AHEAD, HOT, Slab};
 use super::watch::Watch;
 use super::{
     HandOff, Now, Observer, PathMtuNews, PipelineConfig, PipelineParts, Stage, WorkerCounters,
@@ -336,7 +337,7 @@ impl<O: Observer> Outbound<O> {
         // All that goes, goes first: a record that takes over a key finds it free.
         if let Some(old) = old {
             reader.snapshot().outbound_changes(&old, |slot, wanted| {
-                let wanted = wanted.filter(|spec| spec.worker == config.worker);
+                // Another worker's are let go below: here no record is touched.
                 let there = sas.get(slot).map(|sa| &sa.spec);
                 let stays = there.zip(wanted).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
                 if !stays && let Some(sa) = sas.take(slot) {
@@ -352,9 +353,13 @@ impl<O: Observer> Outbound<O> {
             unclaimed.sort_unstable();
             unclaimed.dedup();
         }
+        let record = |slot: u32| reader.snapshot().outbound(SaSlot(slot));
         unclaimed.retain(|slot| {
-            let wanted = reader.snapshot().outbound(SaSlot(*slot));
-            let wanted = wanted.filter(|spec| spec.worker == config.worker);
+            // Where many come they mostly lie in a row, but not what they are made of.
+            record(slot.saturating_add(2 * AHEAD))
+                .inspect(|spec| prefetch_front::<HOT, _>(&***spec));
+            record(slot.saturating_add(AHEAD)).inspect(|spec| spec.prefetch());
+            let wanted = record(*slot).filter(|spec| spec.worker == config.worker);
             let Some(spec) = wanted else { return false };
             if !ivs.serve(spec.key.suite()) {
                 return true;

@@ -4,6 +4,8 @@ use convoy_crypto::prefetch_front;
 
 /// Bytes of a value that are loaded early: three cache lines.
 pub(super) const HOT: usize = 192;
+/// How many records ahead memory is loaded while SAs are taken over.
+pub(super) const AHEAD: u32 = 8;
 /// Places of a page.
 const PAGE: usize = 32;
 
