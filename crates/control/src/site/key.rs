@@ -138,6 +138,15 @@ impl KeyMaterial {
     pub fn same_nonces(&self, other: &Self) -> bool {
         self.expose_identity() == other.expose_identity()
     }
+
+    /// Whether both are the same suite with the same keys and salt, so that what was set up with one
+    /// does for the other.
+    #[must_use]
+    pub fn same_in_all(&self, other: &Self) -> bool {
+        self.suite == other.suite
+            && self.cipher.expose() == other.cipher.expose()
+            && self.integrity.expose() == other.integrity.expose()
+    }
 }
 
 /// A key as far as nonces depend on it: what [`KeyMaterial::same_nonces`] compares. For tables in
@@ -331,6 +340,10 @@ mod tests {
         assert!(gcm.same_nonces(&key("aes-128-ctr+hmac-sha1-96", 1)));
         let ctr = key("aes-128-ctr+hmac-sha1-96", 1);
         assert!(ctr.same_nonces(&key("aes-128-ctr+aes-xcbc-96", 2)));
+        let other = key("aes-128-ctr+hmac-sha1-96", 2);
+        assert!(ctr.same_nonces(&other) && !ctr.same_in_all(&other));
+        assert!(ctr.same_in_all(&key("aes-128-ctr+hmac-sha1-96", 1)));
+        assert!(!gcm.same_in_all(&key("aes-128-gcm-8", 0)));
         let null = |mac: u8| {
             let mac = SecretBytes::from(vec![mac; 20]);
             KeyMaterial::with_integrity(suite("null+hmac-sha1-96"), bytes(0..0), mac).unwrap()

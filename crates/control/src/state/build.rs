@@ -150,25 +150,39 @@ pub(super) struct Plan {
 
 /// Where an SA comes from.
 pub(super) enum Origin<S> {
-    /// Its key was in use before, by this record in this slot.
-    Kept(SaSlot, Arc<S>),
+    /// Its nonces, or numbers, were in use before, by this record in this slot.
+    Kept {
+        slot: SaSlot,
+        spec: Arc<S>,
+        /// Whether the suite and all keys are as they were: of a pair like AES-CTR with HMAC, the
+        /// nonces do not tell.
+        same_key: bool,
+    },
     /// Its key is new.
     New,
 }
 
-/// Finds for each SA the record that had its key; `keys` are those of the site before.
+/// Finds for each SA the record that had its nonces; `keys` are those of the site before.
 pub(super) fn plan(site: &Site, before: &Tables, keys: &SiteKeys<'_>) -> Plan {
     let outbound = site.outbound.iter().map(|sa| {
-        let old = keys.outbound(&sa.association.key);
-        match old.and_then(|old| before.outbound.get(&old.name)) {
-            Some((slot, spec)) => Origin::Kept(*slot, spec.clone()),
+        let key = &sa.association.key;
+        let old = keys.outbound(key);
+        match old.and_then(|old| Some((old, before.outbound.get(&old.name)?))) {
+            Some((old, (slot, spec))) => {
+                let same_key = old.key.same_in_all(key);
+                Origin::Kept { slot: *slot, spec: spec.clone(), same_key }
+            }
             None => Origin::New,
         }
     });
     let inbound = site.inbound.iter().map(|sa| {
-        let old = keys.inbound(&sa.association.key);
-        match old.and_then(|old| before.inbound.get(&old.name)) {
-            Some((slot, spec)) => Origin::Kept(*slot, spec.clone()),
+        let key = &sa.association.key;
+        let old = keys.inbound(key);
+        match old.and_then(|old| Some((old, before.inbound.get(&old.name)?))) {
+            Some((old, (slot, spec))) => {
+                let same_key = old.key.same_in_all(key);
+                Origin::Kept { slot: *slot, spec: spec.clone(), same_key }
+            }
             None => Origin::New,
         }
     });
@@ -233,7 +247,9 @@ impl Maker<'_> {
         let mut leases = acquired.leases.iter();
         for (sa, origin) in site.outbound.iter().zip(&plan.outbound) {
             let (slot, spec) = match origin {
-                Origin::Kept(slot, old) => (*slot, self.changed_outbound(sa, old)?),
+                Origin::Kept { slot, spec, same_key } => {
+                    (*slot, self.changed_outbound(sa, spec, *same_key)?)
+                }
                 Origin::New => {
                     let Some(lease) = leases.next() else { continue };
                     let key = self.seal_key(sa)?;
@@ -247,7 +263,9 @@ impl Maker<'_> {
         let mut floors = acquired.floors.iter();
         for (sa, origin) in site.inbound.iter().zip(&plan.inbound) {
             let (slot, spec) = match origin {
-                Origin::Kept(slot, old) => (*slot, self.changed_inbound(sa, old)?),
+                Origin::Kept { slot, spec, same_key } => {
+                    (*slot, self.changed_inbound(sa, spec, *same_key)?)
+                }
                 Origin::New => {
                     let Some(floor) = floors.next() else { continue };
                     let key = self.open_key(sa)?;
@@ -264,9 +282,9 @@ impl Maker<'_> {
         &self,
         sa: &OutboundSa,
         old: &Arc<OutboundSpec>,
+        same_key: bool,
     ) -> Result<Arc<OutboundSpec>, StateError> {
-        let same_suite = old.key.suite() == sa.association.key.suite();
-        let key = if same_suite { old.key.clone() } else { self.seal_key(sa)? };
+        let key = if same_key { old.key.clone() } else { self.seal_key(sa)? };
         let new = self.outbound(sa, old.lease.clone(), key, old.counters.clone());
         Ok(if same_outbound(old, &new) { old.clone() } else { Arc::new(new) })
     }
@@ -275,9 +293,9 @@ impl Maker<'_> {
         &self,
         sa: &InboundSa,
         old: &Arc<InboundSpec>,
+        same_key: bool,
     ) -> Result<Arc<InboundSpec>, StateError> {
-        let same_suite = old.key.suite() == sa.association.key.suite();
-        let key = if same_suite { old.key.clone() } else { self.open_key(sa)? };
+        let key = if same_key { old.key.clone() } else { self.open_key(sa)? };
         let new = self.inbound(sa, old.floor.clone(), key, old.counters.clone());
         Ok(if same_inbound(old, &new) { old.clone() } else { Arc::new(new) })
     }
@@ -369,12 +387,12 @@ fn floor_request(sa: &InboundSa) -> InboundRequest<'_> {
     InboundRequest { name: &sa.association.name, key: &sa.association.key }
 }
 
-/// Whether two records of one key say the same.
+/// Whether two records of one SA say the same. A key is set up anew only where it is another.
 fn same_outbound(a: &OutboundSpec, b: &OutboundSpec) -> bool {
     let parts = |s: &OutboundSpec| {
         let ids = (s.name.clone(), s.spi, s.reqid, s.worker, s.salt);
         let outer = (s.mode, s.endpoints, s.encap, s.esn, s.outer, s.path_mtu);
-        (ids, outer, s.protocol, s.key.suite(), s.lifetime, s.pad_to, s.dummy_every)
+        (ids, outer, s.protocol, Arc::as_ptr(&s.key), s.lifetime, s.pad_to, s.dummy_every)
     };
     parts(a) == parts(b)
 }
@@ -383,7 +401,7 @@ fn same_inbound(a: &InboundSpec, b: &InboundSpec) -> bool {
     let parts = |s: &InboundSpec| {
         let ids = (s.name.clone(), s.spi, s.reqid, s.worker, s.salt);
         let outer = (s.mode, s.endpoints, s.encap, s.esn, s.ecn, s.replay_window);
-        (ids, outer, s.protocol, s.key.suite(), s.lifetime)
+        (ids, outer, s.protocol, Arc::as_ptr(&s.key), s.lifetime)
     };
     parts(a) == parts(b)
 }

@@ -385,3 +385,38 @@ fn sas_are_made_on_demand_where_the_site_says_so_and_no_longer() {
     assert!(!snapshot.is_on_demand(before) && !snapshot.is_on_demand(after));
     assert!(snapshot.outbound_for(after).is_some());
 }
+
+/// Nonces come from the cipher's key and salt, which stay; the MAC's key is another.
+#[test]
+fn a_new_integrity_key_under_the_same_cipher_key_comes_into_force() {
+    let ctr = |name: &str, direction: &str, key: u8, integrity: u8| {
+        let integrity = format!("{integrity:02x}").repeat(20);
+        sa(name, direction, 0x1000 + u32::from(key), key, "").replace(
+            "algorithm = \"aes-128-gcm\"",
+            &format!(
+                "encryption = \"aes-128-ctr\"\nintegrity = \"hmac-sha1-96\"\nintegrity_key = \"{integrity}\""
+            ),
+        )
+    };
+    let text = |out: u8, inbound: u8| {
+        ctr("out", "outbound", 1, out)
+            + &ctr("in", "inbound", 2, inbound)
+            + &policy("lans", "10.2.0.0/24", "out", "\"in\"")
+    };
+    let mut gateway = Gateway::start(&text(7, 8));
+    let inbound = |gateway: &Gateway| gateway.state().tables.inbound["in"].1.clone();
+    let (before_out, before_in) = (gateway.out("out").1, inbound(&gateway));
+
+    let report = gateway.reload(&text(9, 8)).unwrap();
+    assert_eq!((report.sas_changed, report.sas_unchanged), (vec!["out".to_owned()], 1));
+    let after = gateway.out("out").1;
+    assert!(Arc::ptr_eq(&before_out.lease, &after.lease), "no number comes twice");
+    assert!(!Arc::ptr_eq(&before_out.key, &after.key), "the old integrity key stays in use");
+
+    let report = gateway.reload(&text(9, 10)).unwrap();
+    assert_eq!((report.sas_changed, report.sas_unchanged), (vec!["in".to_owned()], 1));
+    let after = inbound(&gateway);
+    assert!(Arc::ptr_eq(&before_in.floor, &after.floor), "nothing is accepted twice");
+    assert!(!Arc::ptr_eq(&before_in.key, &after.key), "the old integrity key stays in use");
+    assert!(gateway.reload(&text(9, 10)).unwrap().is_empty());
+}
