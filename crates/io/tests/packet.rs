@@ -12,7 +12,7 @@ use common::wire::{
 use common::{Namespace, burst_of, esp, fix_checksum, gate, ip_packet, pattern, receive};
 use convoy_io::link::{Asks, Table, Take};
 use convoy_io::packet::{Config, PacketPort, Steering, open};
-use convoy_io::{IoError, Port};
+use convoy_io::{IoError, Port, PortEvent, Quote};
 use convoy_packet::{Arena, Burst, FrameSize};
 
 const FRAMES: u32 = 2048;
@@ -384,4 +384,48 @@ fn errors_say_what_is_missing() {
     );
     let config = Config { workers: 0, ..Config::new(missing, forwarded(NEAR), board) };
     assert!(matches!(open(&config), Err(IoError::Queues(0))));
+}
+
+/// What a router says of packets that are too big quotes their SPI and number: at the beginning of
+/// ESP, four bytes into AH.
+#[test]
+fn what_a_router_says_quotes_esp_and_ah() {
+    let [a, b] = or_skip!(cable(1500));
+    a.ip("addr add 10.0.0.1/24 dev near");
+    a.ip("neigh replace 10.0.0.2 lladdr 02:00:00:00:00:02 dev near");
+    a.settle();
+    let arena = arena();
+    let mut pool = arena.pool();
+    let injector = Injector::new(&b, "far");
+    let (own, peer) = (ip("10.0.0.1"), ip("10.0.0.2"));
+    let mut near = port(&a, "near", esp_to(NEAR, &[own]), all_at(NEAR, FAR, &[]));
+    let numbers = [0x1234_u32.to_be_bytes(), 99_u32.to_be_bytes()].concat();
+    for (protocol, in_front) in [(50, &[][..]), (51, &[4, 5, 0, 0])] {
+        let quoted =
+            ip_packet(own, peer, protocol, 0, true, &[in_front, &numbers, &[0; 40]].concat());
+        let mut icmp = [&[3, 4, 0, 0, 0, 0][..], &1300_u16.to_be_bytes(), &quoted].concat();
+        let sum = icmp_checksum(&icmp);
+        icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+        assert!(injector.send(&frame(&ip_packet(peer, own, 1, 0, true, &icmp))));
+        let begun = Instant::now();
+        let event = loop {
+            near.rx(&mut pool, &mut Burst::new()).unwrap();
+            if let Some(event) = near.event() {
+                break event;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "nothing heard of {protocol}");
+        };
+        let PortEvent::PathMtu { destination, mtu, quote, .. } = event else {
+            panic!("{protocol}: {event:?}")
+        };
+        let expected = Quote::Esp { spi: 0x1234, seq_low: 99 };
+        assert_eq!((destination, mtu, quote), (peer, 1300, expected), "protocol {protocol}");
+    }
+}
+
+/// RFC 1071 over an even number of bytes, computed as it is defined.
+fn icmp_checksum(bytes: &[u8]) -> u16 {
+    let sum: u32 = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !((sum & 0xffff) + (sum >> 16)) as u16
 }

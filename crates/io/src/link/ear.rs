@@ -13,12 +13,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{Interface, What, leave_all};
 use crate::error_queue::ErrorQueue;
+use crate::raw::{AH, ESP, spi_offset};
 use crate::socket::{SocketOptions, prepare};
 use crate::sys::attach_program;
 use crate::{IoError, PortEvent};
 
-const ESP: i32 = 50;
-const AH: i32 = 51;
 /// Receive calls between two looks at the error queues: nothing wakes a port for them.
 const EVERY: u32 = 256;
 /// What their queues hold in bytes; the kernel keeps at most so much of ICMP messages.
@@ -41,11 +40,12 @@ impl Ears {
                 continue;
             }
             for (_, protocol) in [(*esp, ESP), (*ah, AH)].into_iter().filter(|(used, _)| *used) {
-                sockets.push(open(v4, interface, Kind::Raw(protocol))?);
+                let news = ErrorQueue::new(spi_offset(protocol));
+                sockets.push((open(v4, interface, Kind::Raw(protocol))?, news));
             }
             if let Some(port) = udp_port {
                 match open(v4, interface, Kind::Udp(*port)) {
-                    Ok(socket) => sockets.push(socket),
+                    Ok(socket) => sockets.push((socket, ErrorQueue::default())),
                     // Somebody else has the port, so the kernel is silent as well.
                     Err(IoError::Setup { source, .. }) if source.kind() == ErrorKind::AddrInUse => {
                     }
@@ -53,7 +53,6 @@ impl Ears {
                 }
             }
         }
-        let sockets = sockets.into_iter().map(|socket| (socket, ErrorQueue::default())).collect();
         Ok(Self { sockets, calls: 0 })
     }
 
@@ -87,7 +86,7 @@ impl Ears {
 #[derive(Clone, Copy)]
 enum Kind {
     /// Packets of this IP protocol.
-    Raw(i32),
+    Raw(u8),
     /// UDP from this port.
     Udp(u16),
 }
@@ -96,7 +95,7 @@ fn open(v4: bool, interface: &Interface, kind: Kind) -> Result<Socket, IoError> 
     let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
     let (style, protocol) = match kind {
         Kind::Udp(_) => (Type::DGRAM, Protocol::UDP),
-        Kind::Raw(protocol) => (Type::RAW, Protocol::from(protocol)),
+        Kind::Raw(protocol) => (Type::RAW, Protocol::from(i32::from(protocol))),
     };
     let socket = Socket::new(domain, style, Some(protocol))
         .map_err(IoError::setup("open a socket for icmp messages"))?;

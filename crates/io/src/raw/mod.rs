@@ -45,7 +45,7 @@ pub struct RawPort {
 }
 
 /// Where the SPI is in a header: its own length and the next header precede it in AH.
-const fn spi_offset(protocol: u8) -> usize {
+pub(crate) const fn spi_offset(protocol: u8) -> usize {
     if protocol == AH { 4 } else { 0 }
 }
 
