@@ -10,7 +10,9 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use common::{Gateway, PATIENCE, Plan, can_make_namespaces, convoy, status, text};
+use common::{
+    Gateway, PATIENCE, Plan, PolicyText, Tunnel, can_make_namespaces, convoy, status, text,
+};
 use convoy_lab::traffic::{Ping, Watch};
 use convoy_lab::{Family, Namespace, Topology, TopologyConfig};
 
@@ -218,6 +220,80 @@ fn esp_in_udp_that_comes_in_fragments_is_put_together_from_packet_sockets() {
     let joined = counts["counters"].as_array().unwrap().iter();
     let joined: Vec<_> = joined.filter(|c| c["name"] == "fragments-joined").collect();
     assert_eq!(joined.first().map(|c| &c["value"]), Some(&50.into()), "{counts}");
+}
+
+/// Tunnels by number; each ends at an address of its own at side B. The last one is in use.
+fn at_addresses(
+    ends: &[u8],
+    side: char,
+    folder: &std::path::Path,
+    backend: &str,
+) -> std::path::PathBuf {
+    let names = ["one", "two", "three"];
+    let tunnels = ends.iter().map(|end| {
+        let name = names[usize::from(*end) - 12];
+        Tunnel { name, spi: 0x1000 * u32::from(*end), key: *end }
+    });
+    let tunnels: Vec<_> = tunnels.collect();
+    let last = tunnels.last().unwrap().name;
+    let mut plan = Plan { tunnels, ..Plan::simple() };
+    plan.policies[0] = PolicyText { out: last, ins: vec![last], ..plan.policies[0].clone() };
+    let path = site_of(&plan, side, folder, backend);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let mut sections = text.split("[[sa]]");
+    let mut text = sections.next().unwrap().to_owned();
+    for section in sections {
+        let end = names.iter().position(|name| section.contains(&format!("\"{name}-"))).unwrap();
+        let address = format!("\"198.51.100.{}\"", end + 12);
+        text += &format!("[[sa]]{}", section.replace("\"198.51.100.2\"", &address));
+    }
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn takes_new_addresses(backend: &str) {
+    if !can_make_namespaces() {
+        return;
+    }
+    let far_ends = [12, 13, 14];
+    // One address, which a socket would be bound to, and several.
+    for (before, after) in [(&far_ends[..2], &far_ends[..]), (&far_ends[..1], &far_ends[..2])] {
+        let lab =
+            Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+        for end in far_ends {
+            ip(&lab.b.gateway, &format!("address add 198.51.100.{end}/24 dev wire"));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let sites = ['a', 'b'].map(|side| at_addresses(before, side, folder.path(), backend));
+        let a = Gateway::start(&lab.a.gateway, &sites[0]);
+        let b = Gateway::start(&lab.b.gateway, &sites[1]);
+        let far = lab.b.host_address(Family::V4);
+        assert_eq!(answered(&lab.a.host, far, 5), 5, "{}\n{}", a.log(), b.log());
+        for side in ['b', 'a'] {
+            let path = at_addresses(after, side, folder.path(), backend);
+            let reload = convoy(&["reload", path.to_str().unwrap()]);
+            assert!(reload.status.success(), "{}", text(&reload.stderr));
+        }
+        assert_eq!(answered(&lab.a.host, far, 20), 20, "{}\n{}", a.log(), b.log());
+
+        // News of the link do not bring the old ones back.
+        ip(&lab.b.gateway, "link set wire alias renamed");
+        let begun = Instant::now();
+        while answered(&lab.a.host, far, 5) < 5 {
+            assert!(begun.elapsed() < PATIENCE, "after the link was down:\n{}", b.log());
+        }
+        assert!(a.terminate().success() && b.terminate().success());
+    }
+}
+
+#[test]
+fn packet_sockets_take_packets_to_addresses_that_a_reload_adds() {
+    takes_new_addresses("af_packet");
+}
+
+#[test]
+fn xdp_sockets_take_packets_to_addresses_that_a_reload_adds() {
+    takes_new_addresses("af_xdp");
 }
 
 #[test]

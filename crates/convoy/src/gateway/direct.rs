@@ -6,7 +6,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -58,9 +58,8 @@ impl Side {
         else {
             return Ok(None);
         };
-        let local: BTreeSet<_> = site.associations().map(|sa| sa.endpoints.local).collect();
         let wants = Wants::Wire {
-            local: local.into_iter().collect(),
+            local: local_addresses(site).into_iter().collect(),
             esp: site.uses_native_esp(),
             ah: site.uses_ah(),
             udp_port: site.uses_udp().then_some(site.wire.udp_port),
@@ -101,10 +100,10 @@ impl Side {
         arena: &'static Arena,
     ) -> anyhow::Result<(Vec<Box<dyn Port>>, Follower)> {
         let take = self.wants.take(&mut self.network, self.mac)?;
-        let (ports, steering) = open_ports(&self, take, workers, arena)?;
-        let Self { interface, wants, board, asks, watch, network, .. } = self;
-        let follower = Follower { interface, wants, board, asks, watch, network, steering };
-        Ok((ports, follower))
+        let (ports, steering) = open_ports(&self, take.clone(), workers, arena)?;
+        let Self { interface, board, asks, watch, network, .. } = self;
+        let taken = Arc::new(Taken { steering, take: Mutex::new(take) });
+        Ok((ports, Follower { interface, board, asks, watch, network, taken }))
     }
 }
 
@@ -161,15 +160,60 @@ impl Steering {
 impl Wants {
     fn take(&self, network: &mut Network, mac: [u8; 6]) -> anyhow::Result<Take> {
         let what = match self.clone() {
-            // Whatever interface an address is on, the host is meant by it.
-            Self::Plain => {
-                let all: BTreeSet<_> =
-                    network.addresses(None)?.iter().map(|network| network.addr()).collect();
-                What::Forwarded { except: all.into_iter().filter(is_looked_for).collect() }
-            }
+            Self::Plain => What::Forwarded { except: own_addresses(network)? },
             Self::Wire { local, esp, ah, udp_port } => What::Protected { local, esp, ah, udp_port },
         };
         Ok(Take { mac, what })
+    }
+}
+
+/// The local addresses of all SAs.
+pub(super) fn local_addresses(site: &Site) -> BTreeSet<IpAddr> {
+    site.associations().map(|sa| sa.endpoints.local).collect()
+}
+
+/// The host's addresses: whatever interface one is on, the host is meant by it.
+fn own_addresses(network: &mut Network) -> anyhow::Result<Vec<IpAddr>> {
+    let all: BTreeSet<_> = network.addresses(None)?.iter().map(|network| network.addr()).collect();
+    Ok(all.into_iter().filter(is_looked_for).collect())
+}
+
+/// What ports take now. The kernel's news and reloads change it, each its own part.
+#[derive(Debug)]
+struct Taken {
+    steering: Steering,
+    take: Mutex<Take>,
+}
+
+impl Taken {
+    fn change(&self, change: impl FnOnce(&mut Take) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let mut now = self.take.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut take = now.clone();
+        change(&mut take)?;
+        self.steering.update(&take)?;
+        *now = take;
+        Ok(())
+    }
+
+    /// The interface has this link address now, and maybe the host other addresses.
+    fn follow(&self, network: &mut Network, mac: [u8; 6]) -> anyhow::Result<()> {
+        self.change(|take| {
+            take.mac = mac;
+            if let What::Forwarded { except } = &mut take.what {
+                *except = own_addresses(network)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// SAs have these local addresses now; says nothing to the plain side.
+    fn serve(&self, addresses: &BTreeSet<IpAddr>) -> anyhow::Result<()> {
+        self.change(|take| {
+            if let What::Protected { local, .. } = &mut take.what {
+                *local = addresses.iter().copied().collect();
+            }
+            Ok(())
+        })
     }
 }
 
@@ -185,12 +229,11 @@ fn is_looked_for(address: &IpAddr) -> bool {
 #[derive(Debug)]
 pub(super) struct Follower {
     interface: Interface,
-    wants: Wants,
     board: Arc<Board>,
     asks: Asks,
     watch: Watch,
     network: Network,
-    steering: Steering,
+    taken: Arc<Taken>,
 }
 
 /// A follower at work. Dropping it ends it.
@@ -199,6 +242,17 @@ pub(super) struct Following {
     /// Its other end is closed with this.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
+    taken: Arc<Taken>,
+}
+
+impl Following {
+    /// Takes packets to these addresses from now on, if this is the wire side.
+    ///
+    /// # Errors
+    /// When the ports cannot be told.
+    pub(super) fn serve(&self, addresses: &BTreeSet<IpAddr>) -> anyhow::Result<()> {
+        self.taken.serve(addresses)
+    }
 }
 
 impl Follower {
@@ -207,8 +261,9 @@ impl Follower {
         let (stop, stopped) = UnixStream::pair()?;
         stopped.set_nonblocking(true)?;
         let name = format!("convoy-{}", self.interface.name);
+        let taken = self.taken.clone();
         let thread = Builder::new().name(name).spawn(move || self.run(&stopped, &wake))?;
-        Ok(Following { stop: Some(stop), thread: Some(thread) })
+        Ok(Following { stop: Some(stop), thread: Some(thread), taken })
     }
 
     fn run(mut self, stopped: &UnixStream, wake: &dyn Fn()) {
@@ -260,7 +315,7 @@ impl Follower {
         let link = self.network.link_by_index(self.interface.index)?.context("is gone")?;
         let mac = link.mac.context("has no link address any more")?;
         if news.links {
-            self.steering.update(&self.wants.take(&mut self.network, mac)?)?;
+            self.taken.follow(&mut self.network, mac)?;
         }
         // Also when only a round is over: a fresh table learns anew who is in use.
         self.board.publish(table(&mut self.network, self.interface.index, mac)?);

@@ -7,11 +7,13 @@ mod plan;
 mod ports;
 mod rights;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use anyhow::Context as _;
 use convoy_control::site::{Routes, Site, Warning};
 use convoy_control::state::{ReloadReport, StateError};
 use convoy_host::{Applied, Change, HostError, IpNet, LinkName, Plan};
@@ -167,7 +169,22 @@ impl Gateway {
         }
         // Also checks the routes before anything changes.
         plan(&site, &self.interface, self.core.state().wire_mtu())?;
-        let report = self.core.reload(site).map_err(base::state_error)?;
+        let before = direct::local_addresses(self.core.state().site());
+        let after = direct::local_addresses(&site);
+        // First those of both, so that no packet is lost on the way.
+        self.serve(&(&before | &after)).context("local addresses of SAs")?;
+        let report = match self.core.reload(site) {
+            Ok(report) => report,
+            Err(error) => {
+                if let Err(error) = self.serve(&before) {
+                    tracing::warn!("packets to addresses that no SA has: {}", describe(&error));
+                }
+                return Err(base::state_error(error));
+            }
+        };
+        if let Err(error) = self.serve(&after) {
+            tracing::warn!("packets to addresses that no SA has now: {}", describe(&error));
+        }
         for network in &report.routes_added {
             if let Err(error) = self.add_route(*network) {
                 tracing::error!("route to {network}: {}", describe(&error));
@@ -179,6 +196,14 @@ impl Gateway {
             }
         }
         Ok(report)
+    }
+
+    /// A direct wire side takes packets to these addresses from now on.
+    fn serve(&self, addresses: &BTreeSet<IpAddr>) -> anyhow::Result<()> {
+        for following in &self.following {
+            following.serve(addresses)?;
+        }
+        Ok(())
     }
 
     fn add_route(&mut self, network: Prefix) -> anyhow::Result<()> {

@@ -40,6 +40,19 @@ impl Socket {
         }
     }
 
+    /// The same at any address of its IP version.
+    fn at_any(self) -> Self {
+        let any = |local: IpAddr| match local {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        match self {
+            Self::Raw(local) => Self::Raw(any(local)),
+            Self::Ah(local) => Self::Ah(any(local)),
+            Self::Udp(local) => Self::Udp(any(local)),
+        }
+    }
+
     /// What it carries, and its address.
     fn parts(self) -> (Carried, IpAddr) {
         match self {
@@ -120,7 +133,7 @@ pub(super) struct Opened {
     pub(super) workers: Vec<WorkerPorts>,
     /// The plain interface's name.
     pub(super) interface: String,
-    /// Sockets that are open, or would be if the wire side had sockets.
+    /// Sockets that are open, or, where the wire side is direct, those that would do the same.
     pub(super) sockets: Vec<Socket>,
     /// Writes the capture; the file is complete when this is dropped.
     pub(super) recorder: Option<Recorder>,
@@ -156,7 +169,7 @@ pub(super) fn open(site: &Site, sides: Sides, arena: &'static Arena) -> anyhow::
     };
     let mut workers: Vec<_> =
         plain.into_iter().map(|plain| WorkerPorts { plain, wire: Vec::new() }).collect();
-    let sockets = sockets(site);
+    let mut sockets = sockets(site);
     let mut add = |carries: WireMatch, ports: Ports| {
         for (worker, port) in workers.iter_mut().zip(ports) {
             let port = match &recorder {
@@ -171,6 +184,8 @@ pub(super) fn open(site: &Site, sides: Sides, arena: &'static Arena) -> anyhow::
             let (ports, follower) = side.open(count, arena)?;
             followers.push(follower);
             add(WireMatch::default(), ports);
+            // Nothing is bound: whatever address comes with a reload can be taken.
+            sockets = sockets.into_iter().map(Socket::at_any).collect();
         }
         None => {
             for socket in &sockets {
