@@ -58,7 +58,7 @@ sa_in = "in"
 "#;
 
 struct Bench {
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
     state: State,
     worker: Arc<WorkerCounters>,
     sampler: Sampler,
@@ -73,11 +73,15 @@ impl Bench {
     fn of(text: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        Self::in_folder(dir, text)
+    }
+
+    fn in_folder(dir: tempfile::TempDir, text: &str) -> Self {
         let path = dir.path().join("left.toml");
         std::fs::write(&path, text).unwrap();
         let (site, _) = Site::load(&path).unwrap_or_else(|errors| panic!("{errors}"));
         let state = State::start(site, Cpu::detect().unwrap(), 1500, |_| {}).unwrap();
-        Self { _dir: dir, state, worker: Arc::default(), sampler: Sampler::default(), now_ns: 0 }
+        Self { dir, state, worker: Arc::default(), sampler: Sampler::default(), now_ns: 0 }
     }
 
     /// The status one second later.
@@ -121,6 +125,7 @@ fn rates_ages_and_numbers_left_are_told() {
         SequenceCounter::claim(lease, SeqNum::new(0), SequenceLimits::new(false)).unwrap();
     counter.reserve(100).unwrap().for_each(drop);
     bench.pass(100);
+    snapshot.outbound_sas().next().unwrap().1.counters.sequence.set(100);
     let status = bench.look(0);
     assert_eq!(status.outbound.packets_per_second, Some(100.0));
     assert_eq!(status.outbound.bits_per_second, Some(800_000.0));
@@ -135,6 +140,56 @@ fn rates_ages_and_numbers_left_are_told() {
     assert!(leased_until > 1 << 20);
     assert_eq!(status.sas[0].udp_ports, Some((4500, 4500)));
     assert_eq!((status.sas[1].algorithm.as_str(), status.kernel_drops), ("aes-256-gcm-12", 0));
+}
+
+/// Numbers are announced many at a time, before the first of them is sent.
+#[test]
+fn the_last_number_is_one_that_was_sent() {
+    let mut bench = Bench::new();
+    let snapshot = bench.state.published().current();
+    let sa = snapshot.outbound_sas().next().unwrap().1;
+    let last = SequenceLimits::new(false).hard;
+    sa.lease.grant(last.get() + 1);
+    let shown = |bench: &mut Bench| match bench.look(0).sas[0].direction {
+        Direction::Outbound { sequence, left, .. } => (sequence, left),
+        Direction::Inbound { .. } => panic!(),
+    };
+    assert_eq!(shown(&mut bench), (0, last.get()));
+
+    // A key that was in use before goes on where the stored numbers end.
+    let start = SeqNum::new(last.get() - 3);
+    let limits = SequenceLimits::new(false);
+    let mut counter = SequenceCounter::claim(sa.lease.clone(), start, limits).unwrap();
+    for number in start.get()..=last.get() {
+        assert_eq!(counter.next().unwrap().into_number().get(), number);
+        sa.counters.sequence.set(number);
+        assert_eq!(sa.lease.used(), last, "all that are left were announced");
+        assert_eq!(shown(&mut bench), (number, last.get() - number));
+        let health = bench.look(0).health;
+        let is_over = health.reasons.iter().any(|reason| reason.contains("no sequence numbers"));
+        assert_eq!(is_over, number == last.get(), "{health:?}");
+    }
+}
+
+/// Before the first packet of a run, what earlier runs used is shown.
+#[test]
+fn numbers_of_earlier_runs_are_shown_before_the_first_packet() {
+    let first = Bench::new();
+    let snapshot = first.state.published().current();
+    let lease = snapshot.outbound_sas().next().unwrap().1.lease.clone();
+    let limits = SequenceLimits::new(false);
+    let mut counter = SequenceCounter::claim(lease, SeqNum::new(0), limits).unwrap();
+    counter.reserve(100).unwrap().for_each(drop);
+    drop((counter, snapshot));
+    let Bench { dir, state, .. } = first;
+    drop(state);
+
+    let mut second = Bench::in_folder(dir, SITE);
+    let Direction::Outbound { sequence, left, .. } = second.look(0).sas[0].direction else {
+        panic!()
+    };
+    assert!(sequence >= 100, "{sequence}");
+    assert_eq!(left, limits.hard.get() - sequence);
 }
 
 #[test]

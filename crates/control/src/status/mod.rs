@@ -245,7 +245,8 @@ pub struct LifetimeLeft {
 pub enum Direction {
     /// It protects packets that leave.
     Outbound {
-        /// Last sequence number used.
+        /// Last sequence number used; before the first packet of a run, the last that an earlier one
+        /// may have used.
         sequence: u64,
         /// Numbers left until the SA must be replaced.
         left: u64,

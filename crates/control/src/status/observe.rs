@@ -183,7 +183,7 @@ fn sa_flow(name: &str, counters: &SaCounters, now_ns: u64, sampler: &mut Sampler
 
 fn outbound_sa(sa: &OutboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatus {
     let flow = sa_flow(&sa.name, &sa.counters, now_ns, sampler);
-    let used = sa.lease.used().get();
+    let used = last_number(sa);
     let left = SequenceLimits::new(sa.esn).hard.get().saturating_sub(used);
     let rate = flow.packets_per_second.filter(|rate| *rate > 0.0);
     // 0: the worker has not heard anything of the path yet.
@@ -213,6 +213,15 @@ fn outbound_sa(sa: &OutboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatu
             leased_until: sa.lease.granted(),
             path_mtu,
         },
+    }
+}
+
+/// The lease runs ahead of what is sent, but before the first packet only it knows of earlier runs.
+fn last_number(sa: &OutboundSpec) -> u64 {
+    let leased = sa.lease.used().get();
+    match sa.counters.sequence.get() {
+        0 => leased,
+        sent => sent,
     }
 }
 
