@@ -309,3 +309,58 @@ fn no_change_of_a_file_makes_its_reader_panic_or_show_a_key() {
     }
     assert!(errors > 300, "{errors}");
 }
+
+/// RFC 8200 section 5: every IPv6 path carries packets of 1280 bytes, and routers cut none.
+#[test]
+fn a_path_too_narrow_for_ipv6_in_ipv6_is_warned_of() {
+    let v6 = |of: &str, path_mtu: u32| {
+        GOOD.replacen("192.0.2.1", "2001:db8::1", 1)
+            .replacen("192.0.2.2", "2001:db8::2", 1)
+            .replacen("algorithm = \"aes-128-gcm\"", of, 1)
+            .replacen("spi = 0x1001", &format!("spi = 0x1001\npath_mtu = {path_mtu}"), 1)
+    };
+    // IPv6 header, ESP header, IV, 1280 bytes and two of trailer filled up to four, ICV; in UDP 8
+    // more. AH: 12 bytes, IV and ICV, filled up to eight.
+    let gcm = "algorithm = \"aes-128-gcm\"";
+    let in_udp = "algorithm = \"aes-128-gcm\"\nencap = \"udp\"";
+    let ah = "protocol = \"ah\"\nalgorithm = \"aes-128-gmac\"";
+    for (of, needed) in [
+        (gcm, 40 + 8 + 8 + 1284 + 16),
+        ("algorithm = \"aes-128-gcm\"\nicv = 12", 40 + 8 + 8 + 1284 + 12),
+        (in_udp, 40 + 8 + 8 + 8 + 1284 + 16),
+        (ah, 40 + 40 + 1280),
+    ] {
+        let about = |path_mtu: u32| {
+            let (_dir, _, (_, warnings)) = load(&v6(of, path_mtu));
+            let mut texts = texts(&warnings);
+            texts.retain(|text| text.contains("1280"));
+            texts
+        };
+        assert_eq!(about(needed), [""; 0], "{of}");
+        let narrow = about(needed - 1);
+        let [warning] = &narrow[..] else { panic!("{of}: {narrow:?}") };
+        assert!(warning.contains("sa[to-right]: "), "{warning}");
+        assert!(warning.contains(&format!("paths of at least {needed} bytes")), "{warning}");
+        assert!(warning.contains(&format!("{} bytes", needed - 1)), "{warning}");
+    }
+
+    let warned = |text: &str| {
+        let (_dir, _, (_, warnings)) = load(text);
+        texts(&warnings).iter().any(|text| text.contains("1280"))
+    };
+    // The wire's size counts where the SA says none.
+    let of_wire = |mtu: u32| {
+        v6(gcm, 1300).replace("\npath_mtu = 1300", "").replacen(
+            "[[sa]]",
+            &format!("[wire]\nmtu = {mtu}\n[[sa]]"),
+            1,
+        )
+    };
+    assert!(warned(&of_wire(1355)) && !warned(&of_wire(1356)));
+    // Over IPv4 routers may cut, and IPv4 packets inside are cut or their senders told.
+    assert!(!warned(&GOOD.replacen("spi = 0x1001", "spi = 0x1001\npath_mtu = 1300", 1)));
+    let only_v4 = v6(gcm, 1300)
+        .replace("[\"10.1.0.0/24\", \"fd01::/64\"]", "\"10.1.0.0/24\"")
+        .replace(", \"fd02::/64\"", "");
+    assert!(!warned(&only_v4));
+}

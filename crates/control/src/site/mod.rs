@@ -12,6 +12,7 @@ mod sa_key;
 mod sa_suite;
 mod sections;
 mod source;
+mod width;
 
 use std::path::{Path, PathBuf};
 

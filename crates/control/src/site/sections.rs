@@ -8,7 +8,7 @@ use convoy_wire::{IpVersion, Prefix, PrefixError};
 
 use super::model::{Backend, Capture, InterfaceAddress, Plain, Routes, Site, Wire, Workers};
 use super::reader::{At, Field, Place, Report, Table, quote};
-use super::{check, policy, sa};
+use super::{check, policy, sa, width};
 
 /// Longest path of a UNIX socket: `sun_path` less the final zero (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
@@ -53,6 +53,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     check::state_dir(state_dir.as_ref(), sas.first().map(|sa| &sa.place), report);
     check::associations(&sas, report);
     check::policies(&policies, &sas, report);
+    width::ipv6_in_ipv6(&policies, &sas, wire.as_ref(), report);
     check::databases(plain_place.is_some(), wanted_spd.as_ref(), &policies, report);
     check::file_mode(path, &sas, report);
     if let (Some(plain), Some(wire), Some(place)) = (&plain, &wire, &plain_place) {
