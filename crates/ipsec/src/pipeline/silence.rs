@@ -64,7 +64,9 @@ impl Silence {
         }
         if let Some(place) = self.places.get_mut(slot as usize) {
             *place = self.timers.len() as u32;
-            self.timers.push(Timer { due: now.0.saturating_add(interval), interval, slot });
+            let due = now.0.saturating_add(interval);
+            self.timers.push(Timer { due, interval, slot });
+            self.first = self.first.min(due);
         }
     }
 
@@ -165,6 +167,17 @@ mod tests {
         assert_eq!(sent(&mut silence, 1027, &mut sas), [7]);
         assert_eq!(sent(&mut silence, 1099, &mut sas), [3, 7]);
         assert_eq!(sent(&mut silence, 1100, &mut sas), [90]);
+    }
+
+    #[test]
+    fn a_timer_that_comes_later_is_looked_at_all_the_same() {
+        let (mut silence, mut sas) = (Silence::new(), all(0..10));
+        assert_eq!(sent(&mut silence, 5, &mut sas), [], "nobody has one yet");
+        silence.add(4, ns(1000), Now(10));
+        assert_eq!(sent(&mut silence, 20, &mut sas), []);
+        silence.add(7, ns(10), Now(20));
+        assert_eq!(sent(&mut silence, 30, &mut sas), [7]);
+        assert_eq!(sent(&mut silence, 1010, &mut sas), [4, 7]);
     }
 
     #[test]
