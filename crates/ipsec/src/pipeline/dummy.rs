@@ -1,6 +1,6 @@
 //! Dummy packets (RFC 4303 section 2.6): what is sent on an SA that has nothing to send.
 
-use convoy_engine::{Job, JobBurst, KeyId, Op};
+use convoy_engine::{Job, JobBurst, KeyId};
 use convoy_packet::Pool;
 use convoy_wire::{Protocol, Tos};
 
@@ -91,9 +91,6 @@ fn lay_out(
 
     // Nothing inside is anybody's.
     sa.count(0, seq, now);
-    (job.aad, job.aad_len) = sa.layout.beside(sa.spi, seq, iv);
-    (job.text, job.header) = (text, sa.layout.header());
-    job.op = Op::Seal(sa.layout.seal_nonce(reserved, iv));
-    (job.context.note, job.context.value) = (0, seq.get());
+    sa.fill_in(job, text, (reserved, iv), 0);
     Ok(())
 }

@@ -215,14 +215,6 @@ fn too_big(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Packet>, packet: Pa
     stage.bin.drop(packet.frame, DropReason::TooBig);
 }
 
-/// What the engine is to do with a packet that was laid out.
-struct Work {
-    text: Span,
-    header: u32,
-    /// [`ah::MARK`] for AH.
-    mark: u32,
-}
-
 /// Gives the job's packet a sequence number and its layout, and fills the job in.
 #[inline(never)]
 fn protect(
@@ -247,47 +239,47 @@ fn protect(
     if config.decrement_ttl {
         decrement_ttl(frame.data_mut(), info.flow.version);
     }
-    let Work { text, header, mark } = match &sa.ah {
-        None => esp_work(sa, frame, info, filled, (seq, iv))?,
-        Some(ah) => ah_work(sa, *ah, frame, info, seq)?,
-    };
-
-    sa.count(inner_len, seq, now);
-    if mark == 0 {
-        // AH has all of this in the packet.
-        (job.aad, job.aad_len) = sa.layout.beside(sa.spi, seq, iv);
+    match sa.ah {
+        None => {
+            let text = esp_text(sa, frame, info, filled, (seq, iv))?;
+            sa.fill_in(job, text, (reserved, iv), inner_len);
+        }
+        // What else ESP has beside its text, AH has in the packet.
+        Some(ah) => {
+            let covered = ah_covered(sa, ah, frame, info, seq)?;
+            (job.text, job.header) = (covered.text, covered.header);
+            job.op = Op::Seal(sa.layout.seal_nonce(reserved, iv));
+            (job.context.note, job.context.value) = (inner_len as u32 | ah::MARK, seq.get());
+        }
     }
-    (job.text, job.header) = (text, header);
-    job.op = Op::Seal(sa.layout.seal_nonce(reserved, iv));
-    (job.context.note, job.context.value) = (inner_len as u32 | mark, seq.get());
+    sa.count(inner_len, seq, now);
     Ok(())
 }
 
-/// Lays out ESP around a packet.
+/// Lays out ESP around a packet. Returns what is to be encrypted.
 #[inline]
-fn esp_work(
+fn esp_text(
     sa: &OutboundSa,
     frame: &mut Frame,
     info: &PacketInfo,
     filled: usize,
     numbers: (SeqNum, Iv),
-) -> Result<Work, DropReason> {
+) -> Result<Span, DropReason> {
     let laid_out = match sa.mode {
         Mode::Tunnel => lay_out_tunnel(sa, frame, info, filled, numbers),
         Mode::Transport => transport::lay_out(sa, frame, info, numbers),
     };
-    let text = laid_out.ok_or(DropReason::NoFrame)?;
-    Ok(Work { text, header: sa.layout.header(), mark: 0 })
+    laid_out.ok_or(DropReason::NoFrame)
 }
 
-/// Puts AH into a packet.
-fn ah_work(
+/// Puts AH into a packet. Returns what is to be authenticated.
+fn ah_covered(
     sa: &OutboundSa,
     ah: AhLayout,
     frame: &mut Frame,
     info: &PacketInfo,
     seq: SeqNum,
-) -> Result<Work, DropReason> {
+) -> Result<ah::Covered, DropReason> {
     let (at, next) = match sa.mode {
         Mode::Tunnel => {
             let front = sa.outer.len();
@@ -304,8 +296,7 @@ fn ah_work(
     let header = AhHeader::new(next, ah.header_len(), sa.spi, seq);
     let place = frame.data_mut().get_mut(at..).unwrap_or_default();
     header.emit(place).map_err(|_| DropReason::NoFrame)?;
-    let ah::Covered { text, header } = ah.arrange(frame, at, header, seq)?;
-    Ok(Work { text, header, mark: ah::MARK })
+    ah.arrange(frame, at, header, seq)
 }
 
 /// Takes one from the TTL or hop limit.

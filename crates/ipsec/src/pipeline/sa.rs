@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_crypto::prefetch_read;
+use convoy_engine::{Job, Op, Span};
 use convoy_wire::{Ecn, IpVersion, Protocol, SeqNum, Spi, Tos, esp};
 
 use super::Now;
 use super::ah::AhLayout;
-use super::layout::{Layout, UDP_HEADER};
+use super::layout::{Iv, Layout, UDP_HEADER};
 use super::silence::Talker;
 use super::slab::HOT;
 use super::tunnel::Tunnel;
@@ -20,7 +21,7 @@ use crate::sa::{
     DfPolicy, DscpPolicy, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader, ReqId,
     UdpEncap,
 };
-use crate::sequence::SequenceCounter;
+use crate::sequence::{ReservedSeq, SequenceCounter};
 use crate::snapshot::SpiKey;
 use crate::suite::{AhSuite, EspSuite};
 
@@ -255,6 +256,22 @@ impl OutboundSa {
         self.path_mtu = mtu;
         self.counters.path_mtu.set(mtu.into());
         self.tunnel = Tunnel::new(self);
+    }
+
+    /// Says in a job what the engine is to do with a packet of ESP that was laid out.
+    #[inline(always)]
+    pub(super) fn fill_in(
+        &self,
+        job: &mut Job,
+        text: Span,
+        (reserved, iv): (ReservedSeq, Iv),
+        inner_len: usize,
+    ) {
+        let seq = reserved.number();
+        (job.aad, job.aad_len) = self.layout.beside(self.spi, seq, iv);
+        (job.text, job.header) = (text, self.layout.header());
+        job.op = Op::Seal(self.layout.seal_nonce(reserved, iv));
+        (job.context.note, job.context.value) = (inner_len as u32, seq.get());
     }
 
     /// Counts a packet that got a number.

@@ -1,7 +1,7 @@
 //! The usual way of an outbound packet, without a look at what only other SAs need: ESP around it,
 //! not filled up, a new IP header in front.
 
-use convoy_engine::{Job, Op, Span};
+use convoy_engine::{Job, Span};
 use convoy_wire::PacketInfo;
 use convoy_wire::esp::{self, TRAILER_LEN};
 
@@ -87,10 +87,7 @@ pub(super) fn protect(
     let trailer = written.ok_or(DropReason::NoFrame)?;
 
     sa.count(inner, seq, now);
-    (job.aad, job.aad_len) = sa.layout.beside(sa.spi, seq, iv);
-    job.text = Span { start: before.into(), len: (inner + trailer) as u32 };
-    job.header = sa.layout.header();
-    job.op = Op::Seal(sa.layout.seal_nonce(reserved, iv));
-    (job.context.note, job.context.value) = (inner as u32, seq.get());
+    let text = Span { start: before.into(), len: (inner + trailer) as u32 };
+    sa.fill_in(job, text, (reserved, iv), inner);
     Ok(())
 }
