@@ -5,6 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use super::Snapshot;
 
+/// A generation that was never published, so the first look reports a change.
+const NEVER: u64 = 0;
+
 /// The current [`Snapshot`], where control puts it and workers find it.
 #[derive(Debug, Default)]
 pub struct Published {
@@ -55,8 +58,7 @@ impl Published {
     /// A reader for one worker.
     #[must_use]
     pub fn reader(self: &Arc<Self>) -> Reader {
-        // Generation 0 was never published, so the first look reports a change.
-        Reader { published: self.clone(), seen: 0, snapshot: Arc::default() }
+        Reader { published: self.clone(), seen: NEVER, snapshot: Arc::default() }
     }
 }
 
@@ -71,15 +73,21 @@ pub struct Reader {
 impl Reader {
     /// Takes a newer picture if there is one; returns the one it replaced.
     ///
-    /// Never waits: while control is changing pictures, the old one stays until the next look.
+    /// Waits for the first picture only, without which every packet would be dropped. Later ones
+    /// never make it wait: while somebody else holds the lock, the old picture stays until the next
+    /// look.
     #[inline]
     pub fn refresh(&mut self) -> Option<Arc<Snapshot>> {
         if !self.is_behind() {
             return None;
         }
-        let current = match self.published.current.try_lock() {
+        let current = &self.published.current;
+        let current = match current.try_lock() {
             Ok(current) => current,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if self.seen == NEVER => {
+                current.lock().unwrap_or_else(PoisonError::into_inner)
+            }
             Err(TryLockError::WouldBlock) => return None,
         };
         // Read again inside the lock, so that it is the number of this very picture.
@@ -105,5 +113,39 @@ impl Reader {
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_first_picture_is_waited_for_and_later_ones_are_not() {
+        let published = Published::new(Snapshot::default());
+        let mut reader = published.reader();
+        let (began, has_begun) = mpsc::channel();
+        let held = published.current.lock().unwrap();
+        let mut reader = thread::scope(|scope| {
+            let looking = scope.spawn(move || {
+                began.send(()).unwrap();
+                assert!(reader.refresh().is_some(), "another worker looks at the same time");
+                reader
+            });
+            has_begun.recv().unwrap();
+            thread::sleep(Duration::from_millis(20));
+            drop(held);
+            looking.join().unwrap()
+        });
+        assert!(reader.refresh().is_none());
+        published.publish(Snapshot::default());
+        let held = published.current.lock().unwrap();
+        assert!(reader.refresh().is_none() && reader.is_behind());
+        drop(held);
+        assert!(reader.refresh().is_some() && !reader.is_behind());
     }
 }
