@@ -109,6 +109,14 @@ pub enum OpError {
         /// Bytes given.
         given: usize,
     },
+    /// The packet has no room for its header, text and ICV.
+    #[error("packet of {given} bytes is too short for its parts of {needed}")]
+    PacketTooShort {
+        /// Bytes of header, text and ICV.
+        needed: usize,
+        /// Bytes given.
+        given: usize,
+    },
     /// The key is an AEAD's and the operation is framed, or the other way round.
     #[error("the key is for {suite}: {hint}")]
     WrongForm {

@@ -5,106 +5,9 @@ use std::{fmt, hint::black_box};
 use crate::{
     OpError,
     key::{AeadKey, Key, OpenKey, SealKey},
+    nonce::{Nonce, NonceBlock, OpenNonce},
     pass::TRAILER_MAX,
 };
-
-/// The nonce or IV of one seal operation: up to 128 bits that must never be used twice with the same
-/// key.
-///
-/// Two packets sealed under one key and nonce give away both plaintexts' difference and, with GCM,
-/// GMAC and Poly1305, the authentication key; an IV of CBC must be unpredictable besides (RFC 3602
-/// section 3). So a nonce can be neither cloned nor copied, and an operation consumes it:
-///
-/// ```compile_fail,E0382
-/// # use convoy_crypto::{Nonce, SealKey, SealOp};
-/// # fn twice(key: &SealKey, a: &mut [u8], b: &mut [u8], icv_a: &mut [u8], icv_b: &mut [u8]) {
-/// let nonce = Nonce::new([0; 12]);
-/// let first = SealOp::new(key, nonce, b"", a, icv_a);
-/// let second = SealOp::new(key, nonce, b"", b, icv_b); // error: use of moved value
-/// # }
-/// ```
-pub struct Nonce(NonceBlock);
-
-impl Nonce {
-    /// The one door by which a nonce comes into being.
-    ///
-    /// Whoever calls this vouches that these bytes, at most 16, were never used with this key before
-    /// and never will be again; for ESP: the salt followed by the explicit IV, made from a sequence
-    /// number that was reserved for this packet alone (RFC 4106 sections 3.1 and 4). The cipher NULL
-    /// takes none: `Nonce::new([])`.
-    #[inline(always)]
-    #[must_use]
-    pub fn new<const N: usize>(bytes: [u8; N]) -> Self {
-        Self(NonceBlock::new(bytes))
-    }
-
-    /// The same with the first `len` of 16 bytes, for callers that serve every suite and know the
-    /// length from the key alone. A length that the key does not take is refused with the operation.
-    #[inline(always)]
-    #[must_use]
-    pub fn front(bytes: [u8; 16], len: u8) -> Self {
-        Self(NonceBlock::front(bytes, len))
-    }
-}
-
-impl fmt::Debug for Nonce {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Nonce")
-    }
-}
-
-/// The nonce or IV of a packet to be opened. It comes from the packet, so nothing keeps it from
-/// coming twice; arrays of up to 16 bytes convert into it.
-#[derive(Clone, Copy)]
-pub struct OpenNonce(NonceBlock);
-
-impl OpenNonce {
-    /// The first `len` of 16 bytes; see [`Nonce::front`].
-    #[inline(always)]
-    #[must_use]
-    pub fn front(bytes: [u8; 16], len: u8) -> Self {
-        Self(NonceBlock::front(bytes, len))
-    }
-}
-
-impl<const N: usize> From<[u8; N]> for OpenNonce {
-    #[inline(always)]
-    fn from(bytes: [u8; N]) -> Self {
-        Self(NonceBlock::new(bytes))
-    }
-}
-
-/// Its bytes may begin with a salt, which is secret.
-impl fmt::Debug for OpenNonce {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OpenNonce")
-    }
-}
-
-/// A nonce with zeros behind it, where counters go, so that kernels take it up in one load. Aligned, so
-/// that whoever holds it copies it in the pieces it was made of.
-#[derive(Clone, Copy)]
-#[repr(align(8))]
-struct NonceBlock {
-    bytes: [u8; 16],
-    len: u8,
-}
-
-impl NonceBlock {
-    #[inline(always)]
-    fn new<const N: usize>(nonce: [u8; N]) -> Self {
-        const { assert!(N <= 16, "no suite has nonces of more than 16 bytes") };
-        let mut bytes = [0; 16];
-        bytes[..N].copy_from_slice(&nonce);
-        Self { bytes, len: N as u8 }
-    }
-
-    #[inline(always)]
-    fn front(bytes: [u8; 16], len: u8) -> Self {
-        let behind = u128::MAX.checked_shr(u32::from(len) * 8).unwrap_or(0);
-        Self { bytes: (u128::from_be_bytes(bytes) & !behind).to_be_bytes(), len }
-    }
-}
 
 /// A packet to be encrypted in place and given an ICV.
 ///
@@ -164,7 +67,7 @@ impl<'a> SealOp<'a> {
         data: &'a mut [u8],
         icv: &'a mut [u8],
     ) -> Result<Self, OpError> {
-        check_apart(key, nonce.len, aad.len(), data.len(), icv.len())?;
+        check_apart(key, nonce.len(), aad.len(), data.len(), icv.len())?;
         Ok(Self { key, nonce, sealed: false, header: 0, beside: aad, data, icv })
     }
 
@@ -187,12 +90,38 @@ impl<'a> SealOp<'a> {
         trailer: &'a [u8],
         icv: &'a mut [u8],
     ) -> Result<Self, OpError> {
-        let (key, Nonce(mut nonce)) = (key.inner(), iv);
-        check_framed(key, nonce.len, frame.len(), header, trailer.len(), icv.len())?;
-        nonce.bytes[15] |= key.limits().counter;
+        let (key, Nonce(nonce)) = (key.inner(), iv);
+        check_framed(key, nonce.len(), frame.len(), header, trailer.len(), icv.len())?;
+        let nonce = nonce.with_counter(key.limits().counter);
         // Checked to fit.
         let header = header as u32;
         Ok(Self { key, nonce, sealed: false, header, beside: trailer, data: frame, icv })
+    }
+
+    /// Puts an operation of any suite together, of a packet that lies in one piece as ESP's does:
+    /// `header` bytes, `text` bytes, the ICV, and whatever follows, which is left alone. An AEAD has no
+    /// header here; its additional data is `beside`. For a pair that is the trailer, see
+    /// [`framed`](Self::framed).
+    ///
+    /// # Errors
+    ///
+    /// [`OpError`] if a part does not have a length that the key's suite calls for, or the packet is too
+    /// short for its parts. The nonce is gone then.
+    #[inline(always)]
+    pub fn in_place(
+        key: &'a SealKey,
+        Nonce(nonce): Nonce,
+        packet: &'a mut [u8],
+        (header, text): (usize, usize),
+        beside: &'a [u8],
+    ) -> Result<Self, OpError> {
+        let key = key.inner();
+        let (data, rest) = split_packet(packet, header, text)?;
+        let icv = split_icv(key, rest.len(), (header, text))?;
+        check_whole(key, nonce.len(), (header, text), beside.len())?;
+        let nonce = nonce.with_counter(key.limits().counter);
+        let icv = rest.get_mut(..icv).unwrap_or_default();
+        Ok(Self { key, nonce, sealed: false, header: header as u32, beside, data, icv })
     }
 
     /// Whether the packet has been sealed.
@@ -287,7 +216,7 @@ impl<'a> OpenOp<'a> {
         data: &'a mut [u8],
         icv: &'a [u8],
     ) -> Result<Self, OpError> {
-        check_apart(key, nonce.len, aad.len(), data.len(), icv.len())?;
+        check_apart(key, nonce.len(), aad.len(), data.len(), icv.len())?;
         Ok(Self { key, nonce, stage: Stage::Due, header: 0, beside: aad, data, icv })
     }
 
@@ -308,12 +237,35 @@ impl<'a> OpenOp<'a> {
         trailer: &'a [u8],
         icv: &'a [u8],
     ) -> Result<Self, OpError> {
-        let (key, mut nonce) = (key.inner(), iv.into().0);
-        check_framed(key, nonce.len, frame.len(), header, trailer.len(), icv.len())?;
-        nonce.bytes[15] |= key.limits().counter;
+        let (key, nonce) = (key.inner(), iv.into().0);
+        check_framed(key, nonce.len(), frame.len(), header, trailer.len(), icv.len())?;
+        let nonce = nonce.with_counter(key.limits().counter);
         // Checked to fit.
         let (header, stage) = (header as u32, Stage::Due);
         Ok(Self { key, nonce, stage, header, beside: trailer, data: frame, icv })
+    }
+
+    /// Puts an operation of any suite together; see [`SealOp::in_place`].
+    ///
+    /// # Errors
+    ///
+    /// [`OpError`] if a part does not have a length that the key's suite calls for, or the packet is too
+    /// short for its parts.
+    #[inline(always)]
+    pub fn in_place(
+        key: &'a OpenKey,
+        nonce: impl Into<OpenNonce>,
+        packet: &'a mut [u8],
+        (header, text): (usize, usize),
+        beside: &'a [u8],
+    ) -> Result<Self, OpError> {
+        let (key, nonce) = (key.inner(), nonce.into().0);
+        let (data, rest) = split_packet(packet, header, text)?;
+        let icv = split_icv(key, rest.len(), (header, text))?;
+        check_whole(key, nonce.len(), (header, text), beside.len())?;
+        let nonce = nonce.with_counter(key.limits().counter);
+        let icv = rest.get(..icv).unwrap_or_default();
+        Ok(Self { key, nonce, stage: Stage::Due, header: header as u32, beside, data, icv })
     }
 
     /// How it ended.
@@ -334,6 +286,49 @@ impl<'a> OpenOp<'a> {
     pub fn into_plaintext(self) -> Option<&'a mut [u8]> {
         let text = self.data.get_mut(self.header as usize..);
         text.filter(|_| self.stage == Stage::Authentic)
+    }
+}
+
+/// Header and text of a packet, and what is behind them.
+#[inline(always)]
+fn split_packet(
+    packet: &mut [u8],
+    header: usize,
+    text: usize,
+) -> Result<(&mut [u8], &mut [u8]), OpError> {
+    let given = packet.len();
+    let short = || OpError::PacketTooShort { needed: header.saturating_add(text), given };
+    let at = header.checked_add(text).ok_or_else(short)?;
+    packet.split_at_mut_checked(at).ok_or_else(short)
+}
+
+/// Bytes of the ICV, for which there must be room in `rest`.
+#[inline(always)]
+fn split_icv(key: &Key, rest: usize, (header, text): (usize, usize)) -> Result<usize, OpError> {
+    let icv = usize::from(key.limits().icv);
+    if icv <= rest {
+        return Ok(icv);
+    }
+    let before = header + text;
+    Err(OpError::PacketTooShort { needed: before.saturating_add(icv), given: before + rest })
+}
+
+/// Checks an operation of either form whose ICV has the right length.
+#[inline(always)]
+fn check_whole(
+    key: &Key,
+    nonce: u8,
+    (header, text): (usize, usize),
+    beside: usize,
+) -> Result<(), OpError> {
+    let icv = usize::from(key.limits().icv);
+    match key.limits().aead {
+        true if header == 0 => check_apart(key, nonce, beside, text, icv),
+        true => {
+            let hint = "leave the header to the additional data";
+            Err(OpError::WrongForm { suite: key.suite(), hint })
+        }
+        false => check_framed(key, nonce, header + text, header, beside, icv),
     }
 }
 
@@ -549,7 +544,7 @@ macro_rules! whole {
     ($op:ident) => {
         Whole {
             nonce: &$op.nonce.bytes,
-            nonce_len: usize::from($op.nonce.len),
+            nonce_len: usize::from($op.nonce.len()),
             header: $op.header as usize,
             beside: $op.beside,
             data: $op.data,
@@ -811,17 +806,6 @@ mod tests {
     }
 
     #[test]
-    fn the_front_of_a_nonce_is_what_an_array_of_that_length_makes() {
-        let bytes: [u8; 16] = std::array::from_fn(|i| i as u8 + 1);
-        let same = |a: NonceBlock, b: NonceBlock| assert_eq!((a.bytes, a.len), (b.bytes, b.len));
-        same(NonceBlock::front(bytes, 0), NonceBlock::new([]));
-        same(NonceBlock::front(bytes, 11), NonceBlock::new(*bytes.first_chunk::<11>().unwrap()));
-        same(NonceBlock::front(bytes, 12), NonceBlock::new(*bytes.first_chunk::<12>().unwrap()));
-        same(NonceBlock::front(bytes, 16), NonceBlock::new(bytes));
-        assert!(check_apart(key("aes-128-gcm-16").inner(), 200, 0, 0, 16).is_err());
-    }
-
-    #[test]
     fn lengths_beyond_an_aead_are_refused() {
         let gcm = key("aes-128-gcm-16");
         let check = |nonce, aad, data, icv| check_apart(gcm.inner(), nonce, aad, data, icv);
@@ -903,5 +887,50 @@ mod tests {
         }
         let apart = check_apart(cbc.inner(), 16, 0, 64, 12);
         assert!(matches!(apart, Err(OpError::WrongForm { .. })), "{apart:?}");
+    }
+    #[test]
+    fn packets_too_short_for_their_parts_are_refused() {
+        let refused = |suite: &str, nonce, len, lengths| {
+            let (key, mut packet) = (key(suite), vec![0; len]);
+            let op = SealOp::in_place(&key, nonce, &mut packet, lengths, b"");
+            op.map(drop).unwrap_err()
+        };
+        let (gcm, cbc) = ("aes-128-gcm-16", "aes-128-cbc+hmac-sha1-96");
+        let short = |needed, given| OpError::PacketTooShort { needed, given };
+        let nonce = || Nonce::new([0; 12]);
+        assert_eq!(refused(gcm, nonce(), 20, (0, 21)), short(21, 20));
+        assert_eq!(refused(gcm, nonce(), 20, (0, 5)), short(21, 20));
+        assert_eq!(refused(gcm, nonce(), 20, (1, usize::MAX)), short(usize::MAX, 20));
+        let error = refused(gcm, nonce(), 40, (8, 16));
+        assert!(matches!(error, OpError::WrongForm { .. }), "{error:?}");
+        let error = refused(gcm, Nonce::new([0; 11]), 40, (0, 16));
+        assert_eq!(error, OpError::NonceLength { expected: 12, given: 11 });
+        assert_eq!(refused(cbc, Nonce::new([0; 16]), 51, (24, 16)), short(52, 51));
+        let error = refused(cbc, Nonce::new([0; 16]), 60, (24, 17));
+        assert_eq!(error, OpError::NotWholeBlocks { given: 17 });
+    }
+
+    #[test]
+    fn an_operation_in_place_does_what_one_of_parts_does() {
+        for (suite, header) in [("aes-128-gcm-8", 0), ("aes-128-cbc+hmac-sha1-96", 24)] {
+            let key = key(suite);
+            let (nonce, icv) = (key.suite().nonce_bytes() as u8, key.icv_bytes());
+            let nonce = || Nonce::front([9; 16], nonce);
+            let text = header + 32;
+            let (mut whole, mut frame) = ([6; 100], [6; 100]);
+            let lengths = (header, text - header);
+            let op = SealOp::in_place(&key, nonce(), &mut whole, lengths, b"beside").unwrap();
+            crate::seal_burst(&mut [op]);
+            let (data, rest) = frame.split_at_mut(text);
+            let tag = &mut rest[..icv];
+            let op = match header {
+                0 => SealOp::new(&key, nonce(), b"beside", data, tag),
+                _ => SealOp::framed(&key, nonce(), data, header, b"beside", tag),
+            };
+            crate::seal_burst(&mut [op.unwrap()]);
+            assert_eq!(whole, frame, "{suite}");
+            assert_ne!(whole[header..text + icv], [6; 100][header..text + icv]);
+            assert_eq!(whole[text + icv..], [6; 100][text + icv..]);
+        }
     }
 }

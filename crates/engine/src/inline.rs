@@ -2,9 +2,9 @@
 
 use arrayvec::ArrayVec;
 use convoy_crypto::{OpenOp, SealOp, Verdict, open_burst, seal_burst};
-use convoy_packet::BURST_MAX;
+use convoy_packet::{BURST_MAX, Frame};
 
-use crate::job::{Job, JobBurst, Op, Status};
+use crate::job::{Job, JobBurst, Op, Span, Status};
 use crate::{Caps, Engine, EngineKey, KeyId};
 
 /// Runs each burst in `submit`; `poll` gives the jobs back in the order they came.
@@ -100,45 +100,56 @@ fn prefetch(keys: &[Option<EngineKey>], jobs: &[Job]) {
 
 fn run_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) {
     prefetch(keys, jobs);
-    let mut seal: ArrayVec<SealOp<'_>, BURST_MAX> = ArrayVec::new();
-    let mut open: ArrayVec<OpenOp<'_>, BURST_MAX> = ArrayVec::new();
-    let mut opened: ArrayVec<&mut Status, BURST_MAX> = ArrayVec::new();
+    // Bursts are of one direction, unless somebody mixes them.
+    if seal_jobs(keys, jobs) < jobs.len() {
+        open_jobs(keys, jobs);
+    }
+}
 
+/// Seals what is to be sealed; returns how many that were. All others are rejected for now.
+fn seal_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) -> usize {
+    let mut ops: ArrayVec<SealOp<'_>, BURST_MAX> = ArrayVec::new();
+    let mut seen = 0;
     for job in jobs {
-        job.status = Status::Rejected;
-        let op = core::mem::replace(&mut job.op, Op::Spent);
-        let Some(Some(key)) = keys.get(job.key.0 as usize) else { continue };
-        let Some(Parts { header, beside, data, rest, status }) = parts(job) else { continue };
-        match (op, key) {
-            (Op::Seal(nonce), EngineKey::Seal(key)) => {
-                let Some(icv) = rest.get_mut(..key.icv_bytes()) else { continue };
-                let op = match key.is_aead() {
-                    true if header == 0 => SealOp::new(key, nonce, beside, data, icv),
-                    true => continue,
-                    false => SealOp::framed(key, nonce, data, header, beside, icv),
-                };
-                let Ok(op) = op else { continue };
-                *status = Status::Done;
-                seal.push(op);
-            }
-            (Op::Open(nonce), EngineKey::Open(key)) => {
-                let Some(icv) = rest.get(..key.icv_bytes()) else { continue };
-                let op = match key.is_aead() {
-                    true if header == 0 => OpenOp::new(key, nonce, beside, data, icv),
-                    true => continue,
-                    false => OpenOp::framed(key, nonce, data, header, beside, icv),
-                };
-                let Ok(op) = op else { continue };
-                open.push(op);
-                opened.push(status);
-            }
-            _ => {}
+        let Job { frame, text, header, key, status, aad_len, aad, op, .. } = job;
+        *status = Status::Rejected;
+        if !matches!(op, Op::Seal(_)) {
+            continue;
+        }
+        let Op::Seal(nonce) = core::mem::replace(op, Op::Spent) else { continue };
+        seen += 1;
+        let Some(Some(EngineKey::Seal(key))) = keys.get(key.0 as usize) else { continue };
+        let Some(beside) = aad.get(..usize::from(*aad_len)) else { continue };
+        let Some(packet) = from_header(frame, *text, *header) else { continue };
+        let lengths = (*header as usize, text.len as usize);
+        if let Ok(op) = SealOp::in_place(key, nonce, packet, lengths, beside) {
+            *status = Status::Done;
+            ops.push(op);
         }
     }
+    seal_burst(&mut ops);
+    seen
+}
 
-    seal_burst(&mut seal);
-    open_burst(&mut open);
-    for (op, status) in open.iter().zip(&mut opened) {
+/// Opens what is to be opened, of jobs that are rejected so far.
+fn open_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) {
+    let mut ops: ArrayVec<OpenOp<'_>, BURST_MAX> = ArrayVec::new();
+    let mut opened: ArrayVec<&mut Status, BURST_MAX> = ArrayVec::new();
+    for job in jobs {
+        let Job { frame, text, header, key, status, aad_len, aad, op, .. } = job;
+        let Op::Open(nonce) = *op else { continue };
+        *op = Op::Spent;
+        let Some(Some(EngineKey::Open(key))) = keys.get(key.0 as usize) else { continue };
+        let Some(beside) = aad.get(..usize::from(*aad_len)) else { continue };
+        let Some(packet) = from_header(frame, *text, *header) else { continue };
+        let lengths = (*header as usize, text.len as usize);
+        if let Ok(op) = OpenOp::in_place(key, nonce, packet, lengths, beside) {
+            ops.push(op);
+            opened.push(status);
+        }
+    }
+    open_burst(&mut ops);
+    for (op, status) in ops.iter().zip(&mut opened) {
         **status = match op.verdict() {
             Verdict::Authentic => Status::Done,
             Verdict::Forged => Status::BadIcv,
@@ -147,28 +158,11 @@ fn run_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) {
     }
 }
 
-/// What operations are made of, borrowed from a job.
-struct Parts<'j> {
-    /// Bytes of `data` in front of the text.
-    header: usize,
-    /// Additional data, or what a pair authenticates behind the text.
-    beside: &'j [u8],
-    /// Header and text.
-    data: &'j mut [u8],
-    /// Where the ICV begins.
-    rest: &'j mut [u8],
-    status: &'j mut Status,
-}
-
-/// Takes a job apart; `None` where its spans do not fit its frame.
+/// A packet from its header on; `None` where that begins before it or behind it.
 #[inline(always)]
-fn parts(job: &mut Job) -> Option<Parts<'_>> {
-    let beside = job.aad.get(..usize::from(job.aad_len))?;
-    let start = job.text.start.checked_sub(job.header)?;
-    let bytes = job.frame.data_mut().get_mut(start as usize..)?;
-    let header = job.header as usize;
-    let (data, rest) = bytes.split_at_mut_checked(header + job.text.len as usize)?;
-    Some(Parts { header, beside, data, rest, status: &mut job.status })
+fn from_header(frame: &mut Frame, text: Span, header: u32) -> Option<&mut [u8]> {
+    let start = text.start.checked_sub(header)?;
+    frame.data_mut().get_mut(start as usize..)
 }
 
 #[cfg(test)]
@@ -176,7 +170,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Context, Span};
+    use crate::Context;
     use convoy_crypto::{
         Cpu, GcmParams, IcvLen, KeyBits, KeyMaterial, Nonce, OpenKey, SealKey, SecretBytes, Suite,
     };
