@@ -277,6 +277,57 @@ pub fn emit_trailer(
     Ok(needed)
 }
 
+/// The trailers of short paddings, each without next header and with zeros behind.
+const TRAILERS: [[u8; LONG]; LONG - 1] = trailers();
+/// What they are written in.
+const LONG: usize = 16;
+
+const fn trailers() -> [[u8; LONG]; LONG - 1] {
+    let mut trailers = [[0; LONG]; LONG - 1];
+    let mut pad = 0;
+    while pad < trailers.len() {
+        let mut at = 0;
+        while at < pad {
+            trailers[pad][at] = at as u8 + 1;
+            at += 1;
+        }
+        trailers[pad][pad] = pad as u8;
+        pad += 1;
+    }
+    trailers
+}
+
+/// As [`emit_trailer`], for callers that write what follows later: up to 14 bytes behind the trailer
+/// are set to zero. Quicker, because nothing is read.
+///
+/// # Errors
+/// [`EmitError::BufferTooSmall`].
+#[inline(always)]
+pub fn emit_trailer_over(
+    into: &mut [u8],
+    pad_len: u8,
+    next_header: Protocol,
+) -> Result<usize, EmitError> {
+    let pad = usize::from(pad_len);
+    if let Some(trailer) = TRAILERS.get(pad) {
+        let needed = pad + TRAILER_LEN;
+        if needed <= SHORT
+            && let (Some(room), Some(short)) = (into.first_chunk_mut(), trailer.first_chunk())
+        {
+            let room: &mut [u8; SHORT] = room;
+            *room = *short;
+            room[(pad + 1) % SHORT] = next_header.0;
+            return Ok(needed);
+        }
+        if let Some(room) = into.first_chunk_mut::<LONG>() {
+            *room = *trailer;
+            room[(pad + 1) % LONG] = next_header.0;
+            return Ok(needed);
+        }
+    }
+    emit_trailer(into, pad_len, next_header)
+}
+
 /// What a decrypted ESP packet ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EspTrailer {

@@ -207,6 +207,9 @@ fn parse_into(
     options: &ParseOptions,
     info: &mut PacketInfo,
 ) -> Result<(), ParseError> {
+    if !options.verify_checksum && parse_plain_v4(bytes, info) {
+        return Ok(());
+    }
     match bytes.first().map(|first| first >> 4) {
         Some(4) => parse_v4(bytes, options, info),
         Some(6) => parse_v6(bytes, options, info),
@@ -215,7 +218,68 @@ fn parse_into(
     }
 }
 
+/// Parses IPv4 as most of it is: without options, whole, with ports. Says whether it is such a packet;
+/// all others, wrong ones included, are left to [`parse_v4`].
 #[inline(always)]
+fn parse_plain_v4(bytes: &[u8], info: &mut PacketInfo) -> bool {
+    const HEADER_LEN: u16 = 20;
+    let Some(head) = bytes.first_chunk::<24>() else { return false };
+    let &[
+        first,
+        tos,
+        t0,
+        t1,
+        _,
+        _,
+        f0,
+        f1,
+        ttl,
+        protocol,
+        _,
+        _,
+        s0,
+        s1,
+        s2,
+        s3,
+        d0,
+        d1,
+        d2,
+        d3,
+        p0,
+        p1,
+        p2,
+        p3,
+    ] = head;
+    let (total, protocol) = (u16::from_be_bytes([t0, t1]), Protocol(protocol));
+    // Neither more fragments nor an offset.
+    let whole = f0 & 0x3f == 0 && f1 == 0;
+    let long_enough = (head.len()..=bytes.len()).contains(&usize::from(total));
+    if first != 0x45 || !whole || !long_enough || !protocol.has_ports() {
+        return false;
+    }
+    *info = PacketInfo {
+        flow: FlowKey {
+            src: left_aligned([s0, s1, s2, s3]),
+            dst: left_aligned([d0, d1, d2, d3]),
+            version: IpVersion::V4,
+            protocol,
+            ports: Ports::Known {
+                src: u16::from_be_bytes([p0, p1]),
+                dst: u16::from_be_bytes([p2, p3]),
+            },
+        },
+        total_len: u32::from(total),
+        header_len: HEADER_LEN,
+        upper_offset: HEADER_LEN,
+        ttl,
+        tos: Tos(tos),
+        dont_fragment: f0 & 0x40 != 0,
+        fragment: FragmentState::Whole,
+    };
+    true
+}
+
+#[inline(never)]
 fn parse_v4(bytes: &[u8], options: &ParseOptions, info: &mut PacketInfo) -> Result<(), ParseError> {
     let view = Ipv4View::parse(bytes)?;
     if options.verify_checksum && !view.checksum_ok() {

@@ -316,8 +316,13 @@ impl<'a> Ipv4Mut<'a> {
     /// Takes one from the time to live and returns what is left; at 0 it stays 0.
     #[inline]
     pub fn decrement_ttl(&mut self) -> u8 {
-        let ttl = self.header[8].saturating_sub(1);
-        self.set_ttl(ttl);
+        let [_, _, word, _, _] = self.header.as_chunks_mut::<4>().0 else { return 0 };
+        let old = u32::from_be_bytes(*word);
+        let Some(ttl) = ((old >> 24) as u8).checked_sub(1) else { return 0 };
+        // RFC 1624, eqn. 3, of a word that became less by 0x0100.
+        let sum = (!old & 0xffff) + 0xfeff;
+        let check = !(sum + (sum >> 16)) & 0xffff;
+        *word = (u32::from(ttl) << 24 | old & 0xff_0000 | check).to_be_bytes();
         ttl
     }
 

@@ -17,6 +17,7 @@ pub(super) fn run(
     wire: &mut Burst,
     bin: &mut Bin<'_>,
 ) {
+    let (mut packets, mut bytes) = (0, 0);
     for Job { mut frame, status, context, .. } in done.drain_front(n) {
         if status != Status::Done {
             bin.drop(frame, DropReason::EngineRejected);
@@ -27,17 +28,16 @@ pub(super) fn run(
                 bin.drop(frame, DropReason::EngineRejected);
                 continue;
             }
-        } else if udp6_checksum {
+        } else if udp6_checksum && frame.data().first().is_some_and(|first| first >> 4 == 6) {
             fill_udp6_checksum(&mut frame);
         }
         match wire.push(frame) {
-            Ok(()) => {
-                bin.counters.outbound_packets.add(1);
-                bin.counters.outbound_bytes.add(u64::from(context.note & !ah::MARK));
-            }
+            Ok(()) => (packets, bytes) = (packets + 1, bytes + u64::from(context.note & !ah::MARK)),
             Err(frame) => bin.drop(frame, DropReason::NoFrame),
         }
     }
+    bin.counters.outbound_packets.add(packets);
+    bin.counters.outbound_bytes.add(bytes);
 }
 
 /// IPv6 wants a checksum in every UDP header (RFC 8200 section 8.1); RFC 3948 lets only IPv4 go

@@ -16,7 +16,7 @@
 use std::fmt;
 
 use convoy_crypto::{Nonce, OpenNonce, Suite};
-use convoy_engine::{AAD_MAX, Span};
+use convoy_engine::{AAD_MAX, Job, Span};
 use convoy_wire::esp::EspHeader;
 use convoy_wire::{EspLayout, Protocol, SeqNum, Spi, esp};
 
@@ -96,6 +96,26 @@ impl Layout {
     #[inline]
     pub(super) fn header(&self) -> u32 {
         u32::from(self.header)
+    }
+
+    /// Writes what is authenticated beside text and header into a job; see [`Self::beside`].
+    #[inline(always)]
+    pub(super) fn write_beside(&self, job: &mut Job, spi: Spi, seq: SeqNum, iv: Iv) {
+        let (bytes, iv) = (&mut job.aad, ((iv.0 >> 64) as u64).to_be_bytes());
+        // Each where it lies: put together first, it would go through memory twice.
+        match self.beside {
+            Beside::Short => {
+                bytes[..8].copy_from_slice(&EspHeader::new(spi, seq).to_bytes());
+                bytes[8..16].copy_from_slice(&iv);
+            }
+            Beside::Extended => {
+                bytes[..4].copy_from_slice(&spi.get().to_be_bytes());
+                bytes[4..12].copy_from_slice(&seq.get().to_be_bytes());
+                bytes[12..].copy_from_slice(&iv);
+            }
+            Beside::High => bytes[..4].copy_from_slice(&seq.high().to_be_bytes()),
+        }
+        job.aad_len = self.beside_len;
     }
 
     /// What is authenticated beside text and header, and how many bytes of it count.
@@ -181,19 +201,33 @@ impl Layout {
 
     /// Writes ESP header and IV to the front of `into`.
     #[inline]
-    pub(super) fn write_head(
+    fn write_head(&self, into: &mut [u8], (spi, seq, iv): (Spi, SeqNum, Iv)) -> Option<()> {
+        self.begin(into, (spi, seq), || Some(iv.0.to_be_bytes())).map(drop)
+    }
+
+    /// Makes the IV of a packet to be sealed as [`Self::new_iv`] does, and writes ESP header and IV to
+    /// the front of `into`.
+    #[inline(always)]
+    pub(super) fn begin(
         &self,
         into: &mut [u8],
-        (spi, seq, iv): (Spi, SeqNum, Iv),
-    ) -> Option<()> {
+        (spi, seq): (Spi, SeqNum),
+        random: impl FnOnce() -> Option<[u8; 16]>,
+    ) -> Option<Iv> {
         let (header, place) = into.split_first_chunk_mut::<{ esp::HEADER_LEN }>()?;
         *header = EspHeader::new(spi, seq).to_bytes();
         match self.iv {
-            IvKind::None => {}
-            IvKind::Sequence => *place.first_chunk_mut()? = ((iv.0 >> 64) as u64).to_be_bytes(),
-            IvKind::Random => *place.first_chunk_mut()? = iv.0.to_be_bytes(),
+            IvKind::Sequence => {
+                *place.first_chunk_mut()? = seq.get().to_be_bytes();
+                Some(Iv(u128::from(seq.get()) << 64))
+            }
+            IvKind::Random => {
+                let iv = random()?;
+                *place.first_chunk_mut()? = iv;
+                Some(Iv(u128::from_be_bytes(iv)))
+            }
+            IvKind::None => Some(Iv(0)),
         }
-        Some(())
     }
 
     /// Writes what ESP puts before and behind a payload of `payload` bytes, which already lies

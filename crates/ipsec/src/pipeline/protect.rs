@@ -18,7 +18,7 @@ use super::slab::Slab;
 use super::watch::Watch;
 use super::{Now, PipelineConfig, fragment, transport, tunnel};
 use crate::drop_reason::DropReason;
-use crate::sa::Mode;
+use crate::sa::{Mode, SaSlot};
 
 /// How long a router's word on the path MTU is believed (RFC 1191 section 6.3).
 const MTU_AGE_NS: u64 = 600_000_000_000;
@@ -57,6 +57,9 @@ pub(super) fn run(
 ) {
     protect_pending(stage, pending);
     let fit = pending.is_empty() && packets.len() <= stage.jobs.room();
+    if fit && packets.iter().all(|packet| is_usual(stage.sas, packet)) {
+        return protect_usual(stage, packets);
+    }
     for packet in packets.drain(..) {
         if fit && pending.is_empty() {
             pass(stage, packet, pending);
@@ -65,6 +68,46 @@ pub(super) fn run(
         }
     }
     protect_pending(stage, pending);
+}
+
+/// Whether a packet goes the usual way, and needs nothing but a job.
+#[inline]
+fn is_usual(sas: &Slab<OutboundSa>, packet: &Packet) -> bool {
+    sas.get(packet.slot.0).is_some_and(|sa| sa.tunnel.takes(packet.frame.len()))
+}
+
+/// Protects packets that all go the usual way, and for which there is room. No packet is needed as a
+/// whole here, so none is copied.
+fn protect_usual(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
+    for Packet { frame, slot, info, .. } in packets.drain(..) {
+        let Some(sa) = stage.sas.get_mut(slot.0) else {
+            stage.bin.drop(frame, DropReason::NoSa);
+            continue;
+        };
+        let job = match stage.jobs.add(frame) {
+            Ok(job) => job,
+            // Unreachable: room was checked.
+            Err(frame) => {
+                stage.bin.drop(frame, DropReason::EngineRejected);
+                continue;
+            }
+        };
+        (job.key, job.context.slot) = (KeyId(slot.0), slot.0);
+        let done = if sa.meter.is_expired(stage.now) {
+            Err(DropReason::LifetimeExpired)
+        } else if stage.config.decrement_ttl && info.ttl <= 1 {
+            Err(DropReason::TtlExpired)
+        } else {
+            tunnel::protect(sa, (stage.config, stage.now), stage.ivs, job, &info)
+        };
+        match done {
+            Ok(()) if sa.meter.count(&sa.counters.usage, job.text.len.into()) => {
+                stage.watch.look(slot.0, sa, stage.now);
+            }
+            Ok(()) => {}
+            Err(reason) => give_up(stage, slot, reason),
+        }
+    }
 }
 
 fn protect_pending(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Packet>) {
@@ -76,8 +119,8 @@ fn protect_pending(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Packet>) {
 
 /// Protects a packet, for which there must be room.
 fn pass(stage: &mut Stage<'_, '_>, packet: Packet, pending: &mut VecDeque<Packet>) {
-    let slot = packet.slot.0;
-    let Some(sa) = stage.sas.get_mut(slot) else {
+    let slot = packet.slot;
+    let Some(sa) = stage.sas.get_mut(slot.0) else {
         return stage.bin.drop(packet.frame, DropReason::NoSa);
     };
     let usual = sa.tunnel.takes(packet.frame.len());
@@ -89,8 +132,7 @@ fn pass(stage: &mut Stage<'_, '_>, packet: Packet, pending: &mut VecDeque<Packet
                 // Unreachable: room was checked.
                 Err(frame) => return stage.bin.drop(frame, DropReason::EngineRejected),
             };
-            job.key = KeyId(slot);
-            job.context.slot = slot;
+            (job.key, job.context.slot) = (KeyId(slot.0), slot.0);
             let surroundings = (stage.config, stage.now);
             let done = if usual {
                 tunnel::protect(sa, surroundings, stage.ivs, job, &info)
@@ -100,18 +142,10 @@ fn pass(stage: &mut Stage<'_, '_>, packet: Packet, pending: &mut VecDeque<Packet
             match done {
                 Ok(()) => {
                     if sa.meter.count(&sa.counters.usage, ah::metered(sa.ah.is_some(), job)) {
-                        stage.watch.look(slot, sa, stage.now);
+                        stage.watch.look(slot.0, sa, stage.now);
                     }
                 }
-                Err(reason) => {
-                    if reason == DropReason::SequenceExhausted {
-                        stage.watch.look(slot, sa, stage.now);
-                    }
-                    sa.counters.dropped.add(1);
-                    if let Some(job) = stage.jobs.pop() {
-                        stage.bin.drop(job.frame, reason);
-                    }
-                }
+                Err(reason) => give_up(stage, slot, reason),
             }
         }
         Fit::Ended => {
@@ -126,6 +160,22 @@ fn pass(stage: &mut Stage<'_, '_>, packet: Packet, pending: &mut VecDeque<Packet
     }
 }
 
+/// Drops the packet of the last job, which its SA did not protect.
+#[cold]
+fn give_up(stage: &mut Stage<'_, '_>, slot: SaSlot, reason: DropReason) {
+    if let Some(sa) = stage.sas.get_mut(slot.0) {
+        if reason == DropReason::SequenceExhausted {
+            stage.watch.look(slot.0, sa, stage.now);
+        }
+        sa.counters.dropped.add(1);
+    }
+    match stage.jobs.pop() {
+        Some(job) if reason == DropReason::TtlExpired => expired(stage, job.frame),
+        Some(job) => stage.bin.drop(job.frame, reason),
+        None => {}
+    }
+}
+
 /// The inner sender is told that a packet's time to live is used up.
 #[cold]
 fn expired(stage: &mut Stage<'_, '_>, frame: Frame) {
@@ -135,7 +185,6 @@ fn expired(stage: &mut Stage<'_, '_>, frame: Frame) {
 }
 
 /// `usual` says that the packet is known to fit the path.
-#[inline]
 fn fit(
     sa: &mut OutboundSa,
     config: &PipelineConfig,
@@ -154,7 +203,6 @@ fn fit(
     }
 }
 
-#[inline(never)]
 fn fit_path(sa: &mut OutboundSa, packet: &Packet, now: Now) -> Fit {
     // What stays in front of ESP, and what becomes its payload.
     let (front, kept) = match sa.mode {

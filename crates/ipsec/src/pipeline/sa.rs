@@ -104,36 +104,40 @@ impl OuterTemplate {
     ///
     /// `id` is the IPv4 identification: it must differ between packets that may be fragmented
     /// (RFC 6864 section 4), for which the low half of the sequence number serves.
-    #[inline]
+    #[inline(always)]
     pub(super) fn write(&self, packet: &mut [u8], total: usize, tos: Tos, df: bool, id: u16) {
-        let [first, second, third, ..] = self.words;
         if self.ip_len == 20 {
-            let Some(ip) = packet.first_chunk_mut::<20>() else { return };
-            let (total, flags) = (total as u16, if df { 0x4000_u16 } else { 0 });
-            let sum = u32::from(self.sum)
-                + u32::from(tos.0)
-                + u32::from(total)
-                + u32::from(id)
-                + u32::from(flags);
-            let sum = !(fold(fold(sum)) as u16);
-            let fields = u64::from(tos.0) << 48
-                | u64::from(total) << 32
-                | u64::from(id) << 16
-                | u64::from(flags);
-            ip[..8].copy_from_slice(&(first | fields).to_be_bytes());
-            ip[8..16].copy_from_slice(&(second | u64::from(sum) << 32).to_be_bytes());
-            ip[16..].copy_from_slice(&((third >> 32) as u32).to_be_bytes());
+            self.write_v4(packet, total as u16, tos, df, id);
         } else {
-            let Some(ip) = packet.first_chunk_mut::<40>() else { return };
-            let fields = u64::from(tos.0) << 52 | u64::from((total - 40) as u16) << 16;
-            let (words, _) = ip.as_chunks_mut();
-            for (into, word) in
-                words.iter_mut().zip([first | fields].iter().chain(&self.words[1..]))
-            {
-                *into = word.to_be_bytes();
-            }
+            self.write_v6(packet, total, tos);
         }
-        self.write_udp(packet, usize::from(self.ip_len), total);
+        if self.len != self.ip_len {
+            self.write_udp(packet, usize::from(self.ip_len), total);
+        }
+    }
+
+    #[inline(always)]
+    fn write_v4(&self, packet: &mut [u8], total: u16, tos: Tos, df: bool, id: u16) {
+        let Some(ip) = packet.first_chunk_mut::<20>() else { return };
+        let [first, second, third, ..] = self.words;
+        let flags = u64::from(df) << 14;
+        let sum = u64::from(self.sum) + u64::from(tos.0) + u64::from(total) + u64::from(id) + flags;
+        let sum = !(fold(fold(sum as u32)) as u16);
+        let fields = u64::from(tos.0) << 48 | u64::from(total) << 32 | u64::from(id) << 16 | flags;
+        ip[..8].copy_from_slice(&(first | fields).to_be_bytes());
+        ip[8..16].copy_from_slice(&(second | u64::from(sum) << 32).to_be_bytes());
+        ip[16..].copy_from_slice(&((third >> 32) as u32).to_be_bytes());
+    }
+
+    #[inline(never)]
+    fn write_v6(&self, packet: &mut [u8], total: usize, tos: Tos) {
+        let Some(ip) = packet.first_chunk_mut::<40>() else { return };
+        let [first, constant @ ..] = self.words;
+        let fields = u64::from(tos.0) << 52 | u64::from((total - 40) as u16) << 16;
+        let (words, _) = ip.as_chunks_mut();
+        for (into, word) in words.iter_mut().zip([first | fields].iter().chain(&constant)) {
+            *into = word.to_be_bytes();
+        }
     }
 }
 
@@ -268,7 +272,7 @@ impl OutboundSa {
         inner_len: usize,
     ) {
         let seq = reserved.number();
-        (job.aad, job.aad_len) = self.layout.beside(self.spi, seq, iv);
+        self.layout.write_beside(job, self.spi, seq, iv);
         (job.text, job.header) = (text, self.layout.header());
         job.op = Op::Seal(self.layout.seal_nonce(reserved, iv));
         (job.context.note, job.context.value) = (inner_len as u32, seq.get());

@@ -6,11 +6,13 @@ use convoy_wire::PacketInfo;
 use convoy_wire::esp::{self, TRAILER_LEN};
 
 use super::iv::IvSource;
+use super::layout::Iv;
 use super::protect::decrement_ttl;
 use super::sa::OutboundSa;
 use super::{Now, PipelineConfig};
 use crate::drop_reason::DropReason;
 use crate::sa::Mode;
+use crate::sequence::ReservedSeq;
 
 /// The lengths of an SA's packets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,7 +54,7 @@ impl Tunnel {
 
 /// Gives the job's packet a sequence number, puts ESP and the outer header around it and fills the
 /// job in.
-#[inline]
+#[inline(always)]
 pub(super) fn protect(
     sa: &mut OutboundSa,
     (config, now): (&PipelineConfig, Now),
@@ -60,34 +62,40 @@ pub(super) fn protect(
     job: &mut Job,
     info: &PacketInfo,
 ) -> Result<(), DropReason> {
-    let Tunnel { front, before, behind, align_mask, .. } = sa.tunnel;
+    let Tunnel { before, behind, align_mask, .. } = sa.tunnel;
     let inner = job.frame.len();
     let pad = (inner + TRAILER_LEN).wrapping_neg() & usize::from(align_mask);
     let packet = job.frame.enclose(before.into(), pad + usize::from(behind));
     let packet = packet.map_err(|_| DropReason::NoFrame)?;
-    let total = packet.len();
-
     let reserved = sa.sequence.next()?;
-    let seq = reserved.number();
-    let iv = sa.layout.new_iv(seq, || ivs.next()).ok_or(DropReason::EngineRejected)?;
-    let version = info.flow.version;
-    let written = (|| {
-        let (head, inside) = packet.split_at_mut_checked(before.into())?;
-        sa.layout.write_head(head.get_mut(front.into()..)?, (sa.spi, seq, iv))?;
-        // It is no longer than the path takes.
-        let (tos, df) = sa.rules.apply(info.tos, info.dont_fragment, true);
-        sa.outer.write(head, total, tos, df, seq.low() as u16);
-        if config.decrement_ttl {
-            decrement_ttl(inside, version);
-        }
-        let behind = inside.get_mut(inner..)?;
-        esp::emit_trailer(behind, pad as u8, version.as_next_header()).ok()
-    })();
-    // Unreachable: there is room for all of it.
-    let trailer = written.ok_or(DropReason::NoFrame)?;
-
-    sa.count(inner, seq, now);
-    let text = Span { start: before.into(), len: (inner + trailer) as u32 };
+    let written = write(sa, (config, ivs), packet, info, (inner, pad as u8, &reserved));
+    // Unreachable: there is room for all of it, and whoever needs random IVs got a source of them.
+    let iv = written.ok_or(DropReason::NoFrame)?;
+    sa.count(inner, reserved.number(), now);
+    let text = Span { start: before.into(), len: (inner + pad + TRAILER_LEN) as u32 };
     sa.fill_in(job, text, (reserved, iv), inner);
     Ok(())
+}
+
+/// Writes what ESP and the new IP header put around the inner packet; returns the IV.
+#[inline(always)]
+fn write(
+    sa: &OutboundSa,
+    (config, ivs): (&PipelineConfig, &mut IvSource),
+    packet: &mut [u8],
+    info: &PacketInfo,
+    (inner, pad, reserved): (usize, u8, &ReservedSeq),
+) -> Option<Iv> {
+    let (seq, version, total) = (reserved.number(), info.flow.version, packet.len());
+    let (head, inside) = packet.split_at_mut_checked(sa.tunnel.before.into())?;
+    if config.decrement_ttl {
+        decrement_ttl(inside, version);
+    }
+    // The ICV comes behind it.
+    esp::emit_trailer_over(inside.get_mut(inner..)?, pad, version.as_next_header()).ok()?;
+    // It is no longer than the path takes.
+    let (tos, df) = sa.rules.apply(info.tos, info.dont_fragment, true);
+    sa.outer.write(head, total, tos, df, seq.low() as u16);
+    let place = head.get_mut(sa.tunnel.front.into()..)?;
+    sa.layout.begin(place, (sa.spi, seq), || ivs.next())
 }

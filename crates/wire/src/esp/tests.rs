@@ -70,6 +70,21 @@ fn any_layout() -> impl Strategy<Value = EspLayout> {
         .prop_map(|(iv, icv, log)| EspLayout::new(iv, icv, 1 << log).unwrap())
 }
 
+#[test]
+fn a_trailer_written_over_is_the_same_trailer() {
+    for pad_len in 0..=255 {
+        for room in (0..40).chain(250..280) {
+            let (mut over, mut beside) = (vec![0xee; room], vec![0xee; room]);
+            let written = emit_trailer_over(&mut over, pad_len, Protocol::IPV6);
+            assert_eq!(written, emit_trailer(&mut beside, pad_len, Protocol::IPV6));
+            let written = written.unwrap_or(0);
+            assert_eq!(over[..written], beside[..written], "{pad_len} in {room}");
+            let touched = over.iter().rposition(|&byte| byte != 0xee).map_or(0, |at| at + 1);
+            assert!(touched <= written + 14);
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn sealed_packets_are_aligned_and_minimal(layout in any_layout(), len in 0usize..10_000) {

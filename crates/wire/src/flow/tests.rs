@@ -54,6 +54,35 @@ fn everything_about_a_udp_packet_over_ipv4_is_found() {
     assert_eq!(info.flow.reversed().ports, Ports::Known { src: 53, dst: 0x1000 });
 }
 
+/// Any change of the first bytes, taken both ways.
+#[test]
+fn the_short_way_finds_what_the_long_way_finds() {
+    let packets =
+        [v4(Protocol::UDP, &PORTS), v4(Protocol::TCP, &[7; 20]), v4(Protocol::ICMP, &PORTS)];
+    let (mut short, mut long) = (0, 0);
+    for packet in packets {
+        for at in 0..24 {
+            for byte in 0..=255 {
+                let mut bytes = packet.clone();
+                bytes[at] = byte;
+                for len in [19, 20, 23, 24, bytes.len()] {
+                    let (mut plain, mut whole) = (PacketInfo::NONE, PacketInfo::NONE);
+                    let bytes = &bytes[..len];
+                    if parse_plain_v4(bytes, &mut plain) {
+                        short += 1;
+                        let parsed = parse_v4(bytes, &ParseOptions::default(), &mut whole);
+                        assert_eq!((parsed, plain), (Ok(()), whole));
+                    } else {
+                        long += 1;
+                        assert_eq!(plain, PacketInfo::NONE);
+                    }
+                }
+            }
+        }
+    }
+    assert!(short > 1_000 && long > 1_000, "{short} {long}");
+}
+
 #[test]
 fn everything_about_a_packet_with_extension_headers_is_found() {
     let mut payload = vec![Protocol::TCP.0, 1];

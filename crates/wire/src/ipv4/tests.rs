@@ -125,6 +125,22 @@ fn a_fragment_s_header_becomes_that_of_a_whole_packet() {
 }
 
 #[test]
+fn a_ttl_counted_down_changes_the_checksum_as_any_word_would() {
+    for check in (0..=u16::MAX).step_by(7).chain([0xfefe, 0xfeff, 0xff00, 0xffff]) {
+        for ttl in [1, 2, 64, 255] {
+            let mut bytes = packet(Ipv4Repr { ttl, ..repr(0) }, &[]);
+            [bytes[10], bytes[11]] = check.to_be_bytes();
+            let word = |ttl| u16::from_be_bytes([ttl, bytes[9]]);
+            let expected = update16(check, word(ttl), word(ttl - 1));
+            let mut changed = bytes.clone();
+            assert_eq!(Ipv4Mut::new(&mut changed).unwrap().decrement_ttl(), ttl - 1);
+            assert_eq!([changed[10], changed[11]], expected.to_be_bytes());
+            assert_eq!((changed[8], changed[9]), (ttl - 1, bytes[9]));
+        }
+    }
+}
+
+#[test]
 fn ttl_stops_at_zero() {
     let mut bytes = packet(Ipv4Repr { ttl: 1, ..repr(0) }, &[]);
     let mut header = Ipv4Mut::new(&mut bytes).unwrap();
