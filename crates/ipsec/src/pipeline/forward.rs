@@ -7,6 +7,7 @@ use convoy_wire::{IpVersion, Ipv6View, Protocol, checksum};
 
 use super::ah;
 use super::bin::Bin;
+use super::sa::UDP6_MARK;
 use crate::drop_reason::DropReason;
 
 /// Gives the first `n` finished jobs' packets to the wire; what the engine could not do is dropped.
@@ -28,11 +29,14 @@ pub(super) fn run(
                 bin.drop(frame, DropReason::EngineRejected);
                 continue;
             }
-        } else if udp6_checksum && frame.data().first().is_some_and(|first| first >> 4 == 6) {
+        } else if udp6_checksum && context.note & UDP6_MARK != 0 {
             fill_udp6_checksum(&mut frame);
         }
         match wire.push(frame) {
-            Ok(()) => (packets, bytes) = (packets + 1, bytes + u64::from(context.note & !ah::MARK)),
+            Ok(()) => {
+                let inner = context.note & !(ah::MARK | UDP6_MARK);
+                (packets, bytes) = (packets + 1, bytes + u64::from(inner));
+            }
             Err(frame) => bin.drop(frame, DropReason::NoFrame),
         }
     }

@@ -4,7 +4,7 @@ use convoy_packet::Burst;
 use convoy_wire::parse_packet_into;
 
 use super::bin::Bin;
-use super::packet::{Packet, add, prefetch_ahead};
+use super::packet::{Packet, prefetch_ahead};
 use crate::drop_reason::DropReason;
 
 /// Parses the first `n` packets of `input` into `output`; what does not parse is dropped.
@@ -14,10 +14,10 @@ pub(super) fn run(input: &mut Burst, n: usize, output: &mut Vec<Packet>, bin: &m
     let mut frames = input.drain_front(n);
     while let Some(frame) = frames.next() {
         prefetch_ahead(frames.as_slice());
-        let Packet { frame, info, .. } = match add(output, Packet::new(frame)) {
+        let Packet { frame, info, .. } = match Packet::add(output, frame) {
             Ok(packet) => packet,
             // Unreachable: the caller asks for as many as fit.
-            Err(Packet { frame, .. }) => {
+            Err(frame) => {
                 bin.drop(frame, DropReason::NoFrame);
                 continue;
             }

@@ -40,7 +40,12 @@ pub(super) struct OuterTemplate {
     sum: u16,
     ip_len: u8,
     len: u8,
+    /// Whether UDP follows on IPv6.
+    is_udp6: bool,
 }
+
+/// Marks jobs, beside the inner packet's length, whose packets may need a UDP checksum.
+pub(super) const UDP6_MARK: u32 = 1 << 30;
 
 impl OuterTemplate {
     pub(super) fn new(spec: &OutboundSpec) -> Self {
@@ -73,7 +78,20 @@ impl OuterTemplate {
             spec.encap.map_or((0, 0), |UdpEncap { local_port, remote_port, .. }| {
                 (u64::from(local_port) << 48 | u64::from(remote_port) << 32, UDP_HEADER as u8)
             });
-        Self { words, udp, sum: fold(fold(sum)) as u16, ip_len, len: ip_len + udp_len }
+        Self {
+            words,
+            udp,
+            sum: fold(fold(sum)) as u16,
+            ip_len,
+            len: ip_len + udp_len,
+            is_udp6: ip_len == 40 && udp_len > 0,
+        }
+    }
+
+    /// [`UDP6_MARK`], where it applies.
+    #[inline]
+    fn mark(&self) -> u32 {
+        if self.is_udp6 { UDP6_MARK } else { 0 }
     }
 
     /// Bytes before the ESP header.
@@ -275,7 +293,7 @@ impl OutboundSa {
         self.layout.write_beside(job, self.spi, seq, iv);
         (job.text, job.header) = (text, self.layout.header());
         job.op = Op::Seal(self.layout.seal_nonce(reserved, iv));
-        (job.context.note, job.context.value) = (inner_len as u32, seq.get());
+        (job.context.note, job.context.value) = (inner_len as u32 | self.outer.mark(), seq.get());
     }
 
     /// Counts a packet that got a number.
