@@ -11,6 +11,7 @@ use super::lookup::Lookup;
 use super::packet::Packet;
 use super::sa::OutboundSa;
 use super::slab::Slab;
+use super::tunnel::{self, Tunnel};
 use super::{Now, PipelineConfig, protect};
 use crate::drop_reason::DropReason;
 use crate::sa::{ReqId, SaSlot, WorkerId};
@@ -48,29 +49,40 @@ pub(super) enum Exit {
 /// The slot of packets that leave; no snapshot has so many.
 const LEAVES: SaSlot = SaSlot(u32::MAX);
 
-/// Looks up all packets at once and gives each its SA. Those that have none here leave `packets`.
-pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
+/// What the packets of one group of SAs have in common.
+#[derive(Clone, Copy)]
+struct Way {
+    reqid: ReqId,
+    slot: SaSlot,
+    tunnel: Tunnel,
+}
+
+/// Looks up all packets at once and gives each its SA. Those that have none here leave `packets`. Says
+/// whether all others go the [usual way](tunnel).
+pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> bool {
     let Stage { snapshot, config, sas, hints, leaving, .. } = stage;
     let decisions = stage.lookup.burst(snapshot, packets);
-    let mut last = None;
-    for decision in decisions {
-        // Packets of one group come in runs.
-        if let Some(Decision { action: PolicyAction::Protect { reqid }, .. }) = decision
-            && last.replace(*reqid) != Some(*reqid)
-        {
-            sas.prefetch(hints.get(reqid.0));
-        }
+    if hints.is_far() {
+        prefetch_sas(sas, hints, decisions);
     }
+    let mut usual = true;
+    // Packets of one group come in runs.
+    let mut last: Option<Way> = None;
     for (packet, decision) in packets.iter_mut().zip(decisions) {
         packet.slot = match decision.map(|decision| decision.action) {
             Some(PolicyAction::Protect { reqid }) => {
-                let hint = hints.get(reqid.0);
-                match sas.get(hint) {
-                    Some(sa) if sa.reqid == reqid => {
-                        sa.counters.prefetch();
-                        SaSlot(hint)
+                let way =
+                    last.filter(|way| way.reqid == reqid).or_else(|| hinted(sas, hints, reqid));
+                last = way;
+                match way {
+                    Some(way) => {
+                        usual &= way.tunnel.takes(packet.frame.len());
+                        way.slot
                     }
-                    _ => find(snapshot, config.worker, hints, leaving, reqid),
+                    None => {
+                        usual = false;
+                        find(snapshot, config.worker, hints, leaving, reqid)
+                    }
                 }
             }
             Some(PolicyAction::Bypass) => leave(leaving, Exit::Bypass),
@@ -81,6 +93,28 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
     if !stage.leaving.is_empty() {
         see_off(stage, packets);
     }
+    usual
+}
+
+/// Starts loading the SAs of packets at random.
+fn prefetch_sas(sas: &Slab<OutboundSa>, hints: &Hints, decisions: &[Option<Decision>]) {
+    let mut last = None;
+    for decision in decisions {
+        if let Some(Decision { action: PolicyAction::Protect { reqid }, .. }) = decision
+            && last.replace(*reqid) != Some(*reqid)
+        {
+            sas.prefetch(hints.get(reqid.0));
+        }
+    }
+}
+
+/// The way of a group whose SA was found before and is still that group's.
+#[inline]
+fn hinted(sas: &Slab<OutboundSa>, hints: &Hints, reqid: ReqId) -> Option<Way> {
+    let hint = hints.get(reqid.0);
+    let sa = sas.get(hint).filter(|sa| sa.reqid == reqid)?;
+    sa.counters.prefetch();
+    Some(Way { reqid, slot: SaSlot(hint), tunnel: sa.tunnel })
 }
 
 fn leave(leaving: &mut Vec<Exit>, exit: Exit) -> SaSlot {

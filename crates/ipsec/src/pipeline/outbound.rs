@@ -123,7 +123,7 @@ impl<O: Observer> Outbound<O> {
     /// Consumes a prefix of `input`, normally all; what stays did not fit yet: call again after
     /// [`Self::collect`].
     pub fn submit(&mut self, now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
-        self.protect(now, pool);
+        self.protect(now, pool, false);
         // Fragments held back may come to light together with the packets of this burst.
         let most = input.len() + self.flows.held();
         if !self.pending.is_empty() || self.bypass.room() < most.min(BURST_MAX) {
@@ -153,13 +153,14 @@ impl<O: Observer> Outbound<O> {
             _ if !self.bypass.is_empty() => return,
             _ => self.acquire.take(&mut self.packets).unwrap_or(now),
         };
-        self.classify(since, now, pool, handoff);
+        let usual = self.classify(since, now, pool, handoff);
         self.observer.passed(Stage::Classify);
-        self.protect(now, pool);
+        self.protect(now, pool, usual);
     }
 
-    /// Sends what was parsed and came at `since` on its way.
-    fn classify(&mut self, since: Now, now: Now, pool: &mut Pool, handoff: &mut HandOff) {
+    /// Sends what was parsed and came at `since` on its way; says whether all that is to be protected
+    /// goes the usual way.
+    fn classify(&mut self, since: Now, now: Now, pool: &mut Pool, handoff: &mut HandOff) -> bool {
         let mut stage = classify::Stage {
             snapshot: self.reader.snapshot(),
             config: &self.config,
@@ -175,7 +176,7 @@ impl<O: Observer> Outbound<O> {
             acquire: &mut self.acquire,
             bin: &mut Bin { pool, counters: &self.counters },
         };
-        classify::run(&mut stage, &mut self.packets);
+        classify::run(&mut stage, &mut self.packets)
     }
 
     /// Gives finished ESP packets to `wire` and ICMP messages for inner senders to `plain`, as
@@ -189,7 +190,7 @@ impl<O: Observer> Outbound<O> {
         let mut bin = Bin { pool, counters: &self.counters };
         forward::run(&mut self.done, n, self.config.udp6_checksum, wire, &mut bin);
         self.observer.passed(Stage::Forward);
-        self.protect(now, pool);
+        self.protect(now, pool, false);
     }
 
     /// Sends a NAT keepalive on every encapsulated SA that was silent for its interval
@@ -302,8 +303,9 @@ impl<O: Observer> Outbound<O> {
         }
     }
 
-    /// Lays out what waits, as far as jobs fit, and submits it.
-    fn protect(&mut self, now: Now, pool: &mut Pool) {
+    /// Lays out what was classified and what waits, as far as jobs fit, and submits it. `usual` is what
+    /// [`Self::classify`] said.
+    fn protect(&mut self, now: Now, pool: &mut Pool, usual: bool) {
         if self.packets.is_empty() && self.pending.is_empty() && self.jobs.is_empty() {
             return;
         }
@@ -317,7 +319,7 @@ impl<O: Observer> Outbound<O> {
             jobs: &mut self.jobs,
             bin: &mut Bin { pool, counters: &self.counters },
         };
-        protect::run(&mut stage, &mut self.packets, &mut self.pending);
+        protect::run(&mut stage, (&mut self.packets, usual), &mut self.pending);
         self.observer.passed(Stage::Protect);
         self.in_flight += self.engine.submit(&mut self.jobs);
         self.observer.passed(Stage::Engine);

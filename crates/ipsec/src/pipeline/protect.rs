@@ -52,12 +52,12 @@ enum Fit {
 /// that are left wait with all that comes after them, in order.
 pub(super) fn run(
     stage: &mut Stage<'_, '_>,
-    packets: &mut Vec<Packet>,
+    (packets, usual): (&mut Vec<Packet>, bool),
     pending: &mut VecDeque<Packet>,
 ) {
     protect_pending(stage, pending);
     let fit = pending.is_empty() && packets.len() <= stage.jobs.room();
-    if fit && packets.iter().all(|packet| is_usual(stage.sas, packet)) {
+    if fit && usual {
         return protect_usual(stage, packets);
     }
     for packet in packets.drain(..) {
@@ -68,12 +68,6 @@ pub(super) fn run(
         }
     }
     protect_pending(stage, pending);
-}
-
-/// Whether a packet goes the usual way, and needs nothing but a job.
-#[inline]
-fn is_usual(sas: &Slab<OutboundSa>, packet: &Packet) -> bool {
-    sas.get(packet.slot.0).is_some_and(|sa| sa.tunnel.takes(packet.frame.len()))
 }
 
 /// Protects packets that all go the usual way, and for which there is room. No packet is needed as a
@@ -93,7 +87,10 @@ fn protect_usual(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
             }
         };
         (job.key, job.context.slot) = (KeyId(slot.0), slot.0);
-        let done = if sa.meter.is_expired(stage.now) {
+        let done = if !sa.tunnel.takes(job.frame.len()) {
+            // Unreachable: that was asked when the SA was found.
+            Err(DropReason::EngineRejected)
+        } else if sa.meter.is_expired(stage.now) {
             Err(DropReason::LifetimeExpired)
         } else if stage.config.decrement_ttl && info.ttl <= 1 {
             Err(DropReason::TtlExpired)
