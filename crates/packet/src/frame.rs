@@ -239,10 +239,11 @@ impl Frame {
     #[inline]
     #[must_use]
     pub fn data_mut(&mut self) -> &mut [u8] {
-        let (offset, len) = (self.offset as usize, self.len as usize);
-        let chunk = self.chunk_mut();
-        // In range by the type's invariant; written so that no panic path remains.
-        chunk.get_mut(offset..offset + len).unwrap_or_default()
+        // SAFETY: `offset <= size` (type invariant), so the address is inside the chunk.
+        let start = unsafe { self.base.add(self.offset as usize) };
+        // SAFETY: `offset + len <= size`; the mapping is zero-initialised and lives for ever, and
+        // `&mut self` is the only handle to it.
+        unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), self.len as usize) }
     }
 
     /// The chunk behind the packet's last byte: where a receive call may write before

@@ -207,7 +207,10 @@ fn parse_into(
     options: &ParseOptions,
     info: &mut PacketInfo,
 ) -> Result<(), ParseError> {
-    if !options.verify_checksum && parse_plain_v4(bytes, info) {
+    if !options.verify_checksum
+        && let Some(plain) = parse_plain(bytes)
+    {
+        *info = plain;
         return Ok(());
     }
     match bytes.first().map(|first| first >> 4) {
@@ -218,65 +221,39 @@ fn parse_into(
     }
 }
 
-/// Parses IPv4 as most of it is: without options, whole, with ports. Says whether it is such a packet;
-/// all others, wrong ones included, are left to [`parse_v4`].
+/// Parses a packet that is as most are: IPv4 without options, whole, with ports. All others, wrong ones
+/// included, are left to [`parse_packet`].
 #[inline(always)]
-fn parse_plain_v4(bytes: &[u8], info: &mut PacketInfo) -> bool {
+pub fn parse_plain(bytes: &[u8]) -> Option<PacketInfo> {
     const HEADER_LEN: u16 = 20;
-    let Some(head) = bytes.first_chunk::<24>() else { return false };
-    let &[
-        first,
-        tos,
-        t0,
-        t1,
-        _,
-        _,
-        f0,
-        f1,
-        ttl,
-        protocol,
-        _,
-        _,
-        s0,
-        s1,
-        s2,
-        s3,
-        d0,
-        d1,
-        d2,
-        d3,
-        p0,
-        p1,
-        p2,
-        p3,
-    ] = head;
-    let (total, protocol) = (u16::from_be_bytes([t0, t1]), Protocol(protocol));
+    let head = bytes.first_chunk::<24>()?;
+    let total = u16::from_be_bytes([head[2], head[3]]);
+    let protocol = Protocol(head[9]);
     // Neither more fragments nor an offset.
-    let whole = f0 & 0x3f == 0 && f1 == 0;
+    let whole = head[6] & 0x3f == 0 && head[7] == 0;
     let long_enough = (head.len()..=bytes.len()).contains(&usize::from(total));
-    if first != 0x45 || !whole || !long_enough || !protocol.has_ports() {
-        return false;
+    if head[0] != 0x45 || !whole || !long_enough || !protocol.has_ports() {
+        return None;
     }
-    *info = PacketInfo {
+    Some(PacketInfo {
         flow: FlowKey {
-            src: left_aligned([s0, s1, s2, s3]),
-            dst: left_aligned([d0, d1, d2, d3]),
+            src: left_aligned([head[12], head[13], head[14], head[15]]),
+            dst: left_aligned([head[16], head[17], head[18], head[19]]),
             version: IpVersion::V4,
             protocol,
             ports: Ports::Known {
-                src: u16::from_be_bytes([p0, p1]),
-                dst: u16::from_be_bytes([p2, p3]),
+                src: u16::from_be_bytes([head[20], head[21]]),
+                dst: u16::from_be_bytes([head[22], head[23]]),
             },
         },
         total_len: u32::from(total),
         header_len: HEADER_LEN,
         upper_offset: HEADER_LEN,
-        ttl,
-        tos: Tos(tos),
-        dont_fragment: f0 & 0x40 != 0,
+        ttl: head[8],
+        tos: Tos(head[1]),
+        dont_fragment: head[6] & 0x40 != 0,
         fragment: FragmentState::Whole,
-    };
-    true
+    })
 }
 
 #[inline(never)]

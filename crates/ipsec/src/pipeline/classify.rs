@@ -11,7 +11,7 @@ use super::lookup::Lookup;
 use super::packet::Packet;
 use super::sa::OutboundSa;
 use super::slab::Slab;
-use super::tunnel::{self, Tunnel};
+use super::tunnel::Tunnel;
 use super::{Now, PipelineConfig, protect};
 use crate::drop_reason::DropReason;
 use crate::sa::{ReqId, SaSlot, WorkerId};
@@ -58,11 +58,11 @@ struct Way {
 }
 
 /// Looks up all packets at once and gives each its SA. Those that have none here leave `packets`. Says
-/// whether all others go the [usual way](tunnel).
+/// whether all others go the [usual way](super::tunnel).
 pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> bool {
     let Stage { snapshot, config, sas, hints, leaving, .. } = stage;
     let decisions = stage.lookup.burst(snapshot, packets);
-    if hints.is_far() {
+    if hints.are_many() {
         prefetch_sas(sas, hints, decisions);
     }
     let mut usual = true;

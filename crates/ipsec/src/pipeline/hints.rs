@@ -7,6 +7,8 @@ const LEAST: usize = 64;
 const MOST: usize = 1 << 18;
 /// Sets of a table that a near cache holds.
 const NEAR: usize = 1 << 13;
+/// Sets of a table for so few SAs that these stay in a near cache.
+const FEW: usize = 64;
 /// Places in which one number can be.
 const WAYS: usize = 2;
 
@@ -59,6 +61,12 @@ impl Hints {
     #[inline]
     pub(super) const fn is_far(&self) -> bool {
         self.sets.len() > NEAR
+    }
+
+    /// Whether the SAs themselves may be too many for a near cache.
+    #[inline]
+    pub(super) const fn are_many(&self) -> bool {
+        self.sets.len() > FEW
     }
 
     /// Starts loading what [`Self::get`] will read.

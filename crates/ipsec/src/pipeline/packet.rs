@@ -49,14 +49,15 @@ impl Packet {
         Self { frame, slot: SaSlot(0), reqid: ReqId(0), info: PacketInfo::NONE }
     }
 
-    /// Adds the packet of a frame to memory for a burst, and gives the frame back when that is full.
+    /// Adds a packet to memory for a burst, and gives the frame back when that is full.
     #[inline(always)]
-    pub(super) fn add(burst: &mut Vec<Self>, frame: Frame) -> Result<&mut Self, Frame> {
+    pub(super) fn add(burst: &mut Vec<Self>, frame: Frame, info: PacketInfo) -> Result<(), Frame> {
         // Asked first, so that the packet is put together where it goes.
         if burst.len() == burst.capacity() {
             return Err(frame);
         }
-        Ok(burst.push_mut(Self::new(frame)))
+        burst.push(Self { info, ..Self::new(frame) });
+        Ok(())
     }
 }
 

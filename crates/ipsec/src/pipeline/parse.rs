@@ -1,7 +1,7 @@
 //! First stage outbound: from bytes to what later stages ask about.
 
-use convoy_packet::Burst;
-use convoy_wire::parse_packet_into;
+use convoy_packet::{Burst, Frame};
+use convoy_wire::{parse_packet, parse_plain};
 
 use super::bin::Bin;
 use super::packet::{Packet, prefetch_ahead};
@@ -12,23 +12,29 @@ use crate::drop_reason::DropReason;
 /// Bytes behind the length that the IP header gives (link padding) are cut off.
 pub(super) fn run(input: &mut Burst, n: usize, output: &mut Vec<Packet>, bin: &mut Bin<'_>) {
     let mut frames = input.drain_front(n);
-    while let Some(frame) = frames.next() {
+    while let Some(mut frame) = frames.next() {
         prefetch_ahead(frames.as_slice());
-        let Packet { frame, info, .. } = match Packet::add(output, frame) {
-            Ok(packet) => packet,
-            // Unreachable: the caller asks for as many as fit.
-            Err(frame) => {
-                bin.drop(frame, DropReason::NoFrame);
-                continue;
-            }
+        let Some(info) = parse_plain(frame.data()) else {
+            parse_any(frame, output, bin);
+            continue;
         };
-        match parse_packet_into(frame.data(), info) {
-            Ok(()) => frame.truncate(info.total_len as usize),
-            Err(error) => {
-                if let Some(Packet { frame, .. }) = output.pop() {
-                    bin.drop(frame, DropReason::from(error));
-                }
+        frame.truncate(info.total_len as usize);
+        if let Err(frame) = Packet::add(output, frame, info) {
+            // Unreachable: the caller asks for as many as fit.
+            bin.drop(frame, DropReason::NoFrame);
+        }
+    }
+}
+
+#[inline(never)]
+fn parse_any(mut frame: Frame, output: &mut Vec<Packet>, bin: &mut Bin<'_>) {
+    match parse_packet(frame.data()) {
+        Ok(info) => {
+            frame.truncate(info.total_len as usize);
+            if let Err(frame) = Packet::add(output, frame, info) {
+                bin.drop(frame, DropReason::NoFrame);
             }
         }
+        Err(error) => bin.drop(frame, DropReason::from(error)),
     }
 }
