@@ -8,6 +8,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -18,8 +19,8 @@ use crate::socket::{SocketOptions, prepare};
 use crate::sys::attach_program;
 use crate::{IoError, PortEvent};
 
-/// Receive calls between two looks at the error queues: nothing wakes a port for them.
-const EVERY: u32 = 256;
+/// Time between two looks at the error queues while receive calls come: nothing wakes a port for them.
+const EVERY: Duration = Duration::from_millis(20);
 /// What their queues hold in bytes; the kernel keeps at most so much of ICMP messages.
 const BUFFER: usize = 1 << 16;
 
@@ -27,7 +28,8 @@ const BUFFER: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub(crate) struct Ears {
     sockets: Vec<(Socket, ErrorQueue)>,
-    calls: u32,
+    /// When the queues were looked at last.
+    looked: Option<Instant>,
 }
 
 impl Ears {
@@ -53,7 +55,7 @@ impl Ears {
                 }
             }
         }
-        Ok(Self { sockets, calls: 0 })
+        Ok(Self { sockets, looked: None })
     }
 
     /// Whether there is anything to hear with.
@@ -64,8 +66,8 @@ impl Ears {
     /// To be called once for each receive call.
     #[inline]
     pub(crate) fn tick(&mut self) {
-        self.calls = self.calls.wrapping_add(1);
-        if self.calls.is_multiple_of(EVERY) {
+        if self.are_open() && self.looked.is_none_or(|looked| looked.elapsed() >= EVERY) {
+            self.looked = Some(Instant::now());
             self.listen();
         }
     }
