@@ -369,6 +369,21 @@ impl Frame {
         self.len -= n;
     }
 
+    /// Makes the `len` bytes from `at` on the whole packet, and returns them. The others go back to
+    /// headroom and tailroom.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when the packet has not so many; the frame is unchanged.
+    #[inline]
+    pub fn narrow(&mut self, at: usize, len: usize) -> Result<&mut [u8], NoRoom> {
+        if at > self.len() || len > self.len() - at {
+            return Err(NoRoom(len));
+        }
+        self.offset += at as u32;
+        self.len = len as u32;
+        Ok(self.data_mut())
+    }
+
     /// Shortens the packet to `len` bytes; a longer `len` changes nothing.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
@@ -478,6 +493,9 @@ mod tests {
         frame.shrink_front(1);
         frame.truncate(9);
         assert_eq!(frame.data(), b"<payload>");
+        assert_eq!(frame.narrow(1, 8).unwrap(), b"payload>");
+        assert_eq!(frame.narrow(1, 8), Err(NoRoom(8)));
+        frame.grow_front(1).unwrap().copy_from_slice(b"<");
         assert_eq!(frame.grow_front(HEADROOM), Err(NoRoom(HEADROOM)));
         let tail = frame.tailroom();
         assert_eq!(frame.grow_back(tail + 1), Err(NoRoom(tail + 1)));
@@ -531,7 +549,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_sequence_of_changes_stays_inside_the_chunk(
-            steps in proptest::collection::vec((0_u8..6, 0_usize..3000), 0..40)
+            steps in proptest::collection::vec((0_u8..7, 0_usize..3000), 0..40)
         ) {
             let arena = arena();
             let mut pool = arena.pool();
@@ -544,6 +562,12 @@ mod tests {
                     2 => frame.shrink_front(n),
                     3 => frame.truncate(n),
                     4 => { prop_assert_eq!(frame.place(n, 700).is_ok(), n + 700 <= 2048); }
+                    5 => {
+                        let narrowed = frame.narrow(n / 8, n % 8).map(|packet| packet.len());
+                        let fits = n / 8 + n % 8 <= before;
+                        prop_assert_eq!(narrowed, if fits { Ok(n % 8) } else { Err(NoRoom(n % 8)) });
+                        prop_assert_eq!(frame.len(), if fits { n % 8 } else { before });
+                    }
                     _ => { let _ = frame.set_len(n); }
                 }
                 frame.data_mut().fill(7);

@@ -13,6 +13,6 @@ pub(crate) fn be16(bytes: &[u8], at: usize) -> Option<u16> {
 /// The 16 bytes of an IPv4 address as a left-aligned, zero-padded array.
 #[inline]
 pub(crate) fn left_aligned(v4: [u8; 4]) -> [u8; 16] {
-    let [a, b, c, d] = v4;
-    [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+    // In words: bytes one by one are stored one by one.
+    u128::from(u32::from_le_bytes(v4)).to_le_bytes()
 }

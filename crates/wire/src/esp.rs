@@ -45,6 +45,9 @@ const SHORT: usize = 8;
 /// The first of the padding.
 const SHORT_PADDING: u64 = u64::from_le_bytes([1, 2, 3, 4, 5, 6, 7, 8]);
 
+/// What makes of them the eight that follow.
+const ONES: u64 = 0x0101_0101_0101_0101;
+
 /// The lowest `n` bytes, which are at most [`SHORT`].
 #[inline]
 #[allow(clippy::cast_possible_truncation)] // at most 8
@@ -352,11 +355,21 @@ pub fn parse_trailer(plaintext: &[u8]) -> Result<EspTrailer, ParseError> {
     let pad = usize::from(pad_len);
     let payload_len = before.len().checked_sub(pad).ok_or(ParseError::BadPadding)?;
     let right = match before.last_chunk::<SHORT>() {
-        // Without a call: what lies in front is shifted away.
-        Some(end) if pad <= SHORT => {
-            let bits = u32::from(pad_len) << 3;
-            let end = u64::from_le_bytes(*end).unbounded_shr(u64::BITS.wrapping_sub(bits));
-            end == SHORT_PADDING & low_bytes(pad)
+        Some(end) if pad <= 2 * SHORT => {
+            // Without a call: two words that overlap, or one with what lies in front shifted away.
+            let end = u64::from_le_bytes(*end);
+            match before.get(payload_len..).and_then(<[u8]>::first_chunk) {
+                Some(start) => {
+                    let later = ONES.wrapping_mul(u64::from(pad_len.wrapping_sub(8)));
+                    u64::from_le_bytes(*start) == SHORT_PADDING
+                        && end == SHORT_PADDING.wrapping_add(later)
+                }
+                None => {
+                    // Below 8 bytes; in two steps, as no shift goes over the whole word.
+                    let rest = (u32::from(pad_len) << 3) ^ 63;
+                    (end ^ SHORT_PADDING << 1 << rest) >> 1 >> rest == 0
+                }
+            }
         }
         _ => before.get(payload_len..) == PADDING.get(..pad),
     };

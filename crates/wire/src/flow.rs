@@ -9,6 +9,9 @@ use crate::bytes::{be16, left_aligned};
 use crate::ipv6::ExtensionLimits;
 use crate::{IpVersion, Ipv4View, Ipv6View, ParseError, Protocol, Tos, ipv6};
 
+mod plain;
+pub use plain::parse_plain_v6;
+
 /// What identifies a packet's flow: the values that selectors match (RFC 4301 4.4.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowKey {

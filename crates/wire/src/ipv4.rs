@@ -314,7 +314,7 @@ impl<'a> Ipv4Mut<'a> {
     }
 
     /// Takes one from the time to live and returns what is left; at 0 it stays 0.
-    #[inline]
+    #[inline(always)]
     pub fn decrement_ttl(&mut self) -> u8 {
         let [_, _, word, _, _] = self.header.as_chunks_mut::<4>().0 else { return 0 };
         let old = u32::from_be_bytes(*word);

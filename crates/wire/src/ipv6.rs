@@ -237,7 +237,7 @@ impl<'a> Ipv6Mut<'a> {
     }
 
     /// Takes one from the hop limit and returns what is left; at 0 it stays 0.
-    #[inline]
+    #[inline(always)]
     pub fn decrement_hop_limit(&mut self) -> u8 {
         self.header[7] = self.header[7].saturating_sub(1);
         self.header[7]

@@ -67,7 +67,7 @@ pub use error::{EmitError, ParseError};
 pub use esp::{EspLayout, EspView};
 pub use flow::{
     FlowKey, FragmentState, PacketInfo, ParseOptions, Ports, parse_packet, parse_packet_into,
-    parse_packet_with, parse_plain,
+    parse_packet_with, parse_plain, parse_plain_v6,
 };
 pub use ipv4::{Ipv4Mut, Ipv4Repr, Ipv4View};
 pub use ipv6::{Ipv6Mut, Ipv6Repr, Ipv6View};

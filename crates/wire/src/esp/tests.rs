@@ -30,6 +30,24 @@ fn packets_cut_at_every_byte_are_refused_or_unaligned() {
 }
 
 #[test]
+fn padding_of_every_length_is_right_in_no_other_way() {
+    for pad in 0..=255_u8 {
+        // With nothing in front, and with some.
+        for front in [0, 3, 40] {
+            let mut bytes = vec![0xee; front];
+            bytes.extend(1..=pad);
+            bytes.extend([pad, 4]);
+            assert_eq!(parse_trailer(&bytes).unwrap().payload_len, front);
+            for at in 0..usize::from(pad) {
+                let mut damaged = bytes.clone();
+                damaged[front + at] ^= 1 << (at % 8);
+                assert_eq!(parse_trailer(&damaged), Err(ParseError::BadPadding), "{pad}, {at}");
+            }
+        }
+    }
+}
+
+#[test]
 fn every_wrong_padding_byte_is_found() {
     let mut bytes = [0u8; 40];
     emit_trailer(&mut bytes[10..], 28, Protocol::IPV4).unwrap();
