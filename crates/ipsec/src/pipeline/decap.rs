@@ -6,6 +6,7 @@ use convoy_wire::ecn::{EcnAlarm, EcnDecap};
 use convoy_wire::esp::EspTrailer;
 use convoy_wire::{
     Ecn, IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, Protocol, esp, parse_packet, parse_packet_into,
+    parse_plain, parse_plain_v6,
 };
 
 use super::ah;
@@ -14,9 +15,12 @@ use super::commit::Verdict;
 use super::packet::{Packet, add};
 use super::sa::InboundSa;
 use super::slab::Slab;
-use super::{PipelineConfig, protect, transport};
+use super::{PipelineConfig, transport};
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, SaSlot};
+
+/// A slot that no snapshot has.
+const NOWHERE: u32 = u32::MAX;
 
 /// Takes ESP or AH off the packet of each of the first jobs, as many as there are verdicts; drops
 /// what was refused.
@@ -29,35 +33,103 @@ pub(super) fn run(
     bin: &mut Bin<'_>,
 ) {
     let mut jobs = done.drain_front(verdicts.len());
+    let (mut slot, mut sa) = (NOWHERE, None);
     for verdict in verdicts {
-        let Some(Job { frame, text, context, .. }) = jobs.next() else { return };
-        let sa = match (verdict, sas.get(context.slot)) {
+        let Some(Job { mut frame, text, context, .. }) = jobs.next() else { return };
+        // Packets of one SA come in runs.
+        if slot != context.slot {
+            (slot, sa) = (context.slot, sas.get(context.slot));
+        }
+        let sa = match (verdict, sa) {
             (None, Some(sa)) => sa,
             (verdict, _) => {
-                bin.drop(frame, verdict.unwrap_or(DropReason::UnknownSpi));
+                refuse(bin, frame, verdict.unwrap_or(DropReason::UnknownSpi));
                 continue;
             }
         };
-        let (slot, reqid) = (SaSlot(context.slot), sa.reqid);
-        let packet = match add(output, Packet { slot, reqid, ..Packet::new(frame) }) {
-            Ok(packet) => packet,
+        let (slot, text) = (SaSlot(slot), (text.start as usize, text.len as usize));
+        match usual(config, sa, &mut frame, text, IpVersion::V4) {
+            // Asked here, so that the packet is put together where it goes.
+            Some(info) if output.len() < output.capacity() => {
+                output.push(Packet { frame, slot, reqid: sa.reqid, info });
+            }
             // Unreachable: no more jobs are judged than there is room for.
-            Err(Packet { frame, .. }) => {
-                bin.drop(frame, DropReason::NoFrame);
-                continue;
-            }
-        };
-        let text = (text.start as usize, text.len as usize);
-        if let Err(reason) = decap(config, sa, packet, text, bin) {
-            sa.counters.dropped.add(1);
-            if let Some(packet) = output.pop() {
-                bin.drop(packet.frame, reason);
-            }
+            Some(_) => refuse(bin, frame, DropReason::NoFrame),
+            None => any(config, sa, (frame, slot, text), output, bin),
         }
     }
 }
 
-#[inline]
+#[cold]
+fn refuse(bin: &mut Bin<'_>, frame: Frame, reason: DropReason) {
+    bin.drop(frame, reason);
+}
+
+/// What nearly all packets need, with no more looks at them than that: takes ESP off a tunnel's packet
+/// in which nothing changes but the TTL, and says what there is to know of the inner one. `None`, and
+/// the frame unchanged, for a packet that must go the way of [`any`], which also finds out what is
+/// wrong with it.
+///
+/// One version at a time: what comes of two ways would be put together on the stack.
+#[inline(always)]
+fn usual(
+    config: &PipelineConfig,
+    sa: &InboundSa,
+    frame: &mut Frame,
+    (start, len): (usize, usize),
+    version: IpVersion,
+) -> Option<PacketInfo> {
+    if !sa.is_usual() {
+        return None;
+    }
+    let outer = frame.data();
+    let text = outer.get(start..start + len)?;
+    let trailer = esp::parse_trailer(text).ok()?;
+    if trailer.next_header != version.as_next_header() {
+        return None;
+    }
+    let inner = text.get(..trailer.payload_len)?;
+    let info = match version {
+        IpVersion::V4 => parse_plain(inner)?,
+        IpVersion::V6 => parse_plain_v6(inner)?,
+    };
+    let is_marked = sa.ecn && info.tos.ecn() != outer_ecn(outer);
+    let least = if config.decrement_ttl { 2 } else { 0 };
+    if is_marked || info.ttl < least {
+        return None;
+    }
+    let packet = frame.narrow(start, info.total_len as usize).ok()?;
+    if config.decrement_ttl {
+        count_down(packet, version);
+    }
+    Some(info)
+}
+
+/// Takes ESP or AH off a packet of any kind, and drops it if it is not as it should be.
+#[inline(never)]
+fn any(
+    config: &PipelineConfig,
+    sa: &InboundSa,
+    (mut frame, slot, text): (Frame, SaSlot, (usize, usize)),
+    output: &mut Vec<Packet>,
+    bin: &mut Bin<'_>,
+) {
+    let usual = usual(config, sa, &mut frame, text, IpVersion::V6);
+    let packet = match add(output, Packet { slot, reqid: sa.reqid, ..Packet::new(frame) }) {
+        Ok(packet) => packet,
+        // Unreachable, as above.
+        Err(Packet { frame, .. }) => return bin.drop(frame, DropReason::NoFrame),
+    };
+    if let Some(info) = usual {
+        packet.info = info;
+    } else if let Err(reason) = decap(config, sa, packet, text, bin) {
+        sa.counters.dropped.add(1);
+        if let Some(packet) = output.pop() {
+            bin.drop(packet.frame, reason);
+        }
+    }
+}
+
 fn decap(
     config: &PipelineConfig,
     sa: &InboundSa,
@@ -102,7 +174,6 @@ fn decap(
 
 /// The inner packet of a tunnel: what the trailer says it is, and no longer than it says itself.
 /// Bytes behind it are traffic-flow-confidentiality padding (RFC 4303 section 2.7).
-#[inline]
 fn inner_packet(
     frame: &mut Frame,
     info: &mut PacketInfo,
@@ -121,12 +192,11 @@ fn inner_packet(
     Ok(())
 }
 
+#[inline(always)]
 fn outer_ecn(packet: &[u8]) -> Ecn {
-    match packet.first_chunk::<2>() {
-        Some([first, second]) if first >> 4 == 6 => Ecn::from_bits(second >> 4),
-        Some([_, second]) => Ecn::from_bits(*second),
-        None => Ecn::NotEct,
-    }
+    let Some(&[first, second]) = packet.first_chunk() else { return Ecn::NotEct };
+    let behind = if first >> 4 == 6 { 4 } else { 0 };
+    Ecn::from_bits(second >> behind)
 }
 
 /// RFC 6040 section 4.2.
@@ -160,6 +230,24 @@ fn carry_ecn(
     Ok(())
 }
 
+/// Takes one from the TTL or hop limit. In one piece with what it is used by: across a call the frame
+/// would lie on the stack.
+#[inline(always)]
+fn count_down(packet: &mut [u8], version: IpVersion) {
+    match version {
+        IpVersion::V4 => {
+            if let Ok(mut header) = Ipv4Mut::new(packet) {
+                header.decrement_ttl();
+            }
+        }
+        IpVersion::V6 => {
+            if let Ok(mut header) = Ipv6Mut::new(packet) {
+                header.decrement_hop_limit();
+            }
+        }
+    }
+}
+
 fn pass_ttl(
     config: &PipelineConfig,
     packet: &mut [u8],
@@ -169,7 +257,7 @@ fn pass_ttl(
         if info.ttl <= 1 {
             return Err(DropReason::TtlExpired);
         }
-        protect::decrement_ttl(packet, info.flow.version);
+        count_down(packet, info.flow.version);
     }
     Ok(())
 }

@@ -455,6 +455,12 @@ impl InboundSa {
         })
     }
 
+    /// Whether it is one of ESP in tunnel mode, as most are.
+    #[inline]
+    pub(super) fn is_usual(&self) -> bool {
+        self.mode == Mode::Tunnel && self.ah.is_none()
+    }
+
     /// Starts loading what lies elsewhere and a packet with this number will change.
     #[inline]
     pub(super) fn prefetch(&self, seq_low: u32) {
