@@ -461,6 +461,9 @@ pub(crate) struct SpiKey {
 }
 
 impl SpiKey {
+    /// Of no SA: no SPI is 0.
+    pub(crate) const NONE: Self = Self { address: [0; 2], rest: 0 };
+
     /// `local` is laid out as in a [`FlowKey`](convoy_wire::FlowKey).
     #[inline]
     pub(crate) fn new(spi: Spi, local: [u8; 16], version: IpVersion, protocol: Protocol) -> Self {
@@ -471,6 +474,13 @@ impl SpiKey {
         };
         let rest = version << 40 | u64::from(protocol.0) << 32 | u64::from(spi.get());
         Self { address: [(bits >> 64) as u64, bits as u64], rest }
+    }
+
+    /// The same of an IPv4 address.
+    #[inline]
+    pub(crate) fn new_v4(spi: Spi, local: u32, protocol: Protocol) -> Self {
+        let rest = 4 << 40 | u64::from(protocol.0) << 32 | u64::from(spi.get());
+        Self { address: [u64::from(local) << 32, 0], rest }
     }
 
     pub(crate) fn of(sa: &InboundSpec) -> Self {

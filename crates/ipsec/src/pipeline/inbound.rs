@@ -6,9 +6,10 @@ use convoy_crypto::prefetch_front;
 use convoy_engine::{Engine, EngineKey, JobBurst, KeyId, Ordered};
 use convoy_packet::{BURST_MAX, Burst, Pool};
 
+use super::arrival::Arrivals;
 use super::bin::Bin;
 use super::commit::{self, Verdict};
-use super::demux::{self, Arrival};
+use super::demux;
 use super::fragments::{Flows, Reassembly};
 use super::hints::Hints;
 use super::lookup::Lookup;
@@ -39,7 +40,7 @@ pub struct Inbound<O: Observer = ()> {
     done: JobBurst,
     in_flight: usize,
     reassembly: Reassembly,
-    arrivals: Vec<Arrival>,
+    arrivals: Arrivals,
     hints: Hints,
     verdicts: Vec<Verdict>,
     /// Inner packets of the burst that is being opened.
@@ -73,7 +74,7 @@ impl<O: Observer> Inbound<O> {
             done: JobBurst::new(),
             in_flight: 0,
             reassembly: Reassembly::new(),
-            arrivals: Vec::with_capacity(BURST_MAX),
+            arrivals: Arrivals::with_capacity(BURST_MAX),
             hints: Hints::new(),
             verdicts: Vec::with_capacity(BURST_MAX),
             packets: Vec::with_capacity(BURST_MAX),
@@ -107,7 +108,7 @@ impl<O: Observer> Inbound<O> {
             now,
             snapshot: self.reader.snapshot(),
             me: self.config.worker,
-            sas: &mut self.sas,
+            sas: &self.sas,
             hints: &mut self.hints,
             jobs: &mut self.jobs,
             handoff,

@@ -15,6 +15,7 @@
 
 mod acquire;
 mod ah;
+mod arrival;
 mod bin;
 mod classify;
 mod commit;
