@@ -246,16 +246,17 @@ impl ReplayWindow {
     #[inline]
     pub fn accept(&mut self, seq: SeqNum) -> Result<Committed, Stale> {
         let number = seq.get();
-        self.judge(number)?;
-        if self.accepted == 0 {
-            // What the peer sent before it is not known to be lost.
-            self.origin = number.saturating_sub(1);
-        }
-        self.origin = self.origin.min(number.saturating_sub(1));
-        self.accepted = self.accepted.saturating_add(1);
         if number > self.edge {
+            if self.accepted == 0 {
+                // What the peer sent before it is not known to be lost.
+                self.origin = number.saturating_sub(1);
+            }
             self.advance(number);
+        } else {
+            self.judge(number)?;
+            self.origin = self.origin.min(number.saturating_sub(1));
         }
+        self.accepted = self.accepted.saturating_add(1);
         let (word, bit) = self.place(number);
         if let Some(word) = self.ring.get_mut(word) {
             *word |= bit;
@@ -290,6 +291,12 @@ impl ReplayWindow {
     #[must_use]
     pub const fn right_edge(&self) -> SeqNum {
         SeqNum::new(self.edge)
+    }
+
+    /// How many numbers were accepted.
+    #[inline]
+    pub(crate) const fn accepted(&self) -> u64 {
+        self.accepted
     }
 
     /// Size of the window, packets; 0 when it is off.

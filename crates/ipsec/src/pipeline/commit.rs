@@ -22,33 +22,55 @@ pub(super) fn run(
     done: &[Job],
     verdicts: &mut Vec<Verdict>,
 ) {
-    verdicts.extend(done.iter().map(|job| {
-        let slot = job.context.slot;
-        // The SA may have gone, or another come to its slot, while the job was away.
-        let sa = sas.get_mut(slot).filter(|sa| sa.epoch == job.context.note);
-        let Some(sa) = sa else { return Some(DropReason::UnknownSpi) };
-        match judge(now, sa, job) {
-            Ok(()) => {
-                if sa.meter.count(&sa.counters.usage, ah::metered(sa.ah.is_some(), job)) {
-                    watch.look(slot, sa, now);
-                }
-                None
+    let of = |job: &Job| (job.context.slot, job.context.note);
+    // Packets of one SA come in runs.
+    for run in done.chunk_by(|one, next| of(one) == of(next)) {
+        let Some((slot, epoch)) = run.first().map(of) else { continue };
+        match sas.get_mut(slot) {
+            Some(sa) if sa.epoch == epoch => judge_run(now, sa, slot, watch, run, verdicts),
+            // The SA has gone, or another come to its slot, while the jobs were away.
+            _ => verdicts.extend(run.iter().map(|_| Some(DropReason::UnknownSpi))),
+        }
+    }
+}
+
+/// What the SA publishes is up to date after the run, as is its floor: nothing has left by then.
+#[inline]
+fn judge_run(
+    now: Now,
+    sa: &mut InboundSa,
+    slot: u32,
+    watch: &mut Watch,
+    run: &[Job],
+    verdicts: &mut Vec<Verdict>,
+) {
+    let before = sa.window.accepted();
+    verdicts.extend(run.iter().map(|job| match judge(now, sa, job) {
+        Ok(()) => {
+            if sa.meter.count(&sa.counters.usage, ah::metered(sa.ah.is_some(), job)) {
+                watch.look(slot, sa, now);
             }
-            Err(reason) => {
-                sa.counters.dropped.add(1);
-                Some(reason)
-            }
+            None
+        }
+        Err(reason) => {
+            sa.counters.dropped.add(1);
+            Some(reason)
         }
     }));
+    if sa.window.accepted() != before {
+        let edge = sa.window.right_edge();
+        sa.floor.raise(edge);
+        sa.counters.sequence.set(edge.get());
+        sa.counters.last_packet_ns.set(now.0);
+    }
 }
 
 #[inline]
 fn judge(now: Now, sa: &mut InboundSa, job: &Job) -> Result<(), DropReason> {
-    let counters = &sa.counters;
     match job.status {
         Status::Done => {}
         Status::BadIcv => {
-            counters.icv_failures.add(1);
+            sa.counters.icv_failures.add(1);
             return Err(DropReason::BadIcv);
         }
         Status::Pending | Status::Rejected => return Err(DropReason::EngineRejected),
@@ -58,12 +80,8 @@ fn judge(now: Now, sa: &mut InboundSa, job: &Job) -> Result<(), DropReason> {
     }
     // Check and set in one: of two copies in one burst, both passed the first look.
     if let Err(refused) = sa.window.accept(SeqNum::new(job.context.value)) {
-        counters.replayed.add(1);
+        sa.counters.replayed.add(1);
         return Err(refused.into());
     }
-    let edge = sa.window.right_edge();
-    sa.floor.raise(edge);
-    counters.sequence.set(edge.get());
-    counters.last_packet_ns.set(now.0);
     Ok(())
 }

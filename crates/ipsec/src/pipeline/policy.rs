@@ -13,9 +13,6 @@ use crate::sa::SaSlot;
 use crate::snapshot::Snapshot;
 use crate::spd::PolicyAction;
 
-/// The slot of packets that are not allowed; no snapshot has so many.
-const REFUSED: SaSlot = SaSlot(u32::MAX);
-
 /// Gives the packets that inbound policy allows to `plain`, which must have room for them.
 pub(super) fn run(
     snapshot: &Snapshot,
@@ -27,34 +24,32 @@ pub(super) fn run(
 ) {
     let decisions = lookup.burst(snapshot, packets);
     let (mut passed, mut total) = (0, 0);
-    for (packet, decision) in packets.iter_mut().zip(decisions) {
-        let action = decision.map(|decision| decision.action);
-        // A fragment may have waited while its slot went to another SA.
-        let sa = sas.get(packet.slot.0).filter(|sa| sa.reqid == packet.reqid);
-        let counters = sa.map(|sa| &*sa.counters);
-        if action == Some(PolicyAction::Protect { reqid: packet.reqid }) {
-            let bytes = packet.frame.len() as u64;
-            if let Some(counters) = counters {
-                counters.packets.add(1);
-                counters.bytes.add(bytes);
-            }
-            passed += 1;
-            total += bytes;
-        } else {
-            if let Some(counters) = counters {
-                counters.dropped.add(1);
-            }
-            packet.slot = REFUSED;
+    let mut last: Option<(SaSlot, &InboundSa)> = None;
+    let mut decisions = decisions.iter();
+    for Packet { frame, slot, reqid, .. } in packets.drain(..) {
+        let action = decisions.next().and_then(|decision| decision.map(|decision| decision.action));
+        // Packets of one SA come in runs.
+        if last.is_none_or(|(last, _)| last != slot) {
+            last = sas.get(slot.0).map(|sa| (slot, sa));
         }
-    }
-    bin.counters.inbound_packets.add(passed);
-    bin.counters.inbound_bytes.add(total);
-    for Packet { frame, slot, .. } in packets.drain(..) {
-        if slot == REFUSED {
+        // A fragment may have waited while its slot went to another SA.
+        let sa = last.map(|(_, sa)| sa).filter(|sa| sa.reqid == reqid);
+        let bytes = frame.len() as u64;
+        if action != Some(PolicyAction::Protect { reqid }) {
+            sa.inspect(|sa| sa.counters.dropped.add(1));
             bin.drop(frame, DropReason::InnerPolicyMismatch);
         } else if let Err(frame) = plain.push(frame) {
             // Unreachable: there is room for all.
             bin.drop(frame, DropReason::NoFrame);
+        } else {
+            if let Some(sa) = sa {
+                sa.counters.packets.add(1);
+                sa.counters.bytes.add(bytes);
+            }
+            passed += 1;
+            total += bytes;
         }
     }
+    bin.counters.inbound_packets.add(passed);
+    bin.counters.inbound_bytes.add(total);
 }
