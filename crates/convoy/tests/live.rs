@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -127,7 +128,7 @@ fn a_broken_site_file_is_refused_by_reload_and_changes_nothing() {
     let (site_a, site_b) = (plan.write('a', folder.path()), plan.write('b', folder.path()));
     let a = Gateway::start(&lab.a.gateway, &site_a);
     let _b = Gateway::start(&lab.b.gateway, &site_b);
-    std::fs::write(&site_a, "name = \"a\"\n[plain]\ninterfac = \"tun0\"\n").unwrap();
+    fs::write(&site_a, "name = \"a\"\n[plain]\ninterfac = \"tun0\"\n").unwrap();
     let socket = folder.path().join("a.sock");
     let output = convoy(&["reload", socket.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
@@ -190,7 +191,7 @@ fn sigterm_drains_ends_with_0_and_leaves_nothing_behind() {
         assert_eq!(state(&lab), before);
         assert!(b.terminate().success());
     }
-    let log = std::fs::read_to_string(folder.path().join("a.log")).unwrap();
+    let log = fs::read_to_string(folder.path().join("a.log")).unwrap();
     assert!(!log.contains("lost at the end") && !log.contains("panicked"), "{log}");
 }
 
@@ -233,6 +234,48 @@ fn a_narrower_wire_is_noticed_and_told_to_the_inner_sender() {
         assert_eq!(pings(&lab, Family::V4, 1300), (5, 5));
         assert!(a.terminate().success());
         assert!(b.terminate().success());
+    }
+}
+
+/// The hosts' own traffic: without the wire's interface ESP would go into the tunnel again.
+#[test]
+fn transport_mode_protects_what_the_gateways_say_to_each_other() {
+    if !common::can_make_namespaces() {
+        return;
+    }
+    for udp_encap in [false, true] {
+        let (folder, lab) = (tempfile::tempdir().unwrap(), lab());
+        let mut plan = Plan { udp_encap, ..Plan::simple() };
+        (plan.policies[0].local, plan.policies[0].remote) = ("198.51.100.1/32", "198.51.100.2/32");
+        let sites = ['a', 'b'].map(|side| {
+            let path = plan.write(side, folder.path());
+            let text = fs::read_to_string(&path).unwrap();
+            let text = text.replace("spi = ", "mode = \"transport\"\nspi = ");
+            let text = text.replace("addresses = [\"10.255.0.1/32\"]\n", "");
+            fs::write(&path, text.replace("addresses = [\"10.255.0.2/32\"]\n", "")).unwrap();
+            path
+        });
+        let dry = convoy(&["run", "--dry-run", sites[0].to_str().unwrap()]);
+        assert_eq!(dry.status.code(), Some(2));
+        assert!(text(&dry.stderr).contains("name the interface in `wire.interface`"), "{dry:?}");
+        for site in &sites {
+            let text = fs::read_to_string(site).unwrap();
+            let wire = format!("[wire]\ninterface = \"{WIRE_LINK}\"\n[workers]");
+            fs::write(site, text.replace("[workers]", &wire)).unwrap();
+        }
+        let a = Gateway::start(&lab.a.gateway, &sites[0]);
+        let b = Gateway::start(&lab.b.gateway, &sites[1]);
+        let cancel = AtomicBool::new(false);
+        let ping = Ping {
+            count: 5,
+            interval: Duration::from_millis(20),
+            ..Ping::new(lab.b.wire_address(Family::V4))
+        };
+        let answered = ping.run(&lab.a.gateway, &mut Watch::new(&cancel)).unwrap().received;
+        let counts = status(&sites[0]);
+        assert_eq!(answered, 5, "{counts:#}\n{}\n{}", a.log(), b.log());
+        assert_eq!(counts["outbound"]["packets"], 5, "{counts:#}");
+        assert!(a.terminate().success() && b.terminate().success());
     }
 }
 

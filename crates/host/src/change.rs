@@ -91,19 +91,19 @@ pub struct Route {
     pub mtu: Option<u32>,
 }
 
+impl Route {
+    /// A route to a network through an interface, and nothing else said.
+    #[must_use]
+    pub const fn new(to: IpNet, link: LinkName) -> Self {
+        Self { to, link, via: None, source: None, metric: None, table: None, mtu: None }
+    }
+}
+
 impl Change {
     /// A route to a network through an interface, and nothing else said.
     #[must_use]
     pub fn route(to: IpNet, link: LinkName) -> Self {
-        Self::Route(Route {
-            to,
-            link,
-            via: None,
-            source: None,
-            metric: None,
-            table: None,
-            mtu: None,
-        })
+        Self::Route(Route::new(to, link))
     }
 
     /// The interface it is about, if it is about one.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use anyhow::Context as _;
 use convoy_control::site::{Association, Routes, Site};
-use convoy_host::{Change, IpNet, LinkName, Network, Plan};
+use convoy_host::{Change, IpNet, LinkName, Network, Plan, Route};
 use convoy_ipsec::sa::{IpsecProtocol, Mode};
 use convoy_ipsec::suite::AhSuite;
 use convoy_wire::{IpVersion, Prefix};
@@ -100,28 +100,50 @@ pub fn plan(site: &Site, interface: &str, wire_mtu: u16) -> anyhow::Result<Plan>
     }
     plan.push(Change::LinkUp { link: link.clone() });
     for network in networks(site) {
-        no_loop(site, network)?;
-        plan.push(Change::route(net(network.addr(), network.len())?, link.clone()));
+        let source = no_loop(site, network)?;
+        let route =
+            Route { source, ..Route::new(net(network.addr(), network.len())?, link.clone()) };
+        plan.push(Change::Route(route));
     }
     Ok(plan)
 }
 
-fn no_loop(site: &Site, network: Prefix) -> anyhow::Result<()> {
-    let caught = site
-        .outbound
-        .iter()
-        .filter(|sa| sa.association.mode == Mode::Tunnel)
-        .find(|sa| network.contains(sa.association.endpoints.remote));
-    let Some(sa) = caught else { return Ok(()) };
-    Err(Stop::usage(format!(
-        "{}: plain.routes: a route to {network} through {} would also catch the packets that SA \
-         '{}' sends to {}\n  help: list narrower networks in `routes`, or set `routes = \"none\"` \
-         and route by policy rules of your own",
-        site.path.display(),
-        site.plain.interface,
-        sa.association.name,
-        sa.association.endpoints.remote,
-    )))
+/// Makes sure that a route through the plain interface does not catch the protected packets. Returns
+/// the source address of the host's own packets there, if it has to be a certain one: that of an SA of
+/// transport mode.
+fn no_loop(site: &Site, network: Prefix) -> anyhow::Result<Option<IpAddr>> {
+    let mut source = None;
+    let sas = site.outbound.iter().map(|sa| &sa.association);
+    for sa in sas.filter(|sa| network.contains(sa.endpoints.remote)) {
+        let help = match (sa.mode, site.wire.backend.is_direct(), &site.wire.interface) {
+            // They leave through the interface that the sockets are bound to, whatever routes say.
+            (Mode::Transport, false, Some(_)) => {
+                source = Some(sa.endpoints.local);
+                continue;
+            }
+            (Mode::Transport, false, None) => {
+                "name the interface in `wire.interface`; protected packets then leave through it \
+                 whatever the routes say"
+            }
+            (Mode::Transport, true, _) => {
+                "transport mode needs a wire of sockets: leave `wire.backend` out and name the \
+                 interface in `wire.interface`"
+            }
+            (Mode::Tunnel, ..) => {
+                "list narrower networks in `routes`, or set `routes = \"none\"` and route by policy \
+                 rules of your own"
+            }
+        };
+        return Err(Stop::usage(format!(
+            "{}: plain.routes: a route to {network} through {} would also catch the packets that \
+             SA '{}' sends to {}\n  help: {help}",
+            site.path.display(),
+            site.plain.interface,
+            sa.name,
+            sa.endpoints.remote,
+        )));
+    }
+    Ok(source)
 }
 
 fn net(addr: IpAddr, len: u8) -> anyhow::Result<IpNet> {
