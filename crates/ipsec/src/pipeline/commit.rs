@@ -5,6 +5,7 @@ use convoy_wire::SeqNum;
 
 use super::Now;
 use super::ah;
+use super::packet::add;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use super::watch::Watch;
@@ -12,6 +13,9 @@ use crate::drop_reason::DropReason;
 
 /// What became of a packet: nothing, or why it is to be dropped.
 pub(super) type Verdict = Option<DropReason>;
+
+/// Slot and epoch of no SA: no snapshot has so many.
+const NOBODY: (u32, u32) = (u32::MAX, 0);
 
 /// Judges finished jobs where they lie, one verdict for each. Packets that are forged or came before
 /// are refused.
@@ -22,30 +26,46 @@ pub(super) fn run(
     done: &[Job],
     verdicts: &mut Vec<Verdict>,
 ) {
-    let of = |job: &Job| (job.context.slot, job.context.note);
-    // Packets of one SA come in runs.
-    for run in done.chunk_by(|one, next| of(one) == of(next)) {
-        let Some((slot, epoch)) = run.first().map(of) else { continue };
-        match sas.get_mut(slot) {
-            Some(sa) if sa.epoch == epoch => judge_run(now, sa, slot, watch, run, verdicts),
-            // The SA has gone, or another come to its slot, while the jobs were away.
-            _ => verdicts.extend(run.iter().map(|_| Some(DropReason::UnknownSpi))),
+    let (mut of, mut sa) = (NOBODY, None);
+    for job in done {
+        // Packets of one SA come in runs.
+        if of != (job.context.slot, job.context.note) {
+            publish(now, sa.take());
+            of = (job.context.slot, job.context.note);
+            let (slot, epoch) = of;
+            // The SA may have gone, or another come to its slot, while the job was away.
+            sa = sas
+                .get_mut(slot)
+                .filter(|sa| sa.epoch == epoch)
+                .map(|sa| (sa.window.accepted(), sa));
         }
+        let verdict = match &mut sa {
+            Some((_, sa)) => settle(now, sa, of.0, watch, job),
+            None => Some(DropReason::UnknownSpi),
+        };
+        // There is room for a verdict on each.
+        let _ = add(verdicts, verdict);
+    }
+    publish(now, sa);
+}
+
+/// Publishes the state of an SA, of which so many packets had been accepted before its run: none of
+/// the run has gone further yet.
+#[inline(always)]
+fn publish(now: Now, sa: Option<(u64, &mut InboundSa)>) {
+    if let Some((before, sa)) = sa
+        && sa.window.accepted() != before
+    {
+        let edge = sa.window.right_edge();
+        sa.floor.raise(edge);
+        sa.counters.sequence.set(edge.get());
+        sa.counters.last_packet_ns.set(now.0);
     }
 }
 
-/// What the SA publishes is up to date after the run, as is its floor: nothing has left by then.
-#[inline]
-fn judge_run(
-    now: Now,
-    sa: &mut InboundSa,
-    slot: u32,
-    watch: &mut Watch,
-    run: &[Job],
-    verdicts: &mut Vec<Verdict>,
-) {
-    let before = sa.window.accepted();
-    verdicts.extend(run.iter().map(|job| match judge(now, sa, job) {
+#[inline(always)]
+fn settle(now: Now, sa: &mut InboundSa, slot: u32, watch: &mut Watch, job: &Job) -> Verdict {
+    match judge(now, sa, job) {
         Ok(()) => {
             if sa.meter.count(&sa.counters.usage, ah::metered(sa.ah.is_some(), job)) {
                 watch.look(slot, sa, now);
@@ -56,24 +76,13 @@ fn judge_run(
             sa.counters.dropped.add(1);
             Some(reason)
         }
-    }));
-    if sa.window.accepted() != before {
-        let edge = sa.window.right_edge();
-        sa.floor.raise(edge);
-        sa.counters.sequence.set(edge.get());
-        sa.counters.last_packet_ns.set(now.0);
     }
 }
 
-#[inline]
+#[inline(always)]
 fn judge(now: Now, sa: &mut InboundSa, job: &Job) -> Result<(), DropReason> {
-    match job.status {
-        Status::Done => {}
-        Status::BadIcv => {
-            sa.counters.icv_failures.add(1);
-            return Err(DropReason::BadIcv);
-        }
-        Status::Pending | Status::Rejected => return Err(DropReason::EngineRejected),
+    if job.status != Status::Done {
+        return Err(undone(sa, job.status));
     }
     if sa.meter.is_expired(now) {
         return Err(DropReason::LifetimeExpired);
@@ -84,4 +93,13 @@ fn judge(now: Now, sa: &mut InboundSa, job: &Job) -> Result<(), DropReason> {
         return Err(refused.into());
     }
     Ok(())
+}
+
+#[cold]
+fn undone(sa: &InboundSa, status: Status) -> DropReason {
+    if status != Status::BadIcv {
+        return DropReason::EngineRejected;
+    }
+    sa.counters.icv_failures.add(1);
+    DropReason::BadIcv
 }
