@@ -83,8 +83,14 @@ fn append(from: &mut JobBurst, n: usize, to: &mut JobBurst) {
     }
 }
 
+/// So few keys stay in a near cache.
+const FEW_KEYS: usize = 16;
+
 /// Starts loading the keys of all jobs, so that their ways through the memory overlap.
 fn prefetch(keys: &[Option<EngineKey>], jobs: &[Job]) {
+    if keys.len() <= FEW_KEYS {
+        return;
+    }
     let mut last = None;
     for id in jobs.iter().map(|job| job.key) {
         // Packets of one SA come in runs.

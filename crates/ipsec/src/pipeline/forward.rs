@@ -18,30 +18,47 @@ pub(super) fn run(
     wire: &mut Burst,
     bin: &mut Bin<'_>,
 ) {
+    let finished = done.as_mut_slice().get_mut(..n).unwrap_or_default();
+    // The usual packet is complete, and is not even looked at.
+    let marks = finished.iter().fold(0, |marks, job| marks | job.context.note) & MARKS;
+    if marks != 0 {
+        finished.iter_mut().for_each(|job| complete(job, udp6_checksum));
+    }
     let (mut packets, mut bytes) = (0, 0);
-    for Job { mut frame, status, context, .. } in done.drain_front(n) {
+    for Job { frame, status, context, .. } in done.drain_front(n) {
         if status != Status::Done {
-            bin.drop(frame, DropReason::EngineRejected);
+            drop_packet(bin, frame, DropReason::EngineRejected);
             continue;
         }
-        if context.note & ah::MARK != 0 {
-            if ah::finish(&mut frame, context.value).is_none() {
-                bin.drop(frame, DropReason::EngineRejected);
-                continue;
-            }
-        } else if udp6_checksum && context.note & UDP6_MARK != 0 {
-            fill_udp6_checksum(&mut frame);
-        }
         match wire.push(frame) {
-            Ok(()) => {
-                let inner = context.note & !(ah::MARK | UDP6_MARK);
-                (packets, bytes) = (packets + 1, bytes + u64::from(inner));
-            }
-            Err(frame) => bin.drop(frame, DropReason::NoFrame),
+            Ok(()) => (packets, bytes) = (packets + 1, bytes + u64::from(context.note & !MARKS)),
+            Err(frame) => drop_packet(bin, frame, DropReason::NoFrame),
         }
     }
     bin.counters.outbound_packets.add(packets);
     bin.counters.outbound_bytes.add(bytes);
+}
+
+/// Marks of jobs whose packets are not complete yet, beside the length of the inner packet.
+const MARKS: u32 = ah::MARK | UDP6_MARK;
+
+/// Does what is left to do on a packet when the engine has worked on it.
+fn complete(job: &mut Job, udp6_checksum: bool) {
+    if job.status != Status::Done {
+        return;
+    }
+    if job.context.note & ah::MARK != 0 {
+        if ah::finish(&mut job.frame, job.context.value).is_none() {
+            job.status = Status::Rejected;
+        }
+    } else if udp6_checksum && job.context.note & UDP6_MARK != 0 {
+        fill_udp6_checksum(&mut job.frame);
+    }
+}
+
+#[cold]
+fn drop_packet(bin: &mut Bin<'_>, frame: Frame, reason: DropReason) {
+    bin.drop(frame, reason);
 }
 
 /// IPv6 wants a checksum in every UDP header (RFC 8200 section 8.1); RFC 3948 lets only IPv4 go

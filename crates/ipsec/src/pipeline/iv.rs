@@ -48,7 +48,7 @@ impl IvSource {
     }
 
     /// An IV that was never given out before; `None` without a key.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next(&mut self) -> Option<[u8; IV_BYTES]> {
         if self.next >= BATCH {
             self.refill()?;
@@ -59,6 +59,7 @@ impl IvSource {
     }
 
     #[cold]
+    #[inline(never)]
     fn refill(&mut self) -> Option<()> {
         let key = self.key.as_ref()?;
         let [a, b, c, d, e, f, g, h] = self.batches.to_be_bytes();
