@@ -285,6 +285,11 @@ const TRAILERS: [[u8; LONG]; LONG - 1] = trailers();
 /// What they are written in.
 const LONG: usize = 16;
 
+#[allow(
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing
+)] // worked out by the compiler, which would stop
 const fn trailers() -> [[u8; LONG]; LONG - 1] {
     let mut trailers = [[0; LONG]; LONG - 1];
     let mut pad = 0;
@@ -312,23 +317,34 @@ pub fn emit_trailer_over(
     next_header: Protocol,
 ) -> Result<usize, EmitError> {
     let pad = usize::from(pad_len);
+    let needed = pad.saturating_add(TRAILER_LEN);
     if let Some(trailer) = TRAILERS.get(pad) {
-        let needed = pad + TRAILER_LEN;
         if needed <= SHORT
             && let (Some(room), Some(short)) = (into.first_chunk_mut(), trailer.first_chunk())
         {
             let room: &mut [u8; SHORT] = room;
             *room = *short;
-            room[(pad + 1) % SHORT] = next_header.0;
-            return Ok(needed);
+            return set_next(room, pad, next_header, needed);
         }
         if let Some(room) = into.first_chunk_mut::<LONG>() {
             *room = *trailer;
-            room[(pad + 1) % LONG] = next_header.0;
-            return Ok(needed);
+            return set_next(room, pad, next_header, needed);
         }
     }
     emit_trailer(into, pad_len, next_header)
+}
+
+/// Puts the next header behind the pad length; returns `needed`, for which there is room.
+#[inline(always)]
+fn set_next(
+    room: &mut [u8],
+    pad: usize,
+    next: Protocol,
+    needed: usize,
+) -> Result<usize, EmitError> {
+    let place = room.get_mut(pad.saturating_add(1)).ok_or(EmitError::BufferTooSmall { needed })?;
+    *place = next.0;
+    Ok(needed)
 }
 
 /// What a decrypted ESP packet ends with.

@@ -320,8 +320,8 @@ impl<'a> Ipv4Mut<'a> {
         let old = u32::from_be_bytes(*word);
         let Some(ttl) = ((old >> 24) as u8).checked_sub(1) else { return 0 };
         // RFC 1624, eqn. 3, of a word that became less by 0x0100.
-        let sum = (!old & 0xffff) + 0xfeff;
-        let check = !(sum + (sum >> 16)) & 0xffff;
+        let sum = (!old & 0xffff).wrapping_add(0xfeff); // below 2 * 2¹⁶
+        let check = !sum.wrapping_add(sum >> 16) & 0xffff;
         *word = (u32::from(ttl) << 24 | old & 0xff_0000 | check).to_be_bytes();
         ttl
     }
