@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use convoy_control::lease::{InboundRequest, LeaseError, LeaseKeeper, OutboundRequest};
 use convoy_control::site::KeyMaterial;
@@ -21,7 +22,7 @@ fn key(number: u8) -> KeyMaterial {
 fn next(keeper: &LeaseKeeper) -> u64 {
     let (ours, theirs) = (key(1), key(2));
     let request = OutboundRequest { name: "sa", key: &ours, esn: true, block: 100 };
-    let inbound = InboundRequest { name: "in", key: &theirs };
+    let inbound = InboundRequest { name: "in", key: &theirs, counters: &Arc::default() };
     let acquired = keeper.acquire(&[request], &[inbound]).unwrap();
     acquired.leases[0].used().get() + 1
 }

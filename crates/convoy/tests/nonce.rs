@@ -74,17 +74,21 @@ struct Sender {
 
 impl Sender {
     fn start(host: &Namespace, to: SocketAddr) -> Self {
+        Self::paced(host, to, 32, Duration::from_micros(500))
+    }
+
+    fn paced(host: &Namespace, to: SocketAddr, burst: usize, pause: Duration) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let flag = stop.clone();
         let thread = host
             .start("sender", move || {
                 let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
                 while !flag.load(Ordering::Relaxed) {
-                    for _ in 0..32 {
+                    for _ in 0..burst {
                         // No gateway, no route: that is expected most of the time.
                         let _ = socket.send_to(&[0; 64], to);
                     }
-                    std::thread::sleep(Duration::from_micros(500));
+                    std::thread::sleep(pause);
                 }
             })
             .unwrap();
@@ -228,6 +232,36 @@ fn packets_accepted_before_a_restart_are_not_accepted_after_it() {
         wait_for("new packets to be accepted", || accepted(&site_b) > 100);
         drop((sender, a, b));
     }
+}
+
+/// A peer that was killed skips the numbers it had leased. That must not be taken for its pace: if we
+/// are killed soon after, we would be deaf to it for as many packets.
+#[test]
+fn a_second_crash_soon_after_both_gateways_crashed_does_not_cut_the_tunnel() {
+    if !common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = Topology::build(&TopologyConfig { named: false, ..Default::default() }).unwrap();
+    let plan = Plan { esn: true, ..Plan::simple() };
+    let (site_a, site_b) = (plan.write('a', folder.path()), plan.write('b', folder.path()));
+    let to = SocketAddr::new(lab.b.host_address(Family::V4), 9);
+    let sender = Sender::paced(&lab.a.host, to, 1, Duration::from_millis(20));
+    let a = Gateway::start(&lab.a.gateway, &site_a);
+    let b = Gateway::start(&lab.b.gateway, &site_b);
+    wait_for("traffic", || accepted(&site_b) > 10);
+    a.kill();
+    b.kill();
+    let a = Gateway::start(&lab.a.gateway, &site_a);
+    let b = Gateway::start(&lab.b.gateway, &site_b);
+    wait_for("traffic after the first crash", || accepted(&site_b) > 20);
+    b.kill();
+    let b = Gateway::start(&lab.b.gateway, &site_b);
+    wait_for("traffic after the second crash", || accepted(&site_b) > 10);
+    let status = status(&site_b);
+    let refused: u64 = ["too-old", "bad-icv"].iter().map(|r| dropped(&status, r)).sum();
+    assert!(refused <= 40, "{refused} fresh packets were refused");
+    drop((sender, a, b));
 }
 
 fn dropped(status: &serde_json::Value, reason: &str) -> u64 {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
+use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sequence::{Lease, SequenceCounter, SequenceLimits};
 use convoy_wire::SeqNum;
@@ -24,16 +25,16 @@ const SECTOR: usize = 64;
 /// A medium with a write cache: what was written since the last sync of a slot reaches the disk in
 /// any part and order when the power fails.
 #[derive(Debug, Default)]
-struct Medium {
+pub(super) struct Medium {
     slots: [Place; 2],
     /// Operations until the power fails in the middle of one.
     fuse: Option<usize>,
     /// Operations from here on fail without effect.
     dead: bool,
     /// Decides what survives.
-    dice: u64,
+    pub(super) dice: u64,
     /// Where the edge is when the next write returns.
-    during_write: Option<(Arc<Floor>, u64)>,
+    during_write: Option<(Arrivals, u64)>,
 }
 
 #[derive(Debug, Default, Clone)]
@@ -64,7 +65,7 @@ impl Medium {
     }
 
     /// Power comes back: each sector holds one of the contents it had since the last sync.
-    fn lose_power(&mut self) {
+    pub(super) fn lose_power(&mut self) {
         for slot in 0..2 {
             let place = std::mem::take(&mut self.slots[slot]);
             let mut versions = vec![place.disk.clone().unwrap_or_default()];
@@ -86,17 +87,17 @@ impl Medium {
     }
 
     /// The process is killed: the kernel keeps what was written, the last write perhaps in part.
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         self.dead = false;
         self.fuse = None;
     }
 }
 
 #[derive(Debug, Clone, Default)]
-struct Shared(Arc<Mutex<Medium>>);
+pub(super) struct Shared(Arc<Mutex<Medium>>);
 
 impl Shared {
-    fn medium(&self) -> MutexGuard<'_, Medium> {
+    pub(super) fn medium(&self) -> MutexGuard<'_, Medium> {
         self.0.lock().unwrap()
     }
 }
@@ -118,8 +119,8 @@ impl Storage for Shared {
         content.resize(content.len().max(count), 0);
         content[..count].copy_from_slice(&bytes[..count]);
         place.cache.push(content);
-        if let Some((floor, edge)) = medium.during_write.take() {
-            floor.raise(SeqNum::new(edge));
+        if let Some((arrivals, edge)) = medium.during_write.take() {
+            arrivals.accept_up_to(edge);
         }
         if dies { Err(io::Error::other("power failed")) } else { Ok(()) }
     }
@@ -154,7 +155,7 @@ fn hash_key() -> HashKey {
     HashKey::for_tests(HASH_KEY)
 }
 
-fn new_storage() -> Shared {
+pub(super) fn new_storage() -> Shared {
     let shared = Shared::default();
     for (slot, generation) in [(0, 1), (1, 2)] {
         let image = Image { generation, boot: None, clean: true, records: Vec::new() };
@@ -163,17 +164,68 @@ fn new_storage() -> Shared {
     shared
 }
 
-fn open(storage: &Shared, boot: u8) -> Result<Ledger, LeaseError> {
+pub(super) fn open(storage: &Shared, boot: u8) -> Result<Ledger, LeaseError> {
     let store = Store::open(Box::new(storage.clone()), hash_key(), Some(BootId([boot; 16])))?;
     Ok(Ledger::new(store, Instant::now()))
 }
 
 fn acquire(ledger: &mut Ledger, keys: &[KeyMaterial], block: u64) -> Result<Acquired, LeaseError> {
+    acquire_counted(ledger, keys, block).map(|(acquired, _)| acquired)
+}
+
+/// As [`acquire`], with the inbound SAs.
+fn acquire_counted(
+    ledger: &mut Ledger,
+    keys: &[KeyMaterial],
+    block: u64,
+) -> Result<(Acquired, Vec<Arrivals>), LeaseError> {
     let outbound: Vec<_> =
         keys.iter().map(|key| OutboundRequest { name: "out", key, esn: true, block }).collect();
     let theirs: Vec<_> = keys.iter().map(turned).collect();
-    let inbound: Vec<_> = theirs.iter().map(|key| InboundRequest { name: "in", key }).collect();
-    ledger.acquire(&outbound, &inbound)
+    let counters: Vec<Arc<SaCounters>> = keys.iter().map(|_| Arc::default()).collect();
+    let inbound: Vec<_> = theirs
+        .iter()
+        .zip(&counters)
+        .map(|(key, counters)| InboundRequest { name: "in", key, counters })
+        .collect();
+    let acquired = ledger.acquire(&outbound, &inbound)?;
+    let floors = acquired.floors.iter().cloned().zip(counters);
+    let arrivals = floors.map(|(floor, counters)| Arrivals { floor, counters }).collect();
+    Ok((acquired, arrivals))
+}
+
+/// One key, as peer of which packets are accepted.
+pub(super) fn acquire_one(ledger: &mut Ledger) -> Arrivals {
+    acquire_counted(ledger, &[material(1)], 10).unwrap().1.remove(0)
+}
+
+/// What a worker tells of an inbound SA.
+#[derive(Debug, Clone)]
+pub(super) struct Arrivals {
+    pub(super) floor: Arc<Floor>,
+    counters: Arc<SaCounters>,
+}
+
+impl Arrivals {
+    pub(super) fn edge(&self) -> u64 {
+        self.floor.get().get()
+    }
+
+    /// Accepts packets up to this number, from where the edge is.
+    fn accept_up_to(&self, number: u64) {
+        self.counters.usage.packets.add(number - self.edge());
+        self.floor.raise(SeqNum::new(number));
+    }
+
+    fn accept(&self, packets: u64) {
+        self.accept_up_to(self.edge() + packets);
+    }
+
+    /// Accepts the one packet of this number.
+    pub(super) fn accept_one(&self, number: u64) {
+        self.counters.usage.packets.add(1);
+        self.floor.raise(SeqNum::new(number));
+    }
 }
 
 fn counter(lease: &Arc<Lease>) -> SequenceCounter {
@@ -245,7 +297,7 @@ fn live(
         return Ok(false);
     };
     let keys: Vec<_> = (0..3).map(material).collect();
-    let Ok(acquired) = acquire(&mut ledger, &keys, block) else {
+    let Ok((acquired, arrivals)) = acquire_counted(&mut ledger, &keys, block) else {
         prop_assert!(storage.medium().dead);
         return Ok(false);
     };
@@ -264,8 +316,7 @@ fn live(
                     prop_assert!(number > seen[*key].used, "{number} comes twice");
                     seen[*key].used = number;
                 }
-                let floor = &acquired.floors[*key];
-                floor.raise(SeqNum::new(floor.get().get() + u64::from(*packets)));
+                arrivals[*key].accept(u64::from(*packets));
             }
             Step::Tick(ms) => {
                 now += Duration::from_millis((*ms).into());
@@ -375,6 +426,7 @@ fn among_ten_thousand_keys_each_has_its_own_lease_and_floor() {
         KeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
     };
     let keys: Vec<_> = (0..2 * KEYS).map(key).collect();
+    let unwatched = Arc::default();
     let ask = |ledger: &mut Ledger, outbound: &[usize], inbound: &[usize]| {
         let outbound = outbound.iter().map(|n| OutboundRequest {
             name: "out",
@@ -382,7 +434,11 @@ fn among_ten_thousand_keys_each_has_its_own_lease_and_floor() {
             esn: true,
             block: 10,
         });
-        let inbound = inbound.iter().map(|n| InboundRequest { name: "in", key: &keys[*n] });
+        let inbound = inbound.iter().map(|n| InboundRequest {
+            name: "in",
+            key: &keys[*n],
+            counters: &unwatched,
+        });
         ledger.acquire(&outbound.collect::<Vec<_>>(), &inbound.collect::<Vec<_>>())
     };
     let mut ledger = open(&new_storage(), 1).unwrap();
@@ -430,7 +486,8 @@ fn a_key_keeps_its_direction_for_good() {
     let both = |ledger: &mut Ledger, out: u8, inn: u8| {
         let (out, inn) = (material(out), material(inn));
         let outbound = OutboundRequest { name: "out", key: &out, esn: true, block: 10 };
-        ledger.acquire(&[outbound], &[InboundRequest { name: "in", key: &inn }])
+        let inbound = InboundRequest { name: "in", key: &inn, counters: &Arc::default() };
+        ledger.acquire(&[outbound], &[inbound])
     };
     let refused = |result: Result<Acquired, LeaseError>, sa: &str| match result {
         Err(LeaseError::KeyTurned { name }) => name == sa,
@@ -453,15 +510,15 @@ fn a_key_keeps_its_direction_for_good() {
 fn floor_after(power_fails: bool, per_tick: u64, ticks: u64) -> (u64, u64) {
     let storage = new_storage();
     let mut ledger = open(&storage, 1).unwrap();
-    let floor = acquire(&mut ledger, &[material(1)], 10).unwrap().floors.remove(0);
+    let arrivals = acquire_one(&mut ledger);
     let mut now = Instant::now();
     for _ in 0..ticks {
-        floor.raise(SeqNum::new(floor.get().get() + per_tick));
+        arrivals.accept(per_tick);
         now += Duration::from_millis(5);
         ledger.tick(now).unwrap();
     }
     // Accepted after the last write.
-    floor.raise(SeqNum::new(floor.get().get() + per_tick));
+    arrivals.accept(per_tick);
     let boot = if power_fails {
         storage.medium().slots.iter_mut().for_each(|place| place.cache.clear());
         2
@@ -469,8 +526,7 @@ fn floor_after(power_fails: bool, per_tick: u64, ticks: u64) -> (u64, u64) {
         1
     };
     let mut ledger = open(&storage, boot).unwrap();
-    let after = acquire(&mut ledger, &[material(1)], 10).unwrap().floors.remove(0);
-    (floor.get().get(), after.get().get())
+    (arrivals.edge(), acquire_one(&mut ledger).edge())
 }
 
 #[test]
@@ -500,21 +556,21 @@ fn what_was_accepted_is_not_accepted_after_a_crash() {
 fn packets_that_come_while_a_write_takes_its_time_count_for_the_pace() {
     let storage = new_storage();
     let mut ledger = open(&storage, 1).unwrap();
-    let floor = acquire(&mut ledger, &[material(1)], 10).unwrap().floors.remove(0);
+    let arrivals = acquire_one(&mut ledger);
     let mut now = Instant::now();
     let mut tick = |edge: u64| {
-        floor.raise(SeqNum::new(edge));
+        arrivals.accept_up_to(edge);
         now += Duration::from_millis(5);
         ledger.tick(now).unwrap();
     };
     tick(10);
-    storage.medium().during_write = Some((floor.clone(), 1020));
+    storage.medium().during_write = Some((arrivals.clone(), 1020));
     tick(20);
     tick(1020);
-    floor.raise(SeqNum::new(1920));
+    arrivals.accept_up_to(1920);
     let mut ledger = open(&storage, 1).unwrap();
-    let after = acquire(&mut ledger, &[material(1)], 10).unwrap().floors.remove(0);
-    assert!(after.get() >= floor.get(), "{} < {}", after.get(), floor.get());
+    let after = acquire_one(&mut ledger).edge();
+    assert!(after >= arrivals.edge(), "{after} < {}", arrivals.edge());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sequence::{Lease, SequenceLimits};
 use convoy_wire::SeqNum;
@@ -27,8 +28,13 @@ const BOUND_BLOCKS: u64 = 4;
 /// A lease lasts at least this many ticks at the pace of the last one.
 const TICKS_AHEAD: u64 = 64;
 
-/// Safety factor on the most packets seen between two writes, or two syncs.
+/// Safety factor on the most numbers that passed between two writes, or two syncs.
 const PACE_FACTOR: u64 = 4;
+
+/// Of how far an edge moved, at most this many numbers count for the pace for each packet accepted:
+/// the packet's own, and others that were lost. What the edge moved beyond that was a jump, as when
+/// the peer is started anew and skips what it had leased, and says nothing of what comes next.
+const NUMBERS_PER_PACKET: u64 = 4;
 
 /// Packets added for a pace that was never seen: between two writes, and between two syncs.
 const LEAST_ALLOWANCE: u64 = 8;
@@ -54,6 +60,8 @@ pub struct InboundRequest<'a> {
     pub name: &'a str,
     /// Key and salt.
     pub key: &'a KeyMaterial,
+    /// Where the SA's packets are counted; has to live as long as the floor is used.
+    pub counters: &'a Arc<SaCounters>,
 }
 
 /// What was asked for, in the same order.
@@ -79,15 +87,41 @@ struct Leased {
 struct Floored {
     at: RecordAt,
     floor: Arc<Floor>,
-    written: u64,
-    synced: u64,
+    counters: Arc<SaCounters>,
+    /// Where it is by the record.
+    noted: Progress,
+    written: Progress,
+    synced: Progress,
     pace_written: u64,
     pace_synced: u64,
     /// How far the edge may move after the last sync, as the synced image says.
     granted_synced: u64,
 }
 
+/// How far the packets of an SA have come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// The highest number accepted.
+    edge: u64,
+    /// Packets accepted.
+    packets: u64,
+}
+
+impl Progress {
+    /// Numbers that passed since `earlier`, jumps left out.
+    fn numbers_since(self, earlier: Self) -> u64 {
+        let packets = self.packets.wrapping_sub(earlier.packets);
+        self.edge.saturating_sub(earlier.edge).min(packets.saturating_mul(NUMBERS_PER_PACKET))
+    }
+}
+
 impl Floored {
+    /// The edge is read first: every packet below it is counted by then, or within its burst.
+    fn progress(&self) -> Progress {
+        let edge = self.floor.get().get();
+        Progress { edge, packets: self.counters.usage.packets.get() }
+    }
+
     fn allowance(&self) -> u64 {
         allowance(self.pace_written, LEAST_ALLOWANCE)
     }
@@ -98,7 +132,7 @@ impl Floored {
 
     /// Whether half of what the synced image allows is used up.
     fn is_hasty(&self) -> bool {
-        self.floor.get().get().saturating_sub(self.synced) > self.granted_synced / 2
+        self.floor.get().get().saturating_sub(self.synced.edge) > self.granted_synced / 2
     }
 }
 
@@ -139,7 +173,8 @@ impl Ledger {
         for (at, request) in outbound_at.iter().zip(outbound) {
             self.raise(*at, 0, request.block, limit(request.esn));
         }
-        let floored: Vec<_> = inbound_at.iter().map(|at| self.floor(*at)).collect();
+        let floored = inbound_at.iter().zip(inbound);
+        let floored: Vec<_> = floored.map(|(at, r)| self.floor(*at, r.counters)).collect();
         self.store.commit().map_err(LeaseError::Write)?;
         for (at, request) in outbound_at.iter().zip(outbound) {
             self.raise(*at, request.block.saturating_mul(2), request.block, limit(request.esn));
@@ -193,13 +228,16 @@ impl Ledger {
     }
 
     /// The floor of a record, with allowances for a pace that is not known yet.
-    fn floor(&mut self, at: RecordAt) -> Floored {
+    fn floor(&mut self, at: RecordAt, counters: &Arc<SaCounters>) -> Floored {
         let edge = self.number(at);
+        let start = Progress { edge, packets: counters.usage.packets.get() };
         let mut floored = Floored {
             at,
             floor: Arc::new(Floor::new(SeqNum::new(edge))),
-            written: edge,
-            synced: edge,
+            counters: counters.clone(),
+            noted: start,
+            written: start,
+            synced: start,
             pace_written: LEAST_ALLOWANCE,
             pace_synced: LEAST_ALLOWANCE_SYNCED,
             granted_synced: 0,
@@ -249,8 +287,7 @@ impl Ledger {
             self.store.write()?;
             for floored in &mut self.floored {
                 // What the image says, not where the edge is by now: the write took time.
-                let edge = self.store.record(floored.at).map_or(0, |record| record.number);
-                floored.written = floored.written.max(edge);
+                floored.written = floored.noted;
             }
             return Ok(Wrote::Written);
         }
@@ -283,9 +320,13 @@ impl Ledger {
         let mut moved = false;
         for floored in &mut self.floored {
             let Some(record) = self.store.record_mut(floored.at) else { continue };
-            let edge = floored.floor.get().get().max(record.number);
-            floored.pace_written = floored.pace_written.max(edge.saturating_sub(floored.written));
-            floored.pace_synced = floored.pace_synced.max(edge.saturating_sub(floored.synced));
+            let now = floored.progress();
+            floored.noted = now;
+            let edge = now.edge.max(record.number);
+            let pace = now.numbers_since(floored.written);
+            floored.pace_written = floored.pace_written.max(pace);
+            let pace = now.numbers_since(floored.synced);
+            floored.pace_synced = floored.pace_synced.max(pace);
             let allowance = floored.allowance();
             let allowance_synced = floored.allowance_synced();
             moved |= (record.number, record.allowance, record.allowance_synced)
@@ -305,9 +346,8 @@ impl Ledger {
         }
         for floored in &mut self.floored {
             let Some(record) = self.store.record(floored.at) else { continue };
-            let edge = record.number;
             floored.granted_synced = record.allowance_synced;
-            (floored.written, floored.synced) = (edge, edge);
+            (floored.written, floored.synced) = (floored.noted, floored.noted);
             // Paces are forgotten within some seconds, so that a burst of long ago costs nothing.
             floored.pace_written /= 2;
             floored.pace_synced /= 2;

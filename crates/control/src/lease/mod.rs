@@ -29,20 +29,27 @@
 //! every second while packets arrive. The new floor is
 //!
 //! * after an orderly end: the exact edge;
-//! * after the process was killed: the edge written last, plus four times the most packets seen
-//!   between two writes within the last seconds, plus 8 (40 in all for a quiet SA that was just
-//!   started). The kernel keeps what was written;
+//! * after the process was killed: the edge written last, plus four times the most numbers that
+//!   passed between two writes within the last seconds, plus 8 (40 in all for a quiet SA that was
+//!   just started). The kernel keeps what was written;
 //! * after the machine failed, or where the last write was torn: the newest edge on the disk, plus
-//!   four times the most packets seen between two syncs within the last seconds, plus 32.
+//!   four times the most numbers that passed between two syncs within the last seconds, plus 32.
 //!
-//! A sync comes early, after 20 ms at the soonest, when packets come so fast that half of the last
-//! allowance is used up. So a packet could be accepted a second time only if, in the last moment
-//! before an unorderly end (some 5 ms for a process, some 20 ms for the machine), packets came more
-//! than four times faster than within the seconds before, or if writes had been failing (which is
-//! reported). The price is that after an unorderly end as many new packets of the peer are refused
-//! as the allowance is larger than the number it sent meanwhile. A floor above all that could ever
-//! have been accepted would have to be as far ahead as a link at full speed gets between two syncs,
-//! and a quiet SA would then stay deaf for hours.
+//! Numbers pass with packets that are accepted, and with others that are lost on the way: those count
+//! too, but at most three for each packet. What the edge moved beyond that was a jump. Peers make
+//! them that are started anew after a crash, since they skip what they had leased; a jump of two
+//! million numbers in one packet says nothing of how many packets come next, and an allowance of
+//! four times as many would make a quiet SA deaf for good.
+//!
+//! A sync comes early, after 20 ms at the soonest, when the edge moves so far that half of the last
+//! allowance is used up, as with every jump. So a packet could be accepted a second time only if it
+//! was accepted in the last moment before an unorderly end (some 5 ms for a process, some 20 ms for
+//! the machine), and if in that moment numbers jumped, or passed more than four times faster than
+//! within the seconds before, or if writes had been failing (which is reported). The price is that
+//! after an unorderly end as many new packets of the peer are refused as the allowance is larger than
+//! the number it sent meanwhile. A floor above all that could ever have been accepted would have to
+//! be as far ahead as a link at full speed gets between two syncs, or as a peer jumps, and a quiet SA
+//! would then stay deaf for hours.
 //!
 //! # How it is stored
 //!
@@ -70,3 +77,5 @@ pub use storage::{Slot, Storage};
 
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod floor_tests;

@@ -218,13 +218,15 @@ impl Maker<'_> {
         let new_out: Vec<_> = new_out.map(|(sa, _)| lease_request(sa)).collect();
         let new_in =
             site.inbound.iter().zip(&plan.inbound).filter(|(_, o)| matches!(o, Origin::New));
-        let new_in: Vec<_> = new_in.map(|(sa, _)| floor_request(sa)).collect();
+        let new_in: Vec<_> = new_in.map(|(sa, _)| (sa, Arc::default())).collect();
+        let floors: Vec<_> = new_in.iter().map(|(sa, of)| floor_request(sa, of)).collect();
         let acquired = match self.keeper {
-            Some(keeper) => keeper.acquire(&new_out, &new_in)?,
+            Some(keeper) => keeper.acquire(&new_out, &floors)?,
             None if new_out.is_empty() && new_in.is_empty() => crate::lease::Acquired::default(),
             None => return Err(StateError::NoStateFolder(WHY)),
         };
-        let made = self.records(plan, site, before, &acquired);
+        let counters = new_in.into_iter().map(|(_, counters)| counters).collect();
+        let made = self.records(plan, site, before, &acquired, counters);
         if made.is_err()
             && let Some(keeper) = self.keeper
         {
@@ -240,6 +242,7 @@ impl Maker<'_> {
         site: &Site,
         before: &Tables,
         acquired: &crate::lease::Acquired,
+        inbound_counters: Vec<Arc<SaCounters>>,
     ) -> Result<Tables, StateError> {
         let mut tables = Tables::default();
         // Slots of SAs that go stay empty for one reload, so that no slot changes hands at once.
@@ -260,16 +263,15 @@ impl Maker<'_> {
             tables.outbound.insert(sa.association.name.clone(), (slot, spec));
         }
         let mut slots = Slots::new(before.inbound.values().map(|(slot, _)| *slot));
-        let mut floors = acquired.floors.iter();
+        let mut floors = acquired.floors.iter().zip(inbound_counters);
         for (sa, origin) in site.inbound.iter().zip(&plan.inbound) {
             let (slot, spec) = match origin {
                 Origin::Kept { slot, spec, same_key } => {
                     (*slot, self.changed_inbound(sa, spec, *same_key)?)
                 }
                 Origin::New => {
-                    let Some(floor) = floors.next() else { continue };
+                    let Some((floor, counters)) = floors.next() else { continue };
                     let key = self.open_key(sa)?;
-                    let counters = Arc::default();
                     (slots.free(), Arc::new(self.inbound(sa, floor.clone(), key, counters)))
                 }
             };
@@ -383,8 +385,8 @@ fn lease_request(sa: &OutboundSa) -> OutboundRequest<'_> {
     OutboundRequest { name: &common.name, key: &common.key, esn: common.esn, block: sa.lease_block }
 }
 
-fn floor_request(sa: &InboundSa) -> InboundRequest<'_> {
-    InboundRequest { name: &sa.association.name, key: &sa.association.key }
+fn floor_request<'a>(sa: &'a InboundSa, counters: &'a Arc<SaCounters>) -> InboundRequest<'a> {
+    InboundRequest { name: &sa.association.name, key: &sa.association.key, counters }
 }
 
 /// Whether two records of one SA say the same. A key is set up anew only where it is another.
