@@ -86,16 +86,18 @@ impl Bench {
 
     /// The status one second later.
     fn look(&mut self, kernel_drops: u64) -> Status {
+        let name = "wire.kernel-drops";
+        self.see(&[NamedCount { name, value: kernel_drops, is_kernel_drop: true }], &[])
+    }
+
+    fn see(&mut self, counts: &[NamedCount<'_>], broken: &[String]) -> Status {
         self.now_ns += 1_000_000_000;
         let inputs = Inputs {
             now_ns: self.now_ns,
             uptime: Duration::from_secs(3700),
             workers: std::slice::from_ref(&self.worker),
-            counts: &[NamedCount {
-                name: "wire.kernel-drops",
-                value: kernel_drops,
-                is_kernel_drop: true,
-            }],
+            counts,
+            broken,
         };
         observe(&self.state, &Cpu::detect().unwrap(), &inputs, &mut self.sampler)
     }
@@ -231,6 +233,78 @@ fn what_wants_attention_is_told_with_an_exit_code() {
     let soon = fast.look(0).health;
     assert_eq!(soon.level, Level::Warning);
     assert!(soon.reasons[0].contains("SA out runs out of sequence numbers"), "{soon:?}");
+}
+
+#[test]
+fn packets_lost_for_want_of_something_are_critical_and_few_of_many_a_warning() {
+    for (reason, told) in [
+        (DropReason::NoSa, "no SA"),
+        (DropReason::AcquireTimeout, "in vain for an SA"),
+        (DropReason::AcquireFull, "more packets wait for an SA"),
+        (DropReason::BypassImpossible, "unprotected"),
+        (DropReason::RingFull, "does not keep up"),
+        (DropReason::NoFrame, "want of frames"),
+        (DropReason::EngineRejected, "engine"),
+        (DropReason::IoTxFailed, "cannot be sent"),
+        (DropReason::IoTxTooBig, "path_mtu"),
+    ] {
+        let mut bench = Bench::new();
+        assert_eq!(bench.look(0).health.level, Level::Ok);
+        bench.worker.drops.add(reason, 1);
+        let all = bench.look(0).health;
+        assert_eq!(all.level, Level::Critical, "{reason:?}");
+        assert!(all.reasons[0].contains(told), "{all:?}");
+        bench.pass(99);
+        assert_eq!(bench.look(0).health.level, Level::Critical, "one in a hundred");
+        bench.pass(1);
+        assert_eq!(bench.look(0).health.level, Level::Warning, "less");
+        // What was seconds ago is over.
+        for _ in 0..6 {
+            bench.look(0);
+        }
+        assert_eq!(bench.look(0).health.level, Level::Ok, "{reason:?}");
+    }
+    // Anybody can cause these.
+    for (reason, told) in [
+        (DropReason::BadIcv, "ICV is wrong"),
+        (DropReason::TooOld, "too old"),
+        (DropReason::EncapMismatch, "`encap`"),
+    ] {
+        let mut bench = Bench::new();
+        bench.look(0);
+        bench.worker.drops.add(reason, 1000);
+        let health = bench.look(0).health;
+        assert_eq!(health.level, Level::Warning, "{reason:?}");
+        assert!(health.reasons[0].contains(told), "{health:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_is_told_with_the_cause_that_ports_know() {
+    let mut bench = Bench::new();
+    let counts = |no_route| {
+        ["wire.tx-no-route", "wire.tx-error"].map(|name| NamedCount {
+            name,
+            value: if name.ends_with("route") { no_route } else { 7 },
+            is_kernel_drop: false,
+        })
+    };
+    bench.see(&counts(0), &[]);
+    bench.worker.drops.add(DropReason::IoTxFailed, 5);
+    let health = bench.see(&counts(5), &[]).health;
+    assert_eq!(
+        health.reasons,
+        ["packets cannot be sent: no route leads to their destination through the interface \
+          (wire.tx-no-route)"]
+    );
+}
+
+#[test]
+fn an_interface_that_is_gone_is_critical() {
+    let mut bench = Bench::new();
+    let health = bench.see(&[], &["interface w0: is gone".to_owned()]).health;
+    assert_eq!((health.level, health.reasons.len()), (Level::Critical, 1));
+    assert!(health.reasons[0].contains("w0"), "{health:?}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! version; their meaning and unit do not change. Units are in the names: `_s` seconds, `_bytes`,
 //! `per_second`. Counters count since the gateway's start.
 
+mod health;
 mod observe;
 mod sampler;
 mod text;
@@ -75,9 +76,11 @@ pub struct Health {
 pub enum Level {
     /// Not at all.
     Ok,
-    /// Some day soon.
+    /// Some day soon; or some packets are being lost, or refused for a reason that anybody can cause
+    /// who reaches this gateway.
     Warning,
-    /// Now: packets are being lost for want of something.
+    /// Now: packets are being lost for want of something, at least one in a hundred of their direction
+    /// within the last seconds.
     Critical,
 }
 

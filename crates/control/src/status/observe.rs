@@ -13,16 +13,14 @@ use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::suite::EspSuite;
 
+use super::health::{Seen, health};
 use super::{
-    Count, CryptoReport, Direction, Drops, Flow, Health, Leases, Level, LifetimeLeft,
-    LifetimeState, LifetimeStatus, PolicyReport, PolicyStatus, SCHEMA, SaReport, SaStatus, Sampler,
-    Status, TierStatus,
+    Count, CryptoReport, Direction, Drops, Flow, Leases, LifetimeLeft, LifetimeState,
+    LifetimeStatus, PolicyReport, PolicyStatus, SCHEMA, SaReport, SaStatus, Sampler, Status,
+    TierStatus,
 };
 use crate::site::{Action, Site, Upper};
 use crate::state::State;
-
-/// An SA whose numbers end within this time is worth a warning.
-const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// A counter that belongs to a port or a worker.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +44,8 @@ pub struct Inputs<'a> {
     pub workers: &'a [Arc<WorkerCounters>],
     /// Counters of ports, already summed over workers.
     pub counts: &'a [NamedCount<'a>],
+    /// Interfaces that cannot be used at present, each with the reason.
+    pub broken: &'a [String],
 }
 
 /// The picture of this moment. Feeds the sampler as well, so calling it every second keeps rates.
@@ -61,11 +61,26 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
     let drops = drops(inputs, sampler);
     let kernel_drops = inputs.counts.iter().filter(|c| c.is_kernel_drop).map(|c| c.value).sum();
     sampler.note("kernel-drops", inputs.now_ns, kernel_drops);
+    for count in inputs.counts {
+        sampler.note(&series(count.name), inputs.now_ns, count.value);
+    }
     let leases = Leases {
         state_dir: state.state_dir().map(|dir| dir.display().to_string()),
         failure: state.lease_failure(),
     };
-    let health = health(&sas, &drops, sampler.per_second("kernel-drops"), &leases);
+    let growing = |count: &&NamedCount<'_>| {
+        sampler.per_second(&series(count.name)).is_some_and(|rate| rate > 0.0)
+    };
+    let health = health(&Seen {
+        sas: &sas,
+        drops: &drops,
+        outbound,
+        inbound,
+        kernel_drop_rate: sampler.per_second("kernel-drops"),
+        growing: inputs.counts.iter().filter(growing).map(|count| count.name).collect(),
+        broken: inputs.broken,
+        leases: &leases,
+    });
     Status {
         schema: SCHEMA,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -86,6 +101,11 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
         leases,
         sas,
     }
+}
+
+/// The sampler's name of a port's counter.
+fn series(counter: &str) -> String {
+    format!("port.{counter}")
 }
 
 fn counts(inputs: &Inputs<'_>) -> Vec<Count> {
@@ -282,74 +302,6 @@ fn mode(mode: Mode) -> String {
         Mode::Tunnel => "tunnel".to_owned(),
         Mode::Transport => "transport".to_owned(),
     }
-}
-
-/// What somebody should know of.
-fn health(
-    sas: &[SaStatus],
-    drops: &[Drops],
-    kernel_drop_rate: Option<f64>,
-    leases: &Leases,
-) -> Health {
-    let mut found: Vec<(Level, String)> = Vec::new();
-    let growing = |reason: DropReason| {
-        let drops = drops.iter().find(|drops| drops.reason == reason.name());
-        drops.and_then(|drops| drops.packets_per_second).is_some_and(|rate| rate > 0.0)
-    };
-    for sa in sas {
-        match sa.lifetime.map(|lifetime| lifetime.state) {
-            Some(LifetimeState::Expired) => found.push((
-                Level::Critical,
-                format!("SA {} has reached the end of its lifetime: give it a new key", sa.name),
-            )),
-            Some(LifetimeState::Ending) => found.push((
-                Level::Warning,
-                format!("SA {} nears the end of its lifetime: give it a new key soon", sa.name),
-            )),
-            _ => {}
-        }
-        let Direction::Outbound { sequence, left, exhausted_in_s, .. } = sa.direction else {
-            continue;
-        };
-        let limits = SequenceLimits::new(sa.esn);
-        if left == 0 {
-            found.push((
-                Level::Critical,
-                format!("SA {} has no sequence numbers left: give it a new key", sa.name),
-            ));
-        } else if sequence >= limits.soft.get()
-            || exhausted_in_s.is_some_and(|s| s < SOON.as_secs_f64())
-        {
-            found.push((
-                Level::Warning,
-                format!("SA {} runs out of sequence numbers: give it a new key soon", sa.name),
-            ));
-        }
-    }
-    if let Some(why) = &leases.failure {
-        found.push((Level::Warning, format!("the state folder cannot be written: {why}")));
-    }
-    if growing(DropReason::LeaseExhausted) {
-        found.push((
-            Level::Critical,
-            "packets are dropped because no sequence numbers could be leased".to_owned(),
-        ));
-    }
-    if growing(DropReason::BadIcv) {
-        found.push((
-            Level::Warning,
-            "packets arrive whose ICV is wrong: the peer's key differs, or somebody forges"
-                .to_owned(),
-        ));
-    }
-    if kernel_drop_rate.is_some_and(|rate| rate > 0.0) {
-        found.push((
-            Level::Warning,
-            "the kernel drops packets: more arrive than are read".to_owned(),
-        ));
-    }
-    let level = found.iter().map(|(level, _)| *level).max().unwrap_or(Level::Ok);
-    Health { level, reasons: found.into_iter().map(|(_, reason)| reason).collect() }
 }
 
 /// The policies of a site.

@@ -243,9 +243,15 @@ pub(super) struct Following {
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
     taken: Arc<Taken>,
+    trouble: Arc<Mutex<Option<String>>>,
 }
 
 impl Following {
+    /// Why the interface cannot be followed at present, if so.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Takes packets to these addresses from now on, if this is the wire side.
     ///
     /// # Errors
@@ -262,22 +268,31 @@ impl Follower {
         stopped.set_nonblocking(true)?;
         let name = format!("convoy-{}", self.interface.name);
         let taken = self.taken.clone();
-        let thread = Builder::new().name(name).spawn(move || self.run(&stopped, &wake))?;
-        Ok(Following { stop: Some(stop), thread: Some(thread), taken })
+        let trouble = Arc::default();
+        let told = Arc::clone(&trouble);
+        let thread = Builder::new().name(name).spawn(move || self.run(&stopped, &wake, &told))?;
+        Ok(Following { stop: Some(stop), thread: Some(thread), taken, trouble })
     }
 
-    fn run(mut self, stopped: &UnixStream, wake: &dyn Fn()) {
+    fn run(mut self, stopped: &UnixStream, wake: &dyn Fn(), told: &Mutex<Option<String>>) {
         let mut next_round = Instant::now() + ROUND;
+        let tell = |trouble| *told.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
         let mut trouble = false;
         // Something may have changed while the ports were opened.
         let mut news = News::ALL;
         loop {
             match self.follow(news, &mut next_round, wake) {
-                Ok(()) => trouble = false,
+                Ok(()) if trouble => {
+                    trouble = false;
+                    tell(None);
+                }
                 Err(error) if !trouble => {
                     trouble = true;
-                    tracing::error!("interface {}: {error:#}", self.interface.name);
+                    let line = format!("interface {}: {error:#}", self.interface.name);
+                    tracing::error!("{line}");
+                    tell(Some(line));
                 }
+                Ok(()) => {}
                 Err(_) => {}
             }
             let limit = next_round.saturating_duration_since(Instant::now());

@@ -186,6 +186,7 @@ fn status(gateway: &Gateway, cpu: &Cpu, sampler: &mut Sampler) -> Status {
         uptime: gateway.started().elapsed(),
         workers: &workers,
         counts: &counts,
+        broken: &gateway.troubles(),
     };
     observe(gateway.core().state(), cpu, &inputs, sampler)
 }

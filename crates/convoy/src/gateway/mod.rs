@@ -206,6 +206,12 @@ impl Gateway {
         Ok(())
     }
 
+    /// What is wrong with interfaces at present, in words.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<String> {
+        self.following.iter().filter_map(Following::trouble).collect()
+    }
+
     fn add_route(&mut self, network: Prefix) -> anyhow::Result<()> {
         let to = IpNet::new(network.addr(), network.len())?;
         let link = LinkName::new(&self.interface)?;

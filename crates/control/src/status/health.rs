@@ -1,0 +1,218 @@
+//! What somebody should know of.
+
+use std::time::Duration;
+
+use convoy_ipsec::drop_reason::DropReason;
+use convoy_ipsec::sequence::SequenceLimits;
+
+use super::{Direction, Drops, Flow, Health, Leases, Level, LifetimeState, SaStatus};
+
+/// An SA whose numbers end within this time is worth a warning.
+const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// A loss is critical from this part of a direction's packets on; a smaller one is worth a warning.
+const CRITICAL_SHARE: f64 = 0.01;
+
+/// What a picture says of health.
+pub(super) struct Seen<'a> {
+    pub(super) sas: &'a [SaStatus],
+    pub(super) drops: &'a [Drops],
+    pub(super) outbound: Flow,
+    pub(super) inbound: Flow,
+    pub(super) kernel_drop_rate: Option<f64>,
+    /// Names of ports' counters that grew within the last seconds.
+    pub(super) growing: Vec<&'a str>,
+    /// Interfaces that cannot be used, with the reason.
+    pub(super) broken: &'a [String],
+    pub(super) leases: &'a Leases,
+}
+
+impl Seen<'_> {
+    /// Packets per second lost for a reason within the last seconds, if any were.
+    fn rate(&self, reason: DropReason) -> Option<f64> {
+        let drops = self.drops.iter().find(|drops| drops.reason == reason.name())?;
+        drops.packets_per_second.filter(|rate| *rate > 0.0)
+    }
+
+    /// How bad a loss is beside what passes.
+    fn weight(&self, lost: f64, way: Way) -> Level {
+        let rate = |flow: Flow| flow.packets_per_second.unwrap_or(0.0);
+        let passed = match way {
+            Way::Outbound => rate(self.outbound),
+            Way::Either => rate(self.outbound) + rate(self.inbound),
+        };
+        if lost >= CRITICAL_SHARE * (lost + passed) { Level::Critical } else { Level::Warning }
+    }
+}
+
+/// Of which direction packets of a reason are.
+#[derive(Clone, Copy)]
+enum Way {
+    Outbound,
+    Either,
+}
+
+/// Packets that are lost for want of something, and what would be right.
+const WANTS: [(DropReason, Way, &str); 9] = [
+    (
+        DropReason::NoSa,
+        Way::Outbound,
+        "packets are dropped because their policy has no SA: add one, and name it in `sa_out`",
+    ),
+    (
+        DropReason::AcquireTimeout,
+        Way::Outbound,
+        "packets wait in vain for an SA: whoever is to make SAs on demand brings none; the log names \
+         the policy",
+    ),
+    (
+        DropReason::AcquireFull,
+        Way::Outbound,
+        "more packets wait for an SA than there is room for: whoever is to make SAs on demand brings \
+         none; the log names the policy",
+    ),
+    (
+        DropReason::BypassImpossible,
+        Way::Either,
+        "packets are dropped that a policy lets pass unprotected: between a TUN interface and sockets \
+         there is no way for them; give them a route past the gateway, or let it forward between \
+         interfaces (`backend` in [plain] and [wire])",
+    ),
+    (
+        DropReason::RingFull,
+        Way::Either,
+        "a worker does not keep up with what others hand to it: spread the SAs over more workers \
+         (`worker` in [[sa]]), or give each worker a CPU of its own (`pin` in [workers])",
+    ),
+    (
+        DropReason::NoFrame,
+        Way::Either,
+        "packets are dropped for want of frames: too many are under way at once",
+    ),
+    (
+        DropReason::EngineRejected,
+        Way::Either,
+        "packets are dropped because the engine refuses them: please report this",
+    ),
+    (DropReason::IoTxFailed, Way::Either, "packets cannot be sent"),
+    (
+        DropReason::IoTxTooBig,
+        Way::Either,
+        "packets cannot be sent because they are too long for the link: lower `path_mtu` of the SA, or \
+         raise the link's MTU",
+    ),
+];
+
+/// Packets that are refused as they come. Whoever knows an SPI can cause these, so they are never
+/// worth more than a warning.
+const REFUSALS: [(DropReason, &str); 3] = [
+    (
+        DropReason::BadIcv,
+        "packets arrive whose ICV is wrong: the peer's key differs, or its numbers lie far below our \
+         replay window (was its state folder put back?), or somebody forges",
+    ),
+    (
+        DropReason::TooOld,
+        "packets arrive whose sequence numbers are too old: a crash of this gateway explains some \
+         (they pass again once the peer's numbers are beyond the replay edge); else the peer has begun \
+         anew with an old key, and both need a new one, or somebody replays",
+    ),
+    (
+        DropReason::EncapMismatch,
+        "packets arrive in UDP for an SA without `encap`, or without UDP for one with it: both \
+         gateways must agree",
+    ),
+];
+
+/// Counters of ports that tell why packets cannot be sent.
+const TX_CAUSES: [(&str, &str); 5] = [
+    ("tx-no-route", "no route leads to their destination through the interface"),
+    ("tx-unresolved", "the next hop does not answer"),
+    ("tx-would-block", "the interface stays full"),
+    ("tx-error", "the kernel refuses them: is there a route, and is the link up?"),
+    ("tx-malformed", "their outer header does not suit the interface"),
+];
+
+/// What somebody should know of.
+pub(super) fn health(seen: &Seen<'_>) -> Health {
+    let mut found: Vec<(Level, String)> = Vec::new();
+    for reason in seen.broken {
+        found.push((Level::Critical, reason.clone()));
+    }
+    for sa in seen.sas {
+        found.extend(lifetime(sa));
+        found.extend(numbers(sa));
+    }
+    if let Some(why) = &seen.leases.failure {
+        found.push((Level::Warning, format!("the state folder cannot be written: {why}")));
+    }
+    if seen.rate(DropReason::LeaseExhausted).is_some() {
+        found.push((
+            Level::Critical,
+            "packets are dropped because no sequence numbers could be leased".to_owned(),
+        ));
+    }
+    for (reason, way, text) in WANTS {
+        let Some(lost) = seen.rate(reason) else { continue };
+        let mut text = text.to_owned();
+        if reason == DropReason::IoTxFailed {
+            text.push_str(&tx_causes(&seen.growing));
+        }
+        found.push((seen.weight(lost, way), text));
+    }
+    for (reason, text) in REFUSALS {
+        if seen.rate(reason).is_some() {
+            found.push((Level::Warning, text.to_owned()));
+        }
+    }
+    if seen.kernel_drop_rate.is_some_and(|rate| rate > 0.0) {
+        found.push((
+            Level::Warning,
+            "the kernel drops packets: more arrive than are read".to_owned(),
+        ));
+    }
+    let level = found.iter().map(|(level, _)| *level).max().unwrap_or(Level::Ok);
+    Health { level, reasons: found.into_iter().map(|(_, reason)| reason).collect() }
+}
+
+/// Why packets cannot be sent, as far as ports tell.
+fn tx_causes(growing: &[&str]) -> String {
+    let mut text = String::new();
+    for (counter, cause) in TX_CAUSES {
+        for name in growing.iter().filter(|name| name.ends_with(counter)) {
+            text.push_str(if text.is_empty() { ": " } else { "; " });
+            text.push_str(&format!("{cause} ({name})"));
+        }
+    }
+    text
+}
+
+fn lifetime(sa: &SaStatus) -> Option<(Level, String)> {
+    match sa.lifetime?.state {
+        LifetimeState::Expired => Some((
+            Level::Critical,
+            format!("SA {} has reached the end of its lifetime: give it a new key", sa.name),
+        )),
+        LifetimeState::Ending => Some((
+            Level::Warning,
+            format!("SA {} nears the end of its lifetime: give it a new key soon", sa.name),
+        )),
+        LifetimeState::Live => None,
+    }
+}
+
+fn numbers(sa: &SaStatus) -> Option<(Level, String)> {
+    let Direction::Outbound { sequence, left, exhausted_in_s, .. } = sa.direction else {
+        return None;
+    };
+    let is_soon = exhausted_in_s.is_some_and(|s| s < SOON.as_secs_f64());
+    if left == 0 {
+        let text = format!("SA {} has no sequence numbers left: give it a new key", sa.name);
+        Some((Level::Critical, text))
+    } else if sequence >= SequenceLimits::new(sa.esn).soft.get() || is_soon {
+        let text = format!("SA {} runs out of sequence numbers: give it a new key soon", sa.name);
+        Some((Level::Warning, text))
+    } else {
+        None
+    }
+}
