@@ -5,6 +5,7 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -245,6 +246,10 @@ fn transport_mode_protects_what_the_gateways_say_to_each_other() {
     }
     for udp_encap in [false, true] {
         let (folder, lab) = (tempfile::tempdir().unwrap(), lab());
+        // Otherwise the kernel would prefer this one as a source.
+        let mut other = Command::new("ip");
+        other.args(["addr", "add", "10.9.9.9/32", "dev", "lo"]);
+        assert!(lab.a.gateway.spawn(&mut other).unwrap().wait().unwrap().success());
         let mut plan = Plan { udp_encap, ..Plan::simple() };
         (plan.policies[0].local, plan.policies[0].remote) = ("198.51.100.1/32", "198.51.100.2/32");
         let sites = ['a', 'b'].map(|side| {

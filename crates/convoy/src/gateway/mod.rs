@@ -16,7 +16,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use convoy_control::site::{Routes, Site, Warning};
 use convoy_control::state::{ReloadReport, StateError};
-use convoy_host::{Applied, Change, HostError, IpNet, LinkName, Plan};
+use convoy_host::{Applied, Change, HostError, LinkName, Plan};
 use convoy_io::pcap::Recorder;
 use convoy_ipsec::sa::WorkerId;
 use convoy_runtime::{Events, WorkerStats};
@@ -213,10 +213,9 @@ impl Gateway {
     }
 
     fn add_route(&mut self, network: Prefix) -> anyhow::Result<()> {
-        let to = IpNet::new(network.addr(), network.len())?;
         let link = LinkName::new(&self.interface)?;
-        let plan = Plan::from_iter([Change::route(to, link)]);
-        self.routes.insert(network, plan.apply()?);
+        let route = plan::route(self.core.state().site(), network, link)?;
+        self.routes.insert(network, Plan::from_iter([route]).apply()?);
         Ok(())
     }
 

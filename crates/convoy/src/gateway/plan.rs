@@ -100,12 +100,19 @@ pub fn plan(site: &Site, interface: &str, wire_mtu: u16) -> anyhow::Result<Plan>
     }
     plan.push(Change::LinkUp { link: link.clone() });
     for network in networks(site) {
-        let source = no_loop(site, network)?;
-        let route =
-            Route { source, ..Route::new(net(network.addr(), network.len())?, link.clone()) };
-        plan.push(Change::Route(route));
+        plan.push(route(site, network, link.clone())?);
     }
     Ok(plan)
+}
+
+/// The route that leads a network into the plain interface.
+///
+/// # Errors
+/// When it would lead the protected packets themselves back into the tunnel.
+pub fn route(site: &Site, network: Prefix, link: LinkName) -> anyhow::Result<Change> {
+    let source = no_loop(site, network)?;
+    let to = net(network.addr(), network.len())?;
+    Ok(Change::Route(Route { source, ..Route::new(to, link) }))
 }
 
 /// Makes sure that a route through the plain interface does not catch the protected packets. Returns
