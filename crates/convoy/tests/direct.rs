@@ -315,6 +315,26 @@ fn a_gateway_that_is_killed_leaves_nothing_in_the_clear() {
     drop(routes);
 }
 
+/// A new interface of the same name is another one; who supervises the gateway starts it again.
+#[test]
+fn a_gateway_whose_interface_is_gone_ends() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let namespace = Namespace::anonymous().unwrap();
+    for name in ["lan", "wire"] {
+        ip(&namespace, &format!("link add {name} type veth peer name far-{name}"));
+        ip(&namespace, &format!("link set {name} up"));
+    }
+    ip(&namespace, "addr add 198.51.100.1/24 dev wire");
+    let folder = tempfile::tempdir().unwrap();
+    let mut gateway = Gateway::start(&namespace, &site('a', folder.path(), "af_packet"));
+    ip(&namespace, "link del wire");
+    assert_eq!(gateway.wait().code(), Some(1), "{}", gateway.log());
+    assert!(gateway.log().contains("interface wire is gone"), "{}", gateway.log());
+    assert!(!ip(&namespace, "rule").contains("blackhole"), "what was changed is taken back");
+}
+
 #[test]
 fn what_is_wrong_with_an_interface_is_said() {
     if !can_make_namespaces() {

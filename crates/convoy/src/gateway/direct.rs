@@ -6,6 +6,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -244,9 +245,17 @@ pub(super) struct Following {
     thread: Option<JoinHandle<()>>,
     taken: Arc<Taken>,
     trouble: Arc<Mutex<Option<String>>>,
+    gone: Arc<AtomicBool>,
+    name: String,
 }
 
 impl Following {
+    /// The interface's name, once it does not exist any more: its ports never carry a packet again,
+    /// even if another interface gets the name.
+    pub(super) fn gone(&self) -> Option<&str> {
+        self.gone.load(Ordering::Relaxed).then_some(&*self.name)
+    }
+
     /// Why the interface cannot be followed at present, if so.
     pub(super) fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -266,15 +275,21 @@ impl Follower {
     pub(super) fn start(self, wake: impl Fn() + Send + 'static) -> io::Result<Following> {
         let (stop, stopped) = UnixStream::pair()?;
         stopped.set_nonblocking(true)?;
-        let name = format!("convoy-{}", self.interface.name);
-        let taken = self.taken.clone();
-        let trouble = Arc::default();
-        let told = Arc::clone(&trouble);
-        let thread = Builder::new().name(name).spawn(move || self.run(&stopped, &wake, &told))?;
-        Ok(Following { stop: Some(stop), thread: Some(thread), taken, trouble })
+        let (name, taken) = (self.interface.name.clone(), self.taken.clone());
+        let (trouble, gone) = (Arc::default(), Arc::<AtomicBool>::default());
+        let (told, lost) = (Arc::clone(&trouble), gone.clone());
+        let thread = Builder::new().name(format!("convoy-{name}"));
+        let thread = thread.spawn(move || self.run(&stopped, &wake, &told, &lost))?;
+        Ok(Following { stop: Some(stop), thread: Some(thread), taken, trouble, gone, name })
     }
 
-    fn run(mut self, stopped: &UnixStream, wake: &dyn Fn(), told: &Mutex<Option<String>>) {
+    fn run(
+        mut self,
+        stopped: &UnixStream,
+        wake: &dyn Fn(),
+        told: &Mutex<Option<String>>,
+        gone: &AtomicBool,
+    ) {
         let mut next_round = Instant::now() + ROUND;
         let tell = |trouble| *told.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
         let mut trouble = false;
@@ -291,6 +306,8 @@ impl Follower {
                     let line = format!("interface {}: {error:#}", self.interface.name);
                     tracing::error!("{line}");
                     tell(Some(line));
+                    let link = self.network.link_by_index(self.interface.index);
+                    gone.store(link.is_ok_and(|link| link.is_none()), Ordering::Relaxed);
                 }
                 Ok(()) => {}
                 Err(_) => {}

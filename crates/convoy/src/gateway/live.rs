@@ -85,6 +85,12 @@ impl Live {
         self.lock().refresh(&self.cpu);
     }
 
+    /// An interface that does not exist any more, if the gateway needs it.
+    #[must_use]
+    pub fn gone(&self) -> Option<String> {
+        self.lock().gateway.as_ref().and_then(Gateway::gone).map(ToOwned::to_owned)
+    }
+
     /// Takes the gateway out, to end it; `None` the second time.
     #[must_use]
     pub fn take(&self) -> Option<Gateway> {

@@ -212,6 +212,12 @@ impl Gateway {
         self.following.iter().filter_map(Following::trouble).collect()
     }
 
+    /// An interface that does not exist any more, if the gateway needs it.
+    #[must_use]
+    pub fn gone(&self) -> Option<&str> {
+        self.following.iter().find_map(Following::gone)
+    }
+
     fn add_route(&mut self, network: Prefix) -> anyhow::Result<()> {
         let link = LinkName::new(&self.interface)?;
         let route = plan::route(self.core.state().site(), network, link)?;

@@ -109,7 +109,7 @@ pub fn plan(site: &Site, interface: &str, wire_mtu: u16) -> anyhow::Result<Plan>
 ///
 /// # Errors
 /// When it would lead the protected packets themselves back into the tunnel.
-pub fn route(site: &Site, network: Prefix, link: LinkName) -> anyhow::Result<Change> {
+pub(super) fn route(site: &Site, network: Prefix, link: LinkName) -> anyhow::Result<Change> {
     let source = no_loop(site, network)?;
     let to = net(network.addr(), network.len())?;
     Ok(Change::Route(Route { source, ..Route::new(to, link) }))

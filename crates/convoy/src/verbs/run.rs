@@ -39,6 +39,8 @@ enum Event {
     Reload,
     /// A worker failed.
     Failed,
+    /// This interface does not exist any more.
+    Gone(String),
 }
 
 /// Time between two looks at the counters, from which rates are made.
@@ -78,6 +80,9 @@ fn serve(site: Site, until_stdin_ends: bool) -> anyhow::Result<Exit> {
     live.take().map_or(Ok(()), Gateway::stop)?;
     match end {
         Event::Failed => anyhow::bail!("a worker failed"),
+        Event::Gone(name) => anyhow::bail!(
+            "interface {name} is gone, and the gateway with it: start it again when there is one"
+        ),
         _ => Ok(Exit::Ok),
     }
 }
@@ -89,7 +94,12 @@ fn wait(live: &Live, happened: &mpsc::Receiver<Event>) -> Event {
             // How it went is in the log.
             Ok(Event::Reload) => drop(live.reload()),
             Ok(end) => return end,
-            Err(mpsc::RecvTimeoutError::Timeout) => live.tick(),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                live.tick();
+                if let Some(name) = live.gone() {
+                    return Event::Gone(name);
+                }
+            }
             Err(mpsc::RecvTimeoutError::Disconnected) => return Event::Failed,
         }
     }

@@ -216,7 +216,8 @@ impl Gateway {
         self.wait()
     }
 
-    fn wait(&mut self) -> ExitStatus {
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
         let until = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
