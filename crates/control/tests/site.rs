@@ -250,6 +250,21 @@ fn weak_settings_are_warned_of_and_work() {
 }
 
 #[test]
+fn bypass_by_way_of_sockets_is_warned_of() {
+    let bypass = |wire: &str| {
+        let web = GOOD.replace("action = \"discard\"", "action = \"bypass\"");
+        let (_dir, _, (_, warnings)) = load(&web.replace("[[sa]]\nname = \"to", wire));
+        texts(&warnings)
+    };
+    let sockets = bypass("[[sa]]\nname = \"to");
+    assert_eq!(sockets.len(), 1, "{sockets:#?}");
+    assert!(sockets[0].contains("bypass-impossible"), "{sockets:#?}");
+    assert!(sockets[0].contains("backend = \"af_packet\" in [wire]"), "{sockets:#?}");
+    let wire = "[wire]\nbackend = \"af_packet\"\ninterface = \"w0\"\n[[sa]]\nname = \"to";
+    assert_eq!(bypass(wire), [""; 0]);
+}
+
+#[test]
 fn every_key_of_the_reference_is_known_to_the_reader() {
     let reference = include_str!("../src/site/reference.md");
     let sources = [

@@ -144,6 +144,35 @@ fn every_broken_site_file_gives_an_error_with_file_line_key_and_help() {
     assert!(text(&output.stderr).contains("missing.toml"));
 }
 
+/// What a dry run refuses is found without rights as well.
+#[test]
+fn check_and_dry_run_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Plan::simple().write('a', folder.path());
+    let good = fs::read_to_string(&path).unwrap();
+    let check = |text: &str| {
+        fs::write(&path, text).unwrap();
+        let dry = convoy(&["run", path.to_str().unwrap(), "--dry-run"]);
+        let checked = convoy(&["check", path.to_str().unwrap()]);
+        (dry.status.code(), checked.status.code(), text_of(&dry) + &text_of(&checked))
+    };
+    let (dry, checked, said) = check(&good);
+    assert!(dry == Some(0) && matches!(checked, Some(0 | 1)), "{said}");
+    let (dry, checked, said) =
+        check(&good.replacen("remote = \"10.2.0.0/24\"", "remote = \"0.0.0.0/0\"", 1));
+    assert_eq!((dry, checked), (Some(2), Some(2)), "{said}");
+    assert_eq!(said.matches("would also catch the packets").count(), 2, "{said}");
+    assert!(!said.contains(": good") && !said.contains(": usable"), "{said}");
+    let (dry, checked, said) = check(&good.replacen("count = 1", "count = 1\npin = [1023]", 1));
+    // The file may be meant for another machine, so this is a warning to `check`.
+    assert_eq!((dry, checked), (Some(2), Some(1)), "{said}");
+    assert_eq!(said.matches("processor 1023 is not available").count(), 2, "{said}");
+}
+
+fn text_of(output: &std::process::Output) -> String {
+    text(&output.stdout) + &text(&output.stderr)
+}
+
 fn finds(path: &Path, key: &str) {
     let output = convoy(&["check", path.to_str().unwrap()]);
     let said = text(&output.stderr);

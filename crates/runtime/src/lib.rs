@@ -26,7 +26,7 @@ mod worker;
 
 pub use clock::now;
 pub use events::Events;
-pub use pin::{PinError, pin_current_thread};
+pub use pin::{PinError, may_pin, pin_current_thread};
 pub use ports::{WireMatch, WirePort, WorkerPorts};
 pub use runtime::{Failure, Runtime, StartError, StopReport, ThreadConfig};
 pub use stats::{PortTotals, WorkerStats};

@@ -43,6 +43,19 @@ pub fn pin_current_thread(cpu: usize) -> Result<(), PinError> {
     })
 }
 
+/// Whether the calling thread may be bound to processor `cpu` (counted from 0). Binds nothing.
+///
+/// # Errors
+/// As [`pin_current_thread`].
+pub fn may_pin(cpu: usize) -> Result<(), PinError> {
+    let allowed_set = sched_getaffinity(Pid::from_raw(0));
+    match allowed_set.map_err(|errno| PinError::System { cpu, errno })?.is_set(cpu) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(PinError::NotAllowed { cpu, allowed: allowed() }),
+        Err(_) => Err(PinError::NoSuchNumber(cpu)),
+    }
+}
+
 /// The processors this thread may use, as `0-3,8`.
 fn allowed() -> String {
     let Ok(set) = sched_getaffinity(Pid::from_raw(0)) else { return "unknown".into() };
@@ -83,6 +96,8 @@ mod tests {
     fn a_missing_processor_is_named_together_with_the_available_ones() {
         std::thread::spawn(|| {
             let missing = CpuSet::count() - 1;
+            assert_eq!(may_pin(missing), pin_current_thread(missing));
+            assert_eq!(may_pin(CpuSet::count()), pin_current_thread(CpuSet::count()));
             let error = pin_current_thread(missing).unwrap_err().to_string();
             assert!(error.starts_with(&format!("processor {missing} is not available")), "{error}");
             assert!(error.ends_with(&allowed()), "{error}");

@@ -276,6 +276,34 @@ pub(super) fn interfaces(plain: &Plain, wire: &Wire, place: &Place, report: &mut
     }
 }
 
+/// Sockets send ESP and AH alone: what is not protected does not leave by them.
+pub(super) fn bypass(
+    policies: &[policy::Draft],
+    plain: &Plain,
+    wire: &Wire,
+    report: &mut Report<'_>,
+) {
+    if wire.backend.is_direct() {
+        return;
+    }
+    for policy in policies {
+        let Some(built) = &policy.built else { continue };
+        if built.action == Action::Bypass && built.spd == plain.spd {
+            let help = format!(
+                "route these packets past interface {}, or use an interface as the wire side: \
+                 backend = \"af_packet\" in [wire]",
+                plain.interface
+            );
+            report.warn(
+                &policy.place,
+                "lets packets pass unprotected, but sockets send nothing that is not protected: all \
+                 of them will be dropped (`bypass-impossible`)",
+                help,
+            );
+        }
+    }
+}
+
 /// Every SA a policy names exists and has the right direction.
 fn names_fit(
     policy: &policy::Draft,

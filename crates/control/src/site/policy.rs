@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use convoy_wire::{PortRange, Protocol};
+use convoy_wire::{IpVersion, PortRange, Protocol};
 
 use super::model::{Action, Addresses, Policy, Upper};
 use super::reader::{At, Field, Place, Report, Table, nearest, quote};
@@ -43,9 +43,9 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>) -> Draft {
     let remote = table
         .need(report, "remote", "remote = \"10.2.0.0/24\"")
         .map(|f| (f.place.clone(), addresses(f, report)));
-    let protocol = match table.take("protocol") {
-        Some(f) => protocol(f, report),
-        None => Some(None),
+    let (protocol_place, protocol) = match table.take("protocol") {
+        Some(f) => (Some(f.place.clone()), protocol(f, report)),
+        None => (None, Some(None)),
     };
     let upper = upper(&mut table, report, protocol);
     let priority = match table.take("priority") {
@@ -76,6 +76,7 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>) -> Draft {
     let sa_in: Vec<_> = sa_in.into_iter().flatten().flatten().collect();
     let selector = remote.as_ref().map_or_else(|| place.clone(), |(at, _)| at.clone());
     let pairs = families_meet(&local, &remote, report);
+    let icmp_fits = icmp_fits(protocol_place.as_ref(), protocol.flatten(), &remote, report);
     let action = action.map(|at| match at.value {
         Word::Protect => Action::Protect {
             sa_out: sa_out.as_ref().map(|at| Arc::from(at.value.as_str())),
@@ -86,7 +87,7 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>) -> Draft {
     });
     let built = (|| {
         let spd_read = !matches!(spd, Some(None));
-        let complete = pairs && sas_read && sas_agree && acquire_fits && spd_read;
+        let complete = pairs && icmp_fits && sas_read && sas_agree && acquire_fits && spd_read;
         complete.then_some(Policy {
             name: name.as_ref()?.value.as_str().into(),
             action: action?,
@@ -192,6 +193,30 @@ fn families_meet(local: &Side, remote: &Side, report: &mut Report<'_>) -> bool {
         }
         None => true,
     }
+}
+
+/// ICMP is part of IPv4, ICMPv6 of IPv6: whether any address has the one that is asked for.
+fn icmp_fits(
+    place: Option<&Place>,
+    protocol: Option<Protocol>,
+    remote: &Side,
+    report: &mut Report<'_>,
+) -> bool {
+    let (Some(place), Some((_, Some(remote)))) = (place, remote) else { return true };
+    let (version, other) = match protocol {
+        Some(Protocol::ICMP) => (IpVersion::V4, "icmpv6"),
+        Some(Protocol::ICMPV6) => (IpVersion::V6, "icmp"),
+        _ => return true,
+    };
+    if remote.iter().any(|addresses| addresses.version() == version) {
+        return true;
+    }
+    report.error(
+        place,
+        "no packet between these addresses is of this protocol",
+        format!("did you mean \"{other}\"?"),
+    );
+    false
 }
 
 /// Networks and ranges, one or a list.

@@ -104,7 +104,7 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, context: &Cont
     let remote = table
         .need(report, "remote", "remote = \"192.0.2.2\"")
         .and_then(|f| f.parsed::<IpAddr>(report, address));
-    let families_agree = one_family(local.as_ref(), remote.as_ref(), report);
+    let ends_fit = ends_fit(local.as_ref(), remote.as_ref(), report);
     let (key, key_is_inline) = sa_key::read(&mut table, report, context.folder, protocol);
     let is_ah = protocol == Some(IpsecProtocol::Ah);
     if is_ah && let Some(field) = table.take("encap") {
@@ -134,7 +134,7 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, context: &Cont
         key_is_inline,
         built: None,
     };
-    draft.built = families_agree.then(|| draft.build(common, outbound, inbound)).flatten();
+    draft.built = ends_fit.then(|| draft.build(common, outbound, inbound)).flatten();
     draft
 }
 
@@ -197,12 +197,30 @@ fn spi(field: Field<'_>, report: &mut Report<'_>) -> Option<At<Spi>> {
     Some(At { value, place: number.place })
 }
 
-fn one_family(
+/// Whether both are addresses of hosts, of one IP version, and not the same.
+fn ends_fit(
     local: Option<&At<IpAddr>>,
     remote: Option<&At<IpAddr>>,
     report: &mut Report<'_>,
 ) -> bool {
     let (Some(local), Some(remote)) = (local, remote) else { return false };
+    for end in [local, remote] {
+        let address = end.value;
+        let what = match address {
+            _ if address.is_unspecified() => "is no address of a host",
+            _ if address.is_multicast() => {
+                "is a multicast address, and the ends of an SA are hosts"
+            }
+            IpAddr::V4(v4) if v4.is_broadcast() => "is the broadcast address",
+            _ => continue,
+        };
+        report.error(
+            &end.place,
+            format!("{address} {what}"),
+            "give the address of one gateway, such as \"192.0.2.1\"",
+        );
+        return false;
+    }
     if local.value.is_ipv4() != remote.value.is_ipv4() {
         report.error(
             &remote.place,

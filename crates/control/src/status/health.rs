@@ -74,9 +74,9 @@ const WANTS: [(DropReason, Way, &str); 9] = [
     (
         DropReason::BypassImpossible,
         Way::Either,
-        "packets are dropped that a policy lets pass unprotected: between a TUN interface and sockets \
-         there is no way for them; give them a route past the gateway, or let it forward between \
-         interfaces (`backend` in [plain] and [wire])",
+        "packets are dropped that a policy lets pass unprotected: a wire side of sockets cannot send \
+         them; route them past the plain interface, or use an interface as the wire side (`backend` \
+         in [wire])",
     ),
     (
         DropReason::RingFull,

@@ -27,7 +27,7 @@ use ports::{Opened, Sides};
 
 pub use base::{Core, HostMedium, Medium, Prepared};
 pub use live::Live;
-pub use plan::{plain_mtu, plan, wire_mtu};
+pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use ports::{Socket, describe_wire, sockets};
 
 use crate::exit::{Stop, describe};

@@ -4,10 +4,11 @@
 use std::net::IpAddr;
 
 use anyhow::Context as _;
-use convoy_control::site::{Association, Routes, Site};
+use convoy_control::site::{Association, Finding, Routes, Site};
 use convoy_host::{Change, IpNet, LinkName, Network, Plan, Route};
 use convoy_ipsec::sa::{IpsecProtocol, Mode};
 use convoy_ipsec::suite::AhSuite;
+use convoy_runtime::may_pin;
 use convoy_wire::{IpVersion, Prefix};
 
 use crate::exit::Stop;
@@ -110,15 +111,48 @@ pub fn plan(site: &Site, interface: &str, wire_mtu: u16) -> anyhow::Result<Plan>
 /// # Errors
 /// When it would lead the protected packets themselves back into the tunnel.
 pub(super) fn route(site: &Site, network: Prefix, link: LinkName) -> anyhow::Result<Change> {
-    let source = no_loop(site, network)?;
+    let source = no_loop(site, network).map_err(|finding| Stop::usage(finding.to_string()))?;
     let to = net(network.addr(), network.len())?;
     Ok(Change::Route(Route { source, ..Route::new(to, link) }))
+}
+
+/// What would keep the gateway from starting, as far as it can be told without rights and without the
+/// interfaces: routes that would lead protected packets back into the tunnel. Empty when all is well.
+#[must_use]
+pub fn loops(site: &Site) -> Vec<Finding> {
+    if site.plain.backend.is_direct() {
+        return Vec::new();
+    }
+    let errors = networks(site).into_iter().filter_map(|network| no_loop(site, network).err());
+    errors.map(|finding| *finding).collect()
+}
+
+/// CPUs to which workers of this site cannot be bound on this machine.
+#[must_use]
+pub fn missing_cpus(site: &Site) -> Vec<Finding> {
+    let cpus = site.workers.pin.iter();
+    let errors = cpus.filter_map(|cpu| may_pin(usize::from(*cpu)).err());
+    errors
+        .map(|error| finding(site, "workers.pin", error.to_string(), "use CPUs that `lscpu` shows"))
+        .collect()
+}
+
+fn finding(site: &Site, key: &str, what: String, help: &str) -> Finding {
+    Finding {
+        file: site.path.clone(),
+        line: 0,
+        column: 0,
+        key: key.to_owned(),
+        what,
+        help: Some(help.to_owned()),
+        excerpt: None,
+    }
 }
 
 /// Makes sure that a route through the plain interface does not catch the protected packets. Returns
 /// the source address of the host's own packets there, if it has to be a certain one: that of an SA of
 /// transport mode.
-fn no_loop(site: &Site, network: Prefix) -> anyhow::Result<Option<IpAddr>> {
+fn no_loop(site: &Site, network: Prefix) -> Result<Option<IpAddr>, Box<Finding>> {
     let mut source = None;
     let sas = site.outbound.iter().map(|sa| &sa.association);
     for sa in sas.filter(|sa| network.contains(sa.endpoints.remote)) {
@@ -141,14 +175,11 @@ fn no_loop(site: &Site, network: Prefix) -> anyhow::Result<Option<IpAddr>> {
                  rules of your own"
             }
         };
-        return Err(Stop::usage(format!(
-            "{}: plain.routes: a route to {network} through {} would also catch the packets that \
-             SA '{}' sends to {}\n  help: {help}",
-            site.path.display(),
-            site.plain.interface,
-            sa.name,
-            sa.endpoints.remote,
-        )));
+        let what = format!(
+            "a route to {network} through {} would also catch the packets that SA '{}' sends to {}",
+            site.plain.interface, sa.name, sa.endpoints.remote,
+        );
+        return Err(Box::new(finding(site, "plain.routes", what, help)));
     }
     Ok(source)
 }

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::cli::CheckArgs;
 use crate::exit::Exit;
+use crate::gateway;
 use crate::output;
 
 #[derive(Serialize)]
@@ -17,12 +18,17 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
     let mut report = Report { errors: Vec::new(), warnings: Vec::new() };
     for path in &args.sites {
         match Site::load(path) {
-            Ok((_, warnings)) => {
-                if !args.json {
+            Ok((site, warnings)) => {
+                let errors = gateway::loops(&site);
+                let mut warnings: Vec<_> = warnings.into_iter().map(|warning| warning.0).collect();
+                // The file may be meant for another machine.
+                warnings.extend(gateway::missing_cpus(&site));
+                if !args.json && errors.is_empty() {
                     let word = if warnings.is_empty() { "good" } else { "usable, with warnings" };
                     output::print(&format!("{}: {word}\n", path.display()))?;
                 }
-                report.warnings.extend(warnings.into_iter().map(|warning| warning.0));
+                report.errors.extend(errors);
+                report.warnings.extend(warnings);
             }
             Err(errors) => report.errors.extend(errors.errors),
         }
