@@ -101,6 +101,12 @@ pub enum InitError {
     /// The protected networks have no IP version in common, or none was given.
     #[error("the networks behind the gateways need an IP version in common")]
     Networks,
+    /// A network has none of its IP version on the other side, so nothing could be protected.
+    #[error(
+        "{0} has no network of its IP version behind the other gateway: give that one too, or leave it \
+         out"
+    )]
+    Alone(Prefix),
     /// Both gateways have one network behind them.
     #[error("{0} is behind both gateways: give each its own networks")]
     Shared(Prefix),
@@ -145,6 +151,12 @@ pub fn pair(options: &PairOptions) -> Result<Pair, InitError> {
     }
     if common_networks(left, right).is_none() {
         return Err(InitError::Networks);
+    }
+    for (mine, theirs) in [(left, right), (right, left)] {
+        let has_partner = |n: &Prefix| theirs.networks.iter().any(|o| o.version() == n.version());
+        if let Some(alone) = mine.networks.iter().find(|network| !has_partner(network)) {
+            return Err(InitError::Alone(*alone));
+        }
     }
     if let Some(shared) = left.networks.iter().find(|network| right.networks.contains(network)) {
         return Err(InitError::Shared(*shared));
@@ -514,6 +526,13 @@ mod tests {
         apart.left.networks.truncate(1);
         apart.right.networks.remove(0);
         assert!(matches!(pair(&apart), Err(InitError::Networks)));
+        let mut alone = options();
+        alone.left.networks.truncate(1);
+        let refused = pair(&alone).unwrap_err();
+        assert!(
+            matches!(refused, InitError::Alone(n) if n == alone.right.networks[1]),
+            "{refused}"
+        );
         let mut twins = options();
         twins.right.name = "left".into();
         assert!(matches!(pair(&twins), Err(InitError::Names(_))));
