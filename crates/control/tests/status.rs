@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_control::site::Site;
-use convoy_control::state::State;
+use convoy_control::state::{ReloadReport, State};
 use convoy_control::status::{
     Direction, Inputs, Level, LifetimeState, NamedCount, Sampler, Status, Text, observe,
     policy_report, sa_report,
@@ -338,6 +338,16 @@ fn texts_show_what_a_person_looks_for() {
         assert!(text.ends_with('\n') && text.lines().all(|line| line == line.trim_end()), "{text}");
         assert!(!text.contains('\u{1b}'));
     }
+}
+
+#[test]
+fn a_large_reload_is_told_in_a_few_words() {
+    let names = |count: usize| (0..count).map(|n| format!("sa-{n}")).collect::<Vec<_>>();
+    let report = |count| ReloadReport { sas_added: names(count), ..ReloadReport::default() };
+    let text = report(10_000).text();
+    let few = "SAs added: 10000 (sa-0, sa-1, sa-2, sa-3, sa-4 and 9995 more)\n";
+    assert_eq!(text, format!("{few}SAs unchanged: 0\n"));
+    assert!(report(2).text().contains("SAs added: sa-0, sa-1\n"));
 }
 
 #[test]

@@ -270,12 +270,25 @@ impl Text for ReloadReport {
             ("policies removed", &self.policies_removed),
         ] {
             if !names.is_empty() {
-                let _ = writeln!(out, "{what}: {}", names.join(", "));
+                let _ = writeln!(out, "{what}: {}", listed(names));
             }
         }
         let _ = writeln!(out, "SAs unchanged: {}", self.sas_unchanged);
         out
     }
+}
+
+/// Names of a list that are written out, if it is longer.
+const FIRST_NAMES: usize = 5;
+
+/// Names, or how many there are and the first of them.
+fn listed(names: &[String]) -> String {
+    if names.len() <= 2 * FIRST_NAMES {
+        return names.join(", ");
+    }
+    let first = names.get(..FIRST_NAMES).unwrap_or_default().join(", ");
+    let more = names.len().saturating_sub(FIRST_NAMES);
+    format!("{} ({first} and {more} more)", names.len())
 }
 
 /// Columns as wide as their widest entry; numbers to the right.
