@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use convoy_control::lease::{InboundRequest, LeaseError, LeaseKeeper, OutboundRequest};
+use convoy_control::lease::{InboundRequest, LeaseError, LeaseEvent, LeaseKeeper, OutboundRequest};
 use convoy_control::site::KeyMaterial;
 use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
 
@@ -97,8 +97,11 @@ fn losing_one_copy_skips_numbers_and_repeats_none() {
         let granted = 1 + 200;
         drop(keeper);
         std::fs::remove_file(dir.path().join(lost)).unwrap();
-        let first = next(&open(dir.path()).unwrap());
+        let (tell, told) = std::sync::mpsc::channel();
+        let opened = LeaseKeeper::open(dir.path(), move |event| tell.send(event).unwrap());
+        let first = next(&opened.unwrap());
         assert!(first >= granted, "{first}");
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [LeaseEvent::CopyMended { file: lost }]);
     }
 }
 

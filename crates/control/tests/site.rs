@@ -245,8 +245,11 @@ fn weak_settings_are_warned_of_and_work() {
         assert!(texts.iter().any(|t| t.contains(text)), "{text} is missing in {texts:#?}");
     }
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+    let open = PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(path.parent().unwrap(), open).unwrap();
     let (_, warnings) = Site::load(&path).unwrap();
     assert!(warnings.iter().any(|w| w.to_string().contains("readable by others (mode 0644)")));
+    assert!(warnings.iter().any(|w| w.to_string().contains("others can look into state folder")));
 }
 
 #[test]

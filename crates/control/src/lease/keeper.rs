@@ -35,6 +35,12 @@ pub enum LeaseEvent {
     },
     /// Records can be written again.
     WriteRecovered,
+    /// One of the two copies of the records was damaged, or a crash came in the middle of writing it.
+    /// It was written anew from the other.
+    CopyMended {
+        /// Its file.
+        file: &'static str,
+    },
 }
 
 /// Keeps leases ahead of their use and floors behind it, in a thread of its own.
@@ -86,7 +92,11 @@ impl LeaseKeeper {
         boot: Option<BootId>,
         on_event: impl Fn(LeaseEvent) + Send + 'static,
     ) -> Result<Self, LeaseError> {
-        let ledger = Ledger::new(Store::open(storage, key, boot)?, Instant::now());
+        let store = Store::open(storage, key, boot)?;
+        if let Some(slot) = store.mended() {
+            on_event(LeaseEvent::CopyMended { file: slot.file_name() });
+        }
+        let ledger = Ledger::new(store, Instant::now());
         let state = Mutex::new(State { ledger, stopping: false, failure: None });
         let shared = Arc::new(Shared { state, stop: Condvar::new() });
         let theirs = shared.clone();

@@ -18,6 +18,15 @@ pub enum Slot {
 }
 
 impl Slot {
+    /// Name of its file in a state folder.
+    #[must_use]
+    pub fn file_name(self) -> &'static str {
+        match self {
+            Self::A => "leases-a",
+            Self::B => "leases-b",
+        }
+    }
+
     /// The other one.
     #[must_use]
     pub fn other(self) -> Self {
@@ -122,10 +131,7 @@ impl Folder {
     }
 
     fn path(&self, slot: Slot) -> PathBuf {
-        self.dir.join(match slot {
-            Slot::A => "leases-a",
-            Slot::B => "leases-b",
-        })
+        self.dir.join(slot.file_name())
     }
 
     fn file(&mut self, slot: Slot) -> io::Result<&File> {

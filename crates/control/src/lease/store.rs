@@ -28,6 +28,8 @@ pub(super) struct Store {
     /// The slot to write next, and the generation it gets.
     working: Slot,
     generation: u64,
+    /// The copy that could not be believed when the store was opened.
+    mended: Option<Slot>,
 }
 
 impl Store {
@@ -70,9 +72,15 @@ impl Store {
             bounds,
             working: slot.other(),
             generation: newest.generation + 1,
+            mended: (!both).then(|| slot.other()),
         };
         store.settle()?;
         Ok(store)
+    }
+
+    /// The copy that was damaged or missing when the store was opened, if one was.
+    pub(super) fn mended(&self) -> Option<Slot> {
+        self.mended
     }
 
     pub(super) fn key(&self) -> &HashKey {

@@ -72,6 +72,13 @@ pub(super) fn state_dir(
             format!("others can write to state folder {shown} (mode {:04o})", meta.mode() & 0o7777);
         return report.error(&dir.place, what, format!("chmod 700 {shown}"));
     }
+    if meta.mode() & 0o055 != 0 {
+        let what = format!(
+            "others can look into state folder {shown} (mode {:04o})",
+            meta.mode() & 0o7777
+        );
+        report.warn(&dir.place, what, format!("make it its owner's alone: chmod 700 {shown}"));
+    }
     if is_volatile(&dir.value) {
         let what = format!("state folder {shown} lies in memory and is forgotten at the next boot");
         report.warn(

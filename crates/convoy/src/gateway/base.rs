@@ -72,7 +72,7 @@ impl Prepared {
     /// # Errors
     /// When the site cannot be brought into force; nothing is left running.
     pub fn new(site: Site, wire_mtu: u16, medium: Medium) -> anyhow::Result<Self> {
-        let cpu = Cpu::detect().map_err(|e| Stop::usage(format!("{}: {e}", Cpu::DENY_VARIABLE)))?;
+        let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
         let engine = *registry::find(None).context("there is no crypto engine")?;
         let pairs = u32::from(site.workers.count) * u32::from(site.workers.count - 1);
         let frames = u32::from(site.workers.count) * FRAMES_PER_WORKER + pairs * FRAMES_PER_PAIR;
@@ -236,6 +236,10 @@ fn tell_lease_event(event: LeaseEvent) {
             reason,
             "state folder cannot be written; packets are dropped when the leased sequence numbers \
              are used up"
+        ),
+        LeaseEvent::CopyMended { file } => tracing::warn!(
+            "{file} in the state folder was missing, damaged, or half-written by a crash, and was \
+             made anew from its other copy"
         ),
         LeaseEvent::WriteRecovered => tracing::info!("state folder can be written again"),
         _ => {}
