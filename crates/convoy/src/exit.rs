@@ -11,7 +11,7 @@ pub enum Exit {
     Trouble,
     /// The command line or a site file is wrong; nothing was changed.
     Usage,
-    /// No gateway answers.
+    /// No gateway answers, or none that may be asked.
     NoGateway,
     /// `status` only: packets are being lost for want of something.
     Critical,
@@ -64,8 +64,13 @@ pub fn code_of(error: &anyhow::Error) -> Exit {
 #[must_use]
 pub fn describe(error: &anyhow::Error) -> String {
     let mut text = String::new();
+    // Some write the system's words small, and leave out its number.
+    let plain = |text: &str| match text.rsplit_once(" (os error ") {
+        Some((words, _)) => words.to_lowercase(),
+        None => text.to_lowercase(),
+    };
     for cause in error.chain().map(ToString::to_string) {
-        if text.ends_with(&cause) {
+        if plain(&text).ends_with(&plain(&cause)) {
             continue;
         }
         if !text.is_empty() {
@@ -89,6 +94,12 @@ mod tests {
     fn a_cause_that_was_told_is_not_told_again() {
         let cause = || Repeats(Error::new(ErrorKind::NotFound, "no such file"));
         assert_eq!(describe(&cause().into()), "cannot open: no such file");
+        let system = || Repeats(Error::from_raw_os_error(28));
+        let full = "cannot open: No space left on device (os error 28)";
+        assert_eq!(describe(&system().into()), full);
+        let small = anyhow::Error::new(Error::from_raw_os_error(28));
+        let small = small.context("cannot write: no space left on device");
+        assert_eq!(describe(&small), "cannot write: no space left on device");
         let context = anyhow::Error::new(cause()).context("the state folder");
         assert_eq!(describe(&context), "the state folder: cannot open: no such file");
     }

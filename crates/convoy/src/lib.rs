@@ -33,7 +33,9 @@ pub fn main() -> ExitCode {
         }
     };
     if let Err(error) = start_log(&cli.log) {
-        eprintln!("convoy: --log: {error}");
+        let given = std::env::args_os().any(|word| word.to_string_lossy().starts_with("--log"));
+        let from = if given { "--log" } else { "CONVOY_LOG" };
+        eprintln!("convoy: {from}: {error}");
         return Exit::Usage.into();
     }
     match verbs::run(cli.verb) {

@@ -173,6 +173,33 @@ fn text_of(output: &std::process::Output) -> String {
     text(&output.stdout) + &text(&output.stderr)
 }
 
+/// Errors name what is wrong once, and by the name under which it was given.
+#[test]
+fn what_is_wrong_is_told_once_and_by_its_name() {
+    let with = |variable: &str, value: &str, arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_convoy"));
+        command.env_remove("CONVOY_LOG").env_remove("CONVOY_DENY_CPU").env(variable, value);
+        let output = command.args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        text(&output.stderr)
+    };
+    let said = with("CONVOY_DENY_CPU", "mmx", &["crypto"]);
+    assert_eq!(said.matches("CONVOY_DENY_CPU").count(), 1, "{said}");
+    let said = with("CONVOY_LOG", "a=b=c", &["crypto"]);
+    assert!(said.contains("CONVOY_LOG: ") && !said.contains("--log"), "{said}");
+    let said = with("CONVOY_LOG", "info", &["--log", "a=b=c", "crypto"]);
+    assert!(said.contains("--log: ") && !said.contains("CONVOY_LOG"), "{said}");
+    let folder = tempfile::tempdir().unwrap();
+    let site = Plan::simple().write('a', folder.path());
+    let missing = folder.path().join("missing.pcap");
+    let said = with(
+        "CONVOY_LOG",
+        "info",
+        &["replay", site.to_str().unwrap(), "--plain-in", missing.to_str().unwrap()],
+    );
+    assert!(said.contains("missing.pcap") && said.contains("No such file"), "{said}");
+}
+
 fn finds(path: &Path, key: &str) {
     let output = convoy(&["check", path.to_str().unwrap()]);
     let said = text(&output.stderr);

@@ -29,6 +29,8 @@ pub(super) fn ask(client: &Client, request: Request, refused: Exit) -> anyhow::R
 fn failed(error: ClientError, refused: Exit) -> anyhow::Error {
     let exit = match &error {
         error if error.is_no_gateway() => Exit::NoGateway,
+        // Nothing is known of it, which is another thing than a warning of its own.
+        ClientError::Denied(_) | ClientError::Broken { .. } => Exit::NoGateway,
         ClientError::Site(_) | ClientError::Several(_) => Exit::Usage,
         ClientError::Refused(_) => refused,
         _ => Exit::Trouble,

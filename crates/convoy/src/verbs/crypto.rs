@@ -54,7 +54,7 @@ struct Implementation {
 }
 
 pub(super) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
-    let cpu = Cpu::detect().map_err(|e| Stop::usage(format!("{}: {e}", Cpu::DENY_VARIABLE)))?;
+    let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
     let found = Cpu::without("")?;
     let report =
         Report { tiers: tiers(&cpu, &found), engines: engines(), algorithms: algorithms(&cpu)? };

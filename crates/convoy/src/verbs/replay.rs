@@ -17,7 +17,7 @@ use convoy_runtime::{PortTotals, WireMatch, WirePort, Worker, WorkerPorts, now};
 use serde::Serialize;
 
 use crate::cli::ReplayArgs;
-use crate::exit::{Exit, Stop};
+use crate::exit::{Exit, Stop, describe};
 use crate::gateway::{Medium, Prepared, load};
 use crate::output;
 
@@ -231,7 +231,9 @@ impl FilePort {
         Ok(Self {
             reader: from
                 .map(|path| {
-                    Reader::open(path, 1).map_err(|e| Stop::usage(format!("{}: {e}", named(path))))
+                    Reader::open(path, 1).map_err(|error| {
+                        Stop::usage(format!("{}: {}", named(path), describe(&error.into())))
+                    })
                 })
                 .transpose()?,
             writer: to.map(|path| Writer::create(path).with_context(|| named(path))).transpose()?,

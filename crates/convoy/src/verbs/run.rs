@@ -60,7 +60,7 @@ fn serve(site: Site, until_stdin_ends: bool) -> anyhow::Result<Exit> {
         // Nobody listens any more only when the gateway is ending anyway.
         move |_| drop(events.send(Event::Failed))
     };
-    let cpu = Cpu::detect().map_err(|e| Stop::usage(format!("{}: {e}", Cpu::DENY_VARIABLE)))?;
+    let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
     let gateway = Gateway::start(site, alarm)?;
     tracing::info!(interface = gateway.interface(), tier = %cpu.best(), "gateway runs");
     let live = Live::new(gateway, cpu, move || drop(events.send(Event::End)));

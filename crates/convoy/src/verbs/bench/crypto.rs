@@ -85,7 +85,7 @@ struct Plan {
 
 impl Plan {
     fn new(args: &BenchCryptoArgs) -> Result<Self, String> {
-        let base = Cpu::detect().map_err(|e| format!("{}: {e}", Cpu::DENY_VARIABLE))?;
+        let base = Cpu::detect().map_err(|e| e.to_string())?;
         let tiers = tiers(&base, &args.tier)?;
         if args.keys.contains(&0) {
             return Err("--keys: at least one key".to_owned());
