@@ -18,6 +18,7 @@ use convoy_bench::run::pin;
 use convoy_bench::suite;
 use convoy_crypto::{Cpu, Suite, Tier};
 use convoy_io::fault::Faults;
+use convoy_packet::BURST_MAX;
 
 use super::tiers;
 use crate::exit::{Exit, Stop};
@@ -200,9 +201,12 @@ fn step(
 
 impl Plan {
     fn new(args: &EspArgs) -> Result<Self, String> {
-        let cpu = Cpu::detect().map_err(|e| format!("{}: {e}", Cpu::DENY_VARIABLE))?;
+        let cpu = Cpu::detect().map_err(|e| e.to_string())?;
         if !(args.seconds.is_finite() && args.seconds > 0.0 && args.seconds <= 3600.0) {
             return Err("--seconds: more than 0 and at most 3600".to_owned());
+        }
+        if !(1..=BURST_MAX).contains(&args.burst) {
+            return Err(format!("--burst: a burst has 1 to {BURST_MAX} packets"));
         }
         if args.packets == Some(0) {
             return Err("--packets: at least one".to_owned());
@@ -308,7 +312,8 @@ fn text(report: &Report, stages: bool) -> String {
     if !report.figures.is_empty() {
         let reached = report.figures.iter().filter(|figure| figure.reached).count();
         text += &format!(
-            "\nFigures to reach, cycles per packet; {reached} of {} reached\n\n{}",
+            "\nFigures to reach, {}; {reached} of {} reached\n\n{}",
+            if report.points.is_empty() { "ratios" } else { "cycles per packet" },
             report.figures.len(),
             output::table(&report::figure_rows(&report.figures))
         );
@@ -388,6 +393,8 @@ mod tests {
             (&["--faults=loss=2"], "from 0 to 1"),
             (&["--seconds", "0"], "at most 3600"),
             (&["--packets", "0"], "at least one"),
+            (&["--burst", "0"], "1 to 256 packets"),
+            (&["--burst", "257"], "1 to 256 packets"),
             (&["--workers", "0"], "a processor for each"),
             (&["--workers", "1", "--sas", "0"], "a policy for each SA"),
             (&["--tier", "mmx"], "valid names are portable"),
