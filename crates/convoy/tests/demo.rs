@@ -338,6 +338,15 @@ fn two_at_once_do_not_meet_and_keep_stays_until_told_to_stop() {
     no_state_is_left(&folder);
     let again = convoy(&["demo", "--stop", "--out", folder.to_str().unwrap()]);
     assert!(text(&again.stderr).contains("none runs"), "{}", text(&again.stderr));
+
+    // As `kill -9` leaves it: a namespace of a process that is gone.
+    let mut gone = Command::new("true").spawn().unwrap();
+    gone.wait().unwrap();
+    let name = format!("convoy-{}-hostA", gone.id());
+    let _left = std::mem::ManuallyDrop::new(Namespace::named(&name).unwrap());
+    let swept = convoy(&["demo", "--stop", "--out", folder.to_str().unwrap()]);
+    assert!(text(&swept.stderr).contains(&name), "{}", text(&swept.stderr));
+    assert!(!Path::new("/run/netns").join(&name).exists());
 }
 
 #[test]

@@ -85,6 +85,11 @@ fn how_to(
 pub(super) fn stop(folder: &Path) -> anyhow::Result<Exit> {
     let Some(pid) = Folder::user_of(folder)? else {
         eprintln!("convoy demo: none runs with {}", folder.display());
+        let left = convoy_lab::sweep().context("what a killed demonstration left")?;
+        if !left.is_empty() {
+            let names: Vec<_> = left.into_iter().map(|left| left.name).collect();
+            eprintln!("convoy demo: took away what a killed one left: {}", names.join(", "));
+        }
         return Ok(Exit::Ok);
     };
     // It holds the lock, so the number is its own.
