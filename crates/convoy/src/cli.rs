@@ -9,7 +9,7 @@ Exit codes:
   0  all is well
   1  a failure at run time, or warnings (check, status)
   2  the command line or a site file is wrong, nothing was changed; status: critical
-  3  no gateway answers
+  3  no gateway answers, or none that may be asked
 
 Begin with:
   convoy demo                 two gateways and two hosts on this machine, with real traffic
@@ -50,7 +50,7 @@ pub enum Verb {
     Run(RunArgs),
     /// How a running gateway is doing: rates, SAs, losses.
     #[command(
-        after_help = "Examples:\n  convoy status              # the only gateway here\n  convoy status left.toml --watch\n  convoy status left --json\n\nExit codes, as monitoring systems take them: 0 ok, 1 warning, 2 critical (packets are being\nlost for want of something), 3 no gateway answers."
+        after_help = "Examples:\n  convoy status              # the only gateway here\n  convoy status left.toml --watch\n  convoy status left --json\n\nExit codes, as monitoring systems take them: 0 ok, 1 warning, 2 critical (packets are being\nlost for want of something), 3 no gateway answers, or it may not be asked."
     )]
     Status(StatusArgs),
     /// The SAs of a running gateway.

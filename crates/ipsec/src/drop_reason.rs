@@ -132,11 +132,11 @@ reasons! {
         UnknownSpi = "unknown-spi",
         /// The sequence number was seen before (RFC 4303 section 3.4.3).
         Replayed = "replayed",
-        /// The sequence number is left of the anti-replay window, or was accepted before a restart
-        /// (RFC 4303 section 3.4.3).
+        /// The sequence number is left of the anti-replay window, or may have been accepted before a
+        /// restart (RFC 4303 section 3.4.3).
         TooOld = "too-old",
-        /// The integrity check failed: damaged, forged, or sealed with another key (RFC 4303
-        /// section 3.4.4).
+        /// The integrity check failed: damaged, forged, sealed with another key, or with an extended
+        /// sequence number far below the anti-replay window (RFC 4303 sections 3.4.4 and A2.2).
         BadIcv = "bad-icv",
         /// The padding is not 1, 2, 3 … or longer than the packet (RFC 4303 section 2.4).
         BadPadding = "bad-padding",

@@ -42,3 +42,21 @@ fn failed(error: ClientError, refused: Exit) -> anyhow::Error {
 pub(super) fn unexpected(client: &Client) -> anyhow::Error {
     anyhow::anyhow!("the gateway at {} answers another question", client.path().display())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::code_of;
+
+    /// Monitoring takes 1 for a warning and 2 for a loss of packets, of which nothing is known here.
+    #[test]
+    fn a_gateway_that_cannot_be_asked_is_unknown() {
+        let path = || Path::new("/run/convoy/left.sock").to_owned();
+        let broken = ClientError::Broken { path: path(), why: "nothing".into() };
+        for error in [ClientError::Denied(path()), ClientError::NoGateway(path()), broken] {
+            assert_eq!(code_of(&failed(error, Exit::Trouble)), Exit::NoGateway);
+        }
+        let refused = ClientError::Refused("no".into());
+        assert_eq!(code_of(&failed(refused, Exit::Usage)), Exit::Usage);
+    }
+}
