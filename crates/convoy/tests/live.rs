@@ -4,10 +4,11 @@
 mod common;
 
 use std::fs;
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Gateway, Plan, PolicyText, Tunnel, convoy, status, text};
 use convoy_host::{LinkName, Network};
@@ -285,6 +286,33 @@ fn transport_mode_protects_what_the_gateways_say_to_each_other() {
 }
 
 #[test]
+fn a_total_loss_of_packets_is_critical_in_the_status() {
+    if !common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab();
+    let site = Plan::simple().write('a', folder.path());
+    let _a = Gateway::start(&lab.a.gateway, &site);
+    let asked = || convoy(&["status", site.to_str().unwrap()]);
+    assert_eq!(asked().status.code(), Some(0), "{}", text(&asked().stdout));
+    let mut down = Command::new("ip");
+    down.args(["link", "set", WIRE_LINK, "down"]);
+    assert!(lab.a.gateway.spawn(&mut down).unwrap().wait().unwrap().success());
+    let to = (lab.b.host_address(Family::V4), 9);
+    let socket = lab.a.host.run(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+    let until = Instant::now() + common::PATIENCE;
+    while asked().status.code() != Some(2) {
+        assert!(Instant::now() < until, "{}", text(&asked().stdout));
+        // The gateway says that the network cannot be reached.
+        let _ = socket.send_to(&[0; 64], to);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let told = text(&asked().stdout);
+    assert!(told.contains("critical") && told.contains("packets cannot be sent: "), "{told}");
+}
+
+#[test]
 fn the_site_file_is_read_again_on_sighup() {
     if !common::can_make_namespaces() {
         return;
@@ -298,9 +326,9 @@ fn the_site_file_is_read_again_on_sighup() {
     plan.write('a', folder.path());
     gateway.signal(nix::sys::signal::Signal::SIGHUP);
     let policies = || text(&convoy(&["policy", site.to_str().unwrap()]).stdout);
-    let until = std::time::Instant::now() + common::PATIENCE;
+    let until = Instant::now() + common::PATIENCE;
     while !policies().contains("renamed") {
-        assert!(std::time::Instant::now() < until, "{}", gateway.log());
+        assert!(Instant::now() < until, "{}", gateway.log());
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(gateway.terminate().success());
