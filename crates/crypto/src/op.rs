@@ -116,11 +116,11 @@ impl<'a> SealOp<'a> {
         beside: &'a [u8],
     ) -> Result<Self, OpError> {
         let key = key.inner();
-        let (data, rest) = split_packet(packet, header, text)?;
-        let icv = split_icv(key, rest.len(), (header, text))?;
-        check_whole(key, nonce.len(), (header, text), beside.len())?;
+        let lengths = (header, text);
+        let (at, icv) = check_in_place(key, nonce.len(), packet.len(), lengths, beside.len())?;
         let nonce = nonce.with_counter(key.limits().counter);
-        let icv = rest.get_mut(..icv).unwrap_or_default();
+        let (data, rest) = packet.split_at_mut(at);
+        let icv = &mut rest[..icv];
         Ok(Self { key, nonce, sealed: false, header: header as u32, beside, data, icv })
     }
 
@@ -260,11 +260,11 @@ impl<'a> OpenOp<'a> {
         beside: &'a [u8],
     ) -> Result<Self, OpError> {
         let (key, nonce) = (key.inner(), nonce.into().0);
-        let (data, rest) = split_packet(packet, header, text)?;
-        let icv = split_icv(key, rest.len(), (header, text))?;
-        check_whole(key, nonce.len(), (header, text), beside.len())?;
+        let lengths = (header, text);
+        let (at, icv) = check_in_place(key, nonce.len(), packet.len(), lengths, beside.len())?;
         let nonce = nonce.with_counter(key.limits().counter);
-        let icv = rest.get(..icv).unwrap_or_default();
+        let (data, rest) = packet.split_at_mut(at);
+        let icv = &rest[..icv];
         Ok(Self { key, nonce, stage: Stage::Due, header: header as u32, beside, data, icv })
     }
 
@@ -289,63 +289,68 @@ impl<'a> OpenOp<'a> {
     }
 }
 
-/// Header and text of a packet, and what is behind them.
+/// Bytes of header and text together, and of the ICV behind them, for an operation of either form.
 #[inline(always)]
-fn split_packet(
-    packet: &mut [u8],
-    header: usize,
-    text: usize,
-) -> Result<(&mut [u8], &mut [u8]), OpError> {
-    let given = packet.len();
-    let short = || OpError::PacketTooShort { needed: header.saturating_add(text), given };
-    let at = header.checked_add(text).ok_or_else(short)?;
-    packet.split_at_mut_checked(at).ok_or_else(short)
-}
-
-/// Bytes of the ICV, for which there must be room in `rest`.
-#[inline(always)]
-fn split_icv(key: &Key, rest: usize, (header, text): (usize, usize)) -> Result<usize, OpError> {
-    let icv = usize::from(key.limits().icv);
-    if icv <= rest {
-        return Ok(icv);
-    }
-    let before = header + text;
-    Err(OpError::PacketTooShort { needed: before.saturating_add(icv), given: before + rest })
-}
-
-/// Checks an operation of either form whose ICV has the right length.
-#[inline(always)]
-fn check_whole(
+fn check_in_place(
     key: &Key,
     nonce: u8,
+    packet: usize,
     (header, text): (usize, usize),
     beside: usize,
-) -> Result<(), OpError> {
+) -> Result<(usize, usize), OpError> {
     let icv = usize::from(key.limits().icv);
+    let before = header.wrapping_add(text);
+    let room = before >= header && before <= packet && packet - before >= icv;
+    let fits = match key.limits().aead {
+        true => header == 0 && fits_apart(key, nonce, beside, text, icv),
+        false => fits_framed(key, nonce, before, header, beside, icv),
+    };
+    if room && fits {
+        return Ok((before, icv));
+    }
+    Err(in_place_error(key, nonce, packet, (header, text), beside))
+}
+
+#[cold]
+#[inline(never)]
+fn in_place_error(
+    key: &Key,
+    nonce: u8,
+    packet: usize,
+    (header, text): (usize, usize),
+    beside: usize,
+) -> OpError {
+    let icv = usize::from(key.limits().icv);
+    let needed = header.saturating_add(text).saturating_add(icv);
     match key.limits().aead {
-        true if header == 0 => check_apart(key, nonce, beside, text, icv),
-        true => {
-            let hint = "leave the header to the additional data";
-            Err(OpError::WrongForm { suite: key.suite(), hint })
-        }
-        false => check_framed(key, nonce, header + text, header, beside, icv),
+        _ if needed > packet => OpError::PacketTooShort { needed, given: packet },
+        true if header > 0 => OpError::WrongForm {
+            suite: key.suite(),
+            hint: "leave the header to the additional data",
+        },
+        true => apart_error(key, nonce, beside, text, icv),
+        false => framed_error(key, nonce, header + text, header, beside, icv),
     }
 }
 
 #[inline(always)]
 fn check_apart(key: &Key, nonce: u8, aad: usize, data: usize, icv: usize) -> Result<(), OpError> {
+    if fits_apart(key, nonce, aad, data, icv) {
+        return Ok(());
+    }
+    Err(apart_error(key, nonce, aad, data, icv))
+}
+
+#[inline(always)]
+fn fits_apart(key: &Key, nonce: u8, aad: usize, data: usize, icv: usize) -> bool {
     let limits = key.limits();
     let (fewest, most) = limits.nonce;
     let limit = if fewest == most { limits.data } else { ccm_limit(nonce) };
-    if limits.aead
+    limits.aead
         && icv == usize::from(limits.icv)
         && (fewest..=most).contains(&nonce)
         && data as u64 <= limit
         && aad as u64 <= AAD_MAX
-    {
-        return Ok(());
-    }
-    Err(apart_error(key, nonce, aad, data, icv))
 }
 
 /// Most bytes of additional data.
@@ -388,10 +393,25 @@ fn check_framed(
     trailer: usize,
     icv: usize,
 ) -> Result<(), OpError> {
+    if fits_framed(key, nonce, frame, header, trailer, icv) {
+        return Ok(());
+    }
+    Err(framed_error(key, nonce, frame, header, trailer, icv))
+}
+
+#[inline(always)]
+fn fits_framed(
+    key: &Key,
+    nonce: u8,
+    frame: usize,
+    header: usize,
+    trailer: usize,
+    icv: usize,
+) -> bool {
     let limits = key.limits();
     let text = frame.wrapping_sub(header);
     let partial = if limits.blocks { text % 16 } else { 0 };
-    if !limits.aead
+    !limits.aead
         && icv == usize::from(limits.icv)
         && nonce == limits.nonce.0
         && header <= frame
@@ -399,10 +419,6 @@ fn check_framed(
         && text as u64 <= limits.data
         && partial == 0
         && trailer <= TRAILER_MAX
-    {
-        return Ok(());
-    }
-    Err(framed_error(key, nonce, frame, header, trailer, icv))
 }
 
 #[cold]
