@@ -81,15 +81,25 @@ fn how_to(
     text
 }
 
+/// Takes away what demonstrations left that were killed. Another user's is no reason to fail.
+fn sweep() {
+    let names = |left: Vec<convoy_lab::Leftover>| {
+        left.into_iter().map(|left| left.name).collect::<Vec<_>>().join(", ")
+    };
+    match convoy_lab::sweep() {
+        Ok(left) if left.is_empty() => {}
+        Ok(left) => eprintln!("convoy demo: took away what a killed one left: {}", names(left)),
+        Err(error) => {
+            eprintln!("convoy demo: a killed one left {}: {error}", names(convoy_lab::leftovers()))
+        }
+    }
+}
+
 /// Ends the demonstration that uses a folder.
 pub(super) fn stop(folder: &Path) -> anyhow::Result<Exit> {
     let Some(pid) = Folder::user_of(folder)? else {
         eprintln!("convoy demo: none runs with {}", folder.display());
-        let left = convoy_lab::sweep().context("what a killed demonstration left")?;
-        if !left.is_empty() {
-            let names: Vec<_> = left.into_iter().map(|left| left.name).collect();
-            eprintln!("convoy demo: took away what a killed one left: {}", names.join(", "));
-        }
+        sweep();
         return Ok(Exit::Ok);
     };
     // It holds the lock, so the number is its own.
