@@ -914,7 +914,7 @@ mod tests {
         let (gcm, cbc) = ("aes-128-gcm-16", "aes-128-cbc+hmac-sha1-96");
         let short = |needed, given| OpError::PacketTooShort { needed, given };
         let nonce = || Nonce::new([0; 12]);
-        assert_eq!(refused(gcm, nonce(), 20, (0, 21)), short(21, 20));
+        assert_eq!(refused(gcm, nonce(), 20, (0, 21)), short(37, 20));
         assert_eq!(refused(gcm, nonce(), 20, (0, 5)), short(21, 20));
         assert_eq!(refused(gcm, nonce(), 20, (1, usize::MAX)), short(usize::MAX, 20));
         let error = refused(gcm, nonce(), 40, (8, 16));

@@ -13,6 +13,7 @@ use super::ah;
 use super::bin::Bin;
 use super::commit::Verdict;
 use super::packet::{Packet, add};
+use super::protect::decrement_ttl;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use super::{PipelineConfig, transport};
@@ -100,7 +101,7 @@ fn usual(
     }
     let packet = frame.narrow(start, info.total_len as usize).ok()?;
     if config.decrement_ttl {
-        count_down(packet, version);
+        decrement_ttl(packet, version);
     }
     Some(info)
 }
@@ -230,24 +231,6 @@ fn carry_ecn(
     Ok(())
 }
 
-/// Takes one from the TTL or hop limit. In one piece with what it is used by: across a call the frame
-/// would lie on the stack.
-#[inline(always)]
-fn count_down(packet: &mut [u8], version: IpVersion) {
-    match version {
-        IpVersion::V4 => {
-            if let Ok(mut header) = Ipv4Mut::new(packet) {
-                header.decrement_ttl();
-            }
-        }
-        IpVersion::V6 => {
-            if let Ok(mut header) = Ipv6Mut::new(packet) {
-                header.decrement_hop_limit();
-            }
-        }
-    }
-}
-
 fn pass_ttl(
     config: &PipelineConfig,
     packet: &mut [u8],
@@ -257,7 +240,7 @@ fn pass_ttl(
         if info.ttl <= 1 {
             return Err(DropReason::TtlExpired);
         }
-        count_down(packet, info.flow.version);
+        decrement_ttl(packet, info.flow.version);
     }
     Ok(())
 }

@@ -344,8 +344,9 @@ fn ah_covered(
     ah.arrange(frame, at, header, seq)
 }
 
-/// Takes one from the TTL or hop limit.
-#[inline]
+/// Takes one from the TTL or hop limit. In one piece with what uses it: across a call a frame that is
+/// held by value would lie on the stack.
+#[inline(always)]
 pub(super) fn decrement_ttl(packet: &mut [u8], version: IpVersion) {
     match version {
         IpVersion::V4 => {
