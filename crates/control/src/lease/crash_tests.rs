@@ -221,6 +221,10 @@ impl Arrivals {
         self.accept_up_to(self.edge() + packets);
     }
 
+    pub(super) fn count(&self, packets: u64) {
+        self.counters.usage.packets.add(packets);
+    }
+
     /// Accepts the one packet of this number.
     pub(super) fn accept_one(&self, number: u64) {
         self.counters.usage.packets.add(1);

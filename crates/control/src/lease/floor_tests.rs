@@ -80,12 +80,17 @@ fn life() -> impl Strategy<Value = Life> {
 struct Since {
     edge: u64,
     accepted: Vec<u64>,
+    /// Packets of the time before that.
+    before: u64,
+    /// Most packets of two such times in a row: some may have been counted ahead of the edge.
     most: u64,
 }
 
 impl Since {
     fn told(&mut self, edge: u64) {
-        self.most = self.most.max(self.accepted.len() as u64);
+        let accepted = self.accepted.len() as u64;
+        self.most = self.most.max(accepted + self.before);
+        self.before = accepted;
         self.edge = edge;
         self.accepted.clear();
     }
@@ -191,7 +196,7 @@ proptest! {
             };
             let edge = alive.arrivals.edge();
             // What is not synced may be on the disk all the same.
-            let most = since.most.max(since.accepted.len() as u64);
+            let most = since.most.max(since.accepted.len() as u64 + since.before);
             highest_floor = edge + 4 * (4 * most).max(first) + least;
             // What jumped, or came faster than any allowance covers, since the records told.
             if edge - since.edge > least {
@@ -199,4 +204,43 @@ proptest! {
             }
         }
     }
+}
+
+/// A run of 256 packets as `pipeline::commit` tells of it: each is counted when it is judged, and the floor
+/// is raised behind the last. The keeper looks after `before` of them. How many numbers that were
+/// accepted would be accepted again after a later run of the same size and a kill.
+fn accepted_again(before: u64, counts_first: bool) -> u64 {
+    let storage = new_storage();
+    let mut ledger = open(&storage, 1).unwrap();
+    let arrivals = acquire_one(&mut ledger);
+    let mut now = Instant::now();
+    let mut tick = |ledger: &mut Ledger| {
+        now += Duration::from_millis(5);
+        ledger.tick(now).unwrap();
+    };
+    tick(&mut ledger);
+    arrivals.accept_one(1);
+    arrivals.count(before);
+    if !counts_first {
+        arrivals.floor.raise(SeqNum::new(1 + before));
+    }
+    tick(&mut ledger);
+    arrivals.count(256 - before);
+    arrivals.floor.raise(SeqNum::new(257));
+    tick(&mut ledger);
+    tick(&mut ledger);
+    // The same again: no faster than before.
+    arrivals.count(256);
+    arrivals.floor.raise(SeqNum::new(513));
+    let mut ledger = open(&storage, 1).unwrap();
+    513_u64.saturating_sub(acquire_one(&mut ledger).edge())
+}
+
+#[test]
+fn a_look_in_the_middle_of_a_run_does_not_hide_its_pace() {
+    for before in [0, 100, 255, 256] {
+        assert_eq!(accepted_again(before, false), 0, "{before}: floor with each packet");
+    }
+    let again: Vec<_> = [0, 1, 100, 200, 255, 256].map(|n| (n, accepted_again(n, true))).into();
+    assert!(again.iter().all(|(_, n)| *n == 0), "floor behind the run: {again:?}");
 }

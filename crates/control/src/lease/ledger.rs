@@ -90,6 +90,8 @@ struct Floored {
     counters: Arc<SaCounters>,
     /// Where it is by the record.
     noted: Progress,
+    /// Packets accepted when it was looked at last.
+    seen: u64,
     written: Progress,
     synced: Progress,
     pace_written: u64,
@@ -105,21 +107,33 @@ struct Progress {
     edge: u64,
     /// Packets accepted.
     packets: u64,
+    /// Packets that the edge surely covers. A worker counts packets one by one and raises the edge
+    /// behind a run of them: at any look some may be ahead of it.
+    covered: u64,
 }
 
 impl Progress {
     /// Numbers that passed since `earlier`, jumps left out.
     fn numbers_since(self, earlier: Self) -> u64 {
-        let packets = self.packets.wrapping_sub(earlier.packets);
+        let packets = self.packets.wrapping_sub(earlier.covered);
         self.edge.saturating_sub(earlier.edge).min(packets.saturating_mul(NUMBERS_PER_PACKET))
     }
 }
 
 impl Floored {
-    /// The edge is read first: every packet below it is counted by then, or within its burst.
-    fn progress(&self) -> Progress {
-        let edge = self.floor.get().get();
-        Progress { edge, packets: self.counters.usage.packets.get() }
+    /// How far it is by now.
+    fn look(&mut self) -> Progress {
+        let Progress { edge: before, covered, .. } = self.noted;
+        let (edge, packets) = (self.floor.get().get(), self.counters.usage.packets.get());
+        let covered = match () {
+            // What is ahead of an edge that moved since the last look was counted since then.
+            () if edge > before => self.seen,
+            // No run takes so long.
+            () if packets == self.seen => packets,
+            () => covered,
+        };
+        self.seen = packets;
+        Progress { edge, packets, covered }
     }
 
     fn allowance(&self) -> u64 {
@@ -230,12 +244,14 @@ impl Ledger {
     /// The floor of a record, with allowances for a pace that is not known yet.
     fn floor(&mut self, at: RecordAt, counters: &Arc<SaCounters>) -> Floored {
         let edge = self.number(at);
-        let start = Progress { edge, packets: counters.usage.packets.get() };
+        let packets = counters.usage.packets.get();
+        let start = Progress { edge, packets, covered: packets };
         let mut floored = Floored {
             at,
             floor: Arc::new(Floor::new(SeqNum::new(edge))),
             counters: counters.clone(),
             noted: start,
+            seen: packets,
             written: start,
             synced: start,
             pace_written: LEAST_ALLOWANCE,
@@ -320,7 +336,7 @@ impl Ledger {
         let mut moved = false;
         for floored in &mut self.floored {
             let Some(record) = self.store.record_mut(floored.at) else { continue };
-            let now = floored.progress();
+            let now = floored.look();
             floored.noted = now;
             let edge = now.edge.max(record.number);
             let pace = now.numbers_since(floored.written);

@@ -158,9 +158,15 @@ fn no_loop(site: &Site, network: Prefix) -> Result<Option<IpAddr>, Box<Finding>>
     for sa in sas.filter(|sa| network.contains(sa.endpoints.remote)) {
         let help = match (sa.mode, site.wire.backend.is_direct(), &site.wire.interface) {
             // They leave through the interface that the sockets are bound to, whatever routes say.
-            (Mode::Transport, false, Some(_)) => {
+            (Mode::Transport, false, Some(_))
+                if source.is_none_or(|it| it == sa.endpoints.local) =>
+            {
                 source = Some(sa.endpoints.local);
                 continue;
+            }
+            (Mode::Transport, false, Some(_)) => {
+                "it has a source address, and other SAs of transport mode there have another: list a \
+                 network for each of the peers in `routes`"
             }
             (Mode::Transport, false, None) => {
                 "name the interface in `wire.interface`; protected packets then leave through it \

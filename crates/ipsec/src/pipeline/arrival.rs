@@ -83,8 +83,7 @@ pub(super) fn take_in(stage: &mut Stage<'_, '_>, frames: impl Iterator<Item = Fr
             find_any(stage, frame);
             continue;
         };
-        push(stage, Arrival { frame, seq_low, at: PLAIN_AT, ah_len: 0 });
-        if last != Some(of) {
+        if push(stage, Arrival { frame, seq_low, at: PLAIN_AT, ah_len: 0 }) && last != Some(of) {
             last = Some(of);
             begin(stage, of.address(), seq_low);
         }
@@ -92,11 +91,15 @@ pub(super) fn take_in(stage: &mut Stage<'_, '_>, frames: impl Iterator<Item = Fr
     close_run(stage.arrivals, 0);
 }
 
-/// Adds a packet to the burst, of which there is room for all.
+/// Adds a packet to the burst, of which there is room for all; says whether it did.
 #[inline(always)]
-fn push(stage: &mut Stage<'_, '_>, arrival: Arrival) {
-    if let Err(Arrival { frame, .. }) = add(&mut stage.arrivals.packets, arrival) {
-        lose(stage, frame);
+fn push(stage: &mut Stage<'_, '_>, arrival: Arrival) -> bool {
+    match add(&mut stage.arrivals.packets, arrival) {
+        Ok(_) => true,
+        Err(Arrival { frame, .. }) => {
+            lose(stage, frame);
+            false
+        }
     }
 }
 
@@ -185,8 +188,9 @@ fn find_any(stage: &mut Stage<'_, '_>, frame: Frame) {
     let found = parsed.map_err(DropReason::from).and_then(|info| find(&mut frame, &info));
     match found {
         Ok(Found { of, seq_low, at, ah_len }) => {
-            push(stage, Arrival { frame, seq_low, at, ah_len });
-            begin(stage, of, seq_low);
+            if push(stage, Arrival { frame, seq_low, at, ah_len }) {
+                begin(stage, of, seq_low);
+            }
         }
         Err(reason) => stage.bin.drop(frame, reason),
     }
