@@ -16,7 +16,7 @@
 use std::fmt;
 
 use convoy_crypto::{Nonce, OpenNonce, Suite};
-use convoy_engine::{AAD_MAX, Job, Span};
+use convoy_engine::{AAD_MAX, Span};
 use convoy_wire::esp::EspHeader;
 use convoy_wire::{EspLayout, Protocol, SeqNum, Spi, esp};
 
@@ -98,40 +98,30 @@ impl Layout {
         u32::from(self.header)
     }
 
-    /// Writes what is authenticated beside text and header into a job; see [`Self::beside`].
+    /// Writes what is authenticated beside text and header; returns how many bytes of it count.
     #[inline(always)]
-    pub(super) fn write_beside(&self, job: &mut Job, spi: Spi, seq: SeqNum, iv: Iv) {
-        let (bytes, iv) = (&mut job.aad, ((iv.0 >> 64) as u64).to_be_bytes());
+    pub(super) fn write_beside(
+        &self,
+        into: &mut [u8; AAD_MAX],
+        spi: Spi,
+        seq: SeqNum,
+        iv: Iv,
+    ) -> u8 {
+        let iv = ((iv.0 >> 64) as u64).to_be_bytes();
         // Each where it lies: put together first, it would go through memory twice.
         match self.beside {
             Beside::Short => {
-                bytes[..8].copy_from_slice(&EspHeader::new(spi, seq).to_bytes());
-                bytes[8..16].copy_from_slice(&iv);
+                into[..8].copy_from_slice(&EspHeader::new(spi, seq).to_bytes());
+                into[8..16].copy_from_slice(&iv);
             }
             Beside::Extended => {
-                bytes[..4].copy_from_slice(&spi.get().to_be_bytes());
-                bytes[4..12].copy_from_slice(&seq.get().to_be_bytes());
-                bytes[12..].copy_from_slice(&iv);
+                into[..4].copy_from_slice(&spi.get().to_be_bytes());
+                into[4..12].copy_from_slice(&seq.get().to_be_bytes());
+                into[12..].copy_from_slice(&iv);
             }
-            Beside::High => bytes[..4].copy_from_slice(&seq.high().to_be_bytes()),
+            Beside::High => into[..4].copy_from_slice(&seq.high().to_be_bytes()),
         }
-        job.aad_len = self.beside_len;
-    }
-
-    /// What is authenticated beside text and header, and how many bytes of it count.
-    #[inline]
-    pub(super) fn beside(&self, spi: Spi, seq: SeqNum, iv: Iv) -> ([u8; AAD_MAX], u8) {
-        let iv = (iv.0 >> 64) as u64;
-        let (first, second, third) = match self.beside {
-            Beside::Short => (spi.get(), u64::from(seq.low()) << 32 | iv >> 32, iv << 32),
-            Beside::Extended => (spi.get(), seq.get(), iv),
-            Beside::High => (seq.high(), 0, 0),
-        };
-        let mut bytes = [0; AAD_MAX];
-        bytes[..4].copy_from_slice(&first.to_be_bytes());
-        bytes[4..12].copy_from_slice(&second.to_be_bytes());
-        bytes[12..].copy_from_slice(&third.to_be_bytes());
-        (bytes, self.beside_len)
+        self.beside_len
     }
 
     /// The IV of a packet to be sealed: `random` gives one that nobody can predict, where the suite
@@ -293,7 +283,8 @@ mod tests {
         ] {
             for (esn, expected) in [(false, plain), (true, extended)] {
                 let layout = layout(name, esn);
-                let (bytes, len) = layout.beside(number().0, number().1, iv_of(&layout));
+                let mut bytes = [0; AAD_MAX];
+                let len = layout.write_beside(&mut bytes, number().0, number().1, iv_of(&layout));
                 assert_eq!(bytes[..usize::from(len)], expected, "{name}, esn {esn}");
             }
         }

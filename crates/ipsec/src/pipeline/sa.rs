@@ -290,7 +290,7 @@ impl OutboundSa {
         inner_len: usize,
     ) {
         let seq = reserved.number();
-        self.layout.write_beside(job, self.spi, seq, iv);
+        job.aad_len = self.layout.write_beside(&mut job.aad, self.spi, seq, iv);
         (job.text, job.header) = (text, self.layout.header());
         job.op = Op::Seal(self.layout.seal_nonce(reserved, iv));
         (job.context.note, job.context.value) = (inner_len as u32 | self.outer.mark(), seq.get());
