@@ -15,6 +15,9 @@ use convoy_io::link::{Board, Table, Take, What};
 use convoy_io::xdp::{Config, Mode, Steering, XdpPort, open};
 use convoy_io::{IoError, Port};
 use convoy_packet::{Arena, Burst, FrameSize};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::ForkResult;
 
 const FRAMES: u32 = 8192;
 /// Virtual cables can do both.
@@ -245,6 +248,34 @@ fn what_is_not_taken_reaches_the_kernel_and_all_of_it_afterwards() {
     assert!(ping("10.0.0.1"));
     drop(pool);
     nothing_is_lost(arena);
+}
+
+#[test]
+fn the_interface_is_free_again_while_a_child_still_has_every_descriptor() {
+    or_skip!(usable());
+    let [a, _b] = or_skip!(cable(1500));
+    let arena = arena();
+    let sees = || (forwarded(NEAR), all_at(NEAR, FAR, &[]));
+    let (first, steering) = port(&a, "near", arena, Mode::Generic, sees());
+    // SAFETY: the child calls nothing but `pause`.
+    let child = match unsafe { nix::unistd::fork() }.unwrap() {
+        ForkResult::Child => loop {
+            // SAFETY: takes nothing, and is safe in the child of a process with threads.
+            unsafe { libc::pause() };
+        },
+        ForkResult::Parent { child } => child,
+    };
+    drop(steering);
+    let (board, _asks) = board(all_at(NEAR, FAR, &[]));
+    let config = Config::new(interface(&a, "near"), forwarded(NEAR), board, arena);
+    let again = a.run(move || open(&config).map(drop));
+    kill(child, Signal::SIGKILL).unwrap();
+    waitpid(child, None).unwrap();
+    drop(first);
+    let (_port, _steering) = port(&a, "near", arena, Mode::Generic, sees());
+    // The sockets are still the first port's, as far as the kernel knows.
+    let error = again.unwrap_err().to_string();
+    assert!(error.starts_with("cannot bind an xdp socket"), "{error}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ const MAP_UPDATE_ELEM: libc::c_int = 2;
 const PROG_LOAD: libc::c_int = 5;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
+const LINK_DETACH: libc::c_int = 34;
 const MAP_TYPE_XSKMAP: u32 = 17;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
@@ -76,6 +77,11 @@ struct LinkUpdate {
     old_program: u32,
 }
 
+#[repr(C)]
+struct LinkDetach {
+    link: u32,
+}
+
 /// Marks the structures that the system call takes.
 trait Attributes {}
 impl Attributes for MapCreate {}
@@ -83,6 +89,7 @@ impl Attributes for MapUpdate {}
 impl Attributes for ProgLoad {}
 impl Attributes for LinkCreate {}
 impl Attributes for LinkUpdate {}
+impl Attributes for LinkDetach {}
 
 /// Makes the call; what addresses in `attributes` point to is borrowed by the caller.
 fn bpf<A: Attributes>(command: libc::c_int, attributes: &A) -> io::Result<libc::c_int> {
@@ -149,19 +156,33 @@ pub(crate) fn load_xdp(instructions: &[Instruction]) -> io::Result<OwnedFd> {
     bpf(PROG_LOAD, &attributes).map(owned)
 }
 
-/// Attaches a program to an interface until the descriptor is closed. `flags` are those of
-/// `linux/if_link.h`.
-pub(crate) fn link_xdp(program: BorrowedFd<'_>, index: u32, flags: u32) -> io::Result<OwnedFd> {
-    let program = program.as_raw_fd() as u32;
-    let attributes = LinkCreate { program, interface: index, attach: ATTACH_XDP, flags };
-    bpf(LINK_CREATE, &attributes).map(owned)
+/// A program attached to an interface, until this is dropped or the process ends.
+#[derive(Debug)]
+pub(crate) struct XdpLink(OwnedFd);
+
+impl XdpLink {
+    /// Attaches a program. `flags` are those of `linux/if_link.h`.
+    pub(crate) fn new(program: BorrowedFd<'_>, index: u32, flags: u32) -> io::Result<Self> {
+        let program = program.as_raw_fd() as u32;
+        let attributes = LinkCreate { program, interface: index, attach: ATTACH_XDP, flags };
+        bpf(LINK_CREATE, &attributes).map(owned).map(Self)
+    }
+
+    /// Puts another program in the place of the one attached, without a gap.
+    pub(crate) fn replace(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        let (link, program) = (self.0.as_raw_fd() as u32, program.as_raw_fd() as u32);
+        bpf(LINK_UPDATE, &LinkUpdate { link, program, flags: 0, old_program: 0 })?;
+        Ok(())
+    }
 }
 
-/// Puts another program in the place of the one attached, without a gap.
-pub(crate) fn relink_xdp(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
-    let (link, program) = (link.as_raw_fd() as u32, program.as_raw_fd() as u32);
-    bpf(LINK_UPDATE, &LinkUpdate { link, program, flags: 0, old_program: 0 })?;
-    Ok(())
+impl Drop for XdpLink {
+    /// Closing would leave the program where it is for as long as a child between `fork` and
+    /// `exec` has the descriptor too.
+    fn drop(&mut self) {
+        // The interface may be gone, and the program with it.
+        let _ = bpf(LINK_DETACH, &LinkDetach { link: self.0.as_raw_fd() as u32 });
+    }
 }
 
 /// What `program` answers to a frame, without an interface (`BPF_PROG_TEST_RUN`).

@@ -14,7 +14,7 @@ mod xdp;
 
 #[cfg(test)]
 pub(crate) use bpf::try_out;
-pub(crate) use bpf::{Instruction, link_xdp, load_xdp, relink_xdp, set_socket, socket_map};
+pub(crate) use bpf::{Instruction, XdpLink, load_xdp, set_socket, socket_map};
 pub(crate) use device::{
     DeviceName, rx_queues, set_queue_len, tun_attach, tun_set_header_len, tun_set_offload,
 };

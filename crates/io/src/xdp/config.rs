@@ -13,7 +13,7 @@ use super::program::{PASS, to_extended};
 use super::queue::Queue;
 use crate::IoError;
 use crate::link::{Board, Ears, Interface, NextHops, Program, Sight, Take, ethernet};
-use crate::sys::{self, DeviceName, KERNEL_HEADROOM, XdpSocket};
+use crate::sys::{self, DeviceName, KERNEL_HEADROOM, XdpLink, XdpSocket};
 
 /// `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` of linux/if_link.h.
 const GENERIC: u32 = 1 << 1;
@@ -80,7 +80,7 @@ impl Config {
 #[derive(Debug)]
 pub struct Steering {
     map: OwnedFd,
-    link: OwnedFd,
+    link: XdpLink,
     take: Mutex<Take>,
     mode: Mode,
 }
@@ -96,7 +96,8 @@ impl Steering {
             return Ok(());
         }
         let program = load(&take.program(Sight::Alone)?, &self.map)?;
-        sys::relink_xdp(self.link.as_fd(), program.as_fd())
+        self.link
+            .replace(program.as_fd())
             .map_err(IoError::setup("replace the xdp program of the interface"))?;
         now.clone_from(take);
         Ok(())
@@ -179,18 +180,18 @@ fn load(program: &Program, map: &OwnedFd) -> Result<OwnedFd, IoError> {
 }
 
 /// In the driver if it can, else behind it.
-fn attach(config: &Config, program: &OwnedFd) -> Result<(OwnedFd, bool), IoError> {
+fn attach(config: &Config, program: &OwnedFd) -> Result<(XdpLink, bool), IoError> {
     let refused = IoError::setup("attach the xdp program to the interface");
     let index = config.interface.index;
     if config.at_most > Mode::Generic {
-        match sys::link_xdp(program.as_fd(), index, NATIVE) {
+        match XdpLink::new(program.as_fd(), index, NATIVE) {
             Ok(link) => return Ok((link, true)),
             // Somebody else's program is there, or we may not.
             Err(error) if is_final(&error) => return Err(refused(error)),
             Err(_) => {}
         }
     }
-    sys::link_xdp(program.as_fd(), index, GENERIC).map(|link| (link, false)).map_err(refused)
+    XdpLink::new(program.as_fd(), index, GENERIC).map(|link| (link, false)).map_err(refused)
 }
 
 fn is_final(error: &io::Error) -> bool {
