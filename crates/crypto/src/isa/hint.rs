@@ -17,8 +17,8 @@ pub fn prefetch_front<const N: usize, T: ?Sized>(value: &T) {
         prefetch_line(start.wrapping_add(at));
         at += 64;
     }
-    // What is not aligned to lines may reach into one more.
-    if bytes > 1 && align_of_val(value) < 64 {
+    // What is larger than its alignment may reach into one more.
+    if bytes > align_of_val(value) && align_of_val(value) < 64 {
         prefetch_line(start.wrapping_add(bytes - 1));
     }
 }

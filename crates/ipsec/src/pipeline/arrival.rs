@@ -37,9 +37,7 @@ pub(super) struct Run {
     pub(super) of: Address,
     /// Which packet is the first behind it.
     pub(super) end: u32,
-    /// Of its first packet.
-    pub(super) seq_low: u32,
-    /// Where the SA is, once that is known.
+    /// Where the SA is, once that is known; before, where it may be.
     pub(super) slot: u32,
 }
 
@@ -63,7 +61,7 @@ struct Found {
 impl Run {
     /// Of no packets.
     pub(super) const NONE: &Self =
-        &Self { of: Address { key: SpiKey::NONE, port: None }, end: 0, seq_low: 0, slot: u32::MAX };
+        &Self { of: Address { key: SpiKey::NONE, port: None }, end: 0, slot: u32::MAX };
 }
 
 impl Arrivals {
@@ -85,7 +83,7 @@ pub(super) fn take_in(stage: &mut Stage<'_, '_>, frames: impl Iterator<Item = Fr
         };
         if push(stage, Arrival { frame, seq_low, at: PLAIN_AT, ah_len: 0 }) && last != Some(of) {
             last = Some(of);
-            begin(stage, of.address(), seq_low);
+            begin(stage, of.address());
         }
     }
     close_run(stage.arrivals, 0);
@@ -109,22 +107,19 @@ fn lose(stage: &mut Stage<'_, '_>, frame: Frame) {
     stage.bin.drop(frame, DropReason::NoFrame);
 }
 
-/// Lets the newest packet begin a run, unless its SA is that of the last one. Starts loading the SA (or
-/// first what tells where that is), so that the ways of a burst's packets through the memory overlap.
+/// Lets the newest packet begin a run, unless its SA is that of the last one. Starts loading what tells
+/// where that is, so that the ways of a burst's packets through the memory overlap.
 #[inline(never)]
-fn begin(stage: &mut Stage<'_, '_>, of: Address, seq_low: u32) {
+fn begin(stage: &mut Stage<'_, '_>, of: Address) {
     if stage.arrivals.runs.last().is_some_and(|last| last.of == of) {
         return;
     }
-    let number = of.key.spi();
     if stage.hints.is_far() {
-        stage.hints.prefetch(number);
-    } else {
-        stage.sas.prefetch(stage.hints.get(number));
+        stage.hints.prefetch(of.key.spi());
     }
     close_run(stage.arrivals, 1);
     // There is room for a run of every packet.
-    let _ = add(&mut stage.arrivals.runs, Run { of, end: 0, seq_low, slot: 0 });
+    let _ = add(&mut stage.arrivals.runs, Run { of, end: 0, slot: 0 });
 }
 
 /// Ends the last run before the newest `but` packets.
@@ -189,7 +184,7 @@ fn find_any(stage: &mut Stage<'_, '_>, frame: Frame) {
     match found {
         Ok(Found { of, seq_low, at, ah_len }) => {
             if push(stage, Arrival { frame, seq_low, at, ah_len }) {
-                begin(stage, of, seq_low);
+                begin(stage, of);
             }
         }
         Err(reason) => stage.bin.drop(frame, reason),

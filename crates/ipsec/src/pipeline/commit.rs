@@ -14,48 +14,63 @@ use crate::drop_reason::DropReason;
 /// What became of a packet: nothing, or why it is to be dropped.
 pub(super) type Verdict = Option<DropReason>;
 
-/// Slot and epoch of no SA: no snapshot has so many.
-const NOBODY: (u32, u32) = (u32::MAX, 0);
+/// How many packets ahead what an SA keeps elsewhere is loaded; the SA itself is twice as far ahead.
+const AHEAD: usize = 10;
 
 /// Judges finished jobs where they lie, one verdict for each. Packets that are forged or came before
-/// are refused.
+/// are refused. `many` says that the SAs do not stay in a near cache.
 pub(super) fn run(
     now: Now,
+    many: bool,
     sas: &mut Slab<InboundSa>,
     watch: &mut Watch,
     done: &[Job],
     verdicts: &mut Vec<Verdict>,
 ) {
-    let (mut of, mut sa) = (NOBODY, None);
-    for job in done {
-        // Packets of one SA come in runs.
-        if of != (job.context.slot, job.context.note) {
-            publish(now, sa.take());
-            of = (job.context.slot, job.context.note);
-            let (slot, epoch) = of;
-            // The SA may have gone, or another come to its slot, while the job was away.
-            sa = sas
-                .get_mut(slot)
-                .filter(|sa| sa.epoch == epoch)
-                .map(|sa| (sa.window.accepted(), sa));
-        }
-        let verdict = match &mut sa {
-            Some((_, sa)) => settle(now, sa, of.0, watch, job),
-            None => Some(DropReason::UnknownSpi),
-        };
-        // There is room for a verdict on each.
-        let _ = add(verdicts, verdict);
+    if many {
+        done.iter().take(2 * AHEAD).for_each(|job| sas.prefetch(job.context.slot));
     }
-    publish(now, sa);
+    let of = |job: &Job| (job.context.slot, job.context.note);
+    let mut at = 0;
+    // Packets of one SA come in runs.
+    for run in done.chunk_by(|one, next| of(one) == of(next)) {
+        if many {
+            look_ahead(sas, done, at);
+            at += run.len();
+        }
+        let (slot, epoch) = run.first().map_or((u32::MAX, 0), of);
+        // The SA may have gone, or another come to its slot, while the job was away.
+        let Some(sa) = sas.get_mut(slot).filter(|sa| sa.epoch == epoch) else {
+            verdicts.extend(run.iter().map(|_| Some(DropReason::UnknownSpi)));
+            continue;
+        };
+        let before = sa.window.accepted();
+        for job in run {
+            let verdict = settle(now, sa, slot, watch, job);
+            // There is room for a verdict on each.
+            let _ = add(verdicts, verdict);
+        }
+        publish(now, sa, before);
+    }
 }
 
-/// Publishes the state of an SA, of which so many packets had been accepted before its run: none of
+#[inline(always)]
+fn look_ahead(sas: &Slab<InboundSa>, done: &[Job], at: usize) {
+    if let Some(job) = done.get(at + 2 * AHEAD) {
+        sas.prefetch(job.context.slot);
+    }
+    if let Some(job) = done.get(at + AHEAD)
+        && let Some(sa) = sas.get(job.context.slot)
+    {
+        sa.prefetch(SeqNum::new(job.context.value).low());
+    }
+}
+
+/// Publishes the state of an SA, of which `before` packets had been accepted before its run: none of
 /// the run has gone further yet.
 #[inline(always)]
-fn publish(now: Now, sa: Option<(u64, &mut InboundSa)>) {
-    if let Some((before, sa)) = sa
-        && sa.window.accepted() != before
-    {
+fn publish(now: Now, sa: &InboundSa, before: u64) {
+    if sa.window.accepted() != before {
         let edge = sa.window.right_edge();
         sa.floor.raise(edge);
         sa.counters.sequence.set(edge.get());

@@ -8,7 +8,7 @@ use convoy_wire::{IpVersion, SeqNum, esp, parse_packet};
 
 use super::Now;
 use super::ah::{self, AhLayout};
-use super::arrival::{self, Address, Arrival, Arrivals, Run};
+use super::arrival::{self, Arrival, Arrivals, Run};
 use super::bin::Bin;
 use super::fragments::Reassembly;
 use super::handoff::HandOff;
@@ -35,24 +35,38 @@ pub(super) struct Stage<'a, 'b> {
     pub(super) bin: &'a mut Bin<'b>,
 }
 
+/// How many runs ahead SAs are loaded. Those of a whole burst would push each other out of the nearest
+/// cache before they are looked at.
+const AHEAD: usize = 12;
+
 /// Makes jobs of the first `n` packets of `input`; there must be room for so many.
 pub(super) fn run(stage: &mut Stage<'_, '_>, input: &mut Burst, n: usize) {
     arrival::take_in(stage, input.drain_front(n));
-    find_sas(stage);
     let Arrivals { packets, runs } = &mut *stage.arrivals;
-    let sas = stage.sas;
+    let (sas, hints) = (stage.sas, &mut *stage.hints);
     let mut gate = Gate {
         now: stage.now,
+        me: stage.me,
         snapshot: stage.snapshot,
         handoff: stage.handoff,
         jobs: stage.jobs,
         bin: stage.bin,
     };
+    for run in runs.iter_mut().take(AHEAD) {
+        guess(sas, hints, run);
+    }
     // One loop: in two, what the inner one needs of an SA would be put aside for a run of one packet.
-    let (mut rest, mut run, mut usual) = (runs.iter(), Run::NONE, None);
+    let (mut begun, mut run, mut usual) = (0, Run::NONE, None);
     for (at, arrival) in (0..).zip(packets.drain(..)) {
         if at == run.end {
-            run = rest.next().unwrap_or(Run::NONE);
+            if let Some(run) = runs.get_mut(begun + AHEAD) {
+                guess(sas, hints, run);
+            }
+            if let Some(run) = runs.get_mut(begun) {
+                gate.find_sa(sas, hints, run);
+            }
+            run = runs.get(begun).unwrap_or(Run::NONE);
+            begun += 1;
             usual = gate.usual(sas, run);
         }
         match usual {
@@ -66,27 +80,11 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, input: &mut Burst, n: usize) {
 /// The slot of packets that no SA of this worker opens; no snapshot has so many.
 const FOREIGN: u32 = u32::MAX;
 
-/// Finds the SA of each run.
-#[inline]
-fn find_sas(stage: &mut Stage<'_, '_>) {
-    let Stage { snapshot, me, sas, hints, arrivals, .. } = stage;
-    let runs = &mut arrivals.runs;
-    if hints.is_far() {
-        for Run { of, .. } in &*runs {
-            sas.prefetch(hints.get(of.key.spi()));
-        }
-    }
-    for Run { of: Address { key, .. }, slot, seq_low, .. } in runs {
-        let hint = hints.get(key.spi());
-        // Two SAs never have one key: where it agrees, the snapshot would say the same.
-        *slot = match sas.get(hint) {
-            Some(sa) if sa.key == *key => hint,
-            _ => look_up(snapshot, *me, hints, key),
-        };
-        if let Some(sa) = sas.get(*slot) {
-            sa.prefetch(*seq_low);
-        }
-    }
+/// Starts loading the SA that a run's packets were of the last time.
+#[inline(always)]
+fn guess(sas: &Slab<InboundSa>, hints: &Hints, run: &mut Run) {
+    run.slot = hints.get(run.of.key.spi());
+    sas.prefetch(run.slot);
 }
 
 #[inline(never)]
@@ -103,6 +101,7 @@ fn look_up(snapshot: &Snapshot, me: WorkerId, hints: &mut Hints, key: &SpiKey) -
 /// Through which packets come that may be of their SA and new.
 struct Gate<'a, 'b> {
     now: Now,
+    me: WorkerId,
     snapshot: &'a Snapshot,
     handoff: &'a mut HandOff,
     jobs: &'a mut JobBurst,
@@ -110,6 +109,15 @@ struct Gate<'a, 'b> {
 }
 
 impl Gate<'_, '_> {
+    /// Finds the SA of a run.
+    #[inline(always)]
+    fn find_sa(&self, sas: &Slab<InboundSa>, hints: &mut Hints, run: &mut Run) {
+        // Two SAs never have one key: where it agrees, the snapshot would say the same.
+        if sas.get(run.slot).is_none_or(|sa| sa.key != run.of.key) {
+            run.slot = look_up(self.snapshot, self.me, hints, &run.of.key);
+        }
+    }
+
     /// The SA of a run whose packets need no other looks than [`Self::accept`] gives them.
     #[inline]
     fn usual<'s>(&self, sas: &'s Slab<InboundSa>, run: &Run) -> Option<&'s InboundSa> {

@@ -131,7 +131,8 @@ impl<O: Observer> Inbound<O> {
         let mut bin = Bin { pool, counters: &self.counters };
         let finished = self.done.as_slice().get(..n).unwrap_or_default();
         self.verdicts.clear();
-        commit::run(now, &mut self.sas, &mut self.watch, finished, &mut self.verdicts);
+        let many = self.hints.are_many();
+        commit::run(now, many, &mut self.sas, &mut self.watch, finished, &mut self.verdicts);
         self.observer.passed(Stage::Commit);
         let (done, packets) = (&mut self.done, &mut self.packets);
         decap::run(&self.config, &self.sas, done, &self.verdicts, packets, &mut bin);
