@@ -14,7 +14,6 @@ use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{
     HandOff, Inbound, Now, PipelineConfig, PipelineParts, WorkerCounters,
 };
-use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sa::{
     Endpoints, InboundSpec, IpsecProtocol, Mode, ReqId, SaSlot, UdpEncap, WorkerId,
 };
@@ -103,7 +102,6 @@ fn gateway() -> (Inbound, Arc<WorkerCounters>) {
             replay_window: 64,
             salt: SALT,
             key: OPEN.clone(),
-            floor: Arc::new(Floor::default()),
             worker: WorkerId(0),
             counters: Arc::new(SaCounters::default()),
         };

@@ -24,7 +24,7 @@ fn next(keeper: &LeaseKeeper) -> u64 {
     let request = OutboundRequest { name: "sa", key: &ours, esn: true, block: 100 };
     let inbound = InboundRequest { name: "in", key: &theirs, counters: &Arc::default() };
     let acquired = keeper.acquire(&[request], &[inbound]).unwrap();
-    acquired.leases[0].used().get() + 1
+    acquired[0].used().get() + 1
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn child(folder: &Path, bursts: u64) {
         .collect();
     let requests: Vec<_> =
         keys.iter().map(|key| OutboundRequest { name: "sa", key, esn: true, block: 64 }).collect();
-    let leases = keeper.acquire(&requests, &[]).unwrap().leases;
+    let leases = keeper.acquire(&requests, &[]).unwrap();
     let claim =
         |lease| SequenceCounter::claim(lease, SeqNum::new(0), SequenceLimits::new(true)).unwrap();
     let mut counters: Vec<_> = leases.into_iter().map(claim).collect();

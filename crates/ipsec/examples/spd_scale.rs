@@ -17,7 +17,6 @@ use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{
     HandOff, Inbound, Now, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
 };
-use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
     ReqId, SaSlot, WorkerId,
@@ -296,7 +295,6 @@ fn pair(cpu: &Cpu, n: u32) -> Fallible<(OutboundSpec, InboundSpec)> {
         replay_window: 64,
         salt: [0; 4],
         key: Arc::new(OpenKey::new(cpu, params, secret())?),
-        floor: Arc::new(Floor::default()),
         lifetime: Lifetime::default(),
         worker: WorkerId(0),
         counters: Arc::new(SaCounters::default()),

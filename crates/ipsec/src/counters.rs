@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use convoy_crypto::prefetch_read;
 
 use crate::lifetime::Usage;
+use crate::replay::Floor;
 
 /// A counter with a single writer: adding is a load and a store, never a locked instruction.
 ///
@@ -47,6 +48,8 @@ pub struct SaCounters {
     pub last_packet_ns: Counter,
     /// Outbound: last sequence number used. Inbound: right edge of the anti-replay window.
     pub sequence: Counter,
+    /// Inbound: what windows that begin later begin at.
+    pub floor: Floor,
     /// What it has used of its lifetime.
     pub usage: Usage,
     /// Outbound: largest outer packet the path takes, in bytes.

@@ -119,7 +119,7 @@ impl Floor {
     }
 
     /// Raises the floor, usually to a window's right edge once a burst. Never lowers it. Only the
-    /// owning worker calls this.
+    /// owning worker calls this; before it has the SA, who makes the record.
     #[inline]
     pub fn raise(&self, seq: SeqNum) {
         if seq > self.get() {

@@ -15,7 +15,6 @@ use convoy_wire::{Dscp, Protocol, Spi};
 
 use crate::counters::SaCounters;
 use crate::lifetime::Lifetime;
-use crate::replay::Floor;
 use crate::sequence::Lease;
 
 /// Number of a worker thread, from 0.
@@ -211,14 +210,12 @@ pub struct InboundSpec {
     /// Expanded key, of a suite that the protocol takes ([`EspSuite`](crate::suite::EspSuite),
     /// [`AhSuite`](crate::suite::AhSuite)).
     pub key: Arc<OpenKey>,
-    /// Sequence numbers at or below this were accepted before a restart; shared by every record
-    /// of the same key.
-    pub floor: Arc<Floor>,
     /// When it should be replaced, and when it ends.
     pub lifetime: Lifetime,
     /// The worker that owns the hot state.
     pub worker: WorkerId,
-    /// Published by the owner, read by anyone.
+    /// Published by the owner, read by anyone. Every record of the same key shares it: it also holds
+    /// the [floor](SaCounters::floor), at or below which no sequence number is accepted.
     pub counters: Arc<SaCounters>,
 }
 
@@ -226,7 +223,6 @@ impl InboundSpec {
     /// Starts loading what a hot SA is made of, beside the record itself.
     pub(crate) fn prefetch(&self) {
         self.key.prefetch();
-        prefetch_read(&*self.floor);
         self.counters.prefetch();
     }
 

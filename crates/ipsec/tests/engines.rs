@@ -230,7 +230,7 @@ fn packets_on_their_way_in_survive_a_changed_record() {
         let changed = InboundSpec {
             reqid: ReqId(1),
             ecn: false,
-            floor: pair.inn.floor.clone(),
+            counters: pair.inn.counters.clone(),
             ..setup.inbound()
         };
         let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
@@ -267,7 +267,7 @@ fn packets_that_wait_while_their_slot_changes_hands_are_opened_for_their_sa() {
     pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
     closed.store(false, Ordering::Relaxed);
     assert_eq!(pair.open(&[]).len(), 5);
-    assert_eq!((pair.inn.floor.get().get(), other.floor.get().get()), (5, 0));
+    assert_eq!((pair.inn.counters.floor.get().get(), other.counters.floor.get().get()), (5, 0));
     pair.assert_no_leak();
 }
 

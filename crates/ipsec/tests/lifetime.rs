@@ -252,12 +252,7 @@ fn a_receiver_keeps_what_was_used_over_a_reload() {
     };
     publish(&pair, first.clone());
     assert_eq!(pair.open(&wire[..6]).len(), 6);
-    let changed = InboundSpec {
-        ecn: false,
-        floor: first.floor.clone(),
-        counters: first.counters.clone(),
-        ..setup.inbound()
-    };
+    let changed = InboundSpec { ecn: false, counters: first.counters.clone(), ..setup.inbound() };
     publish(&pair, Arc::new(changed));
     assert_eq!(pair.open(&wire[6..]).len(), 4);
     assert_eq!(told(&mut pair), [(Direction::Inbound, "hard", Limit::Packets)]);

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use common::{Setup, inner_with, pipeline_parts, spd};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::pipeline::{HandOff, Inbound, Now, Outbound};
-use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot, WorkerId};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
@@ -208,7 +207,7 @@ fn no_packet_is_accepted_twice_whatever_becomes_of_its_sa() {
         let published = Published::new(Snapshot::new(common::protect_all(Direction::Inbound)));
         let mut right = Inbound::new(pipeline_parts(&published, false, 0));
         // Four keys, alike but for their SPI, each at a place of the same hint.
-        let floors: Vec<_> = (0..4).map(|_| Arc::new(Floor::default())).collect();
+        let counters: Vec<Arc<SaCounters>> = (0..4).map(|_| Arc::default()).collect();
         let base = setup.inbound();
         let mut at: [Option<u32>; 4] = [None; 4];
         let wire: Vec<Vec<Vec<u8>>> = (0..4_u32)
@@ -254,10 +253,9 @@ fn no_packet_is_accepted_twice_whatever_becomes_of_its_sa() {
                     if !at.contains(&Some(slot)) {
                         let spec = InboundSpec {
                             spi: Spi::new(0x1001 + k as u32 * 64).unwrap(),
-                            floor: floors[k].clone(),
+                            counters: counters[k].clone(),
                             key: base.key.clone(),
                             replay_window: [32, 64, 1024][rng.next(3)],
-                            counters: Arc::new(SaCounters::default()),
                             ..setup.inbound()
                         };
                         next.add_inbound(SaSlot(slot), Arc::new(spec)).unwrap();

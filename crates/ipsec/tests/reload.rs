@@ -65,7 +65,8 @@ fn a_changed_inbound_record_keeps_its_window() {
     let mut pair = Pair::new(&setup);
     let (wire, _) = pair.protect(&vec![inner(false, 10); 50]);
     assert_eq!(pair.open(&wire[..40]).len(), 40);
-    let changed = InboundSpec { floor: pair.inn.floor.clone(), ecn: false, ..setup.inbound() };
+    let changed =
+        InboundSpec { counters: pair.inn.counters.clone(), ecn: false, ..setup.inbound() };
     let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
     snapshot.add_inbound(SaSlot(0), Arc::new(changed)).unwrap();
     pair.right_published.publish(snapshot);
@@ -80,7 +81,7 @@ fn a_new_window_of_the_same_key_starts_above_what_was_accepted() {
     let (wire, _) = pair.protect(&vec![inner(false, 10); 50]);
     assert_eq!(pair.open(&wire[..40]).len(), 40);
     let larger = Setup { replay_window: 4096, ..setup };
-    let changed = InboundSpec { floor: pair.inn.floor.clone(), ..larger.inbound() };
+    let changed = InboundSpec { counters: pair.inn.counters.clone(), ..larger.inbound() };
     let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
     snapshot.add_inbound(SaSlot(0), Arc::new(changed)).unwrap();
     pair.right_published.publish(snapshot);

@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use convoy_crypto::{Cpu, KeyError, KeyMaterial, OpenKey, SealKey, SecretBytes, Suite, Tier};
-use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
     ReqId, SaSlot, WorkerId,
@@ -250,7 +249,6 @@ fn associations(
         replay_window: WINDOW,
         salt,
         key: Arc::new(OpenKey::with_tier(cpu, tier, suite, material())?),
-        floor: Arc::new(Floor::default()),
         lifetime: convoy_ipsec::lifetime::Lifetime::default(),
         worker,
         counters: Arc::default(),

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sequence::{Lease, SequenceCounter, SequenceLimits};
 use convoy_wire::SeqNum;
 use proptest::prelude::*;
@@ -14,7 +13,7 @@ use proptest::prelude::*;
 use super::LeaseError;
 use super::hash::HashKey;
 use super::image::{BootId, Image};
-use super::ledger::{Acquired, InboundRequest, Ledger, OutboundRequest};
+use super::ledger::{InboundRequest, Ledger, OutboundRequest};
 use super::storage::{Slot, Storage};
 use super::store::Store;
 use crate::site::KeyMaterial;
@@ -169,7 +168,11 @@ pub(super) fn open(storage: &Shared, boot: u8) -> Result<Ledger, LeaseError> {
     Ok(Ledger::new(store, Instant::now()))
 }
 
-fn acquire(ledger: &mut Ledger, keys: &[KeyMaterial], block: u64) -> Result<Acquired, LeaseError> {
+fn acquire(
+    ledger: &mut Ledger,
+    keys: &[KeyMaterial],
+    block: u64,
+) -> Result<Vec<Arc<Lease>>, LeaseError> {
     acquire_counted(ledger, keys, block).map(|(acquired, _)| acquired)
 }
 
@@ -178,7 +181,7 @@ fn acquire_counted(
     ledger: &mut Ledger,
     keys: &[KeyMaterial],
     block: u64,
-) -> Result<(Acquired, Vec<Arrivals>), LeaseError> {
+) -> Result<(Vec<Arc<Lease>>, Vec<Arrivals>), LeaseError> {
     let outbound: Vec<_> =
         keys.iter().map(|key| OutboundRequest { name: "out", key, esn: true, block }).collect();
     let theirs: Vec<_> = keys.iter().map(turned).collect();
@@ -189,9 +192,7 @@ fn acquire_counted(
         .map(|(key, counters)| InboundRequest { name: "in", key, counters })
         .collect();
     let acquired = ledger.acquire(&outbound, &inbound)?;
-    let floors = acquired.floors.iter().cloned().zip(counters);
-    let arrivals = floors.map(|(floor, counters)| Arrivals { floor, counters }).collect();
-    Ok((acquired, arrivals))
+    Ok((acquired, counters.into_iter().map(Arrivals).collect()))
 }
 
 /// One key, as peer of which packets are accepted.
@@ -201,20 +202,17 @@ pub(super) fn acquire_one(ledger: &mut Ledger) -> Arrivals {
 
 /// What a worker tells of an inbound SA.
 #[derive(Debug, Clone)]
-pub(super) struct Arrivals {
-    pub(super) floor: Arc<Floor>,
-    counters: Arc<SaCounters>,
-}
+pub(super) struct Arrivals(pub(super) Arc<SaCounters>);
 
 impl Arrivals {
     pub(super) fn edge(&self) -> u64 {
-        self.floor.get().get()
+        self.0.floor.get().get()
     }
 
     /// Accepts packets up to this number, from where the edge is.
     fn accept_up_to(&self, number: u64) {
-        self.counters.usage.packets.add(number - self.edge());
-        self.floor.raise(SeqNum::new(number));
+        self.0.usage.packets.add(number - self.edge());
+        self.0.floor.raise(SeqNum::new(number));
     }
 
     fn accept(&self, packets: u64) {
@@ -222,13 +220,13 @@ impl Arrivals {
     }
 
     pub(super) fn count(&self, packets: u64) {
-        self.counters.usage.packets.add(packets);
+        self.0.usage.packets.add(packets);
     }
 
     /// Accepts the one packet of this number.
     pub(super) fn accept_one(&self, number: u64) {
-        self.counters.usage.packets.add(1);
-        self.floor.raise(SeqNum::new(number));
+        self.0.usage.packets.add(1);
+        self.0.floor.raise(SeqNum::new(number));
     }
 }
 
@@ -305,7 +303,7 @@ fn live(
         prop_assert!(storage.medium().dead);
         return Ok(false);
     };
-    let mut counters: Vec<_> = acquired.leases.iter().map(counter).collect();
+    let mut counters: Vec<_> = acquired.iter().map(counter).collect();
     for ((counter, seen), promised) in counters.iter().zip(seen.iter()).zip(promised) {
         let first = counter.upcoming().get();
         prop_assert!(first > seen.used, "{first} after {}", seen.used);
@@ -378,7 +376,7 @@ proptest! {
 fn nothing_is_granted_while_the_storage_fails() {
     let storage = new_storage();
     let mut ledger = open(&storage, 1).unwrap();
-    let lease = acquire(&mut ledger, &[material(1)], 10).unwrap().leases.remove(0);
+    let lease = acquire(&mut ledger, &[material(1)], 10).unwrap().remove(0);
     let granted = lease.granted();
     counter(&lease).reserve(1000).unwrap().for_each(drop);
     storage.medium().dead = true;
@@ -405,17 +403,17 @@ fn two_damaged_images_are_refused() {
 fn one_key_is_leased_once_at_a_time() {
     let storage = new_storage();
     let mut ledger = open(&storage, 1).unwrap();
-    let first = acquire(&mut ledger, &[material(1)], 10).unwrap();
+    let (first, arrivals) = acquire_counted(&mut ledger, &[material(1)], 10).unwrap();
     assert!(matches!(acquire(&mut ledger, &[material(1)], 10), Err(LeaseError::KeyInUse { .. })));
     assert!(matches!(
         acquire(&mut ledger, &[material(2), material(2)], 10),
         Err(LeaseError::KeyInUse { .. })
     ));
-    let granted = first.leases[0].granted();
-    ledger.release(&first.leases, &first.floors);
+    let granted = first[0].granted();
+    ledger.release(&first, &[arrivals[0].0.clone()]);
     let second = acquire(&mut ledger, &[material(1)], 10).unwrap();
     assert!(
-        second.leases[0].used().get() + 1 >= granted,
+        second[0].used().get() + 1 >= granted,
         "what the old lease may still use is left to it"
     );
 }
@@ -430,7 +428,7 @@ fn among_ten_thousand_keys_each_has_its_own_lease_and_floor() {
         KeyMaterial::new(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16), bytes).unwrap()
     };
     let keys: Vec<_> = (0..2 * KEYS).map(key).collect();
-    let unwatched = Arc::default();
+    let counters: Vec<Arc<SaCounters>> = keys.iter().map(|_| Arc::default()).collect();
     let ask = |ledger: &mut Ledger, outbound: &[usize], inbound: &[usize]| {
         let outbound = outbound.iter().map(|n| OutboundRequest {
             name: "out",
@@ -441,14 +439,14 @@ fn among_ten_thousand_keys_each_has_its_own_lease_and_floor() {
         let inbound = inbound.iter().map(|n| InboundRequest {
             name: "in",
             key: &keys[*n],
-            counters: &unwatched,
+            counters: &counters[*n],
         });
         ledger.acquire(&outbound.collect::<Vec<_>>(), &inbound.collect::<Vec<_>>())
     };
     let mut ledger = open(&new_storage(), 1).unwrap();
     let (mine, theirs): (Vec<_>, Vec<_>) = ((0..KEYS).collect(), (KEYS..2 * KEYS).collect());
     let first = ask(&mut ledger, &mine, &theirs).unwrap();
-    assert_eq!((first.leases.len(), first.floors.len()), (KEYS, KEYS));
+    assert_eq!(first.len(), KEYS);
     for refused in [ask(&mut ledger, &[7777], &[]), ask(&mut ledger, &[], &[KEYS + 7777])] {
         assert!(matches!(refused, Err(LeaseError::KeyInUse { .. })));
     }
@@ -456,16 +454,16 @@ fn among_ten_thousand_keys_each_has_its_own_lease_and_floor() {
         assert!(matches!(refused, Err(LeaseError::KeyTurned { .. })));
     }
     // One wants more at a time, and gets it alone.
-    ledger.set_blocks([(&first.leases[1234], 1000)].into_iter());
-    let granted: Vec<_> = first.leases.iter().map(|lease| lease.granted()).collect();
+    ledger.set_blocks([(&first[1234], 1000)].into_iter());
+    let granted: Vec<_> = first.iter().map(|lease| lease.granted()).collect();
     ledger.tick(Instant::now()).unwrap();
     ledger.tick(Instant::now()).unwrap();
-    let grown: Vec<_> = (0..KEYS).filter(|n| first.leases[*n].granted() > granted[*n]).collect();
+    let grown: Vec<_> = (0..KEYS).filter(|n| first[*n].granted() > granted[*n]).collect();
     assert_eq!(grown, [1234]);
     // Every other one goes; those alone can be had again, and go on beyond what was granted.
     let odd: Vec<_> = mine.iter().copied().filter(|n| n % 2 == 1).collect();
-    let leases: Vec<_> = odd.iter().map(|n| first.leases[*n].clone()).collect();
-    let floors: Vec<_> = odd.iter().map(|n| first.floors[*n].clone()).collect();
+    let leases: Vec<_> = odd.iter().map(|n| first[*n].clone()).collect();
+    let floors: Vec<_> = odd.iter().map(|n| counters[KEYS + n].clone()).collect();
     let granted: Vec<_> = leases.iter().map(|lease| lease.granted()).collect();
     ledger.release(&leases, &floors);
     for still in [7776, 0, 9998] {
@@ -475,7 +473,7 @@ fn among_ten_thousand_keys_each_has_its_own_lease_and_floor() {
     }
     let odd_theirs: Vec<_> = odd.iter().map(|n| KEYS + n).collect();
     let second = ask(&mut ledger, &odd, &odd_theirs).unwrap();
-    for (lease, granted) in second.leases.iter().zip(granted) {
+    for (lease, granted) in second.iter().zip(granted) {
         assert!(lease.used().get() + 1 >= granted);
     }
 }
@@ -487,19 +485,20 @@ fn among_ten_thousand_keys_each_has_its_own_lease_and_floor() {
 fn a_key_keeps_its_direction_for_good() {
     let storage = new_storage();
     let mut ledger = open(&storage, 1).unwrap();
+    let counters = Arc::default();
     let both = |ledger: &mut Ledger, out: u8, inn: u8| {
         let (out, inn) = (material(out), material(inn));
         let outbound = OutboundRequest { name: "out", key: &out, esn: true, block: 10 };
-        let inbound = InboundRequest { name: "in", key: &inn, counters: &Arc::default() };
+        let inbound = InboundRequest { name: "in", key: &inn, counters: &counters };
         ledger.acquire(&[outbound], &[inbound])
     };
-    let refused = |result: Result<Acquired, LeaseError>, sa: &str| match result {
+    let refused = |result: Result<Vec<Arc<Lease>>, LeaseError>, sa: &str| match result {
         Err(LeaseError::KeyTurned { name }) => name == sa,
         _ => false,
     };
     assert!(refused(both(&mut ledger, 1, 1), "in"), "in one call");
     let acquired = both(&mut ledger, 1, 2).unwrap();
-    ledger.release(&acquired.leases, &acquired.floors);
+    ledger.release(&acquired, std::slice::from_ref(&counters));
     assert!(refused(both(&mut ledger, 3, 1), "in"), "after release");
     ledger.finish().unwrap();
     let mut ledger = open(&storage, 2).unwrap();
@@ -581,13 +580,11 @@ fn packets_that_come_while_a_write_takes_its_time_count_for_the_pace() {
 fn an_orderly_end_keeps_the_exact_floor() {
     let storage = new_storage();
     let mut ledger = open(&storage, 1).unwrap();
-    let floor = acquire(&mut ledger, &[material(1)], 10).unwrap().floors.remove(0);
-    floor.raise(SeqNum::new(1234));
+    acquire_one(&mut ledger).0.floor.raise(SeqNum::new(1234));
     ledger.finish().unwrap();
     for boot in [1, 2] {
         let mut ledger = open(&storage, boot).unwrap();
-        let after = acquire(&mut ledger, &[material(1)], 10).unwrap().floors.remove(0);
-        assert_eq!(after.get().get(), 1234);
+        assert_eq!(acquire_one(&mut ledger).edge(), 1234);
         ledger.finish().unwrap();
     }
 }
@@ -596,7 +593,7 @@ fn an_orderly_end_keeps_the_exact_floor() {
 fn a_fast_sender_gets_longer_leases() {
     let storage = new_storage();
     let mut ledger = open(&storage, 1).unwrap();
-    let lease = acquire(&mut ledger, &[material(1)], 100).unwrap().leases.remove(0);
+    let lease = acquire(&mut ledger, &[material(1)], 100).unwrap().remove(0);
     let mut counter = counter(&lease);
     let now = Instant::now();
     for _ in 0..20 {
@@ -612,7 +609,7 @@ fn leases_end_at_the_last_number_of_the_sa() {
     let mut ledger = open(&storage, 1).unwrap();
     let key = material(1);
     let request = OutboundRequest { name: "out", key: &key, esn: false, block: 1 << 31 };
-    let lease = ledger.acquire(&[request], &[]).unwrap().leases.remove(0);
+    let lease = ledger.acquire(&[request], &[]).unwrap().remove(0);
     ledger.tick(Instant::now()).unwrap();
     assert_eq!(lease.granted(), 1 << 32);
 }

@@ -222,16 +222,16 @@ fn accepted_again(before: u64, counts_first: bool) -> u64 {
     arrivals.accept_one(1);
     arrivals.count(before);
     if !counts_first {
-        arrivals.floor.raise(SeqNum::new(1 + before));
+        arrivals.0.floor.raise(SeqNum::new(1 + before));
     }
     tick(&mut ledger);
     arrivals.count(256 - before);
-    arrivals.floor.raise(SeqNum::new(257));
+    arrivals.0.floor.raise(SeqNum::new(257));
     tick(&mut ledger);
     tick(&mut ledger);
     // The same again: no faster than before.
     arrivals.count(256);
-    arrivals.floor.raise(SeqNum::new(513));
+    arrivals.0.floor.raise(SeqNum::new(513));
     let mut ledger = open(&storage, 1).unwrap();
     513_u64.saturating_sub(acquire_one(&mut ledger).edge())
 }

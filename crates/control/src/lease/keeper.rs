@@ -5,13 +5,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use convoy_ipsec::replay::Floor;
+use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sequence::Lease;
 
 use super::error::LeaseError;
 use super::hash::HashKey;
 use super::image::{BootId, Image};
-use super::ledger::{Acquired, InboundRequest, Ledger, OutboundRequest, Wrote};
+use super::ledger::{InboundRequest, Ledger, OutboundRequest, Wrote};
 use super::storage::{Folder, Storage};
 use super::store::Store;
 
@@ -107,8 +107,9 @@ impl LeaseKeeper {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Leases sequence numbers of keys and looks up floors; all at once, because each call costs two
-    /// syncs. Returns when the first blocks are on the disk.
+    /// Leases sequence numbers of keys, a lease for each in the same order, and raises the floors in the
+    /// counters of inbound SAs; all at once, because each call costs two syncs. Returns when the first
+    /// blocks are on the disk.
     ///
     /// # Errors
     /// [`LeaseError::KeyInUse`] when a key is asked for twice, or was acquired and not released;
@@ -118,13 +119,13 @@ impl LeaseKeeper {
         &self,
         outbound: &[OutboundRequest<'_>],
         inbound: &[InboundRequest<'_>],
-    ) -> Result<Acquired, LeaseError> {
+    ) -> Result<Vec<Arc<Lease>>, LeaseError> {
         self.shared.lock().ledger.acquire(outbound, inbound)
     }
 
-    /// Forgets leases and floors of removed SAs. A worker may use them a little longer: should their
+    /// Forgets leases, and floors (by the counters they are in), of removed SAs. A worker may use them a little longer: should their
     /// keys be acquired again, they go on beyond all that was granted.
-    pub fn release(&self, leases: &[Arc<Lease>], floors: &[Arc<Floor>]) {
+    pub fn release(&self, leases: &[Arc<Lease>], floors: &[Arc<SaCounters>]) {
         self.shared.lock().ledger.release(leases, floors);
     }
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sequence::{Lease, SequenceLimits};
 use convoy_wire::SeqNum;
 
@@ -60,17 +59,8 @@ pub struct InboundRequest<'a> {
     pub name: &'a str,
     /// Key and salt.
     pub key: &'a KeyMaterial,
-    /// Where the SA's packets are counted; has to live as long as the floor is used.
+    /// Of the SA: its floor is raised to where the key may have been.
     pub counters: &'a Arc<SaCounters>,
-}
-
-/// What was asked for, in the same order.
-#[derive(Debug, Default)]
-pub struct Acquired {
-    /// One for each outbound request.
-    pub leases: Vec<Arc<Lease>>,
-    /// One for each inbound request.
-    pub floors: Vec<Arc<Floor>>,
 }
 
 #[derive(Debug)]
@@ -86,7 +76,6 @@ struct Leased {
 #[derive(Debug)]
 struct Floored {
     at: RecordAt,
-    floor: Arc<Floor>,
     counters: Arc<SaCounters>,
     /// Where it is by the record.
     noted: Progress,
@@ -124,7 +113,7 @@ impl Floored {
     /// How far it is by now.
     fn look(&mut self) -> Progress {
         let Progress { edge: before, covered, .. } = self.noted;
-        let (edge, packets) = (self.floor.get().get(), self.counters.usage.packets.get());
+        let (edge, packets) = (self.counters.floor.get().get(), self.counters.usage.packets.get());
         let covered = match () {
             // What is ahead of an edge that moved since the last look was counted since then.
             () if edge > before => self.seen,
@@ -146,7 +135,7 @@ impl Floored {
 
     /// Whether half of what the synced image allows is used up.
     fn is_hasty(&self) -> bool {
-        self.floor.get().get().saturating_sub(self.synced.edge) > self.granted_synced / 2
+        self.counters.floor.get().get().saturating_sub(self.synced.edge) > self.granted_synced / 2
     }
 }
 
@@ -170,7 +159,7 @@ impl Ledger {
         &mut self,
         outbound: &[OutboundRequest<'_>],
         inbound: &[InboundRequest<'_>],
-    ) -> Result<Acquired, LeaseError> {
+    ) -> Result<Vec<Arc<Lease>>, LeaseError> {
         let keys = outbound.iter().map(|r| (r.name, r.key));
         let outbound_ids = self.ids(Direction::Outbound, keys, &HashSet::new())?;
         let keys = inbound.iter().map(|r| (r.name, r.key));
@@ -179,7 +168,7 @@ impl Ledger {
         let outbound_at = self.places(Direction::Outbound, &outbound_ids);
         let inbound_at = self.places(Direction::Inbound, &inbound_ids);
         if outbound.is_empty() && inbound.is_empty() {
-            return Ok(Acquired::default());
+            return Ok(Vec::new());
         }
         // The first commit makes every record known and raises the bounds; the second stays within
         // them, and makes the records known to the other image as well.
@@ -204,9 +193,8 @@ impl Ledger {
             lease
         });
         let leases = leases.collect();
-        let floors = floored.iter().map(|floored| floored.floor.clone()).collect();
         self.floored.extend(floored);
-        Ok(Acquired { leases, floors })
+        Ok(leases)
     }
 
     /// The names of the records of keys; none may be in use, named twice, or have been used in the
@@ -244,11 +232,11 @@ impl Ledger {
     /// The floor of a record, with allowances for a pace that is not known yet.
     fn floor(&mut self, at: RecordAt, counters: &Arc<SaCounters>) -> Floored {
         let edge = self.number(at);
+        counters.floor.raise(SeqNum::new(edge));
         let packets = counters.usage.packets.get();
         let start = Progress { edge, packets, covered: packets };
         let mut floored = Floored {
             at,
-            floor: Arc::new(Floor::new(SeqNum::new(edge))),
             counters: counters.clone(),
             noted: start,
             seen: packets,
@@ -382,19 +370,19 @@ impl Ledger {
 
     /// Stops watching what these belong to. Their keys may be acquired again and then go on where
     /// nothing they may still be used for can overlap.
-    pub(super) fn release(&mut self, leases: &[Arc<Lease>], floors: &[Arc<Floor>]) {
+    pub(super) fn release(&mut self, leases: &[Arc<Lease>], floors: &[Arc<SaCounters>]) {
         let leases: HashSet<_> = leases.iter().map(place).collect();
         let floors: HashSet<_> = floors.iter().map(place).collect();
         self.leased.retain(|leased| !leases.contains(&place(&leased.lease)));
         self.note_floors();
-        for floored in self.floored.iter().filter(|f| floors.contains(&place(&f.floor))) {
+        for floored in self.floored.iter().filter(|f| floors.contains(&place(&f.counters))) {
             if let Some(record) = self.store.record_mut(floored.at) {
                 record.number = record.number.saturating_add(record.allowance);
                 (record.allowance, record.allowance_synced) = (0, 0);
                 self.unsynced = true;
             }
         }
-        self.floored.retain(|floored| !floors.contains(&place(&floored.floor)));
+        self.floored.retain(|floored| !floors.contains(&place(&floored.counters)));
     }
 
     /// Writes exact numbers; right only when nobody uses the leases and floors any more.

@@ -72,7 +72,7 @@ pub use error::LeaseError;
 pub use hash::{HashKey, RecordId};
 pub use image::BootId;
 pub use keeper::{LeaseEvent, LeaseKeeper};
-pub use ledger::{Acquired, InboundRequest, OutboundRequest};
+pub use ledger::{InboundRequest, OutboundRequest};
 pub use storage::{Slot, Storage};
 
 #[cfg(test)]

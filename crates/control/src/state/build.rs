@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use convoy_crypto::{Cpu, OpenKey, SealKey};
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
 use convoy_ipsec::selector::{AddressRange, AddressSelector, Direction, Selector, UpperSelector};
 use convoy_ipsec::sequence::Lease;
@@ -201,7 +200,7 @@ pub(super) struct Maker<'a> {
 pub(super) struct Made {
     pub(super) tables: Tables,
     pub(super) fresh_leases: Vec<Arc<Lease>>,
-    pub(super) fresh_floors: Vec<Arc<Floor>>,
+    pub(super) fresh_floors: Vec<Arc<SaCounters>>,
 }
 
 impl Maker<'_> {
@@ -220,20 +219,20 @@ impl Maker<'_> {
             site.inbound.iter().zip(&plan.inbound).filter(|(_, o)| matches!(o, Origin::New));
         let new_in: Vec<_> = new_in.map(|(sa, _)| (sa, Arc::default())).collect();
         let floors: Vec<_> = new_in.iter().map(|(sa, of)| floor_request(sa, of)).collect();
-        let acquired = match self.keeper {
+        let leases = match self.keeper {
             Some(keeper) => keeper.acquire(&new_out, &floors)?,
-            None if new_out.is_empty() && new_in.is_empty() => crate::lease::Acquired::default(),
+            None if new_out.is_empty() && new_in.is_empty() => Vec::new(),
             None => return Err(StateError::NoStateFolder(WHY)),
         };
-        let counters = new_in.into_iter().map(|(_, counters)| counters).collect();
-        let made = self.records(plan, site, before, &acquired, counters);
+        let floors: Vec<_> = new_in.into_iter().map(|(_, counters)| counters).collect();
+        let made = self.records(plan, site, before, &leases, &floors);
         if made.is_err()
             && let Some(keeper) = self.keeper
         {
-            keeper.release(&acquired.leases, &acquired.floors);
+            keeper.release(&leases, &floors);
         }
         let tables = made?;
-        Ok(Made { tables, fresh_leases: acquired.leases, fresh_floors: acquired.floors })
+        Ok(Made { tables, fresh_leases: leases, fresh_floors: floors })
     }
 
     fn records(
@@ -241,13 +240,13 @@ impl Maker<'_> {
         plan: &Plan,
         site: &Site,
         before: &Tables,
-        acquired: &crate::lease::Acquired,
-        inbound_counters: Vec<Arc<SaCounters>>,
+        leases: &[Arc<Lease>],
+        floors: &[Arc<SaCounters>],
     ) -> Result<Tables, StateError> {
         let mut tables = Tables::default();
         // Slots of SAs that go stay empty for one reload, so that no slot changes hands at once.
         let mut slots = Slots::new(before.outbound.values().map(|(slot, _)| *slot));
-        let mut leases = acquired.leases.iter();
+        let mut leases = leases.iter();
         for (sa, origin) in site.outbound.iter().zip(&plan.outbound) {
             let (slot, spec) = match origin {
                 Origin::Kept { slot, spec, same_key } => {
@@ -263,16 +262,16 @@ impl Maker<'_> {
             tables.outbound.insert(sa.association.name.clone(), (slot, spec));
         }
         let mut slots = Slots::new(before.inbound.values().map(|(slot, _)| *slot));
-        let mut floors = acquired.floors.iter().zip(inbound_counters);
+        let mut floors = floors.iter();
         for (sa, origin) in site.inbound.iter().zip(&plan.inbound) {
             let (slot, spec) = match origin {
                 Origin::Kept { slot, spec, same_key } => {
                     (*slot, self.changed_inbound(sa, spec, *same_key)?)
                 }
                 Origin::New => {
-                    let Some((floor, counters)) = floors.next() else { continue };
+                    let Some(counters) = floors.next() else { continue };
                     let key = self.open_key(sa)?;
-                    (slots.free(), Arc::new(self.inbound(sa, floor.clone(), key, counters)))
+                    (slots.free(), Arc::new(self.inbound(sa, key, counters.clone())))
                 }
             };
             tables.inbound.insert(sa.association.name.clone(), (slot, spec));
@@ -298,7 +297,7 @@ impl Maker<'_> {
         same_key: bool,
     ) -> Result<Arc<InboundSpec>, StateError> {
         let key = if same_key { old.key.clone() } else { self.open_key(sa)? };
-        let new = self.inbound(sa, old.floor.clone(), key, old.counters.clone());
+        let new = self.inbound(sa, key, old.counters.clone());
         Ok(if same_inbound(old, &new) { old.clone() } else { Arc::new(new) })
     }
 
@@ -348,13 +347,7 @@ impl Maker<'_> {
         }
     }
 
-    fn inbound(
-        &self,
-        sa: &InboundSa,
-        floor: Arc<Floor>,
-        key: Arc<OpenKey>,
-        counters: Arc<SaCounters>,
-    ) -> InboundSpec {
+    fn inbound(&self, sa: &InboundSa, key: Arc<OpenKey>, counters: Arc<SaCounters>) -> InboundSpec {
         let common = &sa.association;
         InboundSpec {
             name: common.name.clone(),
@@ -369,7 +362,6 @@ impl Maker<'_> {
             replay_window: sa.replay_window,
             salt: common.key.salt(),
             key,
-            floor,
             lifetime: common.lifetime,
             worker: common.worker,
             counters,

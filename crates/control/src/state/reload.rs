@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::Arc;
 
+use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec};
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_wire::Prefix;
@@ -127,7 +128,7 @@ fn lease_of(sa: &OutboundSpec) -> *const () {
 }
 
 fn floor_of(sa: &InboundSpec) -> *const () {
-    Arc::as_ptr(&sa.floor).cast()
+    Arc::as_ptr(&sa.counters).cast()
 }
 
 fn note<S>(
@@ -162,14 +163,14 @@ impl Tables {
     fn gone(
         &self,
         after: &Self,
-    ) -> (Vec<Arc<convoy_ipsec::sequence::Lease>>, Vec<Arc<convoy_ipsec::replay::Floor>>) {
+    ) -> (Vec<Arc<convoy_ipsec::sequence::Lease>>, Vec<Arc<SaCounters>>) {
         let leases: HashSet<_> = after.outbound.values().map(|(_, sa)| lease_of(sa)).collect();
         let floors: HashSet<_> = after.inbound.values().map(|(_, sa)| floor_of(sa)).collect();
         let outbound = self.outbound.values().filter(|(_, sa)| !leases.contains(&lease_of(sa)));
         let inbound = self.inbound.values().filter(|(_, sa)| !floors.contains(&floor_of(sa)));
         (
             outbound.map(|(_, sa)| sa.lease.clone()).collect(),
-            inbound.map(|(_, sa)| sa.floor.clone()).collect(),
+            inbound.map(|(_, sa)| sa.counters.clone()).collect(),
         )
     }
 }

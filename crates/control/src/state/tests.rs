@@ -96,7 +96,7 @@ fn a_site_becomes_policies_for_both_directions_and_sas_with_one_reqid() {
     assert_eq!(snapshot.inbound_for(spi, out.endpoints.local, Protocol::ESP), None);
     let (_, inbound) = snapshot.inbound_sas().next().unwrap();
     assert_eq!(
-        (inbound.reqid, inbound.replay_window, inbound.floor.get()),
+        (inbound.reqid, inbound.replay_window, inbound.counters.floor.get()),
         (reqid, 1024, SeqNum::new(0))
     );
 }
@@ -178,11 +178,11 @@ fn a_key_that_comes_back_goes_on_beyond_what_was_leased() {
 fn an_orderly_restart_goes_on_with_the_next_number() {
     let mut gateway = Gateway::start(&plain_tunnel());
     assert_eq!(take(&gateway.out("out").1.lease, 3), [1, 2, 3]);
-    gateway.state().tables.inbound["in"].1.floor.raise(SeqNum::new(77));
+    gateway.state().tables.inbound["in"].1.counters.floor.raise(SeqNum::new(77));
     gateway.state.take().unwrap().finish().unwrap();
     let mut state = start(gateway.dir.path(), &plain_tunnel()).unwrap();
     assert_eq!(take(&state.tables.outbound["out"].1.lease, 1), [4]);
-    assert_eq!(state.tables.inbound["in"].1.floor.get(), SeqNum::new(77));
+    assert_eq!(state.tables.inbound["in"].1.counters.floor.get(), SeqNum::new(77));
     // Without an orderly end the lease is skipped.
     let granted = state.tables.outbound["out"].1.lease.granted();
     drop(state);
@@ -416,7 +416,7 @@ fn a_new_integrity_key_under_the_same_cipher_key_comes_into_force() {
     let report = gateway.reload(&text(9, 10)).unwrap();
     assert_eq!((report.sas_changed, report.sas_unchanged), (vec!["in".to_owned()], 1));
     let after = inbound(&gateway);
-    assert!(Arc::ptr_eq(&before_in.floor, &after.floor), "nothing is accepted twice");
+    assert!(Arc::ptr_eq(&before_in.counters, &after.counters), "nothing is accepted twice");
     assert!(!Arc::ptr_eq(&before_in.key, &after.key), "the old integrity key stays in use");
     assert!(gateway.reload(&text(9, 10)).unwrap().is_empty());
 }

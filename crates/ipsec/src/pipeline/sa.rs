@@ -4,7 +4,6 @@ use core::mem::offset_of;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use convoy_crypto::prefetch_read;
 use convoy_engine::{Job, Op, Span};
 use convoy_wire::{Ecn, IpVersion, Protocol, SeqNum, Spi, Tos, esp};
 
@@ -16,7 +15,7 @@ use super::slab::HOT;
 use super::tunnel::Tunnel;
 use crate::counters::SaCounters;
 use crate::lifetime::{Meter, Numbers};
-use crate::replay::{Floor, ReplayWindow};
+use crate::replay::ReplayWindow;
 use crate::sa::{
     DfPolicy, DscpPolicy, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader, ReqId,
     UdpEncap,
@@ -396,8 +395,6 @@ pub(super) struct InboundSa {
     /// Counts against the SA's lifetime.
     pub(super) meter: Meter,
     pub(super) counters: Arc<SaCounters>,
-    /// Raised with the window.
-    pub(super) floor: Arc<Floor>,
     pub(super) spec: Arc<InboundSpec>,
     /// What the SA's packets have in common.
     pub(super) layout: Layout,
@@ -427,13 +424,15 @@ impl InboundSa {
     ) -> Option<Self> {
         let suite = EspSuite::new(spec.key.suite()).ok()?;
         let inherited = old.filter(|old| {
-            Arc::ptr_eq(&old.spec.floor, &spec.floor)
+            Arc::ptr_eq(&old.counters, &spec.counters)
                 && old.spec.replay_window == spec.replay_window
                 && old.spec.esn == spec.esn
         });
         let window = match inherited {
             Some(old) => old.window,
-            None => ReplayWindow::new(spec.replay_window, spec.esn, spec.floor.get()).ok()?,
+            None => {
+                ReplayWindow::new(spec.replay_window, spec.esn, spec.counters.floor.get()).ok()?
+            }
         };
         let counters = spec.counters.clone();
         counters.sequence.set(window.right_edge().get());
@@ -442,7 +441,6 @@ impl InboundSa {
             window,
             meter: Meter::new(&spec.lifetime, &counters.usage, Numbers::ENDLESS, now),
             counters,
-            floor: spec.floor.clone(),
             layout: Layout::new(suite, spec.esn, spec.salt),
             ah: ah_layout(spec.protocol, suite, spec.esn, spec.endpoints.remote)?,
             spi: spec.spi,
@@ -466,7 +464,6 @@ impl InboundSa {
     pub(super) fn prefetch(&self, seq_low: u32) {
         self.window.prefetch(seq_low);
         self.counters.prefetch();
-        prefetch_read(&*self.floor);
     }
 }
 

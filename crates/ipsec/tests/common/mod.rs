@@ -18,7 +18,6 @@ use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{
     HandOff, Inbound, Now, Outbound, PipelineConfig, PipelineParts, WorkerCounters,
 };
-use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
     ReqId, SaSlot, UdpEncap, WorkerId,
@@ -140,7 +139,6 @@ impl Setup {
             replay_window: self.replay_window,
             salt: SALT,
             key: Arc::new(OpenKey::new(&cpu(), self.suite, secrets(self.suite)).unwrap()),
-            floor: Arc::new(Floor::default()),
             lifetime: self.lifetime,
             worker: WorkerId(0),
             counters: Arc::new(SaCounters::default()),

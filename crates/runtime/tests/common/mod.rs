@@ -9,7 +9,6 @@ use convoy_engine::registry;
 use convoy_io::{Port, mem};
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{Now, PipelineConfig};
-use convoy_ipsec::replay::Floor;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
     ReqId, SaSlot, WorkerId,
@@ -124,7 +123,6 @@ pub fn limited_snapshot(
             replay_window: 4096,
             salt: [i; 4],
             key: Arc::new(OpenKey::new(&cpu, params, key(side.other(), i)).unwrap()),
-            floor: Arc::new(Floor::default()),
             lifetime,
             worker,
             counters: Arc::default(),
