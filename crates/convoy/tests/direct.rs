@@ -4,14 +4,13 @@
 
 mod common;
 
-use std::io::Write as _;
 use std::net::{IpAddr, UdpSocket};
-use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use common::{
-    Gateway, PATIENCE, Plan, PolicyText, Tunnel, can_make_namespaces, convoy, status, text,
+    Gateway, PATIENCE, Plan, PolicyText, Tunnel, can_make_namespaces, convoy, ip, site_of, status,
+    text,
 };
 use convoy_lab::traffic::{Ping, Watch};
 use convoy_lab::{Family, Namespace, Topology, TopologyConfig};
@@ -19,29 +18,6 @@ use convoy_lab::{Family, Namespace, Topology, TopologyConfig};
 /// The site of one side, between its two interfaces.
 fn site(side: char, folder: &std::path::Path, backend: &str) -> std::path::PathBuf {
     site_of(&Plan::simple(), side, folder, backend)
-}
-
-fn site_of(plan: &Plan, side: char, folder: &std::path::Path, backend: &str) -> std::path::PathBuf {
-    let path = plan.write(side, folder);
-    let text = std::fs::read_to_string(&path).unwrap();
-    let (head, rest) = text.split_once("[plain]\n").unwrap();
-    let (_, rest) = rest.split_once("[workers]").unwrap();
-    let sides = format!(
-        "[plain]\nbackend = \"{backend}\"\ninterface = \"lan\"\n\
-         [wire]\nbackend = \"{backend}\"\ninterface = \"wire\"\n[workers]"
-    );
-    let mut file = std::fs::OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
-    file.write_all(format!("{head}{sides}{rest}").as_bytes()).unwrap();
-    path
-}
-
-fn ip(namespace: &Namespace, arguments: &str) -> String {
-    let mut command = Command::new("ip");
-    command.args(arguments.split_whitespace());
-    command.stdout(std::process::Stdio::piped());
-    let output = namespace.spawn(&mut command).unwrap().wait_with_output().unwrap();
-    assert!(output.status.success(), "ip {arguments}");
-    text(&output.stdout)
 }
 
 fn answered(from: &Namespace, to: IpAddr, count: u16) -> u64 {

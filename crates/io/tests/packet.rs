@@ -7,12 +7,12 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use common::wire::{
-    FAR, Injector, NEAR, all_at, board, cable, esp_to, forwarded, frame, interface,
+    FAR, Injector, NEAR, all_at, all_within, board, cable, esp_to, forwarded, frame, interface,
 };
 use common::{Namespace, burst_of, esp, fix_checksum, gate, ip_packet, pattern, receive};
 use convoy_io::link::{Asks, Table, Take};
 use convoy_io::packet::{Config, PacketPort, Steering, open};
-use convoy_io::{IoError, Port, PortEvent, Quote};
+use convoy_io::{IoError, NewsSource, Port, PortEvent, Quote};
 use convoy_packet::{Arena, Burst, FrameSize};
 
 const FRAMES: u32 = 2048;
@@ -114,7 +114,7 @@ fn a_packet_waits_for_its_neighbour_and_is_dropped_when_there_is_none() {
     left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &many)).unwrap();
     assert_eq!((left.counters().tx_unresolved, asks.next(), asks.next()), (69, Some(silent), None));
     let stray = [ip_packet(src, dst, 50, 0, true, &[]), vec![1, 2, 3]];
-    board.publish(Table::new(NEAR, &[], &[]));
+    board.publish(Table::new(NEAR, 1500, &[], &[]));
     left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &stray)).unwrap();
     assert_eq!((left.counters().tx_no_route, left.counters().tx_malformed), (33, 1));
     board.publish(all_at(NEAR, FAR, &[]));
@@ -368,6 +368,38 @@ fn large_packets_are_refused_and_a_link_that_is_down_is_no_end() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(far.counters().rx_packets >= 2, "{:?} {:?}", near.counters(), far.counters());
+}
+
+#[test]
+fn a_table_says_how_long_packets_may_be_and_who_sends_longer_ones_is_told() {
+    let [a, _b] = or_skip!(cable(1500));
+    let arena = arena();
+    let mut pool = arena.pool();
+    let known = [ip("10.0.0.1"), ip("10.0.0.2")];
+    let within = |mtu| all_within(mtu, NEAR, FAR, &known);
+    let (board, _asks) = board(within(600));
+    let take = esp_to(NEAR, &known[..1]);
+    let config = Config::new(interface(&a, "near"), take, board.clone());
+    let (mut ports, _steering) = a.run(move || open(&config)).unwrap();
+    let near = &mut ports[0];
+    let mut send = |len: usize| {
+        let packet = ip_packet(known[0], known[1], 50, 0, true, &esp(1, 1, len - 28));
+        near.tx(&mut pool, &mut burst_of(&mut arena.pool(), &[packet])).unwrap();
+        let told = std::iter::from_fn(|| near.event()).collect::<Vec<_>>();
+        (near.counters().tx_packets, near.counters().tx_too_big, told)
+    };
+    let told = |mtu| PortEvent::PathMtu {
+        destination: known[1],
+        mtu,
+        source: NewsSource::Local,
+        quote: Quote::TooShort,
+    };
+    assert_eq!(send(600), (1, 0, vec![]));
+    assert_eq!(send(601), (1, 1, vec![told(600)]));
+    board.publish(within(1000));
+    assert_eq!(send(1000), (2, 1, vec![]));
+    board.publish(within(900));
+    assert_eq!(send(1000), (2, 2, vec![told(900)]));
 }
 
 #[test]

@@ -38,6 +38,12 @@ impl FrameSize {
     pub fn bytes(self) -> usize {
         1 << self.0
     }
+
+    /// Bytes of the largest packet that it holds with headroom and trailer room.
+    #[must_use]
+    pub fn largest_packet(self) -> usize {
+        (self.bytes() - HEADROOM - TAILROOM).min(65_535)
+    }
 }
 
 /// Why an arena could not be mapped.

@@ -184,7 +184,7 @@ impl State {
         self.generation
     }
 
-    /// Largest outer packet in bytes where no SA says.
+    /// Largest outer packet in bytes where neither an SA nor the site says.
     #[must_use]
     pub fn wire_mtu(&self) -> u16 {
         self.wire_mtu

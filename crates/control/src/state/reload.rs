@@ -67,6 +67,35 @@ impl State {
         Ok(report)
     }
 
+    /// Takes over the largest outer packet in bytes where neither an SA nor the site says. SAs that
+    /// it concerns begin anew with it, whatever routers have said; workers see it at their next
+    /// burst, and no packet is lost. Returns whether anything changed.
+    ///
+    /// # Errors
+    /// [`StateError`]; then nothing has changed.
+    pub fn set_wire_mtu(&mut self, mtu: u16) -> Result<bool, StateError> {
+        if self.site.wire.mtu.is_some() || self.wire_mtu == mtu {
+            return Ok(false);
+        }
+        let policies = build::policies(&self.site, &self.tables);
+        let maker = build::Maker {
+            cpu: &self.cpu,
+            wire_mtu: mtu,
+            keeper: self.keeper.as_ref(),
+            reqids: &policies.reqids,
+        };
+        let plan = build::plan(&self.site, &self.tables, &SiteKeys::of(&self.site));
+        // Every key is known, so nothing is leased.
+        let mut tables = maker.make(&plan, &self.site, &self.tables)?.tables;
+        tables.next_reqid = policies.next_reqid;
+        let mut snapshot = Snapshot::clone(&self.published.current());
+        tables.bring(&self.tables, &mut snapshot)?;
+        self.generation = self.published.publish(snapshot);
+        self.tables = tables;
+        self.wire_mtu = mtu;
+        Ok(true)
+    }
+
     /// The picture of now, changed to hold these SAs and policies.
     fn next_picture(
         &self,

@@ -127,6 +127,29 @@ fn a_changed_sa_keeps_slot_lease_and_counters() {
 }
 
 #[test]
+fn a_new_wire_mtu_concerns_the_sas_that_say_nothing_of_their_path() {
+    let own = sa("own", "outbound", 0x1003, 3, "path_mtu = 1300");
+    let mut gateway = Gateway::start(&(plain_tunnel() + &own));
+    let before = [gateway.out("out"), gateway.out("own")];
+    let generation = gateway.state().generation();
+    assert!(gateway.state.as_mut().unwrap().set_wire_mtu(1400).unwrap());
+    let after = [gateway.out("out"), gateway.out("own")];
+    assert_eq!((after[0].1.path_mtu, gateway.state().wire_mtu()), (1400, 1400));
+    assert_eq!(before[0].0, after[0].0);
+    assert!(Arc::ptr_eq(&before[0].1.lease, &after[0].1.lease));
+    assert!(Arc::ptr_eq(&before[1].1, &after[1].1));
+    let seen = gateway.snapshot().outbound(after[0].0).unwrap().path_mtu;
+    assert_eq!((seen, gateway.state().generation()), (1400, generation + 1));
+    // The same once more is no news, and a reload keeps it.
+    assert!(!gateway.state.as_mut().unwrap().set_wire_mtu(1400).unwrap());
+    assert!(gateway.reload(&(plain_tunnel() + &own)).unwrap().is_empty());
+
+    let mut fixed = Gateway::start(&format!("[wire]\nmtu = 1350\n{}", plain_tunnel()));
+    assert!(!fixed.state.as_mut().unwrap().set_wire_mtu(1400).unwrap());
+    assert_eq!(fixed.out("out").1.path_mtu, 1350);
+}
+
+#[test]
 fn dummies_come_change_and_go_by_reload() {
     let mut gateway = Gateway::start(&plain_tunnel());
     let (slot, before) = gateway.out("out");

@@ -199,6 +199,19 @@ impl Core {
         Ok(report)
     }
 
+    /// Takes over the largest outer packet in bytes where the site does not say; whether that
+    /// changed anything.
+    ///
+    /// # Errors
+    /// [`StateError`]; then nothing has changed.
+    pub fn set_wire_mtu(&mut self, mtu: u16) -> Result<bool, StateError> {
+        let changed = self.state.set_wire_mtu(mtu)?;
+        if changed {
+            self.runtime.wake();
+        }
+        Ok(changed)
+    }
+
     /// Ends the workers when all that had arrived has gone through, then writes down exactly which
     /// sequence numbers were used.
     ///

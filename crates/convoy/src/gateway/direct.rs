@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use convoy_control::site::{Backend, Site};
-use convoy_host::{LinkName, Network, News, Watch, Way};
+use convoy_host::{Link, LinkName, Network, News, Watch, Way};
 use convoy_io::link::{Asks, Board, Hop, Interface, Route, Table, Take, What};
 use convoy_io::{IoError, Port, packet, xdp};
 use convoy_packet::Arena;
@@ -77,8 +77,8 @@ impl Side {
             format!("interface {interface} has no Ethernet headers; only those with can be used")
         })?;
         anyhow::ensure!(link.up, "interface {interface} is down: ip link set {interface} up");
+        let table = table(&mut network, &link, mac)?;
         let interface = Interface { name: link.name, index: link.index, mtu: link.mtu };
-        let table = table(&mut network, interface.index, mac)?;
         let (board, asks) = Board::new(table).context("next hops")?;
         Ok(Self { backend, interface, mac, wants, board, asks, watch, network })
     }
@@ -350,7 +350,7 @@ impl Follower {
             self.taken.follow(&mut self.network, mac)?;
         }
         // Also when only a round is over: a fresh table learns anew who is in use.
-        self.board.publish(table(&mut self.network, self.interface.index, mac)?);
+        self.board.publish(table(&mut self.network, &link, mac)?);
         if news.any() {
             wake();
         }
@@ -389,9 +389,9 @@ impl Drop for Following {
 }
 
 /// What the kernel knows now.
-fn table(network: &mut Network, index: u32, mac: [u8; 6]) -> anyhow::Result<Table> {
+fn table(network: &mut Network, link: &Link, mac: [u8; 6]) -> anyhow::Result<Table> {
     let routes: Vec<_> = network
-        .ways(index)?
+        .ways(link.index)?
         .into_iter()
         .map(|(to, way)| Route {
             network: to.addr(),
@@ -404,6 +404,6 @@ fn table(network: &mut Network, index: u32, mac: [u8; 6]) -> anyhow::Result<Tabl
         })
         .collect();
     let neighbours: Vec<_> =
-        network.neighbours(index)?.iter().map(|n| (n.address, n.mac)).collect();
-    Ok(Table::new(mac, &routes, &neighbours))
+        network.neighbours(link.index)?.iter().map(|n| (n.address, n.mac)).collect();
+    Ok(Table::new(mac, link.mtu, &routes, &neighbours))
 }

@@ -80,9 +80,13 @@ impl Live {
         }
     }
 
-    /// Keeps rates going; call about once a second.
+    /// Keeps rates going and follows the host's interfaces; call about once a second.
     pub fn tick(&self) {
-        self.lock().refresh(&self.cpu);
+        let mut inner = self.lock();
+        if let Some(gateway) = &mut inner.gateway {
+            gateway.follow_mtus();
+        }
+        inner.refresh(&self.cpu);
     }
 
     /// An interface that does not exist any more, if the gateway needs it.

@@ -6,6 +6,7 @@ mod live;
 mod plan;
 mod ports;
 mod rights;
+mod width;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,6 +25,7 @@ use convoy_wire::Prefix;
 
 use direct::{Following, Side};
 use ports::{Opened, Sides};
+use width::Widths;
 
 pub use base::{Core, HostMedium, Medium, Prepared};
 pub use live::Live;
@@ -48,6 +50,7 @@ pub struct Gateway {
     following: Vec<Following>,
     /// Taken back in this order: routes first, so that nothing more comes.
     routes: BTreeMap<Prefix, Applied>,
+    widths: Widths,
     interface_changes: Applied,
     interface: String,
     sockets: Vec<Socket>,
@@ -79,8 +82,10 @@ impl Gateway {
             },
         });
         let prepared = Prepared::new(site, wire_mtu, medium)?;
-        let opened = match ports::open(prepared.state().site(), sides, prepared.arena()) {
-            Ok(opened) => opened,
+        let opened = Widths::open(prepared.arena().frame_size().largest_packet())
+            .and_then(|w| Ok((w, ports::open(prepared.state().site(), sides, prepared.arena())?)));
+        let (widths, opened) = match opened {
+            Ok(both) => both,
             Err(error) => {
                 prepared.abandon();
                 return Err(error);
@@ -113,6 +118,7 @@ impl Gateway {
             core,
             following,
             routes: BTreeMap::new(),
+            widths,
             interface_changes,
             interface,
             sockets,
@@ -206,6 +212,23 @@ impl Gateway {
         Ok(())
     }
 
+    /// Takes over MTUs of this host's interfaces that have changed. To be called about once a second.
+    pub fn follow_mtus(&mut self) {
+        if let Err(error) = self.try_follow_mtus() {
+            tracing::error!("MTUs of interfaces: {}", describe(&error));
+        }
+    }
+
+    fn try_follow_mtus(&mut self) -> anyhow::Result<()> {
+        let Some(mtu) = self.widths.news(self.core.state().site())? else { return Ok(()) };
+        let before = self.core.state().wire_mtu();
+        if self.core.set_wire_mtu(mtu)? {
+            tracing::info!("packets to the peers may have {mtu} bytes now, not {before}");
+            self.widths.set_plain(self.core.state().site(), mtu)?;
+        }
+        Ok(())
+    }
+
     /// What is wrong with interfaces at present, in words.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
@@ -231,7 +254,7 @@ impl Gateway {
     /// # Errors
     /// The first thing that went wrong; the rest is done all the same.
     pub fn stop(self) -> anyhow::Result<()> {
-        let Self { core, following, routes, interface_changes, recorder, .. } = self;
+        let Self { core, following, routes, widths, interface_changes, recorder, .. } = self;
         let mut outcome = Ok(());
         let note = |result: Result<(), HostError>| {
             if let Err(error) = result {
@@ -244,6 +267,7 @@ impl Gateway {
         }
         drop(following);
         // A TUN interface is gone with its descriptors; what was on it counts as taken back.
+        note(widths.take_back());
         note(interface_changes.take_back());
         drop(recorder);
         outcome

@@ -21,17 +21,19 @@ const ETHERNET: u16 = 1500;
 /// Largest outer packet on the way to the peers, in bytes.
 #[must_use]
 pub fn wire_mtu(site: &Site) -> u16 {
-    if let Some(mtu) = site.wire.mtu {
-        return mtu;
-    }
-    let Ok(mut network) = Network::open() else { return ETHERNET };
+    site.wire.mtu.or_else(|| routed_mtu(site)).unwrap_or(ETHERNET)
+}
+
+/// Largest outer packet in bytes that this host's routes to the peers take; `None` while there are
+/// none.
+pub(super) fn routed_mtu(site: &Site) -> Option<u16> {
+    let mut network = Network::open().ok()?;
     let on_the_way = site
         .outbound
         .iter()
         .filter_map(|sa| network.route_to(sa.association.endpoints.remote, None).ok())
         .map(|route| route.mtu);
-    let mtu = on_the_way.min().unwrap_or_else(|| ETHERNET.into());
-    u16::try_from(mtu).unwrap_or(u16::MAX)
+    on_the_way.min().map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX))
 }
 
 /// Largest inner packet that fits every outbound SA, in bytes.

@@ -167,6 +167,31 @@ impl Plan {
     }
 }
 
+/// The site file of one side, between its two interfaces.
+pub fn site_of(plan: &Plan, side: char, folder: &Path, backend: &str) -> PathBuf {
+    let path = plan.write(side, folder);
+    let text = fs::read_to_string(&path).unwrap();
+    let (head, rest) = text.split_once("[plain]\n").unwrap();
+    let (_, rest) = rest.split_once("[workers]").unwrap();
+    let sides = format!(
+        "[plain]\nbackend = \"{backend}\"\ninterface = \"lan\"\n\
+         [wire]\nbackend = \"{backend}\"\ninterface = \"wire\"\n[workers]"
+    );
+    let mut file = fs::OpenOptions::new().write(true).truncate(true).open(&path).unwrap();
+    file.write_all(format!("{head}{sides}{rest}").as_bytes()).unwrap();
+    path
+}
+
+/// Runs `ip` there.
+pub fn ip(namespace: &Namespace, arguments: &str) -> String {
+    let mut command = Command::new("ip");
+    command.args(arguments.split_whitespace());
+    command.stdout(Stdio::piped());
+    let output = namespace.spawn(&mut command).unwrap().wait_with_output().unwrap();
+    assert!(output.status.success(), "ip {arguments}");
+    text(&output.stdout)
+}
+
 /// A running `convoy run`. Killed when dropped.
 pub struct Gateway {
     child: Child,

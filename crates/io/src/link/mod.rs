@@ -29,6 +29,6 @@ pub struct Interface {
     pub name: String,
     /// Its index.
     pub index: u32,
-    /// Largest IP packet in bytes.
+    /// Largest IP packet in bytes when ports are opened. Later the [`Table`] says.
     pub mtu: u32,
 }

@@ -53,6 +53,7 @@ pub struct Neighbour {
 #[derive(Debug)]
 pub struct Table {
     own: Mac,
+    mtu: u32,
     v4: Vec<Level>,
     v6: Vec<Level>,
     neighbours: Vec<Neighbour>,
@@ -77,10 +78,10 @@ pub enum Found {
 }
 
 impl Table {
-    /// A table for an interface with link address `own`. Of two routes to one network the first
-    /// counts; of two neighbours with one address likewise.
+    /// A table for an interface with link address `own` that sends IP packets of up to `mtu` bytes.
+    /// Of two routes to one network the first counts; of two neighbours with one address likewise.
     #[must_use]
-    pub fn new(own: Mac, routes: &[Route], neighbours: &[(IpAddr, Mac)]) -> Self {
+    pub fn new(own: Mac, mtu: u32, routes: &[Route], neighbours: &[(IpAddr, Mac)]) -> Self {
         let mut known: Vec<_> = neighbours
             .iter()
             .map(|&(address, mac)| Neighbour { address, mac, used: AtomicBool::new(false) })
@@ -88,13 +89,19 @@ impl Table {
         known.sort_by_key(|neighbour| neighbour.address);
         known.dedup_by_key(|neighbour| neighbour.address);
         let levels = |v4: bool| levels(routes.iter().filter(|r| r.network.is_ipv4() == v4));
-        Self { own, v4: levels(true), v6: levels(false), neighbours: known }
+        Self { own, mtu, v4: levels(true), v6: levels(false), neighbours: known }
     }
 
     /// The interface's own link address.
     #[must_use]
     pub fn own(&self) -> Mac {
         self.own
+    }
+
+    /// Largest IP packet that the interface sends, in bytes.
+    #[must_use]
+    pub fn mtu(&self) -> u32 {
+        self.mtu
     }
 
     /// Where to send a packet to `destination`.
@@ -289,6 +296,12 @@ impl NextHops {
         self.table.own
     }
 
+    /// Largest IP packet that the interface sends, in bytes.
+    #[inline]
+    pub(crate) fn mtu(&self) -> u32 {
+        self.table.mtu
+    }
+
     /// Where to send `packet`; `None` if it is no IP packet.
     #[inline]
     pub(crate) fn resolve(&mut self, packet: &[u8]) -> Option<Found> {
@@ -311,8 +324,9 @@ impl NextHops {
     }
 }
 
+/// Where a packet goes to, if it is an IP packet.
 #[inline]
-fn destination(packet: &[u8]) -> Option<IpAddr> {
+pub(super) fn destination(packet: &[u8]) -> Option<IpAddr> {
     match byte(packet, 0) >> 4 {
         4 => Some(IpAddr::from(*packet.get(16..)?.first_chunk::<4>()?)),
         6 => Some(IpAddr::from(*packet.get(24..)?.first_chunk::<16>()?)),
@@ -358,7 +372,7 @@ mod tests {
             (ip("fe80::9"), [9; 6]),
             (ip("10.1.0.70"), [70; 6]),
         ];
-        Table::new([1; 6], &routes, &neighbours)
+        Table::new([1; 6], 1500, &routes, &neighbours)
     }
 
     #[test]
@@ -396,12 +410,12 @@ mod tests {
         assert_eq!((asks.next(), asks.next()), (Some(missing), None));
         assert!(!hops.refresh());
         let routes = [route("10.1.0.0", 24, Hop::Direct)];
-        board.publish(Table::new([1; 6], &routes, &[(missing, [3; 6])]));
+        board.publish(Table::new([1; 6], 1500, &routes, &[(missing, [3; 6])]));
         assert!(hops.refresh() && !hops.refresh());
         for _ in 0..2 {
             assert_eq!(hops.resolve(&packet), Some(Found::Mac([3; 6])));
         }
-        board.publish(Table::new([1; 6], &routes, &[]));
+        board.publish(Table::new([1; 6], 1500, &routes, &[]));
         assert!(hops.refresh());
         assert_eq!(hops.resolve(&packet), Some(Found::Unresolved(missing)));
         assert!((0..20).all(|len| hops.resolve(&packet[..len]).is_none()));
@@ -435,7 +449,7 @@ mod tests {
                 Some(Hop::Via(router)) => Found::Unresolved(router),
                 _ => Found::NoRoute,
             };
-            prop_assert_eq!(Table::new([0; 6], &routes, &[]).find(destination.into()), expected);
+            prop_assert_eq!(Table::new([0; 6], 1500, &routes, &[]).find(destination.into()), expected);
         }
     }
 }

@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use convoy_packet::{Arena, BURST_MAX, Burst, Frame, Pool};
 
+use super::next_hop::destination;
 use super::{Found, Mac, NextHops};
-use crate::PortCounters;
+use crate::{NewsSource, PortCounters, PortEvent, Quote};
 
 /// Packets that wait for their neighbours to answer, all together and for one neighbour.
 const WAITING_MAX: usize = 256;
@@ -34,6 +35,8 @@ pub(crate) struct Outlet {
     /// Ready to be sent, and where to.
     pub(crate) ready: Burst,
     pub(crate) macs: Vec<Mac>,
+    /// Where a packet was to go that is too long for the interface, until somebody asks.
+    too_long: Option<IpAddr>,
     arena: Option<&'static Arena>,
 }
 
@@ -45,6 +48,7 @@ impl Outlet {
             tried: 0,
             ready: Burst::new(),
             macs: Vec::with_capacity(BURST_MAX),
+            too_long: None,
             arena: None,
         }
     }
@@ -126,7 +130,20 @@ impl Outlet {
         }
     }
 
+    /// That the interface takes no packets as long as one that was to be sent. What the kernel says
+    /// to senders with sockets is said here to those without.
+    pub(crate) fn event(&mut self) -> Option<PortEvent> {
+        let destination = self.too_long.take()?;
+        let (mtu, source) = (self.hops.mtu(), NewsSource::Local);
+        Some(PortEvent::PathMtu { destination, mtu, source, quote: Quote::TooShort })
+    }
+
     fn put(&mut self, frame: Frame, mac: Mac, pool: &mut Pool, counters: &mut PortCounters) {
+        if frame.len() > self.hops.mtu() as usize {
+            counters.tx_too_big += 1;
+            self.too_long = destination(frame.data());
+            return pool.free(frame);
+        }
         match self.ready.push(frame) {
             Ok(()) => self.macs.push(mac),
             Err(frame) => {

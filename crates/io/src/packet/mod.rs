@@ -84,7 +84,7 @@ impl Port for PacketPort {
     }
 
     fn event(&mut self) -> Option<PortEvent> {
-        self.ears.next()
+        self.outlet.event().or_else(|| self.ears.next())
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

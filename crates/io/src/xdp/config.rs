@@ -156,8 +156,7 @@ pub fn open(config: &Config) -> Result<(Vec<XdpPort>, Steering), IoError> {
     let ports = shares.into_iter().map(|queues| {
         let gathered = gather(&queues)?;
         let hops = NextHops::new(config.next_hops.clone());
-        let mtu = config.interface.mtu as usize;
-        Ok(XdpPort::new(queues, gathered, mtu, mode, hops, ears.take().unwrap_or_default()))
+        Ok(XdpPort::new(queues, gathered, mode, hops, ears.take().unwrap_or_default()))
     });
     let ports = ports.collect::<Result<_, IoError>>()?;
     Ok((ports, Steering { map, link, take: Mutex::new(config.take.clone()), mode }))

@@ -33,7 +33,6 @@ pub struct XdpPort {
     first: usize,
     /// Signals for all queues, if there are several.
     gathered: Option<OwnedFd>,
-    mtu: usize,
     mode: Mode,
     outlet: Outlet,
     ears: Ears,
@@ -45,7 +44,6 @@ impl XdpPort {
     fn new(
         queues: Vec<Queue>,
         gathered: Option<OwnedFd>,
-        mtu: usize,
         mode: Mode,
         hops: NextHops,
         ears: Ears,
@@ -54,7 +52,6 @@ impl XdpPort {
             queues,
             first: 0,
             gathered,
-            mtu,
             mode,
             outlet: Outlet::new(hops),
             ears,
@@ -81,7 +78,7 @@ impl XdpPort {
 
     fn send(&mut self, pool: &mut Pool) -> Result<(), IoError> {
         let outcome = match self.queues.first_mut() {
-            Some(queue) => queue.send(pool, &mut self.outlet, self.mtu, &mut self.counters),
+            Some(queue) => queue.send(pool, &mut self.outlet, &mut self.counters),
             None => Ok(()),
         };
         // Empty unless the socket is dead.
@@ -117,7 +114,7 @@ impl Port for XdpPort {
     }
 
     fn event(&mut self) -> Option<PortEvent> {
-        self.ears.next()
+        self.outlet.event().or_else(|| self.ears.next())
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {

@@ -100,7 +100,6 @@ impl Queue {
         &mut self,
         pool: &mut Pool,
         outlet: &mut Outlet,
-        mtu: usize,
         counters: &mut PortCounters,
     ) -> io::Result<()> {
         if outlet.ready.is_empty() {
@@ -112,11 +111,6 @@ impl Queue {
         let Outlet { ready, macs, .. } = outlet;
         for (mut frame, mac) in ready.drain().zip(macs.iter()) {
             let len = frame.len();
-            if len > mtu {
-                counters.tx_too_big += 1;
-                pool.free(frame);
-                continue;
-            }
             if !put_on(&mut frame, *mac, own) {
                 counters.tx_malformed += 1;
                 pool.free(frame);

@@ -65,15 +65,21 @@ pub fn interface(namespace: &Namespace, name: &'static str) -> Interface {
     Interface { name: name.to_owned(), index, mtu }
 }
 
-/// Everything is reached directly, at one link address; what is not in `known` is unknown.
+/// Everything is reached directly, at one link address, by packets of any length; what is not in
+/// `known` is unknown.
 pub fn all_at(own: Mac, mac: Mac, known: &[IpAddr]) -> Table {
+    all_within(u32::MAX, own, mac, known)
+}
+
+/// The same by packets of up to `mtu` bytes.
+pub fn all_within(mtu: u32, own: Mac, mac: Mac, known: &[IpAddr]) -> Table {
     let networks = ["0.0.0.0", "::"].map(|network| Route {
         network: network.parse().unwrap(),
         prefix_len: 0,
         hop: Hop::Direct,
     });
     let known: Vec<_> = known.iter().map(|address| (*address, mac)).collect();
-    Table::new(own, &networks, &known)
+    Table::new(own, mtu, &networks, &known)
 }
 
 pub fn board(table: Table) -> (Arc<Board>, Asks) {
