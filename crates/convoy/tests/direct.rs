@@ -311,6 +311,66 @@ fn a_gateway_whose_interface_is_gone_ends() {
     assert!(!ip(&namespace, "rule").contains("blackhole"), "what was changed is taken back");
 }
 
+/// An address of the host may be anywhere; one that it does not have is said.
+fn knows_its_addresses(backend: &str) {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab =
+        Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let sites = ['a', 'b'].map(|side| at_addresses(&[12], side, folder.path(), backend));
+    // A router's address, beside its interfaces.
+    ip(&lab.a.gateway, "route add 198.51.100.12 via 198.51.100.2");
+    ip(&lab.b.gateway, "link set lo up");
+    let refused = "sa[one-out].local: 198.51.100.12 is not an address of this host";
+    let mut early = Gateway::launch(&lab.b.gateway, &sites[1]);
+    assert!(!early.wait_ready() && early.wait().code() == Some(1));
+    assert!(early.log().contains(refused), "{}", early.log());
+    let check = convoy(&["check", sites[1].to_str().unwrap()]);
+    let notes = text(&check.stderr);
+    assert!(notes.contains("note: ") && notes.contains(refused), "{notes}");
+
+    ip(&lab.b.gateway, "address add 198.51.100.12/32 dev lo");
+    let a = Gateway::start(&lab.a.gateway, &sites[0]);
+    let b = Gateway::start(&lab.b.gateway, &sites[1]);
+    let far = lab.b.host_address(Family::V4);
+    assert_eq!(answered(&lab.a.host, far, 5), 5, "{}\n{}", a.log(), b.log());
+    let more = at_addresses(&[12, 13], 'b', folder.path(), backend);
+    let reload = convoy(&["reload", more.to_str().unwrap()]);
+    assert!(!reload.status.success());
+    let said = text(&reload.stderr);
+    assert!(said.contains("198.51.100.13 is not an address of this host"), "{said}");
+
+    let lost =
+        "198.51.100.12, the local address of SA 'one-out', is no address of this host any more";
+    let until = |is_wrong: bool| {
+        let begun = Instant::now();
+        while status(&sites[1])["health"].to_string().contains(lost) != is_wrong {
+            assert!(begun.elapsed() < PATIENCE, "{}\n{}", status(&sites[1])["health"], b.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    ip(&lab.b.gateway, "address del 198.51.100.12/32 dev lo");
+    until(true);
+    assert!(b.log().contains(lost), "{}", b.log());
+    ip(&lab.b.gateway, "address add 198.51.100.12/32 dev lo");
+    until(false);
+    assert!(b.log().contains("is here again"), "{}", b.log());
+    assert_eq!(answered(&lab.a.host, far, 5), 5, "{}\n{}", a.log(), b.log());
+    assert!(a.terminate().success() && b.terminate().success());
+}
+
+#[test]
+fn packet_sockets_need_addresses_that_the_host_has() {
+    knows_its_addresses("af_packet");
+}
+
+#[test]
+fn xdp_sockets_need_addresses_that_the_host_has() {
+    knows_its_addresses("af_xdp");
+}
+
 #[test]
 fn what_is_wrong_with_an_interface_is_said() {
     if !can_make_namespaces() {

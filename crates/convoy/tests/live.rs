@@ -206,7 +206,7 @@ fn a_second_gateway_on_the_same_state_folder_is_refused() {
     let lab = lab();
     let site = Plan::simple().write('a', folder.path());
     let _a = Gateway::start(&lab.a.gateway, &site);
-    let mut second = Gateway::launch(&lab.b.gateway, &site);
+    let mut second = Gateway::launch(&lab.a.gateway, &site);
     assert!(!second.wait_ready());
     assert!(second.log().contains("is in use by process"), "{}", second.log());
 }
@@ -341,20 +341,18 @@ fn a_start_that_fails_leaves_nothing_and_skips_no_sequence_number() {
     }
     let folder = tempfile::tempdir().unwrap();
     let lab = lab();
-    let plan = Plan::simple();
+    let plan = Plan { udp_encap: true, ..Plan::simple() };
     let site = plan.write('a', folder.path());
-    // The address of side A is not there: the socket cannot be bound.
-    let mut gateway = Gateway::launch(&lab.b.gateway, &site);
+    // Another has the port: the last that is opened fails.
+    let other = lab.a.gateway.run(|| UdpSocket::bind("0.0.0.0:4500").unwrap()).unwrap();
+    let mut gateway = Gateway::launch(&lab.a.gateway, &site);
     assert!(!gateway.wait_ready());
-    assert!(
-        gateway.log().contains("198.51.100.1, the local address of an SA"),
-        "{}",
-        gateway.log()
-    );
+    let log = gateway.log();
+    assert!(log.contains("UDP port 198.51.100.1:4500 is in use"), "{log}");
     let link = LinkName::new("tun0").unwrap();
-    let there = lab.b.gateway.run(|| Network::open().unwrap().link(&link).is_ok()).unwrap();
+    let there = lab.a.gateway.run(|| Network::open().unwrap().link(&link).is_ok()).unwrap();
     assert!(!there);
-    drop(gateway);
+    drop((gateway, other));
     let gateway = Gateway::start(&lab.a.gateway, &site);
     let status = status(&site);
     assert_eq!(status["sas"][0]["sequence"], 0, "{status:#}");

@@ -84,7 +84,7 @@ impl Live {
     pub fn tick(&self) {
         let mut inner = self.lock();
         if let Some(gateway) = &mut inner.gateway {
-            gateway.follow_mtus();
+            gateway.follow_host();
         }
         inner.refresh(&self.cpu);
     }

@@ -1,5 +1,6 @@
 //! A running gateway: state, workers, ports, and what it changed on the host.
 
+mod addresses;
 mod base;
 mod direct;
 mod live;
@@ -17,16 +18,18 @@ use std::time::Instant;
 use anyhow::Context as _;
 use convoy_control::site::{Routes, Site, Warning};
 use convoy_control::state::{ReloadReport, StateError};
-use convoy_host::{Applied, Change, HostError, LinkName, Plan};
+use convoy_host::{Applied, Change, HostError, LinkName, Plan, Watch};
 use convoy_io::pcap::Recorder;
 use convoy_ipsec::sa::WorkerId;
 use convoy_runtime::{Events, WorkerStats};
 use convoy_wire::Prefix;
 
+use addresses::Addresses;
 use direct::{Following, Side};
 use ports::{Opened, Sides};
 use width::Widths;
 
+pub use addresses::missing_addresses;
 pub use base::{Core, HostMedium, Medium, Prepared};
 pub use live::Live;
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
@@ -50,6 +53,9 @@ pub struct Gateway {
     following: Vec<Following>,
     /// Taken back in this order: routes first, so that nothing more comes.
     routes: BTreeMap<Prefix, Applied>,
+    /// Hears of the host's interfaces and addresses.
+    watch: Watch,
+    addresses: Addresses,
     widths: Widths,
     interface_changes: Applied,
     interface: String,
@@ -71,7 +77,12 @@ impl Gateway {
         let wire_mtu = wire_mtu(&site);
         // Before anything is changed: this finds most of what can be wrong.
         let changes = plan(&site, &site.plain.interface, wire_mtu)?;
+        // Before the first look around, so that no change is missed.
+        let watch = Watch::open()?;
         let mut sides = Sides::new(&site)?;
+        if let Some(missing) = missing_addresses(&site).first() {
+            anyhow::bail!("{missing}");
+        }
         let medium = Medium::Host(HostMedium {
             is_plain_direct: sides.plain.is_some(),
             plain_mtu: sides.plain.as_ref().map_or(0, Side::mtu),
@@ -118,6 +129,8 @@ impl Gateway {
             core,
             following,
             routes: BTreeMap::new(),
+            watch,
+            addresses: Addresses::default(),
             widths,
             interface_changes,
             interface,
@@ -177,6 +190,9 @@ impl Gateway {
         plan(&site, &self.interface, self.core.state().wire_mtu())?;
         let before = direct::local_addresses(self.core.state().site());
         let after = direct::local_addresses(&site);
+        if let Some(missing) = addresses::findings(&site, &(&after - &before)).first() {
+            anyhow::bail!("{missing}");
+        }
         // First those of both, so that no packet is lost on the way.
         self.serve(&(&before | &after)).context("local addresses of SAs")?;
         let report = match self.core.reload(site) {
@@ -212,15 +228,20 @@ impl Gateway {
         Ok(())
     }
 
-    /// Takes over MTUs of this host's interfaces that have changed. To be called about once a second.
-    pub fn follow_mtus(&mut self) {
-        if let Err(error) = self.try_follow_mtus() {
+    /// Takes over what has changed of this host's interfaces and addresses. To be called about once a
+    /// second.
+    pub fn follow_host(&mut self) {
+        let look = self.watch.news().map_or(true, |news| news.links);
+        if look {
+            self.addresses.follow(self.core.state().site());
+        }
+        if let Err(error) = self.follow_mtus(look) {
             tracing::error!("MTUs of interfaces: {}", describe(&error));
         }
     }
 
-    fn try_follow_mtus(&mut self) -> anyhow::Result<()> {
-        let Some(mtu) = self.widths.news(self.core.state().site())? else { return Ok(()) };
+    fn follow_mtus(&mut self, look: bool) -> anyhow::Result<()> {
+        let Some(mtu) = self.widths.news(self.core.state().site(), look)? else { return Ok(()) };
         let before = self.core.state().wire_mtu();
         if self.core.set_wire_mtu(mtu)? {
             tracing::info!("packets to the peers may have {mtu} bytes now, not {before}");
@@ -229,10 +250,11 @@ impl Gateway {
         Ok(())
     }
 
-    /// What is wrong with interfaces at present, in words.
+    /// What is wrong with interfaces and addresses at present, in words.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
-        self.following.iter().filter_map(Following::trouble).collect()
+        let interfaces = self.following.iter().filter_map(Following::trouble);
+        interfaces.chain(self.addresses.troubles()).collect()
     }
 
     /// An interface that does not exist any more, if the gateway needs it.

@@ -139,7 +139,7 @@ pub fn missing_cpus(site: &Site) -> Vec<Finding> {
         .collect()
 }
 
-fn finding(site: &Site, key: &str, what: String, help: &str) -> Finding {
+pub(super) fn finding(site: &Site, key: &str, what: String, help: &str) -> Finding {
     Finding {
         file: site.path.clone(),
         line: 0,

@@ -7,14 +7,13 @@
 use std::collections::BTreeMap;
 
 use convoy_control::site::Site;
-use convoy_host::{Applied, Change, LinkName, Network, Plan, Watch};
+use convoy_host::{Applied, Change, LinkName, Network, Plan};
 
 use super::plan::{plain_mtu, routed_mtu};
 
 /// Follows the MTUs of this host's interfaces.
 #[derive(Debug)]
 pub(super) struct Widths {
-    watch: Watch,
     /// MTUs at the last look, by interface.
     links: BTreeMap<String, u32>,
     /// Whether something has changed since the way to the peers was looked at.
@@ -26,20 +25,19 @@ pub(super) struct Widths {
 }
 
 impl Widths {
-    /// Looks around, and listens from now on.
+    /// Looks around.
     pub(super) fn open(room: usize) -> anyhow::Result<Self> {
-        // Before the first look, so that no change is missed.
-        let watch = Watch::open()?;
         let room = u16::try_from(room).unwrap_or(u16::MAX);
-        Ok(Self { watch, links: links()?, is_open: false, room, plain: None })
+        Ok(Self { links: links()?, is_open: false, room, plain: None })
     }
 
-    /// Largest outer packet in bytes on the way to the peers, if interfaces have changed.
+    /// Largest outer packet in bytes on the way to the peers, if interfaces have changed their MTUs
+    /// since the last time; `look` says whether they may have.
     ///
     /// # Errors
     /// When the kernel cannot be asked; the next call tries again.
-    pub(super) fn news(&mut self, site: &Site) -> anyhow::Result<Option<u16>> {
-        if self.watch.news()?.links {
+    pub(super) fn news(&mut self, site: &Site, look: bool) -> anyhow::Result<Option<u16>> {
+        if look {
             let links = links()?;
             self.is_open |= links != self.links;
             self.warn_of_wide(site, &links);

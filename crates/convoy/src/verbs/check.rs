@@ -12,10 +12,12 @@ use crate::output;
 struct Report {
     errors: Vec<Finding>,
     warnings: Vec<Finding>,
+    /// What concerns this machine alone; the file may be meant for another.
+    notes: Vec<Finding>,
 }
 
 pub(super) fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
-    let mut report = Report { errors: Vec::new(), warnings: Vec::new() };
+    let mut report = Report { errors: Vec::new(), warnings: Vec::new(), notes: Vec::new() };
     for path in &args.sites {
         match Site::load(path) {
             Ok((site, warnings)) => {
@@ -27,6 +29,9 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
                     let word = if warnings.is_empty() { "good" } else { "usable, with warnings" };
                     output::print(&format!("{}: {word}\n", path.display()))?;
                 }
+                if site.namespace.is_none() {
+                    report.notes.extend(gateway::missing_addresses(&site));
+                }
                 report.errors.extend(errors);
                 report.warnings.extend(warnings);
             }
@@ -37,6 +42,7 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<Exit> {
         output::json(&report)?;
     } else {
         report.warnings.iter().for_each(|finding| eprintln!("warning: {finding}"));
+        report.notes.iter().for_each(|finding| eprintln!("note: {finding}"));
         report.errors.iter().for_each(|finding| eprintln!("error: {finding}"));
     }
     Ok(match (report.errors.is_empty(), report.warnings.is_empty()) {

@@ -15,7 +15,9 @@ use signal_hook::iterator::Signals;
 
 use crate::cli::RunArgs;
 use crate::exit::{Exit, Stop};
-use crate::gateway::{Gateway, Live, describe_wire, load, missing_cpus, plain_mtu, plan, wire_mtu};
+use crate::gateway::{
+    Gateway, Live, describe_wire, load, missing_addresses, missing_cpus, plain_mtu, plan, wire_mtu,
+};
 use crate::output;
 
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
@@ -171,6 +173,9 @@ struct DryRun {
 fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
     if let Some(missing) = missing_cpus(site).first() {
         return Err(Stop::usage(missing.to_string()));
+    }
+    for missing in missing_addresses(site) {
+        tracing::warn!("{missing}");
     }
     let wire_mtu = wire_mtu(site);
     let interface = &site.plain.interface;
