@@ -10,10 +10,12 @@ use std::sync::Arc;
 use common::{Pair, Setup, inner, sealed, suite, text_in_blocks};
 use convoy_crypto::{Cipher, Suite};
 use convoy_ipsec::drop_reason::DropReason;
-use convoy_ipsec::sa::{Mode, SaSlot};
+use convoy_ipsec::sa::{InboundSpec, Mode, OutboundSpec, ReqId, SaSlot};
+use convoy_ipsec::selector::{AddressSelector, Selector};
 use convoy_ipsec::snapshot::{Snapshot, SnapshotError};
-use convoy_ipsec::spd::Spd;
+use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd};
 use convoy_ipsec::suite::EspSuite;
+use convoy_wire::{Prefix, Spi};
 
 /// Where ESP begins behind an IPv4 header.
 const ESP: usize = 20;
@@ -254,4 +256,51 @@ fn transport_mode_fills_nothing_up() {
         "RFC 4303 section 2.7: no length tells the receiver where it ends"
     );
     assert_eq!(pair.open(&wire), [packet]);
+}
+
+/// Bursts of SAs of one suite go another way than bursts of many.
+#[test]
+fn suites_may_be_mixed_within_a_burst_in_any_order() {
+    let setups: Vec<_> = setups().map(|(_, setup)| setup).collect();
+    let mut policies: [Vec<Policy>; 2] = Default::default();
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    for (n, setup) in (0..).zip(&setups) {
+        let (spi, reqid) = (Spi::new(0x1000 + n).unwrap(), ReqId(n));
+        let host = AddressSelector::from(format!("10.1.0.{n}/32").parse::<Prefix>().unwrap());
+        left.push(Arc::new(OutboundSpec { spi, reqid, ..setup.outbound() }));
+        right.push(Arc::new(InboundSpec { spi, reqid, ..setup.inbound() }));
+        let any = AddressSelector::default();
+        let ways = [(Direction::Outbound, host, any), (Direction::Inbound, any, host)];
+        for (policies, (direction, local, remote)) in policies.iter_mut().zip(ways) {
+            policies.push(Policy {
+                name: format!("{n}").into(),
+                priority: 0,
+                direction,
+                selector: Selector { local, remote, ..Selector::default() },
+                action: PolicyAction::Protect { reqid },
+            });
+        }
+    }
+    let [outbound, inbound] = policies.map(common::spd);
+    let mut pair = Pair::new(&Setup::default());
+    let (mut left_picture, mut right_picture) = (Snapshot::new(outbound), Snapshot::new(inbound));
+    for (slot, (out, inn)) in (0..).map(SaSlot).zip(left.iter().zip(&right)) {
+        left_picture.add_outbound(slot, out.clone()).unwrap();
+        right_picture.add_inbound(slot, inn.clone()).unwrap();
+    }
+    pair.left_published.publish(left_picture);
+    pair.right_published.publish(right_picture);
+    let mut seed = 1_u32;
+    let packets: Vec<_> = (0..4000)
+        .map(|n| {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            // Some bursts are of a few suites, or of one.
+            let (of, first) = ([setups.len(), 3, 1][n / 256 % 3], n / 768 * 7);
+            let from = (first + (seed >> 16) as usize % of) % setups.len();
+            common::inner_with(false, &format!("10.1.0.{from}"), "10.2.0.2", &vec![7; n % 90], 0)
+        })
+        .collect();
+    let (wire, _) = pair.protect(&packets);
+    assert_eq!(pair.open(&wire), packets);
+    pair.assert_no_leak();
 }

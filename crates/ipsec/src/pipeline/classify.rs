@@ -4,6 +4,7 @@ use convoy_packet::Burst;
 
 use super::acquire::Acquire;
 use super::bin::Bin;
+use super::form::Form;
 use super::handoff::HandOff;
 use super::hints::Hints;
 use super::icmp::IcmpSender;
@@ -58,21 +59,23 @@ struct Way {
 }
 
 /// Looks up all packets at once and gives each its SA. Those that have none here leave `packets`. Says
-/// whether all others go the [usual way](super::tunnel).
-pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> bool {
+/// of which form all others are, if they go the [usual way](super::tunnel).
+pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> Option<Form> {
     let Stage { snapshot, config, sas, hints, leaving, .. } = stage;
     let decisions = stage.lookup.burst(snapshot, packets);
     if hints.are_many() {
         prefetch_sas(sas, hints, decisions);
     }
-    let mut usual = true;
+    // Whether all go the usual way, and a bit for each form there is.
+    let (mut usual, mut forms) = (true, 0);
     // Packets of one group come in runs.
     let mut last: Option<Way> = None;
     for (packet, decision) in packets.iter_mut().zip(decisions) {
         packet.slot = match decision.map(|decision| decision.action) {
             Some(PolicyAction::Protect { reqid }) => {
-                let way =
-                    last.filter(|way| way.reqid == reqid).or_else(|| hinted(sas, hints, reqid));
+                let way = last
+                    .filter(|way| way.reqid == reqid)
+                    .or_else(|| hinted(sas, hints, reqid, &mut forms));
                 last = way;
                 match way {
                     Some(way) => {
@@ -93,7 +96,7 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> bool 
     if !stage.leaving.is_empty() {
         see_off(stage, packets);
     }
-    usual
+    usual.then(|| Form::of_all(forms))
 }
 
 /// Starts loading the SAs of packets at random.
@@ -110,10 +113,11 @@ fn prefetch_sas(sas: &Slab<OutboundSa>, hints: &Hints, decisions: &[Option<Decis
 
 /// The way of a group whose SA was found before and is still that group's.
 #[inline]
-fn hinted(sas: &Slab<OutboundSa>, hints: &Hints, reqid: ReqId) -> Option<Way> {
+fn hinted(sas: &Slab<OutboundSa>, hints: &Hints, reqid: ReqId, forms: &mut u8) -> Option<Way> {
     let hint = hints.get(reqid.0);
     let sa = sas.get(hint).filter(|sa| sa.reqid == reqid)?;
     sa.counters.prefetch();
+    *forms |= sa.tunnel.form;
     Some(Way { reqid, slot: SaSlot(hint), tunnel: sa.tunnel })
 }
 

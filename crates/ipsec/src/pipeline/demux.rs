@@ -10,6 +10,7 @@ use super::Now;
 use super::ah::{self, AhLayout};
 use super::arrival::{self, Arrival, Arrivals, Run};
 use super::bin::Bin;
+use super::form::Any;
 use super::fragments::Reassembly;
 use super::handoff::HandOff;
 use super::hints::Hints;
@@ -215,7 +216,7 @@ fn fill_in_esp(sa: &InboundSa, job: &mut Job, slot: u32, checked: Checked) {
     let Checked { text, iv, seq } = checked;
     job.key = KeyId(slot);
     (job.text, job.header) = (text, sa.layout.header());
-    job.aad_len = sa.layout.write_beside(&mut job.aad, sa.spi, seq, iv);
+    job.aad_len = sa.layout.write_beside::<Any>(&mut job.aad, sa.spi, seq, iv);
     job.op = Op::Open(sa.layout.open_nonce(iv));
     job.context = Context { slot, note: sa.epoch, value: seq.get() };
 }

@@ -5,6 +5,7 @@ use convoy_packet::Pool;
 use convoy_wire::{Protocol, Tos};
 
 use super::Now;
+use super::form::Any;
 use super::iv::IvSource;
 use super::sa::OutboundSa;
 use super::silence::Outcome;
@@ -91,6 +92,6 @@ fn lay_out(
 
     // Nothing inside is anybody's.
     sa.count(0, seq, now);
-    sa.fill_in(job, text, (reserved, iv), 0);
+    sa.fill_in::<Any>(job, text, (reserved, iv), 0);
     Ok(())
 }

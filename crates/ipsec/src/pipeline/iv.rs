@@ -48,8 +48,7 @@ impl IvSource {
     }
 
     /// An IV that was never given out before; `None` without a key.
-    // Inlined, it would take registers from packets that need none.
-    #[inline(never)]
+    #[inline]
     pub(super) fn next(&mut self) -> Option<[u8; IV_BYTES]> {
         if self.next >= BATCH {
             self.refill()?;

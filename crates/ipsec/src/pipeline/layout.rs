@@ -20,6 +20,7 @@ use convoy_engine::{AAD_MAX, Span};
 use convoy_wire::esp::EspHeader;
 use convoy_wire::{EspLayout, Protocol, SeqNum, Spi, esp};
 
+use super::form::{Any, Form, Known};
 use crate::sequence::ReservedSeq;
 use crate::suite::{EspSuite, IvKind};
 
@@ -87,6 +88,36 @@ impl Layout {
     }
 
     /// The lengths.
+    /// Of which form its packets are.
+    pub(super) fn form(&self) -> Form {
+        match (self.iv, self.beside) {
+            (IvKind::Sequence, Beside::Short | Beside::Extended) if self.salt_bits == 32 => {
+                Form::Counter
+            }
+            (IvKind::Random, Beside::High) if self.salt_bits == 0 => Form::Cbc,
+            _ => Form::Any,
+        }
+    }
+
+    #[inline(always)]
+    fn iv_kind<K: Known>(&self) -> IvKind {
+        match K::FORM {
+            Form::Any => self.iv,
+            Form::Counter => IvKind::Sequence,
+            Form::Cbc => IvKind::Random,
+        }
+    }
+
+    #[inline(always)]
+    fn beside<K: Known>(&self) -> Beside {
+        match (K::FORM, self.beside) {
+            (Form::Any, beside) => beside,
+            (Form::Counter, Beside::Extended) => Beside::Extended,
+            (Form::Counter, _) => Beside::Short,
+            (Form::Cbc, _) => Beside::High,
+        }
+    }
+
     #[inline]
     pub(super) fn lengths(&self) -> EspLayout {
         self.lengths
@@ -100,7 +131,7 @@ impl Layout {
 
     /// Writes what is authenticated beside text and header; returns how many bytes of it count.
     #[inline(always)]
-    pub(super) fn write_beside(
+    pub(super) fn write_beside<K: Known>(
         &self,
         into: &mut [u8; AAD_MAX],
         spi: Spi,
@@ -109,7 +140,7 @@ impl Layout {
     ) -> u8 {
         let iv = ((iv.0 >> 64) as u64).to_be_bytes();
         // Each where it lies: put together first, it would go through memory twice.
-        match self.beside {
+        match self.beside::<K>() {
             Beside::Short => {
                 into[..8].copy_from_slice(&EspHeader::new(spi, seq).to_bytes());
                 into[8..16].copy_from_slice(&iv);
@@ -153,9 +184,14 @@ impl Layout {
     }
 
     /// The nonce of counter modes with a salt of four bytes, which are most: made of two words.
-    #[inline]
-    fn salted(&self, iv: Iv) -> Option<[u8; 12]> {
-        (self.salt_bits == 32).then(|| {
+    #[inline(always)]
+    fn salted<K: Known>(&self, iv: Iv) -> Option<[u8; 12]> {
+        let has_salt = match K::FORM {
+            Form::Any => self.salt_bits == 32,
+            Form::Counter => true,
+            Form::Cbc => false,
+        };
+        has_salt.then(|| {
             let mut nonce = [0; 12];
             nonce[..4].copy_from_slice(&self.salt.to_be_bytes());
             nonce[4..].copy_from_slice(&((iv.0 >> 64) as u64).to_be_bytes());
@@ -171,11 +207,12 @@ impl Layout {
 
     /// The nonce of a packet to be sealed. The reservation is used up, so no second packet can get
     /// it; the IV was made from it or is random.
-    #[inline]
-    pub(super) fn seal_nonce(&self, reserved: ReservedSeq, iv: Iv) -> Nonce {
+    #[inline(always)]
+    pub(super) fn seal_nonce<K: Known>(&self, reserved: ReservedSeq, iv: Iv) -> Nonce {
         let _used_up = reserved.into_number();
-        match self.salted(iv) {
+        match self.salted::<K>(iv) {
             Some(nonce) => Nonce::new(nonce),
+            None if K::FORM == Form::Cbc => Nonce::new(iv.0.to_be_bytes()),
             None => Nonce::front(self.nonce(iv), self.nonce_len),
         }
     }
@@ -183,7 +220,7 @@ impl Layout {
     /// The nonce of a packet to be opened.
     #[inline]
     pub(super) fn open_nonce(&self, iv: Iv) -> OpenNonce {
-        match self.salted(iv) {
+        match self.salted::<Any>(iv) {
             Some(nonce) => nonce.into(),
             None => OpenNonce::front(self.nonce(iv), self.nonce_len),
         }
@@ -192,13 +229,13 @@ impl Layout {
     /// Writes ESP header and IV to the front of `into`.
     #[inline]
     fn write_head(&self, into: &mut [u8], (spi, seq, iv): (Spi, SeqNum, Iv)) -> Option<()> {
-        self.begin(into, (spi, seq), || Some(iv.0.to_be_bytes())).map(drop)
+        self.begin::<Any>(into, (spi, seq), || Some(iv.0.to_be_bytes())).map(drop)
     }
 
     /// Makes the IV of a packet to be sealed as [`Self::new_iv`] does, and writes ESP header and IV to
     /// the front of `into`.
     #[inline(always)]
-    pub(super) fn begin(
+    pub(super) fn begin<K: Known>(
         &self,
         into: &mut [u8],
         (spi, seq): (Spi, SeqNum),
@@ -206,7 +243,7 @@ impl Layout {
     ) -> Option<Iv> {
         let (header, place) = into.split_first_chunk_mut::<{ esp::HEADER_LEN }>()?;
         *header = EspHeader::new(spi, seq).to_bytes();
-        match self.iv {
+        match self.iv_kind::<K>() {
             IvKind::Sequence => {
                 *place.first_chunk_mut()? = seq.get().to_be_bytes();
                 Some(Iv(u128::from(seq.get()) << 64))
@@ -252,6 +289,7 @@ impl fmt::Debug for Layout {
 
 #[cfg(test)]
 mod tests {
+    use super::super::form::{Cbc, Counter};
     use super::*;
 
     const SALT: [u8; 4] = [0xa1, 0xa2, 0xa3, 0xa4];
@@ -284,9 +322,43 @@ mod tests {
             for (esn, expected) in [(false, plain), (true, extended)] {
                 let layout = layout(name, esn);
                 let mut bytes = [0; AAD_MAX];
-                let len = layout.write_beside(&mut bytes, number().0, number().1, iv_of(&layout));
+                let len =
+                    layout.write_beside::<Any>(&mut bytes, number().0, number().1, iv_of(&layout));
                 assert_eq!(bytes[..usize::from(len)], expected, "{name}, esn {esn}");
             }
+        }
+    }
+
+    /// ESP header and IV, what is authenticated beside, and the nonce.
+    fn written<K: Known>(layout: &Layout) -> ([u8; 24], Vec<u8>, String) {
+        let (spi, seq) = number();
+        let (mut head, mut beside) = ([0; 24], [0; AAD_MAX]);
+        let iv = layout.begin::<K>(&mut head, (spi, seq), || Some([0x44; 16])).unwrap();
+        let len = layout.write_beside::<K>(&mut beside, spi, seq, iv);
+        let nonce = layout.salted::<K>(iv).map_or_else(
+            || layout.nonce(iv)[..layout.nonce_len.into()].to_vec(),
+            |salted| salted.to_vec(),
+        );
+        (head, beside[..len.into()].to_vec(), format!("{nonce:x?}"))
+    }
+
+    #[test]
+    fn a_form_that_is_known_changes_nothing() {
+        let mut forms = Vec::new();
+        for suite in Suite::all().filter(|suite| EspSuite::new(*suite).is_ok()) {
+            for esn in [false, true] {
+                let layout = Layout::new(EspSuite::new(suite).unwrap(), esn, SALT);
+                let known = match layout.form() {
+                    Form::Any => continue,
+                    Form::Counter => written::<Counter>(&layout),
+                    Form::Cbc => written::<Cbc>(&layout),
+                };
+                assert_eq!(known, written::<Any>(&layout), "{suite}, esn {esn}");
+                forms.push((layout.form() == Form::Cbc, suite.to_string()));
+            }
+        }
+        for (is_cbc, name) in [(false, "aes-256-gcm-16"), (true, "aes-192-cbc+aes-xcbc-96")] {
+            assert!(forms.contains(&(is_cbc, name.into())), "{forms:?}");
         }
     }
 
@@ -303,7 +375,7 @@ mod tests {
             let nonce = layout.nonce(iv_of(&layout));
             assert_eq!(usize::from(layout.nonce_len), expected.len(), "{name}");
             assert_eq!(&nonce[..expected.len()], expected, "{name}");
-            let salted = layout.salted(iv_of(&layout));
+            let salted = layout.salted::<Any>(iv_of(&layout));
             assert_eq!(salted.is_some(), layout.salt_bits == 32);
             assert!(salted.is_none_or(|salted| salted == expected), "{name}");
             assert!(nonce[expected.len()..].iter().all(|&byte| byte == 0), "{name}");

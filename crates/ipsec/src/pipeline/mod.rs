@@ -22,6 +22,7 @@ mod commit;
 mod decap;
 mod demux;
 mod dummy;
+mod form;
 mod forward;
 mod fragment;
 mod fragments;

@@ -12,6 +12,7 @@ use convoy_wire::SeqNum;
 use super::acquire::Acquire;
 use super::bin::Bin;
 use super::classify::{self, Exit};
+use super::form::Form;
 use super::fragments::Flows;
 use super::hints::Hints;
 use super::icmp::IcmpSender;
@@ -123,7 +124,7 @@ impl<O: Observer> Outbound<O> {
     /// Consumes a prefix of `input`, normally all; what stays did not fit yet: call again after
     /// [`Self::collect`].
     pub fn submit(&mut self, now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
-        self.protect(now, pool, false);
+        self.protect(now, pool, None);
         // Fragments held back may come to light together with the packets of this burst.
         let most = input.len() + self.flows.held();
         if !self.pending.is_empty() || self.bypass.room() < most.min(BURST_MAX) {
@@ -158,9 +159,15 @@ impl<O: Observer> Outbound<O> {
         self.protect(now, pool, usual);
     }
 
-    /// Sends what was parsed and came at `since` on its way; says whether all that is to be protected
-    /// goes the usual way.
-    fn classify(&mut self, since: Now, now: Now, pool: &mut Pool, handoff: &mut HandOff) -> bool {
+    /// Sends what was parsed and came at `since` on its way; says of which form all is that is to be
+    /// protected, if it goes the usual way.
+    fn classify(
+        &mut self,
+        since: Now,
+        now: Now,
+        pool: &mut Pool,
+        handoff: &mut HandOff,
+    ) -> Option<Form> {
         let mut stage = classify::Stage {
             snapshot: self.reader.snapshot(),
             config: &self.config,
@@ -190,7 +197,7 @@ impl<O: Observer> Outbound<O> {
         let mut bin = Bin { pool, counters: &self.counters };
         forward::run(&mut self.done, n, self.config.udp6_checksum, wire, &mut bin);
         self.observer.passed(Stage::Forward);
-        self.protect(now, pool, false);
+        self.protect(now, pool, None);
     }
 
     /// Sends a NAT keepalive on every encapsulated SA that was silent for its interval
@@ -305,7 +312,7 @@ impl<O: Observer> Outbound<O> {
 
     /// Lays out what was classified and what waits, as far as jobs fit, and submits it. `usual` is what
     /// [`Self::classify`] said.
-    fn protect(&mut self, now: Now, pool: &mut Pool, usual: bool) {
+    fn protect(&mut self, now: Now, pool: &mut Pool, usual: Option<Form>) {
         if self.packets.is_empty() && self.pending.is_empty() && self.jobs.is_empty() {
             return;
         }

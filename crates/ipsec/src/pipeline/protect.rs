@@ -9,6 +9,7 @@ use convoy_wire::{IpVersion, Ipv4Mut, Ipv6Mut, PacketInfo, SeqNum, Tos, ipv6};
 
 use super::ah::{self, AhLayout};
 use super::bin::Bin;
+use super::form::{Any, Cbc, Counter, Form, Known};
 use super::icmp::IcmpSender;
 use super::iv::IvSource;
 use super::layout::Iv;
@@ -52,13 +53,16 @@ enum Fit {
 /// that are left wait with all that comes after them, in order.
 pub(super) fn run(
     stage: &mut Stage<'_, '_>,
-    (packets, usual): (&mut Vec<Packet>, bool),
+    (packets, usual): (&mut Vec<Packet>, Option<Form>),
     pending: &mut VecDeque<Packet>,
 ) {
     protect_pending(stage, pending);
     let fit = pending.is_empty() && packets.len() <= stage.jobs.room();
-    if fit && usual {
-        return protect_usual(stage, packets);
+    match usual.filter(|_| fit) {
+        Some(Form::Counter) => return protect_usual::<Counter>(stage, packets),
+        Some(Form::Cbc) => return protect_usual::<Cbc>(stage, packets),
+        Some(Form::Any) => return protect_usual::<Any>(stage, packets),
+        None => {}
     }
     for packet in packets.drain(..) {
         if fit && pending.is_empty() {
@@ -70,9 +74,9 @@ pub(super) fn run(
     protect_pending(stage, pending);
 }
 
-/// Protects packets that all go the usual way, and for which there is room. No packet is needed as a
-/// whole here, so none is copied.
-fn protect_usual(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
+/// Protects packets that all go the usual way and are of one form, and for which there is room. No
+/// packet is needed as a whole here, so none is copied.
+fn protect_usual<K: Known>(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
     for Packet { frame, slot, info, .. } in packets.drain(..) {
         let Some(sa) = stage.sas.get_mut(slot.0) else {
             stage.bin.drop(frame, DropReason::NoSa);
@@ -87,7 +91,7 @@ fn protect_usual(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
             }
         };
         (job.key, job.context.slot) = (KeyId(slot.0), slot.0);
-        let done = if !sa.tunnel.takes(job.frame.len()) {
+        let done = if !sa.tunnel.takes(job.frame.len()) || !sa.tunnel.is::<K>() {
             // Unreachable: that was asked when the SA was found.
             Err(DropReason::EngineRejected)
         } else if sa.meter.is_expired(stage.now) {
@@ -95,7 +99,7 @@ fn protect_usual(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
         } else if stage.config.decrement_ttl && info.ttl <= 1 {
             Err(DropReason::TtlExpired)
         } else {
-            tunnel::protect(sa, (stage.config, stage.now), stage.ivs, job, &info)
+            tunnel::protect::<K>(sa, (stage.config, stage.now), stage.ivs, job, &info)
         };
         match done {
             Ok(()) if sa.meter.count(&sa.counters.usage, job.text.len.into()) => {
@@ -132,7 +136,7 @@ fn pass(stage: &mut Stage<'_, '_>, packet: Packet, pending: &mut VecDeque<Packet
             (job.key, job.context.slot) = (KeyId(slot.0), slot.0);
             let surroundings = (stage.config, stage.now);
             let done = if usual {
-                tunnel::protect(sa, surroundings, stage.ivs, job, &info)
+                tunnel::protect::<Any>(sa, surroundings, stage.ivs, job, &info)
             } else {
                 protect(sa, surroundings, stage.ivs, job, &info)
             };
@@ -287,13 +291,13 @@ fn protect(
     match sa.ah {
         None => {
             let text = esp_text(sa, frame, info, filled, (seq, iv))?;
-            sa.fill_in(job, text, (reserved, iv), inner_len);
+            sa.fill_in::<Any>(job, text, (reserved, iv), inner_len);
         }
         // What else ESP has beside its text, AH has in the packet.
         Some(ah) => {
             let covered = ah_covered(sa, ah, frame, info, seq)?;
             (job.text, job.header) = (covered.text, covered.header);
-            job.op = Op::Seal(sa.layout.seal_nonce(reserved, iv));
+            job.op = Op::Seal(sa.layout.seal_nonce::<Any>(reserved, iv));
             (job.context.note, job.context.value) = (inner_len as u32 | ah::MARK, seq.get());
         }
     }

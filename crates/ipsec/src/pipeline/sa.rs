@@ -9,6 +9,7 @@ use convoy_wire::{Ecn, IpVersion, Protocol, SeqNum, Spi, Tos, esp};
 
 use super::Now;
 use super::ah::AhLayout;
+use super::form::Known;
 use super::layout::{Iv, Layout, UDP_HEADER};
 use super::silence::Talker;
 use super::slab::HOT;
@@ -281,7 +282,7 @@ impl OutboundSa {
 
     /// Says in a job what the engine is to do with a packet of ESP that was laid out.
     #[inline(always)]
-    pub(super) fn fill_in(
+    pub(super) fn fill_in<K: Known>(
         &self,
         job: &mut Job,
         text: Span,
@@ -289,9 +290,9 @@ impl OutboundSa {
         inner_len: usize,
     ) {
         let seq = reserved.number();
-        job.aad_len = self.layout.write_beside(&mut job.aad, self.spi, seq, iv);
+        job.aad_len = self.layout.write_beside::<K>(&mut job.aad, self.spi, seq, iv);
         (job.text, job.header) = (text, self.layout.header());
-        job.op = Op::Seal(self.layout.seal_nonce(reserved, iv));
+        job.op = Op::Seal(self.layout.seal_nonce::<K>(reserved, iv));
         (job.context.note, job.context.value) = (inner_len as u32 | self.outer.mark(), seq.get());
     }
 

@@ -5,6 +5,7 @@ use convoy_engine::{Job, Span};
 use convoy_wire::PacketInfo;
 use convoy_wire::esp::{self, TRAILER_LEN};
 
+use super::form::{Form, Known};
 use super::iv::IvSource;
 use super::layout::Iv;
 use super::protect::decrement_ttl;
@@ -26,6 +27,8 @@ pub(super) struct Tunnel {
     behind: u8,
     /// What inner packet, padding and trailer are a multiple of, less one.
     align_mask: u8,
+    /// The [bit](Form::bit) of the packets' form.
+    pub(super) form: u8,
 }
 
 impl Tunnel {
@@ -42,6 +45,7 @@ impl Tunnel {
             before: (front + lengths.prefix_len()) as u16,
             behind: (TRAILER_LEN + lengths.icv_len()) as u8,
             align_mask: (lengths.align() - 1) as u8,
+            form: sa.layout.form().bit(),
         }
     }
 
@@ -50,12 +54,18 @@ impl Tunnel {
     pub(super) const fn takes(&self, len: usize) -> bool {
         len <= self.max as usize
     }
+
+    /// Whether packets are of this form, or need not be.
+    #[inline(always)]
+    pub(super) fn is<K: Known>(&self) -> bool {
+        K::FORM == Form::Any || self.form == K::FORM.bit()
+    }
 }
 
 /// Gives the job's packet a sequence number, puts ESP and the outer header around it and fills the
 /// job in.
 #[inline(always)]
-pub(super) fn protect(
+pub(super) fn protect<K: Known>(
     sa: &mut OutboundSa,
     (config, now): (&PipelineConfig, Now),
     ivs: &mut IvSource,
@@ -68,18 +78,18 @@ pub(super) fn protect(
     let packet = job.frame.enclose(before.into(), pad + usize::from(behind));
     let packet = packet.map_err(|_| DropReason::NoFrame)?;
     let reserved = sa.sequence.next()?;
-    let written = write(sa, (config, ivs), packet, info, (inner, pad as u8, &reserved));
+    let written = write::<K>(sa, (config, ivs), packet, info, (inner, pad as u8, &reserved));
     // Unreachable: there is room for all of it, and whoever needs random IVs got a source of them.
     let iv = written.ok_or(DropReason::NoFrame)?;
     sa.count(inner, reserved.number(), now);
     let text = Span { start: before.into(), len: (inner + pad + TRAILER_LEN) as u32 };
-    sa.fill_in(job, text, (reserved, iv), inner);
+    sa.fill_in::<K>(job, text, (reserved, iv), inner);
     Ok(())
 }
 
 /// Writes what ESP and the new IP header put around the inner packet; returns the IV.
 #[inline(always)]
-fn write(
+fn write<K: Known>(
     sa: &OutboundSa,
     (config, ivs): (&PipelineConfig, &mut IvSource),
     packet: &mut [u8],
@@ -97,5 +107,5 @@ fn write(
     let (tos, df) = sa.rules.apply(info.tos, info.dont_fragment, true);
     sa.outer.write(head, total, tos, df, seq.low() as u16);
     let place = head.get_mut(sa.tunnel.front.into()..)?;
-    sa.layout.begin(place, (sa.spi, seq), || ivs.next())
+    sa.layout.begin::<K>(place, (sa.spi, seq), || ivs.next())
 }
