@@ -8,8 +8,8 @@ use std::time::Duration;
 use convoy_control::site::Site;
 use convoy_control::state::{ReloadReport, State};
 use convoy_control::status::{
-    Direction, Inputs, Level, LifetimeState, NamedCount, Sampler, Status, Text, observe,
-    policy_report, sa_report,
+    Direction, Inputs, Level, LifetimeState, NamedCount, PolicyReport, PolicyUses, Sampler, Status,
+    Text, Use, observe, policy_report, sa_report,
 };
 use convoy_crypto::Cpu;
 use convoy_ipsec::drop_reason::DropReason;
@@ -100,6 +100,10 @@ impl Bench {
             broken,
         };
         observe(&self.state, &Cpu::detect().unwrap(), &inputs, &mut self.sampler)
+    }
+
+    fn policies(&self) -> PolicyReport {
+        policy_report(self.state.site(), &PolicyUses::read(&self.state, self.now_ns))
     }
 
     fn pass(&self, packets: u64) {
@@ -331,13 +335,36 @@ fn texts_show_what_a_person_looks_for() {
         sas.contains("outbound SA") && sas.contains("inbound SA") && sas.contains("0x00001002"),
         "{sas}"
     );
-    let policies = policy_report(bench.state.site()).text();
+    let policies = bench.policies().text();
     assert!(policies.contains("10.2.0.0/24, 10.2.1.5-10.2.1.9"), "{policies}");
     assert!(policies.contains("tcp port any to 443"), "{policies}");
     for text in [text, sas, policies] {
         assert!(text.ends_with('\n') && text.lines().all(|line| line == line.trim_end()), "{text}");
         assert!(!text.contains('\u{1b}'));
     }
+}
+
+#[test]
+fn what_policies_decided_is_told_and_whose_packets_that_are() {
+    let more = "[[policy]]\nname = \"mail\"\naction = \"protect\"\nlocal = \"10.1.0.0/24\"\n\
+                remote = \"10.3.0.0/24\"\nsa_out = \"out\"\nsa_in = \"in\"\n[[policy]]\nname = \"none\"\n\
+                action = \"discard\"\nlocal = \"10.1.0.0/24\"\nremote = \"10.4.0.0/24\"\n";
+    let mut bench = Bench::of(&format!("{SITE}{more}"));
+    bench.look(0);
+    bench.pass(100);
+    let snapshot = bench.state.published().current();
+    let (_, sa) = snapshot.inbound_sas().next().unwrap();
+    sa.counters.packets.add(7);
+    bench.look(0);
+    let report = bench.policies();
+    let [web, mail, none] = &report.policies[..] else { panic!("{report:?}") };
+    let sent = Use { packets: 100, bytes: 100_000, last_packet_s: Some(0.5) };
+    let received = Use { packets: 7, ..Use::default() };
+    assert_eq!((web.sent, web.received, web.shared), (sent, received, true));
+    assert_eq!((mail.sent, mail.received, mail.shared), (sent, received, true));
+    assert_eq!((none.sent, none.received, none.shared), (Use::default(), Use::default(), false));
+    let text = report.text();
+    assert!(text.contains("100*") && text.contains("* with packets of other policies"), "{text}");
 }
 
 #[test]
@@ -439,6 +466,6 @@ fn a_policy_that_needs_an_sa_is_told_by_name() {
     assert_eq!(line, "policy web has no SA for a packet from 10.1.0.5 to 10.2.0.7");
     let (_, line) = to("10.99.0.1");
     assert!(line.starts_with("policy has no SA"), "gone since: {line}");
-    let policies = policy_report(bench.state.site());
+    let policies = bench.policies();
     assert!(policies.policies[0].acquire && policies.text().contains("(on demand)"));
 }

@@ -87,6 +87,14 @@ fn forwards_itself(backend: &str) {
     assert!(counts["outbound"]["packets"].as_u64().unwrap() >= 20, "{counts}");
     assert_eq!((of("plain.tx-unresolved"), of("wire.tx-unresolved")), (0, 0));
 
+    let policies = convoy(&["policy", sites[0].to_str().unwrap(), "--json"]);
+    let policies: serde_json::Value = serde_json::from_slice(&policies.stdout).unwrap();
+    let all = &policies["policies"][0];
+    for way in ["sent", "received"] {
+        assert!(all[way]["packets"].as_u64().unwrap() >= 20, "{policies}");
+        assert!(all[way]["last_packet_s"].as_f64().unwrap() < 20.0, "{policies}");
+    }
+
     // The host itself is reached as ever, and what no policy covers goes nowhere.
     let own = lab.a.gateway_address(Family::V4);
     assert_eq!(answered(&lab.a.host, own, 3), 3);

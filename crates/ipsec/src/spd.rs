@@ -11,6 +11,7 @@ mod cache;
 pub mod linear;
 mod shape;
 mod tuples;
+mod uses;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -24,6 +25,8 @@ use crate::table::{MAX_SLOTS, PagedTable};
 pub use cache::FlowCache;
 use shape::Place;
 use tuples::{Entry, Rank, TupleSpace};
+pub use uses::PolicyUse;
+pub(crate) use uses::Tally;
 
 /// A policy's place in its [`Spd`]. Stays the same while the policy is there; may be used again
 /// afterwards.
@@ -116,6 +119,8 @@ const GAP: u32 = 1 << 10;
 struct Stored {
     policy: Arc<Policy>,
     order: u32,
+    /// What it decided, unless it protects.
+    uses: Option<Arc<PolicyUse>>,
 }
 
 impl Stored {
@@ -211,7 +216,8 @@ impl Spd {
         if id.0 >= MAX_SLOTS {
             return Err(SpdError::Full);
         }
-        let stored = Stored { policy: Arc::new(policy), order };
+        let uses = (!matches!(policy.action, PolicyAction::Protect { .. })).then(Arc::default);
+        let stored = Stored { policy: Arc::new(policy), order, uses };
         self.side_mut(stored.policy.direction).insert(id, &stored, v4.as_ref(), v6.as_ref());
         self.policies.insert(id.0, stored);
         if Arc::make_mut(&mut self.free).pop().is_none() {
@@ -316,6 +322,12 @@ impl Spd {
     #[must_use]
     pub fn policy(&self, id: PolicyId) -> Option<&Arc<Policy>> {
         self.policies.get(id.0).map(|stored| &stored.policy)
+    }
+
+    /// What a policy has decided since it came; `None` for one that protects, whose SAs count.
+    #[must_use]
+    pub fn uses(&self, id: PolicyId) -> Option<&PolicyUse> {
+        self.policies.get(id.0)?.uses.as_deref()
     }
 
     /// All policies, lowest number first.

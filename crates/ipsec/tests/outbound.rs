@@ -54,6 +54,46 @@ fn policies_protect_bypass_and_discard() {
 }
 
 #[test]
+fn what_policies_decide_that_protect_nothing_is_counted_for_each() {
+    let spd = common::spd(vec![
+        to("10.2.0.0/16", 1, PolicyAction::Protect { reqid: ReqId(1) }),
+        to("10.3.0.0/16", 2, PolicyAction::Bypass),
+        to("10.4.0.0/16", 3, PolicyAction::Discard),
+        to("10.5.0.0/16", 4, PolicyAction::Discard),
+    ]);
+    let from_left = |action| Policy { direction: Direction::Inbound, ..to("0.0.0.0/0", 1, action) };
+    let right = common::spd(vec![from_left(PolicyAction::Discard)]);
+    let mut pair = Pair::with(&Setup::default(), spd, right);
+    let count = |snapshot: Arc<Snapshot>| -> Vec<_> {
+        let spd = snapshot.spd();
+        let uses = spd.policies().map(|(id, _)| spd.uses(id));
+        uses.map(|uses| uses.map(|n| (n.packets(), n.bytes(), n.last_packet_ns()))).collect()
+    };
+    let none = Some((0, 0, 0));
+    assert_eq!(count(pair.left_published.current()), [None, none, none, none]);
+    let packet = |dst| inner_with(false, "10.1.0.1", dst, b"data", 0);
+    let packets = ["10.3.0.1", "10.2.0.1", "10.4.0.1", "10.4.0.2", "10.5.0.1", "10.4.0.3"];
+    let packets = packets.map(packet);
+    let (mut wire, _) = pair.protect(&packets);
+    let (len, now) = (packets[0].len() as u64, pair.now.0);
+    let all = [None, Some((1, len, now)), Some((3, 3 * len, now)), Some((1, len, now))];
+    assert_eq!(count(pair.left_published.current()), all);
+    wire.retain(|packet| *packet != packets[0]);
+    assert_eq!(pair.open(&wire), [[0_u8; 0]; 0]);
+    assert_eq!(count(pair.right_published.current()), [Some((1, len, now))]);
+
+    // Another picture with the same policies goes on.
+    let mut next = Snapshot::clone(&pair.left_published.current());
+    let (gone, _) = next.spd().policies().last().unwrap();
+    next.spd_of_mut(convoy_ipsec::spd::SpdId(0)).unwrap().remove(gone);
+    pair.left_published.publish(next);
+    pair.protect(&packets);
+    let all = [None, Some((2, 2 * len, now)), Some((6, 6 * len, now))];
+    assert_eq!(count(pair.left_published.current()), all);
+    pair.assert_no_leak();
+}
+
+#[test]
 fn numbers_end_at_the_limit_and_never_wrap() {
     let last = u64::from(u32::MAX);
     let setup = Setup { esn: false, start: last - 2, granted: u64::MAX, ..Setup::default() };

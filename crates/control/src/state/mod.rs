@@ -178,6 +178,11 @@ impl State {
         self.databases.get(&self.site.plain.spd).map_or_else(SpdId::default, |database| database.id)
     }
 
+    /// The databases that policies are in.
+    pub(crate) fn databases(&self) -> impl Iterator<Item = SpdId> + '_ {
+        self.databases.values().map(|database| database.id)
+    }
+
     /// How many pictures were published.
     #[must_use]
     pub fn generation(&self) -> u64 {

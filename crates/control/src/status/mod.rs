@@ -6,6 +6,7 @@
 
 mod health;
 mod observe;
+mod policies;
 mod sampler;
 mod text;
 
@@ -13,7 +14,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-pub use observe::{Inputs, NamedCount, crypto_report, observe, policy_report, sa_report};
+pub use observe::{Inputs, NamedCount, crypto_report, observe, sa_report};
+pub use policies::{PolicyUses, policy_report};
 pub use sampler::Sampler;
 pub use text::Text;
 
@@ -274,7 +276,7 @@ pub enum Direction {
 }
 
 /// All policies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyReport {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -283,7 +285,7 @@ pub struct PolicyReport {
 }
 
 /// One policy; it holds for both directions.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyStatus {
     /// Name.
     pub name: String,
@@ -309,6 +311,40 @@ pub struct PolicyStatus {
     pub sa_out: Option<String>,
     /// The SAs that packets may arrive through.
     pub sa_in: Vec<String>,
+    /// What it decided about packets that leave.
+    pub sent: Use,
+    /// What it decided about packets that arrived through SAs.
+    pub received: Use,
+    /// Whether other policies use one of its SAs too, so that `sent` and `received` count for them as
+    /// well.
+    pub shared: bool,
+}
+
+/// What a policy has decided: since it came where it protects nothing, else through the SAs that it
+/// names now, since they came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Use {
+    /// Packets.
+    pub packets: u64,
+    /// Inner bytes.
+    pub bytes: u64,
+    /// Time since the last one; absent when there was none.
+    pub last_packet_s: Option<f64>,
+}
+
+impl Use {
+    /// With the time of the last packet and of now in nanoseconds of one clock; 0: never.
+    fn new(packets: u64, bytes: u64, last_ns: u64, now_ns: u64) -> Self {
+        let last = (last_ns > 0).then(|| now_ns.saturating_sub(last_ns) as f64 / 1e9);
+        Self { packets, bytes, last_packet_s: last }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        let both = [self.last_packet_s, other.last_packet_s];
+        self.last_packet_s = both.into_iter().flatten().min_by(f64::total_cmp);
+    }
 }
 
 /// What cryptography there is.

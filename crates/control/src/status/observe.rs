@@ -16,10 +16,8 @@ use convoy_ipsec::suite::EspSuite;
 use super::health::{Seen, health};
 use super::{
     Count, CryptoReport, Direction, Drops, Flow, Leases, LifetimeLeft, LifetimeState,
-    LifetimeStatus, PolicyReport, PolicyStatus, SCHEMA, SaReport, SaStatus, Sampler, Status,
-    TierStatus,
+    LifetimeStatus, SCHEMA, SaReport, SaStatus, Sampler, Status, TierStatus,
 };
-use crate::site::{Action, Site, Upper};
 use crate::state::State;
 
 /// A counter that belongs to a port or a worker.
@@ -302,48 +300,6 @@ fn mode(mode: Mode) -> String {
         Mode::Tunnel => "tunnel".to_owned(),
         Mode::Transport => "transport".to_owned(),
     }
-}
-
-/// The policies of a site.
-#[must_use]
-pub fn policy_report(site: &Site) -> PolicyReport {
-    let policies = site.policies.iter().map(|policy| {
-        let (sa_out, sa_in) = match &policy.action {
-            Action::Protect { sa_out, sa_in } => (
-                sa_out.as_ref().map(ToString::to_string),
-                sa_in.iter().map(ToString::to_string).collect(),
-            ),
-            Action::Bypass | Action::Discard => (None, Vec::new()),
-        };
-        let span = |(first, last): (u8, u8)| {
-            if first == last { first.to_string() } else { format!("{first}-{last}") }
-        };
-        let upper = match policy.upper {
-            Upper::Any => None,
-            Upper::Ports { local, remote } if local.is_any() && remote.is_any() => None,
-            Upper::Ports { local, remote } => Some(format!("port {local} to {remote}")),
-            Upper::Icmp { types: (0, 255), codes: (0, 255) } => None,
-            Upper::Icmp { types, codes: (0, 255) } => Some(format!("type {}", span(types))),
-            Upper::Icmp { types, codes } => {
-                Some(format!("type {} code {}", span(types), span(codes)))
-            }
-        };
-        PolicyStatus {
-            name: policy.name.to_string(),
-            action: policy.action.word().to_owned(),
-            local: policy.local.iter().map(ToString::to_string).collect(),
-            remote: policy.remote.iter().map(ToString::to_string).collect(),
-            protocol: policy.protocol.map(|protocol| protocol.to_string()),
-            upper,
-            priority: policy.priority,
-            acquire: policy.acquire,
-            spd: policy.spd.as_ref().map(ToString::to_string),
-            decides: policy.spd == site.plain.spd,
-            sa_out,
-            sa_in,
-        }
-    });
-    PolicyReport { schema: SCHEMA, policies: policies.collect() }
 }
 
 /// The tiers of this machine and the algorithms.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     CryptoReport, Direction, LifetimeLeft, LifetimeState, LifetimeStatus, PolicyReport, SaReport,
-    SaStatus, Status,
+    SaStatus, Status, Use,
 };
 use crate::state::ReloadReport;
 
@@ -209,6 +209,7 @@ impl Text for PolicyReport {
         }
         let mut titles =
             vec!["policy", "priority", "action", "local", "remote", "protocol", "SA out", "SA in"];
+        titles.extend(["sent", "received", "last packet"]);
         // Most gateways have one database only.
         let several = self.policies.iter().any(|policy| policy.spd.is_some());
         titles.extend(several.then_some("database"));
@@ -229,12 +230,24 @@ impl Text for PolicyReport {
                 },
                 policy.sa_in.join(", "),
             ];
+            let count =
+                |of: &Use| format!("{}{}", of.packets, if policy.shared { "*" } else { "" });
+            let last = [policy.sent.last_packet_s, policy.received.last_packet_s];
+            row.extend([
+                count(&policy.sent),
+                count(&policy.received),
+                age(last.into_iter().flatten().min_by(f64::total_cmp)),
+            ]);
             let unused = if policy.decides { "" } else { " (unused)" };
             let name = policy.spd.as_deref().unwrap_or("(common)");
             row.extend(several.then(|| format!("{name}{unused}")));
             table.row(row);
         }
-        table.text()
+        let mut text = table.text();
+        if self.policies.iter().any(|policy| policy.shared) {
+            text += "* with packets of other policies that use the same SA\n";
+        }
+        text
     }
 }
 

@@ -8,8 +8,8 @@ use convoy_control::event::describe as describe_event;
 use convoy_control::server;
 use convoy_control::state::ReloadReport;
 use convoy_control::status::{
-    CryptoReport, Inputs, Level, NamedCount, PolicyReport, SCHEMA, SaReport, Sampler, Status,
-    Text as _, crypto_report, observe, policy_report, sa_report,
+    CryptoReport, Inputs, Level, NamedCount, PolicyReport, PolicyUses, SCHEMA, SaReport, Sampler,
+    Status, Text as _, crypto_report, observe, policy_report, sa_report,
 };
 use convoy_control::wireshark::esp_sa;
 use convoy_crypto::Cpu;
@@ -155,7 +155,10 @@ impl server::Gateway for Live {
 
     fn policies(&self) -> PolicyReport {
         match &self.lock().gateway {
-            Some(gateway) => policy_report(gateway.core().state().site()),
+            Some(gateway) => {
+                let state = gateway.core().state();
+                policy_report(state.site(), &PolicyUses::read(state, now().0))
+            }
             None => PolicyReport { schema: SCHEMA, policies: Vec::new() },
         }
     }

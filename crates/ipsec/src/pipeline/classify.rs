@@ -17,7 +17,7 @@ use super::{Now, PipelineConfig, protect};
 use crate::drop_reason::DropReason;
 use crate::sa::{ReqId, SaSlot, WorkerId};
 use crate::snapshot::{SaOwner, Snapshot};
-use crate::spd::{Decision, PolicyAction};
+use crate::spd::{Decision, PolicyAction, PolicyId, Tally};
 
 /// What the stage works with.
 pub(super) struct Stage<'a, 'b> {
@@ -42,7 +42,8 @@ pub(super) struct Stage<'a, 'b> {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Exit {
     Drop(DropReason),
-    Bypass,
+    Discard(PolicyId),
+    Bypass(PolicyId),
     Acquire(ReqId),
     HandOff(WorkerId),
 }
@@ -71,8 +72,8 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> Optio
     // Packets of one group come in runs.
     let mut last: Option<Way> = None;
     for (packet, decision) in packets.iter_mut().zip(decisions) {
-        packet.slot = match decision.map(|decision| decision.action) {
-            Some(PolicyAction::Protect { reqid }) => {
+        packet.slot = match *decision {
+            Some(Decision { action: PolicyAction::Protect { reqid }, .. }) => {
                 let way = last
                     .filter(|way| way.reqid == reqid)
                     .or_else(|| hinted(sas, hints, reqid, &mut forms));
@@ -88,8 +89,10 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> Optio
                     }
                 }
             }
-            Some(PolicyAction::Bypass) => leave(leaving, Exit::Bypass),
-            Some(PolicyAction::Discard) => leave(leaving, Exit::Drop(DropReason::PolicyDiscard)),
+            Some(Decision { action: PolicyAction::Bypass, id }) => leave(leaving, Exit::Bypass(id)),
+            Some(Decision { action: PolicyAction::Discard, id }) => {
+                leave(leaving, Exit::Discard(id))
+            }
             None => leave(leaving, Exit::Drop(DropReason::NoPolicy)),
         }
     }
@@ -168,11 +171,19 @@ fn bypass(stage: &mut Stage<'_, '_>, packet: Packet) {
 /// Sends packets on their other ways, in order.
 fn see_off(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
     let mut exits = core::mem::take(stage.leaving);
+    let mut tally = Tally::new(stage.snapshot.spd_of(stage.lookup.spd), stage.now.0);
     let leave = packets.extract_if(.., |packet| packet.slot == LEAVES);
     for (exit, packet) in exits.drain(..).zip(leave) {
         match exit {
             Exit::Drop(reason) => stage.bin.drop(packet.frame, reason),
-            Exit::Bypass => bypass(stage, packet),
+            Exit::Discard(policy) => {
+                tally.count(policy, packet.frame.len());
+                stage.bin.drop(packet.frame, DropReason::PolicyDiscard);
+            }
+            Exit::Bypass(policy) => {
+                tally.count(policy, packet.frame.len());
+                bypass(stage, packet);
+            }
             Exit::Acquire(reqid) => {
                 stage.acquire.hold(packet, reqid, stage.since, stage.now, stage.bin);
             }

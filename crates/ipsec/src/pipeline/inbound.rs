@@ -139,7 +139,7 @@ impl<O: Observer> Inbound<O> {
         self.flows.run(now, packets, &mut bin);
         self.observer.passed(Stage::Decap);
         let snapshot = self.reader.snapshot();
-        policy::run(snapshot, &self.sas, packets, &mut self.lookup, plain, &mut bin);
+        policy::run(now, snapshot, &self.sas, packets, &mut self.lookup, plain, &mut bin);
         self.observer.passed(Stage::Policy);
         self.in_flight += self.engine.submit(&mut self.jobs);
     }
