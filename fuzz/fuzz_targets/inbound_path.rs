@@ -100,7 +100,7 @@ fn gateway() -> (Inbound, Arc<WorkerCounters>) {
             esn,
             ecn: true,
             replay_window: 64,
-            salt: SALT,
+            salt: SALT.into(),
             key: OPEN.clone(),
             worker: WorkerId(0),
             counters: Arc::new(SaCounters::default()),

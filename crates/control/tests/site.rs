@@ -94,7 +94,7 @@ fn defaults_are_filled_in() {
         (DfPolicy::Copy, DscpPolicy::Copy, 64)
     );
     assert_eq!((out.path_mtu, out.lease_block, out.association.encap), (None, 1 << 20, None));
-    assert_eq!(out.association.key.salt(), [0x10, 0x11, 0x12, 0x13]);
+    assert_eq!(out.association.key.salt().expose(), &[0x10, 0x11, 0x12, 0x13]);
     let inbound = &site.inbound[0];
     assert_eq!((inbound.association.spi.get(), inbound.replay_window), (4098, 1024));
     assert_eq!(inbound.association.encap.unwrap().remote_port, 4501);

@@ -110,7 +110,7 @@ fn packet(sa: &convoy_control::site::Association) -> Vec<u8> {
     let header = body.len();
     body.extend(payload);
     let salt = sa.key.salt();
-    let nonce = [&salt[..sa.key.esp().salt_bytes()], &iv].concat();
+    let nonce = [&salt.expose()[..sa.key.esp().salt_bytes()], &iv].concat();
     let nonce = Nonce::front(*nonce.first_chunk().unwrap(), suite.nonce_bytes() as u8);
     let key = SealKey::new(&Cpu::detect().unwrap(), suite, sa.key.keys()).unwrap();
     let mut icv = vec![0; lengths.icv_len()];

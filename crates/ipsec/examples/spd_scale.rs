@@ -19,7 +19,7 @@ use convoy_ipsec::pipeline::{
 };
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
-    ReqId, SaSlot, WorkerId,
+    ReqId, SaSlot, Salt, WorkerId,
 };
 use convoy_ipsec::selector::{Direction, Selector};
 use convoy_ipsec::sequence::Lease;
@@ -275,7 +275,7 @@ fn pair(cpu: &Cpu, n: u32) -> Fallible<(OutboundSpec, InboundSpec)> {
         path_mtu: 1500,
         pad_to: 0,
         dummy_every: None,
-        salt: [0; 4],
+        salt: Salt::default(),
         key: Arc::new(SealKey::new(cpu, params, secret())?),
         lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)),
         lifetime: Lifetime::default(),
@@ -293,7 +293,7 @@ fn pair(cpu: &Cpu, n: u32) -> Fallible<(OutboundSpec, InboundSpec)> {
         esn: true,
         ecn: true,
         replay_window: 64,
-        salt: [0; 4],
+        salt: Salt::default(),
         key: Arc::new(OpenKey::new(cpu, params, secret())?),
         lifetime: Lifetime::default(),
         worker: WorkerId(0),

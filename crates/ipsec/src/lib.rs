@@ -13,6 +13,7 @@ mod malformed;
 pub mod pipeline;
 pub mod replay;
 pub mod sa;
+mod salt;
 pub mod selector;
 pub mod sequence;
 pub mod snapshot;

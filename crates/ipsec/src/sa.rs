@@ -15,6 +15,7 @@ use convoy_wire::{Dscp, Protocol, Spi};
 
 use crate::counters::SaCounters;
 use crate::lifetime::Lifetime;
+pub use crate::salt::Salt;
 use crate::sequence::Lease;
 
 /// Number of a worker thread, from 0.
@@ -147,7 +148,7 @@ pub struct OutboundSpec {
     pub dummy_every: Option<Duration>,
     /// What the nonce begins with (RFC 4106 section 4; RFC 3686 calls it nonce). AES-CCM uses the
     /// first three bytes (RFC 4309 section 4), AES-CBC and NULL none.
-    pub salt: [u8; 4],
+    pub salt: Salt,
     /// Expanded key, of a suite that the protocol takes ([`EspSuite`](crate::suite::EspSuite),
     /// [`AhSuite`](crate::suite::AhSuite)).
     pub key: Arc<SealKey>,
@@ -206,7 +207,7 @@ pub struct InboundSpec {
     /// Anti-replay window in packets: 0 (off) or 32 to 65,536.
     pub replay_window: u32,
     /// What the nonce begins with, as in [`OutboundSpec::salt`].
-    pub salt: [u8; 4],
+    pub salt: Salt,
     /// Expanded key, of a suite that the protocol takes ([`EspSuite`](crate::suite::EspSuite),
     /// [`AhSuite`](crate::suite::AhSuite)).
     pub key: Arc<OpenKey>,

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use convoy_crypto::{SecretBytes, Suite};
+use convoy_ipsec::sa::Salt;
 use convoy_ipsec::suite::{EspSuite, UnfitSuite};
 use zeroize::Zeroize;
 
@@ -92,11 +93,8 @@ impl KeyMaterial {
 
     /// The salt: what every nonce begins with. Zeros behind a shorter one.
     #[must_use]
-    pub fn salt(&self) -> [u8; SALT_BYTES] {
-        let mut salt = [0; SALT_BYTES];
-        let given = self.cipher.expose().get(self.suite().key_bytes()..).unwrap_or_default();
-        salt.iter_mut().zip(given).for_each(|(to, from)| *to = *from);
-        salt
+    pub fn salt(&self) -> Salt {
+        Salt::front(self.cipher.expose().get(self.suite().key_bytes()..).unwrap_or_default())
     }
 
     /// Copies of the keys proper, for key set-up.
@@ -293,14 +291,14 @@ mod tests {
     #[test]
     fn key_material_ends_in_the_salt_and_prints_nothing_of_it() {
         let key = KeyMaterial::new(suite("aes-128-gcm-16"), bytes(0..20)).unwrap();
-        assert_eq!(key.salt(), [16, 17, 18, 19]);
+        assert_eq!(key.salt().expose(), &[16, 17, 18, 19]);
         assert_eq!(key.keys().cipher.expose(), &(0..16).collect::<Vec<u8>>());
         assert_eq!(format!("{key:?}"), "KeyMaterial(aes-128-gcm-16)");
         let ccm = KeyMaterial::new(suite("aes-128-ccm-16"), bytes(0..19)).unwrap();
-        assert_eq!(ccm.salt(), [16, 17, 18, 0], "RFC 4309 section 4");
+        assert_eq!(ccm.salt().expose(), &[16, 17, 18, 0], "RFC 4309 section 4");
         let pair = suite("aes-256-cbc+hmac-sha1-96");
         let pair = KeyMaterial::with_integrity(pair, bytes(0..32), bytes(50..70)).unwrap();
-        assert_eq!((pair.salt(), pair.keys().cipher.len()), ([0; 4], 32));
+        assert_eq!((pair.salt().expose(), pair.keys().cipher.len()), (&[0; 4], 32));
         assert_eq!(pair.keys().integrity.expose(), &(50..70).collect::<Vec<u8>>());
         assert_eq!(format!("{pair:?}"), "KeyMaterial(aes-256-cbc+hmac-sha1-96)");
     }

@@ -381,10 +381,11 @@ fn floor_request<'a>(sa: &'a InboundSa, counters: &'a Arc<SaCounters>) -> Inboun
     InboundRequest { name: &sa.association.name, key: &sa.association.key, counters }
 }
 
-/// Whether two records of one SA say the same. A key is set up anew only where it is another.
+/// Whether two records of one SA say the same. Keys, with their salts, are set up anew only where they
+/// are others.
 fn same_outbound(a: &OutboundSpec, b: &OutboundSpec) -> bool {
     let parts = |s: &OutboundSpec| {
-        let ids = (s.name.clone(), s.spi, s.reqid, s.worker, s.salt);
+        let ids = (s.name.clone(), s.spi, s.reqid, s.worker);
         let outer = (s.mode, s.endpoints, s.encap, s.esn, s.outer, s.path_mtu);
         (ids, outer, s.protocol, Arc::as_ptr(&s.key), s.lifetime, s.pad_to, s.dummy_every)
     };
@@ -393,7 +394,7 @@ fn same_outbound(a: &OutboundSpec, b: &OutboundSpec) -> bool {
 
 fn same_inbound(a: &InboundSpec, b: &InboundSpec) -> bool {
     let parts = |s: &InboundSpec| {
-        let ids = (s.name.clone(), s.spi, s.reqid, s.worker, s.salt);
+        let ids = (s.name.clone(), s.spi, s.reqid, s.worker);
         let outer = (s.mode, s.endpoints, s.encap, s.esn, s.ecn, s.replay_window);
         (ids, outer, s.protocol, Arc::as_ptr(&s.key), s.lifetime)
     };

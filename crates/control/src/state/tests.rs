@@ -90,7 +90,7 @@ fn a_site_becomes_policies_for_both_directions_and_sas_with_one_reqid() {
     assert_eq!(policies[1].action, PolicyAction::Protect { reqid });
     let slot = snapshot.outbound_for(reqid).unwrap().slot;
     let out = snapshot.outbound(slot).unwrap();
-    assert_eq!((&*out.name, out.path_mtu, out.salt), ("out", 1500, [1; 4]));
+    assert_eq!((&*out.name, out.path_mtu, *out.salt.expose()), ("out", 1500, [1; 4]));
     assert!(out.lease.granted() > 1 << 20);
     let spi = out.spi;
     assert_eq!(snapshot.inbound_for(spi, out.endpoints.local, Protocol::ESP), None);

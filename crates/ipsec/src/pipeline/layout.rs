@@ -19,8 +19,10 @@ use convoy_crypto::{Nonce, OpenNonce, Suite};
 use convoy_engine::{AAD_MAX, Span};
 use convoy_wire::esp::EspHeader;
 use convoy_wire::{EspLayout, Protocol, SeqNum, Spi, esp};
+use zeroize::Zeroize;
 
 use super::form::{Any, Form, Known};
+use crate::sa::Salt;
 use crate::sequence::ReservedSeq;
 use crate::suite::{EspSuite, IvKind};
 
@@ -43,7 +45,6 @@ enum Beside {
 }
 
 /// All that the packets of one SA have in common, worked out once.
-#[derive(Clone, Copy)]
 pub(super) struct Layout {
     lengths: EspLayout,
     iv: IvKind,
@@ -58,7 +59,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    pub(super) fn new(suite: EspSuite, esn: bool, salt: [u8; 4]) -> Self {
+    pub(super) fn new(suite: EspSuite, esn: bool, salt: &Salt) -> Self {
         let lengths = suite.layout();
         let is_aead = suite.suite().is_aead();
         let beside = match (is_aead, esn) {
@@ -83,7 +84,7 @@ impl Layout {
             header: if is_aead { 0 } else { lengths.prefix_len() as u8 },
             nonce_len: suite.suite().nonce_bytes() as u8,
             salt_bits,
-            salt: u32::from_be_bytes(salt) & kept,
+            salt: u32::from_be_bytes(*salt.expose()) & kept,
         }
     }
 
@@ -280,6 +281,13 @@ impl Layout {
     }
 }
 
+/// The salt is key material.
+impl Drop for Layout {
+    fn drop(&mut self) {
+        self.salt.zeroize();
+    }
+}
+
 /// Without the salt, which is key material.
 impl fmt::Debug for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -295,7 +303,7 @@ mod tests {
     const SALT: [u8; 4] = [0xa1, 0xa2, 0xa3, 0xa4];
 
     fn layout(name: &str, esn: bool) -> Layout {
-        Layout::new(EspSuite::new(name.parse().unwrap()).unwrap(), esn, SALT)
+        Layout::new(EspSuite::new(name.parse().unwrap()).unwrap(), esn, &SALT.into())
     }
 
     fn number() -> (Spi, SeqNum) {
@@ -347,7 +355,7 @@ mod tests {
         let mut forms = Vec::new();
         for suite in Suite::all().filter(|suite| EspSuite::new(*suite).is_ok()) {
             for esn in [false, true] {
-                let layout = Layout::new(EspSuite::new(suite).unwrap(), esn, SALT);
+                let layout = Layout::new(EspSuite::new(suite).unwrap(), esn, &SALT.into());
                 let known = match layout.form() {
                     Form::Any => continue,
                     Form::Counter => written::<Counter>(&layout),

@@ -251,7 +251,7 @@ impl OutboundSa {
         let (counters, path_mtu) = (spec.counters.clone(), spec.path_mtu.into());
         let mut sa = Self {
             outer: OuterTemplate::new(&spec),
-            layout: Layout::new(suite, spec.esn, spec.salt),
+            layout: Layout::new(suite, spec.esn, &spec.salt),
             ah: ah_layout(spec.protocol, suite, spec.esn, spec.endpoints.remote)?,
             mode: spec.mode,
             rules: OuterRules::new(&spec.outer),
@@ -442,7 +442,7 @@ impl InboundSa {
             window,
             meter: Meter::new(&spec.lifetime, &counters.usage, Numbers::ENDLESS, now),
             counters,
-            layout: Layout::new(suite, spec.esn, spec.salt),
+            layout: Layout::new(suite, spec.esn, &spec.salt),
             ah: ah_layout(spec.protocol, suite, spec.esn, spec.endpoints.remote)?,
             spi: spec.spi,
             reqid: spec.reqid,
