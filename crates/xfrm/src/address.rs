@@ -51,14 +51,6 @@ pub(crate) fn raw(address: IpAddr) -> RawAddress {
     }
 }
 
-/// `0.0.0.0` or `::`, of the other's version.
-pub(crate) const fn unspecified(version: IpVersion) -> IpAddr {
-    match version {
-        IpVersion::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        IpVersion::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    }
-}
-
 impl Fields<'_> {
     pub(crate) fn address(&mut self, version: IpVersion) -> IpAddr {
         address(version, self.array())

@@ -95,5 +95,5 @@ pub use sa::{
     SaDirection, SaDump, SaFlags, SaInfo, SaKey, SaQuery,
 };
 pub use sa_request::AllocSpi;
-pub use selector::{Network, Networks, PortMask, Selector};
+pub use selector::{Addresses, Network, PortMask, Selector};
 pub use template::{TEMPLATES_MAX, Template};

@@ -119,7 +119,7 @@ impl PolicyType {
 /// `struct xfrm_userpolicy_info`: 168 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PolicyInfo {
-    /// Which packets; its networks are always there.
+    /// Which packets; its addresses are networks.
     pub selector: Selector,
     /// When it ends.
     pub limits: Limits,
@@ -295,7 +295,7 @@ impl PolicyKey {
         let (name, security) = if index == 0 {
             let security = SecurityContext::take(attributes)?;
             let selector = selector.typed();
-            if selector.networks.is_none() {
+            if selector.version().is_none() {
                 // There are no policies for other families.
                 return Err(Refusal::bare(Errno::ENOENT));
             }

@@ -92,8 +92,7 @@ pub const EXTRA_OSEQ_MAY_WRAP: u32 = 2;
 /// `struct xfrm_usersa_info`: 224 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SaInfo {
-    /// Which packets may use it. Without networks, all of any version may, and the other fields do
-    /// not count.
+    /// Which packets may use it.
     pub selector: Selector,
     /// The destination of its packets' outer header.
     pub destination: IpAddr,
@@ -109,7 +108,8 @@ pub struct SaInfo {
     pub usage: Usage,
     /// What it dropped; ignored in requests.
     pub failures: Failures,
-    /// The number of the acquire event that it answers; 0 for none.
+    /// The number of the acquire event that it answers; 0 for none. It goes back and forth as it is;
+    /// iproute2 shows and takes it in network byte order.
     pub seq: u32,
     /// The request number that it shares with policies' templates; 0 for none.
     pub reqid: u32,

@@ -33,9 +33,8 @@ pub struct PortMask {
 /// Which packets an SA or a policy is for: `struct xfrm_selector`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Selector {
-    /// Where packets come from and go to; `None` (`AF_UNSPEC`) selects packets of any version with
-    /// any addresses.
-    pub networks: Option<Networks>,
+    /// Where packets come from and go to.
+    pub addresses: Addresses,
     /// The source port, or the type of an ICMP message.
     pub source_port: PortMask,
     /// The destination port, or the code of an ICMP message.
@@ -48,19 +47,36 @@ pub struct Selector {
     pub user: u32,
 }
 
-/// Source and destination, both of one version.
+/// Where packets come from and go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Networks {
-    /// Where packets come from.
-    pub source: Network,
-    /// Where packets go to.
-    pub destination: Network,
+pub enum Addresses {
+    /// Networks of one version.
+    Networks {
+        /// Where packets come from.
+        source: Network,
+        /// Where packets go to.
+        destination: Network,
+    },
+    /// `AF_UNSPEC`, which only SAs may have: packets of any version with any addresses, ports and
+    /// protocol. What the message has in their place is shown by tools, and not looked at.
+    Unspecified {
+        /// Bytes in place of the source.
+        source: [u8; 16],
+        /// Bytes in place of the destination.
+        destination: [u8; 16],
+        /// Numbers in place of the lengths of the prefixes: the source's, the destination's.
+        prefix_lens: (u8, u8),
+    },
 }
 
 impl Selector {
     /// All packets of any version.
     pub const ANY: Self = Self {
-        networks: None,
+        addresses: Addresses::Unspecified {
+            source: [0; 16],
+            destination: [0; 16],
+            prefix_lens: (0, 0),
+        },
         source_port: PortMask { value: 0, mask: 0 },
         destination_port: PortMask { value: 0, mask: 0 },
         protocol: 0,
@@ -68,29 +84,47 @@ impl Selector {
         user: 0,
     };
 
+    /// All packets, with addresses to show that are not looked at: what a kernel gives an SA that only
+    /// has its SPI yet.
+    #[must_use]
+    pub fn any_but_showing(source: IpAddr, destination: IpAddr) -> Self {
+        let bits = |ip| IpVersion::of_addr(ip).address_bits();
+        let addresses = Addresses::Unspecified {
+            source: address::raw(source),
+            destination: address::raw(destination),
+            prefix_lens: (bits(source), bits(destination)),
+        };
+        Self { addresses, ..Self::ANY }
+    }
+
     /// The version of the packets meant, if it is one.
     #[must_use]
-    pub fn version(&self) -> Option<IpVersion> {
-        self.networks.map(|networks| IpVersion::of_addr(networks.source.address))
+    pub const fn version(&self) -> Option<IpVersion> {
+        match self.addresses {
+            Addresses::Networks { source, .. } => Some(IpVersion::of_addr(source.address)),
+            Addresses::Unspecified { .. } => None,
+        }
     }
 
     pub(crate) fn write(&self, to: &mut Writer) {
-        let (source, destination) = match self.networks {
-            Some(Networks { source, destination }) => (source, destination),
-            None => {
-                let none = Network { address: address::unspecified(IpVersion::V6), prefix_len: 0 };
-                (none, none)
+        let (source, destination, prefix_lens) = match self.addresses {
+            Addresses::Networks { source, destination } => {
+                let prefix_lens = (source.prefix_len, destination.prefix_len);
+                (address::raw(source.address), address::raw(destination.address), prefix_lens)
+            }
+            Addresses::Unspecified { source, destination, prefix_lens } => {
+                (source, destination, prefix_lens)
             }
         };
-        to.address(destination.address);
-        to.address(source.address);
+        to.bytes(&destination);
+        to.bytes(&source);
         to.be16(self.destination_port.value);
         to.be16(self.destination_port.mask);
         to.be16(self.source_port.value);
         to.be16(self.source_port.mask);
         to.u16(address::family(self.version()));
-        to.u8(destination.prefix_len);
-        to.u8(source.prefix_len);
+        to.u8(prefix_lens.1);
+        to.u8(prefix_lens.0);
         to.u8(self.protocol);
         to.zeros::<3>();
         to.i32(self.interface);
@@ -153,18 +187,25 @@ impl RawSelector {
 
     /// The selector, with families other than IPv4's and IPv6's as none.
     pub(crate) fn typed(&self) -> Selector {
-        let networks = address::version(self.family).map(|version| Networks {
-            source: Network {
-                address: address::address(version, self.source),
-                prefix_len: self.source_len,
+        let addresses = match address::version(self.family) {
+            Some(version) => Addresses::Networks {
+                source: Network {
+                    address: address::address(version, self.source),
+                    prefix_len: self.source_len,
+                },
+                destination: Network {
+                    address: address::address(version, self.destination),
+                    prefix_len: self.destination_len,
+                },
             },
-            destination: Network {
-                address: address::address(version, self.destination),
-                prefix_len: self.destination_len,
+            None => Addresses::Unspecified {
+                source: self.source,
+                destination: self.destination,
+                prefix_lens: (self.source_len, self.destination_len),
             },
-        });
+        };
         Selector {
-            networks,
+            addresses,
             source_port: self.source_port,
             destination_port: self.destination_port,
             protocol: self.protocol,

@@ -48,14 +48,19 @@ fn spi(spi: Option<Spi>) -> u32 {
 }
 
 fn agree_on_selector(one: &ours::Selector, other: &theirs::Selector) {
-    if let Some(networks) = one.networks {
-        assert_eq!(other.family, family(networks.source.address));
-        assert_eq!(other.saddr, address(networks.source.address));
-        assert_eq!(other.daddr, address(networks.destination.address));
-        assert_eq!(other.prefixlen_s, networks.source.prefix_len);
-        assert_eq!(other.prefixlen_d, networks.destination.prefix_len);
-    } else {
-        assert_eq!(other.family, 0);
+    match one.addresses {
+        ours::Addresses::Networks { source, destination } => {
+            assert_eq!(other.family, family(source.address));
+            assert_eq!(other.saddr, address(source.address));
+            assert_eq!(other.daddr, address(destination.address));
+            assert_eq!(other.prefixlen_s, source.prefix_len);
+            assert_eq!(other.prefixlen_d, destination.prefix_len);
+        }
+        ours::Addresses::Unspecified { source, destination, prefix_lens } => {
+            assert_eq!(other.family, 0);
+            assert_eq!((other.saddr.addr, other.daddr.addr), (source, destination));
+            assert_eq!((other.prefixlen_s, other.prefixlen_d), prefix_lens);
+        }
     }
     assert_eq!((other.sport, other.sport_mask), (one.source_port.value, one.source_port.mask));
     let port = one.destination_port;

@@ -42,7 +42,7 @@ pub(crate) fn selector(version: IpVersion) -> impl Strategy<Value = Selector> {
     (networks, port(), port(), any::<u8>(), any::<i32>(), any::<u32>()).prop_map(
         |((source, destination), source_port, destination_port, protocol, interface, user)| {
             Selector {
-                networks: Some(Networks { source, destination }),
+                addresses: Addresses::Networks { source, destination },
                 source_port,
                 destination_port,
                 protocol,
@@ -212,8 +212,12 @@ pub(crate) fn sa_info(version: IpVersion) -> impl Strategy<Value = SaInfo> {
         let (selector, destination, source, spi, protocol) = who;
         let (seq, reqid, mode, replay_window, flags) = rest;
         // A tunnel for both versions has no selector.
-        let networks = selector.networks.filter(|_| flags & SaFlags::AF_UNSPEC.0 == 0);
-        let selector = Selector { networks, ..selector };
+        let addresses = if flags & SaFlags::AF_UNSPEC.0 == 0 {
+            selector.addresses
+        } else {
+            Selector::any_but_showing(source, destination).addresses
+        };
+        let selector = Selector { addresses, ..selector };
         let flags = SaFlags(flags);
         SaInfo {
             selector,
