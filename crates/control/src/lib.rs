@@ -9,7 +9,8 @@
 //! * [`status`] tells how the gateway is doing, as types, JSON and text;
 //! * [`event`] puts into words what workers tell of SAs;
 //! * [`server`] and [`client`] are the two ends of the control socket, [`protocol`] what they say;
-//! * [`wireshark`] writes keys as Wireshark takes them.
+//! * [`wireshark`] writes keys as Wireshark takes them;
+//! * [`xfrm`] keeps what IKE daemons ask of a kernel; nothing uses it yet.
 //!
 //! Nothing here touches a packet or changes the host.
 //!
@@ -31,3 +32,4 @@ pub mod site;
 pub mod state;
 pub mod status;
 pub mod wireshark;
+pub mod xfrm;

@@ -1,0 +1,8 @@
+//! What a kernel keeps for IKE daemons, kept here: the databases behind the XFRM protocol.
+//!
+//! These are the desired state as daemons see it, down to numbers, order and refusals; what workers
+//! see is made of it. Nothing here has sockets or clocks.
+
+mod policies;
+
+pub use policies::{Changed, Counts, Policies};
