@@ -4,7 +4,7 @@ use crate::acknowledgement::{self, Acknowledgement, DONE, ERROR, message};
 use crate::attribute::{Attributes, Space};
 use crate::bytes::{Datagram, Writer};
 use crate::database::{Defaults, FlushPolicy, FlushSa, SadInfo, SpdInfo};
-use crate::event::{Acquire, Expire, Mapping, PolicyExpire};
+use crate::event::{Acquire, Expire, Group, Mapping, PolicyExpire};
 use crate::header::{Flags, Kind, Message};
 use crate::policy::{Policy, PolicyDeleted};
 use crate::refusal::{Errno, Refusal};
@@ -133,6 +133,29 @@ impl Reply {
             Kind::Mapping => Self::Mapping(Box::new(Mapping::read(fixed, attributes)?)),
             _ => Self::Other(number),
         })
+    }
+
+    /// Who hears it when nobody asked: the multicast group of the event. `None` for what is only ever
+    /// an answer.
+    #[must_use]
+    pub const fn group(&self) -> Option<Group> {
+        match self {
+            Self::NewSa(_) | Self::UpdSa(_) | Self::DelSa(_) | Self::FlushSa(_) => Some(Group::Sa),
+            Self::NewPolicy(_)
+            | Self::UpdPolicy(_)
+            | Self::DelPolicy(_)
+            | Self::FlushPolicy(_)
+            | Self::GetDefault(_) => Some(Group::Policy),
+            Self::NewAe(_) => Some(Group::AsyncEvent),
+            Self::Acquire(_) => Some(Group::Acquire),
+            Self::Expire(_) | Self::PolExpire(_) => Some(Group::Expire),
+            Self::Mapping(_) => Some(Group::Mapping),
+            Self::NewSadInfo(_)
+            | Self::NewSpdInfo(_)
+            | Self::Acknowledgement(_)
+            | Self::Done(_)
+            | Self::Other(_) => None,
+        }
     }
 
     /// The message that says it. `None` for an acknowledgement, which

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use convoy_wire::IpVersion;
+use convoy_wire::Spi;
 
 use crate::address::{self, Mode, SaProtocol};
 use crate::algorithm::Transform;
@@ -12,10 +12,10 @@ use crate::attribute::{
     IPTFS_REORDER_WINDOW, MARK, MTIMER_THRESH, Others, SA_EXTRA_FLAGS, SA_PCPU, SEC_CTX, TFCPAD,
 };
 use crate::bytes::{Fields, Writer};
-use crate::lifetime::{Failures, Limits, Usage};
+use crate::lifetime::{Failures, Limit, Limits, Usage};
 use crate::mark::{Mark, SecurityContext};
 use crate::refusal::Refusal;
-use crate::replay::{ReplayEsn, SaState};
+use crate::replay::{Replay, ReplayEsn, SaState};
 use crate::sa::{
     EXTRA_DONT_ENCAP_DSCP, EXTRA_OSEQ_MAY_WRAP, RawSaInfo, Sa, SaDirection, SaFlags, SaInfo,
 };
@@ -352,22 +352,7 @@ impl AllocSpi {
     }
 
     pub(crate) fn write(&self, to: &mut Writer) {
-        SaInfo {
-            selector: Selector::ANY,
-            destination: self.destination,
-            source: self.source,
-            spi: None,
-            protocol: self.protocol,
-            limits: Limits::NONE,
-            usage: Usage::default(),
-            failures: Failures::default(),
-            seq: self.seq,
-            reqid: self.reqid,
-            mode: self.mode,
-            replay_window: 0,
-            flags: SaFlags::default(),
-        }
-        .write(to);
+        SaInfo { seq: self.seq, ..self.info() }.write(to);
         to.u32(self.min);
         to.u32(self.max);
         self.mark.write(to, MARK);
@@ -377,9 +362,44 @@ impl AllocSpi {
         self.others.write(to);
     }
 
-    /// The version of its addresses.
+    /// The SA that a kernel answers with: a larval one, which has its SPI and nothing to work with, and
+    /// which is gone after `seconds` unless it gets its keys (`xfrm_acq_expires`). `now` is the time in
+    /// seconds since 1970.
     #[must_use]
-    pub const fn version(&self) -> IpVersion {
-        IpVersion::of_addr(self.destination)
+    pub fn larval(&self, spi: Spi, seconds: u64, now: u64) -> Sa {
+        let info = SaInfo {
+            selector: Selector::any_but_showing(self.source, self.destination),
+            spi: Some(spi),
+            limits: Limits { add_seconds: Limit { soft: 0, hard: seconds }, ..Limits::NONE },
+            usage: Usage { add_time: now, ..Usage::default() },
+            ..self.info()
+        };
+        Sa {
+            state: SaState { replay: Some(Replay::default()), ..SaState::default() },
+            mark: self.mark,
+            if_id: self.if_id,
+            direction: self.direction,
+            cpu: self.cpu,
+            ..Sa::new(info)
+        }
+    }
+
+    /// What a larval SA and the request have alike.
+    const fn info(&self) -> SaInfo {
+        SaInfo {
+            selector: Selector::ANY,
+            destination: self.destination,
+            source: self.source,
+            spi: None,
+            protocol: self.protocol,
+            limits: Limits::NONE,
+            usage: Usage { bytes: 0, packets: 0, add_time: 0, use_time: 0 },
+            failures: Failures { replay_window: 0, replay: 0, integrity_failed: 0 },
+            seq: 0,
+            reqid: self.reqid,
+            mode: self.mode,
+            replay_window: 0,
+            flags: SaFlags(0),
+        }
     }
 }

@@ -265,6 +265,30 @@ fn spis_and_names_are_those_of_the_command() {
 }
 
 #[test]
+fn larval_sas_are_those_of_the_kernel() {
+    let mut answered = 0;
+    for record in records().iter().filter(|record| record.command.contains("state allocspi")) {
+        let (Some(request), Some(reply)) = (record.requests.first(), record.replies.first()) else {
+            continue;
+        };
+        let request = Request::parse(&Messages::new(request).next().unwrap());
+        let message = Messages::new(reply).next().unwrap();
+        let (Ok(Some(Request::AllocSpi(alloc))), Ok(Reply::NewSa(sa))) =
+            (request, Reply::parse(&message))
+        else {
+            continue;
+        };
+        let to = Address { seq: message.header().seq, port: message.header().port, multi: false };
+        // The kernel's usual 30 seconds.
+        let larval = alloc.larval(sa.info.spi.unwrap(), 30, sa.info.usage.add_time);
+        assert_eq!(larval.answer(false, to).as_bytes(), message.as_bytes(), "{}", record.command);
+        assert!((alloc.min..=alloc.max).contains(&sa.info.spi.unwrap().get()));
+        answered += 1;
+    }
+    assert!(answered >= 2, "{answered}");
+}
+
+#[test]
 fn policies_are_those_of_the_command() {
     let Request::UpdPolicy(policy) = asked("dir out priority 3 tmpl") else { panic!() };
     assert_eq!((policy.info.priority, policy.info.direction), (3, PolicyDirection::Out));
