@@ -1,6 +1,7 @@
-//! What iproute2 and a real kernel said to each other (`recorded/ip.txt`, made by `recorded/record.py`):
-//! every datagram is understood, requests mean what the command lines say, and answers and events are
-//! built byte for byte as the kernel built them.
+//! What iproute2 and a real kernel said to each other (`recorded/ip.txt`, made by `recorded/record.py`),
+//! and what strongSwan asks (`recorded/charon.txt`): every datagram is understood, requests mean what
+//! command lines and configurations say, and answers and events are built byte for byte as the kernel
+//! built them.
 #![allow(clippy::unwrap_used)] // tests may, but clippy sees test functions only
 
 use std::net::IpAddr;
@@ -29,8 +30,14 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 fn records() -> Vec<Record> {
+    let records = read(include_str!("recorded/ip.txt"));
+    assert!(records.len() > 70, "{}", records.len());
+    records
+}
+
+fn read(text: &str) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
-    for line in include_str!("recorded/ip.txt").lines() {
+    for line in text.lines() {
         match line.split_once(' ').unwrap() {
             ("#", _) => {}
             ("$", command) => {
@@ -42,7 +49,6 @@ fn records() -> Vec<Record> {
             other => panic!("{other:?}"),
         }
     }
-    assert!(records.len() > 70, "{}", records.len());
     records
 }
 
@@ -365,4 +371,125 @@ fn the_kernels_refusals_are_read_with_their_words() {
     let Reply::Acknowledgement(acknowledged) = Reply::parse(&message).unwrap() else { panic!() };
     let refusal = Refusal::new(Errno::ENOSYS, "Requested AEAD algorithm not found");
     assert_eq!(acknowledged.refusal, Some(refusal));
+}
+
+/// What charon asked under the configuration that has this in it.
+fn charon(part: &str) -> Vec<Request> {
+    let all = read(include_str!("recorded/charon.txt"));
+    let record = all.iter().find(|record| record.command.contains(part)).unwrap();
+    let messages = record.requests.iter().flat_map(|request| Messages::new(request));
+    messages.map(|message| Request::parse(&message).unwrap().unwrap()).collect()
+}
+
+fn charon_sas(part: &str) -> Vec<Sa> {
+    let sas = charon(part).into_iter().filter_map(|request| match request {
+        Request::NewSa(sa) | Request::UpdSa(sa) => Some(*sa),
+        _ => None,
+    });
+    sas.collect()
+}
+
+#[test]
+fn nothing_that_charon_asks_is_left_over() {
+    let mut asked = 0;
+    for record in read(include_str!("recorded/charon.txt")) {
+        for message in record.requests.iter().flat_map(|request| Messages::new(request)) {
+            let request = Request::parse(&message).unwrap().unwrap();
+            let others = match &request {
+                Request::NewSa(sa) | Request::UpdSa(sa) => &sa.others,
+                Request::DelSa(query) | Request::GetSa(query) => &query.others,
+                Request::AllocSpi(alloc) => &alloc.others,
+                Request::NewPolicy(policy) | Request::UpdPolicy(policy) => &policy.others,
+                Request::DelPolicy(key) | Request::GetPolicy(key) => &key.others,
+                Request::GetSpdInfo(query) => &query.others,
+                other => panic!("{other:?}"),
+            };
+            assert!(others.is_empty(), "{request:?}");
+            let built = request.build(message.header().seq, message.header().flags);
+            let again = Messages::new(built.as_bytes()).next().unwrap();
+            let again = Request::parse(&again).unwrap().unwrap();
+            assert_eq!(format!("{request:?}"), format!("{again:?}"));
+            asked += 1;
+        }
+    }
+    assert!(asked > 120, "{asked}");
+}
+
+#[test]
+fn charon_names_combined_algorithms_in_full() {
+    let sas = charon_sas("aes128gcm16");
+    // First and two rekeyings, in and out.
+    assert_eq!(sas.len(), 6);
+    for sa in &sas {
+        let Transform::Aead(aead) = &sa.transform else { panic!("{sa:?}") };
+        let name = aead.name.as_str().unwrap();
+        let known = convoy_xfrm::names::aead(name).unwrap();
+        assert_eq!((name, aead.key.bits(), aead.icv_bits), ("rfc4106(gcm(aes))", 160, 128));
+        assert!(known.key_bits.allow(160) && known.icv_bits(Some(128)) == Some(128));
+        assert_eq!((sa.info.mode, sa.info.flags), (Mode::Tunnel, SaFlags::AF_UNSPEC));
+        assert_eq!(sa.info.limits.add_seconds.hard, 3960);
+        assert_eq!(sa.info.limits.bytes, Limits::NONE.bytes);
+    }
+    let Transform::Aead(aead) = &charon_sas("chacha20poly1305")[0].transform else { panic!() };
+    assert_eq!(aead.name.as_str(), Some("rfc7539esp(chacha20,poly1305)"));
+}
+
+#[test]
+fn charon_says_esn_marks_and_encapsulation() {
+    let sas = charon_sas("aes256-sha256-esn");
+    for sa in &sas {
+        let Transform::Separate { cipher: Some(cipher), integrity: Some(integrity) } =
+            &sa.transform
+        else {
+            panic!("{sa:?}")
+        };
+        assert_eq!((cipher.name.as_str(), cipher.key.bits()), (Some("aes"), 256));
+        assert_eq!(convoy_xfrm::names::cipher("aes").unwrap().name, "cbc(aes)");
+        let named = (integrity.name.as_str(), integrity.icv_bits);
+        assert_eq!(named, (Some("hmac(sha256)"), Some(128)));
+        assert!(sa.info.flags.any(SaFlags::ESN), "{sa:?}");
+        assert_eq!((sa.if_id, sa.encap.unwrap().kind), (7, 2));
+    }
+    let inbound = |sa: &&Sa| sa.info.destination == ip("192.0.2.1");
+    let window = |sa: &Sa| sa.state.replay_esn.as_ref().map(|replay| replay.window);
+    assert!(sas.iter().filter(inbound).all(|sa| window(sa) == Some(128)));
+    let outbound = |sa: &&Sa| sa.info.destination == ip("192.0.2.2");
+    // Kernels insist on a window where no direction is said.
+    assert!(sas.iter().filter(outbound).all(|sa| window(sa) == Some(1)));
+    let mark = Mark { value: 42, mask: u32::MAX };
+    assert!(sas.iter().filter(outbound).all(|sa| sa.mark == mark && sa.tfc_padding == Some(1400)));
+}
+
+#[test]
+fn charon_compresses_first_and_encrypts_then() {
+    let asked = charon("ipcomp=yes");
+    let policies = asked.iter().filter_map(|request| match request {
+        Request::NewPolicy(policy) | Request::UpdPolicy(policy) => Some(policy),
+        _ => None,
+    });
+    for policy in policies {
+        let protocols = [SaProtocol::Comp, SaProtocol::Esp];
+        assert!(policy.templates.iter().map(|template| template.protocol).eq(protocols));
+        let optional = policy.info.direction != PolicyDirection::Out;
+        assert_eq!(policy.templates[0].optional, optional, "{policy:?}");
+        assert_eq!(policy.templates[0].mode, Mode::Transport);
+    }
+    let compressed = |sa: &&Sa| matches!(sa.transform, Transform::Compression(_));
+    assert_eq!(charon_sas("ipcomp=yes").iter().filter(compressed).count(), 6);
+}
+
+#[test]
+fn charon_puts_the_spi_into_policies_out_and_blocks_nothing() {
+    let mut trapped = 0;
+    for request in charon("start_action=trap") {
+        let (Request::NewPolicy(policy) | Request::UpdPolicy(policy)) = request else { continue };
+        assert_eq!(policy.info.action, Action::Allow);
+        let [template] = policy.templates[..] else { panic!("{policy:?}") };
+        if policy.info.direction != PolicyDirection::Out {
+            assert_eq!(template.spi, None);
+        } else if template.spi.is_none() {
+            trapped += 1;
+        }
+    }
+    assert!(trapped > 0, "a trap has no SPI yet");
 }
