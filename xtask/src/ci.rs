@@ -9,7 +9,9 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
+use crate::layers::Package;
 use crate::report::Tally;
+use crate::side_by_side::{self, Job, Tell};
 use crate::test_output::TestOutput;
 use crate::tree::{Finding, Tree};
 use crate::workspace::{Output, Workspace, cargo, stream, works};
@@ -21,6 +23,8 @@ const DENY: &str = "CONVOY_DENY_CPU";
 const TIER_RUNS: &[&str] = &["avx512", "avx512,aesni"];
 /// The packages whose tests depend on the tier.
 const TIERED: &[&str] = &["convoy-crypto", "convoy-ipsec"];
+/// The packages whose tests set up networks and wait for packets.
+const WAITING: &[&str] = &["convoy", "io", "lab"];
 /// How long each fuzz target runs, in seconds; `CONVOY_FUZZ_SECONDS` says otherwise.
 const FUZZ_SECONDS: u32 = 15;
 
@@ -42,7 +46,6 @@ const STEPS: &[Step] = &[
     Step { name: "clippy", run: clippy },
     Step { name: "doc", run: doc },
     Step { name: "test", run: test },
-    Step { name: "privileged", run: privileged },
     Step { name: "tiers", run: tiers },
     Step { name: "isatrap", run: isatrap },
     Step { name: "c-library", run: c_library::run },
@@ -149,50 +152,72 @@ fn doc(workspace: &Workspace) -> Result<Tally> {
     Ok(Tally::fail("doc"))
 }
 
+/// All tests, in groups beside each other: those of networks mostly wait.
 fn test(workspace: &Workspace) -> Result<Tally> {
-    let mut command = cargo();
-    command.args(["test", "--workspace", "--no-fail-fast", "--", "--show-output"]);
-    let (tally, ignored) = tests(workspace, "test", &mut command)?;
-    if ignored > 0 {
-        println!("{ignored} tests need privileges; the step \"privileged\" runs them");
+    let mut build = cargo();
+    build.args(["test", "--workspace", "--no-run"]).current_dir(&workspace.root);
+    if !build.status()?.success() {
+        return Ok(Tally::fail("test: the tests do not build"));
     }
-    Ok(tally)
+    let groups = test_groups(&workspace.packages);
+    let jobs = groups.into_iter().map(|(name, chosen)| {
+        Job::new(name, move |tell: Tell<'_>| {
+            let mut command = cargo();
+            command.args(["test", "--workspace", "--no-fail-fast"]).args(chosen);
+            command.args(["--", "--show-output"]);
+            tests(workspace, name, &mut command, tell)
+        })
+    });
+    Ok(side_by_side::run(jobs.collect()))
 }
 
-/// Tests that set up interfaces and namespaces: marked `#[ignore]`, run here one after the other.
-fn privileged(workspace: &Workspace) -> Result<Tally> {
-    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
-    if !is_root || !works(Command::new("unshare").args(["--net", "true"])) {
-        let why = if is_root { "namespaces are refused here" } else { "they need root" };
-        return Ok(skip(format!("privileged: tests marked as ignored, because {why}")));
-    }
-    let mut command = cargo();
-    command.args(["test", "--workspace", "--tests", "--no-fail-fast"]);
-    command.args(["--", "--ignored", "--show-output", "--test-threads=1"]);
-    Ok(tests(workspace, "privileged", &mut command)?.0)
+/// What to ask cargo for, so that all tests run once. A test program's name may stand for those of
+/// several packages, which stay together.
+fn test_groups(packages: &[Package]) -> [(&'static str, Vec<String>); 3] {
+    let names = |waiting: bool| -> BTreeSet<&String> {
+        let of = packages.iter().filter(|package| WAITING.contains(&&*package.name) == waiting);
+        of.flat_map(|package| &package.tests).collect()
+    };
+    let waiting = names(true);
+    let others = names(false).into_iter().filter(|name| !waiting.contains(name)).collect();
+    let select = |names: BTreeSet<&String>| -> Vec<String> {
+        names.into_iter().flat_map(|name| ["--test".to_owned(), name.clone()]).collect()
+    };
+    let units = ["--lib", "--bins"].map(str::to_owned).into_iter();
+    [
+        ("test-networks", select(waiting.clone())),
+        ("test-others", units.chain(select(others)).collect()),
+        ("test-doc", vec!["--doc".to_owned()]),
+    ]
 }
 
 /// The tests that depend on the CPU tier, once more for each set of denied tiers.
 fn tiers(workspace: &Workspace) -> Result<Tally> {
-    let given = env::var(DENY).unwrap_or_default();
-    let mut sum = Tally::default();
-    for denied in tier_runs(&given) {
-        println!("{DENY}={denied}");
-        let mut command = cargo();
-        command.args(["test", "--no-fail-fast"]);
-        TIERED.iter().for_each(|package| {
-            command.args(["--package", package]);
-        });
-        command.args(["--", "--show-output"]).env(DENY, &denied);
-        let (mut tally, _) = tests(workspace, &format!("tiers-{denied}"), &mut command)?;
-        // That a denied tier is not there is what the run is for.
-        tally.skips.retain(|why| !why.starts_with("in part: tier "));
-        sum.add(tally);
-    }
-    if sum == Tally::default() {
+    let denied = tier_runs(&env::var(DENY).unwrap_or_default());
+    if denied.is_empty() {
         println!("nothing left to deny");
+        return Ok(Tally::default());
     }
-    Ok(sum)
+    let command = || {
+        let mut command = cargo();
+        command.args(["test", "--no-fail-fast"]).current_dir(&workspace.root);
+        command.args(TIERED.iter().flat_map(|package| ["--package", package]));
+        command
+    };
+    if !command().arg("--no-run").status()?.success() {
+        return Ok(Tally::fail("tiers: the tests do not build"));
+    }
+    let jobs = denied.into_iter().map(|denied| {
+        Job::new(format!("{DENY}={denied}"), move |tell: Tell<'_>| {
+            let mut command = command();
+            command.args(["--", "--show-output"]).env(DENY, &denied);
+            let mut tally = tests(workspace, &format!("tiers-{denied}"), &mut command, tell)?;
+            // That a denied tier is not there is what the run is for.
+            tally.skips.retain(|why| !why.starts_with("in part: tier "));
+            Ok(tally)
+        })
+    });
+    Ok(side_by_side::run(jobs.collect()))
 }
 
 /// The tests of the library that emulates instructions, which is no part of the workspace.
@@ -200,7 +225,7 @@ fn isatrap(workspace: &Workspace) -> Result<Tally> {
     let mut command = cargo();
     command.args(["test", "--manifest-path", "interop/isatrap/Cargo.toml", "--no-fail-fast"]);
     command.args(["--", "--show-output"]);
-    Ok(tests(workspace, "isatrap", &mut command)?.0)
+    tests(workspace, "isatrap", &mut command, &mut print)
 }
 
 /// The sets to deny beyond what the user denies already.
@@ -221,8 +246,18 @@ fn tier_runs(given: &str) -> Vec<String> {
     runs
 }
 
-/// Runs a `cargo test` and counts; also yields how many tests were ignored.
-fn tests(workspace: &Workspace, name: &str, command: &mut Command) -> Result<(Tally, u64)> {
+/// Tells at once what there is to be told.
+fn print(line: &str) {
+    println!("{line}");
+}
+
+/// Runs a `cargo test` and counts.
+fn tests(
+    workspace: &Workspace,
+    name: &str,
+    command: &mut Command,
+    tell: Tell<'_>,
+) -> Result<Tally> {
     let mut log = workspace.log(name)?;
     let mut output = TestOutput::default();
     command.current_dir(&workspace.root);
@@ -230,20 +265,19 @@ fn tests(workspace: &Workspace, name: &str, command: &mut Command) -> Result<(Ta
         Output::Standard => {
             output.note_failure(line);
             if output.feed(line) {
-                println!("{line}");
+                tell(line);
             }
         }
         Output::Error => {
             output.feed_error(line);
-            eprintln!("{line}");
+            tell(line);
         }
     })?;
-    let ignored = output.ignored;
     let mut tally = output.into_tally();
     if !status.success() && tally.failed == 0 {
         tally.add(Tally::fail(format!("{name}: cargo test did not build, or a test program died")));
     }
-    Ok((tally, ignored))
+    Ok(tally)
 }
 
 /// A short run of every fuzz target on the stable tool chain.
@@ -261,30 +295,47 @@ fn fuzz(workspace: &Workspace) -> Result<Tally> {
     }
     let seconds = env::var("CONVOY_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
     let seconds: u32 = seconds.unwrap_or(FUZZ_SECONDS);
-    let mut sum = Tally::default();
-    for target in targets {
-        println!("fuzz {target}: {seconds} s");
-        // New inputs go below the target folder; seeds that are committed are read only.
-        let corpus = workspace.target.join("fuzz-corpus").join(&target);
-        fs::create_dir_all(&corpus)?;
-        let mut command = Command::new(&tool);
-        command.args(["fuzz", "run", "--sanitizer", "none", &target]).arg(&corpus);
-        let seeds = workspace.root.join("fuzz/seeds").join(&target);
-        if seeds.is_dir() {
-            command.arg(seeds);
-        }
-        command.arg("--").arg(format!("-max_total_time={seconds}"));
-        let log = workspace.log(&format!("fuzz-{target}"))?;
-        command.stdout(log.try_clone()?).stderr(log).current_dir(&workspace.root);
-        sum.add(if command.status()?.success() {
-            Tally::pass()
-        } else {
-            let log = workspace.target.join(format!("gate/fuzz-{target}.log"));
-            println!("{}", last_lines(&log, 40));
-            Tally::fail(format!("fuzz {target}: see {}", log.display()))
-        });
+    let built = Command::new(&tool)
+        .args(["fuzz", "build", "--sanitizer", "none"])
+        .current_dir(&workspace.root)
+        .status()?;
+    if !built.success() {
+        return Ok(Tally::fail("fuzz: the targets do not build"));
     }
-    Ok(sum)
+    let jobs = targets.into_iter().map(|target| {
+        let tool = &tool;
+        Job::new(format!("fuzz {target}, {seconds} s"), move |tell: Tell<'_>| {
+            fuzz_one(workspace, tool, &target, seconds, tell)
+        })
+    });
+    Ok(side_by_side::run(jobs.collect()))
+}
+
+fn fuzz_one(
+    workspace: &Workspace,
+    tool: &Path,
+    target: &str,
+    seconds: u32,
+    tell: Tell<'_>,
+) -> Result<Tally> {
+    // New inputs go below the target folder; seeds that are committed are read only.
+    let corpus = workspace.target.join("fuzz-corpus").join(target);
+    fs::create_dir_all(&corpus)?;
+    let mut command = Command::new(tool);
+    command.args(["fuzz", "run", "--sanitizer", "none", target]).arg(&corpus);
+    let seeds = workspace.root.join("fuzz/seeds").join(target);
+    if seeds.is_dir() {
+        command.arg(seeds);
+    }
+    command.arg("--").arg(format!("-max_total_time={seconds}"));
+    let log = workspace.log(&format!("fuzz-{target}"))?;
+    command.stdout(log.try_clone()?).stderr(log).current_dir(&workspace.root);
+    if command.status()?.success() {
+        return Ok(Tally::pass());
+    }
+    let log = workspace.target.join(format!("gate/fuzz-{target}.log"));
+    tell(&last_lines(&log, 40));
+    Ok(Tally::fail(format!("fuzz {target}: see {}", log.display())))
 }
 
 fn last_lines(path: &Path, count: usize) -> String {
@@ -340,6 +391,35 @@ mod tests {
         assert_eq!(tier_runs("aesni"), ["aesni,avx512"]);
         assert_eq!(tier_runs("aesni, avx512"), Vec::<String>::new());
         assert_eq!(tier_runs("vaes512"), ["avx512,vaes512", "aesni,avx512,vaes512"]);
+    }
+
+    #[test]
+    fn every_test_program_is_in_one_group() {
+        let package = |name: &str, tests: &[&str]| Package {
+            name: name.to_owned(),
+            manifest: String::new(),
+            roots: Vec::new(),
+            tests: tests.iter().map(|test| (*test).to_owned()).collect(),
+            uses: Vec::new(),
+        };
+        let packages = [
+            package("io", &["tun", "no_alloc"]),
+            package("ipsec", &["ah", "no_alloc"]),
+            package("convoy", &["demo"]),
+        ];
+        let [(_, networks), (_, others), (_, doc)] = test_groups(&packages);
+        assert_eq!(networks, ["--test", "demo", "--test", "no_alloc", "--test", "tun"]);
+        assert_eq!(others, ["--lib", "--bins", "--test", "ah"]);
+        assert_eq!(doc, ["--doc"]);
+    }
+
+    #[test]
+    fn the_packages_that_wait_are_there() {
+        let workspace = Workspace::load().unwrap();
+        for name in WAITING {
+            let package = workspace.packages.iter().find(|package| package.name == *name);
+            assert!(package.is_some_and(|package| !package.tests.is_empty()));
+        }
     }
 
     #[test]

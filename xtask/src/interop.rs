@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 
 use crate::report::Tally;
+use crate::side_by_side::{self, Job, Tell};
 use crate::workspace::{Workspace, cargo, stream};
 
 /// Exit status of a script that cannot run on this machine.
@@ -21,12 +22,13 @@ struct Oracle {
     arguments: &'static [&'static str],
 }
 
+/// The slowest first: they run beside each other.
 const ORACLES: &[Oracle] = &[
     Oracle { name: "scapy", script: "scapy_oracle.py", arguments: &[] },
-    Oracle { name: "tshark", script: "tshark_oracle.py", arguments: &[] },
-    Oracle { name: "kernel", script: "kernel_peer.py", arguments: &[] },
     // `make test-tiers` does every level, which takes too long here.
     Oracle { name: "emulator", script: "emulator/test_tiers.py", arguments: &["--smoke"] },
+    Oracle { name: "kernel", script: "kernel_peer.py", arguments: &[] },
+    Oracle { name: "tshark", script: "tshark_oracle.py", arguments: &[] },
 ];
 
 /// Runs the named oracles, or all where none is named.
@@ -44,17 +46,16 @@ pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<Tally> {
     if !built.success() {
         return Ok(Tally::fail("interop: convoy does not build"));
     }
-    let mut sum = Tally::default();
-    for oracle in ORACLES {
-        if names.is_empty() || names.iter().any(|name| name == oracle.name) {
-            sum.add(run_one(workspace, oracle)?);
-        }
-    }
-    Ok(sum)
+    let wanted = |oracle: &&Oracle| names.is_empty() || names.iter().any(|n| n == oracle.name);
+    let jobs = ORACLES.iter().filter(wanted).map(|oracle| {
+        Job::new(format!("oracle {}", oracle.name), move |tell: Tell<'_>| {
+            run_one(workspace, oracle, tell)
+        })
+    });
+    Ok(side_by_side::run(jobs.collect()))
 }
 
-fn run_one(workspace: &Workspace, oracle: &Oracle) -> Result<Tally> {
-    println!("oracle {}", oracle.name);
+fn run_one(workspace: &Workspace, oracle: &Oracle, tell: Tell<'_>) -> Result<Tally> {
     let mut log = workspace.log(&format!("interop-{}", oracle.name))?;
     let mut command = Command::new(python(workspace));
     command
@@ -67,7 +68,7 @@ fn run_one(workspace: &Workspace, oracle: &Oracle) -> Result<Tally> {
         .env("CONVOY_TARGET", &workspace.target);
     let mut lines = Vec::new();
     let status = stream(&mut command, &mut log, |_, line| {
-        println!("  {line}");
+        tell(&format!("  {line}"));
         lines.push(line.to_owned());
     })?;
     Ok(verdict(oracle.name, status.code(), &lines))

@@ -10,6 +10,7 @@ mod interop;
 mod layers;
 mod report;
 mod rfc;
+mod side_by_side;
 mod sizes;
 mod test_output;
 mod tokens;
@@ -32,9 +33,9 @@ use crate::workspace::Workspace;
 const USAGE: &str = "\
 cargo xtask ci [--interop] [STEP…]  everything CI runs; with steps, only these:
                                     fmt layers unsafe sizes words drop-reasons rfc header clippy
-                                    doc test privileged tiers isatrap c-library fuzz
+                                    doc test tiers isatrap c-library fuzz
                                     interop
-cargo xtask interop [NAME…]         the oracles: scapy, tshark, kernel
+cargo xtask interop [NAME…]         the oracles: scapy, tshark, kernel, emulator
 cargo xtask layers                  crates use only what the table in ARCHITECTURE.md allows
 cargo xtask unsafe [--write]        unsafe only in its places; UNSAFE.md agrees (or is written)
 cargo xtask header [--write]        the header of the C library agrees with it (or is written)

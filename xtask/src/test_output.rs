@@ -14,8 +14,8 @@ const IN_PART: &str = "SKIPPED in part: ";
 #[derive(Debug, Default)]
 pub(crate) struct TestOutput {
     tally: Tally,
-    /// Tests that libtest marks as ignored; whether they count as skipped is for the caller to say.
-    pub(crate) ignored: u64,
+    /// Tests that libtest marks as ignored.
+    ignored: u64,
     section: Section,
     /// The test whose output is being read.
     current: Option<String>,
@@ -106,7 +106,11 @@ impl TestOutput {
     pub(crate) fn into_tally(mut self) -> Tally {
         let nameless = self.nameless_skips.min(self.tally.passed);
         self.tally.passed -= nameless;
-        self.tally.skipped += nameless;
+        self.tally.skipped += nameless + self.ignored;
+        if self.ignored > 0 {
+            let why = "marked as ignored; a test says itself why it cannot run";
+            self.tally.skips.push(format!("{} tests: {why}", self.ignored));
+        }
         self.tally
     }
 }
@@ -127,15 +131,24 @@ mod tests {
         (output, shown)
     }
 
-    const GOOD: &str = "\nrunning 4 tests\ntest a ... ok\ntest b ... ok\ntest c ... ok\ntest d ... ignored, needs root\n\
+    const GOOD: &str = "\nrunning 3 tests\ntest a ... ok\ntest b ... ok\ntest c ... ok\n\
         \nsuccesses:\n\n---- a stdout ----\nchatter\n\n---- b stdout ----\nSKIPPED: no network namespaces\n\
         SKIPPED: no network namespaces\n\n---- c stdout ----\nSKIPPED in part: no avx512\n\nsuccesses:\n    a\n    b\n    c\n\n\
-        test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n";
+        test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n";
+
+    #[test]
+    fn test_that_nobody_runs_is_not_forgotten() {
+        let (output, _) = read(
+            "test result: ok. 3 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.00s\n",
+        );
+        let tally = output.into_tally();
+        assert_eq!(tally.to_string(), "3 passed, 0 failed, 2 skipped");
+        assert!(tally.skips[0].starts_with("2 tests: marked as ignored"));
+    }
 
     #[test]
     fn test_that_says_skipped_is_not_counted_as_passed() {
         let (output, shown) = read(GOOD);
-        assert_eq!(output.ignored, 1);
         let tally = output.into_tally();
         assert_eq!(tally.to_string(), "2 passed, 0 failed, 1 skipped");
         assert_eq!(tally.skips, ["b: no network namespaces", "in part: no avx512"]);

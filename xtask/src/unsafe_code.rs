@@ -202,6 +202,7 @@ mod tests {
             name: name.to_owned(),
             manifest: format!("crates/{name}/Cargo.toml"),
             roots: vec![format!("crates/{name}/src/lib.rs")],
+            tests: Vec::new(),
             uses: Vec::new(),
         }
     }

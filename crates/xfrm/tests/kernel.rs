@@ -20,7 +20,10 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 /// What a test does in a network namespace of its own.
 fn in_a_namespace(work: impl FnOnce(&Socket) + Send + 'static) {
     let thread = std::thread::spawn(|| {
-        unshare(CloneFlags::CLONE_NEWNET).expect("root may make namespaces");
+        if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
+            println!("SKIPPED: XFRM parser against the kernel: no network namespace: {error}");
+            return;
+        }
         let mut socket = Socket::new(NETLINK_XFRM).expect("this kernel has XFRM");
         socket.bind_auto().unwrap();
         socket.connect(&SocketAddr::new(0, 0)).unwrap();
@@ -338,7 +341,6 @@ fn kernel_version() -> (u32, u32) {
 }
 
 #[test]
-#[ignore = "needs root for a network namespace"]
 fn parser_and_kernel_refuse_the_same() {
     let version = kernel_version();
     if version < COMPARED {
