@@ -1,6 +1,7 @@
 //! Opens what a gateway receives from and sends to.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use convoy_control::site::{Association, Backend, Site, Wire};
@@ -181,9 +182,14 @@ pub(super) fn open(site: &Site, sides: Sides, arena: &'static Arena) -> anyhow::
     };
     match sides.wire {
         Some(side) => {
+            // First: what hears ICMP messages for the interface leaves the port to them.
+            let joined = joined_datagrams(site, &sockets)?;
             let (ports, follower) = side.open(count, arena)?;
             followers.push(follower);
+            // Ahead of the others: all is sent through the interface.
             add(WireMatch::default(), ports);
+            // One worker receives them all, and hands over what is not its own.
+            joined.into_iter().for_each(|ports| add(WireMatch::default(), ports));
             // Nothing is bound: whatever address comes with a reload can be taken.
             sockets = sockets.into_iter().map(Socket::at_any).collect();
         }
@@ -245,14 +251,12 @@ fn open_socket(socket: Socket, wire: &Wire, workers: u16) -> anyhow::Result<(Wir
             raw::open(&config).map(|ports| (carries, boxed(ports)))
         }
         Socket::Udp(local) => {
-            let at = SocketAddr::new(local, wire.udp_port);
-            let config = udp::Config { workers, options, ..udp::Config::new(at) };
             let carries = WireMatch {
                 version: version(local),
                 protocol: Some(17),
                 source_port: Some(wire.udp_port),
             };
-            udp::open(&config).map(|ports| (carries, boxed(ports)))
+            open_udp(local, wire, workers).map(|ports| (carries, ports))
         }
     };
     let need = match socket {
@@ -260,6 +264,35 @@ fn open_socket(socket: Socket, wire: &Wire, workers: u16) -> anyhow::Result<(Wir
         Socket::Udp(local) => rights::Need::Udp(SocketAddr::new(local, wire.udp_port)),
     };
     opened.map_err(|error| rights::explain(error, need))
+}
+
+/// Where the kernel puts fragments of UDP together, because they cannot be taken from the interface:
+/// sockets that receive what ESP they make. Whole packets never come there.
+fn joined_datagrams(site: &Site, sockets: &[Socket]) -> anyhow::Result<Vec<Ports>> {
+    let mut opened = Vec::new();
+    for socket in sockets.iter().filter(|_| site.wire.backend == Backend::AfXdp) {
+        let Socket::Udp(local) = socket.at_any() else { continue };
+        match open_udp(local, &site.wire, 1) {
+            Ok(ports) => opened.push(ports),
+            Err(IoError::Setup { source, .. }) if source.kind() == ErrorKind::AddrInUse => {
+                tracing::warn!(
+                    "UDP port {} has another program: ESP in UDP that comes in fragments is lost",
+                    site.wire.udp_port,
+                );
+            }
+            Err(error) => {
+                let need = rights::Need::Udp(SocketAddr::new(local, site.wire.udp_port));
+                return Err(rights::explain(error, need));
+            }
+        }
+    }
+    Ok(opened)
+}
+
+fn open_udp(local: IpAddr, wire: &Wire, workers: u16) -> Result<Ports, IoError> {
+    let options = SocketOptions { device: wire.interface.clone(), ..SocketOptions::default() };
+    let at = SocketAddr::new(local, wire.udp_port);
+    udp::open(&udp::Config { workers, options, ..udp::Config::new(at) }).map(boxed)
 }
 
 fn boxed<P: Port + 'static>(ports: Vec<P>) -> Ports {
