@@ -2,11 +2,13 @@
 //! order, have the same answers.
 #![allow(clippy::unwrap_used)] // tests may, but clippy sees test functions only
 
-use convoy_control::xfrm::Policies;
+use convoy_control::xfrm::{Associations, Policies};
+use convoy_wire::Spi;
 use convoy_xfrm::{
-    Action, Addresses, Errno, Flags, FlushPolicy, Limits, Mark, Messages, Mode, Network, Policy,
-    PolicyDirection, PolicyInfo, PolicyKey, PolicyName, PolicyType, PortMask, Refusal, Reply,
-    Request, SaProtocol, Selector, Share, Template, Usage,
+    Action, Address, Addresses, AllocSpi, Errno, Flags, FlushPolicy, FlushSa, Limits, Mark,
+    Messages, Mode, Network, Policy, PolicyDirection, PolicyInfo, PolicyKey, PolicyName,
+    PolicyType, PortMask, ProtocolFilter, Refusal, Reply, Request, Sa, SaDirection, SaKey,
+    SaProtocol, SaQuery, Selector, Share, Template, Usage,
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_XFRM};
 use nix::sched::{CloneFlags, unshare};
@@ -245,6 +247,142 @@ fn show(policy: &Policy) -> Policy {
     timeless(policy.clone())
 }
 
+/// What is asked of SAs.
+#[derive(Clone, Debug)]
+enum SaStep {
+    Allocate(AllocSpi),
+    Get(SaKey),
+    Remove(SaKey),
+    Dump,
+    Count,
+    Flush(ProtocolFilter),
+}
+
+fn mark() -> impl Strategy<Value = Mark> {
+    prop_oneof![
+        4 => Just(Mark::default()),
+        1 => Just(Mark { value: 1, mask: 1 }),
+        1 => Just(Mark { value: 1, mask: 3 }),
+        1 => Just(Mark { value: 3, mask: 3 }),
+    ]
+}
+
+fn protocol() -> impl Strategy<Value = SaProtocol> {
+    prop::sample::select(vec![SaProtocol::Esp, SaProtocol::Esp, SaProtocol::Ah, SaProtocol::Comp])
+}
+
+fn local(last: u8) -> std::net::IpAddr {
+    [192, 0, 2, last].into()
+}
+
+prop_compose! {
+    fn allocation()(
+        (last, seq, reqid, if_id) in (1..3_u8, 0..4_u32, 0..2_u32, prop::sample::select(vec![0, 7])),
+        (protocol, mark) in (protocol(), mark()),
+        mode in prop::sample::select(vec![Mode::Tunnel, Mode::Transport]),
+        spi in 256..270_u32,
+        is_wide in prop::bool::weighted(0.2),
+        direction in prop::sample::select(vec![None, None, Some(SaDirection::In), Some(SaDirection::Out)]),
+    ) -> AllocSpi {
+        // Exhausted ranges are a matter of chance in a kernel.
+        let (min, max) = if is_wide { (1000, 60_000) } else { (spi, spi) };
+        let (destination, source) = (local(last), local(9));
+        let (cpu, others) = (None, Default::default());
+        AllocSpi {
+            destination, source, protocol, mode, seq, reqid, min, max, mark, if_id, direction, cpu, others,
+        }
+    }
+}
+
+fn sa_key() -> impl Strategy<Value = SaKey> {
+    (1..3_u8, 256..270_u32, protocol(), mark()).prop_map(|(last, spi, protocol, mark)| SaKey {
+        destination: local(last),
+        spi: Spi::new(spi),
+        protocol,
+        source: None,
+        mark,
+        if_id: 0,
+    })
+}
+
+fn sa_step() -> impl Strategy<Value = SaStep> {
+    let filters = vec![ProtocolFilter(50), ProtocolFilter(51), ProtocolFilter::IPSEC];
+    prop_oneof![
+        10 => allocation().prop_map(SaStep::Allocate),
+        4 => sa_key().prop_map(SaStep::Get),
+        6 => sa_key().prop_map(SaStep::Remove),
+        2 => Just(SaStep::Dump),
+        1 => Just(SaStep::Count),
+        1 => prop::sample::select(filters).prop_map(SaStep::Flush),
+    ]
+}
+
+/// The message that shows an SA, without the time at which it came.
+fn shown(sa: &Sa) -> Vec<u8> {
+    const ADD_TIME: usize = 16 + 56 + 24 + 16 + 64 + 16;
+    let mut bytes = sa.answer(false, Address::default()).as_bytes().to_vec();
+    bytes[ADD_TIME..ADD_TIME + 8].fill(0);
+    bytes
+}
+
+fn shown_by(kernel: &mut Kernel, request: &Request) -> Result<Vec<Vec<u8>>, Errno> {
+    let show = |reply: &Reply| match reply {
+        Reply::NewSa(sa) => shown(sa),
+        other => panic!("{other:?}"),
+    };
+    kernel.ask(request).map(|replies| replies.iter().map(show).collect())
+}
+
+/// Does the same on both sides.
+fn compare_sas(kernel: &mut Kernel, ours: &mut Associations, step: &SaStep) {
+    let query = |key| SaQuery { key, others: Default::default() };
+    match step.clone() {
+        SaStep::Allocate(allocation) => {
+            let boxed = Box::new(allocation.clone());
+            let theirs = kernel.ask(&Request::AllocSpi(boxed));
+            // What it drew.
+            let drawn = match theirs.as_deref() {
+                Ok([Reply::NewSa(sa)]) => sa.info.spi.map_or(0, Spi::get),
+                Ok(other) => panic!("{other:?}"),
+                Err(_) => 0,
+            };
+            let given = errno(ours.allocate(&allocation, 1, |_, _| drawn)).map(|sa| {
+                assert_eq!(sa.info.usage.add_time, 1);
+                shown(sa)
+            });
+            let theirs = theirs.map(|replies| match &replies[0] {
+                Reply::NewSa(sa) => shown(sa),
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(given, theirs, "{step:?}");
+        }
+        SaStep::Get(key) => {
+            let theirs = shown_by(kernel, &Request::GetSa(query(key)));
+            let found = errno(ours.get(&key)).map(|found| vec![shown(&found.sa)]);
+            assert_eq!(found, theirs, "{step:?}");
+        }
+        SaStep::Remove(key) => {
+            let theirs = kernel.ask(&Request::DelSa(query(key))).map(drop);
+            assert_eq!(errno(ours.remove(&key)).map(drop), theirs, "{step:?}");
+        }
+        SaStep::Dump => {
+            let theirs = shown_by(kernel, &Request::DumpSa(Default::default())).unwrap();
+            let all: Vec<_> = ours.dump(None).map(|(_, found)| shown(&found.sa)).collect();
+            assert_eq!(all, theirs);
+        }
+        SaStep::Count => {
+            let replies = kernel.ask(&Request::GetSadInfo(Default::default())).unwrap();
+            let [Reply::NewSadInfo(info)] = &replies[..] else { panic!("{replies:?}") };
+            assert_eq!(ours.len(), info.count as usize);
+        }
+        SaStep::Flush(protocol) => {
+            let flush = FlushSa { protocol, ..FlushSa::default() };
+            assert_eq!(kernel.ask(&Request::FlushSa(flush)).map(drop), Ok(()));
+            ours.flush(protocol);
+        }
+    }
+}
+
 /// Kernels before this one give other numbers.
 const COMPARED: (u32, u32) = (6, 18);
 
@@ -255,24 +393,40 @@ fn kernel_version() -> (u32, u32) {
     (numbers.next().unwrap(), numbers.next().unwrap())
 }
 
-#[test]
-#[ignore = "needs root for a network namespace"]
-fn policies_are_those_of_a_kernel() {
+/// Compares random steps with the kernel's answers, in a thread and a namespace of their own.
+fn walk<S: Strategy + Send + 'static>(
+    step: S,
+    mut compare: impl FnMut(&mut Kernel, &S::Value) + Send + 'static,
+) {
     let version = kernel_version();
     if version < COMPARED {
-        println!("SKIPPED: policies against the kernel: {version:?} is older than {COMPARED:?}");
+        println!("SKIPPED: databases against the kernel: {version:?} is older than {COMPARED:?}");
         return;
     }
-    let work = || {
+    let work = move || {
         let mut kernel = Kernel::new();
-        let mut ours = Policies::default();
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[1; 32]);
         let mut runner = TestRunner::new_with_rng(Config::default(), rng);
         for _ in 0..20_000 {
-            compare(&mut kernel, &mut ours, &step().new_tree(&mut runner).unwrap().current());
+            compare(&mut kernel, &step.new_tree(&mut runner).unwrap().current());
         }
     };
     if let Err(panic) = std::thread::spawn(work).join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+#[test]
+#[ignore = "needs root for a network namespace"]
+fn policies_are_those_of_a_kernel() {
+    let mut ours = Policies::default();
+    walk(step(), move |kernel, step| compare(kernel, &mut ours, step));
+}
+
+/// SAs without keys: kernels have others only of algorithms that they know.
+#[test]
+#[ignore = "needs root for a network namespace"]
+fn larval_sas_are_those_of_a_kernel() {
+    let mut ours = Associations::default();
+    walk(sa_step(), move |kernel, step| compare_sas(kernel, &mut ours, step));
 }

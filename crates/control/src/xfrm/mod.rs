@@ -3,6 +3,8 @@
 //! These are the desired state as daemons see it, down to numbers, order and refusals; what workers
 //! see is made of it. Nothing here has sockets or clocks.
 
+mod associations;
 mod policies;
 
+pub use associations::{Added, Association, Associations, LARVAL_SECONDS};
 pub use policies::{Changed, Counts, Policies};

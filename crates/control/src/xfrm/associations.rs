@@ -1,0 +1,460 @@
+//! SAs by identity, as `net/xfrm/xfrm_state.c` keeps them: live ones, and larval ones that only hold
+//! an SPI until a daemon brings their keys.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use convoy_wire::Spi;
+use convoy_xfrm::{
+    AllocSpi, Errno, Limit, Limits, Mark, ProtocolFilter, Refusal, Replay, Sa, SaFlags, SaInfo,
+    SaKey, SaProtocol, Selector, Usage,
+};
+
+/// Seconds that a larval SA waits for its keys (`net.core.xfrm_acq_expires` of a kernel).
+pub const LARVAL_SECONDS: u64 = 30;
+/// How many there can be; a kernel's limit is its memory.
+const SAS_MAX: usize = 1 << 20;
+
+/// The SAs that daemons made.
+#[derive(Debug, Default)]
+pub struct Associations {
+    /// By when they came, later ones with higher numbers.
+    stored: BTreeMap<u64, Association>,
+    /// By protocol and SPI, the newest last; those that have none yet are not here.
+    by_spi: HashMap<(SaProtocol, Spi), Vec<u64>>,
+    /// Those that are larval.
+    larval: BTreeSet<u64>,
+    /// When the next one comes.
+    next: u64,
+}
+
+/// An SA and how far it is.
+#[derive(Debug)]
+pub struct Association {
+    /// What it is.
+    pub sa: Sa,
+    /// Whether it has no keys yet.
+    pub is_larval: bool,
+}
+
+/// Whether a request or packet with this mark means an SA.
+fn takes(sa: &Sa, mark: Mark) -> bool {
+    sa.mark.matches(mark.value & mark.mask)
+}
+
+/// What an addition did.
+#[derive(Debug)]
+pub struct Added<'a> {
+    /// The SA as it is now.
+    pub sa: &'a Sa,
+    /// The larval SA in whose place it came.
+    pub larval: Option<Sa>,
+}
+
+impl Associations {
+    /// Gives out an SPI within the range that a request names, at `now` in seconds since 1970, and holds
+    /// it by a larval SA. `draw` gives a random number between two, both included.
+    ///
+    /// # Errors
+    /// `ENOENT` when no SPI was free, `ENOMEM` when there are 2²⁰ SAs.
+    pub fn allocate(
+        &mut self,
+        request: &AllocSpi,
+        now: u64,
+        mut draw: impl FnMut(u32, u32) -> u32,
+    ) -> Result<&Sa, Refusal> {
+        let at = match self.acquire_of(request) {
+            Some((at, _)) => at,
+            None => self.store(Association { sa: larval(request, now), is_larval: true })?,
+        };
+        let has_spi = self.stored.get(&at).is_some_and(|found| found.sa.info.spi.is_some());
+        if !has_spi {
+            // Without one it waits all the same, and the next request of its kind finds it.
+            let spi = self.free_spi(request, &mut draw).ok_or_else(|| {
+                Refusal::new(Errno::ENOENT, "No SPI available in the requested range")
+            })?;
+            self.name(at, spi);
+        }
+        let found = self.stored.get_mut(&at).ok_or(Refusal::bare(Errno::ENOENT))?;
+        if request.direction.is_some() {
+            found.sa.direction = request.direction;
+        }
+        Ok(&found.sa)
+    }
+
+    /// The larval SA that waits for this request: of its acquire event, or of its addresses.
+    fn acquire_of(&self, request: &AllocSpi) -> Option<(u64, &Sa)> {
+        let by_seq = self.of_acquire(request.seq, request.mark, request.cpu);
+        by_seq.filter(|(_, sa)| sa.info.destination == request.destination).or_else(|| {
+            self.waiting(|sa| {
+                let info = &sa.info;
+                (info.mode, info.reqid, info.protocol)
+                    == (request.mode, request.reqid, request.protocol)
+                    && (info.destination, info.source) == (request.destination, request.source)
+                    && sa.cpu == request.cpu
+                    && takes(sa, request.mark)
+            })
+        })
+    }
+
+    /// Larval SAs, the newest first.
+    fn larval(&self) -> impl Iterator<Item = (u64, &Sa)> {
+        self.larval.iter().rev().filter_map(|at| Some((*at, &self.stored.get(at)?.sa)))
+    }
+
+    /// The newest larval SA of an acquire event.
+    fn of_acquire(&self, seq: u32, mark: Mark, cpu: Option<u32>) -> Option<(u64, &Sa)> {
+        let is_it = |sa: &Sa| sa.info.seq == seq && takes(sa, mark) && sa.cpu == cpu;
+        (seq != 0).then(|| self.larval().find(|(_, sa)| is_it(sa))).flatten()
+    }
+
+    /// The newest larval SA without an SPI that is `wanted`.
+    fn waiting(&self, wanted: impl Fn(&Sa) -> bool) -> Option<(u64, &Sa)> {
+        self.larval().find(|(_, sa)| sa.info.spi.is_none() && wanted(sa))
+    }
+
+    /// An SPI that no SA of the protocol has, after at most as many draws as the range is wide.
+    fn free_spi(&self, request: &AllocSpi, draw: &mut impl FnMut(u32, u32) -> u32) -> Option<Spi> {
+        /// Of a full range nobody waits for more.
+        const DRAWS_MAX: u32 = 1 << 16;
+        let (min, max) = (request.min, request.max);
+        let draws = max.saturating_sub(min).saturating_add(1).min(DRAWS_MAX);
+        (0..draws).find_map(|_| {
+            let spi = Spi::new(if min == max { min } else { draw(min, max) })?;
+            (!self.by_spi.contains_key(&(request.protocol, spi))).then_some(spi)
+        })
+    }
+
+    /// Adds an SA with its keys at `now`. A larval one without an SPI that waited for it goes.
+    ///
+    /// # Errors
+    /// `EEXIST` when there is an SA of its identity, also a larval one; `ENOMEM` when there are 2²⁰.
+    pub fn add(&mut self, sa: Sa, now: u64) -> Result<Added<'_>, Refusal> {
+        if self.same_identity(&sa).is_some() {
+            return Err(Refusal::bare(Errno::EEXIST));
+        }
+        let waiting = self.acquire_for(&sa);
+        let at = self.store(Association { sa: begun(sa, now), is_larval: false })?;
+        let larval = waiting.and_then(|at| self.take(at)).map(|found| found.sa);
+        let found = self.stored.get(&at).ok_or(Refusal::bare(Errno::ENOENT))?;
+        Ok(Added { sa: &found.sa, larval })
+    }
+
+    /// The larval SA without an SPI in whose place one with keys comes.
+    fn acquire_for(&self, sa: &Sa) -> Option<u64> {
+        let info = &sa.info;
+        let by_seq = self.of_acquire(info.seq, sa.mark, sa.cpu).filter(|(_, one)| {
+            (one.info.protocol, one.info.destination) == (info.protocol, info.destination)
+        });
+        let found = by_seq.or_else(|| {
+            self.waiting(|one| {
+                (one.info.mode, one.info.reqid, one.info.protocol)
+                    == (info.mode, info.reqid, info.protocol)
+                    && (one.info.destination, one.info.source) == (info.destination, info.source)
+                    && one.cpu == sa.cpu
+                    && takes(one, sa.mark)
+            })
+        });
+        found.map(|(at, _)| at)
+    }
+
+    /// Gives a larval SA its keys, or a live one other limits, ports and marks (`xfrm_state_update`).
+    ///
+    /// # Errors
+    /// `ESRCH` when there is no SA of its identity; `EINVAL` when a live one would gain, lose or
+    /// change its kind of encapsulation.
+    pub fn update(&mut self, sa: Sa, now: u64) -> Result<Added<'_>, Refusal> {
+        let at = self.same_identity(&sa).ok_or(Refusal::bare(Errno::ESRCH))?;
+        let gone = Refusal::bare(Errno::ESRCH);
+        if self.stored.get(&at).is_some_and(|found| found.is_larval) {
+            let larval = self.take(at).map(|found| found.sa);
+            let at = self.store(Association { sa: begun(sa, now), is_larval: false })?;
+            let found = self.stored.get(&at).ok_or(gone)?;
+            return Ok(Added { sa: &found.sa, larval });
+        }
+        let found = self.stored.get_mut(&at).ok_or(gone)?;
+        match (&mut found.sa.encap, sa.encap) {
+            (Some(before), Some(now)) if before.kind == now.kind => *before = now,
+            (None, None) => {}
+            _ => return Err(Refusal::bare(Errno::EINVAL)),
+        }
+        if found.sa.care_of.is_some() && sa.care_of.is_some() {
+            found.sa.care_of = sa.care_of;
+        }
+        found.sa.info.limits = sa.info.limits;
+        if sa.output_mark != Mark::default() || sa.if_id != 0 {
+            found.sa.output_mark = sa.output_mark;
+            if sa.if_id != 0 {
+                found.sa.if_id = sa.if_id;
+            }
+        }
+        Ok(Added { sa: &found.sa, larval: None })
+    }
+
+    /// The SA that a new one would be the twin of.
+    fn same_identity(&self, sa: &Sa) -> Option<u64> {
+        let SaInfo { destination, spi, protocol, .. } = sa.info;
+        self.by_id(destination, spi?, protocol, sa.mark)
+    }
+
+    fn by_id(
+        &self,
+        destination: IpAddr,
+        spi: Spi,
+        protocol: SaProtocol,
+        mark: Mark,
+    ) -> Option<u64> {
+        let newest_first = self.by_spi.get(&(protocol, spi))?.iter().rev();
+        newest_first.copied().find(|at| {
+            let found = self.stored.get(at);
+            found.is_some_and(|f| f.sa.info.destination == destination && takes(&f.sa, mark))
+        })
+    }
+
+    /// The SA that a request names.
+    ///
+    /// # Errors
+    /// `ESRCH`.
+    pub fn get(&self, key: &SaKey) -> Result<&Association, Refusal> {
+        let found = self.find(key).and_then(|at| self.stored.get(&at));
+        found.ok_or(Refusal::bare(Errno::ESRCH))
+    }
+
+    /// Removes the SA that a request names.
+    ///
+    /// # Errors
+    /// `ESRCH`.
+    pub fn remove(&mut self, key: &SaKey) -> Result<Association, Refusal> {
+        self.find(key).and_then(|at| self.take(at)).ok_or(Refusal::bare(Errno::ESRCH))
+    }
+
+    fn find(&self, key: &SaKey) -> Option<u64> {
+        self.by_id(key.destination, key.spi?, key.protocol, key.mark)
+    }
+
+    /// Removes all SAs of these protocols; says how many there were.
+    pub fn flush(&mut self, protocol: ProtocolFilter) -> usize {
+        let matching = self.stored.iter().filter(|(_, f)| protocol.matches(f.sa.info.protocol));
+        let all: Vec<u64> = matching.map(|(at, _)| *at).collect();
+        all.iter().filter_map(|at| self.take(*at)).count()
+    }
+
+    /// Removes and returns larval SAs whose time is over at `now`.
+    pub fn expire_larval(&mut self, now: u64) -> Vec<Sa> {
+        let over = |sa: &Sa| now >= sa.info.usage.add_time.saturating_add(LARVAL_SECONDS);
+        let all: Vec<u64> = self.larval().filter(|(_, sa)| over(sa)).map(|(at, _)| at).collect();
+        all.iter().filter_map(|at| self.take(*at)).map(|found| found.sa).collect()
+    }
+
+    /// All SAs in the order of a dump, the newest first; `from` is where one before ended.
+    pub fn dump(&self, from: Option<u64>) -> impl Iterator<Item = (u64, &Association)> {
+        let end = from.unwrap_or(u64::MAX);
+        self.stored.range(..end).rev().map(|(at, found)| (*at, found))
+    }
+
+    /// How many there are, larval ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.stored.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.stored.is_empty()
+    }
+
+    fn store(&mut self, association: Association) -> Result<u64, Refusal> {
+        if self.stored.len() >= SAS_MAX {
+            return Err(Refusal::new(Errno::ENOMEM, "There are as many SAs as there can be"));
+        }
+        let at = self.next;
+        self.next += 1;
+        let SaInfo { protocol, spi, .. } = association.sa.info;
+        if let Some(spi) = spi {
+            self.by_spi.entry((protocol, spi)).or_default().push(at);
+        }
+        if association.is_larval {
+            self.larval.insert(at);
+        }
+        self.stored.insert(at, association);
+        Ok(at)
+    }
+
+    /// Gives an SA that has none its SPI.
+    fn name(&mut self, at: u64, spi: Spi) {
+        let Some(found) = self.stored.get_mut(&at) else { return };
+        found.sa.info.spi = Some(spi);
+        self.by_spi.entry((found.sa.info.protocol, spi)).or_default().push(at);
+    }
+
+    fn take(&mut self, at: u64) -> Option<Association> {
+        let found = self.stored.remove(&at)?;
+        let SaInfo { protocol, spi, .. } = found.sa.info;
+        self.larval.remove(&at);
+        if let Some(spi) = spi
+            && let Some(all) = self.by_spi.get_mut(&(protocol, spi))
+        {
+            all.retain(|other| *other != at);
+            if all.is_empty() {
+                self.by_spi.remove(&(protocol, spi));
+            }
+        }
+        Some(found)
+    }
+}
+
+/// An SA with keys as it is when it begins; what it has done may go on from elsewhere.
+fn begun(mut sa: Sa, now: u64) -> Sa {
+    let fresh = Usage { add_time: now, ..Usage::default() };
+    sa.info.usage = sa.state.usage.take().unwrap_or(fresh);
+    sa
+}
+
+/// The SA that only holds an SPI (`__find_acq_core`).
+fn larval(request: &AllocSpi, now: u64) -> Sa {
+    let mut limits = Limits::NONE;
+    limits.add_seconds = Limit { soft: 0, hard: LARVAL_SECONDS };
+    let info = SaInfo {
+        selector: Selector::any_but_showing(request.source, request.destination),
+        destination: request.destination,
+        source: request.source,
+        spi: None,
+        protocol: request.protocol,
+        limits,
+        usage: Usage { add_time: now, ..Usage::default() },
+        failures: Default::default(),
+        // Only what an acquire event asked for has its number.
+        seq: 0,
+        reqid: request.reqid,
+        mode: request.mode,
+        replay_window: 0,
+        flags: SaFlags::default(),
+    };
+    let mut sa = Sa::new(info);
+    (sa.mark, sa.if_id, sa.cpu) = (request.mark, request.if_id, request.cpu);
+    sa.state.replay = Some(Replay::default());
+    sa
+}
+
+#[cfg(test)]
+mod tests {
+    use convoy_xfrm::{Encap, Mode};
+
+    use super::*;
+
+    fn local() -> IpAddr {
+        [192, 0, 2, 1].into()
+    }
+
+    fn request(spi: u32, reqid: u32) -> AllocSpi {
+        AllocSpi {
+            destination: local(),
+            source: [192, 0, 2, 9].into(),
+            protocol: SaProtocol::Esp,
+            mode: Mode::Tunnel,
+            seq: 0,
+            reqid,
+            min: spi,
+            max: spi,
+            mark: Mark::default(),
+            if_id: 0,
+            direction: None,
+            cpu: None,
+            others: Default::default(),
+        }
+    }
+
+    /// As a daemon sends it.
+    fn with_keys(spi: u32, reqid: u32) -> Sa {
+        let mut sa = larval(&request(spi, reqid), 0);
+        sa.info.spi = Spi::new(spi);
+        sa.info.limits = Limits::NONE;
+        sa
+    }
+
+    fn key(spi: u32) -> SaKey {
+        let (destination, protocol) = (local(), SaProtocol::Esp);
+        let mark = Mark::default();
+        SaKey { destination, spi: Spi::new(spi), protocol, source: None, mark, if_id: 0 }
+    }
+
+    fn errno<T>(outcome: Result<T, Refusal>) -> Option<Errno> {
+        outcome.err().map(|refusal| refusal.errno)
+    }
+
+    /// What daemons do for an inbound SA: an SPI first, then `UPDSA` with the keys.
+    #[test]
+    fn a_larval_sa_gets_its_keys_by_an_update_only() {
+        let mut sas = Associations::default();
+        assert_eq!(sas.allocate(&request(256, 1), 5, |_, _| 0).unwrap().info.spi, Spi::new(256));
+        assert!(sas.get(&key(256)).unwrap().is_larval);
+        assert_eq!(errno(sas.add(with_keys(256, 1), 6)), Some(Errno::EEXIST));
+        assert_eq!(errno(sas.update(with_keys(257, 1), 6)), Some(Errno::ESRCH));
+        let updated = sas.update(with_keys(256, 1), 6).unwrap();
+        assert_eq!(updated.larval.unwrap().info.limits.add_seconds.hard, LARVAL_SECONDS);
+        assert_eq!((updated.sa.info.limits, updated.sa.info.usage.add_time), (Limits::NONE, 6));
+        assert!(!sas.get(&key(256)).unwrap().is_larval);
+        assert_eq!(sas.len(), 1);
+        assert!(sas.expire_larval(1000).is_empty(), "it has keys");
+    }
+
+    #[test]
+    fn a_larval_sa_without_keys_ends_after_its_time() {
+        let mut sas = Associations::default();
+        sas.allocate(&request(256, 1), 100, |_, _| 0).unwrap();
+        sas.allocate(&request(257, 1), 101, |_, _| 0).unwrap();
+        assert!(sas.expire_larval(100 + LARVAL_SECONDS - 1).is_empty());
+        let gone = sas.expire_larval(100 + LARVAL_SECONDS);
+        assert_eq!(gone.iter().map(|sa| sa.info.spi).collect::<Vec<_>>(), [Spi::new(256)]);
+        assert_eq!(errno(sas.get(&key(256))), Some(Errno::ESRCH));
+        assert_eq!(sas.len(), 1);
+    }
+
+    /// An outbound SA comes by `NEWSA`, in the place of what its acquire event left.
+    #[test]
+    fn a_new_sa_takes_the_place_of_the_one_that_waited() {
+        let mut sas = Associations::default();
+        // Nothing is free, so it waits without an SPI.
+        sas.allocate(&request(256, 7), 1, |_, _| 0).unwrap();
+        assert_eq!(errno(sas.allocate(&request(256, 1), 1, |_, _| 0)), Some(Errno::ENOENT));
+        let added = sas.add(with_keys(300, 2), 2).unwrap();
+        assert!(added.larval.is_none(), "of another reqid");
+        let added = sas.add(with_keys(301, 1), 2).unwrap();
+        assert_eq!(added.larval.map(|sa| sa.info.spi), Some(None));
+        assert_eq!(sas.len(), 3);
+    }
+
+    #[test]
+    fn a_live_sa_keeps_its_keys_and_counters_when_it_changes() {
+        let encap = |kind| Encap {
+            kind,
+            source_port: 4500,
+            destination_port: 4501,
+            original: [0; 4].into(),
+        };
+        let mut sas = Associations::default();
+        let mut first = with_keys(256, 1);
+        (first.encap, first.mark) = (Some(encap(2)), Mark { value: 4, mask: 4 });
+        let used = Usage { bytes: 10, packets: 2, add_time: 3, use_time: 4 };
+        first.state.usage = Some(used);
+        assert_eq!(sas.add(first, 9).unwrap().sa.info.usage, used, "it was moved here");
+        // Its mark is part of its identity.
+        assert_eq!(errno(sas.update(with_keys(256, 1), 9)), Some(Errno::ESRCH));
+        let marked = |encap| {
+            let mut sa = with_keys(256, 1);
+            (sa.mark, sa.encap, sa.if_id) = (Mark { value: 4, mask: 4 }, encap, 12);
+            sa.info.limits.packets = Limit { soft: 1, hard: 2 };
+            sa
+        };
+        assert_eq!(errno(sas.update(marked(None), 9)), Some(Errno::EINVAL));
+        assert_eq!(errno(sas.update(marked(Some(encap(1))), 9)), Some(Errno::EINVAL));
+        let changed = sas.update(marked(Some(encap(2))), 9).unwrap();
+        assert_eq!((changed.sa.info.usage, changed.sa.if_id), (used, 12));
+        assert_eq!(changed.sa.info.limits.packets, Limit { soft: 1, hard: 2 });
+        assert!(changed.larval.is_none());
+        let marked = SaKey { mark: Mark { value: 4, mask: u32::MAX }, ..key(256) };
+        assert!(!sas.remove(&marked).unwrap().is_larval);
+        assert!(sas.is_empty());
+    }
+}
