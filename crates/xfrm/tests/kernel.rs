@@ -9,7 +9,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use common::{only, request};
-use convoy_xfrm::{Errno, Flags, HEADER_LEN, Kind, Messages, Refusal, Reply, Request};
+use convoy_xfrm::{
+    Aead, AlgorithmName, Errno, Flags, HEADER_LEN, Key, Kind, Messages, Refusal, ReplayEsn, Reply,
+    Request, SaDirection, SaFlags, SaProtocol, Transform,
+};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_XFRM};
 use nix::sched::{CloneFlags, unshare};
 use proptest::prelude::*;
@@ -404,5 +407,54 @@ fn parser_and_kernel_refuse_the_same() {
         }
         assert!(differences.is_empty(), "{} differences", differences.len());
         assert!(texts.len() >= 25, "the messages are wrong in too few ways");
+    });
+}
+
+/// An outbound or inbound SA with a state of its numbers.
+fn with_numbers(direction: SaDirection, esn: bool, sent: u64, received: u64) -> Request {
+    let mut runner = TestRunner::deterministic();
+    let mut sa = common::sa().new_tree(&mut runner).unwrap().current();
+    let name = AlgorithmName::new("rfc4106(gcm(aes))").unwrap();
+    let key = Key::new(&[7; 20]).unwrap();
+    sa.transform = Transform::Aead(Aead { name, key, icv_bits: 128 });
+    sa.info.protocol = SaProtocol::Esp;
+    sa.info.flags = if esn { SaFlags::ESN } else { SaFlags::default() };
+    sa.info.replay_window = 0;
+    sa.direction = Some(direction);
+    (sa.extra_flags, sa.nat_keepalive, sa.mapping_threshold) = (0, 0, None);
+    (sa.tfc_padding, sa.security, sa.offload, sa.state.replay) = (None, None, None, None);
+    let inbound = direction == SaDirection::In;
+    let (window, bitmap) = if inbound { (32, vec![0]) } else { (0, Vec::new()) };
+    sa.state.replay_esn = Some(ReplayEsn { sent, received, window, bitmap });
+    Request::NewSa(sa)
+}
+
+#[test]
+#[ignore = "needs root for a network namespace"]
+fn last_sequence_numbers_are_refused_alike() {
+    if kernel_version() < COMPARED {
+        println!("SKIPPED: XFRM sequence numbers against the kernel: older than {COMPARED:?}");
+        return;
+    }
+    in_a_namespace(|socket| {
+        let numbers = [0, 1, 0xffff_fffe, 0xffff_ffff, 1 << 32, u64::MAX - 1, u64::MAX];
+        let mut refused = BTreeMap::new();
+        let mut seq = 0;
+        for direction in [SaDirection::In, SaDirection::Out] {
+            for esn in [false, true] {
+                for (sent, received) in
+                    numbers.into_iter().flat_map(|number| [(number, 0), (0, number)])
+                {
+                    seq += 1;
+                    let built = with_numbers(direction, esn, sent, received).build(seq, Flags::ACK);
+                    let kernel = ask(socket, built.as_bytes(), seq);
+                    let how = compare(built.as_bytes(), kernel.as_ref());
+                    assert!(how.is_ok(), "{direction:?} {esn} {sent} {received}: {how:?}");
+                    *refused.entry(kernel.unwrap().text).or_insert(0) += 1;
+                }
+            }
+        }
+        // Six faults, and that the algorithm is not there, or its protocol.
+        assert!(refused.len() >= 9, "{refused:#?}");
     });
 }
