@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::bytes::{Datagram, Fields, Writer};
+use crate::bytes::{Datagram, Writer};
 use crate::header::{Flags, HEADER_LEN, Header, Message};
 use crate::refusal::{Errno, Refusal};
 
@@ -57,13 +57,7 @@ impl Acknowledgement {
             to.i32(outcome.err().map_or(0, |refusal| refusal.errno.0).saturating_neg());
             to.bytes(quoted);
             to.align();
-            if !text.is_empty() {
-                to.attribute(ATTR_MSG, |to| {
-                    to.bytes(text.as_bytes());
-                    to.u8(0);
-                });
-            }
-            to.attribute_if(ATTR_OFFS, offset);
+            write_words(to, text, offset);
         })
     }
 
@@ -81,21 +75,38 @@ impl Acknowledgement {
         let (mut text, mut offset) = (Cow::Borrowed(""), None);
         if flags.any(Flags::ACK_TLVS) {
             let start = quoted.checked_next_multiple_of(4).ok_or_else(torn)?;
-            for (number, payload) in attributes(rest.get(start..).unwrap_or_default()) {
-                match number {
-                    ATTR_MSG => {
-                        let end = payload.iter().position(|byte| *byte == 0);
-                        let words = payload.get(..end.unwrap_or(payload.len())).unwrap_or_default();
-                        text = Cow::Owned(String::from_utf8_lossy(words).into_owned());
-                    }
-                    ATTR_OFFS => offset = payload.first_chunk().copied().map(u32::from_ne_bytes),
-                    _ => {}
-                }
-            }
+            (text, offset) = read_words(rest.get(start..).unwrap_or_default());
         }
         let refusal = (errno.0 != 0).then_some(Refusal { errno, text, offset });
         Ok(Self { refusal, request })
     }
+}
+
+/// What the extended acknowledgement says, where it says anything.
+fn write_words(to: &mut Writer, text: &str, offset: Option<u32>) {
+    if !text.is_empty() {
+        to.attribute(ATTR_MSG, |to| {
+            to.bytes(text.as_bytes());
+            to.u8(0);
+        });
+    }
+    to.attribute_if(ATTR_OFFS, offset);
+}
+
+fn read_words(bytes: &[u8]) -> (Cow<'static, str>, Option<u32>) {
+    let (mut text, mut offset) = (Cow::Borrowed(""), None);
+    for (number, payload) in attributes(bytes) {
+        match number {
+            ATTR_MSG => {
+                let end = payload.iter().position(|byte| *byte == 0);
+                let words = payload.get(..end.unwrap_or(payload.len())).unwrap_or_default();
+                text = Cow::Owned(String::from_utf8_lossy(words).into_owned());
+            }
+            ATTR_OFFS => offset = payload.first_chunk().copied().map(u32::from_ne_bytes),
+            _ => {}
+        }
+    }
+    (text, offset)
 }
 
 /// Cut where a character ends.
@@ -133,19 +144,24 @@ pub(crate) fn message(
 
 /// The end of a dump; `outcome` says whether it is all there is.
 #[must_use]
-pub(crate) fn done(outcome: Option<Errno>, seq: u32, port: u32) -> Datagram {
-    message(DONE, Flags::MULTI, seq, port, |to| {
-        to.i32(outcome.map_or(0, |errno| errno.0).saturating_neg());
+pub(crate) fn done(outcome: Option<&Refusal>, seq: u32, port: u32) -> Datagram {
+    let text = outcome.map_or("", |refusal| shortened(&refusal.text));
+    let offset = outcome.and_then(|refusal| refusal.offset);
+    let silent = text.is_empty() && offset.is_none();
+    let flags = if silent { Flags::MULTI } else { Flags::MULTI.with(Flags::ACK_TLVS) };
+    message(DONE, flags, seq, port, |to| {
+        to.i32(outcome.map_or(0, |refusal| refusal.errno.0).saturating_neg());
+        write_words(to, text, offset);
     })
 }
 
-pub(crate) fn read_done(message: &Message<'_>) -> Result<Option<Errno>, Refusal> {
-    let body = message.body();
-    if body.len() < 4 {
-        return Err(Refusal::invalid("Invalid header length"));
-    }
-    let errno = Fields::new(body).i32().saturating_neg();
-    Ok((errno != 0).then_some(Errno(errno)))
+pub(crate) fn read_done(message: &Message<'_>) -> Result<Option<Refusal>, Refusal> {
+    let torn = || Refusal::invalid("Invalid header length");
+    let (number, rest) = message.body().split_first_chunk::<4>().ok_or_else(torn)?;
+    let errno = Errno(i32::from_ne_bytes(*number).saturating_neg());
+    let tlvs = message.header().flags.any(Flags::ACK_TLVS);
+    let (text, offset) = if tlvs { read_words(rest) } else { (Cow::Borrowed(""), None) };
+    Ok((errno.0 != 0).then_some(Refusal { errno, text, offset }))
 }
 
 #[cfg(test)]

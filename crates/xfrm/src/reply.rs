@@ -7,7 +7,7 @@ use crate::database::{Defaults, FlushPolicy, FlushSa, SadInfo, SpdInfo};
 use crate::event::{Acquire, Expire, Group, Mapping, PolicyExpire};
 use crate::header::{Flags, Kind, Message};
 use crate::policy::{Policy, PolicyDeleted};
-use crate::refusal::{Errno, Refusal};
+use crate::refusal::Refusal;
 use crate::replay::AsyncEvent;
 use crate::sa::{Sa, SaDeleted};
 
@@ -88,8 +88,9 @@ pub enum Reply {
     Mapping(Box<Mapping>),
     /// `NLMSG_ERROR`: a request was carried out or refused.
     Acknowledgement(Acknowledgement),
-    /// `NLMSG_DONE`: a dump ends, before its time if there is a number.
-    Done(Option<Errno>),
+    /// `NLMSG_DONE`: a dump ends, before its time if there is a refusal. Its words and offset are only
+    /// for sockets that asked for extended acknowledgements.
+    Done(Option<Refusal>),
     /// A message that is not read any further: `REPORT`, `MIGRATE`, and what is not known.
     Other(u16),
 }
@@ -179,7 +180,7 @@ impl Reply {
             Self::Expire(event) => to.message(Kind::Expire, |to| event.write(to)),
             Self::PolExpire(event) => to.message(Kind::PolExpire, |to| event.write(to)),
             Self::Mapping(event) => to.message(Kind::Mapping, |to| event.write(to)),
-            Self::Done(outcome) => acknowledgement::done(*outcome, to.seq, to.port),
+            Self::Done(outcome) => acknowledgement::done(outcome.as_ref(), to.seq, to.port),
             Self::Acknowledgement(_) | Self::Other(_) => return None,
         })
     }

@@ -50,7 +50,7 @@ fn ask(socket: &Socket, bytes: &[u8], seq: u32) -> Option<Refusal> {
             }
             match Reply::parse(&message).unwrap() {
                 Reply::Acknowledgement(ack) => return ack.refusal,
-                Reply::Done(errno) => return errno.map(Refusal::bare),
+                Reply::Done(refusal) => return refusal,
                 _ => {}
             }
         }
@@ -319,15 +319,6 @@ fn compare(bytes: &[u8], kernel: Option<&Refusal>) -> Result<&'static str, Strin
             Ok("late")
         }
         (Err(ours), Some(theirs)) if ours == *theirs => Ok("both refuse it"),
-        // A dump ends with a number only.
-        (Err(ours), Some(theirs))
-            if theirs.text.is_empty()
-                && theirs.offset.is_none()
-                && ours.errno == theirs.errno
-                && message.header().flags.any(Flags::DUMP) =>
-        {
-            Ok("both refuse it")
-        }
         (Ok(_), Some(theirs)) => Err(format!("taken, but the kernel says {theirs:?}")),
         (Err(ours), theirs) => Err(format!("{ours:?}, but the kernel says {theirs:?}")),
     }

@@ -713,7 +713,12 @@ pub(crate) fn reply() -> impl Strategy<Value = Reply> {
             protocol: ProtocolFilter(protocol),
             others: Others::default()
         })),
-        option::of(1..200_i32).prop_map(|errno| Reply::Done(errno.map(Errno))),
+        option::of((1..200_i32, "[a-z ]{0,20}", any::<Option<u32>>())).prop_map(|refusal| {
+            Reply::Done(refusal.map(|(errno, text, offset)| Refusal {
+                offset,
+                ..Refusal::new(Errno(errno), text)
+            }))
+        }),
     ];
     let deleted = (policy(), any::<bool>()).prop_map(|(policy, by_index)| {
         let index = policy.info.index;
