@@ -47,7 +47,9 @@ impl Kernel {
                     Reply::Acknowledgement(ack) => {
                         return ack.refusal.map_or(Ok(replies), |refusal| Err(refusal.errno));
                     }
-                    Reply::Done(outcome) => return outcome.map_or(Ok(replies), Err),
+                    Reply::Done(outcome) => {
+                        return outcome.map_or(Ok(replies), |refusal| Err(refusal.errno));
+                    }
                     reply => replies.push(reply),
                 }
             }
@@ -258,6 +260,12 @@ enum SaStep {
     Flush(ProtocolFilter),
 }
 
+/// Of which none goes with the other: of several SAs that wait, a kernel takes the first of a hash
+/// chain, and the order changes when its table grows in the background.
+fn own_mark() -> impl Strategy<Value = Mark> {
+    prop::sample::select(vec![Mark { value: 1, mask: 3 }, Mark { value: 2, mask: 3 }])
+}
+
 fn mark() -> impl Strategy<Value = Mark> {
     prop_oneof![
         4 => Just(Mark::default()),
@@ -278,7 +286,7 @@ fn local(last: u8) -> std::net::IpAddr {
 prop_compose! {
     fn allocation()(
         (last, seq, reqid, if_id) in (1..3_u8, 0..4_u32, 0..2_u32, prop::sample::select(vec![0, 7])),
-        (protocol, mark) in (protocol(), mark()),
+        (protocol, mark) in (protocol(), own_mark()),
         mode in prop::sample::select(vec![Mode::Tunnel, Mode::Transport]),
         spi in 256..270_u32,
         is_wide in prop::bool::weighted(0.2),
