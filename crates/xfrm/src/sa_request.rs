@@ -362,14 +362,14 @@ impl AllocSpi {
         self.others.write(to);
     }
 
-    /// The SA that a kernel answers with: a larval one, which has its SPI and nothing to work with, and
-    /// which is gone after `seconds` unless it gets its keys (`xfrm_acq_expires`). `now` is the time in
+    /// The SA that a kernel makes of it: a larval one, which has at most an SPI and nothing to work with,
+    /// and which is gone after `seconds` unless it gets its keys (`xfrm_acq_expires`). `now` is the time in
     /// seconds since 1970.
     #[must_use]
-    pub fn larval(&self, spi: Spi, seconds: u64, now: u64) -> Sa {
+    pub fn larval(&self, spi: Option<Spi>, seconds: u64, now: u64) -> Sa {
         let info = SaInfo {
             selector: Selector::any_but_showing(self.source, self.destination),
-            spi: Some(spi),
+            spi,
             limits: Limits { add_seconds: Limit { soft: 0, hard: seconds }, ..Limits::NONE },
             usage: Usage { add_time: now, ..Usage::default() },
             ..self.info()

@@ -286,7 +286,7 @@ fn larval_sas_are_those_of_the_kernel() {
         };
         let to = Address { seq: message.header().seq, port: message.header().port, multi: false };
         // The kernel's usual 30 seconds.
-        let larval = alloc.larval(sa.info.spi.unwrap(), 30, sa.info.usage.add_time);
+        let larval = alloc.larval(sa.info.spi, 30, sa.info.usage.add_time);
         assert_eq!(larval.answer(false, to).as_bytes(), message.as_bytes(), "{}", record.command);
         assert!((alloc.min..=alloc.max).contains(&sa.info.spi.unwrap().get()));
         answered += 1;

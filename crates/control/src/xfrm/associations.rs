@@ -6,8 +6,7 @@ use std::net::IpAddr;
 
 use convoy_wire::Spi;
 use convoy_xfrm::{
-    AllocSpi, Errno, Limit, Limits, Mark, ProtocolFilter, Refusal, Replay, Sa, SaFlags, SaInfo,
-    SaKey, SaProtocol, Selector, Usage,
+    AllocSpi, Errno, Mark, ProtocolFilter, Refusal, Sa, SaInfo, SaKey, SaProtocol, Usage,
 };
 
 /// Seconds that a larval SA waits for its keys (`net.core.xfrm_acq_expires` of a kernel).
@@ -65,7 +64,10 @@ impl Associations {
     ) -> Result<&Sa, Refusal> {
         let at = match self.acquire_of(request) {
             Some((at, _)) => at,
-            None => self.store(Association { sa: larval(request, now), is_larval: true })?,
+            None => self.store(Association {
+                sa: request.larval(None, LARVAL_SECONDS, now),
+                is_larval: true,
+            })?,
         };
         let has_spi = self.stored.get(&at).is_some_and(|found| found.sa.info.spi.is_some());
         if !has_spi {
@@ -311,35 +313,9 @@ fn begun(mut sa: Sa, now: u64) -> Sa {
     sa
 }
 
-/// The SA that only holds an SPI (`__find_acq_core`).
-fn larval(request: &AllocSpi, now: u64) -> Sa {
-    let mut limits = Limits::NONE;
-    limits.add_seconds = Limit { soft: 0, hard: LARVAL_SECONDS };
-    let info = SaInfo {
-        selector: Selector::any_but_showing(request.source, request.destination),
-        destination: request.destination,
-        source: request.source,
-        spi: None,
-        protocol: request.protocol,
-        limits,
-        usage: Usage { add_time: now, ..Usage::default() },
-        failures: Default::default(),
-        // Only what an acquire event asked for has its number.
-        seq: 0,
-        reqid: request.reqid,
-        mode: request.mode,
-        replay_window: 0,
-        flags: SaFlags::default(),
-    };
-    let mut sa = Sa::new(info);
-    (sa.mark, sa.if_id, sa.cpu) = (request.mark, request.if_id, request.cpu);
-    sa.state.replay = Some(Replay::default());
-    sa
-}
-
 #[cfg(test)]
 mod tests {
-    use convoy_xfrm::{Encap, Mode};
+    use convoy_xfrm::{Encap, Limit, Limits, Mode};
 
     use super::*;
 
@@ -367,8 +343,7 @@ mod tests {
 
     /// As a daemon sends it.
     fn with_keys(spi: u32, reqid: u32) -> Sa {
-        let mut sa = larval(&request(spi, reqid), 0);
-        sa.info.spi = Spi::new(spi);
+        let mut sa = request(spi, reqid).larval(Spi::new(spi), 0, 0);
         sa.info.limits = Limits::NONE;
         sa
     }
