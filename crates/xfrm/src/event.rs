@@ -10,7 +10,8 @@ use crate::bytes::{Fields, Writer};
 use crate::mark::{Mark, SecurityContext};
 use crate::policy::{Policy, PolicyInfo, PolicyType};
 use crate::refusal::{Errno, Refusal};
-use crate::sa::{RawSaId, RawSaInfo, SaDirection, SaInfo, SaKey};
+use crate::sa::{RawSaInfo, SaDirection, SaInfo};
+use crate::sa_key::{RawSaId, SaKey};
 use crate::selector::{RawSelector, Selector};
 use crate::template::Template;
 

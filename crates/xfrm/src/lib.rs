@@ -65,6 +65,7 @@ mod replay;
 mod reply;
 mod request;
 mod sa;
+mod sa_key;
 mod sa_request;
 mod selector;
 mod template;
@@ -91,9 +92,10 @@ pub use replay::{AsyncEvent, Replay, ReplayEsn, SaState};
 pub use reply::{Address, Reply};
 pub use request::Request;
 pub use sa::{
-    AddressFilter, EXTRA_DONT_ENCAP_DSCP, EXTRA_OSEQ_MAY_WRAP, Encap, Offload, Sa, SaDeleted,
-    SaDirection, SaDump, SaFlags, SaInfo, SaKey, SaQuery,
+    EXTRA_DONT_ENCAP_DSCP, EXTRA_OSEQ_MAY_WRAP, Encap, Offload, Sa, SaDeleted, SaDirection,
+    SaFlags, SaInfo,
 };
+pub use sa_key::{AddressFilter, SaDump, SaKey, SaQuery};
 pub use sa_request::AllocSpi;
 pub use selector::{Addresses, Network, PortMask, Selector};
 pub use template::{TEMPLATES_MAX, Template};

@@ -11,7 +11,8 @@ use crate::bytes::{Fields, Writer};
 use crate::lifetime::Usage;
 use crate::mark::Mark;
 use crate::refusal::{Errno, Refusal};
-use crate::sa::{RawSaId, SaDirection, SaKey};
+use crate::sa::SaDirection;
+use crate::sa_key::{RawSaId, SaKey};
 
 /// Words of the largest bitmap: 4096 bits (`XFRMA_REPLAY_ESN_MAX`).
 const BITMAP_WORDS_MAX: u32 = 128;

@@ -9,7 +9,8 @@ use crate::header::{Flags, Kind, Message};
 use crate::policy::{Policy, PolicyKey};
 use crate::refusal::{Errno, Refusal};
 use crate::replay::AsyncEvent;
-use crate::sa::{Sa, SaDump, SaQuery};
+use crate::sa::Sa;
+use crate::sa_key::{SaDump, SaQuery};
 use crate::sa_request::AllocSpi;
 
 /// A request, as far as it makes sense without knowing what there is.
