@@ -421,7 +421,6 @@ fn with_numbers(direction: SaDirection, esn: bool, sent: u64, received: u64) -> 
 }
 
 #[test]
-#[ignore = "needs root for a network namespace"]
 fn last_sequence_numbers_are_refused_alike() {
     if kernel_version() < COMPARED {
         println!("SKIPPED: XFRM sequence numbers against the kernel: older than {COMPARED:?}");

@@ -1,5 +1,5 @@
 //! What iproute2 and a real kernel said to each other (`recorded/ip.txt`, made by `recorded/record.py`),
-//! and what strongSwan asks (`recorded/charon.txt`): every datagram is understood, requests mean what
+//! and what strongSwan and Libreswan ask (`recorded/charon.txt`, `recorded/pluto.txt`): every datagram is understood, requests mean what
 //! command lines and configurations say, and answers and events are built byte for byte as the kernel
 //! built them.
 #![allow(clippy::unwrap_used)] // tests may, but clippy sees test functions only
@@ -373,16 +373,19 @@ fn the_kernels_refusals_are_read_with_their_words() {
     assert_eq!(acknowledged.refusal, Some(refusal));
 }
 
-/// What charon asked under the configuration that has this in it.
-fn charon(part: &str) -> Vec<Request> {
-    let all = read(include_str!("recorded/charon.txt"));
+const CHARON: &str = include_str!("recorded/charon.txt");
+const PLUTO: &str = include_str!("recorded/pluto.txt");
+
+/// What a daemon asked under the configuration that has this in it.
+fn daemon(text: &str, part: &str) -> Vec<Request> {
+    let all = read(text);
     let record = all.iter().find(|record| record.command.contains(part)).unwrap();
     let messages = record.requests.iter().flat_map(|request| Messages::new(request));
     messages.map(|message| Request::parse(&message).unwrap().unwrap()).collect()
 }
 
-fn charon_sas(part: &str) -> Vec<Sa> {
-    let sas = charon(part).into_iter().filter_map(|request| match request {
+fn daemon_sas(text: &str, part: &str) -> Vec<Sa> {
+    let sas = daemon(text, part).into_iter().filter_map(|request| match request {
         Request::NewSa(sa) | Request::UpdSa(sa) => Some(*sa),
         _ => None,
     });
@@ -390,9 +393,9 @@ fn charon_sas(part: &str) -> Vec<Sa> {
 }
 
 #[test]
-fn nothing_that_charon_asks_is_left_over() {
+fn nothing_that_daemons_ask_is_left_over() {
     let mut asked = 0;
-    for record in read(include_str!("recorded/charon.txt")) {
+    for record in [read(CHARON), read(PLUTO)].into_iter().flatten() {
         for message in record.requests.iter().flat_map(|request| Messages::new(request)) {
             let request = Request::parse(&message).unwrap().unwrap();
             let others = match &request {
@@ -412,12 +415,12 @@ fn nothing_that_charon_asks_is_left_over() {
             asked += 1;
         }
     }
-    assert!(asked > 120, "{asked}");
+    assert!(asked > 200, "{asked}");
 }
 
 #[test]
 fn charon_names_combined_algorithms_in_full() {
-    let sas = charon_sas("aes128gcm16");
+    let sas = daemon_sas(CHARON, "aes128gcm16");
     // First and two rekeyings, in and out.
     assert_eq!(sas.len(), 6);
     for sa in &sas {
@@ -430,13 +433,15 @@ fn charon_names_combined_algorithms_in_full() {
         assert_eq!(sa.info.limits.add_seconds.hard, 3960);
         assert_eq!(sa.info.limits.bytes, Limits::NONE.bytes);
     }
-    let Transform::Aead(aead) = &charon_sas("chacha20poly1305")[0].transform else { panic!() };
+    let Transform::Aead(aead) = &daemon_sas(CHARON, "chacha20poly1305")[0].transform else {
+        panic!()
+    };
     assert_eq!(aead.name.as_str(), Some("rfc7539esp(chacha20,poly1305)"));
 }
 
 #[test]
 fn charon_says_esn_marks_and_encapsulation() {
-    let sas = charon_sas("aes256-sha256-esn");
+    let sas = daemon_sas(CHARON, "aes256-sha256-esn");
     for sa in &sas {
         let Transform::Separate { cipher: Some(cipher), integrity: Some(integrity) } =
             &sa.transform
@@ -462,7 +467,7 @@ fn charon_says_esn_marks_and_encapsulation() {
 
 #[test]
 fn charon_compresses_first_and_encrypts_then() {
-    let asked = charon("ipcomp=yes");
+    let asked = daemon(CHARON, "ipcomp=yes");
     let policies = asked.iter().filter_map(|request| match request {
         Request::NewPolicy(policy) | Request::UpdPolicy(policy) => Some(policy),
         _ => None,
@@ -475,13 +480,13 @@ fn charon_compresses_first_and_encrypts_then() {
         assert_eq!(policy.templates[0].mode, Mode::Transport);
     }
     let compressed = |sa: &&Sa| matches!(sa.transform, Transform::Compression(_));
-    assert_eq!(charon_sas("ipcomp=yes").iter().filter(compressed).count(), 6);
+    assert_eq!(daemon_sas(CHARON, "ipcomp=yes").iter().filter(compressed).count(), 6);
 }
 
 #[test]
 fn charon_puts_the_spi_into_policies_out_and_blocks_nothing() {
     let mut trapped = 0;
-    for request in charon("start_action=trap") {
+    for request in daemon(CHARON, "start_action=trap") {
         let (Request::NewPolicy(policy) | Request::UpdPolicy(policy)) = request else { continue };
         assert_eq!(policy.info.action, Action::Allow);
         let [template] = policy.templates[..] else { panic!("{policy:?}") };
@@ -492,4 +497,57 @@ fn charon_puts_the_spi_into_policies_out_and_blocks_nothing() {
         }
     }
     assert!(trapped > 0, "a trap has no SPI yet");
+}
+
+#[test]
+fn pluto_sends_truncations_and_windows_both_ways() {
+    let found = daemon_sas(PLUTO, "esp=aes_gcm128");
+    assert!(found.len() >= 4, "{}", found.len());
+    for sa in &found {
+        let Transform::Aead(aead) = &sa.transform else { panic!("{sa:?}") };
+        assert_eq!((aead.key.bits(), aead.icv_bits), (160, 128));
+        assert_eq!((sa.info.mode, sa.info.replay_window), (Mode::Tunnel, 0));
+        // Also outbound; and it asks for ESN unless told not to.
+        assert_eq!(sa.state.replay_esn.as_ref().unwrap().window, 128);
+        assert!(sa.info.flags.any(SaFlags::ESN));
+        assert_eq!(sa.info.limits.bytes.hard, 1 << 63);
+        assert!(sa.info.limits.bytes.soft > 1 << 60, "{sa:?}");
+    }
+    let esp = |sa: &&Sa| sa.info.protocol == SaProtocol::Esp;
+    let found = daemon_sas(PLUTO, "esn=yes");
+    assert!(found.iter().filter(esp).count() >= 2);
+    for sa in found.iter().filter(esp) {
+        let Transform::Separate { cipher: Some(cipher), integrity: Some(integrity) } =
+            &sa.transform
+        else {
+            panic!("{sa:?}")
+        };
+        assert_eq!((cipher.name.as_str(), cipher.key.bits()), (Some("aes"), 256));
+        let named = (integrity.name.as_str(), integrity.icv_bits);
+        assert_eq!(named, (Some("hmac(sha512)"), Some(256)));
+        assert!(sa.info.flags.any(SaFlags::ESN));
+        assert_eq!(sa.state.replay_esn.as_ref().unwrap().window, 256);
+        assert_eq!(sa.encap.unwrap().kind, 2);
+    }
+}
+
+#[test]
+fn pluto_lets_neighbour_discovery_pass_and_traps_without_a_request_number() {
+    let asked = daemon(PLUTO, "esp=aes_gcm128");
+    let policies: Vec<_> = asked
+        .iter()
+        .filter_map(|request| match request {
+            Request::UpdPolicy(policy) => Some(policy),
+            _ => None,
+        })
+        .collect();
+    let neighbours = policies.iter().filter(|policy| {
+        let info = &policy.info;
+        info.selector.protocol == 58 && info.priority == 1 && policy.templates.is_empty()
+    });
+    assert_eq!(neighbours.count(), 6);
+    let trap = policies.iter().find(|policy| !policy.templates.is_empty()).unwrap();
+    let [template] = trap.templates[..] else { panic!("{trap:?}") };
+    assert_eq!((template.reqid, template.spi, template.mode), (0, None, Mode::Transport));
+    assert!(template.source.is_unspecified() && template.destination.is_unspecified());
 }
