@@ -23,14 +23,17 @@ struct Kernel {
 }
 
 impl Kernel {
-    /// For the calling thread, which must not be used for anything else.
-    fn new() -> Self {
-        unshare(CloneFlags::CLONE_NEWNET).expect("root may make namespaces");
+    /// For the calling thread, which must not be used for anything else; none without privileges.
+    fn new() -> Option<Self> {
+        if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
+            println!("SKIPPED: databases against the kernel: no network namespace: {error}");
+            return None;
+        }
         let mut socket = Socket::new(NETLINK_XFRM).expect("this kernel has XFRM");
         socket.bind_auto().unwrap();
         socket.connect(&SocketAddr::new(0, 0)).unwrap();
         socket.set_rx_buf_sz(1 << 22).unwrap();
-        Self { socket, seq: 0 }
+        Some(Self { socket, seq: 0 })
     }
 
     /// All that it answers, and whether it refused.
@@ -376,7 +379,10 @@ fn compare_sas(kernel: &mut Kernel, ours: &mut Associations, step: &SaStep) {
         SaStep::Dump => {
             let theirs = shown_by(kernel, &Request::DumpSa(Default::default())).unwrap();
             let all: Vec<_> = ours.dump(None).map(|(_, found)| shown(&found.sa)).collect();
-            assert_eq!(all, theirs);
+            assert_eq!(all.len(), theirs.len());
+            for (one, other) in all.iter().zip(&theirs) {
+                assert_eq!(one, other);
+            }
         }
         SaStep::Count => {
             let replies = kernel.ask(&Request::GetSadInfo(Default::default())).unwrap();
@@ -412,7 +418,7 @@ fn walk<S: Strategy + Send + 'static>(
         return;
     }
     let work = move || {
-        let mut kernel = Kernel::new();
+        let Some(mut kernel) = Kernel::new() else { return };
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[1; 32]);
         let mut runner = TestRunner::new_with_rng(Config::default(), rng);
         for _ in 0..20_000 {
@@ -425,7 +431,6 @@ fn walk<S: Strategy + Send + 'static>(
 }
 
 #[test]
-#[ignore = "needs root for a network namespace"]
 fn policies_are_those_of_a_kernel() {
     let mut ours = Policies::default();
     walk(step(), move |kernel, step| compare(kernel, &mut ours, step));
@@ -433,7 +438,6 @@ fn policies_are_those_of_a_kernel() {
 
 /// SAs without keys: kernels have others only of algorithms that they know.
 #[test]
-#[ignore = "needs root for a network namespace"]
 fn larval_sas_are_those_of_a_kernel() {
     let mut ours = Associations::default();
     walk(sa_step(), move |kernel, step| compare_sas(kernel, &mut ours, step));

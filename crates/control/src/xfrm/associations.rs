@@ -64,10 +64,7 @@ impl Associations {
     ) -> Result<&Sa, Refusal> {
         let at = match self.acquire_of(request) {
             Some((at, _)) => at,
-            None => self.store(Association {
-                sa: request.larval(None, LARVAL_SECONDS, now),
-                is_larval: true,
-            })?,
+            None => self.store(Association { sa: waiting(request, now), is_larval: true })?,
         };
         let has_spi = self.stored.get(&at).is_some_and(|found| found.sa.info.spi.is_some());
         if !has_spi {
@@ -311,6 +308,11 @@ fn begun(mut sa: Sa, now: u64) -> Sa {
     let fresh = Usage { add_time: now, ..Usage::default() };
     sa.info.usage = sa.state.usage.take().unwrap_or(fresh);
     sa
+}
+
+/// What is there before an SPI is found: it has no direction yet.
+fn waiting(request: &AllocSpi, now: u64) -> Sa {
+    Sa { direction: None, ..request.larval(None, LARVAL_SECONDS, now) }
 }
 
 #[cfg(test)]
