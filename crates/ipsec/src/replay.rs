@@ -128,8 +128,8 @@ impl Floor {
     }
 }
 
-/// The window of one inbound SA.
-#[derive(Debug)]
+/// The window of one inbound SA; by default it is off.
+#[derive(Debug, Default)]
 pub struct ReplayWindow {
     /// A power of two of words, at least one more than the window needs; empty when off.
     ring: Box<[u64]>,

@@ -123,8 +123,8 @@ impl LeaseKeeper {
         self.shared.lock().ledger.acquire(outbound, inbound)
     }
 
-    /// Forgets leases, and floors (by the counters they are in), of removed SAs. A worker may use them a little longer: should their
-    /// keys be acquired again, they go on beyond all that was granted.
+    /// Forgets leases, and floors by the counters they are in, of removed SAs. A worker may use them a
+    /// little longer: should their keys be acquired again, they go on beyond all that was granted.
     pub fn release(&self, leases: &[Arc<Lease>], floors: &[Arc<SaCounters>]) {
         self.shared.lock().ledger.release(leases, floors);
     }

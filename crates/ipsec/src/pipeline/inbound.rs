@@ -207,18 +207,23 @@ impl<O: Observer> Inbound<O> {
                 .inspect(|spec| prefetch_front::<HOT, _>(&***spec));
             record(slot.saturating_add(AHEAD)).inspect(|spec| spec.prefetch());
             let wanted = wanted.filter(|spec| spec.worker == config.worker);
-            match (sas.take(slot), wanted) {
-                (Some(sa), Some(spec)) if Arc::ptr_eq(&sa.spec, spec) => sas.insert(slot, sa),
+            match (sas.get_mut(slot), wanted) {
+                (Some(sa), Some(spec)) if Arc::ptr_eq(&sa.spec, spec) => {}
                 (before, Some(spec)) => {
                     *epoch = epoch.wrapping_add(1);
                     engine.install(KeyId(slot), EngineKey::Open(spec.key.clone()));
+                    let window = before.and_then(|sa| sa.bequeath(spec));
+                    sas.remove(slot);
                     // A window or suite that cannot be is refused when the snapshot is made.
-                    if let Some(sa) = InboundSa::new(spec.clone(), before, *epoch, now) {
+                    if let Some(sa) = InboundSa::new(spec.clone(), window, *epoch, now) {
                         watch.add(slot, &sa.meter);
                         sas.insert(slot, sa);
                     }
                 }
-                (Some(_), None) => engine.remove(KeyId(slot)),
+                (Some(_), None) => {
+                    engine.remove(KeyId(slot));
+                    sas.remove(slot);
+                }
                 (None, None) => {}
             }
         });

@@ -88,7 +88,6 @@ impl Layout {
         }
     }
 
-    /// The lengths.
     /// Of which form its packets are.
     pub(super) fn form(&self) -> Form {
         match (self.iv, self.beside) {
@@ -119,6 +118,7 @@ impl Layout {
         }
     }
 
+    /// The lengths.
     #[inline]
     pub(super) fn lengths(&self) -> EspLayout {
         self.lengths

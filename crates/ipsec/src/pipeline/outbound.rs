@@ -349,9 +349,10 @@ impl<O: Observer> Outbound<O> {
                 // Another worker's are let go below: here no record is touched.
                 let there = sas.get(slot).map(|sa| &sa.spec);
                 let stays = there.zip(wanted).is_some_and(|(a, b)| Arc::ptr_eq(a, b));
-                if !stays && let Some(sa) = sas.take(slot) {
+                if !stays && let Some(sa) = sas.get(slot) {
                     engine.remove(KeyId(slot));
-                    peers.remove(slot, &sa);
+                    peers.remove(slot, sa);
+                    sas.remove(slot);
                     keepalives.remove(slot);
                     dummies.remove(slot);
                 }

@@ -1,6 +1,6 @@
 //! Hot SAs: what a worker keeps per SA and touches per packet.
 
-use core::mem::offset_of;
+use core::mem::{self, offset_of};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -415,22 +415,26 @@ pub(super) struct InboundSa {
 const _: () = assert!(size_of::<Option<InboundSa>>() <= HOT);
 
 impl InboundSa {
-    /// The hot SA of a record; `old` was in the slot before and gives its window if its key is the
-    /// same and the window's size did not change. `None` for a suite or window that no snapshot takes.
+    /// The window, for the SA of another record in this one's place, if its key is the same and the
+    /// window's size did not change. This one is to be removed then.
+    pub(super) fn bequeath(&mut self, spec: &InboundSpec) -> Option<ReplayWindow> {
+        let is_heir = Arc::ptr_eq(&self.counters, &spec.counters)
+            && self.spec.replay_window == spec.replay_window
+            && self.spec.esn == spec.esn;
+        is_heir.then(|| mem::take(&mut self.window))
+    }
+
+    /// The hot SA of a record, with the window that it inherits, if it does. `None` for a suite or window
+    /// that no snapshot takes.
     pub(super) fn new(
         spec: Arc<InboundSpec>,
-        old: Option<Self>,
+        inherited: Option<ReplayWindow>,
         epoch: u32,
         now: Now,
     ) -> Option<Self> {
         let suite = EspSuite::new(spec.key.suite()).ok()?;
-        let inherited = old.filter(|old| {
-            Arc::ptr_eq(&old.counters, &spec.counters)
-                && old.spec.replay_window == spec.replay_window
-                && old.spec.esn == spec.esn
-        });
         let window = match inherited {
-            Some(old) => old.window,
+            Some(window) => window,
             None => {
                 ReplayWindow::new(spec.replay_window, spec.esn, spec.counters.floor.get()).ok()?
             }

@@ -57,8 +57,11 @@ impl<T> Slab<T> {
         }
     }
 
-    pub(super) fn take(&mut self, at: u32) -> Option<T> {
+    /// Drops a value where it lies: moved out of its place, it would leave its key material there.
+    pub(super) fn remove(&mut self, at: u32) {
         let (page, place) = split(at);
-        self.pages.get_mut(page)?.as_mut()?[place].take()
+        if let Some(Some(page)) = self.pages.get_mut(page) {
+            page[place] = None;
+        }
     }
 }
