@@ -19,6 +19,7 @@ cryptography=50.0.2
 # command or file|package|what needs it
 needs=(
     "c++|g++|the fuzz targets (libFuzzer)"
+    "cc|gcc|the tests of the preloaded library"
     "python3|python3|every oracle"
     "tshark|tshark|the tshark oracle"
     "qemu-system-x86_64|qemu-system-x86|the kernel oracle"
