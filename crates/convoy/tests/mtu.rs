@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use common::{Gateway, PATIENCE, Plan, can_make_namespaces, ip, site_of, status};
 use convoy_lab::traffic::{Direction, Ping, PingTrouble, Rate, UdpPaced, Watch};
 use convoy_lab::{Family, Topology, TopologyConfig};
+use socket2::{Domain, Protocol, Socket, Type};
 
 /// Bytes of an IPv4 header and that of an echo.
 const HEADERS: usize = 28;
@@ -146,4 +148,68 @@ fn an_mtu_beyond_all_frames_is_followed_as_far_as_there_is_room_and_the_log_says
     let sas = status(&site)["sas"].as_array().unwrap().clone();
     let mtu = sas.iter().find_map(|sa| sa["path_mtu"].as_u64()).unwrap();
     assert!((1501..9000).contains(&mtu), "{mtu}");
+}
+
+fn checksum(bytes: &[u8]) -> [u8; 2] {
+    let sum: u32 = bytes.chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum();
+    let sum = (sum >> 16) + (sum & 0xffff);
+    (!((sum >> 16) + sum) as u16).to_be_bytes()
+}
+
+/// What a router would say of a packet of ESP that was too big for it (RFC 1191 section 4); of this one,
+/// nobody has the SA.
+fn too_big(from: Ipv4Addr, to: Ipv4Addr, mtu: u16) -> Vec<u8> {
+    let mut quoted = vec![0x45, 0, 5, 120, 0, 1, 0x40, 0, 64, 50, 0, 0];
+    quoted.extend(from.octets().iter().chain(&to.octets()));
+    let sum = checksum(&quoted);
+    quoted[10..12].copy_from_slice(&sum);
+    quoted.extend([0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 1]);
+    let mut message = vec![3, 4, 0, 0, 0, 0];
+    message.extend(mtu.to_be_bytes());
+    message.extend(quoted);
+    let sum = checksum(&message);
+    message[2..4].copy_from_slice(&sum);
+    message
+}
+
+/// The kernel believes whoever sends it an ICMP message; SAs ask for a packet of theirs.
+#[test]
+fn what_the_kernel_was_told_of_a_path_is_not_what_sas_begin_with() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab =
+        Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let site = Plan::simple().write('a', folder.path());
+    let a = Gateway::start(&lab.a.gateway, &site);
+    wait_for(&site, 1500);
+    let [near, far] = [1, 2].map(|host| Ipv4Addr::new(198, 51, 100, host));
+    let lie = too_big(near, far, 560);
+    let forge = || {
+        let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)).unwrap();
+        socket.send_to(&lie, &SocketAddrV4::new(near, 0).into()).unwrap();
+    };
+    lab.b.gateway.run(forge).unwrap();
+    let is_deceived = || ip(&lab.a.gateway, &format!("route get {far}")).contains("mtu 560");
+    let begun = Instant::now();
+    while !is_deceived() {
+        assert!(begun.elapsed() < PATIENCE, "the kernel was to believe it");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // An interface that changes has the gateway look at its routes again.
+    ip(&lab.a.gateway, "link set wire mtu 1400");
+    wait_for(&site, 1400);
+    assert!(is_deceived());
+    assert!(!a.log().contains("may have 560 bytes"), "{}", a.log());
+    // A gateway that starts now is not deceived either.
+    assert!(a.terminate().success());
+    let again = Gateway::start(&lab.a.gateway, &site);
+    assert!(is_deceived());
+    wait_for(&site, 1400);
+    // What the operator says of a route counts.
+    ip(&lab.a.gateway, &format!("route add {far}/32 dev wire mtu 1350"));
+    ip(&lab.a.gateway, "link set wire mtu 1500");
+    wait_for(&site, 1350);
+    assert!(again.terminate().success());
 }

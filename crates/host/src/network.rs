@@ -7,7 +7,7 @@ use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage as Message,
     address::{AddressAttribute, AddressMessage},
     link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage, Stats64},
-    route::{RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteType},
+    route::{RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteType},
 };
 
 use crate::{
@@ -86,8 +86,6 @@ pub struct RouteTo {
     pub source: Option<IpAddr>,
     /// The next hop; none when the destination is on a connected network.
     pub via: Option<IpAddr>,
-    /// Largest IP packet in bytes: the learned or configured path MTU, else the interface's.
-    pub mtu: u32,
     /// The destination is an address of this host itself.
     pub local: bool,
 }
@@ -187,29 +185,56 @@ impl Network {
     /// # Errors
     /// [`HostError::NoRoute`] when nothing leads there; [`HostError::Netlink`].
     pub fn route_to(&mut self, to: IpAddr, from: Option<IpAddr>) -> Result<RouteTo, HostError> {
-        let host_len = if to.is_ipv4() { 32 } else { 128 };
-        let mut question = RouteMessage::default();
-        question.header.address_family = family(to);
-        question.header.destination_prefix_length = host_len;
-        question.attributes.push(RouteAttribute::Destination(to.into()));
+        let mut question = question(to);
         if let Some(from) = from {
-            question.header.source_prefix_length = host_len;
+            question.header.source_prefix_length = host_len(from);
             question.attributes.push(RouteAttribute::Source(from.into()));
         }
-        let refused = |refusal: Refusal| HostError::NoRoute { to, cause: refusal.into() };
-        let answer = self.rtnl.query(Message::GetRoute(question)).map_err(refused)?;
-        let unreachable = || refused(Refusal { errno: nix::libc::ENETUNREACH, said: None });
-        let Some(Message::NewRoute(route)) = answer else { return Err(unreachable()) };
-        let link_index = oif(&route).ok_or_else(unreachable)?;
-        let link = self.link_by_index(link_index)?.ok_or_else(unreachable)?;
+        let route = self.route(to, question)?;
+        let link_index = oif(&route).ok_or_else(|| unreachable(to))?;
         Ok(RouteTo {
             link_index,
             source: source(&route),
             via: gateway(&route),
-            mtu: path_mtu(&route).map_or(link.mtu, |mtu| mtu.min(link.mtu)),
-            link: link.name,
+            link: self.link_at(to, link_index)?.name,
             local: route.header.kind == RouteType::Local,
         })
+    }
+
+    /// Largest IP packet in bytes to `to`, as it was configured: that of the route if it has one, and
+    /// of the narrowest interface that it may take.
+    ///
+    /// What ICMP messages told the kernel of the path does not count: anyone can send them.
+    ///
+    /// # Errors
+    /// As [`Network::route_to`].
+    pub fn mtu_to(&mut self, to: IpAddr) -> Result<u32, HostError> {
+        let mut asked = question(to);
+        // The entry of the table itself, without what was learned of this destination.
+        asked.header.flags |= RouteFlags::FibMatch;
+        let route = self.route(to, asked)?;
+        let mut links = hops(&route);
+        if links.is_empty() {
+            // One that only names a next-hop object (`net.ipv4.nexthop_compat_mode`).
+            links.push(self.route_to(to, None)?.link_index);
+        }
+        let mut mtu = path_mtu(&route).unwrap_or(u32::MAX);
+        for index in links {
+            mtu = mtu.min(self.link_at(to, index)?.mtu);
+        }
+        Ok(mtu)
+    }
+
+    fn route(&mut self, to: IpAddr, question: RouteMessage) -> Result<RouteMessage, HostError> {
+        match self.rtnl.query(Message::GetRoute(question)) {
+            Ok(Some(Message::NewRoute(route))) => Ok(route),
+            Ok(_) => Err(unreachable(to)),
+            Err(refusal) => Err(HostError::NoRoute { to, cause: refusal.into() }),
+        }
+    }
+
+    fn link_at(&mut self, to: IpAddr, index: u32) -> Result<Link, HostError> {
+        self.link_by_index(index)?.ok_or_else(|| unreachable(to))
     }
 
     /// The routing tables of both families, local and broadcast routes included.
@@ -226,6 +251,23 @@ impl Network {
         }
         Ok(entries)
     }
+}
+
+fn host_len(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+fn question(to: IpAddr) -> RouteMessage {
+    let mut question = RouteMessage::default();
+    question.header.address_family = family(to);
+    question.header.destination_prefix_length = host_len(to);
+    question.attributes.push(RouteAttribute::Destination(to.into()));
+    question
+}
+
+fn unreachable(to: IpAddr) -> HostError {
+    let refusal = Refusal { errno: nix::libc::ENETUNREACH, said: None };
+    HostError::NoRoute { to, cause: refusal.into() }
 }
 
 fn link_of(message: &Message) -> Option<Link> {
@@ -313,6 +355,15 @@ fn oif(route: &RouteMessage) -> Option<u32> {
         .attributes
         .iter()
         .find_map(|a| if let RouteAttribute::Oif(n) = a { Some(*n) } else { None })
+}
+
+/// Interfaces that a route may take.
+fn hops(route: &RouteMessage) -> Vec<u32> {
+    let several = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::MultiPath(hops) => Some(hops.iter().map(|hop| hop.interface_index)),
+        _ => None,
+    });
+    several.into_iter().flatten().chain(oif(route)).collect()
 }
 
 fn gateway(route: &RouteMessage) -> Option<IpAddr> {

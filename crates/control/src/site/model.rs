@@ -236,6 +236,22 @@ pub struct OutboundSa {
     pub lease_block: u64,
 }
 
+impl OutboundSa {
+    /// Largest outer packet in bytes to begin with, where the wire side says `wire_mtu`.
+    #[must_use]
+    pub fn path_mtu_on(&self, wire_mtu: u16) -> u16 {
+        let least = least_mtu(self.association.endpoints.remote);
+        self.path_mtu.unwrap_or_else(|| wire_mtu.max(least))
+    }
+}
+
+/// Smallest MTU in bytes that is believed of a path to this address: every IPv6 link takes so many (RFC
+/// 8200 section 5), and every IPv4 host (RFC 791 section 3.1).
+#[must_use]
+pub fn least_mtu(to: IpAddr) -> u16 {
+    if to.is_ipv4() { 576 } else { 1280 }
+}
+
 /// An SA that opens packets arriving at the gateway.
 #[derive(Debug)]
 pub struct InboundSa {

@@ -12,7 +12,7 @@ use convoy_ipsec::sa::{
 use convoy_wire::{Dscp, Spi};
 
 use super::key::KeyMaterial;
-use super::model::{Association, InboundSa, OutboundSa};
+use super::model::{Association, InboundSa, OutboundSa, least_mtu};
 use super::reader::{At, Field, Place, Report, Table};
 use super::sections::{mtu, name, port};
 use super::{lifetime, sa_key};
@@ -390,8 +390,8 @@ fn outbound_only(
     let dscp = take("dscp", NO_HEADER, report).map(|f| dscp(f, report));
     let hop_limit =
         take("hop_limit", NO_HEADER, report).map(|f| f.integer(report, 1..=255, "64 is usual"));
-    let least = if matches!(local, Some(at) if at.value.is_ipv6()) { 1280 } else { 576 };
-    let path_mtu = take("path_mtu", None, report).map(|f| mtu(f, report, least));
+    let least = local.map_or(576, |at| least_mtu(at.value));
+    let path_mtu = take("path_mtu", None, report).map(|f| mtu(f, report, least.into()));
     let tfc = take("tfc", NO_END, report).map(|f| {
         f.integer(
             report,

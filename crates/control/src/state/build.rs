@@ -335,7 +335,7 @@ impl Maker<'_> {
             encap: common.encap,
             esn: common.esn,
             outer: sa.outer,
-            path_mtu: sa.path_mtu.unwrap_or(self.wire_mtu),
+            path_mtu: sa.path_mtu_on(self.wire_mtu),
             pad_to: sa.pad_to,
             dummy_every: sa.dummy_every,
             salt: common.key.salt(),

@@ -143,6 +143,9 @@ fn a_new_wire_mtu_concerns_the_sas_that_say_nothing_of_their_path() {
     // The same once more is no news, and a reload keeps it.
     assert!(!gateway.state.as_mut().unwrap().set_wire_mtu(1400).unwrap());
     assert!(gateway.reload(&(plain_tunnel() + &own)).unwrap().is_empty());
+    // No path is believed to be narrower than a host may rely on.
+    assert!(gateway.state.as_mut().unwrap().set_wire_mtu(68).unwrap());
+    assert_eq!(gateway.out("out").1.path_mtu, 576);
 
     let mut fixed = Gateway::start(&format!("[wire]\nmtu = 1350\n{}", plain_tunnel()));
     assert!(!fixed.state.as_mut().unwrap().set_wire_mtu(1400).unwrap());

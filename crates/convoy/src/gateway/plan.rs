@@ -1,10 +1,11 @@
 //! What a gateway changes on the host: derived from the site file, applied and taken back by
 //! `convoy_host`.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::Context as _;
-use convoy_control::site::{Association, Finding, Routes, Site};
+use convoy_control::site::{Association, Finding, Routes, Site, least_mtu};
 use convoy_host::{Change, IpNet, LinkName, Network, Plan, Route};
 use convoy_ipsec::sa::{IpsecProtocol, Mode};
 use convoy_ipsec::suite::AhSuite;
@@ -28,12 +29,13 @@ pub fn wire_mtu(site: &Site) -> u16 {
 /// none.
 pub(super) fn routed_mtu(site: &Site) -> Option<u16> {
     let mut network = Network::open().ok()?;
-    let on_the_way = site
-        .outbound
-        .iter()
-        .filter_map(|sa| network.route_to(sa.association.endpoints.remote, None).ok())
-        .map(|route| route.mtu);
-    on_the_way.min().map(|mtu| u16::try_from(mtu).unwrap_or(u16::MAX))
+    let peers: BTreeSet<_> =
+        site.outbound.iter().map(|sa| sa.association.endpoints.remote).collect();
+    let on_the_way = peers.into_iter().filter_map(|peer| {
+        let mtu = network.mtu_to(peer).ok()?;
+        Some(u16::try_from(mtu).unwrap_or(u16::MAX).max(least_mtu(peer)))
+    });
+    on_the_way.min()
 }
 
 /// Largest inner packet that fits every outbound SA, in bytes.
@@ -42,10 +44,7 @@ pub fn plain_mtu(site: &Site, wire_mtu: u16) -> u16 {
     if let Some(mtu) = site.plain.mtu {
         return mtu;
     }
-    let room = site.outbound.iter().map(|sa| {
-        let outer = sa.path_mtu.unwrap_or(wire_mtu);
-        inner_room(&sa.association, outer)
-    });
+    let room = site.outbound.iter().map(|sa| inner_room(&sa.association, sa.path_mtu_on(wire_mtu)));
     let room = room.min().unwrap_or(wire_mtu);
     let has_v6 = site.plain.addresses.iter().any(|a| a.addr.is_ipv6())
         || networks(site).iter().any(|network| network.addr().is_ipv6());

@@ -169,10 +169,12 @@ fn everything_is_applied_and_taken_back() {
         assert_eq!((link.mtu, link.up), (1400, true));
         let to: IpAddr = "192.0.2.9".parse().unwrap();
         let found = network.route_to(to, None).unwrap();
-        assert_eq!((found.link.as_str(), found.mtu, found.local), ("va", 1300, false));
+        assert_eq!((found.link.as_str(), found.local), ("va", false));
+        assert_eq!(network.mtu_to(to).unwrap(), 1300);
         assert_eq!(found.source, Some("198.51.100.1".parse().unwrap()));
-        let found = network.route_to("2001:db8:2::9".parse().unwrap(), None).unwrap();
-        assert_eq!((found.link_index, found.mtu), (link.index, 1400));
+        let to: IpAddr = "2001:db8:2::9".parse().unwrap();
+        assert_eq!(network.route_to(to, None).unwrap().link_index, link.index);
+        assert_eq!(network.mtu_to(to).unwrap(), 1400);
         assert!(network.route_to("198.51.100.1".parse().unwrap(), None).unwrap().local);
         let tables = |r: &&RouteEntry| r.to == net("192.0.2.0/24") && r.metric == 50;
         assert_eq!(network.routes().unwrap().iter().filter(tables).count(), 2);
@@ -181,6 +183,33 @@ fn everything_is_applied_and_taken_back() {
         applied.take_back().unwrap();
         assert_eq!(state(), before);
         assert_eq!(rp_filter.read().unwrap(), old);
+    });
+}
+
+#[test]
+fn of_several_next_hops_the_narrowest_counts() {
+    in_namespace(|| {
+        let plan = Plan::from_iter([
+            mtu("vb", 1400),
+            up("va"),
+            up("vb"),
+            address("va", "198.51.100.1/24"),
+            address("vb", "203.0.113.1/24"),
+            address("va", "2001:db8:1::1/64"),
+            address("vb", "2001:db8:3::1/64"),
+        ]);
+        std::mem::forget(plan.apply().unwrap());
+        for (to, hops) in [
+            ("192.0.2.9", "nexthop via 198.51.100.2 nexthop via 203.0.113.2"),
+            ("2001:db8:2::9", "nexthop via 2001:db8:1::2 nexthop via 2001:db8:3::2"),
+        ] {
+            let words = format!("route add {to} {hops}");
+            let done = std::process::Command::new("ip").args(words.split(' ')).status().unwrap();
+            assert!(done.success(), "ip {words}");
+            let mut network = Network::open().unwrap();
+            assert_eq!(network.mtu_to(to.parse().unwrap()).unwrap(), 1400, "{to}");
+            network.mtu_to("192.0.2.8".parse().unwrap()).unwrap_err();
+        }
     });
 }
 
