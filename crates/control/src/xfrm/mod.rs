@@ -5,6 +5,8 @@
 
 mod associations;
 mod policies;
+mod transform;
 
 pub use associations::{Added, Association, Associations, LARVAL_SECONDS};
 pub use policies::{Changed, Counts, Policies};
+pub use transform::key_material;
