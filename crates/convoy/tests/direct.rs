@@ -386,6 +386,33 @@ fn knows_its_addresses(backend: &str) {
 }
 
 #[test]
+fn an_address_that_no_sa_has_any_more_is_not_missed() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab =
+        Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for end in [12, 13] {
+        ip(&lab.b.gateway, &format!("address add 198.51.100.{end}/32 dev lo"));
+    }
+    let site = at_addresses(&[12, 13], 'b', folder.path(), "af_packet");
+    let b = Gateway::start(&lab.b.gateway, &site);
+    ip(&lab.b.gateway, "address del 198.51.100.13/32 dev lo");
+    let health = || status(&site)["health"].to_string();
+    let begun = Instant::now();
+    while !health().contains("198.51.100.13") {
+        assert!(begun.elapsed() < PATIENCE, "{}\n{}", health(), b.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    at_addresses(&[12], 'b', folder.path(), "af_packet");
+    let reload = convoy(&["reload", site.to_str().unwrap()]);
+    assert!(reload.status.success(), "{}", text(&reload.stderr));
+    assert!(!health().contains("198.51.100.13"), "{}", health());
+    assert!(!b.log().contains("is here again"), "{}", b.log());
+}
+
+#[test]
 fn packet_sockets_need_addresses_that_the_host_has() {
     knows_its_addresses("af_packet");
 }

@@ -26,11 +26,14 @@ impl Addresses {
     /// Looks whether addresses have gone or come back, and says so in the log. They may move to
     /// another host for a while, so this is no reason to end.
     pub(super) fn follow(&mut self, site: &Site) {
-        let gone = missing(site, &local_addresses(site));
+        let wanted = local_addresses(site);
+        let gone = missing(site, &wanted);
         for (address, sa) in gone.iter().filter(|(address, _)| !self.gone.contains_key(address)) {
             tracing::warn!("{}", lost(*address, sa));
         }
-        for (address, sa) in self.gone.iter().filter(|(address, _)| !gone.contains_key(address)) {
+        // Of those that no SA has any more there is nothing to say.
+        let is_back = |address| wanted.contains(address) && !gone.contains_key(address);
+        for (address, sa) in self.gone.iter().filter(|(address, _)| is_back(*address)) {
             tracing::info!("{address}, the local address of SA '{sa}', is here again");
         }
         self.gone = gone;

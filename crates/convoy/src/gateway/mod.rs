@@ -217,6 +217,8 @@ impl Gateway {
                 tracing::warn!(%error, "route");
             }
         }
+        // Other SAs end elsewhere.
+        self.addresses.follow(self.core.state().site());
         Ok(report)
     }
 
