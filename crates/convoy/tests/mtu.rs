@@ -150,6 +150,64 @@ fn an_mtu_beyond_all_frames_is_followed_as_far_as_there_is_room_and_the_log_says
     assert!((1501..9000).contains(&mtu), "{mtu}");
 }
 
+/// Waits until the log says so.
+fn wait_for_log(gateway: &Gateway, words: &str) {
+    let begun = Instant::now();
+    while !gateway.log().contains(words) {
+        assert!(begun.elapsed() < PATIENCE, "{words}\n{}", gateway.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn an_mtu_beyond_what_xdp_sockets_get_from_the_driver_is_said() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab =
+        Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let site = site_of(&Plan::simple(), 'a', folder.path(), "af_xdp");
+    let a = Gateway::start(&lab.a.gateway, &site);
+    ip(&lab.a.gateway, "link set wire mtu 3600");
+    wait_for_log(&a, "wire takes packets of 3600 bytes now, but there is room for 3506");
+}
+
+/// A TUN interface that cannot be widened now can be later.
+#[test]
+fn the_tun_interface_follows_as_soon_as_it_can() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab =
+        Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let site = Plan::simple().write('a', folder.path());
+    let a = Gateway::start(&lab.a.gateway, &site);
+    let rename = |from: &str, to: &str| {
+        ip(&lab.a.gateway, &format!("link set {from} down"));
+        ip(&lab.a.gateway, &format!("link set {from} name {to}"));
+        ip(&lab.a.gateway, &format!("link set {to} up"));
+    };
+    let wait_for_tun = |mtu: u32| {
+        let begun = Instant::now();
+        while !ip(&lab.a.gateway, "link show tun0").contains(&format!(" mtu {mtu} ")) {
+            assert!(begun.elapsed() < PATIENCE, "{mtu}\n{}", a.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    wait_for_tun(1446);
+    rename("tun0", "aside");
+    ip(&lab.a.gateway, "link set wire mtu 1400");
+    wait_for_log(&a, "interface tun0 does not exist");
+    rename("aside", "tun0");
+    wait_for_tun(1346);
+    // Below the least of a path, nothing follows any more.
+    ip(&lab.a.gateway, "link set wire mtu 68");
+    wait_for(&site, 576);
+    wait_for_tun(522);
+}
+
 fn checksum(bytes: &[u8]) -> [u8; 2] {
     let sum: u32 = bytes.chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum();
     let sum = (sum >> 16) + (sum & 0xffff);

@@ -217,8 +217,9 @@ impl Gateway {
                 tracing::warn!(%error, "route");
             }
         }
-        // Other SAs end elsewhere.
+        // Other SAs end elsewhere, and have other peers.
         self.addresses.follow(self.core.state().site());
+        self.widths.look_again();
         Ok(report)
     }
 
@@ -237,9 +238,8 @@ impl Gateway {
         if look {
             self.addresses.follow(self.core.state().site());
         }
-        if let Err(error) = self.follow_mtus(look) {
-            tracing::error!("MTUs of interfaces: {}", describe(&error));
-        }
+        let outcome = self.follow_mtus(look);
+        self.widths.note(outcome.err().map(|error| describe(&error)));
     }
 
     fn follow_mtus(&mut self, look: bool) -> anyhow::Result<()> {
@@ -247,9 +247,9 @@ impl Gateway {
         let before = self.core.state().wire_mtu();
         if self.core.set_wire_mtu(mtu)? {
             tracing::info!("packets to the peers may have {mtu} bytes now, not {before}");
-            self.widths.set_plain(self.core.state().site(), mtu)?;
+            self.widths.plain_is_due();
         }
-        Ok(())
+        self.widths.set_plain(self.core.state().site(), mtu)
     }
 
     /// What is wrong with interfaces and addresses at present, in words.

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use convoy_control::site::Site;
+use convoy_control::site::{Backend, Site};
 use convoy_host::{Applied, Change, LinkName, Network, Plan};
+use convoy_io::xdp;
 
 use super::plan::{plain_mtu, routed_mtu};
 
@@ -16,8 +17,13 @@ use super::plan::{plain_mtu, routed_mtu};
 pub(super) struct Widths {
     /// MTUs at the last look, by interface.
     links: BTreeMap<String, u32>,
-    /// Whether something has changed since the way to the peers was looked at.
+    /// Whether something has changed since the way to the peers was looked at and what followed was
+    /// done.
     is_open: bool,
+    /// Whether the TUN interface has not got the MTU yet that follows.
+    is_plain_due: bool,
+    /// What went wrong the last time, in words.
+    trouble: Option<String>,
     /// Largest packet that a frame holds, in bytes.
     room: u16,
     /// What the TUN interface has instead of the MTU it got at the start.
@@ -28,7 +34,30 @@ impl Widths {
     /// Looks around.
     pub(super) fn open(room: usize) -> anyhow::Result<Self> {
         let room = u16::try_from(room).unwrap_or(u16::MAX);
-        Ok(Self { links: links()?, is_open: false, room, plain: None })
+        // What SAs begin with was decided before this.
+        let is_open = true;
+        Ok(Self { links: links()?, is_open, is_plain_due: false, trouble: None, room, plain: None })
+    }
+
+    /// Has the way to the peers looked at next time, whether interfaces have changed or not.
+    pub(super) fn look_again(&mut self) {
+        self.is_open = true;
+    }
+
+    /// The TUN interface is to get another MTU, as soon as that is possible.
+    pub(super) fn plain_is_due(&mut self) {
+        self.is_plain_due = true;
+    }
+
+    /// Takes down how it went: what went wrong is said once and tried again.
+    pub(super) fn note(&mut self, trouble: Option<String>) {
+        if let Some(words) = &trouble {
+            self.look_again();
+            if self.trouble != trouble {
+                tracing::error!("MTUs of interfaces: {words}");
+            }
+        }
+        self.trouble = trouble;
     }
 
     /// Largest outer packet in bytes on the way to the peers, if interfaces have changed their MTUs
@@ -63,27 +92,40 @@ impl Widths {
     fn warn_of_wide(&self, site: &Site, links: &BTreeMap<String, u32>) {
         let plain = Some(&site.plain.interface).filter(|_| site.plain.backend.is_direct());
         let wire = site.wire.interface.as_ref().filter(|_| site.wire.backend.is_direct());
-        for name in plain.into_iter().chain(wire) {
+        let sides = [(plain, site.plain.backend), (wire, site.wire.backend)];
+        for (name, backend) in sides.into_iter().filter_map(|(name, by)| Some((name?, by))) {
             let Some(mtu) = links.get(name) else { continue };
-            if *mtu > u32::from(self.room) && self.links.get(name) != Some(mtu) {
+            let room = match backend {
+                Backend::AfXdp => usize::from(self.room).min(xdp::LARGEST_PACKET),
+                _ => self.room.into(),
+            };
+            if *mtu as usize > room && self.links.get(name) != Some(mtu) {
                 tracing::warn!(
-                    "interface {name} takes packets of {mtu} bytes now, but there is room for {}: \
-                     larger ones that arrive are lost until the gateway is started again",
-                    self.room,
+                    "interface {name} takes packets of {mtu} bytes now, but there is room for \
+                     {room}: larger ones that arrive are lost{}",
+                    // Beyond this, no start helps.
+                    if room < self.room.into() {
+                        ""
+                    } else {
+                        " until the gateway is started again"
+                    },
                 );
             }
         }
     }
 
-    /// Makes the TUN interface, if there is one, as wide as fits this largest outer packet.
+    /// Makes the TUN interface, if there is one and it is due, as wide as fits this largest outer
+    /// packet.
     pub(super) fn set_plain(&mut self, site: &Site, wire_mtu: u16) -> anyhow::Result<()> {
-        if site.plain.backend.is_direct() || site.plain.mtu.is_some() {
+        let is_fixed = site.plain.backend.is_direct() || site.plain.mtu.is_some();
+        if is_fixed || !self.is_plain_due {
             return Ok(());
         }
         let (link, mtu) = (LinkName::new(&site.plain.interface)?, plain_mtu(site, wire_mtu));
         // The end of the gateway brings back what was there at the start, not what was in between.
         self.plain.take().map_or(Ok(()), Applied::take_back)?;
         self.plain = Some(Plan::from_iter([Change::Mtu { link, mtu: mtu.into() }]).apply()?);
+        self.is_plain_due = false;
         Ok(())
     }
 

@@ -22,6 +22,8 @@ const NATIVE: u32 = 1 << 2;
 const BEHIND: usize = 320;
 /// Without huge pages the kernel takes frames of at most a page.
 const PAGE: usize = 4096;
+/// Largest IP packet in bytes that such sockets receive.
+pub const LARGEST_PACKET: usize = PAGE - KERNEL_HEADROOM - ethernet::HEADER - BEHIND;
 
 /// How the kernel hands over packets, from the slowest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -167,7 +169,7 @@ fn check_frames(config: &Config) -> Result<(), IoError> {
     let size = config.arena.frame_size().bytes();
     let need = KERNEL_HEADROOM + ethernet::HEADER + config.interface.mtu as usize + BEHIND;
     if size > PAGE || need > size {
-        let largest = PAGE - KERNEL_HEADROOM - ethernet::HEADER - BEHIND;
+        let largest = LARGEST_PACKET;
         return Err(IoError::FrameSize { mtu: config.interface.mtu, size, largest });
     }
     Ok(())
