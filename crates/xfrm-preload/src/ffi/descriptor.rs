@@ -20,19 +20,19 @@ fn duplicated(old: c_int, new: c_int) -> c_int {
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn dup(old: c_int) -> c_int {
+unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
     // SAFETY: takes numbers only.
     duplicated(old, unsafe { next::DUP.get()(old) })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
     // SAFETY: takes numbers only.
     duplicated(old, unsafe { next::DUP2.get()(old, new) })
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     // SAFETY: takes numbers only.
     duplicated(old, unsafe { next::DUP3.get()(old, new, flags) })
 }
@@ -40,7 +40,7 @@ unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
 /// Declared with `...` in C. On Linux' ABIs, integers and pointers among variable arguments are passed
 /// like others.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the caller's promise.
     let result = unsafe { next::FCNTL.get()(fd, command, argument) };
     match command {
@@ -51,13 +51,13 @@ unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int 
 
 /// [`fcntl`] of programs with large files.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the caller's promise. On 64-bit systems it is the same function.
     unsafe { fcntl(fd, command, argument) }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn epoll_ctl(
+unsafe extern "C-unwind" fn epoll_ctl(
     epoll: c_int,
     command: c_int,
     fd: c_int,

@@ -100,6 +100,10 @@ pub(super) fn is_taken(port: u32) -> bool {
 /// that, puts a timer there. Tells whether there is a server. `false` as well if another thread is
 /// at it.
 pub(super) fn redial(fd: c_int, slot: &Slot) -> bool {
+    system::uncancelled(|| reconnect(fd, slot))
+}
+
+fn reconnect(fd: c_int, slot: &Slot) -> bool {
     if !slot.claim(system::process()) {
         return false;
     }
@@ -256,7 +260,7 @@ fn hand_over(fd: c_int, value: c_int) -> Result<(), c_int> {
 fn word_on(server: c_int, fd: c_int, value: c_uint) -> Result<(), c_int> {
     system::send(server, Control::new(wire::STEER, 0, &[value]).as_bytes(), Some(fd))?;
     let mut bytes = [0; wire::ERROR_LEN];
-    if system::poll(server, STEER_PATIENCE) != Ok(true) {
+    if system::readable(server, STEER_PATIENCE) != Ok(true) {
         return Err(libc::ETIMEDOUT);
     }
     let len = system::receive(server, &mut bytes)?;

@@ -30,7 +30,7 @@ macro_rules! status_calls {
     ($($name:ident, $next:ident;)*) => {
         $(
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            unsafe extern "C" fn $name(path: *const c_char, room: *mut libc::$name) -> c_int {
+            unsafe extern "C-unwind" fn $name(path: *const c_char, room: *mut libc::$name) -> c_int {
                 // SAFETY: the caller's promise.
                 let result = unsafe { next::$next.get()(path, room) };
                 // SAFETY: the caller's promise.
@@ -57,7 +57,7 @@ status_calls! {
 
 /// Declared with `...` in C: the mode of a new file. See `fcntl` on such arguments.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: ModeArgument) -> c_int {
+unsafe extern "C-unwind" fn open(path: *const c_char, flags: c_int, mode: ModeArgument) -> c_int {
     // SAFETY: the caller's promise.
     let fd = unsafe { next::OPEN.get()(path, flags, mode) };
     // SAFETY: the caller's promise.
@@ -67,7 +67,7 @@ unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: ModeArgument)
 
 /// [`open`] of programs with large files.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: ModeArgument) -> c_int {
+unsafe extern "C-unwind" fn open64(path: *const c_char, flags: c_int, mode: ModeArgument) -> c_int {
     // SAFETY: the caller's promise. On 64-bit systems it is the same function.
     unsafe { open(path, flags, mode) }
 }
@@ -88,7 +88,7 @@ macro_rules! stream_calls {
     ($($name:ident, $next:ident;)*) => {
         $(
             #[cfg_attr(not(test), unsafe(no_mangle))]
-            unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
+            unsafe extern "C-unwind" fn $name(path: *const c_char, mode: *const c_char) -> *mut FILE {
                 // SAFETY: the caller's promise.
                 let file = unsafe { next::$next.get()(path, mode) };
                 // SAFETY: the caller's promise.

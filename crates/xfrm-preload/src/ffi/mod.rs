@@ -5,6 +5,9 @@
 //! their names in `socket`, options in `options`, messages in `send` and `receive`, `descriptor` for
 //! `dup` and epoll, `files` for what a kernel without XFRM lacks under `/proc`.
 //!
+//! Threads may be cancelled in libc's functions, and are unwound through these then: hence `C-unwind`,
+//! and no value on the way has anything to do when it is dropped.
+//!
 //! Each function is defined under its C name, except in this crate's tests, which would otherwise
 //! run on top of themselves.
 

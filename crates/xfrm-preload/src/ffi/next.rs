@@ -60,7 +60,7 @@ impl<F: Copy> Next<F> {
 macro_rules! functions {
     ($($place:ident = $name:literal: fn($($argument:ty),*) -> $result:ty;)*) => {
         $(
-            pub(super) static $place: Next<unsafe extern "C" fn($($argument),*) -> $result> =
+            pub(super) static $place: Next<unsafe extern "C-unwind" fn($($argument),*) -> $result> =
                 // SAFETY: the type is that of the function in the C library.
                 unsafe { Next::new($name) };
         )*
@@ -111,10 +111,10 @@ functions! {
 }
 
 // SAFETY: the type is that of the function in the C library.
-pub(super) static FCNTL: Next<unsafe extern "C" fn(c_int, c_int, ...) -> c_int> =
+pub(super) static FCNTL: Next<unsafe extern "C-unwind" fn(c_int, c_int, ...) -> c_int> =
     unsafe { Next::new(c"fcntl") };
 // SAFETY: the type is that of the function in the C library.
-pub(super) static OPEN: Next<unsafe extern "C" fn(*const c_char, c_int, ...) -> c_int> =
+pub(super) static OPEN: Next<unsafe extern "C-unwind" fn(*const c_char, c_int, ...) -> c_int> =
     unsafe { Next::new(c"open") };
 
 /// Has functions and path looked up when the library is loaded, while the environment is what it

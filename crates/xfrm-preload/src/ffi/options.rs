@@ -28,7 +28,7 @@ const UDP_ENCAP: c_int = 100;
 const UDP_GRO: c_int = 104;
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn setsockopt(
+unsafe extern "C-unwind" fn setsockopt(
     fd: c_int,
     level: c_int,
     option: c_int,
@@ -142,7 +142,7 @@ fn remember_buffer(slot: &Slot, option: c_int, value: Result<c_int, c_int>) {
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn getsockopt(
+unsafe extern "C-unwind" fn getsockopt(
     fd: c_int,
     level: c_int,
     option: c_int,

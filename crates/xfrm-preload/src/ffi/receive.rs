@@ -13,7 +13,7 @@ use crate::table::Slot;
 use crate::wire;
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn read(fd: c_int, room: *mut c_void, len: size_t) -> ssize_t {
+unsafe extern "C-unwind" fn read(fd: c_int, room: *mut c_void, len: size_t) -> ssize_t {
     match ours(fd) {
         // SAFETY: the caller's promise.
         Some(slot) => answer(unsafe { receive_bytes(fd, slot, room, len, 0) }),
@@ -23,7 +23,7 @@ unsafe extern "C" fn read(fd: c_int, room: *mut c_void, len: size_t) -> ssize_t 
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn __read_chk(
+unsafe extern "C-unwind" fn __read_chk(
     fd: c_int,
     room: *mut c_void,
     len: size_t,
@@ -43,7 +43,12 @@ fn fitting(fd: c_int, len: size_t, size: size_t) -> Option<&'static Slot> {
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn recv(fd: c_int, room: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+unsafe extern "C-unwind" fn recv(
+    fd: c_int,
+    room: *mut c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
     match ours(fd) {
         // SAFETY: the caller's promise.
         Some(slot) => answer(unsafe { receive_bytes(fd, slot, room, len, flags) }),
@@ -53,7 +58,7 @@ unsafe extern "C" fn recv(fd: c_int, room: *mut c_void, len: size_t, flags: c_in
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn __recv_chk(
+unsafe extern "C-unwind" fn __recv_chk(
     fd: c_int,
     room: *mut c_void,
     len: size_t,
@@ -69,7 +74,7 @@ unsafe extern "C" fn __recv_chk(
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn recvfrom(
+unsafe extern "C-unwind" fn recvfrom(
     fd: c_int,
     room: *mut c_void,
     len: size_t,
@@ -86,7 +91,7 @@ unsafe extern "C" fn recvfrom(
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn __recvfrom_chk(
+unsafe extern "C-unwind" fn __recvfrom_chk(
     fd: c_int,
     room: *mut c_void,
     len: size_t,
@@ -104,7 +109,7 @@ unsafe extern "C" fn __recvfrom_chk(
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     let slot = if message.is_null() { None } else { ours(fd) };
     let Some(slot) = slot else {
         // SAFETY: the caller's promise.
@@ -221,14 +226,14 @@ fn give_up_if_nonblocking(fd: c_int, flags: c_int) -> Result<(), c_int> {
 
 /// Tries to reach a server, not before the timer says so.
 fn wait_for_server(fd: c_int, slot: &Slot, flags: c_int) -> Result<(), c_int> {
-    if system::poll(fd, 0) == Ok(true) {
+    if system::readable(fd, 0) == Ok(true) {
         system::drain(fd);
         if dial::redial(fd, slot) {
             return Ok(());
         }
     }
     give_up_if_nonblocking(fd, flags)?;
-    system::poll(fd, -1).map(|_| ())
+    system::readable(fd, -1).map(|_| ())
 }
 
 /// Looks at what was received: which requests it answers, and whether it says that events were lost.

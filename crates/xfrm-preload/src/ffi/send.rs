@@ -17,7 +17,7 @@ const STEP: c_int = 5;
 const PATIENCE: c_int = 100;
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t {
+unsafe extern "C-unwind" fn write(fd: c_int, bytes: *const c_void, len: size_t) -> ssize_t {
     match ours(fd) {
         // SAFETY: the caller's promise.
         Some(slot) => unsafe { send_bytes(fd, slot, bytes, len, 0, None) },
@@ -27,7 +27,12 @@ unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, len: size_t) -> ssiz
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn send(fd: c_int, bytes: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+unsafe extern "C-unwind" fn send(
+    fd: c_int,
+    bytes: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
     match ours(fd) {
         // SAFETY: the caller's promise.
         Some(slot) => unsafe { send_bytes(fd, slot, bytes, len, flags, None) },
@@ -37,7 +42,7 @@ unsafe extern "C" fn send(fd: c_int, bytes: *const c_void, len: size_t, flags: c
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn sendto(
+unsafe extern "C-unwind" fn sendto(
     fd: c_int,
     bytes: *const c_void,
     len: size_t,
@@ -56,7 +61,7 @@ unsafe extern "C" fn sendto(
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     let slot = if message.is_null() { None } else { ours(fd) };
     match slot {
         Some(slot) => {
@@ -230,7 +235,7 @@ fn wait_for_answer(fd: c_int, slot: &Slot, awaited: Option<u32>) {
     for _ in 0..STEPS {
         // Another thread may have read the answer.
         let read = awaited.is_some_and(|seq| !slot.awaits(seq));
-        if read || system::poll(fd, STEP) != Ok(false) {
+        if read || system::readable(fd, STEP) != Ok(false) {
             return;
         }
     }

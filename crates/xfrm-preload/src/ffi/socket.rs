@@ -11,7 +11,7 @@ use crate::table::{self, DESCRIPTORS, Identity, Slot};
 const NAME_LEN: usize = size_of::<sockaddr_nl>();
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let flags = kind & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
     let style = kind & !flags;
     let is_xfrm = domain == AF_NETLINK
@@ -87,7 +87,7 @@ pub(super) unsafe fn write_name(
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn bind(fd: c_int, name: *const sockaddr, len: socklen_t) -> c_int {
+unsafe extern "C-unwind" fn bind(fd: c_int, name: *const sockaddr, len: socklen_t) -> c_int {
     if let Some(slot) = ours(fd) {
         // SAFETY: the caller's promise.
         return answer(unsafe { read_name(name, len) }.and_then(|name| bind_to(fd, slot, name)));
@@ -147,7 +147,7 @@ pub(super) fn bind_if_unbound(fd: c_int, slot: &Slot) {
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn connect(fd: c_int, name: *const sockaddr, len: socklen_t) -> c_int {
+unsafe extern "C-unwind" fn connect(fd: c_int, name: *const sockaddr, len: socklen_t) -> c_int {
     let Some(slot) = ours(fd) else {
         // SAFETY: the caller's promise.
         return unsafe { next::CONNECT.get()(fd, name, len) };
@@ -188,7 +188,11 @@ unsafe fn connect_to(
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn getsockname(fd: c_int, room: *mut sockaddr, len: *mut socklen_t) -> c_int {
+unsafe extern "C-unwind" fn getsockname(
+    fd: c_int,
+    room: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
     let Some(slot) = ours(fd) else {
         // SAFETY: the caller's promise.
         return unsafe { next::GETSOCKNAME.get()(fd, room, len) };
@@ -199,7 +203,11 @@ unsafe extern "C" fn getsockname(fd: c_int, room: *mut sockaddr, len: *mut sockl
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn getpeername(fd: c_int, room: *mut sockaddr, len: *mut socklen_t) -> c_int {
+unsafe extern "C-unwind" fn getpeername(
+    fd: c_int,
+    room: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
     let Some(slot) = ours(fd) else {
         // SAFETY: the caller's promise.
         return unsafe { next::GETPEERNAME.get()(fd, room, len) };

@@ -9,6 +9,27 @@ use libc::{itimerspec, msghdr, socklen_t, ssize_t, timespec};
 use super::next;
 use crate::table::Identity;
 
+unsafe extern "C-unwind" {
+    // Declared again, because a cancelled thread is unwound through it.
+    fn poll(entries: *mut libc::pollfd, count: libc::nfds_t, milliseconds: c_int) -> c_int;
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// Does something that a thread must not be cancelled within.
+pub(super) fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
+    const DISABLE: c_int = 1;
+    let mut before = 0;
+    // SAFETY: there is room for the state before.
+    unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+    let result = work();
+    // SAFETY: the state before is not asked for.
+    unsafe { pthread_setcancelstate(before, ptr::null_mut()) };
+    result
+}
+
 /// The number of the last error.
 pub(super) fn errno() -> c_int {
     // SAFETY: gives a valid pointer to the thread's number.
@@ -90,7 +111,7 @@ pub(super) fn timer(interval: u64) -> Result<c_int, c_int> {
 /// Makes a timer unreadable until its next beat; the descriptor does not block then.
 pub(super) fn drain(fd: c_int) {
     let mut beats = 0_u64;
-    if poll(fd, 0) == Ok(true) {
+    if readable(fd, 0) == Ok(true) {
         // SAFETY: there is room for the eight bytes.
         unsafe { next::READ.get()(fd, (&raw mut beats).cast(), size_of::<u64>()) };
     }
@@ -105,16 +126,16 @@ pub(super) fn close(fd: c_int) {
 }
 
 /// Waits until there is something to read; tells whether there is. -1 waits for ever.
-pub(super) fn poll(fd: c_int, milliseconds: c_int) -> Result<bool, c_int> {
+pub(super) fn readable(fd: c_int, milliseconds: c_int) -> Result<bool, c_int> {
     let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: it is an array of one entry.
-    checked(unsafe { libc::poll(&raw mut entry, 1, milliseconds) }).map(|ready| ready > 0)
+    checked(unsafe { poll(&raw mut entry, 1, milliseconds) }).map(|ready| ready > 0)
 }
 
 /// Waits, unless a signal comes.
 pub(super) fn pause(milliseconds: c_int) {
     // SAFETY: no entries, so nothing is read behind the pointer.
-    unsafe { libc::poll(ptr::null_mut(), 0, milliseconds) };
+    unsafe { poll(ptr::null_mut(), 0, milliseconds) };
 }
 
 /// `fcntl` with a number.

@@ -323,6 +323,38 @@ static void threads(void)
 	printf("threads: %d failures\n", failures);
 }
 
+static void *wait_in_read(void *fd)
+{
+	char byte;
+	return (void *)(long)read(*(int *)fd, &byte, 1);
+}
+
+static void *wait_in_recvmsg(void *fd)
+{
+	receive("not to be cancelled", *(int *)fd, 0);
+	return 0;
+}
+
+// As charon ends its threads.
+static void cancellations(void)
+{
+	int ends[2], fd = xfrm_socket(0);
+	struct { void *(*wait)(void *); int *fd; } all[] = { { wait_in_read, &ends[0] }, { wait_in_read, &fd }, { wait_in_recvmsg, &fd } };
+	if (pipe(ends))
+		return;
+	for (int at = 0; at < 3; at++) {
+		pthread_t thread;
+		void *result;
+		pthread_create(&thread, 0, all[at].wait, all[at].fd);
+		usleep(20000);
+		pthread_cancel(thread);
+		pthread_join(thread, &result);
+		printf("cancelled: %d\n", result == PTHREAD_CANCELED);
+		fflush(stdout);
+	}
+	close(fd);
+}
+
 static void same(void)
 {
 	printf("before main: %s\n", early >= 0 ? "ok" : strerrorname_np(early_errno));
@@ -333,6 +365,7 @@ static void same(void)
 	fflush(stdout);
 	duplicates();
 	threads();
+	cancellations();
 }
 
 // Waits for events of group 2 and prints what comes, until an event has the number 99.
