@@ -13,12 +13,12 @@ help:
 	@echo "make check             the same without the oracles and without installing packages"
 	@echo "make test-tiers        the crypto tests on emulated processors of seven levels; takes an hour"
 	@echo "make constant-time     looks for branches on secrets, under Valgrind"
-	@echo "make build             the release build of convoy"
+	@echo "make build             the release build of convoy and of what it preloads"
 	@echo "make library           the release build of the C library"
 	@echo "make install PREFIX=$(PREFIX) LIBDIR=$(LIBDIR)"
 
 build:
-	$(CARGO) build --release --package convoy
+	$(CARGO) build --release --package convoy --package convoy-xfrm-preload
 
 # The C library; its name among shared libraries changes with the minor version (see its build.rs).
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -47,6 +47,7 @@ constant-time:
 
 install: build install-library
 	install -D -m 0755 $(TARGET)/release/convoy $(DESTDIR)$(PREFIX)/bin/convoy
+	install -D -m 0755 $(TARGET)/release/libconvoy_xfrm_preload.so $(DESTDIR)$(PREFIX)/lib/convoy/libconvoy_xfrm.so
 
 install-library: library
 	install -D -m 0644 crates/capi/include/convoy_crypto.h $(DESTDIR)$(PREFIX)/include/convoy_crypto.h

@@ -74,8 +74,29 @@ pub enum Verb {
         after_help = "Examples:\n  convoy replay left.toml --plain-in plain.pcap --wire-out esp.pcap\n  convoy replay right.toml --wire-in esp.pcap --plain-out plain.pcap --json\n\nSequence numbers are leased in the state folder as by a running gateway, so no nonce repeats."
     )]
     Replay(ReplayArgs),
+    /// Run a command whose XFRM sockets lead to Convoy instead of the kernel.
+    #[command(
+        after_help = "Examples:\n  convoy exec -- ip xfrm state\n  convoy exec -- charon-systemd\n\nThe command runs in this process's place, so signals and exit codes are its own. A library is preloaded into it and its children. It does not reach programs\nthat are linked statically (as those in Go are), and setuid ones.\n\nExit codes before the command runs: 2 it, or the library, is not found or cannot be led;\n3 there is no such socket."
+    )]
+    Exec(ExecArgs),
     /// Show an ESP tunnel at work on this machine: two gateways, two hosts, real traffic.
     Demo(crate::demo::DemoArgs),
+}
+
+/// `convoy exec`
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    /// The socket of the gateway that is to be the command's kernel.
+    #[arg(
+        long,
+        env = "CONVOY_XFRM_SOCKET",
+        default_value = "/run/convoy/xfrm.sock",
+        value_name = "PATH"
+    )]
+    pub socket: PathBuf,
+    /// The command, and what it is given.
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 /// `convoy init`

@@ -4,6 +4,7 @@ mod ask;
 pub mod bench;
 mod check;
 mod crypto;
+mod exec;
 mod init;
 mod keys;
 mod policy;
@@ -33,6 +34,7 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Keys(args) => keys::run(&args),
         Verb::Reload(args) => reload::run(&args),
         Verb::Replay(args) => replay::run(&args),
+        Verb::Exec(args) => exec::run(&args),
         Verb::Demo(args) => crate::demo::run(&args),
     }
 }

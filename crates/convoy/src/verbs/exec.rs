@@ -1,0 +1,216 @@
+//! `convoy exec`: a command whose XFRM sockets lead to Convoy.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata};
+use std::io::{ErrorKind, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cli::ExecArgs;
+use crate::exit::{Exit, Stop};
+
+/// The variable that names the library.
+const PRELOAD_VARIABLE: &str = "CONVOY_XFRM_PRELOAD";
+/// The variable that the library reads.
+const SOCKET_VARIABLE: &str = "CONVOY_XFRM_SOCKET";
+/// As installed, and as cargo names it.
+const NAMES: [&str; 2] = ["libconvoy_xfrm.so", "libconvoy_xfrm_preload.so"];
+/// Bytes of a program that are read to find out what it is.
+const START: u64 = 4096;
+
+pub(super) fn run(args: &ExecArgs) -> anyhow::Result<Exit> {
+    let (name, rest) =
+        args.command.split_first().ok_or_else(|| Stop::usage("no command was given"))?;
+    let program = find_program(name)?;
+    check_program(&program)?;
+    let library = find_library()?;
+    // The command may change its folder.
+    let socket = std::path::absolute(&args.socket)?;
+    check_socket(&socket)?;
+    let error = Command::new(&program)
+        .arg0(name)
+        .args(rest)
+        .env("LD_PRELOAD", preloads(&library)?)
+        .env(SOCKET_VARIABLE, &socket)
+        .exec();
+    Err(Stop::usage(format!("{}: {error}", program.display())))
+}
+
+fn find_program(name: &OsStr) -> anyhow::Result<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return Ok(PathBuf::from(name));
+    }
+    let is_program = |path: &PathBuf| {
+        fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+    };
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(is_program)
+        .ok_or_else(|| Stop::usage(format!("{}: no such command in PATH", name.display())))
+}
+
+/// Refuses programs that the loader preloads nothing into.
+fn check_program(program: &Path) -> anyhow::Result<()> {
+    let refuse = |why: String| Stop::usage(format!("{}: {why}", program.display()));
+    let status = fs::metadata(program).map_err(|error| refuse(error.to_string()))?;
+    if changes_user(&status) {
+        return Err(refuse(
+            "runs as another user or group (setuid, setgid), so the loader takes no library for it; \
+             run it as that user"
+                .to_owned(),
+        ));
+    }
+    let mut start = Vec::new();
+    match File::open(program).and_then(|file| file.take(START).read_to_end(&mut start)) {
+        // What may be run but not read cannot be judged.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
+        Err(error) => return Err(refuse(error.to_string())),
+        Ok(_) => {}
+    }
+    if is_static(&start) {
+        return Err(refuse(
+            "is linked statically (as programs in Go are), so no library can be led into it; \
+             it would speak to the kernel"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+fn changes_user(status: &Metadata) -> bool {
+    let mode = status.permissions().mode();
+    (mode & 0o4000 != 0 && status.uid() != nix::unistd::geteuid().as_raw())
+        || (mode & 0o2010 == 0o2010 && status.gid() != nix::unistd::getegid().as_raw())
+}
+
+/// Whether these are the first bytes of an ELF program that names no loader (`PT_INTERP`).
+///
+/// Scripts are none, nor are programs whose table is not at the beginning.
+fn is_static(start: &[u8]) -> bool {
+    const PT_INTERP: u32 = 3;
+    let half = |at: usize| {
+        start.get(at..)?.first_chunk().copied().map(u16::from_le_bytes).map(usize::from)
+    };
+    // Only 64-bit little-endian ones, as this machine's are.
+    if !start.starts_with(b"\x7fELF\x02\x01") {
+        return false;
+    }
+    let table = start.get(32..).and_then(|bytes| bytes.first_chunk().copied());
+    let table = table.map(u64::from_le_bytes).and_then(|at| usize::try_from(at).ok());
+    let (Some(table), Some(size), Some(count)) = (table, half(54), half(56)) else { return false };
+    let Some(end) = size.checked_mul(count).and_then(|len| len.checked_add(table)) else {
+        return false;
+    };
+    let Some(entries) = start.get(table..end).filter(|_| size >= 4) else { return false };
+    !entries
+        .chunks_exact(size)
+        .filter_map(|entry| entry.first_chunk().copied().map(u32::from_le_bytes))
+        .any(|kind| kind == PT_INTERP)
+}
+
+fn find_library() -> anyhow::Result<PathBuf> {
+    if let Some(named) = env::var_os(PRELOAD_VARIABLE).filter(|named| !named.is_empty()) {
+        let named = PathBuf::from(named);
+        return fs::canonicalize(&named).map_err(|error| {
+            Stop::usage(format!("{PRELOAD_VARIABLE}: {}: {error}", named.display()))
+        });
+    }
+    let own = env::current_exe()?;
+    let places = places(own.parent().unwrap_or_else(|| Path::new("/")));
+    places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| {
+        let places: Vec<_> = places.iter().map(|place| format!("  {}", place.display())).collect();
+        Stop::usage(format!(
+            "the library that leads XFRM sockets to Convoy is in none of\n{}\n\
+             `make install` puts it there; {PRELOAD_VARIABLE} names it elsewhere",
+            places.join("\n")
+        ))
+    })
+}
+
+/// Where the library may be: beside the program, and where it is installed.
+fn places(folder: &Path) -> Vec<PathBuf> {
+    let prefix = folder.parent().unwrap_or(folder);
+    let beside = NAMES.map(|name| folder.join(name));
+    let installed = ["lib/convoy", "lib"].map(|lib| prefix.join(lib).join(NAMES[0]));
+    beside.into_iter().chain(installed).collect()
+}
+
+/// The value of `LD_PRELOAD`: the library, before what is there already.
+fn preloads(library: &Path) -> anyhow::Result<OsString> {
+    let mut value = library.as_os_str().to_owned();
+    if value.as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
+        return Err(Stop::usage(format!(
+            "{}: LD_PRELOAD takes no path with a blank or a colon; copy the library elsewhere and \
+             name it in {PRELOAD_VARIABLE}",
+            library.display()
+        )));
+    }
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        value.push(":");
+        value.push(others);
+    }
+    Ok(value)
+}
+
+fn check_socket(socket: &Path) -> anyhow::Result<()> {
+    let why = match fs::metadata(socket) {
+        Ok(status) if status.file_type().is_socket() => return Ok(()),
+        Ok(_) => "no socket".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let message = format!(
+        "{}: {why}: no gateway serves XFRM there; --socket or {SOCKET_VARIABLE} names another place",
+        socket.display()
+    );
+    Err(Stop { message, exit: Exit::NoGateway }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An ELF header and its table, with entries of these kinds.
+    fn program(kinds: &[u32]) -> Vec<u8> {
+        let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+        bytes.resize(64, 0);
+        bytes[32] = 64;
+        bytes[54] = 56;
+        bytes[56] = u8::try_from(kinds.len()).unwrap();
+        for kind in kinds {
+            bytes.extend(kind.to_le_bytes());
+            bytes.resize(bytes.len() + 52, 0);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_program_without_a_loader_is_static() {
+        assert!(is_static(&program(&[1, 1, 2])));
+        assert!(!is_static(&program(&[6, 3, 1])));
+        assert!(!is_static(b"#!/bin/sh\n"));
+        assert!(!is_static(&[]));
+    }
+
+    #[test]
+    fn a_torn_header_is_not_judged() {
+        let whole = program(&[1, 1]);
+        for len in 0..whole.len() {
+            assert!(!is_static(&whole[..len]), "{len}");
+        }
+        let mut far = whole;
+        far[32..40].fill(0xff);
+        assert!(!is_static(&far));
+    }
+
+    #[test]
+    fn the_library_is_looked_for_beside_and_below_the_prefix() {
+        let places = places(Path::new("/opt/convoy/bin"));
+        assert!(places.contains(&PathBuf::from("/opt/convoy/bin/libconvoy_xfrm.so")));
+        assert!(places.contains(&PathBuf::from("/opt/convoy/lib/convoy/libconvoy_xfrm.so")));
+    }
+}
