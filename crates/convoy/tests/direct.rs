@@ -412,6 +412,35 @@ fn an_address_that_no_sa_has_any_more_is_not_missed() {
     assert!(!b.log().contains("is here again"), "{}", b.log());
 }
 
+/// The kernel lets nobody have an address of IPv6 before it has asked for others that do.
+#[test]
+fn a_gateway_waits_for_its_ipv6_addresses() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let namespace = Namespace::anonymous().unwrap();
+    ip(&namespace, "link add wire type veth peer name far-wire");
+    // The laboratory does without.
+    let detects = || std::fs::write("/proc/sys/net/ipv6/conf/wire/accept_dad", "1").unwrap();
+    namespace.run(detects).unwrap();
+    ip(&namespace, "link set far-wire up");
+    ip(&namespace, "link set wire up");
+    let folder = tempfile::tempdir().unwrap();
+    let site = Plan::simple().write('a', folder.path());
+    let ours = std::fs::read_to_string(&site).unwrap().replace("198.51.100.", "2001:db8:77::");
+    std::fs::write(&site, ours).unwrap();
+    ip(&namespace, "address add 2001:db8:77::1/64 dev wire");
+    let shown = ip(&namespace, "-oneline -6 address show dev wire");
+    let tentative = |line: &str| line.contains("2001:db8:77::1") && line.contains("tentative");
+    assert!(shown.lines().any(tentative), "{shown}");
+    assert!(Gateway::start(&namespace, &site).terminate().success());
+
+    ip(&namespace, "address del 2001:db8:77::1/64 dev wire");
+    let mut late = Gateway::launch(&namespace, &site);
+    assert!(!late.wait_ready() && late.wait().code() == Some(1));
+    assert!(late.log().contains("set net.ipv6.ip_nonlocal_bind"), "{}", late.log());
+}
+
 #[test]
 fn packet_sockets_need_addresses_that_the_host_has() {
     knows_its_addresses("af_packet");

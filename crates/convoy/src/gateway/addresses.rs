@@ -3,17 +3,25 @@
 //! An address may be on whatever interface, also on the loopback interface of a router: the host answers
 //! for all of its addresses. The criterion is the kernel's, which sockets are subject to anyway: what
 //! one may be bound to. So local routes count (`ip route add local …`), and where
-//! `net.ipv4.ip_nonlocal_bind` says that addresses come later, nothing is missing.
+//! `net.ipv4.ip_nonlocal_bind` or its like of IPv6 says that addresses come later, nothing is missing.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
-use std::net::{IpAddr, UdpSocket};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use convoy_control::site::{Finding, Site};
+use socket2::{Domain, Socket, Type};
 
 use super::direct::local_addresses;
 use super::plan::finding;
+
+/// How long duplicate-address detection takes at most, as the kernel is set by default: a random delay
+/// of a second, and one probe.
+const DETECTION: Duration = Duration::from_secs(3);
+/// Between two looks meanwhile.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Follows the addresses at which SAs end.
 #[derive(Debug, Default)]
@@ -52,6 +60,20 @@ fn lost(address: IpAddr, sa: &str) -> String {
     )
 }
 
+/// The same, once those of IPv6 have had the time that the kernel takes to find out whether another
+/// host has them (RFC 4862 section 5.4): until then nothing can be bound to them.
+pub(super) fn missing_after_a_while(site: &Site) -> Vec<Finding> {
+    let (wanted, begun) = (local_addresses(site), Instant::now());
+    loop {
+        let missing = missing(site, &wanted);
+        let may_come = !missing.is_empty() && missing.keys().all(IpAddr::is_ipv6);
+        if !may_come || begun.elapsed() >= DETECTION {
+            return findings(site, &wanted);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
 /// SAs at addresses that this host does not have, one for each address.
 #[must_use]
 pub fn missing_addresses(site: &Site) -> Vec<Finding> {
@@ -62,15 +84,18 @@ pub fn missing_addresses(site: &Site) -> Vec<Finding> {
 pub(super) fn findings(site: &Site, addresses: &BTreeSet<IpAddr>) -> Vec<Finding> {
     let missing = missing(site, addresses).into_iter().map(|(address, sa)| {
         let what = format!("{address} is not an address of this host");
-        let help = "use an address that `ip address` shows, on whatever interface, or give the host this \
-                    one first; where it comes later, set net.ipv4.ip_nonlocal_bind";
-        finding(site, &format!("sa[{sa}].local"), what, help)
+        let family = if address.is_ipv4() { "ipv4" } else { "ipv6" };
+        let help = format!(
+            "use an address that `ip address` shows, on whatever interface, or give the host this one \
+             first; where it comes later, set net.{family}.ip_nonlocal_bind"
+        );
+        finding(site, &format!("sa[{sa}].local"), what, &help)
     });
     missing.collect()
 }
 
 fn missing(site: &Site, addresses: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, Arc<str>> {
-    let absent: BTreeSet<_> = addresses.iter().copied().filter(|a| !is_here(*a)).collect();
+    let absent: BTreeSet<_> = addresses.iter().copied().filter(|a| !is_here(site, *a)).collect();
     if absent.is_empty() {
         return BTreeMap::new();
     }
@@ -81,7 +106,21 @@ fn missing(site: &Site, addresses: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, Arc<st
         .collect()
 }
 
-fn is_here(address: IpAddr) -> bool {
+fn is_here(site: &Site, address: IpAddr) -> bool {
+    let Err(error) = bind(address, None) else { return true };
     // Anything else that goes wrong says nothing about the address.
-    !UdpSocket::bind((address, 0)).is_err_and(|e| e.kind() == ErrorKind::AddrNotAvailable)
+    if error.kind() != io::ErrorKind::AddrNotAvailable {
+        return true;
+    }
+    // In a VRF, only sockets on its interfaces can have its addresses.
+    site.wire.interface.as_deref().is_some_and(|wire| bind(address, Some(wire)).is_ok())
+}
+
+fn bind(address: IpAddr, interface: Option<&str>) -> io::Result<()> {
+    let address = SocketAddr::new(address, 0);
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
+    if let Some(interface) = interface {
+        socket.bind_device(Some(interface.as_bytes()))?;
+    }
+    socket.bind(&address.into())
 }

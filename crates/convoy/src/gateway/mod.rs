@@ -80,7 +80,7 @@ impl Gateway {
         // Before the first look around, so that no change is missed.
         let watch = Watch::open()?;
         let mut sides = Sides::new(&site)?;
-        if let Some(missing) = missing_addresses(&site).first() {
+        if let Some(missing) = addresses::missing_after_a_while(&site).first() {
             anyhow::bail!("{missing}");
         }
         let medium = Medium::Host(HostMedium {
