@@ -60,7 +60,7 @@ fn known(
     find: fn(&str) -> Option<&'static Known>,
     text: &'static str,
 ) -> Result<&'static Known, Refusal> {
-    name.as_str().and_then(find).ok_or(Refusal::new(Errno::ENOSYS, text))
+    name.as_str().and_then(find).ok_or_else(|| Refusal::new(Errno::ENOSYS, text))
 }
 
 /// The size of the AES key in one that ends with so many bits of salt.
