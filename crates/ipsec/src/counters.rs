@@ -46,9 +46,9 @@ pub struct SaCounters {
     /// When the last such packet passed, in nanoseconds of the worker's monotonic clock
     /// (0: never).
     pub last_packet_ns: Counter,
-    /// Outbound: last sequence number used. Inbound: right edge of the anti-replay window.
+    /// Outbound: last sequence number used.
     pub sequence: Counter,
-    /// Inbound: what windows that begin later begin at.
+    /// Inbound: right edge of the anti-replay window, where windows that begin later begin.
     pub floor: Floor,
     /// What it has used of its lifetime.
     pub usage: Usage,

@@ -40,7 +40,7 @@ pub struct SaSums {
     pub packets: u64,
     /// Inner bytes of those.
     pub bytes: u64,
-    /// Last sequence numbers used, or right edges of windows.
+    /// Last sequence numbers used; 0 inbound.
     pub sequence: u64,
     /// Packets outside or already seen inside the anti-replay window.
     pub replayed: u64,

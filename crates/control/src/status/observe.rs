@@ -261,7 +261,7 @@ fn inbound_sa(sa: &InboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatus 
         dropped: sa.counters.dropped.get(),
         lifetime: lifetime(&sa.lifetime, &sa.counters.usage, now_ns),
         direction: Direction::Inbound {
-            replay_edge: sa.counters.floor.get().get().max(sa.counters.sequence.get()),
+            replay_edge: sa.counters.floor.get().get(),
             replay_window: sa.replay_window,
             replayed: sa.counters.replayed.get(),
             icv_failures: sa.counters.icv_failures.get(),

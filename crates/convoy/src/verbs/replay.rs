@@ -147,12 +147,14 @@ fn report(worker: &Worker, state: &State) -> Report {
         unreadable: totals.value("rx_malformed") + totals.value("rx_truncated"),
     };
     let snapshot = state.published().current();
-    let outbound = snapshot
-        .outbound_sas()
-        .map(|(_, sa)| sa_report(&sa.name, "outbound", sa.spi.get(), &sa.counters));
-    let inbound = snapshot
-        .inbound_sas()
-        .map(|(_, sa)| sa_report(&sa.name, "inbound", sa.spi.get(), &sa.counters));
+    let outbound = snapshot.outbound_sas().map(|(_, sa)| {
+        let sequence = sa.counters.sequence.get();
+        sa_report(&sa.name, "outbound", sa.spi.get(), sequence, &sa.counters)
+    });
+    let inbound = snapshot.inbound_sas().map(|(_, sa)| {
+        let sequence = sa.counters.floor.get().get();
+        sa_report(&sa.name, "inbound", sa.spi.get(), sequence, &sa.counters)
+    });
     Report {
         plain: side(&stats.plain()),
         wire: side(&stats.wire()),
@@ -174,6 +176,7 @@ fn sa_report(
     name: &str,
     direction: &'static str,
     spi: u32,
+    sequence: u64,
     counters: &convoy_ipsec::counters::SaCounters,
 ) -> SaReport {
     SaReport {
@@ -182,7 +185,7 @@ fn sa_report(
         spi,
         packets: counters.packets.get(),
         bytes: counters.bytes.get(),
-        sequence: counters.sequence.get(),
+        sequence,
         replayed: counters.replayed.get(),
         icv_failures: counters.icv_failures.get(),
         dropped: counters.dropped.get(),

@@ -71,9 +71,7 @@ fn look_ahead(sas: &Slab<InboundSa>, done: &[Job], at: usize) {
 #[inline(always)]
 fn publish(now: Now, sa: &InboundSa, before: u64) {
     if sa.window.accepted() != before {
-        let edge = sa.window.right_edge();
-        sa.counters.floor.raise(edge);
-        sa.counters.sequence.set(edge.get());
+        sa.counters.floor.raise(sa.window.right_edge());
         sa.counters.last_packet_ns.set(now.0);
     }
 }

@@ -440,7 +440,6 @@ impl InboundSa {
             }
         };
         let counters = spec.counters.clone();
-        counters.sequence.set(window.right_edge().get());
         Some(Self {
             key: SpiKey::of(&spec),
             window,
