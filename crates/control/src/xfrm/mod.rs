@@ -5,8 +5,10 @@
 
 mod associations;
 mod policies;
+mod service;
 mod transform;
 
 pub use associations::{Added, Association, Associations, LARVAL_SECONDS};
 pub use policies::{Changed, Counts, Policies};
+pub use service::{Answer, Client, Cursor, Service};
 pub use transform::key_material;

@@ -1,0 +1,56 @@
+//! What stands behind the XFRM socket, as the socket sees it.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use convoy_xfrm::{Address, Datagram, Group, Refusal, Request, SaDump};
+
+/// Who asks: a connection, which stands for one netlink socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// The process that connected (`SO_PEERCRED`).
+    pub pid: i32,
+    /// Its effective user.
+    pub uid: u32,
+    /// Its name (`/proc/PID/comm`), for people.
+    pub command: Arc<str>,
+}
+
+/// What follows from a request.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// Messages for who asked, before the acknowledgement; each in a datagram of its own.
+    pub replies: Vec<Datagram>,
+    /// Messages for the sockets in a group, sent before the answer.
+    pub events: Vec<(Group, Datagram)>,
+    /// A dump that begins; it ends with a message of its own, and there is no acknowledgement.
+    pub dump: Option<Cursor>,
+}
+
+/// How far a dump is.
+#[derive(Debug)]
+pub enum Cursor {
+    /// Of SAs: those that are asked for, and behind which it goes on.
+    Sas(Box<SaDump>, Option<u64>),
+    /// Of policies.
+    Policies(Option<u64>),
+}
+
+/// What stands behind the socket: a kernel's databases and what they bring about.
+pub trait Service: Send + Sync {
+    /// Carries out a request. When this returns, every worker sees what has changed.
+    ///
+    /// # Errors
+    /// As a kernel refuses it; then nothing has changed.
+    fn request(&self, client: &Client, request: Request, to: Address) -> Result<Answer, Refusal>;
+
+    /// The next messages of a dump, at most `room` of them; none when it is over.
+    fn dump(&self, cursor: &mut Cursor, to: Address, room: usize) -> Vec<Datagram>;
+
+    /// Takes over the ESP that arrives at a daemon's UDP socket, if `encap` is its kind
+    /// (`UDP_ENCAP_ESPINUDP` is 2), or gives it back, if `encap` is 0.
+    ///
+    /// # Errors
+    /// What is not possible, as `setsockopt` would say it.
+    fn steer(&self, client: &Client, socket: OwnedFd, encap: u32) -> Result<(), Refusal>;
+}
