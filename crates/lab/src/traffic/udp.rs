@@ -6,6 +6,7 @@ mod sender;
 use std::{
     io,
     net::{IpAddr, SocketAddr, UdpSocket},
+    ops::RangeInclusive,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread::{self, ScopedJoinHandle},
     time::{Duration, Instant},
@@ -105,6 +106,8 @@ pub struct UdpFlow {
     pub bytes: u64,
     /// From the start to the last datagram received.
     pub elapsed: Duration,
+    /// Numbers of the datagrams that are lost, from 0, in runs; of more runs than 64, the first.
+    pub missing: Vec<RangeInclusive<u64>>,
 }
 
 impl UdpFlow {

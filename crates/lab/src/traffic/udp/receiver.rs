@@ -3,6 +3,7 @@
 use std::{
     io::IoSliceMut,
     net::UdpSocket,
+    ops::RangeInclusive,
     os::fd::AsRawFd as _,
     sync::atomic::Ordering,
     time::{Duration, Instant},
@@ -15,6 +16,8 @@ use crate::traffic::pattern::Pattern;
 
 /// How long a duplicate may come after its original.
 const DUPLICATE: Duration = Duration::from_millis(300);
+/// Runs of lost numbers that are told.
+const MOST_RUNS: usize = 64;
 
 pub(super) struct Receiver<'a> {
     paced: &'a UdpPaced,
@@ -62,7 +65,27 @@ impl<'a> Receiver<'a> {
             self.flow.elapsed = start.elapsed();
         }
         self.flow.sent = self.flight.sent.load(Ordering::Acquire);
+        self.flow.missing = self.missing();
         self.flow
+    }
+
+    /// Runs of numbers that were sent and not seen.
+    fn missing(&self) -> Vec<RangeInclusive<u64>> {
+        let mut runs: Vec<RangeInclusive<u64>> = Vec::new();
+        for number in (0..self.flow.sent).filter(|number| !self.has_seen(*number)) {
+            let full = runs.len() == MOST_RUNS;
+            match runs.last_mut() {
+                Some(run) if *run.end() + 1 == number => *run = *run.start()..=number,
+                _ if full => break,
+                _ => runs.push(number..=number),
+            }
+        }
+        runs
+    }
+
+    fn has_seen(&self, number: u64) -> bool {
+        let word = self.seen.get((number / 64) as usize);
+        word.is_some_and(|word| word & 1 << (number % 64) != 0)
     }
 
     /// How long to wait once all was sent: no longer than for a duplicate when all has come.
@@ -151,6 +174,25 @@ mod tests {
         let flow = received(|pattern| order.map(|number| datagram(pattern, number)).to_vec());
         assert_eq!((flow.received, flow.duplicates, flow.reordered), (6, 2, 2));
         assert_eq!((flow.bytes, flow.damaged, flow.foreign), (600, 0, 0));
+    }
+
+    #[test]
+    fn lost_numbers_are_told_in_runs() {
+        let (flight, shared, pattern) = (Flight::new(MARK), Shared::default(), Pattern::new(100));
+        let rate = Rate::PacketsPerSecond(10);
+        let to = std::net::Ipv4Addr::LOCALHOST.into();
+        let paced = UdpPaced { payload: 100, ..UdpPaced::new(to, rate, Duration::from_secs(1)) };
+        let mut receiver = Receiver::new(&paced, &flight, &pattern, &shared);
+        for number in [1, 2, 64, 66, 67] {
+            receiver.take(&datagram(&pattern, number));
+        }
+        receiver.flow.sent = 70;
+        assert_eq!(receiver.missing(), [0..=0, 3..=63, 65..=65, 68..=69]);
+        receiver.flow.sent = 1000;
+        for number in (100..1000).step_by(2) {
+            receiver.take(&datagram(&pattern, number));
+        }
+        assert_eq!(receiver.missing().len(), MOST_RUNS);
     }
 
     #[test]
