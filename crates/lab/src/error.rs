@@ -1,6 +1,6 @@
 //! What can go wrong in the laboratory.
 
-use std::{io, net::IpAddr};
+use std::{io, net::IpAddr, path::PathBuf};
 
 use convoy_host::netlink::Refusal;
 
@@ -48,8 +48,36 @@ pub enum LabError {
         /// Largest possible.
         max: usize,
     },
-    /// The capture file could not be written.
-    #[error("cannot write the capture: {0}")]
+    /// A program is not installed.
+    #[error("{program} is not installed")]
+    Missing {
+        /// Its name.
+        program: String,
+    },
+    /// A program did not do what it was asked to.
+    #[error("{program}: {said}")]
+    Program {
+        /// The program, and what it was given.
+        program: String,
+        /// How it ended, and what it printed.
+        said: String,
+    },
+    /// Something did not come in time.
+    #[error("no {what} in time; {said}")]
+    TimedOut {
+        /// What was waited for.
+        what: String,
+        /// What a log says about it.
+        said: String,
+    },
+    /// A UNIX socket's path would be too long.
+    #[error("{} is too long for a UNIX socket", .path.display())]
+    LongPath {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The capture file could not be written, or read.
+    #[error("cannot write or read the capture: {0}")]
     Pcap(#[from] pcap_file::PcapError),
     /// A thread of the laboratory could not be started.
     #[error("cannot start a thread: {0}")]

@@ -6,8 +6,9 @@
 //! that were killed, and [`HostState`] proves that nothing is left. [`rootless`] makes all of it
 //! possible for an ordinary user.
 //!
-//! Everything is done over netlink and sockets; no other program is run, and the machine's own
-//! interfaces are never touched.
+//! Everything is done over netlink and sockets, and the machine's own interfaces are never touched.
+//! Other programs run only where they are what is asked for: [`strongswan`] has unmodified IKE
+//! daemons.
 //!
 //! ```no_run
 //! use std::sync::atomic::AtomicBool;
@@ -28,17 +29,20 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod clear;
 mod error;
 mod link;
 mod namespace;
 mod program;
 mod rootless;
 mod state;
+pub mod strongswan;
 mod sweep;
 mod topology;
 pub mod traffic;
 
 pub use capture::{Capture, CaptureConfig, CaptureReport};
+pub use clear::{ClearPacket, WireReport, wire_report};
 pub use error::LabError;
 pub use link::{End, cable};
 pub use namespace::Namespace;

@@ -251,6 +251,22 @@ impl Namespace {
             .doing(|| format!("add address {address} to {link}"))
     }
 
+    /// Takes an address from an interface.
+    ///
+    /// # Errors
+    /// [`LabError::System`], also when it does not have that address.
+    pub fn remove_address(&self, link: &str, address: IpNet) -> Result<(), LabError> {
+        let mut message = AddressMessage::default();
+        message.header.family = family(address.addr());
+        message.header.prefix_len = address.prefix_len();
+        message.header.index = self.link_index(link)?;
+        message.attributes.push(AddressAttribute::Local(address.addr()));
+        message.attributes.push(AddressAttribute::Address(address.addr()));
+        self.rtnl()?
+            .change(Message::DelAddress(message), 0)
+            .doing(|| format!("remove address {address} from {link}"))
+    }
+
     /// Adds a route to a network by way of a next hop.
     ///
     /// # Errors

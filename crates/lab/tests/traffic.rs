@@ -12,6 +12,7 @@ use common::{FAMILIES, NEVER, alone, build, nameless, seconds};
 use convoy_lab::{
     Capture, CaptureConfig, Family, LabError, TopologyConfig, WIRE_LINK,
     traffic::{Direction, Ping, PingTrouble, Rate, TcpBulk, UdpPaced, Watch},
+    wire_report,
 };
 
 #[test]
@@ -279,4 +280,25 @@ fn with_one_segment_at_a_time_a_capture_shows_packets_no_longer_than_the_mtu() {
     }
     assert_eq!(longest, 14 + 1500);
     std::fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn what_crosses_the_wire_without_a_tunnel_is_found_in_the_clear() {
+    let Some(_alone) = alone() else { return };
+    let lab = build(&nameless());
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("wire.pcap");
+    let capture =
+        Capture::start(&lab.a.gateway, WIRE_LINK, &file, CaptureConfig::default()).unwrap();
+    let routes = lab.direct_routes().unwrap();
+    for family in FAMILIES {
+        let ping = Ping { interval: seconds(0.01), ..Ping::new(lab.b.host_address(family)) };
+        assert_eq!(ping.run(&lab.a.host, &mut Watch::new(&NEVER)).unwrap().received, 5);
+    }
+    drop(routes);
+    capture.stop().unwrap();
+    let inner = FAMILIES.map(|family| lab.a.network(family));
+    let report = wire_report(&file, &inner).unwrap();
+    assert_eq!((report.clear, report.protected()), (20, 0), "{report:?}");
+    assert!(report.clear_in_words().contains("10.1.0.2 to 10.2.0.2, protocol 1"));
 }
