@@ -206,3 +206,38 @@ fn an_address_that_comes_into_use_late_is_waited_for_and_a_foreign_one_refused()
     let expected = "cannot bind the raw socket: Cannot assign requested address (os error 99)";
     assert_eq!(refused.to_string(), expected);
 }
+
+#[test]
+fn the_kernel_calls_esp_unreachable_only_where_no_port_is_open() {
+    let [left, _router, right] = or_skip!(narrow_path());
+    let arena = arena();
+    let mut pool = arena.pool();
+    // Protocol unreachable (RFC 792), unrecognized next header (RFC 4443).
+    let ends = [("10.8.1.1", "10.8.2.1", (3, 2)), ("fd00:8:1::1", "fd00:8:2::1", (4, 1))];
+    for (from, to, said) in ends {
+        let mut peer = open_one(&left, from);
+        let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
+        let mut send = |peer: &mut RawPort, seq| {
+            let packet = ip_packet(from, to, ESP, 0, true, &esp(5, seq, 40));
+            peer.tx(&mut pool, &mut burst_of(&mut arena.pool(), &[packet])).unwrap();
+        };
+        for workers in [1, 3] {
+            let mut ports = open(&right, raw::Config { workers, ..raw::Config::new(to) });
+            send(&mut peer, 1);
+            // SPI 5 belongs to the last worker of three.
+            let last = ports.last_mut().unwrap();
+            assert_eq!(receive(last, &mut arena.pool(), 1).len(), 1);
+        }
+        send(&mut peer, 2);
+        // The first word about any of these packets is about the last.
+        assert_eq!(
+            event(&mut peer, &mut pool),
+            Some(PortEvent::Unreachable {
+                destination: to,
+                icmp: said,
+                source: NewsSource::Icmp(Some(to)),
+                quote: Quote::Esp { spi: 5, seq_low: 2 },
+            })
+        );
+    }
+}
