@@ -25,6 +25,9 @@ pub enum IoError {
     /// The interface has more addresses than can be told apart from others' in the kernel.
     #[error(transparent)]
     Take(#[from] crate::link::TakeError),
+    /// A socket cannot share a UDP port.
+    #[error(transparent)]
+    Steer(#[from] crate::udp::SteerError),
     /// An interface has fewer receive queues than there are workers.
     #[error(
         "the interface has {queues} receive queue(s) for {workers} workers: give it more (ethtool -L \

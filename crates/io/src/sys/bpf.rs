@@ -1,4 +1,5 @@
-//! The bpf system call, as far as AF_XDP needs it: a map of sockets, a program, a link.
+//! The bpf system call, as far as AF_XDP and the sharing of UDP ports need it: maps of sockets,
+//! programs, a link.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -7,13 +8,19 @@ use super::check;
 
 // `enum bpf_cmd`, `bpf_map_type`, `bpf_prog_type` and `bpf_attach_type` of linux/bpf.h.
 const MAP_CREATE: libc::c_int = 0;
+const MAP_LOOKUP_ELEM: libc::c_int = 1;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
+const MAP_DELETE_ELEM: libc::c_int = 3;
 const PROG_LOAD: libc::c_int = 5;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 const LINK_DETACH: libc::c_int = 34;
 const MAP_TYPE_XSKMAP: u32 = 17;
+const MAP_TYPE_REUSEPORT_SOCKARRAY: u32 = 20;
 const PROG_TYPE_XDP: u32 = 6;
+const PROG_TYPE_SK_REUSEPORT: u32 = 21;
+/// Update: only if there is nothing under the key.
+const NO_EXIST: u64 = 1;
 const ATTACH_XDP: u32 = 37;
 
 /// One instruction (`struct bpf_insn`).
@@ -82,10 +89,27 @@ struct LinkDetach {
     link: u32,
 }
 
+#[repr(C)]
+struct MapDelete {
+    map: u32,
+    pad: u32,
+    key: u64,
+}
+
+#[repr(C)]
+struct MapLookup {
+    map: u32,
+    pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
 /// Marks the structures that the system call takes.
 trait Attributes {}
 impl Attributes for MapCreate {}
 impl Attributes for MapUpdate {}
+impl Attributes for MapDelete {}
 impl Attributes for ProgLoad {}
 impl Attributes for LinkCreate {}
 impl Attributes for LinkUpdate {}
@@ -132,15 +156,73 @@ pub(crate) fn set_socket(
     Ok(())
 }
 
+/// A map from numbers below `entries` to sockets that share a port.
+pub(crate) fn shared_sockets(entries: u32) -> io::Result<OwnedFd> {
+    let kind = MAP_TYPE_REUSEPORT_SOCKARRAY;
+    // With values of eight bytes, what is under a key can be read: the socket's cookie.
+    let attributes = MapCreate { kind, key_bytes: 4, value_bytes: 8, entries, flags: 0 };
+    bpf(MAP_CREATE, &attributes).map(owned)
+}
+
+/// Puts a socket that shares a port under a key of such a map, if there is none.
+pub(crate) fn put_shared(map: BorrowedFd<'_>, key: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+    let value = socket.as_raw_fd() as u64;
+    let attributes = MapUpdate {
+        map: map.as_raw_fd() as u32,
+        pad: 0,
+        key: (&raw const key) as u64,
+        value: (&raw const value) as u64,
+        flags: NO_EXIST,
+    };
+    bpf(MAP_UPDATE_ELEM, &attributes)?;
+    Ok(())
+}
+
+/// Takes the socket under a key out of such a map.
+pub(crate) fn remove_shared(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
+    let attributes =
+        MapDelete { map: map.as_raw_fd() as u32, pad: 0, key: (&raw const key) as u64 };
+    bpf(MAP_DELETE_ELEM, &attributes)?;
+    Ok(())
+}
+
+/// The cookie of the socket under a key of such a map; closed sockets are not there.
+pub(crate) fn shared_cookie(map: BorrowedFd<'_>, key: u32) -> io::Result<u64> {
+    let mut cookie = 0_u64;
+    let attributes = MapLookup {
+        map: map.as_raw_fd() as u32,
+        pad: 0,
+        key: (&raw const key) as u64,
+        value: (&raw mut cookie) as u64,
+        flags: 0,
+    };
+    let at = &raw const attributes;
+    // SAFETY: the kernel reads one `MapLookup` at `at` and the four bytes of the key, and writes
+    // eight, which is what values of these maps have, to `cookie`; all of them live on.
+    let returned =
+        unsafe { libc::syscall(libc::SYS_bpf, MAP_LOOKUP_ELEM, at, size_of::<MapLookup>()) };
+    check(returned as libc::c_int)?;
+    Ok(cookie)
+}
+
 /// Loads an XDP program; the kernel proves that it ends and reads nothing but the frame.
 pub(crate) fn load_xdp(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+    load(PROG_TYPE_XDP, ATTACH_XDP, instructions)
+}
+
+/// Loads a program that chooses among sockets that share a port.
+pub(crate) fn load_selector(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+    load(PROG_TYPE_SK_REUSEPORT, 0, instructions)
+}
+
+fn load(kind: u32, attach: u32, instructions: &[Instruction]) -> io::Result<OwnedFd> {
     let license = c"Dual MIT/GPL";
     let mut name = [0; 16];
     for (to, from) in name.iter_mut().zip(b"convoy") {
         *to = *from;
     }
     let attributes = ProgLoad {
-        kind: PROG_TYPE_XDP,
+        kind,
         count: instructions.len() as u32,
         instructions: instructions.as_ptr() as u64,
         license: license.as_ptr() as u64,
@@ -151,7 +233,7 @@ pub(crate) fn load_xdp(instructions: &[Instruction]) -> io::Result<OwnedFd> {
         flags: 0,
         name,
         interface: 0,
-        attach: ATTACH_XDP,
+        attach,
     };
     bpf(PROG_LOAD, &attributes).map(owned)
 }

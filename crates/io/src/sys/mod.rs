@@ -14,7 +14,10 @@ mod xdp;
 
 #[cfg(test)]
 pub(crate) use bpf::try_out;
-pub(crate) use bpf::{Instruction, XdpLink, load_xdp, set_socket, socket_map};
+pub(crate) use bpf::{
+    Instruction, XdpLink, load_selector, load_xdp, put_shared, remove_shared, set_socket,
+    shared_cookie, shared_sockets, socket_map,
+};
 pub(crate) use device::{
     DeviceName, rx_queues, set_queue_len, tun_attach, tun_set_header_len, tun_set_offload,
 };

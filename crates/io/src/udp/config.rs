@@ -1,11 +1,12 @@
 //! Opening UDP sockets for encapsulated ESP.
 
 use core::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::UdpPort;
+use super::steer::{Form, Steering, Unopened, bound_to};
 use crate::socket::{SocketOptions, bind, prepare};
 use crate::sys::{attach_program, set_int};
 use crate::{IoError, Offloads};
@@ -33,6 +34,19 @@ impl Config {
     pub fn new(local: SocketAddr) -> Self {
         Self { local, workers: 1, offload: true, options: SocketOptions::default() }
     }
+
+    /// One port at the address and device of this bound socket, as sockets must be to share a port.
+    ///
+    /// # Errors
+    /// [`SteerError::NotUdp`](super::SteerError::NotUdp), or [`IoError::Setup`] when the kernel does not
+    /// tell.
+    pub fn beside(fd: BorrowedFd<'_>) -> Result<Self, IoError> {
+        let mut config = Self::new(bound_to(fd)?);
+        let device = SockRef::from(&fd).device();
+        let device = device.map_err(IoError::setup("look at the socket to share with"))?;
+        config.options.device = device.map(|name| String::from_utf8_lossy(&name).into_owned());
+        Ok(config)
+    }
 }
 
 /// Opens the ports in the network namespace of the calling thread: the n-th receives what has an
@@ -42,20 +56,7 @@ impl Config {
 /// [`IoError::Queues`], [`IoError::DeviceName`], or [`IoError::Setup`] when the kernel refuses (the
 /// address is in use or not of this host).
 pub fn open(config: &Config) -> Result<Vec<UdpPort>, IoError> {
-    if !(1..=256).contains(&config.workers) {
-        return Err(IoError::Queues(usize::from(config.workers)));
-    }
-    let mut ports = Vec::with_capacity(usize::from(config.workers));
-    let mut local = config.local;
-    for n in 0..config.workers {
-        let (socket, offloads) = open_one(config, local)?;
-        if n == 0 {
-            // With port 0 the kernel chose one; the others must share it.
-            let chosen = socket.local_addr().map_err(IoError::setup("name the udp socket"))?;
-            local = chosen.as_socket().unwrap_or(local);
-        }
-        ports.push(UdpPort::new(socket, local, offloads));
-    }
+    let ports = open_all(config, None)?;
     if let [first, _, ..] = ports.as_slice() {
         let program = spread_by_spi(u32::from(config.workers));
         attach_program(first.socket.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &program)
@@ -64,7 +65,55 @@ pub fn open(config: &Config) -> Result<Vec<UdpPort>, IoError> {
     Ok(ports)
 }
 
-fn open_one(config: &Config, local: SocketAddr) -> Result<(Socket, Offloads), IoError> {
+/// Opens the ports as [`open`] does, shared with an IKE daemon, whether its socket is there already or
+/// comes later: IKE goes to what [`Steering::give`] is given, and is dropped until then; ESP to these
+/// ports. Sockets that are there already must be shareable
+/// ([`make_shareable`](super::make_shareable)).
+///
+/// Nothing is received several at a time (`UDP_GRO`): the kernel joins what a peer sends from one port,
+/// so IKE with ESP, and would give both to whom the first datagram is for.
+///
+/// [`Form::Extended`] falls back to [`Form::Classic`]; [`Steering::form`] tells.
+///
+/// # Errors
+/// As [`open`].
+pub fn share(config: &Config, form: Form) -> Result<(Vec<UdpPort>, Steering), IoError> {
+    let mut steering = Steering::prepare(config.workers, form);
+    let ports = open_all(config, Some(&mut steering))?;
+    let first = ports.first().ok_or(IoError::Queues(0))?;
+    let steering = steering.finish(&first.socket, first.local)?;
+    Ok((ports, steering))
+}
+
+fn open_all(config: &Config, mut steering: Option<&mut Unopened>) -> Result<Vec<UdpPort>, IoError> {
+    if !(1..=256).contains(&config.workers) {
+        return Err(IoError::Queues(usize::from(config.workers)));
+    }
+    let mut ports = Vec::with_capacity(usize::from(config.workers));
+    let mut local = config.local;
+    if let Some(steering) = &mut steering {
+        steering.before(local)?;
+    }
+    for n in 0..config.workers {
+        let (socket, offloads) = open_one(config, local, steering.is_some())?;
+        if n == 0 {
+            // With port 0 the kernel chose one; the others must share it.
+            let chosen = socket.local_addr().map_err(IoError::setup("name the udp socket"))?;
+            local = chosen.as_socket().unwrap_or(local);
+        }
+        if let Some(steering) = &mut steering {
+            steering.add(&socket, local)?;
+        }
+        ports.push(UdpPort::new(socket, local, offloads));
+    }
+    Ok(ports)
+}
+
+fn open_one(
+    config: &Config,
+    local: SocketAddr,
+    shared: bool,
+) -> Result<(Socket, Offloads), IoError> {
     let v6 = local.is_ipv6();
     let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))
         .map_err(IoError::setup("open a udp socket"))?;
@@ -73,14 +122,16 @@ fn open_one(config: &Config, local: SocketAddr) -> Result<(Socket, Offloads), Io
         socket.set_only_v6(true).map_err(IoError::setup("keep the udp socket to ipv6"))?;
     }
     let spread = config.workers > 1;
-    if spread {
+    if spread || shared {
         socket.set_reuse_port(true).map_err(IoError::setup("share the udp port"))?;
     }
     bind(&socket, local).map_err(IoError::setup("bind the udp socket"))?;
     // Linux 4.18 and 5.0; without them there is one datagram per message.
     let gso =
         config.offload && set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0).is_ok();
-    let gro = config.offload && set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+    let gro = config.offload
+        && !shared
+        && set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
     let offloads = Offloads {
         rx_udp_segments: gro,
         tx_udp_segments: gso,

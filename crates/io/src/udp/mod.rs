@@ -9,13 +9,16 @@
 //! (GRO looks at addresses and ports only) stay together, so a worker may still receive packets of
 //! another's SPI, and has to hand them over.
 //!
-//! Everything that arrives at the port is handed up, NAT keepalives and IKE included.
+//! Everything that arrives at the port is handed up, NAT keepalives and IKE included, unless the port
+//! is shared with an IKE daemon ([`share`]).
 
 mod config;
 mod rx;
+mod steer;
 mod tx;
 
-pub use config::{Config, NAT_TRAVERSAL_PORT, open};
+pub use config::{Config, NAT_TRAVERSAL_PORT, open, share};
+pub use steer::{Form, Given, SteerError, Steering, bound_to, make_shareable};
 
 use core::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,0 +1,478 @@
+//! A UDP port shared with sockets of an IKE daemon. Who gets what is the kernel's word: the daemon here
+//! is an ordinary socket, and so is the peer.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use common::Namespace;
+use convoy_io::udp::{self, Config, Form, Given, SteerError, Steering, UdpPort};
+use convoy_io::{IoError, Port};
+use convoy_packet::{Arena, Burst, FrameSize, Pool};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Where a daemon binds, and where its peers send to.
+const PLACES: [(&str, &str); 4] = [
+    ("0.0.0.0:4500", "127.0.0.1:4500"),
+    ("[::]:4500", "[::1]:4500"),
+    ("127.0.0.1:4500", "127.0.0.1:4500"),
+    ("[::1]:4500", "[::1]:4500"),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Who {
+    Daemon,
+    Worker(usize),
+}
+
+/// Between `fork` and `exec` a child has all sockets as well, and what is closed here is open still. So
+/// no test runs while another starts a program.
+static STARTING: RwLock<()> = RwLock::new(());
+
+/// A namespace with addresses in use, in which to run a test.
+struct Place(Namespace);
+
+impl Place {
+    fn run(&self, test: impl FnOnce() + Send + 'static) {
+        let _quiet = STARTING.read().unwrap_or_else(PoisonError::into_inner);
+        self.0.run(test);
+    }
+}
+
+fn fresh() -> Result<Place, String> {
+    let _alone = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+    let namespace = Namespace::new()?;
+    namespace.settle();
+    Ok(Place(namespace))
+}
+
+/// A daemon's socket, bound or not.
+fn unbound(local: SocketAddr, shareable: bool) -> Socket {
+    let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP)).unwrap();
+    if local.is_ipv6() {
+        socket.set_only_v6(true).unwrap();
+    }
+    socket.set_reuse_port(shareable).unwrap();
+    socket
+}
+
+fn daemon(local: SocketAddr) -> UdpSocket {
+    let socket = unbound(local, true);
+    socket.bind(&local.into()).unwrap();
+    listening(socket)
+}
+
+fn listening(socket: Socket) -> UdpSocket {
+    socket.set_nonblocking(true).unwrap();
+    socket.into()
+}
+
+/// Convoy's side, and who looks at what comes where.
+struct Bench {
+    local: SocketAddr,
+    dest: SocketAddr,
+    workers: u16,
+    form: Form,
+    pool: Pool,
+    peer: UdpSocket,
+}
+
+type Shared = (Vec<UdpPort>, Steering);
+
+impl Bench {
+    fn new((local, dest): (&str, &str), workers: u16, form: Form) -> Self {
+        let dest: SocketAddr = dest.parse().unwrap();
+        let any = if dest.is_ipv4() { "127.0.0.9:0" } else { "[::1]:0" };
+        let arena = Arena::map(256, FrameSize::for_packet(1500)).unwrap();
+        Self {
+            local: local.parse().unwrap(),
+            dest,
+            workers,
+            form,
+            pool: arena.pool(),
+            peer: UdpSocket::bind(any).unwrap(),
+        }
+    }
+
+    fn try_share(&self) -> Result<Shared, IoError> {
+        udp::share(&Config { workers: self.workers, ..Config::new(self.local) }, self.form)
+    }
+
+    fn share(&self) -> Shared {
+        let (ports, steering) = self.try_share().unwrap();
+        assert_eq!((steering.form(), steering.local()), (self.form, self.local));
+        assert_eq!(ports.len(), usize::from(self.workers));
+        (ports, steering)
+    }
+
+    /// What a peer sends, and for whom it is. What is for nobody comes first.
+    fn datagrams(&self) -> Vec<(Vec<u8>, Who)> {
+        let spread = |spi: u32| Who::Worker((spi % u32::from(self.workers)) as usize);
+        let mut all = vec![
+            (b"\0\0\0\0an IKE message".to_vec(), Who::Daemon),
+            (vec![0, 0, 0, 0], Who::Daemon),
+            (vec![1, 2, 3], Who::Daemon),
+            (vec![0], Who::Daemon),
+            (vec![0xff, 0xff], Who::Daemon),
+            (vec![0xff], Who::Worker(0)),
+        ];
+        for spi in [256, 257, 258, 0x0001_0000, 0x0100_0001, 0xc000_0002, u32::MAX] {
+            all.push(([spi.to_be_bytes(), [0; 4]].concat(), spread(spi)));
+            all.push((spi.to_be_bytes().to_vec(), spread(spi)));
+        }
+        all
+    }
+
+    /// Sends everything and sees to it that each datagram reaches whom it is for, if that one is there,
+    /// and nobody else.
+    fn check(&mut self, what: &str, daemon: Option<&UdpSocket>, ports: &mut [UdpPort]) {
+        let there = |who: &Who| match who {
+            Who::Daemon => daemon.is_some(),
+            Who::Worker(_) => !ports.is_empty(),
+        };
+        let (mut expected, mut lost) = (BTreeMap::new(), Vec::new());
+        for (datagram, who) in self.datagrams() {
+            if there(&who) {
+                *expected.entry((who, datagram)).or_insert(0) += 1;
+            } else {
+                lost.push(datagram);
+            }
+        }
+        for datagram in lost.iter().chain(expected.keys().map(|(_, datagram)| datagram)) {
+            self.peer.send_to(datagram, self.dest).unwrap();
+        }
+        let mut got = BTreeMap::new();
+        let patience = Instant::now();
+        while got.values().sum::<i32>() < expected.values().sum()
+            && patience.elapsed() < Duration::from_secs(20)
+        {
+            self.collect(daemon, ports, &mut got);
+            std::thread::yield_now();
+        }
+        // What should have come has come; what should not have was sent before it.
+        self.collect(daemon, ports, &mut got);
+        if self.form == Form::Classic {
+            // A classic program cannot drop: what is for nobody comes to somebody.
+            got.retain(|(_, datagram), _| !lost.contains(datagram));
+        }
+        assert_eq!(got, expected, "{what}: {} for {} workers", self.local, self.workers);
+    }
+
+    fn collect(
+        &mut self,
+        daemon: Option<&UdpSocket>,
+        ports: &mut [UdpPort],
+        got: &mut BTreeMap<(Who, Vec<u8>), i32>,
+    ) {
+        let mut buffer = [0; 2000];
+        while let Some(Ok(n)) = daemon.map(|socket| socket.recv(&mut buffer)) {
+            *got.entry((Who::Daemon, buffer[..n].to_vec())).or_insert(0) += 1;
+        }
+        let mut burst = Burst::new();
+        for (number, port) in ports.iter_mut().enumerate() {
+            while port.rx(&mut self.pool, &mut burst).unwrap() > 0 {
+                for frame in burst.as_slice() {
+                    let skip = if self.dest.is_ipv4() { 28 } else { 48 };
+                    let datagram = frame.data()[skip..].to_vec();
+                    *got.entry((Who::Worker(number), datagram)).or_insert(0) += 1;
+                }
+                burst.release(&mut self.pool);
+            }
+        }
+    }
+}
+
+/// Runs `test` in a namespace for all places, numbers of workers and forms.
+fn everywhere(forms: &[Form], test: impl Fn(&mut Bench) + Copy + Send + 'static) {
+    for place in PLACES {
+        for workers in [1, 3] {
+            for form in forms.iter().copied() {
+                let namespace = or_skip!(fresh());
+                namespace.run(move || test(&mut Bench::new(place, workers, form)));
+            }
+        }
+    }
+}
+
+const BOTH: [Form; 2] = [Form::Extended, Form::Classic];
+
+#[test]
+fn a_daemon_that_comes_later_and_comes_back_gets_ike_and_workers_get_esp() {
+    everywhere(&BOTH, |bench| {
+        let (mut ports, mut steering) = bench.share();
+        assert!(!steering.has_daemon());
+        bench.check("no daemon yet", None, &mut ports);
+        let first = daemon(bench.local);
+        assert_eq!(steering.give(first.as_fd()).unwrap(), Given::Now);
+        assert_eq!(steering.give(first.as_fd()).unwrap(), Given::Before);
+        assert!(steering.has_daemon());
+        bench.check("daemon given", Some(&first), &mut ports);
+        drop(first);
+        assert!(!steering.has_daemon());
+        bench.check("daemon gone", None, &mut ports);
+        for _ in 0..3 {
+            let again = daemon(bench.local);
+            assert_eq!(steering.give(again.as_fd()).unwrap(), Given::Now);
+            bench.check("daemon restarted", Some(&again), &mut ports);
+        }
+    });
+}
+
+#[test]
+fn convoy_may_restart_beside_a_daemon_that_stays() {
+    everywhere(&BOTH, |bench| {
+        let (ports, mut steering) = bench.share();
+        let daemon = daemon(bench.local);
+        steering.give(daemon.as_fd()).unwrap();
+        drop((ports, steering));
+        for _ in 0..3 {
+            bench.check("Convoy gone", Some(&daemon), &mut []);
+            let (mut ports, mut steering) = bench.share();
+            if bench.form == Form::Extended {
+                // There, and not given yet.
+                bench.check("Convoy came back", None, &mut ports);
+                let mut nothing = [0; 2000];
+                assert!(daemon.recv(&mut nothing).is_err());
+            }
+            assert_eq!(steering.give(daemon.as_fd()).unwrap(), Given::Now);
+            bench.check("daemon given again", Some(&daemon), &mut ports);
+        }
+    });
+}
+
+#[test]
+fn a_daemon_that_was_there_first_is_made_shareable_and_may_restart_before_convoy_does() {
+    everywhere(&BOTH, |bench| {
+        let first = unbound(bench.local, false);
+        first.bind(&bench.local.into()).unwrap();
+        let first = listening(first);
+        let refused = bench.try_share().unwrap_err();
+        assert!(
+            matches!(&refused, IoError::Setup { source, .. } if source.kind() == ErrorKind::AddrInUse)
+        );
+        udp::make_shareable(first.as_fd()).unwrap();
+        let beside = Config::beside(first.as_fd()).unwrap();
+        assert_eq!(beside, Config::new(bench.local));
+        let (mut ports, mut steering) = bench.share();
+        assert_eq!(steering.give(first.as_fd()).unwrap(), Given::Now);
+        bench.check("daemon first", Some(&first), &mut ports);
+        drop(first);
+        let second = daemon(bench.local);
+        assert_eq!(steering.give(second.as_fd()).unwrap(), Given::Now);
+        bench.check("daemon restarted", Some(&second), &mut ports);
+        drop((ports, steering));
+        let (mut ports, mut steering) = bench.share();
+        assert_eq!(steering.give(second.as_fd()).unwrap(), Given::Now);
+        bench.check("then Convoy restarted", Some(&second), &mut ports);
+    });
+}
+
+#[test]
+fn a_second_daemon_is_refused_while_the_first_lives() {
+    everywhere(&BOTH, |bench| {
+        let (mut ports, mut steering) = bench.share();
+        let first = daemon(bench.local);
+        steering.give(first.as_fd()).unwrap();
+        let second = daemon(bench.local);
+        let refused = steering.give(second.as_fd()).unwrap_err();
+        assert!(matches!(refused, IoError::Steer(SteerError::Taken(at)) if at == bench.local));
+        bench.check("second refused", Some(&first), &mut ports);
+        assert!(!steering.take_back(second.as_fd()).unwrap());
+        assert!(steering.take_back(first.as_fd()).unwrap());
+        assert!(!steering.has_daemon());
+        bench.check("taken back", None, &mut ports);
+        drop(first);
+        assert_eq!(steering.give(second.as_fd()).unwrap(), Given::Now);
+        bench.check("second given", Some(&second), &mut ports);
+    });
+}
+
+#[test]
+fn what_was_never_given_gets_nothing() {
+    everywhere(&[Form::Extended], |bench| {
+        let stranger = daemon(bench.local);
+        let (mut ports, _steering) = bench.share();
+        bench.check("a stranger", None, &mut ports);
+        let mut nothing = [0; 2000];
+        assert_eq!(stranger.recv(&mut nothing).unwrap_err().kind(), ErrorKind::WouldBlock);
+    });
+}
+
+/// A daemon with a socket per address, beside Convoy's at any address.
+#[test]
+fn each_address_of_a_daemon_has_a_group_of_its_own() {
+    for form in BOTH {
+        let namespace = or_skip!(fresh());
+        namespace.run(move || {
+            let mut any = Bench::new(("0.0.0.0:4500", "127.0.0.7:4500"), 3, form);
+            let mut any6 = Bench::new(("[::]:4500", "[::1]:4500"), 3, form);
+            let (mut any_ports, _any_steering) = any.share();
+            let (mut any6_ports, _any6_steering) = any6.share();
+            let mut groups = Vec::new();
+            for at in ["127.0.0.1:4500", "127.0.0.2:4500"] {
+                let bench = Bench::new((at, at), 3, form);
+                let daemon = daemon(bench.local);
+                let beside = Config::beside(daemon.as_fd()).unwrap();
+                let (ports, mut steering) =
+                    udp::share(&Config { workers: 3, ..beside }, form).unwrap();
+                assert_eq!(steering.give(daemon.as_fd()).unwrap(), Given::Now);
+                groups.push((bench, daemon, ports, steering));
+            }
+            for (bench, daemon, ports, _) in &mut groups {
+                bench.check("of this address", Some(daemon), ports);
+            }
+            any.check("of other addresses", None, &mut any_ports);
+            any6.check("of the other family", None, &mut any6_ports);
+            // The daemon leaves an address, and so does Convoy.
+            let (mut bench, daemon, ports, steering) = groups.remove(0);
+            drop((daemon, ports, steering));
+            bench.check("of an address that was left", None, &mut any_ports);
+        });
+    }
+}
+
+#[test]
+fn sockets_that_cannot_be_of_the_group_are_refused_by_name() {
+    let namespace = or_skip!(fresh());
+    namespace.run(|| {
+        let bench = Bench::new(PLACES[3], 1, Form::Extended);
+        let (_ports, mut steering) = bench.share();
+        let mut refused = |fd: &dyn AsFd| match steering.give(fd.as_fd()) {
+            Err(IoError::Steer(error)) => error,
+            other => panic!("{other:?}"),
+        };
+        let tcp = TcpListener::bind("[::1]:4500").unwrap();
+        assert!(matches!(refused(&tcp), SteerError::NotUdp));
+        assert!(matches!(refused(&std::fs::File::open("/dev/null").unwrap()), SteerError::NotUdp));
+        let other = daemon("[::1]:4501".parse().unwrap());
+        assert!(
+            matches!(refused(&other), SteerError::Elsewhere { theirs, .. } if theirs.port() == 4501)
+        );
+        let nowhere = unbound(bench.local, true);
+        assert!(
+            matches!(refused(&nowhere), SteerError::Elsewhere { theirs, .. } if theirs.port() == 0)
+        );
+        let on_device = unbound(bench.local, true);
+        on_device.bind_device(Some(b"lo")).unwrap();
+        on_device.bind(&bench.local.into()).unwrap();
+        assert!(matches!(refused(&on_device), SteerError::Device));
+    });
+    let namespace = or_skip!(fresh());
+    namespace.run(|| {
+        let bench = Bench::new(PLACES[1], 1, Form::Extended);
+        let (_ports, mut steering) = bench.share();
+        let dual = unbound(bench.local, true);
+        dual.set_only_v6(false).unwrap();
+        dual.bind(&bench.local.into()).unwrap();
+        let refused = steering.give(dual.as_fd()).unwrap_err();
+        assert!(matches!(refused, IoError::Steer(SteerError::OnlyV6)));
+    });
+}
+
+#[test]
+fn ports_beside_a_socket_are_as_it_is() {
+    let namespace = or_skip!(fresh());
+    namespace.run(|| {
+        let mut bench = Bench::new(PLACES[3], 3, Form::Extended);
+        let odd = unbound(bench.local, true);
+        odd.bind_device(Some(b"lo")).unwrap();
+        odd.bind(&bench.local.into()).unwrap();
+        let odd = listening(odd);
+        let config = Config { workers: 3, ..Config::beside(odd.as_fd()).unwrap() };
+        assert_eq!(config.options.device.as_deref(), Some("lo"));
+        let (mut ports, mut steering) = udp::share(&config, Form::Extended).unwrap();
+        steering.give(odd.as_fd()).unwrap();
+        bench.check("odd", Some(&odd), &mut ports);
+    });
+}
+
+/// Makes a socket of another user's.
+fn of_another_user(local: SocketAddr) -> Socket {
+    // SAFETY: changes an attribute of the calling thread, and back.
+    unsafe { libc::setfsuid(1000) };
+    let socket = unbound(local, true);
+    // SAFETY: as above.
+    unsafe { libc::setfsuid(0) };
+    socket
+}
+
+#[test]
+fn a_daemon_of_another_user_shares_the_port() {
+    // SAFETY: asks for a number.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIPPED: not root");
+        return;
+    }
+    everywhere(&BOTH, |bench| {
+        // It was first: nobody else can bind until its socket is ours.
+        let first = of_another_user(bench.local);
+        first.bind(&bench.local.into()).unwrap();
+        let first = listening(first);
+        assert!(bench.try_share().is_err());
+        udp::make_shareable(first.as_fd()).unwrap();
+        let (mut ports, mut steering) = bench.share();
+        steering.give(first.as_fd()).unwrap();
+        bench.check("other user first", Some(&first), &mut ports);
+        drop(first);
+        // Convoy was first: the daemon can bind only when its socket is ours.
+        let second = of_another_user(bench.local);
+        assert!(second.bind(&bench.local.into()).is_err());
+        udp::make_shareable(second.as_fd()).unwrap();
+        second.bind(&bench.local.into()).unwrap();
+        let second = listening(second);
+        steering.give(second.as_fd()).unwrap();
+        bench.check("other user later", Some(&second), &mut ports);
+    });
+}
+
+#[test]
+fn without_the_right_to_load_programs_there_is_the_classic_form() {
+    const NET_ADMIN: u32 = 12;
+    const SYS_ADMIN: u32 = 21;
+    const BPF: u32 = 39;
+    for place in PLACES {
+        let namespace = or_skip!(fresh());
+        namespace.run(move || {
+            // The thread goes on without these; it is of no other use.
+            let mut all = [0_u32; 6];
+            let header = [0x2008_0522_u32, 0];
+            // SAFETY: the kernel reads the header and writes three words for each half.
+            let read =
+                unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), all.as_mut_ptr()) };
+            assert_eq!(read, 0);
+            for capability in [NET_ADMIN, SYS_ADMIN, BPF] {
+                all[3 * (capability / 32) as usize] &= !(1 << (capability % 32));
+            }
+            // SAFETY: the kernel reads the header and three words for each half.
+            let set = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), all.as_ptr()) };
+            assert_eq!(set, 0);
+            let mut bench = Bench::new(place, 3, Form::Classic);
+            let config = Config { workers: 3, ..Config::new(bench.local) };
+            let (mut ports, mut steering) = udp::share(&config, Form::Extended).unwrap();
+            assert_eq!(steering.form(), Form::Classic);
+            let daemon = daemon(bench.local);
+            steering.give(daemon.as_fd()).unwrap();
+            bench.check("without rights", Some(&daemon), &mut ports);
+        });
+    }
+}
+
+#[test]
+fn shared_ports_are_told_apart_and_receive_one_datagram_at_a_time() {
+    let namespace = or_skip!(fresh());
+    namespace.run(|| {
+        let (ports, _) = Bench::new(PLACES[0], 3, Form::Extended).share();
+        assert!(ports.iter().all(|port| {
+            let offloads = port.offloads();
+            offloads.spread_by_spi && !offloads.rx_udp_segments && offloads.tx_udp_segments
+        }));
+        let wrong = Config { workers: 0, ..Config::new("127.0.0.1:0".parse().unwrap()) };
+        assert!(matches!(udp::share(&wrong, Form::Extended), Err(IoError::Queues(0))));
+    });
+}
