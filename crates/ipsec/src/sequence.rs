@@ -24,6 +24,8 @@ pub struct Lease {
     granted: AtomicU64,
     /// No number above this was given out; 0 for none.
     used: AtomicU64,
+    /// Counters that claim the lease later begin above this.
+    skipped: AtomicU64,
     /// Whether a counter has the lease.
     claimed: AtomicBool,
 }
@@ -37,6 +39,7 @@ impl Lease {
         Self {
             granted: AtomicU64::new(granted),
             used: AtomicU64::new(used.get()),
+            skipped: AtomicU64::new(0),
             claimed: AtomicBool::new(false),
         }
     }
@@ -45,6 +48,12 @@ impl Lease {
     pub fn grant(&self, granted: u64) {
         // Release: whoever sees the new ceiling also sees what control did before.
         self.granted.fetch_max(granted, Ordering::Release);
+    }
+
+    /// Makes counters that claim the lease from now on begin above `seq`, and never lower than they
+    /// would: for numbers that somebody else may have used.
+    pub fn skip(&self, seq: SeqNum) {
+        self.skipped.fetch_max(seq.get(), Ordering::Release);
     }
 
     /// Numbers below this may be used.
@@ -170,7 +179,8 @@ impl SequenceCounter {
         if lease.claimed.swap(true, Ordering::Acquire) {
             return Err(LeaseBusy);
         }
-        let next = start.get().max(lease.used().get().saturating_add(1));
+        let before = lease.used().get().max(lease.skipped.load(Ordering::Acquire));
+        let next = start.get().max(before.saturating_add(1));
         Ok(Self { next, end: next, lease, limits })
     }
 

@@ -21,7 +21,8 @@ use crate::replay::{ReplayWindow, WindowError};
 use crate::sa::{InboundSpec, IpsecProtocol, OutboundSpec, ReqId, SaSlot, WorkerId};
 use crate::spd::{Spd, SpdId};
 use crate::suite::{AhSuite, EspSuite, UnfitSuite};
-use crate::table::{Key, MAX_SLOTS, PagedMap, PagedTable, Seed};
+pub use crate::table::MAX_SLOTS;
+use crate::table::{Key, PagedMap, PagedTable, Seed};
 
 pub use published::{Published, Reader};
 
@@ -213,10 +214,9 @@ impl Snapshot {
         self.on_demand.insert(reqid, ());
     }
 
-    /// As [`Snapshot::make_on_demand`], for these and no others.
-    pub fn set_on_demand(&mut self, reqids: impl IntoIterator<Item = ReqId>) {
-        self.on_demand = PagedMap::default();
-        reqids.into_iter().for_each(|reqid| self.make_on_demand(reqid));
+    /// Takes back [`Snapshot::make_on_demand`].
+    pub fn make_beforehand(&mut self, reqid: ReqId) {
+        self.on_demand.remove(&reqid);
     }
 
     /// Whether SAs with this `reqid` are made on demand.

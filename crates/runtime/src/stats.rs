@@ -1,6 +1,7 @@
 //! What workers publish about themselves.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use convoy_io::PortCounters;
 use convoy_ipsec::counters::Counter;
@@ -82,6 +83,8 @@ pub struct WorkerStats {
     pub path_mtu_believed: Counter,
     /// Messages about too small a path that quoted nothing of ours.
     pub path_mtu_ignored: Counter,
+    /// Generation of the picture that its packets meet.
+    generation: AtomicU64,
     pub(crate) plain: PortStats,
     pub(crate) wire: Vec<PortStats>,
 }
@@ -97,6 +100,7 @@ impl WorkerStats {
             unreachable: Counter::default(),
             path_mtu_believed: Counter::default(),
             path_mtu_ignored: Counter::default(),
+            generation: AtomicU64::new(0),
             plain: PortStats::new(),
             wire: (0..wire_ports).map(|_| PortStats::new()).collect(),
         }
@@ -106,6 +110,20 @@ impl WorkerStats {
     #[must_use]
     pub fn worker(&self) -> WorkerId {
         self.id
+    }
+
+    /// Generation of the picture that all packets meet which the worker takes from now on, both ways;
+    /// none that met an older one is under way in it.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Only the worker calls this.
+    pub(crate) fn saw(&self, generation: u64) {
+        if self.generation.load(Ordering::Relaxed) != generation {
+            self.generation.store(generation, Ordering::Release);
+        }
     }
 
     /// The plain port's counters.

@@ -192,6 +192,7 @@ impl Worker {
             }
         }
         moved += self.inbound_way(now)?;
+        self.stats.saw(self.outbound.generation().min(self.inbound.generation()));
         self.news(now);
         if now.0 >= self.next_tick {
             self.next_tick = now.0 + TICK_NS;

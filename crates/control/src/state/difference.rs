@@ -50,11 +50,15 @@ pub(super) fn databases(
 /// Makes `spd`, which holds the policies `before`, hold the policies `after` in their order, and
 /// says where they are. What stays is not touched.
 fn policies(spd: &mut Spd, before: &Placed, after: Vec<Policy>) -> Result<Placed, SpdError> {
+    let untouched = spd.clone();
     match change(spd, before, &after) {
-        // So many came to one place that no number is left there: all get new ones.
+        // So many came to one place that no number is left there: all get new ones. Policies of others
+        // in this database stay.
         Err(SpdError::NoPlace) => {
-            *spd = Spd::default();
-            change(spd, &Vec::new(), &after)
+            *spd = untouched;
+            before.iter().for_each(|(id, _)| drop(spd.remove(*id)));
+            let add = |policy: Policy| Ok((spd.insert(policy.clone())?, Arc::new(policy)));
+            after.into_iter().map(add).collect()
         }
         done => done,
     }

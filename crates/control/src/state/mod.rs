@@ -9,7 +9,7 @@ mod difference;
 mod keys;
 mod reload;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -111,6 +111,8 @@ pub struct State {
     keeper: Option<LeaseKeeper>,
     tables: Tables,
     databases: Databases,
+    /// Whose SAs are made on demand.
+    on_demand: HashSet<ReqId>,
     published: Arc<Published>,
     generation: u64,
 }
@@ -154,10 +156,22 @@ impl State {
         tables.next_reqid = policies.next_reqid;
         let mut snapshot = Snapshot::default();
         let databases = difference::databases(&mut snapshot, &Databases::new(), policies.lists)?;
-        snapshot.set_on_demand(policies.on_demand);
+        let on_demand: HashSet<ReqId> = policies.on_demand.into_iter().collect();
+        on_demand.iter().for_each(|reqid| snapshot.make_on_demand(*reqid));
         tables.bring(&before, &mut snapshot)?;
         let published = Published::new(snapshot);
-        Ok(Self { cpu, wire_mtu, site, keeper, tables, databases, published, generation: 1 })
+        let generation = 1;
+        Ok(Self {
+            cpu,
+            wire_mtu,
+            site,
+            keeper,
+            tables,
+            databases,
+            on_demand,
+            published,
+            generation,
+        })
     }
 
     /// The site that is in force.

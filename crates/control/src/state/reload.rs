@@ -49,7 +49,9 @@ impl State {
             }
         };
 
-        snapshot.set_on_demand(policies.on_demand);
+        let on_demand: HashSet<_> = policies.on_demand.into_iter().collect();
+        self.on_demand.difference(&on_demand).for_each(|old| snapshot.make_beforehand(*old));
+        on_demand.iter().for_each(|reqid| snapshot.make_on_demand(*reqid));
         let mut report = self.compare(&site, &tables);
         report.generation = self.published.publish(snapshot);
         self.generation = report.generation;
@@ -63,6 +65,7 @@ impl State {
         }
         self.tables = tables;
         self.databases = databases;
+        self.on_demand = on_demand;
         self.site = site;
         Ok(report)
     }

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use convoy_control::lease::LeaseEvent;
@@ -27,6 +27,11 @@ const FRAMES_PER_PAIR: u32 = 4096;
 const LEAST_PACKET: u16 = 2048;
 /// How long a stop may take before packets under way are given up.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
+
+/// How long workers may take to see a new picture; a burst takes microseconds.
+const SETTLE_LIMIT: Duration = Duration::from_secs(2);
+/// How often is looked whether they do.
+const SETTLE_LOOK: Duration = Duration::from_micros(20);
 
 /// How the pipelines stand to their surroundings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -210,6 +215,22 @@ impl Core {
             self.runtime.wake();
         }
         Ok(changed)
+    }
+
+    /// Waits until every worker sees the picture of this generation or a later one, and nothing that met
+    /// an older one is under way. Says whether that came to pass in time.
+    #[must_use]
+    pub fn settle(&self, generation: u64) -> bool {
+        let begin = Instant::now();
+        let is_behind = |stats: &Arc<WorkerStats>| stats.generation() < generation;
+        self.runtime.wake();
+        while self.stats().iter().any(is_behind) {
+            if begin.elapsed() > SETTLE_LIMIT {
+                return false;
+            }
+            std::thread::sleep(SETTLE_LOOK);
+        }
+        true
     }
 
     /// Ends the workers when all that had arrived has gone through, then writes down exactly which

@@ -177,6 +177,12 @@ impl<O: Observer> Inbound<O> {
         self.jobs.len() + self.in_flight + self.done.len()
     }
 
+    /// Generation of the picture that packets which come now meet.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.reader.generation()
+    }
+
     /// Gives all packets back to `pool`; for the end of a worker.
     pub fn release(&mut self, pool: &mut Pool) {
         let mut bin = Bin { pool, counters: &self.counters };

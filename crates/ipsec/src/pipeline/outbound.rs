@@ -119,6 +119,12 @@ impl<O: Observer> Outbound<O> {
         self
     }
 
+    /// Generation of the picture that packets which come now meet.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.reader.generation()
+    }
+
     /// Takes inner packets as far as the engine.
     ///
     /// Consumes a prefix of `input`, normally all; what stays did not fit yet: call again after

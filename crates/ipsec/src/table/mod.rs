@@ -10,4 +10,5 @@ mod paged;
 
 pub(crate) use hash::Seed;
 pub(crate) use map::{Key, PagedMap};
-pub(crate) use paged::{MAX_SLOTS, PagedTable};
+pub use paged::MAX_SLOTS;
+pub(crate) use paged::PagedTable;

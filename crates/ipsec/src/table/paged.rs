@@ -6,8 +6,8 @@ use std::sync::Arc;
 const FANOUT: usize = 64;
 const BITS: u32 = FANOUT.ilog2();
 
-/// Slots a table may have.
-pub(crate) const MAX_SLOTS: u32 = 1 << 20;
+/// Slots of a direction in a picture of SAs; policies of a database.
+pub const MAX_SLOTS: u32 = 1 << 20;
 
 type Page<T> = [Option<T>; FANOUT];
 type Branch<T> = [Option<Arc<Page<T>>>; FANOUT];
