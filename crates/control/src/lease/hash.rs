@@ -105,6 +105,13 @@ impl Direction {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId(pub(super) [u8; 32]);
 
+#[cfg(test)]
+impl RecordId {
+    pub(crate) const fn for_tests(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
 impl fmt::Debug for RecordId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, ..] = self.0;

@@ -69,6 +69,7 @@ mod storage;
 mod store;
 
 pub use error::LeaseError;
+pub(crate) use hash::Direction;
 pub use hash::{HashKey, RecordId};
 pub use image::BootId;
 pub use keeper::{LeaseEvent, LeaseKeeper};

@@ -9,6 +9,8 @@ use convoy_xfrm::{
     AllocSpi, Errno, Mark, ProtocolFilter, Refusal, Sa, SaInfo, SaKey, SaProtocol, Usage,
 };
 
+use super::plane::Placed;
+
 /// Seconds that a larval SA waits for its keys (`net.core.xfrm_acq_expires` of a kernel).
 pub const LARVAL_SECONDS: u64 = 30;
 /// How many there can be; a kernel's limit is its memory.
@@ -30,10 +32,20 @@ pub struct Associations {
 /// An SA and how far it is.
 #[derive(Debug)]
 pub struct Association {
+    /// When it came: later ones have higher numbers.
+    pub number: u64,
     /// What it is.
     pub sa: Sa,
     /// Whether it has no keys yet.
     pub is_larval: bool,
+    /// Where workers see it; larval ones they do not.
+    pub placed: Option<Placed>,
+}
+
+impl Association {
+    const fn new(sa: Sa, is_larval: bool) -> Self {
+        Self { number: 0, sa, is_larval, placed: None }
+    }
 }
 
 /// Whether a request or packet with this mark means an SA.
@@ -45,7 +57,7 @@ fn takes(sa: &Sa, mark: Mark) -> bool {
 #[derive(Debug)]
 pub struct Added<'a> {
     /// The SA as it is now.
-    pub sa: &'a Sa,
+    pub now: &'a mut Association,
     /// The larval SA in whose place it came.
     pub larval: Option<Sa>,
 }
@@ -64,7 +76,7 @@ impl Associations {
     ) -> Result<&Sa, Refusal> {
         let at = match self.acquire_of(request) {
             Some((at, _)) => at,
-            None => self.store(Association { sa: waiting(request, now), is_larval: true })?,
+            None => self.store(Association::new(waiting(request, now), true))?,
         };
         let has_spi = self.stored.get(&at).is_some_and(|found| found.sa.info.spi.is_some());
         if !has_spi {
@@ -133,10 +145,10 @@ impl Associations {
             return Err(Refusal::bare(Errno::EEXIST));
         }
         let waiting = self.acquire_for(&sa);
-        let at = self.store(Association { sa: begun(sa, now), is_larval: false })?;
+        let at = self.store(Association::new(begun(sa, now), false))?;
         let larval = waiting.and_then(|at| self.take(at)).map(|found| found.sa);
-        let found = self.stored.get(&at).ok_or(Refusal::bare(Errno::ENOENT))?;
-        Ok(Added { sa: &found.sa, larval })
+        let now = self.stored.get_mut(&at).ok_or(Refusal::bare(Errno::ENOENT))?;
+        Ok(Added { now, larval })
     }
 
     /// The larval SA without an SPI in whose place one with keys comes.
@@ -167,9 +179,9 @@ impl Associations {
         let gone = Refusal::bare(Errno::ESRCH);
         if self.stored.get(&at).is_some_and(|found| found.is_larval) {
             let larval = self.take(at).map(|found| found.sa);
-            let at = self.store(Association { sa: begun(sa, now), is_larval: false })?;
-            let found = self.stored.get(&at).ok_or(gone)?;
-            return Ok(Added { sa: &found.sa, larval });
+            let at = self.store(Association::new(begun(sa, now), false))?;
+            let now = self.stored.get_mut(&at).ok_or(gone)?;
+            return Ok(Added { now, larval });
         }
         let found = self.stored.get_mut(&at).ok_or(gone)?;
         match (&mut found.sa.encap, sa.encap) {
@@ -187,7 +199,7 @@ impl Associations {
                 found.sa.if_id = sa.if_id;
             }
         }
-        Ok(Added { sa: &found.sa, larval: None })
+        Ok(Added { now: found, larval: None })
     }
 
     /// The SA that a new one would be the twin of.
@@ -219,6 +231,63 @@ impl Associations {
         found.ok_or(Refusal::bare(Errno::ESRCH))
     }
 
+    /// The same, to be brought up to date.
+    ///
+    /// # Errors
+    /// `ESRCH`.
+    pub fn get_mut(&mut self, key: &SaKey) -> Result<&mut Association, Refusal> {
+        let found = self.find(key).and_then(|at| self.stored.get_mut(&at));
+        found.ok_or(Refusal::bare(Errno::ESRCH))
+    }
+
+    /// The SA of this number.
+    pub fn by_number(&mut self, number: u64) -> Option<&mut Association> {
+        self.stored.get_mut(&number)
+    }
+
+    /// Removes the SA of this number.
+    pub fn remove_number(&mut self, number: u64) -> Option<Association> {
+        self.take(number)
+    }
+
+    /// The newest SA that came before the one of this number, or the newest of all: dumps show SAs in this
+    /// order.
+    pub fn before(&mut self, number: Option<u64>) -> Option<&mut Association> {
+        let older = self.stored.range_mut(..number.unwrap_or(u64::MAX));
+        older.rev().next().map(|(_, found)| found)
+    }
+
+    /// Whether a new SA of this identity would be refused.
+    ///
+    /// # Errors
+    /// `EEXIST`.
+    pub fn is_free(&self, sa: &Sa) -> Result<(), Refusal> {
+        match self.same_identity(sa) {
+            Some(_) => Err(Refusal::bare(Errno::EEXIST)),
+            None => Ok(()),
+        }
+    }
+
+    /// The SA that an update of this identity would change: a larval one gets its keys.
+    ///
+    /// # Errors
+    /// `ESRCH`.
+    pub fn twin(&self, sa: &Sa) -> Result<&Association, Refusal> {
+        let found = self.same_identity(sa).and_then(|at| self.stored.get(&at));
+        found.ok_or(Refusal::bare(Errno::ESRCH))
+    }
+
+    /// Keeps a larval SA that an acquire event asks daemons to fill.
+    ///
+    /// # Errors
+    /// `EEXIST` when one waits that is `alike`, `ENOMEM` when there are 2²⁰ SAs.
+    pub fn want(&mut self, sa: Sa, alike: impl Fn(&Sa) -> bool) -> Result<(), Refusal> {
+        if self.larval().any(|(_, one)| alike(one)) {
+            return Err(Refusal::bare(Errno::EEXIST));
+        }
+        self.store(Association::new(sa, true)).map(drop)
+    }
+
     /// Removes the SA that a request names.
     ///
     /// # Errors
@@ -231,11 +300,11 @@ impl Associations {
         self.by_id(key.destination, key.spi?, key.protocol, key.mark)
     }
 
-    /// Removes all SAs of these protocols; says how many there were.
-    pub fn flush(&mut self, protocol: ProtocolFilter) -> usize {
+    /// Removes all SAs of these protocols and returns them.
+    pub fn flush(&mut self, protocol: ProtocolFilter) -> Vec<Association> {
         let matching = self.stored.iter().filter(|(_, f)| protocol.matches(f.sa.info.protocol));
         let all: Vec<u64> = matching.map(|(at, _)| *at).collect();
-        all.iter().filter_map(|at| self.take(*at)).count()
+        all.iter().filter_map(|at| self.take(*at)).collect()
     }
 
     /// Removes and returns larval SAs whose time is over at `now`.
@@ -276,7 +345,7 @@ impl Associations {
         if association.is_larval {
             self.larval.insert(at);
         }
-        self.stored.insert(at, association);
+        self.stored.insert(at, Association { number: at, ..association });
         Ok(at)
     }
 
@@ -370,7 +439,10 @@ mod tests {
         assert_eq!(errno(sas.update(with_keys(257, 1), 6)), Some(Errno::ESRCH));
         let updated = sas.update(with_keys(256, 1), 6).unwrap();
         assert_eq!(updated.larval.unwrap().info.limits.add_seconds.hard, LARVAL_SECONDS);
-        assert_eq!((updated.sa.info.limits, updated.sa.info.usage.add_time), (Limits::NONE, 6));
+        assert_eq!(
+            (updated.now.sa.info.limits, updated.now.sa.info.usage.add_time),
+            (Limits::NONE, 6)
+        );
         assert!(!sas.get(&key(256)).unwrap().is_larval);
         assert_eq!(sas.len(), 1);
         assert!(sas.expire_larval(1000).is_empty(), "it has keys");
@@ -415,7 +487,7 @@ mod tests {
         (first.encap, first.mark) = (Some(encap(2)), Mark { value: 4, mask: 4 });
         let used = Usage { bytes: 10, packets: 2, add_time: 3, use_time: 4 };
         first.state.usage = Some(used);
-        assert_eq!(sas.add(first, 9).unwrap().sa.info.usage, used, "it was moved here");
+        assert_eq!(sas.add(first, 9).unwrap().now.sa.info.usage, used, "it was moved here");
         // Its mark is part of its identity.
         assert_eq!(errno(sas.update(with_keys(256, 1), 9)), Some(Errno::ESRCH));
         let marked = |encap| {
@@ -427,8 +499,8 @@ mod tests {
         assert_eq!(errno(sas.update(marked(None), 9)), Some(Errno::EINVAL));
         assert_eq!(errno(sas.update(marked(Some(encap(1))), 9)), Some(Errno::EINVAL));
         let changed = sas.update(marked(Some(encap(2))), 9).unwrap();
-        assert_eq!((changed.sa.info.usage, changed.sa.if_id), (used, 12));
-        assert_eq!(changed.sa.info.limits.packets, Limit { soft: 1, hard: 2 });
+        assert_eq!((changed.now.sa.info.usage, changed.now.sa.if_id), (used, 12));
+        assert_eq!(changed.now.sa.info.limits.packets, Limit { soft: 1, hard: 2 });
         assert!(changed.larval.is_none());
         let marked = SaKey { mark: Mark { value: 4, mask: u32::MAX }, ..key(256) };
         assert!(!sas.remove(&marked).unwrap().is_larval);

@@ -4,11 +4,17 @@
 //! see is made of it. Nothing here has sockets or clocks.
 
 mod associations;
+mod kernel;
+mod moment;
+mod plane;
 mod policies;
 mod service;
 mod transform;
 
 pub use associations::{Added, Association, Associations, LARVAL_SECONDS};
+pub use kernel::{Carried, Cover, Covered, Host, Kernel, Told};
+pub use moment::Moment;
+pub use plane::{Placed, Setting};
 pub use policies::{Changed, Counts, Policies};
 pub use service::{Answer, Client, Cursor, Service};
 pub use transform::key_material;

@@ -189,20 +189,29 @@ impl Policies {
         Some(policy)
     }
 
-    /// Removes all policies of a type; says how many there were.
-    pub fn flush(&mut self, policy_type: PolicyType) -> usize {
-        let before = self.stored.len();
-        let all: Vec<u64> = self.stored.keys().copied().collect();
-        for at in all {
-            let is_one = self
-                .stored
-                .get(&at)
-                .is_some_and(|policy| policy.policy_type.unwrap_or_default() == policy_type);
-            if is_one {
-                self.take(at);
-            }
-        }
-        before - self.stored.len()
+    /// Removes all policies of a type and returns them.
+    pub fn flush(&mut self, policy_type: PolicyType) -> Vec<Policy> {
+        let is_one = |policy: &Policy| policy.policy_type.unwrap_or_default() == policy_type;
+        let all: Vec<u64> =
+            self.stored.iter().filter(|(_, policy)| is_one(policy)).map(|(at, _)| *at).collect();
+        all.iter().filter_map(|at| self.take(*at)).collect()
+    }
+
+    /// The policy of this name that an addition would replace.
+    #[must_use]
+    pub fn twin(&self, policy: &Policy) -> Option<&Policy> {
+        self.by_name.get(&Name::of(policy)).and_then(|at| self.stored.get(at))
+    }
+
+    /// Removes the policy with this index.
+    pub fn remove_index(&mut self, index: u32) -> Option<Policy> {
+        self.by_index.get(&index).copied().and_then(|at| self.take(at))
+    }
+
+    /// The policy with this index.
+    #[must_use]
+    pub fn by_index(&self, index: u32) -> Option<&Policy> {
+        self.by_index.get(&index).and_then(|at| self.stored.get(at))
     }
 
     /// All policies in the order of a dump, the newest first; `from` is where one before ended.
@@ -302,8 +311,8 @@ mod tests {
         // One went and one came in the middle of a dump of ten; neither is shown twice.
         policies.insert(policy(20, PolicyDirection::Out, 0), true, 1).unwrap();
         assert_eq!(policies.dump(Some(first)).count(), last - 3 - 1);
-        assert_eq!(policies.flush(PolicyType::Sub), 0);
-        assert_eq!(policies.flush(PolicyType::Main), 10);
+        assert_eq!(policies.flush(PolicyType::Sub).len(), 0);
+        assert_eq!(policies.flush(PolicyType::Main).len(), 10);
         assert_eq!((policies.counts(), indices(&policies)), (Counts::default(), vec![]));
     }
 }

@@ -1,0 +1,177 @@
+//! What workers and time tell, as daemons hear it.
+
+use std::net::IpAddr;
+
+use convoy_ipsec::event::{Event, SaId};
+use convoy_wire::{FlowKey, Ports};
+use convoy_xfrm::{
+    Acquire, Address, Addresses, Datagram, Expire, Group, Limit, Limits, Mode, Network, PortMask,
+    Reply, Sa, SaFlags, SaInfo, Selector, Usage,
+};
+
+use super::Kernel;
+use super::sas::describe;
+use crate::xfrm::plane::{Plane, refresh};
+use crate::xfrm::{LARVAL_SECONDS, Moment};
+
+/// What became of an event.
+#[derive(Debug)]
+pub enum Told {
+    /// Daemons are to hear this.
+    Daemons(Group, Datagram),
+    /// It was known already.
+    Nothing,
+    /// It is not about SAs or policies of daemons.
+    NotOurs,
+}
+
+/// Events are asked for by nobody.
+const TO_ALL: Address = Address { seq: 0, port: 0, multi: false };
+
+impl Kernel {
+    /// Takes over what a worker tells.
+    pub fn heard(&mut self, event: &Event, at: Moment) -> Told {
+        match event {
+            Event::Soft { sa, .. } if Plane::is_ours(sa) => self.warned(sa, at),
+            Event::Hard { sa, .. } if Plane::is_ours(sa) => self.ended(sa, at),
+            Event::Acquire { flow, .. } => self.wanted(flow, at),
+            _ => Told::NotOurs,
+        }
+    }
+
+    /// What time brings about: larval SAs end. To be called about once a second.
+    pub fn tick(&mut self, at: Moment) -> Vec<(Group, Datagram)> {
+        let ended = self.associations.expire_larval(at.unix());
+        ended.iter().filter_map(|sa| expiry(sa, true)).collect()
+    }
+
+    fn warned(&mut self, sa: &SaId, at: Moment) -> Told {
+        let number = self.in_slot(sa);
+        let found = number.and_then(|number| self.associations.by_number(number));
+        let Some(found) = found.filter(|found| found.sa.info.spi == Some(sa.spi)) else {
+            return Told::Nothing;
+        };
+        if let Some(placed) = &found.placed {
+            refresh(&mut found.sa, placed, at);
+        }
+        tracing::info!("{} reached a soft limit", describe(&found.sa));
+        expiry(&found.sa, false)
+            .map_or(Told::Nothing, |(group, message)| Told::Daemons(group, message))
+    }
+
+    fn ended(&mut self, sa: &SaId, at: Moment) -> Told {
+        let Some(number) = self.in_slot(sa) else { return Told::Nothing };
+        let is_it = self
+            .associations
+            .by_number(number)
+            .is_some_and(|found| found.sa.info.spi == Some(sa.spi));
+        let gone = if is_it { self.associations.remove_number(number) } else { None };
+        let Some(mut gone) = gone else { return Told::Nothing };
+        if let Some(placed) = &gone.placed {
+            refresh(&mut gone.sa, placed, at);
+        }
+        self.let_go(std::slice::from_ref(&gone));
+        tracing::info!("{} reached a hard limit and is gone", describe(&gone.sa));
+        expiry(&gone.sa, true)
+            .map_or(Told::Nothing, |(group, message)| Told::Daemons(group, message))
+    }
+
+    /// A packet waits for an SA: daemons are asked once, until their time to make one is over.
+    fn wanted(&mut self, flow: &FlowKey, at: Moment) -> Told {
+        let policy = self.plane.policy_of(flow).and_then(|index| self.policies.by_index(index));
+        let Some(policy) = policy else { return Told::NotOurs };
+        let Some(template) = policy.templates.first() else { return Told::NotOurs };
+        let (from, to) = (flow.src_addr(), flow.dst_addr());
+        let (source, destination) = match template.mode {
+            Mode::Tunnel => (template.source, template.destination),
+            _ => (from, to),
+        };
+        let source = if source.is_unspecified() {
+            self.host.source_for(destination).unwrap_or(source)
+        } else {
+            source
+        };
+        self.acquires = self.acquires.checked_add(1).unwrap_or(1);
+        let info = SaInfo {
+            selector: exactly(flow),
+            destination,
+            source,
+            spi: template.spi,
+            protocol: template.protocol,
+            limits: Limits { add_seconds: Limit { soft: 0, hard: LARVAL_SECONDS }, ..Limits::NONE },
+            usage: Usage { add_time: at.unix(), ..Usage::default() },
+            failures: convoy_xfrm::Failures::default(),
+            seq: self.acquires,
+            reqid: template.reqid,
+            mode: template.mode,
+            replay_window: 0,
+            flags: SaFlags(0),
+        };
+        let acquire = Acquire {
+            protocol: info.protocol,
+            spi: info.spi,
+            source,
+            destination,
+            selector: info.selector,
+            policy: policy.info,
+            algorithms: template.algorithms,
+            seq: info.seq,
+            templates: policy.templates.clone(),
+            security: None,
+            policy_type: policy.policy_type,
+            mark: policy.mark,
+            if_id: policy.if_id,
+            cpu: None,
+            direction: None,
+            others: convoy_xfrm::Others::default(),
+        };
+        // Daemons have been asked for one of its kind, and have not answered yet.
+        let alike = |one: &Sa| {
+            let of = |i: &SaInfo| (i.protocol, i.mode, i.reqid, i.source, i.destination);
+            of(&one.info) == of(&info)
+        };
+        if self.associations.want(Sa::new(info), alike).is_err() {
+            return Told::Nothing;
+        }
+        tracing::info!("a packet from {from} to {to} wants an SA (reqid {})", info.reqid);
+        let message = Reply::Acquire(Box::new(acquire)).build(TO_ALL);
+        message.map_or(Told::Nothing, |message| Told::Daemons(Group::Acquire, message))
+    }
+}
+
+/// The message that an SA reached a limit.
+fn expiry(sa: &Sa, hard: bool) -> Option<(Group, Datagram)> {
+    let expire = Expire {
+        sa: sa.info,
+        hard,
+        mark: sa.mark,
+        if_id: sa.if_id,
+        cpu: sa.cpu,
+        direction: sa.direction,
+        others: convoy_xfrm::Others::default(),
+    };
+    Some((Group::Expire, Reply::Expire(Box::new(expire)).build(TO_ALL)?))
+}
+
+/// The selector of one flow and no other.
+fn exactly(flow: &FlowKey) -> Selector {
+    let host =
+        |address: IpAddr| Network { address, prefix_len: if address.is_ipv4() { 32 } else { 128 } };
+    let (source_port, destination_port) = match flow.ports {
+        Ports::Known { src, dst } => (src, dst),
+        Ports::Icmp { ty, code } => (ty.into(), code.into()),
+        Ports::Opaque => (0, 0),
+    };
+    let one = |value| PortMask { value, mask: u16::MAX };
+    Selector {
+        addresses: Addresses::Networks {
+            source: host(flow.src_addr()),
+            destination: host(flow.dst_addr()),
+        },
+        source_port: one(source_port),
+        destination_port: one(destination_port),
+        protocol: flow.protocol.0,
+        interface: 0,
+        user: 0,
+    }
+}

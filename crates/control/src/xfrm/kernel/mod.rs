@@ -1,0 +1,169 @@
+//! A kernel's IPsec as daemons know it: requests go to the databases, and from there to workers.
+//!
+//! A request is carried out as a whole or refused with a kernel's error number, and then nothing has
+//! changed. Who serves daemons waits, before the answer goes out, until every worker has seen the
+//! [generation](Kernel::generation) that the request made.
+
+mod events;
+mod policies;
+mod questions;
+mod sas;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use convoy_ipsec::sa::SaSlot;
+use convoy_ipsec::selector::Direction;
+use convoy_ipsec::snapshot::Published;
+use convoy_wire::Prefix;
+use convoy_xfrm::{Address, Errno, HashThreshold, Refusal, Request};
+
+use super::plane::{Plane, Setting};
+use super::{Answer, Associations, Client, Moment, Policies};
+
+pub use events::Told;
+
+/// What a kernel's IPsec asks of the host.
+pub trait Host: Send {
+    /// Whether packets to this address are for this host.
+    fn is_local(&self, address: IpAddr) -> bool;
+
+    /// The address that this host's packets to another one have.
+    fn source_for(&self, destination: IpAddr) -> Option<IpAddr>;
+}
+
+/// What becomes of packets between two networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cover {
+    /// They go through an SA.
+    Protect,
+    /// They pass in clear.
+    Bypass,
+    /// They are dropped.
+    Discard,
+}
+
+/// What a policy `out` covers: routes follow it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Covered {
+    /// The network on this side.
+    pub local: Prefix,
+    /// The network on the far side.
+    pub remote: Prefix,
+    /// Whether it covers all packets between the two, and not only some protocol or ports.
+    pub is_whole: bool,
+    /// What becomes of them.
+    pub cover: Cover,
+}
+
+/// A request that was carried out.
+#[derive(Debug, Default)]
+pub struct Carried {
+    /// What is said about it.
+    pub answer: Answer,
+    /// What is covered from now on. Routes must lead there before the answer goes out.
+    pub covered: Vec<Covered>,
+    /// What is not covered any more.
+    pub uncovered: Vec<Covered>,
+}
+
+/// The databases that daemons see, and the picture that workers do.
+pub struct Kernel {
+    associations: Associations,
+    policies: Policies,
+    plane: Plane,
+    host: Box<dyn Host>,
+    /// SAs by where workers have them.
+    by_slot: HashMap<(Direction, SaSlot), u64>,
+    /// The number of the last acquire event.
+    acquires: u32,
+    /// Thresholds of a kernel's hash tables: kept, because daemons set them, and of no effect.
+    thresholds: (HashThreshold, HashThreshold),
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel")
+            .field("sas", &self.associations.len())
+            .field("policies", &self.policies.counts())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Kernel {
+    /// Empty databases of a gateway.
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn new(
+        setting: Setting,
+        published: Arc<Published>,
+        host: Box<dyn Host>,
+    ) -> Result<Self, getrandom::Error> {
+        Ok(Self {
+            associations: Associations::default(),
+            policies: Policies::default(),
+            plane: Plane::new(setting, published)?,
+            host,
+            by_slot: HashMap::new(),
+            acquires: 0,
+            thresholds: (
+                HashThreshold { local: 32, remote: 32 },
+                HashThreshold { local: 128, remote: 128 },
+            ),
+        })
+    }
+
+    /// The number of the last picture that was published here; 0 for none.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.plane.generation()
+    }
+
+    /// How many SAs there are, larval ones included, and how many policies.
+    #[must_use]
+    pub fn counts(&self) -> (usize, super::Counts) {
+        (self.associations.len(), self.policies.counts())
+    }
+
+    /// Carries out a request of a client; its answers go to `to`.
+    ///
+    /// # Errors
+    /// As a kernel refuses it, or `EOPNOTSUPP` for what only Convoy cannot do.
+    pub fn request(
+        &mut self,
+        client: &Client,
+        request: Request,
+        to: Address,
+        at: Moment,
+    ) -> Result<Carried, Refusal> {
+        match request {
+            Request::NewSa(sa) => self.new_sa(client, *sa, to, at),
+            Request::UpdSa(sa) => self.update_sa(client, *sa, to, at),
+            Request::DelSa(query) => self.delete_sa(client, &query, to, at),
+            Request::FlushSa(flush) => self.flush_sas(client, &flush, to),
+            Request::AllocSpi(request) => self.allocate_spi(&request, to, at),
+            Request::NewPolicy(policy) => self.put_policy(client, *policy, true, to, at),
+            Request::UpdPolicy(policy) => self.put_policy(client, *policy, false, to, at),
+            Request::DelPolicy(key) => self.delete_policy(client, &key, to),
+            Request::FlushPolicy(flush) => self.flush_policies(client, &flush, to),
+            Request::NewAe(event) => self.set_state(&event),
+            Request::Migrate => Err(Refusal::bare(Errno::ENOPROTOOPT)),
+            Request::Raise(_) => {
+                Err(Refusal::new(Errno::EOPNOTSUPP, "Convoy raises no events by hand"))
+            }
+            question => {
+                self.ask(question, to, at).map(|answer| Carried { answer, ..Carried::default() })
+            }
+        }
+    }
+
+    /// Takes over the largest outer packet in bytes.
+    pub fn set_wire_mtu(&mut self, mtu: u16) {
+        self.plane.set_wire_mtu(mtu);
+    }
+}

@@ -1,0 +1,110 @@
+//! Policies come, change and go.
+
+use convoy_xfrm::{
+    Action, Address, FlushPolicy, Group, Policy, PolicyDeleted, PolicyDirection, PolicyKey,
+    Refusal, Reply,
+};
+
+use super::{Carried, Cover, Covered, Kernel};
+use crate::xfrm::plane::{Plane, networks};
+use crate::xfrm::{Changed, Client, Moment};
+
+/// A policy in words.
+fn describe(policy: &Policy) -> String {
+    let info = &policy.info;
+    let way = match info.direction {
+        PolicyDirection::In => "in",
+        PolicyDirection::Out => "out",
+        PolicyDirection::Forward => "fwd",
+    };
+    match networks(policy) {
+        Some((from, to)) => format!("policy {way} {from} -> {to} (index {})", info.index),
+        None => format!("policy {way} (index {})", info.index),
+    }
+}
+
+/// What a policy means to routes.
+fn covered(policy: &Policy) -> Option<Covered> {
+    let info = &policy.info;
+    if info.direction != PolicyDirection::Out {
+        return None;
+    }
+    let (local, remote) = networks(policy)?;
+    let selector = &info.selector;
+    let ports = selector.source_port.mask | selector.destination_port.mask;
+    let cover = match (info.action, policy.templates.is_empty()) {
+        (Action::Block, _) => Cover::Discard,
+        (Action::Allow, true) => Cover::Bypass,
+        (Action::Allow, false) => Cover::Protect,
+    };
+    Some(Covered { local, remote, is_whole: selector.protocol == 0 && ports == 0, cover })
+}
+
+impl Kernel {
+    pub(super) fn put_policy(
+        &mut self,
+        client: &Client,
+        policy: Policy,
+        exclusive: bool,
+        to: Address,
+        at: Moment,
+    ) -> Result<Carried, Refusal> {
+        Plane::check_policy(&policy)?;
+        let Changed { policy, before } = self.policies.insert(policy, exclusive, at.unix())?;
+        if let Err(refusal) = self.plane.change_policy(before.as_ref(), policy) {
+            let index = policy.info.index;
+            self.policies.remove_index(index);
+            if let Some(before) = before {
+                let then = before.info.usage.add_time;
+                // Its place was free a moment ago.
+                let _ = self.policies.insert(before, true, then);
+            }
+            return Err(refusal);
+        }
+        let verb = if before.is_some() { "changed" } else { "added" };
+        tracing::info!(by = %client.command, pid = client.pid, "{} {verb}", describe(policy));
+        let mut carried = Carried {
+            covered: covered(policy).into_iter().collect(),
+            uncovered: before.as_ref().and_then(covered).into_iter().collect(),
+            ..Carried::default()
+        };
+        carried.answer.events.push((Group::Policy, policy.answer(!exclusive, to)));
+        Ok(carried)
+    }
+
+    pub(super) fn delete_policy(
+        &mut self,
+        client: &Client,
+        key: &PolicyKey,
+        to: Address,
+    ) -> Result<Carried, Refusal> {
+        let policy = self.policies.remove(key)?;
+        self.plane.remove_policies([&policy]);
+        tracing::info!(by = %client.command, pid = client.pid, "{} removed", describe(&policy));
+        let uncovered = covered(&policy).into_iter().collect();
+        let deleted = Reply::DelPolicy(Box::new(PolicyDeleted { name: key.name, policy }));
+        let mut carried = Carried { uncovered, ..Carried::default() };
+        carried.answer.events.extend(deleted.build(to).map(|message| (Group::Policy, message)));
+        Ok(carried)
+    }
+
+    pub(super) fn flush_policies(
+        &mut self,
+        client: &Client,
+        flush: &FlushPolicy,
+        to: Address,
+    ) -> Result<Carried, Refusal> {
+        let gone = self.policies.flush(flush.policy_type.unwrap_or_default());
+        if gone.is_empty() {
+            return Ok(Carried::default());
+        }
+        self.plane.remove_policies(&gone);
+        tracing::info!(by = %client.command, pid = client.pid, "{} policies flushed", gone.len());
+        let uncovered = gone.iter().filter_map(covered).collect();
+        let flushed = FlushPolicy { policy_type: flush.policy_type, ..FlushPolicy::default() };
+        let mut carried = Carried { uncovered, ..Carried::default() };
+        let message = Reply::FlushPolicy(flushed).build(to);
+        carried.answer.events.extend(message.map(|message| (Group::Policy, message)));
+        Ok(carried)
+    }
+}

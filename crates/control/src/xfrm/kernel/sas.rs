@@ -1,0 +1,206 @@
+//! SAs come, change and go.
+
+use convoy_ipsec::selector::Direction;
+use convoy_xfrm::{
+    Address, AllocSpi, AsyncEvent, Datagram, Errno, FlushSa, Group, Refusal, Reply, Sa, SaDeleted,
+    SaDirection, SaQuery,
+};
+
+use super::{Carried, Kernel};
+use crate::xfrm::plane::{Checked, refresh};
+use crate::xfrm::{Added, Answer, Association, Client, Moment};
+
+/// An SA in words, without its keys.
+pub(super) fn describe(sa: &Sa) -> String {
+    let info = &sa.info;
+    let spi = info.spi.map_or(0, convoy_wire::Spi::get);
+    format!("SA {spi:08x} {} -> {} (reqid {})", info.source, info.destination, info.reqid)
+}
+
+/// Answers that change nothing else.
+fn carried(answer: Answer) -> Carried {
+    Carried { answer, ..Carried::default() }
+}
+
+fn event(group: Group, message: Option<Datagram>) -> Answer {
+    let events = message.map(|message| (group, message)).into_iter().collect();
+    Answer { events, ..Answer::default() }
+}
+
+impl Kernel {
+    pub(super) fn new_sa(
+        &mut self,
+        client: &Client,
+        mut sa: Sa,
+        to: Address,
+        at: Moment,
+    ) -> Result<Carried, Refusal> {
+        let checked = self.plane.check(&sa, self.way(&sa, false))?;
+        self.associations.is_free(&sa)?;
+        begin(&mut sa, at);
+        let placed = self.plane.add_sa(&sa, &checked, at)?;
+        let slot = (placed.direction, placed.slot);
+        match self.associations.add(sa, at.unix()) {
+            Ok(Added { now, .. }) => {
+                now.placed = Some(placed);
+                self.by_slot.insert(slot, now.number);
+                tracing::info!(by = %client.command, pid = client.pid, "{} added", describe(&now.sa));
+                Ok(carried(event(Group::Sa, Some(now.sa.answer(false, to)))))
+            }
+            Err(refusal) => {
+                self.plane.remove_sas([&placed]);
+                Err(refusal)
+            }
+        }
+    }
+
+    pub(super) fn update_sa(
+        &mut self,
+        client: &Client,
+        mut sa: Sa,
+        to: Address,
+        at: Moment,
+    ) -> Result<Carried, Refusal> {
+        let is_larval = self.associations.twin(&sa).map(|twin| twin.is_larval);
+        let way = self.way(&sa, is_larval.as_ref().is_ok_and(|is| *is));
+        let checked = self.plane.check(&sa, way)?;
+        if is_larval? {
+            begin(&mut sa, at);
+            return self.fill_larval(client, sa, &checked, to, at);
+        }
+        let Added { now, .. } = self.associations.update(sa, at.unix())?;
+        if let Some(placed) = &now.placed {
+            self.plane.change_sa(&now.sa, placed)?;
+            refresh(&mut now.sa, placed, at);
+        }
+        tracing::info!(by = %client.command, pid = client.pid, "{} changed", describe(&now.sa));
+        Ok(carried(event(Group::Sa, Some(now.sa.answer(true, to)))))
+    }
+
+    /// A larval SA gets its keys.
+    fn fill_larval(
+        &mut self,
+        client: &Client,
+        sa: Sa,
+        checked: &Checked,
+        to: Address,
+        at: Moment,
+    ) -> Result<Carried, Refusal> {
+        let placed = self.plane.add_sa(&sa, checked, at)?;
+        let slot = (placed.direction, placed.slot);
+        match self.associations.update(sa, at.unix()) {
+            Ok(Added { now, .. }) => {
+                now.placed = Some(placed);
+                self.by_slot.insert(slot, now.number);
+                tracing::info!(by = %client.command, pid = client.pid, "{} added", describe(&now.sa));
+                Ok(carried(event(Group::Sa, Some(now.sa.answer(true, to)))))
+            }
+            Err(refusal) => {
+                self.plane.remove_sas([&placed]);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Which way an SA's packets go: as it says, or as the host's addresses do. One whose SPI was chosen
+    /// here receives.
+    fn way(&self, sa: &Sa, is_larval: bool) -> SaDirection {
+        if let Some(direction) = sa.direction {
+            return direction;
+        }
+        let comes = self.host.is_local(sa.info.destination);
+        let leaves = self.host.is_local(sa.info.source);
+        if is_larval || (comes && !leaves) { SaDirection::In } else { SaDirection::Out }
+    }
+
+    pub(super) fn delete_sa(
+        &mut self,
+        client: &Client,
+        query: &SaQuery,
+        to: Address,
+        at: Moment,
+    ) -> Result<Carried, Refusal> {
+        let mut gone = self.associations.remove(&query.key)?;
+        self.let_go(std::slice::from_ref(&gone));
+        if let Some(placed) = &gone.placed {
+            refresh(&mut gone.sa, placed, at);
+        }
+        tracing::info!(by = %client.command, pid = client.pid, "{} removed", describe(&gone.sa));
+        let deleted = Reply::DelSa(SaDeleted { sa: Box::new(gone.sa) });
+        Ok(carried(event(Group::Sa, deleted.build(to))))
+    }
+
+    /// Workers see these SAs no more.
+    pub(super) fn let_go(&mut self, gone: &[Association]) {
+        let placed = || gone.iter().filter_map(|association| association.placed.as_ref());
+        for placed in placed() {
+            self.by_slot.remove(&(placed.direction, placed.slot));
+        }
+        if placed().next().is_some() {
+            self.plane.remove_sas(placed());
+        }
+    }
+
+    pub(super) fn flush_sas(
+        &mut self,
+        client: &Client,
+        flush: &FlushSa,
+        to: Address,
+    ) -> Result<Carried, Refusal> {
+        let gone = self.associations.flush(flush.protocol);
+        self.let_go(&gone);
+        if gone.is_empty() {
+            return Ok(Carried::default());
+        }
+        tracing::info!(by = %client.command, pid = client.pid, "{} SAs flushed", gone.len());
+        let flushed = FlushSa { protocol: flush.protocol, ..FlushSa::default() };
+        Ok(carried(event(Group::Sa, Reply::FlushSa(flushed).build(to))))
+    }
+
+    pub(super) fn allocate_spi(
+        &mut self,
+        request: &AllocSpi,
+        to: Address,
+        at: Moment,
+    ) -> Result<Carried, Refusal> {
+        let sa = self.associations.allocate(request, at.unix(), draw)?;
+        let replies = vec![sa.answer(false, to)];
+        Ok(carried(Answer { replies, ..Answer::default() }))
+    }
+
+    /// `NEWAE`: how often events tell is kept; numbers of a live SA are its worker's.
+    pub(super) fn set_state(&mut self, event: &AsyncEvent) -> Result<Carried, Refusal> {
+        let found = self.associations.get_mut(&event.sa)?;
+        let state = &event.state;
+        if state.replay.is_some() || state.replay_esn.is_some() || state.usage.is_some() {
+            let text = "Convoy sets numbers and counters when an SA is added, and not later";
+            return Err(Refusal::new(Errno::EOPNOTSUPP, text));
+        }
+        let kept = &mut found.sa.state;
+        kept.replay_threshold = state.replay_threshold.or(kept.replay_threshold);
+        kept.timer_threshold = state.timer_threshold.or(kept.timer_threshold);
+        Ok(Carried::default())
+    }
+
+    /// The number of the SA that workers have there, if it has this SPI.
+    pub(super) fn in_slot(&self, sa: &convoy_ipsec::event::SaId) -> Option<u64> {
+        let way: Direction = sa.direction;
+        self.by_slot.get(&(way, sa.slot)).copied()
+    }
+}
+
+/// What an SA has done before it comes: nothing, or what a daemon that moves it says.
+fn begin(sa: &mut Sa, at: Moment) {
+    let fresh = convoy_xfrm::Usage { add_time: at.unix(), ..convoy_xfrm::Usage::default() };
+    sa.info.usage = sa.state.usage.unwrap_or(fresh);
+}
+
+/// A random number from `low` to `high`.
+fn draw(low: u32, high: u32) -> u32 {
+    let mut bytes = [0; 8];
+    // Without random numbers the first free SPI is taken: it is a name and no secret.
+    let _ = getrandom::fill(&mut bytes);
+    let span = u64::from(high.saturating_sub(low)) + 1;
+    let offset = u64::from_ne_bytes(bytes) % span;
+    low.saturating_add(u32::try_from(offset).unwrap_or(0))
+}

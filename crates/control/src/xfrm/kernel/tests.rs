@@ -1,0 +1,567 @@
+use std::time::Duration;
+
+use convoy_crypto::Cpu;
+use convoy_ipsec::event::{Event, SaId};
+use convoy_ipsec::lifetime::Limit as Reached;
+use convoy_ipsec::pipeline::Now;
+use convoy_ipsec::sa::{InboundSpec, OutboundSpec};
+use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
+use convoy_ipsec::snapshot::Snapshot;
+use convoy_ipsec::spd::{PolicyAction, SpdId};
+use convoy_wire::{FlowKey, Ports, Protocol, SeqNum, Spi};
+use convoy_xfrm::{
+    Action, Addresses, Aead, AlgorithmName, AllocSpi, AsyncEvent, Encap, FlushPolicy, FlushSa,
+    Group, Key, Limits, Mark, Messages, Mode, Network, Policy, PolicyDirection, PolicyInfo,
+    PolicyKey, PolicyName, PortMask, ProtocolFilter, ReplayEsn, Reply, Sa, SaDump, SaFlags, SaInfo,
+    SaProtocol, SaQuery, Selector, Share, Template, Transform, Usage,
+};
+
+use super::*;
+use crate::xfrm::{Cursor, Setting};
+
+const HERE: [u8; 4] = [192, 0, 2, 1];
+const THERE: [u8; 4] = [192, 0, 2, 2];
+/// The first moment, in seconds since 1970 and of the workers' clock.
+const START: u64 = 1_700_000_000;
+
+#[derive(Debug, Default)]
+struct FixedHost;
+
+impl Host for FixedHost {
+    fn is_local(&self, address: IpAddr) -> bool {
+        address == IpAddr::from(HERE)
+    }
+
+    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
+        Some(HERE.into())
+    }
+}
+
+fn moment(seconds: u64) -> Moment {
+    let ns = |seconds: u64| seconds * 1_000_000_000;
+    Moment { unix_ns: ns(START + seconds), worker: Now(ns(1000 + seconds)) }
+}
+
+fn kernel() -> (Kernel, Arc<Published>) {
+    let published = Published::new(Snapshot::default());
+    let setting = Setting {
+        cpu: Cpu::detect().unwrap(),
+        spd: SpdId::default(),
+        workers: 2,
+        udp_port: 4500,
+        wire_mtu: 1500,
+    };
+    let host = Box::new(FixedHost);
+    (Kernel::new(setting, published.clone(), host).unwrap(), published)
+}
+
+fn client() -> Client {
+    Client { pid: 1, uid: 0, command: "charon".into() }
+}
+
+fn ask(kernel: &mut Kernel, request: Request, seconds: u64) -> Result<Carried, Refusal> {
+    kernel.request(&client(), request, Address { seq: 7, port: 9, multi: false }, moment(seconds))
+}
+
+/// What came to the ears of who asked.
+fn replies(carried: &Carried) -> Vec<Reply> {
+    let messages = carried.answer.replies.iter();
+    messages.map(|m| Reply::parse(&Messages::new(m.as_bytes()).next().unwrap()).unwrap()).collect()
+}
+
+fn heard(told: Told) -> Option<(Group, Reply)> {
+    let Told::Daemons(group, message) = told else { return None };
+    let reply = Reply::parse(&Messages::new(message.as_bytes()).next().unwrap()).unwrap();
+    Some((group, reply))
+}
+
+fn sa(source: [u8; 4], destination: [u8; 4], spi: u32, key: u8) -> Sa {
+    let mut sa = Sa::new(SaInfo {
+        selector: Selector::ANY,
+        destination: destination.into(),
+        source: source.into(),
+        spi: Spi::new(spi),
+        protocol: SaProtocol::Esp,
+        limits: Limits::NONE,
+        usage: Usage::default(),
+        failures: convoy_xfrm::Failures::default(),
+        seq: 0,
+        reqid: 1,
+        mode: Mode::Tunnel,
+        replay_window: 32,
+        flags: SaFlags::AF_UNSPEC,
+    });
+    sa.transform = Transform::Aead(Aead {
+        name: AlgorithmName::new("rfc4106(gcm(aes))").unwrap(),
+        key: Key::new(&[key; 20]).unwrap(),
+        icv_bits: 128,
+    });
+    sa
+}
+
+fn outbound(spi: u32, key: u8) -> Sa {
+    sa(HERE, THERE, spi, key)
+}
+
+fn inbound(spi: u32, key: u8) -> Sa {
+    sa(THERE, HERE, spi, key)
+}
+
+fn query(sa: &Sa) -> SaQuery {
+    SaQuery { key: sa.key(), others: convoy_xfrm::Others::default() }
+}
+
+fn policy(direction: PolicyDirection, action: Action, with_template: bool) -> Policy {
+    let network = |n: u8| Network { address: [10, n, 0, 0].into(), prefix_len: 16 };
+    let out = direction == PolicyDirection::Out;
+    let (source, destination) = if out { (1, 2) } else { (2, 1) };
+    let ends = if out { (HERE, THERE) } else { (THERE, HERE) };
+    let template = Template {
+        protocol: SaProtocol::Esp,
+        spi: None,
+        source: ends.0.into(),
+        destination: ends.1.into(),
+        reqid: 1,
+        mode: Mode::Tunnel,
+        share: Share::Any,
+        optional: false,
+        algorithms: [u32::MAX; 3],
+    };
+    Policy {
+        info: PolicyInfo {
+            selector: Selector {
+                addresses: Addresses::Networks {
+                    source: network(source),
+                    destination: network(destination),
+                },
+                ..Selector::ANY
+            },
+            limits: Limits::NONE,
+            usage: Usage::default(),
+            priority: 1000,
+            index: 0,
+            direction,
+            action,
+            flags: 0,
+            share: Share::Any,
+        },
+        templates: if with_template { vec![template] } else { Vec::new() },
+        security: None,
+        policy_type: None,
+        mark: Mark::default(),
+        if_id: 0,
+        offload: None,
+        others: convoy_xfrm::Others::default(),
+    }
+}
+
+fn name_of(policy: &Policy) -> PolicyKey {
+    PolicyKey {
+        name: PolicyName::Selector(policy.info.selector),
+        direction: policy.info.direction,
+        policy_type: policy.policy_type,
+        mark: policy.mark,
+        if_id: policy.if_id,
+        security: None,
+        others: convoy_xfrm::Others::default(),
+    }
+}
+
+fn add(kernel: &mut Kernel, sa: Sa) -> Result<Carried, Refusal> {
+    ask(kernel, Request::NewSa(Box::new(sa)), 0)
+}
+
+fn put(kernel: &mut Kernel, policy: Policy) -> Result<Carried, Refusal> {
+    ask(kernel, Request::UpdPolicy(Box::new(policy)), 0)
+}
+
+fn outbounds(published: &Published) -> Vec<Arc<OutboundSpec>> {
+    published.current().outbound_sas().map(|(_, sa)| sa.clone()).collect()
+}
+
+fn inbounds(published: &Published) -> Vec<Arc<InboundSpec>> {
+    published.current().inbound_sas().map(|(_, sa)| sa.clone()).collect()
+}
+
+fn flow(outbound: bool) -> FlowKey {
+    let (a, b) = ([10, 1, 0, 5].into(), [10, 2, 0, 5].into());
+    let (from, to) = if outbound { (a, b) } else { (b, a) };
+    FlowKey::new(from, to, Protocol::UDP, Ports::Known { src: 1000, dst: 2000 }).unwrap()
+}
+
+fn decides(published: &Published, direction: Direction) -> Option<PolicyAction> {
+    let flow = flow(direction == Direction::Outbound);
+    published.current().spd().lookup(direction, &flow).map(|decision| decision.action)
+}
+
+/// The way of charon: an SPI, the inbound keys, the outbound SA, three policies.
+#[test]
+fn a_tunnel_of_a_daemon_is_what_workers_need_for_it() {
+    let (mut kernel, published) = kernel();
+    let alloc = AllocSpi {
+        destination: HERE.into(),
+        source: THERE.into(),
+        protocol: SaProtocol::Esp,
+        mode: Mode::Tunnel,
+        seq: 0,
+        reqid: 1,
+        min: 0xc000_0001,
+        max: 0xc000_0001,
+        mark: Mark::default(),
+        if_id: 0,
+        direction: None,
+        cpu: None,
+        others: convoy_xfrm::Others::default(),
+    };
+    let carried = ask(&mut kernel, Request::AllocSpi(Box::new(alloc)), 0).unwrap();
+    assert!(
+        matches!(&replies(&carried)[..], [Reply::NewSa(sa)] if sa.info.spi == Spi::new(0xc000_0001))
+    );
+    assert_eq!(kernel.generation(), 0, "workers have nothing of it");
+    let mut udp = inbound(0xc000_0001, 1);
+    udp.encap =
+        Some(Encap { kind: 2, source_port: 4501, destination_port: 4500, original: [0; 4].into() });
+    udp.state.replay_esn =
+        Some(ReplayEsn { window: 128, bitmap: vec![0; 4], ..ReplayEsn::default() });
+    udp.info.flags = SaFlags(SaFlags::ESN.0 | SaFlags::AF_UNSPEC.0);
+    ask(&mut kernel, Request::UpdSa(Box::new(udp)), 0).unwrap();
+    add(&mut kernel, outbound(0xabc, 2)).unwrap();
+    for direction in [PolicyDirection::Out, PolicyDirection::In, PolicyDirection::Forward] {
+        put(&mut kernel, policy(direction, Action::Allow, true)).unwrap();
+    }
+
+    let [comes] = &inbounds(&published)[..] else { panic!() };
+    assert_eq!((comes.spi.get(), comes.replay_window, comes.esn), (0xc000_0001, 128, true));
+    assert_eq!(comes.endpoints.local, IpAddr::from(HERE));
+    let encap = comes.encap.unwrap();
+    assert_eq!((encap.local_port, encap.remote_port), (4500, 4501));
+    assert_eq!(comes.worker.0, 1, "the sockets spread by SPI");
+    let [goes] = &outbounds(&published)[..] else { panic!() };
+    assert_eq!((goes.spi.get(), goes.endpoints.remote), (0xabc, THERE.into()));
+    assert_eq!(
+        decides(&published, Direction::Outbound),
+        Some(PolicyAction::Protect { reqid: goes.reqid })
+    );
+    assert_eq!(
+        decides(&published, Direction::Inbound),
+        Some(PolicyAction::Protect { reqid: comes.reqid })
+    );
+    assert_eq!(published.current().spd().len(), 2, "in and fwd are one to workers");
+    let user = published.current().outbound_for(goes.reqid).unwrap();
+    assert_eq!(published.current().outbound(user.slot).unwrap().spi, goes.spi);
+    assert_eq!(kernel.generation(), 6);
+}
+
+#[test]
+fn what_a_daemon_removes_workers_have_no_more() {
+    let (mut kernel, published) = kernel();
+    add(&mut kernel, outbound(1, 1)).unwrap();
+    add(&mut kernel, inbound(2, 2)).unwrap();
+    let out = policy(PolicyDirection::Out, Action::Allow, true);
+    put(&mut kernel, out.clone()).unwrap();
+    ask(&mut kernel, Request::DelSa(query(&outbound(1, 1))), 1).unwrap();
+    assert_eq!((outbounds(&published).len(), inbounds(&published).len()), (0, 1));
+    let twice = ask(&mut kernel, Request::DelSa(query(&outbound(1, 1))), 1).unwrap_err();
+    assert_eq!(twice.errno, Errno::ESRCH);
+    ask(&mut kernel, Request::DelPolicy(Box::new(name_of(&out))), 1).unwrap();
+    assert_eq!(decides(&published, Direction::Outbound), None);
+    put(&mut kernel, out).unwrap();
+    let flush = FlushSa { protocol: ProtocolFilter::default(), ..FlushSa::default() };
+    ask(&mut kernel, Request::FlushSa(flush), 1).unwrap();
+    ask(&mut kernel, Request::FlushPolicy(FlushPolicy::default()), 1).unwrap();
+    assert!(published.current().is_empty() && published.current().spd().is_empty());
+    assert_eq!(kernel.counts(), (0, crate::xfrm::Counts::default()));
+}
+
+/// What makes kernels' and Convoy's promises differ is refused, and nothing of it stays.
+#[test]
+fn what_workers_cannot_do_is_refused_with_the_reason() {
+    let (mut kernel, published) = kernel();
+    let refused = |kernel: &mut Kernel, change: &dyn Fn(&mut Sa)| {
+        let mut sa = outbound(5, 5);
+        change(&mut sa);
+        let refusal = add(kernel, sa).unwrap_err();
+        (refusal.errno, refusal.text.into_owned())
+    };
+    let mark = Mark { value: 1, mask: 1 };
+    let cases: [(&dyn Fn(&mut Sa), Errno, &str); 11] = [
+        (&|sa| sa.mark = mark, Errno::EOPNOTSUPP, "no marks"),
+        (&|sa| sa.output_mark = mark, Errno::EOPNOTSUPP, "sets no marks"),
+        (&|sa| sa.if_id = 3, Errno::EOPNOTSUPP, "XFRM interfaces"),
+        (&|sa| sa.cpu = Some(1), Errno::EOPNOTSUPP, "per processor"),
+        (&|sa| sa.info.mode = Mode::Beet, Errno::EPROTONOSUPPORT, "mode"),
+        (&|sa| sa.extra_flags = 2, Errno::EOPNOTSUPP, "wrap"),
+        (&|sa| sa.info.flags = SaFlags::DECAP_DSCP, Errno::EOPNOTSUPP, "DSCP"),
+        (&|sa| sa.info.protocol = SaProtocol::Comp, Errno::EPROTONOSUPPORT, "type"),
+        (
+            &|sa| {
+                let original = [0; 4].into();
+                sa.encap =
+                    Some(Encap { kind: 7, source_port: 4500, destination_port: 1, original });
+            },
+            Errno::EOPNOTSUPP,
+            "UDP_ENCAP_ESPINUDP",
+        ),
+        (
+            &|sa| {
+                let original = [0; 4].into();
+                sa.encap =
+                    Some(Encap { kind: 2, source_port: 5000, destination_port: 1, original });
+            },
+            Errno::EINVAL,
+            "UDP port 4500",
+        ),
+        (
+            &|sa| {
+                sa.info.selector = policy(PolicyDirection::Out, Action::Allow, true).info.selector
+            },
+            Errno::EOPNOTSUPP,
+            "selectors of SAs",
+        ),
+    ];
+    for (change, errno, words) in cases {
+        let (number, text) = refused(&mut kernel, change);
+        assert!(number == errno && text.contains(words), "{number}: {text}");
+    }
+    let policies: [(&dyn Fn(&mut Policy), &str); 7] = [
+        (&|policy| policy.mark = mark, "no marks"),
+        (&|policy| policy.if_id = 3, "XFRM interfaces"),
+        (&|policy| policy.info.selector.interface = 3, "one interface"),
+        (&|policy| policy.templates[0].optional = true, "in clear"),
+        (&|policy| policy.templates.push(policy.templates[0]), "bundles"),
+        (&|policy| policy.info.limits.packets.hard = 9, "that end"),
+        (
+            &|policy| {
+                policy.info.selector.protocol = 17;
+                policy.info.selector.source_port = PortMask { value: 5, mask: 0x00ff };
+            },
+            "begin with ones",
+        ),
+    ];
+    for (change, words) in policies {
+        let mut policy = policy(PolicyDirection::Out, Action::Allow, true);
+        change(&mut policy);
+        let refusal = put(&mut kernel, policy).unwrap_err();
+        assert_eq!(refusal.errno, Errno::EOPNOTSUPP, "{words}");
+        assert!(refusal.text.contains(words), "{}", refusal.text);
+    }
+    assert!(published.current().is_empty() && published.current().spd().is_empty());
+    assert_eq!(kernel.counts(), (0, crate::xfrm::Counts::default()));
+    assert_eq!(kernel.generation(), 0);
+}
+
+/// RFC 4106 section 3: no nonce twice, also when a daemon moves an SA with numbers that are too old.
+#[test]
+fn an_sa_that_is_moved_goes_on_behind_its_last_packet() {
+    let (mut kernel, published) = kernel();
+    add(&mut kernel, outbound(1, 1)).unwrap();
+    let claim = |spec: &OutboundSpec| {
+        SequenceCounter::claim(spec.lease.clone(), SeqNum::new(1), SequenceLimits::new(false))
+            .unwrap()
+    };
+    let mut counter = claim(&outbounds(&published)[0]);
+    (0..100).for_each(|_| drop(counter.next().unwrap()));
+    let twice = add(&mut kernel, outbound(2, 1)).unwrap_err();
+    assert_eq!(twice.errno, Errno::EEXIST, "the same key under another SPI");
+    drop(counter);
+    ask(&mut kernel, Request::DelSa(query(&outbound(1, 1))), 1).unwrap();
+    // The daemon asked when 40 were sent; 60 went out since.
+    let mut moved = sa([192, 0, 2, 7], THERE, 1, 1);
+    moved.state.replay = Some(convoy_xfrm::Replay { sent: 40, ..convoy_xfrm::Replay::default() });
+    moved.state.usage =
+        Some(Usage { bytes: 5000, packets: 40, add_time: START - 60, use_time: START - 50 });
+    add(&mut kernel, moved).unwrap();
+    let [spec] = &outbounds(&published)[..] else { panic!() };
+    assert_eq!(claim(spec).next().unwrap().number(), SeqNum::new(101));
+    let asked = ask(&mut kernel, Request::GetSa(query(&outbound(1, 1))), 1).unwrap();
+    let [Reply::NewSa(shown)] = &replies(&asked)[..] else { panic!() };
+    let usage = shown.info.usage;
+    assert_eq!((usage.packets, usage.add_time, usage.use_time), (40, START - 60, START - 50));
+    assert_eq!(spec.counters.usage.added_ns.get(), 940_000_000_000);
+}
+
+#[test]
+fn an_inbound_key_that_comes_again_accepts_nothing_it_accepted_before() {
+    let (mut kernel, published) = kernel();
+    add(&mut kernel, inbound(1, 1)).unwrap();
+    inbounds(&published)[0].counters.floor.raise(SeqNum::new(77));
+    ask(&mut kernel, Request::DelSa(query(&inbound(1, 1))), 1).unwrap();
+    add(&mut kernel, inbound(1, 1)).unwrap();
+    assert_eq!(inbounds(&published)[0].counters.floor.get(), SeqNum::new(77));
+}
+
+/// MOBIKE blocks the policy while its SAs move.
+#[test]
+fn a_blocking_policy_counts_and_the_stricter_of_in_and_forward_does() {
+    let (mut kernel, published) = kernel();
+    let add = |kernel: &mut Kernel, direction, action, template| {
+        put(kernel, policy(direction, action, template)).unwrap()
+    };
+    let carried = add(&mut kernel, PolicyDirection::Out, Action::Allow, true);
+    assert!(matches!(carried.covered[..], [Covered { cover: Cover::Protect, is_whole: true, .. }]));
+    let carried = add(&mut kernel, PolicyDirection::Out, Action::Block, true);
+    assert_eq!(decides(&published, Direction::Outbound), Some(PolicyAction::Discard));
+    assert!(matches!(carried.covered[..], [Covered { cover: Cover::Discard, .. }]));
+    assert!(matches!(carried.uncovered[..], [Covered { cover: Cover::Protect, .. }]));
+    add(&mut kernel, PolicyDirection::In, Action::Allow, true);
+    add(&mut kernel, PolicyDirection::Forward, Action::Allow, false);
+    assert!(matches!(decides(&published, Direction::Inbound), Some(PolicyAction::Protect { .. })));
+    add(&mut kernel, PolicyDirection::Forward, Action::Block, false);
+    assert_eq!(decides(&published, Direction::Inbound), Some(PolicyAction::Discard));
+    add(&mut kernel, PolicyDirection::Forward, Action::Allow, true);
+    assert!(matches!(decides(&published, Direction::Inbound), Some(PolicyAction::Protect { .. })));
+    let forward = name_of(&policy(PolicyDirection::Forward, Action::Allow, true));
+    ask(&mut kernel, Request::DelPolicy(Box::new(forward)), 1).unwrap();
+    assert!(matches!(decides(&published, Direction::Inbound), Some(PolicyAction::Protect { .. })));
+}
+
+#[test]
+fn a_packet_without_an_sa_asks_daemons_once() {
+    let (mut kernel, published) = kernel();
+    put(&mut kernel, policy(PolicyDirection::Out, Action::Allow, true)).unwrap();
+    let Some(PolicyAction::Protect { reqid }) = decides(&published, Direction::Outbound) else {
+        panic!()
+    };
+    assert!(published.current().is_on_demand(reqid));
+    let event = Event::Acquire { reqid, flow: flow(true) };
+    let (group, reply) = heard(kernel.heard(&event, moment(1))).unwrap();
+    assert_eq!(group, Group::Acquire);
+    let Reply::Acquire(acquire) = reply else { panic!("{reply:?}") };
+    assert_eq!((acquire.source, acquire.destination), (HERE.into(), THERE.into()));
+    assert_eq!((acquire.templates.len(), acquire.templates[0].reqid), (1, 1));
+    assert_eq!(acquire.selector.source_port, PortMask { value: 1000, mask: 0xffff });
+    assert!(acquire.seq > 0);
+    assert!(matches!(kernel.heard(&event, moment(2)), Told::Nothing), "it was asked for");
+    // The SA that answers takes the larval one's place.
+    let mut answer = outbound(9, 9);
+    answer.info.seq = acquire.seq;
+    add(&mut kernel, answer).unwrap();
+    assert_eq!(kernel.counts().0, 1);
+    assert_eq!(published.current().outbound_for(reqid).is_some(), true);
+}
+
+#[test]
+fn nobody_answers_and_a_packet_may_ask_again() {
+    let (mut kernel, published) = kernel();
+    put(&mut kernel, policy(PolicyDirection::Out, Action::Allow, true)).unwrap();
+    let Some(PolicyAction::Protect { reqid }) = decides(&published, Direction::Outbound) else {
+        panic!()
+    };
+    let event = Event::Acquire { reqid, flow: flow(true) };
+    heard(kernel.heard(&event, moment(1))).unwrap();
+    assert!(kernel.tick(moment(20)).is_empty());
+    let [(Group::Expire, _)] = &kernel.tick(moment(31))[..] else { panic!() };
+    heard(kernel.heard(&event, moment(32))).unwrap();
+}
+
+#[test]
+fn limits_that_workers_reach_are_told_and_the_hard_one_ends_the_sa() {
+    let (mut kernel, published) = kernel();
+    let mut limited = outbound(1, 1);
+    limited.info.limits.packets = convoy_xfrm::Limit { soft: 10, hard: 20 };
+    // As charon sends it: a soft limit that is never reached.
+    limited.info.limits.bytes.soft = u64::MAX - 32;
+    limited.info.limits.add_seconds = convoy_xfrm::Limit { soft: 0, hard: 3600 };
+    add(&mut kernel, limited).unwrap();
+    let (slot, spec) =
+        published.current().outbound_sas().map(|(slot, sa)| (slot, sa.clone())).next().unwrap();
+    assert_eq!(spec.lifetime.soft.packets, Some(10));
+    assert_eq!(spec.lifetime.hard.since_add, Some(Duration::from_secs(3600)));
+    assert_eq!((spec.lifetime.soft.since_add, spec.lifetime.hard.bytes), (None, None));
+    let id =
+        SaId { direction: Direction::Outbound, spi: spec.spi, destination: THERE.into(), slot };
+    spec.counters.packets.set(10);
+    let soft = Event::Soft { sa: id, limit: Reached::Packets };
+    let (group, Reply::Expire(told)) = heard(kernel.heard(&soft, moment(5))).unwrap() else {
+        panic!()
+    };
+    assert_eq!((group, told.hard, told.sa.usage.packets), (Group::Expire, false, 10));
+    let hard = Event::Hard { sa: id, limit: Reached::Packets };
+    let (_, Reply::Expire(told)) = heard(kernel.heard(&hard, moment(6))).unwrap() else { panic!() };
+    assert!(told.hard && outbounds(&published).is_empty());
+    assert!(matches!(kernel.heard(&hard, moment(6)), Told::Nothing));
+    // A site's own SA is not a daemon's.
+    let sites = SaId { slot: SaSlot(0), ..id };
+    let of_site = Event::Soft { sa: sites, limit: Reached::Packets };
+    assert!(matches!(kernel.heard(&of_site, moment(6)), Told::NotOurs));
+}
+
+#[test]
+fn an_update_of_a_live_sa_changes_its_limits_and_keeps_its_numbers() {
+    let (mut kernel, published) = kernel();
+    add(&mut kernel, outbound(1, 1)).unwrap();
+    let before = outbounds(&published)[0].clone();
+    let mut change = outbound(1, 1);
+    change.info.limits.packets.hard = 99;
+    ask(&mut kernel, Request::UpdSa(Box::new(change)), 1).unwrap();
+    let [after] = &outbounds(&published)[..] else { panic!() };
+    assert_eq!(after.lifetime.hard.packets, Some(99));
+    assert!(Arc::ptr_eq(&after.lease, &before.lease) && Arc::ptr_eq(&after.key, &before.key));
+    let unknown = ask(&mut kernel, Request::UpdSa(Box::new(outbound(3, 3))), 1).unwrap_err();
+    assert_eq!(unknown.errno, Errno::ESRCH);
+}
+
+#[test]
+fn what_is_shown_is_what_workers_counted() {
+    let (mut kernel, published) = kernel();
+    add(&mut kernel, outbound(1, 1)).unwrap();
+    put(&mut kernel, policy(PolicyDirection::Out, Action::Allow, true)).unwrap();
+    let counters = outbounds(&published)[0].counters.clone();
+    counters.packets.set(3);
+    counters.bytes.set(300);
+    counters.sequence.set(3);
+    counters.usage.first_use_ns.set(moment(2).worker.0);
+    counters.last_packet_ns.set(moment(4).worker.0);
+    let shown = ask(&mut kernel, Request::GetSa(query(&outbound(1, 1))), 9).unwrap();
+    let [Reply::NewSa(shown)] = &replies(&shown)[..] else { panic!() };
+    let usage = shown.info.usage;
+    assert_eq!((usage.packets, usage.bytes, usage.add_time), (3, 300, START));
+    assert_eq!((usage.use_time, shown.last_used), (START + 2, Some(START + 4)));
+    assert_eq!(shown.state.replay.unwrap().sent, 3);
+    let policy = name_of(&policy(PolicyDirection::Out, Action::Allow, true));
+    let asked = ask(&mut kernel, Request::GetPolicy(Box::new(policy)), 9).unwrap();
+    let [Reply::NewPolicy(policy)] = &replies(&asked)[..] else { panic!() };
+    assert_eq!(policy.info.usage.use_time, START + 4);
+    let event = AsyncEvent {
+        sa: outbound(1, 1).key(),
+        source: HERE.into(),
+        reqid: 1,
+        flags: AsyncEvent::REPLAY_VALUE,
+        state: convoy_xfrm::SaState::default(),
+        direction: None,
+        cpu: None,
+        others: convoy_xfrm::Others::default(),
+    };
+    let asked = ask(&mut kernel, Request::GetAe(Box::new(event)), 9).unwrap();
+    let [Reply::NewAe(state)] = &replies(&asked)[..] else { panic!() };
+    assert_eq!((state.state.replay.unwrap().sent, state.state.usage.unwrap().packets), (3, 3));
+}
+
+#[test]
+fn a_dump_shows_all_a_few_at_a_time_also_while_sas_go() {
+    let (mut kernel, _published) = kernel();
+    for n in 1..=50 {
+        add(&mut kernel, outbound(n, n as u8)).unwrap();
+    }
+    let carried = ask(&mut kernel, Request::DumpSa(SaDump::default()), 0).unwrap();
+    let mut cursor = carried.answer.dump.unwrap();
+    let to = Address { seq: 7, port: 9, multi: true };
+    let mut seen = Vec::new();
+    loop {
+        let messages = kernel.dump(&mut cursor, to, 7, moment(0));
+        if messages.is_empty() {
+            break;
+        }
+        for message in &messages {
+            let reply = Reply::parse(&Messages::new(message.as_bytes()).next().unwrap()).unwrap();
+            let Reply::NewSa(sa) = reply else { panic!() };
+            seen.push(sa.info.spi.unwrap().get());
+        }
+        if seen.len() == 7 {
+            ask(&mut kernel, Request::DelSa(query(&outbound(20, 20))), 0).unwrap();
+        }
+    }
+    let expected: Vec<_> = (1..=50).rev().filter(|n| *n != 20).collect();
+    assert_eq!(seen, expected);
+    assert!(matches!(cursor, Cursor::Sas(..)));
+}

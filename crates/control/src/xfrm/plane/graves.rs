@@ -1,0 +1,174 @@
+//! What must be remembered of keys whose SA went: a daemon that moves an SA removes it and adds it again
+//! with its key, and no sequence number of that key may be used twice or accepted again.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use convoy_ipsec::sequence::Lease;
+use convoy_wire::SeqNum;
+use convoy_xfrm::{Errno, Refusal};
+
+use crate::lease::{Direction, HashKey, RecordId};
+use crate::site::KeyMaterial;
+
+/// Keys that are remembered in each direction after their SAs went.
+const DEAD_MAX: usize = 1 << 16;
+/// Numbers from here on are never granted: there is none.
+const ALL: u64 = u64::MAX;
+
+/// The keys of this process's life, by a keyed hash.
+#[derive(Debug)]
+pub(super) struct Graves {
+    hash: HashKey,
+    /// Of live SAs and of dead ones.
+    leases: HashMap<RecordId, Kept<Arc<Lease>>>,
+    /// In the order of their deaths, and the how manieth death it was.
+    dead_leases: VecDeque<(RecordId, u64)>,
+    /// Of dead SAs.
+    floors: HashMap<RecordId, SeqNum>,
+    dead_floors: VecDeque<RecordId>,
+}
+
+#[derive(Debug)]
+struct Kept<T> {
+    what: T,
+    is_live: bool,
+    deaths: u64,
+}
+
+impl Graves {
+    /// # Errors
+    /// When the system has no random numbers.
+    pub(super) fn new() -> Result<Self, getrandom::Error> {
+        Ok(Self {
+            hash: HashKey::random()?,
+            leases: HashMap::new(),
+            dead_leases: VecDeque::new(),
+            floors: HashMap::new(),
+            dead_floors: VecDeque::new(),
+        })
+    }
+
+    /// The name of an outbound key.
+    pub(super) fn outbound(&self, key: &KeyMaterial) -> RecordId {
+        self.hash.record_id(Direction::Outbound, key)
+    }
+
+    /// The name of an inbound key.
+    pub(super) fn inbound(&self, key: &KeyMaterial) -> RecordId {
+        self.hash.record_id(Direction::Inbound, key)
+    }
+
+    /// The sequence numbers of a key, behind `sent` and behind all that were ever used.
+    ///
+    /// # Errors
+    /// `EEXIST` when a live SA has the key: two would use its nonces twice.
+    pub(super) fn raise(&mut self, key: RecordId, sent: SeqNum) -> Result<Arc<Lease>, Refusal> {
+        let fresh = || Kept { what: Arc::new(Lease::new(sent, ALL)), is_live: false, deaths: 0 };
+        let kept = self.leases.entry(key).or_insert_with(fresh);
+        if kept.is_live {
+            let text = "Another outbound SA has this key, and would use its nonces again";
+            return Err(Refusal::new(Errno::EEXIST, text));
+        }
+        kept.is_live = true;
+        kept.what.skip(sent);
+        Ok(kept.what.clone())
+    }
+
+    /// An outbound SA went.
+    pub(super) fn bury_lease(&mut self, key: RecordId) {
+        if let Some(kept) = self.leases.get_mut(&key)
+            && core::mem::take(&mut kept.is_live)
+        {
+            kept.deaths += 1;
+            self.dead_leases.push_back((key, kept.deaths));
+        }
+        while self.dead_leases.len() > DEAD_MAX {
+            let Some((oldest, at)) = self.dead_leases.pop_front() else { break };
+            // It may live again, or have died again since.
+            let died = |kept: &Kept<_>| !kept.is_live && kept.deaths == at;
+            if self.leases.get(&oldest).is_some_and(died) {
+                self.leases.remove(&oldest);
+            }
+        }
+    }
+
+    /// The highest number that was accepted under a key, as far as is known.
+    pub(super) fn floor(&self, key: RecordId) -> SeqNum {
+        self.floors.get(&key).copied().unwrap_or_default()
+    }
+
+    /// An inbound SA went.
+    pub(super) fn bury_floor(&mut self, key: RecordId, floor: SeqNum) {
+        if self.floors.insert(key, floor).is_none() {
+            self.dead_floors.push_back(key);
+        }
+        if self.dead_floors.len() > DEAD_MAX
+            && let Some(oldest) = self.dead_floors.pop_front()
+        {
+            self.floors.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
+    use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
+
+    use super::*;
+
+    fn material(first: u8) -> KeyMaterial {
+        let mut bytes = [7; 20];
+        bytes[0] = first;
+        let suite = GcmParams::new(KeyBits::Aes128, IcvLen::Icv16);
+        KeyMaterial::new(suite, SecretBytes::copy_from(&bytes)).unwrap()
+    }
+
+    fn claim(lease: Arc<Lease>) -> SequenceCounter {
+        SequenceCounter::claim(lease, SeqNum::new(1), SequenceLimits::new(false)).unwrap()
+    }
+
+    #[test]
+    fn a_key_that_comes_again_goes_on_behind_all_that_was_used_or_given() {
+        let mut graves = Graves::new().unwrap();
+        let key = graves.outbound(&material(1));
+        let mut counter = claim(graves.raise(key, SeqNum::default()).unwrap());
+        for expected in 1..=5 {
+            assert_eq!(counter.next().unwrap().number(), SeqNum::new(expected));
+        }
+        assert_eq!(graves.raise(key, SeqNum::default()).unwrap_err().errno, Errno::EEXIST);
+        drop(counter);
+        graves.bury_lease(key);
+        // The daemon asked for the numbers before the last packets went out.
+        let mut counter = claim(graves.raise(key, SeqNum::new(2)).unwrap());
+        assert_eq!(counter.next().unwrap().number(), SeqNum::new(6));
+        drop(counter);
+        graves.bury_lease(key);
+        let mut counter = claim(graves.raise(key, SeqNum::new(1000)).unwrap());
+        assert_eq!(counter.next().unwrap().number(), SeqNum::new(1001));
+    }
+
+    #[test]
+    fn the_oldest_dead_are_forgotten_and_the_living_are_not() {
+        let mut graves = Graves::new().unwrap();
+        let id = |n: u32| {
+            let mut bytes = [0; 32];
+            bytes[..4].copy_from_slice(&n.to_be_bytes());
+            RecordId::for_tests(bytes)
+        };
+        let lives = graves.raise(id(0), SeqNum::new(9)).unwrap();
+        let count = u32::try_from(DEAD_MAX).unwrap() + 2;
+        for n in 1..=count {
+            drop(graves.raise(id(n), SeqNum::new(5)).unwrap());
+            graves.bury_lease(id(n));
+            graves.bury_floor(id(n), SeqNum::new(7));
+        }
+        assert!(graves.leases.len() <= DEAD_MAX + 1);
+        assert!(!graves.leases.contains_key(&id(1)) && graves.leases.contains_key(&id(count)));
+        assert_eq!(graves.raise(id(0), SeqNum::default()).unwrap_err().errno, Errno::EEXIST);
+        assert_eq!(lives.used(), SeqNum::new(9));
+        assert_eq!(graves.floor(id(1)), SeqNum::default());
+        assert_eq!(graves.floor(id(count)), SeqNum::new(7));
+    }
+}

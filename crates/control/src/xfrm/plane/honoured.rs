@@ -1,0 +1,160 @@
+//! What SAs and policies of daemons may ask for. All else is refused: to leave something out in silence
+//! would protect less, or let in more, than was meant.
+
+use convoy_ipsec::replay::{MAX_WINDOW, MIN_WINDOW};
+use convoy_xfrm::{
+    Addresses, EXTRA_DONT_ENCAP_DSCP, Errno, Limits, Mark, Mode, Network, Policy, PolicyType,
+    PortMask, Refusal, Sa, SaFlags, SaProtocol, Selector, Template, attribute_name,
+};
+
+/// `UDP_ENCAP_ESPINUDP`.
+const ESP_IN_UDP: u16 = 2;
+
+fn unsupported(text: &'static str) -> Refusal {
+    Refusal::new(Errno::EOPNOTSUPP, text)
+}
+
+fn invalid(text: &'static str) -> Refusal {
+    Refusal::new(Errno::EINVAL, text)
+}
+
+/// The first of these that is true is why.
+fn refuse(reasons: &[(bool, &'static str)]) -> Result<(), Refusal> {
+    let found = reasons.iter().find(|(applies, _)| *applies);
+    found.map_or(Ok(()), |(_, text)| Err(unsupported(text)))
+}
+
+fn known(others: &convoy_xfrm::Others) -> Result<(), Refusal> {
+    match others.numbers().first() {
+        None => Ok(()),
+        Some(number) => {
+            let what = attribute_name(*number)
+                .map_or_else(|| format!("number {number}"), ToOwned::to_owned);
+            Err(Refusal::new(Errno::EOPNOTSUPP, format!("Convoy does not know attribute {what}")))
+        }
+    }
+}
+
+/// Whether workers can do what an SA with keys asks for.
+///
+/// # Errors
+/// `EOPNOTSUPP` and what is too much; `EINVAL` for what does not go together; `EPROTONOSUPPORT` for modes.
+pub(super) fn sa(sa: &Sa, udp_port: u16) -> Result<(), Refusal> {
+    let info = &sa.info;
+    if !matches!(info.mode, Mode::Tunnel | Mode::Transport) {
+        return Err(Refusal::new(Errno::EPROTONOSUPPORT, "Requested mode not found"));
+    }
+    known(&sa.others)?;
+    refuse(&[
+        (sa.mark != Mark::default(), "Convoy has no marks on SAs"),
+        (sa.output_mark != Mark::default(), "Convoy sets no marks on an SA's packets"),
+        (sa.if_id != 0, "Convoy has no XFRM interfaces"),
+        (sa.security.is_some(), "Convoy has no security labels"),
+        (sa.offload.is_some(), "Convoy gives no SA to a device"),
+        (sa.cpu.is_some(), "Convoy has no SAs per processor"),
+        (sa.care_of.is_some(), "Convoy has no care-of addresses"),
+        (info.flags.any(SaFlags::DECAP_DSCP), "Convoy does not copy the outer DSCP inwards"),
+        (info.flags.any(SaFlags::WILD_RECEIVE), "Convoy takes packets for one address per SA"),
+        (info.flags.any(SaFlags::ALIGN4), "Convoy aligns AH as RFC 4302 says"),
+        (sa.extra_flags & !EXTRA_DONT_ENCAP_DSCP != 0, "Convoy never lets sequence numbers wrap"),
+    ])?;
+    if !selects_all(sa) {
+        return Err(unsupported("Convoy has no selectors of SAs narrower than their addresses"));
+    }
+    match sa.encap {
+        Some(_) if info.protocol == SaProtocol::Ah => {
+            return Err(invalid("AH is not compatible with encapsulation"));
+        }
+        Some(encap) if encap.kind != ESP_IN_UDP => {
+            return Err(unsupported("Convoy encapsulates ESP in UDP only (UDP_ENCAP_ESPINUDP)"));
+        }
+        Some(encap) if encap.source_port != udp_port && encap.destination_port != udp_port => {
+            let text = format!("Convoy serves UDP port {udp_port} (wire.udp_port), not this SA's");
+            return Err(Refusal::new(Errno::EINVAL, text));
+        }
+        _ => {}
+    }
+    if window(sa) > MAX_WINDOW {
+        return Err(invalid("Replay window is too large"));
+    }
+    Ok(())
+}
+
+/// The anti-replay window that an inbound SA gets, in packets: at least what was asked for.
+pub(super) fn window(sa: &Sa) -> u32 {
+    let esn = sa.state.replay_esn.as_ref().map(|esn| esn.window);
+    match esn.unwrap_or_else(|| sa.info.replay_window.into()) {
+        0 => 0,
+        packets => packets.max(MIN_WINDOW),
+    }
+}
+
+/// Whether an SA's own selector leaves out nothing that its mode lets through.
+fn selects_all(sa: &Sa) -> bool {
+    let Selector { addresses, source_port, destination_port, protocol, interface, .. } =
+        sa.info.selector;
+    let Addresses::Networks { source, destination } = addresses else { return true };
+    let narrows =
+        protocol != 0 || interface != 0 || source_port.mask != 0 || destination_port.mask != 0;
+    let all = |network: Network, address| {
+        let host = network.address == address && network.prefix_len == bits(network);
+        network.prefix_len == 0 || (sa.info.mode == Mode::Transport && host)
+    };
+    !narrows && all(source, sa.info.source) && all(destination, sa.info.destination)
+}
+
+fn bits(network: Network) -> u8 {
+    if network.address.is_ipv4() { 32 } else { 128 }
+}
+
+/// Whether workers can do what a policy asks for.
+///
+/// # Errors
+/// As of [`sa`].
+pub(super) fn policy(policy: &Policy) -> Result<(), Refusal> {
+    known(&policy.others)?;
+    let one_way = |template: &Template| matches!(template.mode, Mode::Tunnel | Mode::Transport);
+    refuse(&[
+        (policy.mark != Mark::default(), "Convoy has no marks on policies"),
+        (policy.if_id != 0, "Convoy has no XFRM interfaces"),
+        (policy.security.is_some(), "Convoy has no security labels"),
+        (policy.offload.is_some(), "Convoy gives no policy to a device"),
+        (policy.info.selector.interface != 0, "Convoy has no policies of one interface"),
+        (policy.policy_type == Some(PolicyType::Sub), "Convoy has no sub policies"),
+        (has_limits(&policy.info.limits), "Convoy has no policies that end"),
+        (policy.templates.len() > 1, "Convoy has no bundles: a policy names one SA"),
+        (!policy.templates.iter().all(one_way), "Convoy has tunnel and transport mode only"),
+        (
+            policy.templates.iter().any(|template| template.optional),
+            "Convoy has no optional templates: packets would pass in clear",
+        ),
+        (
+            policy.templates.iter().any(|t| t.algorithms.iter().any(|bits| *bits != u32::MAX)),
+            "Convoy chooses no algorithms by template",
+        ),
+    ])?;
+    let is_ours =
+        |template: &Template| matches!(template.protocol, SaProtocol::Esp | SaProtocol::Ah);
+    if !policy.templates.iter().all(is_ours) {
+        return Err(Refusal::new(Errno::EPROTONOSUPPORT, "Requested type not found"));
+    }
+    Ok(())
+}
+
+fn has_limits(limits: &Limits) -> bool {
+    let counts = [limits.bytes, limits.packets].iter().any(|limit| limit.hard != Limits::UNLIMITED);
+    let times = [limits.add_seconds, limits.use_seconds].iter().any(|limit| limit.hard != 0);
+    counts || times
+}
+
+/// The ports that a value and a mask mean, first and last.
+///
+/// # Errors
+/// `EOPNOTSUPP` when they are not one range.
+pub(super) fn ports(ports: PortMask) -> Result<(u16, u16), Refusal> {
+    if ports.mask.leading_ones() + ports.mask.trailing_zeros().min(16) < 16 {
+        return Err(unsupported("Convoy has masks of ports that begin with ones only"));
+    }
+    let first = ports.value & ports.mask;
+    Ok((first, first | !ports.mask))
+}

@@ -1,0 +1,363 @@
+//! What workers see of the SAs and policies that daemons made.
+//!
+//! Every change makes the next picture from the last one and publishes it. The site's own SAs and
+//! policies are in the same pictures and are not touched: SAs have slots of their own, and reqids.
+
+mod graves;
+mod groups;
+mod honoured;
+mod policies;
+mod sa;
+mod slots;
+
+use std::sync::Arc;
+
+use convoy_crypto::Cpu;
+use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::event::SaId;
+use convoy_ipsec::sa::SaSlot;
+use convoy_ipsec::selector::Direction;
+use convoy_ipsec::sequence::Lease;
+use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
+use convoy_ipsec::spd::{PolicyId, SpdId};
+use convoy_wire::{FlowKey, Prefix};
+use convoy_xfrm::{Addresses, Errno, Policy, Refusal, Sa, SaDirection};
+
+use super::Moment;
+use super::transform::key_material;
+use crate::lease::RecordId;
+use graves::Graves;
+use groups::{Group, Groups};
+use policies::{Draft, Placement, Read};
+use sa::{Keys, Surroundings, Way};
+use slots::Slots;
+
+/// What a gateway is, as far as SAs and policies of daemons depend on it.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// What keys are expanded for.
+    pub cpu: Cpu,
+    /// The database that the plain interface asks.
+    pub spd: SpdId,
+    /// How many workers there are.
+    pub workers: u16,
+    /// The UDP port for ESP.
+    pub udp_port: u16,
+    /// Largest outer packet in bytes.
+    pub wire_mtu: u16,
+}
+
+/// Where an SA is in the picture, and what tells about it.
+#[derive(Debug)]
+pub struct Placed {
+    pub(super) direction: Direction,
+    pub(super) slot: SaSlot,
+    group: Group,
+    key: RecordId,
+    pub(super) counters: Arc<SaCounters>,
+    /// Outbound only.
+    pub(super) lease: Option<Arc<Lease>>,
+}
+
+/// An SA whose keys and wishes are checked, and that is in no picture yet.
+#[derive(Debug)]
+pub(super) struct Checked {
+    keys: Keys,
+    way: Way,
+}
+
+/// The picture of workers, as far as daemons make it.
+#[derive(Debug)]
+pub(super) struct Plane {
+    surroundings: Surroundings,
+    spd: SpdId,
+    published: Arc<Published>,
+    groups: Groups,
+    graves: Graves,
+    outbound: Slots,
+    inbound: Slots,
+    placement: Placement,
+    generation: u64,
+}
+
+fn inconsistent(error: SnapshotError) -> Refusal {
+    match error {
+        SnapshotError::InboundSpiTwice { .. } | SnapshotError::OutboundKeyTwice { .. } => {
+            Refusal::new(Errno::EEXIST, error.to_string())
+        }
+        SnapshotError::Full(_) => Refusal::new(Errno::ENOMEM, error.to_string()),
+        _ => Refusal::new(Errno::EINVAL, error.to_string()),
+    }
+}
+
+impl Plane {
+    /// # Errors
+    /// When the system has no random numbers.
+    pub(super) fn new(
+        setting: Setting,
+        published: Arc<Published>,
+    ) -> Result<Self, getrandom::Error> {
+        let Setting { cpu, spd, workers, udp_port, wire_mtu } = setting;
+        Ok(Self {
+            surroundings: Surroundings { cpu, workers, udp_port, wire_mtu },
+            spd,
+            published,
+            groups: Groups::default(),
+            graves: Graves::new()?,
+            outbound: Slots::default(),
+            inbound: Slots::default(),
+            placement: Placement::default(),
+            generation: 0,
+        })
+    }
+
+    /// The number of the last picture that was published here; 0 for none.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    fn publish(&mut self, draft: Snapshot) {
+        self.generation = self.published.publish(draft);
+    }
+
+    fn draft(&self) -> Snapshot {
+        Snapshot::clone(&self.published.current())
+    }
+
+    /// Whether workers can do what an SA with keys asks for.
+    ///
+    /// # Errors
+    /// As a kernel would refuse it; `EOPNOTSUPP` for what only Convoy cannot do.
+    pub(super) fn check(&self, sa: &Sa, way: SaDirection) -> Result<Checked, Refusal> {
+        let (protocol, material) = key_material(sa.info.protocol, &sa.transform)?;
+        honoured::sa(sa, self.surroundings.udp_port)?;
+        let way = match way {
+            SaDirection::Out => Way::Outbound,
+            SaDirection::In => Way::Inbound,
+        };
+        Ok(Checked { keys: Keys { protocol, material }, way })
+    }
+
+    /// Puts an SA into the picture and publishes it.
+    ///
+    /// # Errors
+    /// `EEXIST` when another SA has its packets or its key; then nothing has changed.
+    pub(super) fn add_sa(
+        &mut self,
+        sa: &Sa,
+        checked: &Checked,
+        at: Moment,
+    ) -> Result<Placed, Refusal> {
+        let group = Group::of_sa(sa);
+        let mut draft = self.draft();
+        let counters = sa::counters(sa, at);
+        let (sent, received) = sa::numbers(sa);
+        let material = &checked.keys.material;
+        let direction = checked.way.direction();
+        let slots = self.slots(direction);
+        let slot = slots.take()?;
+        let (key, lease) = match checked.way {
+            Way::Outbound => {
+                let key = self.graves.outbound(material);
+                match self.graves.raise(key, sent) {
+                    Ok(lease) => (key, Some(lease)),
+                    Err(refusal) => {
+                        self.outbound.give_back(slot);
+                        return Err(refusal);
+                    }
+                }
+            }
+            Way::Inbound => {
+                let key = self.graves.inbound(material);
+                counters.floor.raise(received.max(self.graves.floor(key)));
+                (key, None)
+            }
+        };
+        let reqid = self.groups.join_sa(group, direction, counters.clone());
+        let placed = Placed { direction, slot, group, key, counters, lease };
+        let counters = placed.counters.clone();
+        let added = match &placed.lease {
+            Some(lease) => self
+                .surroundings
+                .outbound(sa, &checked.keys, reqid, lease.clone(), counters)
+                .and_then(|spec| {
+                    draft.add_outbound(placed.slot, Arc::new(spec)).map_err(inconsistent)
+                }),
+            None => {
+                self.surroundings.inbound(sa, &checked.keys, reqid, counters).and_then(|spec| {
+                    draft.add_inbound(placed.slot, Arc::new(spec)).map_err(inconsistent)
+                })
+            }
+        };
+        match added {
+            Ok(()) => {
+                self.publish(draft);
+                Ok(placed)
+            }
+            Err(refusal) => {
+                self.give_back(&placed);
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Changes what a daemon may change of a live SA.
+    ///
+    /// # Errors
+    /// What workers cannot do; then nothing has changed.
+    pub(super) fn change_sa(&mut self, sa: &Sa, placed: &Placed) -> Result<(), Refusal> {
+        let mut draft = self.draft();
+        let gone = || Refusal::bare(Errno::ESRCH);
+        match placed.direction {
+            Direction::Outbound => {
+                let old = draft.outbound(placed.slot).ok_or_else(gone)?;
+                let new = Arc::new(sa::changed_outbound(old, sa));
+                draft.replace_outbound(placed.slot, new).map_err(inconsistent)?;
+            }
+            Direction::Inbound => {
+                let old = draft.inbound(placed.slot).ok_or_else(gone)?;
+                let new = Arc::new(sa::changed_inbound(old, sa));
+                draft.replace_inbound(placed.slot, new).map_err(inconsistent)?;
+            }
+        }
+        self.publish(draft);
+        Ok(())
+    }
+
+    /// Takes SAs out of the picture.
+    pub(super) fn remove_sas<'a>(&mut self, all: impl IntoIterator<Item = &'a Placed>) {
+        let mut draft = self.draft();
+        for placed in all {
+            match placed.direction {
+                Direction::Outbound => drop(draft.remove_outbound(placed.slot)),
+                Direction::Inbound => drop(draft.remove_inbound(placed.slot)),
+            }
+            self.give_back(placed);
+        }
+        self.publish(draft);
+    }
+
+    fn slots(&mut self, direction: Direction) -> &mut Slots {
+        match direction {
+            Direction::Outbound => &mut self.outbound,
+            Direction::Inbound => &mut self.inbound,
+        }
+    }
+
+    /// What an SA had that is in no picture any more.
+    fn give_back(&mut self, placed: &Placed) {
+        self.groups.leave_sa(placed.group, &placed.counters);
+        self.slots(placed.direction).give_back(placed.slot);
+        match placed.direction {
+            Direction::Outbound => self.graves.bury_lease(placed.key),
+            Direction::Inbound => {
+                self.graves.bury_floor(placed.key, placed.counters.floor.get());
+            }
+        }
+    }
+
+    /// Whether workers can do what a policy asks for.
+    ///
+    /// # Errors
+    /// As of [`Plane::check`].
+    pub(super) fn check_policy(policy: &Policy) -> Result<(), Refusal> {
+        Read::new(policy).map(drop)
+    }
+
+    /// Brings a policy into the picture, in the place of the one before.
+    ///
+    /// # Errors
+    /// When there is no room; then nothing has changed.
+    pub(super) fn change_policy(
+        &mut self,
+        before: Option<&Policy>,
+        after: &Policy,
+    ) -> Result<(), Refusal> {
+        let read = Read::new(after)?;
+        let mut snapshot = self.draft();
+        let mut draft = Draft { snapshot: &mut snapshot, spd: self.spd };
+        let old = before.map(|policy| Ok::<_, Refusal>((policy.info.index, Read::new(policy)?)));
+        let old = old.transpose()?;
+        if let Some((number, old)) = &old {
+            self.placement.remove(*number, old, &mut self.groups, &mut draft)?;
+        }
+        let number = after.info.index;
+        if let Err(refusal) = self.placement.add(number, &read, &mut self.groups, &mut draft) {
+            if let Some((number, old)) = &old {
+                // What was there a moment ago has room.
+                let _ = self.placement.add(*number, old, &mut self.groups, &mut draft);
+            }
+            self.publish(snapshot);
+            return Err(refusal);
+        }
+        self.publish(snapshot);
+        Ok(())
+    }
+
+    /// Takes policies out of the picture.
+    pub(super) fn remove_policies<'a>(&mut self, all: impl IntoIterator<Item = &'a Policy>) {
+        let mut snapshot = self.draft();
+        let mut draft = Draft { snapshot: &mut snapshot, spd: self.spd };
+        for policy in all {
+            // It was read when it came.
+            if let Ok(read) = Read::new(policy) {
+                let number = policy.info.index;
+                let _ = self.placement.remove(number, &read, &mut self.groups, &mut draft);
+            }
+        }
+        self.publish(snapshot);
+    }
+
+    /// The number of the daemon's policy that decides about packets of a flow that leave.
+    pub(super) fn policy_of(&self, flow: &FlowKey) -> Option<u32> {
+        let picture = self.published.current();
+        let decision = picture.spd_of(self.spd)?.lookup(Direction::Outbound, flow)?;
+        self.placement.number(decision.id)
+    }
+
+    /// When the last packet passed that a policy decided about, in nanoseconds of the workers' clock; 0
+    /// for never.
+    pub(super) fn last_use(&self, policy: &Policy) -> u64 {
+        let Ok(read) = Read::new(policy) else { return 0 };
+        if let Some(group) = read.group {
+            return self.groups.last_ns(group, read.place.direction);
+        }
+        let picture = self.published.current();
+        let decided = |id: PolicyId| Some(picture.spd_of(self.spd)?.uses(id)?.last_packet_ns());
+        self.placement.id(&read.place).and_then(decided).unwrap_or(0)
+    }
+
+    /// Takes over the largest outer packet in bytes.
+    pub(super) fn set_wire_mtu(&mut self, mtu: u16) {
+        self.surroundings.wire_mtu = mtu;
+        let mut draft = self.draft();
+        let ours: Vec<_> = draft
+            .outbound_sas()
+            .filter(|(slot, sa)| slots::is_daemons(*slot) && sa.path_mtu != mtu)
+            .map(|(slot, sa)| (slot, Arc::new(sa::with_path_mtu(sa, mtu))))
+            .collect();
+        for (slot, sa) in ours {
+            // Only its path differs, so there is nothing to refuse.
+            let _ = draft.replace_outbound(slot, sa);
+        }
+        self.publish(draft);
+    }
+
+    /// Whether an event is of an SA that is here, by its slot.
+    pub(super) fn is_ours(sa: &SaId) -> bool {
+        slots::is_daemons(sa.slot)
+    }
+}
+
+/// Brings what an SA shows up to date.
+pub(super) fn refresh(sa: &mut Sa, placed: &Placed, at: Moment) {
+    sa::refresh(sa, placed, at);
+}
+
+/// What a policy `out` means to routes: the networks on this side and the far one.
+pub(super) fn networks(policy: &Policy) -> Option<(Prefix, Prefix)> {
+    let Addresses::Networks { source, destination } = policy.info.selector.addresses else {
+        return None;
+    };
+    Some((policies::prefix(source).ok()?, policies::prefix(destination).ok()?))
+}

@@ -1,0 +1,291 @@
+//! From policies of daemons to the database that workers ask.
+//!
+//! Workers know two directions. What leaves asks the policies `out`. What came through an SA goes to this
+//! host or through it, which only the kernel behind the plain interface decides: both are asked for `in`
+//! and `fwd` together, and where the two say different things the stricter one counts.
+
+use std::collections::{BTreeMap, HashMap};
+
+use convoy_ipsec::sa::ReqId;
+use convoy_ipsec::selector::{
+    AddressRange, AddressSelector, Direction, PortSelector, Selector, UpperSelector,
+};
+use convoy_ipsec::snapshot::Snapshot;
+use convoy_ipsec::spd::{self, PolicyAction, PolicyId, Spd, SpdError, SpdId};
+use convoy_wire::{PortRange, Prefix, Protocol};
+use convoy_xfrm::{
+    Action, Addresses, Errno, Network, Policy, PolicyDirection, PolicyInfo, PortMask, Refusal,
+};
+
+use super::groups::{Group, Groups};
+use super::honoured;
+
+/// Where a policy of a daemon stands: those of one place are one policy to workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) direction: Direction,
+    pub(super) selector: Selector,
+    priority: u32,
+}
+
+/// A place's policies by their numbers, and what workers see of them.
+#[derive(Debug, Default)]
+struct Shared {
+    members: BTreeMap<u32, PolicyAction>,
+    seen: Option<(PolicyId, PolicyAction)>,
+}
+
+/// All policies of daemons, as workers see them.
+#[derive(Debug, Default)]
+pub(super) struct Placement {
+    places: HashMap<Place, Shared>,
+    /// A daemon's number for each policy that workers see.
+    by_id: HashMap<PolicyId, u32>,
+    /// How many policies `out` name a group.
+    wanted: HashMap<ReqId, usize>,
+}
+
+/// A policy, read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read {
+    pub(super) place: Place,
+    /// Its SAs, if it protects.
+    pub(super) group: Option<Group>,
+    blocks: bool,
+}
+
+impl Read {
+    /// # Errors
+    /// What workers cannot do.
+    pub(super) fn new(policy: &Policy) -> Result<Self, Refusal> {
+        honoured::policy(policy)?;
+        let info = &policy.info;
+        let direction = match info.direction {
+            PolicyDirection::Out => Direction::Outbound,
+            PolicyDirection::In | PolicyDirection::Forward => Direction::Inbound,
+        };
+        let selector = selector(info, direction)?;
+        let place = Place { direction, selector, priority: info.priority };
+        let blocks = info.action == Action::Block;
+        let group = policy.templates.first().map(Group::of_template).filter(|_| !blocks);
+        Ok(Self { place, group, blocks })
+    }
+
+    fn action(&self, groups: &mut Groups) -> PolicyAction {
+        match self.group {
+            _ if self.blocks => PolicyAction::Discard,
+            Some(group) => PolicyAction::Protect { reqid: groups.join(group) },
+            None => PolicyAction::Bypass,
+        }
+    }
+}
+
+/// A draft of the next picture, and the database of it that is meant.
+pub(super) struct Draft<'a> {
+    pub(super) snapshot: &'a mut Snapshot,
+    pub(super) spd: SpdId,
+}
+
+impl Draft<'_> {
+    fn spd(&mut self) -> Result<&mut Spd, Refusal> {
+        let gone = || Refusal::new(Errno::EINVAL, "The plain interface has no policies");
+        self.snapshot.spd_of_mut(self.spd).ok_or_else(gone)
+    }
+}
+
+impl Placement {
+    /// Adds a policy of this number.
+    ///
+    /// # Errors
+    /// When workers' database has no room; then the draft says what it said before.
+    pub(super) fn add(
+        &mut self,
+        number: u32,
+        read: &Read,
+        groups: &mut Groups,
+        draft: &mut Draft<'_>,
+    ) -> Result<(), Refusal> {
+        let action = read.action(groups);
+        self.places.entry(read.place).or_default().members.insert(number, action);
+        let done = self.show(read.place, draft);
+        if done.is_err() {
+            self.forget(number, read, groups);
+            // Others of this place were seen a moment ago, and have room.
+            let _ = self.show(read.place, draft);
+        } else if let (Direction::Outbound, PolicyAction::Protect { reqid }) =
+            (read.place.direction, action)
+        {
+            let count = self.wanted.entry(reqid).or_default();
+            *count += 1;
+            if *count == 1 {
+                draft.snapshot.make_on_demand(reqid);
+            }
+        }
+        done
+    }
+
+    /// Removes one.
+    ///
+    /// # Errors
+    /// As of [`Placement::add`].
+    pub(super) fn remove(
+        &mut self,
+        number: u32,
+        read: &Read,
+        groups: &mut Groups,
+        draft: &mut Draft<'_>,
+    ) -> Result<(), Refusal> {
+        let action = self.forget(number, read, groups);
+        if let (Direction::Outbound, Some(PolicyAction::Protect { reqid })) =
+            (read.place.direction, action)
+            && let Some(count) = self.wanted.get_mut(&reqid)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.wanted.remove(&reqid);
+                draft.snapshot.make_beforehand(reqid);
+            }
+        }
+        self.show(read.place, draft)
+    }
+
+    fn forget(&mut self, number: u32, read: &Read, groups: &mut Groups) -> Option<PolicyAction> {
+        if let Some(group) = read.group {
+            groups.leave(group);
+        }
+        self.places.get_mut(&read.place)?.members.remove(&number)
+    }
+
+    /// Makes workers see what the policies of a place say now.
+    fn show(&mut self, place: Place, draft: &mut Draft<'_>) -> Result<(), Refusal> {
+        let Some(shared) = self.places.get_mut(&place) else { return Ok(()) };
+        let wanted = effective(place.direction, &shared.members);
+        if wanted.map(|(_, action)| action) != shared.seen.map(|(_, action)| action) {
+            let spd = draft.spd()?;
+            if let Some((old, _)) = shared.seen.take() {
+                spd.remove(old);
+                self.by_id.remove(&old);
+            }
+            if let Some((number, action)) = wanted {
+                let policy = spd::Policy {
+                    name: name(number),
+                    priority: place.priority,
+                    direction: place.direction,
+                    selector: place.selector,
+                    action,
+                };
+                shared.seen = Some((spd.insert(policy).map_err(no_room)?, action));
+            }
+        }
+        if let (Some((id, _)), Some((number, _))) = (shared.seen, wanted) {
+            self.by_id.insert(id, number);
+        }
+        if shared.members.is_empty() {
+            self.places.remove(&place);
+        }
+        Ok(())
+    }
+
+    /// The daemon's number of a policy that workers see.
+    pub(super) fn number(&self, id: PolicyId) -> Option<u32> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// The policy that workers see in a place.
+    pub(super) fn id(&self, place: &Place) -> Option<PolicyId> {
+        self.places.get(place)?.seen.map(|(id, _)| id)
+    }
+}
+
+/// The name of a policy, for people: the number that `ip xfrm policy` shows as its index.
+fn name(number: u32) -> std::sync::Arc<str> {
+    format!("xfrm-{number}").into()
+}
+
+fn no_room(error: SpdError) -> Refusal {
+    match error {
+        // Another program's policy of the site file has this place.
+        SpdError::Duplicate { .. } => Refusal::new(Errno::EEXIST, error.to_string()),
+        SpdError::Nothing(_) => Refusal::new(Errno::EINVAL, error.to_string()),
+        _ => Refusal::new(Errno::ENOMEM, error.to_string()),
+    }
+}
+
+/// Which of a place's policies counts: outbound the first one, as for a kernel, inbound the strictest.
+fn effective(
+    direction: Direction,
+    members: &BTreeMap<u32, PolicyAction>,
+) -> Option<(u32, PolicyAction)> {
+    let strictness = |action: &PolicyAction| match action {
+        _ if direction == Direction::Outbound => 0,
+        PolicyAction::Discard => 0,
+        PolicyAction::Protect { .. } => 1,
+        PolicyAction::Bypass => 2,
+    };
+    let strictest = members.iter().min_by_key(|(_, action)| strictness(action));
+    strictest.map(|(number, action)| (*number, *action))
+}
+
+/// Protocols whose ports, or what stands in their place, selectors may ask for.
+fn upper(info: &PolicyInfo, outbound: bool) -> Result<UpperSelector, Refusal> {
+    let selector = &info.selector;
+    let (source, destination) = (selector.source_port, selector.destination_port);
+    if source.mask == 0 && destination.mask == 0 {
+        return Ok(UpperSelector::Any);
+    }
+    match selector.protocol {
+        // TCP, UDP, DCCP, SCTP, UDP-Lite.
+        6 | 17 | 33 | 132 | 136 => {
+            let (source, destination) = (port(source)?, port(destination)?);
+            let (local, remote) =
+                if outbound { (source, destination) } else { (destination, source) };
+            Ok(UpperSelector::Ports { local, remote })
+        }
+        1 | 58 => {
+            let byte = |mask: PortMask| {
+                let (first, last) = honoured::ports(mask)?;
+                let small = |number: u16| u8::try_from(number).unwrap_or(u8::MAX);
+                Ok::<_, Refusal>(if mask.mask == 0 {
+                    (0, u8::MAX)
+                } else {
+                    (small(first), small(last))
+                })
+            };
+            Ok(UpperSelector::Icmp { types: byte(source)?, codes: byte(destination)? })
+        }
+        _ => Err(Refusal::new(Errno::EOPNOTSUPP, "Convoy knows no ports of this protocol")),
+    }
+}
+
+fn port(mask: PortMask) -> Result<PortSelector, Refusal> {
+    let (first, last) = honoured::ports(mask)?;
+    let range = PortRange::new(first, last);
+    range.map(PortSelector::from).map_err(|e| Refusal::new(Errno::EINVAL, e.to_string()))
+}
+
+fn selector(info: &PolicyInfo, direction: Direction) -> Result<Selector, Refusal> {
+    let Addresses::Networks { source, destination } = info.selector.addresses else {
+        return Err(Refusal::new(Errno::EINVAL, "Invalid family in selector"));
+    };
+    let outbound = direction == Direction::Outbound;
+    let (local, remote) = if outbound { (source, destination) } else { (destination, source) };
+    Ok(Selector {
+        local: range(local)?,
+        remote: range(remote)?,
+        protocol: Some(info.selector.protocol).filter(|p| *p != 0).map(Protocol),
+        upper: upper(info, outbound)?,
+    })
+}
+
+/// All of one version stays a range: ANY would match the other version too.
+fn range(network: Network) -> Result<AddressSelector, Refusal> {
+    let prefix = prefix(network)?;
+    Ok(AddressRange::new(prefix.addr(), prefix.last())
+        .map_or(AddressSelector::Any, AddressSelector::Range))
+}
+
+/// The network without the bits behind its prefix.
+pub(super) fn prefix(network: Network) -> Result<Prefix, Refusal> {
+    Prefix::containing(network.address, network.prefix_len)
+        .map_err(|error| Refusal::new(Errno::EINVAL, error.to_string()))
+}

@@ -1,0 +1,304 @@
+//! From an SA of a daemon to the record that workers see.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use convoy_crypto::{Cpu, KeyError, OpenKey, SealKey};
+use convoy_ipsec::counters::SaCounters;
+use convoy_ipsec::lifetime::{Lifetime, Limits};
+use convoy_ipsec::sa::{
+    DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
+    ReqId, UdpEncap, WorkerId,
+};
+use convoy_ipsec::selector::Direction;
+use convoy_ipsec::sequence::Lease;
+use convoy_wire::{Dscp, SeqNum, Spi};
+use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Errno, Refusal, Sa, SaFlags};
+
+use super::honoured;
+use crate::site::KeyMaterial;
+use crate::xfrm::Moment;
+
+/// Hop limit of outer headers, as Linux gives it.
+const HOP_LIMIT: u8 = 64;
+
+/// What records are made with, beside the SA.
+#[derive(Clone, Debug)]
+pub(super) struct Surroundings {
+    pub(super) cpu: Cpu,
+    pub(super) workers: u16,
+    pub(super) udp_port: u16,
+    /// Largest outer packet in bytes.
+    pub(super) wire_mtu: u16,
+}
+
+/// Our address and the peer's.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Way {
+    /// From here.
+    Outbound,
+    /// To here.
+    Inbound,
+}
+
+impl Way {
+    pub(super) fn direction(self) -> Direction {
+        match self {
+            Self::Outbound => Direction::Outbound,
+            Self::Inbound => Direction::Inbound,
+        }
+    }
+
+    pub(super) fn endpoints(self, sa: &Sa) -> Endpoints {
+        let (source, destination) = (sa.info.source, sa.info.destination);
+        match self {
+            Self::Outbound => Endpoints { local: source, remote: destination },
+            Self::Inbound => Endpoints { local: destination, remote: source },
+        }
+    }
+}
+
+/// Keys of one SA, checked.
+#[derive(Debug)]
+pub(super) struct Keys {
+    pub(super) protocol: IpsecProtocol,
+    pub(super) material: KeyMaterial,
+}
+
+/// The name of an SA, for people: its SPI and where its packets go.
+pub(super) fn name(spi: Spi, destination: IpAddr) -> Arc<str> {
+    format!("{:08x}@{destination}", spi.get()).into()
+}
+
+fn cannot(error: KeyError) -> Refusal {
+    Refusal::new(Errno::EINVAL, error.to_string())
+}
+
+impl Surroundings {
+    pub(super) fn outbound(
+        &self,
+        sa: &Sa,
+        keys: &Keys,
+        reqid: ReqId,
+        lease: Arc<Lease>,
+        counters: Arc<SaCounters>,
+    ) -> Result<OutboundSpec, Refusal> {
+        let key = SealKey::new(&self.cpu, keys.material.suite(), keys.material.keys());
+        let spi = sa.info.spi.ok_or(Refusal::bare(Errno::EINVAL))?;
+        Ok(OutboundSpec {
+            name: name(spi, sa.info.destination),
+            spi,
+            reqid,
+            protocol: keys.protocol,
+            mode: mode(sa),
+            endpoints: Way::Outbound.endpoints(sa),
+            encap: encap(sa, Way::Outbound),
+            esn: sa.info.flags.any(SaFlags::ESN),
+            outer: outer(sa),
+            path_mtu: self.wire_mtu,
+            pad_to: u16::try_from(sa.tfc_padding.unwrap_or(0)).unwrap_or(u16::MAX),
+            dummy_every: None,
+            salt: keys.material.salt(),
+            key: Arc::new(key.map_err(cannot)?),
+            lease,
+            lifetime: lifetime(sa),
+            worker: self.worker(spi),
+            counters,
+        })
+    }
+
+    pub(super) fn inbound(
+        &self,
+        sa: &Sa,
+        keys: &Keys,
+        reqid: ReqId,
+        counters: Arc<SaCounters>,
+    ) -> Result<InboundSpec, Refusal> {
+        let key = OpenKey::new(&self.cpu, keys.material.suite(), keys.material.keys());
+        let spi = sa.info.spi.ok_or(Refusal::bare(Errno::EINVAL))?;
+        Ok(InboundSpec {
+            name: name(spi, sa.info.destination),
+            spi,
+            reqid,
+            protocol: keys.protocol,
+            mode: mode(sa),
+            endpoints: Way::Inbound.endpoints(sa),
+            encap: encap(sa, Way::Inbound),
+            esn: sa.info.flags.any(SaFlags::ESN),
+            ecn: !sa.info.flags.any(SaFlags::NO_ECN),
+            replay_window: honoured::window(sa),
+            salt: keys.material.salt(),
+            key: Arc::new(key.map_err(cannot)?),
+            lifetime: lifetime(sa),
+            worker: self.worker(spi),
+            counters,
+        })
+    }
+
+    /// The worker whose sockets get the packets of this SPI.
+    fn worker(&self, spi: Spi) -> WorkerId {
+        WorkerId(u16::try_from(spi.get() % u32::from(self.workers.max(1))).unwrap_or(0))
+    }
+}
+
+/// The same outbound SA with what a daemon may change of a live one.
+pub(super) fn changed_outbound(old: &OutboundSpec, sa: &Sa) -> OutboundSpec {
+    OutboundSpec {
+        name: old.name.clone(),
+        endpoints: Way::Outbound.endpoints(sa),
+        encap: encap(sa, Way::Outbound),
+        lifetime: lifetime(sa),
+        ..twin(old)
+    }
+}
+
+/// The same outbound SA on another path.
+pub(super) fn with_path_mtu(old: &OutboundSpec, path_mtu: u16) -> OutboundSpec {
+    OutboundSpec { path_mtu, ..twin(old) }
+}
+
+fn twin(old: &OutboundSpec) -> OutboundSpec {
+    OutboundSpec {
+        name: old.name.clone(),
+        spi: old.spi,
+        reqid: old.reqid,
+        protocol: old.protocol,
+        mode: old.mode,
+        endpoints: old.endpoints,
+        encap: old.encap,
+        esn: old.esn,
+        outer: old.outer,
+        path_mtu: old.path_mtu,
+        pad_to: old.pad_to,
+        dummy_every: old.dummy_every,
+        salt: old.salt.clone(),
+        key: old.key.clone(),
+        lease: old.lease.clone(),
+        lifetime: old.lifetime,
+        worker: old.worker,
+        counters: old.counters.clone(),
+    }
+}
+
+/// As [`changed_outbound`].
+pub(super) fn changed_inbound(old: &InboundSpec, sa: &Sa) -> InboundSpec {
+    InboundSpec {
+        name: old.name.clone(),
+        spi: old.spi,
+        reqid: old.reqid,
+        protocol: old.protocol,
+        mode: old.mode,
+        endpoints: Way::Inbound.endpoints(sa),
+        encap: encap(sa, Way::Inbound),
+        esn: old.esn,
+        ecn: old.ecn,
+        replay_window: old.replay_window,
+        salt: old.salt.clone(),
+        key: old.key.clone(),
+        lifetime: lifetime(sa),
+        worker: old.worker,
+        counters: old.counters.clone(),
+    }
+}
+
+/// Modes other than these two were refused.
+fn mode(sa: &Sa) -> Mode {
+    if sa.info.mode == convoy_xfrm::Mode::Transport { Mode::Transport } else { Mode::Tunnel }
+}
+
+fn encap(sa: &Sa, way: Way) -> Option<UdpEncap> {
+    let encap = sa.encap?;
+    let (local_port, remote_port) = match way {
+        Way::Outbound => (encap.source_port, encap.destination_port),
+        Way::Inbound => (encap.destination_port, encap.source_port),
+    };
+    let seconds = Some(sa.nat_keepalive).filter(|seconds| *seconds > 0);
+    let keepalive = seconds.map(|seconds| Duration::from_secs(seconds.into()));
+    Some(UdpEncap { local_port, remote_port, keepalive })
+}
+
+fn outer(sa: &Sa) -> OuterHeader {
+    let flags = sa.info.flags;
+    let hides_dscp = sa.extra_flags & EXTRA_DONT_ENCAP_DSCP != 0;
+    OuterHeader {
+        df: if flags.any(SaFlags::NO_PMTU_DISCOVERY) { DfPolicy::Clear } else { DfPolicy::Copy },
+        dscp: if hides_dscp { DscpPolicy::Fixed(Dscp::default()) } else { DscpPolicy::Copy },
+        ecn: !flags.any(SaFlags::NO_ECN),
+        hop_limit: HOP_LIMIT,
+    }
+}
+
+fn lifetime(sa: &Sa) -> Lifetime {
+    let convoy_xfrm::Limits { bytes, packets, add_seconds, use_seconds } = sa.info.limits;
+    let count = |limit: u64| Some(limit).filter(|n| *n != convoy_xfrm::Limits::UNLIMITED);
+    let time = |limit: u64| Some(Duration::from_secs(limit)).filter(|time| !time.is_zero());
+    Lifetime {
+        soft: Limits {
+            packets: count(packets.soft),
+            bytes: count(bytes.soft),
+            since_add: time(add_seconds.soft),
+            since_use: time(use_seconds.soft),
+        },
+        hard: Limits {
+            packets: count(packets.hard),
+            bytes: count(bytes.hard),
+            since_add: time(add_seconds.hard),
+            since_use: time(use_seconds.hard),
+        },
+    }
+}
+
+/// Counters that go on from what an SA has done; nobody else sees them yet.
+pub(super) fn counters(sa: &Sa, at: Moment) -> Arc<SaCounters> {
+    let counters = SaCounters::default();
+    let usage = sa.info.usage;
+    counters.packets.set(usage.packets);
+    counters.bytes.set(usage.bytes);
+    counters.usage.packets.set(usage.packets);
+    counters.usage.bytes.set(usage.bytes);
+    counters.usage.added_ns.set(at.worker_ns_of(usage.add_time));
+    if usage.use_time > 0 {
+        counters.usage.first_use_ns.set(at.worker_ns_of(usage.use_time));
+    }
+    Arc::new(counters)
+}
+
+/// The last sequence number that an SA has sent, and the highest that came, as far as a daemon says.
+pub(super) fn numbers(sa: &Sa) -> (SeqNum, SeqNum) {
+    let (sent, received) = match (&sa.state.replay_esn, sa.state.replay) {
+        (Some(esn), _) => (esn.sent, esn.received),
+        (None, Some(replay)) => (replay.sent.into(), replay.received.into()),
+        (None, None) => (0, 0),
+    };
+    (SeqNum::new(sent), SeqNum::new(received))
+}
+
+/// Brings what an SA shows up to date: what it did, and how far its numbers are.
+pub(super) fn refresh(sa: &mut Sa, placed: &super::Placed, at: Moment) {
+    let counters = &placed.counters;
+    let usage = &mut sa.info.usage;
+    (usage.bytes, usage.packets) = (counters.bytes.get(), counters.packets.get());
+    usage.use_time = at.unix_of(counters.usage.first_use_ns.get());
+    sa.last_used = Some(at.unix_of(counters.last_packet_ns.get())).filter(|time| *time > 0);
+    let low = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+    sa.info.failures.replay = low(counters.replayed.get());
+    sa.info.failures.integrity_failed = low(counters.icv_failures.get());
+    let sent = match (counters.sequence.get(), &placed.lease) {
+        (0, Some(lease)) => lease.used().get(),
+        (sent, _) => sent,
+    };
+    let received = counters.floor.get().get();
+    // Which of the last ones came only their worker knows: to a daemon that moves the SA, all did.
+    if let Some(esn) = &mut sa.state.replay_esn {
+        (esn.sent, esn.received) = (sent, received);
+        let seen = if received == 0 { 0 } else { u32::MAX };
+        esn.bitmap.iter_mut().for_each(|word| *word = seen);
+    } else {
+        let replay = sa.state.replay.get_or_insert_default();
+        // Without ESN they have 32 bits.
+        (replay.sent, replay.received) = (sent as u32, received as u32);
+        let came = received.min(sa.info.replay_window.into());
+        replay.bitmap = u32::try_from((1_u64 << came.min(32)) - 1).unwrap_or(u32::MAX);
+    }
+}
