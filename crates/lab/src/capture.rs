@@ -42,12 +42,15 @@ pub struct CaptureConfig {
     pub snaplen: usize,
     /// Packets after which the file is long enough; later ones are counted only.
     pub limit: u64,
+    /// Leave out ESP, and everything at UDP port 4500 but IKE messages: what little else a wire
+    /// between gateways carries can then be captured whole, whatever the load.
+    pub except_esp: bool,
 }
 
 impl Default for CaptureConfig {
-    /// Whole packets without limit.
+    /// Whole packets of every kind, without limit.
     fn default() -> Self {
-        Self { snaplen: LONGEST, limit: u64::MAX }
+        Self { snaplen: LONGEST, limit: u64::MAX, except_esp: false }
     }
 }
 
@@ -87,7 +90,9 @@ impl Capture {
         config: CaptureConfig,
     ) -> Result<Self, LabError> {
         let index = namespace.link_index(link)?;
-        let socket = namespace.run(|| open(index))?.doing(|| format!("capture on {link}"))?;
+        let socket = namespace
+            .run(|| open(index, config.except_esp))?
+            .doing(|| format!("capture on {link}"))?;
         let output = File::create(file).doing(|| format!("create {}", file.display()))?;
         let snaplen = config.snaplen.min(LONGEST);
         let header = PcapHeader {
@@ -148,7 +153,7 @@ impl Drop for Capture {
 }
 
 /// A packet socket that sees one interface only.
-fn open(index: u32) -> io::Result<Socket> {
+fn open(index: u32, except_esp: bool) -> io::Result<Socket> {
     let socket =
         socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::EthAll)?;
     if setsockopt(&socket, sockopt::RcvBufForce, &BUFFER).is_err() {
@@ -157,7 +162,11 @@ fn open(index: u32) -> io::Result<Socket> {
     setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
     setsockopt(&socket, sockopt::RxqOvfl, &1)?;
     let socket = Socket::from(socket);
-    socket.attach_filter(&only_interface(index))?;
+    if except_esp {
+        socket.attach_filter(&no_esp(index))?;
+    } else {
+        socket.attach_filter(&only_interface(index))?;
+    }
     socket.set_read_timeout(Some(PATIENCE))?;
     Ok(socket)
 }
@@ -178,6 +187,58 @@ fn only_interface(index: u32) -> [SockFilter; 4] {
         SockFilter::new(JUMP_EQUAL, 0, 1, index),
         SockFilter::new(RETURN, 0, 0, u32::MAX),
         SockFilter::new(RETURN, 0, 0, 0),
+    ]
+}
+
+/// The same, less ESP and whatever is at UDP port 4500 without the mark of IKE (RFC 3948).
+fn no_esp(index: u32) -> [SockFilter; 28] {
+    // From linux/filter.h: loads of a word, half word and byte, at an offset and behind the IPv4
+    // header, whose length the fourth puts into X; jumps; the end.
+    const LOAD: [u16; 3] = [0x20, 0x28, 0x30];
+    const LOAD_BEHIND: [u16; 2] = [0x40, 0x48];
+    const HEADER_LENGTH: u16 = 0xb1;
+    const JUMP_EQUAL: u16 = 0x15;
+    const JUMP_SET: u16 = 0x45;
+    const RETURN: u16 = 0x06;
+    const IFINDEX: u32 = (-0x1000_i32 + 8) as u32;
+    let (v6, drop, keep) = (16, 26, 27);
+    let [word, half, byte] = LOAD.map(|code| move |at| SockFilter::new(code, 0, 0, at));
+    let [word_behind, half_behind] =
+        LOAD_BEHIND.map(|code| move |at| SockFilter::new(code, 0, 0, at));
+    // Targets are counted from the instruction after the jump.
+    let jump = |code, here: u8, value, yes: u8, no: u8| {
+        SockFilter::new(code, yes - here - 1, no - here - 1, value)
+    };
+    let equal = |here, value, yes, no| jump(JUMP_EQUAL, here, value, yes, no);
+    [
+        word(IFINDEX),
+        equal(1, index, 2, drop),
+        half(12),
+        equal(3, 0x0800, 4, v6),
+        byte(23),
+        equal(5, 50, drop, 6),
+        equal(6, 17, 7, keep),
+        half(20),
+        jump(JUMP_SET, 8, 0x1fff, keep, 9),
+        SockFilter::new(HEADER_LENGTH, 0, 0, 14),
+        half_behind(14),
+        equal(11, 4500, 14, 12),
+        half_behind(16),
+        equal(13, 4500, 14, keep),
+        word_behind(22),
+        equal(15, 0, keep, drop),
+        equal(16, 0x86dd, 17, keep),
+        byte(20),
+        equal(18, 50, drop, 19),
+        equal(19, 17, 20, keep),
+        half(54),
+        equal(21, 4500, 24, 22),
+        half(56),
+        equal(23, 4500, 24, keep),
+        word(62),
+        equal(25, 0, keep, drop),
+        SockFilter::new(RETURN, 0, 0, 0),
+        SockFilter::new(RETURN, 0, 0, u32::MAX),
     ]
 }
 

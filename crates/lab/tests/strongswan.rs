@@ -84,6 +84,9 @@ fn two_daemons_exchange_traffic_and_nothing_is_in_the_clear() {
     let file = folder.path().join("wire.pcap");
     let config = CaptureConfig::default();
     let capture = Capture::start(&lab.a.gateway, WIRE_LINK, &file, config).unwrap();
+    let rest = folder.path().join("rest.pcap");
+    let config = CaptureConfig { except_esp: true, ..config };
+    let capture_of_rest = Capture::start(&lab.a.gateway, WIRE_LINK, &rest, config).unwrap();
     let psk = [0, 1].map(|side| connection(&lab, side, Family::V4, false));
     let [left, right] = start(&lab, folder.path(), psk);
 
@@ -117,11 +120,15 @@ fn two_daemons_exchange_traffic_and_nothing_is_in_the_clear() {
     right.stop().unwrap();
     assert!(config.folder.join("charon.log").exists());
     capture.stop().unwrap();
+    capture_of_rest.stop().unwrap();
     let inner = [Family::V4, Family::V6].map(|family| [&lab.a, &lab.b].map(|s| s.network(family)));
     let wire = wire_report(&file, inner.as_flattened()).unwrap();
     assert_eq!(wire.clear, 0, "{}", wire.clear_in_words());
     let sent = report.forward.sent + report.backward.sent;
     assert!(wire.esp_in_udp >= sent + 20 && wire.ike >= 8, "{wire:?}");
+    let rest = wire_report(&rest, inner.as_flattened()).unwrap();
+    assert_eq!((rest.protected(), rest.clear), (0, 0), "{rest:?}");
+    assert_eq!((rest.ike, rest.neighbours, rest.icmp), (wire.ike, wire.neighbours, wire.icmp));
     drop(lab);
     assert_eq!(left_behind(&before), Vec::<String>::new());
 }

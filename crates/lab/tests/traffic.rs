@@ -265,7 +265,7 @@ fn with_one_segment_at_a_time_a_capture_shows_packets_no_longer_than_the_mtu() {
         site.gateway.set_segments(WIRE_LINK, 1).unwrap();
     }
     let file = std::env::temp_dir().join(format!("convoy-segments-{}.pcap", std::process::id()));
-    let config = CaptureConfig { snaplen: 96, limit: 1000 };
+    let config = CaptureConfig { snaplen: 96, limit: 1000, ..CaptureConfig::default() };
     let capture = Capture::start(&lab.a.gateway, WIRE_LINK, &file, config).unwrap();
     let bulk = TcpBulk::new(lab.b.host_address(Family::V4), seconds(0.2));
     bulk.run(&lab.a.host, &lab.b.host, &mut Watch::new(&NEVER)).unwrap();
