@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
-.PHONY: help build demo test check test-tiers constant-time library install install-library
+.PHONY: help build demo demo-ike test check test-tiers constant-time library install install-library
 
 help:
 	@echo "make demo              two gateways, real traffic through ESP, a summary"
@@ -30,6 +30,11 @@ library:
 
 demo: build
 	$(TARGET)/release/convoy demo $(DEMO_FLAGS)
+
+# What cannot be installed is named by the demonstration itself.
+demo-ike: build
+	-./interop/install-strongswan.sh
+	$(TARGET)/release/convoy demo ike $(if $(TUNNELS),--tunnels $(TUNNELS)) $(DEMO_FLAGS)
 
 test:
 	./interop/install-deps.sh

@@ -30,8 +30,9 @@ const LOG_LINES: usize = 12;
 #[derive(Debug)]
 pub(super) struct Gateways([Gateway; 2]);
 
+/// One gateway. Dropping ends it.
 #[derive(Debug)]
-struct Gateway {
+pub(super) struct Gateway {
     name: &'static str,
     site: PathBuf,
     log: PathBuf,
@@ -81,19 +82,13 @@ impl Gateways {
 
     /// Ends both in good order.
     pub(super) fn end(self) -> anyhow::Result<()> {
-        for gateway in self.0 {
-            let Gateway { name, log, program, .. } = gateway;
-            let status = program.end(END_LIMIT)?;
-            if !status.success() {
-                bail!("gateway {name} did not end well ({status}){}", last_lines(&log));
-            }
-        }
-        Ok(())
+        self.0.into_iter().try_for_each(Gateway::end)
     }
 }
 
 impl Gateway {
-    fn launch(
+    /// Starts it; what it prints comes out of the second part.
+    pub(super) fn launch(
         name: &'static str,
         namespace: &Namespace,
         site: &Path,
@@ -119,7 +114,8 @@ impl Gateway {
         Ok((Self { name, site: site.to_owned(), log, program }, received))
     }
 
-    fn wait_ready(
+    /// Waits until traffic can flow.
+    pub(super) fn wait_ready(
         &mut self,
         lines: &mpsc::Receiver<String>,
         interrupt: &Interrupt,
@@ -138,6 +134,24 @@ impl Gateway {
                 bail!("gateway {} does not become ready{}", self.name, last_lines(&self.log));
             }
         }
+    }
+
+    /// Ends it in good order.
+    pub(super) fn end(self) -> anyhow::Result<()> {
+        let Self { name, log, program, .. } = self;
+        let status = program.end(END_LIMIT)?;
+        if !status.success() {
+            bail!("gateway {name} did not end well ({status}){}", last_lines(&log));
+        }
+        Ok(())
+    }
+
+    /// Kills it without warning (SIGKILL).
+    pub(super) fn kill(mut self) -> anyhow::Result<()> {
+        let child = self.program.child();
+        child.kill()?;
+        child.wait()?;
+        Ok(())
     }
 
     fn check(&mut self) -> anyhow::Result<()> {

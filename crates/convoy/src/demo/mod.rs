@@ -10,6 +10,7 @@
 mod budget;
 mod folder;
 mod gateways;
+mod ike;
 mod interrupt;
 mod lab;
 mod left_running;
@@ -21,9 +22,11 @@ mod report;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use convoy_control::site::Backend;
 use convoy_lab::Family;
+
+pub use ike::{IkeArgs, Peers};
 
 use crate::exit::{Exit, Stop};
 use crate::output;
@@ -33,7 +36,11 @@ use progress::Progress;
 
 /// `convoy demo`
 #[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct DemoArgs {
+    /// Another demonstration than that of ESP alone.
+    #[command(subcommand)]
+    pub what: Option<DemoWhat>,
     /// How long traffic flows, all phases together.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=3600))]
     pub seconds: u32,
@@ -64,6 +71,15 @@ pub struct DemoArgs {
     /// Do without namespaces, as where they are not allowed.
     #[arg(long, hide = true, env = "CONVOY_DEMO_IN_MEMORY", value_parser = clap::builder::FalseyValueParser::new())]
     pub in_memory: bool,
+}
+
+/// Other demonstrations.
+#[derive(Clone, Debug, Subcommand)]
+pub enum DemoWhat {
+    /// Unmodified strongSwan makes the tunnels: keys, certificates, rekeys, moves and deaths.
+    // Not told of as long as no gateway serves daemons; between daemons alone it works.
+    #[command(hide = true)]
+    Ike(IkeArgs),
 }
 
 /// How the gateways of a demonstration receive and send.
@@ -108,6 +124,9 @@ const V6_LEAST_MTU: u16 = 1400;
 const XDP_MOST_MTU: u16 = 3400;
 
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
+    if let Some(DemoWhat::Ike(args)) = &args.what {
+        return ike::run(args);
+    }
     if args.stop {
         return left_running::stop(&args.out);
     }

@@ -1,0 +1,99 @@
+//! `convoy demo ike`: unmodified strongSwan makes the tunnels, Convoy carries them.
+//!
+//! ```text
+//!   hostA ─── gwA ══ wire ══ gwB ─── hostB
+//!             charon         charon
+//!             convoy run     convoy run
+//! ```
+//!
+//! One act follows the other, each with its verdict; a capture of the wire says in the end whether
+//! anything crossed it in the clear.
+
+mod acts;
+mod play;
+mod world;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+
+use super::folder::Folder;
+use super::interrupt::Interrupt;
+use super::lab;
+use super::progress::Progress;
+use crate::exit::{Exit, Stop};
+use crate::output;
+use play::Play;
+use world::World;
+
+/// `convoy demo ike`
+#[derive(Clone, Debug, Args)]
+pub struct IkeArgs {
+    /// Tunnels, each with an IKE SA of its own. With more than one, all are under load at once and
+    /// nothing is killed.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub tunnels: u16,
+    /// How long bulk traffic flows, each way.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub seconds: u32,
+    /// Print one JSON object instead of the acts.
+    #[arg(long)]
+    pub json: bool,
+    /// Where configurations, logs and captures go.
+    #[arg(long, value_name = "DIR", default_value = "target/demo-ike")]
+    pub out: PathBuf,
+    /// What carries the packets of the two daemons.
+    #[arg(long, value_enum, default_value_t, hide = true)]
+    pub peers: Peers,
+}
+
+/// What carries the packets of the two daemons.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Peers {
+    /// Convoy on both sides
+    #[default]
+    Convoy,
+    /// Convoy on the left, strongSwan's own ESP on the right
+    Mixed,
+    /// strongSwan's own ESP on both sides
+    Libipsec,
+}
+
+pub(super) fn run(args: &IkeArgs) -> anyhow::Result<Exit> {
+    let missing = world::missing(args.peers);
+    if !missing.is_empty() {
+        return Err(Stop::usage(format!(
+            "strongSwan is not here; install {}, or let `make demo-ike` do it as root",
+            missing.join(", ")
+        )));
+    }
+    // The order matters: becoming root of one's own namespaces needs a process with one thread.
+    lab::rights().map_err(|why| anyhow::anyhow!("no network namespaces here: {why}"))?;
+    let interrupt = Interrupt::listen()?;
+    let outcome = demonstrate(args, &interrupt);
+    // Everything is cleaned up by now. A signal explains whatever went wrong after it.
+    if let Some(signal) = interrupt.signal() {
+        eprintln!("convoy demo ike: ended by a signal; nothing is left behind");
+        std::process::exit(128 + signal);
+    }
+    outcome
+}
+
+fn demonstrate(args: &IkeArgs, interrupt: &Interrupt) -> anyhow::Result<Exit> {
+    let folder = Folder::take(&args.out)?;
+    let progress = Progress::new(Instant::now());
+    let world = World::build(args, folder)?;
+    let mut play = Play::new(world, progress, interrupt, !args.json)?;
+    let acts = if args.tunnels == 1 { acts::TOUR } else { acts::LOAD };
+    for act in acts {
+        play.act(act)?;
+    }
+    let summary = play.end()?;
+    if args.json {
+        output::json(&summary)?;
+    } else {
+        output::print(&summary.text())?;
+    }
+    Ok(if summary.failed == 0 { Exit::Ok } else { Exit::Trouble })
+}

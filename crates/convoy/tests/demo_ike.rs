@@ -1,0 +1,96 @@
+//! `convoy demo ike` as it is called: what it says, how it ends, what is left behind.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{can_make_namespaces, text};
+use convoy_lab::strongswan::{DataPlane, missing};
+use serde_json::Value;
+
+/// Says loudly why no daemon can run here.
+fn can_run() -> bool {
+    let absent = missing(&DataPlane::Libipsec);
+    if !absent.is_empty() {
+        // Past the harness, which would keep it from being seen.
+        let _ = writeln!(std::io::stderr(), "SKIPPED: not installed: {}", absent.join(", "));
+        return false;
+    }
+    can_make_namespaces()
+}
+
+fn demo(out: &Path, arguments: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
+    command.args(["demo", "ike", "--json", "--seconds", "1", "--out"]).arg(out);
+    command.args(arguments.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Processes whose command line or environment names a folder.
+fn users_of(folder: &Path) -> Vec<String> {
+    let wanted = folder.to_str().unwrap();
+    let all = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let read = |path: &Path, file: &str| text(&std::fs::read(path.join(file)).unwrap_or_default());
+    let uses = |path: &std::path::PathBuf| {
+        read(path, "environ").contains(wanted) || read(path, "cmdline").contains(wanted)
+    };
+    all.filter(uses).map(|path| read(&path, "cmdline").replace('\0', " ")).collect()
+}
+
+/// Every act passes, or is skipped as it must be.
+fn plays_well(arguments: &str, skipped: &[&str]) {
+    let out = tempfile::tempdir().unwrap();
+    let output = demo(out.path(), arguments).output().unwrap();
+    let summary: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+        panic!("{error}: {}{}", text(&output.stdout), text(&output.stderr))
+    });
+    let acts = summary["acts"].as_array().unwrap();
+    assert!(acts.len() >= 4, "{summary}");
+    for act in acts {
+        let is_skipped = skipped.contains(&act["act"].as_str().unwrap());
+        let verdict = if is_skipped { "skipped" } else { "passed" };
+        assert_eq!(act["verdict"], verdict, "{summary:#}");
+    }
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(users_of(out.path()), Vec::<String>::new());
+}
+
+#[test]
+fn daemons_alone_play_every_act_but_the_death_of_a_gateway() {
+    if can_run() {
+        plays_well("--peers libipsec", &["kill -9 of Convoy"]);
+    }
+}
+
+#[test]
+fn many_tunnels_play_under_load() {
+    if can_run() {
+        plays_well("--peers libipsec --tunnels 3", &[]);
+    }
+}
+
+#[test]
+fn daemons_do_not_outlive_a_demonstration_that_is_killed() {
+    if !can_run() {
+        return;
+    }
+    let out = tempfile::tempdir().unwrap();
+    let mut child = demo(out.path(), "--peers libipsec").spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(20);
+    let daemons = || users_of(out.path()).iter().filter(|its| its.contains("charon")).count();
+    while daemons() < 2 {
+        assert!(Instant::now() < until, "no daemons: {:?}", users_of(out.path()));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    while !users_of(out.path()).is_empty() {
+        assert!(Instant::now() < until, "left: {:?}", users_of(out.path()));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    convoy_lab::sweep().unwrap();
+}
