@@ -26,6 +26,7 @@ pub mod client;
 pub mod event;
 pub mod init;
 pub mod lease;
+mod place;
 pub mod protocol;
 pub mod server;
 pub mod site;

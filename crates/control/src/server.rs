@@ -4,11 +4,9 @@
 //! and time, connections in number, so that a client that misbehaves costs nothing but its own
 //! connection.
 
-use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -17,8 +15,11 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::sockopt::{PeerCredentials, ReceiveTimeout};
 use nix::sys::socket::{getsockopt, setsockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
+use rustix::net::{SocketFlags, SocketType};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::place::Place;
+pub use crate::place::SocketError as ServerError;
 use crate::protocol::{Answer, MAX_REQUEST, Request};
 use crate::state::ReloadReport;
 use crate::status::{CryptoReport, PolicyReport, SaReport, Status};
@@ -53,35 +54,10 @@ pub trait Gateway: Send + Sync {
     fn stop(&self);
 }
 
-/// Why the control socket cannot be served.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServerError {
-    /// Another gateway serves it.
-    #[error("control socket {} belongs to a running gateway: stop that one, or set `control_socket` in the site file", .0.display())]
-    InUse(PathBuf),
-    /// Something that is no socket is in its place.
-    #[error("{} exists and is no socket: remove it, or set `control_socket` in the site file", .0.display())]
-    NotASocket(PathBuf),
-    /// The operating system refused.
-    #[error("{what} {}: {}", .path.display(), crate::site::describe_io(.source))]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// On which path.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-}
-
 /// A control socket that is being served. Dropping it ends that and removes the socket.
 #[derive(Debug)]
 pub struct Server {
-    path: PathBuf,
-    lock_path: PathBuf,
-    /// Held for its lock.
-    _lock: File,
+    place: Place,
     stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -93,36 +69,26 @@ impl Server {
     /// # Errors
     /// [`ServerError`].
     pub fn start(path: &Path, gateway: Arc<dyn Gateway>) -> Result<Self, ServerError> {
-        let failed = |what, path: &Path| {
-            let path = path.to_owned();
-            move |source| ServerError::Io { what, path, source }
-        };
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(failed("cannot make folder", folder))?;
-        }
-        let (lock, lock_path) = lock(path)?;
-        // The lock is ours, so whatever is there was left behind.
-        match std::fs::symlink_metadata(path) {
-            Ok(meta) if std::os::unix::fs::FileTypeExt::is_socket(&meta.file_type()) => {
-                std::fs::remove_file(path).map_err(failed("cannot remove", path))?;
-            }
-            Ok(_) => return Err(ServerError::NotASocket(path.to_owned())),
-            Err(_) => {}
-        }
-        let listener = bind(path).map_err(failed("cannot listen on", path))?;
+        let place = Place::claim(path)?;
+        let listener = place.listen(SocketType::STREAM, SocketFlags::empty())?;
+        let listener = UnixListener::from(listener);
+        // An accept that waits no longer than this lets the thread look around.
+        let wait = TimeVal::milliseconds(i64::try_from(LOOK.as_millis()).unwrap_or(200));
+        setsockopt(&listener, ReceiveTimeout, &wait)
+            .map_err(|errno| place.failed("cannot serve", errno.into()))?;
         let stopping = Arc::new(AtomicBool::new(false));
         let theirs = stopping.clone();
         let thread = std::thread::Builder::new()
             .name("control".into())
             .spawn(move || accept(&listener, &gateway, &theirs))
-            .map_err(failed("cannot serve", path))?;
-        Ok(Self { path: path.to_owned(), lock_path, _lock: lock, stopping, thread: Some(thread) })
+            .map_err(|error| place.failed("cannot serve", error))?;
+        Ok(Self { place, stopping, thread: Some(thread) })
     }
 
     /// Where it listens.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.place.path()
     }
 }
 
@@ -132,55 +98,7 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let _ = std::fs::remove_file(&self.path);
-        // Before the lock is given up; `lock` notices a file that was removed under it.
-        let _ = std::fs::remove_file(&self.lock_path);
     }
-}
-
-/// Locks the socket's path for this process.
-fn lock(socket: &Path) -> Result<(File, PathBuf), ServerError> {
-    let mut name = socket.as_os_str().to_owned();
-    name.push(".lock");
-    let path = PathBuf::from(name);
-    let failed = |source| ServerError::Io { what: "cannot lock", path: path.clone(), source };
-    loop {
-        let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = file.open(&path).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(ServerError::InUse(socket.to_owned())),
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
-        }
-        let ours = file.metadata().map_err(failed)?;
-        // Its last owner may have removed it between our opening and locking.
-        if std::fs::metadata(&path)
-            .is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino()))
-        {
-            return Ok((file, path));
-        }
-    }
-}
-
-/// Listens at `path` with mode 0600 from the first moment: the socket gets its name last.
-fn bind(path: &Path) -> io::Result<UnixListener> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let fresh = PathBuf::from(name);
-    let _ = std::fs::remove_file(&fresh);
-    let bound = UnixListener::bind(&fresh).and_then(|listener| {
-        std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o600))?;
-        // An accept that waits no longer than this lets the thread look around.
-        let wait = TimeVal::milliseconds(i64::try_from(LOOK.as_millis()).unwrap_or(200));
-        setsockopt(&listener, ReceiveTimeout, &wait)?;
-        std::fs::rename(&fresh, path)?;
-        Ok(listener)
-    });
-    if bound.is_err() {
-        let _ = std::fs::remove_file(&fresh);
-    }
-    bound
 }
 
 fn accept(listener: &UnixListener, gateway: &Arc<dyn Gateway>, stopping: &AtomicBool) {
