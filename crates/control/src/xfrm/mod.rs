@@ -1,13 +1,14 @@
 //! What a kernel keeps for IKE daemons, kept here: the databases behind the XFRM protocol.
 //!
 //! These are the desired state as daemons see it, down to numbers, order and refusals; what workers
-//! see is made of it. Nothing here has sockets or clocks.
+//! see is made of it. Only [`Server`] has sockets: it brings to a [`Service`] what daemons ask.
 
 mod associations;
 mod kernel;
 mod moment;
 mod plane;
 mod policies;
+mod server;
 mod service;
 mod transform;
 
@@ -16,5 +17,6 @@ pub use kernel::{Carried, Cover, Covered, Host, Kernel, Told};
 pub use moment::Moment;
 pub use plane::{Placed, Setting};
 pub use policies::{Changed, Counts, Policies};
+pub use server::{Multicast, Server, SocketError};
 pub use service::{Answer, Client, Cursor, Service};
 pub use transform::key_material;
