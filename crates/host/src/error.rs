@@ -49,6 +49,16 @@ pub enum HostError {
         /// What remains on the host.
         left: Vec<Leftover>,
     },
+    /// The fence that keeps packets from leaving in clear could not be made as it should be.
+    #[error("cannot {doing}: {cause}{}", More(*.more))]
+    Fence {
+        /// What was to be done.
+        doing: String,
+        /// Why it failed.
+        cause: Cause,
+        /// Further failures of this kind.
+        more: usize,
+    },
     /// A network namespace could not be opened.
     #[error("cannot open network namespace {}: {}", .path.display(), namespace_words(.error))]
     OpenNamespace {
@@ -95,6 +105,14 @@ pub struct Leftover {
 impl fmt::Display for Leftover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "could not undo \"{}\": {}", self.change, self.cause)
+    }
+}
+
+struct More(usize);
+
+impl fmt::Display for More {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 { Ok(()) } else { write!(f, " (and {} more of this kind)", self.0) }
     }
 }
 

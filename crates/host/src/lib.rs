@@ -10,7 +10,10 @@
 //! [`Watch`] hears when that changes. [`Netns`] enters
 //! another network namespace first.
 //!
-//! Everything goes through the kernel's routing socket (`rtnetlink(7)`) and `/proc/sys/net`; no
+//! A [`Fence`] keeps packets to protected networks from leaving in clear, whatever becomes of the
+//! process that made it.
+//!
+//! Everything goes through the kernel's netlink sockets (`rtnetlink(7)`, `nf_tables`) and `/proc/sys/net`; no
 //! other program is run. Interfaces themselves are not made here: a TUN interface belongs to
 //! whoever holds its descriptor and vanishes with it.
 //!
@@ -36,7 +39,9 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod channel;
 mod error;
+pub mod fence;
 mod name;
 mod neighbour;
 pub mod netlink;
@@ -51,6 +56,7 @@ mod watch;
 
 pub use change::{Change, Route};
 pub use error::{Cause, HostError, Leftover};
+pub use fence::{Claim, Fence, FenceConfig, Mark, Treatment};
 pub use name::LinkName;
 pub use neighbour::{Neighbour, Way};
 pub use netns::Netns;

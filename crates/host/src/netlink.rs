@@ -4,19 +4,14 @@
 
 use std::io;
 
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload, NlasIterator,
-};
+use netlink_packet_core::NLM_F_ACK;
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use netlink_sys::protocols::NETLINK_ROUTE;
 
-/// Length of `struct nlmsghdr`; an error reply quotes the one it answers.
-const HEADER_LEN: usize = 16;
-/// `NLMSGERR_ATTR_MSG`: the kernel's own sentence about a refusal.
-const ATTR_MESSAGE: u16 = 1;
-/// A dump that others keep disturbing is repeated this often.
-const DUMP_TRIES: usize = 8;
+use crate::channel::Channel;
+
+/// Orders in one datagram: their answers must fit the socket's buffer.
+const ORDERS_AT_ONCE: usize = 100;
 
 /// Why a request was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,27 +36,37 @@ impl From<io::Error> for Refusal {
 /// there whichever thread uses it later.
 #[derive(Debug)]
 pub struct Rtnl {
-    socket: Socket,
-    sequence: u32,
+    channel: Channel<RouteNetlinkMessage>,
 }
 
 impl Rtnl {
     /// Opens a socket in the calling thread's network namespace.
     pub fn open() -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
-        socket.connect(&SocketAddr::new(0, 0))?;
-        // Both only shape error replies; kernels before 4.12 do without.
-        let _ = socket.set_cap_ack(true);
-        let _ = socket.set_ext_ack(true);
-        Ok(Self { socket, sequence: 0 })
+        Ok(Self { channel: Channel::open(NETLINK_ROUTE)? })
     }
 
     /// Orders a change and waits until the kernel has made or refused it. `flags` are added to
     /// those of every request.
     pub fn change(&mut self, order: RouteNetlinkMessage, flags: u16) -> Result<(), Refusal> {
-        self.send(order, NLM_F_REQUEST | NLM_F_ACK | flags)?;
-        self.collect(false).map(|_| ())
+        self.channel.ask(order, flags).map(|_| ())
+    }
+
+    /// Orders changes, each with its flags, and tells what became of each. They are made in this
+    /// order; one that is refused does not keep back the others.
+    pub fn change_many(
+        &mut self,
+        orders: Vec<(RouteNetlinkMessage, u16)>,
+    ) -> Result<Vec<Result<(), Refusal>>, Refusal> {
+        let mut outcomes = Vec::with_capacity(orders.len());
+        let mut orders = orders.into_iter().peekable();
+        while orders.peek().is_some() {
+            let some = orders.by_ref().take(ORDERS_AT_ONCE);
+            let some = some.map(|(order, flags)| (order, NLM_F_ACK | flags)).collect();
+            let silent = || Refusal { errno: nix::libc::EIO, said: Some("no answer".into()) };
+            let answers = self.channel.send_many(some)?;
+            outcomes.extend(answers.into_iter().map(|a| a.unwrap_or_else(|| Err(silent()))));
+        }
+        Ok(outcomes)
     }
 
     /// Asks for one object.
@@ -69,8 +74,7 @@ impl Rtnl {
         &mut self,
         question: RouteNetlinkMessage,
     ) -> Result<Option<RouteNetlinkMessage>, Refusal> {
-        self.send(question, NLM_F_REQUEST | NLM_F_ACK)?;
-        Ok(self.collect(false)?.0.pop())
+        self.channel.ask(question, 0)
     }
 
     /// Asks for all objects of a kind, as one consistent list.
@@ -78,77 +82,6 @@ impl Rtnl {
         &mut self,
         question: &RouteNetlinkMessage,
     ) -> Result<Vec<RouteNetlinkMessage>, Refusal> {
-        for _ in 0..DUMP_TRIES {
-            self.send(question.clone(), NLM_F_REQUEST | NLM_F_DUMP)?;
-            if let (list, false) = self.collect(true)? {
-                return Ok(list);
-            }
-        }
-        Err(Refusal { errno: nix::libc::EBUSY, said: Some("the list keeps changing".into()) })
+        self.channel.dump(question)
     }
-
-    fn send(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<(), Refusal> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let mut header = NetlinkHeader::default();
-        header.flags = flags;
-        header.sequence_number = self.sequence;
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        loop {
-            match self.socket.send(&bytes, 0) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                other => return other.map(|_| ()).map_err(Refusal::from),
-            }
-        }
-    }
-
-    /// Reads replies up to the acknowledgement, or up to the end of a dump. The second value says
-    /// whether the list changed while it was read.
-    fn collect(&mut self, dump: bool) -> Result<(Vec<RouteNetlinkMessage>, bool), Refusal> {
-        let mut list = Vec::new();
-        let mut disturbed = false;
-        loop {
-            let datagram = match self.socket.recv_from_full() {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                other => other?.0,
-            };
-            let mut rest = datagram.as_slice();
-            while rest.len() >= HEADER_LEN {
-                let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
-                    .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.to_string()))?;
-                let length = (message.header.length as usize).next_multiple_of(4);
-                rest = rest.get(length.max(HEADER_LEN)..).unwrap_or_default();
-                if message.header.sequence_number != self.sequence {
-                    continue;
-                }
-                disturbed |= message.header.flags & NLM_F_DUMP_INTR != 0;
-                match message.payload {
-                    NetlinkPayload::Error(reply) => match reply.code {
-                        None if dump => {}
-                        None => return Ok((list, disturbed)),
-                        Some(code) => {
-                            let told = message.header.flags & NLM_F_ACK_TLVS != 0;
-                            let said = told.then(|| sentence(&reply.header)).flatten();
-                            return Err(Refusal { errno: code.get().saturating_abs(), said });
-                        }
-                    },
-                    NetlinkPayload::Done(_) => return Ok((list, disturbed)),
-                    NetlinkPayload::InnerMessage(inner) => list.push(inner),
-                    _ => {}
-                }
-            }
-        }
-    }
-}
-
-/// The kernel's sentence in an error reply that quotes only the request's header.
-fn sentence(quoted: &[u8]) -> Option<String> {
-    let attributes = quoted.get(HEADER_LEN..)?;
-    NlasIterator::new(attributes).flatten().find(|nla| nla.kind() == ATTR_MESSAGE).map(|nla| {
-        let text = nla.value();
-        let text = text.strip_suffix(&[0]).unwrap_or(text);
-        String::from_utf8_lossy(text).into_owned()
-    })
 }

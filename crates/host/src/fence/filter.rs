@@ -1,0 +1,271 @@
+//! The packet filter's half: one chain of constant size, and sets of closed addresses.
+//!
+//! It asks nothing of routing tables and rules, so that it still holds when others change those.
+
+use ipnet::IpNet;
+use netlink_packet_netfilter::{
+    NetfilterMessage,
+    nftables::{
+        DataAttribute, ListAttribute, NfTablesMessage, SetElementAttribute, SetElementFlags,
+        SetElementList, SetElementMessage, TableAttribute, TableFlags, TableMessage,
+    },
+};
+
+use super::{
+    FenceConfig,
+    book::{VIEWS, View},
+    chain,
+    cover::{Cover, Difference, Range},
+    transaction::{Nft, Order, message},
+};
+use crate::netlink::Refusal;
+
+/// Elements in one message: the kernel counts their bytes in 16 bits.
+const ELEMENTS_AT_ONCE: usize = 1000;
+
+/// Addresses of one family as one view sees them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SetOf {
+    pub(super) view: View,
+    pub(super) is_v4: bool,
+}
+
+pub(super) const SETS: [SetOf; 4] = [
+    SetOf { view: VIEWS[0], is_v4: true },
+    SetOf { view: VIEWS[0], is_v4: false },
+    SetOf { view: VIEWS[1], is_v4: true },
+    SetOf { view: VIEWS[1], is_v4: false },
+];
+
+impl SetOf {
+    pub(super) fn name(self) -> &'static str {
+        match (self.view, self.is_v4) {
+            (View::Out, true) => "closed4",
+            (View::Out, false) => "closed6",
+            (View::FromTun, true) => "closed4-from-tun",
+            (View::FromTun, false) => "closed6-from-tun",
+        }
+    }
+
+    /// Length of an address in bytes.
+    pub(super) fn key_len(self) -> usize {
+        if self.is_v4 { 4 } else { 16 }
+    }
+
+    fn highest(self) -> u128 {
+        if self.is_v4 { u32::MAX.into() } else { u128::MAX }
+    }
+
+    pub(super) fn has(self, network: &IpNet) -> bool {
+        network.addr().is_ipv4() == self.is_v4
+    }
+
+    fn key(self, address: u128) -> Vec<u8> {
+        address.to_be_bytes().into_iter().skip(16 - self.key_len()).collect()
+    }
+
+    fn address(self, key: &[u8]) -> Option<u128> {
+        let number = key.iter().fold(0, |number: u128, byte| number << 8 | u128::from(*byte));
+        (key.len() == self.key_len()).then_some(number)
+    }
+}
+
+/// A packet filter that this process holds.
+#[derive(Debug)]
+pub(super) struct Filter {
+    nft: Nft,
+    table: String,
+}
+
+impl Filter {
+    /// Opens the packet filter of the calling thread's namespace.
+    pub(super) fn open(config: &FenceConfig) -> Result<Self, Refusal> {
+        Ok(Self { nft: Nft::open()?, table: config.filter_table() })
+    }
+
+    /// What the sets hold now; none when they are not there.
+    pub(super) fn present(&mut self) -> Result<Option<[Cover; 4]>, Refusal> {
+        let mut covers: [Cover; 4] = Default::default();
+        for (set, cover) in SETS.iter().zip(&mut covers) {
+            match self.elements(*set)? {
+                Some(ranges) => *cover = ranges.into_iter().collect(),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(covers))
+    }
+
+    /// Makes the table, its sets with these contents and its chain, in place of what stands there, in
+    /// one step.
+    pub(super) fn make(
+        &mut self,
+        config: &FenceConfig,
+        covers: &[Cover; 4],
+    ) -> Result<(), Refusal> {
+        // With an owner nobody else can empty it, `nft flush ruleset` included, and it outlives its
+        // owner; kernels before 6.9 cannot do both.
+        let held = TableFlags::Owner | TableFlags::Persisent;
+        let mut outcome = Ok(());
+        for (flags, replace) in
+            [(held, true), (held, false), (TableFlags::empty(), true), (TableFlags::empty(), false)]
+        {
+            outcome = self.nft.commit(self.whole(config, covers, flags, replace));
+            match &outcome {
+                Err(Refusal { errno: nix::libc::EOPNOTSUPP | nix::libc::EINVAL, .. }) => {}
+                _ => break,
+            }
+        }
+        outcome
+    }
+
+    fn whole(
+        &self,
+        config: &FenceConfig,
+        covers: &[Cover; 4],
+        flags: TableFlags,
+        replace: bool,
+    ) -> Vec<Order> {
+        let mut orders = Vec::new();
+        let named = || TableAttribute::Name(self.table.clone());
+        let table = || {
+            let attributes = vec![named(), TableAttribute::Flags(flags)];
+            Order::make(NfTablesMessage::NewTable(TableMessage { attributes }))
+        };
+        if replace {
+            // Takes it over from an earlier life, or makes it only to be able to remove it.
+            orders.push(table());
+            let attributes = vec![named()];
+            orders.push(Order::plain(NfTablesMessage::DeleteTable(TableMessage { attributes })));
+        }
+        orders.push(table());
+        orders.extend(chain::sets_and_rules(config, &self.table));
+        for (set, cover) in SETS.iter().zip(covers) {
+            orders.extend(self.change(*set, cover.ranges(), true));
+        }
+        orders
+    }
+
+    /// Changes the contents of the sets, in one step.
+    pub(super) fn change_sets(&mut self, differences: &[Difference; 4]) -> Result<(), Refusal> {
+        let mut orders = Vec::new();
+        for (set, difference) in SETS.iter().zip(differences) {
+            orders.extend(self.change(*set, difference.removed(), false));
+            orders.extend(self.change(*set, difference.added(), true));
+        }
+        if orders.is_empty() { Ok(()) } else { self.nft.commit(orders) }
+    }
+
+    /// Removes everything.
+    pub(super) fn remove(&mut self) -> Result<(), Refusal> {
+        let attributes = vec![TableAttribute::Name(self.table.clone())];
+        let order = NfTablesMessage::DeleteTable(TableMessage { attributes });
+        match self.nft.commit(vec![Order::plain(order)]) {
+            Err(Refusal { errno: nix::libc::ENOENT, .. }) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Packets that the chain has stopped since it was made.
+    pub(super) fn stopped(&mut self) -> Result<u64, Refusal> {
+        let answers = self.nft.dump(chain::question(&self.table))?;
+        Ok(answers.iter().map(chain::packets_counted).fold(0, u64::saturating_add))
+    }
+
+    fn change(&self, set: SetOf, ranges: impl Iterator<Item = Range>, add: bool) -> Vec<Order> {
+        let mut elements = Vec::new();
+        for (from, to) in ranges {
+            elements.push(element(set, from, SetElementFlags::empty()));
+            // The end is the first address behind; there is none behind the last.
+            if to < set.highest() {
+                elements.push(element(set, to.saturating_add(1), SetElementFlags::IntervalEnd));
+            }
+        }
+        let mut orders = Vec::new();
+        while !elements.is_empty() {
+            let rest = elements.split_off(elements.len().min(ELEMENTS_AT_ONCE));
+            let some = core::mem::replace(&mut elements, rest);
+            let attributes = vec![
+                SetElementList::Table(self.table.clone()),
+                SetElementList::Set(set.name().into()),
+                SetElementList::Elements(some),
+            ];
+            let message = SetElementMessage { attributes };
+            orders.push(if add {
+                Order::make(NfTablesMessage::NewSetElement(message))
+            } else {
+                Order::plain(NfTablesMessage::DeleteSetElement(message))
+            });
+        }
+        orders
+    }
+
+    fn elements(&mut self, set: SetOf) -> Result<Option<Vec<Range>>, Refusal> {
+        let attributes =
+            vec![SetElementList::Table(self.table.clone()), SetElementList::Set(set.name().into())];
+        let question = NfTablesMessage::GetSetElement(SetElementMessage { attributes });
+        let answers = match self.nft.dump(message(question)) {
+            Err(Refusal { errno: nix::libc::ENOENT, .. }) => return Ok(None),
+            other => other?,
+        };
+        let mut ends: Vec<(u128, bool)> = answers
+            .iter()
+            .flat_map(elements_of)
+            .filter_map(|attributes| end_of(set, attributes))
+            .collect();
+        ends.sort_unstable();
+        let mut ranges = Vec::new();
+        let mut begun = None;
+        for (address, is_end) in ends {
+            if !is_end {
+                begun = Some(address);
+            } else if let Some(from) = begun.take() {
+                ranges.push((from, address.saturating_sub(1)));
+            }
+        }
+        ranges.extend(begun.map(|from| (from, set.highest())));
+        Ok(Some(ranges))
+    }
+}
+
+fn element(
+    set: SetOf,
+    address: u128,
+    flags: SetElementFlags,
+) -> ListAttribute<SetElementAttribute> {
+    let mut element = vec![SetElementAttribute::Key(DataAttribute::Value(set.key(address)))];
+    if !flags.is_empty() {
+        element.push(SetElementAttribute::Flags(flags));
+    }
+    ListAttribute::Element(element)
+}
+
+fn elements_of(answer: &NetfilterMessage) -> Vec<&Vec<SetElementAttribute>> {
+    let netlink_packet_netfilter::NetfilterMessageInner::NfTables(NfTablesMessage::NewSetElement(
+        message,
+    )) = &answer.inner
+    else {
+        return Vec::new();
+    };
+    let list = message.attributes.iter().filter_map(|a| match a {
+        SetElementList::Elements(list) => Some(list),
+        _ => None,
+    });
+    list.flatten()
+        .filter_map(|e| if let ListAttribute::Element(e) = e { Some(e) } else { None })
+        .collect()
+}
+
+/// An address that begins a range or ends one.
+fn end_of(set: SetOf, attributes: &[SetElementAttribute]) -> Option<(u128, bool)> {
+    let (mut address, mut is_end) = (None, false);
+    for attribute in attributes {
+        match attribute {
+            SetElementAttribute::Key(DataAttribute::Value(key)) => address = set.address(key),
+            SetElementAttribute::Flags(flags) => {
+                is_end = flags.contains(SetElementFlags::IntervalEnd);
+            }
+            _ => {}
+        }
+    }
+    address.map(|address| (address, is_end))
+}

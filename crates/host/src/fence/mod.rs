@@ -1,0 +1,473 @@
+//! No packet to a protected network leaves in clear.
+//!
+//! A gateway's plain side is a TUN interface: what goes into it leaves as ESP or not at all. The
+//! fence leads packets there, and keeps them from going anywhere else, also while the gateway is
+//! being started, after it was killed, and when others change routes. It has two locks, and either
+//! holds alone:
+//!
+//! * **Routes.** Two routing tables of its own, and `ip rule`s ahead of those of the main table and
+//!   of strongSwan's (220). A protected network has a route into the TUN interface, and beneath it,
+//!   with a higher metric, an `unreachable` one, which stays when the interface has gone. A bypassed
+//!   network has a `throw` route, so that the look-up goes on in the tables behind. The second table
+//!   is for packets that come out of the TUN interface: for them the networks behind the gateway
+//!   are open, also within a larger network that is protected.
+//! * **The packet filter.** One `nf_tables` chain behind all routing (`postrouting`), which sees what
+//!   the host sends and what it forwards. It drops what is sent to a closed address through any
+//!   interface but the TUN interface. It has as many rules for ten thousand networks as for one; the
+//!   addresses are in sets of ranges, which follow the claims. It asks nothing of routes and rules
+//!   on purpose, for those may be what went wrong.
+//!
+//! Past both go the gateway's own packets, which bear a [`Mark`], and what the host itself sends from
+//! the UDP ports of IKE (500 and 4500), else a policy that covers the peer's address would lock the
+//! tunnel out. Multicast and link-local addresses and Neighbour Discovery stay open as long as no
+//! claim names them; loopback stays as it is.
+//!
+//! Packets that no hook of IP sees are not stopped: those of packet sockets (`packet(7)`), of bridges,
+//! and of flows that were offloaded into a flow table before their destination was closed.
+
+mod book;
+mod chain;
+mod cover;
+mod filter;
+mod routes;
+mod rules;
+mod transaction;
+
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
+
+use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
+
+use self::{
+    book::{Book, VIEWS, View, first, last},
+    cover::{Cover, Difference, Range},
+    filter::{Filter, SETS},
+    routes::Way,
+};
+use crate::{Cause, HostError, LinkName, Network, netlink::Refusal};
+
+/// Who made a rule or a route, in `ip rule` and `ip route`: a number that no routing daemon uses
+/// (`rtnetlink.h`).
+const PROTOCOL: u8 = 0xc5;
+
+/// Open unless a claim names them: multicast, link-local, broadcast.
+const NEVER_ROUTED: [&str; 5] =
+    ["224.0.0.0/4", "169.254.0.0/16", "255.255.255.255/32", "ff00::/8", "fe80::/10"];
+
+/// How often, and how long in between, a table is tried for that another process still owns.
+const TRIES: u32 = 50;
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+
+/// A mark of packets (`SO_MARK` in `socket(7)`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// The value; bits outside of the mask are ignored.
+    pub value: u32,
+    /// The bits that count.
+    pub mask: u32,
+}
+
+/// Where a fence stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FenceConfig {
+    /// The TUN interface; it need not exist yet. The filter's table is named after it.
+    pub tun: LinkName,
+    /// The first of two routing tables, 1 to 252 or from 256 on, which nobody else uses.
+    pub table: u32,
+    /// Priority of the first of seven consecutive `ip rule`s.
+    pub priority: u32,
+    /// What the gateway's own packets bear.
+    pub mark: Mark,
+}
+
+impl FenceConfig {
+    /// A fence for an interface in tables 4500 and 4501, with priorities 210 to 216 and the mark
+    /// 0xc5000000/0xff000000. Gateways that share a network namespace need tables and priorities
+    /// of their own.
+    #[must_use]
+    pub const fn new(tun: LinkName) -> Self {
+        let mark = Mark { value: 0xc500_0000, mask: 0xff00_0000 };
+        Self { tun, table: 4500, priority: 210, mark }
+    }
+
+    fn table_of(&self, view: View) -> u32 {
+        match view {
+            View::Out => self.table,
+            View::FromTun => self.table.saturating_add(1),
+        }
+    }
+
+    fn tables(&self) -> [u32; 2] {
+        VIEWS.map(|view| self.table_of(view))
+    }
+
+    /// Name of the filter's table, for example in `nft list table inet convoy-convoy0`.
+    #[must_use]
+    pub fn filter_table(&self) -> String {
+        format!("convoy-{}", self.tun)
+    }
+}
+
+/// What is to become of packets to a network. Of several prefixes around an address the longest
+/// decides; of several claims on one network, protection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Treatment {
+    /// They go into the TUN interface or nowhere: the remote network of a policy that protects or
+    /// discards. Convoy's own database then decides by the whole selector.
+    Protected {
+        /// Source address that the host prefers for packets of its own. One that is not, or no more,
+        /// the host's is left out.
+        source: Option<IpAddr>,
+    },
+    /// They leave in clear: the remote network of a policy that bypasses.
+    Bypassed,
+    /// A network behind the gateway, the local one of a policy: packets out of tunnels reach it,
+    /// also where it lies within a protected network. For all others this says nothing.
+    Local,
+}
+
+/// One policy's wish for one network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Claim {
+    /// The network; bits beyond the prefix are ignored.
+    pub network: IpNet,
+    /// What is to become of packets to it.
+    pub treatment: Treatment,
+}
+
+impl Claim {
+    /// Packets to a network go into the TUN interface or nowhere.
+    #[must_use]
+    pub const fn protected(network: IpNet, source: Option<IpAddr>) -> Self {
+        Self { network, treatment: Treatment::Protected { source } }
+    }
+}
+
+/// What [`Fence::repair`] found missing and made again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// `ip rule`s.
+    pub rules: usize,
+    /// Networks whose routes were not as they should be.
+    pub networks: usize,
+    /// The packet filter was not as it should be.
+    pub filter: bool,
+}
+
+impl Repaired {
+    /// Whether there was anything to repair.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// A fence that stands. Dropping it leaves it closed, as [`Fence::leave_closed`] does: that is what
+/// the death of a process amounts to, too.
+#[derive(Debug)]
+pub struct Fence {
+    config: FenceConfig,
+    network: Network,
+    filter: Result<Filter, Refusal>,
+    book: Book,
+    /// What the sets are to hold, in the order of [`SETS`].
+    covers: [Cover; 4],
+}
+
+impl Fence {
+    /// Raises a fence in the calling thread's network namespace, around nothing at first. What an
+    /// earlier life left behind stays closed (and what it left open, open) until it is claimed again
+    /// or [`Fence::settle`] is called.
+    ///
+    /// Another process that holds the packet filter's table gets a second to end.
+    ///
+    /// A kernel without `nf_tables` is no error: [`Fence::filter_trouble`] tells.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`], [`HostError::Fence`]. What was made by then stays, and is closed.
+    pub fn raise(config: FenceConfig) -> Result<Self, HostError> {
+        let network = Network::open()?;
+        let filter = Filter::open(&config);
+        let mut fence =
+            Self { config, network, filter, book: Book::default(), covers: Default::default() };
+        for open in NEVER_ROUTED.iter().filter_map(|text| text.parse().ok()) {
+            fence.book.count(&Claim { network: open, treatment: Treatment::Bypassed }, true);
+        }
+        fence.adopt()?;
+        let all: BTreeSet<_> = fence.book.networks().collect();
+        fence.cover(&all);
+        fence.make_filter()?;
+        fence.lay(&all)?;
+        rules::make(&mut fence.network.rtnl, &fence.config)
+            .map_err(|refusal| failed("make the fence's rules", refusal, 0))?;
+        Ok(fence)
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn config(&self) -> &FenceConfig {
+        &self.config
+    }
+
+    /// Why there is no packet filter, and routes alone must hold, if that is so.
+    #[must_use]
+    pub fn filter_trouble(&self) -> Option<&Refusal> {
+        self.filter.as_ref().err()
+    }
+
+    /// Claims networks. A claim counts as often as it is made.
+    ///
+    /// # Errors
+    /// As [`Fence::change`].
+    pub fn add(&mut self, claims: &[Claim]) -> Result<(), HostError> {
+        self.change(claims, &[])
+    }
+
+    /// Takes claims back, each once. One that was not made is none.
+    ///
+    /// # Errors
+    /// As [`Fence::change`].
+    pub fn remove(&mut self, claims: &[Claim]) -> Result<(), HostError> {
+        self.change(&[], claims)
+    }
+
+    /// Makes claims and takes others back, as one change: a network that is protected before and
+    /// after is so in between.
+    ///
+    /// # Errors
+    /// [`HostError::Fence`] when the kernel refuses some of it. The rest has been done, the claims
+    /// count, and [`Fence::repair`] tries again.
+    pub fn change(&mut self, add: &[Claim], remove: &[Claim]) -> Result<(), HostError> {
+        for (claims, is_added) in [(add, true), (remove, false)] {
+            claims.iter().for_each(|claim| self.book.count(claim, is_added));
+        }
+        let claims = add.iter().chain(remove);
+        self.follow(&claims.map(|claim| claim.network.trunc()).collect())
+    }
+
+    /// Networks that are as an earlier life left them, because nobody has claimed them since.
+    pub fn left_behind(&self) -> impl Iterator<Item = IpNet> {
+        self.book.left_behind()
+    }
+
+    /// Opens what an earlier life left closed and nobody has claimed since. To be called when all who
+    /// make claims are known to have made them.
+    ///
+    /// # Errors
+    /// As [`Fence::change`].
+    pub fn settle(&mut self) -> Result<(), HostError> {
+        let concerned = self.book.settle();
+        self.follow(&concerned.into_iter().collect())
+    }
+
+    /// Makes again what others have removed or changed, and the routes that vanished while the TUN
+    /// interface was down or gone. To be called when it comes up, and when [`crate::Watch`] hears of
+    /// routes or rules. It changes nothing, and so causes no news, when there is nothing to repair.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`], [`HostError::Fence`].
+    pub fn repair(&mut self) -> Result<Repaired, HostError> {
+        let mut repaired = Repaired::default();
+        if let Ok(filter) = &mut self.filter {
+            let outcome = match filter.present() {
+                Ok(Some(there)) if there == self.covers => Ok(()),
+                Ok(_) => {
+                    repaired.filter = true;
+                    filter.make(&self.config, &self.covers)
+                }
+                Err(refusal) => Err(refusal),
+            };
+            outcome.map_err(|refusal| failed("repair the packet filter's table", refusal, 0))?;
+        }
+        let tun = self.tun()?;
+        let there: Vec<_> = routes::present(&mut self.network.rtnl, self.config.tables())?;
+        let there: std::collections::HashSet<_> = there.into_iter().collect();
+        let lacks = |network: &IpNet| {
+            VIEWS.iter().any(|view| {
+                let state = self.book.state(network, *view);
+                let table = self.config.table_of(*view);
+                let expected = routes::expected(table, *network, state, tun);
+                expected.iter().any(|laid| !there.contains(laid))
+            })
+        };
+        let concerned: BTreeSet<_> = self.book.networks().filter(lacks).collect();
+        repaired.networks = concerned.len();
+        self.lay(&concerned)?;
+        repaired.rules = rules::make(&mut self.network.rtnl, &self.config)
+            .map_err(|refusal| failed("repair the fence's rules", refusal, 0))?;
+        Ok(repaired)
+    }
+
+    /// Packets that the packet filter has stopped since it was made: each would have left in clear, so
+    /// the routes did not hold them.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`].
+    pub fn stopped(&mut self) -> Result<u64, HostError> {
+        match &mut self.filter {
+            Ok(filter) => Ok(filter.stopped()?),
+            Err(_) => Ok(0),
+        }
+    }
+
+    /// Takes everything back: from now on packets go where the host's other routes lead.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`] or [`HostError::Fence`]; some of the fence may still stand then.
+    pub fn open_up(mut self) -> Result<(), HostError> {
+        rules::remove_all(&mut self.network.rtnl, &self.config)
+            .map_err(|refusal| failed("remove the fence's rules", refusal, 0))?;
+        let there = routes::present(&mut self.network.rtnl, self.config.tables())?;
+        let gone =
+            there.iter().flat_map(|laid| routes::steps(laid.table, laid.network, None, None));
+        complain("remove routes to", routes::lay(&mut self.network.rtnl, gone.collect())?)?;
+        if let Ok(filter) = &mut self.filter {
+            filter.remove().map_err(|r| failed("remove the packet filter's table", r, 0))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the gateway's part and leaves protected networks closed: the `unreachable` routes, the
+    /// rules and the packet filter stay until a later life settles, or opens up.
+    pub fn leave_closed(self) {}
+
+    fn make_filter(&mut self) -> Result<(), HostError> {
+        let doing = "make the packet filter's table";
+        for tries_left in (0..TRIES).rev() {
+            let Ok(filter) = &mut self.filter else { return Ok(()) };
+            let Err(refusal) = filter.make(&self.config, &self.covers) else { return Ok(()) };
+            match refusal.errno {
+                // The kernel has no packet filter of this kind.
+                nix::libc::EOPNOTSUPP | nix::libc::EINVAL | nix::libc::EPROTONOSUPPORT => {
+                    self.filter = Err(refusal);
+                }
+                // Who may ask may change, too, but for what another owns; that one may be ending.
+                nix::libc::EPERM if filter.present().is_ok() => {
+                    if tries_left == 0 {
+                        let cause =
+                            Cause::Conflict("one that another running process holds".into());
+                        return Err(HostError::Fence { doing: doing.into(), cause, more: 0 });
+                    }
+                    std::thread::sleep(BETWEEN_TRIES);
+                }
+                _ => return Err(failed(doing, refusal, 0)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over what an earlier life left behind.
+    fn adopt(&mut self) -> Result<(), HostError> {
+        let [out, _] = self.config.tables();
+        let laid = routes::present(&mut self.network.rtnl, self.config.tables())?;
+        let is_open = |network, table| {
+            laid.iter().any(|l| l.way == Way::Onward && l.network == network && l.table == table)
+        };
+        let opened: BTreeSet<_> =
+            NEVER_ROUTED.iter().filter_map(|n| n.parse::<IpNet>().ok()).collect();
+        for one in &laid {
+            match one.way {
+                Way::Onward if opened.contains(&one.network) => {}
+                Way::Onward if one.table == out => {
+                    self.book.adopt(one.network, Treatment::Bypassed);
+                }
+                Way::Onward if is_open(one.network, out) => {}
+                Way::Onward => self.book.adopt(one.network, Treatment::Local),
+                _ => self.book.adopt(one.network, Treatment::Protected { source: None }),
+            }
+        }
+        let Ok(filter) = &mut self.filter else { return Ok(()) };
+        let Ok(Some(there)) = filter.present() else { return Ok(()) };
+        // Someone may have emptied the tables meanwhile; what the sets know is still to be kept.
+        for ((set, there), whole) in SETS.iter().zip(&there).zip(whole_space()) {
+            if set.view == View::Out {
+                let known: Cover = self.book.closed_within(whole, View::Out).into_iter().collect();
+                for network in
+                    there.without(&known).into_iter().flat_map(|r| prefixes(r, set.is_v4))
+                {
+                    self.book.adopt(network, Treatment::Protected { source: None });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the kernel as the book says, for networks that have changed.
+    fn follow(&mut self, concerned: &BTreeSet<IpNet>) -> Result<(), HostError> {
+        let differences = self.cover(concerned);
+        let outcome = match &mut self.filter {
+            Ok(filter) => filter
+                .change_sets(&differences)
+                .map_err(|refusal| failed("change the packet filter's sets", refusal, 0)),
+            Err(_) => Ok(()),
+        };
+        self.lay(concerned).and(outcome)
+    }
+
+    /// Works out what the sets are to hold, and what changes.
+    fn cover(&mut self, concerned: &BTreeSet<IpNet>) -> [Difference; 4] {
+        let mut differences: [Difference; 4] = Default::default();
+        for ((set, cover), difference) in SETS.iter().zip(&mut self.covers).zip(&mut differences) {
+            let mut done: Option<IpNet> = None;
+            for network in concerned.iter().filter(|network| set.has(network)) {
+                // A network within one that has just been worked out is done, too.
+                if !done.is_some_and(|done| done.contains(network)) {
+                    let range = (first(network), last(network));
+                    let closed = self.book.closed_within(*network, set.view);
+                    cover.set(range, &closed, difference);
+                    done = Some(*network);
+                }
+            }
+        }
+        differences
+    }
+
+    fn lay(&mut self, concerned: &BTreeSet<IpNet>) -> Result<(), HostError> {
+        let tun = self.tun()?;
+        let mut steps = Vec::new();
+        for network in concerned {
+            for view in VIEWS {
+                let state = self.book.state(network, view);
+                steps.extend(routes::steps(self.config.table_of(view), *network, state, tun));
+            }
+        }
+        complain("lay routes to", routes::lay(&mut self.network.rtnl, steps)?)
+    }
+
+    /// Index of the TUN interface, while there is one and it is up.
+    fn tun(&mut self) -> Result<Option<u32>, HostError> {
+        match self.network.link(&self.config.tun) {
+            Ok(link) => Ok(link.up.then_some(link.index)),
+            Err(HostError::NoSuchLink { .. }) => Ok(None),
+            Err(other) => Err(other),
+        }
+    }
+}
+
+/// All addresses of each set's family.
+fn whole_space() -> impl Iterator<Item = IpNet> {
+    SETS.iter().map(|set| {
+        if set.is_v4 { ipnet::Ipv4Net::default().into() } else { ipnet::Ipv6Net::default().into() }
+    })
+}
+
+/// The fewest prefixes that make up a range.
+fn prefixes((from, to): Range, is_v4: bool) -> Vec<IpNet> {
+    if is_v4 {
+        let end = |n: u128| u32::try_from(n).unwrap_or(u32::MAX).into();
+        Ipv4Subnets::new(end(from), end(to), 0).map(IpNet::from).collect()
+    } else {
+        Ipv6Subnets::new(from.into(), to.into(), 0).map(IpNet::from).collect()
+    }
+}
+
+fn failed(doing: &str, refusal: Refusal, more: usize) -> HostError {
+    HostError::Fence { doing: doing.into(), cause: Cause::from(refusal), more }
+}
+
+fn complain(doing: &str, failures: Vec<(IpNet, Refusal)>) -> Result<(), HostError> {
+    let more = failures.len().saturating_sub(1);
+    match failures.into_iter().next() {
+        Some((network, refusal)) => Err(failed(&format!("{doing} {network}"), refusal, more)),
+        None => Ok(()),
+    }
+}

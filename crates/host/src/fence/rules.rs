@@ -1,0 +1,173 @@
+//! Who is led to the fence's tables: `ip rule`s.
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::{
+    AddressFamily, IpProtocol, RouteNetlinkMessage as Message,
+    route::RouteProtocol,
+    rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange},
+};
+
+use super::{FenceConfig, PROTOCOL, book::View};
+use crate::netlink::{Refusal, Rtnl};
+
+/// UDP ports that IKE is sent from (RFC 7296 section 2).
+pub(super) const IKE_PORTS: [u16; 2] = [500, 4500];
+/// How the kernel calls the "interface" that the host's own packets come from.
+const OF_THE_HOST: &str = "lo";
+
+/// One rule for each of these, from the first priority on.
+const RULES: u32 = 7;
+
+/// The rules in the order in which they may be made: nobody is led to the fence's tables before
+/// those who must not be have a way around them.
+fn wanted(config: &FenceConfig, family: AddressFamily) -> Vec<RuleMessage> {
+    let behind = config.priority.saturating_add(RULES).saturating_sub(1);
+    let rule = |place: u32, action: RuleAction, what: Vec<RuleAttribute>| {
+        let mut message = RuleMessage::default();
+        message.header.family = family;
+        message.header.action = action;
+        message.attributes.push(RuleAttribute::Priority(config.priority.saturating_add(place)));
+        message.attributes.push(RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
+        message.attributes.extend(what);
+        message
+    };
+    let goto = |place: u32, mut what: Vec<RuleAttribute>| {
+        what.push(RuleAttribute::Goto(behind));
+        rule(place, RuleAction::Goto, what)
+    };
+    let of = |interface: &str| RuleAttribute::Iifname(interface.into());
+    let ike = |place: u32, port: u16| {
+        let ports = RulePortRange { start: port, end: port };
+        let udp = RuleAttribute::IpProtocol(IpProtocol::Udp);
+        goto(place, vec![of(OF_THE_HOST), udp, RuleAttribute::SourcePortRange(ports)])
+    };
+    let table = |view| RuleAttribute::Table(config.table_of(view));
+    let tun = config.tun.as_str();
+    let [first, second] = IKE_PORTS;
+    let (mark, mask) = (config.mark.value, config.mark.mask);
+    vec![
+        rule(RULES.saturating_sub(1), RuleAction::Nop, Vec::new()),
+        goto(0, vec![of(OF_THE_HOST), RuleAttribute::FwMark(mark), RuleAttribute::FwMask(mask)]),
+        ike(1, first),
+        ike(2, second),
+        goto(4, vec![of(tun)]),
+        rule(3, RuleAction::ToTable, vec![of(tun), table(View::FromTun)]),
+        rule(5, RuleAction::ToTable, vec![table(View::Out)]),
+    ]
+}
+
+/// Makes the rules that are not there, and takes away those of an earlier life that are not wanted.
+/// How many were made.
+pub(super) fn make(rtnl: &mut Rtnl, config: &FenceConfig) -> Result<usize, Refusal> {
+    let mut made = 0;
+    for family in families(rtnl)? {
+        for message in wanted(config, family) {
+            let order = Message::NewRule(message);
+            match rtnl.change(order, NLM_F_CREATE | NLM_F_EXCL) {
+                Ok(()) => made += 1,
+                Err(Refusal { errno: nix::libc::EEXIST, .. }) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        let wanted: Vec<_> = wanted(config, family).iter().map(meaning).collect();
+        for old in present(rtnl, config, family)? {
+            if !wanted.contains(&meaning(&old)) {
+                remove(rtnl, old)?;
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// Takes the rules away, those that lead to the tables first.
+pub(super) fn remove_all(rtnl: &mut Rtnl, config: &FenceConfig) -> Result<(), Refusal> {
+    for family in families(rtnl)? {
+        for message in wanted(config, family).into_iter().rev() {
+            remove(rtnl, message)?;
+        }
+    }
+    Ok(())
+}
+
+/// Address families whose rules this kernel has.
+pub(super) fn families(rtnl: &mut Rtnl) -> Result<Vec<AddressFamily>, Refusal> {
+    let mut families = Vec::new();
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        if !dump(rtnl, family)?.is_empty() {
+            families.push(family);
+        }
+    }
+    Ok(families)
+}
+
+fn remove(rtnl: &mut Rtnl, message: RuleMessage) -> Result<(), Refusal> {
+    match rtnl.change(Message::DelRule(message), 0) {
+        Ok(()) | Err(Refusal { errno: nix::libc::ENOENT, .. }) => Ok(()),
+        Err(other) => Err(other),
+    }
+}
+
+fn dump(rtnl: &mut Rtnl, family: AddressFamily) -> Result<Vec<RuleMessage>, Refusal> {
+    let mut question = RuleMessage::default();
+    question.header.family = family;
+    let list = match rtnl.dump(&Message::GetRule(question)) {
+        // The kernel has no such family.
+        Err(Refusal { errno: nix::libc::EOPNOTSUPP | nix::libc::EAFNOSUPPORT, .. }) => Vec::new(),
+        other => other?,
+    };
+    let rule = |m| if let Message::NewRule(rule) = m { Some(rule) } else { None };
+    // Without the family the kernel answers with the rules of all.
+    Ok(list.into_iter().filter_map(rule).filter(|rule| rule.header.family == family).collect())
+}
+
+/// Rules of this kind: made by Convoy, and about the same tables or the same priorities.
+fn present(
+    rtnl: &mut Rtnl,
+    config: &FenceConfig,
+    family: AddressFamily,
+) -> Result<Vec<RuleMessage>, Refusal> {
+    let mut list = dump(rtnl, family)?;
+    let tables = [config.table_of(View::Out), config.table_of(View::FromTun)];
+    list.retain(|rule| {
+        let meaning = meaning(rule);
+        let place = meaning.priority.wrapping_sub(config.priority);
+        meaning.is_ours && (place < RULES || meaning.table.is_some_and(|t| tables.contains(&t)))
+    });
+    Ok(list)
+}
+
+/// What of a rule tells it from others.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Meaning {
+    is_ours: bool,
+    action: u8,
+    priority: u32,
+    table: Option<u32>,
+    goto: Option<u32>,
+    from: Option<String>,
+    mark: Option<u32>,
+    mask: Option<u32>,
+    ports: Option<(u16, u16)>,
+}
+
+fn meaning(rule: &RuleMessage) -> Meaning {
+    let mut meaning = Meaning { action: rule.header.action.into(), ..Meaning::default() };
+    for attribute in &rule.attributes {
+        match attribute {
+            RuleAttribute::Protocol(protocol) => {
+                meaning.is_ours = u8::from(*protocol) == PROTOCOL;
+            }
+            RuleAttribute::Priority(priority) => meaning.priority = *priority,
+            RuleAttribute::Table(table) if rule.header.action == RuleAction::ToTable => {
+                meaning.table = Some(*table);
+            }
+            RuleAttribute::Goto(goto) => meaning.goto = Some(*goto),
+            RuleAttribute::Iifname(name) => meaning.from = Some(name.clone()),
+            RuleAttribute::FwMark(mark) => meaning.mark = Some(*mark),
+            RuleAttribute::FwMask(mask) => meaning.mask = Some(*mask),
+            RuleAttribute::SourcePortRange(range) => meaning.ports = Some((range.start, range.end)),
+            _ => {}
+        }
+    }
+    meaning
+}

@@ -1,0 +1,290 @@
+//! The fence with real packets: a gateway between a LAN and a wire, and a packet socket on the wire
+//! that hears everything.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod lives;
+mod world;
+
+use std::net::UdpSocket;
+
+use convoy_host::{Claim, Fence, IpNet, Treatment};
+use nix::libc;
+use nix::sys::socket::{setsockopt, sockopt};
+
+use world::{Sender, World};
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+fn protected(text: &str) -> Claim {
+    Claim::protected(net(text), None)
+}
+
+fn claim(text: &str, treatment: Treatment) -> Claim {
+    Claim { network: net(text), treatment }
+}
+
+const FAR: [&str; 2] = ["10.2.0.0/16", "2001:db8:2::/48"];
+
+fn far() -> Vec<Claim> {
+    FAR.map(protected).to_vec()
+}
+
+fn far_host(sender: &Sender) -> &'static str {
+    if sender.is_v4() { "10.2.0.9" } else { "2001:db8:2::9" }
+}
+
+fn raise(world: &World) -> Fence {
+    let fence = world.gateway.run(|| Fence::raise(world.config()).unwrap());
+    assert_eq!(fence.filter_trouble(), None);
+    fence
+}
+
+/// Nothing of all senders leaves in clear for the far network.
+#[track_caller]
+fn nothing_leaves(world: &World) {
+    for sender in world.senders() {
+        assert!(!world.leaves(&sender, far_host(&sender)), "{sender:?} got through in clear");
+    }
+}
+
+#[track_caller]
+fn all_goes_into(tun: &mut world::Tun, world: &World) {
+    for sender in world.senders() {
+        let tag = world.listener.tag();
+        sender.send(far_host(&sender), &tag).unwrap();
+        assert!(tun.brings(&tag), "nothing of {sender:?} came out of the TUN interface");
+        world.listener.flush(&sender);
+        assert_eq!(world.listener.count(&tag), 0, "{sender:?} got through in clear");
+    }
+}
+
+#[test]
+fn protected_packets_go_into_the_tun_interface_and_nowhere_when_it_has_gone() {
+    let Some(world) = World::new() else { return };
+    // The oracle hears what is not fenced in.
+    for sender in world.senders() {
+        assert!(world.leaves(&sender, far_host(&sender)));
+    }
+    let mut tun = world.tun();
+    let mut fence = raise(&world);
+    fence.add(&far()).unwrap();
+    all_goes_into(&mut tun, &world);
+    drop(tun);
+    nothing_leaves(&world);
+    for sender in world.senders() {
+        let told = refusal(&sender);
+        let unreachable = [libc::EHOSTUNREACH, libc::ENETUNREACH];
+        assert!(unreachable.contains(&told), "{sender:?} was told {told}");
+    }
+    assert_eq!(fence.stopped().unwrap(), 0, "the routes alone must have held");
+    let mut tun = world.tun();
+    assert!(fence.repair().unwrap().any());
+    all_goes_into(&mut tun, &world);
+    assert!(!fence.repair().unwrap().any());
+}
+
+/// The error that a sender is told of, at once or by ICMP.
+fn refusal(sender: &Sender) -> i32 {
+    let to: std::net::IpAddr = far_host(sender).parse().unwrap();
+    let wait = Some(std::time::Duration::from_secs(20));
+    sender.socket.set_read_timeout(wait).unwrap();
+    match sender.is_v4() {
+        true => setsockopt(&sender.socket, sockopt::Ipv4RecvErr, &true).unwrap(),
+        false => setsockopt(&sender.socket, sockopt::Ipv6RecvErr, &true).unwrap(),
+    }
+    let outcome = sender.socket.connect((to, 7)).and_then(|()| sender.socket.send(b"?"));
+    let error = outcome.and_then(|_| sender.socket.recv(&mut [0; 10])).unwrap_err();
+    error.raw_os_error().unwrap()
+}
+
+#[test]
+fn what_was_killed_stays_closed_without_anybody() {
+    let Some(world) = World::new() else { return };
+    let tun = world.tun();
+    let mut fence = raise(&world);
+    fence.add(&far()).unwrap();
+    drop(fence);
+    drop(tun);
+    nothing_leaves(&world);
+}
+
+#[test]
+fn each_of_the_two_locks_holds_alone() {
+    let Some(world) = World::new() else { return };
+    let mut tun = world.tun();
+    let mut fence = raise(&world);
+    fence.add(&far()).unwrap();
+    // strongSwan's table behind ours, as it is by default, and ahead of ours.
+    for (family, via) in [("-4", "192.0.2.2"), ("-6", "2001:db8:0:2::2")] {
+        world.gateway.ip(&format!("{family} rule add priority 220 table 220"));
+        let far = if family == "-4" { FAR[0] } else { FAR[1] };
+        world.gateway.ip(&format!("{family} route add {far} via {via} dev wire0 table 220"));
+    }
+    all_goes_into(&mut tun, &world);
+    assert_eq!(fence.stopped().unwrap(), 0);
+    for family in ["-4", "-6"] {
+        world.gateway.ip(&format!("{family} rule add priority 100 table 220"));
+    }
+    nothing_leaves(&world);
+    assert_eq!(fence.stopped().unwrap(), 4);
+    for family in ["-4", "-6"] {
+        world.gateway.ip(&format!("{family} rule del priority 100"));
+        world.gateway.ip(&format!("{family} route flush table 4500"));
+        (210..=216)
+            .for_each(|n| drop(world.gateway.ip(&format!("{family} rule del priority {n}"))));
+    }
+    nothing_leaves(&world);
+    let repaired = fence.repair().unwrap();
+    assert_eq!((repaired.rules, repaired.filter), (14, false));
+    all_goes_into(&mut tun, &world);
+    // Who owns the table is asked first, where the kernel knows owners.
+    match world.gateway.command("nft", "flush ruleset") {
+        Ok(_) => {}
+        Err(error) => world::skipped(&format!("nft flush ruleset: {error}")),
+    }
+    all_goes_into(&mut tun, &world);
+    drop(tun);
+    nothing_leaves(&world);
+}
+
+#[test]
+fn links_that_go_down_and_up_open_nothing() {
+    let Some(world) = World::new() else { return };
+    let mut tun = world.tun();
+    let mut fence = raise(&world);
+    fence.add(&far()).unwrap();
+    for _ in 0..3 {
+        world.gateway.ip("link set convoy0 down");
+        nothing_leaves(&world);
+        world.gateway.ip("link set convoy0 up");
+        nothing_leaves(&world);
+        assert_eq!(fence.repair().unwrap().networks, 2);
+        all_goes_into(&mut tun, &world);
+    }
+    world.gateway.ip("link set wire0 down");
+    world.gateway.ip("link set wire0 up");
+    // The kernel removes the address and the route of IPv6 with the link.
+    world.gateway.ip("route replace default via 192.0.2.2");
+    world.gateway.ip("address replace 2001:db8:0:2::1/64 dev wire0 nodad");
+    world.gateway.ip("route replace default via 2001:db8:0:2::2");
+    all_goes_into(&mut tun, &world);
+    assert!(!fence.repair().unwrap().any());
+}
+
+#[test]
+fn ike_and_what_bears_the_mark_leave_though_everything_is_protected() {
+    let Some(world) = World::new() else { return };
+    let mut tun = world.tun();
+    let mut fence = raise(&world);
+    let config = world.config();
+    fence.add(&["0.0.0.0/0", "::/0"].map(protected)).unwrap();
+    for (to, any) in [("192.0.2.2", "0.0.0.0"), ("2001:db8:0:2::2", "[::]")] {
+        let open = to.parse().unwrap();
+        let sender = |space, port: u16| Sender::new(space, &format!("{any}:{port}"), open);
+        for port in [500, 4500] {
+            assert!(world.leaves(&sender(&world.gateway, port), to), "IKE from port {port}");
+        }
+        let marked = sender(&world.gateway, 0);
+        setsockopt(&marked.socket, sockopt::Mark, &(config.mark.value | 7)).unwrap();
+        assert!(world.leaves(&marked, to), "with the mark");
+        // All else goes into the TUN interface: without the mark, with another, and what only
+        // looks like IKE because somebody behind the gateway sends it.
+        let other = sender(&world.gateway, 0);
+        setsockopt(&other.socket, sockopt::Mark, &(config.mark.value ^ 0x0100_0000)).unwrap();
+        for one in
+            [sender(&world.gateway, 0), other, sender(&world.lan, 500), sender(&world.lan, 4500)]
+        {
+            let tag = world.listener.tag();
+            one.send(to, &tag).unwrap();
+            assert!(tun.brings(&tag), "{one:?}");
+            assert_eq!(world.listener.count(&tag), 0);
+        }
+    }
+    assert_eq!(fence.stopped().unwrap(), 0);
+    // The same holds for the filter alone.
+    for family in ["-4", "-6"] {
+        world.gateway.ip(&format!("{family} rule add priority 100 table main"));
+    }
+    let marked = Sender::new(&world.gateway, "0.0.0.0:0", "192.0.2.2".parse().unwrap());
+    setsockopt(&marked.socket, sockopt::Mark, &config.mark.value).unwrap();
+    for sender in world.senders() {
+        let tag = world.listener.tag();
+        let to = if sender.is_v4() { "192.0.2.2" } else { "2001:db8:0:2::2" };
+        let _ = sender.send(to, &tag);
+        world.listener.flush(&marked);
+        assert_eq!(world.listener.count(&tag), 0, "{sender:?}");
+    }
+    assert_eq!(fence.stopped().unwrap(), 4);
+    let ike = Sender::new(&world.gateway, "0.0.0.0:4500", "192.0.2.2".parse().unwrap());
+    assert!(world.leaves(&ike, "192.0.2.2"));
+}
+
+#[test]
+fn bypassed_networks_leave_and_protected_ones_within_them_do_not() {
+    let Some(world) = World::new() else { return };
+    let _tun = world.tun();
+    let mut fence = raise(&world);
+    fence
+        .add(&["10.0.0.0/8", "2001:db8::/32", "10.2.3.0/24", "2001:db8:2:3::/64"].map(protected))
+        .unwrap();
+    let bypass = ["10.2.0.0/16", "2001:db8:2::/48", "192.0.2.0/24", "2001:db8:0:2::/64"];
+    let bypass = bypass.map(|net| claim(net, Treatment::Bypassed));
+    fence.add(&bypass).unwrap();
+    for sender in world.senders() {
+        let [beside, within, deepest] = match sender.is_v4() {
+            true => ["10.3.0.9", "10.2.0.9", "10.2.3.9"],
+            false => ["2001:db8:3::9", "2001:db8:2::9", "2001:db8:2:3::9"],
+        };
+        assert!(!world.leaves(&sender, beside));
+        assert!(world.leaves(&sender, within), "{sender:?}");
+        assert!(!world.leaves(&sender, deepest));
+    }
+    assert_eq!(fence.stopped().unwrap(), 0);
+    fence.remove(&bypass[..2]).unwrap();
+    nothing_leaves(&world);
+}
+
+#[test]
+fn what_tunnels_bring_reaches_the_lan_within_a_protected_network() {
+    let Some(world) = World::new() else { return };
+    let mut tun = world.tun();
+    let mut fence = raise(&world);
+    fence.add(&[protected("10.0.0.0/8"), claim("10.1.0.0/24", Treatment::Local)]).unwrap();
+    let inside = world.lan.run(|| UdpSocket::bind("10.1.0.2:7").unwrap());
+    inside.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    let tag = world.listener.tag();
+    tun.write(&world::packet4("10.9.0.1", "10.1.0.2", &tag));
+    let mut datagram = [0; 100];
+    let length = inside.recv(&mut datagram).unwrap();
+    assert!(datagram[..length].ends_with(&tag));
+    // From one tunnel into another goes by way of the gateway's own policies.
+    let tag = world.listener.tag();
+    tun.write(&world::packet4("10.9.0.1", "10.8.0.1", &tag));
+    assert!(tun.brings(&tag));
+    // What the host sends to its LAN is protected, as the policy says.
+    let tag = world.listener.tag();
+    let sender = &world.senders()[0];
+    sender.send("10.1.0.2", &tag).unwrap();
+    assert!(tun.brings(&tag));
+    assert_eq!(fence.stopped().unwrap(), 0);
+}
+
+#[test]
+fn opening_up_leaves_the_host_as_it_was() {
+    let Some(world) = World::new() else { return };
+    let before = world.picture();
+    let mut fence = raise(&world);
+    fence.add(&far()).unwrap();
+    fence.add(&[claim("10.2.7.0/24", Treatment::Bypassed)]).unwrap();
+    fence.add(&[protected("0.0.0.0/0"), claim("10.1.0.0/24", Treatment::Local)]).unwrap();
+    let with = world.picture();
+    assert!(before.iter().zip(&with).all(|(before, with)| before != with), "{with:#?}");
+    fence.open_up().unwrap();
+    assert_eq!(world.picture(), before);
+    for sender in world.senders() {
+        assert!(world.leaves(&sender, far_host(&sender)));
+    }
+}

@@ -1,0 +1,359 @@
+//! A gateway between a LAN and a wire, in namespaces of their own, and somebody who listens to the
+//! wire.
+
+use std::{
+    collections::BTreeMap,
+    fs::{File, OpenOptions},
+    io::{Read as _, Write as _},
+    net::{IpAddr, SocketAddr, UdpSocket},
+    os::{fd::AsRawFd as _, unix::fs::OpenOptionsExt as _},
+    process::Command,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use convoy_host::{FenceConfig, LinkName, Netns};
+use nix::libc;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket, sockopt,
+};
+
+/// How long anything that must come may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What every payload begins with, so that the listener knows it; a tag follows.
+const SIGN: &[u8] = b"CONVOY-FENCE-TEST/";
+const TAG_LEN: usize = 8;
+
+/// A network namespace.
+#[derive(Debug)]
+pub(crate) struct Space(Netns, File);
+
+impl Space {
+    fn new() -> nix::Result<Self> {
+        let make = || {
+            unshare(CloneFlags::CLONE_NEWNET)?;
+            let file = File::open("/proc/thread-self/ns/net").unwrap();
+            Ok(Self(Netns::current().unwrap(), file))
+        };
+        let space = thread::scope(|scope| scope.spawn(make).join().unwrap())?;
+        space.ip("link set lo up");
+        Ok(space)
+    }
+
+    /// Runs something in it, on a thread of its own.
+    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let work = || {
+                self.0.enter().unwrap();
+                work()
+            };
+            match scope.spawn(work).join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    }
+
+    /// What a command of ip(8) prints; it must succeed.
+    #[track_caller]
+    pub(crate) fn ip(&self, words: &str) -> String {
+        self.command("ip", words).unwrap_or_else(|error| panic!("ip {words}: {error}"))
+    }
+
+    pub(crate) fn command(&self, program: &str, words: &str) -> Result<String, String> {
+        let output = self.run(|| Command::new(program).args(words.split(' ')).output());
+        let output = output.map_err(|error| error.to_string())?;
+        match output.status.success() {
+            true => Ok(String::from_utf8(output.stdout).unwrap()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    }
+
+    fn file(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.1.as_raw_fd())
+    }
+}
+
+/// A LAN, a gateway, and a wire with everything behind it.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) gateway: Space,
+    pub(crate) lan: Space,
+    /// Kept alive.
+    _wire: Space,
+    pub(crate) listener: Listener,
+}
+
+impl World {
+    /// Makes one; none where namespaces are not permitted, and then says so.
+    pub(crate) fn new() -> Option<Self> {
+        let spaces = (Space::new(), Space::new(), Space::new());
+        let (Ok(gateway), Ok(lan), Ok(wire)) = spaces else {
+            skipped("cannot make a network namespace here");
+            return None;
+        };
+        gateway.ip(&format!("link add wire0 type veth peer name eth0 netns {}", wire.file()));
+        gateway.ip(&format!("link add lan0 type veth peer name eth0 netns {}", lan.file()));
+        for (space, link, addresses) in [
+            (&gateway, "wire0", ["192.0.2.1/24", "2001:db8:0:2::1/64"]),
+            (&gateway, "lan0", ["10.1.0.1/24", "2001:db8:0:1::1/64"]),
+            (&wire, "eth0", ["192.0.2.2/24", "2001:db8:0:2::2/64"]),
+            (&lan, "eth0", ["10.1.0.2/24", "2001:db8:0:1::2/64"]),
+        ] {
+            space.run(|| std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "0").unwrap());
+            for address in addresses {
+                let nodad = if address.contains(':') { " nodad" } else { "" };
+                space.ip(&format!("address add {address} dev {link}{nodad}"));
+            }
+            space.ip(&format!("link set {link} up"));
+        }
+        for (space, via) in
+            [(&gateway, ["192.0.2.2", "2001:db8:0:2::2"]), (&lan, ["10.1.0.1", "2001:db8:0:1::1"])]
+        {
+            via.iter().for_each(|via| drop(space.ip(&format!("route add default via {via}"))));
+        }
+        gateway.run(|| {
+            for key in ["ipv4/ip_forward", "ipv6/conf/all/forwarding"] {
+                std::fs::write(format!("/proc/sys/net/{key}"), "1").unwrap();
+            }
+            // Errors to senders are tested, not how many the kernel sends a second.
+            std::fs::write("/proc/sys/net/ipv4/icmp_ratelimit", "0").unwrap();
+            std::fs::write("/proc/sys/net/ipv6/icmp/ratelimit", "0").unwrap();
+        });
+        let listener = wire.run(Listener::start);
+        let world = Self { gateway, lan, _wire: wire, listener };
+        world.warm_up();
+        Some(world)
+    }
+
+    /// Until both hosts reach the wire, so that later nothing waits for a neighbour.
+    fn warm_up(&self) {
+        for sender in self.senders() {
+            let begun = Instant::now();
+            while !self.listener.arrives(&sender, Duration::from_millis(200)) {
+                assert!(begun.elapsed() < PATIENCE, "{sender:?} does not reach the wire");
+            }
+        }
+    }
+
+    /// Somebody on the gateway and somebody behind it, in both IP versions.
+    pub(crate) fn senders(&self) -> [Sender; 4] {
+        let (out4, out6) = ("192.0.2.2".parse().unwrap(), "2001:db8:0:2::2".parse().unwrap());
+        [
+            Sender::new(&self.gateway, "0.0.0.0:0", out4),
+            Sender::new(&self.lan, "0.0.0.0:0", out4),
+            Sender::new(&self.gateway, "[::]:0", out6),
+            Sender::new(&self.lan, "[::]:0", out6),
+        ]
+    }
+
+    /// Whether a datagram of each of these arrives on the wire in clear; all senders have been heard
+    /// when this returns.
+    pub(crate) fn leaves(&self, sender: &Sender, to: &str) -> bool {
+        let tag = self.listener.tag();
+        let _ = sender.send(to, &tag);
+        self.listener.flush(sender);
+        self.listener.count(&tag) > 0
+    }
+
+    pub(crate) fn config(&self) -> FenceConfig {
+        FenceConfig::new(LinkName::new("convoy0").unwrap())
+    }
+
+    pub(crate) fn tun(&self) -> Tun {
+        let tun = self.gateway.run(|| Tun::open("convoy0"));
+        self.gateway.ip("link set convoy0 up");
+        tun
+    }
+
+    /// What the host's rules, routes and packet filter look like.
+    pub(crate) fn picture(&self) -> Vec<String> {
+        let mut picture = Vec::new();
+        for words in ["-4 rule", "-6 rule", "-4 route show table all", "-6 route show table all"] {
+            // What the kernel does for addresses of its own comes and goes as it likes.
+            let is_kernels = |line: &&str| line.contains("proto kernel");
+            let text = self.gateway.ip(words);
+            picture
+                .push(text.lines().filter(|line| !is_kernels(line)).collect::<Vec<_>>().join("\n"));
+        }
+        match self.gateway.command("nft", "list ruleset") {
+            Ok(rules) => picture.push(rules),
+            Err(error) => skipped(&format!("the packet filter is not compared, no nft: {error}")),
+        }
+        picture
+    }
+}
+
+/// Says so past the harness, which would keep it from being seen.
+pub(crate) fn skipped(what: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
+}
+
+/// Sends datagrams.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub(crate) socket: UdpSocket,
+    /// Somebody on the wire who is never protected.
+    open: IpAddr,
+}
+
+impl Sender {
+    pub(crate) fn new(space: &Space, from: &str, open: IpAddr) -> Self {
+        let socket = space.run(|| UdpSocket::bind(from).unwrap());
+        Self { socket, open }
+    }
+
+    pub(crate) fn is_v4(&self) -> bool {
+        self.open.is_ipv4()
+    }
+
+    pub(crate) fn send(&self, to: &str, tag: &[u8]) -> std::io::Result<usize> {
+        let to = SocketAddr::new(to.parse().unwrap(), 7);
+        self.socket.send_to(&[SIGN, tag].concat(), to)
+    }
+}
+
+/// Hears every frame that arrives on the wire, whatever it holds.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    heard: Arc<Mutex<BTreeMap<Vec<u8>, u64>>>,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    next: AtomicU32,
+}
+
+impl Listener {
+    fn start() -> Self {
+        let socket =
+            socket(AddressFamily::Packet, SockType::Raw, SockFlag::empty(), SockProtocol::EthAll)
+                .unwrap();
+        setsockopt(&socket, sockopt::RcvBufForce, &(64 << 20)).unwrap();
+        let wait = nix::sys::time::TimeVal::new(0, 20_000);
+        setsockopt(&socket, sockopt::ReceiveTimeout, &wait).unwrap();
+        let heard = Arc::<Mutex<BTreeMap<Vec<u8>, u64>>>::default();
+        let ended = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let (heard, ended) = (Arc::clone(&heard), Arc::clone(&ended));
+            thread::spawn(move || {
+                let mut file = File::from(socket);
+                let mut frame = vec![0; 70_000];
+                while !ended.load(Ordering::Relaxed) {
+                    let Ok(length) = file.read(&mut frame) else { continue };
+                    let bytes = &frame[..length];
+                    let Some(at) = bytes.windows(SIGN.len()).position(|w| w == SIGN) else {
+                        continue;
+                    };
+                    let tag = bytes[at + SIGN.len()..].iter().copied().take(TAG_LEN).collect();
+                    *heard.lock().unwrap().entry(tag).or_default() += 1;
+                }
+            })
+        };
+        Self { heard, ended, thread: Some(thread), next: AtomicU32::new(0) }
+    }
+
+    /// A tag that no datagram bore yet.
+    pub(crate) fn tag(&self) -> Vec<u8> {
+        format!("{:08}", self.next.fetch_add(1, Ordering::Relaxed)).into_bytes()
+    }
+
+    pub(crate) fn count(&self, tag: &[u8]) -> u64 {
+        self.heard.lock().unwrap().get(tag).copied().unwrap_or(0)
+    }
+
+    fn arrives(&self, sender: &Sender, limit: Duration) -> bool {
+        let tag = self.tag();
+        let _ = sender.send(&sender.open.to_string(), &tag);
+        let begun = Instant::now();
+        while self.count(&tag) == 0 {
+            if begun.elapsed() > limit {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
+    }
+
+    /// Waits until what this sender sent up to now must have been heard: frames come in order, so
+    /// one that is certain to come is waited for.
+    #[track_caller]
+    pub(crate) fn flush(&self, sender: &Sender) {
+        assert!(self.arrives(sender, PATIENCE), "{sender:?} no longer reaches the wire");
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// A TUN interface; it vanishes with this, as it does when a process is killed.
+#[derive(Debug)]
+pub(crate) struct Tun(File);
+
+impl Tun {
+    fn open(name: &str) -> Self {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
+        let file = options.open("/dev/net/tun").unwrap();
+        let mut request = [0_u8; 40];
+        request[..name.len()].copy_from_slice(name.as_bytes());
+        let flags = i16::try_from(libc::IFF_TUN | libc::IFF_NO_PI).unwrap();
+        request[16..18].copy_from_slice(&flags.to_ne_bytes());
+        // SAFETY: the request is as long as a struct ifreq.
+        let done = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, request.as_mut_ptr()) };
+        assert!(done == 0, "TUNSETIFF: {}", std::io::Error::last_os_error());
+        Self(file)
+    }
+
+    /// Puts a packet into the host, as if it came out of a tunnel.
+    pub(crate) fn write(&mut self, packet: &[u8]) {
+        assert_eq!(self.0.write(packet).unwrap(), packet.len());
+    }
+
+    /// Whether a datagram with this tag comes out.
+    pub(crate) fn brings(&mut self, tag: &[u8]) -> bool {
+        let wanted = [SIGN, tag].concat();
+        let begun = Instant::now();
+        let mut packet = [0; 2000];
+        while begun.elapsed() < PATIENCE {
+            match self.0.read(&mut packet) {
+                Ok(length) => {
+                    if packet[..length].windows(wanted.len()).any(|w| w == wanted) {
+                        return true;
+                    }
+                }
+                Err(_) => thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        false
+    }
+}
+
+/// An IPv4 packet with UDP for somebody, with a tag.
+pub(crate) fn packet4(from: &str, to: &str, tag: &[u8]) -> Vec<u8> {
+    let address = |text: &str| text.parse::<std::net::Ipv4Addr>().unwrap().octets();
+    let payload = [SIGN, tag].concat();
+    let total = u16::try_from(28 + payload.len()).unwrap();
+    let mut packet = vec![0x45, 0];
+    packet.extend(total.to_be_bytes());
+    packet.extend([0, 0, 0, 0, 64, 17, 0, 0]);
+    packet.extend(address(from));
+    packet.extend(address(to));
+    let sum: u32 = packet.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]]))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let checksum = !u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap();
+    packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    packet.extend(9_u16.to_be_bytes());
+    packet.extend(7_u16.to_be_bytes());
+    packet.extend((total - 20).to_be_bytes());
+    packet.extend([0, 0]);
+    packet.extend(payload);
+    packet
+}
