@@ -167,6 +167,15 @@ impl Snapshot {
         Some(sa)
     }
 
+    /// Makes policies use this one of the outbound SAs with its `reqid`, until it goes or another one is
+    /// added or preferred. Without an SA in the slot, nothing changes.
+    pub fn prefer_outbound(&mut self, slot: SaSlot) {
+        let Some(reqid) = self.outbound(slot).map(|sa| sa.reqid) else { return };
+        if let Some(users) = self.by_reqid.get_mut(&reqid) {
+            users.prefer(slot);
+        }
+    }
+
     /// Puts an inbound SA into `slot`.
     ///
     /// # Errors
@@ -402,6 +411,15 @@ impl Users {
     fn push(&mut self, owner: SaOwner) {
         let before = core::mem::replace(&mut self.newest, owner);
         Arc::make_mut(self.older.get_or_insert_default()).push(before);
+    }
+
+    /// Has one used as if it had come last.
+    fn prefer(&mut self, slot: SaSlot) {
+        let Some(older) = self.older.as_mut().map(Arc::make_mut) else { return };
+        if let Some(at) = older.iter().position(|user| user.slot == slot) {
+            let wanted = older.remove(at);
+            older.push(core::mem::replace(&mut self.newest, wanted));
+        }
     }
 
     fn update(&mut self, owner: SaOwner) {

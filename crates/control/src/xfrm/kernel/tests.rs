@@ -390,6 +390,45 @@ fn an_inbound_key_that_comes_again_accepts_nothing_it_accepted_before() {
     assert_eq!(inbounds(&published)[0].counters.floor.get(), SeqNum::new(77));
 }
 
+/// The SA of the SPI that a policy names is used, so that a peer is sent nothing under an SPI that it does
+/// not know yet.
+#[test]
+fn a_policy_chooses_its_sa_by_spi() {
+    let (mut kernel, published) = kernel();
+    let pinned = |spi: u32| {
+        let mut policy = policy(PolicyDirection::Out, Action::Allow, true);
+        policy.templates[0].spi = Spi::new(spi);
+        policy
+    };
+    let used = || {
+        let picture = published.current();
+        let Some(PolicyAction::Protect { reqid }) = decides(&published, Direction::Outbound) else {
+            panic!()
+        };
+        let slot = picture.outbound_for(reqid)?.slot;
+        picture.outbound(slot).map(|sa| sa.spi.get())
+    };
+    add(&mut kernel, outbound(1, 1)).unwrap();
+    put(&mut kernel, pinned(1)).unwrap();
+    add(&mut kernel, outbound(2, 2)).unwrap();
+    assert_eq!(used(), Some(1), "the peer has not got the new one yet");
+    put(&mut kernel, pinned(2)).unwrap();
+    assert_eq!(used(), Some(2));
+    add(&mut kernel, outbound(3, 3)).unwrap();
+    assert_eq!(used(), Some(2));
+    ask(&mut kernel, Request::DelSa(query(&outbound(2, 2))), 0).unwrap();
+    assert_eq!(used(), Some(3), "the newest of those that are left");
+    put(&mut kernel, policy(PolicyDirection::Out, Action::Allow, true)).unwrap();
+    add(&mut kernel, outbound(4, 4)).unwrap();
+    assert_eq!(used(), Some(4), "a policy that names none takes the newest");
+    // The SA may come behind its policy.
+    put(&mut kernel, pinned(9)).unwrap();
+    assert_eq!(used(), Some(4));
+    add(&mut kernel, outbound(9, 9)).unwrap();
+    add(&mut kernel, outbound(10, 10)).unwrap();
+    assert_eq!(used(), Some(9));
+}
+
 /// MOBIKE blocks the policy while its SAs move.
 #[test]
 fn a_blocking_policy_counts_and_the_stricter_of_in_and_forward_does() {

@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::sa::ReqId;
+use convoy_ipsec::sa::{ReqId, SaSlot};
 use convoy_ipsec::selector::Direction;
+use convoy_wire::Spi;
 use convoy_xfrm::{Mode, Sa, SaProtocol, Template};
 
 /// Numbers below are those of a site's SAs.
@@ -34,7 +35,6 @@ impl Group {
         Self::new(info.protocol, info.mode, info.reqid, (info.source, info.destination))
     }
 
-    /// The SPI that a template may name is not looked at: of a group, the SA that came last is used.
     pub(super) fn of_template(template: &Template) -> Self {
         let ends = (template.source, template.destination);
         Self::new(template.protocol, template.mode, template.reqid, ends)
@@ -54,9 +54,20 @@ struct Members {
     number: ReqId,
     /// SAs and policies together.
     count: usize,
-    sas: Vec<(Direction, Arc<SaCounters>)>,
+    sas: Vec<Member>,
+    /// The SPI that a policy `out` names: its SA is used while it is there, and else the newest.
+    pinned: Option<Spi>,
     /// When the last packet of SAs passed that went, outbound and inbound.
     last_ns: (u64, u64),
+}
+
+/// An SA of a group.
+#[derive(Clone, Debug)]
+pub(super) struct Member {
+    pub(super) direction: Direction,
+    pub(super) spi: Option<Spi>,
+    pub(super) slot: SaSlot,
+    pub(super) counters: Arc<SaCounters>,
 }
 
 impl Members {
@@ -81,7 +92,7 @@ impl Groups {
         let members = self.known.entry(group).or_insert_with(|| {
             let number = ReqId(self.next);
             self.next = self.next.checked_add(1).unwrap_or(FIRST);
-            Members { number, count: 0, sas: Vec::new(), last_ns: (0, 0) }
+            Members { number, count: 0, sas: Vec::new(), pinned: None, last_ns: (0, 0) }
         });
         members.count += 1;
         members.number
@@ -96,28 +107,40 @@ impl Groups {
         }
     }
 
-    /// As [`Groups::join`], for an SA with these counters.
-    pub(super) fn join_sa(
-        &mut self,
-        group: Group,
-        direction: Direction,
-        counters: Arc<SaCounters>,
-    ) -> ReqId {
+    /// As [`Groups::join`], for an SA.
+    pub(super) fn join_sa(&mut self, group: Group, member: Member) -> ReqId {
         let number = self.join(group);
         if let Some(members) = self.known.get_mut(&group) {
-            members.sas.push((direction, counters));
+            members.sas.push(member);
         }
         number
     }
 
-    pub(super) fn leave_sa(&mut self, group: Group, counters: &Arc<SaCounters>) {
+    pub(super) fn leave_sa(&mut self, group: Group, direction: Direction, slot: SaSlot) {
         if let Some(members) = self.known.get_mut(&group)
-            && let Some(at) = members.sas.iter().position(|(_, other)| Arc::ptr_eq(other, counters))
+            && let Some(at) =
+                members.sas.iter().position(|sa| (sa.direction, sa.slot) == (direction, slot))
         {
-            let (direction, counters) = members.sas.swap_remove(at);
-            members.note(direction, counters.last_packet_ns.get());
+            let gone = members.sas.remove(at);
+            members.note(direction, gone.counters.last_packet_ns.get());
         }
         self.leave(group);
+    }
+
+    /// Has the outbound SA of this SPI used, as soon and as long as it is there.
+    pub(super) fn pin(&mut self, group: Group, spi: Option<Spi>) {
+        if let Some(members) = self.known.get_mut(&group) {
+            members.pinned = spi;
+        }
+    }
+
+    /// The outbound SA of a group that is to be used.
+    pub(super) fn preferred(&self, group: Group) -> Option<SaSlot> {
+        let members = self.known.get(&group)?;
+        let mut outbound = members.sas.iter().filter(|sa| sa.direction == Direction::Outbound);
+        let newest = outbound.clone().next_back();
+        let pinned = outbound.find(|sa| members.pinned.is_some() && sa.spi == members.pinned);
+        pinned.or(newest).map(|sa| sa.slot)
     }
 
     /// When the last packet of a group passed, in nanoseconds of the workers' clock; 0 for never.
@@ -127,8 +150,8 @@ impl Groups {
             Direction::Outbound => members.last_ns.0,
             Direction::Inbound => members.last_ns.1,
         };
-        let same = members.sas.iter().filter(|(way, _)| *way == direction);
-        same.map(|(_, counters)| counters.last_packet_ns.get()).fold(gone, u64::max)
+        let same = members.sas.iter().filter(|sa| sa.direction == direction);
+        same.map(|sa| sa.counters.last_packet_ns.get()).fold(gone, u64::max)
     }
 }
 
@@ -159,14 +182,20 @@ mod tests {
         let group = Group::new(SaProtocol::Esp, Mode::Tunnel, 1, ends);
         let mut groups = Groups::default();
         groups.join(group);
-        let (old, new) = (Arc::<SaCounters>::default(), Arc::<SaCounters>::default());
-        groups.join_sa(group, Direction::Outbound, old.clone());
-        groups.join_sa(group, Direction::Outbound, new.clone());
-        old.last_packet_ns.set(9);
-        new.last_packet_ns.set(5);
-        groups.leave_sa(group, &old);
+        let member = |n| Member {
+            direction: Direction::Outbound,
+            spi: Spi::new(n),
+            slot: SaSlot(n),
+            counters: Arc::default(),
+        };
+        let (old, new) = (member(1), member(2));
+        groups.join_sa(group, old.clone());
+        groups.join_sa(group, new.clone());
+        old.counters.last_packet_ns.set(9);
+        new.counters.last_packet_ns.set(5);
+        groups.leave_sa(group, Direction::Outbound, old.slot);
         assert_eq!(groups.last_ns(group, Direction::Outbound), 9);
-        new.last_packet_ns.set(11);
+        new.counters.last_packet_ns.set(11);
         assert_eq!(groups.last_ns(group, Direction::Outbound), 11);
         assert_eq!(groups.last_ns(group, Direction::Inbound), 0);
     }

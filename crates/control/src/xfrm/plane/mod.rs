@@ -27,7 +27,7 @@ use super::Moment;
 use super::transform::key_material;
 use crate::lease::RecordId;
 use graves::Graves;
-use groups::{Group, Groups};
+use groups::{Group, Groups, Member};
 use policies::{Draft, Placement, Read};
 use sa::{Keys, Surroundings, Way};
 use slots::Slots;
@@ -173,7 +173,8 @@ impl Plane {
                 (key, None)
             }
         };
-        let reqid = self.groups.join_sa(group, direction, counters.clone());
+        let member = Member { direction, spi: sa.info.spi, slot, counters: counters.clone() };
+        let reqid = self.groups.join_sa(group, member);
         let placed = Placed { direction, slot, group, key, counters, lease };
         let counters = placed.counters.clone();
         let added = match &placed.lease {
@@ -191,6 +192,7 @@ impl Plane {
         };
         match added {
             Ok(()) => {
+                self.prefer(group, &mut draft);
                 self.publish(draft);
                 Ok(placed)
             }
@@ -233,8 +235,16 @@ impl Plane {
                 Direction::Inbound => drop(draft.remove_inbound(placed.slot)),
             }
             self.give_back(placed);
+            self.prefer(placed.group, &mut draft);
         }
         self.publish(draft);
+    }
+
+    /// Makes policies use the SA of a group that they name, or the newest.
+    fn prefer(&self, group: Group, draft: &mut Snapshot) {
+        if let Some(slot) = self.groups.preferred(group) {
+            draft.prefer_outbound(slot);
+        }
     }
 
     fn slots(&mut self, direction: Direction) -> &mut Slots {
@@ -246,7 +256,7 @@ impl Plane {
 
     /// What an SA had that is in no picture any more.
     fn give_back(&mut self, placed: &Placed) {
-        self.groups.leave_sa(placed.group, &placed.counters);
+        self.groups.leave_sa(placed.group, placed.direction, placed.slot);
         self.slots(placed.direction).give_back(placed.slot);
         match placed.direction {
             Direction::Outbound => self.graves.bury_lease(placed.key),
@@ -289,6 +299,10 @@ impl Plane {
             }
             self.publish(snapshot);
             return Err(refusal);
+        }
+        if let (Some(group), Direction::Outbound) = (read.group, read.place.direction) {
+            self.groups.pin(group, after.templates.first().and_then(|template| template.spi));
+            self.prefer(group, &mut snapshot);
         }
         self.publish(snapshot);
         Ok(())
