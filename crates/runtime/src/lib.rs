@@ -7,6 +7,7 @@
 //! * [`Worker`] is one worker, driven a [`turn`](Worker::turn) at a time;
 //! * [`Runtime`] gives each worker a thread, lets it sleep when there is nothing to do, and ends
 //!   all of them without losing what is under way;
+//! * [`Wiring`] adds wire ports to workers that run, and removes them;
 //! * [`WorkerStats`] is what workers publish about themselves.
 //!
 //! This crate opens no ports and knows no configuration files; it is handed ports and snapshots.
@@ -22,6 +23,7 @@ mod runtime;
 mod sleep;
 mod stats;
 mod wake;
+mod wiring;
 mod worker;
 
 pub use clock::now;
@@ -31,4 +33,5 @@ pub use ports::{WireMatch, WirePort, WorkerPorts};
 pub use runtime::{Failure, Runtime, StartError, StopReport, ThreadConfig};
 pub use stats::{PortTotals, WorkerStats};
 pub use wake::Waker;
+pub use wiring::{WireId, Wiring, WiringError};
 pub use worker::{Surroundings, Worker};

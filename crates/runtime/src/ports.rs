@@ -1,6 +1,7 @@
 //! The ports of one worker.
 
 use core::fmt;
+use core::net::IpAddr;
 
 use convoy_io::{IoError, Port, PortCounters};
 use convoy_packet::{Burst, Pool};
@@ -41,6 +42,16 @@ impl WireMatch {
         self.source_port.is_none_or(|port| {
             packet.get(header..header + 2).is_some_and(|field| *field == port.to_be_bytes())
         })
+    }
+}
+
+/// Whether the outer header of `packet` has this source address.
+#[inline]
+pub(crate) fn is_from(packet: &[u8], source: IpAddr) -> bool {
+    let version = packet.first().map_or(0, |b| b >> 4);
+    match source {
+        IpAddr::V4(v4) => version == 4 && packet.get(12..16) == Some(&v4.octets()),
+        IpAddr::V6(v6) => version == 6 && packet.get(8..24) == Some(&v6.octets()),
     }
 }
 
@@ -179,10 +190,32 @@ mod tests {
         packet
     }
 
+    fn udp_4500() -> WireMatch {
+        let source_port = Some(4500);
+        WireMatch { version: Some(4), protocol: Some(17), source_port }
+    }
+
+    #[test]
+    fn the_source_address_of_a_packet_is_found() {
+        let is = |packet: &[u8], source: &str| is_from(packet, source.parse().unwrap());
+        let mut v4 = v4_udp(4500);
+        v4[12..16].copy_from_slice(&[192, 0, 2, 1]);
+        assert!(is(&v4, "192.0.2.1") && !is(&v4, "192.0.2.2") && !is(&v4, "::"));
+        assert!((0..16).all(|len| !is(&v4[..len], "192.0.2.1")));
+        let mut v6 = vec![0; 48];
+        v6[0] = 0x60;
+        v6[8..10].copy_from_slice(&[0xfd, 0]);
+        v6[23] = 1;
+        assert!(is(&v6, "fd00::1") && !is(&v6, "fd00::2"));
+        // The same bytes in the wrong place.
+        v6[12..16].copy_from_slice(&[192, 0, 2, 1]);
+        assert!(!is(&v6, "192.0.2.1"));
+    }
+
     #[test]
     fn a_port_carries_what_its_version_protocol_and_source_port_say() {
         let native = WireMatch { version: Some(4), protocol: Some(50), source_port: None };
-        let udp = WireMatch { version: Some(4), protocol: Some(17), source_port: Some(4500) };
+        let udp = udp_4500();
         let mut esp = v4_udp(4500);
         esp[9] = 50;
         assert!(native.takes(&esp) && !udp.takes(&esp));
@@ -198,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_packet_cut_short_matches_no_port_that_looks_there() {
-        let udp = WireMatch { version: Some(4), protocol: Some(17), source_port: Some(4500) };
+        let udp = udp_4500();
         let packet = v4_udp(4500);
         for len in 0..22 {
             assert!(!udp.takes(&packet[..len]), "{len} bytes");

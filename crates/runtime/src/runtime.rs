@@ -14,7 +14,7 @@ use convoy_ipsec::snapshot::Published;
 use crate::gather::Gather;
 use crate::sleep::Bed;
 use crate::{
-    Events, PinError, Surroundings, Waker, Worker, WorkerPorts, WorkerStats, now,
+    Events, PinError, Surroundings, Waker, Wiring, Worker, WorkerPorts, WorkerStats, now,
     pin_current_thread,
 };
 
@@ -108,6 +108,7 @@ pub struct Runtime {
     wakers: Vec<Waker>,
     stats: Vec<Arc<WorkerStats>>,
     events: Option<Events>,
+    wiring: Option<Wiring>,
     ending: Arc<Ending>,
 }
 
@@ -132,6 +133,7 @@ impl Runtime {
             wakers: workers.iter().map(|worker| worker.waker().clone()).collect(),
             stats: workers.iter().map(|worker| worker.stats().clone()).collect(),
             events: Some(Events::of(&mut workers)?),
+            wiring: Some(Wiring::of(&mut workers)),
             ending: Arc::default(),
         };
         let team = workers.len();
@@ -181,6 +183,12 @@ impl Runtime {
     #[must_use]
     pub fn take_events(&mut self) -> Option<Events> {
         self.events.take()
+    }
+
+    /// What adds wire ports to the workers and removes them; `None` the second time.
+    #[must_use]
+    pub fn take_wiring(&mut self) -> Option<Wiring> {
+        self.wiring.take()
     }
 
     /// Makes sleeping workers look at what was published.
@@ -270,12 +278,16 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
 
 fn run(mut worker: Worker, place: &Place) -> Result<usize, IoError> {
     let waker = worker.waker().clone();
-    let bed = Bed::new(&waker, worker.sources()).map_err(|e| IoError::Dead(e.into()))?;
+    let mut bed = None;
     let mut idle = 0;
     let mut gather = Gather::default();
     while place.ending.until.load(Ordering::Acquire) == 0 {
         let at = now();
         let moved = worker.turn(at)?;
+        if worker.was_rewired() {
+            // Made anew before the next sleep.
+            bed = None;
+        }
         if !place.busy_poll && gather.pauses(at.0, moved) {
             std::thread::sleep(PAUSE);
             continue;
@@ -289,7 +301,13 @@ fn run(mut worker: Worker, place: &Place) -> Result<usize, IoError> {
             core::hint::spin_loop();
         } else if idle > IDLE_TURNS && worker.may_sleep() {
             idle = 0;
-            sleep(&mut worker, &waker, &bed, &place.ending);
+            let bed = match &bed {
+                Some(bed) => bed,
+                None => bed.insert(
+                    Bed::new(&waker, worker.sources()).map_err(|e| IoError::Dead(e.into()))?,
+                ),
+            };
+            sleep(&mut worker, &waker, bed, &place.ending);
         }
     }
     drain(worker, place)

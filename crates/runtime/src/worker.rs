@@ -14,7 +14,7 @@ use core::fmt;
 use std::sync::Arc;
 
 use convoy_engine::registry::Entry;
-use convoy_io::{IoError, NewsSource, PortEvent, Quote};
+use convoy_io::{IoError, NewsSource, PortCounters, PortEvent, Quote};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::{HandOff, Inbound, Now, Outbound, PathMtuNews};
 use convoy_ipsec::pipeline::{PipelineConfig, PipelineParts};
@@ -27,6 +27,7 @@ use crate::events::Teller;
 use crate::links::{Links, Side};
 use crate::ports::{Source, WireMatch, WorkerPorts};
 use crate::stats::WorkerStats;
+use crate::wiring::{Orders, SPARE, Wire};
 use crate::{StartError, Waker};
 
 /// Turns between publications of port counters.
@@ -47,14 +48,6 @@ pub struct Surroundings {
     pub arena: &'static Arena,
 }
 
-/// A wire port and the packets on their way to it.
-#[derive(Debug)]
-struct Wire {
-    carries: WireMatch,
-    source: Source,
-    output: Burst,
-}
-
 /// One worker with its pipelines and ports.
 pub struct Worker {
     id: WorkerId,
@@ -63,6 +56,11 @@ pub struct Worker {
     inbound: Inbound,
     plain: Source,
     wire: Vec<Wire>,
+    /// What ports that left had counted, by slot.
+    counted: Box<[PortCounters]>,
+    orders: Option<Orders>,
+    /// Ports have come or gone since this was last asked.
+    rewired: bool,
     links: Links,
     handoff_out: HandOff,
     handoff_in: HandOff,
@@ -121,25 +119,27 @@ impl Worker {
         links: Links,
         waker: Waker,
     ) -> Self {
-        let stats = Arc::new(WorkerStats::new(id, ports.wire.len()));
+        let slots = ports.wire.len() + SPARE;
+        let stats = Arc::new(WorkerStats::new(id, slots));
         let parts = || PipelineParts {
             config: PipelineConfig { worker: id, ..surroundings.pipeline.clone() },
             reader: published.reader(),
             engine: surroundings.engine.make(),
             counters: stats.pipeline.clone(),
         };
-        let wire = ports.wire.into_iter().map(|port| Wire {
-            carries: port.carries,
-            source: Source::new(port.port),
-            output: Burst::new(),
-        });
+        let mut wire = Vec::with_capacity(slots);
+        let first = ports.wire.into_iter().enumerate();
+        wire.extend(first.map(|(slot, port)| Wire::new(slot, port, None)));
         Self {
             id,
             pool: surroundings.arena.pool(),
             outbound: Outbound::new(parts()).with_spd(surroundings.spd),
             inbound: Inbound::new(parts()).with_spd(surroundings.spd),
             plain: Source::new(ports.plain),
-            wire: wire.collect(),
+            wire,
+            counted: vec![PortCounters::default(); slots].into(),
+            orders: None,
+            rewired: false,
             links,
             handoff_out: HandOff::new(workers),
             handoff_in: HandOff::new(workers),
@@ -182,12 +182,15 @@ impl Worker {
     /// [`IoError::Dead`] when a port is of no more use.
     pub fn turn(&mut self, now: Now) -> Result<usize, IoError> {
         let mut moved = 0;
+        if self.has_orders() {
+            self.rewire();
+        }
         if self.receiving {
             moved += self.plain.rx(&mut self.pool)?;
         }
         moved += self.outbound_way(now)?;
         if self.receiving {
-            for wire in &mut self.wire {
+            for wire in self.wire.iter_mut().filter(|wire| !wire.leaving) {
                 moved += wire.source.rx(&mut self.pool)?;
             }
         }
@@ -317,8 +320,8 @@ impl Worker {
             return Ok(());
         }
         // Usually the whole burst goes one way, and then no packet is touched.
-        for wire in wire.iter_mut() {
-            let n = to_wire.as_slice().iter().take_while(|f| wire.carries.takes(f.data())).count();
+        for wire in wire.iter_mut().filter(|wire| !wire.leaving) {
+            let n = to_wire.as_slice().iter().take_while(|f| wire.takes(f.data())).count();
             if n == to_wire.len() {
                 return wire.source.port.tx(pool, to_wire);
             }
@@ -327,7 +330,8 @@ impl Worker {
             }
         }
         for frame in to_wire.drain() {
-            let place = wire.iter_mut().find(|wire| wire.carries.takes(frame.data()));
+            let mut staying = wire.iter_mut().filter(|wire| !wire.leaving);
+            let place = staying.find(|wire| wire.takes(frame.data()));
             // As much room as in the burst that is being emptied.
             let unplaced = match place {
                 Some(wire) => wire.output.push(frame).err(),
@@ -391,13 +395,59 @@ impl Worker {
         self.teller = Some(teller);
     }
 
+    /// Slots of the wire ports it was made with.
+    pub(crate) fn wire_slots(&self) -> usize {
+        self.counted.len() - SPARE
+    }
+
+    pub(crate) fn take_orders(&mut self, orders: Orders) {
+        self.orders = Some(orders);
+    }
+
+    /// Whether ports are to be added or removed.
+    #[inline]
+    fn has_orders(&self) -> bool {
+        self.orders.as_ref().is_some_and(|orders| !orders.is_empty())
+            || self.wire.iter().any(|wire| wire.leaving)
+    }
+
+    /// Adds and removes ports as control wants it; one whose packets still wait for room in the engine
+    /// goes later.
+    #[cold]
+    fn rewire(&mut self) {
+        let Some(mut orders) = self.orders.take() else { return };
+        orders.follow(&mut self.wire);
+        let is_done = |wire: &Wire| wire.leaving && wire.source.input.is_empty();
+        while let Some(at) = self.wire.iter().position(is_done) {
+            // What is counted so far stays in the sums when the slot gets another port.
+            self.publish();
+            let mut wire = self.wire.remove(at);
+            if let Some(counted) = self.counted.get_mut(wire.slot) {
+                *counted += wire.source.count().0;
+            }
+            orders.retire(wire);
+        }
+        self.orders = Some(orders);
+        self.rewired = true;
+    }
+
+    /// Whether ports came or went since this was last asked.
+    pub(crate) fn was_rewired(&mut self) -> bool {
+        core::mem::take(&mut self.rewired)
+    }
+
     /// Publishes the ports' counters.
     pub fn publish(&mut self) {
         self.unpublished = 0;
         let stats = &*self.stats;
-        let wire = self.wire.iter_mut().map(|wire| &mut wire.source).zip(&stats.wire);
-        for (source, place) in wire.chain([(&mut self.plain, &stats.plain)]) {
-            let (counters, lost) = source.count();
+        let nothing = PortCounters::default();
+        let wire = self.wire.iter_mut().filter_map(|wire| {
+            let place = stats.wire.get(wire.slot)?;
+            Some((&mut wire.source, place, self.counted.get(wire.slot).copied()?))
+        });
+        for (source, place, before) in wire.chain([(&mut self.plain, &stats.plain, nothing)]) {
+            let (mut counters, lost) = source.count();
+            counters += before;
             place.publish(counters);
             stats.pipeline.drops.add(DropReason::IpChecksum, lost.checksum);
             stats.pipeline.drops.add(DropReason::IoTxTooBig, lost.too_big);
@@ -428,7 +478,9 @@ impl Worker {
 
     /// Whether sleeping is possible: nothing to do, and every port said so.
     pub(crate) fn may_sleep(&self) -> bool {
-        self.is_drained() && self.sources().all(|source| source.is_polled() || source.is_idle())
+        self.is_drained()
+            && !self.has_orders()
+            && self.sources().all(|source| source.is_polled() || source.is_idle())
     }
 
     /// All ports, the plain one first.
@@ -479,9 +531,6 @@ impl Drop for Worker {
         for burst in [&mut self.plain.input, &mut self.to_wire, &mut self.to_plain] {
             burst.release(&mut self.pool);
         }
-        for wire in &mut self.wire {
-            wire.source.input.release(&mut self.pool);
-            wire.output.release(&mut self.pool);
-        }
+        self.wire.iter_mut().for_each(|wire| wire.release(&mut self.pool));
     }
 }
