@@ -6,14 +6,14 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use common::Namespace;
+use common::{Namespace, burst_of, esp, ip_packet, narrow_path};
 use convoy_io::udp::{self, Config, Form, Given, SteerError, Steering, UdpPort};
-use convoy_io::{IoError, Port};
+use convoy_io::{IoError, NewsSource, Port, PortEvent, Quote};
 use convoy_packet::{Arena, Burst, FrameSize, Pool};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -79,6 +79,7 @@ struct Bench {
     dest: SocketAddr,
     workers: u16,
     form: Form,
+    arena: &'static Arena,
     pool: Pool,
     peer: UdpSocket,
 }
@@ -95,6 +96,7 @@ impl Bench {
             dest,
             workers,
             form,
+            arena,
             pool: arena.pool(),
             peer: UdpSocket::bind(any).unwrap(),
         }
@@ -475,4 +477,62 @@ fn shared_ports_are_told_apart_and_receive_one_datagram_at_a_time() {
         let wrong = Config { workers: 0, ..Config::new("127.0.0.1:0".parse().unwrap()) };
         assert!(matches!(udp::share(&wrong, Form::Extended), Err(IoError::Queues(0))));
     });
+}
+
+/// The kernel looks up whom an ICMP message concerns by a hash over all that share a port.
+#[test]
+fn news_of_a_narrow_path_arrives_whoever_else_shares_the_port() {
+    let [left, _router, _right] = {
+        let _alone = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+        or_skip!(narrow_path())
+    };
+    let ends = [
+        ("0.0.0.0:4500", "10.8.1.1:4500", "10.8.2.1", "10.8.1.254"),
+        ("[fd00:8:1::1]:4500", "[fd00:8:1::1]:4500", "fd00:8:2::1", "fd00:8:1::fe"),
+    ];
+    for (local, from, to, router) in ends {
+        left.run(move || {
+            let mut bench = Bench::new((local, from), 2, Form::Extended);
+            let (mut ports, mut steering) = bench.share();
+            let daemons: Vec<_> = (0..3).map(|_| daemon(bench.local)).collect();
+            steering.give(daemons[0].as_fd()).unwrap();
+            let (to, router): (IpAddr, IpAddr) = (to.parse().unwrap(), router.parse().unwrap());
+            let source = NewsSource::Icmp(Some(router));
+            for port in 5000..5016_u16 {
+                let spi = u32::from(port);
+                let payload = esp(spi, 1, 1350);
+                let mut udp =
+                    [4500_u16, port, 8 + payload.len() as u16, 0].map(u16::to_be_bytes).concat();
+                udp.extend(payload);
+                let packet = ip_packet(bench.dest.ip(), to, 17, 0, true, &udp);
+                ports[1]
+                    .tx(&mut bench.pool, &mut burst_of(&mut bench.arena.pool(), &[packet]))
+                    .unwrap();
+                let quote = Quote::Esp { spi, seq_low: 1 };
+                // Once, and by one port.
+                assert_eq!(
+                    news(&mut ports, &mut bench.pool),
+                    Some(PortEvent::PathMtu { destination: to, mtu: 1300, source, quote }),
+                    "port {port}"
+                );
+            }
+        });
+    }
+}
+
+/// The next event of any port.
+fn news(ports: &mut [UdpPort], pool: &mut Pool) -> Option<PortEvent> {
+    let patience = Instant::now();
+    let mut burst = Burst::new();
+    while patience.elapsed() < Duration::from_secs(10) {
+        for port in ports.iter_mut() {
+            port.rx(pool, &mut burst).unwrap();
+            burst.release(pool);
+            if let Some(event) = port.event() {
+                return Some(event);
+            }
+        }
+        std::thread::yield_now();
+    }
+    None
 }

@@ -24,7 +24,7 @@ pub(crate) use device::{
 pub(crate) use message::{
     ADDRESS, CONTROL_IN, CONTROL_OUT, Outgoing, Received, RecvBatch, SendBatch, recv_error,
 };
-pub(crate) use option::{attach_program, bind_packet, get_int, set_int, set_program};
+pub(crate) use option::{attach_program, bind_packet, get_int, set_int, set_program, set_words};
 pub(crate) use poll::{gather, wait_writable};
 pub(crate) use xdp::{ENTRIES, KERNEL_HEADROOM, XdpSocket};
 

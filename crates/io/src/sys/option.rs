@@ -15,6 +15,16 @@ pub(crate) fn set_int(
     set(fd, level, name, &value)
 }
 
+/// Sets an option whose value is a row of words.
+pub(crate) fn set_words<const N: usize>(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &[u32; N],
+) -> io::Result<()> {
+    set(fd, level, name, value)
+}
+
 /// The value of an option that is an int.
 pub(crate) fn get_int(
     fd: BorrowedFd<'_>,

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::UdpPort;
+use super::ear::Ear;
 use super::steer::{Form, Steering, Unopened, bound_to};
 use crate::socket::{SocketOptions, bind, prepare};
 use crate::sys::{attach_program, set_int};
@@ -73,15 +74,21 @@ pub fn open(config: &Config) -> Result<Vec<UdpPort>, IoError> {
 /// Nothing is received several at a time (`UDP_GRO`): the kernel joins what a peer sends from one port,
 /// so IKE with ESP, and would give both to whom the first datagram is for.
 ///
+/// What ICMP says about paths is told by the first port; without `CAP_NET_RAW` the kernel tells it to
+/// whichever socket it picks, the daemon's as well.
+///
 /// [`Form::Extended`] falls back to [`Form::Classic`]; [`Steering::form`] tells.
 ///
 /// # Errors
 /// As [`open`].
 pub fn share(config: &Config, form: Form) -> Result<(Vec<UdpPort>, Steering), IoError> {
     let mut steering = Steering::prepare(config.workers, form);
-    let ports = open_all(config, Some(&mut steering))?;
-    let first = ports.first().ok_or(IoError::Queues(0))?;
+    let mut ports = open_all(config, Some(&mut steering))?;
+    let first = ports.first_mut().ok_or(IoError::Queues(0))?;
     let steering = steering.finish(&first.socket, first.local)?;
+    first.ear = Ear::open(first.local, &config.options).ok();
+    let has_ear = first.ear.is_some();
+    ports.iter_mut().for_each(|port| port.has_ear = has_ear);
     Ok((ports, steering))
 }
 

@@ -13,6 +13,7 @@
 //! is shared with an IKE daemon ([`share`]).
 
 mod config;
+mod ear;
 mod rx;
 mod steer;
 mod tx;
@@ -26,8 +27,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use convoy_packet::{Burst, Pool};
 use socket2::Socket;
 
+use self::ear::Ear;
 use crate::error_queue::ErrorQueue;
-use crate::{IoError, Offloads, Port, PortCounters, PortEvent};
+use crate::{IoError, NewsSource, Offloads, Port, PortCounters, PortEvent};
 
 const UDP: u8 = 17;
 /// Bytes of a UDP header.
@@ -42,6 +44,9 @@ pub struct UdpPort {
     rx: rx::Receiver,
     tx: tx::Sender,
     errors: ErrorQueue,
+    ear: Option<Ear>,
+    /// What ICMP says about paths is heard by the ear of this port, or another's.
+    has_ear: bool,
     counters: PortCounters,
 }
 
@@ -54,7 +59,19 @@ impl UdpPort {
             rx: rx::Receiver::new(local, offloads.rx_udp_segments),
             tx: tx::Sender::new(local, offloads.tx_udp_segments),
             errors: ErrorQueue::default(),
+            ear: None,
+            has_ear: false,
             counters: PortCounters::default(),
+        }
+    }
+
+    /// The next piece of news from the socket, but for what ears hear.
+    fn socket_event(&mut self) -> Option<PortEvent> {
+        loop {
+            match self.errors.next(self.socket.as_fd())? {
+                PortEvent::PathMtu { source: NewsSource::Icmp(_), .. } if self.has_ear => {}
+                event => return Some(event),
+            }
         }
     }
 
@@ -67,6 +84,9 @@ impl UdpPort {
 
 impl Port for UdpPort {
     fn rx(&mut self, pool: &mut Pool, into: &mut Burst) -> Result<usize, IoError> {
+        if let Some(ear) = &mut self.ear {
+            ear.tick();
+        }
         let before = into.len();
         let fd = self.socket.as_fd();
         let outcome = self.rx.run(fd, pool, into, &mut self.errors, &mut self.counters);
@@ -86,7 +106,7 @@ impl Port for UdpPort {
     }
 
     fn event(&mut self) -> Option<PortEvent> {
-        self.errors.next(self.socket.as_fd())
+        self.socket_event().or_else(|| self.ear.as_mut()?.next())
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
