@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard};
 
-use convoy_control::xfrm::{Answer, Associations, Client, Cursor, Policies, Service};
+use convoy_control::xfrm::{Answer, Associations, Client, Cursor, Multicast, Policies, Service};
 use convoy_xfrm::{
     Address, Datagram, Errno, Group, PolicyDeleted, Refusal, Reply, Request, SaDeleted, SadInfo,
     SpdInfo,
@@ -23,6 +23,8 @@ pub(crate) struct Databases {
     pub(crate) dumped: AtomicUsize,
     /// Local ports of UDP sockets that came, and of which kind they are to be.
     pub(crate) steered: Mutex<Vec<(u16, u32)>>,
+    /// Where an event goes during each request, if it is set.
+    pub(crate) multicast: Mutex<Option<Multicast>>,
     /// Who asked last.
     pub(crate) client: Mutex<Option<Client>>,
 }
@@ -50,6 +52,10 @@ impl Service for Databases {
     fn request(&self, client: &Client, request: Request, to: Address) -> Result<Answer, Refusal> {
         self.requests.fetch_add(1, SeqCst);
         *self.client.lock().unwrap() = Some(client.clone());
+        if let Some(multicast) = &*self.multicast.lock().unwrap() {
+            let flushed = Reply::FlushSa(Default::default()).build(Address::default());
+            multicast.send(Group::Expire, flushed.unwrap());
+        }
         Ok(match request {
             Request::NewSa(sa) => {
                 let told = self.sas().add(*sa, NOW)?.now.sa.answer(false, to);

@@ -255,6 +255,13 @@ fn events_come_before_the_answer_and_only_to_those_who_joined() {
     running.emit(22);
     assert_eq!(running.peer().counts(1), 0);
     assert!(!other.is_readable(20));
+    // What is sent from elsewhere while a request is carried out counts as its event.
+    *running.databases.multicast.lock().unwrap() = Some(running.multicast.clone());
+    owner.tell(MEMBERSHIP, &[2, 1]);
+    for seq in 0..200 {
+        let told = owner.ask(seq, &count()).unwrap();
+        assert!(matches!(told[..], [Reply::FlushSa(_), Reply::NewSadInfo(_)]), "{told:?}");
+    }
 }
 
 #[test]

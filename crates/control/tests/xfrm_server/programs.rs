@@ -5,8 +5,11 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use convoy_control::xfrm::Server;
+use convoy_xfrm::Group;
+
 use super::peer::{Peer, until};
-use super::{Running, allocate, log};
+use super::{Running, allocate, event, log};
 
 fn preloaded(program: impl AsRef<OsStr>, socket: &Path) -> Command {
     let test = std::env::current_exe().unwrap();
@@ -140,6 +143,38 @@ fn a_second_daemon_is_named_beside_the_first() {
     assert!(heard.contains("0x00001000"), "{heard}");
     assert_eq!(ip(running.path(), "state flush").as_deref(), Ok(""));
     assert!(lines.any(|line| line.starts_with("Flushed state")));
+}
+
+#[test]
+fn a_monitor_goes_on_with_the_next_server() {
+    if !has_ip() {
+        return;
+    }
+    let _ = log();
+    let Running { databases, multicast, server, folder } = Running::new();
+    let path = server.path().to_owned();
+    let spawned = preloaded("stdbuf", &path).args(["-oL", "ip", "xfrm", "monitor"]).spawn();
+    let mut child = spawned.map(Started).unwrap();
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let who = format!("(pid {})", child.0.id());
+    let listens = || log().matches(&who).count();
+    until("it listens", || listens() > 0);
+    let before = listens();
+    // The events of a request and others are in order.
+    multicast.send(Group::Expire, event(1));
+    assert_eq!(ip(&path, STATE).as_deref(), Ok(""));
+    assert!(lines.next().unwrap().starts_with("Flushed state proto esp"));
+    assert!(lines.next().unwrap().starts_with("src 192.0.2.1 dst 192.0.2.2"));
+    drop(server);
+    let server = Server::start(&path, databases, multicast.clone()).unwrap();
+    until("it listens again", || listens() > before);
+    // It says that events were lost, and goes on.
+    let mut errors = BufReader::new(child.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let lost = errors.next().unwrap();
+    assert!(lost.contains("No buffer space available"), "{lost}");
+    multicast.send(Group::Expire, event(2));
+    assert!(lines.any(|line| line.starts_with("Flushed state proto esp")));
+    drop((server, folder));
 }
 
 /// The client of the library's own tests.
