@@ -8,6 +8,7 @@ use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
 use convoy_ipsec::selector::{AddressRange, AddressSelector, Direction, Selector, UpperSelector};
 use convoy_ipsec::sequence::Lease;
+use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::{Policy, PolicyAction};
 
 use super::keys::SiteKeys;
@@ -204,13 +205,14 @@ pub(super) struct Made {
 }
 
 impl Maker<'_> {
-    /// Leases what is new, sets up keys, and gives slots. An SA whose description is as it was
-    /// keeps its very record.
+    /// Leases what is new, sets up keys, and gives slots that are free in the picture of now. An SA whose
+    /// description is as it was keeps its very record.
     pub(super) fn make(
         &self,
         plan: &Plan,
         site: &Site,
         before: &Tables,
+        picture: &Snapshot,
     ) -> Result<Made, StateError> {
         let new_out =
             site.outbound.iter().zip(&plan.outbound).filter(|(_, o)| matches!(o, Origin::New));
@@ -225,7 +227,7 @@ impl Maker<'_> {
             None => return Err(StateError::NoStateFolder(WHY)),
         };
         let floors: Vec<_> = new_in.into_iter().map(|(_, counters)| counters).collect();
-        let made = self.records(plan, site, before, &leases, &floors);
+        let made = self.records(plan, site, (before, picture), &leases, &floors);
         if made.is_err()
             && let Some(keeper) = self.keeper
         {
@@ -239,13 +241,14 @@ impl Maker<'_> {
         &self,
         plan: &Plan,
         site: &Site,
-        before: &Tables,
+        (before, picture): (&Tables, &Snapshot),
         leases: &[Arc<Lease>],
         floors: &[Arc<SaCounters>],
     ) -> Result<Tables, StateError> {
         let mut tables = Tables::default();
         // Slots of SAs that go stay empty for one reload, so that no slot changes hands at once.
-        let mut slots = Slots::new(before.outbound.values().map(|(slot, _)| *slot));
+        let others = picture.outbound_sas().map(|(slot, _)| slot);
+        let mut slots = Slots::new(before.outbound.values().map(|(slot, _)| *slot).chain(others));
         let mut leases = leases.iter();
         for (sa, origin) in site.outbound.iter().zip(&plan.outbound) {
             let (slot, spec) = match origin {
@@ -261,7 +264,8 @@ impl Maker<'_> {
             };
             tables.outbound.insert(sa.association.name.clone(), (slot, spec));
         }
-        let mut slots = Slots::new(before.inbound.values().map(|(slot, _)| *slot));
+        let others = picture.inbound_sas().map(|(slot, _)| slot);
+        let mut slots = Slots::new(before.inbound.values().map(|(slot, _)| *slot).chain(others));
         let mut floors = floors.iter();
         for (sa, origin) in site.inbound.iter().zip(&plan.inbound) {
             let (slot, spec) = match origin {

@@ -152,7 +152,7 @@ impl State {
         let maker =
             build::Maker { cpu: &cpu, wire_mtu, keeper: keeper.as_ref(), reqids: &policies.reqids };
         let plan = build::plan(&site, &before, &keys::SiteKeys::default());
-        let mut tables = maker.make(&plan, &site, &before)?.tables;
+        let mut tables = maker.make(&plan, &site, &before, &Snapshot::default())?.tables;
         tables.next_reqid = policies.next_reqid;
         let mut snapshot = Snapshot::default();
         let databases = difference::databases(&mut snapshot, &Databases::new(), policies.lists)?;

@@ -36,7 +36,7 @@ impl State {
             reqids: &policies.reqids,
         };
         let plan = build::plan(&site, &self.tables, &keys);
-        let made = maker.make(&plan, &site, &self.tables)?;
+        let made = maker.make(&plan, &site, &self.tables, &self.published.current())?;
         let mut tables = made.tables;
         tables.next_reqid = policies.next_reqid;
         let (mut snapshot, databases) = match self.next_picture(&tables, policies.lists) {
@@ -89,7 +89,8 @@ impl State {
         };
         let plan = build::plan(&self.site, &self.tables, &SiteKeys::of(&self.site));
         // Every key is known, so nothing is leased.
-        let mut tables = maker.make(&plan, &self.site, &self.tables)?.tables;
+        let mut tables =
+            maker.make(&plan, &self.site, &self.tables, &self.published.current())?.tables;
         tables.next_reqid = policies.next_reqid;
         let mut snapshot = Snapshot::clone(&self.published.current());
         tables.bring(&self.tables, &mut snapshot)?;

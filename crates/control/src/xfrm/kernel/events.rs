@@ -11,7 +11,7 @@ use convoy_xfrm::{
 
 use super::Kernel;
 use super::sas::describe;
-use crate::xfrm::plane::{Plane, refresh};
+use crate::xfrm::plane::refresh;
 use crate::xfrm::{LARVAL_SECONDS, Moment};
 
 /// What became of an event.
@@ -32,8 +32,8 @@ impl Kernel {
     /// Takes over what a worker tells.
     pub fn heard(&mut self, event: &Event, at: Moment) -> Told {
         match event {
-            Event::Soft { sa, .. } if Plane::is_ours(sa) => self.warned(sa, at),
-            Event::Hard { sa, .. } if Plane::is_ours(sa) => self.ended(sa, at),
+            Event::Soft { sa, .. } => self.warned(sa, at),
+            Event::Hard { sa, .. } => self.ended(sa, at),
             Event::Acquire { flow, .. } => self.wanted(flow, at),
             _ => Told::NotOurs,
         }
@@ -48,9 +48,7 @@ impl Kernel {
     fn warned(&mut self, sa: &SaId, at: Moment) -> Told {
         let number = self.in_slot(sa);
         let found = number.and_then(|number| self.associations.by_number(number));
-        let Some(found) = found.filter(|found| found.sa.info.spi == Some(sa.spi)) else {
-            return Told::Nothing;
-        };
+        let Some(found) = found else { return Told::NotOurs };
         if let Some(placed) = &found.placed {
             refresh(&mut found.sa, placed, at);
         }
@@ -60,13 +58,9 @@ impl Kernel {
     }
 
     fn ended(&mut self, sa: &SaId, at: Moment) -> Told {
-        let Some(number) = self.in_slot(sa) else { return Told::Nothing };
-        let is_it = self
-            .associations
-            .by_number(number)
-            .is_some_and(|found| found.sa.info.spi == Some(sa.spi));
-        let gone = if is_it { self.associations.remove_number(number) } else { None };
-        let Some(mut gone) = gone else { return Told::Nothing };
+        let number = self.in_slot(sa);
+        let gone = number.and_then(|number| self.associations.remove_number(number));
+        let Some(mut gone) = gone else { return Told::NotOurs };
         if let Some(placed) = &gone.placed {
             refresh(&mut gone.sa, placed, at);
         }

@@ -1,6 +1,6 @@
 //! SAs come, change and go.
 
-use convoy_ipsec::selector::Direction;
+use convoy_ipsec::event::SaId;
 use convoy_xfrm::{
     Address, AllocSpi, AsyncEvent, Datagram, Errno, FlushSa, Group, Refusal, Reply, Sa, SaDeleted,
     SaDirection, SaQuery,
@@ -182,10 +182,11 @@ impl Kernel {
         Ok(Carried::default())
     }
 
-    /// The number of the SA that workers have there, if it has this SPI.
-    pub(super) fn in_slot(&self, sa: &convoy_ipsec::event::SaId) -> Option<u64> {
-        let way: Direction = sa.direction;
-        self.by_slot.get(&(way, sa.slot)).copied()
+    /// The number of the SA that workers mean, if it is still there.
+    pub(super) fn in_slot(&mut self, sa: &SaId) -> Option<u64> {
+        let number = *self.by_slot.get(&(sa.direction, sa.slot))?;
+        let found = self.associations.by_number(number)?;
+        (found.sa.info.spi == Some(sa.spi)).then_some(number)
     }
 }
 

@@ -518,9 +518,9 @@ fn limits_that_workers_reach_are_told_and_the_hard_one_ends_the_sa() {
     let hard = Event::Hard { sa: id, limit: Reached::Packets };
     let (_, Reply::Expire(told)) = heard(kernel.heard(&hard, moment(6))).unwrap() else { panic!() };
     assert!(told.hard && outbounds(&published).is_empty());
-    assert!(matches!(kernel.heard(&hard, moment(6)), Told::Nothing));
+    assert!(matches!(kernel.heard(&hard, moment(6)), Told::NotOurs));
     // A site's own SA is not a daemon's.
-    let sites = SaId { slot: SaSlot(0), ..id };
+    let sites = SaId { slot: SaSlot(1), ..id };
     let of_site = Event::Soft { sa: sites, limit: Reached::Packets };
     assert!(matches!(kernel.heard(&of_site, moment(6)), Told::NotOurs));
 }

@@ -14,6 +14,11 @@ use convoy_xfrm::{Mode, Sa, SaProtocol, Template};
 /// Numbers below are those of a site's SAs.
 const FIRST: u32 = 1 << 31;
 
+/// Whether a group is one of daemons' SAs.
+pub(super) const fn is_daemons(reqid: ReqId) -> bool {
+    reqid.0 >= FIRST
+}
+
 /// What the SAs of a group have alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Group {

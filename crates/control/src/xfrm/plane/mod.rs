@@ -14,7 +14,6 @@ use std::sync::Arc;
 
 use convoy_crypto::Cpu;
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::event::SaId;
 use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::Lease;
@@ -154,8 +153,10 @@ impl Plane {
         let (sent, received) = sa::numbers(sa);
         let material = &checked.keys.material;
         let direction = checked.way.direction();
-        let slots = self.slots(direction);
-        let slot = slots.take()?;
+        let slot = match direction {
+            Direction::Outbound => self.outbound.take(|slot| draft.outbound(slot).is_some()),
+            Direction::Inbound => self.inbound.take(|slot| draft.inbound(slot).is_some()),
+        }?;
         let (key, lease) = match checked.way {
             Way::Outbound => {
                 let key = self.graves.outbound(material);
@@ -347,7 +348,7 @@ impl Plane {
         let mut draft = self.draft();
         let ours: Vec<_> = draft
             .outbound_sas()
-            .filter(|(slot, sa)| slots::is_daemons(*slot) && sa.path_mtu != mtu)
+            .filter(|(_, sa)| groups::is_daemons(sa.reqid) && sa.path_mtu != mtu)
             .map(|(slot, sa)| (slot, Arc::new(sa::with_path_mtu(sa, mtu))))
             .collect();
         for (slot, sa) in ours {
@@ -355,11 +356,6 @@ impl Plane {
             let _ = draft.replace_outbound(slot, sa);
         }
         self.publish(draft);
-    }
-
-    /// Whether an event is of an SA that is here, by its slot.
-    pub(super) fn is_ours(sa: &SaId) -> bool {
-        slots::is_daemons(sa.slot)
     }
 }
 
