@@ -117,6 +117,7 @@ tell() {
     has_ipsec_mb ||
         echo "install-deps: MISSING libipsec-mb1: skipped will be the comparison with intel-ipsec-mb"
     ./interop/install-strongswan.sh --check
+    ./interop/install-libreswan.sh --check
     local python=$target/tools/python/bin/python3
     [ -x "$python" ] || python=python3
     "$python" -c 'import scapy.layers.ipsec, cryptography' 2> /dev/null ||
@@ -128,7 +129,8 @@ if [ "$check_only" != --check ]; then
     install_packages
     install_ipsec_mb
     install_scapy
-    ./interop/install-strongswan.sh > /dev/null || true
+    ./interop/install-strongswan.sh > /dev/null
+    ./interop/install-libreswan.sh > /dev/null
     if [ -x interop/fetch-vectors.sh ]; then
         # It wants a python3 with pip, which the one above has.
         PATH=$(realpath "$target")/tools/python/bin:$PATH ./interop/fetch-vectors.sh || echo "install-deps: the test vectors could not be fetched"

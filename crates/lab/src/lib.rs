@@ -7,8 +7,8 @@
 //! possible for an ordinary user.
 //!
 //! Everything is done over netlink and sockets, and the machine's own interfaces are never touched.
-//! Other programs run only where they are what is asked for: [`strongswan`] has unmodified IKE
-//! daemons.
+//! Other programs run only where they are what is asked for: [`strongswan`] and [`libreswan`] have
+//! unmodified IKE daemons.
 //!
 //! ```no_run
 //! use std::sync::atomic::AtomicBool;
@@ -30,7 +30,9 @@
 
 mod capture;
 mod clear;
+mod daemon;
 mod error;
+pub mod libreswan;
 mod link;
 mod namespace;
 mod program;

@@ -128,7 +128,8 @@ fn two_daemons_exchange_traffic_and_nothing_is_in_the_clear() {
     assert!(wire.esp_in_udp >= sent + 20 && wire.ike >= 8, "{wire:?}");
     let rest = wire_report(&rest, inner.as_flattened()).unwrap();
     assert_eq!((rest.protected(), rest.clear), (0, 0), "{rest:?}");
-    assert_eq!((rest.ike, rest.neighbours, rest.icmp), (wire.ike, wire.neighbours, wire.icmp));
+    // Of neighbours one may have seen more than the other, which began later.
+    assert_eq!((rest.ike, rest.icmp), (wire.ike, wire.icmp));
     drop(lab);
     assert_eq!(left_behind(&before), Vec::<String>::new());
 }

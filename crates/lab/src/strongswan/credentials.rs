@@ -7,8 +7,11 @@ use std::{
     time::Duration,
 };
 
-use super::{command, find};
-use crate::{LabError, error::Doing as _};
+use crate::{
+    LabError,
+    daemon::{self, find, write_private},
+    error::Doing as _,
+};
 
 /// How long a key or a certificate may take.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -66,9 +69,9 @@ impl Pki<'_> {
     fn make(&self, arguments: &[&str], file: &str) -> Result<String, LabError> {
         let mut pki = Command::new(&self.program);
         pki.args(arguments).args(["--outform", "pem"]);
-        let output = command::run(&mut pki, LIMIT)?;
+        let output = daemon::run(&mut pki, LIMIT)?;
         let path = self.folder.join(file);
-        super::write_private(&path, &output)?;
+        write_private(&path, &output)?;
         Ok(path.display().to_string())
     }
 

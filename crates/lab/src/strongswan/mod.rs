@@ -5,22 +5,13 @@
 //! beside each other, one per network namespace. [`DataPlane`] says what carries their packets.
 //! Dropping a [`StrongSwan`] ends its daemon, and so does the end of the process that started it.
 
-mod command;
 mod config;
 mod credentials;
 mod sas;
 
 use std::{
-    env,
-    fs::{self, File, OpenOptions},
-    io::Write as _,
-    os::unix::{
-        ffi::OsStrExt as _,
-        fs::{DirBuilderExt as _, OpenOptionsExt as _},
-        process::CommandExt as _,
-    },
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -29,7 +20,11 @@ pub use config::{Auth, Child, Connection, DataPlane, Mode, StartAction};
 pub use credentials::{Identity, identities};
 pub use sas::{ChildSa, IkeSa};
 
-use crate::{LabError, Namespace, Program, error::Doing as _};
+use crate::{
+    LabError, Namespace,
+    daemon::{self, Daemon, find, write_private},
+    error::Doing as _,
+};
 
 /// The control socket in a daemon's folder.
 const SOCKET: &str = "vici.sock";
@@ -37,8 +32,6 @@ const SOCKET: &str = "vici.sock";
 const LOG: &str = "charon.log";
 /// What it prints.
 const OUTPUT: &str = "charon.out";
-/// Longest path of a UNIX socket in bytes (`sockaddr_un`), with its end.
-const SOCKET_PATH: usize = 108;
 /// How long a daemon may take until it answers.
 const START: Duration = Duration::from_secs(10);
 /// How long it may take to say farewell to its peers.
@@ -54,8 +47,6 @@ const PROGRAMS: [(&str, &str); 3] = [
     ("swanctl", "strongswan-swanctl"),
     ("pki", "strongswan-pki"),
 ];
-/// Where programs are that are not in everybody's `PATH`.
-const PLACES: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 /// Where distributions put the plugins.
 const PLUGIN_PLACES: [&str; 4] = [
     "/usr/lib/ipsec/plugins",
@@ -76,16 +67,6 @@ pub fn missing(plane: &DataPlane) -> Vec<&'static str> {
         missing.push("libcharon-extra-plugins");
     }
     missing
-}
-
-/// A program of strongSwan.
-fn find(name: &str) -> Result<PathBuf, LabError> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let places = env::split_paths(&path).chain(PLACES.map(PathBuf::from));
-    places
-        .map(|folder| folder.join(name))
-        .find(|path| path.is_file())
-        .ok_or_else(|| LabError::Missing { program: name.into() })
 }
 
 /// A daemon to be started.
@@ -120,9 +101,7 @@ impl StrongSwanConfig {
 /// A running daemon.
 #[derive(Debug)]
 pub struct StrongSwan {
-    // Before the daemon, which it would take along.
-    _watch: Program,
-    program: Program,
+    process: Daemon,
     config: StrongSwanConfig,
     swanctl: PathBuf,
 }
@@ -135,15 +114,19 @@ impl StrongSwan {
     /// it does not answer, [`LabError::Program`] when it refuses what it is to load.
     pub fn start(namespace: &Namespace, config: StrongSwanConfig) -> Result<Self, LabError> {
         let charon = find("charon-systemd")?;
-        // As /proc names it.
-        let charon = fs::canonicalize(charon).doing(|| "find charon-systemd".into())?;
         let swanctl = find("swanctl")?;
         let mut config = config;
         config.folder = std::path::absolute(&config.folder).doing(|| "find a folder".into())?;
         prepare(&config)?;
-        let mut program = launch(namespace, &config, &charon)?;
-        let watch = watch(namespace, program.child().id(), &charon)?;
-        let mut daemon = Self { _watch: watch, program, config, swanctl };
+        let launcher = match &config.plane {
+            DataPlane::Libipsec => [].as_slice(),
+            DataPlane::Xfrm { launcher } => launcher,
+        };
+        let variables = [("STRONGSWAN_CONF", config.folder.join("strongswan.conf"))];
+        let output = config.folder.join(OUTPUT);
+        let command = [charon.as_os_str()];
+        let process = Daemon::start(namespace, launcher, command, &variables, &output)?;
+        let mut daemon = Self { process, config, swanctl };
         daemon.wait_until_it_answers()?;
         daemon.load()?;
         Ok(daemon)
@@ -268,7 +251,7 @@ impl StrongSwan {
 
     /// Its process.
     pub fn process(&mut self) -> u32 {
-        self.program.child().id()
+        self.process.program().child().id()
     }
 
     /// Whether it has ended.
@@ -276,14 +259,13 @@ impl StrongSwan {
     /// # Errors
     /// [`LabError::System`].
     pub fn has_ended(&mut self) -> Result<bool, LabError> {
-        Ok(self.program.ended()?.is_some())
+        Ok(self.process.program().ended()?.is_some())
     }
 
     /// Its log so far.
     #[must_use]
     pub fn log(&self) -> String {
-        let log = fs::read(self.config.folder.join(LOG)).unwrap_or_default();
-        String::from_utf8_lossy(&log).into_owned()
+        daemon::read(&self.config.folder.join(LOG))
     }
 
     /// Ends it in good order: it tells its peers and takes back what it installed.
@@ -291,7 +273,7 @@ impl StrongSwan {
     /// # Errors
     /// [`LabError::System`].
     pub fn stop(self) -> Result<StrongSwanConfig, LabError> {
-        self.program.end(END)?;
+        self.process.end(END)?;
         Ok(self.config)
     }
 
@@ -299,9 +281,8 @@ impl StrongSwan {
     ///
     /// # Errors
     /// [`LabError::System`].
-    pub fn kill(mut self) -> Result<StrongSwanConfig, LabError> {
-        let child = self.program.child();
-        child.kill().and_then(|()| child.wait()).doing(|| "kill a daemon".into())?;
+    pub fn kill(self) -> Result<StrongSwanConfig, LabError> {
+        self.process.kill()?;
         Ok(self.config)
     }
 
@@ -312,7 +293,7 @@ impl StrongSwan {
     pub fn swanctl(&self, words: &[&str], limit: Duration) -> Result<Vec<u8>, LabError> {
         let mut swanctl = Command::new(&self.swanctl);
         swanctl.args(words).env("STRONGSWAN_CONF", self.config.folder.join("strongswan.conf"));
-        command::run(&mut swanctl, limit)
+        daemon::run(&mut swanctl, limit)
     }
 
     fn load(&self) -> Result<(), LabError> {
@@ -327,7 +308,7 @@ impl StrongSwan {
     fn wait_until_it_answers(&mut self) -> Result<(), LabError> {
         let begun = Instant::now();
         while self.swanctl(&["--stats"], ANSWER).is_err() {
-            if self.program.ended()?.is_some() || begun.elapsed() > START {
+            if self.process.program().ended()?.is_some() || begun.elapsed() > START {
                 let what = "answer of a charon that was started".into();
                 return Err(LabError::TimedOut { what, said: self.last_words() });
             }
@@ -336,84 +317,23 @@ impl StrongSwan {
         Ok(())
     }
 
-    /// The end of its log, or what it printed if it has none.
     fn last_words(&self) -> String {
-        let log = self.log();
-        let printed = fs::read(self.config.folder.join(OUTPUT)).unwrap_or_default();
-        let printed = String::from_utf8_lossy(&printed);
-        let text = if log.is_empty() { printed.as_ref() } else { &log };
-        let lines: Vec<_> = text.lines().collect();
-        let last = lines.get(lines.len().saturating_sub(15)..).unwrap_or_default();
-        format!("{} ends with\n  {}", self.config.folder.display(), last.join("\n  "))
+        daemon::last_words(&[LOG, OUTPUT].map(|file| self.config.folder.join(file)))
     }
 }
 
 /// Writes everything that a daemon reads.
 fn prepare(config: &StrongSwanConfig) -> Result<(), LabError> {
     let folder = &config.folder;
-    let socket = folder.join(SOCKET);
-    if socket.as_os_str().as_bytes().len() >= SOCKET_PATH {
-        return Err(LabError::LongPath { path: socket });
-    }
-    let make = |folder: &Path| {
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(folder)
-    };
-    make(folder).doing(|| format!("make {}", folder.display()))?;
-    // Of an earlier daemon there: its answers must not be taken for this one's.
-    let _ = fs::remove_file(&socket);
+    daemon::make_folder(folder)?;
+    daemon::make_way(&folder.join(SOCKET))?;
     for (kind, content) in config::credentials(config.identity.as_ref()) {
         let Some(content) = content else { continue };
-        make(&folder.join(kind)).doing(|| format!("make {kind}"))?;
+        daemon::make_folder(&folder.join(kind))?;
         write_private(&folder.join(kind).join("own.pem"), content)?;
     }
     let daemon = config::strongswan(folder, &config.plane, &config.more);
     write_private(&folder.join("strongswan.conf"), daemon.as_bytes())?;
     let connections = config::swanctl(&config.connections);
     write_private(&folder.join("swanctl.conf"), connections.as_bytes())
-}
-
-fn launch(
-    namespace: &Namespace,
-    config: &StrongSwanConfig,
-    charon: &Path,
-) -> Result<Program, LabError> {
-    let launcher = match &config.plane {
-        DataPlane::Libipsec => [].as_slice(),
-        DataPlane::Xfrm { launcher } => launcher,
-    };
-    let mut words = launcher.iter().map(std::ffi::OsString::as_os_str).chain([charon.as_os_str()]);
-    let mut command = Command::new(words.next().unwrap_or_default());
-    let output = config.folder.join(OUTPUT);
-    let output = File::create(&output).doing(|| format!("create {}", output.display()))?;
-    let errors = output.try_clone().doing(|| "share a file".into())?;
-    command
-        .args(words)
-        .env("STRONGSWAN_CONF", config.folder.join("strongswan.conf"))
-        // It would tell a service manager that is not its own.
-        .env_remove("NOTIFY_SOCKET")
-        .stdin(Stdio::null())
-        .stdout(output)
-        .stderr(errors)
-        // Ctrl-C is for the owner, who then ends it.
-        .process_group(0);
-    Program::start(namespace, &mut command)
-}
-
-/// A process that kills the daemon when this one dies without ending it: its standard input ends
-/// then.
-fn watch(namespace: &Namespace, daemon: u32, charon: &Path) -> Result<Program, LabError> {
-    let script = "read -r _; [ \"$(readlink \"/proc/$1/exe\")\" = \"$2\" ] && kill -9 \"$1\"";
-    let mut command = Command::new("sh");
-    command.args(["-c", script, "watch", &daemon.to_string()]).arg(charon);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    Program::start(namespace, &mut command)
-}
-
-/// Writes a file for the owner's eyes only.
-fn write_private(path: &Path, content: &[u8]) -> Result<(), LabError> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600);
-    let written = options.open(path).and_then(|mut file| file.write_all(content));
-    written.doing(|| format!("write {}", path.display()))
 }
