@@ -64,6 +64,17 @@ pub enum IoError {
 }
 
 impl IoError {
+    /// The error number that a system call would say this with, for those that answer as the kernel does.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Setup { source, .. } | Self::Dead(source) => source.raw_os_error(),
+            Self::Steer(error) => Some(error.errno()),
+            _ => None,
+        }
+        .unwrap_or(libc::EINVAL)
+    }
+
     pub(crate) fn setup(step: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Setup { step, source }
     }
@@ -72,6 +83,16 @@ impl IoError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_have_the_number_of_their_cause() {
+        let refused = || io::Error::from_raw_os_error(libc::EPERM);
+        assert_eq!(IoError::setup("try")(refused()).errno(), libc::EPERM);
+        assert_eq!(IoError::Dead(refused()).errno(), libc::EPERM);
+        let taken = crate::udp::SteerError::Taken("127.0.0.1:4500".parse().unwrap());
+        assert_eq!(IoError::from(taken).errno(), libc::EBUSY);
+        assert_eq!(IoError::Queues(0).errno(), libc::EINVAL);
+    }
 
     #[test]
     fn texts_say_what_and_why() {

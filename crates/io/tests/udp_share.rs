@@ -479,6 +479,45 @@ fn shared_ports_are_told_apart_and_receive_one_datagram_at_a_time() {
     });
 }
 
+/// Datagrams that a peer hands to its kernel many at a time travel as one and are parted on arrival.
+#[test]
+fn what_a_peer_sends_many_at_a_time_arrives_one_by_one() {
+    for (local, dest, from) in [
+        ("0.0.0.0:4500", "127.0.0.1:4500", "127.0.0.2:4501"),
+        ("[::]:4500", "[::1]:4500", "[::1]:4501"),
+    ] {
+        let namespace = or_skip!(fresh());
+        namespace.run(move || {
+            let mut bench = Bench::new((local, dest), 3, Form::Extended);
+            let (mut ports, _steering) = bench.share();
+            let from: SocketAddr = from.parse().unwrap();
+            let mut peer = udp::open(&Config::new(from)).unwrap().remove(0);
+            let mut expected = BTreeMap::new();
+            let packets: Vec<_> = (0..150_u32)
+                .map(|n| {
+                    // Runs of one SPI, as bursts of a gateway have them.
+                    let spi = 256 + n / 50;
+                    let payload = esp(spi, n, 400);
+                    let length = 8 + payload.len() as u16;
+                    let mut udp = [from.port(), 4500, length, 0].map(u16::to_be_bytes).concat();
+                    udp.extend(&payload);
+                    expected.insert((Who::Worker(spi as usize % 3), payload), 1);
+                    ip_packet(from.ip(), bench.dest.ip(), 17, 0, true, &udp)
+                })
+                .collect();
+            peer.tx(&mut bench.pool, &mut burst_of(&mut bench.arena.pool(), &packets)).unwrap();
+            assert!(peer.counters().tx_supers > 0);
+            let mut got = BTreeMap::new();
+            let patience = Instant::now();
+            while got.len() < expected.len() && patience.elapsed() < Duration::from_secs(20) {
+                bench.collect(None, &mut ports, &mut got);
+                std::thread::yield_now();
+            }
+            assert!(got == expected);
+        });
+    }
+}
+
 /// The kernel looks up whom an ICMP message concerns by a hash over all that share a port.
 #[test]
 fn news_of_a_narrow_path_arrives_whoever_else_shares_the_port() {

@@ -98,6 +98,19 @@ pub enum SteerError {
     Alone(SocketAddr),
 }
 
+impl SteerError {
+    /// The nearest error number.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::NotUdp => libc::ENOPROTOOPT,
+            Self::Elsewhere { .. } => libc::EADDRNOTAVAIL,
+            Self::Taken(_) => libc::EBUSY,
+            Self::Device | Self::OnlyV6 | Self::Alone(_) => libc::EINVAL,
+        }
+    }
+}
+
 /// The program that steers the datagrams of one group of sockets, and what it knows of them. The
 /// program outlives this value.
 #[derive(Debug)]
