@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -516,6 +516,86 @@ fn what_a_peer_sends_many_at_a_time_arrives_one_by_one() {
             assert!(got == expected);
         });
     }
+}
+
+/// Switches something of a virtual cable's end, as ethtool does.
+fn switch(interface: &str, what: u32, on: bool) {
+    let command = [what, u32::from(on)];
+    // SAFETY: a structure of integers and a pointer, for which zero is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = command.as_ptr().cast_mut().cast();
+    let any = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // SAFETY: the kernel reads the request and the two words it points to.
+    let done = unsafe { libc::ioctl(any.as_raw_fd(), 0x8946, &raw mut request) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Has the kernel make datagrams of 400 bytes of what is sent (`UDP_SEGMENT`).
+fn send_in_pieces(socket: &UdpSocket) {
+    let size = 400_i32;
+    let (at, len) = ((&raw const size).cast(), size_of::<i32>() as libc::socklen_t);
+    // SAFETY: the kernel reads one int.
+    let set =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, at, len) };
+    assert_eq!(set, 0);
+}
+
+/// A kernel that joins what comes from one port to another would join IKE with ESP, whatever the
+/// program says.
+#[test]
+fn ike_amid_esp_of_the_same_peer_reaches_the_daemon() {
+    let [near, far] = {
+        let _alone = STARTING.write().unwrap_or_else(PoisonError::into_inner);
+        let [near, far] = [or_skip!(Namespace::new()), or_skip!(Namespace::new())];
+        near.ip(&format!("link add wire type veth peer name wire netns {}", far.id()));
+        near.ip("addr add 10.8.0.1/24 dev wire");
+        far.ip("addr add 10.8.0.2/24 dev wire");
+        // `ETHTOOL_SGRO`: what arrives is joined. `ETHTOOL_STSO`: a cable joins nothing while the other
+        // end says that it takes long segments of TCP.
+        near.run(|| switch("wire", 0x2c, true));
+        far.run(|| switch("wire", 0x1f, false));
+        near.ip("link set wire up");
+        // What is sent as one goes over the wire one by one, and close together.
+        far.ip("link set wire up gso_max_segs 1");
+        [near, far]
+    };
+    // Which socket the kernel asks whether to join depends on the peer's port.
+    let peers = far.run(|| {
+        let ports = 5000..5008;
+        let peers = ports.map(|port| UdpSocket::bind(("10.8.0.2", port)).unwrap());
+        peers.inspect(send_in_pieces).collect::<Vec<_>>()
+    });
+    near.run(move || {
+        let mut bench = Bench::new(("0.0.0.0:4500", "10.8.0.1:4500"), 1, Form::Extended);
+        let (mut ports, mut steering) = bench.share();
+        let daemon = daemon(bench.local);
+        steering.give(daemon.as_fd()).unwrap();
+        let ike = vec![0; 400];
+        let (mut expected, mut got) = (BTreeMap::new(), BTreeMap::new());
+        for (first, peer) in (0..).zip(&peers) {
+            let mut message = Vec::new();
+            for n in first * 20..(first + 1) * 20 {
+                if n % 7 == first % 7 {
+                    message.extend(&ike);
+                    *expected.entry((Who::Daemon, ike.clone())).or_insert(0) += 1;
+                } else {
+                    let esp = esp(256, n, 392);
+                    message.extend(&esp);
+                    expected.insert((Who::Worker(0), esp), 1);
+                }
+            }
+            peer.send_to(&message, bench.dest).unwrap();
+        }
+        let patience = Instant::now();
+        while got != expected && patience.elapsed() < Duration::from_secs(10) {
+            bench.collect(Some(&daemon), &mut ports, &mut got);
+            std::thread::yield_now();
+        }
+        assert!(got == expected, "{} of {}", got.len(), expected.len());
+    });
 }
 
 /// The kernel looks up whom an ICMP message concerns by a hash over all that share a port.
