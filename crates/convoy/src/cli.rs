@@ -69,6 +69,11 @@ pub enum Verb {
     Keys(KeysArgs),
     /// Make a running gateway read its site file again; no packet is lost.
     Reload(AskArgs),
+    /// Let packets pass in clear that a gateway which does not run any more left closed.
+    #[command(
+        after_help = "Example:\n  convoy open site.toml\n\nA gateway that serves IKE daemons leaves the networks closed that their policies protect, however it\nends: nothing leaves in clear until it runs again. This takes its routes, rules and packet filter away."
+    )]
+    Open(OpenArgs),
     /// Send the packets of a capture through a gateway that exists only for that.
     #[command(
         after_help = "Examples:\n  convoy replay left.toml --plain-in plain.pcap --wire-out esp.pcap\n  convoy replay right.toml --wire-in esp.pcap --plain-out plain.pcap --json\n\nSequence numbers are leased in the state folder as by a running gateway, so no nonce repeats."
@@ -143,6 +148,14 @@ pub struct CheckArgs {
     /// Print findings as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// `convoy open`
+#[derive(Debug, Args)]
+pub struct OpenArgs {
+    /// Site file of the gateway.
+    #[arg(value_name = "SITE.toml")]
+    pub site: PathBuf,
 }
 
 /// `convoy run`

@@ -283,6 +283,31 @@ pub(super) fn interfaces(plain: &Plain, wire: &Wire, place: &Place, report: &mut
     }
 }
 
+/// Daemons bring SAs of any address: sockets take them all, and routes follow the policies.
+pub(super) fn daemons(
+    plain: Option<&Plain>,
+    wire: Option<&Wire>,
+    place: &Place,
+    report: &mut Report<'_>,
+) {
+    let sides = [
+        ("plain", "tun", plain.map(|plain| plain.backend)),
+        ("wire", "socket", wire.map(|wire| wire.backend)),
+    ];
+    for (side, word, backend) in sides {
+        if let Some(direct) = backend.filter(|backend| backend.is_direct()) {
+            report.error(
+                place,
+                format!(
+                    "IKE daemons cannot be served with backend \"{}\" in [{side}]",
+                    direct.word()
+                ),
+                format!("leave `backend` out of [{side}], or set it to \"{word}\""),
+            );
+        }
+    }
+}
+
 /// Sockets send ESP and AH alone: what is not protected does not leave by them.
 pub(super) fn bypass(
     policies: &[policy::Draft],

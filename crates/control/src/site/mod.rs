@@ -23,7 +23,7 @@ pub(crate) use key::Nonces;
 pub use key::{KeyMaterial, KeyMisfit, SALT_BYTES};
 pub use model::{
     Action, Addresses, Association, Backend, Capture, InboundSa, InterfaceAddress, OutboundSa,
-    Plain, Policy, Routes, Site, Upper, Wire, Workers, least_mtu,
+    Plain, Policy, Routes, Site, Upper, Wire, Workers, Xfrm, least_mtu,
 };
 
 use reader::{Place, Report, Table};

@@ -33,6 +33,8 @@ pub struct Site {
     pub workers: Workers,
     /// Where the wire side is recorded, if asked for.
     pub capture: Option<Capture>,
+    /// How IKE daemons reach the gateway, if they do.
+    pub xfrm: Option<Xfrm>,
     /// SAs that protect packets leaving the gateway.
     pub outbound: Vec<OutboundSa>,
     /// SAs that open packets arriving at the gateway.
@@ -132,6 +134,13 @@ pub struct Plain {
     pub routes: Routes,
     /// The database of the interface's own policies (RFC 4301 section 4.4.1); `None`: the common one.
     pub spd: Option<Arc<str>>,
+}
+
+/// How IKE daemons reach the gateway: they bring SAs and policies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Xfrm {
+    /// UNIX socket on which the kernel's XFRM protocol is served.
+    pub socket: PathBuf,
 }
 
 /// An address of an interface with the length of its network's prefix.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use convoy_wire::{IpVersion, Prefix, PrefixError};
 
-use super::model::{Backend, Capture, InterfaceAddress, Plain, Routes, Site, Wire, Workers};
+use super::model::{Backend, Capture, InterfaceAddress, Plain, Routes, Site, Wire, Workers, Xfrm};
 use super::reader::{At, Field, Place, Report, Table, quote};
 use super::{check, policy, sa, width};
 
@@ -36,6 +36,13 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     let capture = root.take("capture").map(|field| {
         let table = field.table(report, "a [capture] section")?;
         capture(table, report, &folder)
+    });
+    let xfrm = root.take("xfrm").map(|field| {
+        let place = field.place.clone();
+        let table = field.table(report, "an [xfrm] section")?;
+        let xfrm = xfrm(table, report, &folder)?;
+        check::daemons(plain.as_ref(), wire.as_ref(), &place, report);
+        Some(xfrm)
     });
     let context = sa::Context {
         folder: &folder,
@@ -83,6 +90,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         wire: wire?,
         workers: workers?,
         capture: transposed(capture)?,
+        xfrm: transposed(xfrm)?,
         outbound,
         inbound,
         policies: policies.into_iter().map(|policy| policy.built).collect::<Option<_>>()?,
@@ -214,6 +222,15 @@ fn interface(field: Field<'_>, report: &mut Report<'_>) -> Option<String> {
         "use 1 to 15 bytes without '/', ':' and white space",
     );
     None
+}
+
+/// Where the preloaded library looks, unless it is told otherwise.
+const XFRM_SOCKET: &str = "/run/convoy/xfrm.sock";
+
+fn xfrm(mut table: Table<'_>, report: &mut Report<'_>, folder: &Path) -> Option<Xfrm> {
+    let given = table.take("socket").map(|field| socket(field, report, folder));
+    table.finish(report);
+    Some(Xfrm { socket: given.unwrap_or_else(|| Some(XFRM_SOCKET.into()))? })
 }
 
 /// `wanted_spd` is where the name of the interface's database stands, if it has one of its own.

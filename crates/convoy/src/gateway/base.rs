@@ -14,7 +14,8 @@ use convoy_ipsec::pipeline::PipelineConfig;
 use convoy_ipsec::sa::WorkerId;
 use convoy_packet::{Arena, FrameSize};
 use convoy_runtime::{
-    Events, Runtime, StopReport, Surroundings, ThreadConfig, Worker, WorkerPorts, WorkerStats,
+    Events, Runtime, StopReport, Surroundings, ThreadConfig, Wiring, Worker, WorkerPorts,
+    WorkerStats,
 };
 
 use crate::exit::Stop;
@@ -192,6 +193,12 @@ impl Core {
     #[must_use]
     pub fn take_events(&mut self) -> Option<Events> {
         self.runtime.take_events()
+    }
+
+    /// What adds wire ports to the workers; `None` the second time.
+    #[must_use]
+    pub fn take_wiring(&mut self) -> Option<Wiring> {
+        self.runtime.take_wiring()
     }
 
     /// Brings another site into force.

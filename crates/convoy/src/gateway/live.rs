@@ -1,6 +1,7 @@
 //! A running gateway as the control socket sees it.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,10 +13,12 @@ use convoy_control::status::{
     Status, Text as _, crypto_report, observe, policy_report, sa_report,
 };
 use convoy_control::wireshark::esp_sa;
+use convoy_control::xfrm::{self, Answer, Client, Cursor, Multicast, Told};
 use convoy_crypto::Cpu;
 use convoy_host::{LinkName, Network};
 use convoy_ipsec::event::Event;
 use convoy_runtime::{PortTotals, WorkerStats, now};
+use convoy_xfrm::{Address, Datagram, Errno, Refusal, Request};
 use zeroize::Zeroizing;
 
 use super::{Gateway, load};
@@ -30,6 +33,8 @@ pub struct Live {
     cpu: Cpu,
     /// Called when a client wants the gateway to end.
     stop: Box<dyn Fn() + Send + Sync>,
+    /// Where IKE daemons listen.
+    multicast: Multicast,
 }
 
 impl fmt::Debug for Live {
@@ -48,13 +53,19 @@ struct Inner {
 }
 
 impl Live {
-    /// Shares a gateway; `stop` is called when a client wants it to end.
+    /// Shares a gateway; `stop` is called when a client wants it to end, and IKE daemons hear of events by
+    /// `multicast`.
     #[must_use]
-    pub fn new(gateway: Gateway, cpu: Cpu, stop: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+    pub fn new(
+        gateway: Gateway,
+        cpu: Cpu,
+        multicast: Multicast,
+        stop: impl Fn() + Send + Sync + 'static,
+    ) -> Arc<Self> {
         let mut sampler = Sampler::default();
         let last = status(&gateway, &cpu, &mut sampler);
         let inner = Mutex::new(Inner { gateway: Some(gateway), sampler, last });
-        Arc::new(Self { inner, cpu, stop: Box::new(stop) })
+        Arc::new(Self { inner, cpu, stop: Box::new(stop), multicast })
     }
 
     /// Writes down what the workers tell, until they have ended. For a thread of its own.
@@ -71,7 +82,12 @@ impl Live {
 
     fn heard(&self, event: &Event) {
         // An SA that reaches its end while the gateway does is nobody's concern.
-        let Some(gateway) = &self.lock().gateway else { return };
+        let Some(gateway) = &mut self.lock().gateway else { return };
+        match gateway.heard(event) {
+            Told::Daemons(group, message) => return self.multicast.send(group, message),
+            Told::Nothing => return,
+            Told::NotOurs => {}
+        }
         let state = gateway.core().state();
         match describe_event(&state.published().current(), state.plain_spd(), event) {
             (Level::Critical, line) => tracing::error!("{line}"),
@@ -85,6 +101,9 @@ impl Live {
         let mut inner = self.lock();
         if let Some(gateway) = &mut inner.gateway {
             gateway.follow_host();
+            for (group, message) in gateway.daemons_tick() {
+                self.multicast.send(group, message);
+            }
         }
         inner.refresh(&self.cpu);
     }
@@ -180,6 +199,33 @@ impl server::Gateway for Live {
 
     fn stop(&self) {
         (self.stop)();
+    }
+}
+
+/// IKE daemons may come and go while it runs; while it ends they hear what a kernel without IPsec says.
+impl xfrm::Service for Live {
+    fn request(&self, client: &Client, request: Request, to: Address) -> Result<Answer, Refusal> {
+        self.gateway_for_daemons(|gateway| gateway.carry_out(client, request, to))
+    }
+
+    fn dump(&self, cursor: &mut Cursor, to: Address, room: usize) -> Vec<Datagram> {
+        self.gateway_for_daemons(|gateway| Ok(gateway.dump(cursor, to, room))).unwrap_or_default()
+    }
+
+    fn steer(&self, client: &Client, socket: OwnedFd, encap: u32) -> Result<(), Refusal> {
+        self.gateway_for_daemons(|gateway| gateway.steer(client, &socket, encap))
+    }
+}
+
+impl Live {
+    fn gateway_for_daemons<T>(
+        &self,
+        ask: impl FnOnce(&mut Gateway) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        match &mut self.lock().gateway {
+            Some(gateway) => ask(gateway),
+            None => Err(Refusal::new(Errno::EPROTONOSUPPORT, "The gateway is ending")),
+        }
     }
 }
 

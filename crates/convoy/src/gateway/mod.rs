@@ -2,7 +2,9 @@
 
 mod addresses;
 mod base;
+mod daemons;
 mod direct;
+mod fence;
 mod live;
 mod plan;
 mod ports;
@@ -11,6 +13,7 @@ mod width;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,19 +21,25 @@ use std::time::Instant;
 use anyhow::Context as _;
 use convoy_control::site::{Routes, Site, Warning};
 use convoy_control::state::{ReloadReport, StateError};
+use convoy_control::xfrm::{Answer, Client, Cursor, Told};
 use convoy_host::{Applied, Change, HostError, LinkName, Plan, Watch};
 use convoy_io::pcap::Recorder;
+use convoy_ipsec::event::Event;
 use convoy_ipsec::sa::WorkerId;
 use convoy_runtime::{Events, WorkerStats};
 use convoy_wire::Prefix;
+use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
 
 use addresses::Addresses;
+use daemons::{Daemons, moment};
 use direct::{Following, Side};
+use fence::Guard;
 use ports::{Opened, Sides};
 use width::Widths;
 
 pub use addresses::missing_addresses;
 pub use base::{Core, HostMedium, Medium, Prepared};
+pub use fence::open;
 pub use live::Live;
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use ports::{Socket, describe_wire, sockets};
@@ -57,6 +66,8 @@ pub struct Gateway {
     watch: Watch,
     addresses: Addresses,
     widths: Widths,
+    /// What IKE daemons made, if they are served.
+    daemons: Option<Daemons>,
     interface_changes: Applied,
     interface: String,
     sockets: Vec<Socket>,
@@ -77,6 +88,8 @@ impl Gateway {
         let wire_mtu = wire_mtu(&site);
         // Before anything is changed: this finds most of what can be wrong.
         let changes = plan(&site, &site.plain.interface, wire_mtu)?;
+        // What an earlier life left closed stays so from here on.
+        let guard = site.xfrm.as_ref().map(|_| Guard::raise(&site.plain.interface)).transpose()?;
         // Before the first look around, so that no change is missed.
         let watch = Watch::open()?;
         let mut sides = Sides::new(&site)?;
@@ -102,12 +115,20 @@ impl Gateway {
                 return Err(error);
             }
         };
-        let Opened { workers, interface, sockets, recorder, followers } = opened;
+        let Opened { workers, interface, sockets, recorder, followers, shared } = opened;
         let is_route = |change: &&Change| matches!(change, Change::Route(_));
         let interface_plan: Plan =
             changes.changes().iter().filter(|c| !is_route(c)).cloned().collect();
         let routes: Vec<_> = routes(prepared.state().site());
-        let core = prepared.start(workers, alarm)?;
+        let mut core = prepared.start(workers, alarm)?;
+        let daemons = guard.map(|guard| Daemons::serve(&mut core, guard, shared)).transpose();
+        let daemons = match daemons {
+            Ok(daemons) => daemons,
+            Err(error) => {
+                core.stop()?;
+                return Err(error);
+            }
+        };
         let interface_changes = match interface_plan.apply() {
             Ok(applied) => applied,
             Err(error) => {
@@ -132,6 +153,7 @@ impl Gateway {
             watch,
             addresses: Addresses::default(),
             widths,
+            daemons,
             interface_changes,
             interface,
             sockets,
@@ -242,10 +264,54 @@ impl Gateway {
         self.widths.note(outcome.err().map(|error| describe(&error)));
     }
 
+    /// Carries out what an IKE daemon asks for. When this returns, every worker sees it.
+    ///
+    /// # Errors
+    /// As a kernel refuses it.
+    pub fn carry_out(
+        &mut self,
+        client: &Client,
+        request: Request,
+        to: Address,
+    ) -> Result<Answer, Refusal> {
+        let daemons = self.daemons.as_mut().ok_or(Refusal::bare(Errno::EPROTONOSUPPORT))?;
+        daemons.carry_out(&self.core, client, request, to)
+    }
+
+    /// The next messages of a dump for an IKE daemon, at most `room`.
+    pub fn dump(&mut self, cursor: &mut Cursor, to: Address, room: usize) -> Vec<Datagram> {
+        let daemons = self.daemons.as_mut();
+        daemons.map_or_else(Vec::new, |d| d.kernel.dump(cursor, to, room, moment()))
+    }
+
+    /// Shares an IKE daemon's UDP socket: the ESP that arrives there is the gateway's.
+    ///
+    /// # Errors
+    /// As `setsockopt` would say it.
+    pub fn steer(&mut self, client: &Client, socket: &OwnedFd, encap: u32) -> Result<(), Refusal> {
+        let daemons = self.daemons.as_mut().ok_or(Refusal::bare(Errno::EPROTONOSUPPORT))?;
+        daemons.steer(self.core.state().site(), client, socket, encap)
+    }
+
+    /// Takes over what a worker tells of SAs of daemons.
+    pub fn heard(&mut self, event: &Event) -> Told {
+        self.daemons.as_mut().map_or(Told::NotOurs, |d| d.kernel.heard(event, moment()))
+    }
+
+    /// What time brings about for IKE daemons. To be called about once a second.
+    pub fn daemons_tick(&mut self) -> Vec<(Group, Datagram)> {
+        let Some(daemons) = &mut self.daemons else { return Vec::new() };
+        daemons.tick();
+        daemons.kernel.tick(moment())
+    }
+
     fn follow_mtus(&mut self, look: bool) -> anyhow::Result<()> {
         let Some(mtu) = self.widths.news(self.core.state().site(), look)? else { return Ok(()) };
         let before = self.core.state().wire_mtu();
         if self.core.set_wire_mtu(mtu)? {
+            if let Some(daemons) = &mut self.daemons {
+                daemons.kernel.set_wire_mtu(mtu);
+            }
             tracing::info!("packets to the peers may have {mtu} bytes now, not {before}");
             self.widths.plain_is_due();
         }
@@ -278,7 +344,8 @@ impl Gateway {
     /// # Errors
     /// The first thing that went wrong; the rest is done all the same.
     pub fn stop(self) -> anyhow::Result<()> {
-        let Self { core, following, routes, widths, interface_changes, recorder, .. } = self;
+        let Self { core, daemons, following, routes, widths, interface_changes, recorder, .. } =
+            self;
         let mut outcome = Ok(());
         let note = |result: Result<(), HostError>| {
             if let Err(error) = result {
@@ -290,6 +357,8 @@ impl Gateway {
             outcome = Err(error);
         }
         drop(following);
+        // What policies protect is closed before the TUN interface goes.
+        drop(daemons);
         // A TUN interface is gone with its descriptors; what was on it counts as taken back.
         note(widths.take_back());
         note(interface_changes.take_back());

@@ -19,6 +19,10 @@ const V6_LEAST: u16 = 1280;
 /// What an Ethernet carries, where nothing says otherwise.
 const ETHERNET: u16 = 1500;
 
+/// What SAs that daemons bring may add to a packet, in bytes: an outer IPv6 header, UDP, and ESP with
+/// AES-CBC, its padding and HMAC-SHA-512-256.
+const DAEMONS_ROOM: u16 = 40 + 8 + 8 + 16 + 15 + 2 + 32;
+
 /// Largest outer packet on the way to the peers, in bytes.
 #[must_use]
 pub fn wire_mtu(site: &Site) -> u16 {
@@ -45,6 +49,7 @@ pub fn plain_mtu(site: &Site, wire_mtu: u16) -> u16 {
         return mtu;
     }
     let room = site.outbound.iter().map(|sa| inner_room(&sa.association, sa.path_mtu_on(wire_mtu)));
+    let room = room.chain(site.xfrm.is_some().then(|| wire_mtu.saturating_sub(DAEMONS_ROOM)));
     let room = room.min().unwrap_or(wire_mtu);
     let has_v6 = site.plain.addresses.iter().any(|a| a.addr.is_ipv6())
         || networks(site).iter().any(|network| network.addr().is_ipv6());

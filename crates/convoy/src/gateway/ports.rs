@@ -3,16 +3,19 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
 
 use convoy_control::site::{Association, Backend, Site, Wire};
 use convoy_io::pcap::{Recorder, RecorderConfig, Tap};
+use convoy_io::udp::{Form, Steering};
 use convoy_io::{IoError, Port, SocketOptions, raw, tun, udp};
 use convoy_ipsec::sa::IpsecProtocol;
 use convoy_packet::Arena;
 use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
 
 use super::direct::{Follower, Side};
-use super::rights;
+use super::{fence, rights};
 
 /// A kind of wire socket that SAs need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,6 +97,9 @@ impl Carried {
 /// address of its SAs, or to any address where they have several.
 #[must_use]
 pub fn sockets(site: &Site) -> Vec<Socket> {
+    if site.xfrm.is_some() {
+        return for_daemons();
+    }
     let mut sockets = Vec::new();
     for carried in [Carried::Esp, Carried::Ah, Carried::Udp] {
         for v4 in [true, false] {
@@ -127,6 +133,15 @@ pub(super) fn unserved(site: &Site, open: &[Socket]) -> Option<String> {
         .map(|sa| sa.name.to_string())
 }
 
+/// IKE daemons bring SAs of any kind and address.
+fn for_daemons() -> Vec<Socket> {
+    let v4 = IpAddr::from(Ipv4Addr::UNSPECIFIED);
+    // A kernel without IPv6 has no such file, and no such sockets.
+    let v6 = Path::new("/proc/net/if_inet6").exists();
+    let versions = [Some(v4), v6.then_some(Ipv6Addr::UNSPECIFIED.into())].into_iter().flatten();
+    versions.flat_map(|any| [Socket::Raw(any), Socket::Ah(any), Socket::Udp(any)]).collect()
+}
+
 /// Ports of all workers, the name of the plain interface, and the recording of the wire, if any.
 #[derive(Debug)]
 pub(super) struct Opened {
@@ -140,6 +155,8 @@ pub(super) struct Opened {
     pub(super) recorder: Option<Recorder>,
     /// What follows the kernel's tables, for each side that is direct.
     pub(super) followers: Vec<Follower>,
+    /// What shares UDP ports with IKE daemons.
+    pub(super) shared: Vec<Steering>,
 }
 
 /// Opens both sides in the calling thread's network namespace.
@@ -171,6 +188,7 @@ pub(super) fn open(site: &Site, sides: Sides, arena: &'static Arena) -> anyhow::
     let mut workers: Vec<_> =
         plain.into_iter().map(|plain| WorkerPorts { plain, wire: Vec::new() }).collect();
     let mut sockets = sockets(site);
+    let mut shared = Vec::new();
     let mut add = |carries: WireMatch, ports: Ports| {
         for (worker, port) in workers.iter_mut().zip(ports) {
             let port = match &recorder {
@@ -195,12 +213,19 @@ pub(super) fn open(site: &Site, sides: Sides, arena: &'static Arena) -> anyhow::
         }
         None => {
             for socket in &sockets {
-                let (carries, ports) = open_socket(*socket, &site.wire, count)?;
+                let (carries, ports) = match socket {
+                    Socket::Udp(local) if site.xfrm.is_some() => {
+                        let (carries, ports, steering) = open_shared(*local, site)?;
+                        shared.push(steering);
+                        (carries, ports)
+                    }
+                    _ => open_socket(*socket, &options(site), site.wire.udp_port, count)?,
+                };
                 add(carries, ports);
             }
         }
     }
-    Ok(Opened { workers, interface, sockets, recorder, followers })
+    Ok(Opened { workers, interface, sockets, recorder, followers, shared })
 }
 
 /// The sides that go through an interface directly.
@@ -239,8 +264,57 @@ pub fn describe_wire(site: &Site) -> Vec<String> {
 
 type Ports = Vec<Box<dyn Port>>;
 
-fn open_socket(socket: Socket, wire: &Wire, workers: u16) -> anyhow::Result<(WireMatch, Ports)> {
-    let options = SocketOptions { device: wire.interface.clone(), ..SocketOptions::default() };
+/// Options of the wire side's sockets. The mark tells the fence that they are the gateway's own.
+fn options(site: &Site) -> SocketOptions {
+    SocketOptions {
+        device: site.wire.interface.clone(),
+        mark: site.xfrm.is_some().then_some(fence::MARK.value),
+        ..SocketOptions::default()
+    }
+}
+
+/// What packets a socket for ESP in UDP carries.
+fn udp_match(local: IpAddr, udp_port: u16) -> WireMatch {
+    let version = Some(if local.is_ipv4() { 4 } else { 6 });
+    WireMatch { version, protocol: Some(17), source_port: Some(udp_port) }
+}
+
+/// A UDP port that is shared with an IKE daemon.
+fn open_shared(local: IpAddr, site: &Site) -> anyhow::Result<(WireMatch, Ports, Steering)> {
+    let at = SocketAddr::new(local, site.wire.udp_port);
+    let config =
+        udp::Config { workers: site.workers.count, options: options(site), ..udp::Config::new(at) };
+    let (ports, steering) = udp::share(&config, Form::Extended)
+        .map_err(|error| rights::explain(error, rights::Need::Udp(at)))?;
+    Ok((udp_match(local, site.wire.udp_port), boxed(ports), steering))
+}
+
+/// A group of sockets at the very address of a daemon's socket, which would otherwise get all that
+/// is sent there.
+///
+/// # Errors
+/// When it cannot be opened.
+pub(super) fn open_beside(
+    socket: BorrowedFd<'_>,
+    site: &Site,
+) -> Result<(Vec<WirePort>, Steering), IoError> {
+    let config = udp::Config::beside(socket)?;
+    let options = SocketOptions { device: config.options.device.clone(), ..options(site) };
+    let config = udp::Config { workers: site.workers.count, options, ..config };
+    udp::make_shareable(socket)?;
+    let (ports, steering) = udp::share(&config, Form::Extended)?;
+    let carries = udp_match(config.local.ip(), config.local.port());
+    let ports = boxed(ports).into_iter().map(|port| WirePort { carries, port }).collect();
+    Ok((ports, steering))
+}
+
+fn open_socket(
+    socket: Socket,
+    options: &SocketOptions,
+    udp_port: u16,
+    workers: u16,
+) -> anyhow::Result<(WireMatch, Ports)> {
+    let options = options.clone();
     let version = |addr: IpAddr| Some(if addr.is_ipv4() { 4 } else { 6 });
     let opened: Result<_, IoError> = match socket {
         Socket::Raw(local) | Socket::Ah(local) => {
@@ -251,17 +325,14 @@ fn open_socket(socket: Socket, wire: &Wire, workers: u16) -> anyhow::Result<(Wir
             raw::open(&config).map(|ports| (carries, boxed(ports)))
         }
         Socket::Udp(local) => {
-            let carries = WireMatch {
-                version: version(local),
-                protocol: Some(17),
-                source_port: Some(wire.udp_port),
-            };
-            open_udp(local, wire, workers).map(|ports| (carries, ports))
+            let at = SocketAddr::new(local, udp_port);
+            udp::open(&udp::Config { workers, options, ..udp::Config::new(at) })
+                .map(|ports| (udp_match(local, udp_port), boxed(ports)))
         }
     };
     let need = match socket {
         Socket::Raw(local) | Socket::Ah(local) => rights::Need::Raw(local),
-        Socket::Udp(local) => rights::Need::Udp(SocketAddr::new(local, wire.udp_port)),
+        Socket::Udp(local) => rights::Need::Udp(SocketAddr::new(local, udp_port)),
     };
     opened.map_err(|error| rights::explain(error, need))
 }

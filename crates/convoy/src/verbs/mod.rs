@@ -7,6 +7,7 @@ mod crypto;
 mod exec;
 mod init;
 mod keys;
+mod open;
 mod policy;
 mod reload;
 mod replay;
@@ -33,6 +34,7 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Bench(args) => bench::run(&args),
         Verb::Keys(args) => keys::run(&args),
         Verb::Reload(args) => reload::run(&args),
+        Verb::Open(args) => open::run(&args),
         Verb::Replay(args) => replay::run(&args),
         Verb::Exec(args) => exec::run(&args),
         Verb::Demo(args) => crate::demo::run(&args),

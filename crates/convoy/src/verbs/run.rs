@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use convoy_control::server::Server;
 use convoy_control::site::{Backend, Site};
+use convoy_control::xfrm::{self, Multicast};
 use convoy_crypto::Cpu;
 use convoy_host::Netns;
 use serde::Serialize;
@@ -57,6 +58,7 @@ fn serve(site: Site, until_stdin_ends: bool) -> anyhow::Result<Exit> {
     }
     warn_without_forwarding(&site);
     let control_socket = site.control_socket.clone();
+    let xfrm_socket = site.xfrm.as_ref().map(|xfrm| xfrm.socket.clone());
     let alarm = {
         let events = events.clone();
         // Nobody listens any more only when the gateway is ending anyway.
@@ -65,8 +67,18 @@ fn serve(site: Site, until_stdin_ends: bool) -> anyhow::Result<Exit> {
     let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
     let gateway = Gateway::start(site, alarm)?;
     tracing::info!(interface = gateway.interface(), tier = %cpu.best(), "gateway runs");
-    let live = Live::new(gateway, cpu, move || drop(events.send(Event::End)));
+    let multicast = Multicast::new().context("a descriptor for events")?;
+    let live = Live::new(gateway, cpu, multicast.clone(), move || drop(events.send(Event::End)));
     listen_to_workers(live.clone());
+    let daemons = match xfrm_socket.map(|path| xfrm::Server::start(&path, live.clone(), multicast))
+    {
+        Some(Err(error)) => {
+            live.take().map_or(Ok(()), Gateway::stop)?;
+            return Err(error.into());
+        }
+        Some(Ok(server)) => Some(server),
+        None => None,
+    };
     let server = match Server::start(&control_socket, live.clone()) {
         Ok(server) => server,
         Err(error) => {
@@ -79,6 +91,7 @@ fn serve(site: Site, until_stdin_ends: bool) -> anyhow::Result<Exit> {
     let end = wait(&live, &happened);
     tracing::info!("ending: what has arrived still goes through");
     drop(server);
+    drop(daemons);
     live.take().map_or(Ok(()), Gateway::stop)?;
     match end {
         Event::Failed => anyhow::bail!("a worker failed"),

@@ -1,0 +1,205 @@
+//! What IKE daemons bring about in a running gateway: SAs and policies, the fence around what they
+//! protect, and UDP ports that are shared.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use convoy_control::site::Site;
+use convoy_control::xfrm::{Answer, Carried, Client, Host, Kernel, Moment, Setting};
+use convoy_crypto::Cpu;
+use convoy_io::IoError;
+use convoy_io::udp::{SteerError, Steering, bound_to};
+use convoy_runtime::{WireId, Wiring, now};
+use convoy_xfrm::{Address, Errno, Refusal, Request};
+
+use super::fence::Guard;
+use super::{Core, ports};
+use crate::exit::describe;
+
+/// `UDP_ENCAP_ESPINUDP`; 0 gives a socket back.
+const ESP_IN_UDP: u32 = 2;
+/// Errors of sockets that are none of XFRM.
+const EADDRINUSE: Errno = Errno(98);
+/// How long a group of sockets beside a daemon's stays without it, in seconds.
+const ALONE_MAX: u32 = 30;
+/// How long workers may take to let go of a group.
+const LET_GO: Duration = Duration::from_millis(100);
+
+/// This moment.
+pub(super) fn moment() -> Moment {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Moment { unix_ns: u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), worker: now() }
+}
+
+/// What daemons have made of a gateway.
+#[derive(Debug)]
+pub(super) struct Daemons {
+    pub(super) kernel: Kernel,
+    guard: Guard,
+    /// By the address that they are bound to.
+    shared: HashMap<SocketAddr, Shared>,
+    wiring: Wiring,
+}
+
+/// A UDP port that is shared.
+#[derive(Debug)]
+struct Shared {
+    steering: Steering,
+    /// The workers' sockets, if they were opened for a daemon.
+    beside: Option<WireId>,
+    /// For how many seconds it has had no daemon.
+    alone: u32,
+}
+
+impl Daemons {
+    /// Databases for the daemons of a gateway whose workers run.
+    pub(super) fn serve(
+        core: &mut Core,
+        guard: Guard,
+        shared: Vec<Steering>,
+    ) -> anyhow::Result<Self> {
+        let published = core.state().published().clone();
+        let kernel = Kernel::new(setting(core)?, published, Box::new(ThisHost));
+        let shared = shared
+            .into_iter()
+            .map(|steering| (steering.local(), Shared { steering, beside: None, alone: 0 }));
+        Ok(Self {
+            kernel: kernel.context("random numbers")?,
+            guard,
+            shared: shared.collect(),
+            wiring: core.take_wiring().context("workers take no ports")?,
+        })
+    }
+
+    /// Carries out a request. When this returns, every worker sees it, and the fence follows.
+    pub(super) fn carry_out(
+        &mut self,
+        core: &Core,
+        client: &Client,
+        request: Request,
+        to: Address,
+    ) -> Result<Answer, Refusal> {
+        let is_flush = matches!(request, Request::FlushPolicy(_));
+        let before = self.kernel.generation();
+        let Carried { answer, covered, uncovered } =
+            self.kernel.request(client, request, to, moment())?;
+        // Closed before workers see the policy, and open only after they do not any more.
+        self.fence(|guard| guard.follow(&covered, &[]), !covered.is_empty());
+        let generation = self.kernel.generation();
+        if generation != before && !core.settle(generation) {
+            tracing::error!("workers do not see a change of {} yet", client.command);
+        }
+        self.fence(|guard| guard.follow(&[], &uncovered), !uncovered.is_empty());
+        self.fence(Guard::settle, is_flush);
+        Ok(answer)
+    }
+
+    fn fence(&mut self, change: impl FnOnce(&mut Guard) -> anyhow::Result<()>, is_due: bool) {
+        if is_due && let Err(error) = change(&mut self.guard) {
+            tracing::error!("the fence around protected networks: {}", describe(&error));
+        }
+    }
+
+    /// Shares the UDP socket of a daemon.
+    pub(super) fn steer(
+        &mut self,
+        site: &Site,
+        client: &Client,
+        socket: &OwnedFd,
+        encap: u32,
+    ) -> Result<(), Refusal> {
+        if encap != ESP_IN_UDP && encap != 0 {
+            let text = "Convoy encapsulates ESP in UDP only (UDP_ENCAP_ESPINUDP)";
+            return Err(Refusal::new(Errno::ENOPROTOOPT, text));
+        }
+        let local = bound_to(socket.as_fd()).map_err(refusal)?;
+        if encap == 0 {
+            if let Some(shared) = self.shared.get_mut(&local) {
+                shared.steering.take_back(socket.as_fd()).map_err(refusal)?;
+            }
+            return Ok(());
+        }
+        if local.port() != site.wire.udp_port {
+            let text = format!(
+                "the socket is bound to {local}, and ESP in UDP comes to port {} (wire.udp_port)",
+                site.wire.udp_port
+            );
+            tracing::warn!("{} (pid {}): {text}", client.command, client.pid);
+            return Err(Refusal::new(Errno::EINVAL, text));
+        }
+        if !self.shared.contains_key(&local) {
+            let (ports, steering) = ports::open_beside(socket.as_fd(), site).map_err(refusal)?;
+            let beside = self.wiring.add(ports, Some(local.ip()));
+            let beside = beside.map_err(|e| Refusal::new(Errno::ENOMEM, e.to_string()))?;
+            self.shared.insert(local, Shared { steering, beside: Some(beside), alone: 0 });
+        }
+        let Some(shared) = self.shared.get_mut(&local) else { return Ok(()) };
+        shared.steering.give(socket.as_fd()).map_err(|error| {
+            tracing::warn!("{} (pid {}): {error}", client.command, client.pid);
+            refusal(error)
+        })?;
+        tracing::info!("{} (pid {}) shares UDP {local}", client.command, client.pid);
+        Ok(())
+    }
+
+    /// What time brings about. To be called about once a second.
+    pub(super) fn tick(&mut self) {
+        self.fence(Guard::repair, true);
+        let Self { shared, wiring, .. } = self;
+        shared.retain(|local, shared| {
+            shared.alone = if shared.steering.has_daemon() { 0 } else { shared.alone + 1 };
+            let Some(id) = shared.beside.filter(|_| shared.alone > ALONE_MAX) else { return true };
+            tracing::info!("UDP {local} is shared with nobody any more");
+            // What is not closed by now is closed later.
+            let _ = wiring.remove(id, LET_GO);
+            false
+        });
+        wiring.collect();
+    }
+}
+
+fn refusal(error: IoError) -> Refusal {
+    let errno = match &error {
+        IoError::Steer(SteerError::Taken(_)) => EADDRINUSE,
+        _ => Errno::EINVAL,
+    };
+    Refusal::new(errno, error.to_string())
+}
+
+/// The network namespace of the calling thread.
+#[derive(Debug)]
+struct ThisHost;
+
+impl Host for ThisHost {
+    fn is_local(&self, address: IpAddr) -> bool {
+        // The kernel binds to its own addresses only.
+        !address.is_unspecified() && UdpSocket::bind((address, 0)).is_ok()
+    }
+
+    fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {
+        let any: IpAddr = match destination {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        // Connecting chooses a route, and sends nothing.
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect((destination, 1)).ok()?;
+        socket.local_addr().ok().map(|address| address.ip())
+    }
+}
+
+/// What SAs and policies of daemons depend on.
+fn setting(core: &Core) -> anyhow::Result<Setting> {
+    let state = core.state();
+    let site = state.site();
+    Ok(Setting {
+        cpu: Cpu::detect().context("no cpu tier")?,
+        spd: state.plain_spd(),
+        workers: site.workers.count,
+        udp_port: site.wire.udp_port,
+        wire_mtu: state.wire_mtu(),
+    })
+}

@@ -1,0 +1,151 @@
+//! What the policies of IKE daemons mean to this host's routes: the fence around what they protect.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use anyhow::Context as _;
+use convoy_control::xfrm::{Cover, Covered};
+use convoy_host::{Claim, Fence, FenceConfig, IpNet, LinkName, Mark, Network, Treatment};
+use convoy_wire::Prefix;
+
+/// What the gateway's own packets bear.
+pub(super) const MARK: Mark = Mark { value: 0xc500_0000, mask: 0xff00_0000 };
+
+/// The fence of a gateway, and how much it guards.
+#[derive(Debug)]
+pub(super) struct Guard {
+    /// There until the end.
+    fence: Option<Fence>,
+    network: Network,
+    /// What is claimed for the policies that are there, and how many policies that is for: addresses
+    /// of the host may come and go meanwhile.
+    claims: HashMap<Covered, (usize, Vec<Claim>)>,
+}
+
+impl Guard {
+    /// Raises the fence around what an earlier life left closed.
+    pub(super) fn raise(interface: &str) -> anyhow::Result<Self> {
+        let config = FenceConfig { mark: MARK, ..FenceConfig::new(LinkName::new(interface)?) };
+        let fence = Fence::raise(config)?;
+        if let Some(trouble) = fence.filter_trouble() {
+            tracing::warn!(
+                "there is no packet filter (nf_tables) here: routes alone keep protected packets from \
+                 leaving in clear: {trouble}"
+            );
+        }
+        let left: Vec<_> = fence.left_behind().map(|network| network.to_string()).collect();
+        if !left.is_empty() {
+            tracing::warn!(
+                "{} stay closed, as a gateway before left them, until a policy names them again or \
+                 all policies are flushed",
+                left.join(", ")
+            );
+        }
+        Ok(Self { fence: Some(fence), network: Network::open()?, claims: HashMap::new() })
+    }
+
+    /// Follows policies that came and went.
+    pub(super) fn follow(
+        &mut self,
+        covered: &[Covered],
+        uncovered: &[Covered],
+    ) -> anyhow::Result<()> {
+        let added: Vec<_> = covered.iter().flat_map(|c| self.claim(c)).collect();
+        let removed: Vec<_> = uncovered.iter().flat_map(|c| self.give_up(c)).collect();
+        let Some(fence) = &mut self.fence else { return Ok(()) };
+        fence.change(&added, &removed).context("routes and packet filter of policies")
+    }
+
+    /// All who make policies have made them: what nobody claimed is open again.
+    pub(super) fn settle(&mut self) -> anyhow::Result<()> {
+        Ok(self.fence.as_mut().map_or(Ok(()), Fence::settle)?)
+    }
+
+    /// Makes again what others took away; says what that was.
+    pub(super) fn repair(&mut self) -> anyhow::Result<()> {
+        let Some(fence) = &mut self.fence else { return Ok(()) };
+        let repaired = fence.repair()?;
+        if repaired.any() {
+            tracing::warn!(
+                "somebody changed the fence around protected networks; made again: {} rule(s), routes \
+                 of {} network(s){}",
+                repaired.rules,
+                repaired.networks,
+                if repaired.filter { ", the packet filter" } else { "" },
+            );
+        }
+        Ok(())
+    }
+
+    fn claim(&mut self, covered: &Covered) -> Vec<Claim> {
+        if let Some((count, claims)) = self.claims.get_mut(covered) {
+            *count += 1;
+            return claims.clone();
+        }
+        let claims = self.claims_of(covered);
+        self.claims.insert(*covered, (1, claims.clone()));
+        claims
+    }
+
+    fn give_up(&mut self, covered: &Covered) -> Vec<Claim> {
+        let Some((count, claims)) = self.claims.get_mut(covered) else { return Vec::new() };
+        *count -= 1;
+        if *count > 0 {
+            claims.clone()
+        } else {
+            self.claims.remove(covered).map_or_else(Vec::new, |(_, claims)| claims)
+        }
+    }
+
+    fn claims_of(&mut self, covered: &Covered) -> Vec<Claim> {
+        let Some(remote) = net(covered.remote) else { return Vec::new() };
+        match covered.cover {
+            // Part of it goes another way: the gateway decides packet by packet.
+            Cover::Bypass if !covered.is_whole => Vec::new(),
+            Cover::Bypass => vec![Claim { network: remote, treatment: Treatment::Bypassed }],
+            Cover::Protect | Cover::Discard => {
+                let local = net(covered.local);
+                let local = local.map(|network| Claim { network, treatment: Treatment::Local });
+                let source = self.source_in(covered.local);
+                let remote = Claim { network: remote, treatment: Treatment::Protected { source } };
+                local.into_iter().chain([remote]).collect()
+            }
+        }
+    }
+
+    /// An address of this host within a network of policies: what the host itself sends there has it.
+    fn source_in(&mut self, local: Prefix) -> Option<IpAddr> {
+        let addresses = self.network.addresses(None).ok()?;
+        let fits = |address: &IpAddr| !address.is_loopback() && local.contains(*address);
+        addresses.iter().map(IpNet::addr).find(fits)
+    }
+}
+
+/// What policies protect stays closed, and where there are none all is as it was.
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let Some(fence) = self.fence.take() else { return };
+        if !self.claims.is_empty() || fence.left_behind().next().is_some() {
+            tracing::warn!(
+                "what policies protect stays closed until the gateway runs again; `convoy open` opens it"
+            );
+            return fence.leave_closed();
+        }
+        if let Err(error) = fence.open_up() {
+            tracing::warn!(%error, "the fence around protected networks");
+        }
+    }
+}
+
+fn net(prefix: Prefix) -> Option<IpNet> {
+    IpNet::new(prefix.addr(), prefix.len()).ok()
+}
+
+/// Takes away what a gateway that does not run left closed.
+///
+/// # Errors
+/// When it cannot.
+pub fn open(interface: &str) -> anyhow::Result<()> {
+    let config = FenceConfig { mark: MARK, ..FenceConfig::new(LinkName::new(interface)?) };
+    Ok(Fence::raise(config)?.open_up()?)
+}

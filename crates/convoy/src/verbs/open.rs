@@ -1,0 +1,36 @@
+//! `convoy open`: lets packets to networks pass in clear that a gateway which does not run left closed.
+
+use anyhow::Context as _;
+use convoy_control::client::{Client, Target};
+use convoy_control::protocol::Request;
+use convoy_host::Netns;
+
+use crate::cli::OpenArgs;
+use crate::exit::{Exit, Stop};
+use crate::gateway;
+use crate::output;
+
+pub(super) fn run(args: &OpenArgs) -> anyhow::Result<Exit> {
+    let (site, _) = gateway::load(&args.site)?;
+    if site.xfrm.is_none() {
+        return Err(Stop::usage(format!(
+            "{}: serves no IKE daemons (it has no [xfrm] section), so it leaves nothing closed",
+            args.site.display()
+        )));
+    }
+    let target = Target::Socket(site.control_socket.clone());
+    if Client::find(&target).and_then(|client| client.ask(Request::Status)).is_ok() {
+        return Err(Stop::usage(format!(
+            "gateway {} runs: remove its policies, or stop it first",
+            site.name
+        )));
+    }
+    if let Some(namespace) = &site.namespace {
+        Netns::open(namespace)?.enter_process()?;
+    }
+    gateway::open(&site.plain.interface).context("the fence around protected networks")?;
+    output::print(
+        "what was protected is open: packets there take whatever route there is, in clear\n",
+    )?;
+    Ok(Exit::Ok)
+}
