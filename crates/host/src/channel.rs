@@ -14,6 +14,8 @@ use crate::netlink::Refusal;
 const HEADER_LEN: usize = 16;
 /// `NLMSGERR_ATTR_MSG`: the kernel's own sentence about a refusal.
 const ATTR_MESSAGE: u16 = 1;
+/// Room for a datagram; the kernel makes none of more than half of this.
+const ROOM: usize = 64 << 10;
 /// A dump that others keep disturbing is repeated this often.
 const DUMP_TRIES: usize = 8;
 
@@ -23,6 +25,7 @@ const DUMP_TRIES: usize = 8;
 pub(crate) struct Channel<M> {
     socket: Socket,
     sequence: u32,
+    datagram: Vec<u8>,
     messages: PhantomData<fn(M) -> M>,
 }
 
@@ -39,7 +42,7 @@ where
         // Both only shape error replies; kernels before 4.12 do without.
         let _ = socket.set_cap_ack(true);
         let _ = socket.set_ext_ack(true);
-        Ok(Self { socket, sequence: 0, messages: PhantomData })
+        Ok(Self { socket, sequence: 0, datagram: Vec::new(), messages: PhantomData })
     }
 
     /// Makes one request and waits for the answer; `flags` are added to those of every request.
@@ -80,13 +83,13 @@ where
         outcomes: &mut [Option<Result<(), Refusal>>],
     ) -> Result<(), Refusal> {
         loop {
-            let datagram = match self.socket.recv_from_full() {
-                Ok((datagram, _)) => datagram,
+            match self.receive() {
+                Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) => return Err(e.into()),
             };
-            for message in messages::<M>(&datagram) {
+            for message in messages::<M>(&self.datagram) {
                 let message = message?;
                 let place = message.header.sequence_number.wrapping_sub(first) as usize;
                 let (Some(outcome), Some(answer)) = (outcomes.get_mut(place), verdict(&message))
@@ -131,17 +134,25 @@ where
         }
     }
 
+    /// Reads a datagram. The kernel fills those of a dump as far as the reader has room, and begins
+    /// every one with a walk to where the last one ended.
+    fn receive(&mut self) -> io::Result<()> {
+        self.datagram.clear();
+        self.datagram.reserve(ROOM);
+        self.socket.recv(&mut self.datagram, 0).map(|_| ())
+    }
+
     /// Reads replies up to the acknowledgement, or up to the end of a dump. The second value says
     /// whether the list changed while it was read.
     fn collect(&mut self, dump: bool) -> Result<(Vec<M>, bool), Refusal> {
         let mut list = Vec::new();
         let mut disturbed = false;
         loop {
-            let datagram = match self.socket.recv_from_full() {
+            match self.receive() {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                other => other?.0,
-            };
-            for message in messages::<M>(&datagram) {
+                other => other?,
+            }
+            for message in messages::<M>(&self.datagram) {
                 let message = message?;
                 if message.header.sequence_number != self.sequence {
                     continue;

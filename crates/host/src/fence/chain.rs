@@ -1,6 +1,6 @@
 //! The chain that stops what would leave in clear, and the sets that it asks.
 
-use netlink_packet_core::{DefaultNla, Nla as _};
+use netlink_packet_core::{DefaultNla, Nla as _, ParseableParametrized as _};
 use netlink_packet_netfilter::{
     NetfilterMessage, NetfilterMessageInner,
     nftables::{
@@ -16,7 +16,7 @@ use super::{
     book::View,
     filter::{SETS, SetOf},
     rules::IKE_PORTS,
-    transaction::{Order, message},
+    transaction::{Answer, Order},
 };
 
 const CHAIN: &str = "egress";
@@ -206,14 +206,15 @@ fn name(text: &str) -> Vec<u8> {
 }
 
 /// Asks for the rules of the chain.
-pub(super) fn question(table: &str) -> NetfilterMessage {
+pub(super) fn question(table: &str) -> NfTablesMessage {
     let attributes = vec![RuleAttribute::Table(table.into()), RuleAttribute::Chain(CHAIN.into())];
-    message(NfTablesMessage::GetRule(RuleMessage { attributes }))
+    NfTablesMessage::GetRule(RuleMessage { attributes })
 }
 
 /// Packets that the counters of a rule have counted.
-pub(super) fn packets_counted(rule: &NetfilterMessage) -> u64 {
-    let NetfilterMessageInner::NfTables(NfTablesMessage::NewRule(rule)) = &rule.inner else {
+pub(super) fn packets_counted(rule: &Answer) -> u64 {
+    let Ok(message) = NetfilterMessage::parse_with_param(&rule.bytes, rule.kind) else { return 0 };
+    let NetfilterMessageInner::NfTables(NfTablesMessage::NewRule(rule)) = message.inner else {
         return 0;
     };
     let lists = rule.attributes.iter().filter_map(|a| match a {

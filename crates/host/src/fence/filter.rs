@@ -3,12 +3,10 @@
 //! It asks nothing of routing tables and rules, so that it still holds when others change those.
 
 use ipnet::IpNet;
-use netlink_packet_netfilter::{
-    NetfilterMessage,
-    nftables::{
-        DataAttribute, ListAttribute, NfTablesMessage, SetElementAttribute, SetElementFlags,
-        SetElementList, SetElementMessage, TableAttribute, TableFlags, TableMessage,
-    },
+use netlink_packet_core::{NLA_HEADER_SIZE, NlasIterator};
+use netlink_packet_netfilter::nftables::{
+    DataAttribute, ListAttribute, NfTablesMessage, SetElementAttribute, SetElementFlags,
+    SetElementList, SetElementMessage, TableAttribute, TableFlags, TableMessage,
 };
 
 use super::{
@@ -16,12 +14,21 @@ use super::{
     book::{VIEWS, View},
     chain,
     cover::{Cover, Difference, Range},
-    transaction::{Nft, Order, message},
+    transaction::{Nft, Order},
 };
 use crate::netlink::Refusal;
 
 /// Elements in one message: the kernel counts their bytes in 16 bits.
 const ELEMENTS_AT_ONCE: usize = 1000;
+/// Length of `struct nfgenmsg`.
+const NETFILTER_HEADER_LEN: usize = 4;
+/// `NFTA_SET_ELEM_LIST_ELEMENTS`, `NFTA_LIST_ELEM`, `NFTA_SET_ELEM_KEY`, `NFTA_DATA_VALUE`,
+/// `NFTA_SET_ELEM_FLAGS`.
+const LIST_ELEMENTS: u16 = 3;
+const ELEMENT: u16 = 1;
+const ELEMENT_KEY: u16 = 1;
+const DATA_VALUE: u16 = 1;
+const ELEMENT_FLAGS: u16 = 3;
 
 /// Addresses of one family as one view sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,14 +210,14 @@ impl Filter {
         let attributes =
             vec![SetElementList::Table(self.table.clone()), SetElementList::Set(set.name().into())];
         let question = NfTablesMessage::GetSetElement(SetElementMessage { attributes });
-        let answers = match self.nft.dump(message(question)) {
+        let answers = match self.nft.dump(question) {
             Err(Refusal { errno: nix::libc::ENOENT, .. }) => return Ok(None),
             other => other?,
         };
         let mut ends: Vec<(u128, bool)> = answers
             .iter()
-            .flat_map(elements_of)
-            .filter_map(|attributes| end_of(set, attributes))
+            .flat_map(|answer| elements_of(&answer.bytes))
+            .filter_map(|element| end_of(set, element))
             .collect();
         ends.sort_unstable();
         let mut ranges = Vec::new();
@@ -239,33 +246,25 @@ fn element(
     ListAttribute::Element(element)
 }
 
-fn elements_of(answer: &NetfilterMessage) -> Vec<&Vec<SetElementAttribute>> {
-    let netlink_packet_netfilter::NetfilterMessageInner::NfTables(NfTablesMessage::NewSetElement(
-        message,
-    )) = &answer.inner
-    else {
-        return Vec::new();
-    };
-    let list = message.attributes.iter().filter_map(|a| match a {
-        SetElementList::Elements(list) => Some(list),
-        _ => None,
-    });
-    list.flatten()
-        .filter_map(|e| if let ListAttribute::Element(e) = e { Some(e) } else { None })
-        .collect()
+/// The elements in an answer: behind its header lies a list among other attributes.
+fn elements_of(answer: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let attributes = answer.get(NETFILTER_HEADER_LEN..).unwrap_or_default();
+    within(attributes, LIST_ELEMENTS).flat_map(|list| within(list, ELEMENT))
 }
 
 /// An address that begins a range or ends one.
-fn end_of(set: SetOf, attributes: &[SetElementAttribute]) -> Option<(u128, bool)> {
-    let (mut address, mut is_end) = (None, false);
-    for attribute in attributes {
-        match attribute {
-            SetElementAttribute::Key(DataAttribute::Value(key)) => address = set.address(key),
-            SetElementAttribute::Flags(flags) => {
-                is_end = flags.contains(SetElementFlags::IntervalEnd);
-            }
-            _ => {}
-        }
-    }
-    address.map(|address| (address, is_end))
+fn end_of(set: SetOf, element: &[u8]) -> Option<(u128, bool)> {
+    let key = within(element, ELEMENT_KEY).flat_map(|key| within(key, DATA_VALUE)).next()?;
+    let flags = within(element, ELEMENT_FLAGS).next().and_then(|flags| flags.try_into().ok());
+    let flags = SetElementFlags::from_bits_retain(flags.map_or(0, u32::from_be_bytes));
+    Some((set.address(key)?, flags.contains(SetElementFlags::IntervalEnd)))
+}
+
+/// The values of the attributes of one kind.
+fn within(attributes: &[u8], kind: u16) -> impl Iterator<Item = &[u8]> {
+    let valid = NlasIterator::new(attributes).map_while(Result::ok);
+    valid.filter(move |nla| nla.kind() == kind).filter_map(|nla| {
+        let length = nla.value_length();
+        nla.into_inner().get(NLA_HEADER_SIZE..)?.get(..length)
+    })
 }

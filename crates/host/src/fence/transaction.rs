@@ -1,6 +1,11 @@
 //! Transactions of the packet filter (`nf_tables`): all of it, or nothing.
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NetlinkSerializable as _};
+use core::convert::Infallible;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NetlinkDeserializable, NetlinkHeader, NetlinkPayload,
+    NetlinkSerializable,
+};
 use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterProtoFamily, nftables::NfTablesMessage,
     none::ControlMessage,
@@ -29,7 +34,7 @@ impl Order {
 
     /// Puts something behind all others.
     pub(super) fn append(message: NfTablesMessage) -> Self {
-        Self { message, flags: NLM_F_CREATE | netlink_packet_core::NLM_F_APPEND }
+        Self { message, flags: NLM_F_CREATE | NLM_F_APPEND }
     }
 
     /// Anything else.
@@ -38,10 +43,62 @@ impl Order {
     }
 }
 
+/// What is said, in words, and what is answered, in bytes: a list of elements is long, and reading all
+/// of an answer into attributes takes a time that grows with its square.
+#[derive(Debug, Clone)]
+enum Message {
+    Said(NetfilterMessage),
+    Heard(Answer),
+}
+
+/// An answer: its type, and what follows the header of netlink.
+#[derive(Debug, Clone)]
+pub(super) struct Answer {
+    pub(super) kind: u16,
+    pub(super) bytes: Vec<u8>,
+}
+
+impl NetlinkSerializable for Message {
+    fn message_type(&self) -> u16 {
+        match self {
+            Self::Said(message) => message.message_type(),
+            Self::Heard(answer) => answer.kind,
+        }
+    }
+
+    fn buffer_len(&self) -> usize {
+        match self {
+            Self::Said(message) => NetlinkSerializable::buffer_len(message),
+            Self::Heard(answer) => answer.bytes.len(),
+        }
+    }
+
+    fn serialize(&self, buffer: &mut [u8]) {
+        match self {
+            Self::Said(message) => message.serialize(buffer),
+            Self::Heard(answer) => buffer.copy_from_slice(&answer.bytes),
+        }
+    }
+}
+
+impl NetlinkDeserializable for Message {
+    type Error = Infallible;
+
+    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Infallible> {
+        Ok(Self::Heard(Answer { kind: header.message_type, bytes: payload.to_vec() }))
+    }
+}
+
+impl From<Message> for NetlinkPayload<Message> {
+    fn from(message: Message) -> Self {
+        Self::InnerMessage(message)
+    }
+}
+
 /// A socket to the packet filter of one network namespace.
 #[derive(Debug)]
 pub(super) struct Nft {
-    channel: Channel<NetfilterMessage>,
+    channel: Channel<Message>,
 }
 
 impl Nft {
@@ -53,11 +110,12 @@ impl Nft {
     pub(super) fn commit(&mut self, orders: Vec<Order>) -> Result<(), Refusal> {
         let frame = |control| {
             let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, SUBSYSTEM);
-            (NetfilterMessage::new::<ControlMessage>(header, control), 0)
+            (Message::Said(NetfilterMessage::new::<ControlMessage>(header, control)), 0)
         };
         let count = orders.len();
         let mut messages = vec![frame(ControlMessage::BatchBegin)];
-        messages.extend(orders.into_iter().map(|o| (message(o.message), NLM_F_ACK | o.flags)));
+        let said = |order: Order| (Message::Said(message(order.message)), NLM_F_ACK | order.flags);
+        messages.extend(orders.into_iter().map(said));
         messages.push(frame(ControlMessage::BatchEnd));
         let bytes: usize = messages.iter().map(|(m, _)| m.buffer_len().saturating_add(32)).sum();
         if bytes > SMALL {
@@ -74,15 +132,14 @@ impl Nft {
     }
 
     /// Asks for all objects of a kind.
-    pub(super) fn dump(
-        &mut self,
-        question: NetfilterMessage,
-    ) -> Result<Vec<NetfilterMessage>, Refusal> {
-        self.channel.dump(&question)
+    pub(super) fn dump(&mut self, question: NfTablesMessage) -> Result<Vec<Answer>, Refusal> {
+        let answers = self.channel.dump(&Message::Said(message(question)))?;
+        let heard = |m| if let Message::Heard(answer) = m { Some(answer) } else { None };
+        Ok(answers.into_iter().filter_map(heard).collect())
     }
 }
 
 /// A message about a table of both IP versions.
-pub(super) fn message(inner: NfTablesMessage) -> NetfilterMessage {
+fn message(inner: NfTablesMessage) -> NetfilterMessage {
     NetfilterMessage::new(NetfilterHeader::new(NetfilterProtoFamily::Inet, 0, 0), inner)
 }
