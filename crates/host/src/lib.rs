@@ -56,11 +56,11 @@ mod watch;
 
 pub use change::{Change, Route};
 pub use error::{Cause, HostError, Leftover};
-pub use fence::{Claim, Fence, FenceConfig, Mark, Treatment};
+pub use fence::{Claim, Fence, FenceConfig, Finding, Look, Mark, Treatment, findings};
 pub use name::LinkName;
 pub use neighbour::{Neighbour, Way};
 pub use netns::Netns;
-pub use network::{Link, LinkCounters, Network, RouteEntry, RouteTo};
+pub use network::{Link, LinkCounters, Network, RouteEntry, RouteTo, preferred_source};
 pub use plan::{Applied, Plan};
 pub use sysctl::{Family, Scope, Sysctl};
 pub use watch::{News, Watch};

@@ -105,6 +105,11 @@ pub struct RouteEntry {
     pub metric: u32,
     /// Table; 254 is the main table, 255 the one of local addresses.
     pub table: u32,
+    /// Packets go on to somebody by it: it is not for the host's own addresses, for several receivers
+    /// or for nobody.
+    pub is_unicast: bool,
+    /// Who made it, as a number of `rtnetlink.h`; 2 is the kernel itself, for connected networks.
+    pub protocol: u8,
 }
 
 impl Network {
@@ -180,6 +185,16 @@ impl Network {
             .collect())
     }
 
+    /// An address of the host within a network: what it should send from to be covered by a policy
+    /// whose local network that is. Of several the lowest; none for the whole address space, since
+    /// then every address will do.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`].
+    pub fn source_within(&mut self, local: &IpNet) -> Result<Option<IpAddr>, HostError> {
+        Ok(preferred_source(&self.addresses(None)?, local))
+    }
+
     /// Where a packet to `to` would go, optionally from a given source address.
     ///
     /// # Errors
@@ -190,6 +205,20 @@ impl Network {
             question.header.source_prefix_length = host_len(from);
             question.attributes.push(RouteAttribute::Source(from.into()));
         }
+        self.route_by(to, question)
+    }
+
+    /// Where a packet to `to` with a mark would go.
+    ///
+    /// # Errors
+    /// As [`Network::route_to`].
+    pub fn marked_route_to(&mut self, to: IpAddr, mark: u32) -> Result<RouteTo, HostError> {
+        let mut question = question(to);
+        question.attributes.push(RouteAttribute::Mark(mark));
+        self.route_by(to, question)
+    }
+
+    fn route_by(&mut self, to: IpAddr, question: RouteMessage) -> Result<RouteTo, HostError> {
         let route = self.route(to, question)?;
         let link_index = oif(&route).ok_or_else(|| unreachable(to))?;
         Ok(RouteTo {
@@ -251,6 +280,17 @@ impl Network {
         }
         Ok(entries)
     }
+}
+
+/// The lowest of these addresses within a network that others can answer to.
+#[must_use]
+pub fn preferred_source(addresses: &[IpNet], local: &IpNet) -> Option<IpAddr> {
+    let is_usable = |address: &IpAddr| match address {
+        IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
+        IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),
+    };
+    let within = addresses.iter().map(IpNet::addr).filter(|a| local.contains(a) && is_usable(a));
+    within.min().filter(|_| local.prefix_len() > 0)
 }
 
 fn host_len(address: IpAddr) -> u8 {
@@ -347,6 +387,8 @@ fn entry_of(message: &Message) -> Option<RouteEntry> {
             .unwrap_or(0),
         table: find(|a| if let RouteAttribute::Table(n) = a { Some(*n) } else { None })
             .unwrap_or_else(|| u32::from(route.header.table)),
+        is_unicast: route.header.kind == RouteType::Unicast,
+        protocol: route.header.protocol.into(),
     })
 }
 

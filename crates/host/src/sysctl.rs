@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::LinkName;
 
 /// An address family, for settings that exist once for each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
     /// IPv4.

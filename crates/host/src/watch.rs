@@ -13,8 +13,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::HostError;
 
-/// `RTNLGRP_LINK`, `_NEIGH`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV6_IFADDR`, `_IPV6_ROUTE`.
-const GROUPS: [u32; 6] = [1, 3, 5, 7, 9, 11];
+/// `RTNLGRP_LINK`, `_NEIGH`, `_IPV4_IFADDR`, `_IPV4_ROUTE`, `_IPV4_RULE`, `_IPV6_IFADDR`,
+/// `_IPV6_ROUTE`, `_IPV6_RULE`.
+const GROUPS: [u32; 8] = [1, 3, 5, 7, 8, 9, 11, 19];
 const HEADER_LEN: usize = 16;
 
 /// What has changed since the last look.
@@ -22,7 +23,7 @@ const HEADER_LEN: usize = 16;
 pub struct News {
     /// An interface or an address.
     pub links: bool,
-    /// A route.
+    /// A route, or a rule that leads to a table of routes.
     pub routes: bool,
     /// A neighbour.
     pub neighbours: bool,
@@ -115,7 +116,10 @@ fn note(datagram: &[u8], news: &mut News) {
         };
         match inner {
             Message::NewNeighbour(_) | Message::DelNeighbour(_) => news.neighbours = true,
-            Message::NewRoute(_) | Message::DelRoute(_) => news.routes = true,
+            Message::NewRoute(_)
+            | Message::DelRoute(_)
+            | Message::NewRule(_)
+            | Message::DelRule(_) => news.routes = true,
             _ => news.links = true,
         }
     }

@@ -82,12 +82,19 @@ impl SetOf {
 pub(super) struct Filter {
     nft: Nft,
     table: String,
+    /// Nobody else may change it.
+    is_held: bool,
 }
 
 impl Filter {
     /// Opens the packet filter of the calling thread's namespace.
     pub(super) fn open(config: &FenceConfig) -> Result<Self, Refusal> {
-        Ok(Self { nft: Nft::open()?, table: config.filter_table() })
+        Ok(Self { nft: Nft::open()?, table: config.filter_table(), is_held: false })
+    }
+
+    /// Whether the sets hold this.
+    pub(super) fn holds(&mut self, covers: &[Cover; 4]) -> Result<bool, Refusal> {
+        Ok(self.is_held || self.present()?.as_ref() == Some(covers))
     }
 
     /// What the sets hold now; none when they are not there.
@@ -117,6 +124,7 @@ impl Filter {
             [(held, true), (held, false), (TableFlags::empty(), true), (TableFlags::empty(), false)]
         {
             outcome = self.nft.commit(self.whole(config, covers, flags, replace));
+            self.is_held = outcome.is_ok() && flags == held;
             match &outcome {
                 Err(Refusal { errno: nix::libc::EOPNOTSUPP | nix::libc::EINVAL, .. }) => {}
                 _ => break,

@@ -29,6 +29,7 @@ mod book;
 mod chain;
 mod cover;
 mod filter;
+mod findings;
 mod routes;
 mod rules;
 mod transaction;
@@ -37,6 +38,7 @@ use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 
+pub use self::findings::{Finding, Look, Lookup, findings};
 use self::{
     book::{Book, VIEWS, View, first, last},
     cover::{Cover, Difference, Range},
@@ -268,9 +270,9 @@ impl Fence {
     pub fn repair(&mut self) -> Result<Repaired, HostError> {
         let mut repaired = Repaired::default();
         if let Ok(filter) = &mut self.filter {
-            let outcome = match filter.present() {
-                Ok(Some(there)) if there == self.covers => Ok(()),
-                Ok(_) => {
+            let outcome = match filter.holds(&self.covers) {
+                Ok(true) => Ok(()),
+                Ok(false) => {
                     repaired.filter = true;
                     filter.make(&self.config, &self.covers)
                 }

@@ -136,6 +136,25 @@ fn present(
     Ok(list)
 }
 
+/// Rules that lead all packets, or all but marked ones, to a table: priority and table.
+pub(super) fn lookups(rtnl: &mut Rtnl, family: AddressFamily) -> Result<Vec<(u32, u32)>, Refusal> {
+    let selects = |attribute: &RuleAttribute| {
+        matches!(
+            attribute,
+            RuleAttribute::Iifname(_)
+                | RuleAttribute::Oifname(_)
+                | RuleAttribute::Source(_)
+                | RuleAttribute::Destination(_)
+                | RuleAttribute::IpProtocol(_)
+                | RuleAttribute::L3MDev(true)
+                | RuleAttribute::UidRange(_)
+        )
+    };
+    let rules = dump(rtnl, family)?.into_iter();
+    let general = rules.filter(|rule| !rule.attributes.iter().any(selects));
+    Ok(general.map(|r| meaning(&r)).filter_map(|m| Some((m.priority, m.table?))).collect())
+}
+
 /// What of a rule tells it from others.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Meaning {

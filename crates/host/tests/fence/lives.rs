@@ -1,13 +1,21 @@
 //! One life of the gateway after another, and many networks.
 
 use std::{
+    io::{BufRead as _, BufReader},
+    os::unix::process::ExitStatusExt as _,
+    process::{Command, Stdio},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
+    time::Duration,
 };
 
-use convoy_host::{Claim, Fence, IpNet, Treatment};
+use convoy_host::{Claim, Fence, FenceConfig, IpNet, LinkName, Treatment};
+use nix::libc;
 
-use crate::{far, far_host, net, nothing_leaves, protected, raise, world::World};
+use crate::{
+    far, far_host, net, nothing_leaves, protected, raise,
+    world::{Tun, World},
+};
 
 #[test]
 fn a_later_life_keeps_closed_what_it_finds_until_it_settles() {
@@ -134,6 +142,80 @@ fn a_flood_finds_no_gap_between_lives() {
     }
     assert!(sent.load(Ordering::Relaxed) > 1000);
     assert_eq!(world.listener.count(&tag), 0);
+}
+
+/// A gateway that makes changes until it is killed.
+#[test]
+#[ignore = "a process of the test below, which starts it in a namespace"]
+fn a_gateway_to_be_killed() {
+    let _tun = Tun::open("convoy0");
+    let up = Command::new("ip").args(["link", "set", "convoy0", "up"]).status().unwrap();
+    assert!(up.success());
+    let config = FenceConfig::new(LinkName::new("convoy0").unwrap());
+    let mut fence = Fence::raise(config).unwrap();
+    fence.add(&far()).unwrap();
+    fence.settle().unwrap();
+    println!("{READY}");
+    let around = ["10.0.0.0/8", "10.2.0.0/17", "2001:db8:2::/47", "2001:db8:2::/50"].map(protected);
+    let hole = Claim { network: net("10.2.7.0/24"), treatment: Treatment::Bypassed };
+    loop {
+        fence.add(&around).unwrap();
+        fence.change(&[hole], &around).unwrap();
+        fence.remove(&[hole]).unwrap();
+    }
+}
+
+const READY: &str = "the gateway protects";
+
+#[test]
+fn a_process_that_is_killed_anywhere_leaves_no_gap() {
+    let Some(world) = World::new() else { return };
+    let ended = AtomicBool::new(false);
+    let started = AtomicBool::new(false);
+    let tag = world.listener.tag();
+    let senders = world.senders();
+    thread::scope(|scope| {
+        for sender in &senders {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    if started.load(Ordering::Relaxed) {
+                        let _ = sender.send(far_host(sender), &tag);
+                    }
+                    thread::yield_now();
+                }
+            });
+        }
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for round in 0..8 {
+                let mut gateway = Command::new(std::env::current_exe().unwrap());
+                gateway.args([
+                    "--ignored",
+                    "--exact",
+                    "lives::a_gateway_to_be_killed",
+                    "--nocapture",
+                ]);
+                let mut gateway = world.gateway.spawn(gateway.stdout(Stdio::piped()));
+                let mut lines = BufReader::new(gateway.stdout.take().unwrap()).lines();
+                // The harness's own words stand on the same line.
+                assert!(
+                    lines.any(|line| line.unwrap().contains(READY)),
+                    "the gateway does not start"
+                );
+                started.store(true, Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(5 * round));
+                gateway.kill().unwrap();
+                let status = gateway.wait().unwrap();
+                assert_eq!(status.signal(), Some(libc::SIGKILL), "{status}");
+            }
+        }));
+        ended.store(true, Ordering::Relaxed);
+        done.unwrap();
+    });
+    nothing_leaves(&world);
+    senders.iter().for_each(|sender| world.listener.flush(sender));
+    assert_eq!(world.listener.count(&tag), 0);
+    raise(&world).open_up().unwrap();
+    assert!(world.leaves(&senders[0], far_host(&senders[0])));
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod world;
 
 use std::net::UdpSocket;
 
-use convoy_host::{Claim, Fence, IpNet, Treatment};
+use convoy_host::{Claim, Fence, Finding, IpNet, Look, Network, Treatment, findings};
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -287,4 +287,68 @@ fn opening_up_leaves_the_host_as_it_was() {
     for sender in world.senders() {
         assert!(world.leaves(&sender, far_host(&sender)));
     }
+}
+
+#[test]
+fn what_works_against_the_fence_is_found_on_a_real_host() {
+    let Some(world) = World::new() else { return };
+    let _tun = world.tun();
+    let mut fence = raise(&world);
+    let networks = ["10.2.0.0/16", "2001:db8:2::/48", "192.0.2.0/24"].map(net);
+    fence.add(&networks.map(|network| Claim::protected(network, None))).unwrap();
+    let peers = ["192.0.2.2".parse().unwrap(), "2001:db8:0:2::2".parse().unwrap()];
+    let found = || {
+        let config = world.config();
+        let look = world.gateway.run(|| Look::around(&config, &peers).unwrap());
+        findings(&look, &config, &networks)
+    };
+    let set = |key: &str, value: &str| {
+        world.gateway.run(|| std::fs::write(format!("/proc/sys/net/{key}"), value).unwrap());
+    };
+    for link in ["all", "wire0", "lan0"] {
+        set(&format!("ipv4/conf/{link}/rp_filter"), "0");
+    }
+    assert_eq!(found(), []);
+    // As charon makes them.
+    world.gateway.ip("-4 rule add priority 220 table 220");
+    world.gateway.ip("-4 route add 10.2.0.0/16 via 192.0.2.2 dev wire0 src 10.1.0.1 table 220");
+    // As Libreswan's _updown makes them.
+    world.gateway.ip("-6 route replace 2001:db8:2::/48 via 2001:db8:0:2::2 dev wire0");
+    set("ipv4/ip_forward", "0");
+    set("ipv4/conf/wire0/rp_filter", "1");
+    let said: Vec<String> = found().iter().map(ToString::to_string).collect();
+    let wanted =
+        ["install_routes = no", "leftupdown=", "rp_filter = 2", "rp_filter = 2", "ip_forward = 1"];
+    assert_eq!(said.len(), wanted.len(), "{said:#?}");
+    for (said, wanted) in said.iter().zip(wanted) {
+        assert!(said.contains(wanted), "{said}");
+    }
+    world.gateway.ip("route del default");
+    world.gateway.ip("address del 192.0.2.1/24 dev wire0");
+    assert!(found().contains(&Finding::NoRouteToPeer { peer: peers[0] }));
+}
+
+#[test]
+fn the_host_sends_from_the_address_that_the_policy_covers_while_it_has_it() {
+    let Some(world) = World::new() else { return };
+    let mut tun = world.tun();
+    let mut fence = raise(&world);
+    let locals = ["10.1.0.0/16", "2001:db8:0:1::/64"].map(net);
+    for (network, local) in ["10.2.0.0/16", "2001:db8:2::/48"].map(net).iter().zip(locals) {
+        let source = world.gateway.run(|| Network::open().unwrap().source_within(&local).unwrap());
+        assert!(source.is_some_and(|source| local.contains(&source)));
+        fence.add(&[Claim::protected(*network, source)]).unwrap();
+    }
+    for (to, from) in [("10.2.0.9", "10.1.0.1"), ("2001:db8:2::9", "2001:db8:0:1::1")] {
+        let route = world.gateway.ip(&format!("route get {to}"));
+        assert!(route.contains(&format!("src {from} ")), "{route}");
+    }
+    // The address goes, and with it the kernel takes the route; closed all the same.
+    world.gateway.ip("address del 10.1.0.1/24 dev lan0");
+    let [local, ..] = world.senders();
+    assert!(!world.leaves(&local, "10.2.0.9"));
+    fence.repair().unwrap();
+    let tag = world.listener.tag();
+    local.send("10.2.0.9", &tag).unwrap();
+    assert!(tun.brings(&tag));
 }

@@ -7,7 +7,7 @@ use std::{
     io::{Read as _, Write as _},
     net::{IpAddr, SocketAddr, UdpSocket},
     os::{fd::AsRawFd as _, unix::fs::OpenOptionsExt as _},
-    process::Command,
+    process::{Child, Command},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -63,6 +63,11 @@ impl Space {
     #[track_caller]
     pub(crate) fn ip(&self, words: &str) -> String {
         self.command("ip", words).unwrap_or_else(|error| panic!("ip {words}: {error}"))
+    }
+
+    /// Starts a program in it.
+    pub(crate) fn spawn(&self, command: &mut Command) -> Child {
+        self.run(|| command.spawn().unwrap())
     }
 
     pub(crate) fn command(&self, program: &str, words: &str) -> Result<String, String> {
@@ -298,7 +303,7 @@ impl Drop for Listener {
 pub(crate) struct Tun(File);
 
 impl Tun {
-    fn open(name: &str) -> Self {
+    pub(crate) fn open(name: &str) -> Self {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
         let file = options.open("/dev/net/tun").unwrap();

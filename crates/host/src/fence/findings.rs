@@ -1,0 +1,424 @@
+//! What on this host works against the fence: others' routes, and settings.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::IpAddr,
+};
+
+use ipnet::IpNet;
+use netlink_packet_route::AddressFamily;
+
+use super::{FenceConfig, rules};
+use crate::{Family, HostError, LinkName, Network, RouteEntry, Scope, Sysctl};
+
+/// The table that strongSwan installs its routes in, unless `charon.routing_table` says otherwise.
+const STRONGSWAN: u32 = 220;
+const MAIN: u32 = 254;
+/// `RTPROT_KERNEL`: routes to connected networks.
+const KERNEL: u8 = 2;
+/// The strict form of the reverse path filter (RFC 3704).
+const STRICT: u8 = 1;
+
+/// A rule that leads all packets to a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lookup {
+    /// The address family.
+    pub family: Family,
+    /// The lower comes first.
+    pub priority: u32,
+    /// The routing table.
+    pub table: u32,
+}
+
+/// What the kernel shows, as far as [`findings`] wants to know it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Look {
+    /// All routes.
+    pub routes: Vec<RouteEntry>,
+    /// Rules for all packets.
+    pub lookups: Vec<Lookup>,
+    /// Names of interfaces by index.
+    pub links: BTreeMap<u32, String>,
+    /// Families that this host forwards.
+    pub forwarding: Vec<Family>,
+    /// The reverse path filter by interface, as it works: 0 off, 1 strict, 2 loose.
+    pub rp_filter: BTreeMap<String, u8>,
+    /// Peers, and the interface that the gateway's packets to them leave through.
+    pub peers: Vec<(IpAddr, Option<String>)>,
+}
+
+impl Look {
+    /// Looks around in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`].
+    pub fn around(config: &FenceConfig, peers: &[IpAddr]) -> Result<Self, HostError> {
+        let mut network = Network::open()?;
+        let links = network.links()?.into_iter().map(|link| (link.index, link.name));
+        let mut look = Self { links: links.collect(), ..Self::default() };
+        look.routes = network.routes()?;
+        for (family, number) in
+            [(Family::V4, AddressFamily::Inet), (Family::V6, AddressFamily::Inet6)]
+        {
+            let all = rules::lookups(&mut network.rtnl, number)?.into_iter();
+            look.lookups.extend(all.map(|(priority, table)| Lookup { family, priority, table }));
+            // A family that is switched off does not forward.
+            let forwards = Sysctl::forwarding(family, &Scope::All).read();
+            look.forwarding.extend(forwards.is_ok_and(|value| value == "1").then_some(family));
+        }
+        let value = |scope: &Scope| {
+            let value = Sysctl::rp_filter(scope).read().ok();
+            value.and_then(|text| text.parse::<u8>().ok()).unwrap_or(0)
+        };
+        let all = value(&Scope::All);
+        for name in look.links.values() {
+            let own = LinkName::new(name.clone()).map(|link| value(&Scope::Link(link)));
+            look.rp_filter.insert(name.clone(), own.unwrap_or(0).max(all));
+        }
+        for peer in peers {
+            let way = network.marked_route_to(*peer, config.mark.value);
+            look.peers.push((*peer, way.ok().map(|way| way.link)));
+        }
+        Ok(look)
+    }
+}
+
+/// Something that is to be put right. Its `Display` says what is wrong, where, and what would be
+/// right.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Finding {
+    /// strongSwan installs routes of its own.
+    StrongswanRoute {
+        /// Where such a route leads.
+        route: IpNet,
+        /// Through which interface.
+        link: String,
+        /// A protected network that it covers or lies in.
+        network: IpNet,
+        /// Its table is asked before the fence's.
+        is_ahead: bool,
+    },
+    /// A route in the main table leads past the TUN interface: from Libreswan's `_updown` script, or
+    /// made by hand.
+    MainRoute {
+        /// Where the route leads.
+        route: IpNet,
+        /// Through which interface.
+        link: String,
+        /// The protected network that it lies in.
+        network: IpNet,
+    },
+    /// Somebody's rule sends packets to another table before they reach the fence's.
+    RuleAhead {
+        /// The rule.
+        lookup: Lookup,
+        /// A route in that table.
+        route: IpNet,
+        /// The protected network that it covers or lies in.
+        network: IpNet,
+    },
+    /// The strict reverse path filter drops what arrives from senders whose addresses are protected.
+    StrictReversePath {
+        /// The interface.
+        link: String,
+        /// Whose packets are dropped: a connected network, or a peer.
+        from: IpNet,
+        /// The protected network that it lies in.
+        network: IpNet,
+    },
+    /// The host does not forward packets of a family that has protected networks.
+    ForwardingOff {
+        /// The family.
+        family: Family,
+    },
+    /// No route leads to a peer, or only one back into the TUN interface.
+    NoRouteToPeer {
+        /// The peer.
+        peer: IpAddr,
+    },
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StrongswanRoute { route, link, network, is_ahead } => {
+                let how = match is_ahead {
+                    true => {
+                        "which is asked before Convoy's, so that only the packet filter holds them"
+                    }
+                    false => "which must not be there",
+                };
+                write!(
+                    f,
+                    "strongSwan routes {route} through {link} in table {STRONGSWAN}, {how} \
+                     (protected: {network}); in strongswan.conf, or strongswan.d/charon.conf, it should \
+                     say: charon {{ install_routes = no }}, and the same in charon-systemd {{ }} where \
+                     that section sets it"
+                )
+            }
+            Self::MainRoute { route, link, network } => write!(
+                f,
+                "the main routing table leads {route} through {link}, past Convoy (protected: \
+                 {network}); if Libreswan's _updown made it, ipsec.conf should say: leftupdown=%disabled \
+                 in that conn or in conn %default; else remove it with: ip route \
+                 del {route} dev {link}"
+            ),
+            Self::RuleAhead { lookup, route, network } => write!(
+                f,
+                "ip rule {} leads to table {} before Convoy's rules, and that table has a route to \
+                 {route} (protected: {network}), so that only the packet filter holds them; give that \
+                 rule a priority above Convoy's",
+                lookup.priority, lookup.table
+            ),
+            Self::StrictReversePath { link, from, network } => write!(
+                f,
+                "the reverse path filter of {link} is strict, and answers to {from} go to Convoy \
+                 (protected: {network}), so the kernel drops what arrives from there; it should be \
+                 loose: net.ipv4.conf.{link}.rp_filter = 2"
+            ),
+            Self::ForwardingOff { family } => {
+                let key = match family {
+                    Family::V4 => "net.ipv4.ip_forward",
+                    Family::V6 => "net.ipv6.conf.all.forwarding",
+                };
+                write!(
+                    f,
+                    "{key} is 0: only the host's own packets reach the tunnels; for others: {key} = 1"
+                )
+            }
+            Self::NoRouteToPeer { peer } => {
+                write!(f, "no route leads to the peer {peer} outside of the tunnels; add one")
+            }
+        }
+    }
+}
+
+/// What of all that is shown works against a fence with these protected networks, each at most once
+/// for every route, interface or peer; in a fixed order.
+#[must_use]
+pub fn findings(look: &Look, config: &FenceConfig, protected: &[IpNet]) -> Vec<Finding> {
+    let protected = Protected(protected.iter().map(IpNet::trunc).collect());
+    let mut found = BTreeSet::new();
+    for route in look.routes.iter().filter(|route| route.is_unicast) {
+        found.extend(route_finding(look, config, &protected, route));
+    }
+    found.extend(reverse_path(look, &protected));
+    for family in [Family::V4, Family::V6] {
+        let concerned = protected.0.iter().any(|n| n.addr().is_ipv4() == (family == Family::V4));
+        if concerned && !look.forwarding.contains(&family) {
+            found.insert(Finding::ForwardingOff { family });
+        }
+    }
+    for (peer, link) in &look.peers {
+        if link.as_deref().is_none_or(|link| link == config.tun.as_str()) {
+            found.insert(Finding::NoRouteToPeer { peer: *peer });
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// What is wrong with one route, if anything is.
+fn route_finding(
+    look: &Look,
+    config: &FenceConfig,
+    protected: &Protected,
+    entry: &RouteEntry,
+) -> Option<Finding> {
+    let link = match entry.link_index.and_then(|index| look.links.get(&index)) {
+        Some(link) => link.clone(),
+        // With several next hops there is no one interface.
+        None => "several interfaces".to_owned(),
+    };
+    if link == config.tun.as_str() || link == "lo" || config.tables().contains(&entry.table) {
+        return None;
+    }
+    let family = if entry.to.addr().is_ipv4() { Family::V4 } else { Family::V6 };
+    let before = look.lookups.iter().find(|lookup| {
+        lookup.table == entry.table && lookup.family == family && lookup.priority < config.priority
+    });
+    let route = entry.to;
+    match entry.table {
+        STRONGSWAN => {
+            let network = protected.touching(&route)?;
+            Some(Finding::StrongswanRoute { route, link, network, is_ahead: before.is_some() })
+        }
+        // Connected networks and a default route are what main is for.
+        MAIN if entry.protocol != KERNEL && route.prefix_len() > 0 && before.is_none() => {
+            Some(Finding::MainRoute { route, link, network: protected.around(&route)? })
+        }
+        _ => {
+            let network = protected.touching(&route)?;
+            Some(Finding::RuleAhead { lookup: *before?, route, network })
+        }
+    }
+}
+
+/// Interfaces whose strict filter drops what protected addresses send.
+fn reverse_path(look: &Look, protected: &Protected) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let strict = |link: &String| look.rp_filter.get(link) == Some(&STRICT);
+    let connected = look.routes.iter().filter(|route| {
+        route.is_unicast
+            && route.protocol == KERNEL
+            && route.table == MAIN
+            && route.to.addr().is_ipv4()
+    });
+    let connected = connected.filter_map(|r| Some((r.to, look.links.get(&r.link_index?)?)));
+    let peers = look.peers.iter().filter(|(peer, _)| peer.is_ipv4());
+    let peers = peers.filter_map(|(peer, link)| Some((IpNet::from(*peer), link.as_ref()?)));
+    for (from, link) in connected.chain(peers).filter(|(_, link)| strict(link)) {
+        if let Some(network) = protected.around(&from) {
+            found.push(Finding::StrictReversePath { link: link.clone(), from, network });
+        }
+    }
+    found
+}
+
+/// Protected networks, to be asked quickly.
+struct Protected(BTreeSet<IpNet>);
+
+impl Protected {
+    /// One that is, or contains, this network.
+    fn around(&self, network: &IpNet) -> Option<IpNet> {
+        let mut around = Some(network.trunc());
+        while let Some(prefix) = around {
+            if self.0.contains(&prefix) {
+                return Some(prefix);
+            }
+            around = prefix.supernet();
+        }
+        None
+    }
+
+    /// One that contains this network or lies in it.
+    fn touching(&self, network: &IpNet) -> Option<IpNet> {
+        let within = self.0.range(network.trunc()..).next().filter(|n| network.contains(*n));
+        self.around(network).or_else(|| within.copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn net(text: &str) -> IpNet {
+        text.parse().unwrap()
+    }
+
+    fn config() -> FenceConfig {
+        FenceConfig::new(LinkName::new("convoy0").unwrap())
+    }
+
+    fn route(to: &str, link_index: u32, table: u32) -> RouteEntry {
+        RouteEntry {
+            to: net(to),
+            link_index: Some(link_index),
+            via: None,
+            source: None,
+            metric: 0,
+            table,
+            is_unicast: true,
+            protocol: 4,
+        }
+    }
+
+    /// A host that is as it should be: 1 is its LAN, 2 the wire, 3 the TUN interface.
+    fn good() -> Look {
+        let links = [(1, "lan0"), (2, "wire0"), (3, "convoy0")];
+        let lookup = |family, priority, table| Lookup { family, priority, table };
+        let connected = |to, link| RouteEntry { protocol: KERNEL, ..route(to, link, MAIN) };
+        Look {
+            routes: vec![
+                connected("10.1.0.0/24", 1),
+                connected("192.0.2.0/24", 2),
+                route("0.0.0.0/0", 2, MAIN),
+                route("10.2.0.0/16", 3, 4500),
+            ],
+            lookups: vec![
+                lookup(Family::V4, 0, 255),
+                lookup(Family::V4, 215, 4500),
+                lookup(Family::V4, 220, STRONGSWAN),
+                lookup(Family::V4, 32766, MAIN),
+            ],
+            links: links.map(|(index, name)| (index, name.to_owned())).into(),
+            forwarding: vec![Family::V4, Family::V6],
+            rp_filter: links.map(|(_, name)| (name.to_owned(), 2)).into(),
+            peers: vec![("192.0.2.2".parse().unwrap(), Some("wire0".into()))],
+        }
+    }
+
+    fn words(look: &Look, protected: &[&str]) -> Vec<String> {
+        let protected: Vec<_> = protected.iter().map(|text| net(text)).collect();
+        findings(look, &config(), &protected).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_good_host_has_no_findings() {
+        assert_eq!(words(&good(), &["10.2.0.0/16", "2001:db8:2::/48"]), [""; 0]);
+        assert_eq!(words(&good(), &["0.0.0.0/0"]), [""; 0]);
+    }
+
+    #[test]
+    fn routes_of_strongswan_are_told_with_the_line_to_change() {
+        let mut look = good();
+        look.routes.push(route("10.2.0.0/16", 2, STRONGSWAN));
+        for protected in ["10.2.0.0/16", "10.0.0.0/8", "10.2.3.0/24"] {
+            let [said] = &words(&look, &[protected])[..] else { panic!("{protected}") };
+            assert!(said.contains("10.2.0.0/16 through wire0 in table 220"), "{said}");
+            assert!(said.contains("charon { install_routes = no }"), "{said}");
+            assert!(said.contains(protected), "{said}");
+        }
+        assert_eq!(words(&look, &["10.3.0.0/16"]), [""; 0]);
+        look.lookups.push(Lookup { family: Family::V4, priority: 100, table: STRONGSWAN });
+        let found = findings(&look, &config(), &[net("10.2.0.0/16")]);
+        assert!(
+            matches!(found[..], [Finding::StrongswanRoute { is_ahead: true, .. }]),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn routes_in_main_past_the_tun_interface_are_told() {
+        let mut look = good();
+        look.routes.push(route("10.2.3.0/24", 2, MAIN));
+        let [said] = &words(&look, &["10.2.0.0/16"])[..] else { panic!() };
+        assert!(said.contains("10.2.3.0/24 through wire0"), "{said}");
+        assert!(said.contains("leftupdown=%disabled"), "{said}");
+        // A wider one than what is protected is the host's own affair.
+        assert_eq!(words(&look, &["10.2.3.0/25"]), [""; 0]);
+    }
+
+    #[test]
+    fn rules_ahead_of_the_fence_are_told() {
+        let mut look = good();
+        look.lookups.push(Lookup { family: Family::V4, priority: 99, table: MAIN });
+        let found = findings(&look, &config(), &[net("10.2.0.0/16")]);
+        let [Finding::RuleAhead { lookup, route, .. }] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((lookup.priority, lookup.table, *route), (99, MAIN, net("0.0.0.0/0")));
+        look.lookups.pop();
+        look.lookups.push(Lookup { family: Family::V6, priority: 99, table: MAIN });
+        assert_eq!(words(&look, &["10.2.0.0/16"]), [""; 0]);
+    }
+
+    #[test]
+    fn settings_and_peers_are_told() {
+        let mut look = good();
+        look.rp_filter.insert("lan0".into(), STRICT);
+        look.rp_filter.insert("wire0".into(), STRICT);
+        let said = words(&look, &["10.0.0.0/8"]);
+        assert_eq!(said.len(), 1);
+        assert!(said[0].contains("net.ipv4.conf.lan0.rp_filter = 2"), "{said:?}");
+        // Both the wire's network and the peer on it.
+        assert_eq!(words(&look, &["192.0.0.0/8"]).len(), 2);
+        look.rp_filter.clear();
+        look.forwarding = vec![Family::V6];
+        assert_eq!(words(&look, &["2001:db8::/32"]), [""; 0]);
+        assert!(words(&look, &["10.0.0.0/8"])[0].contains("net.ipv4.ip_forward = 1"));
+        look.peers[0].1 = Some("convoy0".into());
+        assert!(words(&look, &[])[0].contains("peer 192.0.2.2"));
+        look.peers[0].1 = None;
+        assert_eq!(words(&look, &[]).len(), 1);
+    }
+}
