@@ -51,6 +51,18 @@ impl Running {
         Peer::bound(self.path(), 77, 0)
     }
 
+    /// Does something while the server's thread waits for its service.
+    fn while_busy(&self, action: impl FnOnce()) {
+        let asking = self.peer();
+        let before = self.databases.requests.load(SeqCst);
+        let policies = self.databases.policies();
+        asking.send(&as_bytes(&Request::GetSpdInfo(Default::default()), 1, Flags::default()));
+        until("it waits", || self.databases.requests.load(SeqCst) > before);
+        action();
+        drop(policies);
+        assert!(matches!(asking.next().1, Reply::NewSpdInfo(_)));
+    }
+
     /// Tells those who listen for expiries something with this number.
     fn emit(&self, seq: u32) {
         self.multicast.send(Group::Expire, event(seq));
@@ -344,7 +356,17 @@ fn what_was_asked_before_the_end_is_done() {
         drop(peer);
     }
     until("done", || running.databases.sas().len() == 400);
-    assert_eq!(running.peer().counts(1), 400);
+    // All of it while the server is elsewhere, so that it reads first and has an answer unread.
+    let peer = running.peer();
+    assert!(peer.ask(1, &allocate(2000)).is_ok());
+    peer.send(&as_bytes(&allocate(2001), 2, Flags::ACK));
+    assert!(peer.is_readable(30_000));
+    running.while_busy(|| {
+        (2002..2040).for_each(|spi| peer.send(&as_bytes(&allocate(spi), 3, Flags::ACK)));
+        drop(peer);
+    });
+    until("done", || running.databases.sas().len() == 440);
+    assert_eq!(running.peer().counts(1), 440);
 }
 
 #[test]
