@@ -10,7 +10,7 @@
 //! * [`event`] puts into words what workers tell of SAs;
 //! * [`server`] and [`client`] are the two ends of the control socket, [`protocol`] what they say;
 //! * [`wireshark`] writes keys as Wireshark takes them;
-//! * [`xfrm`] keeps what IKE daemons ask of a kernel, and serves them; nothing uses it yet.
+//! * [`xfrm`] keeps what IKE daemons ask of a kernel, and serves them; served on a UNIX socket.
 //!
 //! Nothing here touches a packet or changes the host.
 //!

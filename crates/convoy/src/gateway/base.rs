@@ -31,7 +31,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 /// How long workers may take to see a new picture; a burst takes microseconds.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
-/// How often is looked whether they do.
+/// How long is looked without a pause: a worker that sleeps is awake by then.
+const SETTLE_SOON: Duration = Duration::from_micros(100);
+/// How often is looked afterwards.
 const SETTLE_LOOK: Duration = Duration::from_micros(20);
 
 /// How the pipelines stand to their surroundings.
@@ -235,7 +237,11 @@ impl Core {
             if begin.elapsed() > SETTLE_LIMIT {
                 return false;
             }
-            std::thread::sleep(SETTLE_LOOK);
+            if begin.elapsed() < SETTLE_SOON {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(SETTLE_LOOK);
+            }
         }
         true
     }
