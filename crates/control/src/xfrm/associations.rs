@@ -253,8 +253,8 @@ impl Associations {
     /// The newest SA that came before the one of this number, or the newest of all: dumps show SAs in this
     /// order.
     pub fn before(&mut self, number: Option<u64>) -> Option<&mut Association> {
-        let older = self.stored.range_mut(..number.unwrap_or(u64::MAX));
-        older.rev().next().map(|(_, found)| found)
+        let mut older = self.stored.range_mut(..number.unwrap_or(u64::MAX));
+        older.next_back().map(|(_, found)| found)
     }
 
     /// Whether a new SA of this identity would be refused.

@@ -273,6 +273,9 @@ fn what_a_daemon_removes_workers_have_no_more() {
     assert_eq!(kernel.counts(), (0, crate::xfrm::Counts::default()));
 }
 
+/// Makes something out of what would be accepted.
+type Change<'a, T> = &'a dyn Fn(&mut T);
+
 /// What makes kernels' and Convoy's promises differ is refused, and nothing of it stays.
 #[test]
 fn what_workers_cannot_do_is_refused_with_the_reason() {
@@ -284,7 +287,7 @@ fn what_workers_cannot_do_is_refused_with_the_reason() {
         (refusal.errno, refusal.text.into_owned())
     };
     let mark = Mark { value: 1, mask: 1 };
-    let cases: [(&dyn Fn(&mut Sa), Errno, &str); 11] = [
+    let cases: [(Change<'_, Sa>, Errno, &str); 11] = [
         (&|sa| sa.mark = mark, Errno::EOPNOTSUPP, "no marks"),
         (&|sa| sa.output_mark = mark, Errno::EOPNOTSUPP, "sets no marks"),
         (&|sa| sa.if_id = 3, Errno::EOPNOTSUPP, "XFRM interfaces"),
@@ -323,7 +326,7 @@ fn what_workers_cannot_do_is_refused_with_the_reason() {
         let (number, text) = refused(&mut kernel, change);
         assert!(number == errno && text.contains(words), "{number}: {text}");
     }
-    let policies: [(&dyn Fn(&mut Policy), &str); 7] = [
+    let policies: [(Change<'_, Policy>, &str); 7] = [
         (&|policy| policy.mark = mark, "no marks"),
         (&|policy| policy.if_id = 3, "XFRM interfaces"),
         (&|policy| policy.info.selector.interface = 3, "one interface"),
@@ -360,7 +363,9 @@ fn an_sa_that_is_moved_goes_on_behind_its_last_packet() {
             .unwrap()
     };
     let mut counter = claim(&outbounds(&published)[0]);
-    (0..100).for_each(|_| drop(counter.next().unwrap()));
+    for _ in 0..100 {
+        counter.next().unwrap();
+    }
     let twice = add(&mut kernel, outbound(2, 1)).unwrap_err();
     assert_eq!(twice.errno, Errno::EEXIST, "the same key under another SPI");
     drop(counter);
@@ -476,7 +481,7 @@ fn a_packet_without_an_sa_asks_daemons_once() {
     answer.info.seq = acquire.seq;
     add(&mut kernel, answer).unwrap();
     assert_eq!(kernel.counts().0, 1);
-    assert_eq!(published.current().outbound_for(reqid).is_some(), true);
+    assert!(published.current().outbound_for(reqid).is_some());
 }
 
 #[test]
