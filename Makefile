@@ -3,6 +3,9 @@
 CARGO  ?= cargo
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
+UNITS ?= $(PREFIX)/lib/systemd/system
+# Units of IKE daemons, as distributions name them, that run under Convoy once it is installed.
+IKE_UNITS = strongswan strongswan-starter ipsec
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .PHONY: help build demo demo-ike test check test-tiers constant-time library install install-library
@@ -53,6 +56,13 @@ constant-time:
 install: build install-library
 	install -D -m 0755 $(TARGET)/release/convoy $(DESTDIR)$(PREFIX)/bin/convoy
 	install -D -m 0755 $(TARGET)/release/libconvoy_xfrm_preload.so $(DESTDIR)$(PREFIX)/lib/convoy/libconvoy_xfrm.so
+	install -d $(DESTDIR)$(UNITS)
+	sed -e 's|@PREFIX@|$(PREFIX)|' systemd/convoy.service.in > $(DESTDIR)$(UNITS)/convoy.service
+	for unit in $(IKE_UNITS); do \
+		install -d $(DESTDIR)$(UNITS)/$$unit.service.d; \
+		sed -e 's|@PREFIX@|$(PREFIX)|' systemd/daemon.conf.in > $(DESTDIR)$(UNITS)/$$unit.service.d/50-convoy.conf; \
+	done
+	test -e $(DESTDIR)/etc/convoy/convoy.toml || install -D -m 0600 systemd/convoy.toml $(DESTDIR)/etc/convoy/convoy.toml
 
 install-library: library
 	install -D -m 0644 crates/capi/include/convoy_crypto.h $(DESTDIR)$(PREFIX)/include/convoy_crypto.h

@@ -10,6 +10,7 @@ use convoy_control::site::{Backend, Site};
 use convoy_control::xfrm::{self, Multicast};
 use convoy_crypto::Cpu;
 use convoy_host::Netns;
+use sd_notify::NotifyState;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -88,7 +89,9 @@ fn serve(site: Site, until_stdin_ends: bool) -> anyhow::Result<Exit> {
     };
     // Whoever started the gateway may not listen any more; that is no reason to end.
     let _ = writeln!(std::io::stdout(), "ready");
+    tell_service_manager(NotifyState::Ready);
     let end = wait(&live, &happened);
+    tell_service_manager(NotifyState::Stopping);
     tracing::info!("ending: what has arrived still goes through");
     drop(server);
     drop(daemons);
@@ -99,6 +102,13 @@ fn serve(site: Site, until_stdin_ends: bool) -> anyhow::Result<Exit> {
             "interface {name} is gone, and the gateway with it: start it again when there is one"
         ),
         _ => Ok(Exit::Ok),
+    }
+}
+
+/// Tells systemd how far the gateway is (`sd_notify(3)`), if that started it.
+fn tell_service_manager(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::warn!(%error, "the service manager does not hear that the gateway is ready or ends");
     }
 }
 
