@@ -96,7 +96,7 @@ fn rules(config: &FenceConfig) -> Vec<Vec<Expression>> {
         vec![meta(MetaKey::Oifname), equal(tun.clone()), verdict(ACCEPT)],
         vec![meta(MetaKey::Oifname), equal(name("lo")), verdict(ACCEPT)],
     ];
-    let (mark, mask) = (config.mark.value, config.mark.mask);
+    let (mark, mask) = (config.mark.masked(), config.mark.mask);
     let masked = vec![meta(MetaKey::Mark), and(mask), equal(mark.to_ne_bytes().to_vec())];
     rules.push([from_host(), masked, vec![verdict(ACCEPT)]].concat());
     for port in IKE_PORTS {
@@ -121,7 +121,9 @@ fn rules(config: &FenceConfig) -> Vec<Vec<Expression>> {
         compare(Operator::LessThanEqual, vec![NEIGHBOUR_DISCOVERY[1]]),
         verdict(ACCEPT),
     ];
-    rules.push([from_host(), neighbours].concat());
+    // The kernel gives these an interface that they came from, and they came from nowhere: what is
+    // forwarded has another hop limit by now.
+    rules.push(neighbours);
     let from_tun = || vec![meta(MetaKey::Iifname), equal(tun.clone())];
     for set in SETS.iter().filter(|set| set.view == View::FromTun) {
         rules.push([from_tun(), stop(*set)].concat());

@@ -22,6 +22,10 @@
 //! tunnel out. Multicast and link-local addresses and Neighbour Discovery stay open as long as no
 //! claim names them; loopback stays as it is.
 //!
+//! The kernel's reverse path filter (`rp_filter`) asks the same tables, for ARP, too. Where the address
+//! of a neighbour or of a peer is protected, it must not be strict, and while there is no TUN interface
+//! only 0 lets their ARP requests and native ESP in; IKE and ESP in UDP it knows by their ports.
+//!
 //! Packets that no hook of IP sees are not stopped: those of packet sockets (`packet(7)`), of bridges,
 //! and of flows that were offloaded into a flow table before their destination was closed.
 
@@ -66,6 +70,13 @@ pub struct Mark {
     pub value: u32,
     /// The bits that count.
     pub mask: u32,
+}
+
+impl Mark {
+    /// The bits of the value that count.
+    const fn masked(self) -> u32 {
+        self.value & self.mask
+    }
 }
 
 /// Where a fence stands.

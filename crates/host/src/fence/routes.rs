@@ -163,12 +163,19 @@ impl Step {
     }
 
     fn is_excused(&self, errno: i32) -> bool {
+        let is_v6 = self.network.addr().is_ipv6();
+        if is_v6 && matches!(errno, nix::libc::EOPNOTSUPP | nix::libc::EAFNOSUPPORT) {
+            // The kernel was started without IPv6: nothing leaves by it.
+            return true;
+        }
         match (self.add, self.message.header.kind) {
             (false, _) => matches!(errno, nix::libc::ESRCH | nix::libc::ENOENT),
             // The TUN interface has gone, or is down: the network stays closed all the same, and
             // repair lays the route when it is back.
             (true, RouteType::Unicast) => {
                 matches!(errno, nix::libc::ENODEV | nix::libc::ENETDOWN)
+                    // IPv6 is switched off on the interface.
+                    || is_v6 && errno == nix::libc::EACCES
             }
             (true, _) => errno == nix::libc::EEXIST,
         }

@@ -44,7 +44,7 @@ fn wanted(config: &FenceConfig, family: AddressFamily) -> Vec<RuleMessage> {
     let table = |view| RuleAttribute::Table(config.table_of(view));
     let tun = config.tun.as_str();
     let [first, second] = IKE_PORTS;
-    let (mark, mask) = (config.mark.value, config.mark.mask);
+    let (mark, mask) = (config.mark.masked(), config.mark.mask);
     vec![
         rule(RULES.saturating_sub(1), RuleAction::Nop, Vec::new()),
         goto(0, vec![of(OF_THE_HOST), RuleAttribute::FwMark(mark), RuleAttribute::FwMask(mask)]),

@@ -6,9 +6,11 @@
 mod lives;
 mod world;
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 
-use convoy_host::{Claim, Fence, Finding, IpNet, Look, Network, Treatment, findings};
+use convoy_host::{
+    Claim, Fence, Finding, IpNet, Look, Network, Treatment, fence::Repaired, findings,
+};
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 
@@ -178,8 +180,10 @@ fn links_that_go_down_and_up_open_nothing() {
 fn ike_and_what_bears_the_mark_leave_though_everything_is_protected() {
     let Some(world) = World::new() else { return };
     let mut tun = world.tun();
-    let mut fence = raise(&world);
-    let config = world.config();
+    let mut config = world.config();
+    // Bits outside of the mask say nothing.
+    config.mark.value |= 0x10;
+    let mut fence = world.gateway.run(|| Fence::raise(config.clone()).unwrap());
     fence.add(&["0.0.0.0/0", "::/0"].map(protected)).unwrap();
     for (to, any) in [("192.0.2.2", "0.0.0.0"), ("2001:db8:0:2::2", "[::]")] {
         let open = to.parse().unwrap();
@@ -190,6 +194,14 @@ fn ike_and_what_bears_the_mark_leave_though_everything_is_protected() {
         let marked = sender(&world.gateway, 0);
         setsockopt(&marked.socket, sockopt::Mark, &(config.mark.value | 7)).unwrap();
         assert!(world.leaves(&marked, to), "with the mark");
+        let raw = world.listener.tag();
+        let packet = match marked.is_v4() {
+            true => world::packet4("192.0.2.1", to, &raw),
+            false => world::packet6("2001:db8:0:2::1", to, &raw),
+        };
+        world.gateway.run(|| world::send_raw(&packet, open, config.mark.value));
+        world.listener.flush(&marked);
+        assert_eq!(world.listener.count(&raw), 1, "from a raw socket, to {to}");
         // All else goes into the TUN interface: without the mark, with another, and what only
         // looks like IKE because somebody behind the gateway sends it.
         let other = sender(&world.gateway, 0);
@@ -220,6 +232,71 @@ fn ike_and_what_bears_the_mark_leave_though_everything_is_protected() {
     assert_eq!(fence.stopped().unwrap(), 4);
     let ike = Sender::new(&world.gateway, "0.0.0.0:4500", "192.0.2.2".parse().unwrap());
     assert!(world.leaves(&ike, "192.0.2.2"));
+}
+
+#[test]
+fn neighbours_find_each_other_and_ike_arrives_though_everything_is_closed() {
+    let Some(world) = World::new() else { return };
+    for link in ["all", "wire0"] {
+        let key = format!("/proc/sys/net/ipv4/conf/{link}/rp_filter");
+        world.gateway.run(|| std::fs::write(key, "0").unwrap());
+    }
+    let mut fence = raise(&world);
+    fence.add(&["0.0.0.0/0", "::/0"].map(protected)).unwrap();
+    for (to, any) in [("192.0.2.1", "0.0.0.0:0"), ("2001:db8:0:2::1", "[::]:0")] {
+        for port in [500, 4500] {
+            world.wire.ip("neigh flush all");
+            let inside =
+                world.gateway.run(|| world::bound(SocketAddr::new(to.parse().unwrap(), port)));
+            inside.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+            let outside = world.wire.run(|| UdpSocket::bind(any).unwrap());
+            outside.send_to(b"who are you", (to, port)).unwrap();
+            assert_eq!(inside.recv(&mut [0; 20]).unwrap(), 11, "{to} port {port}");
+        }
+    }
+    assert_eq!(fence.stopped().unwrap(), 0);
+}
+
+#[test]
+fn a_table_without_an_owner_is_taken_over_and_made_again_when_it_is_flushed() {
+    let Some(world) = World::new() else { return };
+    if let Err(error) = world.gateway.command("nft", "add table inet convoy-convoy0") {
+        return world::skipped(&format!("nobody else can make the table, no nft: {error}"));
+    }
+    let mut fence = raise(&world);
+    fence.add(&far()).unwrap();
+    assert!(!fence.repair().unwrap().any());
+    let hole = "delete element inet convoy-convoy0 closed4 { 10.2.0.0/16 }";
+    world.gateway.command("nft", hole).unwrap();
+    let only_filter = Repaired { filter: true, ..Repaired::default() };
+    assert_eq!(fence.repair().unwrap(), only_filter);
+    assert!(!fence.repair().unwrap().any());
+    world.gateway.command("nft", "flush ruleset").unwrap();
+    nothing_leaves(&world);
+    assert_eq!(fence.repair().unwrap(), only_filter);
+    assert!(!fence.repair().unwrap().any());
+    for family in ["-4", "-6"] {
+        world.gateway.ip(&format!("{family} rule add priority 100 table main"));
+    }
+    nothing_leaves(&world);
+    assert_eq!(fence.stopped().unwrap(), 4);
+}
+
+#[test]
+fn without_ipv6_the_rest_holds() {
+    let Some(world) = World::new() else { return };
+    let mut tun = world.tun();
+    world
+        .gateway
+        .run(|| std::fs::write("/proc/sys/net/ipv6/conf/convoy0/disable_ipv6", "1").unwrap());
+    let mut fence = raise(&world);
+    fence.add(&far()).unwrap();
+    nothing_leaves(&world);
+    let [local4, ..] = world.senders();
+    let tag = world.listener.tag();
+    local4.send(far_host(&local4), &tag).unwrap();
+    assert!(tun.brings(&tag));
+    fence.open_up().unwrap();
 }
 
 #[test]

@@ -20,7 +20,8 @@ use convoy_host::{FenceConfig, LinkName, Netns};
 use nix::libc;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6,
+    SockaddrLike, sendto, setsockopt, socket, sockopt,
 };
 
 /// How long anything that must come may take.
@@ -89,8 +90,7 @@ impl Space {
 pub(crate) struct World {
     pub(crate) gateway: Space,
     pub(crate) lan: Space,
-    /// Kept alive.
-    _wire: Space,
+    pub(crate) wire: Space,
     pub(crate) listener: Listener,
 }
 
@@ -131,7 +131,7 @@ impl World {
             std::fs::write("/proc/sys/net/ipv6/icmp/ratelimit", "0").unwrap();
         });
         let listener = wire.run(Listener::start);
-        let world = Self { gateway, lan, _wire: wire, listener };
+        let world = Self { gateway, lan, wire, listener };
         world.warm_up();
         Some(world)
     }
@@ -199,6 +199,21 @@ pub(crate) fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
 }
 
+/// A socket with an address. Children of other tests hold copies of closed sockets until they have
+/// begun their program, so the port may be taken for a moment.
+pub(crate) fn bound(address: SocketAddr) -> UdpSocket {
+    let begun = Instant::now();
+    loop {
+        match UdpSocket::bind(address) {
+            Err(error) if begun.elapsed() < PATIENCE => {
+                assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse, "{address}: {error}");
+                thread::sleep(Duration::from_millis(1));
+            }
+            other => return other.unwrap(),
+        }
+    }
+}
+
 /// Sends datagrams.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -209,7 +224,7 @@ pub(crate) struct Sender {
 
 impl Sender {
     pub(crate) fn new(space: &Space, from: &str, open: IpAddr) -> Self {
-        let socket = space.run(|| UdpSocket::bind(from).unwrap());
+        let socket = space.run(|| bound(from.parse().unwrap()));
         Self { socket, open }
     }
 
@@ -311,10 +326,19 @@ impl Tun {
         request[..name.len()].copy_from_slice(name.as_bytes());
         let flags = i16::try_from(libc::IFF_TUN | libc::IFF_NO_PI).unwrap();
         request[16..18].copy_from_slice(&flags.to_ne_bytes());
-        // SAFETY: the request is as long as a struct ifreq.
-        let done = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, request.as_mut_ptr()) };
-        assert!(done == 0, "TUNSETIFF: {}", std::io::Error::last_os_error());
-        Self(file)
+        let begun = Instant::now();
+        loop {
+            let to = request.as_mut_ptr();
+            // SAFETY: the request is as long as a struct ifreq.
+            if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, to) } == 0 {
+                return Self(file);
+            }
+            // As with ports, children of other tests may hold the last one for a moment.
+            let error = std::io::Error::last_os_error();
+            let is_late = begun.elapsed() > PATIENCE;
+            assert!(error.raw_os_error() == Some(libc::EBUSY) && !is_late, "TUNSETIFF: {error}");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Puts a packet into the host, as if it came out of a tunnel.
@@ -359,6 +383,35 @@ pub(crate) fn packet4(from: &str, to: &str, tag: &[u8]) -> Vec<u8> {
     packet.extend(7_u16.to_be_bytes());
     packet.extend((total - 20).to_be_bytes());
     packet.extend([0, 0]);
+    packet.extend(payload);
+    packet
+}
+
+/// Sends a whole IP packet from a raw socket with a mark.
+pub(crate) fn send_raw(packet: &[u8], to: IpAddr, mark: u32) {
+    let (family, to): (_, Box<dyn SockaddrLike>) = match SocketAddr::new(to, 0) {
+        SocketAddr::V4(to) => (AddressFamily::Inet, Box::new(SockaddrIn::from(to))),
+        SocketAddr::V6(to) => (AddressFamily::Inet6, Box::new(SockaddrIn6::from(to))),
+    };
+    let socket = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw).unwrap();
+    setsockopt(&socket, sockopt::Mark, &mark).unwrap();
+    let sent = sendto(socket.as_raw_fd(), packet, &*to, MsgFlags::empty()).unwrap();
+    assert_eq!(sent, packet.len());
+}
+
+/// An IPv6 packet with UDP for somebody, with a tag. Nobody checks its checksum.
+pub(crate) fn packet6(from: &str, to: &str, tag: &[u8]) -> Vec<u8> {
+    let address = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().octets();
+    let payload = [SIGN, tag].concat();
+    let length = u16::try_from(8 + payload.len()).unwrap().to_be_bytes();
+    let mut packet = vec![0x60, 0, 0, 0];
+    packet.extend(length);
+    packet.extend([17, 64]);
+    packet.extend(address(from));
+    packet.extend(address(to));
+    packet.extend([0, 9, 0, 7]);
+    packet.extend(length);
+    packet.extend([0xaa, 0xaa]);
     packet.extend(payload);
     packet
 }
