@@ -25,6 +25,14 @@ pub fn can_make_namespaces() -> bool {
     false
 }
 
+/// For the environment of `convoy exec`: the library that cargo has put beside the tests.
+pub fn preload() -> (&'static str, PathBuf) {
+    let test = std::env::current_exe().unwrap();
+    let library = test.parent().unwrap().join("libconvoy_xfrm_preload.so");
+    assert!(library.exists(), "{} is not there", library.display());
+    ("CONVOY_XFRM_PRELOAD", library)
+}
+
 /// Runs convoy to its end.
 pub fn convoy(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_convoy")).args(arguments).output().unwrap()

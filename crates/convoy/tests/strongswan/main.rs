@@ -1,0 +1,12 @@
+//! Unmodified strongSwan daemons on live gateways: charon makes the SAs, Convoy carries the packets.
+//!
+//! The peer is charon with ESP of its own (plugin `kernel-libipsec`), which is nobody's here, as far
+//! as that goes: it knows UDP encapsulation and tunnel mode only, and no extended sequence numbers.
+//! For the rest Convoy is on both sides, and charon decides what is negotiated.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod suites;
+mod traffic;
+mod world;

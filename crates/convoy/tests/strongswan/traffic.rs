@@ -1,0 +1,82 @@
+//! What traffic sees of what daemons do.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use convoy_lab::Family;
+use convoy_lab::strongswan::StartAction;
+use convoy_lab::traffic::{Direction, Rate, UdpPaced, UdpReport, Watch};
+
+use super::world::{LIMIT, Plane, World};
+
+/// Rekeys under traffic, alternately asked for by either side.
+const REKEYS: usize = 100;
+
+#[test]
+fn a_hundred_rekeys_lose_nothing() {
+    let Some(mut world) = World::start([Plane::Convoy; 2]) else { return };
+    world.load(|world, side| world.connection(side, Family::V4));
+    world.daemon(0).initiate("net", LIMIT).unwrap();
+    world.daemon(1).wait_installed("net", LIMIT).unwrap();
+    let report = under_load(&world, |world| {
+        for round in 0..REKEYS {
+            let daemon = world.daemon(round % 2);
+            let before = daemon.wait_installed("net", LIMIT).unwrap().id;
+            daemon.rekey("net").unwrap();
+            daemon.wait_rekeyed("net", before, LIMIT).unwrap();
+        }
+    });
+    for flow in [&report.forward, &report.backward] {
+        assert!(flow.received > 1000, "{flow:?}");
+        let lost = flow.lost();
+        assert_eq!((lost, flow.duplicates, flow.damaged), (0, 0, 0), "{flow:?}{}", world.logs(0));
+    }
+    world.assert_nothing_in_the_clear();
+}
+
+#[test]
+fn the_first_packets_make_the_tunnel_and_go_through_it() {
+    let Some(mut world) = World::start([Plane::Convoy; 2]) else { return };
+    world.load(|world, side| {
+        let mut connection = world.connection(side, Family::V4);
+        connection.children[0].start = StartAction::Trap;
+        connection
+    });
+    let to = world.lab.b.host_address(Family::V4);
+    assert_eq!(World::ping(&world.lab.a.host, to, 5), 5, "{}", world.logs(0));
+    assert_eq!(world.daemon(1).installed("net").unwrap().len(), 1);
+    world.assert_nothing_in_the_clear();
+}
+
+/// Does something while numbered datagrams flow both ways.
+fn under_load(world: &World, work: impl FnOnce(&World)) -> UdpReport {
+    let stop = AtomicBool::new(false);
+    let to = world.lab.b.host_address(Family::V4);
+    let stream = UdpPaced {
+        direction: Direction::Both,
+        payload: 1200,
+        quiet: Duration::from_secs(3),
+        ..UdpPaced::new(to, Rate::PacketsPerSecond(1000), Duration::from_secs(300))
+    };
+    thread::scope(|scope| {
+        let hosts = (&world.lab.a.host, &world.lab.b.host);
+        let streaming =
+            scope.spawn(|| stream.run(hosts.0, hosts.1, &mut Watch::new(&stop)).unwrap());
+        // Also when the work panics.
+        let ending = StopOnDrop(&stop);
+        thread::sleep(Duration::from_millis(200));
+        work(world);
+        thread::sleep(Duration::from_millis(200));
+        drop(ending);
+        streaming.join().unwrap()
+    })
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
