@@ -4,12 +4,13 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use convoy_control::site::Site;
 use convoy_control::xfrm::{Answer, Carried, Client, Host, Kernel, Moment, Setting};
 use convoy_crypto::Cpu;
+use convoy_host::News;
 use convoy_io::IoError;
 use convoy_io::udp::{SteerError, Steering, bound_to};
 use convoy_runtime::{WireId, Wiring, now};
@@ -25,6 +26,8 @@ const ESP_IN_UDP: u32 = 2;
 const EADDRINUSE: Errno = Errno(98);
 /// How long a group of sockets beside a daemon's stays without it, in seconds.
 const ALONE_MAX: u32 = 30;
+/// How much longer than a look at the fence the pause before the next one is.
+const FENCE_RESTS: u32 = 30;
 /// How long workers may take to let go of a group.
 const LET_GO: Duration = Duration::from_millis(100);
 
@@ -42,6 +45,9 @@ pub(super) struct Daemons {
     /// By the address that they are bound to.
     shared: HashMap<SocketAddr, Shared>,
     wiring: Wiring,
+    /// Whether somebody may have changed the fence, and when it is looked at at the earliest.
+    is_fence_due: bool,
+    fence_rests_until: Instant,
 }
 
 /// A UDP port that is shared.
@@ -71,6 +77,8 @@ impl Daemons {
             guard,
             shared: shared.collect(),
             wiring: core.take_wiring().context("workers take no ports")?,
+            is_fence_due: true,
+            fence_rests_until: Instant::now(),
         })
     }
 
@@ -145,9 +153,20 @@ impl Daemons {
         Ok(())
     }
 
+    /// Makes the fence whole where others changed the host's routes, with pauses: to look at many
+    /// networks takes its time.
+    pub(super) fn follow_host(&mut self, news: News) {
+        self.is_fence_due |= news.routes || news.links;
+        let begin = Instant::now();
+        if self.is_fence_due && begin >= self.fence_rests_until {
+            self.is_fence_due = false;
+            self.fence(Guard::repair, true);
+            self.fence_rests_until = begin + begin.elapsed() * FENCE_RESTS;
+        }
+    }
+
     /// What time brings about. To be called about once a second.
     pub(super) fn tick(&mut self) {
-        self.fence(Guard::repair, true);
         let Self { shared, wiring, .. } = self;
         shared.retain(|local, shared| {
             shared.alone = if shared.steering.has_daemon() { 0 } else { shared.alone + 1 };

@@ -22,7 +22,7 @@ use anyhow::Context as _;
 use convoy_control::site::{Routes, Site, Warning};
 use convoy_control::state::{ReloadReport, StateError};
 use convoy_control::xfrm::{Answer, Client, Cursor, Told};
-use convoy_host::{Applied, Change, HostError, LinkName, Plan, Watch};
+use convoy_host::{Applied, Change, HostError, LinkName, News, Plan, Watch};
 use convoy_io::pcap::Recorder;
 use convoy_ipsec::event::Event;
 use convoy_ipsec::sa::WorkerId;
@@ -256,7 +256,11 @@ impl Gateway {
     /// Takes over what has changed of this host's interfaces and addresses. To be called about once a
     /// second.
     pub fn follow_host(&mut self) {
-        let look = self.watch.news().map_or(true, |news| news.links);
+        let news = self.watch.news().unwrap_or(News::ALL);
+        if let Some(daemons) = &mut self.daemons {
+            daemons.follow_host(news);
+        }
+        let look = news.links;
         if look {
             self.addresses.follow(self.core.state().site());
         }
