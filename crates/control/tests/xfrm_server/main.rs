@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)] // tests may, but clippy sees test functions only
 
 mod databases;
+mod golden;
 mod kernel;
 mod load;
 mod peer;

@@ -11,7 +11,7 @@ use convoy_xfrm::Group;
 use super::peer::{Peer, until};
 use super::{Running, allocate, event, log};
 
-fn preloaded(program: impl AsRef<OsStr>, socket: &Path) -> Command {
+pub(crate) fn preloaded(program: impl AsRef<OsStr>, socket: &Path) -> Command {
     let test = std::env::current_exe().unwrap();
     let library = test.parent().unwrap().join("libconvoy_xfrm_preload.so");
     assert!(library.exists(), "{} is not there", library.display());
@@ -31,7 +31,7 @@ impl Drop for Started {
     }
 }
 
-fn has_ip() -> bool {
+pub(crate) fn has_ip() -> bool {
     let has = Command::new("ip").arg("-V").output().is_ok();
     if !has {
         println!("SKIPPED: no ip of iproute2");
