@@ -12,6 +12,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 help:
 	@echo "make demo              two gateways, real traffic through ESP, a summary"
+	@echo "make demo-ike          the same, with tunnels that unmodified strongSwan makes; installs it as root"
+	@echo "make demo-ike TUNNELS=12    twelve of them, under load"
 	@echo "make test              everything CI runs, oracles included"
 	@echo "make check             the same without the oracles and without installing packages"
 	@echo "make test-tiers        the crypto tests on emulated processors of seven levels; takes an hour"

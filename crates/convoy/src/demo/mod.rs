@@ -77,8 +77,6 @@ pub struct DemoArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub enum DemoWhat {
     /// Unmodified strongSwan makes the tunnels: keys, certificates, rekeys, moves and deaths.
-    // Not told of as long as no gateway serves daemons; between daemons alone it works.
-    #[command(hide = true)]
     Ike(IkeArgs),
 }
 

@@ -172,7 +172,8 @@ fn kill_convoy(play: &mut Play<'_>) -> anyhow::Result<Done> {
 }
 
 fn kill_charon(play: &mut Play<'_>) -> anyhow::Result<Done> {
-    play.world.ensure_tunnels()?;
+    // Whatever the act before has left.
+    play.world.renew_tunnels()?;
     let daemon = play.world.sides[0].daemon.take().context("no daemon runs")?;
     let config = daemon.kill()?;
     let without = if play.world.left_is_convoy() {

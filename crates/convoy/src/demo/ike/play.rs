@@ -75,6 +75,14 @@ impl Summary {
     }
 }
 
+/// The first line and the last: daemons explain themselves at length, and their logs have it all.
+fn shortened(said: &str) -> String {
+    match (said.lines().next(), said.lines().last()) {
+        (Some(first), Some(last)) if first != last => format!("{first} … {}", last.trim()),
+        _ => said.to_owned(),
+    }
+}
+
 /// A play under way.
 pub(super) struct Play<'a> {
     pub(super) world: World,
@@ -111,7 +119,8 @@ impl<'a> Play<'a> {
         let seconds = (begun.elapsed().as_secs_f64() * 10.0).round() / 10.0;
         self.progress.clear();
         if self.aloud {
-            output::print(&format!("{:<8}{:<34}{said}\n", verdict.word(), act.name))?;
+            let words = shortened(&said);
+            output::print(&format!("{:<8}{:<34}{words}\n", verdict.word(), act.name))?;
         }
         self.scenes.push(Scene { act: act.name, verdict, said, seconds });
         Ok(())

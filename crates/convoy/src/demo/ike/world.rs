@@ -223,6 +223,18 @@ impl World {
         Ok(())
     }
 
+    /// Makes every tunnel anew.
+    pub(super) fn renew_tunnels(&self) -> anyhow::Result<()> {
+        let left = self.daemon(0)?;
+        let sas = left.sas()?;
+        for tunnel in &self.tunnels {
+            if sas.iter().any(|sa| sa.connection == tunnel.name) {
+                left.terminate_ike(&tunnel.name)?;
+            }
+        }
+        self.ensure_tunnels()
+    }
+
     /// Whether Convoy carries the packets of the left side.
     pub(super) fn left_is_convoy(&self) -> bool {
         self.sides[0].site.is_some()
