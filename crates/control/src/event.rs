@@ -37,6 +37,14 @@ pub fn describe(snapshot: &Snapshot, spd: SpdId, event: &Event) -> (Level, Strin
             let (from, to) = (flow.src_addr(), flow.dst_addr());
             (Level::Warning, format!("policy{policy} has no SA for a packet from {from} to {to}"))
         }
+        Event::Mapping { sa, from } => {
+            let sa = label(snapshot, sa);
+            let what = format!(
+                "packets of {sa} come from {from} now, and what is sent goes on to the old address: \
+                 change the site file if the peer has moved"
+            );
+            (Level::Warning, what)
+        }
         other => (Level::Ok, format!("{other:?}")),
     }
 }

@@ -438,6 +438,14 @@ fn events_are_told_by_the_names_of_their_sas() {
     );
     let (level, text) = told(Event::Hard { sa, limit: Limit::Sequence });
     assert!(level == Level::Critical && text.contains("passes nothing more"), "{text}");
+    let (level, text) = told(Event::Mapping { sa, from: "203.0.113.5:61000".parse().unwrap() });
+    assert!(
+        level == Level::Warning
+            && text.starts_with(
+                "packets of inbound SA in (SPI 0x00001002 to 192.0.2.1) come from 203.0.113.5:61000 now"
+            ),
+        "{text}"
+    );
     let gone = SaId { spi: Spi::new(0x1003).unwrap(), ..sa };
     let (_, text) = told(Event::Hard { sa: gone, limit: Limit::Packets });
     assert!(

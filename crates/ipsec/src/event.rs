@@ -1,6 +1,6 @@
 //! What the data plane tells control: few, rare, and never more than there is room for.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use convoy_wire::{FlowKey, Spi};
 
@@ -48,5 +48,14 @@ pub enum Event {
         reqid: ReqId,
         /// The flow of the first packet that waits; its policy is found with it.
         flow: FlowKey,
+    },
+    /// An authentic and new packet of an inbound SA with UDP encapsulation came from another address or
+    /// port than the SA's, as when a NAT has given the peer another one. What is sent goes on to the old
+    /// one. Told as long as such packets come, at most once per second and SA.
+    Mapping {
+        /// The SA.
+        sa: SaId,
+        /// Where the packet came from.
+        from: SocketAddr,
     },
 }

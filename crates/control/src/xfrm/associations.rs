@@ -2,7 +2,7 @@
 //! an SPI until a daemon brings their keys.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use convoy_wire::Spi;
 use convoy_xfrm::{
@@ -40,11 +40,13 @@ pub struct Association {
     pub is_larval: bool,
     /// Where workers see it; larval ones they do not.
     pub placed: Option<Placed>,
+    /// Where daemons were last told that its packets come from, and when in seconds since 1970.
+    pub mapped: Option<(SocketAddr, u64)>,
 }
 
 impl Association {
     const fn new(sa: Sa, is_larval: bool) -> Self {
-        Self { number: 0, sa, is_larval, placed: None }
+        Self { number: 0, sa, is_larval, placed: None, mapped: None }
     }
 }
 

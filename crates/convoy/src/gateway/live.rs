@@ -1,6 +1,8 @@
 //! A running gateway as the control socket sees it.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,7 +18,7 @@ use convoy_control::wireshark::esp_sa;
 use convoy_control::xfrm::{self, Answer, Client, Cursor, Multicast, Told};
 use convoy_crypto::Cpu;
 use convoy_host::{LinkName, Network};
-use convoy_ipsec::event::Event;
+use convoy_ipsec::event::{Event, SaId};
 use convoy_runtime::{PortTotals, WorkerStats, now};
 use convoy_xfrm::{Address, Datagram, Errno, Refusal, Request};
 use zeroize::Zeroizing;
@@ -26,6 +28,9 @@ use crate::exit::describe;
 
 /// How long a listener sleeps that hears nothing.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// Of so many SAs at most the log remembers where it was told that packets come from.
+const MOVED_MAX: usize = 1 << 16;
 
 /// Shared by the control socket and the one who waits for signals.
 pub struct Live {
@@ -50,6 +55,8 @@ struct Inner {
     sampler: Sampler,
     /// Answers while it is ending.
     last: Status,
+    /// Where the log was last told that packets of an SA of the site file come from.
+    moved: HashMap<SaId, SocketAddr>,
 }
 
 impl Live {
@@ -64,7 +71,8 @@ impl Live {
     ) -> Arc<Self> {
         let mut sampler = Sampler::default();
         let last = status(&gateway, &cpu, &mut sampler);
-        let inner = Mutex::new(Inner { gateway: Some(gateway), sampler, last });
+        let inner =
+            Mutex::new(Inner { gateway: Some(gateway), sampler, last, moved: HashMap::new() });
         Arc::new(Self { inner, cpu, stop: Box::new(stop), multicast })
     }
 
@@ -82,11 +90,21 @@ impl Live {
 
     fn heard(&self, event: &Event) {
         // An SA that reaches its end while the gateway does is nobody's concern.
-        let Some(gateway) = &mut self.lock().gateway else { return };
+        let mut inner = self.lock();
+        let Inner { gateway: Some(gateway), moved, .. } = &mut *inner else { return };
         match gateway.heard(event) {
             Told::Daemons(group, message) => return self.multicast.send(group, message),
             Told::Nothing => return,
             Told::NotOurs => {}
+        }
+        // It is told every second as long as it is so.
+        if moved.len() >= MOVED_MAX {
+            moved.clear();
+        }
+        if let Event::Mapping { sa, from } = event
+            && moved.insert(*sa, *from) == Some(*from)
+        {
+            return;
         }
         let state = gateway.core().state();
         match describe_event(&state.published().current(), state.plain_spd(), event) {
@@ -140,7 +158,9 @@ impl Live {
         let path = gateway.core().state().site().path.clone();
         let (site, warnings) = load(&path)?;
         warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
-        gateway.reload(site)
+        let done = gateway.reload(site);
+        inner.moved.clear();
+        done
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -165,7 +185,7 @@ impl server::Gateway for Live {
 
     fn sas(&self) -> SaReport {
         let mut inner = self.lock();
-        let Inner { gateway, sampler, last } = &mut *inner;
+        let Inner { gateway, sampler, last, .. } = &mut *inner;
         match gateway {
             Some(gateway) => sa_report(gateway.core().state(), now().0, sampler),
             None => SaReport { schema: SCHEMA, sas: last.sas.clone() },

@@ -5,6 +5,7 @@ use convoy_wire::SeqNum;
 
 use super::Now;
 use super::ah;
+use super::mapping::Mappings;
 use super::packet::add;
 use super::sa::InboundSa;
 use super::slab::Slab;
@@ -24,6 +25,7 @@ pub(super) fn run(
     many: bool,
     sas: &mut Slab<InboundSa>,
     watch: &mut Watch,
+    mappings: &mut Mappings,
     done: &[Job],
     verdicts: &mut Vec<Verdict>,
 ) {
@@ -50,7 +52,11 @@ pub(super) fn run(
             // There is room for a verdict on each.
             let _ = add(verdicts, verdict);
         }
-        publish(now, sa, before);
+        if publish(now, sa, before) && sa.port.is_some() {
+            let judged = verdicts.len().saturating_sub(run.len());
+            let judged = verdicts.get(judged..).unwrap_or_default();
+            mappings.look(now, sa, slot, run, judged);
+        }
     }
 }
 
@@ -67,13 +73,15 @@ fn look_ahead(sas: &Slab<InboundSa>, done: &[Job], at: usize) {
 }
 
 /// Publishes the state of an SA, of which `before` packets had been accepted before its run: none of
-/// the run has gone further yet.
+/// the run has gone further yet. Says whether more have been accepted since.
 #[inline(always)]
-fn publish(now: Now, sa: &InboundSa, before: u64) {
-    if sa.window.accepted() != before {
+fn publish(now: Now, sa: &InboundSa, before: u64) -> bool {
+    let is_news = sa.window.accepted() != before;
+    if is_news {
         sa.counters.floor.raise(sa.window.right_edge());
         sa.counters.last_packet_ns.set(now.0);
     }
+    is_news
 }
 
 #[inline(always)]

@@ -13,6 +13,7 @@ use super::demux;
 use super::fragments::{Flows, Reassembly};
 use super::hints::Hints;
 use super::lookup::Lookup;
+use super::mapping::Mappings;
 use super::packet::Packet;
 use super::sa::InboundSa;
 use super::slab::{AHEAD, HOT, Slab};
@@ -35,6 +36,7 @@ pub struct Inbound<O: Observer = ()> {
     counters: Arc<WorkerCounters>,
     sas: Slab<InboundSa>,
     watch: Watch,
+    mappings: Mappings,
     epoch: u32,
     jobs: JobBurst,
     done: JobBurst,
@@ -69,6 +71,7 @@ impl<O: Observer> Inbound<O> {
             counters: parts.counters,
             sas: Slab::new(),
             watch: Watch::default(),
+            mappings: Mappings::new(),
             epoch: 0,
             jobs: JobBurst::new(),
             done: JobBurst::new(),
@@ -132,7 +135,8 @@ impl<O: Observer> Inbound<O> {
         let finished = self.done.as_slice().get(..n).unwrap_or_default();
         self.verdicts.clear();
         let many = self.hints.are_many();
-        commit::run(now, many, &mut self.sas, &mut self.watch, finished, &mut self.verdicts);
+        let (watch, mappings) = (&mut self.watch, &mut self.mappings);
+        commit::run(now, many, &mut self.sas, watch, mappings, finished, &mut self.verdicts);
         self.observer.passed(Stage::Commit);
         let (done, packets) = (&mut self.done, &mut self.packets);
         decap::run(&self.config, &self.sas, done, &self.verdicts, packets, &mut bin);
@@ -157,12 +161,13 @@ impl<O: Observer> Inbound<O> {
     #[inline]
     #[must_use]
     pub fn has_news(&self) -> bool {
-        self.watch.has_news()
+        self.watch.has_news() || self.mappings.has_news()
     }
 
     /// Gives events to `tell` until it answers `false`; what it did not take comes again.
     pub fn tell(&mut self, mut tell: impl FnMut(Event) -> bool) {
         self.watch.tell(&mut self.sas, &mut tell);
+        self.mappings.tell(&self.sas, &mut tell);
     }
 
     /// Who watches.
@@ -204,7 +209,7 @@ impl<O: Observer> Inbound<O> {
     /// whose key did not keeps its window.
     fn adopt(&mut self, now: Now) {
         let Some(old) = self.reader.refresh() else { return };
-        let Self { config, reader, engine, sas, watch, epoch, hints, .. } = self;
+        let Self { config, reader, engine, sas, watch, mappings, epoch, hints, .. } = self;
         hints.grow(reader.snapshot().len().1);
         let record = |slot: u32| reader.snapshot().inbound(SaSlot(slot));
         reader.snapshot().inbound_changes(&old, |slot, wanted| {
@@ -223,6 +228,9 @@ impl<O: Observer> Inbound<O> {
                     // A window or suite that cannot be is refused when the snapshot is made.
                     if let Some(sa) = InboundSa::new(spec.clone(), window, *epoch, now) {
                         watch.add(slot, &sa.meter);
+                        if sa.port.is_some() {
+                            mappings.add(slot);
+                        }
                         sas.insert(slot, sa);
                     }
                 }

@@ -34,6 +34,7 @@ mod iv;
 mod keepalive;
 mod layout;
 mod lookup;
+mod mapping;
 mod observer;
 mod outbound;
 mod packet;

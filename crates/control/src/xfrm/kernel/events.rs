@@ -1,12 +1,12 @@
 //! What workers and time tell, as daemons hear it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use convoy_ipsec::event::{Event, SaId};
 use convoy_wire::{FlowKey, Ports};
 use convoy_xfrm::{
-    Acquire, Address, Addresses, Datagram, Expire, Group, Limit, Limits, Mode, Network, PortMask,
-    Reply, Sa, SaFlags, SaInfo, Selector, Usage,
+    Acquire, Address, Addresses, Datagram, Expire, Group, Limit, Limits, Mapping, Mode, Network,
+    PortMask, Reply, Sa, SaFlags, SaInfo, Selector, Usage,
 };
 
 use super::Kernel;
@@ -35,6 +35,7 @@ impl Kernel {
             Event::Soft { sa, .. } => self.warned(sa, at),
             Event::Hard { sa, .. } => self.ended(sa, at),
             Event::Acquire { flow, .. } => self.wanted(flow, at),
+            Event::Mapping { sa, from } => self.moved(sa, *from, at),
             _ => Told::NotOurs,
         }
     }
@@ -68,6 +69,31 @@ impl Kernel {
         tracing::info!("{} reached a hard limit and is gone", describe(&gone.sa));
         expiry(&gone.sa, true)
             .map_or(Told::Nothing, |(group, message)| Told::Daemons(group, message))
+    }
+
+    /// A peer's packets come from elsewhere. Of the same place daemons hear again only after the pause
+    /// that they asked for.
+    fn moved(&mut self, sa: &SaId, from: SocketAddr, at: Moment) -> Told {
+        let number = self.in_slot(sa);
+        let found = number.and_then(|number| self.associations.by_number(number));
+        let Some(found) = found else { return Told::NotOurs };
+        let info = &found.sa.info;
+        let Some(encap) = &found.sa.encap else { return Told::Nothing };
+        let old = SocketAddr::new(info.source, encap.source_port);
+        let pause = found.sa.mapping_threshold.unwrap_or(0);
+        let is_known = found
+            .mapped
+            .is_some_and(|(to, when)| to == from && at.unix().saturating_sub(when) < pause.into());
+        if is_known || from == old {
+            return Told::Nothing;
+        }
+        let others = convoy_xfrm::Others::default();
+        let mapping = Mapping { sa: found.sa.key(), reqid: info.reqid, old, new: from, others };
+        if found.mapped.replace((from, at.unix())).is_none_or(|(before, _)| before != from) {
+            tracing::info!("packets of {} come from {from}, not {old}", describe(&found.sa));
+        }
+        let message = Reply::Mapping(Box::new(mapping)).build(TO_ALL);
+        message.map_or(Told::Nothing, |message| Told::Daemons(Group::Mapping, message))
     }
 
     /// A packet waits for an SA: daemons are asked once, until their time to make one is over.

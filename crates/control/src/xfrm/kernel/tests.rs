@@ -530,6 +530,47 @@ fn limits_that_workers_reach_are_told_and_the_hard_one_ends_the_sa() {
     assert!(matches!(kernel.heard(&of_site, moment(6)), Told::NotOurs));
 }
 
+/// A NAT has given the peer another port: who drives the SA hears of it, and says when it is so.
+#[test]
+fn a_peer_that_comes_from_elsewhere_is_told_as_often_as_the_sa_wishes() {
+    let (mut kernel, published) = kernel();
+    let udp = |spi: u32, pause: Option<u32>| {
+        let mut sa = inbound(spi, spi as u8);
+        let original = [0; 4].into();
+        sa.encap = Some(Encap { kind: 2, source_port: 4500, destination_port: 4500, original });
+        sa.mapping_threshold = pause;
+        sa
+    };
+    add(&mut kernel, udp(1, None)).unwrap();
+    add(&mut kernel, udp(2, Some(60))).unwrap();
+    let told_of = |spi: u32| {
+        let picture = published.current();
+        let (slot, sa) = picture.inbound_sas().find(|(_, sa)| sa.spi.get() == spi).unwrap();
+        let direction = Direction::Inbound;
+        SaId { direction, spi: sa.spi, destination: HERE.into(), slot }
+    };
+    let at = |text: &str| text.parse::<std::net::SocketAddr>().unwrap();
+    let mut say = |spi: u32, from: &str, seconds: u64| {
+        let event = Event::Mapping { sa: told_of(spi), from: at(from) };
+        heard(kernel.heard(&event, moment(seconds)))
+    };
+    let (group, Reply::Mapping(mapping)) = say(1, "203.0.113.5:61000", 1).unwrap() else {
+        panic!()
+    };
+    assert_eq!(group, Group::Mapping);
+    assert_eq!((mapping.sa, mapping.reqid), (udp(1, None).key(), 1));
+    assert_eq!((mapping.old, mapping.new), (at("192.0.2.2:4500"), at("203.0.113.5:61000")));
+    assert!(say(1, "203.0.113.5:61000", 2).is_some(), "the daemon may have missed it");
+    assert!(say(2, "203.0.113.5:61000", 1).is_some());
+    assert!(say(2, "203.0.113.5:61000", 60).is_none(), "it asked for a pause");
+    assert!(say(2, "203.0.113.5:61001", 60).is_some(), "of one port, not of another");
+    assert!(say(2, "203.0.113.5:61001", 120).is_some());
+    assert!(say(1, "192.0.2.2:4500", 3).is_none(), "where the SA has it");
+    let stranger =
+        Event::Mapping { sa: SaId { slot: SaSlot(9), ..told_of(1) }, from: at("[::1]:1") };
+    assert!(matches!(kernel.heard(&stranger, moment(9)), Told::NotOurs));
+}
+
 #[test]
 fn an_update_of_a_live_sa_changes_its_limits_and_keeps_its_numbers() {
     let (mut kernel, published) = kernel();
