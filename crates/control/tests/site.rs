@@ -5,7 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use convoy_control::site::{Action, Routes, Site, Warning};
-use convoy_control::status::{PolicyUses, Text, policy_report};
+use convoy_control::state::State;
+use convoy_control::status::{Text, policy_report};
+use convoy_crypto::Cpu;
 use convoy_ipsec::sa::{DfPolicy, DscpPolicy, IpsecProtocol, Mode, WorkerId};
 
 const GOOD: &str = r#"
@@ -178,7 +180,8 @@ fn an_interface_has_a_database_of_its_own_where_asked() {
     );
     let deciding: Vec<_> = site.deciding_policies().map(|policy| &*policy.name).collect();
     assert_eq!((deciding, site.protected_networks().len()), (vec!["web"], 0));
-    let shown = policy_report(&site, &PolicyUses::default());
+    let state = State::start(site, Cpu::detect().unwrap(), 1500, |_| {}).unwrap();
+    let shown = policy_report(&state, None, 0);
     assert_eq!(
         shown.policies.iter().map(|p| (p.spd.as_deref(), p.decides)).collect::<Vec<_>>(),
         [(None, false), (Some("lan"), true)]

@@ -8,8 +8,8 @@ use std::time::Duration;
 use convoy_control::site::Site;
 use convoy_control::state::{ReloadReport, State};
 use convoy_control::status::{
-    Direction, Inputs, Level, LifetimeState, NamedCount, PolicyReport, PolicyUses, Sampler, Status,
-    Text, Use, observe, policy_report, sa_report,
+    Direction, Inputs, Level, LifetimeState, NamedCount, PolicyReport, Sampler, Status, Text, Use,
+    observe, policy_report, sa_report,
 };
 use convoy_crypto::Cpu;
 use convoy_ipsec::drop_reason::DropReason;
@@ -98,12 +98,13 @@ impl Bench {
             workers: std::slice::from_ref(&self.worker),
             counts,
             broken,
+            daemons: None,
         };
         observe(&self.state, &Cpu::detect().unwrap(), &inputs, &mut self.sampler)
     }
 
     fn policies(&self) -> PolicyReport {
-        policy_report(self.state.site(), &PolicyUses::read(&self.state, self.now_ns))
+        policy_report(&self.state, None, self.now_ns)
     }
 
     fn pass(&self, packets: u64) {
@@ -330,7 +331,7 @@ fn texts_show_what_a_person_looks_for() {
     ] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
-    let sas = sa_report(&bench.state, bench.now_ns, &mut bench.sampler).text();
+    let sas = sa_report(&bench.state, None, bench.now_ns, &mut bench.sampler).text();
     assert!(
         sas.contains("outbound SA") && sas.contains("inbound SA") && sas.contains("0x00001002"),
         "{sas}"

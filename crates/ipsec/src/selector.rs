@@ -4,9 +4,10 @@
 //! direction. ANY matches every value and also a value that is not there; OPAQUE matches only a
 //! value that is not there, as the ports of a later fragment.
 
+use core::fmt;
 use core::net::IpAddr;
 
-use convoy_wire::flow::addr_bytes;
+use convoy_wire::flow::{addr, addr_bytes};
 use convoy_wire::{FlowKey, IpVersion, PortRange, Ports, Prefix, Protocol};
 
 /// Which way packets go, seen from the protected side.
@@ -36,6 +37,18 @@ impl AddressRange {
         valid.then(|| Self { version, first: addr_bytes(first), last: addr_bytes(last) })
     }
 
+    /// The first address.
+    #[must_use]
+    pub fn first(&self) -> IpAddr {
+        addr(self.version, self.first)
+    }
+
+    /// The last address.
+    #[must_use]
+    pub fn last(&self) -> IpAddr {
+        addr(self.version, self.last)
+    }
+
     /// IP version, first and last address in the layout of [`FlowKey`].
     pub(crate) const fn bounds(&self) -> (IpVersion, &[u8; 16], &[u8; 16]) {
         (self.version, &self.first, &self.last)
@@ -55,6 +68,22 @@ impl From<Prefix> for AddressRange {
             version: prefix.version(),
             first: addr_bytes(prefix.addr()),
             last: addr_bytes(prefix.last()),
+        }
+    }
+}
+
+/// As a network where it is one, else as `first-last`.
+impl fmt::Display for AddressRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, last) = (self.first(), self.last());
+        let mut lengths = 0..=self.version.address_bits();
+        let network = lengths.find_map(|len| {
+            let prefix = Prefix::containing(first, len).ok()?;
+            ((prefix.addr(), prefix.last()) == (first, last)).then_some(prefix)
+        });
+        match network {
+            Some(network) => network.fmt(f),
+            None => write!(f, "{first}-{last}"),
         }
     }
 }

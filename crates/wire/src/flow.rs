@@ -97,8 +97,9 @@ pub fn addr_bytes(addr: IpAddr) -> [u8; 16] {
     }
 }
 
+/// The address that [`addr_bytes`] wrote.
 #[inline]
-fn addr(version: IpVersion, bytes: [u8; 16]) -> IpAddr {
+pub fn addr(version: IpVersion, bytes: [u8; 16]) -> IpAddr {
     match version {
         IpVersion::V4 => {
             let [a, b, c, d, ..] = bytes;

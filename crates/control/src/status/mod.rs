@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 pub use observe::{Inputs, NamedCount, crypto_report, observe, sa_report};
-pub use policies::{PolicyUses, policy_report};
+pub use policies::policy_report;
 pub use sampler::Sampler;
 pub use text::Text;
 
@@ -189,7 +189,9 @@ pub struct SaStatus {
     pub tier: String,
     /// Extended sequence numbers.
     pub esn: bool,
-    /// Links it to policies.
+    /// Whose it is.
+    pub origin: Origin,
+    /// Links it to policies; of an IKE daemon's SA, the daemon's own number.
     pub reqid: u32,
     /// The worker that owns it.
     pub worker: u16,
@@ -280,11 +282,11 @@ pub enum Direction {
 pub struct PolicyReport {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Policies, in the order of the site file.
+    /// Policies: those of the site file in its order, then those of IKE daemons by direction and priority.
     pub policies: Vec<PolicyStatus>,
 }
 
-/// One policy; it holds for both directions.
+/// One policy. One of the site file holds for both directions, one of an IKE daemon for one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PolicyStatus {
     /// Name.
@@ -303,6 +305,12 @@ pub struct PolicyStatus {
     pub priority: u32,
     /// Whether the SA for packets that leave is made on demand.
     pub acquire: bool,
+    /// Whose it is.
+    pub origin: Origin,
+    /// The number by which its IKE daemon knows it; absent for one of the site file.
+    pub index: Option<u32>,
+    /// The only direction that it holds for, if so; `in` stands for `fwd` too.
+    pub direction: Option<PolicyDirection>,
     /// The database it is in; absent for the common one.
     pub spd: Option<String>,
     /// Whether it decides about packets of the plain interface.
@@ -311,6 +319,10 @@ pub struct PolicyStatus {
     pub sa_out: Option<String>,
     /// The SAs that packets may arrive through.
     pub sa_in: Vec<String>,
+    /// The SPI of the SA for packets that leave; absent while there is none.
+    pub spi_out: Option<String>,
+    /// The SPIs of the SAs that packets may arrive through now.
+    pub spi_in: Vec<String>,
     /// What it decided about packets that leave.
     pub sent: Use,
     /// What it decided about packets that arrived through SAs.
@@ -318,6 +330,26 @@ pub struct PolicyStatus {
     /// Whether other policies use one of its SAs too, so that `sent` and `received` count for them as
     /// well.
     pub shared: bool,
+}
+
+/// Who made an SA or a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// It stands in the site file.
+    Site,
+    /// An IKE daemon did.
+    Daemon,
+}
+
+/// Which way the packets go that a policy decides about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PolicyDirection {
+    /// From the plain side to the wire.
+    Out,
+    /// From the wire to the plain side.
+    In,
 }
 
 /// What a policy has decided: since it came where it protects nothing, else through the SAs that it

@@ -9,6 +9,7 @@ use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::lifetime::{Lifetime, Limits, Usage};
 use convoy_ipsec::pipeline::{Now, WorkerCounters};
 use convoy_ipsec::sa::{InboundSpec, Mode, OutboundSpec};
+use convoy_ipsec::selector;
 use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::suite::EspSuite;
@@ -16,9 +17,10 @@ use convoy_ipsec::suite::EspSuite;
 use super::health::{Seen, health};
 use super::{
     Count, CryptoReport, Direction, Drops, Flow, Leases, LifetimeLeft, LifetimeState,
-    LifetimeStatus, SCHEMA, SaReport, SaStatus, Sampler, Status, TierStatus,
+    LifetimeStatus, Origin, SCHEMA, SaReport, SaStatus, Sampler, Status, TierStatus,
 };
 use crate::state::State;
+use crate::xfrm::Kernel;
 
 /// A counter that belongs to a port or a worker.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +46,8 @@ pub struct Inputs<'a> {
     pub counts: &'a [NamedCount<'a>],
     /// Interfaces that cannot be used at present, each with the reason.
     pub broken: &'a [String],
+    /// What IKE daemons made, if they are served.
+    pub daemons: Option<&'a Kernel>,
 }
 
 /// The picture of this moment. Feeds the sampler as well, so calling it every second keeps rates.
@@ -51,7 +55,7 @@ pub struct Inputs<'a> {
 pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Sampler) -> Status {
     let snapshot = state.published().current();
     let site = state.site();
-    let sas = sas(&snapshot, inputs.now_ns, sampler);
+    let sas = sas(&snapshot, inputs.daemons, inputs.now_ns, sampler);
     let outbound =
         total(inputs, sampler, "outbound", |w| (w.outbound_packets.get(), w.outbound_bytes.get()));
     let inbound =
@@ -62,6 +66,8 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
     for count in inputs.counts {
         sampler.note(&series(count.name), inputs.now_ns, count.value);
     }
+    // SAs come and go, and their names with them.
+    sampler.forget(inputs.now_ns);
     let leases = Leases {
         state_dir: state.state_dir().map(|dir| dir.display().to_string()),
         failure: state.lease_failure(),
@@ -177,13 +183,29 @@ fn drops(inputs: &Inputs<'_>, sampler: &mut Sampler) -> Vec<Drops> {
 }
 
 /// All SAs of a picture, outbound ones first, each direction by name.
-fn sas(snapshot: &Snapshot, now_ns: u64, sampler: &mut Sampler) -> Vec<SaStatus> {
-    let mut outbound: Vec<_> = snapshot.outbound_sas().map(|(_, sa)| sa).collect();
-    outbound.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut inbound: Vec<_> = snapshot.inbound_sas().map(|(_, sa)| sa).collect();
-    inbound.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut sas: Vec<_> = outbound.into_iter().map(|sa| outbound_sa(sa, now_ns, sampler)).collect();
-    sas.extend(inbound.into_iter().map(|sa| inbound_sa(sa, now_ns, sampler)));
+fn sas(
+    snapshot: &Snapshot,
+    daemons: Option<&Kernel>,
+    now_ns: u64,
+    sampler: &mut Sampler,
+) -> Vec<SaStatus> {
+    let mut outbound: Vec<_> = snapshot.outbound_sas().collect();
+    outbound.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
+    let mut inbound: Vec<_> = snapshot.inbound_sas().collect();
+    inbound.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
+    let named = |status: SaStatus, direction, slot| match daemons
+        .and_then(|kernel| kernel.reqid(direction, slot))
+    {
+        Some(reqid) => SaStatus { origin: Origin::Daemon, reqid, ..status },
+        None => status,
+    };
+    let mut sas = Vec::with_capacity(outbound.len() + inbound.len());
+    sas.extend(outbound.into_iter().map(|(slot, sa)| {
+        named(outbound_sa(sa, now_ns, sampler), selector::Direction::Outbound, slot)
+    }));
+    sas.extend(inbound.into_iter().map(|(slot, sa)| {
+        named(inbound_sa(sa, now_ns, sampler), selector::Direction::Inbound, slot)
+    }));
     sas
 }
 
@@ -219,6 +241,7 @@ fn outbound_sa(sa: &OutboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatu
         algorithm: sa.key.suite().to_string(),
         tier: sa.key.tier().to_string(),
         esn: sa.esn,
+        origin: Origin::Site,
         reqid: sa.reqid.0,
         worker: sa.worker.0,
         flow,
@@ -255,6 +278,7 @@ fn inbound_sa(sa: &InboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatus 
         algorithm: sa.key.suite().to_string(),
         tier: sa.key.tier().to_string(),
         esn: sa.esn,
+        origin: Origin::Site,
         reqid: sa.reqid.0,
         worker: sa.worker.0,
         flow: sa_flow(&sa.name, &sa.counters, now_ns, sampler),
@@ -323,8 +347,14 @@ pub fn crypto_report(cpu: &Cpu) -> CryptoReport {
     }
 }
 
-/// The SAs of a gateway.
+/// The SAs of a gateway, those of IKE daemons included.
 #[must_use]
-pub fn sa_report(state: &State, now_ns: u64, sampler: &mut Sampler) -> SaReport {
-    SaReport { schema: SCHEMA, sas: sas(&state.published().current(), now_ns, sampler) }
+pub fn sa_report(
+    state: &State,
+    daemons: Option<&Kernel>,
+    now_ns: u64,
+    sampler: &mut Sampler,
+) -> SaReport {
+    let picture = state.published().current();
+    SaReport { schema: SCHEMA, sas: sas(&picture, daemons, now_ns, sampler) }
 }

@@ -5,6 +5,9 @@ use std::collections::{HashMap, VecDeque};
 /// Time over which rates are averaged, in nanoseconds.
 const SPAN_NS: u64 = 5_000_000_000;
 
+/// How long a counter is remembered that nobody looks at, in nanoseconds.
+const KEPT_NS: u64 = 60_000_000_000;
+
 /// Samples closer to each other than this are taken as one.
 const LEAST_NS: u64 = 500_000_000;
 
@@ -45,9 +48,10 @@ impl Sampler {
         (seconds > 0.0).then(|| last.saturating_sub(*first) as f64 / seconds)
     }
 
-    /// Forgets counters for which `keep` is false.
-    pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
-        self.series.retain(|name, _| keep(name));
+    /// Forgets counters of which nobody took note for a minute.
+    pub fn forget(&mut self, now_ns: u64) {
+        let is_live = |at: u64| now_ns.saturating_sub(at) < KEPT_NS;
+        self.series.retain(|_, series| series.back().is_some_and(|(at, _)| is_live(*at)));
     }
 }
 
@@ -79,6 +83,17 @@ mod tests {
         sampler.note("x", 0, 0);
         sampler.note("x", 1, 1_000_000);
         assert_eq!(sampler.per_second("x"), None);
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten() {
+        let mut sampler = Sampler::default();
+        sampler.note("gone", 0, 1);
+        sampler.note("here", 59 * S, 1);
+        sampler.forget(59 * S);
+        assert_eq!(sampler.series.len(), 2);
+        sampler.forget(60 * S);
+        assert_eq!(sampler.series.keys().collect::<Vec<_>>(), ["here"]);
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{
-    CryptoReport, Direction, LifetimeLeft, LifetimeState, LifetimeStatus, PolicyReport, SaReport,
-    SaStatus, Status, Use,
+    CryptoReport, Direction, LifetimeLeft, LifetimeState, LifetimeStatus, Origin, PolicyDirection,
+    PolicyReport, PolicyStatus, SaReport, SaStatus, Status, Use,
 };
 use crate::state::ReloadReport;
 
@@ -145,6 +145,18 @@ fn sa_table(sas: &[SaStatus]) -> String {
             table.column("lifetime left");
         }
     }
+    let lossy = sas.iter().any(|sa| sa.dropped > 0);
+    let driven = sas.iter().any(|sa| sa.origin == Origin::Daemon);
+    for table in [&mut outbound, &mut inbound] {
+        lossy.then(|| table.column("dropped"));
+        driven.then(|| table.column("reqid"));
+    }
+    let rest = |sa: &SaStatus| {
+        let dropped = lossy.then(|| count(sa.dropped));
+        let is_daemons = sa.origin == Origin::Daemon;
+        let reqid = if is_daemons { sa.reqid.to_string() } else { "-".to_owned() };
+        dropped.into_iter().chain(driven.then_some(reqid)).collect::<Vec<_>>()
+    };
     for sa in sas {
         let mut row = common(sa);
         match sa.direction {
@@ -157,6 +169,7 @@ fn sa_table(sas: &[SaStatus]) -> String {
                     path_mtu.to_string(),
                 ]);
                 row.extend(limited.then(|| life(sa.lifetime.as_ref())));
+                row.extend(rest(sa));
                 outbound.row(row);
             }
             Direction::Inbound { replay_edge, replay_window, replayed, icv_failures } => {
@@ -164,6 +177,7 @@ fn sa_table(sas: &[SaStatus]) -> String {
                     if replay_window == 0 { "off".to_owned() } else { replay_window.to_string() };
                 row.extend([replay_edge.to_string(), window, count(replayed), count(icv_failures)]);
                 row.extend(limited.then(|| life(sa.lifetime.as_ref())));
+                row.extend(rest(sa));
                 inbound.row(row);
             }
         }
@@ -194,6 +208,9 @@ fn life(lifetime: Option<&LifetimeStatus>) -> String {
         (LifetimeState::Live, hard) if hard.is_empty() => {
             format!("{} (soft)", parts(&lifetime.soft))
         }
+        (LifetimeState::Live, hard) if !parts(&lifetime.soft).is_empty() => {
+            format!("{hard}; {} (soft)", parts(&lifetime.soft))
+        }
         (_, hard) => hard,
     };
     if lifetime.state == LifetimeState::Ending {
@@ -213,6 +230,8 @@ impl Text for PolicyReport {
         // Most gateways have one database only.
         let several = self.policies.iter().any(|policy| policy.spd.is_some());
         titles.extend(several.then_some("database"));
+        let driven = self.policies.iter().any(|policy| policy.origin == Origin::Daemon);
+        titles.extend(driven.then_some("way"));
         let mut table = Table::new(&titles);
         for policy in &self.policies {
             let protocol = policy.protocol.clone().unwrap_or_else(|| "any".to_owned());
@@ -241,6 +260,7 @@ impl Text for PolicyReport {
             let unused = if policy.decides { "" } else { " (unused)" };
             let name = policy.spd.as_deref().unwrap_or("(common)");
             row.extend(several.then(|| format!("{name}{unused}")));
+            row.extend(driven.then(|| way(policy).to_owned()));
             table.row(row);
         }
         let mut text = table.text();
@@ -248,6 +268,15 @@ impl Text for PolicyReport {
             text += "* with packets of other policies that use the same SA\n";
         }
         text
+    }
+}
+
+/// For packets of which direction a policy is.
+fn way(policy: &PolicyStatus) -> &'static str {
+    match policy.direction {
+        None => "both",
+        Some(PolicyDirection::Out) => "out",
+        Some(PolicyDirection::In) => "in",
     }
 }
 

@@ -247,6 +247,12 @@ impl Associations {
         self.stored.get_mut(&number)
     }
 
+    /// The same, to look at.
+    #[must_use]
+    pub fn of_number(&self, number: u64) -> Option<&Association> {
+        self.stored.get(&number)
+    }
+
     /// Removes the SA of this number.
     pub fn remove_number(&mut self, number: u64) -> Option<Association> {
         self.take(number)

@@ -11,8 +11,8 @@ use convoy_control::event::describe as describe_event;
 use convoy_control::server;
 use convoy_control::state::ReloadReport;
 use convoy_control::status::{
-    CryptoReport, Inputs, Level, NamedCount, PolicyReport, PolicyUses, SCHEMA, SaReport, Sampler,
-    Status, Text as _, crypto_report, observe, policy_report, sa_report,
+    CryptoReport, Inputs, Level, NamedCount, PolicyReport, SCHEMA, SaReport, Sampler, Status,
+    Text as _, crypto_report, observe, policy_report, sa_report,
 };
 use convoy_control::wireshark::esp_sa;
 use convoy_control::xfrm::{self, Answer, Client, Cursor, Multicast, Told};
@@ -187,17 +187,14 @@ impl server::Gateway for Live {
         let mut inner = self.lock();
         let Inner { gateway, sampler, last, .. } = &mut *inner;
         match gateway {
-            Some(gateway) => sa_report(gateway.core().state(), now().0, sampler),
+            Some(gateway) => sa_report(gateway.core().state(), gateway.kernel(), now().0, sampler),
             None => SaReport { schema: SCHEMA, sas: last.sas.clone() },
         }
     }
 
     fn policies(&self) -> PolicyReport {
         match &self.lock().gateway {
-            Some(gateway) => {
-                let state = gateway.core().state();
-                policy_report(state.site(), &PolicyUses::read(state, now().0))
-            }
+            Some(gateway) => policy_report(gateway.core().state(), gateway.kernel(), now().0),
             None => PolicyReport { schema: SCHEMA, policies: Vec::new() },
         }
     }
@@ -266,6 +263,7 @@ fn status(gateway: &Gateway, cpu: &Cpu, sampler: &mut Sampler) -> Status {
         workers: &workers,
         counts: &counts,
         broken: &gateway.troubles(),
+        daemons: gateway.kernel(),
     };
     observe(gateway.core().state(), cpu, &inputs, sampler)
 }

@@ -21,7 +21,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use convoy_control::site::{Routes, Site, Warning};
 use convoy_control::state::{ReloadReport, StateError};
-use convoy_control::xfrm::{Answer, Client, Cursor, Told};
+use convoy_control::xfrm::{Answer, Client, Cursor, Kernel, Told};
 use convoy_host::{Applied, Change, HostError, LinkName, News, Plan, Watch};
 use convoy_io::pcap::Recorder;
 use convoy_ipsec::event::Event;
@@ -173,6 +173,12 @@ impl Gateway {
     #[must_use]
     pub fn core(&self) -> &Core {
         &self.core
+    }
+
+    /// What IKE daemons made, if they are served.
+    #[must_use]
+    pub fn kernel(&self) -> Option<&Kernel> {
+        self.daemons.as_ref().map(|daemons| &daemons.kernel)
     }
 
     /// What the workers publish.

@@ -8,6 +8,7 @@ mod events;
 mod policies;
 mod questions;
 mod sas;
+mod seen;
 #[cfg(test)]
 mod tests;
 

@@ -330,6 +330,11 @@ impl Plane {
         self.placement.number(decision.id)
     }
 
+    /// The number of the daemon's policy that workers know by this one.
+    pub(super) fn number(&self, id: PolicyId) -> Option<u32> {
+        self.placement.number(id)
+    }
+
     /// When the last packet passed that a policy decided about, in nanoseconds of the workers' clock; 0
     /// for never.
     pub(super) fn last_use(&self, policy: &Policy) -> u64 {

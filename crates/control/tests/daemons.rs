@@ -1,0 +1,277 @@
+//! What the reports show of the SAs and policies that IKE daemons made, beside those of the site file.
+#![allow(clippy::unwrap_used)] // tests may, but clippy sees test functions only
+
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use convoy_control::site::Site;
+use convoy_control::state::State;
+use convoy_control::status::{
+    Inputs, LifetimeState, Origin, PolicyDirection, PolicyStatus, Sampler, Text, Use, observe,
+    policy_report, sa_report,
+};
+use convoy_control::xfrm::{Client, Host, Kernel, Moment, Setting};
+use convoy_crypto::Cpu;
+use convoy_ipsec::pipeline::Now;
+use convoy_wire::Spi;
+use convoy_xfrm::{
+    Action, Address, Addresses, Aead, AlgorithmName, Key, Limit, Limits, Mark, Mode, Network,
+    Policy, PolicyDirection as Way, PolicyInfo, PortMask, Request, Sa, SaFlags, SaInfo, SaProtocol,
+    Selector, Share, Template, Transform, Usage,
+};
+
+const HERE: [u8; 4] = [192, 0, 2, 1];
+const THERE: [u8; 4] = [192, 0, 2, 2];
+/// What every key is made of, as text would show it.
+const SECRET: u8 = 0x5e;
+
+const SITE: &str = r#"
+name = "left"
+state_dir = "."
+[plain]
+interface = "tun"
+[[policy]]
+name = "local"
+action = "bypass"
+local = "10.1.0.0/24"
+remote = "10.1.0.0/24"
+"#;
+
+#[derive(Debug)]
+struct FixedHost;
+
+impl Host for FixedHost {
+    fn is_local(&self, address: IpAddr) -> bool {
+        address == IpAddr::from(HERE)
+    }
+
+    fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
+        Some(HERE.into())
+    }
+}
+
+struct Gateway {
+    _dir: tempfile::TempDir,
+    state: State,
+    kernel: Kernel,
+    seconds: u64,
+}
+
+impl Gateway {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        let path = dir.path().join("left.toml");
+        std::fs::write(&path, SITE).unwrap();
+        let (site, _) = Site::load(&path).unwrap_or_else(|errors| panic!("{errors}"));
+        let cpu = Cpu::detect().unwrap();
+        let state = State::start(site, cpu, 1500, |_| {}).unwrap();
+        let setting =
+            Setting { cpu, spd: state.plain_spd(), workers: 1, udp_port: 4500, wire_mtu: 1500 };
+        let kernel = Kernel::new(setting, state.published().clone(), Box::new(FixedHost)).unwrap();
+        Self { _dir: dir, state, kernel, seconds: 100 }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.seconds * 1_000_000_000
+    }
+
+    fn ask(&mut self, request: Request) {
+        let client = Client { pid: 1, uid: 0, command: "charon".into() };
+        let at = Moment {
+            unix_ns: 1_700_000_000_000_000_000 + self.now_ns(),
+            worker: Now(self.now_ns()),
+        };
+        let to = Address { seq: 7, port: 9, multi: false };
+        self.kernel.request(&client, request, to, at).unwrap();
+    }
+
+    fn add(&mut self, sa: Sa) {
+        self.ask(Request::NewSa(Box::new(sa)));
+    }
+
+    fn put(&mut self, policy: Policy) {
+        self.ask(Request::NewPolicy(Box::new(policy)));
+    }
+
+    fn policies(&self) -> Vec<PolicyStatus> {
+        policy_report(&self.state, Some(&self.kernel), self.now_ns()).policies
+    }
+
+    /// Lets packets pass through the SA of an SPI.
+    fn pass(&self, spi: u32, packets: u64) {
+        let picture = self.state.published().current();
+        let outbound = picture.outbound_sas().map(|(_, sa)| (sa.spi, &sa.counters));
+        let inbound = picture.inbound_sas().map(|(_, sa)| (sa.spi, &sa.counters));
+        let (_, counters) = outbound.chain(inbound).find(|(of, _)| of.get() == spi).unwrap();
+        counters.packets.add(packets);
+        counters.bytes.add(packets * 100);
+        counters.last_packet_ns.set(self.now_ns() - 2_000_000_000);
+    }
+}
+
+fn sa(outbound: bool, spi: u32, reqid: u32) -> Sa {
+    let (source, destination) = if outbound { (HERE, THERE) } else { (THERE, HERE) };
+    let mut sa = Sa::new(SaInfo {
+        selector: Selector::ANY,
+        destination: destination.into(),
+        source: source.into(),
+        spi: Spi::new(spi),
+        protocol: SaProtocol::Esp,
+        limits: Limits { add_seconds: Limit { soft: 3000, hard: 3600 }, ..Limits::NONE },
+        usage: Usage::default(),
+        failures: convoy_xfrm::Failures::default(),
+        seq: 0,
+        reqid,
+        mode: Mode::Tunnel,
+        replay_window: 32,
+        flags: SaFlags::AF_UNSPEC,
+    });
+    let mut key = [SECRET; 20];
+    key[..4].copy_from_slice(&spi.to_be_bytes());
+    sa.transform = Transform::Aead(Aead {
+        name: AlgorithmName::new("rfc4106(gcm(aes))").unwrap(),
+        key: Key::new(&key).unwrap(),
+        icv_bits: 128,
+    });
+    sa
+}
+
+fn policy(direction: Way, action: Action, reqid: Option<u32>, to: u8) -> Policy {
+    let network = |a: u8, b: u8| Network { address: [10, a, b, 0].into(), prefix_len: 24 };
+    let out = direction == Way::Out;
+    let (near, far) = (network(1, 0), network(2, to));
+    let (source, destination) = if out { (near, far) } else { (far, near) };
+    let ends = if out { (HERE, THERE) } else { (THERE, HERE) };
+    let template = reqid.map(|reqid| Template {
+        protocol: SaProtocol::Esp,
+        spi: None,
+        source: ends.0.into(),
+        destination: ends.1.into(),
+        reqid,
+        mode: Mode::Tunnel,
+        share: Share::Any,
+        optional: false,
+        algorithms: [u32::MAX; 3],
+    });
+    Policy {
+        info: PolicyInfo {
+            selector: Selector {
+                addresses: Addresses::Networks { source, destination },
+                ..Selector::ANY
+            },
+            limits: Limits::NONE,
+            usage: Usage::default(),
+            priority: 1000,
+            index: 0,
+            direction,
+            action,
+            flags: 0,
+            share: Share::Any,
+        },
+        templates: template.into_iter().collect(),
+        security: None,
+        policy_type: None,
+        mark: Mark::default(),
+        if_id: 0,
+        offload: None,
+        others: convoy_xfrm::Others::default(),
+    }
+}
+
+#[test]
+fn policies_of_daemons_are_shown_with_the_sas_that_they_use() {
+    let mut gateway = Gateway::new();
+    assert_eq!(gateway.policies().len(), 1);
+    for way in [Way::Out, Way::In, Way::Forward] {
+        gateway.put(policy(way, Action::Allow, Some(7), 0));
+    }
+    let mut mail = policy(Way::Out, Action::Block, None, 9);
+    mail.info.priority = 10;
+    mail.info.selector.protocol = 6;
+    mail.info.selector.destination_port = PortMask { value: 25, mask: 0xffff };
+    gateway.put(mail);
+    let [local, block, out, inn] = &gateway.policies()[..] else { panic!() };
+    assert_eq!((local.origin, local.index, local.direction), (Origin::Site, None, None));
+    assert_eq!((&*block.action, block.direction), ("discard", Some(PolicyDirection::Out)));
+    assert_eq!(
+        (block.protocol.as_deref(), block.upper.as_deref()),
+        (Some("tcp"), Some("port any to 25"))
+    );
+    assert_eq!((&*out.name, out.index, out.origin), ("xfrm-1", Some(1), Origin::Daemon));
+    assert_eq!(
+        (&out.local[..], &out.remote[..]),
+        (&["10.1.0.0/24".to_owned()][..], &["10.2.0.0/24".to_owned()][..])
+    );
+    assert_eq!((out.priority, &*out.action, out.acquire), (1000, "protect", true));
+    assert_eq!((&out.sa_out, &out.spi_out), (&None, &None), "no SA yet");
+    assert_eq!((inn.direction, inn.sa_in.len()), (Some(PolicyDirection::In), 0));
+
+    gateway.add(sa(true, 0xabc, 7));
+    gateway.add(sa(false, 0xdef, 7));
+    gateway.pass(0xabc, 5);
+    gateway.pass(0xdef, 3);
+    let [_, _, out, inn] = &gateway.policies()[..] else { panic!() };
+    assert_eq!(out.sa_out.as_deref(), Some("00000abc@192.0.2.2"));
+    assert_eq!((out.spi_out.as_deref(), out.spi_in.len()), (Some("0x00000abc"), 0));
+    let used = |packets| Use { packets, bytes: packets * 100, last_packet_s: Some(2.0) };
+    assert_eq!((out.sent, out.received), (used(5), Use::default()));
+    assert_eq!((inn.sent, inn.received), (Use::default(), used(3)));
+    assert_eq!((&inn.spi_in[..], inn.shared), (&["0x00000def".to_owned()][..], false));
+    // Rekeyed: both count while both are there, and the new one is used.
+    gateway.add(sa(true, 0xabd, 7));
+    gateway.pass(0xabd, 1);
+    let [_, _, out, _] = &gateway.policies()[..] else { panic!() };
+    assert_eq!((out.spi_out.as_deref(), out.sent), (Some("0x00000abd"), used(6)));
+
+    let text = policy_report(&gateway.state, Some(&gateway.kernel), gateway.now_ns()).text();
+    for part in ["xfrm-1", "way", "00000abd@192.0.2.2", "tcp port any to 25", "2 s ago"] {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+}
+
+#[test]
+fn sas_of_daemons_are_shown_with_the_numbers_of_their_daemon_and_no_keys() {
+    let mut gateway = Gateway::new();
+    gateway.put(policy(Way::Out, Action::Allow, Some(7), 0));
+    gateway.add(sa(true, 0xabc, 7));
+    gateway.add(sa(false, 0xdef, 4_000_000_000));
+    gateway.seconds += 3100;
+    gateway
+        .state
+        .published()
+        .current()
+        .inbound_sas()
+        .for_each(|(_, sa)| sa.counters.dropped.add(4));
+    let mut sampler = Sampler::default();
+    let report = sa_report(&gateway.state, Some(&gateway.kernel), gateway.now_ns(), &mut sampler);
+    let [out, inn] = &report.sas[..] else { panic!() };
+    assert_eq!((out.origin, out.reqid, out.remote), (Origin::Daemon, 7, THERE.into()));
+    assert_eq!((inn.origin, inn.reqid, inn.dropped), (Origin::Daemon, 4_000_000_000, 4));
+    let life = out.lifetime.unwrap();
+    assert_eq!((life.state, life.hard.age_s), (LifetimeState::Ending, Some(500.0)));
+    let text = report.text();
+    for part in ["reqid", "4000000000", "dropped", "8 min 20 s (replace it)"] {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    let inputs = Inputs {
+        now_ns: gateway.now_ns(),
+        uptime: Duration::from_secs(1),
+        workers: &[],
+        counts: &[],
+        broken: &[],
+        daemons: Some(&gateway.kernel),
+    };
+    let status = observe(&gateway.state, &Cpu::detect().unwrap(), &inputs, &mut sampler);
+    assert_eq!(status.sas.iter().map(|sa| sa.reqid).collect::<Vec<_>>(), [7, 4_000_000_000]);
+    let policies = policy_report(&gateway.state, Some(&gateway.kernel), gateway.now_ns());
+    let json = [
+        serde_json::to_string(&report).unwrap(),
+        serde_json::to_string(&status).unwrap(),
+        serde_json::to_string(&policies).unwrap(),
+    ];
+    for shown in json.iter().chain([&text, &status.text(), &policies.text()]) {
+        assert!(!shown.contains("5e5e5e") && !shown.contains("94,94,94"), "{shown}");
+    }
+}
