@@ -49,6 +49,49 @@ fn the_first_packets_make_the_tunnel_and_go_through_it() {
     world.assert_nothing_in_the_clear();
 }
 
+#[test]
+fn soft_limits_in_packets_bring_new_sas_without_loss() {
+    let Some(mut world) = World::start([Plane::Convoy; 2]) else { return };
+    world.load(|world, side| {
+        let mut connection = world.connection(side, Family::V4);
+        connection.children[0].rekey_packets = (side == 0).then_some(400);
+        connection
+    });
+    world.daemon(0).initiate("net", LIMIT).unwrap();
+    let report = under_load(&world, |world| {
+        let mut id = world.daemon(0).wait_installed("net", LIMIT).unwrap().id;
+        for _ in 0..5 {
+            id = world.daemon(0).wait_rekeyed("net", id, LIMIT).unwrap().id;
+        }
+    });
+    for flow in [&report.forward, &report.backward] {
+        assert_eq!((flow.lost(), flow.duplicates), (0, 0), "{flow:?}{}", world.logs(0));
+    }
+    world.assert_nothing_in_the_clear();
+}
+
+#[test]
+fn a_killed_gateway_lets_nothing_out_in_the_clear() {
+    let Some(mut world) = World::start([Plane::Convoy; 2]) else { return };
+    world.load(|world, side| world.connection(side, Family::V4));
+    // Where packets would go that nobody protects.
+    let everywhere = "0.0.0.0/0".parse().unwrap();
+    let beyond = world.lab.b.wire_address(Family::V4);
+    world.lab.a.gateway.add_route(everywhere, beyond).unwrap();
+    world.daemon(0).initiate("net", LIMIT).unwrap();
+    world.daemon(1).wait_installed("net", LIMIT).unwrap();
+    let gateway = world.gateways[0].take().unwrap();
+    let report = under_load(&world, |_| {
+        gateway.kill();
+        thread::sleep(Duration::from_millis(500));
+    });
+    assert!(report.forward.lost() > 0);
+    world.start_gateway(0);
+    let to = world.lab.b.host_address(Family::V4);
+    World::ping(&world.lab.a.host, to, 3);
+    world.assert_nothing_in_the_clear();
+}
+
 /// Does something while numbered datagrams flow both ways.
 fn under_load(world: &World, work: impl FnOnce(&World)) -> UdpReport {
     let stop = AtomicBool::new(false);
