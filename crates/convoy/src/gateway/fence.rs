@@ -24,13 +24,14 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Raises the fence around what an earlier life left closed.
-    pub(super) fn raise(interface: &str) -> anyhow::Result<Self> {
-        let config = FenceConfig { mark: MARK, ..FenceConfig::new(LinkName::new(interface)?) };
+    pub(super) fn raise(interface: &str, udp_port: u16) -> anyhow::Result<Self> {
+        let link = LinkName::new(interface)?;
+        let config = FenceConfig { mark: MARK, udp_port, ..FenceConfig::new(link) };
         let fence = Fence::raise(config)?;
         if let Some(trouble) = fence.filter_trouble() {
             tracing::warn!(
                 "there is no packet filter (nf_tables) here: routes alone keep protected packets from \
-                 leaving in clear: {trouble}"
+                 leaving in clear, and nothing keeps such packets from coming in: {trouble}"
             );
         }
         let left: Vec<_> = fence.left_behind().map(|network| network.to_string()).collect();
@@ -104,8 +105,13 @@ impl Guard {
             Cover::Bypass if !covered.is_whole => Vec::new(),
             Cover::Bypass => vec![Claim { network: remote, treatment: Treatment::Bypassed }],
             Cover::Protect | Cover::Discard => {
-                let local = net(covered.local);
-                let local = local.map(|network| Claim { network, treatment: Treatment::Local });
+                // What one protocol or port is protected for, others may come to in clear.
+                let guarded = covered.is_whole.then_some(Treatment::Guarded);
+                let local = [Some(Treatment::Local), guarded].into_iter().flatten();
+                let local = local.filter_map(|treatment| {
+                    Some(Claim { network: net(covered.local)?, treatment })
+                });
+                let local: Vec<_> = local.collect();
                 let source = self.source_in(covered.local);
                 let remote = Claim { network: remote, treatment: Treatment::Protected { source } };
                 local.into_iter().chain([remote]).collect()

@@ -89,7 +89,9 @@ impl Gateway {
         // Before anything is changed: this finds most of what can be wrong.
         let changes = plan(&site, &site.plain.interface, wire_mtu)?;
         // What an earlier life left closed stays so from here on.
-        let guard = site.xfrm.as_ref().map(|_| Guard::raise(&site.plain.interface)).transpose()?;
+        let guard =
+            site.xfrm.as_ref().map(|_| Guard::raise(&site.plain.interface, site.wire.udp_port));
+        let guard = guard.transpose()?;
         // Before the first look around, so that no change is missed.
         let watch = Watch::open()?;
         let mut sides = Sides::new(&site)?;

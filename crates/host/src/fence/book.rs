@@ -13,8 +13,11 @@ pub(super) enum View {
     Out,
     /// Those that came out of the TUN interface, that is, out of a tunnel.
     FromTun,
+    /// Those that arrive from closed addresses. Routes know nothing of these.
+    Guarded,
 }
 
+/// Those that routes follow.
 pub(super) const VIEWS: [View; 2] = [View::Out, View::FromTun];
 
 /// What is to be done with packets to a network.
@@ -34,13 +37,22 @@ struct Entry {
     protected: BTreeMap<Option<IpAddr>, u32>,
     bypassed: u32,
     local: u32,
-    /// Of an earlier life: protected, bypassed, local.
-    adopted: [bool; 3],
+    guarded: u32,
+    /// Open to whoever sends there, as long as no claim names it.
+    never_guarded: bool,
+    /// Of an earlier life: protected, bypassed, local, guarded.
+    adopted: [bool; 4],
 }
 
 impl Entry {
     fn state(&self, view: View) -> Option<State> {
-        let [protected, bypassed, local] = self.adopted;
+        let [protected, bypassed, local, guarded] = self.adopted;
+        if view == View::Guarded {
+            return match self.guarded > 0 || guarded {
+                true => Some(State::Closed { into: false, source: None }),
+                false => self.never_guarded.then_some(State::Open),
+            };
+        }
         let into = !self.protected.is_empty();
         let is_local = view == View::FromTun && (self.local > 0 || local);
         if into || protected {
@@ -57,7 +69,9 @@ impl Entry {
         self.protected.is_empty()
             && self.bypassed == 0
             && self.local == 0
-            && self.adopted == [false; 3]
+            && self.guarded == 0
+            && !self.never_guarded
+            && self.adopted == [false; 4]
     }
 
     fn count(&mut self, treatment: Treatment, add: bool) {
@@ -70,6 +84,7 @@ impl Entry {
             }
             Treatment::Bypassed => self.bypassed = change(self.bypassed),
             Treatment::Local => self.local = change(self.local),
+            Treatment::Guarded => self.guarded = change(self.guarded),
         }
     }
 }
@@ -93,6 +108,13 @@ impl Book {
         }
     }
 
+    /// A network that is open in every way unless a claim names it.
+    pub(super) fn leave_open(&mut self, network: IpNet) {
+        let entry = self.entries.entry(network.trunc()).or_default();
+        entry.count(Treatment::Bypassed, true);
+        entry.never_guarded = true;
+    }
+
     /// Takes over what an earlier life left behind.
     pub(super) fn adopt(&mut self, network: IpNet, treatment: Treatment) {
         let adopted = &mut self.entries.entry(network.trunc()).or_default().adopted;
@@ -100,6 +122,7 @@ impl Book {
             Treatment::Protected { .. } => adopted[0] = true,
             Treatment::Bypassed => adopted[1] = true,
             Treatment::Local => adopted[2] = true,
+            Treatment::Guarded => adopted[3] = true,
         }
     }
 
@@ -107,7 +130,7 @@ impl Book {
     pub(super) fn settle(&mut self) -> Vec<IpNet> {
         let mut concerned = Vec::new();
         self.entries.retain(|network, entry| {
-            if core::mem::take(&mut entry.adopted) != [false; 3] {
+            if core::mem::take(&mut entry.adopted) != [false; 4] {
                 concerned.push(*network);
             }
             !entry.is_unused()
@@ -117,7 +140,8 @@ impl Book {
 
     /// Networks that are only here because an earlier life left them behind.
     pub(super) fn left_behind(&self) -> impl Iterator<Item = IpNet> {
-        let only = |e: &Entry| e.protected.is_empty() && e.bypassed == 0 && e.local == 0;
+        let only =
+            |e: &Entry| e.protected.is_empty() && e.bypassed == 0 && e.local == 0 && e.guarded == 0;
         self.entries.iter().filter(move |(_, entry)| only(entry)).map(|(network, _)| *network)
     }
 

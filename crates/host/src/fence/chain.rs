@@ -4,74 +4,72 @@ use netlink_packet_core::{DefaultNla, Nla as _, ParseableParametrized as _};
 use netlink_packet_netfilter::{
     NetfilterMessage, NetfilterMessageInner,
     nftables::{
-        Bitwise, ChainAttribute, ChainMessage, Cmp, DataAttribute, ExpressionAttribute,
-        Expressions, Hook, HookNumber, Immediate, InetHookNumber, ListAttribute, Lookup, Meta,
-        MetaKey, NfTablesMessage, Operator, Payload, Register, RuleAttribute, RuleMessage,
-        SetAttribute, SetFlags, SetMessage, Verdict, VerdictAttribute,
+        ChainAttribute, ChainMessage, ExpressionAttribute, Expressions, Hook, HookNumber,
+        InetHookNumber, ListAttribute, MetaKey, NfTablesMessage, RuleAttribute, RuleMessage,
+        SetAttribute, SetFlags, SetMessage,
     },
 };
 
 use super::{
     FenceConfig,
     book::View,
+    expression::{
+        ACCEPT, DROP, Expression, NETWORK, TRANSPORT, UDP, V4, V6, and, count, equal, found_in,
+        meta, name, neighbour_discovery, payload, verdict,
+    },
     filter::{SETS, SetOf},
+    inbound,
     rules::IKE_PORTS,
     transaction::{Answer, Order},
 };
 
-const CHAIN: &str = "egress";
+pub(super) const CHAIN: &str = "egress";
 /// Behind source NAT (100), where the packet is as it will leave.
 const PRIORITY: u32 = 300;
-/// `IFNAMSIZ`.
-const NAME_LEN: usize = 16;
-/// `NF_DROP`, `NF_ACCEPT`.
-const DROP: u32 = 0;
-const ACCEPT: u32 = 1;
-/// `NFT_PAYLOAD_NETWORK_HEADER`, `NFT_PAYLOAD_TRANSPORT_HEADER`.
-const NETWORK: u32 = 1;
-const TRANSPORT: u32 = 2;
-/// `NFPROTO_IPV4`, `NFPROTO_IPV6`.
-const V4: u8 = 2;
-const V6: u8 = 10;
-const UDP: u8 = 17;
-const ICMPV6: u8 = 58;
-/// Router Solicitation to Redirect (RFC 4861 section 4), sent with this hop limit.
-const NEIGHBOUR_DISCOVERY: [u8; 2] = [133, 137];
-const NEIGHBOUR_HOP_LIMIT: u8 = 255;
 /// `NFTA_COUNTER_PACKETS`.
 const COUNTER_PACKETS: u16 = 2;
 /// nft(8)'s numbers for addresses, so that it can print them.
 const IPV4_ADDRESS: u32 = 7;
 const IPV6_ADDRESS: u32 = 8;
 
-type Expression = ListAttribute<ExpressionAttribute>;
-
 /// The sets and the chain. Sets without a set that they belong to cannot be made, so they come first.
 pub(super) fn sets_and_rules(config: &FenceConfig, table: &str) -> Vec<Order> {
     let mut orders: Vec<_> =
         SETS.iter().zip(1..).map(|(set, id)| new_set(table, *set, id)).collect();
-    orders.push(Order::make(NfTablesMessage::NewChain(ChainMessage {
+    orders.extend(chain(table, CHAIN, InetHookNumber::PostRouting, rules(config)));
+    orders.extend(inbound::chains(config, table));
+    orders
+}
+
+/// A chain behind all others at its hook, and its rules.
+pub(super) fn chain(
+    table: &str,
+    name: &str,
+    hook: InetHookNumber,
+    rules: Vec<Vec<Expression>>,
+) -> Vec<Order> {
+    let new = Order::make(NfTablesMessage::NewChain(ChainMessage {
         attributes: vec![
             ChainAttribute::Table(table.into()),
-            ChainAttribute::Name(CHAIN.into()),
+            ChainAttribute::Name(name.into()),
             ChainAttribute::Hook(vec![
-                Hook::Number(HookNumber::Inet(InetHookNumber::PostRouting)),
+                Hook::Number(HookNumber::Inet(hook)),
                 Hook::Priority(PRIORITY),
             ]),
             ChainAttribute::Policy(ACCEPT),
             ChainAttribute::Type("filter".into()),
         ],
-    })));
-    orders.extend(rules(config).into_iter().map(|expressions| {
+    }));
+    let rules = rules.into_iter().map(|expressions| {
         Order::append(NfTablesMessage::NewRule(RuleMessage {
             attributes: vec![
                 RuleAttribute::Table(table.into()),
-                RuleAttribute::Chain(CHAIN.into()),
+                RuleAttribute::Chain(name.into()),
                 RuleAttribute::Expressions(expressions),
             ],
         }))
-    }));
-    orders
+    });
+    core::iter::once(new).chain(rules).collect()
 }
 
 fn new_set(table: &str, set: SetOf, id: u32) -> Order {
@@ -97,7 +95,8 @@ fn rules(config: &FenceConfig) -> Vec<Vec<Expression>> {
         vec![meta(MetaKey::Oifname), equal(name("lo")), verdict(ACCEPT)],
     ];
     let (mark, mask) = (config.mark.masked(), config.mark.mask);
-    let masked = vec![meta(MetaKey::Mark), and(mask), equal(mark.to_ne_bytes().to_vec())];
+    let masked =
+        vec![meta(MetaKey::Mark), and(&mask.to_ne_bytes()), equal(mark.to_ne_bytes().to_vec())];
     rules.push([from_host(), masked, vec![verdict(ACCEPT)]].concat());
     for port in IKE_PORTS {
         let ike = vec![
@@ -109,21 +108,9 @@ fn rules(config: &FenceConfig) -> Vec<Vec<Expression>> {
         ];
         rules.push([from_host(), ike].concat());
     }
-    let neighbours = vec![
-        meta(MetaKey::Nfproto),
-        equal(vec![V6]),
-        meta(MetaKey::L4Proto),
-        equal(vec![ICMPV6]),
-        payload(NETWORK, 7, 1),
-        equal(vec![NEIGHBOUR_HOP_LIMIT]),
-        payload(TRANSPORT, 0, 1),
-        compare(Operator::GreatherThanEqual, vec![NEIGHBOUR_DISCOVERY[0]]),
-        compare(Operator::LessThanEqual, vec![NEIGHBOUR_DISCOVERY[1]]),
-        verdict(ACCEPT),
-    ];
     // The kernel gives these an interface that they came from, and they came from nowhere: what is
     // forwarded has another hop limit by now.
-    rules.push(neighbours);
+    rules.push(neighbour_discovery());
     let from_tun = || vec![meta(MetaKey::Iifname), equal(tun.clone())];
     for set in SETS.iter().filter(|set| set.view == View::FromTun) {
         rules.push([from_tun(), stop(*set)].concat());
@@ -140,76 +127,15 @@ fn stop(set: SetOf) -> Vec<Expression> {
         meta(MetaKey::Nfproto),
         equal(vec![version]),
         payload(NETWORK, offset, set.key_len()),
-        Expression::from(Expressions::Lookup(vec![
-            Lookup::Set(set.name().into()),
-            Lookup::SourceRegister(Register::Reg1),
-        ])),
-        Expression::from(Expressions::Other {
-            expression_type: "counter".into(),
-            attributes: Vec::new(),
-        }),
+        found_in(set.name()),
+        count(),
         verdict(DROP),
     ]
 }
 
-fn meta(key: MetaKey) -> Expression {
-    Expressions::Meta(vec![Meta::DestinationRegister(Register::Reg1), Meta::Key(key)]).into()
-}
-
-fn payload(base: u32, offset: u32, len: usize) -> Expression {
-    let len = u32::try_from(len).unwrap_or(u32::MAX);
-    Expressions::Payload(vec![
-        Payload::DestinationRegister(Register::Reg1),
-        Payload::Base(base),
-        Payload::Offset(offset),
-        Payload::Len(len),
-    ])
-    .into()
-}
-
-fn and(mask: u32) -> Expression {
-    Expressions::Bitwise(vec![
-        Bitwise::SourceRegister(Register::Reg1),
-        Bitwise::DestinationRegister(Register::Reg1),
-        Bitwise::Length(4),
-        Bitwise::Mask(DataAttribute::Value(mask.to_ne_bytes().to_vec())),
-        Bitwise::Xor(DataAttribute::Value(vec![0; 4])),
-    ])
-    .into()
-}
-
-fn equal(value: Vec<u8>) -> Expression {
-    compare(Operator::Equal, value)
-}
-
-fn compare(how: Operator, value: Vec<u8>) -> Expression {
-    Expressions::Cmp(vec![
-        Cmp::SourceRegister(Register::Reg1),
-        Cmp::Op(how),
-        Cmp::Data(DataAttribute::Value(value)),
-    ])
-    .into()
-}
-
-fn verdict(code: u32) -> Expression {
-    let code = VerdictAttribute::Code(Verdict::Other(code));
-    Expressions::Immediate(vec![
-        Immediate::DestinationRegister(Register::Verdict),
-        Immediate::Data(DataAttribute::Verdict(vec![code])),
-    ])
-    .into()
-}
-
-/// An interface's name as the kernel compares it.
-fn name(text: &str) -> Vec<u8> {
-    let mut name = text.as_bytes().to_vec();
-    name.resize(NAME_LEN, 0);
-    name
-}
-
-/// Asks for the rules of the chain.
-pub(super) fn question(table: &str) -> NfTablesMessage {
-    let attributes = vec![RuleAttribute::Table(table.into()), RuleAttribute::Chain(CHAIN.into())];
+/// Asks for the rules of a chain.
+pub(super) fn question(table: &str, chain: &str) -> NfTablesMessage {
+    let attributes = vec![RuleAttribute::Table(table.into()), RuleAttribute::Chain(chain.into())];
     NfTablesMessage::GetRule(RuleMessage { attributes })
 }
 

@@ -11,9 +11,10 @@ use netlink_packet_netfilter::nftables::{
 
 use super::{
     FenceConfig,
-    book::{VIEWS, View},
+    book::View,
     chain,
     cover::{Cover, Difference, Range},
+    inbound,
     transaction::{Nft, Order},
 };
 use crate::netlink::Refusal;
@@ -37,12 +38,19 @@ pub(super) struct SetOf {
     pub(super) is_v4: bool,
 }
 
-pub(super) const SETS: [SetOf; 4] = [
-    SetOf { view: VIEWS[0], is_v4: true },
-    SetOf { view: VIEWS[0], is_v4: false },
-    SetOf { view: VIEWS[1], is_v4: true },
-    SetOf { view: VIEWS[1], is_v4: false },
+pub(super) const SETS: [SetOf; 6] = [
+    SetOf { view: View::Out, is_v4: true },
+    SetOf { view: View::Out, is_v4: false },
+    SetOf { view: View::FromTun, is_v4: true },
+    SetOf { view: View::FromTun, is_v4: false },
+    SetOf { view: View::Guarded, is_v4: true },
+    SetOf { view: View::Guarded, is_v4: false },
 ];
+
+/// What the sets hold, in their order.
+pub(super) type Covers = [Cover; SETS.len()];
+/// What changes of them.
+pub(super) type Differences = [Difference; SETS.len()];
 
 impl SetOf {
     pub(super) fn name(self) -> &'static str {
@@ -51,6 +59,8 @@ impl SetOf {
             (View::Out, false) => "closed6",
             (View::FromTun, true) => "closed4-from-tun",
             (View::FromTun, false) => "closed6-from-tun",
+            (View::Guarded, true) => "guarded4",
+            (View::Guarded, false) => "guarded6",
         }
     }
 
@@ -93,13 +103,13 @@ impl Filter {
     }
 
     /// Whether the sets hold this.
-    pub(super) fn holds(&mut self, covers: &[Cover; 4]) -> Result<bool, Refusal> {
+    pub(super) fn holds(&mut self, covers: &Covers) -> Result<bool, Refusal> {
         Ok(self.is_held || self.present()?.as_ref() == Some(covers))
     }
 
     /// What the sets hold now; none when they are not there.
-    pub(super) fn present(&mut self) -> Result<Option<[Cover; 4]>, Refusal> {
-        let mut covers: [Cover; 4] = Default::default();
+    pub(super) fn present(&mut self) -> Result<Option<Covers>, Refusal> {
+        let mut covers: Covers = Default::default();
         for (set, cover) in SETS.iter().zip(&mut covers) {
             match self.elements(*set)? {
                 Some(ranges) => *cover = ranges.into_iter().collect(),
@@ -111,11 +121,7 @@ impl Filter {
 
     /// Makes the table, its sets with these contents and its chain, in place of what stands there, in
     /// one step.
-    pub(super) fn make(
-        &mut self,
-        config: &FenceConfig,
-        covers: &[Cover; 4],
-    ) -> Result<(), Refusal> {
+    pub(super) fn make(&mut self, config: &FenceConfig, covers: &Covers) -> Result<(), Refusal> {
         // With an owner nobody else can empty it, `nft flush ruleset` included, and it outlives its
         // owner; kernels before 6.9 cannot do both.
         let held = TableFlags::Owner | TableFlags::Persisent;
@@ -136,7 +142,7 @@ impl Filter {
     fn whole(
         &self,
         config: &FenceConfig,
-        covers: &[Cover; 4],
+        covers: &Covers,
         flags: TableFlags,
         replace: bool,
     ) -> Vec<Order> {
@@ -161,7 +167,7 @@ impl Filter {
     }
 
     /// Changes the contents of the sets, in one step.
-    pub(super) fn change_sets(&mut self, differences: &[Difference; 4]) -> Result<(), Refusal> {
+    pub(super) fn change_sets(&mut self, differences: &Differences) -> Result<(), Refusal> {
         let mut orders = Vec::new();
         for (set, difference) in SETS.iter().zip(differences) {
             orders.extend(self.change(*set, difference.removed(), false));
@@ -180,9 +186,19 @@ impl Filter {
         }
     }
 
-    /// Packets that the chain has stopped since it was made.
+    /// Packets that the chain has stopped from leaving since it was made.
     pub(super) fn stopped(&mut self) -> Result<u64, Refusal> {
-        let answers = self.nft.dump(chain::question(&self.table))?;
+        self.counted(chain::CHAIN)
+    }
+
+    /// Packets that were not let in since the chains were made.
+    pub(super) fn refused(&mut self) -> Result<u64, Refusal> {
+        let [host, forward] = inbound::CHAINS;
+        Ok(self.counted(host)?.saturating_add(self.counted(forward)?))
+    }
+
+    fn counted(&mut self, chain: &str) -> Result<u64, Refusal> {
+        let answers = self.nft.dump(chain::question(&self.table, chain))?;
         Ok(answers.iter().map(chain::packets_counted).fold(0, u64::saturating_add))
     }
 

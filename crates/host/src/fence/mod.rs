@@ -17,10 +17,20 @@
 //!   addresses are in sets of ranges, which follow the claims. It asks nothing of routes and rules
 //!   on purpose, for those may be what went wrong.
 //!
+//!   Two more chains (`input`, `forward`) look at what arrives, as a kernel asks its policies of every
+//!   packet (RFC 4301 section 5.2): what a protected network sends to a guarded one is dropped unless
+//!   it comes out of the TUN interface.
+//!
 //! Past both go the gateway's own packets, which bear a [`Mark`], and what the host itself sends from
 //! the UDP ports of IKE (500 and 4500), else a policy that covers the peer's address would lock the
 //! tunnel out. Multicast and link-local addresses and Neighbour Discovery stay open as long as no
 //! claim names them; loopback stays as it is.
+//!
+//! Those who send in clear and lie within a protected network are strangers, also when that network is
+//! everything and they are on the gateway's own link: as with a kernel, a policy that bypasses is what
+//! lets neighbours in. Let in for the host is what peers send to the gateway and to IKE: ESP, AH, UDP to
+//! their ports, errors about these, and Neighbour Discovery. Networks that are protected only in part,
+//! by protocol or ports, are not guarded.
 //!
 //! The kernel's reverse path filter (`rp_filter`) asks the same tables, for ARP, too. Where the address
 //! of a neighbour or of a peer is protected, it must not be strict, and while there is no TUN interface
@@ -32,8 +42,10 @@
 mod book;
 mod chain;
 mod cover;
+mod expression;
 mod filter;
 mod findings;
+mod inbound;
 mod routes;
 mod rules;
 mod transaction;
@@ -45,8 +57,8 @@ use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 pub use self::findings::{Finding, Look, Lookup, findings};
 use self::{
     book::{Book, VIEWS, View, first, last},
-    cover::{Cover, Difference, Range},
-    filter::{Filter, SETS},
+    cover::{Cover, Range},
+    filter::{Covers, Differences, Filter, SETS},
     routes::Way,
 };
 use crate::{Cause, HostError, LinkName, Network, netlink::Refusal};
@@ -90,27 +102,23 @@ pub struct FenceConfig {
     pub priority: u32,
     /// What the gateway's own packets bear.
     pub mark: Mark,
+    /// UDP port that ESP comes to, besides those of IKE.
+    pub udp_port: u16,
 }
 
 impl FenceConfig {
-    /// A fence for an interface in tables 4500 and 4501, with priorities 210 to 216 and the mark
-    /// 0xc5000000/0xff000000. Gateways that share a network namespace need tables and priorities
+    /// A fence for an interface in tables 4500 and 4501, with priorities 210 to 216, the mark
+    /// 0xc5000000/0xff000000 and UDP port 4500. Gateways that share a network namespace need tables and priorities
     /// of their own.
     #[must_use]
     pub const fn new(tun: LinkName) -> Self {
         let mark = Mark { value: 0xc500_0000, mask: 0xff00_0000 };
-        Self { tun, table: 4500, priority: 210, mark }
+        Self { tun, table: 4500, priority: 210, mark, udp_port: 4500 }
     }
 
-    fn table_of(&self, view: View) -> u32 {
-        match view {
-            View::Out => self.table,
-            View::FromTun => self.table.saturating_add(1),
-        }
-    }
-
+    /// Those of [`VIEWS`].
     fn tables(&self) -> [u32; 2] {
-        VIEWS.map(|view| self.table_of(view))
+        [self.table, self.table.saturating_add(1)]
     }
 
     /// Name of the filter's table, for example in `nft list table inet convoy-convoy0`.
@@ -136,6 +144,9 @@ pub enum Treatment {
     /// A network behind the gateway, the local one of a policy: packets out of tunnels reach it,
     /// also where it lies within a protected network. For all others this says nothing.
     Local,
+    /// What a protected network sends to this one comes out of a tunnel or is dropped: the local one
+    /// of a policy that protects or discards all of what passes between the two.
+    Guarded,
 }
 
 /// One policy's wish for one network.
@@ -183,7 +194,7 @@ pub struct Fence {
     filter: Result<Filter, Refusal>,
     book: Book,
     /// What the sets are to hold, in the order of [`SETS`].
-    covers: [Cover; 4],
+    covers: Covers,
 }
 
 impl Fence {
@@ -203,7 +214,7 @@ impl Fence {
         let mut fence =
             Self { config, network, filter, book: Book::default(), covers: Default::default() };
         for open in NEVER_ROUTED.iter().filter_map(|text| text.parse().ok()) {
-            fence.book.count(&Claim { network: open, treatment: Treatment::Bypassed }, true);
+            fence.book.leave_open(open);
         }
         fence.adopt()?;
         let all: BTreeSet<_> = fence.book.networks().collect();
@@ -295,9 +306,8 @@ impl Fence {
         let there: Vec<_> = routes::present(&mut self.network.rtnl, self.config.tables())?;
         let there: std::collections::HashSet<_> = there.into_iter().collect();
         let lacks = |network: &IpNet| {
-            VIEWS.iter().any(|view| {
-                let state = self.book.state(network, *view);
-                let table = self.config.table_of(*view);
+            VIEWS.into_iter().zip(self.config.tables()).any(|(view, table)| {
+                let state = self.book.state(network, view);
                 let expected = routes::expected(table, *network, state, tun);
                 expected.iter().any(|laid| !there.contains(laid))
             })
@@ -318,6 +328,18 @@ impl Fence {
     pub fn stopped(&mut self) -> Result<u64, HostError> {
         match &mut self.filter {
             Ok(filter) => Ok(filter.stopped()?),
+            Err(_) => Ok(0),
+        }
+    }
+
+    /// Packets that were not let in since the packet filter was made: they came in clear from where
+    /// only tunnels may bring them.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`].
+    pub fn refused(&mut self) -> Result<u64, HostError> {
+        match &mut self.filter {
+            Ok(filter) => Ok(filter.refused()?),
             Err(_) => Ok(0),
         }
     }
@@ -392,13 +414,14 @@ impl Fence {
         let Ok(Some(there)) = filter.present() else { return Ok(()) };
         // Someone may have emptied the tables meanwhile; what the sets know is still to be kept.
         for ((set, there), whole) in SETS.iter().zip(&there).zip(whole_space()) {
-            if set.view == View::Out {
-                let known: Cover = self.book.closed_within(whole, View::Out).into_iter().collect();
-                for network in
-                    there.without(&known).into_iter().flat_map(|r| prefixes(r, set.is_v4))
-                {
-                    self.book.adopt(network, Treatment::Protected { source: None });
-                }
+            let treatment = match set.view {
+                View::Out => Treatment::Protected { source: None },
+                View::FromTun => continue,
+                View::Guarded => Treatment::Guarded,
+            };
+            let known: Cover = self.book.closed_within(whole, set.view).into_iter().collect();
+            for network in there.without(&known).into_iter().flat_map(|r| prefixes(r, set.is_v4)) {
+                self.book.adopt(network, treatment);
             }
         }
         Ok(())
@@ -417,8 +440,8 @@ impl Fence {
     }
 
     /// Works out what the sets are to hold, and what changes.
-    fn cover(&mut self, concerned: &BTreeSet<IpNet>) -> [Difference; 4] {
-        let mut differences: [Difference; 4] = Default::default();
+    fn cover(&mut self, concerned: &BTreeSet<IpNet>) -> Differences {
+        let mut differences: Differences = Default::default();
         for ((set, cover), difference) in SETS.iter().zip(&mut self.covers).zip(&mut differences) {
             let mut done: Option<IpNet> = None;
             for network in concerned.iter().filter(|network| set.has(network)) {
@@ -438,9 +461,9 @@ impl Fence {
         let tun = self.tun()?;
         let mut steps = Vec::new();
         for network in concerned {
-            for view in VIEWS {
+            for (view, table) in VIEWS.into_iter().zip(self.config.tables()) {
                 let state = self.book.state(network, view);
-                steps.extend(routes::steps(self.config.table_of(view), *network, state, tun));
+                steps.extend(routes::steps(table, *network, state, tun));
             }
         }
         complain("lay routes to", routes::lay(&mut self.network.rtnl, steps)?)

@@ -7,7 +7,7 @@ use netlink_packet_route::{
     rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange},
 };
 
-use super::{FenceConfig, PROTOCOL, book::View};
+use super::{FenceConfig, PROTOCOL};
 use crate::netlink::{Refusal, Rtnl};
 
 /// UDP ports that IKE is sent from (RFC 7296 section 2).
@@ -41,7 +41,7 @@ fn wanted(config: &FenceConfig, family: AddressFamily) -> Vec<RuleMessage> {
         let udp = RuleAttribute::IpProtocol(IpProtocol::Udp);
         goto(place, vec![of(OF_THE_HOST), udp, RuleAttribute::SourcePortRange(ports)])
     };
-    let table = |view| RuleAttribute::Table(config.table_of(view));
+    let [out, from_tun] = config.tables().map(RuleAttribute::Table);
     let tun = config.tun.as_str();
     let [first, second] = IKE_PORTS;
     let (mark, mask) = (config.mark.masked(), config.mark.mask);
@@ -51,8 +51,8 @@ fn wanted(config: &FenceConfig, family: AddressFamily) -> Vec<RuleMessage> {
         ike(1, first),
         ike(2, second),
         goto(4, vec![of(tun)]),
-        rule(3, RuleAction::ToTable, vec![of(tun), table(View::FromTun)]),
-        rule(5, RuleAction::ToTable, vec![table(View::Out)]),
+        rule(3, RuleAction::ToTable, vec![of(tun), from_tun]),
+        rule(5, RuleAction::ToTable, vec![out]),
     ]
 }
 
@@ -127,7 +127,7 @@ fn present(
     family: AddressFamily,
 ) -> Result<Vec<RuleMessage>, Refusal> {
     let mut list = dump(rtnl, family)?;
-    let tables = [config.table_of(View::Out), config.table_of(View::FromTun)];
+    let tables = config.tables();
     list.retain(|rule| {
         let meaning = meaning(rule);
         let place = meaning.priority.wrapping_sub(config.priority);

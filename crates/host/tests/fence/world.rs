@@ -399,7 +399,7 @@ pub(crate) fn send_raw(packet: &[u8], to: IpAddr, mark: u32) {
     assert_eq!(sent, packet.len());
 }
 
-/// An IPv6 packet with UDP for somebody, with a tag. Nobody checks its checksum.
+/// An IPv6 packet with UDP for somebody, with a tag.
 pub(crate) fn packet6(from: &str, to: &str, tag: &[u8]) -> Vec<u8> {
     let address = |text: &str| text.parse::<std::net::Ipv6Addr>().unwrap().octets();
     let payload = [SIGN, tag].concat();
@@ -411,7 +411,13 @@ pub(crate) fn packet6(from: &str, to: &str, tag: &[u8]) -> Vec<u8> {
     packet.extend(address(to));
     packet.extend([0, 9, 0, 7]);
     packet.extend(length);
-    packet.extend([0xaa, 0xaa]);
+    packet.extend([0, 0]);
     packet.extend(payload);
+    // The addresses and what follows, with the pseudo-header's length and protocol.
+    let words = packet[8..].chunks(2).map(|w| u16::from_be_bytes([w[0], *w.get(1).unwrap_or(&0)]));
+    let sum: u32 = words.map(u32::from).sum::<u32>() + u32::from(u16::from_be_bytes(length)) + 17;
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let checksum = !u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap();
+    packet[46..48].copy_from_slice(&checksum.to_be_bytes());
     packet
 }
