@@ -9,6 +9,7 @@
 //! * [`status`] tells how the gateway is doing, as types, JSON and text;
 //! * [`event`] puts into words what workers tell of SAs;
 //! * [`server`] and [`client`] are the two ends of the control socket, [`protocol`] what they say;
+//! * [`trace`](mod@trace) says what would become of a packet;
 //! * [`wireshark`] writes keys as Wireshark takes them;
 //! * [`xfrm`] keeps what IKE daemons ask of a kernel, and serves them; served on a UNIX socket.
 //!
@@ -32,5 +33,6 @@ pub mod server;
 pub mod site;
 pub mod state;
 pub mod status;
+pub mod trace;
 pub mod wireshark;
 pub mod xfrm;

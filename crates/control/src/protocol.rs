@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::state::ReloadReport;
 use crate::status::{CryptoReport, PolicyReport, SaReport, Status};
+use crate::trace::{Question, Trace};
 
 /// Longest request in bytes, with its line end.
 pub(crate) const MAX_REQUEST: usize = 4096;
@@ -25,6 +26,8 @@ pub enum Request {
     Policy,
     /// Tiers and algorithms.
     Crypto,
+    /// What would become of a packet.
+    Trace(Question),
     /// Read the site file again.
     Reload,
     /// The keys, for Wireshark.
@@ -46,6 +49,8 @@ pub enum Answer {
     Policy(PolicyReport),
     /// To [`Request::Crypto`].
     Crypto(CryptoReport),
+    /// To [`Request::Trace`].
+    Trace(Box<Trace>),
     /// To [`Request::Reload`].
     Reload(Box<ReloadReport>),
     /// To [`Request::Keys`]: an `esp_sa` file.
@@ -67,7 +72,19 @@ mod tests {
             serde_json::from_str::<Request>(r#"{"verb":"reload"}"#).unwrap(),
             Request::Reload
         );
-        for bad in [r#"{"verb":"explode"}"#, "{}", "[]", ""] {
+        let question = Question {
+            from: [10, 1, 0, 5].into(),
+            to: [10, 2, 0, 7].into(),
+            protocol: 17,
+            ports: Some((1, 2)),
+            bytes: 100,
+            dont_fragment: true,
+            spi: None,
+        };
+        let text = serde_json::to_string(&Request::Trace(question)).unwrap();
+        assert!(text.starts_with(r#"{"verb":"trace","from":"10.1.0.5","to":"10.2.0.7""#), "{text}");
+        assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), Request::Trace(question));
+        for bad in [r#"{"verb":"explode"}"#, r#"{"verb":"trace"}"#, "{}", "[]", ""] {
             assert!(serde_json::from_str::<Request>(bad).is_err(), "{bad}");
         }
     }

@@ -23,6 +23,7 @@ pub use crate::place::SocketError as ServerError;
 use crate::protocol::{Answer, MAX_REQUEST, Request};
 use crate::state::ReloadReport;
 use crate::status::{CryptoReport, PolicyReport, SaReport, Status};
+use crate::trace::{Question, Trace};
 
 /// Connections served at once.
 const MAX_CONNECTIONS: usize = 16;
@@ -43,6 +44,11 @@ pub trait Gateway: Send + Sync {
     fn policies(&self) -> PolicyReport;
     /// Tiers and algorithms.
     fn crypto(&self) -> CryptoReport;
+    /// What would become of a packet.
+    ///
+    /// # Errors
+    /// What is wrong with the question, for people.
+    fn trace(&self, question: Question) -> Result<Trace, String>;
     /// Reads the site file again.
     ///
     /// # Errors
@@ -210,6 +216,10 @@ fn answer(request: Request, gateway: &dyn Gateway) -> Answer {
         Request::Sa => Answer::Sa(gateway.sas()),
         Request::Policy => Answer::Policy(gateway.policies()),
         Request::Crypto => Answer::Crypto(gateway.crypto()),
+        Request::Trace(question) => match gateway.trace(question) {
+            Ok(trace) => Answer::Trace(Box::new(trace)),
+            Err(why) => Answer::Error(why),
+        },
         Request::Reload => match gateway.reload() {
             Ok(report) => Answer::Reload(Box::new(report)),
             Err(why) => Answer::Error(why),

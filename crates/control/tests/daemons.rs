@@ -11,6 +11,7 @@ use convoy_control::status::{
     Inputs, LifetimeState, Origin, PolicyDirection, PolicyStatus, Sampler, Text, Use, observe,
     policy_report, sa_report,
 };
+use convoy_control::trace::{Question, Verdict, trace};
 use convoy_control::xfrm::{Client, Host, Kernel, Moment, Setting};
 use convoy_crypto::Cpu;
 use convoy_ipsec::pipeline::Now;
@@ -273,5 +274,105 @@ fn sas_of_daemons_are_shown_with_the_numbers_of_their_daemon_and_no_keys() {
     ];
     for shown in json.iter().chain([&text, &status.text(), &policies.text()]) {
         assert!(!shown.contains("5e5e5e") && !shown.contains("94,94,94"), "{shown}");
+    }
+}
+
+/// A packet of UDP from one network to the other.
+fn packet(from: [u8; 4], to: [u8; 4]) -> Question {
+    Question {
+        from: from.into(),
+        to: to.into(),
+        protocol: 17,
+        ports: Some((1000, 2000)),
+        bytes: 100,
+        dont_fragment: true,
+        spi: None,
+    }
+}
+
+#[test]
+fn a_trace_says_what_becomes_of_a_packet_and_what_would_help() {
+    let mut gateway = Gateway::new();
+    let out = packet([10, 1, 0, 5], [10, 2, 0, 7]);
+    let back = packet([10, 2, 0, 7], [10, 1, 0, 5]);
+    let ask = |gateway: &Gateway, question: Question| {
+        trace(&gateway.state, Some(&gateway.kernel), question, Now(gateway.now_ns())).unwrap()
+    };
+    let dropped = |gateway: &Gateway, question: Question, reason: &str, advice: &str| {
+        let trace = ask(gateway, question);
+        assert_eq!(trace.verdict, Verdict::Dropped);
+        assert_eq!(trace.reason.as_ref().unwrap().name, reason);
+        let said = trace.advice.as_deref().unwrap();
+        assert!(said.contains(advice), "{said}");
+        let text = trace.text();
+        assert!(text.contains(reason) && text.contains(said), "{text}");
+    };
+    dropped(&gateway, out, "no-policy", "add a policy");
+    // The site's own policy lets these pass, which sockets cannot.
+    dropped(
+        &gateway,
+        packet([10, 1, 0, 5], [10, 1, 0, 6]),
+        "bypass-impossible",
+        "backend in [wire]",
+    );
+    dropped(&gateway, Question { spi: Some(9), ..back }, "unknown-spi", "compare `convoy sa`");
+    for way in [Way::Out, Way::In, Way::Forward] {
+        gateway.put(policy(way, Action::Allow, Some(7), 0));
+    }
+    let waits = ask(&gateway, out);
+    assert_eq!((waits.verdict, waits.policy.unwrap().index), (Verdict::Waits, Some(1)));
+    assert!(waits.advice.unwrap().contains("IKE daemon"));
+
+    let mut udp = sa(true, 0xabc, 7);
+    let original = [0; 4].into();
+    udp.encap =
+        Some(convoy_xfrm::Encap { kind: 2, source_port: 4500, destination_port: 4501, original });
+    gateway.add(udp);
+    gateway.add(sa(false, 0xdef, 7));
+    let sent = ask(&gateway, out);
+    // 100 bytes, 2 of trailer and 2 of padding; IV and ICV, SPI and number, UDP and IPv4.
+    assert_eq!(sent.verdict, Verdict::Protected { bytes: 104 + 8 + 16 + 8 + 8 + 20 });
+    let used = sent.sa.as_ref().unwrap();
+    assert_eq!((&*used.spi, used.reqid, used.origin), ("0x00000abc", 7, Origin::Daemon));
+    assert_eq!((used.udp_ports, used.remote), (Some((4500, 4501)), THERE.into()));
+    assert_eq!((used.sequence_left, used.path_mtu), (Some(u64::from(u32::MAX)), Some(1500)));
+    let text = sent.text();
+    for part in [
+        "udp 10.1.0.5:1000 -> 10.2.0.7:2000, 100 bytes, don't fragment",
+        "xfrm-1: protect (priority 1000, index 1)",
+        "192.0.2.1:4500 -> 192.0.2.2:4501 in UDP",
+        "path MTU 1500 bytes",
+        "sent as a packet of 164 bytes",
+    ] {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    let long = Question { bytes: 1500, ..out };
+    let Verdict::TooBig { mtu_bytes } = ask(&gateway, long).verdict else { panic!() };
+    let fits = u16::try_from(mtu_bytes).unwrap();
+    let fitting = ask(&gateway, Question { bytes: fits, ..out }).verdict;
+    assert!(matches!(fitting, Verdict::Protected { bytes: 1497..=1500 }), "{fitting:?}");
+    let cut = ask(&gateway, Question { dont_fragment: false, ..long }).verdict;
+    assert_eq!(cut, Verdict::Fragmented { room_bytes: mtu_bytes, pieces: 2 });
+
+    let came = ask(&gateway, Question { spi: Some(0xdef), ..back });
+    assert_eq!((came.verdict, came.sa.unwrap().reqid), (Verdict::Accepted, 7));
+    let stray = Question { from: [10, 9, 0, 1].into(), spi: Some(0xdef), ..back };
+    dropped(&gateway, stray, "inner-policy-mismatch", "selectors");
+    gateway.seconds += 3601;
+    dropped(&gateway, out, "lifetime-expired", "IKE daemon should have made another");
+    let block = policy(Way::Out, Action::Block, None, 0);
+    gateway.ask(Request::UpdPolicy(Box::new(block)));
+    dropped(&gateway, out, "policy-discard", "the IKE daemon blocks");
+
+    let json = serde_json::to_string(&sent).unwrap();
+    assert!(json.contains(r#""verdict":{"what":"protected","bytes":164}"#), "{json}");
+    assert!(!json.contains("5e5e5e") && !json.contains("94,94"), "{json}");
+    for (question, words) in [
+        (Question { to: "fd00::1".parse().unwrap(), ..out }, "two IP versions"),
+        (Question { bytes: 19, ..out }, "at least 20 bytes"),
+        (Question { protocol: 1, ports: Some((256, 0)), ..out }, "up to 255"),
+    ] {
+        let error = trace(&gateway.state, None, question, Now(0)).unwrap_err();
+        assert!(error.contains(words), "{error}");
     }
 }

@@ -13,6 +13,7 @@ use convoy_control::protocol::{Answer, Request};
 use convoy_control::server::{Gateway, Server, ServerError};
 use convoy_control::state::ReloadReport;
 use convoy_control::status::{CryptoReport, PolicyReport, SCHEMA, SaReport, Status, crypto_report};
+use convoy_control::trace::{Question, Trace};
 use convoy_crypto::Cpu;
 use zeroize::Zeroizing;
 
@@ -43,6 +44,10 @@ impl Gateway for Fake {
 
     fn crypto(&self) -> CryptoReport {
         crypto_report(&Cpu::detect().unwrap())
+    }
+
+    fn trace(&self, question: Question) -> Result<Trace, String> {
+        Err(format!("of {} bytes", question.bytes))
     }
 
     fn reload(&self) -> Result<ReloadReport, String> {

@@ -57,6 +57,11 @@ pub enum Verb {
     Sa(AskArgs),
     /// The policies of a running gateway.
     Policy(AskArgs),
+    /// What a running gateway would do with a packet, and why; nothing is sent.
+    #[command(
+        after_help = "Examples:\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7 --proto tcp --dport 443 --bytes 1500\n  convoy trace left --inbound --spi 0xc1a2b3c4 --from 10.2.0.7 --to 10.1.0.5\n\nOf a packet that arrives, --from and --to are the addresses inside.\n\nExit codes: 0 it passes, or waits for an SA, 1 it is dropped, 2 the question makes no sense,\n3 no gateway answers."
+    )]
+    Trace(TraceArgs),
     /// CPU tiers, engines and algorithms of this machine; needs no gateway.
     #[command(after_help = "Example:\n  CONVOY_DENY_CPU=avx512 convoy crypto")]
     Crypto(CryptoArgs),
@@ -190,6 +195,50 @@ pub struct AskArgs {
     /// Which gateway.
     #[command(flatten)]
     pub target: Target,
+    /// Print as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `convoy trace`
+#[derive(Debug, Args)]
+pub struct TraceArgs {
+    /// Which gateway.
+    #[command(flatten)]
+    pub target: Target,
+    /// Source of the packet.
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: std::net::IpAddr,
+    /// Its destination.
+    #[arg(long, value_name = "ADDRESS")]
+    pub to: std::net::IpAddr,
+    /// Upper protocol: a name such as tcp, udp or icmp, or a number.
+    #[arg(
+        long,
+        value_name = "PROTOCOL",
+        default_value = "icmp",
+        default_value_if("sport", clap::builder::ArgPredicate::IsPresent, "udp"),
+        default_value_if("dport", clap::builder::ArgPredicate::IsPresent, "udp")
+    )]
+    pub proto: String,
+    /// Source port, or ICMP type.
+    #[arg(long, value_name = "PORT")]
+    pub sport: Option<u16>,
+    /// Destination port, or ICMP code.
+    #[arg(long, value_name = "PORT")]
+    pub dport: Option<u16>,
+    /// Length of the packet with its IP header.
+    #[arg(long, value_name = "BYTES", default_value_t = 84)]
+    pub bytes: u16,
+    /// Its don't-fragment bit is clear: IPv4 packets that are too long are cut.
+    #[arg(long)]
+    pub may_fragment: bool,
+    /// The packet arrives in one of ESP or AH.
+    #[arg(long, requires = "spi")]
+    pub inbound: bool,
+    /// The SPI that it arrives with.
+    #[arg(long, value_name = "SPI", requires = "inbound", value_parser = spi)]
+    pub spi: Option<u32>,
     /// Print as JSON.
     #[arg(long)]
     pub json: bool,
@@ -360,6 +409,15 @@ pub struct ReplayArgs {
     /// Print counts as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// An SPI, in hexadecimal with 0x in front or in decimal.
+fn spi(text: &str) -> Result<u32, String> {
+    let spi = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    spi.map_err(|_| "an SPI is a number of 32 bits, such as 0xc1a2b3c4".to_owned())
 }
 
 /// A number of seconds. What follows `--watch` is taken for one, even where a gateway was meant.

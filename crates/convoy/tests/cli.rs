@@ -12,8 +12,10 @@ use common::{Plan, convoy, text};
 fn status_without_a_gateway_says_so_and_ends_with_3() {
     let folder = tempfile::tempdir().unwrap();
     let site = Plan::simple().write('a', folder.path());
-    for verb in ["status", "sa", "policy", "reload", "keys"] {
-        let output = convoy(&[verb, site.to_str().unwrap()]);
+    for verb in ["status", "sa", "policy", "reload", "keys", "trace"] {
+        let packet = ["--from", "10.1.0.1", "--to", "10.2.0.1"];
+        let more = if verb == "trace" { &packet[..] } else { &[] };
+        let output = convoy(&[&[verb, site.to_str().unwrap()], more].concat());
         assert_eq!(output.status.code(), Some(3), "{verb}: {}", text(&output.stderr));
         let said = text(&output.stderr);
         assert!(said.contains("no gateway") && said.contains("a.sock"), "{verb}: {said}");

@@ -331,6 +331,23 @@ fn the_site_file_is_read_again_on_sighup() {
         assert!(Instant::now() < until, "{}", gateway.log());
         std::thread::sleep(Duration::from_millis(10));
     }
+    let trace = |from: &str, to: &str| {
+        convoy(&["trace", site.to_str().unwrap(), "--from", from, "--to", to, "--json"])
+    };
+    let network = |text: &str| text.split_once('/').unwrap().0.to_owned();
+    let policy = &plan.policies[0];
+    let (from, to) = (network(policy.local), network(policy.remote));
+    let passes = trace(&from, &to);
+    assert_eq!(passes.status.code(), Some(0), "{}", text(&passes.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&passes.stdout).unwrap();
+    assert_eq!(
+        (&told["verdict"]["what"], &told["policy"]["name"]),
+        (&"protected".into(), &"renamed".into())
+    );
+    let stray = trace(&from, "203.0.113.1");
+    assert_eq!(stray.status.code(), Some(1));
+    assert!(text(&stray.stdout).contains("no-policy"));
+    assert_eq!(trace(&from, "fd00::1").status.code(), Some(2));
     assert!(gateway.terminate().success());
 }
 

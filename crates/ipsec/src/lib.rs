@@ -20,3 +20,4 @@ pub mod snapshot;
 pub mod spd;
 pub mod suite;
 mod table;
+pub mod trace;

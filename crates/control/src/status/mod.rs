@@ -14,6 +14,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use observe::mode;
 pub use observe::{Inputs, NamedCount, crypto_report, observe, sa_report};
 pub use policies::policy_report;
 pub use sampler::Sampler;

@@ -319,7 +319,8 @@ fn lifetime(lifetime: &Lifetime, usage: &Usage, now_ns: u64) -> Option<LifetimeS
     Some(LifetimeStatus { state, packets, bytes, soft: left(soft), hard: left(hard) })
 }
 
-fn mode(mode: Mode) -> String {
+/// A mode in a word.
+pub(crate) fn mode(mode: Mode) -> String {
     match mode {
         Mode::Tunnel => "tunnel".to_owned(),
         Mode::Transport => "transport".to_owned(),

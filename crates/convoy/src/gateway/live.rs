@@ -14,6 +14,7 @@ use convoy_control::status::{
     CryptoReport, Inputs, Level, NamedCount, PolicyReport, SCHEMA, SaReport, Sampler, Status,
     Text as _, crypto_report, observe, policy_report, sa_report,
 };
+use convoy_control::trace::{Question, Trace, trace};
 use convoy_control::wireshark::esp_sa;
 use convoy_control::xfrm::{self, Answer, Client, Cursor, Multicast, Told};
 use convoy_crypto::Cpu;
@@ -196,6 +197,13 @@ impl server::Gateway for Live {
         match &self.lock().gateway {
             Some(gateway) => policy_report(gateway.core().state(), gateway.kernel(), now().0),
             None => PolicyReport { schema: SCHEMA, policies: Vec::new() },
+        }
+    }
+
+    fn trace(&self, question: Question) -> Result<Trace, String> {
+        match &self.lock().gateway {
+            Some(gateway) => trace(gateway.core().state(), gateway.kernel(), question, now()),
+            None => Err("the gateway is ending".to_owned()),
         }
     }
 

@@ -14,6 +14,7 @@ mod replay;
 mod run;
 mod sa;
 mod status;
+mod trace;
 
 use crate::cli::Verb;
 use crate::exit::Exit;
@@ -30,6 +31,7 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Status(args) => status::run(&args),
         Verb::Sa(args) => sa::run(&args),
         Verb::Policy(args) => policy::run(&args),
+        Verb::Trace(args) => trace::run(&args),
         Verb::Crypto(args) => crypto::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Keys(args) => keys::run(&args),

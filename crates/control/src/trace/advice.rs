@@ -1,0 +1,57 @@
+//! What would help a packet that is dropped.
+
+use convoy_ipsec::drop_reason::DropReason;
+
+use super::PolicyUsed;
+use crate::status::Origin;
+
+/// For packets that wait.
+pub(super) const ON_WAITING: &str = "whoever makes SAs on demand is asked for one: if none comes within seconds, look at the log of the \
+     IKE daemon, or add the SA to the site file and reload";
+
+/// What would help, if anything but another packet would.
+pub(super) fn on(reason: DropReason, policy: Option<&PolicyUsed>) -> Option<&'static str> {
+    let is_daemons = policy.is_some_and(|policy| policy.origin == Origin::Daemon);
+    Some(match reason {
+        DropReason::NoPolicy => {
+            "add a policy that covers it: [[policy]] in the site file, or traffic selectors of the IKE daemon"
+        }
+        DropReason::PolicyDiscard if is_daemons => {
+            "the IKE daemon blocks these packets, as while it moves SAs: look at its log"
+        }
+        DropReason::PolicyDiscard => {
+            "change the policy's action, or put another one before it with a lower priority"
+        }
+        DropReason::NoSa if is_daemons => "have the IKE daemon bring the connection up",
+        DropReason::NoSa => "add an SA and name it in the policy's sa_out, or say acquire = true",
+        DropReason::BypassImpossible => {
+            "a wire side of sockets cannot send packets in clear: route them past the plain interface, or \
+             use an interface as the wire side (backend in [wire])"
+        }
+        DropReason::LifetimeExpired | DropReason::SequenceExhausted if is_daemons => {
+            "the IKE daemon should have made another SA by now: look at its log"
+        }
+        DropReason::LifetimeExpired | DropReason::SequenceExhausted => {
+            "give the SA a new key on both sides and reload"
+        }
+        DropReason::LeaseExhausted => {
+            "sequence numbers wait for the disk: look whether the state folder can be written"
+        }
+        DropReason::TooBig => {
+            "the sender is told, and should send less at once: lower the MTU of the plain interface if it \
+             does not listen, or raise path_mtu if the path takes more"
+        }
+        DropReason::TransportAddress => {
+            "an SA in transport mode carries packets between its own two addresses only: use tunnel mode"
+        }
+        DropReason::UnknownSpi => {
+            "no SA here receives this SPI: compare `convoy sa` on both sides, and have the IKE daemons \
+             negotiate anew if they disagree"
+        }
+        DropReason::InnerPolicyMismatch => {
+            "what arrives through an SA must be covered by a policy of that SA: compare the selectors on \
+             both sides"
+        }
+        _ => return None,
+    })
+}

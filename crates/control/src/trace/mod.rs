@@ -1,0 +1,325 @@
+//! What would become of a packet, and why: the answer to `convoy trace`. Nothing is sent.
+
+mod advice;
+mod text;
+
+use std::net::IpAddr;
+
+use convoy_ipsec::pipeline::Now;
+use convoy_ipsec::sa::{InboundSpec, OutboundSpec, SaSlot};
+use convoy_ipsec::selector::Direction;
+use convoy_ipsec::sequence::SequenceLimits;
+use convoy_ipsec::snapshot::Snapshot;
+use convoy_ipsec::spd::PolicyAction;
+use convoy_ipsec::trace::{self, Outcome, Packet, Way};
+use convoy_wire::{FlowKey, IpVersion, Ports, Protocol, Spi};
+use serde::{Deserialize, Serialize};
+
+use crate::state::State;
+use crate::status::{Origin, SCHEMA};
+use crate::xfrm::Kernel;
+
+/// A packet that might come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// Its source. Of a packet that arrives: of the one inside.
+    pub from: IpAddr,
+    /// Its destination.
+    pub to: IpAddr,
+    /// Number of the upper protocol.
+    pub protocol: u8,
+    /// Source and destination port, or ICMP type and code; absent when a packet does not show them.
+    pub ports: Option<(u16, u16)>,
+    /// Its length with its IP header, in bytes.
+    pub bytes: u16,
+    /// Its don't-fragment bit.
+    pub dont_fragment: bool,
+    /// The SPI that it arrives with; absent for a packet that leaves.
+    pub spi: Option<u32>,
+}
+
+/// What would become of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trace {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The packet.
+    pub packet: Question,
+    /// What becomes of it.
+    pub verdict: Verdict,
+    /// Why it is dropped, if it is.
+    pub reason: Option<Reason>,
+    /// What would help, if something is wrong.
+    pub advice: Option<String>,
+    /// The policy that decides about it; absent when none does.
+    pub policy: Option<PolicyUsed>,
+    /// Its SA; absent when it has none.
+    pub sa: Option<SaUsed>,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It is sent through its SA.
+    Protected {
+        /// Length of the packet that is sent, in bytes.
+        bytes: usize,
+    },
+    /// It is cut into fragments of IPv4 that are sent through its SA.
+    Fragmented {
+        /// The longest fragment that passes, in bytes.
+        room_bytes: usize,
+        /// How many there are.
+        pieces: usize,
+    },
+    /// It goes on to the plain side.
+    Accepted,
+    /// It passes in clear.
+    InClear,
+    /// It waits for an SA that is asked for.
+    Waits,
+    /// It is dropped, and its sender told how long packets may be.
+    TooBig {
+        /// So long, in bytes.
+        mtu_bytes: usize,
+    },
+    /// It is dropped.
+    Dropped,
+}
+
+/// Why a packet is dropped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// Name of the reason, as `convoy status` counts it.
+    pub name: String,
+    /// What it means.
+    pub help: String,
+}
+
+/// A policy that decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyUsed {
+    /// Its name.
+    pub name: String,
+    /// Whose it is.
+    pub origin: Origin,
+    /// The number by which its IKE daemon knows it.
+    pub index: Option<u32>,
+    /// Of overlapping policies the lowest decides.
+    pub priority: u32,
+    /// `protect`, `bypass` or `discard`.
+    pub action: String,
+}
+
+/// An SA that a packet goes or came through.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SaUsed {
+    /// Its name.
+    pub name: String,
+    /// Whose it is.
+    pub origin: Origin,
+    /// Its SPI.
+    pub spi: String,
+    /// The reqid, as its daemon knows it.
+    pub reqid: u32,
+    /// `esp` or `ah`.
+    pub protocol: String,
+    /// `tunnel` or `transport`.
+    pub mode: String,
+    /// Algorithm.
+    pub algorithm: String,
+    /// Our outer address.
+    pub local: IpAddr,
+    /// The peer's.
+    pub remote: IpAddr,
+    /// Our and the peer's UDP port, if encapsulated.
+    pub udp_ports: Option<(u16, u16)>,
+    /// The worker that owns it.
+    pub worker: u16,
+    /// Sequence numbers left; outbound only.
+    pub sequence_left: Option<u64>,
+    /// Largest outer packet that the path takes, in bytes; outbound only.
+    pub path_mtu: Option<usize>,
+}
+
+/// Works out what would become of a packet at `now`.
+///
+/// # Errors
+/// What is wrong with the question, in words.
+pub fn trace(
+    state: &State,
+    daemons: Option<&Kernel>,
+    packet: Question,
+    now: Now,
+) -> Result<Trace, String> {
+    let picture = state.published().current();
+    let flow = flow(&packet)?;
+    let spd = state.plain_spd();
+    let (way, direction) = match packet.spi {
+        None => {
+            let len = packet.bytes.into();
+            let seen = Packet { flow, len, dont_fragment: packet.dont_fragment };
+            (trace::outbound(&picture, spd, &seen, now), Direction::Outbound)
+        }
+        Some(spi) => match receiver(&picture, spi) {
+            Some(slot) => (trace::inbound(&picture, spd, slot, &flow, now), Direction::Inbound),
+            None => return Ok(unknown_spi(packet)),
+        },
+    };
+    let mut reason = way.outcome.reason();
+    let is_bypass = way.outcome == Outcome::Bypassed;
+    if is_bypass && !state.site().wire.backend.is_direct() {
+        reason = Some(convoy_ipsec::drop_reason::DropReason::BypassImpossible);
+    }
+    let verdict = match way.outcome {
+        _ if is_bypass && reason.is_some() => Verdict::Dropped,
+        Outcome::Protected { bytes } => Verdict::Protected { bytes },
+        Outcome::Fragmented { room, pieces } => Verdict::Fragmented { room_bytes: room, pieces },
+        Outcome::Accepted => Verdict::Accepted,
+        Outcome::Bypassed => Verdict::InClear,
+        Outcome::Waits => Verdict::Waits,
+        Outcome::TooBig { mtu } => Verdict::TooBig { mtu_bytes: mtu },
+        Outcome::Dropped(_) => Verdict::Dropped,
+    };
+    let policy = policy_used(state, daemons, &picture, &way);
+    let advice = match (reason, verdict) {
+        (Some(reason), _) => advice::on(reason, policy.as_ref()),
+        (None, Verdict::Waits) => Some(advice::ON_WAITING),
+        _ => None,
+    };
+    Ok(Trace {
+        schema: SCHEMA,
+        packet,
+        verdict,
+        reason: reason.map(|reason| Reason {
+            name: reason.name().to_owned(),
+            help: reason.help().to_owned(),
+        }),
+        advice: advice.map(ToOwned::to_owned),
+        policy,
+        sa: way.slot.and_then(|slot| sa_used(daemons, &picture, direction, slot)),
+    })
+}
+
+fn flow(packet: &Question) -> Result<FlowKey, String> {
+    let protocol = Protocol(packet.protocol);
+    let is_icmp = matches!(protocol, Protocol::ICMP | Protocol::ICMPV6);
+    let ports = match packet.ports {
+        None => Ports::Opaque,
+        Some((ty, code)) if is_icmp => {
+            let byte = |number: u16| {
+                u8::try_from(number).map_err(|_| "ICMP types and codes go up to 255".to_owned())
+            };
+            Ports::Icmp { ty: byte(ty)?, code: byte(code)? }
+        }
+        Some((src, dst)) => Ports::Known { src, dst },
+    };
+    let flow = FlowKey::new(packet.from, packet.to, protocol, ports);
+    let flow =
+        flow.ok_or_else(|| format!("{} and {} are of two IP versions", packet.from, packet.to))?;
+    let least = IpVersion::of_addr(packet.from).header_len();
+    if usize::from(packet.bytes) < least {
+        return Err(format!("a packet has at least {least} bytes, its IP header"));
+    }
+    Ok(flow)
+}
+
+/// The SA that receives this SPI. Two may have one at different addresses of ours; the first is meant.
+fn receiver(picture: &Snapshot, spi: u32) -> Option<SaSlot> {
+    let spi = Spi::new(spi)?;
+    picture.inbound_sas().find(|(_, sa)| sa.spi == spi).map(|(slot, _)| slot)
+}
+
+fn unknown_spi(packet: Question) -> Trace {
+    let reason = convoy_ipsec::drop_reason::DropReason::UnknownSpi;
+    Trace {
+        schema: SCHEMA,
+        packet,
+        verdict: Verdict::Dropped,
+        reason: Some(Reason { name: reason.name().to_owned(), help: reason.help().to_owned() }),
+        advice: advice::on(reason, None).map(ToOwned::to_owned),
+        policy: None,
+        sa: None,
+    }
+}
+
+fn policy_used(
+    state: &State,
+    daemons: Option<&Kernel>,
+    picture: &Snapshot,
+    way: &Way,
+) -> Option<PolicyUsed> {
+    let decision = way.decision?;
+    let policy = picture.spd_of(state.plain_spd())?.policy(decision.id)?;
+    let index = daemons.and_then(|kernel| kernel.policy_index(decision.id));
+    let action = match decision.action {
+        PolicyAction::Protect { .. } => "protect",
+        PolicyAction::Bypass => "bypass",
+        PolicyAction::Discard => "discard",
+    };
+    Some(PolicyUsed {
+        name: policy.name.to_string(),
+        origin: if index.is_some() { Origin::Daemon } else { Origin::Site },
+        index,
+        priority: policy.priority,
+        action: action.to_owned(),
+    })
+}
+
+fn sa_used(
+    daemons: Option<&Kernel>,
+    picture: &Snapshot,
+    direction: Direction,
+    slot: SaSlot,
+) -> Option<SaUsed> {
+    let reqid = daemons.and_then(|kernel| kernel.reqid(direction, slot));
+    let used = match direction {
+        Direction::Outbound => sending(picture.outbound(slot)?),
+        Direction::Inbound => receiving(picture.inbound(slot)?),
+    };
+    Some(match reqid {
+        Some(reqid) => SaUsed { origin: Origin::Daemon, reqid, ..used },
+        None => used,
+    })
+}
+
+fn sending(sa: &OutboundSpec) -> SaUsed {
+    let last = match sa.counters.sequence.get() {
+        0 => sa.lease.used().get(),
+        sent => sent,
+    };
+    SaUsed {
+        name: sa.name.to_string(),
+        origin: Origin::Site,
+        spi: sa.spi.to_string(),
+        reqid: sa.reqid.0,
+        protocol: sa.protocol.number().to_string(),
+        mode: crate::status::mode(sa.mode),
+        algorithm: sa.key.suite().to_string(),
+        local: sa.endpoints.local,
+        remote: sa.endpoints.remote,
+        udp_ports: sa.encap.map(|encap| (encap.local_port, encap.remote_port)),
+        worker: sa.worker.0,
+        sequence_left: Some(SequenceLimits::new(sa.esn).hard.get().saturating_sub(last)),
+        path_mtu: Some(trace::path_mtu(sa)),
+    }
+}
+
+fn receiving(sa: &InboundSpec) -> SaUsed {
+    SaUsed {
+        name: sa.name.to_string(),
+        origin: Origin::Site,
+        spi: sa.spi.to_string(),
+        reqid: sa.reqid.0,
+        protocol: sa.protocol.number().to_string(),
+        mode: crate::status::mode(sa.mode),
+        algorithm: sa.key.suite().to_string(),
+        local: sa.endpoints.local,
+        remote: sa.endpoints.remote,
+        udp_ports: sa.encap.map(|encap| (encap.local_port, encap.remote_port)),
+        worker: sa.worker.0,
+        sequence_left: None,
+        path_mtu: None,
+    }
+}

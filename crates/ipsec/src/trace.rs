@@ -1,0 +1,227 @@
+//! What would become of a packet, worked out from a picture and touching nothing.
+//!
+//! The pipelines decide the same for packets that are there; `tests/trace.rs` holds the two together.
+
+use convoy_wire::{FlowKey, IpVersion, ipv6};
+
+use crate::drop_reason::DropReason;
+use crate::pipeline::Now;
+use crate::sa::{DfPolicy, InboundSpec, IpsecProtocol, Mode, OutboundSpec, SaSlot};
+use crate::selector::Direction;
+use crate::sequence::SequenceLimits;
+use crate::snapshot::Snapshot;
+use crate::spd::{Decision, PolicyAction, SpdId};
+use crate::suite::{AhSuite, EspSuite};
+
+/// Bytes of a UDP header.
+const UDP_HEADER: usize = 8;
+
+/// A packet that might come: whole, with time to live, and with no IP options or extension headers.
+#[derive(Clone, Copy, Debug)]
+pub struct Packet {
+    /// Its flow.
+    pub flow: FlowKey,
+    /// Its length with its IP header, in bytes.
+    pub len: usize,
+    /// Its don't-fragment bit; IPv6 packets are as if it were set.
+    pub dont_fragment: bool,
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is sent through its SA.
+    Protected {
+        /// Length of the packet that is sent, in bytes.
+        bytes: usize,
+    },
+    /// It is cut into fragments of IPv4 that are sent through its SA, one by one.
+    Fragmented {
+        /// The longest fragment that passes, in bytes.
+        room: usize,
+        /// How many there are.
+        pieces: usize,
+    },
+    /// It came through the right SA and goes on.
+    Accepted,
+    /// A policy lets it pass unprotected.
+    Bypassed,
+    /// It waits for an SA that is asked for.
+    Waits,
+    /// It is dropped, and its sender told that packets may have so many bytes.
+    TooBig {
+        /// The bytes.
+        mtu: usize,
+    },
+    /// It is dropped.
+    Dropped(DropReason),
+}
+
+impl Outcome {
+    /// Why it is dropped, if it is.
+    #[must_use]
+    pub const fn reason(self) -> Option<DropReason> {
+        match self {
+            Self::Dropped(reason) => Some(reason),
+            Self::TooBig { .. } => Some(DropReason::TooBig),
+            _ => None,
+        }
+    }
+}
+
+/// The way of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// The policy that decides about it.
+    pub decision: Option<Decision>,
+    /// Its SA.
+    pub slot: Option<SaSlot>,
+    /// What becomes of it.
+    pub outcome: Outcome,
+}
+
+/// The way of a packet that leaves: RFC 4301 section 5.1.
+#[must_use]
+pub fn outbound(picture: &Snapshot, spd: SpdId, packet: &Packet, now: Now) -> Way {
+    let spd = picture.spd_of(spd);
+    let decision = spd.and_then(|spd| spd.lookup(Direction::Outbound, &packet.flow));
+    let way = |slot, outcome| Way { decision, slot, outcome };
+    let reqid = match decision.map(|decision| decision.action) {
+        Some(PolicyAction::Protect { reqid }) => reqid,
+        Some(PolicyAction::Bypass) => return way(None, Outcome::Bypassed),
+        Some(PolicyAction::Discard) => {
+            return way(None, Outcome::Dropped(DropReason::PolicyDiscard));
+        }
+        None => return way(None, Outcome::Dropped(DropReason::NoPolicy)),
+    };
+    let owner = picture.outbound_for(reqid);
+    match owner.and_then(|owner| Some((owner.slot, picture.outbound(owner.slot)?))) {
+        Some((slot, sa)) => way(Some(slot), protect(sa, packet, now)),
+        None if picture.is_on_demand(reqid) => way(None, Outcome::Waits),
+        None => way(None, Outcome::Dropped(DropReason::NoSa)),
+    }
+}
+
+/// The way of a packet that was in an authentic packet of the SA in `slot`: RFC 4301 section 5.2.
+#[must_use]
+pub fn inbound(picture: &Snapshot, spd: SpdId, slot: SaSlot, flow: &FlowKey, now: Now) -> Way {
+    let spd = picture.spd_of(spd);
+    let decision = spd.and_then(|spd| spd.lookup(Direction::Inbound, flow));
+    let dropped = |reason| Way { decision, slot: Some(slot), outcome: Outcome::Dropped(reason) };
+    let Some(sa) = picture.inbound(slot) else { return dropped(DropReason::UnknownSpi) };
+    if sa.lifetime.hard.reached(&sa.counters.usage, now).is_some() {
+        return dropped(DropReason::LifetimeExpired);
+    }
+    if is_between_others(sa, flow) {
+        return dropped(DropReason::TransportAddress);
+    }
+    match decision.map(|decision| decision.action) {
+        Some(PolicyAction::Protect { reqid }) if reqid == sa.reqid => {
+            Way { decision, slot: Some(slot), outcome: Outcome::Accepted }
+        }
+        _ => dropped(DropReason::InnerPolicyMismatch),
+    }
+}
+
+/// Whether a packet of an SA in transport mode is not its peer's, and no NAT explains it.
+fn is_between_others(sa: &InboundSpec, flow: &FlowKey) -> bool {
+    let is_peers = flow.src_addr() == sa.endpoints.remote || sa.encap.is_some();
+    sa.mode == Mode::Transport && !is_peers
+}
+
+/// What the SA does with a packet of its own.
+fn protect(sa: &OutboundSpec, packet: &Packet, now: Now) -> Outcome {
+    let last = match sa.counters.sequence.get() {
+        0 => sa.lease.used().get(),
+        sent => sent,
+    };
+    if sa.lifetime.hard.reached(&sa.counters.usage, now).is_some() {
+        return Outcome::Dropped(DropReason::LifetimeExpired);
+    }
+    let outcome = fit(sa, packet);
+    let passes = matches!(outcome, Outcome::Protected { .. } | Outcome::Fragmented { .. });
+    let ends = (packet.flow.src_addr(), packet.flow.dst_addr());
+    if passes && sa.mode == Mode::Transport && ends != (sa.endpoints.local, sa.endpoints.remote) {
+        return Outcome::Dropped(DropReason::TransportAddress);
+    }
+    if passes && last >= SequenceLimits::new(sa.esn).hard.get() {
+        return Outcome::Dropped(DropReason::SequenceExhausted);
+    }
+    if passes && last.saturating_add(1) >= sa.lease.granted() {
+        return Outcome::Dropped(DropReason::LeaseExhausted);
+    }
+    outcome
+}
+
+/// The largest outer packet that the SA's path takes now, in bytes.
+#[must_use]
+pub fn path_mtu(sa: &OutboundSpec) -> usize {
+    // 0: its worker has not heard anything of the path yet.
+    let heard = usize::try_from(sa.counters.path_mtu.get()).ok().filter(|mtu| *mtu > 0);
+    heard.unwrap_or_else(|| sa.path_mtu.into())
+}
+
+/// Bytes of a payload with all that the protocol puts around it, and the longest payload within a room.
+struct Lengths {
+    sealed: usize,
+    longest: usize,
+}
+
+fn lengths(sa: &OutboundSpec, payload: usize, room: usize) -> Option<Lengths> {
+    Some(match sa.protocol {
+        IpsecProtocol::Esp => {
+            let layout = EspSuite::new(sa.key.suite()).ok()?.layout();
+            let sealed = layout.sealed_len(payload);
+            Lengths { sealed, longest: layout.max_payload_len(room).unwrap_or(0) }
+        }
+        IpsecProtocol::Ah => {
+            let outer = IpVersion::of_addr(sa.endpoints.remote);
+            let header = AhSuite::new(sa.key.suite()).ok()?.header_len(outer);
+            Lengths { sealed: header + payload, longest: room.saturating_sub(header) }
+        }
+    })
+}
+
+/// Whether a packet fits the path, and what happens if not: RFC 4301 section 8.2.
+fn fit(sa: &OutboundSpec, packet: &Packet) -> Outcome {
+    let version = packet.flow.version;
+    let udp = if sa.encap.is_some() { UDP_HEADER } else { 0 };
+    let (front, kept) = match sa.mode {
+        Mode::Tunnel => (IpVersion::of_addr(sa.endpoints.remote).header_len() + udp, 0),
+        Mode::Transport => (version.header_len() + udp, version.header_len()),
+    };
+    let mtu = path_mtu(sa);
+    let room = mtu.saturating_sub(front);
+    let payload = packet.len.saturating_sub(kept);
+    let Some(Lengths { sealed, longest }) = lengths(sa, payload, room) else {
+        return Outcome::Dropped(DropReason::EngineRejected);
+    };
+    if front + sealed <= mtu || may_exceed_path(sa, packet) {
+        let is_filled = sa.mode == Mode::Tunnel && sa.protocol == IpsecProtocol::Esp;
+        let filled =
+            if is_filled { usize::from(sa.pad_to).min(longest).max(payload) } else { payload };
+        let sealed = lengths(sa, filled, room).map_or(sealed, |lengths| lengths.sealed);
+        return Outcome::Protected { bytes: front + sealed };
+    }
+    let room = longest + kept;
+    if sa.mode == Mode::Tunnel && version == IpVersion::V4 && !packet.dont_fragment {
+        let header = version.header_len();
+        let part = room.saturating_sub(header) & !7;
+        if part == 0 {
+            return Outcome::Dropped(DropReason::TooBig);
+        }
+        let pieces = packet.len.saturating_sub(header).div_ceil(part);
+        return Outcome::Fragmented { room, pieces };
+    }
+    let mtu = if version == IpVersion::V6 { room.max(ipv6::MIN_MTU) } else { room };
+    Outcome::TooBig { mtu }
+}
+
+/// RFC 2473 section 7.1: packets of up to 1280 bytes over a path too narrow for them.
+fn may_exceed_path(sa: &OutboundSpec, packet: &Packet) -> bool {
+    sa.mode == Mode::Tunnel
+        && packet.flow.version == IpVersion::V6
+        && packet.len <= ipv6::MIN_MTU
+        && sa.endpoints.remote.is_ipv4()
+        && sa.outer.df != DfPolicy::Set
+}
