@@ -30,6 +30,16 @@ impl HashKey {
         Ok(Self(bytes))
     }
 
+    /// The secret, to be kept where keys may be.
+    pub(crate) fn expose(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// One that was kept.
+    pub(crate) fn from_bytes(bytes: Zeroizing<[u8; 32]>) -> Self {
+        Self(bytes)
+    }
+
     #[cfg(test)]
     pub(super) fn for_tests(bytes: [u8; 32]) -> Self {
         Self(Zeroizing::new(bytes))
@@ -105,9 +115,12 @@ impl Direction {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordId(pub(super) [u8; 32]);
 
-#[cfg(test)]
 impl RecordId {
-    pub(crate) const fn for_tests(bytes: [u8; 32]) -> Self {
+    pub(crate) const fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    pub(crate) const fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 }

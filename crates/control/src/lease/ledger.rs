@@ -11,6 +11,7 @@ use convoy_wire::SeqNum;
 
 use super::error::LeaseError;
 use super::hash::{Direction, RecordId};
+use super::pace::{LEAST_ALLOWANCE, Progress, allowance};
 use super::store::{RecordAt, Store};
 use crate::site::KeyMaterial;
 
@@ -27,16 +28,7 @@ const BOUND_BLOCKS: u64 = 4;
 /// A lease lasts at least this many ticks at the pace of the last one.
 const TICKS_AHEAD: u64 = 64;
 
-/// Safety factor on the most numbers that passed between two writes, or two syncs.
-const PACE_FACTOR: u64 = 4;
-
-/// Of how far an edge moved, at most this many numbers count for the pace for each packet accepted:
-/// the packet's own, and others that were lost. What the edge moved beyond that was a jump, as when
-/// the peer is started anew and skips what it had leased, and says nothing of what comes next.
-const NUMBERS_PER_PACKET: u64 = 4;
-
-/// Packets added for a pace that was never seen: between two writes, and between two syncs.
-const LEAST_ALLOWANCE: u64 = 8;
+/// As [`LEAST_ALLOWANCE`], between two syncs.
 const LEAST_ALLOWANCE_SYNCED: u64 = 32;
 
 /// A key whose sequence numbers are wanted.
@@ -89,40 +81,13 @@ struct Floored {
     granted_synced: u64,
 }
 
-/// How far the packets of an SA have come.
-#[derive(Clone, Copy, Debug, Default)]
-struct Progress {
-    /// The highest number accepted.
-    edge: u64,
-    /// Packets accepted.
-    packets: u64,
-    /// Packets that the edge surely covers. A worker counts packets one by one and raises the edge
-    /// behind a run of them: at any look some may be ahead of it.
-    covered: u64,
-}
-
-impl Progress {
-    /// Numbers that passed since `earlier`, jumps left out.
-    fn numbers_since(self, earlier: Self) -> u64 {
-        let packets = self.packets.wrapping_sub(earlier.covered);
-        self.edge.saturating_sub(earlier.edge).min(packets.saturating_mul(NUMBERS_PER_PACKET))
-    }
-}
-
 impl Floored {
     /// How far it is by now.
     fn look(&mut self) -> Progress {
-        let Progress { edge: before, covered, .. } = self.noted;
         let (edge, packets) = (self.counters.floor.get().get(), self.counters.usage.packets.get());
-        let covered = match () {
-            // What is ahead of an edge that moved since the last look was counted since then.
-            () if edge > before => self.seen,
-            // No run takes so long.
-            () if packets == self.seen => packets,
-            () => covered,
-        };
+        let next = self.noted.next(edge, packets, self.seen);
         self.seen = packets;
-        Progress { edge, packets, covered }
+        next
     }
 
     fn allowance(&self) -> u64 {
@@ -414,10 +379,6 @@ pub(super) enum Wrote {
 /// Where something shared lies: what is alive never shares a place.
 fn place<T>(shared: &Arc<T>) -> usize {
     Arc::as_ptr(shared).addr()
-}
-
-fn allowance(pace: u64, least: u64) -> u64 {
-    pace.saturating_mul(PACE_FACTOR).saturating_add(least)
 }
 
 /// First number that can never be used.

@@ -65,6 +65,7 @@ mod hash;
 mod image;
 mod keeper;
 mod ledger;
+mod pace;
 mod storage;
 mod store;
 
@@ -74,6 +75,7 @@ pub use hash::{HashKey, RecordId};
 pub use image::BootId;
 pub use keeper::{LeaseEvent, LeaseKeeper};
 pub use ledger::{InboundRequest, OutboundRequest};
+pub(crate) use pace::{LEAST_ALLOWANCE, Progress, allowance};
 pub use storage::{Slot, Storage};
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! see is made of it. Only [`Server`] has sockets: it brings to a [`Service`] what daemons ask.
 
 mod associations;
+mod keep;
 mod kernel;
 mod moment;
 mod plane;
@@ -13,7 +14,8 @@ mod service;
 mod transform;
 
 pub use associations::{Added, Association, Associations, LARVAL_SECONDS};
-pub use kernel::{Carried, Cover, Covered, Host, Kernel, Told};
+pub use keep::{Earlier, Keep, KeepError};
+pub use kernel::{Carried, Cover, Covered, Host, Kernel, Restored, Told};
 pub use moment::Moment;
 pub use plane::{Placed, Setting};
 pub use policies::{Changed, Counts, Policies};

@@ -47,6 +47,12 @@ pub trait Service: Send + Sync {
     /// The next messages of a dump, at most `room` of them; none when it is over.
     fn dump(&self, cursor: &mut Cursor, to: Address, room: usize) -> Vec<Datagram>;
 
+    /// Messages for all who listen, now that a client begins to listen to groups of IKE daemons
+    /// ([`Group::bit`]).
+    fn listens(&self, _groups: u32) -> Vec<(Group, Datagram)> {
+        Vec::new()
+    }
+
     /// Takes over the ESP that arrives at a daemon's UDP socket, if `encap` is its kind
     /// (`UDP_ENCAP_ESPINUDP` is 2), or gives it back, if `encap` is 0.
     ///

@@ -26,7 +26,7 @@ pub enum Told {
 }
 
 /// Events are asked for by nobody.
-const TO_ALL: Address = Address { seq: 0, port: 0, multi: false };
+pub(super) const TO_ALL: Address = Address { seq: 0, port: 0, multi: false };
 
 impl Kernel {
     /// Takes over what a worker tells.
@@ -160,7 +160,7 @@ impl Kernel {
 }
 
 /// The message that an SA reached a limit.
-fn expiry(sa: &Sa, hard: bool) -> Option<(Group, Datagram)> {
+pub(super) fn expiry(sa: &Sa, hard: bool) -> Option<(Group, Datagram)> {
     let expire = Expire {
         sa: sa.info,
         hard,

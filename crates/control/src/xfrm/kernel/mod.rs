@@ -5,8 +5,11 @@
 //! [generation](Kernel::generation) that the request made.
 
 mod events;
+#[cfg(test)]
+mod keep_tests;
 mod policies;
 mod questions;
+mod restore;
 mod sas;
 mod seen;
 #[cfg(test)]
@@ -23,10 +26,12 @@ use convoy_ipsec::snapshot::Published;
 use convoy_wire::Prefix;
 use convoy_xfrm::{Address, Errno, HashThreshold, Refusal, Request};
 
+use super::keep::Keep;
 use super::plane::{Plane, Setting};
 use super::{Answer, Associations, Client, Moment, Policies};
 
 pub use events::Told;
+pub use restore::Restored;
 
 /// What a kernel's IPsec asks of the host.
 pub trait Host: Send {
@@ -78,6 +83,8 @@ pub struct Kernel {
     policies: Policies,
     plane: Plane,
     host: Box<dyn Host>,
+    /// Where all this outlives the process, if it does.
+    keep: Option<Keep>,
     /// SAs by where workers have them.
     by_slot: HashMap<(Direction, SaSlot), u64>,
     /// The number of the last acquire event.
@@ -110,6 +117,7 @@ impl Kernel {
             policies: Policies::default(),
             plane: Plane::new(setting, published)?,
             host,
+            keep: None,
             by_slot: HashMap::new(),
             acquires: 0,
             thresholds: (

@@ -6,11 +6,11 @@ use convoy_xfrm::{
 };
 
 use super::{Carried, Cover, Covered, Kernel};
-use crate::xfrm::plane::{Plane, networks};
+use crate::xfrm::plane::{Plane, networks, unkept};
 use crate::xfrm::{Changed, Client, Moment};
 
 /// A policy in words.
-fn describe(policy: &Policy) -> String {
+pub(super) fn describe(policy: &Policy) -> String {
     let info = &policy.info;
     let way = match info.direction {
         PolicyDirection::In => "in",
@@ -24,7 +24,7 @@ fn describe(policy: &Policy) -> String {
 }
 
 /// What a policy means to routes.
-fn covered(policy: &Policy) -> Option<Covered> {
+pub(super) fn covered(policy: &Policy) -> Option<Covered> {
     let info = &policy.info;
     if info.direction != PolicyDirection::Out {
         return None;
@@ -51,10 +51,21 @@ impl Kernel {
     ) -> Result<Carried, Refusal> {
         Plane::check_policy(&policy)?;
         let Changed { policy, before } = self.policies.insert(policy, exclusive, at.unix())?;
-        if let Err(refusal) = self.plane.change_policy(before.as_ref(), policy) {
-            let index = policy.info.index;
+        let index = policy.info.index;
+        // Whoever is killed in between has it, and an answer that is lost leaves it open whether.
+        let kept = self.keep.as_mut().map_or(Ok(()), |keep| keep.put_policy(policy));
+        let done = kept
+            .map_err(|error| unkept(&error))
+            .and_then(|()| self.plane.change_policy(before.as_ref(), policy));
+        if let Err(refusal) = done {
             self.policies.remove_index(index);
+            if let Some(keep) = &mut self.keep {
+                keep.remove_policy(index);
+            }
             if let Some(before) = before {
+                if let Some(Err(error)) = self.keep.as_mut().map(|keep| keep.put_policy(&before)) {
+                    tracing::error!("{} will not outlive the gateway: {error}", describe(&before));
+                }
                 let then = before.info.usage.add_time;
                 // Its place was free a moment ago.
                 let _ = self.policies.insert(before, true, then);
@@ -80,6 +91,9 @@ impl Kernel {
     ) -> Result<Carried, Refusal> {
         let policy = self.policies.remove(key)?;
         self.plane.remove_policies([&policy]);
+        if let Some(keep) = &mut self.keep {
+            keep.remove_policy(policy.info.index);
+        }
         tracing::info!(by = %client.command, pid = client.pid, "{} removed", describe(&policy));
         let uncovered = covered(&policy).into_iter().collect();
         let deleted = Reply::DelPolicy(Box::new(PolicyDeleted { name: key.name, policy }));
@@ -99,6 +113,9 @@ impl Kernel {
             return Ok(Carried::default());
         }
         self.plane.remove_policies(&gone);
+        if let Some(keep) = &mut self.keep {
+            gone.iter().for_each(|policy| keep.remove_policy(policy.info.index));
+        }
         tracing::info!(by = %client.command, pid = client.pid, "{} policies flushed", gone.len());
         let uncovered = gone.iter().filter_map(covered).collect();
         let flushed = FlushPolicy { policy_type: flush.policy_type, ..FlushPolicy::default() };

@@ -7,8 +7,8 @@ use convoy_xfrm::{
 };
 
 use super::{Carried, Kernel};
-use crate::xfrm::plane::{Checked, refresh};
-use crate::xfrm::{Added, Answer, Association, Client, Moment};
+use crate::xfrm::plane::{Checked, Placed, refresh, unkept};
+use crate::xfrm::{Added, Answer, Association, Associations, Client, Moment};
 
 /// An SA in words, without its keys.
 pub(super) fn describe(sa: &Sa) -> String {
@@ -38,20 +38,41 @@ impl Kernel {
         let checked = self.plane.check(&sa, self.way(&sa, false))?;
         self.associations.is_free(&sa)?;
         begin(&mut sa, at);
-        let placed = self.plane.add_sa(&sa, &checked, at)?;
+        let placed = self.plane.add_sa(&sa, &checked, None, at)?;
+        self.settle_sa(client, placed, to, false, |sas| sas.add(sa, at.unix()))
+    }
+
+    /// What workers see comes into the database and into the journal; if it cannot, workers see it no
+    /// more.
+    fn settle_sa(
+        &mut self,
+        client: &Client,
+        placed: Placed,
+        to: Address,
+        is_update: bool,
+        add: impl FnOnce(&mut Associations) -> Result<Added<'_>, Refusal>,
+    ) -> Result<Carried, Refusal> {
         let slot = (placed.direction, placed.slot);
-        match self.associations.add(sa, at.unix()) {
-            Ok(Added { now, .. }) => {
-                now.placed = Some(placed);
-                self.by_slot.insert(slot, now.number);
-                tracing::info!(by = %client.command, pid = client.pid, "{} added", describe(&now.sa));
-                Ok(carried(event(Group::Sa, Some(now.sa.answer(false, to)))))
-            }
+        let now = match add(&mut self.associations) {
+            Ok(Added { now, .. }) => now,
             Err(refusal) => {
                 self.plane.remove_sas([&placed]);
-                Err(refusal)
+                return Err(refusal);
             }
+        };
+        now.placed = Some(placed);
+        self.by_slot.insert(slot, now.number);
+        let number = now.number;
+        if let Some(keep) = &mut self.keep
+            && let Err(error) = keep.put_sa(now)
+        {
+            if let Some(gone) = self.associations.remove_number(number) {
+                self.let_go(&[gone]);
+            }
+            return Err(unkept(&error));
         }
+        tracing::info!(by = %client.command, pid = client.pid, "{} added", describe(&now.sa));
+        Ok(carried(event(Group::Sa, Some(now.sa.answer(is_update, to)))))
     }
 
     pub(super) fn update_sa(
@@ -73,6 +94,9 @@ impl Kernel {
             self.plane.change_sa(&now.sa, placed)?;
             refresh(&mut now.sa, placed, at);
         }
+        if let Some(keep) = &mut self.keep {
+            keep.put_sa(now).map_err(|error| unkept(&error))?;
+        }
         tracing::info!(by = %client.command, pid = client.pid, "{} changed", describe(&now.sa));
         Ok(carried(event(Group::Sa, Some(now.sa.answer(true, to)))))
     }
@@ -86,20 +110,8 @@ impl Kernel {
         to: Address,
         at: Moment,
     ) -> Result<Carried, Refusal> {
-        let placed = self.plane.add_sa(&sa, checked, at)?;
-        let slot = (placed.direction, placed.slot);
-        match self.associations.update(sa, at.unix()) {
-            Ok(Added { now, .. }) => {
-                now.placed = Some(placed);
-                self.by_slot.insert(slot, now.number);
-                tracing::info!(by = %client.command, pid = client.pid, "{} added", describe(&now.sa));
-                Ok(carried(event(Group::Sa, Some(now.sa.answer(true, to)))))
-            }
-            Err(refusal) => {
-                self.plane.remove_sas([&placed]);
-                Err(refusal)
-            }
-        }
+        let placed = self.plane.add_sa(&sa, checked, None, at)?;
+        self.settle_sa(client, placed, to, true, |sas| sas.update(sa, at.unix()))
     }
 
     /// Which way an SA's packets go: as it says, or as the host's addresses do. One whose SPI was chosen
@@ -135,6 +147,9 @@ impl Kernel {
         let placed = || gone.iter().filter_map(|association| association.placed.as_ref());
         for placed in placed() {
             self.by_slot.remove(&(placed.direction, placed.slot));
+            if let (Some(keep), Some(kept)) = (&mut self.keep, placed.kept) {
+                keep.remove_sa(kept);
+            }
         }
         if placed().next().is_some() {
             self.plane.remove_sas(placed());
@@ -179,6 +194,9 @@ impl Kernel {
         let kept = &mut found.sa.state;
         kept.replay_threshold = state.replay_threshold.or(kept.replay_threshold);
         kept.timer_threshold = state.timer_threshold.or(kept.timer_threshold);
+        if let Some(keep) = &mut self.keep {
+            keep.put_sa(found).map_err(|error| unkept(&error))?;
+        }
         Ok(Carried::default())
     }
 

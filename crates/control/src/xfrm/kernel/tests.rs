@@ -37,34 +37,39 @@ impl Host for FixedHost {
     }
 }
 
-fn moment(seconds: u64) -> Moment {
+pub(super) fn moment(seconds: u64) -> Moment {
     let ns = |seconds: u64| seconds * 1_000_000_000;
     Moment { unix_ns: ns(START + seconds), worker: Now(ns(1000 + seconds)) }
 }
 
 fn kernel() -> (Kernel, Arc<Published>) {
+    kernel_at(4500)
+}
+
+/// One that serves this UDP port.
+pub(super) fn kernel_at(udp_port: u16) -> (Kernel, Arc<Published>) {
     let published = Published::new(Snapshot::default());
     let setting = Setting {
         cpu: Cpu::detect().unwrap(),
         spd: SpdId::default(),
         workers: 2,
-        udp_port: 4500,
+        udp_port,
         wire_mtu: 1500,
     };
     let host = Box::new(FixedHost);
     (Kernel::new(setting, published.clone(), host).unwrap(), published)
 }
 
-fn client() -> Client {
+pub(super) fn client() -> Client {
     Client { pid: 1, uid: 0, command: "charon".into() }
 }
 
-fn ask(kernel: &mut Kernel, request: Request, seconds: u64) -> Result<Carried, Refusal> {
+pub(super) fn ask(kernel: &mut Kernel, request: Request, seconds: u64) -> Result<Carried, Refusal> {
     kernel.request(&client(), request, Address { seq: 7, port: 9, multi: false }, moment(seconds))
 }
 
 /// What came to the ears of who asked.
-fn replies(carried: &Carried) -> Vec<Reply> {
+pub(super) fn replies(carried: &Carried) -> Vec<Reply> {
     let messages = carried.answer.replies.iter();
     messages.map(|m| Reply::parse(&Messages::new(m.as_bytes()).next().unwrap()).unwrap()).collect()
 }
@@ -75,7 +80,7 @@ fn heard(told: Told) -> Option<(Group, Reply)> {
     Some((group, reply))
 }
 
-fn sa(source: [u8; 4], destination: [u8; 4], spi: u32, key: u8) -> Sa {
+pub(super) fn sa(source: [u8; 4], destination: [u8; 4], spi: u32, key: u8) -> Sa {
     let mut sa = Sa::new(SaInfo {
         selector: Selector::ANY,
         destination: destination.into(),
@@ -99,19 +104,19 @@ fn sa(source: [u8; 4], destination: [u8; 4], spi: u32, key: u8) -> Sa {
     sa
 }
 
-fn outbound(spi: u32, key: u8) -> Sa {
+pub(super) fn outbound(spi: u32, key: u8) -> Sa {
     sa(HERE, THERE, spi, key)
 }
 
-fn inbound(spi: u32, key: u8) -> Sa {
+pub(super) fn inbound(spi: u32, key: u8) -> Sa {
     sa(THERE, HERE, spi, key)
 }
 
-fn query(sa: &Sa) -> SaQuery {
+pub(super) fn query(sa: &Sa) -> SaQuery {
     SaQuery { key: sa.key(), others: convoy_xfrm::Others::default() }
 }
 
-fn policy(direction: PolicyDirection, action: Action, with_template: bool) -> Policy {
+pub(super) fn policy(direction: PolicyDirection, action: Action, with_template: bool) -> Policy {
     let network = |n: u8| Network { address: [10, n, 0, 0].into(), prefix_len: 16 };
     let out = direction == PolicyDirection::Out;
     let (source, destination) = if out { (1, 2) } else { (2, 1) };
@@ -155,7 +160,7 @@ fn policy(direction: PolicyDirection, action: Action, with_template: bool) -> Po
     }
 }
 
-fn name_of(policy: &Policy) -> PolicyKey {
+pub(super) fn name_of(policy: &Policy) -> PolicyKey {
     PolicyKey {
         name: PolicyName::Selector(policy.info.selector),
         direction: policy.info.direction,
@@ -167,29 +172,29 @@ fn name_of(policy: &Policy) -> PolicyKey {
     }
 }
 
-fn add(kernel: &mut Kernel, sa: Sa) -> Result<Carried, Refusal> {
+pub(super) fn add(kernel: &mut Kernel, sa: Sa) -> Result<Carried, Refusal> {
     ask(kernel, Request::NewSa(Box::new(sa)), 0)
 }
 
-fn put(kernel: &mut Kernel, policy: Policy) -> Result<Carried, Refusal> {
+pub(super) fn put(kernel: &mut Kernel, policy: Policy) -> Result<Carried, Refusal> {
     ask(kernel, Request::UpdPolicy(Box::new(policy)), 0)
 }
 
-fn outbounds(published: &Published) -> Vec<Arc<OutboundSpec>> {
+pub(super) fn outbounds(published: &Published) -> Vec<Arc<OutboundSpec>> {
     published.current().outbound_sas().map(|(_, sa)| sa.clone()).collect()
 }
 
-fn inbounds(published: &Published) -> Vec<Arc<InboundSpec>> {
+pub(super) fn inbounds(published: &Published) -> Vec<Arc<InboundSpec>> {
     published.current().inbound_sas().map(|(_, sa)| sa.clone()).collect()
 }
 
-fn flow(outbound: bool) -> FlowKey {
+pub(super) fn flow(outbound: bool) -> FlowKey {
     let (a, b) = ([10, 1, 0, 5].into(), [10, 2, 0, 5].into());
     let (from, to) = if outbound { (a, b) } else { (b, a) };
     FlowKey::new(from, to, Protocol::UDP, Ports::Known { src: 1000, dst: 2000 }).unwrap()
 }
 
-fn decides(published: &Published, direction: Direction) -> Option<PolicyAction> {
+pub(super) fn decides(published: &Published, direction: Direction) -> Option<PolicyAction> {
     let flow = flow(direction == Direction::Outbound);
     published.current().spd().lookup(direction, &flow).map(|decision| decision.action)
 }

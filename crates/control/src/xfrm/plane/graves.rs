@@ -27,6 +27,8 @@ pub(super) struct Graves {
     /// Of dead SAs.
     floors: HashMap<RecordId, SeqNum>,
     dead_floors: VecDeque<RecordId>,
+    /// What a lease of a new key begins with.
+    ceiling: u64,
 }
 
 #[derive(Debug)]
@@ -46,7 +48,21 @@ impl Graves {
             dead_leases: VecDeque::new(),
             floors: HashMap::new(),
             dead_floors: VecDeque::new(),
+            ceiling: ALL,
         })
+    }
+
+    /// From now on numbers are granted by somebody who writes them down, and keys have the names of an
+    /// earlier life.
+    pub(super) fn keep(&mut self, hash: HashKey) {
+        (self.hash, self.ceiling) = (hash, 0);
+    }
+
+    /// Remembers the numbers of an earlier life.
+    pub(super) fn remember_lease(&mut self, key: RecordId, used: SeqNum) {
+        let what = Arc::new(Lease::new(used, used.get().saturating_add(1)));
+        self.leases.insert(key, Kept { what, is_live: true, deaths: 0 });
+        self.bury_lease(key);
     }
 
     /// The name of an outbound key.
@@ -64,7 +80,9 @@ impl Graves {
     /// # Errors
     /// `EEXIST` when a live SA has the key: two would use its nonces twice.
     pub(super) fn raise(&mut self, key: RecordId, sent: SeqNum) -> Result<Arc<Lease>, Refusal> {
-        let fresh = || Kept { what: Arc::new(Lease::new(sent, ALL)), is_live: false, deaths: 0 };
+        let ceiling = self.ceiling;
+        let fresh =
+            || Kept { what: Arc::new(Lease::new(sent, ceiling)), is_live: false, deaths: 0 };
         let kept = self.leases.entry(key).or_insert_with(fresh);
         if kept.is_live {
             let text = "Another outbound SA has this key, and would use its nonces again";
@@ -155,7 +173,7 @@ mod tests {
         let id = |n: u32| {
             let mut bytes = [0; 32];
             bytes[..4].copy_from_slice(&n.to_be_bytes());
-            RecordId::for_tests(bytes)
+            RecordId::from_bytes(bytes)
         };
         let lives = graves.raise(id(0), SeqNum::new(9)).unwrap();
         let count = u32::try_from(DEAD_MAX).unwrap() + 2;

@@ -10,21 +10,23 @@ mod policies;
 mod sa;
 mod slots;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use convoy_crypto::Cpu;
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::selector::Direction;
-use convoy_ipsec::sequence::Lease;
+use convoy_ipsec::sequence::{Lease, SequenceLimits};
 use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{PolicyId, SpdId};
-use convoy_wire::{FlowKey, Prefix};
-use convoy_xfrm::{Addresses, Errno, Policy, Refusal, Sa, SaDirection};
+use convoy_wire::{FlowKey, Prefix, SeqNum};
+use convoy_xfrm::{Addresses, Errno, Policy, Refusal, Sa, SaDirection, SaFlags};
 
 use super::Moment;
 use super::transform::key_material;
-use crate::lease::RecordId;
+use crate::lease::{HashKey, RecordId};
+use crate::xfrm::keep::{Admission, Keeper, Kept, Past, Way as Kind};
 use graves::Graves;
 use groups::{Group, Groups, Member};
 use policies::{Draft, Placement, Read};
@@ -56,6 +58,8 @@ pub struct Placed {
     pub(super) counters: Arc<SaCounters>,
     /// Outbound only.
     pub(super) lease: Option<Arc<Lease>>,
+    /// If numbers are kept beyond this process's life.
+    pub(super) kept: Option<Kept>,
 }
 
 /// An SA whose keys and wishes are checked, and that is in no picture yet.
@@ -73,6 +77,7 @@ pub(super) struct Plane {
     published: Arc<Published>,
     groups: Groups,
     graves: Graves,
+    keeper: Option<Keeper>,
     outbound: Slots,
     inbound: Slots,
     placement: Placement,
@@ -89,6 +94,11 @@ fn inconsistent(error: SnapshotError) -> Refusal {
     }
 }
 
+/// What could not be written down is not done.
+pub(super) fn unkept(error: &std::io::Error) -> Refusal {
+    Refusal::new(Errno::ENOMEM, format!("The state folder cannot be written: {error}"))
+}
+
 impl Plane {
     /// # Errors
     /// When the system has no random numbers.
@@ -103,6 +113,7 @@ impl Plane {
             published,
             groups: Groups::default(),
             graves: Graves::new()?,
+            keeper: None,
             outbound: Slots::default(),
             inbound: Slots::default(),
             placement: Placement::default(),
@@ -123,6 +134,30 @@ impl Plane {
         Snapshot::clone(&self.published.current())
     }
 
+    /// Has numbers kept from now on, and remembers those of an earlier life.
+    pub(super) fn keep<'a>(
+        &mut self,
+        keeper: Keeper,
+        hash: Option<HashKey>,
+        past: impl Iterator<Item = &'a Past>,
+    ) {
+        if let Some(hash) = hash {
+            self.graves.keep(hash);
+        }
+        let mut bounds = HashMap::new();
+        for Past { cell, .. } in past {
+            let bound: &mut u64 = bounds.entry((cell.direction, cell.key)).or_default();
+            *bound = cell.bound().max(*bound);
+        }
+        for ((direction, key), bound) in bounds {
+            match direction {
+                Direction::Outbound => self.graves.remember_lease(key, SeqNum::new(bound)),
+                Direction::Inbound => self.graves.bury_floor(key, SeqNum::new(bound)),
+            }
+        }
+        self.keeper = Some(keeper);
+    }
+
     /// Whether workers can do what an SA with keys asks for.
     ///
     /// # Errors
@@ -137,19 +172,24 @@ impl Plane {
         Ok(Checked { keys: Keys { protocol, material }, way })
     }
 
-    /// Puts an SA into the picture and publishes it.
+    /// Puts an SA into the picture and publishes it; with `past` one of an earlier life.
     ///
     /// # Errors
-    /// `EEXIST` when another SA has its packets or its key; then nothing has changed.
+    /// `EEXIST` when another SA has its packets or its key; `ENOMEM` when its numbers cannot be written
+    /// down; then nothing has changed.
     pub(super) fn add_sa(
         &mut self,
         sa: &Sa,
         checked: &Checked,
+        past: Option<&Past>,
         at: Moment,
     ) -> Result<Placed, Refusal> {
         let group = Group::of_sa(sa);
         let mut draft = self.draft();
         let counters = sa::counters(sa, at);
+        if let Some(past) = past {
+            past.cell.counts.restore(&counters);
+        }
         let (sent, received) = sa::numbers(sa);
         let material = &checked.keys.material;
         let direction = checked.way.direction();
@@ -176,7 +216,14 @@ impl Plane {
         };
         let member = Member { direction, spi: sa.info.spi, slot, counters: counters.clone() };
         let reqid = self.groups.join_sa(group, member);
-        let placed = Placed { direction, slot, group, key, counters, lease };
+        let mut placed = Placed { direction, slot, group, key, counters, lease, kept: None };
+        match self.admit(sa, &placed, sent, past) {
+            Ok(kept) => placed.kept = kept,
+            Err(refusal) => {
+                self.give_back(&placed);
+                return Err(refusal);
+            }
+        }
         let counters = placed.counters.clone();
         let added = match &placed.lease {
             Some(lease) => self
@@ -202,6 +249,32 @@ impl Plane {
                 Err(refusal)
             }
         }
+    }
+
+    /// Has an SA's numbers kept before workers see it.
+    fn admit(
+        &self,
+        sa: &Sa,
+        placed: &Placed,
+        sent: SeqNum,
+        past: Option<&Past>,
+    ) -> Result<Option<Kept>, Refusal> {
+        let Some(keeper) = &self.keeper else { return Ok(None) };
+        let way = match &placed.lease {
+            Some(lease) => {
+                let first = lease.used().max(sent).get().saturating_add(1);
+                let hard = SequenceLimits::new(sa.info.flags.any(SaFlags::ESN)).hard.get();
+                let limit = hard.saturating_add(1);
+                if past.is_some() && first >= limit {
+                    return Err(Refusal::new(Errno::EINVAL, "Its sequence numbers are used up"));
+                }
+                Kind::Outbound { lease: lease.clone(), first, limit }
+            }
+            None => Kind::Inbound,
+        };
+        let admission = Admission { key: placed.key, counters: placed.counters.clone(), way };
+        let kept = keeper.admit(admission, past).map_err(|error| unkept(&error))?;
+        Ok(Some(kept))
     }
 
     /// Changes what a daemon may change of a live SA.
@@ -264,6 +337,9 @@ impl Plane {
             Direction::Inbound => {
                 self.graves.bury_floor(placed.key, placed.counters.floor.get());
             }
+        }
+        if let (Some(keeper), Some(kept)) = (&self.keeper, placed.kept) {
+            keeper.retire(kept);
         }
     }
 

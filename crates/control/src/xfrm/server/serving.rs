@@ -300,6 +300,8 @@ impl Serving {
             .values()
             .find(|other| other.groups & DAEMON_GROUPS != 0 && other.client.pid != client.pid);
         notice::listens(&client, fresh, other.map(|other| &other.client));
+        let news = self.service.listens(fresh);
+        news.iter().for_each(|(group, event)| self.publish(*group, event));
     }
 
     /// Has a request carried out and answers it.

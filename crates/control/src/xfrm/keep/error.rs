@@ -1,0 +1,29 @@
+//! Why nothing can be kept, and what to do.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a folder cannot keep what daemons negotiated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeepError {
+    /// Its files reach a disk.
+    #[error("folder {} is not in memory (tmpfs or ramfs), and keys of daemons must not reach a disk: name a folder of such a file system as `state` of [xfrm]", .0.display())]
+    NotInMemory(PathBuf),
+    /// Another gateway has it.
+    #[error("folder {} belongs to a running gateway: stop that one, or name another folder as `state` of [xfrm]", .0.display())]
+    InUse(PathBuf),
+    /// Others could read or change what is in it.
+    #[error("{} is no folder of the gateway's user: remove it, or name another one as `state` of [xfrm]", .0.display())]
+    NotOurs(PathBuf),
+    /// The operating system refused.
+    #[error("cannot {what} {}: {}", .path.display(), crate::site::describe_io(.source))]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}

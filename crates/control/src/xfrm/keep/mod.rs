@@ -1,0 +1,203 @@
+//! What daemons negotiated survives a restart, in memory: no key reaches a disk, and no nonce is used
+//! twice.
+//!
+//! A folder on tmpfs or ramfs holds
+//!
+//! * `journal`: each SA that has keys, and each policy, as the message that a dump shows. It is written
+//!   when a request succeeded and before its answer goes out: what a daemon was told is there. What
+//!   goes is wiped where it stands. A process that is killed leaves a torn end, which is cut off;
+//! * `numbers`: for each SA, in a cell of its own, what its workers change. **Outbound** the ceiling of
+//!   its sequence numbers: it is written before [`Lease::grant`](convoy_ipsec::sequence::Lease::grant)
+//!   allows them, and an SA begins above it after a restart. **Inbound** the right edge of the
+//!   anti-replay window, every few milliseconds, and how far it may have come since (the allowance of
+//!   [`crate::lease`], with what it says about it). And its counters, at least once a second, so that
+//!   lifetimes go on. An orderly end writes exact numbers;
+//! * `lock`, locked while a gateway runs.
+//!
+//! Cells of SAs that went stay, by a keyed hash of their keys, until 2¹⁵ others went: a daemon that
+//! moves an SA while the gateway restarts cannot have a number used twice either. A key's cell is
+//! written before its first packet, and before the journal knows the SA.
+//!
+//! The memory of tmpfs is swapped out like that of processes: swap must be encrypted or off, as for
+//! every program that has keys. The folder must not be copied or put back, as its numbers go on.
+
+mod cell;
+mod entries;
+mod error;
+mod journal;
+mod keeper;
+mod medium;
+#[cfg(test)]
+pub(super) mod memory;
+mod numbers;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
+use std::path::{Path, PathBuf};
+
+use nix::sys::statfs::{FsType, TMPFS_MAGIC, statfs};
+
+pub use error::KeepError;
+pub use journal::Earlier;
+pub(super) use journal::{Found, Journal, Kind};
+pub(super) use keeper::Keeper;
+use medium::Leaf;
+pub(super) use medium::Medium;
+pub(super) use numbers::{Admission, Kept, Past, Way};
+
+use crate::lease::HashKey;
+
+/// `RAMFS_MAGIC`, which nix has no name for.
+const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
+
+/// A folder in memory that keeps what daemons negotiated, held by this process.
+#[derive(Debug)]
+pub struct Keep {
+    /// `None` in tests without a folder.
+    folder: Option<Folder>,
+    pub(super) journal: Journal,
+    pub(super) keeper: Keeper,
+    pub(super) past: Before,
+}
+
+/// What an earlier life left.
+#[derive(Debug)]
+pub(super) struct Before {
+    /// By which keys have their names in cells.
+    pub(super) hash: Option<HashKey>,
+    /// SAs in the order in which they came, and policies likewise.
+    pub(super) sas: Vec<Found>,
+    pub(super) policies: Vec<Found>,
+    /// By serial number.
+    pub(super) cells: HashMap<u64, Past>,
+    pub(super) earlier: Earlier,
+    /// Whether it left closed what it had no policies for.
+    pub(super) is_closed: bool,
+}
+
+impl Keep {
+    /// Takes a folder, which is made if it is not there, and reads what an earlier life left.
+    ///
+    /// # Errors
+    /// [`KeepError::NotInMemory`] where files reach a disk; [`KeepError::InUse`] while another gateway
+    /// has the folder.
+    pub fn open(path: &Path) -> Result<Self, KeepError> {
+        let folder = Folder::open(path)?;
+        let leaf = |name: &str| {
+            let path = path.join(name);
+            Leaf::open(path.clone()).map_err(failed("open", &path))
+        };
+        let (journal, numbers) = (leaf("journal")?, leaf("numbers")?);
+        Self::from_media(Some(folder), Box::new(journal), Box::new(numbers))
+            .map_err(failed("use", path))
+    }
+
+    pub(super) fn from_media(
+        folder: Option<Folder>,
+        journal: Box<dyn Medium>,
+        numbers: Box<dyn Medium>,
+    ) -> io::Result<Self> {
+        let (journal, loaded) = Journal::open(journal)?;
+        let (mut numbers, past) = numbers::Numbers::open(numbers, loaded.is_fresh)?;
+        let cells = past.into_iter().map(|past| (past.cell.serial, past)).collect();
+        let mut sas = Vec::new();
+        let (mut policies, mut is_closed) = (Vec::new(), false);
+        for found in loaded.records {
+            match found.kind {
+                Kind::Sa => sas.push(found),
+                Kind::Policy => policies.push(found),
+                Kind::Closed => is_closed = true,
+            }
+        }
+        // Those that changed stand behind others that came later.
+        sas.sort_unstable_by_key(|found| found.id);
+        numbers.begin_behind(sas.last().map_or(0, |found| found.id));
+        let (hash, earlier) = (Some(loaded.hash), loaded.earlier);
+        let past = Before { hash, sas, policies, cells, earlier, is_closed };
+        Ok(Self { folder, journal, keeper: Keeper::start(numbers)?, past })
+    }
+
+    /// The orderly end, when no worker runs any more: a restart skips no number. The folder goes if
+    /// nothing is kept.
+    ///
+    /// # Errors
+    /// When it cannot be written; what is kept is then as after a crash, which is safe.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        self.keeper.finish()?;
+        if self.journal.is_empty() {
+            self.journal.destroy()?;
+            self.keeper.destroy()?;
+            if let Some(folder) = self.folder.take() {
+                folder.remove()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A folder that is locked.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Folder {
+    fn open(path: &Path) -> Result<Self, KeepError> {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if let Some(parent) = parent {
+            std::fs::create_dir_all(parent).map_err(failed("make", parent))?;
+        }
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed("make", path)(error));
+            }
+            made => {
+                let checked = Self::check(path);
+                if checked.is_err() && made.is_ok() {
+                    let _ = std::fs::remove_dir(path);
+                }
+                checked?;
+            }
+        }
+        let name = path.join("lock");
+        let lock =
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&name);
+        let lock = lock.map_err(failed("open", &name))?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => Err(KeepError::InUse(path.to_owned())),
+            Err(TryLockError::Error(error)) => Err(failed("lock", &name)(error)),
+        }
+    }
+
+    /// Whether keys may be here: in memory, and for this user alone.
+    fn check(path: &Path) -> Result<(), KeepError> {
+        let kind = statfs(path).map_err(|errno| failed("look at", path)(errno.into()))?;
+        if ![TMPFS_MAGIC, RAMFS_MAGIC].contains(&kind.filesystem_type()) {
+            return Err(KeepError::NotInMemory(path.to_owned()));
+        }
+        let meta = std::fs::symlink_metadata(path).map_err(failed("look at", path))?;
+        if !meta.is_dir() || meta.uid() != nix::unistd::geteuid().as_raw() {
+            return Err(KeepError::NotOurs(path.to_owned()));
+        }
+        let private = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(path, private).map_err(failed("use", path))
+    }
+
+    fn remove(self) -> io::Result<()> {
+        std::fs::remove_file(self.path.join("lock"))?;
+        std::fs::remove_dir(&self.path)
+    }
+}
+
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeepError {
+    let path = path.to_owned();
+    move |source| KeepError::Io { what, path, source }
+}
