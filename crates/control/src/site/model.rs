@@ -141,6 +141,17 @@ pub struct Plain {
 pub struct Xfrm {
     /// UNIX socket on which the kernel's XFRM protocol is served.
     pub socket: PathBuf,
+    /// Folder in memory that keeps what daemons negotiated while the gateway starts again; `None` for
+    /// one beside the socket, if that is in memory.
+    pub state: Option<PathBuf>,
+}
+
+impl Xfrm {
+    /// The folder beside the socket.
+    #[must_use]
+    pub fn usual_state(&self) -> PathBuf {
+        self.socket.with_extension("state")
+    }
 }
 
 /// An address of an interface with the length of its network's prefix.

@@ -229,8 +229,12 @@ const XFRM_SOCKET: &str = "/run/convoy/xfrm.sock";
 
 fn xfrm(mut table: Table<'_>, report: &mut Report<'_>, folder: &Path) -> Option<Xfrm> {
     let given = table.take("socket").map(|field| socket(field, report, folder));
+    let state = table.take("state").map(|field| path_in(field, report, folder));
     table.finish(report);
-    Some(Xfrm { socket: given.unwrap_or_else(|| Some(XFRM_SOCKET.into()))? })
+    Some(Xfrm {
+        socket: given.unwrap_or_else(|| Some(XFRM_SOCKET.into()))?,
+        state: transposed(state)?.map(|path| path.value),
+    })
 }
 
 /// `wanted_spd` is where the name of the interface's database stands, if it has one of its own.

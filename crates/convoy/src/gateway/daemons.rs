@@ -7,14 +7,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use convoy_control::site::Site;
-use convoy_control::xfrm::{Answer, Carried, Client, Host, Kernel, Moment, Setting};
+use convoy_control::site::{Site, Xfrm};
+use convoy_control::xfrm::{
+    Answer, Carried, Client, Earlier, Host, Keep, KeepError, Kernel, Moment, Setting,
+};
 use convoy_crypto::Cpu;
 use convoy_host::News;
 use convoy_io::IoError;
 use convoy_io::udp::{SteerError, Steering, bound_to};
 use convoy_runtime::{WireId, Wiring, now};
-use convoy_xfrm::{Address, Errno, Refusal, Request};
+use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
 
 use super::fence::Guard;
 use super::{Core, ports};
@@ -42,6 +44,8 @@ pub(super) fn moment() -> Moment {
 pub(super) struct Daemons {
     pub(super) kernel: Kernel,
     guard: Guard,
+    /// What is told as soon as somebody listens: SAs of an earlier life that are gone.
+    lost: Vec<(Group, Datagram)>,
     /// By the address that they are bound to.
     shared: HashMap<SocketAddr, Shared>,
     wiring: Wiring,
@@ -61,20 +65,27 @@ struct Shared {
 }
 
 impl Daemons {
-    /// Databases for the daemons of a gateway whose workers run.
+    /// Databases for the daemons of a gateway whose workers run, with what an earlier life left.
     pub(super) fn serve(
         core: &mut Core,
-        guard: Guard,
+        mut guard: Guard,
+        keep: Option<Keep>,
         shared: Vec<Steering>,
     ) -> anyhow::Result<Self> {
         let published = core.state().published().clone();
         let kernel = Kernel::new(setting(core)?, published, Box::new(ThisHost));
+        let mut kernel = kernel.context("random numbers")?;
+        let lost = match keep {
+            Some(keep) => restore(core, &mut kernel, &mut guard, keep)?,
+            None => Vec::new(),
+        };
         let shared = shared
             .into_iter()
             .map(|steering| (steering.local(), Shared { steering, beside: None, alone: 0 }));
         Ok(Self {
-            kernel: kernel.context("random numbers")?,
+            kernel,
             guard,
+            lost,
             shared: shared.collect(),
             wiring: core.take_wiring().context("workers take no ports")?,
             is_fence_due: true,
@@ -102,7 +113,25 @@ impl Daemons {
         }
         self.fence(|guard| guard.follow(&[], &uncovered), !uncovered.is_empty());
         self.fence(Guard::settle, is_flush);
+        if is_flush {
+            self.kernel.stay_closed(false);
+        }
         Ok(answer)
+    }
+
+    /// Messages for a daemon that begins to listen to these groups.
+    pub(super) fn listens(&mut self, groups: u32) -> Vec<(Group, Datagram)> {
+        let (told, kept) =
+            std::mem::take(&mut self.lost).into_iter().partition(|(g, _)| g.bit() & groups != 0);
+        self.lost = kept;
+        told
+    }
+
+    /// The orderly end, when no worker runs any more.
+    pub(super) fn finish(&mut self) {
+        if let Err(error) = self.kernel.finish() {
+            tracing::warn!(%error, "what daemons negotiated is kept as after a crash");
+        }
     }
 
     fn fence(&mut self, change: impl FnOnce(&mut Guard) -> anyhow::Result<()>, is_due: bool) {
@@ -178,6 +207,59 @@ impl Daemons {
         });
         wiring.collect();
     }
+}
+
+/// The folder that keeps what daemons negotiate; `None` where there is none in memory, and no site file
+/// asks for one.
+pub(super) fn open_keep(xfrm: &Xfrm) -> anyhow::Result<Option<Keep>> {
+    let (path, is_asked_for) = match &xfrm.state {
+        Some(path) => (path.clone(), true),
+        None => (xfrm.usual_state(), false),
+    };
+    match Keep::open(&path) {
+        Ok(keep) => Ok(Some(keep)),
+        Err(error @ KeepError::NotInMemory(_)) if !is_asked_for => {
+            tracing::warn!("what daemons negotiate ends with the gateway: {error}");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What an earlier life left is there again: workers see it, and the fence follows. Networks that nobody
+/// claims any more are open.
+fn restore(
+    core: &Core,
+    kernel: &mut Kernel,
+    guard: &mut Guard,
+    keep: Keep,
+) -> anyhow::Result<Vec<(Group, Datagram)>> {
+    let restored = kernel.keep(keep, moment());
+    guard.follow(&restored.covered, &[])?;
+    let generation = kernel.generation();
+    if generation != 0 && !core.settle(generation) {
+        tracing::error!("workers do not see the SAs of an earlier life yet");
+    }
+    if restored.earlier == Earlier::Damaged {
+        tracing::error!(
+            "not all that an earlier life kept could be read: what it closed stays closed until \
+             policies name it again"
+        );
+    }
+    if !restored.is_closed {
+        guard.settle()?;
+    } else if guard.has_unclaimed() {
+        kernel.stay_closed(true);
+    }
+    if restored.sas + restored.policies + restored.lost.len() > 0 {
+        let gone = restored.lost.len();
+        tracing::info!(
+            "{} SAs and {} policies of an earlier life go on, {gone} SAs do not",
+            restored.sas,
+            restored.policies
+        );
+    }
+    Ok(restored.lost)
 }
 
 fn refusal(error: IoError) -> Refusal {

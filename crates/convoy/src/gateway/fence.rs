@@ -57,6 +57,11 @@ impl Guard {
         fence.change(&added, &removed).context("routes and packet filter of policies")
     }
 
+    /// Whether networks are closed that nobody claimed in this life.
+    pub(super) fn has_unclaimed(&self) -> bool {
+        self.fence.as_ref().is_some_and(|fence| fence.left_behind().next().is_some())
+    }
+
     /// All who make policies have made them: what nobody claimed is open again.
     pub(super) fn settle(&mut self) -> anyhow::Result<()> {
         Ok(self.fence.as_mut().map_or(Ok(()), Fence::settle)?)

@@ -21,7 +21,7 @@ use convoy_crypto::Cpu;
 use convoy_host::{LinkName, Network};
 use convoy_ipsec::event::{Event, SaId};
 use convoy_runtime::{PortTotals, WorkerStats, now};
-use convoy_xfrm::{Address, Datagram, Errno, Refusal, Request};
+use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
 use zeroize::Zeroizing;
 
 use super::{Gateway, load};
@@ -235,6 +235,10 @@ impl xfrm::Service for Live {
 
     fn dump(&self, cursor: &mut Cursor, to: Address, room: usize) -> Vec<Datagram> {
         self.gateway_for_daemons(|gateway| Ok(gateway.dump(cursor, to, room))).unwrap_or_default()
+    }
+
+    fn listens(&self, groups: u32) -> Vec<(Group, Datagram)> {
+        self.lock().gateway.as_mut().map_or_else(Vec::new, |gateway| gateway.listens(groups))
     }
 
     fn steer(&self, client: &Client, socket: OwnedFd, encap: u32) -> Result<(), Refusal> {

@@ -88,6 +88,8 @@ impl Gateway {
         let wire_mtu = wire_mtu(&site);
         // Before anything is changed: this finds most of what can be wrong.
         let changes = plan(&site, &site.plain.interface, wire_mtu)?;
+        // Held from here on, so that two gateways do not take up the same SAs.
+        let keep = site.xfrm.as_ref().map(daemons::open_keep).transpose()?.flatten();
         // What an earlier life left closed stays so from here on.
         let guard =
             site.xfrm.as_ref().map(|_| Guard::raise(&site.plain.interface, site.wire.udp_port));
@@ -123,7 +125,7 @@ impl Gateway {
             changes.changes().iter().filter(|c| !is_route(c)).cloned().collect();
         let routes: Vec<_> = routes(prepared.state().site());
         let mut core = prepared.start(workers, alarm)?;
-        let daemons = guard.map(|guard| Daemons::serve(&mut core, guard, shared)).transpose();
+        let daemons = guard.map(|guard| Daemons::serve(&mut core, guard, keep, shared)).transpose();
         let daemons = match daemons {
             Ok(daemons) => daemons,
             Err(error) => {
@@ -305,6 +307,11 @@ impl Gateway {
         daemons.steer(self.core.state().site(), client, socket, encap)
     }
 
+    /// Messages for an IKE daemon that begins to listen to these groups.
+    pub fn listens(&mut self, groups: u32) -> Vec<(Group, Datagram)> {
+        self.daemons.as_mut().map_or_else(Vec::new, |daemons| daemons.listens(groups))
+    }
+
     /// Takes over what a worker tells of SAs of daemons.
     pub fn heard(&mut self, event: &Event) -> Told {
         self.daemons.as_mut().map_or(Told::NotOurs, |d| d.kernel.heard(event, moment()))
@@ -356,8 +363,9 @@ impl Gateway {
     /// # Errors
     /// The first thing that went wrong; the rest is done all the same.
     pub fn stop(self) -> anyhow::Result<()> {
-        let Self { core, daemons, following, routes, widths, interface_changes, recorder, .. } =
-            self;
+        let Self {
+            core, mut daemons, following, routes, widths, interface_changes, recorder, ..
+        } = self;
         let mut outcome = Ok(());
         let note = |result: Result<(), HostError>| {
             if let Err(error) = result {
@@ -365,8 +373,10 @@ impl Gateway {
             }
         };
         routes.into_values().for_each(|route| note(route.take_back()));
-        if let Err(error) = core.stop() {
-            outcome = Err(error);
+        match (core.stop(), &mut daemons) {
+            (Err(error), _) => outcome = Err(error),
+            (Ok(()), Some(daemons)) => daemons.finish(),
+            (Ok(()), None) => {}
         }
         drop(following);
         // What policies protect is closed before the TUN interface goes.

@@ -1,0 +1,329 @@
+//! What daemons negotiated outlives a gateway that is killed: traffic goes on without any daemon, no
+//! sequence number is used twice, and no key reaches a disk.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{Gateway, PATIENCE, can_make_namespaces, preload, text};
+use convoy_lab::{
+    Capture, CaptureConfig, Family, Namespace, Site, Topology, TopologyConfig, WIRE_LINK,
+    wire_report,
+};
+use tempfile::TempDir;
+
+const PORT: u16 = 4242;
+const KEYS: [[u8; 20]; 2] = [*b"from a to b, secret!", *b"from b to a, secret!"];
+const SPIS: [u32; 2] = [0x1001, 0x1002];
+
+/// Two gateways that keep what they are told in memory.
+struct World {
+    gateways: [Option<Gateway>; 2],
+    lab: Topology,
+    disk: TempDir,
+    memory: TempDir,
+}
+
+impl World {
+    fn start() -> Option<Self> {
+        if !can_make_namespaces() {
+            return None;
+        }
+        let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+        let disk = tempfile::tempdir().unwrap();
+        let config = TopologyConfig { named: false, ..TopologyConfig::default() };
+        let lab = Topology::build(&config).unwrap();
+        let mut world = Self { gateways: [None, None], lab, disk, memory };
+        (0..2).for_each(|side| world.start_gateway(side));
+        Some(world)
+    }
+
+    fn folder(&self, side: usize) -> PathBuf {
+        self.disk.path().join(["a", "b"][side])
+    }
+
+    fn state(&self, side: usize) -> PathBuf {
+        self.memory.path().join(["a", "b"][side])
+    }
+
+    fn site(&self, side: usize) -> &Site {
+        if side == 0 { &self.lab.a } else { &self.lab.b }
+    }
+
+    fn start_gateway(&mut self, side: usize) {
+        let folder = self.folder(side);
+        fs::create_dir_all(&folder).unwrap();
+        let text = format!(
+            "name = \"{side}\"\ncontrol_socket = \"{0}/control.sock\"\n\
+             [plain]\ninterface = \"convoy0\"\n\
+             [xfrm]\nsocket = \"{0}/xfrm.sock\"\nstate = \"{1}\"\n",
+            folder.display(),
+            self.state(side).display(),
+        );
+        let file = folder.join("site.toml");
+        fs::write(&file, text).unwrap();
+        self.gateways[side] = Some(Gateway::start(&self.site(side).gateway, &file));
+    }
+
+    fn kill(&mut self, side: usize) {
+        self.gateways[side].take().unwrap().kill();
+    }
+
+    /// `ip xfrm` on a side, led to its gateway.
+    fn ip_xfrm(&self, side: usize, arguments: &str) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
+        let (variable, library) = preload();
+        command.env(variable, library).args(["exec", "--socket"]);
+        command.arg(self.folder(side).join("xfrm.sock")).args(["--", "ip", "xfrm"]);
+        command.args(arguments.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = self.site(side).gateway.spawn(&mut command).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "ip xfrm {arguments}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// As `ip xfrm` makes a tunnel.
+    fn make_tunnel(&self, side: usize) {
+        let (near, far) = (self.site(side), self.site(1 - side));
+        let wire = |site: &Site| site.wire_address(Family::V4).to_string();
+        let ends = [wire(near), wire(far)];
+        for (way, key) in [(side, 0), (1 - side, 1)] {
+            let [from, to] = if key == 0 { [&ends[0], &ends[1]] } else { [&ends[1], &ends[0]] };
+            let digits: String = KEYS[way].iter().map(|byte| format!("{byte:02x}")).collect();
+            self.ip_xfrm(
+                side,
+                &format!(
+                    "state add src {from} dst {to} proto esp spi {} reqid 1 mode tunnel \
+                     replay-window 32 aead rfc4106(gcm(aes)) 0x{digits} 128",
+                    SPIS[way]
+                ),
+            );
+        }
+        for (direction, inwards) in [("out", false), ("in", true), ("fwd", true)] {
+            let (from, to) = if inwards { (far, near) } else { (near, far) };
+            self.ip_xfrm(
+                side,
+                &format!(
+                    "policy add src {} dst {} dir {direction} tmpl src {} dst {} proto esp reqid 1 \
+                     mode tunnel",
+                    from.network(Family::V4),
+                    to.network(Family::V4),
+                    wire(from),
+                    wire(to),
+                ),
+            );
+        }
+    }
+
+    /// What `ip xfrm` shows of SAs and policies, without what changes by itself.
+    fn databases(&self, side: usize) -> BTreeSet<String> {
+        let all = self.ip_xfrm(side, "state") + &self.ip_xfrm(side, "policy");
+        let changes = ["anti-replay", "lastused"];
+        let stays = |line: &&str| !changes.iter().any(|word| line.contains(word));
+        all.lines().map(str::trim).filter(stays).map(str::to_owned).collect()
+    }
+}
+
+/// Numbered datagrams from one host to the other, and what arrives of them.
+struct Stream {
+    stop: Arc<AtomicBool>,
+    received: Arc<AtomicU64>,
+    threads: Vec<std::thread::JoinHandle<HashMap<u64, u32>>>,
+}
+
+impl Stream {
+    fn start(from: &Namespace, to: &Site) -> Self {
+        let (stop, received) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let socket = to.host.run(|| UdpSocket::bind(("0.0.0.0", PORT)).unwrap()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let (flag, count) = (stop.clone(), received.clone());
+        let receiver = std::thread::spawn(move || {
+            let mut seen: HashMap<u64, u32> = HashMap::new();
+            let mut buffer = [0; 64];
+            while !flag.load(Ordering::Relaxed) {
+                if socket.recv(&mut buffer).is_ok() {
+                    let number = u64::from_be_bytes(buffer[..8].try_into().unwrap());
+                    *seen.entry(number).or_default() += 1;
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            seen
+        });
+        let (flag, to) = (stop.clone(), to.host_address(Family::V4));
+        let sender = from.start("sender", move || {
+            let socket = UdpSocket::bind(("0.0.0.0", 0)).unwrap();
+            let mut number = 0_u64;
+            while !flag.load(Ordering::Relaxed) {
+                // While there is no gateway, there may be no way.
+                let _ = socket.send_to(&number.to_be_bytes(), (to, PORT));
+                number += 1;
+                std::thread::sleep(Duration::from_micros(500));
+            }
+            HashMap::new()
+        });
+        Self { stop, received, threads: vec![sender.unwrap(), receiver] }
+    }
+
+    /// Waits for so many more datagrams.
+    fn wait(&self, more: u64, log: impl Fn() -> String) {
+        let before = self.received.load(Ordering::Relaxed);
+        let until = Instant::now() + PATIENCE;
+        while self.received.load(Ordering::Relaxed) < before + more {
+            assert!(Instant::now() < until, "nothing arrives\n{}", log());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// How often each came.
+    fn finish(self) -> HashMap<u64, u32> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads.into_iter().map(|thread| thread.join().unwrap()).last().unwrap()
+    }
+}
+
+/// SPI and sequence number of each ESP packet of a capture.
+fn numbers(capture: &Path) -> Vec<(u32, u32)> {
+    let bytes = fs::read(capture).unwrap();
+    let mut rest = &bytes[24..];
+    let mut found = Vec::new();
+    while let Some((header, behind)) = rest.split_first_chunk::<16>() {
+        let len = u32::from_ne_bytes(header[8..12].try_into().unwrap());
+        let (packet, behind) = behind.split_at(usize::try_from(len).unwrap());
+        rest = behind;
+        let ip = &packet[14..];
+        if packet[12..14] != [8, 0] || ip[9] != 50 {
+            continue;
+        }
+        let esp = &ip[usize::from(ip[0] & 15) * 4..];
+        let number = |at: usize| u32::from_be_bytes(esp[at..at + 4].try_into().unwrap());
+        found.push((number(0), number(4)));
+    }
+    found
+}
+
+fn holds(bytes: &[u8], key: &[u8]) -> bool {
+    bytes.windows(key.len()).any(|part| part == key)
+}
+
+/// Files below a folder that hold a key, as bytes or as digits.
+fn files_with_keys(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files_with_keys(&path));
+        } else if path.is_file() {
+            let bytes = fs::read(&path).unwrap();
+            let digits = |key: &[u8]| key.iter().map(|b| format!("{b:02x}")).collect::<String>();
+            let is_in = |key: &[u8; 20]| {
+                // Without the salt as well.
+                holds(&bytes, &key[..16]) || holds(&bytes, digits(&key[..16]).as_bytes())
+            };
+            if KEYS.iter().any(is_in) {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn gateways_that_are_killed_go_on_without_a_daemon() {
+    let Some(mut world) = World::start() else { return };
+    let pcap = world.disk.path().join("wire.pcap");
+    let capture =
+        Capture::start(&world.lab.a.gateway, WIRE_LINK, &pcap, CaptureConfig::default()).unwrap();
+    (0..2).for_each(|side| world.make_tunnel(side));
+    let before = [0, 1].map(|side| world.databases(side));
+    let stream = Stream::start(&world.lab.a.host, &world.lab.b);
+    let folders = [world.folder(0), world.folder(1)];
+    let logs = || {
+        folders
+            .each_ref()
+            .map(|f| fs::read_to_string(f.join("site.log")).unwrap_or_default())
+            .join("\n== b\n")
+    };
+    stream.wait(200, logs);
+    for side in [0, 1, 0, 0, 1] {
+        world.kill(side);
+        std::thread::sleep(Duration::from_millis(30));
+        world.start_gateway(side);
+        stream.wait(100, logs);
+        assert_eq!(world.databases(side), before[side], "side {side}");
+    }
+    // An orderly end, and another start.
+    world.gateways[0].take().unwrap().terminate();
+    assert!(world.state(0).exists());
+    world.start_gateway(0);
+    stream.wait(100, logs);
+    let arrived = stream.finish();
+    assert!(arrived.values().all(|times| *times == 1), "a packet was accepted twice");
+    assert_eq!(capture.stop().unwrap().dropped, 0);
+    let numbers = numbers(&pcap);
+    let distinct: BTreeSet<_> = numbers.iter().collect();
+    println!("{} packets, {} arrived", numbers.len(), arrived.len());
+    assert_eq!(distinct.len(), numbers.len(), "a sequence number was used twice");
+    assert!(numbers.len() >= 800 && distinct.iter().all(|(spi, _)| *spi == SPIS[0]));
+    let inner = [0, 1].map(|side| world.site(side).network(Family::V4));
+    let report = wire_report(&pcap, &inner).unwrap();
+    assert_eq!(report.clear, 0, "{}", report.clear_in_words());
+    // Where keys are, and where not.
+    assert_eq!(files_with_keys(world.disk.path()), Vec::<PathBuf>::new());
+    let journals: BTreeSet<_> = [0, 1].map(|side| world.state(side).join("journal")).into();
+    let found: BTreeSet<_> = files_with_keys(world.memory.path()).into_iter().collect();
+    assert_eq!(found, journals);
+    for side in 0..2 {
+        world.ip_xfrm(side, "state flush");
+        assert_eq!(files_with_keys(&world.state(side)), Vec::<PathBuf>::new(), "wiped at once");
+        world.ip_xfrm(side, "policy flush");
+        assert!(world.gateways[side].take().unwrap().terminate().success());
+        assert!(!world.state(side).exists(), "nothing is kept");
+    }
+}
+
+#[test]
+fn one_folder_serves_one_gateway() {
+    let Some(mut world) = World::start() else { return };
+    let other = world.folder(0).join("other.toml");
+    let site = fs::read_to_string(world.folder(0).join("site.toml")).unwrap();
+    let site = site.replace("control.sock", "c.sock").replace("xfrm.sock", "x.sock");
+    fs::write(&other, site.replace("convoy0", "convoy1")).unwrap();
+    let mut second = Gateway::launch(&world.lab.a.gateway, &other);
+    assert!(!second.wait_ready());
+    assert!(second.log().contains("belongs to a running gateway"), "{}", second.log());
+    world.kill(0);
+    drop(second);
+    let mut second = Gateway::launch(&world.lab.a.gateway, &other);
+    assert!(second.wait_ready(), "{}", second.log());
+}
+
+#[test]
+fn a_folder_on_a_disk_is_refused() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let kind = nix::sys::statfs::statfs(disk.path()).unwrap().filesystem_type();
+    if kind == nix::sys::statfs::TMPFS_MAGIC {
+        return println!("SKIPPED: the build folder is in memory");
+    }
+    let site = disk.path().join("site.toml");
+    let text = format!(
+        "name = \"x\"\ncontrol_socket = \"{0}/c.sock\"\n[plain]\ninterface = \"convoy0\"\n\
+         [xfrm]\nsocket = \"{0}/x.sock\"\nstate = \"{0}/state\"\n",
+        disk.path().display()
+    );
+    fs::write(&site, text).unwrap();
+    let namespace = Namespace::anonymous().unwrap();
+    let mut gateway = Gateway::launch(&namespace, &site);
+    assert!(!gateway.wait_ready());
+    assert!(gateway.log().contains("must not reach a disk"), "{}", gateway.log());
+}
