@@ -6,9 +6,10 @@ mod common;
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +19,8 @@ use convoy_lab::{
     Capture, CaptureConfig, Family, Namespace, Site, Topology, TopologyConfig, WIRE_LINK,
     wire_report,
 };
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 const PORT: u16 = 4242;
@@ -59,12 +62,17 @@ impl World {
     }
 
     fn start_gateway(&mut self, side: usize) {
+        self.start_with(side, "");
+    }
+
+    /// With more in its site file.
+    fn start_with(&mut self, side: usize, more: &str) {
         let folder = self.folder(side);
         fs::create_dir_all(&folder).unwrap();
         let text = format!(
             "name = \"{side}\"\ncontrol_socket = \"{0}/control.sock\"\n\
              [plain]\ninterface = \"convoy0\"\n\
-             [xfrm]\nsocket = \"{0}/xfrm.sock\"\nstate = \"{1}\"\n",
+             [xfrm]\nsocket = \"{0}/xfrm.sock\"\nstate = \"{1}\"\n{more}",
             folder.display(),
             self.state(side).display(),
         );
@@ -78,14 +86,20 @@ impl World {
     }
 
     /// `ip xfrm` on a side, led to its gateway.
-    fn ip_xfrm(&self, side: usize, arguments: &str) -> String {
+    fn start_ip_xfrm(&self, side: usize, arguments: &str) -> Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
         let (variable, library) = preload();
         command.env(variable, library).args(["exec", "--socket"]);
-        command.arg(self.folder(side).join("xfrm.sock")).args(["--", "ip", "xfrm"]);
+        command
+            .arg(self.folder(side).join("xfrm.sock"))
+            .args(["--", "timeout", "20", "ip", "xfrm"]);
         command.args(arguments.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = self.site(side).gateway.spawn(&mut command).unwrap();
-        let output = child.wait_with_output().unwrap();
+        self.site(side).gateway.spawn(&mut command).unwrap()
+    }
+
+    /// The same to its end.
+    fn ip_xfrm(&self, side: usize, arguments: &str) -> String {
+        let output = self.start_ip_xfrm(side, arguments).wait_with_output().unwrap();
         assert!(output.status.success(), "ip xfrm {arguments}: {}", text(&output.stderr));
         text(&output.stdout)
     }
@@ -287,6 +301,40 @@ fn gateways_that_are_killed_go_on_without_a_daemon() {
         assert!(world.gateways[side].take().unwrap().terminate().success());
         assert!(!world.state(side).exists(), "nothing is kept");
     }
+}
+
+/// The site has changed so that an SA cannot go on: who listens first is told.
+#[test]
+fn daemons_hear_of_what_cannot_go_on() {
+    let Some(mut world) = World::start() else { return };
+    let wire = |side: usize| world.site(side).wire_address(Family::V4);
+    world.ip_xfrm(
+        0,
+        &format!(
+            "state add src {} dst {} proto esp spi 0x1234 reqid 1 mode tunnel encap espinudp 4500 \
+             4500 0.0.0.0 aead rfc4106(gcm(aes)) 0x{} 128",
+            wire(0),
+            wire(1),
+            "5a".repeat(20)
+        ),
+    );
+    world.kill(0);
+    world.start_with(0, "[wire]\nudp_port = 4600\n");
+    assert_eq!(world.ip_xfrm(0, "state"), "");
+    let mut monitor = world.start_ip_xfrm(0, "monitor expire");
+    let lines = BufReader::new(monitor.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut told = String::new();
+    for line in lines {
+        told += &line;
+        if told.contains("hard") {
+            break;
+        }
+    }
+    // Of `timeout`, which passes it on.
+    kill(Pid::from_raw(i32::try_from(monitor.id()).unwrap()), Signal::SIGTERM).unwrap();
+    monitor.wait().unwrap();
+    assert!(told.contains("0x00001234") && told.contains("hard 1"), "{told}");
+    assert_eq!(files_with_keys(world.memory.path()), Vec::<PathBuf>::new());
 }
 
 #[test]
