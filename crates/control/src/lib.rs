@@ -10,6 +10,7 @@
 //! * [`event`] puts into words what workers tell of SAs;
 //! * [`server`] and [`client`] are the two ends of the control socket, [`protocol`] what they say;
 //! * [`trace`](mod@trace) says what would become of a packet;
+//! * [`metrics`] makes and serves a page for Prometheus;
 //! * [`wireshark`] writes keys as Wireshark takes them;
 //! * [`xfrm`] keeps what IKE daemons ask of a kernel, and serves them; served on a UNIX socket.
 //!
@@ -27,6 +28,7 @@ pub mod client;
 pub mod event;
 pub mod init;
 pub mod lease;
+pub mod metrics;
 mod place;
 pub mod protocol;
 pub mod server;

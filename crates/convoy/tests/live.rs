@@ -4,7 +4,8 @@
 mod common;
 
 use std::fs;
-use std::net::UdpSocket;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -348,6 +349,39 @@ fn the_site_file_is_read_again_on_sighup() {
     assert_eq!(stray.status.code(), Some(1));
     assert!(text(&stray.stdout).contains("no-policy"));
     assert_eq!(trace(&from, "fd00::1").status.code(), Some(2));
+    assert!(gateway.terminate().success());
+}
+
+#[test]
+fn metrics_are_served_in_the_gateways_namespace() {
+    if !common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab();
+    let mut up = Command::new("ip");
+    up.args(["link", "set", "lo", "up"]);
+    assert!(lab.a.gateway.spawn(&mut up).unwrap().wait().unwrap().success());
+    let site = Plan::simple().write('a', folder.path());
+    let file = fs::read_to_string(&site).unwrap();
+    fs::write(&site, format!("{file}[metrics]\n")).unwrap();
+    let gateway = Gateway::start(&lab.a.gateway, &site);
+    let ask = || {
+        let mut stream = TcpStream::connect("127.0.0.1:9464").unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let page = lab.a.gateway.run(ask).unwrap();
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n"), "{page}");
+    for sample in [
+        "\nconvoy_policy_up{policy=\"all\"} 1\n",
+        "\nconvoy_worker_packets_total{worker=\"0\",direction=\"outbound\"} 0\n",
+        "\nconvoy_tunnel_up{origin=\"site\"",
+    ] {
+        assert!(page.contains(sample), "{sample} is missing in\n{page}");
+    }
     assert!(gateway.terminate().success());
 }
 

@@ -22,8 +22,8 @@ pub use finding::{Excerpt, Finding, SiteErrors, Warning};
 pub(crate) use key::Nonces;
 pub use key::{KeyMaterial, KeyMisfit, SALT_BYTES};
 pub use model::{
-    Action, Addresses, Association, Backend, Capture, InboundSa, InterfaceAddress, OutboundSa,
-    Plain, Policy, Routes, Site, Upper, Wire, Workers, Xfrm, least_mtu,
+    Action, Addresses, Association, Backend, Capture, InboundSa, InterfaceAddress, Metrics,
+    OutboundSa, Plain, Policy, Routes, Site, Upper, Wire, Workers, Xfrm, least_mtu,
 };
 
 use reader::{Place, Report, Table};

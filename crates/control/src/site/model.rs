@@ -1,7 +1,7 @@
 //! What a site file means, as types.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +35,8 @@ pub struct Site {
     pub capture: Option<Capture>,
     /// How IKE daemons reach the gateway, if they do.
     pub xfrm: Option<Xfrm>,
+    /// Where metrics are served, if they are.
+    pub metrics: Option<Metrics>,
     /// SAs that protect packets leaving the gateway.
     pub outbound: Vec<OutboundSa>,
     /// SAs that open packets arriving at the gateway.
@@ -152,6 +154,13 @@ impl Xfrm {
     pub fn usual_state(&self) -> PathBuf {
         self.socket.with_extension("state")
     }
+}
+
+/// Metrics for Prometheus.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    /// Address and TCP port on which they are served.
+    pub listen: SocketAddr,
 }
 
 /// An address of an interface with the length of its network's prefix.

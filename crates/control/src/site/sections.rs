@@ -1,12 +1,14 @@
 //! The sections of a site file but SAs and policies, and putting it all together.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use convoy_wire::{IpVersion, Prefix, PrefixError};
 
-use super::model::{Backend, Capture, InterfaceAddress, Plain, Routes, Site, Wire, Workers, Xfrm};
+use super::model::{
+    Backend, Capture, InterfaceAddress, Metrics, Plain, Routes, Site, Wire, Workers, Xfrm,
+};
 use super::reader::{At, Field, Place, Report, Table, quote};
 use super::{check, policy, sa, width};
 
@@ -43,6 +45,10 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         let xfrm = xfrm(table, report, &folder)?;
         check::daemons(plain.as_ref(), wire.as_ref(), &place, report);
         Some(xfrm)
+    });
+    let metrics = root.take("metrics").map(|field| {
+        let table = field.table(report, "a [metrics] section")?;
+        metrics(table, report)
     });
     let context = sa::Context {
         folder: &folder,
@@ -91,6 +97,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         workers: workers?,
         capture: transposed(capture)?,
         xfrm: transposed(xfrm)?,
+        metrics: transposed(metrics)?,
         outbound,
         inbound,
         policies: policies.into_iter().map(|policy| policy.built).collect::<Option<_>>()?,
@@ -235,6 +242,28 @@ fn xfrm(mut table: Table<'_>, report: &mut Report<'_>, folder: &Path) -> Option<
         socket: given.unwrap_or_else(|| Some(XFRM_SOCKET.into()))?,
         state: transposed(state)?.map(|path| path.value),
     })
+}
+
+/// Where metrics are served unless the section says otherwise.
+const METRICS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
+
+fn metrics(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Metrics> {
+    let expected = "an address and a port, such as \"127.0.0.1:9464\"";
+    let listen = match table.take("listen") {
+        Some(field) => field.parsed::<SocketAddr>(report, expected).map(|listen| {
+            if !listen.value.ip().is_loopback() {
+                report.warn(
+                    &listen.place,
+                    "metrics tell peers, counters and names to everybody who reaches this address",
+                    "listen on 127.0.0.1, or let a packet filter say who may ask",
+                );
+            }
+            listen.value
+        }),
+        None => Some(METRICS),
+    };
+    table.finish(report);
+    listen.map(|listen| Metrics { listen })
 }
 
 /// `wanted_spd` is where the name of the interface's database stands, if it has one of its own.

@@ -214,6 +214,7 @@ fn needs_restart(old: &Site, new: &Site, keys: &SiteKeys<'_>) -> Vec<String> {
         ("name", old.name == new.name),
         ("namespace", old.namespace == new.namespace),
         ("state_dir", old.state_dir == new.state_dir),
+        ("metrics", old.metrics == new.metrics),
         ("control_socket", old.control_socket == new.control_socket),
         ("plain.backend", old.plain.backend == new.plain.backend),
         ("plain.interface", old.plain.interface == new.plain.interface),

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use convoy_control::event::describe as describe_event;
+use convoy_control::metrics::{self, Load, Tunnels};
 use convoy_control::server;
 use convoy_control::state::ReloadReport;
 use convoy_control::status::{
@@ -24,6 +25,7 @@ use convoy_runtime::{PortTotals, WorkerStats, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
 use zeroize::Zeroizing;
 
+use super::daemons::moment;
 use super::{Gateway, load};
 use crate::exit::describe;
 
@@ -56,6 +58,9 @@ struct Inner {
     sampler: Sampler,
     /// Answers while it is ending.
     last: Status,
+    /// For metrics: what went through tunnels whose SAs were replaced, and what workers told.
+    tunnels: Tunnels,
+    told: metrics::Told,
     /// Where the log was last told that packets of an SA of the site file come from.
     moved: HashMap<SaId, SocketAddr>,
 }
@@ -72,8 +77,14 @@ impl Live {
     ) -> Arc<Self> {
         let mut sampler = Sampler::default();
         let last = status(&gateway, &cpu, &mut sampler);
-        let inner =
-            Mutex::new(Inner { gateway: Some(gateway), sampler, last, moved: HashMap::new() });
+        let inner = Mutex::new(Inner {
+            gateway: Some(gateway),
+            sampler,
+            last,
+            tunnels: Tunnels::default(),
+            told: metrics::Told::default(),
+            moved: HashMap::new(),
+        });
         Arc::new(Self { inner, cpu, stop: Box::new(stop), multicast })
     }
 
@@ -92,6 +103,7 @@ impl Live {
     fn heard(&self, event: &Event) {
         // An SA that reaches its end while the gateway does is nobody's concern.
         let mut inner = self.lock();
+        inner.told.count(event);
         let Inner { gateway: Some(gateway), moved, .. } = &mut *inner else { return };
         match gateway.heard(event) {
             Told::Daemons(group, message) => return self.multicast.send(group, message),
@@ -173,7 +185,40 @@ impl Inner {
     fn refresh(&mut self, cpu: &Cpu) {
         if let Some(gateway) = &self.gateway {
             self.last = status(gateway, cpu, &mut self.sampler);
+            let picture = gateway.core().state().published().current();
+            self.tunnels.look(&picture, gateway.kernel(), now());
         }
+    }
+}
+
+impl Live {
+    /// A page for Prometheus; empty while the gateway is ending.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        let mut inner = self.lock();
+        inner.refresh(&self.cpu);
+        let Inner { gateway: Some(gateway), last, tunnels, told, .. } = &*inner else {
+            return String::new();
+        };
+        let workers: Vec<_> = gateway
+            .stats()
+            .iter()
+            .map(|stats| Load {
+                worker: stats.worker().0,
+                pipeline: stats.pipeline.clone(),
+                sleeps: stats.sleeps.get(),
+                handed: (stats.handed_off.get(), stats.taken_over.get()),
+            })
+            .collect();
+        metrics::page(&metrics::Inputs {
+            state: gateway.core().state(),
+            daemons: gateway.kernel(),
+            status: last,
+            tunnels,
+            told: *told,
+            workers: &workers,
+            at: moment(),
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use convoy_control::metrics;
 use convoy_control::server::Server;
 use convoy_control::site::{Backend, Site};
 use convoy_control::xfrm::{self, Multicast};
@@ -59,6 +60,7 @@ fn serve(site: Site, until_stdin_ends: bool) -> anyhow::Result<Exit> {
     }
     warn_without_forwarding(&site);
     let control_socket = site.control_socket.clone();
+    let metrics_at = site.metrics.map(|metrics| metrics.listen);
     let xfrm_socket = site.xfrm.as_ref().map(|xfrm| xfrm.socket.clone());
     let alarm = {
         let events = events.clone();
@@ -87,12 +89,22 @@ fn serve(site: Site, until_stdin_ends: bool) -> anyhow::Result<Exit> {
             return Err(error.into());
         }
     };
+    let page = live.clone();
+    let metrics = metrics_at.map(|at| metrics::Server::start(at, move || page.metrics()));
+    let metrics = match metrics.transpose() {
+        Ok(server) => server,
+        Err(error) => {
+            live.take().map_or(Ok(()), Gateway::stop)?;
+            return Err(error.into());
+        }
+    };
     // Whoever started the gateway may not listen any more; that is no reason to end.
     let _ = writeln!(std::io::stdout(), "ready");
     tell_service_manager(NotifyState::Ready);
     let end = wait(&live, &happened);
     tell_service_manager(NotifyState::Stopping);
     tracing::info!("ending: what has arrived still goes through");
+    drop(metrics);
     drop(server);
     drop(daemons);
     live.take().map_or(Ok(()), Gateway::stop)?;

@@ -1,8 +1,12 @@
 //! What daemons call the SAs and policies that workers see.
 
+use std::net::IpAddr;
+
 use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::spd::PolicyId;
+
+use convoy_xfrm::{Mode, PolicyDirection, PolicyInfo};
 
 use super::Kernel;
 
@@ -21,9 +25,14 @@ impl Kernel {
         self.plane.number(id)
     }
 
-    /// The reqid that a daemon's policy asks of its SAs, if it protects.
-    #[must_use]
-    pub fn policy_reqid(&self, index: u32) -> Option<u32> {
-        self.policies.by_index(index)?.templates.first().map(|template| template.reqid)
+    /// The tunnels that policies `out` ask for, one for each policy: reqid, our address and the peer's.
+    pub fn tunnels(&self) -> impl Iterator<Item = (u32, IpAddr, IpAddr)> {
+        let out = |info: &PolicyInfo| info.direction == PolicyDirection::Out;
+        let policies = self.policies.dump(None).filter(move |(_, policy)| out(&policy.info));
+        policies.filter_map(|(_, policy)| {
+            let template = policy.templates.first()?;
+            let is_tunnel = template.mode == Mode::Tunnel;
+            is_tunnel.then_some((template.reqid, template.source, template.destination))
+        })
     }
 }

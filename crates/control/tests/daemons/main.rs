@@ -1,6 +1,8 @@
 //! What the reports show of the SAs and policies that IKE daemons made, beside those of the site file.
 #![allow(clippy::unwrap_used)] // tests may, but clippy sees test functions only
 
+mod metrics;
+
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;

@@ -1,0 +1,310 @@
+//! Metrics for Prometheus: a page in its text format, version 0.0.4, and who serves it.
+//!
+//! Names and labels are an interface like the JSON of [`status`](crate::status). Counters end in `_total` and
+//! survive the replacement of SAs: they are kept per tunnel. Times are of the last packet, as Unix time.
+
+mod http;
+mod page;
+mod tunnels;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use convoy_ipsec::drop_reason::DropReason;
+use convoy_ipsec::event::Event;
+use convoy_ipsec::pipeline::WorkerCounters;
+
+use crate::state::State;
+use crate::status::{Origin, PolicyDirection, Status, policy_report};
+use crate::xfrm::{Kernel, Moment};
+pub use http::{MetricsError, Server};
+use page::{Kind, Page};
+use tunnels::Tunnel;
+pub use tunnels::Tunnels;
+
+/// What workers told, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    soft: u64,
+    hard: u64,
+    acquires: u64,
+    mappings: u64,
+}
+
+impl Told {
+    /// Counts an event.
+    pub fn count(&mut self, event: &Event) {
+        let counter = match event {
+            Event::Soft { .. } => &mut self.soft,
+            Event::Hard { .. } => &mut self.hard,
+            Event::Acquire { .. } => &mut self.acquires,
+            Event::Mapping { .. } => &mut self.mappings,
+            _ => return,
+        };
+        *counter += 1;
+    }
+}
+
+/// What one worker did.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Its number.
+    pub worker: u16,
+    /// What its pipelines count.
+    pub pipeline: Arc<WorkerCounters>,
+    /// How often it went to sleep for want of work.
+    pub sleeps: u64,
+    /// Packets that it gave to other workers, and took from them.
+    pub handed: (u64, u64),
+}
+
+/// What a page is made of.
+#[derive(Debug)]
+pub struct Inputs<'a> {
+    /// The gateway.
+    pub state: &'a State,
+    /// What IKE daemons made, if they are served.
+    pub daemons: Option<&'a Kernel>,
+    /// How it is doing.
+    pub status: &'a Status,
+    /// Totals of tunnels, fed a moment ago.
+    pub tunnels: &'a Tunnels,
+    /// What workers told.
+    pub told: Told,
+    /// Workers.
+    pub workers: &'a [Load],
+    /// This moment.
+    pub at: Moment,
+}
+
+/// The page.
+#[must_use]
+pub fn page(inputs: &Inputs<'_>) -> String {
+    let mut page = Page::default();
+    gateway(&mut page, inputs);
+    tunnels(&mut page, inputs);
+    policies(&mut page, inputs);
+    workers(&mut page, inputs);
+    page.into_text()
+}
+
+/// Seconds since 1970 of a moment of the workers' clock; 0 for never.
+fn unix(at: Moment, ns: u64) -> String {
+    if ns == 0 {
+        return "0".to_owned();
+    }
+    let unix_ns = at.unix_ns.saturating_sub(at.worker.0.saturating_sub(ns));
+    format!("{}.{:03}", unix_ns / 1_000_000_000, unix_ns / 1_000_000 % 1000)
+}
+
+fn gateway(page: &mut Page, inputs: &Inputs<'_>) {
+    let status = inputs.status;
+    let labels =
+        [("version", &*status.version), ("tier", &*status.tier), ("gateway", &*status.name)];
+    page.family("convoy_build_info", Kind::Gauge, "Version, CPU tier and name; always 1.")
+        .sample(&labels, 1);
+    let start = inputs.at.unix_ns as f64 / 1e9 - status.uptime_s;
+    page.family(
+        "convoy_start_time_seconds",
+        Kind::Gauge,
+        "When the gateway started, as Unix time.",
+    )
+    .sample(&[], format!("{start:.3}"));
+    page.family(
+        "convoy_health",
+        Kind::Gauge,
+        "0: well, 1: warning, 2: critical; `convoy status` says why.",
+    )
+    .sample(&[], status.health.level.exit_code());
+    let flows = [("outbound", status.outbound), ("inbound", status.inbound)];
+    let mut family = page.family("convoy_packets_total", Kind::Counter, "Packets that passed.");
+    for (way, flow) in flows {
+        family.sample(&[("direction", way)], flow.packets);
+    }
+    let mut family = page.family("convoy_bytes_total", Kind::Counter, "Inner bytes that passed.");
+    for (way, flow) in flows {
+        family.sample(&[("direction", way)], flow.bytes);
+    }
+    let mut family =
+        page.family("convoy_dropped_packets_total", Kind::Counter, "Dropped packets by reason.");
+    for reason in DropReason::ALL {
+        let sum: u64 = inputs.workers.iter().map(|load| load.pipeline.drops.get(*reason)).sum();
+        family.sample(&[("reason", reason.name())], sum);
+    }
+    page.family(
+        "convoy_kernel_dropped_packets_total",
+        Kind::Counter,
+        "Packets that the kernel dropped before they could be read.",
+    )
+    .sample(&[], status.kernel_drops);
+    let mut family = page.family(
+        "convoy_events_total",
+        Kind::Counter,
+        "Other things that ports and workers count, by name.",
+    );
+    for count in &status.counters {
+        family.sample(&[("event", &count.name)], count.value);
+    }
+    let Told { soft, hard, acquires, mappings } = inputs.told;
+    page.family(
+        "convoy_sa_expirations_total",
+        Kind::Counter,
+        "SAs that reached a limit of their lifetime.",
+    )
+    .sample(&[("limit", "soft")], soft)
+    .sample(&[("limit", "hard")], hard);
+    page.family(
+        "convoy_acquires_total",
+        Kind::Counter,
+        "How often workers asked for an SA on demand.",
+    )
+    .sample(&[], acquires);
+    page.family(
+        "convoy_mappings_total",
+        Kind::Counter,
+        "How often workers told of a peer behind a NAT that came from elsewhere.",
+    )
+    .sample(&[], mappings);
+    let (outbound, inbound) = inputs.state.published().current().len();
+    page.family("convoy_sas", Kind::Gauge, "SAs there are.")
+        .sample(&[("direction", "outbound")], outbound)
+        .sample(&[("direction", "inbound")], inbound);
+}
+
+/// Labels of a tunnel.
+struct Labels {
+    origin: &'static str,
+    reqid: String,
+    local: String,
+    remote: String,
+}
+
+impl Labels {
+    fn new(tunnel: &Tunnel) -> Self {
+        Self {
+            origin: if tunnel.origin() == Origin::Daemon { "daemon" } else { "site" },
+            reqid: tunnel.reqid.to_string(),
+            local: tunnel.local.to_string(),
+            remote: tunnel.remote.to_string(),
+        }
+    }
+
+    fn all(&self) -> [(&'static str, &str); 4] {
+        let Self { origin, reqid, local, remote } = self;
+        [("origin", origin), ("reqid", reqid), ("local", local), ("remote", remote)]
+    }
+
+    fn with<'a>(&'a self, way: &'a str) -> [(&'static str, &'a str); 5] {
+        let [a, b, c, d] = self.all();
+        [a, b, c, d, ("direction", way)]
+    }
+}
+
+fn tunnels(page: &mut Page, inputs: &Inputs<'_>) {
+    let totals = inputs.tunnels.totals();
+    let mut up: BTreeMap<Tunnel, bool> =
+        totals.iter().map(|(tunnel, total)| (*tunnel, total.is_up)).collect();
+    // Policies whose tunnel never had an SA are seen as well.
+    for (reqid, local, remote) in inputs.daemons.iter().flat_map(|kernel| kernel.tunnels()) {
+        up.entry(Tunnel { is_daemons: true, reqid, local, remote }).or_insert(false);
+    }
+    let mut family = page.family(
+        "convoy_tunnel_up",
+        Kind::Gauge,
+        "Whether a tunnel has an SA for packets that leave.",
+    );
+    for (tunnel, is_up) in &up {
+        family.sample(&Labels::new(tunnel).all(), u8::from(*is_up));
+    }
+    let ways = |total: &tunnels::Total| [("outbound", total.outbound), ("inbound", total.inbound)];
+    let labelled: Vec<_> =
+        totals.iter().map(|(tunnel, total)| (Labels::new(tunnel), total)).collect();
+    let mut family = page.family(
+        "convoy_tunnel_packets_total",
+        Kind::Counter,
+        "Packets that passed through a tunnel's SAs, past ones included.",
+    );
+    for (labels, (way, passed)) in labelled.iter().flat_map(|(l, t)| ways(t).map(|way| (l, way))) {
+        family.sample(&labels.with(way), passed.packets);
+    }
+    let mut family =
+        page.family("convoy_tunnel_bytes_total", Kind::Counter, "Inner bytes of those packets.");
+    for (labels, (way, passed)) in labelled.iter().flat_map(|(l, t)| ways(t).map(|way| (l, way))) {
+        family.sample(&labels.with(way), passed.bytes);
+    }
+    let mut family = page.family(
+        "convoy_tunnel_dropped_packets_total",
+        Kind::Counter,
+        "Packets of a tunnel's SAs that were dropped.",
+    );
+    for (labels, (way, passed)) in labelled.iter().flat_map(|(l, t)| ways(t).map(|way| (l, way))) {
+        family.sample(&labels.with(way), passed.dropped);
+    }
+    let mut family = page.family(
+        "convoy_tunnel_last_packet_timestamp_seconds",
+        Kind::Gauge,
+        "When the last packet passed, as Unix time; 0 for never.",
+    );
+    for (labels, (way, passed)) in labelled.iter().flat_map(|(l, t)| ways(t).map(|way| (l, way))) {
+        family.sample(&labels.with(way), unix(inputs.at, passed.last_ns));
+    }
+    let mut family = page.family(
+        "convoy_tunnel_rekeys_total",
+        Kind::Counter,
+        "SAs for packets that leave which came after a tunnel's first.",
+    );
+    for (labels, total) in &labelled {
+        family.sample(&labels.all(), total.rekeys);
+    }
+}
+
+fn policies(page: &mut Page, inputs: &Inputs<'_>) {
+    let report = policy_report(inputs.state, inputs.daemons, inputs.at.worker.0);
+    let mut family = page.family(
+        "convoy_policy_up",
+        Kind::Gauge,
+        "Whether a policy that protects packets which leave has an SA.",
+    );
+    let sends = |direction| direction != Some(PolicyDirection::In);
+    let protecting =
+        report.policies.iter().filter(|p| p.action == "protect" && p.decides && sends(p.direction));
+    for policy in protecting {
+        family.sample(&[("policy", &policy.name)], u8::from(policy.spi_out.is_some()));
+    }
+    page.family("convoy_policies", Kind::Gauge, "Policies there are.")
+        .sample(&[], report.policies.len());
+}
+
+fn workers(page: &mut Page, inputs: &Inputs<'_>) {
+    let mut family =
+        page.family("convoy_worker_packets_total", Kind::Counter, "Packets that a worker passed.");
+    for load in inputs.workers {
+        let worker = load.worker.to_string();
+        let ways = [
+            ("outbound", load.pipeline.outbound_packets.get()),
+            ("inbound", load.pipeline.inbound_packets.get()),
+        ];
+        for (way, packets) in ways {
+            family.sample(&[("worker", &worker), ("direction", way)], packets);
+        }
+    }
+    let mut family = page.family(
+        "convoy_worker_sleeps_total",
+        Kind::Counter,
+        "How often a worker went to sleep for want of work.",
+    );
+    for load in inputs.workers {
+        family.sample(&[("worker", &load.worker.to_string())], load.sleeps);
+    }
+    let mut family = page.family(
+        "convoy_worker_handed_packets_total",
+        Kind::Counter,
+        "Packets that a worker gave to others, or took from them.",
+    );
+    for load in inputs.workers {
+        let worker = load.worker.to_string();
+        let (given, taken) = load.handed;
+        family.sample(&[("worker", &worker), ("way", "given")], given);
+        family.sample(&[("worker", &worker), ("way", "taken")], taken);
+    }
+}
