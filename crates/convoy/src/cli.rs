@@ -74,6 +74,9 @@ pub enum Verb {
     Keys(KeysArgs),
     /// Make a running gateway read its site file again; no packet is lost.
     Reload(AskArgs),
+    /// Look at what on this host helps or hinders a gateway. Changes nothing.
+    #[command(after_help = DOCTOR)]
+    Doctor(DoctorArgs),
     /// Let packets pass in clear that a gateway which does not run any more left closed.
     #[command(
         after_help = "Example:\n  convoy open site.toml\n\nA gateway that serves IKE daemons leaves the networks closed that their policies protect, however it\nends: nothing leaves in clear until it runs again. This takes its routes, rules and packet filter away."
@@ -151,6 +154,37 @@ pub struct CheckArgs {
     #[arg(required = true, value_name = "SITE.toml")]
     pub sites: Vec<PathBuf>,
     /// Print findings as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+const DOCTOR: &str = "\
+Examples:
+  convoy doctor                # as /etc/convoy/convoy.toml says, if that is there
+  convoy doctor site.toml --json
+
+One line for each thing: OK, note (worth knowing, or not to be seen by this user), or PROBLEM, with where
+it was found and what would be right. What is looked at:
+  kernel ESP    modules esp4 and esp6, blocked or loaded; Convoy does without them
+  TUN, rights   what `convoy run` needs: /dev/net/tun and capabilities
+  clock, IPv6   certificates and lifetimes need a clock that is right
+  routes        strongSwan's and Libreswan's own, rules ahead of Convoy's, rp_filter, forwarding, peers
+                without a route
+  packet filter whether the kernel has nf_tables
+  MTU           of the ways to the peers, beside that of the TUN interface
+  IKE daemon    whether those that run are led to Convoy
+  UDP ports     who holds 500, 4500 and `udp_port`
+  gateway, XFRM socket, library, systemd: whether a daemon that starts finds Convoy
+
+As root it sees more. Exit codes: 0 no problem, 1 problems, 2 the site file is wrong.";
+
+/// `convoy doctor`
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Site file of the gateway.
+    #[arg(value_name = "SITE.toml")]
+    pub site: Option<PathBuf>,
+    /// Print as JSON.
     #[arg(long)]
     pub json: bool,
 }

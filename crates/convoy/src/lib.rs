@@ -2,11 +2,13 @@
 //!
 //! * [`gateway`] builds a running gateway from a site file;
 //! * [`verbs`] has one file per verb;
-//! * [`demo`] is the demonstration.
+//! * [`demo`] is the demonstration;
+//! * `doctor` looks at what on a host helps or hinders.
 #![forbid(unsafe_code)]
 
 pub mod cli;
 pub mod demo;
+mod doctor;
 pub mod exit;
 pub mod gateway;
 mod output;

@@ -87,6 +87,20 @@ pub enum HostError {
     },
 }
 
+impl HostError {
+    /// Whether the kernel refused because this process has not the right.
+    #[must_use]
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::Netlink(error) => error.kind() == io::ErrorKind::PermissionDenied,
+            Self::NoRoute { cause, .. }
+            | Self::Change { cause, .. }
+            | Self::Fence { cause, .. } => *cause == Cause::NotPermitted,
+            _ => false,
+        }
+    }
+}
+
 impl From<Refusal> for HostError {
     fn from(refusal: Refusal) -> Self {
         Self::Netlink(io::Error::from_raw_os_error(refusal.errno))

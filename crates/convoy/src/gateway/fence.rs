@@ -9,7 +9,7 @@ use convoy_host::{Claim, Fence, FenceConfig, IpNet, LinkName, Mark, Network, Tre
 use convoy_wire::Prefix;
 
 /// What the gateway's own packets bear.
-pub(super) const MARK: Mark = Mark { value: 0xc500_0000, mask: 0xff00_0000 };
+pub(crate) const MARK: Mark = Mark { value: 0xc500_0000, mask: 0xff00_0000 };
 
 /// The fence of a gateway, and how much it guards.
 #[derive(Debug)]

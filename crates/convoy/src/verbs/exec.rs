@@ -113,7 +113,8 @@ fn is_static(start: &[u8]) -> bool {
         .any(|kind| kind == PT_INTERP)
 }
 
-fn find_library() -> anyhow::Result<PathBuf> {
+/// The library that leads XFRM sockets to Convoy.
+pub(crate) fn find_library() -> anyhow::Result<PathBuf> {
     if let Some(named) = env::var_os(PRELOAD_VARIABLE).filter(|named| !named.is_empty()) {
         let named = PathBuf::from(named);
         return fs::canonicalize(&named).map_err(|error| {

@@ -4,6 +4,7 @@ mod ask;
 pub mod bench;
 mod check;
 mod crypto;
+mod doctor;
 mod exec;
 mod init;
 mod keys;
@@ -15,6 +16,8 @@ mod run;
 mod sa;
 mod status;
 mod trace;
+
+pub(crate) use exec::find_library;
 
 use crate::cli::Verb;
 use crate::exit::Exit;
@@ -36,6 +39,7 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Bench(args) => bench::run(&args),
         Verb::Keys(args) => keys::run(&args),
         Verb::Reload(args) => reload::run(&args),
+        Verb::Doctor(args) => doctor::run(&args),
         Verb::Open(args) => open::run(&args),
         Verb::Replay(args) => replay::run(&args),
         Verb::Exec(args) => exec::run(&args),

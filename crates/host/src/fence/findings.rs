@@ -9,7 +9,7 @@ use std::{
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
 
-use super::{FenceConfig, rules};
+use super::{FenceConfig, routes::UNREACHABLE, rules};
 use crate::{Family, HostError, LinkName, Network, RouteEntry, Scope, Sysctl};
 
 /// The table that strongSwan installs its routes in, unless `charon.routing_table` says otherwise.
@@ -81,6 +81,16 @@ impl Look {
             look.peers.push((*peer, way.ok().map(|way| way.link)));
         }
         Ok(look)
+    }
+}
+
+impl Look {
+    /// The networks that a fence keeps closed.
+    #[must_use]
+    pub fn closed(&self, config: &FenceConfig) -> Vec<IpNet> {
+        let [table, _] = config.tables();
+        let is_closed = |r: &&RouteEntry| r.table == table && r.metric == UNREACHABLE;
+        self.routes.iter().filter(is_closed).map(|route| route.to).collect()
     }
 }
 

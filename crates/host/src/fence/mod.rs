@@ -479,6 +479,16 @@ impl Fence {
     }
 }
 
+/// Whether a fence's packet filter stands, in the calling thread's network namespace. It changes nothing.
+///
+/// # Errors
+/// [`HostError::Fence`] when this kernel has no `nf_tables`, or this process may not look
+/// ([`HostError::is_denied`]).
+pub fn filter_stands(config: &FenceConfig) -> Result<bool, HostError> {
+    let there = Filter::open(config).and_then(|mut filter| filter.present());
+    Ok(there.map_err(|refusal| failed("look at the packet filter", refusal, 0))?.is_some())
+}
+
 /// All addresses of each set's family.
 fn whole_space() -> impl Iterator<Item = IpNet> {
     SETS.iter().map(|set| {

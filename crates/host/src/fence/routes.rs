@@ -17,7 +17,7 @@ use crate::{
 /// Metrics: of the routes to one network the lowest wins. The one into the TUN interface vanishes
 /// with it, and then the next one holds.
 const INTO_TUN: u32 = 10;
-const UNREACHABLE: u32 = 20;
+pub(super) const UNREACHABLE: u32 = 20;
 const THROW: u32 = 30;
 
 /// A route of ours that is in the tables.

@@ -1,0 +1,104 @@
+//! What on this host helps or hinders a gateway. It reads, and changes nothing.
+
+mod kernel;
+mod network;
+mod programs;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use convoy_control::client::{Client, Target};
+use convoy_control::protocol::{Answer, Request};
+use convoy_control::site::Site;
+use serde::Serialize;
+
+/// How a thing stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Level {
+    /// As it should be.
+    Ok,
+    /// Worth knowing, or not to be seen.
+    Note,
+    /// To be put right.
+    Problem,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "OK",
+            Self::Note => "note",
+            Self::Problem => "PROBLEM",
+        })
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Check {
+    pub(crate) level: Level,
+    /// What it is about, in a word or two.
+    pub(crate) about: &'static str,
+    /// What was found, where, and what would be right.
+    pub(crate) found: String,
+}
+
+impl Check {
+    fn ok(about: &'static str, found: impl Into<String>) -> Self {
+        Self { level: Level::Ok, about, found: found.into() }
+    }
+
+    fn note(about: &'static str, found: impl Into<String>) -> Self {
+        Self { level: Level::Note, about, found: found.into() }
+    }
+
+    fn problem(about: &'static str, found: impl Into<String>) -> Self {
+        Self { level: Level::Problem, about, found: found.into() }
+    }
+}
+
+/// What is asked about.
+#[derive(Debug)]
+struct Patient<'a> {
+    site: Option<&'a Site>,
+    /// Peers that the site file and the running gateway name.
+    peers: Vec<IpAddr>,
+    udp_port: u16,
+    interface: &'a str,
+    /// Where XFRM is served, if it is to be.
+    socket: Option<PathBuf>,
+    /// Whether the gateway answers, in words.
+    gateway: Result<(), String>,
+}
+
+/// Looks at everything, in the calling thread's network namespace.
+pub(crate) fn look(site: Option<&Site>) -> Vec<Check> {
+    let target = site.map_or(Target::Only, |site| Target::Socket(site.control_socket.clone()));
+    let answer = Client::find(&target).and_then(|client| client.ask(Request::Sa));
+    let of_site = site.into_iter().flat_map(Site::associations).map(|sa| sa.endpoints.remote);
+    let mut peers: Vec<IpAddr> = of_site.collect();
+    if let Ok(Answer::Sa(report)) = &answer {
+        peers.extend(report.sas.iter().map(|sa| sa.remote));
+    }
+    peers.sort_unstable();
+    peers.dedup();
+    let served = Path::new("/run/convoy/xfrm.sock");
+    let patient = Patient {
+        site,
+        peers,
+        udp_port: site.map_or(4500, |site| site.wire.udp_port),
+        interface: site.map_or("convoy0", |site| site.plain.interface.as_str()),
+        socket: match site {
+            Some(site) => site.xfrm.as_ref().map(|xfrm| xfrm.socket.clone()),
+            None => Some(served.to_owned()),
+        },
+        gateway: answer.map(drop).map_err(|error| error.to_string()),
+    };
+    let root = Path::new("/");
+    let mut checks = kernel::look(root);
+    checks.extend(network::look(&patient));
+    checks.extend(programs::look(root, &patient));
+    checks
+}

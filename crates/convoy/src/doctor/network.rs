@@ -1,0 +1,92 @@
+//! The network: routes and settings that work against the fence, the packet filter, and MTUs.
+
+use convoy_host::{
+    FenceConfig, Finding, HostError, IpNet, LinkName, Look, Network, fence, findings,
+};
+
+use super::{Check, Patient};
+use crate::gateway;
+
+pub(super) fn look(patient: &Patient<'_>) -> Vec<Check> {
+    let Ok(link) = LinkName::new(patient.interface) else { return Vec::new() };
+    let config = FenceConfig { mark: gateway::MARK, ..FenceConfig::new(link.clone()) };
+    let mut checks =
+        routes(patient, &config).unwrap_or_else(|error| vec![unseen("routes", &error)]);
+    checks.push(filter(&config));
+    checks.extend(mtus(patient, &link));
+    checks
+}
+
+fn unseen(about: &'static str, error: &HostError) -> Check {
+    Check::note(about, format!("not to be seen: {error}"))
+}
+
+fn routes(patient: &Patient<'_>, config: &FenceConfig) -> Result<Vec<Check>, HostError> {
+    let look = Look::around(config, &patient.peers)?;
+    let of_site = patient.site.map(|site| site.protected_networks()).unwrap_or_default();
+    let of_site = of_site.iter().filter_map(|net| IpNet::new(net.addr(), net.len()).ok());
+    let mut protected = look.closed(config);
+    protected.extend(of_site);
+    protected.sort();
+    protected.dedup();
+    let found = findings(&look, config, &protected);
+    Ok(match found.is_empty() {
+        true => vec![Check::ok(
+            "routes",
+            format!("nothing works against {} protected network(s)", protected.len()),
+        )],
+        false => found.iter().map(judged).collect(),
+    })
+}
+
+fn judged(finding: &Finding) -> Check {
+    match finding {
+        // As a host without a network behind it wants it.
+        Finding::ForwardingOff { .. } => Check::note("routes", finding.to_string()),
+        _ => Check::problem("routes", finding.to_string()),
+    }
+}
+
+fn filter(config: &FenceConfig) -> Check {
+    const ABOUT: &str = "packet filter";
+    let table = config.filter_table();
+    match fence::filter_stands(config) {
+        Ok(true) => Check::ok(ABOUT, format!("table inet {table} stands")),
+        Ok(false) => Check::ok(
+            ABOUT,
+            format!("the kernel has nf_tables; no table inet {table} is raised now"),
+        ),
+        Err(error) if error.is_denied() => unseen(ABOUT, &error),
+        Err(error) => Check::problem(
+            ABOUT,
+            format!(
+                "{error}: without nf_tables routes alone keep packets from leaving in clear, and nothing \
+                 keeps them from coming in so; load the kernel module nf_tables"
+            ),
+        ),
+    }
+}
+
+/// The way to each peer, and whether what comes through the TUN interface fits there.
+fn mtus(patient: &Patient<'_>, link: &LinkName) -> Vec<Check> {
+    const ABOUT: &str = "MTU";
+    let Ok(mut network) = Network::open() else { return Vec::new() };
+    let inner = network.link(link).ok().map(|link| link.mtu);
+    let ways = patient.peers.iter().filter_map(|peer| Some((peer, network.mtu_to(*peer).ok()?)));
+    ways.collect::<Vec<_>>()
+        .into_iter()
+        .map(|(peer, outer)| match inner {
+            Some(inner) if inner >= outer => Check::problem(
+                ABOUT,
+                format!(
+                    "packets to {peer} may have {outer} bytes, and {link} takes inner ones of {inner}, to \
+                     which ESP adds its own: lower `mtu` in [plain], or leave it out"
+                ),
+            ),
+            Some(inner) => {
+                Check::ok(ABOUT, format!("{outer} bytes to {peer}, inner packets up to {inner}"))
+            }
+            None => Check::ok(ABOUT, format!("{outer} bytes to {peer}")),
+        })
+        .collect()
+}

@@ -1,0 +1,298 @@
+//! Programs: who holds the ports, IKE daemons, Convoy's library, socket and units.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::{Check, Patient};
+use crate::exit::describe;
+use crate::verbs::find_library;
+
+/// As IKE daemons are called in `/proc/PID/comm`.
+const DAEMONS: [&str; 5] = ["charon", "charon-systemd", "charon-nm", "pluto", "iked"];
+/// The library that leads them to Convoy, as it begins in `/proc/PID/maps`.
+const LIBRARY: &str = "libconvoy_xfrm";
+/// Units that drop-ins are installed for, and where.
+const UNITS: [&str; 3] = ["strongswan", "strongswan-starter", "ipsec"];
+const UNIT_FOLDERS: [&str; 4] = [
+    "etc/systemd/system",
+    "usr/local/lib/systemd/system",
+    "usr/lib/systemd/system",
+    "lib/systemd/system",
+];
+
+pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
+    let proc = root.join("proc");
+    let processes = processes(&proc);
+    let mut checks = daemons(&processes, patient);
+    checks.extend(ports(&proc, &processes, patient.udp_port));
+    match &patient.gateway {
+        Ok(()) => checks.push(Check::ok("gateway", "answers")),
+        Err(error) => checks.push(Check::note("gateway", error.clone())),
+    }
+    if let Some(path) = &patient.socket {
+        checks.push(socket(path, patient.gateway.is_ok()));
+        checks.push(match find_library() {
+            Ok(path) => Check::ok("library", format!("{}", path.display())),
+            Err(error) if patient.site.is_some() => {
+                Check::problem("library", describe(&error).replace("\n ", ""))
+            }
+            Err(error) => Check::note("library", describe(&error).replace("\n ", "")),
+        });
+        checks.push(units(root));
+    }
+    checks
+}
+
+/// A process that may matter.
+#[derive(Debug)]
+struct Process {
+    pid: u32,
+    name: String,
+    /// Whether it is led to Convoy; `None`: not to be seen.
+    is_led: Option<bool>,
+    /// Sockets that it holds; `None`: not to be seen.
+    sockets: Option<BTreeSet<u64>>,
+}
+
+fn processes(proc: &Path) -> Vec<Process> {
+    let Ok(entries) = fs::read_dir(proc) else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut pids: Vec<u32> = pids.collect();
+    pids.sort_unstable();
+    pids.into_iter()
+        .filter_map(|pid| {
+            let folder = proc.join(pid.to_string());
+            // One that has ended meanwhile.
+            let name = fs::read_to_string(folder.join("comm")).ok()?.trim_end().to_owned();
+            let maps = fs::read_to_string(folder.join("maps")).ok();
+            // What ends, and what is a thread of the kernel, has none.
+            let is_led = maps.map(|maps| maps.contains(LIBRARY));
+            Some(Process { pid, name, is_led, sockets: sockets(&folder.join("fd")) })
+        })
+        .collect()
+}
+
+fn sockets(folder: &Path) -> Option<BTreeSet<u64>> {
+    let links = fs::read_dir(folder).ok()?.flatten();
+    let inode =
+        |link: PathBuf| link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok();
+    Some(links.filter_map(|link| fs::read_link(link.path()).ok().and_then(inode)).collect())
+}
+
+fn daemons(processes: &[Process], patient: &Patient<'_>) -> Vec<Check> {
+    const ABOUT: &str = "IKE daemon";
+    let is_daemon = |process: &&Process| DAEMONS.contains(&process.name.as_str());
+    let found: Vec<_> = processes
+        .iter()
+        .filter(is_daemon)
+        .map(|Process { pid, name, is_led, .. }| match is_led {
+            Some(true) if patient.gateway.is_err() => Check::problem(
+                ABOUT,
+                format!("{name} (pid {pid}) is led to Convoy, and no gateway answers: start it"),
+            ),
+            Some(true) => Check::ok(ABOUT, format!("{name} (pid {pid}) is led to Convoy")),
+            Some(false) => Check::problem(
+                ABOUT,
+                format!(
+                    "{name} (pid {pid}) speaks to the kernel, not to Convoy: start it by `convoy exec`, or \
+                     with the drop-ins that `make install` puts beside its unit"
+                ),
+            ),
+            None => Check::note(
+                ABOUT,
+                format!("{name} (pid {pid}) runs; whether it is led to Convoy only root can see"),
+            ),
+        })
+        .collect();
+    if found.is_empty() { vec![Check::ok(ABOUT, "none runs")] } else { found }
+}
+
+fn ports(proc: &Path, processes: &[Process], udp_port: u16) -> Vec<Check> {
+    const ABOUT: &str = "UDP ports";
+    let mut inodes: BTreeMap<u16, BTreeSet<u64>> = BTreeMap::new();
+    for file in ["net/udp", "net/udp6"] {
+        let text = fs::read_to_string(proc.join(file)).unwrap_or_default();
+        for (port, inode) in text.lines().skip(1).filter_map(bound) {
+            inodes.entry(port).or_default().insert(inode);
+        }
+    }
+    let wanted: BTreeSet<_> = [500, 4500, udp_port].into();
+    wanted
+        .into_iter()
+        .map(|port| {
+            let Some(inodes) = inodes.get(&port) else {
+                return Check::ok(ABOUT, format!("{port} is free"));
+            };
+            let holds = |process: &&Process| {
+                process.sockets.as_ref().is_some_and(|sockets| !sockets.is_disjoint(inodes))
+            };
+            let holders: Vec<_> = processes.iter().filter(holds).collect();
+            let names = holders.iter().map(|p| format!("{} (pid {})", p.name, p.pid));
+            let names = names.collect::<Vec<_>>().join(", ");
+            let stranger = holders.iter().find(|p| p.name != "convoy" && p.is_led == Some(false));
+            match (names.is_empty(), stranger) {
+                (true, _) => Check::note(ABOUT, format!("{port} is held; by whom, only root can see")),
+                (false, Some(stranger)) if port == udp_port => Check::problem(
+                    ABOUT,
+                    format!(
+                        "{port} is held by {} (pid {}), which is not led to Convoy: ESP in UDP would go \
+                         there; stop it, or run it by `convoy exec`",
+                        stranger.name, stranger.pid
+                    ),
+                ),
+                _ => Check::ok(ABOUT, format!("{port} is held by {names}")),
+            }
+        })
+        .collect()
+}
+
+/// Local port and inode of a line of `/proc/net/udp`.
+fn bound(line: &str) -> Option<(u16, u64)> {
+    let mut words = line.split_whitespace();
+    let (_, port) = words.nth(1)?.rsplit_once(':')?;
+    Some((u16::from_str_radix(port, 16).ok()?, words.nth(7)?.parse().ok()?))
+}
+
+fn socket(path: &Path, is_answered: bool) -> Check {
+    const ABOUT: &str = "XFRM socket";
+    let place = path.display();
+    match fs::symlink_metadata(path) {
+        Ok(status) if !status.file_type().is_socket() => {
+            Check::problem(ABOUT, format!("{place} is no socket: remove it, or name another"))
+        }
+        Ok(status) if status.permissions().mode() & 0o007 != 0 => Check::problem(
+            ABOUT,
+            format!(
+                "{place} is open to everybody, and who writes there makes SAs: `chmod 0600 {place}`"
+            ),
+        ),
+        Ok(_) if !is_answered => Check::problem(
+            ABOUT,
+            format!(
+                "{place} is left over, no gateway answers: start one with `convoy run SITE.toml`"
+            ),
+        ),
+        Ok(_) => Check::ok(ABOUT, format!("{place}")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !is_answered => {
+            Check::note(ABOUT, format!("{place} is not there, as no gateway runs"))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            Check::note(ABOUT, format!("{place} is not to be seen: {error}"))
+        }
+        Err(error) => Check::problem(
+            ABOUT,
+            format!("{place}: {error}: the site file of the gateway needs an [xfrm] section"),
+        ),
+    }
+}
+
+/// Drop-ins of units, and units that have none.
+fn units(root: &Path) -> Check {
+    const ABOUT: &str = "systemd";
+    let is_there =
+        |name: &str| UNIT_FOLDERS.iter().find(|folder| root.join(folder).join(name).exists());
+    let (mut led, mut not) = (Vec::new(), Vec::new());
+    for unit in UNITS {
+        let drop_in = is_there(&format!("{unit}.service.d/50-convoy.conf"));
+        match (is_there(&format!("{unit}.service")), drop_in) {
+            (Some(_), Some(folder)) => {
+                led.push(format!("/{folder}/{unit}.service.d/50-convoy.conf"))
+            }
+            (Some(_), None) => not.push(unit),
+            (None, _) => {}
+        }
+    }
+    match (led.is_empty(), not.is_empty()) {
+        (_, false) => Check::note(
+            ABOUT,
+            format!(
+                "{} would start without Convoy: no drop-in 50-convoy.conf leads it there; `make install` \
+                 puts one",
+                not.iter().map(|unit| format!("{unit}.service")).collect::<Vec<_>>().join(", ")
+            ),
+        ),
+        (false, true) => {
+            Check::ok(ABOUT, format!("daemons start under Convoy: {}", led.join(", ")))
+        }
+        (true, true) => Check::ok(ABOUT, "no unit of an IKE daemon is installed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    fn patient(gateway: Result<(), String>) -> Patient<'static> {
+        let (site, socket, peers) = (None, None, Vec::new());
+        Patient { site, peers, udp_port: 4500, interface: "convoy0", socket, gateway }
+    }
+
+    fn daemon(pid: u32, name: &str, is_led: Option<bool>, inode: u64) -> Process {
+        Process { pid, name: name.into(), is_led, sockets: Some([inode].into()) }
+    }
+
+    #[test]
+    fn daemons_without_convoy_are_problems() {
+        let processes = [
+            daemon(7, "charon", Some(false), 1),
+            daemon(8, "pluto", Some(true), 2),
+            daemon(9, "sh", Some(false), 3),
+            daemon(10, "charon-systemd", None, 4),
+        ];
+        let levels = |gateway| -> Vec<_> {
+            daemons(&processes, &patient(gateway)).iter().map(|check| check.level).collect()
+        };
+        assert_eq!(levels(Ok(())), [Level::Problem, Level::Ok, Level::Note]);
+        assert_eq!(levels(Err("none".into())), [Level::Problem, Level::Problem, Level::Note]);
+        assert_eq!(daemons(&processes[2..3], &patient(Ok(())))[0].level, Level::Ok);
+    }
+
+    #[test]
+    fn whoever_holds_a_port_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("net")).unwrap();
+        let text = "  sl  local_address rem_address   st\n   \
+            9: 00000000:1194 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 77 2 0 0\n  \
+            10: 0100007F:01F4 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 78 2 0 0\n";
+        fs::write(root.path().join("net/udp"), text).unwrap();
+        let stranger = [daemon(7, "charon", Some(false), 77)];
+        let found = ports(root.path(), &stranger, 4500);
+        assert_eq!(found[0], Check::note("UDP ports", "500 is held; by whom, only root can see"));
+        assert!(found[1].level == Level::Problem && found[1].found.contains("charon (pid 7)"));
+        let led = [daemon(7, "charon", Some(true), 77), daemon(8, "convoy", Some(false), 77)];
+        let found = ports(root.path(), &led, 4500);
+        assert_eq!(
+            found[1],
+            Check::ok("UDP ports", "4500 is held by charon (pid 7), convoy (pid 8)")
+        );
+    }
+
+    #[test]
+    fn units_without_a_drop_in_are_noted() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("usr/lib/systemd/system");
+        fs::create_dir_all(folder.join("ipsec.service.d")).unwrap();
+        assert_eq!(units(root.path()).level, Level::Ok);
+        fs::write(folder.join("ipsec.service"), "").unwrap();
+        assert!(units(root.path()).found.starts_with("ipsec.service would start without Convoy"));
+        fs::write(folder.join("ipsec.service.d/50-convoy.conf"), "").unwrap();
+        assert!(units(root.path()).found.contains("/usr/lib/systemd/system/ipsec.service.d/50-"));
+    }
+
+    #[test]
+    fn a_socket_that_everybody_may_use_is_a_problem() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("xfrm.sock");
+        assert_eq!(socket(&path, false).level, Level::Note);
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let set = |mode| fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        set(0o600);
+        assert_eq!(socket(&path, true).level, Level::Ok);
+        assert_eq!(socket(&path, false).level, Level::Problem);
+        set(0o666);
+        assert!(socket(&path, true).found.contains("chmod 0600"));
+    }
+}

@@ -1,0 +1,97 @@
+//! `convoy doctor` on hosts with something wrong.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const CONVOY: &str = env!("CARGO_BIN_EXE_convoy");
+/// A gateway's host: one interface, and a way to the peer of `convoy init`.
+const HOST: &str = "ip link set lo up
+    ip link add wire0 type veth peer name wire1
+    ip link set wire1 up
+    ip address add 192.0.2.1/24 dev wire0
+    ip link set wire0 up
+    ip route add default via 192.0.2.254
+    for link in all wire0; do echo 0 > /proc/sys/net/ipv4/conf/$link/rp_filter; done
+    echo 1 > /proc/sys/net/ipv4/ip_forward";
+
+/// What the doctor says of a host, in a network namespace of its own; none where there are none.
+fn doctor(folder: &Path, illness: &str) -> Option<Output> {
+    let made = Command::new("unshare").args(["--net", "true"]).status();
+    if !made.is_ok_and(|status| status.success()) {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: cannot make a network namespace here");
+        return None;
+    }
+    let script = format!("set -e; {HOST}\n{illness}\nexec \"$0\" doctor left.toml --json");
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-c", &script, CONVOY]).current_dir(folder);
+    Some(command.output().unwrap())
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let status = Command::new(CONVOY).arg("init").arg(folder.path()).output().unwrap().status;
+    assert!(status.success());
+    folder
+}
+
+/// What is said about one thing, and how it stands.
+fn said(output: &Output, about: &str) -> Vec<(String, String)> {
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    let checks = report["checks"].as_array().unwrap().iter().filter(|c| c["about"] == about);
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    checks.map(|check| (text(&check["level"]), text(&check["found"]))).collect()
+}
+
+#[test]
+fn routes_past_the_gateway_are_problems_with_what_would_be_right() {
+    let folder = folder();
+    let Some(good) = doctor(folder.path(), "") else { return };
+    assert_eq!(said(&good, "routes")[0].0, "ok", "{:?}", said(&good, "routes"));
+    assert!(said(&good, "MTU")[0].1.starts_with("1500 bytes to 198.51.100.1"));
+    let charon = "ip rule add priority 220 table 220
+        ip route add 10.2.0.0/24 via 192.0.2.254 table 220";
+    let pluto = "ip route add 10.2.0.0/24 via 192.0.2.254";
+    let unreachable = "ip route del default";
+    for (illness, cure) in [
+        (charon, "install_routes = no"),
+        (pluto, "leftupdown="),
+        (unreachable, "no route leads to the peer 198.51.100.1"),
+    ] {
+        let ill = doctor(folder.path(), illness).unwrap();
+        assert_eq!(ill.status.code(), Some(1));
+        let routes = said(&ill, "routes");
+        assert!(routes[0].0 == "problem" && routes[0].1.contains(cure), "{routes:?}");
+    }
+}
+
+#[test]
+fn who_holds_the_port_is_told() {
+    let folder = folder();
+    let illness = "python3 -c 'import socket,time
+s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)
+s.bind((\"\",4500))
+print(flush=True)
+time.sleep(60)' > port & trap 'kill $!' EXIT
+        while ! test -s port; do sleep 0.05; done
+        \"$0\" doctor left.toml --json; exit $?";
+    let Some(held) = doctor(folder.path(), illness) else { return };
+    let ports = said(&held, "UDP ports");
+    assert_eq!(ports.len(), 2);
+    assert_eq!(ports[0].1, "500 is free");
+    assert!(ports[1].0 == "problem" && ports[1].1.contains("4500 is held by python3"), "{ports:?}");
+    assert_eq!(held.status.code(), Some(1));
+}
+
+#[test]
+fn a_site_file_that_is_wrong_is_told_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("site.toml");
+    std::fs::write(&path, "name = 7\n").unwrap();
+    let output = Command::new(CONVOY).arg("doctor").arg(&path).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty() && !output.stderr.is_empty());
+}
