@@ -120,9 +120,16 @@ impl Kernel {
         if let Some(direction) = sa.direction {
             return direction;
         }
+        if is_larval {
+            return SaDirection::In;
+        }
         let comes = self.host.is_local(sa.info.destination);
-        let leaves = self.host.is_local(sa.info.source);
-        if is_larval || (comes && !leaves) { SaDirection::In } else { SaDirection::Out }
+        match (comes, self.host.is_local(sa.info.source)) {
+            (true, false) => SaDirection::In,
+            (false, true) => SaDirection::Out,
+            // Both here, or an address that is not there yet: as before, when its SA is moved.
+            _ => self.plane.remembered(sa).unwrap_or(SaDirection::Out),
+        }
     }
 
     pub(super) fn delete_sa(

@@ -390,6 +390,46 @@ fn an_sa_that_is_moved_goes_on_behind_its_last_packet() {
     assert_eq!(spec.counters.usage.added_ns.get(), 940_000_000_000);
 }
 
+/// RFC 4106 section 3: both ends would begin with the same nonces.
+#[test]
+fn a_key_of_a_counter_mode_has_one_direction() {
+    let (mut kernel, published) = kernel();
+    add(&mut kernel, inbound(1, 1)).unwrap();
+    let both_ways = add(&mut kernel, outbound(2, 1)).unwrap_err();
+    assert!(both_ways.text.contains("other direction"), "{}", both_ways.text);
+    ask(&mut kernel, Request::DelSa(query(&inbound(1, 1))), 1).unwrap();
+    assert_eq!(add(&mut kernel, outbound(2, 1)).unwrap_err().errno, Errno::EINVAL, "nor later");
+    // With random IVs it is what tutorials do.
+    let cbc = |mut sa: Sa| {
+        let name = |text| AlgorithmName::new(text).unwrap();
+        sa.transform = Transform::Separate {
+            cipher: Some(convoy_xfrm::Algorithm {
+                name: name("cbc(aes)"),
+                key: Key::new(&[1; 16]).unwrap(),
+            }),
+            integrity: Some(convoy_xfrm::Integrity {
+                name: name("hmac(sha256)"),
+                key: Key::new(&[2; 32]).unwrap(),
+                icv_bits: Some(128),
+            }),
+        };
+        sa
+    };
+    add(&mut kernel, cbc(inbound(3, 0))).unwrap();
+    add(&mut kernel, cbc(outbound(4, 0))).unwrap();
+    assert_eq!((inbounds(&published).len(), outbounds(&published).len()), (1, 1));
+}
+
+/// MOBIKE moves SAs to addresses that the host may not have got yet.
+#[test]
+fn an_sa_that_is_moved_keeps_its_direction() {
+    let (mut kernel, published) = kernel();
+    add(&mut kernel, inbound(1, 1)).unwrap();
+    ask(&mut kernel, Request::DelSa(query(&inbound(1, 1))), 1).unwrap();
+    add(&mut kernel, sa(THERE, [192, 0, 2, 99], 1, 1)).unwrap();
+    assert_eq!((inbounds(&published).len(), outbounds(&published).len()), (1, 0));
+}
+
 #[test]
 fn an_inbound_key_that_comes_again_accepts_nothing_it_accepted_before() {
     let (mut kernel, published) = kernel();

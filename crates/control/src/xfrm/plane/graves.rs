@@ -4,6 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sequence::Lease;
 use convoy_wire::SeqNum;
 use convoy_xfrm::{Errno, Refusal};
@@ -24,9 +25,10 @@ pub(super) struct Graves {
     leases: HashMap<RecordId, Kept<Arc<Lease>>>,
     /// In the order of their deaths, and the how manieth death it was.
     dead_leases: VecDeque<(RecordId, u64)>,
-    /// Of dead SAs.
-    floors: HashMap<RecordId, SeqNum>,
-    dead_floors: VecDeque<RecordId>,
+    /// Of live SAs and of dead ones.
+    floors: HashMap<RecordId, Known>,
+    /// As `dead_leases`.
+    dead_floors: VecDeque<(RecordId, u64)>,
     /// What a lease of a new key begins with.
     ceiling: u64,
 }
@@ -36,6 +38,25 @@ struct Kept<T> {
     what: T,
     is_live: bool,
     deaths: u64,
+}
+
+/// What is known of an inbound key.
+#[derive(Debug, Default)]
+struct Known {
+    /// SAs that have it.
+    live: usize,
+    deaths: u64,
+    /// The highest number that was accepted, as far as is known.
+    floor: SeqNum,
+    /// Of the SA that went last: its worker may still have accepted something.
+    last: Option<Arc<SaCounters>>,
+}
+
+impl Known {
+    fn floor(&self) -> SeqNum {
+        let last = self.last.as_ref().map(|counters| counters.floor.get());
+        self.floor.max(last.unwrap_or_default())
+    }
 }
 
 impl Graves {
@@ -111,20 +132,51 @@ impl Graves {
         }
     }
 
-    /// The highest number that was accepted under a key, as far as is known.
-    pub(super) fn floor(&self, key: RecordId) -> SeqNum {
-        self.floors.get(&key).copied().unwrap_or_default()
+    /// An inbound SA comes: the highest number that was accepted under its key, as far as is known.
+    pub(super) fn receive(&mut self, key: RecordId) -> SeqNum {
+        let known = self.floors.entry(key).or_default();
+        known.live += 1;
+        known.floor()
     }
 
-    /// An inbound SA went.
-    pub(super) fn bury_floor(&mut self, key: RecordId, floor: SeqNum) {
-        if self.floors.insert(key, floor).is_none() {
-            self.dead_floors.push_back(key);
+    /// Remembers the highest number that an earlier life accepted.
+    pub(super) fn remember_floor(&mut self, key: RecordId, floor: SeqNum) {
+        let known = self.floors.entry(key).or_default();
+        known.floor = known.floor.max(floor);
+        known.live += 1;
+        self.bury(key, None);
+    }
+
+    /// An inbound SA went. Its worker may not know yet, so its counters are read when the key comes
+    /// again.
+    pub(super) fn bury_floor(&mut self, key: RecordId, counters: Arc<SaCounters>) {
+        self.bury(key, Some(counters));
+    }
+
+    fn bury(&mut self, key: RecordId, counters: Option<Arc<SaCounters>>) {
+        let Some(known) = self.floors.get_mut(&key) else { return };
+        known.floor = known.floor();
+        known.last = counters.or(known.last.take());
+        known.live = known.live.saturating_sub(1);
+        known.deaths += 1;
+        self.dead_floors.push_back((key, known.deaths));
+        while self.dead_floors.len() > DEAD_MAX {
+            let Some((oldest, at)) = self.dead_floors.pop_front() else { break };
+            let died = |known: &Known| known.live == 0 && known.deaths == at;
+            if self.floors.get(&oldest).is_some_and(died) {
+                self.floors.remove(&oldest);
+            }
         }
-        if self.dead_floors.len() > DEAD_MAX
-            && let Some(oldest) = self.dead_floors.pop_front()
-        {
-            self.floors.remove(&oldest);
+    }
+
+    /// Which way packets of a key went, if it was one way.
+    pub(super) fn direction(&self, key: &KeyMaterial) -> Option<Direction> {
+        let sent = self.leases.contains_key(&self.outbound(key));
+        let received = self.floors.contains_key(&self.inbound(key));
+        match (sent, received) {
+            (true, false) => Some(Direction::Outbound),
+            (false, true) => Some(Direction::Inbound),
+            _ => None,
         }
     }
 }
@@ -180,13 +232,35 @@ mod tests {
         for n in 1..=count {
             drop(graves.raise(id(n), SeqNum::new(5)).unwrap());
             graves.bury_lease(id(n));
-            graves.bury_floor(id(n), SeqNum::new(7));
+            let counters = Arc::<SaCounters>::default();
+            graves.receive(id(n));
+            counters.floor.raise(SeqNum::new(7));
+            graves.bury_floor(id(n), counters);
         }
         assert!(graves.leases.len() <= DEAD_MAX + 1);
         assert!(!graves.leases.contains_key(&id(1)) && graves.leases.contains_key(&id(count)));
         assert_eq!(graves.raise(id(0), SeqNum::default()).unwrap_err().errno, Errno::EEXIST);
         assert_eq!(lives.used(), SeqNum::new(9));
-        assert_eq!(graves.floor(id(1)), SeqNum::default());
-        assert_eq!(graves.floor(id(count)), SeqNum::new(7));
+        assert_eq!(graves.receive(id(1)), SeqNum::default());
+        assert_eq!(graves.receive(id(count)), SeqNum::new(7));
+    }
+
+    #[test]
+    fn a_floor_never_goes_back() {
+        let mut graves = Graves::new().unwrap();
+        let key = graves.inbound(&material(1));
+        let (first, second) = (Arc::<SaCounters>::default(), Arc::<SaCounters>::default());
+        graves.receive(key);
+        graves.receive(key);
+        first.floor.raise(SeqNum::new(50));
+        second.floor.raise(SeqNum::new(40));
+        graves.bury_floor(key, first.clone());
+        // Its worker accepts something more before it sees that the SA went.
+        first.floor.raise(SeqNum::new(60));
+        assert_eq!(graves.receive(key), SeqNum::new(60));
+        graves.bury_floor(key, second);
+        assert_eq!(graves.receive(key), SeqNum::new(60));
+        assert_eq!(graves.direction(&material(1)), Some(Direction::Inbound));
+        assert_eq!(graves.direction(&material(2)), None);
     }
 }

@@ -7,6 +7,8 @@ use convoy_xfrm::{
     PortMask, Refusal, Sa, SaFlags, SaProtocol, Selector, Template, attribute_name,
 };
 
+use super::sa::Way;
+
 /// `UDP_ENCAP_ESPINUDP`.
 const ESP_IN_UDP: u16 = 2;
 
@@ -39,7 +41,7 @@ fn known(others: &convoy_xfrm::Others) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// `EOPNOTSUPP` and what is too much; `EINVAL` for what does not go together; `EPROTONOSUPPORT` for modes.
-pub(super) fn sa(sa: &Sa, udp_port: u16) -> Result<(), Refusal> {
+pub(super) fn sa(sa: &Sa, way: Way, udp_port: u16) -> Result<(), Refusal> {
     let info = &sa.info;
     if !matches!(info.mode, Mode::Tunnel | Mode::Transport) {
         return Err(Refusal::new(Errno::EPROTONOSUPPORT, "Requested mode not found"));
@@ -68,7 +70,7 @@ pub(super) fn sa(sa: &Sa, udp_port: u16) -> Result<(), Refusal> {
         Some(encap) if encap.kind != ESP_IN_UDP => {
             return Err(unsupported("Convoy encapsulates ESP in UDP only (UDP_ENCAP_ESPINUDP)"));
         }
-        Some(encap) if encap.source_port != udp_port && encap.destination_port != udp_port => {
+        Some(encap) if way.local_port(&encap) != udp_port => {
             let text = format!("Convoy serves UDP port {udp_port} (wire.udp_port), not this SA's");
             return Err(Refusal::new(Errno::EINVAL, text));
         }

@@ -13,7 +13,7 @@ mod slots;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use convoy_crypto::Cpu;
+use convoy_crypto::{Cipher, Cpu, Suite};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::selector::Direction;
@@ -26,6 +26,7 @@ use convoy_xfrm::{Addresses, Errno, Policy, Refusal, Sa, SaDirection, SaFlags};
 use super::Moment;
 use super::transform::key_material;
 use crate::lease::{HashKey, RecordId};
+use crate::site::KeyMaterial;
 use crate::xfrm::keep::{Admission, Keeper, Kept, Past, Way as Kind};
 use graves::Graves;
 use groups::{Group, Groups, Member};
@@ -152,7 +153,7 @@ impl Plane {
         for ((direction, key), bound) in bounds {
             match direction {
                 Direction::Outbound => self.graves.remember_lease(key, SeqNum::new(bound)),
-                Direction::Inbound => self.graves.bury_floor(key, SeqNum::new(bound)),
+                Direction::Inbound => self.graves.remember_floor(key, SeqNum::new(bound)),
             }
         }
         self.keeper = Some(keeper);
@@ -164,11 +165,11 @@ impl Plane {
     /// As a kernel would refuse it; `EOPNOTSUPP` for what only Convoy cannot do.
     pub(super) fn check(&self, sa: &Sa, way: SaDirection) -> Result<Checked, Refusal> {
         let (protocol, material) = key_material(sa.info.protocol, &sa.transform)?;
-        honoured::sa(sa, self.surroundings.udp_port)?;
         let way = match way {
             SaDirection::Out => Way::Outbound,
             SaDirection::In => Way::Inbound,
         };
+        honoured::sa(sa, way, self.surroundings.udp_port)?;
         Ok(Checked { keys: Keys { protocol, material }, way })
     }
 
@@ -193,6 +194,7 @@ impl Plane {
         let (sent, received) = sa::numbers(sa);
         let material = &checked.keys.material;
         let direction = checked.way.direction();
+        self.one_way(material, direction)?;
         let slot = match direction {
             Direction::Outbound => self.outbound.take(|slot| draft.outbound(slot).is_some()),
             Direction::Inbound => self.inbound.take(|slot| draft.inbound(slot).is_some()),
@@ -210,7 +212,7 @@ impl Plane {
             }
             Way::Inbound => {
                 let key = self.graves.inbound(material);
-                counters.floor.raise(received.max(self.graves.floor(key)));
+                counters.floor.raise(received.max(self.graves.receive(key)));
                 (key, None)
             }
         };
@@ -335,12 +337,40 @@ impl Plane {
         match placed.direction {
             Direction::Outbound => self.graves.bury_lease(placed.key),
             Direction::Inbound => {
-                self.graves.bury_floor(placed.key, placed.counters.floor.get());
+                self.graves.bury_floor(placed.key, placed.counters.clone());
             }
         }
         if let (Some(keeper), Some(kept)) = (&self.keeper, placed.kept) {
             keeper.retire(kept);
         }
+    }
+
+    /// Which way the packets of an SA's key went before, if that is known.
+    pub(super) fn remembered(&self, sa: &Sa) -> Option<SaDirection> {
+        let (_, material) = key_material(sa.info.protocol, &sa.transform).ok()?;
+        self.graves.direction(&material).map(|direction| match direction {
+            crate::lease::Direction::Outbound => SaDirection::Out,
+            crate::lease::Direction::Inbound => SaDirection::In,
+        })
+    }
+
+    /// Refuses a key both ways where nonces are made of sequence numbers: both ends would begin with
+    /// the same (RFC 4106 section 3). Ciphers with random IVs do not mind.
+    fn one_way(&self, material: &KeyMaterial, direction: Direction) -> Result<(), Refusal> {
+        let counts = !matches!(
+            material.suite(),
+            Suite::Pair { cipher: Cipher::Null | Cipher::AesCbc(_), .. }
+        );
+        let other = match self.graves.direction(material) {
+            Some(crate::lease::Direction::Outbound) => direction == Direction::Inbound,
+            Some(crate::lease::Direction::Inbound) => direction == Direction::Outbound,
+            None => false,
+        };
+        if counts && other {
+            let text = "This key has the other direction: nonces would come twice (RFC 4106)";
+            return Err(Refusal::new(Errno::EINVAL, text));
+        }
+        Ok(())
     }
 
     /// Whether workers can do what a policy asks for.

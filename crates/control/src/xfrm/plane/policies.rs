@@ -244,17 +244,17 @@ fn upper(info: &PolicyInfo, outbound: bool) -> Result<UpperSelector, Refusal> {
         1 | 58 => {
             let byte = |mask: PortMask| {
                 let (first, last) = honoured::ports(mask)?;
-                let small = |number: u16| u8::try_from(number).unwrap_or(u8::MAX);
-                Ok::<_, Refusal>(if mask.mask == 0 {
-                    (0, u8::MAX)
-                } else {
-                    (small(first), small(last))
-                })
+                let small = |number: u16| u8::try_from(number).map_err(|_| no_type());
+                if mask.mask == 0 { Ok((0, u8::MAX)) } else { Ok((small(first)?, small(last)?)) }
             };
             Ok(UpperSelector::Icmp { types: byte(source)?, codes: byte(destination)? })
         }
         _ => Err(Refusal::new(Errno::EOPNOTSUPP, "Convoy knows no ports of this protocol")),
     }
+}
+
+fn no_type() -> Refusal {
+    Refusal::new(Errno::EINVAL, "Types and codes of ICMP are at most 255")
 }
 
 fn port(mask: PortMask) -> Result<PortSelector, Refusal> {

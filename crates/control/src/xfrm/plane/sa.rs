@@ -14,7 +14,7 @@ use convoy_ipsec::sa::{
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::Lease;
 use convoy_wire::{Dscp, SeqNum, Spi};
-use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Errno, Refusal, Sa, SaFlags};
+use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Encap, Errno, Refusal, Sa, SaFlags};
 
 use super::honoured;
 use crate::site::KeyMaterial;
@@ -47,6 +47,13 @@ impl Way {
         match self {
             Self::Outbound => Direction::Outbound,
             Self::Inbound => Direction::Inbound,
+        }
+    }
+
+    pub(super) const fn local_port(self, encap: &Encap) -> u16 {
+        match self {
+            Self::Outbound => encap.source_port,
+            Self::Inbound => encap.destination_port,
         }
     }
 
