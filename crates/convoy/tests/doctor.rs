@@ -95,3 +95,36 @@ fn a_site_file_that_is_wrong_is_told_as_such() {
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty() && !output.stderr.is_empty());
 }
+
+#[test]
+fn a_running_gateway_tells_once_of_routes_past_it_and_when_they_are_gone() {
+    let folder = folder();
+    // What daemons negotiate stays in memory.
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let site = format!(
+        "name = \"d\"\ncontrol_socket = \"{0}/d.sock\"\n[plain]\ninterface = \"convoy0\"\n\
+         [xfrm]\nsocket = \"{0}/x.sock\"\nstate = \"{1}\"\n",
+        folder.path().display(),
+        memory.path().join("state").display(),
+    );
+    std::fs::write(folder.path().join("d.toml"), site).unwrap();
+    // An earlier life left a network closed.
+    let illness = "ip route add unreachable 10.2.0.0/24 table 4500 metric 20 proto 197
+        until_told() { n=0; until grep -q \"$1\" log; do
+            n=$((n+1)); test $n -lt 400 || { cat log >&2; exit 9; }; sleep 0.05; done; }
+        \"$0\" run d.toml 2> log & gateway=$!
+        trap 'kill $gateway; wait $gateway' EXIT
+        until_told 'stay closed'
+        n=0; until \"$0\" status d.toml > /dev/null 2>&1 || test $? -lt 3; do
+            n=$((n+1)); test $n -lt 400 || { cat log >&2; exit 9; }; sleep 0.05; done
+        ip route add 10.2.0.0/24 via 192.0.2.254
+        until_told 'leftupdown='
+        \"$0\" status d.toml | grep -q 'leftupdown=' || exit 8
+        ip route add 10.7.0.0/24 via 192.0.2.254
+        ip route del 10.2.0.0/24
+        until_told 'put right: .*leftupdown='
+        test \"$(grep -v 'put right' log | grep -c 'leftupdown=')\" = 1 || exit 7
+        \"$0\" doctor left.toml --json; exit 5";
+    let Some(told) = doctor(folder.path(), illness) else { return };
+    assert_eq!(told.status.code(), Some(5), "{}", String::from_utf8_lossy(&told.stderr));
+}

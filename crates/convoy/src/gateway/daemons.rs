@@ -194,6 +194,11 @@ impl Daemons {
         }
     }
 
+    /// What of the host works against what daemons protect, in words.
+    pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
+        self.guard.troubles()
+    }
+
     /// What time brings about. To be called about once a second.
     pub(super) fn tick(&mut self) {
         let Self { shared, wiring, .. } = self;

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use anyhow::Context as _;
 use convoy_control::xfrm::{Cover, Covered};
-use convoy_host::{Claim, Fence, FenceConfig, IpNet, LinkName, Mark, Network, Treatment};
+use convoy_host::{
+    Claim, Fence, FenceConfig, Finding, IpNet, LinkName, Look, Mark, Network, Treatment, findings,
+};
 use convoy_wire::Prefix;
 
 /// What the gateway's own packets bear.
@@ -20,6 +22,8 @@ pub(super) struct Guard {
     /// What is claimed for the policies that are there, and how many policies that is for: addresses
     /// of the host may come and go meanwhile.
     claims: HashMap<Covered, (usize, Vec<Claim>)>,
+    /// What worked against the fence at the last look.
+    found: Vec<Finding>,
 }
 
 impl Guard {
@@ -42,7 +46,36 @@ impl Guard {
                 left.join(", ")
             );
         }
-        Ok(Self { fence: Some(fence), network: Network::open()?, claims: HashMap::new() })
+        Ok(Self {
+            fence: Some(fence),
+            network: Network::open()?,
+            claims: HashMap::new(),
+            found: Vec::new(),
+        })
+    }
+
+    /// What works against the fence at present, in words.
+    pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
+        self.found.iter().map(ToString::to_string)
+    }
+
+    /// Looks for what works against the fence, and says what has come and gone.
+    fn look_around(&mut self) -> anyhow::Result<()> {
+        let Some(fence) = &self.fence else { return Ok(()) };
+        let config = fence.config();
+        let look = Look::around(config, &[])?;
+        let protected = look.closed(config);
+        let mut found = findings(&look, config, &protected);
+        // A host without networks behind it need not forward.
+        found.retain(|finding| !matches!(finding, Finding::ForwardingOff { .. }));
+        for finding in found.iter().filter(|finding| !self.found.contains(finding)) {
+            tracing::warn!("{finding}");
+        }
+        for finding in self.found.iter().filter(|finding| !found.contains(finding)) {
+            tracing::info!("put right: {finding}");
+        }
+        self.found = found;
+        Ok(())
     }
 
     /// Follows policies that came and went.
@@ -67,7 +100,7 @@ impl Guard {
         Ok(self.fence.as_mut().map_or(Ok(()), Fence::settle)?)
     }
 
-    /// Makes again what others took away; says what that was.
+    /// Makes again what others took away, and looks for what works against the fence; says what that was.
     pub(super) fn repair(&mut self) -> anyhow::Result<()> {
         let Some(fence) = &mut self.fence else { return Ok(()) };
         let repaired = fence.repair()?;
@@ -80,7 +113,7 @@ impl Guard {
                 if repaired.filter { ", the packet filter" } else { "" },
             );
         }
-        Ok(())
+        self.look_around()
     }
 
     fn claim(&mut self, covered: &Covered) -> Vec<Claim> {

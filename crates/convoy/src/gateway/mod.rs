@@ -338,11 +338,12 @@ impl Gateway {
         self.widths.set_plain(self.core.state().site(), mtu)
     }
 
-    /// What is wrong with interfaces and addresses at present, in words.
+    /// What is wrong with interfaces, addresses and routes at present, in words.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         let interfaces = self.following.iter().filter_map(Following::trouble);
-        interfaces.chain(self.addresses.troubles()).collect()
+        let daemons = self.daemons.iter().flat_map(Daemons::troubles);
+        interfaces.chain(self.addresses.troubles()).chain(daemons).collect()
     }
 
     /// An interface that does not exist any more, if the gateway needs it.
