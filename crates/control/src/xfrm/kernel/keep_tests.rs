@@ -383,24 +383,40 @@ fn an_sa_whose_numbers_cannot_be_written_is_refused() {
     assert_eq!(dump(&mut life(&memory.killed()).0), dump(&mut kernel));
 }
 
+/// An SA whose key is its number.
+fn numbered(n: u32) -> Sa {
+    let mut one = if n.is_multiple_of(2) { outbound(n + 1, 0) } else { inbound(n + 1, 0) };
+    one.info.reqid = n / 2 + 1;
+    let mut key = [7; 20];
+    key[..4].copy_from_slice(&n.to_be_bytes());
+    if let convoy_xfrm::Transform::Aead(aead) = &mut one.transform {
+        aead.key = convoy_xfrm::Key::new(&key).unwrap();
+    }
+    one
+}
+
 #[test]
 fn ten_thousand_sas_come_back() {
     let memory = Memory::default();
     let (mut kernel, ..) = life(&memory);
-    for n in 0..10_000_u32 {
-        let mut one = if n % 2 == 0 { outbound(n + 1, 0) } else { inbound(n + 1, 0) };
-        one.info.reqid = n / 2 + 1;
-        let mut key = [7; 20];
-        key[..4].copy_from_slice(&n.to_be_bytes());
-        if let convoy_xfrm::Transform::Aead(aead) = &mut one.transform {
-            aead.key = convoy_xfrm::Key::new(&key).unwrap();
-        }
-        add(&mut kernel, one).unwrap();
-    }
-    let left = memory.killed();
-    let (mut again, _, restored) = life(&left);
+    (0..10_000).for_each(|n| drop(add(&mut kernel, numbered(n)).unwrap()));
+    let (mut again, _, restored) = life(&memory.killed());
     assert_eq!(restored.sas, 10_000);
     assert!(dump(&mut again) == dump(&mut kernel));
+}
+
+/// There are more SAs than keys that are remembered without one.
+#[test]
+fn no_number_comes_again_however_many_sas_there_are() {
+    let memory = Memory::default();
+    let (mut kernel, published, _) = life(&memory);
+    let count = 66_000;
+    (0..count).for_each(|n| drop(add(&mut kernel, numbered(2 * n)).unwrap()));
+    let granted = outbounds(&published).iter().map(|sa| sa.lease.granted()).min().unwrap();
+    let (_again, published, restored) = life(&memory.killed());
+    assert_eq!(restored.sas, usize::try_from(count).unwrap());
+    let used = outbounds(&published).iter().map(|sa| sa.lease.used().get()).min().unwrap();
+    assert!(granted > 1 && used + 1 >= granted, "{used} of {granted}");
 }
 
 #[derive(Clone, Debug)]

@@ -145,15 +145,19 @@ impl Plane {
         if let Some(hash) = hash {
             self.graves.keep(hash);
         }
+        let mut past: Vec<_> = past.map(|past| &past.cell).collect();
+        past.sort_unstable_by_key(|cell| cell.serial);
         let mut bounds = HashMap::new();
-        for Past { cell, .. } in past {
+        for cell in &past {
             let bound: &mut u64 = bounds.entry((cell.direction, cell.key)).or_default();
             *bound = cell.bound().max(*bound);
         }
-        for ((direction, key), bound) in bounds {
-            match direction {
-                Direction::Outbound => self.graves.remember_lease(key, SeqNum::new(bound)),
-                Direction::Inbound => self.graves.remember_floor(key, SeqNum::new(bound)),
+        // The oldest first: they are forgotten first.
+        for cell in past {
+            let Some(bound) = bounds.remove(&(cell.direction, cell.key)) else { continue };
+            match cell.direction {
+                Direction::Outbound => self.graves.remember_lease(cell.key, SeqNum::new(bound)),
+                Direction::Inbound => self.graves.remember_floor(cell.key, SeqNum::new(bound)),
             }
         }
         self.keeper = Some(keeper);
@@ -192,6 +196,9 @@ impl Plane {
             past.cell.counts.restore(&counters);
         }
         let (sent, received) = sa::numbers(sa);
+        // What an earlier life wrote of this SA, also when there are too many keys to remember them all.
+        let bound = SeqNum::new(past.map_or(0, |past| past.cell.bound()));
+        let (sent, received) = (sent.max(bound), received.max(bound));
         let material = &checked.keys.material;
         let direction = checked.way.direction();
         self.one_way(material, direction)?;
