@@ -16,7 +16,7 @@ use convoy_host::News;
 use convoy_io::IoError;
 use convoy_io::udp::{SteerError, Steering, bound_to};
 use convoy_runtime::{WireId, Wiring, now};
-use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
+use convoy_xfrm::{Address, Datagram, Errno, Group, PolicyType, Refusal, Request};
 
 use super::fence::Guard;
 use super::{Core, ports};
@@ -101,7 +101,10 @@ impl Daemons {
         request: Request,
         to: Address,
     ) -> Result<Answer, Refusal> {
-        let is_flush = matches!(request, Request::FlushPolicy(_));
+        let is_flush = matches!(
+            &request,
+            Request::FlushPolicy(flush) if flush.policy_type.unwrap_or_default() == PolicyType::Main
+        );
         let before = self.kernel.generation();
         let Carried { answer, covered, uncovered } =
             self.kernel.request(client, request, to, moment())?;
@@ -112,8 +115,10 @@ impl Daemons {
             tracing::error!("workers do not see a change of {} yet", client.command);
         }
         self.fence(|guard| guard.follow(&[], &uncovered), !uncovered.is_empty());
-        self.fence(Guard::settle, is_flush);
-        if is_flush {
+        // A daemon that begins may flush before it brings its policies: only one that takes some away
+        // again knows what there is.
+        if is_flush && !uncovered.is_empty() {
+            self.fence(Guard::settle, true);
             self.kernel.stay_closed(false);
         }
         Ok(answer)
@@ -137,6 +142,7 @@ impl Daemons {
     fn fence(&mut self, change: impl FnOnce(&mut Guard) -> anyhow::Result<()>, is_due: bool) {
         if is_due && let Err(error) = change(&mut self.guard) {
             tracing::error!("the fence around protected networks: {}", describe(&error));
+            self.is_fence_due = true;
         }
     }
 

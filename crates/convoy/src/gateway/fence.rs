@@ -1,6 +1,5 @@
 //! What the policies of IKE daemons mean to this host's routes: the fence around what they protect.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 
 use anyhow::Context as _;
@@ -9,6 +8,8 @@ use convoy_host::{
     Claim, Fence, FenceConfig, Finding, IpNet, LinkName, Look, Mark, Network, Treatment, findings,
 };
 use convoy_wire::Prefix;
+
+use super::claims::{Claims, net};
 
 /// What the gateway's own packets bear.
 pub(crate) const MARK: Mark = Mark { value: 0xc500_0000, mask: 0xff00_0000 };
@@ -19,9 +20,7 @@ pub(super) struct Guard {
     /// There until the end.
     fence: Option<Fence>,
     network: Network,
-    /// What is claimed for the policies that are there, and how many policies that is for: addresses
-    /// of the host may come and go meanwhile.
-    claims: HashMap<Covered, (usize, Vec<Claim>)>,
+    claims: Claims,
     /// What worked against the fence at the last look.
     found: Vec<Finding>,
 }
@@ -49,7 +48,7 @@ impl Guard {
         Ok(Self {
             fence: Some(fence),
             network: Network::open()?,
-            claims: HashMap::new(),
+            claims: Claims::default(),
             found: Vec::new(),
         })
     }
@@ -84,10 +83,10 @@ impl Guard {
         covered: &[Covered],
         uncovered: &[Covered],
     ) -> anyhow::Result<()> {
-        let added: Vec<_> = covered.iter().flat_map(|c| self.claim(c)).collect();
-        let removed: Vec<_> = uncovered.iter().flat_map(|c| self.give_up(c)).collect();
-        let Some(fence) = &mut self.fence else { return Ok(()) };
-        fence.change(&added, &removed).context("routes and packet filter of policies")
+        let Self { fence, network, claims, .. } = self;
+        let Some(fence) = fence else { return Ok(()) };
+        let change = claims.follow(covered, uncovered, |policy| claims_of(policy, network));
+        fence.change(&change.add, &change.remove).context("routes and packet filter of policies")
     }
 
     /// Whether networks are closed that nobody claimed in this life.
@@ -115,54 +114,30 @@ impl Guard {
         }
         self.look_around()
     }
+}
 
-    fn claim(&mut self, covered: &Covered) -> Vec<Claim> {
-        if let Some((count, claims)) = self.claims.get_mut(covered) {
-            *count += 1;
-            return claims.clone();
-        }
-        let claims = self.claims_of(covered);
-        self.claims.insert(*covered, (1, claims.clone()));
-        claims
+/// What is claimed for a policy by itself.
+fn claims_of(covered: &Covered, network: &mut Network) -> Vec<Claim> {
+    let Some(remote) = net(covered.remote) else { return Vec::new() };
+    if covered.cover == Cover::Bypass {
+        return vec![Claim { network: remote, treatment: Treatment::Bypassed }];
     }
+    // What one protocol or port is protected for, others may come to in clear.
+    let guarded = covered.is_whole.then_some(Treatment::Guarded);
+    let local = [Some(Treatment::Local), guarded].into_iter().flatten();
+    let local =
+        local.filter_map(|treatment| Some(Claim { network: net(covered.local)?, treatment }));
+    let local: Vec<_> = local.collect();
+    let source = source_in(covered.local, network);
+    let remote = Claim { network: remote, treatment: Treatment::Protected { source } };
+    local.into_iter().chain([remote]).collect()
+}
 
-    fn give_up(&mut self, covered: &Covered) -> Vec<Claim> {
-        let Some((count, claims)) = self.claims.get_mut(covered) else { return Vec::new() };
-        *count -= 1;
-        if *count > 0 {
-            claims.clone()
-        } else {
-            self.claims.remove(covered).map_or_else(Vec::new, |(_, claims)| claims)
-        }
-    }
-
-    fn claims_of(&mut self, covered: &Covered) -> Vec<Claim> {
-        let Some(remote) = net(covered.remote) else { return Vec::new() };
-        match covered.cover {
-            // Part of it goes another way: the gateway decides packet by packet.
-            Cover::Bypass if !covered.is_whole => Vec::new(),
-            Cover::Bypass => vec![Claim { network: remote, treatment: Treatment::Bypassed }],
-            Cover::Protect | Cover::Discard => {
-                // What one protocol or port is protected for, others may come to in clear.
-                let guarded = covered.is_whole.then_some(Treatment::Guarded);
-                let local = [Some(Treatment::Local), guarded].into_iter().flatten();
-                let local = local.filter_map(|treatment| {
-                    Some(Claim { network: net(covered.local)?, treatment })
-                });
-                let local: Vec<_> = local.collect();
-                let source = self.source_in(covered.local);
-                let remote = Claim { network: remote, treatment: Treatment::Protected { source } };
-                local.into_iter().chain([remote]).collect()
-            }
-        }
-    }
-
-    /// An address of this host within a network of policies: what the host itself sends there has it.
-    fn source_in(&mut self, local: Prefix) -> Option<IpAddr> {
-        let addresses = self.network.addresses(None).ok()?;
-        let fits = |address: &IpAddr| !address.is_loopback() && local.contains(*address);
-        addresses.iter().map(IpNet::addr).find(fits)
-    }
+/// An address of this host within a network of policies: what the host itself sends there has it.
+fn source_in(local: Prefix, network: &mut Network) -> Option<IpAddr> {
+    let addresses = network.addresses(None).ok()?;
+    let fits = |address: &IpAddr| !address.is_loopback() && local.contains(*address);
+    addresses.iter().map(IpNet::addr).find(fits)
 }
 
 /// What policies protect stays closed, and where there are none all is as it was.
@@ -179,10 +154,6 @@ impl Drop for Guard {
             tracing::warn!(%error, "the fence around protected networks");
         }
     }
-}
-
-fn net(prefix: Prefix) -> Option<IpNet> {
-    IpNet::new(prefix.addr(), prefix.len()).ok()
 }
 
 /// Takes away what a gateway that does not run left closed.

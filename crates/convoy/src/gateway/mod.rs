@@ -2,6 +2,7 @@
 
 mod addresses;
 mod base;
+mod claims;
 mod daemons;
 mod direct;
 mod fence;

@@ -94,17 +94,29 @@ pub(super) struct Filter {
     table: String,
     /// Nobody else may change it.
     is_held: bool,
+    /// The last change was made, as far as is known: then it holds what it was told.
+    is_current: bool,
 }
 
 impl Filter {
     /// Opens the packet filter of the calling thread's namespace.
     pub(super) fn open(config: &FenceConfig) -> Result<Self, Refusal> {
-        Ok(Self { nft: Nft::open()?, table: config.filter_table(), is_held: false })
+        Ok(Self {
+            nft: Nft::open()?,
+            table: config.filter_table(),
+            is_held: false,
+            is_current: false,
+        })
+    }
+
+    /// Whether every change was made, as far as is known.
+    pub(super) const fn is_current(&self) -> bool {
+        self.is_current
     }
 
     /// Whether the sets hold this.
     pub(super) fn holds(&mut self, covers: &Covers) -> Result<bool, Refusal> {
-        Ok(self.is_held || self.present()?.as_ref() == Some(covers))
+        Ok((self.is_held && self.is_current) || self.present()?.as_ref() == Some(covers))
     }
 
     /// What the sets hold now; none when they are not there.
@@ -131,6 +143,7 @@ impl Filter {
         {
             outcome = self.nft.commit(self.whole(config, covers, flags, replace));
             self.is_held = outcome.is_ok() && flags == held;
+            self.is_current = outcome.is_ok();
             match &outcome {
                 Err(Refusal { errno: nix::libc::EOPNOTSUPP | nix::libc::EINVAL, .. }) => {}
                 _ => break,
@@ -173,7 +186,13 @@ impl Filter {
             orders.extend(self.change(*set, difference.removed(), false));
             orders.extend(self.change(*set, difference.added(), true));
         }
-        if orders.is_empty() { Ok(()) } else { self.nft.commit(orders) }
+        if orders.is_empty() {
+            return Ok(());
+        }
+        // After a change that failed, or of which nothing was heard, only a look tells what there is.
+        let outcome = self.nft.commit(orders);
+        self.is_current &= outcome.is_ok();
+        outcome
     }
 
     /// Removes everything.

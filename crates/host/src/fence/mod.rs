@@ -431,6 +431,10 @@ impl Fence {
     fn follow(&mut self, concerned: &BTreeSet<IpNet>) -> Result<(), HostError> {
         let differences = self.cover(concerned);
         let outcome = match &mut self.filter {
+            // One change that failed would make all later ones fail.
+            Ok(filter) if !filter.is_current() => filter
+                .make(&self.config, &self.covers)
+                .map_err(|refusal| failed("make the packet filter's table anew", refusal, 0)),
             Ok(filter) => filter
                 .change_sets(&differences)
                 .map_err(|refusal| failed("change the packet filter's sets", refusal, 0)),

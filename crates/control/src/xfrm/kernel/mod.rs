@@ -60,6 +60,8 @@ pub struct Covered {
     pub local: Prefix,
     /// The network on the far side.
     pub remote: Prefix,
+    /// Among policies that mean the same packet, the lowest number decides.
+    pub priority: u32,
     /// Whether it covers all packets between the two, and not only some protocol or ports.
     pub is_whole: bool,
     /// What becomes of them.

@@ -37,7 +37,8 @@ pub(super) fn covered(policy: &Policy) -> Option<Covered> {
         (Action::Allow, true) => Cover::Bypass,
         (Action::Allow, false) => Cover::Protect,
     };
-    Some(Covered { local, remote, is_whole: selector.protocol == 0 && ports == 0, cover })
+    let is_whole = selector.protocol == 0 && ports == 0;
+    Some(Covered { local, remote, priority: info.priority, is_whole, cover })
 }
 
 impl Kernel {

@@ -156,7 +156,7 @@ impl Graves {
     fn bury(&mut self, key: RecordId, counters: Option<Arc<SaCounters>>) {
         let Some(known) = self.floors.get_mut(&key) else { return };
         known.floor = known.floor();
-        known.last = counters.or(known.last.take());
+        known.last = counters.or_else(|| known.last.take());
         known.live = known.live.saturating_sub(1);
         known.deaths += 1;
         self.dead_floors.push_back((key, known.deaths));

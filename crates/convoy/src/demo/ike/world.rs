@@ -14,6 +14,7 @@ use convoy_lab::{
     Capture, CaptureConfig, Family, HOST_LINK, IpNet, LAN_LINK, Topology, WIRE_LINK, WireReport,
     wire_report,
 };
+use tempfile::TempDir;
 
 use super::{IkeArgs, Peers};
 use crate::demo::folder::Folder;
@@ -23,6 +24,8 @@ use crate::demo::lab;
 
 /// Both sides, the initiator first.
 pub(super) const SIDES: [&str; 2] = ["left", "right"];
+/// Files in memory, on every Linux distribution.
+const MEMORY: &str = "/dev/shm";
 /// What both daemons know. A demonstration's secret, and gone with it.
 const SECRET: &str = "of this demonstration only";
 /// How long a daemon may take to make a tunnel.
@@ -76,6 +79,8 @@ pub(super) struct World {
     pub(super) seconds: u32,
     peers: Peers,
     pub(super) folder: Folder,
+    /// Where gateways keep what daemons negotiated; never on a disk.
+    _memory: Option<TempDir>,
     /// The left gateway's address on the wire; it moves.
     pub(super) left_address: IpNet,
 }
@@ -95,10 +100,12 @@ impl World {
             Peers::Mixed => [true, false],
             Peers::Libipsec => [false, false],
         };
+        // Without such a folder a gateway forgets when it ends, and says so.
+        let memory = tempfile::Builder::new().prefix("convoy-demo-ike-").tempdir_in(MEMORY).ok();
         let mut made = Vec::new();
         for ((folder, identity), with_convoy) in sides.into_iter().zip(identities).zip(with_convoy)
         {
-            made.push(Side::new(folder, identity, with_convoy)?);
+            made.push(Side::new(folder, identity, with_convoy, memory.as_ref())?);
         }
         let sides: [Side; 2] =
             made.try_into().map_err(|_| anyhow::anyhow!("there are two sides"))?;
@@ -106,7 +113,18 @@ impl World {
         let left_address = IpNet::new(topology.a.wire_address(Family::V4), 24)?;
         let (peers, seconds) = (args.peers, args.seconds);
         let (capture, sample) = (None, None);
-        Ok(Self { sides, capture, sample, topology, tunnels, seconds, peers, folder, left_address })
+        Ok(Self {
+            sides,
+            capture,
+            sample,
+            topology,
+            tunnels,
+            seconds,
+            peers,
+            folder,
+            _memory: memory,
+            left_address,
+        })
     }
 
     pub(super) fn peers_in_words(&self) -> &'static str {
@@ -284,13 +302,18 @@ impl World {
 }
 
 impl Side {
-    fn new(folder: PathBuf, identity: Identity, with_convoy: bool) -> anyhow::Result<Self> {
+    fn new(
+        folder: PathBuf,
+        identity: Identity,
+        with_convoy: bool,
+        memory: Option<&TempDir>,
+    ) -> anyhow::Result<Self> {
         let (site, plane) = if with_convoy {
             let socket = folder.join("xfrm.sock");
             let own = std::env::current_exe().context("cannot find the own program")?;
             let words = ["exec".into(), "--socket".into(), socket.clone().into(), "--".into()];
             let launcher = [own.into()].into_iter().chain(words).collect();
-            (Some(write_site(&folder, &socket)?), DataPlane::Xfrm { launcher })
+            (Some(write_site(&folder, &socket, memory)?), DataPlane::Xfrm { launcher })
         } else {
             (None, DataPlane::Libipsec)
         };
@@ -299,13 +322,16 @@ impl Side {
 }
 
 /// The site file of a gateway whose tunnels a daemon makes.
-fn write_site(folder: &Path, socket: &Path) -> anyhow::Result<PathBuf> {
+fn write_site(folder: &Path, socket: &Path, memory: Option<&TempDir>) -> anyhow::Result<PathBuf> {
     let name = folder.file_name().and_then(|name| name.to_str()).context("a folder's name")?;
     let mut text = String::from("# Written by `convoy demo ike`, to learn from.\n");
     let _ = writeln!(text, "name = \"{name}\"");
     let _ = writeln!(text, "control_socket = \"{}\"", folder.join("control.sock").display());
     let _ = writeln!(text, "\n[plain]\ninterface = \"convoy0\"");
     let _ = writeln!(text, "\n[xfrm]\nsocket = \"{}\"", socket.display());
+    if let Some(memory) = memory {
+        let _ = writeln!(text, "state = \"{}\"", memory.path().join(name).display());
+    }
     let file = folder.join("site.toml");
     fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(file)
