@@ -56,6 +56,12 @@ impl Lease {
         self.skipped.fetch_max(seq.get(), Ordering::Release);
     }
 
+    /// Counters that claim the lease begin above this.
+    #[must_use]
+    pub fn before(&self) -> SeqNum {
+        self.used().max(SeqNum::new(self.skipped.load(Ordering::Acquire)))
+    }
+
     /// Numbers below this may be used.
     #[inline]
     #[must_use]
@@ -179,8 +185,7 @@ impl SequenceCounter {
         if lease.claimed.swap(true, Ordering::Acquire) {
             return Err(LeaseBusy);
         }
-        let before = lease.used().get().max(lease.skipped.load(Ordering::Acquire));
-        let next = start.get().max(before.saturating_add(1));
+        let next = start.get().max(lease.before().get().saturating_add(1));
         Ok(Self { next, end: next, lease, limits })
     }
 

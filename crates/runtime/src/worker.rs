@@ -425,6 +425,7 @@ impl Worker {
             if let Some(counted) = self.counted.get_mut(wire.slot) {
                 *counted += wire.source.count().0;
             }
+            wire.release(&mut self.pool);
             orders.retire(wire);
         }
         self.orders = Some(orders);

@@ -173,17 +173,22 @@ impl Daemons {
             tracing::warn!("{} (pid {}): {text}", client.command, client.pid);
             return Err(Refusal::new(Errno::EINVAL, text));
         }
-        if !self.shared.contains_key(&local) {
+        let is_new = !self.shared.contains_key(&local);
+        if is_new {
             let (ports, steering) = ports::open_beside(socket.as_fd(), site).map_err(refusal)?;
             let beside = self.wiring.add(ports, Some(local.ip()));
             let beside = beside.map_err(|e| Refusal::new(Errno::ENOMEM, e.to_string()))?;
             self.shared.insert(local, Shared { steering, beside: Some(beside), alone: 0 });
         }
         let Some(shared) = self.shared.get_mut(&local) else { return Ok(()) };
-        shared.steering.give(socket.as_fd()).map_err(|error| {
+        if let Err(error) = shared.steering.give(socket.as_fd()) {
             tracing::warn!("{} (pid {}): {error}", client.command, client.pid);
-            refusal(error)
-        })?;
+            // Sockets beside nobody's would keep IKE from whoever binds there.
+            if is_new && let Some(gone) = self.shared.remove(&local) {
+                let _ = gone.beside.map(|id| self.wiring.remove(id, LET_GO));
+            }
+            return Err(refusal(error));
+        }
         tracing::info!("{} (pid {}) shares UDP {local}", client.command, client.pid);
         Ok(())
     }

@@ -89,13 +89,24 @@ impl Kernel {
             begin(&mut sa, at);
             return self.fill_larval(client, sa, &checked, to, at);
         }
+        let before =
+            self.associations.twin(&sa).map(|twin| (twin.sa.info.limits, twin.sa.encap))?;
         let Added { now, .. } = self.associations.update(sa, at.unix())?;
-        if let Some(placed) = &now.placed {
+        let mut done = now.placed.as_ref().map_or(Ok(()), |placed| {
             self.plane.change_sa(&now.sa, placed)?;
             refresh(&mut now.sa, placed, at);
+            Ok(())
+        });
+        if let (Ok(()), Some(keep)) = (&done, &mut self.keep) {
+            done = keep.put_sa(now).map_err(|error| unkept(&error));
         }
-        if let Some(keep) = &mut self.keep {
-            keep.put_sa(now).map_err(|error| unkept(&error))?;
+        if let Err(refusal) = done {
+            (now.sa.info.limits, now.sa.encap) = before;
+            if let Some(placed) = &now.placed {
+                // As it was a moment ago.
+                let _ = self.plane.change_sa(&now.sa, placed);
+            }
+            return Err(refusal);
         }
         tracing::info!(by = %client.command, pid = client.pid, "{} changed", describe(&now.sa));
         Ok(carried(event(Group::Sa, Some(now.sa.answer(true, to)))))

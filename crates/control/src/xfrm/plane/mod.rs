@@ -271,7 +271,7 @@ impl Plane {
         let Some(keeper) = &self.keeper else { return Ok(None) };
         let way = match &placed.lease {
             Some(lease) => {
-                let first = lease.used().max(sent).get().saturating_add(1);
+                let first = lease.before().max(sent).get().saturating_add(1);
                 let hard = SequenceLimits::new(sa.info.flags.any(SaFlags::ESN)).hard.get();
                 let limit = hard.saturating_add(1);
                 if past.is_some() && first >= limit {

@@ -41,6 +41,8 @@ pub(super) const LOAD: &[Act] = &[
 
 /// Echo requests through each tunnel.
 const PINGS: u16 = 10;
+/// Length of the wire's IPv6 prefix.
+const WIRE_V6_LEN: u8 = 64;
 /// How late an answer or a datagram may come: on a crowded machine everyone waits for a processor,
 /// and what is late is not lost.
 const LATEST: Duration = Duration::from_secs(3);
@@ -121,6 +123,9 @@ fn mobike(play: &mut Play<'_>) -> anyhow::Result<Done> {
         // Without it the second address would go with the first.
         gateway.set_sysctl(&format!("net/ipv4/conf/{WIRE_LINK}/promote_secondaries"), "1")?;
         gateway.add_address(WIRE_LINK, new)?;
+        // Else the daemons may go on over IPv6.
+        let other = IpNet::new(play.world.topology.a.wire_address(Family::V6), WIRE_V6_LEN)?;
+        gateway.remove_address(WIRE_LINK, other)?;
         let begun = Instant::now();
         gateway.remove_address(WIRE_LINK, old)?;
         play.world.daemon(1)?.wait(LIMIT, "tunnel to the new address", |right| {
