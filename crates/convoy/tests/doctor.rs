@@ -124,7 +124,24 @@ fn a_running_gateway_tells_once_of_routes_past_it_and_when_they_are_gone() {
         ip route del 10.2.0.0/24
         until_told 'put right: .*leftupdown='
         test \"$(grep -v 'put right' log | grep -c 'leftupdown=')\" = 1 || exit 7
-        \"$0\" doctor left.toml --json; exit 5";
+        exit 5";
     let Some(told) = doctor(folder.path(), illness) else { return };
     assert_eq!(told.status.code(), Some(5), "{}", String::from_utf8_lossy(&told.stderr));
+}
+
+#[test]
+fn a_daemon_of_another_namespace_is_not_this_ones() {
+    let folder = folder();
+    let daemon = |how: &str| {
+        let illness = format!(
+            "cp \"$(command -v sleep)\" charon\n        {how} ./charon 20 & daemon=$!\n        \
+             until grep -q charon /proc/$daemon/comm; do sleep 0.02; done\n        \
+             \"$0\" doctor left.toml --json || true; kill $daemon; exit 0"
+        );
+        let said = said(&doctor(folder.path(), &illness)?, "IKE daemon");
+        Some(said.iter().any(|(level, found)| level == "problem" && found.contains("charon")))
+    };
+    let Some(own) = daemon("") else { return };
+    assert!(own, "one that speaks to the kernel");
+    assert_eq!(daemon("unshare --net"), Some(false));
 }

@@ -56,7 +56,11 @@ struct Process {
     sockets: Option<BTreeSet<u64>>,
 }
 
+/// The processes of this network namespace: what others do with their ports and daemons is their own. One
+/// whose namespace is not to be seen counts.
 fn processes(proc: &Path) -> Vec<Process> {
+    let namespace = |folder: &Path| fs::read_link(folder.join("ns/net")).ok();
+    let own = namespace(&proc.join("self"));
     let Ok(entries) = fs::read_dir(proc) else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let mut pids: Vec<u32> = pids.collect();
@@ -64,10 +68,16 @@ fn processes(proc: &Path) -> Vec<Process> {
     pids.into_iter()
         .filter_map(|pid| {
             let folder = proc.join(pid.to_string());
+            if namespace(&folder).is_some_and(|its| own.as_ref().is_some_and(|own| *own != its)) {
+                return None;
+            }
             // One that has ended meanwhile.
             let name = fs::read_to_string(folder.join("comm")).ok()?.trim_end().to_owned();
             let maps = fs::read_to_string(folder.join("maps")).ok();
             // What ends, and what is a thread of the kernel, has none.
+            if maps.as_ref().is_some_and(String::is_empty) {
+                return None;
+            }
             let is_led = maps.map(|maps| maps.contains(LIBRARY));
             Some(Process { pid, name, is_led, sockets: sockets(&folder.join("fd")) })
         })
