@@ -14,8 +14,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use observe::mode;
 pub use observe::{Inputs, NamedCount, crypto_report, observe, sa_report};
+pub(crate) use observe::{last_number, mode};
 pub use policies::policy_report;
 pub use sampler::Sampler;
 pub use text::Text;

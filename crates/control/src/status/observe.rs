@@ -258,7 +258,7 @@ fn outbound_sa(sa: &OutboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatu
 }
 
 /// The lease runs ahead of what is sent, but before the first packet only it knows of earlier runs.
-fn last_number(sa: &OutboundSpec) -> u64 {
+pub(crate) fn last_number(sa: &OutboundSpec) -> u64 {
     let leased = sa.lease.used().get();
     match sa.counters.sequence.get() {
         0 => leased,

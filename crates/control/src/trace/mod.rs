@@ -285,10 +285,7 @@ fn sa_used(
 }
 
 fn sending(sa: &OutboundSpec) -> SaUsed {
-    let last = match sa.counters.sequence.get() {
-        0 => sa.lease.used().get(),
-        sent => sent,
-    };
+    let last = crate::status::last_number(sa);
     SaUsed {
         name: sa.name.to_string(),
         origin: Origin::Site,

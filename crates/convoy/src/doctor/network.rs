@@ -5,11 +5,10 @@ use convoy_host::{
 };
 
 use super::{Check, Patient};
-use crate::gateway;
 
 pub(super) fn look(patient: &Patient<'_>) -> Vec<Check> {
     let Ok(link) = LinkName::new(patient.interface) else { return Vec::new() };
-    let config = FenceConfig { mark: gateway::MARK, ..FenceConfig::new(link.clone()) };
+    let config = FenceConfig::new(link.clone());
     let mut checks =
         routes(patient, &config).unwrap_or_else(|error| vec![unseen("routes", &error)]);
     checks.push(filter(&config));

@@ -1,18 +1,12 @@
 //! What the policies of IKE daemons mean to this host's routes: the fence around what they protect.
 
-use std::net::IpAddr;
-
 use anyhow::Context as _;
 use convoy_control::xfrm::{Cover, Covered};
 use convoy_host::{
-    Claim, Fence, FenceConfig, Finding, IpNet, LinkName, Look, Mark, Network, Treatment, findings,
+    Claim, Fence, FenceConfig, Finding, LinkName, Look, Network, Treatment, findings,
 };
-use convoy_wire::Prefix;
 
 use super::claims::{Claims, net};
-
-/// What the gateway's own packets bear.
-pub(crate) const MARK: Mark = Mark { value: 0xc500_0000, mask: 0xff00_0000 };
 
 /// The fence of a gateway, and how much it guards.
 #[derive(Debug)]
@@ -29,7 +23,7 @@ impl Guard {
     /// Raises the fence around what an earlier life left closed.
     pub(super) fn raise(interface: &str, udp_port: u16) -> anyhow::Result<Self> {
         let link = LinkName::new(interface)?;
-        let config = FenceConfig { mark: MARK, udp_port, ..FenceConfig::new(link) };
+        let config = FenceConfig { udp_port, ..FenceConfig::new(link) };
         let fence = Fence::raise(config)?;
         if let Some(trouble) = fence.filter_trouble() {
             tracing::warn!(
@@ -128,16 +122,10 @@ fn claims_of(covered: &Covered, network: &mut Network) -> Vec<Claim> {
     let local =
         local.filter_map(|treatment| Some(Claim { network: net(covered.local)?, treatment }));
     let local: Vec<_> = local.collect();
-    let source = source_in(covered.local, network);
+    // What the host itself sends there.
+    let source = net(covered.local).and_then(|local| network.source_within(&local).ok()?);
     let remote = Claim { network: remote, treatment: Treatment::Protected { source } };
     local.into_iter().chain([remote]).collect()
-}
-
-/// An address of this host within a network of policies: what the host itself sends there has it.
-fn source_in(local: Prefix, network: &mut Network) -> Option<IpAddr> {
-    let addresses = network.addresses(None).ok()?;
-    let fits = |address: &IpAddr| !address.is_loopback() && local.contains(*address);
-    addresses.iter().map(IpNet::addr).find(fits)
 }
 
 /// What policies protect stays closed, and where there are none all is as it was.
@@ -161,6 +149,5 @@ impl Drop for Guard {
 /// # Errors
 /// When it cannot.
 pub fn open(interface: &str) -> anyhow::Result<()> {
-    let config = FenceConfig { mark: MARK, ..FenceConfig::new(LinkName::new(interface)?) };
-    Ok(Fence::raise(config)?.open_up()?)
+    Ok(Fence::raise(FenceConfig::new(LinkName::new(interface)?))?.open_up()?)
 }

@@ -40,7 +40,6 @@ use width::Widths;
 
 pub use addresses::missing_addresses;
 pub use base::{Core, HostMedium, Medium, Prepared};
-pub(crate) use fence::MARK;
 pub use fence::open;
 pub use live::Live;
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};

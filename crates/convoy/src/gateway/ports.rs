@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use convoy_control::site::{Association, Backend, Site, Wire};
+use convoy_host::Mark;
 use convoy_io::pcap::{Recorder, RecorderConfig, Tap};
 use convoy_io::udp::{Form, Steering};
 use convoy_io::{IoError, Port, SocketOptions, raw, tun, udp};
@@ -15,7 +16,7 @@ use convoy_packet::Arena;
 use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
 
 use super::direct::{Follower, Side};
-use super::{fence, rights};
+use super::rights;
 
 /// A kind of wire socket that SAs need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -268,7 +269,7 @@ type Ports = Vec<Box<dyn Port>>;
 fn options(site: &Site) -> SocketOptions {
     SocketOptions {
         device: site.wire.interface.clone(),
-        mark: site.xfrm.is_some().then_some(fence::MARK.value),
+        mark: site.xfrm.is_some().then_some(Mark::GATEWAY.value),
         ..SocketOptions::default()
     }
 }

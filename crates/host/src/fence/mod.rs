@@ -91,6 +91,11 @@ impl Mark {
     }
 }
 
+impl Mark {
+    /// What a gateway's own packets bear: 0xc5000000/0xff000000.
+    pub const GATEWAY: Self = Self { value: 0xc500_0000, mask: 0xff00_0000 };
+}
+
 /// Where a fence stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FenceConfig {
@@ -112,7 +117,7 @@ impl FenceConfig {
     /// of their own.
     #[must_use]
     pub const fn new(tun: LinkName) -> Self {
-        let mark = Mark { value: 0xc500_0000, mask: 0xff00_0000 };
+        let mark = Mark::GATEWAY;
         Self { tun, table: 4500, priority: 210, mark, udp_port: 4500 }
     }
 
