@@ -79,6 +79,7 @@ mod tests {
             ports: Some((1, 2)),
             bytes: 100,
             dont_fragment: true,
+            if_id: 0,
             spi: None,
         };
         let text = serde_json::to_string(&Request::Trace(question)).unwrap();

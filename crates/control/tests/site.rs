@@ -271,10 +271,24 @@ fn bypass_by_way_of_sockets_is_warned_of() {
 }
 
 #[test]
+fn interfaces_for_daemons_are_read() {
+    let text = "name = \"left\"\n[plain]\ninterface = \"convoy0\"\n[xfrm]\n\
+                [[xfrm.interface]]\nname = \"ipsec0\"\nif_id = 42\n\
+                [[xfrm.interface]]\nname = \"ipsec1\"\nif_id = 0xffff_ffff\n\
+                addresses = \"fd00::1/64\"\nmtu = 1400\n";
+    let (_dir, _, (site, _)) = load(text);
+    let interfaces = &site.xfrm.unwrap().interfaces;
+    let read = interfaces.iter().map(|i| (i.name.as_str(), i.if_id, i.addresses.len(), i.mtu));
+    let expected = [("ipsec0", 42, 0, None), ("ipsec1", u32::MAX, 1, Some(1400))];
+    assert_eq!(read.collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn every_key_of_the_reference_is_known_to_the_reader() {
     let reference = include_str!("../src/site/reference.md");
     let sources = [
         include_str!("../src/site/sections.rs"),
+        include_str!("../src/site/daemons.rs"),
         include_str!("../src/site/sa.rs"),
         include_str!("../src/site/sa_key.rs"),
         include_str!("../src/site/sa_suite.rs"),

@@ -267,6 +267,9 @@ pub struct TraceArgs {
     /// Its don't-fragment bit is clear: IPv4 packets that are too long are cut.
     #[arg(long)]
     pub may_fragment: bool,
+    /// The packet is routed into the interface of this identifier ([[xfrm.interface]]).
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with = "inbound")]
+    pub if_id: u32,
     /// The packet arrives in one of ESP or AH.
     #[arg(long, requires = "spi")]
     pub inbound: bool,

@@ -80,7 +80,7 @@ fn write(side: char, folder: &Path, site: impl Fn(char, String) -> String) -> Pa
 fn gateway(site: &Path, wire: CopyPort) -> (Core, CopyPort) {
     let (plain, host) = copying_pair(&memory(), SIZE);
     let wire = vec![WirePort { carries: WireMatch::default(), port: Box::new(wire) }];
-    let ports = WorkerPorts { plain: Box::new(plain), wire };
+    let ports = WorkerPorts { plain: Box::new(plain), interfaces: Vec::new(), wire };
     let prepared = Prepared::new(load(site).unwrap().0, 1500, Medium::Bare).unwrap();
     (prepared.start(vec![ports], |worker| panic!("{worker:?} failed")).unwrap(), host)
 }

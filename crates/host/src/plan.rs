@@ -90,6 +90,11 @@ impl Applied {
         if left.is_empty() { Ok(()) } else { Err(HostError::Left { left }) }
     }
 
+    /// Leaves everything as it is now.
+    pub fn leave(mut self) {
+        self.undo.clear();
+    }
+
     fn undo_all(&mut self) -> Vec<Leftover> {
         let mut left = Vec::new();
         while let Some((change, undo)) = self.undo.pop() {

@@ -289,3 +289,25 @@ fn a_removed_device_is_a_dead_port_and_frames_come_back() {
     drop((port, pool));
     assert_eq!((arena.in_depot(), arena.leaked()), (8, 0));
 }
+
+/// What is routed into a device that stays goes nowhere while nobody has it open.
+#[test]
+fn a_device_that_is_to_stay_does_so_until_it_is_removed() {
+    let namespace = or_skip!(Namespace::new());
+    let config = tun::Config { persist: true, queues: 2, ..tun::Config::new("stays0") };
+    let names = || namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/dev").unwrap());
+    for _ in 0..2 {
+        let config = config.clone();
+        let ports = namespace.run(move || tun::open(&config)).unwrap();
+        assert_eq!(ports.len(), 2);
+        drop(ports);
+        assert!(names().contains("stays0"));
+    }
+    namespace.run(|| tun::remove("stays0")).unwrap();
+    assert!(!names().contains("stays0"));
+    // Others go with their last queue.
+    let ports = namespace.run(|| tun::open(&tun::Config::new("goes0"))).unwrap();
+    assert!(names().contains("goes0"));
+    drop(ports);
+    assert!(!names().contains("goes0"));
+}

@@ -25,7 +25,7 @@ use convoy_ipsec::selector::{Direction, Selector};
 use convoy_ipsec::sequence::Lease;
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::{Decision, FlowCache, Policy, PolicyAction, PolicyId, Spd};
-use convoy_packet::{Arena, Burst, FrameSize};
+use convoy_packet::{Arena, Burst, FrameSize, InterfaceId};
 use convoy_wire::{FlowKey, Ports, Prefix, Protocol, SeqNum, Spi};
 
 /// Policies, and SAs of each direction.
@@ -293,6 +293,7 @@ fn pair(cpu: &Cpu, n: u32) -> Fallible<(OutboundSpec, InboundSpec)> {
         esn: true,
         ecn: true,
         replay_window: 64,
+        interface: InterfaceId(0),
         salt: Salt::default(),
         key: Arc::new(OpenKey::new(cpu, params, secret())?),
         lifetime: Lifetime::default(),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_crypto::{OpenKey, SealKey, prefetch_read};
+pub use convoy_packet::InterfaceId;
 use convoy_wire::{Dscp, Protocol, Spi};
 
 use crate::counters::SaCounters;
@@ -206,6 +207,8 @@ pub struct InboundSpec {
     pub ecn: bool,
     /// Anti-replay window in packets: 0 (off) or 32 to 65,536.
     pub replay_window: u32,
+    /// The plain interface where its packets come to light, whose policies must allow them.
+    pub interface: InterfaceId,
     /// What the nonce begins with, as in [`OutboundSpec::salt`].
     pub salt: Salt,
     /// Expanded key, of a suite that the protocol takes ([`EspSuite`](crate::suite::EspSuite),

@@ -153,6 +153,16 @@ fn protect(sa: &OutboundSpec, packet: &Packet, now: Now) -> Outcome {
     outcome
 }
 
+/// The largest inner packet that fits the path which an SA begins with, in bytes.
+#[must_use]
+pub fn longest_inner(sa: &OutboundSpec) -> Option<usize> {
+    let front = IpVersion::of_addr(sa.endpoints.remote).header_len();
+    let udp = if sa.encap.is_some() { UDP_HEADER } else { 0 };
+    let room = usize::from(sa.path_mtu).saturating_sub(front + udp);
+    let kept = if sa.mode == Mode::Transport { front } else { 0 };
+    Some(lengths(sa, 0, room)?.longest + kept)
+}
+
 /// The largest outer packet that the SA's path takes now, in bytes.
 #[must_use]
 pub fn path_mtu(sa: &OutboundSpec) -> usize {

@@ -434,7 +434,7 @@ fn an_interface_can_have_policies_of_its_own() {
     let wire = pair.protect(&packets).0;
     assert_eq!((wire.len(), esp(&wire)), (3, 3));
     let parts = pipeline_parts(&pair.left_published, false, 0);
-    pair.left = Outbound::new(parts).with_spd(own);
+    pair.left = Outbound::new(parts).with_spds(&[own]);
     let wire = pair.protect(&packets).0;
     assert_eq!((wire.len(), esp(&wire)), (3, 0), "its own policies say bypass");
     // They change apart from the others.
@@ -445,6 +445,6 @@ fn an_interface_can_have_policies_of_its_own() {
     assert!(pair.protect(&packets).0.is_empty());
     assert_eq!(pair.left_published.current().spd().len(), 1);
     let parts = pipeline_parts(&pair.left_published, false, 0);
-    pair.left = Outbound::new(parts).with_spd(SpdId(9));
+    pair.left = Outbound::new(parts).with_spds(&[SpdId(9)]);
     assert!(pair.protect(&packets).0.is_empty(), "there is no such database");
 }

@@ -163,7 +163,7 @@ impl Arena {
         let at = index as usize * self.size.bytes();
         // SAFETY: the index is in range (checked above), so the address is inside the mapping.
         let base = unsafe { self.base.add(at) };
-        Frame { base, arena: self, offset: HEADROOM as u32, len: 0 }
+        Frame { base, arena: self, place: HEADROOM as u32, len: 0 }
     }
 
     fn depot(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
@@ -209,6 +209,14 @@ fn map_pages(bytes: usize) -> Result<NonNull<u8>, ArenaError> {
     })
 }
 
+/// Which of a gateway's plain interfaces a packet came from or goes to. 0 is the one that a gateway
+/// always has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InterfaceId(pub u8);
+
+/// Bits of [`Frame::place`] that say where the packet starts; chunks have at most 2^17 bytes.
+const OFFSET: u32 = (1 << 24) - 1;
+
 /// One packet in its chunk of the arena.
 ///
 /// There is at most one `Frame` per chunk, so it owns the bytes exclusively. Give it back with
@@ -217,8 +225,10 @@ pub struct Frame {
     /// Start of the chunk.
     base: NonNull<u8>,
     arena: &'static Arena,
-    /// Where the packet starts in the chunk; `offset + len` never exceeds the frame size.
-    offset: u32,
+    /// Where the packet starts in the chunk, and above [`OFFSET`] its interface: one word, because
+    /// frames are to stay as small as they are.
+    place: u32,
+    /// `offset + len` never exceeds the frame size.
     len: u32,
 }
 
@@ -230,12 +240,32 @@ unsafe impl Send for Frame {}
 unsafe impl Sync for Frame {}
 
 impl Frame {
+    /// Where the packet starts in the chunk.
+    #[inline(always)]
+    const fn offset(&self) -> u32 {
+        self.place & OFFSET
+    }
+
+    /// The plain interface that the packet came from or goes to.
+    #[inline]
+    #[must_use]
+    pub const fn interface(&self) -> InterfaceId {
+        InterfaceId((self.place >> OFFSET.count_ones()) as u8)
+    }
+
+    /// Says which plain interface the packet came from or goes to. It stays so when the content changes,
+    /// until the frame is [reset](Self::reset) or [placed](Self::place).
+    #[inline]
+    pub const fn set_interface(&mut self, interface: InterfaceId) {
+        self.place = self.place & OFFSET | (interface.0 as u32) << OFFSET.count_ones();
+    }
+
     /// The packet's bytes.
     #[inline]
     #[must_use]
     pub fn data(&self) -> &[u8] {
         // SAFETY: `offset <= size` (type invariant), so the address is inside the chunk.
-        let start = unsafe { self.base.add(self.offset as usize) };
+        let start = unsafe { self.base.add(self.offset() as usize) };
         // SAFETY: `offset + len <= size`; the mapping is zero-initialised and lives for ever, and
         // `self` is the only handle to it.
         unsafe { core::slice::from_raw_parts(start.as_ptr(), self.len as usize) }
@@ -246,7 +276,7 @@ impl Frame {
     #[must_use]
     pub fn data_mut(&mut self) -> &mut [u8] {
         // SAFETY: `offset <= size` (type invariant), so the address is inside the chunk.
-        let start = unsafe { self.base.add(self.offset as usize) };
+        let start = unsafe { self.base.add(self.offset() as usize) };
         // SAFETY: `offset + len <= size`; the mapping is zero-initialised and lives for ever, and
         // `&mut self` is the only handle to it.
         unsafe { core::slice::from_raw_parts_mut(start.as_ptr(), self.len as usize) }
@@ -257,7 +287,7 @@ impl Frame {
     #[inline]
     #[must_use]
     pub fn spare_mut(&mut self) -> &mut [u8] {
-        let end = (self.offset + self.len) as usize;
+        let end = (self.offset() + self.len) as usize;
         self.chunk_mut().get_mut(end..).unwrap_or_default()
     }
 
@@ -279,20 +309,20 @@ impl Frame {
     #[inline]
     #[must_use]
     pub fn headroom(&self) -> usize {
-        self.offset as usize
+        self.offset() as usize
     }
 
     /// Free bytes behind the packet.
     #[inline]
     #[must_use]
     pub fn tailroom(&self) -> usize {
-        self.arena.size.bytes() - (self.offset + self.len) as usize
+        self.arena.size.bytes() - (self.offset() + self.len) as usize
     }
 
-    /// Empties the frame, leaving [`HEADROOM`] in front.
+    /// Empties the frame, leaving [`HEADROOM`] in front; it is of no interface but the first.
     #[inline]
     pub fn reset(&mut self) {
-        self.offset = HEADROOM as u32;
+        self.place = HEADROOM as u32;
         self.len = 0;
     }
 
@@ -330,7 +360,7 @@ impl Frame {
         if n > self.headroom() {
             return Err(NoRoom(n));
         }
-        self.offset -= n as u32;
+        self.place -= n as u32;
         self.len += n as u32;
         self.data_mut().get_mut(..n).ok_or(NoRoom(n))
     }
@@ -362,7 +392,7 @@ impl Frame {
         if behind > self.tailroom() {
             return Err(NoRoom(behind));
         }
-        self.offset -= front as u32;
+        self.place -= front as u32;
         self.len += (front + behind) as u32;
         Ok(self.data_mut())
     }
@@ -371,7 +401,7 @@ impl Frame {
     #[inline]
     pub fn shrink_front(&mut self, n: usize) {
         let n = (n as u64).min(u64::from(self.len)) as u32;
-        self.offset += n;
+        self.place += n;
         self.len -= n;
     }
 
@@ -385,7 +415,7 @@ impl Frame {
         if at > self.len() || len > self.len() - at {
             return Err(NoRoom(len));
         }
-        self.offset += at as u32;
+        self.place += at as u32;
         self.len = len as u32;
         Ok(self.data_mut())
     }
@@ -409,7 +439,7 @@ impl Frame {
         if offset > size || len > size - offset {
             return Err(NoRoom(len));
         }
-        (self.offset, self.len) = (offset as u32, len as u32);
+        (self.place, self.len) = (offset as u32, len as u32);
         Ok(())
     }
 
@@ -457,7 +487,7 @@ impl fmt::Debug for Frame {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Frame")
             .field("index", &self.index())
-            .field("offset", &self.offset)
+            .field("offset", &self.offset())
             .field("len", &self.len)
             .finish_non_exhaustive()
     }
@@ -555,13 +585,17 @@ mod tests {
     proptest! {
         #[test]
         fn any_sequence_of_changes_stays_inside_the_chunk(
-            steps in proptest::collection::vec((0_u8..7, 0_usize..3000), 0..40)
+            steps in proptest::collection::vec((0_u8..7, 0_usize..3000), 0..40),
+            interface: u8,
         ) {
             let arena = arena();
             let mut pool = arena.pool();
             let mut frame = pool.alloc().unwrap();
+            prop_assert_eq!(frame.interface(), InterfaceId(0));
             for (what, n) in steps {
                 let before = frame.len();
+                frame.set_interface(InterfaceId(interface));
+                let placed = what == 4 && n + 700 <= 2048;
                 match what {
                     0 => { if frame.grow_front(n).is_ok() { prop_assert_eq!(frame.len(), before + n); } }
                     1 => { if frame.grow_back(n).is_ok() { prop_assert_eq!(frame.len(), before + n); } }
@@ -576,11 +610,16 @@ mod tests {
                     }
                     _ => { let _ = frame.set_len(n); }
                 }
+                prop_assert_eq!(frame.interface(), InterfaceId(if placed { 0 } else { interface }));
                 frame.data_mut().fill(7);
                 prop_assert_eq!(frame.headroom() + frame.len() + frame.tailroom(), 2048);
                 prop_assert_eq!(frame.spare_mut().len(), frame.tailroom());
             }
+            frame.set_interface(InterfaceId(interface));
             pool.free(frame);
+            let again = pool.alloc().unwrap();
+            prop_assert_eq!(again.interface(), InterfaceId(0));
+            pool.free(again);
         }
     }
 }

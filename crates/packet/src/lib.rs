@@ -34,5 +34,5 @@ mod frame;
 mod pool;
 
 pub use burst::{BURST_MAX, Burst};
-pub use frame::{Arena, ArenaError, Frame, FrameSize, HEADROOM, NoRoom};
+pub use frame::{Arena, ArenaError, Frame, FrameSize, HEADROOM, InterfaceId, NoRoom};
 pub use pool::Pool;

@@ -18,6 +18,7 @@ mod events;
 mod gather;
 mod links;
 mod pin;
+mod plain;
 mod ports;
 mod runtime;
 mod sleep;

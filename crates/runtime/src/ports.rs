@@ -73,6 +73,9 @@ impl fmt::Debug for WirePort {
 pub struct WorkerPorts {
     /// The side of unprotected packets.
     pub plain: Box<dyn Port>,
+    /// Plain interfaces beside it, at most 255: the first has number 1
+    /// ([`InterfaceId`](convoy_packet::InterfaceId)).
+    pub interfaces: Vec<Box<dyn Port>>,
     /// The side of protected packets.
     pub wire: Vec<WirePort>,
 }

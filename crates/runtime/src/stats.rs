@@ -126,7 +126,7 @@ impl WorkerStats {
         }
     }
 
-    /// The plain port's counters.
+    /// The sum of the plain ports' counters.
     #[must_use]
     pub fn plain(&self) -> PortTotals {
         self.plain.totals()

@@ -25,7 +25,8 @@ use convoy_packet::{Arena, Burst, Pool};
 
 use crate::events::Teller;
 use crate::links::{Links, Side};
-use crate::ports::{Source, WireMatch, WorkerPorts};
+use crate::plain::Plain;
+use crate::ports::{Lost, Source, WireMatch, WorkerPorts};
 use crate::stats::WorkerStats;
 use crate::wiring::{Orders, SPARE, Wire};
 use crate::{StartError, Waker};
@@ -40,8 +41,9 @@ const TICK_NS: u64 = 500_000_000;
 pub struct Surroundings {
     /// For every worker's pipelines; the worker's number in it is replaced.
     pub pipeline: PipelineConfig,
-    /// The database that decides about packets of the plain ports (RFC 4301 section 4.4.1).
-    pub spd: SpdId,
+    /// The databases that decide about packets of the plain ports (RFC 4301 section 4.4.1): first that
+    /// of [`WorkerPorts::plain`], then those of [`WorkerPorts::interfaces`].
+    pub spds: Vec<SpdId>,
     /// Which engine does the cryptography.
     pub engine: Entry,
     /// Where frames come from.
@@ -54,7 +56,7 @@ pub struct Worker {
     pool: Pool,
     outbound: Outbound,
     inbound: Inbound,
-    plain: Source,
+    plain: Plain,
     wire: Vec<Wire>,
     /// What ports that left had counted, by slot.
     counted: Box<[PortCounters]>,
@@ -133,9 +135,9 @@ impl Worker {
         Self {
             id,
             pool: surroundings.arena.pool(),
-            outbound: Outbound::new(parts()).with_spd(surroundings.spd),
-            inbound: Inbound::new(parts()).with_spd(surroundings.spd),
-            plain: Source::new(ports.plain),
+            outbound: Outbound::new(parts()).with_spds(&surroundings.spds),
+            inbound: Inbound::new(parts()).with_spds(&surroundings.spds),
+            plain: Plain::new(ports.plain, ports.interfaces),
             wire,
             counted: vec![PortCounters::default(); slots].into(),
             orders: None,
@@ -233,8 +235,8 @@ impl Worker {
         self.stats.taken_over.add(taken as u64);
         let mut moved = taken;
         loop {
-            let before = self.plain.input.len() + self.ring_out.len();
-            for input in [&mut self.plain.input, &mut self.ring_out] {
+            let before = self.plain.left() + self.ring_out.len();
+            for input in self.plain.inputs().chain([&mut self.ring_out]) {
                 self.outbound.submit(now, &mut self.pool, input, &mut self.handoff_out);
                 let sent = self.links.push(
                     Side::Outbound,
@@ -245,7 +247,7 @@ impl Worker {
                 self.stats.handed_off.add(sent as u64);
             }
             moved += self.collect_outbound(now)?;
-            let left = self.plain.input.len() + self.ring_out.len();
+            let left = self.plain.left() + self.ring_out.len();
             if left == 0 || left == before {
                 return Ok(moved);
             }
@@ -307,10 +309,15 @@ impl Worker {
     }
 
     fn send_plain(&mut self) -> Result<(), IoError> {
-        if self.to_plain.is_empty() {
+        let Self { plain, pool, to_plain, stats, .. } = self;
+        if to_plain.is_empty() {
             return Ok(());
         }
-        self.plain.port.tx(&mut self.pool, &mut self.to_plain)
+        plain.tx(pool, to_plain, |pool, frame| {
+            // Unreachable: no SA has an interface that is not there.
+            stats.pipeline.drops.count(DropReason::IoTxFailed);
+            pool.free(frame);
+        })
     }
 
     /// Sends finished packets, each through the first port that carries its kind.
@@ -440,20 +447,22 @@ impl Worker {
     /// Publishes the ports' counters.
     pub fn publish(&mut self) {
         self.unpublished = 0;
-        let stats = &*self.stats;
-        let nothing = PortCounters::default();
-        let wire = self.wire.iter_mut().filter_map(|wire| {
-            let place = stats.wire.get(wire.slot)?;
-            Some((&mut wire.source, place, self.counted.get(wire.slot).copied()?))
-        });
-        for (source, place, before) in wire.chain([(&mut self.plain, &stats.plain, nothing)]) {
-            let (mut counters, lost) = source.count();
-            counters += before;
+        let Self { stats, plain, wire, counted, .. } = self;
+        let drops = &stats.pipeline.drops;
+        let note = |lost: Lost| {
+            drops.add(DropReason::IpChecksum, lost.checksum);
+            drops.add(DropReason::IoTxTooBig, lost.too_big);
+            drops.add(DropReason::IoTxFailed, lost.failed);
+        };
+        for wire in wire {
+            let place = stats.wire.get(wire.slot).zip(counted.get(wire.slot));
+            let Some((place, before)) = place else { continue };
+            let (mut counters, lost) = wire.source.count();
+            counters += *before;
             place.publish(counters);
-            stats.pipeline.drops.add(DropReason::IpChecksum, lost.checksum);
-            stats.pipeline.drops.add(DropReason::IoTxTooBig, lost.too_big);
-            stats.pipeline.drops.add(DropReason::IoTxFailed, lost.failed);
+            note(lost);
         }
+        stats.plain.publish(plain.count(note));
     }
 
     /// Takes no more packets from the ports; what was taken goes its way.
@@ -464,7 +473,7 @@ impl Worker {
     /// Packets taken and not yet given on: input that waits and jobs in flight.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.plain.input.len()
+        self.plain.left()
             + self.ring_out.len()
             + self.inbound_left()
             + self.outbound.in_flight()
@@ -484,16 +493,16 @@ impl Worker {
             && self.sources().all(|source| source.is_polled() || source.is_idle())
     }
 
-    /// All ports, the plain one first.
+    /// All ports, the plain ones first.
     pub(crate) fn sources(&self) -> impl Iterator<Item = &Source> {
-        core::iter::once(&self.plain).chain(self.wire.iter().map(|wire| &wire.source))
+        self.plain.sources().chain(self.wire.iter().map(|wire| &wire.source))
     }
 
     /// The kernel signalled port number `n` of [`Self::sources`].
     pub(crate) fn signalled(&mut self, n: usize) {
-        let source = match n.checked_sub(1) {
-            None => Some(&mut self.plain),
-            Some(n) => self.wire.get_mut(n).map(|wire| &mut wire.source),
+        let source = match self.plain.source(n) {
+            Ok(source) => Some(source),
+            Err(n) => self.wire.get_mut(n).map(|wire| &mut wire.source),
         };
         if let Some(source) = source {
             source.signalled();
@@ -529,7 +538,8 @@ impl Drop for Worker {
         }
         self.outbound.release(&mut self.pool);
         self.inbound.release(&mut self.pool);
-        for burst in [&mut self.plain.input, &mut self.to_wire, &mut self.to_plain] {
+        self.plain.release(&mut self.pool);
+        for burst in [&mut self.to_wire, &mut self.to_plain] {
             burst.release(&mut self.pool);
         }
         self.wire.iter_mut().for_each(|wire| wire.release(&mut self.pool));

@@ -161,6 +161,7 @@ impl Port for Breaking {
 fn breaking(after: Option<u32>, panics: bool) -> WorkerPorts {
     WorkerPorts {
         plain: Box::new(Breaking { after, panics }),
+        interfaces: Vec::new(),
         wire: vec![WirePort {
             carries: WireMatch::default(),
             port: Box::new(Breaking { after: None, panics: false }),

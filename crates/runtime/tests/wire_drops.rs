@@ -48,7 +48,7 @@ fn send(snapshot: Snapshot, wire: WirePort, lengths: &[usize], protocol: Option<
     let mut pool = arena.pool();
     let mut cabling = cable(1, &CONFIG);
     let plain = cabling.ports_a.remove(0).plain;
-    let ports = vec![WorkerPorts { plain, wire: vec![wire] }];
+    let ports = vec![WorkerPorts { plain, interfaces: Vec::new(), wire: vec![wire] }];
     let published = Published::new(snapshot);
     let mut team = Worker::team(&surroundings(arena), ports, &published).unwrap();
     let mut burst = Burst::new();

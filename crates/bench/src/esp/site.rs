@@ -12,6 +12,7 @@ use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
 use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd, SpdError};
+use convoy_packet::InterfaceId;
 use convoy_wire::{Prefix, SeqNum, Spi};
 
 use crate::mix::Numbers;
@@ -247,6 +248,7 @@ fn associations(
         esn: shape.esn,
         ecn: true,
         replay_window: WINDOW,
+        interface: InterfaceId(0),
         salt: salt.into(),
         key: Arc::new(OpenKey::with_tier(cpu, tier, suite, material())?),
         lifetime: convoy_ipsec::lifetime::Lifetime::default(),

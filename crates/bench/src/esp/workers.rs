@@ -215,6 +215,7 @@ fn run(
         };
         WorkerPorts {
             plain: Box::new(generator),
+            interfaces: Vec::new(),
             wire: vec![WirePort {
                 carries: WireMatch::default(),
                 port: Box::new(Loop { out, back }),
@@ -230,7 +231,7 @@ fn run(
         icmp_source_v6: None,
     };
     let threads = ThreadConfig { pin: cpus.to_vec(), busy_poll: true };
-    let surroundings = Surroundings { pipeline, spd: SpdId::default(), engine, arena };
+    let surroundings = Surroundings { pipeline, spds: vec![SpdId::default()], engine, arena };
     let runtime =
         Runtime::start(&surroundings, &threads, ports.collect(), &site.published, |_| {})?;
     let stats = runtime.stats().to_vec();

@@ -1,6 +1,7 @@
 #![doc = include_str!("reference.md")]
 
 mod check;
+mod daemons;
 mod finding;
 mod key;
 mod lifetime;
@@ -23,7 +24,7 @@ pub(crate) use key::Nonces;
 pub use key::{KeyMaterial, KeyMisfit, SALT_BYTES};
 pub use model::{
     Action, Addresses, Association, Backend, Capture, InboundSa, InterfaceAddress, Metrics,
-    OutboundSa, Plain, Policy, Routes, Site, Upper, Wire, Workers, Xfrm, least_mtu,
+    OutboundSa, Plain, Policy, Routes, Site, Upper, Wire, Workers, Xfrm, XfrmInterface, least_mtu,
 };
 
 use reader::{Place, Report, Table};

@@ -146,6 +146,22 @@ pub struct Xfrm {
     /// Folder in memory that keeps what daemons negotiated while the gateway starts again; `None` for
     /// one beside the socket, if that is in memory.
     pub state: Option<PathBuf>,
+    /// Interfaces for SAs and policies with an interface identifier, at most 64.
+    pub interfaces: Vec<XfrmInterface>,
+}
+
+/// An interface for what daemons give an interface identifier (`if_id`): a TUN interface in the place of
+/// a kernel's XFRM interface. What is routed into it asks the policies of that identifier alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XfrmInterface {
+    /// Its name.
+    pub name: String,
+    /// The identifier, not 0.
+    pub if_id: u32,
+    /// Its addresses.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Its MTU in bytes; `None` for what its SAs leave of the wire's.
+    pub mtu: Option<u16>,
 }
 
 impl Xfrm {

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use convoy_wire::{IpVersion, Prefix, PrefixError};
 
 use super::model::{
-    Backend, Capture, InterfaceAddress, Metrics, Plain, Routes, Site, Wire, Workers, Xfrm,
+    Backend, Capture, InterfaceAddress, Metrics, Plain, Routes, Site, Wire, Workers,
 };
 use super::reader::{At, Field, Place, Report, Table, quote};
-use super::{check, policy, sa, width};
+use super::{check, daemons, policy, sa, width};
 
 /// Longest path of a UNIX socket: `sun_path` less the final zero (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
@@ -42,8 +42,9 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     let xfrm = root.take("xfrm").map(|field| {
         let place = field.place.clone();
         let table = field.table(report, "an [xfrm] section")?;
-        let xfrm = xfrm(table, report, &folder)?;
+        let xfrm = daemons::read(table, report, &folder)?;
         check::daemons(plain.as_ref(), wire.as_ref(), &place, report);
+        daemons::taken(&xfrm, plain.as_ref(), wire.as_ref(), &place, report);
         Some(xfrm)
     });
     let metrics = root.take("metrics").map(|field| {
@@ -124,7 +125,7 @@ fn default_socket(name: &str) -> PathBuf {
 }
 
 /// `Some(None)`: given but wrong, which was reported.
-fn transposed<T>(value: Option<Option<T>>) -> Option<Option<T>> {
+pub(super) fn transposed<T>(value: Option<Option<T>>) -> Option<Option<T>> {
     match value {
         Some(None) => None,
         Some(some) => Some(some),
@@ -151,7 +152,11 @@ fn section<T>(
     }
 }
 
-fn tables<'s>(root: &mut Table<'s>, report: &mut Report<'_>, key: &'static str) -> Vec<Table<'s>> {
+pub(super) fn tables<'s>(
+    root: &mut Table<'s>,
+    report: &mut Report<'_>,
+    key: &'static str,
+) -> Vec<Table<'s>> {
     root.take(key).map_or_else(Vec::new, |field| field.tables(report, key))
 }
 
@@ -200,7 +205,7 @@ pub(super) fn path_in(
     Some(At { value: folder.join(text.value), place: text.place })
 }
 
-fn socket(field: Field<'_>, report: &mut Report<'_>, folder: &Path) -> Option<PathBuf> {
+pub(super) fn socket(field: Field<'_>, report: &mut Report<'_>, folder: &Path) -> Option<PathBuf> {
     let path = path_in(field, report, folder)?;
     let length = path.value.as_os_str().len();
     if length > MAX_SOCKET_PATH {
@@ -214,7 +219,7 @@ fn socket(field: Field<'_>, report: &mut Report<'_>, folder: &Path) -> Option<Pa
     Some(path.value)
 }
 
-fn interface(field: Field<'_>, report: &mut Report<'_>) -> Option<String> {
+pub(super) fn interface(field: Field<'_>, report: &mut Report<'_>) -> Option<String> {
     let name = field.string(report, "the name of an interface")?;
     let bad = |c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control();
     if (1..=15).contains(&name.value.len())
@@ -229,19 +234,6 @@ fn interface(field: Field<'_>, report: &mut Report<'_>) -> Option<String> {
         "use 1 to 15 bytes without '/', ':' and white space",
     );
     None
-}
-
-/// Where the preloaded library looks, unless it is told otherwise.
-const XFRM_SOCKET: &str = "/run/convoy/xfrm.sock";
-
-fn xfrm(mut table: Table<'_>, report: &mut Report<'_>, folder: &Path) -> Option<Xfrm> {
-    let given = table.take("socket").map(|field| socket(field, report, folder));
-    let state = table.take("state").map(|field| path_in(field, report, folder));
-    table.finish(report);
-    Some(Xfrm {
-        socket: given.unwrap_or_else(|| Some(XFRM_SOCKET.into()))?,
-        state: transposed(state)?.map(|path| path.value),
-    })
 }
 
 /// Where metrics are served unless the section says otherwise.
@@ -333,7 +325,10 @@ pub(super) fn mtu(field: Field<'_>, report: &mut Report<'_>, least: u64) -> Opti
     u16::try_from(mtu.value).ok()
 }
 
-fn interface_address(field: Field<'_>, report: &mut Report<'_>) -> Option<InterfaceAddress> {
+pub(super) fn interface_address(
+    field: Field<'_>,
+    report: &mut Report<'_>,
+) -> Option<InterfaceAddress> {
     let expected = "an address with prefix length such as \"10.1.0.1/24\"";
     let text = field.string(report, expected)?;
     let (addr, len) =

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use convoy_crypto::{Cpu, OpenKey, SealKey};
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
+use convoy_ipsec::sa::{InboundSpec, InterfaceId, OutboundSpec, ReqId, SaSlot};
 use convoy_ipsec::selector::{AddressRange, AddressSelector, Direction, Selector, UpperSelector};
 use convoy_ipsec::sequence::Lease;
 use convoy_ipsec::snapshot::Snapshot;
@@ -34,9 +34,11 @@ pub(super) type Lists = BTreeMap<Option<Arc<str>>, Vec<Policy>>;
 pub(super) fn policies(site: &Site, before: &Tables) -> Policies {
     let mut reqids =
         Reqids { of: HashMap::new(), taken: HashSet::new(), next: before.next_reqid.max(1) };
-    // These two are there whatever is in them.
-    let mut lists: Lists =
-        [None, site.plain.spd.clone()].into_iter().map(|name| (name, Vec::new())).collect();
+    // These are there whatever is in them.
+    let interfaces = site.xfrm.iter().flat_map(|xfrm| &xfrm.interfaces);
+    let always = [None, site.plain.spd.clone()].into_iter();
+    let always = always.chain(interfaces.map(|interface| Some(database_of(interface.if_id))));
+    let mut lists: Lists = always.map(|name| (name, Vec::new())).collect();
     let mut on_demand = Vec::new();
     for policy in &site.policies {
         let action = match &policy.action {
@@ -74,6 +76,11 @@ pub(super) fn policies(site: &Site, before: &Tables) -> Policies {
         reqids.of_group(std::slice::from_ref(&association.name), before);
     }
     Policies { lists, reqids: reqids.of, next_reqid: reqids.next, on_demand }
+}
+
+/// The database of an interface for daemons' SAs. No database of a site file has a name with a space.
+pub(super) fn database_of(if_id: u32) -> Arc<str> {
+    format!("if_id {if_id}").into()
 }
 
 fn sends(action: &Action) -> bool {
@@ -364,6 +371,7 @@ impl Maker<'_> {
             esn: common.esn,
             ecn: common.ecn,
             replay_window: sa.replay_window,
+            interface: InterfaceId(0),
             salt: common.key.salt(),
             key,
             lifetime: common.lifetime,

@@ -192,6 +192,15 @@ impl State {
         self.databases.get(&self.site.plain.spd).map_or_else(SpdId::default, |database| database.id)
     }
 
+    /// What interfaces for daemons' SAs ask, in the site's order: each with its identifier.
+    pub fn interface_spds(&self) -> impl Iterator<Item = (u32, SpdId)> + '_ {
+        let interfaces = self.site.xfrm.iter().flat_map(|xfrm| &xfrm.interfaces);
+        interfaces.filter_map(|interface| {
+            let database = self.databases.get(&Some(build::database_of(interface.if_id)))?;
+            Some((interface.if_id, database.id))
+        })
+    }
+
     /// The databases that policies are in.
     pub(crate) fn databases(&self) -> impl Iterator<Item = SpdId> + '_ {
         self.databases.values().map(|database| database.id)

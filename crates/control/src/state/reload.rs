@@ -215,6 +215,7 @@ fn needs_restart(old: &Site, new: &Site, keys: &SiteKeys<'_>) -> Vec<String> {
         ("namespace", old.namespace == new.namespace),
         ("state_dir", old.state_dir == new.state_dir),
         ("metrics", old.metrics == new.metrics),
+        ("xfrm", old.xfrm == new.xfrm),
         ("control_socket", old.control_socket == new.control_socket),
         ("plain.backend", old.plain.backend == new.plain.backend),
         ("plain.interface", old.plain.interface == new.plain.interface),

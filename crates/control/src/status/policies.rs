@@ -6,7 +6,8 @@ use std::sync::Arc;
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::ReqId;
 use convoy_ipsec::selector::{AddressSelector, Direction, PortSelector, UpperSelector};
-use convoy_ipsec::spd::PolicyAction;
+use convoy_ipsec::snapshot::Snapshot;
+use convoy_ipsec::spd::{PolicyAction, Spd, SpdId};
 use convoy_wire::Spi;
 
 use super::{Origin, PolicyDirection, PolicyReport, PolicyStatus, SCHEMA, Use};
@@ -148,7 +149,14 @@ struct Members {
 /// Policies of IKE daemons, as workers see them.
 fn of_daemons(state: &State, kernel: &Kernel, now_ns: u64) -> Vec<PolicyStatus> {
     let picture = state.published().current();
-    let Some(spd) = picture.spd_of(state.plain_spd()) else { return Vec::new() };
+    let plain = state.site().plain.spd.as_ref().map(ToString::to_string);
+    let interfaces = state.site().xfrm.iter().flat_map(|xfrm| &xfrm.interfaces);
+    let names = interfaces.map(|interface| Some(interface.name.clone()));
+    let databases = state.interface_spds().map(|(_, spd)| spd).zip(names);
+    let databases: Vec<Database<'_>> = core::iter::once((state.plain_spd(), plain))
+        .chain(databases)
+        .filter_map(|(id, name)| Some((id, picture.spd_of(id)?, name)))
+        .collect();
     let mut members: HashMap<(ReqId, Direction), Members> = HashMap::new();
     let mut join = |reqid, direction, name: &Arc<str>, spi: Spi, counters: &SaCounters| {
         let members = members.entry((reqid, direction)).or_default();
@@ -162,14 +170,33 @@ fn of_daemons(state: &State, kernel: &Kernel, now_ns: u64) -> Vec<PolicyStatus> 
     for (_, sa) in picture.inbound_sas() {
         join(sa.reqid, Direction::Inbound, &sa.name, sa.spi, &sa.counters);
     }
-    let ours = || spd.policies().filter_map(|(id, p)| Some((id, p, kernel.policy_index(id)?)));
+    let databases = databases.iter();
+    let mut all: Vec<_> =
+        databases.flat_map(|base| in_database(&picture, kernel, &members, base, now_ns)).collect();
+    all.sort_by_key(|policy| (policy.direction, policy.priority, policy.index));
+    all
+}
+
+/// A database: its number, its policies, and what it is called unless it is the common one.
+type Database<'a> = (SpdId, &'a Spd, Option<String>);
+
+/// Policies of IKE daemons in one database. Each has SAs of its own.
+fn in_database(
+    picture: &Snapshot,
+    kernel: &Kernel,
+    members: &HashMap<(ReqId, Direction), Members>,
+    (number, spd, name): &Database<'_>,
+    now_ns: u64,
+) -> Vec<PolicyStatus> {
+    let ours =
+        || spd.policies().filter_map(|(id, p)| Some((id, p, kernel.policy_index(*number, id)?)));
     let mut named: HashMap<(ReqId, Direction), usize> = HashMap::new();
     for (_, policy, _) in ours() {
         if let PolicyAction::Protect { reqid } = policy.action {
             *named.entry((reqid, policy.direction)).or_default() += 1;
         }
     }
-    let mut all: Vec<_> = ours()
+    ours()
         .map(|(id, policy, index)| {
             let selector = &policy.selector;
             let is_out = policy.direction == Direction::Outbound;
@@ -185,7 +212,7 @@ fn of_daemons(state: &State, kernel: &Kernel, now_ns: u64) -> Vec<PolicyStatus> 
                 origin: Origin::Daemon,
                 index: Some(index),
                 direction: Some(if is_out { PolicyDirection::Out } else { PolicyDirection::In }),
-                spd: state.site().plain.spd.as_ref().map(ToString::to_string),
+                spd: name.clone(),
                 decides: true,
                 sa_out: None,
                 sa_in: Vec::new(),
@@ -222,9 +249,7 @@ fn of_daemons(state: &State, kernel: &Kernel, now_ns: u64) -> Vec<PolicyStatus> 
             *(if is_out { &mut status.sent } else { &mut status.received }) = decided;
             status
         })
-        .collect();
-    all.sort_by_key(|policy| (policy.direction, policy.priority, policy.index));
-    all
+        .collect()
 }
 
 fn describe_addresses(addresses: &AddressSelector) -> String {

@@ -10,7 +10,7 @@ use convoy_ipsec::sa::{InboundSpec, OutboundSpec, SaSlot};
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::Snapshot;
-use convoy_ipsec::spd::PolicyAction;
+use convoy_ipsec::spd::{PolicyAction, SpdId};
 use convoy_ipsec::trace::{self, Outcome, Packet, Way};
 use convoy_wire::{FlowKey, IpVersion, Ports, Protocol, Spi};
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,10 @@ pub struct Question {
     pub dont_fragment: bool,
     /// The SPI that it arrives with; absent for a packet that leaves.
     pub spi: Option<u32>,
+    /// Of a packet that leaves: the identifier of the interface that it is routed into; 0 for the one
+    /// that every gateway has.
+    #[serde(default)]
+    pub if_id: u32,
 }
 
 /// What would become of it.
@@ -155,15 +159,24 @@ pub fn trace(
 ) -> Result<Trace, String> {
     let picture = state.published().current();
     let flow = flow(&packet)?;
-    let spd = state.plain_spd();
-    let (way, direction) = match packet.spi {
+    let (way, direction, spd) = match packet.spi {
         None => {
+            let spd = match packet.if_id {
+                0 => Some(state.plain_spd()),
+                wanted => state.interface_spds().find(|(id, _)| *id == wanted).map(|(_, spd)| spd),
+            };
+            let spd = spd.ok_or_else(|| {
+                format!("no [[xfrm.interface]] of the site file has if_id {}", packet.if_id)
+            })?;
             let len = packet.bytes.into();
             let seen = Packet { flow, len, dont_fragment: packet.dont_fragment };
-            (trace::outbound(&picture, spd, &seen, now), Direction::Outbound)
+            (trace::outbound(&picture, spd, &seen, now), Direction::Outbound, spd)
         }
         Some(spi) => match receiver(&picture, spi) {
-            Some(slot) => (trace::inbound(&picture, spd, slot, &flow, now), Direction::Inbound),
+            Some(slot) => {
+                let spd = spd_behind(state, &picture, slot);
+                (trace::inbound(&picture, spd, slot, &flow, now), Direction::Inbound, spd)
+            }
             None => return Ok(unknown_spi(packet)),
         },
     };
@@ -182,7 +195,7 @@ pub fn trace(
         Outcome::TooBig { mtu } => Verdict::TooBig { mtu_bytes: mtu },
         Outcome::Dropped(_) => Verdict::Dropped,
     };
-    let policy = policy_used(state, daemons, &picture, &way);
+    let policy = policy_used(daemons, &picture, spd, &way);
     let advice = match (reason, verdict) {
         (Some(reason), _) => advice::on(reason, policy.as_ref()),
         (None, Verdict::Waits) => Some(advice::ON_WAITING),
@@ -244,15 +257,22 @@ fn unknown_spi(packet: Question) -> Trace {
     }
 }
 
+/// The database that packets of an inbound SA are asked about in.
+fn spd_behind(state: &State, picture: &Snapshot, slot: SaSlot) -> SpdId {
+    let interface = picture.inbound(slot).map_or(0, |sa| sa.interface.0);
+    let nth = |n| state.interface_spds().nth(n).map(|(_, spd)| spd);
+    usize::from(interface).checked_sub(1).and_then(nth).unwrap_or_else(|| state.plain_spd())
+}
+
 fn policy_used(
-    state: &State,
     daemons: Option<&Kernel>,
     picture: &Snapshot,
+    spd: SpdId,
     way: &Way,
 ) -> Option<PolicyUsed> {
     let decision = way.decision?;
-    let policy = picture.spd_of(state.plain_spd())?.policy(decision.id)?;
-    let index = daemons.and_then(|kernel| kernel.policy_index(decision.id));
+    let policy = picture.spd_of(spd)?.policy(decision.id)?;
+    let index = daemons.and_then(|kernel| kernel.policy_index(spd, decision.id));
     let action = match decision.action {
         PolicyAction::Protect { .. } => "protect",
         PolicyAction::Bypass => "bypass",

@@ -70,8 +70,14 @@ impl Gateway {
         let (site, _) = Site::load(&path).unwrap_or_else(|errors| panic!("{errors}"));
         let cpu = Cpu::detect().unwrap();
         let state = State::start(site, cpu, 1500, |_| {}).unwrap();
-        let setting =
-            Setting { cpu, spd: state.plain_spd(), workers: 1, udp_port: 4500, wire_mtu: 1500 };
+        let setting = Setting {
+            cpu,
+            spd: state.plain_spd(),
+            interfaces: Vec::new(),
+            workers: 1,
+            udp_port: 4500,
+            wire_mtu: 1500,
+        };
         let kernel = Kernel::new(setting, state.published().clone(), Box::new(FixedHost)).unwrap();
         Self { _dir: dir, state, kernel, seconds: 100 }
     }
@@ -289,6 +295,7 @@ fn packet(from: [u8; 4], to: [u8; 4]) -> Question {
         bytes: 100,
         dont_fragment: true,
         spi: None,
+        if_id: 0,
     }
 }
 

@@ -49,6 +49,7 @@ impl Service for Whole {
 
 fn whole() -> Arc<Whole> {
     let setting = Setting {
+        interfaces: Vec::new(),
         cpu: Cpu::detect().unwrap(),
         spd: SpdId::default(),
         workers: 1,

@@ -140,6 +140,7 @@ fn start(
     let (plain, host) = copying_pair(&memory(), size);
     let ports = WorkerPorts {
         plain: Box::new(plain),
+        interfaces: Vec::new(),
         wire: vec![WirePort { carries: WireMatch::default(), port: wire }],
     };
     let alarm = move |_| tracing::error!("gateway {name} failed");

@@ -94,8 +94,9 @@ impl Prepared {
             .context("no memory for packets")?;
         let pipeline = pipeline_config(&medium);
         let state = State::start(site, cpu, wire_mtu, tell_lease_event).map_err(state_error)?;
-        let spd = state.plain_spd();
-        Ok(Self { state, surroundings: Surroundings { pipeline, spd, engine, arena } })
+        let interfaces = state.interface_spds().map(|(_, spd)| spd);
+        let spds = core::iter::once(state.plain_spd()).chain(interfaces).collect();
+        Ok(Self { state, surroundings: Surroundings { pipeline, spds, engine, arena } })
     }
 
     /// Where frames come from.

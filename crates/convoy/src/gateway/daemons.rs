@@ -19,6 +19,7 @@ use convoy_runtime::{WireId, Wiring, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, PolicyType, Refusal, Request};
 
 use super::fence::Guard;
+use super::interfaces::{self, Interfaces};
 use super::{Core, ports};
 use crate::exit::describe;
 
@@ -49,6 +50,9 @@ pub(super) struct Daemons {
     /// By the address that they are bound to.
     shared: HashMap<SocketAddr, Shared>,
     wiring: Wiring,
+    interfaces: Interfaces,
+    /// The picture after which interfaces were last as wide as their SAs.
+    fitted: u64,
     /// Whether somebody may have changed the fence, and when it is looked at at the earliest.
     is_fence_due: bool,
     fence_rests_until: Instant,
@@ -88,6 +92,8 @@ impl Daemons {
             lost,
             shared: shared.collect(),
             wiring: core.take_wiring().context("workers take no ports")?,
+            interfaces: Interfaces::default(),
+            fitted: 0,
             is_fence_due: true,
             fence_rests_until: Instant::now(),
         })
@@ -205,6 +211,18 @@ impl Daemons {
         }
     }
 
+    /// Makes interfaces as wide as their SAs leave room. To be called about once a second.
+    pub(super) fn fit_interfaces(&mut self, site: &Site) {
+        let generation = self.kernel.generation();
+        if interfaces::of(site).is_empty() || generation == self.fitted {
+            return;
+        }
+        self.fitted = generation;
+        if let Err(error) = self.interfaces.follow(site, &self.kernel.rooms()) {
+            tracing::error!("MTUs of interfaces: {}", describe(&error));
+        }
+    }
+
     /// What of the host works against what daemons protect, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
         self.guard.troubles()
@@ -315,6 +333,7 @@ fn setting(core: &Core) -> anyhow::Result<Setting> {
     Ok(Setting {
         cpu: Cpu::detect().context("no cpu tier")?,
         spd: state.plain_spd(),
+        interfaces: state.interface_spds().collect(),
         workers: site.workers.count,
         udp_port: site.wire.udp_port,
         wire_mtu: state.wire_mtu(),

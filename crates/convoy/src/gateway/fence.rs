@@ -1,12 +1,14 @@
 //! What the policies of IKE daemons mean to this host's routes: the fence around what they protect.
 
 use anyhow::Context as _;
+use convoy_control::site::Site;
 use convoy_control::xfrm::{Cover, Covered};
 use convoy_host::{
     Claim, Fence, FenceConfig, Finding, LinkName, Look, Network, Treatment, findings,
 };
 
 use super::claims::{Claims, net};
+use super::interfaces;
 
 /// The fence of a gateway, and how much it guards.
 #[derive(Debug)]
@@ -144,10 +146,11 @@ impl Drop for Guard {
     }
 }
 
-/// Takes away what a gateway that does not run left closed.
+/// Takes away what a gateway that does not run left closed, and its interfaces.
 ///
 /// # Errors
 /// When it cannot.
-pub fn open(interface: &str) -> anyhow::Result<()> {
-    Ok(Fence::raise(FenceConfig::new(LinkName::new(interface)?))?.open_up()?)
+pub fn open(site: &Site) -> anyhow::Result<()> {
+    interfaces::remove(site)?;
+    Ok(Fence::raise(FenceConfig::new(LinkName::new(&site.plain.interface)?))?.open_up()?)
 }

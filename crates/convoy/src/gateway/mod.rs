@@ -6,6 +6,7 @@ mod claims;
 mod daemons;
 mod direct;
 mod fence;
+mod interfaces;
 mod live;
 mod plan;
 mod ports;
@@ -89,6 +90,7 @@ impl Gateway {
         let wire_mtu = wire_mtu(&site);
         // Before anything is changed: this finds most of what can be wrong.
         let changes = plan(&site, &site.plain.interface, wire_mtu)?;
+        let for_interfaces = interfaces::plan(&site, wire_mtu)?;
         // Held from here on, so that two gateways do not take up the same SAs.
         let keep = site.xfrm.as_ref().map(daemons::open_keep).transpose()?.flatten();
         // What an earlier life left closed stays so from here on.
@@ -134,7 +136,10 @@ impl Gateway {
                 return Err(error);
             }
         };
-        let interface_changes = match interface_plan.apply() {
+        // Routes of others lead to these: they stay as they are.
+        let applied =
+            for_interfaces.apply().map(Applied::leave).and_then(|()| interface_plan.apply());
+        let interface_changes = match applied {
             Ok(applied) => applied,
             Err(error) => {
                 core.stop()?;
@@ -322,6 +327,7 @@ impl Gateway {
     pub fn daemons_tick(&mut self) -> Vec<(Group, Datagram)> {
         let Some(daemons) = &mut self.daemons else { return Vec::new() };
         daemons.tick();
+        daemons.fit_interfaces(self.core.state().site());
         daemons.kernel.tick(moment())
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::Context as _;
-use convoy_control::site::{Association, Finding, Routes, Site, least_mtu};
+use convoy_control::site::{Association, Finding, Routes, Site, XfrmInterface, least_mtu};
 use convoy_host::{Change, IpNet, LinkName, Network, Plan, Route};
 use convoy_ipsec::sa::{IpsecProtocol, Mode};
 use convoy_ipsec::suite::AhSuite;
@@ -49,12 +49,29 @@ pub fn plain_mtu(site: &Site, wire_mtu: u16) -> u16 {
         return mtu;
     }
     let room = site.outbound.iter().map(|sa| inner_room(&sa.association, sa.path_mtu_on(wire_mtu)));
-    let room = room.chain(site.xfrm.is_some().then(|| wire_mtu.saturating_sub(DAEMONS_ROOM)));
+    let room = room.chain(site.xfrm.is_some().then(|| daemons_room(wire_mtu)));
     let room = room.min().unwrap_or(wire_mtu);
     let has_v6 = site.plain.addresses.iter().any(|a| a.addr.is_ipv6())
         || networks(site).iter().any(|network| network.addr().is_ipv6());
     // On an interface with less, the kernel knows no IPv6. Over IPv4 such packets are fragmented
     // outside; over IPv6 the wire has to be wide enough for them.
+    if has_v6 { room.max(V6_LEAST) } else { room }
+}
+
+/// Largest inner packet that fits whatever SA a daemon may bring, in bytes.
+const fn daemons_room(wire_mtu: u16) -> u16 {
+    wire_mtu.saturating_sub(DAEMONS_ROOM)
+}
+
+/// The MTU in bytes that an interface for daemons' SAs begins with.
+pub(super) fn interface_mtu(interface: &XfrmInterface, wire_mtu: u16) -> u16 {
+    interface.mtu.unwrap_or_else(|| with_v6(interface, daemons_room(wire_mtu)))
+}
+
+/// The MTU of such an interface whose SAs have room for inner packets of so many bytes; on an interface
+/// with less than IPv6 needs, the kernel knows no IPv6.
+pub(super) fn with_v6(interface: &XfrmInterface, room: u16) -> u16 {
+    let has_v6 = interface.addresses.iter().any(|address| address.addr.is_ipv6());
     if has_v6 { room.max(V6_LEAST) } else { room }
 }
 
@@ -196,6 +213,6 @@ fn no_loop(site: &Site, network: Prefix) -> Result<Option<IpAddr>, Box<Finding>>
     Ok(source)
 }
 
-fn net(addr: IpAddr, len: u8) -> anyhow::Result<IpNet> {
+pub(super) fn net(addr: IpAddr, len: u8) -> anyhow::Result<IpNet> {
     IpNet::new(addr, len).with_context(|| format!("{addr}/{len}"))
 }

@@ -16,7 +16,7 @@ use convoy_packet::Arena;
 use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
 
 use super::direct::{Follower, Side};
-use super::rights;
+use super::{interfaces, rights};
 
 /// A kind of wire socket that SAs need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,8 +186,11 @@ pub(super) fn open(site: &Site, sides: Sides, arena: &'static Arena) -> anyhow::
         }
         None => open_tun(site, count)?,
     };
-    let mut workers: Vec<_> =
-        plain.into_iter().map(|plain| WorkerPorts { plain, wire: Vec::new() }).collect();
+    let mut workers: Vec<_> = plain
+        .into_iter()
+        .zip(interfaces::open(site)?)
+        .map(|(plain, interfaces)| WorkerPorts { plain, interfaces, wire: Vec::new() })
+        .collect();
     let mut sockets = sockets(site);
     let mut shared = Vec::new();
     let mut add = |carries: WireMatch, ports: Ports| {

@@ -28,7 +28,7 @@ pub(super) fn run(args: &OpenArgs) -> anyhow::Result<Exit> {
     if let Some(namespace) = &site.namespace {
         Netns::open(namespace)?.enter_process()?;
     }
-    gateway::open(&site.plain.interface).context("the fence around protected networks")?;
+    gateway::open(&site).context("the fence around protected networks")?;
     output::print(
         "what was protected is open: packets there take whatever route there is, in clear\n",
     )?;

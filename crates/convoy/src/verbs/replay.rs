@@ -80,6 +80,7 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Exit> {
     let wire = FilePort::open(args.wire_in.as_deref(), args.wire_out.as_deref(), &budget)?;
     let ports = WorkerPorts {
         plain: Box::new(plain),
+        interfaces: Vec::new(),
         wire: vec![WirePort { carries: WireMatch::default(), port: Box::new(wire) }],
     };
     let prepared = Prepared::new(site, WIRE_MTU, Medium::Bare)?;

@@ -222,6 +222,10 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
         Backend::AfXdp => format!("open xdp sockets on interface {interface}"),
     }];
     changes.extend(plan(site, &site.plain.interface, wire_mtu)?.describe());
+    let interfaces = site.xfrm.iter().flat_map(|xfrm| &xfrm.interfaces);
+    changes.extend(interfaces.map(|interface| {
+        format!("make TUN interface {} for if_id {}, which stays", interface.name, interface.if_id)
+    }));
     let report = DryRun {
         gateway: site.name.clone(),
         namespace: site.namespace.clone(),

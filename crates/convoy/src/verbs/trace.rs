@@ -58,5 +58,6 @@ fn question(args: &TraceArgs) -> anyhow::Result<Question> {
         bytes: args.bytes,
         dont_fragment: !args.may_fragment,
         spi: args.spi,
+        if_id: args.if_id,
     })
 }

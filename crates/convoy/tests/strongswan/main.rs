@@ -7,6 +7,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod interfaces;
 mod pluto;
 mod suites;
 mod traffic;

@@ -47,6 +47,11 @@ impl World {
     /// Gateways and daemons, with everything but ESP captured; none, said loudly, where they cannot
     /// run.
     pub(crate) fn start(planes: [Plane; 2]) -> Option<Self> {
+        Self::start_with(planes, "")
+    }
+
+    /// The same with more in the section `[xfrm]` of the site files, where `NAME` stands for the side's.
+    pub(crate) fn start_with(planes: [Plane; 2], more: &str) -> Option<Self> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         if !can_make_namespaces() {
             return None;
@@ -63,7 +68,8 @@ impl World {
         let config = CaptureConfig { except_esp: true, ..CaptureConfig::default() };
         let file = folder.path().join("wire.pcap");
         let capture = Capture::start(&lab.a.gateway, WIRE_LINK, &file, config).unwrap();
-        let sites = NAMES.map(|name| write_site(&folder.path().join(name), name));
+        let sites = NAMES
+            .map(|name| write_site(&folder.path().join(name), name, &more.replace("NAME", name)));
         let mut world = Self {
             daemons: [None, None],
             gateways: [None, None],
@@ -180,12 +186,12 @@ pub(crate) fn launcher(socket: &Path) -> Vec<OsString> {
 }
 
 /// The site file of a gateway whose SAs a daemon brings.
-fn write_site(folder: &Path, name: &str) -> PathBuf {
+fn write_site(folder: &Path, name: &str, more: &str) -> PathBuf {
     fs::create_dir_all(folder).unwrap();
     let text = format!(
         "name = \"{name}\"\ncontrol_socket = \"{0}/control.sock\"\n\
          [plain]\ninterface = \"convoy0\"\n\
-         [xfrm]\nsocket = \"{0}/xfrm.sock\"\n",
+         [xfrm]\nsocket = \"{0}/xfrm.sock\"\n{more}",
         folder.display(),
     );
     let path = folder.join("site.toml");

@@ -77,6 +77,13 @@ pub(crate) fn tun_set_offload(fd: BorrowedFd<'_>, bits: libc::c_uint) -> io::Res
     Ok(())
 }
 
+/// Says whether a TUN device stays when its queues are closed.
+pub(crate) fn tun_set_persist(fd: BorrowedFd<'_>, stays: bool) -> io::Result<()> {
+    // SAFETY: TUNSETPERSIST takes its argument by value and touches no memory.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETPERSIST, libc::c_ulong::from(stays)) })?;
+    Ok(())
+}
+
 /// Sets the length of the header in front of each packet of a TUN queue.
 pub(crate) fn tun_set_header_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<()> {
     let len = len as libc::c_int;

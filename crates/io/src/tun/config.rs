@@ -24,20 +24,23 @@ pub struct Config {
     /// Take TCP (and where possible UDP) super-segments and unfinished checksums from the kernel,
     /// and give it coalesced packets. Off: one packet per system call.
     pub offload: bool,
+    /// The device stays when all its queues are closed, and drops what is routed into it until they are
+    /// opened again.
+    pub persist: bool,
 }
 
 impl Config {
     /// One queue of 4,000 packets, with offloads.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), queues: 1, queue_len: Some(4000), offload: true }
+        Self { name: name.into(), queues: 1, queue_len: Some(4000), offload: true, persist: false }
     }
 }
 
 /// Opens all queues of the device in the network namespace of the calling thread.
 ///
 /// The device is down at first and has no address; it disappears when the last port is dropped,
-/// unless it existed before.
+/// unless it existed before or is to [stay](Config::persist).
 ///
 /// # Errors
 /// [`IoError::DeviceName`], [`IoError::Queues`], or [`IoError::Setup`] when the kernel refuses
@@ -51,6 +54,9 @@ pub fn open(config: &Config) -> Result<Vec<TunPort>, IoError> {
     for _ in 0..config.queues {
         let queue = open_queue(&mut name)?;
         let offloads = negotiate(&queue, config.offload)?;
+        if config.persist {
+            keep(&queue, true)?;
+        }
         ports.push(TunPort::new(queue, name, offloads));
     }
     if let Some(packets) = config.queue_len {
@@ -62,6 +68,21 @@ pub fn open(config: &Config) -> Result<Vec<TunPort>, IoError> {
         }
     }
     Ok(ports)
+}
+
+/// Removes a device that stayed, of which no queue is open.
+///
+/// # Errors
+/// As of [`open`].
+pub fn remove(name: &str) -> Result<(), IoError> {
+    let mut name = sys::DeviceName::new(name)?;
+    // Gone with its last queue.
+    keep(&open_queue(&mut name)?, false)
+}
+
+fn keep(queue: &File, stays: bool) -> Result<(), IoError> {
+    sys::tun_set_persist(queue.as_fd(), stays)
+        .map_err(IoError::setup("say whether the tun device stays"))
 }
 
 /// One more queue of the device; the first one creates it and learns its name.

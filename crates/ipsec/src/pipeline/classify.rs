@@ -17,7 +17,7 @@ use super::{Now, PipelineConfig, protect};
 use crate::drop_reason::DropReason;
 use crate::sa::{ReqId, SaSlot, WorkerId};
 use crate::snapshot::{SaOwner, Snapshot};
-use crate::spd::{Decision, PolicyAction, PolicyId, Tally};
+use crate::spd::{Decision, PolicyAction, PolicyId, Spd, Tally};
 
 /// What the stage works with.
 pub(super) struct Stage<'a, 'b> {
@@ -63,7 +63,8 @@ struct Way {
 /// of which form all others are, if they go the [usual way](super::tunnel).
 pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> Option<Form> {
     let Stage { snapshot, config, sas, hints, leaving, .. } = stage;
-    let decisions = stage.lookup.burst(snapshot, packets);
+    stage.lookup.burst(snapshot, packets);
+    let decisions = stage.lookup.decisions();
     if hints.are_many() {
         prefetch_sas(sas, hints, decisions);
     }
@@ -157,7 +158,7 @@ fn bypass(stage: &mut Stage<'_, '_>, packet: Packet) {
     if stage.config.decrement_ttl {
         if info.ttl <= 1 {
             let Bin { pool, counters } = stage.bin;
-            stage.icmp.time_exceeded(stage.now, stage.config, counters, pool, frame.data());
+            stage.icmp.time_exceeded(stage.now, stage.config, counters, pool, &frame);
             return stage.bin.drop(frame, DropReason::TtlExpired);
         }
         protect::decrement_ttl(frame.data_mut(), info.flow.version);
@@ -168,20 +169,25 @@ fn bypass(stage: &mut Stage<'_, '_>, packet: Packet) {
     }
 }
 
+/// The database that decided about a packet.
+fn spd<'a>(stage: &Stage<'a, '_>, packet: &Packet) -> Option<&'a Spd> {
+    stage.snapshot.spd_of(stage.lookup.spd(packet.frame.interface())?)
+}
+
 /// Sends packets on their other ways, in order.
 fn see_off(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
     let mut exits = core::mem::take(stage.leaving);
-    let mut tally = Tally::new(stage.snapshot.spd_of(stage.lookup.spd), stage.now.0);
+    let mut tally = Tally::new(stage.now.0);
     let leave = packets.extract_if(.., |packet| packet.slot == LEAVES);
     for (exit, packet) in exits.drain(..).zip(leave) {
         match exit {
             Exit::Drop(reason) => stage.bin.drop(packet.frame, reason),
             Exit::Discard(policy) => {
-                tally.count(policy, packet.frame.len());
+                tally.count(spd(stage, &packet), policy, packet.frame.len());
                 stage.bin.drop(packet.frame, DropReason::PolicyDiscard);
             }
             Exit::Bypass(policy) => {
-                tally.count(policy, packet.frame.len());
+                tally.count(spd(stage, &packet), policy, packet.frame.len());
                 bypass(stage, packet);
             }
             Exit::Acquire(reqid) => {

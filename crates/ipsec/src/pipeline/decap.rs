@@ -103,6 +103,7 @@ fn usual(
     if config.decrement_ttl {
         decrement_ttl(packet, version);
     }
+    frame.set_interface(sa.interface);
     Some(info)
 }
 
@@ -139,6 +140,7 @@ fn decap(
     bin: &Bin<'_>,
 ) -> Result<(), DropReason> {
     let Packet { frame, info, .. } = packet;
+    frame.set_interface(sa.interface);
     let (start, trailer) = if sa.ah.is_none() {
         let text = frame.data().get(start..start + len).ok_or(DropReason::EspLength)?;
         (start, esp::parse_trailer(text).map_err(|_| DropReason::BadPadding)?)

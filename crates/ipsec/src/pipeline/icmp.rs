@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use convoy_packet::{Burst, Pool};
+use convoy_packet::{Burst, Frame, Pool};
 use convoy_wire::IpVersion;
 use convoy_wire::icmp::{self, IcmpError};
 
@@ -35,11 +35,11 @@ impl IcmpSender {
         config: &PipelineConfig,
         counters: &WorkerCounters,
         pool: &mut Pool,
-        original: &[u8],
+        original: &Frame,
         mtu: usize,
     ) -> bool {
         self.answer(now, config, counters, pool, original, |into, source| {
-            icmp::emit_too_big(into, original, mtu as u32, source).ok()
+            icmp::emit_too_big(into, original.data(), mtu as u32, source).ok()
         })
     }
 
@@ -50,10 +50,10 @@ impl IcmpSender {
         config: &PipelineConfig,
         counters: &WorkerCounters,
         pool: &mut Pool,
-        original: &[u8],
+        original: &Frame,
     ) -> bool {
         self.answer(now, config, counters, pool, original, |into, source| {
-            icmp::emit_error(into, original, IcmpError::TimeExceeded, source).ok()
+            icmp::emit_error(into, original.data(), IcmpError::TimeExceeded, source).ok()
         })
     }
 
@@ -63,20 +63,22 @@ impl IcmpSender {
         config: &PipelineConfig,
         counters: &WorkerCounters,
         pool: &mut Pool,
-        original: &[u8],
+        original: &Frame,
         emit: impl FnOnce(&mut [u8], IpAddr) -> Option<usize>,
     ) -> bool {
         self.refill(now);
         if self.tokens == 0 || self.ready.is_full() {
             return false;
         }
-        let Some(source) = source(config, original) else { return false };
+        let Some(source) = source(config, original.data()) else { return false };
         let Some(mut frame) = pool.alloc() else { return false };
         let written = emit(frame.spare_mut(), source).filter(|&n| frame.set_len(n).is_ok());
         if written.is_none() {
             pool.free(frame);
             return false;
         }
+        // Back to where the packet came from.
+        frame.set_interface(original.interface());
         self.tokens -= 1;
         counters.icmp_sent.add(1);
         if let Err(frame) = self.ready.push(frame) {

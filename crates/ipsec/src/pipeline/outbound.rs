@@ -111,11 +111,12 @@ impl<O: Observer> Outbound<O> {
         }
     }
 
-    /// The same for a plain interface with policies of its own (RFC 4301 section 4.4.1). Without a
-    /// database of this number in the snapshot every packet is dropped.
+    /// The same for plain interfaces with policies of their own (RFC 4301 section 4.4.1): the database of
+    /// each, the first one's first. Without a database of its number in the snapshot all packets of an
+    /// interface are dropped, and so are those of interfaces beyond.
     #[must_use]
-    pub fn with_spd(mut self, spd: SpdId) -> Self {
-        self.lookup.spd = spd;
+    pub fn with_spds(mut self, spds: &[SpdId]) -> Self {
+        self.lookup.set_spds(spds);
         self
     }
 

@@ -12,7 +12,7 @@ use super::slab::Slab;
 use crate::drop_reason::DropReason;
 use crate::sa::SaSlot;
 use crate::snapshot::Snapshot;
-use crate::spd::{Decision, PolicyAction, SpdId, Tally};
+use crate::spd::{Decision, PolicyAction, Spd, Tally};
 
 /// Gives the packets that inbound policy allows to `plain`, which must have room for them.
 pub(super) fn run(
@@ -24,11 +24,10 @@ pub(super) fn run(
     plain: &mut Burst,
     bin: &mut Bin<'_>,
 ) {
-    let spd = lookup.spd;
-    let decisions = lookup.burst(snapshot, packets);
+    lookup.burst(snapshot, packets);
     let (mut passed, mut total) = (0, 0);
     let mut last: Option<(SaSlot, &InboundSa)> = None;
-    let mut decisions = decisions.iter();
+    let mut decisions = lookup.decisions().iter();
     for Packet { frame, slot, reqid, .. } in packets.drain(..) {
         let decision = decisions.next().copied().flatten();
         // Packets of one SA come in runs.
@@ -39,7 +38,8 @@ pub(super) fn run(
         let sa = last.map(|(_, sa)| sa).filter(|sa| sa.reqid == reqid);
         let bytes = frame.len() as u64;
         if decision.map(|decision| decision.action) != Some(PolicyAction::Protect { reqid }) {
-            note(now, snapshot, spd, decision, frame.len());
+            let spd = lookup.spd(frame.interface()).and_then(|spd| snapshot.spd_of(spd));
+            note(now, spd, decision, frame.len());
             sa.inspect(|sa| sa.counters.dropped.add(1));
             bin.drop(frame, DropReason::InnerPolicyMismatch);
         } else if let Err(frame) = plain.push(frame) {
@@ -60,8 +60,8 @@ pub(super) fn run(
 
 /// Counts for a policy that says what is done anyway.
 #[cold]
-fn note(now: Now, snapshot: &Snapshot, spd: SpdId, decision: Option<Decision>, len: usize) {
+fn note(now: Now, spd: Option<&Spd>, decision: Option<Decision>, len: usize) {
     if let Some(Decision { action: PolicyAction::Discard, id }) = decision {
-        Tally::new(snapshot.spd_of(spd), now.0).count(id, len);
+        Tally::new(now.0).count(spd, id, len);
     }
 }

@@ -181,7 +181,7 @@ fn give_up(stage: &mut Stage<'_, '_>, slot: SaSlot, reason: DropReason) {
 #[cold]
 fn expired(stage: &mut Stage<'_, '_>, frame: Frame) {
     let Bin { pool, counters } = stage.bin;
-    stage.icmp.time_exceeded(stage.now, stage.config, counters, pool, frame.data());
+    stage.icmp.time_exceeded(stage.now, stage.config, counters, pool, &frame);
     stage.bin.drop(frame, DropReason::TtlExpired);
 }
 
@@ -260,7 +260,7 @@ fn too_big(stage: &mut Stage<'_, '_>, pending: &mut VecDeque<Packet>, packet: Pa
         IpVersion::V6 => room.max(ipv6::MIN_MTU),
     };
     let Bin { pool, counters } = stage.bin;
-    stage.icmp.too_big(stage.now, stage.config, counters, pool, packet.frame.data(), mtu);
+    stage.icmp.too_big(stage.now, stage.config, counters, pool, &packet.frame, mtu);
     stage.bin.drop(packet.frame, DropReason::TooBig);
 }
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_engine::{Job, Op, Span};
+use convoy_packet::InterfaceId;
 use convoy_wire::{Ecn, IpVersion, Protocol, SeqNum, Spi, Tos, esp};
 
 use super::Now;
@@ -410,6 +411,8 @@ pub(super) struct InboundSa {
     pub(super) mode: Mode,
     /// Whether ECN marks of the outer header go on.
     pub(super) ecn: bool,
+    /// Where its packets come to light.
+    pub(super) interface: InterfaceId,
 }
 
 const _: () = assert!(size_of::<Option<InboundSa>>() <= HOT);
@@ -453,6 +456,7 @@ impl InboundSa {
             port: spec.encap.map(|encap| encap.local_port),
             mode: spec.mode,
             ecn: spec.ecn,
+            interface: spec.interface,
             spec,
         })
     }

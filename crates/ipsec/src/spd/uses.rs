@@ -42,32 +42,38 @@ impl PolicyUse {
 
 /// Counts packets of a burst, of which those of one policy mostly come in a row.
 pub(crate) struct Tally<'a> {
-    spd: Option<&'a Spd>,
     now_ns: u64,
-    run: Option<(PolicyId, u64, u64)>,
+    run: Option<Run<'a>>,
+}
+
+/// Packets in a row about which one policy decided.
+struct Run<'a> {
+    spd: &'a Spd,
+    id: PolicyId,
+    packets: u64,
+    bytes: u64,
 }
 
 impl<'a> Tally<'a> {
-    /// Counts for policies of this database.
-    pub(crate) fn new(spd: Option<&'a Spd>, now_ns: u64) -> Self {
-        Self { spd, now_ns, run: None }
+    /// Counts packets of this moment.
+    pub(crate) const fn new(now_ns: u64) -> Self {
+        Self { now_ns, run: None }
     }
 
-    /// Counts a packet of so many bytes.
-    pub(crate) fn count(&mut self, id: PolicyId, len: usize) {
-        let (packets, bytes) = match self.run {
-            Some((last, packets, bytes)) if last == id => (packets, bytes),
-            _ => {
-                self.write();
-                (0, 0)
-            }
-        };
-        self.run = Some((id, packets + 1, bytes + len as u64));
+    /// Counts a packet of so many bytes for a policy of a database.
+    pub(crate) fn count(&mut self, spd: Option<&'a Spd>, id: PolicyId, len: usize) {
+        let Some(spd) = spd else { return };
+        if self.run.as_ref().is_none_or(|run| run.id != id || !core::ptr::eq(run.spd, spd)) {
+            self.write();
+        }
+        let run = self.run.get_or_insert(Run { spd, id, packets: 0, bytes: 0 });
+        run.packets += 1;
+        run.bytes += len as u64;
     }
 
     fn write(&mut self) {
-        let Some((id, packets, bytes)) = self.run.take() else { return };
-        if let Some(uses) = self.spd.and_then(|spd| spd.uses(id)) {
+        let Some(Run { spd, id, packets, bytes }) = self.run.take() else { return };
+        if let Some(uses) = spd.uses(id) {
             uses.add(packets, bytes, self.now_ns);
         }
     }

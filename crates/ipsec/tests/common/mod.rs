@@ -26,7 +26,7 @@ use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd};
-use convoy_packet::{Arena, Burst, FrameSize, Pool};
+use convoy_packet::{Arena, Burst, FrameSize, InterfaceId, Pool};
 use convoy_wire::{SeqNum, Spi};
 
 pub const SALT: [u8; 4] = [0xca, 0xfe, 0xba, 0xbe];
@@ -137,6 +137,7 @@ impl Setup {
             esn: self.esn,
             ecn: self.outer.ecn,
             replay_window: self.replay_window,
+            interface: InterfaceId(0),
             salt: SALT.into(),
             key: Arc::new(OpenKey::new(&cpu(), self.suite, secrets(self.suite)).unwrap()),
             lifetime: self.lifetime,

@@ -17,7 +17,7 @@ use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd, SpdId};
-use convoy_packet::{Arena, Burst, Frame, FrameSize, Pool};
+use convoy_packet::{Arena, Burst, Frame, FrameSize, InterfaceId, Pool};
 use convoy_runtime::{Surroundings, WireMatch, WirePort, Worker, WorkerPorts};
 use convoy_wire::{Ipv4Repr, Prefix, Protocol, SeqNum, Spi, Tos, udp::UdpRepr};
 
@@ -121,6 +121,7 @@ pub fn limited_snapshot(
             esn: true,
             ecn: true,
             replay_window: 4096,
+            interface: InterfaceId(0),
             salt: [i; 4].into(),
             key: Arc::new(OpenKey::new(&cpu, params, key(side.other(), i)).unwrap()),
             lifetime,
@@ -141,7 +142,7 @@ pub fn surroundings(arena: &'static Arena) -> Surroundings {
             icmp_source_v4: None,
             icmp_source_v6: None,
         },
-        spd: SpdId::default(),
+        spds: vec![SpdId::default()],
         engine: *registry::find(None).unwrap(),
         arena,
     }
@@ -173,6 +174,7 @@ pub fn cable(n: usize, config: &mem::Config) -> Cabling {
         let (plain_b, host_b) = mem::pair(config);
         let ports = |plain: mem::MemPort, wire: mem::MemPort| WorkerPorts {
             plain: Box::new(plain),
+            interfaces: Vec::new(),
             wire: vec![WirePort { carries: WireMatch::default(), port: Box::new(wire) }],
         };
         cabling.ports_a.push(ports(plain_a, wire_a));

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use convoy_ipsec::event::{Event, SaId};
+use convoy_ipsec::sa::ReqId;
 use convoy_wire::{FlowKey, Ports};
 use convoy_xfrm::{
     Acquire, Address, Addresses, Datagram, Expire, Group, Limit, Limits, Mapping, Mode, Network,
@@ -34,7 +35,7 @@ impl Kernel {
         match event {
             Event::Soft { sa, .. } => self.warned(sa, at),
             Event::Hard { sa, .. } => self.ended(sa, at),
-            Event::Acquire { flow, .. } => self.wanted(flow, at),
+            Event::Acquire { reqid, flow } => self.wanted(*reqid, flow, at),
             Event::Mapping { sa, from } => self.moved(sa, *from, at),
             _ => Told::NotOurs,
         }
@@ -97,8 +98,9 @@ impl Kernel {
     }
 
     /// A packet waits for an SA: daemons are asked once, until their time to make one is over.
-    fn wanted(&mut self, flow: &FlowKey, at: Moment) -> Told {
-        let policy = self.plane.policy_of(flow).and_then(|index| self.policies.by_index(index));
+    fn wanted(&mut self, group: ReqId, flow: &FlowKey, at: Moment) -> Told {
+        let policy =
+            self.plane.policy_of(flow, group).and_then(|index| self.policies.by_index(index));
         let Some(policy) = policy else { return Told::NotOurs };
         let Some(template) = policy.templates.first() else { return Told::NotOurs };
         let (from, to) = (flow.src_addr(), flow.dst_addr());
@@ -146,11 +148,13 @@ impl Kernel {
             others: convoy_xfrm::Others::default(),
         };
         // Daemons have been asked for one of its kind, and have not answered yet.
+        let if_id = policy.if_id;
+        let larval = Sa { if_id, ..Sa::new(info) };
         let alike = |one: &Sa| {
             let of = |i: &SaInfo| (i.protocol, i.mode, i.reqid, i.source, i.destination);
-            of(&one.info) == of(&info)
+            (of(&one.info), one.if_id) == (of(&info), if_id)
         };
-        if self.associations.want(Sa::new(info), alike).is_err() {
+        if self.associations.want(larval, alike).is_err() {
             return Told::Nothing;
         }
         tracing::info!("a packet from {from} to {to} wants an SA (reqid {})", info.reqid);

@@ -6,6 +6,8 @@
 
 mod events;
 #[cfg(test)]
+mod interface_tests;
+#[cfg(test)]
 mod keep_tests;
 mod policies;
 mod questions;
@@ -171,6 +173,13 @@ impl Kernel {
                 self.ask(question, to, at).map(|answer| Carried { answer, ..Carried::default() })
             }
         }
+    }
+
+    /// The largest inner packet that fits all outbound SAs of an interface, in bytes, by its identifier;
+    /// nothing of one without SAs.
+    #[must_use]
+    pub fn rooms(&self) -> HashMap<u32, u16> {
+        self.plane.rooms()
     }
 
     /// Takes over the largest outer packet in bytes.

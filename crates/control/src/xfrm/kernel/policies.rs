@@ -6,7 +6,7 @@ use convoy_xfrm::{
 };
 
 use super::{Carried, Cover, Covered, Kernel};
-use crate::xfrm::plane::{Plane, networks, unkept};
+use crate::xfrm::plane::{networks, unkept};
 use crate::xfrm::{Changed, Client, Moment};
 
 /// A policy in words.
@@ -23,10 +23,10 @@ pub(super) fn describe(policy: &Policy) -> String {
     }
 }
 
-/// What a policy means to routes.
+/// What a policy means to routes. What comes to an interface by its identifier is for others to route.
 pub(super) fn covered(policy: &Policy) -> Option<Covered> {
     let info = &policy.info;
-    if info.direction != PolicyDirection::Out {
+    if info.direction != PolicyDirection::Out || policy.if_id != 0 {
         return None;
     }
     let (local, remote) = networks(policy)?;
@@ -50,7 +50,7 @@ impl Kernel {
         to: Address,
         at: Moment,
     ) -> Result<Carried, Refusal> {
-        Plane::check_policy(&policy)?;
+        self.plane.check_policy(&policy)?;
         let Changed { policy, before } = self.policies.insert(policy, exclusive, at.unix())?;
         let index = policy.info.index;
         // Whoever is killed in between has it, and an answer that is lost leaves it open whether.

@@ -141,7 +141,7 @@ impl Kernel {
     }
 
     fn insert_policy(&mut self, policy: Policy, added: u64) -> Result<Option<Covered>, Refusal> {
-        crate::xfrm::plane::Plane::check_policy(&policy)?;
+        self.plane.check_policy(&policy)?;
         let Changed { policy, .. } = self.policies.insert(policy, true, added)?;
         let (index, covers) = (policy.info.index, covered(policy));
         if let Err(refusal) = self.plane.change_policy(None, policy) {

@@ -89,8 +89,12 @@ impl Kernel {
             begin(&mut sa, at);
             return self.fill_larval(client, sa, &checked, to, at);
         }
-        let before =
-            self.associations.twin(&sa).map(|twin| (twin.sa.info.limits, twin.sa.encap))?;
+        let twin = self.associations.twin(&sa)?;
+        if sa.if_id != 0 && sa.if_id != twin.sa.if_id {
+            let text = "Convoy moves no SA to another interface (if_id)";
+            return Err(Refusal::new(Errno::EOPNOTSUPP, text));
+        }
+        let before = (twin.sa.info.limits, twin.sa.encap);
         let Added { now, .. } = self.associations.update(sa, at.unix())?;
         let mut done = now.placed.as_ref().map_or(Ok(()), |placed| {
             self.plane.change_sa(&now.sa, placed)?;

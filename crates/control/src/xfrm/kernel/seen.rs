@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::selector::Direction;
-use convoy_ipsec::spd::PolicyId;
+use convoy_ipsec::spd::{PolicyId, SpdId};
 
 use convoy_xfrm::{Mode, PolicyDirection, PolicyInfo};
 
@@ -19,10 +19,11 @@ impl Kernel {
     }
 
     /// The index of a daemon's policy, as `ip xfrm policy` shows it; `None` for a policy that is no
-    /// daemon's. Of policies `in` and `fwd` that are one to workers, that of the stricter one.
+    /// daemon's. Of policies `in` and `fwd` that are one to workers, that of the stricter one. `spd` is the
+    /// database that it is in.
     #[must_use]
-    pub fn policy_index(&self, id: PolicyId) -> Option<u32> {
-        self.plane.number(id)
+    pub fn policy_index(&self, spd: SpdId, id: PolicyId) -> Option<u32> {
+        self.plane.number(spd, id)
     }
 
     /// The tunnels that policies `out` ask for, one for each policy: reqid, our address and the peer's.

@@ -7,7 +7,7 @@ use convoy_ipsec::pipeline::Now;
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec};
 use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
 use convoy_ipsec::snapshot::Snapshot;
-use convoy_ipsec::spd::{PolicyAction, SpdId};
+use convoy_ipsec::spd::{PolicyAction, Spd, SpdId};
 use convoy_wire::{FlowKey, Ports, Protocol, SeqNum, Spi};
 use convoy_xfrm::{
     Action, Addresses, Aead, AlgorithmName, AllocSpi, AsyncEvent, Encap, FlushPolicy, FlushSa,
@@ -48,8 +48,11 @@ fn kernel() -> (Kernel, Arc<Published>) {
 
 /// One that serves this UDP port.
 pub(super) fn kernel_at(udp_port: u16) -> (Kernel, Arc<Published>) {
-    let published = Published::new(Snapshot::default());
+    let mut snapshot = Snapshot::default();
+    let own = snapshot.add_spd(Spd::default()).unwrap();
+    let published = Published::new(snapshot);
     let setting = Setting {
+        interfaces: vec![(42, own)],
         cpu: Cpu::detect().unwrap(),
         spd: SpdId::default(),
         workers: 2,
@@ -295,7 +298,7 @@ fn what_workers_cannot_do_is_refused_with_the_reason() {
     let cases: [(Change<'_, Sa>, Errno, &str); 11] = [
         (&|sa| sa.mark = mark, Errno::EOPNOTSUPP, "no marks"),
         (&|sa| sa.output_mark = mark, Errno::EOPNOTSUPP, "sets no marks"),
-        (&|sa| sa.if_id = 3, Errno::EOPNOTSUPP, "XFRM interfaces"),
+        (&|sa| sa.if_id = 3, Errno::EOPNOTSUPP, "if_id"),
         (&|sa| sa.cpu = Some(1), Errno::EOPNOTSUPP, "per processor"),
         (&|sa| sa.info.mode = Mode::Beet, Errno::EPROTONOSUPPORT, "mode"),
         (&|sa| sa.extra_flags = 2, Errno::EOPNOTSUPP, "wrap"),
@@ -333,7 +336,7 @@ fn what_workers_cannot_do_is_refused_with_the_reason() {
     }
     let policies: [(Change<'_, Policy>, &str); 7] = [
         (&|policy| policy.mark = mark, "no marks"),
-        (&|policy| policy.if_id = 3, "XFRM interfaces"),
+        (&|policy| policy.if_id = 3, "if_id"),
         (&|policy| policy.info.selector.interface = 3, "one interface"),
         (&|policy| policy.templates[0].optional = true, "in clear"),
         (&|policy| policy.templates.push(policy.templates[0]), "bundles"),

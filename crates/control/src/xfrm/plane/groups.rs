@@ -25,24 +25,33 @@ pub(super) struct Group {
     protocol: SaProtocol,
     mode: Mode,
     reqid: u32,
+    /// Of which interface.
+    if_id: u32,
     /// Source and destination of a tunnel. In transport mode packets have the SA's addresses.
     tunnel: Option<(IpAddr, IpAddr)>,
 }
 
 impl Group {
-    fn new(protocol: SaProtocol, mode: Mode, reqid: u32, ends: (IpAddr, IpAddr)) -> Self {
+    fn new(
+        protocol: SaProtocol,
+        mode: Mode,
+        (reqid, if_id): (u32, u32),
+        ends: (IpAddr, IpAddr),
+    ) -> Self {
         let tunnel = (mode == Mode::Tunnel).then_some(ends);
-        Self { protocol, mode, reqid, tunnel }
+        Self { protocol, mode, reqid, if_id, tunnel }
     }
 
     pub(super) fn of_sa(sa: &Sa) -> Self {
         let info = &sa.info;
-        Self::new(info.protocol, info.mode, info.reqid, (info.source, info.destination))
+        let ends = (info.source, info.destination);
+        Self::new(info.protocol, info.mode, (info.reqid, sa.if_id), ends)
     }
 
-    pub(super) fn of_template(template: &Template) -> Self {
+    /// The SAs that a template of a policy with this interface identifier means.
+    pub(super) fn of_template(template: &Template, if_id: u32) -> Self {
         let ends = (template.source, template.destination);
-        Self::new(template.protocol, template.mode, template.reqid, ends)
+        Self::new(template.protocol, template.mode, (template.reqid, if_id), ends)
     }
 }
 
@@ -139,6 +148,21 @@ impl Groups {
         }
     }
 
+    /// The outbound SAs of interfaces, with the identifiers of these.
+    pub(super) fn of_interfaces(&self) -> impl Iterator<Item = (u32, SaSlot)> {
+        let groups = self.known.iter().filter(|(group, _)| group.if_id != 0);
+        groups.flat_map(|(group, members)| {
+            let outbound = |sa: &&Member| sa.direction == Direction::Outbound;
+            members.sas.iter().filter(outbound).map(|sa| (group.if_id, sa.slot))
+        })
+    }
+
+    /// The interface identifier of the group with this number.
+    pub(super) fn if_id(&self, number: ReqId) -> Option<u32> {
+        let found = self.known.iter().find(|(_, members)| members.number == number);
+        found.map(|(group, _)| group.if_id)
+    }
+
     /// The outbound SA of a group that is to be used.
     pub(super) fn preferred(&self, group: Group) -> Option<SaSlot> {
         let members = self.known.get(&group)?;
@@ -167,7 +191,7 @@ mod tests {
     #[test]
     fn a_group_keeps_its_number_while_somebody_is_in_it() {
         let ends = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
-        let group = |reqid| Group::new(SaProtocol::Esp, Mode::Tunnel, reqid, ends);
+        let group = |reqid| Group::new(SaProtocol::Esp, Mode::Tunnel, (reqid, 0), ends);
         let mut groups = Groups::default();
         let first = groups.join(group(1));
         assert_eq!(groups.join(group(1)), first);
@@ -184,7 +208,7 @@ mod tests {
     #[test]
     fn a_group_remembers_its_last_packet_when_its_sas_went() {
         let ends = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
-        let group = Group::new(SaProtocol::Esp, Mode::Tunnel, 1, ends);
+        let group = Group::new(SaProtocol::Esp, Mode::Tunnel, (1, 0), ends);
         let mut groups = Groups::default();
         groups.join(group);
         let member = |n| Member {
@@ -209,7 +233,7 @@ mod tests {
     fn transport_mode_is_told_apart_by_no_address() {
         let none = ([0, 0, 0, 0].into(), [0, 0, 0, 0].into());
         let ends = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
-        let group = |mode, ends| Group::new(SaProtocol::Esp, mode, 7, ends);
+        let group = |mode, ends| Group::new(SaProtocol::Esp, mode, (7, 0), ends);
         assert_eq!(group(Mode::Transport, none), group(Mode::Transport, ends));
         assert_ne!(group(Mode::Tunnel, none), group(Mode::Tunnel, ends));
     }

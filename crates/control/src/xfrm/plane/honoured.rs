@@ -7,7 +7,8 @@ use convoy_xfrm::{
     PortMask, Refusal, Sa, SaFlags, SaProtocol, Selector, Template, attribute_name,
 };
 
-use super::sa::Way;
+use super::interfaces::Interfaces;
+use super::sa::{Surroundings, Way};
 
 /// `UDP_ENCAP_ESPINUDP`.
 const ESP_IN_UDP: u16 = 2;
@@ -26,6 +27,11 @@ fn refuse(reasons: &[(bool, &'static str)]) -> Result<(), Refusal> {
     found.map_or(Ok(()), |(_, text)| Err(unsupported(text)))
 }
 
+/// Of an identifier that no interface has.
+pub(super) fn no_interface() -> Refusal {
+    unsupported("No [[xfrm.interface]] of the site file has this if_id")
+}
+
 fn known(others: &convoy_xfrm::Others) -> Result<(), Refusal> {
     match others.numbers().first() {
         None => Ok(()),
@@ -41,7 +47,8 @@ fn known(others: &convoy_xfrm::Others) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// `EOPNOTSUPP` and what is too much; `EINVAL` for what does not go together; `EPROTONOSUPPORT` for modes.
-pub(super) fn sa(sa: &Sa, way: Way, udp_port: u16) -> Result<(), Refusal> {
+pub(super) fn sa(sa: &Sa, way: Way, around: &Surroundings) -> Result<(), Refusal> {
+    let udp_port = around.udp_port;
     let info = &sa.info;
     if !matches!(info.mode, Mode::Tunnel | Mode::Transport) {
         return Err(Refusal::new(Errno::EPROTONOSUPPORT, "Requested mode not found"));
@@ -50,7 +57,6 @@ pub(super) fn sa(sa: &Sa, way: Way, udp_port: u16) -> Result<(), Refusal> {
     refuse(&[
         (sa.mark != Mark::default(), "Convoy has no marks on SAs"),
         (sa.output_mark != Mark::default(), "Convoy sets no marks on an SA's packets"),
-        (sa.if_id != 0, "Convoy has no XFRM interfaces"),
         (sa.security.is_some(), "Convoy has no security labels"),
         (sa.offload.is_some(), "Convoy gives no SA to a device"),
         (sa.cpu.is_some(), "Convoy has no SAs per processor"),
@@ -60,6 +66,7 @@ pub(super) fn sa(sa: &Sa, way: Way, udp_port: u16) -> Result<(), Refusal> {
         (info.flags.any(SaFlags::ALIGN4), "Convoy aligns AH as RFC 4302 says"),
         (sa.extra_flags & !EXTRA_DONT_ENCAP_DSCP != 0, "Convoy never lets sequence numbers wrap"),
     ])?;
+    around.interfaces.id(sa.if_id).ok_or_else(no_interface)?;
     if !selects_all(sa) {
         return Err(unsupported("Convoy has no selectors of SAs narrower than their addresses"));
     }
@@ -113,12 +120,12 @@ fn bits(network: Network) -> u8 {
 ///
 /// # Errors
 /// As of [`sa`].
-pub(super) fn policy(policy: &Policy) -> Result<(), Refusal> {
+pub(super) fn policy(policy: &Policy, interfaces: &Interfaces) -> Result<(), Refusal> {
     known(&policy.others)?;
+    interfaces.id(policy.if_id).ok_or_else(no_interface)?;
     let one_way = |template: &Template| matches!(template.mode, Mode::Tunnel | Mode::Transport);
     refuse(&[
         (policy.mark != Mark::default(), "Convoy has no marks on policies"),
-        (policy.if_id != 0, "Convoy has no XFRM interfaces"),
         (policy.security.is_some(), "Convoy has no security labels"),
         (policy.offload.is_some(), "Convoy gives no policy to a device"),
         (policy.info.selector.interface != 0, "Convoy has no policies of one interface"),

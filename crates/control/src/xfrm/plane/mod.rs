@@ -6,6 +6,7 @@
 mod graves;
 mod groups;
 mod honoured;
+mod interfaces;
 mod policies;
 mod sa;
 mod slots;
@@ -15,11 +16,12 @@ use std::sync::Arc;
 
 use convoy_crypto::{Cipher, Cpu, Suite};
 use convoy_ipsec::counters::SaCounters;
-use convoy_ipsec::sa::SaSlot;
+use convoy_ipsec::sa::{ReqId, SaSlot};
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::{Lease, SequenceLimits};
 use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{PolicyId, SpdId};
+use convoy_ipsec::trace::longest_inner;
 use convoy_wire::{FlowKey, Prefix, SeqNum};
 use convoy_xfrm::{Addresses, Errno, Policy, Refusal, Sa, SaDirection, SaFlags};
 
@@ -30,7 +32,8 @@ use crate::site::KeyMaterial;
 use crate::xfrm::keep::{Admission, Keeper, Kept, Past, Way as Kind};
 use graves::Graves;
 use groups::{Group, Groups, Member};
-use policies::{Draft, Placement, Read};
+use interfaces::Interfaces;
+use policies::{Placement, Read};
 use sa::{Keys, Surroundings, Way};
 use slots::Slots;
 
@@ -41,6 +44,9 @@ pub struct Setting {
     pub cpu: Cpu,
     /// The database that the plain interface asks.
     pub spd: SpdId,
+    /// Interface identifiers (`if_id`) with their databases, in the order of the interfaces' numbers, of
+    /// which the first is 1.
+    pub interfaces: Vec<(u32, SpdId)>,
     /// How many workers there are.
     pub workers: u16,
     /// The UDP port for ESP.
@@ -74,7 +80,6 @@ pub(super) struct Checked {
 #[derive(Debug)]
 pub(super) struct Plane {
     surroundings: Surroundings,
-    spd: SpdId,
     published: Arc<Published>,
     groups: Groups,
     graves: Graves,
@@ -107,10 +112,10 @@ impl Plane {
         setting: Setting,
         published: Arc<Published>,
     ) -> Result<Self, getrandom::Error> {
-        let Setting { cpu, spd, workers, udp_port, wire_mtu } = setting;
+        let Setting { cpu, spd, interfaces, workers, udp_port, wire_mtu } = setting;
+        let interfaces = Interfaces::new(spd, interfaces);
         Ok(Self {
-            surroundings: Surroundings { cpu, workers, udp_port, wire_mtu },
-            spd,
+            surroundings: Surroundings { cpu, workers, udp_port, wire_mtu, interfaces },
             published,
             groups: Groups::default(),
             graves: Graves::new()?,
@@ -173,7 +178,7 @@ impl Plane {
             SaDirection::Out => Way::Outbound,
             SaDirection::In => Way::Inbound,
         };
-        honoured::sa(sa, way, self.surroundings.udp_port)?;
+        honoured::sa(sa, way, &self.surroundings)?;
         Ok(Checked { keys: Keys { protocol, material }, way })
     }
 
@@ -384,8 +389,12 @@ impl Plane {
     ///
     /// # Errors
     /// As of [`Plane::check`].
-    pub(super) fn check_policy(policy: &Policy) -> Result<(), Refusal> {
-        Read::new(policy).map(drop)
+    pub(super) fn check_policy(&self, policy: &Policy) -> Result<(), Refusal> {
+        self.read(policy).map(drop)
+    }
+
+    fn read(&self, policy: &Policy) -> Result<Read, Refusal> {
+        Read::new(policy, &self.surroundings.interfaces)
     }
 
     /// Brings a policy into the picture, in the place of the one before.
@@ -397,10 +406,9 @@ impl Plane {
         before: Option<&Policy>,
         after: &Policy,
     ) -> Result<(), Refusal> {
-        let read = Read::new(after)?;
-        let mut snapshot = self.draft();
-        let mut draft = Draft { snapshot: &mut snapshot, spd: self.spd };
-        let old = before.map(|policy| Ok::<_, Refusal>((policy.info.index, Read::new(policy)?)));
+        let read = self.read(after)?;
+        let mut draft = self.draft();
+        let old = before.map(|policy| Ok::<_, Refusal>((policy.info.index, self.read(policy)?)));
         let old = old.transpose()?;
         if let Some((number, old)) = &old {
             self.placement.remove(*number, old, &mut self.groups, &mut draft)?;
@@ -411,53 +419,69 @@ impl Plane {
                 // What was there a moment ago has room.
                 let _ = self.placement.add(*number, old, &mut self.groups, &mut draft);
             }
-            self.publish(snapshot);
+            self.publish(draft);
             return Err(refusal);
         }
         if let (Some(group), Direction::Outbound) = (read.group, read.place.direction) {
             self.groups.pin(group, after.templates.first().and_then(|template| template.spi));
-            self.prefer(group, &mut snapshot);
+            self.prefer(group, &mut draft);
         }
-        self.publish(snapshot);
+        self.publish(draft);
         Ok(())
     }
 
     /// Takes policies out of the picture.
     pub(super) fn remove_policies<'a>(&mut self, all: impl IntoIterator<Item = &'a Policy>) {
-        let mut snapshot = self.draft();
-        let mut draft = Draft { snapshot: &mut snapshot, spd: self.spd };
+        let mut draft = self.draft();
         for policy in all {
             // It was read when it came.
-            if let Ok(read) = Read::new(policy) {
+            if let Ok(read) = self.read(policy) {
                 let number = policy.info.index;
                 let _ = self.placement.remove(number, &read, &mut self.groups, &mut draft);
             }
         }
-        self.publish(snapshot);
+        self.publish(draft);
     }
 
     /// The number of the daemon's policy that decides about packets of a flow that leave.
-    pub(super) fn policy_of(&self, flow: &FlowKey) -> Option<u32> {
+    /// `group` is that of the SAs that they want.
+    pub(super) fn policy_of(&self, flow: &FlowKey, group: ReqId) -> Option<u32> {
+        let spd = self.surroundings.interfaces.spd(self.groups.if_id(group)?)?;
         let picture = self.published.current();
-        let decision = picture.spd_of(self.spd)?.lookup(Direction::Outbound, flow)?;
-        self.placement.number(decision.id)
+        let decision = picture.spd_of(spd)?.lookup(Direction::Outbound, flow)?;
+        self.placement.number(spd, decision.id)
     }
 
-    /// The number of the daemon's policy that workers know by this one.
-    pub(super) fn number(&self, id: PolicyId) -> Option<u32> {
-        self.placement.number(id)
+    /// The number of the daemon's policy that workers know by this one, in this database.
+    pub(super) fn number(&self, spd: SpdId, id: PolicyId) -> Option<u32> {
+        self.placement.number(spd, id)
     }
 
     /// When the last packet passed that a policy decided about, in nanoseconds of the workers' clock; 0
     /// for never.
     pub(super) fn last_use(&self, policy: &Policy) -> u64 {
-        let Ok(read) = Read::new(policy) else { return 0 };
+        let Ok(read) = self.read(policy) else { return 0 };
         if let Some(group) = read.group {
             return self.groups.last_ns(group, read.place.direction);
         }
         let picture = self.published.current();
-        let decided = |id: PolicyId| Some(picture.spd_of(self.spd)?.uses(id)?.last_packet_ns());
+        let spd = picture.spd_of(read.place.spd);
+        let decided = |id: PolicyId| Some(spd?.uses(id)?.last_packet_ns());
         self.placement.id(&read.place).and_then(decided).unwrap_or(0)
+    }
+
+    /// The largest inner packet that fits all outbound SAs of an interface, in bytes, for each identifier
+    /// that has SAs.
+    pub(super) fn rooms(&self) -> HashMap<u32, u16> {
+        let picture = self.published.current();
+        let mut rooms = HashMap::new();
+        for (if_id, slot) in self.groups.of_interfaces() {
+            let room = picture.outbound(slot).and_then(|sa| longest_inner(sa));
+            let Some(room) = room.and_then(|room| u16::try_from(room).ok()) else { continue };
+            let least = rooms.entry(if_id).or_insert(room);
+            *least = room.min(*least);
+        }
+        rooms
     }
 
     /// Takes over the largest outer packet in bytes.

@@ -19,10 +19,12 @@ use convoy_xfrm::{
 
 use super::groups::{Group, Groups};
 use super::honoured;
+use super::interfaces::Interfaces;
 
 /// Where a policy of a daemon stands: those of one place are one policy to workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Place {
+    pub(super) spd: SpdId,
     pub(super) direction: Direction,
     pub(super) selector: Selector,
     priority: u32,
@@ -40,7 +42,7 @@ struct Shared {
 pub(super) struct Placement {
     places: HashMap<Place, Shared>,
     /// A daemon's number for each policy that workers see.
-    by_id: HashMap<PolicyId, u32>,
+    by_id: HashMap<(SpdId, PolicyId), u32>,
     /// How many policies `out` name a group.
     wanted: HashMap<ReqId, usize>,
 }
@@ -57,17 +59,19 @@ pub(super) struct Read {
 impl Read {
     /// # Errors
     /// What workers cannot do.
-    pub(super) fn new(policy: &Policy) -> Result<Self, Refusal> {
-        honoured::policy(policy)?;
+    pub(super) fn new(policy: &Policy, interfaces: &Interfaces) -> Result<Self, Refusal> {
+        honoured::policy(policy, interfaces)?;
+        let spd = interfaces.spd(policy.if_id).ok_or_else(honoured::no_interface)?;
         let info = &policy.info;
         let direction = match info.direction {
             PolicyDirection::Out => Direction::Outbound,
             PolicyDirection::In | PolicyDirection::Forward => Direction::Inbound,
         };
         let selector = selector(info, direction)?;
-        let place = Place { direction, selector, priority: info.priority };
+        let place = Place { spd, direction, selector, priority: info.priority };
         let blocks = info.action == Action::Block;
-        let group = policy.templates.first().map(Group::of_template).filter(|_| !blocks);
+        let group = policy.templates.first().filter(|_| !blocks);
+        let group = group.map(|template| Group::of_template(template, policy.if_id));
         Ok(Self { place, group, blocks })
     }
 
@@ -80,17 +84,10 @@ impl Read {
     }
 }
 
-/// A draft of the next picture, and the database of it that is meant.
-pub(super) struct Draft<'a> {
-    pub(super) snapshot: &'a mut Snapshot,
-    pub(super) spd: SpdId,
-}
-
-impl Draft<'_> {
-    fn spd(&mut self) -> Result<&mut Spd, Refusal> {
-        let gone = || Refusal::new(Errno::EINVAL, "The plain interface has no policies");
-        self.snapshot.spd_of_mut(self.spd).ok_or_else(gone)
-    }
+/// A database of a draft of the next picture.
+fn database(draft: &mut Snapshot, spd: SpdId) -> Result<&mut Spd, Refusal> {
+    let gone = || Refusal::new(Errno::EINVAL, "The interface has no policies");
+    draft.spd_of_mut(spd).ok_or_else(gone)
 }
 
 impl Placement {
@@ -103,7 +100,7 @@ impl Placement {
         number: u32,
         read: &Read,
         groups: &mut Groups,
-        draft: &mut Draft<'_>,
+        draft: &mut Snapshot,
     ) -> Result<(), Refusal> {
         let action = read.action(groups);
         self.places.entry(read.place).or_default().members.insert(number, action);
@@ -118,7 +115,7 @@ impl Placement {
             let count = self.wanted.entry(reqid).or_default();
             *count += 1;
             if *count == 1 {
-                draft.snapshot.make_on_demand(reqid);
+                draft.make_on_demand(reqid);
             }
         }
         done
@@ -133,7 +130,7 @@ impl Placement {
         number: u32,
         read: &Read,
         groups: &mut Groups,
-        draft: &mut Draft<'_>,
+        draft: &mut Snapshot,
     ) -> Result<(), Refusal> {
         let action = self.forget(number, read, groups);
         if let (Direction::Outbound, Some(PolicyAction::Protect { reqid })) =
@@ -143,7 +140,7 @@ impl Placement {
             *count -= 1;
             if *count == 0 {
                 self.wanted.remove(&reqid);
-                draft.snapshot.make_beforehand(reqid);
+                draft.make_beforehand(reqid);
             }
         }
         self.show(read.place, draft)
@@ -157,14 +154,14 @@ impl Placement {
     }
 
     /// Makes workers see what the policies of a place say now.
-    fn show(&mut self, place: Place, draft: &mut Draft<'_>) -> Result<(), Refusal> {
+    fn show(&mut self, place: Place, draft: &mut Snapshot) -> Result<(), Refusal> {
         let Some(shared) = self.places.get_mut(&place) else { return Ok(()) };
         let wanted = effective(place.direction, &shared.members);
         if wanted.map(|(_, action)| action) != shared.seen.map(|(_, action)| action) {
-            let spd = draft.spd()?;
+            let spd = database(draft, place.spd)?;
             if let Some((old, _)) = shared.seen.take() {
                 spd.remove(old);
-                self.by_id.remove(&old);
+                self.by_id.remove(&(place.spd, old));
             }
             if let Some((number, action)) = wanted {
                 let policy = spd::Policy {
@@ -178,7 +175,7 @@ impl Placement {
             }
         }
         if let (Some((id, _)), Some((number, _))) = (shared.seen, wanted) {
-            self.by_id.insert(id, number);
+            self.by_id.insert((place.spd, id), number);
         }
         if shared.members.is_empty() {
             self.places.remove(&place);
@@ -186,9 +183,9 @@ impl Placement {
         Ok(())
     }
 
-    /// The daemon's number of a policy that workers see.
-    pub(super) fn number(&self, id: PolicyId) -> Option<u32> {
-        self.by_id.get(&id).copied()
+    /// The daemon's number of a policy of this database that workers see.
+    pub(super) fn number(&self, spd: SpdId, id: PolicyId) -> Option<u32> {
+        self.by_id.get(&(spd, id)).copied()
     }
 
     /// The policy that workers see in a place.

@@ -17,6 +17,7 @@ use convoy_wire::{Dscp, SeqNum, Spi};
 use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Encap, Errno, Refusal, Sa, SaFlags};
 
 use super::honoured;
+use super::interfaces::Interfaces;
 use crate::site::KeyMaterial;
 use crate::xfrm::Moment;
 
@@ -31,6 +32,7 @@ pub(super) struct Surroundings {
     pub(super) udp_port: u16,
     /// Largest outer packet in bytes.
     pub(super) wire_mtu: u16,
+    pub(super) interfaces: Interfaces,
 }
 
 /// Our address and the peer's.
@@ -135,6 +137,7 @@ impl Surroundings {
             esn: sa.info.flags.any(SaFlags::ESN),
             ecn: !sa.info.flags.any(SaFlags::NO_ECN),
             replay_window: honoured::window(sa),
+            interface: self.interfaces.id(sa.if_id).ok_or_else(honoured::no_interface)?,
             salt: keys.material.salt(),
             key: Arc::new(key.map_err(cannot)?),
             lifetime: lifetime(sa),
@@ -201,6 +204,7 @@ pub(super) fn changed_inbound(old: &InboundSpec, sa: &Sa) -> InboundSpec {
         esn: old.esn,
         ecn: old.ecn,
         replay_window: old.replay_window,
+        interface: old.interface,
         salt: old.salt.clone(),
         key: old.key.clone(),
         lifetime: lifetime(sa),

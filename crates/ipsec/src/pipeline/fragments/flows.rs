@@ -129,10 +129,11 @@ impl Flows {
     }
 }
 
-/// The part of its packet that a fragment is. Peers must not complete each other's packets: their
-/// scope is the SA's group.
+/// The part of its packet that a fragment is. Peers must not complete each other's packets, nor those of
+/// one interface another's: their scope is the SA's group and the interface.
 fn piece(packet: &Packet) -> Option<Piece> {
-    Piece::of(packet.frame.data(), &packet.info, packet.reqid.0)
+    let scope = u64::from(packet.frame.interface().0) << 32 | u64::from(packet.reqid.0);
+    Piece::of(packet.frame.data(), &packet.info, scope)
 }
 
 /// Bytes of the upper layer that give its ports, or type and code.

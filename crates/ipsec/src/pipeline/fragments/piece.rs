@@ -13,7 +13,7 @@ pub(in super::super) struct PacketName {
     pub(super) protocol: Protocol,
     pub(super) ident: u32,
     /// Where the packet came from: peers must not complete each other's packets.
-    pub(super) scope: u32,
+    pub(super) scope: u64,
 }
 
 /// A fragment's place in its packet.
@@ -37,7 +37,7 @@ pub(super) struct Piece {
 
 impl Piece {
     /// `info` is what parsing the packet gave, and says that it is a fragment.
-    pub(super) fn of(packet: &[u8], info: &PacketInfo, scope: u32) -> Option<Self> {
+    pub(super) fn of(packet: &[u8], info: &PacketInfo, scope: u64) -> Option<Self> {
         let (src, dst) = (info.flow.src, info.flow.dst);
         let version = info.flow.version;
         match version {
