@@ -111,6 +111,8 @@ pub struct Libreswan {
     process: Daemon,
     folder: PathBuf,
     helpers: PathBuf,
+    /// Its connections.
+    names: Vec<String>,
 }
 
 impl Libreswan {
@@ -147,13 +149,25 @@ impl Libreswan {
         words.extend(folders.into_iter().flat_map(|(option, name)| [option.into(), file(name)]));
         let words = words.iter().map(OsString::as_os_str);
         let process = Daemon::start(namespace, &place, words, &[], &folder.join(OUTPUT))?;
-        let mut daemon = Self { process, folder: folder.into(), helpers };
+        let mut daemon = Self { process, folder: folder.into(), helpers, names: Vec::new() };
         daemon.wait_until_it_answers()?;
-        for conn in conns {
-            daemon.add(namespace, &conn.name)?;
-        }
+        daemon.add_all(namespace, conns)?;
         daemon.whack(&["--listen"], ANSWER)?;
         Ok(daemon)
+    }
+
+    /// Other connections instead of those it has; the SAs of those end. Its namespace is where it was
+    /// started.
+    ///
+    /// # Errors
+    /// As [`Libreswan::start`].
+    pub fn reload(&mut self, namespace: &Namespace, conns: &[Conn]) -> Result<(), LabError> {
+        for name in std::mem::take(&mut self.names) {
+            self.whack(&["--name", &name, "--delete"], ANSWER)?;
+        }
+        write(&self.folder, conns)?;
+        self.whack(&["--rereadsecrets"], ANSWER)?;
+        self.add_all(namespace, conns)
     }
 
     /// Makes a tunnel and waits for it.
@@ -162,6 +176,14 @@ impl Libreswan {
     /// [`LabError::Program`] with the daemon's reasons.
     pub fn initiate(&self, conn: &str, limit: Duration) -> Result<(), LabError> {
         self.whack(&["--name", conn, "--initiate"], limit).map(drop)
+    }
+
+    /// Has the SAs of a tunnel replaced, and waits for it.
+    ///
+    /// # Errors
+    /// [`LabError::Program`] with the daemon's reasons.
+    pub fn rekey(&self, conn: &str, limit: Duration) -> Result<(), LabError> {
+        self.whack(&["--name", conn, "--rekey-ipsec"], limit).map(drop)
     }
 
     /// Ends a connection with its tunnel.
@@ -201,6 +223,14 @@ impl Libreswan {
     /// [`LabError::System`].
     pub fn kill(self) -> Result<(), LabError> {
         self.process.kill()
+    }
+
+    fn add_all(&mut self, namespace: &Namespace, conns: &[Conn]) -> Result<(), LabError> {
+        for conn in conns {
+            self.add(namespace, &conn.name)?;
+            self.names.push(conn.name.clone());
+        }
+        Ok(())
     }
 
     fn add(&self, namespace: &Namespace, conn: &str) -> Result<(), LabError> {
@@ -259,6 +289,18 @@ fn prepare(folder: &Path, conns: &[Conn]) -> Result<(), LabError> {
         daemon::make_folder(&folder.join(part))?;
     }
     daemon::make_way(&folder.join(SOCKET))?;
+    write(folder, conns)?;
+    let nss = folder.join("nss");
+    if nss.join("cert9.db").exists() {
+        return Ok(());
+    }
+    let mut certutil = Command::new(find("certutil")?);
+    certutil.args(["-N", "--empty-password", "-d"]).arg(format!("sql:{}", nss.display()));
+    daemon::run(&mut certutil, ANSWER).map(drop)
+}
+
+/// Writes its connections and their keys.
+fn write(folder: &Path, conns: &[Conn]) -> Result<(), LabError> {
     let mut text = String::from("config setup\n");
     let mut secrets = String::new();
     for conn in conns {
@@ -267,14 +309,7 @@ fn prepare(folder: &Path, conns: &[Conn]) -> Result<(), LabError> {
         let _ = writeln!(secrets, "@{own} @{peer} : PSK \"{}\"", conn.secret);
     }
     write_private(&folder.join("ipsec.conf"), text.as_bytes())?;
-    write_private(&folder.join("ipsec.secrets"), secrets.as_bytes())?;
-    let nss = folder.join("nss");
-    if nss.join("cert9.db").exists() {
-        return Ok(());
-    }
-    let mut certutil = Command::new(find("certutil")?);
-    certutil.args(["-N", "--empty-password", "-d"]).arg(format!("sql:{}", nss.display()));
-    daemon::run(&mut certutil, ANSWER).map(drop)
+    write_private(&folder.join("ipsec.secrets"), secrets.as_bytes())
 }
 
 /// The line of a connection in what `whack --trafficstatus` says.

@@ -6,7 +6,7 @@ use convoy_lab::strongswan::Mode;
 use super::world::{FAMILIES, LIMIT, Plane, World};
 
 /// What strongSwan's own ESP has too, by its names, without the group of the key exchange.
-const COMMON: &[&str] = &[
+pub(crate) const COMMON: &[&str] = &[
     "aes128gcm16",
     "aes192gcm16",
     "aes256gcm16",
@@ -25,7 +25,7 @@ const COMMON: &[&str] = &[
     "null-sha256",
 ];
 /// What it does not have.
-const OURS: &[&str] = &["aes128gmac", "aes256gmac"];
+pub(crate) const OURS: &[&str] = &["aes128gmac", "aes256gmac"];
 
 /// A tunnel to be made, used and ended.
 #[derive(Clone, Copy, Debug)]

@@ -93,7 +93,7 @@ fn a_killed_gateway_lets_nothing_out_in_the_clear() {
 }
 
 /// Does something while numbered datagrams flow both ways.
-fn under_load(world: &World, work: impl FnOnce(&World)) -> UdpReport {
+pub(crate) fn under_load(world: &World, work: impl FnOnce(&World)) -> UdpReport {
     let stop = AtomicBool::new(false);
     let to = world.lab.b.host_address(Family::V4);
     let stream = UdpPaced {

@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use convoy_lab::libreswan::Libreswan;
 use convoy_lab::strongswan::{Child, Connection, DataPlane, StrongSwan, StrongSwanConfig, missing};
 use convoy_lab::traffic::{Ping, Watch};
 use convoy_lab::{
@@ -25,16 +26,21 @@ pub(crate) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 pub(crate) static NEVER: AtomicBool = AtomicBool::new(false);
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What carries the packets of a side.
+/// The daemon of a side, and what carries its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plane {
+    /// charon on a gateway.
     Convoy,
+    /// charon with ESP of its own.
     Libipsec,
+    /// pluto on a gateway.
+    Pluto,
 }
 
 /// Dropping it ends the daemons first, then the gateways, then the networks.
 pub(crate) struct World {
     pub(crate) daemons: [Option<StrongSwan>; 2],
+    pub(crate) plutos: [Option<Libreswan>; 2],
     pub(crate) gateways: [Option<Gateway>; 2],
     capture: Option<Capture>,
     pub(crate) lab: Topology,
@@ -58,8 +64,11 @@ impl World {
         }
         let absent = missing(&DataPlane::Libipsec);
         if !absent.is_empty() {
-            // Past the harness, which would keep it from being seen.
-            let _ = writeln!(std::io::stderr(), "SKIPPED: not installed: {}", absent.join(", "));
+            say(&format!("SKIPPED: not installed: {}", absent.join(", ")));
+            return None;
+        }
+        if planes.contains(&Plane::Pluto) && !unpacked().join("usr/libexec/ipsec/pluto").exists() {
+            say("SKIPPED: not there: interop/install-libreswan.sh");
             return None;
         }
         let lab = Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() });
@@ -72,6 +81,7 @@ impl World {
             .map(|name| write_site(&folder.path().join(name), name, &more.replace("NAME", name)));
         let mut world = Self {
             daemons: [None, None],
+            plutos: [None, None],
             gateways: [None, None],
             capture: Some(capture),
             lab,
@@ -80,7 +90,7 @@ impl World {
             _alone: alone,
         };
         for (side, plane) in planes.into_iter().enumerate() {
-            if plane == Plane::Convoy {
+            if plane != Plane::Libipsec {
                 world.start_gateway(side);
             }
             world.start_daemon(side, plane);
@@ -95,9 +105,15 @@ impl World {
 
     fn start_daemon(&mut self, side: usize, plane: Plane) {
         let folder = self.folder.path().join(NAMES[side]);
+        let launcher = launcher(&folder.join("xfrm.sock"));
         let plane = match plane {
             Plane::Libipsec => DataPlane::Libipsec,
-            Plane::Convoy => DataPlane::Xfrm { launcher: launcher(&folder.join("xfrm.sock")) },
+            Plane::Convoy => DataPlane::Xfrm { launcher },
+            Plane::Pluto => {
+                let (namespace, folder) = (self.gateway(side), folder.join("pluto"));
+                let pluto = Libreswan::start(namespace, &folder, &unpacked(), &launcher, &[]);
+                return self.plutos[side] = Some(pluto.unwrap());
+            }
         };
         let config = StrongSwanConfig::new(&folder, plane);
         self.daemons[side] = Some(StrongSwan::start(self.gateway(side), config).unwrap());
@@ -156,10 +172,12 @@ impl World {
         };
         let gateway = self.gateways[side].as_ref().map(Gateway::log).unwrap_or_default();
         let name = NAMES[side];
+        let daemon = self.daemons[side].as_ref().map(StrongSwan::log);
+        let daemon = daemon.or_else(|| self.plutos[side].as_ref().map(Libreswan::log));
         format!(
-            "\n== convoy {name}\n{}\n== charon {name}\n{}\n",
+            "\n== convoy {name}\n{}\n== IKE daemon {name}\n{}\n",
             tail(gateway),
-            tail(self.daemon(side).log())
+            tail(daemon.unwrap_or_default())
         )
     }
 
@@ -174,6 +192,17 @@ impl World {
         assert!(report.ike > 0, "{report:?}");
         assert_eq!(report.clear, 0, "{}", report.clear_in_words());
     }
+}
+
+/// Past the harness, which would keep it from being seen.
+pub(crate) fn say(what: &str) {
+    let _ = writeln!(std::io::stderr(), "{what}");
+}
+
+/// Where `interop/install-libreswan.sh` unpacks Libreswan.
+fn unpacked() -> PathBuf {
+    let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_path_buf();
+    target.join("tools/libreswan")
 }
 
 /// What leads a daemon to a gateway.
