@@ -28,6 +28,7 @@ needs=(
     "depmod|kmod|the kernel oracle"
     "ip|iproute2|the kernel oracle, tests that make namespaces"
     "ping|iputils-ping|the kernel oracle"
+    "nft|nftables|tests with a NAT, tests that flush the packet filter"
     "make|make|tests on emulated processors"
     "xz|xz-utils|tests on emulated processors"
     "xorriso|xorriso|tests on emulated processors"

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Gateway, PATIENCE, can_make_namespaces, preload, text};
+use common::{Gateway, PATIENCE, can_make_namespaces, preload, read_pcap, text};
 use convoy_lab::{
     Capture, CaptureConfig, Family, Namespace, Site, Topology, TopologyConfig, WIRE_LINK,
     wire_report,
@@ -205,13 +205,8 @@ impl Stream {
 
 /// SPI and sequence number of each ESP packet of a capture.
 fn numbers(capture: &Path) -> Vec<(u32, u32)> {
-    let bytes = fs::read(capture).unwrap();
-    let mut rest = &bytes[24..];
     let mut found = Vec::new();
-    while let Some((header, behind)) = rest.split_first_chunk::<16>() {
-        let len = u32::from_ne_bytes(header[8..12].try_into().unwrap());
-        let (packet, behind) = behind.split_at(usize::try_from(len).unwrap());
-        rest = behind;
+    for packet in read_pcap(capture) {
         let ip = &packet[14..];
         if packet[12..14] != [8, 0] || ip[9] != 50 {
             continue;

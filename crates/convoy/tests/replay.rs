@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-use common::{Plan, convoy, text};
+use common::{Plan, convoy, read_pcap, text};
 
 const PACKETS: u32 = 3000;
 
@@ -24,21 +24,6 @@ fn write_pcap(path: &Path, packets: &[Vec<u8>]) {
         file.extend(packet);
     }
     fs::write(path, file).unwrap();
-}
-
-fn read_pcap(path: &Path) -> Vec<Vec<u8>> {
-    let file = fs::read(path).unwrap();
-    // The first word tells the byte order.
-    let big = file[0] == 0xa1;
-    let mut rest = &file[24..];
-    let mut packets = Vec::new();
-    while !rest.is_empty() {
-        let len = rest[8..12].try_into().unwrap();
-        let len = if big { u32::from_be_bytes(len) } else { u32::from_le_bytes(len) } as usize;
-        packets.push(rest[16..16 + len].to_vec());
-        rest = &rest[16 + len..];
-    }
-    packets
 }
 
 /// A UDP packet between the inner networks, with right checksums as far as there are any.

@@ -269,6 +269,22 @@ impl Drop for Gateway {
     }
 }
 
+/// The packets of a capture.
+pub fn read_pcap(path: &Path) -> Vec<Vec<u8>> {
+    let file = fs::read(path).unwrap();
+    // The first word tells the byte order.
+    let big = file[0] == 0xa1;
+    let mut rest = &file[24..];
+    let mut packets = Vec::new();
+    while !rest.is_empty() {
+        let len = rest[8..12].try_into().unwrap();
+        let len = if big { u32::from_be_bytes(len) } else { u32::from_le_bytes(len) } as usize;
+        packets.push(rest[16..16 + len].to_vec());
+        rest = &rest[16 + len..];
+    }
+    packets
+}
+
 /// `convoy status SITE --json`.
 pub fn status(site: &Path) -> serde_json::Value {
     let output = convoy(&["status", site.to_str().unwrap(), "--json"]);

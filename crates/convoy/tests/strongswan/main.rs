@@ -8,6 +8,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod interfaces;
+mod nat;
 mod pluto;
 mod suites;
 mod traffic;
