@@ -194,6 +194,9 @@ pub struct SaStatus {
     pub origin: Origin,
     /// Links it to policies; of an IKE daemon's SA, the daemon's own number.
     pub reqid: u32,
+    /// Identifier of the interface whose packets it protects; 0 for the one that every gateway has.
+    #[serde(default)]
+    pub if_id: u32,
     /// The worker that owns it.
     pub worker: u16,
     /// What went through.

@@ -194,9 +194,9 @@ fn sas(
     let mut inbound: Vec<_> = snapshot.inbound_sas().collect();
     inbound.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
     let named = |status: SaStatus, direction, slot| match daemons
-        .and_then(|kernel| kernel.reqid(direction, slot))
+        .and_then(|kernel| kernel.numbers(direction, slot))
     {
-        Some(reqid) => SaStatus { origin: Origin::Daemon, reqid, ..status },
+        Some((reqid, if_id)) => SaStatus { origin: Origin::Daemon, reqid, if_id, ..status },
         None => status,
     };
     let mut sas = Vec::with_capacity(outbound.len() + inbound.len());
@@ -243,6 +243,7 @@ fn outbound_sa(sa: &OutboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatu
         esn: sa.esn,
         origin: Origin::Site,
         reqid: sa.reqid.0,
+        if_id: 0,
         worker: sa.worker.0,
         flow,
         dropped: sa.counters.dropped.get(),
@@ -280,6 +281,7 @@ fn inbound_sa(sa: &InboundSpec, now_ns: u64, sampler: &mut Sampler) -> SaStatus 
         esn: sa.esn,
         origin: Origin::Site,
         reqid: sa.reqid.0,
+        if_id: 0,
         worker: sa.worker.0,
         flow: sa_flow(&sa.name, &sa.counters, now_ns, sampler),
         dropped: sa.counters.dropped.get(),

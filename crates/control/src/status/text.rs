@@ -147,15 +147,18 @@ fn sa_table(sas: &[SaStatus]) -> String {
     }
     let lossy = sas.iter().any(|sa| sa.dropped > 0);
     let driven = sas.iter().any(|sa| sa.origin == Origin::Daemon);
+    let placed = sas.iter().any(|sa| sa.if_id != 0);
     for table in [&mut outbound, &mut inbound] {
         lossy.then(|| table.column("dropped"));
         driven.then(|| table.column("reqid"));
+        placed.then(|| table.column("if_id"));
     }
     let rest = |sa: &SaStatus| {
         let dropped = lossy.then(|| count(sa.dropped));
         let is_daemons = sa.origin == Origin::Daemon;
         let reqid = if is_daemons { sa.reqid.to_string() } else { "-".to_owned() };
-        dropped.into_iter().chain(driven.then_some(reqid)).collect::<Vec<_>>()
+        let if_id = placed.then(|| sa.if_id.to_string());
+        dropped.into_iter().chain(driven.then_some(reqid)).chain(if_id).collect::<Vec<_>>()
     };
     for sa in sas {
         let mut row = common(sa);

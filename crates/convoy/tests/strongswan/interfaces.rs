@@ -1,6 +1,6 @@
 //! Route-based: tunnels for everything, each with an interface of its own, and routes that choose.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -63,9 +63,11 @@ fn route(world: &World, interface: &str) {
     }
 }
 
-fn run(namespace: &Namespace, command: &mut Command) {
+fn run(namespace: &Namespace, command: &mut Command) -> String {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = namespace.spawn(command).unwrap().wait_with_output().unwrap();
     assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
+    text(&output.stdout)
 }
 
 fn mtu(namespace: &Namespace, interface: &str) -> Option<u32> {
@@ -106,6 +108,14 @@ fn routes_into_interfaces_choose_among_tunnels_for_everything() {
         assert!(Instant::now() < until, "MTU {:?}", mtu(world.gateway(0), "ipsec0"));
         thread::sleep(Duration::from_millis(50));
     }
+    let mut sa = Command::new(env!("CARGO_BIN_EXE_convoy"));
+    let shown = run(world.gateway(0), sa.arg("sa").arg(&world.sites[0]));
+    let row = |line: &&str| CHILDREN.iter().any(|(_, if_id)| line.trim_end().ends_with(if_id));
+    assert_eq!(
+        (shown.matches("if_id").count(), shown.lines().filter(row).count()),
+        (2, 4),
+        "{shown}"
+    );
     // What is in the tunnel is plain to see on its interface, and nowhere else.
     assert_eq!(capture.stop().unwrap().dropped, 0);
     let bytes = std::fs::read(seen.path()).unwrap();

@@ -14,8 +14,15 @@ impl Kernel {
     /// The reqid that its daemon gave to the SA in a slot; `None` for an SA that is no daemon's.
     #[must_use]
     pub fn reqid(&self, direction: Direction, slot: SaSlot) -> Option<u32> {
+        self.numbers(direction, slot).map(|(reqid, _)| reqid)
+    }
+
+    /// As [`Kernel::reqid`], with the interface identifier (`if_id`).
+    #[must_use]
+    pub fn numbers(&self, direction: Direction, slot: SaSlot) -> Option<(u32, u32)> {
         let number = self.by_slot.get(&(direction, slot))?;
-        self.associations.of_number(*number).map(|found| found.sa.info.reqid)
+        let found = self.associations.of_number(*number);
+        found.map(|found| (found.sa.info.reqid, found.sa.if_id))
     }
 
     /// The index of a daemon's policy, as `ip xfrm policy` shows it; `None` for a policy that is no
