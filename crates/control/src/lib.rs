@@ -24,6 +24,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod acceptor;
 pub mod client;
 pub mod event;
 pub mod init;

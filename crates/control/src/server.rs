@@ -8,16 +8,14 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::sockopt::{PeerCredentials, ReceiveTimeout};
-use nix::sys::socket::{getsockopt, setsockopt};
-use nix::sys::time::{TimeVal, TimeValLike};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::net::{SocketFlags, SocketType};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::acceptor::Acceptor;
 use crate::place::Place;
 pub use crate::place::SocketError as ServerError;
 use crate::protocol::{Answer, MAX_REQUEST, Request};
@@ -30,9 +28,6 @@ const MAX_CONNECTIONS: usize = 16;
 
 /// Time in which a request must be there, and in which an answer must be taken.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Time between looks at whether the server shall end.
-const LOOK: Duration = Duration::from_millis(200);
 
 /// What a gateway can be asked; the binary implements it.
 pub trait Gateway: Send + Sync {
@@ -63,9 +58,9 @@ pub trait Gateway: Send + Sync {
 /// A control socket that is being served. Dropping it ends that and removes the socket.
 #[derive(Debug)]
 pub struct Server {
+    /// Ends before the socket goes.
+    _acceptor: Acceptor,
     place: Place,
-    stopping: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -78,78 +73,17 @@ impl Server {
         let place = Place::claim(path)?;
         let listener = place.listen(SocketType::STREAM, SocketFlags::empty())?;
         let listener = UnixListener::from(listener);
-        // An accept that waits no longer than this lets the thread look around.
-        let wait = TimeVal::milliseconds(i64::try_from(LOOK.as_millis()).unwrap_or(200));
-        setsockopt(&listener, ReceiveTimeout, &wait)
-            .map_err(|errno| place.failed("cannot serve", errno.into()))?;
-        let stopping = Arc::new(AtomicBool::new(false));
-        let theirs = stopping.clone();
-        let thread = std::thread::Builder::new()
-            .name("control".into())
-            .spawn(move || accept(&listener, &gateway, &theirs))
-            .map_err(|error| place.failed("cannot serve", error))?;
-        Ok(Self { place, stopping, thread: Some(thread) })
+        let acceptor = Acceptor::start("control", listener, MAX_CONNECTIONS, move |stream| {
+            serve(stream, gateway.as_ref())
+        })
+        .map_err(|error| place.failed("cannot serve", error))?;
+        Ok(Self { _acceptor: acceptor, place })
     }
 
     /// Where it listens.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.place.path()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stopping.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn accept(listener: &UnixListener, gateway: &Arc<dyn Gateway>, stopping: &AtomicBool) {
-    let open = Arc::new(AtomicUsize::new(0));
-    while !stopping.load(Ordering::Relaxed) {
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
-                continue;
-            }
-            Err(error) => {
-                // Such as too many open files: worth a pause, not an end.
-                tracing::warn!(%error, "control socket cannot accept");
-                std::thread::sleep(LOOK);
-                continue;
-            }
-        };
-        if open.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
-            open.fetch_sub(1, Ordering::Relaxed);
-            continue;
-        }
-        let (gateway, count) = (gateway.clone(), Countdown(open.clone()));
-        let spawned = std::thread::Builder::new().name("control-client".into()).spawn(move || {
-            let _count = count;
-            if let Err(error) = serve(stream, gateway.as_ref()) {
-                tracing::debug!(%error, "control connection failed");
-            }
-        });
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "control socket cannot serve");
-        }
-    }
-}
-
-/// Takes one from a count when dropped, however its thread ends.
-struct Countdown(Arc<AtomicUsize>);
-
-impl Drop for Countdown {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

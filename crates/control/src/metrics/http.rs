@@ -3,14 +3,9 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::ReceiveTimeout;
-use nix::sys::time::{TimeVal, TimeValLike};
+use crate::acceptor::Acceptor;
 
 /// Connections served at once.
 const CONNECTIONS_MAX: usize = 8;
@@ -18,8 +13,8 @@ const CONNECTIONS_MAX: usize = 8;
 const HEAD_MAX: usize = 8192;
 /// Time in which a request must be there, and in which an answer must be taken.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time between looks at whether the server shall end.
-const LOOK: Duration = Duration::from_millis(200);
+/// Time in which the rest of a request may come when it was answered.
+const REST: Duration = Duration::from_millis(200);
 
 /// Why metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -33,8 +28,7 @@ pub struct MetricsError {
 #[derive(Debug)]
 pub struct Server {
     local: SocketAddr,
-    stopping: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _acceptor: Acceptor,
 }
 
 type Page = dyn Fn() -> String + Send + Sync;
@@ -51,77 +45,16 @@ impl Server {
         let failed = |source| MetricsError { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
-        // An accept that waits no longer than this lets the thread look around.
-        let wait = TimeVal::milliseconds(i64::try_from(LOOK.as_millis()).unwrap_or(200));
-        setsockopt(&listener, ReceiveTimeout, &wait).map_err(|errno| failed(errno.into()))?;
-        let stopping = Arc::new(AtomicBool::new(false));
-        let (theirs, page): (_, Arc<Page>) = (stopping.clone(), Arc::new(page));
-        let thread = std::thread::Builder::new()
-            .name("metrics".into())
-            .spawn(move || accept(&listener, &page, &theirs))
-            .map_err(failed)?;
-        Ok(Self { local, stopping, thread: Some(thread) })
+        let acceptor = Acceptor::start("metrics", listener, CONNECTIONS_MAX, move |stream| {
+            serve(stream, &page)
+        });
+        Ok(Self { local, _acceptor: acceptor.map_err(failed)? })
     }
 
     /// Where it listens.
     #[must_use]
     pub fn local(&self) -> SocketAddr {
         self.local
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stopping.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn accept(listener: &TcpListener, page: &Arc<Page>, stopping: &AtomicBool) {
-    let open = Arc::new(AtomicUsize::new(0));
-    while !stopping.load(Ordering::Relaxed) {
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                ) =>
-            {
-                continue;
-            }
-            Err(error) => {
-                // Such as too many open files: worth a pause, not an end.
-                tracing::debug!(%error, "metrics cannot accept");
-                std::thread::sleep(LOOK);
-                continue;
-            }
-        };
-        if open.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
-            continue;
-        }
-        open.fetch_add(1, Ordering::Relaxed);
-        let (page, count) = (page.clone(), Countdown(open.clone()));
-        let spawned = std::thread::Builder::new().name("metrics-client".into()).spawn(move || {
-            let _count = count;
-            if let Err(error) = serve(stream, &*page) {
-                tracing::debug!(%error, "a request for metrics failed");
-            }
-        });
-        if let Err(error) = spawned {
-            tracing::warn!(%error, "metrics cannot be served");
-        }
-    }
-}
-
-/// Takes one from a count when dropped, however its thread ends.
-struct Countdown(Arc<AtomicUsize>);
-
-impl Drop for Countdown {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -137,7 +70,7 @@ fn serve(mut stream: TcpStream, page: &Page) -> io::Result<()> {
     stream.write_all(answer.as_bytes())?;
     stream.shutdown(std::net::Shutdown::Write)?;
     // What was not read would make the kernel reset the connection and lose the answer.
-    stream.set_read_timeout(Some(LOOK))?;
+    stream.set_read_timeout(Some(REST))?;
     let mut rest = [0; 512];
     for _ in 0..64 {
         if stream.read(&mut rest)? == 0 {
