@@ -281,19 +281,29 @@ fn run(mut worker: Worker, place: &Place) -> Result<usize, IoError> {
     let mut bed = None;
     let mut idle = 0;
     let mut gather = Gather::default();
+    // When the last turn began, if it moved packets.
+    let mut busy = None;
     while place.ending.until.load(Ordering::Acquire) == 0 {
         let at = now();
+        // Of the turn before; no clock is read for it.
+        if let Some(begin) = busy.take() {
+            worker.stats().busy_ns.add(at.0.saturating_sub(begin));
+        }
         let moved = worker.turn(at)?;
         if worker.was_rewired() {
             // Made anew before the next sleep.
             bed = None;
         }
         if !place.busy_poll && gather.pauses(at.0, moved) {
+            if moved > 0 {
+                worker.stats().busy_ns.add(now().0.saturating_sub(at.0));
+            }
             std::thread::sleep(PAUSE);
             continue;
         }
         if moved > 0 {
             idle = 0;
+            busy = Some(at.0);
             continue;
         }
         idle += 1;

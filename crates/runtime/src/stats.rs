@@ -77,6 +77,8 @@ pub struct WorkerStats {
     pub taken_over: Counter,
     /// Times the worker went to sleep for want of work.
     pub sleeps: Counter,
+    /// Nanoseconds in turns that moved packets: how loaded it is, also where it never sleeps.
+    pub busy_ns: Counter,
     /// ICMP errors other than "too big" about packets that were sent.
     pub unreachable: Counter,
     /// Messages about too small a path that were believed.
@@ -97,6 +99,7 @@ impl WorkerStats {
             handed_off: Counter::default(),
             taken_over: Counter::default(),
             sleeps: Counter::default(),
+            busy_ns: Counter::default(),
             unreachable: Counter::default(),
             path_mtu_believed: Counter::default(),
             path_mtu_ignored: Counter::default(),

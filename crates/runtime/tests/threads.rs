@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Side, arena, cable, frame, receive, snapshot, surroundings};
 use convoy_io::{IoError, Port, PortCounters, mem};
@@ -42,6 +42,7 @@ fn through(
 ) -> (u64, u64) {
     let arena = arena(16_384);
     let mut cabling = cable(workers, &PATIENT);
+    let begin = Instant::now();
     let a = gateway(Side::A, arena, cabling.ports_a, flows, owners.0, threads);
     let b = gateway(Side::B, arena, cabling.ports_b, flows, owners.1, threads);
     let mut pool = arena.pool();
@@ -72,6 +73,8 @@ fn through(
         let report = runtime.stop(LIMIT);
         assert!(report.lost == 0 && report.failures.is_empty(), "{report:?}");
         for worker in stats {
+            let busy = u128::from(worker.busy_ns.get());
+            assert!(busy > 0 && busy <= begin.elapsed().as_nanos(), "busy for {busy} ns");
             assert_eq!(worker.pipeline.drops.iter().map(|(_, n)| n).sum::<u64>(), 0);
         }
     }

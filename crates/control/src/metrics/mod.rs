@@ -54,6 +54,8 @@ pub struct Load {
     pub pipeline: Arc<WorkerCounters>,
     /// How often it went to sleep for want of work.
     pub sleeps: u64,
+    /// Nanoseconds in which it moved packets.
+    pub busy_ns: u64,
     /// Packets that it gave to other workers, and took from them.
     pub handed: (u64, u64),
 }
@@ -295,6 +297,15 @@ fn workers(page: &mut Page, inputs: &Inputs<'_>) {
     );
     for load in inputs.workers {
         family.sample(&[("worker", &load.worker.to_string())], load.sleeps);
+    }
+    let mut family = page.family(
+        "convoy_worker_busy_seconds_total",
+        Kind::Counter,
+        "Time in which a worker moved packets; of a second, its load.",
+    );
+    for load in inputs.workers {
+        let seconds = format!("{:.6}", load.busy_ns as f64 / 1e9);
+        family.sample(&[("worker", &load.worker.to_string())], seconds);
     }
     let mut family = page.family(
         "convoy_worker_handed_packets_total",

@@ -97,7 +97,7 @@ impl Watched {
         let cpu = Cpu::detect().unwrap();
         let status = observe(&gateway.state, &cpu, &inputs, &mut Sampler::default());
         let pipeline = worker.clone();
-        let load = Load { worker: 0, pipeline, sleeps: 12, handed: (3, 4) };
+        let load = Load { worker: 0, pipeline, sleeps: 12, busy_ns: 1_500_000_000, handed: (3, 4) };
         let now = gateway.now_ns();
         metrics::page(&metrics::Inputs {
             state: &gateway.state,
@@ -201,6 +201,7 @@ fn drops_events_and_workers_are_counted_and_no_key_is_shown() {
         ("convoy_acquires_total", 0.0),
         (r#"convoy_worker_packets_total{worker="0",direction="outbound"}"#, 11.0),
         (r#"convoy_worker_sleeps_total{worker="0"}"#, 12.0),
+        (r#"convoy_worker_busy_seconds_total{worker="0"}"#, 1.5),
         (r#"convoy_worker_handed_packets_total{worker="0",way="taken"}"#, 4.0),
         (r#"convoy_sas{direction="outbound"}"#, 1.0),
         ("convoy_start_time_seconds", 1_700_000_040.0),

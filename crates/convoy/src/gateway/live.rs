@@ -207,6 +207,7 @@ impl Live {
                 worker: stats.worker().0,
                 pipeline: stats.pipeline.clone(),
                 sleeps: stats.sleeps.get(),
+                busy_ns: stats.busy_ns.get(),
                 handed: (stats.handed_off.get(), stats.taken_over.get()),
             })
             .collect();
