@@ -86,8 +86,10 @@ impl Conn {
         line("encapsulation", yes(self.encap));
         line("type", if self.networks.is_some() { "tunnel" } else { "transport" });
         line("mobike", "no");
-        // Its own script makes routes for a kernel that has ESP.
-        line("leftupdown", "/bin/true");
+        if !self.more.iter().any(|(key, _)| key == "leftupdown") {
+            // Its own script, `ipsec _updown`, makes routes for a kernel that has ESP.
+            line("leftupdown", "/bin/true");
+        }
         line("auto", "add");
         for (key, value) in &self.more {
             line(key, value);
@@ -184,6 +186,14 @@ impl Libreswan {
     /// [`LabError::Program`] with the daemon's reasons.
     pub fn rekey(&self, conn: &str, limit: Duration) -> Result<(), LabError> {
         self.whack(&["--name", conn, "--rekey-ipsec"], limit).map(drop)
+    }
+
+    /// Has packets make a tunnel (its policies are there from now on), as `auto=ondemand` does.
+    ///
+    /// # Errors
+    /// [`LabError::Program`].
+    pub fn route(&self, conn: &str) -> Result<(), LabError> {
+        self.whack(&["--name", conn, "--route"], ANSWER).map(drop)
     }
 
     /// Ends a connection with its tunnel.

@@ -7,6 +7,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod defaults;
 mod interfaces;
 mod nat;
 mod pluto;

@@ -94,12 +94,18 @@ fn a_killed_gateway_lets_nothing_out_in_the_clear() {
 
 /// Does something while numbered datagrams flow both ways.
 pub(crate) fn under_load(world: &World, work: impl FnOnce(&World)) -> UdpReport {
+    // Longer than anything is held up.
+    loaded(world, Duration::from_secs(3), work)
+}
+
+/// The same where what has not come after so much silence counts as lost.
+pub(crate) fn loaded(world: &World, quiet: Duration, work: impl FnOnce(&World)) -> UdpReport {
     let stop = AtomicBool::new(false);
     let to = world.lab.b.host_address(Family::V4);
     let stream = UdpPaced {
         direction: Direction::Both,
         payload: 1200,
-        quiet: Duration::from_secs(3),
+        quiet,
         ..UdpPaced::new(to, Rate::PacketsPerSecond(1000), Duration::from_secs(300))
     };
     thread::scope(|scope| {

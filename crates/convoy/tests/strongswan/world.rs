@@ -58,6 +58,16 @@ impl World {
 
     /// The same with more in the section `[xfrm]` of the site files, where `NAME` stands for the side's.
     pub(crate) fn start_with(planes: [Plane; 2], more: &str) -> Option<Self> {
+        Self::start_as(planes, TempDir::new().unwrap(), more, |_| ())
+    }
+
+    /// The same in a folder, with daemons that are not as the laboratory would have them.
+    pub(crate) fn start_as(
+        planes: [Plane; 2],
+        folder: TempDir,
+        more: &str,
+        change: impl Fn(&mut StrongSwanConfig),
+    ) -> Option<Self> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         if !can_make_namespaces() {
             return None;
@@ -73,7 +83,6 @@ impl World {
         }
         let lab = Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() });
         let lab = lab.unwrap();
-        let folder = TempDir::new().unwrap();
         let config = CaptureConfig { except_esp: true, ..CaptureConfig::default() };
         let file = folder.path().join("wire.pcap");
         let capture = Capture::start(&lab.a.gateway, WIRE_LINK, &file, config).unwrap();
@@ -93,7 +102,7 @@ impl World {
             if plane != Plane::Libipsec {
                 world.start_gateway(side);
             }
-            world.start_daemon(side, plane);
+            world.start_daemon(side, plane, &change);
         }
         Some(world)
     }
@@ -103,7 +112,7 @@ impl World {
         self.gateways[side] = Some(gateway);
     }
 
-    fn start_daemon(&mut self, side: usize, plane: Plane) {
+    fn start_daemon(&mut self, side: usize, plane: Plane, change: impl Fn(&mut StrongSwanConfig)) {
         let folder = self.folder.path().join(NAMES[side]);
         let launcher = launcher(&folder.join("xfrm.sock"));
         let plane = match plane {
@@ -115,7 +124,8 @@ impl World {
                 return self.plutos[side] = Some(pluto.unwrap());
             }
         };
-        let config = StrongSwanConfig::new(&folder, plane);
+        let mut config = StrongSwanConfig::new(&folder, plane);
+        change(&mut config);
         self.daemons[side] = Some(StrongSwan::start(self.gateway(side), config).unwrap());
     }
 
@@ -164,6 +174,12 @@ impl World {
         ping.run(from, &mut Watch::new(&NEVER)).unwrap().received
     }
 
+    /// Whether one ping is answered soon.
+    pub(crate) fn try_ping(from: &Namespace, to: IpAddr) -> bool {
+        let ping = Ping { count: 1, timeout: Duration::from_millis(300), ..Ping::new(to) };
+        ping.run(from, &mut Watch::new(&NEVER)).is_ok_and(|report| report.received > 0)
+    }
+
     /// What a gateway and its daemon have logged, to be put behind a message.
     pub(crate) fn logs(&self, side: usize) -> String {
         let tail = |text: String| {
@@ -200,7 +216,7 @@ pub(crate) fn say(what: &str) {
 }
 
 /// Where `interop/install-libreswan.sh` unpacks Libreswan.
-fn unpacked() -> PathBuf {
+pub(crate) fn unpacked() -> PathBuf {
     let target = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().to_path_buf();
     target.join("tools/libreswan")
 }

@@ -103,7 +103,7 @@ pub struct FenceConfig {
     pub tun: LinkName,
     /// The first of two routing tables, 1 to 252 or from 256 on, which nobody else uses.
     pub table: u32,
-    /// Priority of the first of seven consecutive `ip rule`s.
+    /// Priority of the first `ip rule`; the twelve from there on are the fence's.
     pub priority: u32,
     /// What the gateway's own packets bear.
     pub mark: Mark,
@@ -112,7 +112,7 @@ pub struct FenceConfig {
 }
 
 impl FenceConfig {
-    /// A fence for an interface in tables 4500 and 4501, with priorities 210 to 216, the mark
+    /// A fence for an interface in tables 4500 and 4501, with priorities 210 to 221, the mark
     /// 0xc5000000/0xff000000 and UDP port 4500. Gateways that share a network namespace need tables and priorities
     /// of their own.
     #[must_use]

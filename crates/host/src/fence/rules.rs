@@ -15,13 +15,17 @@ pub(super) const IKE_PORTS: [u16; 2] = [500, 4500];
 /// How the kernel calls the "interface" that the host's own packets come from.
 const OF_THE_HOST: &str = "lo";
 
-/// One rule for each of these, from the first priority on.
-const RULES: u32 = 7;
+/// The place of the rule where those go on who are led past the fence's tables. At the usual priority it
+/// is behind strongSwan's (220): what that routes is what tunnels are to carry, and a default route there
+/// would lead what comes out of a tunnel back to the wire, in clear.
+const BEHIND: u32 = 11;
+/// Priorities that are the fence's, from the first on.
+const PLACES: u32 = BEHIND + 1;
 
 /// The rules in the order in which they may be made: nobody is led to the fence's tables before
 /// those who must not be have a way around them.
 fn wanted(config: &FenceConfig, family: AddressFamily) -> Vec<RuleMessage> {
-    let behind = config.priority.saturating_add(RULES).saturating_sub(1);
+    let behind = config.priority.saturating_add(BEHIND);
     let rule = |place: u32, action: RuleAction, what: Vec<RuleAttribute>| {
         let mut message = RuleMessage::default();
         message.header.family = family;
@@ -46,7 +50,7 @@ fn wanted(config: &FenceConfig, family: AddressFamily) -> Vec<RuleMessage> {
     let [first, second] = IKE_PORTS;
     let (mark, mask) = (config.mark.masked(), config.mark.mask);
     vec![
-        rule(RULES.saturating_sub(1), RuleAction::Nop, Vec::new()),
+        rule(BEHIND, RuleAction::Nop, Vec::new()),
         goto(0, vec![of(OF_THE_HOST), RuleAttribute::FwMark(mark), RuleAttribute::FwMask(mask)]),
         ike(1, first),
         ike(2, second),
@@ -131,7 +135,7 @@ fn present(
     list.retain(|rule| {
         let meaning = meaning(rule);
         let place = meaning.priority.wrapping_sub(config.priority);
-        meaning.is_ours && (place < RULES || meaning.table.is_some_and(|t| tables.contains(&t)))
+        meaning.is_ours && (place < PLACES || meaning.table.is_some_and(|t| tables.contains(&t)))
     });
     Ok(list)
 }

@@ -136,7 +136,8 @@ fn each_of_the_two_locks_holds_alone() {
     for family in ["-4", "-6"] {
         world.gateway.ip(&format!("{family} rule del priority 100"));
         world.gateway.ip(&format!("{family} route flush table 4500"));
-        (210..=216)
+        (210..=215)
+            .chain([221])
             .for_each(|n| drop(world.gateway.ip(&format!("{family} rule del priority {n}"))));
     }
     nothing_leaves(&world);
@@ -336,6 +337,13 @@ fn what_tunnels_bring_reaches_the_lan_within_a_protected_network() {
     let tag = world.listener.tag();
     tun.write(&world::packet4("10.9.0.1", "10.1.0.2", &tag));
     let mut datagram = [0; 100];
+    let length = inside.recv(&mut datagram).unwrap();
+    assert!(datagram[..length].ends_with(&tag));
+    // Also where strongSwan, whose peer is everything, leads all packets to the wire.
+    world.gateway.ip("rule add priority 220 table 220");
+    world.gateway.ip("route add default via 192.0.2.2 dev wire0 table 220");
+    let tag = world.listener.tag();
+    tun.write(&world::packet4("10.9.0.1", "10.1.0.2", &tag));
     let length = inside.recv(&mut datagram).unwrap();
     assert!(datagram[..length].ends_with(&tag));
     // From one tunnel into another goes by way of the gateway's own policies.

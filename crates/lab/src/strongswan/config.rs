@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, fmt::Write as _, net::IpAddr, path::Path, time::Duration};
 
-use super::Identity;
+use super::{Identity, StrongSwanConfig};
 
 /// What carries the packets of a daemon's SAs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum DataPlane {
     /// strongSwan's own ESP in userspace (plugin `kernel-libipsec`): always in UDP before version
     /// 5.9.11, without extended sequence numbers.
     Libipsec,
-    /// Whatever answers the daemon's XFRM socket. The daemon installs no routes.
+    /// Whatever answers the daemon's XFRM socket.
     Xfrm {
         /// Words before the daemon's command, such as `convoy exec --socket PATH --`; it has to be
         /// run in the launcher's place, so that its process is the daemon's.
@@ -241,19 +241,22 @@ const PLUGINS: &str = "random nonce openssl aes sha1 sha2 hmac kdf gcm ccm ctr c
                        curve25519 pem pkcs1 x509 revocation constraints pubkey";
 
 /// `strongswan.conf`: the daemon itself.
-pub(super) fn strongswan(folder: &Path, plane: &DataPlane, more: &[(String, String)]) -> String {
+pub(super) fn strongswan(config: &StrongSwanConfig) -> String {
+    let folder: &Path = &config.folder;
     let vici = format!("unix://{}", folder.join(super::SOCKET).display());
-    let (kernel, routes) = match plane {
+    let kernel = match config.plane {
         // The first one has its way; the second still speaks of routes and addresses.
-        DataPlane::Libipsec => ("kernel-libipsec kernel-netlink", true),
-        DataPlane::Xfrm { .. } => ("kernel-netlink", false),
+        DataPlane::Libipsec => "kernel-libipsec kernel-netlink",
+        DataPlane::Xfrm { .. } => "kernel-netlink",
     };
     let mut text = String::new();
     {
         let mut daemon = Block::open(&mut text, 0, "charon-systemd");
         daemon.line("load", format_args!("{PLUGINS} {kernel} socket-default vici updown counters"));
-        daemon.line("install_routes", yes(routes));
-        daemon.all(more);
+        if !config.own_routes {
+            daemon.line("install_routes", "no");
+        }
+        daemon.all(&config.more);
         let mut files = daemon.inner("filelog");
         let mut file = files.inner("all");
         file.line("path", folder.join(super::LOG).display());
@@ -361,14 +364,17 @@ mod tests {
     }
 
     #[test]
-    fn only_libipsec_gets_routes_from_the_daemon() {
+    fn only_who_carries_packets_itself_installs_routes_without_being_asked() {
         let launcher = vec![];
-        for (plane, routes) in [(DataPlane::Libipsec, "yes"), (DataPlane::Xfrm { launcher }, "no")]
+        for (plane, routes) in [(DataPlane::Libipsec, true), (DataPlane::Xfrm { launcher }, false)]
         {
-            let text = strongswan(Path::new("/x"), &plane, &[]);
+            let mut config = StrongSwanConfig::new(Path::new("/x"), plane);
+            let text = strongswan(&config);
             assert_eq!(text.matches('{').count(), text.matches('}').count());
-            assert!(text.contains(&format!("  install_routes = {routes}\n")), "{text}");
-            assert_eq!(text.contains("kernel-libipsec kernel-netlink"), routes == "yes");
+            assert_eq!(!text.contains("  install_routes = no\n"), routes, "{text}");
+            assert_eq!(text.contains("kernel-libipsec kernel-netlink"), routes);
+            config.own_routes = true;
+            assert!(!strongswan(&config).contains("install_routes"));
         }
     }
 }

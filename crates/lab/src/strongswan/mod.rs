@@ -80,16 +80,19 @@ pub struct StrongSwanConfig {
     pub connections: Vec<Connection>,
     /// Its key and certificate.
     pub identity: Option<Identity>,
+    /// It may install routes, as it does unless it is told not to.
+    pub own_routes: bool,
     /// Further options of the daemon, by their names in `strongswan.conf`.
     pub more: Vec<(String, String)>,
 }
 
 impl StrongSwanConfig {
-    /// A daemon without connections.
+    /// A daemon without connections. It installs routes for packets that it carries itself.
     #[must_use]
     pub fn new(folder: &Path, plane: DataPlane) -> Self {
         Self {
             folder: folder.into(),
+            own_routes: plane == DataPlane::Libipsec,
             plane,
             connections: Vec::new(),
             identity: None,
@@ -332,7 +335,7 @@ fn prepare(config: &StrongSwanConfig) -> Result<(), LabError> {
         daemon::make_folder(&folder.join(kind))?;
         write_private(&folder.join(kind).join("own.pem"), content)?;
     }
-    let daemon = config::strongswan(folder, &config.plane, &config.more);
+    let daemon = config::strongswan(config);
     write_private(&folder.join("strongswan.conf"), daemon.as_bytes())?;
     let connections = config::swanctl(&config.connections);
     write_private(&folder.join("swanctl.conf"), connections.as_bytes())

@@ -1,0 +1,271 @@
+//! Daemons with the settings they come with: they lay routes of their own past the TUN interface, and
+//! still no packet of what they protect leaves in clear, whatever happens.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use convoy_host::IpNet;
+use convoy_lab::libreswan::{Conn, Libreswan};
+use convoy_lab::strongswan::{Connection, StartAction, StrongSwan};
+use convoy_lab::{Family, WIRE_LINK};
+
+use super::common::{ip, status, text};
+use super::traffic::loaded;
+use super::world::{FAMILIES, LIMIT, NAMES, Plane, World, launcher, unpacked};
+
+/// What says which line of strongSwan's files is to be changed.
+const STRONGSWANS_LINE: &str = "install_routes = no";
+const LIBRESWANS_LINE: &str = "leftupdown=%disabled";
+
+/// Gateways whose packets go to the other one where nobody protects them.
+fn leaky(world: &World) {
+    for side in 0..2 {
+        default_routes(world, side);
+        // Who asks on the wire for addresses behind a gateway is answered.
+        let key = format!("net/ipv4/conf/{WIRE_LINK}/proxy_arp");
+        world.gateway(side).set_sysctl(&key, "1").unwrap();
+    }
+}
+
+fn default_routes(world: &World, side: usize) {
+    for family in FAMILIES {
+        let everywhere = if family == Family::V4 { "0.0.0.0/0" } else { "::/0" };
+        let beyond = world.site(1 - side).wire_address(family);
+        // A link that was down may have kept it.
+        let _ = world.gateway(side).add_route(everywhere.parse().unwrap(), beyond);
+    }
+}
+
+/// Traffic of hosts and of a gateway itself passes, at the latest after a while.
+#[track_caller]
+fn passes(world: &World, families: &[Family], what: &str) {
+    let until = Instant::now() + LIMIT;
+    for family in families {
+        let to = world.site(1).host_address(*family);
+        for from in [&world.site(0).host, world.gateway(0)] {
+            while !World::try_ping(from, to) {
+                assert!(Instant::now() < until, "{what}: no way to {to}{}", world.logs(0));
+            }
+        }
+    }
+}
+
+/// The gateway says in its log and status, and the doctor, which line is to be changed.
+#[track_caller]
+fn is_told(world: &World, side: usize, line: &str) {
+    let site = world.sites[side].to_str().unwrap();
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_convoy"));
+    doctor.args(["doctor", site]).stdout(Stdio::piped());
+    let doctor = world.gateway(side).spawn(&mut doctor).unwrap().wait_with_output().unwrap();
+    assert!(text(&doctor.stdout).contains(line), "{}", text(&doctor.stdout));
+    let until = Instant::now() + LIMIT;
+    loop {
+        let status = status(&world.sites[side]).to_string();
+        let log = world.gateways[side].as_ref().unwrap().log();
+        if status.contains(line) && log.contains(line) {
+            return;
+        }
+        assert!(Instant::now() < until, "{status}\n{log}");
+    }
+}
+
+/// Does something while packets flow; none is asked whether it was lost.
+fn under_load(world: &World, work: impl FnOnce(&World)) {
+    loaded(world, Duration::from_millis(100), work);
+}
+
+fn trap(world: &World, side: usize) -> Connection {
+    let mut connection = world.connection(side, Family::V4);
+    connection.children[0].start = StartAction::Trap;
+    connection
+}
+
+/// Everything that the wire's own interface loses with its link is given back.
+fn flap(world: &World, side: usize) {
+    let gateway = world.gateway(side);
+    gateway.set_down(WIRE_LINK).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    gateway.set_up(WIRE_LINK).unwrap();
+    let v6 = world.site(side).wire_address(Family::V6);
+    let _ = gateway.add_address(WIRE_LINK, format!("{v6}/64").parse().unwrap());
+    default_routes(world, side);
+}
+
+#[test]
+fn strongswan_with_its_own_routes_lets_nothing_out_whatever_happens() {
+    // What daemons negotiated is kept in memory.
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let world = World::start_as([Plane::Convoy; 2], folder, "", |charon| charon.own_routes = true);
+    let Some(mut world) = world else { return };
+    leaky(&world);
+    world.load(trap);
+    passes(&world, &FAMILIES, "at first");
+    let routes = ip(world.gateway(0), "route show table 220");
+    assert!(routes.contains("10.2.0.0/24"), "charon laid no routes: {routes}");
+    is_told(&world, 0, STRONGSWANS_LINE);
+    world = acts(world);
+    world.assert_nothing_in_the_clear();
+}
+
+fn acts(mut world: World) -> World {
+    flap_and_rekey(&world, &FAMILIES);
+    deaths_of_a_gateway(&mut world, &FAMILIES);
+    // Hard limits, and SAs that the next packet makes.
+    world.load(|world, side| {
+        let mut connection = trap(world, side);
+        if side == 0 {
+            connection.children[0].more.push(("life_packets".into(), "500".into()));
+        }
+        connection
+    });
+    world.daemon(0).terminate_ike("peers").unwrap();
+    under_load(&world, |world| {
+        let mut id = world.daemon(0).wait_installed("net", LIMIT).unwrap().id;
+        for _ in 0..3 {
+            id = world.daemon(0).wait_rekeyed("net", id, LIMIT).unwrap().id;
+        }
+    });
+    world.load(trap);
+    world.daemon(0).terminate_ike("peers").unwrap();
+    passes(&world, &FAMILIES, "with SAs without limits");
+    // A daemon's death, and its return.
+    let charon = world.daemons[0].take().unwrap();
+    let mut config = None;
+    under_load(&world, |_| {
+        config = Some(charon.kill().unwrap());
+        std::thread::sleep(Duration::from_millis(300));
+    });
+    let mut charon = None;
+    under_load(&world, |world| {
+        charon = Some(StrongSwan::start(world.gateway(0), config.take().unwrap()).unwrap());
+        std::thread::sleep(Duration::from_millis(200));
+    });
+    world.daemons[0] = charon;
+    under_load(&world, |world| passes(world, &FAMILIES, "after a daemon's return"));
+    world
+}
+
+fn flap_and_rekey(world: &World, families: &[Family]) {
+    under_load(world, |world| {
+        flap(world, 1);
+        passes(world, families, "after the link was down");
+        for _ in 0..3 {
+            let before = world.daemon(1).wait_installed("net", LIMIT).unwrap().id;
+            world.daemon(1).rekey("net").unwrap();
+            world.daemon(1).wait_rekeyed("net", before, LIMIT).unwrap();
+        }
+        passes(world, families, "after rekeys");
+    });
+}
+
+/// A gateway's death, and its end in good order.
+fn deaths_of_a_gateway(world: &mut World, families: &[Family]) {
+    for is_killed in [true, false] {
+        let gateway = world.gateways[0].take().unwrap();
+        under_load(world, |_| {
+            if is_killed {
+                gateway.kill();
+            } else {
+                gateway.terminate();
+            }
+            std::thread::sleep(Duration::from_millis(300));
+        });
+        world.start_gateway(0);
+        under_load(world, |world| {
+            passes(world, families, if is_killed { "after a death" } else { "after an end" })
+        });
+    }
+}
+
+/// A gateway all of whose packets go into the tunnel, those to where its peer is as well.
+#[test]
+fn a_road_warrior_of_strongswan_lets_nothing_out_whatever_happens() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let world = World::start_as([Plane::Convoy; 2], folder, "", |charon| charon.own_routes = true);
+    let Some(mut world) = world else { return };
+    leaky(&world);
+    world.load(|world, side| {
+        let mut connection = trap(world, side);
+        connection.dpd_delay = Some(Duration::from_secs(1));
+        let child = &mut connection.children[0];
+        let all = if side == 0 { &mut child.remote_ts } else { &mut child.local_ts };
+        *all = ["0.0.0.0/0", "::/0"].map(str::to_owned).to_vec();
+        connection
+    });
+    passes(&world, &FAMILIES, "at first");
+    is_told(&world, 0, STRONGSWANS_LINE);
+    flap_and_rekey(&world, &FAMILIES);
+    deaths_of_a_gateway(&mut world, &FAMILIES);
+    world.assert_nothing_in_the_clear();
+}
+
+#[test]
+fn libreswan_with_its_own_updown_script_lets_nothing_out_whatever_happens() {
+    if !unpacked().join("usr/libexec/ipsec/pluto").exists() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: not there: interop/install-libreswan.sh");
+        return;
+    }
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let world = World::start_as([Plane::Convoy; 2], folder, "", |_| ());
+    let Some(mut world) = world else { return };
+    // The daemon that came with it makes room.
+    world.daemons[0].take().unwrap().stop().unwrap();
+    leaky(&world);
+    let networks = [0, 1].map(|side| world.site(side).network(Family::V4));
+    let mut connection = trap(&world, 1);
+    let child = &mut connection.children[0];
+    (child.local_ts, child.remote_ts) =
+        (vec![networks[1].to_string()], vec![networks[0].to_string()]);
+    world.daemons[1].as_mut().unwrap().reload(vec![connection]).unwrap();
+    let pluto = Some(start_pluto(&world, networks));
+    passes(&world, &[Family::V4], "at first");
+    let routes = ip(world.gateway(0), "route show table main");
+    assert!(
+        routes.contains("10.2.0.0/24 "),
+        "pluto laid no routes: {routes}{}",
+        pluto.as_ref().unwrap().log()
+    );
+    is_told(&world, 0, LIBRESWANS_LINE);
+    flap_and_rekey(&world, &[Family::V4]);
+    deaths_of_a_gateway(&mut world, &[Family::V4]);
+    let mut pluto = pluto;
+    under_load(&world, |_| {
+        pluto.take().unwrap().kill().unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+    });
+    under_load(&world, |world| {
+        pluto = Some(start_pluto(world, networks));
+        passes(world, &[Family::V4], "after a daemon's return");
+    });
+    pluto.unwrap().kill().unwrap();
+    world.assert_nothing_in_the_clear();
+}
+
+/// A pluto on the left gateway, whose script is the one that it has when nothing is said.
+fn start_pluto(world: &World, networks: [IpNet; 2]) -> Libreswan {
+    let conn = Conn {
+        name: "net".into(),
+        gateways: [0, 1].map(|side| world.site(side).wire_address(Family::V4)),
+        ids: NAMES.map(str::to_owned),
+        networks: Some(networks),
+        secret: "of this test only".into(),
+        esp: "aes_gcm128".into(),
+        encap: false,
+        esn: false,
+        more: vec![
+            ("leftupdown".into(), "\"ipsec _updown\"".into()),
+            // Without one the script sees no need for a route.
+            ("leftsourceip".into(), world.site(0).gateway_address(Family::V4).to_string()),
+        ],
+    };
+    let programs = unpacked().join("usr/sbin").display().to_string();
+    let path = format!("PATH={programs}:{}", std::env::var("PATH").unwrap());
+    let mut words = vec!["env".into(), path.into()];
+    words.extend(launcher(&world.sites[0].with_file_name("xfrm.sock")));
+    let folder = world.sites[0].with_file_name("pluto");
+    let pluto = Libreswan::start(world.gateway(0), &folder, &unpacked(), &words, &[conn]);
+    let pluto = pluto.unwrap();
+    pluto.route("net").unwrap();
+    pluto
+}
