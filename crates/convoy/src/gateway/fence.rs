@@ -33,6 +33,12 @@ impl Guard {
                  leaving in clear, and nothing keeps such packets from coming in: {trouble}"
             );
         }
+        if let Some(trouble) = fence.clamp_trouble() {
+            tracing::warn!(
+                "the packet filter here cannot fit TCP connections to the MTU of tunnels (nft_rt, \
+                 nft_exthdr); they depend on ICMP messages that get through: {trouble}"
+            );
+        }
         let left: Vec<_> = fence.left_behind().map(|network| network.to_string()).collect();
         if !left.is_empty() {
             tracing::warn!(

@@ -6,7 +6,7 @@ use netlink_packet_netfilter::nftables::{
 };
 
 /// `IFNAMSIZ`.
-const NAME_LEN: usize = 16;
+pub(super) const NAME_LEN: usize = 16;
 /// `NF_DROP`, `NF_ACCEPT`.
 pub(super) const DROP: u32 = 0;
 pub(super) const ACCEPT: u32 = 1;

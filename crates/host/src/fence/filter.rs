@@ -2,6 +2,8 @@
 //!
 //! It asks nothing of routing tables and rules, so that it still holds when others change those.
 
+use std::collections::BTreeSet;
+
 use ipnet::IpNet;
 use netlink_packet_core::{NLA_HEADER_SIZE, NlasIterator};
 use netlink_packet_netfilter::nftables::{
@@ -12,12 +14,12 @@ use netlink_packet_netfilter::nftables::{
 use super::{
     FenceConfig,
     book::View,
-    chain,
+    chain, clamp,
     cover::{Cover, Difference, Range},
     inbound,
     transaction::{Nft, Order},
 };
-use crate::netlink::Refusal;
+use crate::{LinkName, netlink::Refusal};
 
 /// Elements in one message: the kernel counts their bytes in 16 bits.
 const ELEMENTS_AT_ONCE: usize = 1000;
@@ -96,6 +98,10 @@ pub(super) struct Filter {
     is_held: bool,
     /// The last change was made, as far as is known: then it holds what it was told.
     is_current: bool,
+    /// Interfaces of tunnels.
+    links: BTreeSet<LinkName>,
+    /// Why the MSS of connections through them is not clamped.
+    clamp_trouble: Option<Refusal>,
 }
 
 impl Filter {
@@ -106,6 +112,8 @@ impl Filter {
             table: config.filter_table(),
             is_held: false,
             is_current: false,
+            links: [config.tun.clone()].into(),
+            clamp_trouble: None,
         })
     }
 
@@ -149,6 +157,29 @@ impl Filter {
                 _ => break,
             }
         }
+        if outcome.is_ok() {
+            // Apart: a kernel that cannot do this shall have the rest.
+            let orders = clamp::set_and_rules(&self.table, &self.links);
+            self.clamp_trouble = self.nft.commit(orders).err();
+        }
+        outcome
+    }
+
+    pub(super) const fn clamp_trouble(&self) -> Option<&Refusal> {
+        self.clamp_trouble.as_ref()
+    }
+
+    /// Clamps the MSS of connections through these interfaces.
+    pub(super) fn clamp(&mut self, links: BTreeSet<LinkName>) -> Result<(), Refusal> {
+        if links == self.links {
+            return Ok(());
+        }
+        self.links = links;
+        if self.clamp_trouble.is_some() {
+            return Ok(());
+        }
+        let outcome = self.nft.commit(clamp::change(&self.table, &self.links));
+        self.is_current &= outcome.is_ok();
         outcome
     }
 

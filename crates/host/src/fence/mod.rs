@@ -21,6 +21,8 @@
 //!   packet (RFC 4301 section 5.2): what a protected network sends to a guarded one is dropped unless
 //!   it comes out of the TUN interface.
 //!
+//!   A last one (`clamp`) has connections through tunnels begin with segments that fit.
+//!
 //! Past both go the gateway's own packets, which bear a [`Mark`], and what the host itself sends from
 //! the UDP ports of IKE (500 and 4500), else a policy that covers the peer's address would lock the
 //! tunnel out. Multicast and link-local addresses and Neighbour Discovery stay open as long as no
@@ -41,6 +43,7 @@
 
 mod book;
 mod chain;
+mod clamp;
 mod cover;
 mod expression;
 mod filter;

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod clamp;
 mod inbound;
 mod lives;
 mod world;

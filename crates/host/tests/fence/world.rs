@@ -346,19 +346,24 @@ impl Tun {
         assert_eq!(self.0.write(packet).unwrap(), packet.len());
     }
 
+    /// A packet that came out, if there is one soon.
+    pub(crate) fn read(&mut self) -> Option<Vec<u8>> {
+        let mut packet = vec![0; 2000];
+        let length = self.0.read(&mut packet);
+        if length.is_err() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        packet.truncate(length.ok()?);
+        Some(packet)
+    }
+
     /// Whether a datagram with this tag comes out.
     pub(crate) fn brings(&mut self, tag: &[u8]) -> bool {
         let wanted = [SIGN, tag].concat();
         let begun = Instant::now();
-        let mut packet = [0; 2000];
         while begun.elapsed() < PATIENCE {
-            match self.0.read(&mut packet) {
-                Ok(length) => {
-                    if packet[..length].windows(wanted.len()).any(|w| w == wanted) {
-                        return true;
-                    }
-                }
-                Err(_) => thread::sleep(Duration::from_millis(1)),
+            if self.read().is_some_and(|packet| packet.windows(wanted.len()).any(|w| w == wanted)) {
+                return true;
             }
         }
         false
