@@ -6,6 +6,7 @@ use zeroize::Zeroizing;
 
 use crate::attribute::{ALG_AEAD, ALG_AUTH, ALG_AUTH_TRUNC, ALG_COMP, ALG_CRYPT, Attributes};
 use crate::bytes::{Fields, Writer};
+use crate::names::{self, Known};
 use crate::refusal::Refusal;
 
 /// The longest key that is taken, in bits. The longest that any algorithm has are 512 bits.
@@ -84,6 +85,13 @@ impl AlgorithmName {
             }
         }
         Self(bytes)
+    }
+
+    /// Becomes the name that kernels answer with, if a table has this one.
+    fn canonical(&mut self, find: fn(&str) -> Option<&'static Known>) -> Option<&'static Known> {
+        let known = self.as_str().and_then(find)?;
+        *self = Self::new(known.name)?;
+        Some(known)
     }
 
     /// The name; `None` when it is no UTF-8, and so certainly none that anybody knows.
@@ -214,6 +222,28 @@ impl Transform {
         })
     }
 
+    /// Gives algorithms the names that kernels answer with, whichever alias they came under, and an
+    /// integrity algorithm the length of the ICV that it has when none was asked for. What nobody knows
+    /// stays as it is.
+    pub fn canonical(&mut self) {
+        match self {
+            Self::None | Self::Aead(_) => {}
+            Self::Separate { cipher, integrity } => {
+                if let Some(cipher) = cipher {
+                    cipher.name.canonical(names::cipher);
+                }
+                if let Some(Integrity { name, icv_bits, .. }) = integrity
+                    && let Some(known) = name.canonical(names::integrity)
+                {
+                    *icv_bits = known.icv_bits(*icv_bits).or(*icv_bits);
+                }
+            }
+            Self::Compression(algorithm) => {
+                algorithm.name.canonical(names::compression);
+            }
+        }
+    }
+
     /// Writes the attributes. `both` writes an integrity algorithm with and without the length of its
     /// ICV, as kernels do for programs that only know the latter.
     pub(crate) fn write(&self, to: &mut Writer, both: bool) {
@@ -265,6 +295,29 @@ mod tests {
         let text = format!("{:?}", Transform::Aead(aead));
         assert!(text.contains("Key(160 bits)") && text.contains("\"rfc4106(gcm(aes))\""), "{text}");
         assert!(!text.contains("a7") && !text.contains("167"), "{text}");
+    }
+
+    #[test]
+    fn algorithms_are_called_as_kernels_answer() {
+        let key = || Key::new(&[0; 16]).unwrap();
+        let mut transform = Transform::Separate {
+            cipher: Some(Algorithm { name: AlgorithmName::new("aes").unwrap(), key: key() }),
+            integrity: Some(Integrity {
+                name: AlgorithmName::new("sha1").unwrap(),
+                key: key(),
+                icv_bits: None,
+            }),
+        };
+        transform.canonical();
+        let text = format!("{transform:?}");
+        assert!(text.contains("\"cbc(aes)\"") && text.contains("\"hmac(sha1)\""), "{text}");
+        assert!(text.contains("icv_bits: Some(96)"), "{text}");
+        let mut unknown = Transform::Compression(Algorithm {
+            name: AlgorithmName::new("none of ours").unwrap(),
+            key: key(),
+        });
+        unknown.canonical();
+        assert!(format!("{unknown:?}").contains("\"none of ours\""));
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl Host for Nowhere {
 }
 
 /// What a gateway does with requests, without its workers.
-struct Whole(Mutex<Kernel>);
+pub(crate) struct Whole(Mutex<Kernel>);
 
 const AT: Moment = Moment { unix_ns: 1_700_000_000_000_000_000, worker: Now(1) };
 
@@ -47,7 +47,7 @@ impl Service for Whole {
     }
 }
 
-fn whole() -> Arc<Whole> {
+pub(crate) fn whole() -> Arc<Whole> {
     let setting = Setting {
         interfaces: Vec::new(),
         cpu: Cpu::detect().unwrap(),

@@ -7,6 +7,7 @@ mod kernel;
 mod load;
 mod peer;
 mod programs;
+mod recorded;
 
 use std::io::Write;
 use std::net::UdpSocket;

@@ -23,6 +23,7 @@ const NAMES_OF_PLUTO: &[(&str, &str)] = &[
     ("aes128ccm16", "aes_ccm128"),
     ("aes256ccm8", "aes_ccm_a-256"),
     ("chacha20poly1305", "chacha20_poly1305"),
+    ("aes128-md5", "aes128-md5"),
     ("aes128-sha1", "aes128-sha1"),
     ("aes128-sha256", "aes128-sha2_256"),
     ("aes192-sha384", "aes192-sha2_384"),
@@ -35,8 +36,7 @@ const NAMES_OF_PLUTO: &[(&str, &str)] = &[
     ("aes256gmac", "null_auth_aes_gmac256"),
 ];
 /// What pluto has and gateways have not: not to be used any more (RFC 8221), or rare.
-const NOT_OURS: &str =
-    "SKIPPED: suites of pluto that gateways do not have: 3DES, Camellia, HMAC-MD5";
+const NOT_OURS: &str = "SKIPPED: suites of pluto that gateways do not have: 3DES, Camellia";
 /// The attribute behind a key is not aligned where the key is not of whole words, as of AES-CCM. A kernel
 /// does not find it there either.
 const CCM_IN_UDP: &str =

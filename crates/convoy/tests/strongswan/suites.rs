@@ -15,6 +15,7 @@ pub(crate) const COMMON: &[&str] = &[
     "aes128ccm16",
     "aes256ccm8",
     "chacha20poly1305",
+    "aes128-md5",
     "aes128-sha1",
     "aes128-sha256",
     "aes192-sha384",

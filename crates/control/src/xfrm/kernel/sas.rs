@@ -230,8 +230,10 @@ impl Kernel {
     }
 }
 
-/// What an SA has done before it comes: nothing, or what a daemon that moves it says.
+/// What an SA has done before it comes: nothing, or what a daemon that moves it says. It is shown with
+/// the names that kernels show.
 fn begin(sa: &mut Sa, at: Moment) {
+    sa.transform.canonical();
     let fresh = convoy_xfrm::Usage { add_time: at.unix(), ..convoy_xfrm::Usage::default() };
     sa.info.usage = sa.state.usage.unwrap_or(fresh);
 }
