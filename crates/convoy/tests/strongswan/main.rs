@@ -8,6 +8,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod defaults;
+mod flood;
 mod interfaces;
 mod nat;
 mod pluto;
