@@ -8,7 +8,7 @@ use convoy_ipsec::suite::AhSuite;
 use convoy_xfrm::names::{self, Known};
 use convoy_xfrm::{Aead, Algorithm, AlgorithmName, Errno, Key, Refusal, SaProtocol, Transform};
 
-use crate::site::KeyMaterial;
+use crate::site::{KeyMaterial, KeyMisfit};
 
 /// What an SA of this protocol with these algorithms uses.
 ///
@@ -43,7 +43,11 @@ pub fn key_material(
     }
     let secret = |key: Option<&Key>| SecretBytes::copy_from(key.map_or(&[][..], Key::expose));
     let keys = KeyMaterial::with_integrity(suite, secret(cipher), secret(integrity));
-    keys.map(|keys| (protocol, keys)).map_err(|misfit| invalid(format!("{suite}: {misfit}")))
+    keys.map(|keys| (protocol, keys)).map_err(|misfit| match misfit {
+        // It names the suite.
+        KeyMisfit::Suite(unfit) => invalid(unfit.to_string()),
+        misfit => invalid(format!("{suite}: {misfit}")),
+    })
 }
 
 fn invalid(text: String) -> Refusal {
