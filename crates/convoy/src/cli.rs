@@ -79,7 +79,7 @@ pub enum Verb {
     Doctor(DoctorArgs),
     /// Let packets pass in clear that a gateway which does not run any more left closed.
     #[command(
-        after_help = "Example:\n  convoy open site.toml\n\nA gateway that serves IKE daemons leaves the networks closed that their policies protect, however it\nends: nothing leaves in clear until it runs again. This takes its routes, rules and packet filter away."
+        after_help = "Example:\n  convoy open site.toml\n\nA gateway that serves IKE daemons leaves the networks closed that their policies protect, however it\nends: nothing leaves in clear until it runs again. This takes its routes, rules and packet filter away,\nand the interfaces of [[xfrm.interface]] with the routes into them."
     )]
     Open(OpenArgs),
     /// Send the packets of a capture through a gateway that exists only for that.

@@ -311,3 +311,46 @@ fn a_device_that_is_to_stay_does_so_until_it_is_removed() {
     drop(ports);
     assert!(!names().contains("goes0"));
 }
+
+/// Without an owner a TUN device is anybody's who may open /dev/net/tun: to read what it carries, to
+/// write, and to remove it.
+#[test]
+fn another_user_cannot_open_a_device() {
+    let namespace = or_skip!(Namespace::new());
+    let config = tun::Config { persist: true, queues: 2, ..tun::Config::new("mine0") };
+    let ours = config.clone();
+    let ports = namespace.run(move || tun::open(&ours)).unwrap();
+    let nobody = |config: tun::Config| {
+        let work = move || {
+            // Of this thread alone, which ends: neither the user nor the capabilities come back.
+            let call = libc::SYS_setresuid;
+            // SAFETY: setresuid(2) takes three numbers.
+            assert_eq!(unsafe { libc::syscall(call, 65534, 65534, 65534) }, 0);
+            tun::open(&config).map(drop)
+        };
+        namespace.run(move || std::thread::spawn(work).join().unwrap())
+    };
+    for _ in 0..2 {
+        let refused = nobody(tun::Config { persist: false, ..config.clone() });
+        let Err(IoError::Setup { source, .. }) = refused else { panic!("{refused:?}") };
+        assert_eq!(source.kind(), std::io::ErrorKind::PermissionDenied);
+    }
+    drop(ports);
+    let refused = nobody(config.clone());
+    assert!(matches!(refused, Err(IoError::Setup { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_device_that_somebody_has_is_not_shared() {
+    let namespace = or_skip!(Namespace::new());
+    let config = tun::Config { queues: 2, ..tun::Config::new("one0") };
+    let first = config.clone();
+    let ports = namespace.run(move || tun::open(&first)).unwrap();
+    let second = config.clone();
+    let refused = namespace.run(move || tun::open(&second).map(drop));
+    let Err(IoError::Setup { source, .. }) = refused else { panic!("{refused:?}") };
+    assert_eq!(source.kind(), std::io::ErrorKind::ResourceBusy);
+    assert!(namespace.run(|| tun::remove("one0")).is_err());
+    drop(ports);
+    namespace.run(move || tun::open(&config)).unwrap();
+}

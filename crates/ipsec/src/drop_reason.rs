@@ -152,6 +152,9 @@ reasons! {
         /// Congestion was experienced on the way and the inner transport cannot be told (RFC 6040
         /// section 4.2).
         EcnDrop = "ecn-drop",
+        /// It is what its own SA sent, and a route leads it back into that SA's interface: protected again
+        /// and again, it would never leave.
+        RoutingLoop = "routing-loop",
         /// The engine refused the packet.
         EngineRejected = "engine-rejected",
         /// No frame, or no room in one, for the packet.

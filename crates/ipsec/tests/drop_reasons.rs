@@ -209,6 +209,7 @@ fn case(reason: DropReason) -> Case {
             pair.protect(&[inner(false, 9)]);
             pair
         }),
+        DropReason::RoutingLoop => Worker(include_str!("../../runtime/tests/interfaces.rs")),
         other => panic!("{other:?} has no case: add one that raises it"),
     }
 }

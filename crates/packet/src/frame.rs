@@ -16,6 +16,9 @@ pub const HEADROOM: usize = 128;
 /// Room kept behind the packet for the ESP trailer and ICV (255 + 2 + 32 bytes, rounded up).
 const TAILROOM: usize = 320;
 
+/// Bytes of the largest chunk.
+const LARGEST: u32 = 1 << 17;
+
 /// Size of one frame: a power of two from 2 KiB to 128 KiB.
 ///
 /// 2 KiB and 4 KiB are the sizes that AF_XDP accepts without huge pages.
@@ -29,7 +32,7 @@ impl FrameSize {
     #[must_use]
     pub fn for_packet(bytes: usize) -> Self {
         let need = bytes.min(65_535) + HEADROOM + TAILROOM;
-        let log2 = need.next_power_of_two().trailing_zeros().clamp(11, 17);
+        let log2 = need.next_power_of_two().trailing_zeros().clamp(11, LARGEST.ilog2());
         Self(log2 as u8)
     }
 
@@ -214,8 +217,9 @@ fn map_pages(bytes: usize) -> Result<NonNull<u8>, ArenaError> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfaceId(pub u8);
 
-/// Bits of [`Frame::place`] that say where the packet starts; chunks have at most 2^17 bytes.
+/// Bits of [`Frame::place`] that say where the packet starts.
 const OFFSET: u32 = (1 << 24) - 1;
+const _: () = assert!(LARGEST <= OFFSET, "what is added to an offset stays within its bits");
 
 /// One packet in its chunk of the arena.
 ///

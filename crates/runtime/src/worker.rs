@@ -190,6 +190,10 @@ impl Worker {
         if self.receiving {
             moved += self.plain.rx(&mut self.pool)?;
         }
+        if self.plain.lost_one() {
+            // Before the next sleep its descriptor is not waited for any more.
+            self.rewired = true;
+        }
         moved += self.outbound_way(now)?;
         if self.receiving {
             for wire in self.wire.iter_mut().filter(|wire| !wire.leaving) {
@@ -314,7 +318,7 @@ impl Worker {
             return Ok(());
         }
         plain.tx(pool, to_plain, |pool, frame| {
-            // Unreachable: no SA has an interface that is not there.
+            // Its interface is gone.
             stats.pipeline.drops.count(DropReason::IoTxFailed);
             pool.free(frame);
         })

@@ -9,8 +9,9 @@ use common::{Side, arena, cable, frame, read, settle, snapshot, surroundings};
 use convoy_io::{Port, mem};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::sa::{InboundSpec, ReqId, SaSlot};
+use convoy_ipsec::selector::Selector;
 use convoy_ipsec::snapshot::{Published, Snapshot};
-use convoy_ipsec::spd::{Policy, PolicyAction, PolicyId, Spd, SpdId};
+use convoy_ipsec::spd::{Direction, Policy, PolicyAction, PolicyId, Spd, SpdId};
 use convoy_packet::{Burst, Frame, InterfaceId, Pool};
 use convoy_runtime::{Worker, WorkerPorts};
 
@@ -170,6 +171,34 @@ fn an_sa_brings_to_its_interface_only_what_the_policies_of_that_allow() {
     assert_eq!(net.dropped(DropReason::InnerPolicyMismatch), 3);
     net.send(0, 3..4);
     assert_eq!(net.numbers(1), [(0, 0, vec![3])]);
+}
+
+/// A default route into an interface, and none to the peer.
+#[test]
+fn what_an_sa_sent_does_not_go_through_it_again() {
+    let mut net = net_with(|_, picture, spd| {
+        let everything = Policy {
+            name: "everything".into(),
+            priority: 9,
+            direction: Direction::Outbound,
+            selector: Selector::default(),
+            action: PolicyAction::Protect { reqid: ReqId(1) },
+        };
+        picture.spd_of_mut(spd).unwrap().insert(everything).unwrap();
+    });
+    let mut bytes = frame(&mut net.pool, Side::A, 0, 0, 100);
+    bytes.data_mut()[12..20].copy_from_slice(&[192, 0, 2, 1, 192, 0, 2, 2]);
+    for (protocol, loops) in [(50, 1), (17, 1)] {
+        let mut packet = net.pool.alloc().unwrap();
+        packet.fill_from(bytes.data()).unwrap();
+        packet.data_mut()[9] = protocol;
+        let mut burst = Burst::new();
+        burst.push(packet).unwrap();
+        net.give(1, burst);
+        // Others may go between the same addresses.
+        assert_eq!(net.dropped(DropReason::RoutingLoop), loops, "protocol {protocol}");
+    }
+    net.pool.free(bytes);
 }
 
 #[test]

@@ -51,10 +51,7 @@ impl Draft {
 
 fn draft(mut table: Table<'_>, report: &mut Report<'_>) -> Draft {
     let named = table.need(report, "name", "name = \"ipsec0\"");
-    let name = named.and_then(|field| {
-        let place = field.place.clone();
-        Some(At { value: interface(field, report)?, place })
-    });
+    let name = named.and_then(|field| named_interface(field, report));
     let if_id = table.need(report, "if_id", "if_id = 42").and_then(|field| if_id(field, report));
     let addresses = table.take("addresses").map_or_else(Vec::new, Field::one_or_many);
     let addresses: Vec<_> = addresses.into_iter().map(|f| interface_address(f, report)).collect();
@@ -69,6 +66,18 @@ fn draft(mut table: Table<'_>, report: &mut Report<'_>) -> Draft {
         })
     };
     Draft { built: built(), name, if_id }
+}
+
+fn named_interface(field: Field<'_>, report: &mut Report<'_>) -> Option<At<String>> {
+    let place = field.place.clone();
+    let value = interface(field, report)?;
+    // The kernel would make another interface at each start.
+    if value.contains('%') {
+        let what = format!("{} is not the name of one interface", quote(&value));
+        report.error(&place, what, "leave '%' out, such as \"ipsec0\"");
+        return None;
+    }
+    Some(At { value, place })
 }
 
 fn if_id(field: Field<'_>, report: &mut Report<'_>) -> Option<At<u32>> {

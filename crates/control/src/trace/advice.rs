@@ -44,6 +44,9 @@ pub(super) fn on(reason: DropReason, policy: Option<&PolicyUsed>) -> Option<&'st
         DropReason::TransportAddress => {
             "an SA in transport mode carries packets between its own two addresses only: use tunnel mode"
         }
+        DropReason::RoutingLoop => {
+            "add a route to the peer past the interface: its own packets must not be routed into it"
+        }
         DropReason::UnknownSpi => {
             "no SA here receives this SPI: compare `convoy sa` on both sides, and have the IKE daemons \
              negotiate anew if they disagree"

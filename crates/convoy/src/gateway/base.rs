@@ -22,6 +22,8 @@ use crate::exit::Stop;
 
 /// Frames for each worker: some full bursts on every port, and what its ports keep.
 const FRAMES_PER_WORKER: u32 = 8192;
+/// Frames for each plain interface beside the first: a burst that waits, and one on its way out.
+const FRAMES_PER_INTERFACE: u32 = 512;
 /// Frames that may lie in rings between two workers.
 const FRAMES_PER_PAIR: u32 = 4096;
 /// Frames are at least for packets of this size, so that a site may raise its MTU later.
@@ -89,7 +91,12 @@ impl Prepared {
             Medium::Host(host) if host.is_plain_direct => host.plain_mtu,
             _ => site.plain.mtu.unwrap_or(0),
         };
-        let largest = largest.max(wire_mtu).max(plain).max(LEAST_PACKET);
+        let interfaces = site.xfrm.iter().flat_map(|xfrm| &xfrm.interfaces);
+        let of_interfaces = interfaces.clone().filter_map(|interface| interface.mtu).max();
+        let largest =
+            largest.max(wire_mtu).max(plain).max(of_interfaces.unwrap_or(0)).max(LEAST_PACKET);
+        let more = interfaces.count() as u32 * FRAMES_PER_INTERFACE;
+        let frames = frames + more * u32::from(site.workers.count);
         let arena = Arena::map(frames, FrameSize::for_packet(largest.into()))
             .context("no memory for packets")?;
         let pipeline = pipeline_config(&medium);

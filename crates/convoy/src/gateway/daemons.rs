@@ -51,6 +51,8 @@ pub(super) struct Daemons {
     shared: HashMap<SocketAddr, Shared>,
     wiring: Wiring,
     interfaces: Interfaces,
+    /// Interfaces that somebody removed, in words.
+    missing: Vec<String>,
     /// The picture after which interfaces were last as wide as their SAs.
     fitted: u64,
     /// Whether somebody may have changed the fence, and when it is looked at at the earliest.
@@ -93,6 +95,7 @@ impl Daemons {
             shared: shared.collect(),
             wiring: core.take_wiring().context("workers take no ports")?,
             interfaces: Interfaces::default(),
+            missing: Vec::new(),
             fitted: 0,
             is_fence_due: true,
             fence_rests_until: Instant::now(),
@@ -201,7 +204,10 @@ impl Daemons {
 
     /// Makes the fence whole where others changed the host's routes, with pauses: to look at many
     /// networks takes its time.
-    pub(super) fn follow_host(&mut self, news: News) {
+    pub(super) fn follow_host(&mut self, site: &Site, news: News) {
+        if news.links && !interfaces::of(site).is_empty() {
+            self.missing = interfaces::missing(site).unwrap_or_default();
+        }
         self.is_fence_due |= news.routes || news.links;
         let begin = Instant::now();
         if self.is_fence_due && begin >= self.fence_rests_until {
@@ -217,15 +223,15 @@ impl Daemons {
         if interfaces::of(site).is_empty() || generation == self.fitted {
             return;
         }
-        self.fitted = generation;
-        if let Err(error) = self.interfaces.follow(site, &self.kernel.rooms()) {
-            tracing::error!("MTUs of interfaces: {}", describe(&error));
+        match self.interfaces.follow(site, &self.kernel.rooms()) {
+            Ok(()) => self.fitted = generation,
+            Err(error) => tracing::error!("MTUs of interfaces: {}", describe(&error)),
         }
     }
 
     /// What of the host works against what daemons protect, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
-        self.guard.troubles()
+        self.guard.troubles().chain(self.missing.iter().cloned())
     }
 
     /// What time brings about. To be called about once a second.

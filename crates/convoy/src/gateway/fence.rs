@@ -23,10 +23,12 @@ pub(super) struct Guard {
 
 impl Guard {
     /// Raises the fence around what an earlier life left closed.
-    pub(super) fn raise(interface: &str, udp_port: u16) -> anyhow::Result<Self> {
-        let link = LinkName::new(interface)?;
-        let config = FenceConfig { udp_port, ..FenceConfig::new(link) };
-        let fence = Fence::raise(config)?;
+    pub(super) fn raise(site: &Site) -> anyhow::Result<Self> {
+        let link = LinkName::new(&site.plain.interface)?;
+        let config = FenceConfig { udp_port: site.wire.udp_port, ..FenceConfig::new(link) };
+        let mut fence = Fence::raise(config)?;
+        let tunnels = interfaces::of(site).iter().map(|interface| LinkName::new(&interface.name));
+        fence.clamp(tunnels.collect::<Result<Vec<_>, _>>()?)?;
         if let Some(trouble) = fence.filter_trouble() {
             tracing::warn!(
                 "there is no packet filter (nf_tables) here: routes alone keep protected packets from \
@@ -157,6 +159,7 @@ impl Drop for Guard {
 /// # Errors
 /// When it cannot.
 pub fn open(site: &Site) -> anyhow::Result<()> {
-    interfaces::remove(site)?;
-    Ok(Fence::raise(FenceConfig::new(LinkName::new(&site.plain.interface)?))?.open_up()?)
+    let removed = interfaces::remove(site);
+    Fence::raise(FenceConfig::new(LinkName::new(&site.plain.interface)?))?.open_up()?;
+    removed
 }

@@ -8,7 +8,7 @@ use convoy_control::site::{Site, XfrmInterface};
 use convoy_host::{Change, LinkName, Network, Plan};
 use convoy_io::{Port, tun};
 
-use super::plan::{interface_mtu, net};
+use super::plan::{interface_mtu, net, with_v6};
 use super::rights;
 
 /// Interfaces with the MTUs that they were given.
@@ -33,7 +33,7 @@ pub(super) fn open(site: &Site) -> anyhow::Result<Vec<Vec<Box<dyn Port>>>> {
         let config =
             tun::Config { queues: count, persist: true, ..tun::Config::new(&interface.name) };
         let queues = tun::open(&config)
-            .map_err(|error| rights::explain(error, rights::Need::Tun))
+            .map_err(|error| rights::explain(error, rights::Need::Tunnel))
             .map_err(|error| error.context(format!("interface {}", interface.name)))?;
         for (worker, queue) in workers.iter_mut().zip(queues) {
             worker.push(Box::new(queue) as Box<dyn Port>);
@@ -42,18 +42,19 @@ pub(super) fn open(site: &Site) -> anyhow::Result<Vec<Vec<Box<dyn Port>>>> {
     Ok(workers)
 }
 
-/// What is done to them, in order.
+/// What is done to them, in order. One that was there before keeps its MTU unless the site gives one.
 ///
 /// # Errors
-/// When an address cannot be.
+/// When an address or the name of an interface is wrong, or the kernel cannot be asked.
 pub(super) fn plan(site: &Site, wire_mtu: u16) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
     for interface in of(site) {
         let link = LinkName::new(&interface.name)?;
-        plan.push(Change::Mtu {
-            link: link.clone(),
-            mtu: interface_mtu(interface, wire_mtu).into(),
-        });
+        let is_new = !is_there(&interface.name)?;
+        if is_new || interface.mtu.is_some() {
+            let mtu = interface_mtu(interface, wire_mtu).into();
+            plan.push(Change::Mtu { link: link.clone(), mtu });
+        }
         for address in &interface.addresses {
             let address = net(address.addr, address.prefix_len)?;
             plan.push(Change::Address { link: link.clone(), address });
@@ -68,21 +69,46 @@ impl Interfaces {
     /// that has SAs, in bytes. An MTU that the site gives stays.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// What the kernel refused first; the others are as wide as they should be.
     pub(super) fn follow(&mut self, site: &Site, rooms: &HashMap<u32, u16>) -> anyhow::Result<()> {
+        let mut outcome = Ok(());
         for interface in of(site).iter().filter(|interface| interface.mtu.is_none()) {
             let Some(room) = rooms.get(&interface.if_id) else { continue };
-            let mtu = super::plan::with_v6(interface, *room);
+            let mtu = with_v6(*room);
             if self.mtus.get(&interface.if_id) == Some(&mtu) {
                 continue;
             }
-            let link = LinkName::new(&interface.name)?;
-            Plan::from_iter([Change::Mtu { link, mtu: mtu.into() }]).apply()?.leave();
-            tracing::info!("interface {} takes packets of {mtu} bytes", interface.name);
-            self.mtus.insert(interface.if_id, mtu);
+            match set_mtu(&interface.name, mtu) {
+                Ok(()) => drop(self.mtus.insert(interface.if_id, mtu)),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
         }
-        Ok(())
+        outcome
     }
+}
+
+fn set_mtu(name: &str, mtu: u16) -> anyhow::Result<()> {
+    let link = LinkName::new(name)?;
+    Plan::from_iter([Change::Mtu { link, mtu: mtu.into() }]).apply()?.leave();
+    tracing::info!("interface {name} takes packets of {mtu} bytes");
+    Ok(())
+}
+
+fn is_there(name: &str) -> anyhow::Result<bool> {
+    Ok(Network::open()?.links()?.iter().any(|link| link.name == name))
+}
+
+/// Those that are not there any more, in words.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub(super) fn missing(site: &Site) -> anyhow::Result<Vec<String>> {
+    let links = Network::open()?.links()?;
+    let names: Vec<_> = of(site).iter().map(|interface| &interface.name).collect();
+    let gone = names.into_iter().filter(|name| !links.iter().any(|link| link.name == **name));
+    let say =
+        |name| format!("interface {name} is gone: start the gateway again to have it made anew");
+    Ok(gone.map(say).collect())
 }
 
 /// Removes those that a gateway left.
@@ -90,11 +116,12 @@ impl Interfaces {
 /// # Errors
 /// When one cannot be removed.
 pub(super) fn remove(site: &Site) -> anyhow::Result<()> {
-    let links = Network::open()?.links()?;
-    let is_there = |name: &str| links.iter().any(|link| link.name == name);
-    for interface in of(site).iter().filter(|interface| is_there(&interface.name)) {
+    for interface in of(site) {
+        if !is_there(&interface.name)? {
+            continue;
+        }
         tun::remove(&interface.name)
-            .map_err(|error| rights::explain(error, rights::Need::Tun))
+            .map_err(|error| rights::explain(error, rights::Need::Tunnel))
             .map_err(|error| error.context(format!("interface {}", interface.name)))?;
     }
     Ok(())

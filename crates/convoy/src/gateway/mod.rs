@@ -94,8 +94,7 @@ impl Gateway {
         // Held from here on, so that two gateways do not take up the same SAs.
         let keep = site.xfrm.as_ref().map(daemons::open_keep).transpose()?.flatten();
         // What an earlier life left closed stays so from here on.
-        let guard =
-            site.xfrm.as_ref().map(|_| Guard::raise(&site.plain.interface, site.wire.udp_port));
+        let guard = site.xfrm.as_ref().map(|_| Guard::raise(&site));
         let guard = guard.transpose()?;
         // Before the first look around, so that no change is missed.
         let watch = Watch::open()?;
@@ -274,7 +273,7 @@ impl Gateway {
     pub fn follow_host(&mut self) {
         let news = self.watch.news().unwrap_or(News::ALL);
         if let Some(daemons) = &mut self.daemons {
-            daemons.follow_host(news);
+            daemons.follow_host(self.core.state().site(), news);
         }
         let look = news.links;
         if look {

@@ -65,14 +65,14 @@ const fn daemons_room(wire_mtu: u16) -> u16 {
 
 /// The MTU in bytes that an interface for daemons' SAs begins with.
 pub(super) fn interface_mtu(interface: &XfrmInterface, wire_mtu: u16) -> u16 {
-    interface.mtu.unwrap_or_else(|| with_v6(interface, daemons_room(wire_mtu)))
+    interface.mtu.unwrap_or_else(|| with_v6(daemons_room(wire_mtu)))
 }
 
-/// The MTU of such an interface whose SAs have room for inner packets of so many bytes; on an interface
-/// with less than IPv6 needs, the kernel knows no IPv6.
-pub(super) fn with_v6(interface: &XfrmInterface, room: u16) -> u16 {
-    let has_v6 = interface.addresses.iter().any(|address| address.addr.is_ipv6());
-    if has_v6 { room.max(V6_LEAST) } else { room }
+/// The MTU of such an interface whose SAs have room for inner packets of so many bytes. On one with less
+/// than IPv6 needs, the kernel forgets addresses and routes of IPv6, and what they led there would take
+/// another way.
+pub(super) fn with_v6(room: u16) -> u16 {
+    room.max(V6_LEAST)
 }
 
 /// Largest inner packet of an SA whose outer packets may have `outer` bytes (RFC 4303 section 2, RFC 4302

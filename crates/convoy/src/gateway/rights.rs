@@ -10,6 +10,8 @@ use convoy_io::IoError;
 pub(super) enum Need {
     /// The TUN interface.
     Tun,
+    /// A TUN interface for SAs of daemons.
+    Tunnel,
     /// A raw socket at an address.
     Raw(IpAddr),
     /// A UDP socket at an address.
@@ -32,12 +34,12 @@ pub(super) fn explain(error: IoError, need: Need) -> anyhow::Error {
 
 fn help(kind: ErrorKind, need: Need) -> Option<String> {
     Some(match (kind, need) {
-        (ErrorKind::PermissionDenied, Need::Tun) => {
-            "the plain interface needs CAP_NET_ADMIN: run as root, or give it by \
+        (ErrorKind::PermissionDenied, Need::Tun | Need::Tunnel) => {
+            "a TUN interface needs CAP_NET_ADMIN: run as root, or give it by \
              `setcap cap_net_admin,cap_net_raw+ep` on the convoy program"
                 .into()
         }
-        (ErrorKind::NotFound, Need::Tun) => {
+        (ErrorKind::NotFound, Need::Tun | Need::Tunnel) => {
             "this system has no /dev/net/tun: load the kernel module tun, or pass the device into \
              the container"
                 .into()
@@ -50,6 +52,16 @@ fn help(kind: ErrorKind, need: Need) -> Option<String> {
         (ErrorKind::InvalidInput, Need::Tun) => {
             "the plain interface exists and is no TUN interface that can be used: remove it, or \
              name another `interface` in [plain]"
+                .into()
+        }
+        (ErrorKind::ResourceBusy, Need::Tunnel) => {
+            "another program has it, such as a second gateway: stop it, or use another `name` in \
+             [[xfrm.interface]]"
+                .into()
+        }
+        (ErrorKind::InvalidInput, Need::Tunnel) => {
+            "it exists and is no TUN interface that can be used: remove it, or use another `name` in \
+             [[xfrm.interface]]"
                 .into()
         }
         (ErrorKind::PermissionDenied, Need::Raw(_)) => {

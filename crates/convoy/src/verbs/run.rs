@@ -242,7 +242,7 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
         let mut text = format!("gateway {} would\n", report.gateway);
         report.changes.iter().for_each(|change| text += &format!("  {change}\n"));
         report.sockets.iter().for_each(|socket| text += &format!("  open {socket}\n"));
-        text += "and take all of it back at its end. Nothing was changed.\n";
+        text += "and take back at its end what does not stay. Nothing was changed.\n";
         output::print(&text)?;
     }
     Ok(Exit::Ok)

@@ -1,5 +1,6 @@
 //! Route-based: tunnels for everything, each with an interface of its own, and routes that choose.
 
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,6 +9,8 @@ use convoy_host::{LinkName, Network};
 use convoy_lab::strongswan::{Child, Connection};
 use convoy_lab::{Capture, CaptureConfig, Family, Namespace};
 
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::TcpMaxSeg;
 use tempfile::TempDir;
 
 use super::common::{Gateway, text};
@@ -70,9 +73,25 @@ fn run(namespace: &Namespace, command: &mut Command) -> String {
     text(&output.stdout)
 }
 
+fn status(world: &World) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
+    command.arg("status").arg(&world.sites[0]).stdout(Stdio::piped());
+    text(&world.gateway(0).spawn(&mut command).unwrap().wait_with_output().unwrap().stdout)
+}
+
 fn mtu(namespace: &Namespace, interface: &str) -> Option<u32> {
     let name = LinkName::new(interface).unwrap();
     namespace.run(|| Network::open().unwrap().link(&name).ok().map(|link| link.mtu)).unwrap()
+}
+
+/// What both ends of a TCP connection between the hosts believe that fits.
+fn segment_sizes(world: &World) -> [u32; 2] {
+    let to = world.lab.b.host_address(Family::V4);
+    let listener = world.lab.b.host.run(|| TcpListener::bind((to, 0)).unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let ours = world.lab.a.host.run(|| TcpStream::connect(address).unwrap()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    [&ours, &theirs].map(|stream| getsockopt(stream, TcpMaxSeg).unwrap())
 }
 
 fn ping_all(world: &World) {
@@ -104,10 +123,16 @@ fn routes_into_interfaces_choose_among_tunnels_for_everything() {
     }
     // 1500 bytes without the outer IPv4 header, ESP's own, its IV and ICV, and the trailer.
     let until = Instant::now() + LIMIT;
-    while mtu(world.gateway(0), "ipsec0") != Some(1446) {
-        assert!(Instant::now() < until, "MTU {:?}", mtu(world.gateway(0), "ipsec0"));
-        thread::sleep(Duration::from_millis(50));
+    let ends = [0, 1].map(|side| ["ipsec0", "ipsec1"].map(|name| (side, name)));
+    for (side, name) in ends.into_iter().flatten() {
+        while mtu(world.gateway(side), name) != Some(1446) {
+            assert!(Instant::now() < until, "{name}: {:?}", mtu(world.gateway(side), name));
+            thread::sleep(Duration::from_millis(50));
+        }
     }
+    let sizes = segment_sizes(&world);
+    // What fits 1446 bytes behind headers of IPv4 and TCP, which has timestamps.
+    assert_eq!(sizes, [1446 - 20 - 20 - 12; 2]);
     let mut sa = Command::new(env!("CARGO_BIN_EXE_convoy"));
     let shown = run(world.gateway(0), sa.arg("sa").arg(&world.sites[0]));
     let row = |line: &&str| CHILDREN.iter().any(|(_, if_id)| line.trim_end().ends_with(if_id));
@@ -141,6 +166,14 @@ fn interfaces_and_routes_into_them_outlive_a_gateway_that_is_killed() {
     // Numbers that may have come before the end are not accepted again.
     assert!(World::ping(&world.lab.a.host, to, 100) > 0, "{}", world.logs(0));
     ping_all(&world);
+    // One that somebody removes takes no other with it.
+    run(world.gateway(0), Command::new("ip").args(["link", "delete", "ipsec1"]));
+    ping_all(&world);
+    let until = Instant::now() + LIMIT;
+    while !status(&world).contains("interface ipsec1 is gone") {
+        assert!(Instant::now() < until, "{}", status(&world));
+        thread::sleep(Duration::from_millis(100));
+    }
     // Also an orderly end leaves them, until they are taken away.
     assert!(world.gateways[0].take().unwrap().terminate().success());
     assert_eq!(World::ping(&world.lab.a.host, to, 4), 0);

@@ -77,6 +77,16 @@ pub(crate) fn tun_set_offload(fd: BorrowedFd<'_>, bits: libc::c_uint) -> io::Res
     Ok(())
 }
 
+/// Lets nobody but this process's user (and who may do anything to networks) open queues of a TUN device:
+/// without an owner everybody may.
+pub(crate) fn tun_set_owner(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: geteuid reads nothing of ours and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    // SAFETY: TUNSETOWNER takes its argument by value and touches no memory.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOWNER, libc::c_ulong::from(user)) })?;
+    Ok(())
+}
+
 /// Says whether a TUN device stays when its queues are closed.
 pub(crate) fn tun_set_persist(fd: BorrowedFd<'_>, stays: bool) -> io::Result<()> {
     // SAFETY: TUNSETPERSIST takes its argument by value and touches no memory.

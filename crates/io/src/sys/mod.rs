@@ -20,7 +20,7 @@ pub(crate) use bpf::{
 };
 pub(crate) use device::{
     DeviceName, rx_queues, set_queue_len, tun_attach, tun_set_header_len, tun_set_offload,
-    tun_set_persist,
+    tun_set_owner, tun_set_persist,
 };
 pub(crate) use message::{
     ADDRESS, CONTROL_IN, CONTROL_OUT, Outgoing, Received, RecvBatch, SendBatch, recv_error,

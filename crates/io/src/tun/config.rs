@@ -40,11 +40,13 @@ impl Config {
 /// Opens all queues of the device in the network namespace of the calling thread.
 ///
 /// The device is down at first and has no address; it disappears when the last port is dropped,
-/// unless it existed before or is to [stay](Config::persist).
+/// unless it existed before or is to [stay](Config::persist). Only this user, and who may do anything to
+/// networks, can open it as well.
 ///
 /// # Errors
 /// [`IoError::DeviceName`], [`IoError::Queues`], or [`IoError::Setup`] when the kernel refuses
-/// (no `CAP_NET_ADMIN`, no `/dev/net/tun`, or a device of that name with other flags).
+/// (no `CAP_NET_ADMIN`, no `/dev/net/tun`, or a device of that name with other flags), or somebody else
+/// has queues of the device.
 pub fn open(config: &Config) -> Result<Vec<TunPort>, IoError> {
     if !(1..=256).contains(&config.queues) {
         return Err(IoError::Queues(usize::from(config.queues)));
@@ -59,6 +61,13 @@ pub fn open(config: &Config) -> Result<Vec<TunPort>, IoError> {
         }
         ports.push(TunPort::new(queue, name, offloads));
     }
+    // Whoever came before the device had an owner, or has it as its own, would take packets away.
+    let attached =
+        sys::rx_queues(&name).map_err(IoError::setup("count queues of the tun device"))?;
+    if attached > u32::from(config.queues) {
+        let source = std::io::ErrorKind::ResourceBusy.into();
+        return Err(IoError::Setup { step: "have the tun device alone", source });
+    }
     if let Some(packets) = config.queue_len {
         match sys::set_queue_len(&name, packets) {
             // In a user namespace the device is ours, yet this request is refused. A shorter queue
@@ -70,14 +79,14 @@ pub fn open(config: &Config) -> Result<Vec<TunPort>, IoError> {
     Ok(ports)
 }
 
-/// Removes a device that stayed, of which no queue is open.
+/// Removes a device that stayed.
 ///
 /// # Errors
-/// As of [`open`].
+/// As of [`open`]; also when somebody has it open.
 pub fn remove(name: &str) -> Result<(), IoError> {
-    let mut name = sys::DeviceName::new(name)?;
+    let config = Config { queue_len: None, offload: false, ..Config::new(name) };
     // Gone with its last queue.
-    keep(&open_queue(&mut name)?, false)
+    open(&config)?.iter().try_for_each(|port| keep(&port.queue, false))
 }
 
 fn keep(queue: &File, stays: bool) -> Result<(), IoError> {
@@ -95,6 +104,7 @@ fn open_queue(name: &mut sys::DeviceName) -> Result<File, IoError> {
         .map_err(IoError::setup("open /dev/net/tun"))?;
     sys::tun_attach(queue.as_fd(), name)
         .map_err(IoError::setup("open a queue of the tun device"))?;
+    sys::tun_set_owner(queue.as_fd()).map_err(IoError::setup("set the owner of the tun device"))?;
     sys::tun_set_header_len(queue.as_fd(), VNET_LEN)
         .map_err(IoError::setup("set the header length of the tun device"))?;
     Ok(queue)

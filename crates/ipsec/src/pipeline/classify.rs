@@ -1,6 +1,7 @@
 //! Second stage outbound: which policy a packet falls under, and which SA that means.
 
-use convoy_packet::Burst;
+use convoy_packet::{Burst, InterfaceId};
+use convoy_wire::{Ports, Protocol};
 
 use super::acquire::Acquire;
 use super::bin::Bin;
@@ -15,7 +16,7 @@ use super::slab::Slab;
 use super::tunnel::Tunnel;
 use super::{Now, PipelineConfig, protect};
 use crate::drop_reason::DropReason;
-use crate::sa::{ReqId, SaSlot, WorkerId};
+use crate::sa::{Endpoints, ReqId, SaSlot, WorkerId};
 use crate::snapshot::{SaOwner, Snapshot};
 use crate::spd::{Decision, PolicyAction, PolicyId, Spd, Tally};
 
@@ -79,7 +80,7 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> Optio
                     .filter(|way| way.reqid == reqid)
                     .or_else(|| hinted(sas, hints, reqid, &mut forms));
                 last = way;
-                match way {
+                let slot = match way {
                     Some(way) => {
                         usual &= way.tunnel.takes(packet.frame.len());
                         way.slot
@@ -88,6 +89,12 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> Optio
                         usual = false;
                         find(snapshot, config.worker, hints, leaving, reqid)
                     }
+                };
+                // Routes into the first interface are the gateway's own, and no others are.
+                if packet.frame.interface() != InterfaceId(0) && comes_back(sas, slot, packet) {
+                    leave(leaving, Exit::Drop(DropReason::RoutingLoop))
+                } else {
+                    slot
                 }
             }
             Some(Decision { action: PolicyAction::Bypass, id }) => leave(leaving, Exit::Bypass(id)),
@@ -123,6 +130,23 @@ fn hinted(sas: &Slab<OutboundSa>, hints: &Hints, reqid: ReqId, forms: &mut u8) -
     sa.counters.prefetch();
     *forms |= sa.tunnel.form;
     Some(Way { reqid, slot: SaSlot(hint), tunnel: sa.tunnel })
+}
+
+/// Whether a packet is one that its SA sent, as to its outer header.
+#[inline(never)]
+fn comes_back(sas: &Slab<OutboundSa>, slot: SaSlot, packet: &Packet) -> bool {
+    let flow = &packet.info.flow;
+    let Some(sa) = sas.get(slot.0) else { return false };
+    let Endpoints { local, remote } = sa.spec.endpoints;
+    let is_between = || (flow.src_addr(), flow.dst_addr()) == (local, remote);
+    match (flow.protocol, sa.spec.encap) {
+        (Protocol::ESP | Protocol::AH, None) => is_between(),
+        (Protocol::UDP, Some(encap)) => {
+            matches!(flow.ports, Ports::Known { src, .. } if src == encap.local_port)
+                && is_between()
+        }
+        _ => false,
+    }
 }
 
 fn leave(leaving: &mut Vec<Exit>, exit: Exit) -> SaSlot {

@@ -51,6 +51,7 @@ fn cut(
             return Err(DropReason::NoFrame);
         }
         let mut frame = pool.alloc().ok_or(DropReason::NoFrame)?;
+        frame.set_interface(packet.frame.interface());
         let info =
             copy(&view, &fragment, &mut frame).and_then(|()| parse_packet(frame.data()).ok());
         match info {

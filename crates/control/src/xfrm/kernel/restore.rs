@@ -64,7 +64,7 @@ impl Kernel {
                     restored.covered.extend(covered);
                 }
                 Err(why) => {
-                    restored.is_closed = true;
+                    restored.is_closed |= is_closing(&found);
                     tracing::error!("a policy of an earlier life is gone: {why}");
                     keep.remove(Kind::Policy, found.id);
                 }
@@ -159,4 +159,9 @@ impl Kernel {
     pub fn finish(&mut self) -> std::io::Result<()> {
         self.keep.take().map_or(Ok(()), Keep::finish)
     }
+}
+
+/// Whether a policy that cannot be had again may have closed a network: all but those of interfaces.
+fn is_closing(found: &Found) -> bool {
+    !matches!(reply(found), Some(Reply::NewPolicy(policy)) if policy.if_id != 0)
 }
