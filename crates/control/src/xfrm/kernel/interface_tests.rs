@@ -6,8 +6,9 @@ use convoy_ipsec::spd::{PolicyAction, SpdId};
 use convoy_wire::{FlowKey, Ports, Protocol};
 use convoy_xfrm::{Action, Messages, Policy, PolicyDirection, Reply, Sa};
 
-use super::tests::{ask, inbound, kernel_at, moment, name_of, outbound, policy};
+use super::tests::{ask, inbound, kernel_at, kernel_with, moment, name_of, outbound, policy};
 use super::*;
+use crate::xfrm::keep::memory::Memory;
 
 /// The identifier that these kernels have an interface for.
 const IF_ID: u32 = 42;
@@ -127,4 +128,33 @@ fn an_identifier_without_an_interface_is_refused() {
     ask(&mut kernel, Request::NewPolicy(Box::new(stranger)), 0).unwrap_err();
     assert!(published.current().outbound_sas().next().is_none());
     assert!(published.current().spd_of(OWN).unwrap().is_empty());
+}
+
+/// What an interface had in an earlier life it has again, whatever its place in the site file; what has no
+/// interface any more is gone, and daemons are told.
+#[test]
+fn what_outlives_the_gateway_finds_its_interface_again() {
+    let memory = Memory::default();
+    let (mut first, _) = kernel_with(4500, &[42]);
+    first.keep(memory.open(), moment(0));
+    let policies = [PolicyDirection::Out, PolicyDirection::In].map(protecting).map(on_interface);
+    for policy in policies {
+        ask(&mut first, Request::NewPolicy(Box::new(policy)), 0).unwrap();
+    }
+    for sa in [outbound(0x100, 1), inbound(0x200, 2)].map(sa_on_interface) {
+        ask(&mut first, Request::NewSa(Box::new(sa)), 0).unwrap();
+    }
+    let (mut second, published) = kernel_with(4500, &[7, 42]);
+    let restored = second.keep(memory.killed().open(), moment(1));
+    assert_eq!((restored.sas, restored.policies, restored.covered.len()), (2, 2, 0));
+    let picture = published.current();
+    assert_eq!(picture.inbound_sas().next().unwrap().1.interface, InterfaceId(2));
+    assert!(picture.spd_of(SpdId(1)).unwrap().is_empty());
+    let reqid = wanted(&published, SpdId(2), Direction::Outbound).unwrap();
+    assert!(picture.outbound_for(reqid).is_some());
+    let (mut third, published) = kernel_with(4500, &[7]);
+    let restored = third.keep(memory.killed().open(), moment(1));
+    assert_eq!((restored.sas, restored.policies, restored.lost.len()), (0, 0, 2));
+    assert!(!restored.is_closed, "an interface's policies close no networks");
+    assert_eq!(published.current().len(), (0, 0));
 }

@@ -48,11 +48,17 @@ fn kernel() -> (Kernel, Arc<Published>) {
 
 /// One that serves this UDP port.
 pub(super) fn kernel_at(udp_port: u16) -> (Kernel, Arc<Published>) {
+    kernel_with(udp_port, &[42])
+}
+
+/// The same with interfaces of these identifiers; their databases have the numbers from 1 on.
+pub(super) fn kernel_with(udp_port: u16, if_ids: &[u32]) -> (Kernel, Arc<Published>) {
     let mut snapshot = Snapshot::default();
-    let own = snapshot.add_spd(Spd::default()).unwrap();
+    let mut database = |if_id: &u32| (*if_id, snapshot.add_spd(Spd::default()).unwrap());
+    let interfaces = if_ids.iter().map(&mut database).collect();
     let published = Published::new(snapshot);
     let setting = Setting {
-        interfaces: vec![(42, own)],
+        interfaces,
         cpu: Cpu::detect().unwrap(),
         spd: SpdId::default(),
         workers: 2,
