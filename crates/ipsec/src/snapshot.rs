@@ -8,6 +8,7 @@
 //! pages that change. So the next picture is made from the last at the cost of the difference, and
 //! a worker finds that difference without looking at the rest.
 
+mod between;
 mod published;
 
 use std::net::IpAddr;
@@ -93,7 +94,8 @@ pub struct Snapshot {
     outbound: PagedTable<Arc<OutboundSpec>>,
     inbound: PagedTable<Arc<InboundSpec>>,
     by_reqid: PagedMap<ReqId, Users>,
-    on_demand: PagedMap<ReqId, ()>,
+    between: PagedMap<between::Pair, SaSlot>,
+    on_demand: PagedMap<ReqId, Demand>,
     by_lease: PagedMap<LeaseKey, SaSlot>,
     by_spi: PagedMap<SpiKey, SaOwner>,
 }
@@ -176,6 +178,14 @@ impl Snapshot {
         }
     }
 
+    /// Makes policies use none of the outbound SAs with this `reqid`, as if there were none, until one is
+    /// preferred or all have gone.
+    pub fn rest_outbound(&mut self, reqid: ReqId) {
+        if let Some(users) = self.by_reqid.get_mut(&reqid) {
+            users.rest = true;
+        }
+    }
+
     /// Puts an inbound SA into `slot`.
     ///
     /// # Errors
@@ -220,7 +230,12 @@ impl Snapshot {
     /// Says that SAs with this `reqid` are made on demand: packets for which there is none wait
     /// while control is asked for one, instead of being dropped.
     pub fn make_on_demand(&mut self, reqid: ReqId) {
-        self.on_demand.insert(reqid, ());
+        self.on_demand.insert(reqid, Demand::Once);
+    }
+
+    /// The same, and each pair of hosts waits for an SA of its own ([`Snapshot::use_between`]).
+    pub fn make_on_demand_between(&mut self, reqid: ReqId) {
+        self.on_demand.insert(reqid, Demand::Between);
     }
 
     /// Takes back [`Snapshot::make_on_demand`].
@@ -232,6 +247,11 @@ impl Snapshot {
     #[must_use]
     pub fn is_on_demand(&self, reqid: ReqId) -> bool {
         self.on_demand.get(&reqid).is_some()
+    }
+
+    /// Whether they are, for each pair of hosts.
+    pub(crate) fn is_between(&self, reqid: ReqId) -> bool {
+        matches!(self.on_demand.get(&reqid), Some(Demand::Between))
     }
 
     /// The policies of interfaces that have none of their own.
@@ -277,7 +297,7 @@ impl Snapshot {
     #[inline]
     #[must_use]
     pub fn outbound_for(&self, reqid: ReqId) -> Option<SaOwner> {
-        self.by_reqid.get(&reqid).map(|users| users.newest)
+        self.by_reqid.get(&reqid).filter(|users| !users.rest).map(|users| users.newest)
     }
 
     /// The SA that receives this protocol with this SPI at this address (RFC 4301 section 4.1).
@@ -395,17 +415,28 @@ fn is_free<T>(table: &PagedTable<T>, slot: SaSlot) -> Result<(), SnapshotError> 
     }
 }
 
+/// Whose packets one SA that is made on demand is for.
+#[derive(Clone, Copy, Debug)]
+enum Demand {
+    /// All of its number's.
+    Once,
+    /// Those between two hosts.
+    Between,
+}
+
 /// The outbound SAs of a `reqid`. Mostly there is one; while a key is replaced, two.
 #[derive(Clone, Debug)]
 struct Users {
     newest: SaOwner,
     /// Those added before, oldest first.
     older: Option<Arc<Vec<SaOwner>>>,
+    /// Whether none of them is to be used.
+    rest: bool,
 }
 
 impl Users {
     const fn one(newest: SaOwner) -> Self {
-        Self { newest, older: None }
+        Self { newest, older: None, rest: false }
     }
 
     fn push(&mut self, owner: SaOwner) {
@@ -415,6 +446,7 @@ impl Users {
 
     /// Has one used as if it had come last.
     fn prefer(&mut self, slot: SaSlot) {
+        self.rest = false;
         let Some(older) = self.older.as_mut().map(Arc::make_mut) else { return };
         if let Some(at) = older.iter().position(|user| user.slot == slot) {
             let wanted = older.remove(at);

@@ -94,7 +94,7 @@ pub fn outbound(picture: &Snapshot, spd: SpdId, packet: &Packet, now: Now) -> Wa
         }
         None => return way(None, Outcome::Dropped(DropReason::NoPolicy)),
     };
-    let owner = picture.outbound_for(reqid);
+    let owner = picture.outbound_to(reqid, &packet.flow);
     match owner.and_then(|owner| Some((owner.slot, picture.outbound(owner.slot)?))) {
         Some((slot, sa)) => way(Some(slot), protect(sa, packet, now)),
         None if picture.is_on_demand(reqid) => way(None, Outcome::Waits),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{Pair, Setup, inner_with, protect_all, spd};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
-use convoy_ipsec::sa::{OutboundSpec, ReqId, SaSlot};
+use convoy_ipsec::sa::{Mode, OutboundSpec, ReqId, SaSlot};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
 use convoy_ipsec::snapshot::Snapshot;
@@ -207,5 +207,65 @@ fn a_question_nobody_took_is_asked_again() {
     assert!(!pair.left.has_news());
     pair.left.release(&mut pair.pool);
     assert_eq!(pair.refused(DropReason::AcquireTimeout), 1, "counted at the end as well");
+    pair.assert_no_leak();
+}
+
+/// A transport-mode SA from 10.1.0.1 to a host, under a number that no policy names.
+fn between(remote: &str, spi: u32) -> Arc<OutboundSpec> {
+    let (local, remote) = ("10.1.0.1".parse().unwrap(), remote.parse().unwrap());
+    Arc::new(OutboundSpec {
+        reqid: ReqId(100 + spi),
+        spi: Spi::new(spi).unwrap(),
+        lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 20)),
+        ..Setup { mode: Mode::Transport, local, remote, ..Setup::default() }.outbound()
+    })
+}
+
+#[test]
+fn hosts_under_one_policy_have_and_wait_for_sas_of_their_own() {
+    let mut pair = Pair::new(&Setup::default());
+    let ends = |sa: &OutboundSpec| (sa.endpoints.local, sa.endpoints.remote);
+    let sas = [between("10.2.0.1", 0x2001), between("10.2.1.1", 0x2002)];
+    let mut snapshot = Snapshot::new(everything());
+    snapshot.make_on_demand_between(ReqId(1));
+    pair.left_published.publish(snapshot.clone());
+    assert!(pair.protect(&[packet(0, 0), packet(1, 1), packet(0, 2)]).0.is_empty());
+    assert_eq!(asked(&mut pair), [1, 1], "for each of the two");
+    let mut sent = Vec::new();
+    for (slot, sa) in (0..).map(SaSlot).zip(&sas) {
+        snapshot.add_outbound(slot, sa.clone()).unwrap();
+        snapshot.use_between(ReqId(1), ends(sa), Some(slot));
+        pair.left_published.publish(snapshot.clone());
+        let (wire, _) = pair.protect(&[]);
+        sent.extend(wire.iter().map(|packet| packet[20..24].to_vec()));
+    }
+    assert_eq!(sent, [[0, 0, 0x20, 1], [0, 0, 0x20, 1], [0, 0, 0x20, 2]]);
+    let (wire, _) = pair.protect(&[packet(1, 3), packet(0, 4), packet(1, 5)]);
+    let to: Vec<_> = wire.iter().map(|packet| (packet[18], packet[23])).collect();
+    assert_eq!(to, [(1, 2), (0, 1), (1, 2)]);
+    snapshot.use_between(ReqId(1), ends(&sas[0]), None);
+    pair.left_published.publish(snapshot);
+    assert_eq!(pair.protect(&[packet(0, 6), packet(1, 7)]).0.len(), 1);
+    pair.left.release(&mut pair.pool);
+    pair.assert_no_leak();
+}
+
+#[test]
+fn sas_that_rest_are_as_if_they_were_not_there() {
+    let mut pair = without_sa(everything());
+    let sa = pair.out.clone();
+    let mut snapshot = Snapshot::new(everything());
+    snapshot.make_on_demand(ReqId(1));
+    snapshot.add_outbound(SaSlot(0), sa).unwrap();
+    pair.left_published.publish(snapshot.clone());
+    assert_eq!(pair.protect(&[packet(0, 0)]).0.len(), 1);
+    snapshot.rest_outbound(ReqId(1));
+    pair.left_published.publish(snapshot.clone());
+    assert!(pair.protect(&[packet(0, 1)]).0.is_empty());
+    assert_eq!(asked(&mut pair), [1]);
+    snapshot.prefer_outbound(SaSlot(0));
+    pair.left_published.publish(snapshot);
+    let (wire, _) = pair.protect(&[]);
+    assert_eq!(pair.open(&wire), [packet(0, 1)]);
     pair.assert_no_leak();
 }

@@ -25,18 +25,27 @@ const GROUPS: usize = 64;
 /// whoever sent the packet has sent it anew.
 const WAIT_NS: u64 = 5_000_000_000;
 
+/// What packets wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Need {
+    /// The SAs that their policy names.
+    pub(super) reqid: ReqId,
+    /// Source and destination, where those have SAs of their own.
+    pub(super) hosts: Option<([u8; 16], [u8; 16])>,
+}
+
 /// A packet that waits.
 #[derive(Debug)]
 struct Held {
     packet: Packet,
-    reqid: ReqId,
+    need: Need,
     since: Now,
 }
 
 /// SAs that are waited for.
 #[derive(Debug)]
 struct Wanted {
-    reqid: ReqId,
+    need: Need,
     /// The first packet's.
     flow: FlowKey,
     frames: usize,
@@ -85,13 +94,13 @@ impl Acquire {
     pub(super) fn hold(
         &mut self,
         packet: Packet,
-        reqid: ReqId,
+        need: Need,
         since: Now,
         now: Now,
         bin: &mut Bin<'_>,
     ) {
         let full = self.held.len() >= FRAMES;
-        let Some(wanted) = self.want(reqid, packet.info.flow, now) else {
+        let Some(wanted) = self.want(need, packet.info.flow, now) else {
             return bin.drop(packet.frame, DropReason::AcquireFull);
         };
         if full || wanted.frames >= FRAMES_EACH {
@@ -99,13 +108,13 @@ impl Acquire {
         }
         wanted.frames += 1;
         bin.counters.held_for_sa.add(1);
-        self.held.push_back(Held { packet, reqid, since });
+        self.held.push_back(Held { packet, need, since });
     }
 
     /// The entry of a group of SAs; makes one, or asks anew, where there is need and room.
-    fn want(&mut self, reqid: ReqId, flow: FlowKey, now: Now) -> Option<&mut Wanted> {
-        let known = self.wanted.iter().position(|wanted| wanted.reqid == reqid);
-        let fresh = Wanted { reqid, flow, frames: 0, asked: None, owed: false };
+    fn want(&mut self, need: Need, flow: FlowKey, now: Now) -> Option<&mut Wanted> {
+        let known = self.wanted.iter().position(|wanted| wanted.need == need);
+        let fresh = Wanted { need, flow, frames: 0, asked: None, owed: false };
         let at = match known {
             Some(at) => at,
             None if self.wanted.len() < GROUPS => {
@@ -142,7 +151,7 @@ impl Acquire {
         while self.again > 0 && into.len() < into.capacity() {
             let Some(held) = self.held.pop_front_if(|held| held.since == since) else { break };
             self.again -= 1;
-            self.forget(held.reqid);
+            self.forget(held.need);
             into.push(held.packet);
         }
         Some(since)
@@ -152,7 +161,7 @@ impl Acquire {
     pub(super) fn tick(&mut self, now: Now, bin: &mut Bin<'_>) {
         while let Some(held) = self.held.pop_front_if(|held| is_over(held.since, now)) {
             self.again = self.again.saturating_sub(1);
-            self.forget(held.reqid);
+            self.forget(held.need);
             bin.drop(held.packet.frame, DropReason::AcquireTimeout);
         }
     }
@@ -167,8 +176,8 @@ impl Acquire {
         self.owed = 0;
     }
 
-    fn forget(&mut self, reqid: ReqId) {
-        if let Some(wanted) = self.wanted.iter_mut().find(|wanted| wanted.reqid == reqid) {
+    fn forget(&mut self, need: Need) {
+        if let Some(wanted) = self.wanted.iter_mut().find(|wanted| wanted.need == need) {
             wanted.frames -= 1;
         }
     }
@@ -181,8 +190,8 @@ impl Acquire {
     /// Asks for SAs until `tell` takes no more; what it did not take comes again.
     pub(super) fn tell(&mut self, tell: &mut impl FnMut(Event) -> bool) {
         for wanted in self.wanted.iter_mut().filter(|wanted| wanted.owed) {
-            let Wanted { reqid, flow, .. } = *wanted;
-            if !tell(Event::Acquire { reqid, flow }) {
+            let Wanted { need, flow, .. } = *wanted;
+            if !tell(Event::Acquire { reqid: need.reqid, flow }) {
                 return;
             }
             wanted.owed = false;

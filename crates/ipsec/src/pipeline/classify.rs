@@ -1,9 +1,9 @@
 //! Second stage outbound: which policy a packet falls under, and which SA that means.
 
 use convoy_packet::{Burst, InterfaceId};
-use convoy_wire::{Ports, Protocol};
+use convoy_wire::{FlowKey, Ports, Protocol};
 
-use super::acquire::Acquire;
+use super::acquire::{Acquire, Need};
 use super::bin::Bin;
 use super::form::Form;
 use super::handoff::HandOff;
@@ -45,7 +45,7 @@ pub(super) enum Exit {
     Drop(DropReason),
     Discard(PolicyId),
     Bypass(PolicyId),
-    Acquire(ReqId),
+    Acquire(Need),
     HandOff(WorkerId),
 }
 
@@ -87,7 +87,7 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> Optio
                     }
                     None => {
                         usual = false;
-                        find(snapshot, config.worker, hints, leaving, reqid)
+                        find(snapshot, config.worker, hints, leaving, (reqid, &packet.info.flow))
                     }
                 };
                 // Routes into the first interface are the gateway's own, and no others are.
@@ -154,22 +154,25 @@ fn leave(leaving: &mut Vec<Exit>, exit: Exit) -> SaSlot {
     LEAVES
 }
 
-/// Asks the snapshot which SA the policies with this `reqid` use now.
+/// Asks the snapshot which SA the policies with this `reqid` use now for such a packet.
 #[inline(never)]
 fn find(
     snapshot: &Snapshot,
     me: WorkerId,
     hints: &mut Hints,
     leaving: &mut Vec<Exit>,
-    reqid: ReqId,
+    (reqid, flow): (ReqId, &FlowKey),
 ) -> SaSlot {
-    let exit = match snapshot.outbound_for(reqid) {
+    let exit = match snapshot.outbound_to(reqid, flow) {
         Some(SaOwner { slot, worker }) if worker == me => {
             hints.set(reqid.0, slot.0);
             return slot;
         }
         Some(SaOwner { worker, .. }) => Exit::HandOff(worker),
-        None if snapshot.is_on_demand(reqid) => Exit::Acquire(reqid),
+        None if snapshot.is_on_demand(reqid) => {
+            let hosts = snapshot.is_between(reqid).then_some((flow.src, flow.dst));
+            Exit::Acquire(Need { reqid, hosts })
+        }
         None => Exit::Drop(DropReason::NoSa),
     };
     leave(leaving, exit)
@@ -214,8 +217,8 @@ fn see_off(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) {
                 tally.count(spd(stage, &packet), policy, packet.frame.len());
                 bypass(stage, packet);
             }
-            Exit::Acquire(reqid) => {
-                stage.acquire.hold(packet, reqid, stage.since, stage.now, stage.bin);
+            Exit::Acquire(need) => {
+                stage.acquire.hold(packet, need, stage.since, stage.now, stage.bin);
             }
             Exit::HandOff(worker) => {
                 if let Err(frame) = stage.handoff.push(worker, packet.frame) {

@@ -4,6 +4,8 @@
 //! changed. Who serves daemons waits, before the answer goes out, until every worker has seen the
 //! [generation](Kernel::generation) that the request made.
 
+#[cfg(test)]
+mod choice_tests;
 mod events;
 #[cfg(test)]
 mod interface_tests;

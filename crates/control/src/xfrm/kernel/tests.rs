@@ -19,8 +19,8 @@ use convoy_xfrm::{
 use super::*;
 use crate::xfrm::{Cursor, Setting};
 
-const HERE: [u8; 4] = [192, 0, 2, 1];
-const THERE: [u8; 4] = [192, 0, 2, 2];
+pub(super) const HERE: [u8; 4] = [192, 0, 2, 1];
+pub(super) const THERE: [u8; 4] = [192, 0, 2, 2];
 /// The first moment, in seconds since 1970 and of the workers' clock.
 const START: u64 = 1_700_000_000;
 
@@ -42,7 +42,7 @@ pub(super) fn moment(seconds: u64) -> Moment {
     Moment { unix_ns: ns(START + seconds), worker: Now(ns(1000 + seconds)) }
 }
 
-fn kernel() -> (Kernel, Arc<Published>) {
+pub(super) fn kernel() -> (Kernel, Arc<Published>) {
     kernel_at(4500)
 }
 
@@ -447,45 +447,6 @@ fn an_inbound_key_that_comes_again_accepts_nothing_it_accepted_before() {
     ask(&mut kernel, Request::DelSa(query(&inbound(1, 1))), 1).unwrap();
     add(&mut kernel, inbound(1, 1)).unwrap();
     assert_eq!(inbounds(&published)[0].counters.floor.get(), SeqNum::new(77));
-}
-
-/// The SA of the SPI that a policy names is used, so that a peer is sent nothing under an SPI that it does
-/// not know yet.
-#[test]
-fn a_policy_chooses_its_sa_by_spi() {
-    let (mut kernel, published) = kernel();
-    let pinned = |spi: u32| {
-        let mut policy = policy(PolicyDirection::Out, Action::Allow, true);
-        policy.templates[0].spi = Spi::new(spi);
-        policy
-    };
-    let used = || {
-        let picture = published.current();
-        let Some(PolicyAction::Protect { reqid }) = decides(&published, Direction::Outbound) else {
-            panic!()
-        };
-        let slot = picture.outbound_for(reqid)?.slot;
-        picture.outbound(slot).map(|sa| sa.spi.get())
-    };
-    add(&mut kernel, outbound(1, 1)).unwrap();
-    put(&mut kernel, pinned(1)).unwrap();
-    add(&mut kernel, outbound(2, 2)).unwrap();
-    assert_eq!(used(), Some(1), "the peer has not got the new one yet");
-    put(&mut kernel, pinned(2)).unwrap();
-    assert_eq!(used(), Some(2));
-    add(&mut kernel, outbound(3, 3)).unwrap();
-    assert_eq!(used(), Some(2));
-    ask(&mut kernel, Request::DelSa(query(&outbound(2, 2))), 0).unwrap();
-    assert_eq!(used(), Some(3), "the newest of those that are left");
-    put(&mut kernel, policy(PolicyDirection::Out, Action::Allow, true)).unwrap();
-    add(&mut kernel, outbound(4, 4)).unwrap();
-    assert_eq!(used(), Some(4), "a policy that names none takes the newest");
-    // The SA may come behind its policy.
-    put(&mut kernel, pinned(9)).unwrap();
-    assert_eq!(used(), Some(4));
-    add(&mut kernel, outbound(9, 9)).unwrap();
-    add(&mut kernel, outbound(10, 10)).unwrap();
-    assert_eq!(used(), Some(9));
 }
 
 /// MOBIKE blocks the policy while its SAs move.

@@ -1,15 +1,20 @@
-//! Which SAs a policy's template means: those of its protocol, mode, reqid and, in tunnel mode,
-//! addresses. Workers know such a group by a number.
+//! Which SAs a policy's template means: those of its protocol, mode, reqid, interface and addresses. Workers know
+//! such a group by a number.
+//!
+//! In tunnel mode a template says the addresses. In transport mode packets do: those of a policy for two
+//! hosts have these, and of any other policy each pair of hosts has its own SA. Inbound a kernel asks no
+//! address of SAs in transport mode.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::{ReqId, SaSlot};
 use convoy_ipsec::selector::Direction;
+use convoy_ipsec::snapshot::Snapshot;
 use convoy_wire::Spi;
-use convoy_xfrm::{Mode, Sa, SaProtocol, Template};
+use convoy_xfrm::{Addresses, Mode, Network, Policy, PolicyInfo, Sa, SaInfo, SaProtocol, Template};
 
 /// Numbers below are those of a site's SAs.
 const FIRST: u32 = 1 << 31;
@@ -19,6 +24,9 @@ pub(super) const fn is_daemons(reqid: ReqId) -> bool {
     reqid.0 >= FIRST
 }
 
+/// Source and destination.
+type Ends = (IpAddr, IpAddr);
+
 /// What the SAs of a group have alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Group {
@@ -27,32 +35,49 @@ pub(super) struct Group {
     reqid: u32,
     /// Of which interface.
     if_id: u32,
-    /// Source and destination of a tunnel. In transport mode packets have the SA's addresses.
-    tunnel: Option<(IpAddr, IpAddr)>,
+    /// Where its packets go; `None` for SAs in transport mode between any hosts.
+    ends: Option<Ends>,
 }
 
 impl Group {
-    fn new(
-        protocol: SaProtocol,
-        mode: Mode,
-        (reqid, if_id): (u32, u32),
-        ends: (IpAddr, IpAddr),
-    ) -> Self {
-        let tunnel = (mode == Mode::Tunnel).then_some(ends);
-        Self { protocol, mode, reqid, if_id, tunnel }
-    }
-
-    pub(super) fn of_sa(sa: &Sa) -> Self {
+    pub(super) fn of_sa(sa: &Sa, direction: Direction) -> Self {
         let info = &sa.info;
-        let ends = (info.source, info.destination);
-        Self::new(info.protocol, info.mode, (info.reqid, sa.if_id), ends)
+        let has_ends = info.mode == Mode::Tunnel || direction == Direction::Outbound;
+        let ends = has_ends.then_some((info.source, info.destination));
+        let SaInfo { protocol, mode, reqid, .. } = *info;
+        Self { protocol, mode, reqid, if_id: sa.if_id, ends }
     }
 
-    /// The SAs that a template of a policy with this interface identifier means.
-    pub(super) fn of_template(template: &Template, if_id: u32) -> Self {
-        let ends = (template.source, template.destination);
-        Self::new(template.protocol, template.mode, (template.reqid, if_id), ends)
+    pub(super) fn of_policy(policy: &Policy, template: &Template, direction: Direction) -> Self {
+        let ends = match (template.mode, direction) {
+            (Mode::Tunnel, _) => Some((template.source, template.destination)),
+            (_, Direction::Outbound) => hosts(&policy.info),
+            (_, Direction::Inbound) => None,
+        };
+        let Template { protocol, mode, reqid, .. } = *template;
+        Self { protocol, mode, reqid, if_id: policy.if_id, ends }
     }
+
+    /// Whether packets of each two hosts have SAs of their own.
+    pub(super) fn is_of_any_hosts(self) -> bool {
+        self.mode != Mode::Tunnel && self.ends.is_none()
+    }
+
+    /// The group of policies for more than the two hosts of an SA in transport mode.
+    fn of_any_hosts(self) -> Option<Self> {
+        let is_of_two = self.mode != Mode::Tunnel && self.ends.is_some();
+        is_of_two.then_some(Self { ends: None, ..self })
+    }
+}
+
+/// The two hosts that a policy is for, if it is for no more.
+fn hosts(info: &PolicyInfo) -> Option<Ends> {
+    let Addresses::Networks { source, destination } = info.selector.addresses else { return None };
+    let host = |network: Network| {
+        let bits = if network.address.is_ipv4() { 32 } else { 128 };
+        (network.prefix_len == bits).then_some(network.address)
+    };
+    Some((host(source)?, host(destination)?))
 }
 
 /// The groups that SAs or policies are in.
@@ -60,6 +85,8 @@ impl Group {
 pub(super) struct Groups {
     known: HashMap<Group, Members>,
     next: u32,
+    /// How many policies came.
+    policies: u64,
 }
 
 /// Who is in a group.
@@ -69,8 +96,9 @@ struct Members {
     /// SAs and policies together.
     count: usize,
     sas: Vec<Member>,
-    /// The SPI that a policy `out` names: its SA is used while it is there, and else the newest.
-    pinned: Option<Spi>,
+    /// The SPIs that policies `out` name: no other SA is used. How many name one, and which policy
+    /// did last.
+    named: HashMap<Spi, (usize, u64)>,
     /// When the last packet of SAs passed that went, outbound and inbound.
     last_ns: (u64, u64),
 }
@@ -81,6 +109,7 @@ pub(super) struct Member {
     pub(super) direction: Direction,
     pub(super) spi: Option<Spi>,
     pub(super) slot: SaSlot,
+    pub(super) ends: Ends,
     pub(super) counters: Arc<SaCounters>,
 }
 
@@ -92,27 +121,47 @@ impl Members {
         };
         *place = last_ns.max(*place);
     }
+
+    fn outbound(&self) -> impl Iterator<Item = &Member> {
+        self.sas.iter().filter(|sa| sa.direction == Direction::Outbound)
+    }
+
+    /// Of some of its outbound SAs the one that is to be used: that which a policy named last, if any names
+    /// one, and else the newest. Of policies in one group that name different SAs, or none, all use one.
+    fn preferred<'a>(&self, sas: impl Iterator<Item = &'a Member>) -> Option<SaSlot> {
+        let used = if self.named.is_empty() {
+            sas.last()
+        } else {
+            let named = |sa: &Member| Some(self.named.get(&sa.spi?)?.1);
+            sas.filter_map(|sa| Some((named(sa)?, sa))).max_by_key(|(at, _)| *at).map(|(_, sa)| sa)
+        };
+        used.map(|sa| sa.slot)
+    }
+
+    fn between(&self, ends: Ends) -> Option<SaSlot> {
+        self.preferred(self.outbound().filter(|sa| sa.ends == ends))
+    }
 }
 
 impl Default for Groups {
     fn default() -> Self {
-        Self { known: HashMap::new(), next: FIRST }
+        Self { known: HashMap::new(), next: FIRST, policies: 0 }
     }
 }
 
 impl Groups {
-    /// The number of a group, which it keeps until it is [left](Self::leave) as often as joined.
-    pub(super) fn join(&mut self, group: Group) -> ReqId {
+    fn join(&mut self, group: Group) -> &mut Members {
+        let next = &mut self.next;
         let members = self.known.entry(group).or_insert_with(|| {
-            let number = ReqId(self.next);
-            self.next = self.next.checked_add(1).unwrap_or(FIRST);
-            Members { number, count: 0, sas: Vec::new(), pinned: None, last_ns: (0, 0) }
+            let number = ReqId(*next);
+            *next = next.checked_add(1).unwrap_or(FIRST);
+            Members { number, count: 0, sas: Vec::new(), named: HashMap::new(), last_ns: (0, 0) }
         });
         members.count += 1;
-        members.number
+        members
     }
 
-    pub(super) fn leave(&mut self, group: Group) {
+    fn leave(&mut self, group: Group) {
         if let Some(members) = self.known.get_mut(&group) {
             members.count -= 1;
             if members.count == 0 {
@@ -121,40 +170,65 @@ impl Groups {
         }
     }
 
-    /// As [`Groups::join`], for an SA.
-    pub(super) fn join_sa(&mut self, group: Group, member: Member) -> ReqId {
-        let number = self.join(group);
-        if let Some(members) = self.known.get_mut(&group) {
-            members.sas.push(member);
+    /// The number of a group, which it keeps until as many have left as joined. `spi` is that of the only
+    /// SA that a policy `out` wants.
+    pub(super) fn join_policy(&mut self, group: Group, spi: Option<Spi>) -> ReqId {
+        self.policies += 1;
+        let at = self.policies;
+        let members = self.join(group);
+        if let Some(spi) = spi {
+            let (count, last) = members.named.entry(spi).or_default();
+            (*count, *last) = (*count + 1, at);
         }
-        number
+        members.number
     }
 
-    pub(super) fn leave_sa(&mut self, group: Group, direction: Direction, slot: SaSlot) {
+    pub(super) fn leave_policy(&mut self, group: Group, spi: Option<Spi>) {
         if let Some(members) = self.known.get_mut(&group)
-            && let Some(at) =
-                members.sas.iter().position(|sa| (sa.direction, sa.slot) == (direction, slot))
+            && let Some(spi) = spi
+            && let Some((count, _)) = members.named.get_mut(&spi)
         {
-            let gone = members.sas.remove(at);
-            members.note(direction, gone.counters.last_packet_ns.get());
+            *count -= 1;
+            if *count == 0 {
+                members.named.remove(&spi);
+            }
         }
         self.leave(group);
     }
 
-    /// Has the outbound SA of this SPI used, as soon and as long as it is there.
-    pub(super) fn pin(&mut self, group: Group, spi: Option<Spi>) {
-        if let Some(members) = self.known.get_mut(&group) {
-            members.pinned = spi;
+    /// As [`Groups::join_policy`], for an SA.
+    pub(super) fn join_sa(&mut self, group: Group, member: Member) -> ReqId {
+        if let Some(any) = group.of_any_hosts() {
+            self.join(any).sas.push(member.clone());
         }
+        let members = self.join(group);
+        members.sas.push(member);
+        members.number
+    }
+
+    pub(super) fn leave_sa(&mut self, group: Group, direction: Direction, slot: SaSlot) {
+        for group in group.of_any_hosts().into_iter().chain([group]) {
+            if let Some(members) = self.known.get_mut(&group)
+                && let Some(at) =
+                    members.sas.iter().position(|sa| (sa.direction, sa.slot) == (direction, slot))
+            {
+                let gone = members.sas.remove(at);
+                members.note(direction, gone.counters.last_packet_ns.get());
+            }
+            self.leave(group);
+        }
+    }
+
+    /// The group of [any hosts](Group::of_any_hosts), and its number as long as it has one.
+    pub(super) fn any_hosts(&self, group: Group) -> Option<(ReqId, Group)> {
+        let any = group.of_any_hosts()?;
+        Some((self.known.get(&any)?.number, any))
     }
 
     /// The outbound SAs of interfaces, with the identifiers of these.
     pub(super) fn of_interfaces(&self) -> impl Iterator<Item = (u32, SaSlot)> {
         let groups = self.known.iter().filter(|(group, _)| group.if_id != 0);
-        groups.flat_map(|(group, members)| {
-            let outbound = |sa: &&Member| sa.direction == Direction::Outbound;
-            members.sas.iter().filter(outbound).map(|sa| (group.if_id, sa.slot))
-        })
+        groups.flat_map(|(group, members)| members.outbound().map(|sa| (group.if_id, sa.slot)))
     }
 
     /// The interface identifier of the group with this number.
@@ -163,13 +237,37 @@ impl Groups {
         found.map(|(group, _)| group.if_id)
     }
 
-    /// The outbound SA of a group that is to be used.
-    pub(super) fn preferred(&self, group: Group) -> Option<SaSlot> {
-        let members = self.known.get(&group)?;
-        let mut outbound = members.sas.iter().filter(|sa| sa.direction == Direction::Outbound);
-        let newest = outbound.clone().next_back();
-        let pinned = outbound.find(|sa| members.pinned.is_some() && sa.spi == members.pinned);
-        pinned.or(newest).map(|sa| sa.slot)
+    /// Makes policies of a group use the outbound SA that they are to.
+    pub(super) fn choose(&self, group: Group, draft: &mut Snapshot) {
+        let Some(members) = self.known.get(&group) else { return };
+        match members.preferred(members.outbound()) {
+            Some(slot) if group.ends.is_some() => draft.prefer_outbound(slot),
+            // A number that no SA bears: each pair of hosts has its own.
+            Some(_) => {}
+            None => draft.rest_outbound(members.number),
+        }
+    }
+
+    /// Makes policies for more than two hosts use the SA between two that they are to; `any` is their group
+    /// and its number, also when that has just ended.
+    pub(super) fn choose_between(
+        &self,
+        (number, any): (ReqId, Group),
+        group: Group,
+        draft: &mut Snapshot,
+    ) {
+        let Some(ends) = group.ends else { return };
+        let members = self.known.get(&any).filter(|members| members.number == number);
+        draft.use_between(number, ends, members.and_then(|members| members.between(ends)));
+    }
+
+    /// The same for all pairs of hosts of such a group.
+    pub(super) fn choose_all(&self, group: Group, draft: &mut Snapshot) {
+        let Some(members) = self.known.get(&group).filter(|_| group.ends.is_none()) else { return };
+        let pairs: BTreeSet<Ends> = members.outbound().map(|sa| sa.ends).collect();
+        for ends in pairs {
+            draft.use_between(members.number, ends, members.between(ends));
+        }
     }
 
     /// When the last packet of a group passed, in nanoseconds of the workers' clock; 0 for never.
@@ -188,33 +286,38 @@ impl Groups {
 mod tests {
     use super::*;
 
+    const fn group(mode: Mode, reqid: u32, ends: Option<Ends>) -> Group {
+        Group { protocol: SaProtocol::Esp, mode, reqid, if_id: 0, ends }
+    }
+
     #[test]
     fn a_group_keeps_its_number_while_somebody_is_in_it() {
         let ends = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
-        let group = |reqid| Group::new(SaProtocol::Esp, Mode::Tunnel, (reqid, 0), ends);
+        let group = |reqid| group(Mode::Tunnel, reqid, Some(ends));
         let mut groups = Groups::default();
-        let first = groups.join(group(1));
-        assert_eq!(groups.join(group(1)), first);
-        assert_ne!(groups.join(group(2)), first);
-        groups.leave(group(1));
+        let first = groups.join_policy(group(1), None);
+        assert_eq!(groups.join_policy(group(1), None), first);
+        assert_ne!(groups.join_policy(group(2), None), first);
+        groups.leave_policy(group(1), None);
         assert!(groups.known.contains_key(&group(1)));
-        groups.leave(group(1));
+        groups.leave_policy(group(1), None);
         assert!(!groups.known.contains_key(&group(1)));
         // A number does not come again at once, for packets may still wait for the old group.
-        assert_ne!(groups.join(group(1)), first);
+        assert_ne!(groups.join_policy(group(1), None), first);
         assert!(first.0 >= FIRST);
     }
 
     #[test]
     fn a_group_remembers_its_last_packet_when_its_sas_went() {
         let ends = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
-        let group = Group::new(SaProtocol::Esp, Mode::Tunnel, (1, 0), ends);
+        let group = group(Mode::Tunnel, 1, Some(ends));
         let mut groups = Groups::default();
-        groups.join(group);
+        groups.join_policy(group, None);
         let member = |n| Member {
             direction: Direction::Outbound,
             spi: Spi::new(n),
             slot: SaSlot(n),
+            ends,
             counters: Arc::default(),
         };
         let (old, new) = (member(1), member(2));
@@ -227,14 +330,5 @@ mod tests {
         new.counters.last_packet_ns.set(11);
         assert_eq!(groups.last_ns(group, Direction::Outbound), 11);
         assert_eq!(groups.last_ns(group, Direction::Inbound), 0);
-    }
-
-    #[test]
-    fn transport_mode_is_told_apart_by_no_address() {
-        let none = ([0, 0, 0, 0].into(), [0, 0, 0, 0].into());
-        let ends = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
-        let group = |mode, ends| Group::new(SaProtocol::Esp, mode, (7, 0), ends);
-        assert_eq!(group(Mode::Transport, none), group(Mode::Transport, ends));
-        assert_ne!(group(Mode::Tunnel, none), group(Mode::Tunnel, ends));
     }
 }

@@ -194,7 +194,6 @@ impl Plane {
         past: Option<&Past>,
         at: Moment,
     ) -> Result<Placed, Refusal> {
-        let group = Group::of_sa(sa);
         let mut draft = self.draft();
         let counters = sa::counters(sa, at);
         if let Some(past) = past {
@@ -206,6 +205,7 @@ impl Plane {
         let (sent, received) = (sent.max(bound), received.max(bound));
         let material = &checked.keys.material;
         let direction = checked.way.direction();
+        let group = Group::of_sa(sa, direction);
         self.one_way(material, direction)?;
         let slot = match direction {
             Direction::Outbound => self.outbound.take(|slot| draft.outbound(slot).is_some()),
@@ -228,7 +228,8 @@ impl Plane {
                 (key, None)
             }
         };
-        let member = Member { direction, spi: sa.info.spi, slot, counters: counters.clone() };
+        let ends = (sa.info.source, sa.info.destination);
+        let member = Member { direction, spi: sa.info.spi, slot, ends, counters: counters.clone() };
         let reqid = self.groups.join_sa(group, member);
         let mut placed = Placed { direction, slot, group, key, counters, lease, kept: None };
         match self.admit(sa, &placed, sent, past) {
@@ -254,7 +255,7 @@ impl Plane {
         };
         match added {
             Ok(()) => {
-                self.prefer(group, &mut draft);
+                self.choose(group, self.groups.any_hosts(group), &mut draft);
                 self.publish(draft);
                 Ok(placed)
             }
@@ -322,16 +323,26 @@ impl Plane {
                 Direction::Outbound => drop(draft.remove_outbound(placed.slot)),
                 Direction::Inbound => drop(draft.remove_inbound(placed.slot)),
             }
+            let any = self.groups.any_hosts(placed.group);
             self.give_back(placed);
-            self.prefer(placed.group, &mut draft);
+            self.choose(placed.group, any, &mut draft);
         }
         self.publish(draft);
     }
 
-    /// Makes policies use the SA of a group that they name, or the newest.
-    fn prefer(&self, group: Group, draft: &mut Snapshot) {
-        if let Some(slot) = self.groups.preferred(group) {
-            draft.prefer_outbound(slot);
+    /// Makes policies use the SA of a group that they are to, now that one came or went.
+    fn choose(&self, group: Group, any: Option<(ReqId, Group)>, draft: &mut Snapshot) {
+        self.groups.choose(group, draft);
+        if let Some(any) = any {
+            self.groups.choose_between(any, group, draft);
+        }
+    }
+
+    /// The same when a policy came or went: only one that names an SA changes anything.
+    fn choose_for(&self, read: &Read, draft: &mut Snapshot) {
+        if let (Some(group), Some(_)) = (read.group, read.spi) {
+            self.groups.choose(group, draft);
+            self.groups.choose_all(group, draft);
         }
     }
 
@@ -422,10 +433,10 @@ impl Plane {
             self.publish(draft);
             return Err(refusal);
         }
-        if let (Some(group), Direction::Outbound) = (read.group, read.place.direction) {
-            self.groups.pin(group, after.templates.first().and_then(|template| template.spi));
-            self.prefer(group, &mut draft);
+        if let Some((_, old)) = &old {
+            self.choose_for(old, &mut draft);
         }
+        self.choose_for(&read, &mut draft);
         self.publish(draft);
         Ok(())
     }
@@ -438,6 +449,7 @@ impl Plane {
             if let Ok(read) = self.read(policy) {
                 let number = policy.info.index;
                 let _ = self.placement.remove(number, &read, &mut self.groups, &mut draft);
+                self.choose_for(&read, &mut draft);
             }
         }
         self.publish(draft);

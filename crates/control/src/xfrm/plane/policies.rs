@@ -12,7 +12,7 @@ use convoy_ipsec::selector::{
 };
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::{self, PolicyAction, PolicyId, Spd, SpdError, SpdId};
-use convoy_wire::{PortRange, Prefix, Protocol};
+use convoy_wire::{PortRange, Prefix, Protocol, Spi};
 use convoy_xfrm::{
     Action, Addresses, Errno, Network, Policy, PolicyDirection, PolicyInfo, PortMask, Refusal,
 };
@@ -53,6 +53,8 @@ pub(super) struct Read {
     pub(super) place: Place,
     /// Its SAs, if it protects.
     pub(super) group: Option<Group>,
+    /// The only one of them that it wants, outbound.
+    pub(super) spi: Option<Spi>,
     blocks: bool,
 }
 
@@ -70,15 +72,17 @@ impl Read {
         let selector = selector(info, direction)?;
         let place = Place { spd, direction, selector, priority: info.priority };
         let blocks = info.action == Action::Block;
-        let group = policy.templates.first().filter(|_| !blocks);
-        let group = group.map(|template| Group::of_template(template, policy.if_id));
-        Ok(Self { place, group, blocks })
+        let template = policy.templates.first().filter(|_| !blocks);
+        let group = template.map(|template| Group::of_policy(policy, template, direction));
+        let spi = template.and_then(|template| template.spi);
+        let spi = spi.filter(|_| direction == Direction::Outbound);
+        Ok(Self { place, group, spi, blocks })
     }
 
     fn action(&self, groups: &mut Groups) -> PolicyAction {
         match self.group {
             _ if self.blocks => PolicyAction::Discard,
-            Some(group) => PolicyAction::Protect { reqid: groups.join(group) },
+            Some(group) => PolicyAction::Protect { reqid: groups.join_policy(group, self.spi) },
             None => PolicyAction::Bypass,
         }
     }
@@ -115,7 +119,10 @@ impl Placement {
             let count = self.wanted.entry(reqid).or_default();
             *count += 1;
             if *count == 1 {
-                draft.make_on_demand(reqid);
+                match read.group {
+                    Some(group) if group.is_of_any_hosts() => draft.make_on_demand_between(reqid),
+                    _ => draft.make_on_demand(reqid),
+                }
             }
         }
         done
@@ -148,7 +155,7 @@ impl Placement {
 
     fn forget(&mut self, number: u32, read: &Read, groups: &mut Groups) -> Option<PolicyAction> {
         if let Some(group) = read.group {
-            groups.leave(group);
+            groups.leave_policy(group, read.spi);
         }
         self.places.get_mut(&read.place)?.members.remove(&number)
     }
