@@ -1,7 +1,9 @@
 //! SAs by identity, as `net/xfrm/xfrm_state.c` keeps them: live ones, and larval ones that only hold
 //! an SPI until a daemon brings their keys.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod larval;
+
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use convoy_wire::Spi;
@@ -10,6 +12,7 @@ use convoy_xfrm::{
 };
 
 use super::plane::Placed;
+use larval::{Kind, Larval};
 
 /// Seconds that a larval SA waits for its keys (`net.core.xfrm_acq_expires` of a kernel).
 pub const LARVAL_SECONDS: u64 = 30;
@@ -24,7 +27,7 @@ pub struct Associations {
     /// By protocol and SPI, the newest last; those that have none yet are not here.
     by_spi: HashMap<(SaProtocol, Spi), Vec<u64>>,
     /// Those that are larval.
-    larval: BTreeSet<u64>,
+    larval: Larval,
     /// When the next one comes.
     next: u64,
 }
@@ -77,7 +80,7 @@ impl Associations {
         mut draw: impl FnMut(u32, u32) -> u32,
     ) -> Result<&Sa, Refusal> {
         let at = match self.acquire_of(request) {
-            Some((at, _)) => at,
+            Some(at) => at,
             None => self.store(Association::new(waiting(request, now), true))?,
         };
         let has_spi = self.stored.get(&at).is_some_and(|found| found.sa.info.spi.is_some());
@@ -96,34 +99,35 @@ impl Associations {
     }
 
     /// The larval SA that waits for this request: of its acquire event, or of its addresses.
-    fn acquire_of(&self, request: &AllocSpi) -> Option<(u64, &Sa)> {
-        let by_seq = self.of_acquire(request.seq, request.mark, request.cpu);
-        by_seq.filter(|(_, sa)| sa.info.destination == request.destination).or_else(|| {
-            self.waiting(|sa| {
-                let info = &sa.info;
-                (info.mode, info.reqid, info.protocol)
-                    == (request.mode, request.reqid, request.protocol)
-                    && (info.destination, info.source) == (request.destination, request.source)
-                    && sa.cpu == request.cpu
-                    && takes(sa, request.mark)
-            })
-        })
-    }
-
-    /// Larval SAs, the newest first.
-    fn larval(&self) -> impl Iterator<Item = (u64, &Sa)> {
-        self.larval.iter().rev().filter_map(|at| Some((*at, &self.stored.get(at)?.sa)))
+    fn acquire_of(&self, request: &AllocSpi) -> Option<u64> {
+        let AllocSpi { destination, mark, cpu, .. } = *request;
+        let by_seq = self.of_acquire(request.seq, mark, cpu);
+        let by_seq = by_seq.filter(|(_, sa)| sa.info.destination == destination);
+        by_seq.or_else(|| self.waiting(&Kind::of_request(request), mark, cpu)).map(|(at, _)| at)
     }
 
     /// The newest larval SA of an acquire event.
     fn of_acquire(&self, seq: u32, mark: Mark, cpu: Option<u32>) -> Option<(u64, &Sa)> {
-        let is_it = |sa: &Sa| sa.info.seq == seq && takes(sa, mark) && sa.cpu == cpu;
-        (seq != 0).then(|| self.larval().find(|(_, sa)| is_it(sa))).flatten()
+        // None has number 0.
+        self.first(self.larval.of_event(seq), mark, cpu)
     }
 
-    /// The newest larval SA without an SPI that is `wanted`.
-    fn waiting(&self, wanted: impl Fn(&Sa) -> bool) -> Option<(u64, &Sa)> {
-        self.larval().find(|(_, sa)| sa.info.spi.is_none() && wanted(sa))
+    /// The newest larval SA of a kind without an SPI.
+    fn waiting(&self, kind: &Kind, mark: Mark, cpu: Option<u32>) -> Option<(u64, &Sa)> {
+        self.first(self.larval.waiting(kind), mark, cpu)
+    }
+
+    /// The first of these that such a request means.
+    fn first(
+        &self,
+        mut all: impl Iterator<Item = u64>,
+        mark: Mark,
+        cpu: Option<u32>,
+    ) -> Option<(u64, &Sa)> {
+        all.find_map(|at| {
+            let sa = &self.stored.get(&at)?.sa;
+            (takes(sa, mark) && sa.cpu == cpu).then_some((at, sa))
+        })
     }
 
     /// An SPI that no SA of the protocol has, after at most as many draws as the range is wide.
@@ -159,15 +163,7 @@ impl Associations {
         let by_seq = self.of_acquire(info.seq, sa.mark, sa.cpu).filter(|(_, one)| {
             (one.info.protocol, one.info.destination) == (info.protocol, info.destination)
         });
-        let found = by_seq.or_else(|| {
-            self.waiting(|one| {
-                (one.info.mode, one.info.reqid, one.info.protocol)
-                    == (info.mode, info.reqid, info.protocol)
-                    && (one.info.destination, one.info.source) == (info.destination, info.source)
-                    && one.cpu == sa.cpu
-                    && takes(one, sa.mark)
-            })
-        });
+        let found = by_seq.or_else(|| self.waiting(&Kind::of_sa(sa), sa.mark, sa.cpu));
         found.map(|(at, _)| at)
     }
 
@@ -288,9 +284,9 @@ impl Associations {
     /// Keeps a larval SA that an acquire event asks daemons to fill.
     ///
     /// # Errors
-    /// `EEXIST` when one waits that is `alike`, `ENOMEM` when there are 2²⁰ SAs.
-    pub fn want(&mut self, sa: Sa, alike: impl Fn(&Sa) -> bool) -> Result<(), Refusal> {
-        if self.larval().any(|(_, one)| alike(one)) {
+    /// `EEXIST` when one waits of its protocol, mode, reqid, interface and addresses, `ENOMEM` when there are 2²⁰ SAs.
+    pub fn want(&mut self, sa: Sa) -> Result<(), Refusal> {
+        if self.larval.has(&Kind::of_sa(&sa)) {
             return Err(Refusal::bare(Errno::EEXIST));
         }
         self.store(Association::new(sa, true)).map(drop)
@@ -317,8 +313,8 @@ impl Associations {
 
     /// Removes and returns larval SAs whose time is over at `now`.
     pub fn expire_larval(&mut self, now: u64) -> Vec<Sa> {
-        let over = |sa: &Sa| now >= sa.info.usage.add_time.saturating_add(LARVAL_SECONDS);
-        let all: Vec<u64> = self.larval().filter(|(_, sa)| over(sa)).map(|(at, _)| at).collect();
+        let Some(then) = now.checked_sub(LARVAL_SECONDS) else { return Vec::new() };
+        let all: Vec<u64> = self.larval.until(then).collect();
         all.iter().filter_map(|at| self.take(*at)).map(|found| found.sa).collect()
     }
 
@@ -351,7 +347,7 @@ impl Associations {
             self.by_spi.entry((protocol, spi)).or_default().push(at);
         }
         if association.is_larval {
-            self.larval.insert(at);
+            self.larval.insert(at, &association.sa);
         }
         self.stored.insert(at, Association { number: at, ..association });
         Ok(at)
@@ -360,6 +356,7 @@ impl Associations {
     /// Gives an SA that has none its SPI.
     fn name(&mut self, at: u64, spi: Spi) {
         let Some(found) = self.stored.get_mut(&at) else { return };
+        self.larval.name(at, &found.sa);
         found.sa.info.spi = Some(spi);
         self.by_spi.entry((found.sa.info.protocol, spi)).or_default().push(at);
     }
@@ -367,7 +364,7 @@ impl Associations {
     fn take(&mut self, at: u64) -> Option<Association> {
         let found = self.stored.remove(&at)?;
         let SaInfo { protocol, spi, .. } = found.sa.info;
-        self.larval.remove(&at);
+        self.larval.remove(at, &found.sa);
         if let Some(spi) = spi
             && let Some(all) = self.by_spi.get_mut(&(protocol, spi))
         {
@@ -466,6 +463,28 @@ mod tests {
         assert_eq!(gone.iter().map(|sa| sa.info.spi).collect::<Vec<_>>(), [Spi::new(256)]);
         assert_eq!(errno(sas.get(&key(256))), Some(Errno::ESRCH));
         assert_eq!(sas.len(), 1);
+    }
+
+    /// A daemon that gets many SPIs for one peer before it brings any keys.
+    #[test]
+    fn a_hundred_thousand_larval_sas_are_no_burden() {
+        const COUNT: u32 = 100_000;
+        let mut sas = Associations::default();
+        let begin = std::time::Instant::now();
+        for n in 0..COUNT {
+            let second = 100 + u64::from(n / 10_000);
+            sas.allocate(&request(1000 + n, 1), second, |_, _| 0).unwrap();
+        }
+        assert_eq!(errno(sas.want(with_keys(1, 1))), Some(Errno::EEXIST), "one of its kind waits");
+        // All would take minutes if each looked at those before.
+        assert!(begin.elapsed().as_secs() < 20, "{:?}", begin.elapsed());
+        let gone = sas.expire_larval(102 + LARVAL_SECONDS);
+        assert_eq!((gone.len(), sas.len()), (30_000, 70_000));
+        for n in 30_000..COUNT {
+            sas.update(with_keys(1000 + n, 1), 130).unwrap();
+        }
+        assert!(sas.expire_larval(1000).is_empty(), "they have keys");
+        assert!(sas.want(with_keys(1, 1)).is_ok());
     }
 
     /// An outbound SA comes by `NEWSA`, in the place of what its acquire event left.

@@ -147,14 +147,9 @@ impl Kernel {
             direction: None,
             others: convoy_xfrm::Others::default(),
         };
-        // Daemons have been asked for one of its kind, and have not answered yet.
-        let if_id = policy.if_id;
-        let larval = Sa { if_id, ..Sa::new(info) };
-        let alike = |one: &Sa| {
-            let of = |i: &SaInfo| (i.protocol, i.mode, i.reqid, i.source, i.destination);
-            (of(&one.info), one.if_id) == (of(&info), if_id)
-        };
-        if self.associations.want(larval, alike).is_err() {
+        // Daemons may have been asked for one of its kind, and not have answered yet.
+        let larval = Sa { if_id: policy.if_id, ..Sa::new(info) };
+        if self.associations.want(larval).is_err() {
             return Told::Nothing;
         }
         tracing::info!("a packet from {from} to {to} wants an SA (reqid {})", info.reqid);

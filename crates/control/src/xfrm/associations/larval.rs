@@ -1,0 +1,105 @@
+//! Larval SAs, found without looking at all of them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+use std::net::IpAddr;
+
+use convoy_xfrm::{AllocSpi, Mode, Sa, SaInfo, SaProtocol};
+
+/// What larval SAs of one kind have alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Kind {
+    protocol: SaProtocol,
+    mode: Mode,
+    reqid: u32,
+    if_id: u32,
+    source: IpAddr,
+    destination: IpAddr,
+}
+
+impl Kind {
+    pub(super) const fn of_sa(sa: &Sa) -> Self {
+        let SaInfo { protocol, mode, reqid, source, destination, .. } = sa.info;
+        Self { protocol, mode, reqid, if_id: sa.if_id, source, destination }
+    }
+
+    pub(super) const fn of_request(request: &AllocSpi) -> Self {
+        let AllocSpi { protocol, mode, reqid, if_id, source, destination, .. } = *request;
+        Self { protocol, mode, reqid, if_id, source, destination }
+    }
+}
+
+/// The numbers of larval SAs.
+#[derive(Debug, Default)]
+pub(super) struct Larval {
+    /// With the second in which each came.
+    by_time: BTreeSet<(u64, u64)>,
+    /// Of acquire events, by their number; the newest last.
+    by_event: HashMap<u32, Vec<u64>>,
+    /// Those without an SPI, by kind; the newest last.
+    waiting: HashMap<Kind, Vec<u64>>,
+    /// How many there are of a kind.
+    counts: HashMap<Kind, usize>,
+}
+
+fn drop_from<K: Hash + Eq>(lists: &mut HashMap<K, Vec<u64>>, key: &K, at: u64) {
+    if let Some(list) = lists.get_mut(key) {
+        list.retain(|other| *other != at);
+        if list.is_empty() {
+            lists.remove(key);
+        }
+    }
+}
+
+impl Larval {
+    pub(super) fn insert(&mut self, at: u64, sa: &Sa) {
+        self.by_time.insert((sa.info.usage.add_time, at));
+        if sa.info.seq != 0 {
+            self.by_event.entry(sa.info.seq).or_default().push(at);
+        }
+        if sa.info.spi.is_none() {
+            self.waiting.entry(Kind::of_sa(sa)).or_default().push(at);
+        }
+        *self.counts.entry(Kind::of_sa(sa)).or_default() += 1;
+    }
+
+    /// One that had no SPI gets one.
+    pub(super) fn name(&mut self, at: u64, sa: &Sa) {
+        drop_from(&mut self.waiting, &Kind::of_sa(sa), at);
+    }
+
+    /// Forgets an SA, if it is here.
+    pub(super) fn remove(&mut self, at: u64, sa: &Sa) {
+        if !self.by_time.remove(&(sa.info.usage.add_time, at)) {
+            return;
+        }
+        drop_from(&mut self.by_event, &sa.info.seq, at);
+        drop_from(&mut self.waiting, &Kind::of_sa(sa), at);
+        if let Some(count) = self.counts.get_mut(&Kind::of_sa(sa)) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&Kind::of_sa(sa));
+            }
+        }
+    }
+
+    /// Whether there is one of a kind.
+    pub(super) fn has(&self, kind: &Kind) -> bool {
+        self.counts.contains_key(kind)
+    }
+
+    /// Those of an acquire event, the newest first.
+    pub(super) fn of_event(&self, seq: u32) -> impl Iterator<Item = u64> {
+        self.by_event.get(&seq).into_iter().flatten().rev().copied()
+    }
+
+    /// Those of a kind that have no SPI yet, the newest first.
+    pub(super) fn waiting(&self, kind: &Kind) -> impl Iterator<Item = u64> {
+        self.waiting.get(kind).into_iter().flatten().rev().copied()
+    }
+
+    /// Those that came in this second or before.
+    pub(super) fn until(&self, time: u64) -> impl Iterator<Item = u64> {
+        self.by_time.range(..=(time, u64::MAX)).map(|(_, at)| *at)
+    }
+}
