@@ -65,6 +65,10 @@ impl Entry {
         }
     }
 
+    fn states(&self) -> [Option<State>; 3] {
+        [View::Out, View::FromTun, View::Guarded].map(|view| self.state(view))
+    }
+
     fn is_unused(&self) -> bool {
         self.protected.is_empty()
             && self.bypassed == 0
@@ -96,16 +100,21 @@ pub(super) struct Book {
 }
 
 impl Book {
-    pub(super) fn count(&mut self, claim: &Claim, add: bool) {
+    /// Makes a claim or takes it back; whether anything is to be done with packets to its network that was
+    /// not before.
+    pub(super) fn count(&mut self, claim: &Claim, add: bool) -> bool {
         let network = claim.network.trunc();
         if !add && !self.entries.contains_key(&network) {
-            return;
+            return false;
         }
         let entry = self.entries.entry(network).or_default();
+        let before = entry.states();
         entry.count(claim.treatment, add);
+        let is_other = entry.states() != before;
         if entry.is_unused() {
             self.entries.remove(&network);
         }
+        is_other
     }
 
     /// A network that is open in every way unless a claim names it.
@@ -235,7 +244,9 @@ mod tests {
 
     fn book(claims: &[Claim]) -> Book {
         let mut book = Book::default();
-        claims.iter().for_each(|claim| book.count(claim, true));
+        for claim in claims {
+            let _ = book.count(claim, true);
+        }
         book
     }
 
@@ -303,7 +314,7 @@ mod tests {
     fn networks_behind_the_gateway_are_open_only_to_what_tunnels_bring() {
         let net = "10.1.0.0/16".parse().unwrap();
         let mut book = book(&[protected("10.0.0.0/8")]);
-        book.count(&Claim { network: net, treatment: Treatment::Local }, true);
+        assert!(book.count(&Claim { network: net, treatment: Treatment::Local }, true));
         assert_eq!(book.closed_within(net, View::Out).len(), 1);
         assert_eq!(book.closed_within(net, View::FromTun), []);
     }
@@ -318,15 +329,17 @@ mod tests {
             _ => None,
         };
         assert_eq!(source(&book).as_deref(), Some("192.0.2.1"));
-        book.count(&from("192.0.2.1"), false);
+        assert!(!book.count(&from("192.0.2.1"), false), "nothing is to be done");
         assert_eq!(source(&book).as_deref(), Some("192.0.2.1"));
-        book.count(&from("192.0.2.1"), false);
+        assert!(book.count(&from("192.0.2.1"), false));
         assert_eq!(source(&book).as_deref(), Some("192.0.2.2"));
-        book.count(&from("192.0.2.2"), false);
+        assert!(book.count(&from("192.0.2.2"), false));
         assert_eq!(book.state(&net, View::Out), None);
         assert_eq!(book.networks().count(), 0);
-        book.count(&from("192.0.2.2"), false);
+        assert!(!book.count(&from("192.0.2.2"), false));
         assert_eq!(book.networks().count(), 0);
+        let guarded = Claim { network: net, treatment: Treatment::Guarded };
+        assert!(book.count(&guarded, true) && !book.count(&guarded, true));
     }
 
     #[test]
@@ -336,9 +349,9 @@ mod tests {
         book.adopt(net, Treatment::Protected { source: None });
         assert_eq!(book.state(&net, View::Out), Some(State::Closed { into: false, source: None }));
         assert_eq!(book.left_behind().collect::<Vec<_>>(), [net]);
-        book.count(&protected("10.0.0.0/24"), true);
+        assert!(book.count(&protected("10.0.0.0/24"), true));
         assert_eq!(book.state(&net, View::Out), Some(State::Closed { into: true, source: None }));
-        book.count(&protected("10.0.0.0/24"), false);
+        assert!(book.count(&protected("10.0.0.0/24"), false));
         assert_eq!(book.state(&net, View::Out), Some(State::Closed { into: false, source: None }));
         assert_eq!(book.settle(), [net]);
         assert_eq!(book.state(&net, View::Out), None);

@@ -269,11 +269,13 @@ impl Fence {
     /// [`HostError::Fence`] when the kernel refuses some of it. The rest has been done, the claims
     /// count, and [`Fence::repair`] tries again.
     pub fn change(&mut self, add: &[Claim], remove: &[Claim]) -> Result<(), HostError> {
+        // Policies of one network here and many there say the same of it again and again.
+        let mut concerned = BTreeSet::new();
         for (claims, is_added) in [(add, true), (remove, false)] {
-            claims.iter().for_each(|claim| self.book.count(claim, is_added));
+            let changes = claims.iter().filter(|claim| self.book.count(claim, is_added));
+            concerned.extend(changes.map(|claim| claim.network.trunc()));
         }
-        let claims = add.iter().chain(remove);
-        self.follow(&claims.map(|claim| claim.network.trunc()).collect())
+        self.follow(&concerned)
     }
 
     /// Networks that are as an earlier life left them, because nobody has claimed them since.
@@ -470,6 +472,9 @@ impl Fence {
     }
 
     fn lay(&mut self, concerned: &BTreeSet<IpNet>) -> Result<(), HostError> {
+        if concerned.is_empty() {
+            return Ok(());
+        }
         let tun = self.tun()?;
         let mut steps = Vec::new();
         for network in concerned {
