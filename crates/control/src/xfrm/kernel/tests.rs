@@ -545,6 +545,29 @@ fn limits_that_workers_reach_are_told_and_the_hard_one_ends_the_sa() {
     assert!(matches!(kernel.heard(&of_site, moment(6)), Told::NotOurs));
 }
 
+/// A daemon that moves an SA adds it again under its SPI, while a worker still tells of the one before.
+#[test]
+fn what_is_told_of_an_sa_that_went_does_not_concern_the_next_of_its_spi() {
+    let (mut kernel, published) = kernel();
+    for direction in [Direction::Outbound, Direction::Inbound] {
+        let out = direction == Direction::Outbound;
+        let sa = || if out { outbound(1, 1) } else { inbound(2, 2) };
+        add(&mut kernel, sa()).unwrap();
+        let picture = published.current();
+        let slot = match direction {
+            Direction::Outbound => picture.outbound_sas().next().unwrap().0,
+            Direction::Inbound => picture.inbound_sas().next().unwrap().0,
+        };
+        let SaInfo { spi, destination, .. } = sa().info;
+        let id = SaId { direction, spi: spi.unwrap(), destination, slot };
+        ask(&mut kernel, Request::DelSa(query(&sa())), 1).unwrap();
+        add(&mut kernel, sa()).unwrap();
+        let hard = Event::Hard { sa: id, limit: Reached::Packets };
+        assert!(matches!(kernel.heard(&hard, moment(2)), Told::NotOurs));
+        ask(&mut kernel, Request::GetSa(query(&sa())), 2).unwrap();
+    }
+}
+
 /// A NAT has given the peer another port: who drives the SA hears of it, and says when it is so.
 #[test]
 fn a_peer_that_comes_from_elsewhere_is_told_as_often_as_the_sa_wishes() {

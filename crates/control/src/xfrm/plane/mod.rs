@@ -22,7 +22,7 @@ use convoy_ipsec::sequence::{Lease, SequenceLimits};
 use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{PolicyId, SpdId};
 use convoy_ipsec::trace::longest_inner;
-use convoy_wire::{FlowKey, Prefix, SeqNum};
+use convoy_wire::{FlowKey, Prefix, SeqNum, Spi};
 use convoy_xfrm::{Addresses, Errno, Policy, Refusal, Sa, SaDirection, SaFlags};
 
 use super::Moment;
@@ -60,6 +60,7 @@ pub struct Setting {
 pub struct Placed {
     pub(super) direction: Direction,
     pub(super) slot: SaSlot,
+    spi: Option<Spi>,
     group: Group,
     key: RecordId,
     pub(super) counters: Arc<SaCounters>,
@@ -207,9 +208,10 @@ impl Plane {
         let direction = checked.way.direction();
         let group = Group::of_sa(sa, direction);
         self.one_way(material, direction)?;
+        let spi = sa.info.spi;
         let slot = match direction {
-            Direction::Outbound => self.outbound.take(|slot| draft.outbound(slot).is_some()),
-            Direction::Inbound => self.inbound.take(|slot| draft.inbound(slot).is_some()),
+            Direction::Outbound => self.outbound.take(spi, |slot| draft.outbound(slot).is_some()),
+            Direction::Inbound => self.inbound.take(spi, |slot| draft.inbound(slot).is_some()),
         }?;
         let (key, lease) = match checked.way {
             Way::Outbound => {
@@ -217,7 +219,7 @@ impl Plane {
                 match self.graves.raise(key, sent) {
                     Ok(lease) => (key, Some(lease)),
                     Err(refusal) => {
-                        self.outbound.give_back(slot);
+                        self.outbound.give_back(slot, spi);
                         return Err(refusal);
                     }
                 }
@@ -229,9 +231,9 @@ impl Plane {
             }
         };
         let ends = (sa.info.source, sa.info.destination);
-        let member = Member { direction, spi: sa.info.spi, slot, ends, counters: counters.clone() };
+        let member = Member { direction, spi, slot, ends, counters: counters.clone() };
         let reqid = self.groups.join_sa(group, member);
-        let mut placed = Placed { direction, slot, group, key, counters, lease, kept: None };
+        let mut placed = Placed { direction, slot, spi, group, key, counters, lease, kept: None };
         match self.admit(sa, &placed, sent, past) {
             Ok(kept) => placed.kept = kept,
             Err(refusal) => {
@@ -356,7 +358,7 @@ impl Plane {
     /// What an SA had that is in no picture any more.
     fn give_back(&mut self, placed: &Placed) {
         self.groups.leave_sa(placed.group, placed.direction, placed.slot);
-        self.slots(placed.direction).give_back(placed.slot);
+        self.slots(placed.direction).give_back(placed.slot, placed.spi);
         match placed.direction {
             Direction::Outbound => self.graves.bury_lease(placed.key),
             Direction::Inbound => {
