@@ -423,38 +423,49 @@ impl Plane {
         let mut draft = self.draft();
         let old = before.map(|policy| Ok::<_, Refusal>((policy.info.index, self.read(policy)?)));
         let old = old.transpose()?;
+        let mut is_other = false;
         if let Some((number, old)) = &old {
-            self.placement.remove(*number, old, &mut self.groups, &mut draft)?;
+            is_other |= self.placement.remove(*number, old, &mut self.groups, &mut draft)?;
         }
         let number = after.info.index;
-        if let Err(refusal) = self.placement.add(number, &read, &mut self.groups, &mut draft) {
-            if let Some((number, old)) = &old {
-                // What was there a moment ago has room.
-                let _ = self.placement.add(*number, old, &mut self.groups, &mut draft);
+        match self.placement.add(number, &read, &mut self.groups, &mut draft) {
+            Ok(is_new) => is_other |= is_new,
+            Err(refusal) => {
+                if let Some((number, old)) = &old {
+                    // What was there a moment ago has room.
+                    let _ = self.placement.add(*number, old, &mut self.groups, &mut draft);
+                }
+                self.publish(draft);
+                return Err(refusal);
             }
-            self.publish(draft);
-            return Err(refusal);
         }
         if let Some((_, old)) = &old {
             self.choose_for(old, &mut draft);
         }
         self.choose_for(&read, &mut draft);
-        self.publish(draft);
+        // Of two policies that are one to workers the second changes nothing.
+        if is_other {
+            self.publish(draft);
+        }
         Ok(())
     }
 
     /// Takes policies out of the picture.
     pub(super) fn remove_policies<'a>(&mut self, all: impl IntoIterator<Item = &'a Policy>) {
         let mut draft = self.draft();
+        let mut is_other = false;
         for policy in all {
             // It was read when it came.
             if let Ok(read) = self.read(policy) {
                 let number = policy.info.index;
-                let _ = self.placement.remove(number, &read, &mut self.groups, &mut draft);
+                let removed = self.placement.remove(number, &read, &mut self.groups, &mut draft);
+                is_other |= removed.unwrap_or(true);
                 self.choose_for(&read, &mut draft);
             }
         }
-        self.publish(draft);
+        if is_other {
+            self.publish(draft);
+        }
     }
 
     /// The number of the daemon's policy that decides about packets of a flow that leave.

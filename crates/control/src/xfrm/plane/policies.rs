@@ -95,7 +95,7 @@ fn database(draft: &mut Snapshot, spd: SpdId) -> Result<&mut Spd, Refusal> {
 }
 
 impl Placement {
-    /// Adds a policy of this number.
+    /// Adds a policy of this number; whether workers are to see anything new.
     ///
     /// # Errors
     /// When workers' database has no room; then the draft says what it said before.
@@ -105,7 +105,7 @@ impl Placement {
         read: &Read,
         groups: &mut Groups,
         draft: &mut Snapshot,
-    ) -> Result<(), Refusal> {
+    ) -> Result<bool, Refusal> {
         let action = read.action(groups);
         self.places.entry(read.place).or_default().members.insert(number, action);
         let done = self.show(read.place, draft);
@@ -125,10 +125,10 @@ impl Placement {
                 }
             }
         }
-        done
+        Ok(done? || read.place.direction == Direction::Outbound)
     }
 
-    /// Removes one.
+    /// Removes one; whether workers are to see anything new.
     ///
     /// # Errors
     /// As of [`Placement::add`].
@@ -138,7 +138,7 @@ impl Placement {
         read: &Read,
         groups: &mut Groups,
         draft: &mut Snapshot,
-    ) -> Result<(), Refusal> {
+    ) -> Result<bool, Refusal> {
         let action = self.forget(number, read, groups);
         if let (Direction::Outbound, Some(PolicyAction::Protect { reqid })) =
             (read.place.direction, action)
@@ -150,7 +150,7 @@ impl Placement {
                 draft.make_beforehand(reqid);
             }
         }
-        self.show(read.place, draft)
+        Ok(self.show(read.place, draft)? || read.place.direction == Direction::Outbound)
     }
 
     fn forget(&mut self, number: u32, read: &Read, groups: &mut Groups) -> Option<PolicyAction> {
@@ -160,11 +160,12 @@ impl Placement {
         self.places.get_mut(&read.place)?.members.remove(&number)
     }
 
-    /// Makes workers see what the policies of a place say now.
-    fn show(&mut self, place: Place, draft: &mut Snapshot) -> Result<(), Refusal> {
-        let Some(shared) = self.places.get_mut(&place) else { return Ok(()) };
+    /// Makes workers see what the policies of a place say now; whether that is something else.
+    fn show(&mut self, place: Place, draft: &mut Snapshot) -> Result<bool, Refusal> {
+        let Some(shared) = self.places.get_mut(&place) else { return Ok(false) };
         let wanted = effective(place.direction, &shared.members);
-        if wanted.map(|(_, action)| action) != shared.seen.map(|(_, action)| action) {
+        let is_other = wanted.map(|(_, action)| action) != shared.seen.map(|(_, action)| action);
+        if is_other {
             let spd = database(draft, place.spd)?;
             if let Some((old, _)) = shared.seen.take() {
                 spd.remove(old);
@@ -187,7 +188,7 @@ impl Placement {
         if shared.members.is_empty() {
             self.places.remove(&place);
         }
-        Ok(())
+        Ok(is_other)
     }
 
     /// The daemon's number of a policy of this database that workers see.
