@@ -3,6 +3,7 @@
 use anyhow::Context as _;
 use convoy_control::site::Site;
 use convoy_control::xfrm::{Cover, Covered};
+use convoy_host::fence::Exceptions;
 use convoy_host::{
     Claim, Fence, FenceConfig, Finding, LinkName, Look, Network, Treatment, findings,
 };
@@ -49,10 +50,11 @@ impl Guard {
                 left.join(", ")
             );
         }
+        let takes_exceptions = fence.takes_exceptions();
         Ok(Self {
             fence: Some(fence),
             network: Network::open()?,
-            claims: Claims::default(),
+            claims: Claims::new(takes_exceptions),
             found: Vec::new(),
         })
     }
@@ -89,8 +91,23 @@ impl Guard {
     ) -> anyhow::Result<()> {
         let Self { fence, network, claims, .. } = self;
         let Some(fence) = fence else { return Ok(()) };
-        let change = claims.follow(covered, uncovered, |policy| claims_of(policy, network));
-        fence.change(&change.add, &change.remove).context("routes and packet filter of policies")
+        let mut change = claims.follow(covered, uncovered, |policy| claims_of(policy, network));
+        let (before, after) = (fence.exceptions(), claims.exceptions());
+        // At no time is more open than before or after.
+        let meanwhile = Exceptions {
+            open: before.open.intersection(&after.open).copied().collect(),
+            withheld: before.withheld.union(&after.withheld).copied().collect(),
+        };
+        let mut excepted = fence.except(meanwhile);
+        if excepted.is_err() {
+            // Who is to be kept from a network would reach it.
+            change.add.retain(|claim| claim.treatment != Treatment::Local);
+        }
+        let changed = fence.change(&change.add, &change.remove);
+        if excepted.is_ok() && changed.is_ok() {
+            excepted = fence.except(after);
+        }
+        changed.and(excepted).context("routes and packet filter of policies")
     }
 
     /// Whether networks are closed that nobody claimed in this life.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use convoy_host::IpNet;
 use convoy_lab::libreswan::{Conn, Libreswan};
-use convoy_lab::strongswan::{Connection, StartAction, StrongSwan};
+use convoy_lab::strongswan::{Child, Connection, StartAction, StrongSwan};
 use convoy_lab::{Family, WIRE_LINK};
 
 use super::common::{ip, status, text};
@@ -198,6 +198,42 @@ fn a_road_warrior_of_strongswan_lets_nothing_out_whatever_happens() {
     flap_and_rekey(&world, &FAMILIES);
     deaths_of_a_gateway(&mut world, &FAMILIES);
     world.assert_nothing_in_the_clear();
+}
+
+/// A tunnel for everything from one address, beside a network that may be reached in clear by others.
+#[test]
+fn a_passthrough_policy_opens_its_network_to_those_whom_it_names() {
+    let Some(mut world) = World::start([Plane::Convoy; 2]) else { return };
+    leaky(&world);
+    let [own, beyond] = [0, 1].map(|side| match side {
+        0 => world.site(0).gateway_address(Family::V4),
+        _ => world.site(1).wire_address(Family::V4),
+    });
+    world.load(|world, side| {
+        let mut connection = trap(world, side);
+        let child = &mut connection.children[0];
+        let ends = [format!("{own}/32"), "0.0.0.0/0".into()];
+        let [near, far] = if side == 0 { [0, 1] } else { [1, 0] };
+        child.local_ts = vec![ends[near].clone()];
+        child.remote_ts = vec![ends[far].clone()];
+        if side == 0 {
+            let network = world.site(0).network(Family::V4);
+            let mut pass = Child::new("pass", network, format!("{beyond}/32"));
+            pass.start = StartAction::Trap;
+            pass.more.push(("mode".into(), "pass".into()));
+            connection.children.push(pass);
+        }
+        connection
+    });
+    assert_eq!(World::ping(&world.site(0).host, beyond, 3), 3, "{}", world.logs(0));
+    // The gateway's own go into the tunnel.
+    let until = Instant::now() + LIMIT;
+    let inside = world.site(1).host_address(Family::V4);
+    while !World::try_ping(world.gateway(0), inside) {
+        assert!(Instant::now() < until, "{}", world.logs(0));
+    }
+    World::try_ping(world.gateway(0), beyond);
+    world.assert_not_in_the_clear(&[own.into()]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::{
         meta, name, neighbour_discovery, payload, verdict,
     },
     filter::{SETS, SetOf},
-    inbound,
+    inbound, pairs,
     rules::IKE_PORTS,
     transaction::{Answer, Order},
 };
@@ -29,15 +29,19 @@ const PRIORITY: u32 = 300;
 /// `NFTA_COUNTER_PACKETS`.
 const COUNTER_PACKETS: u16 = 2;
 /// nft(8)'s numbers for addresses, so that it can print them.
-const IPV4_ADDRESS: u32 = 7;
-const IPV6_ADDRESS: u32 = 8;
+pub(super) const IPV4_ADDRESS: u32 = 7;
+pub(super) const IPV6_ADDRESS: u32 = 8;
 
 /// The sets and the chain. Sets without a set that they belong to cannot be made, so they come first.
-pub(super) fn sets_and_rules(config: &FenceConfig, table: &str) -> Vec<Order> {
+/// Without pairs where the kernel knows none.
+pub(super) fn sets_and_rules(config: &FenceConfig, table: &str, pairs: bool) -> Vec<Order> {
     let mut orders: Vec<_> =
         SETS.iter().zip(1..).map(|(set, id)| new_set(table, *set, id)).collect();
-    orders.extend(chain(table, CHAIN, InetHookNumber::PostRouting, rules(config)));
-    orders.extend(inbound::chains(config, table));
+    if pairs {
+        orders.extend(pairs::new_sets(table, SETS.len() as u32 + 1));
+    }
+    orders.extend(chain(table, CHAIN, InetHookNumber::PostRouting, rules(config, pairs)));
+    orders.extend(inbound::chains(config, table, pairs));
     orders
 }
 
@@ -86,7 +90,7 @@ fn new_set(table: &str, set: SetOf, id: u32) -> Order {
 }
 
 /// The rules, as many for ten thousand networks as for one.
-fn rules(config: &FenceConfig) -> Vec<Vec<Expression>> {
+fn rules(config: &FenceConfig, pairs: bool) -> Vec<Vec<Expression>> {
     let tun = name(config.tun.as_str());
     let from_host = || vec![meta(MetaKey::Iif), equal(0_u32.to_ne_bytes().to_vec())];
     let mut rules = vec![
@@ -112,10 +116,15 @@ fn rules(config: &FenceConfig) -> Vec<Vec<Expression>> {
     // forwarded has another hop limit by now.
     rules.push(neighbour_discovery());
     let from_tun = || vec![meta(MetaKey::Iifname), equal(tun.clone())];
+    let with_pairs = |rules: fn() -> Vec<Vec<Expression>>| if pairs { rules() } else { Vec::new() };
+    for withheld in with_pairs(pairs::withhold) {
+        rules.push([from_tun(), withheld].concat());
+    }
     for set in SETS.iter().filter(|set| set.view == View::FromTun) {
         rules.push([from_tun(), stop(*set)].concat());
     }
     rules.push([from_tun(), vec![verdict(ACCEPT)]].concat());
+    rules.extend(with_pairs(|| pairs::let_pass(false)));
     rules.extend(SETS.iter().filter(|set| set.view == View::Out).map(|set| stop(*set)));
     rules
 }

@@ -17,6 +17,7 @@ use super::{
     chain, clamp,
     cover::{Cover, Difference, Range},
     inbound,
+    pairs::{self, Exceptions},
     transaction::{Nft, Order},
 };
 use crate::{LinkName, netlink::Refusal};
@@ -98,6 +99,10 @@ pub(super) struct Filter {
     is_held: bool,
     /// The last change was made, as far as is known: then it holds what it was told.
     is_current: bool,
+    /// The last change of pairs was made.
+    has_pairs: bool,
+    /// The kernel knows sets of pairs.
+    takes_pairs: bool,
     /// Interfaces of tunnels.
     links: BTreeSet<LinkName>,
     /// Why the MSS of connections through them is not clamped.
@@ -112,6 +117,8 @@ impl Filter {
             table: config.filter_table(),
             is_held: false,
             is_current: false,
+            has_pairs: false,
+            takes_pairs: false,
             links: [config.tun.clone()].into(),
             clamp_trouble: None,
         })
@@ -124,7 +131,8 @@ impl Filter {
 
     /// Whether the sets hold this.
     pub(super) fn holds(&mut self, covers: &Covers) -> Result<bool, Refusal> {
-        Ok((self.is_held && self.is_current) || self.present()?.as_ref() == Some(covers))
+        let is_as_told = self.is_held && self.is_current;
+        Ok(self.has_pairs && (is_as_told || self.present()?.as_ref() == Some(covers)))
     }
 
     /// What the sets hold now; none when they are not there.
@@ -141,17 +149,29 @@ impl Filter {
 
     /// Makes the table, its sets with these contents and its chain, in place of what stands there, in
     /// one step.
-    pub(super) fn make(&mut self, config: &FenceConfig, covers: &Covers) -> Result<(), Refusal> {
+    pub(super) fn make(
+        &mut self,
+        config: &FenceConfig,
+        covers: &Covers,
+        exceptions: &Exceptions,
+    ) -> Result<(), Refusal> {
         // With an owner nobody else can empty it, `nft flush ruleset` included, and it outlives its
         // owner; kernels before 6.9 cannot do both.
         let held = TableFlags::Owner | TableFlags::Persisent;
+        let none = TableFlags::empty();
         let mut outcome = Ok(());
-        for (flags, replace) in
-            [(held, true), (held, false), (TableFlags::empty(), true), (TableFlags::empty(), false)]
-        {
-            outcome = self.nft.commit(self.whole(config, covers, flags, replace));
+        let ways = [(held, true), (held, false), (none, true), (none, false)];
+        // Pairs are known since 5.6.
+        let ways =
+            [true, false].into_iter().flat_map(|p| ways.map(|(flags, over)| (p, flags, over)));
+        for (pairs, flags, replace) in ways {
+            let exceptions = pairs.then_some(exceptions);
+            let orders = self.whole(config, covers, exceptions, flags, replace);
+            outcome = self.nft.commit(orders);
+            self.takes_pairs = pairs && outcome.is_ok();
             self.is_held = outcome.is_ok() && flags == held;
             self.is_current = outcome.is_ok();
+            self.has_pairs = outcome.is_ok();
             match &outcome {
                 Err(Refusal { errno: nix::libc::EOPNOTSUPP | nix::libc::EINVAL, .. }) => {}
                 _ => break,
@@ -187,6 +207,7 @@ impl Filter {
         &self,
         config: &FenceConfig,
         covers: &Covers,
+        exceptions: Option<&Exceptions>,
         flags: TableFlags,
         replace: bool,
     ) -> Vec<Order> {
@@ -203,7 +224,8 @@ impl Filter {
             orders.push(Order::plain(NfTablesMessage::DeleteTable(TableMessage { attributes })));
         }
         orders.push(table());
-        orders.extend(chain::sets_and_rules(config, &self.table));
+        orders.extend(chain::sets_and_rules(config, &self.table, exceptions.is_some()));
+        orders.extend(exceptions.iter().flat_map(|these| pairs::fill(&self.table, these, false)));
         for (set, cover) in SETS.iter().zip(covers) {
             orders.extend(self.change(*set, cover.ranges(), true));
         }
@@ -223,6 +245,18 @@ impl Filter {
         // After a change that failed, or of which nothing was heard, only a look tells what there is.
         let outcome = self.nft.commit(orders);
         self.is_current &= outcome.is_ok();
+        outcome
+    }
+
+    pub(super) const fn takes_pairs(&self) -> bool {
+        self.takes_pairs
+    }
+
+    /// Makes exceptions in place of others.
+    pub(super) fn except(&mut self, exceptions: &Exceptions) -> Result<(), Refusal> {
+        let outcome = self.nft.commit(pairs::fill(&self.table, exceptions, true));
+        self.is_current &= outcome.is_ok();
+        self.has_pairs &= outcome.is_ok();
         outcome
     }
 

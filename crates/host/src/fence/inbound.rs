@@ -15,6 +15,7 @@ use super::{
         count, equal, found_in, meta, name, neighbour_discovery, payload, verdict,
     },
     filter::{SETS, SetOf},
+    pairs,
     rules::IKE_PORTS,
     transaction::Order,
 };
@@ -28,11 +29,12 @@ const AH: u8 = 51;
 const FRAGMENT: u8 = 44;
 const FRAGMENT_OFFSET: [u8; 2] = [0xff, 0xf8];
 
-pub(super) fn chains(config: &FenceConfig, table: &str) -> Vec<Order> {
+pub(super) fn chains(config: &FenceConfig, table: &str, pairs: bool) -> Vec<Order> {
     let [host, forward] = CHAINS;
-    let mut orders =
-        chain(table, host, InetHookNumber::LocalIn, rules(config, of_the_gateway(config)));
-    orders.extend(chain(table, forward, InetHookNumber::Forward, rules(config, Vec::new())));
+    let open = if pairs { pairs::let_pass(true) } else { Vec::new() };
+    let passes = [open.clone(), of_the_gateway(config)].concat();
+    let mut orders = chain(table, host, InetHookNumber::LocalIn, rules(config, passes));
+    orders.extend(chain(table, forward, InetHookNumber::Forward, rules(config, open)));
     orders
 }
 

@@ -49,6 +49,7 @@ mod expression;
 mod filter;
 mod findings;
 mod inbound;
+mod pairs;
 mod routes;
 mod rules;
 mod transaction;
@@ -57,12 +58,15 @@ use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 
-pub use self::findings::{Finding, Look, Lookup, findings};
 use self::{
     book::{Book, VIEWS, View, first, last},
     cover::{Cover, Range},
     filter::{Covers, Differences, Filter, SETS},
     routes::Way,
+};
+pub use self::{
+    findings::{Finding, Look, Lookup, findings},
+    pairs::{Exceptions, Pair},
 };
 use crate::{Cause, HostError, LinkName, Network, netlink::Refusal};
 
@@ -203,6 +207,7 @@ pub struct Fence {
     book: Book,
     /// What the sets are to hold, in the order of [`SETS`].
     covers: Covers,
+    exceptions: Exceptions,
 }
 
 impl Fence {
@@ -219,8 +224,14 @@ impl Fence {
     pub fn raise(config: FenceConfig) -> Result<Self, HostError> {
         let network = Network::open()?;
         let filter = Filter::open(&config);
-        let mut fence =
-            Self { config, network, filter, book: Book::default(), covers: Default::default() };
+        let mut fence = Self {
+            config,
+            network,
+            filter,
+            book: Book::default(),
+            covers: Default::default(),
+            exceptions: Exceptions::default(),
+        };
         for open in NEVER_ROUTED.iter().filter_map(|text| text.parse().ok()) {
             fence.book.leave_open(open);
         }
@@ -229,8 +240,7 @@ impl Fence {
         fence.cover(&all);
         fence.make_filter()?;
         fence.lay(&all)?;
-        rules::make(&mut fence.network.rtnl, &fence.config)
-            .map_err(|refusal| failed("make the fence's rules", refusal, 0))?;
+        fence.make_rules("make the fence's rules")?;
         Ok(fence)
     }
 
@@ -306,7 +316,7 @@ impl Fence {
                 Ok(true) => Ok(()),
                 Ok(false) => {
                     repaired.filter = true;
-                    filter.make(&self.config, &self.covers)
+                    filter.make(&self.config, &self.covers, &self.exceptions)
                 }
                 Err(refusal) => Err(refusal),
             };
@@ -325,8 +335,7 @@ impl Fence {
         let concerned: BTreeSet<_> = self.book.networks().filter(lacks).collect();
         repaired.networks = concerned.len();
         self.lay(&concerned)?;
-        repaired.rules = rules::make(&mut self.network.rtnl, &self.config)
-            .map_err(|refusal| failed("repair the fence's rules", refusal, 0))?;
+        repaired.rules = self.make_rules("repair the fence's rules")?;
         Ok(repaired)
     }
 
@@ -379,7 +388,8 @@ impl Fence {
         let doing = "make the packet filter's table";
         for tries_left in (0..TRIES).rev() {
             let Ok(filter) = &mut self.filter else { return Ok(()) };
-            let Err(refusal) = filter.make(&self.config, &self.covers) else { return Ok(()) };
+            let made = filter.make(&self.config, &self.covers, &self.exceptions);
+            let Err(refusal) = made else { return Ok(()) };
             match refusal.errno {
                 // The kernel has no packet filter of this kind.
                 nix::libc::EOPNOTSUPP | nix::libc::EINVAL | nix::libc::EPROTONOSUPPORT => {
@@ -398,6 +408,12 @@ impl Fence {
             }
         }
         Ok(())
+    }
+
+    /// Makes the rules that are missing; how many.
+    fn make_rules(&mut self, doing: &str) -> Result<usize, HostError> {
+        rules::make(&mut self.network.rtnl, &self.config, &self.exceptions.open)
+            .map_err(|refusal| failed(doing, refusal, 0))
     }
 
     /// Takes over what an earlier life left behind.
@@ -443,7 +459,7 @@ impl Fence {
         let outcome = match &mut self.filter {
             // One change that failed would make all later ones fail.
             Ok(filter) if !filter.is_current() => filter
-                .make(&self.config, &self.covers)
+                .make(&self.config, &self.covers, &self.exceptions)
                 .map_err(|refusal| failed("make the packet filter's table anew", refusal, 0)),
             Ok(filter) => filter
                 .change_sets(&differences)

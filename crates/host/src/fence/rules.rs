@@ -1,5 +1,7 @@
 //! Who is led to the fence's tables: `ip rule`s.
 
+use std::{collections::BTreeSet, net::IpAddr};
+
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::{
     AddressFamily, IpProtocol, RouteNetlinkMessage as Message,
@@ -7,7 +9,7 @@ use netlink_packet_route::{
     rule::{RuleAction, RuleAttribute, RuleMessage, RulePortRange},
 };
 
-use super::{FenceConfig, PROTOCOL};
+use super::{FenceConfig, PROTOCOL, Pair};
 use crate::netlink::{Refusal, Rtnl};
 
 /// UDP ports that IKE is sent from (RFC 7296 section 2).
@@ -24,7 +26,7 @@ const PLACES: u32 = BEHIND + 1;
 
 /// The rules in the order in which they may be made: nobody is led to the fence's tables before
 /// those who must not be have a way around them.
-fn wanted(config: &FenceConfig, family: AddressFamily) -> Vec<RuleMessage> {
+fn wanted(config: &FenceConfig, open: &BTreeSet<Pair>, family: AddressFamily) -> Vec<RuleMessage> {
     let behind = config.priority.saturating_add(BEHIND);
     let rule = |place: u32, action: RuleAction, what: Vec<RuleAttribute>| {
         let mut message = RuleMessage::default();
@@ -49,23 +51,41 @@ fn wanted(config: &FenceConfig, family: AddressFamily) -> Vec<RuleMessage> {
     let tun = config.tun.as_str();
     let [first, second] = IKE_PORTS;
     let (mark, mask) = (config.mark.masked(), config.mark.mask);
-    vec![
+    let mut rules = vec![
         rule(BEHIND, RuleAction::Nop, Vec::new()),
         goto(0, vec![of(OF_THE_HOST), RuleAttribute::FwMark(mark), RuleAttribute::FwMask(mask)]),
         ike(1, first),
         ike(2, second),
         goto(4, vec![of(tun)]),
         rule(3, RuleAction::ToTable, vec![of(tun), from_tun]),
-        rule(5, RuleAction::ToTable, vec![out]),
-    ]
+    ];
+    let of_family = |pair: &&Pair| pair.to.addr().is_ipv4() == (family == AddressFamily::Inet);
+    rules.extend(open.iter().filter(of_family).map(|pair| {
+        let ends = [
+            (pair.from, RuleAttribute::Source as fn(IpAddr) -> RuleAttribute),
+            (pair.to, RuleAttribute::Destination),
+        ];
+        // The kernel does not show a prefix of everything.
+        let ends = ends.into_iter().filter(|(network, _)| network.prefix_len() > 0);
+        let mut message = goto(5, ends.map(|(network, end)| end(network.network())).collect());
+        message.header.src_len = pair.from.prefix_len();
+        message.header.dst_len = pair.to.prefix_len();
+        message
+    }));
+    rules.push(rule(6, RuleAction::ToTable, vec![out]));
+    rules
 }
 
 /// Makes the rules that are not there, and takes away those of an earlier life that are not wanted.
 /// How many were made.
-pub(super) fn make(rtnl: &mut Rtnl, config: &FenceConfig) -> Result<usize, Refusal> {
+pub(super) fn make(
+    rtnl: &mut Rtnl,
+    config: &FenceConfig,
+    open: &BTreeSet<Pair>,
+) -> Result<usize, Refusal> {
     let mut made = 0;
     for family in families(rtnl)? {
-        for message in wanted(config, family) {
+        for message in wanted(config, open, family) {
             let order = Message::NewRule(message);
             match rtnl.change(order, NLM_F_CREATE | NLM_F_EXCL) {
                 Ok(()) => made += 1,
@@ -73,7 +93,7 @@ pub(super) fn make(rtnl: &mut Rtnl, config: &FenceConfig) -> Result<usize, Refus
                 Err(other) => return Err(other),
             }
         }
-        let wanted: Vec<_> = wanted(config, family).iter().map(meaning).collect();
+        let wanted: Vec<_> = wanted(config, open, family).iter().map(meaning).collect();
         for old in present(rtnl, config, family)? {
             if !wanted.contains(&meaning(&old)) {
                 remove(rtnl, old)?;
@@ -86,7 +106,10 @@ pub(super) fn make(rtnl: &mut Rtnl, config: &FenceConfig) -> Result<usize, Refus
 /// Takes the rules away, those that lead to the tables first.
 pub(super) fn remove_all(rtnl: &mut Rtnl, config: &FenceConfig) -> Result<(), Refusal> {
     for family in families(rtnl)? {
-        for message in wanted(config, family).into_iter().rev() {
+        for message in wanted(config, &BTreeSet::new(), family).into_iter().rev() {
+            remove(rtnl, message)?;
+        }
+        for message in present(rtnl, config, family)? {
             remove(rtnl, message)?;
         }
     }
@@ -171,6 +194,8 @@ struct Meaning {
     mark: Option<u32>,
     mask: Option<u32>,
     ports: Option<(u16, u16)>,
+    source: Option<(IpAddr, u8)>,
+    destination: Option<(IpAddr, u8)>,
 }
 
 fn meaning(rule: &RuleMessage) -> Meaning {
@@ -186,6 +211,12 @@ fn meaning(rule: &RuleMessage) -> Meaning {
             }
             RuleAttribute::Goto(goto) => meaning.goto = Some(*goto),
             RuleAttribute::Iifname(name) => meaning.from = Some(name.clone()),
+            RuleAttribute::Source(address) => {
+                meaning.source = Some((*address, rule.header.src_len));
+            }
+            RuleAttribute::Destination(address) => {
+                meaning.destination = Some((*address, rule.header.dst_len));
+            }
             RuleAttribute::FwMark(mark) => meaning.mark = Some(*mark),
             RuleAttribute::FwMask(mask) => meaning.mask = Some(*mask),
             RuleAttribute::SourcePortRange(range) => meaning.ports = Some((range.start, range.end)),

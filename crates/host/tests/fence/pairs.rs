@@ -1,0 +1,126 @@
+//! Exceptions by source and destination.
+
+use std::{collections::BTreeSet, net::UdpSocket, time::Duration};
+
+use convoy_host::{
+    Fence, Treatment,
+    fence::{Exceptions, Pair},
+};
+
+use super::{claim, far, far_host, net, nothing_leaves, protected, raise, world, world::World};
+
+fn pairs(list: &[[&str; 2]]) -> BTreeSet<Pair> {
+    list.iter().map(|[from, to]| Pair { from: net(from), to: net(to) }).collect()
+}
+
+/// From the host of the LAN to a part of what is protected.
+fn open() -> Exceptions {
+    let open = pairs(&[["10.1.0.2/32", "10.2.0.0/24"], ["2001:db8:0:1::2/128", "2001:db8:2::/64"]]);
+    Exceptions { open, ..Exceptions::default() }
+}
+
+/// Who of gateway and LAN, in both IP versions, gets through in clear.
+#[track_caller]
+fn through(world: &World) -> Vec<bool> {
+    world.senders().iter().map(|sender| world.leaves(sender, far_host(sender))).collect()
+}
+
+const ONLY_LAN: [bool; 4] = [false, true, false, true];
+
+#[test]
+fn open_pairs_leave_and_nobody_else_does() {
+    let Some(world) = World::new() else { return };
+    let mut tun = world.tun();
+    let mut fence = raise(&world);
+    assert!(fence.takes_exceptions());
+    fence.add(&far()).unwrap();
+    nothing_leaves(&world);
+    fence.except(open()).unwrap();
+    assert_eq!(through(&world), ONLY_LAN);
+    assert!(!fence.repair().unwrap().any());
+    // To the rest of what is protected nothing leaves.
+    let lan = &world.senders()[1];
+    let tag = world.listener.tag();
+    lan.send("10.2.1.9", &tag).unwrap();
+    assert!(tun.brings(&tag));
+    assert_eq!((world.listener.count(&tag), fence.stopped().unwrap()), (0, 0));
+    // The filter alone tells them apart, too.
+    for family in ["-4", "-6"] {
+        world.gateway.ip(&format!("{family} rule add priority 100 table main"));
+    }
+    assert_eq!(through(&world), ONLY_LAN);
+    assert_eq!(fence.stopped().unwrap(), 2);
+    for family in ["-4", "-6"] {
+        world.gateway.ip(&format!("{family} rule del priority 100"));
+    }
+    // Their end, also that of the fence's life.
+    fence.except(Exceptions::default()).unwrap();
+    nothing_leaves(&world);
+    fence.except(open()).unwrap();
+    drop(fence);
+    assert_eq!(through(&world), ONLY_LAN);
+    let mut fence: Fence = raise(&world);
+    nothing_leaves(&world);
+    fence.add(&far()).unwrap();
+    nothing_leaves(&world);
+    fence.open_up().unwrap();
+    assert_eq!(world.gateway.ip("rule").matches("proto").count(), 0);
+}
+
+#[test]
+fn those_of_open_pairs_come_in() {
+    let Some(world) = World::new() else { return };
+    let mut fence = raise(&world);
+    fence.add(&[protected("10.2.0.0/16"), claim("10.1.0.0/24", Treatment::Guarded)]).unwrap();
+    world.wire.ip("address add 10.2.0.9/32 dev lo");
+    world.wire.ip("address add 10.2.1.9/32 dev lo");
+    world.wire.ip("route add 10.1.0.0/24 via 192.0.2.1");
+    let inside = world.lan.run(|| UdpSocket::bind("10.1.0.2:7").unwrap());
+    let arrives = |from: &str| {
+        let outside = world.wire.run(|| UdpSocket::bind((from, 0)).unwrap());
+        // Behind the last one comes one that nobody stops.
+        let open = world.wire.run(|| UdpSocket::bind("192.0.2.2:0").unwrap());
+        outside.send_to(b"clear", "10.1.0.2:7").unwrap();
+        open.send_to(b"end", "10.1.0.2:7").unwrap();
+        inside.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut bytes = [0; 10];
+        let mut next = || inside.recv(&mut bytes).unwrap();
+        let is_clear = next() == 5;
+        is_clear && next() == 3
+    };
+    assert!(!arrives("10.2.0.9"));
+    fence.except(open()).unwrap();
+    assert!(arrives("10.2.0.9"));
+    assert!(!arrives("10.2.1.9"));
+    assert_eq!(fence.refused().unwrap(), 2);
+}
+
+#[test]
+fn what_is_withheld_does_not_come_out_of_tunnels() {
+    let Some(world) = World::new() else { return };
+    let mut tun = world.tun();
+    let mut fence = raise(&world);
+    fence.add(&[protected("10.0.0.0/8"), claim("10.1.0.0/24", Treatment::Local)]).unwrap();
+    let inside = world.lan.run(|| UdpSocket::bind("10.1.0.2:7").unwrap());
+    inside.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut comes = |from: &str| {
+        let tags = [world.listener.tag(), world.listener.tag()];
+        tun.write(&world::packet4(from, "10.1.0.2", &tags[0]));
+        tun.write(&world::packet4("10.8.0.1", "10.1.0.2", &tags[1]));
+        let mut datagram = [0; 100];
+        let mut next = || {
+            let length = inside.recv(&mut datagram).unwrap();
+            tags.iter().position(|tag| datagram[..length].ends_with(tag)).unwrap()
+        };
+        let is_first = next() == 0;
+        is_first && next() == 1
+    };
+    assert!(comes("10.9.0.1"));
+    let withheld = pairs(&[["10.9.0.0/24", "10.1.0.0/24"], ["10.9.0.0/16", "10.1.0.128/25"]]);
+    fence.except(Exceptions { withheld, ..Exceptions::default() }).unwrap();
+    assert!(!comes("10.9.0.1"));
+    assert!(comes("10.9.1.1"));
+    assert_eq!(fence.stopped().unwrap(), 1);
+    fence.except(Exceptions::default()).unwrap();
+    assert!(comes("10.9.0.1"));
+}
