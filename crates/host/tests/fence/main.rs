@@ -12,7 +12,9 @@ mod world;
 use std::net::{SocketAddr, UdpSocket};
 
 use convoy_host::{
-    Claim, Fence, Finding, IpNet, Look, Network, Treatment, fence::Repaired, findings,
+    Claim, Fence, Finding, IpNet, Look, Network, Treatment,
+    fence::{Exceptions, Pair, Repaired},
+    findings,
 };
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -284,6 +286,63 @@ fn a_table_without_an_owner_is_taken_over_and_made_again_when_it_is_flushed() {
     }
     nothing_leaves(&world);
     assert_eq!(fence.stopped().unwrap(), 4);
+}
+
+/// One that somebody took away is missed by the next change at the latest, and is whole after the one that
+/// follows; meanwhile the routes hold.
+#[test]
+fn a_change_that_failed_is_made_up_for_and_opens_nothing() {
+    let Some(world) = World::new() else { return };
+    if let Err(error) = world.gateway.command("nft", "add table inet convoy-convoy0") {
+        return world::skipped(&format!("nobody else can make the table, no nft: {error}"));
+    }
+    let nft = |words: &str| world.gateway.command("nft", words).unwrap();
+    // What a fence makes anew is its own, and nobody else can take it away.
+    let anew = |old: Fence| {
+        drop(old);
+        nft("delete table inet convoy-convoy0");
+        nft("add table inet convoy-convoy0");
+        raise(&world)
+    };
+    let mut fence = raise(&world);
+    fence.add(&far()).unwrap();
+    let late = |n: u8| [protected(&format!("10.{n}.0.0/16"))];
+    let lan = &world.senders()[1];
+    nft("delete table inet convoy-convoy0");
+    assert!(fence.add(&late(4)).is_err(), "the table is not there");
+    nothing_leaves(&world);
+    assert!(!world.leaves(lan, "10.4.0.9"));
+    fence.add(&late(5)).unwrap();
+    assert!(!fence.repair().unwrap().any());
+    nothing_leaves(&world);
+    let only_filter = Repaired { filter: true, ..Repaired::default() };
+    fence = anew(fence);
+    fence.add(&[&far()[..], &late(4), &late(5)].concat()).unwrap();
+    fence.settle().unwrap();
+    nft("delete table inet convoy-convoy0");
+    assert!(fence.remove(&late(5)).is_err());
+    nothing_leaves(&world);
+    assert_eq!(fence.repair().unwrap(), only_filter);
+    // Exceptions that could not be made are made up for, too.
+    fence = anew(fence);
+    fence.add(&[&far()[..], &late(4)].concat()).unwrap();
+    fence.settle().unwrap();
+    nft("flush chain inet convoy-convoy0 egress ; delete set inet convoy-convoy0 withheld4");
+    let withheld = [Pair { from: net("10.9.0.0/16"), to: net("10.1.0.0/24") }].into();
+    let withheld = Exceptions { withheld, ..Exceptions::default() };
+    assert!(fence.except(withheld).is_err());
+    nothing_leaves(&world);
+    assert_eq!(fence.repair().unwrap(), only_filter);
+    let sets = nft("list set inet convoy-convoy0 withheld4");
+    assert!(sets.contains("10.9.0.0/16 . 10.1.0.0/24"), "{sets}");
+    // It is whole: now it holds alone.
+    for family in ["-4", "-6"] {
+        world.gateway.ip(&format!("{family} rule add priority 100 table main"));
+    }
+    nothing_leaves(&world);
+    assert!(!world.leaves(lan, "10.4.0.9"));
+    assert_eq!(fence.stopped().unwrap(), 5);
+    assert!(world.leaves(lan, "10.5.0.9"));
 }
 
 #[test]
