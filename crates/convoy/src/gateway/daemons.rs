@@ -215,6 +215,12 @@ impl Daemons {
             self.fence(Guard::repair, true);
             self.fence_rests_until = begin + begin.elapsed() * FENCE_RESTS;
         }
+        self.fence(Guard::count, true);
+    }
+
+    /// What the fence has counted, by name.
+    pub(super) fn fence_counts(&self) -> [(&'static str, u64); 2] {
+        self.guard.counts()
     }
 
     /// Makes interfaces as wide as their SAs leave room. To be called about once a second.

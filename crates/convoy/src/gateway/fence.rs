@@ -20,6 +20,22 @@ pub(super) struct Guard {
     claims: Claims,
     /// What worked against the fence at the last look.
     found: Vec<Finding>,
+    /// Packets that would have left in clear, and such as came in so.
+    counts: [Count; 2],
+}
+
+/// A counter of the packet filter, which begins anew when the filter is made again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Count {
+    total: u64,
+    last: u64,
+}
+
+impl Count {
+    fn note(&mut self, now: u64) {
+        self.total += now.checked_sub(self.last).unwrap_or(now);
+        self.last = now;
+    }
 }
 
 impl Guard {
@@ -56,7 +72,22 @@ impl Guard {
             network: Network::open()?,
             claims: Claims::new(takes_exceptions),
             found: Vec::new(),
+            counts: [Count::default(); 2],
         })
+    }
+
+    /// Looks at the packet filter's counters. To be called about once a second.
+    pub(super) fn count(&mut self) -> anyhow::Result<()> {
+        let Some(fence) = &mut self.fence else { return Ok(()) };
+        let now = [fence.stopped()?, fence.refused()?];
+        self.counts.iter_mut().zip(now).for_each(|(count, now)| count.note(now));
+        Ok(())
+    }
+
+    /// Packets that were stopped from leaving in clear, and such as were refused, by name.
+    pub(super) fn counts(&self) -> [(&'static str, u64); 2] {
+        let [stopped, refused] = self.counts.map(|count| count.total);
+        [("fence.stopped", stopped), ("fence.refused", refused)]
     }
 
     /// What works against the fence at present, in words.
@@ -179,4 +210,16 @@ pub fn open(site: &Site) -> anyhow::Result<()> {
     let removed = interfaces::remove(site);
     Fence::raise(FenceConfig::new(LinkName::new(&site.plain.interface)?))?.open_up()?;
     removed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_go_on_when_the_filter_begins_anew() {
+        let mut count = Count::default();
+        [0, 3, 3, 1, 5].into_iter().for_each(|now| count.note(now));
+        assert_eq!(count.total, 8);
+    }
 }

@@ -343,6 +343,11 @@ impl Gateway {
         self.widths.set_plain(self.core.state().site(), mtu)
     }
 
+    /// What the fence around what daemons protect has counted, by name.
+    pub fn fence_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.daemons.iter().flat_map(Daemons::fence_counts)
+    }
+
     /// What is wrong with interfaces, addresses and routes at present, in words.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {

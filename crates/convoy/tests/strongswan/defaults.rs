@@ -75,6 +75,13 @@ fn under_load(world: &World, work: impl FnOnce(&World)) {
     loaded(world, Duration::from_millis(100), work);
 }
 
+fn counter(world: &World, side: usize, name: &str) -> u64 {
+    let status = status(&world.sites[side]);
+    let counters = status["counters"].as_array().unwrap();
+    let found = counters.iter().find(|counter| counter["name"] == name);
+    found.and_then(|counter| counter["value"].as_u64()).unwrap_or_else(|| panic!("{status}"))
+}
+
 fn trap(world: &World, side: usize) -> Connection {
     let mut connection = world.connection(side, Family::V4);
     connection.children[0].start = StartAction::Trap;
@@ -233,6 +240,12 @@ fn a_passthrough_policy_opens_its_network_to_those_whom_it_names() {
         assert!(Instant::now() < until, "{}", world.logs(0));
     }
     World::try_ping(world.gateway(0), beyond);
+    // What the routes no longer hold is stopped by the filter, which is counted.
+    ip(world.gateway(0), "rule add priority 100 table main");
+    World::try_ping(&world.site(0).host, inside);
+    while counter(&world, 0, "fence.stopped") == 0 {
+        assert!(Instant::now() < until, "{}", status(&world.sites[0]));
+    }
     world.assert_not_in_the_clear(&[own.into()]);
 }
 
