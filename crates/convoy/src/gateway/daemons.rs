@@ -29,6 +29,8 @@ const ESP_IN_UDP: u32 = 2;
 const EADDRINUSE: Errno = Errno(98);
 /// How long a group of sockets beside a daemon's stays without it, in seconds.
 const ALONE_MAX: u32 = 30;
+/// Peers whose ways are looked at with the fence.
+const PEERS_LOOKED_AT: usize = 64;
 /// How much longer than a look at the fence the pause before the next one is.
 const FENCE_RESTS: u32 = 30;
 /// How long workers may take to let go of a group.
@@ -212,7 +214,8 @@ impl Daemons {
         let begin = Instant::now();
         if self.is_fence_due && begin >= self.fence_rests_until {
             self.is_fence_due = false;
-            self.fence(Guard::repair, true);
+            let peers = self.kernel.peers(PEERS_LOOKED_AT);
+            self.fence(|guard| guard.repair(&peers), true);
             self.fence_rests_until = begin + begin.elapsed() * FENCE_RESTS;
         }
         self.fence(Guard::count, true);

@@ -1,5 +1,7 @@
 //! What the policies of IKE daemons mean to this host's routes: the fence around what they protect.
 
+use std::net::IpAddr;
+
 use anyhow::Context as _;
 use convoy_control::site::Site;
 use convoy_control::xfrm::{Cover, Covered};
@@ -96,10 +98,10 @@ impl Guard {
     }
 
     /// Looks for what works against the fence, and says what has come and gone.
-    fn look_around(&mut self) -> anyhow::Result<()> {
+    fn look_around(&mut self, peers: &[IpAddr]) -> anyhow::Result<()> {
         let Some(fence) = &self.fence else { return Ok(()) };
         let config = fence.config();
-        let look = Look::around(config, &[])?;
+        let look = Look::around(config, peers)?;
         let protected = look.closed(config);
         let mut found = findings(&look, config, &protected);
         // A host without networks behind it need not forward.
@@ -152,7 +154,8 @@ impl Guard {
     }
 
     /// Makes again what others took away, and looks for what works against the fence; says what that was.
-    pub(super) fn repair(&mut self) -> anyhow::Result<()> {
+    /// Tunnels lead to `peers`.
+    pub(super) fn repair(&mut self, peers: &[IpAddr]) -> anyhow::Result<()> {
         let Some(fence) = &mut self.fence else { return Ok(()) };
         let repaired = fence.repair()?;
         if repaired.any() {
@@ -164,7 +167,7 @@ impl Guard {
                 if repaired.filter { ", the packet filter" } else { "" },
             );
         }
-        self.look_around()
+        self.look_around(peers)
     }
 }
 

@@ -158,3 +158,15 @@ fn what_outlives_the_gateway_finds_its_interface_again() {
     assert!(!restored.is_closed, "an interface's policies close no networks");
     assert_eq!(published.current().len(), (0, 0));
 }
+
+#[test]
+fn peers_of_tunnels_are_told_once() {
+    let (mut kernel, _) = kernel_at(4500);
+    for policy in [protecting(PolicyDirection::Out), on_interface(protecting(PolicyDirection::Out))]
+    {
+        let peer = policy.templates[0].destination;
+        ask(&mut kernel, Request::NewPolicy(Box::new(policy)), 0).unwrap();
+        assert_eq!(kernel.peers(8), [peer]);
+    }
+    assert!(kernel.peers(0).is_empty());
+}

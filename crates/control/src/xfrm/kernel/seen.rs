@@ -1,5 +1,6 @@
 //! What daemons call the SAs and policies that workers see.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use convoy_ipsec::sa::SaSlot;
@@ -31,6 +32,20 @@ impl Kernel {
     #[must_use]
     pub fn policy_index(&self, spd: SpdId, id: PolicyId) -> Option<u32> {
         self.plane.number(spd, id)
+    }
+
+    /// Where tunnels lead that policies `out` ask for: each peer once, at most so many.
+    #[must_use]
+    pub fn peers(&self, most: usize) -> Vec<IpAddr> {
+        let known = self.tunnels().map(|(_, _, peer)| peer).filter(|peer| !peer.is_unspecified());
+        let mut peers = BTreeSet::new();
+        for peer in known {
+            if peers.len() >= most {
+                break;
+            }
+            peers.insert(peer);
+        }
+        peers.into_iter().collect()
     }
 
     /// The tunnels that policies `out` ask for, one for each policy: reqid, our address and the peer's.
