@@ -1,5 +1,7 @@
 //! SAs and policies of interfaces: what has an identifier meets only what has the same one.
 
+use std::sync::Mutex;
+
 use convoy_ipsec::event::Event;
 use convoy_ipsec::sa::{InterfaceId, ReqId};
 use convoy_ipsec::spd::{PolicyAction, SpdId};
@@ -169,4 +171,45 @@ fn peers_of_tunnels_are_told_once() {
         assert_eq!(kernel.peers(8), [peer]);
     }
     assert!(kernel.peers(0).is_empty());
+}
+
+/// What was logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Daemons show the error number, and not all of them the words.
+#[test]
+fn the_log_says_what_was_refused_and_why() {
+    let (mut kernel, _published) = kernel_at(4500);
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false);
+    let subscriber = subscriber.with_writer(move || writer.clone()).finish();
+    tracing::subscriber::with_default(subscriber, || {
+        let stranger = Sa { if_id: 43, ..outbound(0x100, 1) };
+        ask(&mut kernel, Request::NewSa(Box::new(stranger)), 0).unwrap_err();
+        let stranger = Policy { if_id: 43, ..protecting(PolicyDirection::Out) };
+        ask(&mut kernel, Request::NewPolicy(Box::new(stranger)), 0).unwrap_err();
+        ask(&mut kernel, Request::NewSa(Box::new(inbound(0x200, 1))), 0).unwrap();
+        // What a kernel refuses every day needs no words.
+        ask(&mut kernel, Request::NewSa(Box::new(inbound(0x200, 1))), 0).unwrap_err();
+    });
+    let bytes = log.0.lock().unwrap().clone();
+    let text = String::from_utf8(bytes).unwrap();
+    let lines: Vec<_> = text.lines().filter(|line| line.contains("refused")).collect();
+    let [sa, policy] = lines.as_slice() else { panic!("{text}") };
+    let why = ", if_id 43) refused: No [[xfrm.interface]] of the site file has this if_id";
+    assert!(sa.contains("WARN") && sa.contains("SA 00000100") && sa.contains(why), "{sa}");
+    assert!(policy.contains("policy out") && policy.contains(why), "{policy}");
 }

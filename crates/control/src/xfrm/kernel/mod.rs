@@ -46,6 +46,11 @@ pub trait Host: Send {
     fn source_for(&self, destination: IpAddr) -> Option<IpAddr>;
 }
 
+/// The interface of an SA or a policy in words, behind others.
+fn placed(if_id: u32) -> String {
+    if if_id == 0 { String::new() } else { format!(", if_id {if_id}") }
+}
+
 /// What becomes of packets between two networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cover {
@@ -150,6 +155,30 @@ impl Kernel {
     /// # Errors
     /// As a kernel refuses it, or `EOPNOTSUPP` for what only Convoy cannot do.
     pub fn request(
+        &mut self,
+        client: &Client,
+        request: Request,
+        to: Address,
+        at: Moment,
+    ) -> Result<Carried, Refusal> {
+        let what = match &request {
+            Request::NewSa(sa) | Request::UpdSa(sa) => Some(sas::describe(sa)),
+            Request::NewPolicy(policy) | Request::UpdPolicy(policy) => {
+                Some(policies::describe(policy))
+            }
+            _ => None,
+        };
+        let outcome = self.carry_out(client, request, to, at);
+        // Daemons tend to show the number alone. One without words is a kernel's everyday answer.
+        if let (Some(what), Err(refusal)) = (what, &outcome)
+            && !refusal.text.is_empty()
+        {
+            tracing::warn!(by = %client.command, pid = client.pid, "{what} refused: {}", refusal.text);
+        }
+        outcome
+    }
+
+    fn carry_out(
         &mut self,
         client: &Client,
         request: Request,

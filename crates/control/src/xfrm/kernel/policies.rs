@@ -17,9 +17,10 @@ pub(super) fn describe(policy: &Policy) -> String {
         PolicyDirection::Out => "out",
         PolicyDirection::Forward => "fwd",
     };
+    let placed = super::placed(policy.if_id);
     match networks(policy) {
-        Some((from, to)) => format!("policy {way} {from} -> {to} (index {})", info.index),
-        None => format!("policy {way} (index {})", info.index),
+        Some((from, to)) => format!("policy {way} {from} -> {to} (index {}{placed})", info.index),
+        None => format!("policy {way} (index {}{placed})", info.index),
     }
 }
 

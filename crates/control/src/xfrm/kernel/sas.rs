@@ -14,7 +14,8 @@ use crate::xfrm::{Added, Answer, Association, Associations, Client, Moment};
 pub(super) fn describe(sa: &Sa) -> String {
     let info = &sa.info;
     let spi = info.spi.map_or(0, convoy_wire::Spi::get);
-    format!("SA {spi:08x} {} -> {} (reqid {})", info.source, info.destination, info.reqid)
+    let placed = super::placed(sa.if_id);
+    format!("SA {spi:08x} {} -> {} (reqid {}{placed})", info.source, info.destination, info.reqid)
 }
 
 /// Answers that change nothing else.
