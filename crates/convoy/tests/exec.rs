@@ -3,10 +3,11 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use socket2::{Domain, SockAddr, Socket, Type};
 
 /// Says that it was loaded.
 const LIBRARY: &str = "#include <unistd.h>\n\
@@ -33,7 +34,14 @@ struct Place {
     folder: tempfile::TempDir,
     library: PathBuf,
     socket: PathBuf,
-    _listener: UnixListener,
+    listener: Option<Socket>,
+}
+
+fn listen(path: &Path, kind: Type) -> Socket {
+    let socket = Socket::new(Domain::UNIX, kind, None).unwrap();
+    socket.bind(&SockAddr::unix(path).unwrap()).unwrap();
+    socket.listen(8).unwrap();
+    socket
 }
 
 impl Place {
@@ -41,8 +49,8 @@ impl Place {
         let folder = tempfile::tempdir().unwrap();
         let library = compile(folder.path(), "library.so", LIBRARY, &["-shared", "-fPIC"])?;
         let socket = folder.path().join("xfrm.sock");
-        let _listener = UnixListener::bind(&socket).unwrap();
-        Some(Self { folder, library, socket, _listener })
+        let listener = Some(listen(&socket, Type::SEQPACKET));
+        Some(Self { folder, library, socket, listener })
     }
 
     fn exec(&self, arguments: &[&str]) -> Output {
@@ -109,4 +117,21 @@ fn a_missing_library_or_socket_is_named() {
     let output = place.exec(&["true"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(words(&output.stderr).contains("xfrm.sock"), "{}", words(&output.stderr));
+}
+
+#[test]
+fn a_socket_without_a_gateway_is_told_before_the_command_runs() {
+    let Some(mut place) = Place::new() else { return };
+    let said = |place: &Place| {
+        let output = place.exec(&["true"]);
+        (output.status.code(), words(&output.stderr))
+    };
+    place.listener = None;
+    let (code, left_over) = said(&place);
+    assert!(code == Some(3) && left_over.contains("left over"), "{left_over}");
+    fs::remove_file(&place.socket).unwrap();
+    // As that of `convoy status`.
+    place.listener = Some(listen(&place.socket, Type::STREAM));
+    let (code, other) = said(&place);
+    assert!(code == Some(3) && other.contains("a socket for something else"), "{other}");
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Check, Patient};
 use crate::exit::describe;
-use crate::verbs::find_library;
+use crate::verbs::{find_library, probe};
 
 /// As IKE daemons are called in `/proc/PID/comm`.
 const DAEMONS: [&str; 5] = ["charon", "charon-systemd", "charon-nm", "pluto", "iked"];
@@ -25,14 +25,17 @@ const UNIT_FOLDERS: [&str; 4] = [
 pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
     let proc = root.join("proc");
     let processes = processes(&proc);
-    let mut checks = daemons(&processes, patient);
+    // Of several gateways, or one that another user runs, the control socket says nothing.
+    let is_answered = patient.gateway.is_ok()
+        || patient.socket.as_deref().is_some_and(|path| probe(path).is_ok());
+    let mut checks = daemons(&processes, is_answered);
     checks.extend(ports(&proc, &processes, patient.udp_port));
     match &patient.gateway {
         Ok(()) => checks.push(Check::ok("gateway", "answers")),
         Err(error) => checks.push(Check::note("gateway", error.clone())),
     }
     if let Some(path) = &patient.socket {
-        checks.push(socket(path, patient.gateway.is_ok()));
+        checks.push(socket(path, is_answered));
         checks.push(match find_library() {
             Ok(path) => Check::ok("library", format!("{}", path.display())),
             Err(error) if patient.site.is_some() => {
@@ -91,14 +94,14 @@ fn sockets(folder: &Path) -> Option<BTreeSet<u64>> {
     Some(links.filter_map(|link| fs::read_link(link.path()).ok().and_then(inode)).collect())
 }
 
-fn daemons(processes: &[Process], patient: &Patient<'_>) -> Vec<Check> {
+fn daemons(processes: &[Process], is_answered: bool) -> Vec<Check> {
     const ABOUT: &str = "IKE daemon";
     let is_daemon = |process: &&Process| DAEMONS.contains(&process.name.as_str());
     let found: Vec<_> = processes
         .iter()
         .filter(is_daemon)
         .map(|Process { pid, name, is_led, .. }| match is_led {
-            Some(true) if patient.gateway.is_err() => Check::problem(
+            Some(true) if !is_answered => Check::problem(
                 ABOUT,
                 format!("{name} (pid {pid}) is led to Convoy, and no gateway answers: start it"),
             ),
@@ -232,12 +235,32 @@ fn units(root: &Path) -> Check {
 
 #[cfg(test)]
 mod tests {
+    use socket2::{Domain, SockAddr, Socket, Type};
+
     use super::super::Level;
     use super::*;
 
-    fn patient(gateway: Result<(), String>) -> Patient<'static> {
-        let (site, socket, peers) = (None, None, Vec::new());
+    /// Of a host where the control socket tells nothing.
+    fn patient(socket: Option<PathBuf>) -> Patient<'static> {
+        let gateway = Err("several gateways run here".to_owned());
+        let (site, peers) = (None, Vec::new());
         Patient { site, peers, udp_port: 4500, interface: "convoy0", socket, gateway }
+    }
+
+    #[test]
+    fn a_socket_that_is_served_is_not_left_over() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("xfrm.sock");
+        let listener = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+        listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let level = || {
+            let checks = look(root.path(), &patient(Some(path.clone())));
+            checks.into_iter().find(|check| check.about == "XFRM socket").unwrap().level
+        };
+        assert_eq!(level(), Level::Problem);
+        listener.listen(1).unwrap();
+        assert_eq!(level(), Level::Ok);
     }
 
     fn daemon(pid: u32, name: &str, is_led: Option<bool>, inode: u64) -> Process {
@@ -252,12 +275,12 @@ mod tests {
             daemon(9, "sh", Some(false), 3),
             daemon(10, "charon-systemd", None, 4),
         ];
-        let levels = |gateway| -> Vec<_> {
-            daemons(&processes, &patient(gateway)).iter().map(|check| check.level).collect()
+        let levels = |is_answered| -> Vec<_> {
+            daemons(&processes, is_answered).iter().map(|check| check.level).collect()
         };
-        assert_eq!(levels(Ok(())), [Level::Problem, Level::Ok, Level::Note]);
-        assert_eq!(levels(Err("none".into())), [Level::Problem, Level::Problem, Level::Note]);
-        assert_eq!(daemons(&processes[2..3], &patient(Ok(())))[0].level, Level::Ok);
+        assert_eq!(levels(true), [Level::Problem, Level::Ok, Level::Note]);
+        assert_eq!(levels(false), [Level::Problem, Level::Problem, Level::Note]);
+        assert_eq!(daemons(&processes[2..3], true)[0].level, Level::Ok);
     }
 
     #[test]

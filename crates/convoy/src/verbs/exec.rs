@@ -3,12 +3,15 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
-use std::io::{ErrorKind, Read as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use nix::errno::Errno;
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::cli::ExecArgs;
 use crate::exit::{Exit, Stop};
@@ -158,9 +161,30 @@ fn preloads(library: &Path) -> anyhow::Result<OsString> {
     Ok(value)
 }
 
+/// Whether somebody listens at a socket of the kind that XFRM is served on.
+pub(crate) fn probe(path: &Path) -> io::Result<()> {
+    let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None)?;
+    // A gateway with much to do is one, too.
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+        outcome => outcome,
+    }
+}
+
 fn check_socket(socket: &Path) -> anyhow::Result<()> {
     let why = match fs::metadata(socket) {
-        Ok(status) if status.file_type().is_socket() => return Ok(()),
+        Ok(status) if status.file_type().is_socket() => match probe(socket) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                "left over, nobody listens".to_owned()
+            }
+            // Such as a gateway's control socket.
+            Err(error) if error.raw_os_error() == Some(Errno::EPROTOTYPE as i32) => {
+                "a socket for something else".to_owned()
+            }
+            Err(error) => error.to_string(),
+        },
         Ok(_) => "no socket".to_owned(),
         Err(error) => error.to_string(),
     };
