@@ -263,7 +263,7 @@ pub enum Direction {
         left: u64,
         /// Time until then at the present rate.
         exhausted_in_s: Option<f64>,
-        /// First number that is not leased yet.
+        /// First number that is not leased yet; the highest number of all for an SA without leases.
         leased_until: u64,
         /// Largest outer packet the path takes, in bytes.
         path_mtu: u64,

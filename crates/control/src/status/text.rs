@@ -164,10 +164,9 @@ fn sa_table(sas: &[SaStatus]) -> String {
         let mut row = common(sa);
         match sa.direction {
             Direction::Outbound { sequence, left, exhausted_in_s, leased_until, path_mtu } => {
-                let leased = leased_until.saturating_sub(sequence.saturating_add(1));
                 row.extend([
                     count(left),
-                    count(leased),
+                    leased(sequence, leased_until),
                     ends(exhausted_in_s),
                     path_mtu.to_string(),
                 ]);
@@ -191,6 +190,14 @@ fn sa_table(sas: &[SaStatus]) -> String {
         let _ = write!(out, "{gap}{}", table.text());
     }
     out
+}
+
+/// How many numbers may be used before the next lease; of an SA without leases nothing.
+fn leased(sequence: u64, leased_until: u64) -> String {
+    match leased_until {
+        u64::MAX => "-".to_owned(),
+        until => count(until.saturating_sub(sequence.saturating_add(1))),
+    }
 }
 
 /// What is left until an SA ends, or until it should be replaced if it never ends by itself.
@@ -484,6 +491,11 @@ mod tests {
         );
         assert_eq!([duration(59.4), duration(3.0 * 3600.0 + 720.0)], ["59 s", "3 h 12 min"]);
         assert_eq!([duration(2.0 * 86_400.0), duration(1e12)], ["2 d 0 h", "over 1000 years"]);
+    }
+
+    #[test]
+    fn an_sa_without_leases_shows_none() {
+        assert_eq!([leased(0, 1), leased(99, 1100), leased(50, u64::MAX)], ["0", "1 000", "-"]);
     }
 
     #[test]
