@@ -111,6 +111,18 @@ pub(super) fn missing(site: &Site) -> anyhow::Result<Vec<String>> {
     Ok(gone.map(say).collect())
 }
 
+/// Tells at a gateway's end what it leaves.
+pub(super) fn tell_left(site: &Site) {
+    let names: Vec<&str> = of(site).iter().map(|interface| interface.name.as_str()).collect();
+    if !names.is_empty() {
+        tracing::warn!(
+            "what is routed into {} is dropped until the gateway runs again; `convoy open` removes such \
+             interfaces and the routes into them",
+            names.join(", ")
+        );
+    }
+}
+
 /// Removes those that a gateway left.
 ///
 /// # Errors

@@ -385,6 +385,7 @@ impl Gateway {
             }
         };
         routes.into_values().for_each(|route| note(route.take_back()));
+        interfaces::tell_left(core.state().site());
         match (core.stop(), &mut daemons) {
             (Err(error), _) => outcome = Err(error),
             (Ok(()), Some(daemons)) => daemons.finish(),

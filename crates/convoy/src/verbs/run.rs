@@ -222,10 +222,17 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
         Backend::AfXdp => format!("open xdp sockets on interface {interface}"),
     }];
     changes.extend(plan(site, &site.plain.interface, wire_mtu)?.describe());
-    let interfaces = site.xfrm.iter().flat_map(|xfrm| &xfrm.interfaces);
-    changes.extend(interfaces.map(|interface| {
-        format!("make TUN interface {} for if_id {}, which stays", interface.name, interface.if_id)
-    }));
+    for interface in site.xfrm.iter().flat_map(|xfrm| &xfrm.interfaces) {
+        let (name, if_id) = (&interface.name, interface.if_id);
+        changes.push(format!("make TUN interface {name} for if_id {if_id}, which stays"));
+        let addresses = interface.addresses.iter();
+        changes.extend(addresses.map(|it| {
+            format!("add address {}/{} to interface {name}, which stays", it.addr, it.prefix_len)
+        }));
+    }
+    changes.extend(
+        site.xfrm.iter().map(|xfrm| format!("serve XFRM at socket {}", xfrm.socket.display())),
+    );
     let report = DryRun {
         gateway: site.name.clone(),
         namespace: site.namespace.clone(),
@@ -242,7 +249,13 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
         let mut text = format!("gateway {} would\n", report.gateway);
         report.changes.iter().for_each(|change| text += &format!("  {change}\n"));
         report.sockets.iter().for_each(|socket| text += &format!("  open {socket}\n"));
-        text += "and take back at its end what does not stay. Nothing was changed.\n";
+        text += match &site.xfrm {
+            None => "and take all of it back at its end. Nothing was changed.\n",
+            Some(_) => {
+                "and take it back at its end, but for what stays. What policies of IKE daemons protect would be\n\
+                 fenced in, and stay closed after its end, too (`convoy open`). Nothing was changed.\n"
+            }
+        };
         output::print(&text)?;
     }
     Ok(Exit::Ok)
