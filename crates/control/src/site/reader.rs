@@ -353,9 +353,10 @@ impl<'s> Field<'s> {
         }
     }
 
-    /// A list of tables, each written as `[[name]]`.
-    pub(super) fn tables(self, report: &mut Report<'_>, name: &str) -> Vec<Table<'s>> {
+    /// A list of tables, each written as `[[key]]`.
+    pub(super) fn tables(self, report: &mut Report<'_>) -> Vec<Table<'s>> {
         let header = self.place.clone();
+        let name = &header.key;
         if !self.value.is_array() {
             self.mismatch(report, &format!("sections that begin with [[{name}]]"));
             return Vec::new();

@@ -157,7 +157,7 @@ pub(super) fn tables<'s>(
     report: &mut Report<'_>,
     key: &'static str,
 ) -> Vec<Table<'s>> {
-    root.take(key).map_or_else(Vec::new, |field| field.tables(report, key))
+    root.take(key).map_or_else(Vec::new, |field| field.tables(report))
 }
 
 /// A name of a gateway, SA or policy.
