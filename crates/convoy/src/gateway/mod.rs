@@ -127,14 +127,6 @@ impl Gateway {
             changes.changes().iter().filter(|c| !is_route(c)).cloned().collect();
         let routes: Vec<_> = routes(prepared.state().site());
         let mut core = prepared.start(workers, alarm)?;
-        let daemons = guard.map(|guard| Daemons::serve(&mut core, guard, keep, shared)).transpose();
-        let daemons = match daemons {
-            Ok(daemons) => daemons,
-            Err(error) => {
-                core.stop()?;
-                return Err(error);
-            }
-        };
         // Routes of others lead to these: they stay as they are.
         let applied =
             for_interfaces.apply().map(Applied::leave).and_then(|()| interface_plan.apply());
@@ -143,6 +135,15 @@ impl Gateway {
             Err(error) => {
                 core.stop()?;
                 return Err(error.into());
+            }
+        };
+        // Behind these: an interface that is down takes no routes.
+        let daemons = guard.map(|guard| Daemons::serve(&mut core, guard, keep, shared)).transpose();
+        let daemons = match daemons {
+            Ok(daemons) => daemons,
+            Err(error) => {
+                core.stop()?;
+                return Err(error);
             }
         };
         let mut following = Vec::new();
