@@ -286,7 +286,7 @@ impl Associations {
     /// # Errors
     /// `EEXIST` when one waits of its protocol, mode, reqid, interface and addresses, `ENOMEM` when there are 2²⁰ SAs.
     pub fn want(&mut self, sa: Sa) -> Result<(), Refusal> {
-        if self.larval.has(&Kind::of_sa(&sa)) {
+        if self.larval.has(&sa) {
             return Err(Refusal::bare(Errno::EEXIST));
         }
         self.store(Association::new(sa, true)).map(drop)

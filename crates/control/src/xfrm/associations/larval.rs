@@ -12,7 +12,6 @@ pub(super) struct Kind {
     protocol: SaProtocol,
     mode: Mode,
     reqid: u32,
-    if_id: u32,
     source: IpAddr,
     destination: IpAddr,
 }
@@ -20,12 +19,12 @@ pub(super) struct Kind {
 impl Kind {
     pub(super) const fn of_sa(sa: &Sa) -> Self {
         let SaInfo { protocol, mode, reqid, source, destination, .. } = sa.info;
-        Self { protocol, mode, reqid, if_id: sa.if_id, source, destination }
+        Self { protocol, mode, reqid, source, destination }
     }
 
     pub(super) const fn of_request(request: &AllocSpi) -> Self {
-        let AllocSpi { protocol, mode, reqid, if_id, source, destination, .. } = *request;
-        Self { protocol, mode, reqid, if_id, source, destination }
+        let AllocSpi { protocol, mode, reqid, source, destination, .. } = *request;
+        Self { protocol, mode, reqid, source, destination }
     }
 }
 
@@ -36,10 +35,10 @@ pub(super) struct Larval {
     by_time: BTreeSet<(u64, u64)>,
     /// Of acquire events, by their number; the newest last.
     by_event: HashMap<u32, Vec<u64>>,
-    /// Those without an SPI, by kind; the newest last.
+    /// Those without an SPI, by kind, whatever their interface (`__find_acq_core`); the newest last.
     waiting: HashMap<Kind, Vec<u64>>,
-    /// How many there are of a kind.
-    counts: HashMap<Kind, usize>,
+    /// How many there are of a kind for the interface of an identifier (`xfrm_state_find`).
+    counts: HashMap<(Kind, u32), usize>,
 }
 
 fn drop_from<K: Hash + Eq>(lists: &mut HashMap<K, Vec<u64>>, key: &K, at: u64) {
@@ -60,7 +59,7 @@ impl Larval {
         if sa.info.spi.is_none() {
             self.waiting.entry(Kind::of_sa(sa)).or_default().push(at);
         }
-        *self.counts.entry(Kind::of_sa(sa)).or_default() += 1;
+        *self.counts.entry((Kind::of_sa(sa), sa.if_id)).or_default() += 1;
     }
 
     /// One that had no SPI gets one.
@@ -75,17 +74,18 @@ impl Larval {
         }
         drop_from(&mut self.by_event, &sa.info.seq, at);
         drop_from(&mut self.waiting, &Kind::of_sa(sa), at);
-        if let Some(count) = self.counts.get_mut(&Kind::of_sa(sa)) {
+        let of = (Kind::of_sa(sa), sa.if_id);
+        if let Some(count) = self.counts.get_mut(&of) {
             *count -= 1;
             if *count == 0 {
-                self.counts.remove(&Kind::of_sa(sa));
+                self.counts.remove(&of);
             }
         }
     }
 
-    /// Whether there is one of a kind.
-    pub(super) fn has(&self, kind: &Kind) -> bool {
-        self.counts.contains_key(kind)
+    /// Whether there is one of an SA's kind for its interface.
+    pub(super) fn has(&self, sa: &Sa) -> bool {
+        self.counts.contains_key(&(Kind::of_sa(sa), sa.if_id))
     }
 
     /// Those of an acquire event, the newest first.
