@@ -15,7 +15,7 @@ use convoy_ipsec::pipeline::{
     HandOff, Inbound, Now, PipelineConfig, PipelineParts, WorkerCounters,
 };
 use convoy_ipsec::sa::{
-    Endpoints, InboundSpec, IpsecProtocol, Mode, ReqId, SaSlot, UdpEncap, WorkerId,
+    Endpoints, InboundSpec, InterfaceId, IpsecProtocol, Mode, ReqId, SaSlot, UdpEncap, WorkerId,
 };
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::snapshot::{Published, Snapshot};
@@ -100,6 +100,7 @@ fn gateway() -> (Inbound, Arc<WorkerCounters>) {
             esn,
             ecn: true,
             replay_window: 64,
+            interface: InterfaceId(0),
             salt: SALT.into(),
             key: OPEN.clone(),
             worker: WorkerId(0),
