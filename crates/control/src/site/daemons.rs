@@ -32,7 +32,7 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, folder: &Path)
     Some(Xfrm {
         socket: given.unwrap_or_else(|| Some(SOCKET.into()))?,
         state: transposed(state)?.map(|path| path.value),
-        interfaces: drafts.into_iter().map(Draft::build).collect::<Option<_>>()?,
+        interfaces: drafts.into_iter().map(|draft| draft.built).collect::<Option<_>>()?,
     })
 }
 
@@ -41,12 +41,6 @@ struct Draft {
     name: Option<At<String>>,
     if_id: Option<At<u32>>,
     built: Option<XfrmInterface>,
-}
-
-impl Draft {
-    fn build(self) -> Option<XfrmInterface> {
-        self.built
-    }
 }
 
 fn draft(mut table: Table<'_>, report: &mut Report<'_>) -> Draft {

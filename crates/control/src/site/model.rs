@@ -70,6 +70,12 @@ impl Site {
         outbound.chain(self.inbound.iter().map(|sa| &sa.association))
     }
 
+    /// Interfaces for what IKE daemons give an identifier; none where no daemons are served.
+    #[must_use]
+    pub fn xfrm_interfaces(&self) -> &[XfrmInterface] {
+        self.xfrm.as_ref().map_or(&[], |xfrm| &xfrm.interfaces)
+    }
+
     /// The policies that decide about packets of the plain interface.
     pub fn deciding_policies(&self) -> impl Iterator<Item = &Policy> {
         self.policies.iter().filter(|policy| policy.spd == self.plain.spd)

@@ -35,7 +35,7 @@ pub(super) fn policies(site: &Site, before: &Tables) -> Policies {
     let mut reqids =
         Reqids { of: HashMap::new(), taken: HashSet::new(), next: before.next_reqid.max(1) };
     // These are there whatever is in them.
-    let interfaces = site.xfrm.iter().flat_map(|xfrm| &xfrm.interfaces);
+    let interfaces = site.xfrm_interfaces().iter();
     let always = [None, site.plain.spd.clone()].into_iter();
     let always = always.chain(interfaces.map(|interface| Some(database_of(interface.if_id))));
     let mut lists: Lists = always.map(|name| (name, Vec::new())).collect();

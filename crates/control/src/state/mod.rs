@@ -194,8 +194,7 @@ impl State {
 
     /// What interfaces for daemons' SAs ask, in the site's order: each with its identifier.
     pub fn interface_spds(&self) -> impl Iterator<Item = (u32, SpdId)> + '_ {
-        let interfaces = self.site.xfrm.iter().flat_map(|xfrm| &xfrm.interfaces);
-        interfaces.filter_map(|interface| {
+        self.site.xfrm_interfaces().iter().filter_map(|interface| {
             let database = self.databases.get(&Some(build::database_of(interface.if_id)))?;
             Some((interface.if_id, database.id))
         })

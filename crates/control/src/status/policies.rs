@@ -150,7 +150,7 @@ struct Members {
 fn of_daemons(state: &State, kernel: &Kernel, now_ns: u64) -> Vec<PolicyStatus> {
     let picture = state.published().current();
     let plain = state.site().plain.spd.as_ref().map(ToString::to_string);
-    let interfaces = state.site().xfrm.iter().flat_map(|xfrm| &xfrm.interfaces);
+    let interfaces = state.site().xfrm_interfaces().iter();
     let names = interfaces.map(|interface| Some(interface.name.clone()));
     let databases = state.interface_spds().map(|(_, spd)| spd).zip(names);
     let databases: Vec<Database<'_>> = core::iter::once((state.plain_spd(), plain))

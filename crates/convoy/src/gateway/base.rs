@@ -91,11 +91,11 @@ impl Prepared {
             Medium::Host(host) if host.is_plain_direct => host.plain_mtu,
             _ => site.plain.mtu.unwrap_or(0),
         };
-        let interfaces = site.xfrm.iter().flat_map(|xfrm| &xfrm.interfaces);
-        let of_interfaces = interfaces.clone().filter_map(|interface| interface.mtu).max();
+        let interfaces = site.xfrm_interfaces();
+        let of_interfaces = interfaces.iter().filter_map(|interface| interface.mtu).max();
         let largest =
             largest.max(wire_mtu).max(plain).max(of_interfaces.unwrap_or(0)).max(LEAST_PACKET);
-        let more = interfaces.count() as u32 * FRAMES_PER_INTERFACE;
+        let more = interfaces.len() as u32 * FRAMES_PER_INTERFACE;
         let frames = frames + more * u32::from(site.workers.count);
         let arena = Arena::map(frames, FrameSize::for_packet(largest.into()))
             .context("no memory for packets")?;

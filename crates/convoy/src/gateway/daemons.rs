@@ -207,7 +207,7 @@ impl Daemons {
     /// Makes the fence whole where others changed the host's routes, with pauses: to look at many
     /// networks takes its time.
     pub(super) fn follow_host(&mut self, site: &Site, news: News) {
-        if news.links && !interfaces::of(site).is_empty() {
+        if news.links && !site.xfrm_interfaces().is_empty() {
             self.missing = interfaces::missing(site).unwrap_or_default();
         }
         self.is_fence_due |= news.routes || news.links;
@@ -229,7 +229,7 @@ impl Daemons {
     /// Makes interfaces as wide as their SAs leave room. To be called about once a second.
     pub(super) fn fit_interfaces(&mut self, site: &Site) {
         let generation = self.kernel.generation();
-        if interfaces::of(site).is_empty() || generation == self.fitted {
+        if site.xfrm_interfaces().is_empty() || generation == self.fitted {
             return;
         }
         match self.interfaces.follow(site, &self.kernel.rooms()) {

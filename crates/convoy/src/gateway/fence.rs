@@ -46,7 +46,7 @@ impl Guard {
         let link = LinkName::new(&site.plain.interface)?;
         let config = FenceConfig { udp_port: site.wire.udp_port, ..FenceConfig::new(link) };
         let mut fence = Fence::raise(config)?;
-        let tunnels = interfaces::of(site).iter().map(|interface| LinkName::new(&interface.name));
+        let tunnels = site.xfrm_interfaces().iter().map(|interface| LinkName::new(&interface.name));
         fence.clamp(tunnels.collect::<Result<Vec<_>, _>>()?)?;
         if let Some(trouble) = fence.filter_trouble() {
             tracing::warn!(

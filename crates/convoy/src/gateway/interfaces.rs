@@ -2,7 +2,7 @@
 //! interfaces. They outlive the gateway, as those outlive a daemon: routes into them stay, and while no
 //! gateway runs what is routed there is dropped, not sent in clear.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use convoy_control::site::{Site, XfrmInterface};
 use convoy_host::{Change, LinkName, Network, Plan};
@@ -17,11 +17,6 @@ pub(super) struct Interfaces {
     mtus: HashMap<u32, u16>,
 }
 
-/// The interfaces of a site.
-pub(super) fn of(site: &Site) -> &[XfrmInterface] {
-    site.xfrm.as_ref().map_or(&[], |xfrm| &xfrm.interfaces)
-}
-
 /// Opens them, for each worker a queue of each.
 ///
 /// # Errors
@@ -29,7 +24,7 @@ pub(super) fn of(site: &Site) -> &[XfrmInterface] {
 pub(super) fn open(site: &Site) -> anyhow::Result<Vec<Vec<Box<dyn Port>>>> {
     let count = site.workers.count;
     let mut workers: Vec<_> = (0..count).map(|_| Vec::new()).collect();
-    for interface in of(site) {
+    for interface in site.xfrm_interfaces() {
         let config =
             tun::Config { queues: count, persist: true, ..tun::Config::new(&interface.name) };
         let queues = tun::open(&config)
@@ -48,9 +43,10 @@ pub(super) fn open(site: &Site) -> anyhow::Result<Vec<Vec<Box<dyn Port>>>> {
 /// When an address or the name of an interface is wrong, or the kernel cannot be asked.
 pub(super) fn plan(site: &Site, wire_mtu: u16) -> anyhow::Result<Plan> {
     let mut plan = Plan::default();
-    for interface in of(site) {
+    let present = present(site)?;
+    for interface in site.xfrm_interfaces() {
         let link = LinkName::new(&interface.name)?;
-        let is_new = !is_there(&interface.name)?;
+        let is_new = !present.contains(&interface.name);
         if is_new || interface.mtu.is_some() {
             let mtu = interface_mtu(interface, wire_mtu).into();
             plan.push(Change::Mtu { link: link.clone(), mtu });
@@ -72,7 +68,7 @@ impl Interfaces {
     /// What the kernel refused first; the others are as wide as they should be.
     pub(super) fn follow(&mut self, site: &Site, rooms: &HashMap<u32, u16>) -> anyhow::Result<()> {
         let mut outcome = Ok(());
-        for interface in of(site).iter().filter(|interface| interface.mtu.is_none()) {
+        for interface in site.xfrm_interfaces().iter().filter(|interface| interface.mtu.is_none()) {
             let Some(room) = rooms.get(&interface.if_id) else { continue };
             let mtu = with_v6(*room);
             if self.mtus.get(&interface.if_id) == Some(&mtu) {
@@ -94,8 +90,12 @@ fn set_mtu(name: &str, mtu: u16) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn is_there(name: &str) -> anyhow::Result<bool> {
-    Ok(Network::open()?.links()?.iter().any(|link| link.name == name))
+/// Names of this host's interfaces; a site that names none does not ask.
+fn present(site: &Site) -> anyhow::Result<BTreeSet<String>> {
+    if site.xfrm_interfaces().is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    Ok(Network::open()?.links()?.into_iter().map(|link| link.name).collect())
 }
 
 /// Those that are not there any more, in words.
@@ -103,9 +103,9 @@ fn is_there(name: &str) -> anyhow::Result<bool> {
 /// # Errors
 /// When the kernel cannot be asked.
 pub(super) fn missing(site: &Site) -> anyhow::Result<Vec<String>> {
-    let links = Network::open()?.links()?;
-    let names: Vec<_> = of(site).iter().map(|interface| &interface.name).collect();
-    let gone = names.into_iter().filter(|name| !links.iter().any(|link| link.name == **name));
+    let present = present(site)?;
+    let names = site.xfrm_interfaces().iter().map(|interface| &interface.name);
+    let gone = names.filter(|name| !present.contains(*name));
     let say =
         |name| format!("interface {name} is gone: start the gateway again to have it made anew");
     Ok(gone.map(say).collect())
@@ -113,7 +113,8 @@ pub(super) fn missing(site: &Site) -> anyhow::Result<Vec<String>> {
 
 /// Tells at a gateway's end what it leaves.
 pub(super) fn tell_left(site: &Site) {
-    let names: Vec<&str> = of(site).iter().map(|interface| interface.name.as_str()).collect();
+    let names: Vec<&str> =
+        site.xfrm_interfaces().iter().map(|interface| interface.name.as_str()).collect();
     if !names.is_empty() {
         tracing::warn!(
             "what is routed into {} is dropped until the gateway runs again; `convoy open` removes such \
@@ -128,10 +129,9 @@ pub(super) fn tell_left(site: &Site) {
 /// # Errors
 /// When one cannot be removed.
 pub(super) fn remove(site: &Site) -> anyhow::Result<()> {
-    for interface in of(site) {
-        if !is_there(&interface.name)? {
-            continue;
-        }
+    let present = present(site)?;
+    let is_there = |interface: &&XfrmInterface| present.contains(&interface.name);
+    for interface in site.xfrm_interfaces().iter().filter(is_there) {
         tun::remove(&interface.name)
             .map_err(|error| rights::explain(error, rights::Need::Tunnel))
             .map_err(|error| error.context(format!("interface {}", interface.name)))?;

@@ -222,7 +222,7 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
         Backend::AfXdp => format!("open xdp sockets on interface {interface}"),
     }];
     changes.extend(plan(site, &site.plain.interface, wire_mtu)?.describe());
-    for interface in site.xfrm.iter().flat_map(|xfrm| &xfrm.interfaces) {
+    for interface in site.xfrm_interfaces() {
         let (name, if_id) = (&interface.name, interface.if_id);
         changes.push(format!("make TUN interface {name} for if_id {if_id}, which stays"));
         let addresses = interface.addresses.iter();

@@ -92,15 +92,13 @@ pub struct Mark {
 }
 
 impl Mark {
+    /// What a gateway's own packets bear: 0xc5000000/0xff000000.
+    pub const GATEWAY: Self = Self { value: 0xc500_0000, mask: 0xff00_0000 };
+
     /// The bits of the value that count.
     const fn masked(self) -> u32 {
         self.value & self.mask
     }
-}
-
-impl Mark {
-    /// What a gateway's own packets bear: 0xc5000000/0xff000000.
-    pub const GATEWAY: Self = Self { value: 0xc500_0000, mask: 0xff00_0000 };
 }
 
 /// Where a fence stands.

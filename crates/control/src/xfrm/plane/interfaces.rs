@@ -22,8 +22,8 @@ impl Interfaces {
         if if_id == 0 {
             return Some(InterfaceId(0));
         }
-        let numbered = self.others.iter().zip(1..);
-        numbered.into_iter().find(|((other, _), _)| *other == if_id).map(|(_, n)| InterfaceId(n))
+        let mut numbered = self.others.iter().zip(1..);
+        numbered.find(|((other, _), _)| *other == if_id).map(|(_, n)| InterfaceId(n))
     }
 
     /// Its database.
