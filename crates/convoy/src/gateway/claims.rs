@@ -62,7 +62,9 @@ impl Claims {
         let pairs = |counted: &BTreeMap<Pair, usize>| -> BTreeSet<Pair> {
             counted.keys().copied().collect()
         };
-        Exceptions { open: pairs(&self.open), withheld: pairs(&self.withheld) }
+        let open = pairs(&self.open);
+        let admitted = open.iter().map(|pair| Pair { from: pair.to, to: pair.from }).collect();
+        Exceptions { open, admitted, withheld: pairs(&self.withheld) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -377,7 +379,7 @@ mod tests {
         let mut claims = Claims::new(true);
         claims.follow(came, &[], claim);
         claims.follow(&[], went, claim);
-        let Exceptions { open, withheld } = claims.exceptions();
+        let Exceptions { open, withheld, .. } = claims.exceptions();
         [open, withheld]
             .map(|pairs| pairs.iter().map(|pair| format!("{} to {}", pair.from, pair.to)).collect())
     }

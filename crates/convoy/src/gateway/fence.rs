@@ -129,6 +129,7 @@ impl Guard {
         // At no time is more open than before or after.
         let meanwhile = Exceptions {
             open: before.open.intersection(&after.open).copied().collect(),
+            admitted: before.admitted.intersection(&after.admitted).copied().collect(),
             withheld: before.withheld.union(&after.withheld).copied().collect(),
         };
         let mut excepted = fence.except(meanwhile);

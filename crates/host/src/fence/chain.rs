@@ -124,7 +124,7 @@ fn rules(config: &FenceConfig, pairs: bool) -> Vec<Vec<Expression>> {
         rules.push([from_tun(), stop(*set)].concat());
     }
     rules.push([from_tun(), vec![verdict(ACCEPT)]].concat());
-    rules.extend(with_pairs(|| pairs::let_pass(false)));
+    rules.extend(with_pairs(pairs::let_pass));
     rules.extend(SETS.iter().filter(|set| set.view == View::Out).map(|set| stop(*set)));
     rules
 }

@@ -2,7 +2,8 @@
 //! packets for this host and of those that it forwards.
 //!
 //! A kernel asks its policies of every packet that arrives. Here it is two sets: a packet from a closed
-//! address to a guarded one must have come out of the TUN interface.
+//! address to a guarded one must have come out of the TUN interface, unless its source and destination are
+//! a pair that is admitted in clear.
 
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey, Operator};
 
@@ -31,10 +32,10 @@ const FRAGMENT_OFFSET: [u8; 2] = [0xff, 0xf8];
 
 pub(super) fn chains(config: &FenceConfig, table: &str, pairs: bool) -> Vec<Order> {
     let [host, forward] = CHAINS;
-    let open = if pairs { pairs::let_pass(true) } else { Vec::new() };
-    let passes = [open.clone(), of_the_gateway(config)].concat();
+    let admitted = if pairs { pairs::admit() } else { Vec::new() };
+    let passes = [admitted.clone(), of_the_gateway(config)].concat();
     let mut orders = chain(table, host, InetHookNumber::LocalIn, rules(config, passes));
-    orders.extend(chain(table, forward, InetHookNumber::Forward, rules(config, open)));
+    orders.extend(chain(table, forward, InetHookNumber::Forward, rules(config, admitted)));
     orders
 }
 

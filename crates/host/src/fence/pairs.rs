@@ -50,8 +50,10 @@ pub struct Pair {
 /// What is to become of packets of some pairs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exceptions {
-    /// They leave in clear, and the other way round come in so, though their destination is protected.
+    /// They leave in clear, though their destination is protected.
     pub open: BTreeSet<Pair>,
+    /// They come in in clear, though only tunnels may bring what their sources send.
+    pub admitted: BTreeSet<Pair>,
     /// Out of the TUN interface they go nowhere, though their destination is local.
     pub withheld: BTreeSet<Pair>,
 }
@@ -60,10 +62,11 @@ pub struct Exceptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Open,
+    Admitted,
     Withheld,
 }
 
-const KINDS: [Kind; 2] = [Kind::Open, Kind::Withheld];
+const KINDS: [Kind; 3] = [Kind::Open, Kind::Admitted, Kind::Withheld];
 
 impl Fence {
     /// Whether exceptions can be made here: there is a packet filter, and it knows sets of pairs
@@ -90,10 +93,10 @@ impl Fence {
             return Ok(());
         }
         const DOING: &str = "make exceptions by source and destination";
-        let kinds = [&exceptions.open, &exceptions.withheld];
         let trouble = match self.takes_exceptions() {
             true => {
-                kinds.into_iter().any(|pairs| apart(pairs).len() > MOST).then_some(libc::ENOSPC)
+                let is_long = |kind: Kind| apart(kind.of(&exceptions)).len() > MOST;
+                KINDS.into_iter().any(is_long).then_some(libc::ENOSPC)
             }
             false => Some(libc::EOPNOTSUPP),
         };
@@ -114,6 +117,8 @@ impl Kind {
         match (self, is_v4) {
             (Self::Open, true) => "open4",
             (Self::Open, false) => "open6",
+            (Self::Admitted, true) => "admitted4",
+            (Self::Admitted, false) => "admitted6",
             (Self::Withheld, true) => "withheld4",
             (Self::Withheld, false) => "withheld6",
         }
@@ -122,6 +127,7 @@ impl Kind {
     fn of(self, exceptions: &Exceptions) -> &BTreeSet<Pair> {
         match self {
             Self::Open => &exceptions.open,
+            Self::Admitted => &exceptions.admitted,
             Self::Withheld => &exceptions.withheld,
         }
     }
@@ -200,23 +206,30 @@ fn emitted(nla: &DefaultNla) -> Vec<u8> {
 
 /// What came out of the TUN interface for local networks, and is for somebody behind another tunnel.
 pub(super) fn withhold() -> Vec<Vec<Expression>> {
-    let end = vec![count(), verdict(DROP)];
-    [true, false].map(|v4| [found(Kind::Withheld, v4, false), end.clone()].concat()).to_vec()
+    all_found(Kind::Withheld, &[count(), verdict(DROP)])
 }
 
-/// What leaves in clear all the same; the other way round, what comes in so.
-pub(super) fn let_pass(is_inbound: bool) -> Vec<Vec<Expression>> {
-    let end = vec![verdict(ACCEPT)];
-    [true, false].map(|v4| [found(Kind::Open, v4, is_inbound), end.clone()].concat()).to_vec()
+/// What leaves in clear all the same.
+pub(super) fn let_pass() -> Vec<Vec<Expression>> {
+    all_found(Kind::Open, &[verdict(ACCEPT)])
+}
+
+/// What comes in in clear all the same.
+pub(super) fn admit() -> Vec<Vec<Expression>> {
+    all_found(Kind::Admitted, &[verdict(ACCEPT)])
+}
+
+/// Rules for the pairs of a kind, in both IP versions.
+fn all_found(kind: Kind, end: &[Expression]) -> Vec<Vec<Expression>> {
+    [true, false].map(|is_v4| [&found(kind, is_v4)[..], end].concat()).to_vec()
 }
 
 /// The packet's addresses are a pair of a set.
-fn found(kind: Kind, is_v4: bool, is_inbound: bool) -> Vec<Expression> {
+fn found(kind: Kind, is_v4: bool) -> Vec<Expression> {
     let (version, source, len, second) = match is_v4 {
         true => (V4, 12, 4, Register::Reg32_01),
         false => (V6, 8, 16, Register::Reg32_04),
     };
-    let [from, to] = if is_inbound { [source + len, source] } else { [source, source + len] };
     let load = |register: Register, offset: u32| {
         Expressions::Payload(vec![
             Payload::DestinationRegister(register),
@@ -229,8 +242,8 @@ fn found(kind: Kind, is_v4: bool, is_inbound: bool) -> Vec<Expression> {
     vec![
         meta(MetaKey::Nfproto),
         equal(vec![version]),
-        load(Register::Reg32_00, from),
-        load(second, to),
+        load(Register::Reg32_00, source),
+        load(second, source + len),
         found_in(kind.set(is_v4)),
     ]
 }

@@ -68,7 +68,7 @@ fn open_pairs_leave_and_nobody_else_does() {
 }
 
 #[test]
-fn those_of_open_pairs_come_in() {
+fn admitted_pairs_come_in_and_open_ones_do_not() {
     let Some(world) = World::new() else { return };
     let mut fence = raise(&world);
     fence.add(&[protected("10.2.0.0/16"), claim("10.1.0.0/24", Treatment::Guarded)]).unwrap();
@@ -89,10 +89,19 @@ fn those_of_open_pairs_come_in() {
         is_clear && next() == 3
     };
     assert!(!arrives("10.2.0.9"));
+    // What may leave in clear need not come in so.
     fence.except(open()).unwrap();
+    assert!(!arrives("10.2.0.9"));
+    let admitted =
+        pairs(&[["10.2.0.0/24", "10.1.0.2/32"], ["2001:db8:2::/64", "2001:db8:0:1::2/128"]]);
+    fence.except(Exceptions { admitted, ..Exceptions::default() }).unwrap();
     assert!(arrives("10.2.0.9"));
     assert!(!arrives("10.2.1.9"));
-    assert_eq!(fence.refused().unwrap(), 2);
+    assert_eq!(fence.refused().unwrap(), 3);
+    // Nor does what may come in leave.
+    assert!(!world.leaves(&world.senders()[1], "10.2.0.9"));
+    fence.except(Exceptions::default()).unwrap();
+    assert!(!arrives("10.2.0.9"));
 }
 
 #[test]
