@@ -7,6 +7,10 @@ UNITS ?= $(PREFIX)/lib/systemd/system
 # Units of IKE daemons, as distributions name them, that run under Convoy once it is installed.
 IKE_UNITS = strongswan strongswan-starter ipsec
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# What takes debug information out of what is installed; with STRIP= it stays. Packagers, who install below
+# DESTDIR, keep it elsewhere by tools of their own.
+STRIP ?= $(if $(DESTDIR),,strip)
+INSTALL_BINARY = install -D -m 0755 $(if $(STRIP),-s --strip-program=$(STRIP))
 
 .PHONY: help build demo demo-ike test check test-tiers constant-time library install install-library
 
@@ -20,7 +24,7 @@ help:
 	@echo "make constant-time     looks for branches on secrets, under Valgrind"
 	@echo "make build             the release build of convoy and of what it preloads"
 	@echo "make library           the release build of the C library"
-	@echo "make install PREFIX=$(PREFIX) LIBDIR=$(LIBDIR)"
+	@echo "make install PREFIX=$(PREFIX) LIBDIR=$(LIBDIR)    STRIP= keeps debug information"
 
 build:
 	$(CARGO) build --release --package convoy --package convoy-xfrm-preload
@@ -56,8 +60,8 @@ constant-time:
 	./interop/constant-time/run.sh
 
 install: build install-library
-	install -D -m 0755 $(TARGET)/release/convoy $(DESTDIR)$(PREFIX)/bin/convoy
-	install -D -m 0755 $(TARGET)/release/libconvoy_xfrm_preload.so $(DESTDIR)$(PREFIX)/lib/convoy/libconvoy_xfrm.so
+	$(INSTALL_BINARY) $(TARGET)/release/convoy $(DESTDIR)$(PREFIX)/bin/convoy
+	$(INSTALL_BINARY) $(TARGET)/release/libconvoy_xfrm_preload.so $(DESTDIR)$(PREFIX)/lib/convoy/libconvoy_xfrm.so
 	install -d $(DESTDIR)$(UNITS)
 	sed -e 's|@PREFIX@|$(PREFIX)|' systemd/convoy.service.in > $(DESTDIR)$(UNITS)/convoy.service
 	for unit in $(IKE_UNITS); do \
@@ -68,10 +72,11 @@ install: build install-library
 
 install-library: library
 	install -D -m 0644 crates/capi/include/convoy_crypto.h $(DESTDIR)$(PREFIX)/include/convoy_crypto.h
-	install -D -m 0755 $(TARGET)/release/libconvoy_capi.so $(DESTDIR)$(LIBDIR)/$(SO).$(VERSION)
+	$(INSTALL_BINARY) $(TARGET)/release/libconvoy_capi.so $(DESTDIR)$(LIBDIR)/$(SO).$(VERSION)
 	ln -sf $(SO).$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/$(SO)
 	install -D -m 0644 $(TARGET)/release/libconvoy_capi.a $(DESTDIR)$(LIBDIR)/libconvoy_crypto.a
+	$(if $(STRIP),$(STRIP) --strip-debug $(DESTDIR)$(LIBDIR)/libconvoy_crypto.a)
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
 		crates/capi/convoy_crypto.pc.in \

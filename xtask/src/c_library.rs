@@ -42,7 +42,7 @@ const WAYS: &[Way] = &[
 
 /// Installs the library, builds every example in every way, and runs it.
 pub(crate) fn run(workspace: &Workspace) -> Result<Tally> {
-    for tool in ["cc", "make", "pkg-config"] {
+    for tool in ["cc", "make", "pkg-config", "readelf"] {
         if !works(Command::new(tool).arg("--version")) {
             let why = format!("c-library: {tool} is not installed");
             println!("SKIPPED {why}");
@@ -55,8 +55,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Tally> {
     }
     fs::create_dir_all(&folder)?;
     let prefix = folder.join("prefix");
-    install(workspace, &prefix)?;
+    install(workspace, &prefix, &[])?;
     let mut sum = header_alone(&prefix)?;
+    sum.add(stripped(workspace, &prefix, &folder)?);
     let mut ways: Vec<&Way> = WAYS.iter().collect();
     if has_static_libc(&folder)? {
         ways.push(&ALONE);
@@ -76,17 +77,40 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Tally> {
     Ok(sum)
 }
 
-fn install(workspace: &Workspace, prefix: &Path) -> Result<()> {
+fn install(workspace: &Workspace, prefix: &Path, more: &[&str]) -> Result<()> {
     let status = Command::new("make")
         .args(["--no-print-directory", "install-library"])
+        .args(more)
         .arg(format!("PREFIX={}", prefix.display()))
         .arg(format!("LIBDIR={}", prefix.join(LIBDIR).display()))
         .env("CARGO_TARGET_DIR", &workspace.target)
         .env_remove("DESTDIR")
+        .env_remove("STRIP")
         .current_dir(&workspace.root)
         .status()?;
     ensure!(status.success(), "make install-library failed");
     Ok(())
+}
+
+/// What was installed has no debug information, unless that was asked for.
+fn stripped(workspace: &Workspace, prefix: &Path, folder: &Path) -> Result<Tally> {
+    let whole = folder.join("unstripped");
+    install(workspace, &whole, &["STRIP="])?;
+    let mut sum = Tally::default();
+    for name in ["libconvoy_crypto.so", "libconvoy_crypto.a"] {
+        for (prefix, is_wanted) in [(prefix, false), (&whole, true)] {
+            let file = prefix.join(LIBDIR).join(name);
+            let output = Command::new("readelf").args(["--wide", "--sections"]).arg(&file).output();
+            let sections = String::from_utf8_lossy(&output?.stdout).into_owned();
+            let is_right =
+                sections.contains(".text") && sections.contains(".debug_line") == is_wanted;
+            sum.add(match is_right {
+                true => Tally::pass(),
+                false => Tally::fail(format!("c-library: debug information in {}", file.display())),
+            });
+        }
+    }
+    Ok(sum)
 }
 
 fn has_static_libc(folder: &Path) -> Result<bool> {
