@@ -6,6 +6,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use socket2::{Domain, SockAddr, Socket, Type};
+
 const CONVOY: &str = env!("CARGO_BIN_EXE_convoy");
 /// A gateway's host: one interface, and a way to the peer of `convoy init`.
 const HOST: &str = "ip link set lo up
@@ -144,4 +146,26 @@ fn a_daemon_of_another_namespace_is_not_this_ones() {
     let Some(own) = daemon("") else { return };
     assert!(own, "one that speaks to the kernel");
     assert_eq!(daemon("unshare --net"), Some(false));
+}
+
+#[test]
+fn a_gateway_of_another_namespace_is_noted() {
+    let folder = folder();
+    let socket = folder.path().join("x.sock");
+    let site = format!(
+        "name = \"d\"\ncontrol_socket = \"{0}/d.sock\"\n[plain]\ninterface = \"convoy0\"\n\
+         [xfrm]\nsocket = \"{0}/x.sock\"\nstate = \"/dev/shm/no-such-gateway\"\n",
+        folder.path().display(),
+    );
+    std::fs::write(folder.path().join("d.toml"), site).unwrap();
+    let listener = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+    listener.bind(&SockAddr::unix(&socket).unwrap()).unwrap();
+    listener.listen(8).unwrap();
+    let illness = "\"$0\" doctor d.toml --json; exit $?";
+    let Some(seen) = doctor(folder.path(), illness) else { return };
+    let said = said(&seen, "XFRM socket");
+    let is_noted = |(level, found): &(String, String)| {
+        level == "note" && found.contains("runs in another network namespace")
+    };
+    assert!(said.iter().any(is_noted), "{said:?}");
 }

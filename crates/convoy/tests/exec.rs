@@ -135,3 +135,28 @@ fn a_socket_without_a_gateway_is_told_before_the_command_runs() {
     let (code, other) = said(&place);
     assert!(code == Some(3) && other.contains("a socket for something else"), "{other}");
 }
+
+#[test]
+fn a_gateway_of_another_network_namespace_is_warned_of() {
+    let Some(place) = Place::new() else { return };
+    let here = place.exec(&["true"]);
+    assert_eq!((here.status.code(), words(&here.stderr).as_str()), (Some(0), ""));
+    let made = Command::new("unshare").args(["--net", "true"]).output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        return println!("SKIPPED in part: cannot make a network namespace here");
+    }
+    let led = |namespace: &[&str]| {
+        let words = ["exec", "--socket", place.socket.to_str().unwrap(), "sh", "-c", "exit 7"];
+        let mut command = Command::new("unshare");
+        command.args(namespace).arg(env!("CARGO_BIN_EXE_convoy")).args(words);
+        command.env("CONVOY_XFRM_PRELOAD", &place.library).output().unwrap()
+    };
+    let there = led(&["--net"]);
+    let said = words(&there.stderr);
+    assert!(said.contains("runs in another network namespace than this command"), "{said}");
+    let its = format!("--net=/proc/{}/ns/net ", std::process::id());
+    assert!(said.contains(&its), "{said}");
+    assert_eq!(there.status.code(), Some(7), "it runs all the same");
+    // Others do not matter.
+    assert_eq!(words(&led(&["--uts"]).stderr), "");
+}

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Check, Patient};
 use crate::exit::describe;
-use crate::verbs::{find_library, probe};
+use crate::verbs::{Listener, find_library, probe};
 
 /// As IKE daemons are called in `/proc/PID/comm`.
 const DAEMONS: [&str; 5] = ["charon", "charon-systemd", "charon-nm", "pluto", "iked"];
@@ -26,8 +26,8 @@ pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
     let proc = root.join("proc");
     let processes = processes(&proc);
     // Of several gateways, or one that another user runs, the control socket says nothing.
-    let is_answered = patient.gateway.is_ok()
-        || patient.socket.as_deref().is_some_and(|path| probe(path).is_ok());
+    let listener = patient.socket.as_deref().and_then(|path| probe(path).ok());
+    let is_answered = patient.gateway.is_ok() || listener.is_some();
     let mut checks = daemons(&processes, is_answered);
     checks.extend(ports(&proc, &processes, patient.udp_port));
     match &patient.gateway {
@@ -36,6 +36,7 @@ pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
     }
     if let Some(path) = &patient.socket {
         checks.push(socket(path, is_answered));
+        checks.extend(listener.and_then(|listener| elsewhere(path, listener)));
         checks.push(match find_library() {
             Ok(path) => Check::ok("library", format!("{}", path.display())),
             Err(error) if patient.site.is_some() => {
@@ -199,6 +200,19 @@ fn socket(path: &Path, is_answered: bool) -> Check {
             format!("{place}: {error}: the site file of the gateway needs an [xfrm] section"),
         ),
     }
+}
+
+/// Whether the gateway at the socket is one of another network namespace.
+fn elsewhere(path: &Path, listener: Listener) -> Option<Check> {
+    let its = listener.elsewhere()?;
+    let (path, its) = (path.display(), its.display());
+    Some(Check::note(
+        "XFRM socket",
+        format!(
+            "the gateway at {path} runs in another network namespace ({its}): daemons of this one that are \
+             led there have packets protected there, and none of here; name another `socket` in [xfrm]"
+        ),
+    ))
 }
 
 /// Drop-ins of units, and units that have none.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::errno::Errno;
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::cli::ExecArgs;
@@ -33,7 +34,7 @@ pub(super) fn run(args: &ExecArgs) -> anyhow::Result<Exit> {
     let library = find_library()?;
     // The command may change its folder.
     let socket = std::path::absolute(&args.socket)?;
-    check_socket(&socket)?;
+    warn_of_namespace(check_socket(&socket)?, &socket);
     let error = Command::new(&program)
         .arg0(name)
         .args(rest)
@@ -161,21 +162,55 @@ fn preloads(library: &Path) -> anyhow::Result<OsString> {
     Ok(value)
 }
 
-/// Whether somebody listens at a socket of the kind that XFRM is served on.
-pub(crate) fn probe(path: &Path) -> io::Result<()> {
+/// Who listens at a socket of the kind that XFRM is served on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listener {
+    /// Its process; `None`: not to be seen.
+    pid: Option<i32>,
+}
+
+impl Listener {
+    /// Where its network namespace is opened, if that is another one than this process's. One that this
+    /// user may not look at counts as this process's.
+    pub(crate) fn elsewhere(self) -> Option<PathBuf> {
+        let its = PathBuf::from(format!("/proc/{}/ns/net", self.pid?));
+        let own = fs::read_link("/proc/self/ns/net").ok()?;
+        (fs::read_link(&its).ok()? != own).then_some(its)
+    }
+}
+
+/// Who listens at a socket, if it is of the kind that XFRM is served on.
+pub(crate) fn probe(path: &Path) -> io::Result<Listener> {
     let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None)?;
     // A gateway with much to do is one, too.
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(path)?) {
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-        outcome => outcome,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Listener { pid: None }),
+        outcome => outcome.map(|()| {
+            let peer = getsockopt(&socket, PeerCredentials).ok();
+            // 0 is a process of a PID namespace around this one.
+            Listener { pid: peer.map(|peer| peer.pid()).filter(|pid| *pid > 0) }
+        }),
     }
 }
 
-fn check_socket(socket: &Path) -> anyhow::Result<()> {
+/// What the daemon asks for is done, but to the packets of another namespace. Some want it so.
+fn warn_of_namespace(listener: Listener, socket: &Path) {
+    if let Some(its) = listener.elsewhere() {
+        tracing::warn!(
+            "the gateway at {} runs in another network namespace than this command: it protects packets \
+             there, and none of here. `nsenter --net={} convoy exec …` runs the command there, and `--socket` \
+             names another gateway",
+            socket.display(),
+            its.display()
+        );
+    }
+}
+
+fn check_socket(socket: &Path) -> anyhow::Result<Listener> {
     let why = match fs::metadata(socket) {
         Ok(status) if status.file_type().is_socket() => match probe(socket) {
-            Ok(()) => return Ok(()),
+            Ok(listener) => return Ok(listener),
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 "left over, nobody listens".to_owned()
             }

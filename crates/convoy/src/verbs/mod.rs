@@ -17,7 +17,7 @@ mod sa;
 mod status;
 mod trace;
 
-pub(crate) use exec::{find_library, probe};
+pub(crate) use exec::{Listener, find_library, probe};
 
 use crate::cli::Verb;
 use crate::exit::Exit;
