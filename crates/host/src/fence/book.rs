@@ -40,13 +40,13 @@ struct Entry {
     guarded: u32,
     /// Open to whoever sends there, as long as no claim names it.
     never_guarded: bool,
-    /// Of an earlier life: protected, bypassed, local, guarded.
-    adopted: [bool; 4],
+    /// Of an earlier life: protected, guarded.
+    adopted: [bool; 2],
 }
 
 impl Entry {
     fn state(&self, view: View) -> Option<State> {
-        let [protected, bypassed, local, guarded] = self.adopted;
+        let [protected, guarded] = self.adopted;
         if view == View::Guarded {
             return match self.guarded > 0 || guarded {
                 true => Some(State::Closed { into: false, source: None }),
@@ -54,11 +54,11 @@ impl Entry {
             };
         }
         let into = !self.protected.is_empty();
-        let is_local = view == View::FromTun && (self.local > 0 || local);
+        let is_local = view == View::FromTun && self.local > 0;
         if into || protected {
             let source = self.protected.keys().find_map(|source| *source);
             Some(State::Closed { into, source: source.filter(|_| view == View::Out) })
-        } else if self.bypassed > 0 || bypassed || is_local {
+        } else if self.bypassed > 0 || is_local {
             Some(State::Open)
         } else {
             None
@@ -75,7 +75,7 @@ impl Entry {
             && self.local == 0
             && self.guarded == 0
             && !self.never_guarded
-            && self.adopted == [false; 4]
+            && self.adopted == [false; 2]
     }
 
     fn count(&mut self, treatment: Treatment, add: bool) {
@@ -124,14 +124,14 @@ impl Book {
         entry.never_guarded = true;
     }
 
-    /// Takes over what an earlier life left behind.
-    pub(super) fn adopt(&mut self, network: IpNet, treatment: Treatment) {
-        let adopted = &mut self.entries.entry(network.trunc()).or_default().adopted;
-        match treatment {
-            Treatment::Protected { .. } => adopted[0] = true,
-            Treatment::Bypassed => adopted[1] = true,
-            Treatment::Local => adopted[2] = true,
-            Treatment::Guarded => adopted[3] = true,
+    /// Takes over what an earlier life left closed to one view: [`View::FromTun`] is as [`View::Out`].
+    ///
+    /// What it left open is not taken over: nobody knows any more against whom it was weighed.
+    pub(super) fn adopt(&mut self, network: IpNet, view: View) {
+        let [protected, guarded] = &mut self.entries.entry(network.trunc()).or_default().adopted;
+        match view {
+            View::Out | View::FromTun => *protected = true,
+            View::Guarded => *guarded = true,
         }
     }
 
@@ -139,7 +139,7 @@ impl Book {
     pub(super) fn settle(&mut self) -> Vec<IpNet> {
         let mut concerned = Vec::new();
         self.entries.retain(|network, entry| {
-            if core::mem::take(&mut entry.adopted) != [false; 4] {
+            if core::mem::take(&mut entry.adopted) != [false; 2] {
                 concerned.push(*network);
             }
             !entry.is_unused()
@@ -346,7 +346,7 @@ mod tests {
     fn what_was_taken_over_leads_nowhere_until_it_is_claimed_or_forgotten() {
         let net: IpNet = "10.0.0.0/24".parse().unwrap();
         let mut book = Book::default();
-        book.adopt(net, Treatment::Protected { source: None });
+        book.adopt(net, View::Out);
         assert_eq!(book.state(&net, View::Out), Some(State::Closed { into: false, source: None }));
         assert_eq!(book.left_behind().collect::<Vec<_>>(), [net]);
         assert!(book.count(&protected("10.0.0.0/24"), true));

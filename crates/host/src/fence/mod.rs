@@ -210,8 +210,8 @@ pub struct Fence {
 
 impl Fence {
     /// Raises a fence in the calling thread's network namespace, around nothing at first. What an
-    /// earlier life left behind stays closed (and what it left open, open) until it is claimed again
-    /// or [`Fence::settle`] is called.
+    /// earlier life left closed stays so until it is claimed again or [`Fence::settle`] is called. What
+    /// it had opened within that is closed, too, until it is claimed again.
     ///
     /// Another process that holds the packet filter's table gets a second to end.
     ///
@@ -233,8 +233,8 @@ impl Fence {
         for open in NEVER_ROUTED.iter().filter_map(|text| text.parse().ok()) {
             fence.book.leave_open(open);
         }
-        fence.adopt()?;
-        let all: BTreeSet<_> = fence.book.networks().collect();
+        let opened = fence.adopt()?;
+        let all: BTreeSet<_> = fence.book.networks().chain(opened).collect();
         fence.cover(&all);
         fence.make_filter()?;
         fence.lay(&all)?;
@@ -414,41 +414,29 @@ impl Fence {
             .map_err(|refusal| failed(doing, refusal, 0))
     }
 
-    /// Takes over what an earlier life left behind.
-    fn adopt(&mut self) -> Result<(), HostError> {
-        let [out, _] = self.config.tables();
+    /// Takes over what an earlier life left closed. What it left open, whose routes are to go.
+    fn adopt(&mut self) -> Result<Vec<IpNet>, HostError> {
         let laid = routes::present(&mut self.network.rtnl, self.config.tables())?;
-        let is_open = |network, table| {
-            laid.iter().any(|l| l.way == Way::Onward && l.network == network && l.table == table)
-        };
-        let opened: BTreeSet<_> =
-            NEVER_ROUTED.iter().filter_map(|n| n.parse::<IpNet>().ok()).collect();
-        for one in &laid {
+        let mut opened = Vec::new();
+        for one in laid {
             match one.way {
-                Way::Onward if opened.contains(&one.network) => {}
-                Way::Onward if one.table == out => {
-                    self.book.adopt(one.network, Treatment::Bypassed);
-                }
-                Way::Onward if is_open(one.network, out) => {}
-                Way::Onward => self.book.adopt(one.network, Treatment::Local),
-                _ => self.book.adopt(one.network, Treatment::Protected { source: None }),
+                Way::Onward => opened.push(one.network),
+                _ => self.book.adopt(one.network, View::Out),
             }
         }
-        let Ok(filter) = &mut self.filter else { return Ok(()) };
-        let Ok(Some(there)) = filter.present() else { return Ok(()) };
+        let Ok(filter) = &mut self.filter else { return Ok(opened) };
+        let Ok(Some(there)) = filter.present() else { return Ok(opened) };
         // Someone may have emptied the tables meanwhile; what the sets know is still to be kept.
         for ((set, there), whole) in SETS.iter().zip(&there).zip(whole_space()) {
-            let treatment = match set.view {
-                View::Out => Treatment::Protected { source: None },
-                View::FromTun => continue,
-                View::Guarded => Treatment::Guarded,
-            };
+            if set.view == View::FromTun {
+                continue;
+            }
             let known: Cover = self.book.closed_within(whole, set.view).into_iter().collect();
             for network in there.without(&known).into_iter().flat_map(|r| prefixes(r, set.is_v4)) {
-                self.book.adopt(network, treatment);
+                self.book.adopt(network, set.view);
             }
         }
-        Ok(())
+        Ok(opened)
     }
 
     /// Makes the kernel as the book says, for networks that have changed.
