@@ -1,5 +1,6 @@
 //! What the policies of IKE daemons mean to this host's routes: the fence around what they protect.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::Context as _;
@@ -9,8 +10,9 @@ use convoy_host::fence::Exceptions;
 use convoy_host::{
     Claim, Fence, FenceConfig, Finding, LinkName, Look, Network, Treatment, findings,
 };
+use convoy_wire::Prefix;
 
-use super::claims::{Claims, net};
+use super::claims::{Change, Claims, MOST_WITHHELD, net};
 use super::interfaces;
 
 /// The fence of a gateway, and how much it guards.
@@ -20,6 +22,8 @@ pub(super) struct Guard {
     fence: Option<Fence>,
     network: Network,
     claims: Claims,
+    /// Networks within which what tunnels bring reaches none.
+    unreached: BTreeSet<Prefix>,
     /// What worked against the fence at the last look.
     found: Vec<Finding>,
     /// Packets that would have left in clear, and such as came in so.
@@ -73,6 +77,7 @@ impl Guard {
             fence: Some(fence),
             network: Network::open()?,
             claims: Claims::new(takes_exceptions),
+            unreached: BTreeSet::new(),
             found: Vec::new(),
             counts: [Count::default(); 2],
         })
@@ -94,7 +99,8 @@ impl Guard {
 
     /// What works against the fence at present, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
-        self.found.iter().map(ToString::to_string)
+        let found = self.found.iter().map(ToString::to_string);
+        found.chain(self.unreached.iter().map(|network| unreached(*network)))
     }
 
     /// Looks for what works against the fence, and says what has come and gone.
@@ -122,9 +128,17 @@ impl Guard {
         covered: &[Covered],
         uncovered: &[Covered],
     ) -> anyhow::Result<()> {
+        let Self { network, claims, .. } = self;
+        let change = claims.follow(covered, uncovered, |policy| claims_of(policy, network));
+        let outcome = self.carry_out(change);
+        self.tell_unreached();
+        outcome
+    }
+
+    /// Has the fence follow the claims. What needs exceptions that cannot be made is closed.
+    fn carry_out(&mut self, mut change: Change) -> anyhow::Result<()> {
         let Self { fence, network, claims, .. } = self;
         let Some(fence) = fence else { return Ok(()) };
-        let mut change = claims.follow(covered, uncovered, |policy| claims_of(policy, network));
         let (before, after) = (fence.exceptions(), claims.exceptions());
         // At no time is more open than before or after.
         let meanwhile = Exceptions {
@@ -133,15 +147,43 @@ impl Guard {
             withheld: before.withheld.union(&after.withheld).copied().collect(),
         };
         let mut excepted = fence.except(meanwhile);
-        if excepted.is_err() {
-            // Who is to be kept from a network would reach it.
-            change.add.retain(|claim| claim.treatment != Treatment::Local);
+        if excepted.is_err() && claims.takes_exceptions() {
+            let closed = claims.take_exceptions(false, |policy| claims_of(policy, network));
+            change = change.and(closed);
         }
         let changed = fence.change(&change.add, &change.remove);
         if excepted.is_ok() && changed.is_ok() {
             excepted = fence.except(after);
         }
         changed.and(excepted).context("routes and packet filter of policies")
+    }
+
+    /// Tries again what the packet filter refused, and does without what it has unlearnt.
+    fn retry(&mut self) -> anyhow::Result<()> {
+        let Self { fence, network, claims, .. } = self;
+        let Some(fence) = fence else { return Ok(()) };
+        let takes = fence.takes_exceptions();
+        let change = match takes == claims.takes_exceptions() {
+            true if *fence.exceptions() == claims.exceptions() => return Ok(()),
+            true => Change::default(),
+            false => claims.take_exceptions(takes, |policy| claims_of(policy, network)),
+        };
+        let outcome = self.carry_out(change);
+        self.tell_unreached();
+        outcome
+    }
+
+    /// Says which networks are not reached out of tunnels any more, because what others protect on the
+    /// way there cannot be withheld.
+    fn tell_unreached(&mut self) {
+        let now: BTreeSet<_> = self.claims.unreached().collect();
+        for network in now.difference(&self.unreached) {
+            tracing::warn!("{}", unreached(*network));
+        }
+        for network in self.unreached.difference(&now) {
+            tracing::info!("put right: {}", unreached(*network));
+        }
+        self.unreached = now;
     }
 
     /// Whether networks are closed that nobody claimed in this life.
@@ -168,6 +210,7 @@ impl Guard {
                 if repaired.filter { ", the packet filter" } else { "" },
             );
         }
+        self.retry()?;
         self.look_around(peers)
     }
 }
@@ -188,6 +231,14 @@ fn claims_of(covered: &Covered, network: &mut Network) -> Vec<Claim> {
     let source = net(covered.local).and_then(|local| network.source_within(&local).ok()?);
     let remote = Claim { network: remote, treatment: Treatment::Protected { source } };
     local.into_iter().chain([remote]).collect()
+}
+
+fn unreached(network: Prefix) -> String {
+    format!(
+        "what tunnels bring does not reach networks of this side within {network}: policies protect some \
+         of it on the way there, too, and the packet filter cannot tell it apart (Linux 5.6 and later \
+         can, for {MOST_WITHHELD} pairs of networks)"
+    )
 }
 
 /// What policies protect stays closed, and where there are none all is as it was.

@@ -112,7 +112,7 @@ fn what_is_withheld_does_not_come_out_of_tunnels() {
     fence.add(&[protected("10.0.0.0/8"), claim("10.1.0.0/24", Treatment::Local)]).unwrap();
     let inside = world.lan.run(|| UdpSocket::bind("10.1.0.2:7").unwrap());
     inside.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    let mut comes = |from: &str| {
+    let comes = |tun: &mut world::Tun, from: &str| {
         let tags = [world.listener.tag(), world.listener.tag()];
         tun.write(&world::packet4(from, "10.1.0.2", &tags[0]));
         tun.write(&world::packet4("10.8.0.1", "10.1.0.2", &tags[1]));
@@ -124,12 +124,20 @@ fn what_is_withheld_does_not_come_out_of_tunnels() {
         let is_first = next() == 0;
         is_first && next() == 1
     };
-    assert!(comes("10.9.0.1"));
+    assert!(comes(&mut tun, "10.9.0.1"));
     let withheld = pairs(&[["10.9.0.0/24", "10.1.0.0/24"], ["10.9.0.0/16", "10.1.0.128/25"]]);
     fence.except(Exceptions { withheld, ..Exceptions::default() }).unwrap();
-    assert!(!comes("10.9.0.1"));
-    assert!(comes("10.9.1.1"));
+    assert!(!comes(&mut tun, "10.9.0.1"));
+    assert!(comes(&mut tun, "10.9.1.1"));
     assert_eq!(fence.stopped().unwrap(), 1);
+    // For those behind another tunnel it goes into that.
+    let withheld = pairs(&[["10.9.0.0/24", "10.0.0.0/8"]]);
+    fence.except(Exceptions { withheld, ..Exceptions::default() }).unwrap();
+    assert!(!comes(&mut tun, "10.9.0.1"));
+    let tag = world.listener.tag();
+    tun.write(&world::packet4("10.9.0.1", "10.7.0.1", &tag));
+    assert!(tun.brings(&tag));
+    assert_eq!(fence.stopped().unwrap(), 2);
     fence.except(Exceptions::default()).unwrap();
-    assert!(comes("10.9.0.1"));
+    assert!(comes(&mut tun, "10.9.0.1"));
 }

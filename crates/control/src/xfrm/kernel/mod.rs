@@ -62,9 +62,11 @@ pub enum Cover {
     Discard,
 }
 
-/// What a policy `out` covers: routes follow it.
+/// What a policy `out` covers, or what one `in` lets pass in clear: the host follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Covered {
+    /// Whether packets are meant that arrive.
+    pub is_inward: bool,
     /// The network on this side.
     pub local: Prefix,
     /// The network on the far side.

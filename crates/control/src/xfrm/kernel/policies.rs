@@ -24,13 +24,19 @@ pub(super) fn describe(policy: &Policy) -> String {
     }
 }
 
-/// What a policy means to routes. What comes to an interface by its identifier is for others to route.
+/// What a policy means to routes and packet filter. What comes to an interface by its identifier is for
+/// others to route.
 pub(super) fn covered(policy: &Policy) -> Option<Covered> {
     let info = &policy.info;
-    if info.direction != PolicyDirection::Out || policy.if_id != 0 {
+    if policy.if_id != 0 {
         return None;
     }
-    let (local, remote) = networks(policy)?;
+    let (source, destination) = networks(policy)?;
+    let (is_inward, local, remote) = match info.direction {
+        PolicyDirection::Out => (false, source, destination),
+        PolicyDirection::In => (true, destination, source),
+        PolicyDirection::Forward => return None,
+    };
     let selector = &info.selector;
     let ports = selector.source_port.mask | selector.destination_port.mask;
     let cover = match (info.action, policy.templates.is_empty()) {
@@ -38,8 +44,12 @@ pub(super) fn covered(policy: &Policy) -> Option<Covered> {
         (Action::Allow, true) => Cover::Bypass,
         (Action::Allow, false) => Cover::Protect,
     };
+    // What others `in` protect follows from those `out`.
+    if is_inward && cover != Cover::Bypass {
+        return None;
+    }
     let is_whole = selector.protocol == 0 && ports == 0;
-    Some(Covered { local, remote, priority: info.priority, is_whole, cover })
+    Some(Covered { is_inward, local, remote, priority: info.priority, is_whole, cover })
 }
 
 impl Kernel {

@@ -531,7 +531,7 @@ pub(super) fn refresh(sa: &mut Sa, placed: &Placed, at: Moment) {
     sa::refresh(sa, placed, at);
 }
 
-/// What a policy `out` means to routes: the networks on this side and the far one.
+/// The networks that a policy's packets come from and go to.
 pub(super) fn networks(policy: &Policy) -> Option<(Prefix, Prefix)> {
     let Addresses::Networks { source, destination } = policy.info.selector.addresses else {
         return None;
