@@ -1,4 +1,10 @@
-//! The chain that stops what would leave in clear, and the sets that it asks.
+//! The chains that stop what would leave in clear, and the sets that they ask.
+//!
+//! Whom a packet is from is said by its source as it was sent, which is what policies speak of: so the chain
+//! that knows pairs lies ahead of source NAT, whose place among all chains is fixed
+//! (`NF_IP_PRI_NAT_SRC`), and needs no connection tracking. Destinations are not changed any more by then. A
+//! second chain lies behind, where a packet is as it will leave: nobody is given a source there that a
+//! tunnel carries.
 
 use netlink_packet_core::{DefaultNla, Nla as _, ParseableParametrized as _};
 use netlink_packet_netfilter::{
@@ -23,16 +29,18 @@ use super::{
     transaction::{Answer, Order},
 };
 
-pub(super) const CHAIN: &str = "egress";
-/// Behind source NAT (100), where the packet is as it will leave.
-const PRIORITY: u32 = 300;
+/// Ahead of source NAT, and behind it.
+pub(super) const CHAINS: [&str; 2] = ["egress", "egress-behind-nat"];
+/// Places of chains: the last one ahead of source NAT (100), and behind all that others usually do.
+const AHEAD_OF_NAT: u32 = 99;
+pub(super) const LAST: u32 = 300;
 /// `NFTA_COUNTER_PACKETS`.
 const COUNTER_PACKETS: u16 = 2;
 /// nft(8)'s numbers for addresses, so that it can print them.
 pub(super) const IPV4_ADDRESS: u32 = 7;
 pub(super) const IPV6_ADDRESS: u32 = 8;
 
-/// The sets and the chain. Sets without a set that they belong to cannot be made, so they come first.
+/// The sets and the chains. Sets without a set that they belong to cannot be made, so they come first.
 /// Without pairs where the kernel knows none.
 pub(super) fn sets_and_rules(config: &FenceConfig, table: &str, pairs: bool) -> Vec<Order> {
     let mut orders: Vec<_> =
@@ -40,26 +48,26 @@ pub(super) fn sets_and_rules(config: &FenceConfig, table: &str, pairs: bool) -> 
     if pairs {
         orders.extend(pairs::new_sets(table, SETS.len() as u32 + 1));
     }
-    orders.extend(chain(table, CHAIN, InetHookNumber::PostRouting, rules(config, pairs)));
+    let places = [AHEAD_OF_NAT, LAST];
+    for ((name, place), rules) in CHAINS.into_iter().zip(places).zip(rules(config, pairs)) {
+        orders.extend(chain(table, name, (InetHookNumber::PostRouting, place), rules));
+    }
     orders.extend(inbound::chains(config, table, pairs));
     orders
 }
 
-/// A chain behind all others at its hook, and its rules.
+/// A chain at a hook and its place there, and its rules.
 pub(super) fn chain(
     table: &str,
     name: &str,
-    hook: InetHookNumber,
+    (hook, place): (InetHookNumber, u32),
     rules: Vec<Vec<Expression>>,
 ) -> Vec<Order> {
     let new = Order::make(NfTablesMessage::NewChain(ChainMessage {
         attributes: vec![
             ChainAttribute::Table(table.into()),
             ChainAttribute::Name(name.into()),
-            ChainAttribute::Hook(vec![
-                Hook::Number(HookNumber::Inet(hook)),
-                Hook::Priority(PRIORITY),
-            ]),
+            ChainAttribute::Hook(vec![Hook::Number(HookNumber::Inet(hook)), Hook::Priority(place)]),
             ChainAttribute::Policy(ACCEPT),
             ChainAttribute::Type("filter".into()),
         ],
@@ -89,15 +97,39 @@ fn new_set(table: &str, set: SetOf, id: u32) -> Order {
     }))
 }
 
-/// The rules, as many for ten thousand networks as for one.
-fn rules(config: &FenceConfig, pairs: bool) -> Vec<Vec<Expression>> {
+/// The rules of both chains, as many for ten thousand networks as for one.
+fn rules(config: &FenceConfig, pairs: bool) -> [Vec<Vec<Expression>>; 2] {
     let tun = name(config.tun.as_str());
+    let from_tun = || vec![meta(MetaKey::Iifname), equal(tun.clone())];
+    let with_pairs = |rules: fn() -> Vec<Vec<Expression>>| if pairs { rules() } else { Vec::new() };
+    let mut both = [passes(config), passes(config)];
+    for rules in &mut both {
+        for withheld in with_pairs(pairs::withhold) {
+            rules.push([from_tun(), withheld].concat());
+        }
+    }
+    let [ahead, behind] = &mut both;
+    for set in SETS.iter().filter(|set| set.view == View::FromTun) {
+        ahead.push([from_tun(), to(*set), stop()].concat());
+    }
+    for rules in [&mut *ahead, &mut *behind] {
+        rules.push([from_tun(), vec![verdict(ACCEPT)]].concat());
+        rules.extend(with_pairs(pairs::let_pass));
+    }
+    for closed in SETS.iter().filter(|set| set.view == View::Out) {
+        ahead.push([to(*closed), stop()].concat());
+        let guarded = SetOf { view: View::Guarded, ..*closed };
+        behind.push([between(guarded, *closed), stop()].concat());
+    }
+    both
+}
+
+/// What leaves wherever it goes.
+fn passes(config: &FenceConfig) -> Vec<Vec<Expression>> {
     let from_host = || vec![meta(MetaKey::Iif), equal(0_u32.to_ne_bytes().to_vec())];
-    let mut rules = vec![
-        // Where they belong.
-        vec![meta(MetaKey::Oifname), equal(tun.clone()), verdict(ACCEPT)],
-        vec![meta(MetaKey::Oifname), equal(name("lo")), verdict(ACCEPT)],
-    ];
+    let into = |link: &str| vec![meta(MetaKey::Oifname), equal(name(link)), verdict(ACCEPT)];
+    // Where they belong.
+    let mut rules = vec![into(config.tun.as_str()), into("lo")];
     let (mark, mask) = (config.mark.masked(), config.mark.mask);
     let masked =
         vec![meta(MetaKey::Mark), and(&mask.to_ne_bytes()), equal(mark.to_ne_bytes().to_vec())];
@@ -115,31 +147,33 @@ fn rules(config: &FenceConfig, pairs: bool) -> Vec<Vec<Expression>> {
     // The kernel gives these an interface that they came from, and they came from nowhere: what is
     // forwarded has another hop limit by now.
     rules.push(neighbour_discovery());
-    let from_tun = || vec![meta(MetaKey::Iifname), equal(tun.clone())];
-    let with_pairs = |rules: fn() -> Vec<Vec<Expression>>| if pairs { rules() } else { Vec::new() };
-    for withheld in with_pairs(pairs::withhold) {
-        rules.push([from_tun(), withheld].concat());
-    }
-    for set in SETS.iter().filter(|set| set.view == View::FromTun) {
-        rules.push([from_tun(), stop(*set)].concat());
-    }
-    rules.push([from_tun(), vec![verdict(ACCEPT)]].concat());
-    rules.extend(with_pairs(pairs::let_pass));
-    rules.extend(SETS.iter().filter(|set| set.view == View::Out).map(|set| stop(*set)));
     rules
 }
 
-/// Counts and drops what is sent to an address of a set.
-fn stop(set: SetOf) -> Vec<Expression> {
-    let (version, offset) = if set.is_v4 { (V4, 16) } else { (V6, 24) };
-    vec![
-        meta(MetaKey::Nfproto),
-        equal(vec![version]),
-        payload(NETWORK, offset, set.key_len()),
-        found_in(set.name()),
-        count(),
-        verdict(DROP),
-    ]
+/// Counts and drops.
+pub(super) fn stop() -> Vec<Expression> {
+    vec![count(), verdict(DROP)]
+}
+
+/// What is sent to an address of a set.
+fn to(set: SetOf) -> Vec<Expression> {
+    [of_version(set), address(set, true)].concat()
+}
+
+/// What an address of a set sends to one of another, of the same IP version.
+pub(super) fn between(from: SetOf, to: SetOf) -> Vec<Expression> {
+    [of_version(to), address(from, false), address(to, true)].concat()
+}
+
+fn of_version(set: SetOf) -> Vec<Expression> {
+    vec![meta(MetaKey::Nfproto), equal(vec![if set.is_v4 { V4 } else { V6 }])]
+}
+
+fn address(set: SetOf, is_destination: bool) -> Vec<Expression> {
+    let source = if set.is_v4 { 12 } else { 8 };
+    let len = set.key_len();
+    let offset = if is_destination { source + len as u32 } else { source };
+    vec![payload(NETWORK, offset, len), found_in(set.name())]
 }
 
 /// Asks for the rules of a chain.

@@ -15,7 +15,7 @@ use netlink_packet_netfilter::nftables::{
 
 use super::{
     Fence,
-    chain::chain,
+    chain::{LAST, chain},
     expression::{
         Expression, NAME_LEN, TRANSPORT, and, compare, equal, found_in, meta, name, payload,
     },
@@ -77,7 +77,7 @@ pub(super) fn set_and_rules(table: &str, links: &BTreeSet<LinkName>) -> Vec<Orde
     };
     let mut orders = vec![Order::make(NfTablesMessage::NewSet(set))];
     let rules = [MetaKey::Iifname, MetaKey::Oifname].map(rule).to_vec();
-    orders.extend(chain(table, CHAIN, InetHookNumber::Forward, rules));
+    orders.extend(chain(table, CHAIN, (InetHookNumber::Forward, LAST), rules));
     orders.extend(named(table, links));
     orders
 }

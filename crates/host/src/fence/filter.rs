@@ -1,4 +1,4 @@
-//! The packet filter's half: one chain of constant size, and sets of closed addresses.
+//! The packet filter's half: chains of constant size, and sets of closed addresses.
 //!
 //! It asks nothing of routing tables and rules, so that it still holds when others change those.
 
@@ -270,20 +270,24 @@ impl Filter {
         }
     }
 
-    /// Packets that the chain has stopped from leaving since it was made.
+    /// Packets that were stopped from leaving since the chains were made.
     pub(super) fn stopped(&mut self) -> Result<u64, Refusal> {
-        self.counted(chain::CHAIN)
+        self.counted(chain::CHAINS)
     }
 
     /// Packets that were not let in since the chains were made.
     pub(super) fn refused(&mut self) -> Result<u64, Refusal> {
-        let [host, forward] = inbound::CHAINS;
-        Ok(self.counted(host)?.saturating_add(self.counted(forward)?))
+        self.counted(inbound::CHAINS)
     }
 
-    fn counted(&mut self, chain: &str) -> Result<u64, Refusal> {
-        let answers = self.nft.dump(chain::question(&self.table, chain))?;
-        Ok(answers.iter().map(chain::packets_counted).fold(0, u64::saturating_add))
+    fn counted(&mut self, chains: [&str; 2]) -> Result<u64, Refusal> {
+        let mut packets = 0_u64;
+        for chain in chains {
+            let answers = self.nft.dump(chain::question(&self.table, chain))?;
+            let counts = answers.iter().map(chain::packets_counted);
+            packets = counts.fold(packets, u64::saturating_add);
+        }
+        Ok(packets)
     }
 
     fn change(&self, set: SetOf, ranges: impl Iterator<Item = Range>, add: bool) -> Vec<Order> {

@@ -10,10 +10,10 @@ use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey, Operator};
 use super::{
     FenceConfig,
     book::View,
-    chain::chain,
+    chain::{LAST, between, chain, stop},
     expression::{
-        ACCEPT, DROP, Expression, ICMP, ICMPV6, NETWORK, TRANSPORT, UDP, V4, V6, and, compare,
-        count, equal, found_in, meta, name, neighbour_discovery, payload, verdict,
+        ACCEPT, Expression, ICMP, ICMPV6, NETWORK, TRANSPORT, UDP, V4, V6, and, compare, equal,
+        meta, name, neighbour_discovery, payload, verdict,
     },
     filter::{SETS, SetOf},
     pairs,
@@ -34,8 +34,9 @@ pub(super) fn chains(config: &FenceConfig, table: &str, pairs: bool) -> Vec<Orde
     let [host, forward] = CHAINS;
     let admitted = if pairs { pairs::admit() } else { Vec::new() };
     let passes = [admitted.clone(), of_the_gateway(config)].concat();
-    let mut orders = chain(table, host, InetHookNumber::LocalIn, rules(config, passes));
-    orders.extend(chain(table, forward, InetHookNumber::Forward, rules(config, admitted)));
+    let mut orders = chain(table, host, (InetHookNumber::LocalIn, LAST), rules(config, passes));
+    let forwarded = (InetHookNumber::Forward, LAST);
+    orders.extend(chain(table, forward, forwarded, rules(config, admitted)));
     orders
 }
 
@@ -49,18 +50,7 @@ fn rules(config: &FenceConfig, passes: Vec<Vec<Expression>>) -> Vec<Vec<Expressi
 
 /// Counts and drops what a closed address sends to a guarded one.
 fn refuse(guarded: SetOf) -> Vec<Expression> {
-    let closed = SetOf { view: View::Out, ..guarded };
-    let (version, source, destination) = if guarded.is_v4 { (V4, 12, 16) } else { (V6, 8, 24) };
-    vec![
-        meta(MetaKey::Nfproto),
-        equal(vec![version]),
-        payload(NETWORK, source, closed.key_len()),
-        found_in(closed.name()),
-        payload(NETWORK, destination, guarded.key_len()),
-        found_in(guarded.name()),
-        count(),
-        verdict(DROP),
-    ]
+    [between(SetOf { view: View::Out, ..guarded }, guarded), stop()].concat()
 }
 
 /// What the gateway and IKE daemons are sent by peers whose addresses may be protected.

@@ -19,10 +19,8 @@ use nix::libc;
 use super::{
     Fence,
     book::{first, last},
-    chain::{IPV4_ADDRESS, IPV6_ADDRESS},
-    expression::{
-        ACCEPT, DROP, Expression, NETWORK, V4, V6, count, equal, found_in, meta, verdict,
-    },
+    chain::{IPV4_ADDRESS, IPV6_ADDRESS, stop},
+    expression::{ACCEPT, Expression, NETWORK, V4, V6, equal, found_in, meta, verdict},
     transaction::Order,
 };
 use crate::{HostError, netlink::Refusal};
@@ -206,7 +204,7 @@ fn emitted(nla: &DefaultNla) -> Vec<u8> {
 
 /// What came out of the TUN interface for local networks, and is for somebody behind another tunnel.
 pub(super) fn withhold() -> Vec<Vec<Expression>> {
-    all_found(Kind::Withheld, &[count(), verdict(DROP)])
+    all_found(Kind::Withheld, &stop())
 }
 
 /// What leaves in clear all the same.

@@ -6,6 +6,7 @@
 mod clamp;
 mod inbound;
 mod lives;
+mod nat;
 mod pairs;
 mod world;
 
@@ -327,7 +328,9 @@ fn a_change_that_failed_is_made_up_for_and_opens_nothing() {
     fence = anew(fence);
     fence.add(&[&far()[..], &late(4)].concat()).unwrap();
     fence.settle().unwrap();
-    nft("flush chain inet convoy-convoy0 egress ; delete set inet convoy-convoy0 withheld4");
+    let chains = ["egress", "egress-behind-nat"];
+    let flush = chains.map(|chain| format!("flush chain inet convoy-convoy0 {chain} ; "));
+    nft(&format!("{}delete set inet convoy-convoy0 withheld4", flush.concat()));
     let withheld = [Pair { from: net("10.9.0.0/16"), to: net("10.1.0.0/24") }].into();
     let withheld = Exceptions { withheld, ..Exceptions::default() };
     assert!(fence.except(withheld).is_err());
