@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_core::NLM_F_CREATE;
 use netlink_packet_route::{
     AddressFamily, IpProtocol, RouteNetlinkMessage as Message,
     route::RouteProtocol,
@@ -85,19 +85,28 @@ pub(super) fn make(
 ) -> Result<usize, Refusal> {
     let mut made = 0;
     for family in families(rtnl)? {
-        for message in wanted(config, open, family) {
-            let order = Message::NewRule(message);
-            match rtnl.change(order, NLM_F_CREATE | NLM_F_EXCL) {
-                Ok(()) => made += 1,
-                Err(Refusal { errno: nix::libc::EEXIST, .. }) => {}
-                Err(other) => return Err(other),
+        let wanted = wanted(config, open, family);
+        // Asked to remove a rule without a source (or destination), a kernel removes the oldest that has
+        // the rest, whatever its source: then that one is made again, and is the youngest.
+        for _ in 0..=wanted.len() {
+            let there = present(rtnl, config, family)?;
+            let is_in = |list: &[RuleMessage], rule: &RuleMessage| {
+                let meant = meaning(rule);
+                list.iter().any(|other| meaning(other) == meant)
+            };
+            // Whether a rule exists a kernel answers in the same way, so it is not asked.
+            for missing in wanted.iter().filter(|rule| !is_in(&there, rule)) {
+                match rtnl.change(Message::NewRule(missing.clone()), NLM_F_CREATE) {
+                    Ok(()) => made += 1,
+                    Err(Refusal { errno: nix::libc::EEXIST, .. }) => {}
+                    Err(other) => return Err(other),
+                }
             }
-        }
-        let wanted: Vec<_> = wanted(config, open, family).iter().map(meaning).collect();
-        for old in present(rtnl, config, family)? {
-            if !wanted.contains(&meaning(&old)) {
-                remove(rtnl, old)?;
+            let mut others = there.into_iter().filter(|rule| !is_in(&wanted, rule)).peekable();
+            if others.peek().is_none() {
+                break;
             }
+            others.try_for_each(|other| remove(rtnl, other))?;
         }
     }
     Ok(made)

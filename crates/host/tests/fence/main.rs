@@ -6,6 +6,7 @@
 mod clamp;
 mod inbound;
 mod lives;
+mod model;
 mod nat;
 mod pairs;
 mod world;

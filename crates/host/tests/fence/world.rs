@@ -248,7 +248,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let socket =
             socket(AddressFamily::Packet, SockType::Raw, SockFlag::empty(), SockProtocol::EthAll)
                 .unwrap();

@@ -1,0 +1,214 @@
+//! What a kernel with a fence lets through is what the claims and exceptions say, whatever they are.
+
+use std::{
+    collections::BTreeSet,
+    net::IpAddr,
+    thread,
+    time::{Duration, Instant},
+};
+
+use convoy_host::{
+    Claim, IpNet, Treatment,
+    fence::{Exceptions, Pair},
+};
+
+use super::{
+    net, raise,
+    world::{self, Listener, World},
+};
+
+/// Where packets come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    Lan,
+    Wire,
+    Tun,
+}
+
+const DOORS: [Door; 3] = [Door::Lan, Door::Wire, Door::Tun];
+
+/// Hosts on the LAN, hosts behind the wire, and networks that hold some of them.
+struct Places {
+    lan: [&'static str; 2],
+    wire: [&'static str; 3],
+    networks: &'static [&'static str],
+}
+
+const PLACES: [Places; 2] = [
+    Places {
+        lan: ["10.1.0.2", "10.1.0.3"],
+        wire: ["10.2.0.2", "10.2.0.3", "10.3.0.2"],
+        networks: &[
+            "0.0.0.0/0",
+            "10.0.0.0/8",
+            "10.1.0.0/16",
+            "10.1.0.0/24",
+            "10.1.0.2/32",
+            "10.2.0.0/15",
+            "10.2.0.0/16",
+            "10.2.0.2/31",
+            "10.2.0.3/32",
+            "10.3.0.2/32",
+        ],
+    },
+    Places {
+        lan: ["2001:db8:0:1::2", "2001:db8:0:1::3"],
+        wire: ["2001:db8:2::2", "2001:db8:2::3", "2001:db8:3::2"],
+        networks: &[
+            "::/0",
+            "2001:db8::/32",
+            "2001:db8:0:1::/64",
+            "2001:db8:0:1::2/128",
+            "2001:db8:2::/47",
+            "2001:db8:2::/48",
+            "2001:db8:2::2/127",
+            "2001:db8:2::3/128",
+            "2001:db8:3::2/128",
+        ],
+    },
+];
+
+/// A fence as it is described.
+#[derive(Debug, Default)]
+struct Described {
+    claims: Vec<Claim>,
+    exceptions: Exceptions,
+}
+
+impl Described {
+    /// Whether an address is closed, to what comes out of tunnels or to others: the longest prefix decides.
+    fn is_closed(&self, address: IpAddr, is_from_tun: bool) -> bool {
+        let claims = self.claims.iter().filter(|claim| match claim.treatment {
+            Treatment::Guarded => false,
+            Treatment::Local => is_from_tun,
+            _ => claim.network.contains(&address),
+        });
+        let claims = claims.filter(|claim| claim.network.contains(&address));
+        let is_closed = |claim: &Claim| matches!(claim.treatment, Treatment::Protected { .. });
+        let says = claims.map(|claim| (claim.network.prefix_len(), is_closed(claim)));
+        says.max().is_some_and(|(_, is_closed)| is_closed)
+    }
+
+    fn is_guarded(&self, address: IpAddr) -> bool {
+        let guarded = self.claims.iter().filter(|claim| claim.treatment == Treatment::Guarded);
+        { guarded }.any(|claim| claim.network.contains(&address))
+    }
+
+    /// Whether a packet is forwarded in clear.
+    fn passes(&self, door: Door, from: IpAddr, to: IpAddr) -> bool {
+        let has = |pairs: &BTreeSet<Pair>| {
+            pairs.iter().any(|pair| pair.from.contains(&from) && pair.to.contains(&to))
+        };
+        let Exceptions { open, admitted, withheld } = &self.exceptions;
+        if door == Door::Tun {
+            return !has(withheld) && !self.is_closed(to, true);
+        }
+        let is_refused = self.is_closed(from, false) && self.is_guarded(to) && !has(admitted);
+        !is_refused && (has(open) || !self.is_closed(to, false))
+    }
+}
+
+/// Waits until a tag has been heard.
+#[track_caller]
+fn await_tag(listener: &Listener, tag: &[u8], what: &str) {
+    let begun = Instant::now();
+    while listener.count(tag) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "does not get through: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn what_gets_through_is_what_claims_and_exceptions_say() {
+    let Some(world) = World::new() else { return };
+    world.gateway.run(|| {
+        for key in ["rp_filter", "send_redirects"] {
+            for link in ["all", "lan0", "wire0"] {
+                std::fs::write(format!("/proc/sys/net/ipv4/conf/{link}/{key}"), "0").unwrap();
+            }
+        }
+    });
+    world.lan.ip("address add 10.1.0.3/24 dev eth0");
+    world.lan.ip("address add 2001:db8:0:1::3/64 dev eth0 nodad");
+    world.wire.ip("route add 10.1.0.0/24 via 192.0.2.1");
+    world.wire.ip("route add 2001:db8:0:1::/64 via 2001:db8:0:2::1");
+    let lan_listener = world.lan.run(Listener::start);
+    let mut tun = world.tun();
+    let mut fence = raise(&world);
+    assert!(fence.takes_exceptions());
+    let mut state = 3_u64;
+    let mut random = |below: usize| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let mut described = Described::default();
+    let mut unheard = Vec::new();
+    for round in 0..60 {
+        let places = &PLACES[round % 2];
+        let network = |random: &mut dyn FnMut(usize) -> usize| -> IpNet {
+            let places = &PLACES[random(2)];
+            net(places.networks[random(places.networks.len())])
+        };
+        // Some claims more, some fewer, and other exceptions.
+        let treatments = [
+            Treatment::Protected { source: None },
+            Treatment::Protected { source: None },
+            Treatment::Bypassed,
+            Treatment::Local,
+            Treatment::Guarded,
+        ];
+        let add: Vec<_> = (0..random(4))
+            .map(|_| Claim { network: network(&mut random), treatment: treatments[random(5)] })
+            .collect();
+        let mut remove = Vec::new();
+        while !described.claims.is_empty() && (described.claims.len() > 8 || random(3) == 0) {
+            remove.push(described.claims.swap_remove(random(described.claims.len())));
+        }
+        fence.change(&add, &remove).unwrap();
+        described.claims.extend(add);
+        let mut pairs = || -> BTreeSet<Pair> {
+            let places = &PLACES[random(2)].networks;
+            let mut network = || net(places[random(places.len())]);
+            (0..2).map(|_| Pair { from: network(), to: network() }).collect()
+        };
+        described.exceptions = Exceptions { open: pairs(), admitted: pairs(), withheld: pairs() };
+        fence.except(described.exceptions.clone()).unwrap();
+        let all = || places.lan.into_iter().chain(places.wire);
+        for (door, from, to) in DOORS
+            .into_iter()
+            .flat_map(|door| all().flat_map(move |from| all().map(move |to| (door, from, to))))
+        {
+            let is_to_lan = places.lan.contains(&to);
+            // Each side keeps to itself what is for itself.
+            if door == Door::Lan && is_to_lan || door == Door::Wire && !is_to_lan {
+                continue;
+            }
+            let listener = if is_to_lan { &lan_listener } else { &world.listener };
+            // Apart from those of the other listener.
+            let tag = world.listener.tag();
+            let packet = match from.contains(':') {
+                true => world::packet6(from, to, &tag),
+                false => world::packet4(from, to, &tag),
+            };
+            let [from, to]: [IpAddr; 2] = [from, to].map(|text| text.parse().unwrap());
+            match door {
+                Door::Lan => world.lan.run(|| world::send_raw(&packet, to, 0)),
+                Door::Wire => world.wire.run(|| world::send_raw(&packet, to, 0)),
+                Door::Tun => tun.write(&packet),
+            }
+            let what = || format!("{door:?}: {from} to {to}, {described:#?}");
+            match described.passes(door, from, to) {
+                true => await_tag(listener, &tag, &what()),
+                false => unheard.push((is_to_lan, tag, what())),
+            }
+        }
+        while tun.read().is_some() {}
+    }
+    thread::sleep(Duration::from_millis(200));
+    for (is_to_lan, tag, what) in &unheard {
+        let listener = if *is_to_lan { &lan_listener } else { &world.listener };
+        assert_eq!(listener.count(tag), 0, "gets through: {what}");
+    }
+    assert!(unheard.len() > 100, "{}", unheard.len());
+}
