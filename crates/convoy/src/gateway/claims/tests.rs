@@ -328,7 +328,7 @@ fn nothing_that_a_policy_protects_gets_through_in_clear() {
     let places: Vec<_> = (0..9).map(place).collect();
     let mut passed = 0_u64;
     for run in 0..3000 {
-        let takes_exceptions = run % 4 > 0;
+        let mut takes_exceptions = run % 4 > 0;
         let mut fence = FenceAfter::new(takes_exceptions);
         let mut there: Vec<Covered> = Vec::new();
         for _ in 0..12 {
@@ -351,6 +351,11 @@ fn nothing_that_a_policy_protects_gets_through_in_clear() {
                 }
             } else {
                 went.push(there.swap_remove(random(there.len() as u64) as usize));
+            }
+            if random(20) == 0 {
+                takes_exceptions = !takes_exceptions;
+                let change = fence.claims.take_exceptions(takes_exceptions, claim);
+                fence.change(change);
             }
             fence.follow(&came, &went);
             there.extend(came);
