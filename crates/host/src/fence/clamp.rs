@@ -10,12 +10,13 @@ use std::collections::BTreeSet;
 use netlink_packet_core::DefaultNla;
 use netlink_packet_netfilter::nftables::{
     DataAttribute, Expressions, InetHookNumber, ListAttribute, MetaKey, NfTablesMessage, Operator,
-    SetAttribute, SetElementAttribute, SetElementList, SetElementMessage, SetMessage,
+    SetAttribute, SetElementAttribute, SetMessage,
 };
 
 use super::{
     Fence,
     chain::{LAST, chain},
+    elements,
     expression::{
         Expression, NAME_LEN, TRANSPORT, and, compare, equal, found_in, meta, name, payload,
     },
@@ -84,25 +85,15 @@ pub(super) fn set_and_rules(table: &str, links: &BTreeSet<LinkName>) -> Vec<Orde
 
 /// Other interfaces in place of those in the set.
 pub(super) fn change(table: &str, links: &BTreeSet<LinkName>) -> Vec<Order> {
-    // Without elements all are meant.
-    let all = vec![SetElementList::Table(table.into()), SetElementList::Set(SET.into())];
-    let none = NfTablesMessage::DeleteSetElement(SetElementMessage { attributes: all });
-    core::iter::once(Order::plain(none)).chain(named(table, links)).collect()
+    core::iter::once(elements::none(table, SET)).chain(named(table, links)).collect()
 }
 
-fn named(table: &str, links: &BTreeSet<LinkName>) -> Option<Order> {
+fn named(table: &str, links: &BTreeSet<LinkName>) -> Vec<Order> {
     let element = |link: &LinkName| {
         let name = DataAttribute::Value(name(link.as_str()));
         ListAttribute::Element(vec![SetElementAttribute::Key(name)])
     };
-    let elements: Vec<_> = links.iter().map(element).collect();
-    let attributes = vec![
-        SetElementList::Table(table.into()),
-        SetElementList::Set(SET.into()),
-        SetElementList::Elements(elements),
-    ];
-    let message = NfTablesMessage::NewSetElement(SetElementMessage { attributes });
-    (!links.is_empty()).then(|| Order::make(message))
+    elements::orders(table, SET, links.iter().map(element).collect(), true)
 }
 
 fn rule(interface: MetaKey) -> Vec<Expression> {

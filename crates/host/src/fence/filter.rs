@@ -2,37 +2,27 @@
 //!
 //! It asks nothing of routing tables and rules, so that it still holds when others change those.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
-use netlink_packet_core::{NLA_HEADER_SIZE, NlasIterator};
 use netlink_packet_netfilter::nftables::{
     DataAttribute, ListAttribute, NfTablesMessage, SetElementAttribute, SetElementFlags,
-    SetElementList, SetElementMessage, TableAttribute, TableFlags, TableMessage,
+    TableAttribute, TableFlags, TableMessage,
 };
 
 use super::{
-    FenceConfig,
+    Exceptions, FenceConfig,
     book::View,
     chain, clamp,
     cover::{Cover, Difference, Range},
-    inbound,
-    pairs::{self, Exceptions},
-    transaction::{Nft, Order},
+    elements::{self, Element},
+    inbound, pairs,
+    transaction::{Answer, Nft, Order},
 };
 use crate::{LinkName, netlink::Refusal};
 
-/// Elements in one message: the kernel counts their bytes in 16 bits.
-const ELEMENTS_AT_ONCE: usize = 1000;
-/// Length of `struct nfgenmsg`.
-const NETFILTER_HEADER_LEN: usize = 4;
-/// `NFTA_SET_ELEM_LIST_ELEMENTS`, `NFTA_LIST_ELEM`, `NFTA_SET_ELEM_KEY`, `NFTA_DATA_VALUE`,
-/// `NFTA_SET_ELEM_FLAGS`.
-const LIST_ELEMENTS: u16 = 3;
-const ELEMENT: u16 = 1;
-const ELEMENT_KEY: u16 = 1;
-const DATA_VALUE: u16 = 1;
-const ELEMENT_FLAGS: u16 = 3;
+/// How many rules each chain has.
+type Rules = BTreeMap<String, usize>;
 
 /// Addresses of one family as one view sees them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,8 +89,8 @@ pub(super) struct Filter {
     is_held: bool,
     /// The last change was made, as far as is known: then it holds what it was told.
     is_current: bool,
-    /// The last change of pairs was made.
-    has_pairs: bool,
+    /// Those that were made.
+    rules: Rules,
     /// The kernel knows sets of pairs.
     takes_pairs: bool,
     /// Interfaces of tunnels.
@@ -117,7 +107,7 @@ impl Filter {
             table: config.filter_table(),
             is_held: false,
             is_current: false,
-            has_pairs: false,
+            rules: Rules::new(),
             takes_pairs: false,
             links: [config.tun.clone()].into(),
             clamp_trouble: None,
@@ -129,10 +119,48 @@ impl Filter {
         self.is_current
     }
 
-    /// Whether the sets hold this.
-    pub(super) fn holds(&mut self, covers: &Covers) -> Result<bool, Refusal> {
-        let is_as_told = self.is_held && self.is_current;
-        Ok(self.has_pairs && (is_as_told || self.present()?.as_ref() == Some(covers)))
+    /// Whether it is as it was made, and the sets hold this.
+    pub(super) fn holds(
+        &mut self,
+        covers: &Covers,
+        exceptions: &Exceptions,
+    ) -> Result<bool, Refusal> {
+        if self.is_held && self.is_current {
+            return Ok(true);
+        }
+        self.is_current = self.present()?.as_ref() == Some(covers)
+            && self.has_pairs(exceptions)?
+            && self.has_rules()?;
+        Ok(self.is_current)
+    }
+
+    fn has_pairs(&mut self, exceptions: &Exceptions) -> Result<bool, Refusal> {
+        if !self.takes_pairs {
+            return Ok(true);
+        }
+        for (set, wanted) in pairs::contents(exceptions) {
+            let Some(there) = self.answers(set)? else { return Ok(false) };
+            let there = elements::shown(&there);
+            let there = there.map(|e| [e.key, e.key_end.unwrap_or(e.key)].map(<[u8]>::to_vec));
+            if there.collect::<pairs::Keys>() != wanted {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Who changes rules changes their number, but for somebody who means to hide it.
+    fn has_rules(&mut self) -> Result<bool, Refusal> {
+        for (chain, made) in &self.rules {
+            let there = match self.nft.dump(chain::question(&self.table, chain)) {
+                Err(Refusal { errno: nix::libc::ENOENT, .. }) => return Ok(false),
+                other => other?,
+            };
+            if there.len() != *made {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// What the sets hold now; none when they are not there.
@@ -147,31 +175,26 @@ impl Filter {
         Ok(Some(covers))
     }
 
-    /// Makes the table, its sets with these contents and its chain, in place of what stands there, in
-    /// one step.
+    /// Makes the table, its sets with these contents and its chains, in place of what stands there, in
+    /// one step; without sets of pairs if there are none to be.
     pub(super) fn make(
         &mut self,
         config: &FenceConfig,
         covers: &Covers,
-        exceptions: &Exceptions,
+        exceptions: Option<&Exceptions>,
     ) -> Result<(), Refusal> {
         // With an owner nobody else can empty it, `nft flush ruleset` included, and it outlives its
         // owner; kernels before 6.9 cannot do both.
         let held = TableFlags::Owner | TableFlags::Persisent;
         let none = TableFlags::empty();
         let mut outcome = Ok(());
-        let ways = [(held, true), (held, false), (none, true), (none, false)];
-        // Pairs are known since 5.6.
-        let ways =
-            [true, false].into_iter().flat_map(|p| ways.map(|(flags, over)| (p, flags, over)));
-        for (pairs, flags, replace) in ways {
-            let exceptions = pairs.then_some(exceptions);
+        for (flags, replace) in [(held, true), (held, false), (none, true), (none, false)] {
             let orders = self.whole(config, covers, exceptions, flags, replace);
+            self.rules = rules_of(&orders);
             outcome = self.nft.commit(orders);
-            self.takes_pairs = pairs && outcome.is_ok();
+            self.takes_pairs = exceptions.is_some() && outcome.is_ok();
             self.is_held = outcome.is_ok() && flags == held;
             self.is_current = outcome.is_ok();
-            self.has_pairs = outcome.is_ok();
             match &outcome {
                 Err(Refusal { errno: nix::libc::EOPNOTSUPP | nix::libc::EINVAL, .. }) => {}
                 _ => break,
@@ -180,7 +203,11 @@ impl Filter {
         if outcome.is_ok() {
             // Apart: a kernel that cannot do this shall have the rest.
             let orders = clamp::set_and_rules(&self.table, &self.links);
+            let rules = rules_of(&orders);
             self.clamp_trouble = self.nft.commit(orders).err();
+            if self.clamp_trouble.is_none() {
+                self.rules.extend(rules);
+            }
         }
         outcome
     }
@@ -256,7 +283,6 @@ impl Filter {
     pub(super) fn except(&mut self, exceptions: &Exceptions) -> Result<(), Refusal> {
         let outcome = self.nft.commit(pairs::fill(&self.table, exceptions, true));
         self.is_current &= outcome.is_ok();
-        self.has_pairs &= outcome.is_ok();
         outcome
     }
 
@@ -299,38 +325,24 @@ impl Filter {
                 elements.push(element(set, to.saturating_add(1), SetElementFlags::IntervalEnd));
             }
         }
-        let mut orders = Vec::new();
-        while !elements.is_empty() {
-            let rest = elements.split_off(elements.len().min(ELEMENTS_AT_ONCE));
-            let some = core::mem::replace(&mut elements, rest);
-            let attributes = vec![
-                SetElementList::Table(self.table.clone()),
-                SetElementList::Set(set.name().into()),
-                SetElementList::Elements(some),
-            ];
-            let message = SetElementMessage { attributes };
-            orders.push(if add {
-                Order::make(NfTablesMessage::NewSetElement(message))
-            } else {
-                Order::plain(NfTablesMessage::DeleteSetElement(message))
-            });
+        elements::orders(&self.table, set.name(), elements, add)
+    }
+
+    /// What the kernel answers to who asks for a set's elements; none when there is no such set.
+    fn answers(&mut self, set: &str) -> Result<Option<Vec<Answer>>, Refusal> {
+        match self.nft.dump(elements::question(&self.table, set)) {
+            Err(Refusal { errno: nix::libc::ENOENT, .. }) => Ok(None),
+            other => other.map(Some),
         }
-        orders
     }
 
     fn elements(&mut self, set: SetOf) -> Result<Option<Vec<Range>>, Refusal> {
-        let attributes =
-            vec![SetElementList::Table(self.table.clone()), SetElementList::Set(set.name().into())];
-        let question = NfTablesMessage::GetSetElement(SetElementMessage { attributes });
-        let answers = match self.nft.dump(question) {
-            Err(Refusal { errno: nix::libc::ENOENT, .. }) => return Ok(None),
-            other => other?,
+        let Some(answers) = self.answers(set.name())? else { return Ok(None) };
+        // Addresses that begin a range or end one.
+        let end = |e: elements::Shown<'_>| {
+            Some((set.address(e.key)?, e.flags.contains(SetElementFlags::IntervalEnd)))
         };
-        let mut ends: Vec<(u128, bool)> = answers
-            .iter()
-            .flat_map(|answer| elements_of(&answer.bytes))
-            .filter_map(|element| end_of(set, element))
-            .collect();
+        let mut ends: Vec<(u128, bool)> = elements::shown(&answers).filter_map(end).collect();
         ends.sort_unstable();
         let mut ranges = Vec::new();
         let mut begun = None;
@@ -346,11 +358,7 @@ impl Filter {
     }
 }
 
-fn element(
-    set: SetOf,
-    address: u128,
-    flags: SetElementFlags,
-) -> ListAttribute<SetElementAttribute> {
+fn element(set: SetOf, address: u128, flags: SetElementFlags) -> Element {
     let mut element = vec![SetElementAttribute::Key(DataAttribute::Value(set.key(address)))];
     if !flags.is_empty() {
         element.push(SetElementAttribute::Flags(flags));
@@ -358,25 +366,11 @@ fn element(
     ListAttribute::Element(element)
 }
 
-/// The elements in an answer: behind its header lies a list among other attributes.
-fn elements_of(answer: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let attributes = answer.get(NETFILTER_HEADER_LEN..).unwrap_or_default();
-    within(attributes, LIST_ELEMENTS).flat_map(|list| within(list, ELEMENT))
-}
-
-/// An address that begins a range or ends one.
-fn end_of(set: SetOf, element: &[u8]) -> Option<(u128, bool)> {
-    let key = within(element, ELEMENT_KEY).flat_map(|key| within(key, DATA_VALUE)).next()?;
-    let flags = within(element, ELEMENT_FLAGS).next().and_then(|flags| flags.try_into().ok());
-    let flags = SetElementFlags::from_bits_retain(flags.map_or(0, u32::from_be_bytes));
-    Some((set.address(key)?, flags.contains(SetElementFlags::IntervalEnd)))
-}
-
-/// The values of the attributes of one kind.
-fn within(attributes: &[u8], kind: u16) -> impl Iterator<Item = &[u8]> {
-    let valid = NlasIterator::new(attributes).map_while(Result::ok);
-    valid.filter(move |nla| nla.kind() == kind).filter_map(|nla| {
-        let length = nla.value_length();
-        nla.into_inner().get(NLA_HEADER_SIZE..)?.get(..length)
-    })
+/// How many rules these make in each chain.
+fn rules_of(orders: &[Order]) -> Rules {
+    let mut rules = Rules::new();
+    for chain in orders.iter().filter_map(Order::chain_of_rule) {
+        *rules.entry(chain.to_owned()).or_default() += 1;
+    }
+    rules
 }

@@ -48,6 +48,8 @@ mod book;
 mod chain;
 mod clamp;
 mod cover;
+mod elements;
+mod exceptions;
 mod expression;
 mod filter;
 mod findings;
@@ -68,8 +70,8 @@ use self::{
     routes::Way,
 };
 pub use self::{
+    exceptions::{Exceptions, Pair},
     findings::{Finding, Look, Lookup, findings},
-    pairs::{Exceptions, Pair},
 };
 use crate::{Cause, HostError, LinkName, Network, netlink::Refusal};
 
@@ -208,7 +210,11 @@ pub struct Fence {
     book: Book,
     /// What the sets are to hold, in the order of [`SETS`].
     covers: Covers,
+    /// What was asked for, and what of it is made.
     exceptions: Exceptions,
+    made: Exceptions,
+    /// Networks that nothing out of the TUN interface reaches, whatever the book says.
+    shut: BTreeSet<IpNet>,
 }
 
 impl Fence {
@@ -232,6 +238,8 @@ impl Fence {
             book: Book::default(),
             covers: Default::default(),
             exceptions: Exceptions::default(),
+            made: Exceptions::default(),
+            shut: BTreeSet::new(),
         };
         for open in NEVER_ROUTED.iter().filter_map(|text| text.parse().ok()) {
             fence.book.leave_open(open);
@@ -312,16 +320,18 @@ impl Fence {
     /// [`HostError::Netlink`], [`HostError::Fence`].
     pub fn repair(&mut self) -> Result<Repaired, HostError> {
         let mut repaired = Repaired::default();
+        let mut filtered = Ok(());
         if let Ok(filter) = &mut self.filter {
-            let outcome = match filter.holds(&self.covers) {
+            let outcome = match filter.holds(&self.covers, &self.made) {
                 Ok(true) => Ok(()),
                 Ok(false) => {
                     repaired.filter = true;
-                    filter.make(&self.config, &self.covers, &self.exceptions)
+                    self.make_table()
                 }
                 Err(refusal) => Err(refusal),
             };
-            outcome.map_err(|refusal| failed("repair the packet filter's table", refusal, 0))?;
+            filtered =
+                outcome.map_err(|refusal| failed("repair the packet filter's table", refusal, 0));
         }
         let tun = self.tun()?;
         let there: Vec<_> = routes::present(&mut self.network.rtnl, self.config.tables())?;
@@ -337,7 +347,8 @@ impl Fence {
         repaired.networks = concerned.len();
         self.lay(&concerned)?;
         repaired.rules = self.make_rules("repair the fence's rules")?;
-        Ok(repaired)
+        // Routes hold meanwhile.
+        filtered.map(|()| repaired)
     }
 
     /// Packets that the packet filter has stopped since it was made: each would have left in clear, so
@@ -388,9 +399,8 @@ impl Fence {
     fn make_filter(&mut self) -> Result<(), HostError> {
         let doing = "make the packet filter's table";
         for tries_left in (0..TRIES).rev() {
+            let Err(refusal) = self.make_table() else { return Ok(()) };
             let Ok(filter) = &mut self.filter else { return Ok(()) };
-            let made = filter.make(&self.config, &self.covers, &self.exceptions);
-            let Err(refusal) = made else { return Ok(()) };
             match refusal.errno {
                 // The kernel has no packet filter of this kind.
                 nix::libc::EOPNOTSUPP | nix::libc::EINVAL | nix::libc::EPROTONOSUPPORT => {
@@ -413,7 +423,7 @@ impl Fence {
 
     /// Makes the rules that are missing; how many.
     fn make_rules(&mut self, doing: &str) -> Result<usize, HostError> {
-        rules::make(&mut self.network.rtnl, &self.config, &self.exceptions.open)
+        rules::make(&mut self.network.rtnl, &self.config, &self.made.open)
             .map_err(|refusal| failed(doing, refusal, 0))
     }
 
@@ -447,8 +457,8 @@ impl Fence {
         let differences = self.cover(concerned);
         let outcome = match &mut self.filter {
             // One change that failed would make all later ones fail.
-            Ok(filter) if !filter.is_current() => filter
-                .make(&self.config, &self.covers, &self.exceptions)
+            Ok(filter) if !filter.is_current() => self
+                .make_table()
                 .map_err(|refusal| failed("make the packet filter's table anew", refusal, 0)),
             Ok(filter) => filter
                 .change_sets(&differences)
@@ -469,6 +479,11 @@ impl Fence {
                     let range = (first(network), last(network));
                     let closed = self.book.closed_within(*network, set.view);
                     cover.set(range, &closed, difference);
+                    let shut = self.shut.iter().filter(|_| set.view == View::FromTun);
+                    for shut in shut.filter_map(|shut| common(shut, network)) {
+                        let range = (first(&shut), last(&shut));
+                        cover.set(range, &[range], difference);
+                    }
                     done = Some(*network);
                 }
             }
@@ -509,6 +524,12 @@ impl Fence {
 pub fn filter_stands(config: &FenceConfig) -> Result<bool, HostError> {
     let there = Filter::open(config).and_then(|mut filter| filter.present());
     Ok(there.map_err(|refusal| failed("look at the packet filter", refusal, 0))?.is_some())
+}
+
+/// What two networks have in common: one of them, if anything.
+fn common(one: &IpNet, other: &IpNet) -> Option<IpNet> {
+    let inner = |inner: &IpNet, outer: &IpNet| outer.contains(inner).then_some(*inner);
+    inner(one, other).or_else(|| inner(other, one))
 }
 
 /// All addresses of each set's family.

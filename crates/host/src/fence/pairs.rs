@@ -1,8 +1,4 @@
-//! Exceptions by source and destination, where destination alone cannot say what is to become of
-//! packets.
-//!
-//! There are few, as the rest of the fence says most; they have sets of pairs of prefixes in the packet
-//! filter, and open ones a rule (`ip rule`) each.
+//! Exceptions by source and destination in the packet filter: sets of pairs of prefixes.
 
 use std::collections::BTreeSet;
 
@@ -10,53 +6,29 @@ use ipnet::IpNet;
 use netlink_packet_core::DefaultNla;
 use netlink_packet_netfilter::nftables::{
     DataAttribute, Expressions, ListAttribute, MetaKey, NfTablesMessage, Payload, Register,
-    SetAttribute, SetDescription, SetElementAttribute, SetElementList, SetElementMessage, SetFlags,
-    SetMessage,
+    SetAttribute, SetDescription, SetElementAttribute, SetFlags, SetMessage,
 };
 
-use nix::libc;
-
 use super::{
-    Fence,
+    Exceptions, Pair,
     book::{first, last},
     chain::{IPV4_ADDRESS, IPV6_ADDRESS, stop},
+    elements::{self, DATA_VALUE, Element},
     expression::{ACCEPT, Expression, NETWORK, V4, V6, equal, found_in, meta, verdict},
     transaction::Order,
 };
-use crate::{HostError, netlink::Refusal};
 
 /// Most elements that the pairs of one kind may come to once they do not overlap.
 const MOST: usize = 1000;
 /// Bits of one part of a key's type, as nft(8) puts them together.
 const TYPE_BITS: u32 = 6;
-/// `NFTA_SET_FIELD_LEN`, `NFTA_LIST_ELEM`, `NFTA_SET_ELEM_KEY_END`, `NFTA_DATA_VALUE`.
+/// `NFTA_SET_FIELD_LEN`, `NFTA_LIST_ELEM`.
 const FIELD_LEN: u16 = 1;
 const LIST_ELEMENT: u16 = 1;
-const DATA_VALUE: u16 = 1;
 /// Marks attributes that hold others.
 const NESTED: u16 = 1 << 15;
 
-/// Packets from one network to another, of the same IP version.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Pair {
-    /// Of their sources.
-    pub from: IpNet,
-    /// Of their destinations.
-    pub to: IpNet,
-}
-
-/// What is to become of packets of some pairs.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Exceptions {
-    /// They leave in clear, though their destination is protected.
-    pub open: BTreeSet<Pair>,
-    /// They come in in clear, though only tunnels may bring what their sources send.
-    pub admitted: BTreeSet<Pair>,
-    /// Out of the TUN interface they go nowhere, though their destination is local.
-    pub withheld: BTreeSet<Pair>,
-}
-
-/// The sets.
+/// What becomes of the pairs of a set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Open,
@@ -65,50 +37,6 @@ pub(super) enum Kind {
 }
 
 const KINDS: [Kind; 3] = [Kind::Open, Kind::Admitted, Kind::Withheld];
-
-impl Fence {
-    /// Whether exceptions can be made here: there is a packet filter, and it knows sets of pairs
-    /// (Linux 5.6 and later).
-    #[must_use]
-    pub fn takes_exceptions(&self) -> bool {
-        self.filter.as_ref().is_ok_and(super::Filter::takes_pairs)
-    }
-
-    /// The exceptions that are made now.
-    #[must_use]
-    pub fn exceptions(&self) -> &Exceptions {
-        &self.exceptions
-    }
-
-    /// Makes exceptions, in place of those before; what ends and what begins does so in one step. Those
-    /// of an earlier life ended when this fence was raised.
-    ///
-    /// # Errors
-    /// [`HostError::Fence`], also where [`Fence::takes_exceptions`] is false, and for too many pairs that
-    /// overlap: then nothing has changed.
-    pub fn except(&mut self, exceptions: Exceptions) -> Result<(), HostError> {
-        if exceptions == self.exceptions {
-            return Ok(());
-        }
-        const DOING: &str = "make exceptions by source and destination";
-        let trouble = match self.takes_exceptions() {
-            true => {
-                let is_long = |kind: Kind| apart(kind.of(&exceptions)).len() > MOST;
-                KINDS.into_iter().any(is_long).then_some(libc::ENOSPC)
-            }
-            false => Some(libc::EOPNOTSUPP),
-        };
-        if let Some(errno) = trouble {
-            return Err(super::failed(DOING, Refusal { errno, said: None }, 0));
-        }
-        self.exceptions = exceptions;
-        if let Ok(filter) = &mut self.filter {
-            let outcome = filter.except(&self.exceptions);
-            outcome.map_err(|refusal| super::failed(DOING, refusal, 0))?;
-        }
-        self.make_rules("change the fence's rules").map(drop)
-    }
-}
 
 impl Kind {
     fn set(self, is_v4: bool) -> &'static str {
@@ -122,7 +50,7 @@ impl Kind {
         }
     }
 
-    fn of(self, exceptions: &Exceptions) -> &BTreeSet<Pair> {
+    pub(super) fn of(self, exceptions: &Exceptions) -> &BTreeSet<Pair> {
         match self {
             Self::Open => &exceptions.open,
             Self::Admitted => &exceptions.admitted,
@@ -160,38 +88,36 @@ pub(super) fn new_sets(table: &str, id: u32) -> Vec<Order> {
 pub(super) fn fill(table: &str, exceptions: &Exceptions, empty: bool) -> Vec<Order> {
     let mut orders = Vec::new();
     for (kind, is_v4) in sets() {
-        let named = || {
-            vec![SetElementList::Table(table.into()), SetElementList::Set(kind.set(is_v4).into())]
-        };
-        if empty {
-            // Without elements all are meant.
-            let all = SetElementMessage { attributes: named() };
-            orders.push(Order::plain(NfTablesMessage::DeleteSetElement(all)));
-        }
-        let pairs = apart(kind.of(exceptions)).into_iter();
-        let elements: Vec<_> = pairs
-            .filter(|pair| pair.to.addr().is_ipv4() == is_v4)
-            .map(|pair| element(&pair))
-            .collect();
-        if !elements.is_empty() {
-            let mut attributes = named();
-            attributes.push(SetElementList::Elements(elements));
-            let message = SetElementMessage { attributes };
-            orders.push(Order::make(NfTablesMessage::NewSetElement(message)));
-        }
+        let set = kind.set(is_v4);
+        orders.extend(empty.then(|| elements::none(table, set)));
+        let elements = keys(kind.of(exceptions), is_v4).into_iter().map(element).collect();
+        orders.extend(elements::orders(table, set, elements, true));
     }
     orders
 }
 
-fn element(pair: &Pair) -> ListAttribute<SetElementAttribute> {
-    let len = if pair.to.addr().is_ipv4() { 4 } else { 16 };
-    let key = |end: fn(&IpNet) -> u128| -> Vec<u8> {
+/// The elements of a set: of their keys, the first and the last one.
+pub(super) type Keys = BTreeSet<[Vec<u8>; 2]>;
+
+/// What the sets are to hold, by their names.
+pub(super) fn contents(exceptions: &Exceptions) -> impl Iterator<Item = (&'static str, Keys)> {
+    sets().map(|(kind, is_v4)| (kind.set(is_v4), keys(kind.of(exceptions), is_v4)))
+}
+
+fn keys(pairs: &BTreeSet<Pair>, is_v4: bool) -> Keys {
+    let len = if is_v4 { 4 } else { 16 };
+    let key = |pair: &Pair, end: fn(&IpNet) -> u128| -> Vec<u8> {
         let parts = [end(&pair.from), end(&pair.to)].map(u128::to_be_bytes);
         parts.iter().flat_map(|bytes| &bytes[16 - len..]).copied().collect()
     };
+    let pairs = apart(pairs).into_iter().filter(|pair| pair.to.addr().is_ipv4() == is_v4);
+    pairs.map(|pair| [key(&pair, first), key(&pair, last)]).collect()
+}
+
+fn element([from, to]: [Vec<u8>; 2]) -> Element {
     ListAttribute::Element(vec![
-        SetElementAttribute::Key(DataAttribute::Value(key(first))),
-        SetElementAttribute::KeyEnd(vec![DefaultNla::new(DATA_VALUE, key(last))]),
+        SetElementAttribute::Key(DataAttribute::Value(from)),
+        SetElementAttribute::KeyEnd(vec![DefaultNla::new(DATA_VALUE, to)]),
     ])
 }
 
@@ -244,6 +170,11 @@ fn found(kind: Kind, is_v4: bool) -> Vec<Expression> {
         load(second, source + len),
         found_in(kind.set(is_v4)),
     ]
+}
+
+/// Whether there is room for all of these.
+pub(super) fn fit(pairs: &BTreeSet<Pair>) -> bool {
+    apart(pairs).len() <= MOST
 }
 
 /// Pairs that cover the same and do not overlap, as the kernel wants them.

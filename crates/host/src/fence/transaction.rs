@@ -7,7 +7,8 @@ use netlink_packet_core::{
     NetlinkSerializable,
 };
 use netlink_packet_netfilter::{
-    NetfilterHeader, NetfilterMessage, NetfilterProtoFamily, nftables::NfTablesMessage,
+    NetfilterHeader, NetfilterMessage, NetfilterProtoFamily,
+    nftables::{NfTablesMessage, RuleAttribute},
     none::ControlMessage,
 };
 use netlink_sys::protocols::NETLINK_NETFILTER;
@@ -35,6 +36,15 @@ impl Order {
     /// Puts something behind all others.
     pub(super) fn append(message: NfTablesMessage) -> Self {
         Self { message, flags: NLM_F_CREATE | NLM_F_APPEND }
+    }
+
+    /// The chain that a rule is put into, if this does so.
+    pub(super) fn chain_of_rule(&self) -> Option<&str> {
+        let NfTablesMessage::NewRule(rule) = &self.message else { return None };
+        rule.attributes.iter().find_map(|attribute| match attribute {
+            RuleAttribute::Chain(chain) => Some(chain.as_str()),
+            _ => None,
+        })
     }
 
     /// Anything else.

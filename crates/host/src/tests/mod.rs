@@ -14,7 +14,7 @@ use nix::sched::{CloneFlags, unshare};
 use crate::*;
 
 /// Runs a test on a thread in a fresh network namespace with a veth pair `va`–`vb`, both down.
-fn in_namespace(test: impl FnOnce() + Send + 'static) {
+pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let run = move || match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => {
             let mut peer = LinkMessage::default();
