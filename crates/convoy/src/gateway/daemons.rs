@@ -33,6 +33,8 @@ const ALONE_MAX: u32 = 30;
 const PEERS_LOOKED_AT: usize = 64;
 /// How much longer than a look at the fence the pause before the next one is.
 const FENCE_RESTS: u32 = 30;
+/// What errors are about.
+const FENCE: &str = "the fence around protected networks";
 /// How long workers may take to let go of a group.
 const LET_GO: Duration = Duration::from_millis(100);
 
@@ -60,6 +62,41 @@ pub(super) struct Daemons {
     /// Whether somebody may have changed the fence, and when it is looked at at the earliest.
     is_fence_due: bool,
     fence_rests_until: Instant,
+    /// What goes wrong again and again with the fence: when it is made whole, and its counters are read.
+    repairing: Lasting,
+    counting: Lasting,
+}
+
+/// An error that may come back every second, and is said once.
+#[derive(Debug, Default)]
+struct Lasting {
+    error: Option<String>,
+}
+
+impl Lasting {
+    /// How it went, in words, if that is something else than the last time.
+    fn news(&mut self, outcome: anyhow::Result<()>) -> Option<String> {
+        let now = outcome.err().map(|error| describe(&error));
+        if now == self.error {
+            return None;
+        }
+        let before = std::mem::replace(&mut self.error, now.clone());
+        now.or_else(|| before.map(|error| format!("put right: {error}")))
+    }
+
+    const fn is_well(&self) -> bool {
+        self.error.is_none()
+    }
+}
+
+/// Says how it went with the fence; whether well.
+fn say(lasting: &mut Lasting, outcome: anyhow::Result<()>) -> bool {
+    match lasting.news(outcome) {
+        Some(words) if lasting.is_well() => tracing::info!("{FENCE}: {words}"),
+        Some(words) => tracing::error!("{FENCE}: {words}"),
+        None => {}
+    }
+    lasting.is_well()
 }
 
 /// A UDP port that is shared.
@@ -101,6 +138,8 @@ impl Daemons {
             fitted: 0,
             is_fence_due: true,
             fence_rests_until: Instant::now(),
+            repairing: Lasting::default(),
+            counting: Lasting::default(),
         })
     }
 
@@ -152,7 +191,7 @@ impl Daemons {
 
     fn fence(&mut self, change: impl FnOnce(&mut Guard) -> anyhow::Result<()>, is_due: bool) {
         if is_due && let Err(error) = change(&mut self.guard) {
-            tracing::error!("the fence around protected networks: {}", describe(&error));
+            tracing::error!("{FENCE}: {}", describe(&error));
             self.is_fence_due = true;
         }
     }
@@ -213,12 +252,13 @@ impl Daemons {
         self.is_fence_due |= news.routes || news.links;
         let begin = Instant::now();
         if self.is_fence_due && begin >= self.fence_rests_until {
-            self.is_fence_due = false;
             let peers = self.kernel.peers(PEERS_LOOKED_AT);
-            self.fence(|guard| guard.repair(&peers), true);
+            let repaired = self.guard.repair(&peers);
+            self.is_fence_due = !say(&mut self.repairing, repaired);
             self.fence_rests_until = begin + begin.elapsed() * FENCE_RESTS;
         }
-        self.fence(Guard::count, true);
+        let counted = self.guard.count();
+        self.is_fence_due |= !say(&mut self.counting, counted);
     }
 
     /// What the fence has counted, by name.
@@ -353,4 +393,23 @@ fn setting(core: &Core) -> anyhow::Result<Setting> {
         udp_port: site.wire.udp_port,
         wire_mtu: state.wire_mtu(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lasts_is_said_once() {
+        let mut lasting = Lasting::default();
+        let mut said = Vec::new();
+        for text in ["", "one", "one", "other", "", ""] {
+            let outcome = if text.is_empty() { Ok(()) } else { Err(anyhow::anyhow!(text)) };
+            let words = lasting.news(outcome);
+            assert_eq!(lasting.is_well(), text.is_empty());
+            said.push(words);
+        }
+        let news = [None, Some("one"), None, Some("other"), Some("put right: other"), None];
+        assert_eq!(said, news.map(|text| text.map(str::to_owned)));
+    }
 }

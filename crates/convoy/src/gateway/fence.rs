@@ -22,8 +22,8 @@ pub(super) struct Guard {
     fence: Option<Fence>,
     network: Network,
     claims: Claims,
-    /// Networks within which what tunnels bring reaches none.
-    unreached: BTreeSet<Prefix>,
+    /// What policies allow and the fence has to keep closed, in words.
+    closed: BTreeSet<String>,
     /// What worked against the fence at the last look.
     found: Vec<Finding>,
     /// Packets that would have left in clear, and such as came in so.
@@ -77,7 +77,7 @@ impl Guard {
             fence: Some(fence),
             network: Network::open()?,
             claims: Claims::new(takes_exceptions),
-            unreached: BTreeSet::new(),
+            closed: BTreeSet::new(),
             found: Vec::new(),
             counts: [Count::default(); 2],
         })
@@ -100,7 +100,7 @@ impl Guard {
     /// What works against the fence at present, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
         let found = self.found.iter().map(ToString::to_string);
-        found.chain(self.unreached.iter().map(|network| unreached(*network)))
+        found.chain(self.closed.iter().cloned())
     }
 
     /// Looks for what works against the fence, and says what has come and gone.
@@ -131,11 +131,11 @@ impl Guard {
         let Self { network, claims, .. } = self;
         let change = claims.follow(covered, uncovered, |policy| claims_of(policy, network));
         let outcome = self.carry_out(change);
-        self.tell_unreached();
+        self.tell_closed();
         outcome
     }
 
-    /// Has the fence follow the claims. What needs exceptions that cannot be made is closed.
+    /// Has the fence follow the claims. What needs exceptions that the kernel refuses is closed.
     fn carry_out(&mut self, mut change: Change) -> anyhow::Result<()> {
         let Self { fence, network, claims, .. } = self;
         let Some(fence) = fence else { return Ok(()) };
@@ -152,13 +152,15 @@ impl Guard {
             change = change.and(closed);
         }
         let changed = fence.change(&change.add, &change.remove);
-        if excepted.is_ok() && changed.is_ok() {
-            excepted = fence.except(after);
+        // What is closed by now needs no exceptions any more, whether or not it was refused them.
+        if changed.is_ok() {
+            let made = fence.except(claims.exceptions());
+            excepted = excepted.and(made);
         }
         changed.and(excepted).context("routes and packet filter of policies")
     }
 
-    /// Tries again what the packet filter refused, and does without what it has unlearnt.
+    /// Tries again what the packet filter refused, and does without what it does not do any more.
     fn retry(&mut self) -> anyhow::Result<()> {
         let Self { fence, network, claims, .. } = self;
         let Some(fence) = fence else { return Ok(()) };
@@ -169,21 +171,22 @@ impl Guard {
             false => claims.take_exceptions(takes, |policy| claims_of(policy, network)),
         };
         let outcome = self.carry_out(change);
-        self.tell_unreached();
+        self.tell_closed();
         outcome
     }
 
-    /// Says which networks are not reached out of tunnels any more, because what others protect on the
-    /// way there cannot be withheld.
-    fn tell_unreached(&mut self) {
-        let now: BTreeSet<_> = self.claims.unreached().collect();
-        for network in now.difference(&self.unreached) {
-            tracing::warn!("{}", unreached(*network));
+    /// Says what is closed although policies allow it, and what is so no more.
+    fn tell_closed(&mut self) {
+        let unreached = self.claims.unreached().map(unreached);
+        let crowded = self.fence.iter().flat_map(crowded);
+        let now: BTreeSet<_> = unreached.chain(crowded).collect();
+        for words in now.difference(&self.closed) {
+            tracing::warn!("{words}");
         }
-        for network in self.unreached.difference(&now) {
-            tracing::info!("put right: {}", unreached(*network));
+        for words in self.closed.difference(&now) {
+            tracing::info!("put right: {words}");
         }
-        self.unreached = now;
+        self.closed = now;
     }
 
     /// Whether networks are closed that nobody claimed in this life.
@@ -200,7 +203,10 @@ impl Guard {
     /// Tunnels lead to `peers`.
     pub(super) fn repair(&mut self, peers: &[IpAddr]) -> anyhow::Result<()> {
         let Some(fence) = &mut self.fence else { return Ok(()) };
-        let repaired = fence.repair()?;
+        let repaired = fence.repair();
+        // Also where it could not be: what then cannot be withheld is closed.
+        let retried = self.retry();
+        let repaired = repaired?;
         if repaired.any() {
             tracing::warn!(
                 "somebody changed the fence around protected networks; made again: {} rule(s), routes \
@@ -210,7 +216,7 @@ impl Guard {
                 if repaired.filter { ", the packet filter" } else { "" },
             );
         }
-        self.retry()?;
+        retried?;
         self.look_around(peers)
     }
 }
@@ -241,6 +247,27 @@ fn unreached(network: Prefix) -> String {
     )
 }
 
+/// What the fence has no room for, in words.
+fn crowded(fence: &Fence) -> impl Iterator<Item = String> {
+    let (asked, made) = (fence.exceptions(), fence.exceptions_made());
+    let opened = [
+        ("pass in clear stay closed", &asked.open, &made.open),
+        ("let in in clear are not let in", &asked.admitted, &made.admitted),
+    ];
+    let opened = opened.map(|(what, asked, made)| (what, asked.difference(made).count()));
+    let opened = opened.into_iter().filter(|(_, count)| *count > 0).map(|(what, count)| {
+        format!(
+            "{count} pairs of networks that policies {what}: with others they overlap too often"
+        )
+    });
+    let withheld = (fence.takes_exceptions() && made.withheld != asked.withheld).then(|| {
+        "what tunnels bring reaches fewer networks of this side than policies allow: what others \
+         protect on the way there overlaps too often"
+            .to_owned()
+    });
+    opened.chain(withheld)
+}
+
 /// What policies protect stays closed, and where there are none all is as it was.
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -269,6 +296,11 @@ pub fn open(site: &Site) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::process::Command;
+
+    use nix::sched::{CloneFlags, unshare};
+
     use super::*;
 
     #[test]
@@ -276,5 +308,73 @@ mod tests {
         let mut count = Count::default();
         [0, 3, 3, 1, 5].into_iter().for_each(|now| count.note(now));
         assert_eq!(count.total, 8);
+    }
+
+    fn skipped(why: &str) {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+    }
+
+    /// What a program prints in this thread's namespace.
+    fn run(program: &str, words: &str) -> Result<String, String> {
+        let output = Command::new(program).args(words.split(' ')).output();
+        let output = output.map_err(|error| format!("{program}: {error}"))?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    }
+
+    fn guard() -> Guard {
+        let fence = Fence::raise(FenceConfig::new(LinkName::new("t0").unwrap())).unwrap();
+        Guard {
+            claims: Claims::new(fence.takes_exceptions()),
+            fence: Some(fence),
+            network: Network::open().unwrap(),
+            closed: BTreeSet::new(),
+            found: Vec::new(),
+            counts: [Count::default(); 2],
+        }
+    }
+
+    /// A table without an owner, which others may change as on kernels before 6.9, is taken away.
+    fn follow_without_a_table() {
+        if let Err(error) = run("nft", "add table inet convoy-t0") {
+            return skipped(&format!("nobody takes a packet filter away: {error}"));
+        }
+        let mut guard = guard();
+        let policy = |local: &str, remote: &str| Covered {
+            local: local.parse().unwrap(),
+            remote: remote.parse().unwrap(),
+            priority: 9,
+            is_whole: true,
+            is_inward: false,
+            cover: Cover::Protect,
+        };
+        // Out of tunnels into the main table, with a TUN interface or without.
+        let is_reached = |network: &str| {
+            let routes = run("ip", "route show table 4501").unwrap();
+            routes.lines().any(|line| line.contains(&format!("throw {network}")))
+        };
+        let withheld = || run("nft", "list set inet convoy-t0 withheld4").unwrap();
+        guard.follow(&[policy("10.2.5.0/24", "10.3.0.0/16")], &[]).unwrap();
+        assert!(is_reached("10.2.5.0/24"));
+        run("nft", "delete table inet convoy-t0").unwrap();
+        assert!(guard.follow(&[policy("10.3.7.0/24", "10.2.0.0/16")], &[]).is_err());
+        assert!(!is_reached("10.2.5.0/24") && !is_reached("10.3.7.0/24"));
+        guard.repair(&[]).unwrap();
+        assert!(is_reached("10.2.5.0/24") && is_reached("10.3.7.0/24"));
+        for pair in ["10.2.5.0/24 . 10.3.0.0/16", "10.3.7.0/24 . 10.2.0.0/16"] {
+            assert!(withheld().contains(pair), "{}", withheld());
+        }
+        assert_eq!(guard.troubles().collect::<Vec<_>>(), [""; 0]);
+    }
+
+    #[test]
+    fn what_the_packet_filter_refuses_is_closed_and_tried_again() {
+        let test = || match unshare(CloneFlags::CLONE_NEWNET) {
+            Ok(()) => follow_without_a_table(),
+            Err(error) => skipped(&format!("no network namespace: {error}")),
+        };
+        std::thread::scope(|scope| scope.spawn(test).join().unwrap());
     }
 }
