@@ -29,7 +29,7 @@ KERNELS = {4: "192.0.2.2", 6: "2001:db8:a::2"}
 PINGS = 10
 BRIEF_PINGS = 3
 # Counted, but no error: keepalives, and multicast of the host itself that no policy covers.
-HARMLESS = ("nat-keepalive", "no-policy")
+HARMLESS = ("nat-keepalive", "link-local", "no-policy")
 
 
 @dataclasses.dataclass

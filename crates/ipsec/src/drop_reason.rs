@@ -69,6 +69,9 @@ reasons! {
         UpperTruncated = "upper-truncated",
         /// No policy covers the packet (RFC 4301 section 5.1: then it is discarded).
         NoPolicy = "no-policy",
+        /// No policy covers the packet, and it is for its sender's link alone (RFC 4291 section 2.7,
+        /// RFC 3927, RFC 5771): hosts send such by themselves, as Router Solicitations.
+        LinkLocal = "link-local",
         /// A policy says DISCARD (RFC 4301 section 4.4.1).
         PolicyDiscard = "policy-discard",
         /// A policy says PROTECT, and there is no SA to do it (RFC 4301 section 5.1).

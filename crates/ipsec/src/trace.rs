@@ -5,7 +5,7 @@
 use convoy_wire::{FlowKey, IpVersion, ipv6};
 
 use crate::drop_reason::DropReason;
-use crate::pipeline::Now;
+use crate::pipeline::{Now, why_uncovered};
 use crate::sa::{DfPolicy, InboundSpec, IpsecProtocol, Mode, OutboundSpec, SaSlot};
 use crate::selector::Direction;
 use crate::sequence::SequenceLimits;
@@ -92,7 +92,7 @@ pub fn outbound(picture: &Snapshot, spd: SpdId, packet: &Packet, now: Now) -> Wa
         Some(PolicyAction::Discard) => {
             return way(None, Outcome::Dropped(DropReason::PolicyDiscard));
         }
-        None => return way(None, Outcome::Dropped(DropReason::NoPolicy)),
+        None => return way(None, Outcome::Dropped(why_uncovered(&packet.flow))),
     };
     let owner = picture.outbound_to(reqid, &packet.flow);
     match owner.and_then(|owner| Some((owner.slot, picture.outbound(owner.slot)?))) {

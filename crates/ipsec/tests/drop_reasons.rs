@@ -84,6 +84,12 @@ fn case(reason: DropReason) -> Case {
         DropReason::BadFragment => Plain(usual, vec![changed(&good, 6, 0x3f)]),
         DropReason::UpperTruncated => Plain(usual, vec![without_ports(&good)]),
         DropReason::NoPolicy => Play(|| left_under(Spd::default())),
+        DropReason::LinkLocal => Play(|| {
+            let mut pair = Pair::new(&Setup::default());
+            pair.left_published.publish(Snapshot::default());
+            pair.protect(&[inner_with(true, "fe80::1", "ff02::2", &[], 0)]);
+            pair
+        }),
         DropReason::PolicyDiscard => Play(|| left_under(all(PolicyAction::Discard))),
         DropReason::NoSa => Play(|| left_under(protect_all(Direction::Outbound))),
         DropReason::AcquireTimeout => Play(|| on_demand(1)),

@@ -165,6 +165,24 @@ fn policies_decide_as_in_the_pipeline() {
         check(&mut pair, &packet);
         pair.assert_no_leak();
     }
+    // What is for the link alone, whoever sends it; one beyond that is an ordinary stranger.
+    for (v6, to, expected) in [
+        (true, "ff02::16", DropReason::LinkLocal),
+        (true, "fe80::1", DropReason::LinkLocal),
+        (true, "ff05::2", DropReason::NoPolicy),
+        (false, "224.0.0.251", DropReason::LinkLocal),
+        (false, "169.254.0.9", DropReason::LinkLocal),
+        (false, "255.255.255.255", DropReason::LinkLocal),
+        (false, "224.0.1.1", DropReason::NoPolicy),
+    ] {
+        let from = if v6 { "2001:db8:1::1" } else { "10.1.0.1" };
+        let packet = inner_with(v6, from, to, &[], 0);
+        let inbound = protect_all(Direction::Inbound);
+        let mut pair = Pair::with(&Setup::default(), Spd::default(), inbound);
+        assert_eq!(said(&pair, &packet), Outcome::Dropped(expected), "{to}");
+        check(&mut pair, &packet);
+        pair.assert_no_leak();
+    }
     let bypass = Pair::with(
         &Setup::default(),
         of(PolicyAction::Bypass, out),

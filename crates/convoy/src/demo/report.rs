@@ -289,7 +289,7 @@ mod tests {
             udp: Udp { sent: 1, received: 1, ..Udp::default() },
             tcp: Some(Tcp { a_to_b: stream, b_to_a: stream }),
             // The kernel's own messages on the interface, which no policy covers.
-            drops: [("no-policy".to_owned(), 8)].into(),
+            drops: [("link-local".to_owned(), 8)].into(),
             ..Summary::default()
         }
     }

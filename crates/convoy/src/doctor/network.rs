@@ -30,6 +30,9 @@ fn routes(patient: &Patient<'_>, config: &FenceConfig) -> Result<Vec<Check>, Hos
     protected.dedup();
     let found = findings(&look, config, &protected);
     Ok(match found.is_empty() {
+        true if protected.is_empty() => {
+            vec![Check::ok("routes", "nothing works against them; no network is protected now")]
+        }
         true => vec![Check::ok(
             "routes",
             format!("nothing works against {} protected network(s)", protected.len()),

@@ -1,5 +1,7 @@
 //! Second stage outbound: which policy a packet falls under, and which SA that means.
 
+use std::net::IpAddr;
+
 use convoy_packet::{Burst, InterfaceId};
 use convoy_wire::{FlowKey, Ports, Protocol};
 
@@ -101,7 +103,7 @@ pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>) -> Optio
             Some(Decision { action: PolicyAction::Discard, id }) => {
                 leave(leaving, Exit::Discard(id))
             }
-            None => leave(leaving, Exit::Drop(DropReason::NoPolicy)),
+            None => leave_uncovered(leaving, packet),
         }
     }
     if !stage.leaving.is_empty() {
@@ -147,6 +149,26 @@ fn comes_back(sas: &Slab<OutboundSa>, slot: SaSlot, packet: &Packet) -> bool {
         }
         _ => false,
     }
+}
+
+#[cold]
+fn leave_uncovered(leaving: &mut Vec<Exit>, packet: &Packet) -> SaSlot {
+    leave(leaving, Exit::Drop(why_uncovered(&packet.info.flow)))
+}
+
+/// Why a packet that leaves is dropped when no policy covers it.
+pub(crate) fn why_uncovered(flow: &FlowKey) -> DropReason {
+    let is_of_link = match flow.dst_addr() {
+        IpAddr::V4(to) => {
+            to.is_link_local() || to.is_broadcast() || to.octets().starts_with(&[224, 0, 0])
+        }
+        IpAddr::V6(to) => {
+            let [first, second, ..] = to.octets();
+            // Interface-local and link-local scope.
+            to.is_unicast_link_local() || first == 0xff && second & 0xf <= 2
+        }
+    };
+    if is_of_link { DropReason::LinkLocal } else { DropReason::NoPolicy }
 }
 
 fn leave(leaving: &mut Vec<Exit>, exit: Exit) -> SaSlot {

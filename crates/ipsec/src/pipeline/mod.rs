@@ -56,6 +56,7 @@ use crate::counters::Counter;
 use crate::drop_reason::DropCounters;
 use crate::sa::WorkerId;
 
+pub(crate) use classify::why_uncovered;
 pub use handoff::HandOff;
 pub use inbound::Inbound;
 pub use observer::{Observer, Stage};
