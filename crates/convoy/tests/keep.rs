@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Gateway, PATIENCE, can_make_namespaces, preload, read_pcap, text};
+use common::{Gateway, PATIENCE, can_make_namespaces, ip, preload, read_pcap, text};
 use convoy_lab::{
     Capture, CaptureConfig, Family, Namespace, Site, Topology, TopologyConfig, WIRE_LINK,
     wire_report,
@@ -369,4 +369,59 @@ fn a_folder_on_a_disk_is_refused() {
     let mut gateway = Gateway::launch(&namespace, &site);
     assert!(!gateway.wait_ready());
     assert!(gateway.log().contains("must not reach a disk"), "{}", gateway.log());
+}
+
+/// Names of interfaces, as `ip` shows them there.
+fn interfaces(namespace: &Namespace) -> BTreeSet<String> {
+    let links: serde_json::Value = serde_json::from_str(&ip(namespace, "-j link show")).unwrap();
+    let links = links.as_array().unwrap().iter();
+    links.map(|link| link["ifname"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn interfaces_that_are_named_no_more_go_and_those_of_others_stay() {
+    const NAMED: &str = "[[xfrm.interface]]\nname = \"ipsec0\"\nif_id = 1\n";
+    const MORE: &str = "[[xfrm.interface]]\nname = \"ipsec1\"\nif_id = 2\n\
+                        [[xfrm.interface]]\nname = \"ipsec2\"\nif_id = 3\n";
+    let Some(mut world) = World::start() else { return };
+    world.kill(0);
+    world.start_with(0, &format!("{NAMED}{MORE}"));
+    world.kill(0);
+    let there = |world: &World| interfaces(&world.lab.a.gateway);
+    assert!(["ipsec0", "ipsec1", "ipsec2"].iter().all(|name| there(&world).contains(*name)));
+    // One that its owner has taken over, and one that was never ours.
+    ip(&world.lab.a.gateway, "link set ipsec2 alias mine");
+    ip(&world.lab.a.gateway, "tuntap add dev other0 mode tun");
+    world.start_with(0, NAMED);
+    let now = there(&world);
+    assert!(!now.contains("ipsec1"), "{now:?}");
+    for name in ["ipsec0", "ipsec2", "other0"] {
+        assert!(now.contains(name), "{name} is gone: {now:?}");
+    }
+    let log = world.gateways[0].as_ref().unwrap().log();
+    assert!(log.contains("names interface ipsec1 no more"), "{log}");
+}
+
+#[test]
+fn a_start_that_fails_leaves_no_interface_and_takes_none_away() {
+    const NAMED: &str = "[[xfrm.interface]]\nname = \"ipsec0\"\nif_id = 1\n";
+    const MORE: &str = "[[xfrm.interface]]\nname = \"ipsec1\"\nif_id = 2\n";
+    let Some(mut world) = World::start() else { return };
+    world.kill(0);
+    world.start_with(0, NAMED);
+    world.kill(0);
+    let namespace = &world.lab.a.gateway;
+    let before = interfaces(namespace);
+    let file = world.folder(0).join("site.toml");
+    let good = fs::read_to_string(&file).unwrap();
+    // What fails before traffic could flow, and what fails behind that.
+    let taken = format!("[[xfrm.interface]]\nname = \"{WIRE_LINK}\"\nif_id = 3\n");
+    let nowhere = "[metrics]\nlisten = \"192.0.2.99:9464\"\n";
+    for wrong in [taken.as_str(), nowhere] {
+        fs::write(&file, format!("{good}{MORE}{wrong}")).unwrap();
+        let mut gateway = Gateway::launch(namespace, &file);
+        assert!(!gateway.wait_ready());
+        assert!(!gateway.wait().success());
+        assert_eq!(interfaces(namespace), before, "{wrong}{}", gateway.log());
+    }
 }

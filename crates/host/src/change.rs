@@ -40,6 +40,13 @@ pub enum Change {
         /// Largest IP packet in bytes.
         mtu: u32,
     },
+    /// Give an interface an alias: a note of up to 255 bytes that `ip link show` prints.
+    Alias {
+        /// The interface.
+        link: LinkName,
+        /// The note.
+        alias: String,
+    },
     /// Give an interface an address. IPv6 addresses are usable at once: no duplicate address
     /// detection is made for them.
     Address {
@@ -112,6 +119,7 @@ impl Change {
         match self {
             Self::LinkUp { link }
             | Self::Mtu { link, .. }
+            | Self::Alias { link, .. }
             | Self::Address { link, .. }
             | Self::Guard { link } => Some(link),
             Self::Route(route) => Some(&route.link),
@@ -125,6 +133,7 @@ impl fmt::Display for Change {
         match self {
             Self::LinkUp { link } => write!(f, "set interface {link} up"),
             Self::Mtu { link, mtu } => write!(f, "set the MTU of interface {link} to {mtu} bytes"),
+            Self::Alias { link, alias } => write!(f, "note '{alias}' at interface {link}"),
             Self::Address { link, address } => write!(f, "add address {address} to {link}"),
             Self::Route(route) => write!(f, "add {route}"),
             Self::Guard { link } => {
@@ -229,6 +238,14 @@ pub(crate) fn mtu_message(index: u32, mtu: u32) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = index;
     message.attributes.push(LinkAttribute::Mtu(mtu));
+    message
+}
+
+/// The message that sets an interface's alias; an empty one takes it away.
+pub(crate) fn alias_message(index: u32, alias: &str) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes.push(LinkAttribute::IfAlias(alias.to_owned()));
     message
 }
 

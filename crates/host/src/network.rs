@@ -31,6 +31,8 @@ pub struct Link {
     pub index: u32,
     /// Its name.
     pub name: String,
+    /// The note that somebody left at it; empty: none.
+    pub alias: String,
     /// Largest IP packet in bytes.
     pub mtu: u32,
     /// Smallest and largest MTU it takes in bytes, where the kernel says so.
@@ -315,6 +317,7 @@ fn link_of(message: &Message) -> Option<Link> {
     let mut link = Link {
         index: message.header.index,
         name: String::new(),
+        alias: String::new(),
         mtu: 0,
         mtu_range: None,
         up: message.header.flags.contains(LinkFlags::Up),
@@ -325,6 +328,7 @@ fn link_of(message: &Message) -> Option<Link> {
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(name) => link.name.clone_from(name),
+            LinkAttribute::IfAlias(alias) => link.alias.clone_from(alias),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             LinkAttribute::Address(address) if message.header.link_layer_type == ETHERNET => {
                 link.mac = address.as_slice().try_into().ok();

@@ -10,7 +10,7 @@ use netlink_packet_route::{
 
 use crate::{
     Cause, Change, LinkName, Network, Route, Sysctl,
-    change::{address_message, guard_message, mtu_message, up_message},
+    change::{address_message, alias_message, guard_message, mtu_message, up_message},
     netlink::Refusal,
     sysctl::OpenSysctl,
 };
@@ -21,6 +21,7 @@ use crate::{
 pub(crate) enum Undo {
     LinkUp { index: u32 },
     Mtu { index: u32, set: u32, old: u32 },
+    Alias { index: u32, set: String, old: String },
     Address { index: u32, address: IpNet },
     Route { message: Box<RouteMessage> },
     Guard { messages: Vec<RuleMessage> },
@@ -32,6 +33,7 @@ pub(crate) fn make(network: &mut Network, change: &Change) -> Result<Option<Undo
     match change {
         Change::LinkUp { link } => link_up(network, link),
         Change::Mtu { link, mtu } => set_mtu(network, link, *mtu),
+        Change::Alias { link, alias } => set_alias(network, link, alias),
         Change::Address { link, address } => add_address(network, link, *address),
         Change::Route(route) => add_route(network, route),
         Change::Guard { link } => guard(network, link),
@@ -85,6 +87,15 @@ fn set_mtu(network: &mut Network, name: &LinkName, mtu: u32) -> Result<Option<Un
         }
         Err(other) => Err(other.into()),
     }
+}
+
+fn set_alias(network: &mut Network, name: &LinkName, alias: &str) -> Result<Option<Undo>, Cause> {
+    let link = network.link(name)?;
+    if link.alias == alias {
+        return Ok(None);
+    }
+    network.rtnl.change(Message::SetLink(alias_message(link.index, alias)), 0)?;
+    Ok(Some(Undo::Alias { index: link.index, set: alias.to_owned(), old: link.alias }))
 }
 
 fn add_address(
@@ -187,6 +198,13 @@ impl Undo {
                     order(network, Message::SetLink(mtu_message(index, old)))
                 }
                 Some(link) if link.mtu != old => Err(Cause::ChangedSince(link.mtu.to_string())),
+                _ => Ok(()),
+            },
+            Self::Alias { index, set, old } => match network.link_by_index(index)? {
+                Some(link) if link.alias == set => {
+                    order(network, Message::SetLink(alias_message(index, &old)))
+                }
+                Some(link) if link.alias != old => Err(Cause::ChangedSince(link.alias)),
                 _ => Ok(()),
             },
             Self::Address { index, address } => {

@@ -4,12 +4,13 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use convoy_control::site::{Site, XfrmInterface};
+use convoy_control::site::Site;
 use convoy_host::{Change, LinkName, Network, Plan};
 use convoy_io::{Port, tun};
 
 use super::plan::{interface_mtu, net, with_v6};
 use super::rights;
+use crate::exit::describe;
 
 /// Interfaces with the MTUs that they were given.
 #[derive(Debug, Default)]
@@ -17,11 +18,17 @@ pub(super) struct Interfaces {
     mtus: HashMap<u32, u16>,
 }
 
+/// The alias of interfaces that this gateway has made, in this life or an earlier one.
+fn mark(site: &Site) -> String {
+    format!("convoy {}", site.name)
+}
+
 /// Opens them, for each worker a queue of each.
 ///
 /// # Errors
 /// When one cannot be opened, or belongs to somebody else.
 pub(super) fn open(site: &Site) -> anyhow::Result<Vec<Vec<Box<dyn Port>>>> {
+    let present = present(site)?;
     let count = site.workers.count;
     let mut workers: Vec<_> = (0..count).map(|_| Vec::new()).collect();
     for interface in site.xfrm_interfaces() {
@@ -30,6 +37,10 @@ pub(super) fn open(site: &Site) -> anyhow::Result<Vec<Vec<Box<dyn Port>>>> {
         let queues = tun::open(&config)
             .map_err(|error| rights::explain(error, rights::Need::Tunnel))
             .map_err(|error| error.context(format!("interface {}", interface.name)))?;
+        if !present.contains(&interface.name) {
+            let link = LinkName::new(&interface.name)?;
+            Plan::from_iter([Change::Alias { link, alias: mark(site) }]).apply()?.leave();
+        }
         for (worker, queue) in workers.iter_mut().zip(queues) {
             worker.push(Box::new(queue) as Box<dyn Port>);
         }
@@ -124,17 +135,69 @@ pub(super) fn tell_left(site: &Site) {
     }
 }
 
-/// Removes those that a gateway left.
+/// Removes those that a gateway left, also such as the site names no more.
 ///
 /// # Errors
 /// When one cannot be removed.
 pub(super) fn remove(site: &Site) -> anyhow::Result<()> {
     let present = present(site)?;
-    let is_there = |interface: &&XfrmInterface| present.contains(&interface.name);
-    for interface in site.xfrm_interfaces().iter().filter(is_there) {
-        tun::remove(&interface.name)
-            .map_err(|error| rights::explain(error, rights::Need::Tunnel))
-            .map_err(|error| error.context(format!("interface {}", interface.name)))?;
+    let names = site.xfrm_interfaces().iter().map(|interface| &interface.name);
+    let named = names.filter(|name| present.contains(*name)).cloned();
+    named.chain(unnamed(site)?).try_for_each(|name| remove_one(&name))
+}
+
+/// Removes those that an earlier life of this gateway made and the site names no more. What cannot be
+/// removed stays, and is told.
+pub(super) fn remove_unnamed(site: &Site) {
+    match unnamed(site) {
+        Ok(names) => names.iter().for_each(|name| match remove_one(name) {
+            Ok(()) => tracing::warn!(
+                "the site file names interface {name} no more: it is removed, and with it the routes into it"
+            ),
+            Err(error) => tracing::warn!("{}", describe(&error)),
+        }),
+        Err(error) => tracing::warn!("interfaces of an earlier life: {}", describe(&error)),
     }
-    Ok(())
+}
+
+/// Interfaces that bear this gateway's mark and that the site does not name.
+fn unnamed(site: &Site) -> anyhow::Result<Vec<String>> {
+    let is_named = |name: &String| {
+        *name == site.plain.interface || site.xfrm_interfaces().iter().any(|its| its.name == *name)
+    };
+    let marked = Network::open()?.links()?.into_iter().filter(|link| link.alias == mark(site));
+    Ok(marked.map(|link| link.name).filter(|name| !is_named(name)).collect())
+}
+
+fn remove_one(name: &str) -> anyhow::Result<()> {
+    tun::remove(name)
+        .map_err(|error| rights::explain(error, rights::Need::Tunnel))
+        .map_err(|error| error.context(format!("interface {name}")))
+}
+
+/// Interfaces of a site that are not there before its gateway starts.
+#[derive(Debug)]
+pub struct Absent(Vec<String>);
+
+impl Absent {
+    /// Looks for them.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn look(site: &Site) -> anyhow::Result<Self> {
+        let present = present(site)?;
+        let names = site.xfrm_interfaces().iter().map(|interface| interface.name.clone());
+        Ok(Self(names.filter(|name| !present.contains(name)).collect()))
+    }
+
+    /// Removes those that a start has made which failed, when nothing of it has them open.
+    pub fn restore(self) {
+        let Ok(links) = Network::open().and_then(|mut network| network.links()) else { return };
+        let is_there = |name: &&String| links.iter().any(|link| link.name == **name);
+        for name in self.0.iter().filter(is_there) {
+            if let Err(error) = remove_one(name) {
+                tracing::warn!("a start that failed leaves an interface: {}", describe(&error));
+            }
+        }
+    }
 }

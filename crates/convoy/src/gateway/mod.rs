@@ -42,6 +42,7 @@ use width::Widths;
 pub use addresses::missing_addresses;
 pub use base::{Core, HostMedium, Medium, Prepared};
 pub use fence::open;
+pub use interfaces::Absent;
 pub use live::Live;
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use ports::{Socket, describe_wire, sockets};
@@ -111,6 +112,8 @@ impl Gateway {
                 None => Vec::new(),
             },
         });
+        // Their addresses and routes may be those of others now.
+        interfaces::remove_unnamed(&site);
         let prepared = Prepared::new(site, wire_mtu, medium)?;
         let opened = Widths::open(prepared.arena().frame_size().largest_packet())
             .and_then(|w| Ok((w, ports::open(prepared.state().site(), sides, prepared.arena())?)));

@@ -19,7 +19,8 @@ use signal_hook::iterator::Signals;
 use crate::cli::RunArgs;
 use crate::exit::{Exit, Stop};
 use crate::gateway::{
-    Gateway, Live, describe_wire, load, missing_addresses, missing_cpus, plain_mtu, plan, wire_mtu,
+    Absent, Gateway, Live, describe_wire, load, missing_addresses, missing_cpus, plain_mtu, plan,
+    wire_mtu,
 };
 use crate::output;
 
@@ -51,7 +52,22 @@ enum Event {
 /// Time between two looks at the counters, from which rates are made.
 const TICK: Duration = Duration::from_secs(1);
 
+/// Runs it; a start that failed leaves no interface that it has made.
 fn serve(site: Site, until_stdin_ends: bool) -> anyhow::Result<Exit> {
+    let absent = Absent::look(&site)?;
+    let mut is_ready = false;
+    let outcome = start_and_serve(site, until_stdin_ends, &mut is_ready);
+    if !is_ready {
+        absent.restore();
+    }
+    outcome
+}
+
+fn start_and_serve(
+    site: Site,
+    until_stdin_ends: bool,
+    is_ready: &mut bool,
+) -> anyhow::Result<Exit> {
     let (events, happened) = mpsc::channel();
     // Before anything is changed on the host, so that no signal finds it half done.
     listen_to_signals(events.clone())?;
@@ -100,6 +116,7 @@ fn serve(site: Site, until_stdin_ends: bool) -> anyhow::Result<Exit> {
     };
     // Whoever started the gateway may not listen any more; that is no reason to end.
     let _ = writeln!(std::io::stdout(), "ready");
+    *is_ready = true;
     tell_service_manager(NotifyState::Ready);
     let end = wait(&live, &happened);
     tell_service_manager(NotifyState::Stopping);

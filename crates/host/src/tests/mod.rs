@@ -65,6 +65,10 @@ fn mtu(link: &str, mtu: u32) -> Change {
     Change::Mtu { link: name(link), mtu }
 }
 
+fn alias(link: &str, alias: &str) -> Change {
+    Change::Alias { link: name(link), alias: alias.into() }
+}
+
 fn address(link: &str, address: &str) -> Change {
     Change::Address { link: name(link), address: net(address) }
 }
@@ -408,5 +412,24 @@ fn counters_count() {
         assert_eq!(after.rx_packets - before.rx_packets, 1);
         assert_eq!(after.drops(), before.drops());
         applied.take_back().unwrap();
+    });
+}
+
+#[test]
+fn an_alias_is_taken_back_unless_somebody_gave_another() {
+    in_namespace(|| {
+        let now = || Network::open().unwrap().link(&name("va")).unwrap().alias;
+        let note = || Plan::from_iter([alias("va", "convoy a")]).apply().unwrap();
+        assert_eq!(now(), "");
+        let first = note();
+        assert_eq!(now(), "convoy a");
+        note().take_back().unwrap();
+        assert_eq!(now(), "convoy a", "it was there before");
+        first.take_back().unwrap();
+        assert_eq!(now(), "");
+        let ours = note();
+        Plan::from_iter([alias("va", "theirs")]).apply().unwrap().leave();
+        ours.take_back().unwrap_err();
+        assert_eq!(now(), "theirs");
     });
 }
