@@ -178,7 +178,8 @@ impl Guard {
     /// Says what is closed although policies allow it, and what is so no more.
     fn tell_closed(&mut self) {
         let unreached = self.claims.unreached().map(unreached);
-        let crowded = self.fence.iter().flat_map(crowded);
+        let fences = self.fence.iter().filter(|fence| fence.takes_exceptions());
+        let crowded = fences.flat_map(crowded);
         let now: BTreeSet<_> = unreached.chain(crowded).collect();
         for words in now.difference(&self.closed) {
             tracing::warn!("{words}");
@@ -260,7 +261,7 @@ fn crowded(fence: &Fence) -> impl Iterator<Item = String> {
             "{count} pairs of networks that policies {what}: with others they overlap too often"
         )
     });
-    let withheld = (fence.takes_exceptions() && made.withheld != asked.withheld).then(|| {
+    let withheld = (made.withheld != asked.withheld).then(|| {
         "what tunnels bring reaches fewer networks of this side than policies allow: what others \
          protect on the way there overlaps too often"
             .to_owned()

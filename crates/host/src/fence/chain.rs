@@ -1,10 +1,9 @@
 //! The chains that stop what would leave in clear, and the sets that they ask.
 //!
 //! Whom a packet is from is said by its source as it was sent, which is what policies speak of: so the chain
-//! that knows pairs lies ahead of source NAT, whose place among all chains is fixed
-//! (`NF_IP_PRI_NAT_SRC`), and needs no connection tracking. Destinations are not changed any more by then. A
-//! second chain lies behind, where a packet is as it will leave: nobody is given a source there that a
-//! tunnel carries.
+//! that knows pairs lies ahead of all that changes sources, at a hook behind all that changes destinations,
+//! and needs no connection tracking. A second one lies behind, where a packet is as it will leave: nobody
+//! is given a source there that a tunnel carries.
 
 use netlink_packet_core::{DefaultNla, Nla as _, ParseableParametrized as _};
 use netlink_packet_netfilter::{
@@ -29,11 +28,12 @@ use super::{
     transaction::{Answer, Order},
 };
 
-/// Ahead of source NAT, and behind it.
+/// Ahead of what changes sources, and behind it.
 pub(super) const CHAINS: [&str; 2] = ["egress", "egress-behind-nat"];
-/// Places of chains: the last one ahead of source NAT (100), and behind all that others usually do.
-const AHEAD_OF_NAT: u32 = 99;
-pub(super) const LAST: u32 = 300;
+/// Places of chains: ahead of all that others usually do and behind it. Sources are changed at 100
+/// (`NF_IP_PRI_NAT_SRC`), and by SNPT of ip6tables at -150 (`NF_IP6_PRI_MANGLE`).
+const FIRST: i32 = -500;
+pub(super) const LAST: i32 = 300;
 /// `NFTA_COUNTER_PACKETS`.
 const COUNTER_PACKETS: u16 = 2;
 /// nft(8)'s numbers for addresses, so that it can print them.
@@ -48,7 +48,7 @@ pub(super) fn sets_and_rules(config: &FenceConfig, table: &str, pairs: bool) -> 
     if pairs {
         orders.extend(pairs::new_sets(table, SETS.len() as u32 + 1));
     }
-    let places = [AHEAD_OF_NAT, LAST];
+    let places = [FIRST, LAST];
     for ((name, place), rules) in CHAINS.into_iter().zip(places).zip(rules(config, pairs)) {
         orders.extend(chain(table, name, (InetHookNumber::PostRouting, place), rules));
     }
@@ -60,14 +60,17 @@ pub(super) fn sets_and_rules(config: &FenceConfig, table: &str, pairs: bool) -> 
 pub(super) fn chain(
     table: &str,
     name: &str,
-    (hook, place): (InetHookNumber, u32),
+    (hook, place): (InetHookNumber, i32),
     rules: Vec<Vec<Expression>>,
 ) -> Vec<Order> {
     let new = Order::make(NfTablesMessage::NewChain(ChainMessage {
         attributes: vec![
             ChainAttribute::Table(table.into()),
             ChainAttribute::Name(name.into()),
-            ChainAttribute::Hook(vec![Hook::Number(HookNumber::Inet(hook)), Hook::Priority(place)]),
+            ChainAttribute::Hook(vec![
+                Hook::Number(HookNumber::Inet(hook)),
+                Hook::Priority(place.cast_unsigned()),
+            ]),
             ChainAttribute::Policy(ACCEPT),
             ChainAttribute::Type("filter".into()),
         ],

@@ -119,19 +119,17 @@ impl Filter {
         self.is_current
     }
 
-    /// Whether it is as it was made, and the sets hold this.
+    /// Whether it is as it was made, and the sets hold this. After a change that failed it is not.
     pub(super) fn holds(
         &mut self,
         covers: &Covers,
         exceptions: &Exceptions,
     ) -> Result<bool, Refusal> {
-        if self.is_held && self.is_current {
-            return Ok(true);
+        if self.is_held || !self.is_current {
+            return Ok(self.is_current);
         }
-        self.is_current = self.present()?.as_ref() == Some(covers)
-            && self.has_pairs(exceptions)?
-            && self.has_rules()?;
-        Ok(self.is_current)
+        let has_covers = self.present()?.as_ref() == Some(covers);
+        Ok(has_covers && self.has_pairs(exceptions)? && self.has_rules()?)
     }
 
     fn has_pairs(&mut self, exceptions: &Exceptions) -> Result<bool, Refusal> {
@@ -269,7 +267,7 @@ impl Filter {
         if orders.is_empty() {
             return Ok(());
         }
-        // After a change that failed, or of which nothing was heard, only a look tells what there is.
+        // After a change that failed, or of which nothing was heard, nobody knows what there is.
         let outcome = self.nft.commit(orders);
         self.is_current &= outcome.is_ok();
         outcome

@@ -15,10 +15,10 @@
 //!   the host sends and what it forwards. It drops what is sent to a closed address through any
 //!   interface but the TUN interface. It has as many rules for ten thousand networks as for one; the
 //!   addresses are in sets of ranges, which follow the claims. It asks nothing of routes and rules
-//!   on purpose, for those may be what went wrong. It lies ahead of source NAT, so [`Exceptions`] are for
-//!   the addresses that senders wrote, as policies are. Behind source NAT a second one drops what
-//!   was given a source there that makes it a packet for a tunnel: a guarded one to a closed address, or
-//!   a withheld pair.
+//!   on purpose, for those may be what went wrong. It lies ahead of all that changes sources, as source
+//!   NAT does, so [`Exceptions`] are for the addresses that senders wrote, as policies are. Behind that a
+//!   second one drops what was given a source that makes it a packet for a tunnel: a guarded one to
+//!   a closed address, or a withheld pair.
 //!
 //!   Two more chains (`input`, `forward`) look at what arrives, as a kernel asks its policies of every
 //!   packet (RFC 4301 section 5.2): what a protected network sends to a guarded one is dropped unless

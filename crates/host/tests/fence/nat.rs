@@ -79,6 +79,26 @@ fn a_tunnel_reaches_no_withheld_network_behind_another_source() {
     assert_eq!((fence.stopped().unwrap(), fence.refused().unwrap()), (2, 0));
 }
 
+/// As SNPT of ip6tables does: without connection tracking, and long ahead of source NAT.
+#[test]
+fn nor_behind_one_that_is_written_without_nat() {
+    let Some(world) = World::new() else { return };
+    let chain = "add table inet others ; \
+                 add chain inet others post { type filter hook postrouting priority mangle ; } ; \
+                 add rule inet others post ip saddr 10.9.0.0/16 ip saddr set 10.7.0.1";
+    if let Err(error) = world.gateway.command("nft", chain) {
+        return world::skipped(&format!("nothing changes sources here: {error}"));
+    }
+    let mut inside = inside(&world);
+    let mut fence = raise(&world);
+    fence.add(&[protected("10.0.0.0/8"), claim("10.1.0.0/24", Treatment::Local)]).unwrap();
+    assert!(inside.is_reached_from(&world, "10.9.0.1"));
+    let withheld = pairs(&[["10.9.0.0/16", "10.1.0.0/24"]]);
+    fence.except(Exceptions { withheld, ..Exceptions::default() }).unwrap();
+    assert!(!inside.is_reached_from(&world, "10.9.0.1"));
+    assert_eq!(fence.stopped().unwrap(), 1);
+}
+
 #[test]
 fn nor_with_a_source_that_is_withheld() {
     let Some(world) = World::new() else { return };
