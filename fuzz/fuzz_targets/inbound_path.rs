@@ -96,6 +96,7 @@ fn gateway() -> (Inbound, Arc<WorkerCounters>) {
             lifetime: Lifetime::default(),
             mode,
             endpoints: Endpoints { local, remote },
+            from_peer_only: false,
             encap: encap.then_some(udp),
             esn,
             ecn: true,

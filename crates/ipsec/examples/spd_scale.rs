@@ -289,6 +289,7 @@ fn pair(cpu: &Cpu, n: u32) -> Fallible<(OutboundSpec, InboundSpec)> {
         protocol: IpsecProtocol::Esp,
         mode: Mode::Tunnel,
         endpoints,
+        from_peer_only: false,
         encap: None,
         esn: true,
         ecn: true,

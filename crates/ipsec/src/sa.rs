@@ -196,9 +196,13 @@ pub struct InboundSpec {
     /// Tunnel or transport.
     pub mode: Mode,
     /// Outer addresses. `local` is part of the look-up. `remote` is checked in transport mode
-    /// without encapsulation only: elsewhere the source of an authenticated packet may change
-    /// behind a NAT, and in a tunnel it goes no further.
+    /// without encapsulation, and with it only if `from_peer_only` says so: elsewhere the source of
+    /// an authenticated packet may change behind a NAT, and in a tunnel it goes no further.
     pub endpoints: Endpoints,
+    /// Whether the SA has a selector of its own that names the peer's host: in transport mode, what
+    /// it carries must then have come from `endpoints.remote` also in UDP (RFC 4301 section 5.2,
+    /// step 4).
+    pub from_peer_only: bool,
     /// UDP encapsulation, if any.
     pub encap: Option<UdpEncap>,
     /// Extended (64-bit) sequence numbers.

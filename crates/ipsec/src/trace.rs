@@ -125,7 +125,8 @@ pub fn inbound(picture: &Snapshot, spd: SpdId, slot: SaSlot, flow: &FlowKey, now
 
 /// Whether a packet of an SA in transport mode is not its peer's, and no NAT explains it.
 fn is_between_others(sa: &InboundSpec, flow: &FlowKey) -> bool {
-    let is_peers = flow.src_addr() == sa.endpoints.remote || sa.encap.is_some();
+    let may_change = sa.encap.is_some() && !sa.from_peer_only;
+    let is_peers = flow.src_addr() == sa.endpoints.remote || may_change;
     sa.mode == Mode::Transport && !is_peers
 }
 

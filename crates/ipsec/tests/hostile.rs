@@ -188,6 +188,23 @@ fn a_changed_source_in_transport_mode_is_refused_unless_a_nat_may_have_changed_i
     }
 }
 
+/// RFC 4301 section 5.2, step 4: what is authentic is still not anybody's.
+#[test]
+fn a_transport_sa_in_udp_that_selects_its_peers_host_takes_no_other_source() {
+    let setup =
+        Setup { mode: Mode::Transport, encap: true, from_peer_only: true, ..Setup::default() };
+    let mut pair = Pair::new(&setup);
+    let packet = common::inner_with(false, "192.0.2.1", "192.0.2.2", b"between hosts", 0);
+    let (wire, _) = pair.protect(&[packet.clone(), packet]);
+    let mut moved = wire[0].clone();
+    moved[15] = 77;
+    assert!(pair.open(&[moved]).is_empty());
+    assert_eq!(pair.dropped(DropReason::TransportAddress), 1);
+    assert_eq!(pair.inn.counters.dropped.get(), 1);
+    assert_eq!(pair.open(&wire[1..]).len(), 1);
+    pair.assert_no_leak();
+}
+
 #[test]
 fn authentic_nonsense_is_refused() {
     let v4 = inner(false, 20);

@@ -219,3 +219,32 @@ fn policies_decide_as_in_the_pipeline() {
         pair.assert_no_leak();
     }
 }
+
+#[test]
+fn sources_of_transport_sas_are_judged_as_in_the_pipeline() {
+    let packet = common::inner_with(false, "192.0.2.1", "192.0.2.2", b"between hosts", 0);
+    for (encap, from_peer_only) in [(false, false), (true, false), (true, true)] {
+        let setup = Setup { mode: Mode::Transport, encap, from_peer_only, ..Setup::default() };
+        let mut pair = Pair::new(&setup);
+        for last in [1, 77] {
+            let (mut wire, _) = pair.protect(std::slice::from_ref(&packet));
+            wire[0][15] = last;
+            let mut flow = parse_packet(&packet).unwrap().flow;
+            flow.src[3] = last;
+            let picture = pair.right_published.current();
+            let said = trace::inbound(&picture, SpdId::default(), SaSlot(0), &flow, pair.now);
+            drop(picture);
+            let passed = !pair.open(&wire).is_empty();
+            assert_eq!(
+                passed,
+                said.outcome == Outcome::Accepted,
+                "{encap} {from_peer_only} {last}"
+            );
+            assert_eq!(passed, last == 1 || encap && !from_peer_only);
+            if let Some(reason) = said.outcome.reason() {
+                assert_eq!(pair.dropped(reason), 1);
+            }
+        }
+        pair.assert_no_leak();
+    }
+}

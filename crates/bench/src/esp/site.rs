@@ -244,6 +244,7 @@ fn associations(
         protocol: IpsecProtocol::Esp,
         mode: Mode::Tunnel,
         endpoints: Endpoints { local: receiver, remote: sender },
+        from_peer_only: false,
         encap: None,
         esn: shape.esn,
         ecn: true,

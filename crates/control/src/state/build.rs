@@ -367,6 +367,7 @@ impl Maker<'_> {
             protocol: common.protocol,
             mode: common.mode,
             endpoints: common.endpoints,
+            from_peer_only: false,
             encap: common.encap,
             esn: common.esn,
             ecn: common.ecn,

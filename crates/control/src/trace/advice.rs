@@ -42,7 +42,8 @@ pub(super) fn on(reason: DropReason, policy: Option<&PolicyUsed>) -> Option<&'st
              does not listen, or raise path_mtu if the path takes more"
         }
         DropReason::TransportAddress => {
-            "an SA in transport mode carries packets between its own two addresses only: use tunnel mode"
+            "an SA in transport mode carries packets between its own two addresses only: use tunnel mode, or \
+             have the IKE daemon negotiate anew if a NAT gave the peer another address"
         }
         DropReason::RoutingLoop => {
             "add a route to the peer past the interface: its own packets must not be routed into it"

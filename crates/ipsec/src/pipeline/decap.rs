@@ -170,7 +170,11 @@ fn decap(
             let payload = trailer.payload_len;
             transport::take_out(frame, &outer, start, payload, trailer.next_header)
                 .ok_or(DropReason::InnerMalformed)?;
-            parse_packet_into(frame.data(), info).map_err(|_| DropReason::InnerMalformed)
+            parse_packet_into(frame.data(), info).map_err(|_| DropReason::InnerMalformed)?;
+            // Without encapsulation that was asked before decryption; a NAT's news had to be told first.
+            let is_strange =
+                sa.spec.from_peer_only && info.flow.src_addr() != sa.spec.endpoints.remote;
+            if is_strange { Err(DropReason::TransportAddress) } else { Ok(()) }
         }
     }
 }

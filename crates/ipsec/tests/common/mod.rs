@@ -42,6 +42,7 @@ pub struct Setup {
     pub suite: Suite,
     pub esn: bool,
     pub encap: bool,
+    pub from_peer_only: bool,
     pub replay_window: u32,
     pub outer: OuterHeader,
     pub path_mtu: u16,
@@ -63,6 +64,7 @@ impl Default for Setup {
             suite: suite("aes-128-gcm-16"),
             esn: true,
             encap: false,
+            from_peer_only: false,
             replay_window: 1024,
             outer: OuterHeader {
                 df: DfPolicy::Copy,
@@ -133,6 +135,7 @@ impl Setup {
             protocol: self.protocol,
             mode: self.mode,
             endpoints: Endpoints { local: self.remote, remote: self.local },
+            from_peer_only: self.from_peer_only,
             encap: self.udp(),
             esn: self.esn,
             ecn: self.outer.ecn,

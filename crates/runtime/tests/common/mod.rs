@@ -117,6 +117,7 @@ pub fn limited_snapshot(
             protocol: IpsecProtocol::Esp,
             mode: Mode::Tunnel,
             endpoints,
+            from_peer_only: false,
             encap: None,
             esn: true,
             ecn: true,

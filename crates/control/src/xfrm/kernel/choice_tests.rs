@@ -6,7 +6,7 @@ use convoy_ipsec::selector::Direction;
 use convoy_ipsec::snapshot::Published;
 use convoy_ipsec::spd::PolicyAction;
 use convoy_wire::{FlowKey, Ports, Protocol, Spi};
-use convoy_xfrm::{Action, Addresses, Mode, Network, Policy, PolicyDirection, Request, Sa};
+use convoy_xfrm::{Action, Addresses, Encap, Mode, Network, Policy, PolicyDirection, Request, Sa};
 
 use super::Kernel;
 use super::tests::{
@@ -184,4 +184,27 @@ fn policies_in_take_sas_in_transport_mode_of_any_hosts() {
     let PolicyAction::Protect { reqid } = decision.action else { panic!("{decision:?}") };
     let taken = picture.inbound_sas().filter(|(_, sa)| sa.reqid == reqid);
     assert_eq!(taken.map(|(_, sa)| sa.spi.get()).collect::<Vec<_>>(), [1]);
+}
+
+/// Behind a NAT ESP says nothing of a packet's source: an SA's own selector does, where it names a host.
+#[test]
+fn an_sa_in_transport_mode_keeps_the_host_that_its_selector_names() {
+    let (mut kernel, published) = kernel();
+    let host = |address: [u8; 4]| Network { address: address.into(), prefix_len: 32 };
+    let any = Network { address: [0, 0, 0, 0].into(), prefix_len: 0 };
+    for (spi, source, expected) in [(1, host(THERE), true), (2, any, false)] {
+        let sa = || {
+            let mut sa = transport(THERE, HERE, spi);
+            sa.info.selector.addresses = Addresses::Networks { source, destination: host(HERE) };
+            let original = [0; 4].into();
+            sa.encap = Some(Encap { kind: 2, source_port: 4501, destination_port: 4500, original });
+            sa
+        };
+        // As daemons do: the update of a live one changes nothing of this.
+        ask(&mut kernel, Request::NewSa(Box::new(sa())), 0).unwrap();
+        ask(&mut kernel, Request::UpdSa(Box::new(sa())), 0).unwrap();
+        let picture = published.current();
+        let found = picture.inbound_sas().find(|(_, sa)| sa.spi.get() == spi).unwrap();
+        assert_eq!(found.1.from_peer_only, expected);
+    }
 }

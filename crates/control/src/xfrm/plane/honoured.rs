@@ -98,7 +98,13 @@ pub(super) fn window(sa: &Sa) -> u32 {
     }
 }
 
-/// Whether an SA's own selector leaves out nothing that its mode lets through.
+/// Whether an SA's own selector names the host that its packets come from, and no other.
+pub(super) fn selects_source(sa: &Sa) -> bool {
+    let Addresses::Networks { source, .. } = sa.info.selector.addresses else { return false };
+    source.prefix_len == bits(source)
+}
+
+/// Whether an SA's own selector leaves out nothing that workers let through.
 fn selects_all(sa: &Sa) -> bool {
     let Selector { addresses, source_port, destination_port, protocol, interface, .. } =
         sa.info.selector;
