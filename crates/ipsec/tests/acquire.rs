@@ -143,8 +143,14 @@ fn each_policy_and_all_together_hold_only_so_many() {
         let burst: Vec<_> = (0..64).map(|n| packet(network, n)).collect();
         pair.protect(&burst);
     }
-    assert_eq!(pair.refused(DropReason::AcquireFull), 36 + 6 * 64, "256 wait in all");
-    assert_eq!(asked(&mut pair), (1..=10).collect::<Vec<_>>(), "those without room ask as well");
+    let held = pair.left_counters.held_for_sa.get();
+    assert_eq!(
+        held,
+        3 * 64 + 32 + 16 + 8 + 4 + 2 + 1 + 1,
+        "256 wait in all, half of the rest each"
+    );
+    assert_eq!(pair.refused(DropReason::AcquireFull), 36 + 9 * 64 - (256 - 64));
+    assert_eq!(asked(&mut pair), (1..=10).collect::<Vec<_>>());
     // A flood over all policies asks for 64 of them at most.
     for network in 10..100 {
         pair.protect(&[packet(network, 0)]);
@@ -154,6 +160,41 @@ fn each_policy_and_all_together_hold_only_so_many() {
     assert_eq!(pair.refused(DropReason::AcquireTimeout), 256);
     pair.protect(&[packet(90, 0)]);
     assert_eq!(asked(&mut pair), [91], "old questions make room");
+    pair.left.release(&mut pair.pool);
+    pair.assert_no_leak();
+}
+
+/// In transport mode each destination wants an SA of its own: one policy for many could take all places.
+#[test]
+fn a_policy_for_many_hosts_leaves_room_for_others() {
+    let mut pair = Pair::new(&Setup::default());
+    let mut snapshot = Snapshot::new(networks(11));
+    for n in 1..=10 {
+        snapshot.make_on_demand(ReqId(n));
+    }
+    snapshot.make_on_demand_between(ReqId(11));
+    pair.left_published.publish(snapshot);
+    let to = |host: u16, n: u16| {
+        inner_with(false, "10.1.0.1", &format!("10.2.10.{host}"), &n.to_be_bytes(), 0)
+    };
+    // A scan, and then many packets to each host.
+    for host in 0..250 {
+        pair.protect(&[to(host, 0)]);
+    }
+    assert_eq!(asked(&mut pair), [11; 32], "half of what may be asked for");
+    for host in 0..32 {
+        pair.protect(&(1..10).map(|n| to(host, n)).collect::<Vec<_>>());
+    }
+    assert_eq!(pair.left_counters.held_for_sa.get(), 128, "half of what may wait");
+    for network in 0..10 {
+        pair.protect(&[packet(network, 0), packet(network, 1)]);
+    }
+    assert_eq!(asked(&mut pair), (1..=10).collect::<Vec<_>>());
+    assert_eq!(pair.left_counters.held_for_sa.get(), 128 + 20);
+    // What is over makes room.
+    pair.tick(5);
+    pair.protect(&[to(200, 0)]);
+    assert_eq!(asked(&mut pair), [11]);
     pair.left.release(&mut pair.pool);
     pair.assert_no_leak();
 }

@@ -3,6 +3,11 @@
 //! Where the snapshot says that somebody can make SAs on demand, such a packet waits while control
 //! is asked for one. When the next snapshot comes, all that wait are classified again, in order and
 //! before new packets. What has waited too long, or finds no room, is dropped under its reason.
+//!
+//! Policies share the places fairly: those of one number take no more of them than are free, which is half
+//! of all for one, a third each for two, and leaves some for whoever comes next. So neither a policy for
+//! many hosts in transport mode, where each destination asks for an SA of its own, nor a flood under
+//! another one keeps others from their SAs.
 
 use std::collections::VecDeque;
 
@@ -17,10 +22,10 @@ use crate::sa::ReqId;
 
 /// Packets that may wait in one worker.
 const FRAMES: usize = 256;
-/// Packets that may wait for one group of SAs.
+/// Packets that may wait for one SA.
 const FRAMES_EACH: usize = 64;
-/// Groups of SAs that may be waited for in one worker.
-const GROUPS: usize = 64;
+/// SAs that may be waited for in one worker.
+const SAS: usize = 64;
 /// How long a packet waits, and how long it takes until an SA is asked for again: after five seconds
 /// whoever sent the packet has sent it anew.
 const WAIT_NS: u64 = 5_000_000_000;
@@ -42,7 +47,7 @@ struct Held {
     since: Now,
 }
 
-/// SAs that are waited for.
+/// An SA that is waited for.
 #[derive(Debug)]
 struct Wanted {
     need: Need,
@@ -85,7 +90,7 @@ impl Acquire {
         Self {
             held: VecDeque::with_capacity(FRAMES),
             again: 0,
-            wanted: Vec::with_capacity(GROUPS),
+            wanted: Vec::with_capacity(SAS),
             owed: 0,
         }
     }
@@ -99,11 +104,13 @@ impl Acquire {
         now: Now,
         bin: &mut Bin<'_>,
     ) {
-        let full = self.held.len() >= FRAMES;
+        let free = FRAMES.saturating_sub(self.held.len());
+        let of_number = self.wanted.iter().filter(|wanted| wanted.need.reqid == need.reqid);
+        let has_share = of_number.map(|wanted| wanted.frames).sum::<usize>() < free;
         let Some(wanted) = self.want(need, packet.info.flow, now) else {
             return bin.drop(packet.frame, DropReason::AcquireFull);
         };
-        if full || wanted.frames >= FRAMES_EACH {
+        if !has_share || wanted.frames >= FRAMES_EACH {
             return bin.drop(packet.frame, DropReason::AcquireFull);
         }
         wanted.frames += 1;
@@ -111,28 +118,39 @@ impl Acquire {
         self.held.push_back(Held { packet, need, since });
     }
 
-    /// The entry of a group of SAs; makes one, or asks anew, where there is need and room.
+    /// The entry of an SA that is waited for; makes one, or asks anew, where there is need and room.
     fn want(&mut self, need: Need, flow: FlowKey, now: Now) -> Option<&mut Wanted> {
         let known = self.wanted.iter().position(|wanted| wanted.need == need);
-        let fresh = Wanted { need, flow, frames: 0, asked: None, owed: false };
-        let at = match known {
-            Some(at) => at,
-            None if self.wanted.len() < GROUPS => {
-                self.wanted.push(fresh);
-                self.wanted.len() - 1
-            }
-            None => {
-                let at = self.wanted.iter().position(|wanted| wanted.is_idle(now))?;
-                *self.wanted.get_mut(at)? = fresh;
-                at
-            }
-        };
+        let at = known.or_else(|| self.place(need, flow, now))?;
         let wanted = self.wanted.get_mut(at)?;
         if !wanted.owed && wanted.may_ask(now) {
             (wanted.owed, wanted.flow, wanted.asked) = (true, flow, Some(now));
             self.owed += 1;
         }
         Some(wanted)
+    }
+
+    /// A new entry, if the share of its number allows one more.
+    fn place(&mut self, need: Need, flow: FlowKey, now: Now) -> Option<usize> {
+        let (mut busy, mut of_number, mut idle) = (0, 0, None);
+        for (at, wanted) in self.wanted.iter().enumerate() {
+            if wanted.is_idle(now) {
+                idle = idle.or(Some(at));
+            } else {
+                busy += 1;
+                of_number += usize::from(wanted.need.reqid == need.reqid);
+            }
+        }
+        if of_number >= SAS.saturating_sub(busy) {
+            return None;
+        }
+        let fresh = Wanted { need, flow, frames: 0, asked: None, owed: false };
+        if let Some(at) = idle {
+            *self.wanted.get_mut(at)? = fresh;
+            return Some(at);
+        }
+        self.wanted.push(fresh);
+        Some(self.wanted.len() - 1)
     }
 
     /// There is a new snapshot: all that wait are to be classified again.
