@@ -92,6 +92,7 @@ fn gateway() -> (Inbound, Arc<WorkerCounters>) {
             name: "fuzz".into(),
             spi: Spi::new(FIRST_SPI + slot).unwrap(),
             reqid: ReqId(1),
+            named: None,
             protocol: IpsecProtocol::Esp,
             lifetime: Lifetime::default(),
             mode,

@@ -127,6 +127,9 @@ pub struct OutboundSpec {
     pub spi: Spi,
     /// Which policies use the SA.
     pub reqid: ReqId,
+    /// A second number: that of policies which want this one of the SAs with its `reqid`, and no
+    /// other.
+    pub named: Option<ReqId>,
     /// ESP or AH. AH knows no UDP encapsulation: it covers the addresses.
     pub protocol: IpsecProtocol,
     /// Tunnel or transport.
@@ -191,6 +194,8 @@ pub struct InboundSpec {
     pub spi: Spi,
     /// Which policies the opened packets may match.
     pub reqid: ReqId,
+    /// A second number, as of [`OutboundSpec::named`].
+    pub named: Option<ReqId>,
     /// ESP or AH. AH knows no UDP encapsulation: it covers the addresses.
     pub protocol: IpsecProtocol,
     /// Tunnel or transport.
@@ -232,6 +237,12 @@ impl InboundSpec {
     pub(crate) fn prefetch(&self) {
         self.key.prefetch();
         self.counters.prefetch();
+    }
+
+    /// Whether policies with this number may mean its packets.
+    #[must_use]
+    pub fn serves(&self, reqid: ReqId) -> bool {
+        reqid == self.reqid || Some(reqid) == self.named
     }
 
     /// The protocol it receives, part of what its packets are found by (RFC 4301 section 4.1).

@@ -107,7 +107,7 @@ impl Snapshot {
         Self { spd: Arc::new(spd), ..Self::default() }
     }
 
-    /// Puts an outbound SA into `slot`. Of several SAs with one `reqid`, the last added is used.
+    /// Puts an outbound SA into `slot`. Of several SAs with one number, the last added is used.
     ///
     /// # Errors
     /// [`SnapshotError`] when the slot is taken or there is none such, another SA has the same lease
@@ -121,9 +121,11 @@ impl Snapshot {
         self.lease_is_free(&sa, slot)?;
         is_free(&self.outbound, slot)?;
         let owner = SaOwner { slot, worker: sa.worker };
-        match self.by_reqid.get_mut(&sa.reqid) {
-            Some(users) => users.push(owner),
-            None => drop(self.by_reqid.insert(sa.reqid, Users::one(owner))),
+        for number in numbers(&sa) {
+            match self.by_reqid.get_mut(&number) {
+                Some(users) => users.push(owner),
+                None => drop(self.by_reqid.insert(number, Users::one(owner))),
+            }
         }
         self.by_lease.insert(LeaseKey::of(&sa), slot);
         self.outbound.insert(slot.0, sa);
@@ -144,10 +146,12 @@ impl Snapshot {
         let old = self.outbound(slot).ok_or(SnapshotError::Empty(slot.0))?.clone();
         fits(&sa.name, sa.protocol, sa.key.suite())?;
         self.lease_is_free(&sa, slot)?;
-        if old.reqid == sa.reqid {
+        if numbers(&old).eq(numbers(&sa)) {
             let owner = SaOwner { slot, worker: sa.worker };
-            if let Some(users) = self.by_reqid.get_mut(&sa.reqid) {
-                users.update(owner);
+            for number in numbers(&sa) {
+                if let Some(users) = self.by_reqid.get_mut(&number) {
+                    users.update(owner);
+                }
             }
             self.by_lease.remove(&LeaseKey::of(&old));
             self.by_lease.insert(LeaseKey::of(&sa), slot);
@@ -163,27 +167,12 @@ impl Snapshot {
     pub fn remove_outbound(&mut self, slot: SaSlot) -> Option<Arc<OutboundSpec>> {
         let sa = self.outbound.remove(slot.0)?;
         self.by_lease.remove(&LeaseKey::of(&sa));
-        if self.by_reqid.get_mut(&sa.reqid).is_some_and(|users| users.remove(slot)) {
-            self.by_reqid.remove(&sa.reqid);
+        for number in numbers(&sa) {
+            if self.by_reqid.get_mut(&number).is_some_and(|users| users.remove(slot)) {
+                self.by_reqid.remove(&number);
+            }
         }
         Some(sa)
-    }
-
-    /// Makes policies use this one of the outbound SAs with its `reqid`, until it goes or another one is
-    /// added or preferred. Without an SA in the slot, nothing changes.
-    pub fn prefer_outbound(&mut self, slot: SaSlot) {
-        let Some(reqid) = self.outbound(slot).map(|sa| sa.reqid) else { return };
-        if let Some(users) = self.by_reqid.get_mut(&reqid) {
-            users.prefer(slot);
-        }
-    }
-
-    /// Makes policies use none of the outbound SAs with this `reqid`, as if there were none, until one is
-    /// preferred or all have gone.
-    pub fn rest_outbound(&mut self, reqid: ReqId) {
-        if let Some(users) = self.by_reqid.get_mut(&reqid) {
-            users.rest = true;
-        }
     }
 
     /// Puts an inbound SA into `slot`.
@@ -297,7 +286,7 @@ impl Snapshot {
     #[inline]
     #[must_use]
     pub fn outbound_for(&self, reqid: ReqId) -> Option<SaOwner> {
-        self.by_reqid.get(&reqid).filter(|users| !users.rest).map(|users| users.newest)
+        self.by_reqid.get(&reqid).map(|users| users.newest)
     }
 
     /// The SA that receives this protocol with this SPI at this address (RFC 4301 section 4.1).
@@ -424,34 +413,27 @@ enum Demand {
     Between,
 }
 
-/// The outbound SAs of a `reqid`. Mostly there is one; while a key is replaced, two.
+/// The numbers that policies know an outbound SA by.
+fn numbers(sa: &OutboundSpec) -> impl Iterator<Item = ReqId> + use<> {
+    core::iter::once(sa.reqid).chain(sa.named)
+}
+
+/// The outbound SAs of a number. Mostly there is one; while a key is replaced, two.
 #[derive(Clone, Debug)]
 struct Users {
     newest: SaOwner,
     /// Those added before, oldest first.
     older: Option<Arc<Vec<SaOwner>>>,
-    /// Whether none of them is to be used.
-    rest: bool,
 }
 
 impl Users {
     const fn one(newest: SaOwner) -> Self {
-        Self { newest, older: None, rest: false }
+        Self { newest, older: None }
     }
 
     fn push(&mut self, owner: SaOwner) {
         let before = core::mem::replace(&mut self.newest, owner);
         Arc::make_mut(self.older.get_or_insert_default()).push(before);
-    }
-
-    /// Has one used as if it had come last.
-    fn prefer(&mut self, slot: SaSlot) {
-        self.rest = false;
-        let Some(older) = self.older.as_mut().map(Arc::make_mut) else { return };
-        if let Some(at) = older.iter().position(|user| user.slot == slot) {
-            let wanted = older.remove(at);
-            older.push(core::mem::replace(&mut self.newest, wanted));
-        }
     }
 
     fn update(&mut self, owner: SaOwner) {

@@ -116,7 +116,7 @@ pub fn inbound(picture: &Snapshot, spd: SpdId, slot: SaSlot, flow: &FlowKey, now
         return dropped(DropReason::TransportAddress);
     }
     match decision.map(|decision| decision.action) {
-        Some(PolicyAction::Protect { reqid }) if reqid == sa.reqid => {
+        Some(PolicyAction::Protect { reqid }) if sa.serves(reqid) => {
             Way { decision, slot: Some(slot), outcome: Outcome::Accepted }
         }
         _ => dropped(DropReason::InnerPolicyMismatch),

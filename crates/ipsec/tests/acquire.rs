@@ -9,11 +9,12 @@ use std::sync::Arc;
 use common::{Pair, Setup, inner_with, protect_all, spd};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
-use convoy_ipsec::sa::{Mode, OutboundSpec, ReqId, SaSlot};
+use convoy_ipsec::sa::{InboundSpec, Mode, OutboundSpec, ReqId, SaSlot};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::sequence::Lease;
 use convoy_ipsec::snapshot::Snapshot;
-use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd};
+use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd, SpdId};
+use convoy_ipsec::trace::{self, Outcome};
 use convoy_wire::{Prefix, SeqNum, Spi};
 
 /// A gateway whose SAs are made on demand, and has none.
@@ -292,21 +293,70 @@ fn hosts_under_one_policy_have_and_wait_for_sas_of_their_own() {
 }
 
 #[test]
-fn sas_that_rest_are_as_if_they_were_not_there() {
-    let mut pair = without_sa(everything());
-    let sa = pair.out.clone();
-    let mut snapshot = Snapshot::new(everything());
-    snapshot.make_on_demand(ReqId(1));
-    snapshot.add_outbound(SaSlot(0), sa).unwrap();
+fn a_policy_that_means_one_sa_takes_no_other_of_its_group() {
+    let mut pair = without_sa(networks(3));
+    let sa = |spi, named| {
+        Arc::new(OutboundSpec {
+            spi: Spi::new(spi).unwrap(),
+            named: Some(ReqId(named)),
+            lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 20)),
+            ..Setup::default().outbound()
+        })
+    };
+    let (old, new) = (sa(0x2001, 2), sa(0x2002, 3));
+    let all: Vec<_> = (0..3).map(|network| packet(network, 0)).collect();
+    let spis = |pair: &mut Pair| -> Vec<u8> {
+        // Twice: the second time workers remember where SAs lie.
+        let first = pair.protect(&all).0;
+        let again = pair.protect(&all).0;
+        [first, again].iter().flatten().map(|packet| packet[23]).collect()
+    };
+    publish(&pair, networks(3), &[(0, old.clone())]);
+    assert_eq!(spis(&mut pair), [1, 1, 1, 1], "the third waits for its own");
+    publish(&pair, networks(3), &[(0, old.clone()), (1, new.clone())]);
+    assert_eq!(spis(&mut pair), [2, 2, 2, 1, 2, 2, 1, 2], "those that waited go first");
+    // Another record in the place of one changes nothing; and one that goes takes no other's place.
+    let mut snapshot = pair.left_published.current().as_ref().clone();
+    let again = OutboundSpec {
+        spi: old.spi,
+        named: old.named,
+        lease: old.lease.clone(),
+        counters: old.counters.clone(),
+        path_mtu: 1400,
+        ..Setup::default().outbound()
+    };
+    snapshot.replace_outbound(SaSlot(0), Arc::new(again)).unwrap();
     pair.left_published.publish(snapshot.clone());
-    assert_eq!(pair.protect(&[packet(0, 0)]).0.len(), 1);
-    snapshot.rest_outbound(ReqId(1));
-    pair.left_published.publish(snapshot.clone());
-    assert!(pair.protect(&[packet(0, 1)]).0.is_empty());
-    assert_eq!(asked(&mut pair), [1]);
-    snapshot.prefer_outbound(SaSlot(0));
+    assert_eq!(spis(&mut pair), [2, 1, 2, 2, 1, 2]);
+    snapshot.remove_outbound(SaSlot(1));
     pair.left_published.publish(snapshot);
-    let (wire, _) = pair.protect(&[]);
-    assert_eq!(pair.open(&wire), [packet(0, 1)]);
+    assert_eq!(spis(&mut pair), [1, 1, 1, 1]);
+    pair.left.release(&mut pair.pool);
     pair.assert_no_leak();
+}
+
+/// The template of a policy in names an SPI as well (RFC 4301 section 5.2, step 4).
+#[test]
+fn what_an_sa_carried_is_let_in_by_a_policy_that_means_it_alone() {
+    for (named, passes) in [(None, 0), (Some(ReqId(7)), 1), (Some(ReqId(8)), 0)] {
+        let policies = spd(vec![Policy {
+            name: "one".into(),
+            priority: 0,
+            direction: Direction::Inbound,
+            selector: Selector::default(),
+            action: PolicyAction::Protect { reqid: ReqId(7) },
+        }]);
+        let setup = Setup::default();
+        let mut pair = Pair::with(&setup, everything(), policies.clone());
+        let mut snapshot = Snapshot::new(policies);
+        let inn = InboundSpec { named, counters: pair.inn.counters.clone(), ..setup.inbound() };
+        snapshot.add_inbound(SaSlot(0), Arc::new(inn)).unwrap();
+        let flow = convoy_wire::parse_packet(&packet(0, 0)).unwrap().flow;
+        let way = trace::inbound(&snapshot, SpdId::default(), SaSlot(0), &flow, pair.now);
+        assert_eq!(way.outcome == Outcome::Accepted, passes == 1);
+        pair.right_published.publish(snapshot);
+        let (wire, _) = pair.protect(&[packet(0, 0)]);
+        assert_eq!(pair.open(&wire).len(), passes);
+        pair.assert_no_leak();
+    }
 }

@@ -165,10 +165,14 @@ fn of_daemons(state: &State, kernel: &Kernel, now_ns: u64) -> Vec<PolicyStatus> 
         members.used.add(used(counters, now_ns));
     };
     for (_, sa) in picture.outbound_sas() {
-        join(sa.reqid, Direction::Outbound, &sa.name, sa.spi, &sa.counters);
+        for number in core::iter::once(sa.reqid).chain(sa.named) {
+            join(number, Direction::Outbound, &sa.name, sa.spi, &sa.counters);
+        }
     }
     for (_, sa) in picture.inbound_sas() {
-        join(sa.reqid, Direction::Inbound, &sa.name, sa.spi, &sa.counters);
+        for number in core::iter::once(sa.reqid).chain(sa.named) {
+            join(number, Direction::Inbound, &sa.name, sa.spi, &sa.counters);
+        }
     }
     let databases = databases.iter();
     let mut all: Vec<_> =

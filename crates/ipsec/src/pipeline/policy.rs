@@ -37,7 +37,13 @@ pub(super) fn run(
         // A fragment may have waited while its slot went to another SA.
         let sa = last.map(|(_, sa)| sa).filter(|sa| sa.reqid == reqid);
         let bytes = frame.len() as u64;
-        if decision.map(|decision| decision.action) != Some(PolicyAction::Protect { reqid }) {
+        let is_meant = match decision.map(|decision| decision.action) {
+            Some(PolicyAction::Protect { reqid: wanted }) => {
+                wanted == reqid || sa.is_some_and(|sa| sa.spec.serves(wanted))
+            }
+            _ => false,
+        };
+        if !is_meant {
             let spd = lookup.spd(frame.interface()).and_then(|spd| snapshot.spd_of(spd));
             note(now, spd, decision, frame.len());
             sa.inspect(|sa| sa.counters.dropped.add(1));

@@ -223,17 +223,19 @@ pub(super) struct OutboundSa {
     pub(super) layout: Layout,
     pub(super) tunnel: Tunnel,
     pub(super) reqid: ReqId,
+    /// The number of policies that want no other SA; else the same again.
+    pub(super) named: ReqId,
     pub(super) spi: Spi,
     /// How the outer header is made of the inner one.
     pub(super) rules: OuterRules,
-    pub(super) mode: Mode,
-    /// What the SA's AH packets have in common.
-    pub(super) ah: Option<AhLayout>,
     pub(super) outer: OuterTemplate,
     /// Largest outer packet the path takes, in bytes.
     pub(super) path_mtu: u32,
     /// To how many bytes inner packets are filled up, as far as the path takes it.
     pub(super) pad_to: u16,
+    pub(super) mode: Mode,
+    /// What the SA's AH packets have in common.
+    pub(super) ah: Option<AhLayout>,
     /// When a router last lowered the path MTU, if it is not what was configured.
     pub(super) mtu_lowered: Now,
     pub(super) spec: Arc<OutboundSpec>,
@@ -259,6 +261,7 @@ impl OutboundSa {
             tunnel: Tunnel::default(),
             spi: spec.spi,
             reqid: spec.reqid,
+            named: spec.named.unwrap_or(spec.reqid),
             pad_to: match (spec.protocol, spec.mode) {
                 (IpsecProtocol::Esp, Mode::Tunnel) => spec.pad_to,
                 _ => 0,

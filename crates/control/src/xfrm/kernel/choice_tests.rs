@@ -93,6 +93,64 @@ fn a_policy_that_went_names_nothing_any_more() {
     assert_eq!(way(&published, &flow(true)), Way::Through(1));
 }
 
+/// Policies of one reqid may name different SAs, as while a daemon replaces a key: one after the other.
+#[test]
+fn each_policy_uses_the_sa_that_it_names() {
+    let (mut kernel, published) = kernel();
+    let to = |n: u8, spi: u32| {
+        let mut policy = naming(spi);
+        let network = |n: u8| Network { address: [10, n, 0, 0].into(), prefix_len: 16 };
+        policy.info.selector.addresses =
+            Addresses::Networks { source: network(1), destination: network(n) };
+        policy
+    };
+    let flow = |n: u8| {
+        let ports = Ports::Known { src: 1, dst: 2 };
+        FlowKey::new([10, 1, 0, 1].into(), [10, n, 0, 1].into(), Protocol::UDP, ports).unwrap()
+    };
+    let used = |ns: [u8; 4]| ns.map(|n| way(&published, &flow(n)));
+    let ns = [2, 3, 4, 5];
+    add(&mut kernel, outbound(1, 1)).unwrap();
+    add(&mut kernel, outbound(2, 2)).unwrap();
+    for (n, spi) in [(2, 1), (3, 2), (4, 3), (5, 0)] {
+        put(&mut kernel, to(n, spi)).unwrap();
+    }
+    let through = Way::Through;
+    assert_eq!(used(ns), [through(1), through(2), Way::Waits, through(2)]);
+    add(&mut kernel, outbound(3, 3)).unwrap();
+    assert_eq!(used(ns), [through(1), through(2), through(3), through(3)]);
+    put(&mut kernel, to(2, 3)).unwrap();
+    assert_eq!(used(ns), [through(3), through(2), through(3), through(3)]);
+    delete(&mut kernel, &outbound(2, 2));
+    assert_eq!(used(ns), [through(3), Way::Waits, through(3), through(3)]);
+    delete(&mut kernel, &outbound(3, 3));
+    assert_eq!(used(ns), [Way::Waits, Way::Waits, Way::Waits, through(1)]);
+    for n in ns {
+        let name = name_of(&to(n, 0));
+        ask(&mut kernel, Request::DelPolicy(Box::new(name)), 0).unwrap();
+    }
+    delete(&mut kernel, &outbound(1, 1));
+    assert!(published.current().is_empty() && published.current().spd().is_empty());
+}
+
+/// So does one that lets packets in.
+#[test]
+fn a_policy_in_that_names_an_spi_means_that_sa_alone() {
+    let (mut kernel, published) = kernel();
+    add(&mut kernel, inbound(1, 1)).unwrap();
+    add(&mut kernel, inbound(2, 2)).unwrap();
+    for (spi, expected) in [(None, &[1, 2][..]), (Some(2), &[2]), (Some(3), &[])] {
+        let mut policy = policy(PolicyDirection::In, Action::Allow, true);
+        policy.templates[0].spi = spi.and_then(Spi::new);
+        put(&mut kernel, policy).unwrap();
+        let picture = published.current();
+        let decision = picture.spd().lookup(Direction::Inbound, &flow(false)).unwrap();
+        let PolicyAction::Protect { reqid } = decision.action else { panic!("{decision:?}") };
+        let taken = picture.inbound_sas().filter(|(_, sa)| sa.serves(reqid));
+        assert_eq!(taken.map(|(_, sa)| sa.spi.get()).collect::<Vec<_>>(), expected);
+    }
+}
+
 fn between(destination: [u8; 4]) -> FlowKey {
     let ports = Ports::Known { src: 1000, dst: 2000 };
     FlowKey::new(HERE.into(), destination.into(), Protocol::UDP, ports).unwrap()

@@ -1,11 +1,12 @@
-//! Which SAs a policy's template means: those of its protocol, mode, reqid, interface and addresses. Workers know
-//! such a group by a number.
+//! Which SAs a policy's template means: those of its protocol, mode, reqid, interface and addresses, and of its
+//! SPI if it names one. Workers know such a group by a number, and an SA by two: that of its group, and that of
+//! the part which has its SPI.
 //!
 //! In tunnel mode a template says the addresses. In transport mode packets do: those of a policy for two
 //! hosts have these, and of any other policy each pair of hosts has its own SA. Inbound a kernel asks no
 //! address of SAs in transport mode.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -35,6 +36,8 @@ pub(super) struct Group {
     reqid: u32,
     /// Of which interface.
     if_id: u32,
+    /// The only SA that is meant.
+    spi: Option<Spi>,
     /// Where its packets go; `None` for SAs in transport mode between any hosts.
     ends: Option<Ends>,
 }
@@ -45,7 +48,7 @@ impl Group {
         let has_ends = info.mode == Mode::Tunnel || direction == Direction::Outbound;
         let ends = has_ends.then_some((info.source, info.destination));
         let SaInfo { protocol, mode, reqid, .. } = *info;
-        Self { protocol, mode, reqid, if_id: sa.if_id, ends }
+        Self { protocol, mode, reqid, if_id: sa.if_id, spi: None, ends }
     }
 
     pub(super) fn of_policy(policy: &Policy, template: &Template, direction: Direction) -> Self {
@@ -54,8 +57,24 @@ impl Group {
             (_, Direction::Outbound) => hosts(&policy.info),
             (_, Direction::Inbound) => None,
         };
-        let Template { protocol, mode, reqid, .. } = *template;
-        Self { protocol, mode, reqid, if_id: policy.if_id, ends }
+        let Template { protocol, mode, reqid, spi, .. } = *template;
+        Self { protocol, mode, reqid, if_id: policy.if_id, spi, ends }
+    }
+
+    /// The same of SAs of any SPI.
+    const fn of_any_spi(self) -> Self {
+        Self { spi: None, ..self }
+    }
+
+    /// The groups of policies for more than the two hosts of an SA in transport mode, as far as they mean
+    /// this one.
+    fn of_pair(self, spi: Option<Spi>) -> impl Iterator<Item = Self> {
+        self.of_any_hosts().into_iter().flat_map(move |any| any.with(spi))
+    }
+
+    /// The same, and the part of it that has this SPI.
+    fn with(self, spi: Option<Spi>) -> impl Iterator<Item = Self> {
+        [self].into_iter().chain(spi.map(|spi| Self { spi: Some(spi), ..self }))
     }
 
     /// Whether packets of each two hosts have SAs of their own.
@@ -80,13 +99,14 @@ fn hosts(info: &PolicyInfo) -> Option<Ends> {
     Some((host(source)?, host(destination)?))
 }
 
+/// What policies know an SA by: the number of its group, and that of the group that has its SPI.
+pub(super) type Numbers = (ReqId, Option<ReqId>);
+
 /// The groups that SAs or policies are in.
 #[derive(Debug)]
 pub(super) struct Groups {
     known: HashMap<Group, Members>,
     next: u32,
-    /// How many policies came.
-    policies: u64,
 }
 
 /// Who is in a group.
@@ -96,9 +116,6 @@ struct Members {
     /// SAs and policies together.
     count: usize,
     sas: Vec<Member>,
-    /// The SPIs that policies `out` name: no other SA is used. How many name one, and which policy
-    /// did last.
-    named: HashMap<Spi, (usize, u64)>,
     /// When the last packet of SAs passed that went, outbound and inbound.
     last_ns: (u64, u64),
 }
@@ -126,26 +143,15 @@ impl Members {
         self.sas.iter().filter(|sa| sa.direction == Direction::Outbound)
     }
 
-    /// Of some of its outbound SAs the one that is to be used: that which a policy named last, if any names
-    /// one, and else the newest. Of policies in one group that name different SAs, or none, all use one.
-    fn preferred<'a>(&self, sas: impl Iterator<Item = &'a Member>) -> Option<SaSlot> {
-        let used = if self.named.is_empty() {
-            sas.last()
-        } else {
-            let named = |sa: &Member| Some(self.named.get(&sa.spi?)?.1);
-            sas.filter_map(|sa| Some((named(sa)?, sa))).max_by_key(|(at, _)| *at).map(|(_, sa)| sa)
-        };
-        used.map(|sa| sa.slot)
-    }
-
+    /// The newest outbound SA between two hosts.
     fn between(&self, ends: Ends) -> Option<SaSlot> {
-        self.preferred(self.outbound().filter(|sa| sa.ends == ends))
+        self.outbound().filter(|sa| sa.ends == ends).last().map(|sa| sa.slot)
     }
 }
 
 impl Default for Groups {
     fn default() -> Self {
-        Self { known: HashMap::new(), next: FIRST, policies: 0 }
+        Self { known: HashMap::new(), next: FIRST }
     }
 }
 
@@ -153,9 +159,11 @@ impl Groups {
     fn join(&mut self, group: Group) -> &mut Members {
         let next = &mut self.next;
         let members = self.known.entry(group).or_insert_with(|| {
-            let number = ReqId(*next);
-            *next = next.checked_add(1).unwrap_or(FIRST);
-            Members { number, count: 0, sas: Vec::new(), named: HashMap::new(), last_ns: (0, 0) }
+            // An SA has one of each kind. They differ in the lowest bit, so that workers' hints never
+            // take one for the other.
+            let number = ReqId(*next | u32::from(group.spi.is_some()));
+            *next = next.checked_add(2).unwrap_or(FIRST);
+            Members { number, count: 0, sas: Vec::new(), last_ns: (0, 0) }
         });
         members.count += 1;
         members
@@ -170,44 +178,43 @@ impl Groups {
         }
     }
 
-    /// The number of a group, which it keeps until as many have left as joined. `spi` is that of the only
-    /// SA that a policy `out` wants.
-    pub(super) fn join_policy(&mut self, group: Group, spi: Option<Spi>) -> ReqId {
-        self.policies += 1;
-        let at = self.policies;
-        let members = self.join(group);
-        if let Some(spi) = spi {
-            let (count, last) = members.named.entry(spi).or_default();
-            (*count, *last) = (*count + 1, at);
+    /// The number of a group, which it keeps until as many have left as joined.
+    pub(super) fn join_policy(&mut self, group: Group) -> ReqId {
+        if group.spi.is_some() {
+            // It remembers what SAs of other SPIs did before.
+            self.join(group.of_any_spi());
         }
-        members.number
+        self.join(group).number
     }
 
-    pub(super) fn leave_policy(&mut self, group: Group, spi: Option<Spi>) {
-        if let Some(members) = self.known.get_mut(&group)
-            && let Some(spi) = spi
-            && let Some((count, _)) = members.named.get_mut(&spi)
-        {
-            *count -= 1;
-            if *count == 0 {
-                members.named.remove(&spi);
-            }
+    pub(super) fn leave_policy(&mut self, group: Group) {
+        if group.spi.is_some() {
+            self.leave(group.of_any_spi());
         }
         self.leave(group);
     }
 
     /// As [`Groups::join_policy`], for an SA.
-    pub(super) fn join_sa(&mut self, group: Group, member: Member) -> ReqId {
-        if let Some(any) = group.of_any_hosts() {
-            self.join(any).sas.push(member.clone());
+    pub(super) fn join_sa(&mut self, group: Group, member: &Member) -> Numbers {
+        let mut join = |group| {
+            let members = self.join(group);
+            members.sas.push(member.clone());
+            members.number
+        };
+        for group in group.of_pair(member.spi) {
+            join(group);
         }
-        let members = self.join(group);
-        members.sas.push(member);
-        members.number
+        let mut numbers = group.with(member.spi).map(join);
+        (numbers.next().unwrap_or(ReqId(FIRST)), numbers.next())
     }
 
-    pub(super) fn leave_sa(&mut self, group: Group, direction: Direction, slot: SaSlot) {
-        for group in group.of_any_hosts().into_iter().chain([group]) {
+    pub(super) fn leave_sa(
+        &mut self,
+        group: Group,
+        spi: Option<Spi>,
+        (direction, slot): (Direction, SaSlot),
+    ) {
+        for group in group.of_pair(spi).chain(group.with(spi)) {
             if let Some(members) = self.known.get_mut(&group)
                 && let Some(at) =
                     members.sas.iter().position(|sa| (sa.direction, sa.slot) == (direction, slot))
@@ -219,15 +226,17 @@ impl Groups {
         }
     }
 
-    /// The group of [any hosts](Group::of_any_hosts), and its number as long as it has one.
-    pub(super) fn any_hosts(&self, group: Group) -> Option<(ReqId, Group)> {
-        let any = group.of_any_hosts()?;
-        Some((self.known.get(&any)?.number, any))
+    /// The groups for [any hosts](Group::of_any_hosts) that an SA is in, and their numbers as long as they have
+    /// them.
+    pub(super) fn of_pair(&self, group: Group, spi: Option<Spi>) -> Vec<(ReqId, Group)> {
+        let all = group.of_pair(spi);
+        all.filter_map(|any| Some((self.known.get(&any)?.number, any))).collect()
     }
 
     /// The outbound SAs of interfaces, with the identifiers of these.
     pub(super) fn of_interfaces(&self) -> impl Iterator<Item = (u32, SaSlot)> {
-        let groups = self.known.iter().filter(|(group, _)| group.if_id != 0);
+        let is_whole = |group: &Group| group.if_id != 0 && group.spi.is_none();
+        let groups = self.known.iter().filter(move |(group, _)| is_whole(group));
         groups.flat_map(|(group, members)| members.outbound().map(|sa| (group.if_id, sa.slot)))
     }
 
@@ -237,19 +246,8 @@ impl Groups {
         found.map(|(group, _)| group.if_id)
     }
 
-    /// Makes policies of a group use the outbound SA that they are to.
-    pub(super) fn choose(&self, group: Group, draft: &mut Snapshot) {
-        let Some(members) = self.known.get(&group) else { return };
-        match members.preferred(members.outbound()) {
-            Some(slot) if group.ends.is_some() => draft.prefer_outbound(slot),
-            // A number that no SA bears: each pair of hosts has its own.
-            Some(_) => {}
-            None => draft.rest_outbound(members.number),
-        }
-    }
-
-    /// Makes policies for more than two hosts use the SA between two that they are to; `any` is their group
-    /// and its number, also when that has just ended.
+    /// Makes policies for more than two hosts use the newest SA between the two of a group; `any` is theirs and
+    /// its number, also when that has just ended.
     pub(super) fn choose_between(
         &self,
         (number, any): (ReqId, Group),
@@ -261,18 +259,10 @@ impl Groups {
         draft.use_between(number, ends, members.and_then(|members| members.between(ends)));
     }
 
-    /// The same for all pairs of hosts of such a group.
-    pub(super) fn choose_all(&self, group: Group, draft: &mut Snapshot) {
-        let Some(members) = self.known.get(&group).filter(|_| group.ends.is_none()) else { return };
-        let pairs: BTreeSet<Ends> = members.outbound().map(|sa| sa.ends).collect();
-        for ends in pairs {
-            draft.use_between(members.number, ends, members.between(ends));
-        }
-    }
-
-    /// When the last packet of a group passed, in nanoseconds of the workers' clock; 0 for never.
+    /// When the last packet of a group passed, whatever its SPI, in nanoseconds of the workers' clock; 0 for
+    /// never.
     pub(super) fn last_ns(&self, group: Group, direction: Direction) -> u64 {
-        let Some(members) = self.known.get(&group) else { return 0 };
+        let Some(members) = self.known.get(&group.of_any_spi()) else { return 0 };
         let gone = match direction {
             Direction::Outbound => members.last_ns.0,
             Direction::Inbound => members.last_ns.1,
@@ -287,7 +277,7 @@ mod tests {
     use super::*;
 
     const fn group(mode: Mode, reqid: u32, ends: Option<Ends>) -> Group {
-        Group { protocol: SaProtocol::Esp, mode, reqid, if_id: 0, ends }
+        Group { protocol: SaProtocol::Esp, mode, reqid, if_id: 0, spi: None, ends }
     }
 
     #[test]
@@ -295,15 +285,15 @@ mod tests {
         let ends = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         let group = |reqid| group(Mode::Tunnel, reqid, Some(ends));
         let mut groups = Groups::default();
-        let first = groups.join_policy(group(1), None);
-        assert_eq!(groups.join_policy(group(1), None), first);
-        assert_ne!(groups.join_policy(group(2), None), first);
-        groups.leave_policy(group(1), None);
+        let first = groups.join_policy(group(1));
+        assert_eq!(groups.join_policy(group(1)), first);
+        assert_ne!(groups.join_policy(group(2)), first);
+        groups.leave_policy(group(1));
         assert!(groups.known.contains_key(&group(1)));
-        groups.leave_policy(group(1), None);
+        groups.leave_policy(group(1));
         assert!(!groups.known.contains_key(&group(1)));
         // A number does not come again at once, for packets may still wait for the old group.
-        assert_ne!(groups.join_policy(group(1), None), first);
+        assert_ne!(groups.join_policy(group(1)), first);
         assert!(first.0 >= FIRST);
     }
 
@@ -312,7 +302,7 @@ mod tests {
         let ends = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         let group = group(Mode::Tunnel, 1, Some(ends));
         let mut groups = Groups::default();
-        groups.join_policy(group, None);
+        groups.join_policy(group);
         let member = |n| Member {
             direction: Direction::Outbound,
             spi: Spi::new(n),
@@ -321,11 +311,11 @@ mod tests {
             counters: Arc::default(),
         };
         let (old, new) = (member(1), member(2));
-        groups.join_sa(group, old.clone());
-        groups.join_sa(group, new.clone());
+        groups.join_sa(group, &old);
+        groups.join_sa(group, &new);
         old.counters.last_packet_ns.set(9);
         new.counters.last_packet_ns.set(5);
-        groups.leave_sa(group, Direction::Outbound, old.slot);
+        groups.leave_sa(group, old.spi, (Direction::Outbound, old.slot));
         assert_eq!(groups.last_ns(group, Direction::Outbound), 9);
         new.counters.last_packet_ns.set(11);
         assert_eq!(groups.last_ns(group, Direction::Outbound), 11);

@@ -232,7 +232,7 @@ impl Plane {
         };
         let ends = (sa.info.source, sa.info.destination);
         let member = Member { direction, spi, slot, ends, counters: counters.clone() };
-        let reqid = self.groups.join_sa(group, member);
+        let numbers = self.groups.join_sa(group, &member);
         let mut placed = Placed { direction, slot, spi, group, key, counters, lease, kept: None };
         match self.admit(sa, &placed, sent, past) {
             Ok(kept) => placed.kept = kept,
@@ -242,22 +242,21 @@ impl Plane {
             }
         }
         let counters = placed.counters.clone();
-        let added = match &placed.lease {
-            Some(lease) => self
-                .surroundings
-                .outbound(sa, &checked.keys, reqid, lease.clone(), counters)
-                .and_then(|spec| {
-                    draft.add_outbound(placed.slot, Arc::new(spec)).map_err(inconsistent)
-                }),
-            None => {
-                self.surroundings.inbound(sa, &checked.keys, reqid, counters).and_then(|spec| {
-                    draft.add_inbound(placed.slot, Arc::new(spec)).map_err(inconsistent)
-                })
-            }
-        };
+        let added =
+            match &placed.lease {
+                Some(lease) => self
+                    .surroundings
+                    .outbound(sa, &checked.keys, numbers, lease.clone(), counters)
+                    .and_then(|spec| {
+                        draft.add_outbound(placed.slot, Arc::new(spec)).map_err(inconsistent)
+                    }),
+                None => self.surroundings.inbound(sa, &checked.keys, numbers, counters).and_then(
+                    |spec| draft.add_inbound(placed.slot, Arc::new(spec)).map_err(inconsistent),
+                ),
+            };
         match added {
             Ok(()) => {
-                self.choose(group, self.groups.any_hosts(group), &mut draft);
+                self.choose(group, self.groups.of_pair(group, spi), &mut draft);
                 self.publish(draft);
                 Ok(placed)
             }
@@ -325,26 +324,18 @@ impl Plane {
                 Direction::Outbound => drop(draft.remove_outbound(placed.slot)),
                 Direction::Inbound => drop(draft.remove_inbound(placed.slot)),
             }
-            let any = self.groups.any_hosts(placed.group);
+            let pairs = self.groups.of_pair(placed.group, placed.spi);
             self.give_back(placed);
-            self.choose(placed.group, any, &mut draft);
+            self.choose(placed.group, pairs, &mut draft);
         }
         self.publish(draft);
     }
 
-    /// Makes policies use the SA of a group that they are to, now that one came or went.
-    fn choose(&self, group: Group, any: Option<(ReqId, Group)>, draft: &mut Snapshot) {
-        self.groups.choose(group, draft);
-        if let Some(any) = any {
+    /// Makes policies of many hosts use the SA between two of them that they are to, now that one came or
+    /// went.
+    fn choose(&self, group: Group, pairs: Vec<(ReqId, Group)>, draft: &mut Snapshot) {
+        for any in pairs {
             self.groups.choose_between(any, group, draft);
-        }
-    }
-
-    /// The same when a policy came or went: only one that names an SA changes anything.
-    fn choose_for(&self, read: &Read, draft: &mut Snapshot) {
-        if let (Some(group), Some(_)) = (read.group, read.spi) {
-            self.groups.choose(group, draft);
-            self.groups.choose_all(group, draft);
         }
     }
 
@@ -357,7 +348,7 @@ impl Plane {
 
     /// What an SA had that is in no picture any more.
     fn give_back(&mut self, placed: &Placed) {
-        self.groups.leave_sa(placed.group, placed.direction, placed.slot);
+        self.groups.leave_sa(placed.group, placed.spi, (placed.direction, placed.slot));
         self.slots(placed.direction).give_back(placed.slot, placed.spi);
         match placed.direction {
             Direction::Outbound => self.graves.bury_lease(placed.key),
@@ -439,10 +430,6 @@ impl Plane {
                 return Err(refusal);
             }
         }
-        if let Some((_, old)) = &old {
-            self.choose_for(old, &mut draft);
-        }
-        self.choose_for(&read, &mut draft);
         // Of two policies that are one to workers the second changes nothing.
         if is_other {
             self.publish(draft);
@@ -460,7 +447,6 @@ impl Plane {
                 let number = policy.info.index;
                 let removed = self.placement.remove(number, &read, &mut self.groups, &mut draft);
                 is_other |= removed.unwrap_or(true);
-                self.choose_for(&read, &mut draft);
             }
         }
         if is_other {

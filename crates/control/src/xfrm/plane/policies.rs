@@ -12,7 +12,7 @@ use convoy_ipsec::selector::{
 };
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::{self, PolicyAction, PolicyId, Spd, SpdError, SpdId};
-use convoy_wire::{PortRange, Prefix, Protocol, Spi};
+use convoy_wire::{PortRange, Prefix, Protocol};
 use convoy_xfrm::{
     Action, Addresses, Errno, Network, Policy, PolicyDirection, PolicyInfo, PortMask, Refusal,
 };
@@ -53,8 +53,6 @@ pub(super) struct Read {
     pub(super) place: Place,
     /// Its SAs, if it protects.
     pub(super) group: Option<Group>,
-    /// The only one of them that it wants, outbound.
-    pub(super) spi: Option<Spi>,
     blocks: bool,
 }
 
@@ -74,15 +72,13 @@ impl Read {
         let blocks = info.action == Action::Block;
         let template = policy.templates.first().filter(|_| !blocks);
         let group = template.map(|template| Group::of_policy(policy, template, direction));
-        let spi = template.and_then(|template| template.spi);
-        let spi = spi.filter(|_| direction == Direction::Outbound);
-        Ok(Self { place, group, spi, blocks })
+        Ok(Self { place, group, blocks })
     }
 
     fn action(&self, groups: &mut Groups) -> PolicyAction {
         match self.group {
             _ if self.blocks => PolicyAction::Discard,
-            Some(group) => PolicyAction::Protect { reqid: groups.join_policy(group, self.spi) },
+            Some(group) => PolicyAction::Protect { reqid: groups.join_policy(group) },
             None => PolicyAction::Bypass,
         }
     }
@@ -155,7 +151,7 @@ impl Placement {
 
     fn forget(&mut self, number: u32, read: &Read, groups: &mut Groups) -> Option<PolicyAction> {
         if let Some(group) = read.group {
-            groups.leave_policy(group, read.spi);
+            groups.leave_policy(group);
         }
         self.places.get_mut(&read.place)?.members.remove(&number)
     }

@@ -9,13 +9,14 @@ use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
-    ReqId, UdpEncap, WorkerId,
+    UdpEncap, WorkerId,
 };
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::Lease;
 use convoy_wire::{Dscp, SeqNum, Spi};
 use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Encap, Errno, Refusal, Sa, SaFlags};
 
+use super::groups::Numbers;
 use super::honoured;
 use super::interfaces::Interfaces;
 use crate::site::KeyMaterial;
@@ -89,7 +90,7 @@ impl Surroundings {
         &self,
         sa: &Sa,
         keys: &Keys,
-        reqid: ReqId,
+        (reqid, named): Numbers,
         lease: Arc<Lease>,
         counters: Arc<SaCounters>,
     ) -> Result<OutboundSpec, Refusal> {
@@ -99,6 +100,7 @@ impl Surroundings {
             name: name(spi, sa.info.destination),
             spi,
             reqid,
+            named,
             protocol: keys.protocol,
             mode: mode(sa),
             endpoints: Way::Outbound.endpoints(sa),
@@ -121,7 +123,7 @@ impl Surroundings {
         &self,
         sa: &Sa,
         keys: &Keys,
-        reqid: ReqId,
+        (reqid, named): Numbers,
         counters: Arc<SaCounters>,
     ) -> Result<InboundSpec, Refusal> {
         let key = OpenKey::new(&self.cpu, keys.material.suite(), keys.material.keys());
@@ -130,6 +132,7 @@ impl Surroundings {
             name: name(spi, sa.info.destination),
             spi,
             reqid,
+            named,
             protocol: keys.protocol,
             mode: mode(sa),
             endpoints: Way::Inbound.endpoints(sa),
@@ -174,6 +177,7 @@ fn twin(old: &OutboundSpec) -> OutboundSpec {
         name: old.name.clone(),
         spi: old.spi,
         reqid: old.reqid,
+        named: old.named,
         protocol: old.protocol,
         mode: old.mode,
         endpoints: old.endpoints,
@@ -198,6 +202,7 @@ pub(super) fn changed_inbound(old: &InboundSpec, sa: &Sa) -> InboundSpec {
         name: old.name.clone(),
         spi: old.spi,
         reqid: old.reqid,
+        named: old.named,
         protocol: old.protocol,
         mode: old.mode,
         endpoints: Way::Inbound.endpoints(sa),
