@@ -1,5 +1,5 @@
-//! Loads tunnels into a running gateway as charon did it, one request after another, and says how long that
-//! took. `xfrm_load SOCKET TUNNELS [flush]`; each tunnel is two SAs and three policies.
+//! Loads tunnels into a running gateway as charon did it, or pluto, one request after another, and says how long
+//! that took. `xfrm_load SOCKET TUNNELS [pluto] [flush]`; each tunnel is two SAs and three policies.
 //!
 //! Run it against a gateway of its own: `flush` takes all SAs and policies away again.
 
@@ -15,7 +15,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, socket,
 };
 
-use trace::{Trace, Tunnel};
+use trace::{CHARON, PLUTO, Trace, Tunnel};
 
 struct Daemon(OwnedFd);
 
@@ -48,10 +48,14 @@ impl Daemon {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let usage = "usage: xfrm_load SOCKET TUNNELS [flush]";
+    let usage = "usage: xfrm_load SOCKET TUNNELS [pluto] [flush]";
     let path = arguments.next().ok_or(usage)?;
     let tunnels: u32 = arguments.next().ok_or(usage)?.parse()?;
-    let (daemon, trace) = (Daemon::connect(&path)?, Trace::read()?);
+    let more: Vec<String> = arguments.collect();
+    let has = |word: &str| more.iter().any(|other| other == word);
+    let recorded = if has("pluto") { PLUTO } else { CHARON };
+    let (daemon, trace) = (Daemon::connect(&path)?, Trace::read(recorded)?);
+    println!("as asked of the gateway with the address {}", trace.here);
     let [start, comes] = [trace.part("start")?, trace.part("tunnel 1 comes")?];
     let begin = Instant::now();
     let mut slowest = Duration::ZERO;
@@ -73,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         took.as_secs_f64() * 1e6 / f64::from(tunnels) / comes.len() as f64,
         slowest.as_secs_f64() * 1e3,
     );
-    if arguments.next().is_some() {
+    if has("flush") {
         let begin = Instant::now();
         daemon.flush(&Request::FlushPolicy(FlushPolicy::default()))?;
         daemon.flush(&Request::FlushSa(FlushSa::default()))?;

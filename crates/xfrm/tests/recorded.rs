@@ -1,6 +1,6 @@
 //! What iproute2 and a real kernel said to each other (`recorded/ip.txt`, made by `recorded/record.py`),
 //! and what strongSwan and Libreswan ask (`recorded/charon.txt`, `recorded/pluto.txt`, and with Convoy's answers
-//! `recorded/charon-on-convoy.txt`): every datagram is understood, requests mean what
+//! `recorded/charon-on-convoy.txt`, `recorded/pluto-on-convoy.txt`): every datagram is understood, requests mean what
 //! command lines and configurations say, and answers and events are built byte for byte as the kernel
 //! built them.
 #![allow(clippy::unwrap_used)] // tests may, but clippy sees test functions only
@@ -377,6 +377,7 @@ fn the_kernels_refusals_are_read_with_their_words() {
 const CHARON: &str = include_str!("recorded/charon.txt");
 const CHARON_ON_CONVOY: &str = include_str!("recorded/charon-on-convoy.txt");
 const PLUTO: &str = include_str!("recorded/pluto.txt");
+const PLUTO_ON_CONVOY: &str = include_str!("recorded/pluto-on-convoy.txt");
 
 /// What a daemon asked under the configuration that has this in it.
 fn daemon(text: &str, part: &str) -> Vec<Request> {
@@ -397,7 +398,8 @@ fn daemon_sas(text: &str, part: &str) -> Vec<Sa> {
 #[test]
 fn nothing_that_daemons_ask_is_left_over() {
     let mut asked = 0;
-    for record in [read(CHARON), read(CHARON_ON_CONVOY), read(PLUTO)].into_iter().flatten() {
+    let all = [CHARON, CHARON_ON_CONVOY, PLUTO, PLUTO_ON_CONVOY];
+    for record in all.into_iter().flat_map(read) {
         for message in record.requests.iter().flat_map(|request| Messages::new(request)) {
             let request = Request::parse(&message).unwrap().unwrap();
             let others = match &request {

@@ -1,4 +1,4 @@
-//! What an unmodified daemon asked, asked again for thousands of tunnels over the real socket.
+//! What unmodified daemons asked, asked again for thousands of tunnels over the real socket.
 #![allow(clippy::unwrap_used)] // tests may, but clippy sees test functions only
 
 mod trace;
@@ -23,21 +23,19 @@ use rustix::net::{
     send, socket_with,
 };
 
-use trace::{Exchange, Trace, Tunnel};
+use trace::{CHARON, Exchange, PLUTO, Trace, Tunnel};
 
-/// The gateway of the trace.
-const HERE: [u8; 4] = [198, 51, 100, 2];
-
+/// The gateway of a trace, by its address.
 #[derive(Debug)]
-struct ThisHost;
+struct ThisHost(IpAddr);
 
 impl Host for ThisHost {
     fn is_local(&self, address: IpAddr) -> bool {
-        address == IpAddr::from(HERE)
+        address == self.0
     }
 
     fn source_for(&self, _: IpAddr) -> Option<IpAddr> {
-        Some(HERE.into())
+        Some(self.0)
     }
 }
 
@@ -70,7 +68,7 @@ struct Running {
 }
 
 impl Running {
-    fn new() -> Self {
+    fn new(here: IpAddr) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let published = Published::new(Snapshot::default());
         let setting = Setting {
@@ -81,7 +79,7 @@ impl Running {
             udp_port: 4500,
             wire_mtu: 1500,
         };
-        let kernel = Kernel::new(setting, published.clone(), Box::new(ThisHost)).unwrap();
+        let kernel = Kernel::new(setting, published.clone(), Box::new(ThisHost(here))).unwrap();
         let databases = Arc::new(Databases(Mutex::new(kernel)));
         let path = folder.path().join("xfrm.sock");
         let server = Server::start(&path, databases.clone(), Multicast::new().unwrap()).unwrap();
@@ -150,39 +148,57 @@ fn report(what: &str, tunnels: &[Tunnel<'_>], took: Duration) {
     println!("{} tunnels {what} in {:.2} s: {each:.0} us each", tunnels.len(), took.as_secs_f64());
 }
 
-#[test]
-fn ten_thousand_tunnels_of_charon_come_and_go() {
+/// Ten thousand tunnels of a daemon come, are shown, and go.
+fn come_and_go(recorded: &'static str) {
     const COUNT: u32 = 10_000;
-    let (running, trace) = (Running::new(), Trace::read().unwrap());
+    let trace = Trace::read(recorded).unwrap();
+    let running = Running::new(trace.here);
     let daemon = Daemon::new(running.server.path());
     let mut tunnels: Vec<_> =
         (0..COUNT).map(|number| Tunnel::new(&trace, number).unwrap()).collect();
     daemon.play(&mut tunnels[0], trace.part("start").unwrap());
+    // Policies that the daemon makes before it has a tunnel.
+    let (sas, first) = running.counts();
+    assert_eq!(sas, 0);
+    let shown = running.published.current().spd().len();
     let begin = Instant::now();
     let part = trace.part("tunnel 1 comes").unwrap();
     tunnels.iter_mut().for_each(|tunnel| daemon.play(tunnel, part));
     report("came", &tunnels, begin.elapsed());
     let count = COUNT as usize;
-    assert_eq!(running.counts(), (2 * count, [COUNT; 3]));
+    assert_eq!(running.counts(), (2 * count, first.map(|policies| policies + COUNT)));
     assert_eq!(running.published.current().len(), (count, count));
-    assert_eq!(running.published.current().spd().len(), 2 * count, "in and fwd are one");
+    let policies = running.published.current().spd().len();
+    assert_eq!(policies, shown + 2 * count, "in and fwd are one");
     let begin = Instant::now();
     assert_eq!(daemon.dump(&Request::DumpSa(SaDump::default())), 2 * count);
-    assert_eq!(daemon.dump(&Request::DumpPolicy), 3 * count);
+    let policies = first.iter().sum::<u32>() as usize;
+    assert_eq!(daemon.dump(&Request::DumpPolicy), policies + 3 * count);
     report("were shown", &tunnels, begin.elapsed());
     let begin = Instant::now();
     let part = trace.part("tunnel 1 goes").unwrap();
     tunnels.iter_mut().for_each(|tunnel| daemon.play(tunnel, part));
     report("went", &tunnels, begin.elapsed());
-    assert_eq!(running.counts(), (0, [0; 3]));
-    assert!(running.published.current().is_empty() && running.published.current().spd().is_empty());
+    assert_eq!(running.counts(), (0, first));
+    assert!(running.published.current().is_empty());
+    assert_eq!(running.published.current().spd().len(), shown);
 }
 
-/// Charon asks how they are, makes new SAs, and takes the old outbound ones away; inbound ones stay for a while.
 #[test]
-fn tunnels_of_charon_get_new_keys() {
+fn ten_thousand_tunnels_of_charon_come_and_go() {
+    come_and_go(CHARON);
+}
+
+#[test]
+fn ten_thousand_tunnels_of_pluto_come_and_go() {
+    come_and_go(PLUTO);
+}
+
+/// Tunnels of a daemon get new keys. How many SAs each has then, outbound and inbound?
+fn get_new_keys(recorded: &'static str, sas_each: (usize, usize)) {
     const COUNT: u32 = 1000;
-    let (running, trace) = (Running::new(), Trace::read().unwrap());
+    let trace = Trace::read(recorded).unwrap();
+    let running = Running::new(trace.here);
     let daemon = Daemon::new(running.server.path());
     let mut tunnels: Vec<_> =
         (0..COUNT).map(|number| Tunnel::new(&trace, number).unwrap()).collect();
@@ -193,6 +209,19 @@ fn tunnels_of_charon_get_new_keys() {
         report(name, &tunnels, begin.elapsed());
     }
     let count = COUNT as usize;
-    assert_eq!(running.counts(), (3 * count, [COUNT; 3]));
-    assert_eq!(running.published.current().len(), (count, 2 * count));
+    let (outbound, inbound) = (sas_each.0 * count, sas_each.1 * count);
+    assert_eq!(running.counts(), (outbound + inbound, [COUNT; 3]));
+    assert_eq!(running.published.current().len(), (outbound, inbound));
+}
+
+/// Charon asks how they are, makes new SAs, and takes the old outbound ones away; inbound ones stay for a while.
+#[test]
+fn tunnels_of_charon_get_new_keys() {
+    get_new_keys(CHARON, (1, 2));
+}
+
+/// Pluto makes new SAs and takes the old ones away once its peer has agreed.
+#[test]
+fn tunnels_of_pluto_get_new_keys() {
+    get_new_keys(PLUTO, (1, 1));
 }

@@ -1,5 +1,5 @@
-//! What strongSwan's charon asked of a running Convoy for one tunnel, asked again for as many as one likes:
-//! with other SPIs, keys, reqids, peers and networks.
+//! What an IKE daemon asked of a running Convoy for one tunnel, asked again for as many as one likes: with other
+//! SPIs, keys, reqids, peers and networks.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -11,8 +11,10 @@ use convoy_xfrm::{
     Sa, SaInfo, Selector, Transform,
 };
 
-/// `recorded/record_daemon.py` of `convoy-xfrm` says how it was made.
-const RECORDED: &str = include_str!("../../../xfrm/tests/recorded/charon-on-convoy.txt");
+/// strongSwan's charon. `recorded/record_daemon.py` of `convoy-xfrm` says how both were made.
+pub(crate) const CHARON: &str = include_str!("../../../xfrm/tests/recorded/charon-on-convoy.txt");
+/// Libreswan's pluto.
+pub(crate) const PLUTO: &str = include_str!("../../../xfrm/tests/recorded/pluto-on-convoy.txt");
 
 /// How many tunnels there are networks for.
 const TUNNELS_MAX: u32 = 1 << 15;
@@ -34,6 +36,8 @@ pub(crate) struct Trace {
     far: Network,
     /// The peer.
     peer: IpAddr,
+    /// The gateway that was asked.
+    pub(crate) here: IpAddr,
 }
 
 fn bytes(hex: &str) -> Result<Vec<u8>, Failure> {
@@ -65,9 +69,9 @@ impl Trace {
     ///
     /// # Errors
     /// When it is damaged.
-    pub(crate) fn read() -> Result<Self, Failure> {
+    pub(crate) fn read(recorded: &'static str) -> Result<Self, Failure> {
         let mut parts: Vec<(&'static str, Vec<Exchange>)> = Vec::new();
-        for line in RECORDED.lines() {
+        for line in recorded.lines() {
             let (mark, rest) = line.split_once(' ').ok_or("a line without a mark")?;
             let part = parts.last_mut();
             match (mark, part) {
@@ -84,12 +88,13 @@ impl Trace {
         }
         let asked = parts.iter().flat_map(|(_, part)| part).map(|one| request(&one.asked));
         for request in asked {
-            if let Request::NewPolicy(policy) = request?
+            if let Request::NewPolicy(policy) | Request::UpdPolicy(policy) = request?
                 && policy.info.direction == PolicyDirection::Out
                 && let Addresses::Networks { destination: far, .. } = policy.info.selector.addresses
                 && let Some(template) = policy.templates.first()
             {
-                return Ok(Self { parts, far, peer: template.destination });
+                let (here, peer) = (template.source, template.destination);
+                return Ok(Self { parts, far, peer, here });
             }
         }
         Err("no policy out".into())
@@ -172,7 +177,8 @@ impl<'a> Tunnel<'a> {
     }
 
     const fn reqid(&self, then: u32) -> u32 {
-        if then == 0 { 0 } else { self.number << 4 | then }
+        // Those of daemons are below 2^16.
+        if then == 0 { 0 } else { self.number << 16 | then }
     }
 
     fn selector(&self, selector: &mut Selector) {

@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""Records what strongSwan's charon and a running Convoy say to each other: writes charon-on-convoy.txt beside
-this file, from a trace of the demonstration. As root:
+"""Records what an IKE daemon and a running Convoy say to each other: writes charon-on-convoy.txt or
+pluto-on-convoy.txt beside this file, from a trace. As root, of strongSwan's charon in the demonstration, or of
+Libreswan's pluto (interop/install-libreswan.sh) in the tests, where STRONGSWAN is what `cargo test -p convoy
+--test strongswan --no-run` builds:
 
-    strace -f -yy -xx -s 65536 -e trace=sendmsg,recvmsg -o TRACE convoy demo ike --seconds 1
-    record_daemon.py TRACE
+    trace() { strace -f -yy -xx -s 65536 -e trace=sendmsg,recvmsg -o TRACE "$@"; }
+    trace convoy demo ike --seconds 1
+    record_daemon.py charon TRACE
+    trace STRONGSWAN plutos_make_tunnels_of_every_shape rekeys_of_pluto_lose_nothing
+    record_daemon.py pluto TRACE
 
-The lines are those of ip.txt. Of the daemon that begins, its first tunnel from the start to the end, and the
-second one until its key has been replaced once. Keys are those of the demonstration, made up for it and
+The lines are those of ip.txt. Of a daemon that begins, its first tunnel from the start to the end, and another
+one until its key has been replaced once. Keys are those of the demonstration or the test, made up for it and
 gone with it."""
 import os
 import re
@@ -15,10 +20,10 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-CALL = re.compile(r"^(\d+) (sendmsg|recvmsg)\(\d+<UNIX[A-Z-]*:\[(\d+)")
-RESUMED = re.compile(r"^(\d+) <\.\.\. (?:sendmsg|recvmsg) resumed>")
+CALL = re.compile(r"^(\d+) +(sendmsg|recvmsg)\(\d+<UNIX[A-Z-]*:\[(\d+)")
+RESUMED = re.compile(r"^(\d+) +<\.\.\. (?:sendmsg|recvmsg) resumed>")
 DATA = re.compile(r'iov_base="((?:\\x[0-9a-f]{2})*)"')
-ALLOCSPI, DELSA, DELPOLICY = 0x16, 0x11, 0x14
+ALLOCSPI, DELSA, GETSA, DELPOLICY, GETPOLICY, UPDPOLICY = 0x16, 0x11, 0x12, 0x14, 0x15, 0x19
 
 
 def datagrams(path):
@@ -48,40 +53,79 @@ def datagrams(path):
     return sockets
 
 
-def first_initiator(sockets):
-    """The requests of a daemon that makes SAs, begins two tunnels and replaces keys."""
-    for talk in sockets.values():
-        asked = [kind for direction, kind, _ in talk if direction == ">"]
-        # Who begins asks for no SPI before it hears of its peer, and takes its policies away itself.
-        if asked.count(ALLOCSPI) > 2 and asked.count(DELPOLICY) >= 3:
-            return talk
-    sys.exit("no daemon in this trace makes two tunnels and replaces keys")
+def asked(talk, kinds):
+    """How often a daemon asked for one of these."""
+    return sum(direction == ">" and kind in kinds for direction, kind, _ in talk)
 
 
-def sections(talk):
-    """Cuts what was said into its parts, with their names."""
-    names = iter(["start", "tunnel 1 comes", "tunnel 1 goes", "tunnel 2 comes", "tunnel 2 gets a new key"])
-    ends = iter([(ALLOCSPI,), (DELPOLICY,), (ALLOCSPI,), (0x12, 0x15), ()])
-    part, until = [], next(ends)
+def cut(talk, ends):
+    """Cuts what was said into parts: each ends before a request of one of these kinds, the last one after what
+    its last ones answer."""
+    parts, ends = [[]], iter(ends)
+    until = next(ends)
     for direction, kind, data in talk:
         if direction == ">" and kind in until:
-            yield next(names), part
-            part, until = [], next(ends)
-        part.append((direction, data))
-        if direction == "<" and not until and DELSA in [struct.unpack_from("=H", d, 4)[0] for _, d in part]:
-            yield next(names), part
-            return
+            parts.append([])
+            until = next(ends, ())
+        parts[-1].append((direction, kind, data))
+    return parts
+
+
+def charon(talks):
+    """The parts of a charon that begins."""
+    # Who begins asks for no SPI before it hears of its peer, and takes its policies away itself.
+    talk = next(talk for talk in talks if asked(talk, [ALLOCSPI]) > 2 and asked(talk, [DELPOLICY]) >= 3)
+    parts = cut(talk, [(ALLOCSPI,), (DELPOLICY,), (ALLOCSPI,), (GETSA, GETPOLICY)])
+    names = ["start", "tunnel 1 comes", "tunnel 1 goes", "tunnel 2 comes", "tunnel 2 gets a new key"]
+    last = [at for at, (direction, kind, _) in enumerate(parts[4]) if (direction, kind) == (">", DELSA)][0]
+    parts[4] = parts[4][:last + 2]
+    return zip(names, parts)
+
+
+def pluto(talks):
+    """The parts of two plutos, of which one makes a tunnel and ends it, and one replaces keys. Between these
+    they ask often what SAs have carried; once is enough."""
+    def begins(talk):
+        return asked(talk, [ALLOCSPI]) > 2 and talk[0][:2] == (">", UPDPOLICY)
+    comes = next(talk for talk in talks if begins(talk) and asked(talk, [DELPOLICY]) > 5)
+    keeps = next(talk for talk in talks if begins(talk) and asked(talk, [DELPOLICY]) <= 5)
+    start, first, first_goes = cut(comes, [(ALLOCSPI,), (GETSA,), (ALLOCSPI,)])[:3]
+    goes = next(at for at, (direction, kind, _) in enumerate(first_goes) if (direction, kind) == (">", UPDPOLICY))
+    second, key = cut(keeps, [(ALLOCSPI,), (ALLOCSPI,), (ALLOCSPI,)])[1:3]
+    parts = [start, first + first_goes[:goes], first_goes[goes:], second, key]
+    names = ["start", "tunnel 1 comes", "tunnel 1 goes", "tunnel 2 comes", "tunnel 2 gets a new key"]
+    return zip(names, [once(part) for part in parts])
+
+
+def once(part):
+    """What was said, without what was asked of the same SA before."""
+    seen, kept = set(), []
+    for at in range(0, len(part) - 1, 2):
+        (_, kind, data), answer = part[at], part[at + 1]
+        if kind != GETSA or data[16:] not in seen:
+            kept += [part[at], answer]
+        seen.add(data[16:])
+    return kept
+
+
+def version(daemon):
+    """Which one it was."""
+    if daemon == "pluto":
+        folder = os.path.join(os.environ.get("CARGO_TARGET_DIR", "target"), "tools/libreswan/usr/libexec/ipsec")
+        said = subprocess.run([os.path.join(folder, "pluto"), "--version"], capture_output=True, text=True).stdout
+        return "pluto of " + " ".join(said.split()[:2])
+    ask = ["dpkg-query", "-W", "-f", "${Version}", "charon-systemd"]
+    return "charon-systemd " + subprocess.run(ask, capture_output=True, text=True).stdout.strip()
 
 
 def main():
-    talk = first_initiator(datagrams(sys.argv[1]))
-    ask = ["dpkg-query", "-W", "-f", "${Version}", "charon-systemd"]
-    version = subprocess.run(ask, capture_output=True, text=True).stdout.strip()
-    with open(os.path.join(HERE, "charon-on-convoy.txt"), "w") as out:
-        out.write(f"# Recorded by record_daemon.py: charon-systemd {version}, unmodified, on Convoy.\n")
-        for name, part in sections(talk):
+    daemon, trace = sys.argv[1:]
+    parts = {"charon": charon, "pluto": pluto}[daemon](list(datagrams(trace).values()))
+    with open(os.path.join(HERE, f"{daemon}-on-convoy.txt"), "w") as out:
+        out.write(f"# Recorded by record_daemon.py: {version(daemon)}, unmodified, on Convoy.\n")
+        for name, part in parts:
             out.write(f"$ {name}\n")
-            for direction, data in part:
+            for direction, _, data in part:
                 out.write(f"{direction} {data.hex()}\n")
 
 
