@@ -16,7 +16,7 @@ use convoy_ipsec::pipeline::WorkerCounters;
 
 use crate::state::State;
 use crate::status::{Origin, PolicyDirection, Status, policy_report};
-use crate::xfrm::{Kernel, Moment};
+use crate::xfrm::{Kernel, Moment, Wanted};
 pub use http::{MetricsError, Server};
 use page::{Kind, Page};
 use tunnels::Tunnel;
@@ -174,31 +174,26 @@ fn gateway(page: &mut Page, inputs: &Inputs<'_>) {
 }
 
 /// Labels of a tunnel.
-struct Labels {
-    origin: &'static str,
-    reqid: String,
-    local: String,
-    remote: String,
-}
+struct Labels(Vec<(&'static str, String)>);
 
 impl Labels {
     fn new(tunnel: &Tunnel) -> Self {
-        Self {
-            origin: if tunnel.origin() == Origin::Daemon { "daemon" } else { "site" },
-            reqid: tunnel.reqid.to_string(),
-            local: tunnel.local.to_string(),
-            remote: tunnel.remote.to_string(),
+        let origin = if tunnel.origin() == Origin::Daemon { "daemon" } else { "site" };
+        let mut all = vec![("origin", origin.to_owned()), ("reqid", tunnel.reqid.to_string())];
+        // Most tunnels have none, and keep the name that they always had.
+        if tunnel.if_id != 0 {
+            all.push(("if_id", tunnel.if_id.to_string()));
         }
+        all.extend([("local", tunnel.local.to_string()), ("remote", tunnel.remote.to_string())]);
+        Self(all)
     }
 
-    fn all(&self) -> [(&'static str, &str); 4] {
-        let Self { origin, reqid, local, remote } = self;
-        [("origin", origin), ("reqid", reqid), ("local", local), ("remote", remote)]
+    fn all(&self) -> Vec<(&str, &str)> {
+        self.0.iter().map(|(name, text)| (*name, &**text)).collect()
     }
 
-    fn with<'a>(&'a self, way: &'a str) -> [(&'static str, &'a str); 5] {
-        let [a, b, c, d] = self.all();
-        [a, b, c, d, ("direction", way)]
+    fn with<'a>(&'a self, way: &'a str) -> Vec<(&'a str, &'a str)> {
+        self.all().into_iter().chain([("direction", way)]).collect()
     }
 }
 
@@ -207,8 +202,9 @@ fn tunnels(page: &mut Page, inputs: &Inputs<'_>) {
     let mut up: BTreeMap<Tunnel, bool> =
         totals.iter().map(|(tunnel, total)| (*tunnel, total.is_up)).collect();
     // Policies whose tunnel never had an SA are seen as well.
-    for (reqid, local, remote) in inputs.daemons.iter().flat_map(|kernel| kernel.tunnels()) {
-        up.entry(Tunnel { is_daemons: true, reqid, local, remote }).or_insert(false);
+    for wanted in inputs.daemons.iter().flat_map(|kernel| kernel.tunnels()) {
+        let Wanted { reqid, if_id, local, remote } = wanted;
+        up.entry(Tunnel { is_daemons: true, reqid, if_id, local, remote }).or_insert(false);
     }
     let mut family = page.family(
         "convoy_tunnel_up",

@@ -1,7 +1,7 @@
 //! What went through tunnels, whichever SAs they had.
 //!
 //! An SA's counters end with it. Here they are added up by what stays when it is replaced: who made it, its
-//! reqid and the outer addresses.
+//! reqid and interface identifier, and the outer addresses.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -26,6 +26,8 @@ pub(super) struct Tunnel {
     /// Whether an IKE daemon made it.
     pub(super) is_daemons: bool,
     pub(super) reqid: u32,
+    /// Its interface identifier; 0 for none.
+    pub(super) if_id: u32,
     pub(super) local: IpAddr,
     pub(super) remote: IpAddr,
 }
@@ -191,9 +193,10 @@ fn tunnel(
     slot: SaSlot,
     (reqid, endpoints): (u32, Endpoints),
 ) -> Tunnel {
-    let named = daemons.and_then(|kernel| kernel.reqid(direction, slot));
+    let named = daemons.and_then(|kernel| kernel.numbers(direction, slot));
+    let (reqid, if_id) = named.unwrap_or((reqid, 0));
     let Endpoints { local, remote } = endpoints;
-    Tunnel { is_daemons: named.is_some(), reqid: named.unwrap_or(reqid), local, remote }
+    Tunnel { is_daemons: named.is_some(), reqid, if_id, local, remote }
 }
 
 fn has_ended(lifetime: &Lifetime, counters: &SaCounters, now: Now) -> bool {

@@ -41,6 +41,17 @@ local = "10.1.0.0/24"
 remote = "10.1.0.0/24"
 "#;
 
+/// Two interfaces for SAs with an identifier.
+const INTERFACES: &str = r#"
+[xfrm]
+[[xfrm.interface]]
+name = "ipsec0"
+if_id = 42
+[[xfrm.interface]]
+name = "ipsec1"
+if_id = 43
+"#;
+
 #[derive(Debug)]
 struct FixedHost;
 
@@ -63,17 +74,22 @@ struct Gateway {
 
 impl Gateway {
     fn new() -> Self {
+        Self::with("")
+    }
+
+    /// With more in the site file.
+    fn with(more: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
         let path = dir.path().join("left.toml");
-        std::fs::write(&path, SITE).unwrap();
+        std::fs::write(&path, format!("{SITE}{more}")).unwrap();
         let (site, _) = Site::load(&path).unwrap_or_else(|errors| panic!("{errors}"));
         let cpu = Cpu::detect().unwrap();
         let state = State::start(site, cpu, 1500, |_| {}).unwrap();
         let setting = Setting {
             cpu,
             spd: state.plain_spd(),
-            interfaces: Vec::new(),
+            interfaces: state.interface_spds().collect(),
             workers: 1,
             udp_port: 4500,
             wire_mtu: 1500,

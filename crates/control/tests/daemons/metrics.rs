@@ -17,9 +17,9 @@ use convoy_ipsec::pipeline::{Now, WorkerCounters};
 use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::selector::Direction;
 use convoy_wire::Spi;
-use convoy_xfrm::{Action, PolicyDirection as Way, Request, SaQuery};
+use convoy_xfrm::{Action, Key, PolicyDirection as Way, Request, SaQuery, Transform};
 
-use crate::{Gateway, THERE, policy, sa};
+use crate::{Gateway, INTERFACES, THERE, policy, sa};
 
 /// Samples by name and labels, after a strict look at the format: every family has one HELP and one TYPE in
 /// front of all its samples, counters end in `_total`, names and labels are of the allowed characters, and no
@@ -177,6 +177,37 @@ fn totals_of_a_tunnel_survive_its_sas_and_a_tunnel_without_them_is_down() {
     assert_eq!(of(&watched.page(), "up", None), 1.0);
     watched.gateway.seconds += 3601;
     assert_eq!(of(&watched.page(), "up", None), 0.0);
+}
+
+/// Two interfaces may have tunnels between the same ends under one reqid.
+#[test]
+fn tunnels_of_interfaces_are_told_apart() {
+    let mut watched = Watched::new();
+    watched.gateway = Gateway::with(INTERFACES);
+    for (n, if_id) in (0..).zip([0, 42, 43]) {
+        let mut asks = policy(Way::Out, Action::Allow, Some(7), n);
+        asks.if_id = if_id;
+        watched.gateway.put(asks);
+    }
+    for (if_id, packets) in [(0, 3), (42, 5)] {
+        let mut sa = sa(true, 0xabc + if_id, 7);
+        sa.if_id = if_id;
+        let Transform::Aead(aead) = &mut sa.transform else { panic!() };
+        aead.key = Key::new(&[if_id as u8; 20]).unwrap();
+        watched.gateway.add(sa);
+        watched.gateway.pass(0xabc + if_id, packets);
+    }
+    let page = watched.page();
+    assert_eq!(of(&page, "packets_total", Some("outbound")), 3.0, "none has no label");
+    let of = |name: &str, if_id: u32, way: &str| {
+        let ends = r#"local="192.0.2.1",remote="192.0.2.2""#;
+        let labels = format!(r#"origin="daemon",reqid="7",if_id="{if_id}",{ends}{way}"#);
+        page.get(&format!("convoy_tunnel_{name}{{{labels}}}")).copied()
+    };
+    let outbound = r#",direction="outbound""#;
+    assert_eq!(of("packets_total", 42, outbound), Some(5.0));
+    assert_eq!(of("packets_total", 43, outbound), None, "it never had an SA");
+    assert_eq!([42, 43].map(|if_id| of("up", if_id, "")), [Some(1.0), Some(0.0)]);
 }
 
 #[test]

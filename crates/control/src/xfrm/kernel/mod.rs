@@ -36,6 +36,7 @@ use super::{Answer, Associations, Client, Moment, Policies};
 
 pub use events::Told;
 pub use restore::Restored;
+pub use seen::Wanted;
 
 /// What a kernel's IPsec asks of the host.
 pub trait Host: Send {

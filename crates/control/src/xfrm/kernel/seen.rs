@@ -7,9 +7,22 @@ use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::spd::{PolicyId, SpdId};
 
-use convoy_xfrm::{Mode, PolicyDirection, PolicyInfo};
+use convoy_xfrm::{Mode, PolicyDirection, PolicyInfo, Template};
 
 use super::Kernel;
+
+/// A tunnel that a daemon's policy asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The reqid of its SAs.
+    pub reqid: u32,
+    /// Their interface identifier (`if_id`); 0 for none.
+    pub if_id: u32,
+    /// Our outer address.
+    pub local: IpAddr,
+    /// The peer's.
+    pub remote: IpAddr,
+}
 
 impl Kernel {
     /// The reqid that its daemon gave to the SA in a slot; `None` for an SA that is no daemon's.
@@ -37,7 +50,8 @@ impl Kernel {
     /// Where tunnels lead that policies `out` ask for: each peer once, at most so many.
     #[must_use]
     pub fn peers(&self, most: usize) -> Vec<IpAddr> {
-        let known = self.tunnels().map(|(_, _, peer)| peer).filter(|peer| !peer.is_unspecified());
+        let known =
+            self.tunnels().map(|tunnel| tunnel.remote).filter(|peer| !peer.is_unspecified());
         let mut peers = BTreeSet::new();
         for peer in known {
             if peers.len() >= most {
@@ -48,14 +62,15 @@ impl Kernel {
         peers.into_iter().collect()
     }
 
-    /// The tunnels that policies `out` ask for, one for each policy: reqid, our address and the peer's.
-    pub fn tunnels(&self) -> impl Iterator<Item = (u32, IpAddr, IpAddr)> {
+    /// The tunnels that policies `out` ask for, one for each policy.
+    pub fn tunnels(&self) -> impl Iterator<Item = Wanted> {
         let out = |info: &PolicyInfo| info.direction == PolicyDirection::Out;
         let policies = self.policies.dump(None).filter(move |(_, policy)| out(&policy.info));
         policies.filter_map(|(_, policy)| {
-            let template = policy.templates.first()?;
-            let is_tunnel = template.mode == Mode::Tunnel;
-            is_tunnel.then_some((template.reqid, template.source, template.destination))
+            let Template { mode, reqid, source, destination, .. } = *policy.templates.first()?;
+            let is_tunnel = mode == Mode::Tunnel;
+            let (local, remote) = (source, destination);
+            is_tunnel.then_some(Wanted { reqid, if_id: policy.if_id, local, remote })
         })
     }
 }
