@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use convoy_crypto::{OpenKey, SealKey, prefetch_read};
 pub use convoy_packet::InterfaceId;
-use convoy_wire::{Dscp, Protocol, Spi};
+use convoy_wire::{Dscp, FlowKey, Ports, Protocol, Spi};
 
 use crate::counters::SaCounters;
 use crate::lifetime::Lifetime;
@@ -172,6 +172,20 @@ impl OutboundSpec {
         self.key.prefetch();
         prefetch_read(&*self.lease);
         self.counters.prefetch();
+    }
+
+    /// Whether a packet of this flow is one that the SA sent, as to its outer header.
+    pub(crate) fn has_sent(&self, flow: &FlowKey) -> bool {
+        let Endpoints { local, remote } = self.endpoints;
+        let is_between = || (flow.src_addr(), flow.dst_addr()) == (local, remote);
+        match (flow.protocol, self.encap) {
+            (Protocol::ESP | Protocol::AH, None) => is_between(),
+            (Protocol::UDP, Some(encap)) => {
+                matches!(flow.ports, Ports::Known { src, .. } if src == encap.local_port)
+                    && is_between()
+            }
+            _ => false,
+        }
     }
 
     /// After how much silence a NAT keepalive is sent.

@@ -6,7 +6,7 @@ use convoy_wire::{FlowKey, IpVersion, ipv6};
 
 use crate::drop_reason::DropReason;
 use crate::pipeline::{Now, why_uncovered};
-use crate::sa::{DfPolicy, InboundSpec, IpsecProtocol, Mode, OutboundSpec, SaSlot};
+use crate::sa::{DfPolicy, InboundSpec, InterfaceId, IpsecProtocol, Mode, OutboundSpec, SaSlot};
 use crate::selector::Direction;
 use crate::sequence::SequenceLimits;
 use crate::snapshot::Snapshot;
@@ -25,6 +25,9 @@ pub struct Packet {
     pub len: usize,
     /// Its don't-fragment bit; IPv6 packets are as if it were set.
     pub dont_fragment: bool,
+    /// The plain interface that it is routed into. Into another one than the first, routes may lead what
+    /// an SA has sent.
+    pub interface: InterfaceId,
 }
 
 /// What becomes of a packet.
@@ -96,6 +99,9 @@ pub fn outbound(picture: &Snapshot, spd: SpdId, packet: &Packet, now: Now) -> Wa
     };
     let owner = picture.outbound_to(reqid, &packet.flow);
     match owner.and_then(|owner| Some((owner.slot, picture.outbound(owner.slot)?))) {
+        Some((slot, sa)) if packet.interface != InterfaceId(0) && sa.has_sent(&packet.flow) => {
+            way(Some(slot), Outcome::Dropped(DropReason::RoutingLoop))
+        }
         Some((slot, sa)) => way(Some(slot), protect(sa, packet, now)),
         None if picture.is_on_demand(reqid) => way(None, Outcome::Waits),
         None => way(None, Outcome::Dropped(DropReason::NoSa)),

@@ -7,7 +7,7 @@ mod common;
 use common::{Pair, Setup, inner_with, protect_all, spd, suite};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
-use convoy_ipsec::sa::{DfPolicy, IpsecProtocol, Mode, OuterHeader, ReqId, SaSlot};
+use convoy_ipsec::sa::{DfPolicy, InterfaceId, IpsecProtocol, Mode, OuterHeader, ReqId, SaSlot};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd, SpdId};
@@ -17,7 +17,12 @@ use convoy_wire::parse_packet;
 /// What is said of a packet.
 fn said(pair: &Pair, packet: &[u8]) -> Outcome {
     let info = parse_packet(packet).unwrap();
-    let packet = Packet { flow: info.flow, len: packet.len(), dont_fragment: info.dont_fragment };
+    let packet = Packet {
+        flow: info.flow,
+        len: packet.len(),
+        dont_fragment: info.dont_fragment,
+        interface: InterfaceId(0),
+    };
     trace::outbound(&pair.left_published.current(), SpdId::default(), &packet, pair.now).outcome
 }
 
@@ -222,7 +227,7 @@ fn policies_decide_as_in_the_pipeline() {
 
 #[test]
 fn sources_of_transport_sas_are_judged_as_in_the_pipeline() {
-    let packet = common::inner_with(false, "192.0.2.1", "192.0.2.2", b"between hosts", 0);
+    let packet = inner_with(false, "192.0.2.1", "192.0.2.2", b"between hosts", 0);
     for (encap, from_peer_only) in [(false, false), (true, false), (true, true)] {
         let setup = Setup { mode: Mode::Transport, encap, from_peer_only, ..Setup::default() };
         let mut pair = Pair::new(&setup);

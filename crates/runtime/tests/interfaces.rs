@@ -3,17 +3,21 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use common::{Side, arena, cable, frame, read, settle, snapshot, surroundings};
 use convoy_io::{Port, mem};
 use convoy_ipsec::drop_reason::DropReason;
+use convoy_ipsec::pipeline::Now;
 use convoy_ipsec::sa::{InboundSpec, ReqId, SaSlot};
 use convoy_ipsec::selector::Selector;
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, PolicyId, Spd, SpdId};
+use convoy_ipsec::trace;
 use convoy_packet::{Burst, Frame, InterfaceId, Pool};
 use convoy_runtime::{Worker, WorkerPorts};
+use convoy_wire::parse_packet;
 
 /// Two workers on either side. SA 0 is for interface 0 and SA 1 for interface 1, where the same
 /// networks are protected; each belongs to the worker of its number.
@@ -176,7 +180,8 @@ fn an_sa_brings_to_its_interface_only_what_the_policies_of_that_allow() {
 /// A default route into an interface, and none to the peer.
 #[test]
 fn what_an_sa_sent_does_not_go_through_it_again() {
-    let mut net = net_with(|_, picture, spd| {
+    let seen = RefCell::new(None);
+    let mut net = net_with(|side, picture, spd| {
         let everything = Policy {
             name: "everything".into(),
             priority: 9,
@@ -185,13 +190,25 @@ fn what_an_sa_sent_does_not_go_through_it_again() {
             action: PolicyAction::Protect { reqid: ReqId(1) },
         };
         picture.spd_of_mut(spd).unwrap().insert(everything).unwrap();
+        if side == Side::A {
+            seen.replace(Some((picture.clone(), spd)));
+        }
     });
+    let (picture, spd) = seen.take().unwrap();
     let mut bytes = frame(&mut net.pool, Side::A, 0, 0, 100);
     bytes.data_mut()[12..20].copy_from_slice(&[192, 0, 2, 1, 192, 0, 2, 2]);
     for (protocol, loops) in [(50, 1), (17, 1)] {
         let mut packet = net.pool.alloc().unwrap();
         packet.fill_from(bytes.data()).unwrap();
         packet.data_mut()[9] = protocol;
+        let flow = parse_packet(packet.data()).unwrap().flow;
+        // What is said of it is what becomes of it.
+        for interface in [0, 1].map(InterfaceId) {
+            let asked = trace::Packet { flow, len: packet.len(), dont_fragment: false, interface };
+            let said = trace::outbound(&picture, spd, &asked, Now(0)).outcome.reason();
+            let loops = (protocol, interface) == (50, InterfaceId(1));
+            assert_eq!(said, loops.then_some(DropReason::RoutingLoop), "{protocol} {interface:?}");
+        }
         let mut burst = Burst::new();
         burst.push(packet).unwrap();
         net.give(1, burst);

@@ -6,7 +6,7 @@ mod text;
 use std::net::IpAddr;
 
 use convoy_ipsec::pipeline::Now;
-use convoy_ipsec::sa::{InboundSpec, OutboundSpec, SaSlot};
+use convoy_ipsec::sa::{InboundSpec, InterfaceId, OutboundSpec, SaSlot};
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::Snapshot;
@@ -161,15 +161,9 @@ pub fn trace(
     let flow = flow(&packet)?;
     let (way, direction, spd) = match packet.spi {
         None => {
-            let spd = match packet.if_id {
-                0 => Some(state.plain_spd()),
-                wanted => state.interface_spds().find(|(id, _)| *id == wanted).map(|(_, spd)| spd),
-            };
-            let spd = spd.ok_or_else(|| {
-                format!("no [[xfrm.interface]] of the site file has if_id {}", packet.if_id)
-            })?;
-            let len = packet.bytes.into();
-            let seen = Packet { flow, len, dont_fragment: packet.dont_fragment };
+            let (interface, spd) = interface(state, packet.if_id)?;
+            let (len, dont_fragment) = (packet.bytes.into(), packet.dont_fragment);
+            let seen = Packet { flow, len, dont_fragment, interface };
             (trace::outbound(&picture, spd, &seen, now), Direction::Outbound, spd)
         }
         Some(spi) => match receiver(&picture, spi) {
@@ -213,6 +207,16 @@ pub fn trace(
         policy,
         sa: way.slot.and_then(|slot| sa_used(daemons, &picture, direction, slot)),
     })
+}
+
+/// The plain interface of an identifier, and its policies. They are in the order of their numbers.
+fn interface(state: &State, if_id: u32) -> Result<(InterfaceId, SpdId), String> {
+    let own = (1..=u8::MAX).zip(state.interface_spds()).map(|(n, (id, spd))| (n, id, spd));
+    let first = core::iter::once((0, 0, state.plain_spd()));
+    let found = first.chain(own).find(|(_, id, _)| *id == if_id);
+    found
+        .map(|(n, _, spd)| (InterfaceId(n), spd))
+        .ok_or_else(|| format!("no [[xfrm.interface]] of the site file has if_id {if_id}"))
 }
 
 fn flow(packet: &Question) -> Result<FlowKey, String> {

@@ -401,3 +401,34 @@ fn a_trace_says_what_becomes_of_a_packet_and_what_would_help() {
         assert!(error.contains(words), "{error}");
     }
 }
+
+/// A default route into an interface, and none to the peer.
+#[test]
+fn a_trace_knows_what_an_sa_sent_when_a_route_leads_it_into_its_interface() {
+    let mut gateway = Gateway::with(INTERFACES);
+    let everything = Network { address: [0, 0, 0, 0].into(), prefix_len: 0 };
+    for if_id in [0, 42] {
+        let mut policy = policy(Way::Out, Action::Allow, Some(7), 0);
+        policy.if_id = if_id;
+        policy.info.selector.addresses =
+            Addresses::Networks { source: everything, destination: everything };
+        gateway.put(policy);
+        let mut sa = sa(true, 0xabc + if_id, 7);
+        sa.if_id = if_id;
+        let Transform::Aead(aead) = &mut sa.transform else { panic!() };
+        aead.key = Key::new(&[if_id as u8; 20]).unwrap();
+        gateway.add(sa);
+    }
+    let ask = |protocol, if_id| {
+        let esp = Question { protocol, ports: None, if_id, ..packet(HERE, THERE) };
+        trace(&gateway.state, Some(&gateway.kernel), esp, Now(gateway.now_ns())).unwrap()
+    };
+    let looped = ask(50, 42);
+    assert_eq!(looped.verdict, Verdict::Dropped);
+    assert_eq!(looped.reason.unwrap().name, "routing-loop");
+    assert!(looped.advice.unwrap().contains("add a route to the peer"));
+    assert_eq!(looped.sa.unwrap().spi, "0x00000ae6");
+    // Routes into the first interface are the gateway's own.
+    assert!(matches!(ask(50, 0).verdict, Verdict::Protected { .. }));
+    assert!(matches!(ask(41, 42).verdict, Verdict::Protected { .. }), "something else");
+}

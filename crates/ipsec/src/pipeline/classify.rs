@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use convoy_packet::{Burst, InterfaceId};
-use convoy_wire::{FlowKey, Ports, Protocol};
+use convoy_wire::FlowKey;
 
 use super::acquire::{Acquire, Need};
 use super::bin::Bin;
@@ -18,7 +18,7 @@ use super::slab::Slab;
 use super::tunnel::Tunnel;
 use super::{Now, PipelineConfig, protect};
 use crate::drop_reason::DropReason;
-use crate::sa::{Endpoints, ReqId, SaSlot, WorkerId};
+use crate::sa::{ReqId, SaSlot, WorkerId};
 use crate::snapshot::{SaOwner, Snapshot};
 use crate::spd::{Decision, PolicyAction, PolicyId, Spd, Tally};
 
@@ -137,18 +137,7 @@ fn hinted(sas: &Slab<OutboundSa>, hints: &Hints, reqid: ReqId, forms: &mut u8) -
 /// Whether a packet is one that its SA sent, as to its outer header.
 #[inline(never)]
 fn comes_back(sas: &Slab<OutboundSa>, slot: SaSlot, packet: &Packet) -> bool {
-    let flow = &packet.info.flow;
-    let Some(sa) = sas.get(slot.0) else { return false };
-    let Endpoints { local, remote } = sa.spec.endpoints;
-    let is_between = || (flow.src_addr(), flow.dst_addr()) == (local, remote);
-    match (flow.protocol, sa.spec.encap) {
-        (Protocol::ESP | Protocol::AH, None) => is_between(),
-        (Protocol::UDP, Some(encap)) => {
-            matches!(flow.ports, Ports::Known { src, .. } if src == encap.local_port)
-                && is_between()
-        }
-        _ => false,
-    }
+    sas.get(slot.0).is_some_and(|sa| sa.spec.has_sent(&packet.info.flow))
 }
 
 #[cold]
