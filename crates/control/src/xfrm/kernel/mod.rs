@@ -48,8 +48,42 @@ pub trait Host: Send {
 }
 
 /// The interface of an SA or a policy in words, behind others.
-fn placed(if_id: u32) -> String {
-    if if_id == 0 { String::new() } else { format!(", if_id {if_id}") }
+struct OnInterface(u32);
+
+impl fmt::Display for OnInterface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            if_id => write!(f, ", if_id {if_id}"),
+        }
+    }
+}
+
+/// What a request is about. Nothing is put into words before they are wanted: most requests are carried out.
+enum Subject {
+    Sa(sas::Described),
+    Policy(policies::Described),
+}
+
+impl Subject {
+    fn of(request: &Request) -> Option<Self> {
+        match request {
+            Request::NewSa(sa) | Request::UpdSa(sa) => Some(Self::Sa(sas::describe(sa))),
+            Request::NewPolicy(policy) | Request::UpdPolicy(policy) => {
+                Some(Self::Policy(policies::describe(policy)))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sa(sa) => sa.fmt(f),
+            Self::Policy(policy) => policy.fmt(f),
+        }
+    }
 }
 
 /// What becomes of packets between two networks.
@@ -164,13 +198,7 @@ impl Kernel {
         to: Address,
         at: Moment,
     ) -> Result<Carried, Refusal> {
-        let what = match &request {
-            Request::NewSa(sa) | Request::UpdSa(sa) => Some(sas::describe(sa)),
-            Request::NewPolicy(policy) | Request::UpdPolicy(policy) => {
-                Some(policies::describe(policy))
-            }
-            _ => None,
-        };
+        let what = Subject::of(&request);
         let outcome = self.carry_out(client, request, to, at);
         // Daemons tend to show the number alone. One without words is a kernel's everyday answer.
         if let (Some(what), Err(refusal)) = (what, &outcome)

@@ -1,27 +1,40 @@
 //! Policies come, change and go.
 
+use std::fmt;
+
 use convoy_xfrm::{
-    Action, Address, FlushPolicy, Group, Policy, PolicyDeleted, PolicyDirection, PolicyKey,
-    Refusal, Reply,
+    Action, Address, FlushPolicy, Group, Policy, PolicyDeleted, PolicyDirection, PolicyInfo,
+    PolicyKey, Refusal, Reply,
 };
 
-use super::{Carried, Cover, Covered, Kernel};
+use super::{Carried, Cover, Covered, Kernel, OnInterface};
 use crate::xfrm::plane::{networks, unkept};
 use crate::xfrm::{Changed, Client, Moment};
 
-/// A policy in words.
-pub(super) fn describe(policy: &Policy) -> String {
-    let info = &policy.info;
-    let way = match info.direction {
-        PolicyDirection::In => "in",
-        PolicyDirection::Out => "out",
-        PolicyDirection::Forward => "fwd",
-    };
-    let placed = super::placed(policy.if_id);
-    match networks(policy) {
-        Some((from, to)) => format!("policy {way} {from} -> {to} (index {}{placed})", info.index),
-        None => format!("policy {way} (index {}{placed})", info.index),
+/// A policy in words, put together only when shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Described {
+    info: PolicyInfo,
+    if_id: u32,
+}
+
+impl fmt::Display for Described {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PolicyInfo { direction, index, .. } = self.info;
+        f.write_str(match direction {
+            PolicyDirection::In => "policy in",
+            PolicyDirection::Out => "policy out",
+            PolicyDirection::Forward => "policy fwd",
+        })?;
+        if let Some((from, to)) = networks(&self.info) {
+            write!(f, " {from} -> {to}")?;
+        }
+        write!(f, " (index {index}{})", OnInterface(self.if_id))
     }
+}
+
+pub(super) const fn describe(policy: &Policy) -> Described {
+    Described { info: policy.info, if_id: policy.if_id }
 }
 
 /// What a policy means to routes and packet filter. What comes to an interface by its identifier is for
@@ -31,7 +44,7 @@ pub(super) fn covered(policy: &Policy) -> Option<Covered> {
     if policy.if_id != 0 {
         return None;
     }
-    let (source, destination) = networks(policy)?;
+    let (source, destination) = networks(info)?;
     let (is_inward, local, remote) = match info.direction {
         PolicyDirection::Out => (false, source, destination),
         PolicyDirection::In => (true, destination, source),

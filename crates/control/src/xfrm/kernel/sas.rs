@@ -1,21 +1,39 @@
 //! SAs come, change and go.
 
+use std::fmt;
+use std::net::IpAddr;
+
 use convoy_ipsec::event::SaId;
 use convoy_xfrm::{
     Address, AllocSpi, AsyncEvent, Datagram, Errno, FlushSa, Group, Refusal, Reply, Sa, SaDeleted,
-    SaDirection, SaQuery,
+    SaDirection, SaInfo, SaQuery,
 };
 
-use super::{Carried, Kernel};
+use super::{Carried, Kernel, OnInterface};
 use crate::xfrm::plane::{Checked, Placed, refresh, unkept};
 use crate::xfrm::{Added, Answer, Association, Associations, Client, Moment};
 
-/// An SA in words, without its keys.
-pub(super) fn describe(sa: &Sa) -> String {
-    let info = &sa.info;
-    let spi = info.spi.map_or(0, convoy_wire::Spi::get);
-    let placed = super::placed(sa.if_id);
-    format!("SA {spi:08x} {} -> {} (reqid {}{placed})", info.source, info.destination, info.reqid)
+/// An SA in words, without its keys, put together only when shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Described {
+    spi: u32,
+    source: IpAddr,
+    destination: IpAddr,
+    reqid: u32,
+    if_id: u32,
+}
+
+impl fmt::Display for Described {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { spi, source, destination, reqid, if_id } = self;
+        write!(f, "SA {spi:08x} {source} -> {destination} (reqid {reqid}{})", OnInterface(*if_id))
+    }
+}
+
+pub(super) fn describe(sa: &Sa) -> Described {
+    let SaInfo { spi, source, destination, reqid, .. } = sa.info;
+    let spi = spi.map_or(0, convoy_wire::Spi::get);
+    Described { spi, source, destination, reqid, if_id: sa.if_id }
 }
 
 /// Answers that change nothing else.

@@ -23,7 +23,7 @@ use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{PolicyId, SpdId};
 use convoy_ipsec::trace::longest_inner;
 use convoy_wire::{FlowKey, Prefix, SeqNum, Spi};
-use convoy_xfrm::{Addresses, Errno, Policy, Refusal, Sa, SaDirection, SaFlags};
+use convoy_xfrm::{Addresses, Errno, Policy, PolicyInfo, Refusal, Sa, SaDirection, SaFlags};
 
 use super::Moment;
 use super::transform::key_material;
@@ -518,8 +518,8 @@ pub(super) fn refresh(sa: &mut Sa, placed: &Placed, at: Moment) {
 }
 
 /// The networks that a policy's packets come from and go to.
-pub(super) fn networks(policy: &Policy) -> Option<(Prefix, Prefix)> {
-    let Addresses::Networks { source, destination } = policy.info.selector.addresses else {
+pub(super) fn networks(policy: &PolicyInfo) -> Option<(Prefix, Prefix)> {
+    let Addresses::Networks { source, destination } = policy.selector.addresses else {
         return None;
     };
     Some((policies::prefix(source).ok()?, policies::prefix(destination).ok()?))
