@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +15,8 @@ use common::{Gateway, Plan, PolicyText, Tunnel, convoy, status, text};
 use convoy_host::{LinkName, Network};
 use convoy_lab::traffic::{Direction, Ping, Rate, UdpPaced, Watch};
 use convoy_lab::{Family, Topology, TopologyConfig, WIRE_LINK};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::TcpMaxSeg;
 
 fn lab() -> Topology {
     Topology::build(&TopologyConfig { named: false, ..Default::default() }).unwrap()
@@ -283,6 +285,43 @@ fn transport_mode_protects_what_the_gateways_say_to_each_other() {
         assert_eq!(answered, 5, "{counts:#}\n{}\n{}", a.log(), b.log());
         assert_eq!(counts["outbound"]["packets"], 5, "{counts:#}");
         assert!(a.terminate().success() && b.terminate().success());
+    }
+}
+
+/// What both ends of a TCP connection between the hosts believe that fits.
+fn segment_sizes(lab: &Topology) -> [u32; 2] {
+    let to = lab.b.host_address(Family::V4);
+    let listener = lab.b.host.run(|| TcpListener::bind((to, 0)).unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let ours = lab.a.host.run(|| TcpStream::connect(address).unwrap()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    [&ours, &theirs].map(|stream| getsockopt(stream, TcpMaxSeg).unwrap())
+}
+
+#[test]
+fn connections_of_those_behind_it_fit_the_tunnel_from_the_beginning() {
+    if !common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab();
+    let [a, b] = ['a', 'b'].map(|side| Plan::simple().write(side, folder.path()));
+    let left = Gateway::start(&lab.a.gateway, &a);
+    let right = Gateway::start(&lab.b.gateway, &b);
+    let name = LinkName::new("tun0").unwrap();
+    let link = lab.a.gateway.run(|| Network::open().unwrap().link(&name).unwrap()).unwrap();
+    // Headers of IP and TCP, and the timestamps that Linux sends.
+    let fits = link.mtu - 40 - 12;
+    let sizes = segment_sizes(&lab);
+    assert!(sizes.iter().all(|size| (fits..=fits + 12).contains(size)), "{sizes:?}, {fits}");
+    assert!(left.terminate().success() && right.terminate().success());
+    for site in [&lab.a, &lab.b] {
+        let mut list = Command::new("nft");
+        list.args(["list", "tables"]).stdout(std::process::Stdio::piped());
+        let Ok(list) = site.gateway.spawn(&mut list) else {
+            return println!("SKIPPED in part: nft is not installed");
+        };
+        assert_eq!(text(&list.wait_with_output().unwrap().stdout), "");
     }
 }
 

@@ -56,7 +56,7 @@ mod watch;
 
 pub use change::{Change, Route};
 pub use error::{Cause, HostError, Leftover};
-pub use fence::{Claim, Fence, FenceConfig, Finding, Look, Mark, Treatment, findings};
+pub use fence::{Claim, Clamp, Fence, FenceConfig, Finding, Look, Mark, Treatment, findings};
 pub use name::LinkName;
 pub use neighbour::{Neighbour, Way};
 pub use netns::Netns;

@@ -8,12 +8,15 @@ use convoy_control::site::Site;
 use convoy_control::xfrm::{Cover, Covered};
 use convoy_host::fence::Exceptions;
 use convoy_host::{
-    Claim, Fence, FenceConfig, Finding, LinkName, Look, Network, Treatment, findings,
+    Claim, Clamp, Fence, FenceConfig, Finding, LinkName, Look, Network, Treatment, findings,
 };
 use convoy_wire::Prefix;
 
 use super::claims::{Change, Claims, MOST_WITHHELD, net};
 use super::interfaces;
+
+const NOT_CLAMPED: &str = "the packet filter here cannot fit TCP connections to the MTU of tunnels (nf_tables, \
+                           nft_rt, nft_exthdr); they depend on ICMP messages that get through";
 
 /// The fence of a gateway, and how much it guards.
 #[derive(Debug)]
@@ -59,10 +62,7 @@ impl Guard {
             );
         }
         if let Some(trouble) = fence.clamp_trouble() {
-            tracing::warn!(
-                "the packet filter here cannot fit TCP connections to the MTU of tunnels (nft_rt, \
-                 nft_exthdr); they depend on ICMP messages that get through: {trouble}"
-            );
+            tracing::warn!("{NOT_CLAMPED}: {trouble}");
         }
         let left: Vec<_> = fence.left_behind().map(|network| network.to_string()).collect();
         if !left.is_empty() {
@@ -283,6 +283,15 @@ impl Drop for Guard {
             tracing::warn!(%error, "the fence around protected networks");
         }
     }
+}
+
+/// Fits TCP connections through the TUN interface of a gateway without IKE daemons to its MTU.
+pub(super) fn clamp(site: &Site) -> Option<Clamp> {
+    if site.xfrm.is_some() || site.plain.backend.is_direct() {
+        return None;
+    }
+    let outcome = LinkName::new(&site.plain.interface).and_then(|link| Clamp::raise(&link));
+    outcome.inspect_err(|error| tracing::warn!(%error, "{NOT_CLAMPED}")).ok()
 }
 
 /// Takes away what a gateway that does not run left closed, and its interfaces.

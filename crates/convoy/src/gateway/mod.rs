@@ -24,7 +24,7 @@ use anyhow::Context as _;
 use convoy_control::site::{Routes, Site, Warning};
 use convoy_control::state::{ReloadReport, StateError};
 use convoy_control::xfrm::{Answer, Client, Cursor, Kernel, Told};
-use convoy_host::{Applied, Change, HostError, LinkName, News, Plan, Watch};
+use convoy_host::{Applied, Change, Clamp, HostError, LinkName, News, Plan, Watch};
 use convoy_io::pcap::Recorder;
 use convoy_ipsec::event::Event;
 use convoy_ipsec::sa::WorkerId;
@@ -71,6 +71,8 @@ pub struct Gateway {
     widths: Widths,
     /// What IKE daemons made, if they are served.
     daemons: Option<Daemons>,
+    /// Where no fence does it.
+    _clamp: Option<Clamp>,
     interface_changes: Applied,
     interface: String,
     sockets: Vec<Socket>,
@@ -149,6 +151,7 @@ impl Gateway {
                 return Err(error);
             }
         };
+        let clamp = fence::clamp(core.state().site());
         let mut following = Vec::new();
         for follower in followers {
             match follower.start(core.waker()) {
@@ -167,6 +170,7 @@ impl Gateway {
             addresses: Addresses::default(),
             widths,
             daemons,
+            _clamp: clamp,
             interface_changes,
             interface,
             sockets,

@@ -239,6 +239,9 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
         Backend::AfXdp => format!("open xdp sockets on interface {interface}"),
     }];
     changes.extend(plan(site, &site.plain.interface, wire_mtu)?.describe());
+    if site.plain.backend == Backend::Host {
+        changes.push(format!("fit TCP connections through {interface} to its MTU (nf_tables)"));
+    }
     for interface in site.xfrm_interfaces() {
         let (name, if_id) = (&interface.name, interface.if_id);
         changes.push(format!("make TUN interface {name} for if_id {if_id}, which stays"));

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use netlink_packet_core::DefaultNla;
 use netlink_packet_netfilter::nftables::{
     DataAttribute, Expressions, InetHookNumber, ListAttribute, MetaKey, NfTablesMessage, Operator,
-    SetAttribute, SetElementAttribute, SetMessage,
+    SetAttribute, SetElementAttribute, SetMessage, TableFlags,
 };
 
 use super::{
@@ -20,7 +20,8 @@ use super::{
     expression::{
         Expression, NAME_LEN, TRANSPORT, and, compare, equal, found_in, meta, name, payload,
     },
-    transaction::Order,
+    filter,
+    transaction::{Nft, Order},
 };
 use crate::{HostError, LinkName, netlink::Refusal};
 
@@ -62,6 +63,47 @@ impl Fence {
     #[must_use]
     pub fn clamp_trouble(&self) -> Option<&Refusal> {
         self.filter.as_ref().ok()?.clamp_trouble()
+    }
+}
+
+/// The MSS of connections through a TUN interface, clamped where there is no [`Fence`]. Dropping it ends
+/// that, and so does the end of the process where the kernel knows owners of tables (5.12).
+#[derive(Debug)]
+pub struct Clamp {
+    nft: Nft,
+    table: String,
+}
+
+impl Clamp {
+    /// Clamps, by a table of its own in the calling thread's namespace, in place of what an earlier life
+    /// left. The interface need not exist yet.
+    ///
+    /// # Errors
+    /// [`HostError::Fence`]: there is no packet filter, or it cannot do this.
+    pub fn raise(tun: &LinkName) -> Result<Self, HostError> {
+        let refused = |refusal| super::failed("clamp the MSS of connections", refusal, 0);
+        let nft = Nft::open().map_err(refused)?;
+        let mut clamp = Self { nft, table: format!("convoy-mss-{tun}") };
+        let links = [tun.clone()].into();
+        let (owned, none) = (TableFlags::Owner, TableFlags::empty());
+        let mut outcome = Ok(());
+        for (flags, replace) in [(owned, true), (owned, false), (none, true), (none, false)] {
+            let mut orders = filter::table(&clamp.table, flags, replace);
+            orders.extend(set_and_rules(&clamp.table, &links));
+            outcome = clamp.nft.commit(orders);
+            match &outcome {
+                Err(Refusal { errno: nix::libc::EOPNOTSUPP | nix::libc::EINVAL, .. }) => {}
+                _ => break,
+            }
+        }
+        outcome.map_err(refused).map(|()| clamp)
+    }
+}
+
+impl Drop for Clamp {
+    fn drop(&mut self) {
+        // Whoever took it away before has done it.
+        let _ = self.nft.commit(vec![filter::removal(&self.table)]);
     }
 }
 

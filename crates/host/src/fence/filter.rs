@@ -236,19 +236,7 @@ impl Filter {
         flags: TableFlags,
         replace: bool,
     ) -> Vec<Order> {
-        let mut orders = Vec::new();
-        let named = || TableAttribute::Name(self.table.clone());
-        let table = || {
-            let attributes = vec![named(), TableAttribute::Flags(flags)];
-            Order::make(NfTablesMessage::NewTable(TableMessage { attributes }))
-        };
-        if replace {
-            // Takes it over from an earlier life, or makes it only to be able to remove it.
-            orders.push(table());
-            let attributes = vec![named()];
-            orders.push(Order::plain(NfTablesMessage::DeleteTable(TableMessage { attributes })));
-        }
-        orders.push(table());
+        let mut orders = table(&self.table, flags, replace);
         orders.extend(chain::sets_and_rules(config, &self.table, exceptions.is_some()));
         orders.extend(exceptions.iter().flat_map(|these| pairs::fill(&self.table, these, false)));
         for (set, cover) in SETS.iter().zip(covers) {
@@ -286,9 +274,7 @@ impl Filter {
 
     /// Removes everything.
     pub(super) fn remove(&mut self) -> Result<(), Refusal> {
-        let attributes = vec![TableAttribute::Name(self.table.clone())];
-        let order = NfTablesMessage::DeleteTable(TableMessage { attributes });
-        match self.nft.commit(vec![Order::plain(order)]) {
+        match self.nft.commit(vec![removal(&self.table)]) {
             Err(Refusal { errno: nix::libc::ENOENT, .. }) => Ok(()),
             other => other,
         }
@@ -354,6 +340,22 @@ impl Filter {
         ranges.extend(begun.map(|from| (from, set.highest())));
         Ok(Some(ranges))
     }
+}
+
+/// Makes a table, in place of what stands there if it is to be replaced.
+pub(super) fn table(name: &str, flags: TableFlags, replace: bool) -> Vec<Order> {
+    let new = || {
+        let attributes = vec![TableAttribute::Name(name.into()), TableAttribute::Flags(flags)];
+        Order::make(NfTablesMessage::NewTable(TableMessage { attributes }))
+    };
+    // Takes it over from an earlier life, or makes it only to be able to remove it.
+    let before = replace.then(|| [new(), removal(name)]);
+    before.into_iter().flatten().chain([new()]).collect()
+}
+
+pub(super) fn removal(table: &str) -> Order {
+    let attributes = vec![TableAttribute::Name(table.into())];
+    Order::plain(NfTablesMessage::DeleteTable(TableMessage { attributes }))
 }
 
 fn element(set: SetOf, address: u128, flags: SetElementFlags) -> Element {

@@ -70,6 +70,7 @@ use self::{
     routes::Way,
 };
 pub use self::{
+    clamp::Clamp,
     exceptions::{Exceptions, Pair},
     findings::{Finding, Look, Lookup, findings},
 };

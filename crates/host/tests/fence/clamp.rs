@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use convoy_host::{Clamp, LinkName};
 use nix::sys::socket::{getsockopt, sockopt};
 
 use super::{raise, world::World};
@@ -130,7 +131,7 @@ fn other_interfaces_are_clamped_when_they_are_named() {
     world.gateway.ip("route add 10.2.0.0/16 dev other0");
     let ends = ["10.2.0.9", "10.1.0.2"];
     assert_eq!(connect(&world, &mut tun, ends, LARGE), [LARGE, 1460]);
-    let other = || convoy_host::LinkName::new("other0").unwrap();
+    let other = || LinkName::new("other0").unwrap();
     fence.clamp([other()]).unwrap();
     assert_eq!(connect(&world, &mut tun, ends, LARGE), [1339, 1339]);
     // Also after the filter was made anew.
@@ -140,4 +141,24 @@ fn other_interfaces_are_clamped_when_they_are_named() {
     fence.clamp([other()]).unwrap();
     fence.clamp([]).unwrap();
     assert_eq!(connect(&world, &mut tun, ends, LARGE), [LARGE, 1460]);
+}
+
+#[test]
+fn without_a_fence_a_table_of_its_own_clamps_and_goes_with_its_owner() {
+    let Some(world) = World::new() else { return };
+    let mut tun = world.tun();
+    let ends = ["10.2.0.9", "10.1.0.2"];
+    world.gateway.ip("link set convoy0 mtu 1379");
+    world.gateway.ip("route add 10.2.0.0/16 dev convoy0");
+    let raise = || world.gateway.run(|| Clamp::raise(&LinkName::new("convoy0").unwrap()).unwrap());
+    let clamp = raise();
+    assert_eq!(connect(&world, &mut tun, ends, LARGE), [1339, 1339]);
+    drop(clamp);
+    assert_eq!(connect(&world, &mut tun, ends, LARGE), [LARGE, 1460]);
+    // One that is raised beside a fence does no harm to that one's.
+    let (fence, clamp) = (super::raise(&world), raise());
+    assert_eq!(connect(&world, &mut tun, ends, LARGE), [1339, 1339]);
+    drop(clamp);
+    assert_eq!(connect(&world, &mut tun, ends, LARGE), [1339, 1339]);
+    drop(fence);
 }
