@@ -93,6 +93,7 @@ fn gateway() -> (Inbound, Arc<WorkerCounters>) {
             spi: Spi::new(FIRST_SPI + slot).unwrap(),
             reqid: ReqId(1),
             named: None,
+            serial: 0,
             protocol: IpsecProtocol::Esp,
             lifetime: Lifetime::default(),
             mode,

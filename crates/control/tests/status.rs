@@ -427,6 +427,7 @@ fn events_are_told_by_the_names_of_their_sas() {
         spi: Spi::new(0x1002).unwrap(),
         destination: "192.0.2.1".parse().unwrap(),
         slot: SaSlot(0),
+        serial: 0,
     };
     let told = |event| convoy_control::event::describe(&snapshot, bench.state.plain_spd(), &event);
     assert_eq!(

@@ -19,6 +19,9 @@ pub struct SaId {
     pub destination: IpAddr,
     /// Its slot in the snapshot of then.
     pub slot: SaSlot,
+    /// What tells it from others of this slot, if its maker asked for that
+    /// ([`OutboundSpec::serial`](crate::sa::OutboundSpec::serial)).
+    pub serial: u64,
 }
 
 /// Something control should know of.

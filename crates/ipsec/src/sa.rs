@@ -125,6 +125,9 @@ pub struct OutboundSpec {
     pub name: Arc<str>,
     /// SPI chosen by the peer.
     pub spi: Spi,
+    /// Tells it from other SAs that had its slot before and of which workers may still tell, among
+    /// those whose makers ask for that; else 0.
+    pub serial: u64,
     /// Which policies use the SA.
     pub reqid: ReqId,
     /// A second number: that of policies which want this one of the SAs with its `reqid`, and no
@@ -206,6 +209,8 @@ pub struct InboundSpec {
     pub name: Arc<str>,
     /// SPI chosen by this gateway.
     pub spi: Spi,
+    /// As of [`OutboundSpec::serial`].
+    pub serial: u64,
     /// Which policies the opened packets may match.
     pub reqid: ReqId,
     /// A second number, as of [`OutboundSpec::named`].

@@ -217,7 +217,7 @@ fn drops_events_and_workers_are_counted_and_no_key_is_shown() {
     watched.worker.drops.add(DropReason::NoPolicy, 9);
     watched.worker.outbound_packets.add(11);
     let (direction, spi) = (Direction::Outbound, Spi::new(0xabc).unwrap());
-    let id = SaId { direction, spi, destination: THERE.into(), slot: SaSlot(0) };
+    let id = SaId { direction, spi, destination: THERE.into(), slot: SaSlot(0), serial: 0 };
     watched.told.count(&Event::Soft { sa: id, limit: Limit::Bytes });
     watched.told.count(&Event::Hard { sa: id, limit: Limit::Bytes });
     watched.told.count(&Event::Mapping { sa: id, from: "[::1]:1".parse().unwrap() });

@@ -25,7 +25,8 @@ impl Watched for OutboundSa {
     fn id(&self, slot: SaSlot) -> SaId {
         let Self { spec, .. } = self;
         let destination = spec.endpoints.remote;
-        SaId { direction: Direction::Outbound, spi: spec.spi, destination, slot }
+        let (spi, serial) = (spec.spi, spec.serial);
+        SaId { direction: Direction::Outbound, spi, destination, slot, serial }
     }
 
     fn meter(&self) -> &Meter {
@@ -46,7 +47,8 @@ impl Watched for InboundSa {
     fn id(&self, slot: SaSlot) -> SaId {
         let Self { spec, .. } = self;
         let destination = spec.endpoints.local;
-        SaId { direction: Direction::Inbound, spi: spec.spi, destination, slot }
+        let (spi, serial) = (spec.spi, spec.serial);
+        SaId { direction: Direction::Inbound, spi, destination, slot, serial }
     }
 
     fn meter(&self) -> &Meter {

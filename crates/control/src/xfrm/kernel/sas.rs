@@ -242,10 +242,11 @@ impl Kernel {
     }
 
     /// The number of the SA that workers mean, if it is still there.
-    pub(super) fn in_slot(&mut self, sa: &SaId) -> Option<u64> {
+    pub(super) fn in_slot(&self, sa: &SaId) -> Option<u64> {
         let number = *self.by_slot.get(&(sa.direction, sa.slot))?;
-        let found = self.associations.by_number(number)?;
-        (found.sa.info.spi == Some(sa.spi)).then_some(number)
+        let placed = self.associations.of_number(number)?.placed.as_ref()?;
+        // Another one may have got the slot since, also one of this SPI that a daemon moved.
+        (placed.serial == sa.serial).then_some(number)
     }
 }
 

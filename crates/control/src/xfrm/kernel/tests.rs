@@ -527,8 +527,8 @@ fn limits_that_workers_reach_are_told_and_the_hard_one_ends_the_sa() {
     assert_eq!(spec.lifetime.soft.packets, Some(10));
     assert_eq!(spec.lifetime.hard.since_add, Some(Duration::from_secs(3600)));
     assert_eq!((spec.lifetime.soft.since_add, spec.lifetime.hard.bytes), (None, None));
-    let id =
-        SaId { direction: Direction::Outbound, spi: spec.spi, destination: THERE.into(), slot };
+    let (direction, spi, serial) = (Direction::Outbound, spec.spi, spec.serial);
+    let id = SaId { direction, spi, destination: THERE.into(), slot, serial };
     spec.counters.packets.set(10);
     let soft = Event::Soft { sa: id, limit: Reached::Packets };
     let (group, Reply::Expire(told)) = heard(kernel.heard(&soft, moment(5))).unwrap() else {
@@ -545,27 +545,52 @@ fn limits_that_workers_reach_are_told_and_the_hard_one_ends_the_sa() {
     assert!(matches!(kernel.heard(&of_site, moment(6)), Told::NotOurs));
 }
 
-/// A daemon that moves an SA adds it again under its SPI, while a worker still tells of the one before.
+/// A daemon that moves an SA adds it again under its SPI, at once or after another had its place, while a worker
+/// still tells of the one before.
 #[test]
 fn what_is_told_of_an_sa_that_went_does_not_concern_the_next_of_its_spi() {
     let (mut kernel, published) = kernel();
     for direction in [Direction::Outbound, Direction::Inbound] {
         let out = direction == Direction::Outbound;
         let sa = || if out { outbound(1, 1) } else { inbound(2, 2) };
-        add(&mut kernel, sa()).unwrap();
-        let picture = published.current();
-        let slot = match direction {
-            Direction::Outbound => picture.outbound_sas().next().unwrap().0,
-            Direction::Inbound => picture.inbound_sas().next().unwrap().0,
+        let other = || if out { outbound(3, 3) } else { inbound(4, 4) };
+        let of_now = || {
+            let picture = published.current();
+            let outbound = picture.outbound_sas().map(|(slot, sa)| (slot, sa.serial));
+            let inbound = picture.inbound_sas().map(|(slot, sa)| (slot, sa.serial));
+            let mut all: Vec<_> = if out { outbound.collect() } else { inbound.collect() };
+            let (slot, serial) = all.pop().unwrap();
+            let SaInfo { spi, destination, .. } = sa().info;
+            SaId { direction, spi: spi.unwrap(), destination, slot, serial }
         };
-        let SaInfo { spi, destination, .. } = sa().info;
-        let id = SaId { direction, spi: spi.unwrap(), destination, slot };
-        ask(&mut kernel, Request::DelSa(query(&sa())), 1).unwrap();
         add(&mut kernel, sa()).unwrap();
-        let hard = Event::Hard { sa: id, limit: Reached::Packets };
-        assert!(matches!(kernel.heard(&hard, moment(2)), Told::NotOurs));
-        ask(&mut kernel, Request::GetSa(query(&sa())), 2).unwrap();
+        let old = of_now();
+        for has_other in [false, true] {
+            delete(&mut kernel, &sa());
+            if has_other {
+                add(&mut kernel, other()).unwrap();
+                delete(&mut kernel, &other());
+            }
+            add(&mut kernel, sa()).unwrap();
+            let from = "[::1]:1".parse().unwrap();
+            let limit = Reached::Packets;
+            for event in [
+                Event::Hard { sa: old, limit },
+                Event::Soft { sa: old, limit },
+                Event::Mapping { sa: old, from },
+            ] {
+                assert!(matches!(kernel.heard(&event, moment(2)), Told::NotOurs), "{event:?}");
+            }
+            ask(&mut kernel, Request::GetSa(query(&sa())), 2).unwrap();
+        }
+        assert_eq!(of_now().slot, old.slot, "it may have the same slot");
+        let of_it = Event::Hard { sa: of_now(), limit: Reached::Packets };
+        assert!(matches!(kernel.heard(&of_it, moment(3)), Told::Daemons(..)));
     }
+}
+
+fn delete(kernel: &mut Kernel, sa: &Sa) {
+    ask(kernel, Request::DelSa(query(sa)), 1).unwrap();
 }
 
 /// A NAT has given the peer another port: who drives the SA hears of it, and says when it is so.
@@ -585,7 +610,7 @@ fn a_peer_that_comes_from_elsewhere_is_told_as_often_as_the_sa_wishes() {
         let picture = published.current();
         let (slot, sa) = picture.inbound_sas().find(|(_, sa)| sa.spi.get() == spi).unwrap();
         let direction = Direction::Inbound;
-        SaId { direction, spi: sa.spi, destination: HERE.into(), slot }
+        SaId { direction, spi: sa.spi, destination: HERE.into(), slot, serial: sa.serial }
     };
     let at = |text: &str| text.parse::<std::net::SocketAddr>().unwrap();
     let mut say = |spi: u32, from: &str, seconds: u64| {

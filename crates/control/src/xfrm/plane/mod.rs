@@ -60,6 +60,8 @@ pub struct Setting {
 pub struct Placed {
     pub(super) direction: Direction,
     pub(super) slot: SaSlot,
+    /// No other SA here ever has it.
+    pub(super) serial: u64,
     spi: Option<Spi>,
     group: Group,
     key: RecordId,
@@ -88,6 +90,8 @@ pub(super) struct Plane {
     outbound: Slots,
     inbound: Slots,
     placement: Placement,
+    /// That of the last SA.
+    serial: u64,
     generation: u64,
 }
 
@@ -124,6 +128,7 @@ impl Plane {
             outbound: Slots::default(),
             inbound: Slots::default(),
             placement: Placement::default(),
+            serial: 0,
             generation: 0,
         })
     }
@@ -210,8 +215,8 @@ impl Plane {
         self.one_way(material, direction)?;
         let spi = sa.info.spi;
         let slot = match direction {
-            Direction::Outbound => self.outbound.take(spi, |slot| draft.outbound(slot).is_some()),
-            Direction::Inbound => self.inbound.take(spi, |slot| draft.inbound(slot).is_some()),
+            Direction::Outbound => self.outbound.take(|slot| draft.outbound(slot).is_some()),
+            Direction::Inbound => self.inbound.take(|slot| draft.inbound(slot).is_some()),
         }?;
         let (key, lease) = match checked.way {
             Way::Outbound => {
@@ -219,7 +224,7 @@ impl Plane {
                 match self.graves.raise(key, sent) {
                     Ok(lease) => (key, Some(lease)),
                     Err(refusal) => {
-                        self.outbound.give_back(slot, spi);
+                        self.outbound.give_back(slot);
                         return Err(refusal);
                     }
                 }
@@ -233,7 +238,10 @@ impl Plane {
         let ends = (sa.info.source, sa.info.destination);
         let member = Member { direction, spi, slot, ends, counters: counters.clone() };
         let numbers = self.groups.join_sa(group, &member);
-        let mut placed = Placed { direction, slot, spi, group, key, counters, lease, kept: None };
+        self.serial += 1;
+        let serial = self.serial;
+        let mut placed =
+            Placed { direction, slot, serial, spi, group, key, counters, lease, kept: None };
         match self.admit(sa, &placed, sent, past) {
             Ok(kept) => placed.kept = kept,
             Err(refusal) => {
@@ -242,18 +250,19 @@ impl Plane {
             }
         }
         let counters = placed.counters.clone();
-        let added =
-            match &placed.lease {
-                Some(lease) => self
-                    .surroundings
-                    .outbound(sa, &checked.keys, numbers, lease.clone(), counters)
-                    .and_then(|spec| {
-                        draft.add_outbound(placed.slot, Arc::new(spec)).map_err(inconsistent)
-                    }),
-                None => self.surroundings.inbound(sa, &checked.keys, numbers, counters).and_then(
+        let added = match &placed.lease {
+            Some(lease) => self
+                .surroundings
+                .outbound(sa, &checked.keys, serial, numbers, lease.clone(), counters)
+                .and_then(|spec| {
+                    draft.add_outbound(placed.slot, Arc::new(spec)).map_err(inconsistent)
+                }),
+            None => {
+                self.surroundings.inbound(sa, &checked.keys, serial, numbers, counters).and_then(
                     |spec| draft.add_inbound(placed.slot, Arc::new(spec)).map_err(inconsistent),
-                ),
-            };
+                )
+            }
+        };
         match added {
             Ok(()) => {
                 self.choose(group, self.groups.of_pair(group, spi), &mut draft);
@@ -349,7 +358,7 @@ impl Plane {
     /// What an SA had that is in no picture any more.
     fn give_back(&mut self, placed: &Placed) {
         self.groups.leave_sa(placed.group, placed.spi, (placed.direction, placed.slot));
-        self.slots(placed.direction).give_back(placed.slot, placed.spi);
+        self.slots(placed.direction).give_back(placed.slot);
         match placed.direction {
             Direction::Outbound => self.graves.bury_lease(placed.key),
             Direction::Inbound => {

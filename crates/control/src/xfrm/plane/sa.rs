@@ -90,6 +90,7 @@ impl Surroundings {
         &self,
         sa: &Sa,
         keys: &Keys,
+        serial: u64,
         (reqid, named): Numbers,
         lease: Arc<Lease>,
         counters: Arc<SaCounters>,
@@ -99,6 +100,7 @@ impl Surroundings {
         Ok(OutboundSpec {
             name: name(spi, sa.info.destination),
             spi,
+            serial,
             reqid,
             named,
             protocol: keys.protocol,
@@ -123,6 +125,7 @@ impl Surroundings {
         &self,
         sa: &Sa,
         keys: &Keys,
+        serial: u64,
         (reqid, named): Numbers,
         counters: Arc<SaCounters>,
     ) -> Result<InboundSpec, Refusal> {
@@ -131,6 +134,7 @@ impl Surroundings {
         Ok(InboundSpec {
             name: name(spi, sa.info.destination),
             spi,
+            serial,
             reqid,
             named,
             protocol: keys.protocol,
@@ -176,6 +180,7 @@ fn twin(old: &OutboundSpec) -> OutboundSpec {
     OutboundSpec {
         name: old.name.clone(),
         spi: old.spi,
+        serial: old.serial,
         reqid: old.reqid,
         named: old.named,
         protocol: old.protocol,
@@ -201,6 +206,7 @@ pub(super) fn changed_inbound(old: &InboundSpec, sa: &Sa) -> InboundSpec {
     InboundSpec {
         name: old.name.clone(),
         spi: old.spi,
+        serial: old.serial,
         reqid: old.reqid,
         named: old.named,
         protocol: old.protocol,
