@@ -9,7 +9,7 @@ use convoy_lab::strongswan::Mode;
 use convoy_lab::{Family, LabError};
 
 use super::common::{convoy, text};
-use super::suites::{COMMON, OURS};
+use super::suites::{self, COMMON, OURS};
 use super::traffic::under_load;
 use super::world::{FAMILIES, LIMIT, NAMES, Plane, World, say};
 
@@ -46,30 +46,27 @@ const PINGS: u16 = 4;
 /// A tunnel to be made by the pluto on the left, used and ended.
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    suite: &'static str,
-    outer: Family,
+    of: suites::Case,
+    /// Of the networks, in tunnel mode.
     inner: Family,
-    encap: bool,
-    mode: Mode,
-    esn: bool,
 }
 
 impl Case {
     /// As pluto is told of it.
     fn conn(&self, world: &World, side: usize) -> Conn {
-        let known = NAMES_OF_PLUTO.iter().find(|(name, _)| *name == self.suite);
-        let (_, esp) = known.unwrap_or_else(|| panic!("what is {} in pluto?", self.suite));
+        let known = NAMES_OF_PLUTO.iter().find(|(name, _)| *name == self.of.suite);
+        let (_, esp) = known.unwrap_or_else(|| panic!("what is {} in pluto?", self.of.suite));
         let ends = [side, 1 - side];
         let networks = ends.map(|end| world.site(end).network(self.inner));
         Conn {
             name: "net".into(),
-            gateways: ends.map(|end| world.site(end).wire_address(self.outer)),
+            gateways: ends.map(|end| world.site(end).wire_address(self.of.outer)),
             ids: ends.map(|end| NAMES[end].to_owned()),
-            networks: (self.mode == Mode::Tunnel).then_some(networks),
+            networks: (self.of.mode == Mode::Tunnel).then_some(networks),
             secret: "of this test only".into(),
             esp: (*esp).into(),
-            encap: self.encap,
-            esn: self.esn,
+            encap: self.of.encap,
+            esn: self.of.esn,
             more: vec![],
         }
     }
@@ -79,14 +76,11 @@ impl Case {
         for side in 0..2 {
             let conn = self.conn(world, side);
             let networks = conn.networks.map(|networks| networks.map(|net| vec![net.to_string()]));
-            let mut connection = world.connection(side, self.outer);
-            connection.encap = self.encap;
+            let mut connection = self.of.connection(world, side);
             let child = &mut connection.children[0];
-            let esn = if self.esn { "esn" } else { "noesn" };
-            child.proposals = format!("{}-x25519-{esn}", self.suite);
-            child.mode = self.mode;
-            let dynamic = || ["dynamic"; 2].map(|end| vec![end.to_owned()]);
-            [child.local_ts, child.remote_ts] = networks.unwrap_or_else(dynamic);
+            if let Some(networks) = networks {
+                [child.local_ts, child.remote_ts] = networks;
+            }
             let namespace = if side == 0 { &world.lab.a.gateway } else { &world.lab.b.gateway };
             match &mut world.plutos[side] {
                 Some(pluto) => pluto.reload(namespace, &[conn])?,
@@ -121,9 +115,9 @@ impl Case {
     fn use_it(&self, world: &World) -> Result<(), String> {
         for from in 0..2 {
             let (near, far) = (world.site(from), world.site(1 - from));
-            let (to, namespace): (IpAddr, _) = match self.mode {
+            let (to, namespace): (IpAddr, _) = match self.of.mode {
                 Mode::Tunnel => (far.host_address(self.inner), &near.host),
-                Mode::Transport => (far.wire_address(self.outer), &near.gateway),
+                Mode::Transport => (far.wire_address(self.of.outer), &near.gateway),
             };
             let answered = World::ping(namespace, to, PINGS);
             if answered != u64::from(PINGS) {
@@ -150,7 +144,7 @@ impl Case {
                 let flow = (sa["flow"]["packets"].as_u64(), sa["flow"]["bytes"].as_u64());
                 let said = (flow, sa["udp_ports"].is_array(), sa["esn"].as_bool());
                 let due = (Some(packets), Some(packets * each));
-                if said != (due, self.encap, Some(self.esn)) || sa["dropped"] != 0 {
+                if said != (due, self.of.encap, Some(self.of.esn)) || sa["dropped"] != 0 {
                     return Err(format!("not {due:?}: {sa:#}"));
                 }
             }
@@ -199,7 +193,7 @@ fn play(peer: Plane, cases: impl IntoIterator<Item = Case>) {
     let Some(mut world) = World::start([Plane::Pluto, peer]) else { return };
     say(NOT_OURS);
     let (cannot, cases): (Vec<_>, Vec<_>) =
-        cases.into_iter().partition(|case| case.encap && case.suite.contains("ccm"));
+        cases.into_iter().partition(|case| case.of.encap && case.of.suite.contains("ccm"));
     if !cannot.is_empty() {
         say(CCM_IN_UDP);
     }
@@ -218,46 +212,35 @@ fn play(peer: Plane, cases: impl IntoIterator<Item = Case>) {
 /// Every shape there is: both families inside and out, plain and in UDP, both modes, short and
 /// extended sequence numbers.
 fn shape(n: usize) -> Case {
-    let outer = FAMILIES[n % 2];
-    let mode = if n / 4 % 2 == 1 { Mode::Transport } else { Mode::Tunnel };
-    Case {
-        suite: "aes128gcm16",
-        outer,
-        inner: if mode == Mode::Transport { outer } else { FAMILIES[n / 16 % 2] },
-        encap: n / 2 % 2 == 1,
-        mode,
-        esn: n / 8 % 2 == 1,
-    }
+    let of = suites::Case::shape(n % 16);
+    Case { of, inner: if of.mode == Mode::Transport { of.outer } else { FAMILIES[n / 16 % 2] } }
 }
 
 #[test]
 fn pluto_has_every_suite_of_strongswans_own_esp_against_it() {
     // That one always encapsulates, has tunnels only, and no extended sequence numbers.
     let cases = COMMON.iter().enumerate().map(|(n, suite)| Case {
-        suite,
-        outer: FAMILIES[n % 2],
+        of: suites::Case { suite, encap: true, ..suites::Case::shape(n % 2) },
         inner: FAMILIES[n / 2 % 2],
-        encap: true,
-        mode: Mode::Tunnel,
-        esn: false,
     });
     play(Plane::Libipsec, cases);
 }
 
 #[test]
 fn pluto_has_every_suite_towards_a_charon_whose_packets_a_gateway_carries() {
-    let suites = COMMON.iter().chain(OURS).enumerate();
+    let every = COMMON.iter().chain(OURS).enumerate();
     // Steps of seven go round all shapes.
-    let cases = suites.map(|(n, suite)| Case { suite, ..shape(n * 7 % 16) });
-    play(
-        Plane::Convoy,
-        cases.map(|case| Case { encap: case.encap && !case.suite.contains("ccm"), ..case }),
-    );
+    let cases = every.map(|(n, suite)| {
+        let Case { of, inner } = shape(n * 7 % 16);
+        let encap = of.encap && !suite.contains("ccm");
+        Case { of: suites::Case { suite, encap, ..of }, inner }
+    });
+    play(Plane::Convoy, cases);
 }
 
 #[test]
 fn plutos_make_tunnels_of_every_shape_between_gateways() {
-    let is_new = |n: &usize| shape(*n).mode == Mode::Tunnel || n / 16 == 0;
+    let is_new = |n: &usize| shape(*n).of.mode == Mode::Tunnel || n / 16 == 0;
     play(Plane::Pluto, (0..32).filter(is_new).map(shape));
 }
 

@@ -1,7 +1,7 @@
 //! Every suite that both sides have, in every shape that both sides know.
 
 use convoy_lab::Family;
-use convoy_lab::strongswan::Mode;
+use convoy_lab::strongswan::{Connection, Mode};
 
 use super::world::{FAMILIES, LIMIT, Plane, World};
 
@@ -30,12 +30,12 @@ pub(crate) const OURS: &[&str] = &["aes128gmac", "aes256gmac"];
 
 /// A tunnel to be made, used and ended.
 #[derive(Clone, Copy, Debug)]
-struct Case {
-    suite: &'static str,
-    outer: Family,
-    encap: bool,
-    mode: Mode,
-    esn: bool,
+pub(crate) struct Case {
+    pub(crate) suite: &'static str,
+    pub(crate) outer: Family,
+    pub(crate) encap: bool,
+    pub(crate) mode: Mode,
+    pub(crate) esn: bool,
 }
 
 /// Plays each case between running daemons; tells all that fail.
@@ -57,20 +57,35 @@ fn play(planes: [Plane; 2], cases: impl IntoIterator<Item = Case>) {
 }
 
 impl Case {
+    /// Of the suite that everybody has, in one of sixteen shapes: both families outside, plain and in
+    /// UDP, both modes, short and extended sequence numbers.
+    pub(crate) fn shape(n: usize) -> Self {
+        Self {
+            suite: "aes128gcm16",
+            outer: FAMILIES[n % 2],
+            encap: n / 2 % 2 == 1,
+            mode: if n / 4 % 2 == 1 { Mode::Transport } else { Mode::Tunnel },
+            esn: n / 8 % 2 == 1,
+        }
+    }
+
+    /// As a charon is told of it; in tunnel mode between both networks of both families.
+    pub(crate) fn connection(&self, world: &World, side: usize) -> Connection {
+        let mut connection = world.connection(side, self.outer);
+        connection.encap = self.encap;
+        let child = &mut connection.children[0];
+        let esn = if self.esn { "esn" } else { "noesn" };
+        child.proposals = format!("{}-x25519-{esn}", self.suite);
+        child.mode = self.mode;
+        if self.mode == Mode::Transport {
+            child.local_ts = vec!["dynamic".into()];
+            child.remote_ts = vec!["dynamic".into()];
+        }
+        connection
+    }
+
     fn play(&self, world: &mut World) -> Result<(), String> {
-        world.load(|world, side| {
-            let mut connection = world.connection(side, self.outer);
-            connection.encap = self.encap;
-            let child = &mut connection.children[0];
-            let esn = if self.esn { "esn" } else { "noesn" };
-            child.proposals = format!("{}-x25519-{esn}", self.suite);
-            child.mode = self.mode;
-            if self.mode == Mode::Transport {
-                child.local_ts = vec!["dynamic".into()];
-                child.remote_ts = vec!["dynamic".into()];
-            }
-            connection
-        });
+        world.load(|world, side| self.connection(world, side));
         let said = |error: convoy_lab::LabError| error.to_string();
         let used = world
             .daemon(0)
@@ -138,16 +153,9 @@ fn every_suite_of_strongswans_own_esp_works_against_it() {
 
 #[test]
 fn every_suite_works_between_gateways_in_some_shape_and_one_in_every_shape() {
-    let shape = |n: usize| Case {
-        suite: "aes128gcm16",
-        outer: FAMILIES[n % 2],
-        encap: n / 2 % 2 == 1,
-        mode: if n / 4 % 2 == 1 { Mode::Transport } else { Mode::Tunnel },
-        esn: n / 8 % 2 == 1,
-    };
-    let every_shape = (0..16).map(shape);
+    let every_shape = (0..16).map(Case::shape);
     // Steps of seven go round all shapes.
     let suites = COMMON.iter().chain(OURS).enumerate();
-    let every_suite = suites.map(|(n, suite)| Case { suite, ..shape(n * 7 % 16) });
+    let every_suite = suites.map(|(n, suite)| Case { suite, ..Case::shape(n * 7 % 16) });
     play([Plane::Convoy; 2], every_shape.chain(every_suite));
 }
