@@ -7,7 +7,8 @@ mod common;
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::net::UdpSocket;
+use std::net::{SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -20,6 +21,9 @@ use convoy_lab::{
     wire_report,
 };
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket,
+};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 
@@ -203,14 +207,17 @@ impl Stream {
     }
 }
 
+/// The IPv4 packet with ESP in a frame.
+fn esp_packet(frame: &[u8]) -> Option<&[u8]> {
+    let ip = &frame[14..];
+    (frame[12..14] == [8, 0] && ip[9] == 50).then_some(ip)
+}
+
 /// SPI and sequence number of each ESP packet of a capture.
 fn numbers(capture: &Path) -> Vec<(u32, u32)> {
     let mut found = Vec::new();
-    for packet in read_pcap(capture) {
-        let ip = &packet[14..];
-        if packet[12..14] != [8, 0] || ip[9] != 50 {
-            continue;
-        }
+    for frame in read_pcap(capture) {
+        let Some(ip) = esp_packet(&frame) else { continue };
         let esp = &ip[usize::from(ip[0] & 15) * 4..];
         let number = |at: usize| u32::from_be_bytes(esp[at..at + 4].try_into().unwrap());
         found.push((number(0), number(4)));
@@ -296,6 +303,59 @@ fn gateways_that_are_killed_go_on_without_a_daemon() {
         assert!(world.gateways[side].take().unwrap().terminate().success());
         assert!(!world.state(side).exists(), "nothing is kept");
     }
+}
+
+/// A tunnel with little traffic: what its gateway has received is known to the packet, so that the next
+/// one comes in, and each of those before does not.
+#[test]
+fn a_quiet_tunnel_goes_on_with_its_next_packet_and_accepts_none_again() {
+    let Some(mut world) = World::start() else { return };
+    let pcap = world.disk.path().join("wire.pcap");
+    let capture =
+        Capture::start(&world.lab.b.gateway, WIRE_LINK, &pcap, CaptureConfig::default()).unwrap();
+    (0..2).for_each(|side| world.make_tunnel(side));
+    let receiver = world.lab.b.host.run(|| UdpSocket::bind(("0.0.0.0", PORT)).unwrap()).unwrap();
+    receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+    let sender = world.lab.a.host.run(|| UdpSocket::bind(("0.0.0.0", 0)).unwrap()).unwrap();
+    let to = (world.lab.b.host_address(Family::V4), PORT);
+    let mut buffer = [0; 8];
+    let mut number = 0_u64;
+    let mut next = |receiver: &UdpSocket| {
+        number += 1;
+        sender.send_to(&number.to_be_bytes(), to).unwrap();
+        receiver.recv(&mut buffer).expect("the next packet comes in");
+        assert_eq!(u64::from_be_bytes(buffer), number);
+    };
+    for _ in 0..3 {
+        (0..5).for_each(|_| next(&receiver));
+        world.kill(1);
+        world.start_gateway(1);
+        next(&receiver);
+    }
+    assert_eq!(capture.stop().unwrap().dropped, 0);
+    // All that was on the wire once more.
+    let frames = read_pcap(&pcap).into_iter();
+    let packets: Vec<_> =
+        frames.filter_map(|frame| esp_packet(&frame).map(<[u8]>::to_vec)).collect();
+    assert_eq!(packets.len(), 18);
+    world.kill(1);
+    world.start_gateway(1);
+    let address = world.lab.b.wire_address(Family::V4).to_string();
+    let to_gateway = SockaddrIn::from(SocketAddrV4::new(address.parse().unwrap(), 0));
+    let send = || {
+        let raw =
+            socket(AddressFamily::Inet, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Raw);
+        let raw = raw.unwrap();
+        for packet in &packets {
+            let sent = sendto(raw.as_raw_fd(), packet, &to_gateway, MsgFlags::empty());
+            assert_eq!(sent, Ok(packet.len()));
+        }
+    };
+    world.lab.a.gateway.run(send).unwrap();
+    // Behind all of them on the wire.
+    next(&receiver);
+    receiver.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(receiver.recv(&mut buffer).is_err(), "a packet was accepted twice");
 }
 
 /// The site has changed so that an SA cannot go on: who listens first is told.

@@ -1,6 +1,7 @@
 //! Counters that one worker writes and anyone reads.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::OnceLock;
 
 use convoy_crypto::prefetch_read;
 
@@ -52,6 +53,9 @@ pub struct SaCounters {
     pub floor: Floor,
     /// What it has used of its lifetime.
     pub usage: Usage,
+    /// Inbound: a word that outlives the process, if there is one. The right edge of the window stands
+    /// there before a packet that moved it goes further.
+    pub outliving: OnceLock<&'static AtomicU64>,
     /// Outbound: largest outer packet the path takes, in bytes.
     pub path_mtu: Counter,
     /// Inbound: packets outside or already seen inside the anti-replay window.

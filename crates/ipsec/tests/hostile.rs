@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use common::{Pair, Setup, inner, sealed, text};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::sa::{Mode, ReqId};
@@ -93,6 +95,28 @@ fn a_forged_packet_does_not_move_the_window() {
     assert_eq!(pair.dropped(DropReason::BadIcv), 1);
     assert_eq!(pair.inn.counters.icv_failures.get(), 1);
     assert_eq!(pair.open(&wire).len(), 2, "the window still stands at its start");
+}
+
+/// Where a window's edge outlives the process: there before a packet goes further, and moved by authentic
+/// packets alone.
+#[test]
+fn the_edge_that_outlives_a_process_is_that_of_what_was_accepted() {
+    static EDGE: AtomicU64 = AtomicU64::new(0);
+    let setup = Setup { esn: false, replay_window: 64, ..Setup::default() };
+    let mut pair = Pair::new(&setup);
+    let reached = || EDGE.load(Ordering::SeqCst);
+    let (wire, _) = pair.protect(&vec![inner(false, 10); 20]);
+    pair.inn.counters.outliving.set(&EDGE).unwrap();
+    assert_eq!(pair.open(&wire[..1]).len(), 1);
+    assert_eq!(reached(), setup.start);
+    let mut forged = wire[19].clone();
+    *forged.last_mut().unwrap() ^= 1;
+    assert!(pair.open(&[forged]).is_empty());
+    assert_eq!(reached(), setup.start);
+    assert_eq!(pair.open(&wire[5..15]).len(), 10);
+    assert_eq!(reached(), setup.start + 14);
+    assert_eq!(pair.open(&wire[1..5]).len(), 4);
+    assert_eq!(reached(), setup.start + 14);
 }
 
 #[test]

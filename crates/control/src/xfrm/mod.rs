@@ -14,7 +14,7 @@ mod service;
 mod transform;
 
 pub use associations::{Added, Association, Associations, LARVAL_SECONDS};
-pub use keep::{Earlier, Keep, KeepError};
+pub use keep::{Earlier, Keep, KeepError, Words};
 pub use kernel::{Carried, Cover, Covered, Host, Kernel, Restored, Told, Wanted};
 pub use moment::Moment;
 pub use plane::{Placed, Setting};

@@ -2,14 +2,16 @@
 //! protect, and UDP ports that are shared.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use convoy_control::site::{Site, Xfrm};
 use convoy_control::xfrm::{
-    Answer, Carried, Client, Earlier, Host, Keep, KeepError, Kernel, Moment, Setting,
+    Answer, Carried, Client, Earlier, Host, Keep, KeepError, Kernel, Moment, Setting, Words,
 };
 use convoy_crypto::Cpu;
 use convoy_host::News;
@@ -305,13 +307,27 @@ pub(super) fn open_keep(xfrm: &Xfrm) -> anyhow::Result<Option<Keep>> {
         Some(path) => (path.clone(), true),
         None => (xfrm.usual_state(), false),
     };
-    match Keep::open(&path) {
+    match Keep::open(&path, |path| Ok(Box::new(Mapped(convoy_io::Words::open(path)?)))) {
         Ok(keep) => Ok(Some(keep)),
         Err(error @ KeepError::NotInMemory(_)) if !is_asked_for => {
             tracing::warn!("what daemons negotiate ends with the gateway: {error}");
             Ok(None)
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Memory of the folder that workers write.
+#[derive(Debug)]
+struct Mapped(convoy_io::Words);
+
+impl Words for Mapped {
+    fn earlier(&self) -> &[[u64; 2]] {
+        self.0.earlier()
+    }
+
+    fn pair(&mut self, number: u32) -> io::Result<[&'static AtomicU64; 2]> {
+        self.0.pair(number)
     }
 }
 

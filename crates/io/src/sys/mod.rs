@@ -10,6 +10,7 @@ mod message;
 mod option;
 mod poll;
 mod ring;
+mod words;
 mod xdp;
 
 #[cfg(test)]
@@ -27,6 +28,7 @@ pub(crate) use message::{
 };
 pub(crate) use option::{attach_program, bind_packet, get_int, set_int, set_program, set_words};
 pub(crate) use poll::{gather, wait_writable};
+pub use words::Words;
 pub(crate) use xdp::{ENTRIES, KERNEL_HEADROOM, XdpSocket};
 
 use std::io;

@@ -1,5 +1,7 @@
 //! Second stage inbound: what was authentic moves the anti-replay window, and only that.
 
+use core::sync::atomic::Ordering;
+
 use convoy_engine::{Job, Status};
 use convoy_wire::SeqNum;
 
@@ -78,7 +80,11 @@ fn look_ahead(sas: &Slab<InboundSa>, done: &[Job], at: usize) {
 fn publish(now: Now, sa: &InboundSa, before: u64) -> bool {
     let is_news = sa.window.accepted() != before;
     if is_news {
-        sa.counters.floor.raise(sa.window.right_edge());
+        let edge = sa.window.right_edge();
+        if let Some(word) = sa.counters.outliving.get() {
+            word.store(edge.get(), Ordering::Release);
+        }
+        sa.counters.floor.raise(edge);
         sa.counters.last_packet_ns.set(now.0);
     }
     is_news

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use zeroize::Zeroizing;
 
-use super::{Journal, Keep, Medium};
+use super::{Journal, Keep, Medium, Words};
 
 /// A kernel finishes what it copies within a page, whoever is killed.
 const WHOLE_MAX: usize = 128;
@@ -48,8 +48,13 @@ fn apply(files: &mut [Vec<u8>; 2], step: &Step, part: usize) {
 impl Memory {
     /// What is kept here.
     pub(in crate::xfrm) fn open(&self) -> Keep {
+        self.open_with(None)
+    }
+
+    /// The same, and memory that workers write.
+    pub(in crate::xfrm) fn open_with(&self, words: Option<Box<dyn Words>>) -> Keep {
         let leaf = |file| Box::new(Leaf { memory: self.clone(), file });
-        Keep::from_media(None, leaf(0), leaf(1)).unwrap()
+        Keep::from_media(None, leaf(0), leaf(1), words).unwrap()
     }
 
     /// What a process leaves that is killed now. What it still writes does not come here.

@@ -12,6 +12,9 @@
 //!   anti-replay window, every few milliseconds, and how far it may have come since (the allowance of
 //!   [`crate::lease`], with what it says about it). And its counters, at least once a second, so that
 //!   lifetimes go on. An orderly end writes exact numbers;
+//! * `edges`: the right edges once more, in memory that workers write themselves before a packet that moved
+//!   one goes further ([`Words`]). So a restart knows exactly what was received, and needs no allowance;
+//!   it does where a file cannot be mapped;
 //! * `lock`, locked while a gateway runs.
 //!
 //! Cells of SAs that went stay, by a keyed hash of their keys, until 2¹⁵ others went: a daemon that
@@ -32,6 +35,7 @@ pub(super) mod memory;
 mod numbers;
 #[cfg(test)]
 mod tests;
+mod words;
 
 use std::collections::HashMap;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -50,6 +54,7 @@ pub(super) use keeper::Keeper;
 use medium::Leaf;
 pub(super) use medium::Medium;
 pub(super) use numbers::{Admission, Kept, Past, Way};
+pub use words::Words;
 
 use crate::lease::HashKey;
 
@@ -87,14 +92,20 @@ impl Keep {
     /// # Errors
     /// [`KeepError::NotInMemory`] where files reach a disk; [`KeepError::InUse`] while another gateway
     /// has the folder.
-    pub fn open(path: &Path) -> Result<Self, KeepError> {
+    ///
+    /// `map` makes memory of a file that outlives this process; what goes wrong there costs exactness.
+    pub fn open(
+        path: &Path,
+        map: impl FnOnce(&Path) -> io::Result<Box<dyn Words>>,
+    ) -> Result<Self, KeepError> {
         let folder = Folder::open(path)?;
         let leaf = |name: &str| {
             let path = path.join(name);
             Leaf::open(path.clone()).map_err(failed("open", &path))
         };
         let (journal, numbers) = (leaf("journal")?, leaf("numbers")?);
-        Self::from_media(Some(folder), Box::new(journal), Box::new(numbers))
+        let words = folder.words(map)?;
+        Self::from_media(Some(folder), Box::new(journal), Box::new(numbers), words)
             .map_err(failed("use", path))
     }
 
@@ -102,9 +113,10 @@ impl Keep {
         folder: Option<Folder>,
         journal: Box<dyn Medium>,
         numbers: Box<dyn Medium>,
+        words: Option<Box<dyn Words>>,
     ) -> io::Result<Self> {
         let (journal, loaded) = Journal::open(journal)?;
-        let (mut numbers, past) = numbers::Numbers::open(numbers, loaded.is_fresh)?;
+        let (mut numbers, past) = numbers::Numbers::open(numbers, words, loaded.is_fresh)?;
         let cells = past.into_iter().map(|past| (past.cell.serial, past)).collect();
         let mut sas = Vec::new();
         let (mut policies, mut is_closed) = (Vec::new(), false);
@@ -191,10 +203,38 @@ impl Folder {
         std::fs::set_permissions(path, private).map_err(failed("use", path))
     }
 
+    /// The memory that workers write. Without it, nothing may be left that a later life believes.
+    fn words(
+        &self,
+        map: impl FnOnce(&Path) -> io::Result<Box<dyn Words>>,
+    ) -> Result<Option<Box<dyn Words>>, KeepError> {
+        let path = self.path.join("edges");
+        match map(&path) {
+            Ok(words) => Ok(Some(words)),
+            Err(error) => {
+                tracing::warn!(
+                    "{}: {error}; some packets are refused after a crash",
+                    path.display()
+                );
+                gone(std::fs::remove_file(&path)).map_err(failed("remove", &path))?;
+                Ok(None)
+            }
+        }
+    }
+
     fn remove(self) -> io::Result<()> {
+        gone(std::fs::remove_file(self.path.join("edges")))?;
         std::fs::remove_file(self.path.join("lock"))?;
         std::fs::remove_dir(&self.path)
     }
+}
+
+/// What was not there is gone as well.
+fn gone(outcome: io::Result<()>) -> io::Result<()> {
+    outcome.or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    })
 }
 
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeepError {

@@ -10,6 +10,7 @@ use convoy_ipsec::sequence::Lease;
 
 use super::cell::{CELL, Cell, Counts};
 use super::medium::Medium;
+use super::words::{Edges, Words};
 use crate::lease::{LEAST_ALLOWANCE, Progress, RecordId, allowance};
 
 /// Numbers that are allowed at least beyond those that were used; twice as many at most when an SA
@@ -134,6 +135,7 @@ impl Live {
 #[derive(Debug)]
 pub(super) struct Numbers {
     medium: Box<dyn Medium>,
+    edges: Edges,
     live: BTreeMap<u32, Live>,
     /// Cells of keys without an SA, the oldest first.
     dead: VecDeque<u32>,
@@ -145,16 +147,28 @@ pub(super) struct Numbers {
 
 impl Numbers {
     /// Reads all cells. Those of SAs that are still wanted are to be [admitted](Self::admit) again.
-    pub(super) fn open(mut medium: Box<dyn Medium>, forget: bool) -> io::Result<(Self, Vec<Past>)> {
+    pub(super) fn open(
+        mut medium: Box<dyn Medium>,
+        words: Option<Box<dyn Words>>,
+        forget: bool,
+    ) -> io::Result<(Self, Vec<Past>)> {
         if forget {
             medium.replace(&[])?;
         }
         let bytes = medium.read()?;
+        let edges = Edges::new(words);
         let (mut past, mut free) = (Vec::new(), Vec::new());
         let mut count = 0;
         for bytes in bytes.as_chunks::<CELL>().0 {
             match Cell::decode(bytes) {
-                Some(cell) => past.push(Past { at: count, cell }),
+                Some(mut cell) => {
+                    if let Some(edge) = edges.reached(count, cell.serial)
+                        && cell.direction == Direction::Inbound
+                    {
+                        (cell.sequence, cell.allowance) = (cell.sequence.max(edge), 0);
+                    }
+                    past.push(Past { at: count, cell });
+                }
                 None => free.push(count),
             }
             count += 1;
@@ -163,7 +177,8 @@ impl Numbers {
         let mut dead: Vec<_> = past.iter().map(|past| (past.cell.serial, past.at)).collect();
         dead.sort_unstable();
         let dead = dead.into_iter().map(|(_, at)| at).collect();
-        Ok((Self { medium, live: BTreeMap::new(), dead, free, count, next_serial }, past))
+        let live = BTreeMap::new();
+        Ok((Self { medium, edges, live, dead, free, count, next_serial }, past))
     }
 
     /// Serial numbers from here on are free.
@@ -200,6 +215,9 @@ impl Numbers {
                 self.free.push(at);
             }
             return Err(error);
+        }
+        if cell.direction == Direction::Inbound {
+            self.edges.begin(at, &cell, &counters);
         }
         self.next_serial = self.next_serial.max(serial.saturating_add(1));
         let mut live = Live { cell, counters, numbered, is_due: true };

@@ -1,5 +1,9 @@
 //! Whatever becomes of the process, daemons find again what they were told.
 
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use convoy_ipsec::sequence::{Exhausted, SequenceCounter, SequenceLimits};
@@ -13,7 +17,7 @@ use proptest::prelude::*;
 use super::tests::*;
 use super::*;
 use crate::xfrm::keep::memory::Memory;
-use crate::xfrm::{Cursor, Earlier};
+use crate::xfrm::{Cursor, Earlier, Words};
 
 /// A gateway that keeps what it has in `memory`.
 fn life(memory: &Memory) -> (Kernel, Arc<Published>, Restored) {
@@ -296,6 +300,70 @@ fn what_was_accepted_is_not_accepted_again() {
     let (_kernel, published, _) = life(&memory.killed());
     let floor = inbounds(&published)[0].counters.floor.get().get();
     assert!((1008..10_000).contains(&floor), "{floor}");
+}
+
+/// Memory that workers write, and what a life before left there.
+#[derive(Clone, Debug, Default)]
+struct Mapped {
+    earlier: Vec<[u64; 2]>,
+    now: Arc<Mutex<BTreeMap<u32, [&'static AtomicU64; 2]>>>,
+}
+
+impl Words for Mapped {
+    fn earlier(&self) -> &[[u64; 2]] {
+        &self.earlier
+    }
+
+    fn pair(&mut self, number: u32) -> io::Result<[&'static AtomicU64; 2]> {
+        let new = || [0; 2].map(|zero| &*Box::leak(Box::new(AtomicU64::new(zero))));
+        Ok(*self.now.lock().unwrap().entry(number).or_insert_with(new))
+    }
+}
+
+impl Mapped {
+    /// As a process finds it after this one was killed.
+    fn killed(&self) -> Self {
+        let now = self.now.lock().unwrap();
+        let mut earlier = vec![[0; 2]; now.keys().max().map_or(0, |max| *max as usize + 1)];
+        for (number, words) in now.iter() {
+            earlier[*number as usize] = words.map(|word| word.load(Ordering::SeqCst));
+        }
+        Self { earlier, ..Self::default() }
+    }
+}
+
+/// What workers say themselves needs no margin, and only of the SA that it was said of.
+#[test]
+fn what_was_received_is_known_exactly_where_workers_can_write_it() {
+    let memory = Memory::default();
+    let life = |memory: &Memory, mapped: &Mapped| {
+        let (mut kernel, published) = kernel_at(4500);
+        kernel.keep(memory.open_with(Some(Box::new(mapped.clone()))), moment(0));
+        (kernel, published)
+    };
+    let floor = |published: &Published| inbounds(published)[0].counters.floor.get().get();
+    let mapped = Mapped::default();
+    let (mut kernel, published) = life(&memory, &mapped);
+    add(&mut kernel, inbound(2, 2)).unwrap();
+    let edge = *inbounds(&published)[0].counters.outliving.get().unwrap();
+    assert_eq!(edge.load(Ordering::SeqCst), 0);
+    edge.store(5, Ordering::SeqCst);
+    let (memory, mapped) = (memory.killed(), mapped.killed());
+    let (kernel, published) = life(&memory.killed(), &mapped);
+    assert_eq!(floor(&published), 5);
+    drop(kernel);
+    // A life after that has heard of nothing more.
+    let second = Mapped { earlier: mapped.earlier.clone(), ..Mapped::default() };
+    let (kernel, _published) = life(&memory, &second);
+    let (kernel_after, published) = life(&memory.killed(), &second.killed());
+    assert_eq!(floor(&published), 5);
+    drop((kernel, kernel_after));
+    // Words of another one say nothing.
+    let mut other = mapped;
+    other.earlier.iter_mut().for_each(|pair| pair[0] += 1);
+    let (_kernel, published) = life(&memory.killed(), &other);
+    let with_margin = floor(&published);
+    assert!((8..1000).contains(&with_margin), "{with_margin}");
 }
 
 #[test]
