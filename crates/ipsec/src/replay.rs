@@ -133,8 +133,8 @@ impl Floor {
 pub struct ReplayWindow {
     /// A power of two of words, at least one more than the window needs; empty when off.
     ring: Box<[u64]>,
-    /// Packets.
-    size: u64,
+    /// Packets. Of 32 bits, so that a hot SA fits its cache lines.
+    size: u32,
     /// The highest number accepted, or the floor: the right edge, never below the floor.
     edge: u64,
     /// Nothing at or below is accepted.
@@ -162,7 +162,7 @@ impl ReplayWindow {
         };
         Ok(Self {
             ring: vec![0; words as usize].into_boxed_slice(),
-            size: u64::from(size),
+            size,
             edge: floor.get(),
             floor: floor.get(),
             origin: floor.get(),
@@ -182,7 +182,7 @@ impl ReplayWindow {
         let edge = SeqNum::new(self.edge);
         // The low half of the window's left edge, which may lie in the block of 2³² before.
         #[allow(clippy::cast_possible_truncation)] // at most 65536
-        let left = edge.low().wrapping_sub((self.size as u32).wrapping_sub(1));
+        let left = edge.low().wrapping_sub(self.size.wrapping_sub(1));
         let high = if left <= edge.low() {
             // The whole window lies in one block. At the last block's end nothing can follow: the
             // number stays in it and is too old.
@@ -218,7 +218,7 @@ impl ReplayWindow {
             return Ok(());
         }
         // Not above the edge, so the difference does not wrap.
-        if seq <= self.floor || self.edge.wrapping_sub(seq) >= self.size {
+        if seq <= self.floor || self.edge.wrapping_sub(seq) >= u64::from(self.size) {
             return Err(Stale::TooOld);
         }
         let (word, bit) = self.place(seq);
@@ -302,7 +302,7 @@ impl ReplayWindow {
     /// Size of the window, packets; 0 when it is off.
     #[must_use]
     pub const fn size(&self) -> u64 {
-        self.size
+        self.size as u64
     }
 
     /// Numbers between the lowest and the highest accepted that never came: lost, or still on the

@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use convoy_crypto::{Cpu, KeyError, KeyMaterial, OpenKey, SealKey, SecretBytes, Suite, Tier};
+use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
     ReqId, SaSlot, WorkerId,
@@ -239,6 +241,9 @@ fn associations(
         worker,
         counters: Arc::default(),
     };
+    // As of SAs of IKE daemons, whose edges outlive the gateway.
+    let received = SaCounters::default();
+    let _ = received.outliving.set(word());
     let inn = InboundSpec {
         name: Arc::from(format!("in {n}")),
         spi,
@@ -258,7 +263,15 @@ fn associations(
         key: Arc::new(OpenKey::with_tier(cpu, tier, suite, material())?),
         lifetime: convoy_ipsec::lifetime::Lifetime::default(),
         worker,
-        counters: Arc::default(),
+        counters: Arc::new(received),
     };
     Ok((out, inn))
+}
+
+/// A word in a cache line of its own, as in the file that a gateway maps.
+fn word() -> &'static AtomicU64 {
+    #[repr(align(64))]
+    struct Line(AtomicU64);
+    let Line(word) = Box::leak(Box::new(Line(AtomicU64::new(0))));
+    word
 }

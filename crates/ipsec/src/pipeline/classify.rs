@@ -128,7 +128,7 @@ fn prefetch_sas(sas: &Slab<OutboundSa>, hints: &Hints, decisions: &[Option<Decis
 #[inline]
 fn hinted(sas: &Slab<OutboundSa>, hints: &Hints, reqid: ReqId, forms: &mut u8) -> Option<Way> {
     let hint = hints.get(reqid.0);
-    let sa = sas.get(hint).filter(|sa| sa.reqid == reqid || sa.named == reqid)?;
+    let sa = sas.get(hint).filter(|sa| sa.reqid == reqid || sa.spec.named == Some(reqid))?;
     sa.counters.prefetch();
     *forms |= sa.tunnel.form;
     Some(Way { reqid, slot: SaSlot(hint), tunnel: sa.tunnel })

@@ -81,7 +81,7 @@ fn publish(now: Now, sa: &InboundSa, before: u64) -> bool {
     let is_news = sa.window.accepted() != before;
     if is_news {
         let edge = sa.window.right_edge();
-        if let Some(word) = sa.counters.outliving.get() {
+        if let Some(word) = sa.outliving {
             word.store(edge.get(), Ordering::Release);
         }
         sa.counters.floor.raise(edge);

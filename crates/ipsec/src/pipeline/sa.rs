@@ -1,9 +1,11 @@
 //! Hot SAs: what a worker keeps per SA and touches per packet.
 
 use core::mem::{self, offset_of};
+use core::sync::atomic::AtomicU64;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use convoy_crypto::prefetch_read;
 use convoy_engine::{Job, Op, Span};
 use convoy_packet::InterfaceId;
 use convoy_wire::{Ecn, IpVersion, Protocol, SeqNum, Spi, Tos, esp};
@@ -223,19 +225,17 @@ pub(super) struct OutboundSa {
     pub(super) layout: Layout,
     pub(super) tunnel: Tunnel,
     pub(super) reqid: ReqId,
-    /// The number of policies that want no other SA; else the same again.
-    pub(super) named: ReqId,
     pub(super) spi: Spi,
     /// How the outer header is made of the inner one.
     pub(super) rules: OuterRules,
+    pub(super) mode: Mode,
+    /// What the SA's AH packets have in common.
+    pub(super) ah: Option<AhLayout>,
     pub(super) outer: OuterTemplate,
     /// Largest outer packet the path takes, in bytes.
     pub(super) path_mtu: u32,
     /// To how many bytes inner packets are filled up, as far as the path takes it.
     pub(super) pad_to: u16,
-    pub(super) mode: Mode,
-    /// What the SA's AH packets have in common.
-    pub(super) ah: Option<AhLayout>,
     /// When a router last lowered the path MTU, if it is not what was configured.
     pub(super) mtu_lowered: Now,
     pub(super) spec: Arc<OutboundSpec>,
@@ -261,7 +261,6 @@ impl OutboundSa {
             tunnel: Tunnel::default(),
             spi: spec.spi,
             reqid: spec.reqid,
-            named: spec.named.unwrap_or(spec.reqid),
             pad_to: match (spec.protocol, spec.mode) {
                 (IpsecProtocol::Esp, Mode::Tunnel) => spec.pad_to,
                 _ => 0,
@@ -416,6 +415,8 @@ pub(super) struct InboundSa {
     pub(super) ecn: bool,
     /// Where its packets come to light.
     pub(super) interface: InterfaceId,
+    /// Where the window's right edge outlives the process.
+    pub(super) outliving: Option<&'static AtomicU64>,
 }
 
 const _: () = assert!(size_of::<Option<InboundSa>>() <= HOT);
@@ -460,6 +461,7 @@ impl InboundSa {
             mode: spec.mode,
             ecn: spec.ecn,
             interface: spec.interface,
+            outliving: spec.counters.outliving.get().copied(),
             spec,
         })
     }
@@ -475,6 +477,9 @@ impl InboundSa {
     pub(super) fn prefetch(&self, seq_low: u32) {
         self.window.prefetch(seq_low);
         self.counters.prefetch();
+        if let Some(word) = self.outliving {
+            prefetch_read(word);
+        }
     }
 }
 
