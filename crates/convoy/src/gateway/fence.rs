@@ -243,7 +243,7 @@ fn claims_of(covered: &Covered, network: &mut Network) -> Vec<Claim> {
 fn unreached(network: Prefix) -> String {
     format!(
         "what tunnels bring does not reach networks of this side within {network}: policies protect some \
-         of it on the way there, too, and the packet filter cannot tell it apart (Linux 5.6 and later \
+         of it on the way there, too, and the packet filter cannot tell it apart (Linux 5.7 and later \
          can, for {MOST_WITHHELD} pairs of networks)"
     )
 }

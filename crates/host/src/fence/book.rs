@@ -147,11 +147,13 @@ impl Book {
         concerned
     }
 
-    /// Networks that are only here because an earlier life left them behind.
+    /// Networks that are closed because an earlier life left them so.
     pub(super) fn left_behind(&self) -> impl Iterator<Item = IpNet> {
-        let only =
-            |e: &Entry| e.protected.is_empty() && e.bypassed == 0 && e.local == 0 && e.guarded == 0;
-        self.entries.iter().filter(move |(_, entry)| only(entry)).map(|(network, _)| *network)
+        let is_left = |entry: &Entry| {
+            let [protected, guarded] = entry.adopted;
+            protected && entry.protected.is_empty() || guarded && entry.guarded == 0
+        };
+        self.entries.iter().filter(move |(_, entry)| is_left(entry)).map(|(network, _)| *network)
     }
 
     pub(super) fn networks(&self) -> impl Iterator<Item = IpNet> {
@@ -340,6 +342,19 @@ mod tests {
         assert_eq!(book.networks().count(), 0);
         let guarded = Claim { network: net, treatment: Treatment::Guarded };
         assert!(book.count(&guarded, true) && !book.count(&guarded, true));
+    }
+
+    #[test]
+    fn an_opening_claims_nothing_of_what_was_left_closed() {
+        let net: IpNet = "10.0.0.0/24".parse().unwrap();
+        let mut book = Book::default();
+        book.adopt(net, View::Out);
+        for treatment in [Treatment::Bypassed, Treatment::Local, Treatment::Guarded] {
+            let _ = book.count(&Claim { network: net, treatment }, true);
+            assert_eq!(book.left_behind().collect::<Vec<_>>(), [net]);
+        }
+        let _ = book.count(&protected("10.0.0.0/24"), true);
+        assert_eq!(book.left_behind().count(), 0);
     }
 
     #[test]

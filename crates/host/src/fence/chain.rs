@@ -32,7 +32,7 @@ use super::{
 pub(super) const CHAINS: [&str; 2] = ["egress", "egress-behind-nat"];
 /// Places of chains: ahead of all that others usually do and behind it. Sources are changed at 100
 /// (`NF_IP_PRI_NAT_SRC`), and by SNPT of ip6tables at -150 (`NF_IP6_PRI_MANGLE`).
-const FIRST: i32 = -500;
+pub(super) const FIRST: i32 = -500;
 pub(super) const LAST: i32 = 300;
 /// `NFTA_COUNTER_PACKETS`.
 const COUNTER_PACKETS: u16 = 2;

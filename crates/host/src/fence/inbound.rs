@@ -10,7 +10,7 @@ use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey, Operator};
 use super::{
     FenceConfig,
     book::View,
-    chain::{LAST, between, chain, stop},
+    chain::{FIRST, LAST, between, chain, stop},
     expression::{
         ACCEPT, Expression, ICMP, ICMPV6, NETWORK, TRANSPORT, UDP, V4, V6, and, compare, equal,
         meta, name, neighbour_discovery, payload, verdict,
@@ -34,7 +34,8 @@ pub(super) fn chains(config: &FenceConfig, table: &str, pairs: bool) -> Vec<Orde
     let [host, forward] = CHAINS;
     let admitted = if pairs { pairs::admit() } else { Vec::new() };
     let passes = [admitted.clone(), of_the_gateway(config)].concat();
-    let mut orders = chain(table, host, (InetHookNumber::LocalIn, LAST), rules(config, passes));
+    // Sources can be changed here as well (source NAT of `input`).
+    let mut orders = chain(table, host, (InetHookNumber::LocalIn, FIRST), rules(config, passes));
     let forwarded = (InetHookNumber::Forward, LAST);
     orders.extend(chain(table, forward, forwarded, rules(config, admitted)));
     orders

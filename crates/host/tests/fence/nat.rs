@@ -3,7 +3,7 @@
 use std::{net::UdpSocket, time::Duration};
 
 use convoy_host::{
-    Treatment,
+    Fence, Treatment,
     fence::{Exceptions, Pair},
 };
 
@@ -147,4 +147,35 @@ fn open_pairs_leave_behind_another_source_and_nobody_else_does() {
     let other = of_the_lan(&world, "10.1.0.4");
     assert!(!out(&other));
     assert_eq!(fence.stopped().unwrap(), 3);
+}
+
+/// Source NAT of `input` is ahead of no question who it was that sent in clear.
+#[test]
+fn nobody_comes_in_to_the_host_behind_another_source() {
+    let Some(world) = World::new() else { return };
+    let chain = "add table inet others ; \
+                 add chain inet others in { type nat hook input priority 100 ; } ; \
+                 add rule inet others in ip saddr 10.2.0.0/16 snat ip to 198.51.100.9";
+    if let Err(error) = world.gateway.command("nft", chain) {
+        return world::skipped(&format!("no source NAT of input here: {error}"));
+    }
+    world.wire.ip("address add 10.2.0.9/32 dev lo");
+    world.wire.ip("route add 10.1.0.0/24 via 192.0.2.1");
+    let inside = world.gateway.run(|| UdpSocket::bind("10.1.0.1:7").unwrap());
+    inside.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let outside = world.wire.run(|| UdpSocket::bind("10.2.0.9:0").unwrap());
+    let open = world.wire.run(|| UdpSocket::bind("192.0.2.2:0").unwrap());
+    let mut fence = raise(&world);
+    let first = |fence: &mut Fence| {
+        outside.send_to(b"clear", "10.1.0.1:7").unwrap();
+        open.send_to(b"end", "10.1.0.1:7").unwrap();
+        let mut bytes = [0; 10];
+        let (length, from) = inside.recv_from(&mut bytes).unwrap();
+        let refused = fence.refused().unwrap();
+        (length == 5).then(|| inside.recv(&mut bytes).unwrap());
+        (length, from.ip().to_string(), refused)
+    };
+    assert_eq!(first(&mut fence), (5, "198.51.100.9".into(), 0));
+    fence.add(&[protected("10.2.0.0/16"), claim("10.1.0.0/24", Treatment::Guarded)]).unwrap();
+    assert_eq!(first(&mut fence), (3, "192.0.2.2".into(), 1));
 }

@@ -48,6 +48,12 @@ impl ByNetwork {
         behind.map(|(inner, _)| *inner).take_while(move |inner| network.covers(inner))
     }
 
+    /// Whether a listed network but one has an address in common with a network.
+    pub(super) fn overlaps_other_than(&self, one: Prefix, network: Prefix) -> bool {
+        let own = self.has(&network).then_some(network);
+        self.around(network).chain(own).chain(self.inside(network)).any(|other| other != one)
+    }
+
     /// Policies whose networks have an address in common with a network.
     pub(super) fn overlapping(&self, network: Prefix) -> impl Iterator<Item = &Covered> {
         let networks = self.around(network).chain([network]).chain(self.inside(network));

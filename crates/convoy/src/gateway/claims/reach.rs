@@ -16,7 +16,7 @@ use super::networks::ByNetwork;
 use super::pair;
 
 /// Most pairs that are withheld: they cost no rule, but have to be told apart where they overlap.
-pub(in crate::gateway) const MOST_WITHHELD: usize = 256;
+pub(in crate::gateway) const MOST_WITHHELD: usize = 512;
 
 /// What is withheld, and what therefore is open.
 #[derive(Debug, Default)]
@@ -119,6 +119,6 @@ impl Reach {
 /// as nobody says that it is behind another tunnel. Of other networks it is never so: they name those
 /// within.
 fn comes_from_nowhere(remote: Prefix, policies: &Protecting) -> bool {
-    let named = |local: Prefix| policies.by_remote.overlapping(local).any(|p| p.remote != remote);
+    let named = |local: Prefix| policies.by_remote.overlaps_other_than(remote, local);
     remote.len() == 0 && !policies.by_remote.of(&remote).any(|covered| named(covered.local))
 }
