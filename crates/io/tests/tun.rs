@@ -9,6 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use common::{Namespace, burst_of, esp, ip_packet, pattern, receive};
 use convoy_io::tun::{self, TunPort};
@@ -177,7 +178,7 @@ fn udp_datagrams_of_every_size_arrive_intact() {
         let (from, to): (SocketAddr, SocketAddr) = (from.parse().unwrap(), to.parse().unwrap());
         let sender = pair.left.run(move || UdpSocket::bind(from)).unwrap();
         let receiver = pair.right.run(move || UdpSocket::bind(to)).unwrap();
-        receiver.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut buffer = [0; 2000];
         for len in 1..=1352_usize {
             let mut payload = vec![0; len];
@@ -290,6 +291,17 @@ fn a_removed_device_is_a_dead_port_and_frames_come_back() {
     assert_eq!((arena.in_depot(), arena.leaked()), (8, 0));
 }
 
+/// Waits for what is certain to come: children of other tests hold copies of closed queues until they
+/// have begun their programs.
+#[track_caller]
+fn until(mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it does not come to pass");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// What is routed into a device that stays goes nowhere while nobody has it open.
 #[test]
 fn a_device_that_is_to_stay_does_so_until_it_is_removed() {
@@ -297,19 +309,23 @@ fn a_device_that_is_to_stay_does_so_until_it_is_removed() {
     let config = tun::Config { persist: true, queues: 2, ..tun::Config::new("stays0") };
     let names = || namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/dev").unwrap());
     for _ in 0..2 {
-        let config = config.clone();
-        let ports = namespace.run(move || tun::open(&config)).unwrap();
+        let mut ports = Vec::new();
+        until(|| {
+            let config = config.clone();
+            let opened = namespace.run(move || tun::open(&config));
+            opened.map(|opened| ports = opened).is_ok()
+        });
         assert_eq!(ports.len(), 2);
         drop(ports);
         assert!(names().contains("stays0"));
     }
-    namespace.run(|| tun::remove("stays0")).unwrap();
-    assert!(!names().contains("stays0"));
+    until(|| namespace.run(|| tun::remove("stays0")).is_ok());
+    until(|| !names().contains("stays0"));
     // Others go with their last queue.
     let ports = namespace.run(|| tun::open(&tun::Config::new("goes0"))).unwrap();
     assert!(names().contains("goes0"));
     drop(ports);
-    assert!(!names().contains("goes0"));
+    until(|| !names().contains("goes0"));
 }
 
 /// Without an owner a TUN device is anybody's who may open /dev/net/tun: to read what it carries, to
