@@ -4,8 +4,8 @@
 //! is asked for one. When the next snapshot comes, all that wait are classified again, in order and
 //! before new packets. What has waited too long, or finds no room, is dropped under its reason.
 //!
-//! Policies share the places fairly: those of one number take no more of them than are free, which is half
-//! of all for one, a third each for two, and leaves some for whoever comes next. So neither a policy for
+//! Policies share the places: those of one number take no more of them than are free then, which is half
+//! of what others left, and leaves some for whoever comes next. So neither a policy for
 //! many hosts in transport mode, where each destination asks for an SA of its own, nor a flood under
 //! another one keeps others from their SAs.
 

@@ -166,6 +166,8 @@ impl Numbers {
                         && cell.direction == Direction::Inbound
                     {
                         (cell.sequence, cell.allowance) = (cell.sequence.max(edge), 0);
+                        // Nobody receives any more, and who starts next finds no edges of that life.
+                        medium.write_at(u64::from(count) * CELL as u64, &cell.encode())?;
                     }
                     past.push(Past { at: count, cell });
                 }

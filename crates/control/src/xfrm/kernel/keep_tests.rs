@@ -358,6 +358,11 @@ fn what_was_received_is_known_exactly_where_workers_can_write_it() {
     let (kernel_after, published) = life(&memory.killed(), &second.killed());
     assert_eq!(floor(&published), 5);
     drop((kernel, kernel_after));
+    // Nor one that ended before it had anything.
+    let memory_of = memory.killed();
+    drop(memory_of.open_with(Some(Box::new(mapped.clone()))));
+    let (_kernel, published) = life(&memory_of.killed(), &Mapped::default());
+    assert_eq!(floor(&published), 5);
     // Words of another one say nothing.
     let mut other = mapped;
     other.earlier.iter_mut().for_each(|pair| pair[0] += 1);

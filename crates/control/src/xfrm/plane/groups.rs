@@ -6,7 +6,7 @@
 //! hosts have these, and of any other policy each pair of hosts has its own SA. Inbound a kernel asks no
 //! address of SAs in transport mode.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -106,6 +106,7 @@ pub(super) type Numbers = (ReqId, Option<ReqId>);
 #[derive(Debug)]
 pub(super) struct Groups {
     known: HashMap<Group, Members>,
+    numbers: HashSet<ReqId>,
     next: u32,
 }
 
@@ -151,18 +152,25 @@ impl Members {
 
 impl Default for Groups {
     fn default() -> Self {
-        Self { known: HashMap::new(), next: FIRST }
+        Self { known: HashMap::new(), numbers: HashSet::new(), next: FIRST }
     }
 }
 
 impl Groups {
     fn join(&mut self, group: Group) -> &mut Members {
-        let next = &mut self.next;
-        let members = self.known.entry(group).or_insert_with(|| {
+        let Self { known, numbers, next } = self;
+        let members = known.entry(group).or_insert_with(|| {
             // An SA has one of each kind. They differ in the lowest bit, so that workers' hints never
-            // take one for the other.
-            let number = ReqId(*next | u32::from(group.spi.is_some()));
-            *next = next.checked_add(2).unwrap_or(FIRST);
+            // take one for the other. SAs use numbers up: after years they begin anew.
+            let mut fresh = || {
+                let number = ReqId(*next | u32::from(group.spi.is_some()));
+                *next = next.checked_add(2).unwrap_or(FIRST);
+                number
+            };
+            let mut number = fresh();
+            while !numbers.insert(number) {
+                number = fresh();
+            }
             Members { number, count: 0, sas: Vec::new(), last_ns: (0, 0) }
         });
         members.count += 1;
@@ -173,6 +181,7 @@ impl Groups {
         if let Some(members) = self.known.get_mut(&group) {
             members.count -= 1;
             if members.count == 0 {
+                self.numbers.remove(&members.number);
                 self.known.remove(&group);
             }
         }
@@ -295,6 +304,11 @@ mod tests {
         // A number does not come again at once, for packets may still wait for the old group.
         assert_ne!(groups.join_policy(group(1)), first);
         assert!(first.0 >= FIRST);
+        // When all have been used, those that somebody has are passed by.
+        let second = groups.join_policy(group(2));
+        groups.next = FIRST;
+        let others: Vec<_> = (3..9).map(|reqid| groups.join_policy(group(reqid))).collect();
+        assert!(!others.contains(&second) && !others.contains(&groups.join_policy(group(1))));
     }
 
     #[test]
