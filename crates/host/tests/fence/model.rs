@@ -81,7 +81,7 @@ impl Described {
         let claims = self.claims.iter().filter(|claim| match claim.treatment {
             Treatment::Guarded => false,
             Treatment::Local => is_from_tun,
-            _ => claim.network.contains(&address),
+            _ => true,
         });
         let claims = claims.filter(|claim| claim.network.contains(&address));
         let is_closed = |claim: &Claim| matches!(claim.treatment, Treatment::Protected { .. });
