@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use anyhow::Context as _;
 use convoy_control::site::Site;
 use convoy_control::xfrm::{Cover, Covered};
-use convoy_host::fence::Exceptions;
+use convoy_host::fence::{Exceptions, holds_nearby};
 use convoy_host::{
     Claim, Clamp, Fence, FenceConfig, Finding, LinkName, Look, Network, Treatment, findings,
 };
@@ -230,7 +230,8 @@ fn claims_of(covered: &Covered, network: &mut Network) -> Vec<Claim> {
     }
     // What one protocol or port is protected for, others may come to in clear.
     let guarded = covered.is_whole.then_some(Treatment::Guarded);
-    let local = [Some(Treatment::Local), guarded].into_iter().flatten();
+    let sender = holds_nearby(&remote).then_some(Treatment::Sender);
+    let local = [Some(Treatment::Local), guarded, sender].into_iter().flatten();
     let local =
         local.filter_map(|treatment| Some(Claim { network: net(covered.local)?, treatment }));
     let local: Vec<_> = local.collect();
@@ -318,6 +319,26 @@ mod tests {
         let mut count = Count::default();
         [0, 3, 3, 1, 5].into_iter().for_each(|now| count.note(now));
         assert_eq!(count.total, 8);
+    }
+
+    #[test]
+    fn those_for_whom_everything_is_protected_do_not_speak_to_links_in_clear() {
+        let mut network = Network::open().unwrap();
+        let mut senders = |local: &str, remote: &str| -> Vec<String> {
+            let [local, remote] = [local, remote].map(|text| text.parse().unwrap());
+            // Also those of some of it.
+            let (cover, is_whole) = (Cover::Protect, false);
+            let policy = Covered { is_inward: false, local, remote, priority: 1, is_whole, cover };
+            let claims = claims_of(&policy, &mut network).into_iter();
+            let senders = claims.filter(|claim| claim.treatment == Treatment::Sender);
+            senders.map(|claim| claim.network.to_string()).collect()
+        };
+        assert_eq!(senders("10.1.0.0/24", "0.0.0.0/0"), ["10.1.0.0/24"]);
+        assert_eq!(senders("10.1.0.0/24", "224.0.0.0/3"), ["10.1.0.0/24"]);
+        assert_eq!(senders("10.1.0.0/24", "169.254.7.0/24"), ["10.1.0.0/24"]);
+        assert_eq!(senders("2001:db8:1::/64", "::/0"), ["2001:db8:1::/64"]);
+        assert_eq!(senders("10.1.0.0/24", "10.0.0.0/8"), [""; 0]);
+        assert_eq!(senders("2001:db8:1::/64", "2000::/3"), [""; 0]);
     }
 
     fn skipped(why: &str) {

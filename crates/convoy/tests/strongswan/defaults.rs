@@ -2,6 +2,7 @@
 //! still no packet of what they protect leaves in clear, whatever happens.
 
 use std::io::Write as _;
+use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -202,9 +203,33 @@ fn a_road_warrior_of_strongswan_lets_nothing_out_whatever_happens() {
     });
     passes(&world, &FAMILIES, "at first");
     is_told(&world, 0, STRONGSWANS_LINE);
+    speak_to_links(&world);
     flap_and_rekey(&world, &FAMILIES);
     deaths_of_a_gateway(&mut world, &FAMILIES);
+    speak_to_links(&world);
     world.assert_nothing_in_the_clear();
+}
+
+/// Multicast and link-local addresses of the wire, which are part of everything.
+fn speak_to_links(world: &World) {
+    let before = counter(world, 0, "fence.stopped");
+    let site = world.site(0);
+    for (space, own) in [
+        (world.gateway(0), site.gateway_address(Family::V4)),
+        (&site.host, site.host_address(Family::V4)),
+    ] {
+        let speak = || {
+            let socket = UdpSocket::bind((own, 0)).unwrap();
+            for to in ["169.254.7.2", "239.1.1.1"] {
+                let _ = socket.send_to(b"in clear", (to, 7));
+            }
+        };
+        space.run(speak).unwrap();
+    }
+    let until = Instant::now() + LIMIT;
+    while counter(world, 0, "fence.stopped") < before + 2 {
+        assert!(Instant::now() < until, "{}", status(&world.sites[0]));
+    }
 }
 
 /// A tunnel for everything from one address, beside a network that may be reached in clear by others.

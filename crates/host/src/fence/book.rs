@@ -13,8 +13,13 @@ pub(super) enum View {
     Out,
     /// Those that came out of the TUN interface, that is, out of a tunnel.
     FromTun,
-    /// Those that arrive from closed addresses. Routes know nothing of these.
+    /// Those that arrive from closed addresses. Routes know nothing of these, nor of what follows.
     Guarded,
+    /// Those of the host and those it forwards, as if multicast, broadcast and link-local addresses were
+    /// like others.
+    Nearby,
+    /// Those who send to such addresses.
+    Sender,
 }
 
 /// Those that routes follow.
@@ -38,20 +43,24 @@ struct Entry {
     bypassed: u32,
     local: u32,
     guarded: u32,
-    /// Open to whoever sends there, as long as no claim names it.
-    never_guarded: bool,
-    /// Of an earlier life: protected, guarded.
-    adopted: [bool; 2],
+    senders: u32,
+    /// Multicast, broadcast or link-local: open as far as its view says, as long as no claim names it.
+    is_nearby: bool,
+    /// Of an earlier life: protected, guarded, senders.
+    adopted: [bool; 3],
 }
+
+/// What goes nowhere.
+const NOWHERE: Option<State> = Some(State::Closed { into: false, source: None });
 
 impl Entry {
     fn state(&self, view: View) -> Option<State> {
-        let [protected, guarded] = self.adopted;
-        if view == View::Guarded {
-            return match self.guarded > 0 || guarded {
-                true => Some(State::Closed { into: false, source: None }),
-                false => self.never_guarded.then_some(State::Open),
-            };
+        let [protected, guarded, sender] = self.adopted;
+        let nearby = self.is_nearby.then_some(State::Open);
+        match view {
+            View::Guarded => return if self.guarded > 0 || guarded { NOWHERE } else { nearby },
+            View::Sender => return NOWHERE.filter(|_| self.senders > 0 || sender),
+            View::Out | View::FromTun | View::Nearby => {}
         }
         let into = !self.protected.is_empty();
         let is_local = view == View::FromTun && self.local > 0;
@@ -61,12 +70,14 @@ impl Entry {
         } else if self.bypassed > 0 || is_local {
             Some(State::Open)
         } else {
-            None
+            // What tunnels bring is forwarded, as with others.
+            nearby.filter(|_| view == View::Out)
         }
     }
 
-    fn states(&self) -> [Option<State>; 3] {
-        [View::Out, View::FromTun, View::Guarded].map(|view| self.state(view))
+    fn states(&self) -> [Option<State>; 5] {
+        let all = [View::Out, View::FromTun, View::Guarded, View::Nearby, View::Sender];
+        all.map(|view| self.state(view))
     }
 
     fn is_unused(&self) -> bool {
@@ -74,8 +85,9 @@ impl Entry {
             && self.bypassed == 0
             && self.local == 0
             && self.guarded == 0
-            && !self.never_guarded
-            && self.adopted == [false; 2]
+            && self.senders == 0
+            && !self.is_nearby
+            && self.adopted == [false; 3]
     }
 
     fn count(&mut self, treatment: Treatment, add: bool) {
@@ -89,6 +101,7 @@ impl Entry {
             Treatment::Bypassed => self.bypassed = change(self.bypassed),
             Treatment::Local => self.local = change(self.local),
             Treatment::Guarded => self.guarded = change(self.guarded),
+            Treatment::Sender => self.senders = change(self.senders),
         }
     }
 }
@@ -117,21 +130,26 @@ impl Book {
         is_other
     }
 
-    /// A network that is open in every way unless a claim names it.
-    pub(super) fn leave_open(&mut self, network: IpNet) {
-        let entry = self.entries.entry(network.trunc()).or_default();
-        entry.count(Treatment::Bypassed, true);
-        entry.never_guarded = true;
+    /// Leaves networks open to what the host itself sends, unless a claim names them, or has them like all
+    /// others.
+    pub(super) fn leave_open(&mut self, networks: &[IpNet], is_open: bool) {
+        for network in networks {
+            self.entries.entry(network.trunc()).or_default().is_nearby = is_open;
+        }
+        self.entries.retain(|_, entry| !entry.is_unused());
     }
 
-    /// Takes over what an earlier life left closed to one view: [`View::FromTun`] is as [`View::Out`].
+    /// Takes over what an earlier life left closed to one view: [`View::FromTun`] and [`View::Nearby`] are as
+    /// [`View::Out`].
     ///
     /// What it left open is not taken over: nobody knows any more against whom it was weighed.
     pub(super) fn adopt(&mut self, network: IpNet, view: View) {
-        let [protected, guarded] = &mut self.entries.entry(network.trunc()).or_default().adopted;
+        let adopted = &mut self.entries.entry(network.trunc()).or_default().adopted;
+        let [protected, guarded, sender] = adopted;
         match view {
-            View::Out | View::FromTun => *protected = true,
+            View::Out | View::FromTun | View::Nearby => *protected = true,
             View::Guarded => *guarded = true,
+            View::Sender => *sender = true,
         }
     }
 
@@ -139,7 +157,7 @@ impl Book {
     pub(super) fn settle(&mut self) -> Vec<IpNet> {
         let mut concerned = Vec::new();
         self.entries.retain(|network, entry| {
-            if core::mem::take(&mut entry.adopted) != [false; 2] {
+            if core::mem::take(&mut entry.adopted) != [false; 3] {
                 concerned.push(*network);
             }
             !entry.is_unused()
@@ -150,7 +168,7 @@ impl Book {
     /// Networks that are closed because an earlier life left them so.
     pub(super) fn left_behind(&self) -> impl Iterator<Item = IpNet> {
         let is_left = |entry: &Entry| {
-            let [protected, guarded] = entry.adopted;
+            let [protected, guarded, _] = entry.adopted;
             protected && entry.protected.is_empty() || guarded && entry.guarded == 0
         };
         self.entries.iter().filter(move |(_, entry)| is_left(entry)).map(|(network, _)| *network)
@@ -319,6 +337,28 @@ mod tests {
         assert!(book.count(&Claim { network: net, treatment: Treatment::Local }, true));
         assert_eq!(book.closed_within(net, View::Out).len(), 1);
         assert_eq!(book.closed_within(net, View::FromTun), []);
+    }
+
+    #[test]
+    fn nearby_networks_are_open_to_the_host_alone_unless_a_claim_names_them() {
+        let net: IpNet = "169.254.0.0/16".parse().unwrap();
+        let mut book = book(&[protected("0.0.0.0/0")]);
+        book.leave_open(&[net], true);
+        let is_closed = |book: &Book| {
+            [View::Out, View::FromTun, View::Nearby]
+                .map(|view| !book.closed_within(net, view).is_empty())
+        };
+        assert_eq!(is_closed(&book), [false, true, true]);
+        assert!(book.count(&bypassed("169.254.0.0/16"), true));
+        assert_eq!(is_closed(&book), [false; 3]);
+        assert!(book.count(&bypassed("169.254.0.0/16"), false));
+        assert!(book.count(&protected("169.254.0.0/16"), true));
+        assert_eq!(is_closed(&book), [true; 3]);
+        assert!(book.count(&protected("169.254.0.0/16"), false));
+        assert_eq!(is_closed(&book), [false, true, true]);
+        book.leave_open(&[net], false);
+        assert_eq!(is_closed(&book), [true; 3]);
+        assert_eq!(book.networks().count(), 1);
     }
 
     #[test]

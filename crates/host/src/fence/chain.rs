@@ -4,6 +4,9 @@
 //! that knows pairs lies ahead of all that changes sources, at a hook behind all that changes destinations,
 //! and needs no connection tracking. A second one lies behind, where a packet is as it will leave: nobody
 //! is given a source there that a tunnel carries.
+//!
+//! Multicast, broadcast and link-local addresses within closed networks have sets and a chain of their own:
+//! nothing that is forwarded goes there, and of what the host sends, nothing that a policy is for.
 
 use netlink_packet_core::{DefaultNla, Nla as _, ParseableParametrized as _};
 use netlink_packet_netfilter::{
@@ -28,8 +31,8 @@ use super::{
     transaction::{Answer, Order},
 };
 
-/// Ahead of what changes sources, and behind it.
-pub(super) const CHAINS: [&str; 2] = ["egress", "egress-behind-nat"];
+/// Ahead of what changes sources, and behind it; and where only what is forwarded comes by.
+pub(super) const CHAINS: [&str; 3] = ["egress", "egress-behind-nat", "egress-forward"];
 /// Places of chains: ahead of all that others usually do and behind it. Sources are changed at 100
 /// (`NF_IP_PRI_NAT_SRC`), and by SNPT of ip6tables at -150 (`NF_IP6_PRI_MANGLE`).
 pub(super) const FIRST: i32 = -500;
@@ -48,9 +51,12 @@ pub(super) fn sets_and_rules(config: &FenceConfig, table: &str, pairs: bool) -> 
     if pairs {
         orders.extend(pairs::new_sets(table, SETS.len() as u32 + 1));
     }
-    let places = [FIRST, LAST];
-    for ((name, place), rules) in CHAINS.into_iter().zip(places).zip(rules(config, pairs)) {
-        orders.extend(chain(table, name, (InetHookNumber::PostRouting, place), rules));
+    let behind_routing = InetHookNumber::PostRouting;
+    let places = [(behind_routing, FIRST), (behind_routing, LAST), (InetHookNumber::Forward, LAST)];
+    let [ahead, behind] = rules(config, pairs);
+    let all = [ahead, behind, forwarded(config, pairs)];
+    for ((name, place), rules) in CHAINS.into_iter().zip(places).zip(all) {
+        orders.extend(chain(table, name, place, rules));
     }
     orders.extend(inbound::chains(config, table, pairs));
     orders
@@ -123,8 +129,25 @@ fn rules(config: &FenceConfig, pairs: bool) -> [Vec<Vec<Expression>>; 2] {
         ahead.push([to(*closed), stop()].concat());
         let guarded = SetOf { view: View::Guarded, ..*closed };
         behind.push([between(guarded, *closed), stop()].concat());
+        let [sender, nearby] = [View::Sender, View::Nearby].map(|view| SetOf { view, ..*closed });
+        for rules in [&mut *ahead, &mut *behind] {
+            rules.push([between(sender, nearby), stop()].concat());
+        }
     }
     both
+}
+
+/// The rules for what is forwarded to multicast, broadcast and link-local addresses: those of the host's own
+/// cannot be told from it once it leaves, as a kernel passes on some of its multicast as if it were its own.
+fn forwarded(config: &FenceConfig, pairs: bool) -> Vec<Vec<Expression>> {
+    // What comes out of the TUN interface knows no exceptions for such addresses.
+    let tun = |at: MetaKey| vec![meta(at), equal(name(config.tun.as_str())), verdict(ACCEPT)];
+    let mut rules = vec![tun(MetaKey::Iifname), tun(MetaKey::Oifname)];
+    rules.extend(if pairs { pairs::let_pass() } else { Vec::new() });
+    for nearby in SETS.iter().filter(|set| set.view == View::Nearby) {
+        rules.push([to(*nearby), stop()].concat());
+    }
+    rules
 }
 
 /// What leaves wherever it goes.

@@ -180,7 +180,10 @@ impl Fence {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Repaired;
+    use super::super::{
+        Repaired,
+        routes::{self, Way},
+    };
     use super::*;
     use crate::{Claim, FenceConfig, LinkName, Treatment, tests::in_namespace};
 
@@ -230,6 +233,29 @@ mod tests {
         let [_, _, from_tun, ..] = fence.filter.as_mut().unwrap().present().unwrap().unwrap();
         let address = super::super::book::number(address.parse().unwrap());
         from_tun.ranges().any(|(from, to)| (from..=to).contains(&address))
+    }
+
+    /// As with a kernel without a packet filter, beside one that has it.
+    #[test]
+    fn without_a_filter_nothing_nearby_is_left_open_within_what_is_protected() {
+        in_namespace(|| {
+            let refusal = || Refusal { errno: libc::EOPNOTSUPP, said: None };
+            let config = || FenceConfig::new(LinkName::new("va").unwrap());
+            let opened = |mut fence: Fence| {
+                fence
+                    .add(&["0.0.0.0/0", "::/0"].map(|all| Claim::protected(net(all), None)))
+                    .unwrap();
+                let tables = fence.config.tables();
+                let laid = routes::present(&mut fence.network.rtnl, tables).unwrap();
+                let opened = laid.iter().filter(|laid| matches!(laid.way, Way::Onward)).count();
+                assert_eq!(laid.len() - opened, 4);
+                assert!(!fence.repair().unwrap().any());
+                opened
+            };
+            assert_eq!(opened(Fence::raise(config()).unwrap()), 5);
+            assert_eq!(opened(Fence::raise_with(config(), Err(refusal())).unwrap()), 0);
+            assert_eq!(opened(Fence::raise(config()).unwrap()), 5);
+        });
     }
 
     /// As with a kernel that took pairs once and does not take them again.

@@ -13,10 +13,10 @@ use netlink_packet_netfilter::nftables::{
 use super::{
     Exceptions, FenceConfig,
     book::View,
-    chain, clamp,
+    chain, clamp, common,
     cover::{Cover, Difference, Range},
     elements::{self, Element},
-    inbound, pairs,
+    inbound, nearby, pairs,
     transaction::{Answer, Nft, Order},
 };
 use crate::{LinkName, netlink::Refusal};
@@ -31,13 +31,17 @@ pub(super) struct SetOf {
     pub(super) is_v4: bool,
 }
 
-pub(super) const SETS: [SetOf; 6] = [
+pub(super) const SETS: [SetOf; 10] = [
     SetOf { view: View::Out, is_v4: true },
     SetOf { view: View::Out, is_v4: false },
     SetOf { view: View::FromTun, is_v4: true },
     SetOf { view: View::FromTun, is_v4: false },
     SetOf { view: View::Guarded, is_v4: true },
     SetOf { view: View::Guarded, is_v4: false },
+    SetOf { view: View::Nearby, is_v4: true },
+    SetOf { view: View::Nearby, is_v4: false },
+    SetOf { view: View::Sender, is_v4: true },
+    SetOf { view: View::Sender, is_v4: false },
 ];
 
 /// What the sets hold, in their order.
@@ -54,6 +58,10 @@ impl SetOf {
             (View::FromTun, false) => "closed6-from-tun",
             (View::Guarded, true) => "guarded4",
             (View::Guarded, false) => "guarded6",
+            (View::Nearby, true) => "nearby4",
+            (View::Nearby, false) => "nearby6",
+            (View::Sender, true) => "senders4",
+            (View::Sender, false) => "senders6",
         }
     }
 
@@ -68,6 +76,14 @@ impl SetOf {
 
     pub(super) fn has(self, network: &IpNet) -> bool {
         network.addr().is_ipv4() == self.is_v4
+    }
+
+    /// What of a network the set is about.
+    pub(super) fn parts_of(self, network: &IpNet) -> Vec<IpNet> {
+        match self.view {
+            View::Nearby => nearby().filter_map(|nearby| common(&nearby, network)).collect(),
+            _ => vec![*network],
+        }
     }
 
     fn key(self, address: u128) -> Vec<u8> {
@@ -282,15 +298,15 @@ impl Filter {
 
     /// Packets that were stopped from leaving since the chains were made.
     pub(super) fn stopped(&mut self) -> Result<u64, Refusal> {
-        self.counted(chain::CHAINS)
+        self.counted(&chain::CHAINS)
     }
 
     /// Packets that were not let in since the chains were made.
     pub(super) fn refused(&mut self) -> Result<u64, Refusal> {
-        self.counted(inbound::CHAINS)
+        self.counted(&inbound::CHAINS)
     }
 
-    fn counted(&mut self, chains: [&str; 2]) -> Result<u64, Refusal> {
+    fn counted(&mut self, chains: &[&str]) -> Result<u64, Refusal> {
         let mut packets = 0_u64;
         for chain in chains {
             let answers = self.nft.dump(chain::question(&self.table, chain))?;

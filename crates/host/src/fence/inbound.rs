@@ -45,13 +45,16 @@ fn rules(config: &FenceConfig, passes: Vec<Vec<Expression>>) -> Vec<Vec<Expressi
     let from = |link: &str| vec![meta(MetaKey::Iifname), equal(name(link)), verdict(ACCEPT)];
     let mut rules = vec![from(config.tun.as_str()), from("lo")];
     rules.extend(passes);
-    rules.extend(SETS.iter().filter(|set| set.view == View::Guarded).map(|set| refuse(*set)));
+    let guarded = || SETS.iter().filter(|set| set.view == View::Guarded);
+    for closed in [View::Out, View::Nearby] {
+        rules.extend(guarded().map(|set| refuse(closed, *set)));
+    }
     rules
 }
 
 /// Counts and drops what a closed address sends to a guarded one.
-fn refuse(guarded: SetOf) -> Vec<Expression> {
-    [between(SetOf { view: View::Out, ..guarded }, guarded), stop()].concat()
+fn refuse(closed: View, guarded: SetOf) -> Vec<Expression> {
+    [between(SetOf { view: closed, ..guarded }, guarded), stop()].concat()
 }
 
 /// What the gateway and IKE daemons are sent by peers whose addresses may be protected.

@@ -28,8 +28,13 @@
 //!
 //! Past both go the gateway's own packets, which bear a [`Mark`], and what the host itself sends from
 //! the UDP ports of IKE (500 and 4500), else a policy that covers the peer's address would lock the
-//! tunnel out. Multicast and link-local addresses and Neighbour Discovery stay open as long as no
-//! claim names them; loopback stays as it is.
+//! tunnel out. Neighbour Discovery stays open, and loopback as it is.
+//!
+//! Multicast, broadcast and link-local addresses are nearby, however wide the protected network that holds
+//! them: routes leave them alone as long as no claim names them, so that the host can speak to its own links.
+//! There the filter holds alone. It drops all that is forwarded to them, and what the host sends from
+//! an address that a policy is for ([`Treatment::Sender`]), as a kernel would have that protected. Where there
+//! is no filter, they are like all others.
 //!
 //! Those who send in clear and lie within a protected network are strangers, also when that network is
 //! everything and they are on the gateway's own link: as with a kernel, a policy that bypasses is what
@@ -80,8 +85,8 @@ use crate::{Cause, HostError, LinkName, Network, netlink::Refusal};
 /// (`rtnetlink.h`).
 const PROTOCOL: u8 = 0xc5;
 
-/// Open unless a claim names them: multicast, link-local, broadcast.
-const NEVER_ROUTED: [&str; 5] =
+/// Multicast, link-local, broadcast. None lies within another.
+const NEARBY: [&str; 5] =
     ["224.0.0.0/4", "169.254.0.0/16", "255.255.255.255/32", "ff00::/8", "fe80::/10"];
 
 /// How often, and how long in between, a table is tried for that another process still owns.
@@ -163,6 +168,10 @@ pub enum Treatment {
     /// What a protected network sends to this one comes out of a tunnel or is dropped: the local one
     /// of a policy that protects or discards all of what passes between the two.
     Guarded,
+    /// What this network sends to multicast, broadcast and link-local addresses within a protected one does
+    /// not leave in clear: the local one of a policy that protects or discards some of it
+    /// ([`holds_nearby`]).
+    Sender,
 }
 
 /// One policy's wish for one network.
@@ -230,11 +239,14 @@ impl Fence {
     /// # Errors
     /// [`HostError::Netlink`], [`HostError::Fence`]. What was made by then stays, and is closed.
     pub fn raise(config: FenceConfig) -> Result<Self, HostError> {
-        let network = Network::open()?;
         let filter = Filter::open(&config);
+        Self::raise_with(config, filter)
+    }
+
+    fn raise_with(config: FenceConfig, filter: Result<Filter, Refusal>) -> Result<Self, HostError> {
         let mut fence = Self {
             config,
-            network,
+            network: Network::open()?,
             filter,
             book: Book::default(),
             covers: Default::default(),
@@ -242,13 +254,14 @@ impl Fence {
             made: Exceptions::default(),
             shut: BTreeSet::new(),
         };
-        for open in NEVER_ROUTED.iter().filter_map(|text| text.parse().ok()) {
-            fence.book.leave_open(open);
-        }
+        let nearby: Vec<_> = nearby().collect();
+        fence.book.leave_open(&nearby, true);
         let opened = fence.adopt()?;
-        let all: BTreeSet<_> = fence.book.networks().chain(opened).collect();
+        let all: BTreeSet<_> = fence.book.networks().chain(opened).chain(nearby.clone()).collect();
         fence.cover(&all);
         fence.make_filter()?;
+        // Routes know destinations alone: who sends there only a filter can tell.
+        fence.book.leave_open(&nearby, fence.filter.is_ok());
         fence.lay(&all)?;
         fence.make_rules("make the fence's rules")?;
         Ok(fence)
@@ -352,8 +365,8 @@ impl Fence {
         filtered.map(|()| repaired)
     }
 
-    /// Packets that the packet filter has stopped since it was made: each would have left in clear, so
-    /// the routes did not hold them.
+    /// Packets that the packet filter has stopped since it was made: each would have left in clear, as
+    /// the routes did not hold them. To multicast, broadcast and link-local addresses they never do.
     ///
     /// # Errors
     /// [`HostError::Netlink`].
@@ -477,9 +490,10 @@ impl Fence {
             for network in concerned.iter().filter(|network| set.has(network)) {
                 // A network within one that has just been worked out is done, too.
                 if !done.is_some_and(|done| done.contains(network)) {
-                    let range = (first(network), last(network));
-                    let closed = self.book.closed_within(*network, set.view);
-                    cover.set(range, &closed, difference);
+                    for part in set.parts_of(network) {
+                        let closed = self.book.closed_within(part, set.view);
+                        cover.set((first(&part), last(&part)), &closed, difference);
+                    }
                     let shut = self.shut.iter().filter(|_| set.view == View::FromTun);
                     for shut in shut.filter_map(|shut| common(shut, network)) {
                         let range = (first(&shut), last(&shut));
@@ -525,6 +539,16 @@ impl Fence {
 pub fn filter_stands(config: &FenceConfig) -> Result<bool, HostError> {
     let there = Filter::open(config).and_then(|mut filter| filter.present());
     Ok(there.map_err(|refusal| failed("look at the packet filter", refusal, 0))?.is_some())
+}
+
+/// Whether there are multicast, broadcast or link-local addresses within a network.
+#[must_use]
+pub fn holds_nearby(network: &IpNet) -> bool {
+    nearby().any(|nearby| common(&nearby, network).is_some())
+}
+
+fn nearby() -> impl Iterator<Item = IpNet> {
+    NEARBY.iter().filter_map(|text| text.parse().ok())
 }
 
 /// What two networks have in common: one of them, if anything.

@@ -1,7 +1,7 @@
 //! What must come out of a tunnel does not come in by another way.
 
 use std::{
-    net::{IpAddr, SocketAddr, UdpSocket},
+    net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket},
     os::fd::AsRawFd as _,
     time::{Duration, Instant},
 };
@@ -21,6 +21,7 @@ const NEARER_HOSTS: [&str; 2] = ["10.2.3.9", "2001:db8:2:3::9"];
 /// The LAN's host has these, too.
 const STRAYED_HOSTS: [&str; 2] = ["10.2.8.9", "2001:db8:2:8::9"];
 const WIRE: [&str; 2] = ["192.0.2.2", "2001:db8:0:2::2"];
+const WIRES: [&str; 2] = ["192.0.2.0/24", "2001:db8:0:2::/64"];
 /// The gateway's address in the LAN, and the LAN's host.
 const INSIDE: [&str; 2] = ["10.1.0.1", "2001:db8:0:1::1"];
 const LAN: [&str; 2] = ["10.1.0.2", "2001:db8:0:1::2"];
@@ -343,14 +344,7 @@ fn bound(socket: std::os::fd::OwnedFd, at: SocketAddr) -> std::os::fd::OwnedFd {
 
 /// A raw socket for ESP.
 fn esp(at: SocketAddr) -> std::os::fd::OwnedFd {
-    use std::os::fd::FromRawFd as _;
-    let family = if at.is_ipv4() { nix::libc::AF_INET } else { nix::libc::AF_INET6 };
-    let kind = nix::libc::SOCK_RAW | nix::libc::SOCK_CLOEXEC;
-    // SAFETY: takes no memory.
-    let fd = unsafe { nix::libc::socket(family, kind, 50) };
-    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: just made, and nobody else's.
-    bound(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) }, at)
+    bound(world::raw(at.is_ipv4(), 50), at)
 }
 
 /// An ICMP error about a packet of a protocol that the gateway sent from a port.
@@ -369,6 +363,43 @@ fn too_big(is_v4: bool, protocol: u8, port: u16) -> Vec<u8> {
         error[2..4].copy_from_slice(&checksum.to_be_bytes());
     }
     error
+}
+
+#[test]
+fn link_local_addresses_within_a_protected_network_send_nothing_to_who_is_guarded() {
+    let Some(world) = world() else { return };
+    world.wire.ip("address add 169.254.7.2/16 dev eth0");
+    world.wire.ip("address add fe80::7/64 dev eth0 nodad");
+    world.gateway.ip("route add 169.254.0.0/16 dev wire0");
+    let scope = world.wire.run(|| nix::net::if_::if_nametoindex("eth0").unwrap());
+    let at = SocketAddrV6::new("fe80::7".parse().unwrap(), 0, 0, scope);
+    let sender6 = world.wire.run(|| UdpSocket::bind(at).unwrap());
+    let sender4 = || from(&world.wire, "169.254.7.2");
+    let at = |space, address| Receiver::new(&world, space, address, 8);
+    // IPv6 does not forward what they send.
+    let ways = [
+        (at(&world.gateway, INSIDE[0]), sender4()),
+        (at(&world.lan, LAN[0]), sender4()),
+        (at(&world.gateway, INSIDE[1]), sender6),
+    ];
+    for (receiver, sender) in &ways {
+        assert!(receiver.hears(sender, b"as yet open"));
+    }
+    let mut fence = raise(&world);
+    let everything = ["0.0.0.0/0", "::/0"].map(protected);
+    let passed = [WIRES, LANS].concat().into_iter().map(|net| claim(net, Treatment::Bypassed));
+    fence.add(&everything.into_iter().chain(passed).collect::<Vec<_>>()).unwrap();
+    for (receiver, sender) in &ways {
+        assert!(receiver.hears(sender, b"nobody is guarded"));
+    }
+    fence.add(&LANS.map(|lan| claim(lan, Treatment::Guarded))).unwrap();
+    nothing_comes_in(&ways);
+    assert_eq!(fence.refused().unwrap(), 3);
+    let open = ["169.254.0.0/16", "fe80::/10"].map(|net| claim(net, Treatment::Bypassed));
+    fence.add(&open).unwrap();
+    for (receiver, sender) in &ways {
+        assert!(receiver.hears(sender, b"bypassed"));
+    }
 }
 
 #[test]

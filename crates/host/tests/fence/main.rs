@@ -8,6 +8,7 @@ mod inbound;
 mod lives;
 mod model;
 mod nat;
+mod nearby;
 mod pairs;
 mod world;
 

@@ -23,21 +23,26 @@ enum Door {
     Lan,
     Wire,
     Tun,
+    /// The gateway itself, whatever the source.
+    Host,
 }
 
-const DOORS: [Door; 3] = [Door::Lan, Door::Wire, Door::Tun];
+const DOORS: [Door; 4] = [Door::Lan, Door::Wire, Door::Tun, Door::Host];
+
+/// Where the host itself may send as long as no claim names it.
+const LINK_LOCAL: &str = "169.254.0.0/16";
 
 /// Hosts on the LAN, hosts behind the wire, and networks that hold some of them.
 struct Places {
     lan: [&'static str; 2],
-    wire: [&'static str; 3],
+    wire: &'static [&'static str],
     networks: &'static [&'static str],
 }
 
 const PLACES: [Places; 2] = [
     Places {
         lan: ["10.1.0.2", "10.1.0.3"],
-        wire: ["10.2.0.2", "10.2.0.3", "10.3.0.2"],
+        wire: &["10.2.0.2", "10.2.0.3", "10.3.0.2", "169.254.7.2"],
         networks: &[
             "0.0.0.0/0",
             "10.0.0.0/8",
@@ -49,11 +54,13 @@ const PLACES: [Places; 2] = [
             "10.2.0.2/31",
             "10.2.0.3/32",
             "10.3.0.2/32",
+            LINK_LOCAL,
+            "169.254.7.0/24",
         ],
     },
     Places {
         lan: ["2001:db8:0:1::2", "2001:db8:0:1::3"],
-        wire: ["2001:db8:2::2", "2001:db8:2::3", "2001:db8:3::2"],
+        wire: &["2001:db8:2::2", "2001:db8:2::3", "2001:db8:3::2"],
         networks: &[
             "::/0",
             "2001:db8::/32",
@@ -76,35 +83,59 @@ struct Described {
 }
 
 impl Described {
-    /// Whether an address is closed, to what comes out of tunnels or to others: the longest prefix decides.
-    fn is_closed(&self, address: IpAddr, is_from_tun: bool) -> bool {
-        let claims = self.claims.iter().filter(|claim| match claim.treatment {
-            Treatment::Guarded => false,
+    /// What the longest prefix says of an address that claims of some kinds name, and how long it is.
+    fn says(
+        &self,
+        address: IpAddr,
+        is_one: impl Fn(Treatment) -> bool,
+        is_closed: impl Fn(Treatment) -> bool,
+    ) -> (u8, bool) {
+        let claims = self.claims.iter().filter(|claim| is_one(claim.treatment));
+        let claims = claims.filter(|claim| claim.network.contains(&address));
+        let says = claims.map(|claim| (claim.network.prefix_len(), is_closed(claim.treatment)));
+        says.max().unwrap_or_default()
+    }
+
+    /// Whether an address is closed, to what comes out of tunnels or to others, and whether a claim names it
+    /// closely enough to tell it from others around.
+    fn is_closed(&self, address: IpAddr, is_from_tun: bool) -> (bool, bool) {
+        let is_one = |treatment| match treatment {
+            Treatment::Guarded | Treatment::Sender => false,
             Treatment::Local => is_from_tun,
             _ => true,
-        });
-        let claims = claims.filter(|claim| claim.network.contains(&address));
-        let is_closed = |claim: &Claim| matches!(claim.treatment, Treatment::Protected { .. });
-        let says = claims.map(|claim| (claim.network.prefix_len(), is_closed(claim)));
-        says.max().is_some_and(|(_, is_closed)| is_closed)
+        };
+        let is_protected = |treatment| matches!(treatment, Treatment::Protected { .. });
+        let (len, is_closed) = self.says(address, is_one, is_protected);
+        (is_closed, len >= 16 || !net(LINK_LOCAL).contains(&address))
     }
 
     fn is_guarded(&self, address: IpAddr) -> bool {
-        let guarded = self.claims.iter().filter(|claim| claim.treatment == Treatment::Guarded);
-        { guarded }.any(|claim| claim.network.contains(&address))
+        let (len, is_guarded) = self.says(address, |t| t == Treatment::Guarded, |_| true);
+        is_guarded && (len >= 16 || !net(LINK_LOCAL).contains(&address))
     }
 
-    /// Whether a packet is forwarded in clear.
-    fn passes(&self, door: Door, from: IpAddr, to: IpAddr) -> bool {
+    fn is_sender(&self, address: IpAddr) -> bool {
+        self.says(address, |t| t == Treatment::Sender, |_| true).1
+    }
+
+    /// Whether a packet leaves in clear; of some that is not known.
+    fn passes(&self, door: Door, from: IpAddr, to: IpAddr) -> Option<bool> {
         let has = |pairs: &BTreeSet<Pair>| {
             pairs.iter().any(|pair| pair.from.contains(&from) && pair.to.contains(&to))
         };
         let Exceptions { open, admitted, withheld } = &self.exceptions;
-        if door == Door::Tun {
-            return !has(withheld) && !self.is_closed(to, true);
-        }
-        let is_refused = self.is_closed(from, false) && self.is_guarded(to) && !has(admitted);
-        !is_refused && (has(open) || !self.is_closed(to, false))
+        let (is_closed, is_named) = self.is_closed(to, door == Door::Tun);
+        Some(match door {
+            Door::Tun => !has(withheld) && !is_closed,
+            // It is routed before its source is read.
+            Door::Host if is_closed && has(open) => return None,
+            Door::Host => !is_closed || !is_named && !self.is_sender(from),
+            Door::Lan | Door::Wire => {
+                let is_from_closed = self.is_closed(from, false).0;
+                let is_refused = is_from_closed && self.is_guarded(to) && !has(admitted);
+                !is_refused && (has(open) || !is_closed)
+            }
+        })
     }
 }
 
@@ -157,9 +188,10 @@ fn what_gets_through_is_what_claims_and_exceptions_say() {
             Treatment::Bypassed,
             Treatment::Local,
             Treatment::Guarded,
+            Treatment::Sender,
         ];
         let add: Vec<_> = (0..random(4))
-            .map(|_| Claim { network: network(&mut random), treatment: treatments[random(5)] })
+            .map(|_| Claim { network: network(&mut random), treatment: treatments[random(6)] })
             .collect();
         let mut remove = Vec::new();
         while !described.claims.is_empty() && (described.claims.len() > 8 || random(3) == 0) {
@@ -174,7 +206,7 @@ fn what_gets_through_is_what_claims_and_exceptions_say() {
         };
         described.exceptions = Exceptions { open: pairs(), admitted: pairs(), withheld: pairs() };
         fence.except(described.exceptions.clone()).unwrap();
-        let all = || places.lan.into_iter().chain(places.wire);
+        let all = || places.lan.into_iter().chain(places.wire.iter().copied());
         for (door, from, to) in DOORS
             .into_iter()
             .flat_map(|door| all().flat_map(move |from| all().map(move |to| (door, from, to))))
@@ -196,11 +228,13 @@ fn what_gets_through_is_what_claims_and_exceptions_say() {
                 Door::Lan => world.lan.run(|| world::send_raw(&packet, to, 0)),
                 Door::Wire => world.wire.run(|| world::send_raw(&packet, to, 0)),
                 Door::Tun => tun.write(&packet),
+                Door::Host => world.gateway.run(|| world::send_raw(&packet, to, 0)),
             }
             let what = || format!("{door:?}: {from} to {to}, {described:#?}");
             match described.passes(door, from, to) {
-                true => await_tag(listener, &tag, &what()),
-                false => unheard.push((is_to_lan, tag, what())),
+                None => {}
+                Some(true) => await_tag(listener, &tag, &what()),
+                Some(false) => unheard.push((is_to_lan, tag, what())),
             }
         }
         while tun.read().is_some() {}

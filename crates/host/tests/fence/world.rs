@@ -6,7 +6,10 @@ use std::{
     fs::{File, OpenOptions},
     io::{Read as _, Write as _},
     net::{IpAddr, SocketAddr, UdpSocket},
-    os::{fd::AsRawFd as _, unix::fs::OpenOptionsExt as _},
+    os::{
+        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+        unix::fs::OpenOptionsExt as _,
+    },
     process::{Child, Command},
     sync::{
         Arc, Mutex,
@@ -27,7 +30,7 @@ use nix::sys::socket::{
 /// How long anything that must come may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// What every payload begins with, so that the listener knows it; a tag follows.
-const SIGN: &[u8] = b"CONVOY-FENCE-TEST/";
+pub(crate) const SIGN: &[u8] = b"CONVOY-FENCE-TEST/";
 const TAG_LEN: usize = 8;
 
 /// A network namespace.
@@ -390,6 +393,16 @@ pub(crate) fn packet4(from: &str, to: &str, tag: &[u8]) -> Vec<u8> {
     packet.extend([0, 0]);
     packet.extend(payload);
     packet
+}
+
+/// A raw socket for a protocol.
+pub(crate) fn raw(is_v4: bool, protocol: i32) -> OwnedFd {
+    let family = if is_v4 { libc::AF_INET } else { libc::AF_INET6 };
+    // SAFETY: takes no memory.
+    let fd = unsafe { libc::socket(family, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol) };
+    assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: just made, and nobody else's.
+    unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
 /// Sends a whole IP packet from a raw socket with a mark.

@@ -1,0 +1,230 @@
+//! Multicast, broadcast and link-local addresses within protected networks: the host itself speaks to them, but
+//! not for those whom a policy covers, and nobody is forwarded there.
+
+use std::{
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket},
+    os::fd::{AsRawFd, OwnedFd},
+    time::{Duration, Instant},
+};
+
+use convoy_host::{Claim, Treatment};
+use nix::{
+    libc,
+    sys::socket::{setsockopt, sockopt},
+};
+
+use super::{claim, protected, raise};
+use crate::world::{self, Space, World, bound, skipped};
+
+const GROUP4: Ipv4Addr = Ipv4Addr::new(239, 1, 1, 1);
+const GROUP6: Ipv6Addr = Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 0, 0x77);
+/// The gateway's addresses that a policy is for.
+const COVERED: [&str; 2] = ["10.1.0.1", "2001:db8:0:1::1"];
+
+/// A policy of the LAN for everything, beside [`passed`].
+fn everything() -> Vec<Claim> {
+    let far = ["0.0.0.0/0", "::/0"].map(protected);
+    let near = ["10.1.0.0/24", "2001:db8:0:1::/64"];
+    let near = near.into_iter().flat_map(|lan| {
+        [Treatment::Local, Treatment::Guarded, Treatment::Sender].map(|is| claim(lan, is))
+    });
+    far.into_iter().chain(near).chain(passed()).collect()
+}
+
+/// What a policy passes that is on the wire.
+fn passed() -> [Claim; 2] {
+    ["192.0.2.0/24", "2001:db8:0:2::/64"].map(|net| claim(net, Treatment::Bypassed))
+}
+
+fn index_of(space: &Space, link: &str) -> u32 {
+    space.run(|| nix::net::if_::if_nametoindex(link).unwrap())
+}
+
+/// Sets an option that takes a struct.
+fn set(socket: &impl AsRawFd, level: i32, option: i32, value: &[u8]) -> std::io::Result<()> {
+    let length = libc::socklen_t::try_from(value.len()).unwrap();
+    let from = value.as_ptr().cast();
+    // SAFETY: the kernel reads as many bytes as there are.
+    let outcome = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, from, length) };
+    if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// A socket of the gateway or a host with this address, whose datagrams leave by a link.
+fn speaker(space: &Space, address: &str, link: &str) -> UdpSocket {
+    let at = SocketAddr::new(address.parse().unwrap(), 0);
+    let socket = space.run(|| bound(at));
+    setsockopt(&socket, sockopt::BindToDevice, &link.into()).unwrap();
+    if at.is_ipv4() {
+        socket.set_broadcast(true).unwrap();
+        socket.set_multicast_ttl_v4(9).unwrap();
+    } else {
+        let hops = 9_i32.to_ne_bytes();
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, &hops).unwrap();
+    }
+    socket
+}
+
+/// Whether a datagram leaves on the wire in clear.
+#[track_caller]
+fn leaves(world: &World, socket: &UdpSocket, to: SocketAddr) -> bool {
+    let tag = world.listener.tag();
+    let _sent = socket.send_to(&[world::SIGN, &tag].concat(), to);
+    for sender in world.senders().iter().filter(|sender| sender.is_v4() == to.is_ipv4()) {
+        world.listener.flush(sender);
+    }
+    world.listener.count(&tag) > 0
+}
+
+/// Whom the host speaks to on its own links.
+fn nearby(world: &World) -> Vec<SocketAddr> {
+    let scope = index_of(&world.gateway, "wire0");
+    let v6 = |address| SocketAddr::V6(SocketAddrV6::new(address, 7, 0, scope));
+    let v4 = |address: Ipv4Addr| SocketAddr::new(address.into(), 7);
+    let link_local = v6("fe80::2".parse().unwrap());
+    world.wire.ip("address add fe80::2/64 dev eth0 nodad");
+    let v4 = [Ipv4Addr::new(169, 254, 7, 2), GROUP4, Ipv4Addr::BROADCAST].map(v4);
+    v4.into_iter().chain([v6(GROUP6), link_local]).collect()
+}
+
+#[test]
+fn the_host_speaks_to_its_links_but_not_for_those_whom_a_policy_covers() {
+    let Some(world) = World::new() else { return };
+    let speak = |address| speaker(&world.gateway, address, "wire0");
+    let covered = COVERED.map(speak);
+    let others = ["192.0.2.1", "2001:db8:0:2::1"].map(speak);
+    let all = nearby(&world);
+    let heard = |sockets: &[UdpSocket; 2]| -> Vec<bool> {
+        let of = |to: &SocketAddr| &sockets[usize::from(to.is_ipv6())];
+        all.iter().map(|to| leaves(&world, of(to), *to)).collect()
+    };
+    assert_eq!(heard(&covered), [true; 5]);
+    let mut fence = raise(&world);
+    assert_eq!(heard(&covered), [true; 5]);
+    fence.add(&everything()).unwrap();
+    assert_eq!(heard(&covered), [false; 5]);
+    assert_eq!(heard(&others), [true; 5]);
+    // Of multicast the host hears a copy.
+    assert!(fence.stopped().unwrap() >= 5);
+    assert!(!fence.repair().unwrap().any());
+    // Also while nobody lives, and when the next life begins, and its tables have been emptied.
+    drop(fence);
+    assert_eq!(heard(&covered), [false; 5]);
+    let flush = || {
+        for (family, table) in [("-4", 4500), ("-4", 4501), ("-6", 4500), ("-6", 4501)] {
+            world.gateway.ip(&format!("{family} route flush table {table}"));
+        }
+    };
+    flush();
+    let mut fence = raise(&world);
+    fence.add(&passed()).unwrap();
+    assert_eq!(heard(&covered), [false; 5]);
+    fence.settle().unwrap();
+    assert_eq!(heard(&covered), [true; 5]);
+    // One that passes them.
+    fence.add(&everything()).unwrap();
+    let groups = claim("224.0.0.0/4", Treatment::Bypassed);
+    fence.add(&[groups]).unwrap();
+    assert_eq!(heard(&covered), [false, true, false, false, false]);
+    fence.remove(&[groups]).unwrap();
+    // One that names them.
+    fence.add(&[protected("224.0.0.0/4")]).unwrap();
+    assert_eq!(heard(&others), [true, false, true, true, true]);
+}
+
+/// Has the gateway forward a group from the LAN to the wire, as a multicast routing daemon does, as long as
+/// this lives. None where this kernel does not.
+fn forward_group(world: &World, is_v4: bool) -> Option<OwnedFd> {
+    // MRT_INIT, MRT6_INIT; those that add an interface and a route.
+    const INIT: i32 = 200;
+    const ADD_INTERFACE: i32 = INIT + 2;
+    const ADD_ROUTE: i32 = INIT + 4;
+    let level = if is_v4 { libc::IPPROTO_IP } else { libc::IPPROTO_IPV6 };
+    let protocol = if is_v4 { libc::IPPROTO_IGMP } else { libc::IPPROTO_ICMPV6 };
+    let socket = world.gateway.run(|| world::raw(is_v4, protocol));
+    if let Err(error) = set(&socket, level, INIT, &1_i32.to_ne_bytes()) {
+        skipped(&format!("this kernel forwards no multicast, IPv4 {is_v4}: {error}"));
+        return None;
+    }
+    for (number, link) in [(0_u16, "lan0"), (1, "wire0")] {
+        let index = index_of(&world.gateway, link).to_ne_bytes();
+        let interface = match is_v4 {
+            // struct vifctl: VIFF_USE_IFINDEX, threshold, rate limit, link, remote address.
+            true => [&number.to_ne_bytes()[..], &[8, 1], &[0; 4], &index, &[0; 4]].concat(),
+            // struct mif6ctl: flags, threshold, link, rate limit.
+            false => [&number.to_ne_bytes()[..], &[0, 1], &index[..2], &[0; 2], &[0; 4]].concat(),
+        };
+        set(&socket, level, ADD_INTERFACE, &interface).unwrap();
+    }
+    let route = if is_v4 {
+        // struct mfcctl: origin, group, interface it comes by, thresholds of interfaces, counters.
+        let mut thresholds = [0; 32];
+        thresholds[1] = 1;
+        [&[10, 1, 0, 2][..], &GROUP4.octets(), &[0; 2], &thresholds, &[0; 2 + 16]].concat()
+    } else {
+        // struct mf6cctl: origin, group, interface it comes by, set of interfaces.
+        let family = u16::try_from(libc::AF_INET6).unwrap().to_ne_bytes();
+        let address =
+            |address: Ipv6Addr| [&family[..], &[0; 6], &address.octets(), &[0; 4]].concat();
+        let origin = address("2001:db8:0:1::2".parse().unwrap());
+        [&origin[..], &address(GROUP6), &[0; 4], &2_u32.to_ne_bytes(), &[0; 28]].concat()
+    };
+    set(&socket, level, ADD_ROUTE, &route).unwrap();
+    Some(socket)
+}
+
+#[test]
+fn nobody_is_forwarded_there_within_what_is_protected() {
+    let Some(world) = World::new() else { return };
+    let forwarding = [true, false].map(|is_v4| forward_group(&world, is_v4));
+    let scope = index_of(&world.lan, "eth0");
+    let group6 = SocketAddr::V6(SocketAddrV6::new(GROUP6, 7, 0, scope));
+    let [forwards4, forwards6] = forwarding.each_ref().map(Option::is_some);
+    let ways = [
+        (true, "10.1.0.2", SocketAddr::from(([169, 254, 7, 2], 7))),
+        (forwards4, "10.1.0.2", (GROUP4, 7).into()),
+        (forwards6, "2001:db8:0:1::2", group6),
+    ];
+    let ways: Vec<_> = { ways.into_iter() }
+        .filter(|(is_there, ..)| *is_there)
+        .map(|(_, from, to)| (speaker(&world.lan, from, "eth0"), to))
+        .collect();
+    let heard = || -> Vec<bool> {
+        // Another sender's datagrams may overtake it.
+        let settled = Duration::from_millis(100);
+        let mut heard = Vec::new();
+        for (socket, to) in &ways {
+            let begun = Instant::now();
+            let mut is_heard = leaves(&world, socket, *to);
+            while !is_heard && begun.elapsed() < settled {
+                is_heard = leaves(&world, socket, *to);
+            }
+            heard.push(is_heard);
+        }
+        heard
+    };
+    let all = |is: bool| vec![is; ways.len()];
+    assert_eq!(heard(), all(true));
+    let mut fence = raise(&world);
+    fence.add(&[protected("10.2.0.0/16")]).unwrap();
+    assert_eq!(heard(), all(true));
+    fence.add(&everything()).unwrap();
+    let stopped = fence.stopped().unwrap();
+    assert_eq!(heard(), all(false));
+    assert!(fence.stopped().unwrap() >= stopped + ways.len() as u64);
+    // Whoever sends.
+    fence.remove(&everything()[2..8]).unwrap();
+    assert_eq!(heard(), all(false));
+    drop(fence);
+    assert_eq!(heard(), all(false));
+    let mut fence = raise(&world);
+    fence.add(&passed()).unwrap();
+    assert_eq!(heard(), all(false));
+    fence.add(&everything()).unwrap();
+    fence
+        .add(
+            &["169.254.0.0/16", "224.0.0.0/4", "ff00::/8"]
+                .map(|open| claim(open, Treatment::Bypassed)),
+        )
+        .unwrap();
+    assert_eq!(heard(), all(true));
+}
