@@ -53,8 +53,8 @@ impl Memory {
 
     /// The same, and memory that workers write.
     pub(in crate::xfrm) fn open_with(&self, words: Option<Box<dyn Words>>) -> Keep {
-        let leaf = |file| Box::new(Leaf { memory: self.clone(), file });
-        Keep::from_media(None, leaf(0), leaf(1), words).unwrap()
+        let (journal, numbers) = (Leaf::journal(self), Leaf::numbers(self));
+        Keep::from_media(None, Box::new(journal), Box::new(numbers), words).unwrap()
     }
 
     /// What a process leaves that is killed now. What it still writes does not come here.
@@ -119,6 +119,10 @@ pub(super) struct Leaf {
 impl Leaf {
     pub(super) fn journal(memory: &Memory) -> Self {
         Self { memory: memory.clone(), file: 0 }
+    }
+
+    pub(super) fn numbers(memory: &Memory) -> Self {
+        Self { memory: memory.clone(), file: 1 }
     }
 
     fn step(&self, step: Step) {

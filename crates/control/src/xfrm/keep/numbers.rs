@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::selector::Direction;
@@ -137,8 +137,9 @@ pub(super) struct Numbers {
     medium: Box<dyn Medium>,
     edges: Edges,
     live: BTreeMap<u32, Live>,
-    /// Cells of keys without an SA, the oldest first.
-    dead: VecDeque<u32>,
+    /// Cells of keys without an SA, the oldest first, with the counters of the last one: whoever still has
+    /// these may write to the cell's words.
+    dead: VecDeque<(u32, Weak<SaCounters>)>,
     free: Vec<u32>,
     /// How many cells there are.
     count: u32,
@@ -178,7 +179,7 @@ impl Numbers {
         let next_serial = past.iter().map(|past| past.cell.serial).max().unwrap_or(0) + 1;
         let mut dead: Vec<_> = past.iter().map(|past| (past.cell.serial, past.at)).collect();
         dead.sort_unstable();
-        let dead = dead.into_iter().map(|(_, at)| at).collect();
+        let dead = dead.into_iter().map(|(_, at)| (at, Weak::new())).collect();
         let live = BTreeMap::new();
         Ok((Self { medium, edges, live, dead, free, count, next_serial }, past))
     }
@@ -231,7 +232,7 @@ impl Numbers {
     /// All SAs of an earlier life that are wanted are admitted: the others are dead.
     pub(super) fn bury_others(&mut self) {
         let Self { dead, live, .. } = self;
-        dead.retain(|at| !live.contains_key(at));
+        dead.retain(|(at, _)| !live.contains_key(at));
         self.forget_oldest();
     }
 
@@ -254,14 +255,21 @@ impl Numbers {
         if live.cell.direction == Direction::Outbound {
             live.cell.sequence = granted;
         }
-        self.dead.push_back(kept.cell);
-        self.forget_oldest();
+        self.dead.push_back((kept.cell, Arc::downgrade(&live.counters)));
         self.write(kept.cell, &live.cell)
     }
 
+    /// Has the cells of the oldest keys used again, but for those of SAs that a worker may still have: it
+    /// would write how far it is where another SA's number is kept.
     fn forget_oldest(&mut self) {
-        while self.dead.len() > DEAD_MAX {
-            self.free.extend(self.dead.pop_front());
+        let surplus = self.dead.len().saturating_sub(DEAD_MAX);
+        let oldest: Vec<_> = self.dead.drain(..surplus).collect();
+        for (at, counters) in oldest.into_iter().rev() {
+            if counters.strong_count() == 0 {
+                self.free.push(at);
+            } else {
+                self.dead.push_front((at, counters));
+            }
         }
     }
 
@@ -271,6 +279,9 @@ impl Numbers {
     /// When it cannot; then nothing was granted, and the next tick tries again.
     pub(super) fn tick(&mut self, all: bool) -> io::Result<()> {
         self.live.values_mut().for_each(|live| live.look(all));
+        if all {
+            self.forget_oldest();
+        }
         self.write_due()
     }
 
@@ -332,5 +343,35 @@ impl Run {
             self.bytes.clear();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::memory::{Leaf, Memory};
+    use super::*;
+
+    #[test]
+    fn no_cell_is_used_again_while_a_worker_may_write_there() {
+        let medium = Box::new(Leaf::numbers(&Memory::default()));
+        let (mut numbers, _) = Numbers::open(medium, None, true).unwrap();
+        let admit = |numbers: &mut Numbers| {
+            let counters = Arc::<SaCounters>::default();
+            let (key, way) = (RecordId::from_bytes([7; 32]), Way::Inbound);
+            let admission = Admission { key, counters: counters.clone(), way };
+            (numbers.admit(admission, None).unwrap(), counters)
+        };
+        let (kept, mut counters): (Vec<_>, Vec<_>) =
+            (0..DEAD_MAX + 3).map(|_| admit(&mut numbers)).unzip();
+        // All go at once, as in a flush.
+        kept.iter().for_each(|kept| numbers.retire(*kept).unwrap());
+        numbers.tick(true).unwrap();
+        let (new, _) = admit(&mut numbers);
+        assert!(kept.iter().all(|kept| kept.cell != new.cell));
+        // Workers let go of some.
+        drop((counters.remove(4), counters.remove(1)));
+        numbers.tick(true).unwrap();
+        assert_eq!(admit(&mut numbers).0.cell, kept[1].cell);
+        assert!(kept.iter().all(|kept| kept.cell != admit(&mut numbers).0.cell));
     }
 }
