@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Gateway, PATIENCE, can_make_namespaces, ip, preload, read_pcap, text};
+use convoy_host::{Applied, Change, LinkName, Plan};
+use convoy_io::tun;
 use convoy_lab::{
     Capture, CaptureConfig, Family, Namespace, Site, Topology, TopologyConfig, WIRE_LINK,
     wire_report,
@@ -438,6 +440,13 @@ fn interfaces(namespace: &Namespace) -> BTreeSet<String> {
     links.map(|link| link["ifname"].as_str().unwrap().to_owned()).collect()
 }
 
+/// What somebody left at an interface.
+fn alias_of(world: &World, link: &str) -> String {
+    let shown = ip(&world.lab.a.gateway, &format!("-j link show {link}"));
+    let links: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    links[0]["ifalias"].as_str().unwrap().to_owned()
+}
+
 #[test]
 fn interfaces_that_are_named_no_more_go_and_those_of_others_stay() {
     const NAMED: &str = "[[xfrm.interface]]\nname = \"ipsec0\"\nif_id = 1\n";
@@ -452,14 +461,27 @@ fn interfaces_that_are_named_no_more_go_and_those_of_others_stay() {
     // One that its owner has taken over, and one that was never ours.
     ip(&world.lab.a.gateway, "link set ipsec2 alias mine");
     ip(&world.lab.a.gateway, "tuntap add dev other0 mode tun");
+    // One that a gateway of the same name has open.
+    let open = || tun::open(&tun::Config::new("open0")).unwrap();
+    let held = world.lab.a.gateway.run(open).unwrap();
+    tun::stay(&held[0]).unwrap();
+    let link = LinkName::new("open0").unwrap();
+    let alias = alias_of(&world, "ipsec1");
+    let named =
+        world.lab.a.gateway.run(move || {
+            Plan::from_iter([Change::Alias { link, alias }]).apply().map(Applied::leave)
+        });
+    named.unwrap().unwrap();
     world.start_with(0, NAMED);
+    drop(held);
     let now = there(&world);
     assert!(!now.contains("ipsec1"), "{now:?}");
-    for name in ["ipsec0", "ipsec2", "other0"] {
+    for name in ["ipsec0", "ipsec2", "other0", "open0"] {
         assert!(now.contains(name), "{name} is gone: {now:?}");
     }
     let log = world.gateways[0].as_ref().unwrap().log();
     assert!(log.contains("names interface ipsec1 no more"), "{log}");
+    assert!(!log.contains("open0"), "{log}");
 }
 
 #[test]

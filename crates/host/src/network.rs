@@ -39,6 +39,8 @@ pub struct Link {
     pub mtu_range: Option<(u32, u32)>,
     /// Set up by its administrator.
     pub up: bool,
+    /// Something is at its other end: of a TUN interface, a program that has it open.
+    pub carrier: bool,
     /// Its link address, if it has one of Ethernet's kind.
     pub mac: Option<[u8; 6]>,
     /// Its counters.
@@ -320,6 +322,7 @@ fn link_of(message: &Message) -> Option<Link> {
         alias: String::new(),
         mtu: 0,
         mtu_range: None,
+        carrier: false,
         up: message.header.flags.contains(LinkFlags::Up),
         mac: None,
         counters: LinkCounters::default(),
@@ -330,6 +333,7 @@ fn link_of(message: &Message) -> Option<Link> {
             LinkAttribute::IfName(name) => link.name.clone_from(name),
             LinkAttribute::IfAlias(alias) => link.alias.clone_from(alias),
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::Carrier(carrier) => link.carrier = *carrier != 0,
             LinkAttribute::Address(address) if message.header.link_layer_type == ETHERNET => {
                 link.mac = address.as_slice().try_into().ok();
             }

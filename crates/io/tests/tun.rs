@@ -306,7 +306,7 @@ fn until(mut is_so: impl FnMut() -> bool) {
 #[test]
 fn a_device_that_is_to_stay_does_so_until_it_is_removed() {
     let namespace = or_skip!(Namespace::new());
-    let config = tun::Config { persist: true, queues: 2, ..tun::Config::new("stays0") };
+    let config = tun::Config { queues: 2, ..tun::Config::new("stays0") };
     let names = || namespace.run(|| std::fs::read_to_string("/proc/thread-self/net/dev").unwrap());
     for _ in 0..2 {
         let mut ports = Vec::new();
@@ -316,6 +316,7 @@ fn a_device_that_is_to_stay_does_so_until_it_is_removed() {
             opened.map(|opened| ports = opened).is_ok()
         });
         assert_eq!(ports.len(), 2);
+        tun::stay(&ports[0]).unwrap();
         drop(ports);
         assert!(names().contains("stays0"));
     }
@@ -333,9 +334,10 @@ fn a_device_that_is_to_stay_does_so_until_it_is_removed() {
 #[test]
 fn another_user_cannot_open_a_device() {
     let namespace = or_skip!(Namespace::new());
-    let config = tun::Config { persist: true, queues: 2, ..tun::Config::new("mine0") };
+    let config = tun::Config { queues: 2, ..tun::Config::new("mine0") };
     let ours = config.clone();
     let ports = namespace.run(move || tun::open(&ours)).unwrap();
+    tun::stay(&ports[0]).unwrap();
     let nobody = |config: tun::Config| {
         let work = move || {
             // Of this thread alone, which ends: neither the user nor the capabilities come back.
@@ -347,7 +349,7 @@ fn another_user_cannot_open_a_device() {
         namespace.run(move || std::thread::spawn(work).join().unwrap())
     };
     for _ in 0..2 {
-        let refused = nobody(tun::Config { persist: false, ..config.clone() });
+        let refused = nobody(config.clone());
         let Err(IoError::Setup { source, .. }) = refused else { panic!("{refused:?}") };
         assert_eq!(source.kind(), std::io::ErrorKind::PermissionDenied);
     }

@@ -32,8 +32,7 @@ pub(super) fn open(site: &Site) -> anyhow::Result<Vec<Vec<Box<dyn Port>>>> {
     let count = site.workers.count;
     let mut workers: Vec<_> = (0..count).map(|_| Vec::new()).collect();
     for interface in site.xfrm_interfaces() {
-        let config =
-            tun::Config { queues: count, persist: true, ..tun::Config::new(&interface.name) };
+        let config = tun::Config { queues: count, ..tun::Config::new(&interface.name) };
         let queues = tun::open(&config)
             .map_err(|error| rights::explain(error, rights::Need::Tunnel))
             .map_err(|error| error.context(format!("interface {}", interface.name)))?;
@@ -41,6 +40,8 @@ pub(super) fn open(site: &Site) -> anyhow::Result<Vec<Vec<Box<dyn Port>>>> {
             let link = LinkName::new(&interface.name)?;
             Plan::from_iter([Change::Alias { link, alias: mark(site) }]).apply()?.leave();
         }
+        // Whoever is killed before this leaves no interface that is nobody's.
+        queues.first().map_or(Ok(()), tun::stay)?;
         for (worker, queue) in workers.iter_mut().zip(queues) {
             worker.push(Box::new(queue) as Box<dyn Port>);
         }
@@ -147,7 +148,7 @@ pub(super) fn remove(site: &Site) -> anyhow::Result<()> {
 }
 
 /// Removes those that an earlier life of this gateway made and the site names no more. What cannot be
-/// removed stays, and is told.
+/// removed stays, and is told; what a program has open belongs to one that lives.
 pub(super) fn remove_unnamed(site: &Site) {
     match unnamed(site) {
         Ok(names) => names.iter().for_each(|name| match remove_one(name) {
@@ -165,7 +166,8 @@ fn unnamed(site: &Site) -> anyhow::Result<Vec<String>> {
     let is_named = |name: &String| {
         *name == site.plain.interface || site.xfrm_interfaces().iter().any(|its| its.name == *name)
     };
-    let marked = Network::open()?.links()?.into_iter().filter(|link| link.alias == mark(site));
+    let links = Network::open()?.links()?.into_iter();
+    let marked = links.filter(|link| link.alias == mark(site) && !link.carrier);
     Ok(marked.map(|link| link.name).filter(|name| !is_named(name)).collect())
 }
 

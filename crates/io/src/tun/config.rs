@@ -24,23 +24,20 @@ pub struct Config {
     /// Take TCP (and where possible UDP) super-segments and unfinished checksums from the kernel,
     /// and give it coalesced packets. Off: one packet per system call.
     pub offload: bool,
-    /// The device stays when all its queues are closed, and drops what is routed into it until they are
-    /// opened again.
-    pub persist: bool,
 }
 
 impl Config {
     /// One queue of 4,000 packets, with offloads.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), queues: 1, queue_len: Some(4000), offload: true, persist: false }
+        Self { name: name.into(), queues: 1, queue_len: Some(4000), offload: true }
     }
 }
 
 /// Opens all queues of the device in the network namespace of the calling thread.
 ///
 /// The device is down at first and has no address; it disappears when the last port is dropped,
-/// unless it existed before or is to [stay](Config::persist). Only this user, and who may do anything to
+/// unless it is to [stay]. Only this user, and who may do anything to
 /// networks, can open it as well.
 ///
 /// # Errors
@@ -56,9 +53,6 @@ pub fn open(config: &Config) -> Result<Vec<TunPort>, IoError> {
     for _ in 0..config.queues {
         let queue = open_queue(&mut name)?;
         let offloads = negotiate(&queue, config.offload)?;
-        if config.persist {
-            keep(&queue, true)?;
-        }
         ports.push(TunPort::new(queue, name, offloads));
     }
     // Whoever came before the device had an owner, or has it as its own, would take packets away.
@@ -77,6 +71,15 @@ pub fn open(config: &Config) -> Result<Vec<TunPort>, IoError> {
         }
     }
     Ok(ports)
+}
+
+/// Has a device stay when all its queues are closed: what is routed into it is dropped until they are opened
+/// again.
+///
+/// # Errors
+/// [`IoError::Setup`] when the kernel refuses.
+pub fn stay(port: &TunPort) -> Result<(), IoError> {
+    keep(&port.queue, true)
 }
 
 /// Removes a device that stayed.

@@ -10,7 +10,7 @@ mod drops;
 mod rx;
 mod tx;
 
-pub use config::{Config, open, remove};
+pub use config::{Config, open, remove, stay};
 pub use drops::QueueDrops;
 
 use std::fs::File;
