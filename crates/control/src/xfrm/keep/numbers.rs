@@ -1,7 +1,8 @@
 //! Sequence numbers below a ceiling that was written first, and floors of anti-replay windows.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::io;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
 
 use convoy_ipsec::counters::SaCounters;
@@ -137,6 +138,8 @@ pub(super) struct Numbers {
     medium: Box<dyn Medium>,
     edges: Edges,
     live: BTreeMap<u32, Live>,
+    /// Cells of an earlier life until those that are wanted are live, the oldest first.
+    earlier: Vec<u32>,
     /// Cells of keys without an SA, the oldest first, with the counters of the last one: whoever still has
     /// these may write to the cell's words.
     dead: VecDeque<(u32, Weak<SaCounters>)>,
@@ -177,11 +180,11 @@ impl Numbers {
             count += 1;
         }
         let next_serial = past.iter().map(|past| past.cell.serial).max().unwrap_or(0) + 1;
-        let mut dead: Vec<_> = past.iter().map(|past| (past.cell.serial, past.at)).collect();
-        dead.sort_unstable();
-        let dead = dead.into_iter().map(|(_, at)| (at, Weak::new())).collect();
-        let live = BTreeMap::new();
-        Ok((Self { medium, edges, live, dead, free, count, next_serial }, past))
+        let mut earlier: Vec<_> = past.iter().map(|past| (past.cell.serial, past.at)).collect();
+        earlier.sort_unstable();
+        let earlier = earlier.into_iter().map(|(_, at)| at).collect();
+        let (live, dead) = (BTreeMap::new(), VecDeque::new());
+        Ok((Self { medium, edges, live, earlier, dead, free, count, next_serial }, past))
     }
 
     /// Serial numbers from here on are free.
@@ -190,7 +193,7 @@ impl Numbers {
     }
 
     /// Keeps the numbers of an SA from now on, and grants its first ones. With `place` those of an SA of
-    /// an earlier life, which is among the dead.
+    /// an earlier life, before the others of that life are [buried](Self::bury_others).
     pub(super) fn admit(&mut self, admission: Admission, place: Option<&Past>) -> io::Result<Kept> {
         let Admission { key, counters, way } = admission;
         let at = place.map_or_else(|| self.free_cell(), |past| past.at);
@@ -231,8 +234,11 @@ impl Numbers {
 
     /// All SAs of an earlier life that are wanted are admitted: the others are dead.
     pub(super) fn bury_others(&mut self) {
-        let Self { dead, live, .. } = self;
-        dead.retain(|(at, _)| !live.contains_key(at));
+        let mut others = std::mem::take(&mut self.earlier);
+        // One that came back may have gone again.
+        let gone: HashSet<_> = self.dead.iter().map(|(at, _)| *at).collect();
+        others.retain(|at| !self.live.contains_key(at) && !gone.contains(at));
+        others.iter().rev().for_each(|at| self.dead.push_front((*at, Weak::new())));
         self.forget_oldest();
     }
 
@@ -266,6 +272,8 @@ impl Numbers {
         let oldest: Vec<_> = self.dead.drain(..surplus).collect();
         for (at, counters) in oldest.into_iter().rev() {
             if counters.strong_count() == 0 {
+                // Behind all that was stored before they went.
+                fence(Ordering::Acquire);
                 self.free.push(at);
             } else {
                 self.dead.push_front((at, counters));
@@ -373,5 +381,39 @@ mod tests {
         numbers.tick(true).unwrap();
         assert_eq!(admit(&mut numbers).0.cell, kept[1].cell);
         assert!(kept.iter().all(|kept| kept.cell != admit(&mut numbers).0.cell));
+    }
+
+    /// Many SAs take longer to be there again than the keeper takes from one look to the next.
+    #[test]
+    fn each_cell_of_a_life_before_serves_one_sa() {
+        let memory = Memory::default();
+        let open = |memory: &Memory, forget| {
+            Numbers::open(Box::new(Leaf::numbers(memory)), None, forget).unwrap()
+        };
+        let inbound = || Admission {
+            key: RecordId::from_bytes([7; 32]),
+            counters: Arc::default(),
+            way: Way::Inbound,
+        };
+        let (mut first, _) = open(&memory, true);
+        for _ in 0..DEAD_MAX + 3 {
+            first.admit(inbound(), None).unwrap();
+        }
+        let (mut numbers, past) = open(&memory, false);
+        let (lost, wanted) = past.split_first().unwrap();
+        for past in wanted {
+            numbers.admit(inbound(), Some(past)).unwrap();
+        }
+        // One of them cannot be had again after all.
+        let kept = numbers.admit(inbound(), Some(lost)).unwrap();
+        numbers.retire(kept).unwrap();
+        numbers.tick(true).unwrap();
+        numbers.bury_others();
+        assert_eq!(numbers.dead.len(), 1);
+        numbers.tick(true).unwrap();
+        for count in wanted.len() + 1..wanted.len() + 5 {
+            numbers.admit(inbound(), None).unwrap();
+            assert_eq!(numbers.live.len(), count);
+        }
     }
 }
