@@ -7,7 +7,7 @@ use convoy_host::{
     fence::{Exceptions, Pair},
 };
 
-use super::{claim, net, protected, raise};
+use super::{claim, nearby, net, protected, raise};
 use crate::world::{self, Sender, World};
 
 /// Has a rule of somebody's change sources behind routing; whether there is an nft(8) to do so.
@@ -59,6 +59,22 @@ fn inside(world: &World) -> Inside {
     let socket = world.lan.run(|| UdpSocket::bind("10.1.0.2:7").unwrap());
     socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     Inside { socket, tun: world.tun() }
+}
+
+#[test]
+fn the_host_does_not_speak_to_its_links_with_a_source_that_a_policy_is_for() {
+    let Some(world) = World::new() else { return };
+    if !nat(&world, "ip saddr 192.0.2.1 ip daddr 239.1.1.1 snat ip to 10.1.0.1") {
+        return;
+    }
+    let socket = nearby::speaker(&world.gateway, "192.0.2.1", "wire0");
+    let is_heard = |port: u16| nearby::leaves(&world, &socket, (nearby::GROUP4, port).into());
+    assert!(is_heard(7));
+    let mut fence = raise(&world);
+    fence.add(&nearby::everything()).unwrap();
+    // Of another connection, which is not known yet.
+    assert!(!is_heard(8) && !is_heard(7));
+    assert!(fence.stopped().unwrap() >= 2);
 }
 
 #[test]

@@ -16,13 +16,13 @@ use nix::{
 use super::{claim, protected, raise};
 use crate::world::{self, Space, World, bound, skipped};
 
-const GROUP4: Ipv4Addr = Ipv4Addr::new(239, 1, 1, 1);
+pub(super) const GROUP4: Ipv4Addr = Ipv4Addr::new(239, 1, 1, 1);
 const GROUP6: Ipv6Addr = Ipv6Addr::new(0xff05, 0, 0, 0, 0, 0, 0, 0x77);
 /// The gateway's addresses that a policy is for.
 const COVERED: [&str; 2] = ["10.1.0.1", "2001:db8:0:1::1"];
 
 /// A policy of the LAN for everything, beside [`passed`].
-fn everything() -> Vec<Claim> {
+pub(super) fn everything() -> Vec<Claim> {
     let far = ["0.0.0.0/0", "::/0"].map(protected);
     let near = ["10.1.0.0/24", "2001:db8:0:1::/64"];
     let near = near.into_iter().flat_map(|lan| {
@@ -50,7 +50,7 @@ fn set(socket: &impl AsRawFd, level: i32, option: i32, value: &[u8]) -> std::io:
 }
 
 /// A socket of the gateway or a host with this address, whose datagrams leave by a link.
-fn speaker(space: &Space, address: &str, link: &str) -> UdpSocket {
+pub(super) fn speaker(space: &Space, address: &str, link: &str) -> UdpSocket {
     let at = SocketAddr::new(address.parse().unwrap(), 0);
     let socket = space.run(|| bound(at));
     setsockopt(&socket, sockopt::BindToDevice, &link.into()).unwrap();
@@ -66,7 +66,7 @@ fn speaker(space: &Space, address: &str, link: &str) -> UdpSocket {
 
 /// Whether a datagram leaves on the wire in clear.
 #[track_caller]
-fn leaves(world: &World, socket: &UdpSocket, to: SocketAddr) -> bool {
+pub(super) fn leaves(world: &World, socket: &UdpSocket, to: SocketAddr) -> bool {
     let tag = world.listener.tag();
     let _sent = socket.send_to(&[world::SIGN, &tag].concat(), to);
     for sender in world.senders().iter().filter(|sender| sender.is_v4() == to.is_ipv4()) {

@@ -41,8 +41,9 @@ impl Words {
     /// # Errors
     /// When the file cannot be read, or a new one cannot be made.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let earlier = match OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(path)
-        {
+        // Whoever put something else there shall not have this wait for it.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let earlier = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
             Ok(file) => read(file)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(error),
@@ -167,5 +168,9 @@ mod tests {
         let limit = u32::try_from(PAIRS_MAX).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert!(Words::open(&path).unwrap().pair(limit).is_err());
+        std::fs::remove_file(&path).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        assert_eq!(Words::open(&path).unwrap().earlier(), [[0; 2]; 0]);
     }
 }
