@@ -2,7 +2,7 @@
 //! still no packet of what they protect leaves in clear, whatever happens.
 
 use std::io::Write as _;
-use std::net::UdpSocket;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -272,6 +272,58 @@ fn a_passthrough_policy_opens_its_network_to_those_whom_it_names() {
         assert!(Instant::now() < until, "{}", status(&world.sites[0]));
     }
     world.assert_not_in_the_clear(&[own.into()]);
+}
+
+/// As `docs/ike-daemons.md` says: what a gateway and its network send to each other, and to groups.
+#[test]
+fn beside_a_tunnel_for_everything_a_policy_passes_what_stays_in_the_network() {
+    let Some(mut world) = World::start([Plane::Convoy; 2]) else { return };
+    leaky(&world);
+    let load = |world: &mut World, passes: bool| {
+        world.load(|world, side| {
+            let mut connection = trap(world, side);
+            let networks = [0, 1].map(|side| world.site(side).network(Family::V4).to_string());
+            let child = &mut connection.children[0];
+            (child.local_ts, child.remote_ts) =
+                (vec!["0.0.0.0/0".into()], vec![networks[0].clone()]);
+            if side == 0 {
+                std::mem::swap(&mut child.local_ts, &mut child.remote_ts);
+            }
+            if side == 0 && passes {
+                let mut pass = Child::new("lan", &networks[0], &networks[0]);
+                pass.remote_ts.extend(["224.0.0.0/4", "255.255.255.255/32"].map(str::to_owned));
+                pass.start = StartAction::Trap;
+                pass.more.push(("mode".into(), "pass".into()));
+                connection.children.push(pass);
+            }
+            connection
+        });
+    };
+    let inside = world.site(0).gateway_address(Family::V4);
+    let (IpAddr::V4(own), IpAddr::V4(host)) = (inside, world.site(0).host_address(Family::V4))
+    else {
+        panic!("{inside} is none of IPv4")
+    };
+    let group = Ipv4Addr::new(239, 1, 1, 1);
+    let listener = world.site(0).host.run(|| {
+        let listener = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 9)).unwrap();
+        listener.join_multicast_v4(&group, &host).unwrap();
+        listener.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        listener
+    });
+    let speaker = world.gateway(0).run(|| UdpSocket::bind((own, 0)).unwrap()).unwrap();
+    let listener = listener.unwrap();
+    let is_heard =
+        || speaker.send_to(b"to all", (group, 9)).is_ok() && listener.recv(&mut [0; 9]).is_ok();
+    load(&mut world, true);
+    passes(&world, &[Family::V4], "through the tunnel");
+    assert_eq!(World::ping(&world.site(0).host, inside, 3), 3, "{}", world.logs(0));
+    assert!(is_heard(), "{}", world.logs(0));
+    load(&mut world, false);
+    passes(&world, &[Family::V4], "through the tunnel alone");
+    assert!(!World::try_ping(&world.site(0).host, inside));
+    assert!(!is_heard());
+    world.assert_nothing_in_the_clear();
 }
 
 #[test]
