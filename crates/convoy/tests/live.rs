@@ -5,18 +5,16 @@ mod common;
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Gateway, Plan, PolicyText, Tunnel, convoy, status, text};
+use common::{Gateway, Plan, PolicyText, Tunnel, convoy, segment_sizes, status, text};
 use convoy_host::{LinkName, Network};
 use convoy_lab::traffic::{Direction, Ping, Rate, UdpPaced, Watch};
 use convoy_lab::{Family, Topology, TopologyConfig, WIRE_LINK};
-use nix::sys::socket::getsockopt;
-use nix::sys::socket::sockopt::TcpMaxSeg;
 
 fn lab() -> Topology {
     Topology::build(&TopologyConfig { named: false, ..Default::default() }).unwrap()
@@ -286,16 +284,6 @@ fn transport_mode_protects_what_the_gateways_say_to_each_other() {
         assert_eq!(counts["outbound"]["packets"], 5, "{counts:#}");
         assert!(a.terminate().success() && b.terminate().success());
     }
-}
-
-/// What both ends of a TCP connection between the hosts believe that fits.
-fn segment_sizes(lab: &Topology) -> [u32; 2] {
-    let to = lab.b.host_address(Family::V4);
-    let listener = lab.b.host.run(|| TcpListener::bind((to, 0)).unwrap()).unwrap();
-    let address = listener.local_addr().unwrap();
-    let ours = lab.a.host.run(|| TcpStream::connect(address).unwrap()).unwrap();
-    let (theirs, _) = listener.accept().unwrap();
-    [&ours, &theirs].map(|stream| getsockopt(stream, TcpMaxSeg).unwrap())
 }
 
 #[test]

@@ -5,13 +5,15 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use convoy_lab::Namespace;
+use convoy_lab::{Family, Namespace, Topology};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{getsockopt, sockopt::TcpMaxSeg};
 use nix::unistd::Pid;
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -290,4 +292,14 @@ pub fn status(site: &Path) -> serde_json::Value {
     let output = convoy(&["status", site.to_str().unwrap(), "--json"]);
     serde_json::from_slice(&output.stdout)
         .unwrap_or_else(|e| panic!("{e}: {}{}", text(&output.stdout), text(&output.stderr)))
+}
+
+/// What both ends of a TCP connection between the hosts believe that fits.
+pub fn segment_sizes(lab: &Topology) -> [u32; 2] {
+    let to = lab.b.host_address(Family::V4);
+    let listener = lab.b.host.run(|| TcpListener::bind((to, 0)).unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let ours = lab.a.host.run(|| TcpStream::connect(address).unwrap()).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    [&ours, &theirs].map(|stream| getsockopt(stream, TcpMaxSeg).unwrap())
 }

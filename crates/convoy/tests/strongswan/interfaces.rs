@@ -1,6 +1,5 @@
 //! Route-based: tunnels for everything, each with an interface of its own, and routes that choose.
 
-use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,11 +8,9 @@ use convoy_host::{LinkName, Network};
 use convoy_lab::strongswan::{Child, Connection};
 use convoy_lab::{Capture, CaptureConfig, Family, Namespace};
 
-use nix::sys::socket::getsockopt;
-use nix::sys::socket::sockopt::TcpMaxSeg;
 use tempfile::TempDir;
 
-use super::common::{Gateway, text};
+use super::common::{Gateway, segment_sizes, text};
 use super::world::{FAMILIES, LIMIT, Plane, World};
 
 const INTERFACES: &str = "[[xfrm.interface]]\nname = \"ipsec0\"\nif_id = 42\n\
@@ -84,16 +81,6 @@ fn mtu(namespace: &Namespace, interface: &str) -> Option<u32> {
     namespace.run(|| Network::open().unwrap().link(&name).ok().map(|link| link.mtu)).unwrap()
 }
 
-/// What both ends of a TCP connection between the hosts believe that fits.
-fn segment_sizes(world: &World) -> [u32; 2] {
-    let to = world.lab.b.host_address(Family::V4);
-    let listener = world.lab.b.host.run(|| TcpListener::bind((to, 0)).unwrap()).unwrap();
-    let address = listener.local_addr().unwrap();
-    let ours = world.lab.a.host.run(|| TcpStream::connect(address).unwrap()).unwrap();
-    let (theirs, _) = listener.accept().unwrap();
-    [&ours, &theirs].map(|stream| getsockopt(stream, TcpMaxSeg).unwrap())
-}
-
 fn ping_all(world: &World) {
     for family in FAMILIES {
         let to = world.lab.b.host_address(family);
@@ -130,7 +117,7 @@ fn routes_into_interfaces_choose_among_tunnels_for_everything() {
             thread::sleep(Duration::from_millis(50));
         }
     }
-    let sizes = segment_sizes(&world);
+    let sizes = segment_sizes(&world.lab);
     // What fits 1446 bytes behind headers of IPv4 and TCP, which has timestamps.
     assert_eq!(sizes, [1446 - 20 - 20 - 12; 2]);
     let mut sa = Command::new(env!("CARGO_BIN_EXE_convoy"));
