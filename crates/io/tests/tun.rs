@@ -370,5 +370,8 @@ fn a_device_that_somebody_has_is_not_shared() {
     assert_eq!(source.kind(), std::io::ErrorKind::ResourceBusy);
     assert!(namespace.run(|| tun::remove("one0")).is_err());
     drop(ports);
-    namespace.run(move || tun::open(&config)).unwrap();
+    until(|| {
+        let config = config.clone();
+        namespace.run(move || tun::open(&config)).is_ok()
+    });
 }
