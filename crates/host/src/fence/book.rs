@@ -46,8 +46,8 @@ struct Entry {
     senders: u32,
     /// Multicast, broadcast or link-local: open as far as its view says, as long as no claim names it.
     is_nearby: bool,
-    /// Of an earlier life: protected, guarded, senders.
-    adopted: [bool; 3],
+    /// Of an earlier life: protected, guarded, senders, and protected as one of those nearby.
+    adopted: [bool; 4],
 }
 
 /// What goes nowhere.
@@ -55,7 +55,8 @@ const NOWHERE: Option<State> = Some(State::Closed { into: false, source: None })
 
 impl Entry {
     fn state(&self, view: View) -> Option<State> {
-        let [protected, guarded, sender] = self.adopted;
+        let [protected, guarded, sender, is_closed] = self.adopted;
+        let protected = protected || is_closed && view == View::Nearby;
         let nearby = self.is_nearby.then_some(State::Open);
         match view {
             View::Guarded => return if self.guarded > 0 || guarded { NOWHERE } else { nearby },
@@ -87,7 +88,7 @@ impl Entry {
             && self.guarded == 0
             && self.senders == 0
             && !self.is_nearby
-            && self.adopted == [false; 3]
+            && self.adopted == [false; 4]
     }
 
     fn count(&mut self, treatment: Treatment, add: bool) {
@@ -139,17 +140,17 @@ impl Book {
         self.entries.retain(|_, entry| !entry.is_unused());
     }
 
-    /// Takes over what an earlier life left closed to one view: [`View::FromTun`] and [`View::Nearby`] are as
-    /// [`View::Out`].
+    /// Takes over what an earlier life left closed to one view: [`View::FromTun`] is as [`View::Out`].
     ///
     /// What it left open is not taken over: nobody knows any more against whom it was weighed.
     pub(super) fn adopt(&mut self, network: IpNet, view: View) {
         let adopted = &mut self.entries.entry(network.trunc()).or_default().adopted;
-        let [protected, guarded, sender] = adopted;
+        let [protected, guarded, sender, nearby] = adopted;
         match view {
-            View::Out | View::FromTun | View::Nearby => *protected = true,
+            View::Out | View::FromTun => *protected = true,
             View::Guarded => *guarded = true,
             View::Sender => *sender = true,
+            View::Nearby => *nearby = true,
         }
     }
 
@@ -157,7 +158,7 @@ impl Book {
     pub(super) fn settle(&mut self) -> Vec<IpNet> {
         let mut concerned = Vec::new();
         self.entries.retain(|network, entry| {
-            if core::mem::take(&mut entry.adopted) != [false; 3] {
+            if core::mem::take(&mut entry.adopted) != [false; 4] {
                 concerned.push(*network);
             }
             !entry.is_unused()
@@ -168,8 +169,10 @@ impl Book {
     /// Networks that are closed because an earlier life left them so.
     pub(super) fn left_behind(&self) -> impl Iterator<Item = IpNet> {
         let is_left = |entry: &Entry| {
-            let [protected, guarded, _] = entry.adopted;
-            protected && entry.protected.is_empty() || guarded && entry.guarded == 0
+            let [protected, guarded, sender, _] = entry.adopted;
+            protected && entry.protected.is_empty()
+                || guarded && entry.guarded == 0
+                || sender && entry.senders == 0
         };
         self.entries.iter().filter(move |(_, entry)| is_left(entry)).map(|(network, _)| *network)
     }
@@ -394,6 +397,10 @@ mod tests {
             assert_eq!(book.left_behind().collect::<Vec<_>>(), [net]);
         }
         let _ = book.count(&protected("10.0.0.0/24"), true);
+        assert_eq!(book.left_behind().count(), 0);
+        book.adopt(net, View::Sender);
+        assert_eq!(book.left_behind().collect::<Vec<_>>(), [net]);
+        let _ = book.count(&Claim { network: net, treatment: Treatment::Sender }, true);
         assert_eq!(book.left_behind().count(), 0);
     }
 

@@ -5,8 +5,8 @@
 //! and needs no connection tracking. A second one lies behind, where a packet is as it will leave: nobody
 //! is given a source there that a tunnel carries.
 //!
-//! Multicast, broadcast and link-local addresses within closed networks have sets and a chain of their own:
-//! nothing that is forwarded goes there, and of what the host sends, nothing that a policy is for.
+//! Multicast, broadcast and link-local addresses within closed networks have sets of their own: nobody sends
+//! there for whom a policy is. What is forwarded there is asked in a chain of its own, too.
 
 use netlink_packet_core::{DefaultNla, Nla as _, ParseableParametrized as _};
 use netlink_packet_netfilter::{
@@ -137,15 +137,26 @@ fn rules(config: &FenceConfig, pairs: bool) -> [Vec<Vec<Expression>>; 2] {
     both
 }
 
-/// The rules for what is forwarded to multicast, broadcast and link-local addresses: those of the host's own
-/// cannot be told from it once it leaves, as a kernel passes on some of its multicast as if it were its own.
+/// The rules for what is forwarded to multicast, broadcast and link-local addresses. Behind routing it cannot
+/// always be told from the host's own: a kernel passes on some multicast as if it had made it.
 fn forwarded(config: &FenceConfig, pairs: bool) -> Vec<Vec<Expression>> {
-    // What comes out of the TUN interface knows no exceptions for such addresses.
-    let tun = |at: MetaKey| vec![meta(at), equal(name(config.tun.as_str())), verdict(ACCEPT)];
-    let mut rules = vec![tun(MetaKey::Iifname), tun(MetaKey::Oifname)];
-    rules.extend(if pairs { pairs::let_pass() } else { Vec::new() });
-    for nearby in SETS.iter().filter(|set| set.view == View::Nearby) {
-        rules.push([to(*nearby), stop()].concat());
+    let tun = |at: MetaKey| vec![meta(at), equal(name(config.tun.as_str()))];
+    let with_pairs = |rules: fn() -> Vec<Vec<Expression>>| if pairs { rules() } else { Vec::new() };
+    let of_view = |view: View| SETS.iter().filter(move |set| set.view == view);
+    let mut rules = vec![[tun(MetaKey::Oifname), vec![verdict(ACCEPT)]].concat()];
+    // A bridge's, which `br_netfilter` shows here: no router passes it on.
+    rules.push(neighbour_discovery());
+    for withheld in with_pairs(pairs::withhold) {
+        rules.push([tun(MetaKey::Iifname), withheld].concat());
+    }
+    for closed in of_view(View::FromTun) {
+        rules.push([tun(MetaKey::Iifname), to(*closed), stop()].concat());
+    }
+    rules.push([tun(MetaKey::Iifname), vec![verdict(ACCEPT)]].concat());
+    rules.extend(with_pairs(pairs::let_pass));
+    for nearby in of_view(View::Nearby) {
+        let sender = SetOf { view: View::Sender, ..*nearby };
+        rules.push([between(sender, *nearby), stop()].concat());
     }
     rules
 }

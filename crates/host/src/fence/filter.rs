@@ -177,16 +177,17 @@ impl Filter {
         Ok(true)
     }
 
-    /// What the sets hold now; none when they are not there.
+    /// What the sets hold now; none when there are none. Those of another version may be fewer.
     pub(super) fn present(&mut self) -> Result<Option<Covers>, Refusal> {
         let mut covers: Covers = Default::default();
+        let mut is_there = false;
         for (set, cover) in SETS.iter().zip(&mut covers) {
-            match self.elements(*set)? {
-                Some(ranges) => *cover = ranges.into_iter().collect(),
-                None => return Ok(None),
+            if let Some(ranges) = self.elements(*set)? {
+                *cover = ranges.into_iter().collect();
+                is_there = true;
             }
         }
-        Ok(Some(covers))
+        Ok(is_there.then_some(covers))
     }
 
     /// Makes the table, its sets with these contents and its chains, in place of what stands there, in

@@ -37,7 +37,9 @@ pub(super) fn chains(config: &FenceConfig, table: &str, pairs: bool) -> Vec<Orde
     // Sources can be changed here as well (source NAT of `input`).
     let mut orders = chain(table, host, (InetHookNumber::LocalIn, FIRST), rules(config, passes));
     let forwarded = (InetHookNumber::Forward, LAST);
-    orders.extend(chain(table, forward, forwarded, rules(config, admitted)));
+    // A bridge's, which `br_netfilter` shows here: no router passes it on.
+    let passes = [admitted, vec![neighbour_discovery()]].concat();
+    orders.extend(chain(table, forward, forwarded, rules(config, passes)));
     orders
 }
 

@@ -32,9 +32,9 @@
 //!
 //! Multicast, broadcast and link-local addresses are nearby, however wide the protected network that holds
 //! them: routes leave them alone as long as no claim names them, so that the host can speak to its own links.
-//! There the filter holds alone. It drops all that is forwarded to them, and what the host sends from
-//! an address that a policy is for ([`Treatment::Sender`]), as a kernel would have that protected. Where there
-//! is no filter, they are like all others.
+//! There the filter holds alone: it drops what is sent and forwarded to them from an address that a policy
+//! is for ([`Treatment::Sender`]), as a kernel would have that protected. Where there is no filter, routes are
+//! as those of all others, but who names an interface goes past these, and so does what is sent to groups.
 //!
 //! Those who send in clear and lie within a protected network are strangers, also when that network is
 //! everything and they are on the gateway's own link: as with a kernel, a policy that bypasses is what
@@ -46,8 +46,9 @@
 //! of a neighbour or of a peer is protected, it must not be strict, and while there is no TUN interface
 //! only 0 lets their ARP requests and native ESP in; IKE and ESP in UDP it knows by their ports.
 //!
-//! Packets that no hook of IP sees are not stopped: those of packet sockets (`packet(7)`), of bridges,
-//! and of flows that were offloaded into a flow table before their destination was closed.
+//! Packets that no hook of IP sees are not stopped: those of packet sockets (`packet(7)`), of bridges (where
+//! `br_netfilter` shows them to IP, they are judged as if they were forwarded), and of flows that were offloaded
+//! into a flow table before their destination was closed.
 
 mod book;
 mod chain;

@@ -330,7 +330,7 @@ fn a_change_that_failed_is_made_up_for_and_opens_nothing() {
     fence = anew(fence);
     fence.add(&[&far()[..], &late(4)].concat()).unwrap();
     fence.settle().unwrap();
-    let chains = ["egress", "egress-behind-nat"];
+    let chains = ["egress", "egress-behind-nat", "egress-forward"];
     let flush = chains.map(|chain| format!("flush chain inet convoy-convoy0 {chain} ; "));
     nft(&format!("{}delete set inet convoy-convoy0 withheld4", flush.concat()));
     let withheld = [Pair { from: net("10.9.0.0/16"), to: net("10.1.0.0/24") }].into();

@@ -29,7 +29,7 @@ enum Door {
 
 const DOORS: [Door; 4] = [Door::Lan, Door::Wire, Door::Tun, Door::Host];
 
-/// Where the host itself may send as long as no claim names it.
+/// Where may be sent from where no policy is, as long as no claim names it.
 const LINK_LOCAL: &str = "169.254.0.0/16";
 
 /// Hosts on the LAN, hosts behind the wire, and networks that hold some of them.
@@ -125,15 +125,16 @@ impl Described {
         };
         let Exceptions { open, admitted, withheld } = &self.exceptions;
         let (is_closed, is_named) = self.is_closed(to, door == Door::Tun);
+        let is_open = !is_closed || !is_named && !self.is_sender(from);
         Some(match door {
             Door::Tun => !has(withheld) && !is_closed,
             // It is routed before its source is read.
             Door::Host if is_closed && has(open) => return None,
-            Door::Host => !is_closed || !is_named && !self.is_sender(from),
+            Door::Host => is_open,
             Door::Lan | Door::Wire => {
                 let is_from_closed = self.is_closed(from, false).0;
                 let is_refused = is_from_closed && self.is_guarded(to) && !has(admitted);
-                !is_refused && (has(open) || !is_closed)
+                !is_refused && (has(open) || is_open)
             }
         })
     }

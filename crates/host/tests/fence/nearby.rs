@@ -1,8 +1,8 @@
-//! Multicast, broadcast and link-local addresses within protected networks: the host itself speaks to them, but
-//! not for those whom a policy covers, and nobody is forwarded there.
+//! Multicast, broadcast and link-local addresses within protected networks: the host speaks to them, but nobody
+//! does in clear whom a policy covers.
 
 use std::{
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket},
     os::fd::{AsRawFd, OwnedFd},
     time::{Duration, Instant},
 };
@@ -117,7 +117,7 @@ fn the_host_speaks_to_its_links_but_not_for_those_whom_a_policy_covers() {
     flush();
     let mut fence = raise(&world);
     fence.add(&passed()).unwrap();
-    assert_eq!(heard(&covered), [false; 5]);
+    assert_eq!((heard(&covered), heard(&others)), (vec![false; 5], vec![true; 5]));
     fence.settle().unwrap();
     assert_eq!(heard(&covered), [true; 5]);
     // One that passes them.
@@ -131,13 +131,14 @@ fn the_host_speaks_to_its_links_but_not_for_those_whom_a_policy_covers() {
     assert_eq!(heard(&others), [true, false, true, true, true]);
 }
 
-/// Has the gateway forward a group from the LAN to the wire, as a multicast routing daemon does, as long as
+/// Has the gateway forward a group from a link to the wire, as a multicast routing daemon does, as long as
 /// this lives. None where this kernel does not.
-fn forward_group(world: &World, is_v4: bool) -> Option<OwnedFd> {
+fn forward_group(world: &World, from: IpAddr, link: &str) -> Option<OwnedFd> {
     // MRT_INIT, MRT6_INIT; those that add an interface and a route.
     const INIT: i32 = 200;
     const ADD_INTERFACE: i32 = INIT + 2;
     const ADD_ROUTE: i32 = INIT + 4;
+    let is_v4 = from.is_ipv4();
     let level = if is_v4 { libc::IPPROTO_IP } else { libc::IPPROTO_IPV6 };
     let protocol = if is_v4 { libc::IPPROTO_IGMP } else { libc::IPPROTO_ICMPV6 };
     let socket = world.gateway.run(|| world::raw(is_v4, protocol));
@@ -145,7 +146,7 @@ fn forward_group(world: &World, is_v4: bool) -> Option<OwnedFd> {
         skipped(&format!("this kernel forwards no multicast, IPv4 {is_v4}: {error}"));
         return None;
     }
-    for (number, link) in [(0_u16, "lan0"), (1, "wire0")] {
+    for (number, link) in [(0_u16, link), (1, "wire0")] {
         let index = index_of(&world.gateway, link).to_ne_bytes();
         let interface = match is_v4 {
             // struct vifctl: VIFF_USE_IFINDEX, threshold, rate limit, link, remote address.
@@ -155,27 +156,32 @@ fn forward_group(world: &World, is_v4: bool) -> Option<OwnedFd> {
         };
         set(&socket, level, ADD_INTERFACE, &interface).unwrap();
     }
-    let route = if is_v4 {
-        // struct mfcctl: origin, group, interface it comes by, thresholds of interfaces, counters.
-        let mut thresholds = [0; 32];
-        thresholds[1] = 1;
-        [&[10, 1, 0, 2][..], &GROUP4.octets(), &[0; 2], &thresholds, &[0; 2 + 16]].concat()
-    } else {
-        // struct mf6cctl: origin, group, interface it comes by, set of interfaces.
-        let family = u16::try_from(libc::AF_INET6).unwrap().to_ne_bytes();
-        let address =
-            |address: Ipv6Addr| [&family[..], &[0; 6], &address.octets(), &[0; 4]].concat();
-        let origin = address("2001:db8:0:1::2".parse().unwrap());
-        [&origin[..], &address(GROUP6), &[0; 4], &2_u32.to_ne_bytes(), &[0; 28]].concat()
+    let route = match from {
+        IpAddr::V4(from) => {
+            // struct mfcctl: origin, group, interface it comes by, thresholds of interfaces, counters.
+            let mut thresholds = [0; 32];
+            thresholds[1] = 1;
+            let ends = [from.octets(), GROUP4.octets()].concat();
+            [&ends[..], &[0; 2], &thresholds, &[0; 2 + 16]].concat()
+        }
+        IpAddr::V6(from) => {
+            // struct mf6cctl: origin, group, interface it comes by, set of interfaces.
+            let family = u16::try_from(libc::AF_INET6).unwrap().to_ne_bytes();
+            let address =
+                |address: Ipv6Addr| [&family[..], &[0; 6], &address.octets(), &[0; 4]].concat();
+            let ends = [address(from), address(GROUP6)].concat();
+            [&ends[..], &[0; 4], &2_u32.to_ne_bytes(), &[0; 28]].concat()
+        }
     };
     set(&socket, level, ADD_ROUTE, &route).unwrap();
     Some(socket)
 }
 
 #[test]
-fn nobody_is_forwarded_there_within_what_is_protected() {
+fn nobody_whom_a_policy_covers_is_forwarded_there() {
     let Some(world) = World::new() else { return };
-    let forwarding = [true, false].map(|is_v4| forward_group(&world, is_v4));
+    let from = |text: &str| forward_group(&world, text.parse().unwrap(), "lan0");
+    let forwarding = ["10.1.0.2", "2001:db8:0:1::2"].map(from);
     let scope = index_of(&world.lan, "eth0");
     let group6 = SocketAddr::V6(SocketAddrV6::new(GROUP6, 7, 0, scope));
     let [forwards4, forwards6] = forwarding.each_ref().map(Option::is_some);
@@ -211,8 +217,12 @@ fn nobody_is_forwarded_there_within_what_is_protected() {
     let stopped = fence.stopped().unwrap();
     assert_eq!(heard(), all(false));
     assert!(fence.stopped().unwrap() >= stopped + ways.len() as u64);
-    // Whoever sends.
-    fence.remove(&everything()[2..8]).unwrap();
+    // For whom no policy is.
+    let senders: Vec<_> =
+        { everything().into_iter() }.filter(|claim| claim.treatment == Treatment::Sender).collect();
+    fence.remove(&senders).unwrap();
+    assert_eq!(heard(), all(true));
+    fence.add(&senders).unwrap();
     assert_eq!(heard(), all(false));
     drop(fence);
     assert_eq!(heard(), all(false));
@@ -227,4 +237,99 @@ fn nobody_is_forwarded_there_within_what_is_protected() {
         )
         .unwrap();
     assert_eq!(heard(), all(true));
+}
+
+/// What a kernel forwards to groups looks behind routing as if the host had sent it.
+#[test]
+fn what_tunnels_bring_for_a_group_is_not_taken_for_the_hosts_own() {
+    let Some(world) = World::new() else { return };
+    let mut tun = world.tun();
+    for link in ["all", "convoy0"] {
+        let key = format!("/proc/sys/net/ipv4/conf/{link}/rp_filter");
+        world.gateway.run(|| std::fs::write(key, "0").unwrap());
+    }
+    let from = "10.2.0.5".parse().unwrap();
+    let Some(_forwarding) = forward_group(&world, from, "convoy0") else { return };
+    let flush = || world.senders().iter().for_each(|sender| world.listener.flush(sender));
+    let mut is_heard = |port: u16| {
+        let tag = world.listener.tag();
+        let mut packet = world::packet4("10.2.0.5", &GROUP4.to_string(), &tag);
+        packet[20..22].copy_from_slice(&port.to_be_bytes());
+        tun.write(&packet);
+        flush();
+        world.listener.count(&tag) > 0
+    };
+    let mut fence = raise(&world);
+    assert!(is_heard(9) && is_heard(500));
+    // A hub: what a spoke sends to everything goes on through another tunnel.
+    let far = ["0.0.0.0/0", "10.2.0.0/16"].map(protected);
+    let near = [Treatment::Local, Treatment::Sender].map(|is| claim("10.0.0.0/8", is));
+    fence.add(&[far, near, passed()].concat()).unwrap();
+    assert!(!is_heard(9) && !is_heard(500) && !is_heard(4500));
+    // They are closed to all that tunnels bring, as others are.
+    fence.remove(&near[1..]).unwrap();
+    assert!(!is_heard(9) && !is_heard(500));
+    assert_eq!(fence.stopped().unwrap(), 5);
+}
+
+/// A life before may have had fewer sets.
+#[test]
+fn what_a_table_of_another_version_closes_is_taken_over() {
+    let Some(world) = World::new() else { return };
+    let nft = |words: &str| world.gateway.command("nft", words);
+    let sets = ["closed4", "guarded4"].map(|set| {
+        format!("add set inet convoy-convoy0 {set} {{ type ipv4_addr; flags interval; }}")
+    });
+    let elements = [("closed4", "10.2.0.0/16"), ("guarded4", "10.1.0.0/24")]
+        .map(|(set, net)| format!("add element inet convoy-convoy0 {set} {{ {net} }}"));
+    let table = ["add table inet convoy-convoy0".to_owned()];
+    for words in table.into_iter().chain(sets).chain(elements) {
+        if let Err(error) = nft(&words) {
+            return skipped(&format!("no table can be made here: {error}"));
+        }
+    }
+    let fence = raise(&world);
+    let left: Vec<_> = fence.left_behind().map(|network| network.to_string()).collect();
+    assert_eq!(left, ["10.1.0.0/24", "10.2.0.0/16"]);
+}
+
+/// With `br_netfilter`, which containers come with, IP sees what a bridge passes on.
+#[test]
+fn hosts_on_a_bridge_of_the_gateway_still_find_each_other() {
+    let Some(world) = World::new() else { return };
+    let hosts = [Space::new().unwrap(), Space::new().unwrap()];
+    world.gateway.ip("link add br0 type bridge");
+    world.gateway.ip("link set br0 up");
+    for (n, host) in hosts.iter().enumerate() {
+        let file = host.file();
+        world.gateway.ip(&format!("link add port{n} type veth peer name eth0 netns {file}"));
+        world.gateway.ip(&format!("link set port{n} master br0 up"));
+        host.run(|| std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "0").unwrap());
+        host.ip(&format!("address add 2001:db8:0:1::a{n}/64 dev eth0 nodad"));
+        host.ip("link set eth0 up");
+    }
+    let show = "/proc/sys/net/bridge/bridge-nf-call-ip6tables";
+    if let Err(error) = world.gateway.run(|| std::fs::write(show, "1")) {
+        return skipped(&format!("no bridge shows IP what it passes on: {error}"));
+    }
+    let [asking, asked] = &hosts;
+    let socket = asking.run(|| UdpSocket::bind("[2001:db8:0:1::a0]:0").unwrap());
+    let address = asked.ip("link show eth0");
+    let address = address.split("link/ether ").nth(1).unwrap().split(' ').next().unwrap();
+    let finds = || {
+        let begun = Instant::now();
+        hosts.iter().for_each(|host| drop(host.ip("neighbour flush dev eth0 nud all")));
+        while begun.elapsed() < Duration::from_secs(20) {
+            let _sent = socket.send_to(b"hello", "[2001:db8:0:1::a1]:9");
+            if asking.ip("neighbour show dev eth0").contains(address) {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
+    };
+    assert!(finds(), "not even without a fence");
+    let mut fence = raise(&world);
+    fence.add(&everything()).unwrap();
+    assert!(finds());
 }

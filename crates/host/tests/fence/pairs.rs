@@ -205,6 +205,7 @@ fn what_others_do_to_pairs_and_rules_is_found() {
         "delete element inet convoy-convoy0 withheld4 { 10.8.0.7 . 10.1.0.7 }",
         "flush chain inet convoy-convoy0 egress",
         "flush chain inet convoy-convoy0 egress-behind-nat",
+        "flush chain inet convoy-convoy0 egress-forward",
         "insert rule inet convoy-convoy0 ingress-forward accept",
     ] {
         world.gateway.command("nft", words).unwrap();

@@ -38,7 +38,7 @@ const TAG_LEN: usize = 8;
 pub(crate) struct Space(Netns, File);
 
 impl Space {
-    fn new() -> nix::Result<Self> {
+    pub(crate) fn new() -> nix::Result<Self> {
         let make = || {
             unshare(CloneFlags::CLONE_NEWNET)?;
             let file = File::open("/proc/thread-self/ns/net").unwrap();
@@ -83,7 +83,7 @@ impl Space {
         }
     }
 
-    fn file(&self) -> String {
+    pub(crate) fn file(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.1.as_raw_fd())
     }
 }
