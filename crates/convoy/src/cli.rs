@@ -380,11 +380,12 @@ pub struct BenchCryptoArgs {
     #[arg(long, value_name = "PATH")]
     pub openssl: Option<PathBuf>,
     /// Instruction sets of intel-ipsec-mb: sse, sse-sha, avx2-t1, avx2-t2, avx512-t1, avx512-t2;
-    /// type 1 does without VAES and SHA-NI. "auto" takes what Convoy's tier uses.
+    /// type 1 does without VAES and SHA-NI. "auto" takes the best that starts here and uses no more than
+    /// Convoy's tier; the report says which.
     #[arg(long, value_name = "NAME", default_value = "auto")]
     pub peer_arch: String,
-    /// Whether Convoy's hashes may use the SHA extensions; "auto" allows them on the VAES tiers,
-    /// where the peer uses them too.
+    /// Whether Convoy's hashes may use the SHA extensions; "auto" allows them on the VAES tiers, as the
+    /// peer's managers with VAES use them too.
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "on", "off"])]
     pub sha_ni: String,
     /// Numbers of keys; packets take them at random.

@@ -12,11 +12,12 @@ use super::layout::{
     FEATURE_IFMA, FEATURES_TYPE_2, Functions, FunctionsV2, Generation, JobV2, Manager, SUPPORTED,
     SUPPORTED_TEXT,
 };
+use super::processor::Processor;
 use crate::peer::PeerError;
 
 /// Kind of manager: the instruction sets intel-ipsec-mb may use. Type 1 does without VAES, GFNI and
 /// SHA-NI.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Arch {
     /// SSE and AES-NI.
     SseType1,
@@ -33,7 +34,7 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// Every kind.
+    /// Every kind; a later one is preferred.
     pub const ALL: [Self; 6] = [
         Self::SseType1,
         Self::SseShaNi,
@@ -151,20 +152,29 @@ impl IpsecMb {
     ///
     /// # Errors
     /// [`PeerError::Missing`] if there is no such library, [`PeerError::Unfit`] if it is not one
-    /// whose layout is known or cannot make such a manager here.
+    /// whose layout is known or this processor lacks what such a manager needs.
     pub fn load(path: Option<&Path>, arch: Arch) -> Result<Rc<Self>, PeerError> {
-        let (library, found) = open(path)?;
-        let version = version_of(&library, &found)?;
-        let unfit = |what: String| PeerError::Unfit { who: "intel-ipsec-mb", what };
-        let supported = SUPPORTED.iter().find(|s| (s.from..s.before).contains(&version.number));
-        let Some(supported) = supported else {
-            return Err(unfit(format!(
-                "{} is version {}; the layouts known here are of {SUPPORTED_TEXT}",
-                found.display(),
-                version.text
-            )));
-        };
-        let generation = supported.generation;
+        Self::start(Found::open(path)?, arch)
+    }
+
+    /// Loads the library as [`load`](Self::load) does, and makes the best manager that this processor can
+    /// start, none better than `most`.
+    ///
+    /// # Errors
+    /// As of [`load`](Self::load), if none starts.
+    pub fn load_best(path: Option<&Path>, most: Arch) -> Result<Rc<Self>, PeerError> {
+        let found = Found::open(path)?;
+        let best = Processor::here().best(most, found.generation);
+        // Where none starts, the error says what even the least one lacks.
+        Self::start(found, best.unwrap_or(Arch::SseType1))
+    }
+
+    fn start(found: Found, arch: Arch) -> Result<Rc<Self>, PeerError> {
+        let Found { library, path, version, generation } = found;
+        if let Some(what) = Processor::here().lacks(arch, generation) {
+            let what = format!("its {arch} manager needs {what}, which is not here");
+            return Err(unfit(what));
+        }
         let flags = if arch.is_type_1() { generation.flags_type_1() } else { 0 };
         let manager = new_manager(&library, arch, flags).map_err(unfit)?;
         // SAFETY: the manager is alive, and its beginning has this layout in every supported
@@ -184,7 +194,7 @@ impl IpsecMb {
             generation,
             version: version.text,
             arch: String::new(),
-            origin: (found, arch),
+            origin: (path, arch),
             library,
         };
         if functions.features & arch.needs() != arch.needs() {
@@ -224,6 +234,12 @@ impl IpsecMb {
     #[must_use]
     pub fn version(&self) -> &str {
         &self.version
+    }
+
+    /// Kind of manager that was asked for.
+    #[must_use]
+    pub const fn kind(&self) -> Arch {
+        self.origin.1
     }
 
     /// Kind of manager, as the library tells it where it does.
@@ -273,6 +289,34 @@ impl Drop for IpsecMb {
     }
 }
 
+fn unfit(what: String) -> PeerError {
+    PeerError::Unfit { who: "intel-ipsec-mb", what }
+}
+
+/// The library, with a layout that is known.
+struct Found {
+    library: Library,
+    path: PathBuf,
+    version: Version,
+    generation: Generation,
+}
+
+impl Found {
+    fn open(path: Option<&Path>) -> Result<Self, PeerError> {
+        let (library, path) = open(path)?;
+        let version = version_of(&library, &path)?;
+        let supported = SUPPORTED.iter().find(|s| (s.from..s.before).contains(&version.number));
+        let Some(supported) = supported else {
+            return Err(unfit(format!(
+                "{} is version {}; the layouts known here are of {SUPPORTED_TEXT}",
+                path.display(),
+                version.text
+            )));
+        };
+        Ok(Self { library, path, version, generation: supported.generation })
+    }
+}
+
 fn open(path: Option<&Path>) -> Result<(Library, PathBuf), PeerError> {
     let names = path.map_or_else(|| NAMES.map(PathBuf::from).to_vec(), |path| vec![path.into()]);
     let mut reason = String::new();
@@ -298,10 +342,7 @@ struct Version {
 }
 
 fn version_of(library: &Library, path: &Path) -> Result<Version, PeerError> {
-    let unfit = || PeerError::Unfit {
-        who: "intel-ipsec-mb",
-        what: format!("{} is not this library", path.display()),
-    };
+    let unfit = || unfit(format!("{} is not this library", path.display()));
     type Number = unsafe extern "C" fn() -> std::ffi::c_uint;
     type Text = unsafe extern "C" fn() -> *const c_char;
     // SAFETY: every header since 0.50 declares it so.
@@ -336,7 +377,7 @@ fn new_manager(library: &Library, arch: Arch, flags: u64) -> Result<*mut Manager
     if manager.is_null() {
         return Err("it could not allocate a manager".to_owned());
     }
-    // SAFETY: the manager is fresh. What the processor lacks is refused with an error number.
+    // SAFETY: the manager is fresh, and the caller has made sure that the processor has what it needs.
     unsafe { init(manager) };
     // SAFETY: the manager is alive.
     let error = unsafe { errno(manager) };

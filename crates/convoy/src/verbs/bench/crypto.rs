@@ -154,6 +154,10 @@ fn lineups(args: &BenchCryptoArgs, plan: &Plan) -> anyhow::Result<Vec<Lineup>> {
         true => excused(optional, OpenSsl::load(args.openssl.as_deref()))?,
         false => None,
     };
+    let named: Option<Arch> = match args.peer_arch.as_str() {
+        "auto" => None,
+        name => Some(name.parse().map_err(|e| Stop::usage(format!("--peer-arch: {e}")))?),
+    };
     for &tier in &plan.tiers {
         let sha_ni = sha_ni(args, tier);
         let cpu = if sha_ni {
@@ -162,12 +166,13 @@ fn lineups(args: &BenchCryptoArgs, plan: &Plan) -> anyhow::Result<Vec<Lineup>> {
             let denied = std::env::var(Cpu::DENY_VARIABLE).unwrap_or_default();
             Cpu::without(&format!("{denied},{}", Cpu::SHA_NI))?
         };
-        let arch = match args.peer_arch.as_str() {
-            "auto" => matching(tier, sha_ni),
-            name => name.parse().map_err(|e| Stop::usage(format!("--peer-arch: {e}")))?,
+        let path = args.ipsec_mb.as_deref();
+        let load = || match named {
+            Some(arch) => IpsecMb::load(path, arch),
+            None => load_best(path, matching(tier, sha_ni)),
         };
         let ipsec_mb = match optional || wants("ipsec-mb") {
-            true => excused(optional, load_ipsec_mb(args.ipsec_mb.as_deref(), arch))?,
+            true => excused(optional, load())?,
             false => None,
         };
         lineups.push(Lineup { cpu, tier, sha_ni, ipsec_mb, openssl: openssl.clone() });
@@ -175,12 +180,20 @@ fn lineups(args: &BenchCryptoArgs, plan: &Plan) -> anyhow::Result<Vec<Lineup>> {
     Ok(lineups)
 }
 
-fn load_ipsec_mb(path: Option<&Path>, arch: Arch) -> Result<Rc<IpsecMb>, PeerError> {
-    IpsecMb::load(path, arch)
+/// The peer with its best manager that starts here, told where that is less than `wanted`.
+fn load_best(path: Option<&Path>, wanted: Arch) -> Result<Rc<IpsecMb>, PeerError> {
+    let peer = IpsecMb::load_best(path, wanted)?;
+    if peer.kind() != wanted {
+        let kind = peer.kind();
+        eprintln!(
+            "bench: intel-ipsec-mb takes part with its {kind} manager: {wanted} does not start here"
+        );
+    }
+    Ok(peer)
 }
 
 /// Whether Convoy's hashes may use the SHA extensions: by default where a processor of the tier has
-/// them, and so where the peer's manager of the same kind uses them.
+/// them. The peer's manager of the same kind uses them too, if it starts.
 fn sha_ni(args: &BenchCryptoArgs, tier: Tier) -> bool {
     match args.sha_ni.as_str() {
         "on" => true,
@@ -354,6 +367,18 @@ mod tests {
         assert_eq!(matching(Tier::AesNi, false), Arch::SseType1);
         assert_eq!(matching(Tier::Avx512, false), Arch::Avx512Type1);
         assert_eq!(matching(Tier::Vaes512, true), Arch::Avx512Type2);
+    }
+
+    #[test]
+    fn auto_takes_the_best_manager_that_starts_here() {
+        if let Err(error) = IpsecMb::load(None, Arch::SseType1) {
+            return println!("SKIPPED: {error}");
+        }
+        let args = parse(&["--tier", "all"]);
+        for lineup in lineups(&args, &Plan::new(&args).unwrap()).unwrap() {
+            let peer = lineup.ipsec_mb.unwrap();
+            assert!(peer.kind() <= matching(lineup.tier, lineup.sha_ni), "{}", lineup.tier);
+        }
     }
 
     #[test]
