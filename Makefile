@@ -12,7 +12,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 STRIP ?= $(if $(DESTDIR),,strip)
 INSTALL_BINARY = install -D -m 0755 $(if $(STRIP),-s --strip-program=$(STRIP))
 
-.PHONY: help build demo demo-ike test check test-tiers constant-time library install install-library
+.PHONY: help build demo demo-ike test check test-levels test-tiers test-long constant-time library install \
+	install-library
 
 help:
 	@echo "make demo              two gateways, real traffic through ESP, a summary"
@@ -20,7 +21,9 @@ help:
 	@echo "make demo-ike TUNNELS=12    twelve of them, under load"
 	@echo "make test              everything CI runs, oracles included"
 	@echo "make check             the same without the oracles and without installing packages"
+	@echo "make test-levels       the tests and oracles once for every CPU tier that can be denied here; an hour"
 	@echo "make test-tiers        the crypto tests on emulated processors of seven levels; takes an hour"
+	@echo "make test-long         all that is too long for the gate: test-levels and test-tiers"
 	@echo "make constant-time     looks for branches on secrets, under Valgrind"
 	@echo "make build             the release build of convoy and of what it preloads"
 	@echo "make library           the release build of the C library"
@@ -51,6 +54,12 @@ test:
 
 check:
 	$(CARGO) xtask ci
+
+test-levels:
+	./interop/install-deps.sh
+	$(CARGO) xtask levels
+
+test-long: test-levels test-tiers
 
 test-tiers:
 	./interop/install-deps.sh

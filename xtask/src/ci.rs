@@ -18,7 +18,7 @@ use crate::workspace::{Output, Workspace, cargo, stream, works};
 use crate::{c_library, drop_reasons, header, interop, layers, rfc, sizes, unsafe_code, words};
 
 /// The variable that denies CPU tiers to every program of a run.
-const DENY: &str = "CONVOY_DENY_CPU";
+pub(crate) const DENY: &str = "CONVOY_DENY_CPU";
 /// What is denied in the further runs; a denied tier takes those with it that build on it.
 const TIER_RUNS: &[&str] = &["avx512", "avx512,aesni"];
 /// The packages whose tests depend on the tier.
@@ -56,6 +56,12 @@ const STEPS: &[Step] = &[
 /// The checks that need nothing but the source.
 pub(crate) const SOURCE_CHECKS: &[&str] =
     &["layers", "unsafe", "sizes", "words", "drop-reasons", "rfc"];
+
+/// Whether the gate has a step of this name.
+#[cfg(test)]
+pub(crate) fn is_step(name: &str) -> bool {
+    STEPS.iter().any(|step| step.name == name)
+}
 
 /// Runs the named steps, or all but interop where none is named; `--interop` adds that one.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<Tally> {

@@ -8,6 +8,7 @@ mod drop_reasons;
 mod header;
 mod interop;
 mod layers;
+mod levels;
 mod report;
 mod rfc;
 mod side_by_side;
@@ -36,6 +37,7 @@ cargo xtask ci [--interop] [STEP…]  everything CI runs; with steps, only these
                                     doc test tiers isatrap c-library fuzz
                                     interop
 cargo xtask interop [NAME…]         the oracles: scapy, tshark, kernel, emulator
+cargo xtask levels [--list]         what of the gate runs code, once for every CPU tier that can be denied here
 cargo xtask layers                  crates use only what the table in ARCHITECTURE.md allows
 cargo xtask unsafe [--write]        unsafe only in its places; UNSAFE.md agrees (or is written)
 cargo xtask header [--write]        the header of the C library agrees with it (or is written)
@@ -67,6 +69,7 @@ fn run(arguments: &[String]) -> Result<Option<Tally>> {
     let workspace = Workspace::load()?;
     match verb.as_str() {
         "ci" => ci::run(&workspace, rest).map(Some),
+        "levels" => levels::run(&workspace, rest),
         "interop" => interop::run(&workspace, rest).map(Some),
         "unsafe" if rest.iter().any(|argument| argument == "--write") => {
             let text = unsafe_code::inventory(&Tree::read(&workspace.root)?);
