@@ -77,6 +77,13 @@ pub enum HostError {
         #[source]
         error: io::Error,
     },
+    /// A network namespace could not be made.
+    #[error("cannot make a network namespace: {}", namespace_words(.error))]
+    MakeNamespace {
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
     /// A process with several threads would be torn between two namespaces.
     #[error(
         "cannot move the whole process to another network namespace: it already has {threads} threads"
@@ -88,6 +95,19 @@ pub enum HostError {
 }
 
 impl HostError {
+    /// The kernel's reason, as an error of input and output.
+    #[must_use]
+    pub fn into_io(self) -> io::Error {
+        match self {
+            Self::Netlink(error)
+            | Self::OpenNamespace { error, .. }
+            | Self::EnterNamespace { error, .. }
+            | Self::MakeNamespace { error } => error,
+            Self::NoSuchLink { .. } => io::Error::from_raw_os_error(nix::libc::ENODEV),
+            other => io::Error::other(other.to_string()),
+        }
+    }
+
     /// Whether the kernel refused because this process has not the right.
     #[must_use]
     pub fn is_denied(&self) -> bool {

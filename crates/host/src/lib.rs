@@ -51,6 +51,7 @@ mod plan;
 mod sysctl;
 #[cfg(test)]
 mod tests;
+mod tun;
 mod undo;
 mod watch;
 
@@ -63,6 +64,7 @@ pub use netns::Netns;
 pub use network::{Link, LinkCounters, Network, RouteEntry, RouteTo, preferred_source};
 pub use plan::{Applied, Plan};
 pub use sysctl::{Family, Scope, Sysctl};
+pub use tun::TunQueues;
 pub use watch::{News, Watch};
 
 pub use ipnet::IpNet;

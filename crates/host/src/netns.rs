@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::sched::{CloneFlags, setns};
+use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::HostError;
 
@@ -53,6 +53,27 @@ impl Netns {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Does something in a thread with a network namespace of its own, which nobody else can enter without
+    /// capabilities in this one, and which ends with what was opened in it.
+    ///
+    /// # Errors
+    /// [`HostError::MakeNamespace`] when none may be made, as without `CAP_SYS_ADMIN`; nothing is done then.
+    pub fn private<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, HostError> {
+        let in_it = || {
+            let made = unshare(CloneFlags::CLONE_NEWNET);
+            made.map_err(|errno| HostError::MakeNamespace { error: errno.into() }).map(|()| work())
+        };
+        std::thread::scope(|scope| match scope.spawn(in_it).join() {
+            Ok(outcome) => outcome,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    }
+
+    /// The open file that stands for it.
+    pub(crate) const fn file(&self) -> &File {
+        &self.file
     }
 
     /// Moves the calling thread into the namespace, and every thread and process it starts later.

@@ -44,7 +44,7 @@ fn help(kind: ErrorKind, need: Need) -> Option<String> {
              the container"
                 .into()
         }
-        (ErrorKind::ResourceBusy, Need::Tun) => {
+        (ErrorKind::ResourceBusy | ErrorKind::AlreadyExists, Need::Tun) => {
             "the plain interface is in use by another program: stop it, or name another \
              `interface` in [plain]"
                 .into()
@@ -54,7 +54,7 @@ fn help(kind: ErrorKind, need: Need) -> Option<String> {
              name another `interface` in [plain]"
                 .into()
         }
-        (ErrorKind::ResourceBusy, Need::Tunnel) => {
+        (ErrorKind::ResourceBusy | ErrorKind::AlreadyExists, Need::Tunnel) => {
             "another program has it, such as a second gateway: stop it, or use another `name` in \
              [[xfrm.interface]]"
                 .into()

@@ -19,6 +19,8 @@ pub(crate) use bpf::{
     Instruction, XdpLink, load_selector, load_xdp, put_shared, remove_shared, set_socket,
     shared_cookie, shared_sockets, socket_map,
 };
+#[cfg(test)]
+pub(crate) use device::tun_set_queue;
 pub(crate) use device::{
     DeviceName, rx_queues, set_queue_len, tun_attach, tun_set_header_len, tun_set_offload,
     tun_set_owner, tun_set_persist,

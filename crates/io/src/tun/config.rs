@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 
-use super::TunPort;
+use super::{TunPort, make};
 use crate::offload::VNET_LEN;
 use crate::{IoError, Offloads, sys};
 
@@ -49,19 +49,22 @@ pub fn open(config: &Config) -> Result<Vec<TunPort>, IoError> {
         return Err(IoError::Queues(usize::from(config.queues)));
     }
     let mut name = sys::DeviceName::new(&config.name)?;
-    let mut ports = Vec::with_capacity(usize::from(config.queues));
-    for _ in 0..config.queues {
-        let queue = open_queue(&mut name)?;
-        let offloads = negotiate(&queue, config.offload)?;
-        ports.push(TunPort::new(queue, name, offloads));
+    let first = match make::exists(&config.name)? {
+        true => None,
+        false => Some(make::make(&mut name)?),
+    };
+    let mut queues = Vec::with_capacity(usize::from(config.queues));
+    queues.extend(first);
+    while queues.len() < usize::from(config.queues) {
+        queues.push(open_queue(&name)?.queue);
     }
     // Whoever came before the device had an owner, or has it as its own, would take packets away.
-    let attached =
-        sys::rx_queues(&name).map_err(IoError::setup("count queues of the tun device"))?;
-    if attached > u32::from(config.queues) {
-        let source = std::io::ErrorKind::ResourceBusy.into();
-        return Err(IoError::Setup { step: "have the tun device alone", source });
-    }
+    make::have_alone(&name, config.queues)?;
+    let port = |queue: File| {
+        let offloads = negotiate(&queue, config.offload)?;
+        Ok(TunPort::new(queue, name, offloads))
+    };
+    let ports = queues.into_iter().map(port).collect::<Result<Vec<_>, IoError>>()?;
     if let Some(packets) = config.queue_len {
         match sys::set_queue_len(&name, packets) {
             // In a user namespace the device is ours, yet this request is refused. A shorter queue
@@ -97,20 +100,27 @@ fn keep(queue: &File, stays: bool) -> Result<(), IoError> {
         .map_err(IoError::setup("say whether the tun device stays"))
 }
 
-/// One more queue of the device; the first one creates it and learns its name.
-fn open_queue(name: &mut sys::DeviceName) -> Result<File, IoError> {
+/// A queue, and what its device is called.
+pub(super) struct Named {
+    pub(super) queue: File,
+    pub(super) name: sys::DeviceName,
+}
+
+/// Opens one more queue of a device, which is made if there is none, and lets no other user open more.
+pub(super) fn open_queue(name: &sys::DeviceName) -> Result<Named, IoError> {
+    let mut name = *name;
     let queue = OpenOptions::new()
         .read(true)
         .write(true)
         .custom_flags(libc::O_NONBLOCK)
         .open(DEVICE)
         .map_err(IoError::setup("open /dev/net/tun"))?;
-    sys::tun_attach(queue.as_fd(), name)
+    sys::tun_attach(queue.as_fd(), &mut name)
         .map_err(IoError::setup("open a queue of the tun device"))?;
     sys::tun_set_owner(queue.as_fd()).map_err(IoError::setup("set the owner of the tun device"))?;
     sys::tun_set_header_len(queue.as_fd(), VNET_LEN)
         .map_err(IoError::setup("set the header length of the tun device"))?;
-    Ok(queue)
+    Ok(Named { queue, name })
 }
 
 /// Asks for everything first, then for less: UDP segmentation needs Linux 6.2.

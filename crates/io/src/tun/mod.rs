@@ -7,6 +7,7 @@
 
 mod config;
 mod drops;
+mod make;
 mod rx;
 mod tx;
 
