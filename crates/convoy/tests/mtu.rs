@@ -214,14 +214,14 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     (!((sum >> 16) + sum) as u16).to_be_bytes()
 }
 
-/// What a router would say of a packet of ESP that was too big for it (RFC 1191 section 4); of this one,
-/// nobody has the SA.
+/// What a router would say of an answer to a ping that was too big for it (RFC 1191 section 4). The kernel
+/// believes it without a socket that it concerns.
 fn too_big(from: Ipv4Addr, to: Ipv4Addr, mtu: u16) -> Vec<u8> {
-    let mut quoted = vec![0x45, 0, 5, 120, 0, 1, 0x40, 0, 64, 50, 0, 0];
+    let mut quoted = vec![0x45, 0, 5, 120, 0, 1, 0x40, 0, 64, 1, 0, 0];
     quoted.extend(from.octets().iter().chain(&to.octets()));
     let sum = checksum(&quoted);
     quoted[10..12].copy_from_slice(&sum);
-    quoted.extend([0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 1]);
+    quoted.extend([0, 0, 0xff, 0xfe, 0, 0, 0, 1]);
     let mut message = vec![3, 4, 0, 0, 0, 0];
     message.extend(mtu.to_be_bytes());
     message.extend(quoted);

@@ -42,6 +42,12 @@ impl Default for SocketOptions {
 }
 
 /// Sets everything that all wire sockets need. `v6` is the socket's family.
+///
+/// Anyone can make up an ICMP message that says a path is narrow; an SA asks for a packet of its own in it,
+/// the kernel does not. So over IPv4 the kernel neither takes such news from these sockets into its routes
+/// nor cuts what they send by it (`IP_PMTUDISC_OMIT`), and tells it in the error queue all the same. Over
+/// IPv6, UDP sockets would hear nothing more then, and raw ones would not differ: `IPV6_PMTUDISC_PROBE`
+/// sends as if the kernel had not taken it.
 pub(crate) fn prepare(socket: &Socket, options: &SocketOptions, v6: bool) -> Result<(), IoError> {
     let fd = socket.as_fd();
     socket.set_nonblocking(true).map_err(IoError::setup("make the socket non-blocking"))?;
@@ -60,7 +66,7 @@ pub(crate) fn prepare(socket: &Socket, options: &SocketOptions, v6: bool) -> Res
         (libc::IPPROTO_IP, libc::IP_RECVTOS, 1),
         (libc::IPPROTO_IP, libc::IP_RECVTTL, 1),
         (libc::IPPROTO_IP, libc::IP_RECVERR, 1),
-        (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
+        (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_OMIT),
         (libc::IPPROTO_IP, libc::IP_TTL, i32::from(TTL)),
     ];
     let v6_options = [

@@ -86,10 +86,8 @@ fn open_fragmenting(config: &Config) -> Result<Socket, IoError> {
         .map_err(IoError::setup("keep the sending socket from receiving"))?;
     prepare(&socket, &config.options, false)?;
     let fd = socket.as_fd();
-    let dont = libc::IP_PMTUDISC_DONT;
-    set_int(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, dont)
-        .and_then(|()| set_int(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 0))
-        .map_err(IoError::setup("let the kernel fragment"))?;
+    set_int(fd, libc::IPPROTO_IP, libc::IP_RECVERR, 0)
+        .map_err(IoError::setup("keep the sending socket from hearing of errors"))?;
     Ok(socket)
 }
 

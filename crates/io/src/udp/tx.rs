@@ -25,7 +25,7 @@ const MESSAGE_MAX: usize = 65_000;
 pub(super) struct Sender {
     local: SocketAddr,
     segments: bool,
-    /// What `IP_MTU_DISCOVER` is set to; `prepare` asks for DF.
+    /// Whether the kernel sets DF over IPv4 (`IP_MTU_DISCOVER`); `prepare` leaves it off.
     df: bool,
     messages: Vec<Message>,
     outgoing: Vec<Outgoing>,
@@ -60,7 +60,7 @@ impl Sender {
         Self {
             local,
             segments,
-            df: true,
+            df: false,
             messages: Vec::with_capacity(BURST_MAX),
             outgoing: Vec::with_capacity(BURST_MAX),
             batch: SendBatch::new(BURST_MAX, BURST_MAX),
@@ -210,11 +210,13 @@ impl Sender {
         self.outgoing.extend(made);
     }
 
+    /// There is no way to set DF and have the kernel ignore what ICMP says: with it, the kernel takes such
+    /// news into its routes, where these sockets do not heed it, but others do.
     fn ask_for_df(&mut self, fd: BorrowedFd<'_>, df: bool) {
         if self.local.is_ipv6() || self.df == df {
             return;
         }
-        let value = if df { libc::IP_PMTUDISC_PROBE } else { libc::IP_PMTUDISC_DONT };
+        let value = if df { libc::IP_PMTUDISC_PROBE } else { libc::IP_PMTUDISC_OMIT };
         if set_int(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, value).is_ok() {
             self.df = df;
         }
