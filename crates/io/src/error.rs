@@ -57,7 +57,7 @@ pub enum IoError {
     Dead(io::Error),
     /// A capture file cannot be opened, created or read.
     #[error("cannot use the capture file: {0}")]
-    Capture(#[from] pcap_file::PcapError),
+    Capture(#[source] io::Error),
     /// A capture file has a link type from which no IP packet can be taken.
     #[error("capture file has link type {0}, which carries no plain IP packets")]
     LinkType(u32),

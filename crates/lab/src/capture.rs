@@ -13,15 +13,12 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use convoy_wire::pcap::{LINK_ETHERNET, PcapHeader};
 use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, MultiHeaders, SockFlag, SockProtocol, SockType,
     SockaddrStorage, recvmmsg, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeSpec;
-use pcap_file::{
-    DataLink, Endianness, TsResolution,
-    pcap::{PcapHeader, PcapPacket, PcapWriter},
-};
 use socket2::{SockFilter, Socket};
 
 use crate::{LabError, Namespace, error::Doing as _};
@@ -34,6 +31,10 @@ const BUFFER: usize = 64 << 20;
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Longest packet the kernel hands over: 64 KiB and a link header.
 const LONGEST: usize = 65_536 + 64;
+
+// Readers take the length as the limit of what a packet once was, not of what was kept.
+const HEADER: PcapHeader =
+    PcapHeader { link: LINK_ETHERNET, nanoseconds: true, snap: LONGEST as u32 };
 
 /// What to capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,7 +83,7 @@ impl Capture {
     /// times the MTU. [`Namespace::set_segments`] makes it cut them first.
     ///
     /// # Errors
-    /// [`LabError::System`], [`LabError::Pcap`].
+    /// [`LabError::System`].
     pub fn start(
         namespace: &Namespace,
         link: &str,
@@ -95,15 +96,8 @@ impl Capture {
             .doing(|| format!("capture on {link}"))?;
         let output = File::create(file).doing(|| format!("create {}", file.display()))?;
         let snaplen = config.snaplen.min(LONGEST);
-        let header = PcapHeader {
-            // Readers take it as the limit of what a packet once was, not of what was kept.
-            snaplen: LONGEST as u32,
-            datalink: DataLink::ETHERNET,
-            ts_resolution: TsResolution::NanoSecond,
-            endianness: Endianness::native(),
-            ..PcapHeader::default()
-        };
-        let writer = PcapWriter::with_header(BufWriter::with_capacity(1 << 20, output), header)?;
+        let mut writer = BufWriter::with_capacity(1 << 20, output);
+        writer.write_all(&HEADER.emit()).doing(|| format!("write {}", file.display()))?;
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::new(AtomicU64::new(0));
         let work = Work {
@@ -130,7 +124,7 @@ impl Capture {
     /// Ends the capture after what the kernel holds has been written, and completes the file.
     ///
     /// # Errors
-    /// [`LabError::System`] or [`LabError::Pcap`] when something could not be written.
+    /// [`LabError::System`] when something could not be written.
     pub fn stop(mut self) -> Result<CaptureReport, LabError> {
         self.finish().unwrap_or_else(|| Ok(CaptureReport::default()))
     }
@@ -245,7 +239,7 @@ fn no_esp(index: u32) -> [SockFilter; 28] {
 struct Work {
     socket: Socket,
     index: u32,
-    writer: PcapWriter<BufWriter<File>>,
+    writer: BufWriter<File>,
     config: CaptureConfig,
     report: CaptureReport,
 }
@@ -278,7 +272,7 @@ impl Work {
                 break;
             }
         }
-        self.writer.into_writer().flush().doing(|| "complete the capture".into())?;
+        self.writer.flush().doing(|| "complete the capture".into())?;
         Ok(self.report)
     }
 
@@ -324,8 +318,11 @@ impl Work {
         }
         let kept = note.length.min(self.config.snaplen);
         let data = buffer.get(..kept).unwrap_or_default();
-        let packet = PcapPacket::new(note.time, note.length as u32, data);
-        self.writer.write_packet(&packet)?;
+        let header = HEADER.emit_record(note.time, data.len() as u32, note.length as u32);
+        self.writer
+            .write_all(&header)
+            .and_then(|()| self.writer.write_all(data))
+            .doing(|| "write the capture".into())?;
         self.report.written += 1;
         Ok(())
     }

@@ -3,13 +3,12 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::BufReader,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     path::Path,
 };
 
 use ipnet::IpNet;
-use pcap_file::pcap::PcapReader;
+use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, traits::PcapReaderIterator as _};
 
 use crate::{LabError, error::Doing as _};
 
@@ -25,6 +24,8 @@ const ESP: u8 = 50;
 const AH: u8 = 51;
 const ICMPV6: u8 = 58;
 const IKE_PORTS: [u16; 2] = [500, 4500];
+/// Bytes of a capture read at once, and no less than its longest record.
+const READ_AT_ONCE: usize = 1 << 20;
 /// Packets in the clear that are described.
 const MOST_TOLD: usize = 16;
 
@@ -71,17 +72,34 @@ impl WireReport {
 /// messages count as clear when what they quote does.
 ///
 /// # Errors
-/// [`LabError::System`], [`LabError::Pcap`].
+/// [`LabError::System`], [`LabError::Capture`].
 pub fn wire_report(capture: &Path, inner: &[IpNet]) -> Result<WireReport, LabError> {
     let file = File::open(capture).doing(|| format!("open {}", capture.display()))?;
-    let mut reader = PcapReader::new(BufReader::new(file))?;
+    let broken = |error: PcapError<&[u8]>| {
+        // Its own words for malformed records quote all of them.
+        let why = match error {
+            PcapError::NomError(..) | PcapError::OwnedNomError(..) => "malformed".to_owned(),
+            other => other.to_string(),
+        };
+        LabError::Capture { path: capture.to_owned(), why }
+    };
+    let mut reader = LegacyPcapReader::new(READ_AT_ONCE, file).map_err(broken)?;
     let mut report = WireReport::default();
     let mut number = 0;
-    while let Some(packet) = reader.next_packet() {
-        number += 1;
-        report.add(number, &packet?.data, inner);
+    loop {
+        match reader.next() {
+            Ok((len, block)) => {
+                if let PcapBlockOwned::Legacy(record) = block {
+                    number += 1;
+                    report.add(number, record.data, inner);
+                }
+                reader.consume(len);
+            }
+            Err(PcapError::Eof) => return Ok(report),
+            Err(PcapError::Incomplete(_)) => reader.refill().map_err(broken)?,
+            Err(error) => return Err(broken(error)),
+        }
     }
-    Ok(report)
 }
 
 /// What a frame is.

@@ -76,9 +76,14 @@ pub enum LabError {
         /// The path.
         path: PathBuf,
     },
-    /// The capture file could not be written, or read.
-    #[error("cannot write or read the capture: {0}")]
-    Pcap(#[from] pcap_file::PcapError),
+    /// A file is no capture.
+    #[error("cannot read the capture {}: {why}", .path.display())]
+    Capture {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A thread of the laboratory could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(#[source] io::Error),

@@ -56,6 +56,7 @@ pub mod icmp;
 pub mod ipv4;
 pub mod ipv6;
 mod number;
+pub mod pcap;
 mod port;
 mod prefix;
 mod protocol;
@@ -72,6 +73,7 @@ pub use flow::{
 pub use ipv4::{Ipv4Mut, Ipv4Repr, Ipv4View};
 pub use ipv6::{Ipv6Mut, Ipv6Repr, Ipv6View};
 pub use number::{SeqNum, Spi};
+pub use pcap::PcapHeader;
 pub use port::{PortRange, PortRangeError};
 pub use prefix::{Prefix, PrefixError};
 pub use protocol::{IpVersion, Protocol};

@@ -1,6 +1,6 @@
 //! From captured frames to IP packets.
 
-use pcap_file::DataLink;
+use pcap_parser::Linktype;
 
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
@@ -8,26 +8,26 @@ const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 const VLAN_TAGS: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
 
 /// Whether IP packets can be taken from captures of this type.
-pub(super) fn is_known(link: DataLink) -> bool {
+pub(super) fn is_known(link: Linktype) -> bool {
     matches!(
         link,
-        DataLink::RAW
-            | DataLink::IPV4
-            | DataLink::IPV6
-            | DataLink::ETHERNET
-            | DataLink::NULL
-            | DataLink::LOOP
+        Linktype::RAW
+            | Linktype::IPV4
+            | Linktype::IPV6
+            | Linktype::ETHERNET
+            | Linktype::NULL
+            | Linktype::LOOP
             // What OpenBSD and some tools write for raw IP.
-            | DataLink::Unknown(12 | 14)
+            | Linktype(12 | 14)
     )
 }
 
 /// The IP packet in a captured frame; `None` if it holds something else (ARP and the like).
-pub(super) fn ip_packet(link: DataLink, frame: &[u8]) -> Option<&[u8]> {
+pub(super) fn ip_packet(link: Linktype, frame: &[u8]) -> Option<&[u8]> {
     let packet = match link {
-        DataLink::ETHERNET => behind_ethernet(frame.get(12..)?)?,
+        Linktype::ETHERNET => behind_ethernet(frame.get(12..)?)?,
         // Four bytes of address family, in the byte order of the writer: the packet says itself.
-        DataLink::NULL | DataLink::LOOP => frame.get(4..)?,
+        Linktype::NULL | Linktype::LOOP => frame.get(4..)?,
         _ => frame,
     };
     trim(packet)
@@ -72,18 +72,18 @@ mod tests {
         let ethernet = [&mac[..], &[8, 0], &ip, &[0; 22]].concat();
         let vlan = [&mac[..], &[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0], &ip].concat();
         let null = [&[2, 0, 0, 0], &ip[..]].concat();
-        assert_eq!(ip_packet(DataLink::RAW, &ip), Some(&ip[..]));
-        assert_eq!(ip_packet(DataLink::ETHERNET, &ethernet), Some(&ip[..]));
-        assert_eq!(ip_packet(DataLink::ETHERNET, &vlan), Some(&ip[..]));
-        assert_eq!(ip_packet(DataLink::NULL, &null), Some(&ip[..]));
+        assert_eq!(ip_packet(Linktype::RAW, &ip), Some(&ip[..]));
+        assert_eq!(ip_packet(Linktype::ETHERNET, &ethernet), Some(&ip[..]));
+        assert_eq!(ip_packet(Linktype::ETHERNET, &vlan), Some(&ip[..]));
+        assert_eq!(ip_packet(Linktype::NULL, &null), Some(&ip[..]));
     }
 
     #[test]
     fn other_frames_yield_nothing() {
         let arp = [&[2; 12][..], &[8, 6], &[0; 28]].concat();
-        assert_eq!(ip_packet(DataLink::ETHERNET, &arp), None);
-        assert_eq!(ip_packet(DataLink::ETHERNET, &[0; 13]), None);
-        assert_eq!(ip_packet(DataLink::RAW, &[]), None);
-        assert_eq!(ip_packet(DataLink::RAW, &[0x45, 0]), None);
+        assert_eq!(ip_packet(Linktype::ETHERNET, &arp), None);
+        assert_eq!(ip_packet(Linktype::ETHERNET, &[0; 13]), None);
+        assert_eq!(ip_packet(Linktype::RAW, &[]), None);
+        assert_eq!(ip_packet(Linktype::RAW, &[0x45, 0]), None);
     }
 }

@@ -3,6 +3,7 @@
 //! Files written have microsecond time stamps and link type `RAW` (101): each record is one IP
 //! packet, which every analyser reads without a link header.
 
+mod blocks;
 mod link;
 mod reader;
 mod recorder;
@@ -15,22 +16,43 @@ pub use tap::Tap;
 pub use writer::Writer;
 
 use core::time::Duration;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use pcap_file::pcap::PcapHeader;
-use pcap_file::{DataLink, TsResolution};
+use convoy_wire::pcap::{FILE_HEADER_LEN, LINK_RAW, PcapHeader, RECORD_HEADER_LEN};
+
+use crate::IoError;
 
 /// Bytes a record takes in the file besides the packet.
-const RECORD_OVERHEAD: u64 = 16;
+const RECORD_OVERHEAD: u64 = RECORD_HEADER_LEN as u64;
 /// Bytes of the file header.
-const FILE_OVERHEAD: u64 = 24;
+const FILE_OVERHEAD: u64 = FILE_HEADER_LEN as u64;
 
-fn header() -> PcapHeader {
-    PcapHeader {
-        datalink: DataLink::RAW,
-        ts_resolution: TsResolution::MicroSecond,
-        snaplen: 65_535,
-        ..PcapHeader::default()
+const HEADER: PcapHeader = PcapHeader { link: LINK_RAW, nanoseconds: false, snap: 65_535 };
+
+/// A capture file that is being written. What is in its buffer is written when it is dropped.
+#[derive(Debug)]
+struct CaptureFile(BufWriter<File>);
+
+impl CaptureFile {
+    /// Creates the file, or empties it if it exists.
+    fn create(path: &Path) -> Result<Self, IoError> {
+        let mut file = BufWriter::new(File::create(path).map_err(IoError::Capture)?);
+        file.write_all(&HEADER.emit()).map_err(IoError::Capture)?;
+        Ok(Self(file))
+    }
+
+    /// Adds a record of `bytes`, the beginning of a packet that had `original`.
+    fn add(&mut self, at: Duration, original: u32, bytes: &[u8]) -> io::Result<()> {
+        let captured = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        self.0.write_all(&HEADER.emit_record(at, captured, original))?;
+        self.0.write_all(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 

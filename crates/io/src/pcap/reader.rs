@@ -1,19 +1,15 @@
 //! A port that replays a capture file.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek};
 use std::path::Path;
 
 use convoy_packet::{Burst, Pool};
-use pcap_file::pcap::PcapReader;
-use pcap_file::pcapng::{Block, PcapNgReader};
-use pcap_file::{DataLink, PcapError};
+use pcap_parser::traits::PcapNGPacketBlock;
+use pcap_parser::{Block, Linktype, PcapBlockOwned};
 
+use super::blocks::Blocks;
 use super::link;
 use crate::{IoError, Port, PortCounters};
-
-/// The four bytes that every pcapng file starts with, in either byte order.
-const PCAPNG_MAGIC: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 /// Replays the IP packets of a capture file, as fast as it is asked. What it is told to send is
 /// counted as sent and forgotten.
@@ -41,15 +37,9 @@ impl Reader {
             rounds_left: rounds,
             counters: PortCounters::default(),
         };
-        let mut file = BufReader::new(File::open(path).map_err(PcapError::IoError)?);
-        let mut magic = [0; 4];
-        file.read_exact(&mut magic).map_err(PcapError::IoError)?;
-        file.rewind().map_err(PcapError::IoError)?;
-        if magic == PCAPNG_MAGIC {
-            reader.load_ng(file)?
-        } else {
-            reader.load(file)?
-        }
+        let mut blocks = Blocks::open(File::open(path).map_err(IoError::Capture)?)?;
+        let mut links = Vec::new();
+        while blocks.next(|block| reader.take(block, &mut links))? {}
         Ok(reader)
     }
 
@@ -65,63 +55,40 @@ impl Reader {
         self.rounds_left == 0 || self.packets.is_empty()
     }
 
-    fn load(&mut self, file: impl Read) -> Result<(), IoError> {
-        let mut file = PcapReader::new(file)?;
-        let link = known(file.header().datalink)?;
-        while let Some(record) = file.next_packet() {
-            match record {
-                Ok(record) => self.add(link, &record.data),
-                Err(error) => return at_end(error),
+    /// Keeps what a block says: the link type of records to come, or a packet.
+    fn take(
+        &mut self,
+        block: &PcapBlockOwned<'_>,
+        links: &mut Vec<Linktype>,
+    ) -> Result<(), IoError> {
+        match block {
+            PcapBlockOwned::LegacyHeader(header) => links.push(known(header.network)?),
+            PcapBlockOwned::Legacy(record) => self.add(links.first(), record.data),
+            PcapBlockOwned::NG(Block::SectionHeader(_)) => links.clear(),
+            PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
+                links.push(known(interface.linktype)?);
             }
+            PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+                self.add(links.get(packet.if_id as usize), packet.packet_data());
+            }
+            PcapBlockOwned::NG(Block::SimplePacket(packet)) => {
+                self.add(links.first(), packet.packet_data());
+            }
+            PcapBlockOwned::NG(_) => {}
         }
         Ok(())
     }
 
-    fn load_ng(&mut self, file: impl Read) -> Result<(), IoError> {
-        let mut file = PcapNgReader::new(file)?;
-        let mut links: Vec<DataLink> = Vec::new();
-        while let Some(block) = file.next_block() {
-            match block {
-                Ok(Block::SectionHeader(_)) => links.clear(),
-                Ok(Block::InterfaceDescription(interface)) => {
-                    links.push(known(interface.linktype)?)
-                }
-                Ok(Block::EnhancedPacket(packet)) => {
-                    match links.get(packet.interface_id as usize) {
-                        Some(&link) => self.add(link, &packet.data),
-                        None => self.counters.rx_malformed += 1,
-                    }
-                }
-                Ok(Block::SimplePacket(packet)) => match links.first() {
-                    Some(&link) => self.add(link, &packet.data),
-                    None => self.counters.rx_malformed += 1,
-                },
-                Ok(_) => {}
-                Err(error) => return at_end(error),
-            }
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, link: DataLink, frame: &[u8]) {
-        match link::ip_packet(link, frame) {
+    fn add(&mut self, link: Option<&Linktype>, frame: &[u8]) {
+        match link.and_then(|link| link::ip_packet(*link, frame)) {
             Some(packet) => self.packets.push(packet.into()),
             None => self.counters.rx_malformed += 1,
         }
     }
 }
 
-fn known(link: DataLink) -> Result<DataLink, IoError> {
-    if link::is_known(link) { Ok(link) } else { Err(IoError::LinkType(link.into())) }
-}
-
-/// A capture whose writer was killed ends in the middle of a record.
-fn at_end(error: PcapError) -> Result<(), IoError> {
-    match error {
-        PcapError::IncompleteBuffer => Ok(()),
-        PcapError::IoError(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
-        error => Err(error.into()),
-    }
+fn known(link: Linktype) -> Result<Linktype, IoError> {
+    if link::is_known(link) { Ok(link) } else { Err(IoError::LinkType(link.0.cast_unsigned())) }
 }
 
 impl Port for Reader {

@@ -2,16 +2,13 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use pcap_file::PcapError;
-use pcap_file::pcap::{PcapPacket, PcapWriter};
 use rtrb::{Consumer, Producer, RingBuffer};
 
+use super::CaptureFile;
 use crate::IoError;
 
 /// How long the writer sleeps when there is nothing to write.
@@ -62,8 +59,7 @@ impl Recorder {
     /// [`IoError::Capture`] when the file cannot be created, [`IoError::Setup`] when there can be no
     /// thread.
     pub fn create(path: &Path, config: RecorderConfig) -> Result<Self, IoError> {
-        let file = BufWriter::new(File::create(path).map_err(PcapError::IoError)?);
-        let file = PcapWriter::with_header(file, super::header())?;
+        let file = CaptureFile::create(path)?;
         let shared = Arc::new(Shared {
             lanes: Mutex::new(Vec::new()),
             stop: AtomicBool::new(false),
@@ -169,7 +165,7 @@ struct Inlet {
 }
 
 struct FileWriter {
-    file: PcapWriter<BufWriter<File>>,
+    file: CaptureFile,
     room: u64,
 }
 
@@ -192,7 +188,7 @@ impl FileWriter {
                 thread::sleep(IDLE);
             }
         }
-        let _ = self.file.into_writer().flush();
+        let _ = self.file.flush();
     }
 
     fn write(&mut self, record: &Record, shared: &Shared) {
@@ -201,8 +197,7 @@ impl FileWriter {
             return;
         }
         let data = record.bytes.get(..record.len).unwrap_or_default();
-        let packet = PcapPacket::new(record.at, record.original, data);
-        if size > self.room || self.file.write_packet(&packet).is_err() {
+        if size > self.room || self.file.add(record.at, record.original, data).is_err() {
             shared.full.store(true, Ordering::Relaxed);
             return;
         }

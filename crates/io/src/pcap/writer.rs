@@ -1,13 +1,10 @@
 //! A port that writes what it sends to a capture file.
 
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::Path;
 
 use convoy_packet::{Burst, Pool};
-use pcap_file::PcapError;
-use pcap_file::pcap::{PcapPacket, PcapWriter};
 
+use super::CaptureFile;
 use crate::{IoError, Port, PortCounters};
 
 /// Writes every packet sent to a file, waiting for the disk where needed; receives nothing.
@@ -15,7 +12,7 @@ use crate::{IoError, Port, PortCounters};
 /// For recording beside live traffic use [`Tap`](super::Tap), which never waits.
 #[derive(Debug)]
 pub struct Writer {
-    file: PcapWriter<BufWriter<File>>,
+    file: CaptureFile,
     counters: PortCounters,
 }
 
@@ -25,9 +22,7 @@ impl Writer {
     /// # Errors
     /// [`IoError::Capture`] when it cannot be created.
     pub fn create(path: &Path) -> Result<Self, IoError> {
-        let file = BufWriter::new(File::create(path).map_err(PcapError::IoError)?);
-        let file = PcapWriter::with_header(file, super::header())?;
-        Ok(Self { file, counters: PortCounters::default() })
+        Ok(Self { file: CaptureFile::create(path)?, counters: PortCounters::default() })
     }
 }
 
@@ -39,9 +34,8 @@ impl Port for Writer {
     fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
         let now = super::now();
         for frame in from.drain() {
-            let packet = PcapPacket::new(now, frame.len() as u32, frame.data());
-            match self.file.write_packet(&packet) {
-                Ok(_) => {
+            match self.file.add(now, frame.len() as u32, frame.data()) {
+                Ok(()) => {
                     self.counters.tx_packets += 1;
                     self.counters.tx_bytes += frame.len() as u64;
                 }
