@@ -71,6 +71,36 @@ fn routes_past_the_gateway_are_problems_with_what_would_be_right() {
 }
 
 #[test]
+fn interfaces_that_share_the_device_of_the_wire_are_told() {
+    let folder = folder();
+    let Some(alone) = doctor(folder.path(), "") else { return };
+    assert_eq!(said(&alone, "wire interface"), []);
+    for (kind, illness) in [
+        ("macvlan", "ip link add beside0 link wire0 type macvlan mode bridge"),
+        ("ipvlan", "ip link add beside0 link wire0 type ipvlan"),
+        // The wire may be one itself.
+        (
+            "macvlan",
+            "ip link add beside0 link wire0 type macvlan mode bridge
+            ip link add beside1 link wire0 type macvlan mode bridge
+            ip link set beside1 up
+            ip route replace default dev beside1",
+        ),
+    ] {
+        let made = format!("({illness}) 2> refused || touch refused.{kind}");
+        let _ = std::fs::remove_file(folder.path().join(format!("refused.{kind}")));
+        let shared = doctor(folder.path(), &made).unwrap();
+        if folder.path().join(format!("refused.{kind}")).exists() {
+            let why = std::fs::read_to_string(folder.path().join("refused")).unwrap();
+            println!("SKIPPED in part: no {kind}: {}", why.trim());
+            continue;
+        }
+        let told = said(&shared, "wire interface");
+        assert!(told[0].0 == "note" && told[0].1.starts_with("beside0 of kind"), "{told:?}");
+    }
+}
+
+#[test]
 fn who_holds_the_port_is_told() {
     let folder = folder();
     let illness = "python3 -c 'import socket,time

@@ -48,6 +48,7 @@ pub mod netlink;
 mod netns;
 mod network;
 mod plan;
+mod shared;
 mod sysctl;
 #[cfg(test)]
 mod tests;

@@ -13,6 +13,7 @@ pub(super) fn look(patient: &Patient<'_>) -> Vec<Check> {
         routes(patient, &config).unwrap_or_else(|error| vec![unseen("routes", &error)]);
     checks.push(filter(&config));
     checks.extend(mtus(patient, &link));
+    checks.extend(shared(patient));
     checks
 }
 
@@ -91,4 +92,34 @@ fn mtus(patient: &Patient<'_>, link: &LinkName) -> Vec<Check> {
             None => Check::ok(ABOUT, format!("{outer} bytes to {peer}")),
         })
         .collect()
+}
+
+/// Interfaces whose packets go out and come in by the wire's device without passing this host.
+fn shared(patient: &Patient<'_>) -> Option<Check> {
+    let mut network = Network::open().ok()?;
+    let mut ways: Vec<u32> = patient
+        .peers
+        .iter()
+        .filter_map(|peer| Some(network.route_to(*peer, None).ok()?.link_index))
+        .collect();
+    let named = patient.site.and_then(|site| site.wire.interface.as_ref());
+    let named = named.and_then(|name| LinkName::new(name.as_str()).ok());
+    ways.extend(named.and_then(|name| Some(network.link(&name).ok()?.index)));
+    ways.sort_unstable();
+    ways.dedup();
+    let found = ways.into_iter().flat_map(|way| network.sharing(way).unwrap_or_default());
+    let mut found: Vec<_> = found.collect();
+    found.sort();
+    found.dedup();
+    (!found.is_empty()).then(|| {
+        Check::note(
+            "wire interface",
+            format!(
+                "{} of kind macvlan or ipvlan share its device: what they send and receive passes by this \
+                 host's routes and packet filter, in clear; protect it where it begins, or put them on another \
+                 device",
+                found.join(", ")
+            ),
+        )
+    })
 }
