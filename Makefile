@@ -12,8 +12,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 STRIP ?= $(if $(DESTDIR),,strip)
 INSTALL_BINARY = install -D -m 0755 $(if $(STRIP),-s --strip-program=$(STRIP))
 
-.PHONY: help build demo demo-ike test check test-levels test-tiers test-long constant-time library install \
-	install-library
+.PHONY: help build demo demo-ike test check test-levels test-tiers test-long audit constant-time library \
+	install install-library
 
 help:
 	@echo "make demo              two gateways, real traffic through ESP, a summary"
@@ -25,6 +25,7 @@ help:
 	@echo "make test-tiers        the crypto tests on emulated processors of seven levels; takes an hour"
 	@echo "make test-long         all that is too long for the gate: test-levels and test-tiers"
 	@echo "make constant-time     looks for branches on secrets, under Valgrind"
+	@echo "make audit             asks cargo-deny of the crates used: advisories, licences, sources, duplicates"
 	@echo "make build             the release build of convoy and of what it preloads"
 	@echo "make library           the release build of the C library"
 	@echo "make install PREFIX=$(PREFIX) LIBDIR=$(LIBDIR)    STRIP= keeps debug information"
@@ -64,6 +65,9 @@ test-long: test-levels test-tiers
 test-tiers:
 	./interop/install-deps.sh
 	./interop/emulator/test_tiers.py $(TIER_FLAGS)
+
+audit:
+	$(CARGO) xtask ci audit
 
 constant-time:
 	./interop/constant-time/run.sh

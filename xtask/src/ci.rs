@@ -15,7 +15,9 @@ use crate::side_by_side::{self, Job, Tell};
 use crate::test_output::TestOutput;
 use crate::tree::{Finding, Tree};
 use crate::workspace::{Output, Workspace, cargo, stream, works};
-use crate::{c_library, drop_reasons, header, interop, layers, rfc, sizes, unsafe_code, words};
+use crate::{
+    audit, c_library, drop_reasons, header, interop, layers, rfc, sizes, unsafe_code, words,
+};
 
 /// The variable that denies CPU tiers to every program of a run.
 pub(crate) const DENY: &str = "CONVOY_DENY_CPU";
@@ -43,6 +45,7 @@ const STEPS: &[Step] = &[
     Step { name: "drop-reasons", run: |workspace| source_check(workspace, "drop-reasons") },
     Step { name: "rfc", run: |workspace| source_check(workspace, "rfc") },
     Step { name: "header", run: header::check },
+    Step { name: "audit", run: audit::run },
     Step { name: "clippy", run: clippy },
     Step { name: "doc", run: doc },
     Step { name: "test", run: test },
