@@ -31,7 +31,7 @@ help:
 	@echo "make install PREFIX=$(PREFIX) LIBDIR=$(LIBDIR)    STRIP= keeps debug information"
 
 build:
-	$(CARGO) build --release --package convoy --package convoy-xfrm-preload
+	$(CARGO) build --release --locked --package convoy --package convoy-xfrm-preload
 
 # The C library; its name among shared libraries changes with the minor version (see its build.rs).
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -39,7 +39,7 @@ SO      := libconvoy_crypto.so
 SONAME  := $(SO).$(basename $(VERSION))
 
 library:
-	$(CARGO) build --release --package convoy-capi
+	$(CARGO) build --release --locked --package convoy-capi
 
 demo: build
 	$(TARGET)/release/convoy demo $(DEMO_FLAGS)

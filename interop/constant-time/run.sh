@@ -14,7 +14,7 @@ if ! command -v valgrind > /dev/null; then
     echo "SKIPPED: constant time: valgrind is not installed (interop/install-deps.sh installs it as root)"
     exit 77
 fi
-nice cargo build --quiet --release --package convoy-crypto --features secret-marks --example secret_marks || exit 1
+nice cargo build --quiet --release --locked --package convoy-crypto --features secret-marks --example secret_marks || exit 1
 valgrind --quiet --leak-check=no --read-inline-info=yes --num-callers=40 --error-limit=no \
     --log-file="$log" "$target/release/examples/secret_marks" "$@"
 status=$?

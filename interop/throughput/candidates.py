@@ -99,7 +99,7 @@ class Convoy(Candidate):
 
     def missing(self):
         if not self.binary.exists():
-            return f"no {self.binary} (cargo build --release -p convoy, or --convoy PATH)"
+            return f"no {self.binary} (cargo build --release --locked -p convoy, or --convoy PATH)"
         asked = subprocess.run([self.binary, "run", "--help"], capture_output=True, check=False)
         return "" if asked.returncode == 0 else f"{self.binary} knows no verb `run`"
 

@@ -6,7 +6,7 @@
 //! too where processor and kernel can do that, so that a program's own detection finds the level.
 //!
 //! ```text
-//! cargo build --release --manifest-path interop/isatrap/Cargo.toml
+//! cargo build --release --locked --manifest-path interop/isatrap/Cargo.toml
 //! ISATRAP=avx512-vaes LD_PRELOAD=…/libisatrap.so cargo test -p convoy-crypto
 //! ```
 //!
