@@ -12,8 +12,15 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 STRIP ?= $(if $(DESTDIR),,strip)
 INSTALL_BINARY = install -D -m 0755 $(if $(STRIP),-s --strip-program=$(STRIP))
 
-.PHONY: help build demo demo-ike test check test-levels test-tiers test-long audit constant-time library \
-	install install-library
+# RUSTFLAGS in the environment replaces what .cargo/config.toml asks for, so that is added to it.
+SOFT := $(shell sed -n 's/^ *"--cfg", "\(.*\)",$$/--cfg \1/p' .cargo/config.toml | tr -d '\\')
+ifneq ($(origin RUSTFLAGS),undefined)
+override RUSTFLAGS := $(RUSTFLAGS) $(SOFT)
+export RUSTFLAGS
+endif
+
+.PHONY: help build demo demo-ike test check test-levels test-tiers test-long audit rustflags constant-time \
+	library install install-library
 
 help:
 	@echo "make demo              two gateways, real traffic through ESP, a summary"
@@ -68,6 +75,11 @@ test-tiers:
 
 audit:
 	$(CARGO) xtask ci audit
+
+# What programs that build without make need.
+rustflags:
+	$(info $(or $(RUSTFLAGS),$(SOFT)))
+	@:
 
 constant-time:
 	./interop/constant-time/run.sh

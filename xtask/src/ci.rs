@@ -16,7 +16,7 @@ use crate::test_output::TestOutput;
 use crate::tree::{Finding, Tree};
 use crate::workspace::{Output, Workspace, cargo, stream, works};
 use crate::{
-    audit, c_library, drop_reasons, header, interop, layers, rfc, sizes, unsafe_code, words,
+    audit, c_library, drop_reasons, flags, header, interop, layers, rfc, sizes, unsafe_code, words,
 };
 
 /// The variable that denies CPU tiers to every program of a run.
@@ -46,6 +46,7 @@ const STEPS: &[Step] = &[
     Step { name: "rfc", run: |workspace| source_check(workspace, "rfc") },
     Step { name: "header", run: header::check },
     Step { name: "audit", run: audit::run },
+    Step { name: "flags", run: flags::run },
     Step { name: "clippy", run: clippy },
     Step { name: "doc", run: doc },
     Step { name: "test", run: test },

@@ -6,6 +6,7 @@ mod audit;
 mod c_library;
 mod ci;
 mod drop_reasons;
+mod flags;
 mod header;
 mod interop;
 mod layers;
@@ -35,7 +36,7 @@ use crate::workspace::Workspace;
 const USAGE: &str = "\
 cargo xtask ci [--interop] [STEP…]  everything CI runs; with steps, only these:
                                     fmt layers unsafe sizes words drop-reasons rfc header audit
-                                    clippy doc test tiers isatrap c-library fuzz
+                                    flags clippy doc test tiers isatrap c-library fuzz
                                     interop
 cargo xtask interop [NAME…]         the oracles: scapy, tshark, kernel, emulator
 cargo xtask levels [--list]         what of the gate runs code, once for every CPU tier that can be denied here

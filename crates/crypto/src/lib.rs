@@ -83,9 +83,12 @@
 //! and `sha2`. Those crates look for special instructions themselves unless they are built with
 //! `--cfg aes_backend="soft"` and the same of `chacha20_backend`, `md5_backend`, `poly1305_backend`,
 //! `polyval_backend`, `sha1_backend` and `sha2_backend`. Convoy's own workspace sets them for every
-//! build in `.cargo/config.toml`; a program that uses this crate from elsewhere must set them too,
-//! or its portable tier may run on AES-NI, say: still correct and constant in time, but not what the
-//! name says. [`PORTABLE_IS_SOFT`] tells which was built.
+//! build in `.cargo/config.toml`; whoever sets `RUSTFLAGS`, which replaces those, and a program that uses
+//! this crate from elsewhere, must set them too. Without them this crate does not build, because its
+//! portable tier would run on AES-NI, say: still correct and constant in time, but not what the name says.
+//!
+//! A compiler that is told of a processor (`-C target-cpu`, `-C target-feature`) uses its instructions
+//! everywhere, in the portable tier as well; [`assumed_features`] tells.
 //!
 //! The example `gcm_cycles` prints what every tier costs on the machine at hand. With the feature
 //! `kernel-trace`, meant for tests, `sealed_by` and `opened_by` tell how many packets each tier's
@@ -143,13 +146,37 @@ pub use tier::{Tier, TierInfo, UnknownTier};
 #[cfg(feature = "kernel-trace")]
 pub use trace::{opened_by, sealed_by};
 
-/// Whether the portable tier was built without AES-NI and PCLMULQDQ (see the chapter on tiers).
-pub const PORTABLE_IS_SOFT: bool = cfg!(all(
-    aes_backend = "soft",
-    chacha20_backend = "soft",
-    md5_backend = "soft",
-    poly1305_backend = "soft",
-    polyval_backend = "soft",
-    sha1_backend = "soft",
-    sha2_backend = "soft"
-));
+// Documentation needs no flags, and cargo-fuzz sets its own.
+#[cfg(not(any(
+    doc,
+    fuzzing,
+    all(
+        aes_backend = "soft",
+        chacha20_backend = "soft",
+        md5_backend = "soft",
+        poly1305_backend = "soft",
+        polyval_backend = "soft",
+        sha1_backend = "soft",
+        sha2_backend = "soft"
+    )
+)))]
+compile_error!(
+    "the portable tier would use special instructions: RUSTFLAGS replaces the flags of \
+     .cargo/config.toml, which keep RustCrypto's crates from it. Build with make, which adds them, \
+     or add to RUSTFLAGS yourself: --cfg aes_backend=\"soft\" --cfg chacha20_backend=\"soft\" --cfg \
+     md5_backend=\"soft\" --cfg poly1305_backend=\"soft\" --cfg polyval_backend=\"soft\" --cfg \
+     sha1_backend=\"soft\" --cfg sha2_backend=\"soft\""
+);
+
+/// What this was compiled to need of a processor that not every x86-64 has, because the compiler was told
+/// so; nothing usually.
+pub fn assumed_features() -> impl Iterator<Item = &'static str> {
+    macro_rules! assumed {
+        ($($name:tt)*) => { [$(($name, cfg!(target_feature = $name))),*] };
+    }
+    let features = assumed!(
+        "sse3" "ssse3" "sse4.1" "sse4.2" "popcnt" "aes" "pclmulqdq" "sha" "gfni" "avx" "avx2" "bmi1" "bmi2"
+        "fma" "vaes" "vpclmulqdq" "avx512f" "avx512bw" "avx512dq" "avx512vl" "avx512ifma" "avx512vbmi"
+    );
+    features.into_iter().filter_map(|(name, is_assumed)| is_assumed.then_some(name))
+}

@@ -2,7 +2,7 @@
 
 use convoy_crypto::{
     Cipher, Cpu, GcmParams, HashAlg, IcvLen, Integrity, KeyBits, KeyMaterial, MacAlg, SealKey,
-    SecretBytes, Suite, Tier,
+    SecretBytes, Suite, Tier, assumed_features,
 };
 use convoy_engine::registry;
 use serde::Serialize;
@@ -16,6 +16,8 @@ struct Report {
     tiers: Vec<TierRow>,
     engines: Vec<EngineRow>,
     algorithms: Vec<AlgorithmRow>,
+    /// Instructions that every tier needs, because the compiler was told so; none usually.
+    assumed: Vec<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -56,8 +58,12 @@ struct Implementation {
 pub(super) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
     let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
     let found = Cpu::without("")?;
-    let report =
-        Report { tiers: tiers(&cpu, &found), engines: engines(), algorithms: algorithms(&cpu)? };
+    let report = Report {
+        tiers: tiers(&cpu, &found),
+        engines: engines(),
+        algorithms: algorithms(&cpu)?,
+        assumed: assumed_features().collect(),
+    };
     if args.json {
         output::json(&report)?;
     } else {
@@ -208,5 +214,13 @@ fn text(report: &Report) -> String {
             names.join(", "),
         ]
     }));
-    [tiers, engines, algorithms].map(|rows| output::table(&rows)).join("\n")
+    let tables = [tiers, engines, algorithms].map(|rows| output::table(&rows)).join("\n");
+    if report.assumed.is_empty() {
+        return tables;
+    }
+    format!(
+        "{tables}\nThis program was built with RUSTFLAGS that name a processor. Every tier, portable as well, \
+         needs: {}\n",
+        report.assumed.join(" ")
+    )
 }

@@ -1,0 +1,51 @@
+//! Builds whose RUSTFLAGS come from outside, as packagers set them to harden programs.
+
+use std::process::{Command, Stdio};
+
+use anyhow::Result;
+
+use crate::report::Tally;
+use crate::workspace::{Workspace, cargo};
+
+/// Flags that have nothing to do with the portable tier.
+const HARDENING: &str = "-C force-frame-pointers=yes";
+/// What the refusal of convoy-crypto begins with.
+const REFUSAL: &str = "the portable tier would use special instructions";
+
+/// Such flags alone are refused; with what `make` adds to them they are not.
+pub(crate) fn run(workspace: &Workspace) -> Result<Tally> {
+    let (builds, said) = check(workspace, HARDENING)?;
+    if builds || !said.contains(REFUSAL) {
+        println!("{said}");
+        return Ok(Tally::fail(format!("flags: RUSTFLAGS={HARDENING:?} was not refused")));
+    }
+    let make = Command::new("make")
+        .args(["--silent", "rustflags"])
+        .env("RUSTFLAGS", HARDENING)
+        .current_dir(&workspace.root)
+        .output()?;
+    let flags = String::from_utf8(make.stdout)?;
+    if !flags.starts_with(HARDENING) {
+        return Ok(Tally::fail(format!("flags: make loses {HARDENING:?} and says {flags:?}")));
+    }
+    let (builds, said) = check(workspace, flags.trim())?;
+    if !builds {
+        println!("{said}");
+        return Ok(Tally::fail(format!("flags: RUSTFLAGS={:?} was refused", flags.trim())));
+    }
+    println!("flags: good");
+    Ok(Tally::pass())
+}
+
+/// Whether convoy-crypto compiles with these flags, and what the compiler says.
+fn check(workspace: &Workspace, flags: &str) -> Result<(bool, String)> {
+    let output = cargo()
+        .args(["check", "--quiet", "--package", "convoy-crypto", "--target-dir"])
+        .arg(workspace.target.join("flags"))
+        .env("RUSTFLAGS", flags)
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .current_dir(&workspace.root)
+        .stdin(Stdio::null())
+        .output()?;
+    Ok((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
+}
