@@ -1,4 +1,5 @@
 //! Traffic through two gateways that forward in the clear.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 
