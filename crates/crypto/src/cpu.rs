@@ -1,6 +1,9 @@
 //! Which tiers this machine has, and which of them may be used.
 
-use std::{env, sync::OnceLock};
+use std::{
+    env::{self, VarError},
+    sync::OnceLock,
+};
 
 use crate::{
     CpuError, Tier,
@@ -22,7 +25,8 @@ impl Cpu {
     pub const DENY_VARIABLE: &str = "CONVOY_DENY_CPU";
 
     /// What this machine has, less what `CONVOY_DENY_CPU` denies. The variable is read once per
-    /// process.
+    /// process, and ignored in one that has rights which its caller lacks (`AT_SECURE`: a program with
+    /// capabilities of its file, or setuid).
     ///
     /// # Errors
     ///
@@ -30,12 +34,18 @@ impl Cpu {
     pub fn detect() -> Result<Self, CpuError> {
         static DETECTED: OnceLock<Result<Cpu, CpuError>> = OnceLock::new();
         DETECTED
-            .get_or_init(|| match env::var(Self::DENY_VARIABLE) {
-                Ok(list) => Self::without(&list),
-                Err(env::VarError::NotPresent) => Self::without(""),
-                Err(env::VarError::NotUnicode(_)) => Err(CpuError::NotText),
-            })
+            .get_or_init(|| Self::detect_by(env::var(Self::DENY_VARIABLE), isa::is_secure()))
             .clone()
+    }
+
+    /// The same, with what the environment says and whether it may say anything.
+    fn detect_by(denied: Result<String, VarError>, is_secure: bool) -> Result<Self, CpuError> {
+        match denied {
+            _ if is_secure => Self::without(""),
+            Ok(list) => Self::without(&list),
+            Err(VarError::NotPresent) => Self::without(""),
+            Err(VarError::NotUnicode(_)) => Err(CpuError::NotText),
+        }
     }
 
     /// The word that denies the SHA extensions, which are no tier.
@@ -122,6 +132,18 @@ mod tests {
         assert_eq!(Cpu::without(" aesni ,,avx512").unwrap().best(), Tier::Portable);
         let without = Cpu::without("sha-ni").unwrap();
         assert_eq!((without.best(), without.has_sha_ni()), (all.best(), false));
+    }
+
+    #[test]
+    fn the_environment_of_a_program_with_more_rights_than_its_caller_denies_nothing() {
+        let all = Cpu::without("").unwrap().best();
+        for denied in ["aesni", "sse9"] {
+            let cpu = Cpu::detect_by(Ok(denied.to_owned()), true).unwrap();
+            assert_eq!(cpu.best(), all, "{denied}");
+        }
+        let cpu = Cpu::detect_by(Ok("aesni".to_owned()), false).unwrap();
+        assert_eq!(cpu.best(), Tier::Portable);
+        assert!(Cpu::detect_by(Ok("sse9".to_owned()), false).is_err());
     }
 
     #[test]

@@ -64,7 +64,8 @@
 //! A tier is a set of CPU features with kernels written for it. [`Cpu::detect`] finds the tiers of
 //! the machine once; a key takes the best of them when it is set up and keeps it. The environment
 //! variable `CONVOY_DENY_CPU` holds a list of tiers, with commas between them, that must not be
-//! used; denying a tier denies those that build on it.
+//! used; denying a tier denies those that build on it. A program with rights that its caller lacks
+//! (`AT_SECURE`: setuid, or capabilities of its file) ignores the variable.
 //!
 //! | tier | builds on | CPU features, as Rust names them |
 //! |---|---|---|
