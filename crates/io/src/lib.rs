@@ -13,6 +13,7 @@
 //! | [`mem`]   | tests, demo in one process | two ends joined by rings                            |
 //! | [`pcap`]  | tests, captures | replays a file, records to a file, taps another port           |
 //! | [`fault`] | tests      | loses, doubles, reorders, damages and cuts packets of another port   |
+//! | [`rights`] | the process     | gives up capabilities in all threads, for programs that have started |
 //!
 //! This crate does not look into packets beyond what a backend needs to carry them.
 //!
@@ -49,6 +50,7 @@ pub mod packet;
 pub mod pcap;
 mod port;
 pub mod raw;
+pub mod rights;
 mod socket;
 mod stash;
 #[allow(unsafe_code)]

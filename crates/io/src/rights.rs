@@ -1,0 +1,135 @@
+//! Gives up capabilities in every thread of the process.
+//!
+//! The kernel lets a thread change only its own capabilities, and threads that a start has made have those
+//! of the thread that made them. So each is asked by a signal, and `/proc/self/task` tells when all have done it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
+
+use crate::sys::Broadcast;
+
+/// How long threads may take. One that works answers at once; one in a system call that cannot be
+/// interrupted, when that ends.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// `CAP_SETPCAP`, without which the bounding set stays as it is.
+const SETPCAP: u64 = 1 << 8;
+
+/// What a thread's `status` file says of its rights.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Rights {
+    inheritable: u64,
+    permitted: u64,
+    effective: u64,
+    bounding: u64,
+    ambient: u64,
+    no_new_privs: bool,
+}
+
+impl Rights {
+    fn parse(status: &str) -> Option<Self> {
+        let field =
+            |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let set = |name| u64::from_str_radix(field(name)?, 16).ok();
+        Some(Self {
+            inheritable: set("CapInh:")?,
+            permitted: set("CapPrm:")?,
+            effective: set("CapEff:")?,
+            bounding: set("CapBnd:")?,
+            ambient: set("CapAmb:")?,
+            no_new_privs: field("NoNewPrivs:")? == "1",
+        })
+    }
+
+    /// Whether a thread with these has given up all but `keep`.
+    fn is_narrow(&self, keep: u64, is_bounded: bool) -> bool {
+        (self.permitted | self.effective) & !keep == 0
+            && self.inheritable | self.ambient == 0
+            && self.no_new_privs
+            && (!is_bounded || self.bounding & !keep == 0)
+    }
+}
+
+/// Every thread of the process gives up all capabilities but those of `keep` (a bit for each number), and
+/// can gain none by running a program. Who has `CAP_SETPCAP` also takes them out of the bounding set.
+/// Threads that are started later have what those that start them have.
+///
+/// # Errors
+/// Without `/proc`, and when a thread still has others after 20 seconds.
+pub fn keep_only(keep: u64) -> io::Result<()> {
+    let own = Rights::parse(&fs::read_to_string("/proc/thread-self/status")?);
+    let own =
+        own.ok_or_else(|| io::Error::other("/proc/thread-self/status names no capabilities"))?;
+    let is_bounded = own.effective & SETPCAP != 0;
+    let broadcast = Broadcast::new(keep)?;
+    let begin = Instant::now();
+    let mut asked = BTreeSet::new();
+    // A thread that was narrow when the listing began starts none that is not. So once all that are listed
+    // are narrow, all are.
+    loop {
+        let wide = wide_threads(keep, is_bounded)?;
+        let Some(first) = wide.first() else { return Ok(()) };
+        if begin.elapsed() > PATIENCE {
+            return Err(io::Error::other(format!("thread {first} does not give them up")));
+        }
+        for thread in wide.into_iter().filter(|thread| asked.insert(*thread)) {
+            broadcast.send(thread)?;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Threads of the process that have other capabilities than these.
+fn wide_threads(keep: u64, is_bounded: bool) -> io::Result<Vec<i32>> {
+    let mut wide = Vec::new();
+    for entry in fs::read_dir("/proc/self/task")? {
+        let entry = entry?;
+        let Some(thread) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let status = match fs::read_to_string(entry.path().join("status")) {
+            Ok(status) => status,
+            // It has ended meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
+            Err(error) => return Err(error),
+        };
+        if Rights::parse(&status).is_some_and(|rights| !rights.is_narrow(keep, is_bounded)) {
+            wide.push(thread);
+        }
+    }
+    Ok(wide)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUS: &str = "Name:\tconvoy\nCapInh:\t0000000000000000\nCapPrm:\t0000000000003000\n\
+                          CapEff:\t0000000000001000\nCapBnd:\t000001ffffffffff\nCapAmb:\t0000000000000000\n\
+                          NoNewPrivs:\t1\nSeccomp:\t2\n";
+
+    #[test]
+    fn reads_what_the_kernel_says_of_a_thread() {
+        let rights = Rights::parse(STATUS).unwrap();
+        assert_eq!((rights.permitted, rights.effective), (0x3000, 0x1000));
+        assert!(rights.no_new_privs);
+        assert_eq!(Rights::parse("Name:\tconvoy\n"), None);
+    }
+
+    #[test]
+    fn a_thread_is_narrow_when_no_set_holds_more() {
+        let rights = Rights::parse(STATUS).unwrap();
+        assert!(rights.is_narrow(0x3000, false));
+        assert!(!rights.is_narrow(0x1000, false), "permitted");
+        assert!(!rights.is_narrow(0x3000, true), "bounding");
+        assert!(!Rights { inheritable: 0x1000, ..rights }.is_narrow(0x3000, false));
+        assert!(!Rights { ambient: 0x1000, ..rights }.is_narrow(0x3000, false));
+        assert!(!Rights { no_new_privs: false, ..rights }.is_narrow(0x3000, false));
+    }
+}
