@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -212,6 +212,20 @@ pub struct RunArgs {
     /// Also end when standard input ends: for a program that starts a gateway and may die before it.
     #[arg(long)]
     pub until_stdin_ends: bool,
+    /// What becomes of system calls that a gateway does not need once it has started.
+    #[arg(long, value_enum, default_value_t = SyscallFilter::On, value_name = "WHAT")]
+    pub syscall_filter: SyscallFilter,
+}
+
+/// What becomes of system calls that a running gateway does not need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SyscallFilter {
+    /// They fail, and such as run a program end the gateway.
+    On,
+    /// They work, and the kernel's audit log names them.
+    Log,
+    /// They work.
+    Off,
 }
 
 /// Which running gateway.

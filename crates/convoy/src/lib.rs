@@ -3,7 +3,8 @@
 //! * [`gateway`] builds a running gateway from a site file;
 //! * [`verbs`] has one file per verb;
 //! * [`demo`] is the demonstration;
-//! * `doctor` looks at what on a host helps or hinders.
+//! * `doctor` looks at what on a host helps or hinders;
+//! * `privileges` gives up what a running gateway does not need.
 #![forbid(unsafe_code)]
 
 pub mod cli;
@@ -12,6 +13,7 @@ mod doctor;
 pub mod exit;
 pub mod gateway;
 mod output;
+mod privileges;
 pub mod verbs;
 
 use std::io::IsTerminal;

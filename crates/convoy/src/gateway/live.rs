@@ -27,7 +27,9 @@ use zeroize::Zeroizing;
 
 use super::daemons::moment;
 use super::{Gateway, load};
+use crate::cli::SyscallFilter;
 use crate::exit::describe;
+use crate::privileges;
 
 /// How long a listener sleeps that hears nothing.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -86,6 +88,18 @@ impl Live {
             moved: HashMap::new(),
         });
         Arc::new(Self { inner, cpu, stop: Box::new(stop), multicast })
+    }
+
+    /// Gives up what only the start needed, in all threads: to be called when everything is open and every
+    /// server runs.
+    ///
+    /// # Errors
+    /// When a thread keeps rights that a running gateway does not need.
+    pub(crate) fn give_up(&self, system_calls: SyscallFilter) -> anyhow::Result<()> {
+        match &self.lock().gateway {
+            Some(gateway) => privileges::give_up(gateway.core().state().site(), system_calls),
+            None => Ok(()),
+        }
     }
 
     /// Writes down what the workers tell, until they have ended. For a thread of its own.

@@ -23,8 +23,12 @@ use crate::gateway::{
     wire_mtu,
 };
 use crate::output;
+use crate::privileges;
 
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
+    if !args.dry_run {
+        privileges::keep_private();
+    }
     let (site, warnings) = load(&args.site)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     if let Some(namespace) = &site.namespace {
@@ -34,7 +38,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     if args.dry_run {
         return dry_run(&site, args.json);
     }
-    serve(site, args.until_stdin_ends)
+    serve(site, args)
 }
 
 /// What happens to a running gateway.
@@ -53,25 +57,21 @@ enum Event {
 const TICK: Duration = Duration::from_secs(1);
 
 /// Runs it; a start that failed leaves no interface that it has made.
-fn serve(site: Site, until_stdin_ends: bool) -> anyhow::Result<Exit> {
+fn serve(site: Site, args: &RunArgs) -> anyhow::Result<Exit> {
     let absent = Absent::look(&site)?;
     let mut is_ready = false;
-    let outcome = start_and_serve(site, until_stdin_ends, &mut is_ready);
+    let outcome = start_and_serve(site, args, &mut is_ready);
     if !is_ready {
         absent.restore();
     }
     outcome
 }
 
-fn start_and_serve(
-    site: Site,
-    until_stdin_ends: bool,
-    is_ready: &mut bool,
-) -> anyhow::Result<Exit> {
+fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::Result<Exit> {
     let (events, happened) = mpsc::channel();
     // Before anything is changed on the host, so that no signal finds it half done.
     listen_to_signals(events.clone())?;
-    if until_stdin_ends {
+    if args.until_stdin_ends {
         listen_to_stdin(events.clone())?;
     }
     warn_without_forwarding(&site);
@@ -114,6 +114,10 @@ fn start_and_serve(
             return Err(error.into());
         }
     };
+    if let Err(error) = live.give_up(args.syscall_filter) {
+        live.take().map_or(Ok(()), Gateway::stop)?;
+        return Err(error);
+    }
     // Whoever started the gateway may not listen any more; that is no reason to end.
     let _ = writeln!(std::io::stdout(), "ready");
     *is_ready = true;

@@ -211,10 +211,30 @@ pub struct Gateway {
 impl Gateway {
     /// Starts a gateway without waiting for it.
     pub fn launch(namespace: &Namespace, site: &Path) -> Self {
+        Self::launch_by(namespace, Command::new(env!("CARGO_BIN_EXE_convoy")), site)
+    }
+
+    /// The same by a command that ends in the program and its first arguments.
+    pub fn launch_by(namespace: &Namespace, command: Command, site: &Path) -> Self {
+        Self::launch_with(namespace, command, site, &[])
+    }
+
+    /// The same with further arguments.
+    pub fn launch_with(
+        namespace: &Namespace,
+        mut command: Command,
+        site: &Path,
+        arguments: &[&str],
+    ) -> Self {
         let log = site.with_extension("log");
         let file = fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
-        command.arg("run").arg(site).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
+        command
+            .arg("run")
+            .arg(site)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(file);
         Self { child: namespace.spawn(&mut command).unwrap(), log }
     }
 
@@ -235,8 +255,13 @@ impl Gateway {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    /// Its number as a process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        kill(Pid::from_raw(self.pid() as i32), signal).unwrap();
     }
 
     /// Ends it at once, the hard way.

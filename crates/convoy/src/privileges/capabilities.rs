@@ -1,0 +1,77 @@
+//! Which capabilities a running gateway keeps.
+
+use anyhow::Context as _;
+use convoy_control::site::{Backend, Site};
+use convoy_io::rights;
+use rustix::thread::CapabilitySet;
+
+use super::memory;
+
+/// Every thread gives up what the site does not need.
+pub(super) fn keep_needed(site: &Site) -> anyhow::Result<()> {
+    let mut keep = needed(site, knows_bpf());
+    if memory::is_locked_by_right() {
+        // Without it, the next memory that is asked for would be refused.
+        keep |= CapabilitySet::IPC_LOCK;
+    }
+    rights::keep_only(keep.bits()).context(
+        "capabilities that a running gateway does not need could not be given up, so it does not run",
+    )?;
+    tracing::debug!("capabilities kept, as far as they were there: {keep:?}");
+    Ok(())
+}
+
+/// What a gateway of this site needs while it runs.
+fn needed(site: &Site, knows_bpf: bool) -> CapabilitySet {
+    // Routes, interfaces and the packet filter; sockets for ESP and AH, and on interfaces.
+    let mut needed = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
+    let is_xdp = [site.plain.backend, site.wire.backend].contains(&Backend::AfXdp);
+    if site.xfrm.is_some() {
+        // A daemon's UDP socket is shared, whatever port and whoever's it is.
+        needed |= CapabilitySet::NET_BIND_SERVICE | CapabilitySet::CHOWN;
+    }
+    if is_xdp || site.xfrm.is_some() {
+        // Programs that pick packets of an interface, or datagrams of a shared port.
+        needed |= if knows_bpf { CapabilitySet::BPF } else { CapabilitySet::SYS_ADMIN };
+    }
+    needed
+}
+
+/// Linux before 5.8 has no `CAP_BPF`; its `bpf()` wants `CAP_SYS_ADMIN`.
+fn knows_bpf() -> bool {
+    let last = std::fs::read_to_string("/proc/sys/kernel/cap_last_cap");
+    let last = last.ok().and_then(|number| number.trim().parse::<u32>().ok());
+    last.is_none_or(|last| CapabilitySet::BPF.bits() >> last <= 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(text: &str) -> Site {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("site.toml");
+        std::fs::write(&path, format!("name = \"g\"\n{text}")).unwrap();
+        Site::load(&path).unwrap().0
+    }
+
+    #[test]
+    fn a_site_keeps_what_its_backends_need_and_nothing_else() {
+        let always = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
+        let tun = site("[plain]\ninterface = \"tun0\"\n");
+        assert_eq!(needed(&tun, true), always);
+        assert_eq!(needed(&tun, false), always);
+        let direct = |backend: &str| {
+            site(&format!(
+                "[plain]\nbackend = \"{backend}\"\ninterface = \"a\"\n[wire]\nbackend = \"{backend}\"\ninterface = \"b\"\n"
+            ))
+        };
+        assert_eq!(needed(&direct("af_packet"), true), always);
+        assert_eq!(needed(&direct("af_xdp"), true), always | CapabilitySet::BPF);
+        assert_eq!(needed(&direct("af_xdp"), false), always | CapabilitySet::SYS_ADMIN);
+        let daemons =
+            site("[plain]\ninterface = \"tun0\"\n[xfrm]\nsocket = \"/run/convoy/x.sock\"\n");
+        let shared = CapabilitySet::NET_BIND_SERVICE | CapabilitySet::CHOWN | CapabilitySet::BPF;
+        assert_eq!(needed(&daemons, true), always | shared);
+    }
+}

@@ -1,0 +1,71 @@
+//! Keeps the memory of a gateway, keys among it, out of core files, swap and debuggers.
+//!
+//! All of it, not only the pages of keys: keys are on stacks, in registers that a switch of threads stores, and
+//! in buffers of sockets while they come in, and who marks single pages must find every one of those.
+
+use std::fs;
+
+use rustix::io::Errno;
+use rustix::mm::{MlockAllFlags, mlockall};
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use rustix::process::{getrlimit, set_dumpable_behavior, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
+
+/// To be called before keys are read. What cannot be done is told, where it matters.
+pub(crate) fn keep_private() {
+    keep_from_cores();
+    if let Err(error) = keep_from_swap()
+        && swaps()
+    {
+        tracing::warn!(
+            "the gateway's memory is not locked ({error}), so keys may reach swap: raise the limit on locked \
+             memory (LimitMEMLOCK=infinity, ulimit -l unlimited), or turn swap off"
+        );
+    }
+}
+
+/// Nothing of the process gets into a core file, also not through a program in `core_pattern`, which
+/// `RLIMIT_CORE` does not keep from it; nor can another process of the user attach to it.
+fn keep_from_cores() {
+    // No anonymous or shared mapping gets into one that is written all the same. Before the next step,
+    // after which only root can write this file.
+    if let Err(error) = fs::write("/proc/self/coredump_filter", "0") {
+        tracing::debug!(%error, "/proc/self/coredump_filter");
+    }
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::warn!(%error, "the gateway could leave core files, with keys in them");
+    }
+}
+
+/// Locks what is in memory and what will be, page by page as it is used.
+fn keep_from_swap() -> Result<(), Errno> {
+    // Within a limit, memory that is asked for later would be refused when the limit is reached.
+    if is_limited() {
+        let unlimited = Rlimit { current: None, maximum: None };
+        match setrlimit(Resource::Memlock, unlimited) {
+            Err(error) if !may_pass_limits() => return Err(error),
+            _ => {}
+        }
+    }
+    mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT)
+}
+
+/// Whether memory is locked beyond what the limit allows, so that more of it needs `CAP_IPC_LOCK`.
+pub(super) fn is_locked_by_right() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let locked = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
+    is_limited() && locked.is_some_and(|locked| locked.trim() != "0 kB")
+}
+
+fn is_limited() -> bool {
+    getrlimit(Resource::Memlock).current.is_some()
+}
+
+fn may_pass_limits() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK))
+}
+
+/// Whether this machine has swap: a line for each below a heading.
+fn swaps() -> bool {
+    fs::read_to_string("/proc/swaps").is_ok_and(|list| list.lines().count() > 1)
+}
