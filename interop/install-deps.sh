@@ -36,6 +36,7 @@ needs=(
     "/usr/share/vgabios/vgabios.bin|vgabios|tests on emulated processors"
     "/usr/lib/ISOLINUX/isolinux.bin|isolinux|tests on emulated processors"
     "/usr/lib/syslinux/modules/bios/ldlinux.c32|syslinux-common|tests on emulated processors"
+    "systemd-analyze|systemd|the tests of the systemd unit"
     "setpriv|util-linux|a test of a gateway with few capabilities"
     "valgrind|valgrind|the search for branches on secrets"
 )
