@@ -27,6 +27,7 @@
 mod acceptor;
 pub mod client;
 pub mod event;
+mod held;
 pub mod init;
 pub mod lease;
 pub mod metrics;

@@ -119,7 +119,128 @@ fn a_folder_whose_making_was_interrupted_is_made_anew() {
 fn a_folder_that_is_missing_is_an_error_that_names_it() {
     let error = open(Path::new("/no/such/folder")).unwrap_err().to_string();
     assert!(
-        error.contains("cannot open /no/such/folder/lock: no such file or directory"),
+        error.contains("state folder /no/such/folder is not there: make it (mkdir -m 700)"),
         "{error}"
     );
+}
+
+/// What a keeper tells, in order.
+fn open_telling(dir: &Path) -> (LeaseKeeper, std::sync::mpsc::Receiver<LeaseEvent>) {
+    let (tell, told) = std::sync::mpsc::channel();
+    let keeper = LeaseKeeper::open(dir, move |event| drop(tell.send(event))).unwrap();
+    (keeper, told)
+}
+
+/// Who has removed the lock file has not unlocked the folder.
+#[test]
+fn a_second_gateway_is_refused_also_when_the_lock_file_was_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(dir.path()).unwrap();
+    assert_eq!(next(&first), 1);
+    std::fs::remove_file(dir.path().join("lock")).unwrap();
+    let error = open(dir.path()).unwrap_err();
+    assert!(matches!(error, LeaseError::Locked { pid: None, .. }), "{error}");
+    first.finish().unwrap();
+    open(dir.path()).unwrap();
+}
+
+/// A version before this one locks the file alone.
+#[test]
+fn a_folder_whose_lock_file_is_locked_is_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let lock = std::fs::File::create(dir.path().join("lock")).unwrap();
+    lock.lock().unwrap();
+    assert!(matches!(open(dir.path()), Err(LeaseError::Locked { .. })));
+    drop(lock);
+    open(dir.path()).unwrap();
+}
+
+/// What somebody does to a folder under a running gateway.
+type Damage = fn(&Path);
+
+fn empty(dir: &Path) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+}
+
+fn replace(dir: &Path) {
+    std::fs::rename(dir, dir.with_extension("aside")).unwrap();
+    std::fs::create_dir(dir).unwrap();
+}
+
+fn restore_a_copy(dir: &Path) {
+    for name in ["leases-a", "leases-b"] {
+        std::fs::copy(dir.join(name), dir.join("copy")).unwrap();
+        std::fs::rename(dir.join("copy"), dir.join(name)).unwrap();
+    }
+}
+
+fn remove(dir: &Path) {
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// Nothing is granted any more once the next life would not find it, and it is said, although nothing
+/// is sent or received.
+#[test]
+fn a_folder_that_is_lost_under_a_running_gateway_is_noticed() {
+    let damages: [(Damage, &str); 4] = [
+        (empty, "is gone"),
+        (replace, "another folder is in the place of"),
+        (restore_a_copy, "another file is in the place of"),
+        (remove, "is gone"),
+    ];
+    for (damage, text) in damages {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("state");
+        std::fs::create_dir(&dir).unwrap();
+        let (keeper, told) = open_telling(&dir);
+        assert_eq!(next(&keeper), 1);
+        damage(&dir);
+        let LeaseEvent::WriteFailed { reason } = told.recv().unwrap() else { panic!("{text}") };
+        assert!(reason.contains(text) && reason.contains("write new keys"), "{reason}");
+        let ours = key(5);
+        let request = OutboundRequest { name: "sa", key: &ours, esn: true, block: 100 };
+        let refused = keeper.acquire(&[request], &[]).unwrap_err();
+        assert!(matches!(refused, LeaseError::Write(_)), "{refused}");
+        assert!(keeper.failure().is_some());
+        // It does not get well by itself.
+        drop(keeper);
+        assert_eq!(told.iter().count(), 0);
+    }
+}
+
+/// Seen before: the next life took the emptied folder for a new one, and began at number 1.
+#[test]
+fn a_folder_that_was_lost_under_a_running_gateway_is_not_taken_for_a_new_one() {
+    for damage in [empty as Damage, replace] {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("state");
+        std::fs::create_dir(&dir).unwrap();
+        let (keeper, told) = open_telling(&dir);
+        assert_eq!(next(&keeper), 1);
+        damage(&dir);
+        told.recv().unwrap();
+        drop(keeper);
+        let error = open(&dir).unwrap_err();
+        assert!(matches!(error, LeaseError::Emptied { .. }), "{error}");
+        assert!(error.to_string().contains("write new keys on both sides"), "{error}");
+    }
+}
+
+/// Also where no gateway ran that could notice it.
+#[test]
+fn a_folder_that_was_emptied_while_nobody_used_it_is_not_taken_for_a_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = std::fs::File::open(dir.path()).unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    if rustix::fs::fsetxattr(&root, "user.convoy.test", b"1", flags).is_err() {
+        return println!("SKIPPED: the file system of temporary files keeps no attributes");
+    }
+    let keeper = open(dir.path()).unwrap();
+    assert_eq!(next(&keeper), 1);
+    keeper.finish().unwrap();
+    empty(dir.path());
+    let error = open(dir.path()).unwrap_err();
+    assert!(matches!(error, LeaseError::Emptied { .. }), "{error}");
 }

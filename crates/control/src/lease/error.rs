@@ -33,6 +33,18 @@ pub enum LeaseError {
         /// The folder.
         dir: PathBuf,
     },
+    /// The folder was in use, but all of its files are gone.
+    #[error("state folder {} was in use, but its files are gone: used sequence numbers are unknown; {}", .dir.display(), NEW_KEYS)]
+    Emptied {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// There is no folder.
+    #[error("state folder {} is not there: make it (mkdir -m 700) if its keys were never used; else {}", .dir.display(), NEW_KEYS)]
+    Missing {
+        /// The folder.
+        dir: PathBuf,
+    },
     /// Neither copy of the records can be believed.
     #[error(
         "both copies of the records (leases-a, leases-b) are damaged: used sequence numbers are unknown; {}",
@@ -85,7 +97,7 @@ pub enum LeaseError {
 }
 
 const NEW_KEYS: &str =
-    "write new keys on both sides (convoy init) and move the folder's files away";
+    "write new keys on both sides (convoy init) and put an empty new folder in its place";
 
 struct Pid(Option<u32>);
 

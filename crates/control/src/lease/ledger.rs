@@ -22,6 +22,9 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 /// image allows for.
 const HURRY_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Longest time between two looks at whether the folder is still what its path names.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// An image allows the next one this many times what is leased ahead.
 const BOUND_BLOCKS: u64 = 4;
 
@@ -112,11 +115,14 @@ pub(super) struct Ledger {
     floored: Vec<Floored>,
     unsynced: bool,
     last_sync: Instant,
+    /// When the folder was found to be what its path names; `None` once something failed since.
+    last_look: Option<Instant>,
 }
 
 impl Ledger {
     pub(super) fn new(store: Store, now: Instant) -> Self {
-        Self { store, leased: Vec::new(), floored: Vec::new(), unsynced: false, last_sync: now }
+        let (leased, floored) = (Vec::new(), Vec::new());
+        Self { store, leased, floored, unsynced: false, last_sync: now, last_look: None }
     }
 
     /// Finds or makes the records of keys, and leases the first blocks.
@@ -239,6 +245,19 @@ impl Ledger {
     /// # Errors
     /// When the storage failed; then nothing was granted, and the next tick tries again.
     pub(super) fn tick(&mut self, now: Instant) -> io::Result<Wrote> {
+        // Large leases and quiet peers cause no writes for long.
+        if self.last_look.is_none_or(|last| now.duration_since(last) >= LOOK_INTERVAL) {
+            self.store.look()?;
+            self.last_look = Some(now);
+        }
+        let outcome = self.write_what_is_due(now);
+        if outcome.is_err() {
+            self.last_look = None;
+        }
+        outcome
+    }
+
+    fn write_what_is_due(&mut self, now: Instant) -> io::Result<Wrote> {
         let grow = self.plan_leases();
         let moved = self.note_floors();
         self.unsynced |= moved;

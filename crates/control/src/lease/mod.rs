@@ -57,8 +57,14 @@
 //! salt, so the folder does not tell keys and does not depend on names or SPIs. `leases-a` and
 //! `leases-b` each hold an image of all records with a generation number and a MAC. One of them is
 //! always whole on the disk while the other is written. Each image bounds what the next may allow,
-//! so that losing the newer one does not lose what it allowed. `lock` is locked while a gateway
-//! runs, so one folder serves one gateway.
+//! so that losing the newer one does not lose what it allowed. The folder itself is locked while a
+//! gateway runs, and so is the file `lock` for versions that look at that one, so one folder serves
+//! one gateway.
+//!
+//! At each write, and ten times a second, the gateway looks whether folder and files are still those
+//! that their path names. What is not there is not found by the next life: nothing is granted any more,
+//! and that is told. The folder has an extended attribute (`user.convoy.used`), so that one that was
+//! emptied is not taken for a new one; in what was put in its place a file `records-lost` says so.
 
 mod error;
 mod hash;

@@ -1,12 +1,15 @@
 //! Where images lie: a folder of a file system, or anything that can forget as one does.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::fs::{File, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use zeroize::Zeroizing;
 
 use super::error::LeaseError;
 use super::hash::HashKey;
+use crate::held::{Difference, Held, NotTaken};
 
 /// One of the two places an image can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +48,14 @@ pub trait Storage: Send + std::fmt::Debug {
     /// As the medium says.
     fn read(&mut self, slot: Slot) -> io::Result<Option<Vec<u8>>>;
 
+    /// Compares what is open with what its names lead to. Writes and syncs do so themselves.
+    ///
+    /// # Errors
+    /// What is gone or another; from then on all calls fail.
+    fn look(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Writes an image over what a slot holds. Until [`Storage::sync`] returned, a power failure
     /// may leave any mixture of old and new there; the other slot is not touched.
     ///
@@ -63,12 +74,16 @@ pub trait Storage: Send + std::fmt::Debug {
 /// The state folder: locked while this lives.
 #[derive(Debug)]
 pub(super) struct Folder {
-    dir: PathBuf,
-    /// Held open for its lock.
+    held: Held,
+    /// Locked as well: versions before this one know no other lock.
     _lock: File,
+    hash_key: Option<File>,
     files: [Option<File>; 2],
     /// Whether files were made whose names are not synced.
     names_dirty: bool,
+    /// What was noticed to be gone or another. What was written since then is nowhere that a later life
+    /// looks, so that nothing is written any more.
+    lost: Option<Difference>,
 }
 
 /// A folder, its key, and whether both were made just now.
@@ -77,91 +92,140 @@ pub(super) struct Opened {
     pub(super) key: HashKey,
 }
 
+const HASH_KEY: &str = "hash-key";
+const FRESH_KEY: &str = "hash-key.new";
+
 impl Folder {
     /// Locks a folder and opens its key; makes both key and empty images in a new folder.
     pub(super) fn open(
         dir: &Path,
         empty: impl Fn(&HashKey, u64) -> Vec<u8>,
     ) -> Result<Opened, LeaseError> {
-        let lock = lock(dir)?;
-        let mut folder =
-            Self { dir: dir.to_owned(), _lock: lock, files: [None, None], names_dirty: false };
-        let path = dir.join("hash-key");
-        let key = match read_file(&path)? {
-            Some(bytes) => HashKey::from_file(&bytes).ok_or(LeaseError::HashKeyDamaged { path })?,
-            None => folder.create(&path, empty)?,
+        let held = Held::take(dir).map_err(|why| not_taken(dir, why))?;
+        let lock = lock(&held)?;
+        let mut folder = Self {
+            held,
+            _lock: lock,
+            hash_key: None,
+            files: [None, None],
+            names_dirty: false,
+            lost: None,
+        };
+        let key = match folder.read_key()? {
+            Some(key) => key,
+            None => folder.create(empty)?,
         };
         if !folder.any_image() {
             return Err(LeaseError::RecordsLost { dir: dir.to_owned() });
         }
+        // Also one that a version made which left no mark.
+        folder.held.mark();
         Ok(Opened { folder, key })
     }
 
     fn any_image(&self) -> bool {
-        [Slot::A, Slot::B].iter().any(|slot| self.path(*slot).exists())
+        [Slot::A, Slot::B].iter().any(|slot| self.held.has(slot.file_name()))
+    }
+
+    fn read_key(&mut self) -> Result<Option<HashKey>, LeaseError> {
+        let path = self.held.path_of(HASH_KEY);
+        let failed = io_error("cannot read", &path);
+        let mut bytes = Zeroizing::new(Vec::new());
+        let read = self.held.open_old(HASH_KEY).and_then(|file| {
+            file.map(|mut file| file.read_to_end(&mut bytes).map(|_| file)).transpose()
+        });
+        self.hash_key = read.map_err(failed)?;
+        match self.hash_key {
+            None => Ok(None),
+            Some(_) => {
+                let key = HashKey::from_file(&bytes);
+                key.map(Some).ok_or(LeaseError::HashKeyDamaged { path })
+            }
+        }
     }
 
     /// Makes key and images. The key gets its name last: a folder without it but with `hash-key.new`
     /// was never used, and is made anew.
-    fn create(
-        &mut self,
-        path: &Path,
-        empty: impl Fn(&HashKey, u64) -> Vec<u8>,
-    ) -> Result<HashKey, LeaseError> {
-        let fresh = self.dir.join("hash-key.new");
-        if self.any_image() && !fresh.exists() {
-            return Err(LeaseError::HashKeyLost { dir: self.dir.clone() });
+    fn create(&mut self, empty: impl Fn(&HashKey, u64) -> Vec<u8>) -> Result<HashKey, LeaseError> {
+        let dir = self.held.path().to_owned();
+        if !self.held.has(FRESH_KEY) {
+            if self.any_image() {
+                return Err(LeaseError::HashKeyLost { dir });
+            }
+            if self.held.is_marked() {
+                return Err(LeaseError::Emptied { dir });
+            }
         }
         let key = HashKey::random().map_err(LeaseError::Random)?;
-        let write = |file: &mut File| file.write_all(&key.to_file()).and_then(|()| file.sync_all());
-        let _ = std::fs::remove_file(&fresh);
-        options()
-            .create_new(true)
-            .open(&fresh)
-            .and_then(|mut file| write(&mut file))
-            .map_err(io_error("cannot write", &fresh))?;
-        self.sync_names().map_err(io_error("cannot sync", &self.dir))?;
+        let fresh = self.held.path_of(FRESH_KEY);
+        let write = |mut file: File| {
+            file.write_all(&key.to_file()).and_then(|()| file.sync_all()).map(|()| file)
+        };
+        let made = self.held.remove(FRESH_KEY).and_then(|()| self.held.make(FRESH_KEY));
+        let file = made.and_then(write).map_err(io_error("cannot write", &fresh))?;
+        self.held.sync_names().map_err(io_error("cannot sync", &dir))?;
         for (slot, generation) in [(Slot::A, 1), (Slot::B, 2)] {
             let written = self.write(slot, &empty(&key, generation)).and_then(|()| self.sync(slot));
-            written.map_err(io_error("cannot write", &self.path(slot)))?;
+            let path = self.held.path_of(slot.file_name());
+            written.map_err(io_error("cannot write", &path))?;
         }
-        std::fs::rename(&fresh, path).map_err(io_error("cannot write", path))?;
-        self.sync_names().map_err(io_error("cannot sync", &self.dir))?;
+        let path = self.held.path_of(HASH_KEY);
+        self.held.rename(FRESH_KEY, HASH_KEY).map_err(io_error("cannot write", &path))?;
+        self.hash_key = Some(file);
+        self.held.sync_names().map_err(io_error("cannot sync", &dir))?;
         Ok(key)
     }
 
-    fn path(&self, slot: Slot) -> PathBuf {
-        self.dir.join(slot.file_name())
-    }
-
     fn file(&mut self, slot: Slot) -> io::Result<&File> {
-        let path = self.path(slot);
         let place = match slot {
             Slot::A => &mut self.files[0],
             Slot::B => &mut self.files[1],
         };
         if place.is_none() {
-            self.names_dirty |= !path.exists();
-            *place = Some(options().create(true).truncate(false).open(path)?);
+            let name = slot.file_name();
+            self.names_dirty |= !self.held.has(name);
+            *place = Some(self.held.open_or_make(name)?);
         }
         place.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    fn sync_names(&mut self) -> io::Result<()> {
-        File::open(&self.dir)?.sync_all()
+    /// Compares what is open with what its names lead to.
+    fn compare(&self) -> Result<(), Difference> {
+        self.held.is_there()?;
+        let images = [Slot::A, Slot::B].into_iter().zip(&self.files);
+        let images = images.map(|(slot, file)| (slot.file_name(), file));
+        for (name, file) in images.chain([(HASH_KEY, &self.hash_key)]) {
+            if let Some(file) = file {
+                self.held.is_named(name, file)?;
+            }
+        }
+        Ok(())
     }
 }
 
 impl Storage for Folder {
     fn read(&mut self, slot: Slot) -> io::Result<Option<Vec<u8>>> {
-        match std::fs::read(self.path(slot)) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let Some(mut file) = self.held.open_old(slot.file_name())? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    fn look(&mut self) -> io::Result<()> {
+        if self.lost.is_none()
+            && let Err(difference) = self.compare()
+        {
+            self.held.leave_sign(HASH_KEY);
+            self.lost = Some(difference);
+        }
+        match &self.lost {
+            None => Ok(()),
+            Some(difference) => Err(io::Error::other(Lost(difference.to_string()))),
         }
     }
 
     fn write(&mut self, slot: Slot, bytes: &[u8]) -> io::Result<()> {
+        self.look()?;
         // Images only grow, and bytes behind an image do not count, so nothing is cut off.
         self.file(slot)?.write_all_at(bytes, 0)
     }
@@ -169,47 +233,50 @@ impl Storage for Folder {
     fn sync(&mut self, slot: Slot) -> io::Result<()> {
         self.file(slot)?.sync_data()?;
         if self.names_dirty {
-            self.sync_names()?;
+            self.held.sync_names()?;
             self.names_dirty = false;
         }
-        Ok(())
+        // What was synced counts only where the next life finds it.
+        self.look()
     }
 }
 
-fn options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).mode(0o600);
-    options
-}
+/// Why a folder that was lost is not written any more, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0}: end the gateway, and write new keys on both sides (convoy init) with an empty new folder; only \
+     when all was put back as it was may the gateway start again with its keys"
+)]
+pub(super) struct Lost(String);
 
-/// Takes the folder for this process; the lock goes with the process, however it ends.
-fn lock(dir: &Path) -> Result<File, LeaseError> {
-    let path = dir.join("lock");
-    let mut file = options()
-        .create(true)
-        .truncate(false)
-        .open(&path)
-        .map_err(io_error("cannot open", &path))?;
+/// Takes the lock of versions before; this one goes with the process as well, however it ends.
+fn lock(held: &Held) -> Result<File, LeaseError> {
+    let path = held.path_of(LOCK);
+    let file = held.open_or_make(LOCK).map_err(io_error("cannot open", &path))?;
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut text = String::new();
-            let _ = file.read_to_string(&mut text);
-            return Err(LeaseError::Locked { dir: dir.to_owned(), pid: text.trim().parse().ok() });
-        }
+        Err(TryLockError::WouldBlock) => return Err(not_taken(held.path(), NotTaken::InUse)),
         Err(TryLockError::Error(error)) => return Err(io_error("cannot lock", &path)(error)),
     }
-    // Only for the message above, so nothing depends on its success.
+    // Only for a message, so nothing depends on its success.
     let _ = file.set_len(0);
     let _ = file.write_all_at(format!("{}\n", std::process::id()).as_bytes(), 0);
     Ok(file)
 }
 
-fn read_file(path: &Path) -> Result<Option<zeroize::Zeroizing<Vec<u8>>>, LeaseError> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(zeroize::Zeroizing::new(bytes))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io_error("cannot read", path)(error)),
+const LOCK: &str = "lock";
+
+fn not_taken(dir: &Path, why: NotTaken) -> LeaseError {
+    let dir = dir.to_owned();
+    match why {
+        NotTaken::InUse => {
+            let text = std::fs::read_to_string(dir.join(LOCK)).unwrap_or_default();
+            LeaseError::Locked { pid: text.trim().parse().ok(), dir }
+        }
+        NotTaken::Failed(_, source) if source.kind() == io::ErrorKind::NotFound => {
+            LeaseError::Missing { dir }
+        }
+        NotTaken::Failed(what, source) => LeaseError::Io { what, path: dir, source },
     }
 }
 

@@ -120,6 +120,11 @@ impl Store {
         self.bounds.get(at.0).copied().unwrap_or(0)
     }
 
+    /// Looks whether images still lie where the next life finds them.
+    pub(super) fn look(&mut self) -> io::Result<()> {
+        self.storage.look()
+    }
+
     /// Writes the working image without waiting for the disk.
     pub(super) fn write(&mut self) -> io::Result<()> {
         self.write_as(false)

@@ -282,7 +282,9 @@ impl Daemons {
 
     /// What of the host works against what daemons protect, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
-        self.guard.troubles().chain(self.missing.iter().cloned())
+        let kept = self.kernel.keep_failure();
+        let kept = kept.map(|why| format!("what daemons negotiate is not kept: {why}"));
+        self.guard.troubles().chain(self.missing.iter().cloned()).chain(kept)
     }
 
     /// What time brings about. To be called about once a second.

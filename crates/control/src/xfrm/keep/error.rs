@@ -17,7 +17,7 @@ pub enum KeepError {
     #[error("{} is no folder of the gateway's user: remove it, or name another one as `state` of [xfrm]", .0.display())]
     NotOurs(PathBuf),
     /// The operating system refused.
-    #[error("cannot {what} {}: {}", .path.display(), crate::site::describe_io(.source))]
+    #[error("{what} {}: {}", .path.display(), crate::site::describe_io(.source))]
     Io {
         /// What was tried.
         what: &'static str,

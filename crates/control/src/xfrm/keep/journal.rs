@@ -220,6 +220,7 @@ impl Journal {
 
     /// Keeps a message in the place of what had its name.
     pub(in crate::xfrm) fn put(&mut self, kind: Kind, id: u64, message: &[u8]) -> io::Result<()> {
+        self.medium.look()?;
         let record = record(kind as u8, id, message).ok_or(io::ErrorKind::FileTooLarge)?;
         if let Err(error) = self.medium.write_at(self.end, &record) {
             // A part of it would end the journal here.
@@ -242,7 +243,9 @@ impl Journal {
     /// Forgets what has this name, if anything has.
     pub(in crate::xfrm) fn remove(&mut self, kind: Kind, id: u64) -> io::Result<()> {
         let Some(old) = self.entries.remove(&(kind, id)) else { return Ok(()) };
-        self.forget(old)
+        self.forget(old)?;
+        // What went is wiped wherever it is.
+        self.medium.look()
     }
 
     fn forget(&mut self, place: Place) -> io::Result<()> {

@@ -37,11 +37,13 @@ struct Shared {
 struct State {
     numbers: Numbers,
     is_stopping: bool,
+    /// Why the last look could not be written.
+    failure: Option<String>,
 }
 
 impl Keeper {
     pub(super) fn start(numbers: Numbers) -> io::Result<Self> {
-        let state = Mutex::new(State { numbers, is_stopping: false });
+        let state = Mutex::new(State { numbers, is_stopping: false, failure: None });
         let shared = Arc::new(Shared { state, stop: Condvar::new() });
         let theirs = shared.clone();
         let run = move || theirs.run();
@@ -71,6 +73,11 @@ impl Keeper {
 
     pub(in crate::xfrm) fn bury_others(&self) {
         self.0.shared.lock().numbers.bury_others();
+    }
+
+    /// Why numbers cannot be written at present, if so.
+    pub(in crate::xfrm) fn failure(&self) -> Option<String> {
+        self.0.shared.lock().failure.clone()
     }
 
     /// The orderly end, when no worker runs any more.
@@ -109,7 +116,7 @@ impl Shared {
     }
 
     fn run(&self) {
-        let (mut pause, mut last_all, mut fails) = (TICK, Instant::now(), false);
+        let (mut pause, mut last_all) = (TICK, Instant::now());
         let mut state = self.lock();
         loop {
             state = self.stop.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
@@ -123,18 +130,16 @@ impl Shared {
             }
             let outcome = state.numbers.tick(all);
             pause = began.elapsed().saturating_mul(SHARE).clamp(TICK, LONGEST_TICK);
-            if let Err(error) = &outcome
-                && !fails
-            {
-                tracing::error!(
+            let failure = outcome.err().map(|error| crate::site::describe_io(&error));
+            match (&state.failure, &failure) {
+                (None, Some(error)) => tracing::error!(
                     "numbers of SAs cannot be written, and packets are dropped when those granted are \
                      used: {error}"
-                );
+                ),
+                (Some(_), None) => tracing::info!("numbers of SAs can be written again"),
+                _ => {}
             }
-            if fails && outcome.is_ok() {
-                tracing::info!("numbers of SAs can be written again");
-            }
-            fails = outcome.is_err();
+            state.failure = failure;
         }
     }
 }

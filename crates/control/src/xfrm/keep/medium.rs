@@ -1,16 +1,21 @@
 //! A file in memory, as far as what is kept needs one.
 
-use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::{fmt, io};
 
 use zeroize::Zeroizing;
+
+use crate::held::{Difference, Held};
 
 /// Bytes that a process leaves behind when it is killed: all that was written, and of the last write
 /// a part that begins where it did.
 pub(in crate::xfrm) trait Medium: Send + fmt::Debug {
+    /// Compares what is open with what its name leads to. To be called before what must be found by the
+    /// next life is written.
+    fn look(&self) -> io::Result<()>;
+
     /// All of it.
     fn read(&mut self) -> io::Result<Zeroizing<Vec<u8>>>;
 
@@ -33,28 +38,24 @@ pub(in crate::xfrm) trait Medium: Send + fmt::Debug {
 /// A file of a folder.
 #[derive(Debug)]
 pub(super) struct Leaf {
-    path: PathBuf,
+    held: Arc<Held>,
+    name: &'static str,
+    /// The name of a file that is to take its place.
+    fresh: &'static str,
     file: File,
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
-}
-
 impl Leaf {
-    pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        let file = open(&path)?;
+    pub(super) fn open(
+        held: &Arc<Held>,
+        name: &'static str,
+        fresh: &'static str,
+    ) -> io::Result<Self> {
+        let file = held.open_or_make(name)?;
         // Left by a process that was killed before it had its name.
-        match std::fs::remove_file(fresh(&path)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        Ok(Self { path, file })
+        held.remove(fresh)?;
+        Ok(Self { held: held.clone(), name, fresh, file })
     }
-}
-
-fn fresh(path: &Path) -> PathBuf {
-    path.with_extension("new")
 }
 
 /// Writes zeros over all of a file.
@@ -71,6 +72,11 @@ fn wipe(file: &File) -> io::Result<()> {
 }
 
 impl Medium for Leaf {
+    fn look(&self) -> io::Result<()> {
+        let named = self.held.is_there().and_then(|()| self.held.is_named(self.name, &self.file));
+        named.map_err(|difference| io::Error::other(Lost(difference)))
+    }
+
     fn read(&mut self) -> io::Result<Zeroizing<Vec<u8>>> {
         let len = usize::try_from(self.file.metadata()?.len()).map_err(io::Error::other)?;
         let mut bytes = Zeroizing::new(vec![0; len]);
@@ -91,17 +97,22 @@ impl Medium for Leaf {
     }
 
     fn replace(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let path = fresh(&self.path);
-        let file = open(&path)?;
-        file.set_len(0)?;
+        self.held.remove(self.fresh)?;
+        let file = self.held.make(self.fresh)?;
         file.write_all_at(bytes, 0)?;
-        std::fs::rename(&path, &self.path)?;
+        self.held.rename(self.fresh, self.name)?;
         let old = std::mem::replace(&mut self.file, file);
         wipe(&old)
     }
 
     fn remove(&mut self) -> io::Result<()> {
         wipe(&self.file)?;
-        std::fs::remove_file(&self.path)
+        self.look()?;
+        self.held.remove(self.name)
     }
 }
+
+/// Why nothing is kept any more, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}: start the gateway anew, and have IKE daemons make new SAs")]
+struct Lost(Difference);

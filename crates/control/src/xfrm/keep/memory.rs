@@ -133,6 +133,10 @@ impl Leaf {
 }
 
 impl Medium for Leaf {
+    fn look(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn read(&mut self) -> io::Result<Zeroizing<Vec<u8>>> {
         Ok(Zeroizing::new(self.memory.bytes(self.file)))
     }

@@ -15,7 +15,10 @@
 //! * `edges`: the right edges once more, in memory that workers write themselves before a packet that moved
 //!   one goes further ([`Words`]). So a restart knows exactly what was received, and needs no allowance;
 //!   it does where a file cannot be mapped;
-//! * `lock`, locked while a gateway runs.
+//! * `lock`, locked while a gateway runs, as is the folder itself.
+//!
+//! Before it writes, the gateway looks whether folder and files are still those that their path names. If
+//! not, no more numbers are granted: a later life would not find them.
 //!
 //! Cells of SAs that went stay, by a keyed hash of their keys, until 2¹⁵ others went: a daemon that
 //! moves an SA while the gateway restarts cannot have a number used twice either. A key's cell is
@@ -38,12 +41,11 @@ mod tests;
 mod words;
 
 use std::collections::HashMap;
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{
-    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
-};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
 
 use nix::sys::statfs::{FsType, TMPFS_MAGIC, statfs};
 
@@ -56,10 +58,14 @@ pub(super) use medium::Medium;
 pub(super) use numbers::{Admission, Kept, Past, Way};
 pub use words::Words;
 
+use crate::held::{Held, NotTaken};
 use crate::lease::HashKey;
 
 /// `RAMFS_MAGIC`, which nix has no name for.
 const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
+
+const LOCK: &str = "lock";
+const EDGES: &str = "edges";
 
 /// A folder in memory that keeps what daemons negotiated, held by this process.
 #[derive(Debug)]
@@ -99,14 +105,14 @@ impl Keep {
         map: impl FnOnce(&Path) -> io::Result<Box<dyn Words>>,
     ) -> Result<Self, KeepError> {
         let folder = Folder::open(path)?;
-        let leaf = |name: &str| {
-            let path = path.join(name);
-            Leaf::open(path.clone()).map_err(failed("open", &path))
+        let leaf = |name, fresh| {
+            Leaf::open(&folder.held, name, fresh).map_err(failed("cannot open", &path.join(name)))
         };
-        let (journal, numbers) = (leaf("journal")?, leaf("numbers")?);
+        let journal = leaf("journal", "journal.new")?;
+        let numbers = leaf("numbers", "numbers.new")?;
         let words = folder.words(map)?;
         Self::from_media(Some(folder), Box::new(journal), Box::new(numbers), words)
-            .map_err(failed("use", path))
+            .map_err(failed("cannot use", path))
     }
 
     pub(super) fn from_media(
@@ -156,7 +162,8 @@ impl Keep {
 /// A folder that is locked.
 #[derive(Debug)]
 pub(super) struct Folder {
-    path: PathBuf,
+    held: Arc<Held>,
+    /// Locked as well: versions before this one know no other lock.
     _lock: File,
 }
 
@@ -164,11 +171,11 @@ impl Folder {
     fn open(path: &Path) -> Result<Self, KeepError> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         if let Some(parent) = parent {
-            std::fs::create_dir_all(parent).map_err(failed("make", parent))?;
+            std::fs::create_dir_all(parent).map_err(failed("cannot make", parent))?;
         }
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(failed("make", path)(error));
+                return Err(failed("cannot make", path)(error));
             }
             made => {
                 let checked = Self::check(path);
@@ -178,29 +185,31 @@ impl Folder {
                 checked?;
             }
         }
-        let name = path.join("lock");
-        let lock =
-            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&name);
-        let lock = lock.map_err(failed("open", &name))?;
+        let held = Held::take(path).map_err(|why| match why {
+            NotTaken::InUse => KeepError::InUse(path.to_owned()),
+            NotTaken::Failed(what, source) => KeepError::Io { what, path: path.to_owned(), source },
+        })?;
+        let name = held.path_of(LOCK);
+        let lock = held.open_or_make(LOCK).map_err(failed("cannot open", &name))?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Ok(()) => Ok(Self { held: Arc::new(held), _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(KeepError::InUse(path.to_owned())),
-            Err(TryLockError::Error(error)) => Err(failed("lock", &name)(error)),
+            Err(TryLockError::Error(error)) => Err(failed("cannot lock", &name)(error)),
         }
     }
 
     /// Whether keys may be here: in memory, and for this user alone.
     fn check(path: &Path) -> Result<(), KeepError> {
-        let kind = statfs(path).map_err(|errno| failed("look at", path)(errno.into()))?;
+        let kind = statfs(path).map_err(|errno| failed("cannot look at", path)(errno.into()))?;
         if ![TMPFS_MAGIC, RAMFS_MAGIC].contains(&kind.filesystem_type()) {
             return Err(KeepError::NotInMemory(path.to_owned()));
         }
-        let meta = std::fs::symlink_metadata(path).map_err(failed("look at", path))?;
+        let meta = std::fs::symlink_metadata(path).map_err(failed("cannot look at", path))?;
         if !meta.is_dir() || meta.uid() != nix::unistd::geteuid().as_raw() {
             return Err(KeepError::NotOurs(path.to_owned()));
         }
         let private = std::fs::Permissions::from_mode(0o700);
-        std::fs::set_permissions(path, private).map_err(failed("use", path))
+        std::fs::set_permissions(path, private).map_err(failed("cannot use", path))
     }
 
     /// The memory that workers write. Without it, nothing may be left that a later life believes.
@@ -208,7 +217,7 @@ impl Folder {
         &self,
         map: impl FnOnce(&Path) -> io::Result<Box<dyn Words>>,
     ) -> Result<Option<Box<dyn Words>>, KeepError> {
-        let path = self.path.join("edges");
+        let path = self.held.path_of(EDGES);
         match map(&path) {
             Ok(words) => Ok(Some(words)),
             Err(error) => {
@@ -216,25 +225,18 @@ impl Folder {
                     "{}: {error}; some packets are refused after a crash",
                     path.display()
                 );
-                gone(std::fs::remove_file(&path)).map_err(failed("remove", &path))?;
+                self.held.remove(EDGES).map_err(failed("cannot remove", &path))?;
                 Ok(None)
             }
         }
     }
 
     fn remove(self) -> io::Result<()> {
-        gone(std::fs::remove_file(self.path.join("edges")))?;
-        std::fs::remove_file(self.path.join("lock"))?;
-        std::fs::remove_dir(&self.path)
+        self.held.remove(EDGES)?;
+        self.held.remove(LOCK)?;
+        self.held.is_there().map_err(io::Error::other)?;
+        std::fs::remove_dir(self.held.path())
     }
-}
-
-/// What was not there is gone as well.
-fn gone(outcome: io::Result<()>) -> io::Result<()> {
-    outcome.or_else(|error| match error.kind() {
-        io::ErrorKind::NotFound => Ok(()),
-        _ => Err(error),
-    })
 }
 
 fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeepError {

@@ -195,6 +195,7 @@ impl Numbers {
     /// Keeps the numbers of an SA from now on, and grants its first ones. With `place` those of an SA of
     /// an earlier life, before the others of that life are [buried](Self::bury_others).
     pub(super) fn admit(&mut self, admission: Admission, place: Option<&Past>) -> io::Result<Kept> {
+        self.medium.look()?;
         let Admission { key, counters, way } = admission;
         let at = place.map_or_else(|| self.free_cell(), |past| past.at);
         let serial = place.map_or(self.next_serial, |past| past.cell.serial);
@@ -286,6 +287,7 @@ impl Numbers {
     /// # Errors
     /// When it cannot; then nothing was granted, and the next tick tries again.
     pub(super) fn tick(&mut self, all: bool) -> io::Result<()> {
+        self.medium.look()?;
         self.live.values_mut().for_each(|live| live.look(all));
         if all {
             self.forget_oldest();

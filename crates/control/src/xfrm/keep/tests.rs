@@ -160,3 +160,60 @@ fn a_full_file_system_leaves_the_journal_as_it_was() {
     let keep = memory.killed().open();
     assert_eq!(found(&keep), [(1, b"one".to_vec()), (3, b"three".to_vec())]);
 }
+
+#[test]
+fn a_second_gateway_is_refused_also_when_the_lock_file_was_deleted() {
+    let Some(folder) = folder() else { return };
+    let path = folder.path().join("state");
+    let keep = open(&path).unwrap();
+    std::fs::remove_file(path.join("lock")).unwrap();
+    assert!(matches!(open(&path), Err(KeepError::InUse(_))));
+    drop(keep);
+    open(&path).unwrap();
+}
+
+/// Seen before: what was granted and written to files without names was found by no later life.
+#[test]
+fn a_folder_that_is_emptied_or_replaced_takes_nothing_more_and_it_is_said() {
+    let damages: [(fn(&Path), &str); 3] = [
+        (
+            |path| {
+                for entry in std::fs::read_dir(path).unwrap() {
+                    std::fs::remove_file(entry.unwrap().path()).unwrap();
+                }
+            },
+            "is gone",
+        ),
+        (
+            |path| {
+                std::fs::rename(path, path.with_extension("aside")).unwrap();
+                std::fs::create_dir(path).unwrap();
+            },
+            "another folder is in the place of",
+        ),
+        (
+            |path| {
+                std::fs::rename(path.join("numbers"), path.join("aside")).unwrap();
+                std::fs::copy(path.join("aside"), path.join("numbers")).unwrap();
+            },
+            "another file is in the place of numbers",
+        ),
+    ];
+    for (damage, text) in damages {
+        let Some(folder) = folder() else { return };
+        let path = folder.path().join("state");
+        let keep = open(&path).unwrap();
+        let admit = || {
+            let (key, way) = (crate::lease::RecordId::from_bytes([7; 32]), Way::Inbound);
+            keep.keeper.admit(Admission { key, counters: Arc::default(), way }, None)
+        };
+        admit().unwrap();
+        damage(&path);
+        let error = admit().unwrap_err().to_string();
+        assert!(error.contains(text) && error.contains("start the gateway anew"), "{error}");
+        // The thread that writes numbers finds it by itself, and stays with it.
+        while keep.keeper.failure().is_none() {
+            std::thread::yield_now();
+        }
+    }
+}

@@ -82,6 +82,12 @@ impl Kernel {
         }
     }
 
+    /// Why what daemons negotiate cannot be kept at present, if so.
+    #[must_use]
+    pub fn keep_failure(&self) -> Option<String> {
+        self.keep.as_ref().and_then(|keep| keep.keeper.failure())
+    }
+
     /// What daemons are to hear if it cannot be.
     fn restore_sa(
         &mut self,

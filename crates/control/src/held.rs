@@ -1,0 +1,262 @@
+//! A folder that serves one process: the folder itself is locked, and what is open in it is compared
+//! with what its names lead to.
+//!
+//! A lock file can be removed, and then locked a second time. The lock here is on the folder
+//! (`flock(2)` on its descriptor), so whoever wants a second lock needs a second folder, and that is
+//! seen: the path leads somewhere else then.
+
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat, renameat};
+use nix::sys::stat::{Mode, fstatat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+
+/// An extended attribute of folders that were in use: it stays when all files are removed.
+const MARK: &str = "user.convoy.used";
+
+/// A file that says the same where the file system keeps no extended attributes, and in a folder that
+/// was put in the place of one in use.
+const LOST: &str = "records-lost";
+
+const WHY_LOST: &str = "A gateway found that the files of its state folder were gone, or that another \
+    folder was in its place, while it ran. Nobody knows here which sequence numbers were used: make new \
+    keys on both sides, and an empty new folder.\n";
+
+/// Why a folder was not taken.
+#[derive(Debug)]
+pub(crate) enum NotTaken {
+    /// Another process has it.
+    InUse,
+    /// The system refused to do this.
+    Failed(&'static str, io::Error),
+}
+
+/// What is not as this process left it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Difference {
+    /// The path of the folder leads nowhere, or cannot be followed.
+    #[error("the folder {} is gone: {why}", .path.display())]
+    FolderGone { path: PathBuf, why: String },
+    /// It leads to another folder.
+    #[error("another folder is in the place of {}", .0.display())]
+    FolderReplaced(PathBuf),
+    /// A file has no name any more.
+    #[error("file {name} of the folder {} is gone", .path.display())]
+    FileGone { path: PathBuf, name: &'static str },
+    /// Its name leads to another file.
+    #[error("another file is in the place of {name} in the folder {}", .path.display())]
+    FileReplaced { path: PathBuf, name: &'static str },
+}
+
+/// A folder that is locked as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Held {
+    path: PathBuf,
+    root: File,
+}
+
+impl Held {
+    /// Locks a folder that exists.
+    pub(crate) fn take(path: &Path) -> Result<Self, NotTaken> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(OFlag::O_DIRECTORY.bits());
+        let root = options.open(path).map_err(|error| NotTaken::Failed("cannot open", error))?;
+        match root.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(NotTaken::InUse),
+            Err(TryLockError::Error(error)) => return Err(NotTaken::Failed("cannot lock", error)),
+        }
+        let held = Self { path: path.to_owned(), root };
+        // Somebody may have put another one there in between.
+        held.is_there().map_err(|other| NotTaken::Failed("cannot use", io::Error::other(other)))?;
+        Ok(held)
+    }
+
+    /// Where it was found.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Path of a file, for messages.
+    pub(crate) fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Opens a file of the folder to read and write, and makes it if it is not there.
+    pub(crate) fn open_or_make(&self, name: &str) -> io::Result<File> {
+        self.open(name, OFlag::O_RDWR | OFlag::O_CREAT)
+    }
+
+    /// Makes a file that is not there.
+    pub(crate) fn make(&self, name: &str) -> io::Result<File> {
+        self.open(name, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL)
+    }
+
+    /// Opens a file to read and write; `None` if it is not there.
+    pub(crate) fn open_old(&self, name: &str) -> io::Result<Option<File>> {
+        match self.open(name, OFlag::O_RDWR) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn open(&self, name: &str, flags: OFlag) -> io::Result<File> {
+        // Whoever put something else there shall not have this wait for it.
+        let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let file = openat(self.root.as_fd(), name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
+        Ok(File::from(file))
+    }
+
+    /// Whether a file of this name is there.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        fstatat(self.root.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Gives a file another name, whose file it replaces.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(renameat(self.root.as_fd(), from, self.root.as_fd(), to)?)
+    }
+
+    /// Takes a file away, if it is there.
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
+        match unlinkat(self.root.as_fd(), name, UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Brings names to stable storage.
+    pub(crate) fn sync_names(&self) -> io::Result<()> {
+        self.root.sync_all()
+    }
+
+    /// Whether the folder's path still leads to it.
+    pub(crate) fn is_there(&self) -> Result<(), Difference> {
+        let gone = |error: io::Error| Difference::FolderGone {
+            path: self.path.clone(),
+            why: crate::site::describe_io(&error),
+        };
+        let (ours, there) = (self.root.metadata(), std::fs::metadata(&self.path));
+        if identity(&ours.map_err(gone)?) == identity(&there.map_err(gone)?) {
+            Ok(())
+        } else {
+            Err(Difference::FolderReplaced(self.path.clone()))
+        }
+    }
+
+    /// Whether the name of an open file still leads to it.
+    pub(crate) fn is_named(&self, name: &'static str, file: &File) -> Result<(), Difference> {
+        let path = || self.path.clone();
+        let there = fstatat(self.root.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW);
+        let there = there.map_err(|_| Difference::FileGone { path: path(), name })?;
+        let ours = file.metadata().map_err(|_| Difference::FileGone { path: path(), name })?;
+        if identity(&ours) == (there.st_dev, there.st_ino) {
+            Ok(())
+        } else {
+            Err(Difference::FileReplaced { path: path(), name })
+        }
+    }
+
+    /// Marks the folder as one that is in use, so that it is not taken for a new one when its files are
+    /// gone. Not every file system can do that.
+    pub(crate) fn mark(&self) {
+        let _ = rustix::fs::fsetxattr(&self.root, MARK, b"1", rustix::fs::XattrFlags::empty());
+    }
+
+    /// Whether it was in use before.
+    pub(crate) fn is_marked(&self) -> bool {
+        let mut value = [0_u8; 8];
+        rustix::fs::fgetxattr(&self.root, MARK, &mut value).is_ok() || self.has(LOST)
+    }
+
+    /// Leaves a sign for who starts next in the folder to which the path leads now, if there is one that
+    /// holds nothing called `name` and nobody has locked.
+    pub(crate) fn leave_sign(&self, name: &str) {
+        let there = match self.is_there() {
+            Ok(()) => self.root.try_clone().ok().map(|root| Self { path: self.path.clone(), root }),
+            Err(_) => Self::take(&self.path).ok(),
+        };
+        let Some(there) = there.filter(|there| !there.has(name)) else { return };
+        there.mark();
+        if let Ok(mut file) = there.make(LOST) {
+            let _ = io::Write::write_all(&mut file, WHY_LOST.as_bytes());
+            let _ = file.sync_all().and_then(|()| there.sync_names());
+        }
+    }
+}
+
+/// What tells a file from all others that exist.
+fn identity(meta: &Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_itself_is_locked_whatever_is_removed_from_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = Held::take(folder.path()).unwrap();
+        drop(held.open_or_make("lock").unwrap());
+        std::fs::remove_file(folder.path().join("lock")).unwrap();
+        assert!(matches!(Held::take(folder.path()), Err(NotTaken::InUse)));
+        drop(held);
+        Held::take(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn what_is_gone_or_another_is_noticed() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("state");
+        std::fs::create_dir(&path).unwrap();
+        let held = Held::take(&path).unwrap();
+        let file = held.open_or_make("one").unwrap();
+        held.is_named("one", &file).unwrap();
+        std::fs::rename(path.join("one"), path.join("two")).unwrap();
+        let gone = held.is_named("one", &file).unwrap_err();
+        assert!(matches!(gone, Difference::FileGone { name: "one", .. }), "{gone}");
+        std::fs::copy(path.join("two"), path.join("one")).unwrap();
+        let other = held.is_named("one", &file).unwrap_err();
+        assert!(matches!(other, Difference::FileReplaced { name: "one", .. }), "{other}");
+        let aside = parent.path().join("aside");
+        std::fs::rename(&path, &aside).unwrap();
+        let gone = held.is_there().unwrap_err();
+        assert!(gone.to_string().contains("no such file or directory"), "{gone}");
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(held.is_there(), Err(Difference::FolderReplaced(path.clone())));
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::rename(&aside, &path).unwrap();
+        held.is_there().unwrap();
+    }
+
+    #[test]
+    fn a_sign_is_left_where_the_path_leads_but_not_beside_what_others_keep() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("state");
+        let put_aside = |to: &str| {
+            std::fs::rename(&path, parent.path().join(to)).unwrap();
+            std::fs::create_dir(&path).unwrap();
+        };
+        std::fs::create_dir(&path).unwrap();
+        let held = Held::take(&path).unwrap();
+        assert!(!held.is_marked());
+        put_aside("first");
+        held.leave_sign("records");
+        assert!(Held::take(&path).unwrap().is_marked());
+        put_aside("second");
+        std::fs::write(path.join("records"), "of others").unwrap();
+        held.leave_sign("records");
+        assert!(!Held::take(&path).unwrap().is_marked());
+        put_aside("third");
+        let others = Held::take(&path).unwrap();
+        held.leave_sign("records");
+        assert!(!others.is_marked());
+    }
+}
