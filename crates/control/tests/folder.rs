@@ -5,12 +5,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use convoy_control::lease::{InboundRequest, LeaseError, LeaseEvent, LeaseKeeper, OutboundRequest};
+use convoy_control::lease::{
+    InboundRequest, LeaseError, LeaseEvent, LeaseKeeper, Machine, OutboundRequest,
+};
 use convoy_control::site::KeyMaterial;
 use convoy_crypto::{GcmParams, IcvLen, KeyBits, SecretBytes};
 
 fn open(dir: &Path) -> Result<LeaseKeeper, LeaseError> {
-    LeaseKeeper::open(dir, |event| panic!("{event:?}"))
+    open_on(dir, &machine(Some(1), Some(2)))
 }
 
 fn key(number: u8) -> KeyMaterial {
@@ -98,7 +100,8 @@ fn losing_one_copy_skips_numbers_and_repeats_none() {
         drop(keeper);
         std::fs::remove_file(dir.path().join(lost)).unwrap();
         let (tell, told) = std::sync::mpsc::channel();
-        let opened = LeaseKeeper::open(dir.path(), move |event| tell.send(event).unwrap());
+        let ours = machine(Some(1), Some(2));
+        let opened = LeaseKeeper::open_on(dir.path(), &ours, move |e| tell.send(e).unwrap());
         let first = next(&opened.unwrap());
         assert!(first >= granted, "{first}");
         assert_eq!(told.try_iter().collect::<Vec<_>>(), [LeaseEvent::CopyMended { file: lost }]);
@@ -127,7 +130,8 @@ fn a_folder_that_is_missing_is_an_error_that_names_it() {
 /// What a keeper tells, in order.
 fn open_telling(dir: &Path) -> (LeaseKeeper, std::sync::mpsc::Receiver<LeaseEvent>) {
     let (tell, told) = std::sync::mpsc::channel();
-    let keeper = LeaseKeeper::open(dir, move |event| drop(tell.send(event))).unwrap();
+    let ours = machine(Some(1), Some(2));
+    let keeper = LeaseKeeper::open_on(dir, &ours, move |event| drop(tell.send(event))).unwrap();
     (keeper, told)
 }
 
@@ -243,4 +247,98 @@ fn a_folder_that_was_emptied_while_nobody_used_it_is_not_taken_for_a_new_one() {
     empty(dir.path());
     let error = open(dir.path()).unwrap_err();
     assert!(matches!(error, LeaseError::Emptied { .. }), "{error}");
+}
+
+/// What tells one machine from another, as files say it.
+fn machine(id: Option<u8>, board: Option<u8>) -> Machine {
+    let folder = tempfile::tempdir().unwrap();
+    let paths = ["id", "board"].map(|name| folder.path().join(name));
+    for (path, number) in paths.iter().zip([id, board]) {
+        if let Some(number) = number {
+            std::fs::write(path, format!("{number:032x}\n")).unwrap();
+        }
+    }
+    Machine::read(&paths[0], &paths[1])
+}
+
+fn open_on(dir: &Path, machine: &Machine) -> Result<LeaseKeeper, LeaseError> {
+    LeaseKeeper::open_on(dir, machine, |event| panic!("{event:?}"))
+}
+
+/// What a folder holds but for who locked it last.
+fn content(dir: &Path) -> Vec<Vec<u8>> {
+    ["hash-key", "leases-a", "leases-b"].map(|name| std::fs::read(dir.join(name)).unwrap()).into()
+}
+
+/// An image of a disk that is cloned has the state folder as it was, inodes included.
+#[test]
+fn a_folder_of_another_machine_is_refused_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = machine(Some(1), Some(2));
+    let keeper = open_on(dir.path(), &ours).unwrap();
+    assert_eq!(next(&keeper), 1);
+    keeper.finish().unwrap();
+    let before = content(dir.path());
+    let others = [
+        (machine(Some(3), Some(2)), "its machine-id is not the one of this machine"),
+        (machine(Some(1), Some(3)), "its DMI product UUID is not the one of this machine"),
+        (machine(None, Some(3)), "its DMI product UUID is not the one of this machine"),
+    ];
+    for (other, text) in others {
+        let error = open_on(dir.path(), &other).unwrap_err().to_string();
+        assert!(error.contains(text) && error.contains("write new keys on both sides"), "{error}");
+        assert_eq!(content(dir.path()), before);
+    }
+    let silent = LeaseKeeper::open_on(dir.path(), &machine(None, None), |_| {}).unwrap_err();
+    assert!(matches!(silent, LeaseError::MachineUnknown { what: "machine-id" }), "{silent}");
+    assert_eq!(content(dir.path()), before);
+    // Who may not read one of both is still at home.
+    for ours in [machine(Some(1), None), machine(None, Some(2)), ours] {
+        let keeper = open_on(dir.path(), &ours).unwrap();
+        assert!(next(&keeper) > 0);
+        keeper.finish().unwrap();
+    }
+}
+
+#[test]
+fn a_copy_of_a_folder_is_refused_and_a_folder_that_was_renamed_goes_on() {
+    let parent = tempfile::tempdir().unwrap();
+    let [first, copy, renamed] = ["first", "copy", "renamed"].map(|name| parent.path().join(name));
+    std::fs::create_dir(&first).unwrap();
+    let keeper = open(&first).unwrap();
+    assert_eq!(next(&keeper), 1);
+    keeper.finish().unwrap();
+    let status = std::process::Command::new("cp").arg("-a").args([&first, &copy]).status().unwrap();
+    assert!(status.success());
+    let before = content(&copy);
+    let error = open(&copy).unwrap_err();
+    assert!(matches!(error, LeaseError::Copied), "{error}");
+    assert!(error.to_string().contains("write new keys on both sides"), "{error}");
+    assert_eq!(content(&copy), before);
+    std::fs::rename(&first, &renamed).unwrap();
+    let keeper = open(&renamed).unwrap();
+    assert_eq!(next(&keeper), 1, "nothing was used, and the end was orderly");
+}
+
+/// Where nothing could be read, the first machine that says something has it.
+#[test]
+fn a_folder_that_is_tied_to_no_machine_is_tied_to_the_first_one_and_it_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let told = |machine: &Machine| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let keeper =
+            LeaseKeeper::open_on(dir.path(), machine, move |event| tell.send(event).unwrap());
+        keeper.map(|keeper| {
+            keeper.finish().unwrap();
+            told.iter().collect::<Vec<_>>()
+        })
+    };
+    let nobody = machine(None, None);
+    assert_eq!(told(&nobody).unwrap(), [LeaseEvent::MachineUnknown]);
+    assert_eq!(told(&nobody).unwrap(), [LeaseEvent::MachineUnknown]);
+    let bound = LeaseEvent::Bound { to: "machine-id".to_owned() };
+    assert_eq!(told(&machine(Some(1), None)).unwrap(), [bound]);
+    assert_eq!(told(&machine(Some(1), Some(2))).unwrap(), []);
+    let error = told(&machine(Some(1), Some(3))).unwrap_err();
+    assert!(matches!(error, LeaseError::OtherMachine { .. }), "{error}");
 }

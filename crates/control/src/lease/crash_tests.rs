@@ -11,6 +11,7 @@ use convoy_wire::SeqNum;
 use proptest::prelude::*;
 
 use super::LeaseError;
+use super::binding::Binding;
 use super::hash::HashKey;
 use super::image::{BootId, Image};
 use super::ledger::{InboundRequest, Ledger, OutboundRequest};
@@ -157,14 +158,16 @@ fn hash_key() -> HashKey {
 pub(super) fn new_storage() -> Shared {
     let shared = Shared::default();
     for (slot, generation) in [(0, 1), (1, 2)] {
-        let image = Image { generation, boot: None, clean: true, records: Vec::new() };
+        let (binding, records) = (Binding::default(), Vec::new());
+        let image = Image { generation, boot: None, clean: true, binding, records };
         shared.medium().slots[slot].disk = Some(image.to_bytes(&hash_key()));
     }
     shared
 }
 
 pub(super) fn open(storage: &Shared, boot: u8) -> Result<Ledger, LeaseError> {
-    let store = Store::open(Box::new(storage.clone()), hash_key(), Some(BootId([boot; 16])))?;
+    let boot = Some(BootId([boot; 16]));
+    let store = Store::open(Box::new(storage.clone()), hash_key(), boot, Binding::default())?;
     Ok(Ledger::new(store, Instant::now()))
 }
 

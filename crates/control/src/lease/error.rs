@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::binding::Foreign;
+
 /// Why sequence numbers cannot be leased.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -45,6 +47,30 @@ pub enum LeaseError {
         /// The folder.
         dir: PathBuf,
     },
+    /// The records were written on another machine.
+    #[error(
+        "the state folder's records were written on another machine: its {what} is not the one of this machine, and both would use the same sequence numbers; {}",
+        NEW_KEYS
+    )]
+    OtherMachine {
+        /// What differs.
+        what: &'static str,
+    },
+    /// Nothing that the records are tied to can be read.
+    #[error(
+        "the state folder's records are tied to a machine by its {what}, which cannot be read here: make it readable, as it was when they were written; if this is another machine, {}",
+        NEW_KEYS
+    )]
+    MachineUnknown {
+        /// What cannot be read.
+        what: &'static str,
+    },
+    /// The folder is a copy of the one that was in use.
+    #[error(
+        "the state folder is a copy, or was restored from one: sequence numbers used since, or beside it, are unknown; use the original, or {}",
+        NEW_KEYS
+    )]
+    Copied,
     /// Neither copy of the records can be believed.
     #[error(
         "both copies of the records (leases-a, leases-b) are damaged: used sequence numbers are unknown; {}",
@@ -94,6 +120,16 @@ pub enum LeaseError {
     /// No random numbers.
     #[error("the system gives no random numbers: {0}")]
     Random(getrandom::Error),
+}
+
+impl LeaseError {
+    pub(super) fn foreign(why: Foreign) -> Self {
+        match why {
+            Foreign::Machine(what) => Self::OtherMachine { what },
+            Foreign::Unknown(what) => Self::MachineUnknown { what },
+            Foreign::Copied => Self::Copied,
+        }
+    }
 }
 
 const NEW_KEYS: &str =

@@ -7,14 +7,19 @@
 //! record:   0                  32     40       48          56
 //!           | record id        | kind | number | allowance | allowance after a reboot |
 //! ```
-//! All numbers are little-endian. The MAC is HMAC-SHA-256 under the folder's key over everything
+//! In place of the first record stands what the image is tied to, four hashes of 16 bytes (zeros: not
+//! known). It counts as a record, so that the first version of this format, which had none, finds the MAC
+//! where it looks for it and says that it does not know this one. All numbers are little-endian. The MAC is HMAC-SHA-256 under the folder's key over everything
 //! before it: an image is believed as a whole or not at all.
 
+use super::binding::{BINDING, Binding};
 use super::hash::{Direction, HashKey, RecordId};
 
 const MAGIC: &[u8; 8] = b"CONVOYLS";
 /// Version of the format.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
+/// The version before, whose images are tied to nothing.
+const UNBOUND: u32 = 1;
 const HEADER: usize = 48;
 const RECORD: usize = 64;
 const MAC: usize = 32;
@@ -55,6 +60,8 @@ pub(super) struct Image {
     pub(super) boot: Option<BootId>,
     /// Whether it was written by an orderly end, when all numbers were exact.
     pub(super) clean: bool,
+    /// What it is tied to; nothing in one that the version before wrote.
+    pub(super) binding: Binding,
     pub(super) records: Vec<Record>,
 }
 
@@ -69,15 +76,15 @@ pub(super) enum BadImage {
 
 impl Image {
     pub(super) fn to_bytes(&self, key: &HashKey) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HEADER + self.records.len() * RECORD + MAC);
+        let rows = self.records.len() + 1;
+        let mut bytes = Vec::with_capacity(HEADER + rows * RECORD + MAC);
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
-        bytes.extend_from_slice(
-            &u32::try_from(self.records.len()).unwrap_or(u32::MAX).to_le_bytes(),
-        );
+        bytes.extend_from_slice(&u32::try_from(rows).unwrap_or(u32::MAX).to_le_bytes());
         bytes.extend_from_slice(&self.generation.to_le_bytes());
         bytes.extend_from_slice(&self.boot.map_or([0; 16], |boot| boot.0));
         bytes.extend_from_slice(&u64::from(self.clean).to_le_bytes());
+        bytes.extend_from_slice(&self.binding.to_bytes());
         for record in &self.records {
             bytes.extend_from_slice(&record.id.0);
             bytes.extend_from_slice(&(record.direction as u64).to_le_bytes());
@@ -108,12 +115,16 @@ impl Image {
         if key.mac(LABEL, &[signed]) != *rest.first_chunk::<MAC>()? {
             return None;
         }
-        if version != VERSION {
+        if version != VERSION && version != UNBOUND {
             return Some(Err(BadImage::Version(version)));
         }
         let generation = u64::from_le_bytes(at.take()?);
         let boot = Some(at.take::<16>()?).filter(|boot| *boot != [0; 16]).map(BootId);
         let clean = u64::from_le_bytes(at.take()?) == 1;
+        let (binding, count) = match version {
+            UNBOUND => (Binding::default(), count),
+            _ => (Binding::from_bytes(&at.take::<BINDING>()?), count.checked_sub(1)?),
+        };
         let mut records = Vec::with_capacity(count);
         for _ in 0..count {
             records.push(Record {
@@ -128,7 +139,7 @@ impl Image {
                 allowance_synced: u64::from_le_bytes(at.take()?),
             });
         }
-        Some(Ok(Self { generation, boot, clean, records }))
+        Some(Ok(Self { generation, boot, clean, binding, records }))
     }
 }
 
@@ -158,6 +169,7 @@ mod tests {
             generation: 9,
             boot: Some(BootId([3; 16])),
             clean: true,
+            binding: Binding::from_bytes(&[5; BINDING]),
             records: vec![record(1, Direction::Outbound), record(2, Direction::Inbound)],
         }
     }
@@ -186,6 +198,37 @@ mod tests {
             );
         }
         assert_eq!(Image::from_bytes(&bytes, &HashKey::random().unwrap()), Err(BadImage::Damaged));
+    }
+
+    /// As the version before wrote them.
+    fn unbound(image: &Image, key: &HashKey) -> Vec<u8> {
+        let mut bytes = image.to_bytes(key);
+        bytes.truncate(bytes.len() - MAC);
+        bytes.drain(HEADER..HEADER + BINDING);
+        bytes[8..12].copy_from_slice(&UNBOUND.to_le_bytes());
+        let count = u32::try_from(image.records.len()).unwrap();
+        bytes[12..16].copy_from_slice(&count.to_le_bytes());
+        let mac = key.mac(LABEL, &[&bytes]);
+        bytes.extend_from_slice(&mac);
+        bytes
+    }
+
+    #[test]
+    fn images_of_the_version_before_are_read_and_tied_to_nothing() {
+        let key = HashKey::random().unwrap();
+        let expected = Image { binding: Binding::default(), ..image() };
+        assert_eq!(Image::from_bytes(&unbound(&image(), &key), &key), Ok(expected));
+    }
+
+    #[test]
+    fn an_image_of_a_later_version_is_told_from_a_damaged_one() {
+        let key = HashKey::random().unwrap();
+        let mut bytes = image().to_bytes(&key);
+        bytes.truncate(bytes.len() - MAC);
+        bytes[8] = 77;
+        let mac = key.mac(LABEL, &[&bytes]);
+        bytes.extend_from_slice(&mac);
+        assert_eq!(Image::from_bytes(&bytes, &key), Err(BadImage::Version(77)));
     }
 
     #[test]

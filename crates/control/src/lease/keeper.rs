@@ -1,5 +1,6 @@
 //! The thread that keeps leases ahead of their use.
 
+use std::fs::Metadata;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -8,11 +9,12 @@ use std::time::{Duration, Instant};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sequence::Lease;
 
+use super::binding::{Binding, Machine};
 use super::error::LeaseError;
 use super::hash::HashKey;
 use super::image::{BootId, Image};
 use super::ledger::{InboundRequest, Ledger, OutboundRequest, Wrote};
-use super::storage::{Folder, Storage};
+use super::storage::{Folder, Opened, Storage};
 use super::store::Store;
 
 /// Time between two looks at the counters.
@@ -41,6 +43,13 @@ pub enum LeaseEvent {
         /// Its file.
         file: &'static str,
     },
+    /// Records that were tied to no machine are tied to this one from now on.
+    Bound {
+        /// What tells it.
+        to: String,
+    },
+    /// Nothing tells this machine from others: a copy of the folder may not be refused.
+    MachineUnknown,
 }
 
 /// Keeps leases ahead of their use and floors behind it, in a thread of its own.
@@ -70,31 +79,51 @@ impl LeaseKeeper {
     /// Opens a state folder, which must exist, and starts the thread.
     ///
     /// # Errors
-    /// When the folder is in use, its records are lost or damaged, or it cannot be written.
+    /// When the folder is in use, was written on another machine or is a copy, its records are lost or
+    /// damaged, or it cannot be written.
     pub fn open(
         dir: &Path,
         on_event: impl Fn(LeaseEvent) + Send + 'static,
     ) -> Result<Self, LeaseError> {
-        let empty = |key: &HashKey, generation| {
-            Image { generation, boot: None, clean: true, records: Vec::new() }.to_bytes(key)
+        Self::open_on(dir, &Machine::current(), on_event)
+    }
+
+    /// The same on a machine that somebody names.
+    ///
+    /// # Errors
+    /// As [`LeaseKeeper::open`].
+    pub fn open_on(
+        dir: &Path,
+        machine: &Machine,
+        on_event: impl Fn(LeaseEvent) + Send + 'static,
+    ) -> Result<Self, LeaseError> {
+        let empty = |key: &HashKey, generation, meta: &Metadata| {
+            let binding = Binding::new(key, machine, Some(meta));
+            Image { generation, boot: None, clean: true, binding, records: Vec::new() }
+                .to_bytes(key)
         };
-        let opened = Folder::open(dir, empty)?;
-        Self::with_storage(Box::new(opened.folder), opened.key, BootId::current(), on_event)
+        let Opened { folder, key } = Folder::open(dir, empty)?;
+        let here = Binding::new(&key, machine, folder.hash_key().as_ref());
+        if !here.knows_machine() {
+            on_event(LeaseEvent::MachineUnknown);
+        }
+        Self::with_storage(Box::new(folder), key, BootId::current(), here, on_event)
     }
 
     /// Starts on any storage that holds images made under `key`.
-    ///
-    /// # Errors
-    /// When neither image can be believed, or none can be written.
-    pub fn with_storage(
+    fn with_storage(
         storage: Box<dyn Storage>,
         key: HashKey,
         boot: Option<BootId>,
+        here: Binding,
         on_event: impl Fn(LeaseEvent) + Send + 'static,
     ) -> Result<Self, LeaseError> {
-        let store = Store::open(storage, key, boot)?;
+        let store = Store::open(storage, key, boot, here)?;
         if let Some(slot) = store.mended() {
             on_event(LeaseEvent::CopyMended { file: slot.file_name() });
+        }
+        if let Some(to) = store.newly_bound() {
+            on_event(LeaseEvent::Bound { to });
         }
         let ledger = Ledger::new(store, Instant::now());
         let state = Mutex::new(State { ledger, stopping: false, failure: None });

@@ -19,10 +19,12 @@
 //! refused outbound, also after a restart, and the other way round.
 //!
 //! This holds for every moment of a crash, for writes torn anywhere, and for damage to one of the
-//! two images at any time. It needs a medium that keeps what it reported as synced. It cannot see
-//! that the folder was *put back*: never restore it from a backup or a virtual machine's snapshot,
-//! never copy it to a second gateway, and never delete it while its keys are in use; write new keys
-//! instead.
+//! two images at any time. It needs a medium that keeps what it reported as synced.
+//!
+//! Images are tied to the machine, by what there is of its `machine-id` and its DMI product UUID, and to
+//! the folder, by the inode of `hash-key` and when that was made: copies are refused. What was written
+//! over from a backup in place, or put back with the whole machine, cannot be seen here. Never do that,
+//! and never delete the folder while its keys are in use; write new keys instead.
 //!
 //! **Inbound** ([`Floor`](convoy_ipsec::replay::Floor)): a packet accepted before a restart is not
 //! accepted again after it. The window's right edge is written every few milliseconds and synced
@@ -66,6 +68,7 @@
 //! and that is told. The folder has an extended attribute (`user.convoy.used`), so that one that was
 //! emptied is not taken for a new one; in what was put in its place a file `records-lost` says so.
 
+mod binding;
 mod error;
 mod hash;
 mod image;
@@ -75,6 +78,7 @@ mod pace;
 mod storage;
 mod store;
 
+pub use binding::Machine;
 pub use error::LeaseError;
 pub(crate) use hash::Direction;
 pub use hash::{HashKey, RecordId};

@@ -1,6 +1,6 @@
 //! Where images lie: a folder of a file system, or anything that can forget as one does.
 
-use std::fs::{File, TryLockError};
+use std::fs::{File, Metadata, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -99,7 +99,7 @@ impl Folder {
     /// Locks a folder and opens its key; makes both key and empty images in a new folder.
     pub(super) fn open(
         dir: &Path,
-        empty: impl Fn(&HashKey, u64) -> Vec<u8>,
+        empty: impl Fn(&HashKey, u64, &Metadata) -> Vec<u8>,
     ) -> Result<Opened, LeaseError> {
         let held = Held::take(dir).map_err(|why| not_taken(dir, why))?;
         let lock = lock(&held)?;
@@ -121,6 +121,11 @@ impl Folder {
         // Also one that a version made which left no mark.
         folder.held.mark();
         Ok(Opened { folder, key })
+    }
+
+    /// Of the key's file.
+    pub(super) fn hash_key(&self) -> Option<Metadata> {
+        self.hash_key.as_ref().and_then(|file| file.metadata().ok())
     }
 
     fn any_image(&self) -> bool {
@@ -146,7 +151,10 @@ impl Folder {
 
     /// Makes key and images. The key gets its name last: a folder without it but with `hash-key.new`
     /// was never used, and is made anew.
-    fn create(&mut self, empty: impl Fn(&HashKey, u64) -> Vec<u8>) -> Result<HashKey, LeaseError> {
+    fn create(
+        &mut self,
+        empty: impl Fn(&HashKey, u64, &Metadata) -> Vec<u8>,
+    ) -> Result<HashKey, LeaseError> {
         let dir = self.held.path().to_owned();
         if !self.held.has(FRESH_KEY) {
             if self.any_image() {
@@ -163,9 +171,11 @@ impl Folder {
         };
         let made = self.held.remove(FRESH_KEY).and_then(|()| self.held.make(FRESH_KEY));
         let file = made.and_then(write).map_err(io_error("cannot write", &fresh))?;
+        let meta = file.metadata().map_err(io_error("cannot look at", &fresh))?;
         self.held.sync_names().map_err(io_error("cannot sync", &dir))?;
         for (slot, generation) in [(Slot::A, 1), (Slot::B, 2)] {
-            let written = self.write(slot, &empty(&key, generation)).and_then(|()| self.sync(slot));
+            let written =
+                self.write(slot, &empty(&key, generation, &meta)).and_then(|()| self.sync(slot));
             let path = self.held.path_of(slot.file_name());
             written.map_err(io_error("cannot write", &path))?;
         }

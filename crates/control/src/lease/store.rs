@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::io;
 
+use super::binding::Binding;
 use super::error::LeaseError;
 use super::hash::{Direction, HashKey, RecordId};
 use super::image::{BadImage, BootId, Image, Record, VERSION};
@@ -21,6 +22,9 @@ pub(super) struct Store {
     storage: Box<dyn Storage>,
     key: HashKey,
     boot: Option<BootId>,
+    binding: Binding,
+    /// Whether images were tied to no machine before.
+    newly_bound: bool,
     records: Vec<Record>,
     by_id: HashMap<RecordId, RecordAt>,
     /// For each record the bound that the last synced image sets on the next one.
@@ -33,11 +37,13 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Reads the images, and decides from where each key goes on.
+    /// Reads the images, and decides from where each key goes on. Nothing is changed where they are tied
+    /// to something else than `here`.
     pub(super) fn open(
         mut storage: Box<dyn Storage>,
         key: HashKey,
         boot: Option<BootId>,
+        here: Binding,
     ) -> Result<Self, LeaseError> {
         let mut read = |slot| -> Result<Option<Result<Image, BadImage>>, LeaseError> {
             let bytes = storage.read(slot).map_err(LeaseError::Write)?;
@@ -55,6 +61,9 @@ impl Store {
         let (newest, slot) =
             if generation(&a) > generation(&b) { (a, Slot::A) } else { (b, Slot::B) };
         let newest = newest.ok_or(LeaseError::Corrupt)?;
+        let binding = newest.binding.judge(&here).map_err(LeaseError::foreign)?;
+        let newly_bound = binding.knows_machine() && !newest.binding.knows_machine();
+        let newest = Image { binding, ..newest };
         // It may never have been synced, if a process was killed; and the kernel may have given up
         // on it unseen. It must be on the disk before the other one is touched.
         let bytes = newest.to_bytes(&key);
@@ -67,6 +76,8 @@ impl Store {
             storage,
             key,
             boot,
+            binding,
+            newly_bound,
             records,
             by_id,
             bounds,
@@ -81,6 +92,11 @@ impl Store {
     /// The copy that was damaged or missing when the store was opened, if one was.
     pub(super) fn mended(&self) -> Option<Slot> {
         self.mended
+    }
+
+    /// What tells the machine that images are tied to from now on, in words, if they were tied to none.
+    pub(super) fn newly_bound(&self) -> Option<String> {
+        self.newly_bound.then(|| self.binding.machine_in_words())
     }
 
     pub(super) fn key(&self) -> &HashKey {
@@ -151,6 +167,7 @@ impl Store {
             generation: self.generation,
             boot: self.boot,
             clean,
+            binding: self.binding,
             records: self.records.clone(),
         };
         self.storage.write(self.working, &image.to_bytes(&self.key))

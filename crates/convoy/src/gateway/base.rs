@@ -296,6 +296,13 @@ fn tell_lease_event(event: LeaseEvent) {
             "{file} in the state folder was missing, damaged, or half-written by a crash, and was \
              made anew from its other copy"
         ),
+        LeaseEvent::Bound { to } => tracing::info!(
+            "the state folder is tied to this machine from now on, by its {to}: elsewhere it is refused"
+        ),
+        LeaseEvent::MachineUnknown => tracing::warn!(
+            "neither machine-id nor the DMI product UUID can be read, so a copy of the state folder on \
+             another machine may not be refused: never copy it"
+        ),
         LeaseEvent::WriteRecovered => tracing::info!("state folder can be written again"),
         _ => {}
     }
