@@ -402,6 +402,40 @@ fn two_damaged_images_are_refused() {
     assert!(matches!(open(&storage, 1), Err(LeaseError::Corrupt)));
 }
 
+/// A machine that is a copy of another one may use no key that both have, not even after a start.
+#[test]
+fn keys_that_are_spent_stay_so_and_others_can_be_had() {
+    let storage = new_storage();
+    let mut ledger = open(&storage, 1).unwrap();
+    let (first, _) = acquire_counted(&mut ledger, &[material(1)], 10).unwrap();
+    acquire(&mut ledger, &[material(2)], 10).unwrap();
+    storage.medium().dead = true;
+    assert!(ledger.spend().is_err());
+    storage.medium().dead = false;
+    let granted = first[0].granted();
+    counter(&first[0]).reserve(1000).unwrap().for_each(drop);
+    // What could not be written is written at the next look.
+    ledger.tick(Instant::now()).unwrap();
+    assert_eq!(first[0].granted(), granted, "nobody looks after it any more");
+    for damaged in [None, Some(0), Some(1)] {
+        let refused = |ledger: &mut Ledger, number| {
+            let refused = acquire(ledger, &[material(number)], 10);
+            assert!(matches!(refused, Err(LeaseError::KeySpent { .. })), "{refused:?}");
+        };
+        refused(&mut ledger, 1);
+        refused(&mut ledger, 2);
+        acquire(&mut ledger, &[material(3)], 10).unwrap();
+        drop(ledger);
+        if let Some(slot) = damaged {
+            let place = &mut storage.medium().slots[slot];
+            let mut content = place.cache.pop().or_else(|| place.disk.take()).unwrap();
+            content[20] ^= 1;
+            *place = Place { disk: Some(content), cache: Vec::new() };
+        }
+        ledger = open(&storage, 1).unwrap();
+    }
+}
+
 #[test]
 fn one_key_is_leased_once_at_a_time() {
     let storage = new_storage();

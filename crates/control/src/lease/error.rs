@@ -104,6 +104,14 @@ pub enum LeaseError {
         /// Name of the SA that asked.
         name: String,
     },
+    /// A key was in use when this machine became a copy.
+    #[error(
+        "the key of SA '{name}' was in use when this virtual machine was resumed from a snapshot or cloned, and its copy may use the same sequence numbers: write new keys on both sides (convoy init)"
+    )]
+    KeySpent {
+        /// Name of the SA that asked.
+        name: String,
+    },
     /// The operating system refused.
     #[error("{what} {}: {}", .path.display(), crate::site::describe_io(.source))]
     Io {

@@ -9,7 +9,8 @@
 //! ```
 //! In place of the first record stands what the image is tied to, four hashes of 16 bytes (zeros: not
 //! known). It counts as a record, so that the first version of this format, which had none, finds the MAC
-//! where it looks for it and says that it does not know this one. All numbers are little-endian. The MAC is HMAC-SHA-256 under the folder's key over everything
+//! where it looks for it and says that it does not know this one. The kind is 1 outbound and 2 inbound, and
+//! 256 more of a key that may not be used any more. All numbers are little-endian. The MAC is HMAC-SHA-256 under the folder's key over everything
 //! before it: an image is believed as a whole or not at all.
 
 use super::binding::{BINDING, Binding};
@@ -20,6 +21,8 @@ const MAGIC: &[u8; 8] = b"CONVOYLS";
 pub(super) const VERSION: u32 = 2;
 /// The version before, whose images are tied to nothing.
 const UNBOUND: u32 = 1;
+/// In the kind of a record.
+const SPENT: u64 = 256;
 const HEADER: usize = 48;
 const RECORD: usize = 64;
 const MAC: usize = 32;
@@ -44,6 +47,8 @@ impl BootId {
 pub(super) struct Record {
     pub(super) id: RecordId,
     pub(super) direction: Direction,
+    /// Whether its key may not be used any more: a copy of this machine has it, too.
+    pub(super) is_spent: bool,
     /// Outbound: the first number not leased. Inbound: the right edge of the window.
     pub(super) number: u64,
     /// Outbound: the next image's `number` is no higher. Inbound: how far the edge may have moved
@@ -87,7 +92,8 @@ impl Image {
         bytes.extend_from_slice(&self.binding.to_bytes());
         for record in &self.records {
             bytes.extend_from_slice(&record.id.0);
-            bytes.extend_from_slice(&(record.direction as u64).to_le_bytes());
+            let kind = record.direction as u64 | if record.is_spent { SPENT } else { 0 };
+            bytes.extend_from_slice(&kind.to_le_bytes());
             bytes.extend_from_slice(&record.number.to_le_bytes());
             bytes.extend_from_slice(&record.allowance.to_le_bytes());
             bytes.extend_from_slice(&record.allowance_synced.to_le_bytes());
@@ -127,13 +133,16 @@ impl Image {
         };
         let mut records = Vec::with_capacity(count);
         for _ in 0..count {
+            let id = RecordId(at.take()?);
+            let kind = u64::from_le_bytes(at.take()?);
             records.push(Record {
-                id: RecordId(at.take()?),
-                direction: match u64::from_le_bytes(at.take()?) {
+                id,
+                direction: match kind & !SPENT {
                     1 => Direction::Outbound,
                     2 => Direction::Inbound,
                     _ => return None,
                 },
+                is_spent: kind & SPENT != 0,
                 number: u64::from_le_bytes(at.take()?),
                 allowance: u64::from_le_bytes(at.take()?),
                 allowance_synced: u64::from_le_bytes(at.take()?),
@@ -161,6 +170,7 @@ mod tests {
         let record = |n: u8, direction| Record {
             id: RecordId([n; 32]),
             direction,
+            is_spent: n == 2,
             number: 1000,
             allowance: 3000,
             allowance_synced: 5,

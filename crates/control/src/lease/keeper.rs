@@ -158,6 +158,15 @@ impl LeaseKeeper {
         self.shared.lock().ledger.release(leases, floors);
     }
 
+    /// This machine is a copy: grants nothing more for the keys that are known, now and in later lives.
+    /// To be called when no worker has an SA with them any more.
+    ///
+    /// # Errors
+    /// [`LeaseError::Write`] when later lives cannot be told; it is tried again all the time.
+    pub fn spend(&self) -> Result<(), LeaseError> {
+        self.shared.lock().ledger.spend().map_err(LeaseError::Write)
+    }
+
     /// How many numbers of each lease are leased at a time from now on, at least 1.
     pub fn set_blocks<'a>(&self, blocks: impl Iterator<Item = (&'a Arc<Lease>, u64)>) {
         self.shared.lock().ledger.set_blocks(blocks);

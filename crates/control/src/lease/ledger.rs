@@ -114,6 +114,8 @@ pub(super) struct Ledger {
     leased: Vec<Leased>,
     floored: Vec<Floored>,
     unsynced: bool,
+    /// Whether it is to be written that no key may be used any more.
+    is_spending: bool,
     last_sync: Instant,
     /// When the folder was found to be what its path names; `None` once something failed since.
     last_look: Option<Instant>,
@@ -122,7 +124,15 @@ pub(super) struct Ledger {
 impl Ledger {
     pub(super) fn new(store: Store, now: Instant) -> Self {
         let (leased, floored) = (Vec::new(), Vec::new());
-        Self { store, leased, floored, unsynced: false, last_sync: now, last_look: None }
+        Self {
+            store,
+            leased,
+            floored,
+            unsynced: false,
+            is_spending: false,
+            last_sync: now,
+            last_look: None,
+        }
     }
 
     /// Finds or makes the records of keys, and leases the first blocks.
@@ -185,6 +195,10 @@ impl Ledger {
             let turned = self.store.key().record_id(direction.other(), key);
             if others.contains(&turned) || self.store.find(turned).is_some() {
                 return Err(LeaseError::KeyTurned { name: name.to_owned() });
+            }
+            let known = self.store.find(id).and_then(|at| self.store.record(at));
+            if known.is_some_and(|record| record.is_spent) {
+                return Err(LeaseError::KeySpent { name: name.to_owned() });
             }
             let is_used = self.store.find(id).is_some_and(|at| in_use.contains(&at));
             if is_used || !named.insert(id) {
@@ -258,6 +272,9 @@ impl Ledger {
     }
 
     fn write_what_is_due(&mut self, now: Instant) -> io::Result<Wrote> {
+        if self.is_spending {
+            self.commit_spent()?;
+        }
         let grow = self.plan_leases();
         let moved = self.note_floors();
         self.unsynced |= moved;
@@ -367,6 +384,27 @@ impl Ledger {
             }
         }
         self.floored.retain(|floored| !floors.contains(&place(&floored.counters)));
+    }
+
+    /// Forgets all leases and floors, whose workers are gone. The keys of this moment and of before may
+    /// never be used any more, by a later life either.
+    ///
+    /// # Errors
+    /// When that cannot be written; each tick tries again.
+    pub(super) fn spend(&mut self) -> io::Result<()> {
+        self.leased.clear();
+        self.floored.clear();
+        self.store.spend();
+        self.is_spending = true;
+        self.commit_spent()
+    }
+
+    /// To both images, so that damage to one makes no key usable again.
+    fn commit_spent(&mut self) -> io::Result<()> {
+        self.store.commit()?;
+        self.store.commit()?;
+        self.is_spending = false;
+        Ok(())
     }
 
     /// Writes exact numbers; right only when nobody uses the leases and floors any more.

@@ -117,10 +117,17 @@ impl Store {
         let at = RecordAt(self.records.len());
         // The first sequence number is 1 (RFC 4303 section 2.2); nothing was accepted yet.
         let number = if direction == Direction::Outbound { 1 } else { 0 };
-        self.records.push(Record { id, direction, number, allowance: number, allowance_synced: 0 });
+        let (is_spent, allowance) = (false, number);
+        let allowance_synced = 0;
+        self.records.push(Record { id, direction, is_spent, number, allowance, allowance_synced });
         self.bounds.push(number);
         self.by_id.insert(id, at);
         at
+    }
+
+    /// No key that is known may be used any more. To be committed twice.
+    pub(super) fn spend(&mut self) {
+        self.records.iter_mut().for_each(|record| record.is_spent = true);
     }
 
     pub(super) fn record(&self, at: RecordAt) -> Option<&Record> {

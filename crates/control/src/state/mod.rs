@@ -115,6 +115,8 @@ pub struct State {
     on_demand: HashSet<ReqId>,
     published: Arc<Published>,
     generation: u64,
+    /// Why its keys may not be used any more, if so.
+    spent: Option<&'static str>,
 }
 
 /// Records of one direction in their slots, by name.
@@ -171,6 +173,7 @@ impl State {
             on_demand,
             published,
             generation,
+            spent: None,
         })
     }
 
@@ -221,6 +224,39 @@ impl State {
     #[must_use]
     pub fn lease_failure(&self) -> Option<String> {
         self.keeper.as_ref().and_then(LeaseKeeper::failure)
+    }
+
+    /// Why the site's keys may not be used any more, if so. A reload with new keys ends that.
+    #[must_use]
+    pub fn spent(&self) -> Option<&'static str> {
+        self.spent
+    }
+
+    /// Takes all SAs of the site out of the picture, as their keys may not be used any more. Workers see it
+    /// at their next burst, and then [`State::spend_keys`] is to be called.
+    pub fn end_sas(&mut self, why: &'static str) {
+        let Tables { outbound, inbound, next_reqid } = std::mem::take(&mut self.tables);
+        self.tables.next_reqid = next_reqid;
+        if outbound.is_empty() && inbound.is_empty() {
+            return;
+        }
+        let mut snapshot = Snapshot::clone(&self.published.current());
+        for (slot, _) in outbound.values() {
+            snapshot.remove_outbound(*slot);
+        }
+        for (slot, _) in inbound.values() {
+            snapshot.remove_inbound(*slot);
+        }
+        self.generation = self.published.publish(snapshot);
+        self.spent = Some(why);
+    }
+
+    /// Keeps in mind for later lives that the keys of the state folder may not be used any more.
+    ///
+    /// # Errors
+    /// When that cannot be written. It is tried again as long as this lives.
+    pub fn spend_keys(&self) -> Result<(), LeaseError> {
+        self.keeper.as_ref().map_or(Ok(()), LeaseKeeper::spend)
     }
 
     /// The folder in which sequence numbers are remembered.

@@ -67,6 +67,8 @@ impl State {
         self.databases = databases;
         self.on_demand = on_demand;
         self.site = site;
+        // All of its keys were leased, so they are new.
+        self.spent = None;
         Ok(report)
     }
 
@@ -77,7 +79,8 @@ impl State {
     /// # Errors
     /// [`StateError`]; then nothing has changed.
     pub fn set_wire_mtu(&mut self, mtu: u16) -> Result<bool, StateError> {
-        if self.site.wire.mtu.is_some() || self.wire_mtu == mtu {
+        // Without SAs there is nothing that it concerns, and none of the site can be had again.
+        if self.site.wire.mtu.is_some() || self.wire_mtu == mtu || self.spent.is_some() {
             return Ok(false);
         }
         let policies = build::policies(&self.site, &self.tables);

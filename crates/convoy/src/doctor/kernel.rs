@@ -24,7 +24,23 @@ pub(super) fn look(root: &Path) -> Vec<Check> {
     checks.push(rights(&fs::read_to_string(root.join("proc/self/status")).unwrap_or_default()));
     checks.push(clock(root, SystemTime::now()));
     checks.push(ipv6(root));
+    checks.push(generation(root));
     checks
+}
+
+fn generation(root: &Path) -> Check {
+    const ABOUT: &str = "VM generation id";
+    if convoy_host::has_generation_id(root) {
+        return Check::ok(
+            ABOUT,
+            "there is one: a gateway hears of copies of this machine, and ends its SAs",
+        );
+    }
+    Check::note(
+        ABOUT,
+        "there is none: where this is a virtual machine, a gateway does not hear that it was resumed from a \
+         snapshot or cloned while it ran; make new keys then, and start IKE daemons anew",
+    )
 }
 
 fn esp(root: &Path) -> Vec<Check> {

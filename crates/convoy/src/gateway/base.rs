@@ -221,6 +221,12 @@ impl Core {
         Ok(report)
     }
 
+    /// Ends all SAs of the site, as their keys may not be used any more.
+    pub fn end_sas(&mut self, why: &'static str) {
+        self.state.end_sas(why);
+        self.runtime.wake();
+    }
+
     /// Takes over the largest outer packet in bytes where the site does not say; whether that
     /// changed anything.
     ///

@@ -19,7 +19,7 @@ use convoy_control::trace::{Question, Trace, trace};
 use convoy_control::wireshark::esp_sa;
 use convoy_control::xfrm::{self, Answer, Client, Cursor, Multicast, Told};
 use convoy_crypto::Cpu;
-use convoy_host::{LinkName, Network};
+use convoy_host::{GenerationWatch, LinkName, Network};
 use convoy_ipsec::event::{Event, SaId};
 use convoy_runtime::{PortTotals, WorkerStats, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
@@ -151,6 +151,22 @@ impl Live {
             }
         }
         inner.refresh(&self.cpu);
+    }
+
+    /// Ends all SAs when this machine turns out to be a copy of another one. For a thread of its own.
+    pub fn listen_to_generations(&self, mut watch: GenerationWatch) {
+        loop {
+            if let Err(error) = watch.wait() {
+                return tracing::error!(
+                    "whether this machine is a copy of another one is not heard any more: {error}"
+                );
+            }
+            let mut inner = self.lock();
+            let Some(gateway) = &mut inner.gateway else { return };
+            for (group, message) in gateway.end_sas() {
+                self.multicast.send(group, message);
+            }
+        }
     }
 
     /// An interface that does not exist any more, if the gateway needs it.

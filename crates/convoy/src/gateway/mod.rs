@@ -57,6 +57,10 @@ pub fn load(path: &Path) -> anyhow::Result<(Site, Vec<Warning>)> {
     Site::load(path).map_err(|errors| Stop::usage(format!("the site file is not usable\n{errors}")))
 }
 
+/// Why SAs end that two machines have.
+const IS_COPY: &str =
+    "this virtual machine was resumed from a snapshot or cloned (its generation changed)";
+
 /// A gateway between a plain and a wire side of this host.
 #[derive(Debug)]
 pub struct Gateway {
@@ -338,6 +342,33 @@ impl Gateway {
         daemons.kernel.tick(moment())
     }
 
+    /// Ends all SAs, as this machine is a copy of another one that has them as well: each number that both
+    /// use repeats a nonce. Daemons are to hear what this says, and make new SAs.
+    pub fn end_sas(&mut self) -> Vec<(Group, Datagram)> {
+        self.core.end_sas(IS_COPY);
+        let (told, generation) = match &mut self.daemons {
+            Some(daemons) => (daemons.kernel.end_all(moment()), daemons.kernel.generation()),
+            None => (Vec::new(), 0),
+        };
+        let generation = generation.max(self.core.state().generation());
+        if !self.core.settle(generation) {
+            tracing::error!("workers do not see yet that SAs ended");
+        }
+        tracing::error!(
+            "{IS_COPY}: all SAs ended, as each sequence number that both use repeats a nonce; IKE daemons \
+             hear of {} and make new ones; static keys need new ones on both sides (convoy init) and a \
+             reload",
+            told.len()
+        );
+        if let Err(error) = self.core.state().spend_keys() {
+            tracing::error!(
+                "that its keys are spent cannot be written to the state folder; do not start a gateway \
+                 with them: {error}"
+            );
+        }
+        told
+    }
+
     fn follow_mtus(&mut self, look: bool) -> anyhow::Result<()> {
         let Some(mtu) = self.widths.news(self.core.state().site(), look)? else { return Ok(()) };
         let before = self.core.state().wire_mtu();
@@ -361,7 +392,9 @@ impl Gateway {
     pub fn troubles(&self) -> Vec<String> {
         let interfaces = self.following.iter().filter_map(Following::trouble);
         let daemons = self.daemons.iter().flat_map(Daemons::troubles);
-        interfaces.chain(self.addresses.troubles()).chain(daemons).collect()
+        let spent = self.core.state().spent();
+        let spent = spent.map(|why| format!("{why}, so SAs ended: write new keys on both sides"));
+        interfaces.chain(self.addresses.troubles()).chain(daemons).chain(spent).collect()
     }
 
     /// An interface that does not exist any more, if the gateway needs it.

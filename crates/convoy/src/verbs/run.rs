@@ -1,6 +1,7 @@
 //! `convoy run`: one gateway, until it is told to end.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use convoy_control::server::Server;
 use convoy_control::site::{Backend, Site};
 use convoy_control::xfrm::{self, Multicast};
 use convoy_crypto::Cpu;
-use convoy_host::Netns;
+use convoy_host::{GenerationWatch, Netns, has_generation_id};
 use sd_notify::NotifyState;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -84,11 +85,14 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
         move |_| drop(events.send(Event::Failed))
     };
     let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
+    // Before sequence numbers are leased, so that no copy that is made from there on is missed.
+    let generations = watch_generations();
     let gateway = Gateway::start(site, alarm)?;
     tracing::info!(interface = gateway.interface(), tier = %cpu.best(), "gateway runs");
     let multicast = Multicast::new().context("a descriptor for events")?;
     let live = Live::new(gateway, cpu, multicast.clone(), move || drop(events.send(Event::End)));
     listen_to_workers(live.clone());
+    listen_to_generations(live.clone(), generations);
     let daemons = match xfrm_socket.map(|path| xfrm::Server::start(&path, live.clone(), multicast))
     {
         Some(Err(error)) => {
@@ -180,6 +184,28 @@ fn listen_to_workers(live: Arc<Live>) {
     let thread = std::thread::Builder::new().name("events".into());
     if let Err(error) = thread.spawn(move || live.listen()) {
         tracing::warn!(%error, "what SAs tell will not be in the log");
+    }
+}
+
+/// Hears of copies of this machine, and says where it cannot.
+fn watch_generations() -> GenerationWatch {
+    let watch = GenerationWatch::open();
+    if !has_generation_id(Path::new("/")) {
+        tracing::info!(
+            "this machine has no VM generation id: if it is a virtual machine that is resumed from a \
+             snapshot or cloned while it runs, nobody hears of it, and sequence numbers are used twice"
+        );
+    }
+    for deaf in watch.deaf() {
+        tracing::warn!("copies of this machine may go unnoticed: {deaf}");
+    }
+    watch
+}
+
+fn listen_to_generations(live: Arc<Live>, watch: GenerationWatch) {
+    let thread = std::thread::Builder::new().name("generation".into());
+    if let Err(error) = thread.spawn(move || live.listen_to_generations(watch)) {
+        tracing::warn!(%error, "copies of this machine go unnoticed");
     }
 }
 

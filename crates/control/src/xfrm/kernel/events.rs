@@ -7,7 +7,7 @@ use convoy_ipsec::sa::ReqId;
 use convoy_wire::{FlowKey, Ports};
 use convoy_xfrm::{
     Acquire, Address, Addresses, Datagram, Expire, Group, Limit, Limits, Mapping, Mode, Network,
-    PortMask, Reply, Sa, SaFlags, SaInfo, Selector, Usage,
+    PortMask, ProtocolFilter, Reply, Sa, SaFlags, SaInfo, Selector, Usage,
 };
 
 use super::Kernel;
@@ -45,6 +45,18 @@ impl Kernel {
     pub fn tick(&mut self, at: Moment) -> Vec<(Group, Datagram)> {
         let ended = self.associations.expire_larval(at.unix());
         ended.iter().filter_map(|sa| expiry(sa, true)).collect()
+    }
+
+    /// Ends all SAs at once, larval ones too: what is told has daemons make new ones.
+    pub fn end_all(&mut self, at: Moment) -> Vec<(Group, Datagram)> {
+        let mut gone = self.associations.flush(ProtocolFilter::ALL);
+        for association in &mut gone {
+            if let Some(placed) = &association.placed {
+                refresh(&mut association.sa, placed, at);
+            }
+        }
+        self.let_go(&gone);
+        gone.iter().filter_map(|association| expiry(&association.sa, true)).collect()
     }
 
     fn warned(&mut self, sa: &SaId, at: Moment) -> Told {
