@@ -328,6 +328,10 @@ impl Words for Mapped {
         self.0.earlier()
     }
 
+    fn begin(&mut self) -> io::Result<()> {
+        self.0.begin()
+    }
+
     fn pair(&mut self, number: u32) -> io::Result<[&'static AtomicU64; 2]> {
         self.0.pair(number)
     }

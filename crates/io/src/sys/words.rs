@@ -33,10 +33,12 @@ pub struct Words {
     /// They stay mapped as long as the process lives, as others hold their words.
     chunks: Vec<&'static Chunk>,
     earlier: Vec<[u64; 2]>,
+    path: PathBuf,
 }
 
 impl Words {
-    /// Reads what the life before left in a file, and puts a new one into its place.
+    /// Reads what the life before left in a file, and makes a new one beside it. Until
+    /// [`Words::begin`] that of the life before stays where it is.
     ///
     /// # Errors
     /// When the file cannot be read, or a new one cannot be made.
@@ -56,8 +58,16 @@ impl Words {
         }
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(&fresh)?;
-        std::fs::rename(&fresh, path)?;
-        Ok(Self { file, chunks: Vec::new(), earlier })
+        Ok(Self { file, chunks: Vec::new(), earlier, path: path.to_owned() })
+    }
+
+    /// Puts the new file into the place of that of the life before, whose words nobody finds any more. To
+    /// be called when they are kept elsewhere, and before anything is stored here.
+    ///
+    /// # Errors
+    /// When it cannot be put there.
+    pub fn begin(&mut self) -> io::Result<()> {
+        std::fs::rename(fresh(&self.path), &self.path)
     }
 
     /// Pairs of the life before, by number.
@@ -131,6 +141,7 @@ mod tests {
         let folder = folder();
         let path = folder.path().join("edges");
         let mut words = Words::open(&path).unwrap();
+        words.begin().unwrap();
         assert_eq!(words.earlier(), [[0; 2]; 0]);
         let far = u32::try_from(CHUNK * 2 + 3).unwrap();
         for (number, value) in [(0, 7), (1, 8), (far, 9)] {
@@ -146,9 +157,25 @@ mod tests {
         assert_eq!([found(0), found(1)], [[7, u64::MAX - 7], [8, u64::MAX - 8]]);
         assert_eq!((found(2), found(far)), ([0; 2], [9, u64::MAX - 9]));
         assert_eq!(next.pair(0).unwrap()[0].load(Ordering::Relaxed), 0);
+        next.begin().unwrap();
         // Who still stores into the file of a life before is not found.
         words.pair(5).unwrap()[0].store(1, Ordering::Release);
         assert!(Words::open(&path).unwrap().earlier().iter().all(|pair| *pair == [0; 2]));
+    }
+
+    /// A process may be killed before it has kept elsewhere what it read.
+    #[test]
+    fn what_was_stored_is_found_again_until_somebody_begins_anew() {
+        let folder = folder();
+        let path = folder.path().join("edges");
+        let mut words = Words::open(&path).unwrap();
+        words.begin().unwrap();
+        words.pair(0).unwrap()[0].store(7, Ordering::Release);
+        for _ in 0..3 {
+            assert_eq!(Words::open(&path).unwrap().earlier()[0], [7, 0]);
+        }
+        Words::open(&path).unwrap().begin().unwrap();
+        assert_eq!(Words::open(&path).unwrap().earlier(), [[0; 2]; 0]);
     }
 
     #[test]
@@ -168,7 +195,7 @@ mod tests {
         let limit = u32::try_from(PAIRS_MAX).unwrap();
         std::fs::remove_file(&path).unwrap();
         assert!(Words::open(&path).unwrap().pair(limit).is_err());
-        std::fs::remove_file(&path).unwrap();
+        assert!(!path.exists(), "nobody has begun");
         let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
         assert!(made.success());
         assert_eq!(Words::open(&path).unwrap().earlier(), [[0; 2]; 0]);

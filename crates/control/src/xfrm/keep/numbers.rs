@@ -160,7 +160,7 @@ impl Numbers {
             medium.replace(&[])?;
         }
         let bytes = medium.read()?;
-        let edges = Edges::new(words);
+        let mut edges = Edges::new(words);
         let (mut past, mut free) = (Vec::new(), Vec::new());
         let mut count = 0;
         for bytes in bytes.as_chunks::<CELL>().0 {
@@ -170,7 +170,7 @@ impl Numbers {
                         && cell.direction == Direction::Inbound
                     {
                         (cell.sequence, cell.allowance) = (cell.sequence.max(edge), 0);
-                        // Nobody receives any more, and who starts next finds no edges of that life.
+                        // Nobody receives any more, so this is exact for who starts next as well.
                         medium.write_at(u64::from(count) * CELL as u64, &cell.encode())?;
                     }
                     past.push(Past { at: count, cell });
@@ -179,6 +179,9 @@ impl Numbers {
             }
             count += 1;
         }
+        // Not before: who is killed until here leaves the edges to the next one, which else would know them
+        // with a margin alone, or not far enough.
+        edges.begin_anew()?;
         let next_serial = past.iter().map(|past| past.cell.serial).max().unwrap_or(0) + 1;
         let mut earlier: Vec<_> = past.iter().map(|past| (past.cell.serial, past.at)).collect();
         earlier.sort_unstable();

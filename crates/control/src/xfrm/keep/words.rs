@@ -13,6 +13,13 @@ pub trait Words: fmt::Debug + Send {
     /// Pairs of the life before, by number.
     fn earlier(&self) -> &[[u64; 2]];
 
+    /// Forgets those of the life before, for this process and those after it. They are kept elsewhere by
+    /// now, and nothing was stored yet.
+    ///
+    /// # Errors
+    /// When the file of this life cannot take the other one's place.
+    fn begin(&mut self) -> io::Result<()>;
+
     /// The pair of a number, to be stored to from now on.
     ///
     /// # Errors
@@ -34,6 +41,12 @@ impl Edges {
     pub(super) fn reached(&self, at: u32, serial: u64) -> Option<u64> {
         let [of, edge] = *self.0.as_ref()?.earlier().get(at as usize)?;
         (of == serial && serial != 0).then_some(edge)
+    }
+
+    /// Forgets the life before, all of which is written elsewhere, so that nobody takes its edges for those
+    /// of this life.
+    pub(super) fn begin_anew(&mut self) -> io::Result<()> {
+        self.0.as_mut().map_or(Ok(()), |words| words.begin())
     }
 
     /// Has a worker write the edge of an SA here, before it has the SA.

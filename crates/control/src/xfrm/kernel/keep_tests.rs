@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use convoy_ipsec::sequence::{Exhausted, SequenceCounter, SequenceLimits};
 use convoy_wire::SeqNum;
 use convoy_xfrm::{
-    Action, AsyncEvent, Encap, Expire, FlushPolicy, FlushSa, Messages, Policy, PolicyDirection,
-    ProtocolFilter, Replay, Reply, Sa, SaFlags,
+    Action, AsyncEvent, Encap, Expire, FlushPolicy, FlushSa, Group, Messages, Policy,
+    PolicyDirection, ProtocolFilter, Replay, Reply, Sa, SaFlags,
 };
 use proptest::prelude::*;
 
@@ -314,6 +314,10 @@ impl Words for Mapped {
         &self.earlier
     }
 
+    fn begin(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn pair(&mut self, number: u32) -> io::Result<[&'static AtomicU64; 2]> {
         let new = || [0; 2].map(|zero| &*Box::leak(Box::new(AtomicU64::new(zero))));
         Ok(*self.now.lock().unwrap().entry(number).or_insert_with(new))
@@ -371,6 +375,72 @@ fn what_was_received_is_known_exactly_where_workers_can_write_it() {
     assert!((8..1000).contains(&with_margin), "{with_margin}");
 }
 
+/// Words that say what was in the files when they forgot the life before.
+#[derive(Debug)]
+struct Watched {
+    mapped: Mapped,
+    files: Memory,
+    at_begin: Arc<Mutex<Option<Memory>>>,
+}
+
+impl Words for Watched {
+    fn earlier(&self) -> &[[u64; 2]] {
+        self.mapped.earlier()
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        *self.at_begin.lock().unwrap() = Some(self.files.killed());
+        self.mapped.begin()
+    }
+
+    fn pair(&mut self, number: u32) -> io::Result<[&'static AtomicU64; 2]> {
+        self.mapped.pair(number)
+    }
+}
+
+/// Who is killed when the edges of the life before are gone must have them in the cells.
+#[test]
+fn edges_of_the_life_before_are_in_the_cells_before_they_are_forgotten() {
+    let memory = Memory::default();
+    let life = |memory: &Memory, words: Box<dyn Words>| {
+        let (mut kernel, published) = kernel_at(4500);
+        kernel.keep(memory.open_with(Some(words)), moment(0));
+        (kernel, published)
+    };
+    let mapped = Mapped::default();
+    let (mut kernel, published) = life(&memory, Box::new(mapped.clone()));
+    add(&mut kernel, inbound(2, 2)).unwrap();
+    inbounds(&published)[0].counters.outliving.get().unwrap().store(12_345, Ordering::SeqCst);
+    let (files, at_begin) = (memory.killed(), Arc::default());
+    let mapped = mapped.killed();
+    let watched = Watched { mapped, files: files.clone(), at_begin: Arc::clone(&at_begin) };
+    drop(files.open_with(Some(Box::new(watched))));
+    let left = at_begin.lock().unwrap().take().unwrap();
+    let (_kernel, published) = life(&left, Box::new(Mapped::default()));
+    assert_eq!(inbounds(&published)[0].counters.floor.get().get(), 12_345);
+}
+
+/// A machine that is a copy of another one has its keys, and the numbers that go with them.
+#[test]
+fn all_sas_end_at_once_and_daemons_hear_of_each() {
+    let memory = Memory::default();
+    let (mut kernel, published, _) = life(&memory);
+    add(&mut kernel, outbound(1, 1)).unwrap();
+    add(&mut kernel, inbound(2, 2)).unwrap();
+    let told = kernel.end_all(moment(0));
+    assert!(outbounds(&published).is_empty() && inbounds(&published).is_empty());
+    let expired = told.iter().filter(|(group, message)| {
+        let message = Messages::new(message.as_bytes()).next().unwrap();
+        *group == Group::Expire
+            && matches!(Reply::parse(&message).unwrap(), Reply::Expire(expire) if expire.hard)
+    });
+    assert_eq!((expired.count(), told.len()), (2, 2));
+    assert_eq!(kernel.counts().0, 0);
+    // They do not come back with a later life either.
+    let (_kernel, _published, restored) = life(&memory.killed());
+    assert_eq!((restored.sas, restored.lost.len()), (0, 0));
+}
+
 #[test]
 fn counters_and_lifetimes_go_on() {
     let memory = Memory::default();
@@ -423,7 +493,7 @@ fn what_cannot_come_back_is_told_as_expired() {
             .lost
             .iter()
             .map(|(group, message)| {
-                assert_eq!(*group, convoy_xfrm::Group::Expire);
+                assert_eq!(*group, Group::Expire);
                 spi(message)
             })
             .collect()
