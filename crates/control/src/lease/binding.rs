@@ -155,7 +155,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let paths = ["id", "board"].map(|name| folder.path().join(name));
         for (path, text) in paths.iter().zip([id, board]) {
-            text.map(|text| std::fs::write(path, format!("{text}\n")).unwrap());
+            if let Some(text) = text {
+                std::fs::write(path, format!("{text}\n")).unwrap();
+            }
         }
         Machine::read(&paths[0], &paths[1])
     }

@@ -195,6 +195,7 @@ fn watch_generations() -> GenerationWatch {
             "this machine has no VM generation id: if it is a virtual machine that is resumed from a \
              snapshot or cloned while it runs, nobody hears of it, and sequence numbers are used twice"
         );
+        return watch;
     }
     for deaf in watch.deaf() {
         tracing::warn!("copies of this machine may go unnoticed: {deaf}");

@@ -172,10 +172,13 @@ fn a_second_gateway_is_refused_also_when_the_lock_file_was_deleted() {
     open(&path).unwrap();
 }
 
+/// What somebody does to a folder under a running gateway.
+type Damage = fn(&Path);
+
 /// Seen before: what was granted and written to files without names was found by no later life.
 #[test]
 fn a_folder_that_is_emptied_or_replaced_takes_nothing_more_and_it_is_said() {
-    let damages: [(fn(&Path), &str); 3] = [
+    let damages: [(Damage, &str); 3] = [
         (
             |path| {
                 for entry in std::fs::read_dir(path).unwrap() {

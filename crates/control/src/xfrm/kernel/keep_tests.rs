@@ -416,7 +416,7 @@ fn edges_of_the_life_before_are_in_the_cells_before_they_are_forgotten() {
     let watched = Watched { mapped, files: files.clone(), at_begin: Arc::clone(&at_begin) };
     drop(files.open_with(Some(Box::new(watched))));
     let left = at_begin.lock().unwrap().take().unwrap();
-    let (_kernel, published) = life(&left, Box::new(Mapped::default()));
+    let (_kernel, published) = life(&left, Box::<Mapped>::default());
     assert_eq!(inbounds(&published)[0].counters.floor.get().get(), 12_345);
 }
 
