@@ -36,10 +36,21 @@ pub(crate) enum NotTaken {
     Failed(&'static str, io::Error),
 }
 
+/// What a look at a folder found.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    /// It is not as this process left it.
+    #[error(transparent)]
+    Lost(#[from] Difference),
+    /// The system refused to say; it may do so the next time.
+    #[error("cannot look at the folder {}: {}", .path.display(), crate::site::describe_io(.source))]
+    Failed { path: PathBuf, source: io::Error },
+}
+
 /// What is not as this process left it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Difference {
-    /// The path of the folder leads nowhere, or cannot be followed.
+    /// The path of the folder leads nowhere.
     #[error("the folder {} is gone: {why}", .path.display())]
     FolderGone { path: PathBuf, why: String },
     /// It leads to another folder.
@@ -136,31 +147,42 @@ impl Held {
         self.root.sync_all()
     }
 
-    /// Whether the folder's path still leads to it.
-    pub(crate) fn is_there(&self) -> Result<(), Difference> {
-        let gone = |error: io::Error| Difference::FolderGone {
-            path: self.path.clone(),
-            why: crate::site::describe_io(&error),
+    /// Whether the folder's path still leads to it. Where this process may not follow the path, whether
+    /// the folder still has one.
+    pub(crate) fn is_there(&self) -> Result<(), Trouble> {
+        let ours = self.root.metadata().map_err(|source| self.failed(source))?;
+        let why = match std::fs::metadata(&self.path) {
+            Ok(there) if identity(&ours) == identity(&there) => return Ok(()),
+            Ok(_) => return Err(Difference::FolderReplaced(self.path.clone()).into()),
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                    crate::site::describe_io(&error)
+                }
+                io::ErrorKind::PermissionDenied if ours.nlink() == 0 => "it was removed".into(),
+                io::ErrorKind::PermissionDenied => return Ok(()),
+                _ => return Err(self.failed(error)),
+            },
         };
-        let (ours, there) = (self.root.metadata(), std::fs::metadata(&self.path));
-        if identity(&ours.map_err(gone)?) == identity(&there.map_err(gone)?) {
-            Ok(())
-        } else {
-            Err(Difference::FolderReplaced(self.path.clone()))
-        }
+        Err(Difference::FolderGone { path: self.path.clone(), why }.into())
     }
 
-    /// Whether the name of an open file still leads to it.
-    pub(crate) fn is_named(&self, name: &'static str, file: &File) -> Result<(), Difference> {
+    /// Whether the name of an open file still leads to it. Where this process may not look names up,
+    /// whether the file still has one.
+    pub(crate) fn is_named(&self, name: &'static str, file: &File) -> Result<(), Trouble> {
         let path = || self.path.clone();
-        let there = fstatat(self.root.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW);
-        let there = there.map_err(|_| Difference::FileGone { path: path(), name })?;
-        let ours = file.metadata().map_err(|_| Difference::FileGone { path: path(), name })?;
-        if identity(&ours) == (there.st_dev, there.st_ino) {
-            Ok(())
-        } else {
-            Err(Difference::FileReplaced { path: path(), name })
-        }
+        let ours = file.metadata().map_err(|source| self.failed(source))?;
+        let difference = match fstatat(self.root.as_fd(), name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(there) if identity(&ours) == (there.st_dev, there.st_ino) => return Ok(()),
+            Ok(_) => Difference::FileReplaced { path: path(), name },
+            Err(Errno::EACCES) if ours.nlink() > 0 => return Ok(()),
+            Err(Errno::ENOENT | Errno::EACCES) => Difference::FileGone { path: path(), name },
+            Err(error) => return Err(self.failed(error.into())),
+        };
+        Err(difference.into())
+    }
+
+    fn failed(&self, source: io::Error) -> Trouble {
+        Trouble::Failed { path: self.path.clone(), source }
     }
 
     /// Marks the folder as one that is in use, so that it is not taken for a new one when its files are
@@ -221,17 +243,81 @@ mod tests {
         held.is_named("one", &file).unwrap();
         std::fs::rename(path.join("one"), path.join("two")).unwrap();
         let gone = held.is_named("one", &file).unwrap_err();
-        assert!(matches!(gone, Difference::FileGone { name: "one", .. }), "{gone}");
+        assert!(matches!(gone, Trouble::Lost(Difference::FileGone { name: "one", .. })), "{gone}");
         std::fs::copy(path.join("two"), path.join("one")).unwrap();
         let other = held.is_named("one", &file).unwrap_err();
-        assert!(matches!(other, Difference::FileReplaced { name: "one", .. }), "{other}");
+        let is_other = matches!(other, Trouble::Lost(Difference::FileReplaced { name: "one", .. }));
+        assert!(is_other, "{other}");
         let aside = parent.path().join("aside");
         std::fs::rename(&path, &aside).unwrap();
         let gone = held.is_there().unwrap_err();
         assert!(gone.to_string().contains("no such file or directory"), "{gone}");
         std::fs::create_dir(&path).unwrap();
-        assert_eq!(held.is_there(), Err(Difference::FolderReplaced(path.clone())));
+        let other = held.is_there().unwrap_err();
+        assert!(matches!(other, Trouble::Lost(Difference::FolderReplaced(_))), "{other}");
         std::fs::remove_dir(&path).unwrap();
+        std::fs::rename(&aside, &path).unwrap();
+        held.is_there().unwrap();
+    }
+
+    /// As a gateway of root that has given up all rights but those of its user, below the folder of
+    /// another user.
+    #[test]
+    fn a_path_that_may_not_be_followed_is_no_loss_but_what_has_no_name_is_one() {
+        use std::os::unix::fs::PermissionsExt as _;
+        if !nix::unistd::geteuid().is_root() {
+            return println!("SKIPPED: only root can make folders of other users");
+        }
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("state");
+        std::fs::create_dir(&path).unwrap();
+        let held = Held::take(&path).unwrap();
+        let file = held.open_or_make("one").unwrap();
+        for folder in [&path, parent.path()] {
+            std::os::unix::fs::chown(folder, Some(54_321), None).unwrap();
+            std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        let look = || {
+            let look = || {
+                rustix::thread::set_capabilities(
+                    None,
+                    rustix::thread::CapabilitySets {
+                        effective: rustix::thread::CapabilitySet::empty(),
+                        permitted: rustix::thread::CapabilitySet::empty(),
+                        inheritable: rustix::thread::CapabilitySet::empty(),
+                    },
+                )
+                .unwrap();
+                assert!(std::fs::metadata(&path).is_err(), "it cannot be followed");
+                (held.is_there(), held.is_named("one", &file))
+            };
+            std::thread::scope(|scope| scope.spawn(look).join().unwrap())
+        };
+        let (folder, name) = look();
+        folder.unwrap();
+        name.unwrap();
+        std::fs::remove_file(path.join("one")).unwrap();
+        let (folder, name) = look();
+        folder.unwrap();
+        let gone = name.unwrap_err();
+        assert!(matches!(gone, Trouble::Lost(Difference::FileGone { .. })), "{gone}");
+        std::fs::remove_dir(&path).unwrap();
+        let gone = look().0.unwrap_err();
+        assert!(gone.to_string().ends_with("is gone: it was removed"), "{gone}");
+    }
+
+    #[test]
+    fn a_path_that_fails_for_another_reason_is_no_loss() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("state");
+        std::fs::create_dir(&path).unwrap();
+        let held = Held::take(&path).unwrap();
+        let aside = parent.path().join("aside");
+        std::fs::rename(&path, &aside).unwrap();
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let failed = held.is_there().unwrap_err();
+        assert!(matches!(failed, Trouble::Failed { .. }), "{failed}");
+        std::fs::remove_file(&path).unwrap();
         std::fs::rename(&aside, &path).unwrap();
         held.is_there().unwrap();
     }

@@ -153,6 +153,29 @@ fn a_state_folder_that_is_emptied_under_a_gateway_is_told_and_not_used_again() {
     assert!(said.contains("write new keys on both sides"), "{said}");
 }
 
+/// Seen before: a gateway of root that had given up its other rights took the path of its folder below
+/// another user's, which it could not follow any more, for the loss of the folder.
+#[test]
+fn a_state_folder_below_a_closed_one_of_another_user_serves_root() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Some(world) = World::new() else { return };
+    if !nix::unistd::geteuid().is_root() {
+        return println!("SKIPPED: only root can make folders of other users");
+    }
+    std::os::unix::fs::chown(world.folder.path(), Some(54_321), None).unwrap();
+    fs::set_permissions(world.folder.path(), fs::Permissions::from_mode(0o700)).unwrap();
+    let gateway = world.start();
+    let log = gateway.log();
+    assert!(log.contains("a.state cannot be reached by its path from now on"), "{log}");
+    // Many more than are leased at a time.
+    wait_for("packets", || {
+        world.send(64);
+        world.sent() > 2000
+    });
+    assert!(status(&world.site)["leases"]["failure"].is_null());
+    assert!(gateway.terminate().success());
+}
+
 /// An image of a machine that was cloned, with another machine-id mounted over the one of this machine.
 #[test]
 fn a_state_folder_of_another_machine_is_refused() {

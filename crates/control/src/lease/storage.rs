@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::error::LeaseError;
 use super::hash::HashKey;
-use crate::held::{Difference, Held, NotTaken};
+use crate::held::{Difference, Held, NotTaken, Trouble};
 
 /// One of the two places an image can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,8 @@ pub trait Storage: Send + std::fmt::Debug {
     /// Compares what is open with what its names lead to. Writes and syncs do so themselves.
     ///
     /// # Errors
-    /// What is gone or another; from then on all calls fail.
+    /// What is gone or another; from then on all calls fail. When the system refused to say, this call
+    /// alone.
     fn look(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -200,7 +201,7 @@ impl Folder {
     }
 
     /// Compares what is open with what its names lead to.
-    fn compare(&self) -> Result<(), Difference> {
+    fn compare(&self) -> Result<(), Trouble> {
         self.held.is_there()?;
         let images = [Slot::A, Slot::B].into_iter().zip(&self.files);
         let images = images.map(|(slot, file)| (slot.file_name(), file));
@@ -222,11 +223,15 @@ impl Storage for Folder {
     }
 
     fn look(&mut self) -> io::Result<()> {
-        if self.lost.is_none()
-            && let Err(difference) = self.compare()
-        {
-            self.held.leave_sign(HASH_KEY);
-            self.lost = Some(difference);
+        if self.lost.is_none() {
+            match self.compare() {
+                Ok(()) => return Ok(()),
+                Err(Trouble::Lost(difference)) => {
+                    self.held.leave_sign(HASH_KEY);
+                    self.lost = Some(difference);
+                }
+                Err(failed @ Trouble::Failed { .. }) => return Err(io::Error::other(failed)),
+            }
         }
         match &self.lost {
             None => Ok(()),

@@ -9,12 +9,25 @@ mod capabilities;
 mod filter;
 mod memory;
 
+use std::io::ErrorKind;
+use std::path::Path;
+
 use convoy_control::site::Site;
 
 use crate::cli::SyscallFilter;
 use crate::exit::describe;
 
 pub(crate) use memory::keep_private;
+
+/// What a folder that the gateway has open costs when it may not follow its path any more.
+fn hidden(folder: &Path) -> String {
+    format!(
+        "{} cannot be reached by its path from now on, as a running gateway has only the rights of its user: \
+         that it is removed is noticed, but not that it is moved, or that another one is put in its place, so \
+         leave it where it is; or let the gateway's user into the folders above (chmod o+x)",
+        folder.display()
+    )
+}
 
 /// Gives up what the gateway needs for its start alone, in all threads and for ever.
 ///
@@ -28,6 +41,14 @@ pub(crate) fn give_up(site: &Site, system_calls: SyscallFilter) -> anyhow::Resul
              the rights of its user; give it the file, and let it into the folders above",
             site.path.display(),
         );
+    }
+    let kept = site.xfrm.as_ref();
+    let kept = kept.map(|xfrm| xfrm.state.clone().unwrap_or_else(|| xfrm.usual_state()));
+    for folder in site.state_dir.iter().chain(&kept) {
+        if std::fs::metadata(folder).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied)
+        {
+            tracing::warn!("{}", hidden(folder));
+        }
     }
     if let Err(error) = filter::install(site, system_calls) {
         tracing::warn!(

@@ -7,7 +7,7 @@ use std::{fmt, io};
 
 use zeroize::Zeroizing;
 
-use crate::held::{Difference, Held};
+use crate::held::{Difference, Held, Trouble};
 
 /// Bytes that a process leaves behind when it is killed: all that was written, and of the last write
 /// a part that begins where it did.
@@ -74,7 +74,10 @@ fn wipe(file: &File) -> io::Result<()> {
 impl Medium for Leaf {
     fn look(&self) -> io::Result<()> {
         let named = self.held.is_there().and_then(|()| self.held.is_named(self.name, &self.file));
-        named.map_err(|difference| io::Error::other(Lost(difference)))
+        named.map_err(|trouble| match trouble {
+            Trouble::Lost(difference) => io::Error::other(Lost(difference)),
+            Trouble::Failed { .. } => io::Error::other(trouble),
+        })
     }
 
     fn read(&mut self) -> io::Result<Zeroizing<Vec<u8>>> {
