@@ -79,9 +79,13 @@ impl State {
     /// # Errors
     /// [`StateError`]; then nothing has changed.
     pub fn set_wire_mtu(&mut self, mtu: u16) -> Result<bool, StateError> {
-        // Without SAs there is nothing that it concerns, and none of the site can be had again.
-        if self.site.wire.mtu.is_some() || self.wire_mtu == mtu || self.spent.is_some() {
+        if self.site.wire.mtu.is_some() || self.wire_mtu == mtu {
             return Ok(false);
+        }
+        if self.spent.is_some() {
+            // None of the site's SAs is there or can be had again, but those of daemons come and go.
+            self.wire_mtu = mtu;
+            return Ok(true);
         }
         let policies = build::policies(&self.site, &self.tables);
         let maker = build::Maker {

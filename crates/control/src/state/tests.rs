@@ -126,6 +126,20 @@ fn a_changed_sa_keeps_slot_lease_and_counters() {
     assert!(!Arc::ptr_eq(&before, &after));
 }
 
+/// Daemons' SAs go by what this says.
+#[test]
+fn a_new_wire_mtu_is_kept_in_mind_while_no_key_may_be_used() {
+    let mut gateway = Gateway::start(&plain_tunnel());
+    let state = gateway.state.as_mut().unwrap();
+    state.end_sas("this machine is a copy");
+    assert!(state.set_wire_mtu(1400).unwrap());
+    assert_eq!(state.wire_mtu(), 1400);
+    assert!(!state.set_wire_mtu(1400).unwrap());
+    let (out, inb) = (sa("out", "outbound", 0x1001, 7, ""), sa("in", "inbound", 0x1002, 8, ""));
+    gateway.reload(&(out + &inb)).unwrap();
+    assert_eq!(gateway.out("out").1.path_mtu, 1400);
+}
+
 #[test]
 fn a_new_wire_mtu_concerns_the_sas_that_say_nothing_of_their_path() {
     let own = sa("own", "outbound", 0x1003, 3, "path_mtu = 1300");
