@@ -183,17 +183,19 @@ impl Kernel {
         Ok(carried(event(Group::Sa, deleted.build(to))))
     }
 
-    /// Workers see these SAs no more.
+    /// Workers see these SAs no more, and then they are wiped where they are kept: that takes time when
+    /// there are many.
     pub(super) fn let_go(&mut self, gone: &[Association]) {
         let placed = || gone.iter().filter_map(|association| association.placed.as_ref());
+        if placed().next().is_none() {
+            return;
+        }
+        self.plane.remove_sas(placed());
         for placed in placed() {
             self.by_slot.remove(&(placed.direction, placed.slot));
             if let (Some(keep), Some(kept)) = (&mut self.keep, placed.kept) {
                 keep.remove_sa(kept);
             }
-        }
-        if placed().next().is_some() {
-            self.plane.remove_sas(placed());
         }
     }
 

@@ -325,19 +325,21 @@ impl Plane {
         Ok(())
     }
 
-    /// Takes SAs out of the picture.
-    pub(super) fn remove_sas<'a>(&mut self, all: impl IntoIterator<Item = &'a Placed>) {
+    /// Takes SAs out of the picture. Only then is written what is kept of them, so that workers stop at
+    /// once however many there are.
+    pub(super) fn remove_sas<'a>(&mut self, all: impl IntoIterator<Item = &'a Placed> + Clone) {
         let mut draft = self.draft();
-        for placed in all {
+        for placed in all.clone() {
             match placed.direction {
                 Direction::Outbound => drop(draft.remove_outbound(placed.slot)),
                 Direction::Inbound => drop(draft.remove_inbound(placed.slot)),
             }
             let pairs = self.groups.of_pair(placed.group, placed.spi);
-            self.give_back(placed);
+            self.leave(placed);
             self.choose(placed.group, pairs, &mut draft);
         }
         self.publish(draft);
+        all.into_iter().for_each(|placed| self.bury(placed));
     }
 
     /// Makes policies of many hosts use the SA between two of them that they are to, now that one came or
@@ -357,8 +359,18 @@ impl Plane {
 
     /// What an SA had that is in no picture any more.
     fn give_back(&mut self, placed: &Placed) {
+        self.leave(placed);
+        self.bury(placed);
+    }
+
+    /// An SA leaves its place.
+    fn leave(&mut self, placed: &Placed) {
         self.groups.leave_sa(placed.group, placed.spi, (placed.direction, placed.slot));
         self.slots(placed.direction).give_back(placed.slot);
+    }
+
+    /// What is remembered of an SA's key. Its cell is used again only when no worker has its counters.
+    fn bury(&mut self, placed: &Placed) {
         match placed.direction {
             Direction::Outbound => self.graves.bury_lease(placed.key),
             Direction::Inbound => {
