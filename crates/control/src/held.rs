@@ -8,7 +8,7 @@
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -72,11 +72,10 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Locks a folder that exists.
+    /// Locks a folder that exists. Whoever may read it can lock it, so others may not from here on.
     pub(crate) fn take(path: &Path) -> Result<Self, NotTaken> {
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(OFlag::O_DIRECTORY.bits());
-        let root = options.open(path).map_err(|error| NotTaken::Failed("cannot open", error))?;
+        let root = open(path).map_err(|error| NotTaken::Failed("cannot open", error))?;
+        close_to_others(path, &root);
         match root.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(NotTaken::InUse),
@@ -198,19 +197,60 @@ impl Held {
     }
 
     /// Leaves a sign for who starts next in the folder to which the path leads now, if there is one that
-    /// holds nothing called `name` and nobody has locked.
+    /// holds nothing called `name` and nobody has locked. To be called again and again: the folder may be
+    /// made, or emptied, later.
     pub(crate) fn leave_sign(&self, name: &str) {
         let there = match self.is_there() {
-            Ok(()) => self.root.try_clone().ok().map(|root| Self { path: self.path.clone(), root }),
-            Err(_) => Self::take(&self.path).ok(),
+            Ok(()) => self.root.try_clone(),
+            Err(_) => open(&self.path),
         };
-        let Some(there) = there.filter(|there| !there.has(name)) else { return };
+        let Ok(root) = there else { return };
+        let there = Self { path: self.path.clone(), root };
+        let is_free = || self.is_there().is_ok() || there.root.try_lock().is_ok();
+        if there.has(name) || there.is_signed() || !is_free() {
+            return;
+        }
         there.mark();
+        if there.has(LOST) {
+            return;
+        }
         if let Ok(mut file) = there.make(LOST) {
             let _ = io::Write::write_all(&mut file, WHY_LOST.as_bytes());
             let _ = file.sync_all().and_then(|()| there.sync_names());
         }
     }
+
+    /// Whether all that a sign consists of is there, as far as the file system has it.
+    fn is_signed(&self) -> bool {
+        let mark = rustix::fs::fgetxattr(&self.root, MARK, &mut [0_u8; 8]);
+        self.has(LOST) && mark != Err(rustix::io::Errno::NODATA)
+    }
+}
+
+/// Leaves a folder of this process's user to that user alone.
+fn close_to_others(path: &Path, root: &File) {
+    let Ok(meta) = root.metadata() else { return };
+    let mode = meta.mode() & 0o777;
+    if meta.uid() != nix::unistd::geteuid().as_raw() || mode & 0o077 == 0 {
+        return;
+    }
+    let path = path.display();
+    match root.set_permissions(std::fs::Permissions::from_mode(0o700)) {
+        Ok(()) => tracing::info!(
+            "folder {path} was open to other users, who could have locked it: its mode is 700 now, and was \
+             {mode:o}"
+        ),
+        Err(error) => tracing::warn!(
+            "folder {path} is open to other users, who can lock it and so keep a gateway from its start, and \
+             its mode cannot be made 700: {}",
+            crate::site::describe_io(&error)
+        ),
+    }
+}
+
+/// Opens a folder.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OFlag::O_DIRECTORY.bits()).open(path)
 }
 
 /// What tells a file from all others that exist.
@@ -264,7 +304,6 @@ mod tests {
     /// another user.
     #[test]
     fn a_path_that_may_not_be_followed_is_no_loss_but_what_has_no_name_is_one() {
-        use std::os::unix::fs::PermissionsExt as _;
         if !nix::unistd::geteuid().is_root() {
             return println!("SKIPPED: only root can make folders of other users");
         }
@@ -344,5 +383,12 @@ mod tests {
         let others = Held::take(&path).unwrap();
         held.leave_sign("records");
         assert!(!others.is_marked());
+        // Once they are gone, and whatever is taken from it.
+        drop(others);
+        for _ in 0..2 {
+            held.leave_sign("records");
+            assert!(path.join(LOST).exists() && Held::take(&path).unwrap().is_marked());
+            std::fs::remove_file(path.join(LOST)).unwrap();
+        }
     }
 }

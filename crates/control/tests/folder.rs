@@ -232,6 +232,58 @@ fn a_folder_that_was_lost_under_a_running_gateway_is_not_taken_for_a_new_one() {
     }
 }
 
+/// Seen before: only the moment in which it was noticed left a sign, and a folder that was made after it,
+/// or emptied to the end after it, had none.
+#[test]
+fn a_folder_that_is_made_anew_after_its_loss_was_noticed_is_refused() {
+    let begin: Damage = |dir| std::fs::remove_file(dir.join("leases-a")).unwrap();
+    let again: Damage = |dir| std::fs::create_dir(dir).unwrap();
+    for (damage, later) in [(remove as Damage, again), (begin, empty)] {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("state");
+        std::fs::create_dir(&dir).unwrap();
+        let (keeper, told) = open_telling(&dir);
+        assert_eq!(next(&keeper), 1);
+        damage(&dir);
+        told.recv().unwrap();
+        later(&dir);
+        while !dir.join("records-lost").exists() {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        drop(keeper);
+        let error = open(&dir).unwrap_err();
+        assert!(matches!(error, LeaseError::Emptied { .. }), "{error}");
+        // Nor later than the last tick.
+        std::fs::remove_dir_all(&dir).unwrap();
+        std::fs::create_dir(&dir).unwrap();
+        let (keeper, told) = open_telling(&dir);
+        damage(&dir);
+        told.recv().unwrap();
+        later(&dir);
+        drop(keeper);
+        let error = open(&dir).unwrap_err();
+        assert!(matches!(error, LeaseError::Emptied { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("setfattr -x user.convoy.used"), "{text}");
+    }
+}
+
+/// Seen before: any user could lock a folder that all may read, and a process of long ago was blamed.
+#[test]
+fn a_folder_is_closed_to_others_and_who_locks_it_is_not_taken_for_a_gateway() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    drop(open(dir.path()).unwrap());
+    assert_eq!(std::fs::metadata(dir.path()).unwrap().permissions().mode() & 0o777, 0o700);
+    let other = std::fs::File::open(dir.path()).unwrap();
+    other.lock().unwrap();
+    let error = open(dir.path()).unwrap_err();
+    assert!(matches!(error, LeaseError::FolderLocked { .. }), "{error}");
+    assert!(error.to_string().contains("lslocks"), "{error}");
+    drop(other);
+    open(dir.path()).unwrap();
+}
+
 /// Also where no gateway ran that could notice it.
 #[test]
 fn a_folder_that_was_emptied_while_nobody_used_it_is_not_taken_for_a_new_one() {

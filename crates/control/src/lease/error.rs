@@ -17,6 +17,12 @@ pub enum LeaseError {
         /// The process that holds it, if it could be read.
         pid: Option<u32>,
     },
+    /// Some process has locked the folder, but not the file that gateways lock in it.
+    #[error("another process holds a lock on state folder {}: end that process (lslocks names it), or give this gateway its own folder", .dir.display())]
+    FolderLocked {
+        /// The folder.
+        dir: PathBuf,
+    },
     /// The key by which records are found is gone, so nobody can tell which numbers were used.
     #[error("state folder {} has records but not their key file hash-key: without it used sequence numbers are unknown; {}", .dir.display(), NEW_KEYS)]
     HashKeyLost {
@@ -36,7 +42,10 @@ pub enum LeaseError {
         dir: PathBuf,
     },
     /// The folder was in use, but all of its files are gone.
-    #[error("state folder {} was in use, but its files are gone: used sequence numbers are unknown; {}", .dir.display(), NEW_KEYS)]
+    #[error(
+        "state folder {} was in use, but its files are gone: used sequence numbers are unknown; {}; where the folder cannot be replaced, as a mount point, let it be used again once there are new keys: setfattr -x user.convoy.used {}; rm -f {}/records-lost",
+        .dir.display(), NEW_KEYS, .dir.display(), .dir.display()
+    )]
     Emptied {
         /// The folder.
         dir: PathBuf,

@@ -201,6 +201,8 @@ impl LeaseKeeper {
 impl Drop for LeaseKeeper {
     fn drop(&mut self) {
         self.join();
+        // A folder that is lost gets its sign at the end at the latest; what it says was told.
+        let _ = self.shared.lock().ledger.look();
     }
 }
 

@@ -254,6 +254,11 @@ impl Ledger {
         record.allowance = record.allowance.max(allowance);
     }
 
+    /// Looks whether the folder is still what its path names.
+    pub(super) fn look(&mut self) -> io::Result<()> {
+        self.store.look()
+    }
+
     /// Looks at all counters and writes what must be written.
     ///
     /// # Errors

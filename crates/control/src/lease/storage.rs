@@ -226,13 +226,12 @@ impl Storage for Folder {
         if self.lost.is_none() {
             match self.compare() {
                 Ok(()) => return Ok(()),
-                Err(Trouble::Lost(difference)) => {
-                    self.held.leave_sign(HASH_KEY);
-                    self.lost = Some(difference);
-                }
+                Err(Trouble::Lost(difference)) => self.lost = Some(difference),
                 Err(failed @ Trouble::Failed { .. }) => return Err(io::Error::other(failed)),
             }
         }
+        // At each look, as others may still be removing files, or make the folder anew.
+        self.held.leave_sign(HASH_KEY);
         match &self.lost {
             None => Ok(()),
             Some(difference) => Err(io::Error::other(Lost(difference.to_string()))),
@@ -284,6 +283,7 @@ const LOCK: &str = "lock";
 fn not_taken(dir: &Path, why: NotTaken) -> LeaseError {
     let dir = dir.to_owned();
     match why {
+        NotTaken::InUse if is_free(&dir.join(LOCK)) => LeaseError::FolderLocked { dir },
         NotTaken::InUse => {
             let text = std::fs::read_to_string(dir.join(LOCK)).unwrap_or_default();
             LeaseError::Locked { pid: text.trim().parse().ok(), dir }
@@ -293,6 +293,11 @@ fn not_taken(dir: &Path, why: NotTaken) -> LeaseError {
         }
         NotTaken::Failed(what, source) => LeaseError::Io { what, path: dir, source },
     }
+}
+
+/// Whether a file is there that nobody has locked, as every gateway has its own.
+fn is_free(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| file.try_lock_shared().is_ok())
 }
 
 fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LeaseError {

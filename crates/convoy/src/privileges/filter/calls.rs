@@ -47,6 +47,9 @@ const ALLOWED: &[i64] = &[
     libc::SYS_mkdirat,
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
+    // The sign in a state folder that was lost.
+    libc::SYS_fsetxattr,
+    libc::SYS_fgetxattr,
     // The owner of a daemon's socket that is shared.
     libc::SYS_fchown,
     libc::SYS_umask,
