@@ -22,6 +22,17 @@ impl Machine {
         Self::read(Path::new("/etc/machine-id"), Path::new(board))
     }
 
+    /// What tells it, if only one of both can be read, and then what cannot be.
+    #[must_use]
+    pub fn only(&self) -> Option<[&'static str; 2]> {
+        let [id, board, ..] = NAMES;
+        match (&self.machine_id, &self.board) {
+            (Some(_), None) => Some([id, board]),
+            (None, Some(_)) => Some([board, id]),
+            _ => None,
+        }
+    }
+
     /// What two files say.
     #[must_use]
     pub fn read(machine_id: &Path, board: &Path) -> Self {
@@ -174,6 +185,11 @@ mod tests {
         let upper = IDS[1].to_uppercase();
         assert_eq!(machine(None, Some(&upper)), machine(None, Some(IDS[1])));
         assert_ne!(machine(None, Some(IDS[1])), Machine::default());
+        let [id, board] = ["machine-id", "DMI product UUID"];
+        assert_eq!(machine(Some(IDS[0]), None).only(), Some([id, board]));
+        assert_eq!(machine(Some("0"), Some(IDS[1])).only(), Some([board, id]));
+        assert_eq!(machine(Some(IDS[0]), Some(IDS[1])).only(), None);
+        assert_eq!(Machine::default().only(), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use convoy_control::lease::LeaseEvent;
+use convoy_control::lease::{LeaseEvent, Machine};
 use convoy_control::site::Site;
 use convoy_control::state::{ReloadReport, State, StateError};
 use convoy_crypto::Cpu;
@@ -101,6 +101,14 @@ impl Prepared {
             .context("no memory for packets")?;
         let pipeline = pipeline_config(&medium);
         let state = State::start(site, cpu, wire_mtu, tell_lease_event).map_err(state_error)?;
+        if state.state_dir().is_some()
+            && let Some([known, unknown]) = Machine::current().only()
+        {
+            tracing::info!(
+                "the state folder is tied to this machine by its {known} alone, as its {unknown} cannot be \
+                 read: a copy on a machine with the same {known} is not refused there"
+            );
+        }
         let interfaces = state.interface_spds().map(|(_, spd)| spd);
         let spds = core::iter::once(state.plain_spd()).chain(interfaces).collect();
         Ok(Self { state, surroundings: Surroundings { pipeline, spds, engine, arena } })
