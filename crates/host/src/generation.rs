@@ -8,13 +8,14 @@
 //! * the kernel's log, which since Linux 5.18 says that its random numbers begin anew for this reason.
 //!
 //! Both are believed only from the kernel itself: uevents come from port 0, and log records of processes
-//! bear another facility.
+//! bear another facility. That holds against users without rights: root can have the kernel send such uevents.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_KOBJECT_UEVENT};
 use nix::libc::{ENOBUFS, EPIPE, O_NONBLOCK};
@@ -39,6 +40,21 @@ pub fn has_generation_id(root: &Path) -> bool {
     })
 }
 
+/// For so long after a copy was dealt with, a source that had not told of it yet tells of the same one.
+const REPEATED: Duration = Duration::from_secs(2);
+/// The kernel's log, as records.
+const LOG: &str = "/dev/kmsg";
+/// What both sources are called.
+const SOURCES: [&str; 2] = ["uevents of the kernel", "the kernel's log /dev/kmsg"];
+
+/// Whether the kernel's log can be read here.
+///
+/// # Errors
+/// Why not.
+pub fn can_read_kernel_log(root: &Path) -> io::Result<()> {
+    open_log(&root.join(LOG.trim_start_matches('/'))).map(drop)
+}
+
 /// Listens from where it was opened on; that must be before what a copy would have as well is used.
 #[derive(Debug)]
 pub struct GenerationWatch {
@@ -46,6 +62,17 @@ pub struct GenerationWatch {
     log: Option<File>,
     /// Why one of both cannot be heard.
     deaf: Vec<String>,
+    copies: Copies,
+}
+
+/// What a watch waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Heard {
+    /// The machine is a copy.
+    Copy,
+    /// One source is heard no more, or lost something that no other has told: why.
+    Deaf(String),
 }
 
 impl GenerationWatch {
@@ -53,11 +80,11 @@ impl GenerationWatch {
     #[must_use]
     pub fn open() -> Self {
         let mut deaf = Vec::new();
+        let [of_events, of_log] = SOURCES;
         let mut heard = |what: &str, error: io::Error| deaf.push(format!("{what}: {error}"));
-        let events = listen().map_err(|error| heard("uevents of the kernel", error)).ok();
-        let log = open_log(Path::new("/dev/kmsg"));
-        let log = log.map_err(|error| heard("the kernel's log /dev/kmsg", error)).ok();
-        Self { events, log, deaf }
+        let events = listen().map_err(|error| heard(of_events, error)).ok();
+        let log = open_log(Path::new(LOG)).map_err(|error| heard(of_log, error)).ok();
+        Self { events, log, deaf, copies: Copies::default() }
     }
 
     /// What cannot be heard, and why.
@@ -66,11 +93,17 @@ impl GenerationWatch {
         &self.deaf
     }
 
-    /// Waits until the machine is a copy.
+    /// Whether the kernel's log is heard, which tells of copies on all kernels since 5.18.
+    #[must_use]
+    pub fn hears_log(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Waits until the machine is a copy, or less is heard than before.
     ///
     /// # Errors
     /// When nothing can be heard any more.
-    pub fn wait(&mut self) -> io::Result<()> {
+    pub fn wait(&mut self) -> io::Result<Heard> {
         loop {
             let events = self.events.as_ref().map(|socket| socket.as_fd());
             let fds = events.into_iter().chain(self.log.as_ref().map(|log| log.as_fd()));
@@ -82,23 +115,80 @@ impl GenerationWatch {
                 Err(nix::errno::Errno::EINTR) | Ok(_) => {}
                 Err(error) => return Err(error.into()),
             }
-            if self.look()? {
-                return Ok(());
+            if let Some(heard) = self.look(Instant::now()) {
+                return Ok(heard);
             }
         }
     }
 
-    /// Reads what there is; whether it says so.
-    fn look(&mut self) -> io::Result<bool> {
-        let mut is_copy = false;
-        if let Some(socket) = &self.events {
-            is_copy |= read_events(socket)?;
-        }
-        if let Some(log) = &mut self.log {
-            is_copy |= read_log(log)?;
-        }
-        Ok(is_copy)
+    /// The copy that was heard of was dealt with: what is told of it a second time is no news.
+    pub fn done(&mut self) {
+        self.copies.last = Some(Instant::now());
     }
+
+    /// Reads what there is.
+    fn look(&mut self, now: Instant) -> Option<Heard> {
+        let events = self.events.as_ref().map(read_events);
+        let log = self.log.as_mut().map(read_log);
+        let mut told = [false; 2];
+        let mut deaf = None;
+        for ((read, what), told) in [events, log].into_iter().zip(SOURCES).zip(&mut told) {
+            let why = match read {
+                Some(Ok(said)) => {
+                    *told = said.is_copy;
+                    (said.is_lossy && self.log.is_none()).then(|| format!("{what}: some were lost"))
+                }
+                Some(Err(error)) => {
+                    // The other one is still heard.
+                    match what == SOURCES[0] {
+                        true => self.events = None,
+                        false => self.log = None,
+                    }
+                    Some(format!("{what}: {error}"))
+                }
+                None => None,
+            };
+            if let Some(why) = why.filter(|why| !self.deaf.contains(why)) {
+                self.deaf.push(why.clone());
+                deaf = Some(why);
+            }
+        }
+        if self.copies.is_news(told, now) { Some(Heard::Copy) } else { deaf.map(Heard::Deaf) }
+    }
+}
+
+/// Tells one copy of which both sources tell, one after the other, from two.
+#[derive(Debug, Default)]
+struct Copies {
+    /// When the last one was noticed, or dealt with.
+    last: Option<Instant>,
+    /// Which sources told of it.
+    told: [bool; 2],
+}
+
+impl Copies {
+    /// Whether what sources told is of another copy than the last one. A source tells once of each.
+    fn is_news(&mut self, told: [bool; 2], now: Instant) -> bool {
+        if !told.contains(&true) {
+            return false;
+        }
+        let is_late = self.last.is_none_or(|last| now.duration_since(last) > REPEATED);
+        let is_second = self.told.iter().zip(told).any(|(before, now)| *before && now);
+        if is_late || is_second {
+            *self = Self { last: Some(now), told };
+            return true;
+        }
+        self.told.iter_mut().zip(told).for_each(|(before, now)| *before |= now);
+        false
+    }
+}
+
+/// What was read of one source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Said {
+    is_copy: bool,
+    /// Whether something is missing.
+    is_lossy: bool,
 }
 
 fn listen() -> io::Result<Socket> {
@@ -115,31 +205,33 @@ fn open_log(path: &Path) -> io::Result<File> {
     Ok(log)
 }
 
-fn read_events(socket: &Socket) -> io::Result<bool> {
-    let mut is_copy = false;
+fn read_events(socket: &Socket) -> io::Result<Said> {
+    let mut said = Said::default();
     loop {
         match socket.recv_from_full() {
-            Ok((event, from)) => is_copy |= from.port_number() == 0 && is_new_generation(&event),
+            Ok((event, from)) => {
+                said.is_copy |= from.port_number() == 0 && is_new_generation(&event);
+            }
             Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => return Ok(is_copy),
+                io::ErrorKind::WouldBlock => return Ok(said),
                 io::ErrorKind::Interrupted => {}
-                // More had happened than the socket could hold; the log says it as well.
-                _ if error.raw_os_error() == Some(ENOBUFS) => {}
+                // More had happened than the socket could hold; the log says it as well, if it is heard.
+                _ if error.raw_os_error() == Some(ENOBUFS) => said.is_lossy = true,
                 _ => return Err(error),
             },
         }
     }
 }
 
-fn read_log(log: &mut File) -> io::Result<bool> {
+fn read_log(log: &mut File) -> io::Result<Said> {
     let mut record = [0; RECORD];
-    let mut is_copy = false;
+    let mut said = Said::default();
     loop {
         match log.read(&mut record) {
-            Ok(0) => return Ok(is_copy),
-            Ok(len) => is_copy |= is_fork(record.get(..len).unwrap_or_default()),
+            Ok(0) => return Ok(said),
+            Ok(len) => said.is_copy |= is_fork(record.get(..len).unwrap_or_default()),
             Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => return Ok(is_copy),
+                io::ErrorKind::WouldBlock => return Ok(said),
                 io::ErrorKind::Interrupted => {}
                 // The oldest were overwritten.
                 _ if error.raw_os_error() == Some(EPIPE) => {}
@@ -204,12 +296,51 @@ mod tests {
         let path = folder.path().join("kmsg");
         let line = "5,1,1,-;random: crng reseeded due to virtual machine fork\n";
         std::fs::write(&path, line).unwrap();
-        let mut watch =
-            GenerationWatch { events: None, log: Some(open_log(&path).unwrap()), deaf: Vec::new() };
-        assert!(!watch.look().unwrap());
+        let mut watch = deaf_watch();
+        watch.log = Some(open_log(&path).unwrap());
+        let now = Instant::now();
+        assert_eq!(watch.look(now), None);
         std::fs::write(&path, [line, line].concat()).unwrap();
-        assert!(watch.look().unwrap());
-        assert!(!watch.look().unwrap());
+        assert_eq!(watch.look(now), Some(Heard::Copy));
+        assert_eq!(watch.look(now), None);
+    }
+
+    /// Not listening to anything.
+    fn deaf_watch() -> GenerationWatch {
+        GenerationWatch { events: None, log: None, deaf: Vec::new(), copies: Copies::default() }
+    }
+
+    #[test]
+    fn what_both_sources_tell_within_a_short_time_is_one_copy() {
+        let (events, log, both) = ([true, false], [false, true], [true, true]);
+        let now = Instant::now();
+        let mut copies = Copies::default();
+        assert!(!copies.is_news([false; 2], now));
+        assert!(copies.is_news(events, now));
+        assert!(!copies.is_news(log, now + REPEATED));
+        // Of a copy that was made in this moment, time goes on as if there was none in between.
+        assert!(copies.is_news(events, now + REPEATED));
+        let now = now + REPEATED;
+        assert!(copies.is_news(log, now + REPEATED + Duration::from_nanos(1)));
+        let mut copies = Copies::default();
+        assert!(
+            copies.is_news(both, now) && copies.is_news(log, now) && !copies.is_news(events, now)
+        );
+    }
+
+    #[test]
+    fn one_source_that_fails_leaves_the_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut watch = deaf_watch();
+        watch.events = Some(listen().unwrap());
+        // A folder is opened, but not read.
+        watch.log = Some(File::open(folder.path()).unwrap());
+        let Some(Heard::Deaf(why)) = watch.look(Instant::now()) else { panic!("{watch:?}") };
+        assert!(why.starts_with("the kernel's log /dev/kmsg: "), "{why}");
+        assert!(watch.events.is_some() && !watch.hears_log());
+        assert_eq!(watch.look(Instant::now()), None);
+        watch.events = None;
+        assert!(watch.wait().is_err());
     }
 
     #[test]

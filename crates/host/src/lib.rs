@@ -60,7 +60,7 @@ mod watch;
 pub use change::{Change, Route};
 pub use error::{Cause, HostError, Leftover};
 pub use fence::{Claim, Clamp, Fence, FenceConfig, Finding, Look, Mark, Treatment, findings};
-pub use generation::{GenerationWatch, has_generation_id};
+pub use generation::{GenerationWatch, Heard, can_read_kernel_log, has_generation_id};
 pub use name::LinkName;
 pub use neighbour::{Neighbour, Way};
 pub use netns::Netns;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use convoy_control::trace::{Question, Trace, trace};
 use convoy_control::wireshark::esp_sa;
 use convoy_control::xfrm::{self, Answer, Client, Cursor, Multicast, Told};
 use convoy_crypto::Cpu;
-use convoy_host::{GenerationWatch, LinkName, Network};
+use convoy_host::{GenerationWatch, Heard, LinkName, Network, has_generation_id};
 use convoy_ipsec::event::{Event, SaId};
 use convoy_runtime::{PortTotals, WorkerStats, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
@@ -155,17 +156,37 @@ impl Live {
 
     /// Ends all SAs when this machine turns out to be a copy of another one. For a thread of its own.
     pub fn listen_to_generations(&self, mut watch: GenerationWatch) {
+        let has_id = has_generation_id(Path::new("/"));
+        let note = |watch: &GenerationWatch| {
+            let is_deaf = has_id && !watch.hears_log();
+            if let (true, Some(gateway)) = (is_deaf, &mut self.lock().gateway) {
+                gateway.note_deaf(watch.deaf());
+            }
+        };
+        note(&watch);
         loop {
-            if let Err(error) = watch.wait() {
-                return tracing::error!(
-                    "whether this machine is a copy of another one is not heard any more: {error}"
-                );
+            match watch.wait() {
+                Ok(Heard::Copy) => {}
+                Ok(Heard::Deaf(why)) => {
+                    tracing::warn!("copies of this machine may go unnoticed from now on: {why}");
+                    note(&watch);
+                    continue;
+                }
+                Ok(_) => continue,
+                // Where there is no id there is nothing to hear.
+                Err(_) if !has_id => return,
+                Err(error) => {
+                    return tracing::error!(
+                        "whether this machine is a copy of another one is not heard any more: {error}"
+                    );
+                }
             }
             let mut inner = self.lock();
             let Some(gateway) = &mut inner.gateway else { return };
             for (group, message) in gateway.end_sas() {
                 self.multicast.send(group, message);
             }
+            watch.done();
         }
     }
 

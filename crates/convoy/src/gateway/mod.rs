@@ -82,6 +82,8 @@ pub struct Gateway {
     sockets: Vec<Socket>,
     recorder: Option<Recorder>,
     started: Instant,
+    /// Why it may not hear that its machine is a copy, if so.
+    deaf: Option<String>,
 }
 
 impl Gateway {
@@ -180,6 +182,7 @@ impl Gateway {
             sockets,
             recorder,
             started: Instant::now(),
+            deaf: None,
         };
         for network in routes {
             if let Err(error) = gateway.add_route(network) {
@@ -356,8 +359,9 @@ impl Gateway {
         }
         tracing::error!(
             "{IS_COPY}: all SAs ended, as each sequence number that both use repeats a nonce; IKE daemons \
-             hear of {} and make new ones; static keys need new ones on both sides (convoy init) and a \
-             reload",
+             hear of {} and make new ones, but what they were negotiating and their own keys are in both \
+             machines, so start them anew on both; static keys need new ones on both sides (convoy init) and \
+             a reload",
             told.len()
         );
         if let Err(error) = self.core.state().spend_keys() {
@@ -387,14 +391,23 @@ impl Gateway {
         self.daemons.iter().flat_map(Daemons::fence_counts)
     }
 
-    /// What is wrong with interfaces, addresses and routes at present, in words.
+    /// Keeps in mind that copies of this machine may go unnoticed, and why.
+    pub fn note_deaf(&mut self, why: &[String]) {
+        self.deaf = Some(format!(
+            "copies of this virtual machine may go unnoticed: {}; let the gateway read /dev/kmsg",
+            why.join("; ")
+        ));
+    }
+
+    /// What is wrong with interfaces, addresses and routes at present, and with the machine, in words.
     #[must_use]
     pub fn troubles(&self) -> Vec<String> {
         let interfaces = self.following.iter().filter_map(Following::trouble);
         let daemons = self.daemons.iter().flat_map(Daemons::troubles);
         let spent = self.core.state().spent();
         let spent = spent.map(|why| format!("{why}, so SAs ended: write new keys on both sides"));
-        interfaces.chain(self.addresses.troubles()).chain(daemons).chain(spent).collect()
+        let machine = spent.into_iter().chain(self.deaf.clone());
+        interfaces.chain(self.addresses.troubles()).chain(daemons).chain(machine).collect()
     }
 
     /// An interface that does not exist any more, if the gateway needs it.
