@@ -31,10 +31,21 @@ pub(super) fn look(root: &Path) -> Vec<Check> {
 fn generation(root: &Path) -> Check {
     const ABOUT: &str = "VM generation id";
     if convoy_host::has_generation_id(root) {
-        return Check::ok(
-            ABOUT,
-            "there is one: a gateway hears of copies of this machine, and ends its SAs",
-        );
+        return match convoy_host::can_read_kernel_log(root) {
+            Ok(()) => Check::ok(
+                ABOUT,
+                "there is one: a gateway hears of copies of this machine, and ends its SAs",
+            ),
+            Err(error) => Check::note(
+                ABOUT,
+                format!(
+                    "there is one, but this user cannot read the kernel's log /dev/kmsg ({error}), and kernels \
+                     since 6.9 tell of a copy of this machine nowhere else: see to it that the gateway can read \
+                     it (in a container, pass the device into it), or make new keys and start IKE daemons anew \
+                     after each copy"
+                ),
+            ),
+        };
     }
     Check::note(
         ABOUT,
@@ -198,6 +209,18 @@ mod tests {
         assert!(check.found.contains("CAP_NET_RAW (native ESP), CAP_NET_BIND"), "{check:?}");
         assert!(!check.found.contains("CAP_NET_ADMIN"));
         assert_eq!(rights("CapEff:\t000001ffffffffff\n").level, Level::Ok);
+    }
+
+    #[test]
+    fn a_generation_id_without_a_log_that_can_be_read_is_noted() {
+        let root = root(&[("sys/bus/platform/drivers/vmgenid/bind", "")]);
+        let device = root.path().join("sys/bus/platform/drivers/vmgenid/VMGENCTR:00");
+        std::os::unix::fs::symlink("x", device).unwrap();
+        let check = generation(root.path());
+        assert!(check.level == Level::Note && check.found.contains("/dev/kmsg"), "{check:?}");
+        fs::create_dir_all(root.path().join("dev")).unwrap();
+        fs::write(root.path().join("dev/kmsg"), "").unwrap();
+        assert_eq!(generation(root.path()).level, Level::Ok);
     }
 
     #[test]
