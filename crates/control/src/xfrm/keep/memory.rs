@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use convoy_ipsec::snapshot::Published;
 use zeroize::Zeroizing;
 
 use super::{Journal, Keep, Medium, Words};
@@ -28,6 +29,8 @@ struct Files {
     steps: Vec<Step>,
     /// Writes fail that make a file longer.
     is_full: bool,
+    /// A picture, and for each step of the journal from then on whether it still had outbound SAs.
+    watched: Option<(Arc<Published>, Vec<bool>)>,
 }
 
 fn apply(files: &mut [Vec<u8>; 2], step: &Step, part: usize) {
@@ -108,6 +111,16 @@ impl Memory {
     pub(in crate::xfrm) fn fill_up(&self, is_full: bool) {
         self.0.lock().unwrap().is_full = is_full;
     }
+
+    /// Looks at the picture with each step of the journal.
+    pub(in crate::xfrm) fn watch(&self, published: &Arc<Published>) {
+        self.0.lock().unwrap().watched = Some((published.clone(), Vec::new()));
+    }
+
+    /// Whether workers still had outbound SAs in these steps.
+    pub(in crate::xfrm) fn watched(&self) -> Vec<bool> {
+        self.0.lock().unwrap().watched.take().unwrap().1
+    }
 }
 
 #[derive(Debug)]
@@ -129,6 +142,11 @@ impl Leaf {
         let mut files = self.memory.0.lock().unwrap();
         apply(&mut files.now, &step, usize::MAX);
         files.steps.push(step);
+        if self.file == 0
+            && let Some((published, seen)) = &mut files.watched
+        {
+            seen.push(published.current().outbound_sas().next().is_some());
+        }
     }
 }
 

@@ -427,7 +427,11 @@ fn all_sas_end_at_once_and_daemons_hear_of_each() {
     let (mut kernel, published, _) = life(&memory);
     add(&mut kernel, outbound(1, 1)).unwrap();
     add(&mut kernel, inbound(2, 2)).unwrap();
+    memory.watch(&published);
     let told = kernel.end_all(moment(0));
+    // Workers are not kept waiting until all is wiped.
+    let seen = memory.watched();
+    assert!(!seen.is_empty() && !seen.contains(&true), "{seen:?}");
     assert!(outbounds(&published).is_empty() && inbounds(&published).is_empty());
     let expired = told.iter().filter(|(group, message)| {
         let message = Messages::new(message.as_bytes()).next().unwrap();
