@@ -69,11 +69,19 @@ pub fn keep_only(keep: u64) -> io::Result<()> {
     let broadcast = Broadcast::new(keep)?;
     let begin = Instant::now();
     let mut asked = BTreeSet::new();
-    // A thread that was narrow when the listing began starts none that is not. So once all that are listed
-    // are narrow, all are.
+    // A thread that is narrow starts none that is not. One that is listed may have started another before it
+    // became narrow, too late to be listed with it, so all are narrow once two listings in a row say so.
+    let mut clean = 0;
     loop {
         let wide = wide_threads(keep, is_bounded)?;
-        let Some(first) = wide.first() else { return Ok(()) };
+        let Some(first) = wide.first() else {
+            clean += 1;
+            if clean == 2 {
+                return Ok(());
+            }
+            continue;
+        };
+        clean = 0;
         if begin.elapsed() > PATIENCE {
             return Err(io::Error::other(format!("thread {first} does not give them up")));
         }
@@ -99,7 +107,7 @@ fn wide_threads(keep: u64, is_bounded: bool) -> io::Result<Vec<i32>> {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
             Err(error) => return Err(error),
         };
-        if Rights::parse(&status).is_some_and(|rights| !rights.is_narrow(keep, is_bounded)) {
+        if Rights::parse(&status).is_none_or(|rights| !rights.is_narrow(keep, is_bounded)) {
             wide.push(thread);
         }
     }
