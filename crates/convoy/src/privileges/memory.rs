@@ -61,11 +61,32 @@ fn is_limited() -> bool {
     getrlimit(Resource::Memlock).current.is_some()
 }
 
+/// A capability in another user namespace than the first does not count for this.
 fn may_pass_limits() -> bool {
-    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK))
+    let users = fs::read_to_string("/proc/self/uid_map");
+    users.is_ok_and(|map| maps_all(&map))
+        && capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK))
+}
+
+/// Whether a user namespace is the first one, which has all users as they are.
+fn maps_all(map: &str) -> bool {
+    map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// Whether this machine has swap: a line for each below a heading.
 fn swaps() -> bool {
     fs::read_to_string("/proc/swaps").is_ok_and(|list| list.lines().count() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_of_another_user_namespace_do_not_pass_limits() {
+        assert!(maps_all("         0          0 4294967295\n"));
+        assert!(!maps_all("         0       1000          1\n"));
+        assert!(!maps_all("         0          0          1\n         1     100000      65536\n"));
+        assert!(!maps_all(""));
+    }
 }
