@@ -40,6 +40,8 @@ fn shared(message: &Message) -> Option<Shared> {
         match attribute {
             LinkAttribute::IfName(name) => shared.name.clone_from(name),
             LinkAttribute::Link(device) => shared.device = *device,
+            // The device lies in another network namespace, where numbers mean others.
+            LinkAttribute::LinkNetNsId(_) => return None,
             LinkAttribute::LinkInfo(infos) => is_one = infos.iter().any(passes_the_stack_by),
             _ => {}
         }
