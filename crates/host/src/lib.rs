@@ -67,7 +67,7 @@ pub use netns::Netns;
 pub use network::{Link, LinkCounters, Network, RouteEntry, RouteTo, preferred_source};
 pub use plan::{Applied, Plan};
 pub use sysctl::{Family, Scope, Sysctl};
-pub use tun::TunQueues;
+pub use tun::TunState;
 pub use watch::{News, Watch};
 
 pub use ipnet::IpNet;

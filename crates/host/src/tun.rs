@@ -12,12 +12,18 @@ use netlink_packet_route::{
 use crate::{HostError, Netns, Network, netlink::Refusal};
 
 /// Attributes of a TUN interface in `linux/if_link.h`.
+const IFLA_TUN_OWNER: u16 = 1;
+const IFLA_TUN_PERSIST: u16 = 6;
 const IFLA_TUN_NUM_QUEUES: u16 = 8;
 const IFLA_TUN_NUM_DISABLED_QUEUES: u16 = 9;
 
-/// Queues of a TUN interface with several, whoever has them open.
+/// Who may open a TUN interface with several queues, and how many are open, whoever has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TunQueues {
+pub struct TunState {
+    /// The user who may open queues; none: everybody may.
+    pub owner: Option<u32>,
+    /// It stays when all its queues are closed.
+    pub stays: bool,
     /// Those that carry packets.
     pub attached: u32,
     /// Those that whoever has them has taken out, and may put back.
@@ -25,16 +31,16 @@ pub struct TunQueues {
 }
 
 impl Network {
-    /// How many queues a TUN interface has; none where there is no such interface, it has but one queue by
+    /// Owner and queues of a TUN interface, as they were at one moment; none where there is no such interface, it has but one queue by
     /// its kind, or the kernel does not say (Linux before 4.17).
     ///
     /// # Errors
     /// [`HostError::Netlink`].
-    pub fn tun_queues(&mut self, index: u32) -> Result<Option<TunQueues>, HostError> {
+    pub fn tun_state(&mut self, index: u32) -> Result<Option<TunState>, HostError> {
         let mut question = LinkMessage::default();
         question.header.index = index;
         match self.rtnl.query(Message::GetLink(question)) {
-            Ok(Some(Message::NewLink(answer))) => Ok(queues_of(&answer)),
+            Ok(Some(Message::NewLink(answer))) => Ok(state_of(&answer)),
             Ok(_) | Err(Refusal { errno: nix::libc::ENODEV, .. }) => Ok(None),
             Err(other) => Err(other.into()),
         }
@@ -74,7 +80,7 @@ impl Network {
     }
 }
 
-fn queues_of(link: &LinkMessage) -> Option<TunQueues> {
+fn state_of(link: &LinkMessage) -> Option<TunState> {
     let infos = link.attributes.iter().find_map(|attribute| match attribute {
         LinkAttribute::LinkInfo(infos) => Some(infos),
         _ => None,
@@ -89,7 +95,15 @@ fn queues_of(link: &LinkMessage) -> Option<TunQueues> {
         (found.value_len() == bytes.len()).then(|| found.emit_value(&mut bytes))?;
         Some(u32::from_ne_bytes(bytes))
     };
-    Some(TunQueues {
+    let flag = |wanted: u16| {
+        let found = tun.iter().find(|info| info.kind() == wanted)?;
+        let mut byte = [0];
+        (found.value_len() == byte.len()).then(|| found.emit_value(&mut byte))?;
+        Some(byte != [0])
+    };
+    Some(TunState {
+        owner: number(IFLA_TUN_OWNER),
+        stays: flag(IFLA_TUN_PERSIST)?,
         attached: number(IFLA_TUN_NUM_QUEUES)?,
         disabled: number(IFLA_TUN_NUM_DISABLED_QUEUES)?,
     })

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 
-use convoy_io::IoError;
+use convoy_io::{IoError, tun};
 
 /// What was to be opened.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +23,11 @@ pub(super) enum Need {
 /// Adds to a refusal what would help.
 pub(super) fn explain(error: IoError, need: Need) -> anyhow::Error {
     let help = match &error {
+        IoError::Setup { step, .. } if *step == tun::JOINED => Some(
+            "another user of this host joins each TUN interface while it is made: find and stop that program \
+             (`lsof /dev/net/tun`), or start the gateway with CAP_SYS_ADMIN, which makes it out of sight"
+                .into(),
+        ),
         IoError::Setup { source, .. } => help(source.kind(), need),
         _ => None,
     };

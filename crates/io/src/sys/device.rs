@@ -77,11 +77,15 @@ pub(crate) fn tun_set_offload(fd: BorrowedFd<'_>, bits: libc::c_uint) -> io::Res
     Ok(())
 }
 
-/// Lets nobody but this process's user (and who may do anything to networks) open queues of a TUN device:
-/// without an owner everybody may.
-pub(crate) fn tun_set_owner(fd: BorrowedFd<'_>) -> io::Result<()> {
+/// This process's user, with whose rights it opens things.
+pub(crate) fn effective_user() -> u32 {
     // SAFETY: geteuid reads nothing of ours and cannot fail.
-    let user = unsafe { libc::geteuid() };
+    unsafe { libc::geteuid() }
+}
+
+/// Lets nobody but a user (and who may do anything to networks) open queues of a TUN device: without an owner
+/// everybody may. Whoever has a queue may call it.
+pub(crate) fn tun_set_owner(fd: BorrowedFd<'_>, user: u32) -> io::Result<()> {
     // SAFETY: TUNSETOWNER takes its argument by value and touches no memory.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOWNER, libc::c_ulong::from(user)) })?;
     Ok(())

@@ -23,8 +23,8 @@ pub(crate) use bpf::{
 #[cfg(test)]
 pub(crate) use device::tun_set_queue;
 pub(crate) use device::{
-    DeviceName, rx_queues, set_queue_len, tun_attach, tun_set_header_len, tun_set_offload,
-    tun_set_owner, tun_set_persist,
+    DeviceName, effective_user, rx_queues, set_queue_len, tun_attach, tun_set_header_len,
+    tun_set_offload, tun_set_owner, tun_set_persist,
 };
 pub(crate) use message::{
     ADDRESS, CONTROL_IN, CONTROL_OUT, Outgoing, Received, RecvBatch, SendBatch, recv_error,

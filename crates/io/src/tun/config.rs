@@ -117,7 +117,8 @@ pub(super) fn open_queue(name: &sys::DeviceName) -> Result<Named, IoError> {
         .map_err(IoError::setup("open /dev/net/tun"))?;
     sys::tun_attach(queue.as_fd(), &mut name)
         .map_err(IoError::setup("open a queue of the tun device"))?;
-    sys::tun_set_owner(queue.as_fd()).map_err(IoError::setup("set the owner of the tun device"))?;
+    sys::tun_set_owner(queue.as_fd(), sys::effective_user())
+        .map_err(IoError::setup("set the owner of the tun device"))?;
     sys::tun_set_header_len(queue.as_fd(), VNET_LEN)
         .map_err(IoError::setup("set the header length of the tun device"))?;
     Ok(Named { queue, name })

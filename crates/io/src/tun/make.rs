@@ -8,11 +8,13 @@ use std::fs::File;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{Error, ErrorKind};
 
-use convoy_host::{HostError, LinkName, Netns, Network, TunQueues};
+use convoy_host::{HostError, LinkName, Netns, Network, TunState};
 
 use super::config::{Named, open_queue};
 use crate::{IoError, sys};
 
+/// What fails when somebody joins every device while it is made.
+pub const JOINED: &str = "make a tun device that nobody joins";
 /// How often a device is made anew that somebody joined.
 const ATTEMPTS: usize = 100;
 
@@ -64,42 +66,46 @@ fn hidden() -> Result<Option<Named>, IoError> {
     }
 }
 
-/// Makes devices of names that nobody knows before they are there, until one has no stranger's queue: since it
-/// has an owner, none can come later.
+/// Makes devices of names that nobody knows before they are there, until one is as it was made: ours, and
+/// with no stranger's queue. One who had a queue for a moment could have made himself the owner, or had the
+/// device stay; who has none and is not the owner can do neither, so none can come later.
 fn in_sight(mut make: impl FnMut() -> Result<Named, IoError>) -> Result<Named, IoError> {
     for _ in 0..ATTEMPTS {
         let made = make()?;
         let mut network = Network::open().map_err(refused("count the queues of the tun device"))?;
         let index = index(&mut network, &made.name)?;
-        if count(&mut network, index)? == (TunQueues { attached: 1, disabled: 0 }) {
+        let state = state(&mut network, index)?;
+        if is_ours(&state, 1) && !state.stays {
             return Ok(made);
         }
         // Ours would not be its last queue, so it would stay.
         network.delete(index).map_err(refused("delete a tun device that somebody joined"))?;
     }
-    Err(IoError::Setup {
-        step: "make a tun device that nobody joins",
-        source: Error::from(ErrorKind::ResourceBusy),
-    })
+    Err(IoError::Setup { step: JOINED, source: Error::from(ErrorKind::ResourceBusy) })
 }
 
-/// Makes sure that a device has these queues and no others.
+/// Makes sure that a device is ours and has these queues and no others.
 ///
 /// # Errors
 /// [`IoError::Setup`] where somebody else has one, or that cannot be asked.
 pub(super) fn have_alone(name: &sys::DeviceName, queues: u16) -> Result<(), IoError> {
     let mut network = Network::open().map_err(refused("count the queues of the tun device"))?;
     let index = index(&mut network, name)?;
-    if count(&mut network, index)? == (TunQueues { attached: queues.into(), disabled: 0 }) {
+    if is_ours(&state(&mut network, index)?, queues) {
         return Ok(());
     }
     let source = Error::from(ErrorKind::ResourceBusy);
     Err(IoError::Setup { step: "have the tun device alone", source })
 }
 
-fn count(network: &mut Network, index: u32) -> Result<TunQueues, IoError> {
+fn is_ours(state: &TunState, queues: u16) -> bool {
+    let owner = Some(sys::effective_user());
+    state.owner == owner && (state.attached, state.disabled) == (queues.into(), 0)
+}
+
+fn state(network: &mut Network, index: u32) -> Result<TunState, IoError> {
     let step = "count the queues of the tun device";
-    let found = network.tun_queues(index).map_err(refused(step))?;
+    let found = network.tun_state(index).map_err(refused(step))?;
     let silent = || Error::new(ErrorKind::Unsupported, "the kernel does not say (Linux 4.17 does)");
     found.ok_or_else(|| IoError::Setup { step, source: silent() })
 }
@@ -153,6 +159,36 @@ mod tests {
             assert!(names.iter().all(|name| !exists(name.as_str()).unwrap()));
             assert!(exists(made.name.as_str()).unwrap());
             have_alone(&made.name, 1).unwrap();
+        };
+        if let Err(error) = Netns::private(work) {
+            println!("SKIPPED: {error}");
+        }
+    }
+
+    /// Whoever has a queue may say who the owner is, and that the device stays.
+    #[test]
+    fn devices_that_somebody_passed_through_are_thrown_away() {
+        const NOBODY: u32 = 65534;
+        let work = || {
+            let mut names = Vec::new();
+            let made = in_sight(|| {
+                let made = open_queue(&disguise()?)?;
+                if names.len() < 2 {
+                    let stranger = open_queue(&made.name)?.queue;
+                    match names.len() {
+                        0 => sys::tun_set_owner(stranger.as_fd(), NOBODY).unwrap(),
+                        _ => sys::tun_set_persist(stranger.as_fd(), true).unwrap(),
+                    }
+                    names.push(made.name);
+                }
+                Ok(made)
+            });
+            let made = made.unwrap();
+            assert_eq!(names.len(), 2);
+            assert!(names.iter().all(|name| !exists(name.as_str()).unwrap()));
+            have_alone(&made.name, 1).unwrap();
+            sys::tun_set_owner(made.queue.as_fd(), NOBODY).unwrap();
+            assert!(have_alone(&made.name, 1).is_err());
         };
         if let Err(error) = Netns::private(work) {
             println!("SKIPPED: {error}");

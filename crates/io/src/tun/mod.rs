@@ -13,6 +13,7 @@ mod tx;
 
 pub use config::{Config, open, remove, stay};
 pub use drops::QueueDrops;
+pub use make::JOINED;
 
 use std::fs::File;
 use std::io;
