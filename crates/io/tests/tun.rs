@@ -9,9 +9,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::{Namespace, burst_of, esp, ip_packet, pattern, receive};
+use common::{Namespace, burst_of, esp, ip_packet, pattern, receive, until};
 use convoy_io::tun::{self, TunPort};
 use convoy_io::{IoError, Port, PortCounters, udp};
 use convoy_packet::{Arena, Burst, FrameSize};
@@ -289,17 +289,6 @@ fn a_removed_device_is_a_dead_port_and_frames_come_back() {
     assert!(burst.is_empty());
     drop((port, pool));
     assert_eq!((arena.in_depot(), arena.leaked()), (8, 0));
-}
-
-/// Waits for what is certain to come: children of other tests hold copies of closed queues until they
-/// have begun their programs.
-#[track_caller]
-fn until(mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "it does not come to pass");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// What is routed into a device that stays goes nowhere while nobody has it open.

@@ -10,9 +10,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use common::Namespace;
+use common::{Namespace, until};
 use convoy_io::{IoError, tun};
 
 /// What a stranger's attempts have come to.
@@ -162,15 +161,6 @@ fn shown(namespace: &Namespace, name: &'static str) -> String {
         let output = Command::new("ip").args(["-d", "link", "show", name]).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     })
-}
-
-#[track_caller]
-fn until(mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "it does not come to pass");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// Shows first that the strangers get what is open to them.

@@ -114,6 +114,17 @@ macro_rules! or_skip {
     };
 }
 
+/// Waits for what is certain to come: children of other tests hold copies of closed queues until they
+/// have begun their programs.
+#[track_caller]
+pub fn until(mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it does not come to pass");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Bytes that do not repeat within any packet: byte `i` of stream `seed`.
 pub fn pattern(seed: u64, from: u64, into: &mut [u8]) {
     for (i, byte) in into.iter_mut().enumerate() {
