@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)] // tests may, but clippy sees test functions only
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use convoy_control::lease::{
@@ -135,6 +135,26 @@ fn open_telling(dir: &Path) -> (LeaseKeeper, std::sync::mpsc::Receiver<LeaseEven
     (keeper, told)
 }
 
+/// A folder of which the first number was used, below one that may be changed.
+struct Used {
+    dir: PathBuf,
+    keeper: LeaseKeeper,
+    told: std::sync::mpsc::Receiver<LeaseEvent>,
+    /// Removed with all that is in it.
+    parent: tempfile::TempDir,
+}
+
+impl Used {
+    fn new() -> Self {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("state");
+        std::fs::create_dir(&dir).unwrap();
+        let (keeper, told) = open_telling(&dir);
+        assert_eq!(next(&keeper), 1);
+        Self { dir, keeper, told, parent }
+    }
+}
+
 /// Who has removed the lock file has not unlocked the folder.
 #[test]
 fn a_second_gateway_is_refused_also_when_the_lock_file_was_deleted() {
@@ -195,11 +215,7 @@ fn a_folder_that_is_lost_under_a_running_gateway_is_noticed() {
         (remove, "is gone"),
     ];
     for (damage, text) in damages {
-        let parent = tempfile::tempdir().unwrap();
-        let dir = parent.path().join("state");
-        std::fs::create_dir(&dir).unwrap();
-        let (keeper, told) = open_telling(&dir);
-        assert_eq!(next(&keeper), 1);
+        let Used { dir, keeper, told, parent: _parent } = Used::new();
         damage(&dir);
         let LeaseEvent::WriteFailed { reason } = told.recv().unwrap() else { panic!("{text}") };
         assert!(reason.contains(text) && reason.contains("write new keys"), "{reason}");
@@ -218,11 +234,7 @@ fn a_folder_that_is_lost_under_a_running_gateway_is_noticed() {
 #[test]
 fn a_folder_that_was_lost_under_a_running_gateway_is_not_taken_for_a_new_one() {
     for damage in [empty as Damage, replace] {
-        let parent = tempfile::tempdir().unwrap();
-        let dir = parent.path().join("state");
-        std::fs::create_dir(&dir).unwrap();
-        let (keeper, told) = open_telling(&dir);
-        assert_eq!(next(&keeper), 1);
+        let Used { dir, keeper, told, parent: _parent } = Used::new();
         damage(&dir);
         told.recv().unwrap();
         drop(keeper);
@@ -239,11 +251,7 @@ fn a_folder_that_is_made_anew_after_its_loss_was_noticed_is_refused() {
     let begin: Damage = |dir| std::fs::remove_file(dir.join("leases-a")).unwrap();
     let again: Damage = |dir| std::fs::create_dir(dir).unwrap();
     for (damage, later) in [(remove as Damage, again), (begin, empty)] {
-        let parent = tempfile::tempdir().unwrap();
-        let dir = parent.path().join("state");
-        std::fs::create_dir(&dir).unwrap();
-        let (keeper, told) = open_telling(&dir);
-        assert_eq!(next(&keeper), 1);
+        let Used { dir, keeper, told, parent: _parent } = Used::new();
         damage(&dir);
         told.recv().unwrap();
         later(&dir);
