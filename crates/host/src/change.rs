@@ -235,17 +235,19 @@ pub(crate) fn up_message(index: u32, up: bool) -> LinkMessage {
 
 /// The message that sets an interface's MTU.
 pub(crate) fn mtu_message(index: u32, mtu: u32) -> LinkMessage {
-    let mut message = LinkMessage::default();
-    message.header.index = index;
-    message.attributes.push(LinkAttribute::Mtu(mtu));
-    message
+    attribute_message(index, LinkAttribute::Mtu(mtu))
 }
 
 /// The message that sets an interface's alias; an empty one takes it away.
 pub(crate) fn alias_message(index: u32, alias: &str) -> LinkMessage {
+    attribute_message(index, LinkAttribute::IfAlias(alias.to_owned()))
+}
+
+/// The message that sets one attribute of an interface.
+pub(crate) fn attribute_message(index: u32, attribute: LinkAttribute) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.header.index = index;
-    message.attributes.push(LinkAttribute::IfAlias(alias.to_owned()));
+    message.attributes.push(attribute);
     message
 }
 

@@ -6,10 +6,10 @@ use std::os::fd::AsRawFd as _;
 use netlink_packet_core::Nla as _;
 use netlink_packet_route::{
     RouteNetlinkMessage as Message,
-    link::{InfoData, LinkAttribute, LinkInfo, LinkMessage},
+    link::{InfoData, InfoTun, LinkAttribute, LinkInfo, LinkMessage},
 };
 
-use crate::{HostError, Netns, Network, netlink::Refusal};
+use crate::{HostError, Netns, Network, change::attribute_message, netlink::Refusal};
 
 /// Attributes of a TUN interface in `linux/if_link.h`.
 const IFLA_TUN_OWNER: u16 = 1;
@@ -31,8 +31,8 @@ pub struct TunState {
 }
 
 impl Network {
-    /// Owner and queues of a TUN interface, as they were at one moment; none where there is no such interface, it has but one queue by
-    /// its kind, or the kernel does not say (Linux before 4.17).
+    /// Owner and queues of a TUN interface, as they were at one moment; none where there is no such
+    /// interface, it has but one queue by its kind, or the kernel does not say (Linux before 4.17).
     ///
     /// # Errors
     /// [`HostError::Netlink`].
@@ -73,10 +73,7 @@ impl Network {
     }
 
     fn set(&mut self, index: u32, attribute: LinkAttribute) -> Result<(), HostError> {
-        let mut order = LinkMessage::default();
-        order.header.index = index;
-        order.attributes.push(attribute);
-        Ok(self.rtnl.change(Message::SetLink(order), 0)?)
+        Ok(self.rtnl.change(Message::SetLink(attribute_message(index, attribute)), 0)?)
     }
 }
 
@@ -89,22 +86,19 @@ fn state_of(link: &LinkMessage) -> Option<TunState> {
         LinkInfo::Data(InfoData::Tun(tun)) => Some(tun),
         _ => None,
     })?;
-    let number = |wanted: u16| {
-        let found = tun.iter().find(|info| info.kind() == wanted)?;
-        let mut bytes = [0; size_of::<u32>()];
-        (found.value_len() == bytes.len()).then(|| found.emit_value(&mut bytes))?;
-        Some(u32::from_ne_bytes(bytes))
-    };
-    let flag = |wanted: u16| {
-        let found = tun.iter().find(|info| info.kind() == wanted)?;
-        let mut byte = [0];
-        (found.value_len() == byte.len()).then(|| found.emit_value(&mut byte))?;
-        Some(byte != [0])
-    };
+    let number = |wanted: u16| value(tun, wanted).map(u32::from_ne_bytes);
     Some(TunState {
         owner: number(IFLA_TUN_OWNER),
-        stays: flag(IFLA_TUN_PERSIST)?,
+        stays: value(tun, IFLA_TUN_PERSIST)? != [0],
         attached: number(IFLA_TUN_NUM_QUEUES)?,
         disabled: number(IFLA_TUN_NUM_DISABLED_QUEUES)?,
     })
+}
+
+/// The value of an attribute that has `N` bytes.
+fn value<const N: usize>(tun: &[InfoTun], wanted: u16) -> Option<[u8; N]> {
+    let found = tun.iter().find(|info| info.kind() == wanted)?;
+    let mut bytes = [0; N];
+    (found.value_len() == N).then(|| found.emit_value(&mut bytes))?;
+    Some(bytes)
 }

@@ -106,13 +106,11 @@ pub(crate) fn tun_set_header_len(fd: BorrowedFd<'_>, len: usize) -> io::Result<(
     Ok(())
 }
 
-/// Closes a TUN device's queue to packets, or opens it to them again; it stays a queue of the device.
+/// Closes a TUN device's queue to packets; it stays a queue of the device.
 #[cfg(test)]
-pub(crate) fn tun_set_queue(fd: BorrowedFd<'_>, attached: bool) -> io::Result<()> {
-    let flags = if attached { libc::IFF_ATTACH_QUEUE } else { libc::IFF_DETACH_QUEUE };
-    let mut request = Request { name: [0; libc::IFNAMSIZ], value: [0; 24] };
-    let [low, high] = (flags as u16).to_ne_bytes();
-    (request.value[0], request.value[1]) = (low, high);
+pub(crate) fn tun_detach(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let none = DeviceName([0; libc::IFNAMSIZ]);
+    let mut request = Request::new(&none, (libc::IFF_DETACH_QUEUE as u16).to_ne_bytes());
     // SAFETY: TUNSETQUEUE reads one `struct ifreq`, as above.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETQUEUE, &raw mut request) })?;
     Ok(())

@@ -21,7 +21,7 @@ pub(crate) use bpf::{
     shared_cookie, shared_sockets, socket_map,
 };
 #[cfg(test)]
-pub(crate) use device::tun_set_queue;
+pub(crate) use device::tun_detach;
 pub(crate) use device::{
     DeviceName, effective_user, rx_queues, set_queue_len, tun_attach, tun_set_header_len,
     tun_set_offload, tun_set_owner, tun_set_persist,

@@ -147,7 +147,7 @@ mod tests {
                 if strangers.len() < 4 {
                     let stranger = open_queue(&made.name)?.queue;
                     if !strangers.is_empty() {
-                        sys::tun_set_queue(stranger.as_fd(), false).unwrap();
+                        sys::tun_detach(stranger.as_fd()).unwrap();
                     }
                     strangers.push(stranger);
                     names.push(made.name);
