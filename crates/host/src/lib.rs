@@ -39,13 +39,11 @@
 #![forbid(unsafe_code)]
 
 mod change;
-mod channel;
 mod error;
 pub mod fence;
 mod generation;
 mod name;
 mod neighbour;
-pub mod netlink;
 mod netns;
 mod network;
 mod plan;
@@ -56,6 +54,8 @@ mod tests;
 mod tun;
 mod undo;
 mod watch;
+
+pub use convoy_netlink as netlink;
 
 pub use change::{Change, Route};
 pub use error::{Cause, HostError, Leftover};

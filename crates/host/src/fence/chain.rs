@@ -8,46 +8,32 @@
 //! Multicast, broadcast and link-local addresses within closed networks have sets of their own: nobody sends
 //! there for whom a policy is. What is forwarded there is asked in a chain of its own, too.
 
-use netlink_packet_core::{DefaultNla, Nla as _, ParseableParametrized as _};
-use netlink_packet_netfilter::{
-    NetfilterMessage, NetfilterMessageInner,
-    nftables::{
-        ChainAttribute, ChainMessage, ExpressionAttribute, Expressions, Hook, HookNumber,
-        InetHookNumber, ListAttribute, MetaKey, NfTablesMessage, RuleAttribute, RuleMessage,
-        SetAttribute, SetFlags, SetMessage,
-    },
-};
+use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
 use super::{
     FenceConfig,
     book::View,
-    expression::{
-        ACCEPT, DROP, Expression, NETWORK, TRANSPORT, UDP, V4, V6, and, count, equal, found_in,
-        meta, name, neighbour_discovery, payload, verdict,
-    },
     filter::{SETS, SetOf},
     inbound, pairs,
     rules::IKE_PORTS,
-    transaction::{Answer, Order},
+};
+use crate::netlink::nft::{
+    FIRST, LAST, Order, chain,
+    expression::{
+        ACCEPT, Expression, TRANSPORT, UDP, and, equal, meta, name, neighbour_discovery, payload,
+        verdict,
+    },
+    stop,
 };
 
 /// Ahead of what changes sources, and behind it; and where only what is forwarded comes by.
 pub(super) const CHAINS: [&str; 3] = ["egress", "egress-behind-nat", "egress-forward"];
-/// Places of chains: ahead of all that others usually do and behind it. Sources are changed at 100
-/// (`NF_IP_PRI_NAT_SRC`), and by SNPT of ip6tables at -150 (`NF_IP6_PRI_MANGLE`).
-pub(super) const FIRST: i32 = -500;
-pub(super) const LAST: i32 = 300;
-/// `NFTA_COUNTER_PACKETS`.
-const COUNTER_PACKETS: u16 = 2;
-/// nft(8)'s numbers for addresses, so that it can print them.
-pub(super) const IPV4_ADDRESS: u32 = 7;
-pub(super) const IPV6_ADDRESS: u32 = 8;
 
 /// The sets and the chains. Sets without a set that they belong to cannot be made, so they come first.
 /// Without pairs where the kernel knows none.
 pub(super) fn sets_and_rules(config: &FenceConfig, table: &str, pairs: bool) -> Vec<Order> {
     let mut orders: Vec<_> =
-        SETS.iter().zip(1..).map(|(set, id)| new_set(table, *set, id)).collect();
+        SETS.iter().zip(1..).map(|(set, id)| set.addresses().make(table, id)).collect();
     if pairs {
         orders.extend(pairs::new_sets(table, SETS.len() as u32 + 1));
     }
@@ -60,50 +46,6 @@ pub(super) fn sets_and_rules(config: &FenceConfig, table: &str, pairs: bool) -> 
     }
     orders.extend(inbound::chains(config, table, pairs));
     orders
-}
-
-/// A chain at a hook and its place there, and its rules.
-pub(super) fn chain(
-    table: &str,
-    name: &str,
-    (hook, place): (InetHookNumber, i32),
-    rules: Vec<Vec<Expression>>,
-) -> Vec<Order> {
-    let new = Order::make(NfTablesMessage::NewChain(ChainMessage {
-        attributes: vec![
-            ChainAttribute::Table(table.into()),
-            ChainAttribute::Name(name.into()),
-            ChainAttribute::Hook(vec![
-                Hook::Number(HookNumber::Inet(hook)),
-                Hook::Priority(place.cast_unsigned()),
-            ]),
-            ChainAttribute::Policy(ACCEPT),
-            ChainAttribute::Type("filter".into()),
-        ],
-    }));
-    let rules = rules.into_iter().map(|expressions| {
-        Order::append(NfTablesMessage::NewRule(RuleMessage {
-            attributes: vec![
-                RuleAttribute::Table(table.into()),
-                RuleAttribute::Chain(name.into()),
-                RuleAttribute::Expressions(expressions),
-            ],
-        }))
-    });
-    core::iter::once(new).chain(rules).collect()
-}
-
-fn new_set(table: &str, set: SetOf, id: u32) -> Order {
-    Order::make(NfTablesMessage::NewSet(SetMessage {
-        attributes: vec![
-            SetAttribute::Table(table.into()),
-            SetAttribute::Name(set.name().into()),
-            SetAttribute::Flags(SetFlags::Interval),
-            SetAttribute::KeyType(if set.is_v4 { IPV4_ADDRESS } else { IPV6_ADDRESS }),
-            SetAttribute::KeyLen(if set.is_v4 { 4 } else { 16 }),
-            SetAttribute::Id(id),
-        ],
-    }))
 }
 
 /// The rules of both chains, as many for ten thousand networks as for one.
@@ -187,69 +129,14 @@ fn passes(config: &FenceConfig) -> Vec<Vec<Expression>> {
     rules
 }
 
-/// Counts and drops.
-pub(super) fn stop() -> Vec<Expression> {
-    vec![count(), verdict(DROP)]
-}
-
 /// What is sent to an address of a set.
 fn to(set: SetOf) -> Vec<Expression> {
-    [of_version(set), address(set, true)].concat()
+    let set = set.addresses();
+    [set.of_version(), set.has_destination()].concat()
 }
 
 /// What an address of a set sends to one of another, of the same IP version.
 pub(super) fn between(from: SetOf, to: SetOf) -> Vec<Expression> {
-    [of_version(to), address(from, false), address(to, true)].concat()
-}
-
-fn of_version(set: SetOf) -> Vec<Expression> {
-    vec![meta(MetaKey::Nfproto), equal(vec![if set.is_v4 { V4 } else { V6 }])]
-}
-
-fn address(set: SetOf, is_destination: bool) -> Vec<Expression> {
-    let source = if set.is_v4 { 12 } else { 8 };
-    let len = set.key_len();
-    let offset = if is_destination { source + len as u32 } else { source };
-    vec![payload(NETWORK, offset, len), found_in(set.name())]
-}
-
-/// Asks for the rules of a chain.
-pub(super) fn question(table: &str, chain: &str) -> NfTablesMessage {
-    let attributes = vec![RuleAttribute::Table(table.into()), RuleAttribute::Chain(chain.into())];
-    NfTablesMessage::GetRule(RuleMessage { attributes })
-}
-
-/// Packets that the counters of a rule have counted.
-pub(super) fn packets_counted(rule: &Answer) -> u64 {
-    let Ok(message) = NetfilterMessage::parse_with_param(&rule.bytes, rule.kind) else { return 0 };
-    let NetfilterMessageInner::NfTables(NfTablesMessage::NewRule(rule)) = message.inner else {
-        return 0;
-    };
-    let lists = rule.attributes.iter().filter_map(|a| match a {
-        RuleAttribute::Expressions(list) => Some(list),
-        _ => None,
-    });
-    let data = lists.flatten().filter_map(|e| match e {
-        ListAttribute::Element(attributes) => Some(attributes),
-        _ => None,
-    });
-    data.flatten()
-        .filter_map(|attribute| match attribute {
-            ExpressionAttribute::Data(Expressions::Other { expression_type, attributes })
-                if expression_type == "counter" =>
-            {
-                attributes.iter().find(|nla| nla.kind() == COUNTER_PACKETS).and_then(number)
-            }
-            _ => None,
-        })
-        .fold(0, u64::saturating_add)
-}
-
-fn number(nla: &DefaultNla) -> Option<u64> {
-    let mut bytes = [0; 8];
-    if nla.value_len() != bytes.len() {
-        return None;
-    }
-    nla.emit_value(&mut bytes);
-    Some(u64::from_be_bytes(bytes))
+    let [from, to] = [from, to].map(SetOf::addresses);
+    [to.of_version(), from.has_source(), to.has_destination()].concat()
 }

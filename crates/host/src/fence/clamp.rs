@@ -13,17 +13,19 @@ use netlink_packet_netfilter::nftables::{
     SetAttribute, SetElementAttribute, SetMessage, TableFlags,
 };
 
-use super::{
-    Fence,
-    chain::{LAST, chain},
-    elements,
-    expression::{
-        Expression, NAME_LEN, TRANSPORT, and, compare, equal, found_in, meta, name, payload,
+use super::Fence;
+use crate::{
+    HostError, LinkName,
+    netlink::{
+        Refusal,
+        nft::{
+            self, LAST, Nft, Order, chain, elements,
+            expression::{
+                Expression, NAME_LEN, TRANSPORT, and, compare, equal, found_in, meta, name, payload,
+            },
+        },
     },
-    filter,
-    transaction::{Nft, Order},
 };
-use crate::{HostError, LinkName, netlink::Refusal};
 
 const CHAIN: &str = "clamp";
 const SET: &str = "tunnels";
@@ -88,7 +90,7 @@ impl Clamp {
         let (owned, none) = (TableFlags::Owner, TableFlags::empty());
         let mut outcome = Ok(());
         for (flags, replace) in [(owned, true), (owned, false), (none, true), (none, false)] {
-            let mut orders = filter::table(&clamp.table, flags, replace);
+            let mut orders = nft::table(&clamp.table, flags, replace);
             orders.extend(set_and_rules(&clamp.table, &links));
             outcome = clamp.nft.commit(orders);
             match &outcome {
@@ -103,7 +105,7 @@ impl Clamp {
 impl Drop for Clamp {
     fn drop(&mut self) {
         // Whoever took it away before has done it.
-        let _ = self.nft.commit(vec![filter::removal(&self.table)]);
+        let _ = self.nft.commit(vec![nft::removal(&self.table)]);
     }
 }
 

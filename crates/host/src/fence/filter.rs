@@ -5,21 +5,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
-use netlink_packet_netfilter::nftables::{
-    DataAttribute, ListAttribute, NfTablesMessage, SetElementAttribute, SetElementFlags,
-    TableAttribute, TableFlags, TableMessage,
-};
+use netlink_packet_netfilter::nftables::TableFlags;
 
-use super::{
-    Exceptions, FenceConfig,
-    book::View,
-    chain, clamp, common,
-    cover::{Cover, Difference, Range},
-    elements::{self, Element},
-    inbound, nearby, pairs,
-    transaction::{Answer, Nft, Order},
+use super::{Exceptions, FenceConfig, book::View, chain, clamp, common, inbound, nearby, pairs};
+use crate::{
+    LinkName,
+    netlink::{
+        Refusal,
+        nft::{self, AddressSet, Answer, Cover, Difference, Nft, Order, elements},
+    },
 };
-use crate::{LinkName, netlink::Refusal};
 
 /// How many rules each chain has.
 type Rules = BTreeMap<String, usize>;
@@ -50,7 +45,7 @@ pub(super) type Covers = [Cover; SETS.len()];
 pub(super) type Differences = [Difference; SETS.len()];
 
 impl SetOf {
-    pub(super) fn name(self) -> &'static str {
+    fn name(self) -> &'static str {
         match (self.view, self.is_v4) {
             (View::Out, true) => "closed4",
             (View::Out, false) => "closed6",
@@ -65,13 +60,9 @@ impl SetOf {
         }
     }
 
-    /// Length of an address in bytes.
-    pub(super) fn key_len(self) -> usize {
-        if self.is_v4 { 4 } else { 16 }
-    }
-
-    fn highest(self) -> u128 {
-        if self.is_v4 { u32::MAX.into() } else { u128::MAX }
+    /// The set in the packet filter.
+    pub(super) fn addresses(self) -> AddressSet {
+        AddressSet { name: self.name(), is_v4: self.is_v4 }
     }
 
     pub(super) fn has(self, network: &IpNet) -> bool {
@@ -84,15 +75,6 @@ impl SetOf {
             View::Nearby => nearby().filter_map(|nearby| common(&nearby, network)).collect(),
             _ => vec![*network],
         }
-    }
-
-    fn key(self, address: u128) -> Vec<u8> {
-        address.to_be_bytes().into_iter().skip(16 - self.key_len()).collect()
-    }
-
-    fn address(self, key: &[u8]) -> Option<u128> {
-        let number = key.iter().fold(0, |number: u128, byte| number << 8 | u128::from(*byte));
-        (key.len() == self.key_len()).then_some(number)
     }
 }
 
@@ -166,7 +148,7 @@ impl Filter {
     /// Who changes rules changes their number, but for somebody who means to hide it.
     fn has_rules(&mut self) -> Result<bool, Refusal> {
         for (chain, made) in &self.rules {
-            let there = match self.nft.dump(chain::question(&self.table, chain)) {
+            let there = match self.nft.dump(nft::question(&self.table, chain)) {
                 Err(Refusal { errno: nix::libc::ENOENT, .. }) => return Ok(false),
                 other => other?,
             };
@@ -182,8 +164,8 @@ impl Filter {
         let mut covers: Covers = Default::default();
         let mut is_there = false;
         for (set, cover) in SETS.iter().zip(&mut covers) {
-            if let Some(ranges) = self.elements(*set)? {
-                *cover = ranges.into_iter().collect();
+            if let Some(there) = set.addresses().read(&mut self.nft, &self.table)? {
+                *cover = there;
                 is_there = true;
             }
         }
@@ -253,11 +235,11 @@ impl Filter {
         flags: TableFlags,
         replace: bool,
     ) -> Vec<Order> {
-        let mut orders = table(&self.table, flags, replace);
+        let mut orders = nft::table(&self.table, flags, replace);
         orders.extend(chain::sets_and_rules(config, &self.table, exceptions.is_some()));
         orders.extend(exceptions.iter().flat_map(|these| pairs::fill(&self.table, these, false)));
         for (set, cover) in SETS.iter().zip(covers) {
-            orders.extend(self.change(*set, cover.ranges(), true));
+            orders.extend(set.addresses().fill(&self.table, cover));
         }
         orders
     }
@@ -266,8 +248,7 @@ impl Filter {
     pub(super) fn change_sets(&mut self, differences: &Differences) -> Result<(), Refusal> {
         let mut orders = Vec::new();
         for (set, difference) in SETS.iter().zip(differences) {
-            orders.extend(self.change(*set, difference.removed(), false));
-            orders.extend(self.change(*set, difference.added(), true));
+            orders.extend(set.addresses().change(&self.table, difference));
         }
         if orders.is_empty() {
             return Ok(());
@@ -291,7 +272,7 @@ impl Filter {
 
     /// Removes everything.
     pub(super) fn remove(&mut self) -> Result<(), Refusal> {
-        match self.nft.commit(vec![removal(&self.table)]) {
+        match self.nft.commit(vec![nft::removal(&self.table)]) {
             Err(Refusal { errno: nix::libc::ENOENT, .. }) => Ok(()),
             other => other,
         }
@@ -310,23 +291,11 @@ impl Filter {
     fn counted(&mut self, chains: &[&str]) -> Result<u64, Refusal> {
         let mut packets = 0_u64;
         for chain in chains {
-            let answers = self.nft.dump(chain::question(&self.table, chain))?;
-            let counts = answers.iter().map(chain::packets_counted);
+            let answers = self.nft.dump(nft::question(&self.table, chain))?;
+            let counts = answers.iter().map(nft::packets_counted);
             packets = counts.fold(packets, u64::saturating_add);
         }
         Ok(packets)
-    }
-
-    fn change(&self, set: SetOf, ranges: impl Iterator<Item = Range>, add: bool) -> Vec<Order> {
-        let mut elements = Vec::new();
-        for (from, to) in ranges {
-            elements.push(element(set, from, SetElementFlags::empty()));
-            // The end is the first address behind; there is none behind the last.
-            if to < set.highest() {
-                elements.push(element(set, to.saturating_add(1), SetElementFlags::IntervalEnd));
-            }
-        }
-        elements::orders(&self.table, set.name(), elements, add)
     }
 
     /// What the kernel answers to who asks for a set's elements; none when there is no such set.
@@ -336,51 +305,6 @@ impl Filter {
             other => other.map(Some),
         }
     }
-
-    fn elements(&mut self, set: SetOf) -> Result<Option<Vec<Range>>, Refusal> {
-        let Some(answers) = self.answers(set.name())? else { return Ok(None) };
-        // Addresses that begin a range or end one.
-        let end = |e: elements::Shown<'_>| {
-            Some((set.address(e.key)?, e.flags.contains(SetElementFlags::IntervalEnd)))
-        };
-        let mut ends: Vec<(u128, bool)> = elements::shown(&answers).filter_map(end).collect();
-        ends.sort_unstable();
-        let mut ranges = Vec::new();
-        let mut begun = None;
-        for (address, is_end) in ends {
-            if !is_end {
-                begun = Some(address);
-            } else if let Some(from) = begun.take() {
-                ranges.push((from, address.saturating_sub(1)));
-            }
-        }
-        ranges.extend(begun.map(|from| (from, set.highest())));
-        Ok(Some(ranges))
-    }
-}
-
-/// Makes a table, in place of what stands there if it is to be replaced.
-pub(super) fn table(name: &str, flags: TableFlags, replace: bool) -> Vec<Order> {
-    let new = || {
-        let attributes = vec![TableAttribute::Name(name.into()), TableAttribute::Flags(flags)];
-        Order::make(NfTablesMessage::NewTable(TableMessage { attributes }))
-    };
-    // Takes it over from an earlier life, or makes it only to be able to remove it.
-    let before = replace.then(|| [new(), removal(name)]);
-    before.into_iter().flatten().chain([new()]).collect()
-}
-
-pub(super) fn removal(table: &str) -> Order {
-    let attributes = vec![TableAttribute::Name(table.into())];
-    Order::plain(NfTablesMessage::DeleteTable(TableMessage { attributes }))
-}
-
-fn element(set: SetOf, address: u128, flags: SetElementFlags) -> Element {
-    let mut element = vec![SetElementAttribute::Key(DataAttribute::Value(set.key(address)))];
-    if !flags.is_empty() {
-        element.push(SetElementAttribute::Flags(flags));
-    }
-    ListAttribute::Element(element)
 }
 
 /// How many rules these make in each chain.

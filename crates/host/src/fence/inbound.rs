@@ -10,15 +10,18 @@ use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey, Operator};
 use super::{
     FenceConfig,
     book::View,
-    chain::{FIRST, LAST, between, chain, stop},
+    chain::between,
+    filter::{SETS, SetOf},
+    pairs,
+    rules::IKE_PORTS,
+};
+use crate::netlink::nft::{
+    FIRST, LAST, Order, chain,
     expression::{
         ACCEPT, Expression, ICMP, ICMPV6, NETWORK, TRANSPORT, UDP, V4, V6, and, compare, equal,
         meta, name, neighbour_discovery, payload, verdict,
     },
-    filter::{SETS, SetOf},
-    pairs,
-    rules::IKE_PORTS,
-    transaction::Order,
+    stop,
 };
 
 /// The chains.

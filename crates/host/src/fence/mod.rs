@@ -53,17 +53,13 @@
 mod book;
 mod chain;
 mod clamp;
-mod cover;
-mod elements;
 mod exceptions;
-mod expression;
 mod filter;
 mod findings;
 mod inbound;
 mod pairs;
 mod routes;
 mod rules;
-mod transaction;
 
 use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
@@ -71,7 +67,6 @@ use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 
 use self::{
     book::{Book, VIEWS, View, first, last},
-    cover::{Cover, Range},
     filter::{Covers, Differences, Filter, SETS},
     routes::Way,
 };
@@ -80,7 +75,13 @@ pub use self::{
     exceptions::{Exceptions, Pair},
     findings::{Finding, Look, Lookup, findings},
 };
-use crate::{Cause, HostError, LinkName, Network, netlink::Refusal};
+use crate::{
+    Cause, HostError, LinkName, Network,
+    netlink::{
+        Refusal,
+        nft::{Cover, Range},
+    },
+};
 
 /// Who made a rule or a route, in `ip rule` and `ip route`: a number that no routing daemon uses
 /// (`rtnetlink.h`).

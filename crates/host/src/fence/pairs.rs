@@ -12,10 +12,12 @@ use netlink_packet_netfilter::nftables::{
 use super::{
     Exceptions, Pair,
     book::{first, last},
-    chain::{IPV4_ADDRESS, IPV6_ADDRESS, stop},
+};
+use crate::netlink::nft::{
+    IPV4_ADDRESS, IPV6_ADDRESS, Order,
     elements::{self, DATA_VALUE, Element},
     expression::{ACCEPT, Expression, NETWORK, V4, V6, equal, found_in, meta, verdict},
-    transaction::Order,
+    stop,
 };
 
 /// Most elements that the pairs of one kind may come to once they do not overlap.

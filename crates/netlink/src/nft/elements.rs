@@ -13,18 +13,20 @@ const MOST_BYTES: usize = 65_000;
 /// Length of `struct nfgenmsg`.
 const NETFILTER_HEADER_LEN: usize = 4;
 /// `NFTA_SET_ELEM_LIST_ELEMENTS`, `NFTA_LIST_ELEM`, `NFTA_SET_ELEM_KEY`, `NFTA_SET_ELEM_FLAGS`,
-/// `NFTA_SET_ELEM_KEY_END`, `NFTA_DATA_VALUE`.
+/// `NFTA_SET_ELEM_KEY_END`.
 const LIST_ELEMENTS: u16 = 3;
 const ELEMENT: u16 = 1;
 const KEY: u16 = 1;
 const FLAGS: u16 = 3;
 const KEY_END: u16 = 10;
-pub(super) const DATA_VALUE: u16 = 1;
+/// `NFTA_DATA_VALUE`.
+pub const DATA_VALUE: u16 = 1;
 
-pub(super) type Element = ListAttribute<SetElementAttribute>;
+/// An element of a set, as it is said to the kernel.
+pub type Element = ListAttribute<SetElementAttribute>;
 
 /// Puts elements into a set or takes them out of it, in as many messages as that needs.
-pub(super) fn orders(table: &str, set: &str, elements: Vec<Element>, add: bool) -> Vec<Order> {
+pub fn orders(table: &str, set: &str, elements: Vec<Element>, add: bool) -> Vec<Order> {
     let mut orders = Vec::new();
     let mut elements = elements.into_iter().peekable();
     while elements.peek().is_some() {
@@ -47,14 +49,14 @@ pub(super) fn orders(table: &str, set: &str, elements: Vec<Element>, add: bool) 
 }
 
 /// Empties a set.
-pub(super) fn none(table: &str, set: &str) -> Order {
+pub fn none(table: &str, set: &str) -> Order {
     // Without elements all are meant.
     let all = SetElementMessage { attributes: named(table, set) };
     Order::plain(NfTablesMessage::DeleteSetElement(all))
 }
 
 /// Asks for the elements of a set.
-pub(super) fn question(table: &str, set: &str) -> NfTablesMessage {
+pub fn question(table: &str, set: &str) -> NfTablesMessage {
     NfTablesMessage::GetSetElement(SetElementMessage { attributes: named(table, set) })
 }
 
@@ -64,15 +66,17 @@ fn named(table: &str, set: &str) -> Vec<SetElementList> {
 
 /// An element as the kernel shows it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shown<'a> {
-    pub(super) key: &'a [u8],
-    /// Of sets of pairs, which do without [`SetElementFlags::IntervalEnd`].
-    pub(super) key_end: Option<&'a [u8]>,
-    pub(super) flags: SetElementFlags,
+pub struct Shown<'a> {
+    /// The first address, or name.
+    pub key: &'a [u8],
+    /// The last one, of sets of pairs, which do without [`SetElementFlags::IntervalEnd`].
+    pub key_end: Option<&'a [u8]>,
+    /// Whether it begins or ends an interval.
+    pub flags: SetElementFlags,
 }
 
 /// The elements in answers.
-pub(super) fn shown(answers: &[Answer]) -> impl Iterator<Item = Shown<'_>> {
+pub fn shown(answers: &[Answer]) -> impl Iterator<Item = Shown<'_>> {
     let lists = answers.iter().flat_map(|answer| answer.attributes(LIST_ELEMENTS));
     lists.flat_map(|list| within(list, ELEMENT)).filter_map(|element| {
         let value = |kind| within(element, kind).flat_map(|key| within(key, DATA_VALUE)).next();
@@ -84,7 +88,7 @@ pub(super) fn shown(answers: &[Answer]) -> impl Iterator<Item = Shown<'_>> {
 
 impl Answer {
     /// The values of the attributes of one kind, behind the answer's header.
-    pub(super) fn attributes(&self, kind: u16) -> impl Iterator<Item = &[u8]> {
+    pub fn attributes(&self, kind: u16) -> impl Iterator<Item = &[u8]> {
         within(self.bytes.get(NETFILTER_HEADER_LEN..).unwrap_or_default(), kind)
     }
 }

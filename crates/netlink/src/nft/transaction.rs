@@ -13,7 +13,7 @@ use netlink_packet_netfilter::{
 };
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
-use crate::{channel::Channel, netlink::Refusal};
+use crate::{Refusal, channel::Channel};
 
 /// `NFNL_SUBSYS_NFTABLES`: whose transaction it is.
 const SUBSYSTEM: u16 = 10;
@@ -22,24 +22,24 @@ const SMALL: usize = 100_000;
 
 /// One message of a transaction.
 #[derive(Debug)]
-pub(super) struct Order {
+pub struct Order {
     message: NfTablesMessage,
     flags: u16,
 }
 
 impl Order {
     /// Makes something; it may be there already.
-    pub(super) fn make(message: NfTablesMessage) -> Self {
+    pub fn make(message: NfTablesMessage) -> Self {
         Self { message, flags: NLM_F_CREATE }
     }
 
     /// Puts something behind all others.
-    pub(super) fn append(message: NfTablesMessage) -> Self {
+    pub fn append(message: NfTablesMessage) -> Self {
         Self { message, flags: NLM_F_CREATE | NLM_F_APPEND }
     }
 
     /// The chain that a rule is put into, if this does so.
-    pub(super) fn chain_of_rule(&self) -> Option<&str> {
+    pub fn chain_of_rule(&self) -> Option<&str> {
         let NfTablesMessage::NewRule(rule) = &self.message else { return None };
         rule.attributes.iter().find_map(|attribute| match attribute {
             RuleAttribute::Chain(chain) => Some(chain.as_str()),
@@ -48,7 +48,7 @@ impl Order {
     }
 
     /// Anything else.
-    pub(super) fn plain(message: NfTablesMessage) -> Self {
+    pub fn plain(message: NfTablesMessage) -> Self {
         Self { message, flags: 0 }
     }
 }
@@ -63,9 +63,11 @@ enum Message {
 
 /// An answer: its type, and what follows the header of netlink.
 #[derive(Debug, Clone)]
-pub(super) struct Answer {
-    pub(super) kind: u16,
-    pub(super) bytes: Vec<u8>,
+pub struct Answer {
+    /// The message's type.
+    pub kind: u16,
+    /// Header of netfilter, and attributes.
+    pub bytes: Vec<u8>,
 }
 
 impl NetlinkSerializable for Message {
@@ -107,17 +109,21 @@ impl From<Message> for NetlinkPayload<Message> {
 
 /// A socket to the packet filter of one network namespace.
 #[derive(Debug)]
-pub(super) struct Nft {
+pub struct Nft {
     channel: Channel<Message>,
 }
 
 impl Nft {
-    pub(super) fn open() -> Result<Self, Refusal> {
+    /// Opens one in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// The kernel has none, or refuses.
+    pub fn open() -> Result<Self, Refusal> {
         Ok(Self { channel: Channel::open(NETLINK_NETFILTER)? })
     }
 
     /// Brings all into force in one step, or nothing.
-    pub(super) fn commit(&mut self, orders: Vec<Order>) -> Result<(), Refusal> {
+    pub fn commit(&mut self, orders: Vec<Order>) -> Result<(), Refusal> {
         let frame = |control| {
             let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, SUBSYSTEM);
             (Message::Said(NetfilterMessage::new::<ControlMessage>(header, control)), 0)
@@ -142,7 +148,7 @@ impl Nft {
     }
 
     /// Asks for all objects of a kind.
-    pub(super) fn dump(&mut self, question: NfTablesMessage) -> Result<Vec<Answer>, Refusal> {
+    pub fn dump(&mut self, question: NfTablesMessage) -> Result<Vec<Answer>, Refusal> {
         let answers = self.channel.dump(&Message::Said(message(question)))?;
         let heard = |m| if let Message::Heard(answer) = m { Some(answer) } else { None };
         Ok(answers.into_iter().filter_map(heard).collect())

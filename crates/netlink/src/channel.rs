@@ -8,7 +8,7 @@ use netlink_packet_core::{
 };
 use netlink_sys::{Socket, SocketAddr};
 
-use crate::netlink::Refusal;
+use crate::Refusal;
 
 /// Length of `struct nlmsghdr`; an error reply quotes the one it answers.
 const HEADER_LEN: usize = 16;

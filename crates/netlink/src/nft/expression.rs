@@ -6,27 +6,34 @@ use netlink_packet_netfilter::nftables::{
 };
 
 /// `IFNAMSIZ`.
-pub(super) const NAME_LEN: usize = 16;
-/// `NF_DROP`, `NF_ACCEPT`.
-pub(super) const DROP: u32 = 0;
-pub(super) const ACCEPT: u32 = 1;
-/// `NFT_PAYLOAD_NETWORK_HEADER`, `NFT_PAYLOAD_TRANSPORT_HEADER`.
-pub(super) const NETWORK: u32 = 1;
-pub(super) const TRANSPORT: u32 = 2;
-/// `NFPROTO_IPV4`, `NFPROTO_IPV6`.
-pub(super) const V4: u8 = 2;
-pub(super) const V6: u8 = 10;
-pub(super) const ICMP: u8 = 1;
-pub(super) const UDP: u8 = 17;
-pub(super) const ICMPV6: u8 = 58;
+pub const NAME_LEN: usize = 16;
+/// `NF_DROP`.
+pub const DROP: u32 = 0;
+/// `NF_ACCEPT`.
+pub const ACCEPT: u32 = 1;
+/// `NFT_PAYLOAD_NETWORK_HEADER`.
+pub const NETWORK: u32 = 1;
+/// `NFT_PAYLOAD_TRANSPORT_HEADER`.
+pub const TRANSPORT: u32 = 2;
+/// `NFPROTO_IPV4`.
+pub const V4: u8 = 2;
+/// `NFPROTO_IPV6`.
+pub const V6: u8 = 10;
+/// `IPPROTO_ICMP`.
+pub const ICMP: u8 = 1;
+/// `IPPROTO_UDP`.
+pub const UDP: u8 = 17;
+/// `IPPROTO_ICMPV6`.
+pub const ICMPV6: u8 = 58;
 /// Router Solicitation to Redirect (RFC 4861 section 4), sent with this hop limit.
 const NEIGHBOUR_DISCOVERY: [u8; 2] = [133, 137];
 const NEIGHBOUR_HOP_LIMIT: u8 = 255;
 
-pub(super) type Expression = ListAttribute<ExpressionAttribute>;
+/// A step of a rule.
+pub type Expression = ListAttribute<ExpressionAttribute>;
 
 /// Lets Neighbour Discovery through.
-pub(super) fn neighbour_discovery() -> Vec<Expression> {
+pub fn neighbour_discovery() -> Vec<Expression> {
     vec![
         meta(MetaKey::Nfproto),
         equal(vec![V6]),
@@ -42,21 +49,24 @@ pub(super) fn neighbour_discovery() -> Vec<Expression> {
 }
 
 /// What was loaded is in a set.
-pub(super) fn found_in(set: &str) -> Expression {
+pub fn found_in(set: &str) -> Expression {
     Expressions::Lookup(vec![Lookup::Set(set.into()), Lookup::SourceRegister(Register::Reg1)])
         .into()
 }
 
-pub(super) fn count() -> Expression {
+/// Counts the packet and its bytes.
+pub fn count() -> Expression {
     let expression_type = "counter".into();
     Expressions::Other { expression_type, attributes: Vec::new() }.into()
 }
 
-pub(super) fn meta(key: MetaKey) -> Expression {
+/// Loads what the kernel knows of the packet beside its bytes.
+pub fn meta(key: MetaKey) -> Expression {
     Expressions::Meta(vec![Meta::DestinationRegister(Register::Reg1), Meta::Key(key)]).into()
 }
 
-pub(super) fn payload(base: u32, offset: u32, len: usize) -> Expression {
+/// Loads bytes of the packet.
+pub fn payload(base: u32, offset: u32, len: usize) -> Expression {
     let len = u32::try_from(len).unwrap_or(u32::MAX);
     Expressions::Payload(vec![
         Payload::DestinationRegister(Register::Reg1),
@@ -68,7 +78,7 @@ pub(super) fn payload(base: u32, offset: u32, len: usize) -> Expression {
 }
 
 /// The bits of what was loaded that the mask has, in the mask's length.
-pub(super) fn and(mask: &[u8]) -> Expression {
+pub fn and(mask: &[u8]) -> Expression {
     Expressions::Bitwise(vec![
         Bitwise::SourceRegister(Register::Reg1),
         Bitwise::DestinationRegister(Register::Reg1),
@@ -79,11 +89,13 @@ pub(super) fn and(mask: &[u8]) -> Expression {
     .into()
 }
 
-pub(super) fn equal(value: Vec<u8>) -> Expression {
+/// Goes on if what was loaded is this.
+pub fn equal(value: Vec<u8>) -> Expression {
     compare(Operator::Equal, value)
 }
 
-pub(super) fn compare(how: Operator, value: Vec<u8>) -> Expression {
+/// Goes on if what was loaded compares with this as wanted.
+pub fn compare(how: Operator, value: Vec<u8>) -> Expression {
     Expressions::Cmp(vec![
         Cmp::SourceRegister(Register::Reg1),
         Cmp::Op(how),
@@ -92,7 +104,8 @@ pub(super) fn compare(how: Operator, value: Vec<u8>) -> Expression {
     .into()
 }
 
-pub(super) fn verdict(code: u32) -> Expression {
+/// Ends with a verdict, such as [`ACCEPT`].
+pub fn verdict(code: u32) -> Expression {
     let code = VerdictAttribute::Code(Verdict::Other(code));
     Expressions::Immediate(vec![
         Immediate::DestinationRegister(Register::Verdict),
@@ -102,7 +115,7 @@ pub(super) fn verdict(code: u32) -> Expression {
 }
 
 /// An interface's name as the kernel compares it.
-pub(super) fn name(text: &str) -> Vec<u8> {
+pub fn name(text: &str) -> Vec<u8> {
     let mut name = text.as_bytes().to_vec();
     name.resize(NAME_LEN, 0);
     name

@@ -8,29 +8,10 @@ use netlink_packet_core::NLM_F_ACK;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
 
-use crate::channel::Channel;
+use crate::{Refusal, channel::Channel};
 
 /// Orders in one datagram: their answers must fit the socket's buffer.
 const ORDERS_AT_ONCE: usize = 100;
-
-/// Why a request was not carried out.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}{}", io::Error::from_raw_os_error(*.errno), .said.as_deref().map_or(String::new(), |s| format!(" ({s})")))]
-pub struct Refusal {
-    /// The error number.
-    pub errno: i32,
-    /// What the kernel added in words, if anything.
-    pub said: Option<String>,
-}
-
-impl From<io::Error> for Refusal {
-    fn from(error: io::Error) -> Self {
-        match error.raw_os_error() {
-            Some(errno) => Self { errno, said: None },
-            None => Self { errno: nix::libc::EIO, said: Some(error.to_string()) },
-        }
-    }
-}
 
 /// A routing socket. It belongs to the network namespace of the thread that opened it, and stays
 /// there whichever thread uses it later.

@@ -3,28 +3,28 @@
 use std::collections::BTreeMap;
 
 /// A range of addresses, both ends included.
-pub(super) type Range = (u128, u128);
+pub type Range = (u128, u128);
 
 /// Ranges that neither overlap nor touch.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Cover {
+pub struct Cover {
     ranges: BTreeMap<u128, u128>,
 }
 
 /// What has to be done to make one cover of another.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Difference {
+pub struct Difference {
     counts: BTreeMap<Range, i32>,
 }
 
 impl Difference {
     /// Ranges to be taken out.
-    pub(super) fn removed(&self) -> impl Iterator<Item = Range> {
+    pub fn removed(&self) -> impl Iterator<Item = Range> {
         self.counts.iter().filter(|(_, count)| **count < 0).map(|(range, _)| *range)
     }
 
     /// Ranges to be put in.
-    pub(super) fn added(&self) -> impl Iterator<Item = Range> {
+    pub fn added(&self) -> impl Iterator<Item = Range> {
         self.counts.iter().filter(|(_, count)| **count > 0).map(|(range, _)| *range)
     }
 
@@ -35,13 +35,14 @@ impl Difference {
 }
 
 impl Cover {
-    pub(super) fn ranges(&self) -> impl Iterator<Item = Range> {
+    /// The ranges, in order.
+    pub fn ranges(&self) -> impl Iterator<Item = Range> {
         self.ranges.iter().map(|(from, to)| (*from, *to))
     }
 
     /// Makes `closed` all that is covered between `from` and `to`, both included. `closed` is in
     /// order and lies between them.
-    pub(super) fn set(&mut self, (from, to): Range, closed: &[Range], note: &mut Difference) {
+    pub fn set(&mut self, (from, to): Range, closed: &[Range], note: &mut Difference) {
         // Neighbours that touch the place are joined with what comes there.
         let reach = (from.saturating_sub(1), to.saturating_add(1));
         let old: Vec<Range> = self
@@ -79,7 +80,7 @@ impl Cover {
     }
 
     /// What `self` covers and `other` does not.
-    pub(super) fn without(&self, other: &Self) -> Vec<Range> {
+    pub fn without(&self, other: &Self) -> Vec<Range> {
         let mut left = self.clone();
         for range in other.ranges() {
             left.set(range, &[], &mut Difference::default());

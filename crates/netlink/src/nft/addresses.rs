@@ -1,0 +1,151 @@
+//! Sets of address ranges.
+
+use netlink_packet_netfilter::nftables::{
+    DataAttribute, ListAttribute, MetaKey, NfTablesMessage, SetAttribute, SetElementAttribute,
+    SetElementFlags, SetFlags, SetMessage,
+};
+
+use super::{
+    cover::{Cover, Difference, Range},
+    elements::{self, Element, Shown},
+    expression::{Expression, NETWORK, V4, V6, equal, found_in, meta, payload},
+    transaction::{Answer, Nft, Order},
+};
+use crate::Refusal;
+
+/// nft(8)'s number for IPv4 addresses, so that it can print them.
+pub const IPV4_ADDRESS: u32 = 7;
+/// The same for IPv6.
+pub const IPV6_ADDRESS: u32 = 8;
+
+/// A set of address ranges of one IP version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressSet {
+    /// Its name in the table.
+    pub name: &'static str,
+    /// The IP version.
+    pub is_v4: bool,
+}
+
+impl AddressSet {
+    /// Length of an address in bytes.
+    #[must_use]
+    pub const fn key_len(self) -> usize {
+        if self.is_v4 { 4 } else { 16 }
+    }
+
+    /// Makes the set, empty; `id` is a number that no other set of the transaction has.
+    #[must_use]
+    pub fn make(self, table: &str, id: u32) -> Order {
+        Order::make(NfTablesMessage::NewSet(SetMessage {
+            attributes: vec![
+                SetAttribute::Table(table.into()),
+                SetAttribute::Name(self.name.into()),
+                SetAttribute::Flags(SetFlags::Interval),
+                SetAttribute::KeyType(if self.is_v4 { IPV4_ADDRESS } else { IPV6_ADDRESS }),
+                SetAttribute::KeyLen(if self.is_v4 { 4 } else { 16 }),
+                SetAttribute::Id(id),
+            ],
+        }))
+    }
+
+    /// Fills the set, which is empty.
+    #[must_use]
+    pub fn fill(self, table: &str, cover: &Cover) -> Vec<Order> {
+        self.orders(table, cover.ranges(), true)
+    }
+
+    /// Changes what the set holds.
+    #[must_use]
+    pub fn change(self, table: &str, difference: &Difference) -> Vec<Order> {
+        let mut orders = self.orders(table, difference.removed(), false);
+        orders.extend(self.orders(table, difference.added(), true));
+        orders
+    }
+
+    fn orders(self, table: &str, ranges: impl Iterator<Item = Range>, add: bool) -> Vec<Order> {
+        let mut elements = Vec::new();
+        for (from, to) in ranges {
+            elements.push(self.element(from, SetElementFlags::empty()));
+            // The end is the first address behind; there is none behind the last.
+            if to < self.highest() {
+                elements.push(self.element(to.saturating_add(1), SetElementFlags::IntervalEnd));
+            }
+        }
+        elements::orders(table, self.name, elements, add)
+    }
+
+    fn element(self, address: u128, flags: SetElementFlags) -> Element {
+        let mut element = vec![SetElementAttribute::Key(DataAttribute::Value(self.key(address)))];
+        if !flags.is_empty() {
+            element.push(SetElementAttribute::Flags(flags));
+        }
+        ListAttribute::Element(element)
+    }
+
+    /// What the set holds now; none when there is no such set.
+    ///
+    /// # Errors
+    /// The kernel's refusal to say it.
+    pub fn read(self, nft: &mut Nft, table: &str) -> Result<Option<Cover>, Refusal> {
+        match nft.dump(elements::question(table, self.name)) {
+            Err(Refusal { errno: nix::libc::ENOENT, .. }) => Ok(None),
+            answers => Ok(Some(self.ranges(&answers?).into_iter().collect())),
+        }
+    }
+
+    fn ranges(self, answers: &[Answer]) -> Vec<Range> {
+        // Addresses that begin a range or end one.
+        let end = |e: Shown<'_>| {
+            Some((self.address(e.key)?, e.flags.contains(SetElementFlags::IntervalEnd)))
+        };
+        let mut ends: Vec<(u128, bool)> = elements::shown(answers).filter_map(end).collect();
+        ends.sort_unstable();
+        let mut ranges = Vec::new();
+        let mut begun = None;
+        for (address, is_end) in ends {
+            if !is_end {
+                begun = Some(address);
+            } else if let Some(from) = begun.take() {
+                ranges.push((from, address.saturating_sub(1)));
+            }
+        }
+        ranges.extend(begun.map(|from| (from, self.highest())));
+        ranges
+    }
+
+    /// The packet is of the set's IP version.
+    #[must_use]
+    pub fn of_version(self) -> Vec<Expression> {
+        vec![meta(MetaKey::Nfproto), equal(vec![if self.is_v4 { V4 } else { V6 }])]
+    }
+
+    /// The packet's source address is in the set. To be asked of packets [`Self::of_version`].
+    #[must_use]
+    pub fn has_source(self) -> Vec<Expression> {
+        self.has_address(if self.is_v4 { 12 } else { 8 })
+    }
+
+    /// The packet's destination address is in the set. To be asked of packets [`Self::of_version`].
+    #[must_use]
+    pub fn has_destination(self) -> Vec<Expression> {
+        self.has_address(if self.is_v4 { 16 } else { 24 })
+    }
+
+    fn has_address(self, offset: u32) -> Vec<Expression> {
+        vec![payload(NETWORK, offset, self.key_len()), found_in(self.name)]
+    }
+
+    const fn highest(self) -> u128 {
+        if self.is_v4 { u32::MAX as u128 } else { u128::MAX }
+    }
+
+    fn key(self, address: u128) -> Vec<u8> {
+        address.to_be_bytes().into_iter().skip(16 - self.key_len()).collect()
+    }
+
+    fn address(self, key: &[u8]) -> Option<u128> {
+        let number = key.iter().fold(0, |number: u128, byte| number << 8 | u128::from(*byte));
+        (key.len() == self.key_len()).then_some(number)
+    }
+}
