@@ -32,11 +32,15 @@ fn points_hold_what_was_asked_for_and_numbers_that_hang_together() {
     let cpu = Cpu::detect().unwrap();
     let shape = Shape { policies: 7, flows: 100, esn: true, ..Shape::new(3) };
     for sizes in [Sizes::Fixed(64), Sizes::Mix(Mix::Imix)] {
-        let point = measure::<()>(&cpu, cpu.best(), &gcm(sizes, shape), SHORT).unwrap();
+        // Where others use the processor, all bursts of so short a time may have been disturbed.
+        let times = (0..8).map(|n| SHORT * (1 << n));
+        let points = times.map(|time| measure::<()>(&cpu, cpu.best(), &gcm(sizes, shape), time));
+        let mut points = points.map(Result::unwrap);
+        let point = points.find(|point| point.bursts > 0).unwrap();
         assert_eq!((point.sas, point.policies, point.flows, point.esn), (3, 7, 100, true));
         assert_eq!((point.size, point.tier), (sizes, cpu.best().name()));
         for way in [&point.outbound, &point.inbound] {
-            assert!(way.pipeline.mean > 0.0 && way.crypto.mean > 0.0);
+            assert!(way.pipeline.mean > 0.0 && way.crypto.mean > 0.0, "{way:?}");
             assert!(way.pipeline.low <= way.pipeline.median);
         }
         assert_eq!(point.books.errors(), [""; 0]);

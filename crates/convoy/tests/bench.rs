@@ -66,29 +66,23 @@ fn wrong_arguments_end_with_2_and_say_what_is_right() {
 
 #[test]
 fn esp_is_measured_end_to_end_and_told_in_json() {
-    let arguments = [
-        "bench",
-        "esp",
-        "--suite",
-        "aes-128-gcm-16",
-        "--sizes",
-        "64",
-        "--mix",
-        "imix",
-        "--sas",
-        "1,3",
-        "--seconds",
-        "0.01",
-        "--json",
-    ];
-    let output = convoy(&arguments);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("4 of 4"), "progress goes to standard error");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let points = report["points"].as_array().unwrap();
-    assert_eq!(points.len(), 4);
-    for point in points {
-        assert!(point["outbound"]["pipeline"]["mean"].as_f64().unwrap() > 1.0);
+    let report = |seconds: &str| -> serde_json::Value {
+        let words =
+            "bench esp --suite aes-128-gcm-16 --sizes 64 --mix imix --sas 1,3 --json --seconds";
+        let arguments: Vec<_> = words.split(' ').chain([seconds]).collect();
+        let output = convoy(&arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("4 of 4"), "progress goes to standard error");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let points = |report: &serde_json::Value| report["points"].as_array().unwrap().clone();
+    // Where others use the processor, all bursts of so short a time may have been disturbed.
+    let mut reports = ["0.01", "0.05", "0.2", "0.8", "3"].into_iter().map(report);
+    let report = reports.find(|report| points(report).iter().all(|point| point["bursts"] != 0));
+    let report = report.expect("some bursts that nobody disturbed");
+    assert_eq!(points(&report).len(), 4);
+    for point in points(&report) {
+        assert!(point["outbound"]["pipeline"]["mean"].as_f64().unwrap() > 1.0, "{point}");
         assert_eq!(point["books"]["received"], point["books"]["sent"]);
     }
     assert!(report["figures"].as_array().unwrap().iter().any(|f| f["goal"] == 185.0));
