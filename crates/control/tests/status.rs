@@ -99,6 +99,7 @@ impl Bench {
             counts,
             broken,
             daemons: None,
+            leak_protection: None,
         };
         observe(&self.state, &Cpu::detect().unwrap(), &inputs, &mut self.sampler)
     }

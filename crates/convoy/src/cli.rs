@@ -79,7 +79,7 @@ pub enum Verb {
     Doctor(DoctorArgs),
     /// Let packets pass in clear that a gateway which does not run any more left closed.
     #[command(
-        after_help = "Example:\n  convoy open site.toml\n\nA gateway that serves IKE daemons leaves the networks closed that their policies protect, however it\nends: nothing leaves in clear until it runs again. This takes its routes, rules and packet filter away,\nand the interfaces of [[xfrm.interface]] with the routes into them."
+        after_help = "Example:\n  convoy open site.toml\n\nA gateway leaves the networks closed that policies protect, however it ends: nothing leaves for them in\nclear until it runs again (leak protection). This takes its packet filter, routes and rules away, and the\ninterfaces of [[xfrm.interface]] with the routes into them. It is refused while the gateway runs."
     )]
     Open(OpenArgs),
     /// Send the packets of a capture through a gateway that exists only for that.

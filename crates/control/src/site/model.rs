@@ -43,6 +43,8 @@ pub struct Site {
     pub inbound: Vec<InboundSa>,
     /// Policies.
     pub policies: Vec<Policy>,
+    /// Whether the packet filter keeps what policies protect from leaving in clear, whoever runs.
+    pub leak_protection: bool,
 }
 
 impl Site {

@@ -47,6 +47,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         daemons::taken(&xfrm, plain.as_ref(), wire.as_ref(), &place, report);
         Some(xfrm)
     });
+    let leak_protection = leak_protection(&mut root, report, plain.as_ref(), xfrm.is_some());
     let metrics = root.take("metrics").map(|field| {
         let table = field.table(report, "a [metrics] section")?;
         metrics(table, report)
@@ -102,7 +103,45 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         outbound,
         inbound,
         policies: policies.into_iter().map(|policy| policy.built).collect::<Option<_>>()?,
+        leak_protection: leak_protection?,
     })
+}
+
+/// Whether packets that policies protect are kept from leaving in clear.
+fn leak_protection(
+    root: &mut Table<'_>,
+    report: &mut Report<'_>,
+    plain: Option<&Plain>,
+    serves_daemons: bool,
+) -> Option<bool> {
+    let Some(field) = root.take("leak_protection") else { return Some(true) };
+    let place = field.place.clone();
+    let is_on = field.boolean(report)?;
+    if plain.is_some_and(|plain| plain.backend.is_direct()) {
+        report.error(
+            &place,
+            "is for a TUN interface: what arrives at another one never gets to the kernel's routes",
+            "leave the line out, or use `backend = \"tun\"` in [plain]",
+        );
+        return None;
+    }
+    if !is_on && serves_daemons {
+        report.error(
+            &place,
+            "cannot be false with [xfrm]: the routes that lead packets to the SAs of daemons are part of it",
+            "leave the line out",
+        );
+        return None;
+    }
+    if !is_on {
+        report.warn(
+            &place,
+            "is false: what policies protect leaves in clear wherever a route leads past the tunnels, and \
+             always while the gateway does not run",
+            "leave the line out, unless something else holds these packets",
+        );
+    }
+    Some(is_on)
 }
 
 /// The control socket alone, or its default.

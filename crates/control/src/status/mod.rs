@@ -62,6 +62,19 @@ pub struct Status {
     pub leases: Leases,
     /// SAs.
     pub sas: Vec<SaStatus>,
+    /// What keeps packets that policies protect from leaving in clear; none where the plain side is no TUN
+    /// interface.
+    #[serde(default)]
+    pub leak_protection: Option<LeakProtection>,
+}
+
+/// Whether packets that policies protect are kept from leaving in clear.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeakProtection {
+    /// Whether they are.
+    pub is_on: bool,
+    /// What is protected, or why nothing is, in words.
+    pub detail: String,
 }
 
 /// Whether somebody should look after a gateway.

@@ -16,8 +16,8 @@ use convoy_ipsec::suite::EspSuite;
 
 use super::health::{Seen, health};
 use super::{
-    Count, CryptoReport, Direction, Drops, Flow, Leases, LifetimeLeft, LifetimeState,
-    LifetimeStatus, Origin, SCHEMA, SaReport, SaStatus, Sampler, Status, TierStatus,
+    Count, CryptoReport, Direction, Drops, Flow, LeakProtection, Leases, LifetimeLeft,
+    LifetimeState, LifetimeStatus, Origin, SCHEMA, SaReport, SaStatus, Sampler, Status, TierStatus,
 };
 use crate::state::State;
 use crate::xfrm::Kernel;
@@ -48,6 +48,8 @@ pub struct Inputs<'a> {
     pub broken: &'a [String],
     /// What IKE daemons made, if they are served.
     pub daemons: Option<&'a Kernel>,
+    /// What keeps protected packets from leaving in clear.
+    pub leak_protection: Option<LeakProtection>,
 }
 
 /// The picture of this moment. Feeds the sampler as well, so calling it every second keeps rates.
@@ -104,6 +106,7 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
         workers: site.workers.count,
         leases,
         sas,
+        leak_protection: inputs.leak_protection.clone(),
     }
 }
 

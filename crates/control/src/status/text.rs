@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{
-    CryptoReport, Direction, LifetimeLeft, LifetimeState, LifetimeStatus, Origin, PolicyDirection,
-    PolicyReport, PolicyStatus, SaReport, SaStatus, Status, Use,
+    CryptoReport, Direction, LeakProtection, LifetimeLeft, LifetimeState, LifetimeStatus, Origin,
+    PolicyDirection, PolicyReport, PolicyStatus, SaReport, SaStatus, Status, Use,
 };
 use crate::state::ReloadReport;
 
@@ -42,6 +42,10 @@ impl Text for Status {
         if let Some(dir) = &self.leases.state_dir {
             let state = if self.leases.failure.is_some() { " (cannot be written)" } else { "" };
             let _ = writeln!(out, "  state folder  {dir}{state}");
+        }
+        if let Some(LeakProtection { is_on, detail }) = &self.leak_protection {
+            let state = if *is_on { "on" } else { "off" };
+            let _ = writeln!(out, "  leak protection  {state}: {detail}");
         }
         let mut flows = Table::new(&["", "packets", "packets/s", "rate", "bytes", "last packet"]);
         for (name, flow) in [("outbound", &self.outbound), ("inbound", &self.inbound)] {

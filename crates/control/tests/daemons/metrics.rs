@@ -93,6 +93,7 @@ impl Watched {
             counts: &[],
             broken: &[],
             daemons: Some(&gateway.kernel),
+            leak_protection: None,
         };
         let cpu = Cpu::detect().unwrap();
         let status = observe(&gateway.state, &cpu, &inputs, &mut Sampler::default());

@@ -53,7 +53,9 @@ fn judged(finding: &Finding) -> Check {
 fn filter(config: &FenceConfig) -> Check {
     const ABOUT: &str = "packet filter";
     let table = config.filter_table();
-    match fence::filter_stands(config) {
+    let of_site = convoy_leak_protection::Config::new(config.tun.clone());
+    let stands = convoy_leak_protection::stands(of_site).unwrap_or(false);
+    match fence::filter_stands(config).map(|of_daemons| of_daemons || stands) {
         Ok(true) => Check::ok(ABOUT, format!("table inet {table} stands")),
         Ok(false) => Check::ok(
             ABOUT,

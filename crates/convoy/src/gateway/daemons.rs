@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use convoy_control::site::{Site, Xfrm};
+use convoy_control::status::LeakProtection;
 use convoy_control::xfrm::{
     Answer, Carried, Client, Earlier, Host, Keep, KeepError, Kernel, Moment, Setting, Words,
 };
@@ -261,6 +262,11 @@ impl Daemons {
         }
         let counted = self.guard.count();
         self.is_fence_due |= !say(&mut self.counting, counted);
+    }
+
+    /// What keeps packets of daemons' policies from leaving in clear, for `convoy status`.
+    pub(super) fn leak_protection(&self) -> LeakProtection {
+        self.guard.report()
     }
 
     /// What the fence has counted, by name.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use anyhow::Context as _;
 use convoy_control::site::Site;
+use convoy_control::status::LeakProtection;
 use convoy_control::xfrm::{Cover, Covered};
 use convoy_host::fence::{Exceptions, holds_nearby};
 use convoy_host::{
@@ -13,7 +14,7 @@ use convoy_host::{
 use convoy_wire::Prefix;
 
 use super::claims::{Change, Claims, MOST_WITHHELD, net};
-use super::interfaces;
+use super::{interfaces, leaks};
 
 const NOT_CLAMPED: &str = "the packet filter here cannot fit TCP connections to the MTU of tunnels (nf_tables, \
                            nft_rt, nft_exthdr); they depend on ICMP messages that get through";
@@ -35,13 +36,13 @@ pub(super) struct Guard {
 
 /// A counter of the packet filter, which begins anew when the filter is made again.
 #[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    total: u64,
+pub(super) struct Count {
+    pub(super) total: u64,
     last: u64,
 }
 
 impl Count {
-    fn note(&mut self, now: u64) {
+    pub(super) fn note(&mut self, now: u64) {
         self.total += now.checked_sub(self.last).unwrap_or(now);
         self.last = now;
     }
@@ -95,6 +96,23 @@ impl Guard {
     pub(super) fn counts(&self) -> [(&'static str, u64); 2] {
         let [stopped, refused] = self.counts.map(|count| count.total);
         [("fence.stopped", stopped), ("fence.refused", refused)]
+    }
+
+    /// For `convoy status`.
+    pub(super) fn report(&self) -> LeakProtection {
+        let [stopped, refused] = self.counts.map(|count| count.total);
+        let without = self.fence.as_ref().and_then(|fence| fence.filter_trouble());
+        match without {
+            None => LeakProtection {
+                is_on: true,
+                detail: format!(
+                    "what policies of IKE daemons protect, {stopped} packets kept in and {refused} out"
+                ),
+            },
+            Some(why) => {
+                LeakProtection { is_on: false, detail: format!("routes alone hold: {why}") }
+            }
+        }
     }
 
     /// What works against the fence at present, in words.
@@ -300,6 +318,9 @@ pub(super) fn clamp(site: &Site) -> Option<Clamp> {
 /// # Errors
 /// When it cannot.
 pub fn open(site: &Site) -> anyhow::Result<()> {
+    if site.xfrm.is_none() {
+        return Ok(convoy_leak_protection::take_away(leaks::config(site)?)?);
+    }
     let removed = interfaces::remove(site);
     Fence::raise(FenceConfig::new(LinkName::new(&site.plain.interface)?))?.open_up()?;
     removed

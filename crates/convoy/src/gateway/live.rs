@@ -373,6 +373,7 @@ fn status(gateway: &Gateway, cpu: &Cpu, sampler: &mut Sampler) -> Status {
         counts: &counts,
         broken: &gateway.troubles(),
         daemons: gateway.kernel(),
+        leak_protection: gateway.leak_protection(),
     };
     observe(gateway.core().state(), cpu, &inputs, sampler)
 }

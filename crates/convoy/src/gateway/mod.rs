@@ -7,7 +7,9 @@ mod daemons;
 mod direct;
 mod fence;
 mod interfaces;
+mod leaks;
 mod live;
+mod near_and_far;
 mod plan;
 mod ports;
 mod rights;
@@ -23,8 +25,9 @@ use std::time::Instant;
 use anyhow::Context as _;
 use convoy_control::site::{Routes, Site, Warning};
 use convoy_control::state::{ReloadReport, StateError};
+use convoy_control::status::LeakProtection;
 use convoy_control::xfrm::{Answer, Client, Cursor, Kernel, Told};
-use convoy_host::{Applied, Change, Clamp, HostError, LinkName, News, Plan, Watch};
+use convoy_host::{Applied, Change, Clamp, HostError, LinkName, Network, News, Plan, Watch};
 use convoy_io::pcap::Recorder;
 use convoy_ipsec::event::Event;
 use convoy_ipsec::sa::WorkerId;
@@ -33,9 +36,11 @@ use convoy_wire::Prefix;
 use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
 
 use addresses::Addresses;
+use claims::net;
 use daemons::{Daemons, moment};
 use direct::{Following, Side};
 use fence::Guard;
+use leaks::Leaks;
 use ports::{Opened, Sides};
 use width::Widths;
 
@@ -43,6 +48,7 @@ pub use addresses::missing_addresses;
 pub use base::{Core, HostMedium, Medium, Prepared};
 pub use fence::open;
 pub use interfaces::Absent;
+pub use leaks::{describe_protection, unprotectable};
 pub use live::Live;
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use ports::{Socket, describe_wire, sockets};
@@ -75,6 +81,8 @@ pub struct Gateway {
     widths: Widths,
     /// What IKE daemons made, if they are served.
     daemons: Option<Daemons>,
+    /// Keeps what the site's own policies protect from leaving in clear.
+    leaks: Option<Leaks>,
     /// Where no fence does it.
     _clamp: Option<Clamp>,
     interface_changes: Applied,
@@ -100,6 +108,9 @@ impl Gateway {
         // Before anything is changed: this finds most of what can be wrong.
         let changes = plan(&site, &site.plain.interface, wire_mtu)?;
         let for_interfaces = interfaces::plan(&site, wire_mtu)?;
+        if let Some(finding) = unprotectable(&site) {
+            return Err(Stop::usage(finding.to_string()));
+        }
         // Held from here on, so that two gateways do not take up the same SAs.
         let keep = site.xfrm.as_ref().map(daemons::open_keep).transpose()?.flatten();
         // What an earlier life left closed stays so from here on.
@@ -123,8 +134,19 @@ impl Gateway {
         // Their addresses and routes may be those of others now.
         interfaces::remove_unnamed(&site);
         let prepared = Prepared::new(site, wire_mtu, medium)?;
-        let opened = Widths::open(prepared.arena().frame_size().largest_packet())
-            .and_then(|w| Ok((w, ports::open(prepared.state().site(), sides, prepared.arena())?)));
+        // Before there is a TUN interface, but not on behalf of a second gateway of the same state folder.
+        let leaks = match Leaks::raise(prepared.state().site()) {
+            Ok(leaks) => leaks,
+            Err(error) => {
+                prepared.abandon();
+                return Err(error);
+            }
+        };
+        let serves_daemons = prepared.state().site().xfrm.is_some();
+        let is_marked = serves_daemons || leaks.as_ref().is_some_and(Leaks::stands);
+        let opened = Widths::open(prepared.arena().frame_size().largest_packet()).and_then(|w| {
+            Ok((w, ports::open(prepared.state().site(), sides, prepared.arena(), is_marked)?))
+        });
         let (widths, opened) = match opened {
             Ok(both) => both,
             Err(error) => {
@@ -176,6 +198,7 @@ impl Gateway {
             addresses: Addresses::default(),
             widths,
             daemons,
+            leaks,
             _clamp: clamp,
             interface_changes,
             interface,
@@ -238,12 +261,19 @@ impl Gateway {
             let what = format!("the local address of SA '{name}'");
             return Err(base::state_error(StateError::NeedsRestart(vec![what])));
         }
+        if site.leak_protection != self.core.state().site().leak_protection {
+            let what = "leak_protection".to_owned();
+            return Err(base::state_error(StateError::NeedsRestart(vec![what])));
+        }
         // Also checks the routes before anything changes.
         plan(&site, &self.interface, self.core.state().wire_mtu())?;
         let before = direct::local_addresses(self.core.state().site());
         let after = direct::local_addresses(&site);
         if let Some(missing) = addresses::findings(&site, &(&after - &before)).first() {
             anyhow::bail!("{missing}");
+        }
+        if let Some(leaks) = &mut self.leaks {
+            leaks.widen(&site)?;
         }
         // First those of both, so that no packet is lost on the way.
         self.serve(&(&before | &after)).context("local addresses of SAs")?;
@@ -253,6 +283,7 @@ impl Gateway {
                 if let Err(error) = self.serve(&before) {
                     tracing::warn!("packets to addresses that no SA has: {}", describe(&error));
                 }
+                self.narrow_leaks();
                 return Err(base::state_error(error));
             }
         };
@@ -269,10 +300,18 @@ impl Gateway {
                 tracing::warn!(%error, "route");
             }
         }
+        self.narrow_leaks();
         // Other SAs end elsewhere, and have other peers.
         self.addresses.follow(self.core.state().site());
         self.widths.look_again();
         Ok(report)
+    }
+
+    /// Protects from leaking what the site in force says, and no more.
+    fn narrow_leaks(&mut self) {
+        if let Some(leaks) = &mut self.leaks {
+            leaks.narrow(self.core.state().site());
+        }
     }
 
     /// A direct wire side takes packets to these addresses from now on.
@@ -289,6 +328,12 @@ impl Gateway {
         let news = self.watch.news().unwrap_or(News::ALL);
         if let Some(daemons) = &mut self.daemons {
             daemons.follow_host(self.core.state().site(), news);
+        }
+        if let Some(leaks) = &mut self.leaks {
+            leaks.follow_host(news.routes || news.links);
+        }
+        if news.routes {
+            self.lay_missing_routes();
         }
         let look = news.links;
         if look {
@@ -388,7 +433,14 @@ impl Gateway {
 
     /// What the fence around what daemons protect has counted, by name.
     pub fn fence_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.daemons.iter().flat_map(Daemons::fence_counts)
+        let of_site = self.leaks.iter().flat_map(Leaks::counts);
+        of_site.chain(self.daemons.iter().flat_map(Daemons::fence_counts))
+    }
+
+    /// What keeps protected packets from leaving in clear, for `convoy status`.
+    pub fn leak_protection(&self) -> Option<LeakProtection> {
+        let of_daemons = self.daemons.iter().map(Daemons::leak_protection);
+        self.leaks.iter().map(Leaks::report).chain(of_daemons).next()
     }
 
     /// Keeps in mind that copies of this machine may go unnoticed, and why.
@@ -407,7 +459,13 @@ impl Gateway {
         let spent = self.core.state().spent();
         let spent = spent.map(|why| format!("{why}, so SAs ended: write new keys on both sides"));
         let machine = spent.into_iter().chain(self.deaf.clone());
-        interfaces.chain(self.addresses.troubles()).chain(daemons).chain(machine).collect()
+        let leaks = self.leaks.iter().flat_map(Leaks::troubles);
+        interfaces
+            .chain(self.addresses.troubles())
+            .chain(daemons)
+            .chain(leaks)
+            .chain(machine)
+            .collect()
     }
 
     /// An interface that does not exist any more, if the gateway needs it.
@@ -419,8 +477,26 @@ impl Gateway {
     fn add_route(&mut self, network: Prefix) -> anyhow::Result<()> {
         let link = LinkName::new(&self.interface)?;
         let route = plan::route(self.core.state().site(), network, link)?;
-        self.routes.insert(network, Plan::from_iter([route]).apply()?);
+        let before = self.routes.insert(network, Plan::from_iter([route]).apply()?);
+        // It is gone: there is nothing to take back.
+        if let Some(before) = before {
+            before.leave();
+        }
         Ok(())
+    }
+
+    /// Lays routes that others took away, as a routing daemon does that begins anew.
+    fn lay_missing_routes(&mut self) {
+        let missing = match missing_routes(&self.interface, self.routes.keys()) {
+            Ok(missing) => missing,
+            Err(error) => return tracing::warn!("routes into {}: {error}", self.interface),
+        };
+        for network in missing {
+            match self.add_route(network) {
+                Ok(()) => tracing::warn!("somebody removed the route to {network}; laid again"),
+                Err(error) => tracing::error!("route to {network}: {}", describe(&error)),
+            }
+        }
     }
 
     /// Ends the gateway: takes the routes back, lets what is under way go through, and leaves the
@@ -430,7 +506,15 @@ impl Gateway {
     /// The first thing that went wrong; the rest is done all the same.
     pub fn stop(self) -> anyhow::Result<()> {
         let Self {
-            core, mut daemons, following, routes, widths, interface_changes, recorder, ..
+            core,
+            mut daemons,
+            leaks,
+            following,
+            routes,
+            widths,
+            interface_changes,
+            recorder,
+            ..
         } = self;
         let mut outcome = Ok(());
         let note = |result: Result<(), HostError>| {
@@ -452,8 +536,25 @@ impl Gateway {
         note(widths.take_back());
         note(interface_changes.take_back());
         drop(recorder);
+        drop(leaks);
         outcome
     }
+}
+
+/// Of these networks, those to which no route leads through the interface.
+fn missing_routes<'a>(
+    interface: &str,
+    networks: impl Iterator<Item = &'a Prefix>,
+) -> Result<Vec<Prefix>, HostError> {
+    let mut network = Network::open()?;
+    let link = network.link(&LinkName::new(interface)?)?;
+    if !link.up {
+        return Ok(Vec::new());
+    }
+    let there = network.routes()?.into_iter().filter(|route| route.link_index == Some(link.index));
+    let there: BTreeSet<_> = there.map(|route| route.to).collect();
+    let is_missing = |to: &&Prefix| net(**to).is_some_and(|to| !there.contains(&to));
+    Ok(networks.filter(is_missing).copied().collect())
 }
 
 /// Networks to be routed into the plain interface.

@@ -162,9 +162,16 @@ pub(super) struct Opened {
 
 /// Opens both sides in the calling thread's network namespace.
 ///
+/// Sockets bear the gateway's mark if `is_marked`.
+///
 /// # Errors
 /// What could not be opened, and which right is missing if that is why.
-pub(super) fn open(site: &Site, sides: Sides, arena: &'static Arena) -> anyhow::Result<Opened> {
+pub(super) fn open(
+    site: &Site,
+    sides: Sides,
+    arena: &'static Arena,
+    is_marked: bool,
+) -> anyhow::Result<Opened> {
     let count = site.workers.count;
     let recorder = site
         .capture
@@ -223,7 +230,9 @@ pub(super) fn open(site: &Site, sides: Sides, arena: &'static Arena) -> anyhow::
                         shared.push(steering);
                         (carries, ports)
                     }
-                    _ => open_socket(*socket, &options(site), site.wire.udp_port, count)?,
+                    _ => {
+                        open_socket(*socket, &options(site, is_marked), site.wire.udp_port, count)?
+                    }
                 };
                 add(carries, ports);
             }
@@ -268,11 +277,11 @@ pub fn describe_wire(site: &Site) -> Vec<String> {
 
 type Ports = Vec<Box<dyn Port>>;
 
-/// Options of the wire side's sockets. The mark tells the fence that they are the gateway's own.
-fn options(site: &Site) -> SocketOptions {
+/// Options of the wire side's sockets. The mark tells leak protection that packets are the gateway's own.
+fn options(site: &Site, is_marked: bool) -> SocketOptions {
     SocketOptions {
         device: site.wire.interface.clone(),
-        mark: site.xfrm.is_some().then_some(Mark::GATEWAY.value),
+        mark: is_marked.then_some(Mark::GATEWAY.value),
         ..SocketOptions::default()
     }
 }
@@ -286,8 +295,11 @@ fn udp_match(local: IpAddr, udp_port: u16) -> WireMatch {
 /// A UDP port that is shared with an IKE daemon.
 fn open_shared(local: IpAddr, site: &Site) -> anyhow::Result<(WireMatch, Ports, Steering)> {
     let at = SocketAddr::new(local, site.wire.udp_port);
-    let config =
-        udp::Config { workers: site.workers.count, options: options(site), ..udp::Config::new(at) };
+    let config = udp::Config {
+        workers: site.workers.count,
+        options: options(site, true),
+        ..udp::Config::new(at)
+    };
     let (ports, steering) = udp::share(&config, Form::Extended)
         .map_err(|error| rights::explain(error, rights::Need::Udp(at)))?;
     Ok((udp_match(local, site.wire.udp_port), boxed(ports), steering))
@@ -303,7 +315,7 @@ pub(super) fn open_beside(
     site: &Site,
 ) -> Result<(Vec<WirePort>, Steering), IoError> {
     let config = udp::Config::beside(socket)?;
-    let options = SocketOptions { device: config.options.device.clone(), ..options(site) };
+    let options = SocketOptions { device: config.options.device.clone(), ..options(site, true) };
     let config = udp::Config { workers: site.workers.count, options, ..config };
     udp::make_shareable(socket)?;
     let (ports, steering) = udp::share(&config, Form::Extended)?;

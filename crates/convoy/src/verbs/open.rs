@@ -12,9 +12,9 @@ use crate::output;
 
 pub(super) fn run(args: &OpenArgs) -> anyhow::Result<Exit> {
     let (site, _) = gateway::load(&args.site)?;
-    if site.xfrm.is_none() {
+    if site.plain.backend.is_direct() {
         return Err(Stop::usage(format!(
-            "{}: serves no IKE daemons (it has no [xfrm] section), so it leaves nothing closed",
+            "{}: its plain side is no TUN interface, so it leaves nothing closed",
             args.site.display()
         )));
     }
@@ -28,7 +28,7 @@ pub(super) fn run(args: &OpenArgs) -> anyhow::Result<Exit> {
     if let Some(namespace) = &site.namespace {
         Netns::open(namespace)?.enter_process()?;
     }
-    gateway::open(&site).context("the fence around protected networks")?;
+    gateway::open(&site).context("leak protection")?;
     output::print(
         "what was protected is open: packets there take whatever route there is, in clear\n",
     )?;

@@ -20,8 +20,8 @@ use signal_hook::iterator::Signals;
 use crate::cli::RunArgs;
 use crate::exit::{Exit, Stop};
 use crate::gateway::{
-    Absent, Gateway, Live, describe_wire, load, missing_addresses, missing_cpus, plain_mtu, plan,
-    wire_mtu,
+    Absent, Gateway, Live, describe_protection, describe_wire, load, missing_addresses,
+    missing_cpus, plain_mtu, plan, unprotectable, wire_mtu,
 };
 use crate::output;
 use crate::privileges;
@@ -254,6 +254,9 @@ struct DryRun {
 }
 
 fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
+    if let Some(finding) = unprotectable(site) {
+        return Err(Stop::usage(finding.to_string()));
+    }
     if let Some(missing) = missing_cpus(site).first() {
         return Err(Stop::usage(missing.to_string()));
     }
@@ -273,6 +276,7 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
     if site.plain.backend == Backend::Host {
         changes.push(format!("fit TCP connections through {interface} to its MTU (nf_tables)"));
     }
+    changes.extend(describe_protection(site));
     for interface in site.xfrm_interfaces() {
         let (name, if_id) = (&interface.name, interface.if_id);
         changes.push(format!("make TUN interface {name} for if_id {if_id}, which stays"));
@@ -300,7 +304,12 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
         let mut text = format!("gateway {} would\n", report.gateway);
         report.changes.iter().for_each(|change| text += &format!("  {change}\n"));
         report.sockets.iter().for_each(|socket| text += &format!("  open {socket}\n"));
+        let is_protected = describe_protection(site).is_some();
         text += match &site.xfrm {
+            None if is_protected => {
+                "and take it back at its end, but for what keeps protected packets from leaving in clear \
+                 (`convoy open`). Nothing was changed.\n"
+            }
             None => "and take all of it back at its end. Nothing was changed.\n",
             Some(_) => {
                 "and take it back at its end, but for what stays. What policies of IKE daemons protect would be\n\

@@ -187,7 +187,7 @@ impl Filter {
         let mut outcome = Ok(());
         for (flags, replace) in [(held, true), (held, false), (none, true), (none, false)] {
             let orders = self.whole(config, covers, exceptions, flags, replace);
-            self.rules = rules_of(&orders);
+            self.rules = nft::rules_of(&orders);
             outcome = self.nft.commit(orders);
             self.takes_pairs = exceptions.is_some() && outcome.is_ok();
             self.is_held = outcome.is_ok() && flags == held;
@@ -200,7 +200,7 @@ impl Filter {
         if outcome.is_ok() {
             // Apart: a kernel that cannot do this shall have the rest.
             let orders = clamp::set_and_rules(&self.table, &self.links);
-            let rules = rules_of(&orders);
+            let rules = nft::rules_of(&orders);
             self.clamp_trouble = self.nft.commit(orders).err();
             if self.clamp_trouble.is_none() {
                 self.rules.extend(rules);
@@ -305,13 +305,4 @@ impl Filter {
             other => other.map(Some),
         }
     }
-}
-
-/// How many rules these make in each chain.
-fn rules_of(orders: &[Order]) -> Rules {
-    let mut rules = Rules::new();
-    for chain in orders.iter().filter_map(Order::chain_of_rule) {
-        *rules.entry(chain.to_owned()).or_default() += 1;
-    }
-    rules
 }

@@ -35,13 +35,14 @@ const FRAGMENT_OFFSET: [u8; 2] = [0xff, 0xf8];
 
 pub(super) fn chains(config: &FenceConfig, table: &str, pairs: bool) -> Vec<Order> {
     let [host, forward] = CHAINS;
-    let admitted = if pairs { pairs::admit() } else { Vec::new() };
-    let passes = [admitted.clone(), of_the_gateway(config)].concat();
+    let in_clear = if pairs { pairs::admit() } else { Vec::new() };
+    let passes =
+        [in_clear.clone(), admitted([IKE_PORTS[0], IKE_PORTS[1], config.udp_port])].concat();
     // Sources can be changed here as well (source NAT of `input`).
     let mut orders = chain(table, host, (InetHookNumber::LocalIn, FIRST), rules(config, passes));
     let forwarded = (InetHookNumber::Forward, LAST);
     // A bridge's, which `br_netfilter` shows here: no router passes it on.
-    let passes = [admitted, vec![neighbour_discovery()]].concat();
+    let passes = [in_clear, vec![neighbour_discovery()]].concat();
     orders.extend(chain(table, forward, forwarded, rules(config, passes)));
     orders
 }
@@ -62,12 +63,14 @@ fn refuse(closed: View, guarded: SetOf) -> Vec<Expression> {
     [between(SetOf { view: closed, ..guarded }, guarded), stop()].concat()
 }
 
-/// What the gateway and IKE daemons are sent by peers whose addresses may be protected.
-fn of_the_gateway(config: &FenceConfig) -> Vec<Vec<Expression>> {
+/// Lets in what a gateway is sent by peers whose addresses may be protected: ESP, AH, UDP to these ports,
+/// errors about these, and Neighbour Discovery.
+#[must_use]
+pub fn admitted<const N: usize>(ports: [u16; N]) -> Vec<Vec<Expression>> {
     let of = |protocol: u8| vec![meta(MetaKey::L4Proto), equal(vec![protocol])];
     let pass = || vec![verdict(ACCEPT)];
     let mut rules: Vec<_> = [ESP, AH].map(|protocol| [of(protocol), pass()].concat()).into();
-    let ports = || [IKE_PORTS[0], IKE_PORTS[1], config.udp_port].map(|p| p.to_be_bytes().to_vec());
+    let ports = || ports.map(|port| port.to_be_bytes().to_vec());
     for port in ports() {
         rules.push([of(UDP), vec![payload(TRANSPORT, 2, 2), equal(port)], pass()].concat());
     }

@@ -74,6 +74,7 @@ pub use self::{
     clamp::Clamp,
     exceptions::{Exceptions, Pair},
     findings::{Finding, Look, Lookup, findings},
+    inbound::admitted,
 };
 use crate::{
     Cause, HostError, LinkName, Network,

@@ -1,5 +1,7 @@
 //! Chains of rules, and what their counters say.
 
+use std::collections::BTreeMap;
+
 use netlink_packet_core::{DefaultNla, Nla as _, ParseableParametrized as _};
 use netlink_packet_netfilter::{
     NetfilterMessage, NetfilterMessageInner,
@@ -97,4 +99,14 @@ fn number(nla: &DefaultNla) -> Option<u64> {
     }
     nla.emit_value(&mut bytes);
     Some(u64::from_be_bytes(bytes))
+}
+
+/// How many rules these make in each chain.
+#[must_use]
+pub fn rules_of(orders: &[Order]) -> BTreeMap<String, usize> {
+    let mut rules = BTreeMap::<String, usize>::new();
+    for chain in orders.iter().filter_map(Order::chain_of_rule) {
+        *rules.entry(chain.to_owned()).or_default() += 1;
+    }
+    rules
 }

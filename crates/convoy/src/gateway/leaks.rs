@@ -1,0 +1,216 @@
+//! Leak protection of a site with keys of its own: which networks are on which side of its tunnels.
+//!
+//! What IKE daemons bring is held by `fence.rs`.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context as _;
+use convoy_control::site::{Finding, Site};
+use convoy_control::status::LeakProtection as Report;
+use convoy_host::{IpNet, LinkName};
+use convoy_leak_protection::{Config, LeakProtection, LeakProtectionError, PrefixSets};
+
+use super::fence::Count;
+use super::near_and_far::prefix_sets;
+use crate::exit::{Stop, describe};
+
+/// Leak protection that stands, or why none does.
+#[derive(Debug)]
+pub(super) struct Leaks {
+    protection: Option<LeakProtection>,
+    /// Why there is none although the site file asks for it.
+    missing: Option<String>,
+    /// From near to far, and from far to near.
+    counts: [Count; 2],
+    /// What went wrong at the last look, in words.
+    trouble: Option<String>,
+    /// Whether somebody may have changed something.
+    is_due: bool,
+}
+
+impl Leaks {
+    /// Raises what the site asks for; nothing where the plain side is no TUN interface, or IKE daemons have a
+    /// fence of theirs. A process that has not the right goes on without, and says so.
+    ///
+    /// # Errors
+    /// When it is asked for and cannot be had.
+    pub(super) fn raise(site: &Site) -> anyhow::Result<Option<Self>> {
+        if site.xfrm.is_some() || site.plain.backend.is_direct() {
+            return Ok(None);
+        }
+        let leaks = |protection, missing| Self {
+            protection,
+            missing,
+            counts: Default::default(),
+            trouble: None,
+            is_due: true,
+        };
+        if !site.leak_protection {
+            // What an earlier life held is to be let go, as the file says.
+            if let Err(error) = convoy_leak_protection::take_away(config(site)?) {
+                tracing::debug!(%error, "leak protection of an earlier life");
+            }
+            return Ok(Some(leaks(None, None)));
+        }
+        let sets = sets_of(site)?;
+        match LeakProtection::raise(config(site)?, sets) {
+            Ok(protection) => Ok(Some(leaks(Some(protection), None))),
+            Err(error) if error.is_denied() => {
+                tracing::warn!(
+                    "{error}: packets that policies protect leave in clear wherever a route leads past the \
+                     tunnels, and when the gateway ends"
+                );
+                Ok(Some(leaks(None, Some(error.to_string()))))
+            }
+            Err(error) => Err(error).context(
+                "protected packets cannot be kept from leaving in clear (leak_protection = false in the \
+                 site file does without)",
+            ),
+        }
+    }
+
+    /// Whether the gateway's own packets must bear its mark.
+    pub(super) const fn stands(&self) -> bool {
+        self.protection.is_some()
+    }
+
+    /// Protects what either site does. To be called before another one comes into force.
+    pub(super) fn widen(&mut self, site: &Site) -> anyhow::Result<()> {
+        let sets = sets_of(site)?;
+        let Some(protection) = &mut self.protection else { return Ok(()) };
+        let both = protection.sets().union(&sets);
+        protection.set(both).context("leak protection")
+    }
+
+    /// Protects what this site does. To be called when it is in force.
+    pub(super) fn narrow(&mut self, site: &Site) {
+        let outcome = sets_of(site).and_then(|sets| match &mut self.protection {
+            Some(protection) => Ok(protection.set(sets)?),
+            None => Ok(()),
+        });
+        if let Err(error) = outcome {
+            tracing::error!(
+                "leak protection holds more than the site file says: {}",
+                describe(&error)
+            );
+        }
+    }
+
+    /// Makes again what others took away, once they may have (`changed`), and looks at the counters. To be called
+    /// about once a second.
+    pub(super) fn follow_host(&mut self, changed: bool) {
+        self.is_due |= changed;
+        let Some(protection) = &mut self.protection else { return };
+        let mut look = || -> Result<(), LeakProtectionError> {
+            if self.is_due {
+                let repaired = protection.repair()?;
+                if repaired.any() {
+                    tracing::warn!(
+                        "somebody changed the leak protection; made again: {}{} unreachable route(s)",
+                        if repaired.table { "the table of the packet filter, " } else { "" },
+                        repaired.routes,
+                    );
+                }
+            }
+            let drops = protection.drops()?;
+            let counts = self.counts.iter_mut().zip([drops.outbound, drops.inbound]);
+            counts.for_each(|(count, now)| count.note(now));
+            Ok(())
+        };
+        let trouble = look().err().map(|error| format!("leak protection: {error}"));
+        self.is_due = trouble.is_some();
+        if let Some(words) = trouble.as_ref().filter(|words| self.trouble.as_ref() != Some(*words))
+        {
+            tracing::error!("{words}");
+        }
+        self.trouble = trouble;
+    }
+
+    /// What was dropped, by name.
+    pub(super) fn counts(&self) -> [(&'static str, u64); 2] {
+        let [outbound, inbound] = self.counts.map(|count| count.total);
+        [("leak-protection.outbound", outbound), ("leak-protection.inbound", inbound)]
+    }
+
+    /// What is wrong at present, in words.
+    pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
+        let missing = self.missing.iter().map(|why| format!("there is no leak protection: {why}"));
+        missing.chain(self.trouble.clone())
+    }
+
+    /// For `convoy status`.
+    pub(super) fn report(&self) -> Report {
+        let (is_on, detail) = match &self.protection {
+            None => {
+                let why = self.missing.as_deref();
+                (false, why.unwrap_or("leak_protection = false in the site file").to_owned())
+            }
+            Some(protection) => {
+                let PrefixSets { near, far, .. } = protection.sets();
+                let [outbound, inbound] = self.counts.map(|count| count.total);
+                let detail = format!(
+                    "{} to {}, {outbound} packets kept in and {inbound} out",
+                    networks(near),
+                    networks(far)
+                );
+                (true, detail)
+            }
+        };
+        Report { is_on, detail }
+    }
+}
+
+/// The gateway ends, or does not come up; what policies protect stays closed.
+impl Drop for Leaks {
+    fn drop(&mut self) {
+        if self.stands() {
+            tracing::warn!(
+                "what policies protect stays closed until the gateway runs again; `convoy open` opens it"
+            );
+        }
+    }
+}
+
+fn sets_of(site: &Site) -> anyhow::Result<PrefixSets> {
+    prefix_sets(site).map_err(|finding| Stop::usage(finding.to_string()))
+}
+
+/// Whether a site's policies are held by this leak protection, and not by that of daemons.
+fn is_asked_for(site: &Site) -> bool {
+    site.leak_protection && site.xfrm.is_none() && !site.plain.backend.is_direct()
+}
+
+/// What would keep leak protection from being raised, as far as the site file tells.
+#[must_use]
+pub fn unprotectable(site: &Site) -> Option<Finding> {
+    is_asked_for(site).then(|| prefix_sets(site).err())?.map(|finding| *finding)
+}
+
+/// What leak protection would do, in words; nothing where it would do nothing.
+#[must_use]
+pub fn describe_protection(site: &Site) -> Option<String> {
+    let sets = is_asked_for(site).then(|| prefix_sets(site).ok())??;
+    let table = config(site).ok()?.table();
+    Some(format!(
+        "drop packets between {} and {} that do not go through {}, also after its end (nf_tables, table \
+         inet {table})",
+        networks(&sets.near),
+        networks(&sets.far),
+        site.plain.interface
+    ))
+}
+
+/// A few networks, or how many.
+fn networks(all: &BTreeSet<IpNet>) -> String {
+    match all.len() {
+        0 => "nothing".to_owned(),
+        1..=3 => all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        many => format!("{many} networks"),
+    }
+}
+
+/// Where the leak protection of a site stands.
+pub(super) fn config(site: &Site) -> anyhow::Result<Config> {
+    let tun = LinkName::new(&site.plain.interface)?;
+    Ok(Config { udp_port: site.wire.udp_port, ..Config::new(tun) })
+}

@@ -1,0 +1,64 @@
+//! What can go wrong.
+
+use convoy_netlink::Refusal;
+use ipnet::IpNet;
+
+/// Why packets could not be protected from leaking, or not set free.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeakProtectionError {
+    /// The kernel could not be asked.
+    #[error("cannot talk to the kernel over netlink: {0}")]
+    Netlink(#[source] Refusal),
+    /// The kernel has no packet filter of this kind.
+    #[error("this kernel lacks what the packet filter needs (nf_tables with family inet): {0}")]
+    Unsupported(#[source] Refusal),
+    /// The process has not the right.
+    #[error("the kernel does not let this process {doing}: CAP_NET_ADMIN is needed")]
+    Denied {
+        /// What was to be done.
+        doing: &'static str,
+    },
+    /// The table is another process's.
+    #[error("table inet {table} is held by another process that runs: stop that one first")]
+    Held {
+        /// Its name.
+        table: String,
+    },
+    /// The packet filter refused.
+    #[error("cannot {doing} table inet {table} of the packet filter: {refusal}")]
+    Table {
+        /// What was to be done.
+        doing: &'static str,
+        /// Its name.
+        table: String,
+        /// Why not.
+        #[source]
+        refusal: Refusal,
+    },
+    /// The routing tables refused.
+    #[error("cannot {doing} the unreachable route to {network}{}: {refusal}", and_more(*.more))]
+    Route {
+        /// What was to be done.
+        doing: &'static str,
+        /// Where it leads.
+        network: IpNet,
+        /// Why not.
+        #[source]
+        refusal: Refusal,
+        /// Others that failed.
+        more: usize,
+    },
+}
+
+impl LeakProtectionError {
+    /// Whether the kernel refused because this process has not the right.
+    #[must_use]
+    pub const fn is_denied(&self) -> bool {
+        matches!(self, Self::Denied { .. })
+    }
+}
+
+fn and_more(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(" (and to {count} more)") }
+}

@@ -1,0 +1,216 @@
+//! The table of the packet filter: made as a whole, changed in one step, held against others.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use convoy_netlink::{
+    Refusal,
+    nft::{self, AddressSet, Nft, Order},
+};
+use netlink_packet_netfilter::nftables::TableFlags;
+
+use crate::{
+    Config, LeakProtectionError,
+    chains::{self, Chain},
+    prefix_sets::{Covers, Differences},
+};
+
+/// How often, and how long in between, a table is tried for that another process still owns.
+const TRIES: u32 = 50;
+const BETWEEN_TRIES: Duration = Duration::from_millis(20);
+
+pub(crate) const NEAR: [AddressSet; 2] =
+    [AddressSet { name: "near4", is_v4: true }, AddressSet { name: "near6", is_v4: false }];
+pub(crate) const FAR: [AddressSet; 2] =
+    [AddressSet { name: "far4", is_v4: true }, AddressSet { name: "far6", is_v4: false }];
+/// All of them, near before far.
+pub(crate) const SETS: [AddressSet; 4] = {
+    let ([near4, near6], [far4, far6]) = (NEAR, FAR);
+    [near4, far4, near6, far6]
+};
+
+/// Packets that leak protection dropped.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Drops {
+    /// From near to far, which would have left in clear.
+    pub outbound: u64,
+    /// From far to near, which came in in clear.
+    pub inbound: u64,
+}
+
+/// A table that this process holds, once it has made it.
+#[derive(Debug)]
+pub(crate) struct Table {
+    config: Config,
+    nft: Nft,
+    /// Nobody else may change it.
+    is_held: bool,
+    /// The last change was made, as far as is known: then it holds what it was told.
+    is_current: bool,
+    /// How many rules each chain has.
+    rules: BTreeMap<String, usize>,
+}
+
+impl Table {
+    /// Opens the packet filter of the calling thread's namespace.
+    pub(crate) fn open(config: Config) -> Result<Self, LeakProtectionError> {
+        let nft = Nft::open().map_err(|refusal| match refusal.errno {
+            nix::libc::EPROTONOSUPPORT => LeakProtectionError::Unsupported(refusal),
+            _ => LeakProtectionError::Netlink(refusal),
+        })?;
+        Ok(Self { config, nft, is_held: false, is_current: false, rules: BTreeMap::new() })
+    }
+
+    /// What its sets hold; none when there is no such table.
+    pub(crate) fn present(&mut self) -> Result<Option<Covers>, LeakProtectionError> {
+        let name = self.config.table();
+        let mut covers = Covers::default();
+        let mut is_there = false;
+        for (set, cover) in SETS.iter().zip(&mut covers) {
+            let there = set.read(&mut self.nft, &name);
+            let there = there.map_err(|refusal| self.refused("read", refusal))?;
+            is_there |= there.is_some();
+            *cover = there.unwrap_or_default();
+        }
+        Ok(is_there.then_some(covers))
+    }
+
+    /// Makes the table, its sets with these contents and its chains, in place of what stands there, in
+    /// one step.
+    pub(crate) fn make(&mut self, covers: &Covers) -> Result<(), LeakProtectionError> {
+        for _ in 1..TRIES {
+            match self.try_make(covers) {
+                Err(refusal) if self.is_anothers(&refusal) => std::thread::sleep(BETWEEN_TRIES),
+                outcome => return outcome.map_err(|refusal| self.refused("make", refusal)),
+            }
+        }
+        self.try_make(covers).map_err(|refusal| match self.is_anothers(&refusal) {
+            true => LeakProtectionError::Held { table: self.config.table() },
+            false => self.refused("make", refusal),
+        })
+    }
+
+    fn try_make(&mut self, covers: &Covers) -> Result<(), Refusal> {
+        // With an owner nobody else can empty it, `nft flush ruleset` included, and it outlives its
+        // owner; kernels before 6.9 cannot do both.
+        let held = TableFlags::Owner | TableFlags::Persisent;
+        let none = TableFlags::empty();
+        let mut outcome = Ok(());
+        for (flags, replace) in [(held, true), (held, false), (none, true), (none, false)] {
+            let orders = self.orders(covers, flags, replace);
+            self.rules = nft::rules_of(&orders);
+            outcome = self.nft.commit(orders);
+            self.is_held = outcome.is_ok() && flags == held;
+            self.is_current = outcome.is_ok();
+            match &outcome {
+                Err(Refusal { errno: nix::libc::EOPNOTSUPP | nix::libc::EINVAL, .. }) => {}
+                _ => break,
+            }
+        }
+        outcome
+    }
+
+    fn orders(&self, covers: &Covers, flags: TableFlags, replace: bool) -> Vec<Order> {
+        let name = self.config.table();
+        let mut orders = nft::table(&name, flags, replace);
+        orders.extend(SETS.iter().zip(1..).map(|(set, id)| set.make(&name, id)));
+        for Chain { name: chain, place, rules, .. } in chains::all(&self.config) {
+            orders.extend(nft::chain(&name, chain, place, rules));
+        }
+        orders.extend(SETS.iter().zip(covers).flat_map(|(set, cover)| set.fill(&name, cover)));
+        orders
+    }
+
+    /// Changes what the sets hold, in one step; all is made anew where it is not known what they hold.
+    pub(crate) fn change(
+        &mut self,
+        covers: &Covers,
+        differences: &Differences,
+    ) -> Result<(), LeakProtectionError> {
+        if !self.is_current {
+            return self.make(covers);
+        }
+        let name = self.config.table();
+        let sets = SETS.iter().zip(differences);
+        let orders: Vec<_> = sets.flat_map(|(set, change)| set.change(&name, change)).collect();
+        if orders.is_empty() {
+            return Ok(());
+        }
+        let outcome = self.nft.commit(orders);
+        self.is_current = outcome.is_ok();
+        // Somebody else may have taken it away, where it has no owner.
+        if outcome.is_err() { self.make(covers) } else { Ok(()) }
+    }
+
+    /// Whether it is as it was made, and its sets hold this.
+    pub(crate) fn holds(&mut self, covers: &Covers) -> Result<bool, LeakProtectionError> {
+        if self.is_held || !self.is_current {
+            return Ok(self.is_current);
+        }
+        Ok(self.present()?.as_ref() == Some(covers) && self.has_rules()?)
+    }
+
+    /// Who changes rules changes their number, but for somebody who means to hide it.
+    fn has_rules(&mut self) -> Result<bool, LeakProtectionError> {
+        let name = self.config.table();
+        for (chain, made) in &self.rules {
+            match self.nft.dump(nft::question(&name, chain)) {
+                Err(Refusal { errno: nix::libc::ENOENT, .. }) => return Ok(false),
+                Ok(there) if there.len() != *made => return Ok(false),
+                Ok(_) => {}
+                Err(refusal) => return Err(self.refused("read", refusal)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// What its counters say.
+    pub(crate) fn drops(&mut self) -> Result<Drops, LeakProtectionError> {
+        let name = self.config.table();
+        let mut drops = Drops::default();
+        for Chain { name: chain, is_inbound, .. } in chains::all(&self.config) {
+            let answers = self.nft.dump(nft::question(&name, chain));
+            let answers = answers.map_err(|refusal| self.refused("read", refusal))?;
+            let count = if is_inbound { &mut drops.inbound } else { &mut drops.outbound };
+            *count = answers.iter().map(nft::packets_counted).fold(*count, u64::saturating_add);
+        }
+        Ok(drops)
+    }
+
+    /// Removes it, if it is there.
+    pub(crate) fn remove(&mut self) -> Result<(), LeakProtectionError> {
+        let removal = || vec![nft::removal(&self.config.table())];
+        let mut outcome = self.nft.commit(removal());
+        if matches!(outcome, Err(Refusal { errno: nix::libc::EPERM, .. })) && self.may_look() {
+            // That of a process that has ended is taken over first.
+            outcome = match self.make(&Covers::default()) {
+                Ok(()) => self.nft.commit(vec![nft::removal(&self.config.table())]),
+                Err(error) => return Err(error),
+            };
+        }
+        match outcome {
+            Ok(()) | Err(Refusal { errno: nix::libc::ENOENT, .. }) => Ok(()),
+            Err(refusal) => Err(self.refused("remove", refusal)),
+        }
+    }
+
+    /// Who may ask may change, too, but for what another owns; that one may be ending.
+    fn is_anothers(&mut self, refusal: &Refusal) -> bool {
+        refusal.errno == nix::libc::EPERM && self.may_look()
+    }
+
+    fn may_look(&mut self) -> bool {
+        self.present().is_ok()
+    }
+
+    fn refused(&self, doing: &'static str, refusal: Refusal) -> LeakProtectionError {
+        match refusal.errno {
+            nix::libc::EPERM | nix::libc::EACCES => {
+                LeakProtectionError::Denied { doing: "change the packet filter" }
+            }
+            nix::libc::EOPNOTSUPP | nix::libc::EINVAL | nix::libc::EPROTONOSUPPORT => {
+                LeakProtectionError::Unsupported(refusal)
+            }
+            _ => LeakProtectionError::Table { doing, table: self.config.table(), refusal },
+        }
+    }
+}

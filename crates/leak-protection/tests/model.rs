@@ -1,0 +1,261 @@
+//! What a kernel with leak protection lets through is what the prefix sets say, whatever they are.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "../../host/tests/fence/world.rs"]
+#[allow(dead_code, reason = "others need the rest")]
+mod world;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use convoy_host::LinkName;
+use convoy_leak_protection::{
+    Config, Drops, LeakProtection, LeakProtectionError, PrefixSets, Repaired, stands, take_away,
+};
+use convoy_netlink::nft::{Nft, removal};
+use ipnet::IpNet;
+
+use world::{Listener, World, send_raw};
+
+/// Where packets come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    Lan,
+    Wire,
+    Tun,
+    /// The gateway itself, whatever the source.
+    Host,
+    /// The same with the gateway's mark.
+    Gateway,
+}
+
+const DOORS: [Door; 5] = [Door::Lan, Door::Wire, Door::Tun, Door::Host, Door::Gateway];
+
+/// Hosts on the LAN, hosts behind the wire, and networks that hold some of them.
+struct Places {
+    lan: [&'static str; 2],
+    wire: [&'static str; 3],
+    networks: &'static [&'static str],
+}
+
+const PLACES: [Places; 2] = [
+    Places {
+        lan: ["10.1.0.2", "10.1.0.3"],
+        wire: ["10.2.0.2", "10.2.0.3", "10.3.0.2"],
+        networks: &[
+            "0.0.0.0/0",
+            "10.0.0.0/8",
+            "10.1.0.0/16",
+            "10.1.0.0/24",
+            "10.1.0.2/32",
+            "10.2.0.0/15",
+            "10.2.0.0/16",
+            "10.2.0.2/31",
+            "10.2.0.3/32",
+            "10.3.0.2/32",
+        ],
+    },
+    Places {
+        lan: ["2001:db8:0:1::2", "2001:db8:0:1::3"],
+        wire: ["2001:db8:2::2", "2001:db8:2::3", "2001:db8:3::2"],
+        networks: &[
+            "::/0",
+            "2001:db8::/32",
+            "2001:db8:0:1::/64",
+            "2001:db8:0:1::2/128",
+            "2001:db8:2::/47",
+            "2001:db8:2::/48",
+            "2001:db8:2::2/127",
+            "2001:db8:2::3/128",
+            "2001:db8:3::2/128",
+        ],
+    },
+];
+
+fn nets(texts: &[&str]) -> BTreeSet<IpNet> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+fn is_near(sets: &PrefixSets, address: IpAddr) -> bool {
+    sets.near.iter().any(|net| net.contains(&address))
+}
+
+fn is_far(sets: &PrefixSets, address: IpAddr) -> bool {
+    let longest = |nets: &BTreeSet<IpNet>| {
+        nets.iter().filter(|net| net.contains(&address)).map(IpNet::prefix_len).max()
+    };
+    let is_bypassed = longest(&sets.bypassed).is_some();
+    longest(&sets.far).is_some_and(|far| longest(&sets.near).is_none_or(|near| far >= near))
+        && !is_bypassed
+}
+
+/// Whether a packet passes in clear.
+fn passes(sets: &PrefixSets, door: Door, from: IpAddr, to: IpAddr) -> bool {
+    let is_outbound = is_near(sets, from) && is_far(sets, to);
+    let is_inbound = is_far(sets, from) && is_near(sets, to);
+    match door {
+        Door::Gateway => true,
+        Door::Lan | Door::Wire => !is_outbound && !is_inbound,
+        Door::Tun | Door::Host => !is_outbound,
+    }
+}
+
+#[test]
+fn what_gets_through_is_what_prefix_sets_say() {
+    let Some(world) = World::new() else { return };
+    world.gateway.run(|| {
+        for key in ["rp_filter", "send_redirects"] {
+            for link in ["all", "lan0", "wire0"] {
+                std::fs::write(format!("/proc/sys/net/ipv4/conf/{link}/{key}"), "0").unwrap();
+            }
+        }
+    });
+    world.lan.ip("address add 10.1.0.3/24 dev eth0");
+    world.lan.ip("address add 2001:db8:0:1::3/64 dev eth0 nodad");
+    world.wire.ip("route add 10.1.0.0/24 via 192.0.2.1");
+    world.wire.ip("route add 2001:db8:0:1::/64 via 2001:db8:0:2::1");
+    let lan_listener = world.lan.run(Listener::start);
+    let mut tun = world.tun();
+    let mut protection = raise(&world, PrefixSets::default());
+    let mut state = 5_u64;
+    let mut random = |below: usize| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let mut unheard = Vec::new();
+    for round in 0..60 {
+        let places = &PLACES[round % 2];
+        let mut some = |most: usize| -> BTreeSet<IpNet> {
+            let all: Vec<_> = PLACES.iter().flat_map(|places| places.networks).collect();
+            (0..random(most)).map(|_| all[random(all.len())].parse().unwrap()).collect()
+        };
+        let sets =
+            PrefixSets { near: some(7), far: some(7), bypassed: some(3), routed: BTreeSet::new() };
+        match round % 7 {
+            // Another life, which takes over what the last one left.
+            0 => {
+                drop(protection);
+                protection = raise(&world, sets.clone());
+            }
+            _ => protection.set(sets.clone()).unwrap(),
+        }
+        let all = || places.lan.into_iter().chain(places.wire);
+        for (door, from, to) in DOORS
+            .into_iter()
+            .flat_map(|door| all().flat_map(move |from| all().map(move |to| (door, from, to))))
+        {
+            let is_to_lan = places.lan.contains(&to);
+            // Each side keeps to itself what is for itself.
+            if door == Door::Lan && is_to_lan || door == Door::Wire && !is_to_lan {
+                continue;
+            }
+            let tag = world.listener.tag();
+            let packet = match from.contains(':') {
+                true => world::packet6(from, to, &tag),
+                false => world::packet4(from, to, &tag),
+            };
+            let [from, to]: [IpAddr; 2] = [from, to].map(|text| text.parse().unwrap());
+            match door {
+                Door::Lan => world.lan.run(|| send_raw(&packet, to, 0)),
+                Door::Wire => world.wire.run(|| send_raw(&packet, to, 0)),
+                Door::Tun => tun.write(&packet),
+                Door::Host => world.gateway.run(|| send_raw(&packet, to, 0)),
+                Door::Gateway => world.gateway.run(|| send_raw(&packet, to, 0xc5c0_ffee)),
+            }
+            let what = format!("{door:?}: {from} to {to}, {sets:#?}");
+            if passes(&sets, door, from, to) {
+                let listener = if is_to_lan { &lan_listener } else { &world.listener };
+                await_tag(listener, &tag, &what);
+            } else {
+                unheard.push((is_to_lan, tag, what));
+            }
+        }
+    }
+    thread::sleep(Duration::from_millis(200));
+    for (is_to_lan, tag, what) in &unheard {
+        let listener = if *is_to_lan { &lan_listener } else { &world.listener };
+        assert_eq!(listener.count(tag), 0, "gets through: {what}");
+    }
+    assert!(unheard.len() > 300, "{}", unheard.len());
+}
+
+/// Waits until a tag has been heard.
+#[track_caller]
+fn await_tag(listener: &Listener, tag: &[u8], what: &str) {
+    let begun = Instant::now();
+    while listener.count(tag) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "does not get through: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn config() -> Config {
+    Config::new(LinkName::new("convoy0").unwrap())
+}
+
+fn raise(world: &World, sets: PrefixSets) -> LeakProtection {
+    world.gateway.run(|| LeakProtection::raise(config(), sets).unwrap())
+}
+
+fn site() -> PrefixSets {
+    let far = nets(&["10.2.0.0/16", "2001:db8:2::/48"]);
+    let near = nets(&["10.1.0.0/24", "2001:db8:0:1::/64"]);
+    PrefixSets { near, routed: far.clone(), far, ..PrefixSets::default() }
+}
+
+/// Somebody on the LAN sends to the far network; whether it leaves in clear.
+fn leaves(world: &World) -> [bool; 2] {
+    let [_, lan4, _, lan6] = world.senders();
+    [world.leaves(&lan4, "10.2.0.9"), world.leaves(&lan6, "2001:db8:2::9")]
+}
+
+#[test]
+fn it_outlives_its_process_until_it_is_taken_away() {
+    let Some(world) = World::new() else { return };
+    let before = world.picture();
+    assert_eq!(leaves(&world), [true; 2]);
+    let mut protection = raise(&world, site());
+    assert_eq!(leaves(&world), [false; 2]);
+    // Routes alone hold that; the filter does without them.
+    world.gateway.ip("-4 route flush type unreachable");
+    world.gateway.ip("-6 route flush type unreachable");
+    assert_eq!(leaves(&world), [false; 2]);
+    assert_eq!(protection.drops().unwrap(), Drops { outbound: 2, inbound: 0 });
+    assert_eq!(protection.repair().unwrap(), Repaired { table: false, routes: 2 });
+    assert_eq!(protection.repair().unwrap(), Repaired::default());
+    drop(protection);
+    assert_eq!(leaves(&world), [false; 2]);
+    assert!(world.gateway.run(|| stands(config()).unwrap()));
+    world.gateway.run(|| take_away(config()).unwrap());
+    assert!(!world.gateway.run(|| stands(config()).unwrap()));
+    assert_eq!(leaves(&world), [true; 2]);
+    assert_eq!(world.picture(), before);
+    world.gateway.run(|| take_away(config()).unwrap());
+}
+
+#[test]
+fn a_table_that_somebody_holds_is_left_alone_and_one_that_is_gone_is_made_again() {
+    let Some(world) = World::new() else { return };
+    let mut protection = raise(&world, site());
+    // Another one of the same interface, while the first one lives.
+    let second = world.gateway.run(|| LeakProtection::raise(config(), PrefixSets::default()));
+    let opened = world.gateway.run(|| take_away(config()));
+    let remove = || Nft::open().unwrap().commit(vec![removal("convoy-convoy0")]);
+    match world.gateway.run(remove) {
+        Err(refusal) => {
+            assert_eq!(refusal.errno, nix::libc::EPERM);
+            let held = LeakProtectionError::Held { table: "convoy-convoy0".into() };
+            assert_eq!((second.unwrap_err(), opened.unwrap_err()), (held.clone(), held));
+        }
+        // Before Linux 6.9 there is no owner that a table outlives.
+        Ok(()) => {
+            world::skipped("this kernel has no tables that outlive their owner");
+            assert!(protection.repair().unwrap().table);
+        }
+    }
+    assert_eq!(leaves(&world), [false; 2]);
+    assert_eq!(protection.repair().unwrap(), Repaired::default());
+}
