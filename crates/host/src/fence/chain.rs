@@ -15,14 +15,10 @@ use super::{
     book::View,
     filter::{SETS, SetOf},
     inbound, pairs,
-    rules::IKE_PORTS,
 };
 use crate::netlink::nft::{
     FIRST, LAST, Order, chain,
-    expression::{
-        ACCEPT, Expression, TRANSPORT, UDP, and, equal, meta, name, neighbour_discovery, payload,
-        verdict,
-    },
+    expression::{ACCEPT, Expression, and, equal, meta, name, neighbour_discovery, verdict},
     stop,
 };
 
@@ -105,24 +101,14 @@ fn forwarded(config: &FenceConfig, pairs: bool) -> Vec<Vec<Expression>> {
 
 /// What leaves wherever it goes.
 fn passes(config: &FenceConfig) -> Vec<Vec<Expression>> {
-    let from_host = || vec![meta(MetaKey::Iif), equal(0_u32.to_ne_bytes().to_vec())];
+    let from_host = vec![meta(MetaKey::Iif), equal(0_u32.to_ne_bytes().to_vec())];
     let into = |link: &str| vec![meta(MetaKey::Oifname), equal(name(link)), verdict(ACCEPT)];
     // Where they belong.
     let mut rules = vec![into(config.tun.as_str()), into("lo")];
     let (mark, mask) = (config.mark.masked(), config.mark.mask);
     let masked =
         vec![meta(MetaKey::Mark), and(&mask.to_ne_bytes()), equal(mark.to_ne_bytes().to_vec())];
-    rules.push([from_host(), masked, vec![verdict(ACCEPT)]].concat());
-    for port in IKE_PORTS {
-        let ike = vec![
-            meta(MetaKey::L4Proto),
-            equal(vec![UDP]),
-            payload(TRANSPORT, 0, 2),
-            equal(port.to_be_bytes().to_vec()),
-            verdict(ACCEPT),
-        ];
-        rules.push([from_host(), ike].concat());
-    }
+    rules.push([from_host, masked, vec![verdict(ACCEPT)]].concat());
     // The kernel gives these an interface that they came from, and they came from nowhere: what is
     // forwarded has another hop limit by now.
     rules.push(neighbour_discovery());

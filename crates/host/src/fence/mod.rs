@@ -26,9 +26,9 @@
 //!
 //!   A last one (`clamp`) has connections through tunnels begin with segments that fit.
 //!
-//! Past both go the gateway's own packets, which bear a [`Mark`], and what the host itself sends from
-//! the UDP ports of IKE (500 and 4500), else a policy that covers the peer's address would lock the
-//! tunnel out. Neighbour Discovery stays open, and loopback as it is.
+//! Past both go packets of the host's sockets that bear a [`Mark`]: the gateway's own, and those of IKE daemons, else
+//! a policy that covers the peer's address would lock the tunnel out. To the UDP ports of IKE (500 and 4500) routes
+//! have a way around as well, which the reverse path filter asks; the packet filter has none. Neighbour Discovery stays open, and loopback as it is.
 //!
 //! Multicast, broadcast and link-local addresses are nearby, however wide the protected network that holds
 //! them: routes leave them alone as long as no claim names them, so that the host can speak to its own links.

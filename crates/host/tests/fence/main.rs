@@ -197,8 +197,14 @@ fn ike_and_what_bears_the_mark_leave_though_everything_is_protected() {
     for (to, any) in [("192.0.2.2", "0.0.0.0"), ("2001:db8:0:2::2", "[::]")] {
         let open = to.parse().unwrap();
         let sender = |space, port: u16| Sender::new(space, &format!("{any}:{port}"), open);
+        // No port is exempt: any program may have it.
         for port in [500, 4500] {
-            assert!(world.leaves(&sender(&world.gateway, port), to), "IKE from port {port}");
+            let daemon = sender(&world.gateway, port);
+            let tag = world.listener.tag();
+            let _ = daemon.send(to, &tag);
+            setsockopt(&daemon.socket, sockopt::Mark, &config.mark.value).unwrap();
+            assert!(world.leaves(&daemon, to), "IKE from port {port}");
+            assert_eq!(world.listener.count(&tag), 0, "from port {port}, without the mark");
         }
         let marked = sender(&world.gateway, 0);
         setsockopt(&marked.socket, sockopt::Mark, &(config.mark.value | 7)).unwrap();
@@ -224,7 +230,8 @@ fn ike_and_what_bears_the_mark_leave_though_everything_is_protected() {
             assert_eq!(world.listener.count(&tag), 0);
         }
     }
-    assert_eq!(fence.stopped().unwrap(), 0);
+    // From the ports of IKE, without the mark.
+    assert_eq!(fence.stopped().unwrap(), 4);
     // The same holds for the filter alone.
     for family in ["-4", "-6"] {
         world.gateway.ip(&format!("{family} rule add priority 100 table main"));
@@ -238,9 +245,13 @@ fn ike_and_what_bears_the_mark_leave_though_everything_is_protected() {
         world.listener.flush(&marked);
         assert_eq!(world.listener.count(&tag), 0, "{sender:?}");
     }
-    assert_eq!(fence.stopped().unwrap(), 4);
+    assert_eq!(fence.stopped().unwrap(), 8);
     let ike = Sender::new(&world.gateway, "0.0.0.0:4500", "192.0.2.2".parse().unwrap());
+    let tag = world.listener.tag();
+    let _ = ike.send("192.0.2.2", &tag);
+    setsockopt(&ike.socket, sockopt::Mark, &config.mark.value).unwrap();
     assert!(world.leaves(&ike, "192.0.2.2"));
+    assert_eq!(world.listener.count(&tag), 0);
 }
 
 #[test]

@@ -25,6 +25,9 @@ const IP_XFRM_POLICY: c_int = 17;
 const IPV6_IPSEC_POLICY: c_int = 34;
 const IPV6_XFRM_POLICY: c_int = 35;
 const UDP_ENCAP: c_int = 100;
+/// What packets bear that leak protection lets pass in clear (`docs/leak-protection.md`).
+const MARK: u32 = 0xc500_0000;
+const MARK_MASK: u32 = 0xff00_0000;
 const UDP_GRO: c_int = 104;
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -39,8 +42,12 @@ unsafe extern "C-unwind" fn setsockopt(
         || (level == libc::SOL_IPV6 && matches!(option, IPV6_IPSEC_POLICY | IPV6_XFRM_POLICY));
     let is_encap = level == libc::SOL_UDP && matches!(option, UDP_ENCAP | UDP_GRO);
     if is_policy {
-        // The exemption of IKE from policies: Convoy exempts it always.
-        return answer(system::control(fd, libc::F_GETFD, 0).map(|_| 0));
+        return answer(system::option(fd, SOL_SOCKET, libc::SO_MARK).and_then(|mark| {
+            // SAFETY: the caller's promise.
+            let policy = unsafe { SocketPolicy::read(option, value, len) }?;
+            let mark = policy.mark(mark.cast_unsigned()).cast_signed();
+            system::set_option(fd, SOL_SOCKET, libc::SO_MARK, mark).map(|()| 0)
+        }));
     }
     if is_encap {
         // SAFETY: the caller's promise.
@@ -87,6 +94,51 @@ unsafe fn read_number(value: *const c_void, len: socklen_t) -> Result<c_int, c_i
     }
     // SAFETY: it is as long as that; alignment does not matter.
     Ok(unsafe { value.cast::<c_int>().read_unaligned() })
+}
+
+/// What a program wants of IPsec for one socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SocketPolicy {
+    /// Its packets pass in clear, as those of IKE must.
+    Bypass,
+    /// As those of other sockets.
+    Usual,
+}
+
+impl SocketPolicy {
+    /// Reads a `struct xfrm_userpolicy_info`, or a `struct sadb_x_policy`.
+    ///
+    /// # Safety
+    ///
+    /// If not null, `value` points to `len` bytes.
+    unsafe fn read(option: c_int, value: *const c_void, len: socklen_t) -> Result<Self, c_int> {
+        // Where the action stands, and the one that passes packets.
+        let (at, least, bypass) = match option {
+            IP_XFRM_POLICY | IPV6_XFRM_POLICY => (161, 168, 0),
+            _ => (4, 16, 4),
+        };
+        let len = usize::try_from(len).unwrap_or_default();
+        if value.is_null() {
+            return if len == 0 { Ok(Self::Usual) } else { Err(libc::EFAULT) };
+        }
+        if len < least {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: it is as long as that.
+        let bytes = unsafe { core::slice::from_raw_parts(value.cast::<u8>(), least) };
+        // A socket cannot have SAs of its own.
+        if bytes.get(at) == Some(&bypass) { Ok(Self::Bypass) } else { Err(libc::EOPNOTSUPP) }
+    }
+
+    /// The socket's mark, with that which leak protection lets pass or without. To change it takes the right that
+    /// the kernel asks for at these options, `CAP_NET_ADMIN`.
+    const fn mark(self, before: u32) -> u32 {
+        match self {
+            Self::Bypass => before & !MARK_MASK | MARK,
+            Self::Usual if before & MARK_MASK == MARK => before & !MARK_MASK,
+            Self::Usual => before,
+        }
+    }
 }
 
 /// Packets of ESP in UDP are Convoy's, whatever kind of encapsulation is asked for; so the kernel must

@@ -451,8 +451,6 @@ static void encapsulation(void)
 	socklen_t len = sizeof value;
 	name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	SAY(bind(udp, (void *)&name, sizeof name));
-	SAY(setsockopt(udp, IPPROTO_IP, 17, &(char[168]){ 0 }, 168));
-	SAY(setsockopt(udp, IPPROTO_IPV6, 35, &(char[168]){ 0 }, 168));
 	SAY(setsockopt(udp, IPPROTO_UDP, 100, &on, sizeof on));
 	SAY(setsockopt(udp, IPPROTO_UDP, 104, &on, sizeof on));
 	getsockopt(udp, IPPROTO_UDP, 100, &value, &len);
@@ -465,6 +463,38 @@ static void encapsulation(void)
 	getchar();
 	// The server was replaced meanwhile; whoever notices hands the socket over again.
 	SAY(write(fd, &ask, ask.header.nlmsg_len));
+}
+
+static void say_mark(int fd)
+{
+	unsigned mark = 0;
+	socklen_t len = sizeof mark;
+	getsockopt(fd, SOL_SOCKET, SO_MARK, &mark, &len);
+	printf("mark %08x\n", mark);
+}
+
+// What daemons ask for their IKE sockets, by either kind of option; and what is no exemption.
+static void exempt(void)
+{
+	struct xfrm_userpolicy_info allow = { .dir = XFRM_POLICY_OUT, .action = XFRM_POLICY_ALLOW };
+	struct xfrm_userpolicy_info block = { .dir = XFRM_POLICY_OUT, .action = XFRM_POLICY_BLOCK };
+	// struct sadb_x_policy: length, kind, IPSEC_POLICY_BYPASS, IPSEC_DIR_OUTBOUND.
+	unsigned char bypass[16] = { 2, 0, 18, 0, 4, 0, 2 };
+	int four = socket(AF_INET, SOCK_DGRAM, 0), six = socket(AF_INET6, SOCK_DGRAM, 0), mark = 0x123;
+	setsockopt(four, SOL_SOCKET, SO_MARK, &mark, sizeof mark);
+	SAY(setsockopt(four, IPPROTO_IP, 17, &block, sizeof block));
+	SAY(setsockopt(four, IPPROTO_IP, 17, &allow, 20));
+	say_mark(four);
+	SAY(setsockopt(four, IPPROTO_IP, 17, &allow, sizeof allow));
+	say_mark(four);
+	SAY(setsockopt(four, IPPROTO_IP, 17, NULL, 0));
+	say_mark(four);
+	SAY(setsockopt(six, IPPROTO_IPV6, 35, &allow, sizeof allow));
+	say_mark(six);
+	SAY(setsockopt(six, IPPROTO_IPV6, 35, NULL, 0));
+	SAY(setsockopt(six, IPPROTO_IPV6, 34, bypass, sizeof bypass));
+	say_mark(six);
+	SAY(setsockopt(-1, IPPROTO_IP, 17, &allow, sizeof allow));
 }
 
 static void files(void)
@@ -496,6 +526,8 @@ int main(int count, char **arguments)
 		unanswered();
 	else if (!strcmp(what, "encapsulation"))
 		encapsulation();
+	else if (!strcmp(what, "exempt"))
+		exempt();
 	else if (!strcmp(what, "files"))
 		files();
 	else if (!strcmp(what, "socket"))
