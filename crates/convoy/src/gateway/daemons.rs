@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use convoy_control::site::{Site, Xfrm};
 use convoy_control::status::LeakProtection;
 use convoy_control::xfrm::{
-    Answer, Carried, Client, Earlier, Host, Keep, KeepError, Kernel, Moment, Setting, Words,
+    Answer, Carried, Client, Cover, Earlier, Host, Keep, KeepError, Kernel, Moment, Setting, Words,
 };
 use convoy_crypto::Cpu;
 use convoy_host::News;
@@ -21,6 +21,7 @@ use convoy_io::udp::{SteerError, Steering, bound_to};
 use convoy_runtime::{WireId, Wiring, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, PolicyType, Refusal, Request};
 
+use super::closing::Closing;
 use super::fence::Guard;
 use super::interfaces::{self, Interfaces};
 use super::{Core, ports};
@@ -37,7 +38,7 @@ const PEERS_LOOKED_AT: usize = 64;
 /// How much longer than a look at the fence the pause before the next one is.
 const FENCE_RESTS: u32 = 30;
 /// What errors are about.
-const FENCE: &str = "the fence around protected networks";
+pub(super) const FENCE: &str = "the fence around protected networks";
 /// How long workers may take to let go of a group.
 const LET_GO: Duration = Duration::from_millis(100);
 
@@ -146,7 +147,12 @@ impl Daemons {
         })
     }
 
-    /// Carries out a request. When this returns, every worker sees it, and the fence follows.
+    /// Carries out a request. When this returns, every worker sees it, and the fence follows: what is to be protected
+    /// is closed before anybody knows the policy, and what is not any more opens when all have forgotten it.
+    ///
+    /// # Errors
+    /// As a kernel refuses it, or with the kernel's error number where the fence cannot be closed. Nothing has changed
+    /// then.
     pub(super) fn carry_out(
         &mut self,
         core: &Core,
@@ -159,18 +165,32 @@ impl Daemons {
             Request::FlushPolicy(flush) if flush.policy_type.unwrap_or_default() == PolicyType::Main
         );
         let before = self.kernel.generation();
-        let Carried { answer, covered, uncovered } =
-            self.kernel.request(client, request, to, moment())?;
-        // Closed before workers see the policy, and open only after they do not any more.
-        self.fence(|guard| guard.follow(&covered, &[]), !covered.is_empty());
+        let closing = Closing::begin(&mut self.guard, self.kernel.draft(&request)?)?;
+        let carried = match self.kernel.request(client, request, to, moment()) {
+            Ok(carried) => carried,
+            Err(refusal) => {
+                self.is_fence_due |= !closing.undo(&mut self.guard);
+                return Err(refusal);
+            }
+        };
+        let Carried { answer, covered, uncovered } = carried;
+        let (opening, closed) = closing.done(covered);
+        let (closing, opened): (Vec<_>, Vec<_>) =
+            uncovered.into_iter().partition(|gone| gone.cover == Cover::Bypass);
+        // What was passed and is not any more.
+        self.fence(
+            |guard| guard.follow(&closed, &closing),
+            !(closed.is_empty() && closing.is_empty()),
+        );
         let generation = self.kernel.generation();
         if generation != before && !core.settle(generation) {
             tracing::error!("workers do not see a change of {} yet", client.command);
         }
-        self.fence(|guard| guard.follow(&[], &uncovered), !uncovered.is_empty());
+        let is_open_due = !(opening.is_empty() && opened.is_empty());
+        self.fence(|guard| guard.follow(&opening, &opened), is_open_due);
         // A daemon that begins may flush before it brings its policies: only one that takes some away
         // again knows what there is.
-        if is_flush && !uncovered.is_empty() {
+        if is_flush && !(closing.is_empty() && opened.is_empty()) {
             self.fence(Guard::settle, true);
             self.kernel.stay_closed(false);
         }

@@ -221,6 +221,12 @@ impl Guard {
     /// Makes again what others took away, and looks for what works against the fence; says what that was.
     /// Tunnels lead to `peers`.
     pub(super) fn repair(&mut self, peers: &[IpAddr]) -> anyhow::Result<()> {
+        self.mend()?;
+        self.look_around(peers)
+    }
+
+    /// Makes again what others took away, and says what that was.
+    pub(super) fn mend(&mut self) -> anyhow::Result<()> {
         let Some(fence) = &mut self.fence else { return Ok(()) };
         let repaired = fence.repair();
         // Also where it could not be: what then cannot be withheld is closed.
@@ -235,8 +241,7 @@ impl Guard {
                 if repaired.filter { ", the packet filter" } else { "" },
             );
         }
-        retried?;
-        self.look_around(peers)
+        retried
     }
 }
 

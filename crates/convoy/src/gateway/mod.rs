@@ -3,6 +3,7 @@
 mod addresses;
 mod base;
 mod claims;
+mod closing;
 mod daemons;
 mod direct;
 mod fence;

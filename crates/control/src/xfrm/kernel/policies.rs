@@ -4,7 +4,7 @@ use std::fmt;
 
 use convoy_xfrm::{
     Action, Address, FlushPolicy, Group, Policy, PolicyDeleted, PolicyDirection, PolicyInfo,
-    PolicyKey, Refusal, Reply,
+    PolicyKey, Refusal, Reply, Request,
 };
 
 use super::{Carried, Cover, Covered, Kernel, OnInterface};
@@ -66,6 +66,18 @@ pub(super) fn covered(policy: &Policy) -> Option<Covered> {
 }
 
 impl Kernel {
+    /// What a request would keep from passing in clear, before it is carried out: the host closes it first.
+    ///
+    /// # Errors
+    /// As the request would be refused because workers cannot do it.
+    pub fn draft(&self, request: &Request) -> Result<Option<Covered>, Refusal> {
+        let (Request::NewPolicy(policy) | Request::UpdPolicy(policy)) = request else {
+            return Ok(None);
+        };
+        self.plane.check_policy(policy)?;
+        Ok(covered(policy).filter(|covered| covered.cover != Cover::Bypass))
+    }
+
     pub(super) fn put_policy(
         &mut self,
         client: &Client,
