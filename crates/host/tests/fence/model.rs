@@ -153,27 +153,12 @@ fn await_tag(listener: &Listener, tag: &[u8], what: &str) {
 #[test]
 fn what_gets_through_is_what_claims_and_exceptions_say() {
     let Some(world) = World::new() else { return };
-    world.gateway.run(|| {
-        for key in ["rp_filter", "send_redirects"] {
-            for link in ["all", "lan0", "wire0"] {
-                std::fs::write(format!("/proc/sys/net/ipv4/conf/{link}/{key}"), "0").unwrap();
-            }
-        }
-    });
-    world.lan.ip("address add 10.1.0.3/24 dev eth0");
-    world.lan.ip("address add 2001:db8:0:1::3/64 dev eth0 nodad");
-    world.wire.ip("route add 10.1.0.0/24 via 192.0.2.1");
-    world.wire.ip("route add 2001:db8:0:1::/64 via 2001:db8:0:2::1");
+    world.take_any_packet();
     let lan_listener = world.lan.run(Listener::start);
     let mut tun = world.tun();
     let mut fence = raise(&world);
     assert!(fence.takes_exceptions());
-    let mut state = 3_u64;
-    let mut random = |below: usize| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % below
-    };
+    let mut random = world::random(3);
     let mut described = Described::default();
     let mut unheard = Vec::new();
     for round in 0..60 {

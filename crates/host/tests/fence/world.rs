@@ -169,6 +169,21 @@ impl World {
         self.listener.count(&tag) > 0
     }
 
+    /// Has packets pass whatever their source, both ways, and a second host on the LAN.
+    pub(crate) fn take_any_packet(&self) {
+        self.gateway.run(|| {
+            for key in ["rp_filter", "send_redirects"] {
+                for link in ["all", "lan0", "wire0"] {
+                    std::fs::write(format!("/proc/sys/net/ipv4/conf/{link}/{key}"), "0").unwrap();
+                }
+            }
+        });
+        self.lan.ip("address add 10.1.0.3/24 dev eth0");
+        self.lan.ip("address add 2001:db8:0:1::3/64 dev eth0 nodad");
+        self.wire.ip("route add 10.1.0.0/24 via 192.0.2.1");
+        self.wire.ip("route add 2001:db8:0:1::/64 via 2001:db8:0:2::1");
+    }
+
     pub(crate) fn config(&self) -> FenceConfig {
         FenceConfig::new(LinkName::new("convoy0").unwrap())
     }
@@ -194,6 +209,16 @@ impl World {
             Err(error) => skipped(&format!("the packet filter is not compared, no nft: {error}")),
         }
         picture
+    }
+}
+
+/// Numbers below a limit, the same in each run (a linear congruential generator of Knuth's).
+pub(crate) fn random(seed: u64) -> impl FnMut(usize) -> usize {
+    let mut state = seed;
+    move |below| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
     }
 }
 
