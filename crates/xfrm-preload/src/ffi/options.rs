@@ -28,6 +28,11 @@ const UDP_ENCAP: c_int = 100;
 /// What packets bear that leak protection lets pass in clear (`docs/leak-protection.md`).
 const MARK: u32 = 0xc500_0000;
 const MARK_MASK: u32 = 0xff00_0000;
+/// `struct xfrm_userpolicy_info` and `struct sadb_x_policy`.
+const XFRM_POLICY_LEN: usize = 168;
+const SADB_POLICY_LEN: usize = 16;
+/// `XFRM_POLICY_OUT`, and `IPSEC_DIR_OUTBOUND` less 1.
+const OUTBOUND: u8 = 1;
 const UDP_GRO: c_int = 104;
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -101,6 +106,8 @@ unsafe fn read_number(value: *const c_void, len: socklen_t) -> Result<c_int, c_i
 enum SocketPolicy {
     /// Its packets pass in clear, as those of IKE must.
     Bypass,
+    /// Packets come to it in clear, as they do anyway.
+    Inbound,
     /// As those of other sockets.
     Usual,
 }
@@ -112,12 +119,10 @@ impl SocketPolicy {
     ///
     /// If not null, `value` points to `len` bytes.
     unsafe fn read(option: c_int, value: *const c_void, len: socklen_t) -> Result<Self, c_int> {
-        // Where the action stands, and the one that passes packets.
-        let (at, least, bypass) = match option {
-            IP_XFRM_POLICY | IPV6_XFRM_POLICY => (161, 168, 0),
-            _ => (4, 16, 4),
-        };
         let len = usize::try_from(len).unwrap_or_default();
+        let is_xfrm = matches!(option, IP_XFRM_POLICY | IPV6_XFRM_POLICY);
+        // What is longer has templates: the socket would have SAs of its own.
+        let least = if is_xfrm { XFRM_POLICY_LEN } else { SADB_POLICY_LEN };
         if value.is_null() {
             return if len == 0 { Ok(Self::Usual) } else { Err(libc::EFAULT) };
         }
@@ -126,8 +131,21 @@ impl SocketPolicy {
         }
         // SAFETY: it is as long as that.
         let bytes = unsafe { core::slice::from_raw_parts(value.cast::<u8>(), least) };
-        // A socket cannot have SAs of its own.
-        if bytes.get(at) == Some(&bypass) { Ok(Self::Bypass) } else { Err(libc::EOPNOTSUPP) }
+        let byte = |at: usize| bytes.get(at).copied().unwrap_or_default();
+        // The direction, and whether packets pass: `struct xfrm_userpolicy_info` has one byte for each, and
+        // `struct sadb_x_policy` a type, of which NONE, ENTRUST and BYPASS pass.
+        let (direction, passes) = match is_xfrm {
+            true => (byte(160), byte(161) == 0),
+            false => {
+                let kind = u16::from_ne_bytes([byte(4), byte(5)]);
+                (byte(6).wrapping_sub(1), matches!(kind, 1 | 3 | 4))
+            }
+        };
+        match (direction, passes && len == least) {
+            (_, false) => Err(libc::EOPNOTSUPP),
+            (OUTBOUND, true) => Ok(Self::Bypass),
+            (_, true) => Ok(Self::Inbound),
+        }
     }
 
     /// The socket's mark, with that which leak protection lets pass or without. To change it takes the right that
@@ -136,7 +154,7 @@ impl SocketPolicy {
         match self {
             Self::Bypass => before & !MARK_MASK | MARK,
             Self::Usual if before & MARK_MASK == MARK => before & !MARK_MASK,
-            Self::Usual => before,
+            Self::Inbound | Self::Usual => before,
         }
     }
 }

@@ -484,6 +484,11 @@ static void exempt(void)
 	setsockopt(four, SOL_SOCKET, SO_MARK, &mark, sizeof mark);
 	SAY(setsockopt(four, IPPROTO_IP, 17, &block, sizeof block));
 	SAY(setsockopt(four, IPPROTO_IP, 17, &allow, 20));
+	// With a template: it asks for protection.
+	struct { struct xfrm_userpolicy_info info; struct xfrm_user_tmpl template; } protect = { .info = allow };
+	SAY(setsockopt(four, IPPROTO_IP, 17, &protect, sizeof protect));
+	struct xfrm_userpolicy_info inbound = { .dir = XFRM_POLICY_IN, .action = XFRM_POLICY_ALLOW };
+	SAY(setsockopt(four, IPPROTO_IP, 17, &inbound, sizeof inbound));
 	say_mark(four);
 	SAY(setsockopt(four, IPPROTO_IP, 17, &allow, sizeof allow));
 	say_mark(four);
