@@ -195,6 +195,9 @@ pub struct OpenArgs {
     /// Site file of the gateway.
     #[arg(value_name = "SITE.toml")]
     pub site: PathBuf,
+    /// Another interface, that the gateway had under an earlier site file.
+    #[arg(long, value_name = "NAME")]
+    pub interface: Option<String>,
 }
 
 /// `convoy run`

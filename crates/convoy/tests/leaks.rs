@@ -266,6 +266,38 @@ fn a_reload_closes_and_opens_what_policies_say() {
 }
 
 #[test]
+fn another_interface_or_kind_of_gateway_leaves_nothing_of_the_earlier_one() {
+    let Some(world) = World::new(|text| text) else { return };
+    let site = &world.sites[0];
+    let gateway = &world.lab.a.gateway;
+    world.start().into_iter().for_each(Gateway::kill);
+    let text_before = fs::read_to_string(site).unwrap();
+    fs::write(site, text_before.replace("tun0", "tun7")).unwrap();
+    let a = Gateway::start(gateway, site);
+    let said = a.log();
+    assert!(
+        said.contains("stands for interface tun0") && said.contains("--interface tun0"),
+        "{said}"
+    );
+    a.kill();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
+    command.arg("open").arg(site).args(["--interface", "tun0"]);
+    assert!(gateway.spawn(&mut command).unwrap().wait().unwrap().success());
+    nothing_in_clear(&world.wire());
+    // One for daemons, under the name that is left.
+    let folder = world.folder.path().display();
+    let daemons = format!(
+        "name = \"d\"\ncontrol_socket = \"{folder}/a.sock\"\n[plain]\ninterface = \"tun7\"\n\
+         [xfrm]\nsocket = \"{folder}/xfrm.sock\"\n"
+    );
+    fs::write(site, daemons).unwrap();
+    assert!(Gateway::start(gateway, site).terminate().success());
+    let routes = ip(gateway, "route show table all");
+    assert!(!routes.contains("unreachable 10."), "{routes}");
+    assert!(world.wire().clear >= 5);
+}
+
+#[test]
 fn a_policy_for_everything_without_routes_is_refused_and_nothing_changes() {
     let everything = |text: String| {
         text.replace("10.1.0.0/24", "0.0.0.0/0")

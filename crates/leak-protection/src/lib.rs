@@ -3,7 +3,7 @@
 //! A gateway's plain side is a TUN interface. What is routed into it leaves as ESP or not at all; but routes can
 //! change, and with the gateway the interface goes. [`LeakProtection`] is a table of the packet filter (`nf_tables`)
 //! that outlives the gateway. It knows two sets of prefixes ([`PrefixSets`]): *near*, the networks on this side of
-//! the tunnels, and *far*, those behind them.
+//! the tunnels, and *far*, those behind them. What any near network sends to any far one is protected.
 //!
 //! * From near to far, packets leave by the TUN interface alone. Two chains behind all routing (`postrouting`)
 //!   drop them elsewhere: one ahead of what changes sources, since policies speak of sources as they were sent, and
@@ -34,7 +34,11 @@ mod table;
 
 use convoy_host::{LinkName, Mark};
 
-pub use self::{error::LeakProtectionError, prefix_sets::PrefixSets, table::Drops};
+pub use self::{
+    error::LeakProtectionError,
+    prefix_sets::{PrefixSets, Sides},
+    table::Drops,
+};
 use self::{
     prefix_sets::{Covers, Differences, differ},
     routes::Routes,
@@ -62,7 +66,7 @@ impl Config {
     /// The table, as in `nft list table inet convoy-convoy0`.
     #[must_use]
     pub fn table(&self) -> String {
-        format!("convoy-{}", self.tun)
+        format!("{}{}", table::PREFIX, self.tun)
     }
 }
 
@@ -144,17 +148,34 @@ impl LeakProtection {
         Ok(Repaired { table, routes: self.lay_routes()? })
     }
 
-    /// Packets that were dropped since the table was made.
+    /// Packets that were dropped since the table was made; none where somebody changed it, and
+    /// [`LeakProtection::repair`] is due.
     ///
     /// # Errors
     /// [`LeakProtectionError`].
-    pub fn drops(&mut self) -> Result<Drops, LeakProtectionError> {
+    pub fn drops(&mut self) -> Result<Option<Drops>, LeakProtectionError> {
         self.table.drops()
     }
 
     fn lay_routes(&mut self) -> Result<usize, LeakProtectionError> {
         self.routes.set(&self.sets.routed)
     }
+}
+
+/// Removes the `unreachable` routes alone, which another kind of protection does not need.
+///
+/// # Errors
+/// [`LeakProtectionError`]; some may still be there then.
+pub fn remove_routes(tun: &LinkName) -> Result<(), LeakProtectionError> {
+    Routes::open(tun)?.set(&Default::default()).map(|_| ())
+}
+
+/// Interfaces around which leak protection stands, in the calling thread's network namespace.
+///
+/// # Errors
+/// [`LeakProtectionError`] when there is no packet filter, or this process may not look.
+pub fn interfaces() -> Result<Vec<LinkName>, LeakProtectionError> {
+    table::interfaces()
 }
 
 /// Ends leak protection around an interface, in the calling thread's network namespace: packets go where routes
@@ -164,7 +185,11 @@ impl LeakProtection {
 /// [`LeakProtectionError`]; some of it may still stand then.
 pub fn take_away(config: Config) -> Result<(), LeakProtectionError> {
     let mut routes = Routes::open(&config.tun)?;
-    Table::open(config)?.remove()?;
+    match Table::open(config).and_then(|mut table| table.remove()) {
+        // Without a packet filter there is no table.
+        Ok(()) | Err(LeakProtectionError::Unsupported(_)) => {}
+        Err(error) => return Err(error),
+    }
     routes.set(&Default::default()).map(|_| ())
 }
 

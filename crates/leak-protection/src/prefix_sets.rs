@@ -8,18 +8,30 @@ use ipnet::IpNet;
 
 use crate::table::SETS;
 
-/// The networks on both sides of tunnels. What one on the near side sends to one on the far side is protected;
-/// bits beyond prefixes are ignored.
+/// Addresses that no router passes on: multicast, broadcast and link-local ones (RFC 5771, RFC 919, RFC 3927, RFC 4291).
+const OF_A_LINK: [&str; 5] =
+    ["224.0.0.0/24", "255.255.255.255/32", "169.254.0.0/16", "ff02::/16", "fe80::/10"];
+
+/// The networks on both sides of a policy that protects. What one on the near side sends to one on the far side is
+/// protected; bits beyond prefixes are ignored.
 ///
 /// A near network that lies within a wider far one is near, as a LAN beside a tunnel for everything: of the prefixes
-/// that an address has on both sides the longest decides, and of equal ones the far.
+/// that an address has on both sides the longest decides, and of equal ones the far. The same holds for addresses that
+/// no router passes on, unless a far prefix names them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sides {
+    /// Local networks.
+    pub near: BTreeSet<IpNet>,
+    /// Networks behind tunnels.
+    pub far: BTreeSet<IpNet>,
+}
+
+/// What is protected. What any near network sends to any far one is, also where no policy has just these two.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PrefixSets {
-    /// Local networks of policies that protect.
-    pub near: BTreeSet<IpNet>,
-    /// Networks that are routed into tunnels.
-    pub far: BTreeSet<IpNet>,
-    /// Of these, those beneath which an `unreachable` route is to lie in the main table.
+    /// Policies that protect.
+    pub policies: Vec<Sides>,
+    /// Networks beneath which an `unreachable` route is to lie in the main table.
     pub routed: BTreeSet<IpNet>,
     /// Of the far networks, what leaves in clear and comes in so all the same.
     pub bypassed: BTreeSet<IpNet>,
@@ -31,45 +43,75 @@ pub(crate) type Covers = [Cover; SETS.len()];
 pub(crate) type Differences = [Difference; SETS.len()];
 
 impl PrefixSets {
-    /// These networks and those of another one: what either protects is protected.
+    /// What either protects is protected.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
-        let join = |one: &BTreeSet<IpNet>, two: &BTreeSet<IpNet>| one | two;
         Self {
-            near: join(&self.near, &other.near),
-            far: join(&self.far, &other.far),
-            routed: join(&self.routed, &other.routed),
+            policies: [&self.policies[..], &other.policies].concat(),
+            routed: &self.routed | &other.routed,
             bypassed: &self.bypassed & &other.bypassed,
         }
     }
 
+    /// The networks of all policies: near and far ones.
+    #[must_use]
+    pub fn sides(&self) -> Sides {
+        let all = |of: fn(&Sides) -> &BTreeSet<IpNet>| {
+            self.policies.iter().flat_map(of).copied().collect()
+        };
+        Sides { near: all(|policy| &policy.near), far: all(|policy| &policy.far) }
+    }
+
+    /// Whether an address is a far one.
+    #[must_use]
+    pub fn is_far(&self, address: IpAddr) -> bool {
+        let [_, far4, _, far6] = self.covers();
+        let cover = if address.is_ipv4() { far4 } else { far6 };
+        cover.ranges().any(|(from, to)| (from..=to).contains(&number(address)))
+    }
+
     pub(crate) fn covers(&self) -> Covers {
-        let [near, far] = [&self.near, &self.far]
-            .map(|nets| nets.iter().map(IpNet::trunc).collect::<BTreeSet<_>>());
         let mut covers = Covers::default();
         for (is_v4, covers) in [true, false].into_iter().zip(covers.chunks_exact_mut(2)) {
-            let [near_cover, far_cover] = covers else { continue };
-            let of_family = |net: &&IpNet| net.addr().is_ipv4() == is_v4;
-            for net in near.iter().filter(of_family) {
-                put(near_cover, net, true);
+            let [near, far] = covers else { continue };
+            for policy in &self.policies {
+                of_family(&policy.near, is_v4).for_each(|net| put(near, &net, true));
+                // In a cover of its own: one policy's near networks are no reason to open another's far ones.
+                let ranges: Vec<_> = policy.far_cover(is_v4).ranges().collect();
+                ranges.into_iter().for_each(|range| put_range(far, range, true));
             }
-            // Longer prefixes come later, and so decide; of equal ones the far.
-            let mut both: Vec<_> = near.iter().filter(of_family).map(|net| (net, false)).collect();
-            both.extend(far.iter().filter(of_family).map(|net| (net, true)));
-            both.sort_by_key(|(net, is_far)| (net.prefix_len(), *is_far));
-            for (net, is_far) in both {
-                put(far_cover, net, is_far);
-            }
-            for net in self.bypassed.iter().filter(of_family) {
-                put(far_cover, net, false);
-            }
+            of_family(&self.bypassed, is_v4).for_each(|net| put(far, &net, false));
         }
         covers
     }
 }
 
+impl Sides {
+    fn far_cover(&self, is_v4: bool) -> Cover {
+        let of_a_link: BTreeSet<_> =
+            OF_A_LINK.iter().filter_map(|text| text.parse().ok()).collect();
+        let sides = [(&of_a_link, false), (&self.near, false), (&self.far, true)];
+        let prefixes = sides
+            .into_iter()
+            .flat_map(|(nets, is_far)| of_family(nets, is_v4).map(move |net| (net, is_far)));
+        // Longer prefixes come later, and so decide; of equal ones the far.
+        let mut prefixes: Vec<_> = prefixes.collect();
+        prefixes.sort_by_key(|(net, is_far)| (net.prefix_len(), *is_far));
+        let mut cover = Cover::default();
+        prefixes.into_iter().for_each(|(net, is_far)| put(&mut cover, &net, is_far));
+        cover
+    }
+}
+
+fn of_family(nets: &BTreeSet<IpNet>, is_v4: bool) -> impl Iterator<Item = IpNet> {
+    nets.iter().map(IpNet::trunc).filter(move |net| net.addr().is_ipv4() == is_v4)
+}
+
 fn put(cover: &mut Cover, net: &IpNet, is_covered: bool) {
-    let range = (number(net.network()), number(net.broadcast()));
+    put_range(cover, (number(net.network()), number(net.broadcast())), is_covered);
+}
+
+fn put_range(cover: &mut Cover, range: Range, is_covered: bool) {
     let covered: &[Range] = if is_covered { &[range] } else { &[] };
     cover.set(range, covered, &mut Difference::default());
 }
@@ -101,7 +143,8 @@ mod tests {
     }
 
     fn sets(near: &[&str], far: &[&str]) -> PrefixSets {
-        PrefixSets { near: nets(near), far: nets(far), ..PrefixSets::default() }
+        let policies = vec![Sides { near: nets(near), far: nets(far) }];
+        PrefixSets { policies, ..PrefixSets::default() }
     }
 
     fn has(cover: &Cover, address: &str) -> bool {
@@ -113,7 +156,7 @@ mod tests {
     fn near_networks_within_a_tunnel_for_everything_stay_near() {
         let [near4, far4, near6, far6] = sets(&["10.1.0.0/24"], &["0.0.0.0/0"]).covers();
         assert!(has(&near4, "10.1.0.7") && !has(&far4, "10.1.0.7"));
-        assert!(has(&far4, "10.1.1.0") && has(&far4, "255.255.255.255") && has(&far4, "0.0.0.0"));
+        assert!(has(&far4, "10.1.1.0") && has(&far4, "255.255.255.254") && has(&far4, "0.0.0.0"));
         assert_eq!((near6, far6), Default::default());
     }
 
@@ -133,6 +176,29 @@ mod tests {
         assert!(is_far("2001:db8:2::1") && !is_far("2001:db8:2:3::1"));
         assert!(is_far("2001:db8:2:3:4::1") && is_far("2001:db8:7::1"));
         assert!(!is_far("2001:db8:3::1"));
+    }
+
+    #[test]
+    fn what_no_router_passes_on_is_far_only_if_it_is_named() {
+        let everything = sets(&["10.1.0.0/24"], &["0.0.0.0/0", "::/0"]);
+        let named = sets(&["10.1.0.0/24"], &["224.0.0.18/32", "169.254.0.0/16", "ff02::/16"]);
+        for address in ["224.0.0.18", "169.254.1.1", "ff02::12"] {
+            let address = address.parse().unwrap();
+            assert!(!everything.is_far(address) && named.is_far(address), "{address}");
+        }
+        assert!(everything.is_far("239.1.1.1".parse().unwrap()));
+        assert!(everything.is_far("ff05::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn the_near_networks_of_one_policy_do_not_open_the_far_ones_of_another() {
+        let hub = sets(&["10.0.0.0/16", "10.2.0.0/16"], &["10.1.0.0/16"]);
+        let spoke = sets(&["10.0.0.0/16", "10.1.4.0/24"], &["10.2.0.0/16"]);
+        for both in [hub.union(&spoke), spoke.union(&hub)] {
+            assert!(both.is_far("10.1.4.9".parse().unwrap()));
+            assert!(both.is_far("10.2.4.9".parse().unwrap()));
+            assert!(!both.is_far("10.0.0.1".parse().unwrap()));
+        }
     }
 
     #[test]

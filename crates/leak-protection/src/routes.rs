@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use convoy_host::LinkName;
-use convoy_netlink::{Refusal, Rtnl};
+use convoy_netlink::Rtnl;
 use ipnet::IpNet;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::{
@@ -62,12 +62,6 @@ impl Routes {
         orders: Vec<(Message, u16)>,
         is_excused: impl Fn(i32) -> bool,
     ) -> Result<usize, LeakProtectionError> {
-        let refused = |refusal: Refusal, network: IpNet, more| match refusal.errno {
-            nix::libc::EPERM | nix::libc::EACCES => {
-                LeakProtectionError::Denied { doing: "change routes" }
-            }
-            _ => LeakProtectionError::Route { doing, network, refusal, more },
-        };
         let outcomes = self.rtnl.change_many(orders).map_err(LeakProtectionError::Netlink)?;
         let no_v6 = |network: &IpNet, errno| {
             // The kernel was started without IPv6: nothing leaves by it.
@@ -81,7 +75,10 @@ impl Routes {
         });
         let mut failed = failed.collect::<Vec<_>>().into_iter();
         match failed.next() {
-            Some((network, refusal)) => Err(refused(refusal, network, failed.len())),
+            Some((network, refusal)) => {
+                let more = failed.len();
+                Err(LeakProtectionError::Route { doing, network, refusal, more })
+            }
             None => Ok(networks.len()),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use convoy_host::LinkName;
 use convoy_netlink::{
     Refusal,
     nft::{self, AddressSet, Nft, Order},
@@ -13,6 +14,19 @@ use crate::{
     chains::{self, Chain},
     prefix_sets::{Covers, Differences},
 };
+
+/// What names of tables begin with.
+pub(crate) const PREFIX: &str = "convoy-";
+
+/// Interfaces that have such a table.
+pub(crate) fn interfaces() -> Result<Vec<LinkName>, LeakProtectionError> {
+    let tables = Nft::open().and_then(|mut nft| nft.tables());
+    let tables = tables.map_err(LeakProtectionError::Netlink)?;
+    let names = tables.iter().filter_map(|table| table.strip_prefix(PREFIX));
+    // Another table of ours, which fits TCP connections to tunnels.
+    let names = names.filter(|name| !name.starts_with("mss-"));
+    Ok(names.filter_map(|name| LinkName::new(name).ok()).collect())
+}
 
 /// How often, and how long in between, a table is tried for that another process still owns.
 const TRIES: u32 = 50;
@@ -35,6 +49,21 @@ pub struct Drops {
     pub outbound: u64,
     /// From far to near, which came in in clear.
     pub inbound: u64,
+}
+
+/// What stands where the table is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// A table of an earlier life, if any.
+    Ours,
+    /// One without an owner.
+    Anybodys,
+    Nothing,
+}
+
+/// Whether the table may be had in another way: this kernel lacks owners, or there is no such table.
+const fn is_worth_another_way(errno: i32) -> bool {
+    matches!(errno, nix::libc::EOPNOTSUPP | nix::libc::EINVAL | nix::libc::ENOENT)
 }
 
 /// A table that this process holds, once it has made it.
@@ -95,23 +124,34 @@ impl Table {
         let held = TableFlags::Owner | TableFlags::Persisent;
         let none = TableFlags::empty();
         let mut outcome = Ok(());
-        for (flags, replace) in [(held, true), (held, false), (none, true), (none, false)] {
-            let orders = self.orders(covers, flags, replace);
+        let ways = [
+            (held, Before::Ours),
+            // Somebody made it without an owner.
+            (held, Before::Anybodys),
+            (held, Before::Nothing),
+            (none, Before::Ours),
+            (none, Before::Nothing),
+        ];
+        for (flags, before) in ways {
+            let orders = self.orders(covers, flags, before);
             self.rules = nft::rules_of(&orders);
             outcome = self.nft.commit(orders);
             self.is_held = outcome.is_ok() && flags == held;
             self.is_current = outcome.is_ok();
             match &outcome {
-                Err(Refusal { errno: nix::libc::EOPNOTSUPP | nix::libc::EINVAL, .. }) => {}
+                Err(Refusal { errno, .. }) if is_worth_another_way(*errno) => {}
                 _ => break,
             }
         }
         outcome
     }
 
-    fn orders(&self, covers: &Covers, flags: TableFlags, replace: bool) -> Vec<Order> {
+    fn orders(&self, covers: &Covers, flags: TableFlags, before: Before) -> Vec<Order> {
         let name = self.config.table();
-        let mut orders = nft::table(&name, flags, replace);
+        let mut orders = nft::table(&name, flags, before == Before::Ours);
+        if before == Before::Anybodys {
+            orders.insert(0, nft::removal(&name));
+        }
         orders.extend(SETS.iter().zip(1..).map(|(set, id)| set.make(&name, id)));
         for Chain { name: chain, place, rules, .. } in chains::all(&self.config) {
             orders.extend(nft::chain(&name, chain, place, rules));
@@ -163,17 +203,22 @@ impl Table {
         Ok(true)
     }
 
-    /// What its counters say.
-    pub(crate) fn drops(&mut self) -> Result<Drops, LeakProtectionError> {
+    /// What its counters say; none where it has not the rules that were made.
+    pub(crate) fn drops(&mut self) -> Result<Option<Drops>, LeakProtectionError> {
         let name = self.config.table();
         let mut drops = Drops::default();
-        for Chain { name: chain, is_inbound, .. } in chains::all(&self.config) {
-            let answers = self.nft.dump(nft::question(&name, chain));
-            let answers = answers.map_err(|refusal| self.refused("read", refusal))?;
+        for Chain { name: chain, is_inbound, rules, .. } in chains::all(&self.config) {
+            let answers = match self.nft.dump(nft::question(&name, chain)) {
+                Err(Refusal { errno: nix::libc::ENOENT, .. }) => Vec::new(),
+                answers => answers.map_err(|refusal| self.refused("read", refusal))?,
+            };
+            if answers.len() != rules.len() {
+                return Ok(None);
+            }
             let count = if is_inbound { &mut drops.inbound } else { &mut drops.outbound };
             *count = answers.iter().map(nft::packets_counted).fold(*count, u64::saturating_add);
         }
-        Ok(drops)
+        Ok(Some(drops))
     }
 
     /// Removes it, if it is there.

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use convoy_host::LinkName;
 use convoy_leak_protection::{
-    Config, Drops, LeakProtection, LeakProtectionError, PrefixSets, Repaired, stands, take_away,
+    Config, Drops, LeakProtection, LeakProtectionError, PrefixSets, Repaired, Sides, interfaces,
+    stands, take_away,
 };
-use convoy_netlink::nft::{Nft, removal};
+use convoy_netlink::nft::{Nft, TableFlags, removal, table};
 use ipnet::IpNet;
 
 use world::{Listener, World, send_raw};
@@ -79,16 +80,18 @@ fn nets(texts: &[&str]) -> BTreeSet<IpNet> {
 }
 
 fn is_near(sets: &PrefixSets, address: IpAddr) -> bool {
-    sets.near.iter().any(|net| net.contains(&address))
+    sets.policies.iter().flat_map(|policy| &policy.near).any(|net| net.contains(&address))
 }
 
 fn is_far(sets: &PrefixSets, address: IpAddr) -> bool {
     let longest = |nets: &BTreeSet<IpNet>| {
         nets.iter().filter(|net| net.contains(&address)).map(IpNet::prefix_len).max()
     };
-    let is_bypassed = longest(&sets.bypassed).is_some();
-    longest(&sets.far).is_some_and(|far| longest(&sets.near).is_none_or(|near| far >= near))
-        && !is_bypassed
+    let is_far_of = |policy: &Sides| {
+        let near = longest(&policy.near);
+        longest(&policy.far).is_some_and(|far| near.is_none_or(|near| far >= near))
+    };
+    longest(&sets.bypassed).is_none() && sets.policies.iter().any(is_far_of)
 }
 
 /// Whether a packet passes in clear.
@@ -117,8 +120,8 @@ fn what_gets_through_is_what_prefix_sets_say() {
             let all: Vec<_> = PLACES.iter().flat_map(|places| places.networks).collect();
             (0..random(most)).map(|_| all[random(all.len())].parse().unwrap()).collect()
         };
-        let sets =
-            PrefixSets { near: some(7), far: some(7), bypassed: some(3), routed: BTreeSet::new() };
+        let policies = (0..3).map(|_| Sides { near: some(4), far: some(4) }).collect();
+        let sets = PrefixSets { policies, bypassed: some(3), routed: BTreeSet::new() };
         match round % 7 {
             // Another life, which takes over what the last one left.
             0 => {
@@ -188,7 +191,8 @@ fn raise(world: &World, sets: PrefixSets) -> LeakProtection {
 fn site() -> PrefixSets {
     let far = nets(&["10.2.0.0/16", "2001:db8:2::/48"]);
     let near = nets(&["10.1.0.0/24", "2001:db8:0:1::/64"]);
-    PrefixSets { near, routed: far.clone(), far, ..PrefixSets::default() }
+    let routed = far.clone();
+    PrefixSets { policies: vec![Sides { near, far }], routed, ..PrefixSets::default() }
 }
 
 /// Somebody on the LAN sends to the far network; whether it leaves in clear.
@@ -208,7 +212,7 @@ fn it_outlives_its_process_until_it_is_taken_away() {
     world.gateway.ip("-4 route flush type unreachable");
     world.gateway.ip("-6 route flush type unreachable");
     assert_eq!(leaves(&world), [false; 2]);
-    assert_eq!(protection.drops().unwrap(), Drops { outbound: 2, inbound: 0 });
+    assert_eq!(protection.drops().unwrap(), Some(Drops { outbound: 2, inbound: 0 }));
     assert_eq!(protection.repair().unwrap(), Repaired { table: false, routes: 2 });
     assert_eq!(protection.repair().unwrap(), Repaired::default());
     drop(protection);
@@ -243,4 +247,69 @@ fn a_table_that_somebody_holds_is_left_alone_and_one_that_is_gone_is_made_again(
     }
     assert_eq!(leaves(&world), [false; 2]);
     assert_eq!(protection.repair().unwrap(), Repaired::default());
+}
+
+#[test]
+fn what_comes_in_in_clear_goes_into_no_other_tunnel() {
+    let Some(world) = World::new() else { return };
+    world.take_any_packet();
+    let mut tun = world.tun();
+    world.gateway.ip("route add 10.3.0.0/16 dev convoy0");
+    // A hub: what one spoke sends to another goes on through the other's tunnel.
+    let spoke = |near: &[&str], far: &str| Sides { near: nets(near), far: nets(&[far]) };
+    let policies = vec![
+        spoke(&["10.1.0.0/24", "10.3.0.0/16"], "10.2.0.0/16"),
+        spoke(&["10.1.0.0/24", "10.2.0.0/16"], "10.3.0.0/16"),
+    ];
+    let _protection = raise(&world, PrefixSets { policies, ..PrefixSets::default() });
+    let to: IpAddr = "10.3.0.2".parse().unwrap();
+    let send = |space: &world::Space, from: &str| {
+        let tag = world.listener.tag();
+        let packet = world::packet4(from, "10.3.0.2", &tag);
+        space.run(|| send_raw(&packet, to, 0));
+        tag
+    };
+    world.wire.ip("route add 10.3.0.0/16 via 192.0.2.1");
+    let forged = send(&world.wire, "10.2.0.2");
+    // What is sent later comes later.
+    let own = send(&world.lan, "10.1.0.2");
+    let mut seen: Vec<Vec<u8>> = Vec::new();
+    let begun = Instant::now();
+    while !seen.iter().any(|packet| has(packet, &own)) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "nothing of the LAN comes out");
+        seen.extend(tun.read());
+    }
+    assert!(!seen.iter().any(|packet| has(packet, &forged)));
+    let tag = world.listener.tag();
+    tun.write(&world::packet4("10.2.0.2", "10.3.0.2", &tag));
+    assert!(tun.brings(&tag), "from tunnel to tunnel");
+}
+
+fn has(packet: &[u8], tag: &[u8]) -> bool {
+    let wanted = [world::SIGN, tag].concat();
+    packet.windows(wanted.len()).any(|window| window == wanted)
+}
+
+#[test]
+fn a_table_without_an_owner_is_taken_over_and_its_rules_are_missed() {
+    let Some(world) = World::new() else { return };
+    let make = |flags| {
+        let mut nft = Nft::open().unwrap();
+        nft.commit(table("convoy-convoy0", flags, false))
+    };
+    world.gateway.run(|| make(TableFlags::empty()).unwrap());
+    let mut protection = raise(&world, site());
+    let remove = || Nft::open().unwrap().commit(vec![removal("convoy-convoy0")]);
+    match world.gateway.run(remove) {
+        Err(refusal) => assert_eq!(refusal.errno, nix::libc::EPERM, "it has an owner again"),
+        Ok(()) => {
+            world::skipped("this kernel has no tables that outlive their owner");
+            world.gateway.run(|| make(TableFlags::empty()).unwrap());
+            assert_eq!(protection.drops().unwrap(), None);
+            assert!(protection.repair().unwrap().table);
+        }
+    }
+    assert!(protection.drops().unwrap().is_some());
+    let names = world.gateway.run(|| interfaces().unwrap());
+    assert_eq!(names.iter().map(LinkName::as_str).collect::<Vec<_>>(), ["convoy0"]);
 }

@@ -14,7 +14,7 @@ use convoy_host::{
 use convoy_wire::Prefix;
 
 use super::claims::{Change, Claims, MOST_WITHHELD, net};
-use super::{interfaces, leaks};
+use super::interfaces;
 
 const NOT_CLAMPED: &str = "the packet filter here cannot fit TCP connections to the MTU of tunnels (nf_tables, \
                            nft_rt, nft_exthdr); they depend on ICMP messages that get through";
@@ -53,6 +53,8 @@ impl Guard {
     pub(super) fn raise(site: &Site) -> anyhow::Result<Self> {
         let link = LinkName::new(&site.plain.interface)?;
         let config = FenceConfig { udp_port: site.wire.udp_port, ..FenceConfig::new(link) };
+        // A gateway with keys of its own may have stood here before.
+        convoy_leak_protection::remove_routes(&config.tun)?;
         let mut fence = Fence::raise(config)?;
         let tunnels = site.xfrm_interfaces().iter().map(|interface| LinkName::new(&interface.name));
         fence.clamp(tunnels.collect::<Result<Vec<_>, _>>()?)?;
@@ -318,16 +320,17 @@ pub(super) fn clamp(site: &Site) -> Option<Clamp> {
     outcome.inspect_err(|error| tracing::warn!(%error, "{NOT_CLAMPED}")).ok()
 }
 
-/// Takes away what a gateway that does not run left closed, and its interfaces.
+/// Takes away what a gateway that does not run left closed around its interface, or another one, and interfaces for
+/// SAs of daemons.
 ///
 /// # Errors
 /// When it cannot.
-pub fn open(site: &Site) -> anyhow::Result<()> {
-    if site.xfrm.is_none() {
-        return Ok(convoy_leak_protection::take_away(leaks::config(site)?)?);
-    }
+pub fn open(site: &Site, interface: Option<&str>) -> anyhow::Result<()> {
     let removed = interfaces::remove(site);
-    Fence::raise(FenceConfig::new(LinkName::new(&site.plain.interface)?))?.open_up()?;
+    let tun = LinkName::new(interface.unwrap_or(&site.plain.interface))?;
+    // Whichever kind of gateway it was.
+    convoy_leak_protection::take_away(convoy_leak_protection::Config::new(tun.clone()))?;
+    Fence::remove_routes(&FenceConfig::new(tun))?;
     removed
 }
 

@@ -3,16 +3,20 @@
 //! What IKE daemons bring is held by `fence.rs`.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use convoy_control::site::{Finding, Site};
 use convoy_control::status::LeakProtection as Report;
-use convoy_host::{IpNet, LinkName};
-use convoy_leak_protection::{Config, LeakProtection, LeakProtectionError, PrefixSets};
+use convoy_host::{Fence, FenceConfig, IpNet, LinkName, Network};
+use convoy_leak_protection::{Config, LeakProtection, LeakProtectionError, PrefixSets, Sides};
 
 use super::fence::Count;
 use super::near_and_far::prefix_sets;
 use crate::exit::{Stop, describe};
+
+/// How much longer than a look is the pause before the next one: routes may change all the time.
+pub(super) const RESTS: u32 = 30;
 
 /// Leak protection that stands, or why none does.
 #[derive(Debug)]
@@ -24,8 +28,9 @@ pub(super) struct Leaks {
     counts: [Count; 2],
     /// What went wrong at the last look, in words.
     trouble: Option<String>,
-    /// Whether somebody may have changed something.
+    /// Whether somebody may have changed something, and when it is looked at at the earliest.
     is_due: bool,
+    rests_until: Instant,
 }
 
 impl Leaks {
@@ -44,6 +49,7 @@ impl Leaks {
             counts: Default::default(),
             trouble: None,
             is_due: true,
+            rests_until: Instant::now(),
         };
         if !site.leak_protection {
             // What an earlier life held is to be let go, as the file says.
@@ -54,7 +60,14 @@ impl Leaks {
         }
         let sets = sets_of(site)?;
         match LeakProtection::raise(config(site)?, sets) {
-            Ok(protection) => Ok(Some(leaks(Some(protection), None))),
+            Ok(protection) => {
+                tell_others(site);
+                tell_own_links(site, protection.sets());
+                // A gateway for daemons may have stood here before.
+                let tun = LinkName::new(&site.plain.interface)?;
+                Fence::remove_routes(&FenceConfig::new(tun))?;
+                Ok(Some(leaks(Some(protection), None)))
+            }
             Err(error) if error.is_denied() => {
                 tracing::warn!(
                     "{error}: packets that policies protect leave in clear wherever a route leads past the \
@@ -100,9 +113,11 @@ impl Leaks {
     /// about once a second.
     pub(super) fn follow_host(&mut self, changed: bool) {
         self.is_due |= changed;
+        let begin = Instant::now();
+        let is_due = core::mem::take(&mut self.is_due) && begin >= self.rests_until;
         let Some(protection) = &mut self.protection else { return };
         let mut look = || -> Result<(), LeakProtectionError> {
-            if self.is_due {
+            if is_due {
                 let repaired = protection.repair()?;
                 if repaired.any() {
                     tracing::warn!(
@@ -112,13 +127,20 @@ impl Leaks {
                     );
                 }
             }
-            let drops = protection.drops()?;
+            let Some(drops) = protection.drops()? else {
+                // Without an owner anybody may change it, and nobody hears of that.
+                self.is_due = true;
+                return Ok(());
+            };
             let counts = self.counts.iter_mut().zip([drops.outbound, drops.inbound]);
             counts.for_each(|(count, now)| count.note(now));
             Ok(())
         };
         let trouble = look().err().map(|error| format!("leak protection: {error}"));
-        self.is_due = trouble.is_some();
+        self.is_due |= trouble.is_some() || changed && !is_due;
+        if is_due {
+            self.rests_until = begin + begin.elapsed() * RESTS;
+        }
         if let Some(words) = trouble.as_ref().filter(|words| self.trouble.as_ref() != Some(*words))
         {
             tracing::error!("{words}");
@@ -146,12 +168,12 @@ impl Leaks {
                 (false, why.unwrap_or("leak_protection = false in the site file").to_owned())
             }
             Some(protection) => {
-                let PrefixSets { near, far, .. } = protection.sets();
+                let Sides { near, far } = protection.sets().sides();
                 let [outbound, inbound] = self.counts.map(|count| count.total);
                 let detail = format!(
                     "{} to {}, {outbound} packets kept in and {inbound} out",
-                    networks(near),
-                    networks(far)
+                    networks(&near),
+                    networks(&far)
                 );
                 (true, detail)
             }
@@ -166,6 +188,41 @@ impl Drop for Leaks {
         if self.stands() {
             tracing::warn!(
                 "what policies protect stays closed until the gateway runs again; `convoy open` opens it"
+            );
+        }
+    }
+}
+
+/// Says which leak protection of other interfaces stands: it may be that of this gateway under an earlier name.
+fn tell_others(site: &Site) {
+    let others = convoy_leak_protection::interfaces().unwrap_or_default();
+    for other in others.iter().filter(|other| other.as_str() != site.plain.interface) {
+        tracing::warn!(
+            "leak protection stands for interface {other}, too, and drops what is to go through {} to networks \
+             that it holds; if no gateway has that interface any more: convoy open {} --interface {other}",
+            site.plain.interface,
+            site.path.display()
+        );
+    }
+}
+
+/// Says where the host does not reach its own links any more, as policies protect what it says to them.
+fn tell_own_links(site: &Site, sets: &PrefixSets) {
+    let Ok(mut network) = Network::open() else { return };
+    let (Ok(tun), Ok(routes)) = (LinkName::new(&site.plain.interface), network.routes()) else {
+        return;
+    };
+    let tun = network.link(&tun).ok().map(|link| link.index);
+    let near = sets.sides().near;
+    for route in routes.iter().filter(|route| route.is_unicast && route.via.is_none()) {
+        let Some(own) = route.source.filter(|own| route.to.contains(own)) else { continue };
+        let is_near = near.iter().any(|net| net.contains(&own));
+        if route.link_index != tun && route.to.prefix_len() < 31 && is_near && sets.is_far(own) {
+            tracing::warn!(
+                "policies protect what {own} says to its own network {}: without an SA for it nobody there is \
+                 reached; give the policies narrower remote addresses, or list the networks behind the tunnels \
+                 in plain.routes",
+                route.to
             );
         }
     }
@@ -190,6 +247,7 @@ pub fn unprotectable(site: &Site) -> Option<Finding> {
 #[must_use]
 pub fn describe_protection(site: &Site) -> Option<String> {
     let sets = is_asked_for(site).then(|| prefix_sets(site).ok())??;
+    let sets = sets.sides();
     let table = config(site).ok()?.table();
     Some(format!(
         "drop packets between {} and {} that do not go through {}, also after its end (nf_tables, table \

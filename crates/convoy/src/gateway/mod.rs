@@ -76,6 +76,9 @@ pub struct Gateway {
     following: Vec<Following>,
     /// Taken back in this order: routes first, so that nothing more comes.
     routes: BTreeMap<Prefix, Applied>,
+    /// Whether somebody may have removed some of them, and when it is looked at at the earliest.
+    are_routes_due: bool,
+    routes_rest_until: Instant,
     /// Hears of the host's interfaces and addresses.
     watch: Watch,
     addresses: Addresses,
@@ -100,7 +103,7 @@ impl Gateway {
     /// returns. `alarm` is called from the thread of a worker that fails.
     ///
     /// # Errors
-    /// What failed; everything done until then is taken back.
+    /// What failed; everything done until then is taken back, but for leak protection, which stays.
     pub fn start(
         site: Site,
         alarm: impl Fn(WorkerId) + Clone + Send + 'static,
@@ -195,6 +198,8 @@ impl Gateway {
             core,
             following,
             routes: BTreeMap::new(),
+            are_routes_due: false,
+            routes_rest_until: Instant::now(),
             watch,
             addresses: Addresses::default(),
             widths,
@@ -273,11 +278,15 @@ impl Gateway {
         if let Some(missing) = addresses::findings(&site, &(&after - &before)).first() {
             anyhow::bail!("{missing}");
         }
-        if let Some(leaks) = &mut self.leaks {
-            leaks.widen(&site)?;
+        if let Err(error) = self.leaks.as_mut().map_or(Ok(()), |leaks| leaks.widen(&site)) {
+            self.narrow_leaks();
+            return Err(error);
         }
         // First those of both, so that no packet is lost on the way.
-        self.serve(&(&before | &after)).context("local addresses of SAs")?;
+        if let Err(error) = self.serve(&(&before | &after)).context("local addresses of SAs") {
+            self.narrow_leaks();
+            return Err(error);
+        }
         let report = match self.core.reload(site) {
             Ok(report) => report,
             Err(error) => {
@@ -333,8 +342,12 @@ impl Gateway {
         if let Some(leaks) = &mut self.leaks {
             leaks.follow_host(news.routes || news.links);
         }
-        if news.routes {
+        self.are_routes_due |= news.routes;
+        if self.are_routes_due && Instant::now() >= self.routes_rest_until {
+            self.are_routes_due = false;
+            let begin = Instant::now();
             self.lay_missing_routes();
+            self.routes_rest_until = begin + begin.elapsed() * leaks::RESTS;
         }
         let look = news.links;
         if look {

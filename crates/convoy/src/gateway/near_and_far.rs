@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use convoy_control::site::{Action, Addresses, Finding, Policy, Routes, Site, Upper};
 use convoy_host::IpNet;
-use convoy_leak_protection::PrefixSets;
+use convoy_leak_protection::{PrefixSets, Sides};
 use convoy_wire::{IpVersion, Prefix};
 
 use super::claims::net;
 use super::plan::finding;
 use super::routes;
 
-/// What a site's policies protect, by prefixes. Of a policy that protects everything from everybody, routes into the
-/// interface say which networks are meant.
+/// What a site's policies protect, by prefixes. Where the local and the remote addresses of one overlap, as where both
+/// are everything, and `routes` lists networks, these say which of the remote ones are meant.
 ///
 /// # Errors
 /// When a policy protects everything from everybody, and no route says what is meant; or the interface has another
@@ -21,25 +21,47 @@ pub(super) fn prefix_sets(site: &Site) -> Result<PrefixSets, Box<Finding>> {
     if site.plain.interface.contains('%') {
         return Err(Box::new(changes_name(site)));
     }
-    let (mut near, mut far) = (BTreeSet::new(), BTreeSet::new());
+    let mut policies = Vec::new();
+    let listed: Vec<_> = match &site.plain.routes {
+        Routes::Explicit(networks) => networks.iter().copied().filter_map(net).collect(),
+        Routes::FromPolicies => Vec::new(),
+    };
     let is_protecting = |policy: &&Policy| matches!(policy.action, Action::Protect { .. });
     for policy in site.deciding_policies().filter(is_protecting) {
         for version in [IpVersion::V4, IpVersion::V6] {
-            let of = |side: &[Addresses]| of_version(side, version);
-            let (local, remote) = (of(&policy.local), of(&policy.remote));
-            if !is_everything(&local) || !is_everything(&remote) {
-                far.extend(remote);
-            } else if site.plain.routes == Routes::Explicit(Vec::new()) {
-                return Err(Box::new(closes_in(site, policy)));
+            let [near, far] = [&policy.local, &policy.remote].map(|side| of_version(side, version));
+            let far = match overlap(&near, &far) {
+                true if !listed.is_empty() => common(&listed, &far),
+                _ if is_everything(&near) && is_everything(&far) => {
+                    return Err(Box::new(closes_in(site, policy)));
+                }
+                _ => far,
+            };
+            if !far.is_empty() {
+                let [near, far] = [near, far].map(|side| side.into_iter().collect());
+                policies.push(Sides { near, far });
             }
-            near.extend(local);
         }
     }
     let routed: BTreeSet<_> = routes(site).into_iter().filter_map(net).collect();
-    far.extend(&routed);
     let free = site.deciding_policies().filter(|policy| is_free(site, policy));
     let bypassed = free.flat_map(|policy| &policy.remote).flat_map(Addresses::prefixes);
-    Ok(PrefixSets { near, far, routed, bypassed: bypassed.filter_map(net).collect() })
+    Ok(PrefixSets { policies, routed, bypassed: bypassed.filter_map(net).collect() })
+}
+
+fn overlap(one: &[IpNet], other: &[IpNet]) -> bool {
+    !common(one, other).is_empty()
+}
+
+/// What networks have in common.
+fn common(one: &[IpNet], other: &[IpNet]) -> Vec<IpNet> {
+    let pairs = one.iter().flat_map(|one| other.iter().map(move |other| (one, other)));
+    let inner = |(one, other): (&IpNet, &IpNet)| match (one.contains(other), other.contains(one)) {
+        (true, _) => Some(*other),
+        (_, true) => Some(*one),
+        _ => None,
+    };
+    pairs.filter_map(inner).collect()
 }
 
 fn of_version(side: &[Addresses], version: IpVersion) -> Vec<IpNet> {
@@ -48,7 +70,7 @@ fn of_version(side: &[Addresses], version: IpVersion) -> Vec<IpNet> {
 }
 
 fn is_everything(networks: &[IpNet]) -> bool {
-    networks.iter().any(|network| network.prefix_len() == 0)
+    IpNet::aggregate(&networks.to_vec()).iter().any(|network| network.prefix_len() == 0)
 }
 
 /// Whether a policy passes all packets to its networks in clear, from whomever others would protect them.
@@ -126,31 +148,36 @@ mod tests {
             .replace("local = \"10.1.0.0/24\"", "local = [\"10.1.0.0/24\", \"2001:db8:1::/48\"]");
         let two = protect("\"10.1.0.1-10.1.0.2\"", "\"10.3.0.0/16\"", "protocol = \"tcp\"");
         let sets = prefix_sets(&site("", &[&one, &two])).unwrap();
-        assert_eq!(
-            words(&sets.near),
-            ["10.1.0.0/24", "10.1.0.1/32", "10.1.0.2/32", "2001:db8:1::/48"]
-        );
-        assert_eq!(words(&sets.far), ["10.2.0.0/16", "10.3.0.0/16", "2001:db8:2::/48"]);
-        assert_eq!(sets.routed, sets.far);
+        let Sides { near, far } = sets.sides();
+        assert_eq!(words(&near), ["10.1.0.0/24", "10.1.0.1/32", "10.1.0.2/32", "2001:db8:1::/48"]);
+        assert_eq!(words(&far), ["10.2.0.0/16", "10.3.0.0/16", "2001:db8:2::/48"]);
+        assert_eq!(sets.routed, far);
         // What is not routed is protected all the same.
         let sets = prefix_sets(&site("routes = \"none\"", &[&one])).unwrap();
-        assert_eq!(words(&sets.far), ["10.2.0.0/16", "2001:db8:2::/48"]);
+        assert_eq!(words(&sets.sides().far), ["10.2.0.0/16", "2001:db8:2::/48"]);
         assert!(sets.routed.is_empty());
     }
 
     #[test]
-    fn routes_say_what_a_policy_for_everything_means() {
-        let all = protect("\"0.0.0.0/0\"", "\"0.0.0.0/0\"", "");
-        let sets = prefix_sets(&site("routes = [\"10.2.0.0/16\"]", &[&all])).unwrap();
-        assert_eq!(
-            (words(&sets.near), words(&sets.far)),
-            (vec!["0.0.0.0/0".to_owned()], vec!["10.2.0.0/16".to_owned()])
-        );
-        let refused = prefix_sets(&site("routes = \"none\"", &[&all])).unwrap_err().to_string();
-        assert!(
-            refused.contains("policy 'p0'") && refused.contains("leak_protection = false"),
-            "{refused}"
-        );
+    fn routes_say_what_policies_mean_whose_sides_overlap() {
+        let far = |local: &str, remote: &str, plain: &str| {
+            let sets = prefix_sets(&site(plain, &[&protect(local, remote, "")]));
+            sets.map(|sets| words(&sets.sides().far)).map_err(|finding| finding.to_string())
+        };
+        let (all, listed) = ("\"0.0.0.0/0\"", "routes = [\"10.2.0.0/16\"]");
+        let only = Ok(vec!["10.2.0.0/16".to_owned()]);
+        assert_eq!(far(all, all, listed), only);
+        assert_eq!(far("\"10.0.0.0/8\"", "\"10.0.0.0/8\"", listed), only);
+        assert_eq!(far("\"10.1.0.0/24\"", all, listed), only);
+        // Apart, they mean what they say.
+        let apart = far("\"10.1.0.0/24\"", "[\"10.2.0.0/16\", \"10.3.0.0/16\"]", listed);
+        assert_eq!(apart, Ok(vec!["10.2.0.0/16".to_owned(), "10.3.0.0/16".to_owned()]));
+        let halves = "[\"0.0.0.0/1\", \"128.0.0.0/1\"]";
+        for remote in [all, halves] {
+            let refused = far(all, remote, "routes = \"none\"").unwrap_err();
+            assert!(refused.contains("policy 'p0'"), "{refused}");
+            assert!(refused.contains("leak_protection = false"), "{refused}");
+        }
     }
 
     #[test]

@@ -12,9 +12,10 @@ use crate::output;
 
 pub(super) fn run(args: &OpenArgs) -> anyhow::Result<Exit> {
     let (site, _) = gateway::load(&args.site)?;
-    if site.plain.backend.is_direct() {
+    if site.plain.backend.is_direct() && args.interface.is_none() {
         return Err(Stop::usage(format!(
-            "{}: its plain side is no TUN interface, so it leaves nothing closed",
+            "{}: its plain side is no TUN interface, so it leaves nothing closed; for what it left when it was \
+             one: convoy open {0} --interface NAME",
             args.site.display()
         )));
     }
@@ -28,7 +29,7 @@ pub(super) fn run(args: &OpenArgs) -> anyhow::Result<Exit> {
     if let Some(namespace) = &site.namespace {
         Netns::open(namespace)?.enter_process()?;
     }
-    gateway::open(&site).context("leak protection")?;
+    gateway::open(&site, args.interface.as_deref()).context("leak protection")?;
     output::print(
         "what was protected is open: packets there take whatever route there is, in clear\n",
     )?;

@@ -397,16 +397,20 @@ impl Fence {
     /// # Errors
     /// [`HostError::Netlink`] or [`HostError::Fence`]; some of the fence may still stand then.
     pub fn open_up(mut self) -> Result<(), HostError> {
-        rules::remove_all(&mut self.network.rtnl, &self.config)
-            .map_err(|refusal| failed("remove the fence's rules", refusal, 0))?;
-        let there = routes::present(&mut self.network.rtnl, self.config.tables())?;
-        let gone =
-            there.iter().flat_map(|laid| routes::steps(laid.table, laid.network, None, None));
-        complain("remove routes to", routes::lay(&mut self.network.rtnl, gone.collect())?)?;
+        remove_routes(&mut self.network, &self.config)?;
         if let Ok(filter) = &mut self.filter {
             filter.remove().map_err(|r| failed("remove the packet filter's table", r, 0))?;
         }
         Ok(())
+    }
+
+    /// Removes the rules and routes of a fence alone, in the calling thread's network namespace: another kind of
+    /// protection does not need them.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`] or [`HostError::Fence`]; some may still be there then.
+    pub fn remove_routes(config: &FenceConfig) -> Result<(), HostError> {
+        remove_routes(&mut Network::open()?, config)
     }
 
     /// Ends the gateway's part and leaves protected networks closed: the `unreachable` routes, the
@@ -532,6 +536,14 @@ impl Fence {
             Err(other) => Err(other),
         }
     }
+}
+
+fn remove_routes(network: &mut Network, config: &FenceConfig) -> Result<(), HostError> {
+    rules::remove_all(&mut network.rtnl, config)
+        .map_err(|refusal| failed("remove the fence's rules", refusal, 0))?;
+    let there = routes::present(&mut network.rtnl, config.tables())?;
+    let gone = there.iter().flat_map(|laid| routes::steps(laid.table, laid.network, None, None));
+    complain("remove routes to", routes::lay(&mut network.rtnl, gone.collect())?)
 }
 
 /// Whether a fence's packet filter stands, in the calling thread's network namespace. It changes nothing.

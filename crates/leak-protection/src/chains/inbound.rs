@@ -18,7 +18,7 @@ pub(super) fn chains(config: &Config) -> [Chain; 2] {
     let chain =
         |name, place, passes| Chain { name, place, is_inbound: true, rules: rules(config, passes) };
     // What a bridge passes on comes by the second one where `br_netfilter` shows it.
-    let forwarded = vec![by(MetaKey::Oifname, config.tun.as_str()), neighbour_discovery()];
+    let forwarded = vec![neighbour_discovery()];
     [
         chain("inbound", (InetHookNumber::LocalIn, FIRST), admitted([config.udp_port])),
         chain("inbound-forward", (InetHookNumber::Forward, LAST), forwarded),

@@ -8,7 +8,7 @@ use netlink_packet_core::{
 };
 use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterProtoFamily,
-    nftables::{NfTablesMessage, RuleAttribute},
+    nftables::{NfTablesMessage, RuleAttribute, TableMessage},
     none::ControlMessage,
 };
 use netlink_sys::protocols::NETLINK_NETFILTER;
@@ -17,6 +17,8 @@ use crate::{Refusal, channel::Channel};
 
 /// `NFNL_SUBSYS_NFTABLES`: whose transaction it is.
 const SUBSYSTEM: u16 = 10;
+/// `NFTA_TABLE_NAME`.
+const TABLE_NAME: u16 = 1;
 /// What the kernel takes at once without being asked for more.
 const SMALL: usize = 100_000;
 
@@ -145,6 +147,20 @@ impl Nft {
         }
         let silence = Refusal { errno: nix::libc::EIO, said: Some("no answer".into()) };
         if done < count { Err(silence) } else { Ok(()) }
+    }
+
+    /// The names of all tables for both IP versions.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn tables(&mut self) -> Result<Vec<String>, Refusal> {
+        let question = NfTablesMessage::GetTable(TableMessage { attributes: Vec::new() });
+        let answers = self.dump(question)?;
+        let name = |answer: &Answer| {
+            let name = answer.attributes(TABLE_NAME).next()?;
+            core::str::from_utf8(name.strip_suffix(&[0])?).ok().map(str::to_owned)
+        };
+        Ok(answers.iter().filter_map(name).collect())
     }
 
     /// Asks for all objects of a kind.
