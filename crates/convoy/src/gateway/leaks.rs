@@ -53,8 +53,11 @@ impl Leaks {
         };
         if !site.leak_protection {
             // What an earlier life held is to be let go, as the file says.
-            if let Err(error) = convoy_leak_protection::take_away(config(site)?) {
-                tracing::debug!(%error, "leak protection of an earlier life");
+            match convoy_leak_protection::take_away(config(site)?) {
+                Err(error) if !error.is_denied() => {
+                    tracing::warn!("leak protection of an earlier life still stands: {error}");
+                }
+                _ => {}
             }
             return Ok(Some(leaks(None, None)));
         }
@@ -114,7 +117,8 @@ impl Leaks {
     pub(super) fn follow_host(&mut self, changed: bool) {
         self.is_due |= changed;
         let begin = Instant::now();
-        let is_due = core::mem::take(&mut self.is_due) && begin >= self.rests_until;
+        let was_due = core::mem::take(&mut self.is_due);
+        let is_due = was_due && begin >= self.rests_until;
         let Some(protection) = &mut self.protection else { return };
         let mut look = || -> Result<(), LeakProtectionError> {
             if is_due {
@@ -137,7 +141,7 @@ impl Leaks {
             Ok(())
         };
         let trouble = look().err().map(|error| format!("leak protection: {error}"));
-        self.is_due |= trouble.is_some() || changed && !is_due;
+        self.is_due |= trouble.is_some() || was_due && !is_due;
         if is_due {
             self.rests_until = begin + begin.elapsed() * RESTS;
         }
