@@ -20,7 +20,10 @@ pub enum LeakProtectionError {
         doing: &'static str,
     },
     /// The table is another process's.
-    #[error("table inet {table} is held by another process that runs: stop that one first")]
+    #[error(
+        "table inet {table} is held by another process that runs: a gateway has this interface already; name \
+         another one, or stop that gateway first"
+    )]
     Held {
         /// Its name.
         table: String,

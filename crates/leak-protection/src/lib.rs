@@ -179,18 +179,18 @@ pub fn interfaces() -> Result<Vec<LinkName>, LeakProtectionError> {
 }
 
 /// Ends leak protection around an interface, in the calling thread's network namespace: packets go where routes
-/// lead, in clear. Nothing if there is none.
+/// lead, in clear. Whether there was any.
 ///
 /// # Errors
 /// [`LeakProtectionError`]; some of it may still stand then.
-pub fn take_away(config: Config) -> Result<(), LeakProtectionError> {
+pub fn take_away(config: Config) -> Result<bool, LeakProtectionError> {
     let mut routes = Routes::open(&config.tun)?;
-    match Table::open(config).and_then(|mut table| table.remove()) {
+    let stood = match Table::open(config).and_then(|mut table| table.remove()) {
         // Without a packet filter there is no table.
-        Ok(()) | Err(LeakProtectionError::Unsupported(_)) => {}
-        Err(error) => return Err(error),
-    }
-    routes.set(&Default::default()).map(|_| ())
+        Err(LeakProtectionError::Unsupported(_)) => false,
+        outcome => outcome?,
+    };
+    routes.set(&Default::default()).map(|_| stood)
 }
 
 /// Whether leak protection stands around an interface, in the calling thread's network namespace.

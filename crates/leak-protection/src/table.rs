@@ -221,19 +221,18 @@ impl Table {
         Ok(Some(drops))
     }
 
-    /// Removes it, if it is there.
-    pub(crate) fn remove(&mut self) -> Result<(), LeakProtectionError> {
+    /// Removes it; whether it was there.
+    pub(crate) fn remove(&mut self) -> Result<bool, LeakProtectionError> {
         let removal = || vec![nft::removal(&self.config.table())];
         let mut outcome = self.nft.commit(removal());
         if matches!(outcome, Err(Refusal { errno: nix::libc::EPERM, .. })) && self.may_look() {
             // That of a process that has ended is taken over first.
-            outcome = match self.make(&Covers::default()) {
-                Ok(()) => self.nft.commit(vec![nft::removal(&self.config.table())]),
-                Err(error) => return Err(error),
-            };
+            self.make(&Covers::default())?;
+            outcome = self.nft.commit(vec![nft::removal(&self.config.table())]);
         }
         match outcome {
-            Ok(()) | Err(Refusal { errno: nix::libc::ENOENT, .. }) => Ok(()),
+            Ok(()) => Ok(true),
+            Err(Refusal { errno: nix::libc::ENOENT, .. }) => Ok(false),
             Err(refusal) => Err(self.refused("remove", refusal)),
         }
     }

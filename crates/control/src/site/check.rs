@@ -38,7 +38,10 @@ pub(super) fn state_dir(
         return;
     };
     let shown = dir.value.display();
-    let create = format!("create it: install -d -m 0700 {shown}");
+    let create = format!(
+        "if these keys were never used, create it: install -d -m 0700 {shown}; else write new keys on both \
+         sides (convoy init), as an empty folder would repeat sequence numbers"
+    );
     let meta = match std::fs::metadata(&dir.value) {
         Ok(meta) => meta,
         Err(error) => {

@@ -321,17 +321,22 @@ pub(super) fn clamp(site: &Site) -> Option<Clamp> {
 }
 
 /// Takes away what a gateway that does not run left closed around its interface, or another one, and interfaces for
-/// SAs of daemons.
+/// SAs of daemons. Whether there was a packet filter.
 ///
 /// # Errors
 /// When it cannot.
-pub fn open(site: &Site, interface: Option<&str>) -> anyhow::Result<()> {
-    let removed = interfaces::remove(site);
+pub fn open(site: &Site, interface: Option<&str>) -> anyhow::Result<bool> {
     let tun = LinkName::new(interface.unwrap_or(&site.plain.interface))?;
+    let is_its_own = tun.as_str() == site.plain.interface;
+    let removed = if is_its_own { interfaces::remove(site) } else { Ok(()) };
     // Whichever kind of gateway it was.
-    convoy_leak_protection::take_away(convoy_leak_protection::Config::new(tun.clone()))?;
-    Fence::remove_routes(&FenceConfig::new(tun))?;
-    removed
+    let config = convoy_leak_protection::Config::new(tun.clone());
+    let stood = convoy_leak_protection::take_away(config)?;
+    // All gateways for daemons share these tables, also one that runs now.
+    if is_its_own {
+        Fence::remove_routes(&FenceConfig::new(tun))?;
+    }
+    removed.map(|()| stood)
 }
 
 #[cfg(test)]

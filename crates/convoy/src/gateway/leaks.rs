@@ -8,6 +8,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use convoy_control::site::{Finding, Site};
 use convoy_control::status::LeakProtection as Report;
+use convoy_host::fence::filter_stands;
 use convoy_host::{Fence, FenceConfig, IpNet, LinkName, Network};
 use convoy_leak_protection::{Config, LeakProtection, LeakProtectionError, PrefixSets, Sides};
 
@@ -62,13 +63,17 @@ impl Leaks {
             return Ok(Some(leaks(None, None)));
         }
         let sets = sets_of(site)?;
+        // A gateway for daemons may have stood here before.
+        let fence = FenceConfig::new(LinkName::new(&site.plain.interface)?);
+        let was_for_daemons = filter_stands(&fence).unwrap_or(false);
         match LeakProtection::raise(config(site)?, sets) {
             Ok(protection) => {
                 tell_others(site);
                 tell_own_links(site, protection.sets());
-                // A gateway for daemons may have stood here before.
-                let tun = LinkName::new(&site.plain.interface)?;
-                Fence::remove_routes(&FenceConfig::new(tun))?;
+                // All gateways for daemons share these tables, also one that runs now.
+                if was_for_daemons {
+                    Fence::remove_routes(&fence)?;
+                }
                 Ok(Some(leaks(Some(protection), None)))
             }
             Err(error) if error.is_denied() => {
@@ -78,6 +83,7 @@ impl Leaks {
                 );
                 Ok(Some(leaks(None, Some(error.to_string()))))
             }
+            Err(error @ LeakProtectionError::Held { .. }) => Err(error.into()),
             Err(error) => Err(error).context(
                 "protected packets cannot be kept from leaving in clear (leak_protection = false in the \
                  site file does without)",

@@ -342,7 +342,7 @@ impl Gateway {
         if let Some(leaks) = &mut self.leaks {
             leaks.follow_host(news.routes || news.links);
         }
-        self.are_routes_due |= news.routes;
+        self.are_routes_due |= news.routes && !self.routes.is_empty();
         if self.are_routes_due && Instant::now() >= self.routes_rest_until {
             self.are_routes_due = false;
             let begin = Instant::now();

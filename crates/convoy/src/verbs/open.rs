@@ -19,8 +19,11 @@ pub(super) fn run(args: &OpenArgs) -> anyhow::Result<Exit> {
             args.site.display()
         )));
     }
+    let interface = args.interface.as_ref().unwrap_or(&site.plain.interface);
     let target = Target::Socket(site.control_socket.clone());
-    if Client::find(&target).and_then(|client| client.ask(Request::Status)).is_ok() {
+    // Another interface is not the running gateway's; one that a gateway holds cannot be opened anyway.
+    let is_its_own = *interface == site.plain.interface;
+    if is_its_own && Client::find(&target).and_then(|client| client.ask(Request::Status)).is_ok() {
         return Err(Stop::usage(format!(
             "gateway {} runs: remove its policies, or stop it first",
             site.name
@@ -29,9 +32,13 @@ pub(super) fn run(args: &OpenArgs) -> anyhow::Result<Exit> {
     if let Some(namespace) = &site.namespace {
         Netns::open(namespace)?.enter_process()?;
     }
-    gateway::open(&site, args.interface.as_deref()).context("leak protection")?;
-    output::print(
-        "what was protected is open: packets there take whatever route there is, in clear\n",
-    )?;
+    let stood = gateway::open(&site, args.interface.as_deref()).context("leak protection")?;
+    output::print(&if stood {
+        format!(
+            "what was protected by way of {interface} is open: packets there take whatever route there is, in clear\n"
+        )
+    } else {
+        format!("nothing was closed around {interface} in this network namespace\n")
+    })?;
     Ok(Exit::Ok)
 }
