@@ -32,7 +32,10 @@ mod prefix_sets;
 mod routes;
 mod table;
 
+use std::net::IpAddr;
+
 use convoy_host::{LinkName, Mark};
+use convoy_netlink::nft::number;
 
 pub use self::{
     error::LeakProtectionError,
@@ -118,6 +121,14 @@ impl LeakProtection {
     #[must_use]
     pub fn sets(&self) -> &PrefixSets {
         &self.sets
+    }
+
+    /// Whether an address is a far one.
+    #[must_use]
+    pub fn is_far(&self, address: IpAddr) -> bool {
+        let [_, far4, _, far6] = &self.covers;
+        let cover = if address.is_ipv4() { far4 } else { far6 };
+        cover.ranges().any(|(from, to)| (from..=to).contains(&number(address)))
     }
 
     /// Protects these networks in place of those before, in one step.

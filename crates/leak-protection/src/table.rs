@@ -223,12 +223,12 @@ impl Table {
 
     /// Removes it; whether it was there.
     pub(crate) fn remove(&mut self) -> Result<bool, LeakProtectionError> {
-        let removal = || vec![nft::removal(&self.config.table())];
-        let mut outcome = self.nft.commit(removal());
+        let name = self.config.table();
+        let mut outcome = self.nft.commit(vec![nft::removal(&name)]);
         if matches!(outcome, Err(Refusal { errno: nix::libc::EPERM, .. })) && self.may_look() {
             // That of a process that has ended is taken over first.
             self.make(&Covers::default())?;
-            outcome = self.nft.commit(vec![nft::removal(&self.config.table())]);
+            outcome = self.nft.commit(vec![nft::removal(&name)]);
         }
         match outcome {
             Ok(()) => Ok(true),

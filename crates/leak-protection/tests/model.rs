@@ -156,7 +156,7 @@ fn what_gets_through_is_what_prefix_sets_say() {
             let what = format!("{door:?}: {from} to {to}, {sets:#?}");
             if passes(&sets, door, from, to) {
                 let listener = if is_to_lan { &lan_listener } else { &world.listener };
-                await_tag(listener, &tag, &what);
+                listener.await_tag(&tag, &what);
             } else {
                 unheard.push((is_to_lan, tag, what));
             }
@@ -168,16 +168,6 @@ fn what_gets_through_is_what_prefix_sets_say() {
         assert_eq!(listener.count(tag), 0, "gets through: {what}");
     }
     assert!(unheard.len() > 300, "{}", unheard.len());
-}
-
-/// Waits until a tag has been heard.
-#[track_caller]
-fn await_tag(listener: &Listener, tag: &[u8], what: &str) {
-    let begun = Instant::now();
-    while listener.count(tag) == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "does not get through: {what}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 fn config() -> Config {

@@ -69,7 +69,7 @@ impl Leaks {
         match LeakProtection::raise(config(site)?, sets) {
             Ok(protection) => {
                 tell_others(site);
-                tell_own_links(site, protection.sets());
+                tell_own_links(site, &protection);
                 // All gateways for daemons share these tables, also one that runs now.
                 if was_for_daemons {
                     Fence::remove_routes(&fence)?;
@@ -217,17 +217,21 @@ fn tell_others(site: &Site) {
 }
 
 /// Says where the host does not reach its own links any more, as policies protect what it says to them.
-fn tell_own_links(site: &Site, sets: &PrefixSets) {
+fn tell_own_links(site: &Site, protection: &LeakProtection) {
     let Ok(mut network) = Network::open() else { return };
     let (Ok(tun), Ok(routes)) = (LinkName::new(&site.plain.interface), network.routes()) else {
         return;
     };
     let tun = network.link(&tun).ok().map(|link| link.index);
-    let near = sets.sides().near;
+    let near = protection.sets().sides().near;
     for route in routes.iter().filter(|route| route.is_unicast && route.via.is_none()) {
         let Some(own) = route.source.filter(|own| route.to.contains(own)) else { continue };
         let is_near = near.iter().any(|net| net.contains(&own));
-        if route.link_index != tun && route.to.prefix_len() < 31 && is_near && sets.is_far(own) {
+        if route.link_index != tun
+            && route.to.prefix_len() < 31
+            && is_near
+            && protection.is_far(own)
+        {
             tracing::warn!(
                 "policies protect what {own} says to its own network {}: without an SA for it nobody there is \
                  reached; give the policies narrower remote addresses, or list the networks behind the tunnels \

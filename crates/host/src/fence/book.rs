@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 use ipnet::IpNet;
 
 use super::{Claim, Treatment};
+use crate::netlink::nft::number;
 
 /// Whose packets are meant: the same destination may be treated in two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,13 +236,6 @@ impl Book {
             around = prefix.supernet();
         }
         false
-    }
-}
-
-pub(super) fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u32::from(address).into(),
-        IpAddr::V6(address) => address.into(),
     }
 }
 

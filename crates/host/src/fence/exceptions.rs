@@ -231,7 +231,7 @@ mod tests {
     /// Whether the sets close an address to what comes out of the TUN interface.
     fn is_shut(fence: &mut Fence, address: &str) -> bool {
         let [_, _, from_tun, ..] = fence.filter.as_mut().unwrap().present().unwrap().unwrap();
-        let address = super::super::book::number(address.parse().unwrap());
+        let address = crate::netlink::nft::number(address.parse().unwrap());
         from_tun.ranges().any(|(from, to)| (from..=to).contains(&address))
     }
 

@@ -1,11 +1,6 @@
 //! What a kernel with a fence lets through is what the claims and exceptions say, whatever they are.
 
-use std::{
-    collections::BTreeSet,
-    net::IpAddr,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, net::IpAddr, thread, time::Duration};
 
 use convoy_host::{
     Claim, IpNet, Treatment,
@@ -140,16 +135,6 @@ impl Described {
     }
 }
 
-/// Waits until a tag has been heard.
-#[track_caller]
-fn await_tag(listener: &Listener, tag: &[u8], what: &str) {
-    let begun = Instant::now();
-    while listener.count(tag) == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "does not get through: {what}");
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn what_gets_through_is_what_claims_and_exceptions_say() {
     let Some(world) = World::new() else { return };
@@ -219,7 +204,7 @@ fn what_gets_through_is_what_claims_and_exceptions_say() {
             let what = || format!("{door:?}: {from} to {to}, {described:#?}");
             match described.passes(door, from, to) {
                 None => {}
-                Some(true) => await_tag(listener, &tag, &what()),
+                Some(true) => listener.await_tag(&tag, &what()),
                 Some(false) => unheard.push((is_to_lan, tag, what())),
             }
         }

@@ -313,6 +313,16 @@ impl Listener {
         self.heard.lock().unwrap().get(tag).copied().unwrap_or(0)
     }
 
+    /// Waits until a tag has been heard.
+    #[track_caller]
+    pub(crate) fn await_tag(&self, tag: &[u8], what: &str) {
+        let begun = Instant::now();
+        while self.count(tag) == 0 {
+            assert!(begun.elapsed() < PATIENCE, "does not get through: {what}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn arrives(&self, sender: &Sender, limit: Duration) -> bool {
         let tag = self.tag();
         let _ = sender.send(&sender.open.to_string(), &tag);

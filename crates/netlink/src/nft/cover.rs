@@ -1,9 +1,19 @@
 //! Closed ranges of addresses as they stand in the packet filter: apart, and as few as possible.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// A range of addresses, both ends included.
 pub type Range = (u128, u128);
+
+/// An address as ranges have it.
+#[must_use]
+pub fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u32::from(address).into(),
+        IpAddr::V6(address) => address.into(),
+    }
+}
 
 /// Ranges that neither overlap nor touch.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
