@@ -21,6 +21,8 @@ use crate::stats::Summary;
 const ROUNDS: (u32, u32) = (16, 20_000);
 /// Fewest rounds before the first that counts.
 const WARM_UP: u64 = 8;
+/// How much longer than it may take a point goes on as long as every burst was disturbed.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// So many packets of each flow come before that, in the mean: what is remembered about flows and SAs
 /// is found out once, and the figures are of what follows.
 const SEEN: usize = 4;
@@ -114,7 +116,7 @@ impl Way {
     }
 }
 
-/// Measures `task` on `tier` for about `time`; `W` is `()`, or a
+/// Measures `task` on `tier` for about `time`, and up to ten seconds longer, until nobody disturbs a burst; `W` is `()`, or a
 /// [`Clock`](super::stages::Clock) to look into the stages as well.
 ///
 /// # Errors
@@ -141,7 +143,7 @@ pub fn measure<W: Watch>(
     look.warm.clear();
     look.new.clear();
     let (begin, mut disturbed) = (Instant::now(), 0);
-    for number in warm_up..warm_up + u64::from(rounds) {
+    for number in warm_up.. {
         let before = interruptions();
         let (lap, cycles) = round(&mut rig, &mut alone, number)?;
         look.measure(&rig, number);
@@ -154,7 +156,9 @@ pub fn measure<W: Watch>(
             disturbed += 1;
         }
         // The first rounds may have been faster than the rest; a point may take twice its time.
-        if begin.elapsed() > 2 * time && number >= u64::from(ROUNDS.0) + warm_up {
+        let (done, elapsed) = (number - warm_up + 1, begin.elapsed());
+        let is_over = elapsed > 2 * time && done > u64::from(ROUNDS.0) || done >= u64::from(rounds);
+        if is_over && (!outbound.pipeline.is_empty() || elapsed > time + PATIENCE) {
             break;
         }
     }
