@@ -116,8 +116,8 @@ impl Way {
     }
 }
 
-/// Measures `task` on `tier` for about `time`, and up to ten seconds longer, until nobody disturbs a burst; `W` is `()`, or a
-/// [`Clock`](super::stages::Clock) to look into the stages as well.
+/// Measures `task` on `tier` for about `time`, and up to ten seconds longer, until nobody disturbs a burst;
+/// `W` is `()`, or a [`Clock`](super::stages::Clock) to look into the stages as well.
 ///
 /// # Errors
 /// [`RigError`].
