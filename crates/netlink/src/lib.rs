@@ -1,4 +1,5 @@
-//! Netlink sockets to the kernel: its routing tables ([`Rtnl`]) and its packet filter ([`nft`]).
+//! Netlink sockets to the kernel: its routing tables ([`Rtnl`]), its packet filter ([`nft`]), the packets that this
+//! asks a process about ([`queue`]), and the marks of flows that it tracks ([`conntrack`]).
 //!
 //! Messages are those of the `netlink-packet` crates. What is here sends them, makes sense of the answers, and
 //! puts together what `nft(8)` compiles its language to.
@@ -6,7 +7,9 @@
 #![forbid(unsafe_code)]
 
 mod channel;
+pub mod conntrack;
 pub mod nft;
+pub mod queue;
 mod refusal;
 mod route;
 

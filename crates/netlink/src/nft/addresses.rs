@@ -8,7 +8,7 @@ use netlink_packet_netfilter::nftables::{
 use super::{
     cover::{Cover, Difference, Range},
     elements::{self, Element, Shown},
-    expression::{Expression, NETWORK, V4, V6, equal, found_in, meta, payload},
+    expression::{Expression, NETWORK, V4, V6, equal, found_in, meta, not_found_in, payload},
     transaction::{Answer, Nft, Order},
 };
 use crate::Refusal;
@@ -132,8 +132,24 @@ impl AddressSet {
         self.has_address(if self.is_v4 { 16 } else { 24 })
     }
 
+    /// The packet's source address is not in the set. To be asked of packets [`Self::of_version`].
+    #[must_use]
+    pub fn lacks_source(self) -> Vec<Expression> {
+        vec![self.address_at(if self.is_v4 { 12 } else { 8 }), not_found_in(self.name)]
+    }
+
+    /// The packet's destination address is not in the set. To be asked of packets [`Self::of_version`].
+    #[must_use]
+    pub fn lacks_destination(self) -> Vec<Expression> {
+        vec![self.address_at(if self.is_v4 { 16 } else { 24 }), not_found_in(self.name)]
+    }
+
     fn has_address(self, offset: u32) -> Vec<Expression> {
-        vec![payload(NETWORK, offset, self.key_len()), found_in(self.name)]
+        vec![self.address_at(offset), found_in(self.name)]
+    }
+
+    fn address_at(self, offset: u32) -> Expression {
+        payload(NETWORK, offset, self.key_len())
     }
 
     const fn highest(self) -> u128 {

@@ -6,8 +6,8 @@ use netlink_packet_core::{DefaultNla, Nla as _, ParseableParametrized as _};
 use netlink_packet_netfilter::{
     NetfilterMessage, NetfilterMessageInner,
     nftables::{
-        ChainAttribute, ChainMessage, ExpressionAttribute, Expressions, Hook, HookNumber,
-        InetHookNumber, ListAttribute, NfTablesMessage, RuleAttribute, RuleMessage,
+        ChainAttribute, ChainMessage, Cmp, DataAttribute, ExpressionAttribute, Expressions, Hook,
+        HookNumber, InetHookNumber, ListAttribute, NfTablesMessage, RuleAttribute, RuleMessage,
     },
 };
 
@@ -24,40 +24,75 @@ pub const LAST: i32 = 300;
 /// `NFTA_COUNTER_PACKETS`.
 const COUNTER_PACKETS: u16 = 2;
 
-/// A chain at a hook and its place there, and its rules.
+/// Who leads packets to a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Rules that [`super::jump()`] there.
+    Jumps,
+    /// A hook, at a priority.
+    At(InetHookNumber, i32),
+    /// The hook of what the host sends, at a priority. A packet whose mark the chain changes is routed anew.
+    Routing(i32),
+}
+
+impl From<(InetHookNumber, i32)> for Place {
+    fn from((hook, priority): (InetHookNumber, i32)) -> Self {
+        Self::At(hook, priority)
+    }
+}
+
+impl Place {
+    fn attributes(self) -> Vec<ChainAttribute> {
+        let (kind, hook, priority) = match self {
+            Self::Jumps => return Vec::new(),
+            Self::At(hook, priority) => ("filter", hook, priority),
+            Self::Routing(priority) => ("route", InetHookNumber::LocalOut, priority),
+        };
+        vec![
+            ChainAttribute::Hook(vec![
+                Hook::Number(HookNumber::Inet(hook)),
+                Hook::Priority(priority.cast_unsigned()),
+            ]),
+            ChainAttribute::Policy(ACCEPT),
+            ChainAttribute::Type(kind.into()),
+        ]
+    }
+}
+
+/// A chain and its rules. Chains that these jump to must be there.
 pub fn chain(
     table: &str,
     name: &str,
-    (hook, place): (InetHookNumber, i32),
+    place: impl Into<Place>,
     rules: Vec<Vec<Expression>>,
 ) -> Vec<Order> {
-    let new = Order::make(NfTablesMessage::NewChain(ChainMessage {
-        attributes: vec![
-            ChainAttribute::Table(table.into()),
-            ChainAttribute::Name(name.into()),
-            ChainAttribute::Hook(vec![
-                Hook::Number(HookNumber::Inet(hook)),
-                Hook::Priority(place.cast_unsigned()),
-            ]),
-            ChainAttribute::Policy(ACCEPT),
-            ChainAttribute::Type("filter".into()),
-        ],
-    }));
-    let rules = rules.into_iter().map(|expressions| {
-        Order::append(NfTablesMessage::NewRule(RuleMessage {
-            attributes: vec![
-                RuleAttribute::Table(table.into()),
-                RuleAttribute::Chain(name.into()),
-                RuleAttribute::Expressions(expressions),
-            ],
-        }))
-    });
+    let named = [ChainAttribute::Table(table.into()), ChainAttribute::Name(name.into())];
+    let attributes = named.into_iter().chain(place.into().attributes()).collect();
+    let new = Order::make(NfTablesMessage::NewChain(ChainMessage { attributes }));
+    let rules = rules.into_iter().map(|expressions| rule(table, name, expressions));
     core::iter::once(new).chain(rules).collect()
+}
+
+/// Puts a rule behind all others of a chain.
+pub fn rule(table: &str, chain: &str, expressions: Vec<Expression>) -> Order {
+    Order::append(NfTablesMessage::NewRule(RuleMessage {
+        attributes: vec![
+            RuleAttribute::Table(table.into()),
+            RuleAttribute::Chain(chain.into()),
+            RuleAttribute::Expressions(expressions),
+        ],
+    }))
 }
 
 /// Counts and drops.
 pub fn stop() -> Vec<Expression> {
     vec![count(), verdict(DROP)]
+}
+
+/// Removes the rules of a chain, which stays.
+pub fn emptying(table: &str, chain: &str) -> Order {
+    let attributes = vec![RuleAttribute::Table(table.into()), RuleAttribute::Chain(chain.into())];
+    Order::plain(NfTablesMessage::DeleteRule(RuleMessage { attributes }))
 }
 
 /// Asks for the rules of a chain.
@@ -68,28 +103,48 @@ pub fn question(table: &str, chain: &str) -> NfTablesMessage {
 
 /// Packets that the counters of a rule have counted.
 pub fn packets_counted(rule: &Answer) -> u64 {
-    let Ok(message) = NetfilterMessage::parse_with_param(&rule.bytes, rule.kind) else { return 0 };
-    let NetfilterMessageInner::NfTables(NfTablesMessage::NewRule(rule)) = message.inner else {
-        return 0;
+    let counted = expressions(rule).into_iter().filter_map(|expression| match expression {
+        Expressions::Other { expression_type, attributes } if expression_type == "counter" => {
+            attributes.iter().find(|nla| nla.kind() == COUNTER_PACKETS).and_then(number)
+        }
+        _ => None,
+    });
+    counted.fold(0, u64::saturating_add)
+}
+
+/// Values that a rule compares with, in its order.
+pub fn compared(rule: &Answer) -> Vec<Vec<u8>> {
+    let comparisons = expressions(rule).into_iter().filter_map(|expression| match expression {
+        Expressions::Cmp(attributes) => Some(attributes),
+        _ => None,
+    });
+    let values = comparisons.flatten().filter_map(|attribute| match attribute {
+        Cmp::Data(DataAttribute::Value(value)) => Some(value),
+        _ => None,
+    });
+    values.collect()
+}
+
+fn expressions(rule: &Answer) -> Vec<Expressions> {
+    let Ok(message) = NetfilterMessage::parse_with_param(&rule.bytes, rule.kind) else {
+        return Vec::new();
     };
-    let lists = rule.attributes.iter().filter_map(|a| match a {
+    let NetfilterMessageInner::NfTables(NfTablesMessage::NewRule(rule)) = message.inner else {
+        return Vec::new();
+    };
+    let lists = rule.attributes.into_iter().filter_map(|attribute| match attribute {
         RuleAttribute::Expressions(list) => Some(list),
         _ => None,
     });
-    let data = lists.flatten().filter_map(|e| match e {
+    let elements = lists.flatten().filter_map(|element| match element {
         ListAttribute::Element(attributes) => Some(attributes),
         _ => None,
     });
-    data.flatten()
-        .filter_map(|attribute| match attribute {
-            ExpressionAttribute::Data(Expressions::Other { expression_type, attributes })
-                if expression_type == "counter" =>
-            {
-                attributes.iter().find(|nla| nla.kind() == COUNTER_PACKETS).and_then(number)
-            }
-            _ => None,
-        })
-        .fold(0, u64::saturating_add)
+    let data = elements.flatten().filter_map(|attribute| match attribute {
+        ExpressionAttribute::Data(expression) => Some(expression),
+        _ => None,
+    });
+    data.collect()
 }
 
 fn number(nla: &DefaultNla) -> Option<u64> {

@@ -50,6 +50,13 @@ impl Cover {
         self.ranges.iter().map(|(from, to)| (*from, *to))
     }
 
+    /// Whether an address is covered.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let at = number(address);
+        self.ranges.range(..=at).next_back().is_some_and(|(_, end)| *end >= at)
+    }
+
     /// Makes `closed` all that is covered between `from` and `to`, both included. `closed` is in
     /// order and lies between them.
     pub fn set(&mut self, (from, to): Range, closed: &[Range], note: &mut Difference) {

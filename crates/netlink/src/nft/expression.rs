@@ -25,6 +25,8 @@ pub const ICMP: u8 = 1;
 pub const UDP: u8 = 17;
 /// `IPPROTO_ICMPV6`.
 pub const ICMPV6: u8 = 58;
+/// `NFT_LOOKUP_F_INV`.
+const INVERTED: u32 = 1;
 /// Router Solicitation to Redirect (RFC 4861 section 4), sent with this hop limit.
 const NEIGHBOUR_DISCOVERY: [u8; 2] = [133, 137];
 const NEIGHBOUR_HOP_LIMIT: u8 = 255;
@@ -52,6 +54,16 @@ pub fn neighbour_discovery() -> Vec<Expression> {
 pub fn found_in(set: &str) -> Expression {
     Expressions::Lookup(vec![Lookup::Set(set.into()), Lookup::SourceRegister(Register::Reg1)])
         .into()
+}
+
+/// What was loaded is not in a set.
+pub fn not_found_in(set: &str) -> Expression {
+    Expressions::Lookup(vec![
+        Lookup::Set(set.into()),
+        Lookup::SourceRegister(Register::Reg1),
+        Lookup::Flags(INVERTED),
+    ])
+    .into()
 }
 
 /// Counts the packet and its bytes.

@@ -5,12 +5,18 @@ mod chain;
 mod cover;
 pub mod elements;
 pub mod expression;
+pub mod flow;
+mod jump;
 mod table;
 mod transaction;
 
 pub use addresses::{AddressSet, IPV4_ADDRESS, IPV6_ADDRESS};
-pub use chain::{FIRST, LAST, chain, packets_counted, question, rules_of, stop};
+pub use chain::{
+    FIRST, LAST, Place, chain, compared, emptying, packets_counted, question, rule, rules_of, stop,
+};
 pub use cover::{Cover, Difference, Range, number};
+pub use jump::{QueueBy, back, jump, queue};
 pub use netlink_packet_netfilter::nftables::TableFlags;
 pub use table::{removal, table};
+pub(crate) use transaction::Message;
 pub use transaction::{Answer, Nft, Order};

@@ -58,7 +58,7 @@ impl Order {
 /// What is said, in words, and what is answered, in bytes: a list of elements is long, and reading all
 /// of an answer into attributes takes a time that grows with its square.
 #[derive(Debug, Clone)]
-enum Message {
+pub(crate) enum Message {
     Said(NetfilterMessage),
     Heard(Answer),
 }

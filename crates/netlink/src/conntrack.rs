@@ -1,0 +1,88 @@
+//! Marks of flows that the kernel tracks (conntrack).
+
+use netlink_packet_core::{DefaultNla, NLM_F_ACK};
+use netlink_packet_netfilter::{
+    NetfilterHeader, NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
+    NetfilterSubsystem,
+};
+use netlink_sys::protocols::NETLINK_NETFILTER;
+
+use crate::{
+    Refusal,
+    channel::Channel,
+    nft::{Answer, Message},
+};
+
+/// `NFNL_SUBSYS_CTNETLINK`.
+const SUBSYSTEM: u8 = 1;
+/// `IPCTNL_MSG_CT_NEW` and `IPCTNL_MSG_CT_GET`.
+const NEW: u8 = 0;
+const GET: u8 = 1;
+/// `CTA_TUPLE_ORIG`, `CTA_MARK`, `CTA_ZONE`, `CTA_MARK_MASK`.
+const TUPLE: u16 = 1;
+const MARK: u16 = 8;
+const ZONE: u16 = 18;
+const MARK_MASK: u16 = 21;
+/// `NLA_F_NESTED`.
+const NESTED: u16 = 1 << 15;
+/// Changes in one datagram: their answers must fit the socket's buffer.
+const CHANGES_AT_ONCE: usize = 100;
+
+/// A socket to the flows of one network namespace.
+#[derive(Debug)]
+pub struct Conntrack {
+    channel: Channel<Message>,
+}
+
+impl Conntrack {
+    /// Opens one in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// The kernel has none, or refuses.
+    pub fn open() -> Result<Self, Refusal> {
+        Ok(Self { channel: Channel::open(NETLINK_NETFILTER)? })
+    }
+
+    /// Clears bits of the marks of all flows. How many flows had some of them.
+    ///
+    /// # Errors
+    /// The kernel's refusal: without `CAP_NET_ADMIN`, or without `nf_conntrack_netlink`. Some are cleared then.
+    pub fn clear_marks(&mut self, bits: u32) -> Result<usize, Refusal> {
+        let question = message(NetfilterProtoFamily::Unspec, GET, Vec::new());
+        let heard = |answer| if let Message::Heard(answer) = answer { Some(answer) } else { None };
+        let flows = self.channel.dump(&question)?.into_iter().filter_map(heard);
+        let orders: Vec<_> = flows.filter_map(|flow| clearing(&flow, bits)).collect();
+        for some in orders.chunks(CHANGES_AT_ONCE) {
+            let orders = some.iter().map(|order| (order.clone(), NLM_F_ACK)).collect();
+            for outcome in self.channel.send_many(orders)?.into_iter().flatten() {
+                match outcome {
+                    // It has ended.
+                    Err(Refusal { errno: nix::libc::ENOENT, .. }) => {}
+                    outcome => outcome?,
+                }
+            }
+        }
+        Ok(orders.len())
+    }
+}
+
+/// The order that clears the bits of a flow's mark; nothing where none is set.
+fn clearing(flow: &Answer, bits: u32) -> Option<Message> {
+    let family = NetfilterProtoFamily::from(*flow.bytes.first()?);
+    let attribute = |kind| flow.attributes(kind).next();
+    let mark = u32::from_be_bytes(*attribute(MARK)?.first_chunk()?);
+    if mark & bits == 0 {
+        return None;
+    }
+    let mut attributes = vec![DefaultNla::new(TUPLE | NESTED, attribute(TUPLE)?.to_vec())];
+    attributes.extend(attribute(ZONE).map(|zone| DefaultNla::new(ZONE, zone.to_vec())));
+    attributes.push(DefaultNla::new(MARK, vec![0; 4]));
+    attributes.push(DefaultNla::new(MARK_MASK, bits.to_be_bytes().to_vec()));
+    Some(message(family, NEW, attributes))
+}
+
+fn message(family: NetfilterProtoFamily, message_type: u8, attributes: Vec<DefaultNla>) -> Message {
+    let subsys = NetfilterSubsystem::from(SUBSYSTEM);
+    let inner = NetfilterMessageInner::Other { subsys, message_type, attributes };
+    Message::Said(NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), inner))
+}

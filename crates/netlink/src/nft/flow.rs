@@ -1,0 +1,176 @@
+//! What rules know and say of flows: conntrack's entries, and the marks of both packets and entries.
+
+use netlink_packet_core::DefaultNla;
+use netlink_packet_netfilter::nftables::{
+    Bitwise, DataAttribute, Expressions, Meta, MetaKey, Operator, Register,
+};
+
+use super::expression::{Expression, and, compare, equal, meta};
+
+/// `NFT_REG_1`.
+const REGISTER: u32 = 1;
+/// `NFTA_CT_DREG`, `NFTA_CT_KEY`, `NFTA_CT_SREG`.
+const CT_LOAD_TO: u16 = 1;
+const CT_KEY: u16 = 2;
+const CT_TAKE_FROM: u16 = 4;
+/// `NFT_CT_STATE` to `NFT_CT_MARK`.
+const STATE: u32 = 0;
+const DIRECTION: u32 = 1;
+const STATUS: u32 = 2;
+const MARK: u32 = 3;
+/// `NFTA_FIB_DREG`, `NFTA_FIB_RESULT`, `NFTA_FIB_FLAGS`.
+const FIB_LOAD_TO: u16 = 1;
+const FIB_RESULT: u16 = 2;
+const FIB_FLAGS: u16 = 3;
+/// `NFT_FIB_RESULT_ADDRTYPE`.
+const ADDRESS_TYPE: u32 = 3;
+/// `NFTA_FIB_F_DADDR`.
+const OF_DESTINATION: u32 = 2;
+/// `RTN_LOCAL` and `RTN_MULTICAST`, with `RTN_BROADCAST` and `RTN_ANYCAST` between them.
+const LOCAL_TYPES: [u8; 2] = [2, 5];
+
+/// `NF_CT_STATE_BIT` of flows that are established.
+pub const ESTABLISHED: u32 = 1 << 1;
+/// Of packets about a flow, as ICMP errors.
+pub const RELATED: u32 = 1 << 2;
+/// Of flows whose first packet this is.
+pub const NEW: u32 = 1 << 3;
+/// `IPS_EXPECTED`: a helper saw in another flow that this one would come.
+pub const EXPECTED: u32 = 1;
+/// `IPS_SRC_NAT`: the flow's source is changed.
+pub const SOURCE_NAT: u32 = 1 << 4;
+
+/// Which way packets of a flow go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowDirection {
+    /// As the first one went.
+    Original,
+    /// The other way.
+    Reply,
+}
+
+/// Some bits of a mark, and their value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bits {
+    /// The bits.
+    pub mask: u32,
+    /// What they are; bits beyond the mask are none.
+    pub value: u32,
+}
+
+impl Bits {
+    /// Goes on if the packet's mark has these bits.
+    #[must_use]
+    pub fn in_mark(self) -> Vec<Expression> {
+        [vec![meta(MetaKey::Mark)], self.loaded(Operator::Equal)].concat()
+    }
+
+    /// Goes on if the packet's mark has other bits there.
+    #[must_use]
+    pub fn not_in_mark(self) -> Vec<Expression> {
+        [vec![meta(MetaKey::Mark)], self.loaded(Operator::NotEqual)].concat()
+    }
+
+    /// Goes on if the mark of the flow has these bits.
+    #[must_use]
+    pub fn in_flow(self) -> Vec<Expression> {
+        [vec![ct(MARK)], self.loaded(Operator::Equal)].concat()
+    }
+
+    /// Goes on if the mark of the flow has other bits there.
+    #[must_use]
+    pub fn not_in_flow(self) -> Vec<Expression> {
+        [vec![ct(MARK)], self.loaded(Operator::NotEqual)].concat()
+    }
+
+    /// Puts these bits into the packet's mark, and leaves the others as they are.
+    #[must_use]
+    pub fn into_mark(self) -> Vec<Expression> {
+        let store =
+            Expressions::Meta(vec![Meta::Key(MetaKey::Mark), Meta::SourceRegister(Register::Reg1)]);
+        vec![meta(MetaKey::Mark), self.put(), store.into()]
+    }
+
+    /// Puts these bits into the mark of the flow, and leaves the others as they are.
+    #[must_use]
+    pub fn into_flow(self) -> Vec<Expression> {
+        let store = other("ct", vec![number(CT_KEY, MARK), number(CT_TAKE_FROM, REGISTER)]);
+        vec![ct(MARK), self.put(), store]
+    }
+
+    fn loaded(self, how: Operator) -> Vec<Expression> {
+        let value = self.value & self.mask;
+        vec![and(&self.mask.to_ne_bytes()), compare(how, value.to_ne_bytes().to_vec())]
+    }
+
+    fn put(self) -> Expression {
+        let bytes = |value: u32| DataAttribute::Value(value.to_ne_bytes().to_vec());
+        Expressions::Bitwise(vec![
+            Bitwise::SourceRegister(Register::Reg1),
+            Bitwise::DestinationRegister(Register::Reg1),
+            Bitwise::Length(4),
+            Bitwise::Mask(bytes(!self.mask)),
+            Bitwise::Xor(bytes(self.value & self.mask)),
+        ])
+        .into()
+    }
+}
+
+/// Goes on if the flow is in none of these states, such as [`NEW`].
+#[must_use]
+pub fn is_not_in_state(states: u32) -> Vec<Expression> {
+    any_of(STATE, states, Operator::Equal)
+}
+
+/// Goes on if the flow has one of these, such as [`EXPECTED`].
+#[must_use]
+pub fn is_with(status: u32) -> Vec<Expression> {
+    any_of(STATUS, status, Operator::NotEqual)
+}
+
+/// Goes on if the flow has none of these, such as [`SOURCE_NAT`].
+#[must_use]
+pub fn is_without(status: u32) -> Vec<Expression> {
+    any_of(STATUS, status, Operator::Equal)
+}
+
+/// Goes on if the packet goes this way.
+#[must_use]
+pub fn goes(direction: FlowDirection) -> Vec<Expression> {
+    vec![ct(DIRECTION), equal(vec![u8::from(direction == FlowDirection::Reply)])]
+}
+
+/// Goes on if this host takes the packet: it, a broadcast or a group is meant.
+#[must_use]
+pub fn is_for_this_host() -> Vec<Expression> {
+    let load = vec![
+        number(FIB_LOAD_TO, REGISTER),
+        number(FIB_RESULT, ADDRESS_TYPE),
+        number(FIB_FLAGS, OF_DESTINATION),
+    ];
+    // The low byte alone can be compared: the others are 0 in what the kernel loads.
+    let low = u32::from(u8::MAX).to_ne_bytes();
+    let [from, to] = LOCAL_TYPES.map(|kind| u32::from(kind).to_ne_bytes().to_vec());
+    vec![
+        other("fib", load),
+        and(&low),
+        compare(Operator::GreatherThanEqual, from),
+        compare(Operator::LessThanEqual, to),
+    ]
+}
+
+fn any_of(key: u32, bits: u32, how: Operator) -> Vec<Expression> {
+    vec![ct(key), and(&bits.to_ne_bytes()), compare(how, vec![0; 4])]
+}
+
+fn ct(key: u32) -> Expression {
+    other("ct", vec![number(CT_LOAD_TO, REGISTER), number(CT_KEY, key)])
+}
+
+pub(super) fn other(name: &str, attributes: Vec<DefaultNla>) -> Expression {
+    Expressions::Other { expression_type: name.into(), attributes }.into()
+}
+
+pub(super) fn number(kind: u16, value: u32) -> DefaultNla {
+    DefaultNla::new(kind, value.to_be_bytes().to_vec())
+}

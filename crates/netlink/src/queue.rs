@@ -1,0 +1,339 @@
+//! Packets that the packet filter asks a process about (NFQUEUE).
+//!
+//! A rule hands a packet to a [`Queue`] by number; the kernel keeps it until the process has said what becomes of it. A
+//! full queue, and one that nobody listens at, drops.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
+use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
+
+use crate::Refusal;
+
+/// `NFNL_SUBSYS_QUEUE`, in the type of messages.
+const SUBSYSTEM: u16 = 3 << 8;
+/// `NFQNL_MSG_PACKET`, `NFQNL_MSG_VERDICT`, `NFQNL_MSG_CONFIG`.
+const PACKET: u16 = SUBSYSTEM;
+const VERDICT: u16 = SUBSYSTEM | 1;
+const CONFIG: u16 = SUBSYSTEM | 2;
+/// `NLMSG_ERROR`.
+const ERROR: u16 = 2;
+/// `NFQA_CFG_CMD`, `NFQA_CFG_PARAMS`, `NFQA_CFG_QUEUE_MAXLEN`, `NFQA_CFG_MASK`, `NFQA_CFG_FLAGS`.
+const COMMAND: u16 = 1;
+const PARAMETERS: u16 = 2;
+const MOST_WAITING: u16 = 3;
+const MASK: u16 = 4;
+const FLAGS: u16 = 5;
+/// `NFQNL_CFG_CMD_BIND`, `NFQNL_COPY_PACKET`.
+const BIND: u8 = 1;
+const COPY_PACKET: u8 = 2;
+/// `NFQA_CFG_F_FAIL_OPEN`: a full queue lets packets pass.
+const FAIL_OPEN: u32 = 1;
+/// `NFQA_CFG_F_GSO`: segments stay together, and checksums are filled in later.
+const TOGETHER: u32 = 1 << 2;
+/// `NFQA_PACKET_HDR`, `NFQA_VERDICT_HDR`, `NFQA_MARK`, `NFQA_IFINDEX_INDEV`, `NFQA_PAYLOAD`.
+const PACKET_HEADER: u16 = 1;
+const VERDICT_HEADER: u16 = 2;
+const PACKET_MARK: u16 = 3;
+const FROM_LINK: u16 = 5;
+const PAYLOAD: u16 = 10;
+/// `NF_DROP`, `NF_ACCEPT`.
+const DROP: u32 = 0;
+const ACCEPT: u32 = 1;
+
+/// Length of `struct nlmsghdr`, and of `struct nfgenmsg` behind it.
+const HEADER_LEN: usize = 16;
+const FAMILY_LEN: usize = 4;
+/// Length of `struct nlattr`, and the bits of its type that tell attributes apart (`NLA_TYPE_MASK`).
+const ATTRIBUTE_LEN: usize = 4;
+const TYPE_BITS: u16 = 0x3fff;
+/// Room for a datagram: what is copied of a packet, and attributes.
+const ROOM: usize = 8 << 10;
+/// Answers in one datagram.
+const MOST_AT_ONCE: usize = 64;
+/// What the kernel keeps of questions until they are read, in bytes.
+const BUFFER: usize = 8 << 20;
+
+/// Where in the kernel a packet was stopped (`enum nf_inet_hooks`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Hook {
+    /// It came in, and is not routed yet.
+    PreRouting,
+    /// This host sends it.
+    Output,
+    /// It leaves.
+    PostRouting,
+    /// Another one, by the kernel's number.
+    Other(u8),
+}
+
+/// A packet that waits for an answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// The kernel's number for it.
+    id: u32,
+    /// Where it was stopped.
+    pub hook: Hook,
+    /// Index of the interface that it came by; none if this host sends it.
+    pub from_link: Option<u32>,
+    /// The packet's mark.
+    pub mark: u32,
+    /// The packet from its IP header on, as much of it as was asked for.
+    pub packet: &'a [u8],
+}
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It is dropped.
+    Drop,
+    /// It goes on with this mark.
+    Accept(u32),
+}
+
+/// What a queue has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Answered {
+    /// Packets that were accepted.
+    pub accepted: u64,
+    /// Packets that were dropped by an answer.
+    pub dropped: u64,
+}
+
+/// A queue that this process listens at, in the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub struct Queue {
+    number: u16,
+    socket: Socket,
+    datagram: Vec<u8>,
+    /// Questions that came while it was being opened.
+    early: VecDeque<Vec<u8>>,
+    answers: Vec<u8>,
+}
+
+impl Queue {
+    /// Listens at a queue in the calling thread's network namespace. Of packets, up to `copied` bytes are shown, and
+    /// up to `most_waiting` wait; more are dropped.
+    ///
+    /// # Errors
+    /// The kernel's refusal: without `CAP_NET_ADMIN` and where there are no queues; `EBUSY` when another process
+    /// listens.
+    pub fn open(number: u16, copied: u32, most_waiting: u32) -> Result<Self, Refusal> {
+        let mut socket = Socket::new(NETLINK_NETFILTER)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        // What does not fit is dropped, and counted by the kernel.
+        socket.set_no_enobufs(true)?;
+        // Without the right to go beyond the system's limit there is room for fewer questions.
+        let _ = setsockopt(&socket, RcvBufForce, &BUFFER);
+        let early = VecDeque::new();
+        let mut queue = Self { number, socket, datagram: Vec::new(), early, answers: Vec::new() };
+        let parameters = [&copied.to_be_bytes()[..], &[COPY_PACKET]].concat();
+        queue.configure(&[(COMMAND, &[BIND, 0, 0, 0])])?;
+        queue.configure(&[
+            (PARAMETERS, &parameters),
+            (MOST_WAITING, &most_waiting.to_be_bytes()),
+            (MASK, &(FAIL_OPEN | TOGETHER).to_be_bytes()),
+            (FLAGS, &TOGETHER.to_be_bytes()),
+        ])?;
+        queue.socket.set_non_blocking(true)?;
+        Ok(queue)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+
+    /// Answers the questions that wait, without waiting for more: at most 64 of them.
+    ///
+    /// # Errors
+    /// Those of the socket. The packets that were asked about stay, and are dropped when the queue ends.
+    pub fn answer(
+        &mut self,
+        mut decide: impl FnMut(&Question<'_>) -> Answer,
+    ) -> io::Result<Answered> {
+        let mut answered = Answered::default();
+        self.answers.clear();
+        for _ in 0..MOST_AT_ONCE {
+            if !self.receive()? {
+                break;
+            }
+            for message in messages(&self.datagram) {
+                let Some(question) = message.question() else { continue };
+                let answer = decide(&question);
+                match answer {
+                    Answer::Accept(_) => answered.accepted += 1,
+                    Answer::Drop => answered.dropped += 1,
+                }
+                put_answer(&mut self.answers, self.number, question.id, answer);
+            }
+        }
+        if !self.answers.is_empty() {
+            send(&self.socket, &self.answers)?;
+        }
+        Ok(answered)
+    }
+
+    /// Reads a datagram; whether there was one.
+    fn receive(&mut self) -> io::Result<bool> {
+        if let Some(early) = self.early.pop_front() {
+            self.datagram = early;
+            return Ok(true);
+        }
+        self.datagram.clear();
+        self.datagram.reserve(ROOM);
+        match self.socket.recv(&mut self.datagram, 0) {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn configure(&mut self, attributes: &[(u16, &[u8])]) -> Result<(), Refusal> {
+        let mut order = Vec::new();
+        put_message(&mut order, CONFIG, NLM_F_REQUEST | NLM_F_ACK, self.number, attributes);
+        send(&self.socket, &order)?;
+        loop {
+            let mut datagram = Vec::with_capacity(ROOM);
+            match self.socket.recv(&mut datagram, 0) {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                other => other?,
+            };
+            let outcome = messages(&datagram).find_map(Message::acknowledgement);
+            match outcome {
+                Some(0) => return Ok(()),
+                Some(errno) => return Err(Refusal { errno, said: None }),
+                None => self.early.push_back(datagram),
+            }
+        }
+    }
+}
+
+impl AsFd for Queue {
+    /// Readable when a question waits.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn send(socket: &Socket, bytes: &[u8]) -> io::Result<()> {
+    loop {
+        match socket.send(bytes, 0) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => return other.map(|_| ()),
+        }
+    }
+}
+
+fn put_answer(answers: &mut Vec<u8>, queue: u16, id: u32, answer: Answer) {
+    let header = |verdict: u32| {
+        let [v, id] = [verdict, id].map(u32::to_be_bytes);
+        [v, id].concat()
+    };
+    match answer {
+        Answer::Drop => {
+            put_message(answers, VERDICT, NLM_F_REQUEST, queue, &[(VERDICT_HEADER, &header(DROP))]);
+        }
+        Answer::Accept(mark) => {
+            let attributes: [(u16, &[u8]); 2] =
+                [(VERDICT_HEADER, &header(ACCEPT)), (PACKET_MARK, &mark.to_be_bytes())];
+            put_message(answers, VERDICT, NLM_F_REQUEST, queue, &attributes);
+        }
+    }
+}
+
+/// Puts a message behind others: header, `struct nfgenmsg` with the queue's number, attributes.
+fn put_message(to: &mut Vec<u8>, kind: u16, flags: u16, queue: u16, attributes: &[(u16, &[u8])]) {
+    let begin = to.len();
+    to.extend([0; HEADER_LEN]);
+    to.extend([0, 0]);
+    to.extend(queue.to_be_bytes());
+    for (kind, value) in attributes {
+        let len = u16::try_from(ATTRIBUTE_LEN + value.len()).unwrap_or(u16::MAX);
+        to.extend(len.to_ne_bytes());
+        to.extend(kind.to_ne_bytes());
+        to.extend(*value);
+        to.resize(to.len().next_multiple_of(4), 0);
+    }
+    let len = u32::try_from(to.len() - begin).unwrap_or(u32::MAX);
+    let head =
+        [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), &flags.to_ne_bytes(), &[0; 8]].concat();
+    if let Some(place) = to.get_mut(begin..begin + HEADER_LEN) {
+        place.copy_from_slice(&head);
+    }
+}
+
+/// A message that came: its type, and what follows the header.
+#[derive(Debug, Clone, Copy)]
+struct Message<'a> {
+    kind: u16,
+    body: &'a [u8],
+}
+
+fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    let mut rest = datagram;
+    core::iter::from_fn(move || {
+        let (head, _) = rest.split_at_checked(HEADER_LEN)?;
+        let len = u32::from_ne_bytes(*head.first_chunk()?) as usize;
+        let kind = u16::from_ne_bytes(*head.get(4..)?.first_chunk()?);
+        let body = rest.get(HEADER_LEN..len)?;
+        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some(Message { kind, body })
+    })
+}
+
+fn attributes(body: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut rest = body;
+    core::iter::from_fn(move || {
+        let len = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
+        let kind = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
+        let value = rest.get(ATTRIBUTE_LEN..len)?;
+        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind & TYPE_BITS, value))
+    })
+}
+
+impl<'a> Message<'a> {
+    /// The error number of an acknowledgement, 0 if the order was carried out.
+    fn acknowledgement(self) -> Option<i32> {
+        let errno = i32::from_ne_bytes(*self.body.first_chunk()?);
+        (self.kind == ERROR).then(|| errno.saturating_abs())
+    }
+
+    fn question(self) -> Option<Question<'a>> {
+        if self.kind != PACKET {
+            return None;
+        }
+        let (mut header, mut mark, mut from_link, mut packet) = (None, 0, None, &[][..]);
+        for (kind, value) in attributes(self.body.get(FAMILY_LEN..)?) {
+            match kind {
+                PACKET_HEADER => header = value.first_chunk::<7>(),
+                PACKET_MARK => mark = number(value)?,
+                FROM_LINK => from_link = number(value),
+                PAYLOAD => packet = value,
+                _ => {}
+            }
+        }
+        let [id @ .., _, _, hook] = header?;
+        let hook = match hook {
+            0 => Hook::PreRouting,
+            3 => Hook::Output,
+            4 => Hook::PostRouting,
+            other => Hook::Other(*other),
+        };
+        Some(Question { id: number(id)?, hook, from_link, mark, packet })
+    }
+}
+
+fn number(value: &[u8]) -> Option<u32> {
+    value.first_chunk().copied().map(u32::from_be_bytes)
+}
