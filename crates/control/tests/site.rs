@@ -256,18 +256,23 @@ fn weak_settings_are_warned_of_and_work() {
 }
 
 #[test]
-fn bypass_by_way_of_sockets_is_warned_of() {
-    let bypass = |wire: &str| {
+fn bypass_by_way_of_sockets_is_warned_of_where_the_kernel_does_not_ask() {
+    let bypass = |leak_protection: &str, wire: &str| {
         let web = GOOD.replace("action = \"discard\"", "action = \"bypass\"");
-        let (_dir, _, (_, warnings)) = load(&web.replace("[[sa]]\nname = \"to", wire));
-        texts(&warnings)
+        let web = web.replace("\n[plain]", &format!("{leak_protection}\n[plain]"));
+        let (_dir, _, (_, warnings)) =
+            load(&web.replace("[[sa]]\nname = \"to", &format!("{wire}[[sa]]\nname = \"to")));
+        let mut said = texts(&warnings);
+        said.retain(|text| text.contains("unprotected"));
+        said
     };
-    let sockets = bypass("[[sa]]\nname = \"to");
+    assert_eq!(bypass("", ""), [""; 0]);
+    let sockets = bypass("leak_protection = false\n", "");
     assert_eq!(sockets.len(), 1, "{sockets:#?}");
     assert!(sockets[0].contains("bypass-impossible"), "{sockets:#?}");
     assert!(sockets[0].contains("backend = \"af_packet\" in [wire]"), "{sockets:#?}");
-    let wire = "[wire]\nbackend = \"af_packet\"\ninterface = \"w0\"\n[[sa]]\nname = \"to";
-    assert_eq!(bypass(wire), [""; 0]);
+    let wire = "[wire]\nbackend = \"af_packet\"\ninterface = \"w0\"\n";
+    assert_eq!(bypass("leak_protection = false\n", wire), [""; 0]);
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use common::{Gateway, PATIENCE, Plan, convoy, ip, status, text};
@@ -314,4 +316,136 @@ fn a_policy_for_everything_without_routes_is_refused_and_nothing_changes() {
     assert_eq!(said.matches("leak protection would cut this host off").count(), 2, "{said}");
     assert!(!ip(&world.lab.a.gateway, "route show").contains("unreachable"));
     assert!(world.wire().clear >= 5);
+}
+
+/// A policy that passes one UDP port of host B, ahead of the one that protects all.
+fn with_a_free_port(text: String) -> String {
+    let (local, remote, port) = match text.contains("name = \"a\"") {
+        true => ("10.1.0.0/24", "10.2.0.0/24", "remote_port"),
+        false => ("10.2.0.0/24", "10.1.0.0/24", "local_port"),
+    };
+    format!(
+        "{text}[[policy]]\nname = \"free\"\naction = \"bypass\"\nlocal = \"{local}\"\nremote = \"{remote}\"\n\
+         protocol = \"udp\"\n{port} = 9\npriority = 10\n"
+    )
+}
+
+/// A socket of host A, and whether host B, which sends back what comes to its free port, is reached by it.
+struct Caller(UdpSocket);
+
+impl Caller {
+    fn new(world: &World) -> Self {
+        let socket = world.lab.a.host.run(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        Self(socket)
+    }
+
+    fn is_answered(&self, world: &World) -> bool {
+        let to = SocketAddr::new(world.lab.b.host_address(Family::V4), 9);
+        let mut answer = [0; 16];
+        (0..5).any(|_| {
+            let _ = self.0.send_to(b"is anybody there", to);
+            self.0.recv(&mut answer).is_ok()
+        })
+    }
+}
+
+/// Sends back what comes, until it is dropped.
+struct Echo(Arc<AtomicBool>, Option<JoinHandle<()>>);
+
+impl Echo {
+    fn start(world: &World) -> Self {
+        let socket = world.lab.b.host.run(|| UdpSocket::bind("0.0.0.0:9").unwrap()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let thread = std::thread::spawn(move || {
+            let mut packet = [0; 64];
+            while !ends.load(Ordering::Relaxed) {
+                if let Ok((len, from)) = socket.recv_from(&mut packet) {
+                    let _ = socket.send_to(&packet[..len], from);
+                }
+            }
+        });
+        Self(is_over, Some(thread))
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        let _ = self.1.take().map(JoinHandle::join);
+    }
+}
+
+#[test]
+fn a_port_that_a_policy_passes_is_reached_in_clear_and_nothing_else_is() {
+    let Some(world) = World::new(with_a_free_port) else { return };
+    let _echo = Echo::start(&world);
+    let [a, b] = world.start();
+    let caller = Caller::new(&world);
+    let wire = |work: &dyn Fn()| world.captured(&world.lab.b.gateway, WIRE_LINK, work);
+    let report = wire(&|| assert!(caller.is_answered(&world), "{}\n{}", a.log(), b.log()));
+    assert!(report.clear >= 2, "there and back");
+    // The gateway itself, from its address in the LAN.
+    assert!(wire(&|| world.send_from_gateway(None)).clear >= 5);
+    let report = wire(&|| assert!(world.answers() > 0));
+    nothing_in_clear(&report);
+    assert!(report.protected() > 0);
+    let detail = status(&world.sites[0])["leak_protection"]["detail"].to_string();
+    assert!(detail.contains("asked about 10.2.0.0/24"), "{detail}");
+    // Without a gateway what was decided goes on, and nothing else does.
+    a.kill();
+    assert!(caller.is_answered(&world));
+    let another = Caller::new(&world);
+    nothing_in_clear(&wire(&|| {
+        assert!(!another.is_answered(&world));
+        world.answers();
+    }));
+    let a = Gateway::start(&world.lab.a.gateway, &world.sites[0]);
+    assert!(another.is_answered(&world), "{}", a.log());
+    world.wait_for_tunnel(&a);
+    // The policy goes; so do answers by it, and with them the questions.
+    let path = &world.sites[0];
+    let all = fs::read_to_string(path).unwrap();
+    let (before, _) = all.split_once("[[policy]]\nname = \"free\"").unwrap();
+    fs::write(path, before).unwrap();
+    let reload = || {
+        let output = convoy(&["reload", path.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    };
+    reload();
+    nothing_in_clear(&wire(&|| {
+        let _ = another.is_answered(&world);
+        assert!(world.answers() > 0, "{}", a.log());
+    }));
+    fs::write(path, &all).unwrap();
+    reload();
+    assert!(another.is_answered(&world), "{}", a.log());
+    assert!(world.answers() > 0, "{}", a.log());
+    assert!(a.terminate().success());
+    world.open(0);
+    let rules = ip(&world.lab.a.gateway, "rule");
+    assert!(!rules.contains("fwmark"), "{rules}");
+    drop(b);
+}
+
+#[test]
+fn what_the_kernel_asks_is_answered_from_the_database_of_the_interface() {
+    let in_a_database_of_its_own = |text: String| {
+        let text = with_a_free_port(text);
+        let text = text.replace("[plain]\n", "[plain]\nspd = \"lan\"\n");
+        let text = text.replace("[[policy]]\n", "[[policy]]\nspd = \"lan\"\n");
+        // The common one passes everything.
+        text + "[[policy]]\nname = \"others\"\naction = \"bypass\"\nlocal = \"0.0.0.0/0\"\n\
+                remote = \"0.0.0.0/0\"\npriority = 1\n"
+    };
+    let Some(world) = World::new(in_a_database_of_its_own) else { return };
+    let _echo = Echo::start(&world);
+    let [a, _b] = world.start();
+    let report = world.captured(&world.lab.b.gateway, WIRE_LINK, || {
+        assert!(world.answers() > 0, "{}", a.log());
+    });
+    nothing_in_clear(&report);
+    assert!(Caller::new(&world).is_answered(&world), "{}", a.log());
 }

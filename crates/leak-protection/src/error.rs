@@ -39,6 +39,37 @@ pub enum LeakProtectionError {
         #[source]
         refusal: Refusal,
     },
+    /// The kernel does not hand packets over.
+    #[error(
+        "cannot listen at queue {number} of the packet filter (NFQUEUE), by which the kernel asks about packets that \
+         policies tell apart by more than their prefixes: {refusal}{}", queue_hint(.refusal)
+    )]
+    Queue {
+        /// Its number.
+        number: u16,
+        /// Why not.
+        #[source]
+        refusal: Refusal,
+    },
+    /// Another interface's table asks already.
+    #[error(
+        "leak protection of another interface in this network namespace asks about packets already, and only one may: \
+         give the gateways namespaces of their own; if no gateway has that interface any more, convoy open SITE.toml \
+         --interface NAME"
+    )]
+    Asked,
+    /// What flows remember cannot be cleared.
+    #[error("cannot clear what flows remember of earlier policies (nf_conntrack_netlink): {0}")]
+    Flows(#[source] Refusal),
+    /// The rules that lead to routing tables were refused.
+    #[error("cannot {doing} the ip rules of leak protection: {refusal}")]
+    Rule {
+        /// What was to be done.
+        doing: &'static str,
+        /// Why not.
+        #[source]
+        refusal: Refusal,
+    },
     /// The routing tables refused.
     #[error("cannot {doing} the unreachable route to {network}{}: {refusal}", and_more(*.more))]
     Route {
@@ -64,4 +95,12 @@ impl LeakProtectionError {
 
 fn and_more(count: usize) -> String {
     if count == 0 { String::new() } else { format!(" (and to {count} more)") }
+}
+
+fn queue_hint(refusal: &Refusal) -> &'static str {
+    match refusal.errno {
+        nix::libc::EBUSY => "; another process listens there",
+        nix::libc::EINVAL | nix::libc::EOPNOTSUPP => "; the kernel needs nfnetlink_queue",
+        _ => "",
+    }
 }

@@ -14,6 +14,12 @@
 //!   ESP in UDP, ICMP errors about these, and Neighbour Discovery get through.
 //! * The gateway's own packets get out. They bear a [`Mark`]; no port and no address opens anything.
 //!
+//! Where policies say more about packets than prefixes do, as when one port of a protected network passes in clear,
+//! prefixes are *mixed* ([`PrefixSets::mixed`]). The kernel asks whoever knows the policies ([`Listener`]) about the
+//! first packet of each flow and direction, and keeps the answer in marks ([`Marks`]). What has no answer is dropped by
+//! the chains above; while nobody listens, flows that were answered for go on as they were answered. Prefixes that are
+//! protected whole are never asked about.
+//!
 //! The table has as many rules for ten thousand networks as for one. Where the kernel knows owners of tables that
 //! outlive them (Linux 6.9), nobody else can change it while the gateway runs, `nft flush ruleset` included.
 //!
@@ -28,24 +34,29 @@
 
 mod chains;
 mod error;
+mod marks;
 mod prefix_sets;
+mod queues;
 mod routes;
+mod rules;
 mod table;
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use convoy_host::{LinkName, Mark};
-use convoy_netlink::nft::number;
 
 pub use self::{
     error::LeakProtectionError,
-    prefix_sets::{PrefixSets, Sides},
+    marks::{Marks, Verdict},
+    prefix_sets::{Held, PrefixSets, Sides},
+    queues::{Answered, Listener, Policies, Questions},
     table::Drops,
 };
 use self::{
     prefix_sets::{Covers, Differences, differ},
     routes::Routes,
-    table::Table,
+    rules::Rules,
+    table::{Table, asks},
 };
 
 /// Where leak protection stands.
@@ -57,13 +68,15 @@ pub struct Config {
     pub mark: Mark,
     /// UDP port that ESP comes to.
     pub udp_port: u16,
+    /// How packets of mixed prefixes are asked about, if there are any.
+    pub questions: Questions,
 }
 
 impl Config {
     /// Leak protection around an interface, with the mark 0xc5000000/0xff000000 and UDP port 4500.
     #[must_use]
     pub const fn new(tun: LinkName) -> Self {
-        Self { tun, mark: Mark::GATEWAY, udp_port: 4500 }
+        Self { tun, mark: Mark::GATEWAY, udp_port: 4500, questions: Questions::new() }
     }
 
     /// The table, as in `nft list table inet convoy-convoy0`.
@@ -78,7 +91,9 @@ impl Config {
 pub struct Repaired {
     /// The table was not as it should be.
     pub table: bool,
-    /// `unreachable` routes that were gone.
+    /// `ip rule`s that were gone.
+    pub rules: usize,
+    /// Routes that were gone.
     pub routes: usize,
 }
 
@@ -95,6 +110,7 @@ impl Repaired {
 pub struct LeakProtection {
     table: Table,
     routes: Routes,
+    rules: Rules,
     sets: PrefixSets,
     covers: Covers,
 }
@@ -108,12 +124,20 @@ impl LeakProtection {
     /// # Errors
     /// [`LeakProtectionError`]. The table stands as a whole, or is as it was.
     pub fn raise(config: Config, sets: PrefixSets) -> Result<Self, LeakProtectionError> {
-        let routes = Routes::open(&config.tun)?;
+        let routes = Routes::open(&config.tun, &config.questions)?;
+        let rules = Rules::open(&config)?;
         let mut table = Table::open(config)?;
         let covers = sets.covers();
-        table.make(&covers)?;
-        let mut raised = Self { table, routes, sets, covers };
-        raised.lay_routes()?;
+        let made = table.may_ask(&covers).and_then(|()| table.make(&covers));
+        if let Err(error) = made {
+            // Without questions it is closed all the same.
+            if asks(&covers) {
+                let _ = table.make(&PrefixSets { mixed: BTreeSet::new(), ..sets }.covers());
+            }
+            return Err(error);
+        }
+        let mut raised = Self { table, routes, rules, sets, covers };
+        raised.lead()?;
         Ok(raised)
     }
 
@@ -123,12 +147,19 @@ impl LeakProtection {
         &self.sets
     }
 
+    /// Whether the kernel asks about some packets, and a [`Listener`] has to answer. Then the routes to far networks are
+    /// this one's, too.
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        asks(&self.covers)
+    }
+
     /// Whether an address is a far one.
     #[must_use]
     pub fn is_far(&self, address: IpAddr) -> bool {
-        let [_, far4, _, far6] = &self.covers;
+        let [_, far4, _, _, far6, _] = &self.covers;
         let cover = if address.is_ipv4() { far4 } else { far6 };
-        cover.ranges().any(|(from, to)| (from..=to).contains(&number(address)))
+        cover.contains(address)
     }
 
     /// Protects these networks in place of those before, in one step.
@@ -141,10 +172,11 @@ impl LeakProtection {
         for ((before, after), note) in self.covers.iter().zip(&covers).zip(&mut differences) {
             differ(before, after, note);
         }
+        self.table.may_ask(&covers)?;
         self.table.change(&covers, &differences)?;
         self.covers = covers;
         self.sets = sets;
-        self.lay_routes().map(|_| ())
+        self.lead().map(|_| ())
     }
 
     /// Makes again what others removed or changed. It changes nothing when there is nothing to repair.
@@ -156,7 +188,8 @@ impl LeakProtection {
         if table {
             self.table.make(&self.covers)?;
         }
-        Ok(Repaired { table, routes: self.lay_routes()? })
+        let (rules, routes) = self.lead()?;
+        Ok(Repaired { table, rules, routes })
     }
 
     /// Packets that were dropped since the table was made; none where somebody changed it, and
@@ -168,17 +201,50 @@ impl LeakProtection {
         self.table.drops()
     }
 
-    fn lay_routes(&mut self) -> Result<usize, LeakProtectionError> {
-        self.routes.set(&self.sets.routed)
+    /// Has every answer of before forgotten: the next packet of each flow of mixed prefixes is asked about. To be
+    /// called when other policies answer, and what was asked before is answered.
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`]. Answers of before may still be believed then.
+    pub fn forget_answers(&mut self) -> Result<(), LeakProtectionError> {
+        self.table.forget()
+    }
+
+    /// Makes the rules and routes that are missing, and removes others; how many were missing. No rule leads to a table
+    /// that has no routes.
+    fn lead(&mut self) -> Result<(usize, usize), LeakProtectionError> {
+        if asks(&self.covers) {
+            self.routes.leave_tables(false);
+            let routes = self.routes.set(&self.sets.routed, true)?;
+            Ok((self.rules.make()?, routes))
+        } else {
+            let are_anothers = self.table.is_asked_by_another()?;
+            self.routes.leave_tables(are_anothers);
+            let routes = self.routes.set(&self.sets.routed, false)?;
+            if !are_anothers {
+                self.rules.remove()?;
+            }
+            Ok((0, routes))
+        }
     }
 }
 
-/// Removes the `unreachable` routes alone, which another kind of protection does not need.
+/// Removes the routes and `ip rule`s alone, which another kind of protection does not need.
 ///
 /// # Errors
 /// [`LeakProtectionError`]; some may still be there then.
-pub fn remove_routes(tun: &LinkName) -> Result<(), LeakProtectionError> {
-    Routes::open(tun)?.set(&Default::default()).map(|_| ())
+pub fn remove_routes(config: Config) -> Result<(), LeakProtectionError> {
+    let mut routes = Routes::open(&config.tun, &config.questions)?;
+    let mut rules = Rules::open(&config)?;
+    let are_anothers = match Table::open(config).and_then(|mut table| table.is_asked_by_another()) {
+        Err(LeakProtectionError::Unsupported(_) | LeakProtectionError::Denied { .. }) => false,
+        outcome => outcome?,
+    };
+    if !are_anothers {
+        rules.remove()?;
+    }
+    routes.leave_tables(are_anothers);
+    routes.remove()
 }
 
 /// Interfaces around which leak protection stands, in the calling thread's network namespace.
@@ -195,13 +261,12 @@ pub fn interfaces() -> Result<Vec<LinkName>, LeakProtectionError> {
 /// # Errors
 /// [`LeakProtectionError`]; some of it may still stand then.
 pub fn take_away(config: Config) -> Result<bool, LeakProtectionError> {
-    let mut routes = Routes::open(&config.tun)?;
-    let stood = match Table::open(config).and_then(|mut table| table.remove()) {
+    let stood = match Table::open(config.clone()).and_then(|mut table| table.remove()) {
         // Without a packet filter there is no table.
         Err(LeakProtectionError::Unsupported(_)) => false,
         outcome => outcome?,
     };
-    routes.set(&Default::default()).map(|_| stood)
+    remove_routes(config).map(|()| stood)
 }
 
 /// Whether leak protection stands around an interface, in the calling thread's network namespace.

@@ -1,6 +1,6 @@
 //! Which networks are on this side of tunnels, and which behind them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use convoy_netlink::nft::{Cover, Difference, Range, number};
 use ipnet::IpNet;
@@ -34,6 +34,9 @@ pub struct PrefixSets {
     pub routed: BTreeSet<IpNet>,
     /// Of the far networks, what leaves in clear and comes in so all the same.
     pub bypassed: BTreeSet<IpNet>,
+    /// Of the far networks, those about which policies say more than prefixes do: the kernel asks about packets to and
+    /// from them, if [`Questions`](crate::Questions) are asked.
+    pub mixed: BTreeSet<IpNet>,
 }
 
 /// What the table's sets hold, in their order.
@@ -41,7 +44,35 @@ pub(crate) type Covers = [Cover; SETS.len()];
 /// What changes of them.
 pub(crate) type Differences = [Difference; SETS.len()];
 
+/// Prefix sets, to look addresses up in.
+#[derive(Debug, Clone, Default)]
+pub struct Held {
+    covers: Covers,
+}
+
+impl Held {
+    /// Whether what is sent from one address to another goes from near to far.
+    #[must_use]
+    pub fn holds(&self, from: IpAddr, to: IpAddr) -> bool {
+        let [near4, far4, _, near6, far6, _] = &self.covers;
+        let [near, far] = if from.is_ipv4() { [near4, far4] } else { [near6, far6] };
+        from.is_ipv4() == to.is_ipv4() && near.contains(from) && far.contains(to)
+    }
+}
+
 impl PrefixSets {
+    /// What they hold.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        Held { covers: self.covers() }
+    }
+
+    /// Whether the kernel asks about some packets.
+    #[must_use]
+    pub fn ask(&self) -> bool {
+        !self.mixed.is_empty()
+    }
+
     /// What either protects is protected.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
@@ -49,6 +80,8 @@ impl PrefixSets {
             policies: [&self.policies[..], &other.policies].concat(),
             routed: &self.routed | &other.routed,
             bypassed: &self.bypassed & &other.bypassed,
+            // Who is asked about decides for the rest as well.
+            mixed: &self.mixed | &other.mixed,
         }
     }
 
@@ -64,8 +97,8 @@ impl PrefixSets {
     pub(crate) fn covers(&self) -> Covers {
         let mut covers = Covers::default();
         let of_a_link = OF_A_LINK.iter().filter_map(|text| text.parse().ok()).collect();
-        for (is_v4, covers) in [true, false].into_iter().zip(covers.chunks_exact_mut(2)) {
-            let [near, far] = covers else { continue };
+        for (is_v4, covers) in [true, false].into_iter().zip(covers.chunks_exact_mut(3)) {
+            let [near, far, mixed] = covers else { continue };
             for policy in &self.policies {
                 of_family(&policy.near, is_v4).for_each(|net| put(near, &net, true));
                 // In a cover of its own: one policy's near networks are no reason to open another's far ones.
@@ -73,6 +106,7 @@ impl PrefixSets {
                 ranges.into_iter().for_each(|range| put_range(far, range, true));
             }
             of_family(&self.bypassed, is_v4).for_each(|net| put(far, &net, false));
+            of_family(&self.mixed, is_v4).for_each(|net| put(mixed, &net, true));
         }
         covers
     }
@@ -131,18 +165,17 @@ mod tests {
     }
 
     fn is_far(sets: &PrefixSets, address: &str) -> bool {
-        let [_, far4, _, far6] = sets.covers();
+        let [_, far4, _, _, far6, _] = sets.covers();
         has(if address.contains(':') { &far6 } else { &far4 }, address)
     }
 
     fn has(cover: &Cover, address: &str) -> bool {
-        let at = number(address.parse().unwrap());
-        cover.ranges().any(|(from, to)| (from..=to).contains(&at))
+        cover.contains(address.parse().unwrap())
     }
 
     #[test]
     fn near_networks_within_a_tunnel_for_everything_stay_near() {
-        let [near4, far4, near6, far6] = sets(&["10.1.0.0/24"], &["0.0.0.0/0"]).covers();
+        let [near4, far4, _, near6, far6, _] = sets(&["10.1.0.0/24"], &["0.0.0.0/0"]).covers();
         assert!(has(&near4, "10.1.0.7") && !has(&far4, "10.1.0.7"));
         assert!(has(&far4, "10.1.1.0") && has(&far4, "255.255.255.254") && has(&far4, "0.0.0.0"));
         assert_eq!((near6, far6), Default::default());
@@ -159,7 +192,7 @@ mod tests {
     fn the_longest_prefix_decides_and_of_equal_ones_the_far() {
         let near = ["2001:db8::/32", "2001:db8:2:3::/64", "2001:db8:7::/48"];
         let far = ["2001:db8:2::/48", "2001:db8:2:3:4::/80", "2001:db8:7::/48"];
-        let [.., far6] = sets(&near, &far).covers();
+        let [.., far6, _] = sets(&near, &far).covers();
         let is_far = |address| has(&far6, address);
         assert!(is_far("2001:db8:2::1") && !is_far("2001:db8:2:3::1"));
         assert!(is_far("2001:db8:2:3:4::1") && is_far("2001:db8:7::1"));

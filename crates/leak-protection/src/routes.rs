@@ -1,77 +1,153 @@
-//! The `unreachable` routes that lie beneath those into the TUN interface.
+//! The routes that leak protection lays.
+//!
+//! Without questions these are `unreachable` ones in the main table, beneath those into the TUN interface, which others
+//! lay. With questions there are two tables: one has the routes to far networks, into the TUN interface and
+//! `unreachable` beneath; the other leads everything there, for what was answered so.
 
 use std::collections::BTreeSet;
 
 use convoy_host::LinkName;
-use convoy_netlink::Rtnl;
-use ipnet::IpNet;
+use convoy_netlink::{Refusal, Rtnl};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage as Message,
+    link::{LinkAttribute, LinkMessage},
     route::{
         RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope,
         RouteType,
     },
 };
 
-use crate::LeakProtectionError;
+use crate::{LeakProtectionError, Questions};
 
 /// Who made a route, in `ip route`: a number that no routing daemon uses (`rtnetlink.h`).
-const PROTOCOL: u8 = 0xc5;
-/// The lowest metric of such routes: behind all that are meant to carry anything.
+pub(crate) const PROTOCOL: u8 = 0xc5;
+/// The lowest metric of routes in the main table: behind all that are meant to carry anything.
 const METRIC: u32 = 0xffe0_0000;
-/// The bits of the metric that tell the routes of one interface from those of another.
+/// The bits of that metric that tell the routes of one interface from those of another.
 const METRIC_BITS: u32 = 20;
+/// Metrics in the tables that are only these routes'.
+const INTO_TUN: u32 = 10;
+const UNREACHABLE: u32 = 20;
+const MAIN: u32 = RouteHeader::RT_TABLE_MAIN as u32;
 
-/// The routes of one TUN interface, told from others by their metric.
+/// A route of this kind. Of those to one network, `unreachable` ones come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Route {
+    table: u32,
+    to: IpNet,
+    /// Index of the interface; none if it leads nowhere.
+    by: Option<u32>,
+}
+
+/// The routes of one TUN interface. Those in the main table are told from others by their metric.
 #[derive(Debug)]
 pub(crate) struct Routes {
     rtnl: Rtnl,
+    tun: LinkName,
     metric: u32,
+    /// The tables that are only theirs: of far networks, and of what was answered.
+    tables: [u32; 2],
+    /// Whether another interface has these now.
+    are_anothers: bool,
 }
 
 impl Routes {
     /// Opens the routing tables of the calling thread's namespace.
-    pub(crate) fn open(tun: &LinkName) -> Result<Self, LeakProtectionError> {
+    pub(crate) fn open(tun: &LinkName, questions: &Questions) -> Result<Self, LeakProtectionError> {
         let rtnl = Rtnl::open().map_err(|error| LeakProtectionError::Netlink(error.into()))?;
-        Ok(Self { rtnl, metric: metric(tun.as_str()) })
+        let (tun, metric) = (tun.clone(), metric(tun.as_str()));
+        Ok(Self { rtnl, tun, metric, tables: questions.tables(), are_anothers: false })
     }
 
-    /// Makes these the routes that there are, new ones first. How many were missing.
-    pub(crate) fn set(&mut self, wanted: &BTreeSet<IpNet>) -> Result<usize, LeakProtectionError> {
-        let wanted: BTreeSet<_> = wanted.iter().map(IpNet::trunc).collect();
+    /// Makes the routes those to these networks, new ones first: where questions are asked, those of the two tables.
+    /// How many were missing.
+    pub(crate) fn set(
+        &mut self,
+        networks: &BTreeSet<IpNet>,
+        asks: bool,
+    ) -> Result<usize, LeakProtectionError> {
+        let wanted = self.wanted(networks, asks)?;
+        self.make(&wanted)
+    }
+
+    /// Leaves the two tables to another interface, or not.
+    pub(crate) fn leave_tables(&mut self, are_anothers: bool) {
+        self.are_anothers = are_anothers;
+    }
+
+    /// Removes all of them.
+    pub(crate) fn remove(&mut self) -> Result<(), LeakProtectionError> {
+        self.make(&BTreeSet::new()).map(|_| ())
+    }
+
+    fn wanted(
+        &mut self,
+        networks: &BTreeSet<IpNet>,
+        asks: bool,
+    ) -> Result<BTreeSet<Route>, LeakProtectionError> {
+        let networks = networks.iter().map(IpNet::trunc);
+        let nowhere = |table| move |to| Route { table, to, by: None };
+        if !asks {
+            return Ok(networks.map(nowhere(MAIN)).collect());
+        }
+        let [far, answered] = self.tables;
+        let everything = [Ipv4Net::default().into(), Ipv6Net::default().into()];
+        let mut wanted: BTreeSet<_> = networks.map(nowhere(far)).collect();
+        wanted.extend(everything.map(nowhere(answered)));
+        if let Some(tun) = self.tun_index()? {
+            let into_tun: Vec<_> =
+                wanted.iter().map(|route| Route { by: Some(tun), ..*route }).collect();
+            wanted.extend(into_tun);
+        }
+        Ok(wanted)
+    }
+
+    fn make(&mut self, wanted: &BTreeSet<Route>) -> Result<usize, LeakProtectionError> {
         let there = self.present()?;
         let missing: Vec<_> = wanted.difference(&there).copied().collect();
         let orders = missing
             .iter()
-            .map(|net| (Message::NewRoute(self.unreachable(net)), NLM_F_CREATE | NLM_F_EXCL));
+            .map(|route| (Message::NewRoute(self.message(route)), NLM_F_CREATE | NLM_F_EXCL));
         let orders = orders.collect();
-        let made = self.change("lay", &missing, orders, |errno| errno == nix::libc::EEXIST)?;
-        let gone: Vec<_> = there.difference(&wanted).copied().collect();
-        let orders = gone.iter().map(|net| (Message::DelRoute(self.unreachable(net)), 0)).collect();
-        let is_gone = |errno| matches!(errno, nix::libc::ESRCH | nix::libc::ENOENT);
+        let made = self.change("lay", &missing, orders, |route, errno| match errno {
+            nix::libc::EEXIST => true,
+            // The interface has gone, is down, or has no IPv6: what leads nowhere holds until it is back.
+            nix::libc::ENODEV | nix::libc::ENETDOWN => route.by.is_some(),
+            nix::libc::EACCES | nix::libc::EINVAL => {
+                route.by.is_some() && route.to.addr().is_ipv6()
+            }
+            _ => false,
+        })?;
+        // Those into the interface before what lies beneath.
+        let gone: Vec<_> =
+            there.iter().rev().filter(|route| !wanted.contains(route)).copied().collect();
+        let orders = gone.iter().map(|route| (Message::DelRoute(self.message(route)), 0)).collect();
+        let is_gone = |_: &Route, errno| matches!(errno, nix::libc::ESRCH | nix::libc::ENOENT);
         self.change("remove", &gone, orders, is_gone)?;
         Ok(made)
     }
 
-    /// Carries out orders, one for each network; how many.
+    /// Carries out orders, one for each route; how many were.
     fn change(
         &mut self,
         doing: &'static str,
-        networks: &[IpNet],
+        routes: &[Route],
         orders: Vec<(Message, u16)>,
-        is_excused: impl Fn(i32) -> bool,
+        is_excused: impl Fn(&Route, i32) -> bool,
     ) -> Result<usize, LeakProtectionError> {
         let outcomes = self.rtnl.change_many(orders).map_err(LeakProtectionError::Netlink)?;
-        let no_v6 = |network: &IpNet, errno| {
+        let no_v6 = |route: &Route, errno| {
             // The kernel was started without IPv6: nothing leaves by it.
             let is_without = matches!(errno, nix::libc::EOPNOTSUPP | nix::libc::EAFNOSUPPORT);
-            network.addr().is_ipv6() && is_without
+            route.to.addr().is_ipv6() && is_without
         };
-        let failed = networks.iter().zip(outcomes).filter_map(|(network, outcome)| {
+        let done = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        let failed = routes.iter().zip(outcomes).filter_map(|(route, outcome)| {
             let refusal = outcome.err()?;
-            let is_no_matter = is_excused(refusal.errno) || no_v6(network, refusal.errno);
-            (!is_no_matter).then_some((*network, refusal))
+            let is_no_matter = is_excused(route, refusal.errno) || no_v6(route, refusal.errno);
+            (!is_no_matter).then_some((route.to, refusal))
         });
         let mut failed = failed.collect::<Vec<_>>().into_iter();
         match failed.next() {
@@ -79,11 +155,11 @@ impl Routes {
                 let more = failed.len();
                 Err(LeakProtectionError::Route { doing, network, refusal, more })
             }
-            None => Ok(networks.len()),
+            None => Ok(done),
         }
     }
 
-    fn present(&mut self) -> Result<BTreeSet<IpNet>, LeakProtectionError> {
+    fn present(&mut self) -> Result<BTreeSet<Route>, LeakProtectionError> {
         let mut found = BTreeSet::new();
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let mut question = RouteMessage::default();
@@ -91,20 +167,35 @@ impl Routes {
             let answers = self.rtnl.dump(&Message::GetRoute(question));
             for message in answers.map_err(LeakProtectionError::Netlink)? {
                 let Message::NewRoute(route) = message else { continue };
-                found.extend(self.network_of(&route));
+                found.extend(self.read(&route));
             }
         }
         Ok(found)
     }
 
-    /// Where a route leads to, if it is one of these.
-    fn network_of(&self, route: &RouteMessage) -> Option<IpNet> {
+    /// What a route is, if it is one of these.
+    fn read(&self, route: &RouteMessage) -> Option<Route> {
         let header = &route.header;
-        let is_such = header.kind == RouteType::Unreachable
-            && header.protocol == RouteProtocol::Other(PROTOCOL)
-            && header.table == RouteHeader::RT_TABLE_MAIN
-            && route.attributes.contains(&RouteAttribute::Priority(self.metric));
-        let to = route.attributes.iter().find_map(|attribute| match attribute {
+        let attributes = &route.attributes;
+        let table = attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Table(table) => Some(*table),
+            _ => None,
+        });
+        let table = table.unwrap_or_else(|| header.table.into());
+        let by = attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Oif(index) => Some(*index),
+            _ => None,
+        });
+        // IPv6 has unreachable routes lead by the loopback interface.
+        let by = by.filter(|_| header.kind == RouteType::Unicast);
+        let is_known = by.is_some() || header.kind == RouteType::Unreachable;
+        let has_metric = attributes.contains(&RouteAttribute::Priority(self.metric));
+        let is_in_main = table == MAIN && has_metric && by.is_none();
+        let is_in_place = is_in_main || !self.are_anothers && self.tables.contains(&table);
+        if header.protocol != RouteProtocol::Other(PROTOCOL) || !is_known || !is_in_place {
+            return None;
+        }
+        let to = attributes.iter().find_map(|attribute| match attribute {
             RouteAttribute::Destination(RouteAddress::Inet(to)) => Some((*to).into()),
             RouteAttribute::Destination(RouteAddress::Inet6(to)) => Some((*to).into()),
             _ => None,
@@ -114,10 +205,12 @@ impl Routes {
             _ => std::net::Ipv6Addr::UNSPECIFIED.into(),
         };
         let to = to.unwrap_or_else(everything);
-        is_such.then(|| IpNet::new(to, header.destination_prefix_length).ok())?
+        let to = IpNet::new(to, header.destination_prefix_length).ok()?;
+        Some(Route { table, to, by })
     }
 
-    fn unreachable(&self, to: &IpNet) -> RouteMessage {
+    fn message(&self, route: &Route) -> RouteMessage {
+        let Route { table, to, by } = *route;
         let mut message = RouteMessage::default();
         message.header = RouteHeader {
             address_family: match to {
@@ -125,15 +218,36 @@ impl Routes {
                 IpNet::V6(_) => AddressFamily::Inet6,
             },
             destination_prefix_length: to.prefix_len(),
-            table: RouteHeader::RT_TABLE_MAIN,
+            // Tables beyond 255 only fit into the attribute.
+            table: u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC),
             protocol: RouteProtocol::Other(PROTOCOL),
-            scope: RouteScope::Universe,
-            kind: RouteType::Unreachable,
+            scope: match (by, to) {
+                (Some(_), IpNet::V4(_)) => RouteScope::Link,
+                _ => RouteScope::Universe,
+            },
+            kind: if by.is_some() { RouteType::Unicast } else { RouteType::Unreachable },
             ..RouteHeader::default()
         };
+        let metric = match by {
+            Some(_) => INTO_TUN,
+            None if table == MAIN => self.metric,
+            None => UNREACHABLE,
+        };
+        message.attributes.push(RouteAttribute::Table(table));
         message.attributes.push(RouteAttribute::Destination(to.network().into()));
-        message.attributes.push(RouteAttribute::Priority(self.metric));
+        message.attributes.push(RouteAttribute::Priority(metric));
+        message.attributes.extend(by.map(RouteAttribute::Oif));
         message
+    }
+
+    fn tun_index(&mut self) -> Result<Option<u32>, LeakProtectionError> {
+        let mut question = LinkMessage::default();
+        question.attributes.push(LinkAttribute::IfName(self.tun.as_str().into()));
+        match self.rtnl.query(Message::GetLink(question)) {
+            Ok(Some(Message::NewLink(link))) => Ok(Some(link.header.index)),
+            Ok(_) | Err(Refusal { errno: nix::libc::ENODEV, .. }) => Ok(None),
+            Err(refusal) => Err(LeakProtectionError::Netlink(refusal)),
+        }
     }
 }
 

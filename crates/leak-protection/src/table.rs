@@ -5,14 +5,17 @@ use std::{collections::BTreeMap, time::Duration};
 use convoy_host::LinkName;
 use convoy_netlink::{
     Refusal,
-    nft::{self, AddressSet, Nft, Order},
+    conntrack::Conntrack,
+    nft::{self, AddressSet, Nft, Order, QueueBy},
 };
 use netlink_packet_netfilter::nftables::TableFlags;
 
 use crate::{
     Config, LeakProtectionError,
-    chains::{self, Chain},
+    chains::{self, Chain, Counted, questions},
+    marks::Epoch,
     prefix_sets::{Covers, Differences},
+    queues::Asking,
 };
 
 /// What names of tables begin with.
@@ -36,10 +39,12 @@ pub(crate) const NEAR: [AddressSet; 2] =
     [AddressSet { name: "near4", is_v4: true }, AddressSet { name: "near6", is_v4: false }];
 pub(crate) const FAR: [AddressSet; 2] =
     [AddressSet { name: "far4", is_v4: true }, AddressSet { name: "far6", is_v4: false }];
-/// All of them, near before far.
-pub(crate) const SETS: [AddressSet; 4] = {
-    let ([near4, near6], [far4, far6]) = (NEAR, FAR);
-    [near4, far4, near6, far6]
+pub(crate) const MIXED: [AddressSet; 2] =
+    [AddressSet { name: "mixed4", is_v4: true }, AddressSet { name: "mixed6", is_v4: false }];
+/// All of them: near, far and mixed prefixes of IPv4, then those of IPv6.
+pub(crate) const SETS: [AddressSet; 6] = {
+    let ([near4, near6], [far4, far6], [mixed4, mixed6]) = (NEAR, FAR, MIXED);
+    [near4, far4, mixed4, near6, far6, mixed6]
 };
 
 /// Packets that leak protection dropped.
@@ -66,11 +71,21 @@ const fn is_worth_another_way(errno: i32) -> bool {
     matches!(errno, nix::libc::EOPNOTSUPP | nix::libc::EINVAL | nix::libc::ENOENT)
 }
 
+/// Whether there are mixed prefixes to ask about.
+pub(crate) fn asks(covers: &Covers) -> bool {
+    let [_, _, mixed4, _, _, mixed6] = covers;
+    [mixed4, mixed6].into_iter().any(|mixed| mixed.ranges().next().is_some())
+}
+
 /// A table that this process holds, once it has made it.
 #[derive(Debug)]
 pub(crate) struct Table {
     config: Config,
     nft: Nft,
+    flows: Conntrack,
+    /// How questions are asked, and whether they are.
+    asking: Asking,
+    asks: bool,
     /// Nobody else may change it.
     is_held: bool,
     /// The last change was made, as far as is known: then it holds what it was told.
@@ -86,7 +101,18 @@ impl Table {
             nix::libc::EPROTONOSUPPORT => LeakProtectionError::Unsupported(refusal),
             _ => LeakProtectionError::Netlink(refusal),
         })?;
-        Ok(Self { config, nft, is_held: false, is_current: false, rules: BTreeMap::new() })
+        let flows = Conntrack::open().map_err(LeakProtectionError::Netlink)?;
+        let asking = Asking::new(&config.questions);
+        Ok(Self {
+            config,
+            nft,
+            flows,
+            asking,
+            asks: false,
+            is_held: false,
+            is_current: false,
+            rules: BTreeMap::new(),
+        })
     }
 
     /// What its sets hold; none when there is no such table.
@@ -106,6 +132,7 @@ impl Table {
     /// Makes the table, its sets with these contents and its chains, in place of what stands there, in
     /// one step.
     pub(crate) fn make(&mut self, covers: &Covers) -> Result<(), LeakProtectionError> {
+        self.will_ask(asks(covers))?;
         for _ in 1..TRIES {
             match self.try_make(covers) {
                 Err(refusal) if self.is_anothers(&refusal) => std::thread::sleep(BETWEEN_TRIES),
@@ -119,6 +146,22 @@ impl Table {
     }
 
     fn try_make(&mut self, covers: &Covers) -> Result<(), Refusal> {
+        let mut outcome = self.try_ways(covers);
+        // The kernel may know only the other way to ask.
+        if let Err(refusal) = &outcome
+            && self.asks
+            && is_worth_another_way(refusal.errno)
+        {
+            self.asking.by = match self.asking.by {
+                QueueBy::Expression => QueueBy::Target,
+                QueueBy::Target => QueueBy::Expression,
+            };
+            outcome = self.try_ways(covers);
+        }
+        outcome
+    }
+
+    fn try_ways(&mut self, covers: &Covers) -> Result<(), Refusal> {
         // With an owner nobody else can empty it, `nft flush ruleset` included, and it outlives its
         // owner; kernels before 6.9 cannot do both.
         let held = TableFlags::Owner | TableFlags::Persisent;
@@ -146,6 +189,51 @@ impl Table {
         outcome
     }
 
+    /// Says whether questions are asked from the next [`Table::make`] on. Where they were not, or by an earlier life, no
+    /// answer of before is believed.
+    fn will_ask(&mut self, asks: bool) -> Result<(), LeakProtectionError> {
+        if asks && !self.asks {
+            let rules = match self.nft.dump(nft::question(&self.config.table(), questions::RECALL))
+            {
+                Err(Refusal { errno: nix::libc::ENOENT, .. }) => Vec::new(),
+                rules => rules.map_err(|refusal| self.refused("read", refusal))?,
+            };
+            let there = rules.iter().flat_map(nft::compared).find_map(|value| {
+                let value = u32::from_ne_bytes(*value.first_chunk()?);
+                self.asking.marks.epoch_of(value)
+            });
+            self.asking.epoch = self.epoch_after(there)?;
+        }
+        self.asks = asks;
+        Ok(())
+    }
+
+    /// Has every answer of before forgotten, in one step.
+    pub(crate) fn forget(&mut self) -> Result<(), LeakProtectionError> {
+        if !self.asks {
+            return Ok(());
+        }
+        self.asking.epoch = self.epoch_after(Some(self.asking.epoch))?;
+        let name = self.config.table();
+        let orders = questions::of_epoch(&self.asking).into_iter().flat_map(|(chain, rules)| {
+            let rules = rules.into_iter().map(|rule| nft::rule(&name, chain, rule));
+            core::iter::once(nft::emptying(&name, chain)).chain(rules).collect::<Vec<_>>()
+        });
+        let outcome = self.nft.commit(orders.collect());
+        self.is_current &= outcome.is_ok();
+        outcome.map_err(|refusal| self.refused("change", refusal))
+    }
+
+    /// The epoch after another. What flows remember of one with the same number is cleared first.
+    fn epoch_after(&mut self, there: Option<Epoch>) -> Result<Epoch, LeakProtectionError> {
+        let (epoch, is_again) = there.map_or((Epoch::FIRST, true), Epoch::next);
+        if is_again {
+            let cleared = self.flows.clear_marks(self.asking.marks.of_flows());
+            cleared.map_err(LeakProtectionError::Flows)?;
+        }
+        Ok(epoch)
+    }
+
     fn orders(&self, covers: &Covers, flags: TableFlags, before: Before) -> Vec<Order> {
         let name = self.config.table();
         let mut orders = nft::table(&name, flags, before == Before::Ours);
@@ -153,11 +241,37 @@ impl Table {
             orders.insert(0, nft::removal(&name));
         }
         orders.extend(SETS.iter().zip(1..).map(|(set, id)| set.make(&name, id)));
-        for Chain { name: chain, place, rules, .. } in chains::all(&self.config) {
+        for Chain { name: chain, place, rules, .. } in self.chains() {
             orders.extend(nft::chain(&name, chain, place, rules));
         }
         orders.extend(SETS.iter().zip(covers).flat_map(|(set, cover)| set.fill(&name, cover)));
         orders
+    }
+
+    /// Refuses to ask where another interface's table does: who answers one would answer the other.
+    pub(crate) fn may_ask(&mut self, covers: &Covers) -> Result<(), LeakProtectionError> {
+        if asks(covers) && !self.asks && self.is_asked_by_another()? {
+            return Err(LeakProtectionError::Asked);
+        }
+        Ok(())
+    }
+
+    /// Whether another interface's table asks questions: then rules and tables of routes are that one's.
+    pub(crate) fn is_asked_by_another(&mut self) -> Result<bool, LeakProtectionError> {
+        let own = self.config.table();
+        let tables = self.nft.tables().map_err(|refusal| self.refused("read", refusal))?;
+        for table in tables.iter().filter(|table| table.starts_with(PREFIX) && **table != own) {
+            match self.nft.dump(nft::question(table, questions::RECALL)) {
+                Ok(rules) if !rules.is_empty() => return Ok(true),
+                Ok(_) | Err(Refusal { errno: nix::libc::ENOENT, .. }) => {}
+                Err(refusal) => return Err(self.refused("read", refusal)),
+            }
+        }
+        Ok(false)
+    }
+
+    fn chains(&self) -> Vec<Chain> {
+        chains::all(&self.config, self.asks.then_some(&self.asking))
     }
 
     /// Changes what the sets hold, in one step; all is made anew where it is not known what they hold.
@@ -166,7 +280,7 @@ impl Table {
         covers: &Covers,
         differences: &Differences,
     ) -> Result<(), LeakProtectionError> {
-        if !self.is_current {
+        if !self.is_current || self.asks != asks(covers) {
             return self.make(covers);
         }
         let name = self.config.table();
@@ -207,7 +321,12 @@ impl Table {
     pub(crate) fn drops(&mut self) -> Result<Option<Drops>, LeakProtectionError> {
         let name = self.config.table();
         let mut drops = Drops::default();
-        for Chain { name: chain, is_inbound, rules, .. } in chains::all(&self.config) {
+        for Chain { name: chain, counts, rules, .. } in self.chains() {
+            let count = match counts {
+                Some(Counted::Outbound) => &mut drops.outbound,
+                Some(Counted::Inbound) => &mut drops.inbound,
+                None => continue,
+            };
             let answers = match self.nft.dump(nft::question(&name, chain)) {
                 Err(Refusal { errno: nix::libc::ENOENT, .. }) => Vec::new(),
                 answers => answers.map_err(|refusal| self.refused("read", refusal))?,
@@ -215,7 +334,6 @@ impl Table {
             if answers.len() != rules.len() {
                 return Ok(None);
             }
-            let count = if is_inbound { &mut drops.inbound } else { &mut drops.outbound };
             *count = answers.iter().map(nft::packets_counted).fold(*count, u64::saturating_add);
         }
         Ok(Some(drops))

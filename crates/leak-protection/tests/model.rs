@@ -121,7 +121,7 @@ fn what_gets_through_is_what_prefix_sets_say() {
             (0..random(most)).map(|_| all[random(all.len())].parse().unwrap()).collect()
         };
         let policies = (0..3).map(|_| Sides { near: some(4), far: some(4) }).collect();
-        let sets = PrefixSets { policies, bypassed: some(3), routed: BTreeSet::new() };
+        let sets = PrefixSets { policies, bypassed: some(3), ..PrefixSets::default() };
         match round % 7 {
             // Another life, which takes over what the last one left.
             0 => {
@@ -203,7 +203,7 @@ fn it_outlives_its_process_until_it_is_taken_away() {
     world.gateway.ip("-6 route flush type unreachable");
     assert_eq!(leaves(&world), [false; 2]);
     assert_eq!(protection.drops().unwrap(), Some(Drops { outbound: 2, inbound: 0 }));
-    assert_eq!(protection.repair().unwrap(), Repaired { table: false, routes: 2 });
+    assert_eq!(protection.repair().unwrap(), Repaired { routes: 2, ..Repaired::default() });
     assert_eq!(protection.repair().unwrap(), Repaired::default());
     drop(protection);
     assert_eq!(leaves(&world), [false; 2]);

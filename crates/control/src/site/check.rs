@@ -311,22 +311,23 @@ pub(super) fn daemons(
     }
 }
 
-/// Sockets send ESP and AH alone: what is not protected does not leave by them.
+/// Sockets send ESP and AH alone: what is not protected does not leave by them. Leak protection has the kernel ask,
+/// and lead such packets past the TUN interface.
 pub(super) fn bypass(
     policies: &[policy::Draft],
-    plain: &Plain,
-    wire: &Wire,
+    (plain, wire): (&Plain, &Wire),
+    has_leak_protection: bool,
     report: &mut Report<'_>,
 ) {
-    if wire.backend.is_direct() {
+    if wire.backend.is_direct() || has_leak_protection && !plain.backend.is_direct() {
         return;
     }
     for policy in policies {
         let Some(built) = &policy.built else { continue };
         if built.action == Action::Bypass && built.spd == plain.spd {
             let help = format!(
-                "route these packets past interface {}, or use an interface as the wire side: \
-                 backend = \"af_packet\" in [wire]",
+                "leave `leak_protection` on, route these packets past interface {}, or use an interface \
+                 as the wire side: backend = \"af_packet\" in [wire]",
                 plain.interface
             );
             report.warn(

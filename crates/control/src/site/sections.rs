@@ -73,7 +73,8 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     check::file_mode(path, &sas, report);
     if let (Some(plain), Some(wire), Some(place)) = (&plain, &wire, &plain_place) {
         check::interfaces(plain, wire, place, report);
-        check::bypass(&policies, plain, wire, report);
+        let has_leak_protection = leak_protection == Some(true) && xfrm.is_none();
+        check::bypass(&policies, (plain, wire), has_leak_protection, report);
     }
     root.finish(report);
 

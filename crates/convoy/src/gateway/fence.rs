@@ -54,7 +54,7 @@ impl Guard {
         let link = LinkName::new(&site.plain.interface)?;
         let config = FenceConfig { udp_port: site.wire.udp_port, ..FenceConfig::new(link) };
         // A gateway with keys of its own may have stood here before.
-        convoy_leak_protection::remove_routes(&config.tun)?;
+        convoy_leak_protection::remove_routes(super::leaks::config(site)?)?;
         let mut fence = Fence::raise(config)?;
         let tunnels = site.xfrm_interfaces().iter().map(|interface| LinkName::new(&interface.name));
         fence.clamp(tunnels.collect::<Result<Vec<_>, _>>()?)?;

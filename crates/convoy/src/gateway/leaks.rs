@@ -3,17 +3,25 @@
 //! What IKE daemons bring is held by `fence.rs`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
 use convoy_control::site::{Finding, Site};
 use convoy_control::status::LeakProtection as Report;
 use convoy_host::fence::filter_stands;
-use convoy_host::{Fence, FenceConfig, IpNet, LinkName, Network};
-use convoy_leak_protection::{Config, LeakProtection, LeakProtectionError, PrefixSets, Sides};
+use convoy_host::{
+    Applied, Change, Fence, FenceConfig, IpNet, LinkName, Network, Plan, Scope, Sysctl,
+};
+use convoy_ipsec::snapshot::Published;
+use convoy_ipsec::spd::SpdId;
+use convoy_leak_protection::{
+    Answered, Config, LeakProtection, LeakProtectionError, PrefixSets, Questions, Sides,
+};
 
 use super::fence::Count;
 use super::near_and_far::prefix_sets;
+use super::questions::Answering;
 use crate::exit::{Stop, describe};
 
 /// How much longer than a look is the pause before the next one: routes may change all the time.
@@ -23,6 +31,11 @@ pub(super) const RESTS: u32 = 30;
 #[derive(Debug)]
 pub(super) struct Leaks {
     protection: Option<LeakProtection>,
+    /// Answers what the kernel asks about mixed prefixes, if there are any.
+    answering: Option<Answering>,
+    database: (Arc<Published>, SpdId),
+    /// Policies changed, and the kernel may still believe answers by those before.
+    must_forget: bool,
     /// Why there is none although the site file asks for it.
     missing: Option<String>,
     /// From near to far, and from far to near.
@@ -40,12 +53,18 @@ impl Leaks {
     ///
     /// # Errors
     /// When it is asked for and cannot be had.
-    pub(super) fn raise(site: &Site) -> anyhow::Result<Option<Self>> {
+    pub(super) fn raise(
+        site: &Site,
+        (published, spd): (&Arc<Published>, SpdId),
+    ) -> anyhow::Result<Option<Self>> {
         if site.xfrm.is_some() || site.plain.backend.is_direct() {
             return Ok(None);
         }
-        let leaks = |protection, missing| Self {
+        let leaks = |protection, answering, missing| Self {
             protection,
+            answering,
+            database: (Arc::clone(published), spd),
+            must_forget: false,
             missing,
             counts: Default::default(),
             trouble: None,
@@ -60,28 +79,35 @@ impl Leaks {
                 }
                 _ => {}
             }
-            return Ok(Some(leaks(None, None)));
+            return Ok(Some(leaks(None, None, None)));
         }
         let sets = sets_of(site)?;
         // A gateway for daemons may have stood here before.
         let fence = FenceConfig::new(LinkName::new(&site.plain.interface)?);
         let was_for_daemons = filter_stands(&fence).unwrap_or(false);
-        match LeakProtection::raise(config(site)?, sets) {
-            Ok(protection) => {
+        let config = config(site)?;
+        // Closed first: while nobody answers, nothing passes that is asked about.
+        let raised = LeakProtection::raise(config.clone(), sets).and_then(|protection| {
+            let answering = answering(&config, (published, spd), protection.sets())?;
+            Ok((protection, answering))
+        });
+        match raised {
+            Ok((protection, answering)) => {
+                answering.iter().for_each(|_| take_replies());
                 tell_others(site);
                 tell_own_links(site, &protection);
                 // All gateways for daemons share these tables, also one that runs now.
                 if was_for_daemons {
                     Fence::remove_routes(&fence)?;
                 }
-                Ok(Some(leaks(Some(protection), None)))
+                Ok(Some(leaks(Some(protection), answering, None)))
             }
             Err(error) if error.is_denied() => {
                 tracing::warn!(
                     "{error}: packets that policies protect leave in clear wherever a route leads past the \
                      tunnels, and when the gateway ends"
                 );
-                Ok(Some(leaks(None, Some(error.to_string()))))
+                Ok(Some(leaks(None, None, Some(error.to_string()))))
             }
             Err(error @ LeakProtectionError::Held { .. }) => Err(error.into()),
             Err(error) => Err(error).context(
@@ -101,20 +127,53 @@ impl Leaks {
         let sets = sets_of(site)?;
         let Some(protection) = &mut self.protection else { return Ok(()) };
         let both = protection.sets().union(&sets);
-        protection.set(both).context("leak protection")
+        let held = both.held();
+        protection.set(both).context("leak protection")?;
+        match &self.answering {
+            Some(answering) => answering.set(held),
+            None => {
+                let (published, spd) = &self.database;
+                self.answering = answering(&config(site)?, (published, *spd), protection.sets())?;
+                self.answering.iter().for_each(|_| take_replies());
+            }
+        }
+        Ok(())
     }
 
     /// Protects what this site does. To be called when it is in force.
     pub(super) fn narrow(&mut self, site: &Site) {
-        let outcome = sets_of(site).and_then(|sets| match &mut self.protection {
-            Some(protection) => Ok(protection.set(sets)?),
-            None => Ok(()),
+        let outcome = sets_of(site).and_then(|sets| {
+            let Some(protection) = &mut self.protection else { return Ok(()) };
+            if let Some(answering) = &self.answering {
+                // Answers of before are given when this is set, and then forgotten.
+                answering.set(sets.held());
+                self.must_forget = true;
+                protection.forget_answers()?;
+                self.must_forget = false;
+            }
+            protection.set(sets)?;
+            self.answering = self.answering.take().filter(|_| protection.asks());
+            Ok(())
         });
         if let Err(error) = outcome {
-            tracing::error!(
-                "leak protection holds more than the site file says: {}",
-                describe(&error)
-            );
+            let what = match self.must_forget {
+                true => "flows pass in clear as policies of before said, until this works",
+                false => "leak protection holds more than the site file says",
+            };
+            tracing::error!("{what}: {}", describe(&error));
+        }
+    }
+
+    /// Whether the routes to far networks are laid by the leak protection.
+    pub(super) fn leads(&self) -> bool {
+        self.protection.as_ref().is_some_and(LeakProtection::asks)
+    }
+
+    /// Lays the routes into the TUN interface, which has come up.
+    pub(super) fn lead(&mut self) -> anyhow::Result<()> {
+        match self.protection.as_mut().filter(|protection| protection.asks()) {
+            Some(protection) => Ok(protection.repair().map(|_| ())?),
+            None => Ok(()),
         }
     }
 
@@ -126,13 +185,17 @@ impl Leaks {
         let was_due = core::mem::take(&mut self.is_due);
         let is_due = was_due && begin >= self.rests_until;
         let Some(protection) = &mut self.protection else { return };
+        if self.must_forget {
+            self.must_forget = protection.forget_answers().is_err();
+        }
         let mut look = || -> Result<(), LeakProtectionError> {
             if is_due {
                 let repaired = protection.repair()?;
                 if repaired.any() {
                     tracing::warn!(
-                        "somebody changed the leak protection; made again: {}{} unreachable route(s)",
+                        "somebody changed the leak protection; made again: {}{} ip rule(s), {} route(s)",
                         if repaired.table { "the table of the packet filter, " } else { "" },
+                        repaired.rules,
                         repaired.routes,
                     );
                 }
@@ -167,7 +230,12 @@ impl Leaks {
     /// What is wrong at present, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
         let missing = self.missing.iter().map(|why| format!("there is no leak protection: {why}"));
-        missing.chain(self.trouble.clone())
+        let dead = self.answering.as_ref().filter(|answering| answering.is_dead()).map(|_| {
+            "nobody answers what the kernel asks about packets: new flows are dropped until the gateway is \
+             restarted"
+                .to_owned()
+        });
+        missing.chain(self.trouble.clone()).chain(dead)
     }
 
     /// For `convoy status`.
@@ -180,11 +248,19 @@ impl Leaks {
             Some(protection) => {
                 let Sides { near, far } = protection.sets().sides();
                 let [outbound, inbound] = self.counts.map(|count| count.total);
-                let detail = format!(
+                let mut detail = format!(
                     "{} to {}, {outbound} packets kept in and {inbound} out",
                     networks(&near),
                     networks(&far)
                 );
+                if let Some(answering) = &self.answering {
+                    let Answered { bypassed, protected, discarded } = answering.answered();
+                    detail += &format!(
+                        "; asked about {}: {bypassed} flows pass in clear, {protected} are protected, \
+                         {discarded} packets dropped",
+                        networks(&protection.sets().mixed)
+                    );
+                }
                 (true, detail)
             }
         };
@@ -242,6 +318,28 @@ fn tell_own_links(site: &Site, protection: &LeakProtection) {
     }
 }
 
+/// Answers what the kernel asks about these prefix sets, if it asks anything.
+fn answering(
+    config: &Config,
+    (published, spd): (&Arc<Published>, SpdId),
+    sets: &PrefixSets,
+) -> Result<Option<Answering>, LeakProtectionError> {
+    let start = || Answering::start(&config.questions, published, spd, sets.held());
+    sets.ask().then(start).transpose()
+}
+
+/// Has the kernel's reverse path filter look routes up with packets' marks, as it routes them: what passes in clear
+/// comes back by another way than what is protected. It stays so without the gateway, as answers do.
+fn take_replies() {
+    let key = Sysctl::source_valid_mark(&Scope::All);
+    let change = Change::Sysctl { key, value: "1".to_owned() };
+    if let Err(error) = Plan::from_iter([change]).apply().map(Applied::leave) {
+        tracing::warn!(
+            "{error}: where rp_filter is strict, replies to packets that pass in clear beside protected ones are lost"
+        );
+    }
+}
+
 fn sets_of(site: &Site) -> anyhow::Result<PrefixSets> {
     prefix_sets(site).map_err(|finding| Stop::usage(finding.to_string()))
 }
@@ -261,15 +359,25 @@ pub fn unprotectable(site: &Site) -> Option<Finding> {
 #[must_use]
 pub fn describe_protection(site: &Site) -> Option<String> {
     let sets = is_asked_for(site).then(|| prefix_sets(site).ok())??;
-    let sets = sets.sides();
-    let table = config(site).ok()?.table();
-    Some(format!(
+    let Sides { near, far } = sets.sides();
+    let config = config(site).ok()?;
+    let mut words = format!(
         "drop packets between {} and {} that do not go through {}, also after its end (nf_tables, table \
-         inet {table})",
-        networks(&sets.near),
-        networks(&sets.far),
-        site.plain.interface
-    ))
+         inet {})",
+        networks(&near),
+        networks(&far),
+        site.plain.interface,
+        config.table()
+    );
+    if sets.ask() {
+        let Questions { queue, table, priority, .. } = config.questions;
+        words += &format!(
+            "; ask about each new flow to and from {} (queues from {queue} on, routing tables from {table} on, \
+             ip rules from priority {priority} on)",
+            networks(&sets.mixed)
+        );
+    }
+    Some(words)
 }
 
 /// A few networks, or how many.

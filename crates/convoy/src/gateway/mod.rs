@@ -13,6 +13,7 @@ mod live;
 mod near_and_far;
 mod plan;
 mod ports;
+mod questions;
 mod rights;
 mod width;
 
@@ -139,7 +140,8 @@ impl Gateway {
         interfaces::remove_unnamed(&site);
         let prepared = Prepared::new(site, wire_mtu, medium)?;
         // Before there is a TUN interface, but not on behalf of a second gateway of the same state folder.
-        let leaks = match Leaks::raise(prepared.state().site()) {
+        let state = prepared.state();
+        let leaks = match Leaks::raise(state.site(), (state.published(), state.plain_spd())) {
             Ok(leaks) => leaks,
             Err(error) => {
                 prepared.abandon();
@@ -162,7 +164,6 @@ impl Gateway {
         let is_route = |change: &&Change| matches!(change, Change::Route(_));
         let interface_plan: Plan =
             changes.changes().iter().filter(|c| !is_route(c)).cloned().collect();
-        let routes: Vec<_> = routes(prepared.state().site());
         let mut core = prepared.start(workers, alarm)?;
         // Routes of others lead to these: they stay as they are.
         let applied =
@@ -213,13 +214,30 @@ impl Gateway {
             started: Instant::now(),
             deaf: None,
         };
-        for network in routes {
-            if let Err(error) = gateway.add_route(network) {
-                gateway.stop()?;
-                return Err(error);
-            }
+        if let Err(error) = gateway.lay_routes() {
+            gateway.stop()?;
+            return Err(error);
         }
         Ok(gateway)
+    }
+
+    /// Lays the routes into the TUN interface that the site in force wants, or has the leak protection do so.
+    fn lay_routes(&mut self) -> anyhow::Result<()> {
+        let wanted = self.wanted_routes();
+        for network in wanted {
+            if !self.routes.contains_key(&network) {
+                self.add_route(network)?;
+            }
+        }
+        self.leaks.as_mut().map_or(Ok(()), Leaks::lead)
+    }
+
+    /// Routes that the gateway lays itself.
+    fn wanted_routes(&self) -> BTreeSet<Prefix> {
+        match &self.leaks {
+            Some(leaks) if leaks.leads() => BTreeSet::new(),
+            _ => routes(self.core.state().site()).into_iter().collect(),
+        }
     }
 
     /// State and workers.
@@ -297,24 +315,31 @@ impl Gateway {
                 return Err(base::state_error(error));
             }
         };
+        // At once: until then the kernel believes what policies of before said.
+        self.narrow_leaks();
         if let Err(error) = self.serve(&after) {
             tracing::warn!("packets to addresses that no SA has now: {}", describe(&error));
         }
-        for network in &report.routes_added {
-            if let Err(error) = self.add_route(*network) {
-                tracing::error!("route to {network}: {}", describe(&error));
-            }
+        if let Err(error) = self.lay_routes() {
+            tracing::error!("routes into {}: {}", self.interface, describe(&error));
         }
-        for network in &report.routes_removed {
-            if let Some(Err(error)) = self.routes.remove(network).map(Applied::take_back) {
-                tracing::warn!(%error, "route");
-            }
-        }
-        self.narrow_leaks();
+        self.take_back_routes();
         // Other SAs end elsewhere, and have other peers.
         self.addresses.follow(self.core.state().site());
         self.widths.look_again();
         Ok(report)
+    }
+
+    /// Takes back the routes that the site in force does not want.
+    fn take_back_routes(&mut self) {
+        let wanted = self.wanted_routes();
+        let (kept, gone) = core::mem::take(&mut self.routes)
+            .into_iter()
+            .partition::<BTreeMap<_, _>, _>(|(network, _)| wanted.contains(network));
+        self.routes = kept;
+        for error in gone.into_values().filter_map(|route| route.take_back().err()) {
+            tracing::warn!(%error, "route");
+        }
     }
 
     /// Protects from leaking what the site in force says, and no more.

@@ -46,7 +46,38 @@ pub(super) fn prefix_sets(site: &Site) -> Result<PrefixSets, Box<Finding>> {
     let routed: BTreeSet<_> = routes(site).into_iter().filter_map(net).collect();
     let free = site.deciding_policies().filter(|policy| is_free(site, policy));
     let bypassed = free.flat_map(|policy| &policy.remote).flat_map(Addresses::prefixes);
-    Ok(PrefixSets { policies, routed, bypassed: bypassed.filter_map(net).collect() })
+    let bypassed = bypassed.filter_map(net).collect();
+    Ok(PrefixSets { policies, routed, bypassed, mixed: mixed(site) })
+}
+
+/// Far networks about which policies say more than prefixes do: part of what is sent there passes in clear.
+fn mixed(site: &Site) -> BTreeSet<IpNet> {
+    let protects = |policy: &&Policy| matches!(policy.action, Action::Protect { .. });
+    let protecting: Vec<_> = site.deciding_policies().filter(protects).collect();
+    let bypasses = |policy: &&Policy| policy.action == Action::Bypass && !is_free(site, policy);
+    let mut mixed = BTreeSet::new();
+    for bypass in site.deciding_policies().filter(bypasses) {
+        for policy in &protecting {
+            for version in [IpVersion::V4, IpVersion::V6] {
+                let near = protecting.iter().flat_map(|one| of_version(&one.local, version));
+                let own = of_version(&policy.local, version);
+                let is_all_near =
+                    near.into_iter().all(|net| own.iter().any(|own| own.contains(&net)));
+                // All that is sent there is protected before the other policy is asked.
+                let is_settled =
+                    is_whole(policy) && policy.priority < bypass.priority && is_all_near;
+                let [passed, protected] =
+                    [bypass, policy].map(|policy| of_version(&policy.remote, version));
+                mixed.extend(common(&passed, &protected).into_iter().filter(|_| !is_settled));
+            }
+        }
+    }
+    mixed
+}
+
+/// Whether a policy is for all packets between its addresses.
+fn is_whole(policy: &Policy) -> bool {
+    policy.protocol.is_none() && policy.upper == Upper::Any
 }
 
 fn overlap(one: &[IpNet], other: &[IpNet]) -> bool {
@@ -75,7 +106,6 @@ fn is_everything(networks: &[IpNet]) -> bool {
 
 /// Whether a policy passes all packets to its networks in clear, from whomever others would protect them.
 fn is_free(site: &Site, policy: &Policy) -> bool {
-    let is_whole = policy.protocol.is_none() && policy.upper == Upper::Any;
     let covers = |part: &Addresses| {
         let covers = |own: &Addresses| own.first() <= part.first() && part.last() <= own.last();
         policy.local.iter().any(|own| own.version() == part.version() && covers(own))
@@ -88,7 +118,7 @@ fn is_free(site: &Site, policy: &Policy) -> bool {
     let yields =
         |other: &Policy| policy.priority < other.priority && other.local.iter().all(covers);
     policy.action == Action::Bypass
-        && is_whole
+        && is_whole(policy)
         && site.deciding_policies().filter(touches).all(yields)
 }
 

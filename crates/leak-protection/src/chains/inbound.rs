@@ -2,32 +2,55 @@
 
 use convoy_host::fence::admitted;
 use convoy_netlink::nft::{
-    FIRST, LAST,
+    FIRST, LAST, Place,
     expression::{Expression, neighbour_discovery},
+    stop,
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, by, drop_between};
+use super::{Chain, Counted, answered, by, drop_between};
 use crate::{
     Config,
-    table::{FAR, NEAR},
+    marks::Noted,
+    queues::Asking,
+    table::{FAR, MIXED, NEAR},
 };
 
 /// For this host, ahead of what changes sources there; and for what it forwards.
-pub(super) fn chains(config: &Config) -> [Chain; 2] {
-    let chain =
-        |name, place, passes| Chain { name, place, is_inbound: true, rules: rules(config, passes) };
+pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
+    let chain = |name, hook, priority, passes, answers| Chain {
+        name,
+        place: Place::At(hook, priority),
+        counts: Some(Counted::Inbound),
+        rules: rules(config, asking, passes, answers),
+    };
     // What a bridge passes on comes by the second one where `br_netfilter` shows it.
     let forwarded = vec![neighbour_discovery()];
+    let (here, any) = (&[Noted::Here][..], &[Noted::Bypass, Noted::Protect][..]);
+    let (host, forward) = (InetHookNumber::LocalIn, InetHookNumber::Forward);
     [
-        chain("inbound", (InetHookNumber::LocalIn, FIRST), admitted([config.udp_port])),
-        chain("inbound-forward", (InetHookNumber::Forward, LAST), forwarded),
+        chain("inbound", host, FIRST, admitted([config.udp_port]), here),
+        // Who answered for these has asked the policies of both ways.
+        chain("inbound-forward", forward, LAST, forwarded, any),
     ]
 }
 
-fn rules(config: &Config, passes: Vec<Vec<Expression>>) -> Vec<Vec<Expression>> {
+fn rules(
+    config: &Config,
+    asking: Option<&Asking>,
+    passes: Vec<Vec<Expression>>,
+    answers: &[Noted],
+) -> Vec<Vec<Expression>> {
     let mut rules = vec![by(MetaKey::Iifname, config.tun.as_str()), by(MetaKey::Iifname, "lo")];
     rules.extend(passes);
-    rules.extend(FAR.into_iter().zip(NEAR).map(|(far, near)| drop_between(far, near)));
+    let sides = || FAR.into_iter().zip(NEAR);
+    if let Some(asking) = asking {
+        rules.extend(sides().zip(MIXED).map(|((far, near), mixed)| {
+            let between = [far.of_version(), far.has_source(), near.has_destination()].concat();
+            [between, mixed.lacks_source(), stop()].concat()
+        }));
+        rules.extend(answered(asking, answers));
+    }
+    rules.extend(sides().map(|(far, near)| drop_between(far, near)));
     rules
 }

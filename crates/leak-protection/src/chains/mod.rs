@@ -2,27 +2,47 @@
 
 mod inbound;
 mod outbound;
+pub(crate) mod questions;
 
 use convoy_netlink::nft::{
-    AddressSet,
+    AddressSet, Place,
     expression::{ACCEPT, Expression, equal, meta, name, verdict},
     stop,
 };
-use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
+use netlink_packet_netfilter::nftables::MetaKey;
 
-use crate::Config;
+use crate::{Config, marks::Noted, queues::Asking};
 
-/// A chain at a hook.
+/// A chain and its rules.
 pub(crate) struct Chain {
     pub(crate) name: &'static str,
-    pub(crate) place: (InetHookNumber, i32),
-    /// Whether it drops what comes in, not what leaves.
-    pub(crate) is_inbound: bool,
+    pub(crate) place: Place,
+    /// What its counters count.
+    pub(crate) counts: Option<Counted>,
     pub(crate) rules: Vec<Vec<Expression>>,
 }
 
-pub(crate) fn all(config: &Config) -> Vec<Chain> {
-    outbound::chains(config).into_iter().chain(inbound::chains(config)).collect()
+/// Packets that a chain drops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// What would leave in clear.
+    Outbound,
+    /// What came in in clear.
+    Inbound,
+}
+
+/// All chains; those that others jump to come before these.
+pub(crate) fn all(config: &Config, asking: Option<&Asking>) -> Vec<Chain> {
+    let questions = asking.into_iter().flat_map(|asking| questions::chains(config, asking));
+    let others =
+        outbound::chains(config, asking).into_iter().chain(inbound::chains(config, asking));
+    questions.chain(others).collect()
+}
+
+/// Accepts what bears one of these marks.
+fn answered(asking: &Asking, marks: &[Noted]) -> Vec<Vec<Expression>> {
+    let accept = |it: &Noted| [asking.marks.noted(*it).in_mark(), vec![verdict(ACCEPT)]].concat();
+    marks.iter().map(accept).collect()
 }
 
 /// Accepts what goes in or out by one interface.

@@ -2,29 +2,35 @@
 //! and what it forwards, whatever led it there.
 
 use convoy_netlink::nft::{
-    FIRST, LAST,
+    FIRST, LAST, Place,
     expression::{ACCEPT, Expression, and, equal, meta, neighbour_discovery, verdict},
+    flow::{SOURCE_NAT, is_without},
+    stop,
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, by, drop_between};
+use super::{Chain, Counted, answered, by, drop_between, questions::ask};
 use crate::{
     Config,
-    table::{FAR, NEAR},
+    marks::Noted,
+    queues::{Asking, Kind},
+    table::{FAR, MIXED, NEAR},
 };
 
 /// The chains: policies speak of sources as they were sent, so the first lies ahead of all that changes them. The
 /// second lies behind that, for what source NAT made a packet from near.
-pub(super) fn chains(config: &Config) -> [Chain; 2] {
-    [("outbound", FIRST), ("outbound-behind-nat", LAST)].map(|(name, at)| Chain {
-        name,
-        place: (InetHookNumber::PostRouting, at),
-        is_inbound: false,
-        rules: rules(config),
-    })
+pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
+    [("outbound", FIRST, false), ("outbound-behind-nat", LAST, true)].map(
+        |(name, priority, is_behind_nat)| Chain {
+            name,
+            place: Place::At(InetHookNumber::PostRouting, priority),
+            counts: Some(Counted::Outbound),
+            rules: rules(config, asking, is_behind_nat),
+        },
+    )
 }
 
-fn rules(config: &Config) -> Vec<Vec<Expression>> {
+fn rules(config: &Config, asking: Option<&Asking>, is_behind_nat: bool) -> Vec<Vec<Expression>> {
     let mut rules = vec![
         by(MetaKey::Oifname, config.tun.as_str()),
         by(MetaKey::Oifname, "lo"),
@@ -32,13 +38,33 @@ fn rules(config: &Config) -> Vec<Vec<Expression>> {
         // Who forwards it takes one from its hop limit.
         neighbour_discovery(),
     ];
-    rules.extend(NEAR.into_iter().zip(FAR).map(|(near, far)| drop_between(near, far)));
+    let sides = || NEAR.into_iter().zip(FAR);
+    if let Some(asking) = asking {
+        rules.push([asking.marks.noted(Noted::Protect).in_mark(), stop()].concat());
+        rules.extend(sides().zip(MIXED).map(|((near, far), mixed)| {
+            let between = [near.of_version(), near.has_source(), far.has_destination()].concat();
+            [between, mixed.lacks_destination(), stop()].concat()
+        }));
+        let bypassed = answered(asking, &[Noted::Bypass]);
+        if is_behind_nat {
+            // Another source is another question.
+            rules.extend(bypassed.into_iter().map(|rule| [is_without(SOURCE_NAT), rule].concat()));
+            rules.extend(sides().map(|(near, far)| {
+                let between = [near.of_version(), near.has_source(), far.has_destination()];
+                let is_bypassed = asking.marks.noted(Noted::Bypass).in_mark();
+                [between.concat(), is_bypassed, vec![ask(asking, Kind::Sent)]].concat()
+            }));
+        } else {
+            rules.extend(bypassed);
+        }
+    }
+    rules.extend(sides().map(|(near, far)| drop_between(near, far)));
     rules
 }
 
 /// Accepts the gateway's own packets. What is forwarded can bear the same mark by rules of others, but comes from
 /// an interface.
-fn of_the_gateway(config: &Config) -> Vec<Expression> {
+pub(super) fn of_the_gateway(config: &Config) -> Vec<Expression> {
     let (mask, value) = (config.mark.mask, config.mark.value & config.mark.mask);
     vec![
         meta(MetaKey::Iif),

@@ -1,0 +1,196 @@
+//! What the kernel asks about packets between mixed prefixes, answered from the security policy database.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use convoy_ipsec::snapshot::Published;
+use convoy_ipsec::spd::{Direction, PolicyAction, Spd, SpdId};
+use convoy_leak_protection::{
+    Answered, Held, LeakProtectionError, Listener, Policies, Questions, Verdict,
+};
+use convoy_wire::{FlowKey, parse_packet};
+
+/// How soon the thread sees that it is to end.
+const LOOKS: Duration = Duration::from_millis(100);
+/// Pause for somebody who waits for the thread.
+const GIVES_WAY: Duration = Duration::from_micros(100);
+/// Pause after a failure.
+const RESTS: Duration = Duration::from_secs(1);
+
+/// A thread that answers until this is dropped.
+#[derive(Debug)]
+pub(super) struct Answering {
+    desk: Arc<Desk>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What the thread and others share.
+#[derive(Debug)]
+struct Desk {
+    published: Arc<Published>,
+    /// The database of the plain interface.
+    spd: SpdId,
+    /// Locked while questions are answered: who holds it knows that no answer is on its way.
+    held: Mutex<Held>,
+    /// Somebody waits for that, and comes first.
+    is_wanted: AtomicBool,
+    answered: Mutex<Answered>,
+    is_over: AtomicBool,
+}
+
+impl Answering {
+    /// Begins to answer questions of the calling thread's network namespace.
+    pub(super) fn start(
+        questions: &Questions,
+        published: &Arc<Published>,
+        spd: SpdId,
+        held: Held,
+    ) -> Result<Self, LeakProtectionError> {
+        let mut listener = Listener::open(questions)?;
+        let desk = Arc::new(Desk {
+            published: Arc::clone(published),
+            spd,
+            held: Mutex::new(held),
+            is_wanted: AtomicBool::new(false),
+            answered: Mutex::default(),
+            is_over: AtomicBool::new(false),
+        });
+        let thread = thread::Builder::new().name("convoy-questions".into());
+        let at = Arc::clone(&desk);
+        let questions = *questions;
+        let thread = thread
+            .spawn(move || {
+                while !at.is_over.load(Ordering::Relaxed) {
+                    let Err(error) = at.answer(&mut listener) else { continue };
+                    tracing::error!("questions about packets cannot be answered: {error}");
+                    thread::sleep(RESTS);
+                    // What was asked and not answered would stay in the queues.
+                    if let Ok(anew) = Listener::open(&questions) {
+                        listener = anew;
+                    }
+                }
+            })
+            .map_err(|error| LeakProtectionError::Netlink(error.into()))?;
+        Ok(Self { desk, thread: Some(thread) })
+    }
+
+    /// Answers by these prefix sets, and by the policies that are published, from now on: when this returns, every
+    /// answer by others has been given.
+    pub(super) fn set(&self, held: Held) {
+        self.desk.is_wanted.store(true, Ordering::Relaxed);
+        *lock(&self.desk.held) = held;
+        self.desk.is_wanted.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether nobody answers any more.
+    pub(super) fn is_dead(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// What was answered since the start.
+    pub(super) fn answered(&self) -> Answered {
+        *lock(&self.desk.answered)
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.desk.is_over.store(true, Ordering::Relaxed);
+        if self.thread.take().map(JoinHandle::join).is_some_and(|ended| ended.is_err()) {
+            tracing::error!("the thread that answers questions about packets died");
+        }
+    }
+}
+
+impl Desk {
+    fn answer(&self, listener: &mut Listener) -> std::io::Result<()> {
+        if self.is_wanted.load(Ordering::Relaxed) {
+            thread::sleep(GIVES_WAY);
+        } else if listener.wait(LOOKS)? {
+            let held = lock(&self.held);
+            let snapshot = self.published.current();
+            let spd = snapshot.spd_of(self.spd);
+            let now = listener.answer(&mut Database { spd, held: &held })?;
+            lock(&self.answered).add(&now);
+        }
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The security policy database, and what is held where it says nothing.
+struct Database<'a> {
+    /// None: it is gone, and everything is dropped.
+    spd: Option<&'a Spd>,
+    held: &'a Held,
+}
+
+impl Database<'_> {
+    fn look_up(&self, direction: Direction, packet: &[u8]) -> Verdict {
+        let (Some(spd), Some(flow)) = (self.spd, flow_of(packet)) else { return Verdict::Discard };
+        let decision = spd.lookup(direction, &flow);
+        let (from, to) = (flow.src_addr(), flow.dst_addr());
+        let is_held = match direction {
+            Direction::Outbound => self.held.holds(from, to),
+            Direction::Inbound => self.held.holds(to, from),
+        };
+        match decision.map(|decision| decision.action) {
+            Some(PolicyAction::Protect { .. }) => Verdict::Protect,
+            Some(PolicyAction::Bypass) => Verdict::Bypass,
+            Some(PolicyAction::Discard) => Verdict::Discard,
+            // What no policy names is not protected, but between near and far it is held (RFC 4301 section 5.1).
+            None if is_held => Verdict::Discard,
+            None => Verdict::Bypass,
+        }
+    }
+}
+
+impl Policies for Database<'_> {
+    fn outbound(&mut self, packet: &[u8]) -> Verdict {
+        self.look_up(Direction::Outbound, packet)
+    }
+
+    fn inbound(&mut self, packet: &[u8]) -> Verdict {
+        self.look_up(Direction::Inbound, packet)
+    }
+}
+
+/// What selectors match of a packet whose end may be missing.
+fn flow_of(packet: &[u8]) -> Option<FlowKey> {
+    let mut packet = packet.to_vec();
+    let is_v4 = packet.first()? >> 4 == 4;
+    let (at, shown) = if is_v4 { (2, packet.len()) } else { (4, packet.len().checked_sub(40)?) };
+    let said = packet.get_mut(at..)?.first_chunk_mut::<2>()?;
+    // Where many packets are together, it may say less, too.
+    *said = u16::try_from(shown).ok()?.to_be_bytes();
+    parse_packet(&packet).ok().map(|info| info.flow)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_whose_end_is_missing_keeps_its_flow() {
+        let mut packet = vec![0x45, 0, 0xff, 0xff, 0, 0, 0, 0, 64, 6, 0, 0];
+        packet.extend([10, 1, 0, 1, 10, 2, 0, 1]);
+        packet.extend([0x12, 0x34, 0, 22]);
+        packet.resize(60, 0);
+        let flow = flow_of(&packet).unwrap();
+        assert_eq!(flow.dst_addr(), std::net::IpAddr::from([10, 2, 0, 1]));
+        assert_eq!(flow.ports, convoy_wire::Ports::Known { src: 0x1234, dst: 22 });
+        let mut packet = vec![0x60, 0, 0, 0, 0, 0, 17, 64];
+        packet.resize(40, 1);
+        packet.extend([0, 7, 0, 8, 0xff, 0xff, 0, 0]);
+        let flow = flow_of(&packet).unwrap();
+        assert_eq!(flow.ports, convoy_wire::Ports::Known { src: 7, dst: 8 });
+        for wrong in [&[][..], &[0x45], &[0x60; 39], &[0x10; 60]] {
+            assert!(flow_of(wrong).is_none());
+        }
+    }
+}

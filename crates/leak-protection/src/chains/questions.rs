@@ -1,0 +1,176 @@
+//! The chains that ask the gateway about packets between mixed prefixes, where what a policy protects and what one
+//! bypasses differ in more than prefixes. The kernel keeps answers in marks of flows (conntrack), for each direction
+//! and for one epoch of policies.
+
+use convoy_host::fence::admitted;
+use convoy_netlink::nft::{
+    AddressSet, Place, back,
+    expression::{ACCEPT, Expression, equal, meta, name, neighbour_discovery, verdict},
+    flow::{
+        ESTABLISHED, EXPECTED, FlowDirection, NEW, RELATED, goes, is_for_this_host,
+        is_not_in_state, is_with,
+    },
+    jump, queue,
+};
+use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
+
+use super::{Chain, by, outbound};
+use crate::{
+    Config,
+    marks::Noted,
+    queues::{Asking, Kind},
+    table::{FAR, MIXED, NEAR},
+};
+
+/// Behind destination NAT (`NF_IP_PRI_NAT_DST`), so that policies are asked about what packets are to be.
+const ASKS: i32 = -90;
+/// Behind the answers.
+const KEEPS: i32 = -80;
+const DIRECTIONS: [FlowDirection; 2] = [FlowDirection::Original, FlowDirection::Reply];
+
+/// Chains that know the epoch.
+pub(crate) const RECALL: &str = "recall";
+pub(crate) const KEEP: &str = "keep";
+const FROM_NEAR: &str = "from-near";
+const FROM_FAR: &str = "from-far";
+
+pub(super) fn chains(config: &Config, asking: &Asking) -> Vec<Chain> {
+    let chain = |name, place, rules| Chain { name, place, counts: None, rules };
+    let kept = || vec![vec![jump(KEEP)]];
+    vec![
+        chain(RECALL, Place::Jumps, recall(asking)),
+        chain(KEEP, Place::Jumps, keep(asking)),
+        chain(FROM_NEAR, Place::Jumps, from_near(config, asking)),
+        chain(FROM_FAR, Place::Jumps, from_far(config, asking)),
+        chain("arriving", Place::At(InetHookNumber::PreRouting, ASKS), arrives(asking)),
+        chain("sent", Place::Routing(ASKS), sends(config, asking)),
+        chain("arriving-answered", Place::At(InetHookNumber::PreRouting, KEEPS), kept()),
+        chain("sent-answered", Place::At(InetHookNumber::LocalOut, KEEPS), kept()),
+    ]
+}
+
+/// Rules of the chains that know the epoch.
+pub(crate) fn of_epoch(asking: &Asking) -> [(&'static str, Vec<Vec<Expression>>); 2] {
+    [(RECALL, recall(asking)), (KEEP, keep(asking))]
+}
+
+/// Asks, and drops what nobody answers for.
+pub(super) fn ask(asking: &Asking, kind: Kind) -> Expression {
+    queue(asking.by, asking.number(kind))
+}
+
+fn pass() -> Vec<Expression> {
+    vec![verdict(ACCEPT)]
+}
+
+/// Gives a packet the verdict that its flow remembers.
+fn recall(asking: &Asking) -> Vec<Vec<Expression>> {
+    let marks = asking.marks;
+    let known = NEW | ESTABLISHED | RELATED;
+    let mut rules = vec![
+        [is_not_in_state(known), vec![back()]].concat(),
+        // It has the mark of another flow, by which a helper (as that of FTP) expected it.
+        [is_with(EXPECTED), vec![back()]].concat(),
+        [marks.epoch(asking.epoch).not_in_flow(), vec![back()]].concat(),
+    ];
+    rules.extend(DIRECTIONS.into_iter().flat_map(|direction| {
+        Noted::ALL.map(|noted| {
+            let is_so = marks.of_flow(direction, noted).in_flow();
+            [goes(direction), is_so, marks.noted(noted).into_mark()].concat()
+        })
+    }));
+    rules
+}
+
+/// Has the flow remember a fresh verdict. An ICMP error does not decide for the flow that it is about.
+fn keep(asking: &Asking) -> Vec<Vec<Expression>> {
+    let marks = asking.marks;
+    let mut rules = vec![
+        [marks.fresh(true).not_in_mark(), vec![back()]].concat(),
+        marks.fresh(false).into_mark(),
+        [is_not_in_state(NEW | ESTABLISHED), vec![back()]].concat(),
+        [marks.epoch(asking.epoch).not_in_flow(), marks.undecided(asking.epoch).into_flow()]
+            .concat(),
+    ];
+    rules.extend(DIRECTIONS.into_iter().flat_map(|direction| {
+        Noted::ALL.map(|noted| {
+            let is_so = marks.noted(noted).in_mark();
+            [goes(direction), is_so, marks.of_flow(direction, noted).into_flow()].concat()
+        })
+    }));
+    rules
+}
+
+/// Ends with a verdict that the flow remembers.
+fn remembered(asking: &Asking) -> [Vec<Expression>; 2] {
+    let unanswered = asking.marks.unanswered();
+    [vec![jump(RECALL)], [unanswered.not_in_mark(), pass()].concat()]
+}
+
+/// From near to far, before it is routed.
+fn from_near(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
+    let out_of_tunnel = || vec![meta(MetaKey::Iifname), equal(name(config.tun.as_str()))];
+    let mut rules = vec![
+        [out_of_tunnel(), is_for_this_host(), pass()].concat(),
+        // No flow remembers what is said of these: it would hold for the same packets in clear, too.
+        [out_of_tunnel(), vec![ask(asking, Kind::Sent)]].concat(),
+    ];
+    rules.extend(remembered(asking));
+    for (near, far, _) in sides() {
+        let also_inward = [near.of_version(), far.has_source(), near.has_destination()].concat();
+        let for_host = vec![ask(asking, Kind::Arriving)];
+        rules.push([also_inward.clone(), is_for_this_host(), for_host].concat());
+        rules.push([also_inward, vec![ask(asking, Kind::Forwarded)]].concat());
+    }
+    rules.push([is_for_this_host(), pass()].concat());
+    rules.push(vec![ask(asking, Kind::Leaving)]);
+    rules
+}
+
+/// From far to near, before it is routed.
+fn from_far(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
+    let mut rules = vec![by(MetaKey::Iifname, config.tun.as_str())];
+    rules.extend(remembered(asking));
+    // Peers may be within what is protected.
+    let peers = admitted([config.udp_port]);
+    rules.extend(peers.into_iter().map(|passes| [is_for_this_host(), passes].concat()));
+    rules.push([is_for_this_host(), vec![ask(asking, Kind::Arriving)]].concat());
+    rules.push(vec![ask(asking, Kind::Forwarded)]);
+    rules
+}
+
+/// What comes in. Nothing is asked where both sides are protected whole: other chains know what they may do.
+fn arrives(asking: &Asking) -> Vec<Vec<Expression>> {
+    let mut rules =
+        vec![asking.marks.none().into_mark(), by(MetaKey::Iifname, "lo"), neighbour_discovery()];
+    for (near, far, mixed) in sides() {
+        let whole = [mixed.lacks_source(), mixed.lacks_destination()].concat();
+        for (from, to, chain) in [(near, far, FROM_NEAR), (far, near, FROM_FAR)] {
+            let between = [from.of_version(), from.has_source(), to.has_destination()].concat();
+            rules.push([between.clone(), whole.clone(), pass()].concat());
+            rules.push([between, vec![jump(chain)]].concat());
+        }
+    }
+    rules
+}
+
+/// What this host sends.
+fn sends(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
+    let mut rules = vec![
+        outbound::of_the_gateway(config),
+        asking.marks.none().into_mark(),
+        by(MetaKey::Oifname, "lo"),
+        neighbour_discovery(),
+    ];
+    for (near, far, mixed) in sides() {
+        let outward = [near.of_version(), near.has_source(), far.has_destination()].concat();
+        rules.push([outward.clone(), mixed.lacks_destination(), pass()].concat());
+        rules.extend(remembered(asking).map(|rule| [outward.clone(), rule].concat()));
+        rules.push([outward, vec![ask(asking, Kind::Sent)]].concat());
+    }
+    rules
+}
+
+fn sides() -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
+    NEAR.into_iter().zip(FAR).zip(MIXED).map(|((near, far), mixed)| (near, far, mixed))
+}

@@ -1,0 +1,232 @@
+//! Questions that the packet filter asks, and their answers.
+
+use std::io;
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use convoy_netlink::nft::QueueBy;
+use convoy_netlink::queue::{Answer, Hook, Question, Queue};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use crate::{
+    LeakProtectionError, Marks, Verdict,
+    marks::{Epoch, Noted},
+};
+
+/// Bytes of a packet that are shown: IPv6 extension headers beyond leave it without ports.
+const SHOWN: u32 = 256;
+/// Packets that wait for an answer in one queue. More are dropped.
+const MOST_WAITING: u32 = 4096;
+
+/// TCP, UDP, ICMP and ICMPv6: what every kernel tells flows apart of.
+const TRACKED: [u8; 4] = [6, 17, 1, 58];
+
+/// How packets between mixed prefixes are asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Questions {
+    /// Where answers are kept.
+    pub marks: Marks,
+    /// The first of four queues (NFQUEUE) that nobody else uses.
+    pub queue: u16,
+    /// The first of two routing tables, 1 to 252 or from 256 on, that nobody else uses: one has the routes to far
+    /// networks, the next one leads what was answered so into the TUN interface.
+    pub table: u32,
+    /// Priority of the first `ip rule`; the six from there on are taken.
+    pub priority: u32,
+}
+
+impl Default for Questions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Questions {
+    /// Marks as [`Marks::new`], queues 4510 to 4513, tables 4510 and 4511, priorities 230 to 235.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { marks: Marks::new(), queue: 4510, table: 4510, priority: 230 }
+    }
+
+    /// The tables of far networks, and of what was answered.
+    pub(crate) const fn tables(&self) -> [u32; 2] {
+        [self.table, self.table.saturating_add(1)]
+    }
+}
+
+/// Policies that questions are put to (RFC 4301 section 4.4.1).
+pub trait Policies {
+    /// What becomes of a packet that leaves, from its IP header on. The end of a long one may be missing.
+    fn outbound(&mut self, packet: &[u8]) -> Verdict;
+
+    /// Whether a packet that came in in clear was to: [`Verdict::Bypass`], else it is dropped.
+    fn inbound(&mut self, packet: &[u8]) -> Verdict;
+}
+
+/// What was answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Answered {
+    /// Packets, and with them flows, that pass in clear.
+    pub bypassed: u64,
+    /// Those that go into the TUN interface.
+    pub protected: u64,
+    /// Packets that were dropped.
+    pub discarded: u64,
+}
+
+impl Answered {
+    /// All questions.
+    #[must_use]
+    pub const fn questions(&self) -> u64 {
+        self.bypassed.saturating_add(self.protected).saturating_add(self.discarded)
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, other: &Self) {
+        self.bypassed = self.bypassed.saturating_add(other.bypassed);
+        self.protected = self.protected.saturating_add(other.protected);
+        self.discarded = self.discarded.saturating_add(other.discarded);
+    }
+}
+
+/// Listens to questions. While nobody does, packets that nothing is known about are dropped.
+#[derive(Debug)]
+pub struct Listener {
+    marks: Marks,
+    queues: Vec<(Kind, Queue)>,
+}
+
+impl Listener {
+    /// Listens in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// [`LeakProtectionError::Queue`] when the kernel has no queues, or another process listens.
+    pub fn open(questions: &Questions) -> Result<Self, LeakProtectionError> {
+        let open = |kind: Kind| {
+            let number = questions.queue.saturating_add(kind.place());
+            let queue = Queue::open(number, SHOWN, MOST_WAITING);
+            queue
+                .map(|queue| (kind, queue))
+                .map_err(|refusal| LeakProtectionError::Queue { number, refusal })
+        };
+        let queues = Kind::ALL.into_iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Self { marks: questions.marks, queues })
+    }
+
+    /// Waits until there is a question, at most so long; whether there is one.
+    ///
+    /// # Errors
+    /// Those of `poll(2)`.
+    pub fn wait(&self, at_most: Duration) -> io::Result<bool> {
+        let mut polled: Vec<_> = self
+            .queues
+            .iter()
+            .map(|(_, queue)| PollFd::new(queue.as_fd(), PollFlags::POLLIN))
+            .collect();
+        let timeout = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::MAX);
+        match poll(&mut polled, timeout) {
+            Ok(count) => Ok(count > 0),
+            Err(nix::Error::EINTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Answers what waits, some of each queue in turn, so that a flood of one kind does not keep back the others.
+    ///
+    /// # Errors
+    /// Those of the sockets.
+    pub fn answer(&mut self, policies: &mut impl Policies) -> io::Result<Answered> {
+        let mut answered = Answered::default();
+        let marks = self.marks;
+        for (kind, queue) in &mut self.queues {
+            queue.answer(|question| {
+                let noted = kind.noted(question, policies);
+                let count = match noted {
+                    Some(Noted::Bypass | Noted::Here) => &mut answered.bypassed,
+                    Some(Noted::Protect) => &mut answered.protected,
+                    None => &mut answered.discarded,
+                };
+                *count = count.saturating_add(1);
+                let is_kept = kind.is_kept(question);
+                noted.map_or(Answer::Drop, |noted| {
+                    Answer::Accept(marks.answered(question.mark, noted, is_kept))
+                })
+            })?;
+        }
+        Ok(answered)
+    }
+}
+
+/// What is asked about, one queue each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// What this host sends, what came out of a tunnel, and what source NAT changed.
+    Sent,
+    /// What others send from near to far.
+    Leaving,
+    /// What is for this host.
+    Arriving,
+    /// What others send from far to near, also if it goes from near to far as well.
+    Forwarded,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 4] = [Self::Sent, Self::Leaving, Self::Arriving, Self::Forwarded];
+
+    /// Its place among the queues.
+    pub(crate) const fn place(self) -> u16 {
+        match self {
+            Self::Sent => 0,
+            Self::Leaving => 1,
+            Self::Arriving => 2,
+            Self::Forwarded => 3,
+        }
+    }
+
+    /// What is answered; nothing if the packet is dropped.
+    fn noted(self, question: &Question<'_>, policies: &mut impl Policies) -> Option<Noted> {
+        let came_in_clear = matches!(self, Self::Arriving | Self::Forwarded);
+        if came_in_clear && policies.inbound(question.packet) != Verdict::Bypass {
+            return None;
+        }
+        if self == Self::Arriving {
+            return Some(Noted::Here);
+        }
+        match policies.outbound(question.packet) {
+            Verdict::Bypass => Some(Noted::Bypass),
+            // Behind routing it is too late, and it goes elsewhere.
+            Verdict::Protect => Some(Noted::Protect).filter(|_| question.hook != Hook::PostRouting),
+            Verdict::Discard => None,
+        }
+    }
+
+    /// Whether the flow may remember what is answered. What came out of a tunnel would let the same packets in in
+    /// clear; and of protocols whose ports the kernel may not track, one flow is all packets between two hosts.
+    fn is_kept(self, question: &Question<'_>) -> bool {
+        let packet = question.packet;
+        let is_v4 = packet.first().is_some_and(|first| first >> 4 == 4);
+        let protocol = packet.get(if is_v4 { 9 } else { 6 });
+        let is_tracked = protocol.is_some_and(|protocol| TRACKED.contains(protocol));
+        is_tracked && (self != Self::Sent || question.hook == Hook::Output)
+    }
+}
+
+/// What chains need to know to ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asking {
+    pub(crate) marks: Marks,
+    pub(crate) queue: u16,
+    pub(crate) by: QueueBy,
+    pub(crate) epoch: Epoch,
+}
+
+impl Asking {
+    pub(crate) const fn new(questions: &Questions) -> Self {
+        let Questions { marks, queue, .. } = *questions;
+        Self { marks, queue, by: QueueBy::Expression, epoch: Epoch::FIRST }
+    }
+
+    pub(crate) fn number(&self, kind: Kind) -> u16 {
+        self.queue.saturating_add(kind.place())
+    }
+}

@@ -1,0 +1,194 @@
+//! The `ip rule`s that lead packets to the tables of [`crate::routes`].
+//!
+//! What the gateway sends itself, and what was answered to pass in clear, goes by the host's own tables; what was answered to be protected goes into the
+//! TUN interface; all others are routed to far networks as if nothing were asked.
+
+use convoy_host::Mark;
+use convoy_netlink::{Refusal, Rtnl};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage as Message,
+    route::RouteProtocol,
+    rule::{RuleAction, RuleAttribute, RuleMessage},
+};
+
+use crate::{Config, LeakProtectionError, Questions, marks::Noted, routes::PROTOCOL};
+
+/// Where packets go on that are led past the tables.
+const BEHIND: u32 = 5;
+
+/// What of a rule tells it from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rule {
+    priority: u32,
+    to: To,
+    /// The mark of the packets that are meant, and its mask.
+    mark: Option<(u32, u32)>,
+}
+
+/// Where a rule leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum To {
+    Table(u32),
+    /// The rule of another priority.
+    Rule(u32),
+    /// On.
+    Nowhere,
+}
+
+/// The rules of one pair of tables.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    rtnl: Rtnl,
+    questions: Questions,
+    /// What the gateway's own packets bear.
+    own: Mark,
+}
+
+impl Rules {
+    /// Opens the rules of the calling thread's network namespace.
+    pub(crate) fn open(config: &Config) -> Result<Self, LeakProtectionError> {
+        let rtnl = Rtnl::open().map_err(|error| LeakProtectionError::Netlink(error.into()))?;
+        Ok(Self { rtnl, questions: config.questions, own: config.mark })
+    }
+
+    /// Makes the rules that are missing; how many.
+    pub(crate) fn make(&mut self) -> Result<usize, LeakProtectionError> {
+        let failed = |refusal| LeakProtectionError::Rule { doing: "make", refusal };
+        let mut made = 0;
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let Some(there) = self.present(family).map_err(failed)? else { continue };
+            let wanted = self.wanted();
+            for rule in wanted.iter().filter(|rule| !there.contains(rule)) {
+                let order = Message::NewRule(rule.message(family));
+                match self.rtnl.change(order, NLM_F_CREATE | NLM_F_EXCL) {
+                    Ok(()) => made += 1,
+                    Err(Refusal { errno: nix::libc::EEXIST, .. }) => {}
+                    Err(refusal) => return Err(failed(refusal)),
+                }
+            }
+            for rule in there.iter().filter(|rule| !wanted.contains(rule)) {
+                self.remove_one(rule, family).map_err(failed)?;
+            }
+        }
+        Ok(made)
+    }
+
+    /// Removes the rules, those that lead to the tables first.
+    pub(crate) fn remove(&mut self) -> Result<(), LeakProtectionError> {
+        let failed = |refusal| LeakProtectionError::Rule { doing: "remove", refusal };
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut there = self.present(family).map_err(failed)?.unwrap_or_default();
+            there.sort_by_key(|rule| core::cmp::Reverse(matches!(rule.to, To::Table(_))));
+            for rule in there {
+                self.remove_one(&rule, family).map_err(failed)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// In the order in which they may be made: nobody is led to a table before those who must not be have a way around.
+    fn wanted(&self) -> [Rule; 6] {
+        let [far, answered] = self.questions.tables();
+        let first = self.questions.priority;
+        let behind = first.saturating_add(BEHIND);
+        let bits = |noted| {
+            let bits = self.questions.marks.noted(noted);
+            Some((bits.value, bits.mask))
+        };
+        let own = Some((self.own.value & self.own.mask, self.own.mask));
+        let rule = |place: u32, to, mark| Rule { priority: first.saturating_add(place), to, mark };
+        [
+            rule(BEHIND, To::Nowhere, None),
+            rule(0, To::Rule(behind), own),
+            rule(1, To::Rule(behind), bits(Noted::Bypass)),
+            // The reverse path filter asks as well.
+            rule(2, To::Rule(behind), bits(Noted::Here)),
+            rule(3, To::Table(answered), bits(Noted::Protect)),
+            rule(4, To::Table(far), None),
+        ]
+    }
+
+    /// Rules of this kind; none where the kernel has no such family.
+    fn present(&mut self, family: AddressFamily) -> Result<Option<Vec<Rule>>, Refusal> {
+        let mut question = RuleMessage::default();
+        question.header.family = family;
+        let list = match self.rtnl.dump(&Message::GetRule(question)) {
+            Err(Refusal { errno: nix::libc::EOPNOTSUPP | nix::libc::EAFNOSUPPORT, .. }) => {
+                return Ok(None);
+            }
+            list => list?,
+        };
+        let rule = |m| if let Message::NewRule(rule) = m { Some(rule) } else { None };
+        // Without the family the kernel answers with the rules of all.
+        let mut of_family = list
+            .into_iter()
+            .filter_map(rule)
+            .filter(|rule| rule.header.family == family)
+            .peekable();
+        if of_family.peek().is_none() {
+            return Ok(None);
+        }
+        let tables = self.questions.tables();
+        let first = self.questions.priority;
+        let places = first..=first.saturating_add(BEHIND);
+        let ours = of_family.filter_map(|message| Rule::read(&message)).filter(|rule| {
+            let is_to_ours = matches!(rule.to, To::Table(table) if tables.contains(&table));
+            is_to_ours || places.contains(&rule.priority)
+        });
+        Ok(Some(ours.collect()))
+    }
+
+    fn remove_one(&mut self, rule: &Rule, family: AddressFamily) -> Result<(), Refusal> {
+        match self.rtnl.change(Message::DelRule(rule.message(family)), 0) {
+            Ok(()) | Err(Refusal { errno: nix::libc::ENOENT, .. }) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+}
+
+impl Rule {
+    fn message(&self, family: AddressFamily) -> RuleMessage {
+        let mut message = RuleMessage::default();
+        message.header.family = family;
+        message.attributes.push(RuleAttribute::Priority(self.priority));
+        message.attributes.push(RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
+        let (action, attribute) = match self.to {
+            To::Table(table) => (RuleAction::ToTable, Some(RuleAttribute::Table(table))),
+            To::Rule(priority) => (RuleAction::Goto, Some(RuleAttribute::Goto(priority))),
+            To::Nowhere => (RuleAction::Nop, None),
+        };
+        message.header.action = action;
+        message.attributes.extend(attribute);
+        if let Some((value, mask)) = self.mark {
+            message.attributes.push(RuleAttribute::FwMark(value));
+            message.attributes.push(RuleAttribute::FwMask(mask));
+        }
+        message
+    }
+
+    /// What a rule is, if Convoy made it.
+    fn read(message: &RuleMessage) -> Option<Self> {
+        let (mut priority, mut table, mut goto, mut is_ours) = (0, None, None, false);
+        let (mut value, mut mask) = (None, u32::MAX);
+        for attribute in &message.attributes {
+            match attribute {
+                RuleAttribute::Priority(number) => priority = *number,
+                RuleAttribute::Protocol(protocol) => is_ours = u8::from(*protocol) == PROTOCOL,
+                RuleAttribute::Table(number) => table = Some(*number),
+                RuleAttribute::Goto(number) => goto = Some(*number),
+                RuleAttribute::FwMark(number) => value = Some(*number),
+                RuleAttribute::FwMask(number) => mask = *number,
+                _ => {}
+            }
+        }
+        let to = match message.header.action {
+            RuleAction::ToTable => To::Table(table?),
+            RuleAction::Goto => To::Rule(goto?),
+            RuleAction::Nop => To::Nowhere,
+            _ => return None,
+        };
+        let mark = value.map(|value| (value, mask));
+        is_ours.then_some(Self { priority, to, mark })
+    }
+}
