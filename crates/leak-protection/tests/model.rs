@@ -18,21 +18,7 @@ use convoy_leak_protection::{
 use convoy_netlink::nft::{Nft, TableFlags, removal, table};
 use ipnet::IpNet;
 
-use world::{Listener, World, send_raw};
-
-/// Where packets come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
-    Lan,
-    Wire,
-    Tun,
-    /// The gateway itself, whatever the source.
-    Host,
-    /// The same with the gateway's mark.
-    Gateway,
-}
-
-const DOORS: [Door; 5] = [Door::Lan, Door::Wire, Door::Tun, Door::Host, Door::Gateway];
+use world::{Door, Listener, World, send_raw};
 
 /// Hosts on the LAN, hosts behind the wire, and networks that hold some of them.
 struct Places {
@@ -131,7 +117,7 @@ fn what_gets_through_is_what_prefix_sets_say() {
             _ => protection.set(sets.clone()).unwrap(),
         }
         let all = || places.lan.into_iter().chain(places.wire);
-        for (door, from, to) in DOORS
+        for (door, from, to) in Door::ALL
             .into_iter()
             .flat_map(|door| all().flat_map(move |from| all().map(move |to| (door, from, to))))
         {
@@ -146,13 +132,7 @@ fn what_gets_through_is_what_prefix_sets_say() {
                 false => world::packet4(from, to, &tag),
             };
             let [from, to]: [IpAddr; 2] = [from, to].map(|text| text.parse().unwrap());
-            match door {
-                Door::Lan => world.lan.run(|| send_raw(&packet, to, 0)),
-                Door::Wire => world.wire.run(|| send_raw(&packet, to, 0)),
-                Door::Tun => tun.write(&packet),
-                Door::Host => world.gateway.run(|| send_raw(&packet, to, 0)),
-                Door::Gateway => world.gateway.run(|| send_raw(&packet, to, 0xc5c0_ffee)),
-            }
+            world.send(door, &mut tun, &packet, to);
             let what = format!("{door:?}: {from} to {to}, {sets:#?}");
             if passes(&sets, door, from, to) {
                 let listener = if is_to_lan { &lan_listener } else { &world.listener };

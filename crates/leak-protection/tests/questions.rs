@@ -19,21 +19,8 @@ use convoy_leak_protection::{
 };
 use ipnet::IpNet;
 
-use world::{Tun, World, send_raw};
+use world::{Door, Tun, World, send_raw};
 
-/// Where packets come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
-    Lan,
-    Wire,
-    Tun,
-    /// The gateway itself, whatever the source.
-    Host,
-    /// The same with the gateway's mark.
-    Gateway,
-}
-
-const DOORS: [Door; 5] = [Door::Lan, Door::Wire, Door::Tun, Door::Host, Door::Gateway];
 /// Ports that policies tell apart.
 const PORTS: [u16; 2] = [7, 8];
 
@@ -322,7 +309,7 @@ fn what_becomes_of_packets_is_what_policies_say() {
             protection.forget_answers().unwrap();
         }
         let all = || LAN[version].into_iter().chain(WIRE[version]);
-        for (number, door) in DOORS.into_iter().enumerate() {
+        for (number, door) in Door::ALL.into_iter().enumerate() {
             for (from, to) in all().flat_map(|from| all().map(move |to| (from, to))) {
                 let is_to_lan = LAN[version].contains(&to);
                 // Each side keeps to itself what is for itself.
@@ -336,13 +323,7 @@ fn what_becomes_of_packets_is_what_policies_say() {
                 let source = 1000 + u16::try_from(number).unwrap();
                 let bytes = packet(from, to, [source, port], &tag);
                 let flow = Flow::of(&bytes);
-                match door {
-                    Door::Lan => world.lan.run(|| send_raw(&bytes, flow.to, 0)),
-                    Door::Wire => world.wire.run(|| send_raw(&bytes, flow.to, 0)),
-                    Door::Tun => tun.write(&bytes),
-                    Door::Host => world.gateway.run(|| send_raw(&bytes, flow.to, 0)),
-                    Door::Gateway => world.gateway.run(|| send_raw(&bytes, flow.to, 0xc5c0_ffee)),
-                }
+                world.send(door, &mut tun, &bytes, flow.to);
                 let fate = model.fate(door, flow);
                 let what = format!("round {round}, {door:?}: {flow:?} is to {fate:?}, {model:#?}");
                 if fate == Verdict::Bypass {

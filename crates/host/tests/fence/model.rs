@@ -9,20 +9,8 @@ use convoy_host::{
 
 use super::{
     net, raise,
-    world::{self, Listener, World},
+    world::{self, Door, Listener, World},
 };
-
-/// Where packets come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Door {
-    Lan,
-    Wire,
-    Tun,
-    /// The gateway itself, whatever the source.
-    Host,
-}
-
-const DOORS: [Door; 4] = [Door::Lan, Door::Wire, Door::Tun, Door::Host];
 
 /// Where may be sent from where no policy is, as long as no claim names it.
 const LINK_LOCAL: &str = "169.254.0.0/16";
@@ -126,6 +114,7 @@ impl Described {
             // It is routed before its source is read.
             Door::Host if is_closed && has(open) => return None,
             Door::Host => is_open,
+            Door::Gateway => true,
             Door::Lan | Door::Wire => {
                 let is_from_closed = self.is_closed(from, false).0;
                 let is_refused = is_from_closed && self.is_guarded(to) && !has(admitted);
@@ -178,7 +167,7 @@ fn what_gets_through_is_what_claims_and_exceptions_say() {
         described.exceptions = Exceptions { open: pairs(), admitted: pairs(), withheld: pairs() };
         fence.except(described.exceptions.clone()).unwrap();
         let all = || places.lan.into_iter().chain(places.wire.iter().copied());
-        for (door, from, to) in DOORS
+        for (door, from, to) in Door::ALL
             .into_iter()
             .flat_map(|door| all().flat_map(move |from| all().map(move |to| (door, from, to))))
         {
@@ -195,12 +184,7 @@ fn what_gets_through_is_what_claims_and_exceptions_say() {
                 false => world::packet4(from, to, &tag),
             };
             let [from, to]: [IpAddr; 2] = [from, to].map(|text| text.parse().unwrap());
-            match door {
-                Door::Lan => world.lan.run(|| world::send_raw(&packet, to, 0)),
-                Door::Wire => world.wire.run(|| world::send_raw(&packet, to, 0)),
-                Door::Tun => tun.write(&packet),
-                Door::Host => world.gateway.run(|| world::send_raw(&packet, to, 0)),
-            }
+            world.send(door, &mut tun, &packet, to);
             let what = || format!("{door:?}: {from} to {to}, {described:#?}");
             match described.passes(door, from, to) {
                 None => {}

@@ -88,6 +88,22 @@ impl Space {
     }
 }
 
+/// Where packets come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Door {
+    Lan,
+    Wire,
+    Tun,
+    /// The gateway itself, whatever the source.
+    Host,
+    /// The same with the gateway's mark.
+    Gateway,
+}
+
+impl Door {
+    pub(crate) const ALL: [Self; 5] = [Self::Lan, Self::Wire, Self::Tun, Self::Host, Self::Gateway];
+}
+
 /// A LAN, a gateway, and a wire with everything behind it.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -158,6 +174,17 @@ impl World {
             Sender::new(&self.gateway, "[::]:0", out6),
             Sender::new(&self.lan, "[::]:0", out6),
         ]
+    }
+
+    /// Sends a whole IP packet in by a door.
+    pub(crate) fn send(&self, door: Door, tun: &mut Tun, packet: &[u8], to: IpAddr) {
+        match door {
+            Door::Lan => self.lan.run(|| send_raw(packet, to, 0)),
+            Door::Wire => self.wire.run(|| send_raw(packet, to, 0)),
+            Door::Tun => tun.write(packet),
+            Door::Host => self.gateway.run(|| send_raw(packet, to, 0)),
+            Door::Gateway => self.gateway.run(|| send_raw(packet, to, 0xc5c0_ffee)),
+        }
     }
 
     /// Whether a datagram of each of these arrives on the wire in clear; all senders have been heard
