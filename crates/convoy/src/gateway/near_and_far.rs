@@ -55,19 +55,21 @@ fn mixed(site: &Site) -> BTreeSet<IpNet> {
     let protects = |policy: &&Policy| matches!(policy.action, Action::Protect { .. });
     let protecting: Vec<_> = site.deciding_policies().filter(protects).collect();
     let bypasses = |policy: &&Policy| policy.action == Action::Bypass && !is_free(site, policy);
+    let versions = [IpVersion::V4, IpVersion::V6].map(|version| {
+        let near = protecting.iter().flat_map(|policy| of_version(&policy.local, version));
+        (version, near.collect::<BTreeSet<_>>())
+    });
     let mut mixed = BTreeSet::new();
     for bypass in site.deciding_policies().filter(bypasses) {
         for policy in &protecting {
-            for version in [IpVersion::V4, IpVersion::V6] {
-                let near = protecting.iter().flat_map(|one| of_version(&one.local, version));
-                let own = of_version(&policy.local, version);
-                let is_all_near =
-                    near.into_iter().all(|net| own.iter().any(|own| own.contains(&net)));
+            for (version, near) in &versions {
+                let own = of_version(&policy.local, *version);
+                let is_all_near = near.iter().all(|net| own.iter().any(|own| own.contains(net)));
                 // All that is sent there is protected before the other policy is asked.
                 let is_settled =
                     is_whole(policy) && policy.priority < bypass.priority && is_all_near;
                 let [passed, protected] =
-                    [bypass, policy].map(|policy| of_version(&policy.remote, version));
+                    [bypass, policy].map(|policy| of_version(&policy.remote, *version));
                 mixed.extend(common(&passed, &protected).into_iter().filter(|_| !is_settled));
             }
         }
