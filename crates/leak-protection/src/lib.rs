@@ -56,7 +56,7 @@ use self::{
     prefix_sets::{Covers, Differences, differ},
     routes::Routes,
     rules::Rules,
-    table::{Table, asks},
+    table::Table,
 };
 
 /// Where leak protection stands.
@@ -131,7 +131,7 @@ impl LeakProtection {
         let made = table.may_ask(&covers).and_then(|()| table.make(&covers));
         if let Err(error) = made {
             // Without questions it is closed all the same.
-            if asks(&covers) {
+            if sets.ask() {
                 let _ = table.make(&PrefixSets { mixed: BTreeSet::new(), ..sets }.covers());
             }
             return Err(error);
@@ -151,7 +151,7 @@ impl LeakProtection {
     /// this one's, too.
     #[must_use]
     pub fn asks(&self) -> bool {
-        asks(&self.covers)
+        self.sets.ask()
     }
 
     /// Whether an address is a far one.
@@ -213,7 +213,7 @@ impl LeakProtection {
     /// Makes the rules and routes that are missing, and removes others; how many were missing. No rule leads to a table
     /// that has no routes.
     fn lead(&mut self) -> Result<(usize, usize), LeakProtectionError> {
-        if asks(&self.covers) {
+        if self.asks() {
             self.routes.leave_tables(false);
             let routes = self.routes.set(&self.sets.routed, true)?;
             Ok((self.rules.make()?, routes))

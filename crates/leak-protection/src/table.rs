@@ -72,7 +72,7 @@ const fn is_worth_another_way(errno: i32) -> bool {
 }
 
 /// Whether there are mixed prefixes to ask about.
-pub(crate) fn asks(covers: &Covers) -> bool {
+fn asks(covers: &Covers) -> bool {
     let [_, _, mixed4, _, _, mixed6] = covers;
     [mixed4, mixed6].into_iter().any(|mixed| mixed.ranges().next().is_some())
 }

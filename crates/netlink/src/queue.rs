@@ -13,7 +13,7 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
 
-use crate::Refusal;
+use crate::{Refusal, nft::elements::all as attributes};
 
 /// `NFNL_SUBSYS_QUEUE`, in the type of messages.
 const SUBSYSTEM: u16 = 3 << 8;
@@ -49,9 +49,8 @@ const ACCEPT: u32 = 1;
 /// Length of `struct nlmsghdr`, and of `struct nfgenmsg` behind it.
 const HEADER_LEN: usize = 16;
 const FAMILY_LEN: usize = 4;
-/// Length of `struct nlattr`, and the bits of its type that tell attributes apart (`NLA_TYPE_MASK`).
+/// Length of `struct nlattr`.
 const ATTRIBUTE_LEN: usize = 4;
-const TYPE_BITS: u16 = 0x3fff;
 /// Room for a datagram: what is copied of a packet, and attributes.
 const ROOM: usize = 8 << 10;
 /// Answers in one datagram.
@@ -288,17 +287,6 @@ fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {
         let body = rest.get(HEADER_LEN..len)?;
         rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
         Some(Message { kind, body })
-    })
-}
-
-fn attributes(body: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-    let mut rest = body;
-    core::iter::from_fn(move || {
-        let len = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
-        let kind = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
-        let value = rest.get(ATTRIBUTE_LEN..len)?;
-        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind & TYPE_BITS, value))
     })
 }
 

@@ -8,13 +8,8 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, Counted, answered, by, drop_between};
-use crate::{
-    Config,
-    marks::Noted,
-    queues::Asking,
-    table::{FAR, MIXED, NEAR},
-};
+use super::{Chain, Counted, answered, between, by, drop_between, sides};
+use crate::{Config, marks::Noted, queues::Asking};
 
 /// For this host, ahead of what changes sources there; and for what it forwards.
 pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
@@ -43,14 +38,14 @@ fn rules(
 ) -> Vec<Vec<Expression>> {
     let mut rules = vec![by(MetaKey::Iifname, config.tun.as_str()), by(MetaKey::Iifname, "lo")];
     rules.extend(passes);
-    let sides = || FAR.into_iter().zip(NEAR);
     if let Some(asking) = asking {
-        rules.extend(sides().zip(MIXED).map(|((far, near), mixed)| {
-            let between = [far.of_version(), far.has_source(), near.has_destination()].concat();
-            [between, mixed.lacks_source(), stop()].concat()
-        }));
+        rules.extend(
+            sides().map(|(near, far, mixed)| {
+                [between(far, near), mixed.lacks_source(), stop()].concat()
+            }),
+        );
         rules.extend(answered(asking, answers));
     }
-    rules.extend(sides().map(|(far, near)| drop_between(far, near)));
+    rules.extend(sides().map(|(near, far, _)| drop_between(far, near)));
     rules
 }

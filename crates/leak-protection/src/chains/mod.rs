@@ -11,7 +11,12 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::MetaKey;
 
-use crate::{Config, marks::Noted, queues::Asking};
+use crate::{
+    Config,
+    marks::Noted,
+    queues::Asking,
+    table::{FAR, MIXED, NEAR},
+};
 
 /// A chain and its rules.
 pub(crate) struct Chain {
@@ -50,7 +55,17 @@ fn by(direction: MetaKey, link: &str) -> Vec<Expression> {
     vec![meta(direction), equal(name(link)), verdict(ACCEPT)]
 }
 
+/// Near, far and mixed prefixes, of IPv4 and of IPv6.
+fn sides() -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
+    NEAR.into_iter().zip(FAR).zip(MIXED).map(|((near, far), mixed)| (near, far, mixed))
+}
+
+/// Goes on if the packet goes from one network to another.
+fn between(from: AddressSet, to: AddressSet) -> Vec<Expression> {
+    [from.of_version(), from.has_source(), to.has_destination()].concat()
+}
+
 /// Counts and drops what goes from one network to another.
 fn drop_between(from: AddressSet, to: AddressSet) -> Vec<Expression> {
-    [to.of_version(), from.has_source(), to.has_destination(), stop()].concat()
+    [between(from, to), stop()].concat()
 }

@@ -9,12 +9,11 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, Counted, answered, by, drop_between, questions::ask};
+use super::{Chain, Counted, answered, between, by, drop_between, questions::ask, sides};
 use crate::{
     Config,
     marks::Noted,
     queues::{Asking, Kind},
-    table::{FAR, MIXED, NEAR},
 };
 
 /// The chains: policies speak of sources as they were sent, so the first lies ahead of all that changes them. The
@@ -38,27 +37,24 @@ fn rules(config: &Config, asking: Option<&Asking>, is_behind_nat: bool) -> Vec<V
         // Who forwards it takes one from its hop limit.
         neighbour_discovery(),
     ];
-    let sides = || NEAR.into_iter().zip(FAR);
     if let Some(asking) = asking {
         rules.push([asking.marks.noted(Noted::Protect).in_mark(), stop()].concat());
-        rules.extend(sides().zip(MIXED).map(|((near, far), mixed)| {
-            let between = [near.of_version(), near.has_source(), far.has_destination()].concat();
-            [between, mixed.lacks_destination(), stop()].concat()
+        rules.extend(sides().map(|(near, far, mixed)| {
+            [between(near, far), mixed.lacks_destination(), stop()].concat()
         }));
         let bypassed = answered(asking, &[Noted::Bypass]);
         if is_behind_nat {
             // Another source is another question.
             rules.extend(bypassed.into_iter().map(|rule| [is_without(SOURCE_NAT), rule].concat()));
-            rules.extend(sides().map(|(near, far)| {
-                let between = [near.of_version(), near.has_source(), far.has_destination()];
+            rules.extend(sides().map(|(near, far, _)| {
                 let is_bypassed = asking.marks.noted(Noted::Bypass).in_mark();
-                [between.concat(), is_bypassed, vec![ask(asking, Kind::Sent)]].concat()
+                [between(near, far), is_bypassed, vec![ask(asking, Kind::Sent)]].concat()
             }));
         } else {
             rules.extend(bypassed);
         }
     }
-    rules.extend(sides().map(|(near, far)| drop_between(near, far)));
+    rules.extend(sides().map(|(near, far, _)| drop_between(near, far)));
     rules
 }
 

@@ -4,7 +4,7 @@
 
 use convoy_host::fence::admitted;
 use convoy_netlink::nft::{
-    AddressSet, Place, back,
+    Place, back,
     expression::{ACCEPT, Expression, equal, meta, name, neighbour_discovery, verdict},
     flow::{
         ESTABLISHED, EXPECTED, FlowDirection, NEW, RELATED, goes, is_for_this_host,
@@ -14,12 +14,11 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, by, outbound};
+use super::{Chain, between, by, outbound, sides};
 use crate::{
     Config,
     marks::Noted,
     queues::{Asking, Kind},
-    table::{FAR, MIXED, NEAR},
 };
 
 /// Behind destination NAT (`NF_IP_PRI_NAT_DST`), so that policies are asked about what packets are to be.
@@ -117,7 +116,7 @@ fn from_near(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
     ];
     rules.extend(remembered(asking));
     for (near, far, _) in sides() {
-        let also_inward = [near.of_version(), far.has_source(), near.has_destination()].concat();
+        let also_inward = between(far, near);
         let for_host = vec![ask(asking, Kind::Arriving)];
         rules.push([also_inward.clone(), is_for_this_host(), for_host].concat());
         rules.push([also_inward, vec![ask(asking, Kind::Forwarded)]].concat());
@@ -146,9 +145,8 @@ fn arrives(asking: &Asking) -> Vec<Vec<Expression>> {
     for (near, far, mixed) in sides() {
         let whole = [mixed.lacks_source(), mixed.lacks_destination()].concat();
         for (from, to, chain) in [(near, far, FROM_NEAR), (far, near, FROM_FAR)] {
-            let between = [from.of_version(), from.has_source(), to.has_destination()].concat();
-            rules.push([between.clone(), whole.clone(), pass()].concat());
-            rules.push([between, vec![jump(chain)]].concat());
+            rules.push([between(from, to), whole.clone(), pass()].concat());
+            rules.push([between(from, to), vec![jump(chain)]].concat());
         }
     }
     rules
@@ -163,14 +161,10 @@ fn sends(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
         neighbour_discovery(),
     ];
     for (near, far, mixed) in sides() {
-        let outward = [near.of_version(), near.has_source(), far.has_destination()].concat();
+        let outward = between(near, far);
         rules.push([outward.clone(), mixed.lacks_destination(), pass()].concat());
         rules.extend(remembered(asking).map(|rule| [outward.clone(), rule].concat()));
         rules.push([outward, vec![ask(asking, Kind::Sent)]].concat());
     }
     rules
-}
-
-fn sides() -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
-    NEAR.into_iter().zip(FAR).zip(MIXED).map(|((near, far), mixed)| (near, far, mixed))
 }

@@ -95,9 +95,14 @@ impl Answer {
 
 /// The values of the attributes of one kind.
 fn within(attributes: &[u8], kind: u16) -> impl Iterator<Item = &[u8]> {
+    all(attributes).filter(move |(it, _)| *it == kind).map(|(_, value)| value)
+}
+
+/// The kinds and values of attributes, up to the first that is not whole.
+pub(crate) fn all(attributes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let valid = NlasIterator::new(attributes).map_while(Result::ok);
-    valid.filter(move |nla| nla.kind() == kind).filter_map(|nla| {
-        let length = nla.value_length();
-        nla.into_inner().get(NLA_HEADER_SIZE..)?.get(..length)
+    valid.filter_map(|nla| {
+        let (kind, length) = (nla.kind(), nla.value_length());
+        Some((kind, nla.into_inner().get(NLA_HEADER_SIZE..)?.get(..length)?))
     })
 }
