@@ -59,6 +59,9 @@ pub struct Drops {
 /// What stands where the table is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
+    /// A table of an earlier life, or this one, whose chains stay. A packet that is on its way through the chains of a
+    /// table while another one takes its place finds no rules any more, and passes.
+    Kept,
     /// A table of an earlier life, if any.
     Ours,
     /// One without an owner.
@@ -167,16 +170,25 @@ impl Table {
         let held = TableFlags::Owner | TableFlags::Persisent;
         let none = TableFlags::empty();
         let mut outcome = Ok(());
+        let there = self.nft.chains(&self.config.table())?;
         let ways = [
+            (held, Before::Kept),
             (held, Before::Ours),
             // Somebody made it without an owner.
             (held, Before::Anybodys),
             (held, Before::Nothing),
+            (none, Before::Kept),
             (none, Before::Ours),
             (none, Before::Nothing),
         ];
         for (flags, before) in ways {
-            let orders = self.orders(covers, flags, before);
+            if before == Before::Kept && there.is_empty() {
+                continue;
+            }
+            let orders = match before {
+                Before::Kept => self.orders_within(covers, flags, &there),
+                _ => self.orders(covers, flags, before),
+            };
             self.rules = nft::rules_of(&orders);
             outcome = self.nft.commit(orders);
             self.is_held = outcome.is_ok() && flags == held;
@@ -245,6 +257,26 @@ impl Table {
             orders.extend(nft::chain(&name, chain, place, rules));
         }
         orders.extend(SETS.iter().zip(covers).flat_map(|(set, cover)| set.fill(&name, cover)));
+        orders
+    }
+
+    /// As [`Table::orders`], with the table and the chains that are there.
+    fn orders_within(&self, covers: &Covers, flags: TableFlags, there: &[String]) -> Vec<Order> {
+        let name = self.config.table();
+        let mut orders = nft::table(&name, flags, false);
+        let chains = self.chains();
+        orders.extend(there.iter().map(|chain| nft::emptying(&name, chain)));
+        let is_wanted = |there: &&String| chains.iter().any(|chain| chain.name == *there);
+        let gone = there.iter().filter(|chain| !is_wanted(chain));
+        orders.extend(gone.map(|chain| nft::removal_of_chain(&name, chain)));
+        orders.extend(SETS.iter().zip(1..).map(|(set, id)| set.make(&name, id)));
+        for (set, cover) in SETS.iter().zip(covers) {
+            orders.push(nft::elements::none(&name, set.name));
+            orders.extend(set.fill(&name, cover));
+        }
+        for Chain { name: chain, place, rules, .. } in chains {
+            orders.extend(nft::chain(&name, chain, place, rules));
+        }
         orders
     }
 

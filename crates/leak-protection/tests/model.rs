@@ -7,6 +7,7 @@ mod world;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -282,4 +283,44 @@ fn a_table_without_an_owner_is_taken_over_and_its_rules_are_missed() {
     assert!(protection.drops().unwrap().is_some());
     let names = world.gateway.run(|| interfaces().unwrap());
     assert_eq!(names.iter().map(LinkName::as_str).collect::<Vec<_>>(), ["convoy0"]);
+}
+
+/// Hosts never stop sending while the gateway is killed and starts, and while more and less is asked about. No route
+/// holds them.
+#[test]
+fn a_flood_finds_no_gap_while_the_table_is_made_anew() {
+    let Some(world) = World::new() else { return };
+    let whole = PrefixSets { routed: BTreeSet::new(), ..site() };
+    let asked = PrefixSets { mixed: whole.sides().far, ..whole.clone() };
+    let mut protection = Some(raise(&world, whole.clone()));
+    let ended = AtomicBool::new(false);
+    let sent = AtomicU64::new(0);
+    let tag = world.listener.tag();
+    let [_, lan4, _, lan6] = &world.senders();
+    thread::scope(|scope| {
+        for (sender, to) in [(lan4, "10.2.0.9"), (lan6, "2001:db8:2::9")].repeat(2) {
+            let (ended, sent, tag) = (&ended, &sent, &tag);
+            scope.spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    let _ = sender.send(to, tag);
+                    sent.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // Panics must not leave the senders running.
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            for _ in 0..40 {
+                let living = protection.as_mut().unwrap();
+                living.set(asked.clone()).unwrap();
+                living.set(whole.clone()).unwrap();
+                drop(protection.take());
+                protection = Some(raise(&world, whole.clone()));
+            }
+        }));
+        ended.store(true, Ordering::Relaxed);
+        done.unwrap();
+    });
+    [lan4, lan6].into_iter().for_each(|sender| world.listener.flush(sender));
+    assert!(sent.load(Ordering::Relaxed) > 1000);
+    assert_eq!(world.listener.count(&tag), 0);
 }

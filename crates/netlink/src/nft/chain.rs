@@ -95,6 +95,12 @@ pub fn emptying(table: &str, chain: &str) -> Order {
     Order::plain(NfTablesMessage::DeleteRule(RuleMessage { attributes }))
 }
 
+/// Removes a chain that has no rules, and to which none leads.
+pub fn removal_of_chain(table: &str, chain: &str) -> Order {
+    let attributes = vec![ChainAttribute::Table(table.into()), ChainAttribute::Name(chain.into())];
+    Order::plain(NfTablesMessage::DeleteChain(ChainMessage { attributes }))
+}
+
 /// Asks for the rules of a chain.
 pub fn question(table: &str, chain: &str) -> NfTablesMessage {
     let attributes = vec![RuleAttribute::Table(table.into()), RuleAttribute::Chain(chain.into())];

@@ -12,7 +12,8 @@ mod transaction;
 
 pub use addresses::{AddressSet, IPV4_ADDRESS, IPV6_ADDRESS};
 pub use chain::{
-    FIRST, LAST, Place, chain, compared, emptying, packets_counted, question, rule, rules_of, stop,
+    FIRST, LAST, Place, chain, compared, emptying, packets_counted, question, removal_of_chain,
+    rule, rules_of, stop,
 };
 pub use cover::{Cover, Difference, Range, number};
 pub use jump::{QueueBy, back, jump, queue};

@@ -8,7 +8,7 @@ use netlink_packet_core::{
 };
 use netlink_packet_netfilter::{
     NetfilterHeader, NetfilterMessage, NetfilterProtoFamily,
-    nftables::{NfTablesMessage, RuleAttribute, TableMessage},
+    nftables::{ChainAttribute, ChainMessage, NfTablesMessage, RuleAttribute, TableMessage},
     none::ControlMessage,
 };
 use netlink_sys::protocols::NETLINK_NETFILTER;
@@ -19,6 +19,9 @@ use crate::{Refusal, channel::Channel};
 const SUBSYSTEM: u16 = 10;
 /// `NFTA_TABLE_NAME`.
 const TABLE_NAME: u16 = 1;
+/// `NFTA_CHAIN_TABLE` and `NFTA_CHAIN_NAME`.
+const CHAIN_TABLE: u16 = 1;
+const CHAIN_NAME: u16 = 3;
 /// What the kernel takes at once without being asked for more.
 const SMALL: usize = 100_000;
 
@@ -161,6 +164,19 @@ impl Nft {
             core::str::from_utf8(name.strip_suffix(&[0])?).ok().map(str::to_owned)
         };
         Ok(answers.iter().filter_map(name).collect())
+    }
+
+    /// Names of all chains of a table of both IP versions, if it is there.
+    pub fn chains(&mut self, table: &str) -> Result<Vec<String>, Refusal> {
+        let attributes = vec![ChainAttribute::Table(table.into())];
+        let answers = self.dump(NfTablesMessage::GetChain(ChainMessage { attributes }))?;
+        let text = |answer: &Answer, kind| {
+            let text = answer.attributes(kind).next()?;
+            core::str::from_utf8(text.strip_suffix(&[0])?).ok().map(str::to_owned)
+        };
+        // The kernel shows those of all tables.
+        let of_table = answers.iter().filter(|a| text(a, CHAIN_TABLE).as_deref() == Some(table));
+        Ok(of_table.filter_map(|answer| text(answer, CHAIN_NAME)).collect())
     }
 
     /// Asks for all objects of a kind.
