@@ -168,8 +168,7 @@ it was found and what would be right. What is looked at:
   kernel ESP    modules esp4 and esp6, blocked or loaded; Convoy does without them
   TUN, rights   what `convoy run` needs: /dev/net/tun and capabilities
   clock, IPv6   certificates and lifetimes need a clock that is right
-  routes        strongSwan's and Libreswan's own, rules ahead of Convoy's, rp_filter, forwarding, peers
-                without a route
+  routes        routes past the tunnels, rules ahead of Convoy's, rp_filter, forwarding, peers without a route
   packet filter whether the kernel has nf_tables
   MTU           of the ways to the peers, beside that of the TUN interface
   IKE daemon    whether those that run are led to Convoy

@@ -59,8 +59,8 @@ fn routes_past_the_gateway_are_problems_with_what_would_be_right() {
     let pluto = "ip route add 10.2.0.0/24 via 192.0.2.254";
     let unreachable = "ip route del default";
     for (illness, cure) in [
-        (charon, "install_routes = no"),
-        (pluto, "leftupdown="),
+        (charon, "give that rule a priority above 32766"),
+        (pluto, "ip route del 10.2.0.0/24 dev wire0"),
         (unreachable, "no route leads to the peer 198.51.100.1"),
     ] {
         let ill = doctor(folder.path(), illness).unwrap();
@@ -141,7 +141,12 @@ fn a_running_gateway_tells_once_of_routes_past_it_and_when_they_are_gone() {
     );
     std::fs::write(folder.path().join("d.toml"), site).unwrap();
     // An earlier life left a network closed.
-    let illness = "ip route add unreachable 10.2.0.0/24 table 4500 metric 20 proto 197
+    let illness = "command -v nft > /dev/null || { touch no-nft; exit 5; }
+        nft 'add table inet convoy-convoy0
+            add set inet convoy-convoy0 near4 { type ipv4_addr; flags interval; }
+            add set inet convoy-convoy0 far4 { type ipv4_addr; flags interval; }
+            add element inet convoy-convoy0 near4 { 10.1.0.0/24 }
+            add element inet convoy-convoy0 far4 { 10.2.0.0/24 }'
         until_told() { n=0; until grep -q \"$1\" log; do
             n=$((n+1)); test $n -lt 400 || { cat log >&2; exit 9; }; sleep 0.05; done; }
         \"$0\" run d.toml 2> log & gateway=$!
@@ -149,13 +154,14 @@ fn a_running_gateway_tells_once_of_routes_past_it_and_when_they_are_gone() {
         until_told 'stay closed'
         n=0; until \"$0\" status d.toml > /dev/null 2>&1 || test $? -lt 3; do
             n=$((n+1)); test $n -lt 400 || { cat log >&2; exit 9; }; sleep 0.05; done
-        ip route add 10.2.0.0/24 via 192.0.2.254
-        until_told 'leftupdown='
-        \"$0\" status d.toml | grep -q 'leftupdown=' || exit 8
+        ip route add 10.2.0.0/24 via 192.0.2.254 table 77
+        ip rule add priority 100 table 77
+        until_told 'ip rule 100 leads'
+        \"$0\" status d.toml | grep -q 'ip rule 100 leads' || exit 8
         ip route add 10.7.0.0/24 via 192.0.2.254
-        ip route del 10.2.0.0/24
-        until_told 'put right: .*leftupdown='
-        test \"$(grep -v 'put right' log | grep -c 'leftupdown=')\" = 1 || exit 7
+        ip rule del priority 100
+        until_told 'put right: ip rule 100 leads'
+        test \"$(grep -v 'put right' log | grep -c 'ip rule 100 leads')\" = 1 || exit 7
         exit 5";
     let Some(told) = doctor(folder.path(), illness) else { return };
     assert_eq!(told.status.code(), Some(5), "{}", String::from_utf8_lossy(&told.stderr));

@@ -49,15 +49,13 @@ pub enum HostError {
         /// What remains on the host.
         left: Vec<Leftover>,
     },
-    /// The fence that keeps packets from leaving in clear could not be made as it should be.
-    #[error("cannot {doing}: {cause}{}", More(*.more))]
-    Fence {
+    /// The packet filter refused.
+    #[error("cannot {doing}: {cause}")]
+    PacketFilter {
         /// What was to be done.
-        doing: String,
+        doing: &'static str,
         /// Why it failed.
         cause: Cause,
-        /// Further failures of this kind.
-        more: usize,
     },
     /// A network namespace could not be opened.
     #[error("cannot open network namespace {}: {}", .path.display(), namespace_words(.error))]
@@ -115,7 +113,7 @@ impl HostError {
             Self::Netlink(error) => error.kind() == io::ErrorKind::PermissionDenied,
             Self::NoRoute { cause, .. }
             | Self::Change { cause, .. }
-            | Self::Fence { cause, .. } => *cause == Cause::NotPermitted,
+            | Self::PacketFilter { cause, .. } => *cause == Cause::NotPermitted,
             _ => false,
         }
     }
@@ -139,14 +137,6 @@ pub struct Leftover {
 impl fmt::Display for Leftover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "could not undo \"{}\": {}", self.change, self.cause)
-    }
-}
-
-struct More(usize);
-
-impl fmt::Display for More {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0 == 0 { Ok(()) } else { write!(f, " (and {} more of this kind)", self.0) }
     }
 }
 

@@ -10,8 +10,7 @@
 //! [`Watch`] hears when that changes. [`Netns`] enters
 //! another network namespace first.
 //!
-//! A [`Fence`] keeps packets to protected networks from leaving in clear, whatever becomes of the
-//! process that made it.
+//! A [`Clamp`] has TCP connections through tunnels begin with segments that fit.
 //!
 //! Everything goes through the kernel's netlink sockets (`rtnetlink(7)`, `nf_tables`) and `/proc/sys/net`; no
 //! other program is run. Interfaces themselves are not made here: a TUN interface belongs to
@@ -39,9 +38,10 @@
 #![forbid(unsafe_code)]
 
 mod change;
+mod clamp;
 mod error;
-pub mod fence;
 mod generation;
+mod mark;
 mod name;
 mod neighbour;
 mod netns;
@@ -58,9 +58,10 @@ mod watch;
 pub use convoy_netlink as netlink;
 
 pub use change::{Change, Route};
+pub use clamp::Clamp;
 pub use error::{Cause, HostError, Leftover};
-pub use fence::{Claim, Clamp, Fence, FenceConfig, Finding, Look, Mark, Treatment, findings};
 pub use generation::{GenerationWatch, Heard, can_read_kernel_log, has_generation_id};
+pub use mark::Mark;
 pub use name::LinkName;
 pub use neighbour::{Neighbour, Way};
 pub use netns::Netns;

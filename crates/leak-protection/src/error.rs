@@ -51,9 +51,9 @@ pub enum LeakProtectionError {
         #[source]
         refusal: Refusal,
     },
-    /// Another interface's table asks already.
+    /// Another interface's table marks packets already.
     #[error(
-        "leak protection of another interface in this network namespace asks about packets already, and only one may: \
+        "leak protection of another interface in this network namespace marks packets already, and only one may: \
          give the gateways namespaces of their own; if no gateway has that interface any more, convoy open SITE.toml \
          --interface NAME"
     )]
@@ -71,7 +71,7 @@ pub enum LeakProtectionError {
         refusal: Refusal,
     },
     /// The routing tables refused.
-    #[error("cannot {doing} the unreachable route to {network}{}: {refusal}", and_more(*.more))]
+    #[error("cannot {doing} the route to {network}{}: {refusal}", and_more(*.more))]
     Route {
         /// What was to be done.
         doing: &'static str,
@@ -86,6 +86,21 @@ pub enum LeakProtectionError {
 }
 
 impl LeakProtectionError {
+    /// What the kernel said, if it refused.
+    #[must_use]
+    pub const fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Netlink(refusal)
+            | Self::Unsupported(refusal)
+            | Self::Flows(refusal)
+            | Self::Table { refusal, .. }
+            | Self::Queue { refusal, .. }
+            | Self::Rule { refusal, .. }
+            | Self::Route { refusal, .. } => Some(refusal),
+            Self::Denied { .. } | Self::Held { .. } | Self::Asked => None,
+        }
+    }
+
     /// Whether the kernel refused because this process has not the right.
     #[must_use]
     pub const fn is_denied(&self) -> bool {
@@ -99,7 +114,10 @@ fn and_more(count: usize) -> String {
 
 fn queue_hint(refusal: &Refusal) -> &'static str {
     match refusal.errno {
-        nix::libc::EBUSY => "; another process listens there",
+        // The kernel says EPERM of another's queue, too.
+        nix::libc::EBUSY | nix::libc::EPERM => {
+            "; another process listens there, or CAP_NET_ADMIN is missing"
+        }
         nix::libc::EINVAL | nix::libc::EOPNOTSUPP => "; the kernel needs nfnetlink_queue",
         _ => "",
     }

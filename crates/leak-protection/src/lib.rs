@@ -23,6 +23,9 @@
 //! The table has as many rules for ten thousand networks as for one. Where the kernel knows owners of tables that
 //! outlive them (Linux 6.9), nobody else can change it while the gateway runs, `nft flush ruleset` included.
 //!
+//! A site's own policies are given as [`PrefixSets`] ([`LeakProtection`]): there everything between near and far is held.
+//! Those of IKE daemons come and go one by one ([`PolicyProtection`]), and what none of them means passes.
+//!
 //! `unreachable` routes to far networks lie beneath those into the TUN interface, and outlive these. Without
 //! them, the host would send its own packets from whatever address another route gives it once the interface has gone,
 //! and an address that no policy names is not held.
@@ -34,28 +37,39 @@
 
 mod chains;
 mod error;
+mod findings;
 mod marks;
+mod policy_prefixes;
+mod policy_protection;
 mod prefix_sets;
 mod queues;
 mod routes;
 mod rules;
+mod standing;
 mod table;
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::net::IpAddr;
 
 use convoy_host::{LinkName, Mark};
+use convoy_netlink::nft::Cover;
+use ipnet::IpNet;
 
 pub use self::{
     error::LeakProtectionError,
+    findings::{Finding, Look, Lookup, findings},
     marks::{Marks, Verdict},
+    policy_prefixes::Policy,
+    policy_protection::{Changed, PolicyProtection},
     prefix_sets::{Held, PrefixSets, Sides},
     queues::{Answered, Listener, Policies, Questions},
+    standing::Repaired,
     table::Drops,
 };
 use self::{
     prefix_sets::{Covers, Differences, differ},
     routes::Routes,
     rules::Rules,
+    standing::Standing,
     table::Table,
 };
 
@@ -68,6 +82,8 @@ pub struct Config {
     pub mark: Mark,
     /// UDP port that ESP comes to.
     pub udp_port: u16,
+    /// How packets are led into the TUN interface.
+    pub leads: Lead,
     /// How packets of mixed prefixes are asked about, if there are any.
     pub questions: Questions,
 }
@@ -76,7 +92,8 @@ impl Config {
     /// Leak protection around an interface, with the mark 0xc5000000/0xff000000 and UDP port 4500.
     #[must_use]
     pub const fn new(tun: LinkName) -> Self {
-        Self { tun, mark: Mark::GATEWAY, udp_port: 4500, questions: Questions::new() }
+        let (leads, questions) = (Lead::ByDestination, Questions::new());
+        Self { tun, mark: Mark::GATEWAY, udp_port: 4500, leads, questions }
     }
 
     /// The table, as in `nft list table inet convoy-convoy0`.
@@ -86,31 +103,20 @@ impl Config {
     }
 }
 
-/// What [`LeakProtection::repair`] found missing and made again.
+/// How packets are led into the TUN interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Repaired {
-    /// The table was not as it should be.
-    pub table: bool,
-    /// `ip rule`s that were gone.
-    pub rules: usize,
-    /// Routes that were gone.
-    pub routes: usize,
-}
-
-impl Repaired {
-    /// Whether there was anything to repair.
-    #[must_use]
-    pub fn any(&self) -> bool {
-        *self != Self::default()
-    }
+pub enum Lead {
+    /// By routes to far networks, which others lay. Where questions are asked, leak protection lays them.
+    #[default]
+    ByDestination,
+    /// By marks, which leak protection writes on packets from near to far; others route to far networks as they like.
+    ByMark,
 }
 
 /// Leak protection that stands. It outlives its value and its process; [`take_away`] ends it.
 #[derive(Debug)]
 pub struct LeakProtection {
-    table: Table,
-    routes: Routes,
-    rules: Rules,
+    standing: Standing,
     sets: PrefixSets,
     covers: Covers,
 }
@@ -124,21 +130,9 @@ impl LeakProtection {
     /// # Errors
     /// [`LeakProtectionError`]. The table stands as a whole, or is as it was.
     pub fn raise(config: Config, sets: PrefixSets) -> Result<Self, LeakProtectionError> {
-        let routes = Routes::open(&config.tun, &config.questions)?;
-        let rules = Rules::open(&config)?;
-        let mut table = Table::open(config)?;
         let covers = sets.covers();
-        let made = table.may_ask(&covers).and_then(|()| table.make(&covers));
-        if let Err(error) = made {
-            // Without questions it is closed all the same.
-            if sets.ask() {
-                let _ = table.make(&PrefixSets { mixed: BTreeSet::new(), ..sets }.covers());
-            }
-            return Err(error);
-        }
-        let mut raised = Self { table, routes, rules, sets, covers };
-        raised.lead()?;
-        Ok(raised)
+        let standing = Standing::raise(config, covers.each_ref(), sets.routed.clone())?;
+        Ok(Self { standing, sets, covers })
     }
 
     /// What it protects.
@@ -151,7 +145,7 @@ impl LeakProtection {
     /// this one's, too.
     #[must_use]
     pub fn asks(&self) -> bool {
-        self.sets.ask()
+        self.standing.asks()
     }
 
     /// Whether an address is a far one.
@@ -172,11 +166,11 @@ impl LeakProtection {
         for ((before, after), note) in self.covers.iter().zip(&covers).zip(&mut differences) {
             differ(before, after, note);
         }
-        self.table.may_ask(&covers)?;
-        self.table.change(&covers, &differences)?;
+        let routed = sets.routed.clone();
+        self.standing.change(covers.each_ref(), &differences)?;
         self.covers = covers;
         self.sets = sets;
-        self.lead().map(|_| ())
+        self.standing.route(routed)
     }
 
     /// Makes again what others removed or changed. It changes nothing when there is nothing to repair.
@@ -184,12 +178,7 @@ impl LeakProtection {
     /// # Errors
     /// [`LeakProtectionError`].
     pub fn repair(&mut self) -> Result<Repaired, LeakProtectionError> {
-        let table = !self.table.holds(&self.covers)?;
-        if table {
-            self.table.make(&self.covers)?;
-        }
-        let (rules, routes) = self.lead()?;
-        Ok(Repaired { table, rules, routes })
+        self.standing.repair(self.covers.each_ref())
     }
 
     /// Packets that were dropped since the table was made; none where somebody changed it, and
@@ -198,7 +187,7 @@ impl LeakProtection {
     /// # Errors
     /// [`LeakProtectionError`].
     pub fn drops(&mut self) -> Result<Option<Drops>, LeakProtectionError> {
-        self.table.drops()
+        self.standing.drops()
     }
 
     /// Has every answer of before forgotten: the next packet of each flow of mixed prefixes is asked about. To be
@@ -207,25 +196,7 @@ impl LeakProtection {
     /// # Errors
     /// [`LeakProtectionError`]. Answers of before may still be believed then.
     pub fn forget_answers(&mut self) -> Result<(), LeakProtectionError> {
-        self.table.forget()
-    }
-
-    /// Makes the rules and routes that are missing, and removes others; how many were missing. No rule leads to a table
-    /// that has no routes.
-    fn lead(&mut self) -> Result<(usize, usize), LeakProtectionError> {
-        if self.asks() {
-            self.routes.leave_tables(false);
-            let routes = self.routes.set(&self.sets.routed, true)?;
-            Ok((self.rules.make()?, routes))
-        } else {
-            let are_anothers = self.table.is_asked_by_another()?;
-            self.routes.leave_tables(are_anothers);
-            let routes = self.routes.set(&self.sets.routed, false)?;
-            if !are_anothers {
-                self.rules.remove()?;
-            }
-            Ok((0, routes))
-        }
+        self.standing.forget_answers()
     }
 }
 
@@ -234,9 +205,10 @@ impl LeakProtection {
 /// # Errors
 /// [`LeakProtectionError`]; some may still be there then.
 pub fn remove_routes(config: Config) -> Result<(), LeakProtectionError> {
-    let mut routes = Routes::open(&config.tun, &config.questions)?;
+    let mut routes = Routes::open(&config)?;
     let mut rules = Rules::open(&config)?;
-    let are_anothers = match Table::open(config).and_then(|mut table| table.is_asked_by_another()) {
+    let are_anothers = match Table::open(config).and_then(|mut table| table.is_marked_by_another())
+    {
         Err(LeakProtectionError::Unsupported(_) | LeakProtectionError::Denied { .. }) => false,
         outcome => outcome?,
     };
@@ -267,6 +239,18 @@ pub fn take_away(config: Config) -> Result<bool, LeakProtectionError> {
         outcome => outcome?,
     };
     remove_routes(config).map(|()| stood)
+}
+
+/// The far prefixes of leak protection that stands around an interface, in the calling thread's network namespace.
+///
+/// # Errors
+/// As [`stands`].
+pub fn far(config: Config) -> Result<Vec<IpNet>, LeakProtectionError> {
+    let [_, far4, _, _, far6, _] = Table::open(config)?.present()?.unwrap_or_default();
+    let of = |cover: &Cover, is_v4| -> Vec<IpNet> {
+        cover.ranges().flat_map(|range| policy_prefixes::prefixes(range, is_v4)).collect()
+    };
+    Ok([of(&far4, true), of(&far6, false)].concat())
 }
 
 /// Whether leak protection stands around an interface, in the calling thread's network namespace.

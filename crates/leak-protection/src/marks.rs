@@ -24,6 +24,10 @@ pub(crate) enum Noted {
     Here,
 }
 
+/// What a packet bears that came out of the TUN interface, where packets are routed by marks alone: the reverse path
+/// filter finds the way back by it. No flow remembers it.
+const OUT_OF_TUNNEL: u32 = 4;
+
 impl Noted {
     pub(crate) const ALL: [Self; 3] = [Self::Bypass, Self::Protect, Self::Here];
 
@@ -37,7 +41,7 @@ impl Noted {
     }
 }
 
-/// Where in marks answers are kept: three bits of those of packets, twelve of those of flows.
+/// Where in marks answers are kept: four bits of those of packets, twelve of those of flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Marks {
     packet: u32,
@@ -60,10 +64,11 @@ impl Epoch {
     }
 }
 
-/// Bits of a packet's mark: two for the verdict, one that says that it is fresh.
-const VERDICT: u32 = 0b11;
-const FRESH: u32 = 0b100;
+/// Bits of a packet's mark: three for the verdict, one that says that it is fresh.
+const VERDICT: u32 = 0b111;
+const FRESH: u32 = 0b1000;
 /// Bits of a flow's mark: two verdicts and the epoch.
+const REMEMBERED: u32 = 0b11;
 const REPLIES: u32 = 2;
 const EPOCH: u32 = 4;
 const FLOW: u32 = 0xfff;
@@ -75,7 +80,7 @@ impl Default for Marks {
 }
 
 impl Marks {
-    /// Bits 0x00070000 of packets and 0x0fff0000 of flows.
+    /// Bits 0x000f0000 of packets and 0x0fff0000 of flows.
     #[must_use]
     pub const fn new() -> Self {
         Self { packet: 16, flow: 16 }
@@ -107,6 +112,11 @@ impl Marks {
         Bits { mask: VERDICT << self.packet, value: 0 }
     }
 
+    /// A packet that came out of the TUN interface.
+    pub(crate) const fn out_of_tunnel(self) -> Bits {
+        Bits { mask: VERDICT << self.packet, value: OUT_OF_TUNNEL << self.packet }
+    }
+
     pub(crate) const fn fresh(self, is_fresh: bool) -> Bits {
         let mask = FRESH << self.packet;
         Bits { mask, value: if is_fresh { mask } else { 0 } }
@@ -118,7 +128,7 @@ impl Marks {
             FlowDirection::Original => self.flow,
             FlowDirection::Reply => self.flow + REPLIES,
         };
-        Bits { mask: VERDICT << shift, value: noted.value() << shift }
+        Bits { mask: REMEMBERED << shift, value: noted.value() << shift }
     }
 
     pub(crate) const fn epoch(self, epoch: Epoch) -> Bits {
@@ -152,8 +162,8 @@ mod tests {
     fn answers_keep_the_bits_of_others() {
         let marks = Marks::default();
         let answered = marks.answered(0xdead_beef, Noted::Bypass, true);
-        assert_eq!(answered, 0xdead_beef & !0x7_0000 | 0x5_0000);
-        assert_eq!(marks.answered(0x0003_0001, Noted::Protect, false), 0x0002_0001);
+        assert_eq!(answered, 0xdead_beef & !0xf_0000 | 0x9_0000);
+        assert_eq!(marks.answered(0x0007_0001, Noted::Protect, false), 0x0002_0001);
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct PrefixSets {
 
 /// What the table's sets hold, in their order.
 pub(crate) type Covers = [Cover; SETS.len()];
+/// The same of another's.
+pub(crate) type Shown<'a> = [&'a Cover; SETS.len()];
 /// What changes of them.
 pub(crate) type Differences = [Difference; SETS.len()];
 
@@ -51,6 +53,10 @@ pub struct Held {
 }
 
 impl Held {
+    pub(crate) const fn of(covers: Covers) -> Self {
+        Self { covers }
+    }
+
     /// Whether what is sent from one address to another goes from near to far.
     #[must_use]
     pub fn holds(&self, from: IpAddr, to: IpAddr) -> bool {

@@ -42,10 +42,10 @@ impl Default for Questions {
 }
 
 impl Questions {
-    /// Marks as [`Marks::new`], queues 4510 to 4513, tables 4510 and 4511, priorities 230 to 235.
+    /// Marks as [`Marks::new`], queues 4510 to 4513, tables 4510 and 4511, priorities 210 to 215.
     #[must_use]
     pub const fn new() -> Self {
-        Self { marks: Marks::new(), queue: 4510, table: 4510, priority: 230 }
+        Self { marks: Marks::new(), queue: 4510, table: 4510, priority: 210 }
     }
 
     /// The tables of far networks, and of what was answered.

@@ -2,7 +2,8 @@
 //!
 //! Without questions these are `unreachable` ones in the main table, beneath those into the TUN interface, which others
 //! lay. With questions there are two tables: one has the routes to far networks, into the TUN interface and
-//! `unreachable` beneath; the other leads everything there, for what was answered so.
+//! `unreachable` beneath; the other leads everything there, for what was answered so. Where marks alone lead, there is
+//! only the second one.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ use netlink_packet_route::{
     },
 };
 
-use crate::{LeakProtectionError, Questions};
+use crate::{Config, Lead, LeakProtectionError};
 
 /// Who made a route, in `ip route`: a number that no routing daemon uses (`rtnetlink.h`).
 pub(crate) const PROTOCOL: u8 = 0xc5;
@@ -47,7 +48,8 @@ pub(crate) struct Routes {
     rtnl: Rtnl,
     tun: LinkName,
     metric: u32,
-    /// The tables that are only theirs: of far networks, and of what was answered.
+    leads: Lead,
+    /// The tables that are only theirs: of far networks, and of what is to be protected.
     tables: [u32; 2],
     /// Whether another interface has these now.
     are_anothers: bool,
@@ -55,20 +57,28 @@ pub(crate) struct Routes {
 
 impl Routes {
     /// Opens the routing tables of the calling thread's namespace.
-    pub(crate) fn open(tun: &LinkName, questions: &Questions) -> Result<Self, LeakProtectionError> {
+    pub(crate) fn open(config: &Config) -> Result<Self, LeakProtectionError> {
         let rtnl = Rtnl::open().map_err(|error| LeakProtectionError::Netlink(error.into()))?;
+        let Config { tun, leads, questions, .. } = config;
         let (tun, metric) = (tun.clone(), metric(tun.as_str()));
-        Ok(Self { rtnl, tun, metric, tables: questions.tables(), are_anothers: false })
+        Ok(Self {
+            rtnl,
+            tun,
+            metric,
+            leads: *leads,
+            tables: questions.tables(),
+            are_anothers: false,
+        })
     }
 
-    /// Makes the routes those to these networks, new ones first: where questions are asked, those of the two tables.
+    /// Makes the routes those to these networks, new ones first: where marks are written, those of the two tables.
     /// How many were missing.
     pub(crate) fn set(
         &mut self,
         networks: &BTreeSet<IpNet>,
-        asks: bool,
+        marks: bool,
     ) -> Result<usize, LeakProtectionError> {
-        let wanted = self.wanted(networks, asks)?;
+        let wanted = self.wanted(networks, marks)?;
         self.make(&wanted)
     }
 
@@ -85,17 +95,20 @@ impl Routes {
     fn wanted(
         &mut self,
         networks: &BTreeSet<IpNet>,
-        asks: bool,
+        marks: bool,
     ) -> Result<BTreeSet<Route>, LeakProtectionError> {
         let networks = networks.iter().map(IpNet::trunc);
         let nowhere = |table| move |to| Route { table, to, by: None };
-        if !asks {
+        if !marks {
             return Ok(networks.map(nowhere(MAIN)).collect());
         }
-        let [far, answered] = self.tables;
+        let [far, protected] = self.tables;
         let everything = [Ipv4Net::default().into(), Ipv6Net::default().into()];
-        let mut wanted: BTreeSet<_> = networks.map(nowhere(far)).collect();
-        wanted.extend(everything.map(nowhere(answered)));
+        let mut wanted: BTreeSet<_> = match self.leads {
+            Lead::ByDestination => networks.map(nowhere(far)).collect(),
+            Lead::ByMark => BTreeSet::new(),
+        };
+        wanted.extend(everything.map(nowhere(protected)));
         if let Some(tun) = self.tun_index()? {
             let into_tun: Vec<_> =
                 wanted.iter().map(|route| Route { by: Some(tun), ..*route }).collect();

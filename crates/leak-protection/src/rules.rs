@@ -1,9 +1,11 @@
 //! The `ip rule`s that lead packets to the tables of [`crate::routes`].
 //!
-//! What the gateway sends itself, and what was answered to pass in clear, goes by the host's own tables; what was answered to be protected goes into the
-//! TUN interface; all others are routed to far networks as if nothing were asked.
+//! What the gateway sends itself, and what was answered to pass in clear, goes by the host's own tables; what was
+//! answered to be protected goes into the TUN interface; all others are routed to far networks as if nothing were asked.
+//! Where marks alone lead, all others go by the host's own tables, and the reverse path filter looks for those who sent
+//! what came out of the TUN interface there.
 
-use convoy_host::Mark;
+use convoy_host::{LinkName, Mark};
 use convoy_netlink::{Refusal, Rtnl};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::{
@@ -12,10 +14,14 @@ use netlink_packet_route::{
     rule::{RuleAction, RuleAttribute, RuleMessage},
 };
 
-use crate::{Config, LeakProtectionError, Questions, marks::Noted, routes::PROTOCOL};
+use crate::{Config, Lead, LeakProtectionError, Questions, marks::Noted, routes::PROTOCOL};
 
 /// Where packets go on that are led past the tables.
 const BEHIND: u32 = 5;
+/// Where those do that came out of the TUN interface, where marks lead: behind strongSwan's table (220 by its own
+/// rule's priority). What that routes is what tunnels are to carry, and a default route there would lead what a tunnel
+/// brought back to the wire.
+const BEHIND_DAEMONS: u32 = 11;
 
 /// What of a rule tells it from others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +30,8 @@ struct Rule {
     to: To,
     /// The mark of the packets that are meant, and its mask.
     mark: Option<(u32, u32)>,
+    /// Only what comes in by this interface.
+    from: Option<String>,
 }
 
 /// Where a rule leads.
@@ -40,6 +48,8 @@ enum To {
 #[derive(Debug)]
 pub(crate) struct Rules {
     rtnl: Rtnl,
+    tun: LinkName,
+    leads: Lead,
     questions: Questions,
     /// What the gateway's own packets bear.
     own: Mark,
@@ -49,7 +59,8 @@ impl Rules {
     /// Opens the rules of the calling thread's network namespace.
     pub(crate) fn open(config: &Config) -> Result<Self, LeakProtectionError> {
         let rtnl = Rtnl::open().map_err(|error| LeakProtectionError::Netlink(error.into()))?;
-        Ok(Self { rtnl, questions: config.questions, own: config.mark })
+        let Config { tun, mark, leads, questions, .. } = config;
+        Ok(Self { rtnl, tun: tun.clone(), leads: *leads, questions: *questions, own: *mark })
     }
 
     /// Makes the rules that are missing; how many.
@@ -88,22 +99,39 @@ impl Rules {
     }
 
     /// In the order in which they may be made: nobody is led to a table before those who must not be have a way around.
-    fn wanted(&self) -> [Rule; 6] {
+    fn wanted(&self) -> Vec<Rule> {
         let [far, answered] = self.questions.tables();
         let first = self.questions.priority;
-        let behind = first.saturating_add(BEHIND);
+        let behind = |place: u32| first.saturating_add(place);
         let bits = |noted| {
             let bits = self.questions.marks.noted(noted);
             Some((bits.value, bits.mask))
         };
         let own = Some((self.own.value & self.own.mask, self.own.mask));
-        let rule = |place: u32, to, mark| Rule { priority: first.saturating_add(place), to, mark };
-        [
+        let rule = |place: u32, to, mark| Rule {
+            priority: first.saturating_add(place),
+            to,
+            mark,
+            from: None,
+        };
+        if self.leads == Lead::ByMark {
+            let out_of_tunnel = self.questions.marks.out_of_tunnel();
+            let mark = Some((out_of_tunnel.value, out_of_tunnel.mask));
+            let tun = Some(self.tun.as_str().to_owned());
+            // Whom it is from is asked as if the answer came in by where it goes out.
+            return vec![
+                rule(BEHIND_DAEMONS, To::Nowhere, None),
+                Rule { from: tun, ..rule(0, To::Rule(behind(BEHIND_DAEMONS)), mark) },
+                rule(1, To::Table(answered), mark),
+                rule(3, To::Table(answered), bits(Noted::Protect)),
+            ];
+        }
+        vec![
             rule(BEHIND, To::Nowhere, None),
-            rule(0, To::Rule(behind), own),
-            rule(1, To::Rule(behind), bits(Noted::Bypass)),
+            rule(0, To::Rule(behind(BEHIND)), own),
+            rule(1, To::Rule(behind(BEHIND)), bits(Noted::Bypass)),
             // The reverse path filter asks as well.
-            rule(2, To::Rule(behind), bits(Noted::Here)),
+            rule(2, To::Rule(behind(BEHIND)), bits(Noted::Here)),
             rule(3, To::Table(answered), bits(Noted::Protect)),
             rule(4, To::Table(far), None),
         ]
@@ -111,28 +139,14 @@ impl Rules {
 
     /// Rules of this kind; none where the kernel has no such family.
     fn present(&mut self, family: AddressFamily) -> Result<Option<Vec<Rule>>, Refusal> {
-        let mut question = RuleMessage::default();
-        question.header.family = family;
-        let list = match self.rtnl.dump(&Message::GetRule(question)) {
-            Err(Refusal { errno: nix::libc::EOPNOTSUPP | nix::libc::EAFNOSUPPORT, .. }) => {
-                return Ok(None);
-            }
-            list => list?,
-        };
-        let rule = |m| if let Message::NewRule(rule) = m { Some(rule) } else { None };
-        // Without the family the kernel answers with the rules of all.
-        let mut of_family = list
-            .into_iter()
-            .filter_map(rule)
-            .filter(|rule| rule.header.family == family)
-            .peekable();
-        if of_family.peek().is_none() {
+        let there = of_family(&mut self.rtnl, family)?;
+        if there.is_empty() {
             return Ok(None);
         }
         let tables = self.questions.tables();
         let first = self.questions.priority;
-        let places = first..=first.saturating_add(BEHIND);
-        let ours = of_family.filter_map(|message| Rule::read(&message)).filter(|rule| {
+        let places = first..=first.saturating_add(BEHIND_DAEMONS);
+        let ours = there.iter().filter_map(Rule::read).filter(|rule| {
             let is_to_ours = matches!(rule.to, To::Table(table) if tables.contains(&table));
             is_to_ours || places.contains(&rule.priority)
         });
@@ -145,6 +159,51 @@ impl Rules {
             Err(other) => Err(other),
         }
     }
+}
+
+/// Rules that lead all packets to a table: priority and table.
+pub(crate) fn lookups(rtnl: &mut Rtnl, family: AddressFamily) -> Result<Vec<(u32, u32)>, Refusal> {
+    let selects = |attribute: &RuleAttribute| {
+        matches!(
+            attribute,
+            RuleAttribute::Iifname(_)
+                | RuleAttribute::Oifname(_)
+                | RuleAttribute::Source(_)
+                | RuleAttribute::Destination(_)
+                | RuleAttribute::FwMark(_)
+                | RuleAttribute::IpProtocol(_)
+                | RuleAttribute::L3MDev(true)
+                | RuleAttribute::UidRange(_)
+        )
+    };
+    let rules = of_family(rtnl, family)?.into_iter();
+    let general = rules.filter(|rule| !rule.attributes.iter().any(selects));
+    let table = |rule: RuleMessage| {
+        let (mut priority, mut table) = (0, None);
+        for attribute in rule.attributes {
+            match attribute {
+                RuleAttribute::Priority(number) => priority = number,
+                RuleAttribute::Table(number) => table = Some(number),
+                _ => {}
+            }
+        }
+        let leads = rule.header.action == RuleAction::ToTable;
+        leads.then_some((priority, table.unwrap_or_else(|| rule.header.table.into())))
+    };
+    Ok(general.filter_map(table).collect())
+}
+
+/// All rules of a family; none where the kernel has not got it.
+fn of_family(rtnl: &mut Rtnl, family: AddressFamily) -> Result<Vec<RuleMessage>, Refusal> {
+    let mut question = RuleMessage::default();
+    question.header.family = family;
+    let list = match rtnl.dump(&Message::GetRule(question)) {
+        Err(Refusal { errno: nix::libc::EOPNOTSUPP | nix::libc::EAFNOSUPPORT, .. }) => Vec::new(),
+        list => list?,
+    };
+    let rule = |m| if let Message::NewRule(rule) = m { Some(rule) } else { None };
+    // Without the family the kernel answers with the rules of all.
+    Ok(list.into_iter().filter_map(rule).filter(|rule| rule.header.family == family).collect())
 }
 
 impl Rule {
@@ -164,12 +223,14 @@ impl Rule {
             message.attributes.push(RuleAttribute::FwMark(value));
             message.attributes.push(RuleAttribute::FwMask(mask));
         }
+        message.attributes.extend(self.from.clone().map(RuleAttribute::Iifname));
         message
     }
 
     /// What a rule is, if Convoy made it.
     fn read(message: &RuleMessage) -> Option<Self> {
         let (mut priority, mut table, mut goto, mut is_ours) = (0, None, None, false);
+        let mut from = None;
         let (mut value, mut mask) = (None, u32::MAX);
         for attribute in &message.attributes {
             match attribute {
@@ -179,6 +240,7 @@ impl Rule {
                 RuleAttribute::Goto(number) => goto = Some(*number),
                 RuleAttribute::FwMark(number) => value = Some(*number),
                 RuleAttribute::FwMask(number) => mask = *number,
+                RuleAttribute::Iifname(name) => from = Some(name.clone()),
                 _ => {}
             }
         }
@@ -189,6 +251,6 @@ impl Rule {
             _ => return None,
         };
         let mark = value.map(|value| (value, mask));
-        is_ours.then_some(Self { priority, to, mark })
+        is_ours.then_some(Self { priority, to, mark, from })
     }
 }

@@ -11,10 +11,10 @@ use convoy_netlink::{
 use netlink_packet_netfilter::nftables::TableFlags;
 
 use crate::{
-    Config, LeakProtectionError,
-    chains::{self, Chain, Counted, questions},
+    Config, Lead, LeakProtectionError,
+    chains::{self, Chain, Counted, marking, questions},
     marks::Epoch,
-    prefix_sets::{Covers, Differences},
+    prefix_sets::{Covers, Differences, Shown},
     queues::Asking,
 };
 
@@ -75,7 +75,7 @@ const fn is_worth_another_way(errno: i32) -> bool {
 }
 
 /// Whether there are mixed prefixes to ask about.
-fn asks(covers: &Covers) -> bool {
+pub(crate) fn asks(covers: Shown<'_>) -> bool {
     let [_, _, mixed4, _, _, mixed6] = covers;
     [mixed4, mixed6].into_iter().any(|mixed| mixed.ranges().next().is_some())
 }
@@ -134,7 +134,7 @@ impl Table {
 
     /// Makes the table, its sets with these contents and its chains, in place of what stands there, in
     /// one step.
-    pub(crate) fn make(&mut self, covers: &Covers) -> Result<(), LeakProtectionError> {
+    pub(crate) fn make(&mut self, covers: Shown<'_>) -> Result<(), LeakProtectionError> {
         self.will_ask(asks(covers))?;
         for _ in 1..TRIES {
             match self.try_make(covers) {
@@ -148,7 +148,7 @@ impl Table {
         })
     }
 
-    fn try_make(&mut self, covers: &Covers) -> Result<(), Refusal> {
+    fn try_make(&mut self, covers: Shown<'_>) -> Result<(), Refusal> {
         let mut outcome = self.try_ways(covers);
         // The kernel may know only the other way to ask.
         if let Err(refusal) = &outcome
@@ -164,7 +164,7 @@ impl Table {
         outcome
     }
 
-    fn try_ways(&mut self, covers: &Covers) -> Result<(), Refusal> {
+    fn try_ways(&mut self, covers: Shown<'_>) -> Result<(), Refusal> {
         // With an owner nobody else can empty it, `nft flush ruleset` included, and it outlives its
         // owner; kernels before 6.9 cannot do both.
         let held = TableFlags::Owner | TableFlags::Persisent;
@@ -246,7 +246,7 @@ impl Table {
         Ok(epoch)
     }
 
-    fn orders(&self, covers: &Covers, flags: TableFlags, before: Before) -> Vec<Order> {
+    fn orders(&self, covers: Shown<'_>, flags: TableFlags, before: Before) -> Vec<Order> {
         let name = self.config.table();
         let mut orders = nft::table(&name, flags, before == Before::Ours);
         if before == Before::Anybodys {
@@ -261,7 +261,7 @@ impl Table {
     }
 
     /// As [`Table::orders`], with the table and the chains that are there.
-    fn orders_within(&self, covers: &Covers, flags: TableFlags, there: &[String]) -> Vec<Order> {
+    fn orders_within(&self, covers: Shown<'_>, flags: TableFlags, there: &[String]) -> Vec<Order> {
         let name = self.config.table();
         let mut orders = nft::table(&name, flags, false);
         let chains = self.chains();
@@ -280,20 +280,22 @@ impl Table {
         orders
     }
 
-    /// Refuses to ask where another interface's table does: who answers one would answer the other.
-    pub(crate) fn may_ask(&mut self, covers: &Covers) -> Result<(), LeakProtectionError> {
-        if asks(covers) && !self.asks && self.is_asked_by_another()? {
+    /// Refuses to write marks where another interface's table does: one would be taken for the other's.
+    pub(crate) fn may_mark(&mut self, covers: Shown<'_>) -> Result<(), LeakProtectionError> {
+        let is_new = !self.asks && !self.is_current;
+        let marks = asks(covers) && !self.asks || self.config.leads == Lead::ByMark && is_new;
+        if marks && self.is_marked_by_another()? {
             return Err(LeakProtectionError::Asked);
         }
         Ok(())
     }
 
-    /// Whether another interface's table asks questions: then rules and tables of routes are that one's.
-    pub(crate) fn is_asked_by_another(&mut self) -> Result<bool, LeakProtectionError> {
+    /// Whether another interface's table writes marks: then rules and tables of routes are that one's.
+    pub(crate) fn is_marked_by_another(&mut self) -> Result<bool, LeakProtectionError> {
         let own = self.config.table();
         let tables = self.nft.tables().map_err(|refusal| self.refused("read", refusal))?;
         for table in tables.iter().filter(|table| table.starts_with(PREFIX) && **table != own) {
-            match self.nft.dump(nft::question(table, questions::RECALL)) {
+            match self.nft.dump(nft::question(table, marking::ARRIVING)) {
                 Ok(rules) if !rules.is_empty() => return Ok(true),
                 Ok(_) | Err(Refusal { errno: nix::libc::ENOENT, .. }) => {}
                 Err(refusal) => return Err(self.refused("read", refusal)),
@@ -309,7 +311,7 @@ impl Table {
     /// Changes what the sets hold, in one step; all is made anew where it is not known what they hold.
     pub(crate) fn change(
         &mut self,
-        covers: &Covers,
+        covers: Shown<'_>,
         differences: &Differences,
     ) -> Result<(), LeakProtectionError> {
         if !self.is_current || self.asks != asks(covers) {
@@ -328,11 +330,12 @@ impl Table {
     }
 
     /// Whether it is as it was made, and its sets hold this.
-    pub(crate) fn holds(&mut self, covers: &Covers) -> Result<bool, LeakProtectionError> {
+    pub(crate) fn holds(&mut self, covers: Shown<'_>) -> Result<bool, LeakProtectionError> {
         if self.is_held || !self.is_current {
             return Ok(self.is_current);
         }
-        Ok(self.present()?.as_ref() == Some(covers) && self.has_rules()?)
+        let is_same = self.present()?.is_some_and(|there| there.each_ref() == covers);
+        Ok(is_same && self.has_rules()?)
     }
 
     /// Who changes rules changes their number, but for somebody who means to hide it.
@@ -371,13 +374,23 @@ impl Table {
         Ok(Some(drops))
     }
 
+    /// Whether it asks questions.
+    pub(crate) const fn asks(&self) -> bool {
+        self.asks
+    }
+
+    /// Its sets are not what they should be: the next change, or repair, makes all of it anew.
+    pub(crate) const fn is_behind(&mut self) {
+        self.is_current = false;
+    }
+
     /// Removes it; whether it was there.
     pub(crate) fn remove(&mut self) -> Result<bool, LeakProtectionError> {
         let name = self.config.table();
         let mut outcome = self.nft.commit(vec![nft::removal(&name)]);
         if matches!(outcome, Err(Refusal { errno: nix::libc::EPERM, .. })) && self.may_look() {
             // That of a process that has ended is taken over first.
-            self.make(&Covers::default())?;
+            self.make(Covers::default().each_ref())?;
             outcome = self.nft.commit(vec![nft::removal(&name)]);
         }
         match outcome {

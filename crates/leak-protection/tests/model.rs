@@ -1,7 +1,6 @@
 //! What a kernel with leak protection lets through is what the prefix sets say, whatever they are.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../../host/tests/fence/world.rs"]
 #[allow(dead_code, reason = "others need the rest")]
 mod world;
 

@@ -1,7 +1,6 @@
 //! What a kernel lets through between mixed prefixes is what policies say that it asks, whatever they are.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "../../host/tests/fence/world.rs"]
 #[allow(dead_code, reason = "others need the rest")]
 mod world;
 
@@ -19,6 +18,7 @@ use convoy_leak_protection::{
 };
 use ipnet::IpNet;
 
+use world::flows::{Flow, drain, packet};
 use world::{Door, Tun, World, send_raw};
 
 /// Ports that policies tell apart.
@@ -47,29 +47,6 @@ const NETWORKS: [&[&str]; 2] = [
         "2001:db8:3::2/128",
     ],
 ];
-
-/// A packet, as far as policies look at it.
-#[derive(Debug, Clone, Copy)]
-struct Flow {
-    from: IpAddr,
-    to: IpAddr,
-    port: u16,
-}
-
-impl Flow {
-    fn of(packet: &[u8]) -> Self {
-        let port = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
-        if packet[0] >> 4 == 4 {
-            let address =
-                |at: usize| IpAddr::from(<[u8; 4]>::try_from(&packet[at..at + 4]).unwrap());
-            Self { from: address(12), to: address(16), port: port(22) }
-        } else {
-            let address =
-                |at: usize| IpAddr::from(<[u8; 16]>::try_from(&packet[at..at + 16]).unwrap());
-            Self { from: address(8), to: address(24), port: port(42) }
-        }
-    }
-}
 
 #[derive(Debug, Clone)]
 struct Policy {
@@ -219,42 +196,6 @@ fn config() -> Config {
 
 fn net(text: &str) -> IpNet {
     text.parse().unwrap()
-}
-
-/// A packet with UDP from one port to another.
-fn packet(from: &str, to: &str, ports: [u16; 2], tag: &[u8]) -> Vec<u8> {
-    let is_v4 = !from.contains(':');
-    let mut packet =
-        if is_v4 { world::packet4(from, to, tag) } else { world::packet6(from, to, tag) };
-    let udp = if is_v4 { 20 } else { 40 };
-    for (at, port) in [udp, udp + 2].into_iter().zip(ports) {
-        let old = u32::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
-        packet[at..at + 2].copy_from_slice(&port.to_be_bytes());
-        if !is_v4 {
-            // RFC 1624 equation 3.
-            let sum = u32::from(!u16::from_be_bytes([packet[46], packet[47]]));
-            let sum = sum + (0xffff - old) + u32::from(port);
-            let sum = (sum & 0xffff) + (sum >> 16);
-            let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
-            packet[46..48].copy_from_slice(&sum.to_be_bytes());
-        }
-    }
-    packet
-}
-
-/// Tags of what comes out of the TUN interface.
-fn drain(tun: &mut Tun, seen: &mut BTreeSet<Vec<u8>>) {
-    while let Some(packet) = tun.read() {
-        // Errors quote packets of others.
-        let protocol = if packet[0] >> 4 == 4 { packet[9] } else { packet[6] };
-        if protocol != 17 {
-            continue;
-        }
-        if let Some(at) = packet.windows(world::SIGN.len()).position(|w| w == world::SIGN) {
-            let tag = packet[at + world::SIGN.len()..].iter().copied().take(8).collect();
-            seen.insert(tag);
-        }
-    }
 }
 
 #[test]
@@ -472,7 +413,7 @@ fn rules_and_routes_that_others_remove_are_made_again() {
     let mut protection =
         world.gateway.run(|| LeakProtection::raise(config(), site().sets)).unwrap();
     assert_eq!(protection.repair().unwrap(), Repaired::default());
-    world.gateway.ip("-4 rule del priority 230");
+    world.gateway.ip("-4 rule del priority 210");
     world.gateway.ip("-4 route flush table 4511");
     // One into the interface, one that leads nowhere.
     let repaired = Repaired { table: false, rules: 1, routes: 2 };

@@ -1,14 +1,15 @@
-//! The network: routes and settings that work against the fence, the packet filter, and MTUs.
+//! The network: routes and settings that work against leak protection, the packet filter, and MTUs.
 
-use convoy_host::{
-    FenceConfig, Finding, HostError, IpNet, LinkName, Look, Network, fence, findings,
-};
+use convoy_host::{HostError, IpNet, LinkName, Network};
+use convoy_leak_protection::{Config, Finding, Lead, LeakProtectionError, Look, findings};
 
 use super::{Check, Patient};
 
 pub(super) fn look(patient: &Patient<'_>) -> Vec<Check> {
     let Ok(link) = LinkName::new(patient.interface) else { return Vec::new() };
-    let config = FenceConfig::new(link.clone());
+    let for_daemons = patient.site.is_none_or(|site| site.xfrm.is_some());
+    let leads = if for_daemons { Lead::ByMark } else { Lead::ByDestination };
+    let config = Config { leads, ..Config::new(link.clone()) };
     let mut checks =
         routes(patient, &config).unwrap_or_else(|error| vec![unseen("routes", &error)]);
     checks.push(filter(&config));
@@ -21,11 +22,11 @@ fn unseen(about: &'static str, error: &HostError) -> Check {
     Check::note(about, format!("not to be seen: {error}"))
 }
 
-fn routes(patient: &Patient<'_>, config: &FenceConfig) -> Result<Vec<Check>, HostError> {
+fn routes(patient: &Patient<'_>, config: &Config) -> Result<Vec<Check>, HostError> {
     let look = Look::around(config, &patient.peers)?;
     let of_site = patient.site.map(|site| site.protected_networks()).unwrap_or_default();
     let of_site = of_site.iter().filter_map(|net| IpNet::new(net.addr(), net.len()).ok());
-    let mut protected = look.closed(config);
+    let mut protected = convoy_leak_protection::far(config.clone()).unwrap_or_default();
     protected.extend(of_site);
     protected.sort();
     protected.dedup();
@@ -50,23 +51,23 @@ fn judged(finding: &Finding) -> Check {
     }
 }
 
-fn filter(config: &FenceConfig) -> Check {
+fn filter(config: &Config) -> Check {
     const ABOUT: &str = "packet filter";
-    let table = config.filter_table();
-    let of_site = convoy_leak_protection::Config::new(config.tun.clone());
-    let stands = convoy_leak_protection::stands(of_site).unwrap_or(false);
-    match fence::filter_stands(config).map(|of_daemons| of_daemons || stands) {
+    let table = config.table();
+    match convoy_leak_protection::stands(config.clone()) {
         Ok(true) => Check::ok(ABOUT, format!("table inet {table} stands")),
         Ok(false) => Check::ok(
             ABOUT,
             format!("the kernel has nf_tables; no table inet {table} is raised now"),
         ),
-        Err(error) if error.is_denied() => unseen(ABOUT, &error),
+        Err(error @ LeakProtectionError::Denied { .. }) => {
+            Check::note(ABOUT, format!("not to be seen: {error}"))
+        }
         Err(error) => Check::problem(
             ABOUT,
             format!(
-                "{error}: without nf_tables routes alone keep packets from leaving in clear, and nothing \
-                 keeps them from coming in so; load the kernel module nf_tables"
+                "{error}: without nf_tables nothing keeps protected packets from leaving and coming in in clear, and \
+                 a gateway does not start; load the kernel module nf_tables"
             ),
         ),
     }

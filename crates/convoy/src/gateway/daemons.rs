@@ -1,5 +1,5 @@
-//! What IKE daemons bring about in a running gateway: SAs and policies, the fence around what they
-//! protect, and UDP ports that are shared.
+//! What IKE daemons bring about in a running gateway: SAs and policies, leak protection of what they cover, and UDP
+//! ports that are shared.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,18 +12,20 @@ use anyhow::Context as _;
 use convoy_control::site::{Site, Xfrm};
 use convoy_control::status::LeakProtection;
 use convoy_control::xfrm::{
-    Answer, Carried, Client, Cover, Earlier, Host, Keep, KeepError, Kernel, Moment, Setting, Words,
+    Answer, Carried, Client, Earlier, Host, Keep, KeepError, Kernel, Moment, Setting, Words,
 };
 use convoy_crypto::Cpu;
 use convoy_host::News;
 use convoy_io::IoError;
 use convoy_io::udp::{SteerError, Steering, bound_to};
+use convoy_leak_protection::LeakProtectionError;
 use convoy_runtime::{WireId, Wiring, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, PolicyType, Refusal, Request};
 
 use super::closing::Closing;
-use super::fence::Guard;
+use super::guard::Guard;
 use super::interfaces::{self, Interfaces};
+use super::leaks::RESTS;
 use super::{Core, ports};
 use crate::exit::describe;
 
@@ -33,12 +35,8 @@ const ESP_IN_UDP: u32 = 2;
 const EADDRINUSE: Errno = Errno(98);
 /// How long a group of sockets beside a daemon's stays without it, in seconds.
 const ALONE_MAX: u32 = 30;
-/// Peers whose ways are looked at with the fence.
+/// Peers whose ways are looked at with the leak protection.
 const PEERS_LOOKED_AT: usize = 64;
-/// How much longer than a look at the fence the pause before the next one is.
-const FENCE_RESTS: u32 = 30;
-/// What errors are about.
-pub(super) const FENCE: &str = "the fence around protected networks";
 /// How long workers may take to let go of a group.
 const LET_GO: Duration = Duration::from_millis(100);
 
@@ -63,10 +61,10 @@ pub(super) struct Daemons {
     missing: Vec<String>,
     /// The picture after which interfaces were last as wide as their SAs.
     fitted: u64,
-    /// Whether somebody may have changed the fence, and when it is looked at at the earliest.
-    is_fence_due: bool,
-    fence_rests_until: Instant,
-    /// What goes wrong again and again with the fence: when it is made whole, and its counters are read.
+    /// Whether somebody may have changed the leak protection, and when it is looked at at the earliest.
+    is_look_due: bool,
+    rests_until: Instant,
+    /// What goes wrong again and again with it: when it is made whole, and its counters are read.
     repairing: Lasting,
     counting: Lasting,
 }
@@ -93,11 +91,11 @@ impl Lasting {
     }
 }
 
-/// Says how it went with the fence; whether well.
+/// Says how it went with the leak protection; whether well.
 fn say(lasting: &mut Lasting, outcome: anyhow::Result<()>) -> bool {
     match lasting.news(outcome) {
-        Some(words) if lasting.is_well() => tracing::info!("{FENCE}: {words}"),
-        Some(words) => tracing::error!("{FENCE}: {words}"),
+        Some(words) if lasting.is_well() => tracing::info!("leak protection: {words}"),
+        Some(words) => tracing::error!("leak protection: {words}"),
         None => {}
     }
     lasting.is_well()
@@ -122,6 +120,7 @@ impl Daemons {
         shared: Vec<Steering>,
     ) -> anyhow::Result<Self> {
         let published = core.state().published().clone();
+        guard.serve(&published, core.state().plain_spd());
         let kernel = Kernel::new(setting(core)?, published, Box::new(ThisHost));
         let mut kernel = kernel.context("random numbers")?;
         let lost = match keep {
@@ -140,19 +139,19 @@ impl Daemons {
             interfaces: Interfaces::default(),
             missing: Vec::new(),
             fitted: 0,
-            is_fence_due: true,
-            fence_rests_until: Instant::now(),
+            is_look_due: true,
+            rests_until: Instant::now(),
             repairing: Lasting::default(),
             counting: Lasting::default(),
         })
     }
 
-    /// Carries out a request. When this returns, every worker sees it, and the fence follows: what is to be protected
-    /// is closed before anybody knows the policy, and what is not any more opens when all have forgotten it.
+    /// Carries out a request. When this returns, every worker sees it, and leak protection follows: what a policy covers
+    /// is closed before anybody knows it, and what it does not any more opens when all have forgotten it.
     ///
     /// # Errors
-    /// As a kernel refuses it, or with the kernel's error number where the fence cannot be closed. Nothing has changed
-    /// then.
+    /// As a kernel refuses it, or with the kernel's error number where leak protection cannot follow. Nothing has
+    /// changed then.
     pub(super) fn carry_out(
         &mut self,
         core: &Core,
@@ -169,29 +168,21 @@ impl Daemons {
         let carried = match self.kernel.request(client, request, to, moment()) {
             Ok(carried) => carried,
             Err(refusal) => {
-                self.is_fence_due |= !closing.undo(&mut self.guard);
+                self.is_look_due |= !closing.undo(&mut self.guard);
                 return Err(refusal);
             }
         };
-        let Carried { answer, covered, uncovered } = carried;
-        let (opening, closed) = closing.done(covered);
-        let (closing, opened): (Vec<_>, Vec<_>) =
-            uncovered.into_iter().partition(|gone| gone.cover == Cover::Bypass);
-        // What was passed and is not any more.
-        self.fence(
-            |guard| guard.follow(&closed, &closing),
-            !(closed.is_empty() && closing.is_empty()),
-        );
+        let Carried { answer, uncovered, .. } = carried;
+        closing.done();
         let generation = self.kernel.generation();
         if generation != before && !core.settle(generation) {
             tracing::error!("workers do not see a change of {} yet", client.command);
         }
-        let is_open_due = !(opening.is_empty() && opened.is_empty());
-        self.fence(|guard| guard.follow(&opening, &opened), is_open_due);
+        self.protect(|guard| guard.follow(&[], &uncovered).and_then(|()| guard.forget()));
         // A daemon that begins may flush before it brings its policies: only one that takes some away
         // again knows what there is.
-        if is_flush && !(closing.is_empty() && opened.is_empty()) {
-            self.fence(Guard::settle, true);
+        if is_flush && !uncovered.is_empty() {
+            self.protect(Guard::settle);
             self.kernel.stay_closed(false);
         }
         Ok(answer)
@@ -212,10 +203,10 @@ impl Daemons {
         }
     }
 
-    fn fence(&mut self, change: impl FnOnce(&mut Guard) -> anyhow::Result<()>, is_due: bool) {
-        if is_due && let Err(error) = change(&mut self.guard) {
-            tracing::error!("{FENCE}: {}", describe(&error));
-            self.is_fence_due = true;
+    fn protect(&mut self, change: impl FnOnce(&mut Guard) -> Result<(), LeakProtectionError>) {
+        if let Err(error) = change(&mut self.guard) {
+            tracing::error!("leak protection: {error}");
+            self.is_look_due = true;
         }
     }
 
@@ -266,22 +257,30 @@ impl Daemons {
         Ok(())
     }
 
-    /// Makes the fence whole where others changed the host's routes, with pauses: to look at many
+    /// Lays the routes into the TUN interface, which has come up.
+    pub(super) fn lead(&mut self) -> anyhow::Result<()> {
+        self.guard.lead().context("routes of leak protection")
+    }
+
+    /// Makes leak protection whole where others changed it or the host's routes, with pauses: to look at many
     /// networks takes its time.
     pub(super) fn follow_host(&mut self, site: &Site, news: News) {
         if news.links && !site.xfrm_interfaces().is_empty() {
             self.missing = interfaces::missing(site).unwrap_or_default();
         }
-        self.is_fence_due |= news.routes || news.links;
+        self.is_look_due |= news.routes || news.links;
         let begin = Instant::now();
-        if self.is_fence_due && begin >= self.fence_rests_until {
+        if self.is_look_due && begin >= self.rests_until {
             let peers = self.kernel.peers(PEERS_LOOKED_AT);
             let repaired = self.guard.repair(&peers);
-            self.is_fence_due = !say(&mut self.repairing, repaired);
-            self.fence_rests_until = begin + begin.elapsed() * FENCE_RESTS;
+            self.is_look_due = !say(&mut self.repairing, repaired);
+            self.rests_until = begin + begin.elapsed() * RESTS;
         }
         let counted = self.guard.count();
-        self.is_fence_due |= !say(&mut self.counting, counted);
+        // Without an owner anybody may change the table, and nobody hears of that.
+        self.is_look_due |= counted.as_ref().is_ok_and(|is_own| !is_own);
+        let counted = counted.map(drop).map_err(Into::into);
+        self.is_look_due |= !say(&mut self.counting, counted);
     }
 
     /// What keeps packets of daemons' policies from leaving in clear, for `convoy status`.
@@ -289,8 +288,8 @@ impl Daemons {
         self.guard.report()
     }
 
-    /// What the fence has counted, by name.
-    pub(super) fn fence_counts(&self) -> [(&'static str, u64); 2] {
+    /// What leak protection has dropped, by name.
+    pub(super) fn leak_counts(&self) -> [(&'static str, u64); 2] {
         self.guard.counts()
     }
 
@@ -363,7 +362,7 @@ impl Words for Mapped {
     }
 }
 
-/// What an earlier life left is there again: workers see it, and the fence follows. Networks that nobody
+/// What an earlier life left is there again: workers see it, and leak protection follows. Networks that nobody
 /// claims any more are open.
 fn restore(
     core: &Core,
@@ -373,6 +372,7 @@ fn restore(
 ) -> anyhow::Result<Vec<(Group, Datagram)>> {
     let restored = kernel.keep(keep, moment());
     guard.follow(&restored.covered, &[])?;
+    guard.forget()?;
     let generation = kernel.generation();
     if generation != 0 && !core.settle(generation) {
         tracing::error!("workers do not see the SAs of an earlier life yet");

@@ -1,6 +1,6 @@
 //! Leak protection of a site with keys of its own: which networks are on which side of its tunnels.
 //!
-//! What IKE daemons bring is held by `fence.rs`.
+//! What IKE daemons bring is held by `guard.rs`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,17 +9,14 @@ use std::time::Instant;
 use anyhow::Context as _;
 use convoy_control::site::{Finding, Site};
 use convoy_control::status::LeakProtection as Report;
-use convoy_host::fence::filter_stands;
-use convoy_host::{
-    Applied, Change, Fence, FenceConfig, IpNet, LinkName, Network, Plan, Scope, Sysctl,
-};
+use convoy_host::{Applied, Change, IpNet, LinkName, Network, Plan, Scope, Sysctl};
 use convoy_ipsec::snapshot::Published;
 use convoy_ipsec::spd::SpdId;
 use convoy_leak_protection::{
-    Answered, Config, LeakProtection, LeakProtectionError, PrefixSets, Questions, Sides,
+    Answered, Config, LeakProtection, LeakProtectionError, PrefixSets, Questions, Repaired, Sides,
 };
 
-use super::fence::Count;
+use super::guard::Count;
 use super::near_and_far::prefix_sets;
 use super::questions::Answering;
 use crate::exit::{Stop, describe};
@@ -48,8 +45,8 @@ pub(super) struct Leaks {
 }
 
 impl Leaks {
-    /// Raises what the site asks for; nothing where the plain side is no TUN interface, or IKE daemons have a
-    /// fence of theirs. A process that has not the right goes on without, and says so.
+    /// Raises what the site asks for; nothing where the plain side is no TUN interface, or policies are those of IKE
+    /// daemons. A process that has not the right goes on without, and says so.
     ///
     /// # Errors
     /// When it is asked for and cannot be had.
@@ -82,9 +79,6 @@ impl Leaks {
             return Ok(Some(leaks(None, None, None)));
         }
         let sets = sets_of(site)?;
-        // A gateway for daemons may have stood here before.
-        let fence = FenceConfig::new(LinkName::new(&site.plain.interface)?);
-        let was_for_daemons = filter_stands(&fence).unwrap_or(false);
         let config = config(site)?;
         // Closed first: while nobody answers, nothing passes that is asked about.
         let raised = LeakProtection::raise(config.clone(), sets).and_then(|protection| {
@@ -96,10 +90,6 @@ impl Leaks {
                 answering.iter().for_each(|_| take_replies());
                 tell_others(site);
                 tell_own_links(site, &protection);
-                // All gateways for daemons share these tables, also one that runs now.
-                if was_for_daemons {
-                    Fence::remove_routes(&fence)?;
-                }
                 Ok(Some(leaks(Some(protection), answering, None)))
             }
             Err(error) if error.is_denied() => {
@@ -190,15 +180,7 @@ impl Leaks {
         }
         let mut look = || -> Result<(), LeakProtectionError> {
             if is_due {
-                let repaired = protection.repair()?;
-                if repaired.any() {
-                    tracing::warn!(
-                        "somebody changed the leak protection; made again: {}{} ip rule(s), {} route(s)",
-                        if repaired.table { "the table of the packet filter, " } else { "" },
-                        repaired.rules,
-                        repaired.routes,
-                    );
-                }
+                tell_repaired(protection.repair()?);
             }
             let Some(drops) = protection.drops()? else {
                 // Without an owner anybody may change it, and nobody hears of that.
@@ -223,18 +205,13 @@ impl Leaks {
 
     /// What was dropped, by name.
     pub(super) fn counts(&self) -> [(&'static str, u64); 2] {
-        let [outbound, inbound] = self.counts.map(|count| count.total);
-        [("leak-protection.outbound", outbound), ("leak-protection.inbound", inbound)]
+        named(&self.counts)
     }
 
     /// What is wrong at present, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
         let missing = self.missing.iter().map(|why| format!("there is no leak protection: {why}"));
-        let dead = self.answering.as_ref().filter(|answering| answering.is_dead()).map(|_| {
-            "nobody answers what the kernel asks about packets: new flows are dropped until the gateway is \
-             restarted"
-                .to_owned()
-        });
+        let dead = self.answering.as_ref().and_then(dead);
         missing.chain(self.trouble.clone()).chain(dead)
     }
 
@@ -276,6 +253,31 @@ impl Drop for Leaks {
                 "what policies protect stays closed until the gateway runs again; `convoy open` opens it"
             );
         }
+    }
+}
+
+/// What was dropped, by name.
+pub(super) fn named(counts: &[Count; 2]) -> [(&'static str, u64); 2] {
+    let [outbound, inbound] = counts.map(|count| count.total);
+    [("leak-protection.outbound", outbound), ("leak-protection.inbound", inbound)]
+}
+
+/// That nobody answers any more, in words.
+pub(super) fn dead(answering: &Answering) -> Option<String> {
+    let words = "nobody answers what the kernel asks about packets: new flows are dropped until the gateway is \
+                 restarted";
+    answering.is_dead().then(|| words.to_owned())
+}
+
+/// Says what somebody changed.
+pub(super) fn tell_repaired(repaired: Repaired) {
+    if repaired.any() {
+        tracing::warn!(
+            "somebody changed the leak protection; made again: {}{} ip rule(s), {} route(s)",
+            if repaired.table { "the table of the packet filter, " } else { "" },
+            repaired.rules,
+            repaired.routes,
+        );
     }
 }
 
@@ -330,7 +332,7 @@ fn answering(
 
 /// Has the kernel's reverse path filter look routes up with packets' marks, as it routes them: what passes in clear
 /// comes back by another way than what is protected. It stays so without the gateway, as answers do.
-fn take_replies() {
+pub(super) fn take_replies() {
     let key = Sysctl::source_valid_mark(&Scope::All);
     let change = Change::Sysctl { key, value: "1".to_owned() };
     if let Err(error) = Plan::from_iter([change]).apply().map(Applied::leave) {

@@ -395,7 +395,7 @@ fn counts(gateway: &Gateway) -> Vec<(String, u64, bool)> {
     if !gateway.core().state().site().plain.backend.is_direct() {
         counts.push(("plain.queue-drops".to_owned(), queue_drops(gateway.interface()), true));
     }
-    counts.extend(gateway.fence_counts().map(|(name, value)| (name.to_owned(), value, false)));
+    counts.extend(gateway.leak_counts().map(|(name, value)| (name.to_owned(), value, false)));
     let sum = |of: fn(&WorkerStats) -> u64| gateway.stats().iter().map(|stats| of(stats)).sum();
     counts.extend([
         ("worker.handed-off".to_owned(), sum(|s| s.handed_off.get()), false),

@@ -2,11 +2,10 @@
 
 mod addresses;
 mod base;
-mod claims;
 mod closing;
 mod daemons;
 mod direct;
-mod fence;
+mod guard;
 mod interfaces;
 mod leaks;
 mod live;
@@ -38,17 +37,17 @@ use convoy_wire::Prefix;
 use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
 
 use addresses::Addresses;
-use claims::net;
 use daemons::{Daemons, moment};
 use direct::{Following, Side};
-use fence::Guard;
+use guard::Guard;
 use leaks::Leaks;
+use near_and_far::net;
 use ports::{Opened, Sides};
 use width::Widths;
 
 pub use addresses::missing_addresses;
 pub use base::{Core, HostMedium, Medium, Prepared};
-pub use fence::open;
+pub use guard::open;
 pub use interfaces::Absent;
 pub use leaks::{describe_protection, unprotectable};
 pub use live::Live;
@@ -88,8 +87,8 @@ pub struct Gateway {
     daemons: Option<Daemons>,
     /// Keeps what the site's own policies protect from leaving in clear.
     leaks: Option<Leaks>,
-    /// Where no fence does it.
-    _clamp: Option<Clamp>,
+    /// There until the end.
+    clamp: Option<Clamp>,
     interface_changes: Applied,
     interface: String,
     sockets: Vec<Socket>,
@@ -184,7 +183,7 @@ impl Gateway {
                 return Err(error);
             }
         };
-        let clamp = fence::clamp(core.state().site());
+        let clamp = guard::clamp(core.state().site());
         let mut following = Vec::new();
         for follower in followers {
             match follower.start(core.waker()) {
@@ -206,7 +205,7 @@ impl Gateway {
             widths,
             daemons,
             leaks,
-            _clamp: clamp,
+            clamp,
             interface_changes,
             interface,
             sockets,
@@ -214,6 +213,9 @@ impl Gateway {
             started: Instant::now(),
             deaf: None,
         };
+        if let Err(error) = gateway.fit_segments(true) {
+            tracing::warn!("TCP connections through tunnels: {}", describe(&error));
+        }
         if let Err(error) = gateway.lay_routes() {
             gateway.stop()?;
             return Err(error);
@@ -229,7 +231,8 @@ impl Gateway {
                 self.add_route(network)?;
             }
         }
-        self.leaks.as_mut().map_or(Ok(()), Leaks::lead)
+        self.leaks.as_mut().map_or(Ok(()), Leaks::lead)?;
+        self.daemons.as_mut().map_or(Ok(()), Daemons::lead)
     }
 
     /// Routes that the gateway lays itself.
@@ -378,7 +381,7 @@ impl Gateway {
         if look {
             self.addresses.follow(self.core.state().site());
         }
-        let outcome = self.follow_mtus(look);
+        let outcome = self.follow_mtus(look).and_then(|()| self.fit_segments(look));
         self.widths.note(outcome.err().map(|error| describe(&error)));
     }
 
@@ -470,10 +473,17 @@ impl Gateway {
         self.widths.set_plain(self.core.state().site(), mtu)
     }
 
-    /// What the fence around what daemons protect has counted, by name.
-    pub fn fence_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    /// Has TCP connections through the TUN interface fit its MTU.
+    fn fit_segments(&mut self, look: bool) -> anyhow::Result<()> {
+        let Some(clamp) = self.clamp.as_mut().filter(|_| look) else { return Ok(()) };
+        let link = Network::open()?.link(&LinkName::new(&self.interface)?)?;
+        Ok(clamp.fit(link.mtu)?)
+    }
+
+    /// What leak protection has dropped, by name.
+    pub fn leak_counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let of_site = self.leaks.iter().flat_map(Leaks::counts);
-        of_site.chain(self.daemons.iter().flat_map(Daemons::fence_counts))
+        of_site.chain(self.daemons.iter().flat_map(Daemons::leak_counts))
     }
 
     /// What keeps protected packets from leaving in clear, for `convoy status`.

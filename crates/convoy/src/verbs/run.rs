@@ -312,8 +312,8 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
             }
             None => "and take all of it back at its end. Nothing was changed.\n",
             Some(_) => {
-                "and take it back at its end, but for what stays. What policies of IKE daemons protect would be\n\
-                 fenced in, and stay closed after its end, too (`convoy open`). Nothing was changed.\n"
+                "and take it back at its end, but for what stays. What policies of IKE daemons protect would not\n\
+                 leave in clear, after its end neither (`convoy open`). Nothing was changed.\n"
             }
         };
         output::print(&text)?;

@@ -87,12 +87,12 @@ pub struct StrongSwanConfig {
 }
 
 impl StrongSwanConfig {
-    /// A daemon without connections. It installs routes for packets that it carries itself.
+    /// A daemon without connections. It installs routes, but where it speaks to a kernel.
     #[must_use]
     pub fn new(folder: &Path, plane: DataPlane) -> Self {
         Self {
             folder: folder.into(),
-            own_routes: plane == DataPlane::Libipsec,
+            own_routes: plane != DataPlane::Xfrm { launcher: Vec::new() },
             plane,
             connections: Vec::new(),
             identity: None,

@@ -1,6 +1,5 @@
 //! The chains that drop what comes in in clear although it must come out of a tunnel (RFC 4301 section 5.2).
 
-use convoy_host::fence::admitted;
 use convoy_netlink::nft::{
     FIRST, LAST, Place,
     expression::{Expression, neighbour_discovery},
@@ -8,7 +7,7 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, Counted, answered, between, by, drop_between, sides};
+use super::{Chain, Counted, admitted::admitted_to, answered, between, by, drop_between, sides};
 use crate::{Config, marks::Noted, queues::Asking};
 
 /// For this host, ahead of what changes sources there; and for what it forwards.
@@ -24,7 +23,7 @@ pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
     let (here, any) = (&[Noted::Here][..], &[Noted::Bypass, Noted::Protect][..]);
     let (host, forward) = (InetHookNumber::LocalIn, InetHookNumber::Forward);
     [
-        chain("inbound", host, FIRST, admitted([config.udp_port]), here),
+        chain("inbound", host, FIRST, admitted_to(config), here),
         // Who answered for these has asked the policies of both ways.
         chain("inbound-forward", forward, LAST, forwarded, any),
     ]

@@ -1,6 +1,8 @@
 //! The chains of the table, one file each kind.
 
+mod admitted;
 mod inbound;
+pub(crate) mod marking;
 mod outbound;
 pub(crate) mod questions;
 
@@ -12,7 +14,7 @@ use convoy_netlink::nft::{
 use netlink_packet_netfilter::nftables::MetaKey;
 
 use crate::{
-    Config,
+    Config, Lead,
     marks::Noted,
     queues::Asking,
     table::{FAR, MIXED, NEAR},
@@ -39,9 +41,11 @@ pub(crate) enum Counted {
 /// All chains; those that others jump to come before these.
 pub(crate) fn all(config: &Config, asking: Option<&Asking>) -> Vec<Chain> {
     let questions = asking.into_iter().flat_map(|asking| questions::chains(config, asking));
+    let marks = asking.is_some() || config.leads == Lead::ByMark;
+    let marking = marks.then(|| marking::chains(config, asking)).into_iter().flatten();
     let others =
         outbound::chains(config, asking).into_iter().chain(inbound::chains(config, asking));
-    questions.chain(others).collect()
+    questions.chain(marking).chain(others).collect()
 }
 
 /// Accepts what bears one of these marks.

@@ -2,10 +2,9 @@
 //! bypasses differ in more than prefixes. The kernel keeps answers in marks of flows (conntrack), for each direction
 //! and for one epoch of policies.
 
-use convoy_host::fence::admitted;
 use convoy_netlink::nft::{
     Place, back,
-    expression::{ACCEPT, Expression, equal, meta, name, neighbour_discovery, verdict},
+    expression::{ACCEPT, Expression, equal, meta, name, verdict},
     flow::{
         ESTABLISHED, EXPECTED, FlowDirection, NEW, RELATED, goes, is_for_this_host,
         is_not_in_state, is_with,
@@ -14,15 +13,13 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, between, by, outbound, sides};
+use super::{Chain, admitted::admitted_to, between, by, sides};
 use crate::{
     Config,
     marks::Noted,
     queues::{Asking, Kind},
 };
 
-/// Behind destination NAT (`NF_IP_PRI_NAT_DST`), so that policies are asked about what packets are to be.
-const ASKS: i32 = -90;
 /// Behind the answers.
 const KEEPS: i32 = -80;
 const DIRECTIONS: [FlowDirection; 2] = [FlowDirection::Original, FlowDirection::Reply];
@@ -30,8 +27,8 @@ const DIRECTIONS: [FlowDirection; 2] = [FlowDirection::Original, FlowDirection::
 /// Chains that know the epoch.
 pub(crate) const RECALL: &str = "recall";
 pub(crate) const KEEP: &str = "keep";
-const FROM_NEAR: &str = "from-near";
-const FROM_FAR: &str = "from-far";
+pub(super) const FROM_NEAR: &str = "from-near";
+pub(super) const FROM_FAR: &str = "from-far";
 
 pub(super) fn chains(config: &Config, asking: &Asking) -> Vec<Chain> {
     let chain = |name, place, rules| Chain { name, place, counts: None, rules };
@@ -41,8 +38,6 @@ pub(super) fn chains(config: &Config, asking: &Asking) -> Vec<Chain> {
         chain(KEEP, Place::Jumps, keep(asking)),
         chain(FROM_NEAR, Place::Jumps, from_near(config, asking)),
         chain(FROM_FAR, Place::Jumps, from_far(config, asking)),
-        chain("arriving", Place::At(InetHookNumber::PreRouting, ASKS), arrives(asking)),
-        chain("sent", Place::Routing(ASKS), sends(config, asking)),
         chain("arriving-answered", Place::At(InetHookNumber::PreRouting, KEEPS), kept()),
         chain("sent-answered", Place::At(InetHookNumber::LocalOut, KEEPS), kept()),
     ]
@@ -58,7 +53,7 @@ pub(super) fn ask(asking: &Asking, kind: Kind) -> Expression {
     queue(asking.by, asking.number(kind))
 }
 
-fn pass() -> Vec<Expression> {
+pub(super) fn pass() -> Vec<Expression> {
     vec![verdict(ACCEPT)]
 }
 
@@ -101,7 +96,7 @@ fn keep(asking: &Asking) -> Vec<Vec<Expression>> {
 }
 
 /// Ends with a verdict that the flow remembers.
-fn remembered(asking: &Asking) -> [Vec<Expression>; 2] {
+pub(super) fn remembered(asking: &Asking) -> [Vec<Expression>; 2] {
     let unanswered = asking.marks.unanswered();
     [vec![jump(RECALL)], [unanswered.not_in_mark(), pass()].concat()]
 }
@@ -131,40 +126,9 @@ fn from_far(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
     let mut rules = vec![by(MetaKey::Iifname, config.tun.as_str())];
     rules.extend(remembered(asking));
     // Peers may be within what is protected.
-    let peers = admitted([config.udp_port]);
+    let peers = admitted_to(config);
     rules.extend(peers.into_iter().map(|passes| [is_for_this_host(), passes].concat()));
     rules.push([is_for_this_host(), vec![ask(asking, Kind::Arriving)]].concat());
     rules.push(vec![ask(asking, Kind::Forwarded)]);
-    rules
-}
-
-/// What comes in. Nothing is asked where both sides are protected whole: other chains know what they may do.
-fn arrives(asking: &Asking) -> Vec<Vec<Expression>> {
-    let mut rules =
-        vec![asking.marks.none().into_mark(), by(MetaKey::Iifname, "lo"), neighbour_discovery()];
-    for (near, far, mixed) in sides() {
-        let whole = [mixed.lacks_source(), mixed.lacks_destination()].concat();
-        for (from, to, chain) in [(near, far, FROM_NEAR), (far, near, FROM_FAR)] {
-            rules.push([between(from, to), whole.clone(), pass()].concat());
-            rules.push([between(from, to), vec![jump(chain)]].concat());
-        }
-    }
-    rules
-}
-
-/// What this host sends.
-fn sends(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
-    let mut rules = vec![
-        outbound::of_the_gateway(config),
-        asking.marks.none().into_mark(),
-        by(MetaKey::Oifname, "lo"),
-        neighbour_discovery(),
-    ];
-    for (near, far, mixed) in sides() {
-        let outward = between(near, far);
-        rules.push([outward.clone(), mixed.lacks_destination(), pass()].concat());
-        rules.extend(remembered(asking).map(|rule| [outward.clone(), rule].concat()));
-        rules.push([outward, vec![ask(asking, Kind::Sent)]].concat());
-    }
     rules
 }

@@ -38,6 +38,17 @@ impl Difference {
         self.counts.iter().filter(|(_, count)| **count > 0).map(|(range, _)| *range)
     }
 
+    /// Whether nothing has to be done.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.counts.values().all(|count| *count == 0)
+    }
+
+    /// Has another one done afterwards.
+    pub fn add(&mut self, other: &Self) {
+        other.counts.iter().for_each(|(range, by)| self.count(*range, *by));
+    }
+
     fn count(&mut self, range: Range, by: i32) {
         let count = self.counts.entry(range).or_insert(0);
         *count = count.saturating_add(by);
@@ -55,6 +66,12 @@ impl Cover {
     pub fn contains(&self, address: IpAddr) -> bool {
         let at = number(address);
         self.ranges.range(..=at).next_back().is_some_and(|(_, end)| *end >= at)
+    }
+
+    /// Whether some address of a range is covered.
+    #[must_use]
+    pub fn overlaps(&self, (from, to): Range) -> bool {
+        self.ranges.range(..=to).next_back().is_some_and(|(_, end)| *end >= from)
     }
 
     /// Makes `closed` all that is covered between `from` and `to`, both included. `closed` is in

@@ -97,17 +97,13 @@ pub enum Cover {
     Discard,
 }
 
-/// What a policy `out` covers, or what one `in` lets pass in clear: the host follows it.
+/// What a policy covers, as far as the packet filter of the host follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Covered {
-    /// Whether packets are meant that arrive.
-    pub is_inward: bool,
     /// The network on this side.
     pub local: Prefix,
     /// The network on the far side.
     pub remote: Prefix,
-    /// Among policies that mean the same packet, the lowest number decides.
-    pub priority: u32,
     /// Whether it covers all packets between the two, and not only some protocol or ports.
     pub is_whole: bool,
     /// What becomes of them.
@@ -119,7 +115,7 @@ pub struct Covered {
 pub struct Carried {
     /// What is said about it.
     pub answer: Answer,
-    /// What is covered from now on. Routes must lead there before the answer goes out.
+    /// What is covered from now on.
     pub covered: Vec<Covered>,
     /// What is not covered any more.
     pub uncovered: Vec<Covered>,

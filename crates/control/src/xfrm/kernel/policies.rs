@@ -11,6 +11,10 @@ use super::{Carried, Cover, Covered, Kernel, OnInterface};
 use crate::xfrm::plane::{networks, unkept};
 use crate::xfrm::{Changed, Client, Moment};
 
+/// Protocol number of ICMPv6, and types of its messages that Neighbour Discovery is made of (RFC 4861 section 4).
+const ICMPV6: u8 = 58;
+const NEIGHBOUR_DISCOVERY: core::ops::RangeInclusive<u16> = 133..=137;
+
 /// A policy in words, put together only when shown.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Described {
@@ -37,17 +41,16 @@ pub(super) const fn describe(policy: &Policy) -> Described {
     Described { info: policy.info, if_id: policy.if_id }
 }
 
-/// What a policy means to routes and packet filter. What comes to an interface by its identifier is for
-/// others to route.
+/// What a policy means to the packet filter. What comes to an interface by its identifier is for others to route.
 pub(super) fn covered(policy: &Policy) -> Option<Covered> {
     let info = &policy.info;
     if policy.if_id != 0 {
         return None;
     }
     let (source, destination) = networks(info)?;
-    let (is_inward, local, remote) = match info.direction {
-        PolicyDirection::Out => (false, source, destination),
-        PolicyDirection::In => (true, destination, source),
+    let (local, remote) = match info.direction {
+        PolicyDirection::Out => (source, destination),
+        PolicyDirection::In => (destination, source),
         PolicyDirection::Forward => return None,
     };
     let selector = &info.selector;
@@ -58,15 +61,26 @@ pub(super) fn covered(policy: &Policy) -> Option<Covered> {
         (Action::Allow, false) => Cover::Protect,
     };
     // What others `in` protect follows from those `out`.
-    if is_inward && cover != Cover::Bypass {
+    if info.direction == PolicyDirection::In && cover != Cover::Bypass {
+        return None;
+    }
+    if cover == Cover::Bypass && is_neighbour_discovery(info) {
         return None;
     }
     let is_whole = selector.protocol == 0 && ports == 0;
-    Some(Covered { is_inward, local, remote, priority: info.priority, is_whole, cover })
+    Some(Covered { local, remote, is_whole, cover })
+}
+
+/// Whether a policy is for Neighbour Discovery alone (RFC 4861), which passes anyway: Libreswan has such.
+fn is_neighbour_discovery(info: &PolicyInfo) -> bool {
+    let types = info.selector.source_port;
+    info.selector.protocol == ICMPV6
+        && types.mask == u16::MAX
+        && NEIGHBOUR_DISCOVERY.contains(&types.value)
 }
 
 impl Kernel {
-    /// What a request would keep from passing in clear, before it is carried out: the host closes it first.
+    /// What a request would cover, before it is carried out: the host closes it first.
     ///
     /// # Errors
     /// As the request would be refused because workers cannot do it.
@@ -75,7 +89,7 @@ impl Kernel {
             return Ok(None);
         };
         self.plane.check_policy(policy)?;
-        Ok(covered(policy).filter(|covered| covered.cover != Cover::Bypass))
+        Ok(covered(policy))
     }
 
     pub(super) fn put_policy(

@@ -9,19 +9,19 @@ use std::collections::BTreeSet;
 
 use netlink_packet_core::DefaultNla;
 use netlink_packet_netfilter::nftables::{
-    DataAttribute, Expressions, InetHookNumber, ListAttribute, MetaKey, NfTablesMessage, Operator,
-    SetAttribute, SetElementAttribute, SetMessage, TableFlags,
+    DataAttribute, Expressions, Immediate, InetHookNumber, ListAttribute, MetaKey, NfTablesMessage,
+    Operator, Register, SetAttribute, SetElementAttribute, SetMessage, TableFlags,
 };
 
-use super::Fence;
 use crate::{
-    HostError, LinkName,
+    Cause, HostError, LinkName,
     netlink::{
         Refusal,
         nft::{
             self, LAST, Nft, Order, chain, elements,
             expression::{
-                Expression, NAME_LEN, TRANSPORT, and, compare, equal, found_in, meta, name, payload,
+                Expression, NAME_LEN, TRANSPORT, V4, V6, and, compare, equal, found_in, meta, name,
+                payload,
             },
         },
     },
@@ -35,6 +35,9 @@ const IFNAME: u32 = 41;
 const FLAGS_AT: u32 = 13;
 const SYN: u8 = 2;
 const TCP: u8 = 6;
+/// Bytes of headers of IP and TCP without options: an MTU less these is a segment (RFC 9293 section 3.7.1).
+const HEADERS4: u32 = 40;
+const HEADERS6: u32 = 60;
 /// Option kind, and where in the option the value stands (RFC 9293 section 3.2).
 const MAXIMUM_SEGMENT_SIZE: u8 = 2;
 const VALUE_AT: u32 = 2;
@@ -46,47 +49,34 @@ const RT_TCPMSS: u32 = 3;
 const TO_NETWORK: u32 = 1;
 const TCP_OPTION: u32 = 1;
 
-impl Fence {
-    /// Has the MSS of connections through these interfaces clamped as well as of those through the TUN
-    /// interface, instead of those named the last time. They need not exist yet.
-    ///
-    /// # Errors
-    /// [`HostError::Fence`]. Without a packet filter, or where it cannot clamp
-    /// ([`Fence::clamp_trouble`]), nothing is done.
-    pub fn clamp(&mut self, links: impl IntoIterator<Item = LinkName>) -> Result<(), HostError> {
-        let links = links.into_iter().chain([self.config.tun.clone()]).collect();
-        let Ok(filter) = &mut self.filter else { return Ok(()) };
-        let outcome = filter.clamp(links);
-        outcome.map_err(|refusal| super::failed("name the interfaces of tunnels", refusal, 0))
-    }
-
-    /// Why the MSS is not clamped although there is a packet filter, if that is so: the kernel has no
-    /// `nft_rt` or `nft_exthdr`.
-    #[must_use]
-    pub fn clamp_trouble(&self) -> Option<&Refusal> {
-        self.filter.as_ref().ok()?.clamp_trouble()
-    }
-}
-
-/// The MSS of connections through a TUN interface, clamped where there is no [`Fence`]. Dropping it ends
-/// that, and so does the end of the process where the kernel knows owners of tables (5.12).
+/// The MSS of connections through tunnels, clamped. Dropping it ends that, and so does the end of the process where the kernel knows owners of tables (5.12).
 #[derive(Debug)]
 pub struct Clamp {
     nft: Nft,
     table: String,
+    tun: LinkName,
+    /// What the TUN interface takes in bytes, where that was said.
+    mtu: Option<u32>,
 }
 
 impl Clamp {
-    /// Clamps, by a table of its own in the calling thread's namespace, in place of what an earlier life
-    /// left. The interface need not exist yet.
+    /// Clamps connections through a TUN interface and other interfaces of tunnels, by a table of its own in the
+    /// calling thread's namespace, in place of what an earlier life left. The interfaces need not exist yet.
     ///
     /// # Errors
-    /// [`HostError::Fence`]: there is no packet filter, or it cannot do this.
-    pub fn raise(tun: &LinkName) -> Result<Self, HostError> {
-        let refused = |refusal| super::failed("clamp the MSS of connections", refusal, 0);
+    /// [`HostError::PacketFilter`]: there is no packet filter, or it cannot do this.
+    pub fn raise(
+        tun: &LinkName,
+        others: impl IntoIterator<Item = LinkName>,
+    ) -> Result<Self, HostError> {
+        let refused = |refusal: Refusal| HostError::PacketFilter {
+            doing: "clamp the MSS of connections",
+            cause: Cause::from(refusal),
+        };
         let nft = Nft::open().map_err(refused)?;
-        let mut clamp = Self { nft, table: format!("convoy-mss-{tun}") };
-        let links = [tun.clone()].into();
+        let table = format!("convoy-mss-{tun}");
+        let mut clamp = Self { nft, table, tun: tun.clone(), mtu: None };
+        let links = others.into_iter().chain([tun.clone()]).collect();
         let (owned, none) = (TableFlags::Owner, TableFlags::empty());
         let mut outcome = Ok(());
         for (flags, replace) in [(owned, true), (owned, false), (none, true), (none, false)] {
@@ -100,6 +90,31 @@ impl Clamp {
         }
         outcome.map_err(refused).map(|()| clamp)
     }
+
+    /// Clamps what comes out of the TUN interface to its MTU in bytes, also where no route tells the kernel that
+    /// answers go back there.
+    ///
+    /// # Errors
+    /// As [`Clamp::raise`]; it is as it was then.
+    pub fn fit(&mut self, mtu: u32) -> Result<(), HostError> {
+        if self.mtu == Some(mtu) {
+            return Ok(());
+        }
+        let of_ip = [(V4, HEADERS4), (V6, HEADERS6)];
+        let sized = of_ip.into_iter().filter_map(|(version, headers)| {
+            let size = u16::try_from(mtu.checked_sub(headers)?).ok()?;
+            Some(out_of(&self.tun, version, size))
+        });
+        let rules = sized.chain(of_routes()).map(|words| nft::rule(&self.table, CHAIN, words));
+        let orders = core::iter::once(nft::emptying(&self.table, CHAIN)).chain(rules).collect();
+        let outcome = self.nft.commit(orders);
+        outcome.map_err(|refusal| HostError::PacketFilter {
+            doing: "clamp the MSS of connections to an MTU",
+            cause: Cause::from(refusal),
+        })?;
+        self.mtu = Some(mtu);
+        Ok(())
+    }
 }
 
 impl Drop for Clamp {
@@ -110,7 +125,7 @@ impl Drop for Clamp {
 }
 
 /// The set of interfaces, and the chain, as many rules for a thousand interfaces as for one.
-pub(super) fn set_and_rules(table: &str, links: &BTreeSet<LinkName>) -> Vec<Order> {
+fn set_and_rules(table: &str, links: &BTreeSet<LinkName>) -> Vec<Order> {
     let set = SetMessage {
         attributes: vec![
             SetAttribute::Table(table.into()),
@@ -121,15 +136,9 @@ pub(super) fn set_and_rules(table: &str, links: &BTreeSet<LinkName>) -> Vec<Orde
         ],
     };
     let mut orders = vec![Order::make(NfTablesMessage::NewSet(set))];
-    let rules = [MetaKey::Iifname, MetaKey::Oifname].map(rule).to_vec();
-    orders.extend(chain(table, CHAIN, (InetHookNumber::Forward, LAST), rules));
+    orders.extend(chain(table, CHAIN, (InetHookNumber::Forward, LAST), of_routes().to_vec()));
     orders.extend(named(table, links));
     orders
-}
-
-/// Other interfaces in place of those in the set.
-pub(super) fn change(table: &str, links: &BTreeSet<LinkName>) -> Vec<Order> {
-    core::iter::once(elements::none(table, SET)).chain(named(table, links)).collect()
 }
 
 fn named(table: &str, links: &BTreeSet<LinkName>) -> Vec<Order> {
@@ -140,15 +149,38 @@ fn named(table: &str, links: &BTreeSet<LinkName>) -> Vec<Order> {
     elements::orders(table, SET, links.iter().map(element).collect(), true)
 }
 
-fn rule(interface: MetaKey) -> Vec<Expression> {
+/// Clamps to what the routes to both ends take.
+fn of_routes() -> [Vec<Expression>; 2] {
+    [MetaKey::Iifname, MetaKey::Oifname].map(|interface| {
+        [vec![meta(interface), found_in(SET)], syn(), size_of_routes(), vec![write_option()]]
+            .concat()
+    })
+}
+
+/// Clamps what comes out of an interface to a size.
+fn out_of(link: &LinkName, version: u8, size: u16) -> Vec<Expression> {
+    let of_link = vec![meta(MetaKey::Iifname), equal(name(link.as_str()))];
+    let of_version = vec![meta(MetaKey::Nfproto), equal(vec![version])];
+    let size = Expressions::Immediate(vec![
+        Immediate::DestinationRegister(Register::Reg1),
+        Immediate::Data(DataAttribute::Value(size.to_be_bytes().to_vec())),
+    ]);
+    [of_link, of_version, syn(), vec![size.into(), write_option()]].concat()
+}
+
+/// The first segment of each side of a connection.
+fn syn() -> Vec<Expression> {
     vec![
-        meta(interface),
-        found_in(SET),
         meta(MetaKey::L4Proto),
         equal(vec![TCP]),
         payload(TRANSPORT, FLAGS_AT, 1),
         and(&[SYN]),
         compare(Operator::NotEqual, vec![0]),
+    ]
+}
+
+fn size_of_routes() -> Vec<Expression> {
+    vec![
         // DREG and KEY.
         other("rt", &[(1, REGISTER), (2, RT_TCPMSS)]),
         // SREG, DREG, OP, LEN and SIZE.
@@ -156,7 +188,6 @@ fn rule(interface: MetaKey) -> Vec<Expression> {
             "byteorder",
             &[(1, REGISTER), (2, REGISTER), (3, TO_NETWORK), (4, VALUE_LEN), (5, VALUE_LEN)],
         ),
-        write_option(),
     ]
 }
 

@@ -1,31 +1,15 @@
-//! What must come out of a tunnel does not come in another way (RFC 4301 section 5.2): the chains of
-//! packets for this host and of those that it forwards.
-//!
-//! A kernel asks its policies of every packet that arrives. Here it is two sets: a packet from a closed
-//! address to a guarded one must have come out of the TUN interface, unless its source and destination are
-//! a pair that is admitted in clear.
+//! What this host lets in in clear whatever policies say, since tunnels are made of it.
 
-use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey, Operator};
-
-use super::{
-    FenceConfig,
-    book::View,
-    chain::between,
-    filter::{SETS, SetOf},
-    pairs,
-    rules::IKE_PORTS,
+use convoy_netlink::nft::expression::{
+    ACCEPT, Expression, ICMP, ICMPV6, NETWORK, TRANSPORT, UDP, V4, V6, and, compare, equal, meta,
+    neighbour_discovery, payload, verdict,
 };
-use crate::netlink::nft::{
-    FIRST, LAST, Order, chain,
-    expression::{
-        ACCEPT, Expression, ICMP, ICMPV6, NETWORK, TRANSPORT, UDP, V4, V6, and, compare, equal,
-        meta, name, neighbour_discovery, payload, verdict,
-    },
-    stop,
-};
+use netlink_packet_netfilter::nftables::{MetaKey, Operator};
 
-/// The chains.
-pub(super) const CHAINS: [&str; 2] = ["ingress-host", "ingress-forward"];
+use crate::{Config, Lead};
+
+/// UDP ports that IKE comes to (RFC 7296 section 2).
+pub(super) const IKE_PORTS: [u16; 2] = [500, 4500];
 /// Protocols that the gateway opens itself.
 const ESP: u8 = 50;
 const AH: u8 = 51;
@@ -33,40 +17,17 @@ const AH: u8 = 51;
 const FRAGMENT: u8 = 44;
 const FRAGMENT_OFFSET: [u8; 2] = [0xff, 0xf8];
 
-pub(super) fn chains(config: &FenceConfig, table: &str, pairs: bool) -> Vec<Order> {
-    let [host, forward] = CHAINS;
-    let in_clear = if pairs { pairs::admit() } else { Vec::new() };
-    let passes =
-        [in_clear.clone(), admitted([IKE_PORTS[0], IKE_PORTS[1], config.udp_port])].concat();
-    // Sources can be changed here as well (source NAT of `input`).
-    let mut orders = chain(table, host, (InetHookNumber::LocalIn, FIRST), rules(config, passes));
-    let forwarded = (InetHookNumber::Forward, LAST);
-    // A bridge's, which `br_netfilter` shows here: no router passes it on.
-    let passes = [in_clear, vec![neighbour_discovery()]].concat();
-    orders.extend(chain(table, forward, forwarded, rules(config, passes)));
-    orders
-}
-
-fn rules(config: &FenceConfig, passes: Vec<Vec<Expression>>) -> Vec<Vec<Expression>> {
-    let from = |link: &str| vec![meta(MetaKey::Iifname), equal(name(link)), verdict(ACCEPT)];
-    let mut rules = vec![from(config.tun.as_str()), from("lo")];
-    rules.extend(passes);
-    let guarded = || SETS.iter().filter(|set| set.view == View::Guarded);
-    for closed in [View::Out, View::Nearby] {
-        rules.extend(guarded().map(|set| refuse(closed, *set)));
+/// What a gateway is sent: by IKE daemons of peers only where there is one here.
+pub(super) fn admitted_to(config: &Config) -> Vec<Vec<Expression>> {
+    match config.leads {
+        Lead::ByMark => admitted([IKE_PORTS[0], IKE_PORTS[1], config.udp_port]),
+        Lead::ByDestination => admitted([config.udp_port]),
     }
-    rules
-}
-
-/// Counts and drops what a closed address sends to a guarded one.
-fn refuse(closed: View, guarded: SetOf) -> Vec<Expression> {
-    [between(SetOf { view: closed, ..guarded }, guarded), stop()].concat()
 }
 
 /// Lets in what a gateway is sent by peers whose addresses may be protected: ESP, AH, UDP to these ports,
 /// errors about these, and Neighbour Discovery.
-#[must_use]
-pub fn admitted<const N: usize>(ports: [u16; N]) -> Vec<Vec<Expression>> {
+fn admitted<const N: usize>(ports: [u16; N]) -> Vec<Vec<Expression>> {
     let of = |protocol: u8| vec![meta(MetaKey::L4Proto), equal(vec![protocol])];
     let pass = || vec![verdict(ACCEPT)];
     let mut rules: Vec<_> = [ESP, AH].map(|protocol| [of(protocol), pass()].concat()).into();

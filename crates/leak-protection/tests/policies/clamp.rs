@@ -8,7 +8,7 @@ use std::{
 use convoy_host::{Clamp, LinkName};
 use nix::sys::socket::{getsockopt, sockopt};
 
-use super::{raise, world::World};
+use super::{Counts as _, raise, world::World};
 
 /// A port of ours in the far network.
 const PORT: u16 = 7;
@@ -105,60 +105,65 @@ fn segments_of_forwarded_connections_fit_the_tunnels() {
     let mut tun = world.tun();
     let ends = [["10.2.0.9", "10.1.0.2"], ["2001:db8:2::9", "2001:db8:0:1::2"]];
     world.gateway.ip("link set convoy0 mtu 1379");
-    world.gateway.ip("route add 10.2.0.0/16 dev convoy0");
-    world.gateway.ip("route add 2001:db8:2::/48 dev convoy0");
-    // The oracle: without a fence it is the LAN's segments that both believe in.
+    let routes = ["10.2.0.0/16", "2001:db8:2::/48"];
+    let route = |verb: &str| {
+        for net in routes {
+            world.gateway.ip(&format!("route {verb} {net} dev convoy0"));
+        }
+    };
+    route("add");
+    // The oracle: without a clamp it is the LAN's segments that both believe in.
     assert_eq!(connect(&world, &mut tun, ends[0], LARGE), [LARGE, 1460]);
     let mut fence = raise(&world);
-    assert_eq!(fence.clamp_trouble(), None);
-    fence.add(&super::far()).unwrap();
+    route("del");
+    let mut clamp = raised(&world, &[]);
+    fence.add(&super::far());
     assert_eq!(connect(&world, &mut tun, ends[0], LARGE), [1339, 1339]);
     assert_eq!(connect(&world, &mut tun, ends[1], LARGE), [1319, 1319]);
     // Never more than was said.
     assert_eq!(connect(&world, &mut tun, ends[0], 600), [600, 1339]);
     // It follows the MTU.
     world.gateway.ip("link set convoy0 mtu 1300");
+    clamp.fit(1300).unwrap();
     assert_eq!(connect(&world, &mut tun, ends[0], LARGE), [1260, 1260]);
     assert_eq!(connect(&world, &mut tun, ends[1], LARGE), [1240, 1240]);
+}
+
+/// The clamp of a TUN interface of 1379 bytes, and of others.
+fn raised(world: &World, others: &[&str]) -> Clamp {
+    let others: Vec<_> = others.iter().map(|name| LinkName::new(*name).unwrap()).collect();
+    let tun = LinkName::new("convoy0").unwrap();
+    let mut clamp = world.gateway.run(|| Clamp::raise(&tun, others).unwrap());
+    clamp.fit(1379).unwrap();
+    clamp
 }
 
 #[test]
 fn other_interfaces_are_clamped_when_they_are_named() {
     let Some(world) = World::new() else { return };
-    let mut fence = raise(&world);
     let mut tun = world.gateway.run(|| super::world::Tun::open("other0"));
     world.gateway.ip("link set other0 up mtu 1379");
     world.gateway.ip("route add 10.2.0.0/16 dev other0");
     let ends = ["10.2.0.9", "10.1.0.2"];
+    let clamp = raised(&world, &[]);
     assert_eq!(connect(&world, &mut tun, ends, LARGE), [LARGE, 1460]);
-    let other = || LinkName::new("other0").unwrap();
-    fence.clamp([other()]).unwrap();
+    drop(clamp);
+    let clamp = raised(&world, &["other0"]);
     assert_eq!(connect(&world, &mut tun, ends, LARGE), [1339, 1339]);
-    // Also after the filter was made anew.
-    drop(fence);
-    let mut fence = raise(&world);
-    assert_eq!(connect(&world, &mut tun, ends, LARGE), [LARGE, 1460]);
-    fence.clamp([other()]).unwrap();
-    fence.clamp([]).unwrap();
+    drop(clamp);
     assert_eq!(connect(&world, &mut tun, ends, LARGE), [LARGE, 1460]);
 }
 
 #[test]
-fn without_a_fence_a_table_of_its_own_clamps_and_goes_with_its_owner() {
+fn where_routes_lead_the_mtu_need_not_be_said() {
     let Some(world) = World::new() else { return };
     let mut tun = world.tun();
     let ends = ["10.2.0.9", "10.1.0.2"];
     world.gateway.ip("link set convoy0 mtu 1379");
     world.gateway.ip("route add 10.2.0.0/16 dev convoy0");
-    let raise = || world.gateway.run(|| Clamp::raise(&LinkName::new("convoy0").unwrap()).unwrap());
-    let clamp = raise();
+    let tun_name = LinkName::new("convoy0").unwrap();
+    let clamp = world.gateway.run(|| Clamp::raise(&tun_name, []).unwrap());
     assert_eq!(connect(&world, &mut tun, ends, LARGE), [1339, 1339]);
     drop(clamp);
     assert_eq!(connect(&world, &mut tun, ends, LARGE), [LARGE, 1460]);
-    // One that is raised beside a fence does no harm to that one's.
-    let (fence, clamp) = (super::raise(&world), raise());
-    assert_eq!(connect(&world, &mut tun, ends, LARGE), [1339, 1339]);
-    drop(clamp);
-    assert_eq!(connect(&world, &mut tun, ends, LARGE), [1339, 1339]);
-    drop(fence);
 }

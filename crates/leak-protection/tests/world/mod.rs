@@ -1,6 +1,8 @@
 //! A gateway between a LAN and a wire, in namespaces of their own, and somebody who listens to the
 //! wire.
 
+pub(crate) mod flows;
+
 use std::{
     collections::BTreeMap,
     fs::{File, OpenOptions},
@@ -19,7 +21,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use convoy_host::{FenceConfig, LinkName, Netns};
+use convoy_host::{LinkName, Netns};
+use convoy_leak_protection::Config;
 use nix::libc;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
@@ -211,8 +214,8 @@ impl World {
         self.wire.ip("route add 2001:db8:0:1::/64 via 2001:db8:0:2::1");
     }
 
-    pub(crate) fn config(&self) -> FenceConfig {
-        FenceConfig::new(LinkName::new("convoy0").unwrap())
+    pub(crate) fn config(&self) -> Config {
+        Config::new(LinkName::new("convoy0").unwrap())
     }
 
     pub(crate) fn tun(&self) -> Tun {

@@ -9,57 +9,46 @@ use std::{
     time::Duration,
 };
 
-use convoy_host::{Claim, Fence, FenceConfig, IpNet, LinkName, Treatment};
+use convoy_host::LinkName;
+use convoy_leak_protection::{
+    Config, LeakProtectionError, Policy, PolicyProtection, Verdict, far as far_prefixes,
+};
+use ipnet::IpNet;
 use nix::libc;
 
 use crate::{
-    far, far_host, net, nothing_leaves, protected, raise,
-    world::{Tun, World, packet4},
+    Counts as _, config, far, far_host, net, nothing_leaves, policy, protected, raise,
+    world::{Tun, World},
 };
 
 #[test]
 fn a_later_life_keeps_closed_what_it_finds_until_it_settles() {
     let Some(world) = World::new() else { return };
     let mut fence = raise(&world);
-    fence.add(&far()).unwrap();
-    fence.add(&[protected("10.3.0.0/16")]).unwrap();
-    let hole = Claim { network: net("10.2.7.0/24"), treatment: Treatment::Bypassed };
-    let lan = Claim { network: net("10.2.1.0/24"), treatment: Treatment::Local };
-    fence.add(&[hole, lan]).unwrap();
-    fence.remove(&[hole, lan]).unwrap();
+    fence.add(&far());
+    fence.add(&[protected("10.3.0.0/16")]);
     let closed = world.picture();
-    fence.add(&[hole, lan]).unwrap();
-    fence.leave_closed();
+    drop(fence);
     let mut fence = raise(&world);
-    // Nobody knows any more against whom was weighed what was open.
     assert_eq!(world.picture(), closed);
-    let left: Vec<IpNet> = fence.left_behind().collect();
-    let mut all: Vec<IpNet> = far().iter().map(|claim| claim.network).collect();
-    all.push(net("10.3.0.0/16"));
+    let mut left: Vec<IpNet> = fence.left().collect();
+    left.sort_unstable();
+    // Neighbours are one range to the packet filter.
+    let mut all = ["10.2.0.0/15", "2001:db8:2::/48"].map(net);
     all.sort_unstable();
     assert_eq!(left, all);
     nothing_leaves(&world);
     let mut tun = world.tun();
-    fence.add(&far()).unwrap();
+    fence.repair().unwrap();
+    fence.add(&far());
     crate::all_goes_into(&mut tun, &world);
     let [local, ..] = world.senders();
-    for to in ["10.2.7.9", "10.3.0.9"] {
-        assert!(!world.leaves(&local, to));
-    }
-    // Out of tunnels neither.
-    let tag = world.listener.tag();
-    tun.write(&packet4("10.9.0.1", "10.2.1.9", &tag));
-    assert!(tun.brings(&tag));
-    fence.add(&[hole]).unwrap();
-    assert!(world.leaves(&local, "10.2.7.9"));
+    assert!(!world.leaves(&local, "10.3.0.9"));
     fence.settle().unwrap();
-    assert_eq!(fence.left_behind().count(), 0);
+    assert_eq!(fence.left().count(), 0);
     crate::all_goes_into(&mut tun, &world);
-    assert!(world.leaves(&local, "10.2.7.9"));
     assert!(world.leaves(&local, "10.3.0.9"));
-    fence.remove(&[hole]).unwrap();
-    assert!(!world.leaves(&local, "10.2.7.9"));
-    fence.remove(&far()).unwrap();
+    fence.remove(&far());
     assert!(world.leaves(&local, far_host(&local)));
 }
 
@@ -67,36 +56,10 @@ fn a_later_life_keeps_closed_what_it_finds_until_it_settles() {
 fn nobody_takes_over_from_one_who_lives() {
     let Some(world) = World::new() else { return };
     let fence = raise(&world);
-    let error = world.gateway.run(|| Fence::raise(world.config()).unwrap_err());
-    assert_eq!(
-        error.to_string(),
-        "cannot make the packet filter's table: one that another running process holds is already \
-         there"
-    );
+    let error = world.gateway.run(|| PolicyProtection::raise(config(&world)).unwrap_err());
+    assert_eq!(error, LeakProtectionError::Held { table: "convoy-convoy0".to_owned() });
     drop(fence);
-    raise(&world).open_up().unwrap();
-}
-
-#[test]
-fn what_the_packet_filter_remembers_is_enough_to_go_on() {
-    let Some(world) = World::new() else { return };
-    let mut fence = raise(&world);
-    fence.add(&far()).unwrap();
-    fence.add(&[Claim { network: net("10.2.7.0/24"), treatment: Treatment::Bypassed }]).unwrap();
-    fence.leave_closed();
-    for family in ["-4", "-6"] {
-        for table in ["4500", "4501"] {
-            world.gateway.ip(&format!("{family} route flush table {table}"));
-        }
-    }
-    nothing_leaves(&world);
-    let fence = raise(&world);
-    nothing_leaves(&world);
-    let [local, ..] = world.senders();
-    let routes = world.gateway.ip("route show table 4500");
-    assert!(routes.contains("unreachable 10.2.8.0/21"), "{routes}");
-    fence.open_up().unwrap();
-    assert!(world.leaves(&local, far_host(&local)));
+    raise(&world).take_away().unwrap();
 }
 
 /// Four senders never stop while the gateway starts, is killed, starts again, and changes what it
@@ -105,7 +68,7 @@ fn what_the_packet_filter_remembers_is_enough_to_go_on() {
 fn a_flood_finds_no_gap_between_lives() {
     let Some(world) = World::new() else { return };
     let mut fence = Some(raise(&world));
-    fence.as_mut().unwrap().add(&far()).unwrap();
+    fence.as_mut().unwrap().add(&far());
     let ended = AtomicBool::new(false);
     let sent = AtomicU64::new(0);
     let tag = world.listener.tag();
@@ -121,27 +84,26 @@ fn a_flood_finds_no_gap_between_lives() {
         }
         // Panics must not leave the senders running.
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            for round in 0..15 {
+            for _ in 0..15 {
                 let tun = world.tun();
                 let living = fence.as_mut().unwrap();
                 living.repair().unwrap();
-                let around = ["10.0.0.0/8", "0.0.0.0/1", "2001:db8::/32", "::/1"].map(protected);
-                living.add(&around).unwrap();
-                living.remove(&around).unwrap();
-                let other = "192.0.2.1".parse().ok().filter(|_| round % 2 == 0);
-                let same = Claim::protected(net("10.2.0.0/16"), other);
-                living.add(&[same]).unwrap();
-                living.remove(&[same]).unwrap();
+                let around = ["10.2.0.0/15", "10.2.0.0/14", "2001:db8:2::/47"].map(protected);
+                living.add(&around);
+                living.remove(&around);
+                let same = policy("0.0.0.0/0", "10.2.0.0/16", Verdict::Discard);
+                living.add(&[same]);
+                living.remove(&[same]);
                 world.gateway.ip("link set convoy0 down");
                 world.gateway.ip("link set convoy0 up");
                 living.repair().unwrap();
-                assert_eq!(living.stopped().unwrap(), 0, "the routes alone must have held");
+                assert_eq!(living.stopped(), 0, "the routes alone must have held");
                 // Killed: nobody is there for a while, nor is the interface.
                 drop(fence.take());
                 drop(tun);
                 fence = Some(raise(&world));
                 let fence = fence.as_mut().unwrap();
-                fence.add(&far()).unwrap();
+                fence.add(&far());
                 fence.settle().unwrap();
             }
         }));
@@ -162,17 +124,19 @@ fn a_gateway_to_be_killed() {
     let _tun = Tun::open("convoy0");
     let up = Command::new("ip").args(["link", "set", "convoy0", "up"]).status().unwrap();
     assert!(up.success());
-    let config = FenceConfig::new(LinkName::new("convoy0").unwrap());
-    let mut fence = Fence::raise(config).unwrap();
-    fence.add(&far()).unwrap();
+    let config = Config::new(LinkName::new("convoy0").unwrap());
+    let mut fence = PolicyProtection::raise(config).unwrap();
+    fence.add(&far());
     fence.settle().unwrap();
     println!("{READY}");
-    let around = ["10.0.0.0/8", "10.2.0.0/17", "2001:db8:2::/47", "2001:db8:2::/50"].map(protected);
-    let hole = Claim { network: net("10.2.7.0/24"), treatment: Treatment::Bypassed };
+    let around =
+        ["10.2.0.0/15", "10.2.0.0/17", "2001:db8:2::/47", "2001:db8:2::/50"].map(protected);
+    // Of another sender's, so that some is asked about.
+    let other = policy("10.7.0.0/16", "10.2.7.0/24", Verdict::Bypass);
     loop {
-        fence.add(&around).unwrap();
-        fence.change(&[hole], &around).unwrap();
-        fence.remove(&[hole]).unwrap();
+        fence.add(&around);
+        let _ = fence.change(&[other], &around).unwrap();
+        fence.remove(&[other]);
     }
 }
 
@@ -225,7 +189,7 @@ fn a_process_that_is_killed_anywhere_leaves_no_gap() {
     nothing_leaves(&world);
     senders.iter().for_each(|sender| world.listener.flush(sender));
     assert_eq!(world.listener.count(&tag), 0);
-    raise(&world).open_up().unwrap();
+    raise(&world).take_away().unwrap();
     assert!(world.leaves(&senders[0], far_host(&senders[0])));
 }
 
@@ -238,13 +202,16 @@ fn ten_thousand_networks_come_and_go() {
     let v4 = (0..5000_u32).map(|n| IpNet::new((0x0b00_0000 + n * 512).to_be_bytes().into(), 24));
     let v6 = (0..5000_u128)
         .map(|n| IpNet::new(((0x2001_0db9 << 96) + (n << 81)).to_be_bytes().into(), 48));
-    let claims: Vec<_> = v4.chain(v6).map(|net| Claim::protected(net.unwrap(), None)).collect();
-    fence.add(&claims).unwrap();
-    fence.add(&claims).unwrap();
-    fence.remove(&claims).unwrap();
-    let routes = world.gateway.ip("route show table 4500").lines().count();
-    // Two for each, and those of addresses that are never routed.
-    assert_eq!(routes, 2 * 5000 + 3);
+    let policies: Vec<Policy> =
+        v4.chain(v6).map(|net| protected(&net.unwrap().to_string())).collect();
+    fence.add(&policies);
+    fence.add(&policies);
+    fence.remove(&policies);
+    let shown = || {
+        let config = config(&world);
+        world.gateway.run(|| far_prefixes(config).unwrap()).len()
+    };
+    assert_eq!(shown(), 10_000);
     assert!(!fence.repair().unwrap().any());
     let [local4, _, local6, _] = world.senders();
     assert!(!world.leaves(&local4, "11.0.2.9"));
@@ -252,18 +219,18 @@ fn ten_thousand_networks_come_and_go() {
     assert!(!world.leaves(&local6, "2001:db9:2::9"));
     assert!(world.leaves(&local6, "2001:db9:1::9"));
     // One after the other, in the middle of the others.
-    for claim in claims.iter().step_by(100) {
-        fence.remove(&[*claim]).unwrap();
+    for policy in policies.iter().step_by(100) {
+        fence.remove(&[*policy]);
     }
     assert!(!fence.repair().unwrap().any());
-    assert_eq!(world.gateway.ip("route show table 4500").lines().count(), 2 * 4950 + 3);
+    assert_eq!(shown(), 9900);
     // The next life takes over as many.
-    fence.leave_closed();
+    drop(fence);
     let mut fence = raise(&world);
-    assert_eq!(fence.left_behind().count(), 9900);
+    assert_eq!(fence.left().count(), 9900);
     assert!(!world.leaves(&local4, "11.0.2.9"));
     fence.settle().unwrap();
     assert!(world.leaves(&local4, "11.0.2.9"));
-    fence.open_up().unwrap();
+    fence.take_away().unwrap();
     assert_eq!(world.picture(), before);
 }

@@ -1,4 +1,4 @@
-//! What on this host works against the fence: others' routes, and settings.
+//! What on this host works against leak protection, or keeps packets from tunnels: others' routes, and settings.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,15 +6,17 @@ use std::{
     net::IpAddr,
 };
 
+use convoy_host::{Family, HostError, LinkName, Network, RouteEntry, Scope, Sysctl};
+use convoy_netlink::Rtnl;
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
 
-use super::{FenceConfig, routes::UNREACHABLE, rules};
-use crate::{Family, HostError, LinkName, Network, RouteEntry, Scope, Sysctl};
+use crate::{Config, Lead, rules};
 
-/// The table that strongSwan installs its routes in, unless `charon.routing_table` says otherwise.
-const STRONGSWAN: u32 = 220;
 const MAIN: u32 = 254;
+const LOCAL: u32 = 255;
+/// Priority of the rule that leads to the main table.
+const MAIN_PRIORITY: u32 = 32_766;
 /// `RTPROT_KERNEL`: routes to connected networks.
 const KERNEL: u8 = 2;
 /// The strict form of the reverse path filter (RFC 3704).
@@ -29,6 +31,8 @@ pub struct Lookup {
     pub priority: u32,
     /// The routing table.
     pub table: u32,
+    /// The rule that leads to the TUN interface.
+    pub ahead_of: u32,
 }
 
 /// What the kernel shows, as far as [`findings`] wants to know it.
@@ -53,16 +57,26 @@ impl Look {
     ///
     /// # Errors
     /// [`HostError::Netlink`].
-    pub fn around(config: &FenceConfig, peers: &[IpAddr]) -> Result<Self, HostError> {
+    pub fn around(config: &Config, peers: &[IpAddr]) -> Result<Self, HostError> {
         let mut network = Network::open()?;
+        let mut rtnl = Rtnl::open().map_err(HostError::Netlink)?;
         let links = network.links()?.into_iter().map(|link| (link.index, link.name));
         let mut look = Self { links: links.collect(), ..Self::default() };
         look.routes = network.routes()?;
+        let ahead_of = match config.leads {
+            Lead::ByMark => config.questions.priority,
+            Lead::ByDestination => MAIN_PRIORITY,
+        };
         for (family, number) in
             [(Family::V4, AddressFamily::Inet), (Family::V6, AddressFamily::Inet6)]
         {
-            let all = rules::lookups(&mut network.rtnl, number)?.into_iter();
-            look.lookups.extend(all.map(|(priority, table)| Lookup { family, priority, table }));
+            let all = rules::lookups(&mut rtnl, number)?.into_iter();
+            look.lookups.extend(all.map(|(priority, table)| Lookup {
+                family,
+                priority,
+                table,
+                ahead_of,
+            }));
             // A family that is switched off does not forward.
             let forwards = Sysctl::forwarding(family, &Scope::All).read();
             look.forwarding.extend(forwards.is_ok_and(|value| value == "1").then_some(family));
@@ -84,34 +98,12 @@ impl Look {
     }
 }
 
-impl Look {
-    /// The networks that a fence keeps closed.
-    #[must_use]
-    pub fn closed(&self, config: &FenceConfig) -> Vec<IpNet> {
-        let [table, _] = config.tables();
-        let is_closed = |r: &&RouteEntry| r.table == table && r.metric == UNREACHABLE;
-        self.routes.iter().filter(is_closed).map(|route| route.to).collect()
-    }
-}
-
 /// Something that is to be put right. Its `Display` says what is wrong, where, and what would be
 /// right.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Finding {
-    /// strongSwan installs routes of its own.
-    StrongswanRoute {
-        /// Where such a route leads.
-        route: IpNet,
-        /// Through which interface.
-        link: String,
-        /// A protected network that it covers or lies in.
-        network: IpNet,
-        /// Its table is asked before the fence's.
-        is_ahead: bool,
-    },
-    /// A route in the main table leads past the TUN interface: from Libreswan's `_updown` script, or
-    /// made by hand.
+    /// A route in the main table leads past the TUN interface.
     MainRoute {
         /// Where the route leads.
         route: IpNet,
@@ -120,7 +112,7 @@ pub enum Finding {
         /// The protected network that it lies in.
         network: IpNet,
     },
-    /// Somebody's rule sends packets to another table before they reach the fence's.
+    /// Somebody's rule sends packets to another table before they reach that of the TUN interface.
     RuleAhead {
         /// The rule.
         lookup: Lookup,
@@ -153,34 +145,16 @@ pub enum Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::StrongswanRoute { route, link, network, is_ahead } => {
-                let how = match is_ahead {
-                    true => {
-                        "which is asked before Convoy's, so that only the packet filter holds them"
-                    }
-                    false => "which must not be there",
-                };
-                write!(
-                    f,
-                    "strongSwan routes {route} through {link} in table {STRONGSWAN}, {how} \
-                     (protected: {network}); in strongswan.conf, or strongswan.d/charon.conf, it should \
-                     say: charon {{ install_routes = no }}, and the same in charon-systemd {{ }} where \
-                     that section sets it"
-                )
-            }
             Self::MainRoute { route, link, network } => write!(
                 f,
-                "the main routing table leads {route} through {link}, past Convoy (protected: \
-                 {network}); if Libreswan's _updown made it, ipsec.conf should say: leftupdown=%disabled \
-                 in that conn or in conn %default; else remove it with: ip route \
-                 del {route} dev {link}"
+                "the main routing table leads {route} through {link}, past Convoy (protected: {network}), so that \
+                 leak protection drops it; remove that route with: ip route del {route} dev {link}"
             ),
             Self::RuleAhead { lookup, route, network } => write!(
                 f,
-                "ip rule {} leads to table {} before Convoy's rules, and that table has a route to \
-                 {route} (protected: {network}), so that only the packet filter holds them; give that \
-                 rule a priority above Convoy's",
-                lookup.priority, lookup.table
+                "ip rule {} leads to table {} before Convoy's routes, and that table has a route to {route} \
+                 (protected: {network}), so that leak protection drops it; give that rule a priority above {}",
+                lookup.priority, lookup.table, lookup.ahead_of
             ),
             Self::StrictReversePath { link, from, network } => write!(
                 f,
@@ -205,16 +179,19 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What of all that is shown works against a fence with these protected networks, each at most once
+/// What of all that is shown works against these protected networks, each at most once
 /// for every route, interface or peer; in a fixed order.
 #[must_use]
-pub fn findings(look: &Look, config: &FenceConfig, protected: &[IpNet]) -> Vec<Finding> {
+pub fn findings(look: &Look, config: &Config, protected: &[IpNet]) -> Vec<Finding> {
     let protected = Protected(protected.iter().map(IpNet::trunc).collect());
     let mut found = BTreeSet::new();
     for route in look.routes.iter().filter(|route| route.is_unicast) {
         found.extend(route_finding(look, config, &protected, route));
     }
-    found.extend(reverse_path(look, &protected));
+    // Marks lead back, too.
+    if config.leads == Lead::ByDestination {
+        found.extend(reverse_path(look, &protected));
+    }
     for family in [Family::V4, Family::V6] {
         let concerned = protected.0.iter().any(|n| n.addr().is_ipv4() == (family == Family::V4));
         if concerned && !look.forwarding.contains(&family) {
@@ -232,7 +209,7 @@ pub fn findings(look: &Look, config: &FenceConfig, protected: &[IpNet]) -> Vec<F
 /// What is wrong with one route, if anything is.
 fn route_finding(
     look: &Look,
-    config: &FenceConfig,
+    config: &Config,
     protected: &Protected,
     entry: &RouteEntry,
 ) -> Option<Finding> {
@@ -241,27 +218,29 @@ fn route_finding(
         // With several next hops there is no one interface.
         None => "several interfaces".to_owned(),
     };
-    if link == config.tun.as_str() || link == "lo" || config.tables().contains(&entry.table) {
+    let tables = config.questions.tables();
+    if link == config.tun.as_str() || link == "lo" || tables.contains(&entry.table) {
         return None;
     }
     let family = if entry.to.addr().is_ipv4() { Family::V4 } else { Family::V6 };
     let before = look.lookups.iter().find(|lookup| {
-        lookup.table == entry.table && lookup.family == family && lookup.priority < config.priority
+        lookup.table == entry.table
+            && lookup.family == family
+            && lookup.priority < lookup.ahead_of
+            && entry.table != LOCAL
     });
     let route = entry.to;
-    match entry.table {
-        STRONGSWAN => {
+    let is_by_destination = config.leads == Lead::ByDestination;
+    match (before, entry.table) {
+        (Some(lookup), _) => {
             let network = protected.touching(&route)?;
-            Some(Finding::StrongswanRoute { route, link, network, is_ahead: before.is_some() })
+            Some(Finding::RuleAhead { lookup: *lookup, route, network })
         }
         // Connected networks and a default route are what main is for.
-        MAIN if entry.protocol != KERNEL && route.prefix_len() > 0 && before.is_none() => {
+        (None, MAIN) if is_by_destination && entry.protocol != KERNEL && route.prefix_len() > 0 => {
             Some(Finding::MainRoute { route, link, network: protected.around(&route)? })
         }
-        _ => {
-            let network = protected.touching(&route)?;
-            Some(Finding::RuleAhead { lookup: *before?, route, network })
-        }
+        _ => None,
     }
 }
 
@@ -317,8 +296,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn config() -> FenceConfig {
-        FenceConfig::new(LinkName::new("convoy0").unwrap())
+    fn config(leads: Lead) -> Config {
+        Config { leads, ..Config::new(LinkName::new("convoy0").unwrap()) }
     }
 
     fn route(to: &str, link_index: u32, table: u32) -> RouteEntry {
@@ -334,24 +313,22 @@ mod tests {
         }
     }
 
+    fn lookup(family: Family, priority: u32, table: u32) -> Lookup {
+        Lookup { family, priority, table, ahead_of: MAIN_PRIORITY }
+    }
+
     /// A host that is as it should be: 1 is its LAN, 2 the wire, 3 the TUN interface.
     fn good() -> Look {
         let links = [(1, "lan0"), (2, "wire0"), (3, "convoy0")];
-        let lookup = |family, priority, table| Lookup { family, priority, table };
         let connected = |to, link| RouteEntry { protocol: KERNEL, ..route(to, link, MAIN) };
         Look {
             routes: vec![
                 connected("10.1.0.0/24", 1),
                 connected("192.0.2.0/24", 2),
                 route("0.0.0.0/0", 2, MAIN),
-                route("10.2.0.0/16", 3, 4500),
+                route("10.2.0.0/16", 3, MAIN),
             ],
-            lookups: vec![
-                lookup(Family::V4, 0, 255),
-                lookup(Family::V4, 215, 4500),
-                lookup(Family::V4, 220, STRONGSWAN),
-                lookup(Family::V4, 32766, MAIN),
-            ],
+            lookups: vec![lookup(Family::V4, 0, LOCAL), lookup(Family::V4, 32766, MAIN)],
             links: links.map(|(index, name)| (index, name.to_owned())).into(),
             forwarding: vec![Family::V4, Family::V6],
             rp_filter: links.map(|(_, name)| (name.to_owned(), 2)).into(),
@@ -361,7 +338,10 @@ mod tests {
 
     fn words(look: &Look, protected: &[&str]) -> Vec<String> {
         let protected: Vec<_> = protected.iter().map(|text| net(text)).collect();
-        findings(look, &config(), &protected).iter().map(ToString::to_string).collect()
+        findings(look, &config(Lead::ByDestination), &protected)
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
 
     #[test]
@@ -371,44 +351,28 @@ mod tests {
     }
 
     #[test]
-    fn routes_of_strongswan_are_told_with_the_line_to_change() {
-        let mut look = good();
-        look.routes.push(route("10.2.0.0/16", 2, STRONGSWAN));
-        for protected in ["10.2.0.0/16", "10.0.0.0/8", "10.2.3.0/24"] {
-            let [said] = &words(&look, &[protected])[..] else { panic!("{protected}") };
-            assert!(said.contains("10.2.0.0/16 through wire0 in table 220"), "{said}");
-            assert!(said.contains("charon { install_routes = no }"), "{said}");
-            assert!(said.contains(protected), "{said}");
-        }
-        assert_eq!(words(&look, &["10.3.0.0/16"]), [""; 0]);
-        look.lookups.push(Lookup { family: Family::V4, priority: 100, table: STRONGSWAN });
-        let found = findings(&look, &config(), &[net("10.2.0.0/16")]);
-        assert!(
-            matches!(found[..], [Finding::StrongswanRoute { is_ahead: true, .. }]),
-            "{found:?}"
-        );
-    }
-
-    #[test]
     fn routes_in_main_past_the_tun_interface_are_told() {
         let mut look = good();
         look.routes.push(route("10.2.3.0/24", 2, MAIN));
         let [said] = &words(&look, &["10.2.0.0/16"])[..] else { panic!() };
         assert!(said.contains("10.2.3.0/24 through wire0"), "{said}");
-        assert!(said.contains("leftupdown=%disabled"), "{said}");
+        // Where marks lead, routes of others do no harm.
+        assert_eq!(findings(&look, &config(Lead::ByMark), &[net("10.2.0.0/16")]), []);
         // A wider one than what is protected is the host's own affair.
         assert_eq!(words(&look, &["10.2.3.0/25"]), [""; 0]);
     }
 
     #[test]
-    fn rules_ahead_of_the_fence_are_told() {
+    fn rules_ahead_are_told() {
         let mut look = good();
-        look.lookups.push(Lookup { family: Family::V4, priority: 99, table: MAIN });
-        let found = findings(&look, &config(), &[net("10.2.0.0/16")]);
-        let [Finding::RuleAhead { lookup, route, .. }] = &found[..] else { panic!("{found:?}") };
-        assert_eq!((lookup.priority, lookup.table, *route), (99, MAIN, net("0.0.0.0/0")));
+        look.lookups.push(lookup(Family::V4, 99, MAIN));
+        let found = findings(&look, &config(Lead::ByMark), &[net("10.2.0.0/16")]);
+        let [Finding::RuleAhead { lookup: rule, route, .. }] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!((rule.priority, rule.table, *route), (99, MAIN, net("0.0.0.0/0")));
         look.lookups.pop();
-        look.lookups.push(Lookup { family: Family::V6, priority: 99, table: MAIN });
+        look.lookups.push(lookup(Family::V6, 99, MAIN));
         assert_eq!(words(&look, &["10.2.0.0/16"]), [""; 0]);
     }
 

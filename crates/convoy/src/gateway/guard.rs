@@ -1,0 +1,287 @@
+//! Leak protection of what the policies of IKE daemons protect.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use convoy_control::site::Site;
+use convoy_control::status::LeakProtection;
+use convoy_control::xfrm::{Cover, Covered};
+use convoy_host::{Clamp, LinkName};
+use convoy_ipsec::snapshot::Published;
+use convoy_ipsec::spd::SpdId;
+use convoy_leak_protection::{
+    Answered, Config, Drops, Finding, Lead, LeakProtectionError, Look, Policy, PolicyProtection,
+    Verdict, far, findings,
+};
+
+use super::near_and_far::net;
+use super::questions::Answering;
+use super::{interfaces, leaks};
+
+const NOT_CLAMPED: &str = "the packet filter here cannot fit TCP connections to the MTU of tunnels (nf_tables, \
+                           nft_rt, nft_exthdr); they depend on ICMP messages that get through";
+
+/// Leak protection of a gateway for daemons.
+#[derive(Debug)]
+pub(super) struct Guard {
+    /// There until the end.
+    protection: Option<PolicyProtection>,
+    config: Config,
+    /// Who answers what the kernel asks, once there are policies that can.
+    database: Option<(Arc<Published>, SpdId)>,
+    answering: Option<Answering>,
+    /// Policies changed, and the kernel may still believe answers by those before.
+    must_forget: bool,
+    /// What worked against it at the last look.
+    found: Vec<Finding>,
+    /// From near to far, and from far to near.
+    counts: [Count; 2],
+}
+
+/// A counter of the packet filter, which begins anew when the filter is made again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Count {
+    pub(super) total: u64,
+    last: u64,
+}
+
+impl Count {
+    pub(super) fn note(&mut self, now: u64) {
+        self.total += now.checked_sub(self.last).unwrap_or(now);
+        self.last = now;
+    }
+}
+
+impl Guard {
+    /// Raises leak protection around what an earlier life left closed.
+    pub(super) fn raise(site: &Site) -> anyhow::Result<Self> {
+        let config = Config { leads: Lead::ByMark, ..leaks::config(site)? };
+        let protection = PolicyProtection::raise(config.clone());
+        let protection = protection.context(
+            "packets of policies cannot be led to tunnels and kept from leaving in clear",
+        )?;
+        leaks::take_replies();
+        let left: Vec<_> = protection.left().map(|network| network.to_string()).collect();
+        if !left.is_empty() {
+            tracing::warn!(
+                "{} stay closed, as a gateway before left them, until a policy names them again or \
+                 all policies are flushed",
+                left.join(", ")
+            );
+        }
+        Ok(Self {
+            protection: Some(protection),
+            config,
+            database: None,
+            answering: None,
+            must_forget: false,
+            found: Vec::new(),
+            counts: [Count::default(); 2],
+        })
+    }
+
+    /// Has these policies asked from now on.
+    pub(super) fn serve(&mut self, published: &Arc<Published>, spd: SpdId) {
+        self.database = Some((Arc::clone(published), spd));
+    }
+
+    /// Closes what policies that come cover, and opens what those cover that went. Questions are answered by the
+    /// policies that are published.
+    pub(super) fn follow(
+        &mut self,
+        come: &[Covered],
+        gone: &[Covered],
+    ) -> Result<(), LeakProtectionError> {
+        let Some(protection) = &mut self.protection else { return Ok(()) };
+        let [come, gone] =
+            [come, gone].map(|all| all.iter().filter_map(policy).collect::<Vec<_>>());
+        if come.is_empty() && gone.is_empty() {
+            return Ok(());
+        }
+        let changed = protection.change(&come, &gone);
+        // What failed is made anew as a whole, and nobody knows what was asked meanwhile.
+        self.must_forget |= changed.as_ref().map_or(true, |changed| changed.answers);
+        changed.map(drop).and_then(|()| self.answer())
+    }
+
+    /// Policies are in force: what others answered is forgotten.
+    pub(super) fn forget(&mut self) -> Result<(), LeakProtectionError> {
+        let Some(protection) = self.protection.as_mut().filter(|_| self.must_forget) else {
+            return Ok(());
+        };
+        if let Some(answering) = &self.answering {
+            // When this returns, what others answered has been given.
+            answering.set(protection.held());
+        }
+        protection.forget_answers()?;
+        self.must_forget = false;
+        Ok(())
+    }
+
+    /// Answers questions as long as some are asked.
+    fn answer(&mut self) -> Result<(), LeakProtectionError> {
+        let Self { protection: Some(protection), database: Some((published, spd)), .. } = self
+        else {
+            return Ok(());
+        };
+        if !protection.asks() {
+            self.answering = None;
+        } else if let Some(answering) = &self.answering {
+            answering.set(protection.held());
+        } else {
+            let questions = &self.config.questions;
+            self.answering = Some(Answering::start(questions, published, *spd, protection.held())?);
+        }
+        Ok(())
+    }
+
+    /// Lays the routes into the TUN interface, which has come up.
+    pub(super) fn lead(&mut self) -> Result<(), LeakProtectionError> {
+        self.protection.as_mut().map_or(Ok(()), |protection| protection.repair().map(drop))
+    }
+
+    /// Looks at the packet filter's counters; whether they were its own. To be called about once a second.
+    pub(super) fn count(&mut self) -> Result<bool, LeakProtectionError> {
+        let Some(protection) = &mut self.protection else { return Ok(true) };
+        let Some(Drops { outbound, inbound }) = protection.drops()? else { return Ok(false) };
+        self.counts.iter_mut().zip([outbound, inbound]).for_each(|(count, now)| count.note(now));
+        Ok(true)
+    }
+
+    /// What was dropped, by name.
+    pub(super) fn counts(&self) -> [(&'static str, u64); 2] {
+        leaks::named(&self.counts)
+    }
+
+    /// For `convoy status`.
+    pub(super) fn report(&self) -> LeakProtection {
+        let [outbound, inbound] = self.counts.map(|count| count.total);
+        let mut detail = format!(
+            "what policies of IKE daemons protect, {outbound} packets kept in and {inbound} out"
+        );
+        if let Some(answering) = &self.answering {
+            let Answered { bypassed, protected, discarded } = answering.answered();
+            detail += &format!(
+                "; asked about what policies tell apart: {bypassed} flows pass in clear, {protected} are \
+                 protected, {discarded} packets dropped"
+            );
+        }
+        LeakProtection { is_on: true, detail }
+    }
+
+    /// What works against it at present, in words.
+    pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
+        let found = self.found.iter().map(ToString::to_string);
+        found.chain(self.answering.as_ref().and_then(leaks::dead))
+    }
+
+    /// Looks for what works against it, and says what has come and gone.
+    fn look_around(&mut self, peers: &[IpAddr]) -> anyhow::Result<()> {
+        let look = Look::around(&self.config, peers)?;
+        let mut found = findings(&look, &self.config, &far(self.config.clone())?);
+        // A host without networks behind it need not forward.
+        found.retain(|finding| !matches!(finding, Finding::ForwardingOff { .. }));
+        for finding in found.iter().filter(|finding| !self.found.contains(finding)) {
+            tracing::warn!("{finding}");
+        }
+        for finding in self.found.iter().filter(|finding| !found.contains(finding)) {
+            tracing::info!("put right: {finding}");
+        }
+        self.found = found;
+        Ok(())
+    }
+
+    /// Whether networks are closed that nobody claimed in this life.
+    pub(super) fn has_unclaimed(&self) -> bool {
+        self.protection.as_ref().is_some_and(|protection| protection.left().next().is_some())
+    }
+
+    /// All who make policies have made them: what nobody claimed is open again.
+    pub(super) fn settle(&mut self) -> Result<(), LeakProtectionError> {
+        let Some(protection) = &mut self.protection else { return Ok(()) };
+        let settled = protection.settle();
+        self.must_forget = true;
+        settled.and_then(|()| self.answer()).and_then(|()| self.forget())
+    }
+
+    /// Makes again what others took away, and looks for what works against it; says what that was. Tunnels lead
+    /// to `peers`.
+    pub(super) fn repair(&mut self, peers: &[IpAddr]) -> anyhow::Result<()> {
+        self.mend()?;
+        self.forget()?;
+        self.look_around(peers)
+    }
+
+    /// Makes again what others took away, and says what that was.
+    pub(super) fn mend(&mut self) -> Result<(), LeakProtectionError> {
+        let Some(protection) = &mut self.protection else { return Ok(()) };
+        leaks::tell_repaired(protection.repair()?);
+        self.answer()
+    }
+}
+
+/// What a policy of a daemon means to leak protection.
+fn policy(covered: &Covered) -> Option<Policy> {
+    let verdict = match covered.cover {
+        Cover::Protect => Verdict::Protect,
+        Cover::Discard => Verdict::Discard,
+        Cover::Bypass => Verdict::Bypass,
+    };
+    let (local, remote) = (net(covered.local)?, net(covered.remote)?);
+    Some(Policy { local, remote, is_whole: covered.is_whole, verdict })
+}
+
+/// What policies protect stays closed, and where there are none all is as it was.
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let Some(protection) = self.protection.take() else { return };
+        if !protection.is_empty() {
+            return tracing::warn!(
+                "what policies protect stays closed until the gateway runs again; `convoy open` opens it"
+            );
+        }
+        if let Err(error) = protection.take_away() {
+            tracing::warn!("leak protection: {error}");
+        }
+    }
+}
+
+/// Fits TCP connections through tunnels to their MTU.
+pub(super) fn clamp(site: &Site) -> Option<Clamp> {
+    if site.plain.backend.is_direct() {
+        return None;
+    }
+    let tunnels = site.xfrm_interfaces().iter().map(|interface| LinkName::new(&interface.name));
+    let outcome = tunnels.collect::<Result<Vec<_>, _>>().and_then(|tunnels| {
+        let tun = LinkName::new(&site.plain.interface)?;
+        Clamp::raise(&tun, tunnels)
+    });
+    outcome.inspect_err(|error| tracing::warn!(%error, "{NOT_CLAMPED}")).ok()
+}
+
+/// Takes away what a gateway that does not run left closed around its interface, or another one, and interfaces for
+/// SAs of daemons. Whether there was a packet filter.
+///
+/// # Errors
+/// When it cannot.
+pub fn open(site: &Site, interface: Option<&str>) -> anyhow::Result<bool> {
+    let tun = LinkName::new(interface.unwrap_or(&site.plain.interface))?;
+    let is_its_own = tun.as_str() == site.plain.interface;
+    let removed = if is_its_own { interfaces::remove(site) } else { Ok(()) };
+    // Whichever kind of gateway it was.
+    let stood = convoy_leak_protection::take_away(Config::new(tun))?;
+    removed.map(|()| stood)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_go_on_when_the_filter_begins_anew() {
+        let mut count = Count::default();
+        [0, 3, 3, 1, 5].into_iter().for_each(|now| count.note(now));
+        assert_eq!(count.total, 8);
+    }
+}

@@ -1,0 +1,87 @@
+//! The chains that mark packets before they are routed: by the answers of [`super::questions`], and where marks alone
+//! lead packets into the TUN interface, by prefixes.
+
+use convoy_netlink::nft::{
+    Place,
+    expression::{Expression, equal, meta, name, neighbour_discovery},
+    jump,
+};
+use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
+
+use super::{
+    Chain, between, by, outbound,
+    questions::{FROM_FAR, FROM_NEAR, ask, pass, remembered},
+    sides,
+};
+use crate::{
+    Config, Lead,
+    marks::Noted,
+    queues::{Asking, Kind},
+};
+
+/// Behind destination NAT (`NF_IP_PRI_NAT_DST`), so that policies are asked about what packets are to be.
+const MARKS: i32 = -90;
+
+/// What shows that a table marks packets.
+pub(crate) const ARRIVING: &str = "arriving";
+
+pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
+    let chain = |name, place, rules| Chain { name, place, counts: None, rules };
+    let arriving = Place::At(InetHookNumber::PreRouting, MARKS);
+    [
+        chain(ARRIVING, arriving, arrives(config, asking)),
+        chain("sent", Place::Routing(MARKS), sends(config, asking)),
+    ]
+}
+
+/// What comes in. Nothing is asked where both sides are protected whole: other chains know what they may do.
+fn arrives(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
+    let marks = config.questions.marks;
+    let mut rules =
+        vec![marks.none().into_mark(), by(MetaKey::Iifname, "lo"), neighbour_discovery()];
+    if config.leads == Lead::ByMark {
+        let out_of_tunnel = vec![meta(MetaKey::Iifname), equal(name(config.tun.as_str()))];
+        rules.push([out_of_tunnel, marks.out_of_tunnel().into_mark()].concat());
+    }
+    for (near, far, mixed) in sides() {
+        let Some(_) = asking else {
+            rules.push([between(near, far), protect(config), pass()].concat());
+            continue;
+        };
+        let whole = [mixed.lacks_source(), mixed.lacks_destination()].concat();
+        let ways = [(near, far, FROM_NEAR, protect(config)), (far, near, FROM_FAR, Vec::new())];
+        for (from, to, chain, marked) in ways {
+            rules.push([between(from, to), whole.clone(), marked, pass()].concat());
+            rules.push([between(from, to), vec![jump(chain)]].concat());
+        }
+    }
+    rules
+}
+
+/// What this host sends.
+fn sends(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
+    let mut rules = vec![
+        outbound::of_the_gateway(config),
+        config.questions.marks.none().into_mark(),
+        by(MetaKey::Oifname, "lo"),
+        neighbour_discovery(),
+    ];
+    for (near, far, mixed) in sides() {
+        let outward = between(near, far);
+        let whole = if asking.is_some() { mixed.lacks_destination() } else { Vec::new() };
+        rules.push([outward.clone(), whole, protect(config), pass()].concat());
+        if let Some(asking) = asking {
+            rules.extend(remembered(asking).map(|rule| [outward.clone(), rule].concat()));
+            rules.push([outward, vec![ask(asking, Kind::Sent)]].concat());
+        }
+    }
+    rules
+}
+
+/// Marks what is protected whole, where marks lead.
+fn protect(config: &Config) -> Vec<Expression> {
+    match config.leads {
+        Lead::ByMark => config.questions.marks.noted(Noted::Protect).into_mark(),
+        Lead::ByDestination => Vec::new(),
+    }
+}

@@ -1,0 +1,627 @@
+//! Prefix sets that follow policies as they come and go, one by one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use convoy_netlink::nft::{Cover, Difference, Range, number};
+use ipnet::IpNet;
+
+use crate::{
+    Held, Verdict,
+    prefix_sets::{Covers, Differences, Shown},
+};
+
+/// What a policy says about packets between two networks, in both directions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Policy {
+    /// The network on this side; bits beyond the prefix are ignored.
+    pub local: IpNet,
+    /// The one on the far side.
+    pub remote: IpNet,
+    /// Whether all packets between the two are meant, and not some protocol or ports only.
+    pub is_whole: bool,
+    /// What becomes of them.
+    pub verdict: Verdict,
+}
+
+impl Policy {
+    const fn holds(&self) -> bool {
+        !matches!(self.verdict, Verdict::Bypass)
+    }
+
+    fn is_v4(&self) -> bool {
+        self.local.addr().is_ipv4()
+    }
+
+    fn trunc(&self) -> Self {
+        Self { local: self.local.trunc(), remote: self.remote.trunc(), ..*self }
+    }
+}
+
+/// Near, far and mixed prefixes of policies. Packets that no policy means are not held: between near and far prefixes
+/// that is so where prefixes are mixed.
+///
+/// A far prefix is mixed unless policies hold all that goes between it and every near one, and none that bypasses
+/// touches it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PolicyPrefixes {
+    v4: OfFamily,
+    v6: OfFamily,
+}
+
+/// Prefixes and how often each is named.
+#[derive(Debug, Clone, Default)]
+struct Counted {
+    nets: BTreeMap<IpNet, usize>,
+    cover: Cover,
+    size: Size,
+}
+
+/// How much a cover covers: of two covers one of which lies within the other, those of one size are equal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Size {
+    /// Sum of the distances between both ends of ranges.
+    spans: u128,
+    ranges: usize,
+}
+
+/// What policies say of one far prefix.
+#[derive(Debug, Clone, Default)]
+struct Far {
+    /// Policies that hold some of what is sent there.
+    held: usize,
+    /// Local networks with which policies let something pass, and how often.
+    bypassing: BTreeMap<IpNet, usize>,
+    /// Local networks from which policies hold all of it.
+    whole: Counted,
+    /// An earlier life left it closed.
+    is_left: bool,
+    /// How much of the near side policies hold all for, those for wider far prefixes included.
+    reach: Size,
+}
+
+#[derive(Debug, Clone, Default)]
+struct OfFamily {
+    near: Counted,
+    far: BTreeMap<IpNet, Far>,
+    /// Local networks of policies that let something pass, each with its remote networks.
+    bypassing: BTreeMap<IpNet, BTreeSet<IpNet>>,
+    /// Far prefixes by [`Far::reach`].
+    by_reach: BTreeMap<Size, BTreeSet<IpNet>>,
+    /// Near networks that an earlier life left closed.
+    left: BTreeSet<IpNet>,
+    far_cover: Cover,
+    mixed_cover: Cover,
+}
+
+/// What changes of the near, far and mixed prefixes of one family.
+type Notes<'a> = &'a mut [Difference];
+
+const NEAR: usize = 0;
+const FAR: usize = 1;
+const MIXED: usize = 2;
+
+impl PolicyPrefixes {
+    /// Policies come and go; what that changes, and whether the kernel may have been told something else about packets
+    /// that it asks about. Of those that go, each is to have come before.
+    pub(crate) fn change(&mut self, add: &[Policy], remove: &[Policy]) -> (Differences, bool) {
+        let policies = || add.iter().chain(remove);
+        let did_ask = policies().any(|policy| self.asks_about(policy));
+        let differences = self.follow(add, remove);
+        let [_, _, mixed4, _, _, mixed6] = &differences;
+        let is_other = [mixed4, mixed6].into_iter().any(|mixed| !mixed.is_empty());
+        (differences, did_ask || is_other || policies().any(|policy| self.asks_about(policy)))
+    }
+
+    fn follow(&mut self, add: &[Policy], remove: &[Policy]) -> Differences {
+        self.noting(|family, is_v4, notes| {
+            let mut concerned = Concerned::default();
+            for (policies, is_added) in [(add, true), (remove, false)] {
+                for policy in policies.iter().filter(|policy| policy.is_v4() == is_v4) {
+                    family.count(&policy.trunc(), is_added, &mut concerned, notes);
+                }
+            }
+            family.refresh(concerned, notes);
+        })
+    }
+
+    /// What an earlier life protected stays held as a whole, until policies name it again.
+    pub(crate) fn leave(&mut self, covers: &Covers) -> Differences {
+        self.noting(|family, is_v4, notes| {
+            let [near4, far4, _, near6, far6, _] = covers;
+            let [near, far] = if is_v4 { [near4, far4] } else { [near6, far6] };
+            let nets = |cover: &Cover| -> Vec<IpNet> {
+                cover.ranges().flat_map(|range| prefixes(range, is_v4)).collect()
+            };
+            let mut concerned = Concerned::default();
+            if far.ranges().next().is_none() {
+                return;
+            }
+            for near in nets(near) {
+                family.left.insert(near);
+                family.near.count(near, true, &mut notes[NEAR]);
+            }
+            for net in nets(far) {
+                family.far.entry(net).or_default().is_left = true;
+                concerned.insert(net);
+            }
+            family.refresh(concerned, notes);
+        })
+    }
+
+    /// What an earlier life left is held no more.
+    pub(crate) fn settle(&mut self) -> Differences {
+        self.noting(|family, _, notes| {
+            let left = family.left_far().collect::<Vec<_>>();
+            let mut concerned = Concerned::default();
+            left.into_iter().for_each(|net| family.end_left(net, &mut concerned, notes));
+            family.refresh(concerned, notes);
+        })
+    }
+
+    /// Far prefixes that an earlier life left closed and no policy has named since.
+    pub(crate) fn left(&self) -> impl Iterator<Item = IpNet> {
+        [&self.v4, &self.v6].into_iter().flat_map(OfFamily::left_far)
+    }
+
+    /// What is held there, whatever policies say.
+    pub(crate) fn held(&self) -> Held {
+        let mut covers = Covers::default();
+        for (family, covers) in [&self.v4, &self.v6].into_iter().zip(covers.chunks_exact_mut(3)) {
+            covers[NEAR] = family.left.iter().map(range).collect();
+            covers[FAR] = family.left_far().map(|net| range(&net)).collect();
+        }
+        Held::of(covers)
+    }
+
+    /// Whether nothing is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        [&self.v4, &self.v6].iter().all(|family| family.near.nets.is_empty())
+    }
+
+    /// Whether the kernel asks about some of the packets that a policy means.
+    fn asks_about(&self, policy: &Policy) -> bool {
+        let family = if policy.is_v4() { &self.v4 } else { &self.v6 };
+        let (from, to) = range(&policy.remote.trunc());
+        family.mixed_cover.overlaps((from, to))
+    }
+
+    pub(crate) fn covers(&self) -> Shown<'_> {
+        let [v4, v6] = [&self.v4, &self.v6]
+            .map(|family| [&family.near.cover, &family.far_cover, &family.mixed_cover]);
+        let ([near4, far4, mixed4], [near6, far6, mixed6]) = (v4, v6);
+        [near4, far4, mixed4, near6, far6, mixed6]
+    }
+
+    fn noting(&mut self, work: impl Fn(&mut OfFamily, bool, Notes<'_>)) -> Differences {
+        let mut differences = Differences::default();
+        let (notes4, notes6) = differences.split_at_mut(3);
+        work(&mut self.v4, true, notes4);
+        work(&mut self.v6, false, notes6);
+        differences
+    }
+}
+
+/// Far prefixes of which something may have changed.
+type Concerned = BTreeSet<IpNet>;
+
+impl OfFamily {
+    fn count(
+        &mut self,
+        policy: &Policy,
+        is_added: bool,
+        concerned: &mut Concerned,
+        notes: Notes<'_>,
+    ) {
+        let Policy { local, remote, is_whole, .. } = *policy;
+        concerned.insert(remote);
+        let far = self.far.entry(remote).or_default();
+        if !policy.holds() {
+            let count = far.bypassing.entry(local).or_default();
+            count_one(count, is_added);
+            let remotes = self.bypassing.entry(local).or_default();
+            if *count > 0 {
+                remotes.insert(remote);
+            } else {
+                far.bypassing.remove(&local);
+                remotes.remove(&remote);
+            }
+            if remotes.is_empty() {
+                self.bypassing.remove(&local);
+            }
+            return;
+        }
+        count_one(&mut far.held, is_added);
+        if is_whole {
+            far.whole.count(local, is_added, &mut Difference::default());
+        }
+        self.count_near(local, is_added, concerned, notes);
+        if is_added {
+            let named: Vec<_> = self.left_far().filter(|left| remote.contains(left)).collect();
+            named.into_iter().for_each(|net| self.end_left(net, concerned, notes));
+        }
+    }
+
+    /// Near networks come and go, and with them what it takes for a far one to be held as a whole.
+    fn count_near(
+        &mut self,
+        net: IpNet,
+        is_added: bool,
+        concerned: &mut Concerned,
+        notes: Notes<'_>,
+    ) {
+        let before = self.near.size;
+        self.near.count(net, is_added, &mut notes[NEAR]);
+        if self.near.size == before {
+            return;
+        }
+        for size in [before, self.near.size] {
+            concerned.extend(self.by_reach.get(&size).into_iter().flatten());
+        }
+        // Those that matter, or do so no more.
+        let around = core::iter::successors(net.supernet(), IpNet::supernet);
+        let around = around.filter_map(|local| self.bypassing.get(&local));
+        let within = self.bypassing.range(net..).take_while(|(local, _)| net.contains(*local));
+        concerned.extend(around.chain(within.map(|(_, remotes)| remotes)).flatten());
+    }
+
+    fn left_far(&self) -> impl Iterator<Item = IpNet> {
+        self.far.iter().filter(|(_, far)| far.is_left).map(|(net, _)| *net)
+    }
+
+    fn end_left(&mut self, net: IpNet, concerned: &mut Concerned, notes: Notes<'_>) {
+        if let Some(far) = self.far.get_mut(&net) {
+            far.is_left = false;
+        }
+        concerned.insert(net);
+        if self.left_far().next().is_none() {
+            for near in core::mem::take(&mut self.left) {
+                self.count_near(near, false, concerned, notes);
+            }
+        }
+    }
+
+    /// Works out again what the policies say of far prefixes, and those within them.
+    fn refresh(&mut self, concerned: Concerned, notes: Notes<'_>) {
+        let mut done: Option<IpNet> = None;
+        for net in concerned {
+            // Those within another come behind it.
+            if done.is_some_and(|done| done.contains(&net)) {
+                continue;
+            }
+            done = Some(net);
+            for within in self.within(net) {
+                self.weigh(within);
+            }
+            let (far, mixed) = self.ranges_within(net);
+            self.far_cover.set(range(&net), &far, &mut notes[FAR]);
+            self.mixed_cover.set(range(&net), &mixed, &mut notes[MIXED]);
+        }
+    }
+
+    fn within(&self, net: IpNet) -> Vec<IpNet> {
+        let nets = self.far.range(net..).map(|(within, _)| *within);
+        nets.take_while(|within| net.contains(within)).collect()
+    }
+
+    fn around(&self, net: IpNet) -> impl Iterator<Item = (IpNet, &Far)> {
+        let nets = core::iter::successors(Some(net), IpNet::supernet);
+        nets.filter_map(|net| self.far.get(&net).map(|far| (net, far)))
+    }
+
+    /// Notes how much of the near side a far prefix is held for, or forgets it.
+    fn weigh(&mut self, net: IpNet) {
+        let Some(far) = self.far.get(&net) else { return };
+        let before = far.reach;
+        let is_named = far.is_held() || !far.bypassing.is_empty();
+        let reach = self.reach(net);
+        if let Some(nets) = self.by_reach.get_mut(&before) {
+            nets.remove(&net);
+            if nets.is_empty() {
+                self.by_reach.remove(&before);
+            }
+        }
+        if !is_named {
+            self.far.remove(&net);
+        } else if let Some(far) = self.far.get_mut(&net) {
+            far.reach = reach;
+            self.by_reach.entry(reach).or_default().insert(net);
+        }
+    }
+
+    fn reach(&self, net: IpNet) -> Size {
+        let mut parts =
+            self.around(net).filter(|(_, far)| far.is_left || far.whole.size != Size::default());
+        match (parts.next(), parts.next()) {
+            (None, _) => Size::default(),
+            (Some((_, only)), None) if !only.is_left => only.whole.size,
+            _ => {
+                let mut all = Counted::default();
+                let covers = self.around(net).flat_map(|(_, far)| {
+                    let left = self.left.iter().filter(|_| far.is_left);
+                    far.whole.nets.keys().chain(left)
+                });
+                covers.for_each(|near| all.count(*near, true, &mut Difference::default()));
+                all.size
+            }
+        }
+    }
+
+    /// Whether packets to a far prefix, and not to one within it that policies name, have to be asked about.
+    fn is_mixed(&self, net: IpNet) -> bool {
+        let Some(far) = self.far.get(&net) else { return false };
+        far.reach != self.near.size
+            || self.around(net).any(|(_, far)| {
+                far.bypassing.keys().any(|local| self.near.cover.overlaps(range(local)))
+            })
+    }
+
+    /// What is far of a prefix, and what of that is mixed: of several prefixes around an address the longest decides.
+    fn ranges_within(&self, net: IpNet) -> (Vec<Range>, Vec<Range>) {
+        let (mut far, mut mixed) = (Cover::default(), Cover::default());
+        let note = &mut Difference::default();
+        let is_held = self.around(net).any(|(_, far)| far.is_held());
+        let mut put = |at: IpNet, is_held: bool, is_mixed: bool| {
+            let range = range(&at);
+            let ranges = [range];
+            if is_held {
+                far.set(range, &ranges, note);
+            }
+            let mixed_ranges: &[Range] = if is_held && is_mixed { &ranges } else { &[] };
+            mixed.set(range, mixed_ranges, note);
+        };
+        let decides = self.around(net).next().map(|(decides, _)| decides);
+        put(net, is_held, decides.is_some_and(|decides| self.is_mixed(decides)));
+        // Wider ones come first.
+        let mut held: Vec<IpNet> = if is_held { vec![net] } else { Vec::new() };
+        for within in self.within(net).into_iter().filter(|within| *within != net) {
+            held.retain(|around| around.contains(&within));
+            let far = self.far.get(&within);
+            if far.is_some_and(|far| far.is_held()) {
+                held.push(within);
+            }
+            put(within, !held.is_empty(), self.is_mixed(within));
+        }
+        (far.ranges().collect(), mixed.ranges().collect())
+    }
+}
+
+impl Far {
+    fn is_held(&self) -> bool {
+        self.held > 0 || self.is_left
+    }
+}
+
+impl Counted {
+    fn count(&mut self, net: IpNet, is_added: bool, note: &mut Difference) {
+        let count = self.nets.entry(net).or_default();
+        count_one(count, is_added);
+        let is_gone = *count == 0;
+        if is_gone {
+            self.nets.remove(&net);
+        } else if *count > 1 {
+            return;
+        }
+        let around = core::iter::successors(net.supernet(), IpNet::supernet);
+        if around.into_iter().any(|around| self.nets.contains_key(&around)) {
+            return;
+        }
+        let mut covered = Vec::new();
+        if is_gone {
+            let mut last: Option<IpNet> = None;
+            for (within, _) in
+                self.nets.range(net..).take_while(|(within, _)| net.contains(*within))
+            {
+                if last.is_none_or(|last| !last.contains(within)) {
+                    covered.push(range(within));
+                    last = Some(*within);
+                }
+            }
+        } else {
+            covered.push(range(&net));
+        }
+        let mut change = Difference::default();
+        self.cover.set(range(&net), &covered, &mut change);
+        for (from, to) in change.removed() {
+            self.size.spans = self.size.spans.wrapping_sub(to - from);
+            self.size.ranges = self.size.ranges.saturating_sub(1);
+        }
+        for (from, to) in change.added() {
+            self.size.spans = self.size.spans.wrapping_add(to - from);
+            self.size.ranges = self.size.ranges.saturating_add(1);
+        }
+        note.add(&change);
+    }
+}
+
+fn count_one(count: &mut usize, is_added: bool) {
+    *count = if is_added { count.saturating_add(1) } else { count.saturating_sub(1) };
+}
+
+fn range(net: &IpNet) -> Range {
+    (number(net.network()), number(net.broadcast()))
+}
+
+/// The prefixes that make up a range.
+pub(crate) fn prefixes((from, to): Range, is_v4: bool) -> Vec<IpNet> {
+    if is_v4 {
+        let ends =
+            [from, to].map(|end| std::net::Ipv4Addr::from(u32::try_from(end).unwrap_or(u32::MAX)));
+        ipnet::Ipv4Subnets::new(ends[0], ends[1], 0).map(IpNet::V4).collect()
+    } else {
+        let ends = [from, to].map(std::net::Ipv6Addr::from);
+        ipnet::Ipv6Subnets::new(ends[0], ends[1], 0).map(IpNet::V6).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+    use crate::prefix_sets::differ;
+
+    fn policy(local: &str, remote: &str, verdict: Verdict) -> Policy {
+        let [local, remote] = [local, remote].map(|text| text.parse().unwrap());
+        Policy { local, remote, is_whole: true, verdict }
+    }
+
+    fn protect(local: &str, remote: &str) -> Policy {
+        policy(local, remote, Verdict::Protect)
+    }
+
+    /// Far prefixes, and the mixed ones among them.
+    fn far_and_mixed(policies: &[Policy]) -> [Vec<String>; 2] {
+        let mut prefixes = PolicyPrefixes::default();
+        let _ = prefixes.change(policies, &[]);
+        let [_, far4, mixed4, _, far6, mixed6] = prefixes.covers();
+        [(far4, far6), (mixed4, mixed6)].map(|(v4, v6)| {
+            let nets = |cover: &Cover, is_v4| {
+                let ranges: Vec<_> = cover.ranges().collect();
+                ranges.into_iter().flat_map(move |range| super::prefixes(range, is_v4))
+            };
+            nets(v4, true).chain(nets(v6, false)).map(|net| net.to_string()).collect()
+        })
+    }
+
+    #[test]
+    fn nothing_is_asked_where_policies_hold_all_between_near_and_far() {
+        let one = far_and_mixed(&[protect("10.1.0.0/16", "10.2.0.0/16")]);
+        assert_eq!(one, [vec!["10.2.0.0/16"], vec![]]);
+        let spokes = [protect("0.0.0.0/0", "10.9.0.1/32"), protect("0.0.0.0/0", "10.9.0.2/32")];
+        assert_eq!(far_and_mixed(&spokes)[1], [""; 0]);
+        let halves = [protect("10.0.0.0/9", "10.2.0.0/16"), protect("10.128.0.0/9", "10.2.0.0/16")];
+        assert_eq!(far_and_mixed(&halves)[1], [""; 0]);
+        let whole = protect("::/0", "2001:db8:2::/48");
+        assert_eq!(far_and_mixed(&[whole]), [vec!["2001:db8:2::/48"], vec![]]);
+        let part = Policy { is_whole: false, ..whole };
+        assert_eq!(far_and_mixed(&[part])[1], ["2001:db8:2::/48"]);
+        assert_eq!(far_and_mixed(&[whole, part])[1], [""; 0]);
+    }
+
+    #[test]
+    fn what_is_held_for_some_of_the_near_side_is_asked_about() {
+        let apart = [protect("10.1.0.0/16", "10.2.0.0/16"), protect("10.5.0.0/16", "10.6.0.0/16")];
+        assert_eq!(far_and_mixed(&apart)[1], ["10.2.0.0/16", "10.6.0.0/16"]);
+        // One of them sees all.
+        let all = [protect("0.0.0.0/0", "10.2.0.0/16"), protect("10.5.0.0/16", "10.6.0.0/16")];
+        assert_eq!(far_and_mixed(&all)[1], ["10.6.0.0/16"]);
+        // What is wider counts for what is within.
+        let wide = [protect("10.1.0.0/16", "10.0.0.0/8"), protect("10.5.0.0/16", "10.6.0.0/16")];
+        let mixed = far_and_mixed(&wide)[1].clone();
+        assert!(
+            !mixed.contains(&"10.6.0.0/16".to_owned()) && mixed.contains(&"10.8.0.0/13".to_owned())
+        );
+    }
+
+    #[test]
+    fn what_is_bypassed_within_is_asked_about() {
+        let all = protect("10.1.0.0/24", "0.0.0.0/0");
+        let lan = policy("10.1.0.0/16", "192.0.2.0/24", Verdict::Bypass);
+        assert_eq!(far_and_mixed(&[all, lan])[1], ["192.0.2.0/24"]);
+        let others = policy("10.7.0.0/16", "192.0.2.0/24", Verdict::Bypass);
+        assert_eq!(far_and_mixed(&[all, others])[1], [""; 0]);
+        assert_eq!(far_and_mixed(&[lan])[1], [""; 0]);
+        let everything = policy("0.0.0.0/0", "0.0.0.0/0", Verdict::Bypass);
+        let one = protect("10.1.0.0/24", "10.2.0.0/24");
+        assert_eq!(far_and_mixed(&[one, everything]), [["10.2.0.0/24"], ["10.2.0.0/24"]]);
+    }
+
+    #[test]
+    fn what_an_earlier_life_left_is_held_until_it_is_named() {
+        let mut before = PolicyPrefixes::default();
+        let _ = before.change(&[protect("10.1.0.0/16", "10.2.0.0/15")], &[]);
+        let mut prefixes = PolicyPrefixes::default();
+        let _ = prefixes.leave(&before.covers().map(Clone::clone));
+        assert_eq!(prefixes.covers(), before.covers());
+        let ends = ["10.1.0.5", "10.3.0.5"].map(|text| text.parse::<IpAddr>().unwrap());
+        assert!(prefixes.held().holds(ends[0], ends[1]));
+        let _ = prefixes.change(&[protect("10.1.0.0/24", "10.2.0.0/15")], &[]);
+        assert!(!prefixes.held().holds(ends[0], ends[1]));
+        assert_eq!(prefixes.left().count(), 0);
+        let mut prefixes = PolicyPrefixes::default();
+        let _ = prefixes.leave(&before.covers().map(Clone::clone));
+        let _ = prefixes.settle();
+        assert!(prefixes.is_empty());
+        assert_eq!(prefixes.covers(), Covers::default().each_ref());
+    }
+
+    /// What the prefixes are to be, address by address.
+    fn by_definition(policies: &[Policy], near: &[IpAddr], far: IpAddr) -> (bool, bool) {
+        let holding = || policies.iter().filter(|policy| policy.holds());
+        let is_far = holding().any(|policy| policy.remote.contains(&far));
+        let near: Vec<_> = near
+            .iter()
+            .filter(|near| holding().any(|policy| policy.local.contains(*near)))
+            .collect();
+        let is_held = |near: &IpAddr| {
+            let mut whole = holding().filter(|policy| policy.is_whole);
+            whole.any(|policy| policy.local.contains(near) && policy.remote.contains(&far))
+        };
+        let passes = |near: &IpAddr| {
+            let mut bypassing = policies.iter().filter(|policy| !policy.holds());
+            bypassing.any(|policy| policy.local.contains(near) && policy.remote.contains(&far))
+        };
+        let is_mixed = near.iter().any(|near| !is_held(near) || passes(near));
+        (is_far, is_far && is_mixed)
+    }
+
+    #[test]
+    fn prefixes_are_what_policies_say_however_they_come_and_go() {
+        let mut state = 5_u64;
+        let mut random = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let place = |n: u64| IpAddr::from(Ipv4Addr::from_bits(0x0a00_0000 + n as u32));
+        let places: Vec<_> = (0..9).map(place).collect();
+        let mut mixed_count = [0_u32; 2];
+        for _ in 0..3000 {
+            let mut prefixes = PolicyPrefixes::default();
+            let mut there: Vec<Policy> = Vec::new();
+            let mut before = prefixes.covers().map(Clone::clone);
+            for _ in 0..12 {
+                let (mut add, mut remove) = (Vec::new(), Vec::new());
+                for _ in 0..=random(2) {
+                    if there.is_empty() || random(3) > 0 {
+                        let mut net = || {
+                            let len = [0, 29, 30, 31, 32][random(5) as usize];
+                            IpNet::new(place(random(8)), len).unwrap()
+                        };
+                        let (local, remote) = (net(), net());
+                        let verdict =
+                            [Verdict::Protect, Verdict::Protect, Verdict::Discard, Verdict::Bypass];
+                        let verdict = verdict[random(4) as usize];
+                        add.push(Policy { local, remote, is_whole: random(4) > 0, verdict });
+                    } else {
+                        remove.push(there.swap_remove(random(there.len() as u64) as usize));
+                    }
+                }
+                there.extend(&add);
+                let (changes, _) = prefixes.change(&add, &remove);
+                let covers = prefixes.covers().map(Clone::clone);
+                for ((before, after), change) in before.iter().zip(&covers).zip(&changes) {
+                    let mut note = Difference::default();
+                    differ(before, after, &mut note);
+                    let both = |of: &Difference| {
+                        (of.added().collect::<BTreeSet<_>>(), of.removed().collect::<BTreeSet<_>>())
+                    };
+                    assert_eq!(both(&note), both(change), "{there:?}");
+                }
+                let [near4, far4, mixed4, ..] = &covers;
+                for far in &places {
+                    let (is_far, is_mixed) = by_definition(&there, &places, *far);
+                    let shown = (far4.contains(*far), mixed4.contains(*far));
+                    assert_eq!(shown, (is_far, is_mixed), "{far}: {there:#?}");
+                    mixed_count[usize::from(is_mixed)] += 1;
+                    let is_near =
+                        there.iter().any(|policy| policy.holds() && policy.local.contains(far));
+                    assert_eq!(near4.contains(*far), is_near);
+                }
+                before = covers;
+            }
+        }
+        assert!(mixed_count.iter().all(|count| *count > 10_000), "{mixed_count:?}");
+    }
+}

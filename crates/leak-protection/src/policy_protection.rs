@@ -1,0 +1,145 @@
+//! Leak protection by policies that come and go, as IKE daemons bring them.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use ipnet::IpNet;
+
+use crate::{
+    Config, Drops, Held, Lead, LeakProtectionError, Policy, Repaired,
+    policy_prefixes::PolicyPrefixes, prefix_sets::Differences, standing::Standing, table::Table,
+};
+
+/// What a change of policies brought about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "answers of before may be believed"]
+pub struct Changed {
+    /// Packets are asked about of which the policies may say something else:
+    /// [`PolicyProtection::forget_answers`] is due when they are in force.
+    pub answers: bool,
+}
+
+/// Leak protection that follows policies. Packets from near to far that are not asked about go into the TUN interface
+/// by a mark, whatever routes say; what no policy means passes.
+///
+/// It outlives its value and its process; [`PolicyProtection::take_away`] ends it.
+#[derive(Debug)]
+pub struct PolicyProtection {
+    standing: Standing,
+    prefixes: PolicyPrefixes,
+}
+
+impl PolicyProtection {
+    /// Protects what an earlier life did, in the calling thread's network namespace, until policies name it again or
+    /// [`PolicyProtection::settle`] is called; nothing if there was none.
+    ///
+    /// Another process that holds the table gets a second to end.
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`]. The table stands as a whole, or is as it was.
+    pub fn raise(config: Config) -> Result<Self, LeakProtectionError> {
+        let config = Config { leads: Lead::ByMark, ..config };
+        let mut prefixes = PolicyPrefixes::default();
+        if let Some(left) = Table::open(config.clone())?.present()? {
+            let _: Differences = prefixes.leave(&left);
+        }
+        let standing = Standing::raise(config, prefixes.covers(), BTreeSet::new())?;
+        Ok(Self { standing, prefixes })
+    }
+
+    /// Policies come, and others go, in one step. Of those that go, each is to have come before.
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`]. The policies count all the same, and [`PolicyProtection::repair`] tries again; what
+    /// packets may do is as it was.
+    pub fn change(
+        &mut self,
+        add: &[Policy],
+        remove: &[Policy],
+    ) -> Result<Changed, LeakProtectionError> {
+        let (differences, answers) = self.prefixes.change(add, remove);
+        self.follow(&differences)?;
+        Ok(Changed { answers: answers && self.asks() })
+    }
+
+    /// Prefixes that an earlier life left closed, and no policy has named since.
+    pub fn left(&self) -> impl Iterator<Item = IpNet> {
+        self.prefixes.left()
+    }
+
+    /// What an earlier life left is held no more. To be called when all who make policies are known to have made them.
+    ///
+    /// # Errors
+    /// As [`PolicyProtection::change`].
+    pub fn settle(&mut self) -> Result<(), LeakProtectionError> {
+        let differences = self.prefixes.settle();
+        self.follow(&differences)
+    }
+
+    /// What is held whatever policies say, as an earlier life left it.
+    #[must_use]
+    pub fn held(&self) -> Held {
+        self.prefixes.held()
+    }
+
+    /// Whether nothing is held.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.prefixes.is_empty()
+    }
+
+    /// Whether the kernel asks about some packets, and a [`Listener`](crate::Listener) has to answer.
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        self.standing.asks()
+    }
+
+    /// Whether packets between two addresses are held or asked about, and whether they are asked about.
+    #[must_use]
+    pub fn looks_at(&self, near: IpAddr, far: IpAddr) -> Option<bool> {
+        let [near4, far4, mixed4, near6, far6, mixed6] = self.prefixes.covers();
+        let [nears, fars, mixed] = match near {
+            IpAddr::V4(_) => [near4, far4, mixed4],
+            IpAddr::V6(_) => [near6, far6, mixed6],
+        };
+        let is_between =
+            near.is_ipv4() == far.is_ipv4() && nears.contains(near) && fars.contains(far);
+        is_between.then(|| mixed.contains(far) || mixed.contains(near))
+    }
+
+    /// Makes again what others removed or changed. It changes nothing when there is nothing to repair.
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`].
+    pub fn repair(&mut self) -> Result<Repaired, LeakProtectionError> {
+        self.standing.repair(self.prefixes.covers())
+    }
+
+    /// As [`LeakProtection::drops`](crate::LeakProtection::drops).
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`].
+    pub fn drops(&mut self) -> Result<Option<Drops>, LeakProtectionError> {
+        self.standing.drops()
+    }
+
+    /// As [`LeakProtection::forget_answers`](crate::LeakProtection::forget_answers).
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`]. Answers of before may still be believed then.
+    pub fn forget_answers(&mut self) -> Result<(), LeakProtectionError> {
+        self.standing.forget_answers()
+    }
+
+    /// Ends it: packets go where routes lead, in clear.
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`]; some of it may still stand then.
+    pub fn take_away(self) -> Result<(), LeakProtectionError> {
+        self.standing.take_away()
+    }
+
+    fn follow(&mut self, differences: &Differences) -> Result<(), LeakProtectionError> {
+        let outcome = self.standing.change(self.prefixes.covers(), differences);
+        outcome.inspect_err(|_| self.standing.is_behind())
+    }
+}

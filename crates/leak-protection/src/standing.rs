@@ -1,0 +1,146 @@
+//! A table, the rules and the routes that go with it.
+
+use std::collections::BTreeSet;
+
+use convoy_netlink::nft::Cover;
+use ipnet::IpNet;
+
+use crate::{
+    Config, Drops, Lead, LeakProtectionError,
+    prefix_sets::{Differences, Shown},
+    routes::Routes,
+    rules::Rules,
+    table::{Table, asks},
+};
+
+/// What a repair found missing and made again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Repaired {
+    /// The table was not as it should be.
+    pub table: bool,
+    /// `ip rule`s that were gone.
+    pub rules: usize,
+    /// Routes that were gone.
+    pub routes: usize,
+}
+
+impl Repaired {
+    /// Whether there was anything to repair.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        *self != Self::default()
+    }
+}
+
+/// Leak protection as the kernel has it.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    table: Table,
+    routes: Routes,
+    rules: Rules,
+    leads: Lead,
+    /// Networks beneath which an `unreachable` route is to lie.
+    routed: BTreeSet<IpNet>,
+}
+
+impl Standing {
+    /// Raises it in the calling thread's network namespace, in place of what an earlier life left.
+    pub(crate) fn raise(
+        config: Config,
+        covers: Shown<'_>,
+        routed: BTreeSet<IpNet>,
+    ) -> Result<Self, LeakProtectionError> {
+        let routes = Routes::open(&config)?;
+        let rules = Rules::open(&config)?;
+        let leads = config.leads;
+        let mut table = Table::open(config)?;
+        let made = table.may_mark(covers).and_then(|()| table.make(covers));
+        if let Err(error) = made {
+            // Without questions it is closed all the same.
+            if asks(covers) {
+                let ([near4, far4, _, near6, far6, _], none) = (covers, &Cover::default());
+                let _ = table.make([near4, far4, none, near6, far6, none]);
+            }
+            return Err(error);
+        }
+        let mut standing = Self { table, routes, rules, leads, routed };
+        standing.lead()?;
+        Ok(standing)
+    }
+
+    /// Whether the kernel asks about some packets.
+    pub(crate) const fn asks(&self) -> bool {
+        self.table.asks()
+    }
+
+    /// Has the sets hold something else, in one step.
+    pub(crate) fn change(
+        &mut self,
+        covers: Shown<'_>,
+        differences: &Differences,
+    ) -> Result<(), LeakProtectionError> {
+        self.table.may_mark(covers)?;
+        let did_ask = self.asks();
+        self.table.change(covers, differences)?;
+        // What marks say leads where it is to all the time.
+        match self.leads == Lead::ByMark || did_ask == self.asks() {
+            true => Ok(()),
+            false => self.lead().map(drop),
+        }
+    }
+
+    /// Has routes lie beneath these networks.
+    pub(crate) fn route(&mut self, routed: BTreeSet<IpNet>) -> Result<(), LeakProtectionError> {
+        self.routed = routed;
+        self.lead().map(drop)
+    }
+
+    /// The sets are not what they should be, and [`Standing::repair`] is due.
+    pub(crate) const fn is_behind(&mut self) {
+        self.table.is_behind();
+    }
+
+    /// Makes again what others removed or changed.
+    pub(crate) fn repair(&mut self, covers: Shown<'_>) -> Result<Repaired, LeakProtectionError> {
+        let table = !self.table.holds(covers)?;
+        if table {
+            self.table.may_mark(covers)?;
+            self.table.make(covers)?;
+        }
+        let (rules, routes) = self.lead()?;
+        Ok(Repaired { table, rules, routes })
+    }
+
+    pub(crate) fn drops(&mut self) -> Result<Option<Drops>, LeakProtectionError> {
+        self.table.drops()
+    }
+
+    pub(crate) fn forget_answers(&mut self) -> Result<(), LeakProtectionError> {
+        self.table.forget()
+    }
+
+    /// Makes the rules and routes that are missing, and removes others; how many were missing. No rule leads to a table
+    /// that has no routes.
+    fn lead(&mut self) -> Result<(usize, usize), LeakProtectionError> {
+        if self.leads == Lead::ByMark || self.asks() {
+            self.routes.leave_tables(false);
+            let routes = self.routes.set(&self.routed, true)?;
+            Ok((self.rules.make()?, routes))
+        } else {
+            let are_anothers = self.table.is_marked_by_another()?;
+            self.routes.leave_tables(are_anothers);
+            let routes = self.routes.set(&self.routed, false)?;
+            if !are_anothers {
+                self.rules.remove()?;
+            }
+            Ok((0, routes))
+        }
+    }
+
+    /// Ends it: packets go where routes lead.
+    pub(crate) fn take_away(mut self) -> Result<(), LeakProtectionError> {
+        self.table.remove()?;
+        self.rules.remove()?;
+        self.routes.remove()
+    }
+}
