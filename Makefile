@@ -19,8 +19,8 @@ override RUSTFLAGS := $(RUSTFLAGS) $(SOFT)
 export RUSTFLAGS
 endif
 
-.PHONY: help build demo demo-ike test check test-levels test-tiers test-long audit rustflags constant-time \
-	library install install-library
+.PHONY: help build demo demo-ike test check test-levels test-tiers test-soak test-long audit rustflags \
+	constant-time library install install-library
 
 help:
 	@echo "make demo              two gateways, real traffic through ESP, a summary"
@@ -30,7 +30,8 @@ help:
 	@echo "make check             the same without the oracles and without installing packages"
 	@echo "make test-levels       the tests and oracles once for every CPU tier that can be denied here; an hour"
 	@echo "make test-tiers        the crypto tests on emulated processors of seven levels; takes an hour"
-	@echo "make test-long         all that is too long for the gate: test-levels and test-tiers"
+	@echo "make test-soak         an hour of leak protection against kills, foreign rules and random policies; SOAK=3600 SEED=1"
+	@echo "make test-long         all that is too long for the gate: test-levels, test-tiers and test-soak"
 	@echo "make constant-time     looks for branches on secrets, under Valgrind"
 	@echo "make audit             asks cargo-deny of the crates used: advisories, licences, sources, duplicates"
 	@echo "make build             the release build of convoy and of what it preloads"
@@ -67,7 +68,19 @@ test-levels:
 	./interop/install-deps.sh
 	$(CARGO) xtask levels
 
-test-long: test-levels test-tiers
+test-long: test-levels test-tiers test-soak
+
+# Three quarters of it with whole gateways; the rest is shared by the model tests, which end one after another.
+SOAK ?= 3600
+SEED ?= $(shell date +%s)
+
+test-soak: export CONVOY_SEED = $(SEED)
+test-soak:
+	./interop/install-deps.sh
+	@echo "soak: SEED=$(SEED), $(SOAK) seconds; each minute tells how far it is"
+	CONVOY_SOAK_SECONDS=$$(($(SOAK) * 3 / 4)) $(CARGO) test --locked --package convoy --test adversity
+	CONVOY_SOAK_SECONDS=$$(($(SOAK) / 20)) $(CARGO) test --locked --package convoy-leak-protection --test kinds \
+		-- --test-threads 2
 
 test-tiers:
 	./interop/install-deps.sh

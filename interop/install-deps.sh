@@ -29,6 +29,8 @@ needs=(
     "ip|iproute2|the kernel oracle, tests that make namespaces"
     "ping|iputils-ping|the kernel oracle"
     "nft|nftables|tests with a NAT, tests that flush the packet filter"
+    "iptables-nft|iptables|a test with rules of iptables"
+    "conntrack|conntrack|a test that flushes the table of flows"
     "make|make|tests on emulated processors"
     "xz|xz-utils|tests on emulated processors"
     "xorriso|xorriso|tests on emulated processors"

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use convoy_control::site::{Action, Routes, Site, Warning};
+use convoy_control::site::{Action, ExemptMark, Marks, Routes, Site, Warning};
 use convoy_control::state::State;
 use convoy_control::status::{Text, policy_report};
 use convoy_crypto::Cpu;
@@ -276,6 +276,15 @@ fn bypass_by_way_of_sockets_is_warned_of_where_the_kernel_does_not_ask() {
 }
 
 #[test]
+fn beside_daemons_leak_protection_is_on_and_bypass_is_possible() {
+    let web = GOOD.replace("action = \"discard\"", "action = \"bypass\"");
+    let (_dir, _, (site, warnings)) = load(&web.replace("\n[plain]", "\n[xfrm]\n[plain]"));
+    assert!(site.leak_protection && site.xfrm.is_some());
+    let said = texts(&warnings);
+    assert!(!said.iter().any(|text| text.contains("unprotected")), "{said:#?}");
+}
+
+#[test]
 fn interfaces_for_daemons_are_read() {
     let text = "name = \"left\"\n[plain]\ninterface = \"convoy0\"\n[xfrm]\n\
                 [[xfrm.interface]]\nname = \"ipsec0\"\nif_id = 42\n\
@@ -289,11 +298,26 @@ fn interfaces_for_daemons_are_read() {
 }
 
 #[test]
+fn bits_of_marks_are_read_and_have_defaults() {
+    let site = |marks: &str| load(&format!("{GOOD}\n{marks}")).2.0;
+    assert_eq!(site("").marks, Marks::default());
+    assert_eq!(site("[marks]\n").marks, Marks::default());
+    let chosen =
+        site("[marks]\nexempt = \"0x500/0xf00\"\npackets = \"0xF000\"\nflows = \"0xfff00000\"\n");
+    let exempt = ExemptMark { value: 0x500, mask: 0xf00 };
+    assert_eq!(chosen.marks, Marks { exempt, packets: 0xf000, flows: 0xfff0_0000 });
+    // Another one may lie where the default of a third one does.
+    let moved = site("[marks]\npackets = \"0x000f0000\"\nflows = \"0x0000fff0\"\n").marks;
+    assert_eq!((moved.packets, moved.flows), (0x000f_0000, 0x0000_fff0));
+}
+
+#[test]
 fn every_key_of_the_reference_is_known_to_the_reader() {
     let reference = include_str!("../src/site/reference.md");
     let sources = [
         include_str!("../src/site/sections.rs"),
         include_str!("../src/site/daemons.rs"),
+        include_str!("../src/site/marks.rs"),
         include_str!("../src/site/sa.rs"),
         include_str!("../src/site/sa_key.rs"),
         include_str!("../src/site/sa_suite.rs"),

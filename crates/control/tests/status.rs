@@ -306,6 +306,27 @@ fn what_cannot_be_sent_is_told_with_the_cause_that_ports_know() {
 }
 
 #[test]
+fn what_leak_protection_drops_for_want_of_a_way_is_told_while_it_goes_on() {
+    for (name, said) in [
+        (
+            "leak-protection.past-interface",
+            "they would leave by another way than the TUN interface: a route or an ip rule leads them there, or",
+        ),
+        ("leak-protection.question-overflows", "more than the gateway answers"),
+    ] {
+        let mut bench = Bench::new();
+        let mut look =
+            |value| bench.see(&[NamedCount { name, value, is_kernel_drop: false }], &[]).health;
+        assert_eq!(look(7).reasons, [""; 0]);
+        let health = look(8);
+        assert_eq!(health.level, Level::Warning);
+        assert!(health.reasons[0].contains(said), "{health:?}");
+        let last = (0..60).map(|_| look(8)).last().unwrap();
+        assert_eq!(last.reasons, [""; 0]);
+    }
+}
+
+#[test]
 fn an_interface_that_is_gone_is_critical() {
     let mut bench = Bench::new();
     let health = bench.see(&[], &["interface w0: is gone".to_owned()]).health;

@@ -59,7 +59,7 @@ pub enum Verb {
     Policy(AskArgs),
     /// What a running gateway would do with a packet, and why; nothing is sent.
     #[command(
-        after_help = "Examples:\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7 --proto tcp --dport 443 --bytes 1500\n  convoy trace left --inbound --spi 0xc1a2b3c4 --from 10.2.0.7 --to 10.1.0.5\n\nOf a packet that arrives, --from and --to are the addresses inside.\n\nExit codes: 0 it passes, or waits for an SA, 1 it is dropped, 2 the question makes no sense,\n3 no gateway answers."
+        after_help = "Examples:\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7 --proto tcp --dport 443 --bytes 1500\n  convoy trace left --inbound --spi 0xc1a2b3c4 --from 10.2.0.7 --to 10.1.0.5\n\nOf a packet that arrives, --from and --to are the addresses inside. Of one that leaves, host, route and fate say how\nthe host leads it: by its prefixes, by what policies answer where the kernel asks, and by its routes.\n\nExit codes: 0 it passes, in clear too, or waits for an SA, 1 it is dropped, 2 the question makes no sense,\n3 no gateway answers."
     )]
     Trace(TraceArgs),
     /// CPU tiers, engines and algorithms of this machine; needs no gateway.
@@ -159,6 +159,9 @@ pub struct CheckArgs {
 }
 
 const DOCTOR: &str = "\
+Looks at kernel modules, rights, routes and settings, at rules of others with the same marks, at flows that
+are offloaded or not tracked, at MTUs, ports and IKE daemons. It reads, and changes nothing.
+
 Examples:
   convoy doctor                # as /etc/convoy/convoy.toml says, if that is there
   convoy doctor site.toml --json

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Gateway, PATIENCE, can_make_namespaces, ip, preload, read_pcap, text};
+use common::{Gateway, PATIENCE, can_make_namespaces, convoy, ip, preload, read_pcap, text};
 use convoy_host::{Applied, Change, LinkName, Plan};
 use convoy_io::tun;
 use convoy_lab::{
@@ -541,6 +541,61 @@ fn a_policy_whose_packets_cannot_be_held_is_refused_and_nothing_has_changed() {
     assert_eq!(world.ip_xfrm(0, "policy list").matches("10.2.0.0/24").count(), 2);
     let filter = filter_of(&world);
     assert!(filter.is_empty() || filter != before.1, "{filter}");
+}
+
+#[test]
+fn a_trace_of_what_daemons_protect_follows_marks() {
+    const FREE: &str =
+        "policy add src 10.1.0.0/24 dst 10.2.0.0/24 proto udp dport 9 dir out priority 1";
+    let Some(world) = World::start() else { return };
+    let trace = |from: &str, to: &str, more: &str| {
+        let site = world.folder(0).join("site.toml");
+        let mut words = vec!["trace", site.to_str().unwrap(), "--from", from, "--to", to, "--json"];
+        words.extend(more.split_whitespace());
+        let output = convoy(&words);
+        serde_json::from_slice::<serde_json::Value>(&output.stdout)
+            .unwrap_or_else(|_| panic!("{}", text(&output.stderr)))["host"]
+            .take()
+    };
+    let gateway = &world.lab.a.gateway;
+    let via = world.lab.b.wire_address(Family::V4).to_string();
+    ip(gateway, &format!("route add default via {via}"));
+    let of = |host: &serde_json::Value| {
+        ["prefixes", "decision", "fate"].map(|key| host[key].as_str().unwrap().to_owned())
+    };
+    let host = trace("10.1.0.5", "10.2.0.5", "");
+    assert_eq!(of(&host), ["neither", "routed", "in-clear"], "{host}");
+    world.make_tunnel(0);
+    let host = trace("10.1.0.5", "10.2.0.5", "");
+    assert_eq!(of(&host), ["whole", "protect", "into-tunnel"], "{host}");
+    assert_eq!(
+        (&host["mark"], &host["route"]["table"]),
+        (&"0x00200000/0x00700000".into(), &4511.into())
+    );
+    // Sent by the host itself, and by a route of its own first.
+    let own = world.lab.a.gateway_address(Family::V4).to_string();
+    let host = trace(&own, "10.2.0.5", "");
+    assert_eq!(of(&host), ["whole", "protect", "into-tunnel"], "{host}");
+    assert!(host["from_link"].is_null(), "{host}");
+    let host = trace("10.2.0.5", "10.1.0.5", "");
+    assert_eq!(of(&host), ["whole-inbound", "discard", "not-in-clear"], "{host}");
+    // The one for everything comes behind the one that passes a port.
+    let networks = "src 10.1.0.0/24 dst 10.2.0.0/24 dir out";
+    let ends = format!("src {} dst {via}", world.lab.a.wire_address(Family::V4));
+    world.ip_xfrm(0, &format!("policy delete {networks}"));
+    world.ip_xfrm(
+        0,
+        &format!("policy add {networks} priority 2 tmpl {ends} proto esp reqid 1 mode tunnel"),
+    );
+    world.ip_xfrm(0, FREE);
+    let host = trace("10.1.0.5", "10.2.0.5", "--proto udp --dport 9");
+    assert_eq!(of(&host), ["mixed", "bypass", "in-clear"], "{host}");
+    let host = trace("10.1.0.5", "10.2.0.5", "--proto udp --dport 8");
+    assert_eq!(of(&host), ["mixed", "protect", "into-tunnel"], "{host}");
+    ip(gateway, "route del default");
+    let host = trace(&own, "10.2.0.5", "--proto udp --dport 8");
+    assert_eq!(of(&host), ["mixed", "protect", "no-route"], "{host}");
+    assert!(host["refused"].is_string(), "{host}");
 }
 
 /// The packet filter of a gateway, without its counters.

@@ -65,7 +65,7 @@ pub use mark::Mark;
 pub use name::LinkName;
 pub use neighbour::{Neighbour, Way};
 pub use netns::Netns;
-pub use network::{Link, LinkCounters, Network, RouteEntry, RouteTo, preferred_source};
+pub use network::{Link, LinkCounters, Network, RouteBy, RouteEntry, RouteTo, preferred_source};
 pub use plan::{Applied, Plan};
 pub use sysctl::{Family, Scope, Sysctl};
 pub use tun::TunState;

@@ -92,6 +92,19 @@ pub struct RouteTo {
     pub via: Option<IpAddr>,
     /// The destination is an address of this host itself.
     pub local: bool,
+    /// The routing table that says so.
+    pub table: u32,
+}
+
+/// What of a packet a route may depend on beside its destination.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RouteBy {
+    /// Its source.
+    pub from: Option<IpAddr>,
+    /// Index of the interface that it comes in by; none if this host sends it.
+    pub link: Option<u32>,
+    /// Its mark.
+    pub mark: Option<u32>,
 }
 
 /// A line of the routing tables.
@@ -179,14 +192,22 @@ impl Network {
     /// # Errors
     /// [`HostError::Netlink`].
     pub fn addresses(&mut self, link_index: Option<u32>) -> Result<Vec<IpNet>, HostError> {
+        let wanted = |link: u32| link_index.is_none_or(|index| link == index);
+        let all = self.addresses_of_links()?.into_iter();
+        Ok(all.filter(|(link, _)| wanted(*link)).map(|(_, address)| address).collect())
+    }
+
+    /// The host's addresses, each with the index of its interface.
+    ///
+    /// # Errors
+    /// [`HostError::Netlink`].
+    pub fn addresses_of_links(&mut self) -> Result<Vec<(u32, IpNet)>, HostError> {
         let list = self.rtnl.dump(&Message::GetAddress(AddressMessage::default()))?;
-        let wanted = |m: &&AddressMessage| link_index.is_none_or(|index| m.header.index == index);
-        Ok(list
-            .iter()
-            .filter_map(|m| if let Message::NewAddress(a) = m { Some(a) } else { None })
-            .filter(wanted)
-            .filter_map(address_of)
-            .collect())
+        let of_link = |m: &Message| match m {
+            Message::NewAddress(address) => Some((address.header.index, address_of(address)?)),
+            _ => None,
+        };
+        Ok(list.iter().filter_map(of_link).collect())
     }
 
     /// An address of the host within a network: what it should send from to be covered by a policy
@@ -204,12 +225,7 @@ impl Network {
     /// # Errors
     /// [`HostError::NoRoute`] when nothing leads there; [`HostError::Netlink`].
     pub fn route_to(&mut self, to: IpAddr, from: Option<IpAddr>) -> Result<RouteTo, HostError> {
-        let mut question = question(to);
-        if let Some(from) = from {
-            question.header.source_prefix_length = host_len(from);
-            question.attributes.push(RouteAttribute::Source(from.into()));
-        }
-        self.route_by(to, question)
+        self.route_by(to, RouteBy { from, ..RouteBy::default() })
     }
 
     /// Where a packet to `to` with a mark would go.
@@ -217,12 +233,22 @@ impl Network {
     /// # Errors
     /// As [`Network::route_to`].
     pub fn marked_route_to(&mut self, to: IpAddr, mark: u32) -> Result<RouteTo, HostError> {
-        let mut question = question(to);
-        question.attributes.push(RouteAttribute::Mark(mark));
-        self.route_by(to, question)
+        self.route_by(to, RouteBy { mark: Some(mark), ..RouteBy::default() })
     }
 
-    fn route_by(&mut self, to: IpAddr, question: RouteMessage) -> Result<RouteTo, HostError> {
+    /// Where a packet to `to` would go.
+    ///
+    /// # Errors
+    /// As [`Network::route_to`]; also when the host would not take it from that interface.
+    pub fn route_by(&mut self, to: IpAddr, by: RouteBy) -> Result<RouteTo, HostError> {
+        let mut question = question(to);
+        question.header.flags |= RouteFlags::LookupTable;
+        if let Some(from) = by.from {
+            question.header.source_prefix_length = host_len(from);
+            question.attributes.push(RouteAttribute::Source(from.into()));
+        }
+        question.attributes.extend(by.link.map(RouteAttribute::Iif));
+        question.attributes.extend(by.mark.map(RouteAttribute::Mark));
         let route = self.route(to, question)?;
         let link_index = oif(&route).ok_or_else(|| unreachable(to))?;
         Ok(RouteTo {
@@ -231,6 +257,7 @@ impl Network {
             via: gateway(&route),
             link: self.link_at(to, link_index)?.name,
             local: route.header.kind == RouteType::Local,
+            table: table(&route),
         })
     }
 
@@ -405,6 +432,15 @@ fn oif(route: &RouteMessage) -> Option<u32> {
         .attributes
         .iter()
         .find_map(|a| if let RouteAttribute::Oif(n) = a { Some(*n) } else { None })
+}
+
+/// The table that has a route.
+fn table(route: &RouteMessage) -> u32 {
+    let number = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Table(number) => Some(*number),
+        _ => None,
+    });
+    number.unwrap_or_else(|| route.header.table.into())
 }
 
 /// Interfaces that a route may take.

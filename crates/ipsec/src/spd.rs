@@ -9,7 +9,9 @@
 
 mod cache;
 pub mod linear;
+mod networks;
 mod shape;
+mod transit;
 mod tuples;
 mod uses;
 
@@ -23,8 +25,10 @@ pub use crate::selector::Direction;
 use crate::selector::Selector;
 use crate::table::{MAX_SLOTS, PagedTable};
 pub use cache::FlowCache;
-use shape::Place;
-use tuples::{Entry, Rank, TupleSpace};
+use shape::{Address, Place};
+pub use transit::KnownNetworks;
+use transit::Transit;
+use tuples::{Entry, Probe, Rank, TupleSpace};
 pub use uses::PolicyUse;
 pub(crate) use uses::Tally;
 
@@ -119,8 +123,8 @@ const GAP: u32 = 1 << 10;
 struct Stored {
     policy: Arc<Policy>,
     order: u32,
-    /// What it decided, unless it protects.
-    uses: Option<Arc<PolicyUse>>,
+    /// What it decided.
+    uses: Arc<PolicyUse>,
 }
 
 impl Stored {
@@ -150,6 +154,7 @@ pub struct Spd {
     stamp: u64,
     outbound: Side,
     inbound: Side,
+    transit: Transit,
 }
 
 impl Spd {
@@ -216,9 +221,9 @@ impl Spd {
         if id.0 >= MAX_SLOTS {
             return Err(SpdError::Full);
         }
-        let uses = (!matches!(policy.action, PolicyAction::Protect { .. })).then(Arc::default);
-        let stored = Stored { policy: Arc::new(policy), order, uses };
+        let stored = Stored { policy: Arc::new(policy), order, uses: Arc::default() };
         self.side_mut(stored.policy.direction).insert(id, &stored, v4.as_ref(), v6.as_ref());
+        self.transit.add(&stored.policy);
         self.policies.insert(id.0, stored);
         if Arc::make_mut(&mut self.free).pop().is_none() {
             self.end += 1;
@@ -258,6 +263,7 @@ impl Spd {
     pub fn remove(&mut self, id: PolicyId) -> Option<Arc<Policy>> {
         let stored = self.policies.remove(id.0)?;
         self.side_mut(stored.policy.direction).remove(&stored);
+        self.transit.remove(&stored.policy);
         Arc::make_mut(&mut self.free).push(id.0);
         self.stamp = new_stamp();
         Some(stored.policy)
@@ -306,14 +312,99 @@ impl Spd {
         cache.follow(self.stamp);
         let side = self.side(direction);
         for (keys, out) in keys.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
-            cache.split(keys, out);
+            cache.split(keys, out, |_| {});
             let (v4, v6) = (&mut cache.scratch.v4, &mut cache.scratch.v6);
             if v4.is_empty() && v6.is_empty() {
                 continue;
             }
             side.v4.search(v4, keys);
             side.v6.search(v6, keys);
-            cache.learn(keys, out);
+            cache.learn(keys, out, |_| {});
+        }
+    }
+
+    /// Has outbound policies decide about packets that come out of tunnels and go on into others; `None`: all
+    /// go to the plain side.
+    pub fn send_on(&mut self, networks: Option<&KnownNetworks>) {
+        self.transit.know(networks);
+        self.stamp = new_stamp();
+    }
+
+    /// Whether an outbound policy protects or discards a packet that is on its way to the plain side, instead
+    /// of it getting there.
+    #[must_use]
+    pub fn sends_on(&self, flow: &FlowKey) -> bool {
+        self.transit.is_on()
+            && self.lookup(Direction::Outbound, flow).is_some_and(|found| self.decides(found, flow))
+    }
+
+    /// The same of a packet that came out of a tunnel. One whose source no other host may have is for the host
+    /// to judge.
+    #[must_use]
+    pub fn goes_on(&self, flow: &FlowKey) -> bool {
+        self.sends_on(flow) && !self.transit.is_martian(flow)
+    }
+
+    /// Whether a packet is for somebody behind a tunnel, whatever policies say of it.
+    #[must_use]
+    pub fn is_behind_tunnel(&self, flow: &FlowKey) -> bool {
+        self.transit.is_behind_tunnel(flow)
+    }
+
+    fn decides(&self, found: Decision, flow: &FlowKey) -> bool {
+        self.policy(found.id).is_some_and(|policy| self.transit.decides(policy, flow))
+    }
+
+    /// [`Spd::lookup_burst`] for packets that came out of tunnels. Says of which [`Spd::goes_on`] is true, by their
+    /// places, and only of such as a policy lets in.
+    ///
+    /// `cache` must be used for this alone.
+    pub(crate) fn lookup_inbound<K: AsRef<FlowKey>>(
+        &self,
+        keys: &[K],
+        cache: &mut FlowCache,
+        out: &mut [Option<Decision>],
+        mut goes_on: impl FnMut(usize),
+    ) {
+        cache.follow(self.stamp);
+        let chunks = keys.chunks(CHUNK).zip(out.chunks_mut(CHUNK));
+        for ((keys, out), before) in chunks.zip((0..).step_by(CHUNK)) {
+            cache.split(keys, out, |at| goes_on(before + at));
+            let (v4, v6) = (&mut cache.scratch.v4, &mut cache.scratch.v6);
+            if v4.is_empty() && v6.is_empty() {
+                continue;
+            }
+            self.inbound.v4.search(v4, keys);
+            self.inbound.v6.search(v6, keys);
+            if self.transit.is_on() {
+                self.mark(&self.outbound.v4, v4, &mut cache.scratch.onward_v4, keys);
+                self.mark(&self.outbound.v6, v6, &mut cache.scratch.onward_v6, keys);
+            }
+            cache.learn(keys, out, |at| goes_on(before + at));
+        }
+    }
+
+    /// Marks those of the packets that go on.
+    fn mark<A: Address, K: AsRef<FlowKey>>(
+        &self,
+        outbound: &TupleSpace<A>,
+        probes: &mut [Probe<A>],
+        onward: &mut Vec<Probe<A>>,
+        keys: &[K],
+    ) {
+        let is_let_in = |probe: &&mut Probe<A>| {
+            matches!(probe.found, Some(Decision { action: PolicyAction::Protect { .. }, .. }))
+        };
+        let flow = |at: u16| keys.get(usize::from(at)).map(AsRef::as_ref);
+        onward.clear();
+        for probe in probes.iter_mut().filter(is_let_in) {
+            onward.extend(flow(probe.at).map(|flow| Probe::new(probe.at, probe.flow, flow)));
+        }
+        outbound.search(onward, keys);
+        for (probe, onward) in probes.iter_mut().filter(is_let_in).zip(onward.iter()) {
+            if let (Some(flow), Some(found)) = (flow(probe.at), onward.found) {
+                probe.goes_on = self.decides(found, flow) && !self.transit.is_martian(flow);
+            }
         }
     }
 
@@ -327,7 +418,22 @@ impl Spd {
     /// What a policy has decided since it came; `None` for one that protects, whose SAs count.
     #[must_use]
     pub fn uses(&self, id: PolicyId) -> Option<&PolicyUse> {
-        self.policies.get(id.0)?.uses.as_deref()
+        let stored = self.policies.get(id.0)?;
+        let protects = matches!(stored.policy.action, PolicyAction::Protect { .. });
+        (!protects).then_some(&stored.uses)
+    }
+
+    /// Counts a question about a packet that a policy decided, before the packet came here or went elsewhere.
+    pub fn count_question(&self, id: PolicyId) {
+        if let Some(stored) = self.policies.get(id.0) {
+            stored.uses.count_question();
+        }
+    }
+
+    /// How many questions a policy has decided since it came.
+    #[must_use]
+    pub fn questions(&self, id: PolicyId) -> u64 {
+        self.policies.get(id.0).map_or(0, |stored| stored.uses.questions())
     }
 
     /// All policies, lowest number first.

@@ -45,8 +45,10 @@ pub enum Outcome {
         /// How many there are.
         pieces: usize,
     },
-    /// It came through the right SA and goes on.
+    /// It came through the right SA and goes on to the plain side.
     Accepted,
+    /// It came through the right SA, and an outbound policy decides about it: see [`outbound`].
+    SentOn,
     /// A policy lets it pass unprotected.
     Bypassed,
     /// It waits for an SA that is asked for.
@@ -123,7 +125,10 @@ pub fn inbound(picture: &Snapshot, spd: SpdId, slot: SaSlot, flow: &FlowKey, now
     }
     match decision.map(|decision| decision.action) {
         Some(PolicyAction::Protect { reqid }) if sa.serves(reqid) => {
-            Way { decision, slot: Some(slot), outcome: Outcome::Accepted }
+            let is_from_tunnel = sa.mode == Mode::Tunnel && sa.interface == InterfaceId(0);
+            let goes_on = is_from_tunnel && spd.is_some_and(|spd| spd.goes_on(flow));
+            let outcome = if goes_on { Outcome::SentOn } else { Outcome::Accepted };
+            Way { decision, slot: Some(slot), outcome }
         }
         _ => dropped(DropReason::InnerPolicyMismatch),
     }

@@ -142,6 +142,14 @@ pub enum Finding {
     },
 }
 
+impl Finding {
+    /// Whether it leads protected packets past the TUN interface, so that leak protection drops them.
+    #[must_use]
+    pub const fn leads_past(&self) -> bool {
+        matches!(self, Self::MainRoute { .. } | Self::RuleAhead { .. })
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

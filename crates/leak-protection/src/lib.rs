@@ -23,8 +23,9 @@
 //! The table has as many rules for ten thousand networks as for one. Where the kernel knows owners of tables that
 //! outlive them (Linux 6.9), nobody else can change it while the gateway runs, `nft flush ruleset` included.
 //!
-//! A site's own policies are given as [`PrefixSets`] ([`LeakProtection`]): there everything between near and far is held.
-//! Those of IKE daemons come and go one by one ([`PolicyProtection`]), and what none of them means passes.
+//! The policies of a site without IKE daemons are given as [`PrefixSets`] ([`LeakProtection`]): there everything between
+//! near and far is held. Those of daemons, and those of the site beside them, come and go one by one
+//! ([`PolicyProtection`]), and what none of them means passes.
 //!
 //! `unreachable` routes to far networks lie beneath those into the TUN interface, and outlive these. Without
 //! them, the host would send its own packets from whatever address another route gives it once the interface has gone,
@@ -35,9 +36,11 @@
 
 #![forbid(unsafe_code)]
 
+mod asked;
 mod chains;
 mod error;
 mod findings;
+mod interference;
 mod marks;
 mod policy_prefixes;
 mod policy_protection;
@@ -55,17 +58,20 @@ use convoy_netlink::nft::Cover;
 use ipnet::IpNet;
 
 pub use self::{
+    asked::{Asked, AskedTotal},
     error::LeakProtectionError,
     findings::{Finding, Look, Lookup, findings},
+    interference::{Interference, interferences},
     marks::{Marks, Verdict},
     policy_prefixes::Policy,
     policy_protection::{Changed, PolicyProtection},
-    prefix_sets::{Held, PrefixSets, Sides},
-    queues::{Answered, Listener, Policies, Questions},
+    prefix_sets::{Held, Mixed, PrefixSets, Sides},
+    queues::{Answered, Answers, Listener, Policies, Questions},
     standing::Repaired,
     table::Drops,
 };
 use self::{
+    policy_prefixes::PolicyPrefixes,
     prefix_sets::{Covers, Differences, differ},
     routes::Routes,
     rules::Rules,
@@ -241,6 +247,14 @@ pub fn take_away(config: Config) -> Result<bool, LeakProtectionError> {
     remove_routes(config).map(|()| stood)
 }
 
+/// Whether the kernel would ask about some packets of these policies, if there were no others.
+#[must_use]
+pub fn would_ask(policies: &[Policy]) -> bool {
+    let mut prefixes = PolicyPrefixes::default();
+    let _ = prefixes.change(policies, &[]);
+    table::asks(prefixes.covers())
+}
+
 /// The far prefixes of leak protection that stands around an interface, in the calling thread's network namespace.
 ///
 /// # Errors
@@ -251,6 +265,16 @@ pub fn far(config: Config) -> Result<Vec<IpNet>, LeakProtectionError> {
         cover.ranges().flat_map(|range| policy_prefixes::prefixes(range, is_v4)).collect()
     };
     Ok([of(&far4, true), of(&far6, false)].concat())
+}
+
+/// Whether leak protection that stands around an interface asks about some packets, in the calling thread's network
+/// namespace.
+///
+/// # Errors
+/// As [`stands`].
+pub fn asks(config: Config) -> Result<bool, LeakProtectionError> {
+    let covers = Table::open(config)?.present()?.unwrap_or_default();
+    Ok(table::asks(covers.each_ref()))
 }
 
 /// Whether leak protection stands around an interface, in the calling thread's network namespace.

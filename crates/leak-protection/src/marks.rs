@@ -1,5 +1,6 @@
 //! Bits of marks, of packets and of flows, in which answers are kept.
 
+use convoy_host::Mark;
 use convoy_netlink::nft::flow::{Bits, FlowDirection};
 
 /// What was answered about packets of a flow.
@@ -48,12 +49,13 @@ pub struct Marks {
     flow: u32,
 }
 
-/// Which policies an answer is from: answers of an earlier epoch are not believed.
+/// Which policies an answer is from: answers of an earlier epoch are not believed. Its highest bit is always set, so
+/// that small numbers, which others like to give flows, are answers of no epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Epoch(u8);
 
 impl Epoch {
-    pub(crate) const FIRST: Self = Self(1);
+    pub(crate) const FIRST: Self = Self(0x80);
 
     /// The next one, and whether it is the first again.
     pub(crate) fn next(self) -> (Self, bool) {
@@ -72,6 +74,10 @@ const REMEMBERED: u32 = 0b11;
 const REPLIES: u32 = 2;
 const EPOCH: u32 = 4;
 const FLOW: u32 = 0xfff;
+/// The first bits of both, unless others are chosen: neither meets the other, nor the gateway's mark, so that a mark that
+/// somebody carries from a flow to its packets, or back, is no answer there.
+const PACKETS_FROM: u32 = 20;
+const FLOWS_FROM: u32 = 8;
 
 impl Default for Marks {
     fn default() -> Self {
@@ -80,10 +86,21 @@ impl Default for Marks {
 }
 
 impl Marks {
-    /// Bits 0x000f0000 of packets and 0x0fff0000 of flows.
+    /// Bits 0x00f00000 of packets and 0x000fff00 of flows.
     #[must_use]
     pub const fn new() -> Self {
-        Self { packet: 16, flow: 16 }
+        Self { packet: PACKETS_FROM, flow: FLOWS_FROM }
+    }
+
+    /// These bits: four of packets, twelve of flows, beside each other. None if they are others.
+    #[must_use]
+    pub const fn at(packets: u32, flows: u32) -> Option<Self> {
+        let marks = Self { packet: packets.trailing_zeros(), flow: flows.trailing_zeros() };
+        // As many as there are, so that none is beyond the last one.
+        let are_all = packets.count_ones() == (VERDICT | FRESH).count_ones()
+            && flows.count_ones() == FLOW.count_ones();
+        let are_those = are_all && marks.of_packets() == packets && marks.of_flows() == flows;
+        if are_those { Some(marks) } else { None }
     }
 
     /// The bits of a packet's mark.
@@ -96,6 +113,25 @@ impl Marks {
     #[must_use]
     pub const fn of_flows(self) -> u32 {
         FLOW << self.flow
+    }
+
+    /// What a packet bears that was answered for; none for one that is dropped.
+    #[must_use]
+    pub const fn of_answer(self, verdict: Verdict) -> Option<Mark> {
+        let noted = match verdict {
+            Verdict::Bypass => Noted::Bypass,
+            Verdict::Protect => Noted::Protect,
+            Verdict::Discard => return None,
+        };
+        let Bits { mask, value } = self.noted(noted);
+        Some(Mark { value, mask })
+    }
+
+    /// What a packet bears that came in in clear, and that this host may take.
+    #[must_use]
+    pub const fn of_arrival(self) -> Mark {
+        let Bits { mask, value } = self.noted(Noted::Here);
+        Mark { value, mask }
     }
 
     /// A packet without a verdict.
@@ -141,10 +177,21 @@ impl Marks {
         Bits { mask: self.of_flows(), value: self.epoch(epoch).value }
     }
 
-    /// The epoch that a flow's mark, or a mask and value for such, stands for.
-    pub(crate) fn epoch_of(self, flow: u32) -> Option<Epoch> {
-        let [number, ..] = (flow >> (self.flow + EPOCH)).to_le_bytes();
-        (number != 0).then_some(Epoch(number))
+    /// The epoch that bits of flows' marks stand for.
+    pub(crate) fn epoch_of(self, bits: Bits) -> Option<Epoch> {
+        let [number, ..] = (bits.value >> (self.flow + EPOCH)).to_le_bytes();
+        let is_one = bits.mask == self.epoch(Epoch::FIRST).mask && number >= Epoch::FIRST.0;
+        is_one.then_some(Epoch(number))
+    }
+
+    /// The bits of flows' marks of somebody whose epochs have this mask.
+    pub(crate) const fn with_epochs(mask: u32) -> Option<Self> {
+        let flow = match mask.trailing_zeros().checked_sub(EPOCH) {
+            Some(flow) if mask.count_ones() == u8::BITS => flow,
+            _ => return None,
+        };
+        let marks = Self { packet: PACKETS_FROM, flow };
+        if marks.epoch(Epoch::FIRST).mask == mask { Some(marks) } else { None }
     }
 
     /// The mark of a packet that is answered for; the answer may be kept for others of its flow.
@@ -162,8 +209,8 @@ mod tests {
     fn answers_keep_the_bits_of_others() {
         let marks = Marks::default();
         let answered = marks.answered(0xdead_beef, Noted::Bypass, true);
-        assert_eq!(answered, 0xdead_beef & !0xf_0000 | 0x9_0000);
-        assert_eq!(marks.answered(0x0007_0001, Noted::Protect, false), 0x0002_0001);
+        assert_eq!(answered, 0xdead_beef & !0xf0_0000 | 0x90_0000);
+        assert_eq!(marks.answered(0x0070_0001, Noted::Protect, false), 0x0020_0001);
     }
 
     #[test]
@@ -175,12 +222,47 @@ mod tests {
         assert_eq!(original.mask | reply.mask | epoch.mask, marks.of_flows());
         assert_eq!(original.mask & reply.mask | reply.mask & epoch.mask, 0);
         assert_eq!(marks.noted(Noted::Bypass).mask & marks.fresh(true).mask, 0);
-        assert_eq!(marks.epoch_of(epoch.value | original.mask), Some(Epoch(0xff)));
+        assert_eq!(marks.epoch_of(epoch), Some(Epoch(0xff)));
+        let gateway = Mark::GATEWAY.mask;
+        let of_two = [marks.of_packets() & marks.of_flows(), gateway & marks.of_packets()];
+        assert_eq!([of_two[0], of_two[1], gateway & marks.of_flows()], [0; 3]);
+    }
+
+    #[test]
+    fn bits_can_be_chosen_where_they_lie_together() {
+        assert_eq!(Marks::at(0x00f0_0000, 0x000f_ff00), Some(Marks::new()));
+        for (packets, flows) in [(0xf, 0xfff0_0000), (0xf000_0000, 0xfff), (0x1e, 0x1ffe)] {
+            let marks = Marks::at(packets, flows).unwrap();
+            assert_eq!((marks.of_packets(), marks.of_flows()), (packets, flows));
+            let epochs = Marks::with_epochs(marks.epoch(Epoch::FIRST).mask).unwrap();
+            assert_eq!(epochs.of_flows(), flows);
+        }
+        for (packets, flows) in
+            [(0, 0xfff), (0x7, 0xfff), (0x1f, 0xfff), (0x17, 0xfff), (0xf, 0), (0xf, 0xffe)]
+                .into_iter()
+                .chain([(0xe000_0000, 0xfff), (0xf, 0xffe0_0000)])
+        {
+            assert_eq!(Marks::at(packets, flows), None, "{packets:x} {flows:x}");
+        }
+        for mask in [0, 0xff, 0x7f0, 0xff00_0000 << 1, 0xff0f0] {
+            assert_eq!(Marks::with_epochs(mask), None, "{mask:x}");
+        }
+    }
+
+    #[test]
+    fn what_others_write_is_no_epoch() {
+        let marks = Marks::new();
+        let mask = marks.epoch(Epoch::FIRST).mask;
+        for value in [0, 0x100, 0x1100, 0x3f00, 0x4000, 0x8000, 0x4_0000] {
+            assert_eq!(marks.epoch_of(Bits { mask, value: value & mask }), None, "{value:x}");
+        }
+        let elsewhere = Marks::at(0xf, 0x0fff_0000).unwrap().epoch(Epoch::FIRST);
+        assert_eq!(marks.epoch_of(elsewhere), None);
     }
 
     #[test]
     fn the_epoch_after_the_last_is_the_first_again() {
         assert_eq!(Epoch(254).next(), (Epoch(255), false));
-        assert_eq!(Epoch(255).next(), (Epoch(1), true));
+        assert_eq!(Epoch(255).next(), (Epoch(128), true));
     }
 }

@@ -89,8 +89,17 @@ struct OfFamily {
     by_reach: BTreeMap<Size, BTreeSet<IpNet>>,
     /// Near networks that an earlier life left closed.
     left: BTreeSet<IpNet>,
+    /// What the last change ended of that.
+    ended: Ended,
     far_cover: Cover,
     mixed_cover: Cover,
+}
+
+/// Prefixes that an earlier life left closed, and that are not any more.
+#[derive(Debug, Clone, Default)]
+struct Ended {
+    near: BTreeSet<IpNet>,
+    far: Vec<IpNet>,
 }
 
 /// What changes of the near, far and mixed prefixes of one family.
@@ -114,6 +123,7 @@ impl PolicyPrefixes {
 
     fn follow(&mut self, add: &[Policy], remove: &[Policy]) -> Differences {
         self.noting(|family, is_v4, notes| {
+            family.ended = Ended::default();
             let mut concerned = Concerned::default();
             for (policies, is_added) in [(add, true), (remove, false)] {
                 for policy in policies.iter().filter(|policy| policy.is_v4() == is_v4) {
@@ -124,7 +134,23 @@ impl PolicyPrefixes {
         })
     }
 
-    /// What an earlier life protected stays held as a whole, until policies name it again.
+    /// Takes back the last change, in which these policies came and none went: also what an earlier life left is as
+    /// before. What that changes, and whether something was held less meanwhile.
+    pub(crate) fn take_back(&mut self, came: &[Policy]) -> (Differences, bool) {
+        let ended = [&self.v4, &self.v6].iter().any(|family| !family.ended.far.is_empty());
+        let differences = self.noting(|family, is_v4, notes| {
+            let mut concerned = Concerned::default();
+            family.leave_again(&mut concerned, notes);
+            for policy in came.iter().filter(|policy| policy.is_v4() == is_v4) {
+                family.count(&policy.trunc(), false, &mut concerned, notes);
+            }
+            family.refresh(concerned, notes);
+        });
+        (differences, ended)
+    }
+
+    /// What an earlier life protected stays held as a whole, until policies name it again. Where policies hold all of it
+    /// anyway, they alone count.
     pub(crate) fn leave(&mut self, covers: &Covers) -> Differences {
         self.noting(|family, is_v4, notes| {
             let [near4, far4, _, near6, far6, _] = covers;
@@ -133,6 +159,7 @@ impl PolicyPrefixes {
                 cover.ranges().flat_map(|range| prefixes(range, is_v4)).collect()
             };
             let mut concerned = Concerned::default();
+            let far = family.not_held_anyway(near, far);
             if far.ranges().next().is_none() {
                 return;
             }
@@ -140,7 +167,7 @@ impl PolicyPrefixes {
                 family.left.insert(near);
                 family.near.count(near, true, &mut notes[NEAR]);
             }
-            for net in nets(far) {
+            for net in nets(&far) {
                 family.far.entry(net).or_default().is_left = true;
                 concerned.insert(net);
             }
@@ -264,6 +291,17 @@ impl OfFamily {
         concerned.extend(around.chain(within.map(|(_, remotes)| remotes)).flatten());
     }
 
+    /// The part of a far side that policies do not hold as a whole for all of a near side.
+    fn not_held_anyway(&self, near: &Cover, far: &Cover) -> Cover {
+        if !near.without(&self.near.cover).is_empty() {
+            return far.clone();
+        }
+        let mut whole = self.far_cover.clone();
+        let mixed: Vec<_> = self.mixed_cover.ranges().collect();
+        mixed.into_iter().for_each(|range| whole.set(range, &[], &mut Difference::default()));
+        far.without(&whole).into_iter().collect()
+    }
+
     fn left_far(&self) -> impl Iterator<Item = IpNet> {
         self.far.iter().filter(|(_, far)| far.is_left).map(|(net, _)| *net)
     }
@@ -271,12 +309,27 @@ impl OfFamily {
     fn end_left(&mut self, net: IpNet, concerned: &mut Concerned, notes: Notes<'_>) {
         if let Some(far) = self.far.get_mut(&net) {
             far.is_left = false;
+            self.ended.far.push(net);
         }
         concerned.insert(net);
         if self.left_far().next().is_none() {
             for near in core::mem::take(&mut self.left) {
                 self.count_near(near, false, concerned, notes);
+                self.ended.near.insert(near);
             }
+        }
+    }
+
+    /// What the last change ended of what an earlier life left is left again.
+    fn leave_again(&mut self, concerned: &mut Concerned, notes: Notes<'_>) {
+        let Ended { near, far } = core::mem::take(&mut self.ended);
+        for near in near {
+            self.left.insert(near);
+            self.count_near(near, true, concerned, notes);
+        }
+        for net in far {
+            self.far.entry(net).or_default().is_left = true;
+            concerned.insert(net);
         }
     }
 
@@ -543,6 +596,84 @@ mod tests {
         let _ = prefixes.settle();
         assert!(prefixes.is_empty());
         assert_eq!(prefixes.covers(), Covers::default().each_ref());
+    }
+
+    #[test]
+    fn what_policies_hold_anyway_is_not_left_by_an_earlier_life() {
+        let one = protect("10.1.0.0/16", "10.2.0.0/16");
+        let left_to = |policies: &[Policy], before: &[Policy]| {
+            let mut earlier = PolicyPrefixes::default();
+            let _ = earlier.change(before, &[]);
+            let mut prefixes = PolicyPrefixes::default();
+            let _ = prefixes.change(policies, &[]);
+            let _ = prefixes.leave(&earlier.covers().map(Clone::clone));
+            // Whatever it was, it stays closed.
+            for (now, then) in prefixes.covers().into_iter().zip(earlier.covers()).take(2) {
+                assert!(then.without(now).is_empty());
+            }
+            prefixes.left().map(|net| net.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(left_to(&[one], &[one]), [""; 0]);
+        let other = protect("10.1.0.0/24", "10.3.0.0/16");
+        assert_eq!(left_to(&[one], &[one, other]), ["10.3.0.0/16"]);
+        // For others on the near side, and for some protocol only, it is not known who protected it.
+        let others = protect("10.5.0.0/16", "10.2.0.0/24");
+        assert_eq!(left_to(&[one], &[one, others]), ["10.2.0.0/16"]);
+        let part = Policy { is_whole: false, ..one };
+        assert_eq!(left_to(&[part], &[one]), ["10.2.0.0/16"]);
+    }
+
+    #[test]
+    fn a_change_that_is_taken_back_leaves_all_as_it_was() {
+        let mut state = 9_u64;
+        let mut random = |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let mut ended_count = 0;
+        for _ in 0..2000 {
+            let mut some = |count: u64| -> Vec<Policy> {
+                let net = |random: &mut dyn FnMut(u64) -> u64| {
+                    let address = Ipv4Addr::from_bits(0x0a00_0000 + random(8) as u32);
+                    IpNet::new(address.into(), [29, 30, 31, 32][random(4) as usize]).unwrap()
+                };
+                let one = |_| {
+                    let (local, remote) = (net(&mut random), net(&mut random));
+                    let verdict = [Verdict::Protect, Verdict::Discard, Verdict::Bypass];
+                    let verdict = verdict[random(3) as usize];
+                    Policy { local, remote, is_whole: random(4) > 0, verdict }
+                };
+                (0..count).map(one).collect()
+            };
+            let (mut earlier, mut prefixes) =
+                (PolicyPrefixes::default(), PolicyPrefixes::default());
+            let _ = earlier.change(&some(3), &[]);
+            let _ = prefixes.leave(&earlier.covers().map(Clone::clone));
+            for come in [some(1), some(2), some(1)] {
+                let shown = |prefixes: &PolicyPrefixes| {
+                    let left: Vec<_> = prefixes.left().collect();
+                    (prefixes.covers().map(Clone::clone), format!("{:?}", prefixes.held()), left)
+                };
+                let before = shown(&prefixes);
+                let _ = prefixes.change(&come, &[]);
+                let meanwhile = prefixes.covers().map(Clone::clone);
+                let (changes, ended) = prefixes.take_back(&come);
+                assert_eq!(shown(&prefixes), before, "{come:?}");
+                for ((from, to), change) in meanwhile.iter().zip(&before.0).zip(&changes) {
+                    let mut note = Difference::default();
+                    differ(from, to, &mut note);
+                    let both = |of: &Difference| {
+                        (of.added().collect::<BTreeSet<_>>(), of.removed().collect::<BTreeSet<_>>())
+                    };
+                    assert_eq!(both(&note), both(change), "{come:?}");
+                }
+                ended_count += u32::from(ended);
+                let _ = prefixes.change(&come, &[]);
+            }
+        }
+        assert!(ended_count > 500, "{ended_count}");
     }
 
     /// What the prefixes are to be, address by address.

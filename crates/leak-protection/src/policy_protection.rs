@@ -5,8 +5,9 @@ use std::{collections::BTreeSet, net::IpAddr};
 use ipnet::IpNet;
 
 use crate::{
-    Config, Drops, Held, Lead, LeakProtectionError, Policy, Repaired,
-    policy_prefixes::PolicyPrefixes, prefix_sets::Differences, standing::Standing, table::Table,
+    Config, Drops, Held, Lead, LeakProtectionError, Mixed, Policy, Repaired,
+    policy_prefixes::PolicyPrefixes, prefix_sets, prefix_sets::Differences, standing::Standing,
+    table::Table,
 };
 
 /// What a change of policies brought about.
@@ -37,12 +38,26 @@ impl PolicyProtection {
     /// # Errors
     /// [`LeakProtectionError`]. The table stands as a whole, or is as it was.
     pub fn raise(config: Config) -> Result<Self, LeakProtectionError> {
+        Self::raise_with(config, &[], BTreeSet::new())
+    }
+
+    /// The same with policies that are there from the beginning, and with routes to some far networks
+    /// ([`PolicyProtection::route`]).
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`]. The table stands as a whole, or is as it was.
+    pub fn raise_with(
+        config: Config,
+        policies: &[Policy],
+        routed: BTreeSet<IpNet>,
+    ) -> Result<Self, LeakProtectionError> {
         let config = Config { leads: Lead::ByMark, ..config };
         let mut prefixes = PolicyPrefixes::default();
+        let _ = prefixes.change(policies, &[]);
         if let Some(left) = Table::open(config.clone())?.present()? {
             let _: Differences = prefixes.leave(&left);
         }
-        let standing = Standing::raise(config, prefixes.covers(), BTreeSet::new())?;
+        let standing = Standing::raise(config, prefixes.covers(), routed)?;
         Ok(Self { standing, prefixes })
     }
 
@@ -59,6 +74,26 @@ impl PolicyProtection {
         let (differences, answers) = self.prefixes.change(add, remove);
         self.follow(&differences)?;
         Ok(Changed { answers: answers && self.asks() })
+    }
+
+    /// Has routes lead to these networks into the TUN interface, and nowhere without it, behind all other routes but for
+    /// the main table's default one. Packets with a mark do not use them; the host chooses a source by them for its own.
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`]; [`PolicyProtection::repair`] tries again.
+    pub fn route(&mut self, networks: BTreeSet<IpNet>) -> Result<(), LeakProtectionError> {
+        self.standing.route(networks)
+    }
+
+    /// Takes back the last change, in which these policies came and none went: as if they had never been there. What an
+    /// earlier life left, and they named, is held again.
+    ///
+    /// # Errors
+    /// As [`PolicyProtection::change`].
+    pub fn take_back(&mut self, came: &[Policy]) -> Result<Changed, LeakProtectionError> {
+        let (differences, answers) = self.prefixes.take_back(came);
+        self.follow(&differences)?;
+        Ok(Changed { answers })
     }
 
     /// Prefixes that an earlier life left closed, and no policy has named since.
@@ -93,17 +128,10 @@ impl PolicyProtection {
         self.standing.asks()
     }
 
-    /// Whether packets between two addresses are held or asked about, and whether they are asked about.
+    /// What is known of a packet from one address to another; none if it does not go from near to far.
     #[must_use]
-    pub fn looks_at(&self, near: IpAddr, far: IpAddr) -> Option<bool> {
-        let [near4, far4, mixed4, near6, far6, mixed6] = self.prefixes.covers();
-        let [nears, fars, mixed] = match near {
-            IpAddr::V4(_) => [near4, far4, mixed4],
-            IpAddr::V6(_) => [near6, far6, mixed6],
-        };
-        let is_between =
-            near.is_ipv4() == far.is_ipv4() && nears.contains(near) && fars.contains(far);
-        is_between.then(|| mixed.contains(far) || mixed.contains(near))
+    pub fn mixed(&self, from: IpAddr, to: IpAddr) -> Option<Mixed> {
+        prefix_sets::mixed(self.prefixes.covers(), from, to)
     }
 
     /// Makes again what others removed or changed. It changes nothing when there is nothing to repair.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use convoy_netlink::nft::{Cover, Difference, Range, number};
 use ipnet::IpNet;
 
-use crate::table::SETS;
+use crate::{policy_prefixes::prefixes, table::SETS};
 
 /// Addresses that no router passes on: multicast, broadcast and link-local ones (RFC 5771, RFC 919, RFC 3927, RFC 4291).
 const OF_A_LINK: [&str; 5] =
@@ -60,10 +60,34 @@ impl Held {
     /// Whether what is sent from one address to another goes from near to far.
     #[must_use]
     pub fn holds(&self, from: IpAddr, to: IpAddr) -> bool {
-        let [near4, far4, _, near6, far6, _] = &self.covers;
-        let [near, far] = if from.is_ipv4() { [near4, far4] } else { [near6, far6] };
-        from.is_ipv4() == to.is_ipv4() && near.contains(from) && far.contains(to)
+        self.mixed(from, to).is_some()
     }
+}
+
+/// Which addresses of a packet from near to far lie in mixed networks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mixed {
+    /// Its source.
+    pub from: bool,
+    /// Its destination.
+    pub to: bool,
+}
+
+impl Held {
+    /// What is known of a packet from one address to another; none if it does not go from near to far.
+    #[must_use]
+    pub fn mixed(&self, from: IpAddr, to: IpAddr) -> Option<Mixed> {
+        mixed(self.covers.each_ref(), from, to)
+    }
+}
+
+/// The same by these covers.
+pub(crate) fn mixed(covers: Shown<'_>, from: IpAddr, to: IpAddr) -> Option<Mixed> {
+    let [near4, far4, mixed4, near6, far6, mixed6] = covers;
+    let [near, far, mixed] =
+        if from.is_ipv4() { [near4, far4, mixed4] } else { [near6, far6, mixed6] };
+    let is_between = from.is_ipv4() == to.is_ipv4() && near.contains(from) && far.contains(to);
+    is_between.then(|| Mixed { from: mixed.contains(from), to: mixed.contains(to) })
 }
 
 impl PrefixSets {
@@ -102,7 +126,7 @@ impl PrefixSets {
 
     pub(crate) fn covers(&self) -> Covers {
         let mut covers = Covers::default();
-        let of_a_link = OF_A_LINK.iter().filter_map(|text| text.parse().ok()).collect();
+        let of_a_link = of_a_link();
         for (is_v4, covers) in [true, false].into_iter().zip(covers.chunks_exact_mut(3)) {
             let [near, far, mixed] = covers else { continue };
             for policy in &self.policies {
@@ -119,6 +143,18 @@ impl PrefixSets {
 }
 
 impl Sides {
+    /// What of the far side is protected, as the fewest prefixes: without near networks within it, and without addresses
+    /// that no router passes on.
+    #[must_use]
+    pub fn far_prefixes(&self) -> Vec<IpNet> {
+        let of_a_link = of_a_link();
+        let of = |is_v4| -> Vec<IpNet> {
+            let cover = self.far_cover(&of_a_link, is_v4);
+            cover.ranges().flat_map(|range| prefixes(range, is_v4)).collect()
+        };
+        [of(true), of(false)].concat()
+    }
+
     fn far_cover(&self, of_a_link: &BTreeSet<IpNet>, is_v4: bool) -> Cover {
         let sides = [(of_a_link, false), (&self.near, false), (&self.far, true)];
         let prefixes = sides
@@ -131,6 +167,10 @@ impl Sides {
         prefixes.into_iter().for_each(|(net, is_far)| put(&mut cover, &net, is_far));
         cover
     }
+}
+
+fn of_a_link() -> BTreeSet<IpNet> {
+    OF_A_LINK.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
 fn of_family(nets: &BTreeSet<IpNet>, is_v4: bool) -> impl Iterator<Item = IpNet> {
@@ -185,6 +225,20 @@ mod tests {
         assert!(has(&near4, "10.1.0.7") && !has(&far4, "10.1.0.7"));
         assert!(has(&far4, "10.1.1.0") && has(&far4, "255.255.255.254") && has(&far4, "0.0.0.0"));
         assert_eq!((near6, far6), Default::default());
+    }
+
+    #[test]
+    fn what_is_far_of_everything_is_all_but_the_near_side_and_links() {
+        let sides =
+            Sides { near: nets(&["10.1.0.0/24", "2001:db8:1::/48"]), far: nets(&["0.0.0.0/0"]) };
+        let far = sides.far_prefixes();
+        let is_far = |address: &str| {
+            let address: IpAddr = address.parse().unwrap();
+            far.iter().filter(|net| net.contains(&address)).count()
+        };
+        assert_eq!(["10.1.1.0", "0.0.0.0", "239.1.1.1"].map(is_far), [1, 1, 1]);
+        assert_eq!(["10.1.0.7", "224.0.0.5", "169.254.9.9"].map(is_far), [0, 0, 0]);
+        assert!(far.iter().all(|net| net.addr().is_ipv4()), "{far:?}");
     }
 
     #[test]

@@ -89,6 +89,31 @@ impl Answered {
     }
 }
 
+/// What was answered, by direction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Answers {
+    /// About packets from near to far.
+    pub outbound: Answered,
+    /// About packets from far to near, also of those that go from near to far as well.
+    pub inbound: Answered,
+}
+
+impl Answers {
+    /// Adds others.
+    pub fn add(&mut self, other: &Self) {
+        self.outbound.add(&other.outbound);
+        self.inbound.add(&other.inbound);
+    }
+
+    /// Those of both directions.
+    #[must_use]
+    pub fn sum(&self) -> Answered {
+        let mut sum = self.outbound;
+        sum.add(&self.inbound);
+        sum
+    }
+}
+
 /// Listens to questions. While nobody does, packets that nothing is known about are dropped.
 #[derive(Debug)]
 pub struct Listener {
@@ -135,10 +160,12 @@ impl Listener {
     ///
     /// # Errors
     /// Those of the sockets.
-    pub fn answer(&mut self, policies: &mut impl Policies) -> io::Result<Answered> {
-        let mut answered = Answered::default();
+    pub fn answer(&mut self, policies: &mut impl Policies) -> io::Result<Answers> {
+        let mut answers = Answers::default();
         let marks = self.marks;
         for (kind, queue) in &mut self.queues {
+            let Answers { outbound, inbound } = &mut answers;
+            let answered = if kind.is_inbound() { inbound } else { outbound };
             queue.answer(|question| {
                 let noted = kind.noted(question, policies);
                 let count = match noted {
@@ -153,7 +180,7 @@ impl Listener {
                 })
             })?;
         }
-        Ok(answered)
+        Ok(answers)
     }
 }
 
@@ -183,10 +210,14 @@ impl Kind {
         }
     }
 
+    /// Whether it is about what comes in in clear.
+    pub(crate) const fn is_inbound(self) -> bool {
+        matches!(self, Self::Arriving | Self::Forwarded)
+    }
+
     /// What is answered; nothing if the packet is dropped.
     fn noted(self, question: &Question<'_>, policies: &mut impl Policies) -> Option<Noted> {
-        let came_in_clear = matches!(self, Self::Arriving | Self::Forwarded);
-        if came_in_clear && policies.inbound(question.packet) != Verdict::Bypass {
+        if self.is_inbound() && policies.inbound(question.packet) != Verdict::Bypass {
             return None;
         }
         if self == Self::Arriving {

@@ -1,9 +1,9 @@
 //! The routes that leak protection lays.
 //!
 //! Without questions these are `unreachable` ones in the main table, beneath those into the TUN interface, which others
-//! lay. With questions there are two tables: one has the routes to far networks, into the TUN interface and
-//! `unreachable` beneath; the other leads everything there, for what was answered so. Where marks alone lead, there is
-//! only the second one.
+//! lay. With questions, and where marks lead, there are two tables: one has the routes to far networks, into the TUN
+//! interface and `unreachable` beneath; the other leads everything there, for what was answered so. Where marks lead, the
+//! first one is empty unless a site's own policies want routes.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use netlink_packet_route::{
     },
 };
 
-use crate::{Config, Lead, LeakProtectionError};
+use crate::{Config, LeakProtectionError};
 
 /// Who made a route, in `ip route`: a number that no routing daemon uses (`rtnetlink.h`).
 pub(crate) const PROTOCOL: u8 = 0xc5;
@@ -48,7 +48,6 @@ pub(crate) struct Routes {
     rtnl: Rtnl,
     tun: LinkName,
     metric: u32,
-    leads: Lead,
     /// The tables that are only theirs: of far networks, and of what is to be protected.
     tables: [u32; 2],
     /// Whether another interface has these now.
@@ -59,16 +58,9 @@ impl Routes {
     /// Opens the routing tables of the calling thread's namespace.
     pub(crate) fn open(config: &Config) -> Result<Self, LeakProtectionError> {
         let rtnl = Rtnl::open().map_err(|error| LeakProtectionError::Netlink(error.into()))?;
-        let Config { tun, leads, questions, .. } = config;
+        let Config { tun, questions, .. } = config;
         let (tun, metric) = (tun.clone(), metric(tun.as_str()));
-        Ok(Self {
-            rtnl,
-            tun,
-            metric,
-            leads: *leads,
-            tables: questions.tables(),
-            are_anothers: false,
-        })
+        Ok(Self { rtnl, tun, metric, tables: questions.tables(), are_anothers: false })
     }
 
     /// Makes the routes those to these networks, new ones first: where marks are written, those of the two tables.
@@ -104,10 +96,7 @@ impl Routes {
         }
         let [far, protected] = self.tables;
         let everything = [Ipv4Net::default().into(), Ipv6Net::default().into()];
-        let mut wanted: BTreeSet<_> = match self.leads {
-            Lead::ByDestination => networks.map(nowhere(far)).collect(),
-            Lead::ByMark => BTreeSet::new(),
-        };
+        let mut wanted: BTreeSet<_> = networks.map(nowhere(far)).collect();
         wanted.extend(everything.map(nowhere(protected)));
         if let Some(tun) = self.tun_index()? {
             let into_tun: Vec<_> =

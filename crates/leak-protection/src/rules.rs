@@ -2,8 +2,9 @@
 //!
 //! What the gateway sends itself, and what was answered to pass in clear, goes by the host's own tables; what was
 //! answered to be protected goes into the TUN interface; all others are routed to far networks as if nothing were asked.
-//! Where marks alone lead, all others go by the host's own tables, and the reverse path filter looks for those who sent
-//! what came out of the TUN interface there.
+//! Where marks lead, all others go by the host's own tables, and the reverse path filter looks for those who sent what
+//! came out of the TUN interface there. A site's own policies may have routes to far networks all the same: packets
+//! without a mark find these behind everybody's rules and routes, and ahead of the main table's default route.
 
 use convoy_host::{LinkName, Mark};
 use convoy_netlink::{Refusal, Rtnl};
@@ -22,6 +23,9 @@ const BEHIND: u32 = 5;
 /// rule's priority). What that routes is what tunnels are to carry, and a default route there would lead what a tunnel
 /// brought back to the wire.
 const BEHIND_DAEMONS: u32 = 11;
+/// The first and the last of the rules just ahead of that which leads to the main table.
+const LATE: [u32; 2] = [32_762, 32_765];
+const MAIN: u32 = 254;
 
 /// What of a rule tells it from others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +42,8 @@ struct Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum To {
     Table(u32),
+    /// To a table, but not by its default route.
+    Networks(u32),
     /// The rule of another priority.
     Rule(u32),
     /// On.
@@ -63,13 +69,13 @@ impl Rules {
         Ok(Self { rtnl, tun: tun.clone(), leads: *leads, questions: *questions, own: *mark })
     }
 
-    /// Makes the rules that are missing; how many.
-    pub(crate) fn make(&mut self) -> Result<usize, LeakProtectionError> {
+    /// Makes the rules that are missing, those to far networks included if there are routes to them; how many.
+    pub(crate) fn make(&mut self, are_routed: bool) -> Result<usize, LeakProtectionError> {
         let failed = |refusal| LeakProtectionError::Rule { doing: "make", refusal };
         let mut made = 0;
         for family in [AddressFamily::Inet, AddressFamily::Inet6] {
             let Some(there) = self.present(family).map_err(failed)? else { continue };
-            let wanted = self.wanted();
+            let wanted = self.wanted(are_routed);
             for rule in wanted.iter().filter(|rule| !there.contains(rule)) {
                 let order = Message::NewRule(rule.message(family));
                 match self.rtnl.change(order, NLM_F_CREATE | NLM_F_EXCL) {
@@ -99,7 +105,7 @@ impl Rules {
     }
 
     /// In the order in which they may be made: nobody is led to a table before those who must not be have a way around.
-    fn wanted(&self) -> Vec<Rule> {
+    fn wanted(&self, are_routed: bool) -> Vec<Rule> {
         let [far, answered] = self.questions.tables();
         let first = self.questions.priority;
         let behind = |place: u32| first.saturating_add(place);
@@ -108,23 +114,32 @@ impl Rules {
             Some((bits.value, bits.mask))
         };
         let own = Some((self.own.value & self.own.mask, self.own.mask));
-        let rule = |place: u32, to, mark| Rule {
-            priority: first.saturating_add(place),
-            to,
-            mark,
-            from: None,
-        };
+        let at = |priority, to, mark| Rule { priority, to, mark, from: None };
+        let rule = |place, to, mark| at(behind(place), to, mark);
         if self.leads == Lead::ByMark {
             let out_of_tunnel = self.questions.marks.out_of_tunnel();
             let mark = Some((out_of_tunnel.value, out_of_tunnel.mask));
             let tun = Some(self.tun.as_str().to_owned());
             // Whom it is from is asked as if the answer came in by where it goes out.
-            return vec![
+            let mut rules = vec![
                 rule(BEHIND_DAEMONS, To::Nowhere, None),
                 Rule { from: tun, ..rule(0, To::Rule(behind(BEHIND_DAEMONS)), mark) },
                 rule(1, To::Table(answered), mark),
                 rule(3, To::Table(answered), bits(Noted::Protect)),
             ];
+            if are_routed {
+                let none = self.questions.marks.unanswered();
+                let none = Some((none.value, none.mask));
+                let [from, to] = LATE;
+                rules.extend([
+                    at(to, To::Nowhere, None),
+                    at(from, To::Rule(to), own),
+                    // So that a far network around the host's own ones does not take these away.
+                    at(from + 1, To::Networks(MAIN), none),
+                    at(from + 2, To::Table(far), none),
+                ]);
+            }
+            return rules;
         }
         vec![
             rule(BEHIND, To::Nowhere, None),
@@ -146,9 +161,11 @@ impl Rules {
         let tables = self.questions.tables();
         let first = self.questions.priority;
         let places = first..=first.saturating_add(BEHIND_DAEMONS);
+        let [from, to] = LATE;
+        let late = from..=to;
         let ours = there.iter().filter_map(Rule::read).filter(|rule| {
             let is_to_ours = matches!(rule.to, To::Table(table) if tables.contains(&table));
-            is_to_ours || places.contains(&rule.priority)
+            is_to_ours || places.contains(&rule.priority) || late.contains(&rule.priority)
         });
         Ok(Some(ours.collect()))
     }
@@ -171,6 +188,7 @@ pub(crate) fn lookups(rtnl: &mut Rtnl, family: AddressFamily) -> Result<Vec<(u32
                 | RuleAttribute::Source(_)
                 | RuleAttribute::Destination(_)
                 | RuleAttribute::FwMark(_)
+                | RuleAttribute::FwMask(_)
                 | RuleAttribute::IpProtocol(_)
                 | RuleAttribute::L3MDev(true)
                 | RuleAttribute::UidRange(_)
@@ -194,7 +212,10 @@ pub(crate) fn lookups(rtnl: &mut Rtnl, family: AddressFamily) -> Result<Vec<(u32
 }
 
 /// All rules of a family; none where the kernel has not got it.
-fn of_family(rtnl: &mut Rtnl, family: AddressFamily) -> Result<Vec<RuleMessage>, Refusal> {
+pub(crate) fn of_family(
+    rtnl: &mut Rtnl,
+    family: AddressFamily,
+) -> Result<Vec<RuleMessage>, Refusal> {
     let mut question = RuleMessage::default();
     question.header.family = family;
     let list = match rtnl.dump(&Message::GetRule(question)) {
@@ -213,12 +234,17 @@ impl Rule {
         message.attributes.push(RuleAttribute::Priority(self.priority));
         message.attributes.push(RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
         let (action, attribute) = match self.to {
-            To::Table(table) => (RuleAction::ToTable, Some(RuleAttribute::Table(table))),
+            To::Table(table) | To::Networks(table) => {
+                (RuleAction::ToTable, Some(RuleAttribute::Table(table)))
+            }
             To::Rule(priority) => (RuleAction::Goto, Some(RuleAttribute::Goto(priority))),
             To::Nowhere => (RuleAction::Nop, None),
         };
         message.header.action = action;
         message.attributes.extend(attribute);
+        if matches!(self.to, To::Networks(_)) {
+            message.attributes.push(RuleAttribute::SuppressPrefixLen(0));
+        }
         if let Some((value, mask)) = self.mark {
             message.attributes.push(RuleAttribute::FwMark(value));
             message.attributes.push(RuleAttribute::FwMask(mask));
@@ -230,8 +256,8 @@ impl Rule {
     /// What a rule is, if Convoy made it.
     fn read(message: &RuleMessage) -> Option<Self> {
         let (mut priority, mut table, mut goto, mut is_ours) = (0, None, None, false);
-        let mut from = None;
-        let (mut value, mut mask) = (None, u32::MAX);
+        let (mut from, mut is_specific) = (None, false);
+        let (mut value, mut mask) = (None, None);
         for attribute in &message.attributes {
             match attribute {
                 RuleAttribute::Priority(number) => priority = *number,
@@ -239,18 +265,24 @@ impl Rule {
                 RuleAttribute::Table(number) => table = Some(*number),
                 RuleAttribute::Goto(number) => goto = Some(*number),
                 RuleAttribute::FwMark(number) => value = Some(*number),
-                RuleAttribute::FwMask(number) => mask = *number,
+                RuleAttribute::FwMask(number) => mask = Some(*number),
+                RuleAttribute::SuppressPrefixLen(len) => is_specific = *len == 0,
                 RuleAttribute::Iifname(name) => from = Some(name.clone()),
                 _ => {}
             }
         }
         let to = match message.header.action {
+            RuleAction::ToTable if is_specific => To::Networks(table?),
             RuleAction::ToTable => To::Table(table?),
             RuleAction::Goto => To::Rule(goto?),
             RuleAction::Nop => To::Nowhere,
             _ => return None,
         };
-        let mark = value.map(|value| (value, mask));
+        // The kernel does not show a mark of 0.
+        let mark = match (value, mask) {
+            (None, None | Some(0)) => None,
+            (value, mask) => Some((value.unwrap_or(0), mask.unwrap_or(u32::MAX))),
+        };
         is_ours.then_some(Self { priority, to, mark, from })
     }
 }

@@ -125,7 +125,7 @@ impl Standing {
         if self.leads == Lead::ByMark || self.asks() {
             self.routes.leave_tables(false);
             let routes = self.routes.set(&self.routed, true)?;
-            Ok((self.rules.make()?, routes))
+            Ok((self.rules.make(!self.routed.is_empty())?, routes))
         } else {
             let are_anothers = self.table.is_marked_by_another()?;
             self.routes.leave_tables(are_anothers);

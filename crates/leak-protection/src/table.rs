@@ -13,7 +13,7 @@ use netlink_packet_netfilter::nftables::TableFlags;
 use crate::{
     Config, Lead, LeakProtectionError,
     chains::{self, Chain, Counted, marking, questions},
-    marks::Epoch,
+    marks::{Epoch, Marks},
     prefix_sets::{Covers, Differences, Shown},
     queues::Asking,
 };
@@ -54,6 +54,19 @@ pub struct Drops {
     pub outbound: u64,
     /// From far to near, which came in in clear.
     pub inbound: u64,
+    /// Those of the outbound ones that bore no answer, although answers decide about them.
+    pub unanswered_outbound: u64,
+    /// Those of the inbound ones.
+    pub unanswered_inbound: u64,
+}
+
+impl Drops {
+    /// What is protected, and was to leave by another way than the TUN interface: a route or a rule led it there, or somebody
+    /// took the mark that leads it, or gave it a source that is near.
+    #[must_use]
+    pub const fn past_interface(&self) -> u64 {
+        self.outbound.saturating_sub(self.unanswered_outbound)
+    }
 }
 
 /// What stands where the table is to be.
@@ -89,6 +102,8 @@ pub(crate) struct Table {
     /// How questions are asked, and whether they are.
     asking: Asking,
     asks: bool,
+    /// Numbers of epochs have begun again, and flows may remember answers of the one that ended with the first of them.
+    must_clear: bool,
     /// Nobody else may change it.
     is_held: bool,
     /// The last change was made, as far as is known: then it holds what it was told.
@@ -112,6 +127,7 @@ impl Table {
             flows,
             asking,
             asks: false,
+            must_clear: false,
             is_held: false,
             is_current: false,
             rules: BTreeMap::new(),
@@ -135,6 +151,10 @@ impl Table {
     /// Makes the table, its sets with these contents and its chains, in place of what stands there, in
     /// one step.
     pub(crate) fn make(&mut self, covers: Shown<'_>) -> Result<(), LeakProtectionError> {
+        if asks(covers) && !self.asks {
+            // Answers of before are forgotten first, and are not to be those of a process that is still there.
+            self.wait_for_owner()?;
+        }
         self.will_ask(asks(covers))?;
         for _ in 1..TRIES {
             match self.try_make(covers) {
@@ -146,6 +166,23 @@ impl Table {
             true => LeakProtectionError::Held { table: self.config.table() },
             false => self.refused("make", refusal),
         })
+    }
+
+    /// Waits a while for another process that owns the table to end.
+    fn wait_for_owner(&mut self) -> Result<(), LeakProtectionError> {
+        let name = self.config.table();
+        for _ in 0..TRIES {
+            let tables = self.nft.tables().map_err(|refusal| self.refused("read", refusal))?;
+            if !tables.contains(&name) {
+                return Ok(());
+            }
+            // It is there, so this changes nothing.
+            match self.nft.commit(nft::table(&name, TableFlags::empty(), false)) {
+                Err(refusal) if self.is_anothers(&refusal) => std::thread::sleep(BETWEEN_TRIES),
+                _ => return Ok(()),
+            }
+        }
+        Err(LeakProtectionError::Held { table: name })
     }
 
     fn try_make(&mut self, covers: Shown<'_>) -> Result<(), Refusal> {
@@ -210,10 +247,13 @@ impl Table {
                 Err(Refusal { errno: nix::libc::ENOENT, .. }) => Vec::new(),
                 rules => rules.map_err(|refusal| self.refused("read", refusal))?,
             };
-            let there = rules.iter().flat_map(nft::compared).find_map(|value| {
-                let value = u32::from_ne_bytes(*value.first_chunk()?);
-                self.asking.marks.epoch_of(value)
-            });
+            let compared: Vec<_> = rules.iter().flat_map(nft::compared).collect();
+            let there = compared.iter().find_map(|bits| self.asking.marks.epoch_of(*bits));
+            if there.is_none() {
+                // An earlier life kept answers elsewhere. What it wrote is not to be taken for somebody else's.
+                let left = compared.iter().find_map(|bits| Marks::with_epochs(bits.mask));
+                left.map_or(Ok(()), |left| self.clear(left.of_flows()))?;
+            }
             self.asking.epoch = self.epoch_after(there)?;
         }
         self.asks = asks;
@@ -233,17 +273,28 @@ impl Table {
         });
         let outcome = self.nft.commit(orders.collect());
         self.is_current &= outcome.is_ok();
-        outcome.map_err(|refusal| self.refused("change", refusal))
+        outcome.map_err(|refusal| self.refused("change", refusal))?;
+        if self.must_clear {
+            // Answers of the last epoch were kept until now, and its number comes again.
+            self.clear(self.asking.marks.of_flows())?;
+            self.must_clear = false;
+        }
+        Ok(())
     }
 
     /// The epoch after another. What flows remember of one with the same number is cleared first.
     fn epoch_after(&mut self, there: Option<Epoch>) -> Result<Epoch, LeakProtectionError> {
         let (epoch, is_again) = there.map_or((Epoch::FIRST, true), Epoch::next);
         if is_again {
-            let cleared = self.flows.clear_marks(self.asking.marks.of_flows());
-            cleared.map_err(LeakProtectionError::Flows)?;
+            self.clear(self.asking.marks.of_flows())?;
+            self.must_clear = there.is_some();
         }
         Ok(epoch)
+    }
+
+    /// Clears bits of the marks of all flows.
+    fn clear(&mut self, bits: u32) -> Result<(), LeakProtectionError> {
+        self.flows.clear_marks(bits).map(drop).map_err(LeakProtectionError::Flows)
     }
 
     fn orders(&self, covers: Shown<'_>, flags: TableFlags, before: Before) -> Vec<Order> {
@@ -357,9 +408,9 @@ impl Table {
         let name = self.config.table();
         let mut drops = Drops::default();
         for Chain { name: chain, counts, rules, .. } in self.chains() {
-            let count = match counts {
-                Some(Counted::Outbound) => &mut drops.outbound,
-                Some(Counted::Inbound) => &mut drops.inbound,
+            let (count, unanswered) = match counts {
+                Some(Counted::Outbound) => (&mut drops.outbound, &mut drops.unanswered_outbound),
+                Some(Counted::Inbound) => (&mut drops.inbound, &mut drops.unanswered_inbound),
                 None => continue,
             };
             let answers = match self.nft.dump(nft::question(&name, chain)) {
@@ -369,7 +420,13 @@ impl Table {
             if answers.len() != rules.len() {
                 return Ok(None);
             }
-            *count = answers.iter().map(nft::packets_counted).fold(*count, u64::saturating_add);
+            for (answer, rule) in answers.iter().zip(&rules) {
+                let packets = nft::packets_counted(answer);
+                *count = count.saturating_add(packets);
+                if self.asks && chains::drops_unanswered(rule) {
+                    *unanswered = unanswered.saturating_add(packets);
+                }
+            }
         }
         Ok(Some(drops))
     }

@@ -4,9 +4,9 @@
 //! full queue, and one that nobody listens at, drops.
 
 use std::{
-    collections::VecDeque,
-    io,
-    os::fd::{AsFd, BorrowedFd},
+    collections::{BTreeMap, VecDeque},
+    io, mem,
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd, RawFd},
 };
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST};
@@ -55,6 +55,8 @@ const ATTRIBUTE_LEN: usize = 4;
 const ROOM: usize = 8 << 10;
 /// Answers in one datagram.
 const MOST_AT_ONCE: usize = 64;
+/// Beyond the numbers of other files of a process: when it dies, the kernel closes the highest numbers first.
+const LAST: RawFd = 512;
 /// What the kernel keeps of questions until they are read, in bytes.
 const BUFFER: usize = 8 << 20;
 
@@ -105,15 +107,61 @@ pub struct Answered {
     pub dropped: u64,
 }
 
+/// What a queue was handed since somebody listens there, as the kernel counts it: from 0 again behind `u32::MAX`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Handed {
+    /// Packets that were given a number.
+    pub numbered: u32,
+    /// Packets that were dropped as too many waited; they have no number.
+    pub full: u32,
+    /// Packets with a number that were dropped as the process did not read them soon enough.
+    pub unread: u32,
+}
+
+/// What the queues of the calling thread's network namespace were handed, by number. The kernel tells it of those at
+/// which somebody listens.
+///
+/// # Errors
+/// Those of `/proc`; `NotFound` where the kernel has no queues.
+pub fn handed() -> io::Result<BTreeMap<u16, Handed>> {
+    let text = std::fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue")?;
+    Ok(text.lines().filter_map(handed_to).collect())
+}
+
+/// Number, port, waiting, mode, range, dropped when full, dropped unread, number of the last packet.
+fn handed_to(line: &str) -> Option<(u16, Handed)> {
+    let mut words = line.split_ascii_whitespace();
+    let number = words.next()?.parse().ok()?;
+    let [full, unread, last] = {
+        let mut counts = words.skip(4).map(|word| word.parse().ok());
+        [counts.next()??, counts.next()??, counts.next()??]
+    };
+    Some((number, Handed { numbered: last, full, unread }))
+}
+
 /// A queue that this process listens at, in the network namespace of the thread that opened it.
 #[derive(Debug)]
 pub struct Queue {
     number: u16,
     socket: Socket,
+    /// The socket once more. A packet that waits holds the interface that it came or goes by, and a process that is
+    /// killed closes a TUN interface only when nobody holds it: so its queues have to end before.
+    _ends_first: OwnedFd,
     datagram: Vec<u8>,
     /// Questions that came while it was being opened.
     early: VecDeque<Vec<u8>>,
     answers: Vec<u8>,
+}
+
+/// A file under a number from [`LAST`] on, or the highest that the process may have.
+fn ending_first(file: &impl AsFd) -> io::Result<OwnedFd> {
+    let mut copy = file.as_fd().try_clone_to_owned()?;
+    let mut lower = Vec::new();
+    while copy.as_raw_fd() < LAST {
+        let Ok(next) = file.as_fd().try_clone_to_owned() else { break };
+        lower.push(mem::replace(&mut copy, next));
+    }
+    Ok(copy)
 }
 
 impl Queue {
@@ -131,8 +179,14 @@ impl Queue {
         socket.set_no_enobufs(true)?;
         // Without the right to go beyond the system's limit there is room for fewer questions.
         let _ = setsockopt(&socket, RcvBufForce, &BUFFER);
-        let early = VecDeque::new();
-        let mut queue = Self { number, socket, datagram: Vec::new(), early, answers: Vec::new() };
+        let mut queue = Self {
+            number,
+            _ends_first: ending_first(&socket)?,
+            socket,
+            datagram: Vec::new(),
+            early: VecDeque::new(),
+            answers: Vec::new(),
+        };
         let parameters = [&copied.to_be_bytes()[..], &[COPY_PACKET]].concat();
         queue.configure(&[(COMMAND, &[BIND, 0, 0, 0])])?;
         queue.configure(&[
@@ -324,4 +378,28 @@ impl<'a> Message<'a> {
 
 fn number(value: &[u8]) -> Option<u32> {
     value.first_chunk().copied().map(u32::from_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_to_end_first_has_a_number_beyond_others() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let first = ending_first(&file).unwrap();
+        let second = ending_first(&file).unwrap();
+        assert!(first.as_raw_fd() >= LAST && second.as_raw_fd() >= LAST);
+        assert!(file.try_clone().unwrap().as_raw_fd() < LAST, "the others are closed");
+    }
+
+    #[test]
+    fn counts_of_queues_are_read_as_the_kernel_writes_them() {
+        let line = " 4510 3735928559     3 2   256     7     2      900  1";
+        let handed = Handed { numbered: 900, full: 7, unread: 2 };
+        assert_eq!(handed_to(line), Some((4510, handed)));
+        for torn in ["", "4510", "4510 1 2 3 4 5", "4510 1 2 3 4 x 6 7", "99999 1 2 3 4 5 6 7 8"] {
+            assert_eq!(handed_to(torn), None, "{torn}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!            ┌─ rings to and from other workers ─┐
 //! plain rx ──┴─► outbound.submit ► collect ──────┼─► wire tx
+//!                  ▲ from tunnel to tunnel      │
 //! plain tx ◄──── inbound.collect ◄ submit ◄──────┴── wire rx
 //! ```
 //!
@@ -303,10 +304,31 @@ impl Worker {
         let mut moved = 0;
         loop {
             self.inbound.collect(now, &mut self.pool, &mut self.to_plain);
-            let more = self.to_plain.is_full();
+            let more = self.to_plain.is_full() || self.inbound.onward().is_full();
             moved += self.to_plain.len();
             self.send_plain()?;
-            if !more {
+            moved += self.send_on(now)?;
+            if !more || self.inbound.onward().is_full() {
+                return Ok(moved);
+            }
+        }
+    }
+
+    /// wire → wire: what came out of one tunnel and goes on into another. What finds no room now stays for
+    /// the next turn.
+    fn send_on(&mut self, now: Now) -> Result<usize, IoError> {
+        let mut moved = 0;
+        loop {
+            let Self { outbound, inbound, pool, links, handoff_out, stats, .. } = self;
+            let before = inbound.onward().len();
+            if before == 0 {
+                return Ok(moved);
+            }
+            outbound.forward(now, pool, inbound.onward(), handoff_out);
+            let sent = links.push(Side::Outbound, handoff_out, pool, &stats.pipeline);
+            stats.handed_off.add(sent as u64);
+            moved += self.collect_outbound(now)?;
+            if self.inbound.onward().len() == before {
                 return Ok(moved);
             }
         }

@@ -28,6 +28,10 @@ pub const OPTION: u16 = 7;
 /// with [`ERROR`], and the library closes the connection.
 pub const STEER: u16 = 8;
 
+/// What mark exempts sockets from policies is asked, without numbers, and with `NLM_F_ACK`. The server answers with the
+/// same type, and the mark and its mask as numbers; one that does not know this acknowledges it.
+pub const MARK: u16 = 9;
+
 /// In [`BIND`]: the socket was connected before, to a server that went. If it is in any group, the
 /// server answers with [`OVERRUN`].
 pub const RESUMED: u32 = 1;
@@ -54,12 +58,22 @@ pub struct Control {
 }
 
 impl Control {
-    /// A message of one to four numbers.
+    /// A message of up to four numbers.
     #[must_use]
     pub fn new(kind: u16, port: u32, numbers: &[u32]) -> Self {
+        Self::flagged(FLAG_REQUEST, kind, port, numbers)
+    }
+
+    /// A message without numbers that also a server answers which does not know its type.
+    #[must_use]
+    pub fn question(kind: u16) -> Self {
+        Self::flagged(FLAG_REQUEST | FLAG_ACK, kind, 0, &[])
+    }
+
+    fn flagged(flags: u16, kind: u16, port: u32, numbers: &[u32]) -> Self {
         let len = CONTROL_MAX.min(HEADER_LEN + 4 * numbers.len());
         let mut bytes = [0; CONTROL_MAX];
-        write_header(&mut bytes, Header { len, kind, flags: FLAG_REQUEST, seq: 0, port });
+        write_header(&mut bytes, Header { len, kind, flags, seq: 0, port });
         for (room, number) in bytes[HEADER_LEN..].chunks_exact_mut(4).zip(numbers) {
             room.copy_from_slice(&number.to_ne_bytes());
         }
@@ -146,6 +160,16 @@ pub fn errno_of(message: &[u8]) -> Option<i32> {
     Some(i32::from_ne_bytes(number).saturating_neg())
 }
 
+/// The mark and its mask in an answer to [`MARK`].
+#[must_use]
+pub fn mark_of(message: &[u8]) -> Option<[u32; 2]> {
+    header(message).filter(|header| header.kind == MARK)?;
+    let (value, rest) = message.get(HEADER_LEN..)?.split_first_chunk()?;
+    let [value, mask] = [*value, *rest.first_chunk()?].map(u32::from_ne_bytes);
+    // One without bits would be that of every packet.
+    (value != 0 && value & !mask == 0).then_some([value, mask])
+}
+
 fn write_header(to: &mut [u8], header: Header) {
     let len = u32::try_from(header.len).unwrap_or_default();
     to[..4].copy_from_slice(&len.to_ne_bytes());
@@ -167,6 +191,16 @@ mod tests {
         assert_eq!((message.header().seq, message.header().port), (7, 99));
         let Ok(Reply::Acknowledgement(read)) = Reply::parse(&message) else { panic!() };
         assert_eq!(read.refusal.map(|refusal| refusal.errno.0), Some(libc::ECONNREFUSED));
+    }
+
+    #[test]
+    fn a_mark_has_bits_within_its_mask() {
+        let said = |kind, numbers: &[u32]| mark_of(Control::new(kind, 7, numbers).as_bytes());
+        assert_eq!(said(MARK, &[0x0500, 0x0f00]), Some([0x0500, 0x0f00]));
+        for numbers in [&[][..], &[1], &[0, 0], &[0, 0xff], &[0x100, 0xff]] {
+            assert_eq!(said(MARK, numbers), None, "{numbers:?}");
+        }
+        assert_eq!(said(ERROR, &[1, 1]), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::path::Path;
 use std::process::Command;
 
 use common::{Running, Server, Told, client, in_namespace, output, preloaded};
@@ -58,6 +59,121 @@ fn sockets_that_daemons_exempt_from_policies_get_the_mark_of_leak_protection() {
     ];
     let six = ["ok", "c5000000", "ok", "ok", "c5000000", "EBADF"];
     assert_eq!(said, [&four[..], &six].concat(), "{text}");
+}
+
+#[test]
+fn sockets_get_the_mark_that_the_gateway_has_now() {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = client(folder.path()) else { return };
+    let Some(mut command) = in_namespace(&program) else { return };
+    let socket = folder.path().join("xfrm.sock");
+    let server = Server::marked(&socket, [0x0500, 0x0f00]);
+    let mut child = command
+        .arg("exempt-again")
+        .env("LD_PRELOAD", common::library())
+        .env("CONVOY_XFRM_SOCKET", &socket)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .map(Running)
+        .unwrap();
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let before: Vec<_> = lines.by_ref().take(6).collect();
+    assert!(before[..3].iter().all(|line| line.ends_with(" ok")), "{before:?}");
+    assert_eq!(before[3..5], ["mark 00000523", "mark 00000000"], "{before:?}");
+    drop(server);
+    let _server = Server::marked(&socket, [0x00a0_0000, 0x00f0_0000]);
+    child.0.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let after: Vec<_> = lines.by_ref().take(3).collect();
+    assert!(after[0].ends_with(" ok"), "{after:?}");
+    assert_eq!(after[1..], ["mark 00a00023", "mark 00000000"], "{after:?}");
+    assert!(child.0.wait().unwrap().success());
+}
+
+/// Runs the client's `exempt-more` as far as its first question.
+fn exempts_more(folder: &Path, socket: &Path) -> Option<(Running, impl Iterator<Item = String>)> {
+    use std::io::{BufRead as _, BufReader};
+    let program = client(folder)?;
+    let mut child = in_namespace(&program)?
+        .arg("exempt-more")
+        .env("LD_PRELOAD", common::library())
+        .env("CONVOY_XFRM_SOCKET", socket)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .map(Running)
+        .unwrap();
+    let lines = BufReader::new(child.0.stdout.take().unwrap()).lines().map(Result::unwrap);
+    // What is said is what was said of marks, and what failed.
+    let lines = lines.filter(|line| !line.ends_with(" ok"));
+    Some((child, lines))
+}
+
+fn go_on(child: &mut Running) {
+    use std::io::Write as _;
+    child.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+}
+
+#[test]
+fn sockets_that_were_exempt_before_get_the_mark_that_another_one_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("xfrm.sock");
+    let server = Server::marked(&socket, [0x0500, 0x0f00]);
+    let Some((mut child, mut lines)) = exempts_more(folder.path(), &socket) else { return };
+    assert_eq!(lines.next().unwrap(), "mark 00000523");
+    // Its netlink socket does not notice before it is used.
+    drop(server);
+    let _server = Server::marked(&socket, [0x00a0_0000, 0x00f0_0000]);
+    go_on(&mut child);
+    assert_eq!(
+        [lines.next(), lines.next()].map(Option::unwrap),
+        ["mark 00a00023", "mark 00a00000"]
+    );
+    go_on(&mut child);
+    let last: Vec<_> = lines.collect();
+    assert_eq!(last, ["mark 00a00023", "mark 00a00000", "mark 00000023"]);
+    assert!(child.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_server_that_was_late_with_its_mark_is_asked_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("xfrm.sock");
+    let server = Server::start(&socket);
+    let Some((mut child, mut lines)) = exempts_more(folder.path(), &socket) else { return };
+    assert_eq!(lines.next().unwrap(), "mark c5000123");
+    server.mark([0x0500, 0x0f00], 1);
+    go_on(&mut child);
+    assert_eq!(
+        [lines.next(), lines.next()].map(Option::unwrap),
+        ["mark c5000123", "mark c5000000"]
+    );
+    go_on(&mut child);
+    let last: Vec<_> = lines.collect();
+    assert_eq!(last, ["mark 00000523", "mark 00000500", "mark 00000023"]);
+    assert!(child.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_server_that_knows_no_marks_leaves_the_usual_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("xfrm.sock");
+    let server = Server::marked(&socket, [0x0500, 0x0f00]);
+    let Some((mut child, mut lines)) = exempts_more(folder.path(), &socket) else { return };
+    assert_eq!(lines.next().unwrap(), "mark 00000523");
+    drop(server);
+    let server = Server::old(&socket);
+    go_on(&mut child);
+    assert_eq!(
+        [lines.next(), lines.next()].map(Option::unwrap),
+        ["mark c5000023", "mark c5000000"]
+    );
+    // It acknowledged the question, so nobody waited for its answer.
+    assert_eq!(server.requests(), 1);
+    go_on(&mut child);
+    assert_eq!(lines.last().unwrap(), "mark 00000023");
+    assert!(child.0.wait().unwrap().success());
 }
 
 #[test]

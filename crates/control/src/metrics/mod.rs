@@ -147,6 +147,7 @@ fn gateway(page: &mut Page, inputs: &Inputs<'_>) {
     for count in &status.counters {
         family.sample(&[("event", &count.name)], count.value);
     }
+    questions(page, status);
     let Told { soft, hard, acquires, mappings } = inputs.told;
     page.family(
         "convoy_sa_expirations_total",
@@ -171,6 +172,56 @@ fn gateway(page: &mut Page, inputs: &Inputs<'_>) {
     page.family("convoy_sas", Kind::Gauge, "SAs there are.")
         .sample(&[("direction", "outbound")], outbound)
         .sample(&[("direction", "inbound")], inbound);
+}
+
+/// What the kernel asks about packets of mixed prefixes, and what becomes of them.
+fn questions(page: &mut Page, status: &Status) {
+    let Some(questions) = status.leak_protection.as_ref().and_then(|leaks| leaks.questions) else {
+        return;
+    };
+    let ways = [("outbound", questions.outbound), ("inbound", questions.inbound)];
+    let mut family = page.family(
+        "convoy_questions_total",
+        Kind::Counter,
+        "Packets that the kernel asked about, as some of what their networks send passes in clear.",
+    );
+    for (way, counts) in ways {
+        if let Some(asked) = counts.asked {
+            family.sample(&[("direction", way)], asked);
+        }
+    }
+    let mut family =
+        page.family("convoy_answers_total", Kind::Counter, "What was answered, by verdict.");
+    for (way, counts) in ways {
+        let verdicts = [
+            ("bypass", counts.bypassed),
+            ("protect", counts.protected),
+            ("discard", counts.discarded),
+        ];
+        for (verdict, count) in verdicts {
+            family.sample(&[("direction", way), ("verdict", verdict)], count);
+        }
+    }
+    let mut family = page.family(
+        "convoy_unanswered_packets_total",
+        Kind::Counter,
+        "Packets dropped as they bore no answer.",
+    );
+    for (way, counts) in ways {
+        family.sample(&[("direction", way)], counts.unanswered);
+    }
+    let mut family = page.family(
+        "convoy_question_overflows_total",
+        Kind::Counter,
+        "Packets dropped as too many waited for an answer (queue), or as questions were not read soon enough (socket).",
+    );
+    for (way, counts) in ways {
+        for (place, lost) in [("queue", counts.queue_full), ("socket", counts.unread)] {
+            if let Some(lost) = lost {
+                family.sample(&[("direction", way), ("place", place)], lost);
+            }
+        }
+    }
 }
 
 /// Labels of a tunnel.
@@ -269,6 +320,18 @@ fn policies(page: &mut Page, inputs: &Inputs<'_>) {
     for policy in protecting {
         family.sample(&[("policy", &policy.name)], u8::from(policy.spi_out.is_some()));
     }
+    let mut family = page.family(
+        "convoy_policy_questions_total",
+        Kind::Counter,
+        "Questions of the kernel about packets that a policy decided; only those that decided some.",
+    );
+    for policy in &report.policies {
+        for (way, asked) in [("outbound", policy.asked_out), ("inbound", policy.asked_in)] {
+            if asked > 0 {
+                family.sample(&[("policy", &policy.name), ("direction", way)], asked);
+            }
+        }
+    }
     page.family("convoy_policies", Kind::Gauge, "Policies there are.")
         .sample(&[], report.policies.len());
 }
@@ -285,6 +348,15 @@ fn workers(page: &mut Page, inputs: &Inputs<'_>) {
         for (way, packets) in ways {
             family.sample(&[("worker", &worker), ("direction", way)], packets);
         }
+    }
+    let mut family = page.family(
+        "convoy_worker_transit_packets_total",
+        Kind::Counter,
+        "Packets that a worker took out of one tunnel and that policies of others decided about; among its inbound ones.",
+    );
+    for load in inputs.workers {
+        let packets = load.pipeline.transit_packets.get();
+        family.sample(&[("worker", &load.worker.to_string())], packets);
     }
     let mut family = page.family(
         "convoy_worker_sleeps_total",

@@ -5,6 +5,7 @@ mod daemons;
 mod finding;
 mod key;
 mod lifetime;
+mod marks;
 mod model;
 mod policy;
 mod reader;
@@ -23,8 +24,9 @@ pub use finding::{Excerpt, Finding, SiteErrors, Warning};
 pub(crate) use key::Nonces;
 pub use key::{KeyMaterial, KeyMisfit, SALT_BYTES};
 pub use model::{
-    Action, Addresses, Association, Backend, Capture, InboundSa, InterfaceAddress, Metrics,
-    OutboundSa, Plain, Policy, Routes, Site, Upper, Wire, Workers, Xfrm, XfrmInterface, least_mtu,
+    Action, Addresses, Association, Backend, BetweenTunnels, Capture, ExemptMark, InboundSa,
+    InterfaceAddress, Marks, Metrics, OutboundSa, Plain, Policy, Routes, Site, Upper, Wire,
+    Workers, Xfrm, XfrmInterface, least_mtu,
 };
 
 use reader::{Place, Report, Table};

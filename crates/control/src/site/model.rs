@@ -45,6 +45,8 @@ pub struct Site {
     pub policies: Vec<Policy>,
     /// Whether the packet filter keeps what policies protect from leaving in clear, whoever runs.
     pub leak_protection: bool,
+    /// Bits of marks that leak protection uses.
+    pub marks: Marks,
 }
 
 impl Site {
@@ -144,6 +146,18 @@ pub struct Plain {
     pub routes: Routes,
     /// The database of the interface's own policies (RFC 4301 section 4.4.1); `None`: the common one.
     pub spd: Option<Arc<str>>,
+    /// Who passes packets on from one tunnel into another.
+    pub between_tunnels: BetweenTunnels,
+}
+
+/// Who passes packets on that come out of one tunnel and fall under a policy of another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BetweenTunnels {
+    /// The gateway itself.
+    #[default]
+    Gateway,
+    /// The host, to which the gateway gives all that comes out of tunnels.
+    Host,
 }
 
 /// How IKE daemons reach the gateway: they bring SAs and policies.
@@ -223,6 +237,36 @@ pub struct Wire {
     pub udp_port: u16,
     /// Largest outer packet in bytes; `None`: as the interface says.
     pub mtu: Option<u16>,
+}
+
+/// Bits of marks that leak protection uses. No two of them meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marks {
+    /// The mark of sockets whose packets it lets pass: the gateway's own, and those of IKE daemons.
+    pub exempt: ExemptMark,
+    /// Four bits of packets' marks, beside each other: what was decided about them.
+    pub packets: u32,
+    /// Twelve bits of the marks of flows (conntrack), beside each other: what was decided about their packets.
+    pub flows: u32,
+}
+
+/// A mark of sockets: its value, which is not 0, and the bits that count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExemptMark {
+    /// The value, which has no bits beyond the mask.
+    pub value: u32,
+    /// The bits that count, beside each other.
+    pub mask: u32,
+}
+
+impl Default for Marks {
+    fn default() -> Self {
+        Self {
+            exempt: ExemptMark { value: 0xc500_0000, mask: 0xff00_0000 },
+            packets: 0x00f0_0000,
+            flows: 0x000f_ff00,
+        }
+    }
 }
 
 /// Worker threads.

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use convoy_wire::{IpVersion, Prefix, PrefixError};
 
 use super::model::{
-    Backend, Capture, InterfaceAddress, Metrics, Plain, Routes, Site, Wire, Workers,
+    Backend, BetweenTunnels, Capture, InterfaceAddress, Metrics, Plain, Routes, Site, Wire, Workers,
 };
 use super::reader::{At, Field, Place, Report, Table, quote};
-use super::{check, daemons, policy, sa, width};
+use super::{check, daemons, marks, policy, sa, width};
 
 /// Longest path of a UNIX socket: `sun_path` less the final zero (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
@@ -48,6 +48,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         Some(xfrm)
     });
     let leak_protection = leak_protection(&mut root, report, plain.as_ref(), xfrm.is_some());
+    let marks = marks::read(&mut root, report, plain.as_ref());
     let metrics = root.take("metrics").map(|field| {
         let table = field.table(report, "a [metrics] section")?;
         metrics(table, report)
@@ -73,8 +74,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     check::file_mode(path, &sas, report);
     if let (Some(plain), Some(wire), Some(place)) = (&plain, &wire, &plain_place) {
         check::interfaces(plain, wire, place, report);
-        let has_leak_protection = leak_protection == Some(true) && xfrm.is_none();
-        check::bypass(&policies, (plain, wire), has_leak_protection, report);
+        check::bypass(&policies, (plain, wire), leak_protection == Some(true), report);
     }
     root.finish(report);
 
@@ -105,6 +105,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         inbound,
         policies: policies.into_iter().map(|policy| policy.built).collect::<Option<_>>()?,
         leak_protection: leak_protection?,
+        marks: marks?,
     })
 }
 
@@ -129,7 +130,7 @@ fn leak_protection(
     if !is_on && serves_daemons {
         report.error(
             &place,
-            "cannot be false with [xfrm]: the routes that lead packets to the SAs of daemons are part of it",
+            "cannot be false with [xfrm]: the marks that lead packets to the SAs of daemons are part of it",
             "leave the line out",
         );
         return None;
@@ -327,6 +328,20 @@ fn plain(
     let mtu = table.take("mtu").map(|f| auto_or(f, report, |f, report| mtu(f, report, 576)));
     let routes = table.take("routes").map(|f| routes(f, report));
     let spd = table.take("spd").map(|f| self::name(f, report, "database"));
+    let words = [("gateway", BetweenTunnels::Gateway), ("host", BetweenTunnels::Host)];
+    let between_tunnels = table.take("between_tunnels").map(|f| f.choice(report, &words));
+    if let (Some(Some(Backend::AfPacket | Backend::AfXdp)), Some(Some(given))) =
+        (backend, &between_tunnels)
+        && given.value == BetweenTunnels::Host
+    {
+        report.error(
+            &given.place,
+            "the host gets nothing of a gateway that forwards by itself: what comes out of a tunnel and falls \
+             under a policy of another would leave in clear by this interface",
+            "leave `between_tunnels` out, or use `backend = \"tun\"`",
+        );
+    }
+    let between_tunnels = between_tunnels.map(|given| given.map(|at| at.value));
     table.finish(report);
     if let (Some(Some(spd)), wanted) = (&spd, wanted_spd) {
         *wanted = Some(spd.clone());
@@ -343,6 +358,7 @@ fn plain(
         mtu: mtu.map_or(Some(None), |given| given)?,
         routes: routes.map_or(Some(usual), |given| given)?,
         spd,
+        between_tunnels: between_tunnels.unwrap_or(Some(BetweenTunnels::Gateway))?,
     })
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use convoy_crypto::{Cpu, KeyError};
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
 use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
-use convoy_ipsec::spd::{SpdError, SpdId};
+use convoy_ipsec::spd::{KnownNetworks, SpdError, SpdId};
 use convoy_wire::Prefix;
 
 use crate::lease::{LeaseError, LeaseEvent, LeaseKeeper};
@@ -249,6 +249,16 @@ impl State {
         }
         self.generation = self.published.publish(snapshot);
         self.spent = Some(why);
+    }
+
+    /// Has policies of the plain interface's database decide about packets that go from tunnel to tunnel;
+    /// `None`: all that comes out of tunnels is for the plain side. Workers see it at their next burst.
+    pub fn send_on(&mut self, networks: Option<&KnownNetworks>) {
+        let mut snapshot = Snapshot::clone(&self.published.current());
+        if let Some(spd) = snapshot.spd_of_mut(self.plain_spd()) {
+            spd.send_on(networks);
+        }
+        self.generation = self.published.publish(snapshot);
     }
 
     /// Keeps in mind for later lives that the keys of the state folder may not be used any more.

@@ -124,6 +124,21 @@ const REFUSALS: [(DropReason, &str); 3] = [
     ),
 ];
 
+/// Counters of leak protection whose growth somebody should know of.
+const LEAK_CAUSES: [(&str, &str); 2] = [
+    (
+        "leak-protection.past-interface",
+        "leak protection drops packets that policies protect, as they would leave by another way than the TUN interface: \
+         a route or an ip rule leads them there, or a rule of the packet filter takes their mark or gives them another \
+         source; `convoy doctor` looks for it, `convoy trace` tells of one packet",
+    ),
+    (
+        "leak-protection.question-overflows",
+        "leak protection drops packets of new flows, as the kernel asks about more than the gateway answers: somebody \
+         floods, or policies pass a part of wide networks in clear",
+    ),
+];
+
 /// Counters of ports that tell why packets cannot be sent.
 const TX_CAUSES: [(&str, &str); 5] = [
     ("tx-no-route", "no route leads to their destination through the interface"),
@@ -162,6 +177,11 @@ pub(super) fn health(seen: &Seen<'_>) -> Health {
     }
     for (reason, text) in REFUSALS {
         if seen.rate(reason).is_some() {
+            found.push((Level::Warning, text.to_owned()));
+        }
+    }
+    for (counter, text) in LEAK_CAUSES {
+        if seen.growing.contains(&counter) {
             found.push((Level::Warning, text.to_owned()));
         }
     }

@@ -50,6 +50,9 @@ pub struct Status {
     pub outbound: Flow,
     /// From the wire to the plain side.
     pub inbound: Flow,
+    /// Of these, what went on from tunnel to tunnel, or was dropped there.
+    #[serde(default)]
+    pub transit: Option<Flow>,
     /// Dropped packets by reason; reasons that never occurred are left out.
     pub drops: Vec<Drops>,
     /// Packets the kernel dropped before they could be read.
@@ -75,6 +78,37 @@ pub struct LeakProtection {
     pub is_on: bool,
     /// What is protected, or why nothing is, in words.
     pub detail: String,
+    /// What became of packets that the kernel asks about; absent where it asks about none.
+    #[serde(default)]
+    pub questions: Option<Questions>,
+}
+
+/// Questions of the kernel about packets between networks of which a part passes in clear.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Questions {
+    /// About packets from near to far.
+    pub outbound: QuestionCounts,
+    /// About packets from far to near.
+    pub inbound: QuestionCounts,
+}
+
+/// What became of questions about packets of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuestionCounts {
+    /// Packets that the kernel asked about; absent where `/proc` does not tell.
+    pub asked: Option<u64>,
+    /// Answers that they pass in clear.
+    pub bypassed: u64,
+    /// Answers that they go into the TUN interface.
+    pub protected: u64,
+    /// Answers that they are dropped.
+    pub discarded: u64,
+    /// Packets that were dropped as they bore no answer.
+    pub unanswered: u64,
+    /// Packets that were dropped as too many waited for an answer; absent as above.
+    pub queue_full: Option<u64>,
+    /// Packets that were dropped as the gateway did not read the question soon enough; absent as above.
+    pub unread: Option<u64>,
 }
 
 /// Whether somebody should look after a gateway.
@@ -344,6 +378,12 @@ pub struct PolicyStatus {
     pub sent: Use,
     /// What it decided about packets that arrived through SAs.
     pub received: Use,
+    /// Questions of the kernel that it decided, about packets that leave.
+    #[serde(default)]
+    pub asked_out: u64,
+    /// Those about packets that come in in clear.
+    #[serde(default)]
+    pub asked_in: u64,
     /// Whether other policies use one of its SAs too, so that `sent` and `received` count for them as
     /// well.
     pub shared: bool,

@@ -62,6 +62,8 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
         total(inputs, sampler, "outbound", |w| (w.outbound_packets.get(), w.outbound_bytes.get()));
     let inbound =
         total(inputs, sampler, "inbound", |w| (w.inbound_packets.get(), w.inbound_bytes.get()));
+    let transit =
+        total(inputs, sampler, "transit", |w| (w.transit_packets.get(), w.transit_bytes.get()));
     let drops = drops(inputs, sampler);
     let kernel_drops = inputs.counts.iter().filter(|c| c.is_kernel_drop).map(|c| c.value).sum();
     sampler.note("kernel-drops", inputs.now_ns, kernel_drops);
@@ -100,6 +102,7 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
         generation: state.generation(),
         outbound: latest(outbound, &sas, true),
         inbound: latest(inbound, &sas, false),
+        transit: Some(transit),
         drops,
         kernel_drops,
         counters: counts(inputs),

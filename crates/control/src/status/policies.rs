@@ -20,6 +20,7 @@ use crate::xfrm::Kernel;
 #[derive(Debug, Default)]
 struct PolicyUses {
     policies: HashMap<(Arc<str>, Direction), Use>,
+    questions: HashMap<(Arc<str>, Direction), u64>,
     sas: HashMap<(Arc<str>, Direction), (Spi, Use)>,
     /// How many policies name an SA.
     named: HashMap<Arc<str>, usize>,
@@ -32,6 +33,11 @@ impl PolicyUses {
         let mut uses = Self::default();
         for spd in state.databases().filter_map(|id| snapshot.spd_of(id)) {
             for (id, policy) in spd.policies() {
+                let asked = spd.questions(id);
+                if asked > 0 {
+                    let key = (policy.name.clone(), policy.direction);
+                    *uses.questions.entry(key).or_default() += asked;
+                }
                 let Some(counts) = spd.uses(id) else { continue };
                 let last = counts.last_packet_ns();
                 let counts = Use::new(counts.packets(), counts.bytes(), last, now_ns);
@@ -63,6 +69,10 @@ impl PolicyUses {
             sum.add(self.sas.get(&key(sa)).map(|(_, used)| *used).unwrap_or_default());
         }
         sum
+    }
+
+    fn asked(&self, policy: &Policy, direction: Direction) -> u64 {
+        self.questions.get(&(policy.name.clone(), direction)).copied().unwrap_or_default()
     }
 
     fn spi(&self, sa: &Arc<str>, direction: Direction) -> Option<String> {
@@ -134,6 +144,8 @@ fn of_site(site: &Site, policy: &Policy, uses: &PolicyUses) -> PolicyStatus {
         spi_in: sa_in.iter().filter_map(|name| uses.spi(name, Direction::Inbound)).collect(),
         sent: uses.of(policy, Direction::Outbound),
         received: uses.of(policy, Direction::Inbound),
+        asked_out: uses.asked(policy, Direction::Outbound),
+        asked_in: uses.asked(policy, Direction::Inbound),
         shared: uses.are_shared(policy),
     }
 }
@@ -224,8 +236,12 @@ fn in_database(
                 spi_in: Vec::new(),
                 sent: Use::default(),
                 received: Use::default(),
+                asked_out: 0,
+                asked_in: 0,
                 shared: false,
             };
+            *(if is_out { &mut status.asked_out } else { &mut status.asked_in }) =
+                spd.questions(id);
             status.action = match policy.action {
                 PolicyAction::Protect { .. } => "protect",
                 PolicyAction::Bypass => "bypass",

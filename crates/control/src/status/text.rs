@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{
     CryptoReport, Direction, LeakProtection, LifetimeLeft, LifetimeState, LifetimeStatus, Origin,
-    PolicyDirection, PolicyReport, PolicyStatus, SaReport, SaStatus, Status, Use,
+    PolicyDirection, PolicyReport, PolicyStatus, Questions, SaReport, SaStatus, Status, Use,
 };
 use crate::state::ReloadReport;
 
@@ -43,12 +43,15 @@ impl Text for Status {
             let state = if self.leases.failure.is_some() { " (cannot be written)" } else { "" };
             let _ = writeln!(out, "  state folder  {dir}{state}");
         }
-        if let Some(LeakProtection { is_on, detail }) = &self.leak_protection {
+        if let Some(LeakProtection { is_on, detail, .. }) = &self.leak_protection {
             let state = if *is_on { "on" } else { "off" };
             let _ = writeln!(out, "  leak protection  {state}: {detail}");
         }
         let mut flows = Table::new(&["", "packets", "packets/s", "rate", "bytes", "last packet"]);
-        for (name, flow) in [("outbound", &self.outbound), ("inbound", &self.inbound)] {
+        let transit = self.transit.iter().filter(|flow| flow.packets > 0);
+        let transit = transit.map(|flow| ("tunnel to tunnel", flow));
+        let ways = [("outbound", &self.outbound), ("inbound", &self.inbound)];
+        for (name, flow) in ways.into_iter().chain(transit) {
             flows.row(vec![
                 name.to_owned(),
                 count(flow.packets),
@@ -59,6 +62,9 @@ impl Text for Status {
             ]);
         }
         let _ = write!(out, "\n{}", flows.text());
+        if let Some(questions) = self.leak_protection.as_ref().and_then(|leaks| leaks.questions) {
+            let _ = write!(out, "\n{}", question_table(&questions));
+        }
         if !self.sas.is_empty() {
             let _ = write!(out, "\n{}", sa_table(&self.sas));
         }
@@ -97,6 +103,33 @@ impl Text for SaReport {
         }
         sa_table(&self.sas)
     }
+}
+
+fn question_table(questions: &Questions) -> String {
+    let mut table = Table::new(&[
+        "questions",
+        "asked",
+        "in clear",
+        "protected",
+        "dropped",
+        "unanswered",
+        "queue full",
+        "unread",
+    ]);
+    for (name, of) in [("outbound", &questions.outbound), ("inbound", &questions.inbound)] {
+        let counts = [
+            of.asked,
+            Some(of.bypassed),
+            Some(of.protected),
+            Some(of.discarded),
+            Some(of.unanswered),
+            of.queue_full,
+            of.unread,
+        ];
+        let counts = counts.map(|known| known.map_or_else(|| "?".to_owned(), count));
+        table.row(core::iter::once(name.to_owned()).chain(counts).collect());
+    }
+    table.text()
 }
 
 fn sa_table(sas: &[SaStatus]) -> String {
@@ -241,6 +274,8 @@ impl Text for PolicyReport {
         let mut titles =
             vec!["policy", "priority", "action", "local", "remote", "protocol", "SA out", "SA in"];
         titles.extend(["sent", "received", "last packet"]);
+        let asked = self.policies.iter().any(|policy| policy.asked_out + policy.asked_in > 0);
+        titles.extend(asked.then_some(["asked out", "asked in"]).into_iter().flatten());
         // Most gateways have one database only.
         let several = self.policies.iter().any(|policy| policy.spd.is_some());
         titles.extend(several.then_some("database"));
@@ -271,6 +306,8 @@ impl Text for PolicyReport {
                 count(&policy.received),
                 age(last.into_iter().flatten().min_by(f64::total_cmp)),
             ]);
+            let questions = [policy.asked_out, policy.asked_in].map(|count| count.to_string());
+            row.extend(asked.then_some(questions).into_iter().flatten());
             let unused = if policy.decides { "" } else { " (unused)" };
             let name = policy.spd.as_deref().unwrap_or("(common)");
             row.extend(several.then(|| format!("{name}{unused}")));

@@ -1,6 +1,7 @@
 //! What would become of a packet, and why: the answer to `convoy trace`. Nothing is sent.
 
 mod advice;
+mod host;
 mod text;
 
 use std::net::IpAddr;
@@ -14,6 +15,8 @@ use convoy_ipsec::spd::{PolicyAction, SpdId};
 use convoy_ipsec::trace::{self, Outcome, Packet, Way};
 use convoy_wire::{FlowKey, IpVersion, Ports, Protocol, Spi};
 use serde::{Deserialize, Serialize};
+
+pub use host::{Decision, Fate, HostWay, Prefixes, RouteTaken};
 
 use crate::state::State;
 use crate::status::{Origin, SCHEMA};
@@ -59,6 +62,13 @@ pub struct Trace {
     pub policy: Option<PolicyUsed>,
     /// Its SA; absent when it has none.
     pub sa: Option<SaUsed>,
+    /// Of a packet that goes on into another tunnel: what becomes of it there.
+    #[serde(default)]
+    pub onward: Option<Box<Self>>,
+    /// How the host leads it; absent for a packet that arrives through an SA, and where the gateway forwards past the
+    /// host.
+    #[serde(default)]
+    pub host: Option<HostWay>,
 }
 
 /// What becomes of a packet.
@@ -79,6 +89,8 @@ pub enum Verdict {
     },
     /// It goes on to the plain side.
     Accepted,
+    /// It came out of a tunnel, and an outbound policy decides about it.
+    SentOn,
     /// It passes in clear.
     InClear,
     /// It waits for an SA that is asked for.
@@ -157,19 +169,28 @@ pub fn trace(
     packet: Question,
     now: Now,
 ) -> Result<Trace, String> {
-    let picture = state.published().current();
+    trace_in(&state.published().current(), state, daemons, packet, now)
+}
+
+fn trace_in(
+    picture: &Snapshot,
+    state: &State,
+    daemons: Option<&Kernel>,
+    packet: Question,
+    now: Now,
+) -> Result<Trace, String> {
     let flow = flow(&packet)?;
     let (way, direction, spd) = match packet.spi {
         None => {
             let (interface, spd) = interface(state, packet.if_id)?;
             let (len, dont_fragment) = (packet.bytes.into(), packet.dont_fragment);
             let seen = Packet { flow, len, dont_fragment, interface };
-            (trace::outbound(&picture, spd, &seen, now), Direction::Outbound, spd)
+            (trace::outbound(picture, spd, &seen, now), Direction::Outbound, spd)
         }
-        Some(spi) => match receiver(&picture, spi) {
+        Some(spi) => match receiver(picture, spi) {
             Some(slot) => {
-                let spd = spd_behind(state, &picture, slot);
-                (trace::inbound(&picture, spd, slot, &flow, now), Direction::Inbound, spd)
+                let spd = spd_behind(state, picture, slot);
+                (trace::inbound(picture, spd, slot, &flow, now), Direction::Inbound, spd)
             }
             None => return Ok(unknown_spi(packet)),
         },
@@ -184,12 +205,17 @@ pub fn trace(
         Outcome::Protected { bytes } => Verdict::Protected { bytes },
         Outcome::Fragmented { room, pieces } => Verdict::Fragmented { room_bytes: room, pieces },
         Outcome::Accepted => Verdict::Accepted,
+        Outcome::SentOn => Verdict::SentOn,
         Outcome::Bypassed => Verdict::InClear,
         Outcome::Waits => Verdict::Waits,
         Outcome::TooBig { mtu } => Verdict::TooBig { mtu_bytes: mtu },
         Outcome::Dropped(_) => Verdict::Dropped,
     };
-    let policy = policy_used(daemons, &picture, spd, &way);
+    let policy = policy_used(daemons, picture, spd, &way);
+    let onward = (way.outcome == Outcome::SentOn).then(|| {
+        let inside = Question { spi: None, ..packet };
+        trace_in(picture, state, daemons, inside, now)
+    });
     let advice = match (reason, verdict) {
         (Some(reason), _) => advice::on(reason, policy.as_ref()),
         (None, Verdict::Waits) => Some(advice::ON_WAITING),
@@ -205,7 +231,9 @@ pub fn trace(
         }),
         advice: advice.map(ToOwned::to_owned),
         policy,
-        sa: way.slot.and_then(|slot| sa_used(daemons, &picture, direction, slot)),
+        sa: way.slot.and_then(|slot| sa_used(daemons, picture, direction, slot)),
+        onward: onward.transpose()?.map(Box::new),
+        host: None,
     })
 }
 
@@ -219,7 +247,11 @@ fn interface(state: &State, if_id: u32) -> Result<(InterfaceId, SpdId), String> 
         .ok_or_else(|| format!("no [[xfrm.interface]] of the site file has if_id {if_id}"))
 }
 
-fn flow(packet: &Question) -> Result<FlowKey, String> {
+/// What selectors match of a packet.
+///
+/// # Errors
+/// What is wrong with the question, in words.
+pub fn flow(packet: &Question) -> Result<FlowKey, String> {
     let protocol = Protocol(packet.protocol);
     let is_icmp = matches!(protocol, Protocol::ICMP | Protocol::ICMPV6);
     let ports = match packet.ports {
@@ -258,6 +290,8 @@ fn unknown_spi(packet: Question) -> Trace {
         advice: advice::on(reason, None).map(ToOwned::to_owned),
         policy: None,
         sa: None,
+        onward: None,
+        host: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use convoy_wire::Protocol;
 
-use super::{Question, Trace, Verdict};
+use super::{HostWay, Question, Trace, Verdict};
 use crate::status::Text;
 
 impl Text for Trace {
@@ -13,46 +13,72 @@ impl Text for Trace {
         let mut out = String::new();
         // Writing to a String does not fail.
         let _ = writeln!(out, "packet   {}", packet(&self.packet));
-        let _ = match &self.policy {
-            Some(policy) => {
-                let index =
-                    policy.index.map_or_else(String::new, |index| format!(", index {index}"));
-                let (name, action, priority) = (&policy.name, &policy.action, policy.priority);
-                writeln!(out, "policy   {name}: {action} (priority {priority}{index})")
-            }
-            None if self.reason.as_ref().is_some_and(|reason| reason.name == "unknown-spi") => {
-                Ok(())
-            }
-            None => writeln!(out, "policy   none covers it"),
-        };
-        if let Some(sa) = &self.sa {
-            let [local, remote] = match sa.udp_ports {
-                Some((ours, theirs)) => [(sa.local, ours), (sa.remote, theirs)]
-                    .map(|(address, port)| SocketAddr::new(address, port).to_string()),
-                None => [sa.local.to_string(), sa.remote.to_string()],
-            };
-            let arrow = if self.packet.spi.is_some() { "<-" } else { "->" };
-            let _ = writeln!(
-                out,
-                "SA       {}: {} {} {}, SPI {}, reqid {}, worker {}",
-                sa.name, sa.protocol, sa.mode, sa.algorithm, sa.spi, sa.reqid, sa.worker
-            );
-            let udp = if sa.udp_ports.is_some() { " in UDP" } else { "" };
-            let _ = writeln!(out, "outer    {local} {arrow} {remote}{udp}");
-            if let (Some(left), Some(mtu)) = (sa.sequence_left, sa.path_mtu) {
-                let _ =
-                    writeln!(out, "         {left} sequence numbers left, path MTU {mtu} bytes");
-            }
+        if let Some(way) = &self.host {
+            host(&mut out, way);
         }
-        let _ = writeln!(out, "verdict  {}", verdict(&self.verdict));
-        if let Some(reason) = &self.reason {
-            let _ = writeln!(out, "reason   {}: {}", reason.name, reason.help);
-        }
-        if let Some(advice) = &self.advice {
-            let _ = writeln!(out, "advice   {advice}");
+        way(self, &mut out);
+        if let Some(onward) = &self.onward {
+            out.push_str("\nFrom there on:\n");
+            way(onward, &mut out);
         }
         out
     }
+}
+
+/// What becomes of a packet on one side.
+fn way(trace: &Trace, out: &mut String) {
+    let _ = match &trace.policy {
+        Some(policy) => {
+            let index = policy.index.map_or_else(String::new, |index| format!(", index {index}"));
+            let (name, action, priority) = (&policy.name, &policy.action, policy.priority);
+            writeln!(out, "policy   {name}: {action} (priority {priority}{index})")
+        }
+        None if trace.reason.as_ref().is_some_and(|reason| reason.name == "unknown-spi") => Ok(()),
+        None => writeln!(out, "policy   none covers it"),
+    };
+    if let Some(sa) = &trace.sa {
+        let [local, remote] = match sa.udp_ports {
+            Some((ours, theirs)) => [(sa.local, ours), (sa.remote, theirs)]
+                .map(|(address, port)| SocketAddr::new(address, port).to_string()),
+            None => [sa.local.to_string(), sa.remote.to_string()],
+        };
+        let arrow = if trace.packet.spi.is_some() { "<-" } else { "->" };
+        let _ = writeln!(
+            out,
+            "SA       {}: {} {} {}, SPI {}, reqid {}, worker {}",
+            sa.name, sa.protocol, sa.mode, sa.algorithm, sa.spi, sa.reqid, sa.worker
+        );
+        let udp = if sa.udp_ports.is_some() { " in UDP" } else { "" };
+        let _ = writeln!(out, "outer    {local} {arrow} {remote}{udp}");
+        if let (Some(left), Some(mtu)) = (sa.sequence_left, sa.path_mtu) {
+            let _ = writeln!(out, "         {left} sequence numbers left, path MTU {mtu} bytes");
+        }
+    }
+    let _ = writeln!(out, "verdict  {}", verdict(&trace.verdict));
+    if let Some(reason) = &trace.reason {
+        let _ = writeln!(out, "reason   {}: {}", reason.name, reason.help);
+    }
+    if let Some(advice) = &trace.advice {
+        let _ = writeln!(out, "advice   {advice}");
+    }
+}
+
+/// How the host leads it.
+fn host(out: &mut String, way: &HostWay) {
+    let comes = match &way.from_link {
+        _ if way.is_own => "sent by the host itself".to_owned(),
+        Some(link) => format!("comes in by {link}"),
+        None => "comes in by an interface that is not known".to_owned(),
+    };
+    let _ = writeln!(out, "host     {comes}; {}", way.prefixes);
+    let mark = way.mark.as_ref().map_or_else(String::new, |mark| format!(", mark {mark}"));
+    let _ = writeln!(out, "decided  {}{mark}", way.decision);
+    let _ = match (&way.route, &way.refused) {
+        (Some(route), _) => writeln!(out, "route    {route}"),
+        (None, Some(why)) => writeln!(out, "route    none: {why}"),
+        (None, None) => Ok(()),
+    };
+    let _ = writeln!(out, "fate     {}", way.fate);
 }
 
 fn packet(packet: &Question) -> String {
@@ -79,6 +105,7 @@ fn verdict(verdict: &Verdict) -> String {
             "cut into {pieces} fragments of up to {room_bytes} bytes, each protected and sent"
         ),
         Verdict::Accepted => "accepted, and given to the plain side".to_owned(),
+        Verdict::SentOn => "accepted, and an outbound policy decides about it".to_owned(),
         Verdict::InClear => "passes in clear".to_owned(),
         Verdict::Waits => "waits up to 5 s for an SA that is asked for".to_owned(),
         Verdict::TooBig { mtu_bytes } => {

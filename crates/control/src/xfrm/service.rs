@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use convoy_xfrm::{Address, Datagram, Group, Refusal, Request, SaDump};
 
+use crate::site::{ExemptMark, Marks};
+
 /// Who asks: a connection, which stands for one netlink socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
@@ -59,4 +61,9 @@ pub trait Service: Send + Sync {
     /// # Errors
     /// What is not possible, as `setsockopt` would say it.
     fn steer(&self, client: &Client, socket: OwnedFd, encap: u32) -> Result<(), Refusal>;
+
+    /// The mark of sockets that a daemon exempts from policies.
+    fn exempt_mark(&self) -> ExemptMark {
+        Marks::default().exempt
+    }
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use convoy_control::metrics::{self, Load, Server, Told, Tunnels};
-use convoy_control::status::{Inputs, Sampler, observe};
+use convoy_control::status::{
+    Inputs, LeakProtection, QuestionCounts, Questions, Sampler, Text as _, observe, policy_report,
+};
 use convoy_control::xfrm::Moment;
 use convoy_crypto::Cpu;
 use convoy_ipsec::drop_reason::DropReason;
@@ -68,12 +70,14 @@ struct Watched {
     tunnels: Tunnels,
     told: Told,
     worker: Arc<WorkerCounters>,
+    leak_protection: Option<LeakProtection>,
 }
 
 impl Watched {
     fn new() -> Self {
         let (tunnels, told) = (Tunnels::default(), Told::default());
-        Self { gateway: Gateway::new(), tunnels, told, worker: Arc::default() }
+        let leak_protection = None;
+        Self { gateway: Gateway::new(), tunnels, told, worker: Arc::default(), leak_protection }
     }
 
     /// Lets the gateway look around.
@@ -85,7 +89,7 @@ impl Watched {
 
     fn text(&mut self) -> String {
         self.look();
-        let Self { gateway, tunnels, told, worker } = self;
+        let Self { gateway, tunnels, told, worker, leak_protection } = self;
         let inputs = Inputs {
             now_ns: gateway.now_ns(),
             uptime: Duration::from_secs(60),
@@ -93,7 +97,7 @@ impl Watched {
             counts: &[],
             broken: &[],
             daemons: Some(&gateway.kernel),
-            leak_protection: None,
+            leak_protection: leak_protection.clone(),
         };
         let cpu = Cpu::detect().unwrap();
         let status = observe(&gateway.state, &cpu, &inputs, &mut Sampler::default());
@@ -178,6 +182,55 @@ fn totals_of_a_tunnel_survive_its_sas_and_a_tunnel_without_them_is_down() {
     assert_eq!(of(&watched.page(), "up", None), 1.0);
     watched.gateway.seconds += 3601;
     assert_eq!(of(&watched.page(), "up", None), 0.0);
+}
+
+#[test]
+fn questions_and_their_answers_are_on_the_page_where_there_are_some() {
+    let mut watched = Watched::new();
+    assert!(!watched.text().contains("convoy_questions_total"));
+    let outbound = QuestionCounts {
+        asked: Some(10),
+        bypassed: 3,
+        protected: 2,
+        discarded: 1,
+        unanswered: 7,
+        queue_full: Some(4),
+        unread: Some(5),
+    };
+    let inbound = QuestionCounts { discarded: 9, ..QuestionCounts::default() };
+    let questions = Some(Questions { outbound, inbound });
+    let detail = String::new();
+    watched.leak_protection = Some(LeakProtection { is_on: true, detail, questions });
+    watched.gateway.put(policy(Way::Out, Action::Allow, None, 0));
+    let state = &watched.gateway.state;
+    let picture = state.published().current();
+    let spd = picture.spd_of(state.plain_spd()).unwrap();
+    let (id, _) = spd.policies().find(|(_, policy)| &*policy.name == "xfrm-1").unwrap();
+    (0..3).for_each(|_| spd.count_question(id));
+    let page = watched.page();
+    for (key, value) in [
+        ("questions_total{direction=\"outbound\"}", 10.0),
+        ("answers_total{direction=\"outbound\",verdict=\"bypass\"}", 3.0),
+        ("answers_total{direction=\"outbound\",verdict=\"protect\"}", 2.0),
+        ("answers_total{direction=\"inbound\",verdict=\"discard\"}", 9.0),
+        ("unanswered_packets_total{direction=\"outbound\"}", 7.0),
+        ("question_overflows_total{direction=\"outbound\",place=\"queue\"}", 4.0),
+        ("question_overflows_total{direction=\"outbound\",place=\"socket\"}", 5.0),
+        ("policy_questions_total{policy=\"xfrm-1\",direction=\"outbound\"}", 3.0),
+    ] {
+        assert_eq!(page.get(&format!("convoy_{key}")), Some(&value), "{key} in {page:#?}");
+    }
+    // What the kernel does not tell of the other way is left out.
+    for name in ["questions_total{", "question_overflows_total{"] {
+        let some = page.keys().filter(|key| key.contains(name));
+        assert!(some.into_iter().all(|key| key.contains("outbound")), "{page:#?}");
+    }
+    let Gateway { state, kernel, .. } = &watched.gateway;
+    let report = policy_report(state, Some(kernel), 0);
+    let asked = report.policies.iter().find(|policy| policy.name == "xfrm-1").unwrap();
+    assert_eq!((asked.asked_out, asked.asked_in), (3, 0));
+    let text = report.text();
+    assert!(text.contains("asked out") && text.contains("asked in"), "{text}");
 }
 
 /// Two interfaces may have tunnels between the same ends under one reqid.

@@ -26,7 +26,7 @@ use convoy_xfrm::{
 };
 
 use databases::Databases;
-use peer::{BIND, MEMBERSHIP, OPTION, Peer, STEER, as_bytes, count, message, until};
+use peer::{BIND, MARK, MEMBERSHIP, OPTION, Peer, STEER, as_bytes, count, message, until};
 
 /// A server with databases behind it.
 struct Running {
@@ -291,6 +291,21 @@ fn events_between_two_servers_are_told_as_lost() {
     let silent = Peer::new(running.path());
     silent.tell(BIND, &[1, 4712, 0, 1]);
     assert_eq!(silent.counts(1), 0);
+}
+
+#[test]
+fn the_mark_that_exempts_sockets_is_told_to_who_asks() {
+    let running = Running::new();
+    let peer = Peer::new(running.path());
+    peer.send(&message(MARK, 1, 0, &[]));
+    let told = message(MARK, 1, 0, &[0xc500_0000, 0xff00_0000]);
+    assert_eq!(peer.receive(), told);
+    // Before and behind other messages.
+    peer.send(&message(BIND, 1, 0, &[1, 7, 0, 0]));
+    peer.send(&message(MARK, 1, 0, &[]));
+    assert_eq!(peer.receive()[16..], told[16..]);
+    peer.send(&message(MARK, 1, 0, &[1]));
+    assert!(peer.receive().is_empty(), "one of another version ends");
 }
 
 #[test]

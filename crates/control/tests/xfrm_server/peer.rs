@@ -17,6 +17,7 @@ pub(crate) const BIND: u16 = 5;
 pub(crate) const MEMBERSHIP: u16 = 6;
 pub(crate) const OPTION: u16 = 7;
 pub(crate) const STEER: u16 = 8;
+pub(crate) const MARK: u16 = 9;
 
 /// A message with numbers behind its header, as `docs/xfrm-socket.md` has it.
 pub(crate) fn message(kind: u16, flags: u16, seq: u32, numbers: &[u32]) -> Vec<u8> {

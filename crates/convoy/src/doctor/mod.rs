@@ -1,6 +1,7 @@
 //! What on this host helps or hinders a gateway. It reads, and changes nothing.
 
 mod kernel;
+mod modules;
 mod network;
 mod programs;
 
@@ -71,6 +72,8 @@ struct Patient<'a> {
     socket: Option<PathBuf>,
     /// Whether the gateway answers, in words.
     gateway: Result<(), String>,
+    /// Whether it runs, as far as that is known.
+    is_running: Option<bool>,
 }
 
 /// Looks at everything, in the calling thread's network namespace.
@@ -84,6 +87,10 @@ pub(crate) fn look(site: Option<&Site>) -> Vec<Check> {
     }
     peers.sort_unstable();
     peers.dedup();
+    let is_running = match &answer {
+        Ok(_) => Some(true),
+        Err(error) => error.is_no_gateway().then_some(false),
+    };
     let served = Path::new("/run/convoy/xfrm.sock");
     let patient = Patient {
         site,
@@ -95,10 +102,11 @@ pub(crate) fn look(site: Option<&Site>) -> Vec<Check> {
             None => Some(served.to_owned()),
         },
         gateway: answer.map(drop).map_err(|error| error.to_string()),
+        is_running,
     };
     let root = Path::new("/");
     let mut checks = kernel::look(root);
-    checks.extend(network::look(&patient));
+    checks.extend(network::look(root, &patient));
     checks.extend(programs::look(root, &patient));
     checks
 }

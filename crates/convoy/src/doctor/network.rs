@@ -1,18 +1,40 @@
 //! The network: routes and settings that work against leak protection, the packet filter, and MTUs.
 
+use std::path::Path;
+
 use convoy_host::{HostError, IpNet, LinkName, Network};
-use convoy_leak_protection::{Config, Finding, Lead, LeakProtectionError, Look, findings};
+use convoy_leak_protection::{
+    Config, Finding, Interference, Lead, LeakProtectionError, Look, findings, interferences,
+};
 
-use super::{Check, Patient};
+use super::{Check, Patient, modules};
+use crate::gateway;
 
-pub(super) fn look(patient: &Patient<'_>) -> Vec<Check> {
+pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
     let Ok(link) = LinkName::new(patient.interface) else { return Vec::new() };
     let for_daemons = patient.site.is_none_or(|site| site.xfrm.is_some());
     let leads = if for_daemons { Lead::ByMark } else { Lead::ByDestination };
-    let config = Config { leads, ..Config::new(link.clone()) };
-    let mut checks =
-        routes(patient, &config).unwrap_or_else(|error| vec![unseen("routes", &error)]);
-    checks.push(filter(&config));
+    let config = patient
+        .site
+        .map_or_else(|| Config::new(link.clone()), |site| gateway::configured(site, link.clone()));
+    let config = Config { leads, ..config };
+    let asks_now = convoy_leak_protection::asks(config.clone()).unwrap_or(false);
+    let asks = asks_now || patient.site.is_some_and(gateway::will_ask);
+    let is_held =
+        patient.site.is_none_or(|site| site.leak_protection && !site.plain.backend.is_direct());
+    // Where the kernel asks, rules lead to tables of their own, ahead of the main one.
+    let led = if asks { Config { leads: Lead::ByMark, ..config.clone() } } else { config.clone() };
+    let mut checks = routes(patient, &led).unwrap_or_else(|error| vec![unseen("routes", &error)]);
+    // Without a site file only the usual place was looked at for a gateway.
+    let is_running = patient.is_running.filter(|is_running| *is_running || patient.site.is_some());
+    checks.push(filter(&config, is_running));
+    if is_held {
+        checks.extend(others(&config, asks));
+        // Sites without daemons that need no questions need no modules for them.
+        if !asks_now && (asks || for_daemons) {
+            checks.push(modules::look(root, asks));
+        }
+    }
     checks.extend(mtus(patient, &link));
     checks.extend(shared(patient));
     checks
@@ -51,10 +73,53 @@ fn judged(finding: &Finding) -> Check {
     }
 }
 
-fn filter(config: &Config) -> Check {
+/// What others do to the marks and flows that leak protection needs.
+fn others(config: &Config, asks: bool) -> Vec<Check> {
+    const ABOUT: &str = "marks and flows";
+    let found = match interferences(config, asks) {
+        Ok(found) => found,
+        Err(error) => return vec![Check::note(ABOUT, format!("not to be seen: {error}"))],
+    };
+    let judged = found.iter().map(|it| match it {
+        Interference::Untracked { .. } | Interference::NotUnderstood { .. } => {
+            Check::note(ABOUT, it.to_string())
+        }
+        _ => Check::problem(ABOUT, it.to_string()),
+    });
+    let mut checks: Vec<_> = judged.collect();
+    if has_legacy_rules() {
+        checks.push(Check::note(
+            ABOUT,
+            "rules of iptables-legacy are not seen here: `iptables-legacy-save` shows whether they write marks",
+        ));
+    }
+    if checks.is_empty() {
+        checks.push(Check::ok(
+            ABOUT,
+            "no rule of others uses the same bits of marks, and none offloads flows",
+        ));
+    }
+    checks
+}
+
+/// Whether there are tables of the old iptables, which the kernel keeps apart.
+fn has_legacy_rules() -> bool {
+    let files = ["ip_tables_names", "ip6_tables_names"];
+    let read = |name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+    files.into_iter().any(|name| read(name).is_ok_and(|text| !text.trim().is_empty()))
+}
+
+fn filter(config: &Config, is_running: Option<bool>) -> Check {
     const ABOUT: &str = "packet filter";
     let table = config.table();
     match convoy_leak_protection::stands(config.clone()) {
+        Ok(true) if is_running == Some(false) => Check::note(
+            ABOUT,
+            format!(
+                "table inet {table} stands: closed, as no gateway answers; start it, or `convoy open SITE.toml` lets \
+                 packets pass in clear"
+            ),
+        ),
         Ok(true) => Check::ok(ABOUT, format!("table inet {table} stands")),
         Ok(false) => Check::ok(
             ABOUT,

@@ -258,7 +258,8 @@ mod tests {
     fn patient(socket: Option<PathBuf>) -> Patient<'static> {
         let gateway = Err("several gateways run here".to_owned());
         let (site, peers) = (None, Vec::new());
-        Patient { site, peers, udp_port: 4500, interface: "convoy0", socket, gateway }
+        let is_running = None;
+        Patient { site, peers, udp_port: 4500, interface: "convoy0", socket, gateway, is_running }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use convoy_crypto::Cpu;
 use convoy_engine::registry;
 use convoy_ipsec::pipeline::PipelineConfig;
 use convoy_ipsec::sa::WorkerId;
+use convoy_ipsec::spd::KnownNetworks;
 use convoy_packet::{Arena, FrameSize};
 use convoy_runtime::{
     Events, Runtime, StopReport, Surroundings, ThreadConfig, Wiring, Worker, WorkerPorts,
@@ -126,6 +127,11 @@ impl Prepared {
         &self.state
     }
 
+    /// As [`State::send_on`].
+    pub fn send_on(&mut self, networks: Option<&KnownNetworks>) {
+        self.state.send_on(networks);
+    }
+
     /// Workers to be stepped by hand, and the state they work on.
     ///
     /// # Errors
@@ -227,6 +233,12 @@ impl Core {
         let report = self.state.reload(site)?;
         self.runtime.wake();
         Ok(report)
+    }
+
+    /// As [`State::send_on`].
+    pub fn send_on(&mut self, networks: Option<&KnownNetworks>) {
+        self.state.send_on(networks);
+        self.runtime.wake();
     }
 
     /// Ends all SAs of the site, as their keys may not be used any more.

@@ -18,6 +18,7 @@ use convoy_crypto::Cpu;
 use convoy_host::News;
 use convoy_io::IoError;
 use convoy_io::udp::{SteerError, Steering, bound_to};
+use convoy_ipsec::snapshot::Snapshot;
 use convoy_leak_protection::LeakProtectionError;
 use convoy_runtime::{WireId, Wiring, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, PolicyType, Refusal, Request};
@@ -25,9 +26,11 @@ use convoy_xfrm::{Address, Datagram, Errno, Group, PolicyType, Refusal, Request}
 use super::closing::Closing;
 use super::guard::Guard;
 use super::interfaces::{self, Interfaces};
-use super::leaks::RESTS;
+use super::leaks::{COUNTS, RESTS};
+use super::own_policies::OwnPolicies;
+use super::trace::Protection;
 use super::{Core, ports};
-use crate::exit::describe;
+use crate::exit::{Stop, describe};
 
 /// `UDP_ENCAP_ESPINUDP`; 0 gives a socket back.
 const ESP_IN_UDP: u32 = 2;
@@ -120,7 +123,9 @@ impl Daemons {
         shared: Vec<Steering>,
     ) -> anyhow::Result<Self> {
         let published = core.state().published().clone();
-        guard.serve(&published, core.state().plain_spd());
+        guard
+            .serve(&published, core.state().plain_spd())
+            .context("what the kernel asks about packets cannot be answered")?;
         let kernel = Kernel::new(setting(core)?, published, Box::new(ThisHost));
         let mut kernel = kernel.context("random numbers")?;
         let lost = match keep {
@@ -198,7 +203,7 @@ impl Daemons {
 
     /// The orderly end, when no worker runs any more.
     pub(super) fn finish(&mut self) {
-        if let Err(error) = self.kernel.finish() {
+        if let Err(error) = self.kernel.finish(self.guard.holds_own()) {
             tracing::warn!(%error, "what daemons negotiated is kept as after a crash");
         }
     }
@@ -207,6 +212,24 @@ impl Daemons {
         if let Err(error) = change(&mut self.guard) {
             tracing::error!("leak protection: {error}");
             self.is_look_due = true;
+        }
+    }
+
+    /// Protects what either of the site's own policies do. To be called before others come into force.
+    pub(super) fn widen(&mut self, site: &Site) -> anyhow::Result<()> {
+        let own = OwnPolicies::of(site).map_err(|finding| Stop::usage(finding.to_string()))?;
+        let widened = self.guard.widen(&own).or_else(|_| self.guard.mend());
+        widened.context("leak protection")
+    }
+
+    /// Protects what the site's own policies in force do, and no more.
+    pub(super) fn narrow(&mut self, core: &Core) {
+        if !core.settle(core.state().generation()) {
+            tracing::error!("workers do not see the site's policies yet");
+        }
+        // What cannot be had was not widened for either.
+        if let Ok(own) = OwnPolicies::of(core.state().site()) {
+            self.protect(|guard| guard.narrow(own));
         }
     }
 
@@ -288,8 +311,13 @@ impl Daemons {
         self.guard.report()
     }
 
+    /// What leak protection says of packets, for a trace.
+    pub(super) fn trace<'a>(&'a self, picture: &'a Snapshot) -> Option<Protection<'a>> {
+        self.guard.trace(picture)
+    }
+
     /// What leak protection has dropped, by name.
-    pub(super) fn leak_counts(&self) -> [(&'static str, u64); 2] {
+    pub(super) fn leak_counts(&self) -> [(&'static str, u64); COUNTS] {
         self.guard.counts()
     }
 

@@ -1,5 +1,7 @@
-//! Leak protection of what the policies of IKE daemons protect.
+//! Leak protection of what the policies of IKE daemons, and a site's own beside them, protect.
 
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -8,16 +10,20 @@ use convoy_control::site::Site;
 use convoy_control::status::LeakProtection;
 use convoy_control::xfrm::{Cover, Covered};
 use convoy_host::{Clamp, LinkName};
-use convoy_ipsec::snapshot::Published;
+use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
 use convoy_leak_protection::{
-    Answered, Config, Drops, Finding, Lead, LeakProtectionError, Look, Policy, PolicyProtection,
-    Verdict, far, findings,
+    Config, Finding, Lead, LeakProtectionError, Look, Policy, PolicyProtection, Verdict, far,
+    findings,
 };
 
+use super::leaks::{COUNTS, DropCounts};
 use super::near_and_far::net;
-use super::questions::Answering;
+use super::own_policies::OwnPolicies;
+use super::questions::{Answering, Database, Tally};
+use super::trace::Protection;
 use super::{interfaces, leaks};
+use crate::exit::Stop;
 
 const NOT_CLAMPED: &str = "the packet filter here cannot fit TCP connections to the MTU of tunnels (nf_tables, \
                            nft_rt, nft_exthdr); they depend on ICMP messages that get through";
@@ -28,15 +34,20 @@ pub(super) struct Guard {
     /// There until the end.
     protection: Option<PolicyProtection>,
     config: Config,
+    /// The site's own policies that are in force, and what is held of own ones: while they change, that of both.
+    own: OwnPolicies,
+    held: BTreeSet<Policy>,
     /// Who answers what the kernel asks, once there are policies that can.
     database: Option<(Arc<Published>, SpdId)>,
     answering: Option<Answering>,
     /// Policies changed, and the kernel may still believe answers by those before.
     must_forget: bool,
+    /// What others do to marks of flows was told, as questions need these.
+    is_told: bool,
     /// What worked against it at the last look.
     found: Vec<Finding>,
-    /// From near to far, and from far to near.
-    counts: [Count; 2],
+    counts: DropCounts,
+    tally: Tally,
 }
 
 /// A counter of the packet filter, which begins anew when the filter is made again.
@@ -54,14 +65,20 @@ impl Count {
 }
 
 impl Guard {
-    /// Raises leak protection around what an earlier life left closed.
+    /// Raises leak protection around what the site's own policies protect, and what an earlier life left closed.
     pub(super) fn raise(site: &Site) -> anyhow::Result<Self> {
         let config = Config { leads: Lead::ByMark, ..leaks::config(site)? };
-        let protection = PolicyProtection::raise(config.clone());
+        let own = OwnPolicies::of(site).map_err(|finding| Stop::usage(finding.to_string()))?;
+        let held = own.covers().clone();
+        let policies: Vec<_> = held.iter().copied().collect();
+        let protection =
+            PolicyProtection::raise_with(config.clone(), &policies, own.routed().clone());
         let protection = protection.context(
             "packets of policies cannot be led to tunnels and kept from leaving in clear",
         )?;
         leaks::take_replies();
+        let is_told = protection.asks();
+        leaks::tell_interferences(&config, is_told);
         let left: Vec<_> = protection.left().map(|network| network.to_string()).collect();
         if !left.is_empty() {
             tracing::warn!(
@@ -73,17 +90,54 @@ impl Guard {
         Ok(Self {
             protection: Some(protection),
             config,
+            own,
+            held,
             database: None,
             answering: None,
             must_forget: false,
+            is_told,
             found: Vec::new(),
-            counts: [Count::default(); 2],
+            counts: DropCounts::default(),
+            tally: Tally::default(),
         })
     }
 
     /// Has these policies asked from now on.
-    pub(super) fn serve(&mut self, published: &Arc<Published>, spd: SpdId) {
+    pub(super) fn serve(
+        &mut self,
+        published: &Arc<Published>,
+        spd: SpdId,
+    ) -> Result<(), LeakProtectionError> {
         self.database = Some((Arc::clone(published), spd));
+        self.answer()
+    }
+
+    /// Protects what the site's own policies do that are in force, and what others do that are to come.
+    pub(super) fn widen(&mut self, next: &OwnPolicies) -> Result<(), LeakProtectionError> {
+        let come: Vec<_> = next.covers().difference(&self.held).copied().collect();
+        self.held.extend(&come);
+        self.change(&come, &[])?;
+        let routed = self.own.routed() | next.routed();
+        self.protection.as_mut().map_or(Ok(()), |protection| protection.route(routed))
+    }
+
+    /// The site's own policies are these, and they are in force.
+    pub(super) fn narrow(&mut self, own: OwnPolicies) -> Result<(), LeakProtectionError> {
+        let gone: Vec<_> = self.held.difference(own.covers()).copied().collect();
+        self.held.clone_from(own.covers());
+        let decide_as_before = own.decide_as(&self.own);
+        self.own = own;
+        let changed = self.change(&[], &gone);
+        let Some(protection) = &mut self.protection else { return Ok(()) };
+        self.must_forget |= !decide_as_before && protection.asks();
+        let routed = protection.route(self.own.routed().clone());
+        let forgotten = self.forget();
+        changed.and(routed).and(forgotten)
+    }
+
+    /// Whether the site's own policies hold something.
+    pub(super) fn holds_own(&self) -> bool {
+        !self.own.hold_nothing()
     }
 
     /// Closes what policies that come cover, and opens what those cover that went. Questions are answered by the
@@ -93,13 +147,17 @@ impl Guard {
         come: &[Covered],
         gone: &[Covered],
     ) -> Result<(), LeakProtectionError> {
-        let Some(protection) = &mut self.protection else { return Ok(()) };
         let [come, gone] =
             [come, gone].map(|all| all.iter().filter_map(policy).collect::<Vec<_>>());
+        self.change(&come, &gone)
+    }
+
+    fn change(&mut self, come: &[Policy], gone: &[Policy]) -> Result<(), LeakProtectionError> {
+        let Some(protection) = &mut self.protection else { return Ok(()) };
         if come.is_empty() && gone.is_empty() {
             return Ok(());
         }
-        let changed = protection.change(&come, &gone);
+        let changed = protection.change(come, gone);
         // What failed is made anew as a whole, and nobody knows what was asked meanwhile.
         self.must_forget |= changed.as_ref().map_or(true, |changed| changed.answers);
         changed.map(drop).and_then(|()| self.answer())
@@ -131,7 +189,8 @@ impl Guard {
             answering.set(protection.held());
         } else {
             let questions = &self.config.questions;
-            self.answering = Some(Answering::start(questions, published, *spd, protection.held())?);
+            let (held, tally) = (protection.held(), &self.tally);
+            self.answering = Some(Answering::start(questions, published, *spd, held, tally)?);
         }
         Ok(())
     }
@@ -144,30 +203,41 @@ impl Guard {
     /// Looks at the packet filter's counters; whether they were its own. To be called about once a second.
     pub(super) fn count(&mut self) -> Result<bool, LeakProtectionError> {
         let Some(protection) = &mut self.protection else { return Ok(true) };
-        let Some(Drops { outbound, inbound }) = protection.drops()? else { return Ok(false) };
-        self.counts.iter_mut().zip([outbound, inbound]).for_each(|(count, now)| count.note(now));
+        if let Some(answering) = &self.answering {
+            self.tally.follow_kernel(answering.questions());
+            if !core::mem::replace(&mut self.is_told, true) {
+                leaks::tell_interferences_later(&self.config);
+            }
+        }
+        let Some(drops) = protection.drops()? else { return Ok(false) };
+        self.counts.note(&drops);
         Ok(true)
     }
 
+    /// What it says of packets, for a trace.
+    pub(super) fn trace<'a>(&'a self, picture: &'a Snapshot) -> Option<Protection<'a>> {
+        let (protection, (_, spd)) = (self.protection.as_ref()?, self.database.as_ref()?);
+        let database = Database { spd: picture.spd_of(*spd), held: Cow::Owned(protection.held()) };
+        let mixed = Box::new(|from, to| protection.mixed(from, to));
+        Some(Protection { config: self.config.clone(), mixed, database })
+    }
+
     /// What was dropped, by name.
-    pub(super) fn counts(&self) -> [(&'static str, u64); 2] {
-        leaks::named(&self.counts)
+    pub(super) fn counts(&self) -> [(&'static str, u64); COUNTS] {
+        self.counts.named(&self.tally)
     }
 
     /// For `convoy status`.
     pub(super) fn report(&self) -> LeakProtection {
-        let [outbound, inbound] = self.counts.map(|count| count.total);
-        let mut detail = format!(
-            "what policies of IKE daemons protect, {outbound} packets kept in and {inbound} out"
-        );
-        if let Some(answering) = &self.answering {
-            let Answered { bypassed, protected, discarded } = answering.answered();
-            detail += &format!(
-                "; asked about what policies tell apart: {bypassed} flows pass in clear, {protected} are \
-                 protected, {discarded} packets dropped"
-            );
+        let dropped = self.counts.in_words();
+        let whose = if self.holds_own() { "this site and of IKE daemons" } else { "IKE daemons" };
+        let mut detail = format!("what policies of {whose} protect, {dropped}");
+        if self.answering.is_some() {
+            let answered = leaks::in_words(&self.tally);
+            detail += &format!("; asked about what policies tell apart: {answered}");
         }
-        LeakProtection { is_on: true, detail }
+        let questions = self.answering.as_ref().map(|_| self.counts.questions(&self.tally));
+        LeakProtection { is_on: true, detail, questions }
     }
 
     /// What works against it at present, in words.
@@ -270,7 +340,7 @@ pub fn open(site: &Site, interface: Option<&str>) -> anyhow::Result<bool> {
     let is_its_own = tun.as_str() == site.plain.interface;
     let removed = if is_its_own { interfaces::remove(site) } else { Ok(()) };
     // Whichever kind of gateway it was.
-    let stood = convoy_leak_protection::take_away(Config::new(tun))?;
+    let stood = convoy_leak_protection::take_away(leaks::configured(site, tun))?;
     removed.map(|()| stood)
 }
 

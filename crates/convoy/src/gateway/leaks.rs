@@ -1,24 +1,28 @@
 //! Leak protection of a site with keys of its own: which networks are on which side of its tunnels.
 //!
-//! What IKE daemons bring is held by `guard.rs`.
+//! What IKE daemons bring is held by `guard.rs`, and so are a site's own policies beside it (`own_policies.rs`).
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use convoy_control::site::{Finding, Site};
-use convoy_control::status::LeakProtection as Report;
-use convoy_host::{Applied, Change, IpNet, LinkName, Network, Plan, Scope, Sysctl};
-use convoy_ipsec::snapshot::Published;
+use convoy_control::site::{ExemptMark, Finding, Marks, Site};
+use convoy_control::status::{LeakProtection as Report, Questions as QuestionReport};
+use convoy_host::{Applied, Change, IpNet, LinkName, Mark, Network, Plan, Scope, Sysctl};
+use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
 use convoy_leak_protection::{
-    Answered, Config, LeakProtection, LeakProtectionError, PrefixSets, Questions, Repaired, Sides,
+    Answered, Config, Drops, Finding as Past, Lead, LeakProtection, LeakProtectionError, Look,
+    PrefixSets, Questions, Repaired, Sides, findings, interferences,
 };
 
 use super::guard::Count;
 use super::near_and_far::prefix_sets;
-use super::questions::Answering;
+use super::own_policies;
+use super::questions::{Answering, Database, Tally};
+use super::trace::Protection;
 use crate::exit::{Stop, describe};
 
 /// How much longer than a look is the pause before the next one: routes may change all the time.
@@ -35,8 +39,11 @@ pub(super) struct Leaks {
     must_forget: bool,
     /// Why there is none although the site file asks for it.
     missing: Option<String>,
-    /// From near to far, and from far to near.
-    counts: [Count; 2],
+    counts: DropCounts,
+    tally: Tally,
+    config: Config,
+    /// Routes and rules that led past the TUN interface at the last look.
+    found: Vec<Past>,
     /// What went wrong at the last look, in words.
     trouble: Option<String>,
     /// Whether somebody may have changed something, and when it is looked at at the earliest.
@@ -45,8 +52,8 @@ pub(super) struct Leaks {
 }
 
 impl Leaks {
-    /// Raises what the site asks for; nothing where the plain side is no TUN interface, or policies are those of IKE
-    /// daemons. A process that has not the right goes on without, and says so.
+    /// Raises what the site asks for; nothing where the plain side is no TUN interface, or IKE daemons are served. A
+    /// process that has not the right goes on without, and says so.
     ///
     /// # Errors
     /// When it is asked for and cannot be had.
@@ -57,47 +64,52 @@ impl Leaks {
         if site.xfrm.is_some() || site.plain.backend.is_direct() {
             return Ok(None);
         }
-        let leaks = |protection, answering, missing| Self {
+        let tally = Tally::default();
+        let config = config(site)?;
+        let leaks = |protection, answering, missing, tally| Self {
             protection,
             answering,
             database: (Arc::clone(published), spd),
             must_forget: false,
             missing,
-            counts: Default::default(),
+            counts: DropCounts::default(),
+            tally,
+            config: config.clone(),
+            found: Vec::new(),
             trouble: None,
             is_due: true,
             rests_until: Instant::now(),
         };
         if !site.leak_protection {
             // What an earlier life held is to be let go, as the file says.
-            match convoy_leak_protection::take_away(config(site)?) {
+            match convoy_leak_protection::take_away(config.clone()) {
                 Err(error) if !error.is_denied() => {
                     tracing::warn!("leak protection of an earlier life still stands: {error}");
                 }
                 _ => {}
             }
-            return Ok(Some(leaks(None, None, None)));
+            return Ok(Some(leaks(None, None, None, tally)));
         }
         let sets = sets_of(site)?;
-        let config = config(site)?;
         // Closed first: while nobody answers, nothing passes that is asked about.
         let raised = LeakProtection::raise(config.clone(), sets).and_then(|protection| {
-            let answering = answering(&config, (published, spd), protection.sets())?;
+            let answering = answering(&config, (published, spd), protection.sets(), &tally)?;
             Ok((protection, answering))
         });
         match raised {
             Ok((protection, answering)) => {
                 answering.iter().for_each(|_| take_replies());
                 tell_others(site);
+                tell_interferences(&config, protection.asks());
                 tell_own_links(site, &protection);
-                Ok(Some(leaks(Some(protection), answering, None)))
+                Ok(Some(leaks(Some(protection), answering, None, tally)))
             }
             Err(error) if error.is_denied() => {
                 tracing::warn!(
                     "{error}: packets that policies protect leave in clear wherever a route leads past the \
                      tunnels, and when the gateway ends"
                 );
-                Ok(Some(leaks(None, None, Some(error.to_string()))))
+                Ok(Some(leaks(None, None, Some(error.to_string()), tally)))
             }
             Err(error @ LeakProtectionError::Held { .. }) => Err(error.into()),
             Err(error) => Err(error).context(
@@ -123,8 +135,13 @@ impl Leaks {
             Some(answering) => answering.set(held),
             None => {
                 let (published, spd) = &self.database;
-                self.answering = answering(&config(site)?, (published, *spd), protection.sets())?;
-                self.answering.iter().for_each(|_| take_replies());
+                let database = (published, *spd);
+                let sets = protection.sets();
+                self.answering = answering(&self.config, database, sets, &self.tally)?;
+                if self.answering.is_some() {
+                    take_replies();
+                    tell_interferences(&self.config, true);
+                }
             }
         }
         Ok(())
@@ -181,16 +198,19 @@ impl Leaks {
         let mut look = || -> Result<(), LeakProtectionError> {
             if is_due {
                 tell_repaired(protection.repair()?);
+                follow_past(&mut self.found, leads_past(&self.config, protection.sets()));
             }
             let Some(drops) = protection.drops()? else {
                 // Without an owner anybody may change it, and nobody hears of that.
                 self.is_due = true;
                 return Ok(());
             };
-            let counts = self.counts.iter_mut().zip([drops.outbound, drops.inbound]);
-            counts.for_each(|(count, now)| count.note(now));
+            self.counts.note(&drops);
             Ok(())
         };
+        if let Some(answering) = &self.answering {
+            self.tally.follow_kernel(answering.questions());
+        }
         let trouble = look().err().map(|error| format!("leak protection: {error}"));
         self.is_due |= trouble.is_some() || was_due && !is_due;
         if is_due {
@@ -203,16 +223,27 @@ impl Leaks {
         self.trouble = trouble;
     }
 
+    /// What it says of packets, for a trace.
+    pub(super) fn trace<'a>(&'a self, picture: &'a Snapshot) -> Option<Protection<'a>> {
+        let sets = self.protection.as_ref()?.sets();
+        let held = sets.held();
+        let database =
+            Database { spd: picture.spd_of(self.database.1), held: Cow::Owned(held.clone()) };
+        let mixed = Box::new(move |from, to| held.mixed(from, to));
+        Some(Protection { config: self.config.clone(), mixed, database })
+    }
+
     /// What was dropped, by name.
-    pub(super) fn counts(&self) -> [(&'static str, u64); 2] {
-        named(&self.counts)
+    pub(super) fn counts(&self) -> [(&'static str, u64); COUNTS] {
+        self.counts.named(&self.tally)
     }
 
     /// What is wrong at present, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
         let missing = self.missing.iter().map(|why| format!("there is no leak protection: {why}"));
         let dead = self.answering.as_ref().and_then(dead);
-        missing.chain(self.trouble.clone()).chain(dead)
+        let past = self.found.iter().map(ToString::to_string);
+        missing.chain(self.trouble.clone()).chain(dead).chain(past)
     }
 
     /// For `convoy status`.
@@ -224,24 +255,21 @@ impl Leaks {
             }
             Some(protection) => {
                 let Sides { near, far } = protection.sets().sides();
-                let [outbound, inbound] = self.counts.map(|count| count.total);
                 let mut detail = format!(
-                    "{} to {}, {outbound} packets kept in and {inbound} out",
+                    "{} to {}, {}",
                     networks(&near),
-                    networks(&far)
+                    networks(&far),
+                    self.counts.in_words()
                 );
-                if let Some(answering) = &self.answering {
-                    let Answered { bypassed, protected, discarded } = answering.answered();
-                    detail += &format!(
-                        "; asked about {}: {bypassed} flows pass in clear, {protected} are protected, \
-                         {discarded} packets dropped",
-                        networks(&protection.sets().mixed)
-                    );
+                if self.answering.is_some() {
+                    let about = networks(&protection.sets().mixed);
+                    detail += &format!("; asked about {about}: {}", in_words(&self.tally));
                 }
                 (true, detail)
             }
         };
-        Report { is_on, detail }
+        let questions = self.answering.as_ref().map(|_| self.counts.questions(&self.tally));
+        Report { is_on, detail, questions }
     }
 }
 
@@ -256,10 +284,68 @@ impl Drop for Leaks {
     }
 }
 
-/// What was dropped, by name.
-pub(super) fn named(counts: &[Count; 2]) -> [(&'static str, u64); 2] {
-    let [outbound, inbound] = counts.map(|count| count.total);
-    [("leak-protection.outbound", outbound), ("leak-protection.inbound", inbound)]
+/// How many counters have names.
+pub(super) const COUNTS: usize = 6;
+
+/// Packets that leak protection dropped.
+#[derive(Debug, Default)]
+pub(super) struct DropCounts {
+    outbound: Count,
+    inbound: Count,
+    past_interface: Count,
+    /// From near to far, and from far to near.
+    unanswered: [Count; 2],
+}
+
+impl DropCounts {
+    /// Takes over what the packet filter counts.
+    pub(super) fn note(&mut self, drops: &Drops) {
+        self.outbound.note(drops.outbound);
+        self.inbound.note(drops.inbound);
+        self.past_interface.note(drops.past_interface());
+        let now = [drops.unanswered_outbound, drops.unanswered_inbound];
+        self.unanswered.iter_mut().zip(now).for_each(|(count, now)| count.note(now));
+    }
+
+    /// By name.
+    pub(super) fn named(&self, tally: &Tally) -> [(&'static str, u64); COUNTS] {
+        let [outbound, inbound] = self.unanswered.map(|count| count.total);
+        [
+            ("leak-protection.outbound", self.outbound.total),
+            ("leak-protection.inbound", self.inbound.total),
+            ("leak-protection.past-interface", self.past_interface.total),
+            ("leak-protection.unanswered-outbound", outbound),
+            ("leak-protection.unanswered-inbound", inbound),
+            ("leak-protection.question-overflows", tally.overflows()),
+        ]
+    }
+
+    /// What became of questions.
+    pub(super) fn questions(&self, tally: &Tally) -> QuestionReport {
+        tally.report(self.unanswered.map(|count| count.total))
+    }
+
+    /// In words.
+    pub(super) fn in_words(&self) -> String {
+        let past = match self.past_interface.total {
+            0 => String::new(),
+            past => format!(" ({past} on their way past the interface)"),
+        };
+        let [outbound, inbound] = [self.outbound, self.inbound].map(|count| count.total);
+        format!("{outbound} packets kept in{past} and {inbound} out")
+    }
+}
+
+/// What was answered, in words.
+pub(super) fn in_words(tally: &Tally) -> String {
+    let Answered { bypassed, protected, discarded } = tally.answered();
+    let overflows = match tally.overflows() {
+        0 => String::new(),
+        many => format!(", {many} more as their questions found no room"),
+    };
+    format!(
+        "{bypassed} flows pass in clear, {protected} are protected, {discarded} packets dropped{overflows}"
+    )
 }
 
 /// That nobody answers any more, in words.
@@ -325,8 +411,9 @@ fn answering(
     config: &Config,
     (published, spd): (&Arc<Published>, SpdId),
     sets: &PrefixSets,
+    tally: &Tally,
 ) -> Result<Option<Answering>, LeakProtectionError> {
-    let start = || Answering::start(&config.questions, published, spd, sets.held());
+    let start = || Answering::start(&config.questions, published, spd, sets.held(), tally);
     sets.ask().then(start).transpose()
 }
 
@@ -346,7 +433,7 @@ fn sets_of(site: &Site) -> anyhow::Result<PrefixSets> {
     prefix_sets(site).map_err(|finding| Stop::usage(finding.to_string()))
 }
 
-/// Whether a site's policies are held by this leak protection, and not by that of daemons.
+/// Whether a site's policies are held by this leak protection, and not with those of daemons.
 fn is_asked_for(site: &Site) -> bool {
     site.leak_protection && site.xfrm.is_none() && !site.plain.backend.is_direct()
 }
@@ -354,12 +441,79 @@ fn is_asked_for(site: &Site) -> bool {
 /// What would keep leak protection from being raised, as far as the site file tells.
 #[must_use]
 pub fn unprotectable(site: &Site) -> Option<Finding> {
-    is_asked_for(site).then(|| prefix_sets(site).err())?.map(|finding| *finding)
+    let error = match site.xfrm {
+        Some(_) => own_policies::unprotectable(site),
+        None => is_asked_for(site).then(|| prefix_sets(site).err())?,
+    };
+    error.map(|finding| *finding)
+}
+
+/// Whether the kernel asks about some packets of a site's own policies, as far as its file tells.
+#[must_use]
+pub fn will_ask(site: &Site) -> bool {
+    if site.xfrm.is_some() {
+        return own_policies::will_ask(site);
+    }
+    is_asked_for(site) && prefix_sets(site).is_ok_and(|sets| sets.ask())
+}
+
+/// Says what others do to the marks and flows that leak protection needs.
+pub(super) fn tell_interferences(config: &Config, asks: bool) {
+    match interferences(config, asks) {
+        Ok(found) => found.iter().for_each(|it| tracing::warn!("{it}")),
+        Err(error) => tracing::warn!("whether rules of others use the same marks: {error}"),
+    }
+}
+
+/// The same where the kernel asks, by a thread of its own: others may have very many rules.
+pub(super) fn tell_interferences_later(config: &Config) {
+    let config = config.clone();
+    let thread = std::thread::Builder::new().name("convoy-marks".into());
+    if let Err(error) = thread.spawn(move || tell_interferences(&config, true)) {
+        tracing::warn!("whether rules of others use the same marks: {error}");
+    }
+}
+
+/// Routes and rules of this host that lead what a site protects past its TUN interface, in words.
+#[must_use]
+pub fn past_interface(site: &Site) -> Vec<String> {
+    if site.xfrm.is_some() {
+        let found = own_policies::leads_past(site);
+        return found.iter().map(ToString::to_string).collect();
+    }
+    let sets = is_asked_for(site).then(|| prefix_sets(site).ok()).flatten();
+    let found = sets.and_then(|sets| Some(leads_past(&config(site).ok()?, &sets)));
+    found.unwrap_or_default().iter().map(ToString::to_string).collect()
+}
+
+/// Those of certain prefix sets. What cannot be seen is not told.
+fn leads_past(config: &Config, sets: &PrefixSets) -> Vec<Past> {
+    // Where the kernel asks, rules lead to tables of their own, ahead of the main one.
+    let leads = if sets.ask() { Lead::ByMark } else { config.leads };
+    let config = Config { leads, ..config.clone() };
+    let far: Vec<_> = sets.routed.iter().copied().collect();
+    past(&config, &far)
+}
+
+/// Those around an interface that concern these far networks.
+pub(super) fn past(config: &Config, far: &[IpNet]) -> Vec<Past> {
+    let found = Look::around(config, &[]).map(|look| findings(&look, config, far));
+    found.unwrap_or_default().into_iter().filter(Past::leads_past).collect()
+}
+
+/// Says what has come and gone.
+fn follow_past(before: &mut Vec<Past>, now: Vec<Past>) {
+    now.iter().filter(|it| !before.contains(it)).for_each(|it| tracing::warn!("{it}"));
+    before.iter().filter(|it| !now.contains(it)).for_each(|it| tracing::info!("put right: {it}"));
+    *before = now;
 }
 
 /// What leak protection would do, in words; nothing where it would do nothing.
 #[must_use]
 pub fn describe_protection(site: &Site) -> Option<String> {
+    if site.xfrm.is_some() {
+        return own_policies::describe(site);
+    }
     let sets = is_asked_for(site).then(|| prefix_sets(site).ok())??;
     let Sides { near, far } = sets.sides();
     let config = config(site).ok()?;
@@ -372,18 +526,22 @@ pub fn describe_protection(site: &Site) -> Option<String> {
         config.table()
     );
     if sets.ask() {
-        let Questions { queue, table, priority, .. } = config.questions;
-        words += &format!(
-            "; ask about each new flow to and from {} (queues from {queue} on, routing tables from {table} on, \
-             ip rules from priority {priority} on)",
-            networks(&sets.mixed)
-        );
+        words += &asks_in_words(&config, &networks(&sets.mixed));
     }
     Some(words)
 }
 
+/// That the kernel would ask about packets, in words.
+pub(super) fn asks_in_words(config: &Config, about: &str) -> String {
+    let Questions { queue, table, priority, .. } = config.questions;
+    format!(
+        "; ask about each new flow to and from {about} (queues from {queue} on, routing tables from {table} on, \
+         ip rules from priority {priority} on)"
+    )
+}
+
 /// A few networks, or how many.
-fn networks(all: &BTreeSet<IpNet>) -> String {
+pub(super) fn networks(all: &BTreeSet<IpNet>) -> String {
     match all.len() {
         0 => "nothing".to_owned(),
         1..=3 => all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
@@ -393,6 +551,29 @@ fn networks(all: &BTreeSet<IpNet>) -> String {
 
 /// Where the leak protection of a site stands.
 pub(super) fn config(site: &Site) -> anyhow::Result<Config> {
-    let tun = LinkName::new(&site.plain.interface)?;
-    Ok(Config { udp_port: site.wire.udp_port, ..Config::new(tun) })
+    Ok(configured(site, LinkName::new(&site.plain.interface)?))
+}
+
+/// Where the leak protection of a site around an interface stands.
+pub fn configured(site: &Site, tun: LinkName) -> Config {
+    let Marks { exempt: ExemptMark { value, mask }, packets, flows } = site.marks;
+    // The site file has no others.
+    let marks = convoy_leak_protection::Marks::at(packets, flows).unwrap_or_default();
+    let questions = Questions { marks, ..Questions::new() };
+    let udp_port = site.wire.udp_port;
+    Config { mark: Mark { value, mask }, udp_port, questions, ..Config::new(tun) }
+}
+
+#[cfg(test)]
+mod tests {
+    use convoy_leak_protection::Marks as Bits;
+
+    use super::*;
+
+    #[test]
+    fn marks_of_a_site_file_are_those_of_leak_protection() {
+        let Marks { exempt, packets, flows } = Marks::default();
+        assert_eq!(Mark { value: exempt.value, mask: exempt.mask }, Mark::GATEWAY);
+        assert_eq!(Bits::at(packets, flows), Some(Bits::default()));
+    }
 }

@@ -11,12 +11,13 @@ use std::time::Duration;
 use convoy_control::event::describe as describe_event;
 use convoy_control::metrics::{self, Load, Tunnels};
 use convoy_control::server;
+use convoy_control::site::ExemptMark;
 use convoy_control::state::ReloadReport;
 use convoy_control::status::{
     CryptoReport, Inputs, Level, NamedCount, PolicyReport, SCHEMA, SaReport, Sampler, Status,
     Text as _, crypto_report, observe, policy_report, sa_report,
 };
-use convoy_control::trace::{Question, Trace, trace};
+use convoy_control::trace::{Question, Trace, flow, trace};
 use convoy_control::wireshark::esp_sa;
 use convoy_control::xfrm::{self, Answer, Client, Cursor, Multicast, Told};
 use convoy_crypto::Cpu;
@@ -46,6 +47,8 @@ pub struct Live {
     stop: Box<dyn Fn() + Send + Sync>,
     /// Where IKE daemons listen.
     multicast: Multicast,
+    /// What their sockets are exempt by.
+    exempt: ExemptMark,
 }
 
 impl fmt::Debug for Live {
@@ -78,6 +81,7 @@ impl Live {
         multicast: Multicast,
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Self> {
+        let exempt = gateway.core().state().site().marks.exempt;
         let mut sampler = Sampler::default();
         let last = status(&gateway, &cpu, &mut sampler);
         let inner = Mutex::new(Inner {
@@ -88,7 +92,7 @@ impl Live {
             told: metrics::Told::default(),
             moved: HashMap::new(),
         });
-        Arc::new(Self { inner, cpu, stop: Box::new(stop), multicast })
+        Arc::new(Self { inner, cpu, stop: Box::new(stop), multicast, exempt })
     }
 
     /// Gives up what only the start needed, in all threads: to be called when everything is open and every
@@ -299,7 +303,13 @@ impl server::Gateway for Live {
 
     fn trace(&self, question: Question) -> Result<Trace, String> {
         match &self.lock().gateway {
-            Some(gateway) => trace(gateway.core().state(), gateway.kernel(), question, now()),
+            Some(gateway) => {
+                let trace = trace(gateway.core().state(), gateway.kernel(), question, now())?;
+                Ok(match gateway.host_way(&question, flow(&question)?) {
+                    Some(way) => trace.on(way),
+                    None => trace,
+                })
+            }
             None => Err("the gateway is ending".to_owned()),
         }
     }
@@ -340,6 +350,10 @@ impl xfrm::Service for Live {
 
     fn steer(&self, client: &Client, socket: OwnedFd, encap: u32) -> Result<(), Refusal> {
         self.gateway_for_daemons(|gateway| gateway.steer(client, &socket, encap))
+    }
+
+    fn exempt_mark(&self) -> ExemptMark {
+        self.exempt
     }
 }
 

@@ -10,10 +10,13 @@ mod interfaces;
 mod leaks;
 mod live;
 mod near_and_far;
+mod own_networks;
+mod own_policies;
 mod plan;
 mod ports;
 mod questions;
 mod rights;
+mod trace;
 mod width;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +27,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use convoy_control::site::{Routes, Site, Warning};
+use convoy_control::site::{BetweenTunnels, Routes, Site, Warning};
 use convoy_control::state::{ReloadReport, StateError};
 use convoy_control::status::LeakProtection;
 use convoy_control::xfrm::{Answer, Client, Cursor, Kernel, Told};
@@ -42,6 +45,7 @@ use direct::{Following, Side};
 use guard::Guard;
 use leaks::Leaks;
 use near_and_far::net;
+use own_networks::OwnNetworks;
 use ports::{Opened, Sides};
 use width::Widths;
 
@@ -49,7 +53,7 @@ pub use addresses::missing_addresses;
 pub use base::{Core, HostMedium, Medium, Prepared};
 pub use guard::open;
 pub use interfaces::Absent;
-pub use leaks::{describe_protection, unprotectable};
+pub use leaks::{configured, describe_protection, past_interface, unprotectable, will_ask};
 pub use live::Live;
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use ports::{Socket, describe_wire, sockets};
@@ -82,10 +86,11 @@ pub struct Gateway {
     /// Hears of the host's interfaces and addresses.
     watch: Watch,
     addresses: Addresses,
+    own_networks: OwnNetworks,
     widths: Widths,
     /// What IKE daemons made, if they are served.
     daemons: Option<Daemons>,
-    /// Keeps what the site's own policies protect from leaving in clear.
+    /// Keeps what the site's own policies protect from leaving in clear, where no daemons are served.
     leaks: Option<Leaks>,
     /// There until the end.
     clamp: Option<Clamp>,
@@ -96,6 +101,19 @@ pub struct Gateway {
     started: Instant,
     /// Why it may not hear that its machine is a copy, if so.
     deaf: Option<String>,
+}
+
+/// How a host's interfaces are used.
+fn host_medium(sides: &mut Sides) -> anyhow::Result<HostMedium> {
+    Ok(HostMedium {
+        is_plain_direct: sides.plain.is_some(),
+        plain_mtu: sides.plain.as_ref().map_or(0, Side::mtu),
+        is_wire_direct: sides.wire.is_some(),
+        plain_addresses: match &mut sides.plain {
+            Some(side) => side.addresses()?,
+            None => Vec::new(),
+        },
+    })
 }
 
 impl Gateway {
@@ -126,22 +144,18 @@ impl Gateway {
         if let Some(missing) = addresses::missing_after_a_while(&site).first() {
             anyhow::bail!("{missing}");
         }
-        let medium = Medium::Host(HostMedium {
-            is_plain_direct: sides.plain.is_some(),
-            plain_mtu: sides.plain.as_ref().map_or(0, Side::mtu),
-            is_wire_direct: sides.wire.is_some(),
-            plain_addresses: match &mut sides.plain {
-                Some(side) => side.addresses()?,
-                None => Vec::new(),
-            },
-        });
+        let medium = Medium::Host(host_medium(&mut sides)?);
         // Their addresses and routes may be those of others now.
         interfaces::remove_unnamed(&site);
-        let prepared = Prepared::new(site, wire_mtu, medium)?;
+        let mut prepared = Prepared::new(site, wire_mtu, medium)?;
         // Before there is a TUN interface, but not on behalf of a second gateway of the same state folder.
-        let state = prepared.state();
-        let leaks = match Leaks::raise(state.site(), (state.published(), state.plain_spd())) {
-            Ok(leaks) => leaks,
+        let raised = OwnNetworks::of(&mut prepared).and_then(|own_networks| {
+            let state = prepared.state();
+            let leaks = Leaks::raise(state.site(), (state.published(), state.plain_spd()))?;
+            Ok((own_networks, leaks))
+        });
+        let (own_networks, leaks) = match raised {
+            Ok(both) => both,
             Err(error) => {
                 prepared.abandon();
                 return Err(error);
@@ -194,7 +208,7 @@ impl Gateway {
                 }
             }
         }
-        let mut gateway = Self {
+        Self {
             core,
             following,
             routes: BTreeMap::new(),
@@ -202,6 +216,7 @@ impl Gateway {
             routes_rest_until: Instant::now(),
             watch,
             addresses: Addresses::default(),
+            own_networks,
             widths,
             daemons,
             leaks,
@@ -212,15 +227,23 @@ impl Gateway {
             recorder,
             started: Instant::now(),
             deaf: None,
-        };
-        if let Err(error) = gateway.fit_segments(true) {
+        }
+        .with_routes()
+    }
+
+    /// Does what takes an interface that is up.
+    fn with_routes(mut self) -> anyhow::Result<Self> {
+        if let Err(error) = self.fit_segments(true) {
             tracing::warn!("TCP connections through tunnels: {}", describe(&error));
         }
-        if let Err(error) = gateway.lay_routes() {
-            gateway.stop()?;
+        if let Err(error) = self.lay_routes() {
+            self.stop()?;
             return Err(error);
         }
-        Ok(gateway)
+        // The TUN interface has its addresses only now.
+        self.own_networks.look_again();
+        self.follow_own_networks(true);
+        Ok(self)
     }
 
     /// Lays the routes into the TUN interface that the site in force wants, or has the leak protection do so.
@@ -235,9 +258,11 @@ impl Gateway {
         self.daemons.as_mut().map_or(Ok(()), Daemons::lead)
     }
 
-    /// Routes that the gateway lays itself.
+    /// Routes that the gateway lays itself. Where daemons are served, marks lead, and leak protection lays those that the
+    /// host chooses sources by.
     fn wanted_routes(&self) -> BTreeSet<Prefix> {
         match &self.leaks {
+            _ if self.daemons.is_some() => BTreeSet::new(),
             Some(leaks) if leaks.leads() => BTreeSet::new(),
             _ => routes(self.core.state().site()).into_iter().collect(),
         }
@@ -288,9 +313,15 @@ impl Gateway {
             let what = format!("the local address of SA '{name}'");
             return Err(base::state_error(StateError::NeedsRestart(vec![what])));
         }
-        if site.leak_protection != self.core.state().site().leak_protection {
-            let what = "leak_protection".to_owned();
-            return Err(base::state_error(StateError::NeedsRestart(vec![what])));
+        let now = self.core.state().site();
+        for (what, is_same) in [
+            ("leak_protection", site.leak_protection == now.leak_protection),
+            // Those of sockets, of packets and of flows would not change in one step.
+            ("marks", site.marks == now.marks),
+        ] {
+            if !is_same {
+                return Err(base::state_error(StateError::NeedsRestart(vec![what.to_owned()])));
+            }
         }
         // Also checks the routes before anything changes.
         plan(&site, &self.interface, self.core.state().wire_mtu())?;
@@ -299,7 +330,12 @@ impl Gateway {
         if let Some(missing) = addresses::findings(&site, &(&after - &before)).first() {
             anyhow::bail!("{missing}");
         }
-        if let Err(error) = self.leaks.as_mut().map_or(Ok(()), |leaks| leaks.widen(&site)) {
+        let widened = match (&mut self.leaks, &mut self.daemons) {
+            (Some(leaks), _) => leaks.widen(&site),
+            (None, Some(daemons)) => daemons.widen(&site),
+            (None, None) => Ok(()),
+        };
+        if let Err(error) = widened {
             self.narrow_leaks();
             return Err(error);
         }
@@ -307,6 +343,10 @@ impl Gateway {
         if let Err(error) = self.serve(&(&before | &after)).context("local addresses of SAs") {
             self.narrow_leaks();
             return Err(error);
+        }
+        // Policies of the new site decide about nothing that the host is to pass on.
+        if site.plain.between_tunnels == BetweenTunnels::Host {
+            self.core.send_on(None);
         }
         let report = match self.core.reload(site) {
             Ok(report) => report,
@@ -330,6 +370,8 @@ impl Gateway {
         // Other SAs end elsewhere, and have other peers.
         self.addresses.follow(self.core.state().site());
         self.widths.look_again();
+        self.own_networks.look_again();
+        self.follow_own_networks(true);
         Ok(report)
     }
 
@@ -349,6 +391,9 @@ impl Gateway {
     fn narrow_leaks(&mut self) {
         if let Some(leaks) = &mut self.leaks {
             leaks.narrow(self.core.state().site());
+        }
+        if let Some(daemons) = &mut self.daemons {
+            daemons.narrow(&self.core);
         }
     }
 
@@ -381,8 +426,17 @@ impl Gateway {
         if look {
             self.addresses.follow(self.core.state().site());
         }
+        self.follow_own_networks(look || news.routes);
         let outcome = self.follow_mtus(look).and_then(|()| self.fit_segments(look));
         self.widths.note(outcome.err().map(|error| describe(&error)));
+    }
+
+    /// Has the pipelines know which networks are the host's own.
+    fn follow_own_networks(&mut self, changed: bool) {
+        let Self { own_networks, core, .. } = self;
+        if let Some(networks) = own_networks.news(core.state().site(), changed) {
+            core.send_on(networks);
+        }
     }
 
     /// Carries out what an IKE daemon asks for. When this returns, every worker sees it.
@@ -511,6 +565,7 @@ impl Gateway {
         let leaks = self.leaks.iter().flat_map(Leaks::troubles);
         interfaces
             .chain(self.addresses.troubles())
+            .chain(self.own_networks.trouble())
             .chain(daemons)
             .chain(leaks)
             .chain(machine)

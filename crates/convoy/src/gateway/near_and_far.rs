@@ -26,24 +26,12 @@ pub(super) fn prefix_sets(site: &Site) -> Result<PrefixSets, Box<Finding>> {
         return Err(Box::new(changes_name(site)));
     }
     let mut policies = Vec::new();
-    let listed: Vec<_> = match &site.plain.routes {
-        Routes::Explicit(networks) => networks.iter().copied().filter_map(net).collect(),
-        Routes::FromPolicies => Vec::new(),
-    };
     let is_protecting = |policy: &&Policy| matches!(policy.action, Action::Protect { .. });
     for policy in site.deciding_policies().filter(is_protecting) {
         for version in [IpVersion::V4, IpVersion::V6] {
-            let [near, far] = [&policy.local, &policy.remote].map(|side| of_version(side, version));
-            let far = match overlap(&near, &far) {
-                true if !listed.is_empty() => common(&listed, &far),
-                _ if is_everything(&near) && is_everything(&far) => {
-                    return Err(Box::new(closes_in(site, policy)));
-                }
-                _ => far,
-            };
-            if !far.is_empty() {
-                let [near, far] = [near, far].map(|side| side.into_iter().collect());
-                policies.push(Sides { near, far });
+            let sides = meant(site, policy, version)?;
+            if !sides.far.is_empty() {
+                policies.push(sides);
             }
         }
     }
@@ -52,6 +40,31 @@ pub(super) fn prefix_sets(site: &Site) -> Result<PrefixSets, Box<Finding>> {
     let bypassed = free.flat_map(|policy| &policy.remote).flat_map(Addresses::prefixes);
     let bypassed = bypassed.filter_map(net).collect();
     Ok(PrefixSets { policies, routed, bypassed, mixed: mixed(site) })
+}
+
+/// The networks of one IP version that a policy means. Where its local and its remote addresses overlap, as where both
+/// are everything, and `routes` lists networks, these say which of the remote ones are meant.
+///
+/// # Errors
+/// When it is for everything from everybody, and no route says what is meant.
+pub(super) fn meant(
+    site: &Site,
+    policy: &Policy,
+    version: IpVersion,
+) -> Result<Sides, Box<Finding>> {
+    let [near, far] = [&policy.local, &policy.remote].map(|side| of_version(side, version));
+    let far = match &site.plain.routes {
+        Routes::Explicit(listed) if !listed.is_empty() && overlap(&near, &far) => {
+            let listed: Vec<_> = listed.iter().copied().filter_map(net).collect();
+            common(&listed, &far)
+        }
+        _ if is_everything(&near) && is_everything(&far) => {
+            return Err(Box::new(closes_in(site, policy)));
+        }
+        _ => far,
+    };
+    let [near, far] = [near, far].map(|side| side.into_iter().collect());
+    Ok(Sides { near, far })
 }
 
 /// Far networks about which policies say more than prefixes do: part of what is sent there passes in clear.
@@ -101,7 +114,7 @@ fn common(one: &[IpNet], other: &[IpNet]) -> Vec<IpNet> {
     pairs.filter_map(inner).collect()
 }
 
-fn of_version(side: &[Addresses], version: IpVersion) -> Vec<IpNet> {
+pub(super) fn of_version(side: &[Addresses], version: IpVersion) -> Vec<IpNet> {
     let side = side.iter().filter(|part| part.version() == version);
     side.flat_map(Addresses::prefixes).filter_map(|prefix: Prefix| net(prefix)).collect()
 }
@@ -134,18 +147,27 @@ fn closes_in(site: &Site, policy: &Policy) -> Finding {
          would cut this host off",
         policy.name, site.plain.interface
     );
-    let help = "list the networks behind the tunnels, give the policy narrower addresses, or set \
-                leak_protection = false at the top of the file";
+    let help = match site.xfrm {
+        None => {
+            "list the networks behind the tunnels, give the policy narrower addresses, or set \
+             leak_protection = false at the top of the file"
+        }
+        Some(_) => "list the networks behind the tunnels, or give the policy narrower addresses",
+    };
     finding(site, "plain.routes", what, help)
 }
 
-fn changes_name(site: &Site) -> Finding {
+pub(super) fn changes_name(site: &Site) -> Finding {
     let what = format!(
         "interface {} has another name at each start, and leak protection outlives the gateway by its name",
         site.plain.interface
     );
-    let help =
-        "leave '%' out, such as \"convoy0\", or set leak_protection = false at the top of the file";
+    let help = match site.xfrm {
+        None => {
+            "leave '%' out, such as \"convoy0\", or set leak_protection = false at the top of the file"
+        }
+        Some(_) => "leave '%' out, such as \"convoy0\"",
+    };
     finding(site, "plain.interface", what, help)
 }
 

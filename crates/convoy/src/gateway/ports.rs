@@ -7,7 +7,6 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use convoy_control::site::{Association, Backend, Site, Wire};
-use convoy_host::Mark;
 use convoy_io::pcap::{Recorder, RecorderConfig, Tap};
 use convoy_io::udp::{Form, Steering};
 use convoy_io::{IoError, Port, SocketOptions, raw, tun, udp};
@@ -281,7 +280,7 @@ type Ports = Vec<Box<dyn Port>>;
 fn options(site: &Site, is_marked: bool) -> SocketOptions {
     SocketOptions {
         device: site.wire.interface.clone(),
-        mark: is_marked.then_some(Mark::GATEWAY.value),
+        mark: is_marked.then_some(site.marks.exempt.value),
         ..SocketOptions::default()
     }
 }

@@ -1,14 +1,17 @@
 //! What the kernel asks about packets between mixed prefixes, answered from the security policy database.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use convoy_control::status::{QuestionCounts, Questions as QuestionReport};
 use convoy_ipsec::snapshot::Published;
-use convoy_ipsec::spd::{Direction, PolicyAction, Spd, SpdId};
+use convoy_ipsec::spd::{Direction, PolicyAction, PolicyId, Spd, SpdId};
 use convoy_leak_protection::{
-    Answered, Held, LeakProtectionError, Listener, Policies, Questions, Verdict,
+    Answered, Answers, Asked, AskedTotal, Held, LeakProtectionError, Listener, Policies, Questions,
+    Verdict,
 };
 use convoy_wire::{FlowKey, parse_packet};
 
@@ -22,6 +25,7 @@ const RESTS: Duration = Duration::from_secs(1);
 /// A thread that answers until this is dropped.
 #[derive(Debug)]
 pub(super) struct Answering {
+    questions: Questions,
     desk: Arc<Desk>,
     thread: Option<JoinHandle<()>>,
 }
@@ -36,8 +40,77 @@ struct Desk {
     held: Mutex<Held>,
     /// Somebody waits for that, and comes first.
     is_wanted: AtomicBool,
-    answered: Mutex<Answered>,
+    answers: Arc<Mutex<Answers>>,
     is_over: AtomicBool,
+}
+
+/// What became of questions since the gateway's start.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    answers: Arc<Mutex<Answers>>,
+    listeners: Arc<Listeners>,
+    kernel: AskedTotal,
+    /// The kernel does not tell what it counts.
+    is_unseen: bool,
+}
+
+/// How often a listener began to be opened, and was opened: odd while one is.
+#[derive(Debug, Default)]
+struct Listeners(AtomicU64);
+
+impl Listeners {
+    fn open(&self, questions: &Questions) -> Result<Listener, LeakProtectionError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let opened = Listener::open(questions);
+        self.0.fetch_add(1, Ordering::SeqCst);
+        opened
+    }
+
+    /// A number that changes with each one; none while one is opened.
+    fn number(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::SeqCst)).filter(|number| number % 2 == 0)
+    }
+}
+
+impl Tally {
+    /// Takes over what the kernel counts. To be called about once a second while somebody answers.
+    pub(super) fn follow_kernel(&mut self, questions: &Questions) {
+        self.is_unseen = self.kernel.follow(questions, || self.listeners.number()).is_err();
+    }
+
+    /// What the kernel counted, if it tells.
+    fn asked(&self) -> Option<[Asked; 2]> {
+        Some(self.kernel.both()).filter(|_| !self.is_unseen)
+    }
+
+    /// What was answered.
+    pub(super) fn answered(&self) -> Answered {
+        lock(&self.answers).sum()
+    }
+
+    /// Packets that were dropped as their questions found no room.
+    pub(super) fn overflows(&self) -> u64 {
+        let lost = self.kernel.both().into_iter().flat_map(|it| [it.full, it.unread]);
+        lost.fold(0, u64::saturating_add)
+    }
+
+    /// For `convoy status`, with what was dropped without an answer.
+    pub(super) fn report(&self, unanswered: [u64; 2]) -> QuestionReport {
+        let Answers { outbound, inbound } = *lock(&self.answers);
+        let [of_outbound, of_inbound] = self.asked().map_or([None; 2], |both| both.map(Some));
+        let [past_out, past_in] = unanswered;
+        QuestionReport {
+            outbound: direction(outbound, of_outbound, past_out),
+            inbound: direction(inbound, of_inbound, past_in),
+        }
+    }
+}
+
+fn direction(answered: Answered, kernel: Option<Asked>, unanswered: u64) -> QuestionCounts {
+    let asked = kernel.map(|kernel| kernel.packets);
+    let (queue_full, unread) = (kernel.map(|it| it.full), kernel.map(|it| it.unread));
+    let Answered { bypassed, protected, discarded } = answered;
+    QuestionCounts { asked, bypassed, protected, discarded, unanswered, queue_full, unread }
 }
 
 impl Answering {
@@ -47,14 +120,16 @@ impl Answering {
         published: &Arc<Published>,
         spd: SpdId,
         held: Held,
+        tally: &Tally,
     ) -> Result<Self, LeakProtectionError> {
-        let mut listener = Listener::open(questions)?;
+        let listeners = Arc::clone(&tally.listeners);
+        let mut listener = listeners.open(questions)?;
         let desk = Arc::new(Desk {
             published: Arc::clone(published),
             spd,
             held: Mutex::new(held),
             is_wanted: AtomicBool::new(false),
-            answered: Mutex::default(),
+            answers: Arc::clone(&tally.answers),
             is_over: AtomicBool::new(false),
         });
         let thread = thread::Builder::new().name("convoy-questions".into());
@@ -67,13 +142,13 @@ impl Answering {
                     tracing::error!("questions about packets cannot be answered: {error}");
                     thread::sleep(RESTS);
                     // What was asked and not answered would stay in the queues.
-                    if let Ok(anew) = Listener::open(&questions) {
+                    if let Ok(anew) = listeners.open(&questions) {
                         listener = anew;
                     }
                 }
             })
             .map_err(|error| LeakProtectionError::Netlink(error.into()))?;
-        Ok(Self { desk, thread: Some(thread) })
+        Ok(Self { questions, desk, thread: Some(thread) })
     }
 
     /// Answers by these prefix sets, and by the policies that are published, from now on: when this returns, every
@@ -84,14 +159,14 @@ impl Answering {
         self.desk.is_wanted.store(false, Ordering::Relaxed);
     }
 
+    /// How they are asked.
+    pub(super) const fn questions(&self) -> &Questions {
+        &self.questions
+    }
+
     /// Whether nobody answers any more.
     pub(super) fn is_dead(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    /// What was answered since the start.
-    pub(super) fn answered(&self) -> Answered {
-        *lock(&self.desk.answered)
     }
 }
 
@@ -112,8 +187,8 @@ impl Desk {
             let held = lock(&self.held);
             let snapshot = self.published.current();
             let spd = snapshot.spd_of(self.spd);
-            let now = listener.answer(&mut Database { spd, held: &held })?;
-            lock(&self.answered).add(&now);
+            let now = listener.answer(&mut Database { spd, held: Cow::Borrowed(&*held) })?;
+            lock(&self.answers).add(&now);
         }
         Ok(())
     }
@@ -124,29 +199,44 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The security policy database, and what is held where it says nothing.
-struct Database<'a> {
+pub(super) struct Database<'a> {
     /// None: it is gone, and everything is dropped.
-    spd: Option<&'a Spd>,
-    held: &'a Held,
+    pub(super) spd: Option<&'a Spd>,
+    pub(super) held: Cow<'a, Held>,
 }
 
 impl Database<'_> {
     fn look_up(&self, direction: Direction, packet: &[u8]) -> Verdict {
-        let (Some(spd), Some(flow)) = (self.spd, flow_of(packet)) else { return Verdict::Discard };
-        let decision = spd.lookup(direction, &flow);
+        let Some(flow) = flow_of(packet) else { return Verdict::Discard };
+        let (policy, verdict) = self.judge(direction, &flow);
+        if let (Some(spd), Some(policy)) = (self.spd, policy) {
+            spd.count_question(policy);
+        }
+        verdict
+    }
+
+    /// The policy that decides about a packet, if one does, and what becomes of it.
+    pub(super) fn judge(
+        &self,
+        direction: Direction,
+        flow: &FlowKey,
+    ) -> (Option<PolicyId>, Verdict) {
+        let Some(spd) = self.spd else { return (None, Verdict::Discard) };
+        let decision = spd.lookup(direction, flow);
         let (from, to) = (flow.src_addr(), flow.dst_addr());
         let is_held = match direction {
             Direction::Outbound => self.held.holds(from, to),
             Direction::Inbound => self.held.holds(to, from),
         };
-        match decision.map(|decision| decision.action) {
+        let verdict = match decision.map(|decision| decision.action) {
             Some(PolicyAction::Protect { .. }) => Verdict::Protect,
             Some(PolicyAction::Bypass) => Verdict::Bypass,
             Some(PolicyAction::Discard) => Verdict::Discard,
             // What no policy names is not protected, but between near and far it is held (RFC 4301 section 5.1).
             None if is_held => Verdict::Discard,
             None => Verdict::Bypass,
-        }
+        };
+        (decision.map(|decision| decision.id), verdict)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::cli::RunArgs;
 use crate::exit::{Exit, Stop};
 use crate::gateway::{
     Absent, Gateway, Live, describe_protection, describe_wire, load, missing_addresses,
-    missing_cpus, plain_mtu, plan, unprotectable, wire_mtu,
+    missing_cpus, past_interface, plain_mtu, plan, unprotectable, wire_mtu,
 };
 use crate::output;
 use crate::privileges;
@@ -263,6 +263,9 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
     for missing in missing_addresses(site) {
         tracing::warn!("{missing}");
     }
+    for past in past_interface(site) {
+        tracing::warn!("{past}");
+    }
     let wire_mtu = wire_mtu(site);
     let interface = &site.plain.interface;
     let mut changes = vec![match site.plain.backend {
@@ -312,8 +315,8 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
             }
             None => "and take all of it back at its end. Nothing was changed.\n",
             Some(_) => {
-                "and take it back at its end, but for what stays. What policies of IKE daemons protect would not\n\
-                 leave in clear, after its end neither (`convoy open`). Nothing was changed.\n"
+                "and take it back at its end, but for what stays. What policies protect would not leave in clear,\n\
+                 after its end neither (`convoy open`). Nothing was changed.\n"
             }
         };
         output::print(&text)?;

@@ -21,7 +21,8 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<Exit> {
     } else {
         output::print(&trace.text())?
     }
-    Ok(match trace.verdict {
+    let last = trace.onward.as_ref().map_or(trace.verdict, |onward| onward.verdict);
+    Ok(match last {
         Verdict::Dropped | Verdict::TooBig { .. } => Exit::Trouble,
         _ => Exit::Ok,
     })

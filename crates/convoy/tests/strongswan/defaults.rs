@@ -144,10 +144,27 @@ fn acts(mut world: World) -> World {
     world
 }
 
+/// Somebody empties the packet filter, as far as the kernel lets them, and the table of flows.
+fn flush(world: &World) {
+    let commands = [("nft", &["flush", "ruleset"][..]), ("conntrack", &["-F"])];
+    for (program, arguments) in commands {
+        let mut command = Command::new(program);
+        command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+        match world.gateway(0).spawn(&mut command) {
+            Ok(mut child) => drop(child.wait().unwrap()),
+            Err(error) => {
+                let _ = writeln!(std::io::stderr(), "SKIPPED: {program}: {error}");
+            }
+        }
+    }
+}
+
 fn flap_and_rekey(world: &World, families: &[Family]) {
     under_load(world, |world| {
         flap(world, 1);
         passes(world, families, "after the link was down");
+        flush(world);
+        passes(world, families, "after all rules and flows were flushed");
         for _ in 0..3 {
             let before = world.daemon(1).wait_installed("net", LIMIT).unwrap().id;
             world.daemon(1).rekey("net").unwrap();

@@ -49,6 +49,7 @@ pub struct Inbound<O: Observer = ()> {
     packets: Vec<Packet>,
     flows: Flows,
     lookup: Lookup,
+    onward: Burst,
 }
 
 impl Inbound {
@@ -83,6 +84,7 @@ impl<O: Observer> Inbound<O> {
             packets: Vec::with_capacity(BURST_MAX),
             flows: Flows::with_capacity(BURST_MAX),
             lookup: Lookup::new(Direction::Inbound),
+            onward: Burst::new(),
         }
     }
 
@@ -126,12 +128,14 @@ impl<O: Observer> Inbound<O> {
         self.observer.passed(Stage::Engine);
     }
 
-    /// Gives inner packets to `plain`, as many as fit.
+    /// Gives inner packets to `plain`, as many as fit, but for those that go on into other tunnels: they are
+    /// to be taken from [`Self::onward`].
     pub fn collect(&mut self, now: Now, pool: &mut Pool, plain: &mut Burst) {
         self.engine.flush();
         self.in_flight -= self.engine.poll(&mut self.done);
         // Fragments held back may come to light together with the packets of this burst.
-        let n = self.done.len().min(plain.room().saturating_sub(self.flows.held()));
+        let room = plain.room().min(self.onward.room());
+        let n = self.done.len().min(room.saturating_sub(self.flows.held()));
         let mut bin = Bin { pool, counters: &self.counters };
         let finished = self.done.as_slice().get(..n).unwrap_or_default();
         self.verdicts.clear();
@@ -144,9 +148,17 @@ impl<O: Observer> Inbound<O> {
         self.flows.run(now, packets, &mut bin);
         self.observer.passed(Stage::Decap);
         let snapshot = self.reader.snapshot();
-        policy::run(now, snapshot, &self.sas, packets, &mut self.lookup, plain, &mut bin);
+        let (sas, onward, bin) = (&self.sas, &mut self.onward, &mut bin);
+        let mut stage = policy::Stage { now, snapshot, sas, plain, onward, bin };
+        policy::run(&mut stage, packets, &mut self.lookup);
         self.observer.passed(Stage::Policy);
         self.in_flight += self.engine.submit(&mut self.jobs);
+    }
+
+    /// Packets that go on into other tunnels, for [`Outbound::forward`](super::Outbound::forward).
+    #[inline]
+    pub fn onward(&mut self) -> &mut Burst {
+        &mut self.onward
     }
 
     /// Looks at the SAs whose time may be over, and drops fragments that waited too long for the
@@ -180,7 +192,7 @@ impl<O: Observer> Inbound<O> {
     /// what they wait for may never come.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.jobs.len() + self.in_flight + self.done.len()
+        self.jobs.len() + self.in_flight + self.done.len() + self.onward.len()
     }
 
     /// Generation of the picture that packets which come now meet.
@@ -194,6 +206,7 @@ impl<O: Observer> Inbound<O> {
         let mut bin = Bin { pool, counters: &self.counters };
         self.reassembly.release(&mut bin);
         self.flows.release(&mut bin);
+        self.onward.release(pool);
         self.jobs.drain().for_each(|job| pool.free(job.frame));
         // More may be finished than the burst takes at once.
         loop {

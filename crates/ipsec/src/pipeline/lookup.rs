@@ -26,6 +26,31 @@ pub(super) struct Lookup {
     /// Of the interfaces from 1 on.
     others: Vec<Base>,
     decisions: Vec<Option<Decision>>,
+    onward: Onward,
+}
+
+/// Which packets of a burst go on into another tunnel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Onward([u64; BURST_MAX / 64]);
+
+impl Onward {
+    #[inline]
+    fn add(&mut self, at: usize) {
+        if let Some(word) = self.0.get_mut(at / 64) {
+            *word |= 1 << (at % 64);
+        }
+    }
+
+    /// Whether none does.
+    #[inline]
+    pub(super) fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    /// Whether this one does.
+    pub(super) fn has(&self, at: usize) -> bool {
+        self.0.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+    }
 }
 
 impl Base {
@@ -41,6 +66,22 @@ impl Base {
             spd.lookup_burst(direction, packets, &mut self.cache, decisions);
         }
     }
+
+    /// The same of packets that come out of tunnels and for which other tunnels are looked at, of which the
+    /// first is number `before` of the burst.
+    #[inline]
+    fn burst_inbound(
+        &mut self,
+        snapshot: &Snapshot,
+        packets: &[Packet],
+        decisions: &mut [Option<Decision>],
+        (onward, before): (&mut Onward, usize),
+    ) {
+        if let Some(spd) = snapshot.spd_of(self.spd) {
+            let goes_on = |at| onward.add(before + at);
+            spd.lookup_inbound(packets, &mut self.cache, decisions, goes_on);
+        }
+    }
 }
 
 impl Lookup {
@@ -50,6 +91,7 @@ impl Lookup {
             first: Base { spd: SpdId::default(), cache: FlowCache::default() },
             others: Vec::new(),
             decisions: Vec::with_capacity(BURST_MAX),
+            onward: Onward::default(),
         }
     }
 
@@ -75,13 +117,25 @@ impl Lookup {
         &self.decisions
     }
 
+    /// Which packets of the last burst, that came out of tunnels, go on into others. What comes out on another
+    /// interface than the first does not: there, routes lead to tunnels.
+    pub(super) const fn onward(&self) -> Onward {
+        self.onward
+    }
+
     /// Looks a burst up.
     pub(super) fn burst(&mut self, snapshot: &Snapshot, packets: &[Packet]) {
         self.decisions.clear();
         self.decisions.resize(packets.len(), None);
+        self.onward = Onward::default();
         if self.others.is_empty() {
-            let Self { direction, first, decisions, .. } = self;
-            first.burst(snapshot, *direction, packets, decisions);
+            let Self { direction, first, decisions, onward, .. } = self;
+            match direction {
+                Direction::Outbound => first.burst(snapshot, *direction, packets, decisions),
+                Direction::Inbound => {
+                    first.burst_inbound(snapshot, packets, decisions, (onward, 0));
+                }
+            }
         } else {
             self.by_interface(snapshot, packets);
         }
@@ -90,8 +144,9 @@ impl Lookup {
     /// [`Lookup::burst`] where packets may be of several interfaces, which mostly come in runs.
     #[inline(never)]
     fn by_interface(&mut self, snapshot: &Snapshot, packets: &[Packet]) {
-        let Self { direction, first, others, decisions } = self;
+        let Self { direction, first, others, decisions, onward } = self;
         let mut decisions = &mut decisions[..];
+        let mut before = 0;
         for run in packets.chunk_by(|a, b| a.frame.interface() == b.frame.interface()) {
             let Some((mine, rest)) =
                 core::mem::take(&mut decisions).split_at_mut_checked(run.len())
@@ -100,13 +155,16 @@ impl Lookup {
             };
             decisions = rest;
             let interface = run.first().map_or(0, |packet| packet.frame.interface().0);
-            let base = match usize::from(interface).checked_sub(1) {
-                None => Some(&mut *first),
-                Some(n) => others.get_mut(n),
-            };
-            if let Some(base) = base {
-                base.burst(snapshot, *direction, run, mine);
+            let other = usize::from(interface).checked_sub(1);
+            match other.map(|n| others.get_mut(n)) {
+                None if *direction == Direction::Inbound => {
+                    first.burst_inbound(snapshot, run, mine, (onward, before));
+                }
+                None => first.burst(snapshot, *direction, run, mine),
+                Some(Some(base)) => base.burst(snapshot, *direction, run, mine),
+                Some(None) => {}
             }
+            before += run.len();
         }
     }
 }

@@ -9,6 +9,9 @@
 //! next stage, in the bin with a [`DropReason`](crate::drop_reason::DropReason), or in the
 //! [`HandOff`] for the worker that owns its SA. No stage calls back into an earlier one.
 //!
+//! What comes out of one tunnel and falls under a policy of another ([`Spd::goes_on`]) waits at
+//! [`Inbound::onward`], from where [`Outbound::forward`] takes it.
+//!
 //! [`Outbound`] and [`Inbound`] own the hot SAs of one worker. `submit` takes packets as far as
 //! the engine, `collect` brings on what the engine has finished; with an engine that works at
 //! once, the whole way is one `submit` and one `collect`.
@@ -28,6 +31,7 @@ mod fragment;
 mod fragments;
 mod handoff;
 mod hints;
+mod hop;
 mod icmp;
 mod inbound;
 mod iv;
@@ -55,6 +59,8 @@ use std::sync::Arc;
 use crate::counters::Counter;
 use crate::drop_reason::DropCounters;
 use crate::sa::WorkerId;
+#[cfg(doc)]
+use crate::spd::Spd;
 
 pub(crate) use classify::why_uncovered;
 pub use handoff::HandOff;
@@ -91,10 +97,14 @@ pub struct WorkerCounters {
     pub outbound_packets: Counter,
     /// Inner bytes of those packets.
     pub outbound_bytes: Counter,
-    /// Packets accepted from the wire and given to the plain side.
+    /// Packets accepted from the wire and given to the plain side, or on to another tunnel.
     pub inbound_packets: Counter,
     /// Inner bytes of those packets.
     pub inbound_bytes: Counter,
+    /// Of those, the ones that an outbound policy decided about, instead of the plain side.
+    pub transit_packets: Counter,
+    /// Inner bytes of these.
+    pub transit_bytes: Counter,
     /// Packets passed without protection because a policy says so.
     pub bypassed: Counter,
     /// ICMP messages sent to inner senders.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use convoy_crypto::prefetch_front;
 use convoy_engine::{Engine, EngineKey, JobBurst, KeyId, Ordered};
-use convoy_packet::{BURST_MAX, Burst, Pool};
-use convoy_wire::SeqNum;
+use convoy_packet::{BURST_MAX, Burst, InterfaceId, Pool};
+use convoy_wire::{SeqNum, parse_packet};
 
 use super::acquire::Acquire;
 use super::bin::Bin;
@@ -26,8 +26,9 @@ use super::slab::{AHEAD, HOT, Slab};
 use super::watch::Watch;
 use super::{
     HandOff, Now, Observer, PathMtuNews, PipelineConfig, PipelineParts, Stage, WorkerCounters,
-    dummy, forward, keepalive, parse, protect,
+    dummy, forward, hop, keepalive, parse, protect,
 };
+use crate::drop_reason::DropReason;
 use crate::event::Event;
 use crate::sa::SaSlot;
 use crate::sequence::{SequenceCounter, SequenceLimits};
@@ -37,6 +38,13 @@ use crate::spd::{Direction, SpdId};
 /// Packets that may wait between classification and protection: what a burst may be cut into, and
 /// the rest of it.
 const PENDING_MAX: usize = 6 * BURST_MAX;
+
+/// Where packets come from that are taken in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    Plain,
+    Tunnel,
+}
 
 /// Takes inner packets and makes ESP packets of them.
 #[derive(Debug)]
@@ -68,6 +76,8 @@ pub struct Outbound<O: Observer = ()> {
     in_flight: usize,
     bypass: Burst,
     icmp: IcmpSender,
+    /// Messages to senders behind tunnels, to be protected.
+    answers: Burst,
     ivs: IvSource,
 }
 
@@ -107,6 +117,7 @@ impl<O: Observer> Outbound<O> {
             in_flight: 0,
             bypass: Burst::new(),
             icmp: IcmpSender::new(),
+            answers: Burst::new(),
             ivs: IvSource::new(),
         }
     }
@@ -131,9 +142,25 @@ impl<O: Observer> Outbound<O> {
     /// Consumes a prefix of `input`, normally all; what stays did not fit yet: call again after
     /// [`Self::collect`].
     pub fn submit(&mut self, now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
+        self.take_in(now, pool, (input, From::Plain), handoff);
+    }
+
+    /// The same for packets that came out of a tunnel and go on into another one. One that needs an SA of
+    /// another worker is that worker's as if it had come from the plain side.
+    pub fn forward(&mut self, now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
+        self.take_in(now, pool, (input, From::Tunnel), handoff);
+    }
+
+    fn take_in(
+        &mut self,
+        now: Now,
+        pool: &mut Pool,
+        (input, from): (&mut Burst, From),
+        handoff: &mut HandOff,
+    ) {
         self.protect(now, pool, None);
         // Fragments held back may come to light together with the packets of this burst.
-        let most = input.len() + self.flows.held();
+        let most = input.len().max(self.answers.len()) + self.flows.held();
         if !self.pending.is_empty() || self.bypass.room() < most.min(BURST_MAX) {
             return;
         }
@@ -152,7 +179,15 @@ impl<O: Observer> Outbound<O> {
             0 => {
                 let mut bin = Bin { pool, counters: &self.counters };
                 let n = BURST_MAX - self.flows.held();
-                parse::run(input, n, &mut self.packets, &mut bin);
+                if !self.answers.is_empty() {
+                    parse::run(&mut self.answers, n, &mut self.packets, &mut bin);
+                } else {
+                    parse::run(input, n, &mut self.packets, &mut bin);
+                    if from == From::Tunnel {
+                        let Self { config, packets, icmp, .. } = self;
+                        hop::run(now, config, packets, icmp, &mut bin);
+                    }
+                }
                 self.flows.run(now, &mut self.packets, &mut bin);
                 self.observer.passed(Stage::Parse);
                 now
@@ -194,10 +229,12 @@ impl<O: Observer> Outbound<O> {
     }
 
     /// Gives finished ESP packets to `wire` and ICMP messages for inner senders to `plain`, as
-    /// many as fit.
+    /// many as fit. Messages to senders behind tunnels are protected with the next packets.
     pub fn collect(&mut self, now: Now, pool: &mut Pool, wire: &mut Burst, plain: &mut Burst) {
         move_frames(&mut self.bypass, wire);
-        move_frames(&mut self.icmp.ready, plain);
+        if !self.icmp.ready.is_empty() {
+            self.send_answers(pool, plain);
+        }
         self.engine.flush();
         self.in_flight -= self.engine.poll(&mut self.done);
         let n = self.done.len().min(wire.room());
@@ -205,6 +242,29 @@ impl<O: Observer> Outbound<O> {
         forward::run(&mut self.done, n, self.config.udp6_checksum, wire, &mut bin);
         self.observer.passed(Stage::Forward);
         self.protect(now, pool, None);
+    }
+
+    /// Gives messages to inner senders to the plain side, or keeps those that outbound policies decide about. One to
+    /// somebody behind a tunnel that no policy decides about is dropped: it quotes what was protected.
+    #[cold]
+    fn send_answers(&mut self, pool: &mut Pool, plain: &mut Burst) {
+        let Self { icmp, answers, lookup, reader, counters, .. } = self;
+        let spd = lookup.spd(InterfaceId(0)).and_then(|spd| reader.snapshot().spd_of(spd));
+        let n = icmp.ready.len().min(plain.room()).min(answers.room());
+        for frame in icmp.ready.drain_front(n) {
+            let flow = parse_packet(frame.data()).map(|info| info.flow).ok();
+            let asked = spd.zip(flow).filter(|_| frame.interface() == InterfaceId(0));
+            let way = match asked {
+                Some((spd, flow)) if spd.sends_on(&flow) => &mut *answers,
+                Some((spd, flow)) if spd.is_behind_tunnel(&flow) => {
+                    Bin { pool, counters }.drop(frame, DropReason::NoPolicy);
+                    continue;
+                }
+                _ => &mut *plain,
+            };
+            // Dropping a frame that does not fit would be a counted leak; room was checked.
+            drop(way.push(frame));
+        }
     }
 
     /// Sends a NAT keepalive on every encapsulated SA that was silent for its interval
@@ -296,6 +356,7 @@ impl<O: Observer> Outbound<O> {
             + self.done.len()
             + self.bypass.len()
             + self.icmp.ready.len()
+            + self.answers.len()
     }
 
     /// Gives all packets back to `pool`, unprotected ones included; for the end of a worker.
@@ -304,6 +365,7 @@ impl<O: Observer> Outbound<O> {
         self.acquire.release(&mut Bin { pool, counters: &self.counters });
         self.bypass.release(pool);
         self.icmp.ready.release(pool);
+        self.answers.release(pool);
         self.pending.drain(..).for_each(|packet| pool.free(packet.frame));
         self.jobs.drain().for_each(|job| pool.free(job.frame));
         // More may be finished than the burst takes at once.

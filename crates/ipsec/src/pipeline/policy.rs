@@ -1,5 +1,5 @@
 //! Last stage inbound: the inner packet must be one its SA may carry (RFC 4301 section 5.2,
-//! step 4).
+//! step 4), and may have to go on into another tunnel.
 
 use convoy_packet::Burst;
 
@@ -10,25 +10,45 @@ use super::packet::Packet;
 use super::sa::InboundSa;
 use super::slab::Slab;
 use crate::drop_reason::DropReason;
-use crate::sa::SaSlot;
+use crate::sa::{Mode, SaSlot};
 use crate::snapshot::Snapshot;
 use crate::spd::{Decision, PolicyAction, Spd, Tally};
 
-/// Gives the packets that inbound policy allows to `plain`, which must have room for them.
-pub(super) fn run(
-    now: Now,
-    snapshot: &Snapshot,
-    sas: &Slab<InboundSa>,
+/// What the stage works with; there must be room for all packets on both ways.
+pub(super) struct Stage<'a, 'b> {
+    pub(super) now: Now,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) sas: &'a Slab<InboundSa>,
+    pub(super) plain: &'a mut Burst,
+    /// Into another tunnel.
+    pub(super) onward: &'a mut Burst,
+    pub(super) bin: &'a mut Bin<'b>,
+}
+
+/// Gives the packets that inbound policy allows to the plain side, and those that outbound policies keep from
+/// there on into other tunnels.
+pub(super) fn run(stage: &mut Stage<'_, '_>, packets: &mut Vec<Packet>, lookup: &mut Lookup) {
+    lookup.burst(stage.snapshot, packets);
+    // Mostly none does, and then none is asked.
+    match lookup.onward() {
+        onward if onward.is_empty() => pass(stage, packets, lookup, |_| false),
+        onward => pass(stage, packets, lookup, |at| onward.has(at)),
+    }
+}
+
+#[inline(always)]
+fn pass(
+    stage: &mut Stage<'_, '_>,
     packets: &mut Vec<Packet>,
-    lookup: &mut Lookup,
-    plain: &mut Burst,
-    bin: &mut Bin<'_>,
+    lookup: &Lookup,
+    goes_on: impl Fn(usize) -> bool,
 ) {
-    lookup.burst(snapshot, packets);
+    let Stage { now, snapshot, sas, plain, onward, bin } = stage;
     let (mut passed, mut total) = (0, 0);
+    let mut sent_on = (0, 0);
     let mut last: Option<(SaSlot, &InboundSa)> = None;
     let mut decisions = lookup.decisions().iter();
-    for Packet { frame, slot, reqid, .. } in packets.drain(..) {
+    for (at, Packet { frame, slot, reqid, .. }) in packets.drain(..).enumerate() {
         let decision = decisions.next().copied().flatten();
         // Packets of one SA come in runs.
         if last.is_none_or(|(last, _)| last != slot) {
@@ -45,13 +65,21 @@ pub(super) fn run(
         };
         if !is_meant {
             let spd = lookup.spd(frame.interface()).and_then(|spd| snapshot.spd_of(spd));
-            note(now, spd, decision, frame.len());
+            note(*now, spd, decision, frame.len());
             sa.inspect(|sa| sa.counters.dropped.add(1));
             bin.drop(frame, DropReason::InnerPolicyMismatch);
-        } else if let Err(frame) = plain.push(frame) {
+            continue;
+        }
+        // What was between two hosts has arrived.
+        let is_onward = goes_on(at) && sa.is_none_or(|sa| sa.mode == Mode::Tunnel);
+        let way = if is_onward { &mut **onward } else { &mut **plain };
+        if let Err(frame) = way.push(frame) {
             // Unreachable: there is room for all.
             bin.drop(frame, DropReason::NoFrame);
         } else {
+            if is_onward {
+                sent_on = (sent_on.0 + 1, sent_on.1 + bytes);
+            }
             if let Some(sa) = sa {
                 sa.counters.packets.add(1);
                 sa.counters.bytes.add(bytes);
@@ -62,6 +90,10 @@ pub(super) fn run(
     }
     bin.counters.inbound_packets.add(passed);
     bin.counters.inbound_bytes.add(total);
+    if sent_on.0 > 0 {
+        bin.counters.transit_packets.add(sent_on.0);
+        bin.counters.transit_bytes.add(sent_on.1);
+    }
 }
 
 /// Counts for a policy that says what is done anyway.

@@ -13,6 +13,8 @@ const FLOWS_V4: usize = 1 << 15;
 const FLOWS_V6: usize = 1 << 13;
 /// Places in which one flow can be.
 const WAYS: usize = 4;
+/// In an answer's epoch: its packets go on into another tunnel.
+const GOES_ON: u32 = 1 << 31;
 
 /// What recent flows were found to fall under, in memory of fixed size. One for each worker and
 /// direction.
@@ -39,6 +41,9 @@ pub(super) struct Scratch {
     hashed: Vec<Hashed>,
     pub(super) v4: Vec<Probe<u32>>,
     pub(super) v6: Vec<Probe<u128>>,
+    /// Of packets that come out of tunnels: where they may go on.
+    pub(super) onward_v4: Vec<Probe<u32>>,
+    pub(super) onward_v6: Vec<Probe<u128>>,
 }
 
 /// A packet's flow: its hash, and an IPv4 flow's words.
@@ -115,6 +120,8 @@ impl FlowCache {
                 hashed: Vec::with_capacity(CHUNK),
                 v4: Vec::with_capacity(CHUNK),
                 v6: Vec::with_capacity(CHUNK),
+                onward_v4: Vec::with_capacity(CHUNK),
+                onward_v6: Vec::with_capacity(CHUNK),
             },
         }
     }
@@ -125,20 +132,25 @@ impl FlowCache {
             return;
         }
         self.stamp = stamp;
-        self.epoch = self.epoch.wrapping_add(1);
+        self.epoch = self.epoch.wrapping_add(1) & !GOES_ON;
         if self.epoch == 0 {
-            // After 2³² changes an old answer would look new.
+            // After 2³¹ changes an old answer would look new.
             *self = Self { stamp, ..Self::new(self.v4.len() * WAYS, self.v6.len() * WAYS) };
         }
     }
 
-    /// Answers from the cache what it can, and makes probes of the other packets.
+    /// Answers from the cache what it can, and makes probes of the other packets. Says of which it knows that
+    /// they go on into another tunnel.
     #[inline]
-    pub(super) fn split<K>(&mut self, keys: &[K], out: &mut [Option<Decision>])
-    where
+    pub(super) fn split<K>(
+        &mut self,
+        keys: &[K],
+        out: &mut [Option<Decision>],
+        mut goes_on: impl FnMut(usize),
+    ) where
         K: AsRef<FlowKey>,
     {
-        let Scratch { hashed, v4, v6 } = &mut self.scratch;
+        let Scratch { hashed, v4, v6, .. } = &mut self.scratch;
         v4.clear();
         v6.clear();
         hashed.clear();
@@ -157,29 +169,56 @@ impl FlowCache {
         }));
         let packets = keys.iter().map(AsRef::as_ref).zip(out).zip(&*hashed).zip(0..);
         for (((key, out), flow), at) in packets {
-            match key.version {
+            let is_onward = match key.version {
                 IpVersion::V4 => match find(&self.v4, flow.hash, self.epoch, &flow.v4) {
-                    Some(decision) => *out = decision,
-                    None => v4.push(Probe::new(at, flow.hash, key)),
+                    Some(way) => {
+                        *out = way.decision;
+                        way.epoch & GOES_ON != 0
+                    }
+                    None => {
+                        v4.push(Probe::new(at, flow.hash, key));
+                        false
+                    }
                 },
                 IpVersion::V6 => match find(&self.v6, flow.hash, self.epoch, key) {
-                    Some(decision) => *out = decision,
-                    None => v6.push(Probe::new(at, flow.hash, key)),
+                    Some(way) => {
+                        *out = way.decision;
+                        way.epoch & GOES_ON != 0
+                    }
+                    None => {
+                        v6.push(Probe::new(at, flow.hash, key));
+                        false
+                    }
                 },
+            };
+            if is_onward {
+                goes_on(usize::from(at));
             }
         }
     }
 
     /// Remembers what was found for the packets that the cache did not know.
-    pub(super) fn learn<K>(&mut self, keys: &[K], out: &mut [Option<Decision>])
-    where
+    pub(super) fn learn<K>(
+        &mut self,
+        keys: &[K],
+        out: &mut [Option<Decision>],
+        mut goes_on: impl FnMut(usize),
+    ) where
         K: AsRef<FlowKey>,
     {
         let epoch = self.epoch;
+        let mut note = |at: usize, is_so: bool| match is_so {
+            true => {
+                goes_on(at);
+                epoch | GOES_ON
+            }
+            false => epoch,
+        };
         for probe in &self.scratch.v4 {
             let at = usize::from(probe.at);
             if let (Some(key), Some(out)) = (keys.get(at).map(AsRef::as_ref), out.get_mut(at)) {
                 *out = probe.found;
+                let epoch = note(at, probe.goes_on);
                 let way = Way { key: KeyV4::of(key), epoch, decision: probe.found };
                 put(&mut self.v4, probe.flow, way, &mut self.turn);
             }
@@ -188,6 +227,7 @@ impl FlowCache {
             let at = usize::from(probe.at);
             if let (Some(key), Some(out)) = (keys.get(at).map(AsRef::as_ref), out.get_mut(at)) {
                 *out = probe.found;
+                let epoch = note(at, probe.goes_on);
                 let way = Way { key: *key, epoch, decision: probe.found };
                 put(&mut self.v6, probe.flow, way, &mut self.turn);
             }
@@ -230,17 +270,23 @@ fn prefetch_set<K>(sets: &[Set<K>], hash: u64) {
     }
 }
 
+/// Whether two answers are of the same epoch.
 #[inline]
-fn find<K: Eq>(sets: &[Set<K>], hash: u64, epoch: u32, key: &K) -> Option<Option<Decision>> {
+const fn is_of(epoch: u32, other: u32) -> bool {
+    (epoch ^ other) & !GOES_ON == 0
+}
+
+#[inline]
+fn find<'a, K: Eq>(sets: &'a [Set<K>], hash: u64, epoch: u32, key: &K) -> Option<&'a Way<K>> {
     let Set(ways) = sets.get(index(sets, hash))?;
-    ways.iter().find(|way| way.epoch == epoch && way.key == *key).map(|way| way.decision)
+    ways.iter().find(|way| is_of(way.epoch, epoch) && way.key == *key)
 }
 
 fn put<K: Eq>(sets: &mut [Set<K>], hash: u64, new: Way<K>, turn: &mut usize) {
     let at = index(sets, hash);
     let Some(Set(ways)) = sets.get_mut(at) else { return };
     // Another packet of the burst may have been of the same flow.
-    let free = ways.iter().position(|way| way.epoch != new.epoch || way.key == new.key);
+    let free = ways.iter().position(|way| !is_of(way.epoch, new.epoch) || way.key == new.key);
     let way = free.unwrap_or_else(|| {
         *turn = turn.wrapping_add(1);
         *turn % WAYS

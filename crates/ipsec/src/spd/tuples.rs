@@ -276,6 +276,8 @@ pub(super) struct Probe<A> {
     pub(super) flow: u64,
     class: Class,
     open: bool,
+    /// Inbound: it goes on into another tunnel.
+    pub(super) goes_on: bool,
 }
 
 impl<A: Address> Probe<A> {
@@ -283,7 +285,8 @@ impl<A: Address> Probe<A> {
     pub(super) fn new(at: u16, flow: u64, key: &FlowKey) -> Self {
         let (fields, class) = TupleKey::of(key);
         let (masked, hash) = (fields, 0);
-        Self { fields, masked, hash, best: Rank::MAX, found: None, at, flow, class, open: false }
+        let (best, found, open, goes_on) = (Rank::MAX, None, false, false);
+        Self { fields, masked, hash, best, found, at, flow, class, open, goes_on }
     }
 }
 

@@ -1,4 +1,4 @@
-//! How often policies decide that protect nothing.
+//! How often policies decide: about packets, those that protect nothing; about questions, all of them.
 //!
 //! What a policy with SAs decides, their counters tell, and packets on the usual way touch nothing more.
 
@@ -12,6 +12,7 @@ pub struct PolicyUse {
     packets: AtomicU64,
     bytes: AtomicU64,
     last_packet_ns: AtomicU64,
+    questions: AtomicU64,
 }
 
 impl PolicyUse {
@@ -19,6 +20,14 @@ impl PolicyUse {
         self.packets.fetch_add(packets, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.last_packet_ns.fetch_max(now_ns, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_question(&self) {
+        self.questions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn questions(&self) -> u64 {
+        self.questions.load(Ordering::Relaxed)
     }
 
     /// Packets that the policy decided about.

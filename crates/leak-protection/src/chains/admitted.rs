@@ -9,7 +9,7 @@ use netlink_packet_netfilter::nftables::{MetaKey, Operator};
 use crate::{Config, Lead};
 
 /// UDP ports that IKE comes to (RFC 7296 section 2).
-pub(super) const IKE_PORTS: [u16; 2] = [500, 4500];
+const IKE_PORTS: [u16; 2] = [500, 4500];
 /// Protocols that the gateway opens itself.
 const ESP: u8 = 50;
 const AH: u8 = 51;
@@ -17,21 +17,39 @@ const AH: u8 = 51;
 const FRAGMENT: u8 = 44;
 const FRAGMENT_OFFSET: [u8; 2] = [0xff, 0xf8];
 
-/// What a gateway is sent: by IKE daemons of peers only where there is one here.
-pub(super) fn admitted_to(config: &Config) -> Vec<Vec<Expression>> {
-    match config.leads {
-        Lead::ByMark => admitted([IKE_PORTS[0], IKE_PORTS[1], config.udp_port]),
-        Lead::ByDestination => admitted([config.udp_port]),
+impl Config {
+    /// Whether this host lets packets for itself in in clear whatever policies say: those of a protocol, for UDP to a
+    /// port. Errors about such packets, and Neighbour Discovery, are let in beside them.
+    #[must_use]
+    pub fn admits(&self, protocol: u8, port: Option<u16>) -> bool {
+        match protocol {
+            ESP | AH => true,
+            UDP => port.is_some_and(|port| ports(self).contains(&port)),
+            _ => false,
+        }
     }
+}
+
+/// UDP ports of a gateway: those of IKE only where there is a daemon.
+fn ports(config: &Config) -> Vec<u16> {
+    match config.leads {
+        Lead::ByMark => [&IKE_PORTS[..], &[config.udp_port]].concat(),
+        Lead::ByDestination => vec![config.udp_port],
+    }
+}
+
+/// What a gateway is sent.
+pub(super) fn admitted_to(config: &Config) -> Vec<Vec<Expression>> {
+    admitted(&ports(config))
 }
 
 /// Lets in what a gateway is sent by peers whose addresses may be protected: ESP, AH, UDP to these ports,
 /// errors about these, and Neighbour Discovery.
-fn admitted<const N: usize>(ports: [u16; N]) -> Vec<Vec<Expression>> {
+fn admitted(ports: &[u16]) -> Vec<Vec<Expression>> {
     let of = |protocol: u8| vec![meta(MetaKey::L4Proto), equal(vec![protocol])];
     let pass = || vec![verdict(ACCEPT)];
     let mut rules: Vec<_> = [ESP, AH].map(|protocol| [of(protocol), pass()].concat()).into();
-    let ports = || ports.map(|port| port.to_be_bytes().to_vec());
+    let ports = || ports.iter().map(|port| port.to_be_bytes().to_vec());
     for port in ports() {
         rules.push([of(UDP), vec![payload(TRANSPORT, 2, 2), equal(port)], pass()].concat());
     }

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Behind destination NAT (`NF_IP_PRI_NAT_DST`), so that policies are asked about what packets are to be.
-const MARKS: i32 = -90;
+pub(crate) const MARKS: i32 = -90;
 
 /// What shows that a table marks packets.
 pub(crate) const ARRIVING: &str = "arriving";
@@ -61,8 +61,9 @@ fn arrives(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
 /// What this host sends.
 fn sends(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
     let mut rules = vec![
-        outbound::of_the_gateway(config),
+        // A daemon's socket may have had other bits than those of its exemption.
         config.questions.marks.none().into_mark(),
+        outbound::of_the_gateway(config),
         by(MetaKey::Oifname, "lo"),
         neighbour_discovery(),
     ];

@@ -69,6 +69,11 @@ fn between(from: AddressSet, to: AddressSet) -> Vec<Expression> {
     [from.of_version(), from.has_source(), to.has_destination()].concat()
 }
 
+/// Whether a rule of a table that asks drops what has no answer.
+pub(crate) fn drops_unanswered(rule: &[Expression]) -> bool {
+    sides().any(|(near, far, _)| rule == drop_between(near, far) || rule == drop_between(far, near))
+}
+
 /// Counts and drops what goes from one network to another.
 fn drop_between(from: AddressSet, to: AddressSet) -> Vec<Expression> {
     [between(from, to), stop()].concat()

@@ -4,7 +4,7 @@
 use convoy_netlink::nft::{
     FIRST, LAST, Place,
     expression::{ACCEPT, Expression, and, equal, meta, neighbour_discovery, verdict},
-    flow::{SOURCE_NAT, is_without},
+    flow::{SOURCE_NAT, is_with},
     stop,
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
@@ -42,17 +42,15 @@ fn rules(config: &Config, asking: Option<&Asking>, is_behind_nat: bool) -> Vec<V
         rules.extend(sides().map(|(near, far, mixed)| {
             [between(near, far), mixed.lacks_destination(), stop()].concat()
         }));
-        let bypassed = answered(asking, &[Noted::Bypass]);
         if is_behind_nat {
-            // Another source is another question.
-            rules.extend(bypassed.into_iter().map(|rule| [is_without(SOURCE_NAT), rule].concat()));
+            // Another source is another question, also of what nobody asked about by the one before.
             rules.extend(sides().map(|(near, far, _)| {
-                let is_bypassed = asking.marks.noted(Noted::Bypass).in_mark();
-                [between(near, far), is_bypassed, vec![ask(asking, Kind::Sent)]].concat()
+                let asked = vec![ask(asking, Kind::Sent)];
+                [between(near, far), is_with(SOURCE_NAT), asked].concat()
             }));
-        } else {
-            rules.extend(bypassed);
         }
+        // Packets of no flow, as an ICMP error about an unknown one, have no other source either.
+        rules.extend(answered(asking, &[Noted::Bypass]));
     }
     rules.extend(sides().map(|(near, far, _)| drop_between(near, far)));
     rules

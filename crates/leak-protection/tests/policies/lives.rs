@@ -53,6 +53,29 @@ fn a_later_life_keeps_closed_what_it_finds_until_it_settles() {
 }
 
 #[test]
+fn policies_that_are_taken_back_leave_closed_what_an_earlier_life_left() {
+    let Some(world) = World::new() else { return };
+    let mut fence = raise(&world);
+    fence.add(&far());
+    drop(fence);
+    let mut fence = raise(&world);
+    let left: Vec<IpNet> = fence.left().collect();
+    for come in [far(), vec![protected("10.0.0.0/8"), protected("10.5.0.0/16")]] {
+        let closed = world.picture();
+        fence.add(&come);
+        assert!(fence.left().count() < left.len());
+        assert!(fence.take_back(&come).unwrap().answers, "less was held meanwhile");
+        assert_eq!(world.picture(), closed);
+        assert_eq!(fence.left().collect::<Vec<_>>(), left);
+        nothing_leaves(&world);
+    }
+    assert!(!fence.repair().unwrap().any());
+    fence.settle().unwrap();
+    let [local, ..] = world.senders();
+    assert!(world.leaves(&local, far_host(&local)));
+}
+
+#[test]
 fn nobody_takes_over_from_one_who_lives() {
     let Some(world) = World::new() else { return };
     let fence = raise(&world);

@@ -134,7 +134,7 @@ impl Answering {
                     if listener.wait(Duration::from_millis(20)).unwrap() {
                         let database = database.lock().unwrap();
                         let now = listener.answer(&mut Asked(&database)).unwrap();
-                        answered.lock().unwrap().add(&now);
+                        answered.lock().unwrap().add(&now.sum());
                     }
                 }
             }
@@ -189,6 +189,11 @@ fn change(
         must_forget |= protection.change(&shown(&rules), &[]).unwrap().answers;
         protection.settle().unwrap();
     } else {
+        if random(3) == 0 {
+            // They are refused at first: nobody ever knows them.
+            let _ = protection.change(&shown(&come), &[]).unwrap();
+            must_forget |= protection.take_back(&shown(&come)).unwrap().answers;
+        }
         // Closed before anybody knows the policies, open when all do.
         must_forget |= protection.change(&shown(&come), &[]).unwrap().answers;
         *answering.database.lock().unwrap() = Database(rules);

@@ -6,13 +6,15 @@ use netlink_packet_core::{DefaultNla, Nla as _, ParseableParametrized as _};
 use netlink_packet_netfilter::{
     NetfilterMessage, NetfilterMessageInner,
     nftables::{
-        ChainAttribute, ChainMessage, Cmp, DataAttribute, ExpressionAttribute, Expressions, Hook,
-        HookNumber, InetHookNumber, ListAttribute, NfTablesMessage, RuleAttribute, RuleMessage,
+        Bitwise, ChainAttribute, ChainMessage, Cmp, DataAttribute, ExpressionAttribute,
+        Expressions, Hook, HookNumber, InetHookNumber, ListAttribute, NfTablesMessage,
+        RuleAttribute, RuleMessage,
     },
 };
 
 use super::{
     expression::{ACCEPT, DROP, Expression, count, verdict},
+    flow::Bits,
     transaction::{Answer, Order},
 };
 
@@ -118,17 +120,30 @@ pub fn packets_counted(rule: &Answer) -> u64 {
     counted.fold(0, u64::saturating_add)
 }
 
-/// Values that a rule compares with, in its order.
-pub fn compared(rule: &Answer) -> Vec<Vec<u8>> {
-    let comparisons = expressions(rule).into_iter().filter_map(|expression| match expression {
-        Expressions::Cmp(attributes) => Some(attributes),
-        _ => None,
-    });
-    let values = comparisons.flatten().filter_map(|attribute| match attribute {
-        Cmp::Data(DataAttribute::Value(value)) => Some(value),
-        _ => None,
-    });
-    values.collect()
+/// Bits that a rule compares, in its order: those of four bytes of which it takes some before.
+pub fn compared(rule: &Answer) -> Vec<Bits> {
+    let mut mask = None;
+    let mut found = Vec::new();
+    let word = |value: &[u8]| value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+    for expression in expressions(rule) {
+        match expression {
+            Expressions::Bitwise(attributes) => {
+                mask = attributes.iter().find_map(|attribute| match attribute {
+                    Bitwise::Mask(DataAttribute::Value(value)) => word(value),
+                    _ => None,
+                });
+            }
+            Expressions::Cmp(attributes) => {
+                let value = attributes.iter().find_map(|attribute| match attribute {
+                    Cmp::Data(DataAttribute::Value(value)) => word(value),
+                    _ => None,
+                });
+                found.extend(mask.zip(value).map(|(mask, value)| Bits { mask, value }));
+            }
+            _ => mask = None,
+        }
+    }
+    found
 }
 
 fn expressions(rule: &Answer) -> Vec<Expressions> {
@@ -138,19 +153,35 @@ fn expressions(rule: &Answer) -> Vec<Expressions> {
     let NetfilterMessageInner::NfTables(NfTablesMessage::NewRule(rule)) = message.inner else {
         return Vec::new();
     };
+    expressions_of(rule)
+}
+
+/// What a rule is made of.
+pub(super) fn expressions_of(rule: RuleMessage) -> Vec<Expressions> {
     let lists = rule.attributes.into_iter().filter_map(|attribute| match attribute {
         RuleAttribute::Expressions(list) => Some(list),
         _ => None,
     });
     let elements = lists.flatten().filter_map(|element| match element {
-        ListAttribute::Element(attributes) => Some(attributes),
+        ListAttribute::Element(attributes) => expression(attributes),
         _ => None,
     });
-    let data = elements.flatten().filter_map(|attribute| match attribute {
-        ExpressionAttribute::Data(expression) => Some(expression),
-        _ => None,
-    });
-    data.collect()
+    elements.collect()
+}
+
+/// What it is; of some the kernel says no more than their names.
+fn expression(attributes: Vec<ExpressionAttribute>) -> Option<Expressions> {
+    let mut named = None;
+    for attribute in attributes {
+        match attribute {
+            ExpressionAttribute::Data(expression) => return Some(expression),
+            ExpressionAttribute::Name(name) => named = Some(name),
+            _ => {}
+        }
+    }
+    let nothing_more =
+        |expression_type| Expressions::Other { expression_type, attributes: Vec::new() };
+    named.map(nothing_more)
 }
 
 fn number(nla: &DefaultNla) -> Option<u64> {

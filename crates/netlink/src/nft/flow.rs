@@ -10,14 +10,14 @@ use super::expression::{Expression, and, compare, equal, meta};
 /// `NFT_REG_1`.
 const REGISTER: u32 = 1;
 /// `NFTA_CT_DREG`, `NFTA_CT_KEY`, `NFTA_CT_SREG`.
-const CT_LOAD_TO: u16 = 1;
-const CT_KEY: u16 = 2;
-const CT_TAKE_FROM: u16 = 4;
+pub(super) const CT_LOAD_TO: u16 = 1;
+pub(super) const CT_KEY: u16 = 2;
+pub(super) const CT_TAKE_FROM: u16 = 4;
 /// `NFT_CT_STATE` to `NFT_CT_MARK`.
 const STATE: u32 = 0;
 const DIRECTION: u32 = 1;
 const STATUS: u32 = 2;
-const MARK: u32 = 3;
+pub(super) const MARK: u32 = 3;
 /// `NFTA_FIB_DREG`, `NFTA_FIB_RESULT`, `NFTA_FIB_FLAGS`.
 const FIB_LOAD_TO: u16 = 1;
 const FIB_RESULT: u16 = 2;
@@ -122,16 +122,10 @@ pub fn is_not_in_state(states: u32) -> Vec<Expression> {
     any_of(STATE, states, Operator::Equal)
 }
 
-/// Goes on if the flow has one of these, such as [`EXPECTED`].
+/// Goes on if the flow has one of these, such as [`EXPECTED`] or [`SOURCE_NAT`].
 #[must_use]
 pub fn is_with(status: u32) -> Vec<Expression> {
     any_of(STATUS, status, Operator::NotEqual)
-}
-
-/// Goes on if the flow has none of these, such as [`SOURCE_NAT`].
-#[must_use]
-pub fn is_without(status: u32) -> Vec<Expression> {
-    any_of(STATUS, status, Operator::Equal)
 }
 
 /// Goes on if the packet goes this way.
@@ -157,6 +151,12 @@ pub fn is_for_this_host() -> Vec<Expression> {
         compare(Operator::GreatherThanEqual, from),
         compare(Operator::LessThanEqual, to),
     ]
+}
+
+/// Keeps the packet from being tracked, ahead of where that is done.
+#[must_use]
+pub fn untracked() -> Expression {
+    other("notrack", Vec::new())
 }
 
 fn any_of(key: u32, bits: u32, how: Operator) -> Vec<Expression> {

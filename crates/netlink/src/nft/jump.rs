@@ -15,9 +15,9 @@ const QUEUE_NUMBER: u16 = 1;
 /// `NFTA_QUEUE_TOTAL`.
 const QUEUE_TOTAL: u16 = 2;
 /// `NFTA_TARGET_NAME`, `NFTA_TARGET_REV`, `NFTA_TARGET_INFO`.
-const TARGET_NAME: u16 = 1;
-const TARGET_REVISION: u16 = 2;
-const TARGET_INFO: u16 = 3;
+pub(super) const TARGET_NAME: u16 = 1;
+pub(super) const TARGET_REVISION: u16 = 2;
+pub(super) const TARGET_INFO: u16 = 3;
 /// The revision whose information is `struct xt_NFQ_info_v3`.
 const REVISION: u32 = 3;
 

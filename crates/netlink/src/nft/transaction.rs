@@ -181,7 +181,17 @@ impl Nft {
 
     /// Asks for all objects of a kind.
     pub fn dump(&mut self, question: NfTablesMessage) -> Result<Vec<Answer>, Refusal> {
-        let answers = self.channel.dump(&Message::Said(message(question)))?;
+        self.dump_of(NetfilterProtoFamily::Inet, question)
+    }
+
+    /// Asks for all objects of a kind and a family.
+    pub(super) fn dump_of(
+        &mut self,
+        family: NetfilterProtoFamily,
+        question: NfTablesMessage,
+    ) -> Result<Vec<Answer>, Refusal> {
+        let question = NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), question);
+        let answers = self.channel.dump(&Message::Said(question))?;
         let heard = |m| if let Message::Heard(answer) = m { Some(answer) } else { None };
         Ok(answers.into_iter().filter_map(heard).collect())
     }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
-use super::{next, system};
+use super::{exempt, next, system};
 use crate::table::{self, Identity, Slot};
 use crate::wire::{self, Control};
 
@@ -12,10 +12,10 @@ use crate::wire::{self, Control};
 const BACKOFF_MIN: u32 = 100;
 /// Longest wait for a server, in milliseconds.
 const BACKOFF_MAX: u32 = 5_000;
-/// How long to wait for the server's word on a UDP socket, in milliseconds.
-const STEER_PATIENCE: c_int = 2_000;
-/// How many UDP sockets are remembered for the next server.
-const STEERED_MAX: usize = 64;
+/// How long to wait for the server's word, in milliseconds.
+const PATIENCE: c_int = 2_000;
+/// How many sockets of a kind are remembered for the next server.
+const REMEMBERED_MAX: usize = 64;
 
 /// The socket's path, as the environment had it when the library was loaded.
 pub(super) fn path() -> &'static [u8; 108] {
@@ -122,6 +122,7 @@ fn reconnect(fd: c_int, slot: &Slot) -> bool {
     if reached {
         slot.backoff.store(0, Relaxed);
         steer_again();
+        exempt::exempt_again();
     }
     reached
 }
@@ -209,61 +210,119 @@ fn register(epoll: c_int, command: c_int, fd: c_int, events: u32, data: u64) -> 
     result == 0 || (command == libc::EPOLL_CTL_MOD && system::errno() == libc::EINVAL)
 }
 
-/// A UDP socket whose ESP is Convoy's.
-struct Steered {
+/// A socket that the next server hears of.
+struct Place {
     /// Its descriptor plus 1, or 0.
     fd: AtomicI32,
     inode: AtomicU64,
-    value: AtomicI32,
+    value: AtomicU64,
 }
 
-static STEERED: [Steered; STEERED_MAX] = [const {
-    Steered { fd: AtomicI32::new(0), inode: AtomicU64::new(0), value: AtomicI32::new(0) }
-}; STEERED_MAX];
+impl Place {
+    /// The socket, if it is the same still.
+    fn socket(&self) -> Option<c_int> {
+        let fd = self.fd.load(Relaxed).checked_sub(1).filter(|fd| *fd >= 0)?;
+        (system::socket_inode(fd) == Some(self.inode.load(Relaxed))).then_some(fd)
+    }
+}
+
+/// Sockets that the next server hears of, and a number for each.
+pub(super) struct Remembered([Place; REMEMBERED_MAX]);
+
+impl Remembered {
+    pub(super) const fn new() -> Self {
+        Self(
+            [const {
+                Place { fd: AtomicI32::new(0), inode: AtomicU64::new(0), value: AtomicU64::new(0) }
+            }; REMEMBERED_MAX],
+        )
+    }
+
+    /// Adds a socket, or gives it another number.
+    pub(super) fn add(&self, fd: c_int, value: u64) {
+        let Some(inode) = system::socket_inode(fd) else { return };
+        let known = self.0.iter().find(|place| place.fd.load(Relaxed) == fd + 1);
+        let stale = || self.0.iter().find(|place| place.socket().is_none());
+        if let Some(place) = known.or_else(stale) {
+            place.inode.store(inode, Relaxed);
+            place.value.store(value, Relaxed);
+            place.fd.store(fd + 1, Relaxed);
+        }
+    }
+
+    /// Takes a socket out.
+    pub(super) fn remove(&self, fd: c_int) {
+        let places = self.0.iter().filter(|place| place.fd.load(Relaxed) == fd + 1);
+        places.for_each(|place| place.fd.store(0, Relaxed));
+    }
+
+    /// The number of a socket, if it is one of these.
+    pub(super) fn of(&self, fd: c_int) -> Option<u64> {
+        self.all().find_map(|(other, value)| (other == fd).then_some(value))
+    }
+
+    /// Those that are there still.
+    pub(super) fn all(&self) -> impl Iterator<Item = (c_int, u64)> + '_ {
+        self.0.iter().filter_map(|place| Some((place.socket()?, place.value.load(Relaxed))))
+    }
+}
+
+/// UDP sockets whose ESP is Convoy's, and the values of `UDP_ENCAP`.
+static STEERED: Remembered = Remembered::new();
 
 /// Hands a UDP socket to the server, and waits for its word. It is remembered for the next server.
 pub(super) fn steer(fd: c_int, value: c_int) -> Result<(), c_int> {
-    hand_over(fd, value)?;
-    let Some(inode) = system::socket_inode(fd) else { return Ok(()) };
-    let known = STEERED.iter().find(|place| place.fd.load(Relaxed) == fd + 1);
-    let stale = || {
-        STEERED.iter().find(|place| {
-            let held = place.fd.load(Relaxed);
-            held == 0 || system::socket_inode(held - 1) != Some(place.inode.load(Relaxed))
-        })
-    };
-    if let Some(place) = known.or_else(stale) {
-        place.inode.store(inode, Relaxed);
-        place.value.store(value, Relaxed);
-        place.fd.store(fd + 1, Relaxed);
-    }
+    hand_over(fd, value.cast_unsigned())?;
+    STEERED.add(fd, value.cast_unsigned().into());
     Ok(())
 }
 
 /// Hands the UDP sockets to a server that came back.
 fn steer_again() {
-    for place in &STEERED {
-        let fd = place.fd.load(Relaxed) - 1;
-        if fd >= 0 && system::socket_inode(fd) == Some(place.inode.load(Relaxed)) {
-            let _ = hand_over(fd, place.value.load(Relaxed));
-        }
+    for (fd, value) in STEERED.all() {
+        let _ = hand_over(fd, c_uint::try_from(value).unwrap_or_default());
     }
 }
 
-fn hand_over(fd: c_int, value: c_int) -> Result<(), c_int> {
+fn hand_over(fd: c_int, value: c_uint) -> Result<(), c_int> {
     let server = connection(true).map_err(|_| libc::ENOPROTOOPT)?;
-    let word = word_on(server, fd, value.cast_unsigned());
+    let word = word_on(server, fd, value);
     system::close(server);
     word
 }
 
 fn word_on(server: c_int, fd: c_int, value: c_uint) -> Result<(), c_int> {
-    system::send(server, Control::new(wire::STEER, 0, &[value]).as_bytes(), Some(fd))?;
     let mut bytes = [0; wire::ERROR_LEN];
-    if system::readable(server, STEER_PATIENCE) != Ok(true) {
+    let answer = word(server, &Control::new(wire::STEER, 0, &[value]), Some(fd), &mut bytes)?;
+    let answer = wire::errno_of(answer).ok_or(libc::EPROTO)?;
+    if answer == 0 { Ok(()) } else { Err(answer) }
+}
+
+/// The mark and its mask that exempt sockets from policies; none from a server that answers and tells none.
+pub(super) fn mark() -> Result<Option<[u32; 2]>, c_int> {
+    let server = connection(true)?;
+    let mut bytes = [0; wire::ERROR_LEN];
+    let told = word(server, &Control::question(wire::MARK), None, &mut bytes);
+    let told = match told {
+        // It went.
+        Ok([]) => Err(libc::ECONNRESET),
+        told => told.map(wire::mark_of),
+    };
+    system::close(server);
+    told
+}
+
+/// The server's word on a message.
+fn word<'a>(
+    server: c_int,
+    message: &Control,
+    socket: Option<c_int>,
+    room: &'a mut [u8],
+) -> Result<&'a [u8], c_int> {
+    system::send(server, message.as_bytes(), socket)?;
+    if system::readable(server, PATIENCE) != Ok(true) {
         return Err(libc::ETIMEDOUT);
     }
-    let len = system::receive(server, &mut bytes)?;
-    let answer = bytes.get(..len).and_then(wire::errno_of).ok_or(libc::EPROTO)?;
-    if answer == 0 { Ok(()) } else { Err(answer) }
+    let len = system::receive(server, room)?;
+    room.get(..len).ok_or(libc::EPROTO)
 }

@@ -2,8 +2,9 @@
 //!
 //! `next` finds libc's own functions, `system` makes safe functions of those needed here, `dial`
 //! connects and replaces the files of descriptors. The rest are the interposed calls: sockets and
-//! their names in `socket`, options in `options`, messages in `send` and `receive`, `descriptor` for
-//! `dup` and epoll, `files` for what a kernel without XFRM lacks under `/proc`.
+//! their names in `socket`, options in `options`, sockets that policies do not concern in `exempt`, messages in
+//! `send` and `receive`, `descriptor` for `dup` and epoll, `files` for what a kernel without XFRM lacks under
+//! `/proc`.
 //!
 //! Threads may be cancelled in libc's functions, and are unwound through these then: hence `C-unwind`,
 //! and no value on the way has anything to do when it is dropped.
@@ -15,6 +16,7 @@
 
 mod descriptor;
 mod dial;
+mod exempt;
 mod files;
 mod next;
 mod options;

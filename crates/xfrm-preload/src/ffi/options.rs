@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use libc::{SOL_NETLINK, SOL_SOCKET, socklen_t};
 
-use super::{answer, dial, next, ours, system};
+use super::{answer, dial, exempt, next, ours, system};
 use crate::table::Slot;
 use crate::wire;
 
@@ -25,9 +25,6 @@ const IP_XFRM_POLICY: c_int = 17;
 const IPV6_IPSEC_POLICY: c_int = 34;
 const IPV6_XFRM_POLICY: c_int = 35;
 const UDP_ENCAP: c_int = 100;
-/// What packets bear that leak protection lets pass in clear (`docs/leak-protection.md`).
-const MARK: u32 = 0xc500_0000;
-const MARK_MASK: u32 = 0xff00_0000;
 /// `struct xfrm_userpolicy_info` and `struct sadb_x_policy`.
 const XFRM_POLICY_LEN: usize = 168;
 const SADB_POLICY_LEN: usize = 16;
@@ -47,11 +44,11 @@ unsafe extern "C-unwind" fn setsockopt(
         || (level == libc::SOL_IPV6 && matches!(option, IPV6_IPSEC_POLICY | IPV6_XFRM_POLICY));
     let is_encap = level == libc::SOL_UDP && matches!(option, UDP_ENCAP | UDP_GRO);
     if is_policy {
+        // What is no socket has no policy either.
         return answer(system::option(fd, SOL_SOCKET, libc::SO_MARK).and_then(|mark| {
             // SAFETY: the caller's promise.
             let policy = unsafe { SocketPolicy::read(option, value, len) }?;
-            let mark = policy.mark(mark.cast_unsigned()).cast_signed();
-            system::set_option(fd, SOL_SOCKET, libc::SO_MARK, mark).map(|()| 0)
+            policy.set(fd, mark.cast_unsigned()).map(|()| 0)
         }));
     }
     if is_encap {
@@ -148,13 +145,13 @@ impl SocketPolicy {
         }
     }
 
-    /// The socket's mark, with that which leak protection lets pass or without. To change it takes the right that
-    /// the kernel asks for at these options, `CAP_NET_ADMIN`.
-    const fn mark(self, before: u32) -> u32 {
+    /// Gives a socket the mark that leak protection lets pass, beside the one that it has, or takes it. That needs the
+    /// right which the kernel asks for at these options, `CAP_NET_ADMIN`.
+    fn set(self, fd: c_int, before: u32) -> Result<(), c_int> {
         match self {
-            Self::Bypass => before & !MARK_MASK | MARK,
-            Self::Usual if before & MARK_MASK == MARK => before & !MARK_MASK,
-            Self::Inbound | Self::Usual => before,
+            Self::Bypass => exempt::exempt(fd, before),
+            Self::Usual => exempt::forget(fd, before),
+            Self::Inbound => Ok(()),
         }
     }
 }

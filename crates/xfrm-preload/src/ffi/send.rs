@@ -5,7 +5,7 @@ use std::{mem, ptr, slice};
 
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
-use super::{answer, dial, next, ours, socket, system};
+use super::{answer, dial, exempt, next, ours, socket, system};
 use crate::table::Slot;
 use crate::wire::{self, FIRST_XFRM_TYPE};
 
@@ -185,6 +185,7 @@ fn transmit(
     if requests().next().is_some() {
         let waits = awaited().next().map(|header| header.seq);
         let errno = system::errno();
+        exempt::catch_up();
         wait_for_answer(fd, slot, waits);
         system::set_errno(errno);
     }

@@ -502,6 +502,52 @@ static void exempt(void)
 	SAY(setsockopt(-1, IPPROTO_IP, 17, &allow, sizeof allow));
 }
 
+// Sockets that are exempt when another server comes, and one that is not any more.
+static void exempt_again(void)
+{
+	struct xfrm_userpolicy_info allow = { .dir = XFRM_POLICY_OUT, .action = XFRM_POLICY_ALLOW };
+	int four = socket(AF_INET, SOCK_DGRAM, 0), other = socket(AF_INET, SOCK_DGRAM, 0), mark = 0x123, fd;
+	setsockopt(four, SOL_SOCKET, SO_MARK, &mark, sizeof mark);
+	SAY(setsockopt(four, IPPROTO_IP, 17, &allow, sizeof allow));
+	SAY(setsockopt(other, IPPROTO_IP, 17, &allow, sizeof allow));
+	SAY(setsockopt(other, IPPROTO_IP, 17, NULL, 0));
+	say_mark(four);
+	say_mark(other);
+	SAY(fd = xfrm_socket(0));
+	struct request ask = request(XFRM_MSG_GETSADINFO, 0, 1, 4);
+	fflush(stdout);
+	getchar();
+	SAY(write(fd, &ask, ask.header.nlmsg_len));
+	say_mark(four);
+	say_mark(other);
+}
+
+// Sockets that are exempt one by one while the server's mark changes, and one that is not any more.
+static void exempt_more(void)
+{
+	struct xfrm_userpolicy_info allow = { .dir = XFRM_POLICY_OUT, .action = XFRM_POLICY_ALLOW };
+	int first = socket(AF_INET, SOCK_DGRAM, 0), second = socket(AF_INET, SOCK_DGRAM, 0), mark = 0x123, fd;
+	setsockopt(first, SOL_SOCKET, SO_MARK, &mark, sizeof mark);
+	SAY(setsockopt(first, IPPROTO_IP, 17, &allow, sizeof allow));
+	say_mark(first);
+	SAY(fd = xfrm_socket(0));
+	struct request ask = request(XFRM_MSG_GETSADINFO, 0, 1, 4);
+	fflush(stdout);
+	getchar();
+	SAY(setsockopt(second, IPPROTO_IP, 17, &allow, sizeof allow));
+	say_mark(first);
+	say_mark(second);
+	fflush(stdout);
+	getchar();
+	SAY(write(fd, &ask, ask.header.nlmsg_len));
+	ask.header.nlmsg_seq++;
+	SAY(write(fd, &ask, ask.header.nlmsg_len));
+	say_mark(first);
+	say_mark(second);
+	SAY(setsockopt(first, IPPROTO_IP, 17, NULL, 0));
+	say_mark(first);
+}
+
 static void files(void)
 {
 	const char *paths[] = { "/proc/sys/net/core/xfrm_acq_expires", "/proc/net/xfrm_stat", "/proc/version" };
@@ -533,6 +579,10 @@ int main(int count, char **arguments)
 		encapsulation();
 	else if (!strcmp(what, "exempt"))
 		exempt();
+	else if (!strcmp(what, "exempt-again"))
+		exempt_again();
+	else if (!strcmp(what, "exempt-more"))
+		exempt_more();
 	else if (!strcmp(what, "files"))
 		files();
 	else if (!strcmp(what, "socket"))

@@ -141,6 +141,12 @@ struct State {
     policies: Vec<Policy>,
     told: Vec<Told>,
     requests: usize,
+    /// What exempts sockets from policies, if it is another mark than usual.
+    mark: Option<[u32; 2]>,
+    /// So many questions for it are not answered.
+    ignored: usize,
+    /// It does not know this question.
+    is_old: bool,
 }
 
 /// A server in a kernel's place, as far as these tests need one.
@@ -173,6 +179,26 @@ impl Server {
             move || serve(&listener, &state, &stop, mute)
         });
         Self { state, stop, thread: Some(thread), path: path.to_owned() }
+    }
+
+    /// A server whose mark for sockets that are exempt is this one.
+    pub(crate) fn marked(path: &Path, mark: [u32; 2]) -> Self {
+        let server = Self::start(path);
+        server.state.lock().unwrap().mark = Some(mark);
+        server
+    }
+
+    /// Changes its mark, and has it miss so many questions for it.
+    pub(crate) fn mark(&self, mark: [u32; 2], ignored: usize) {
+        let mut state = self.state.lock().unwrap();
+        (state.mark, state.ignored) = (Some(mark), ignored);
+    }
+
+    /// A server that does not know what mark exempts sockets.
+    pub(crate) fn old(path: &Path) -> Self {
+        let server = Self::start(path);
+        server.state.lock().unwrap().is_old = true;
+        server
     }
 
     pub(crate) fn told(&self) -> Vec<Told> {
@@ -257,7 +283,7 @@ impl State {
             (received.bytes, passed)
         };
         for message in Messages::new(&bytes[..len]) {
-            let control = wire::BIND..wire::FIRST_XFRM_TYPE;
+            let control = wire::BIND..if self.is_old { wire::MARK } else { wire::FIRST_XFRM_TYPE };
             if control.contains(&message.header().number) {
                 self.obey(at, &message, passed.as_ref());
             } else {
@@ -304,6 +330,15 @@ impl State {
                 let port = std::net::UdpSocket::from(socket).local_addr().unwrap().port();
                 self.say(at, &wire::refusal(0, 0, 0));
                 Told::Steer { value, port }
+            }
+            (wire::MARK, &[]) if self.ignored > 0 => {
+                self.ignored -= 1;
+                return;
+            }
+            (wire::MARK, &[]) => {
+                let mark = self.mark.unwrap_or([0xc500_0000, 0xff00_0000]);
+                let answer = wire::Control::new(wire::MARK, 0, &mark);
+                return self.say(at, answer.as_bytes());
             }
             other => panic!("not of the protocol: {other:?}"),
         };

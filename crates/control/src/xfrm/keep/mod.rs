@@ -142,13 +142,13 @@ impl Keep {
     }
 
     /// The orderly end, when no worker runs any more: a restart skips no number. The folder goes if
-    /// nothing is kept.
+    /// nothing is kept, unless it is to say that nothing was (`says_so`).
     ///
     /// # Errors
     /// When it cannot be written; what is kept is then as after a crash, which is safe.
-    pub(super) fn finish(mut self) -> io::Result<()> {
+    pub(super) fn finish(mut self, says_so: bool) -> io::Result<()> {
         self.keeper.finish()?;
-        if self.journal.is_empty() {
+        if self.journal.is_empty() && !says_so {
             self.journal.destroy()?;
             self.keeper.destroy()?;
             if let Some(folder) = self.folder.take() {

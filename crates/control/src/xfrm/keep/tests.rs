@@ -42,12 +42,15 @@ fn a_folder_is_private_and_serves_one_gateway() {
     }
     assert!(matches!(open(&path), Err(KeepError::InUse(_))));
     keep.journal.put(Kind::Policy, 8, b"a policy").unwrap();
-    keep.finish().unwrap();
+    keep.finish(false).unwrap();
     let mut keep = open(&path).unwrap();
     assert_eq!(found(&keep), [(8, b"a policy".to_vec())]);
     assert_eq!(keep.past.earlier, Earlier::Whole);
     keep.remove(Kind::Policy, 8);
-    keep.finish().unwrap();
+    keep.finish(true).unwrap();
+    let keep = open(&path).unwrap();
+    assert_eq!((found(&keep), keep.past.earlier), (vec![], Earlier::Whole), "it says so");
+    keep.finish(false).unwrap();
     assert!(!path.exists(), "nothing is kept");
 }
 

@@ -271,7 +271,7 @@ fn an_orderly_end_skips_no_number_and_a_crash_few() {
     drop(counter);
     let counters = inbounds(&published)[0].counters.clone();
     counters.floor.raise(SeqNum::new(50));
-    kernel.finish().unwrap();
+    kernel.finish(false).unwrap();
     let (kernel, published, _) = life(&memory.killed());
     assert_eq!(claim(&published, 1).upcoming().get(), 101);
     assert_eq!(inbounds(&published)[0].counters.floor.get().get(), 50);
@@ -459,7 +459,7 @@ fn counters_and_lifetimes_go_on() {
     counters.last_packet_ns.set(950_000_000_000);
     counters.replayed.set(3);
     let shown = dump(&mut kernel);
-    kernel.finish().unwrap();
+    kernel.finish(false).unwrap();
     let (mut kernel, published, _) = life(&memory.killed());
     assert_eq!(dump(&mut kernel), shown);
     let again = &outbounds(&published)[0].counters;
@@ -640,7 +640,7 @@ proptest! {
                 Act::Restart | Act::Crash => {
                     let before = dump(&mut kernel);
                     if matches!(act, Act::Restart) {
-                        kernel.finish().unwrap();
+                        kernel.finish(false).unwrap();
                     }
                     memory = memory.killed();
                     let (new, picture, restored) = life(&memory);

@@ -158,12 +158,13 @@ impl Kernel {
     }
 
     /// The orderly end, when no worker runs any more: what is kept is exact, and a folder that keeps
-    /// nothing goes.
+    /// nothing goes, unless it is to say that nothing was kept (`says_so`): leak protection stands for other
+    /// policies, and the next life would take it for that of daemons' policies which it does not know.
     ///
     /// # Errors
     /// When it cannot be written; what is kept is then as after a crash, which is safe.
-    pub fn finish(&mut self) -> std::io::Result<()> {
-        self.keep.take().map_or(Ok(()), Keep::finish)
+    pub fn finish(&mut self, says_so: bool) -> std::io::Result<()> {
+        self.keep.take().map_or(Ok(()), |keep| keep.finish(says_so))
     }
 }
 

@@ -14,6 +14,7 @@ use rustix::net::{
 use zeroize::Zeroizing;
 
 use super::control;
+use crate::site::ExemptMark;
 use crate::xfrm::{Client, Cursor, Service};
 
 /// Bytes of datagrams that may lie in a connection, unread; the kernel doubles it for its own books.
@@ -199,6 +200,11 @@ impl Connection {
             Sent::Full => self.waiting.push_back(answer),
             Sent::Unread => self.give_up_answers(),
         }
+    }
+
+    /// Tells the mark of sockets that are exempt from policies. Who does not read it asks again.
+    pub(super) fn tell_mark(&self, mark: ExemptMark) {
+        self.send(&control::mark(self.port.unwrap_or_default(), mark));
     }
 
     /// Sends an event, or notes that it was lost.

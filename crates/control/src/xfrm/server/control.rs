@@ -3,6 +3,8 @@
 
 use convoy_xfrm::{AckOptions, Flags, HEADER_LEN, Message};
 
+use crate::site::ExemptMark;
+
 /// The version of the protocol.
 const VERSION: u32 = 1;
 
@@ -11,6 +13,7 @@ const BIND: u16 = 5;
 const MEMBERSHIP: u16 = 6;
 const OPTION: u16 = 7;
 const STEER: u16 = 8;
+const MARK: u16 = 9;
 
 /// In [`BIND`]: the socket belonged to a server that went.
 const RESUMED: u32 = 1;
@@ -35,6 +38,8 @@ pub(super) enum Control {
     Switch { number: u32, on: bool },
     /// A UDP socket that came along is handed over: the value of `UDP_ENCAP`.
     Steer(u32),
+    /// What mark exempts sockets from policies is asked.
+    Mark,
     /// What no library of this version says.
     Unknown,
 }
@@ -43,7 +48,7 @@ impl Control {
     /// Reads a message that fills its datagram. `None` is for whoever stands behind the socket.
     pub(super) fn read(message: &Message<'_>) -> Option<Self> {
         let header = message.header();
-        if !matches!(header.number, BIND..=STEER) || !header.flags.any(Flags::REQUEST) {
+        if !matches!(header.number, BIND..=MARK) || !header.flags.any(Flags::REQUEST) {
             return None;
         }
         let body = message.as_bytes().get(HEADER_LEN..).unwrap_or_default();
@@ -65,6 +70,7 @@ impl Control {
             }
             (OPTION, 2) => Self::Switch { number: first, on: second != 0 },
             (STEER, 1) => Self::Steer(first),
+            (MARK, 0) => Self::Mark,
             _ => Self::Unknown,
         })
     }
@@ -80,16 +86,21 @@ pub(super) fn switch(options: &mut AckOptions, number: u32, on: bool) {
 }
 
 /// The message that events were lost.
-pub(super) fn overrun(port: u32) -> [u8; HEADER_LEN] {
-    let mut bytes = [0; HEADER_LEN];
-    let (len, rest) = bytes.split_at_mut(4);
-    len.copy_from_slice(&16_u32.to_ne_bytes());
-    let (number, rest) = rest.split_at_mut(2);
-    number.copy_from_slice(&OVERRUN.to_ne_bytes());
-    let (flags, rest) = rest.split_at_mut(2);
-    flags.copy_from_slice(&Flags::REQUEST.0.to_ne_bytes());
-    let (_, own) = rest.split_at_mut(4);
-    own.copy_from_slice(&port.to_ne_bytes());
+pub(super) fn overrun(port: u32) -> Vec<u8> {
+    said(OVERRUN, port, &[])
+}
+
+/// The answer to [`Control::Mark`].
+pub(super) fn mark(port: u32, ExemptMark { value, mask }: ExemptMark) -> Vec<u8> {
+    said(MARK, port, &[value, mask])
+}
+
+fn said(kind: u16, port: u32, numbers: &[u32]) -> Vec<u8> {
+    let len = HEADER_LEN.saturating_add(size_of_val(numbers));
+    let mut bytes = u32::try_from(len).unwrap_or_default().to_ne_bytes().to_vec();
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(Flags::REQUEST.0.to_ne_bytes());
+    bytes.extend([0_u32, port].iter().chain(numbers).flat_map(|number| number.to_ne_bytes()));
     bytes
 }
 
@@ -130,7 +141,9 @@ mod tests {
         assert_eq!(leaves, Some(Control::Membership { group: 1 << 31, joins: false }));
         assert_eq!(told(7, &[11, 1]), Some(Control::Switch { number: 11, on: true }));
         assert_eq!(told(8, &[2]), Some(Control::Steer(2)));
-        assert_eq!(overrun(7).as_slice(), message(4, &[]));
+        assert_eq!(told(9, &[]), Some(Control::Mark));
+        assert_eq!(overrun(7), message(4, &[]));
+        assert_eq!(mark(7, ExemptMark { value: 3, mask: 15 }), message(9, &[3, 15]));
     }
 
     #[test]
@@ -144,7 +157,8 @@ mod tests {
         assert_eq!(told(5, &[1, 12, 3, 0, 0]), Some(Control::Unknown));
         assert_eq!(told(8, &[]), Some(Control::Unknown));
         assert_eq!(told(4, &[]), None);
-        assert_eq!(told(9, &[]), None);
+        assert_eq!(told(9, &[1]), Some(Control::Unknown));
+        assert_eq!(told(10, &[]), None);
         let mut torn = message(8, &[2]);
         torn[6] = 0;
         assert_eq!(read(&torn), None, "it is no request");

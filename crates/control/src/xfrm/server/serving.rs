@@ -275,6 +275,7 @@ impl Serving {
                     connection.answer(Acknowledgement::build(&message, outcome, port, options));
                 }
             }
+            Control::Mark => connection.tell_mark(self.service.exempt_mark()),
             Control::Unknown => {
                 let who = notice::named(&connection.client);
                 self.complain(|| {

@@ -1,0 +1,118 @@
+//! Which networks and addresses are the host's own: what comes out of a tunnel for one of these goes on into no other.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use convoy_control::site::{BetweenTunnels, Routes, Site};
+use convoy_host::{HostError, IpNet, Network, RouteEntry};
+use convoy_ipsec::spd::KnownNetworks;
+use convoy_wire::Prefix;
+
+use super::base::Prepared;
+use super::leaks::RESTS;
+
+/// The kernel's table of its own addresses.
+const LOCAL: u32 = 255;
+/// Who lays routes to networks that the host is connected to: the kernel for addresses, and for what routers advertise.
+const CONNECTING: [u8; 2] = [2, 9];
+
+/// Follows them.
+#[derive(Debug)]
+pub(super) struct OwnNetworks {
+    known: Option<KnownNetworks>,
+    /// Whether they may have changed, and when it is looked at at the earliest.
+    is_due: bool,
+    rests_until: Instant,
+    trouble: Option<String>,
+}
+
+impl OwnNetworks {
+    /// Has pipelines know them that do not run yet.
+    ///
+    /// # Errors
+    /// When the host's networks cannot be read, and nobody but the pipelines would keep from its interface what
+    /// goes from tunnel to tunnel.
+    pub(super) fn of(prepared: &mut Prepared) -> anyhow::Result<Self> {
+        let now = Instant::now();
+        let mut all = Self { known: None, is_due: true, rests_until: now, trouble: None };
+        if let Some(networks) = all.news(prepared.state().site(), true) {
+            prepared.send_on(networks);
+        }
+        match &all.trouble {
+            Some(words) if prepared.state().site().plain.backend.is_direct() => {
+                Err(anyhow::anyhow!("{words}"))
+            }
+            _ => Ok(all),
+        }
+    }
+
+    /// Has a look taken at once.
+    pub(super) fn look_again(&mut self) {
+        (self.is_due, self.rests_until) = (true, Instant::now());
+    }
+
+    /// What the pipelines have to know from now on, once that may have changed (`changed`) and did.
+    pub(super) fn news(&mut self, site: &Site, changed: bool) -> Option<Option<&KnownNetworks>> {
+        self.is_due |= changed;
+        let begin = Instant::now();
+        if !self.is_due || begin < self.rests_until {
+            return None;
+        }
+        let outcome = networks(site);
+        self.rests_until = begin + begin.elapsed() * RESTS;
+        self.is_due = outcome.is_err();
+        let trouble = outcome.as_ref().err().map(|error| {
+            format!("networks of this host cannot be read, which go on into no tunnel: {error}")
+        });
+        if let Some(words) = trouble.as_ref().filter(|words| self.trouble.as_ref() != Some(*words))
+        {
+            tracing::error!("{words}");
+        }
+        self.trouble = trouble;
+        let now = outcome.ok().filter(|now| *now != self.known)?;
+        self.known = now;
+        Some(self.known.as_ref())
+    }
+
+    /// What is wrong at present, in words.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.trouble.clone()
+    }
+}
+
+/// What the host and the site file say; nothing where the host is to pass packets on between tunnels.
+fn networks(site: &Site) -> Result<Option<KnownNetworks>, HostError> {
+    if site.plain.between_tunnels == BetweenTunnels::Host {
+        return Ok(None);
+    }
+    let mut network = Network::open()?;
+    let own_links = site.xfrm_interfaces().iter().map(|interface| interface.name.as_str());
+    let tun = (!site.plain.backend.is_direct()).then_some(site.plain.interface.as_str());
+    let tunnels: BTreeSet<_> = own_links.chain(tun).collect();
+    let links = network.links()?;
+    let links = links.iter().filter(|link| !tunnels.contains(link.name.as_str()));
+    let indices: BTreeSet<_> = links.map(|link| link.index).collect();
+    let addresses = network.addresses_of_links()?;
+    let mut own: BTreeSet<IpNet> = addresses.iter().map(|(_, address)| host(address)).collect();
+    let of_links = addresses.iter().filter(|(link, _)| indices.contains(link));
+    own.extend(of_links.map(|(_, address)| address.trunc()));
+    let is_own = |route: &&RouteEntry| {
+        let is_connected = route.is_unicast
+            && route.via.is_none()
+            && CONNECTING.contains(&route.protocol)
+            && route.link_index.is_some_and(|index| indices.contains(&index));
+        is_connected || route.table == LOCAL
+    };
+    own.extend(network.routes()?.iter().filter(is_own).map(|route| route.to));
+    let far = match &site.plain.routes {
+        Routes::Explicit(networks) => networks.clone(),
+        Routes::FromPolicies => Vec::new(),
+    };
+    let own = own.iter().filter_map(|net| Prefix::new(net.network(), net.prefix_len()).ok());
+    Ok(Some(KnownNetworks { own: own.collect(), far }))
+}
+
+/// An address as a network of its own.
+fn host(address: &IpNet) -> IpNet {
+    address.addr().into()
+}

@@ -1,0 +1,280 @@
+//! The policies of a site file that also serves IKE daemons, as leak protection follows them beside those of daemons.
+
+use std::collections::BTreeSet;
+
+use convoy_control::site::{Action, Finding, Policy as SitePolicy, Site, Upper};
+use convoy_host::IpNet;
+use convoy_leak_protection::{Config, Finding as Past, Lead, Policy, Verdict, would_ask};
+use convoy_wire::{IpVersion, Protocol};
+
+use super::near_and_far::{changes_name, meant, net, of_version};
+use super::{leaks, routes};
+
+/// Types of ICMPv6 messages that Neighbour Discovery is made of (RFC 4861 section 4).
+const NEIGHBOUR_DISCOVERY: core::ops::RangeInclusive<u8> = 133..=137;
+
+/// What leak protection has to know of a site's policies.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OwnPolicies {
+    /// What they cover. A policy with several networks is several here.
+    covers: BTreeSet<Policy>,
+    /// Networks that are routed into the TUN interface.
+    routed: BTreeSet<IpNet>,
+    /// As look-ups find them, in order.
+    looked_up: Vec<SitePolicy>,
+}
+
+impl OwnPolicies {
+    /// Those of a site that serves daemons.
+    ///
+    /// # Errors
+    /// What leak protection cannot do for them, for people.
+    pub(super) fn of(site: &Site) -> Result<Self, Box<Finding>> {
+        if site.plain.interface.contains('%') {
+            return Err(Box::new(changes_name(site)));
+        }
+        let covers = covers(site)?;
+        let is_peer = |network: &IpNet| {
+            let mut peers = site.outbound.iter().map(|sa| sa.association.endpoints.remote);
+            peers.any(|peer| network.contains(&peer))
+        };
+        // The host has a way of its own to a peer, and marks lead what is for it into the TUN interface.
+        let routed = routes(site).into_iter().filter_map(net).filter(|network| !is_peer(network));
+        Ok(Self { covers, routed: routed.collect(), looked_up: looked_up(site) })
+    }
+
+    pub(super) const fn covers(&self) -> &BTreeSet<Policy> {
+        &self.covers
+    }
+
+    pub(super) const fn routed(&self) -> &BTreeSet<IpNet> {
+        &self.routed
+    }
+
+    /// Whether there are none that hold anything.
+    pub(super) fn hold_nothing(&self) -> bool {
+        self.covers.iter().all(|policy| policy.verdict == Verdict::Bypass)
+    }
+
+    /// Whether look-ups find the same as with others.
+    pub(super) fn decide_as(&self, other: &Self) -> bool {
+        self.looked_up == other.looked_up
+    }
+
+    /// Networks of those that hold: near and far ones.
+    fn sides(&self) -> [BTreeSet<IpNet>; 2] {
+        let holding = || self.covers.iter().filter(|policy| policy.verdict != Verdict::Bypass);
+        [holding().map(|policy| policy.local).collect(), holding().map(|it| it.remote).collect()]
+    }
+}
+
+/// What a site's policies cover, by prefixes.
+fn covers(site: &Site) -> Result<BTreeSet<Policy>, Box<Finding>> {
+    let mut covers = BTreeSet::new();
+    for policy in site.deciding_policies().filter(|policy| !is_neighbour_discovery(policy)) {
+        let verdict = match policy.action {
+            Action::Protect { .. } => Verdict::Protect,
+            Action::Bypass => Verdict::Bypass,
+            Action::Discard => Verdict::Discard,
+        };
+        let is_whole = policy.protocol.is_none() && policy.upper == Upper::Any;
+        for version in [IpVersion::V4, IpVersion::V6] {
+            let (near, far) = match meant(site, policy, version) {
+                _ if verdict == Verdict::Bypass => {
+                    (of_version(&policy.local, version), of_version(&policy.remote, version))
+                }
+                Ok(sides) => (sides.near.iter().copied().collect::<Vec<_>>(), sides.far_prefixes()),
+                // It is for what the TUN interface takes: held, it would cut the host off.
+                Err(_) if verdict == Verdict::Discard => continue,
+                Err(finding) => return Err(finding),
+            };
+            for local in IpNet::aggregate(&near) {
+                let all =
+                    far.iter().map(|remote| Policy { local, remote: *remote, is_whole, verdict });
+                covers.extend(all);
+            }
+        }
+    }
+    Ok(covers)
+}
+
+/// Whether a policy passes Neighbour Discovery alone (RFC 4861), which passes anyway.
+fn is_neighbour_discovery(policy: &SitePolicy) -> bool {
+    let is_of_it = |(first, last): (u8, u8)| {
+        NEIGHBOUR_DISCOVERY.contains(&first) && NEIGHBOUR_DISCOVERY.contains(&last)
+    };
+    policy.action == Action::Bypass
+        && policy.protocol == Some(Protocol::ICMPV6)
+        && matches!(policy.upper, Upper::Icmp { types, .. } if is_of_it(types))
+}
+
+/// The policies without what look-ups do not ask: names, and which SAs protect.
+fn looked_up(site: &Site) -> Vec<SitePolicy> {
+    let plain = |policy: &SitePolicy| SitePolicy {
+        name: "".into(),
+        action: match policy.action {
+            Action::Protect { .. } => Action::Protect { sa_out: None, sa_in: Vec::new() },
+            Action::Bypass => Action::Bypass,
+            Action::Discard => Action::Discard,
+        },
+        acquire: false,
+        ..policy.clone()
+    };
+    site.deciding_policies().map(plain).collect()
+}
+
+/// What would keep leak protection of a site's own policies from being raised, as far as its file tells.
+pub(super) fn unprotectable(site: &Site) -> Option<Box<Finding>> {
+    OwnPolicies::of(site).err()
+}
+
+/// Whether the kernel asks about packets of a site's own policies, as far as its file tells.
+pub(super) fn will_ask(site: &Site) -> bool {
+    let would_ask = |own: OwnPolicies| would_ask(&own.covers.into_iter().collect::<Vec<_>>());
+    OwnPolicies::of(site).is_ok_and(would_ask)
+}
+
+/// What leak protection would do for a site's own policies, in words; nothing where it would do nothing.
+pub(super) fn describe(site: &Site) -> Option<String> {
+    let own = OwnPolicies::of(site).ok().filter(|own| !own.hold_nothing())?;
+    let [near, far] = own.sides();
+    let config = leaks::config(site).ok()?;
+    let mut words = format!(
+        "mark packets from {} to {}, so that they go into {}, and drop what does not, also after its end \
+         (nf_tables, table inet {})",
+        leaks::networks(&near),
+        leaks::networks(&far),
+        site.plain.interface,
+        config.table()
+    );
+    if will_ask(site) {
+        words += &leaks::asks_in_words(&config, "what policies tell apart");
+    }
+    Some(words)
+}
+
+/// Rules of this host that lead what a site's own policies protect past its TUN interface.
+pub(super) fn leads_past(site: &Site) -> Vec<Past> {
+    let (Ok(own), Ok(config)) = (OwnPolicies::of(site), leaks::config(site)) else {
+        return Vec::new();
+    };
+    let [_, far] = own.sides();
+    let far: Vec<_> = far.into_iter().collect();
+    leaks::past(&Config { leads: Lead::ByMark, ..config }, &far)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(plain: &str, policies: &[&str]) -> Site {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("site.toml");
+        let policies: Vec<_> = policies
+            .iter()
+            .enumerate()
+            .map(|(n, text)| format!("[[policy]]\nname = \"p{n}\"\n{text}\n"))
+            .collect();
+        let text = format!(
+            "name = \"t\"\n[plain]\ninterface = \"convoy0\"\n{plain}\n[wire]\n[xfrm]\n{}",
+            policies.concat()
+        );
+        std::fs::write(&path, text).unwrap();
+        Site::load(&path).unwrap().0
+    }
+
+    fn policy(action: &str, local: &str, remote: &str, more: &str) -> String {
+        format!("action = \"{action}\"\nlocal = {local}\nremote = {remote}\n{more}")
+    }
+
+    fn protect(local: &str, remote: &str, more: &str) -> String {
+        policy("protect", local, remote, &format!("acquire = true\n{more}"))
+    }
+
+    /// In words, as `+` for what is whole.
+    fn covers(plain: &str, policies: &[&str]) -> Vec<String> {
+        let own = OwnPolicies::of(&site(plain, policies)).unwrap();
+        let words = |policy: &Policy| {
+            let Policy { local, remote, is_whole, verdict } = policy;
+            format!("{verdict:?}{} {local} {remote}", if *is_whole { "+" } else { "" })
+        };
+        own.covers.iter().map(words).collect()
+    }
+
+    #[test]
+    fn each_pair_of_networks_of_a_policy_is_covered() {
+        let one = protect(
+            "[\"10.1.0.0/24\", \"2001:db8:1::/48\"]",
+            "[\"10.2.0.0/16\", \"10.4.0.0-10.4.0.2\", \"2001:db8:2::/48\"]",
+            "",
+        );
+        let free = policy(
+            "bypass",
+            "\"10.1.0.0/24\"",
+            "\"10.2.0.0/16\"",
+            "protocol = \"udp\"\nremote_port = 9",
+        );
+        let none = policy("discard", "\"10.1.0.0/24\"", "\"10.9.0.0/16\"", "protocol = \"tcp\"");
+        assert_eq!(
+            covers("", &[&one, &free, &none]),
+            [
+                "Bypass 10.1.0.0/24 10.2.0.0/16",
+                "Protect+ 10.1.0.0/24 10.2.0.0/16",
+                "Protect+ 10.1.0.0/24 10.4.0.0/31",
+                "Protect+ 10.1.0.0/24 10.4.0.2/32",
+                "Discard 10.1.0.0/24 10.9.0.0/16",
+                "Protect+ 2001:db8:1::/48 2001:db8:2::/48",
+            ]
+        );
+    }
+
+    #[test]
+    fn everything_is_all_but_the_near_side_and_links() {
+        let one = protect("\"10.1.0.0/24\"", "\"0.0.0.0/0\"", "");
+        let own = OwnPolicies::of(&site("", &[&one])).unwrap();
+        let [near, far] = own.sides();
+        assert_eq!(near.len(), 1);
+        let is_far = |address: &str| {
+            let address: std::net::IpAddr = address.parse().unwrap();
+            far.iter().any(|net| net.contains(&address))
+        };
+        assert!(is_far("10.1.1.1") && is_far("239.1.1.1"));
+        assert!(!is_far("10.1.0.9") && !is_far("224.0.0.5") && !is_far("169.254.1.1"));
+    }
+
+    #[test]
+    fn policies_from_everything_to_everything_mean_what_routes_list() {
+        let all = "\"0.0.0.0/0\"";
+        let listed = "routes = [\"10.2.0.0/16\"]";
+        let [protecting, dropping] = [protect(all, all, ""), policy("discard", all, all, "")];
+        assert_eq!(covers(listed, &[&protecting]), ["Protect+ 0.0.0.0/0 10.2.0.0/16"]);
+        assert_eq!(covers(listed, &[&dropping]), ["Discard+ 0.0.0.0/0 10.2.0.0/16"]);
+        assert_eq!(covers("", &[&dropping]), [""; 0]);
+        let refused = unprotectable(&site("", &[&protecting])).unwrap().to_string();
+        assert!(refused.contains("policy 'p0'") && !refused.contains("= false"), "{refused}");
+    }
+
+    #[test]
+    fn what_look_ups_do_not_ask_is_no_change() {
+        let one = |more: &str| protect("\"10.1.0.0/24\"", "\"10.2.0.0/24\"", more);
+        let of = |policies: &[&str]| OwnPolicies::of(&site("", policies)).unwrap();
+        let before = of(&[&one("")]);
+        assert!(before.decide_as(&of(&[&one("priority = 100")])));
+        assert!(!before.decide_as(&of(&[&one("priority = 101")])));
+        assert!(!before.decide_as(&of(&[&one("protocol = \"udp\"")])));
+    }
+
+    #[test]
+    fn neighbour_discovery_passes_anyway_and_other_messages_are_asked_about() {
+        let one = protect("\"2001:db8:1::/48\"", "\"2001:db8:2::/48\"", "");
+        let free = |types: &str| {
+            let more = format!("protocol = \"icmpv6\"\nicmp_type = {types}\npriority = 1");
+            policy("bypass", "\"2001:db8:1::/48\"", "\"2001:db8:2::/48\"", &more)
+        };
+        assert!(!will_ask(&site("", &[&one, &free("\"133-137\"")])));
+        assert!(will_ask(&site("", &[&one, &free("128")])));
+        let said = describe(&site("", &[&one, &free("128")])).unwrap();
+        assert!(said.contains("2001:db8:2::/48") && said.contains("; ask about"), "{said}");
+        assert_eq!(describe(&site("", &[&free("128")])), None);
+    }
+}

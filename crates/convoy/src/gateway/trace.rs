@@ -1,0 +1,238 @@
+//! How a packet would go through the host: for `convoy trace`.
+
+use std::net::IpAddr;
+
+use convoy_control::trace::{Decision, Fate, HostWay, Prefixes, Question, RouteTaken};
+use convoy_host::{HostError, Mark, Network, RouteBy, RouteTo};
+use convoy_ipsec::selector::Direction;
+use convoy_leak_protection::{Config, Lead, Mixed, Verdict};
+use convoy_wire::FlowKey;
+
+use super::Gateway;
+use super::questions::Database;
+
+/// What leak protection says of packets between two addresses.
+pub(super) struct Protection<'a> {
+    pub(super) config: Config,
+    /// What is known of a packet from one address to another; none if it does not go from near to far.
+    pub(super) mixed: Box<dyn Fn(IpAddr, IpAddr) -> Option<Mixed> + 'a>,
+    /// Who is asked.
+    pub(super) database: Database<'a>,
+}
+
+/// A packet that the gateway's plain interface has to do with.
+struct Packet<'a> {
+    question: &'a Question,
+    flow: FlowKey,
+    interface: &'a str,
+}
+
+/// Where a packet comes from, and whether it is for this host.
+#[derive(Default)]
+struct Ends {
+    /// This host sends it.
+    is_own: bool,
+    /// It is for this host.
+    is_for_host: bool,
+    /// The way back, if it is known.
+    back: Option<RouteTo>,
+}
+
+/// What leak protection makes of a packet before routes lead it.
+#[derive(Clone, Copy)]
+struct Judged {
+    prefixes: Prefixes,
+    decision: Decision,
+    /// Why, if it is dropped.
+    dropped: Fate,
+}
+
+/// Without leak protection.
+const UNPROTECTED: Judged =
+    Judged { prefixes: Prefixes::Off, decision: Decision::Routed, dropped: Fate::Discarded };
+
+impl Gateway {
+    /// How the host leads a packet that leaves, or comes in in clear; none for others, and where the gateway forwards
+    /// past the host.
+    pub(super) fn host_way(&self, question: &Question, flow: FlowKey) -> Option<HostWay> {
+        let site = self.core.state().site();
+        if question.spi.is_some() || question.if_id != 0 || site.plain.backend.is_direct() {
+            return None;
+        }
+        let packet = Packet { question, flow, interface: &self.interface };
+        let picture = self.core.state().published().current();
+        let of_site = self.leaks.as_ref().and_then(|leaks| leaks.trace(&picture));
+        let protection =
+            of_site.or_else(|| self.daemons.as_ref().and_then(|it| it.trace(&picture)));
+        let protection = protection.as_ref();
+        let ends = Network::open().and_then(|mut network| packet.ends(&mut network, protection));
+        let (ends, unseen) = match ends {
+            Ok(ends) => (ends, None),
+            Err(error) => (Ends::default(), Some(error)),
+        };
+        let judged = protection.map_or(UNPROTECTED, |it| packet.decide(it, &ends));
+        let mark = protection.and_then(|it| marked(&it.config, judged, &ends));
+        let way = match unseen {
+            None => packet.follow(&ends, judged, mark),
+            Some(error) => Err(error),
+        };
+        Some(way.unwrap_or_else(|error| HostWay {
+            is_own: ends.is_own,
+            from_link: ends.back.map(|back| back.link),
+            prefixes: judged.prefixes,
+            decision: judged.decision,
+            mark: mark.map(shown),
+            route: None,
+            refused: Some(error.to_string()),
+            fate: Fate::NoRoute,
+        }))
+    }
+}
+
+/// The mark that chains give it.
+fn marked(config: &Config, judged: Judged, ends: &Ends) -> Option<Mark> {
+    let marks = config.questions.marks;
+    let verdict = match judged.decision {
+        Decision::Protect => Verdict::Protect,
+        Decision::Bypass if ends.is_for_host => return Some(marks.of_arrival()),
+        Decision::Bypass => Verdict::Bypass,
+        Decision::Routed | Decision::Discard => return None,
+    };
+    // Routes lead what is protected whole, unless marks do.
+    let is_marked = config.leads == Lead::ByMark || judged.prefixes != Prefixes::Whole;
+    is_marked.then(|| marks.of_answer(verdict))?
+}
+
+fn shown(mark: Mark) -> String {
+    format!("{:#010x}/{:#010x}", mark.value, mark.mask)
+}
+
+impl Packet<'_> {
+    /// Who sends it, and who is to have it.
+    fn ends(
+        &self,
+        network: &mut Network,
+        protection: Option<&Protection<'_>>,
+    ) -> Result<Ends, HostError> {
+        let Question { from, to, .. } = *self.question;
+        let own = network.addresses(None)?;
+        let has = |address: IpAddr| own.iter().any(|own| own.addr() == address);
+        let (is_own, is_for_host) = (has(from), has(to));
+        if is_own {
+            return Ok(Ends { is_own, is_for_host, back: None });
+        }
+        // Who answers to it leads back the way that it came. What comes from a far network in clear goes back in clear.
+        let inbound = protection.filter(|it| {
+            (it.mixed)(to, from).is_some() && (is_for_host || (it.mixed)(from, to).is_none())
+        });
+        let mark = inbound
+            .and_then(|it| it.config.questions.marks.of_answer(Verdict::Bypass)?.value.into());
+        let back = network.route_by(from, RouteBy { mark, ..RouteBy::default() }).ok();
+        let back = back.filter(|back| inbound.is_none() || back.link != self.interface);
+        Ok(Ends { is_own, is_for_host, back })
+    }
+
+    /// What leak protection's prefixes and the policies that are asked say.
+    fn decide(&self, protection: &Protection<'_>, ends: &Ends) -> Judged {
+        let Question { from, to, protocol, ports, .. } = *self.question;
+        let Protection { config, mixed, database } = protection;
+        let verdict = |direction| match database.judge(direction, &self.flow).1 {
+            Verdict::Protect => Decision::Protect,
+            Verdict::Bypass => Decision::Bypass,
+            Verdict::Discard => Decision::Discard,
+        };
+        let judged = |prefixes, decision| Judged { prefixes, decision, dropped: Fate::Discarded };
+        let is_out_of_tunnel =
+            !ends.is_own && ends.back.as_ref().is_some_and(|back| back.link == self.interface);
+        let outward = mixed(from, to);
+        let inward = mixed(to, from).filter(|_| !ends.is_own && !is_out_of_tunnel);
+        if let Some(sides) = inward {
+            let asks = sides.from || sides.to;
+            // What goes from near to far as well is asked about first.
+            let is_admitted = config.admits(protocol, ports.map(|(_, to)| to));
+            if ends.is_for_host && is_admitted && !(outward.is_some() && asks) {
+                return judged(Prefixes::Admitted, Decision::Routed);
+            }
+            let prefixes = if asks { Prefixes::MixedInbound } else { Prefixes::WholeInbound };
+            // Its source is the far side.
+            if !sides.to || verdict(Direction::Inbound) != Decision::Bypass {
+                return Judged { prefixes, decision: Decision::Discard, dropped: Fate::NotInClear };
+            }
+            if ends.is_for_host {
+                return judged(prefixes, Decision::Bypass);
+            }
+            if outward.is_none() {
+                return judged(prefixes, verdict(Direction::Outbound));
+            }
+        }
+        let Some(sides) = outward.filter(|_| !ends.is_for_host) else {
+            return judged(Prefixes::Neither, Decision::Routed);
+        };
+        // What this host sends to what is protected whole is not asked about, whatever its source.
+        if !(sides.to || sides.from && !ends.is_own) {
+            return judged(Prefixes::Whole, Decision::Protect);
+        }
+        let decision = match verdict(Direction::Outbound) {
+            // To what is protected whole nothing leaves in clear.
+            Decision::Bypass if !sides.to => Decision::Discard,
+            decision => decision,
+        };
+        judged(Prefixes::Mixed, decision)
+    }
+
+    /// Where routes lead it then.
+    fn follow(
+        &self,
+        ends: &Ends,
+        judged: Judged,
+        mark: Option<Mark>,
+    ) -> Result<HostWay, HostError> {
+        let Question { from, to, .. } = *self.question;
+        let mut network = Network::open()?;
+        let (is_own, back) = (ends.is_own, ends.back.as_ref());
+        let way = |route: Option<&RouteTo>, refused, fate| HostWay {
+            is_own,
+            from_link: back.map(|back| back.link.clone()),
+            prefixes: judged.prefixes,
+            decision: judged.decision,
+            mark: mark.map(shown),
+            route: route.map(taken),
+            refused,
+            fate,
+        };
+        if judged.decision == Decision::Discard {
+            return Ok(way(None, None, judged.dropped));
+        }
+        // A source that is not its own is asked about only together with where it comes from.
+        let from = Some(from).filter(|_| is_own || back.is_some());
+        let by = RouteBy { from, link: back.map(|back| back.link_index), mark: None };
+        // Its own packets need some route before they are marked.
+        let first = if is_own { network.route_by(to, by).map(drop) } else { Ok(()) };
+        let mark = mark.map(|mark| mark.value);
+        let route = first.and_then(|()| network.route_by(to, RouteBy { mark, ..by }));
+        Ok(match route {
+            Err(HostError::NoRoute { cause, .. }) => {
+                way(None, Some(cause.to_string()), Fate::NoRoute)
+            }
+            Err(error) => return Err(error),
+            Ok(route) => {
+                let fate = self.fate(&route, judged.decision);
+                way(Some(&route), None, fate)
+            }
+        })
+    }
+
+    fn fate(&self, route: &RouteTo, decision: Decision) -> Fate {
+        match decision {
+            _ if route.link == self.interface => Fate::IntoTunnel,
+            _ if route.local => Fate::ForHost,
+            Decision::Protect => Fate::PastInterface,
+            _ => Fate::InClear,
+        }
+    }
+}
+
+fn taken(route: &RouteTo) -> RouteTaken {
+    let via = route.via.map(|via| via.to_string());
+    RouteTaken { link: route.link.clone(), via, table: route.table }
+}
