@@ -19,8 +19,13 @@ override RUSTFLAGS := $(RUSTFLAGS) $(SOFT)
 export RUSTFLAGS
 endif
 
+# What only helps the next build costs a machine that builds once.
+ifdef CI
+export CARGO_INCREMENTAL ?= 0
+endif
+
 .PHONY: help build demo demo-ike test check test-levels test-tiers test-soak test-long audit rustflags \
-	constant-time library install install-library
+	constant-time library install install-library install-library-files
 
 help:
 	@echo "make demo              two gateways, real traffic through ESP, a summary"
@@ -31,7 +36,7 @@ help:
 	@echo "make test-levels       the tests and oracles once for every CPU tier that can be denied here; an hour"
 	@echo "make test-tiers        the crypto tests on emulated processors of seven levels; takes an hour"
 	@echo "make test-soak         an hour of leak protection against kills, foreign rules and random policies; SOAK=3600 SEED=1"
-	@echo "make test-long         all that is too long for the gate: test-levels, test-tiers and test-soak"
+	@echo "make test-long         all that is too long for the gate; cargo xtask long --list tells what"
 	@echo "make constant-time     looks for branches on secrets, under Valgrind"
 	@echo "make audit             asks cargo-deny of the crates used: advisories, licences, sources, duplicates"
 	@echo "make build             the release build of convoy and of what it preloads"
@@ -64,27 +69,14 @@ test:
 check:
 	$(CARGO) xtask ci
 
-test-levels:
+test-levels test-tiers test-soak test-long:
 	./interop/install-deps.sh
-	$(CARGO) xtask levels
+	$(CARGO) xtask $(XTASK_$@)
 
-test-long: test-levels test-tiers test-soak
-
-# Three quarters of it with whole gateways; the rest is shared by the model tests, which end one after another.
-SOAK ?= 3600
-SEED ?= $(shell date +%s)
-
-test-soak: export CONVOY_SEED = $(SEED)
-test-soak:
-	./interop/install-deps.sh
-	@echo "soak: SEED=$(SEED), $(SOAK) seconds; each minute tells how far it is"
-	CONVOY_SOAK_SECONDS=$$(($(SOAK) * 3 / 4)) $(CARGO) test --locked --package convoy --test adversity
-	CONVOY_SOAK_SECONDS=$$(($(SOAK) / 20)) $(CARGO) test --locked --package convoy-leak-protection --test kinds \
-		-- --test-threads 2
-
-test-tiers:
-	./interop/install-deps.sh
-	./interop/emulator/test_tiers.py $(TIER_FLAGS)
+XTASK_test-levels = levels
+XTASK_test-tiers = ci emulator
+XTASK_test-soak = ci soak
+XTASK_test-long = long
 
 audit:
 	$(CARGO) xtask ci audit
@@ -109,11 +101,17 @@ install: build install-library
 	test -e $(DESTDIR)/etc/convoy/convoy.toml || install -D -m 0600 systemd/convoy.toml $(DESTDIR)/etc/convoy/convoy.toml
 
 install-library: library
+	@$(MAKE) --no-print-directory install-library-files
+
+# Where below the target folder the library is that is installed: the gate installs the one of its tests.
+LIBRARY ?= release
+
+install-library-files:
 	install -D -m 0644 crates/capi/include/convoy_crypto.h $(DESTDIR)$(PREFIX)/include/convoy_crypto.h
-	$(INSTALL_BINARY) $(TARGET)/release/libconvoy_capi.so $(DESTDIR)$(LIBDIR)/$(SO).$(VERSION)
+	$(INSTALL_BINARY) $(TARGET)/$(LIBRARY)/libconvoy_capi.so $(DESTDIR)$(LIBDIR)/$(SO).$(VERSION)
 	ln -sf $(SO).$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/$(SO)
-	install -D -m 0644 $(TARGET)/release/libconvoy_capi.a $(DESTDIR)$(LIBDIR)/libconvoy_crypto.a
+	install -D -m 0644 $(TARGET)/$(LIBRARY)/libconvoy_capi.a $(DESTDIR)$(LIBDIR)/libconvoy_crypto.a
 	$(if $(STRIP),$(STRIP) --strip-debug $(DESTDIR)$(LIBDIR)/libconvoy_crypto.a)
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \

@@ -13,11 +13,13 @@ if [ -e "$marker" ]; then
     exit 0
 fi
 
-mkdir -p "$folder"
-download=$(mktemp -d)
-trap 'rm -rf "$download"' EXIT
-python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
-    --dest "$download" "cryptography-vectors==$version"
+. interop/cache.sh
+download=$cache/vectors-$version
+mkdir -p "$folder" "$download"
+if ! ls "$download"/*.whl > /dev/null 2>&1; then
+    python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: \
+        --dest "$download" "cryptography-vectors==$version"
+fi
 # A wheel is a zip archive.
 python3 - "$download" "$folder" <<'PYTHON'
 import pathlib, sys, zipfile

@@ -66,6 +66,20 @@ def target_dir():
     return ROOT / "target"
 
 
+def cache_dir():
+    """Where downloads outlive a clone, as interop/cache.sh has it."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.environ.get("HOME", "/nonexistent"), ".cache")
+    folder = pathlib.Path(base) / "convoy"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = None
+    if folder is None or not os.access(folder, os.W_OK):
+        folder = target_dir().resolve() / "tools" / "cache"
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def convoy_binary():
     """The program under test: $CONVOY_BIN, else the debug build, else the release build."""
     if os.environ.get("CONVOY_BIN"):

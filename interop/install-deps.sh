@@ -10,6 +10,8 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-target}
+# shellcheck source=interop/cache.sh
+. interop/cache.sh
 check_only=${1:-}
 
 # Pinned, so that a run of today and one of next year ask the same oracle.
@@ -63,43 +65,70 @@ apt_get() {
     DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3 "$@"
 }
 
+# What may be had by one of several names, as distributions have it; apt is asked which it knows.
+known_as() {
+    local name
+    for name in "$@"; do
+        apt-cache show "$name" > /dev/null 2>&1 && echo "$name" && return
+    done
+}
+
+# Everything in one call of apt: it reads its lists, and runs triggers, once.
 install_packages() {
+    local more
     collect_missing
-    [ ${#missing[@]} -eq 0 ] && return
+    more=$(./interop/install-strongswan.sh --missing)
+    # shellcheck disable=SC2206 # Words are what is wanted.
+    missing+=($more)
+    has_ipsec_mb || missing+=(libipsec-mb)
     if [ "$(id -u)" -ne 0 ] || ! command -v apt-get > /dev/null; then
-        echo "install-deps: not root on a Debian, so these are not installed: ${missing[*]}"
+        [ ${#missing[@]} -eq 0 ] ||
+            echo "install-deps: not root on a Debian, so these are not installed: ${missing[*]}"
         return
     fi
-    echo "install-deps: installing ${missing[*]}"
-    # tshark asks whether others than root may capture; nothing here needs that.
-    command -v debconf-set-selections > /dev/null &&
-        echo "wireshark-common wireshark-common/install-setuid boolean false" | debconf-set-selections
-    # A python3 that was just missing brings its venv along.
-    printf '%s\n' "${missing[@]}" | grep -qx python3 && missing+=(python3-venv)
-    apt_get update > /dev/null || echo "install-deps: apt-get update failed"
-    apt_get install -y --no-install-recommends "${missing[@]}" > /dev/null ||
-        echo "install-deps: apt-get install failed"
+    # It is unpacked, not installed; what it needs is installed.
+    more=$(./interop/install-libreswan.sh --download)
+    # shellcheck disable=SC2206 # Words are what is wanted.
+    missing+=($more)
+    [ ${#missing[@]} -eq 0 ] || apt_get update > /dev/null || echo "install-deps: apt-get update failed"
+    local package wanted=()
+    for package in "${missing[@]}"; do
+        case $package in
+            # A python3 that was just missing brings its venv along.
+            python3) wanted+=(python3 python3-venv) ;;
+            libipsec-mb) wanted+=($(known_as libipsec-mb1 libipsec-mb2)) ;;
+            *) wanted+=("$package") ;;
+        esac
+    done
+    if [ ${#wanted[@]} -gt 0 ]; then
+        echo "install-deps: installing ${wanted[*]}"
+        # tshark asks whether others than root may capture; nothing here needs that.
+        command -v debconf-set-selections > /dev/null &&
+            echo "wireshark-common wireshark-common/install-setuid boolean false" | debconf-set-selections
+        ./interop/install-strongswan.sh --around apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3 \
+            install -y --no-install-recommends "${wanted[@]}" > /dev/null ||
+            echo "install-deps: apt-get install failed"
+    fi
+    ./interop/install-libreswan.sh --unpack > /dev/null
 }
 
 has_ipsec_mb() {
     ldconfig -p 2> /dev/null | grep -q libIPSec_MB
 }
 
-# Apart from the others: distributions name it differently, and some have none.
-install_ipsec_mb() {
-    { has_ipsec_mb || [ "$(id -u)" -ne 0 ] || ! command -v apt-get > /dev/null; } && return
-    apt_get install -y --no-install-recommends libipsec-mb1 > /dev/null 2>&1 ||
-        apt_get install -y --no-install-recommends libipsec-mb2 > /dev/null 2>&1 || true
-}
-
+# From the cache if it has the wheels, else from the index into the cache. pip that is new enough for the machine's
+# python comes with it.
 install_scapy() {
-    local home=$target/tools/python stamp
+    local home=$target/tools/python wheels=$cache/wheels stamp
     stamp=$home/.scapy-$scapy-cryptography-$cryptography
     [ -e "$stamp" ] && return
     command -v python3 > /dev/null || return
     rm -rf "$home"
+    local from=("$home/bin/pip" install -q --disable-pip-version-check "scapy==$scapy" "cryptography==$cryptography")
     if python3 -m venv "$home" 2> /dev/null &&
-        "$home/bin/pip" install -q --disable-pip-version-check "scapy==$scapy" "cryptography==$cryptography"; then
+        { "${from[@]}" --no-index --find-links "$wheels" > /dev/null 2>&1 ||
+            { "$home/bin/pip" download -q --disable-pip-version-check --dest "$wheels" "scapy==$scapy" \
+                "cryptography==$cryptography" && "${from[@]}" --no-index --find-links "$wheels"; }; }; then
         touch "$stamp"
     else
         rm -rf "$home"
@@ -132,10 +161,7 @@ tell() {
 if [ "$check_only" != --check ]; then
     mkdir -p "$target/tools"
     install_packages
-    install_ipsec_mb
     install_scapy
-    ./interop/install-strongswan.sh > /dev/null
-    ./interop/install-libreswan.sh > /dev/null
     if [ -x interop/fetch-vectors.sh ]; then
         # It wants a python3 with pip, which the one above has.
         PATH=$(realpath "$target")/tools/python/bin:$PATH ./interop/fetch-vectors.sh || echo "install-deps: the test vectors could not be fetched"

@@ -4,6 +4,8 @@
 # own. Otherwise, or where there is no apt, it names what is missing and ends with 1.
 #
 #   interop/install-strongswan.sh [--check]      --check only tells
+#   interop/install-strongswan.sh --missing      prints the packages that are missing
+#   interop/install-strongswan.sh --around COMMAND…    runs a command that installs them, perhaps among others
 set -uo pipefail
 
 # command or file|package
@@ -43,20 +45,39 @@ forbid_starting() {
     printf '#!/bin/sh\nexit 101\n' > "$policy" && chmod 755 "$policy"
 }
 
-install() {
-    echo "install-strongswan: installing ${missing[*]}"
+# Runs what installs the missing packages, so that nothing begins to run by it.
+around() {
     forbid_starting
-    apt_get update > /dev/null || echo "install-strongswan: apt-get update failed"
-    apt_get install -y --no-install-recommends "${missing[@]}" > /dev/null ||
-        echo "install-strongswan: apt-get install failed"
+    "$@"
+    local status=$?
     # Nobody asked for a VPN after the next start of this machine.
     if command -v systemctl > /dev/null && ! [ "$had_charon" ]; then
         systemctl disable --quiet strongswan.service 2> /dev/null
     fi
+    return $status
+}
+
+install() {
+    echo "install-strongswan: installing ${missing[*]}"
+    apt_get update > /dev/null || echo "install-strongswan: apt-get update failed"
+    around apt_get install -y --no-install-recommends "${missing[@]}" > /dev/null ||
+        echo "install-strongswan: apt-get install failed"
 }
 
 collect_missing
 had_charon=$(command -v charon-systemd || true)
+case ${1:-} in
+    --missing)
+        echo "${missing[*]}"
+        exit 0
+        ;;
+    --around)
+        shift
+        export DEBIAN_FRONTEND=noninteractive
+        around "$@"
+        exit
+        ;;
+esac
 if [ ${#missing[@]} -gt 0 ] && [ "${1:-}" != --check ] && [ "$(id -u)" -eq 0 ] && command -v apt-get > /dev/null; then
     install
     collect_missing

@@ -15,8 +15,8 @@
 #   CACHE (what outlives a run), RUN (this machine's own files), KERNEL_PACKAGE, MEMORY (MiB), TIMEOUT (of exec, s)
 set -euo pipefail
 
-target=${CARGO_TARGET_DIR:-$(dirname "$0")/../target}
-CACHE=${CACHE:-$target/tools/kernel-peer}
+# shellcheck source=interop/cache.sh
+[ -n "${CACHE:-}" ] || { . "$(dirname "$0")/cache.sh" && CACHE=$cache/kernel-peer; }
 RUN=${RUN:-$CACHE/run}
 NS=${NS:-convoy-kernel}
 TAP=${TAP:-tap0}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Records what a real Linux kernel with ESP answers to `ip xfrm`: the commands of
-# crates/control/tests/xfrm_server/recorded/commands.txt, run one after the other in an emulated machine. The
+# crates/control/tests/it/xfrm_server/recorded/commands.txt, run one after the other in an emulated machine. The
 # test beside them holds Convoy to it.
 #
 #   interop/record-xfrm.sh            writes linux.txt beside the commands
@@ -9,8 +9,8 @@
 # Needs what kernel-esp-peer.sh needs, and ends with 77 where that is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-folder=crates/control/tests/xfrm_server/recorded
-export NS=convoy-record-$$ RUN=${CARGO_TARGET_DIR:-$PWD/target}/tools/kernel-peer/record-$$ TIMEOUT=300
+folder=crates/control/tests/it/xfrm_server/recorded
+export NS=convoy-record-$$ RUN=${CARGO_TARGET_DIR:-$PWD/target}/record-$$ TIMEOUT=300
 
 work=$(mktemp -d)
 trap 'interop/kernel-esp-peer.sh stop; rm -rf "$work"' EXIT

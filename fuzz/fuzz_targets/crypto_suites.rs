@@ -2,7 +2,7 @@
 //! found forged and wiped, lengths that do not fit are refused, and nothing else changes or panics.
 #![no_main]
 
-#[path = "../../crates/crypto/tests/common/mod.rs"]
+#[path = "../../crates/crypto/tests/it/common/mod.rs"]
 mod common;
 
 use std::sync::LazyLock;

@@ -3,7 +3,7 @@
 //! that make no sense untouched and marked.
 #![no_main]
 
-#[path = "../../crates/crypto/tests/common/mod.rs"]
+#[path = "../../crates/crypto/tests/it/common/mod.rs"]
 mod common;
 
 use std::collections::VecDeque;

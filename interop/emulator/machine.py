@@ -54,7 +54,7 @@ class NoResult(Exception):
 def cache():
     """What outlives a run."""
     given = os.environ.get("CONVOY_EMULATOR_CACHE")
-    folder = pathlib.Path(given) if given else harness.target_dir() / "tools" / "emulator"
+    folder = pathlib.Path(given) if given else harness.cache_dir() / "emulator"
     folder.mkdir(parents=True, exist_ok=True)
     return folder.resolve()
 

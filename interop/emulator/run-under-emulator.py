@@ -7,11 +7,11 @@
 As cargo's runner, for tests on an instruction set that this machine lacks:
 
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER="$PWD/interop/emulator/run-under-emulator.py -l avx2-vaes" \\
-        cargo test --target x86_64-unknown-linux-gnu -p convoy-crypto --test kernels
+        cargo test --target x86_64-unknown-linux-gnu -p convoy-crypto --test it kernels::
 
 An instruction that the level lacks ends the program with SIGILL (exit status 132). Ends with 77 where the
 emulator cannot be had on this machine, and with 125 where the emulated machine ended without a result.
-CONVOY_EMULATOR_CACHE names the folder that outlives a run; without it, tools/emulator below the target folder.
+CONVOY_EMULATOR_CACHE names the folder that outlives a run; without it, one below the user's cache folder.
 """
 
 import argparse

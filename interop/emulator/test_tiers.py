@@ -4,8 +4,8 @@
     interop/emulator/test_tiers.py [--level LEVEL]... [--program NAME]... [--smoke]
 
 At each level the tiers must be those that the level has. A kernel that uses an instruction above its tier
-ends its program there with SIGILL; and tiers that the machine at hand lacks are tested at all. --smoke does
-one some levels with two programs, which CI has the time for.
+ends its program there with SIGILL; and tiers that the machine at hand lacks are tested at all. --smoke
+tries some levels with two groups of tests.
 
 Ends with 0, 1 where something failed, or 77 where the emulator cannot be had.
 """
@@ -32,9 +32,9 @@ TIERS = {
     "avx2-vaes": "portable,aesni,avx,avx2,vaes256,sha-ni",
     "avx512-vaes": "portable,aesni,avx,avx2,avx512,vaes256,vaes512,sha-ni",
 }
-# Programs of tests: `lib` is the one inside the crate. Tests with the words behind it in their names are
-# left out, for an emulator takes minutes for what the machine at hand does in a second, and the same
-# kernels run in what stays.
+# Groups of tests: `lib` are those inside the crate, some others have a program of their own, and the rest are modules
+# of the program `it`. Tests with the words behind it in their names are left out, for an emulator takes minutes for
+# what the machine at hand does in a second, and the same kernels run in what stays.
 PROGRAMS = {
     "expect_tiers": [],
     "lib": ["random_bursts"],
@@ -42,7 +42,7 @@ PROGRAMS = {
     "wycheproof": [],
     "kat": [],
     "cross_tier": ["random_bursts", "one_burst_may_mix", "nothing_outside", "counters_carry"],
-    "zeroing": [],
+    "heap": [],
     "stack": ["bursts_leave"],
 }
 # The first two are not what developers have, so a kernel that uses too much would pass elsewhere.
@@ -52,9 +52,9 @@ LIMIT = 1500
 
 
 def build():
-    """Builds the tests; yields the path of each program by its name."""
-    # The packages that the gate tests on every tier, lest it builds them once more.
-    command = ["cargo", "test", "--package", "convoy-crypto", "--package", "convoy-ipsec", "--no-run",
+    """Builds the tests; yields the path of a program, and how to choose its tests, for each group of tests."""
+    # As the gate builds them, lest they are built once more.
+    command = ["cargo", "test", "--workspace", "--lib", "--bins", "--tests", "--no-run", "--locked",
                "--message-format=json"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
@@ -67,7 +67,10 @@ def build():
         target = message["target"]
         if message["profile"]["test"] and pathlib.Path(target["src_path"]).is_relative_to(ROOT / "crates/crypto"):
             found["lib" if "lib" in target["kind"] else target["name"]] = message["executable"]
-    return found
+    groups = {name: (program, []) for name, program in found.items() if name != "it"}
+    listed = subprocess.run([found["it"], "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    modules = {line.partition("::")[0] for line in listed.splitlines() if line.endswith(": test")}
+    return groups | {name: (found["it"], [f"{name}::"]) for name in modules}
 
 
 def vectors():
@@ -77,14 +80,14 @@ def vectors():
     return [(str(folder), "/vectors")] if os.path.isdir(folder) else []
 
 
-def run_one(report, level, name, program, files):
-    """One program at one level."""
+def run_one(report, level, name, program, chosen, files):
+    """One group of tests at one level."""
     case = f"{level}: {name}"
     skips = [word for skipped in PROGRAMS.get(name, []) for word in ("--skip", skipped)]
     variables = [("CONVOY_EXPECT_TIERS", TIERS[level]), ("CONVOY_VECTORS", "/vectors"), ("RUST_BACKTRACE", "0")]
     try:
         status, output, seconds = machine.run(
-            level, program, ["--show-output", *skips], variables, files, LIMIT)
+            level, program, ["--show-output", *chosen, *skips], variables, files, LIMIT)
     except machine.NoResult as why:
         report.check(case, str(why).splitlines())
         return
@@ -121,15 +124,17 @@ def main():
     with tempfile.TemporaryDirectory(prefix="convoy-tiers-") as folder:
         for name in names:
             if name not in programs:
-                report.check(name, ["there is no such program; is the list of programs stale?"])
+                report.check(name, ["there is no such group of tests; is the list of groups stale?"])
                 continue
+            program, chosen = programs[name]
             # Without what debuggers want, there is less to unpack in the guest.
-            lean = os.path.join(folder, name)
-            if shutil.which("strip") is None or subprocess.run(["strip", "-o", lean, programs[name]]).returncode:
-                lean = programs[name]
-            files = vectors() if name not in ("expect_tiers", "lib", "kernels", "zeroing", "stack") else []
+            lean = os.path.join(folder, os.path.basename(program))
+            if not os.path.exists(lean) and (
+                    shutil.which("strip") is None or subprocess.run(["strip", "-o", lean, program]).returncode):
+                lean = program
+            files = vectors() if name not in ("expect_tiers", "lib", "kernels", "heap", "stack") else []
             for level in levels:
-                run_one(report, level, name, lean, files)
+                run_one(report, level, name, lean, chosen, files)
     report.end()
 
 

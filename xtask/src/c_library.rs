@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::ci::Gate;
 use crate::report::Tally;
 use crate::workspace::{Workspace, works};
 
@@ -40,8 +41,27 @@ const WAYS: &[Way] = &[
     },
 ];
 
-/// Installs the library, builds every example in every way, and runs it.
-pub(crate) fn run(workspace: &Workspace) -> Result<Tally> {
+/// Which library is installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Build {
+    /// The one that the build of the tests made.
+    OfTests,
+    /// The one that is shipped.
+    Release,
+}
+
+/// Installs the library that the build of the tests made, builds every example in every way, and runs it.
+pub(crate) fn run(gate: &Gate) -> Result<Tally> {
+    gate.programs()?;
+    check(&gate.workspace, Build::OfTests)
+}
+
+/// The same with the library that is shipped.
+pub(crate) fn run_release(gate: &Gate) -> Result<Tally> {
+    check(&gate.workspace, Build::Release)
+}
+
+fn check(workspace: &Workspace, build: Build) -> Result<Tally> {
     for tool in ["cc", "make", "pkg-config", "readelf"] {
         if !works(Command::new(tool).arg("--version")) {
             let why = format!("c-library: {tool} is not installed");
@@ -55,9 +75,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Tally> {
     }
     fs::create_dir_all(&folder)?;
     let prefix = folder.join("prefix");
-    install(workspace, &prefix, &[])?;
+    install(workspace, build, &prefix, &[])?;
     let mut sum = header_alone(&prefix)?;
-    sum.add(stripped(workspace, &prefix, &folder)?);
+    sum.add(stripped(workspace, build, &prefix, &folder)?);
     let mut ways: Vec<&Way> = WAYS.iter().collect();
     if has_static_libc(&folder)? {
         ways.push(&ALONE);
@@ -77,9 +97,13 @@ pub(crate) fn run(workspace: &Workspace) -> Result<Tally> {
     Ok(sum)
 }
 
-fn install(workspace: &Workspace, prefix: &Path, more: &[&str]) -> Result<()> {
+fn install(workspace: &Workspace, build: Build, prefix: &Path, more: &[&str]) -> Result<()> {
     let status = Command::new("make")
-        .args(["--no-print-directory", "install-library"])
+        .arg("--no-print-directory")
+        .args(match build {
+            Build::OfTests => ["install-library-files", "LIBRARY=debug/deps"],
+            Build::Release => ["install-library", "LIBRARY=release"],
+        })
         .args(more)
         .arg(format!("PREFIX={}", prefix.display()))
         .arg(format!("LIBDIR={}", prefix.join(LIBDIR).display()))
@@ -93,9 +117,9 @@ fn install(workspace: &Workspace, prefix: &Path, more: &[&str]) -> Result<()> {
 }
 
 /// What was installed has no debug information, unless that was asked for.
-fn stripped(workspace: &Workspace, prefix: &Path, folder: &Path) -> Result<Tally> {
+fn stripped(workspace: &Workspace, build: Build, prefix: &Path, folder: &Path) -> Result<Tally> {
     let whole = folder.join("unstripped");
-    install(workspace, &whole, &["STRIP="])?;
+    install(workspace, build, &whole, &["STRIP="])?;
     let mut sum = Tally::default();
     for name in ["libconvoy_crypto.so", "libconvoy_crypto.a"] {
         for (prefix, is_wanted) in [(prefix, false), (&whole, true)] {

@@ -1,104 +1,279 @@
-//! The steps of the gate, in the order in which they tell most for the least time.
+//! The steps of the gate, in the order in which they tell most for the least time, and those that take
+//! longer than a gate may.
 
-use std::collections::BTreeSet;
 use std::env;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
-use crate::layers::Package;
+use crate::programs::Program;
 use crate::report::Tally;
-use crate::side_by_side::{self, Job, Tell};
-use crate::test_output::TestOutput;
+use crate::since::Concerned;
 use crate::tree::{Finding, Tree};
-use crate::workspace::{Output, Workspace, cargo, stream, works};
+use crate::workspace::{Workspace, cargo, skip, works};
 use crate::{
-    audit, c_library, drop_reasons, flags, header, interop, layers, rfc, sizes, unsafe_code, words,
+    audit, c_library, drop_reasons, flags, fuzz, header, interop, layers, levels, programs, rfc,
+    since, sizes, test_steps, unsafe_code, words,
 };
 
 /// The variable that denies CPU tiers to every program of a run.
 pub(crate) const DENY: &str = "CONVOY_DENY_CPU";
-/// What is denied in the further runs; a denied tier takes those with it that build on it.
-const TIER_RUNS: &[&str] = &["avx512", "avx512,aesni"];
-/// The packages whose tests depend on the tier.
-const TIERED: &[&str] = &["convoy-crypto", "convoy-ipsec"];
-/// The packages whose tests set up networks and wait for packets.
-const WAITING: &[&str] = &["convoy", "io", "lab"];
-/// How long each fuzz target runs, in seconds; `CONVOY_FUZZ_SECONDS` says otherwise.
-const FUZZ_SECONDS: u32 = 15;
+
+/// What steps work on.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    pub(crate) workspace: Workspace,
+    /// What a change concerns, if the gate is to run for that alone.
+    concerned: Option<Concerned>,
+    programs: OnceLock<Option<Vec<Program>>>,
+}
+
+impl Gate {
+    pub(crate) fn new(workspace: Workspace) -> Self {
+        Self { workspace, concerned: None, programs: OnceLock::new() }
+    }
+
+    /// The test programs of all packages that are concerned, built at the first call.
+    pub(crate) fn programs(&self) -> Result<Vec<Program>> {
+        if self.programs.get().is_none() {
+            let _ = self.programs.set(programs::build(&self.workspace)?);
+        }
+        let all = self.programs.get().and_then(Option::as_ref).context("the tests do not build")?;
+        let is_wanted =
+            |program: &&Program| self.concerned.as_ref().is_none_or(|c| c.has(&program.package));
+        Ok(all.iter().filter(is_wanted).cloned().collect())
+    }
+}
+
+/// When a step runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// In every gate.
+    Gate,
+    /// In every gate that may install packages: `make check` goes without.
+    Oracles,
+    /// In `make test-long`, or by its name.
+    Long,
+}
 
 /// A step of the gate.
 struct Step {
     name: &'static str,
-    run: fn(&Workspace) -> Result<Tally>,
+    when: When,
+    /// What it claims, for lists.
+    claim: &'static str,
+    run: fn(&Gate) -> Result<Tally>,
+}
+
+const fn gate(name: &'static str, claim: &'static str, run: fn(&Gate) -> Result<Tally>) -> Step {
+    Step { name, when: When::Gate, claim, run }
+}
+
+const fn long(name: &'static str, claim: &'static str, run: fn(&Gate) -> Result<Tally>) -> Step {
+    Step { name, when: When::Long, claim, run }
 }
 
 const STEPS: &[Step] = &[
-    Step { name: "fmt", run: fmt },
-    Step { name: "layers", run: |workspace| source_check(workspace, "layers") },
-    Step { name: "unsafe", run: |workspace| source_check(workspace, "unsafe") },
-    Step { name: "sizes", run: |workspace| source_check(workspace, "sizes") },
-    Step { name: "words", run: |workspace| source_check(workspace, "words") },
-    Step { name: "drop-reasons", run: |workspace| source_check(workspace, "drop-reasons") },
-    Step { name: "rfc", run: |workspace| source_check(workspace, "rfc") },
-    Step { name: "header", run: header::check },
-    Step { name: "audit", run: audit::run },
-    Step { name: "flags", run: flags::run },
-    Step { name: "clippy", run: clippy },
-    Step { name: "doc", run: doc },
-    Step { name: "test", run: test },
-    Step { name: "tiers", run: tiers },
-    Step { name: "isatrap", run: isatrap },
-    Step { name: "c-library", run: c_library::run },
-    Step { name: "fuzz", run: fuzz },
-    Step { name: "interop", run: |workspace| interop::run(workspace, &[]) },
+    gate("fmt", "the source is formatted", fmt),
+    gate("layers", "crates use what ARCHITECTURE.md allows", |gate| {
+        source_check(&gate.workspace, "layers")
+    }),
+    gate("unsafe", "unsafe stands only in its places", |gate| {
+        source_check(&gate.workspace, "unsafe")
+    }),
+    gate("sizes", "files and functions are no longer than they may be", |gate| {
+        source_check(&gate.workspace, "sizes")
+    }),
+    gate("words", "no open ends, no paths of one machine", |gate| {
+        source_check(&gate.workspace, "words")
+    }),
+    gate("drop-reasons", "every drop reason is raised and tested", |gate| {
+        source_check(&gate.workspace, "drop-reasons")
+    }),
+    gate("rfc", "requirements of RFCs name tests that exist", |gate| {
+        source_check(&gate.workspace, "rfc")
+    }),
+    gate("header", "the header of the C library agrees with it", |gate| {
+        header::check(&gate.workspace)
+    }),
+    gate("audit", "no crate used has an advisory or an unfit licence", |gate| {
+        audit::run(&gate.workspace)
+    }),
+    gate("flags", "RUSTFLAGS from outside cannot change the portable tier", |gate| {
+        flags::run(&gate.workspace)
+    }),
+    gate("clippy", "no warning in any target", clippy),
+    gate(
+        "test",
+        "all unit, integration and documentation tests, with seeds of fuzz targets",
+        test_steps::run,
+    ),
+    gate("tiers", "tests of crypto and ipsec with CPU tiers denied", test_steps::run_tiers),
+    gate("c-library", "the C library installs, and its examples run", c_library::run),
+    Step {
+        name: "interop",
+        when: When::Oracles,
+        claim: "scapy, tshark and a Linux kernel agree: a case of each kind",
+        run: |gate| interop::run(gate, &[], interop::Extent::OneOfEachKind),
+    },
+    long("doc", "the documentation builds without a warning", doc),
+    long(
+        "isatrap",
+        "the library that emulates instructions agrees with standards",
+        test_steps::run_isatrap,
+    ),
+    long("c-library-release", "the same with the library as it is shipped", c_library::run_release),
+    long("fuzz", "every fuzz target, a minute each", |gate| fuzz::run(&gate.workspace)),
+    long("oracles", "scapy, tshark and a Linux kernel: every case", |gate| {
+        interop::run(gate, &[], interop::Extent::All)
+    }),
+    long(
+        "kills",
+        "tests that kill gateways, by the dozen instead of a few times",
+        test_steps::run_kills,
+    ),
+    long(
+        "soak",
+        "an hour of leak protection against kills and foreign rules",
+        test_steps::run_soak,
+    ),
+    long("emulator", "the crypto tests on emulated processors of seven levels", interop::emulator),
+    long("levels", "tests, C library, fuzzing and oracles at every CPU tier", |gate| {
+        levels::run(&gate.workspace, &[]).map(Option::unwrap_or_default)
+    }),
 ];
 
 /// The checks that need nothing but the source.
 pub(crate) const SOURCE_CHECKS: &[&str] =
     &["layers", "unsafe", "sizes", "words", "drop-reasons", "rfc"];
 
-/// Whether the gate has a step of this name.
+/// Whether there is a step of this name.
 #[cfg(test)]
 pub(crate) fn is_step(name: &str) -> bool {
     STEPS.iter().any(|step| step.name == name)
 }
 
-/// Runs the named steps, or all but interop where none is named; `--interop` adds that one.
-pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<Tally> {
-    let with_interop = arguments.iter().any(|argument| argument == "--interop");
-    let chosen: Vec<&String> = arguments.iter().filter(|name| *name != "--interop").collect();
-    for name in &chosen {
-        let known: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
-        ensure!(known.contains(&name.as_str()), "no step {name:?}; there are {}", known.join(", "));
+/// What the user asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wish {
+    oracles: bool,
+    since: Option<String>,
+    steps: Vec<String>,
+}
+
+fn wish(arguments: &[String]) -> Result<Wish> {
+    let mut wish = Wish::default();
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "--interop" => wish.oracles = true,
+            "--since" => {
+                let reference =
+                    rest.next().context("--since: name a commit, as in --since HEAD~1")?;
+                wish.since = Some(reference.clone());
+            }
+            name => {
+                let known: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+                ensure!(known.contains(&name), "no step {name:?}; there are {}", known.join(", "));
+                wish.steps.push(name.to_owned());
+            }
+        }
     }
+    ensure!(
+        wish.since.is_none() || wish.steps.is_empty(),
+        "--since chooses the steps by itself; leave {} out",
+        wish.steps.join(", ")
+    );
+    Ok(wish)
+}
+
+/// Runs the named steps, or those of the gate where none is named. `--interop` adds the oracles; `--since`
+/// leaves out what a change does not concern.
+pub(crate) fn run(workspace: Workspace, arguments: &[String]) -> Result<Option<Tally>> {
+    if arguments.iter().any(|argument| argument == "--help") {
+        println!("{}", help());
+        return Ok(None);
+    }
+    let wish = wish(arguments)?;
+    let mut gate = Gate::new(workspace);
+    if let Some(reference) = &wish.since {
+        gate.concerned = Some(since::concerned(&gate.workspace, reference)?);
+    }
+    let is_wanted = |step: &&Step| match (step.when, &gate.concerned) {
+        _ if !wish.steps.is_empty() => {
+            wish.steps.iter().any(|name| name == step.name)
+                || (step.when == When::Oracles && wish.oracles)
+        }
+        (When::Gate | When::Oracles, Some(concerned)) => concerned.needs(step.name),
+        (When::Gate, None) => true,
+        (When::Oracles, None) => wish.oracles,
+        (When::Long, _) => false,
+    };
+    let steps: Vec<&Step> = STEPS.iter().filter(is_wanted).collect();
+    if let Some(concerned) = &gate.concerned {
+        let left_out = STEPS.iter().filter(|step| step.when != When::Long && !is_wanted(step));
+        println!("{}", concerned.tell(&gate.workspace, left_out.map(|step| step.name)));
+    }
+    Ok(Some(run_steps(&gate, &steps)))
+}
+
+/// Runs what is too long for the gate, or tells with `--list` what that is.
+pub(crate) fn run_long(workspace: Workspace, arguments: &[String]) -> Result<Option<Tally>> {
+    let only_list = arguments.iter().any(|argument| argument == "--list");
+    let unknown = arguments.iter().find(|argument| *argument != "--list");
+    ensure!(unknown.is_none(), "long: no argument {:?}; there is --list", unknown);
+    let steps: Vec<&Step> = STEPS.iter().filter(|step| step.when == When::Long).collect();
+    println!("what is too long for the gate, in this order:");
+    steps.iter().for_each(|step| println!("{}", row(step)));
+    println!("each alone: cargo xtask ci STEP");
+    if only_list {
+        return Ok(None);
+    }
+    Ok(Some(run_steps(&Gate::new(workspace), &steps)))
+}
+
+fn row(step: &Step) -> String {
+    format!("  {:<18}{}", step.name, step.claim)
+}
+
+/// What `--help` says: which step is where.
+fn help() -> String {
+    let part = |is_in: fn(&Step) -> bool| -> String {
+        let rows: Vec<String> = STEPS.iter().filter(|step| is_in(step)).map(row).collect();
+        rows.join("\n")
+    };
+    format!(
+        "cargo xtask ci [--interop] [STEP…]     the gate, or only these steps\n\
+         cargo xtask ci --since REF             the gate for what changed since a commit\n\n\
+         In every gate (make check, make test, CI):\n{}\n\n\
+         In make test and CI, with --interop, or with --since:\n{}\n\n\
+         In make test-long (cargo xtask long), or by name:\n{}",
+        part(|step| step.when == When::Gate),
+        part(|step| step.when == When::Oracles),
+        part(|step| step.when == When::Long),
+    )
+}
+
+fn run_steps(gate: &Gate, steps: &[&Step]) -> Tally {
     if let Ok(denied) = env::var(DENY) {
         println!("{DENY}={denied}: the whole run goes without these tiers");
     }
     let mut sum = Tally::default();
     let mut table = Vec::new();
-    for step in STEPS {
-        let wanted = if chosen.is_empty() {
-            step.name != "interop" || with_interop
-        } else {
-            chosen.iter().any(|name| *name == step.name) || (step.name == "interop" && with_interop)
-        };
-        if !wanted {
-            continue;
-        }
+    let begin = Instant::now();
+    for step in steps {
         println!("\n== {} ==", step.name);
         let start = Instant::now();
-        let tally = (step.run)(workspace)
+        let tally = (step.run)(gate)
             .unwrap_or_else(|error| Tally::fail(format!("{}: {error:#}", step.name)));
-        table.push(format!("{:<14}{:>5} s   {tally}", step.name, start.elapsed().as_secs()));
+        table.push(format!("{:<18}{:>5} s   {tally}", step.name, start.elapsed().as_secs()));
         sum.add(tally);
     }
     println!("\n== summary ==");
     table.iter().for_each(|row| println!("{row}"));
-    Ok(sum)
+    println!("{:<18}{:>5} s", "in all", begin.elapsed().as_secs());
+    sum
 }
 
 /// One check of the source, with everything it finds printed.
@@ -120,14 +295,14 @@ pub(crate) fn source_check(workspace: &Workspace, name: &str) -> Result<Tally> {
     Ok(Tally::fail(format!("{name}: {} findings", findings.len())))
 }
 
-fn fmt(workspace: &Workspace) -> Result<Tally> {
-    tool(workspace, "fmt", &["fmt", "--all", "--check"], "cargo fmt --all")
+fn fmt(gate: &Gate) -> Result<Tally> {
+    tool(&gate.workspace, "fmt", &["fmt", "--all", "--check"], "cargo fmt --all")
 }
 
-fn clippy(workspace: &Workspace) -> Result<Tally> {
+fn clippy(gate: &Gate) -> Result<Tally> {
     let arguments = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
     tool(
-        workspace,
+        &gate.workspace,
         "clippy",
         &arguments,
         "follow each message, or allow the lint there and say why",
@@ -148,11 +323,11 @@ fn tool(workspace: &Workspace, name: &str, arguments: &[&str], mend: &str) -> Re
     Ok(Tally::fail(name))
 }
 
-fn doc(workspace: &Workspace) -> Result<Tally> {
+fn doc(gate: &Gate) -> Result<Tally> {
     let status = cargo()
         .args(["doc", "--workspace", "--no-deps", "--quiet"])
         .env("RUSTDOCFLAGS", "-D warnings")
-        .current_dir(&workspace.root)
+        .current_dir(&gate.workspace.root)
         .status()?;
     if status.success() {
         println!("doc: good");
@@ -162,280 +337,38 @@ fn doc(workspace: &Workspace) -> Result<Tally> {
     Ok(Tally::fail("doc"))
 }
 
-/// All tests, in groups beside each other: those of networks mostly wait.
-fn test(workspace: &Workspace) -> Result<Tally> {
-    let mut build = cargo();
-    build.args(["test", "--workspace", "--no-run"]).current_dir(&workspace.root);
-    if !build.status()?.success() {
-        return Ok(Tally::fail("test: the tests do not build"));
-    }
-    let groups = test_groups(&workspace.packages);
-    let jobs = groups.into_iter().map(|(name, chosen)| {
-        Job::new(name, move |tell: Tell<'_>| {
-            let mut command = cargo();
-            command.args(["test", "--workspace", "--no-fail-fast"]).args(chosen);
-            command.args(["--", "--show-output"]);
-            tests(workspace, name, &mut command, tell)
-        })
-    });
-    Ok(side_by_side::run(jobs.collect()))
-}
-
-/// What to ask cargo for, so that all tests run once. A test program's name may stand for those of
-/// several packages, which stay together.
-fn test_groups(packages: &[Package]) -> [(&'static str, Vec<String>); 3] {
-    let names = |waiting: bool| -> BTreeSet<&String> {
-        let of = packages.iter().filter(|package| WAITING.contains(&&*package.name) == waiting);
-        of.flat_map(|package| &package.tests).collect()
-    };
-    let waiting = names(true);
-    let others = names(false).into_iter().filter(|name| !waiting.contains(name)).collect();
-    let select = |names: BTreeSet<&String>| -> Vec<String> {
-        names.into_iter().flat_map(|name| ["--test".to_owned(), name.clone()]).collect()
-    };
-    let units = ["--lib", "--bins"].map(str::to_owned).into_iter();
-    [
-        ("test-networks", select(waiting.clone())),
-        ("test-others", units.chain(select(others)).collect()),
-        ("test-doc", vec!["--doc".to_owned()]),
-    ]
-}
-
-/// The tests that depend on the CPU tier, once more for each set of denied tiers.
-fn tiers(workspace: &Workspace) -> Result<Tally> {
-    let denied = tier_runs(&env::var(DENY).unwrap_or_default());
-    if denied.is_empty() {
-        println!("nothing left to deny");
-        return Ok(Tally::default());
-    }
-    let command = || {
-        let mut command = cargo();
-        command.args(["test", "--no-fail-fast"]).current_dir(&workspace.root);
-        command.args(TIERED.iter().flat_map(|package| ["--package", package]));
-        command
-    };
-    if !command().arg("--no-run").status()?.success() {
-        return Ok(Tally::fail("tiers: the tests do not build"));
-    }
-    let jobs = denied.into_iter().map(|denied| {
-        Job::new(format!("{DENY}={denied}"), move |tell: Tell<'_>| {
-            let mut command = command();
-            command.args(["--", "--show-output"]).env(DENY, &denied);
-            let mut tally = tests(workspace, &format!("tiers-{denied}"), &mut command, tell)?;
-            // That a denied tier is not there is what the run is for.
-            tally.skips.retain(|why| !why.starts_with("in part: tier "));
-            Ok(tally)
-        })
-    });
-    Ok(side_by_side::run(jobs.collect()))
-}
-
-/// The tests of the library that emulates instructions, which is no part of the workspace.
-fn isatrap(workspace: &Workspace) -> Result<Tally> {
-    let mut command = cargo();
-    command.args(["test", "--manifest-path", "interop/isatrap/Cargo.toml", "--no-fail-fast"]);
-    command.args(["--", "--show-output"]);
-    tests(workspace, "isatrap", &mut command, &mut print)
-}
-
-/// The sets to deny beyond what the user denies already.
-fn tier_runs(given: &str) -> Vec<String> {
-    let split = |list: &str| -> BTreeSet<String> {
-        let names = list.split(',').map(str::trim).filter(|name| !name.is_empty());
-        names.map(str::to_owned).collect()
-    };
-    let mut seen = vec![split(given)];
-    let mut runs = Vec::new();
-    for more in TIER_RUNS {
-        let set: BTreeSet<String> = split(given).union(&split(more)).cloned().collect();
-        if !seen.contains(&set) {
-            runs.push(set.iter().cloned().collect::<Vec<_>>().join(","));
-            seen.push(set);
-        }
-    }
-    runs
-}
-
-/// Tells at once what there is to be told.
-fn print(line: &str) {
-    println!("{line}");
-}
-
-/// Runs a `cargo test` and counts.
-fn tests(
-    workspace: &Workspace,
-    name: &str,
-    command: &mut Command,
-    tell: Tell<'_>,
-) -> Result<Tally> {
-    let mut log = workspace.log(name)?;
-    let mut output = TestOutput::default();
-    command.current_dir(&workspace.root);
-    let status = stream(command, &mut log, |from, line| match from {
-        Output::Standard => {
-            output.note_failure(line);
-            if output.feed(line) {
-                tell(line);
-            }
-        }
-        Output::Error => {
-            output.feed_error(line);
-            tell(line);
-        }
-    })?;
-    let mut tally = output.into_tally();
-    if !status.success() && tally.failed == 0 {
-        tally.add(Tally::fail(format!("{name}: cargo test did not build, or a test program died")));
-    }
-    Ok(tally)
-}
-
-/// A short run of every fuzz target on the stable tool chain.
-fn fuzz(workspace: &Workspace) -> Result<Tally> {
-    let targets = fuzz_targets(&workspace.root)?;
-    if targets.is_empty() {
-        return Ok(Tally::fail("fuzz: there are no targets in fuzz/fuzz_targets"));
-    }
-    let Some(tool) = cargo_fuzz(workspace)? else {
-        let why = "fuzz: cargo-fuzz is not installed and cargo install could not get it";
-        return Ok(skip(why.to_owned()));
-    };
-    if !works(Command::new("c++").arg("--version")) {
-        return Ok(skip("fuzz: there is no C++ compiler for libFuzzer".to_owned()));
-    }
-    let seconds = env::var("CONVOY_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
-    let seconds: u32 = seconds.unwrap_or(FUZZ_SECONDS);
-    let built = Command::new(&tool)
-        .args(["fuzz", "build", "--sanitizer", "none"])
-        .current_dir(&workspace.root)
-        .status()?;
-    if !built.success() {
-        return Ok(Tally::fail("fuzz: the targets do not build"));
-    }
-    let jobs = targets.into_iter().map(|target| {
-        let tool = &tool;
-        Job::new(format!("fuzz {target}, {seconds} s"), move |tell: Tell<'_>| {
-            fuzz_one(workspace, tool, &target, seconds, tell)
-        })
-    });
-    Ok(side_by_side::run(jobs.collect()))
-}
-
-fn fuzz_one(
-    workspace: &Workspace,
-    tool: &Path,
-    target: &str,
-    seconds: u32,
-    tell: Tell<'_>,
-) -> Result<Tally> {
-    // New inputs go below the target folder; seeds that are committed are read only.
-    let corpus = workspace.target.join("fuzz-corpus").join(target);
-    fs::create_dir_all(&corpus)?;
-    let mut command = Command::new(tool);
-    command.args(["fuzz", "run", "--sanitizer", "none", target]).arg(&corpus);
-    let seeds = workspace.root.join("fuzz/seeds").join(target);
-    if seeds.is_dir() {
-        command.arg(seeds);
-    }
-    command.arg("--").arg(format!("-max_total_time={seconds}"));
-    let log = workspace.log(&format!("fuzz-{target}"))?;
-    command.stdout(log.try_clone()?).stderr(log).current_dir(&workspace.root);
-    if command.status()?.success() {
-        return Ok(Tally::pass());
-    }
-    let log = workspace.target.join(format!("gate/fuzz-{target}.log"));
-    tell(&last_lines(&log, 40));
-    Ok(Tally::fail(format!("fuzz {target}: see {}", log.display())))
-}
-
-fn last_lines(path: &Path, count: usize) -> String {
-    let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    let text = text.unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(count)..].join("\n")
-}
-
-fn fuzz_targets(root: &Path) -> Result<Vec<String>> {
-    let Ok(folder) = fs::read_dir(root.join("fuzz/fuzz_targets")) else { return Ok(Vec::new()) };
-    let mut names = Vec::new();
-    for entry in folder {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "rs") {
-            names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
-        }
-    }
-    names.sort();
-    Ok(names)
-}
-
-/// The cargo-fuzz of the machine, else one that is installed into the target folder and stays there.
-fn cargo_fuzz(workspace: &Workspace) -> Result<Option<PathBuf>> {
-    let on_path = PathBuf::from("cargo-fuzz");
-    let own = workspace.tools().join("bin/cargo-fuzz");
-    for tool in [&on_path, &own] {
-        if works(Command::new(tool).args(["fuzz", "--version"])) {
-            return Ok(Some(tool.clone()));
-        }
-    }
-    println!("installing cargo-fuzz below {}", workspace.tools().display());
-    let status = cargo()
-        .args(["install", "--locked", "--quiet", "cargo-fuzz", "--root"])
-        .arg(workspace.tools())
-        .status()?;
-    Ok(status.success().then_some(own))
-}
-
-fn skip(why: String) -> Tally {
-    println!("SKIPPED: {why}");
-    Tally::skip(why)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn tiers_are_denied_on_top_of_what_the_user_denies() {
-        assert_eq!(tier_runs(""), ["avx512", "aesni,avx512"]);
-        assert_eq!(tier_runs("avx512"), ["aesni,avx512"]);
-        assert_eq!(tier_runs("aesni"), ["aesni,avx512"]);
-        assert_eq!(tier_runs("aesni, avx512"), Vec::<String>::new());
-        assert_eq!(tier_runs("vaes512"), ["avx512,vaes512", "aesni,avx512,vaes512"]);
-    }
-
-    #[test]
-    fn every_test_program_is_in_one_group() {
-        let package = |name: &str, tests: &[&str]| Package {
-            name: name.to_owned(),
-            manifest: String::new(),
-            roots: Vec::new(),
-            tests: tests.iter().map(|test| (*test).to_owned()).collect(),
-            uses: Vec::new(),
-        };
-        let packages = [
-            package("io", &["tun", "no_alloc"]),
-            package("ipsec", &["ah", "no_alloc"]),
-            package("convoy", &["demo"]),
-        ];
-        let [(_, networks), (_, others), (_, doc)] = test_groups(&packages);
-        assert_eq!(networks, ["--test", "demo", "--test", "no_alloc", "--test", "tun"]);
-        assert_eq!(others, ["--lib", "--bins", "--test", "ah"]);
-        assert_eq!(doc, ["--doc"]);
-    }
-
-    #[test]
-    fn the_packages_that_wait_are_there() {
-        let workspace = Workspace::load().unwrap();
-        for name in WAITING {
-            let package = workspace.packages.iter().find(|package| package.name == *name);
-            assert!(package.is_some_and(|package| !package.tests.is_empty()));
-        }
+    fn wish_of(words: &str) -> Result<Wish> {
+        let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
+        wish(&words)
     }
 
     #[test]
     fn every_source_check_is_a_step() {
         for name in SOURCE_CHECKS {
-            assert!(STEPS.iter().any(|step| step.name == *name), "{name}");
+            assert!(is_step(name), "{name}");
         }
+    }
+
+    #[test]
+    fn every_step_stands_once_in_the_help() {
+        for step in STEPS {
+            let rows = help().lines().filter(|line| *line == row(step)).count();
+            assert_eq!(rows, 1, "{}", step.name);
+        }
+    }
+
+    #[test]
+    fn wishes_are_read_and_what_makes_no_sense_is_refused() {
+        let wish = wish_of("--interop fmt test").unwrap();
+        assert!(wish.oracles && wish.steps == ["fmt", "test"]);
+        assert_eq!(wish_of("--since HEAD~1").unwrap().since.as_deref(), Some("HEAD~1"));
+        let refused = |words: &str| wish_of(words).unwrap_err().to_string();
+        assert!(refused("everything").contains("no step \"everything\"; there are fmt, "));
+        assert!(refused("--since").contains("name a commit"));
+        assert!(refused("--since HEAD fmt").contains("leave fmt out"));
     }
 }

@@ -8,31 +8,39 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
+use crate::ci::Gate;
 use crate::report::Tally;
 use crate::side_by_side::{self, Job, Tell};
-use crate::workspace::{Workspace, cargo, stream};
+use crate::workspace::{Workspace, stream};
 
 /// Exit status of a script that cannot run on this machine.
 const CANNOT_RUN: i32 = 77;
+
+/// How much of an oracle runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// One case of each kind: each suite, mode and encapsulation once, not each with each.
+    OneOfEachKind,
+    All,
+}
 
 /// An oracle, by the name that is given on the command line.
 struct Oracle {
     name: &'static str,
     script: &'static str,
-    arguments: &'static [&'static str],
 }
 
 /// The slowest first: they run beside each other.
 const ORACLES: &[Oracle] = &[
-    Oracle { name: "scapy", script: "scapy_oracle.py", arguments: &[] },
-    // `make test-tiers` does every level, which takes too long here.
-    Oracle { name: "emulator", script: "emulator/test_tiers.py", arguments: &["--smoke"] },
-    Oracle { name: "kernel", script: "kernel_peer.py", arguments: &[] },
-    Oracle { name: "tshark", script: "tshark_oracle.py", arguments: &[] },
+    Oracle { name: "scapy", script: "scapy_oracle.py" },
+    Oracle { name: "kernel", script: "kernel_peer.py" },
+    Oracle { name: "tshark", script: "tshark_oracle.py" },
 ];
 
+const EMULATOR: Oracle = Oracle { name: "emulator", script: "emulator/test_tiers.py" };
+
 /// Runs the named oracles, or all where none is named.
-pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<Tally> {
+pub(crate) fn run(gate: &Gate, names: &[String], extent: Extent) -> Result<Tally> {
     for name in names {
         let known: Vec<&str> = ORACLES.iter().map(|oracle| oracle.name).collect();
         ensure!(
@@ -41,26 +49,33 @@ pub(crate) fn run(workspace: &Workspace, names: &[String]) -> Result<Tally> {
             known.join(", ")
         );
     }
-    let built =
-        cargo().args(["build", "--package", "convoy"]).current_dir(&workspace.root).status()?;
-    if !built.success() {
-        return Ok(Tally::fail("interop: convoy does not build"));
-    }
+    // The build of the tests makes the programs that the oracles run.
+    gate.programs()?;
     let wanted = |oracle: &&Oracle| names.is_empty() || names.iter().any(|n| n == oracle.name);
     let jobs = ORACLES.iter().filter(wanted).map(|oracle| {
         Job::new(format!("oracle {}", oracle.name), move |tell: Tell<'_>| {
-            run_one(workspace, oracle, tell)
+            run_one(&gate.workspace, oracle, extent, tell)
         })
     });
     Ok(side_by_side::run(jobs.collect()))
 }
 
-fn run_one(workspace: &Workspace, oracle: &Oracle, tell: Tell<'_>) -> Result<Tally> {
+/// The crypto tests on emulated processors.
+pub(crate) fn emulator(gate: &Gate) -> Result<Tally> {
+    run_one(&gate.workspace, &EMULATOR, Extent::All, &mut |line| println!("{line}"))
+}
+
+fn run_one(
+    workspace: &Workspace,
+    oracle: &Oracle,
+    extent: Extent,
+    tell: Tell<'_>,
+) -> Result<Tally> {
     let mut log = workspace.log(&format!("interop-{}", oracle.name))?;
     let mut command = Command::new(python(workspace));
     command
         .arg(workspace.root.join("interop").join(oracle.script))
-        .args(oracle.arguments)
+        .args((extent == Extent::OneOfEachKind).then_some("--smoke"))
         .current_dir(&workspace.root)
         .env("PYTHONUNBUFFERED", "1")
         .env("PYTHONDONTWRITEBYTECODE", "1")

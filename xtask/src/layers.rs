@@ -28,8 +28,6 @@ pub(crate) struct Package {
     pub(crate) manifest: String,
     /// Root source files of its libraries, programs and build script.
     pub(crate) roots: Vec<String>,
-    /// Names of its test programs.
-    pub(crate) tests: Vec<String>,
     pub(crate) uses: Vec<(String, Use)>,
 }
 
@@ -186,16 +184,12 @@ pub(crate) fn packages(metadata: &Value) -> Result<Vec<Package>> {
             name: folder(one["name"].as_str().context("a package has no name")?),
             manifest: relative(one["manifest_path"].as_str().unwrap_or_default()),
             roots: Vec::new(),
-            tests: Vec::new(),
             uses: Vec::new(),
         };
         for target in one["targets"].as_array().into_iter().flatten() {
             let kinds = || target["kind"].as_array().into_iter().flatten();
             let is_test =
                 kinds().any(|kind| matches!(kind.as_str(), Some("test" | "example" | "bench")));
-            if kinds().any(|kind| kind == "test") {
-                package.tests.extend(target["name"].as_str().map(str::to_owned));
-            }
             if let Some(path) = target["src_path"].as_str().filter(|_| !is_test) {
                 package.roots.push(relative(path));
             }
@@ -224,7 +218,6 @@ mod tests {
             name: name.to_owned(),
             manifest: format!("crates/{name}/Cargo.toml"),
             roots: Vec::new(),
-            tests: Vec::new(),
             uses: uses.iter().map(|(name, kind)| (name.to_string(), *kind)).collect(),
         }
     }

@@ -11,7 +11,7 @@ use crate::report::Tally;
 use crate::workspace::{Output, Workspace, cargo, stream};
 
 /// The steps of the gate that run code for a processor; the others say the same on each.
-const STEPS: [&str; 4] = ["test", "c-library", "fuzz", "interop"];
+const STEPS: [&str; 4] = ["test", "c-library", "fuzz", "oracles"];
 /// The word that denies the SHA extensions, which are no tier.
 const SHA_NI: &str = "sha-ni";
 

@@ -7,15 +7,19 @@ mod c_library;
 mod ci;
 mod drop_reasons;
 mod flags;
+mod fuzz;
 mod header;
 mod interop;
 mod layers;
 mod levels;
+mod programs;
 mod report;
 mod rfc;
 mod side_by_side;
+mod since;
 mod sizes;
 mod test_output;
+mod test_steps;
 mod tokens;
 mod tree;
 mod unsafe_code;
@@ -29,16 +33,17 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use crate::ci::Gate;
+use crate::interop::Extent;
 use crate::report::Tally;
 use crate::tree::Tree;
 use crate::workspace::Workspace;
 
 const USAGE: &str = "\
-cargo xtask ci [--interop] [STEP…]  everything CI runs; with steps, only these:
-                                    fmt layers unsafe sizes words drop-reasons rfc header audit
-                                    flags clippy doc test tiers isatrap c-library fuzz
-                                    interop
-cargo xtask interop [NAME…]         the oracles: scapy, tshark, kernel, emulator
+cargo xtask ci [--interop] [STEP…]  everything CI runs; with steps, only these; --help lists them
+cargo xtask ci --since REF          the same for what changed since a commit, and all that uses it
+cargo xtask long [--list]           what is too long for that
+cargo xtask interop [--all] [NAME…] the oracles: scapy, tshark, kernel; a case of each kind, or all
 cargo xtask levels [--list]         what of the gate runs code, once for every CPU tier that can be denied here
 cargo xtask layers                  crates use only what the table in ARCHITECTURE.md allows
 cargo xtask unsafe [--write]        unsafe only in its places; UNSAFE.md agrees (or is written)
@@ -49,7 +54,8 @@ cargo xtask drop-reasons            every drop reason is raised and tested
 cargo xtask rfc                     every requirement in docs/rfc.md names tests that exist
 
 CONVOY_DENY_CPU=TIER,…      deny CPU tiers to the whole run
-CONVOY_FUZZ_SECONDS=N       how long each fuzz target runs";
+CONVOY_FUZZ_SECONDS=N       how long each fuzz target runs
+SOAK=N SEED=N               how long the soak of leak protection runs, and with which seed";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -70,9 +76,15 @@ fn run(arguments: &[String]) -> Result<Option<Tally>> {
     };
     let workspace = Workspace::load()?;
     match verb.as_str() {
-        "ci" => ci::run(&workspace, rest).map(Some),
+        "ci" => ci::run(workspace, rest),
+        "long" => ci::run_long(workspace, rest),
         "levels" => levels::run(&workspace, rest),
-        "interop" => interop::run(&workspace, rest).map(Some),
+        "interop" => {
+            let is_all = rest.iter().any(|argument| argument == "--all");
+            let extent = if is_all { Extent::All } else { Extent::OneOfEachKind };
+            let names: Vec<String> = rest.iter().filter(|a| *a != "--all").cloned().collect();
+            interop::run(&Gate::new(workspace), &names, extent).map(Some)
+        }
         "unsafe" if rest.iter().any(|argument| argument == "--write") => {
             let text = unsafe_code::inventory(&Tree::read(&workspace.root)?);
             fs::write(workspace.root.join(unsafe_code::INVENTORY), text)?;

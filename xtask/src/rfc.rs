@@ -62,7 +62,7 @@ struct Tests<'a> {
 }
 
 impl Tests<'_> {
-    /// Whether there is a test `crate::file::name`, in `tests/file.rs` of the crate or in the unit
+    /// Whether there is a test `crate::file::name`, in `tests/it/file.rs` of the crate or in the unit
     /// tests of its module `file`.
     fn find(&mut self, name: &str) -> Result<(), String> {
         let parts: Vec<_> = name.split("::").collect();
@@ -73,6 +73,8 @@ impl Tests<'_> {
         let folder = format!("crates/{krate}");
         let module = modules.join("/");
         let files = [
+            format!("{folder}/tests/it/{module}.rs"),
+            format!("{folder}/tests/it/{module}/mod.rs"),
             format!("{folder}/tests/{module}.rs"),
             format!("{folder}/src/{module}.rs"),
             format!("{folder}/src/{module}/mod.rs"),

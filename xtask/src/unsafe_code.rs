@@ -203,7 +203,6 @@ mod tests {
             name: name.to_owned(),
             manifest: format!("crates/{name}/Cargo.toml"),
             roots: vec![format!("crates/{name}/src/lib.rs")],
-            tests: Vec::new(),
             uses: Vec::new(),
         }
     }

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use serde_json::Value;
 
 use crate::layers::{self, Package};
+use crate::report::Tally;
 
 /// The workspace as cargo sees it.
 #[derive(Debug)]
@@ -60,6 +61,12 @@ pub(crate) fn cargo() -> Command {
 pub(crate) fn works(command: &mut Command) -> bool {
     let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
+}
+
+/// Tells what is left out, and counts it.
+pub(crate) fn skip(why: String) -> Tally {
+    println!("SKIPPED: {why}");
+    Tally::skip(why)
 }
 
 /// From which of its two outputs a line of a program comes.

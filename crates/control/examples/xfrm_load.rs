@@ -3,7 +3,7 @@
 //!
 //! Run it against a gateway of its own: `flush` takes all SAs and policies away again.
 
-#[path = "../tests/replay/trace.rs"]
+#[path = "../tests/it/replay/trace.rs"]
 mod trace;
 
 use std::error::Error;

@@ -7,7 +7,7 @@
 //! `cargo run --release -p convoy-io --example null_gateways -- [SECONDS] [MTU] [udp|raw]`
 #![allow(clippy::unwrap_used)]
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
 
 use std::io::{Read, Write};

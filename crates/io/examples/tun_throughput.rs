@@ -7,7 +7,7 @@
 //! `cargo run --release -p convoy-io --example tun_throughput -- [SECONDS] [MTU]`
 #![allow(clippy::unwrap_used)]
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
 
 use std::io::{Read, Write};

@@ -7,7 +7,7 @@
 //! `cargo run --release -p convoy-io --example wire_throughput -- [SECONDS] [PAYLOAD]`
 #![allow(clippy::unwrap_used)]
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../tests/it/common/mod.rs"]
 mod common;
 
 use std::net::{IpAddr, SocketAddr};

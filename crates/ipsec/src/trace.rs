@@ -1,6 +1,6 @@
 //! What would become of a packet, worked out from a picture and touching nothing.
 //!
-//! The pipelines decide the same for packets that are there; `tests/trace.rs` holds the two together.
+//! The pipelines decide the same for packets that are there; `tests/it/trace.rs` holds the two together.
 
 use convoy_wire::{FlowKey, IpVersion, ipv6};
 

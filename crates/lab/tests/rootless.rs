@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "this is a test")]
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::{os::unix::process::CommandExt as _, path::Path, process::Command};

@@ -13,7 +13,7 @@
 //!
 //! The fences are totally ordered. If the worker's comes first, the producer sees the flag and
 //! rings; if the producer's comes first, the worker sees the work and stays awake. Weaker
-//! orderings allow both to read the old value (store buffering). `tests/wake_model.rs` explores
+//! orderings allow both to read the old value (store buffering). `tests/it/wake_model.rs` explores
 //! every interleaving of this file.
 
 use super::sync::{AtomicBool, Ordering, fence};

@@ -1,0 +1,6 @@
+//! The integration tests of this crate, in one program: linking is what many would cost.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod agree;
+mod esp;
+mod measure;

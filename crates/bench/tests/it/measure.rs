@@ -1,0 +1,81 @@
+//! A point is measured with whoever is here, and comes out with numbers that hang together.
+
+use std::time::Duration;
+
+use convoy_bench::mix::{Mix, Sizes};
+use convoy_bench::peer::ipsec_mb::{Arch, IpsecMb};
+use convoy_bench::peer::openssl::OpenSsl;
+use convoy_bench::report;
+use convoy_bench::run::{Lineup, Task, fits};
+use convoy_bench::workload::Direction;
+use convoy_crypto::Cpu;
+
+fn lineup() -> Lineup {
+    let skipped = |error| println!("SKIPPED a peer: {error}");
+    let cpu = Cpu::detect().unwrap();
+    Lineup {
+        cpu,
+        tier: cpu.best(),
+        sha_ni: cpu.has_sha_ni(),
+        ipsec_mb: IpsecMb::load(None, Arch::SseType1).map_err(skipped).ok(),
+        openssl: OpenSsl::load(None).map_err(skipped).ok(),
+    }
+}
+
+fn task(name: &str, direction: Direction, sizes: Sizes) -> Task {
+    let time = Duration::from_millis(1);
+    Task { suite: name.parse().unwrap(), direction, sizes, keys: 3, burst: 20, time }
+}
+
+#[test]
+fn points_hold_what_was_asked_for() {
+    let lineup = lineup();
+    for direction in [Direction::Seal, Direction::Open] {
+        let point =
+            lineup.measure(&task("aes-128-gcm-16", direction, Sizes::Mix(Mix::Imix))).unwrap();
+        assert_eq!((point.keys, point.burst, point.direction), (3, 20, direction));
+        assert!(point.rounds >= 16);
+        let convoy = point.convoy.packet;
+        assert!(convoy.mean > 1.0 && convoy.low <= convoy.median && convoy.median <= convoy.high);
+        assert!((point.convoy.byte * point.text_bytes - convoy.mean).abs() < 0.01 * convoy.mean);
+        let expected = usize::from(lineup.ipsec_mb.is_some());
+        assert_eq!(point.peers.len(), expected + usize::from(lineup.openssl.is_some()));
+        for peer in &point.peers {
+            // The fastest interface is the one that is shown.
+            let best = peer.interfaces.iter().map(|i| i.packet).fold(f64::INFINITY, f64::min);
+            assert!(peer.cost.packet.mean < 1.5 * best, "{peer:?}");
+            assert!(peer.ratio.low <= peer.ratio.median && peer.ratio.median <= peer.ratio.high);
+        }
+    }
+}
+
+#[test]
+fn lines_are_drawn_through_single_sizes_for_everybody() {
+    let lineup = lineup();
+    let sizes = [Sizes::Fixed(64), Sizes::Fixed(1420), Sizes::Mix(Mix::ImixPaper)];
+    let points: Vec<_> = sizes
+        .map(|sizes| lineup.measure(&task("aes-256-gcm-16", Direction::Seal, sizes)).unwrap())
+        .to_vec();
+    let fits = fits(&points);
+    assert_eq!(fits.len(), 1 + points[0].peers.len());
+    assert!(fits.iter().all(|fit| fit.line.slope > 0.0));
+    let rows = report::point_rows(&points);
+    assert_eq!(rows.len(), 4);
+    assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{rows:?}");
+}
+
+#[test]
+fn report_serialises_and_names_missed_figures() {
+    let lineup = lineup();
+    let task = task("aes-128-gcm-16", Direction::Seal, Sizes::Fixed(64));
+    let point = lineup.measure(&task).unwrap();
+    let figures = report::figures(std::slice::from_ref(&point));
+    assert_eq!(figures.len(), usize::from(lineup.ipsec_mb.is_some()));
+    for figure in &figures {
+        assert_eq!(figure.reached, figure.measured >= figure.target);
+        let cell = &report::gate_rows(&figures)[1][4];
+        assert_eq!(cell.ends_with('!'), !figure.reached, "{cell}");
+    }
+    let json = serde_json::to_value(&point).unwrap();
+    assert_eq!((&json["suite"], &json["size"]), (&"aes-128-gcm-16".into(), &"64".into()));
+}

@@ -1,0 +1,95 @@
+//! Every broken site file gives one error, at the right line, that says what would be right.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use convoy_control::site::Site;
+
+/// Pieces of the keys in the broken files; none may ever be printed.
+const KEY_PIECES: [&str; 4] = ["00010203", "20212223", "40414243", "2d2e2f"];
+
+fn broken_files() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/broken");
+    let mut files: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|ext| ext == "toml"));
+    files.sort();
+    files
+}
+
+/// Copies a file into a folder of its own: modes of a checkout are not in our hand.
+fn copied(from: &Path) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
+    let to = dir.path().join(from.file_name().unwrap());
+    std::fs::copy(from, &to).unwrap();
+    std::fs::set_permissions(&to, PermissionsExt::from_mode(0o600)).unwrap();
+    (dir, to)
+}
+
+/// Reads `# line N: fragment` in the first line.
+fn expectation(path: &Path) -> (usize, String) {
+    let text = std::fs::read_to_string(path).unwrap();
+    let first = text.lines().next().unwrap();
+    let (line, fragment) = first.strip_prefix("# line ").unwrap().split_once(": ").unwrap();
+    (line.parse().unwrap(), fragment.to_owned())
+}
+
+#[test]
+fn every_broken_file_gives_one_error_with_place_and_remedy() {
+    let files = broken_files();
+    assert!(files.len() >= 25, "{}", files.len());
+    let complaints: Vec<_> = files.iter().filter_map(|file| complaint(file)).collect();
+    assert!(complaints.is_empty(), "{}", complaints.join("\n\n"));
+}
+
+/// What is wrong with what is said about a broken file.
+fn complaint(file: &Path) -> Option<String> {
+    let (line, fragment) = expectation(file);
+    let (_dir, copy) = copied(file);
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let Err(errors) = Site::load(&copy) else { return Some(format!("{name} was accepted")) };
+    let text = errors.to_string();
+    let first = &errors.errors[0];
+    let complaint = match () {
+        () if errors.errors.len() != 1 => "not one error",
+        () if !text.contains(&fragment) => "the expected fragment is missing",
+        () if first.line != line => "wrong line",
+        () if !text.contains(name) => "the file is not named",
+        () if first.help.is_none() && !text.contains("expected") => "no remedy",
+        () if KEY_PIECES.iter().any(|piece| text.contains(piece)) => "shows key material",
+        () if KEY_PIECES.iter().any(|piece| format!("{errors:?}").contains(piece)) => {
+            "holds key material"
+        }
+        () => return None,
+    };
+    Some(format!("{name}: {complaint} (line {line}: {fragment})\n{text}"))
+}
+
+#[test]
+fn all_errors_of_a_file_are_reported_in_its_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("many.toml");
+    std::fs::write(
+        &path,
+        "name = \"no good\"\nstate_dir = \"nowhere\"\n[plain]\ninterface = 7\nmtu = 5\n",
+    )
+    .unwrap();
+    let errors = Site::load(&path).unwrap_err().errors;
+    let lines: Vec<_> = errors.iter().map(|e| e.line).collect();
+    assert_eq!(lines, [1, 2, 4, 5], "{errors:#?}");
+}
+
+#[test]
+fn unreadable_files_are_refused_with_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = Site::load(&dir.path().join("no.toml")).unwrap_err().to_string();
+    assert!(missing.contains("no.toml: cannot be read: no such file or directory"), "{missing}");
+    let folder = Site::load(dir.path()).unwrap_err().to_string();
+    assert!(folder.contains("is not a regular file"), "{folder}");
+    let latin = dir.path().join("latin.toml");
+    std::fs::write(&latin, b"name = \"a\"\n# caf\xe9\n").unwrap();
+    let text = Site::load(&latin).unwrap_err();
+    assert_eq!(text.errors[0].line, 2);
+    assert!(text.to_string().contains("is not UTF-8 text"));
+}

@@ -1,0 +1,220 @@
+//! What needs no gateway and no rights.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::{Plan, convoy, text};
+
+#[test]
+fn status_without_a_gateway_says_so_and_ends_with_3() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Plan::simple().write('a', folder.path());
+    for verb in ["status", "sa", "policy", "reload", "keys", "trace"] {
+        let packet = ["--from", "10.1.0.1", "--to", "10.2.0.1"];
+        let more = if verb == "trace" { &packet[..] } else { &[] };
+        let output = convoy(&[&[verb, site.to_str().unwrap()], more].concat());
+        assert_eq!(output.status.code(), Some(3), "{verb}: {}", text(&output.stderr));
+        let said = text(&output.stderr);
+        assert!(said.contains("no gateway") && said.contains("a.sock"), "{verb}: {said}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn help_is_an_answer_and_a_wrong_command_line_is_not() {
+    for arguments in [&["--help"][..], &["run", "--help"], &["--version"]] {
+        let output = convoy(arguments);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(!output.stdout.is_empty());
+    }
+    assert!(text(&convoy(&["--help"]).stdout).contains("no gateway answers"));
+    for arguments in [&["rum"][..], &["run"], &["check"], &["status", "--jsn"]] {
+        assert_eq!(convoy(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_gateway_named_after_watch_is_told_its_place() {
+    let output = convoy(&["status", "--watch", "left.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("put it before --watch"), "{said}");
+}
+
+#[test]
+fn init_writes_a_pair_that_check_finds_good_and_never_overwrites() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("tunnel");
+    let target = target.to_str().unwrap();
+    assert!(convoy(&["init", target]).status.success());
+    let files = [format!("{target}/left.toml"), format!("{target}/right.toml")];
+    let checked = convoy(&["check", &files[0], &files[1]]);
+    // Temporary folders may lie in memory, which is worth a warning.
+    let code = checked.status.code();
+    assert!(matches!(code, Some(0 | 1)), "{}", text(&checked.stderr));
+    let before = fs::read(&files[0]).unwrap();
+    assert_eq!(convoy(&["init", target]).status.code(), Some(2));
+    assert_eq!(fs::read(&files[0]).unwrap(), before);
+}
+
+#[test]
+fn crypto_lists_tiers_engines_and_algorithms() {
+    let output = convoy(&["crypto", "--json"]);
+    assert!(output.status.success());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let tiers = report["tiers"].as_array().unwrap();
+    assert_eq!(tiers.iter().filter(|tier| tier["state"] == "in use").count(), 1);
+    assert!(tiers.iter().any(|tier| tier["name"] == "portable"));
+    assert!(report["engines"].as_array().unwrap().iter().any(|e| e["name"] == "inline"));
+    // What the compiler was told of, it was told for all of this build.
+    let assumed = convoy_crypto::assumed_features().collect::<Vec<_>>();
+    assert_eq!(report["assumed"], serde_json::json!(assumed));
+    let said = text(&convoy(&["crypto"]).stdout).contains("RUSTFLAGS");
+    assert_eq!(said, !assumed.is_empty());
+}
+
+#[test]
+fn keys_from_a_site_file_are_what_wireshark_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Plan::simple().write('a', folder.path());
+    let output = convoy(&["keys", "--from-site", site.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines = text(&output.stdout);
+    let sas: Vec<_> = lines.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(sas.len(), 2, "{lines}");
+    for line in sas {
+        assert!(line.starts_with("\"IPv4\",\"198.51.100."), "{line}");
+        assert!(line.contains("AES-GCM"), "{line}");
+    }
+    let file = folder.path().join("esp_sa");
+    let arguments =
+        ["keys", "--from-site", site.to_str().unwrap(), "--output", file.to_str().unwrap()];
+    assert!(convoy(&arguments).status.success());
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(fs::read_to_string(&file).unwrap(), lines);
+}
+
+/// One way to break a good site file, and what the error must name.
+const BROKEN: &[(&str, &str, &str)] = &[
+    ("name = \"a\"", "nam = \"a\"", "nam"),
+    ("name = \"a\"", "name = \"a b\"", "name"),
+    ("[plain]", "[plan]", "plan"),
+    ("interface = \"tun0\"", "interface = \"an-interface-name-too-long\"", "interface"),
+    ("interface = \"tun0\"", "interface = 7", "interface"),
+    ("count = 1", "count = 0", "count"),
+    ("count = 1", "count = \"one\"", "count"),
+    ("direction = \"outbound\"", "direction = \"outward\"", "direction"),
+    ("spi = 4097", "spi = 255", "spi"),
+    ("spi = 4097", "spi = 4294967296", "spi"),
+    ("spi = 4097", "", "spi"),
+    ("algorithm = \"aes-128-gcm\"", "algorithm = \"aes-128-gmc\"", "algorithm"),
+    ("algorithm = \"aes-128-gcm\"", "algorithm = \"aes-256-gcm\"", "key"),
+    ("key = \"03", "key = \"0g", "key"),
+    ("key = \"03", "key = \"3", "key"),
+    ("remote = \"198.51.100.2\"", "remote = \"2001:db8::2\"", "remote"),
+    ("local = \"10.1.0.0/24\"", "local = \"10.1.0.1/24\"", "local"),
+    ("remote = \"10.2.0.0/24\"", "remote = \"10.2.0.0/33\"", "remote"),
+    ("sa_out = \"one-out\"", "sa_out = \"one-uot\"", "sa_out"),
+    ("sa_out = \"one-out\"", "sa_out = \"one-in\"", "sa_out"),
+    ("action = \"protect\"", "action = \"encrypt\"", "action"),
+    ("lease_block = 1048576", "lease_block = 0", "lease_block"),
+    ("a.state", "missing.state", "state_dir"),
+    ("name = \"a\"", "name = \"a", "TOML"),
+];
+
+#[test]
+fn every_broken_site_file_gives_an_error_with_file_line_key_and_help() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = {
+        let path = Plan::simple().write('a', folder.path());
+        assert!(matches!(convoy(&["check", path.to_str().unwrap()]).status.code(), Some(0 | 1)));
+        fs::read_to_string(path).unwrap()
+    };
+    for (n, (right, wrong, key)) in BROKEN.iter().enumerate() {
+        let broken = good.replacen(right, wrong, 1);
+        assert_ne!(broken, good, "{right}");
+        let path = folder.path().join(format!("broken-{n}.toml"));
+        fs::write(&path, broken).unwrap();
+        finds(&path, key);
+    }
+    let twice = good.clone() + &good[good.find("[[policy]]").unwrap()..];
+    let path = folder.path().join("twice.toml");
+    fs::write(&path, twice).unwrap();
+    finds(&path, "policy");
+    let missing = folder.path().join("missing.toml");
+    let output = convoy(&["check", missing.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("missing.toml"));
+}
+
+/// What a dry run refuses is found without rights as well.
+#[test]
+fn check_and_dry_run_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = Plan::simple().write('a', folder.path());
+    let good = fs::read_to_string(&path).unwrap();
+    let check = |text: &str| {
+        fs::write(&path, text).unwrap();
+        let dry = convoy(&["run", path.to_str().unwrap(), "--dry-run"]);
+        let checked = convoy(&["check", path.to_str().unwrap()]);
+        (dry.status.code(), checked.status.code(), text_of(&dry) + &text_of(&checked))
+    };
+    let (dry, checked, said) = check(&good);
+    assert!(dry == Some(0) && matches!(checked, Some(0 | 1)), "{said}");
+    let (dry, checked, said) =
+        check(&good.replacen("remote = \"10.2.0.0/24\"", "remote = \"0.0.0.0/0\"", 1));
+    assert_eq!((dry, checked), (Some(2), Some(2)), "{said}");
+    assert_eq!(said.matches("would also catch the packets").count(), 2, "{said}");
+    assert!(!said.contains(": good") && !said.contains(": usable"), "{said}");
+    let (dry, checked, said) = check(&good.replacen("count = 1", "count = 1\npin = [1023]", 1));
+    // The file may be meant for another machine, so this is a warning to `check`.
+    assert_eq!((dry, checked), (Some(2), Some(1)), "{said}");
+    assert_eq!(said.matches("processor 1023 is not available").count(), 2, "{said}");
+}
+
+fn text_of(output: &std::process::Output) -> String {
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+/// Errors name what is wrong once, and by the name under which it was given.
+#[test]
+fn what_is_wrong_is_told_once_and_by_its_name() {
+    let with = |variable: &str, value: &str, arguments: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_convoy"));
+        command.env_remove("CONVOY_LOG").env_remove("CONVOY_DENY_CPU").env(variable, value);
+        let output = command.args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        text(&output.stderr)
+    };
+    let said = with("CONVOY_DENY_CPU", "mmx", &["crypto"]);
+    assert_eq!(said.matches("CONVOY_DENY_CPU").count(), 1, "{said}");
+    let said = with("CONVOY_LOG", "a=b=c", &["crypto"]);
+    assert!(said.contains("CONVOY_LOG: ") && !said.contains("--log"), "{said}");
+    let said = with("CONVOY_LOG", "info", &["--log", "a=b=c", "crypto"]);
+    assert!(said.contains("--log: ") && !said.contains("CONVOY_LOG"), "{said}");
+    let folder = tempfile::tempdir().unwrap();
+    let site = Plan::simple().write('a', folder.path());
+    let missing = folder.path().join("missing.pcap");
+    let said = with(
+        "CONVOY_LOG",
+        "info",
+        &["replay", site.to_str().unwrap(), "--plain-in", missing.to_str().unwrap()],
+    );
+    assert!(said.contains("missing.pcap") && said.contains("No such file"), "{said}");
+}
+
+fn finds(path: &Path, key: &str) {
+    let output = convoy(&["check", path.to_str().unwrap()]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{}: {said}", path.display());
+    let line = said.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+    assert!(line.contains(&format!("{}:", path.display())) && line.contains(key), "{key}: {said}");
+    // What would be right stands beside, or in the message itself.
+    assert!(said.contains("help: ") || said.contains("expected"), "{said}");
+    // The keys of the file are in no message.
+    assert!(!said.contains("0303030303"), "{said}");
+    let run = convoy(&["run", path.to_str().unwrap()]);
+    assert_eq!(run.status.code(), Some(2), "{}", text(&run.stderr));
+    assert!(text(&run.stderr).contains(key));
+}

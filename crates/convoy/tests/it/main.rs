@@ -1,0 +1,24 @@
+//! The integration tests of this crate, in one program: linking is what many would cost.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod adversity;
+mod bench;
+mod cli;
+mod common;
+mod copies;
+mod demo;
+mod demo_ike;
+mod direct;
+mod doctor;
+mod exec;
+mod keep;
+mod leaks;
+mod live;
+mod mtu;
+mod nonce;
+mod privileges;
+mod reload;
+mod replay;
+mod strongswan;
+mod tunnels;
+mod unit;

@@ -1,0 +1,270 @@
+//! MTUs that change while packets flow.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::common::{Gateway, PATIENCE, Plan, can_make_namespaces, ip, site_of, status};
+use convoy_lab::traffic::{Direction, Ping, PingTrouble, Rate, UdpPaced, Watch};
+use convoy_lab::{Family, Topology, TopologyConfig};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Bytes of an IPv4 header and that of an echo.
+const HEADERS: usize = 28;
+
+/// Asks until `size` bytes are answered, or their sender is told how many would be.
+fn largest(lab: &Topology, size: usize) -> Result<(), u32> {
+    let cancel = AtomicBool::new(false);
+    let far = lab.b.host_address(Family::V4);
+    let begun = Instant::now();
+    loop {
+        // What the host has learned of the path, it heeds.
+        ip(&lab.a.host, "route flush cache");
+        let ping = Ping { count: 1, payload: size - HEADERS, ..Ping::new(far) };
+        let report = ping.run(&lab.a.host, &mut Watch::new(&cancel)).unwrap();
+        match report.troubles.first() {
+            Some(PingTrouble::TooBig { mtu }) => return Err(*mtu),
+            _ if report.received > 0 => return Ok(()),
+            _ => {}
+        }
+        assert!(begun.elapsed() < PATIENCE, "{size} bytes: {report:?}");
+    }
+}
+
+/// Waits until the SA that protects thinks so of its path.
+fn wait_for(site: &Path, mtu: u64) {
+    let begun = Instant::now();
+    loop {
+        let sas = status(site)["sas"].as_array().unwrap().clone();
+        let all: Vec<_> = sas.iter().filter_map(|sa| sa["path_mtu"].as_u64()).collect();
+        if all == [mtu] {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{mtu} bytes, but SAs think {all:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// What is inside an outer packet of AES-GCM over IPv4 with 1500 bytes is at most 1446 long.
+fn follows(backend: &str) {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab = Topology::build(&TopologyConfig {
+        named: false,
+        wire_mtu: 1400,
+        ..TopologyConfig::default()
+    });
+    let lab = lab.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let sites = ['a', 'b'].map(|side| match backend {
+        "socket" => Plan::simple().write(side, folder.path()),
+        _ => site_of(&Plan::simple(), side, folder.path(), backend),
+    });
+    let a = Gateway::start(&lab.a.gateway, &sites[0]);
+    let b = Gateway::start(&lab.b.gateway, &sites[1]);
+    let widen = |mtu: u32| {
+        for gateway in [&lab.b.gateway, &lab.a.gateway] {
+            ip(gateway, &format!("link set wire mtu {mtu}"));
+        }
+        sites.iter().for_each(|site| wait_for(site, mtu.into()));
+    };
+    let cancel = AtomicBool::new(false);
+    let report = std::thread::scope(|scope| {
+        // Small packets are not concerned.
+        let traffic = scope.spawn(|| {
+            let udp = UdpPaced {
+                payload: 64,
+                direction: Direction::Both,
+                ..UdpPaced::new(
+                    lab.b.host_address(Family::V4),
+                    Rate::PacketsPerSecond(1000),
+                    Duration::from_secs(60),
+                )
+            };
+            udp.run(&lab.a.host, &lab.b.host, &mut Watch::new(&cancel)).unwrap()
+        });
+        assert_eq!(largest(&lab, 1342), Ok(()), "{}", a.log());
+        // The first that is too long finds out, at once.
+        ip(&lab.a.gateway, "link set wire mtu 1330");
+        assert_eq!(largest(&lab, 1300), Err(1274), "{}", a.log());
+        assert_eq!(largest(&lab, 1274), Ok(()), "{}", a.log());
+        wait_for(&sites[0], 1330);
+        widen(1500);
+        assert_eq!(largest(&lab, 1446), Ok(()), "{}\n{}", a.log(), b.log());
+        assert_eq!(largest(&lab, 1447), Err(1446), "{}", a.log());
+        widen(1400);
+        assert_eq!(largest(&lab, 1346), Ok(()), "{}", a.log());
+        assert_eq!(largest(&lab, 1400), Err(1346), "{}", a.log());
+        cancel.store(true, Ordering::Relaxed);
+        traffic.join().unwrap()
+    });
+    for flow in [&report.forward, &report.backward] {
+        assert!(flow.received > 100, "{report:?}");
+        assert_eq!((flow.lost_on_the_way(), flow.duplicates), (0, 0), "{report:?}");
+    }
+    assert!(a.log().contains("packets to the peers may have 1500 bytes now, not 1330"));
+    assert!(a.terminate().success() && b.terminate().success());
+}
+
+#[test]
+fn packet_sockets_follow_the_mtu_of_their_interface() {
+    follows("af_packet");
+}
+
+#[test]
+fn xdp_sockets_follow_the_mtu_of_their_interface() {
+    follows("af_xdp");
+}
+
+#[test]
+fn sockets_and_the_tun_interface_follow_the_mtu_of_the_way_out() {
+    follows("socket");
+}
+
+#[test]
+fn an_mtu_beyond_all_frames_is_followed_as_far_as_there_is_room_and_the_log_says_so() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab =
+        Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let site = site_of(&Plan::simple(), 'a', folder.path(), "af_packet");
+    let a = Gateway::start(&lab.a.gateway, &site);
+    ip(&lab.b.gateway, "link set wire mtu 9000");
+    ip(&lab.a.gateway, "link set wire mtu 9000");
+    let log = "interface wire takes packets of 9000 bytes now, but there is room for";
+    let begun = Instant::now();
+    while !a.log().contains(log) {
+        assert!(begun.elapsed() < PATIENCE, "{}", a.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(a.log().contains("the way to the peers takes packets of 9000 bytes"), "{}", a.log());
+    let sas = status(&site)["sas"].as_array().unwrap().clone();
+    let mtu = sas.iter().find_map(|sa| sa["path_mtu"].as_u64()).unwrap();
+    assert!((1501..9000).contains(&mtu), "{mtu}");
+}
+
+/// Waits until the log says so.
+fn wait_for_log(gateway: &Gateway, words: &str) {
+    let begun = Instant::now();
+    while !gateway.log().contains(words) {
+        assert!(begun.elapsed() < PATIENCE, "{words}\n{}", gateway.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn an_mtu_beyond_what_xdp_sockets_get_from_the_driver_is_said() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab =
+        Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let site = site_of(&Plan::simple(), 'a', folder.path(), "af_xdp");
+    let a = Gateway::start(&lab.a.gateway, &site);
+    ip(&lab.a.gateway, "link set wire mtu 3600");
+    wait_for_log(&a, "wire takes packets of 3600 bytes now, but there is room for 3506");
+}
+
+/// A TUN interface that cannot be widened now can be later.
+#[test]
+fn the_tun_interface_follows_as_soon_as_it_can() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab =
+        Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let site = Plan::simple().write('a', folder.path());
+    let a = Gateway::start(&lab.a.gateway, &site);
+    let rename = |from: &str, to: &str| {
+        ip(&lab.a.gateway, &format!("link set {from} down"));
+        ip(&lab.a.gateway, &format!("link set {from} name {to}"));
+        ip(&lab.a.gateway, &format!("link set {to} up"));
+    };
+    let wait_for_tun = |mtu: u32| {
+        let begun = Instant::now();
+        while !ip(&lab.a.gateway, "link show tun0").contains(&format!(" mtu {mtu} ")) {
+            assert!(begun.elapsed() < PATIENCE, "{mtu}\n{}", a.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    wait_for_tun(1446);
+    rename("tun0", "aside");
+    ip(&lab.a.gateway, "link set wire mtu 1400");
+    wait_for_log(&a, "interface tun0 does not exist");
+    rename("aside", "tun0");
+    wait_for_tun(1346);
+    // Below the least of a path, nothing follows any more.
+    ip(&lab.a.gateway, "link set wire mtu 68");
+    wait_for(&site, 576);
+    wait_for_tun(522);
+}
+
+fn checksum(bytes: &[u8]) -> [u8; 2] {
+    let sum: u32 = bytes.chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum();
+    let sum = (sum >> 16) + (sum & 0xffff);
+    (!((sum >> 16) + sum) as u16).to_be_bytes()
+}
+
+/// What a router would say of an answer to a ping that was too big for it (RFC 1191 section 4). The kernel
+/// believes it without a socket that it concerns.
+fn too_big(from: Ipv4Addr, to: Ipv4Addr, mtu: u16) -> Vec<u8> {
+    let mut quoted = vec![0x45, 0, 5, 120, 0, 1, 0x40, 0, 64, 1, 0, 0];
+    quoted.extend(from.octets().iter().chain(&to.octets()));
+    let sum = checksum(&quoted);
+    quoted[10..12].copy_from_slice(&sum);
+    quoted.extend([0, 0, 0xff, 0xfe, 0, 0, 0, 1]);
+    let mut message = vec![3, 4, 0, 0, 0, 0];
+    message.extend(mtu.to_be_bytes());
+    message.extend(quoted);
+    let sum = checksum(&message);
+    message[2..4].copy_from_slice(&sum);
+    message
+}
+
+/// The kernel believes whoever sends it an ICMP message; SAs ask for a packet of theirs.
+#[test]
+fn what_the_kernel_was_told_of_a_path_is_not_what_sas_begin_with() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab =
+        Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let site = Plan::simple().write('a', folder.path());
+    let a = Gateway::start(&lab.a.gateway, &site);
+    wait_for(&site, 1500);
+    let [near, far] = [1, 2].map(|host| Ipv4Addr::new(198, 51, 100, host));
+    let lie = too_big(near, far, 560);
+    let forge = || {
+        let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)).unwrap();
+        socket.send_to(&lie, &SocketAddrV4::new(near, 0).into()).unwrap();
+    };
+    lab.b.gateway.run(forge).unwrap();
+    let is_deceived = || ip(&lab.a.gateway, &format!("route get {far}")).contains("mtu 560");
+    let begun = Instant::now();
+    while !is_deceived() {
+        assert!(begun.elapsed() < PATIENCE, "the kernel was to believe it");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // An interface that changes has the gateway look at its routes again.
+    ip(&lab.a.gateway, "link set wire mtu 1400");
+    wait_for(&site, 1400);
+    assert!(is_deceived());
+    assert!(!a.log().contains("may have 560 bytes"), "{}", a.log());
+    // A gateway that starts now is not deceived either.
+    assert!(a.terminate().success());
+    let again = Gateway::start(&lab.a.gateway, &site);
+    assert!(is_deceived());
+    wait_for(&site, 1400);
+    // What the operator says of a route counts.
+    ip(&lab.a.gateway, &format!("route add {far}/32 dev wire mtu 1350"));
+    ip(&lab.a.gateway, "link set wire mtu 1500");
+    wait_for(&site, 1350);
+    assert!(again.terminate().success());
+}

@@ -1,0 +1,14 @@
+//! The integration tests of this crate, in one program: linking is what many would cost.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+mod cross_tier;
+mod differential;
+mod expect_tiers;
+mod kat;
+mod kat_rfc;
+mod kernels;
+mod manager;
+mod stack;
+mod suites;
+mod wycheproof;

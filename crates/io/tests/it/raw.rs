@@ -1,0 +1,252 @@
+//! Raw ports against each other, in network namespaces.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::common::{Namespace, burst_of, esp, event, ip_packet, narrow_path, receive};
+use convoy_io::raw::{self, RawPort};
+use convoy_io::{NewsSource, Port, PortEvent, Quote};
+use convoy_packet::{Arena, Burst, FrameSize};
+
+const ESP: u8 = 50;
+const ENDS: [(&str, &str); 2] = [("127.0.0.1", "127.0.0.2"), ("fd00::1", "fd00::2")];
+
+fn arena() -> &'static Arena {
+    Arena::map(2048, FrameSize::for_packet(4000)).unwrap()
+}
+
+fn namespace() -> Result<Namespace, String> {
+    let namespace = Namespace::new()?;
+    namespace.ip("link set lo mtu 1500");
+    namespace.ip("addr add fd00::1/128 dev lo nodad");
+    namespace.ip("addr add fd00::2/128 dev lo nodad");
+    namespace.settle();
+    Ok(namespace)
+}
+
+fn open(namespace: &Namespace, config: raw::Config) -> Vec<RawPort> {
+    namespace.run(move || raw::open(&config)).unwrap()
+}
+
+fn open_one(namespace: &Namespace, local: &str) -> RawPort {
+    open(namespace, raw::Config::new(local.parse().unwrap())).remove(0)
+}
+
+#[test]
+fn whole_packets_cross_unchanged_in_batches() {
+    let namespace = or_skip!(namespace());
+    let arena = arena();
+    let mut pool = arena.pool();
+    for (a, b) in ENDS {
+        let (mut left, mut right) = (open_one(&namespace, a), open_one(&namespace, b));
+        let (a, b) = (left.local(), right.local());
+        let packets: Vec<_> = (0..200)
+            .map(|n| {
+                ip_packet(
+                    a,
+                    b,
+                    ESP,
+                    [0, 0xb8, 0x03][n as usize % 3],
+                    true,
+                    &esp(7, n, n as usize * 7),
+                )
+            })
+            .collect();
+        left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets)).unwrap();
+        let got = receive(&mut right, &mut pool, 200);
+        assert_eq!(got.len(), 200, "{a}: {:?} {:?}", left.counters(), right.counters());
+        for (got, sent) in got.iter().zip(&packets) {
+            assert!(
+                got == sent,
+                "{:?} {:?}",
+                &got[..40.min(got.len())],
+                &sent[..40.min(sent.len())]
+            );
+        }
+        let (sent, received) = (left.counters(), right.counters());
+        assert_eq!((sent.tx_packets, received.rx_packets), (200, 200));
+        assert_eq!(
+            (sent.tx_bytes, sent.losses().map(|l| l.1).sum::<u64>()),
+            (received.rx_bytes, 0)
+        );
+        assert!(sent.tx_calls <= 2 && received.rx_calls <= 8, "{sent:?} {received:?}");
+    }
+    drop(pool);
+    assert_eq!((arena.in_depot(), arena.leaked()), (2048, 0));
+}
+
+#[test]
+fn large_packets_are_fragmented_without_df_and_refused_with_it() {
+    let namespace = or_skip!(namespace());
+    let arena = arena();
+    let mut pool = arena.pool();
+    let (mut left, mut right) =
+        (open_one(&namespace, "127.0.0.1"), open_one(&namespace, "127.0.0.2"));
+    let (a, b) = (left.local(), right.local());
+    let packets: Vec<_> =
+        (0..10).map(|n| ip_packet(a, b, ESP, 0x02, n % 2 == 0, &esp(7, n, 3000))).collect();
+    left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets)).unwrap();
+    let got = receive(&mut right, &mut pool, 5);
+    assert_eq!(got.len(), 5);
+    for (got, sent) in got.iter().zip(packets.iter().skip(1).step_by(2)) {
+        // The kernel chose an identification, which the checksum follows.
+        assert_eq!((&got[..4], &got[8..10], &got[12..]), (&sent[..4], &sent[8..10], &sent[12..]));
+    }
+    assert_eq!((left.counters().tx_too_big, left.counters().tx_packets), (5, 5));
+    let (source, quote) = (NewsSource::Local, Quote::TooShort);
+    assert_eq!(left.event(), Some(PortEvent::PathMtu { destination: b, mtu: 1500, source, quote }));
+}
+
+#[test]
+fn workers_receive_their_share_of_the_spis() {
+    let namespace = or_skip!(namespace());
+    let arena = arena();
+    let mut pool = arena.pool();
+    for (a, b) in ENDS {
+        let local: IpAddr = b.parse().unwrap();
+        let mut workers = open(&namespace, raw::Config { workers: 3, ..raw::Config::new(local) });
+        let mut sender = open_one(&namespace, a);
+        let packets: Vec<_> = (0..60)
+            .map(|n| ip_packet(sender.local(), local, ESP, 0, true, &esp(1000 + n % 10, n, 100)))
+            .collect();
+        sender.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets)).unwrap();
+        for (n, worker) in workers.iter_mut().enumerate() {
+            let mine = (1000..1010).filter(|spi| spi % 3 == n).count() * 6;
+            let got = receive(worker, &mut pool, mine);
+            let at = if local.is_ipv6() { 40 } else { 20 };
+            for packet in &got {
+                let spi = u32::from_be_bytes(packet[at..at + 4].try_into().unwrap());
+                assert_eq!(spi as usize % 3, n);
+            }
+            assert_eq!(got.len(), mine);
+            assert_eq!(worker.counters().rx_kernel_drops, 0);
+        }
+    }
+}
+
+#[test]
+fn packets_that_are_not_esp_of_this_family_are_malformed_here() {
+    let namespace = or_skip!(namespace());
+    let arena = arena();
+    let mut pool = arena.pool();
+    for (a, b, c, d) in [
+        ("127.0.0.1", "127.0.0.2", "fd00::1", "fd00::2"),
+        ("fd00::1", "fd00::2", "127.0.0.1", "127.0.0.2"),
+    ] {
+        let mut port = open_one(&namespace, a);
+        let ip = |text: &str| text.parse().unwrap();
+        let mut cut = ip_packet(ip(a), ip(b), ESP, 0, true, &esp(1, 1, 50));
+        cut.truncate(30);
+        let packets = [
+            cut,
+            ip_packet(ip(c), ip(d), ESP, 0, true, &esp(1, 1, 50)),
+            ip_packet(ip(a), ip(b), 17, 0, true, &esp(1, 1, 50)),
+            vec![],
+        ];
+        port.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets)).unwrap();
+        assert_eq!((port.counters().tx_malformed, port.counters().tx_packets), (4, 0));
+    }
+}
+
+#[test]
+fn packets_longer_than_a_frame_are_counted() {
+    let namespace = or_skip!(namespace());
+    let (large, small) = (arena(), Arena::map(128, FrameSize::for_packet(100)).unwrap());
+    let (mut left, mut right) =
+        (open_one(&namespace, "127.0.0.1"), open_one(&namespace, "127.0.0.2"));
+    let (a, b) = (left.local(), right.local());
+    let packets = [3000, 100].map(|len| ip_packet(a, b, ESP, 0, false, &esp(1, 1, len)));
+    left.tx(&mut large.pool(), &mut burst_of(&mut large.pool(), &packets)).unwrap();
+    let got = receive(&mut right, &mut small.pool(), 1);
+    assert_eq!((got[0].len(), right.counters().rx_truncated), (128, 1));
+    drop(right);
+    assert_eq!((small.in_depot(), small.leaked()), (128, 0));
+}
+
+#[test]
+fn a_narrow_link_on_the_path_is_an_event_that_quotes_the_packet() {
+    let [left, _router, right] = or_skip!(narrow_path());
+    let arena = arena();
+    let mut pool = arena.pool();
+    for (a, b, router) in
+        [("10.8.1.1", "10.8.2.1", "10.8.1.254"), ("fd00:8:1::1", "fd00:8:2::1", "fd00:8:1::fe")]
+    {
+        let (mut left, mut right) = (open_one(&left, a), open_one(&right, b));
+        let (a, b) = (left.local(), right.local());
+        let small = [ip_packet(a, b, ESP, 0, true, &esp(5, 1, 1000))];
+        left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &small)).unwrap();
+        assert_eq!(receive(&mut right, &mut pool, 1).len(), 1);
+        let large = [ip_packet(a, b, ESP, 0, true, &esp(0xabcd, 99, 1350))];
+        left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &large)).unwrap();
+        let source = NewsSource::Icmp(Some(router.parse().unwrap()));
+        let quote = Quote::Esp { spi: 0xabcd, seq_low: 99 };
+        assert_eq!(
+            event(&mut left, &mut pool),
+            Some(PortEvent::PathMtu { destination: b, mtu: 1300, source, quote })
+        );
+        left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &small)).unwrap();
+        assert_eq!(receive(&mut right, &mut pool, 1).len(), 1);
+        assert_eq!(left.counters().losses().map(|l| l.1).sum::<u64>(), 0);
+    }
+}
+
+#[test]
+fn an_address_that_comes_into_use_late_is_waited_for_and_a_foreign_one_refused() {
+    let namespace = or_skip!(namespace());
+    let late = raw::Config::new("fd00::77".parse().unwrap());
+    let opened = namespace.run(move || {
+        crate::common::ip("addr add fd00::77/128 dev lo").unwrap();
+        raw::open(&late)
+    });
+    assert_eq!(opened.unwrap().len(), 1);
+    let foreign = raw::Config::new("192.0.2.1".parse().unwrap());
+    let refused = namespace.run(move || raw::open(&foreign)).unwrap_err();
+    let expected = "cannot bind the raw socket: Cannot assign requested address (os error 99)";
+    assert_eq!(refused.to_string(), expected);
+}
+
+#[test]
+fn the_kernel_calls_esp_unreachable_only_where_no_port_is_open() {
+    let [left, _router, right] = or_skip!(narrow_path());
+    let arena = arena();
+    let mut pool = arena.pool();
+    // Protocol unreachable (RFC 792), unrecognized next header (RFC 4443).
+    let ends = [("10.8.1.1", "10.8.2.1", (3, 2)), ("fd00:8:1::1", "fd00:8:2::1", (4, 1))];
+    for (from, to, said) in ends {
+        let mut peer = open_one(&left, from);
+        let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());
+        let mut send = |peer: &mut RawPort, seq| {
+            let packet = ip_packet(from, to, ESP, 0, true, &esp(5, seq, 40));
+            peer.tx(&mut pool, &mut burst_of(&mut arena.pool(), &[packet])).unwrap();
+        };
+        for workers in [1, 3] {
+            let mut ports = open(&right, raw::Config { workers, ..raw::Config::new(to) });
+            send(&mut peer, 1);
+            // SPI 5 belongs to the last worker of three.
+            let last = ports.last_mut().unwrap();
+            assert_eq!(receive(last, &mut arena.pool(), 1).len(), 1);
+        }
+        // A child of another test, not yet another program, may have the sockets open still.
+        let mut said_of = (2..200).find_map(|seq| {
+            send(&mut peer, seq);
+            std::thread::sleep(Duration::from_millis(50));
+            peer.rx(&mut arena.pool(), &mut Burst::new()).unwrap();
+            peer.event()
+        });
+        // The first word about any of these packets is about one sent afterwards.
+        if let Some(PortEvent::Unreachable { quote: Quote::Esp { seq_low, .. }, .. }) = &mut said_of
+        {
+            assert!(*seq_low >= 2, "{seq_low}");
+            *seq_low = 2;
+        }
+        assert_eq!(
+            said_of,
+            Some(PortEvent::Unreachable {
+                destination: to,
+                icmp: said,
+                source: NewsSource::Icmp(Some(to)),
+                quote: Quote::Esp { spi: 5, seq_low: 2 },
+            })
+        );
+    }
+}

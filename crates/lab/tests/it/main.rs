@@ -1,0 +1,8 @@
+//! The integration tests of this crate, in one program: linking is what many would cost.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod cleanup;
+mod common;
+mod libreswan;
+mod strongswan;
+mod traffic;

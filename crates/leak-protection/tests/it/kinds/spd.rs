@@ -1,0 +1,269 @@
+//! Policies in order, looked up one after another: what is to become of packets.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use convoy_leak_protection::{
+    AskedTotal, Config, Lead, LeakProtection, Listener, Policies, Policy, PolicyProtection,
+    PrefixSets, Sides, Verdict,
+};
+use ipnet::IpNet;
+
+use super::packets::Selectors;
+use crate::world::{Door, World};
+
+/// A policy.
+#[derive(Clone, Copy)]
+pub(crate) struct Rule {
+    pub(crate) local: IpNet,
+    pub(crate) remote: IpNet,
+    /// If only one is meant.
+    pub(crate) protocol: Option<u8>,
+    /// Destination port, if only one is meant.
+    pub(crate) port: Option<u16>,
+    pub(crate) verdict: Verdict,
+    /// Whether packets that leave are meant, and those that arrive.
+    pub(crate) ways: [bool; 2],
+}
+
+impl std::fmt::Debug for Rule {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { local, remote, protocol, port, verdict, ways } = self;
+        write!(f, "{verdict:?} {local} {remote} {protocol:?} {port:?} {ways:?}")
+    }
+}
+
+impl Rule {
+    fn shown(&self) -> Policy {
+        let Self { local, remote, verdict, .. } = *self;
+        Policy { local, remote, is_whole: self.protocol.is_none(), verdict }
+    }
+
+    fn means(&self, local: IpAddr, remote: IpAddr, it: &Selectors) -> bool {
+        self.local.contains(&local)
+            && self.remote.contains(&remote)
+            && self.protocol.is_none_or(|only| only == it.protocol)
+            && self.port.is_none_or(|only| it.port() == Some(only))
+    }
+}
+
+/// Whose policies they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// A site file's: all that goes between near and far is held.
+    Site,
+    /// IKE daemons': what no policy means passes.
+    Daemons,
+}
+
+/// Policies, of which the first that means a packet decides.
+#[derive(Debug, Clone)]
+pub(crate) struct Spd {
+    pub(crate) mode: Mode,
+    pub(crate) rules: Vec<Rule>,
+}
+
+impl Spd {
+    fn look_up(&self, way: usize, local: IpAddr, remote: IpAddr, it: &Selectors) -> Verdict {
+        let mut rules = self.rules.iter().filter(|rule| rule.ways[way]);
+        if let Some(rule) = rules.find(|rule| rule.means(local, remote, it)) {
+            return rule.verdict;
+        }
+        let held = || self.rules.iter().filter(|rule| rule.verdict != Verdict::Bypass);
+        let is_held = self.mode == Mode::Site
+            && held().any(|rule| rule.local.contains(&local))
+            && held().any(|rule| rule.remote.contains(&remote));
+        if is_held { Verdict::Discard } else { Verdict::Bypass }
+    }
+
+    pub(crate) fn outbound(&self, it: &Selectors) -> Verdict {
+        self.look_up(0, it.from, it.to, it)
+    }
+
+    pub(crate) fn inbound(&self, it: &Selectors) -> Verdict {
+        self.look_up(1, it.to, it.from, it)
+    }
+
+    /// What becomes of a packet that comes by a door and goes elsewhere.
+    pub(crate) fn fate(&self, door: Door, it: &Selectors) -> Verdict {
+        match door {
+            Door::Gateway => Verdict::Bypass,
+            Door::Host | Door::Tun => self.outbound(it),
+            Door::Lan | Door::Wire if self.inbound(it) != Verdict::Bypass => Verdict::Discard,
+            Door::Lan | Door::Wire => self.outbound(it),
+        }
+    }
+
+    fn sets(&self) -> PrefixSets {
+        let held = || self.rules.iter().filter(|rule| rule.verdict != Verdict::Bypass);
+        let far: BTreeSet<_> = held().map(|rule| rule.remote).collect();
+        let sides = held().map(|rule| Sides { near: [rule.local].into(), far: far.clone() });
+        PrefixSets { policies: sides.collect(), mixed: far.clone(), ..PrefixSets::default() }
+    }
+}
+
+/// Answers with what the policies say.
+struct Asked<'a>(&'a Spd);
+
+impl Policies for Asked<'_> {
+    fn outbound(&mut self, packet: &[u8]) -> Verdict {
+        self.0.outbound(&Selectors::of(packet))
+    }
+
+    fn inbound(&mut self, packet: &[u8]) -> Verdict {
+        self.0.inbound(&Selectors::of(packet))
+    }
+}
+
+/// Somebody who answers until this is dropped.
+struct Answering {
+    answered: Arc<AtomicU64>,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Answering {
+    fn start(world: &World, config: &Config, spd: &Arc<Mutex<Spd>>) -> Self {
+        let mut listener = world.gateway.run(|| Listener::open(&config.questions)).unwrap();
+        let (answered, ended) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let thread = thread::spawn({
+            let (spd, answered, ended) =
+                (Arc::clone(spd), Arc::clone(&answered), Arc::clone(&ended));
+            move || {
+                while !ended.load(Ordering::Relaxed) {
+                    if listener.wait(Duration::from_millis(5)).unwrap() {
+                        // As long as it is locked nothing changes.
+                        let spd = spd.lock().unwrap();
+                        let now = listener.answer(&mut Asked(&spd)).unwrap().sum();
+                        answered.fetch_add(now.questions(), Ordering::Relaxed);
+                    }
+                }
+            }
+        });
+        Self { answered, ended, thread: Some(thread) }
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+enum Standing {
+    Site(Box<LeakProtection>),
+    Daemons(Box<PolicyProtection>),
+}
+
+/// Leak protection, its policies, and who answers for them.
+pub(crate) struct Guard<'a> {
+    world: &'a World,
+    config: Config,
+    spd: Arc<Mutex<Spd>>,
+    standing: Option<Standing>,
+    answering: Option<Answering>,
+}
+
+impl<'a> Guard<'a> {
+    pub(crate) fn new(world: &'a World, mode: Mode) -> Self {
+        let leads = if mode == Mode::Site { Lead::ByDestination } else { Lead::ByMark };
+        let config = Config { leads, ..world.config() };
+        let spd = Arc::new(Mutex::new(Spd { mode, rules: Vec::new() }));
+        let mut guard = Self { world, config, spd, standing: None, answering: None };
+        guard.restart(Vec::new());
+        guard.answers(true);
+        guard
+    }
+
+    pub(crate) fn spd(&self) -> Spd {
+        self.spd.lock().unwrap().clone()
+    }
+
+    /// Waits until all that was asked is answered, so that no answer is by later policies.
+    pub(crate) fn settle(&self) {
+        let Some(answering) = &self.answering else { return };
+        let begun = Instant::now();
+        let questions = &self.config.questions;
+        loop {
+            let answered = answering.answered.load(Ordering::Relaxed);
+            // One listener's counters, since it was opened.
+            let mut total = AskedTotal::default();
+            self.world.gateway.run(|| total.follow(questions, || Some(1)).unwrap());
+            let both = total.both();
+            if both.iter().map(|asked| asked.packets).sum::<u64>() <= answered {
+                return;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(20), "{both:?}, {answered} answered");
+            thread::sleep(Duration::from_micros(500));
+        }
+    }
+
+    /// Whether somebody answers from now on.
+    pub(crate) fn answers(&mut self, does: bool) {
+        self.answering = None;
+        if does {
+            self.answering = Some(Answering::start(self.world, &self.config, &self.spd));
+        }
+    }
+
+    /// What stands is left by its process, and another one takes it over, with these policies.
+    pub(crate) fn restart(&mut self, rules: Vec<Rule>) {
+        self.standing = None;
+        let mut spd = self.spd.lock().unwrap();
+        spd.rules = rules;
+        let (config, spd) = (self.config.clone(), spd.clone());
+        let standing = self.world.gateway.run(move || match spd.mode {
+            Mode::Site => {
+                Standing::Site(Box::new(LeakProtection::raise(config, spd.sets()).unwrap()))
+            }
+            Mode::Daemons => {
+                let mut protection = PolicyProtection::raise(config).unwrap();
+                let shown: Vec<_> = spd.rules.iter().map(Rule::shown).collect();
+                let _ = protection.change(&shown, &[]).unwrap();
+                protection.settle().unwrap();
+                protection.forget_answers().unwrap();
+                Standing::Daemons(Box::new(protection))
+            }
+        });
+        self.standing = Some(standing);
+    }
+
+    /// These policies in place of those of before; those that come and go are named.
+    pub(crate) fn change(&mut self, rules: Vec<Rule>, come: &[Rule], gone: &[Rule]) {
+        let shown = |rules: &[Rule]| rules.iter().map(Rule::shown).collect::<Vec<_>>();
+        let before = self.spd();
+        match self.standing.as_mut().unwrap() {
+            Standing::Site(protection) => {
+                // Closed for the policies of before and of now, until all know the new ones.
+                let after = Spd { rules, ..before.clone() };
+                protection.set(before.sets().union(&after.sets())).unwrap();
+                *self.spd.lock().unwrap() = after.clone();
+                protection.set(after.sets()).unwrap();
+                protection.forget_answers().unwrap();
+            }
+            Standing::Daemons(protection) => {
+                let closed = protection.change(&shown(come), &[]).unwrap().answers;
+                self.spd.lock().unwrap().rules = rules;
+                let opened = protection.change(&[], &shown(gone)).unwrap().answers;
+                if closed || opened {
+                    protection.forget_answers().unwrap();
+                }
+            }
+        }
+    }
+
+    /// Answers of before are believed no longer, as often.
+    pub(crate) fn forget(&mut self, times: usize) {
+        for _ in 0..times {
+            match self.standing.as_mut().unwrap() {
+                Standing::Site(protection) => protection.forget_answers().unwrap(),
+                Standing::Daemons(protection) => protection.forget_answers().unwrap(),
+            }
+        }
+    }
+}

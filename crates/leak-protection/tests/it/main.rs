@@ -1,0 +1,9 @@
+//! The integration tests of this crate, in one program: linking is what many would cost.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod interference;
+mod kinds;
+mod model;
+mod policies;
+mod questions;
+mod world;

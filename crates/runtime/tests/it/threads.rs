@@ -1,0 +1,235 @@
+//! Workers on threads: hand-off, order, sleeping, failing and stopping.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::common::{Side, arena, cable, frame, receive, snapshot, surroundings};
+use convoy_io::{IoError, Port, PortCounters, mem};
+use convoy_ipsec::drop_reason::DropReason;
+use convoy_ipsec::sa::WorkerId;
+use convoy_ipsec::snapshot::Published;
+use convoy_packet::{Arena, Burst, Pool};
+use convoy_runtime::{Failure, Runtime, ThreadConfig, WireMatch, WirePort, WorkerPorts};
+
+const PATIENT: mem::Config = mem::Config { depth: 1024, patience: Duration::from_secs(20) };
+type Owner = fn(u8) -> u16;
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn gateway(
+    side: Side,
+    arena: &'static Arena,
+    ports: Vec<WorkerPorts>,
+    flows: u8,
+    owner: impl Fn(u8) -> u16,
+    threads: &ThreadConfig,
+) -> Runtime {
+    let published = Published::new(snapshot(side, flows, owner));
+    Runtime::start(&surroundings(arena), threads, ports, &published, |_| {}).unwrap()
+}
+
+/// Sends `each` packets of every flow into worker 0 of A while receiving at B, and checks order.
+fn through(
+    workers: usize,
+    flows: u8,
+    each: u64,
+    threads: &ThreadConfig,
+    owners: (Owner, Owner),
+) -> (u64, u64) {
+    let arena = arena(16_384);
+    let mut cabling = cable(workers, &PATIENT);
+    let begin = Instant::now();
+    let a = gateway(Side::A, arena, cabling.ports_a, flows, owners.0, threads);
+    let b = gateway(Side::B, arena, cabling.ports_b, flows, owners.1, threads);
+    let mut pool = arena.pool();
+    let mut burst = Burst::new();
+    let mut next = vec![0; usize::from(flows)];
+    let (mut sent, mut got) = (0, 0);
+    let total = each * u64::from(flows);
+    while got < total {
+        // Half a ring under way at most, so that what is tested is order and not overflow.
+        while sent < total && sent - got < 512 && !burst.is_full() {
+            let (flow, number) = ((sent % u64::from(flows)) as u8, sent / u64::from(flows));
+            burst.push(frame(&mut pool, Side::A, flow, number, 100)).unwrap();
+            sent += 1;
+        }
+        cabling.hosts_a[0].tx(&mut pool, &mut burst).unwrap();
+        let before = got;
+        for host in &mut cabling.hosts_b {
+            got += receive(host, &mut pool, &mut burst, &mut next);
+        }
+        if got == before {
+            std::thread::yield_now();
+        }
+    }
+    let handed = |r: &Runtime| r.stats().iter().map(|s| s.handed_off.get()).sum::<u64>();
+    let counts = (handed(&a), handed(&b));
+    for runtime in [a, b] {
+        let stats = runtime.stats().to_vec();
+        let report = runtime.stop(LIMIT);
+        assert!(report.lost == 0 && report.failures.is_empty(), "{report:?}");
+        for worker in stats {
+            let busy = u128::from(worker.busy_ns.get());
+            assert!(busy > 0 && busy <= begin.elapsed().as_nanos(), "busy for {busy} ns");
+            assert_eq!(worker.pipeline.drops.iter().map(|(_, n)| n).sum::<u64>(), 0);
+        }
+    }
+    drop((pool, burst, cabling.hosts_a, cabling.hosts_b));
+    assert_eq!((arena.leaked(), arena.in_depot()), (0, 16_384));
+    counts
+}
+
+#[test]
+fn packets_reach_the_worker_that_owns_their_sa_in_order() {
+    // Both of A's SAs on worker 1, B's on worker 0: every packet changes workers on both sides.
+    let counts = through(2, 2, 20_000, &ThreadConfig::default(), (|_| 1, |_| 0));
+    assert_eq!(counts, (40_000, 40_000));
+}
+
+#[test]
+fn three_workers_keep_the_order_of_each_sa() {
+    let owners: (Owner, Owner) = (|i| u16::from(i % 3), |i| u16::from((i + 1) % 3));
+    let (a, b) = through(3, 6, 8_000, &ThreadConfig::default(), owners);
+    // At A, four of six flows leave worker 0; at B, each flow arrives one worker too early.
+    assert_eq!((a, b), (4 * 8_000, 6 * 8_000));
+}
+
+#[test]
+fn busy_workers_do_the_same_without_ever_sleeping() {
+    let threads = ThreadConfig { busy_poll: true, ..ThreadConfig::default() };
+    through(1, 1, 20_000, &threads, (|_| 0, |_| 0));
+}
+
+#[test]
+fn a_stop_brings_everything_that_had_arrived_to_its_end() {
+    for _ in 0..20 {
+        let arena = arena(16_384);
+        let mut cabling = cable(2, &PATIENT);
+        let threads = ThreadConfig::default();
+        let published = Published::new(snapshot(Side::A, 2, |_| 1));
+        let mut pool = arena.pool();
+        let mut burst = Burst::new();
+        // Everything is there before the gateway runs, and it is stopped at once.
+        for number in 0..900 {
+            let frame = frame(&mut pool, Side::A, (number % 2) as u8, number / 2, 100);
+            burst.push(frame).unwrap();
+            if burst.len() == 225 {
+                cabling.hosts_a[0].tx(&mut pool, &mut burst).unwrap();
+            }
+        }
+        let runtime =
+            Runtime::start(&surroundings(arena), &threads, cabling.ports_a, &published, |_| {})
+                .unwrap();
+        let stats = runtime.stats().to_vec();
+        let report = runtime.stop(LIMIT);
+        assert!(report.lost == 0 && report.failures.is_empty(), "{report:?}");
+        let sent: u64 = stats.iter().map(|s| s.wire().value("tx_packets")).sum();
+        assert_eq!(sent, 900);
+        drop((pool, burst, cabling.ports_b, cabling.hosts_a, cabling.hosts_b));
+        assert_eq!((arena.leaked(), arena.in_depot()), (0, 16_384));
+    }
+}
+
+/// A port without packets that can be made to fail.
+struct Breaking {
+    after: Option<u32>,
+    panics: bool,
+}
+
+impl Port for Breaking {
+    fn rx(&mut self, _: &mut Pool, _: &mut Burst) -> Result<usize, IoError> {
+        match self.after.as_mut() {
+            Some(0) if self.panics => panic!("a defect"),
+            Some(0) => Err(IoError::Dead(std::io::ErrorKind::BrokenPipe.into())),
+            Some(n) => {
+                *n -= 1;
+                Ok(0)
+            }
+            None => Ok(0),
+        }
+    }
+    fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
+        from.release(pool);
+        Ok(())
+    }
+    fn counters(&self) -> PortCounters {
+        PortCounters::default()
+    }
+}
+
+fn breaking(after: Option<u32>, panics: bool) -> WorkerPorts {
+    WorkerPorts {
+        plain: Box::new(Breaking { after, panics }),
+        interfaces: Vec::new(),
+        wire: vec![WirePort {
+            carries: WireMatch::default(),
+            port: Box::new(Breaking { after: None, panics: false }),
+        }],
+    }
+}
+
+#[test]
+fn a_worker_that_fails_raises_the_alarm_and_says_how() {
+    for panics in [false, true] {
+        let arena = arena(64);
+        let published = Published::new(snapshot(Side::A, 1, |_| 0));
+        let alarms = Arc::new(AtomicU64::new(0));
+        let ports = vec![breaking(None, false), breaking(Some(100), panics)];
+        let runtime =
+            Runtime::start(&surroundings(arena), &ThreadConfig::default(), ports, &published, {
+                let alarms = alarms.clone();
+                move |worker| {
+                    alarms.fetch_add(1 + u64::from(worker.0), Ordering::Release);
+                }
+            })
+            .unwrap();
+        while alarms.load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(alarms.load(Ordering::Acquire), 2, "worker 1, once");
+        let report = runtime.stop(LIMIT);
+        match report.failures.as_slice() {
+            [Failure::Panicked { worker: 1, message }] if panics => assert_eq!(message, "a defect"),
+            [Failure::Port { worker: 1, .. }] if !panics => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_impossible_processor_stops_the_start() {
+    let arena = arena(64);
+    let published = Published::new(snapshot(Side::A, 1, |_| 0));
+    let threads = ThreadConfig { pin: vec![1_000_000], ..ThreadConfig::default() };
+    let ports = vec![breaking(None, false)];
+    let error = Runtime::start(&surroundings(arena), &threads, ports, &published, |_| {});
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "worker 0: processor 1000000 cannot exist on this system"
+    );
+}
+
+#[test]
+fn what_a_full_ring_does_not_take_is_dropped_and_counted() {
+    let arena = arena(16_384);
+    let mut cabling = cable(2, &mem::Config { depth: 8192, patience: Duration::ZERO });
+    let mut workers =
+        crate::common::teams((cabling.ports_a, cabling.ports_b), arena, 1, |_| 1, |_| 1);
+    let mut pool = arena.pool();
+    let mut burst = Burst::new();
+    for number in 0..4096 {
+        burst.push(frame(&mut pool, Side::A, 0, number, 100)).unwrap();
+        if burst.is_full() {
+            cabling.hosts_a[0].tx(&mut pool, &mut burst).unwrap();
+            // Only worker 0 runs; worker 1, which owns the SA, never empties its ring.
+            workers[0].turn(convoy_ipsec::pipeline::Now(1)).unwrap();
+        }
+    }
+    let stats = workers[0].stats().clone();
+    let dropped = stats.pipeline.drops.get(DropReason::RingFull);
+    assert_eq!((stats.handed_off.get(), dropped), (2048, 2048));
+    assert_eq!(workers[0].id(), WorkerId(0));
+    drop((workers, pool, burst, cabling.hosts_a, cabling.hosts_b));
+    assert_eq!((arena.leaked(), arena.in_depot()), (0, 16_384));
+}

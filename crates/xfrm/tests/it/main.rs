@@ -1,0 +1,9 @@
+//! The integration tests of this crate, in one program: linking is what many would cost.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+mod kernel;
+mod oracle;
+mod recorded;
+mod round_trip;
+mod zeroing;
