@@ -1,0 +1,12 @@
+//! Packets of any suite, as the tests of `crypto` have them.
+
+// The bodies need less than these tests.
+#![allow(dead_code)]
+
+#[path = "../../crypto/tests/common/packet.rs"]
+mod packet;
+#[path = "../../crypto/tests/common/setup.rs"]
+mod setup;
+
+pub(crate) use packet::{Packet, open, seal, wants_blocks};
+pub(crate) use setup::*;
