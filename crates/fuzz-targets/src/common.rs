@@ -3,9 +3,9 @@
 // The bodies need less than these tests.
 #![allow(dead_code)]
 
-#[path = "../../crypto/tests/common/packet.rs"]
+#[path = "../../crypto/tests/it/common/packet.rs"]
 mod packet;
-#[path = "../../crypto/tests/common/setup.rs"]
+#[path = "../../crypto/tests/it/common/setup.rs"]
 mod setup;
 
 pub(crate) use packet::{Packet, open, seal, wants_blocks};

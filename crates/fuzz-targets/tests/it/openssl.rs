@@ -1,6 +1,6 @@
 //! OpenSSL as the oracle of the bodies. Programs of `fuzz/` include this file too.
 
-#[path = "../../../crypto/tests/common/openssl.rs"]
+#[path = "../../../crypto/tests/it/common/openssl.rs"]
 // The bodies ask for less than the tests of `crypto`.
 #[allow(dead_code, clippy::unwrap_used)]
 mod library;
