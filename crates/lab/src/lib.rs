@@ -2,7 +2,7 @@
 //!
 //! A [`Topology`] is two networks whose gateways are joined by a wire, each machine a network
 //! namespace. [`traffic`] sends through it and counts exactly; [`Capture`] writes what passes an
-//! interface to a file. Everything is deleted when it is dropped, [`sweep`] clears up after runs
+//! interface to a file. [`share_of_processors`] says how far what was measured is the machine's fault. Everything is deleted when it is dropped, [`sweep`] clears up after runs
 //! that were killed, and [`HostState`] proves that nothing is left. [`rootless`] makes all of it
 //! possible for an ordinary user.
 //!
@@ -34,6 +34,7 @@ mod daemon;
 mod error;
 pub mod libreswan;
 mod link;
+mod load;
 mod namespace;
 mod program;
 mod rootless;
@@ -47,6 +48,7 @@ pub use capture::{Capture, CaptureConfig, CaptureReport};
 pub use clear::{ClearPacket, WireReport, wire_report};
 pub use error::LabError;
 pub use link::{End, cable};
+pub use load::{QUIET, share_of_processors, wait_for_quiet};
 pub use namespace::Namespace;
 pub use program::Program;
 pub use rootless::{RootlessError, rootless};

@@ -31,11 +31,11 @@ const HELPERS: &str = "/usr/libexec/ipsec";
 const PLACE: &str = "mount -t tmpfs none /usr/libexec && mkdir /usr/libexec/ipsec && \
                      mount --bind \"$1\" /usr/libexec/ipsec && shift && exec \"$@\"";
 /// How long a daemon may take until it answers.
-const START: Duration = Duration::from_secs(10);
+const START: Duration = Duration::from_secs(60);
 /// How long it may take to say farewell to its peers.
-const END: Duration = Duration::from_secs(5);
+const END: Duration = Duration::from_secs(20);
 /// How long an answer may take that waits for no peer.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER: Duration = Duration::from_secs(60);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 

@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::{End, LabError, Namespace, cable};
+use crate::{End, LabError, Namespace, cable, error::Doing as _, traffic::counters};
 
 /// The interface of a host.
 pub const HOST_LINK: &str = "eth0";
@@ -203,6 +203,23 @@ impl Topology {
             ("gwB", &self.b.gateway),
             ("hostB", &self.b.host),
         ]
+    }
+
+    /// Packets that the kernel has dropped since it started because a queue or a socket had no room:
+    /// in all four namespaces, and on the whole machine where a processor's queue was full. Packets
+    /// that travel as one segmented packet count once.
+    ///
+    /// The difference of two calls bounds from above what a run lost to a machine that did not keep up.
+    ///
+    /// # Errors
+    /// [`LabError::System`].
+    pub fn kernel_drops(&self) -> Result<u64, LabError> {
+        let doing = || "read the kernel's counters".to_owned();
+        let mut sum = counters::backlog_drops().doing(doing)?;
+        for (_, namespace) in self.namespaces() {
+            sum += namespace.run(counters::without_room)?.doing(doing)?;
+        }
+        Ok(sum)
     }
 
     /// Deletes everything and reports what could not be deleted. (Dropping deletes as well.)

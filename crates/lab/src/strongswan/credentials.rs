@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// How long a key or a certificate may take.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A key, its certificate and that of the authority, all as PEM.
 #[derive(Clone, PartialEq, Eq)]

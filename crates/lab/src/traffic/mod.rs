@@ -4,7 +4,7 @@
 //! sees both ends and every count is exact. All of it is bounded in time and ends early when the
 //! caller's flag is set.
 
-mod counters;
+pub(crate) mod counters;
 mod pattern;
 mod ping;
 mod tcp;

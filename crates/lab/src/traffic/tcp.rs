@@ -19,8 +19,13 @@ const CHUNK: usize = 256 * 1024;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How long one try to connect may take before the flag is looked at.
 const CONNECT_TRY: Duration = Duration::from_secs(1);
-/// How long what is under way may take to arrive after the last byte was sent.
-const DRAIN: Duration = Duration::from_secs(3);
+/// How long what is under way may take to arrive after the last byte was sent: a guard against
+/// hanging only, longer than TCP waits before it sends again what a busy machine has lost.
+const DRAIN: Duration = Duration::from_secs(20);
+/// The same where the caller wants the end.
+const DRAIN_CANCELLED: Duration = Duration::from_secs(3);
+/// Pause between two looks whether it has arrived.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A bulk transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -216,12 +221,24 @@ fn drain(
     count: impl Fn() -> (u64, u64),
     ended: impl Fn() -> bool,
 ) {
-    let limit = Instant::now() + DRAIN;
-    while !ended() && Instant::now() < limit {
-        thread::sleep(DRAIN / 300);
+    let begun = Instant::now();
+    let tell = |watch: &mut Watch<'_>| {
+        let (bytes, packets) = count();
+        watch.tell(Progress { elapsed: start.elapsed(), bytes, packets });
+    };
+    let mut told = begun;
+    while !ended() {
+        let limit = if watch.cancelled() { DRAIN_CANCELLED } else { DRAIN };
+        if begun.elapsed() >= limit {
+            break;
+        }
+        if told.elapsed() >= super::TICK {
+            told = Instant::now();
+            tell(watch);
+        }
+        thread::sleep(LOOK);
     }
-    let (bytes, packets) = count();
-    watch.tell(Progress { elapsed: start.elapsed(), bytes, packets });
+    tell(watch);
 }
 
 /// The two threads of a stream.

@@ -32,6 +32,11 @@ const BUFFER: usize = 32 << 20;
 /// How long a call may block before the flags are looked at.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// How long a probe sends, and how late what it sent may come.
+const PROBE: Duration = Duration::from_millis(100);
+/// Parts of a rate that are probed: the whole, a half and a quarter of it.
+const PARTS: [u64; 3] = [1, 2, 4];
+
 /// How fast to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
@@ -42,7 +47,9 @@ pub enum Rate {
 }
 
 impl Rate {
-    fn packets_per_second(self, payload: usize) -> u64 {
+    /// Datagrams per second with so many bytes of payload; at least one.
+    #[must_use]
+    pub fn packets_per_second(self, payload: usize) -> u64 {
         match self {
             Self::PacketsPerSecond(rate) => rate.max(1),
             Self::BitsPerSecond(rate) => (rate / (payload as u64 * 8)).max(1),
@@ -212,6 +219,41 @@ impl UdpPaced {
         forward.kernel_drops = drops(second, far_address.port())?;
         backward.kernel_drops = drops(first, near_address.port())?;
         Ok(UdpReport { forward, backward, backlog_drops })
+    }
+
+    /// Finds the rate that the way carries now: that of this stream, or a part of it, down to an
+    /// eighth. Sends at the whole rate for 100 ms, then at a half and a quarter as long as datagrams
+    /// are lost or come late. What carries only a part now may carry less a moment later; so that
+    /// part is halved once more.
+    ///
+    /// # Errors
+    /// As [`UdpPaced::run`].
+    pub fn probe(
+        &self,
+        first: &Namespace,
+        second: &Namespace,
+        watch: &Watch<'_>,
+    ) -> Result<Rate, LabError> {
+        let whole = self.rate.packets_per_second(self.payload);
+        for part in PARTS {
+            let rate = whole / part;
+            let probe = Self {
+                rate: Rate::PacketsPerSecond(rate),
+                duration: PROBE,
+                quiet: PROBE,
+                ..self.clone()
+            };
+            let report = probe.run(first, second, &mut Watch::new(watch.cancel))?;
+            let is_carried = |flow: &UdpFlow| flow.lost() == 0 && flow.refused == 0;
+            let flows = [&report.forward, &report.backward];
+            if flows.iter().all(|flow| is_carried(flow)) && flows.iter().any(|f| f.received > 0) {
+                return Ok(Rate::PacketsPerSecond(if part == 1 { rate } else { rate / 2 }));
+            }
+            if watch.cancelled() {
+                break;
+            }
+        }
+        Ok(Rate::PacketsPerSecond(whole / 8))
     }
 
     fn exchange(
