@@ -17,10 +17,11 @@ use convoy_lab::{Namespace, Program, Topology};
 use super::folder::{Folder, NAMES};
 use super::interrupt::Interrupt;
 
-/// How long a gateway may take until traffic can flow.
-const START_LIMIT: Duration = Duration::from_secs(20);
+/// How long a gateway may take until traffic can flow. This and the next only guard against hanging;
+/// a busy machine takes long.
+const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long it may take to end.
-const END_LIMIT: Duration = Duration::from_secs(5);
+const END_LIMIT: Duration = Duration::from_secs(20);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Lines of a log that are shown when its gateway died.
@@ -161,7 +162,8 @@ impl Gateway {
         }
     }
 
-    fn status(&self) -> anyhow::Result<Status> {
+    /// How it is doing.
+    pub(super) fn status(&self) -> anyhow::Result<Status> {
         let client = Client::find(&Target::Site(self.site.clone()))?;
         match client.ask(Request::Status)? {
             Answer::Status(status) => Ok(*status),

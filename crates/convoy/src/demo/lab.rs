@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use convoy_control::status::{Direction as SaDirection, Status};
+use convoy_ipsec::drop_reason::DropReason;
 use convoy_lab::traffic::{
     self, Direction, PingReport, Rate, TcpBulk, TcpReport, UdpPaced, UdpReport, Watch,
 };
@@ -16,10 +17,10 @@ use super::folder::Folder;
 use super::gateways::Gateways;
 use super::interrupt::Interrupt;
 use super::progress::Progress;
-use super::report::{Summary, Tcp, Udp};
+use super::report::{Dropped, Ping, Summary, Tcp, Udp};
 
-/// Payload bits per second of the paced datagrams, each way: moderate, so that a busy machine with
-/// two processors keeps up.
+/// Payload bits per second of the paced datagrams, each way: moderate, so that a machine with two
+/// processors keeps up. Less where a probe shows that this one does not.
 const UDP_RATE: u64 = 100_000_000;
 /// The same for an ordinary user, whose sockets have small buffers.
 const UDP_RATE_OF_USER: u64 = 20_000_000;
@@ -31,7 +32,12 @@ const HEADERS: usize = 160;
 const PINGS: u16 = 10;
 /// How late an answer or a datagram may come: on a crowded machine everyone waits for a processor,
 /// and what is late is not lost.
-const LATEST: Duration = Duration::from_secs(3);
+pub(super) const LATEST: Duration = Duration::from_secs(5);
+/// Reasons for which gateways drop packets that they cannot pass on fast enough.
+const WITHOUT_ROOM: [DropReason; 3] =
+    [DropReason::NoFrame, DropReason::RingFull, DropReason::IoTxFailed];
+/// How long echo requests go that only have counters brought up to date.
+const FLUSH: Duration = Duration::from_millis(100);
 /// MTU of the networks behind the gateways, in bytes: as wide as the wire, and at least Ethernet's.
 const LAN_MTU: u16 = 1500;
 
@@ -93,10 +99,20 @@ pub(super) fn run(
         // A gateway of an ordinary user may not do this itself.
         site.gateway.set_queue_length(TUN_LINK, TUN_QUEUE)?;
     }
-    let ping = stage.ping(budget.ping)?;
+    let (ping, with_ping) = stage.counted(|stage| {
+        let report = stage.ping(budget.ping)?;
+        let lost = report.lost();
+        Ok((report, lost))
+    })?;
     let forward = stage.tcp("TCP A to B through the tunnel", Direction::Forward, budget.bulk)?;
     let backward = stage.tcp("TCP B to A through the tunnel", Direction::Backward, budget.bulk)?;
-    let udp = stage.udp(budget.paced)?;
+    let rate = stage.probe()?;
+    let share = convoy_lab::share_of_processors();
+    let (udp, with_udp) = stage.counted(|stage| {
+        let report = stage.udp(rate, budget.paced)?;
+        let lost = report.forward.lost() + report.backward.lost();
+        Ok((report, lost))
+    })?;
     let both = stage.status()?;
 
     let summary = Summary {
@@ -108,8 +124,9 @@ pub(super) fn run(
         throughput_bps: forward.forward.bits_per_second() as u64,
         throughput_back_bps: backward.backward.bits_per_second() as u64,
         baseline_bps: baseline.forward.bits_per_second() as u64,
-        ping: ping.into(),
-        udp: Udp::of(&udp, udp_rate()),
+        processors_percent: (share * 100.0).round() as u64,
+        ping: Ping::of(&ping, with_ping),
+        udp: Udp::of(&udp, bits_per_second(rate, payload(world)), with_udp),
         tcp: Some(Tcp::of(&forward, &backward)),
         ..Summary::default()
     };
@@ -124,7 +141,6 @@ fn count(mut summary: Summary, both: &[Status]) -> Summary {
         for drops in &status.drops {
             *summary.drops.entry(drops.reason.clone()).or_default() += drops.packets;
         }
-        summary.udp.kernel_drops += status.kernel_drops;
         for sa in &status.sas {
             if let SaDirection::Inbound { replayed, icv_failures, .. } = sa.direction {
                 summary.replays += replayed;
@@ -133,6 +149,24 @@ fn count(mut summary: Summary, both: &[Status]) -> Summary {
         }
     }
     summary
+}
+
+/// Packets that gateways have dropped because they could not pass them on fast enough.
+pub(super) fn without_room(all: &[Status]) -> u64 {
+    let names = WITHOUT_ROOM.map(DropReason::name);
+    let drops = all.iter().flat_map(|status| &status.drops);
+    drops.filter(|drops| names.contains(&&*drops.reason)).map(|drops| drops.packets).sum()
+}
+
+fn payload(world: &World<'_>) -> usize {
+    UDP_PAYLOAD.min(usize::from(world.mtu) - HEADERS)
+}
+
+fn bits_per_second(rate: Rate, payload: usize) -> u64 {
+    match rate {
+        Rate::BitsPerSecond(rate) => rate,
+        Rate::PacketsPerSecond(rate) => rate * payload as u64 * 8,
+    }
 }
 
 fn udp_rate() -> u64 {
@@ -184,17 +218,55 @@ impl Stage<'_> {
         self.watched(phase, |topology, watch| bulk.run(&topology.a.host, &topology.b.host, watch))
     }
 
-    fn udp(&mut self, time: Duration) -> anyhow::Result<UdpReport> {
-        let to = self.world.topology.b.host_address(self.world.family);
-        let paced = UdpPaced {
-            direction: Direction::Both,
-            payload: UDP_PAYLOAD.min(usize::from(self.world.mtu) - HEADERS),
-            quiet: LATEST,
-            ..UdpPaced::new(to, Rate::BitsPerSecond(udp_rate()), time)
-        };
+    /// Finds the rate of datagrams that this machine carries now.
+    fn probe(&mut self) -> anyhow::Result<Rate> {
+        let paced = self.paced(Rate::BitsPerSecond(udp_rate()), Duration::ZERO);
+        self.watched("what this machine carries now", |topology, watch| {
+            paced.probe(&topology.a.host, &topology.b.host, watch)
+        })
+    }
+
+    fn udp(&mut self, rate: Rate, time: Duration) -> anyhow::Result<UdpReport> {
+        let paced = self.paced(rate, time);
         self.watched("UDP both ways", |topology, watch| {
             paced.run(&topology.a.host, &topology.b.host, watch)
         })
+    }
+
+    fn paced(&self, rate: Rate, time: Duration) -> UdpPaced {
+        let to = self.world.topology.b.host_address(self.world.family);
+        UdpPaced {
+            direction: Direction::Both,
+            payload: payload(self.world),
+            quiet: LATEST,
+            ..UdpPaced::new(to, rate, time)
+        }
+    }
+
+    /// Runs a phase, and tells what was dropped meanwhile for want of room. The phase says how many
+    /// packets it lost.
+    fn counted<T>(
+        &mut self,
+        phase: impl FnOnce(&mut Self) -> anyhow::Result<(T, u64)>,
+    ) -> anyhow::Result<(T, Dropped)> {
+        let before = self.dropped()?;
+        let (report, lost) = phase(self)?;
+        if lost > 0 && self.world.io != Io::Tun {
+            // The kernel tells such a gateway of drops with the next packet.
+            self.ping(FLUSH)?;
+        }
+        Ok((report, self.dropped()?.since(before)))
+    }
+
+    /// What kernels and gateways have dropped for want of room until now.
+    fn dropped(&mut self) -> anyhow::Result<Dropped> {
+        let both = self.status()?;
+        let mut kernels = self.world.topology.kernel_drops()?;
+        if self.world.io != Io::Tun {
+            // Their sockets are in no table of the kernel.
+            kernels += both.iter().map(|status| status.kernel_drops).sum::<u64>();
+        }
+        Ok(Dropped { kernels, gateways: without_room(&both) })
     }
 
     /// Runs a phase, tells its progress, and ends it early when a gateway dies.

@@ -11,6 +11,9 @@ use serde::Serialize;
 use super::folder::Folder;
 use crate::output::si;
 
+/// Datagrams that may travel as one packet, which the kernel counts as one drop (`UDP_MAX_SEGMENTS`).
+const SEGMENTS: u64 = 128;
+
 /// The summary; its JSON is what `convoy demo --json` prints.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Summary {
@@ -38,6 +41,10 @@ pub(super) struct Summary {
     pub(super) packets: u64,
     /// Echo requests and datagrams that were not answered or did not arrive.
     pub(super) lost: u64,
+    /// Of those: in a phase in which nobody counted enough packets dropped for want of room.
+    pub(super) uncounted: u64,
+    /// Percent of the processors' time that the demonstration got; the rest was others'.
+    pub(super) processors_percent: u64,
     /// Packets whose integrity check failed.
     pub(super) icv_failures: u64,
     /// Packets seen before or too old.
@@ -61,6 +68,8 @@ pub(super) struct Ping {
     pub(super) sent: u64,
     pub(super) received: u64,
     pub(super) lost: u64,
+    #[serde(flatten)]
+    pub(super) dropped: Dropped,
     pub(super) rtt_min_us: f64,
     pub(super) rtt_mean_us: f64,
     pub(super) rtt_max_us: f64,
@@ -73,12 +82,24 @@ pub(super) struct Udp {
     pub(super) sent: u64,
     pub(super) received: u64,
     pub(super) lost: u64,
-    /// Of those lost: dropped by a kernel because a queue or a socket was full.
-    pub(super) kernel_drops: u64,
+    #[serde(flatten)]
+    pub(super) dropped: Dropped,
     pub(super) duplicates: u64,
     pub(super) damaged: u64,
     pub(super) a_to_b_bps: u64,
     pub(super) b_to_a_bps: u64,
+}
+
+/// Packets dropped for want of room during a phase, its own and others. The kernel counts a segmented
+/// packet once.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(super) struct Dropped {
+    /// By the kernel, because a queue or a socket was full.
+    #[serde(rename = "kernel_drops")]
+    pub(super) kernels: u64,
+    /// By gateways, because a queue, a ring or their memory was full.
+    #[serde(rename = "gateway_drops")]
+    pub(super) gateways: u64,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -104,14 +125,42 @@ pub(super) struct Files {
     pub(super) keys: PathBuf,
 }
 
-impl From<PingReport> for Ping {
-    fn from(report: PingReport) -> Self {
+impl Dropped {
+    /// What was dropped since `before`.
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            kernels: self.kernels.saturating_sub(before.kernels),
+            gateways: self.gateways.saturating_sub(before.gateways),
+        }
+    }
+
+    /// Tells why packets were probably lost when this share of the processors was free.
+    pub(super) fn in_words(self, share: f64) -> String {
+        let cause = if share < convoy_lab::QUIET {
+            format!("the processors are shared, {:.0} % were free", share * 100.0)
+        } else {
+            "this machine does not carry more".to_owned()
+        };
+        let Self { kernels, gateways } = self;
+        format!("{cause}; queues were full: kernels dropped {kernels}, gateways {gateways}")
+    }
+
+    /// How many of `lost` packets nobody counted.
+    pub(super) fn leaves(self, lost: u64) -> u64 {
+        let counted = self.kernels.saturating_mul(SEGMENTS).saturating_add(self.gateways);
+        lost.saturating_sub(counted)
+    }
+}
+
+impl Ping {
+    pub(super) fn of(report: &PingReport, dropped: Dropped) -> Self {
         let micros = |time: Duration| tenths(time.as_secs_f64() * 1e6);
         let (min, mean, max) = report.min_mean_max().unwrap_or_default();
         Self {
             sent: report.sent,
             received: report.received,
             lost: report.lost(),
+            dropped,
             rtt_min_us: micros(min),
             rtt_mean_us: micros(mean),
             rtt_max_us: micros(max),
@@ -125,7 +174,7 @@ pub(super) fn tenths(value: f64) -> f64 {
 }
 
 impl Udp {
-    pub(super) fn of(report: &UdpReport, rate_bps: u64) -> Self {
+    pub(super) fn of(report: &UdpReport, rate_bps: u64, dropped: Dropped) -> Self {
         let both = [&report.forward, &report.backward];
         let sum = |count: fn(&UdpFlow) -> u64| both.iter().map(|flow| count(flow)).sum::<u64>();
         Self {
@@ -133,7 +182,7 @@ impl Udp {
             sent: sum(|flow| flow.sent),
             received: sum(|flow| flow.received),
             lost: sum(UdpFlow::lost),
-            kernel_drops: sum(|flow| flow.kernel_drops) + report.backlog_drops,
+            dropped,
             duplicates: sum(|flow| flow.duplicates),
             damaged: sum(|flow| flow.damaged),
             a_to_b_bps: report.forward.bits_per_second() as u64,
@@ -166,10 +215,14 @@ impl Summary {
             folder.capture().display(),
         );
         self.lost = self.ping.lost + self.udp.lost;
+        self.uncounted =
+            self.ping.dropped.leaves(self.ping.lost) + self.udp.dropped.leaves(self.udp.lost);
         self.problems = self.find_problems();
         self
     }
 
+    /// What is wrong whatever else the machine does. Packets that were dropped for want of room are
+    /// told and no problem; packets that nobody counted are.
     fn find_problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let mut zero = |count: u64, what: &str| {
@@ -177,8 +230,7 @@ impl Summary {
                 problems.push(format!("{count} {what}"));
             }
         };
-        zero(self.ping.lost, "pings were not answered");
-        zero(self.udp.lost, "datagrams were lost");
+        zero(self.uncounted, "packets were lost, and nobody counted them as dropped");
         zero(self.udp.duplicates, "datagrams came twice");
         zero(self.udp.damaged, "datagrams were damaged");
         zero(self.icv_failures, "packets had a wrong ICV");
@@ -233,13 +285,22 @@ impl Summary {
         }
         row(
             "UDP loss",
-            format!(
-                "{} of {} datagrams (dropped by kernels: {})",
-                self.udp.lost, self.udp.sent, self.udp.kernel_drops
-            ),
+            match self.udp.rate_bps {
+                // As fast as they go.
+                0 => format!("{} of {} datagrams", self.udp.lost, self.udp.sent),
+                rate => format!(
+                    "{} of {} datagrams at {} each way",
+                    self.udp.lost,
+                    self.udp.sent,
+                    bps(rate)
+                ),
+            },
         );
         row("packets", format!("{} through the tunnels", self.packets));
         row("lost", self.lost.to_string());
+        if self.lost > 0 {
+            row("", self.cause_of_loss());
+        }
         row("ICV failures", self.icv_failures.to_string());
         row("replays", self.replays.to_string());
         text.push('\n');
@@ -251,6 +312,14 @@ impl Summary {
         }
         let _ = writeln!(text, "\nDecrypt the capture:\n  {}", self.decrypt);
         text
+    }
+
+    /// Why packets were probably lost.
+    fn cause_of_loss(&self) -> String {
+        let (ping, udp) = (self.ping.dropped, self.udp.dropped);
+        let both =
+            Dropped { kernels: ping.kernels + udp.kernels, gateways: ping.gateways + udp.gateways };
+        both.in_words(self.processors_percent as f64 / 100.0)
     }
 
     fn wire_row(&self) -> String {
@@ -297,9 +366,8 @@ mod tests {
     #[test]
     fn every_count_that_must_be_zero_is_a_problem_when_it_is_not() {
         assert_eq!(good().find_problems(), [""; 0]);
-        let changes: [fn(&mut Summary); 9] = [
-            |s| s.ping.lost = 1,
-            |s| s.udp.lost = 1,
+        let changes: [fn(&mut Summary); 8] = [
+            |s| s.uncounted = 1,
             |s| s.udp.duplicates = 1,
             |s| s.udp.damaged = 1,
             |s| s.icv_failures = 1,
@@ -314,6 +382,34 @@ mod tests {
             assert_eq!(summary.find_problems().len(), 1, "change {n}");
         }
         assert_eq!(Summary::default().find_problems().len(), 6);
+    }
+
+    #[test]
+    fn loss_that_was_counted_is_told_and_loss_that_nobody_counted_is_a_problem() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = Folder::take(folder.path()).unwrap();
+        let concluded = |change: fn(&mut Summary)| {
+            let mut summary = good();
+            change(&mut summary);
+            summary.conclude(&folder, &[PathBuf::new(), PathBuf::new()])
+        };
+        let counted = concluded(|s| {
+            s.processors_percent = 34;
+            s.udp.lost = 7;
+            s.udp.dropped = Dropped { kernels: 6, gateways: 1 };
+        });
+        assert_eq!((counted.lost, counted.uncounted, counted.problems.len()), (7, 0, 0));
+        let text = counted.text();
+        assert!(text.contains("processors are shared, 34 % were free"), "{text}");
+        assert!(text.contains("kernels dropped 6, gateways 1"), "{text}");
+        // What was dropped in one phase does not explain what another lost.
+        let uncounted = concluded(|s| {
+            s.processors_percent = 100;
+            s.ping.lost = 2;
+            s.udp.dropped.kernels = 5;
+        });
+        assert_eq!((uncounted.lost, uncounted.uncounted, uncounted.problems.len()), (2, 2, 1));
+        assert!(uncounted.text().contains("this machine does not carry more"));
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub(super) const SIDES: [&str; 2] = ["left", "right"];
 const MEMORY: &str = "/dev/shm";
 /// What both daemons know. A demonstration's secret, and gone with it.
 const SECRET: &str = "of this demonstration only";
-/// How long a daemon may take to make a tunnel.
-pub(super) const LIMIT: Duration = Duration::from_secs(15);
+/// How long a daemon may take to make a tunnel: a guard against hanging; a busy machine takes long.
+pub(super) const LIMIT: Duration = Duration::from_secs(60);
 /// MTU of the wire in bytes.
 const MTU: u16 = 1500;
 /// Second byte of the first network that a tunnel of many leads to.
