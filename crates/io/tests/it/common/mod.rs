@@ -1,5 +1,5 @@
 //! Network namespaces for tests: each has a thread of its own, in which things are opened.
-#![allow(unreachable_pub, reason = "examples use a part of it")]
+#![allow(dead_code, unused_macros, unreachable_pub, reason = "examples use a part of it")]
 
 use std::net::IpAddr;
 use std::process::Command;

@@ -2,6 +2,7 @@
 
 // Not as a part of the crate: linked into a test, its functions would stand before libc's there, too.
 #[allow(unreachable_pub)]
+#[allow(dead_code, reason = "tests use a part of it")]
 #[path = "../../../src/wire.rs"]
 mod wire;
 
