@@ -22,6 +22,8 @@ use super::interrupt::Interrupt;
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long it may take to end.
 const END_LIMIT: Duration = Duration::from_secs(20);
+/// How long it may take to die after it has closed its socket.
+const DEATH_LIMIT: Duration = Duration::from_secs(2);
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Lines of a log that are shown when its gateway died.
@@ -71,9 +73,16 @@ impl Gateways {
     }
 
     /// How both are doing.
-    pub(super) fn status(&self) -> anyhow::Result<[Status; 2]> {
+    pub(super) fn status(&mut self) -> anyhow::Result<[Status; 2]> {
         let [a, b] = &self.0;
-        Ok([a.status()?, b.status()?])
+        let (a, b) = (a.status(), b.status());
+        let begun = Instant::now();
+        // One that dies closes its socket first. That it died is the better answer.
+        while (a.is_err() || b.is_err()) && begun.elapsed() < DEATH_LIMIT {
+            self.check()?;
+            std::thread::sleep(PAUSE);
+        }
+        Ok([a?, b?])
     }
 
     /// Process numbers, by name.

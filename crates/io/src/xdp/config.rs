@@ -203,9 +203,9 @@ fn is_final(error: &io::Error) -> bool {
 }
 
 /// The kernel frees a queue some time after the socket that had it was closed: a gateway that is
-/// started again at once finds it busy, so this asks for up to two seconds.
+/// started again at once finds it busy, so this asks for up to ten seconds: on a busy machine it takes long.
 fn open_queue(config: &Config, queue: u32, native: bool) -> Result<XdpSocket, IoError> {
-    const TRIES: u32 = 40;
+    const TRIES: u32 = 200;
     const PAUSE: Duration = Duration::from_millis(50);
     let copy = !native || config.at_most < Mode::ZeroCopy;
     let mut tried = 0;

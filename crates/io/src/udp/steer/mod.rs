@@ -49,7 +49,7 @@ use crate::sys::{
 /// The key of the daemon's socket; workers' follow.
 const DAEMON: u32 = 0;
 /// How long a socket may be held by the program of a Convoy that went.
-const LET_GO: Duration = Duration::from_secs(2);
+const LET_GO: Duration = Duration::from_secs(10);
 
 /// Which kind of program steers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +210,7 @@ impl Steering {
     /// descriptor is not kept: when the daemon closes the socket, its place is free. The same socket may
     /// be given again.
     ///
-    /// Waits up to two seconds if the kernel has not yet put away what steered before. Form
+    /// Waits up to ten seconds if the kernel has not yet put away what steered before. Form
     /// [`Form::Classic`] reads the list of sockets of the calling thread's network namespace.
     ///
     /// # Errors
