@@ -257,8 +257,161 @@ def job_manager():
         yield f"cipher-{cipher:02}", encoder.front("B", 0).front("B", 0)
 
 
+def attribute(kind, *parts):
+    """A netlink attribute of bytes, or of others within."""
+    data = b"".join(parts)
+    return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
+
+
+def number(kind, value):
+    """An attribute of the packet filter: their numbers are big-endian."""
+    return attribute(kind, struct.pack(">I", value))
+
+
+def text(kind, value):
+    return attribute(kind, value.encode() + b"\0")
+
+
+def data(kind, value):
+    """A constant of the packet filter."""
+    return attribute(kind, attribute(1, value))
+
+
+def expression(name, *parts):
+    return attribute(1, text(1, name), *([attribute(2, *parts)] if parts else []))
+
+
+def verdict(code, chain=None):
+    parts = [number(1, code & 0xffffffff)] + ([text(2, chain)] if chain else [])
+    return expression("immediate", number(1, 0), attribute(2, attribute(2, *parts)))
+
+
+def target(name, revision, info):
+    return expression("target", text(1, name), number(2, revision), attribute(3, info))
+
+
+def rules():
+    """Rules that load, change, compare and write marks in every way that is told apart."""
+    def mask(value):
+        return data(4, struct.pack("=I", value)), data(5, struct.pack("=I", value >> 8))
+
+    bitwise = expression("bitwise", number(1, 1), number(2, 1), number(3, 4), *mask(0xff00))
+    compare = expression("cmp", number(1, 1), number(2, 0), data(3, struct.pack("=I", 0x100)))
+    load, store = expression("meta", number(2, 3), number(1, 1)), expression("meta", number(2, 3), number(3, 1))
+    of_flow, to_flow = expression("ct", number(1, 1), number(2, 3)), expression("ct", number(2, 3), number(4, 1))
+    counter = expression("counter", attribute(1, bytes(8)), attribute(2, bytes(7) + b"\5"))
+    words = struct.pack("=IIIBBB", 0x10, 0xff, 0xf0, 1, 2, 0)
+    yield load, bitwise, compare, counter, verdict(0)
+    yield load, bitwise, store, verdict(-3, "other")
+    yield of_flow, bitwise, to_flow, verdict(-4, "third")
+    yield of_flow, bitwise, store
+    yield expression("payload", number(1, 1), number(2, 1), number(3, 12), number(4, 4)), store
+    yield expression("lookup", text(1, "far"), number(2, 1)), expression("notrack")
+    yield expression("queue", attribute(1, b"\x11\x9e")), expression("fib", number(1, 1), number(2, 3), number(3, 2))
+    for name, revision in (("MARK", 2), ("MARK", 1), ("HMARK", 0), ("TPROXY", 1), ("SET", 3), ("SET", 2), ("NOTRACK", 0), ("CT", 2)):
+        yield (target(name, revision, words + bytes(4)),)
+    for how in range(4):
+        yield target("CONNMARK", 1, words[:12] + bytes([how])), target("CONNMARK", 2, words[:13] + bytes([1, how]))
+
+
+def routes():
+    """Kinds, and what is behind the header, of messages about routes."""
+    v4, v6 = ipaddress.ip_address(A4).packed, ipaddress.ip_address(A6).packed
+    index = struct.pack("=I", 2)
+    yield 16, struct.pack("=BBHiII", 0, 0, 1, 2, 0x1043, 0), attribute(3, b"eth0\0"), attribute(1, bytes(6)), attribute(
+        4, struct.pack("=I", 1500)), attribute(18, attribute(1, b"veth\0"))
+    yield 20, struct.pack("=BBBBI", 2, 24, 0x80, 0, 2), attribute(1, v4), attribute(2, v4), attribute(3, b"eth0\0"), attribute(6, bytes(16))
+    yield 20, struct.pack("=BBBBI", 10, 64, 0x80, 0, 2), attribute(1, v6), attribute(8, index)
+    yield 24, struct.pack("=BBBBBBBBI", 2, 24, 0, 0, 254, 4, 0, 1, 0), attribute(15, index), attribute(1, v4), attribute(
+        4, index), attribute(5, v4), attribute(6, index)
+    yield 25, struct.pack("=BBBBBBBBI", 10, 128, 0, 0, 254, 2, 0, 7, 0), attribute(1, v6), attribute(12, bytes(32)), attribute(
+        9, struct.pack("=HBBI", 16, 0, 0, 2) + attribute(5, v6))
+    yield 28, struct.pack("=BBHiHBB", 2, 0, 0, 2, 2, 0, 1), attribute(1, v4), attribute(2, bytes(6)), attribute(3, bytes(16))
+    yield 32, struct.pack("=BBBBBBBBI", 2, 0, 0, 0, 254, 0, 0, 1, 0), attribute(6, index), attribute(15, index), attribute(
+        10, index), attribute(16, index), attribute(3, b"eth0\0"), attribute(21, b"\xd0")
+    yield 2, struct.pack("=i", -17), struct.pack("=IHHII", 20, 24, 5, 1, 0), attribute(1, b"it exists\0")
+    yield 2, struct.pack("=i", 0), bytes(16)
+    yield 3, struct.pack("=i", 0)
+
+
+def said(encoder, variant, form, *values):
+    return encoder.front("B", 1).variant(variant, 5).front(form, *values)
+
+
+def kernel_answers():
+    encoder = Encoder()
+    for kind, *parts in routes():
+        single = said(Encoder(), 1, "BH", kind, 0x200).string(b"".join(parts)).front("B", 0)
+        yield f"route-{kind:02}-{len(b''.join(parts))}", single
+        said(encoder, 1, "BH", kind, 0x200).string(b"".join(parts))
+    yield "routes", encoder.front("B", 0)
+    encoder = Encoder()
+    for at, rule in enumerate(rules()):
+        parts = text(1, "filter"), text(2, "first"), attribute(3, bytes(8)), attribute(4, *rule)
+        yield f"rule-{at:02}", said(Encoder(), 3, "BB", 6, 1).string(b"".join(parts)).front("B", 0)
+        said(encoder, 3, "BB", 6, 1).string(b"".join(parts))
+    for name, jump in (("first", 2), ("other", 4)):
+        hook = attribute(4, number(1, jump), number(2, -150 & 0xffffffff))
+        said(encoder, 3, "BB", 3, 1).string(text(1, "filter") + attribute(2, bytes(8)) + text(3, name) + hook)
+    said(encoder, 3, "BB", 22, 1).string(text(1, "filter") + text(2, "fast"))
+    yield "ruleset", encoder.front("B", 0)
+    element = attribute(1, data(1, bytes(4)), data(10, b"\xff" * 4)), attribute(1, data(1, b"\1\2\3\4"), number(3, 1))
+    parts = text(1, "filter"), text(2, "far"), attribute(3, *element)
+    yield "elements", said(Encoder(), 3, "BB", 12, 1).string(b"".join(parts)).front("B", 0)
+    header = attribute(1, struct.pack(">IHB", 7, 0x800, 3))
+    packet = attribute(10, ipv4(A4, B4, 17, udp(1, 2, b"text")))
+    question = bytes(4) + header + number(3, 0x11) + number(5, 2) + packet
+    yield "question", said(Encoder(), 2, "").string(question).front("B", 0)
+    tuple_ = attribute(1 | 1 << 15, attribute(1 | 1 << 15, attribute(1, bytes(4)), attribute(2, bytes(4))))
+    flow = tuple_ + number(8, 0x30) + attribute(18, b"\0\5")
+    yield "flow", said(Encoder(), 4, "BI", 2, 0x10).string(flow).front("B", 0)
+    yield "event", said(Encoder(), 0, "").string(b"change@/devices/x\0NEW_VMGENID=1\0").front("B", 0)
+    log = b"5,339,5140900,-;random: crng reseeded due to virtual machine fork\n"
+    yield "log", said(Encoder(), 0, "").string(log).front("B", 0)
+
+
+def pcap(link, frames, order="<", magic=0xa1b2c3d4):
+    head = struct.pack(order + "IHHiIII", magic, 2, 4, 0, 0, 65535, link)
+    return head + b"".join(struct.pack(order + "IIII", 1, 2, len(f), len(f)) + f for f in frames)
+
+
+def block(order, kind, body):
+    body += bytes(-len(body) % 4)
+    length = struct.pack(order + "I", 12 + len(body))
+    return struct.pack(order + "I", kind) + length + body + length
+
+
+def pcapng(order, link, frames):
+    section = block(order, 0x0a0d0d0a, struct.pack(order + "IHHq", 0x1a2b3c4d, 1, 0, -1))
+    interface = block(order, 1, struct.pack(order + "HHI", link, 0, 65535))
+    enhanced = (block(order, 6, struct.pack(order + "IIIII", 0, 0, 1, len(f), len(f)) + f) for f in frames)
+    simple = (block(order, 3, struct.pack(order + "I", len(f)) + f) for f in frames)
+    return section + interface + b"".join([*enhanced, block(order, 5, bytes(12)), *simple])
+
+
+def captures():
+    plain = [ipv4(A4, B4, 17, udp(1, 2, b"text")), ipv6(A6, B6, 17, udp(1, 2, b"text"))]
+    ethernet = [
+        bytes(12) + b"\x08\0" + plain[0] + bytes(10),
+        bytes(12) + b"\x81\0\0\7\x86\xdd" + plain[1],
+        bytes(12) + b"\x88\xa8\0\7\x81\0\0\7\x08\0" + plain[0],
+        bytes(12) + b"\x08\6" + bytes(28),
+    ]
+    links = {"raw": (101, plain), "ethernet": (1, ethernet), "null": (0, [b"\2\0\0\0" + f for f in plain]), "ipv4": (228, plain)}
+    for name, (link, frames) in links.items():
+        yield f"pcap-{name}", Encoder().rest(pcap(link, frames))
+        yield f"pcapng-{name}", Encoder().rest(pcapng("<", link, frames))
+    yield "pcap-big-endian", Encoder().rest(pcap(101, plain, ">"))
+    yield "pcap-nanoseconds", Encoder().rest(pcap(101, plain, magic=0xa1b23c4d))
+    yield "pcapng-big-endian", Encoder().rest(pcapng(">", 101, plain))
+    yield "pcapng-two-sections", Encoder().rest(pcapng("<", 101, plain) + pcapng(">", 1, ethernet))
+    yield "pcap-torn", Encoder().rest(pcap(101, plain)[:-3])
+    yield "pcapng-torn", Encoder().rest(pcapng("<", 101, plain)[:-3])
+    yield "other-link", Encoder().rest(pcap(105, plain))
+
+
 def main():
-    for target in (wire_parse, inbound_path, xfrm_messages, crypto_suites, job_manager):
+    for target in (wire_parse, inbound_path, xfrm_messages, crypto_suites, job_manager, kernel_answers, captures):
         folder = HERE / "seeds" / target.__name__
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("hand-*"):

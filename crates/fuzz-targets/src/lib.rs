@@ -8,10 +8,12 @@
 // A panic is how a body tells what it found.
 #![allow(clippy::unwrap_used)]
 
+pub mod captures;
 mod common;
 pub mod crypto_suites;
 pub mod inbound_path;
 pub mod job_manager;
+pub mod kernel_answers;
 pub mod oracle;
 pub mod wire_parse;
 pub mod xfrm_messages;
@@ -31,6 +33,7 @@ pub struct Target {
 
 /// Every target.
 pub const TARGETS: &[Target] = &[
+    Target { name: "captures", run: |bytes, _| with(bytes, |i| captures::check(&i)) },
     Target {
         name: "crypto_suites",
         run: |bytes, oracle| with(bytes, |input| crypto_suites::check(&input, oracle)),
@@ -40,6 +43,7 @@ pub const TARGETS: &[Target] = &[
         name: "job_manager",
         run: |bytes, oracle| with(bytes, |input| job_manager::check(&input, oracle)),
     },
+    Target { name: "kernel_answers", run: |bytes, _| with(bytes, |i| kernel_answers::check(&i)) },
     Target { name: "wire_parse", run: |bytes, _| with(bytes, wire_parse::check) },
     Target { name: "xfrm_messages", run: |bytes, _| with(bytes, xfrm_messages::check) },
 ];

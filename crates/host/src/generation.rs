@@ -243,14 +243,14 @@ fn read_log(log: &mut File) -> io::Result<Said> {
 
 /// Whether a uevent says that the generation id changed. One that somebody asked for by writing to
 /// `uevent` in `/sys` has other names for what was written.
-fn is_new_generation(event: &[u8]) -> bool {
+pub(crate) fn is_new_generation(event: &[u8]) -> bool {
     let mut lines = event.split(|byte| *byte == 0);
     let is_change = lines.next().is_some_and(|head| head.starts_with(b"change@"));
     is_change && lines.any(|line| line == b"NEW_VMGENID=1")
 }
 
 /// Whether a record of `/dev/kmsg` is the kernel's own, and says that the machine is a copy.
-fn is_fork(record: &[u8]) -> bool {
+pub(crate) fn is_fork(record: &[u8]) -> bool {
     let Some(end) = record.iter().position(|byte| *byte == b';') else { return false };
     let (prefix, text) = record.split_at(end);
     let text = text.get(1..).unwrap_or_default();

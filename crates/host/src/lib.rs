@@ -40,6 +40,8 @@
 mod change;
 mod clamp;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod generation;
 mod mark;
 mod name;

@@ -101,7 +101,7 @@ impl Watch {
 }
 
 /// Notes what kinds of messages are in a datagram.
-fn note(datagram: &[u8], news: &mut News) {
+pub(crate) fn note(datagram: &[u8], news: &mut News) {
     let mut rest = datagram;
     while rest.len() >= HEADER_LEN {
         let Ok(message) = NetlinkMessage::<Message>::deserialize(rest) else {

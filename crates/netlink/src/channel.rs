@@ -176,7 +176,7 @@ where
 use nix::sys::socket::sockopt::SndBufForce;
 
 /// The messages of a datagram.
-fn messages<M: NetlinkDeserializable>(
+pub(crate) fn messages<M: NetlinkDeserializable>(
     datagram: &[u8],
 ) -> impl Iterator<Item = Result<NetlinkMessage<M>, Refusal>> {
     let mut rest = datagram;
@@ -200,7 +200,9 @@ fn messages<M: NetlinkDeserializable>(
 }
 
 /// What an acknowledgement or refusal says; nothing if the message is neither.
-fn verdict<M: NetlinkDeserializable>(message: &NetlinkMessage<M>) -> Option<Result<(), Refusal>> {
+pub(crate) fn verdict<M: NetlinkDeserializable>(
+    message: &NetlinkMessage<M>,
+) -> Option<Result<(), Refusal>> {
     let NetlinkPayload::Error(reply) = &message.payload else { return None };
     Some(match reply.code {
         None => Ok(()),

@@ -67,7 +67,7 @@ impl Conntrack {
 }
 
 /// The order that clears the bits of a flow's mark; nothing where none is set.
-fn clearing(flow: &Answer, bits: u32) -> Option<Message> {
+pub(crate) fn clearing(flow: &Answer, bits: u32) -> Option<Message> {
     let family = NetfilterProtoFamily::from(*flow.bytes.first()?);
     let attribute = |kind| flow.attributes(kind).next();
     let mark = u32::from_be_bytes(*attribute(MARK)?.first_chunk()?);

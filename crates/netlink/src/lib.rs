@@ -8,6 +8,8 @@
 
 mod channel;
 pub mod conntrack;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod nft;
 pub mod queue;
 mod refusal;

@@ -219,8 +219,7 @@ impl Queue {
             if !self.receive()? {
                 break;
             }
-            for message in messages(&self.datagram) {
-                let Some(question) = message.question() else { continue };
+            for question in questions(&self.datagram) {
                 let answer = decide(&question);
                 match answer {
                     Answer::Accept(_) => answered.accepted += 1,
@@ -330,6 +329,11 @@ fn put_message(to: &mut Vec<u8>, kind: u16, flags: u16, queue: u16, attributes: 
 struct Message<'a> {
     kind: u16,
     body: &'a [u8],
+}
+
+/// The questions in a datagram.
+pub(crate) fn questions(datagram: &[u8]) -> impl Iterator<Item = Question<'_>> {
+    messages(datagram).filter_map(Message::question)
 }
 
 fn messages(datagram: &[u8]) -> impl Iterator<Item = Message<'_>> {

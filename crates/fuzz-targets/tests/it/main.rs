@@ -33,9 +33,11 @@ macro_rules! tests {
 }
 
 tests! {
+    captures: 2000;
     crypto_suites: 5000;
     inbound_path: 6000;
     job_manager: 5000;
+    kernel_answers: 50_000;
     wire_parse: 200_000;
     xfrm_messages: 100_000;
 }

@@ -10,6 +10,8 @@ use crate::IoError;
 
 /// Largest block in bytes; files may claim any.
 const BLOCK_MAX: usize = 1 << 20;
+/// Bytes that frame a block: its kind, and its length in front and behind.
+const BLOCK_MIN: usize = 12;
 const TOO_LONG: &str = "a part of it is longer than 1048576 bytes";
 const MALFORMED: &str = "a part of it is malformed";
 const NO_CAPTURE: &str = "it is neither pcap nor pcapng";
@@ -51,6 +53,9 @@ impl<'a> Blocks<'a> {
     ) -> Result<bool, IoError> {
         loop {
             let before = self.parser.data().len();
+            if self.is_too_short() {
+                return Err(invalid(MALFORMED));
+            }
             match self.parser.next() {
                 Ok((len, block)) => {
                     if let PcapBlockOwned::NG(Block::SectionHeader(header)) = &block {
@@ -73,11 +78,20 @@ impl<'a> Blocks<'a> {
 
     /// Whether the last block is longer than what is left of the file.
     fn is_cut(&self) -> bool {
-        let Some(big_endian) = self.section else { return true };
-        let rest = self.parser.data();
-        let Some(len) = rest.get(4..).and_then(<[u8]>::first_chunk) else { return true };
+        self.length().is_none_or(|len| len > self.parser.data().len())
+    }
+
+    /// Whether the next block has no room for what frames it. Of some kinds the parser subtracts that unseen.
+    fn is_too_short(&self) -> bool {
+        self.length().is_some_and(|len| len < BLOCK_MIN)
+    }
+
+    /// What the next block of a section says to be its length, where that is there.
+    fn length(&self) -> Option<usize> {
+        let big_endian = self.section?;
+        let len = self.parser.data().get(4..)?.first_chunk()?;
         let len = if big_endian { u32::from_be_bytes(*len) } else { u32::from_le_bytes(*len) };
-        len as usize > rest.len()
+        Some(len as usize)
     }
 }
 

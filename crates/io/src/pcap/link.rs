@@ -2,6 +2,8 @@
 
 use pcap_parser::Linktype;
 
+/// Shortest header of IPv4; that of IPv6 is longer.
+const IPV4_HEADER: usize = 20;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 /// VLAN tags of IEEE 802.1Q and 802.1ad.
@@ -45,14 +47,15 @@ fn behind_ethernet(mut rest: &[u8]) -> Option<&[u8]> {
 }
 
 /// Cuts what the link appended (Ethernet pads to 60 bytes). A packet that claims to be longer than
-/// what was captured stays as it is: replaying damage is a use of captures.
+/// what was captured, or shorter than its header, stays as it is: replaying damage is a use of captures, and hosts
+/// that leave segmentation to an interface capture packets with a length of 0.
 fn trim(packet: &[u8]) -> Option<&[u8]> {
     let claimed = match packet.first()? >> 4 {
         4 => usize::from(u16::from_be_bytes(*packet.get(2..)?.first_chunk()?)),
         6 => 40 + usize::from(u16::from_be_bytes(*packet.get(4..)?.first_chunk()?)),
         _ => return None,
     };
-    Some(packet.get(..claimed).unwrap_or(packet))
+    Some(packet.get(..claimed).filter(|cut| cut.len() >= IPV4_HEADER).unwrap_or(packet))
 }
 
 #[cfg(test)]
@@ -76,6 +79,15 @@ mod tests {
         assert_eq!(ip_packet(Linktype::ETHERNET, &ethernet), Some(&ip[..]));
         assert_eq!(ip_packet(Linktype::ETHERNET, &vlan), Some(&ip[..]));
         assert_eq!(ip_packet(Linktype::NULL, &null), Some(&ip[..]));
+    }
+
+    #[test]
+    fn a_packet_that_claims_less_than_its_header_stays_as_it_is() {
+        for claimed in [0, 1, 19] {
+            let mut ip = packet();
+            ip[3] = claimed;
+            assert_eq!(ip_packet(Linktype::RAW, &ip), Some(&ip[..]), "{claimed}");
+        }
     }
 
     #[test]

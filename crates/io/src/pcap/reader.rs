@@ -1,6 +1,7 @@
 //! A port that replays a capture file.
 
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use convoy_packet::{Burst, Pool};
@@ -31,13 +32,21 @@ impl Reader {
     /// [`IoError::Capture`] when it cannot be opened or is no capture, [`IoError::LinkType`] when
     /// it holds no IP packets by its nature.
     pub fn open(path: &Path, rounds: u32) -> Result<Self, IoError> {
+        Self::read(File::open(path).map_err(IoError::Capture)?, rounds)
+    }
+
+    /// The same of a file that is open, or of bytes.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn read(file: impl Read + Send, rounds: u32) -> Result<Self, IoError> {
         let mut reader = Self {
             packets: Vec::new(),
             at: 0,
             rounds_left: rounds,
             counters: PortCounters::default(),
         };
-        let mut blocks = Blocks::open(File::open(path).map_err(IoError::Capture)?)?;
+        let mut blocks = Blocks::open(file)?;
         let mut links = Vec::new();
         while blocks.next(|block| reader.take(block, &mut links))? {}
         Ok(reader)

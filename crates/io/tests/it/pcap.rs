@@ -225,7 +225,11 @@ fn lengths_that_cannot_be_are_refused_and_take_no_memory() {
         lying[20..24].copy_from_slice(&order.word(400));
         let malformed = "cannot use the capture file: a part of it is malformed";
         assert_eq!(refusal(&[&begin[..], &lying].concat()), malformed);
-        assert_eq!(refusal(&[&begin[..], &order.words([6, 8, 8])].concat()), malformed);
+        // Blocks that are shorter than what frames one; the second kind is about processes.
+        for (kind, len) in [(6, 8), (0x8000_0001, 4), (0x8000_0001, 11), (0x8000_0001, 0)] {
+            let short = [order.words([kind, len, len]), vec![0; 8]].concat();
+            assert_eq!(refusal(&[&begin[..], &short].concat()), malformed, "{kind:#x} {len}");
+        }
     }
 }
 

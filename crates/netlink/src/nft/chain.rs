@@ -2,19 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use netlink_packet_core::{DefaultNla, Nla as _, ParseableParametrized as _};
-use netlink_packet_netfilter::{
-    NetfilterMessage, NetfilterMessageInner,
-    nftables::{
-        Bitwise, ChainAttribute, ChainMessage, Cmp, DataAttribute, ExpressionAttribute,
-        Expressions, Hook, HookNumber, InetHookNumber, ListAttribute, NfTablesMessage,
-        RuleAttribute, RuleMessage,
-    },
+use netlink_packet_core::{DefaultNla, Nla as _};
+use netlink_packet_netfilter::nftables::{
+    Bitwise, ChainAttribute, ChainMessage, Cmp, DataAttribute, ExpressionAttribute, Expressions,
+    Hook, HookNumber, InetHookNumber, ListAttribute, NfTablesMessage, RuleAttribute, RuleMessage,
 };
 
 use super::{
     expression::{ACCEPT, DROP, Expression, count, verdict},
     flow::Bits,
+    read::RULE,
     transaction::{Answer, Order},
 };
 
@@ -147,12 +144,7 @@ pub fn compared(rule: &Answer) -> Vec<Bits> {
 }
 
 fn expressions(rule: &Answer) -> Vec<Expressions> {
-    let Ok(message) = NetfilterMessage::parse_with_param(&rule.bytes, rule.kind) else {
-        return Vec::new();
-    };
-    let NetfilterMessageInner::NfTables(NfTablesMessage::NewRule(rule)) = message.inner else {
-        return Vec::new();
-    };
+    let Some(NfTablesMessage::NewRule(rule)) = rule.read(RULE) else { return Vec::new() };
     expressions_of(rule)
 }
 

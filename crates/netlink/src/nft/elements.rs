@@ -15,7 +15,7 @@ const NETFILTER_HEADER_LEN: usize = 4;
 /// `NFTA_SET_ELEM_LIST_ELEMENTS`, `NFTA_LIST_ELEM`, `NFTA_SET_ELEM_KEY`, `NFTA_SET_ELEM_FLAGS`,
 /// `NFTA_SET_ELEM_KEY_END`.
 const LIST_ELEMENTS: u16 = 3;
-const ELEMENT: u16 = 1;
+pub(super) const ELEMENT: u16 = 1;
 const KEY: u16 = 1;
 const FLAGS: u16 = 3;
 const KEY_END: u16 = 10;
@@ -94,7 +94,7 @@ impl Answer {
 }
 
 /// The values of the attributes of one kind.
-fn within(attributes: &[u8], kind: u16) -> impl Iterator<Item = &[u8]> {
+pub(super) fn within(attributes: &[u8], kind: u16) -> impl Iterator<Item = &[u8]> {
     all(attributes).filter(move |(it, _)| *it == kind).map(|(_, value)| value)
 }
 

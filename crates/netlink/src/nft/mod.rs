@@ -7,6 +7,7 @@ pub mod elements;
 pub mod expression;
 pub mod flow;
 mod jump;
+mod read;
 pub mod ruleset;
 mod table;
 mod transaction;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use netlink_packet_core::{DefaultNla, Nla as _, ParseableParametrized as _};
+use netlink_packet_core::{DefaultNla, Nla as _};
 use netlink_packet_netfilter::{
-    NetfilterMessage, NetfilterMessageInner, NetfilterProtoFamily,
+    NetfilterProtoFamily,
     nftables::{
         Bitwise, ChainAttribute, ChainMessage, DataAttribute, Expressions, Hook, HookNumber,
         Immediate, Meta, MetaKey, NfTablesMessage, RuleAttribute, RuleMessage, VerdictAttribute,
@@ -16,6 +16,7 @@ use super::{
     chain::expressions_of,
     flow::{CT_KEY, CT_LOAD_TO, CT_TAKE_FROM, MARK},
     jump::{TARGET_INFO, TARGET_NAME, TARGET_REVISION},
+    read::{CHAIN, RULE},
     transaction::Answer,
 };
 use crate::Refusal;
@@ -76,19 +77,26 @@ impl Ruleset {
     /// The kernel's refusal.
     pub fn read() -> Result<Self, Refusal> {
         let mut nft = Nft::open()?;
-        let mut set = Self::default();
         let rules = NfTablesMessage::GetRule(RuleMessage { attributes: Vec::new() });
-        for rule in nft.dump_all(rules)? {
-            match named_rule(&rule) {
+        let rules = nft.dump_all(rules)?;
+        let chains = NfTablesMessage::GetChain(ChainMessage { attributes: Vec::new() });
+        let chains = nft.dump_all(chains)?;
+        let flow_tables = nft.dump_all(NfTablesMessage::GetFlowTable(Vec::new()))?;
+        Ok(Self::of(&rules, &chains, &flow_tables))
+    }
+
+    /// What the kernel's answers say of rules, chains and tables of flows.
+    #[must_use]
+    pub fn of(rules: &[Answer], chains: &[Answer], flow_tables: &[Answer]) -> Self {
+        let mut set = Self::default();
+        for rule in rules {
+            match named_rule(rule) {
                 Some((name, expressions)) => set.note(&name, expressions),
                 None => set.not_understood += 1,
             }
         }
-        let chains = NfTablesMessage::GetChain(ChainMessage { attributes: Vec::new() });
-        for chain in nft.dump_all(chains)? {
-            set.places.extend(place(&chain));
-        }
-        for table in nft.dump_all(NfTablesMessage::GetFlowTable(Vec::new()))? {
+        set.places.extend(chains.iter().filter_map(place));
+        for table in flow_tables {
             let text = |kind| text(table.attributes(kind).next()?);
             let named = |family: &u8| {
                 let (table, chain) = (text(FLOW_TABLE_TABLE)?, text(FLOW_TABLE_NAME)?);
@@ -96,7 +104,7 @@ impl Ruleset {
             };
             set.flow_tables.extend(table.bytes.first().and_then(named));
         }
-        Ok(set)
+        set
     }
 }
 
@@ -159,16 +167,8 @@ fn text(bytes: &[u8]) -> Option<String> {
     core::str::from_utf8(bytes.strip_suffix(&[0])?).ok().map(str::to_owned)
 }
 
-fn message(answer: &Answer) -> Option<NfTablesMessage> {
-    let message = NetfilterMessage::parse_with_param(&answer.bytes, answer.kind).ok()?;
-    match message.inner {
-        NetfilterMessageInner::NfTables(message) => Some(message),
-        _ => None,
-    }
-}
-
 fn named_rule(answer: &Answer) -> Option<(ChainName, Vec<Expressions>)> {
-    let NfTablesMessage::NewRule(rule) = message(answer)? else { return None };
+    let NfTablesMessage::NewRule(rule) = answer.read(RULE)? else { return None };
     let (mut table, mut chain) = (None, None);
     for attribute in &rule.attributes {
         match attribute {
@@ -182,7 +182,7 @@ fn named_rule(answer: &Answer) -> Option<(ChainName, Vec<Expressions>)> {
 }
 
 fn place(answer: &Answer) -> Option<(ChainName, (u32, i32))> {
-    let NfTablesMessage::NewChain(chain) = message(answer)? else { return None };
+    let NfTablesMessage::NewChain(chain) = answer.read(CHAIN)? else { return None };
     let (mut table, mut name, mut hook, mut priority) = (None, None, None, None);
     for attribute in chain.attributes {
         match attribute {
