@@ -27,11 +27,19 @@ const WHY_LOST: &str = "A gateway found that the files of its state folder were 
     folder was in its place, while it ran. Nobody knows here which sequence numbers were used: make new \
     keys on both sides, and an empty new folder.\n";
 
+/// A file that every gateway makes in its folders.
+pub(crate) const LOCK: &str = "lock";
+
+/// What a file system puts into its own topmost folder.
+const OF_FILE_SYSTEM: &str = "lost+found";
+
 /// Why a folder was not taken.
 #[derive(Debug)]
 pub(crate) enum NotTaken {
     /// Another process has it.
     InUse,
+    /// It is open to other users and serves somebody else, who put this there. Closed to them, it would no longer.
+    OfOthers(String),
     /// The system refused to do this.
     Failed(&'static str, io::Error),
 }
@@ -72,16 +80,17 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Locks a folder that exists. Whoever may read it can lock it, so others may not from here on.
+    /// Locks a folder that exists. Whoever may read it can lock it, so others may not from here on, if it is new,
+    /// empty, or was a gateway's before.
     pub(crate) fn take(path: &Path) -> Result<Self, NotTaken> {
         let root = open(path).map_err(|error| NotTaken::Failed("cannot open", error))?;
-        close_to_others(path, &root);
-        match root.try_lock() {
+        let held = Self { path: path.to_owned(), root };
+        held.close_to_others()?;
+        match held.root.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(NotTaken::InUse),
             Err(TryLockError::Error(error)) => return Err(NotTaken::Failed("cannot lock", error)),
         }
-        let held = Self { path: path.to_owned(), root };
         // Somebody may have put another one there in between.
         held.is_there().map_err(|other| NotTaken::Failed("cannot use", io::Error::other(other)))?;
         Ok(held)
@@ -220,31 +229,48 @@ impl Held {
         }
     }
 
+    /// Leaves a folder of this process's user to that user alone.
+    fn close_to_others(&self) -> Result<(), NotTaken> {
+        let Ok(meta) = self.root.metadata() else { return Ok(()) };
+        let mode = meta.mode() & 0o777;
+        if meta.uid() != nix::unistd::geteuid().as_raw() || mode & 0o077 == 0 {
+            return Ok(());
+        }
+        if let Some(name) = self.name_of_others() {
+            return Err(NotTaken::OfOthers(name));
+        }
+        let path = self.path.display();
+        match self.root.set_permissions(std::fs::Permissions::from_mode(0o700)) {
+            Ok(()) => tracing::info!(
+                "folder {path} was open to other users, who could have locked it: its mode is 700 now, and \
+                 was {mode:o}"
+            ),
+            Err(error) => tracing::warn!(
+                "folder {path} is open to other users, who can lock it and so keep a gateway from its start, \
+                 and its mode cannot be made 700: {}",
+                crate::site::describe_io(&error)
+            ),
+        }
+        Ok(())
+    }
+
+    /// Something in a folder that was never a gateway's.
+    fn name_of_others(&self) -> Option<String> {
+        let is_file =
+            |found: nix::libc::stat| found.st_mode & nix::libc::S_IFMT == nix::libc::S_IFREG;
+        let lock = fstatat(self.root.as_fd(), LOCK, AtFlags::AT_SYMLINK_NOFOLLOW);
+        if lock.is_ok_and(is_file) || self.is_marked() {
+            return None;
+        }
+        let names = std::fs::read_dir(&self.path).ok()?.flatten();
+        let mut names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.find(|name| name != OF_FILE_SYSTEM)
+    }
+
     /// Whether all that a sign consists of is there, as far as the file system has it.
     fn is_signed(&self) -> bool {
         let mark = rustix::fs::fgetxattr(&self.root, MARK, &mut [0_u8; 8]);
         self.has(LOST) && mark != Err(rustix::io::Errno::NODATA)
-    }
-}
-
-/// Leaves a folder of this process's user to that user alone.
-fn close_to_others(path: &Path, root: &File) {
-    let Ok(meta) = root.metadata() else { return };
-    let mode = meta.mode() & 0o777;
-    if meta.uid() != nix::unistd::geteuid().as_raw() || mode & 0o077 == 0 {
-        return;
-    }
-    let path = path.display();
-    match root.set_permissions(std::fs::Permissions::from_mode(0o700)) {
-        Ok(()) => tracing::info!(
-            "folder {path} was open to other users, who could have locked it: its mode is 700 now, and was \
-             {mode:o}"
-        ),
-        Err(error) => tracing::warn!(
-            "folder {path} is open to other users, who can lock it and so keep a gateway from its start, and \
-             its mode cannot be made 700: {}",
-            crate::site::describe_io(&error)
-        ),
     }
 }
 
@@ -271,6 +297,37 @@ mod tests {
         assert!(matches!(Held::take(folder.path()), Err(NotTaken::InUse)));
         drop(held);
         Held::take(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_serves_others_is_refused_and_not_closed_to_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = || std::fs::metadata(folder.path()).unwrap().mode() & 0o7777;
+        let open = |mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(folder.path(), mode).unwrap();
+        };
+        // As below /var and /run, where a folder is called as the file.
+        std::fs::create_dir(folder.path().join(LOCK)).unwrap();
+        for before in [0o755, 0o1777, 0o750] {
+            open(before);
+            let refused = Held::take(folder.path());
+            assert!(matches!(&refused, Err(NotTaken::OfOthers(name)) if name == LOCK));
+            assert_eq!(mode(), before);
+        }
+        // What only this user reads is not changed, so it may be used.
+        open(0o700);
+        Held::take(folder.path()).unwrap();
+        std::fs::remove_dir(folder.path().join(LOCK)).unwrap();
+        std::fs::create_dir(folder.path().join(OF_FILE_SYSTEM)).unwrap();
+        // Empty, and then a gateway's.
+        for _ in 0..2 {
+            open(0o755);
+            let held = Held::take(folder.path()).unwrap();
+            assert_eq!(mode(), 0o700);
+            held.open_or_make(LOCK).unwrap();
+            held.open_or_make("one").unwrap();
+        }
     }
 
     #[test]
@@ -377,6 +434,7 @@ mod tests {
         assert!(Held::take(&path).unwrap().is_marked());
         put_aside("second");
         std::fs::write(path.join("records"), "of others").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
         held.leave_sign("records");
         assert!(!Held::take(&path).unwrap().is_marked());
         put_aside("third");

@@ -23,6 +23,14 @@ pub enum LeaseError {
         /// The folder.
         dir: PathBuf,
     },
+    /// Other users can read the folder, and something is in it that no gateway made.
+    #[error("state folder {} is open to other users and holds {name}, which is no gateway's, so it is not closed to them: name a folder of the gateway's own as state_dir, a new or an empty one", .dir.display())]
+    OfOthers {
+        /// The folder.
+        dir: PathBuf,
+        /// What is in it.
+        name: String,
+    },
     /// The key by which records are found is gone, so nobody can tell which numbers were used.
     #[error("state folder {} has records but not their key file hash-key: without it used sequence numbers are unknown; {}", .dir.display(), NEW_KEYS)]
     HashKeyLost {

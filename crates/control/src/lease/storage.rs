@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::error::LeaseError;
 use super::hash::HashKey;
-use crate::held::{Difference, Held, NotTaken, Trouble};
+use crate::held::{Difference, Held, LOCK, NotTaken, Trouble};
 
 /// One of the two places an image can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,8 +278,6 @@ fn lock(held: &Held) -> Result<File, LeaseError> {
     Ok(file)
 }
 
-const LOCK: &str = "lock";
-
 fn not_taken(dir: &Path, why: NotTaken) -> LeaseError {
     let dir = dir.to_owned();
     match why {
@@ -288,6 +286,7 @@ fn not_taken(dir: &Path, why: NotTaken) -> LeaseError {
             let text = std::fs::read_to_string(dir.join(LOCK)).unwrap_or_default();
             LeaseError::Locked { pid: text.trim().parse().ok(), dir }
         }
+        NotTaken::OfOthers(name) => LeaseError::OfOthers { dir, name },
         NotTaken::Failed(_, source) if source.kind() == io::ErrorKind::NotFound => {
             LeaseError::Missing { dir }
         }

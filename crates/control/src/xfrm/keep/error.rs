@@ -16,6 +16,14 @@ pub enum KeepError {
     /// Others could read or change what is in it.
     #[error("{} is no folder of the gateway's user: remove it, or name another one as `state` of [xfrm]", .0.display())]
     NotOurs(PathBuf),
+    /// Other users can read it, and something is in it that no gateway made.
+    #[error("{} is open to other users and holds {name}, which is no gateway's, so it is not closed to them: name a folder of the gateway's own as `state` of [xfrm], a new or an empty one", .path.display())]
+    OfOthers {
+        /// The folder.
+        path: PathBuf,
+        /// What is in it.
+        name: String,
+    },
     /// The operating system refused.
     #[error("{what} {}: {}", .path.display(), crate::site::describe_io(.source))]
     Io {

@@ -58,13 +58,12 @@ pub(super) use medium::Medium;
 pub(super) use numbers::{Admission, Kept, Past, Way};
 pub use words::Words;
 
-use crate::held::{Held, NotTaken};
+use crate::held::{Held, LOCK, NotTaken};
 use crate::lease::HashKey;
 
 /// `RAMFS_MAGIC`, which nix has no name for.
 const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
 
-const LOCK: &str = "lock";
 const EDGES: &str = "edges";
 
 /// A folder in memory that keeps what daemons negotiated, held by this process.
@@ -187,8 +186,11 @@ impl Folder {
         }
         let held = Held::take(path).map_err(|why| match why {
             NotTaken::InUse => KeepError::InUse(path.to_owned()),
+            NotTaken::OfOthers(name) => KeepError::OfOthers { path: path.to_owned(), name },
             NotTaken::Failed(what, source) => KeepError::Io { what, path: path.to_owned(), source },
         })?;
+        let private = std::fs::Permissions::from_mode(0o700);
+        std::fs::set_permissions(path, private).map_err(failed("cannot use", path))?;
         let name = held.path_of(LOCK);
         let lock = held.open_or_make(LOCK).map_err(failed("cannot open", &name))?;
         match lock.try_lock() {
@@ -208,8 +210,7 @@ impl Folder {
         if !meta.is_dir() || meta.uid() != nix::unistd::geteuid().as_raw() {
             return Err(KeepError::NotOurs(path.to_owned()));
         }
-        let private = std::fs::Permissions::from_mode(0o700);
-        std::fs::set_permissions(path, private).map_err(failed("cannot use", path))
+        Ok(())
     }
 
     /// The memory that workers write. Without it, nothing may be left that a later life believes.
