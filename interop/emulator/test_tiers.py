@@ -32,8 +32,8 @@ TIERS = {
     "avx2-vaes": "portable,aesni,avx,avx2,vaes256,sha-ni",
     "avx512-vaes": "portable,aesni,avx,avx2,avx512,vaes256,vaes512,sha-ni",
 }
-# Groups of tests: `lib` are those inside the crate, some others have a program of their own, and the rest are modules
-# of the program `it`. Tests with the words behind it in their names are left out, for an emulator takes minutes for
+# Groups of tests: `lib` are those inside the crate, the rest are modules of the
+# program `it`. Tests with the words behind it in their names are left out, for an emulator takes minutes for
 # what the machine at hand does in a second, and the same kernels run in what stays.
 PROGRAMS = {
     "expect_tiers": [],
@@ -54,7 +54,7 @@ LIMIT = 1500
 def build():
     """Builds the tests; yields the path of a program, and how to choose its tests, for each group of tests."""
     # As the gate builds them, lest they are built once more.
-    command = ["cargo", "test", "--workspace", "--lib", "--bins", "--tests", "--no-run", "--locked",
+    command = ["cargo", "test", "--workspace", "--tests", "--no-run", "--locked",
                "--message-format=json"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:

@@ -41,7 +41,7 @@ impl Program {
 pub(crate) fn build(workspace: &Workspace) -> Result<Option<Vec<Program>>> {
     let mut command = cargo();
     command
-        .args(["test", "--workspace", "--lib", "--bins", "--tests", "--no-run", "--locked"])
+        .args(["test", "--workspace", "--tests", "--no-run", "--locked"])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(&workspace.root)
         .stderr(Stdio::inherit());

@@ -33,8 +33,10 @@ const KILLING: [(&str, &str, Option<&str>); 3] = [
 pub(crate) fn run(gate: &Gate) -> Result<Tally> {
     let mut programs = gate.programs()?;
     programs.sort_by_key(|program| turn(&program.package, &program.name));
-    let mut jobs: Vec<Job<'_>> =
-        programs.iter().map(|program| job(&gate.workspace, program, |_| {})).collect();
+    let mut jobs: Vec<Job<'_>> = programs
+        .iter()
+        .map(|program| job(&gate.workspace, program, |command| patient(program, command)))
+        .collect();
     jobs.push(Job::new("documentation", |tell: Tell<'_>| {
         let mut command = cargo();
         command.args(["test", "--workspace", "--doc", "--locked", "--no-fail-fast"]);
@@ -48,6 +50,14 @@ pub(crate) fn run(gate: &Gate) -> Result<Tally> {
 fn turn(package: &str, name: &str) -> usize {
     let place = WAITING.iter().position(|waiting| *waiting == package);
     place.filter(|_| name == "it").unwrap_or(WAITING.len())
+}
+
+/// One more test at a time than there are processors where tests mostly wait.
+fn patient(program: &Program, command: &mut Command) {
+    if turn(&program.package, &program.name) < WAITING.len() {
+        let threads = 1 + std::thread::available_parallelism().map_or(1, usize::from);
+        command.args(["--test-threads", &threads.to_string()]);
+    }
 }
 
 fn job<'a>(workspace: &'a Workspace, program: &Program, change: impl Fn(&mut Command)) -> Job<'a> {

@@ -1,5 +1,12 @@
 //! A UDP port shared with sockets of an IKE daemon. Who gets what is the kernel's word: the daemon here
 //! is an ordinary socket, and so is the peer.
+//!
+//! These tests have a program of their own, as none may run while this process starts another one.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[macro_use]
+#[path = "it/common/mod.rs"]
+mod common;
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -8,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use crate::common::{Namespace, burst_of, esp, ip_packet, narrow_path};
+use common::{Namespace, burst_of, esp, ip_packet, narrow_path};
 use convoy_io::udp::{self, Config, Form, Given, SteerError, Steering, UdpPort};
 use convoy_io::{IoError, NewsSource, Port, PortEvent, Quote};
 use convoy_packet::{Arena, Burst, FrameSize, Pool};

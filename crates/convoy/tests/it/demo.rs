@@ -94,14 +94,26 @@ impl Bench {
 
     fn nothing_is_left(&self, before: &HostState, pid: u32) {
         let left = before.differences(&self.state());
-        // Whoever else works on this machine may make namespaces meanwhile.
+        // Whoever else works on this machine may make namespaces meanwhile, and other tests run programs.
+        let others = [": namespace ", ": mount ", ": process "];
         let mine = |line: &&String| {
-            line.contains(&format!("convoy-{pid}-"))
-                || !(line.contains(": namespace ") || line.contains(": mount "))
+            line.contains(&format!("convoy-{pid}-")) || !others.iter().any(|it| line.contains(it))
         };
         let left: Vec<_> = left.iter().filter(mine).collect();
         assert!(left.is_empty(), "{left:#?}");
+        let begun = Instant::now();
+        while !processes_of(&self.out()).is_empty() {
+            assert!(begun.elapsed() < PATIENCE, "{:?}", processes_of(&self.out()));
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
+}
+
+/// The command lines that name the folder of a demonstration: those of its gateways.
+fn processes_of(out: &Path) -> Vec<String> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let lines = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    lines.map(|line| text(&line)).filter(|line| line.contains(out.to_str().unwrap())).collect()
 }
 
 fn no_state_is_left(out: &Path) {

@@ -100,7 +100,7 @@ fn child_prints_which_kernels_ran() {
 /// Runs the test above in a process of its own, with `denied` in the environment.
 fn answer_of_child(denied: &str) -> String {
     let output = Command::new(env::current_exe().expect("this program"))
-        .args(["--exact", "child_prints_which_kernels_ran", "--nocapture"])
+        .args(["--exact", "kernels::child_prints_which_kernels_ran", "--nocapture"])
         .env(CHILD, "1")
         .env(Cpu::DENY_VARIABLE, denied)
         .output()

@@ -5,6 +5,7 @@ mod common;
 mod cross_tier;
 mod differential;
 mod expect_tiers;
+mod heap;
 mod kat;
 mod kat_rfc;
 mod kernels;

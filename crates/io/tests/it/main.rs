@@ -11,5 +11,4 @@ mod raw;
 mod tun;
 mod tun_strangers;
 mod udp;
-mod udp_share;
 mod xdp;

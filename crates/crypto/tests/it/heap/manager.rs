@@ -8,8 +8,8 @@ use convoy_crypto::{
     },
 };
 
+use super::{TAKEN, watch};
 use crate::common::{cpu, tiers};
-use crate::{TAKEN, watch};
 
 /// Blocks that `work` gave back, and bytes in them that were not zero.
 fn left(work: impl FnOnce()) -> (usize, usize) {

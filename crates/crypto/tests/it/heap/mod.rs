@@ -4,10 +4,6 @@
 //! time, so nothing else disturbs the count. And it counts what is taken, which during a burst must
 //! be nothing.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
-#[path = "../it/common/mod.rs"]
-mod common;
 mod manager;
 mod zeroing;
 

@@ -8,12 +8,12 @@ use convoy_crypto::{
     open_burst, seal_burst,
 };
 
+use super::{SECRET, Seen, TAKEN, watch};
 use crate::common::{
     self, Packet, Random,
     packet::{open_op, seal_op},
     setups, setups_for, tiers,
 };
-use crate::{SECRET, Seen, TAKEN, watch};
 
 #[test]
 fn secrets_are_wiped_on_drop() {

@@ -18,7 +18,7 @@ fn errors_pass_as_their_flows(mode: Mode, seed: u64) {
     let mut counts = BTreeMap::<_, u64>::new();
     let mut soak = Soak::new(format!("errors, {mode:?}, seed {seed}"));
     let mut number = 0_u16;
-    while number < random::times(150, 400) || soak.goes_on(number.into()) {
+    while number < 400 || soak.goes_on(number.into()) {
         if random.one_in(6) {
             scene.settle(&guard);
             random.change(&mut guard);

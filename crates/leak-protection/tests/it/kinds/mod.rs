@@ -242,7 +242,7 @@ fn fates_are_those_of_policies(mode: Mode, is_bridged: bool, seed: u64) {
     let mut is_dark = false;
     let mut soak = Soak::new(format!("packets, {mode:?}, seed {seed}"));
     let mut sent_so_far = 0;
-    while sent_so_far < random::times(600, 1800) || soak.goes_on(sent_so_far) {
+    while sent_so_far < 1800 || soak.goes_on(sent_so_far) {
         let [changes, forgets] = [12, 40].map(|many| random.one_in(many));
         let turns = random.one_in(if is_dark { 10 } else { 60 });
         if changes || forgets || turns {

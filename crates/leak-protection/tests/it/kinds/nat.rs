@@ -91,7 +91,7 @@ fn what_nat_makes_of_packets_decides(mode: Mode, seed: u64) {
     let mut counts = BTreeMap::<_, u64>::new();
     let mut soak = Soak::new(format!("NAT, {mode:?}, seed {seed}"));
     let mut number = 0_u16;
-    while number < random::times(300, 900) || soak.goes_on(number.into()) {
+    while number < 900 || soak.goes_on(number.into()) {
         if random.one_in(12) {
             scene.settle(&guard);
             random.change(&mut guard);

@@ -187,7 +187,7 @@ fn a_process_that_is_killed_anywhere_leaves_no_gap() {
                 gateway.args([
                     "--ignored",
                     "--exact",
-                    "lives::a_gateway_to_be_killed",
+                    "policies::lives::a_gateway_to_be_killed",
                     "--nocapture",
                 ]);
                 let mut gateway = world.gateway.spawn(gateway.stdout(Stdio::piped()));
