@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use convoy_host::{LinkName, Mark};
 use convoy_leak_protection::{
     Answered, Answers, Asked, AskedTotal, Config, Drops, LeakProtection, LeakProtectionError,
-    Listener, Marks, Policies, PrefixSets, Questions, Repaired, Sides, Verdict, take_away,
+    Marks, Policies, PrefixSets, Questions, Repaired, Sides, Verdict, take_away,
 };
 use convoy_netlink::conntrack::Conntrack;
 use convoy_netlink::nft::expression::Expression;
@@ -163,7 +163,7 @@ impl Gateway {
     }
 
     fn with(world: &World, config: &Config) -> Self {
-        let mut listener = world.gateway.run(|| Listener::open(&config.questions)).unwrap();
+        let mut listener = world.gateway.run(|| crate::world::listen(&config.questions));
         let model = Arc::<Mutex<Model>>::default();
         let answered = Arc::<Mutex<Answered>>::default();
         let ended = Arc::new(AtomicBool::new(false));
@@ -606,7 +606,7 @@ fn what_was_asked_and_found_no_room_is_counted() {
         total.both()
     };
     assert_eq!(counted(), [Asked::default(); 2], "nobody listens");
-    let mut listener = world.gateway.run(|| Listener::open(&questions)).unwrap();
+    let mut listener = world.gateway.run(|| crate::world::listen(&questions));
     // More than wait in a queue, each of another flow, and some the other way.
     let send = |from: &str, to: &str, flows: u16| {
         let packets: Vec<_> =

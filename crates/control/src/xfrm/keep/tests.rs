@@ -34,7 +34,7 @@ fn a_folder_is_private_and_serves_one_gateway() {
     std::fs::create_dir_all(&path).unwrap();
     std::fs::write(path.join("edges"), [1; 64]).unwrap();
     // It was a gateway's before, so it may be closed to others.
-    let lock = std::fs::File::create(path.join("lock")).unwrap();
+    let lock = File::create(path.join("lock")).unwrap();
     lock.set_permissions(std::fs::Permissions::from_mode(0o600)).unwrap();
     let mut keep = open(&path).unwrap();
     assert!(!path.join("edges").exists());

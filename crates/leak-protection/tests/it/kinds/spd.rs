@@ -8,8 +8,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use convoy_leak_protection::{
-    AskedTotal, Config, Lead, LeakProtection, Listener, Policies, Policy, PolicyProtection,
-    PrefixSets, Sides, Verdict,
+    AskedTotal, Config, Lead, LeakProtection, Policies, Policy, PolicyProtection, PrefixSets,
+    Sides, Verdict,
 };
 use ipnet::IpNet;
 
@@ -128,7 +128,7 @@ struct Answering {
 
 impl Answering {
     fn start(world: &World, config: &Config, spd: &Arc<Mutex<Spd>>) -> Self {
-        let mut listener = world.gateway.run(|| Listener::open(&config.questions)).unwrap();
+        let mut listener = world.gateway.run(|| crate::world::listen(&config.questions));
         let (answered, ended) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let thread = thread::spawn({
             let (spd, answered, ended) =

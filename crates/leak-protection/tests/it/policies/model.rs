@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use convoy_leak_protection::{Answered, Listener, Policies, Policy, PolicyProtection, Verdict};
+use convoy_leak_protection::{Answered, Policies, Policy, PolicyProtection, Verdict};
 use ipnet::IpNet;
 
 use super::{config, net, raise};
@@ -122,7 +122,7 @@ struct Answering {
 
 impl Answering {
     fn start(world: &World) -> Self {
-        let mut listener = world.gateway.run(|| Listener::open(&config(world).questions)).unwrap();
+        let mut listener = world.gateway.run(|| crate::world::listen(&config(world).questions));
         let database = Arc::<Mutex<Database>>::default();
         let answered = Arc::<Mutex<Answered>>::default();
         let ended = Arc::new(AtomicBool::new(false));

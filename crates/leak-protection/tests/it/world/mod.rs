@@ -22,7 +22,7 @@ use std::{
 };
 
 use convoy_host::{LinkName, Netns};
-use convoy_leak_protection::Config;
+use convoy_leak_protection::{Config, Listener as QueueListener, Questions};
 use nix::libc;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
@@ -267,6 +267,19 @@ pub(crate) fn random(seed: u64) -> impl FnMut(usize) -> usize {
 /// Says so past the harness, which would keep it from being seen.
 pub(crate) fn skipped(what: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}");
+}
+
+/// Listens to questions in the namespace of the calling thread. The last listener's queues may be taken for a moment, as
+/// in [`bound`].
+pub(crate) fn listen(questions: &Questions) -> QueueListener {
+    let begun = Instant::now();
+    loop {
+        match QueueListener::open(questions) {
+            Ok(listener) => return listener,
+            Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A socket with an address. Children of other tests hold copies of closed sockets until they have
