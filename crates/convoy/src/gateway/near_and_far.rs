@@ -172,10 +172,15 @@ pub(super) fn changes_name(site: &Site) -> Finding {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     fn site(plain: &str, policies: &[&str]) -> Site {
+        site_with("", plain, policies)
+    }
+
+    /// A site with these policies, called `p0` and so on, and more sections.
+    pub(in crate::gateway) fn site_with(more: &str, plain: &str, policies: &[&str]) -> Site {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("site.toml");
         let policies: Vec<_> = policies
@@ -184,7 +189,7 @@ mod tests {
             .map(|(n, text)| format!("[[policy]]\nname = \"p{n}\"\n{text}\n"))
             .collect();
         let text = format!(
-            "name = \"t\"\n[plain]\ninterface = \"convoy0\"\n{plain}\n[wire]\n{}",
+            "name = \"t\"\n[plain]\ninterface = \"convoy0\"\n{plain}\n[wire]\n{more}{}",
             policies.concat()
         );
         std::fs::write(&path, text).unwrap();

@@ -165,22 +165,11 @@ pub(super) fn leads_past(site: &Site) -> Vec<Past> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::near_and_far::tests::site_with;
     use super::*;
 
     fn site(plain: &str, policies: &[&str]) -> Site {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("site.toml");
-        let policies: Vec<_> = policies
-            .iter()
-            .enumerate()
-            .map(|(n, text)| format!("[[policy]]\nname = \"p{n}\"\n{text}\n"))
-            .collect();
-        let text = format!(
-            "name = \"t\"\n[plain]\ninterface = \"convoy0\"\n{plain}\n[wire]\n[xfrm]\n{}",
-            policies.concat()
-        );
-        std::fs::write(&path, text).unwrap();
-        Site::load(&path).unwrap().0
+        site_with("[xfrm]\n", plain, policies)
     }
 
     fn policy(action: &str, local: &str, remote: &str, more: &str) -> String {
