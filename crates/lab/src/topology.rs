@@ -222,6 +222,17 @@ impl Topology {
         Ok(sum)
     }
 
+    /// Does something and says how many packets the kernel dropped for want of room meanwhile; see
+    /// [`Topology::kernel_drops`].
+    ///
+    /// # Errors
+    /// [`LabError::System`].
+    pub fn counting_drops<T>(&self, work: impl FnOnce() -> T) -> Result<(T, u64), LabError> {
+        let before = self.kernel_drops()?;
+        let done = work();
+        Ok((done, self.kernel_drops()?.saturating_sub(before)))
+    }
+
     /// Deletes everything and reports what could not be deleted. (Dropping deletes as well.)
     ///
     /// # Errors

@@ -75,14 +75,19 @@ impl Gateways {
     /// How both are doing.
     pub(super) fn status(&mut self) -> anyhow::Result<[Status; 2]> {
         let [a, b] = &self.0;
-        let (a, b) = (a.status(), b.status());
+        let both = a.status().and_then(|a| Ok([a, b.status()?]));
+        self.unless_dead(both)
+    }
+
+    /// The same result, or an error that tells which gateway died, if that is why it is one: a gateway that
+    /// dies takes its interface along and closes its socket before it is gone.
+    pub(super) fn unless_dead<T>(&mut self, result: anyhow::Result<T>) -> anyhow::Result<T> {
         let begun = Instant::now();
-        // One that dies closes its socket first. That it died is the better answer.
-        while (a.is_err() || b.is_err()) && begun.elapsed() < DEATH_LIMIT {
+        while result.is_err() && begun.elapsed() < DEATH_LIMIT {
             self.check()?;
             std::thread::sleep(PAUSE);
         }
-        Ok([a?, b?])
+        result
     }
 
     /// Process numbers, by name.

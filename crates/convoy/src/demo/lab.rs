@@ -261,7 +261,11 @@ impl Stage<'_> {
     /// What kernels and gateways have dropped for want of room until now.
     fn dropped(&mut self) -> anyhow::Result<Dropped> {
         let both = self.status()?;
-        let mut kernels = self.world.topology.kernel_drops()?;
+        let counted = self.world.topology.kernel_drops().map_err(Into::into);
+        let mut kernels = match self.gateways.as_mut() {
+            Some(gateways) => gateways.unless_dead(counted)?,
+            None => counted?,
+        };
         if self.world.io != Io::Tun {
             // Their sockets are in no table of the kernel.
             kernels += both.iter().map(|status| status.kernel_drops).sum::<u64>();

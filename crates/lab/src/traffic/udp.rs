@@ -32,6 +32,8 @@ const BUFFER: usize = 32 << 20;
 /// How long a call may block before the flags are looked at.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// How late a datagram may come by default: on a busy machine everyone waits for a processor.
+const LATEST: Duration = Duration::from_secs(3);
 /// How long a probe sends, and how late what it sent may come.
 const PROBE: Duration = Duration::from_millis(100);
 /// Parts of a rate that are probed: the whole, a half and a quarter of it.
@@ -88,6 +90,17 @@ pub struct UdpReport {
     /// because a processor's queue was full: virtual cables lose packets there. The count is the
     /// whole machine's, so it bounds this run's share from above.
     pub backlog_drops: u64,
+}
+
+impl UdpReport {
+    /// Datagrams lost, both ways together, beyond the packets that the kernel counted as dropped for want
+    /// of room meanwhile (see [`crate::Topology::counting_drops`]). On a busy machine queues are full
+    /// while their readers wait for a processor, and that is nobody's fault; on a quiet one this is all
+    /// that was lost.
+    #[must_use]
+    pub fn lost_beyond(&self, dropped: u64) -> u64 {
+        (self.forward.lost() + self.backward.lost()).saturating_sub(dropped)
+    }
 }
 
 /// One direction of a paced stream.
@@ -171,7 +184,7 @@ impl UdpPaced {
             rate,
             payload: 1400,
             direction: Direction::Forward,
-            quiet: Duration::from_millis(300),
+            quiet: LATEST,
         }
     }
 

@@ -9,7 +9,7 @@ use std::{
 
 use crate::common::{FAMILIES, NEVER, alone, build, nameless, seconds};
 use convoy_lab::{
-    Capture, CaptureConfig, Family, LabError, TopologyConfig, WIRE_LINK,
+    Capture, CaptureConfig, Family, LabError, Topology, TopologyConfig, WIRE_LINK,
     traffic::{Direction, Ping, PingTrouble, Rate, TcpBulk, UdpPaced, Watch},
     wire_report,
 };
@@ -128,6 +128,18 @@ fn one_direction_of_tcp_leaves_the_other_empty() {
     assert_eq!(report.backward.sent, report.backward.received);
 }
 
+/// Does something again, up to twice and in quiet moments if there are any, where the kernel dropped
+/// packets meanwhile: on a busy machine queues are full while their readers wait for a processor.
+fn undisturbed<T>(lab: &Topology, work: impl Fn() -> T) -> T {
+    for _ in 0..2 {
+        if let (done, 0) = lab.counting_drops(&work).unwrap() {
+            return done;
+        }
+        let _ = convoy_lab::wait_for_quiet(4);
+    }
+    work()
+}
+
 #[test]
 fn paced_datagrams_at_a_low_rate_all_arrive_once_and_in_order() {
     let Some(_alone) = alone() else { return };
@@ -139,7 +151,8 @@ fn paced_datagrams_at_a_low_rate_all_arrive_once_and_in_order() {
             direction: Direction::Both,
             ..UdpPaced::new(lab.b.host_address(family), Rate::PacketsPerSecond(2000), seconds(0.5))
         };
-        let report = udp.run(&lab.a.host, &lab.b.host, &mut Watch::new(&NEVER)).unwrap();
+        let run = || udp.run(&lab.a.host, &lab.b.host, &mut Watch::new(&NEVER)).unwrap();
+        let report = undisturbed(&lab, run);
         for flow in [&report.forward, &report.backward] {
             assert!(flow.sent > 100, "{report:?}");
             // The rate is kept from above: one at the start, and 2000 a second.

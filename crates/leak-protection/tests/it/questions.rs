@@ -184,17 +184,6 @@ impl Gateway {
         Self { model, answered, ended, thread: Some(thread) }
     }
 
-    /// Waits until all that was asked is answered.
-    fn settle(&self, world: &World, questions: &Questions) {
-        wait_until("what was asked is not answered", || {
-            // One listener's counters, since it was opened.
-            let mut total = AskedTotal::default();
-            world.gateway.run(|| total.follow(questions, || Some(1)).unwrap());
-            let asked: u64 = total.both().iter().map(|asked| asked.packets).sum();
-            asked <= self.answered().questions()
-        });
-    }
-
     fn answered(&self) -> Answered {
         *self.answered.lock().unwrap()
     }
@@ -346,7 +335,7 @@ fn fates_are_those_of_policies(world: &World, config: &Config, rounds: usize) {
         let sets = PrefixSets { policies: sides.collect(), mixed, ..PrefixSets::default() };
         let model = Model { policies, sets: sets.clone() };
         // Nobody waited for what was to be discarded, and later policies may pass it.
-        gateway.settle(world, &config().questions);
+        world.settle(&config().questions, || gateway.answered().questions());
         // Prefixes before policies, and what was answered is forgotten behind both.
         if round % 7 == 0 {
             drop(protection);

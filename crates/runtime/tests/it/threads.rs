@@ -15,7 +15,8 @@ use convoy_runtime::{Failure, Runtime, ThreadConfig, WireMatch, WirePort, Worker
 const PATIENT: mem::Config = mem::Config { depth: 1024, patience: Duration::from_secs(20) };
 type Owner = fn(u8) -> u16;
 
-const LIMIT: Duration = Duration::from_secs(10);
+/// A guard against hanging: workers wait long for a processor on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
 
 fn gateway(
     side: Side,

@@ -15,7 +15,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::TcpMaxSeg};
 use nix::unistd::Pid;
 
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// A guard against hanging: what is certain to come takes long on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Says why and returns false where namespaces cannot be made.
 pub fn can_make_namespaces() -> bool {

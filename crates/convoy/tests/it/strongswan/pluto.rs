@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use convoy_lab::libreswan::Conn;
 use convoy_lab::strongswan::Mode;
+use convoy_lab::traffic::UdpFlow;
 use convoy_lab::{Family, LabError};
 
 use super::suites::{self, COMMON, OURS};
-use super::traffic::under_load;
+use super::traffic::{assert_whole, counted_under_load};
 use super::world::{FAMILIES, LIMIT, NAMES, Plane, World, say};
 use crate::common::{convoy, text};
 
@@ -250,7 +251,7 @@ fn rekeys_of_pluto_lose_nothing() {
     let Some(mut world) = World::start([Plane::Pluto, Plane::Convoy]) else { return };
     shape(0).make(&mut world).unwrap();
     let mut spis = BTreeSet::new();
-    let report = under_load(&world, |world| {
+    let (report, dropped) = counted_under_load(&world, |world| {
         let pluto = world.plutos[0].as_ref().unwrap();
         for _ in 0..REKEYS {
             pluto.rekey("net", LIMIT).unwrap_or_else(|error| panic!("{error}\n{}", pluto.log()));
@@ -258,11 +259,8 @@ fn rekeys_of_pluto_lose_nothing() {
         }
     });
     assert!(spis.len() >= 2 * REKEYS, "{spis:?}");
-    for flow in [&report.forward, &report.backward] {
-        assert!(flow.received > 1000, "{flow:?}");
-        let lost = (flow.lost(), flow.duplicates, flow.damaged);
-        assert_eq!(lost, (0, 0, 0), "{flow:?}{}", world.logs(0));
-    }
+    assert!(report.forward.received.min(report.backward.received) > 1000, "{report:?}");
+    assert_whole(&world, &report, dropped);
     world.assert_nothing_in_the_clear();
 }
 
@@ -271,7 +269,7 @@ fn rekeys_that_pluto_answers_lose_only_what_it_sends_too_early() {
     const REKEYS: u64 = 3;
     let Some(mut world) = World::start([Plane::Pluto, Plane::Convoy]) else { return };
     shape(0).make(&mut world).unwrap();
-    let report = under_load(&world, |world| {
+    let rekey = |world: &World| {
         for _ in 0..REKEYS {
             let charon = world.daemon(1);
             let before = charon.wait_installed("net", LIMIT).unwrap().id;
@@ -279,11 +277,20 @@ fn rekeys_that_pluto_answers_lose_only_what_it_sends_too_early() {
             charon.wait_rekeyed("net", before, LIMIT).unwrap();
             std::thread::sleep(Duration::from_millis(200));
         }
-    });
+    };
     // It uses its new SA before its answer is there; at one datagram a millisecond that is some ten.
-    let early = report.forward.lost();
-    println!("{early} datagrams were sent too early in {REKEYS} rekeys");
-    assert!(early <= REKEYS * 30, "{:?}{}", report.forward, world.logs(1));
-    assert_eq!((report.backward.lost(), report.backward.duplicates), (0, 0), "{}", world.logs(0));
+    // On a busy machine the answer takes longer, so there is more than one try.
+    for is_last in [false, false, true] {
+        let (report, dropped) = counted_under_load(&world, rekey);
+        let lost = |flow: &UdpFlow| flow.lost().saturating_sub(dropped);
+        let (early, back) = (lost(&report.forward), lost(&report.backward));
+        println!("{early} datagrams were sent too early in {REKEYS} rekeys");
+        assert_eq!((back, report.backward.duplicates), (0, 0), "{}", world.logs(0));
+        if early <= REKEYS * 30 {
+            break;
+        }
+        assert!(!is_last, "{:?}{}", report.forward, world.logs(1));
+        let _ = convoy_lab::wait_for_quiet(4);
+    }
     world.assert_nothing_in_the_clear();
 }

@@ -22,7 +22,7 @@ use std::{
 };
 
 use convoy_host::{LinkName, Netns};
-use convoy_leak_protection::{Config, Listener as QueueListener, Questions};
+use convoy_leak_protection::{AskedTotal, Config, Listener as QueueListener, Questions};
 use nix::libc;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
@@ -168,6 +168,23 @@ impl World {
         let world = Self { gateway, lan, wire, listener, mark: 0xc5c0_ffee };
         world.warm_up();
         Some(world)
+    }
+
+    /// Waits until all that was asked of one listener since it was opened is answered, so that no answer
+    /// is by later policies.
+    #[track_caller]
+    pub(crate) fn settle(&self, questions: &Questions, answered: impl Fn() -> u64) {
+        let begun = Instant::now();
+        loop {
+            let mut total = AskedTotal::default();
+            self.gateway.run(|| total.follow(questions, || Some(1)).unwrap());
+            let both = total.both();
+            if both.iter().map(|asked| asked.packets).sum::<u64>() <= answered() {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{both:?}, {} answered", answered());
+            thread::sleep(Duration::from_micros(500));
+        }
     }
 
     /// Until both hosts reach the wire, so that later nothing waits for a neighbour.

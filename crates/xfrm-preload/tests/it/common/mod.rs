@@ -228,8 +228,12 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, SeqCst);
-        self.thread.take().unwrap().join().unwrap();
-        std::fs::remove_file(&self.path).unwrap();
+        let served = self.thread.take().unwrap().join();
+        // A second panic would hide what the first one says.
+        if !std::thread::panicking() {
+            served.unwrap();
+            std::fs::remove_file(&self.path).unwrap();
+        }
     }
 }
 
@@ -347,7 +351,11 @@ impl State {
 
     fn say(&self, at: usize, bytes: &[u8]) {
         let fd = self.clients[at].connection.as_raw_fd();
-        sendmsg::<()>(fd, &[IoSlice::new(bytes)], &[], MsgFlags::MSG_NOSIGNAL, None).unwrap();
+        match sendmsg::<()>(fd, &[IoSlice::new(bytes)], &[], MsgFlags::MSG_NOSIGNAL, None) {
+            // Whoever asked has gone, as a program may that is cancelled or that waited long.
+            Err(nix::errno::Errno::EPIPE) => {}
+            sent => drop(sent.unwrap()),
+        }
     }
 
     fn carry_out(&mut self, at: usize, message: &Message<'_>) {
