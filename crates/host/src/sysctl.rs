@@ -63,13 +63,6 @@ impl Sysctl {
         Self::conf(Family::V4, scope, "rp_filter")
     }
 
-    /// Whether the reverse path filter looks routes up with the packet's mark (1) or without (0). The kernel takes the
-    /// larger of the interface's value and that of [`Scope::All`].
-    #[must_use]
-    pub fn source_valid_mark(scope: &Scope) -> Self {
-        Self::conf(Family::V4, scope, "src_valid_mark")
-    }
-
     /// Whether IPv6 is off (1) or on (0).
     #[must_use]
     pub fn disable_ipv6(scope: &Scope) -> Self {

@@ -70,6 +70,18 @@ pub enum LeakProtectionError {
         #[source]
         refusal: Refusal,
     },
+    /// An interface's setting could not be changed.
+    #[error(
+        "cannot have the reverse path filter of interface {name} look at marks: {refusal}; where it is on (rp_filter), \
+         packets of tunnels are lost, unless you set net.ipv4.conf.{name}.src_valid_mark = 1"
+    )]
+    Link {
+        /// Its name.
+        name: String,
+        /// Why not.
+        #[source]
+        refusal: Refusal,
+    },
     /// The routing tables refused.
     #[error("cannot {doing} the route to {network}{}: {refusal}", and_more(*.more))]
     Route {
@@ -96,6 +108,7 @@ impl LeakProtectionError {
             | Self::Table { refusal, .. }
             | Self::Queue { refusal, .. }
             | Self::Rule { refusal, .. }
+            | Self::Link { refusal, .. }
             | Self::Route { refusal, .. } => Some(refusal),
             Self::Denied { .. } | Self::Held { .. } | Self::Asked => None,
         }

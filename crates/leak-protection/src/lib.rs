@@ -41,6 +41,7 @@ mod chains;
 mod error;
 mod findings;
 mod interference;
+mod links;
 mod marks;
 mod policy_prefixes;
 mod policy_protection;
@@ -86,6 +87,9 @@ pub struct Config {
     pub tun: LinkName,
     /// What the gateway's own packets bear.
     pub mark: Mark,
+    /// The user of the gateway. Packets with its mark are exempt if a socket of this user or of root sent them: many
+    /// programs that everybody may run can set marks (from Linux 5.17 on, those with `CAP_NET_RAW`).
+    pub user: u32,
     /// UDP port that ESP comes to.
     pub udp_port: u16,
     /// How packets are led into the TUN interface.
@@ -95,11 +99,13 @@ pub struct Config {
 }
 
 impl Config {
-    /// Leak protection around an interface, with the mark 0xc5000000/0xff000000 and UDP port 4500.
+    /// Leak protection around an interface, with the mark 0xc5000000/0xff000000 of this process's user, and UDP port
+    /// 4500.
     #[must_use]
-    pub const fn new(tun: LinkName) -> Self {
+    pub fn new(tun: LinkName) -> Self {
         let (leads, questions) = (Lead::ByDestination, Questions::new());
-        Self { tun, mark: Mark::GATEWAY, udp_port: 4500, leads, questions }
+        let user = nix::unistd::geteuid().as_raw();
+        Self { tun, mark: Mark::GATEWAY, user, udp_port: 4500, leads, questions }
     }
 
     /// The table, as in `nft list table inet convoy-convoy0`.

@@ -28,6 +28,9 @@ pub(crate) enum Noted {
 /// What a packet bears that came out of the TUN interface, where packets are routed by marks alone: the reverse path
 /// filter finds the way back by it. No flow remembers it.
 const OUT_OF_TUNNEL: u32 = 4;
+/// What a packet bears that came in by another interface than the TUN interface and is to be protected. The reverse path
+/// filter may look at it, and the way back to its sender is not that into the tunnel.
+const PROTECT_FORWARDED: u32 = 5;
 
 impl Noted {
     pub(crate) const ALL: [Self; 3] = [Self::Bypass, Self::Protect, Self::Here];
@@ -115,7 +118,7 @@ impl Marks {
         FLOW << self.flow
     }
 
-    /// What a packet bears that was answered for; none for one that is dropped.
+    /// What a packet of this host bears that was answered for; none for one that is dropped.
     #[must_use]
     pub const fn of_answer(self, verdict: Verdict) -> Option<Mark> {
         let noted = match verdict {
@@ -124,6 +127,14 @@ impl Marks {
             Verdict::Discard => return None,
         };
         let Bits { mask, value } = self.noted(noted);
+        Some(Mark { value, mask })
+    }
+
+    /// The same of a packet that this host forwards.
+    #[must_use]
+    pub const fn of_forwarded(self, verdict: Verdict) -> Option<Mark> {
+        let Verdict::Protect = verdict else { return self.of_answer(verdict) };
+        let Bits { mask, value } = self.protect_forwarded();
         Some(Mark { value, mask })
     }
 
@@ -151,6 +162,11 @@ impl Marks {
     /// A packet that came out of the TUN interface.
     pub(crate) const fn out_of_tunnel(self) -> Bits {
         Bits { mask: VERDICT << self.packet, value: OUT_OF_TUNNEL << self.packet }
+    }
+
+    /// A packet that came in and is to be protected.
+    pub(crate) const fn protect_forwarded(self) -> Bits {
+        Bits { mask: VERDICT << self.packet, value: PROTECT_FORWARDED << self.packet }
     }
 
     pub(crate) const fn fresh(self, is_fresh: bool) -> Bits {

@@ -18,7 +18,7 @@ use netlink_packet_route::{
 use crate::{Config, Lead, LeakProtectionError, Questions, marks::Noted, routes::PROTOCOL};
 
 /// Where packets go on that are led past the tables.
-const BEHIND: u32 = 5;
+const BEHIND: u32 = 7;
 /// Where those do that came out of the TUN interface, where marks lead: behind strongSwan's table (220 by its own
 /// rule's priority). What that routes is what tunnels are to carry, and a default route there would lead what a tunnel
 /// brought back to the wire.
@@ -114,18 +114,23 @@ impl Rules {
             Some((bits.value, bits.mask))
         };
         let own = Some((self.own.value & self.own.mask, self.own.mask));
+        let forwarded = self.questions.marks.protect_forwarded();
+        let forwarded = Some((forwarded.value, forwarded.mask));
+        // The reverse path filter asks for the way back as if the answer came in by where the packet goes out.
+        let way_back = Some(self.tun.as_str().to_owned());
         let at = |priority, to, mark| Rule { priority, to, mark, from: None };
         let rule = |place, to, mark| at(behind(place), to, mark);
         if self.leads == Lead::ByMark {
             let out_of_tunnel = self.questions.marks.out_of_tunnel();
             let mark = Some((out_of_tunnel.value, out_of_tunnel.mask));
-            let tun = Some(self.tun.as_str().to_owned());
-            // Whom it is from is asked as if the answer came in by where it goes out.
+            let past = To::Rule(behind(BEHIND_DAEMONS));
             let mut rules = vec![
                 rule(BEHIND_DAEMONS, To::Nowhere, None),
-                Rule { from: tun, ..rule(0, To::Rule(behind(BEHIND_DAEMONS)), mark) },
+                Rule { from: way_back.clone(), ..rule(0, past, mark) },
                 rule(1, To::Table(answered), mark),
+                Rule { from: way_back, ..rule(2, past, forwarded) },
                 rule(3, To::Table(answered), bits(Noted::Protect)),
+                rule(4, To::Table(answered), forwarded),
             ];
             if are_routed {
                 let none = self.questions.marks.unanswered();
@@ -147,8 +152,10 @@ impl Rules {
             rule(1, To::Rule(behind(BEHIND)), bits(Noted::Bypass)),
             // The reverse path filter asks as well.
             rule(2, To::Rule(behind(BEHIND)), bits(Noted::Here)),
-            rule(3, To::Table(answered), bits(Noted::Protect)),
-            rule(4, To::Table(far), None),
+            Rule { from: way_back, ..rule(3, To::Rule(behind(BEHIND)), forwarded) },
+            rule(4, To::Table(answered), bits(Noted::Protect)),
+            rule(5, To::Table(answered), forwarded),
+            rule(6, To::Table(far), None),
         ]
     }
 

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 
 use crate::{
     Config, Drops, Lead, LeakProtectionError,
+    links::{Links, LooksAtMarks},
     prefix_sets::{Differences, Shown},
     routes::Routes,
     rules::Rules,
@@ -38,6 +39,7 @@ pub(crate) struct Standing {
     table: Table,
     routes: Routes,
     rules: Rules,
+    links: Links,
     leads: Lead,
     /// Networks beneath which an `unreachable` route is to lie.
     routed: BTreeSet<IpNet>,
@@ -52,6 +54,7 @@ impl Standing {
     ) -> Result<Self, LeakProtectionError> {
         let routes = Routes::open(&config)?;
         let rules = Rules::open(&config)?;
+        let links = Links::open(&config)?;
         let leads = config.leads;
         let mut table = Table::open(config)?;
         let made = table.may_mark(covers).and_then(|()| table.make(covers));
@@ -63,8 +66,10 @@ impl Standing {
             }
             return Err(error);
         }
-        let mut standing = Self { table, routes, rules, leads, routed };
+        let mut standing = Self { table, routes, rules, links, leads, routed };
         standing.lead()?;
+        // Packets are lost at the worst; the first repair says why.
+        let _ = standing.look_at_marks();
         Ok(standing)
     }
 
@@ -85,14 +90,18 @@ impl Standing {
         // What marks say leads where it is to all the time.
         match self.leads == Lead::ByMark || did_ask == self.asks() {
             true => Ok(()),
-            false => self.lead().map(drop),
+            false => {
+                self.lead()?;
+                self.look_at_marks()
+            }
         }
     }
 
     /// Has routes lie beneath these networks.
     pub(crate) fn route(&mut self, routed: BTreeSet<IpNet>) -> Result<(), LeakProtectionError> {
         self.routed = routed;
-        self.lead().map(drop)
+        self.lead()?;
+        self.look_at_marks()
     }
 
     /// The sets are not what they should be, and [`Standing::repair`] is due.
@@ -108,6 +117,7 @@ impl Standing {
             self.table.make(covers)?;
         }
         let (rules, routes) = self.lead()?;
+        self.look_at_marks()?;
         Ok(Repaired { table, rules, routes })
     }
 
@@ -135,6 +145,16 @@ impl Standing {
             }
             Ok((0, routes))
         }
+    }
+
+    /// Has reverse path filters find the ways back that packets really take.
+    fn look_at_marks(&mut self) -> Result<(), LeakProtectionError> {
+        let has_far_routes = self.leads == Lead::ByDestination || !self.routed.is_empty();
+        self.links.look_at_marks(match self.leads {
+            _ if self.asks() && has_far_routes => LooksAtMarks::Everywhere,
+            Lead::ByMark => LooksAtMarks::Tun,
+            Lead::ByDestination => LooksAtMarks::Nowhere,
+        })
     }
 
     /// Ends it: packets go where routes lead.

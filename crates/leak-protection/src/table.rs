@@ -56,6 +56,8 @@ pub struct Drops {
     pub inbound: u64,
     /// Those of the outbound ones that bore no answer, although answers decide about them.
     pub unanswered_outbound: u64,
+    /// Those of the outbound ones that were ICMP errors about what came out of a tunnel.
+    pub quoting: u64,
     /// Those of the inbound ones.
     pub unanswered_inbound: u64,
 }
@@ -65,7 +67,7 @@ impl Drops {
     /// took the mark that leads it, or gave it a source that is near.
     #[must_use]
     pub const fn past_interface(&self) -> u64 {
-        self.outbound.saturating_sub(self.unanswered_outbound)
+        self.outbound.saturating_sub(self.unanswered_outbound).saturating_sub(self.quoting)
     }
 }
 
@@ -423,6 +425,9 @@ impl Table {
             for (answer, rule) in answers.iter().zip(&rules) {
                 let packets = nft::packets_counted(answer);
                 *count = count.saturating_add(packets);
+                if chains::quoting::is_drop(rule) {
+                    drops.quoting = drops.quoting.saturating_add(packets);
+                }
                 if self.asks && chains::drops_unanswered(rule) {
                     *unanswered = unanswered.saturating_add(packets);
                 }

@@ -76,7 +76,6 @@ impl Guard {
         let protection = protection.context(
             "packets of policies cannot be led to tunnels and kept from leaving in clear",
         )?;
-        leaks::take_replies();
         let is_told = protection.asks();
         leaks::tell_interferences(&config, is_told);
         let left: Vec<_> = protection.left().map(|network| network.to_string()).collect();

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::Context as _;
 use convoy_control::site::{ExemptMark, Finding, Marks, Site};
 use convoy_control::status::{LeakProtection as Report, Questions as QuestionReport};
-use convoy_host::{Applied, Change, IpNet, LinkName, Mark, Network, Plan, Scope, Sysctl};
+use convoy_host::{IpNet, LinkName, Mark, Network};
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
 use convoy_leak_protection::{
@@ -98,7 +98,6 @@ impl Leaks {
         });
         match raised {
             Ok((protection, answering)) => {
-                answering.iter().for_each(|_| take_replies());
                 tell_others(site);
                 tell_interferences(&config, protection.asks());
                 tell_own_links(site, &protection);
@@ -139,7 +138,6 @@ impl Leaks {
                 let sets = protection.sets();
                 self.answering = answering(&self.config, database, sets, &self.tally)?;
                 if self.answering.is_some() {
-                    take_replies();
                     tell_interferences(&self.config, true);
                 }
             }
@@ -285,7 +283,7 @@ impl Drop for Leaks {
 }
 
 /// How many counters have names.
-pub(super) const COUNTS: usize = 6;
+pub(super) const COUNTS: usize = 7;
 
 /// Packets that leak protection dropped.
 #[derive(Debug, Default)]
@@ -293,6 +291,7 @@ pub(super) struct DropCounts {
     outbound: Count,
     inbound: Count,
     past_interface: Count,
+    quoting: Count,
     /// From near to far, and from far to near.
     unanswered: [Count; 2],
 }
@@ -303,6 +302,7 @@ impl DropCounts {
         self.outbound.note(drops.outbound);
         self.inbound.note(drops.inbound);
         self.past_interface.note(drops.past_interface());
+        self.quoting.note(drops.quoting);
         let now = [drops.unanswered_outbound, drops.unanswered_inbound];
         self.unanswered.iter_mut().zip(now).for_each(|(count, now)| count.note(now));
     }
@@ -314,6 +314,7 @@ impl DropCounts {
             ("leak-protection.outbound", self.outbound.total),
             ("leak-protection.inbound", self.inbound.total),
             ("leak-protection.past-interface", self.past_interface.total),
+            ("leak-protection.quoting-errors", self.quoting.total),
             ("leak-protection.unanswered-outbound", outbound),
             ("leak-protection.unanswered-inbound", inbound),
             ("leak-protection.question-overflows", tally.overflows()),
@@ -415,18 +416,6 @@ fn answering(
 ) -> Result<Option<Answering>, LeakProtectionError> {
     let start = || Answering::start(&config.questions, published, spd, sets.held(), tally);
     sets.ask().then(start).transpose()
-}
-
-/// Has the kernel's reverse path filter look routes up with packets' marks, as it routes them: what passes in clear
-/// comes back by another way than what is protected. It stays so without the gateway, as answers do.
-pub(super) fn take_replies() {
-    let key = Sysctl::source_valid_mark(&Scope::All);
-    let change = Change::Sysctl { key, value: "1".to_owned() };
-    if let Err(error) = Plan::from_iter([change]).apply().map(Applied::leave) {
-        tracing::warn!(
-            "{error}: where rp_filter is strict, replies to packets that pass in clear beside protected ones are lost"
-        );
-    }
 }
 
 fn sets_of(site: &Site) -> anyhow::Result<PrefixSets> {

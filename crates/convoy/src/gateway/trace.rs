@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use convoy_control::trace::{Decision, Fate, HostWay, Prefixes, Question, RouteTaken};
 use convoy_host::{HostError, Mark, Network, RouteBy, RouteTo};
 use convoy_ipsec::selector::Direction;
-use convoy_leak_protection::{Config, Lead, Mixed, Verdict};
+use convoy_leak_protection::{Config, Lead, Marks, Mixed, Verdict};
 use convoy_wire::FlowKey;
 
 use super::Gateway;
@@ -71,7 +71,7 @@ impl Gateway {
             Err(error) => (Ends::default(), Some(error)),
         };
         let judged = protection.map_or(UNPROTECTED, |it| packet.decide(it, &ends));
-        let mark = protection.and_then(|it| marked(&it.config, judged, &ends));
+        let mark = protection.and_then(|it| packet.marked(&it.config, judged, &ends));
         let way = match unseen {
             None => packet.follow(&ends, judged, mark),
             Some(error) => Err(error),
@@ -87,20 +87,6 @@ impl Gateway {
             fate: Fate::NoRoute,
         }))
     }
-}
-
-/// The mark that chains give it.
-fn marked(config: &Config, judged: Judged, ends: &Ends) -> Option<Mark> {
-    let marks = config.questions.marks;
-    let verdict = match judged.decision {
-        Decision::Protect => Verdict::Protect,
-        Decision::Bypass if ends.is_for_host => return Some(marks.of_arrival()),
-        Decision::Bypass => Verdict::Bypass,
-        Decision::Routed | Decision::Discard => return None,
-    };
-    // Routes lead what is protected whole, unless marks do.
-    let is_marked = config.leads == Lead::ByMark || judged.prefixes != Prefixes::Whole;
-    is_marked.then(|| marks.of_answer(verdict))?
 }
 
 fn shown(mark: Mark) -> String {
@@ -132,6 +118,27 @@ impl Packet<'_> {
         Ok(Ends { is_own, is_for_host, back })
     }
 
+    /// The mark that chains give it.
+    fn marked(&self, config: &Config, judged: Judged, ends: &Ends) -> Option<Mark> {
+        let marks = config.questions.marks;
+        let verdict = match judged.decision {
+            Decision::Protect => Verdict::Protect,
+            Decision::Bypass if ends.is_for_host => return Some(marks.of_arrival()),
+            Decision::Bypass => Verdict::Bypass,
+            Decision::Routed | Decision::Discard => return None,
+        };
+        // Routes lead what is protected whole, unless marks do.
+        let is_marked = config.leads == Lead::ByMark || judged.prefixes != Prefixes::Whole;
+        let comes_in_elsewhere = ends.back.is_some() && !self.is_out_of_tunnel(ends);
+        let of = if comes_in_elsewhere { Marks::of_forwarded } else { Marks::of_answer };
+        of(marks, verdict).filter(|_| is_marked)
+    }
+
+    /// Whether it comes in by the interface.
+    fn is_out_of_tunnel(&self, ends: &Ends) -> bool {
+        !ends.is_own && ends.back.as_ref().is_some_and(|back| back.link == self.interface)
+    }
+
     /// What leak protection's prefixes and the policies that are asked say.
     fn decide(&self, protection: &Protection<'_>, ends: &Ends) -> Judged {
         let Question { from, to, protocol, ports, .. } = *self.question;
@@ -142,10 +149,8 @@ impl Packet<'_> {
             Verdict::Discard => Decision::Discard,
         };
         let judged = |prefixes, decision| Judged { prefixes, decision, dropped: Fate::Discarded };
-        let is_out_of_tunnel =
-            !ends.is_own && ends.back.as_ref().is_some_and(|back| back.link == self.interface);
         let outward = mixed(from, to);
-        let inward = mixed(to, from).filter(|_| !ends.is_own && !is_out_of_tunnel);
+        let inward = mixed(to, from).filter(|_| !ends.is_own && !self.is_out_of_tunnel(ends));
         if let Some(sides) = inward {
             let asks = sides.from || sides.to;
             // What goes from near to far as well is asked about first.

@@ -567,7 +567,7 @@ fn a_trace_of_what_daemons_protect_follows_marks() {
     assert_eq!(of(&host), ["whole", "protect", "into-tunnel"], "{host}");
     assert_eq!(
         (&host["mark"], &host["route"]["table"]),
-        (&"0x00200000/0x00700000".into(), &4511.into())
+        (&"0x00500000/0x00700000".into(), &4511.into())
     );
     // Sent by the host itself, and by a route of its own first.
     let own = world.lab.a.gateway_address(Family::V4).to_string();

@@ -5,11 +5,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::common::{Gateway, Plan, convoy, status, text};
+use crate::common::{Gateway, Plan, convoy, sandboxed, status, text};
 use convoy_lab::traffic::{Ping, Watch};
 use convoy_lab::{Family, Topology, TopologyConfig};
 use nix::sys::signal::{Signal, kill};
@@ -124,10 +124,6 @@ fn a_gateway_for_daemons_runs_with_what_its_unit_leaves_it() {
     if !crate::common::can_make_namespaces() {
         return;
     }
-    let unit = include_str!("../../../../systemd/convoy.service.in");
-    let bounding =
-        unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
-    let bounding = bounding.to_lowercase().replace("cap_", "+").replace(' ', ",");
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let lab = lab();
     let site = folder.path().join("g.toml");
@@ -138,13 +134,7 @@ fn a_gateway_for_daemons_runs_with_what_its_unit_leaves_it() {
     );
     fs::write(&site, &site_text).unwrap();
     fs::set_permissions(&site, fs::Permissions::from_mode(0o600)).unwrap();
-    let mut command = Command::new("setpriv");
-    command.args(["--no-new-privs", "--bounding-set", &format!("-all,{bounding}"), "--"]);
-    command.arg(env!("CARGO_BIN_EXE_convoy"));
-    if Command::new("setpriv").arg("--version").stdout(Stdio::null()).status().is_err() {
-        println!("SKIPPED: there is no setpriv to start a gateway with few capabilities");
-        return;
-    }
+    let command = sandboxed(folder.path());
     let mut gateway = Gateway::launch_by(&lab.a.gateway, command, &site);
     assert!(gateway.wait_ready(), "not ready:\n{}", gateway.log());
     // For the start alone, to hear that the machine is a copy.

@@ -3,6 +3,7 @@
 use convoy_netlink::nft::{
     FIRST, LAST, Place,
     expression::{Expression, neighbour_discovery},
+    flow::Bits,
     stop,
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
@@ -12,7 +13,7 @@ use crate::{Config, marks::Noted, queues::Asking};
 
 /// For this host, ahead of what changes sources there; and for what it forwards.
 pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
-    let chain = |name, hook, priority, passes, answers| Chain {
+    let chain = |name, hook, priority, passes, answers: &[Bits]| Chain {
         name,
         place: Place::At(hook, priority),
         counts: Some(Counted::Inbound),
@@ -20,12 +21,15 @@ pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
     };
     // What a bridge passes on comes by the second one where `br_netfilter` shows it.
     let forwarded = vec![neighbour_discovery()];
-    let (here, any) = (&[Noted::Here][..], &[Noted::Bypass, Noted::Protect][..]);
+    let marks = config.questions.marks;
+    let here = [marks.noted(Noted::Here)];
+    // What came out of a tunnel is not asked.
+    let any = [marks.noted(Noted::Bypass), marks.protect_forwarded()];
     let (host, forward) = (InetHookNumber::LocalIn, InetHookNumber::Forward);
     [
-        chain("inbound", host, FIRST, admitted_to(config), here),
+        chain("inbound", host, FIRST, admitted_to(config), &here),
         // Who answered for these has asked the policies of both ways.
-        chain("inbound-forward", forward, LAST, forwarded, any),
+        chain("inbound-forward", forward, LAST, forwarded, &any),
     ]
 }
 
@@ -33,17 +37,17 @@ fn rules(
     config: &Config,
     asking: Option<&Asking>,
     passes: Vec<Vec<Expression>>,
-    answers: &[Noted],
+    answers: &[Bits],
 ) -> Vec<Vec<Expression>> {
     let mut rules = vec![by(MetaKey::Iifname, config.tun.as_str()), by(MetaKey::Iifname, "lo")];
     rules.extend(passes);
-    if let Some(asking) = asking {
+    if asking.is_some() {
         rules.extend(
             sides().map(|(near, far, mixed)| {
                 [between(far, near), mixed.lacks_source(), stop()].concat()
             }),
         );
-        rules.extend(answered(asking, answers));
+        rules.extend(answered(answers));
     }
     rules.extend(sides().map(|(near, far, _)| drop_between(far, near)));
     rules

@@ -3,15 +3,15 @@
 
 use convoy_netlink::nft::{
     Place,
-    expression::{Expression, equal, meta, name, neighbour_discovery},
+    expression::{Expression, compare, equal, meta, name, neighbour_discovery},
     jump,
 };
-use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
+use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey, Operator};
 
 use super::{
-    Chain, between, by, outbound,
-    questions::{FROM_FAR, FROM_NEAR, ask, pass, remembered},
-    sides,
+    Chain, between, by, either_way, outbound,
+    questions::{FROM_FAR, FROM_NEAR, KEEPS, ask, kept, pass, remembered},
+    quoting, sides,
 };
 use crate::{
     Config, Lead,
@@ -25,20 +25,40 @@ pub(crate) const MARKS: i32 = -90;
 /// What shows that a table marks packets.
 pub(crate) const ARRIVING: &str = "arriving";
 
-pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
+pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 3] {
     let chain = |name, place, rules| Chain { name, place, counts: None, rules };
-    let arriving = Place::At(InetHookNumber::PreRouting, MARKS);
+    let arriving = |priority| Place::At(InetHookNumber::PreRouting, priority);
     [
-        chain(ARRIVING, arriving, arrives(config, asking)),
+        chain(ARRIVING, arriving(MARKS), arrives(config, asking)),
+        chain("arriving-answered", arriving(KEEPS), forwards(config, asking)),
         chain("sent", Place::Routing(MARKS), sends(config, asking)),
     ]
+}
+
+/// What comes in by another interface than that of the tunnels, and is to go there.
+fn forwards(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
+    let marks = config.questions.marks;
+    let mut rules = asking.map(kept).unwrap_or_default();
+    let elsewhere =
+        vec![meta(MetaKey::Iifname), compare(Operator::NotEqual, name(config.tun.as_str()))];
+    let protected = [marks.noted(Noted::Protect).in_mark(), elsewhere].concat();
+    rules.extend(sides().map(|(near, far, _)| {
+        [protected.clone(), between(near, far), marks.protect_forwarded().into_mark()].concat()
+    }));
+    rules
+}
+
+/// Takes the bits away that others gave packets between near and far. Packets of others keep theirs.
+fn none_yet(config: &Config) -> impl Iterator<Item = Vec<Expression>> {
+    let none = config.questions.marks.none();
+    either_way().map(move |between| [none.not_in_mark(), between, none.into_mark()].concat())
 }
 
 /// What comes in. Nothing is asked where both sides are protected whole: other chains know what they may do.
 fn arrives(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
     let marks = config.questions.marks;
-    let mut rules =
-        vec![marks.none().into_mark(), by(MetaKey::Iifname, "lo"), neighbour_discovery()];
+    let mut rules: Vec<_> = none_yet(config).collect();
+    rules.extend([by(MetaKey::Iifname, "lo"), neighbour_discovery()]);
     if config.leads == Lead::ByMark {
         let out_of_tunnel = vec![meta(MetaKey::Iifname), equal(name(config.tun.as_str()))];
         rules.push([out_of_tunnel, marks.out_of_tunnel().into_mark()].concat());
@@ -60,13 +80,14 @@ fn arrives(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
 
 /// What this host sends.
 fn sends(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
-    let mut rules = vec![
-        // A daemon's socket may have had other bits than those of its exemption.
-        config.questions.marks.none().into_mark(),
-        outbound::of_the_gateway(config),
-        by(MetaKey::Oifname, "lo"),
-        neighbour_discovery(),
-    ];
+    let marks = config.questions.marks;
+    // A daemon's socket may have had other bits than those of its exemption.
+    let exempt =
+        outbound::exempt(config).map(|exempt| [exempt, marks.none().into_mark(), pass()].concat());
+    let mut rules: Vec<_> = exempt.collect();
+    rules.extend([by(MetaKey::Oifname, "lo"), neighbour_discovery()]);
+    rules.extend(none_yet(config));
+    rules.extend(asking.into_iter().flat_map(|_| quoting::passed()));
     for (near, far, mixed) in sides() {
         let outward = between(near, far);
         let whole = if asking.is_some() { mixed.lacks_destination() } else { Vec::new() };

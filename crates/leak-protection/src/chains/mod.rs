@@ -5,17 +5,18 @@ mod inbound;
 pub(crate) mod marking;
 mod outbound;
 pub(crate) mod questions;
+pub(crate) mod quoting;
 
 use convoy_netlink::nft::{
     AddressSet, Place,
     expression::{ACCEPT, Expression, equal, meta, name, verdict},
+    flow::Bits,
     stop,
 };
 use netlink_packet_netfilter::nftables::MetaKey;
 
 use crate::{
     Config, Lead,
-    marks::Noted,
     queues::Asking,
     table::{FAR, MIXED, NEAR},
 };
@@ -49,14 +50,18 @@ pub(crate) fn all(config: &Config, asking: Option<&Asking>) -> Vec<Chain> {
 }
 
 /// Accepts what bears one of these marks.
-fn answered(asking: &Asking, marks: &[Noted]) -> Vec<Vec<Expression>> {
-    let accept = |it: &Noted| [asking.marks.noted(*it).in_mark(), vec![verdict(ACCEPT)]].concat();
-    marks.iter().map(accept).collect()
+fn answered(marks: &[Bits]) -> Vec<Vec<Expression>> {
+    marks.iter().map(|bits| [bits.in_mark(), vec![verdict(ACCEPT)]].concat()).collect()
 }
 
 /// Accepts what goes in or out by one interface.
 fn by(direction: MetaKey, link: &str) -> Vec<Expression> {
     vec![meta(direction), equal(name(link)), verdict(ACCEPT)]
+}
+
+/// Goes on if this host sends the packet. What it forwards came in by an interface.
+fn is_of_this_host() -> Vec<Expression> {
+    vec![meta(MetaKey::Iif), equal(0_u32.to_ne_bytes().to_vec())]
 }
 
 /// Near, far and mixed prefixes, of IPv4 and of IPv6.
@@ -67,6 +72,11 @@ fn sides() -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
 /// Goes on if the packet goes from one network to another.
 fn between(from: AddressSet, to: AddressSet) -> Vec<Expression> {
     [from.of_version(), from.has_source(), to.has_destination()].concat()
+}
+
+/// Goes on if the packet goes between near and far, either way.
+fn either_way() -> impl Iterator<Item = Vec<Expression>> {
+    sides().flat_map(|(near, far, _)| [between(near, far), between(far, near)])
 }
 
 /// Whether a rule of a table that asks drops what has no answer.

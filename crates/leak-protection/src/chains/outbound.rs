@@ -1,6 +1,8 @@
 //! The chains that drop what would leave in clear. They lie behind routing, so they see what the host sends
 //! and what it forwards, whatever led it there.
 
+use std::collections::BTreeSet;
+
 use convoy_netlink::nft::{
     FIRST, LAST, Place,
     expression::{ACCEPT, Expression, and, equal, meta, neighbour_discovery, verdict},
@@ -9,12 +11,18 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, Counted, answered, between, by, drop_between, questions::ask, sides};
+use super::{
+    Chain, Counted, answered, between, by, drop_between, is_of_this_host, questions::ask, quoting,
+    sides,
+};
 use crate::{
     Config,
     marks::Noted,
     queues::{Asking, Kind},
 };
+
+/// The user whom IKE daemons run as.
+const ROOT: u32 = 0;
 
 /// The chains: policies speak of sources as they were sent, so the first lies ahead of all that changes them. The
 /// second lies behind that, for what source NAT made a packet from near.
@@ -30,15 +38,19 @@ pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
 }
 
 fn rules(config: &Config, asking: Option<&Asking>, is_behind_nat: bool) -> Vec<Vec<Expression>> {
-    let mut rules = vec![
-        by(MetaKey::Oifname, config.tun.as_str()),
-        by(MetaKey::Oifname, "lo"),
-        of_the_gateway(config),
-        // Who forwards it takes one from its hop limit.
-        neighbour_discovery(),
-    ];
+    let mut rules = vec![by(MetaKey::Oifname, config.tun.as_str()), by(MetaKey::Oifname, "lo")];
+    rules.extend(quoting::drops(asking));
+    rules.extend(exempt(config).map(|exempt| [exempt, vec![verdict(ACCEPT)]].concat()));
+    // Who forwards it takes one from its hop limit.
+    rules.push(neighbour_discovery());
     if let Some(asking) = asking {
-        rules.push([asking.marks.noted(Noted::Protect).in_mark(), stop()].concat());
+        let marks = asking.marks;
+        let protected = [marks.noted(Noted::Protect), marks.protect_forwarded()];
+        for (bits, (near, far, _)) in
+            protected.into_iter().flat_map(|bits| sides().map(move |it| (bits, it)))
+        {
+            rules.push([bits.in_mark(), between(near, far), stop()].concat());
+        }
         rules.extend(sides().map(|(near, far, mixed)| {
             [between(near, far), mixed.lacks_destination(), stop()].concat()
         }));
@@ -50,22 +62,24 @@ fn rules(config: &Config, asking: Option<&Asking>, is_behind_nat: bool) -> Vec<V
             }));
         }
         // Packets of no flow, as an ICMP error about an unknown one, have no other source either.
-        rules.extend(answered(asking, &[Noted::Bypass]));
+        rules.extend(answered(&[marks.noted(Noted::Bypass)]));
     }
     rules.extend(sides().map(|(near, far, _)| drop_between(near, far)));
     rules
 }
 
-/// Accepts the gateway's own packets. What is forwarded can bear the same mark by rules of others, but comes from
-/// an interface.
-pub(super) fn of_the_gateway(config: &Config) -> Vec<Expression> {
+/// Goes on if the packet is the gateway's own, by its user and by root. What is forwarded can bear the same mark by rules
+/// of others, but comes from an interface and no socket.
+pub(super) fn exempt(config: &Config) -> impl Iterator<Item = Vec<Expression>> {
     let (mask, value) = (config.mark.mask, config.mark.value & config.mark.mask);
-    vec![
-        meta(MetaKey::Iif),
-        equal(0_u32.to_ne_bytes().to_vec()),
-        meta(MetaKey::Mark),
-        and(&mask.to_ne_bytes()),
-        equal(value.to_ne_bytes().to_vec()),
-        verdict(ACCEPT),
-    ]
+    BTreeSet::from([ROOT, config.user]).into_iter().map(move |user| {
+        let of_user = [
+            meta(MetaKey::Mark),
+            and(&mask.to_ne_bytes()),
+            equal(value.to_ne_bytes().to_vec()),
+            meta(MetaKey::SocketUserId),
+            equal(user.to_ne_bytes().to_vec()),
+        ];
+        [is_of_this_host(), of_user.into()].concat()
+    })
 }

@@ -13,7 +13,7 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, admitted::admitted_to, between, by, sides};
+use super::{Chain, admitted::admitted_to, between, by, either_way, quoting, sides};
 use crate::{
     Config,
     marks::Noted,
@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// Behind the answers.
-const KEEPS: i32 = -80;
+pub(super) const KEEPS: i32 = -80;
 const DIRECTIONS: [FlowDirection; 2] = [FlowDirection::Original, FlowDirection::Reply];
 
 /// Chains that know the epoch.
@@ -32,20 +32,20 @@ pub(super) const FROM_FAR: &str = "from-far";
 
 pub(super) fn chains(config: &Config, asking: &Asking) -> Vec<Chain> {
     let chain = |name, place, rules| Chain { name, place, counts: None, rules };
-    let kept = || vec![vec![jump(KEEP)]];
     vec![
         chain(RECALL, Place::Jumps, recall(asking)),
         chain(KEEP, Place::Jumps, keep(asking)),
         chain(FROM_NEAR, Place::Jumps, from_near(config, asking)),
         chain(FROM_FAR, Place::Jumps, from_far(config, asking)),
-        chain("arriving-answered", Place::At(InetHookNumber::PreRouting, KEEPS), kept()),
-        chain("sent-answered", Place::At(InetHookNumber::LocalOut, KEEPS), kept()),
+        quoting::chain(asking),
+        chain("sent-answered", Place::At(InetHookNumber::LocalOut, KEEPS), kept(asking)),
     ]
 }
 
 /// Rules of the chains that know the epoch.
-pub(crate) fn of_epoch(asking: &Asking) -> [(&'static str, Vec<Vec<Expression>>); 2] {
-    [(RECALL, recall(asking)), (KEEP, keep(asking))]
+pub(crate) fn of_epoch(asking: &Asking) -> [(&'static str, Vec<Vec<Expression>>); 3] {
+    let quoting = quoting::chain(asking);
+    [(RECALL, recall(asking)), (KEEP, keep(asking)), (quoting.name, quoting.rules)]
 }
 
 /// Asks, and drops what nobody answers for.
@@ -93,6 +93,12 @@ fn keep(asking: &Asking) -> Vec<Vec<Expression>> {
         })
     }));
     rules
+}
+
+/// Has flows remember what was just answered about packets between near and far.
+pub(super) fn kept(asking: &Asking) -> Vec<Vec<Expression>> {
+    let fresh = asking.marks.fresh(true).in_mark();
+    either_way().map(|between| [fresh.clone(), between, vec![jump(KEEP)]].concat()).collect()
 }
 
 /// Ends with a verdict that the flow remembers.

@@ -8,7 +8,9 @@ use netlink_packet_netfilter::nftables::{
 use super::{
     cover::{Cover, Difference, Range},
     elements::{self, Element, Shown},
-    expression::{Expression, NETWORK, V4, V6, equal, found_in, meta, not_found_in, payload},
+    expression::{
+        Expression, NETWORK, TRANSPORT, V4, V6, equal, found_in, meta, not_found_in, payload,
+    },
     transaction::{Answer, Nft, Order},
 };
 use crate::Refusal;
@@ -17,6 +19,9 @@ use crate::Refusal;
 pub const IPV4_ADDRESS: u32 = 7;
 /// The same for IPv6.
 pub const IPV6_ADDRESS: u32 = 8;
+
+/// Length of what precedes the quoted packet in an ICMP error, in bytes (RFC 792, RFC 4443 section 3).
+const ICMP_ERROR_HEADER: u32 = 8;
 
 /// A set of address ranges of one IP version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,6 +135,23 @@ impl AddressSet {
     #[must_use]
     pub fn has_destination(self) -> Vec<Expression> {
         self.has_address(if self.is_v4 { 16 } else { 24 })
+    }
+
+    /// The source of the packet that an ICMP error quotes is in the set. To be asked of such errors of the same version.
+    #[must_use]
+    pub fn quotes_source(self) -> Vec<Expression> {
+        self.quotes_address(if self.is_v4 { 12 } else { 8 })
+    }
+
+    /// The destination of the packet that an ICMP error quotes is in the set. To be asked of such errors of the same
+    /// version.
+    #[must_use]
+    pub fn quotes_destination(self) -> Vec<Expression> {
+        self.quotes_address(if self.is_v4 { 16 } else { 24 })
+    }
+
+    fn quotes_address(self, offset: u32) -> Vec<Expression> {
+        vec![payload(TRANSPORT, ICMP_ERROR_HEADER + offset, self.key_len()), found_in(self.name)]
     }
 
     /// The packet's source address is not in the set. To be asked of packets [`Self::of_version`].

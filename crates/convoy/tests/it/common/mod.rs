@@ -1,6 +1,8 @@
 //! Gateways as processes in a laboratory of namespaces.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
+mod sandbox;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
@@ -14,6 +16,8 @@ use convoy_lab::{Family, Namespace, Topology};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::TcpMaxSeg};
 use nix::unistd::Pid;
+
+pub use sandbox::sandboxed;
 
 /// A guard against hanging: what is certain to come takes long on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);

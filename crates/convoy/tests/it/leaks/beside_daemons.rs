@@ -19,7 +19,7 @@ fn xfrm_socket(control_socket: &str) -> String {
 }
 
 /// A site that serves IKE daemons, too.
-fn with_daemons(text: String) -> String {
+pub(super) fn with_daemons(text: String) -> String {
     let (_, rest) = text.split_once("control_socket = \"").unwrap();
     let (socket, _) = rest.split_once('"').unwrap();
     let xfrm = format!("[xfrm]\nsocket = \"{}\"\n[plain]\n", xfrm_socket(socket));

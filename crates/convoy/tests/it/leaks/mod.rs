@@ -2,6 +2,8 @@
 //! end however it came, and after somebody changed the host's routes.
 
 mod beside_daemons;
+mod errors;
+mod reverse_path;
 
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
@@ -418,7 +420,11 @@ struct Echo(Arc<AtomicBool>, Option<JoinHandle<()>>);
 
 impl Echo {
     fn start(world: &World) -> Self {
-        let socket = world.lab.b.host.run(|| UdpSocket::bind("0.0.0.0:9").unwrap()).unwrap();
+        Self::at(world, 9)
+    }
+
+    fn at(world: &World, port: u16) -> Self {
+        let socket = world.lab.b.host.run(|| UdpSocket::bind(("0.0.0.0", port)).unwrap()).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let ends = Arc::clone(&is_over);
@@ -561,7 +567,7 @@ fn a_trace_follows_routes_and_what_the_kernel_is_answered() {
     );
     assert_eq!(
         (&host["mark"], &host["route"]["table"]),
-        (&"0x00200000/0x00700000".into(), &4511.into())
+        (&"0x00500000/0x00700000".into(), &4511.into())
     );
     assert_eq!(told["verdict"]["what"], "protected", "{words}");
     // Elsewhere nothing is held, and nothing leads there by the gateway.

@@ -7,6 +7,7 @@ mod lives;
 mod model;
 mod nat;
 mod nearby;
+mod others;
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -65,6 +66,7 @@ impl Counts for PolicyProtection {
     }
 }
 
+const NOBODY: u32 = 65534;
 const FAR: [&str; 2] = ["10.2.0.0/16", "2001:db8:2::/48"];
 
 fn far() -> Vec<Policy> {
@@ -170,13 +172,13 @@ fn each_of_the_two_locks_holds_alone() {
     for family in ["-4", "-6"] {
         world.gateway.ip(&format!("{family} rule del priority 100"));
         world.gateway.ip(&format!("{family} route flush table 4511"));
-        [210, 211, 213, 221]
+        [210, 211, 212, 213, 214, 221]
             .into_iter()
             .for_each(|n| drop(world.gateway.ip(&format!("{family} rule del priority {n}"))));
     }
     nothing_leaves(&world);
     let repaired = fence.repair().unwrap();
-    assert_eq!((repaired.rules, repaired.table), (8, false));
+    assert_eq!((repaired.rules, repaired.table), (12, false));
     all_goes_into(&mut tun, &world);
     // Who owns the table is asked first, where the kernel knows owners.
     match world.gateway.command("nft", "flush ruleset") {
@@ -251,13 +253,23 @@ fn ike_and_what_bears_the_mark_leave_though_everything_is_protected() {
         world.gateway.run(|| crate::world::send_raw(&packet, open, config.mark.value));
         world.listener.flush(&marked);
         assert_eq!(world.listener.count(&raw), 1, "from a raw socket, to {to}");
-        // All else goes into the TUN interface: without the mark, with another, and what only
-        // looks like IKE because somebody behind the gateway sends it.
+        // All else goes into the TUN interface: without the mark, with another, of a user whose programs may set
+        // marks, and what only looks like IKE because somebody behind the gateway sends it.
         let other = sender(&world.gateway, 0);
         setsockopt(&other.socket, sockopt::Mark, &(config.mark.value ^ 0x0100_0000)).unwrap();
-        for one in
-            [sender(&world.gateway, 0), other, sender(&world.lan, 500), sender(&world.lan, 4500)]
-        {
+        let of_user = world.gateway.run(|| {
+            nix::unistd::setfsuid(NOBODY.into());
+            UdpSocket::bind(format!("{any}:0")).unwrap()
+        });
+        setsockopt(&of_user, sockopt::Mark, &config.mark.value).unwrap();
+        let of_user = sender(&world.gateway, 0).by(of_user);
+        for one in [
+            sender(&world.gateway, 0),
+            other,
+            of_user,
+            sender(&world.lan, 500),
+            sender(&world.lan, 4500),
+        ] {
             let tag = world.listener.tag();
             one.send(to, &tag).unwrap();
             assert!(tun.brings(&tag), "{one:?}");
@@ -364,7 +376,8 @@ fn what_tunnels_bring_reaches_the_lan_within_a_protected_network() {
     let sender = Sender::new(&world.gateway, "10.1.0.1:0", "192.0.2.2".parse().unwrap());
     sender.send("10.1.0.2", &tag).unwrap();
     assert!(tun.brings(&tag));
-    assert_eq!(fence.stopped(), 0);
+    // But for a redirect of what went back by the interface that it had come in by.
+    assert_eq!(fence.drops().unwrap().unwrap().past_interface(), 0);
 }
 
 #[test]

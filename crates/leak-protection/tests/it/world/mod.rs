@@ -328,6 +328,11 @@ impl Sender {
         Self { socket, open }
     }
 
+    /// The same by another socket.
+    pub(crate) fn by(self, socket: UdpSocket) -> Self {
+        Self { socket, ..self }
+    }
+
     pub(crate) fn is_v4(&self) -> bool {
         self.open.is_ipv4()
     }

@@ -1,0 +1,95 @@
+//! The rules that drop ICMP errors of this host about what came out of a tunnel. An error quotes the packet that it is
+//! about, up to 548 bytes of it over IPv4 and 1,232 over IPv6, and the host may send it from an address that is not near.
+
+use convoy_netlink::nft::{
+    AddressSet, Place, back,
+    expression::{
+        ACCEPT, Expression, ICMP, ICMPV6, TRANSPORT, compare, equal, meta, payload, verdict,
+    },
+    flow::{FlowDirection, RELATED, goes, is_not_in_state},
+    jump, stop,
+};
+use netlink_packet_netfilter::nftables::{MetaKey, Operator};
+
+use super::{Chain, is_of_this_host, sides};
+use crate::{marks::Noted, queues::Asking};
+
+/// Types of ICMP messages that quote packets, first and last: Destination Unreachable, Source Quench and Redirect; Time
+/// Exceeded and Parameter Problem (RFC 792).
+const ERRORS: [(u8, u8); 2] = [(3, 5), (11, 12)];
+/// Redirect.
+const REDIRECT: (u8, u8) = (5, 5);
+/// Those of ICMPv6: Destination Unreachable to Parameter Problem (RFC 4443 section 3). A Redirect stays on its link.
+const ERRORS6: [(u8, u8); 1] = [(1, 4)];
+/// The chain that lets errors about flows pass that pass in clear themselves.
+const QUOTES_MIXED: &str = "quotes-mixed";
+
+/// Drops errors about packets from far to near. To be asked of what leaves by another interface than that of tunnels.
+pub(super) fn drops(asking: Option<&Asking>) -> Vec<Vec<Expression>> {
+    let drop = quotes().map(|(quotes, _)| [quotes, stop()].concat());
+    asking.into_iter().flat_map(|_| passed()).chain(drop).collect()
+}
+
+/// Accepts, with the mark of what passes in clear, errors about packets that do.
+pub(super) fn passed() -> impl Iterator<Item = Vec<Expression>> {
+    quotes().map(|(quotes, is_mixed)| [quotes, is_mixed, vec![jump(QUOTES_MIXED)]].concat())
+}
+
+/// Whether a rule drops such errors.
+pub(crate) fn is_drop(rule: &[Expression]) -> bool {
+    quotes().any(|(quotes, _)| rule == [quotes, stop()].concat())
+}
+
+/// What goes on for errors about packets from far to near, with what goes on if the far one is mixed.
+fn quotes() -> impl Iterator<Item = (Vec<Expression>, Vec<Expression>)> {
+    sides().flat_map(|(near, far, mixed)| {
+        let errors = error_types(near).iter().map(move |types| {
+            let about = [far.quotes_source(), near.quotes_destination()].concat();
+            (of_types(near, *types), about, mixed.quotes_source())
+        });
+        // A packet from near to far came out of a tunnel, too, if it left by the interface that it had come in by.
+        let redirect = near.is_v4.then(|| {
+            let about = [near.quotes_source(), far.quotes_destination()].concat();
+            (of_types(near, REDIRECT), about, mixed.quotes_destination())
+        });
+        errors
+            .chain(redirect)
+            .map(|(types, about, is_mixed)| ([is_of_this_host(), types, about].concat(), is_mixed))
+    })
+}
+
+/// Accepts errors about packets that were answered to pass in clear, whichever way the error goes.
+pub(super) fn chain(asking: &Asking) -> Chain {
+    let marks = asking.marks;
+    let in_clear = marks.noted(Noted::Bypass).into_mark();
+    let ways = [FlowDirection::Original, FlowDirection::Reply];
+    let mut rules = vec![
+        [is_not_in_state(RELATED), vec![back()]].concat(),
+        [marks.epoch(asking.epoch).not_in_flow(), vec![back()]].concat(),
+    ];
+    rules.extend(ways.into_iter().zip(ways.into_iter().rev()).flat_map(|(error, quoted)| {
+        [Noted::Bypass, Noted::Here].map(|noted| {
+            let passed = marks.of_flow(quoted, noted).in_flow();
+            [goes(error), passed, in_clear.clone(), vec![verdict(ACCEPT)]].concat()
+        })
+    }));
+    Chain { name: QUOTES_MIXED, place: Place::Jumps, counts: None, rules }
+}
+
+const fn error_types(of: AddressSet) -> &'static [(u8, u8)] {
+    if of.is_v4 { &ERRORS } else { &ERRORS6 }
+}
+
+/// Goes on if the packet is an ICMP message of these types.
+fn of_types(version: AddressSet, (first, last): (u8, u8)) -> Vec<Expression> {
+    let protocol = if version.is_v4 { ICMP } else { ICMPV6 };
+    let mut steps = version.of_version();
+    steps.extend([
+        meta(MetaKey::L4Proto),
+        equal(vec![protocol]),
+        payload(TRANSPORT, 0, 1),
+        compare(Operator::GreatherThanEqual, vec![first]),
+        compare(Operator::LessThanEqual, vec![last]),
+    ]);
+    steps
+}
