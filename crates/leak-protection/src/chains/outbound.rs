@@ -56,9 +56,14 @@ fn rules(config: &Config, asking: Option<&Asking>, is_behind_nat: bool) -> Vec<V
     rules
 }
 
-/// Accepts the gateway's own packets. What is forwarded can bear the same mark by rules of others, but comes from
-/// an interface.
+/// Accepts the gateway's own packets.
 pub(super) fn of_the_gateway(config: &Config) -> Vec<Expression> {
+    [by_the_gateway(config), vec![verdict(ACCEPT)]].concat()
+}
+
+/// Goes on if the packet is the gateway's own. What is forwarded can bear the same mark by rules of others, but comes from
+/// an interface.
+pub(super) fn by_the_gateway(config: &Config) -> Vec<Expression> {
     let (mask, value) = (config.mark.mask, config.mark.value & config.mark.mask);
     vec![
         meta(MetaKey::Iif),
@@ -66,6 +71,5 @@ pub(super) fn of_the_gateway(config: &Config) -> Vec<Expression> {
         meta(MetaKey::Mark),
         and(&mask.to_ne_bytes()),
         equal(value.to_ne_bytes().to_vec()),
-        verdict(ACCEPT),
     ]
 }
