@@ -242,10 +242,14 @@ impl Used {
     }
 }
 
+/// Whether a table is neither leak protection's own nor one beside it.
+pub(crate) fn is_others(table: &str, own: &str) -> bool {
+    table != own && !table.starts_with(MSS)
+}
+
 fn of_ruleset(ruleset: &Ruleset, used: &Used, asks: bool) -> BTreeSet<Interference> {
     let mut found = BTreeSet::new();
-    let is_others = |table: &str| table != used.table && !table.starts_with(MSS);
-    let others = ruleset.effects.iter().filter(|(chain, _)| is_others(&chain.table));
+    let others = ruleset.effects.iter().filter(|(chain, _)| is_others(&chain.table, &used.table));
     let ways = ruleset.ways();
     for (chain, effects) in others {
         let own = used.of_chain(chain.family, ways.get(chain));

@@ -51,6 +51,7 @@ mod routes;
 mod rules;
 mod standing;
 mod table;
+mod tracked;
 
 use std::net::IpAddr;
 
@@ -70,6 +71,7 @@ pub use self::{
     queues::{Answered, Answers, Listener, Policies, Questions},
     standing::Repaired,
     table::Drops,
+    tracked::{Fill, Tracked, connections, has_legacy_rules, others_track},
 };
 use self::{
     policy_prefixes::PolicyPrefixes,
@@ -160,6 +162,12 @@ impl LeakProtection {
         self.standing.asks()
     }
 
+    /// The port of the netlink socket by which the table is changed: what came by others, others changed.
+    #[must_use]
+    pub fn port(&self) -> u32 {
+        self.standing.port()
+    }
+
     /// Whether an address is a far one.
     #[must_use]
     pub fn is_far(&self, address: IpAddr) -> bool {
@@ -185,12 +193,28 @@ impl LeakProtection {
         self.standing.route(routed)
     }
 
+    /// Has the kernel track these packets as flows from now on, where questions are asked: before, all of them.
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`]; [`LeakProtection::repair`] tries again.
+    pub fn track(&mut self, tracked: Tracked) -> Result<(), LeakProtectionError> {
+        self.standing.track(tracked)
+    }
+
     /// Makes again what others removed or changed. It changes nothing when there is nothing to repair.
     ///
     /// # Errors
     /// [`LeakProtectionError`].
     pub fn repair(&mut self) -> Result<Repaired, LeakProtectionError> {
         self.standing.repair(self.covers.each_ref())
+    }
+
+    /// The same without `ip rule`s and routes, which take longer to look at.
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`].
+    pub fn repair_table(&mut self) -> Result<Repaired, LeakProtectionError> {
+        self.standing.repair_table(self.covers.each_ref())
     }
 
     /// Packets that were dropped since the table was made; none where somebody changed it, and

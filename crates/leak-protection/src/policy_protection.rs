@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use ipnet::IpNet;
 
 use crate::{
-    Config, Drops, Held, Lead, LeakProtectionError, Mixed, Policy, Repaired,
+    Config, Drops, Held, Lead, LeakProtectionError, Mixed, Policy, Repaired, Tracked,
     policy_prefixes::PolicyPrefixes, prefix_sets, prefix_sets::Differences, standing::Standing,
     table::Table,
 };
@@ -128,10 +128,24 @@ impl PolicyProtection {
         self.standing.asks()
     }
 
+    /// As [`LeakProtection::port`](crate::LeakProtection::port).
+    #[must_use]
+    pub fn port(&self) -> u32 {
+        self.standing.port()
+    }
+
     /// What is known of a packet from one address to another; none if it does not go from near to far.
     #[must_use]
     pub fn mixed(&self, from: IpAddr, to: IpAddr) -> Option<Mixed> {
         prefix_sets::mixed(self.prefixes.covers(), from, to)
+    }
+
+    /// As [`LeakProtection::track`](crate::LeakProtection::track).
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`]; [`PolicyProtection::repair`] tries again.
+    pub fn track(&mut self, tracked: Tracked) -> Result<(), LeakProtectionError> {
+        self.standing.track(tracked)
     }
 
     /// Makes again what others removed or changed. It changes nothing when there is nothing to repair.
@@ -140,6 +154,14 @@ impl PolicyProtection {
     /// [`LeakProtectionError`].
     pub fn repair(&mut self) -> Result<Repaired, LeakProtectionError> {
         self.standing.repair(self.prefixes.covers())
+    }
+
+    /// As [`LeakProtection::repair_table`](crate::LeakProtection::repair_table).
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`].
+    pub fn repair_table(&mut self) -> Result<Repaired, LeakProtectionError> {
+        self.standing.repair_table(self.prefixes.covers())
     }
 
     /// As [`LeakProtection::drops`](crate::LeakProtection::drops).

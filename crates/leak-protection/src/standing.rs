@@ -12,6 +12,7 @@ use crate::{
     routes::Routes,
     rules::Rules,
     table::{Table, asks},
+    tracked::Tracked,
 };
 
 /// What a repair found missing and made again.
@@ -73,6 +74,11 @@ impl Standing {
         Ok(standing)
     }
 
+    /// The port of the socket that the table is changed by.
+    pub(crate) const fn port(&self) -> u32 {
+        self.table.port()
+    }
+
     /// Whether the kernel asks about some packets.
     pub(crate) const fn asks(&self) -> bool {
         self.table.asks()
@@ -109,16 +115,30 @@ impl Standing {
         self.table.is_behind();
     }
 
+    /// Has the kernel track these packets as flows where questions are asked.
+    pub(crate) fn track(&mut self, tracked: Tracked) -> Result<(), LeakProtectionError> {
+        self.table.track(tracked)
+    }
+
     /// Makes again what others removed or changed.
     pub(crate) fn repair(&mut self, covers: Shown<'_>) -> Result<Repaired, LeakProtectionError> {
+        let Repaired { table, .. } = self.repair_table(covers)?;
+        let (rules, routes) = self.lead()?;
+        self.look_at_marks()?;
+        Ok(Repaired { table, rules, routes })
+    }
+
+    /// The same without rules and routes, which take longer to look at.
+    pub(crate) fn repair_table(
+        &mut self,
+        covers: Shown<'_>,
+    ) -> Result<Repaired, LeakProtectionError> {
         let table = !self.table.holds(covers)?;
         if table {
             self.table.may_mark(covers)?;
             self.table.make(covers)?;
         }
-        let (rules, routes) = self.lead()?;
-        self.look_at_marks()?;
-        Ok(Repaired { table, rules, routes })
+        Ok(Repaired { table, ..Repaired::default() })
     }
 
     pub(crate) fn drops(&mut self) -> Result<Option<Drops>, LeakProtectionError> {

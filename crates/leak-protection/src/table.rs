@@ -6,16 +6,17 @@ use convoy_host::LinkName;
 use convoy_netlink::{
     Refusal,
     conntrack::Conntrack,
-    nft::{self, AddressSet, Nft, Order, QueueBy},
+    nft::{self, AddressSet, Nft, Order, QueueBy, expression::Expression},
 };
 use netlink_packet_netfilter::nftables::TableFlags;
 
 use crate::{
     Config, Lead, LeakProtectionError,
-    chains::{self, Chain, Counted, marking, questions},
+    chains::{self, Chain, Counted, marking, questions, tracking},
     marks::{Epoch, Marks},
     prefix_sets::{Covers, Differences, Shown},
     queues::Asking,
+    tracked::Tracked,
 };
 
 /// What names of tables begin with.
@@ -104,6 +105,8 @@ pub(crate) struct Table {
     /// How questions are asked, and whether they are.
     asking: Asking,
     asks: bool,
+    /// What is tracked while they are.
+    tracked: Tracked,
     /// Numbers of epochs have begun again, and flows may remember answers of the one that ended with the first of them.
     must_clear: bool,
     /// Nobody else may change it.
@@ -129,6 +132,7 @@ impl Table {
             flows,
             asking,
             asks: false,
+            tracked: Tracked::default(),
             must_clear: false,
             is_held: false,
             is_current: false,
@@ -268,20 +272,40 @@ impl Table {
             return Ok(());
         }
         self.asking.epoch = self.epoch_after(Some(self.asking.epoch))?;
-        let name = self.config.table();
-        let orders = questions::of_epoch(&self.asking).into_iter().flat_map(|(chain, rules)| {
-            let rules = rules.into_iter().map(|rule| nft::rule(&name, chain, rule));
-            core::iter::once(nft::emptying(&name, chain)).chain(rules).collect::<Vec<_>>()
-        });
-        let outcome = self.nft.commit(orders.collect());
-        self.is_current &= outcome.is_ok();
-        outcome.map_err(|refusal| self.refused("change", refusal))?;
+        self.refill(questions::of_epoch(&self.asking))?;
         if self.must_clear {
             // Answers of the last epoch were kept until now, and its number comes again.
             self.clear(self.asking.marks.of_flows())?;
             self.must_clear = false;
         }
         Ok(())
+    }
+
+    /// Has the kernel track these packets where questions are asked.
+    pub(crate) fn track(&mut self, tracked: Tracked) -> Result<(), LeakProtectionError> {
+        let before = core::mem::replace(&mut self.tracked, tracked);
+        // Otherwise it is made so when questions are, or all is made anew.
+        match self.asks && before != tracked && self.is_current {
+            true => self.refill(tracking::rules(&self.config, tracked)),
+            false => Ok(()),
+        }
+    }
+
+    /// Puts other rules into chains, in one step.
+    fn refill(
+        &mut self,
+        chains: impl IntoIterator<Item = (&'static str, Vec<Vec<Expression>>)>,
+    ) -> Result<(), LeakProtectionError> {
+        let name = self.config.table();
+        let mut orders = Vec::new();
+        for (chain, rules) in chains {
+            self.rules.insert(chain.to_owned(), rules.len());
+            orders.push(nft::emptying(&name, chain));
+            orders.extend(rules.into_iter().map(|rule| nft::rule(&name, chain, rule)));
+        }
+        let outcome = self.nft.commit(orders);
+        self.is_current &= outcome.is_ok();
+        outcome.map_err(|refusal| self.refused("change", refusal))
     }
 
     /// The epoch after another. What flows remember of one with the same number is cleared first.
@@ -358,7 +382,7 @@ impl Table {
     }
 
     fn chains(&self) -> Vec<Chain> {
-        chains::all(&self.config, self.asks.then_some(&self.asking))
+        chains::all(&self.config, self.asks.then_some(&self.asking), self.tracked)
     }
 
     /// Changes what the sets hold, in one step; all is made anew where it is not known what they hold.
@@ -434,6 +458,11 @@ impl Table {
             }
         }
         Ok(Some(drops))
+    }
+
+    /// The port of the socket that it is changed by.
+    pub(crate) const fn port(&self) -> u32 {
+        self.nft.port()
     }
 
     /// Whether it asks questions.

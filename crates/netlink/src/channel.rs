@@ -24,6 +24,7 @@ const DUMP_TRIES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Channel<M> {
     socket: Socket,
+    port: u32,
     sequence: u32,
     datagram: Vec<u8>,
     messages: PhantomData<fn(M) -> M>,
@@ -37,12 +38,17 @@ where
     /// Opens a socket in the calling thread's network namespace.
     pub(crate) fn open(protocol: isize) -> io::Result<Self> {
         let mut socket = Socket::new(protocol)?;
-        socket.bind_auto()?;
+        let port = socket.bind_auto()?.port_number();
         socket.connect(&SocketAddr::new(0, 0))?;
         // Both only shape error replies; kernels before 4.12 do without.
         let _ = socket.set_cap_ack(true);
         let _ = socket.set_ext_ack(true);
-        Ok(Self { socket, sequence: 0, datagram: Vec::new(), messages: PhantomData })
+        Ok(Self { socket, port, sequence: 0, datagram: Vec::new(), messages: PhantomData })
+    }
+
+    /// The number by which the kernel knows the socket.
+    pub(crate) const fn port(&self) -> u32 {
+        self.port
     }
 
     /// Makes one request and waits for the answer; `flags` are added to those of every request.

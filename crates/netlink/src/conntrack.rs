@@ -1,4 +1,6 @@
-//! Marks of flows that the kernel tracks (conntrack).
+//! Marks of flows that the kernel tracks (conntrack), and how many it tracks.
+
+use std::io;
 
 use netlink_packet_core::{DefaultNla, NLM_F_ACK};
 use netlink_packet_netfilter::{
@@ -66,6 +68,39 @@ impl Conntrack {
     }
 }
 
+/// How full the table of connections of a network namespace is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fill {
+    /// Flows that the kernel tracks.
+    pub entries: u64,
+    /// As many as it tracks at most; packets of further ones are dropped. 0 for no limit.
+    pub limit: u64,
+}
+
+impl Fill {
+    /// Reads that of the calling thread's network namespace; none where the kernel tracks nothing.
+    ///
+    /// # Errors
+    /// Those of `/proc`, and a number that is none.
+    pub fn read() -> io::Result<Option<Self>> {
+        let number = |name: &str| -> io::Result<u64> {
+            let text =
+                std::fs::read_to_string(format!("/proc/sys/net/netfilter/nf_conntrack_{name}"))?;
+            text.trim().parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+        };
+        match number("count") {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            entries => Ok(Some(Self { entries: entries?, limit: number("max")? })),
+        }
+    }
+
+    /// Whether at least so much of it is taken, in percent.
+    #[must_use]
+    pub const fn has_reached(self, percent: u64) -> bool {
+        self.limit > 0 && self.entries.saturating_mul(100) >= self.limit.saturating_mul(percent)
+    }
+}
+
 /// The order that clears the bits of a flow's mark; nothing where none is set.
 pub(crate) fn clearing(flow: &Answer, bits: u32) -> Option<Message> {
     let family = NetfilterProtoFamily::from(*flow.bytes.first()?);
@@ -85,4 +120,17 @@ fn message(family: NetfilterProtoFamily, message_type: u8, attributes: Vec<Defau
     let subsys = NetfilterSubsystem::from(SUBSYSTEM);
     let inner = NetfilterMessageInner::Other { subsys, message_type, attributes };
     Message::Said(NetfilterMessage::new(NetfilterHeader::new(family, 0, 0), inner))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_full_by_its_limit() {
+        let fill = |entries, limit| Fill { entries, limit };
+        assert!(fill(90, 100).has_reached(90) && !fill(89, 100).has_reached(90));
+        assert!(!fill(u64::MAX, 0).has_reached(1), "no limit");
+        assert!(fill(u64::MAX, 5).has_reached(100));
+    }
 }

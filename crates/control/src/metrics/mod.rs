@@ -15,7 +15,7 @@ use convoy_ipsec::event::Event;
 use convoy_ipsec::pipeline::WorkerCounters;
 
 use crate::state::State;
-use crate::status::{Origin, PolicyDirection, Status, policy_report};
+use crate::status::{Connections, Origin, PolicyDirection, Status, policy_report};
 use crate::xfrm::{Kernel, Moment, Wanted};
 pub use http::{MetricsError, Server};
 use page::{Kind, Page};
@@ -148,6 +148,7 @@ fn gateway(page: &mut Page, inputs: &Inputs<'_>) {
         family.sample(&[("event", &count.name)], count.value);
     }
     questions(page, status);
+    connections(page, status);
     let Told { soft, hard, acquires, mappings } = inputs.told;
     page.family(
         "convoy_sa_expirations_total",
@@ -222,6 +223,26 @@ fn questions(page: &mut Page, status: &Status) {
             }
         }
     }
+}
+
+/// The kernel's table of connections.
+fn connections(page: &mut Page, status: &Status) {
+    let leaks = status.leak_protection.as_ref();
+    let Some(Connections { entries, limit }) = leaks.and_then(|leaks| leaks.connections) else {
+        return;
+    };
+    page.family(
+        "convoy_conntrack_entries",
+        Kind::Gauge,
+        "Flows that the kernel tracks in the gateway's network namespace.",
+    )
+    .sample(&[], entries);
+    page.family(
+        "convoy_conntrack_entries_limit",
+        Kind::Gauge,
+        "As many flows as the kernel tracks at most; further ones are dropped.",
+    )
+    .sample(&[], limit);
 }
 
 /// Labels of a tunnel.

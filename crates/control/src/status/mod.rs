@@ -81,6 +81,18 @@ pub struct LeakProtection {
     /// What became of packets that the kernel asks about; absent where it asks about none.
     #[serde(default)]
     pub questions: Option<Questions>,
+    /// How full the kernel's table of connections is; absent where it tracks none.
+    #[serde(default)]
+    pub connections: Option<Connections>,
+}
+
+/// How full the kernel's table of connections (conntrack) is, in the gateway's network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connections {
+    /// Flows that the kernel tracks.
+    pub entries: u64,
+    /// As many as it tracks at most.
+    pub limit: u64,
 }
 
 /// Questions of the kernel about packets between networks of which a part passes in clear.

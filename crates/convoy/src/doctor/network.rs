@@ -4,7 +4,8 @@ use std::path::Path;
 
 use convoy_host::{HostError, IpNet, LinkName, Network};
 use convoy_leak_protection::{
-    Config, Finding, Interference, Lead, LeakProtectionError, Look, findings, interferences,
+    Config, Fill, Finding, Interference, Lead, LeakProtectionError, Look, connections, findings,
+    has_legacy_rules, interferences,
 };
 
 use super::{Check, Patient, modules};
@@ -28,6 +29,7 @@ pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
     // Without a site file only the usual place was looked at for a gateway.
     let is_running = patient.is_running.filter(|is_running| *is_running || patient.site.is_some());
     checks.push(filter(&config, is_running));
+    checks.extend(table_of_connections());
     if is_held {
         checks.extend(others(&config, asks));
         // Sites without daemons that need no questions need no modules for them.
@@ -102,11 +104,18 @@ fn others(config: &Config, asks: bool) -> Vec<Check> {
     checks
 }
 
-/// Whether there are tables of the old iptables, which the kernel keeps apart.
-fn has_legacy_rules() -> bool {
-    let files = ["ip_tables_names", "ip6_tables_names"];
-    let read = |name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
-    files.into_iter().any(|name| read(name).is_ok_and(|text| !text.trim().is_empty()))
+/// How full the kernel's table of connections is, if it tracks any.
+fn table_of_connections() -> Option<Check> {
+    const ABOUT: &str = "table of connections";
+    let Fill { entries, limit } = match connections() {
+        Ok(fill) => fill.filter(|fill| fill.entries > 0)?,
+        Err(error) => return Some(Check::note(ABOUT, format!("not to be seen: {error}"))),
+    };
+    let fill = Fill { entries, limit };
+    Some(match fill.has_reached(gateway::NEARLY_FULL) {
+        true => Check::problem(ABOUT, gateway::nearly_full(entries, limit)),
+        false => Check::ok(ABOUT, format!("{entries} of at most {limit} entries")),
+    })
 }
 
 fn filter(config: &Config, is_running: Option<bool>) -> Check {

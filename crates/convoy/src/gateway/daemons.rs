@@ -24,6 +24,7 @@ use convoy_runtime::{WireId, Wiring, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, PolicyType, Refusal, Request};
 
 use super::closing::Closing;
+use super::connections::Lookout;
 use super::guard::Guard;
 use super::interfaces::{self, Interfaces};
 use super::leaks::{COUNTS, RESTS};
@@ -304,6 +305,16 @@ impl Daemons {
         self.is_look_due |= counted.as_ref().is_ok_and(|is_own| !is_own);
         let counted = counted.map(drop).map_err(Into::into);
         self.is_look_due |= !say(&mut self.counting, counted);
+    }
+
+    /// Makes the table of the packet filter again, which others changed just now.
+    pub(super) fn mend(&mut self) {
+        self.protect(Guard::mend_table);
+    }
+
+    /// Looks after the packet filter and the table of connections.
+    pub(super) fn lookout(&self) -> Option<Lookout> {
+        self.guard.lookout()
     }
 
     /// What keeps packets of daemons' policies from leaving in clear, for `convoy status`.

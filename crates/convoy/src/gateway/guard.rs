@@ -13,10 +13,11 @@ use convoy_host::{Clamp, LinkName};
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
 use convoy_leak_protection::{
-    Config, Finding, Lead, LeakProtectionError, Look, Policy, PolicyProtection, Verdict, far,
-    findings,
+    Config, Finding, Lead, LeakProtectionError, Look, Policy, PolicyProtection, Tracked, Verdict,
+    far, findings,
 };
 
+use super::connections::{Connections, Lookout};
 use super::leaks::{COUNTS, DropCounts};
 use super::near_and_far::net;
 use super::own_policies::OwnPolicies;
@@ -48,6 +49,7 @@ pub(super) struct Guard {
     found: Vec<Finding>,
     counts: DropCounts,
     tally: Tally,
+    connections: Connections,
 }
 
 /// A counter of the packet filter, which begins anew when the filter is made again.
@@ -98,6 +100,7 @@ impl Guard {
             found: Vec::new(),
             counts: DropCounts::default(),
             tally: Tally::default(),
+            connections: Connections::default(),
         })
     }
 
@@ -188,8 +191,9 @@ impl Guard {
             answering.set(protection.held());
         } else {
             let questions = &self.config.questions;
-            let (held, tally) = (protection.held(), &self.tally);
-            self.answering = Some(Answering::start(questions, published, *spd, held, tally)?);
+            let seen = (&self.tally, &self.connections);
+            let (database, held) = ((&*published, *spd), protection.held());
+            self.answering = Some(Answering::start(questions, database, held, seen)?);
         }
         Ok(())
     }
@@ -208,9 +212,23 @@ impl Guard {
                 leaks::tell_interferences_later(&self.config);
             }
         }
+        protection.track(self.connections.tracked())?;
         let Some(drops) = protection.drops()? else { return Ok(false) };
         self.counts.note(&drops);
         Ok(true)
+    }
+
+    /// Makes the table of the packet filter again, which others changed just now.
+    pub(super) fn mend_table(&mut self) -> Result<(), LeakProtectionError> {
+        let Some(protection) = &mut self.protection else { return Ok(()) };
+        leaks::tell_repaired(protection.repair_table()?);
+        Ok(())
+    }
+
+    /// Looks after the packet filter and the table of connections.
+    pub(super) fn lookout(&self) -> Option<Lookout> {
+        let port = self.protection.as_ref()?.port();
+        Some(Lookout::open(self.connections.clone(), self.config.clone(), port))
     }
 
     /// What it says of packets, for a trace.
@@ -236,13 +254,15 @@ impl Guard {
             detail += &format!("; asked about what policies tell apart: {answered}");
         }
         let questions = self.answering.as_ref().map(|_| self.counts.questions(&self.tally));
-        LeakProtection { is_on: true, detail, questions }
+        let connections = self.connections.report();
+        LeakProtection { is_on: true, detail, questions, connections }
     }
 
     /// What works against it at present, in words.
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
         let found = self.found.iter().map(ToString::to_string);
-        found.chain(self.answering.as_ref().and_then(leaks::dead))
+        let dead = self.answering.as_ref().and_then(leaks::dead);
+        found.chain(dead).chain(self.connections.trouble())
     }
 
     /// Looks for what works against it, and says what has come and gone.
@@ -304,8 +324,10 @@ fn policy(covered: &Covered) -> Option<Policy> {
 /// What policies protect stays closed, and where there are none all is as it was.
 impl Drop for Guard {
     fn drop(&mut self) {
-        let Some(protection) = self.protection.take() else { return };
+        let Some(mut protection) = self.protection.take() else { return };
         if !protection.is_empty() {
+            // Whoever needs flows tracked may come while no gateway looks.
+            let _ = protection.track(Tracked::All);
             return tracing::warn!(
                 "what policies protect stays closed until the gateway runs again; `convoy open` opens it"
             );

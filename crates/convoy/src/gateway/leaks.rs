@@ -15,9 +15,10 @@ use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
 use convoy_leak_protection::{
     Answered, Config, Drops, Finding as Past, Lead, LeakProtection, LeakProtectionError, Look,
-    PrefixSets, Questions, Repaired, Sides, findings, interferences,
+    PrefixSets, Questions, Repaired, Sides, Tracked, findings, interferences,
 };
 
+use super::connections::{Connections, Lookout};
 use super::guard::Count;
 use super::near_and_far::prefix_sets;
 use super::own_policies;
@@ -41,6 +42,7 @@ pub(super) struct Leaks {
     missing: Option<String>,
     counts: DropCounts,
     tally: Tally,
+    connections: Connections,
     config: Config,
     /// Routes and rules that led past the TUN interface at the last look.
     found: Vec<Past>,
@@ -64,7 +66,7 @@ impl Leaks {
         if site.xfrm.is_some() || site.plain.backend.is_direct() {
             return Ok(None);
         }
-        let tally = Tally::default();
+        let (tally, connections) = (Tally::default(), Connections::default());
         let config = config(site)?;
         let leaks = |protection, answering, missing, tally| Self {
             protection,
@@ -74,6 +76,7 @@ impl Leaks {
             missing,
             counts: DropCounts::default(),
             tally,
+            connections: connections.clone(),
             config: config.clone(),
             found: Vec::new(),
             trouble: None,
@@ -93,7 +96,8 @@ impl Leaks {
         let sets = sets_of(site)?;
         // Closed first: while nobody answers, nothing passes that is asked about.
         let raised = LeakProtection::raise(config.clone(), sets).and_then(|protection| {
-            let answering = answering(&config, (published, spd), protection.sets(), &tally)?;
+            let seen = (&tally, &connections);
+            let answering = answering(&config, (published, spd), protection.sets(), seen)?;
             Ok((protection, answering))
         });
         match raised {
@@ -136,7 +140,8 @@ impl Leaks {
                 let (published, spd) = &self.database;
                 let database = (published, *spd);
                 let sets = protection.sets();
-                self.answering = answering(&self.config, database, sets, &self.tally)?;
+                let seen = (&self.tally, &self.connections);
+                self.answering = answering(&self.config, database, sets, seen)?;
                 if self.answering.is_some() {
                     tell_interferences(&self.config, true);
                 }
@@ -194,6 +199,7 @@ impl Leaks {
             self.must_forget = protection.forget_answers().is_err();
         }
         let mut look = || -> Result<(), LeakProtectionError> {
+            protection.track(self.connections.tracked())?;
             if is_due {
                 tell_repaired(protection.repair()?);
                 follow_past(&mut self.found, leads_past(&self.config, protection.sets()));
@@ -221,6 +227,22 @@ impl Leaks {
         self.trouble = trouble;
     }
 
+    /// Makes the table of the packet filter again, which others changed just now.
+    pub(super) fn mend(&mut self) {
+        let Some(protection) = &mut self.protection else { return };
+        match protection.repair_table() {
+            Ok(repaired) => tell_repaired(repaired),
+            // It is tried again, and told.
+            Err(_) => self.is_due = true,
+        }
+    }
+
+    /// Looks after the packet filter and the table of connections, if something stands.
+    pub(super) fn lookout(&self) -> Option<Lookout> {
+        let port = self.protection.as_ref()?.port();
+        Some(Lookout::open(self.connections.clone(), self.config.clone(), port))
+    }
+
     /// What it says of packets, for a trace.
     pub(super) fn trace<'a>(&'a self, picture: &'a Snapshot) -> Option<Protection<'a>> {
         let sets = self.protection.as_ref()?.sets();
@@ -241,7 +263,8 @@ impl Leaks {
         let missing = self.missing.iter().map(|why| format!("there is no leak protection: {why}"));
         let dead = self.answering.as_ref().and_then(dead);
         let past = self.found.iter().map(ToString::to_string);
-        missing.chain(self.trouble.clone()).chain(dead).chain(past)
+        let full = self.connections.trouble().filter(|_| self.stands());
+        missing.chain(self.trouble.clone()).chain(dead).chain(past).chain(full)
     }
 
     /// For `convoy status`.
@@ -267,14 +290,17 @@ impl Leaks {
             }
         };
         let questions = self.answering.as_ref().map(|_| self.counts.questions(&self.tally));
-        Report { is_on, detail, questions }
+        let connections = self.connections.report();
+        Report { is_on, detail, questions, connections }
     }
 }
 
 /// The gateway ends, or does not come up; what policies protect stays closed.
 impl Drop for Leaks {
     fn drop(&mut self) {
-        if self.stands() {
+        if let Some(protection) = &mut self.protection {
+            // Whoever needs flows tracked may come while no gateway looks.
+            let _ = protection.track(Tracked::All);
             tracing::warn!(
                 "what policies protect stays closed until the gateway runs again; `convoy open` opens it"
             );
@@ -351,8 +377,8 @@ pub(super) fn in_words(tally: &Tally) -> String {
 
 /// That nobody answers any more, in words.
 pub(super) fn dead(answering: &Answering) -> Option<String> {
-    let words = "nobody answers what the kernel asks about packets: new flows are dropped until the gateway is \
-                 restarted";
+    let words = "nobody answers what the kernel asks about packets, and new flows are dropped: if that lasts, restart \
+                 the gateway";
     answering.is_dead().then(|| words.to_owned())
 }
 
@@ -412,9 +438,9 @@ fn answering(
     config: &Config,
     (published, spd): (&Arc<Published>, SpdId),
     sets: &PrefixSets,
-    tally: &Tally,
+    seen: (&Tally, &Connections),
 ) -> Result<Option<Answering>, LeakProtectionError> {
-    let start = || Answering::start(&config.questions, published, spd, sets.held(), tally);
+    let start = || Answering::start(&config.questions, (published, spd), sets.held(), seen);
     sets.ask().then(start).transpose()
 }
 

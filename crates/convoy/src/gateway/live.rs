@@ -27,6 +27,7 @@ use convoy_runtime::{PortTotals, WorkerStats, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
 use zeroize::Zeroizing;
 
+use super::connections::Lookout;
 use super::daemons::moment;
 use super::{Gateway, load};
 use crate::cli::SyscallFilter;
@@ -191,6 +192,26 @@ impl Live {
                 self.multicast.send(group, message);
             }
             watch.done();
+        }
+    }
+
+    /// Who looks after the packet filter and the table of connections, where there is leak protection. To be called
+    /// before rights are given up.
+    pub(crate) fn lookout(&self) -> Option<Lookout> {
+        self.lock().gateway.as_ref().and_then(Gateway::lookout)
+    }
+
+    /// Has leak protection made again as soon as others change it, and follows the table of connections. For a thread of
+    /// its own.
+    pub(crate) fn look_out(&self, mut lookout: Lookout) {
+        loop {
+            lookout.look();
+            let is_changed = lookout.wait();
+            match &mut self.lock().gateway {
+                Some(gateway) if is_changed => gateway.mend_leaks(),
+                Some(_) => {}
+                None => return,
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 mod addresses;
 mod base;
 mod closing;
+mod connections;
 mod daemons;
 mod direct;
 mod guard;
@@ -40,6 +41,7 @@ use convoy_wire::Prefix;
 use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
 
 use addresses::Addresses;
+use connections::Lookout;
 use daemons::{Daemons, moment};
 use direct::{Following, Side};
 use guard::Guard;
@@ -51,6 +53,7 @@ use width::Widths;
 
 pub use addresses::missing_addresses;
 pub use base::{Core, HostMedium, Medium, Prepared};
+pub(crate) use connections::{NEARLY_FULL, nearly_full};
 pub use guard::open;
 pub use interfaces::Absent;
 pub use leaks::{configured, describe_protection, past_interface, unprotectable, will_ask};
@@ -429,6 +432,18 @@ impl Gateway {
         self.follow_own_networks(look || news.routes);
         let outcome = self.follow_mtus(look).and_then(|()| self.fit_segments(look));
         self.widths.note(outcome.err().map(|error| describe(&error)));
+    }
+
+    /// Makes the table of leak protection again, which others changed just now.
+    pub(super) fn mend_leaks(&mut self) {
+        self.daemons.iter_mut().for_each(Daemons::mend);
+        self.leaks.iter_mut().for_each(Leaks::mend);
+    }
+
+    /// Looks after the packet filter and the table of connections, where there is leak protection.
+    pub(super) fn lookout(&self) -> Option<Lookout> {
+        let of_daemons = self.daemons.iter().filter_map(Daemons::lookout);
+        self.leaks.iter().filter_map(Leaks::lookout).chain(of_daemons).next()
     }
 
     /// Has the pipelines know which networks are the host's own.

@@ -15,12 +15,14 @@ use convoy_leak_protection::{
 };
 use convoy_wire::{FlowKey, parse_packet};
 
+use super::connections::Connections;
+
 /// How soon the thread sees that it is to end.
 const LOOKS: Duration = Duration::from_millis(100);
 /// Pause for somebody who waits for the thread.
 const GIVES_WAY: Duration = Duration::from_micros(100);
-/// Pause after a failure.
-const RESTS: Duration = Duration::from_secs(1);
+/// Pause when no listener can be had.
+const RESTS: Duration = Duration::from_millis(200);
 
 /// A thread that answers until this is dropped.
 #[derive(Debug)]
@@ -41,6 +43,9 @@ struct Desk {
     /// Somebody waits for that, and comes first.
     is_wanted: AtomicBool,
     answers: Arc<Mutex<Answers>>,
+    connections: Connections,
+    /// The kernel's questions do not come, and are asked for again and again.
+    is_deaf: AtomicBool,
     is_over: AtomicBool,
 }
 
@@ -117,36 +122,27 @@ impl Answering {
     /// Begins to answer questions of the calling thread's network namespace.
     pub(super) fn start(
         questions: &Questions,
-        published: &Arc<Published>,
-        spd: SpdId,
+        (published, spd): (&Arc<Published>, SpdId),
         held: Held,
-        tally: &Tally,
+        (tally, connections): (&Tally, &Connections),
     ) -> Result<Self, LeakProtectionError> {
         let listeners = Arc::clone(&tally.listeners);
-        let mut listener = listeners.open(questions)?;
+        let listener = listeners.open(questions)?;
         let desk = Arc::new(Desk {
             published: Arc::clone(published),
             spd,
             held: Mutex::new(held),
             is_wanted: AtomicBool::new(false),
             answers: Arc::clone(&tally.answers),
+            connections: connections.clone(),
+            is_deaf: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         });
         let thread = thread::Builder::new().name("convoy-questions".into());
         let at = Arc::clone(&desk);
         let questions = *questions;
         let thread = thread
-            .spawn(move || {
-                while !at.is_over.load(Ordering::Relaxed) {
-                    let Err(error) = at.answer(&mut listener) else { continue };
-                    tracing::error!("questions about packets cannot be answered: {error}");
-                    thread::sleep(RESTS);
-                    // What was asked and not answered would stay in the queues.
-                    if let Ok(anew) = listeners.open(&questions) {
-                        listener = anew;
-                    }
-                }
-            })
+            .spawn(move || at.serve(listener, || listeners.open(&questions)))
             .map_err(|error| LeakProtectionError::Netlink(error.into()))?;
         Ok(Self { questions, desk, thread: Some(thread) })
     }
@@ -166,7 +162,8 @@ impl Answering {
 
     /// Whether nobody answers any more.
     pub(super) fn is_dead(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        let has_ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        has_ended || self.desk.is_deaf.load(Ordering::Relaxed)
     }
 }
 
@@ -180,6 +177,34 @@ impl Drop for Answering {
 }
 
 impl Desk {
+    /// Answers until it is over; after an error by another listener.
+    fn serve(&self, first: Listener, open: impl Fn() -> Result<Listener, LeakProtectionError>) {
+        let mut listener = Some(first);
+        let mut has_failed = false;
+        while !self.is_over.load(Ordering::Relaxed) {
+            let outcome = match &mut listener {
+                Some(listener) => self.answer(listener).map_err(|error| error.to_string()),
+                None => open().map(|anew| listener = Some(anew)).map_err(|error| error.to_string()),
+            };
+            match outcome {
+                Ok(()) if core::mem::take(&mut has_failed) => {
+                    tracing::info!("questions about packets are answered again");
+                }
+                Ok(()) => {}
+                Err(error) => {
+                    if !core::mem::replace(&mut has_failed, true) {
+                        tracing::error!("questions about packets cannot be answered: {error}");
+                    }
+                    // The queues are free only without it, and what was asked and not answered would stay there.
+                    if listener.take().is_none() {
+                        thread::sleep(RESTS);
+                    }
+                }
+            }
+            self.is_deaf.store(listener.is_none(), Ordering::Relaxed);
+        }
+    }
+
     fn answer(&self, listener: &mut Listener) -> std::io::Result<()> {
         if self.is_wanted.load(Ordering::Relaxed) {
             thread::sleep(GIVES_WAY);
@@ -187,7 +212,9 @@ impl Desk {
             let held = lock(&self.held);
             let snapshot = self.published.current();
             let spd = snapshot.spd_of(self.spd);
-            let now = listener.answer(&mut Database { spd, held: Cow::Borrowed(&*held) })?;
+            let database = Database { spd, held: Cow::Borrowed(&*held) };
+            let is_nearly_full = self.connections.is_nearly_full();
+            let now = listener.answer(&mut Sparing { database, is_nearly_full })?;
             lock(&self.answers).add(&now);
         }
         Ok(())
@@ -240,7 +267,22 @@ impl Database<'_> {
     }
 }
 
-impl Policies for Database<'_> {
+/// Answers from the database, and keeps what is left of the kernel's table of connections for flows that are protected.
+struct Sparing<'a> {
+    database: Database<'a>,
+    is_nearly_full: bool,
+}
+
+impl Sparing<'_> {
+    fn look_up(&self, direction: Direction, packet: &[u8]) -> Verdict {
+        match self.database.look_up(direction, packet) {
+            Verdict::Bypass if self.is_nearly_full => Verdict::Discard,
+            verdict => verdict,
+        }
+    }
+}
+
+impl Policies for Sparing<'_> {
     fn outbound(&mut self, packet: &[u8]) -> Verdict {
         self.look_up(Direction::Outbound, packet)
     }

@@ -93,6 +93,7 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
     let live = Live::new(gateway, cpu, multicast.clone(), move || drop(events.send(Event::End)));
     listen_to_workers(live.clone());
     listen_to_generations(live.clone(), generations);
+    look_out(live.clone());
     let daemons = match xfrm_socket.map(|path| xfrm::Server::start(&path, live.clone(), multicast))
     {
         Some(Err(error)) => {
@@ -207,6 +208,14 @@ fn listen_to_generations(live: Arc<Live>, watch: GenerationWatch) {
     let thread = std::thread::Builder::new().name("generation".into());
     if let Err(error) = thread.spawn(move || live.listen_to_generations(watch)) {
         tracing::warn!(%error, "copies of this machine go unnoticed");
+    }
+}
+
+fn look_out(live: Arc<Live>) {
+    let Some(lookout) = live.lookout() else { return };
+    let thread = std::thread::Builder::new().name("convoy-lookout".into());
+    if let Err(error) = thread.spawn(move || live.look_out(lookout)) {
+        tracing::warn!(%error, "changes of the packet filter are seen once a second, not at once");
     }
 }
 

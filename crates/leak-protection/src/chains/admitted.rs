@@ -11,8 +11,8 @@ use crate::{Config, Lead};
 /// UDP ports that IKE comes to (RFC 7296 section 2).
 const IKE_PORTS: [u16; 2] = [500, 4500];
 /// Protocols that the gateway opens itself.
-const ESP: u8 = 50;
-const AH: u8 = 51;
+pub(super) const ESP: u8 = 50;
+pub(super) const AH: u8 = 51;
 /// Next header of a fragment (RFC 8200 section 4.5), and its offset among what follows.
 const FRAGMENT: u8 = 44;
 const FRAGMENT_OFFSET: [u8; 2] = [0xff, 0xf8];
@@ -31,7 +31,7 @@ impl Config {
 }
 
 /// UDP ports of a gateway: those of IKE only where there is a daemon.
-fn ports(config: &Config) -> Vec<u16> {
+pub(super) fn ports(config: &Config) -> Vec<u16> {
     match config.leads {
         Lead::ByMark => [&IKE_PORTS[..], &[config.udp_port]].concat(),
         Lead::ByDestination => vec![config.udp_port],

@@ -6,4 +6,5 @@ mod kinds;
 mod model;
 mod policies;
 mod questions;
+mod tracking;
 mod world;

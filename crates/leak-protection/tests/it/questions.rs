@@ -61,9 +61,9 @@ struct Policy {
 
 /// Policies, the first that matches decides; and the prefix sets that were made of them.
 #[derive(Debug, Clone, Default)]
-struct Model {
+pub(crate) struct Model {
     policies: Vec<Policy>,
-    sets: PrefixSets,
+    pub(crate) sets: PrefixSets,
 }
 
 impl Model {
@@ -150,8 +150,8 @@ impl Policies for Teller<'_> {
 }
 
 /// A gateway that answers until it is dropped.
-struct Gateway {
-    model: Arc<Mutex<Model>>,
+pub(crate) struct Gateway {
+    pub(crate) model: Arc<Mutex<Model>>,
     answered: Arc<Mutex<Answered>>,
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -162,7 +162,7 @@ impl Gateway {
         Self::with(world, &config())
     }
 
-    fn with(world: &World, config: &Config) -> Self {
+    pub(crate) fn with(world: &World, config: &Config) -> Self {
         let mut listener = world.gateway.run(|| crate::world::listen(&config.questions));
         let model = Arc::<Mutex<Model>>::default();
         let answered = Arc::<Mutex<Answered>>::default();
@@ -196,7 +196,7 @@ impl Drop for Gateway {
     }
 }
 
-fn config() -> Config {
+pub(crate) fn config() -> Config {
     Config::new(LinkName::new("convoy0").unwrap())
 }
 
@@ -401,7 +401,7 @@ fn fates_are_those_of_policies(world: &World, config: &Config, rounds: usize) {
 }
 
 /// A policy for everything between two networks, and one that passes a port.
-fn site() -> Model {
+pub(crate) fn site() -> Model {
     let [near, far] = [net("10.1.0.0/24"), net("10.2.0.0/16")];
     let policy = |port, verdict| Policy { near, far, port, verdict };
     let policies = vec![policy(Some(PORTS[0]), Verdict::Bypass), policy(None, Verdict::Protect)];

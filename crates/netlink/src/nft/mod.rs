@@ -7,6 +7,7 @@ pub mod elements;
 pub mod expression;
 pub mod flow;
 mod jump;
+mod monitor;
 mod read;
 pub mod ruleset;
 mod table;
@@ -19,6 +20,7 @@ pub use chain::{
 };
 pub use cover::{Cover, Difference, Range, number};
 pub use jump::{QueueBy, back, jump, queue};
+pub use monitor::{Changed, Monitor};
 pub use netlink_packet_netfilter::nftables::TableFlags;
 pub use table::{removal, table};
 pub(crate) use transaction::Message;

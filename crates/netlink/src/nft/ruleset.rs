@@ -1,5 +1,7 @@
 //! What all rules of a network namespace do to marks and to flows, whoever made them.
 
+mod flows;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use netlink_packet_core::{DefaultNla, Nla as _};
@@ -66,6 +68,8 @@ pub struct Ruleset {
     pub jumps: BTreeMap<ChainName, BTreeSet<ChainName>>,
     /// Tables of flows (`flowtable`), each with its family and its table of the packet filter.
     pub flow_tables: Vec<ChainName>,
+    /// Chains that need packets to be tracked as flows: by their type, or by a rule.
+    pub needing_flows: BTreeSet<ChainName>,
     /// How many rules were not understood.
     pub not_understood: usize,
 }
@@ -96,6 +100,7 @@ impl Ruleset {
             }
         }
         set.places.extend(chains.iter().filter_map(place));
+        set.needing_flows.extend(chains.iter().filter_map(of_nat));
         for table in flow_tables {
             let text = |kind| text(table.attributes(kind).next()?);
             let named = |family: &u8| {
@@ -114,6 +119,9 @@ impl Ruleset {
         if !targets.is_empty() {
             let named = |chain| ChainName { chain, ..name.clone() };
             self.jumps.entry(name.clone()).or_default().extend(targets.into_iter().map(named));
+        }
+        if rule.iter().any(flows::are_needed) {
+            self.needing_flows.insert(name.clone());
         }
         let effects = effects(rule);
         if !effects.is_empty() {
@@ -202,6 +210,22 @@ fn place(answer: &Answer) -> Option<(ChainName, (u32, i32))> {
     }
     let name = ChainName { family: *answer.bytes.first()?, table: table?, chain: name? };
     Some((name, (hook?, priority?)))
+}
+
+/// A chain that translates addresses: that is remembered with flows.
+fn of_nat(answer: &Answer) -> Option<ChainName> {
+    let NfTablesMessage::NewChain(chain) = answer.read(CHAIN)? else { return None };
+    let (mut table, mut name, mut is_nat) = (None, None, false);
+    for attribute in chain.attributes {
+        match attribute {
+            ChainAttribute::Table(text) => table = Some(text),
+            ChainAttribute::Name(text) => name = Some(text),
+            ChainAttribute::Type(kind) => is_nat = kind == "nat",
+            _ => {}
+        }
+    }
+    let name = ChainName { family: *answer.bytes.first()?, table: table?, chain: name? };
+    is_nat.then_some(name)
 }
 
 /// A mark that was loaded to be changed.

@@ -127,6 +127,12 @@ impl Nft {
         Ok(Self { channel: Channel::open(NETLINK_NETFILTER)? })
     }
 
+    /// The port of the socket, as [`super::Changed`] has it.
+    #[must_use]
+    pub const fn port(&self) -> u32 {
+        self.channel.port()
+    }
+
     /// Brings all into force in one step, or nothing.
     pub fn commit(&mut self, orders: Vec<Order>) -> Result<(), Refusal> {
         let frame = |control| {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use convoy_control::metrics::{self, Load, Server, Told, Tunnels};
 use convoy_control::status::{
-    Inputs, LeakProtection, QuestionCounts, Questions, Sampler, Text as _, observe, policy_report,
+    Connections, Inputs, LeakProtection, QuestionCounts, Questions, Sampler, Text as _, observe,
+    policy_report,
 };
 use convoy_control::xfrm::Moment;
 use convoy_crypto::Cpu;
@@ -200,7 +201,8 @@ fn questions_and_their_answers_are_on_the_page_where_there_are_some() {
     let inbound = QuestionCounts { discarded: 9, ..QuestionCounts::default() };
     let questions = Some(Questions { outbound, inbound });
     let detail = String::new();
-    watched.leak_protection = Some(LeakProtection { is_on: true, detail, questions });
+    let connections = Some(Connections { entries: 236_000, limit: 262_144 });
+    watched.leak_protection = Some(LeakProtection { is_on: true, detail, questions, connections });
     watched.gateway.put(policy(Way::Out, Action::Allow, None, 0));
     let state = &watched.gateway.state;
     let picture = state.published().current();
@@ -216,6 +218,8 @@ fn questions_and_their_answers_are_on_the_page_where_there_are_some() {
         ("unanswered_packets_total{direction=\"outbound\"}", 7.0),
         ("question_overflows_total{direction=\"outbound\",place=\"queue\"}", 4.0),
         ("question_overflows_total{direction=\"outbound\",place=\"socket\"}", 5.0),
+        ("conntrack_entries", 236_000.0),
+        ("conntrack_entries_limit", 262_144.0),
         ("policy_questions_total{policy=\"xfrm-1\",direction=\"outbound\"}", 3.0),
     ] {
         assert_eq!(page.get(&format!("convoy_{key}")), Some(&value), "{key} in {page:#?}");

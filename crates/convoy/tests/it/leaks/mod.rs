@@ -1,7 +1,9 @@
 //! Nothing that a site's policies protect leaves in clear, and nothing comes in so: while a gateway runs, after its
 //! end however it came, and after somebody changed the host's routes.
 
+mod answering;
 mod beside_daemons;
+mod connections;
 mod errors;
 mod reverse_path;
 
