@@ -3,18 +3,18 @@
 
 use convoy_netlink::nft::{
     Place,
-    expression::{Expression, equal, meta, name, neighbour_discovery},
+    expression::{Expression, compare, equal, meta, name, neighbour_discovery},
     jump,
 };
-use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
+use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey, Operator};
 
 use super::{
     Chain, between, by, outbound,
-    questions::{FROM_FAR, FROM_NEAR, ask, pass, remembered},
+    questions::{CAME_IN, FROM_NEAR, ask, pass, remembered},
     sides,
 };
 use crate::{
-    Config, Lead,
+    Config, Lead, Way,
     marks::Noted,
     queues::{Asking, Kind},
 };
@@ -43,16 +43,22 @@ fn arrives(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
         let out_of_tunnel = vec![meta(MetaKey::Iifname), equal(name(config.tun.as_str()))];
         rules.push([out_of_tunnel, marks.out_of_tunnel().into_mark()].concat());
     }
-    for (near, far, mixed) in sides() {
-        let Some(_) = asking else {
-            rules.push([between(near, far), protect(config), pass()].concat());
-            continue;
+    if asking.is_some() {
+        let is_in_clear = compare(Operator::NotEqual, name(config.tun.as_str()));
+        rules.push(vec![meta(MetaKey::Iifname), is_in_clear, jump(CAME_IN)]);
+    }
+    for (near, far, mixed) in sides(config.leads, Way::Out) {
+        let whole = match (asking, config.leads) {
+            (None, _) => Vec::new(),
+            (Some(_), Lead::ByMark) => mixed.lacks_destination(),
+            // Without an answer only routes lead it.
+            (Some(_), Lead::ByDestination) => {
+                [mixed.lacks_source(), mixed.lacks_destination()].concat()
+            }
         };
-        let whole = [mixed.lacks_source(), mixed.lacks_destination()].concat();
-        let ways = [(near, far, FROM_NEAR, protect(config)), (far, near, FROM_FAR, Vec::new())];
-        for (from, to, chain, marked) in ways {
-            rules.push([between(from, to), whole.clone(), marked, pass()].concat());
-            rules.push([between(from, to), vec![jump(chain)]].concat());
+        rules.push([between(near, far), whole, protect(config), pass()].concat());
+        if asking.is_some() {
+            rules.push([between(near, far), vec![jump(FROM_NEAR)]].concat());
         }
     }
     rules
@@ -67,7 +73,7 @@ fn sends(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
         by(MetaKey::Oifname, "lo"),
         neighbour_discovery(),
     ];
-    for (near, far, mixed) in sides() {
+    for (near, far, mixed) in sides(config.leads, Way::Out) {
         let outward = between(near, far);
         let whole = if asking.is_some() { mixed.lacks_destination() } else { Vec::new() };
         rules.push([outward.clone(), whole, protect(config), pass()].concat());

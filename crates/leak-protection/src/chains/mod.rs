@@ -13,12 +13,7 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::MetaKey;
 
-use crate::{
-    Config, Lead,
-    marks::Noted,
-    queues::Asking,
-    table::{FAR, MIXED, NEAR},
-};
+use crate::{Config, Lead, Way, marks::Noted, prefix_sets::of_way, queues::Asking, table::SETS};
 
 /// A chain and its rules.
 pub(crate) struct Chain {
@@ -59,9 +54,11 @@ fn by(direction: MetaKey, link: &str) -> Vec<Expression> {
     vec![meta(direction), equal(name(link)), verdict(ACCEPT)]
 }
 
-/// Near, far and mixed prefixes, of IPv4 and of IPv6.
-fn sides() -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
-    NEAR.into_iter().zip(FAR).zip(MIXED).map(|((near, far), mixed)| (near, far, mixed))
+/// Near, far and mixed prefixes of one way, of IPv4 and of IPv6. Policies of a site alone mean all ways.
+fn sides(leads: Lead, way: Way) -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
+    let way = if leads == Lead::ByMark { way } else { Way::Out };
+    let of_version = move |is_v4| of_way(&SETS, way, is_v4).copied();
+    [true, false].into_iter().filter_map(of_version).map(|[near, far, mixed]| (near, far, mixed))
 }
 
 /// Goes on if the packet goes from one network to another.
@@ -71,7 +68,8 @@ fn between(from: AddressSet, to: AddressSet) -> Vec<Expression> {
 
 /// Whether a rule of a table that asks drops what has no answer.
 pub(crate) fn drops_unanswered(rule: &[Expression]) -> bool {
-    sides().any(|(near, far, _)| rule == drop_between(near, far) || rule == drop_between(far, near))
+    let mut sides = Way::ALL.into_iter().flat_map(|way| sides(Lead::ByMark, way));
+    sides.any(|(near, far, _)| rule == drop_between(near, far) || rule == drop_between(far, near))
 }
 
 /// Counts and drops what goes from one network to another.

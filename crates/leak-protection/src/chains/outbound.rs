@@ -11,7 +11,7 @@ use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
 use super::{Chain, Counted, answered, between, by, drop_between, questions::ask, sides};
 use crate::{
-    Config,
+    Config, Way,
     marks::Noted,
     queues::{Asking, Kind},
 };
@@ -30,6 +30,7 @@ pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
 }
 
 fn rules(config: &Config, asking: Option<&Asking>, is_behind_nat: bool) -> Vec<Vec<Expression>> {
+    let sides = || sides(config.leads, Way::Out);
     let mut rules = vec![
         by(MetaKey::Oifname, config.tun.as_str()),
         by(MetaKey::Oifname, "lo"),
