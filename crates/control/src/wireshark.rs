@@ -97,6 +97,7 @@ fn mac_name(integrity: Integrity) -> Option<&'static str> {
         Integrity::HMAC_MD5_96 => "HMAC-MD5-96 [RFC2403]",
         Integrity::HMAC_SHA1_96 => "HMAC-SHA-1-96 [RFC2404]",
         Integrity::HMAC_SHA256_128 => "HMAC-SHA-256-128 [RFC4868]",
+        Integrity::HMAC_SHA256_96 => "HMAC-SHA-256-96 [draft-ietf-ipsec-ciph-sha-256-00]",
         Integrity::HMAC_SHA384_192 => "HMAC-SHA-384-192 [RFC4868]",
         Integrity::HMAC_SHA512_256 => "HMAC-SHA-512-256 [RFC4868]",
         // It knows neither XCBC nor CMAC, but how long their ICVs are.

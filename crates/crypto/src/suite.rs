@@ -116,6 +116,8 @@ impl Integrity {
     pub const HMAC_SHA1_96: Self = Self { alg: MacAlg::Hmac(HashAlg::Sha1), icv_bytes: 12 };
     /// HMAC-SHA-256-128 (RFC 4868).
     pub const HMAC_SHA256_128: Self = Self { alg: MacAlg::Hmac(HashAlg::Sha256), icv_bytes: 16 };
+    /// HMAC-SHA-256 cut to 96 bits (draft-ietf-ipsec-ciph-sha-256-00), which old peers use.
+    pub const HMAC_SHA256_96: Self = Self { alg: MacAlg::Hmac(HashAlg::Sha256), icv_bytes: 12 };
     /// HMAC-SHA-384-192 (RFC 4868).
     pub const HMAC_SHA384_192: Self = Self { alg: MacAlg::Hmac(HashAlg::Sha384), icv_bytes: 24 };
     /// HMAC-SHA-512-256 (RFC 4868).
@@ -125,11 +127,12 @@ impl Integrity {
     /// AES-CMAC-96 (RFC 4494).
     pub const AES_CMAC_96: Self = Self { alg: MacAlg::AesCmac(KeyBits::Aes128), icv_bytes: 12 };
 
-    /// Those that IPsec uses, with the lengths of their RFCs.
-    pub const IPSEC: [Self; 7] = [
+    /// Those that IPsec uses, with the lengths of their RFCs first.
+    pub const IPSEC: [Self; 8] = [
         Self::HMAC_MD5_96,
         Self::HMAC_SHA1_96,
         Self::HMAC_SHA256_128,
+        Self::HMAC_SHA256_96,
         Self::HMAC_SHA384_192,
         Self::HMAC_SHA512_256,
         Self::AES_XCBC_96,

@@ -8,6 +8,7 @@
 //! An [`Spd`] is cheap to clone, and a clone shares with it what neither has changed.
 
 mod cache;
+mod hosts;
 pub mod linear;
 mod networks;
 mod shape;
@@ -18,13 +19,14 @@ mod uses;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use convoy_wire::{FlowKey, IpVersion};
+use convoy_wire::{FlowKey, IpVersion, Prefix};
 
 use crate::sa::ReqId;
 pub use crate::selector::Direction;
 use crate::selector::Selector;
 use crate::table::{MAX_SLOTS, PagedTable};
 pub use cache::FlowCache;
+use hosts::Hosts;
 use shape::{Address, Place};
 pub use transit::KnownNetworks;
 use transit::Transit;
@@ -70,6 +72,28 @@ pub struct Policy {
     pub selector: Selector,
     /// What becomes of them.
     pub action: PolicyAction,
+}
+
+/// Which packets that come in a policy means, of those that its selector does: policies of Linux are `in` or `fwd`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MeantFor {
+    /// All.
+    #[default]
+    Anybody,
+    /// Those for this host.
+    Host,
+    /// Those for others.
+    Others,
+}
+
+impl MeantFor {
+    const fn has_host(self) -> bool {
+        matches!(self, Self::Anybody | Self::Host)
+    }
+
+    const fn has_others(self) -> bool {
+        matches!(self, Self::Anybody | Self::Others)
+    }
 }
 
 /// What the database says about a packet.
@@ -122,6 +146,7 @@ const GAP: u32 = 1 << 10;
 #[derive(Clone, Debug)]
 struct Stored {
     policy: Arc<Policy>,
+    meant_for: MeantFor,
     order: u32,
     /// What it decided.
     uses: Arc<PolicyUse>,
@@ -153,7 +178,14 @@ pub struct Spd {
     /// Tells these policies from all others of this process; 0 for none at all.
     stamp: u64,
     outbound: Side,
+    /// What comes in for this host.
     inbound: Side,
+    /// What comes in for others.
+    forwarded: Side,
+    /// How many policies are in one of these two alone.
+    one_sided: usize,
+    /// This host's addresses, once they are known.
+    hosts: Option<Hosts>,
     transit: Transit,
 }
 
@@ -179,7 +211,22 @@ impl Spd {
         if self.last > u32::MAX - 2 * GAP {
             self.renumber();
         }
-        self.insert_at(policy, self.last + GAP)
+        self.insert_at(policy, MeantFor::Anybody, self.last + GAP)
+    }
+
+    /// The same of an inbound policy that may mean some packets only.
+    ///
+    /// # Errors
+    /// As for [`Spd::insert`].
+    pub fn insert_for(
+        &mut self,
+        meant_for: MeantFor,
+        policy: Policy,
+    ) -> Result<PolicyId, SpdError> {
+        if self.last > u32::MAX - 2 * GAP {
+            self.renumber();
+        }
+        self.insert_at(policy, meant_for, self.last + GAP)
     }
 
     /// Adds a policy behind one and before another, whatever their priorities: among policies of one
@@ -202,7 +249,7 @@ impl Spd {
         let Some(before) = before else {
             let low = low.max(self.last);
             let order = low.checked_add(GAP).filter(|order| *order < u32::MAX);
-            return self.insert_at(policy, order.ok_or(SpdError::NoPlace)?);
+            return self.insert_at(policy, MeantFor::Anybody, order.ok_or(SpdError::NoPlace)?);
         };
         let high = order(before).ok_or(SpdError::NoPlace)?;
         let room = high.checked_sub(low).ok_or(SpdError::NoPlace)?;
@@ -210,19 +257,29 @@ impl Spd {
         if step == 0 {
             return Err(SpdError::NoPlace);
         }
-        self.insert_at(policy, low + step)
+        self.insert_at(policy, MeantFor::Anybody, low + step)
     }
 
-    fn insert_at(&mut self, policy: Policy, order: u32) -> Result<PolicyId, SpdError> {
+    fn insert_at(
+        &mut self,
+        policy: Policy,
+        meant_for: MeantFor,
+        order: u32,
+    ) -> Result<PolicyId, SpdError> {
         let selector = oriented(&policy);
         let (v4, v6) = (Place::of(&selector), Place::of(&selector));
-        self.is_new(&policy, v4.as_ref(), v6.as_ref())?;
+        for side in self.sides(policy.direction, meant_for) {
+            self.is_new(side, &policy, v4.as_ref(), v6.as_ref())?;
+        }
         let id = PolicyId(self.free.last().copied().unwrap_or(self.end));
         if id.0 >= MAX_SLOTS {
             return Err(SpdError::Full);
         }
-        let stored = Stored { policy: Arc::new(policy), order, uses: Arc::default() };
-        self.side_mut(stored.policy.direction).insert(id, &stored, v4.as_ref(), v6.as_ref());
+        let stored = Stored { policy: Arc::new(policy), meant_for, order, uses: Arc::default() };
+        for side in self.sides_mut(stored.policy.direction, meant_for) {
+            side.insert(id, &stored, v4.as_ref(), v6.as_ref());
+        }
+        self.one_sided += usize::from(meant_for != MeantFor::Anybody);
         self.transit.add(&stored.policy);
         self.policies.insert(id.0, stored);
         if Arc::make_mut(&mut self.free).pop().is_none() {
@@ -236,11 +293,11 @@ impl Spd {
     /// Whether a policy means something, is not there yet, and fits.
     fn is_new(
         &self,
+        side: &Side,
         policy: &Policy,
         v4: Option<&Place<u32>>,
         v6: Option<&Place<u128>>,
     ) -> Result<(), SpdError> {
-        let side = self.side(policy.direction);
         let in_v4 = v4.into_iter().flat_map(|place| side.v4.at(place));
         let in_v6 = v6.into_iter().flat_map(|place| side.v6.at(place));
         for entry in in_v4.chain(in_v6) {
@@ -262,7 +319,10 @@ impl Spd {
     /// Removes a policy.
     pub fn remove(&mut self, id: PolicyId) -> Option<Arc<Policy>> {
         let stored = self.policies.remove(id.0)?;
-        self.side_mut(stored.policy.direction).remove(&stored);
+        for side in self.sides_mut(stored.policy.direction, stored.meant_for) {
+            side.remove(&stored);
+        }
+        self.one_sided -= usize::from(stored.meant_for != MeantFor::Anybody);
         self.transit.remove(&stored.policy);
         Arc::make_mut(&mut self.free).push(id.0);
         self.stamp = new_stamp();
@@ -273,7 +333,7 @@ impl Spd {
     fn renumber(&mut self) {
         let mut all: Vec<_> = self.policies.iter().map(|(id, s)| (s.order, id)).collect();
         all.sort_unstable();
-        (self.outbound, self.inbound) = (Side::default(), Side::default());
+        (self.outbound, self.inbound, self.forwarded) = <_>::default();
         self.last = 0;
         for (_, id) in all {
             let Some(mut stored) = self.policies.get(id).cloned() else { continue };
@@ -281,8 +341,9 @@ impl Spd {
             stored.order = self.last;
             let selector = oriented(&stored.policy);
             let (v4, v6) = (Place::of(&selector), Place::of(&selector));
-            let side = self.side_mut(stored.policy.direction);
-            side.insert(PolicyId(id), &stored, v4.as_ref(), v6.as_ref());
+            for side in self.sides_mut(stored.policy.direction, stored.meant_for) {
+                side.insert(PolicyId(id), &stored, v4.as_ref(), v6.as_ref());
+            }
             self.policies.insert(id, stored);
         }
         self.stamp = new_stamp();
@@ -292,10 +353,36 @@ impl Spd {
     /// (RFC 4301 section 5.1).
     #[must_use]
     pub fn lookup(&self, direction: Direction, key: &FlowKey) -> Option<Decision> {
-        let side = self.side(direction);
-        match key.version {
-            IpVersion::V4 => side.v4.lookup(key),
-            IpVersion::V6 => side.v6.lookup(key),
+        match direction {
+            Direction::Outbound => self.outbound.lookup(key),
+            Direction::Inbound => self.lookup_for(self.recipient(key), key),
+        }
+    }
+
+    /// The same of a packet that came in, and that is for these: of those for anybody the stricter answer counts.
+    #[must_use]
+    pub fn lookup_for(&self, meant_for: MeantFor, key: &FlowKey) -> Option<Decision> {
+        match meant_for {
+            MeantFor::Host => self.inbound.lookup(key),
+            MeantFor::Others => self.forwarded.lookup(key),
+            MeantFor::Anybody => stricter(self.inbound.lookup(key), self.forwarded.lookup(key)),
+        }
+    }
+
+    /// Knows which addresses are this host's from now on.
+    pub fn know_hosts(&mut self, addresses: &[Prefix]) {
+        self.hosts = Some(Hosts::new(addresses));
+        self.stamp = new_stamp();
+    }
+
+    /// For whom a packet that came in is, as far as policies ask.
+    fn recipient(&self, key: &FlowKey) -> MeantFor {
+        match &self.hosts {
+            // Both sides are the same.
+            _ if self.one_sided == 0 => MeantFor::Host,
+            None => MeantFor::Anybody,
+            Some(hosts) if hosts.have(key) => MeantFor::Host,
+            Some(_) => MeantFor::Others,
         }
     }
 
@@ -310,15 +397,16 @@ impl Spd {
         out: &mut [Option<Decision>],
     ) {
         cache.follow(self.stamp);
-        let side = self.side(direction);
         for (keys, out) in keys.chunks(CHUNK).zip(out.chunks_mut(CHUNK)) {
             cache.split(keys, out, |_| {});
             let (v4, v6) = (&mut cache.scratch.v4, &mut cache.scratch.v6);
             if v4.is_empty() && v6.is_empty() {
                 continue;
             }
-            side.v4.search(v4, keys);
-            side.v6.search(v6, keys);
+            match direction {
+                Direction::Outbound => self.outbound.search(v4, v6, keys),
+                Direction::Inbound => self.search_inbound(v4, v6, keys),
+            }
             cache.learn(keys, out, |_| {});
         }
     }
@@ -326,6 +414,7 @@ impl Spd {
     /// Has outbound policies decide about packets that come out of tunnels and go on into others; `None`: all
     /// go to the plain side.
     pub fn send_on(&mut self, networks: Option<&KnownNetworks>) {
+        let networks = networks.filter(|networks| !networks.stays);
         self.transit.know(networks);
         self.stamp = new_stamp();
     }
@@ -374,14 +463,30 @@ impl Spd {
             if v4.is_empty() && v6.is_empty() {
                 continue;
             }
-            self.inbound.v4.search(v4, keys);
-            self.inbound.v6.search(v6, keys);
+            self.search_inbound(v4, v6, keys);
             if self.transit.is_on() {
                 self.mark(&self.outbound.v4, v4, &mut cache.scratch.onward_v4, keys);
                 self.mark(&self.outbound.v6, v6, &mut cache.scratch.onward_v6, keys);
             }
             cache.learn(keys, out, |at| goes_on(before + at));
         }
+    }
+
+    /// Looks up packets that came in.
+    fn search_inbound<K: AsRef<FlowKey>>(
+        &self,
+        v4: &mut [Probe<u32>],
+        v6: &mut [Probe<u128>],
+        keys: &[K],
+    ) {
+        if self.one_sided == 0 {
+            return self.inbound.search(v4, v6, keys);
+        }
+        let look_up = |at: u16| {
+            keys.get(usize::from(at)).and_then(|key| self.lookup(Direction::Inbound, key.as_ref()))
+        };
+        v4.iter_mut().for_each(|probe| probe.found = look_up(probe.at));
+        v6.iter_mut().for_each(|probe| probe.found = look_up(probe.at));
     }
 
     /// Marks those of the packets that go on.
@@ -413,6 +518,12 @@ impl Spd {
     #[must_use]
     pub fn policy(&self, id: PolicyId) -> Option<&Arc<Policy>> {
         self.policies.get(id.0).map(|stored| &stored.policy)
+    }
+
+    /// Which packets that come in a policy means, of those that its selector does.
+    #[must_use]
+    pub fn meant_for(&self, id: PolicyId) -> Option<MeantFor> {
+        self.policies.get(id.0).map(|stored| stored.meant_for)
     }
 
     /// What a policy has decided since it came; `None` for one that protects, whose SAs count.
@@ -458,29 +569,72 @@ impl Spd {
     /// in the rest.
     #[must_use]
     pub fn shapes(&self, direction: Direction) -> (usize, usize) {
-        let side = self.side(direction);
-        (side.v4.shapes(), side.v6.shapes())
-    }
-
-    const fn side(&self, direction: Direction) -> &Side {
+        let shapes = |side: &Side| (side.v4.shapes(), side.v6.shapes());
         match direction {
-            Direction::Outbound => &self.outbound,
-            Direction::Inbound => &self.inbound,
+            Direction::Outbound => shapes(&self.outbound),
+            Direction::Inbound => {
+                let (host, others) = (shapes(&self.inbound), shapes(&self.forwarded));
+                (host.0.max(others.0), host.1.max(others.1))
+            }
         }
     }
 
-    const fn side_mut(&mut self, direction: Direction) -> &mut Side {
-        match direction {
-            Direction::Outbound => &mut self.outbound,
-            Direction::Inbound => &mut self.inbound,
-        }
+    fn sides(&self, direction: Direction, meant_for: MeantFor) -> impl Iterator<Item = &Side> {
+        let Self { outbound, inbound, forwarded, .. } = self;
+        let [out, host, others] = which(direction, meant_for);
+        [(out, outbound), (host, inbound), (others, forwarded)]
+            .into_iter()
+            .filter_map(|(is_one, side)| is_one.then_some(side))
     }
+
+    fn sides_mut(
+        &mut self,
+        direction: Direction,
+        meant_for: MeantFor,
+    ) -> impl Iterator<Item = &mut Side> {
+        let Self { outbound, inbound, forwarded, .. } = self;
+        let [out, host, others] = which(direction, meant_for);
+        [(out, outbound), (host, inbound), (others, forwarded)]
+            .into_iter()
+            .filter_map(|(is_one, side)| is_one.then_some(side))
+    }
+}
+
+/// Whether a policy is one of those for what leaves, for what comes in for this host, and for others.
+const fn which(direction: Direction, meant_for: MeantFor) -> [bool; 3] {
+    match direction {
+        Direction::Outbound => [true, false, false],
+        Direction::Inbound => [false, meant_for.has_host(), meant_for.has_others()],
+    }
+}
+
+/// Of two answers to one question the one that lets less pass.
+fn stricter(one: Option<Decision>, other: Option<Decision>) -> Option<Decision> {
+    let leniency = |found: &Option<Decision>| match found.map(|found| found.action) {
+        None => 0,
+        Some(PolicyAction::Discard) => 1,
+        Some(PolicyAction::Protect { .. }) => 2,
+        Some(PolicyAction::Bypass) => 3,
+    };
+    core::cmp::min_by_key(one, other, leniency)
 }
 
 /// Packets that are looked up together.
 const CHUNK: usize = 256;
 
 impl Side {
+    fn lookup(&self, key: &FlowKey) -> Option<Decision> {
+        match key.version {
+            IpVersion::V4 => self.v4.lookup(key),
+            IpVersion::V6 => self.v6.lookup(key),
+        }
+    }
+
+    fn search<K: AsRef<FlowKey>>(&self, v4: &mut [Probe<u32>], v6: &mut [Probe<u128>], keys: &[K]) {
+        self.v4.search(v4, keys);
+        self.v6.search(v6, keys);
+    }
+
     fn insert(
         &mut self,
         id: PolicyId,

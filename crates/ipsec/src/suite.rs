@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn ah_takes_what_encrypts_nothing() {
-        assert_eq!(AhSuite::all().count(), 7 + 3);
+        assert_eq!(AhSuite::all().count(), 8 + 3);
         for (name, iv, icv, v4, v6) in [
             ("null+hmac-sha1-96", 0, 12, 24, 24),
             ("null+hmac-sha256-128", 0, 16, 28, 32),

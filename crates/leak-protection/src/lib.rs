@@ -24,8 +24,9 @@
 //! outlive them (Linux 6.9), nobody else can change it while the gateway runs, `nft flush ruleset` included.
 //!
 //! The policies of a site without IKE daemons are given as [`PrefixSets`] ([`LeakProtection`]): there everything between
-//! near and far is held. Those of daemons, and those of the site beside them, come and go one by one
-//! ([`PolicyProtection`]), and what none of them means passes.
+//! near and far is held, whichever way it goes. Those of daemons, and those of the site beside them, come and go one by
+//! one ([`PolicyProtection`]), and what none of them means passes. Each is for packets of one [`Way`], which has near, far
+//! and mixed prefixes of its own: what leaves, what comes in for this host, and what comes in for others.
 //!
 //! `unreachable` routes to far networks lie beneath those into the TUN interface, and outlive these. Without
 //! them, the host would send its own packets from whatever address another route gives it once the interface has gone,
@@ -52,6 +53,7 @@ mod rules;
 mod standing;
 mod table;
 mod tracked;
+mod way;
 
 use std::net::IpAddr;
 
@@ -67,11 +69,12 @@ pub use self::{
     marks::{Marks, Verdict},
     policy_prefixes::Policy,
     policy_protection::{Changed, PolicyProtection},
-    prefix_sets::{Held, Mixed, PrefixSets, Sides},
+    prefix_sets::{Held, PrefixSets, Sides},
     queues::{Answered, Answers, Listener, Policies, Questions},
     standing::Repaired,
     table::Drops,
     tracked::{Fill, Tracked, connections, has_legacy_rules, others_track},
+    way::Way,
 };
 use self::{
     policy_prefixes::PolicyPrefixes,
@@ -171,7 +174,7 @@ impl LeakProtection {
     /// Whether an address is a far one.
     #[must_use]
     pub fn is_far(&self, address: IpAddr) -> bool {
-        let [_, far4, _, _, far6, _] = &self.covers;
+        let [_, far4, _, _, far6, ..] = &self.covers;
         let cover = if address.is_ipv4() { far4 } else { far6 };
         cover.contains(address)
     }
@@ -290,7 +293,7 @@ pub fn would_ask(policies: &[Policy]) -> bool {
 /// # Errors
 /// As [`stands`].
 pub fn far(config: Config) -> Result<Vec<IpNet>, LeakProtectionError> {
-    let [_, far4, _, _, far6, _] = Table::open(config)?.present()?.unwrap_or_default();
+    let [_, far4, _, _, far6, ..] = Table::open(config)?.present()?.unwrap_or_default();
     let of = |cover: &Cover, is_v4| -> Vec<IpNet> {
         cover.ranges().flat_map(|range| policy_prefixes::prefixes(range, is_v4)).collect()
     };

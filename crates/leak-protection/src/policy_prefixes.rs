@@ -6,11 +6,12 @@ use convoy_netlink::nft::{Cover, Difference, Range, number};
 use ipnet::IpNet;
 
 use crate::{
-    Held, Verdict,
-    prefix_sets::{Covers, Differences, Shown},
+    Held, Verdict, Way,
+    prefix_sets::{Covers, Differences, Shown, of_way},
+    table::SETS,
 };
 
-/// What a policy says about packets between two networks, in both directions.
+/// What a policy says about packets between two networks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Policy {
     /// The network on this side; bits beyond the prefix are ignored.
@@ -21,6 +22,8 @@ pub struct Policy {
     pub is_whole: bool,
     /// What becomes of them.
     pub verdict: Verdict,
+    /// Which way they go; none for all.
+    pub way: Option<Way>,
 }
 
 impl Policy {
@@ -32,18 +35,28 @@ impl Policy {
         self.local.addr().is_ipv4()
     }
 
+    fn goes(&self, way: Way) -> bool {
+        self.way.is_none_or(|only| only == way)
+    }
+
     fn trunc(&self) -> Self {
         Self { local: self.local.trunc(), remote: self.remote.trunc(), ..*self }
     }
 }
 
-/// Near, far and mixed prefixes of policies. Packets that no policy means are not held: between near and far prefixes
-/// that is so where prefixes are mixed.
+/// Near, far and mixed prefixes of policies, for each way that packets go. Packets that no policy means are not held:
+/// between near and far prefixes that is so where prefixes are mixed.
 ///
 /// A far prefix is mixed unless policies hold all that goes between it and every near one, and none that bypasses
 /// touches it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PolicyPrefixes {
+    ways: [Families; 3],
+}
+
+/// Those of one way.
+#[derive(Debug, Clone, Default)]
+struct Families {
     v4: OfFamily,
     v6: OfFamily,
 }
@@ -116,17 +129,17 @@ impl PolicyPrefixes {
         let policies = || add.iter().chain(remove);
         let did_ask = policies().any(|policy| self.asks_about(policy));
         let differences = self.follow(add, remove);
-        let [_, _, mixed4, _, _, mixed6] = &differences;
-        let is_other = [mixed4, mixed6].into_iter().any(|mixed| !mixed.is_empty());
+        let (of_three, _) = differences.as_chunks::<3>();
+        let is_other = of_three.iter().any(|[_, _, mixed]| !mixed.is_empty());
         (differences, did_ask || is_other || policies().any(|policy| self.asks_about(policy)))
     }
 
     fn follow(&mut self, add: &[Policy], remove: &[Policy]) -> Differences {
-        self.noting(|family, is_v4, notes| {
+        self.noting(|family, of, notes| {
             family.ended = Ended::default();
             let mut concerned = Concerned::default();
             for (policies, is_added) in [(add, true), (remove, false)] {
-                for policy in policies.iter().filter(|policy| policy.is_v4() == is_v4) {
+                for policy in policies.iter().filter(|policy| of.has(policy)) {
                     family.count(&policy.trunc(), is_added, &mut concerned, notes);
                 }
             }
@@ -137,11 +150,11 @@ impl PolicyPrefixes {
     /// Takes back the last change, in which these policies came and none went: also what an earlier life left is as
     /// before. What that changes, and whether something was held less meanwhile.
     pub(crate) fn take_back(&mut self, came: &[Policy]) -> (Differences, bool) {
-        let ended = [&self.v4, &self.v6].iter().any(|family| !family.ended.far.is_empty());
-        let differences = self.noting(|family, is_v4, notes| {
+        let ended = self.families().any(|family| !family.ended.far.is_empty());
+        let differences = self.noting(|family, of, notes| {
             let mut concerned = Concerned::default();
             family.leave_again(&mut concerned, notes);
-            for policy in came.iter().filter(|policy| policy.is_v4() == is_v4) {
+            for policy in came.iter().filter(|policy| of.has(policy)) {
                 family.count(&policy.trunc(), false, &mut concerned, notes);
             }
             family.refresh(concerned, notes);
@@ -152,9 +165,8 @@ impl PolicyPrefixes {
     /// What an earlier life protected stays held as a whole, until policies name it again. Where policies hold all of it
     /// anyway, they alone count.
     pub(crate) fn leave(&mut self, covers: &Covers) -> Differences {
-        self.noting(|family, is_v4, notes| {
-            let [near4, far4, _, near6, far6, _] = covers;
-            let [near, far] = if is_v4 { [near4, far4] } else { [near6, far6] };
+        self.noting(|family, Which { way, is_v4 }, notes| {
+            let Some([near, far, _]) = of_way(covers, way, is_v4) else { return };
             let nets = |cover: &Cover| -> Vec<IpNet> {
                 cover.ranges().flat_map(|range| prefixes(range, is_v4)).collect()
             };
@@ -186,14 +198,14 @@ impl PolicyPrefixes {
     }
 
     /// Far prefixes that an earlier life left closed and no policy has named since.
-    pub(crate) fn left(&self) -> impl Iterator<Item = IpNet> {
-        [&self.v4, &self.v6].into_iter().flat_map(OfFamily::left_far)
+    pub(crate) fn left(&self) -> BTreeSet<IpNet> {
+        self.families().flat_map(OfFamily::left_far).collect()
     }
 
     /// What is held there, whatever policies say.
     pub(crate) fn held(&self) -> Held {
         let mut covers = Covers::default();
-        for (family, covers) in [&self.v4, &self.v6].into_iter().zip(covers.chunks_exact_mut(3)) {
+        for (family, covers) in self.families().zip(covers.chunks_exact_mut(3)) {
             covers[NEAR] = family.left.iter().map(range).collect();
             covers[FAR] = family.left_far().map(|net| range(&net)).collect();
         }
@@ -202,29 +214,55 @@ impl PolicyPrefixes {
 
     /// Whether nothing is held.
     pub(crate) fn is_empty(&self) -> bool {
-        [&self.v4, &self.v6].iter().all(|family| family.near.nets.is_empty())
+        self.families().all(|family| family.near.nets.is_empty())
     }
 
     /// Whether the kernel asks about some of the packets that a policy means.
     fn asks_about(&self, policy: &Policy) -> bool {
-        let family = if policy.is_v4() { &self.v4 } else { &self.v6 };
+        let ways = Way::ALL.into_iter().zip(&self.ways).filter(|(way, _)| policy.goes(*way));
+        let mut families =
+            ways.map(|(_, Families { v4, v6 })| if policy.is_v4() { v4 } else { v6 });
         let (from, to) = range(&policy.remote.trunc());
-        family.mixed_cover.overlaps((from, to))
+        families.any(|family| family.mixed_cover.overlaps((from, to)))
     }
 
     pub(crate) fn covers(&self) -> Shown<'_> {
-        let [v4, v6] = [&self.v4, &self.v6]
-            .map(|family| [&family.near.cover, &family.far_cover, &family.mixed_cover]);
-        let ([near4, far4, mixed4], [near6, far6, mixed6]) = (v4, v6);
-        [near4, far4, mixed4, near6, far6, mixed6]
+        let none = const { &Cover::new() };
+        let mut covers = [none; SETS.len()];
+        let (of_three, _) = covers.as_chunks_mut::<3>();
+        for (family, covers) in self.families().zip(of_three) {
+            *covers = [&family.near.cover, &family.far_cover, &family.mixed_cover];
+        }
+        covers
     }
 
-    fn noting(&mut self, work: impl Fn(&mut OfFamily, bool, Notes<'_>)) -> Differences {
+    /// In the order of sets.
+    fn families(&self) -> impl Iterator<Item = &OfFamily> {
+        self.ways.iter().flat_map(|Families { v4, v6 }| [v4, v6])
+    }
+
+    fn noting(&mut self, work: impl Fn(&mut OfFamily, Which, Notes<'_>)) -> Differences {
         let mut differences = Differences::default();
-        let (notes4, notes6) = differences.split_at_mut(3);
-        work(&mut self.v4, true, notes4);
-        work(&mut self.v6, false, notes6);
+        let mut notes = differences.chunks_exact_mut(3);
+        for (way, Families { v4, v6 }) in Way::ALL.into_iter().zip(&mut self.ways) {
+            for (is_v4, family) in [(true, v4), (false, v6)] {
+                work(family, Which { way, is_v4 }, notes.next().unwrap_or_default());
+            }
+        }
         differences
+    }
+}
+
+/// A way and an IP version.
+#[derive(Clone, Copy)]
+struct Which {
+    way: Way,
+    is_v4: bool,
+}
+
+impl Which {
+    fn has(self, policy: &Policy) -> bool {
+        policy.is_v4() == self.is_v4 && policy.goes(self.way)
     }
 }
 
@@ -515,7 +553,7 @@ mod tests {
 
     fn policy(local: &str, remote: &str, verdict: Verdict) -> Policy {
         let [local, remote] = [local, remote].map(|text| text.parse().unwrap());
-        Policy { local, remote, is_whole: true, verdict }
+        Policy { local, remote, is_whole: true, verdict, way: None }
     }
 
     fn protect(local: &str, remote: &str) -> Policy {
@@ -526,7 +564,7 @@ mod tests {
     fn far_and_mixed(policies: &[Policy]) -> [Vec<String>; 2] {
         let mut prefixes = PolicyPrefixes::default();
         let _ = prefixes.change(policies, &[]);
-        let [_, far4, mixed4, _, far6, mixed6] = prefixes.covers();
+        let [_, far4, mixed4, _, far6, mixed6, ..] = prefixes.covers();
         [(far4, far6), (mixed4, mixed6)].map(|(v4, v6)| {
             let nets = |cover: &Cover, is_v4| {
                 let ranges: Vec<_> = cover.ranges().collect();
@@ -587,10 +625,17 @@ mod tests {
         let _ = prefixes.leave(&before.covers().map(Clone::clone));
         assert_eq!(prefixes.covers(), before.covers());
         let ends = ["10.1.0.5", "10.3.0.5"].map(|text| text.parse::<IpAddr>().unwrap());
-        assert!(prefixes.held().holds(ends[0], ends[1]));
+        let is_held = |prefixes: &PolicyPrefixes| {
+            Way::ALL.map(|way| prefixes.held().holds(way, ends[0], ends[1]))
+        };
+        assert_eq!(is_held(&prefixes), [true; 3]);
+        let one_way = Policy { way: Some(Way::In), ..protect("10.1.0.0/24", "10.2.0.0/15") };
+        let mut claimed = prefixes.clone();
+        let _ = claimed.change(&[one_way], &[]);
+        assert_eq!(is_held(&claimed), [true, false, true]);
         let _ = prefixes.change(&[protect("10.1.0.0/24", "10.2.0.0/15")], &[]);
-        assert!(!prefixes.held().holds(ends[0], ends[1]));
-        assert_eq!(prefixes.left().count(), 0);
+        assert_eq!(is_held(&prefixes), [false; 3]);
+        assert_eq!(prefixes.left().len(), 0);
         let mut prefixes = PolicyPrefixes::default();
         let _ = prefixes.leave(&before.covers().map(Clone::clone));
         let _ = prefixes.settle();
@@ -611,7 +656,7 @@ mod tests {
             for (now, then) in prefixes.covers().into_iter().zip(earlier.covers()).take(2) {
                 assert!(then.without(now).is_empty());
             }
-            prefixes.left().map(|net| net.to_string()).collect::<Vec<_>>()
+            prefixes.left().iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(left_to(&[one], &[one]), [""; 0]);
         let other = protect("10.1.0.0/24", "10.3.0.0/16");
@@ -643,7 +688,9 @@ mod tests {
                     let (local, remote) = (net(&mut random), net(&mut random));
                     let verdict = [Verdict::Protect, Verdict::Discard, Verdict::Bypass];
                     let verdict = verdict[random(3) as usize];
-                    Policy { local, remote, is_whole: random(4) > 0, verdict }
+                    let way = [None, Some(Way::Out), Some(Way::In), Some(Way::Forward)];
+                    let way = way[random(4) as usize];
+                    Policy { local, remote, is_whole: random(4) > 0, verdict, way }
                 };
                 (0..count).map(one).collect()
             };
@@ -653,7 +700,7 @@ mod tests {
             let _ = prefixes.leave(&earlier.covers().map(Clone::clone));
             for come in [some(1), some(2), some(1)] {
                 let shown = |prefixes: &PolicyPrefixes| {
-                    let left: Vec<_> = prefixes.left().collect();
+                    let left = prefixes.left();
                     (prefixes.covers().map(Clone::clone), format!("{:?}", prefixes.held()), left)
                 };
                 let before = shown(&prefixes);
@@ -677,7 +724,8 @@ mod tests {
     }
 
     /// What the prefixes are to be, address by address.
-    fn by_definition(policies: &[Policy], near: &[IpAddr], far: IpAddr) -> (bool, bool) {
+    fn by_definition(policies: &[Policy], way: Way, near: &[IpAddr], far: IpAddr) -> (bool, bool) {
+        let policies: Vec<_> = policies.iter().filter(|policy| policy.goes(way)).collect();
         let holding = || policies.iter().filter(|policy| policy.holds());
         let is_far = holding().any(|policy| policy.remote.contains(&far));
         let near: Vec<_> = near
@@ -724,7 +772,10 @@ mod tests {
                         let verdict =
                             [Verdict::Protect, Verdict::Protect, Verdict::Discard, Verdict::Bypass];
                         let verdict = verdict[random(4) as usize];
-                        add.push(Policy { local, remote, is_whole: random(4) > 0, verdict });
+                        let is_whole = random(4) > 0;
+                        let way = [None, Some(Way::Out), Some(Way::In), Some(Way::Forward)];
+                        let way = way[random(4) as usize];
+                        add.push(Policy { local, remote, is_whole, verdict, way });
                     } else {
                         remove.push(there.swap_remove(random(there.len() as u64) as usize));
                     }
@@ -740,15 +791,14 @@ mod tests {
                     };
                     assert_eq!(both(&note), both(change), "{there:?}");
                 }
-                let [near4, far4, mixed4, ..] = &covers;
-                for far in &places {
-                    let (is_far, is_mixed) = by_definition(&there, &places, *far);
+                for (far, way) in places.iter().flat_map(|far| Way::ALL.map(|way| (far, way))) {
+                    let [near4, far4, mixed4] = of_way(&covers, way, true).unwrap();
+                    let (is_far, is_mixed) = by_definition(&there, way, &places, *far);
                     let shown = (far4.contains(*far), mixed4.contains(*far));
-                    assert_eq!(shown, (is_far, is_mixed), "{far}: {there:#?}");
+                    assert_eq!(shown, (is_far, is_mixed), "{way:?} {far}: {there:#?}");
                     mixed_count[usize::from(is_mixed)] += 1;
-                    let is_near =
-                        there.iter().any(|policy| policy.holds() && policy.local.contains(far));
-                    assert_eq!(near4.contains(*far), is_near);
+                    let mut holding = there.iter().filter(|it| it.holds() && it.goes(way));
+                    assert_eq!(near4.contains(*far), holding.any(|it| it.local.contains(far)));
                 }
                 before = covers;
             }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use ipnet::IpNet;
 
 use crate::{
-    Config, Drops, Held, Lead, LeakProtectionError, Mixed, Policy, Repaired, Tracked,
+    Config, Drops, Held, Lead, LeakProtectionError, Policy, Repaired, Tracked, Way,
     policy_prefixes::PolicyPrefixes, prefix_sets, prefix_sets::Differences, standing::Standing,
     table::Table,
 };
@@ -98,7 +98,7 @@ impl PolicyProtection {
 
     /// Prefixes that an earlier life left closed, and no policy has named since.
     pub fn left(&self) -> impl Iterator<Item = IpNet> {
-        self.prefixes.left()
+        self.prefixes.left().into_iter()
     }
 
     /// What an earlier life left is held no more. To be called when all who make policies are known to have made them.
@@ -134,10 +134,10 @@ impl PolicyProtection {
         self.standing.port()
     }
 
-    /// What is known of a packet from one address to another; none if it does not go from near to far.
+    /// As [`Held::mixed`], of what is held by policies and by an earlier life.
     #[must_use]
-    pub fn mixed(&self, from: IpAddr, to: IpAddr) -> Option<Mixed> {
-        prefix_sets::mixed(self.prefixes.covers(), from, to)
+    pub fn mixed(&self, way: Way, near: IpAddr, far: IpAddr) -> Option<bool> {
+        prefix_sets::mixed(self.prefixes.covers(), way, near, far)
     }
 
     /// As [`LeakProtection::track`](crate::LeakProtection::track).

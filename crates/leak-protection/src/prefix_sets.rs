@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use convoy_netlink::nft::{Cover, Difference, Range, number};
 use ipnet::IpNet;
 
-use crate::{policy_prefixes::prefixes, table::SETS};
+use crate::{Way, policy_prefixes::prefixes, table::SETS};
 
 /// Addresses that no router passes on: multicast, broadcast and link-local ones (RFC 5771, RFC 919, RFC 3927, RFC 4291).
 const OF_A_LINK: [&str; 5] =
@@ -57,37 +57,31 @@ impl Held {
         Self { covers }
     }
 
-    /// Whether what is sent from one address to another goes from near to far.
+    /// Whether packets of this way between a near and a far address are held.
     #[must_use]
-    pub fn holds(&self, from: IpAddr, to: IpAddr) -> bool {
-        self.mixed(from, to).is_some()
+    pub fn holds(&self, way: Way, near: IpAddr, far: IpAddr) -> bool {
+        self.mixed(way, near, far).is_some()
     }
-}
 
-/// Which addresses of a packet from near to far lie in mixed networks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mixed {
-    /// Its source.
-    pub from: bool,
-    /// Its destination.
-    pub to: bool,
-}
-
-impl Held {
-    /// What is known of a packet from one address to another; none if it does not go from near to far.
+    /// Whether the far one of two addresses is in a mixed network; none if packets of this way are not held between them.
     #[must_use]
-    pub fn mixed(&self, from: IpAddr, to: IpAddr) -> Option<Mixed> {
-        mixed(self.covers.each_ref(), from, to)
+    pub fn mixed(&self, way: Way, near: IpAddr, far: IpAddr) -> Option<bool> {
+        mixed(self.covers.each_ref(), way, near, far)
     }
 }
 
 /// The same by these covers.
-pub(crate) fn mixed(covers: Shown<'_>, from: IpAddr, to: IpAddr) -> Option<Mixed> {
-    let [near4, far4, mixed4, near6, far6, mixed6] = covers;
-    let [near, far, mixed] =
-        if from.is_ipv4() { [near4, far4, mixed4] } else { [near6, far6, mixed6] };
-    let is_between = from.is_ipv4() == to.is_ipv4() && near.contains(from) && far.contains(to);
-    is_between.then(|| Mixed { from: mixed.contains(from), to: mixed.contains(to) })
+pub(crate) fn mixed(covers: Shown<'_>, way: Way, near: IpAddr, far: IpAddr) -> Option<bool> {
+    let [near_cover, far_cover, mixed] = of_way(&covers, way, near.is_ipv4())?;
+    let is_between =
+        near.is_ipv4() == far.is_ipv4() && near_cover.contains(near) && far_cover.contains(far);
+    is_between.then(|| mixed.contains(far))
+}
+
+/// Near, far and mixed prefixes of a way and an IP version.
+pub(crate) fn of_way<T>(all: &[T; SETS.len()], way: Way, is_v4: bool) -> Option<&[T; 3]> {
+    let (of_three, _) = all.as_chunks::<3>();
+    of_three.get(2 * way.place() + usize::from(!is_v4))
 }
 
 impl PrefixSets {
@@ -127,7 +121,9 @@ impl PrefixSets {
     pub(crate) fn covers(&self) -> Covers {
         let mut covers = Covers::default();
         let of_a_link = of_a_link();
-        for (is_v4, covers) in [true, false].into_iter().zip(covers.chunks_exact_mut(3)) {
+        // They are the same whichever way packets go.
+        let ways = Way::ALL.into_iter().flat_map(|_| [true, false]);
+        for (is_v4, covers) in ways.zip(covers.chunks_exact_mut(3)) {
             let [near, far, mixed] = covers else { continue };
             for policy in &self.policies {
                 of_family(&policy.near, is_v4).for_each(|net| put(near, &net, true));
@@ -211,7 +207,7 @@ mod tests {
     }
 
     fn is_far(sets: &PrefixSets, address: &str) -> bool {
-        let [_, far4, _, _, far6, _] = sets.covers();
+        let [_, far4, _, _, far6, ..] = sets.covers();
         has(if address.contains(':') { &far6 } else { &far4 }, address)
     }
 
@@ -221,7 +217,7 @@ mod tests {
 
     #[test]
     fn near_networks_within_a_tunnel_for_everything_stay_near() {
-        let [near4, far4, _, near6, far6, _] = sets(&["10.1.0.0/24"], &["0.0.0.0/0"]).covers();
+        let [near4, far4, _, near6, far6, ..] = sets(&["10.1.0.0/24"], &["0.0.0.0/0"]).covers();
         assert!(has(&near4, "10.1.0.7") && !has(&far4, "10.1.0.7"));
         assert!(has(&far4, "10.1.1.0") && has(&far4, "255.255.255.254") && has(&far4, "0.0.0.0"));
         assert_eq!((near6, far6), Default::default());
@@ -252,7 +248,7 @@ mod tests {
     fn the_longest_prefix_decides_and_of_equal_ones_the_far() {
         let near = ["2001:db8::/32", "2001:db8:2:3::/64", "2001:db8:7::/48"];
         let far = ["2001:db8:2::/48", "2001:db8:2:3:4::/80", "2001:db8:7::/48"];
-        let [.., far6, _] = sets(&near, &far).covers();
+        let [_, _, _, _, far6, ..] = sets(&near, &far).covers();
         let is_far = |address| has(&far6, address);
         assert!(is_far("2001:db8:2::1") && !is_far("2001:db8:2:3::1"));
         assert!(is_far("2001:db8:2:3:4::1") && is_far("2001:db8:7::1"));

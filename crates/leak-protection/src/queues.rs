@@ -59,8 +59,11 @@ pub trait Policies {
     /// What becomes of a packet that leaves, from its IP header on. The end of a long one may be missing.
     fn outbound(&mut self, packet: &[u8]) -> Verdict;
 
-    /// Whether a packet that came in in clear was to: [`Verdict::Bypass`], else it is dropped.
+    /// Whether a packet for this host that came in in clear was to: [`Verdict::Bypass`], else it is dropped.
     fn inbound(&mut self, packet: &[u8]) -> Verdict;
+
+    /// The same of a packet for others.
+    fn forwarded(&mut self, packet: &[u8]) -> Verdict;
 }
 
 /// What was answered.
@@ -217,7 +220,12 @@ impl Kind {
 
     /// What is answered; nothing if the packet is dropped.
     fn noted(self, question: &Question<'_>, policies: &mut impl Policies) -> Option<Noted> {
-        if self.is_inbound() && policies.inbound(question.packet) != Verdict::Bypass {
+        let came_in = match self {
+            Self::Arriving => policies.inbound(question.packet),
+            Self::Forwarded => policies.forwarded(question.packet),
+            Self::Sent | Self::Leaving => Verdict::Bypass,
+        };
+        if came_in != Verdict::Bypass {
             return None;
         }
         if self == Self::Arriving {

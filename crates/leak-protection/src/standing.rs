@@ -62,8 +62,10 @@ impl Standing {
         if let Err(error) = made {
             // Without questions it is closed all the same.
             if asks(covers) {
-                let ([near4, far4, _, near6, far6, _], none) = (covers, &Cover::default());
-                let _ = table.make([near4, far4, none, near6, far6, none]);
+                let (none, mut closed) = (&Cover::default(), covers);
+                let (of_three, _) = closed.as_chunks_mut::<3>();
+                of_three.iter_mut().for_each(|[_, _, mixed]| *mixed = none);
+                let _ = table.make(closed);
             }
             return Err(error);
         }

@@ -36,17 +36,46 @@ pub(crate) fn interfaces() -> Result<Vec<LinkName>, LeakProtectionError> {
 const TRIES: u32 = 50;
 const BETWEEN_TRIES: Duration = Duration::from_millis(20);
 
-pub(crate) const NEAR: [AddressSet; 2] =
-    [AddressSet { name: "near4", is_v4: true }, AddressSet { name: "near6", is_v4: false }];
-pub(crate) const FAR: [AddressSet; 2] =
-    [AddressSet { name: "far4", is_v4: true }, AddressSet { name: "far6", is_v4: false }];
-pub(crate) const MIXED: [AddressSet; 2] =
-    [AddressSet { name: "mixed4", is_v4: true }, AddressSet { name: "mixed6", is_v4: false }];
-/// All of them: near, far and mixed prefixes of IPv4, then those of IPv6.
-pub(crate) const SETS: [AddressSet; 6] = {
-    let ([near4, near6], [far4, far6], [mixed4, mixed6]) = (NEAR, FAR, MIXED);
-    [near4, far4, mixed4, near6, far6, mixed6]
-};
+const fn v4(name: &'static str) -> AddressSet {
+    AddressSet { name, is_v4: true }
+}
+
+const fn v6(name: &'static str) -> AddressSet {
+    AddressSet { name, is_v4: false }
+}
+
+/// Near, far and mixed prefixes of IPv4, then those of IPv6: of what leaves, and where policies tell these apart, of
+/// what comes in for this host, and for others.
+pub(crate) const SETS: [AddressSet; 18] = [
+    v4("near4"),
+    v4("far4"),
+    v4("mixed4"),
+    v6("near6"),
+    v6("far6"),
+    v6("mixed6"),
+    v4("in-near4"),
+    v4("in-far4"),
+    v4("in-mixed4"),
+    v6("in-near6"),
+    v6("in-far6"),
+    v6("in-mixed6"),
+    v4("forward-near4"),
+    v4("forward-far4"),
+    v4("forward-mixed4"),
+    v6("forward-near6"),
+    v6("forward-far6"),
+    v6("forward-mixed6"),
+];
+/// How many of them each way has.
+const OF_WAY: usize = 6;
+
+/// Sets of a table: policies of a site alone mean both ways.
+const fn sets(leads: Lead) -> usize {
+    match leads {
+        Lead::ByDestination => OF_WAY,
+        Lead::ByMark => SETS.len(),
+    }
+}
 
 /// Packets that leak protection dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -92,8 +121,8 @@ const fn is_worth_another_way(errno: i32) -> bool {
 
 /// Whether there are mixed prefixes to ask about.
 pub(crate) fn asks(covers: Shown<'_>) -> bool {
-    let [_, _, mixed4, _, _, mixed6] = covers;
-    [mixed4, mixed6].into_iter().any(|mixed| mixed.ranges().next().is_some())
+    let (of_three, _) = covers.as_chunks::<3>();
+    of_three.iter().any(|[_, _, mixed]| mixed.ranges().next().is_some())
 }
 
 /// A table that this process holds, once it has made it.
@@ -145,11 +174,16 @@ impl Table {
         let name = self.config.table();
         let mut covers = Covers::default();
         let mut is_there = false;
-        for (set, cover) in SETS.iter().zip(&mut covers) {
+        for (at, set) in SETS.iter().enumerate() {
             let there = set.read(&mut self.nft, &name);
             let there = there.map_err(|refusal| self.refused("read", refusal))?;
             is_there |= there.is_some();
-            *cover = there.unwrap_or_default();
+            // Where ways have no sets of their own, it is held whichever way it goes.
+            let of_all = |covers: &Covers| covers.get(at % OF_WAY).cloned();
+            let cover = there.or_else(|| of_all(&covers)).unwrap_or_default();
+            if let Some(place) = covers.get_mut(at) {
+                *place = cover;
+            }
         }
         Ok(is_there.then_some(covers))
     }
@@ -329,11 +363,11 @@ impl Table {
         if before == Before::Anybodys {
             orders.insert(0, nft::removal(&name));
         }
-        orders.extend(SETS.iter().zip(1..).map(|(set, id)| set.make(&name, id)));
+        orders.extend(self.sets().zip(1..).map(|(set, id)| set.make(&name, id)));
         for Chain { name: chain, place, rules, .. } in self.chains() {
             orders.extend(nft::chain(&name, chain, place, rules));
         }
-        orders.extend(SETS.iter().zip(covers).flat_map(|(set, cover)| set.fill(&name, cover)));
+        orders.extend(self.sets().zip(covers).flat_map(|(set, cover)| set.fill(&name, cover)));
         orders
     }
 
@@ -346,8 +380,8 @@ impl Table {
         let is_wanted = |there: &&String| chains.iter().any(|chain| chain.name == *there);
         let gone = there.iter().filter(|chain| !is_wanted(chain));
         orders.extend(gone.map(|chain| nft::removal_of_chain(&name, chain)));
-        orders.extend(SETS.iter().zip(1..).map(|(set, id)| set.make(&name, id)));
-        for (set, cover) in SETS.iter().zip(covers) {
+        orders.extend(self.sets().zip(1..).map(|(set, id)| set.make(&name, id)));
+        for (set, cover) in self.sets().zip(covers) {
             orders.push(nft::elements::none(&name, set.name));
             orders.extend(set.fill(&name, cover));
         }
@@ -355,6 +389,10 @@ impl Table {
             orders.extend(nft::chain(&name, chain, place, rules));
         }
         orders
+    }
+
+    fn sets(&self) -> impl Iterator<Item = &'static AddressSet> {
+        SETS.iter().take(sets(self.config.leads))
     }
 
     /// Refuses to write marks where another interface's table does: one would be taken for the other's.
@@ -395,7 +433,7 @@ impl Table {
             return self.make(covers);
         }
         let name = self.config.table();
-        let sets = SETS.iter().zip(differences);
+        let sets = self.sets().zip(differences);
         let orders: Vec<_> = sets.flat_map(|(set, change)| set.change(&name, change)).collect();
         if orders.is_empty() {
             return Ok(());

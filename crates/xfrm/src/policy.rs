@@ -141,6 +141,9 @@ pub struct PolicyInfo {
 }
 
 impl PolicyInfo {
+    /// Of [`PolicyInfo::flags`]: it also covers ICMP errors about its packets (`XFRM_POLICY_ICMP`).
+    pub const ICMP: u8 = 2;
+
     /// Reads and checks as `verify_newpolicy_info` does.
     pub(crate) fn read(fields: &mut Fields<'_>) -> Result<(Self, IpVersion), Refusal> {
         let selector = RawSelector::read(fields);

@@ -266,6 +266,23 @@ pub struct Offload {
 }
 
 impl Offload {
+    /// `XFRM_OFFLOAD_IPV6` and `XFRM_OFFLOAD_INBOUND`: which SA it is. `XFRM_OFFLOAD_PACKET`.
+    const KIND: u8 = 1 | 2;
+    const PACKET: u8 = 4;
+
+    /// Whether the device is to have the packet's whole way. Of its cipher alone, software does the work where a device
+    /// cannot.
+    #[must_use]
+    pub const fn is_whole(self) -> bool {
+        self.flags & Self::PACKET != 0
+    }
+
+    /// Whether it has no flags but those of Linux.
+    #[must_use]
+    pub const fn is_known(self) -> bool {
+        self.flags & !(Self::KIND | Self::PACKET) == 0
+    }
+
     pub(crate) fn take(attributes: &mut Attributes<'_>) -> Option<Self> {
         let mut fields = Fields::new(attributes.take(OFFLOAD_DEV)?);
         Some(Self { interface: fields.i32(), flags: fields.u8() })

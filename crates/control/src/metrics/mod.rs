@@ -335,7 +335,7 @@ fn policies(page: &mut Page, inputs: &Inputs<'_>) {
         Kind::Gauge,
         "Whether a policy that protects packets which leave has an SA.",
     );
-    let sends = |direction| direction != Some(PolicyDirection::In);
+    let sends = |direction| matches!(direction, None | Some(PolicyDirection::Out));
     let protecting =
         report.policies.iter().filter(|p| p.action == "protect" && p.decides && sends(p.direction));
     for policy in protecting {

@@ -39,6 +39,7 @@ const MACS: &[(&str, Integrity)] = &[
     ("hmac-md5-96", Integrity::HMAC_MD5_96),
     ("aes-xcbc-96", Integrity::AES_XCBC_96),
     ("aes-cmac-96", Integrity::AES_CMAC_96),
+    ("hmac-sha256-96", Integrity::HMAC_SHA256_96),
 ];
 
 const fn gcm(bits: KeyBits) -> Suite {
@@ -171,6 +172,10 @@ fn mac(field: Field<'_>, report: &mut Report<'_>) -> Option<Integrity> {
     let mac = field.choice(report, MACS)?;
     if mac.value == Integrity::HMAC_MD5_96 {
         let what = "HMAC-MD5-96 is for old peers only: RFC 8221 section 6 says it must not be used";
+        report.warn(&mac.place, what, "use \"hmac-sha256-128\" unless the peer cannot");
+    }
+    if mac.value == Integrity::HMAC_SHA256_96 {
+        let what = "HMAC-SHA-256 cut to 96 bits is of a draft that RFC 4868 replaced";
         report.warn(&mac.place, what, "use \"hmac-sha256-128\" unless the peer cannot");
     }
     Some(mac.value)

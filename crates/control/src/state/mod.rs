@@ -251,10 +251,18 @@ impl State {
         self.spent = Some(why);
     }
 
-    /// Has policies of the plain interface's database decide about packets that go from tunnel to tunnel;
-    /// `None`: all that comes out of tunnels is for the plain side. Workers see it at their next burst.
+    /// Has policies of the plain interface's database decide about packets that go from tunnel to tunnel, and those of
+    /// all databases know the host's addresses; `None`: all that comes out of tunnels is for the plain side, and addresses
+    /// are as before. Workers see it at their next burst.
     pub fn send_on(&mut self, networks: Option<&KnownNetworks>) {
         let mut snapshot = Snapshot::clone(&self.published.current());
+        if let Some(networks) = networks {
+            for id in self.databases() {
+                if let Some(spd) = snapshot.spd_of_mut(id) {
+                    spd.know_hosts(&networks.hosts);
+                }
+            }
+        }
         if let Some(spd) = snapshot.spd_of_mut(self.plain_spd()) {
             spd.send_on(networks);
         }

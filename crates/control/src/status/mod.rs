@@ -417,8 +417,11 @@ pub enum Origin {
 pub enum PolicyDirection {
     /// From the plain side to the wire.
     Out,
-    /// From the wire to the plain side.
+    /// From the wire to the plain side; of an IKE daemon's policy, for this host alone.
     In,
+    /// The same for others.
+    #[serde(rename = "fwd")]
+    Forward,
 }
 
 /// What a policy has decided: since it came where it protects nothing, else through the SAs that it

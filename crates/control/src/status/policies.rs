@@ -7,7 +7,7 @@ use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::ReqId;
 use convoy_ipsec::selector::{AddressSelector, Direction, PortSelector, UpperSelector};
 use convoy_ipsec::snapshot::Snapshot;
-use convoy_ipsec::spd::{PolicyAction, Spd, SpdId};
+use convoy_ipsec::spd::{MeantFor, PolicyAction, Spd, SpdId};
 use convoy_wire::Spi;
 
 use super::{Origin, PolicyDirection, PolicyReport, PolicyStatus, SCHEMA, Use};
@@ -227,7 +227,11 @@ fn in_database(
                 acquire: false,
                 origin: Origin::Daemon,
                 index: Some(index),
-                direction: Some(if is_out { PolicyDirection::Out } else { PolicyDirection::In }),
+                direction: Some(match spd.meant_for(id) {
+                    _ if is_out => PolicyDirection::Out,
+                    Some(MeantFor::Others) => PolicyDirection::Forward,
+                    _ => PolicyDirection::In,
+                }),
                 spd: name.clone(),
                 decides: true,
                 sa_out: None,

@@ -328,6 +328,7 @@ fn way(policy: &PolicyStatus) -> &'static str {
         None => "both",
         Some(PolicyDirection::Out) => "out",
         Some(PolicyDirection::In) => "in",
+        Some(PolicyDirection::Forward) => "fwd",
     }
 }
 

@@ -182,6 +182,13 @@ mod tests {
             (esp, aead("rfc4543(gcm(aes))", 28, 128), "aes-192-gmac-16"),
             (esp, aead("rfc7539esp(chacha20,poly1305)", 36, 128), "chacha20-poly1305"),
             (esp, pair(Some(("aes", 16)), sha256), "aes-128-cbc+hmac-sha256-128"),
+            // Manual keys without a length, and old peers: a kernel cuts both to 96 bits.
+            (
+                esp,
+                pair(Some(("aes", 16)), Some(("hmac(sha256)", 32, None))),
+                "aes-128-cbc+hmac-sha256-96",
+            ),
+            (ah, pair(None, Some(("sha256", 32, Some(96)))), "null+hmac-sha256-96"),
             (
                 esp,
                 pair(Some(("cbc(aes)", 32)), Some(("sha1", 20, None))),
@@ -221,6 +228,7 @@ mod tests {
             ("hmac(md5)", 16, None),
             ("hmac(sha1)", 20, None),
             ("hmac(sha256)", 32, Some(128)),
+            ("hmac(sha256)", 32, Some(96)),
             ("hmac(sha384)", 48, None),
             ("hmac(sha512)", 64, None),
             ("xcbc(aes)", 16, None),
@@ -262,7 +270,7 @@ mod tests {
                 Errno::EINVAL,
                 "truncated ICV",
             ),
-            (esp, pair(Some(("aes", 16)), Some(("sha256", 32, None))), Errno::EINVAL, "96"),
+            (esp, pair(Some(("aes", 16)), Some(("sha256", 32, Some(64)))), Errno::EINVAL, "64"),
             (esp, pair(Some(("aes", 16)), Some(("sha1", 19, None))), Errno::EINVAL, "20 bytes"),
             (ah, pair(Some(("aes", 16)), sha1), Errno::EINVAL, "AH"),
             (SaProtocol::Comp, pair(None, sha1), Errno::EPROTONOSUPPORT, "type not found"),

@@ -332,16 +332,19 @@ impl Daemons {
         self.guard.counts()
     }
 
-    /// Makes interfaces as wide as their SAs leave room. To be called about once a second.
-    pub(super) fn fit_interfaces(&mut self, site: &Site) {
+    /// Makes interfaces as wide as their SAs leave room; the largest inner packet in bytes of those of the plain
+    /// interface, if this may be another one than before. To be called about once a second.
+    pub(super) fn fit_interfaces(&mut self, site: &Site) -> Option<u16> {
         let generation = self.kernel.generation();
-        if site.xfrm_interfaces().is_empty() || generation == self.fitted {
-            return;
+        if generation == self.fitted {
+            return None;
         }
-        match self.interfaces.follow(site, &self.kernel.rooms()) {
+        let rooms = self.kernel.rooms();
+        match self.interfaces.follow(site, &rooms) {
             Ok(()) => self.fitted = generation,
             Err(error) => tracing::error!("MTUs of interfaces: {}", describe(&error)),
         }
+        rooms.get(&0).copied()
     }
 
     /// What of the host works against what daemons protect, in words.

@@ -14,8 +14,9 @@ use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
 use convoy_leak_protection::{
     Config, Finding, Lead, LeakProtectionError, Look, Policy, PolicyProtection, Tracked, Verdict,
-    far, findings,
+    Way, far, findings,
 };
+use convoy_xfrm::PolicyDirection;
 
 use super::connections::{Connections, Lookout};
 use super::leaks::{COUNTS, DropCounts};
@@ -235,7 +236,7 @@ impl Guard {
     pub(super) fn trace<'a>(&'a self, picture: &'a Snapshot) -> Option<Protection<'a>> {
         let (protection, (_, spd)) = (self.protection.as_ref()?, self.database.as_ref()?);
         let database = Database { spd: picture.spd_of(*spd), held: Cow::Owned(protection.held()) };
-        let mixed = Box::new(|from, to| protection.mixed(from, to));
+        let mixed = Box::new(|way, near, far| protection.mixed(way, near, far));
         Some(Protection { config: self.config.clone(), mixed, database })
     }
 
@@ -318,7 +319,12 @@ fn policy(covered: &Covered) -> Option<Policy> {
         Cover::Bypass => Verdict::Bypass,
     };
     let (local, remote) = (net(covered.local)?, net(covered.remote)?);
-    Some(Policy { local, remote, is_whole: covered.is_whole, verdict })
+    let way = match covered.direction {
+        PolicyDirection::Out => Way::Out,
+        PolicyDirection::In => Way::In,
+        PolicyDirection::Forward => Way::Forward,
+    };
+    Some(Policy { local, remote, is_whole: covered.is_whole, verdict, way: Some(way) })
 }
 
 /// What policies protect stays closed, and where there are none all is as it was.

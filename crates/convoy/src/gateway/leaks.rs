@@ -249,7 +249,7 @@ impl Leaks {
         let held = sets.held();
         let database =
             Database { spd: picture.spd_of(self.database.1), held: Cow::Owned(held.clone()) };
-        let mixed = Box::new(move |from, to| held.mixed(from, to));
+        let mixed = Box::new(move |way, near, far| held.mixed(way, near, far));
         Some(Protection { config: self.config.clone(), mixed, database })
     }
 

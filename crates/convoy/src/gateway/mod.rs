@@ -497,7 +497,11 @@ impl Gateway {
     pub fn daemons_tick(&mut self) -> Vec<(Group, Datagram)> {
         let Some(daemons) = &mut self.daemons else { return Vec::new() };
         daemons.tick();
-        daemons.fit_interfaces(self.core.state().site());
+        let state = self.core.state();
+        if let Some(room) = daemons.fit_interfaces(state.site()) {
+            let outcome = self.widths.fit_daemons(room, state.site(), state.wire_mtu());
+            self.widths.note(outcome.err().map(|error| describe(&error)));
+        }
         daemons.kernel.tick(moment())
     }
 

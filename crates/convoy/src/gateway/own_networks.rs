@@ -69,7 +69,10 @@ impl OwnNetworks {
             tracing::error!("{words}");
         }
         self.trouble = trouble;
-        let now = outcome.ok().filter(|now| *now != self.known)?;
+        let now = Some(outcome.ok()?);
+        if now == self.known {
+            return None;
+        }
         self.known = now;
         Some(self.known.as_ref())
     }
@@ -80,11 +83,8 @@ impl OwnNetworks {
     }
 }
 
-/// What the host and the site file say; nothing where the host is to pass packets on between tunnels.
-fn networks(site: &Site) -> Result<Option<KnownNetworks>, HostError> {
-    if site.plain.between_tunnels == BetweenTunnels::Host {
-        return Ok(None);
-    }
+/// What the host and the site file say.
+fn networks(site: &Site) -> Result<KnownNetworks, HostError> {
     let mut network = Network::open()?;
     let own_links = site.xfrm_interfaces().iter().map(|interface| interface.name.as_str());
     let tun = (!site.plain.backend.is_direct()).then_some(site.plain.interface.as_str());
@@ -93,6 +93,10 @@ fn networks(site: &Site) -> Result<Option<KnownNetworks>, HostError> {
     let links = links.iter().filter(|link| !tunnels.contains(link.name.as_str()));
     let indices: BTreeSet<_> = links.map(|link| link.index).collect();
     let addresses = network.addresses_of_links()?;
+    let routes = network.routes()?;
+    let taken = routes.iter().filter(|route| route.table == LOCAL).map(|route| route.to);
+    let hosts: BTreeSet<_> =
+        addresses.iter().map(|(_, address)| host(address)).chain(taken).collect();
     let mut own: BTreeSet<IpNet> = addresses.iter().map(|(_, address)| host(address)).collect();
     let of_links = addresses.iter().filter(|(link, _)| indices.contains(link));
     own.extend(of_links.map(|(_, address)| address.trunc()));
@@ -103,13 +107,16 @@ fn networks(site: &Site) -> Result<Option<KnownNetworks>, HostError> {
             && route.link_index.is_some_and(|index| indices.contains(&index));
         is_connected || route.table == LOCAL
     };
-    own.extend(network.routes()?.iter().filter(is_own).map(|route| route.to));
+    own.extend(routes.iter().filter(is_own).map(|route| route.to));
     let far = match &site.plain.routes {
         Routes::Explicit(networks) => networks.clone(),
         Routes::FromPolicies => Vec::new(),
     };
-    let own = own.iter().filter_map(|net| Prefix::new(net.network(), net.prefix_len()).ok());
-    Ok(Some(KnownNetworks { own: own.collect(), far }))
+    let prefixes = |nets: BTreeSet<IpNet>| -> Vec<Prefix> {
+        nets.iter().filter_map(|net| Prefix::new(net.network(), net.prefix_len()).ok()).collect()
+    };
+    let stays = site.plain.between_tunnels == BetweenTunnels::Host;
+    Ok(KnownNetworks { own: prefixes(own), far, hosts: prefixes(hosts), stays })
 }
 
 /// An address as a network of its own.

@@ -89,9 +89,14 @@ fn covers(site: &Site) -> Result<BTreeSet<Policy>, Box<Finding>> {
                 Err(finding) => return Err(finding),
             };
             for local in IpNet::aggregate(&near) {
-                let all =
-                    far.iter().map(|remote| Policy { local, remote: *remote, is_whole, verdict });
-                covers.extend(all);
+                let policy = |remote: &IpNet| Policy {
+                    local,
+                    remote: *remote,
+                    is_whole,
+                    verdict,
+                    way: None,
+                };
+                covers.extend(far.iter().map(policy));
             }
         }
     }
@@ -184,7 +189,7 @@ mod tests {
     fn covers(plain: &str, policies: &[&str]) -> Vec<String> {
         let own = OwnPolicies::of(&site(plain, policies)).unwrap();
         let words = |policy: &Policy| {
-            let Policy { local, remote, is_whole, verdict } = policy;
+            let Policy { local, remote, is_whole, verdict, .. } = policy;
             format!("{verdict:?}{} {local} {remote}", if *is_whole { "+" } else { "" })
         };
         own.covers.iter().map(words).collect()

@@ -42,14 +42,20 @@ pub(super) fn routed_mtu(site: &Site) -> Option<u16> {
     on_the_way.min()
 }
 
-/// Largest inner packet that fits every outbound SA, in bytes.
+/// Largest inner packet that fits every outbound SA, whatever daemons bring, in bytes.
 #[must_use]
 pub fn plain_mtu(site: &Site, wire_mtu: u16) -> u16 {
+    plain_mtu_with(site, wire_mtu, None)
+}
+
+/// The same where it is known what fits those that daemons have brought.
+pub(super) fn plain_mtu_with(site: &Site, wire_mtu: u16, daemons: Option<u16>) -> u16 {
     if let Some(mtu) = site.plain.mtu {
         return mtu;
     }
     let room = site.outbound.iter().map(|sa| inner_room(&sa.association, sa.path_mtu_on(wire_mtu)));
-    let room = room.chain(site.xfrm.is_some().then(|| daemons_room(wire_mtu)));
+    let room =
+        room.chain(site.xfrm.is_some().then(|| daemons.unwrap_or_else(|| daemons_room(wire_mtu))));
     let room = room.min().unwrap_or(wire_mtu);
     let has_v6 = site.plain.addresses.iter().any(|a| a.addr.is_ipv6())
         || networks(site).iter().any(|network| network.addr().is_ipv6());

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use convoy_control::status::{QuestionCounts, Questions as QuestionReport};
 use convoy_ipsec::snapshot::Published;
-use convoy_ipsec::spd::{Direction, PolicyAction, PolicyId, Spd, SpdId};
+use convoy_ipsec::spd::{Direction, MeantFor, PolicyAction, PolicyId, Spd, SpdId};
 use convoy_leak_protection::{
     Answered, Answers, Asked, AskedTotal, Held, LeakProtectionError, Listener, Policies, Questions,
-    Verdict,
+    Verdict, Way,
 };
 use convoy_wire::{FlowKey, parse_packet};
 
@@ -233,9 +233,9 @@ pub(super) struct Database<'a> {
 }
 
 impl Database<'_> {
-    fn look_up(&self, direction: Direction, packet: &[u8]) -> Verdict {
+    fn look_up(&self, way: Way, packet: &[u8]) -> Verdict {
         let Some(flow) = flow_of(packet) else { return Verdict::Discard };
-        let (policy, verdict) = self.judge(direction, &flow);
+        let (policy, verdict) = self.judge(way, &flow);
         if let (Some(spd), Some(policy)) = (self.spd, policy) {
             spd.count_question(policy);
         }
@@ -243,18 +243,15 @@ impl Database<'_> {
     }
 
     /// The policy that decides about a packet, if one does, and what becomes of it.
-    pub(super) fn judge(
-        &self,
-        direction: Direction,
-        flow: &FlowKey,
-    ) -> (Option<PolicyId>, Verdict) {
+    pub(super) fn judge(&self, way: Way, flow: &FlowKey) -> (Option<PolicyId>, Verdict) {
         let Some(spd) = self.spd else { return (None, Verdict::Discard) };
-        let decision = spd.lookup(direction, flow);
         let (from, to) = (flow.src_addr(), flow.dst_addr());
-        let is_held = match direction {
-            Direction::Outbound => self.held.holds(from, to),
-            Direction::Inbound => self.held.holds(to, from),
+        let (decision, near, far) = match way {
+            Way::Out => (spd.lookup(Direction::Outbound, flow), from, to),
+            Way::In => (spd.lookup_for(MeantFor::Host, flow), to, from),
+            Way::Forward => (spd.lookup_for(MeantFor::Others, flow), to, from),
         };
+        let is_held = self.held.holds(way, near, far);
         let verdict = match decision.map(|decision| decision.action) {
             Some(PolicyAction::Protect { .. }) => Verdict::Protect,
             Some(PolicyAction::Bypass) => Verdict::Bypass,
@@ -274,8 +271,8 @@ struct Sparing<'a> {
 }
 
 impl Sparing<'_> {
-    fn look_up(&self, direction: Direction, packet: &[u8]) -> Verdict {
-        match self.database.look_up(direction, packet) {
+    fn look_up(&self, way: Way, packet: &[u8]) -> Verdict {
+        match self.database.look_up(way, packet) {
             Verdict::Bypass if self.is_nearly_full => Verdict::Discard,
             verdict => verdict,
         }
@@ -284,11 +281,15 @@ impl Sparing<'_> {
 
 impl Policies for Sparing<'_> {
     fn outbound(&mut self, packet: &[u8]) -> Verdict {
-        self.look_up(Direction::Outbound, packet)
+        self.look_up(Way::Out, packet)
     }
 
     fn inbound(&mut self, packet: &[u8]) -> Verdict {
-        self.look_up(Direction::Inbound, packet)
+        self.look_up(Way::In, packet)
+    }
+
+    fn forwarded(&mut self, packet: &[u8]) -> Verdict {
+        self.look_up(Way::Forward, packet)
     }
 }
 

@@ -4,18 +4,19 @@ use std::net::IpAddr;
 
 use convoy_control::trace::{Decision, Fate, HostWay, Prefixes, Question, RouteTaken};
 use convoy_host::{HostError, Mark, Network, RouteBy, RouteTo};
-use convoy_ipsec::selector::Direction;
-use convoy_leak_protection::{Config, Lead, Marks, Mixed, Verdict};
+use convoy_leak_protection::{Config, Lead, Marks, Verdict, Way};
 use convoy_wire::FlowKey;
 
 use super::Gateway;
 use super::questions::Database;
 
+type Mixed<'a> = Box<dyn Fn(Way, IpAddr, IpAddr) -> Option<bool> + 'a>;
+
 /// What leak protection says of packets between two addresses.
 pub(super) struct Protection<'a> {
     pub(super) config: Config,
-    /// What is known of a packet from one address to another; none if it does not go from near to far.
-    pub(super) mixed: Box<dyn Fn(IpAddr, IpAddr) -> Option<Mixed> + 'a>,
+    /// Whether the kernel asks about packets of a way between a near and a far address; none if these are not held.
+    pub(super) mixed: Mixed<'a>,
     /// Who is asked.
     pub(super) database: Database<'a>,
 }
@@ -89,6 +90,11 @@ impl Gateway {
     }
 }
 
+/// The way of a packet that came in.
+const fn came_in(is_for_host: bool) -> Way {
+    if is_for_host { Way::In } else { Way::Forward }
+}
+
 fn shown(mark: Mark) -> String {
     format!("{:#010x}/{:#010x}", mark.value, mark.mask)
 }
@@ -108,8 +114,10 @@ impl Packet<'_> {
             return Ok(Ends { is_own, is_for_host, back: None });
         }
         // Who answers to it leads back the way that it came. What comes from a far network in clear goes back in clear.
+        let way = came_in(is_for_host);
         let inbound = protection.filter(|it| {
-            (it.mixed)(to, from).is_some() && (is_for_host || (it.mixed)(from, to).is_none())
+            let is_outward = || (it.mixed)(Way::Out, from, to).is_some();
+            (it.mixed)(way, to, from).is_some() && (is_for_host || !is_outward())
         });
         let mark = inbound
             .and_then(|it| it.config.questions.marks.of_answer(Verdict::Bypass)?.value.into());
@@ -143,46 +151,36 @@ impl Packet<'_> {
     fn decide(&self, protection: &Protection<'_>, ends: &Ends) -> Judged {
         let Question { from, to, protocol, ports, .. } = *self.question;
         let Protection { config, mixed, database } = protection;
-        let verdict = |direction| match database.judge(direction, &self.flow).1 {
+        let verdict = |way| match database.judge(way, &self.flow).1 {
             Verdict::Protect => Decision::Protect,
             Verdict::Bypass => Decision::Bypass,
             Verdict::Discard => Decision::Discard,
         };
         let judged = |prefixes, decision| Judged { prefixes, decision, dropped: Fate::Discarded };
-        let outward = mixed(from, to);
-        let inward = mixed(to, from).filter(|_| !ends.is_own && !self.is_out_of_tunnel(ends));
-        if let Some(sides) = inward {
-            let asks = sides.from || sides.to;
-            // What goes from near to far as well is asked about first.
+        let outward = mixed(Way::Out, from, to);
+        let way = came_in(ends.is_for_host);
+        let inward = mixed(way, to, from).filter(|_| !ends.is_own && !self.is_out_of_tunnel(ends));
+        if let Some(asks) = inward {
             let is_admitted = config.admits(protocol, ports.map(|(_, to)| to));
-            if ends.is_for_host && is_admitted && !(outward.is_some() && asks) {
+            if ends.is_for_host && is_admitted {
                 return judged(Prefixes::Admitted, Decision::Routed);
             }
             let prefixes = if asks { Prefixes::MixedInbound } else { Prefixes::WholeInbound };
-            // Its source is the far side.
-            if !sides.to || verdict(Direction::Inbound) != Decision::Bypass {
+            if !asks || verdict(way) != Decision::Bypass {
                 return Judged { prefixes, decision: Decision::Discard, dropped: Fate::NotInClear };
             }
             if ends.is_for_host {
                 return judged(prefixes, Decision::Bypass);
             }
-            if outward.is_none() {
-                return judged(prefixes, verdict(Direction::Outbound));
-            }
+            // Who is asked answers for both ways.
+            let prefixes = if outward.is_some() { Prefixes::Mixed } else { prefixes };
+            return judged(prefixes, verdict(Way::Out));
         }
-        let Some(sides) = outward.filter(|_| !ends.is_for_host) else {
-            return judged(Prefixes::Neither, Decision::Routed);
-        };
-        // What this host sends to what is protected whole is not asked about, whatever its source.
-        if !(sides.to || sides.from && !ends.is_own) {
-            return judged(Prefixes::Whole, Decision::Protect);
+        match outward.filter(|_| !ends.is_for_host) {
+            None => judged(Prefixes::Neither, Decision::Routed),
+            Some(false) => judged(Prefixes::Whole, Decision::Protect),
+            Some(true) => judged(Prefixes::Mixed, verdict(Way::Out)),
         }
-        let decision = match verdict(Direction::Outbound) {
-            // To what is protected whole nothing leaves in clear.
-            Decision::Bypass if !sides.to => Decision::Discard,
-            decision => decision,
-        };
-        judged(Prefixes::Mixed, decision)
     }
 
     /// Where routes lead it then.

@@ -10,7 +10,7 @@ use convoy_control::site::{Backend, Site};
 use convoy_host::{Applied, Change, LinkName, Network, Plan};
 use convoy_io::xdp;
 
-use super::plan::{plain_mtu, routed_mtu};
+use super::plan::{plain_mtu_with, routed_mtu};
 
 /// Follows the MTUs of this host's interfaces.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub(super) struct Widths {
     room: u16,
     /// What the TUN interface has instead of the MTU it got at the start.
     plain: Option<Applied>,
+    /// Largest inner packet of the SAs that daemons brought, in bytes.
+    daemons: Option<u16>,
 }
 
 impl Widths {
@@ -36,7 +38,21 @@ impl Widths {
         let room = u16::try_from(room).unwrap_or(u16::MAX);
         // What SAs begin with was decided before this.
         let is_open = true;
-        Ok(Self { links: links()?, is_open, is_plain_due: false, trouble: None, room, plain: None })
+        let links = links()?;
+        let (is_plain_due, trouble, plain, daemons) = (false, None, None, None);
+        Ok(Self { links, is_open, is_plain_due, trouble, room, plain, daemons })
+    }
+
+    /// Makes the TUN interface fit SAs of daemons that have room for inner packets of so many bytes.
+    pub(super) fn fit_daemons(
+        &mut self,
+        room: u16,
+        site: &Site,
+        wire_mtu: u16,
+    ) -> anyhow::Result<()> {
+        self.is_plain_due |= self.daemons != Some(room);
+        self.daemons = Some(room);
+        self.set_plain(site, wire_mtu)
     }
 
     /// Has the way to the peers looked at next time, whether interfaces have changed or not.
@@ -121,7 +137,8 @@ impl Widths {
         if is_fixed || !self.is_plain_due {
             return Ok(());
         }
-        let (link, mtu) = (LinkName::new(&site.plain.interface)?, plain_mtu(site, wire_mtu));
+        let link = LinkName::new(&site.plain.interface)?;
+        let mtu = plain_mtu_with(site, wire_mtu, self.daemons);
         // The end of the gateway brings back what was there at the start, not what was in between.
         self.plain.take().map_or(Ok(()), Applied::take_back)?;
         self.plain = Some(Plan::from_iter([Change::Mtu { link, mtu: mtu.into() }]).apply()?);

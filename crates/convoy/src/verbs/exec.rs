@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
@@ -23,8 +23,11 @@ const PRELOAD_VARIABLE: &str = "CONVOY_XFRM_PRELOAD";
 const SOCKET_VARIABLE: &str = "CONVOY_XFRM_SOCKET";
 /// As installed, and as cargo names it.
 const NAMES: [&str; 2] = ["libconvoy_xfrm.so", "libconvoy_xfrm_preload.so"];
-/// Bytes of a program that are read to find out what it is.
+/// Bytes of a program that are read to find out what it is, and at most of the names of its sections.
 const START: u64 = 4096;
+const NAMES_MOST: u64 = 1 << 20;
+/// The section that a linker of Go makes, with the end of its name.
+const BUILD_INFO: &[u8] = b".go.buildinfo\0";
 
 pub(super) fn run(args: &ExecArgs) -> anyhow::Result<Exit> {
     let (name, rest) =
@@ -69,21 +72,64 @@ fn check_program(program: &Path) -> anyhow::Result<()> {
                 .to_owned(),
         ));
     }
-    let mut start = Vec::new();
-    match File::open(program).and_then(|file| file.take(START).read_to_end(&mut start)) {
+    let mut file = match File::open(program) {
         // What may be run but not read cannot be judged.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(()),
-        Err(error) => return Err(refuse(error.to_string())),
-        Ok(_) => {}
-    }
-    if is_static(&start) {
-        return Err(refuse(
-            "is linked statically (as programs in Go are), so no library can be led into it; \
-             it would speak to the kernel"
-                .to_owned(),
-        ));
-    }
-    Ok(())
+        file => file.map_err(|error| refuse(error.to_string()))?,
+    };
+    let start = read_at(&mut file, 0, START).map_err(|error| refuse(error.to_string()))?;
+    let why = if is_static(&start) {
+        "is linked statically (as programs in Go are), so no library can be led into it"
+    } else if is_in_go(&mut file, &start) {
+        "is in Go, whose programs make system calls by themselves, so no library leads them"
+    } else {
+        return Ok(());
+    };
+    Err(refuse(format!("{why}; it would speak to the kernel")))
+}
+
+/// The bytes of a file from one on, as far as there are.
+fn read_at(file: &mut File, at: u64, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(at))?;
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Whether a program has the section in which Go notes how it was built. One whose sections were taken away is not
+/// judged.
+fn is_in_go(file: &mut File, start: &[u8]) -> bool {
+    const HEADER: usize = 64;
+    let mut sections = || {
+        let (table, size) = (long(start, 40)?, usize::from(half(start, 58)?));
+        let (count, names) = (usize::from(half(start, 60)?), usize::from(half(start, 62)?));
+        if !is_elf(start) || size < HEADER {
+            return None;
+        }
+        let headers = read_at(file, table, (size * count) as u64).ok()?;
+        let of_names = headers.get(names.checked_mul(size)?..)?;
+        let names = read_at(file, long(of_names, 24)?, long(of_names, 32)?.min(NAMES_MOST)).ok()?;
+        Some((headers, size, names))
+    };
+    let Some((headers, size, names)) = sections() else { return false };
+    headers.chunks_exact(size).any(|header| {
+        let at = header.first_chunk().copied().map(u32::from_le_bytes);
+        let name = at.and_then(|at| names.get(usize::try_from(at).ok()?..));
+        name.is_some_and(|name| name.starts_with(BUILD_INFO))
+    })
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().copied().map(u16::from_le_bytes)
+}
+
+fn long(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().copied().map(u64::from_le_bytes)
+}
+
+/// Only 64-bit little-endian ones, as this machine's are.
+fn is_elf(start: &[u8]) -> bool {
+    start.starts_with(b"\x7fELF\x02\x01")
 }
 
 fn changes_user(status: &Metadata) -> bool {
@@ -97,15 +143,11 @@ fn changes_user(status: &Metadata) -> bool {
 /// Scripts are none, nor are programs whose table is not at the beginning.
 fn is_static(start: &[u8]) -> bool {
     const PT_INTERP: u32 = 3;
-    let half = |at: usize| {
-        start.get(at..)?.first_chunk().copied().map(u16::from_le_bytes).map(usize::from)
-    };
-    // Only 64-bit little-endian ones, as this machine's are.
-    if !start.starts_with(b"\x7fELF\x02\x01") {
+    if !is_elf(start) {
         return false;
     }
-    let table = start.get(32..).and_then(|bytes| bytes.first_chunk().copied());
-    let table = table.map(u64::from_le_bytes).and_then(|at| usize::try_from(at).ok());
+    let half = |at| half(start, at).map(usize::from);
+    let table = long(start, 32).and_then(|at| usize::try_from(at).ok());
     let (Some(table), Some(size), Some(count)) = (table, half(54), half(56)) else { return false };
     let Some(end) = size.checked_mul(count).and_then(|len| len.checked_add(table)) else {
         return false;

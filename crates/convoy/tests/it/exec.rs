@@ -11,6 +11,9 @@ use socket2::{Domain, SockAddr, Socket, Type};
 /// Says that it was loaded.
 const LIBRARY: &str = "#include <unistd.h>\n\
     __attribute__((constructor)) static void loaded(void) { if (write(1, \"led \", 4)) {} }\n";
+/// Bears the mark of programs in Go.
+const LIKE_GO: &str = "__attribute__((section(\".go.buildinfo\"), used)) static const char info[32];\n\
+    int main(void) { return 0; }\n";
 /// Needs no libc.
 const STATIC: &str = "void _start(void) { for (;;) {} }\n";
 
@@ -91,6 +94,10 @@ fn what_cannot_be_led_is_refused_before_it_runs() {
     let output = place.exec(&["--", program.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
     assert!(words(&output.stderr).contains("statically"), "{}", words(&output.stderr));
+    let program = compile(folder, "like-go", LIKE_GO, &[]).unwrap();
+    let output = place.exec(&["--", program.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(words(&output.stderr).contains("is in Go"), "{}", words(&output.stderr));
     if !nix::unistd::geteuid().is_root() {
         return println!("SKIPPED: only root can make a program of another user");
     }

@@ -12,6 +12,7 @@ mod direct;
 mod doctor;
 mod exec;
 mod keep;
+mod kernel_policies;
 mod leaks;
 mod live;
 mod mtu;

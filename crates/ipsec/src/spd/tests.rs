@@ -46,6 +46,43 @@ fn directions_are_apart_and_inbound_policies_look_from_the_far_side() {
 }
 
 #[test]
+fn inbound_policies_may_be_for_this_host_or_for_others() {
+    let mut spd = Spd::default();
+    let inbound = |name| policy(name, 1, Direction::Inbound, to("10.2.0.0/16"));
+    let host = spd.insert_for(MeantFor::Host, inbound("in")).unwrap();
+    let action = PolicyAction::Bypass;
+    let forwarded = Policy { action, ..inbound("fwd") };
+    let others = spd.insert_for(MeantFor::Others, forwarded).unwrap();
+    let all = policy("all", 9, Direction::Inbound, Selector::default());
+    let all = spd.insert(all).unwrap();
+    let [ours, theirs, beyond] =
+        [("10.2.0.1", "10.1.0.1"), ("10.2.0.1", "10.1.0.2"), ("10.3.0.1", "10.1.0.1")]
+            .map(|(src, dst)| key(src, dst));
+    let found = |spd: &Spd, key: &FlowKey| spd.lookup(Direction::Inbound, key).map(|it| it.id);
+    // The stricter one counts until it is known.
+    assert_eq!([ours, theirs].map(|key| found(&spd, &key)), [Some(host); 2]);
+    spd.know_hosts(&["10.1.0.1".parse().unwrap()]);
+    let mut cache = FlowCache::default();
+    let mut compare = |spd: &Spd, keys: &[FlowKey], ids: &[Option<PolicyId>]| {
+        let mut burst = vec![None; keys.len()];
+        spd.lookup_burst(Direction::Inbound, keys, &mut cache, &mut burst);
+        let looked_up: Vec<_> = keys.iter().map(|key| found(spd, key)).collect();
+        assert_eq!(burst.iter().map(|it| it.map(|it| it.id)).collect::<Vec<_>>(), looked_up);
+        assert_eq!(looked_up, ids);
+    };
+    let groups = [key("10.2.0.1", "239.1.1.1"), key("10.2.0.1", "255.255.255.255")];
+    compare(&spd, &[ours, theirs, beyond], &[Some(host), Some(others), Some(all)]);
+    compare(&spd, &groups, &[Some(host); 2]);
+    // Both are at one place, and do not meet.
+    let twin = spd.insert_for(MeantFor::Host, inbound("twin"));
+    assert!(matches!(twin, Err(SpdError::Duplicate { .. })), "{twin:?}");
+    spd.remove(host).unwrap();
+    compare(&spd, &[ours, theirs], &[Some(all), Some(others)]);
+    spd.remove(others).unwrap();
+    compare(&spd, &[ours, theirs], &[Some(all); 2]);
+}
+
+#[test]
 fn a_policy_that_could_never_decide_is_refused() {
     let mut spd = Spd::default();
     spd.insert(policy("a", 1, Direction::Outbound, to("10.2.0.0/16"))).unwrap();

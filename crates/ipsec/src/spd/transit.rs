@@ -34,6 +34,10 @@ pub struct KnownNetworks {
     /// What is far of policies whose local and remote networks overlap. Empty: where both have an address, it
     /// is near unless the remote network is the smaller.
     pub far: Vec<Prefix>,
+    /// What the host takes packets for.
+    pub hosts: Vec<Prefix>,
+    /// Nothing goes from tunnel to tunnel past the host.
+    pub stays: bool,
 }
 
 /// The same, to be looked up in.

@@ -98,7 +98,7 @@ fn spi(from: u8, to: u8) -> Spi {
 
 /// Networks as the gateway's host has them.
 fn own(nets: &[&str]) -> KnownNetworks {
-    KnownNetworks { own: nets.iter().map(|net| prefix(net)).collect(), far: Vec::new() }
+    KnownNetworks { own: nets.iter().map(|net| prefix(net)).collect(), ..KnownNetworks::default() }
 }
 
 /// The picture of an end of tunnels to `peers`, in the order of their reqids from 1 on.
@@ -393,7 +393,8 @@ fn listed_networks_say_what_is_far_where_the_sides_of_a_policy_overlap() {
     // Without a list: nobody can say on which side it is. B's is the smaller side.
     let out = net.at_hub(&[to("198.51.100.7")]);
     assert_eq!((out.plain.len(), out.wire.len()), (1, 0));
-    net.hub.know(&KnownNetworks { own: vec![], far: vec![prefix("198.51.100.0/24")] });
+    net.hub
+        .know(&KnownNetworks { far: vec![prefix("198.51.100.0/24")], ..KnownNetworks::default() });
     let out = net.at_hub(&[to("198.51.100.7"), to("198.51.101.7")]);
     assert_eq!((out.plain, out.wire.len()), (vec![to("198.51.101.7")], 1));
     net.assert_no_leak();
@@ -748,7 +749,7 @@ fn what_was_between_two_hosts_has_arrived() {
     let both = |end: u8, peer: u8| {
         let mut picture = picture(&setup, end, &[peer], between(ALL, ALL, 1));
         let far = vec![prefix("192.0.2.0/24")];
-        picture.spd_mut().send_on(Some(&KnownNetworks { own: Vec::new(), far }));
+        picture.spd_mut().send_on(Some(&KnownNetworks { far, ..KnownNetworks::default() }));
         picture
     };
     net.a = Gate::new(net.arena, &setup, both(A, HUB));

@@ -9,15 +9,15 @@ use convoy_netlink::nft::{
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
 use super::{Chain, Counted, admitted::admitted_to, answered, between, by, drop_between, sides};
-use crate::{Config, marks::Noted, queues::Asking};
+use crate::{Config, Way, marks::Noted, queues::Asking};
 
 /// For this host, ahead of what changes sources there; and for what it forwards.
 pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
-    let chain = |name, hook, priority, passes, answers: &[Bits]| Chain {
+    let chain = |name, way, (hook, priority), passes, answers: &[Bits]| Chain {
         name,
         place: Place::At(hook, priority),
         counts: Some(Counted::Inbound),
-        rules: rules(config, asking, passes, answers),
+        rules: rules(config, asking, way, passes, answers),
     };
     // What a bridge passes on comes by the second one where `br_netfilter` shows it.
     let forwarded = vec![neighbour_discovery()];
@@ -27,15 +27,16 @@ pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
     let any = [marks.noted(Noted::Bypass), marks.protect_forwarded()];
     let (host, forward) = (InetHookNumber::LocalIn, InetHookNumber::Forward);
     [
-        chain("inbound", host, FIRST, admitted_to(config), &here),
+        chain("inbound", Way::In, (host, FIRST), admitted_to(config), &here),
         // Who answered for these has asked the policies of both ways.
-        chain("inbound-forward", forward, LAST, forwarded, &any),
+        chain("inbound-forward", Way::Forward, (forward, LAST), forwarded, &any),
     ]
 }
 
 fn rules(
     config: &Config,
     asking: Option<&Asking>,
+    way: Way,
     passes: Vec<Vec<Expression>>,
     answers: &[Bits],
 ) -> Vec<Vec<Expression>> {
@@ -43,12 +44,12 @@ fn rules(
     rules.extend(passes);
     if asking.is_some() {
         rules.extend(
-            sides().map(|(near, far, mixed)| {
+            sides(config.leads, way).map(|(near, far, mixed)| {
                 [between(far, near), mixed.lacks_source(), stop()].concat()
             }),
         );
         rules.extend(answered(answers));
     }
-    rules.extend(sides().map(|(near, far, _)| drop_between(far, near)));
+    rules.extend(sides(config.leads, way).map(|(near, far, _)| drop_between(far, near)));
     rules
 }

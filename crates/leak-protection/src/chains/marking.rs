@@ -10,11 +10,11 @@ use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey, Operator};
 
 use super::{
     Chain, between, by, either_way, outbound,
-    questions::{FROM_FAR, FROM_NEAR, KEEPS, ask, kept, pass, remembered},
+    questions::{CAME_IN, FROM_NEAR, KEEPS, ask, kept, pass, remembered},
     quoting, sides,
 };
 use crate::{
-    Config, Lead,
+    Config, Lead, Way,
     marks::Noted,
     queues::{Asking, Kind},
 };
@@ -38,11 +38,11 @@ pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 3] {
 /// What comes in by another interface than that of the tunnels, and is to go there.
 fn forwards(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
     let marks = config.questions.marks;
-    let mut rules = asking.map(kept).unwrap_or_default();
+    let mut rules = asking.map(|asking| kept(config, asking)).unwrap_or_default();
     let elsewhere =
         vec![meta(MetaKey::Iifname), compare(Operator::NotEqual, name(config.tun.as_str()))];
     let protected = [marks.noted(Noted::Protect).in_mark(), elsewhere].concat();
-    rules.extend(sides().map(|(near, far, _)| {
+    rules.extend(sides(config.leads, Way::Out).map(|(near, far, _)| {
         [protected.clone(), between(near, far), marks.protect_forwarded().into_mark()].concat()
     }));
     rules
@@ -51,7 +51,8 @@ fn forwards(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
 /// Takes the bits away that others gave packets between near and far. Packets of others keep theirs.
 fn none_yet(config: &Config) -> impl Iterator<Item = Vec<Expression>> {
     let none = config.questions.marks.none();
-    either_way().map(move |between| [none.not_in_mark(), between, none.into_mark()].concat())
+    either_way(config.leads)
+        .map(move |between| [none.not_in_mark(), between, none.into_mark()].concat())
 }
 
 /// What comes in. Nothing is asked where both sides are protected whole: other chains know what they may do.
@@ -63,16 +64,22 @@ fn arrives(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
         let out_of_tunnel = vec![meta(MetaKey::Iifname), equal(name(config.tun.as_str()))];
         rules.push([out_of_tunnel, marks.out_of_tunnel().into_mark()].concat());
     }
-    for (near, far, mixed) in sides() {
-        let Some(_) = asking else {
-            rules.push([between(near, far), protect(config), pass()].concat());
-            continue;
+    if asking.is_some() {
+        let is_in_clear = compare(Operator::NotEqual, name(config.tun.as_str()));
+        rules.push(vec![meta(MetaKey::Iifname), is_in_clear, jump(CAME_IN)]);
+    }
+    for (near, far, mixed) in sides(config.leads, Way::Out) {
+        let whole = match (asking, config.leads) {
+            (None, _) => Vec::new(),
+            (Some(_), Lead::ByMark) => mixed.lacks_destination(),
+            // Without an answer only routes lead it.
+            (Some(_), Lead::ByDestination) => {
+                [mixed.lacks_source(), mixed.lacks_destination()].concat()
+            }
         };
-        let whole = [mixed.lacks_source(), mixed.lacks_destination()].concat();
-        let ways = [(near, far, FROM_NEAR, protect(config)), (far, near, FROM_FAR, Vec::new())];
-        for (from, to, chain, marked) in ways {
-            rules.push([between(from, to), whole.clone(), marked, pass()].concat());
-            rules.push([between(from, to), vec![jump(chain)]].concat());
+        rules.push([between(near, far), whole, protect(config), pass()].concat());
+        if asking.is_some() {
+            rules.push([between(near, far), vec![jump(FROM_NEAR)]].concat());
         }
     }
     rules
@@ -88,7 +95,7 @@ fn sends(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
     rules.extend([by(MetaKey::Oifname, "lo"), neighbour_discovery()]);
     rules.extend(none_yet(config));
     rules.extend(asking.into_iter().flat_map(|_| quoting::passed()));
-    for (near, far, mixed) in sides() {
+    for (near, far, mixed) in sides(config.leads, Way::Out) {
         let outward = between(near, far);
         let whole = if asking.is_some() { mixed.lacks_destination() } else { Vec::new() };
         rules.push([outward.clone(), whole, protect(config), pass()].concat());

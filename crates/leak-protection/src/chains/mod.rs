@@ -17,10 +17,7 @@ use convoy_netlink::nft::{
 use netlink_packet_netfilter::nftables::MetaKey;
 
 use crate::{
-    Config, Lead,
-    queues::Asking,
-    table::{FAR, MIXED, NEAR},
-    tracked::Tracked,
+    Config, Lead, Way, prefix_sets::of_way, queues::Asking, table::SETS, tracked::Tracked,
 };
 
 /// A chain and its rules.
@@ -67,9 +64,17 @@ fn is_of_this_host() -> Vec<Expression> {
     vec![meta(MetaKey::Iif), equal(0_u32.to_ne_bytes().to_vec())]
 }
 
-/// Near, far and mixed prefixes, of IPv4 and of IPv6.
-fn sides() -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
-    NEAR.into_iter().zip(FAR).zip(MIXED).map(|((near, far), mixed)| (near, far, mixed))
+/// Near, far and mixed prefixes of one way, of IPv4 and of IPv6. Policies of a site alone mean all ways.
+fn sides(leads: Lead, way: Way) -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
+    let way = if leads == Lead::ByMark { way } else { Way::Out };
+    let of_version = move |is_v4| of_way(&SETS, way, is_v4).copied();
+    [true, false].into_iter().filter_map(of_version).map(|[near, far, mixed]| (near, far, mixed))
+}
+
+/// Those of all ways that have some of their own.
+fn all_sides(leads: Lead) -> impl Iterator<Item = (AddressSet, AddressSet, AddressSet)> {
+    let ways = if leads == Lead::ByMark { &Way::ALL[..] } else { &[Way::Out] };
+    ways.iter().flat_map(move |way| sides(leads, *way))
 }
 
 /// Goes on if the packet goes from one network to another.
@@ -78,13 +83,14 @@ fn between(from: AddressSet, to: AddressSet) -> Vec<Expression> {
 }
 
 /// Goes on if the packet goes between near and far, either way.
-fn either_way() -> impl Iterator<Item = Vec<Expression>> {
-    sides().flat_map(|(near, far, _)| [between(near, far), between(far, near)])
+fn either_way(leads: Lead) -> impl Iterator<Item = Vec<Expression>> {
+    all_sides(leads).flat_map(|(near, far, _)| [between(near, far), between(far, near)])
 }
 
 /// Whether a rule of a table that asks drops what has no answer.
 pub(crate) fn drops_unanswered(rule: &[Expression]) -> bool {
-    sides().any(|(near, far, _)| rule == drop_between(near, far) || rule == drop_between(far, near))
+    all_sides(Lead::ByMark)
+        .any(|(near, far, _)| rule == drop_between(near, far) || rule == drop_between(far, near))
 }
 
 /// Counts and drops what goes from one network to another.

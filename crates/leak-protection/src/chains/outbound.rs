@@ -16,7 +16,7 @@ use super::{
     sides,
 };
 use crate::{
-    Config,
+    Config, Way,
     marks::Noted,
     queues::{Asking, Kind},
 };
@@ -38,6 +38,7 @@ pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
 }
 
 fn rules(config: &Config, asking: Option<&Asking>, is_behind_nat: bool) -> Vec<Vec<Expression>> {
+    let sides = || sides(config.leads, Way::Out);
     let mut rules = vec![by(MetaKey::Oifname, config.tun.as_str()), by(MetaKey::Oifname, "lo")];
     rules.extend(quoting::drops(asking));
     rules.extend(exempt(config).map(|exempt| [exempt, vec![verdict(ACCEPT)]].concat()));

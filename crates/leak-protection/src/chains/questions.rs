@@ -13,9 +13,9 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, admitted::admitted_to, between, by, either_way, quoting, sides};
+use super::{Chain, admitted::admitted_to, between, either_way, quoting, sides};
 use crate::{
-    Config,
+    Config, Way,
     marks::Noted,
     queues::{Asking, Kind},
 };
@@ -28,7 +28,8 @@ const DIRECTIONS: [FlowDirection; 2] = [FlowDirection::Original, FlowDirection::
 pub(crate) const RECALL: &str = "recall";
 pub(crate) const KEEP: &str = "keep";
 pub(super) const FROM_NEAR: &str = "from-near";
-pub(super) const FROM_FAR: &str = "from-far";
+pub(super) const CAME_IN: &str = "came-in";
+const FROM_FAR: &str = "from-far";
 
 pub(super) fn chains(config: &Config, asking: &Asking) -> Vec<Chain> {
     let chain = |name, place, rules| Chain { name, place, counts: None, rules };
@@ -37,8 +38,9 @@ pub(super) fn chains(config: &Config, asking: &Asking) -> Vec<Chain> {
         chain(KEEP, Place::Jumps, keep(asking)),
         chain(FROM_NEAR, Place::Jumps, from_near(config, asking)),
         chain(FROM_FAR, Place::Jumps, from_far(config, asking)),
+        chain(CAME_IN, Place::Jumps, came_in(config)),
         quoting::chain(asking),
-        chain("sent-answered", Place::At(InetHookNumber::LocalOut, KEEPS), kept(asking)),
+        chain("sent-answered", Place::At(InetHookNumber::LocalOut, KEEPS), kept(config, asking)),
     ]
 }
 
@@ -96,9 +98,11 @@ fn keep(asking: &Asking) -> Vec<Vec<Expression>> {
 }
 
 /// Has flows remember what was just answered about packets between near and far.
-pub(super) fn kept(asking: &Asking) -> Vec<Vec<Expression>> {
+pub(super) fn kept(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
     let fresh = asking.marks.fresh(true).in_mark();
-    either_way().map(|between| [fresh.clone(), between, vec![jump(KEEP)]].concat()).collect()
+    either_way(config.leads)
+        .map(|between| [fresh.clone(), between, vec![jump(KEEP)]].concat())
+        .collect()
 }
 
 /// Ends with a verdict that the flow remembers.
@@ -116,21 +120,33 @@ fn from_near(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
         [out_of_tunnel(), vec![ask(asking, Kind::Sent)]].concat(),
     ];
     rules.extend(remembered(asking));
-    for (near, far, _) in sides() {
-        let also_inward = between(far, near);
-        let for_host = vec![ask(asking, Kind::Arriving)];
-        rules.push([also_inward.clone(), is_for_this_host(), for_host].concat());
-        rules.push([also_inward, vec![ask(asking, Kind::Forwarded)]].concat());
-    }
     rules.push([is_for_this_host(), pass()].concat());
     rules.push(vec![ask(asking, Kind::Leaving)]);
     rules
 }
 
+/// What comes in in clear, before it is routed. What is held whole is asked about by nobody: other chains drop it.
+fn came_in(config: &Config) -> Vec<Vec<Expression>> {
+    let mut rules = Vec::new();
+    let from_far = |meant: Vec<Expression>, whole: Vec<Expression>| {
+        let asked = [meant.clone(), vec![jump(FROM_FAR)]].concat();
+        [[meant, whole, pass()].concat(), asked]
+    };
+    for (near, far, mixed) in sides(config.leads, Way::In) {
+        let is_for_host = [between(far, near), is_for_this_host()].concat();
+        rules.extend(from_far(is_for_host, mixed.lacks_source()));
+    }
+    for (near, far, mixed) in sides(config.leads, Way::Forward) {
+        // Of these, policies `in` say nothing.
+        rules.push([between(far, near), is_for_this_host(), pass()].concat());
+        rules.extend(from_far(between(far, near), mixed.lacks_source()));
+    }
+    rules
+}
+
 /// From far to near, before it is routed.
 fn from_far(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
-    let mut rules = vec![by(MetaKey::Iifname, config.tun.as_str())];
-    rules.extend(remembered(asking));
+    let mut rules = Vec::from(remembered(asking));
     // Peers may be within what is protected.
     let peers = admitted_to(config);
     rules.extend(peers.into_iter().map(|passes| [is_for_this_host(), passes].concat()));

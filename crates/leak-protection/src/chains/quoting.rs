@@ -12,7 +12,7 @@ use convoy_netlink::nft::{
 use netlink_packet_netfilter::nftables::{MetaKey, Operator};
 
 use super::{Chain, is_of_this_host, sides};
-use crate::{marks::Noted, queues::Asking};
+use crate::{Lead, Way, marks::Noted, queues::Asking};
 
 /// Types of ICMP messages that quote packets, first and last: Destination Unreachable, Source Quench and Redirect; Time
 /// Exceeded and Parameter Problem (RFC 792).
@@ -40,9 +40,10 @@ pub(crate) fn is_drop(rule: &[Expression]) -> bool {
     quotes().any(|(quotes, _)| rule == [quotes, stop()].concat())
 }
 
-/// What goes on for errors about packets from far to near, with what goes on if the far one is mixed.
+/// What goes on for errors about packets from far to near, with what goes on if the far one is mixed. Tunnels bring what
+/// answers to packets that leave, so these are the prefixes of that way.
 fn quotes() -> impl Iterator<Item = (Vec<Expression>, Vec<Expression>)> {
-    sides().flat_map(|(near, far, mixed)| {
+    sides(Lead::ByMark, Way::Out).flat_map(|(near, far, mixed)| {
         let errors = error_types(near).iter().map(move |types| {
             let about = [far.quotes_source(), near.quotes_destination()].concat();
             (of_types(near, *types), about, mixed.quotes_source())

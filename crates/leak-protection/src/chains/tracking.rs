@@ -8,7 +8,7 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, admitted, between, outbound, sides};
+use super::{Chain, admitted, all_sides, between, outbound};
 use crate::{Config, tracked::Tracked};
 
 /// `NF_IP_PRI_RAW`: behind where fragments are put together, ahead of conntrack.
@@ -37,10 +37,10 @@ pub(crate) fn rules(
         Tracked::All => (Vec::new(), Vec::new()),
         Tracked::AllButTunnels => (tunnels_arriving(&IKE), tunnels_sent(config)),
         Tracked::Asked => (
-            [tunnels_arriving(&admitted::ports(config)), asked_alone()].concat(),
+            [tunnels_arriving(&admitted::ports(config)), asked_alone(config)].concat(),
             outbound::exempt(config)
                 .map(|exempt| [exempt, skip()].concat())
-                .chain(asked_alone())
+                .chain(asked_alone(config))
                 .collect(),
         ),
     };
@@ -72,9 +72,9 @@ fn tunnels(ports: &[u16], at: u32) -> Vec<Vec<Expression>> {
 }
 
 /// Leaves what is asked about to conntrack, in both directions, and nothing else.
-fn asked_alone() -> Vec<Vec<Expression>> {
+fn asked_alone(config: &Config) -> Vec<Vec<Expression>> {
     let mut rules = Vec::new();
-    for (near, far, mixed) in sides() {
+    for (near, far, mixed) in all_sides(config.leads) {
         for (from, to) in [(near, far), (far, near)] {
             for is_mixed in [mixed.has_source(), mixed.has_destination()] {
                 rules.push([between(from, to), is_mixed, vec![verdict(ACCEPT)]].concat());

@@ -147,6 +147,10 @@ impl Policies for Teller<'_> {
     fn inbound(&mut self, packet: &[u8]) -> Verdict {
         self.0.inbound(Flow::of(packet))
     }
+
+    fn forwarded(&mut self, packet: &[u8]) -> Verdict {
+        self.inbound(packet)
+    }
 }
 
 /// A gateway that answers until it is dropped.

@@ -56,6 +56,12 @@ impl Difference {
 }
 
 impl Cover {
+    /// No range.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { ranges: BTreeMap::new() }
+    }
+
     /// The ranges, in order.
     pub fn ranges(&self) -> impl Iterator<Item = Range> {
         self.ranges.iter().map(|(from, to)| (*from, *to))

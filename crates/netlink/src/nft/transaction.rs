@@ -139,23 +139,26 @@ impl Nft {
             let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, SUBSYSTEM);
             (Message::Said(NetfilterMessage::new::<ControlMessage>(header, control)), 0)
         };
-        let count = orders.len();
+        let last = orders.len();
         let mut messages = vec![frame(ControlMessage::BatchBegin)];
-        let said = |order: Order| (Message::Said(message(order.message)), NLM_F_ACK | order.flags);
-        messages.extend(orders.into_iter().map(said));
+        messages.extend(orders.into_iter().map(|order| {
+            let Order { message: order, flags } = order;
+            (Message::Said(message(order)), flags)
+        }));
+        // Refusals come unasked. An acknowledgement of each order would overflow the socket's buffer at some 280.
+        if let Some((_, flags)) = messages.last_mut().filter(|_| last > 0) {
+            *flags |= NLM_F_ACK;
+        }
         messages.push(frame(ControlMessage::BatchEnd));
         let bytes: usize = messages.iter().map(|(m, _)| m.buffer_len().saturating_add(32)).sum();
         if bytes > SMALL {
             self.channel.allow_datagrams_of(bytes);
         }
         let outcomes = self.channel.send_many(messages)?;
-        let mut done = 0;
-        for outcome in outcomes.into_iter().flatten() {
-            outcome?;
-            done += 1;
-        }
+        let is_done = last == 0 || matches!(outcomes.get(last), Some(Some(Ok(()))));
+        outcomes.into_iter().flatten().collect::<Result<(), _>>()?;
         let silence = Refusal { errno: nix::libc::EIO, said: Some("no answer".into()) };
-        if done < count { Err(silence) } else { Ok(()) }
+        if is_done { Ok(()) } else { Err(silence) }
     }
 
     /// The names of all tables for both IP versions.

@@ -10,7 +10,8 @@ use convoy_xfrm::{Action, Addresses, Encap, Mode, Network, Policy, PolicyDirecti
 
 use super::Kernel;
 use super::tests::{
-    HERE, THERE, add, ask, flow, inbound, kernel, name_of, outbound, policy, put, query, sa,
+    HERE, THERE, add, ask, flow, inbound, kernel, know_host, name_of, outbound, policy, put, query,
+    sa,
 };
 
 const OTHER: [u8; 4] = [192, 0, 2, 3];
@@ -137,6 +138,7 @@ fn each_policy_uses_the_sa_that_it_names() {
 #[test]
 fn a_policy_in_that_names_an_spi_means_that_sa_alone() {
     let (mut kernel, published) = kernel();
+    know_host(&published, &flow(false));
     add(&mut kernel, inbound(1, 1)).unwrap();
     add(&mut kernel, inbound(2, 2)).unwrap();
     for (spi, expected) in [(None, &[1, 2][..]), (Some(2), &[2]), (Some(3), &[])] {
@@ -223,6 +225,9 @@ fn a_policy_for_many_hosts_in_transport_mode_takes_the_sa_of_a_packets_hosts() {
 #[test]
 fn policies_in_take_sas_in_transport_mode_of_any_hosts() {
     let (mut kernel, published) = kernel();
+    let mut flow = between(THERE);
+    std::mem::swap(&mut flow.src, &mut flow.dst);
+    know_host(&published, &flow);
     add(&mut kernel, transport(THERE, HERE, 1)).unwrap();
     let mut tunnel = inbound(2, 2);
     tunnel.info.reqid = 1;
@@ -236,8 +241,6 @@ fn policies_in_take_sas_in_transport_mode_of_any_hosts() {
         Addresses::Networks { source: destination, destination: source };
     put(&mut kernel, policy).unwrap();
     let picture = published.current();
-    let mut flow = between(THERE);
-    std::mem::swap(&mut flow.src, &mut flow.dst);
     let decision = picture.spd().lookup(Direction::Inbound, &flow).unwrap();
     let PolicyAction::Protect { reqid } = decision.action else { panic!("{decision:?}") };
     let taken = picture.inbound_sas().filter(|(_, sa)| sa.reqid == reqid);

@@ -28,7 +28,7 @@ use convoy_ipsec::sa::SaSlot;
 use convoy_ipsec::selector::Direction;
 use convoy_ipsec::snapshot::Published;
 use convoy_wire::Prefix;
-use convoy_xfrm::{Address, Errno, HashThreshold, Refusal, Request};
+use convoy_xfrm::{Address, Errno, HashThreshold, PolicyDirection, Refusal, Request};
 
 use super::keep::Keep;
 use super::plane::{Plane, Setting};
@@ -108,6 +108,8 @@ pub struct Covered {
     pub is_whole: bool,
     /// What becomes of them.
     pub cover: Cover,
+    /// Which way they go: away, to this host, or through it.
+    pub direction: PolicyDirection,
 }
 
 /// A request that was carried out.

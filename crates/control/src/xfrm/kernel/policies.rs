@@ -50,8 +50,7 @@ pub(super) fn covered(policy: &Policy) -> Option<Covered> {
     let (source, destination) = networks(info)?;
     let (local, remote) = match info.direction {
         PolicyDirection::Out => (source, destination),
-        PolicyDirection::In => (destination, source),
-        PolicyDirection::Forward => return None,
+        PolicyDirection::In | PolicyDirection::Forward => (destination, source),
     };
     let selector = &info.selector;
     let ports = selector.source_port.mask | selector.destination_port.mask;
@@ -60,15 +59,11 @@ pub(super) fn covered(policy: &Policy) -> Option<Covered> {
         (Action::Allow, true) => Cover::Bypass,
         (Action::Allow, false) => Cover::Protect,
     };
-    // What others `in` protect follows from those `out`.
-    if info.direction == PolicyDirection::In && cover != Cover::Bypass {
-        return None;
-    }
     if cover == Cover::Bypass && is_neighbour_discovery(info) {
         return None;
     }
     let is_whole = selector.protocol == 0 && ports == 0;
-    Some(Covered { local, remote, is_whole, cover })
+    Some(Covered { local, remote, is_whole, cover, direction: info.direction })
 }
 
 /// Whether a policy is for Neighbour Discovery alone (RFC 4861), which passes anyway: Libreswan has such.

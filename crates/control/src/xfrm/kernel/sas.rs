@@ -256,6 +256,8 @@ impl Kernel {
 /// the names that kernels show.
 fn begin(sa: &mut Sa, at: Moment) {
     sa.transform.canonical();
+    // Software does what no device does, as with a kernel.
+    sa.offload = None;
     let fresh = convoy_xfrm::Usage { add_time: at.unix(), ..convoy_xfrm::Usage::default() };
     sa.info.usage = sa.state.usage.unwrap_or(fresh);
 }

@@ -10,10 +10,10 @@ use convoy_ipsec::snapshot::Snapshot;
 use convoy_ipsec::spd::{PolicyAction, Spd, SpdId};
 use convoy_wire::{FlowKey, Ports, Protocol, SeqNum, Spi};
 use convoy_xfrm::{
-    Action, Addresses, Aead, AlgorithmName, AllocSpi, AsyncEvent, Encap, FlushPolicy, FlushSa,
-    Group, Key, Limits, Mark, Messages, Mode, Network, Policy, PolicyDirection, PolicyInfo,
-    PolicyKey, PolicyName, PortMask, ProtocolFilter, ReplayEsn, Reply, Sa, SaDump, SaFlags, SaInfo,
-    SaProtocol, SaQuery, Selector, Share, Template, Transform, Usage,
+    Action, Addresses, Aead, Algorithm, AlgorithmName, AllocSpi, AsyncEvent, Encap, FlushPolicy,
+    FlushSa, Group, Integrity, Key, Limits, Mark, Messages, Mode, Network, Policy, PolicyDirection,
+    PolicyInfo, PolicyKey, PolicyName, PortMask, ProtocolFilter, ReplayEsn, Reply, Sa, SaDump,
+    SaFlags, SaInfo, SaProtocol, SaQuery, Selector, Share, Template, Transform, Usage,
 };
 
 use super::*;
@@ -203,6 +203,17 @@ pub(super) fn flow(outbound: bool) -> FlowKey {
     FlowKey::new(from, to, Protocol::UDP, Ports::Known { src: 1000, dst: 2000 }).unwrap()
 }
 
+/// Workers take the destination of a packet for this host's address.
+pub(super) fn know_host(published: &Published, flow: &FlowKey) {
+    know_hosts(published, &[Prefix::host(flow.dst_addr())]);
+}
+
+fn know_hosts(published: &Published, hosts: &[Prefix]) {
+    let mut next = Snapshot::clone(&published.current());
+    next.spd_mut().know_hosts(hosts);
+    published.publish(next);
+}
+
 pub(super) fn decides(published: &Published, direction: Direction) -> Option<PolicyAction> {
     let flow = flow(direction == Direction::Outbound);
     published.current().spd().lookup(direction, &flow).map(|decision| decision.action)
@@ -260,10 +271,10 @@ fn a_tunnel_of_a_daemon_is_what_workers_need_for_it() {
         decides(&published, Direction::Inbound),
         Some(PolicyAction::Protect { reqid: comes.reqid })
     );
-    assert_eq!(published.current().spd().len(), 2, "in and fwd are one to workers");
+    assert_eq!(published.current().spd().len(), 3, "in and fwd are apart");
     let user = published.current().outbound_for(goes.reqid).unwrap();
     assert_eq!(published.current().outbound(user.slot).unwrap().spi, goes.spi);
-    assert_eq!(kernel.generation(), 5, "workers need not look again for the second of the two");
+    assert_eq!(kernel.generation(), 6);
 }
 
 #[test]
@@ -301,7 +312,7 @@ fn what_workers_cannot_do_is_refused_with_the_reason() {
         (refusal.errno, refusal.text.into_owned())
     };
     let mark = Mark { value: 1, mask: 1 };
-    let cases: [(Change<'_, Sa>, Errno, &str); 11] = [
+    let cases: [(Change<'_, Sa>, Errno, &str); 12] = [
         (&|sa| sa.mark = mark, Errno::EOPNOTSUPP, "no marks"),
         (&|sa| sa.output_mark = mark, Errno::EOPNOTSUPP, "sets no marks"),
         (&|sa| sa.if_id = 3, Errno::EOPNOTSUPP, "if_id"),
@@ -309,6 +320,7 @@ fn what_workers_cannot_do_is_refused_with_the_reason() {
         (&|sa| sa.info.mode = Mode::Beet, Errno::EPROTONOSUPPORT, "mode"),
         (&|sa| sa.extra_flags = 2, Errno::EOPNOTSUPP, "wrap"),
         (&|sa| sa.info.flags = SaFlags::DECAP_DSCP, Errno::EOPNOTSUPP, "DSCP"),
+        (&|sa| sa.info.flags = SaFlags::ICMP, Errno::EOPNOTSUPP, "ICMP"),
         (&|sa| sa.info.protocol = SaProtocol::Comp, Errno::EPROTONOSUPPORT, "type"),
         (
             &|sa| {
@@ -410,13 +422,10 @@ fn a_key_of_a_counter_mode_has_one_direction() {
     assert_eq!(add(&mut kernel, outbound(2, 1)).unwrap_err().errno, Errno::EINVAL, "nor later");
     // With random IVs it is what tutorials do.
     let cbc = |mut sa: Sa| {
-        let name = |text| AlgorithmName::new(text).unwrap();
+        let name = |text: &str| AlgorithmName::new(text).unwrap();
         sa.transform = Transform::Separate {
-            cipher: Some(convoy_xfrm::Algorithm {
-                name: name("cbc(aes)"),
-                key: Key::new(&[1; 16]).unwrap(),
-            }),
-            integrity: Some(convoy_xfrm::Integrity {
+            cipher: Some(Algorithm { name: name("cbc(aes)"), key: Key::new(&[1; 16]).unwrap() }),
+            integrity: Some(Integrity {
                 name: name("hmac(sha256)"),
                 key: Key::new(&[2; 32]).unwrap(),
                 icv_bits: Some(128),
@@ -451,7 +460,7 @@ fn an_inbound_key_that_comes_again_accepts_nothing_it_accepted_before() {
 
 /// MOBIKE blocks the policy while its SAs move.
 #[test]
-fn a_blocking_policy_counts_and_the_stricter_of_in_and_forward_does() {
+fn a_blocking_policy_counts_and_those_in_and_forward_are_apart() {
     let (mut kernel, published) = kernel();
     let add = |kernel: &mut Kernel, direction, action, template| {
         put(kernel, policy(direction, action, template)).unwrap()
@@ -462,16 +471,71 @@ fn a_blocking_policy_counts_and_the_stricter_of_in_and_forward_does() {
     assert_eq!(decides(&published, Direction::Outbound), Some(PolicyAction::Discard));
     assert!(matches!(carried.covered[..], [Covered { cover: Cover::Discard, .. }]));
     assert!(matches!(carried.uncovered[..], [Covered { cover: Cover::Protect, .. }]));
-    add(&mut kernel, PolicyDirection::In, Action::Allow, true);
-    add(&mut kernel, PolicyDirection::Forward, Action::Allow, false);
-    assert!(matches!(decides(&published, Direction::Inbound), Some(PolicyAction::Protect { .. })));
-    add(&mut kernel, PolicyDirection::Forward, Action::Block, false);
+    let carried = add(&mut kernel, PolicyDirection::In, Action::Allow, true);
+    let covered = carried.covered[..].iter().map(|it| (it.cover, it.direction)).collect::<Vec<_>>();
+    assert_eq!(covered, [(Cover::Protect, PolicyDirection::In)]);
+    let carried = add(&mut kernel, PolicyDirection::Forward, Action::Block, false);
+    let covered = carried.covered[..].iter().map(|it| (it.cover, it.direction)).collect::<Vec<_>>();
+    assert_eq!(covered, [(Cover::Discard, PolicyDirection::Forward)]);
+    let know = |hosts: &[Prefix]| {
+        know_hosts(&published, hosts);
+        decides(&published, Direction::Inbound)
+    };
+    // As long as nobody knows for whom a packet is, the stricter one counts.
     assert_eq!(decides(&published, Direction::Inbound), Some(PolicyAction::Discard));
-    add(&mut kernel, PolicyDirection::Forward, Action::Allow, true);
-    assert!(matches!(decides(&published, Direction::Inbound), Some(PolicyAction::Protect { .. })));
+    let host = Prefix::host(flow(false).dst_addr());
+    assert!(matches!(know(&[host]), Some(PolicyAction::Protect { .. })));
+    assert_eq!(know(&[]), Some(PolicyAction::Discard));
+    add(&mut kernel, PolicyDirection::Forward, Action::Allow, false);
+    assert_eq!(know(&[]), Some(PolicyAction::Bypass));
+    assert!(matches!(know(&[host]), Some(PolicyAction::Protect { .. })));
     let forward = name_of(&policy(PolicyDirection::Forward, Action::Allow, true));
     ask(&mut kernel, Request::DelPolicy(Box::new(forward)), 1).unwrap();
-    assert!(matches!(decides(&published, Direction::Inbound), Some(PolicyAction::Protect { .. })));
+    assert_eq!(know(&[]), None, "policies in are for this host alone");
+    assert!(matches!(know(&[host]), Some(PolicyAction::Protect { .. })));
+}
+
+/// RFC 3602 wants IVs of AES-CBC that nobody can predict, and those of all SAs come from one generator.
+#[test]
+fn one_key_of_aes_cbc_may_have_several_sas() {
+    let (mut kernel, published) = kernel();
+    let cbc = |spi| {
+        let name = |text| AlgorithmName::new(text).unwrap();
+        let cipher = Algorithm { name: name("cbc(aes)"), key: Key::new(&[7; 16]).unwrap() };
+        let key = Key::new(&[8; 20]).unwrap();
+        let integrity = Some(Integrity { name: name("hmac(sha1)"), key, icv_bits: None });
+        let transform = Transform::Separate { cipher: Some(cipher), integrity };
+        Sa { transform, ..outbound(spi, 1) }
+    };
+    for spi in 1..=3 {
+        add(&mut kernel, cbc(spi)).unwrap();
+    }
+    let leases = || -> Vec<_> {
+        let picture = published.current();
+        picture.outbound_sas().map(|(_, sa)| Arc::as_ptr(&sa.lease)).collect()
+    };
+    let all: std::collections::HashSet<_> = leases().into_iter().collect();
+    assert_eq!(all.len(), 3, "each has sequence numbers of its own");
+    ask(&mut kernel, Request::DelSa(query(&cbc(2))), 0).unwrap();
+    add(&mut kernel, cbc(2)).unwrap();
+    assert_eq!(leases().len(), 3);
+}
+
+#[test]
+fn what_a_device_is_to_encrypt_software_does() {
+    let (mut kernel, _) = kernel();
+    let offload = |flags| Some(convoy_xfrm::Offload { interface: 1, flags });
+    add(&mut kernel, Sa { offload: offload(0), ..outbound(1, 1) }).unwrap();
+    add(&mut kernel, Sa { offload: offload(2), ..inbound(2, 2) }).unwrap();
+    let shown = ask(&mut kernel, Request::GetSa(query(&outbound(1, 1))), 0).unwrap();
+    let [Reply::NewSa(shown)] = &replies(&shown)[..] else { panic!() };
+    assert_eq!(shown.offload, None, "no device does it");
+    for (flags, errno) in [(4, Errno::EOPNOTSUPP), (8, Errno::EINVAL)] {
+        let refused = add(&mut kernel, Sa { offload: offload(flags), ..outbound(3, 3) });
+        assert_eq!(refused.unwrap_err().errno, errno);
+    }
+    let padded = Sa { offload: offload(0), tfc_padding: Some(100), ..outbound(3, 3) };
+    assert_eq!(add(&mut kernel, padded).unwrap_err().errno, Errno::EINVAL);
 }
 
 #[test]

@@ -82,8 +82,8 @@ impl Graves {
     /// Remembers the numbers of an earlier life.
     pub(super) fn remember_lease(&mut self, key: RecordId, used: SeqNum) {
         let what = Arc::new(Lease::new(used, used.get().saturating_add(1)));
-        self.leases.insert(key, Kept { what, is_live: true, deaths: 0 });
-        self.bury_lease(key);
+        self.leases.insert(key, Kept { what: what.clone(), is_live: true, deaths: 0 });
+        self.bury_lease(key, &what);
     }
 
     /// The name of an outbound key.
@@ -96,15 +96,24 @@ impl Graves {
         self.hash.record_id(Direction::Inbound, key)
     }
 
-    /// The sequence numbers of a key, behind `sent` and behind all that were ever used.
+    /// The sequence numbers of a key, behind `sent` and behind all that were ever used. An SA whose cipher makes no
+    /// nonces of them (`is_shared`) has its own where another one has the key.
     ///
     /// # Errors
-    /// `EEXIST` when a live SA has the key: two would use its nonces twice.
-    pub(super) fn raise(&mut self, key: RecordId, sent: SeqNum) -> Result<Arc<Lease>, Refusal> {
+    /// `EEXIST` when a live SA has the key otherwise: two would use its nonces twice.
+    pub(super) fn raise(
+        &mut self,
+        key: RecordId,
+        sent: SeqNum,
+        is_shared: bool,
+    ) -> Result<Arc<Lease>, Refusal> {
         let ceiling = self.ceiling;
         let fresh =
             || Kept { what: Arc::new(Lease::new(sent, ceiling)), is_live: false, deaths: 0 };
         let kept = self.leases.entry(key).or_insert_with(fresh);
+        if kept.is_live && is_shared {
+            return Ok(Arc::new(Lease::new(sent, ceiling)));
+        }
         if kept.is_live {
             let text = "Another outbound SA has this key, and would use its nonces again";
             return Err(Refusal::new(Errno::EEXIST, text));
@@ -114,9 +123,10 @@ impl Graves {
         Ok(kept.what.clone())
     }
 
-    /// An outbound SA went.
-    pub(super) fn bury_lease(&mut self, key: RecordId) {
+    /// An outbound SA went that had this lease.
+    pub(super) fn bury_lease(&mut self, key: RecordId, lease: &Arc<Lease>) {
         if let Some(kept) = self.leases.get_mut(&key)
+            && Arc::ptr_eq(&kept.what, lease)
             && core::mem::take(&mut kept.is_live)
         {
             kept.deaths += 1;
@@ -203,20 +213,39 @@ mod tests {
     fn a_key_that_comes_again_goes_on_behind_all_that_was_used_or_given() {
         let mut graves = Graves::new().unwrap();
         let key = graves.outbound(&material(1));
-        let mut counter = claim(graves.raise(key, SeqNum::default()).unwrap());
+        let lease = graves.raise(key, SeqNum::default(), false).unwrap();
+        let mut counter = claim(lease.clone());
         for expected in 1..=5 {
             assert_eq!(counter.next().unwrap().number(), SeqNum::new(expected));
         }
-        assert_eq!(graves.raise(key, SeqNum::default()).unwrap_err().errno, Errno::EEXIST);
+        let again = graves.raise(key, SeqNum::default(), false);
+        assert_eq!(again.unwrap_err().errno, Errno::EEXIST);
         drop(counter);
-        graves.bury_lease(key);
+        graves.bury_lease(key, &lease);
         // The daemon asked for the numbers before the last packets went out.
-        let mut counter = claim(graves.raise(key, SeqNum::new(2)).unwrap());
+        let mut counter = claim(graves.raise(key, SeqNum::new(2), false).unwrap());
         assert_eq!(counter.next().unwrap().number(), SeqNum::new(6));
         drop(counter);
-        graves.bury_lease(key);
-        let mut counter = claim(graves.raise(key, SeqNum::new(1000)).unwrap());
+        graves.bury_lease(key, &lease);
+        let mut counter = claim(graves.raise(key, SeqNum::new(1000), false).unwrap());
         assert_eq!(counter.next().unwrap().number(), SeqNum::new(1001));
+    }
+
+    #[test]
+    fn a_key_without_nonces_may_have_several_sas_with_numbers_of_their_own() {
+        let mut graves = Graves::new().unwrap();
+        let key = graves.outbound(&material(1));
+        let [first, second] =
+            [7, 3].map(|sent| graves.raise(key, SeqNum::new(sent), true).unwrap());
+        assert!(!Arc::ptr_eq(&first, &second));
+        assert_eq!([first.used(), second.used()], [7, 3].map(SeqNum::new));
+        // The one that goes does not bury the other.
+        graves.bury_lease(key, &second);
+        let again = graves.raise(key, SeqNum::default(), false);
+        assert_eq!(again.unwrap_err().errno, Errno::EEXIST);
+        graves.bury_lease(key, &first);
+        let again = graves.raise(key, SeqNum::default(), false).unwrap();
+        assert_eq!(again.used(), SeqNum::new(7));
     }
 
     #[test]
@@ -227,11 +256,11 @@ mod tests {
             bytes[..4].copy_from_slice(&n.to_be_bytes());
             RecordId::from_bytes(bytes)
         };
-        let lives = graves.raise(id(0), SeqNum::new(9)).unwrap();
+        let lives = graves.raise(id(0), SeqNum::new(9), false).unwrap();
         let count = u32::try_from(DEAD_MAX).unwrap() + 2;
         for n in 1..=count {
-            drop(graves.raise(id(n), SeqNum::new(5)).unwrap());
-            graves.bury_lease(id(n));
+            let lease = graves.raise(id(n), SeqNum::new(5), false).unwrap();
+            graves.bury_lease(id(n), &lease);
             let counters = Arc::<SaCounters>::default();
             graves.receive(id(n));
             counters.floor.raise(SeqNum::new(7));
@@ -239,7 +268,8 @@ mod tests {
         }
         assert!(graves.leases.len() <= DEAD_MAX + 1);
         assert!(!graves.leases.contains_key(&id(1)) && graves.leases.contains_key(&id(count)));
-        assert_eq!(graves.raise(id(0), SeqNum::default()).unwrap_err().errno, Errno::EEXIST);
+        let again = graves.raise(id(0), SeqNum::default(), false);
+        assert_eq!(again.unwrap_err().errno, Errno::EEXIST);
         assert_eq!(lives.used(), SeqNum::new(9));
         assert_eq!(graves.receive(id(1)), SeqNum::default());
         assert_eq!(graves.receive(id(count)), SeqNum::new(7));

@@ -242,10 +242,9 @@ impl Groups {
         all.filter_map(|any| Some((self.known.get(&any)?.number, any))).collect()
     }
 
-    /// The outbound SAs of interfaces, with the identifiers of these.
-    pub(super) fn of_interfaces(&self) -> impl Iterator<Item = (u32, SaSlot)> {
-        let is_whole = |group: &Group| group.if_id != 0 && group.spi.is_none();
-        let groups = self.known.iter().filter(move |(group, _)| is_whole(group));
+    /// The outbound SAs, with the identifiers of their interfaces.
+    pub(super) fn outbound(&self) -> impl Iterator<Item = (u32, SaSlot)> {
+        let groups = self.known.iter().filter(|(group, _)| group.spi.is_none());
         groups.flat_map(|(group, members)| members.outbound().map(|sa| (group.if_id, sa.slot)))
     }
 

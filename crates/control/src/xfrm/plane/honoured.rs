@@ -3,13 +3,16 @@
 
 use convoy_ipsec::replay::{MAX_WINDOW, MIN_WINDOW};
 use convoy_xfrm::{
-    Addresses, EXTRA_DONT_ENCAP_DSCP, Errno, Limits, Mark, Mode, Network, Policy, PolicyType,
-    PortMask, Refusal, Sa, SaFlags, SaProtocol, Selector, Template, attribute_name,
+    Addresses, EXTRA_DONT_ENCAP_DSCP, Errno, Limits, Mark, Mode, Network, Offload, Policy,
+    PolicyInfo, PolicyType, PortMask, Refusal, Sa, SaFlags, SaProtocol, Selector, Template,
+    attribute_name,
 };
 
 use super::interfaces::Interfaces;
 use super::sa::{Surroundings, Way};
 
+/// Of the flag `icmp` (RFC 4301 section 6.2), which strongSwan sets with `icmp = yes` alone.
+const NO_ICMP: &str = "Convoy chooses no SA by the packet that an ICMP error quotes";
 /// `UDP_ENCAP_ESPINUDP`.
 const ESP_IN_UDP: u16 = 2;
 
@@ -58,14 +61,22 @@ pub(super) fn sa(sa: &Sa, way: Way, around: &Surroundings) -> Result<(), Refusal
         (sa.mark != Mark::default(), "Convoy has no marks on SAs"),
         (sa.output_mark != Mark::default(), "Convoy sets no marks on an SA's packets"),
         (sa.security.is_some(), "Convoy has no security labels"),
-        (sa.offload.is_some(), "Convoy gives no SA to a device"),
+        (sa.offload.is_some_and(Offload::is_whole), "Convoy gives no SA to a device"),
         (sa.cpu.is_some(), "Convoy has no SAs per processor"),
         (sa.care_of.is_some(), "Convoy has no care-of addresses"),
         (info.flags.any(SaFlags::DECAP_DSCP), "Convoy does not copy the outer DSCP inwards"),
         (info.flags.any(SaFlags::WILD_RECEIVE), "Convoy takes packets for one address per SA"),
         (info.flags.any(SaFlags::ALIGN4), "Convoy aligns AH as RFC 4302 says"),
+        (info.flags.any(SaFlags::ICMP), NO_ICMP),
         (sa.extra_flags & !EXTRA_DONT_ENCAP_DSCP != 0, "Convoy never lets sequence numbers wrap"),
     ])?;
+    // As `net/xfrm/xfrm_device.c`.
+    if sa.offload.is_some_and(|offload| !offload.is_known()) {
+        return Err(invalid("Unrecognized flags in offload request"));
+    }
+    if sa.offload.is_some() && sa.tfc_padding.is_some_and(|bytes| bytes > 0) {
+        return Err(invalid("TFC padding can't be offloaded"));
+    }
     around.interfaces.id(sa.if_id).ok_or_else(no_interface)?;
     if !selects_all(sa) {
         return Err(unsupported("Convoy has no selectors of SAs narrower than their addresses"));
@@ -134,6 +145,7 @@ pub(super) fn policy(policy: &Policy, interfaces: &Interfaces) -> Result<(), Ref
         (policy.mark != Mark::default(), "Convoy has no marks on policies"),
         (policy.security.is_some(), "Convoy has no security labels"),
         (policy.offload.is_some(), "Convoy gives no policy to a device"),
+        (policy.info.flags & PolicyInfo::ICMP != 0, NO_ICMP),
         (policy.info.selector.interface != 0, "Convoy has no policies of one interface"),
         (policy.policy_type == Some(PolicyType::Sub), "Convoy has no sub policies"),
         (has_limits(&policy.info.limits), "Convoy has no policies that end"),

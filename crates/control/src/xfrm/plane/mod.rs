@@ -221,7 +221,7 @@ impl Plane {
         let (key, lease) = match checked.way {
             Way::Outbound => {
                 let key = self.graves.outbound(material);
-                match self.graves.raise(key, sent) {
+                match self.graves.raise(key, sent, !counts(material)) {
                     Ok(lease) => (key, Some(lease)),
                     Err(refusal) => {
                         self.outbound.give_back(slot);
@@ -372,7 +372,11 @@ impl Plane {
     /// What is remembered of an SA's key. Its cell is used again only when no worker has its counters.
     fn bury(&mut self, placed: &Placed) {
         match placed.direction {
-            Direction::Outbound => self.graves.bury_lease(placed.key),
+            Direction::Outbound => {
+                if let Some(lease) = &placed.lease {
+                    self.graves.bury_lease(placed.key, lease);
+                }
+            }
             Direction::Inbound => {
                 self.graves.bury_floor(placed.key, placed.counters.clone());
             }
@@ -394,16 +398,12 @@ impl Plane {
     /// Refuses a key both ways where nonces are made of sequence numbers: both ends would begin with
     /// the same (RFC 4106 section 3). Ciphers with random IVs do not mind.
     fn one_way(&self, material: &KeyMaterial, direction: Direction) -> Result<(), Refusal> {
-        let counts = !matches!(
-            material.suite(),
-            Suite::Pair { cipher: Cipher::Null | Cipher::AesCbc(_), .. }
-        );
         let other = match self.graves.direction(material) {
             Some(crate::lease::Direction::Outbound) => direction == Direction::Inbound,
             Some(crate::lease::Direction::Inbound) => direction == Direction::Outbound,
             None => false,
         };
-        if counts && other {
+        if counts(material) && other {
             let text = "This key has the other direction: nonces would come twice (RFC 4106)";
             return Err(Refusal::new(Errno::EINVAL, text));
         }
@@ -507,7 +507,7 @@ impl Plane {
     pub(super) fn rooms(&self) -> HashMap<u32, u16> {
         let picture = self.published.current();
         let mut rooms = HashMap::new();
-        for (if_id, slot) in self.groups.of_interfaces() {
+        for (if_id, slot) in self.groups.outbound() {
             let room = picture.outbound(slot).and_then(|sa| longest_inner(sa));
             let Some(room) = room.and_then(|room| u16::try_from(room).ok()) else { continue };
             let least = rooms.entry(if_id).or_insert(room);
@@ -531,6 +531,13 @@ impl Plane {
         }
         self.publish(draft);
     }
+}
+
+/// Whether a cipher's nonces are made of sequence numbers: RFC 3602 wants IVs of AES-CBC that nobody can predict, and
+/// they come from a generator.
+fn counts(material: &KeyMaterial) -> bool {
+    let suite = material.suite();
+    !matches!(suite, Suite::Pair { cipher: Cipher::Null | Cipher::AesCbc(_), .. })
 }
 
 /// Brings what an SA shows up to date.

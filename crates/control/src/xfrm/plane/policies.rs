@@ -1,8 +1,7 @@
 //! From policies of daemons to the database that workers ask.
 //!
-//! Workers know two directions. What leaves asks the policies `out`. What came through an SA goes to this
-//! host or through it, which only the kernel behind the plain interface decides: both are asked for `in`
-//! and `fwd` together, and where the two say different things the stricter one counts.
+//! What leaves asks the policies `out`. What came through an SA asks those `in` if it is for this host, and else those
+//! `fwd`. As long as workers do not know the host's addresses they ask both, and the stricter answer counts.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,7 +10,7 @@ use convoy_ipsec::selector::{
     AddressRange, AddressSelector, Direction, PortSelector, Selector, UpperSelector,
 };
 use convoy_ipsec::snapshot::Snapshot;
-use convoy_ipsec::spd::{self, PolicyAction, PolicyId, Spd, SpdError, SpdId};
+use convoy_ipsec::spd::{self, MeantFor, PolicyAction, PolicyId, Spd, SpdError, SpdId};
 use convoy_wire::{PortRange, Prefix, Protocol};
 use convoy_xfrm::{
     Action, Addresses, Errno, Network, Policy, PolicyDirection, PolicyInfo, PortMask, Refusal,
@@ -26,6 +25,7 @@ use super::interfaces::Interfaces;
 pub(super) struct Place {
     pub(super) spd: SpdId,
     pub(super) direction: Direction,
+    meant_for: MeantFor,
     pub(super) selector: Selector,
     priority: u32,
 }
@@ -63,12 +63,13 @@ impl Read {
         honoured::policy(policy, interfaces)?;
         let spd = interfaces.spd(policy.if_id).ok_or_else(honoured::no_interface)?;
         let info = &policy.info;
-        let direction = match info.direction {
-            PolicyDirection::Out => Direction::Outbound,
-            PolicyDirection::In | PolicyDirection::Forward => Direction::Inbound,
+        let (direction, meant_for) = match info.direction {
+            PolicyDirection::Out => (Direction::Outbound, MeantFor::Anybody),
+            PolicyDirection::In => (Direction::Inbound, MeantFor::Host),
+            PolicyDirection::Forward => (Direction::Inbound, MeantFor::Others),
         };
         let selector = selector(info, direction)?;
-        let place = Place { spd, direction, selector, priority: info.priority };
+        let place = Place { spd, direction, meant_for, selector, priority: info.priority };
         let blocks = info.action == Action::Block;
         let template = policy.templates.first().filter(|_| !blocks);
         let group = template.map(|template| Group::of_policy(policy, template, direction));
@@ -159,7 +160,8 @@ impl Placement {
     /// Makes workers see what the policies of a place say now; whether that is something else.
     fn show(&mut self, place: Place, draft: &mut Snapshot) -> Result<bool, Refusal> {
         let Some(shared) = self.places.get_mut(&place) else { return Ok(false) };
-        let wanted = effective(place.direction, &shared.members);
+        // The first one, as for a kernel.
+        let wanted = shared.members.iter().next().map(|(number, action)| (*number, *action));
         let is_other = wanted.map(|(_, action)| action) != shared.seen.map(|(_, action)| action);
         if is_other {
             let spd = database(draft, place.spd)?;
@@ -175,7 +177,8 @@ impl Placement {
                     selector: place.selector,
                     action,
                 };
-                shared.seen = Some((spd.insert(policy).map_err(no_room)?, action));
+                let id = spd.insert_for(place.meant_for, policy).map_err(no_room)?;
+                shared.seen = Some((id, action));
             }
         }
         if let (Some((id, _)), Some((number, _))) = (shared.seen, wanted) {
@@ -210,21 +213,6 @@ fn no_room(error: SpdError) -> Refusal {
         SpdError::Nothing(_) => Refusal::new(Errno::EINVAL, error.to_string()),
         _ => Refusal::new(Errno::ENOMEM, error.to_string()),
     }
-}
-
-/// Which of a place's policies counts: outbound the first one, as for a kernel, inbound the strictest.
-fn effective(
-    direction: Direction,
-    members: &BTreeMap<u32, PolicyAction>,
-) -> Option<(u32, PolicyAction)> {
-    let strictness = |action: &PolicyAction| match action {
-        _ if direction == Direction::Outbound => 0,
-        PolicyAction::Discard => 0,
-        PolicyAction::Protect { .. } => 1,
-        PolicyAction::Bypass => 2,
-    };
-    let strictest = members.iter().min_by_key(|(_, action)| strictness(action));
-    strictest.map(|(number, action)| (*number, *action))
 }
 
 /// Protocols whose ports, or what stands in their place, selectors may ask for.

@@ -216,7 +216,7 @@ fn policies_of_daemons_are_shown_with_the_sas_that_they_use() {
     mail.info.selector.protocol = 6;
     mail.info.selector.destination_port = PortMask { value: 25, mask: 0xffff };
     gateway.put(mail);
-    let [local, block, out, inn] = &gateway.policies()[..] else { panic!() };
+    let [local, block, out, inn, forward] = &gateway.policies()[..] else { panic!() };
     assert_eq!((local.origin, local.index, local.direction), (Origin::Site, None, None));
     assert_eq!((&*block.action, block.direction), ("discard", Some(PolicyDirection::Out)));
     assert_eq!(
@@ -231,22 +231,27 @@ fn policies_of_daemons_are_shown_with_the_sas_that_they_use() {
     assert_eq!((out.priority, &*out.action, out.acquire), (1000, "protect", true));
     assert_eq!((&out.sa_out, &out.spi_out), (&None, &None), "no SA yet");
     assert_eq!((inn.direction, inn.sa_in.len()), (Some(PolicyDirection::In), 0));
+    assert_eq!((forward.direction, forward.sa_in.len()), (Some(PolicyDirection::Forward), 0));
 
     gateway.add(sa(true, 0xabc, 7));
     gateway.add(sa(false, 0xdef, 7));
     gateway.pass(0xabc, 5);
     gateway.pass(0xdef, 3);
-    let [_, _, out, inn] = &gateway.policies()[..] else { panic!() };
+    let [_, _, out, inn, _] = &gateway.policies()[..] else { panic!() };
     assert_eq!(out.sa_out.as_deref(), Some("00000abc@192.0.2.2"));
     assert_eq!((out.spi_out.as_deref(), out.spi_in.len()), (Some("0x00000abc"), 0));
     let used = |packets| Use { packets, bytes: packets * 100, last_packet_s: Some(2.0) };
     assert_eq!((out.sent, out.received), (used(5), Use::default()));
     assert_eq!((inn.sent, inn.received), (Use::default(), used(3)));
-    assert_eq!((&inn.spi_in[..], inn.shared), (&["0x00000def".to_owned()][..], false));
+    assert_eq!(
+        (&inn.spi_in[..], inn.shared),
+        (&["0x00000def".to_owned()][..], true),
+        "fwd has it, too"
+    );
     // Rekeyed: both count while both are there, and the new one is used.
     gateway.add(sa(true, 0xabd, 7));
     gateway.pass(0xabd, 1);
-    let [_, _, out, _] = &gateway.policies()[..] else { panic!() };
+    let [_, _, out, _, _] = &gateway.policies()[..] else { panic!() };
     assert_eq!((out.spi_out.as_deref(), out.sent), (Some("0x00000abd"), used(6)));
 
     let text = policy_report(&gateway.state, Some(&gateway.kernel), gateway.now_ns()).text();

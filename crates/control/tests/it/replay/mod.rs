@@ -168,7 +168,7 @@ fn come_and_go(recorded: &'static str) {
     assert_eq!(running.counts(), (2 * count, first.map(|policies| policies + COUNT)));
     assert_eq!(running.published.current().len(), (count, count));
     let policies = running.published.current().spd().len();
-    assert_eq!(policies, shown + 2 * count, "in and fwd are one");
+    assert_eq!(policies, shown + 3 * count, "in and fwd are apart");
     let begin = Instant::now();
     assert_eq!(daemon.dump(&Request::DumpSa(SaDump::default())), 2 * count);
     let policies = first.iter().sum::<u32>() as usize;

@@ -71,7 +71,7 @@ policy add src 192.0.2.1/32 dst 192.0.2.2/32 proto udp sport 1000 dport 2000 dir
 policy add src 192.0.2.1/32 dst 192.0.2.2/32 proto icmp type 8 code 0 dir out action allow priority 3
 policy add src 2001:db8::/64 dst 2001:db8:1::/64 dir out ptype main tmpl src 192.0.2.1 dst 192.0.2.2 proto ah reqid 9 mode transport
 policy add src 2001:db8::1 dst 2001:db8::2 proto ipv6-icmp type 135 dir in
-policy add src 0.0.0.0/0 dst 0.0.0.0/0 dir out flag localok icmp
+policy add src 0.0.0.0/0 dst 0.0.0.0/0 dir out flag localok
 policy add src 10.9.0.0/16 dst 10.8.0.0/16 dir out index 100 tmpl proto esp mode tunnel
 policy list
 policy list dir in

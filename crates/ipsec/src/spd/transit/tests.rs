@@ -147,7 +147,7 @@ proptest! {
         own in prop::collection::vec(network(), 0..3),
         far in prop::collection::vec(network(), 0..2),
     ) {
-        let networks = KnownNetworks { own, far };
+        let networks = KnownNetworks { own, far, ..KnownNetworks::default() };
         let (mut spd, mut model) = (Spd::default(), LinearSpd::default());
         let mut cache = FlowCache::new(64, 4);
         let mut ids = Vec::new();

@@ -39,7 +39,7 @@ impl std::fmt::Debug for Rule {
 impl Rule {
     fn shown(&self) -> Policy {
         let Self { local, remote, verdict, .. } = *self;
-        Policy { local, remote, is_whole: self.protocol.is_none(), verdict }
+        Policy { local, remote, is_whole: self.protocol.is_none(), verdict, way: None }
     }
 
     fn means(&self, local: IpAddr, remote: IpAddr, it: &Selectors) -> bool {
@@ -115,6 +115,10 @@ impl Policies for Asked<'_> {
 
     fn inbound(&mut self, packet: &[u8]) -> Verdict {
         self.0.inbound(&Selectors::of(packet))
+    }
+
+    fn forwarded(&mut self, packet: &[u8]) -> Verdict {
+        self.inbound(packet)
     }
 }
 

@@ -25,7 +25,7 @@ fn net(text: &str) -> IpNet {
 }
 
 fn policy(local: &str, remote: &str, verdict: Verdict) -> Policy {
-    Policy { local: net(local), remote: net(remote), is_whole: true, verdict }
+    Policy { local: net(local), remote: net(remote), is_whole: true, verdict, way: None }
 }
 
 /// What everybody sends to a network is protected.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use convoy_leak_protection::{Answered, Policies, Policy, PolicyProtection, Verdict};
+use convoy_leak_protection::{Answered, Policies, Policy, PolicyProtection, Verdict, Way};
 use ipnet::IpNet;
 
 use super::{config, net, raise};
@@ -55,14 +55,16 @@ struct Rule {
     /// Destination port, if only one is meant.
     port: Option<u16>,
     verdict: Verdict,
-    /// Whether packets that leave are meant, and those that arrive.
-    ways: [bool; 2],
+    /// Whether packets that leave are meant, those for this host, and those for others.
+    ways: [bool; 3],
 }
 
 impl Rule {
-    fn shown(&self) -> Policy {
-        let Self { local, remote, port, verdict, .. } = *self;
-        Policy { local, remote, is_whole: port.is_none(), verdict }
+    fn shown(&self) -> impl Iterator<Item = Policy> {
+        let Self { local, remote, port, verdict, ways } = *self;
+        let ways = Way::ALL.into_iter().zip(ways).filter(|(_, is_meant)| *is_meant);
+        let is_whole = port.is_none();
+        ways.map(move |(way, _)| Policy { local, remote, is_whole, verdict, way: Some(way) })
     }
 
     fn means(&self, near: IpAddr, far: IpAddr, port: u16) -> bool {
@@ -77,23 +79,29 @@ impl Rule {
 struct Database(Vec<Rule>);
 
 impl Database {
-    fn outbound(&self, flow: Flow) -> Verdict {
-        let mut rules = self.0.iter().filter(|rule| rule.ways[0]);
-        let found = rules.find(|rule| rule.means(flow.from, flow.to, flow.port));
+    fn look_up(&self, way: Way, near: IpAddr, far: IpAddr, port: u16) -> Verdict {
+        let mut rules = self.0.iter().filter(|rule| rule.ways[way as usize]);
+        let found = rules.find(|rule| rule.means(near, far, port));
         found.map_or(Verdict::Bypass, |rule| rule.verdict)
     }
 
+    fn outbound(&self, flow: Flow) -> Verdict {
+        self.look_up(Way::Out, flow.from, flow.to, flow.port)
+    }
+
     fn inbound(&self, flow: Flow) -> Verdict {
-        let mut rules = self.0.iter().filter(|rule| rule.ways[1]);
-        let found = rules.find(|rule| rule.means(flow.to, flow.from, flow.port));
-        found.map_or(Verdict::Bypass, |rule| rule.verdict)
+        self.look_up(Way::In, flow.to, flow.from, flow.port)
+    }
+
+    fn forwarded(&self, flow: Flow) -> Verdict {
+        self.look_up(Way::Forward, flow.to, flow.from, flow.port)
     }
 
     fn fate(&self, door: Door, flow: Flow) -> Verdict {
         match door {
             Door::Gateway => Verdict::Bypass,
             Door::Host | Door::Tun => self.outbound(flow),
-            Door::Lan | Door::Wire if self.inbound(flow) != Verdict::Bypass => Verdict::Discard,
+            Door::Lan | Door::Wire if self.forwarded(flow) != Verdict::Bypass => Verdict::Discard,
             Door::Lan | Door::Wire => self.outbound(flow),
         }
     }
@@ -109,6 +117,10 @@ impl Policies for Asked<'_> {
 
     fn inbound(&mut self, packet: &[u8]) -> Verdict {
         self.0.inbound(Flow::of(packet))
+    }
+
+    fn forwarded(&mut self, packet: &[u8]) -> Verdict {
+        self.0.forwarded(Flow::of(packet))
     }
 }
 
@@ -170,16 +182,15 @@ fn change(
         let verdicts = [Verdict::Protect, Verdict::Protect, Verdict::Discard, Verdict::Bypass];
         let verdict = verdicts[random(4)];
         let port = [None, None, Some(PORTS[0]), Some(PORTS[1])][random(4)];
-        // What leaves protected comes in protected.
-        let ways = match verdict {
-            Verdict::Bypass => [[true, true], [true, false], [false, true]][random(3)],
-            _ => [true, true],
-        };
+        let mut ways = [true; 3];
+        if random(2) == 0 {
+            ways = [random(3) > 0, random(3) == 0, random(3) > 0];
+        }
         let rule = Rule { local, remote, port, verdict, ways };
         rules.insert(random(rules.len() + 1), rule);
         come.push(rule);
     }
-    let shown = |rules: &[Rule]| rules.iter().map(Rule::shown).collect::<Vec<_>>();
+    let shown = |rules: &[Rule]| rules.iter().flat_map(Rule::shown).collect::<Vec<_>>();
     let mut protection = protection;
     let mut must_forget = false;
     if random(6) == 0 {

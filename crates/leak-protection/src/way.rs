@@ -1,0 +1,25 @@
+//! Which way packets go, as policies have it.
+
+/// Which packets a policy means: `out`, `in` or `fwd`. Each way has prefixes of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Way {
+    /// Packets that leave, whether this host sends or forwards them.
+    Out,
+    /// Packets for this host that come in in clear.
+    In,
+    /// Packets for others that come in in clear.
+    Forward,
+}
+
+impl Way {
+    /// All of them, in the order of their sets.
+    pub const ALL: [Self; 3] = [Self::Out, Self::In, Self::Forward];
+
+    pub(crate) const fn place(self) -> usize {
+        match self {
+            Self::Out => 0,
+            Self::In => 1,
+            Self::Forward => 2,
+        }
+    }
+}
