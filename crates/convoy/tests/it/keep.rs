@@ -605,3 +605,35 @@ fn filter_of(world: &World) -> String {
     };
     text(&list.wait_with_output().unwrap().stdout)
 }
+
+#[test]
+fn the_plain_interface_is_as_wide_as_the_sas_of_daemons_leave_room() {
+    let Some(world) = World::start() else { return };
+    let mtu = || -> u32 {
+        let shown = ip(&world.lab.a.gateway, "-o link show convoy0");
+        let mut words = shown.split_whitespace().skip_while(|word| *word != "mtu");
+        words.nth(1).unwrap().parse().unwrap()
+    };
+    assert_eq!(mtu(), 1379, "whatever SAs may come");
+    world.make_tunnel(0);
+    let begun = Instant::now();
+    // RFC 4106, and 1,500 bytes on the wire: IPv4, ESP, IV, trailer, ICV.
+    while mtu() != 1500 - 20 - 8 - 8 - 2 - 16 {
+        assert!(begun.elapsed() < PATIENCE, "{}", mtu());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // One with less room.
+    let [from, to] = [&world.lab.a, &world.lab.b].map(|site| site.wire_address(Family::V4));
+    world.ip_xfrm(
+        0,
+        &format!(
+            "state add src {from} dst {to} proto esp spi 0x2001 reqid 2 mode tunnel \
+             enc cbc(aes) 0x00112233445566778899aabbccddeeff \
+             auth hmac(sha1) 0x000102030405060708090a0b0c0d0e0f10111213"
+        ),
+    );
+    while mtu() != 1438 {
+        assert!(begun.elapsed() < PATIENCE, "{}", mtu());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
