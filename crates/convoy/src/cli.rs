@@ -89,7 +89,7 @@ pub enum Verb {
     Replay(ReplayArgs),
     /// Run a command whose XFRM sockets lead to Convoy instead of the kernel.
     #[command(
-        after_help = "Examples:\n  convoy exec -- ip xfrm state\n  convoy exec -- charon-systemd\n\nThe command runs in this process's place, so signals and exit codes are its own. A library is preloaded into it and its children. It does not reach programs\nthat are linked statically (as those in Go are), and setuid ones.\n\nExit codes before the command runs: 2 it, or the library, is not found or cannot be led;\n3 no gateway serves XFRM at this socket."
+        after_help = "Examples:\n  convoy exec -- ip xfrm state\n  convoy exec -- charon-systemd\n\nThe command runs in this process's place, so signals and exit codes are its own. A library is preloaded into it and its children. It does not reach programs\nthat are linked statically, those in Go, and setuid ones: these are refused.\n\nExit codes before the command runs: 2 it, or the library, is not found or cannot be led;\n3 no gateway serves XFRM at this socket."
     )]
     Exec(ExecArgs),
     /// Show an ESP tunnel at work on this machine: two gateways, two hosts, real traffic.

@@ -479,14 +479,22 @@ impl Spd {
         v6: &mut [Probe<u128>],
         keys: &[K],
     ) {
-        if self.one_sided == 0 {
-            return self.inbound.search(v4, v6, keys);
+        match &self.hosts {
+            _ if self.one_sided == 0 => self.inbound.search(v4, v6, keys),
+            Some(hosts) => {
+                let (v4, v6) = (hosts.first(v4, keys), hosts.first(v6, keys));
+                self.inbound.search(v4.0, v6.0, keys);
+                self.forwarded.search(v4.1, v6.1, keys);
+            }
+            None => {
+                let look_up = |at: u16| {
+                    let key = keys.get(usize::from(at)).map(AsRef::as_ref);
+                    key.and_then(|key| self.lookup_for(MeantFor::Anybody, key))
+                };
+                v4.iter_mut().for_each(|probe| probe.found = look_up(probe.at));
+                v6.iter_mut().for_each(|probe| probe.found = look_up(probe.at));
+            }
         }
-        let look_up = |at: u16| {
-            keys.get(usize::from(at)).and_then(|key| self.lookup(Direction::Inbound, key.as_ref()))
-        };
-        v4.iter_mut().for_each(|probe| probe.found = look_up(probe.at));
-        v6.iter_mut().for_each(|probe| probe.found = look_up(probe.at));
     }
 
     /// Marks those of the packets that go on.

@@ -605,3 +605,78 @@ fn filter_of(world: &World) -> String {
     };
     text(&list.wait_with_output().unwrap().stdout)
 }
+
+#[test]
+fn the_plain_interface_is_as_wide_as_the_sas_of_daemons_leave_room() {
+    let Some(world) = World::start() else { return };
+    let mtu = || -> u32 {
+        let shown = ip(&world.lab.a.gateway, "-o link show convoy0");
+        let mut words = shown.split_whitespace().skip_while(|word| *word != "mtu");
+        words.nth(1).unwrap().parse().unwrap()
+    };
+    assert_eq!(mtu(), 1379, "whatever SAs may come");
+    world.make_tunnel(0);
+    let begun = Instant::now();
+    // RFC 4106, and 1,500 bytes on the wire: IPv4, ESP, IV, trailer, ICV.
+    while mtu() != 1500 - 20 - 8 - 8 - 2 - 16 {
+        assert!(begun.elapsed() < PATIENCE, "{}", mtu());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // One with less room.
+    let [from, to] = [&world.lab.a, &world.lab.b].map(|site| site.wire_address(Family::V4));
+    world.ip_xfrm(
+        0,
+        &format!(
+            "state add src {from} dst {to} proto esp spi 0x2001 reqid 2 mode tunnel \
+             enc cbc(aes) 0x00112233445566778899aabbccddeeff \
+             auth hmac(sha1) 0x000102030405060708090a0b0c0d0e0f10111213"
+        ),
+    );
+    while mtu() != 1438 {
+        assert!(begun.elapsed() < PATIENCE, "{}", mtu());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// RFC 4301 section 5.2, as `xfrm_policy_check` has it.
+#[test]
+fn what_a_tunnel_brings_is_for_this_host_by_policies_in_and_for_others_by_those_fwd() {
+    let Some(world) = World::start() else { return };
+    (0..2).for_each(|side| world.make_tunnel(side));
+    let (a, b) = (&world.lab.a, &world.lab.b);
+    let ends = [(&b.gateway, b.gateway_address(Family::V4)), (&b.host, b.host_address(Family::V4))];
+    let sender = a.host.run(|| UdpSocket::bind(("0.0.0.0", 0)).unwrap()).unwrap();
+    let ears = ends.map(|(space, address)| {
+        let ears = space.run(|| UdpSocket::bind((address, PORT)).unwrap()).unwrap();
+        ears.set_nonblocking(true).unwrap();
+        ears
+    });
+    // Until all that is certain to arrive has, and a while for what is not.
+    let arrives = |expected: [bool; 2]| {
+        let begun = Instant::now();
+        let mut heard = [false; 2];
+        let least = Duration::from_millis(300);
+        while begun.elapsed() < least || heard != expected && begun.elapsed() < PATIENCE {
+            for (ears, heard) in ears.iter().zip(&mut heard) {
+                let _ = sender.send_to(b"x", ears.local_addr().unwrap());
+                *heard |= ears.recv(&mut [0; 9]).is_ok();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(heard, expected, "the gateway, the host behind it");
+        // What is still on its way.
+        std::thread::sleep(Duration::from_millis(50));
+        ears.iter().for_each(|ears| while ears.recv(&mut [0; 9]).is_ok() {});
+    };
+    let networks = format!("src {} dst {}", a.network(Family::V4), b.network(Family::V4));
+    arrives([true, true]);
+    world.ip_xfrm(1, &format!("policy delete {networks} dir fwd"));
+    arrives([true, false]);
+    world.ip_xfrm(1, &format!("policy add {networks} dir fwd action block"));
+    arrives([true, false]);
+    let wire = [a, b].map(|site| site.wire_address(Family::V4).to_string());
+    let template = format!("tmpl src {} dst {} proto esp reqid 1 mode tunnel", wire[0], wire[1]);
+    world.ip_xfrm(1, &format!("policy update {networks} dir fwd {template}"));
+    world.ip_xfrm(1, &format!("policy update {networks} dir in action block"));
+    arrives([false, true]);
+}
