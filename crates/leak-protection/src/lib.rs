@@ -40,6 +40,7 @@ mod asked;
 mod chains;
 mod error;
 mod findings;
+mod forgetting;
 mod interference;
 mod marks;
 mod policy_prefixes;
