@@ -49,6 +49,7 @@ mod prefix_sets;
 mod queues;
 mod routes;
 mod rules;
+mod second_lock;
 mod standing;
 mod table;
 mod tracked;
@@ -78,6 +79,7 @@ use self::{
     prefix_sets::{Covers, Differences, differ},
     routes::Routes,
     rules::Rules,
+    second_lock::SecondLock,
     standing::Standing,
     table::Table,
 };
@@ -238,6 +240,7 @@ impl LeakProtection {
 pub fn remove_routes(config: Config) -> Result<(), LeakProtectionError> {
     let mut routes = Routes::open(&config)?;
     let mut rules = Rules::open(&config)?;
+    let mut lock = SecondLock::open(&config)?;
     let are_anothers = match Table::open(config).and_then(|mut table| table.is_marked_by_another())
     {
         Err(LeakProtectionError::Unsupported(_) | LeakProtectionError::Denied { .. }) => false,
@@ -245,6 +248,7 @@ pub fn remove_routes(config: Config) -> Result<(), LeakProtectionError> {
     };
     if !are_anothers {
         rules.remove()?;
+        lock.remove()?;
     }
     routes.leave_tables(are_anothers);
     routes.remove()

@@ -10,6 +10,7 @@ use crate::{
     prefix_sets::{Differences, Shown},
     routes::Routes,
     rules::Rules,
+    second_lock::SecondLock,
     table::{Table, asks},
     tracked::Tracked,
 };
@@ -39,6 +40,7 @@ pub(crate) struct Standing {
     table: Table,
     routes: Routes,
     rules: Rules,
+    lock: SecondLock,
     leads: Lead,
     /// Networks beneath which an `unreachable` route is to lie.
     routed: BTreeSet<IpNet>,
@@ -53,6 +55,7 @@ impl Standing {
     ) -> Result<Self, LeakProtectionError> {
         let routes = Routes::open(&config)?;
         let rules = Rules::open(&config)?;
+        let lock = SecondLock::open(&config)?;
         let leads = config.leads;
         let mut table = Table::open(config)?;
         let made = table.may_mark(covers).and_then(|()| table.make(covers));
@@ -64,8 +67,9 @@ impl Standing {
             }
             return Err(error);
         }
-        let mut standing = Self { table, routes, rules, leads, routed };
+        let mut standing = Self { table, routes, rules, lock, leads, routed };
         standing.lead()?;
+        standing.lock(covers)?;
         Ok(standing)
     }
 
@@ -88,10 +92,11 @@ impl Standing {
         self.table.may_mark(covers)?;
         let did_ask = self.asks();
         self.table.change(covers, differences)?;
-        // What marks say leads where it is to all the time.
-        match self.leads == Lead::ByMark || did_ask == self.asks() {
-            true => Ok(()),
-            false => self.lead().map(drop),
+        match self.leads {
+            // What marks say leads where it is to all the time.
+            Lead::ByMark => self.lock.change(covers, differences),
+            Lead::ByDestination if did_ask == self.asks() => Ok(()),
+            Lead::ByDestination => self.lead().map(drop),
         }
     }
 
@@ -115,7 +120,11 @@ impl Standing {
     pub(crate) fn repair(&mut self, covers: Shown<'_>) -> Result<Repaired, LeakProtectionError> {
         let Repaired { table, .. } = self.repair_table(covers)?;
         let (rules, routes) = self.lead()?;
-        Ok(Repaired { table, rules, routes })
+        let locked = match self.leads {
+            Lead::ByMark => self.lock.make(covers)?,
+            Lead::ByDestination => (0, 0),
+        };
+        Ok(Repaired { table, rules: rules + locked.0, routes: routes + locked.1 })
     }
 
     /// The same without rules and routes, which take longer to look at.
@@ -157,10 +166,20 @@ impl Standing {
         }
     }
 
+    /// Makes the second lock where marks lead, and removes that of an earlier life where they do not.
+    fn lock(&mut self, covers: Shown<'_>) -> Result<(), LeakProtectionError> {
+        match self.leads {
+            Lead::ByMark => self.lock.make(covers).map(drop),
+            Lead::ByDestination if self.table.is_marked_by_another()? => Ok(()),
+            Lead::ByDestination => self.lock.remove(),
+        }
+    }
+
     /// Ends it: packets go where routes lead.
     pub(crate) fn take_away(mut self) -> Result<(), LeakProtectionError> {
         self.table.remove()?;
         self.rules.remove()?;
+        self.lock.remove()?;
         self.routes.remove()
     }
 }
