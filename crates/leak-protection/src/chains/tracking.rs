@@ -2,14 +2,16 @@
 //! whoever opens enough connections through this host fills the table of connections, and tunnels are dead.
 
 use convoy_netlink::nft::{
-    Place,
-    expression::{ACCEPT, Expression, TRANSPORT, UDP, equal, meta, payload, verdict},
+    AddressSet, Place,
+    expression::{
+        ACCEPT, Expression, ICMP, ICMPV6, TRANSPORT, UDP, compare, equal, meta, payload, verdict,
+    },
     flow::{is_for_this_host, untracked},
 };
-use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
+use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey, Operator};
 
 use super::{Chain, admitted, between, outbound, sides};
-use crate::{Config, tracked::Tracked};
+use crate::{Config, table::NEAR, tracked::Tracked};
 
 /// `NF_IP_PRI_RAW`: behind where fragments are put together, ahead of conntrack.
 const RAW: i32 = -300;
@@ -17,6 +19,10 @@ const ARRIVING: &str = "tracked-arriving";
 const SENT: &str = "tracked-sent";
 /// Where IKE begins (RFC 7296 section 2). What goes on at port 4500 is a flow that outlives a full table.
 const IKE: [u16; 1] = [500];
+/// Types of ICMP messages about packets, first and last (RFC 792): Destination Unreachable, Source Quench and Redirect; Time
+/// Exceeded and Parameter Problem. And of ICMPv6 (RFC 4443 section 3).
+const ERRORS: [(u8, u8); 2] = [(3, 5), (11, 12)];
+const ERRORS6: (u8, u8) = (1, 4);
 /// Where a UDP header has its ports.
 const SOURCE_PORT: u32 = 0;
 const DESTINATION_PORT: u32 = 2;
@@ -65,9 +71,10 @@ fn tunnels(ports: &[u16], at: u32) -> Vec<Vec<Expression>> {
     [admitted::ESP, admitted::AH].map(of).into_iter().chain(ports.iter().map(udp)).collect()
 }
 
-/// Leaves what is asked about to conntrack, in both directions, and nothing else.
+/// Leaves what is asked about to conntrack, in both directions, and nothing else but errors, which may be about that,
+/// whoever sends them to whom. They make no entries.
 fn asked_alone() -> Vec<Vec<Expression>> {
-    let mut rules = Vec::new();
+    let mut rules = errors();
     for (near, far, mixed) in sides() {
         for (from, to) in [(near, far), (far, near)] {
             for is_mixed in [mixed.has_source(), mixed.has_destination()] {
@@ -77,6 +84,25 @@ fn asked_alone() -> Vec<Vec<Expression>> {
     }
     rules.push(skip());
     rules
+}
+
+/// Leaves ICMP errors to conntrack.
+fn errors() -> Vec<Vec<Expression>> {
+    let [v4, v6] = NEAR;
+    let of = |version: AddressSet, protocol, (first, last): (u8, u8)| {
+        let mut rule = version.of_version();
+        rule.extend([
+            meta(MetaKey::L4Proto),
+            equal(vec![protocol]),
+            payload(TRANSPORT, 0, 1),
+            compare(Operator::GreatherThanEqual, vec![first]),
+            compare(Operator::LessThanEqual, vec![last]),
+            verdict(ACCEPT),
+        ]);
+        rule
+    };
+    let v4 = ERRORS.map(|types| of(v4, ICMP, types)).into_iter();
+    v4.chain([of(v6, ICMPV6, ERRORS6)]).collect()
 }
 
 fn skip() -> Vec<Expression> {
