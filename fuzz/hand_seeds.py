@@ -410,8 +410,63 @@ def captures():
     yield "other-link", Encoder().rest(pcap(105, plain))
 
 
+def lease_images():
+    def image(version, records, generation=9, boot=bytes(range(16)), flags=1, count=None):
+        rows = len(records) + (version == 2) if count is None else count
+        head = b"CONVOYLS" + struct.pack("<IIQ", version, rows, generation) + boot + struct.pack("<Q", flags)
+        tied = bytes([5]) * 64 if version == 2 else b""
+        return head + tied + b"".join(records)
+
+    def record(number, kind, *numbers):
+        return bytes([number]) * 32 + struct.pack("<QQQQ", kind, *numbers)
+
+    both = [record(1, 1, 1000, 3000, 0), record(2, 2, 77, 64, 32)]
+    seeds = {
+        "two-records": image(2, both),
+        "none": image(2, []),
+        "version-1": image(1, both),
+        "a-later-version": image(77, both),
+        "spent": image(2, [record(1, 257, 1, 2, 0), record(2, 258, 2**64 - 1, 2**64 - 1, 2**64 - 1)]),
+        "unknown-kind": image(2, [record(1, 3, 1, 2, 3)]),
+        "boot-unknown": image(2, both, boot=bytes(16), flags=0),
+        "no-row-at-all": image(2, [], count=0),
+        "more-said-than-there": image(2, both, count=1000),
+        "behind-its-end": image(2, both) + bytes(100),
+    }
+    for name, data in seeds.items():
+        yield name, Encoder().front("B", 1).rest(data)
+    yield "without-mac", Encoder().front("B", 0).rest(image(2, both) + bytes(32))
+
+
+def journals():
+    def record(kind, number, message=b"", said=None):
+        held = struct.pack("<Q", number) + message
+        head = struct.pack("<B3xI8x", kind, len(held) if said is None else said)
+        return head + held + bytes(-len(held) % 16)
+
+    def journal(*records, version=1):
+        return record(1, version, bytes(range(32))) + b"".join(records)
+
+    sa, policy, closed = record(2, 7, b"an SA" * 9), record(3, 1, b"a policy"), record(4, 0)
+    seeds = {
+        "empty": journal(),
+        "some": journal(sa, policy, closed),
+        "later-counts": journal(sa, policy, record(2, 7, b"rekeyed"), record(3, 1)),
+        "blank": journal(record(0, 7, b"gone"), policy),
+        "unknown-kind": journal(sa, record(9, 1, b"of a later form"), policy),
+        "other-version": journal(sa, version=2),
+        "torn": journal(sa, policy)[:-20],
+        "damaged-in-the-middle": journal(sa, record(2, 8, b"x", said=2**31), policy),
+        "shorter-than-a-number": journal(record(2, 1, said=4) , policy),
+        "no-head": policy + sa,
+    }
+    for name, data in seeds.items():
+        yield name, Encoder().front("B", 1).rest(data)
+    yield "without-sums", Encoder().front("B", 0).rest(journal(sa, policy))
+
+
 def main():
-    for target in (wire_parse, inbound_path, xfrm_messages, crypto_suites, job_manager, kernel_answers, captures):
+    for target in (wire_parse, inbound_path, xfrm_messages, crypto_suites, job_manager, kernel_answers, captures, lease_images, journals):
         folder = HERE / "seeds" / target.__name__
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("hand-*"):

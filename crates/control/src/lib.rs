@@ -27,6 +27,8 @@
 mod acceptor;
 pub mod client;
 pub mod event;
+#[doc(hidden)]
+pub mod fuzzing;
 mod held;
 pub mod init;
 pub mod lease;

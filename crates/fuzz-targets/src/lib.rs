@@ -13,7 +13,9 @@ mod common;
 pub mod crypto_suites;
 pub mod inbound_path;
 pub mod job_manager;
+pub mod journals;
 pub mod kernel_answers;
+pub mod lease_images;
 pub mod oracle;
 pub mod wire_parse;
 pub mod xfrm_messages;
@@ -43,7 +45,9 @@ pub const TARGETS: &[Target] = &[
         name: "job_manager",
         run: |bytes, oracle| with(bytes, |input| job_manager::check(&input, oracle)),
     },
+    Target { name: "journals", run: |bytes, _| with(bytes, |i| journals::check(&i)) },
     Target { name: "kernel_answers", run: |bytes, _| with(bytes, |i| kernel_answers::check(&i)) },
+    Target { name: "lease_images", run: |bytes, _| with(bytes, |i| lease_images::check(&i)) },
     Target { name: "wire_parse", run: |bytes, _| with(bytes, wire_parse::check) },
     Target { name: "xfrm_messages", run: |bytes, _| with(bytes, xfrm_messages::check) },
 ];

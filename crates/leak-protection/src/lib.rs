@@ -41,6 +41,7 @@ mod asked;
 mod chains;
 mod error;
 mod findings;
+mod forgetting;
 mod interference;
 mod links;
 mod marks;
@@ -50,6 +51,7 @@ mod prefix_sets;
 mod queues;
 mod routes;
 mod rules;
+mod second_lock;
 mod standing;
 mod table;
 mod tracked;
@@ -81,6 +83,7 @@ use self::{
     prefix_sets::{Covers, Differences, differ},
     routes::Routes,
     rules::Rules,
+    second_lock::SecondLock,
     standing::Standing,
     table::Table,
 };
@@ -246,6 +249,7 @@ impl LeakProtection {
 pub fn remove_routes(config: Config) -> Result<(), LeakProtectionError> {
     let mut routes = Routes::open(&config)?;
     let mut rules = Rules::open(&config)?;
+    let mut lock = SecondLock::open(&config)?;
     let are_anothers = match Table::open(config).and_then(|mut table| table.is_marked_by_another())
     {
         Err(LeakProtectionError::Unsupported(_) | LeakProtectionError::Denied { .. }) => false,
@@ -253,6 +257,7 @@ pub fn remove_routes(config: Config) -> Result<(), LeakProtectionError> {
     };
     if !are_anothers {
         rules.remove()?;
+        lock.remove()?;
     }
     routes.leave_tables(are_anothers);
     routes.remove()

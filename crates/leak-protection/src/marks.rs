@@ -60,12 +60,9 @@ pub(crate) struct Epoch(u8);
 impl Epoch {
     pub(crate) const FIRST: Self = Self(0x80);
 
-    /// The next one, and whether it is the first again.
-    pub(crate) fn next(self) -> (Self, bool) {
-        match self.0.checked_add(1) {
-            Some(next) => (Self(next), false),
-            None => (Self::FIRST, true),
-        }
+    /// The next one; none behind the last, where numbers begin with the first again.
+    pub(crate) fn next(self) -> Option<Self> {
+        self.0.checked_add(1).map(Self)
     }
 }
 
@@ -277,8 +274,8 @@ mod tests {
     }
 
     #[test]
-    fn the_epoch_after_the_last_is_the_first_again() {
-        assert_eq!(Epoch(254).next(), (Epoch(255), false));
-        assert_eq!(Epoch(255).next(), (Epoch(128), true));
+    fn no_epoch_follows_the_last() {
+        assert_eq!(Epoch(254).next(), Some(Epoch(255)));
+        assert_eq!(Epoch(255).next(), None);
     }
 }

@@ -565,7 +565,7 @@ fn count_one(count: &mut usize, is_added: bool) {
     *count = if is_added { count.saturating_add(1) } else { count.saturating_sub(1) };
 }
 
-fn range(net: &IpNet) -> Range {
+pub(crate) fn range(net: &IpNet) -> Range {
     (number(net.network()), number(net.broadcast()))
 }
 

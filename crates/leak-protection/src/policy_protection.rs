@@ -6,8 +6,8 @@ use ipnet::IpNet;
 
 use crate::{
     Config, Drops, Held, Lead, LeakProtectionError, Policy, Repaired, Tracked, Way,
-    policy_prefixes::PolicyPrefixes, prefix_sets, prefix_sets::Differences, standing::Standing,
-    table::Table,
+    policy_prefixes::PolicyPrefixes, prefix_sets, prefix_sets::Differences,
+    second_lock::SecondLock, standing::Standing, table::Table,
 };
 
 /// What a change of policies brought about.
@@ -54,7 +54,11 @@ impl PolicyProtection {
         let config = Config { leads: Lead::ByMark, ..config };
         let mut prefixes = PolicyPrefixes::default();
         let _ = prefixes.change(policies, &[]);
-        if let Some(left) = Table::open(config.clone())?.present()? {
+        let by_table = Table::open(config.clone())?.present()?;
+        // Somebody may have emptied the packet filter.
+        let left =
+            by_table.map_or_else(|| SecondLock::open(&config)?.present(), |it| Ok(Some(it)))?;
+        if let Some(left) = left {
             let _: Differences = prefixes.leave(&left);
         }
         let standing = Standing::raise(config, prefixes.covers(), routed)?;
@@ -132,6 +136,13 @@ impl PolicyProtection {
     #[must_use]
     pub fn port(&self) -> u32 {
         self.standing.port()
+    }
+
+    /// Whether the second lock is left open, as there are too many near prefixes: then the table of the packet filter alone
+    /// holds packets.
+    #[must_use]
+    pub fn has_one_lock_only(&self) -> bool {
+        SecondLock::is_open(self.prefixes.covers())
     }
 
     /// As [`Held::mixed`], of what is held by policies and by an earlier life.

@@ -256,13 +256,15 @@ pub(crate) struct Asking {
     pub(crate) marks: Marks,
     pub(crate) queue: u16,
     pub(crate) by: QueueBy,
-    pub(crate) epoch: Epoch,
+    /// That of the policies that answer; none while flows may remember answers of another one with its number, and
+    /// nothing is remembered.
+    pub(crate) epoch: Option<Epoch>,
 }
 
 impl Asking {
     pub(crate) const fn new(questions: &Questions) -> Self {
         let Questions { marks, queue, .. } = *questions;
-        Self { marks, queue, by: QueueBy::Expression, epoch: Epoch::FIRST }
+        Self { marks, queue, by: QueueBy::Expression, epoch: None }
     }
 
     pub(crate) fn number(&self, kind: Kind) -> u16 {

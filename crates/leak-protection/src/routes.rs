@@ -29,6 +29,7 @@ const METRIC: u32 = 0xffe0_0000;
 /// The bits of that metric that tell the routes of one interface from those of another.
 const METRIC_BITS: u32 = 20;
 /// Metrics in the tables that are only these routes'.
+const PAST: u32 = 5;
 const INTO_TUN: u32 = 10;
 const UNREACHABLE: u32 = 20;
 const MAIN: u32 = RouteHeader::RT_TABLE_MAIN as u32;
@@ -98,7 +99,7 @@ impl Routes {
         let everything = [Ipv4Net::default().into(), Ipv6Net::default().into()];
         let mut wanted: BTreeSet<_> = networks.map(nowhere(far)).collect();
         wanted.extend(everything.map(nowhere(protected)));
-        if let Some(tun) = self.tun_index()? {
+        if let Some(tun) = index_of(&mut self.rtnl, &self.tun)? {
             let into_tun: Vec<_> =
                 wanted.iter().map(|route| Route { by: Some(tun), ..*route }).collect();
             wanted.extend(into_tun);
@@ -115,12 +116,7 @@ impl Routes {
         let orders = orders.collect();
         let made = self.change("lay", &missing, orders, |route, errno| match errno {
             nix::libc::EEXIST => true,
-            // The interface has gone, is down, or has no IPv6: what leads nowhere holds until it is back.
-            nix::libc::ENODEV | nix::libc::ENETDOWN => route.by.is_some(),
-            nix::libc::EACCES | nix::libc::EINVAL => {
-                route.by.is_some() && route.to.addr().is_ipv6()
-            }
-            _ => false,
+            _ => route.by.is_some() && is_down(errno, route.to),
         })?;
         // Those into the interface before what lies beneath.
         let gone: Vec<_> =
@@ -140,15 +136,11 @@ impl Routes {
         is_excused: impl Fn(&Route, i32) -> bool,
     ) -> Result<usize, LeakProtectionError> {
         let outcomes = self.rtnl.change_many(orders).map_err(LeakProtectionError::Netlink)?;
-        let no_v6 = |route: &Route, errno| {
-            // The kernel was started without IPv6: nothing leaves by it.
-            let is_without = matches!(errno, nix::libc::EOPNOTSUPP | nix::libc::EAFNOSUPPORT);
-            route.to.addr().is_ipv6() && is_without
-        };
         let done = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
         let failed = routes.iter().zip(outcomes).filter_map(|(route, outcome)| {
             let refusal = outcome.err()?;
-            let is_no_matter = is_excused(route, refusal.errno) || no_v6(route, refusal.errno);
+            let is_no_matter =
+                is_excused(route, refusal.errno) || is_without_v6(refusal.errno, route.to);
             (!is_no_matter).then_some((route.to, refusal))
         });
         let mut failed = failed.collect::<Vec<_>>().into_iter();
@@ -197,59 +189,123 @@ impl Routes {
         if header.protocol != RouteProtocol::Other(PROTOCOL) || !is_known || !is_in_place {
             return None;
         }
-        let to = attributes.iter().find_map(|attribute| match attribute {
-            RouteAttribute::Destination(RouteAddress::Inet(to)) => Some((*to).into()),
-            RouteAttribute::Destination(RouteAddress::Inet6(to)) => Some((*to).into()),
-            _ => None,
-        });
-        let everything = || match header.address_family {
-            AddressFamily::Inet => std::net::Ipv4Addr::UNSPECIFIED.into(),
-            _ => std::net::Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let to = to.unwrap_or_else(everything);
-        let to = IpNet::new(to, header.destination_prefix_length).ok()?;
+        let to = destination(route)?;
         Some(Route { table, to, by })
     }
 
     fn message(&self, route: &Route) -> RouteMessage {
         let Route { table, to, by } = *route;
-        let mut message = RouteMessage::default();
-        message.header = RouteHeader {
-            address_family: match to {
-                IpNet::V4(_) => AddressFamily::Inet,
-                IpNet::V6(_) => AddressFamily::Inet6,
-            },
-            destination_prefix_length: to.prefix_len(),
-            // Tables beyond 255 only fit into the attribute.
-            table: u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC),
-            protocol: RouteProtocol::Other(PROTOCOL),
-            scope: match (by, to) {
-                (Some(_), IpNet::V4(_)) => RouteScope::Link,
-                _ => RouteScope::Universe,
-            },
-            kind: if by.is_some() { RouteType::Unicast } else { RouteType::Unreachable },
-            ..RouteHeader::default()
-        };
-        let metric = match by {
-            Some(_) => INTO_TUN,
-            None if table == MAIN => self.metric,
-            None => UNREACHABLE,
-        };
-        message.attributes.push(RouteAttribute::Table(table));
-        message.attributes.push(RouteAttribute::Destination(to.network().into()));
-        message.attributes.push(RouteAttribute::Priority(metric));
-        message.attributes.extend(by.map(RouteAttribute::Oif));
-        message
+        let leads = by.map_or(Leads::Nowhere, Leads::Into);
+        let metric = if by.is_none() && table == MAIN { self.metric } else { leads.metric() };
+        message(table, to, leads, metric)
+    }
+}
+
+/// Where a route leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Leads {
+    /// To the next `ip rule`.
+    Past,
+    Nowhere,
+    /// Into the interface with this index.
+    Into(u32),
+}
+
+impl Leads {
+    /// What comes first of routes to one network.
+    pub(crate) const fn metric(self) -> u32 {
+        match self {
+            Self::Past => PAST,
+            Self::Into(_) => INTO_TUN,
+            Self::Nowhere => UNREACHABLE,
+        }
     }
 
-    fn tun_index(&mut self) -> Result<Option<u32>, LeakProtectionError> {
-        let mut question = LinkMessage::default();
-        question.attributes.push(LinkAttribute::IfName(self.tun.as_str().into()));
-        match self.rtnl.query(Message::GetLink(question)) {
-            Ok(Some(Message::NewLink(link))) => Ok(Some(link.header.index)),
-            Ok(_) | Err(Refusal { errno: nix::libc::ENODEV, .. }) => Ok(None),
-            Err(refusal) => Err(LeakProtectionError::Netlink(refusal)),
+    pub(crate) fn of(route: &RouteMessage) -> Option<Self> {
+        let by = route.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Oif(index) => Some(*index),
+            _ => None,
+        });
+        match route.header.kind {
+            RouteType::Unicast => by.map(Self::Into),
+            RouteType::Unreachable => Some(Self::Nowhere),
+            RouteType::Throw => Some(Self::Past),
+            _ => None,
         }
+    }
+}
+
+/// The network that a route is to.
+pub(crate) fn destination(route: &RouteMessage) -> Option<IpNet> {
+    let to = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Destination(RouteAddress::Inet(to)) => Some((*to).into()),
+        RouteAttribute::Destination(RouteAddress::Inet6(to)) => Some((*to).into()),
+        _ => None,
+    });
+    let everything = || match route.header.address_family {
+        AddressFamily::Inet => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        _ => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    IpNet::new(to.unwrap_or_else(everything), route.header.destination_prefix_length).ok()
+}
+
+/// A route of leak protection.
+pub(crate) fn message(table: u32, to: IpNet, leads: Leads, metric: u32) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header = RouteHeader {
+        address_family: match to {
+            IpNet::V4(_) => AddressFamily::Inet,
+            IpNet::V6(_) => AddressFamily::Inet6,
+        },
+        destination_prefix_length: to.prefix_len(),
+        // Tables beyond 255 only fit into the attribute.
+        table: u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC),
+        protocol: RouteProtocol::Other(PROTOCOL),
+        scope: match (leads, to) {
+            (Leads::Into(_), IpNet::V4(_)) => RouteScope::Link,
+            _ => RouteScope::Universe,
+        },
+        kind: match leads {
+            Leads::Into(_) => RouteType::Unicast,
+            Leads::Nowhere => RouteType::Unreachable,
+            Leads::Past => RouteType::Throw,
+        },
+        ..RouteHeader::default()
+    };
+    message.attributes.push(RouteAttribute::Table(table));
+    message.attributes.push(RouteAttribute::Destination(to.network().into()));
+    message.attributes.push(RouteAttribute::Priority(metric));
+    if let Leads::Into(index) = leads {
+        message.attributes.push(RouteAttribute::Oif(index));
+    }
+    message
+}
+
+/// The interface has gone, is down, or has no IPv6: what leads nowhere holds until it is back.
+pub(crate) fn is_down(errno: i32, to: IpNet) -> bool {
+    match errno {
+        nix::libc::ENODEV | nix::libc::ENETDOWN => true,
+        nix::libc::EACCES | nix::libc::EINVAL => to.addr().is_ipv6(),
+        _ => false,
+    }
+}
+
+/// The kernel was started without IPv6: nothing leaves by it.
+pub(crate) fn is_without_v6(errno: i32, to: IpNet) -> bool {
+    to.addr().is_ipv6() && matches!(errno, nix::libc::EOPNOTSUPP | nix::libc::EAFNOSUPPORT)
+}
+
+/// The index of an interface, if it is there.
+pub(crate) fn index_of(
+    rtnl: &mut Rtnl,
+    tun: &LinkName,
+) -> Result<Option<u32>, LeakProtectionError> {
+    let mut question = LinkMessage::default();
+    question.attributes.push(LinkAttribute::IfName(tun.as_str().into()));
+    match rtnl.query(Message::GetLink(question)) {
+        Ok(Some(Message::NewLink(link))) => Ok(Some(link.header.index)),
+        Ok(_) | Err(Refusal { errno: nix::libc::ENODEV, .. }) => Ok(None),
+        Err(refusal) => Err(LeakProtectionError::Netlink(refusal)),
     }
 }
 

@@ -11,6 +11,7 @@ use crate::{
     prefix_sets::{Differences, Shown},
     routes::Routes,
     rules::Rules,
+    second_lock::SecondLock,
     table::{Table, asks},
     tracked::Tracked,
 };
@@ -41,6 +42,7 @@ pub(crate) struct Standing {
     routes: Routes,
     rules: Rules,
     links: Links,
+    lock: SecondLock,
     leads: Lead,
     /// Networks beneath which an `unreachable` route is to lie.
     routed: BTreeSet<IpNet>,
@@ -56,6 +58,7 @@ impl Standing {
         let routes = Routes::open(&config)?;
         let rules = Rules::open(&config)?;
         let links = Links::open(&config)?;
+        let lock = SecondLock::open(&config)?;
         let leads = config.leads;
         let mut table = Table::open(config)?;
         let made = table.may_mark(covers).and_then(|()| table.make(covers));
@@ -69,8 +72,9 @@ impl Standing {
             }
             return Err(error);
         }
-        let mut standing = Self { table, routes, rules, links, leads, routed };
+        let mut standing = Self { table, routes, rules, links, lock, leads, routed };
         standing.lead()?;
+        standing.lock(covers)?;
         // Packets are lost at the worst; the first repair says why.
         let _ = standing.look_at_marks();
         Ok(standing)
@@ -95,14 +99,13 @@ impl Standing {
         self.table.may_mark(covers)?;
         let did_ask = self.asks();
         self.table.change(covers, differences)?;
-        // What marks say leads where it is to all the time.
-        match self.leads == Lead::ByMark || did_ask == self.asks() {
-            true => Ok(()),
-            false => {
-                self.lead()?;
-                self.look_at_marks()
-            }
+        match self.leads {
+            // What marks say leads where it is to all the time.
+            Lead::ByMark => self.lock.change(covers, differences)?,
+            Lead::ByDestination if did_ask == self.asks() => {}
+            Lead::ByDestination => self.lead().map(drop)?,
         }
+        if did_ask == self.asks() { Ok(()) } else { self.look_at_marks() }
     }
 
     /// Has routes lie beneath these networks.
@@ -126,8 +129,12 @@ impl Standing {
     pub(crate) fn repair(&mut self, covers: Shown<'_>) -> Result<Repaired, LeakProtectionError> {
         let Repaired { table, .. } = self.repair_table(covers)?;
         let (rules, routes) = self.lead()?;
+        let locked = match self.leads {
+            Lead::ByMark => self.lock.make(covers)?,
+            Lead::ByDestination => (0, 0),
+        };
         self.look_at_marks()?;
-        Ok(Repaired { table, rules, routes })
+        Ok(Repaired { table, rules: rules + locked.0, routes: routes + locked.1 })
     }
 
     /// The same without rules and routes, which take longer to look at.
@@ -171,18 +178,27 @@ impl Standing {
 
     /// Has reverse path filters find the ways back that packets really take.
     fn look_at_marks(&mut self) -> Result<(), LeakProtectionError> {
-        let has_far_routes = self.leads == Lead::ByDestination || !self.routed.is_empty();
         self.links.look_at_marks(match self.leads {
-            _ if self.asks() && has_far_routes => LooksAtMarks::Everywhere,
+            _ if self.asks() => LooksAtMarks::Everywhere,
             Lead::ByMark => LooksAtMarks::Tun,
             Lead::ByDestination => LooksAtMarks::Nowhere,
         })
+    }
+
+    /// Makes the second lock where marks lead, and removes that of an earlier life where they do not.
+    fn lock(&mut self, covers: Shown<'_>) -> Result<(), LeakProtectionError> {
+        match self.leads {
+            Lead::ByMark => self.lock.make(covers).map(drop),
+            Lead::ByDestination if self.table.is_marked_by_another()? => Ok(()),
+            Lead::ByDestination => self.lock.remove(),
+        }
     }
 
     /// Ends it: packets go where routes lead.
     pub(crate) fn take_away(mut self) -> Result<(), LeakProtectionError> {
         self.table.remove()?;
         self.rules.remove()?;
+        self.lock.remove()?;
         self.routes.remove()
     }
 }

@@ -5,7 +5,6 @@ use std::{collections::BTreeMap, time::Duration};
 use convoy_host::LinkName;
 use convoy_netlink::{
     Refusal,
-    conntrack::Conntrack,
     nft::{self, AddressSet, Nft, Order, QueueBy, expression::Expression},
 };
 use netlink_packet_netfilter::nftables::TableFlags;
@@ -13,6 +12,7 @@ use netlink_packet_netfilter::nftables::TableFlags;
 use crate::{
     Config, Lead, LeakProtectionError,
     chains::{self, Chain, Counted, marking, questions, tracking},
+    forgetting::Flows,
     marks::{Epoch, Marks},
     prefix_sets::{Covers, Differences, Shown},
     queues::Asking,
@@ -130,14 +130,12 @@ pub(crate) fn asks(covers: Shown<'_>) -> bool {
 pub(crate) struct Table {
     config: Config,
     nft: Nft,
-    flows: Conntrack,
+    flows: Flows,
     /// How questions are asked, and whether they are.
     asking: Asking,
     asks: bool,
     /// What is tracked while they are.
     tracked: Tracked,
-    /// Numbers of epochs have begun again, and flows may remember answers of the one that ended with the first of them.
-    must_clear: bool,
     /// Nobody else may change it.
     is_held: bool,
     /// The last change was made, as far as is known: then it holds what it was told.
@@ -153,7 +151,7 @@ impl Table {
             nix::libc::EPROTONOSUPPORT => LeakProtectionError::Unsupported(refusal),
             _ => LeakProtectionError::Netlink(refusal),
         })?;
-        let flows = Conntrack::open().map_err(LeakProtectionError::Netlink)?;
+        let flows = Flows::open()?;
         let asking = Asking::new(&config.questions);
         Ok(Self {
             config,
@@ -162,7 +160,6 @@ impl Table {
             asking,
             asks: false,
             tracked: Tracked::default(),
-            must_clear: false,
             is_held: false,
             is_current: false,
             rules: BTreeMap::new(),
@@ -292,9 +289,12 @@ impl Table {
             if there.is_none() {
                 // An earlier life kept answers elsewhere. What it wrote is not to be taken for somebody else's.
                 let left = compared.iter().find_map(|bits| Marks::with_epochs(bits.mask));
-                left.map_or(Ok(()), |left| self.clear(left.of_flows()))?;
+                left.iter().for_each(|left| self.flows.are_due(left.of_flows()));
             }
-            self.asking.epoch = self.epoch_after(there)?;
+            self.asking.epoch = self.epoch_after(there);
+            if self.asking.epoch.is_none() && self.flows.are_cleared()? {
+                self.asking.epoch = Some(Epoch::FIRST);
+            }
         }
         self.asks = asks;
         Ok(())
@@ -305,12 +305,21 @@ impl Table {
         if !self.asks {
             return Ok(());
         }
-        self.asking.epoch = self.epoch_after(Some(self.asking.epoch))?;
-        self.refill(questions::of_epoch(&self.asking))?;
-        if self.must_clear {
-            // Answers of the last epoch were kept until now, and its number comes again.
-            self.clear(self.asking.marks.of_flows())?;
-            self.must_clear = false;
+        // Where nothing is remembered there is nothing to be forgotten.
+        if let Some(epoch) = self.asking.epoch {
+            // Answers of the last one are kept until this is in force.
+            self.asking.epoch = self.epoch_after(Some(epoch));
+            self.refill(questions::of_epoch(&self.asking))?;
+        }
+        self.begin_epochs()
+    }
+
+    /// Has flows remember answers again once those of the last time that epochs had these numbers are cleared.
+    fn begin_epochs(&mut self) -> Result<(), LeakProtectionError> {
+        let is_due = self.asks && self.is_current && self.asking.epoch.is_none();
+        if is_due && self.flows.are_cleared()? {
+            self.asking.epoch = Some(Epoch::FIRST);
+            self.refill(questions::of_epoch(&self.asking))?;
         }
         Ok(())
     }
@@ -342,19 +351,13 @@ impl Table {
         outcome.map_err(|refusal| self.refused("change", refusal))
     }
 
-    /// The epoch after another. What flows remember of one with the same number is cleared first.
-    fn epoch_after(&mut self, there: Option<Epoch>) -> Result<Epoch, LeakProtectionError> {
-        let (epoch, is_again) = there.map_or((Epoch::FIRST, true), Epoch::next);
-        if is_again {
-            self.clear(self.asking.marks.of_flows())?;
-            self.must_clear = there.is_some();
+    /// The epoch after another; none as long as flows may remember answers of one with the same number.
+    fn epoch_after(&mut self, there: Option<Epoch>) -> Option<Epoch> {
+        let next = there.and_then(Epoch::next);
+        if next.is_none() {
+            self.flows.are_due(self.asking.marks.of_flows());
         }
-        Ok(epoch)
-    }
-
-    /// Clears bits of the marks of all flows.
-    fn clear(&mut self, bits: u32) -> Result<(), LeakProtectionError> {
-        self.flows.clear_marks(bits).map(drop).map_err(LeakProtectionError::Flows)
+        next
     }
 
     fn orders(&self, covers: Shown<'_>, flags: TableFlags, before: Before) -> Vec<Order> {
@@ -469,6 +472,7 @@ impl Table {
 
     /// What its counters say; none where it has not the rules that were made.
     pub(crate) fn drops(&mut self) -> Result<Option<Drops>, LeakProtectionError> {
+        self.begin_epochs()?;
         let name = self.config.table();
         let mut drops = Drops::default();
         for Chain { name: chain, counts, rules, .. } in self.chains() {

@@ -65,7 +65,30 @@ where
                 return Ok(list);
             }
         }
-        Err(Refusal { errno: nix::libc::EBUSY, said: Some("the list keeps changing".into()) })
+        Err(unsteady())
+    }
+
+    /// The same for lists that are too long to be kept: some objects may be handed over more than once.
+    pub(crate) fn dump_each(
+        &mut self,
+        question: &M,
+        mut each: impl FnMut(M) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        for _ in 0..DUMP_TRIES {
+            self.send(vec![(question.clone(), NLM_F_DUMP)])?;
+            // The rest of the list is read all the same.
+            let mut outcome = Ok(());
+            let disturbed = self.collect_each(true, |object| {
+                if outcome.is_ok() {
+                    outcome = each(object);
+                }
+            })?;
+            outcome?;
+            if !disturbed {
+                return Ok(());
+            }
+        }
+        Err(unsteady())
     }
 
     /// Sends messages with their flags in one datagram, and tells what became of each: `None` for
@@ -152,6 +175,12 @@ where
     /// whether the list changed while it was read.
     fn collect(&mut self, dump: bool) -> Result<(Vec<M>, bool), Refusal> {
         let mut list = Vec::new();
+        let disturbed = self.collect_each(dump, |object| list.push(object))?;
+        Ok((list, disturbed))
+    }
+
+    /// Hands the replies over one by one, and says whether the list changed meanwhile.
+    fn collect_each(&mut self, dump: bool, mut each: impl FnMut(M)) -> Result<bool, Refusal> {
         let mut disturbed = false;
         loop {
             match self.receive() {
@@ -166,12 +195,12 @@ where
                 disturbed |= message.header.flags & NLM_F_DUMP_INTR != 0;
                 match verdict(&message) {
                     Some(Err(refusal)) => return Err(refusal),
-                    Some(Ok(())) if !dump => return Ok((list, disturbed)),
+                    Some(Ok(())) if !dump => return Ok(disturbed),
                     _ => {}
                 }
                 match message.payload {
-                    NetlinkPayload::Done(_) => return Ok((list, disturbed)),
-                    NetlinkPayload::InnerMessage(inner) => list.push(inner),
+                    NetlinkPayload::Done(_) => return Ok(disturbed),
+                    NetlinkPayload::InnerMessage(inner) => each(inner),
                     _ => {}
                 }
             }
@@ -180,6 +209,10 @@ where
 }
 
 use nix::sys::socket::sockopt::SndBufForce;
+
+fn unsteady() -> Refusal {
+    Refusal { errno: nix::libc::EBUSY, said: Some("the list keeps changing".into()) }
+}
 
 /// The messages of a datagram.
 pub(crate) fn messages<M: NetlinkDeserializable>(

@@ -17,9 +17,10 @@ use crate::{
 
 /// `NFNL_SUBSYS_CTNETLINK`.
 const SUBSYSTEM: u8 = 1;
-/// `IPCTNL_MSG_CT_NEW` and `IPCTNL_MSG_CT_GET`.
+/// `IPCTNL_MSG_CT_NEW`, `IPCTNL_MSG_CT_GET`, `IPCTNL_MSG_CT_GET_STATS`.
 const NEW: u8 = 0;
 const GET: u8 = 1;
+const STATISTICS: u8 = 5;
 /// `CTA_TUPLE_ORIG`, `CTA_MARK`, `CTA_ZONE`, `CTA_MARK_MASK`.
 const TUPLE: u16 = 1;
 const MARK: u16 = 8;
@@ -34,6 +35,8 @@ const CHANGES_AT_ONCE: usize = 100;
 #[derive(Debug)]
 pub struct Conntrack {
     channel: Channel<Message>,
+    /// Takes changes while the other one lists.
+    changes: Channel<Message>,
 }
 
 impl Conntrack {
@@ -42,30 +45,55 @@ impl Conntrack {
     /// # Errors
     /// The kernel has none, or refuses.
     pub fn open() -> Result<Self, Refusal> {
-        Ok(Self { channel: Channel::open(NETLINK_NETFILTER)? })
+        let open = || Channel::open(NETLINK_NETFILTER);
+        Ok(Self { channel: open()?, changes: open()? })
     }
 
-    /// Clears bits of the marks of all flows. How many flows had some of them.
+    /// Asks for no more than whether the kernel tells of flows.
+    ///
+    /// # Errors
+    /// Its refusal: without `CAP_NET_ADMIN`, or without `nf_conntrack_netlink`.
+    pub fn probe(&mut self) -> Result<(), Refusal> {
+        let question = message(NetfilterProtoFamily::Unspec, STATISTICS, Vec::new());
+        self.channel.ask(question, 0).map(drop)
+    }
+
+    /// Clears bits of the marks of all flows. How many flows had some of them. Of as many flows as a kernel may track that
+    /// takes seconds.
     ///
     /// # Errors
     /// The kernel's refusal: without `CAP_NET_ADMIN`, or without `nf_conntrack_netlink`. Some are cleared then.
     pub fn clear_marks(&mut self, bits: u32) -> Result<usize, Refusal> {
         let question = message(NetfilterProtoFamily::Unspec, GET, Vec::new());
-        let heard = |answer| if let Message::Heard(answer) = answer { Some(answer) } else { None };
-        let flows = self.channel.dump(&question)?.into_iter().filter_map(heard);
-        let orders: Vec<_> = flows.filter_map(|flow| clearing(&flow, bits)).collect();
-        for some in orders.chunks(CHANGES_AT_ONCE) {
-            let orders = some.iter().map(|order| (order.clone(), NLM_F_ACK)).collect();
-            for outcome in self.channel.send_many(orders)?.into_iter().flatten() {
-                match outcome {
-                    // It has ended.
-                    Err(Refusal { errno: nix::libc::ENOENT, .. }) => {}
-                    outcome => outcome?,
-                }
+        let Self { channel, changes } = self;
+        let (mut orders, mut count) = (Vec::new(), 0);
+        channel.dump_each(&question, |answer| {
+            let Message::Heard(flow) = answer else { return Ok(()) };
+            orders.extend(clearing(&flow, bits));
+            if orders.len() < CHANGES_AT_ONCE {
+                return Ok(());
             }
-        }
-        Ok(orders.len())
+            count += orders.len();
+            carry_out(changes, core::mem::take(&mut orders))
+        })?;
+        count += orders.len();
+        carry_out(changes, orders).map(|()| count)
     }
+}
+
+fn carry_out(channel: &mut Channel<Message>, orders: Vec<Message>) -> Result<(), Refusal> {
+    if orders.is_empty() {
+        return Ok(());
+    }
+    let orders = orders.into_iter().map(|order| (order, NLM_F_ACK)).collect();
+    for outcome in channel.send_many(orders)?.into_iter().flatten() {
+        match outcome {
+            // It has ended.
+            Err(Refusal { errno: nix::libc::ENOENT, .. }) => {}
+            outcome => outcome?,
+        }
+    }
+    Ok(())
 }
 
 /// How full the table of connections of a network namespace is.

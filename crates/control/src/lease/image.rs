@@ -103,6 +103,14 @@ impl Image {
         bytes
     }
 
+    /// The bytes up to where their header says that they end, with the MAC that they should have; none if they are too few.
+    pub(super) fn signed(bytes: &[u8], key: &HashKey) -> Option<Vec<u8>> {
+        let count = u32::from_le_bytes(*bytes.get(12..)?.first_chunk()?);
+        let body = HEADER.checked_add(usize::try_from(count).ok()?.checked_mul(RECORD)?)?;
+        let body = bytes.get(..body)?;
+        Some([body, &key.mac(LABEL, &[body])].concat())
+    }
+
     /// Reads an image; bytes behind its end do not count.
     pub(super) fn from_bytes(bytes: &[u8], key: &HashKey) -> Result<Self, BadImage> {
         Self::parse(bytes, key).unwrap_or(Err(BadImage::Damaged))

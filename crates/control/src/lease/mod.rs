@@ -70,6 +70,7 @@
 
 mod binding;
 mod error;
+pub(crate) mod fuzzing;
 mod hash;
 mod image;
 mod keeper;

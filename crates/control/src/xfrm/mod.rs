@@ -4,6 +4,7 @@
 //! see is made of it. Only [`Server`] has sockets: it brings to a [`Service`] what daemons ask.
 
 mod associations;
+pub(crate) use keep::fuzzing;
 mod keep;
 mod kernel;
 mod moment;

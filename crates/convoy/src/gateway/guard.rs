@@ -30,6 +30,9 @@ use crate::exit::Stop;
 const NOT_CLAMPED: &str = "the packet filter here cannot fit TCP connections to the MTU of tunnels (nf_tables, \
                            nft_rt, nft_exthdr); they depend on ICMP messages that get through";
 
+const ONE_LOCK: &str = "the local networks of policies are more than 256 prefixes: no ip rules hold what these protect \
+                        beside the packet filter, and `nft flush ruleset` opens it while no gateway runs";
+
 /// Leak protection of a gateway for daemons.
 #[derive(Debug)]
 pub(super) struct Guard {
@@ -51,6 +54,8 @@ pub(super) struct Guard {
     counts: DropCounts,
     tally: Tally,
     connections: Connections,
+    /// There are too many near networks for the second lock, and it was told.
+    has_one_lock: bool,
 }
 
 /// A counter of the packet filter, which begins anew when the filter is made again.
@@ -102,6 +107,7 @@ impl Guard {
             counts: DropCounts::default(),
             tally: Tally::default(),
             connections: Connections::default(),
+            has_one_lock: false,
         })
     }
 
@@ -163,6 +169,11 @@ impl Guard {
         let changed = protection.change(come, gone);
         // What failed is made anew as a whole, and nobody knows what was asked meanwhile.
         self.must_forget |= changed.as_ref().map_or(true, |changed| changed.answers);
+        let has_one_lock = protection.has_one_lock_only();
+        if has_one_lock && !core::mem::replace(&mut self.has_one_lock, has_one_lock) {
+            tracing::warn!("{ONE_LOCK}");
+        }
+        self.has_one_lock = has_one_lock;
         changed.map(drop).and_then(|()| self.answer())
     }
 

@@ -37,7 +37,9 @@ tests! {
     crypto_suites: 5000;
     inbound_path: 6000;
     job_manager: 5000;
+    journals: 20_000;
     kernel_answers: 50_000;
+    lease_images: 50_000;
     wire_parse: 200_000;
     xfrm_messages: 100_000;
 }

@@ -62,12 +62,13 @@ pub(super) fn pass() -> Vec<Expression> {
 /// Gives a packet the verdict that its flow remembers.
 fn recall(asking: &Asking) -> Vec<Vec<Expression>> {
     let marks = asking.marks;
+    let Some(epoch) = asking.epoch else { return Vec::new() };
     let known = NEW | ESTABLISHED | RELATED;
     let mut rules = vec![
         [is_not_in_state(known), vec![back()]].concat(),
         // It has the mark of another flow, by which a helper (as that of FTP) expected it.
         [is_with(EXPECTED), vec![back()]].concat(),
-        [marks.epoch(asking.epoch).not_in_flow(), vec![back()]].concat(),
+        [marks.epoch(epoch).not_in_flow(), vec![back()]].concat(),
     ];
     rules.extend(DIRECTIONS.into_iter().flat_map(|direction| {
         Noted::ALL.map(|noted| {
@@ -81,12 +82,12 @@ fn recall(asking: &Asking) -> Vec<Vec<Expression>> {
 /// Has the flow remember a fresh verdict. An ICMP error does not decide for the flow that it is about.
 fn keep(asking: &Asking) -> Vec<Vec<Expression>> {
     let marks = asking.marks;
+    let Some(epoch) = asking.epoch else { return vec![marks.fresh(false).into_mark()] };
     let mut rules = vec![
         [marks.fresh(true).not_in_mark(), vec![back()]].concat(),
         marks.fresh(false).into_mark(),
         [is_not_in_state(NEW | ESTABLISHED), vec![back()]].concat(),
-        [marks.epoch(asking.epoch).not_in_flow(), marks.undecided(asking.epoch).into_flow()]
-            .concat(),
+        [marks.epoch(epoch).not_in_flow(), marks.undecided(epoch).into_flow()].concat(),
     ];
     rules.extend(DIRECTIONS.into_iter().flat_map(|direction| {
         Noted::ALL.map(|noted| {

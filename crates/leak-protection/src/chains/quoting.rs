@@ -12,7 +12,11 @@ use convoy_netlink::nft::{
 use netlink_packet_netfilter::nftables::{MetaKey, Operator};
 
 use super::{Chain, is_of_this_host, sides};
-use crate::{Lead, Way, marks::Noted, queues::Asking};
+use crate::{
+    Lead, Way,
+    marks::{Epoch, Marks, Noted},
+    queues::Asking,
+};
 
 /// Types of ICMP messages that quote packets, first and last: Destination Unreachable, Source Quench and Redirect; Time
 /// Exceeded and Parameter Problem (RFC 792).
@@ -61,12 +65,16 @@ fn quotes() -> impl Iterator<Item = (Vec<Expression>, Vec<Expression>)> {
 
 /// Accepts errors about packets that were answered to pass in clear, whichever way the error goes.
 pub(super) fn chain(asking: &Asking) -> Chain {
-    let marks = asking.marks;
+    let rules = asking.epoch.map(|epoch| about_passed(asking.marks, epoch)).unwrap_or_default();
+    Chain { name: QUOTES_MIXED, place: Place::Jumps, counts: None, rules }
+}
+
+fn about_passed(marks: Marks, epoch: Epoch) -> Vec<Vec<Expression>> {
     let in_clear = marks.noted(Noted::Bypass).into_mark();
     let ways = [FlowDirection::Original, FlowDirection::Reply];
     let mut rules = vec![
         [is_not_in_state(RELATED), vec![back()]].concat(),
-        [marks.epoch(asking.epoch).not_in_flow(), vec![back()]].concat(),
+        [marks.epoch(epoch).not_in_flow(), vec![back()]].concat(),
     ];
     rules.extend(ways.into_iter().zip(ways.into_iter().rev()).flat_map(|(error, quoted)| {
         [Noted::Bypass, Noted::Here].map(|noted| {
@@ -74,7 +82,13 @@ pub(super) fn chain(asking: &Asking) -> Chain {
             [goes(error), passed, in_clear.clone(), vec![verdict(ACCEPT)]].concat()
         })
     }));
-    Chain { name: QUOTES_MIXED, place: Place::Jumps, counts: None, rules }
+    rules
+}
+
+/// Each goes on if the packet is an ICMP error of some types.
+pub(super) fn errors() -> impl Iterator<Item = Vec<Expression>> {
+    sides(Lead::ByMark, Way::Out)
+        .flat_map(|(of, ..)| error_types(of).iter().map(move |types| of_types(of, *types)))
 }
 
 const fn error_types(of: AddressSet) -> &'static [(u8, u8)] {

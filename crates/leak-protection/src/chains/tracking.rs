@@ -8,7 +8,7 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, admitted, all_sides, between, outbound};
+use super::{Chain, admitted, all_sides, between, outbound, quoting};
 use crate::{Config, tracked::Tracked};
 
 /// `NF_IP_PRI_RAW`: behind where fragments are put together, ahead of conntrack.
@@ -71,9 +71,11 @@ fn tunnels(ports: &[u16], at: u32) -> Vec<Vec<Expression>> {
     [admitted::ESP, admitted::AH].map(of).into_iter().chain(ports.iter().map(udp)).collect()
 }
 
-/// Leaves what is asked about to conntrack, in both directions, and nothing else.
+/// Leaves what is asked about to conntrack, in both directions, and nothing else but errors, which may be about that,
+/// whoever sends them to whom. They make no entries.
 fn asked_alone(config: &Config) -> Vec<Vec<Expression>> {
-    let mut rules = Vec::new();
+    let accept = |error| [error, vec![verdict(ACCEPT)]].concat();
+    let mut rules: Vec<_> = quoting::errors().map(accept).collect();
     for (near, far, mixed) in all_sides(config.leads) {
         for (from, to) in [(near, far), (far, near)] {
             for is_mixed in [mixed.has_source(), mixed.has_destination()] {

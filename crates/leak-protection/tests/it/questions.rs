@@ -549,6 +549,13 @@ fn answers_that_are_given_while_numbers_begin_again_are_forgotten_as_well() {
         is_over.store(true, Ordering::Relaxed);
         forgotten.unwrap();
     });
+    // Nothing is remembered until all is forgotten.
+    let remembers = || {
+        protection.drops().unwrap();
+        let rules = || Nft::open().unwrap().dump(nft::question("convoy-convoy0", "recall"));
+        !world.gateway.run(rules).unwrap().is_empty()
+    };
+    wait_until("nothing is remembered", remembers);
     // Of the first epoch only its highest bit is set.
     let epochs = config().questions.marks.of_flows() & 0x0007_f000;
     let left = world.gateway.run(|| Conntrack::open().unwrap().clear_marks(epochs).unwrap());

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use convoy_leak_protection::{Config, LeakProtection, PrefixSets, Sides, Tracked, others_track};
-use convoy_netlink::nft::flow::is_not_in_state;
+use convoy_netlink::nft::expression::{ACCEPT, count, verdict};
+use convoy_netlink::nft::flow::{RELATED, is_not_in_state};
 use convoy_netlink::nft::{self, Nft, Place, TableFlags};
 use netlink_packet_netfilter::nftables::InetHookNumber;
 
@@ -76,6 +77,46 @@ fn traffic(world: &World, tun: &mut Tun) {
     world.listener.flush(&world.senders()[1]);
 }
 
+fn lan() -> IpAddr {
+    "10.1.0.2".parse().unwrap()
+}
+
+/// What says that a packet of [`traffic`] to the mixed network does not arrive.
+fn unreachable(from: &str, to: IpAddr) -> Vec<u8> {
+    let about = packet("10.1.0.2", "10.2.0.2", [9, 8], b"flow");
+    let mut error = [&[3, 1, 0, 0, 0, 0, 0, 0], &about[..28]].concat();
+    let sum: u32 =
+        error.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+    error[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut bytes = of_protocol(1, from, &to.to_string());
+    // As long as the other one, up to its end.
+    bytes.truncate(20);
+    bytes.extend(error);
+    let old = u32::from(u16::from_be_bytes([bytes[2], bytes[3]]));
+    let length = u16::try_from(bytes.len()).unwrap();
+    bytes[2..4].copy_from_slice(&length.to_be_bytes());
+    let sum = u32::from(!u16::from_be_bytes([bytes[10], bytes[11]]));
+    let sum = sum + (0xffff - old) + u32::from(length);
+    let sum = (sum & 0xffff) + (sum >> 16);
+    bytes[10..12].copy_from_slice(&(!u16::try_from(sum).unwrap()).to_be_bytes());
+    bytes
+}
+
+/// Counts packets that come in and are about flows.
+fn errors_about_flows(world: &World) -> impl Fn() -> u64 + '_ {
+    let mut orders = nft::table("counts", TableFlags::empty(), false);
+    let rules = vec![
+        [is_not_in_state(RELATED), vec![verdict(ACCEPT)]].concat(),
+        vec![count(), verdict(ACCEPT)],
+    ];
+    let place = Place::At(InetHookNumber::PreRouting, -50);
+    orders.extend(nft::chain("counts", "related", place, rules));
+    world.gateway.run(|| Nft::open().unwrap().commit(orders).unwrap());
+    let read = || Nft::open().unwrap().dump(nft::question("counts", "related")).unwrap();
+    move || world.gateway.run(read).iter().map(nft::packets_counted).sum()
+}
+
 #[test]
 fn tunnels_strangers_and_what_is_held_whole_make_no_entries_among_flows() {
     let Some(world) = World::new() else { return };
@@ -121,6 +162,10 @@ fn tunnels_strangers_and_what_is_held_whole_make_no_entries_among_flows() {
         flow.0 == 17 && [flow.1, flow.2].iter().all(|end| ends.contains(end))
     };
     assert!(!flows.is_empty() && flows.iter().all(is_asked), "{flows:?}");
+    let related = errors_about_flows(&world);
+    world.send(Door::Wire, &mut tun, &unreachable("192.0.2.2", lan()), lan());
+    world.listener.flush(&world.senders()[0]);
+    assert_eq!(related(), 1, "an error about a flow that is asked about, from a stranger");
     // Another life begins with all of them, until it knows who else needs them.
     drop(protection);
     let config = Config { udp_port: 4500, ..crate::questions::config() };

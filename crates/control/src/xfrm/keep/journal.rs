@@ -165,11 +165,31 @@ fn split_id(held: &[u8]) -> (u64, &[u8]) {
     held.split_first_chunk().map_or((0, &[]), |(id, rest)| (u64::from_le_bytes(*id), rest))
 }
 
+/// Bytes of a journal with the sums that their records should have, up to the first that is not whole.
+pub(super) fn with_sums(bytes: &[u8]) -> Vec<u8> {
+    let mut all = bytes.to_vec();
+    let mut at: usize = 0;
+    while let Some((head, rest)) = bytes.get(at..).and_then(|it| it.split_first_chunk::<HEADER>()) {
+        let [kind, _, _, _, a, b, c, d, ..] = *head;
+        let len = u32::from_le_bytes([a, b, c, d]);
+        let held = usize::try_from(len).ok().and_then(|len| rest.get(..len));
+        let (Some(held), Some(into)) = (held, all.get_mut(at..at.saturating_add(HEADER))) else {
+            break;
+        };
+        let parts: &[&[u8]] = if kind == BLANK { &[] } else { &[held] };
+        into.copy_from_slice(&header(kind, len, parts));
+        at = at.saturating_add(HEADER).saturating_add(held.len()).next_multiple_of(HEADER);
+    }
+    all
+}
+
 impl Journal {
     /// Reads what is there; a torn end is cut off. What is of another form, or nothing, is begun anew.
     pub(super) fn open(mut medium: Box<dyn Medium>) -> io::Result<(Self, Loaded)> {
         let bytes = medium.read()?;
-        let head = read(&bytes).filter(|(kind, _, _)| *kind == HEAD).map(|(_, _, held)| held);
+        // One of another length would end elsewhere, and records behind it not be found.
+        let head = read(&bytes).filter(|(kind, len, _)| *kind == HEAD && *len == HEAD_PLACE.len);
+        let head = head.map(|(_, _, held)| held);
         let (version, secret) = split_id(head.unwrap_or_default());
         let Some(secret) = secret.first_chunk::<32>().filter(|_| version == VERSION) else {
             // Shorter than its first record: somebody was killed while making it.

@@ -30,6 +30,7 @@
 mod cell;
 mod entries;
 mod error;
+pub(crate) mod fuzzing;
 mod journal;
 mod keeper;
 mod medium;

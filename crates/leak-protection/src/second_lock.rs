@@ -1,0 +1,476 @@
+//! The second lock where marks lead: `ip rule`s and routes that hold what is protected when the packet filter's table is
+//! gone, as after `nft flush ruleset` while no gateway runs.
+//!
+//! The chains mark every packet from near to far that may leave. So what comes from near and has no mark is led by rules
+//! to two tables that know far networks:
+//!
+//! * what this host forwards, to one where they are `unreachable`;
+//! * what it sends itself, to one where they lead into the TUN interface and, without it, nowhere: a packet of its own is
+//!   routed before it is marked, and routed again then. Mixed networks are left out there: a socket that is bound to
+//!   another interface would not reach what passes in clear. So is what it sends from an address at a default route: the
+//!   reverse path filter would not find peers that are far.
+//!
+//! What far networks are not is routed as ever, and so is what is not from near. Rules are looked at one by one, so they
+//! are as many as there are near prefixes, and none where those are too many.
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use convoy_host::{HostError, LinkName, Mark, Network, RouteEntry};
+use convoy_netlink::{
+    Refusal, Rtnl,
+    nft::{Cover, flow::Bits},
+};
+use ipnet::IpNet;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage as Message,
+    route::{RouteAttribute, RouteMessage, RouteProtocol},
+    rule::{RuleAction, RuleAttribute, RuleMessage},
+};
+
+use crate::{
+    Config, LeakProtectionError, Way,
+    policy_prefixes::{prefixes, range},
+    prefix_sets::{Covers, Differences, Shown, of_way},
+    routes::{self, Leads, PROTOCOL},
+    rules::of_family,
+    table::SETS,
+};
+
+/// The five rules lie ahead of those that lead by marks, and of strongSwan's.
+const AHEAD: u32 = 5;
+/// Two tables behind those of [`crate::Questions::tables`].
+const BEHIND: u32 = 2;
+/// More near prefixes of an IP version than this have no rules: each costs every packet some nanoseconds.
+const MOST_NEAR: usize = 256;
+const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6];
+
+/// A rule of the lock.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Rule {
+    priority: u32,
+    /// The prefix that packets are from, unless all are meant.
+    from: Option<IpNet>,
+    /// Only what this host sends itself.
+    is_own: bool,
+    /// The mark of the packets that are meant, and its mask.
+    mark: Option<(u32, u32)>,
+    to: To,
+}
+
+/// Where a rule leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum To {
+    Table(u32),
+    /// The rule of another priority.
+    Rule(u32),
+    /// On.
+    Nowhere,
+}
+
+/// A route of the lock. Of those to one network, what leads past the lock comes first, then what leads nowhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Route {
+    table: u32,
+    to: IpNet,
+    leads: Leads,
+}
+
+/// The rules and routes of a namespace's only interface that leads by marks.
+#[derive(Debug)]
+pub(crate) struct SecondLock {
+    rtnl: Rtnl,
+    network: Network,
+    tun: LinkName,
+    /// Its index, when it was last looked at.
+    index: Option<u32>,
+    /// For what is forwarded, and for what this host sends.
+    tables: [u32; 2],
+    priority: u32,
+    /// What the gateway's own packets bear.
+    own: Mark,
+    /// What packets without an answer bear.
+    unanswered: Bits,
+}
+
+impl SecondLock {
+    /// Opens that of the calling thread's network namespace.
+    pub(crate) fn open(config: &Config) -> Result<Self, LeakProtectionError> {
+        let rtnl = Rtnl::open().map_err(|error| LeakProtectionError::Netlink(error.into()))?;
+        let network = Network::open().map_err(refused)?;
+        let questions = config.questions;
+        Ok(Self {
+            rtnl,
+            network,
+            tun: config.tun.clone(),
+            index: None,
+            tables: questions.tables().map(|table| table.saturating_add(BEHIND)),
+            priority: questions.priority.saturating_sub(AHEAD),
+            own: config.mark,
+            unanswered: questions.marks.unanswered(),
+        })
+    }
+
+    /// Whether there are too many near prefixes for it.
+    pub(crate) fn is_open(covers: Shown<'_>) -> bool {
+        sides(&covers).any(|([near, ..], is_v4)| {
+            near.ranges().flat_map(|range| prefixes(range, is_v4)).nth(MOST_NEAR).is_some()
+        })
+    }
+
+    /// What an earlier life held by it: near, far and mixed prefixes; none where it did not.
+    pub(crate) fn present(&mut self) -> Result<Option<Covers>, LeakProtectionError> {
+        let failed = |refusal| LeakProtectionError::Rule { doing: "read", refusal };
+        let [forwarded, sent] = self.tables;
+        let mut near = BTreeSet::new();
+        for family in FAMILIES {
+            let there = of_family(&mut self.rtnl, family).map_err(failed)?;
+            let rules = there.iter().filter_map(Rule::read);
+            near.extend(
+                rules.filter(|rule| rule.to == To::Table(forwarded)).filter_map(|it| it.from),
+            );
+        }
+        if near.is_empty() {
+            return Ok(None);
+        }
+        let routes = self.present_routes()?;
+        let of = |table, leads| -> Vec<IpNet> {
+            let those = routes.iter().filter(|it| it.table == table && it.leads == leads);
+            those.map(|route| route.to).collect()
+        };
+        let (near, far) = (near.into_iter().collect(), of(forwarded, Leads::Nowhere));
+        let sides = [near, far, of(sent, Leads::Past)];
+        let cover = |side: usize, is_v4| -> Cover {
+            let nets: &[IpNet] = sides.get(side).map_or(&[], Vec::as_slice);
+            nets.iter().filter(|net| net.addr().is_ipv4() == is_v4).map(range).collect()
+        };
+        // What is known of one way counts for all until policies name it again.
+        let ways = Way::ALL.into_iter().flat_map(|_| [true, false]);
+        let all = ways.flat_map(|is_v4| [0, 1, 2].map(|side| cover(side, is_v4)));
+        let mut covers = Covers::default();
+        covers.iter_mut().zip(all).for_each(|(to, cover)| *to = cover);
+        Ok(Some(covers))
+    }
+
+    /// Makes what is missing and removes what is too much; how many rules and routes were missing.
+    pub(crate) fn make(
+        &mut self,
+        covers: Shown<'_>,
+    ) -> Result<(usize, usize), LeakProtectionError> {
+        self.index = routes::index_of(&mut self.rtnl, &self.tun)?;
+        let (there, wanted) = (self.present_routes()?, self.wanted_routes(covers));
+        let missing: BTreeSet<_> = wanted.difference(&there).copied().collect();
+        let gone: BTreeSet<_> = there.difference(&wanted).copied().collect();
+        let laid = self.lay(&missing)?;
+        let uplinks = self.uplinks()?;
+        let made = self.make_rules(&self.wanted_rules(covers, &uplinks))?;
+        self.take_up(&gone)?;
+        Ok((made, laid))
+    }
+
+    /// Follows a change of the sets, which have these contents now.
+    pub(crate) fn change(
+        &mut self,
+        covers: Shown<'_>,
+        differences: &Differences,
+    ) -> Result<(), LeakProtectionError> {
+        let (mut added, mut removed) = (BTreeSet::new(), BTreeSet::new());
+        let mut is_near_same = true;
+        for ([near, far, mixed], is_v4) in sides(differences) {
+            is_near_same &= near.is_empty();
+            let nets = |range| prefixes(range, is_v4);
+            added.extend(self.routes(far.added().flat_map(nets), mixed.added().flat_map(nets)));
+            removed
+                .extend(self.routes(far.removed().flat_map(nets), mixed.removed().flat_map(nets)));
+        }
+        let (come, gone) = (&added - &removed, &removed - &added);
+        self.lay(&come)?;
+        if !is_near_same {
+            let uplinks = self.uplinks()?;
+            self.make_rules(&self.wanted_rules(covers, &uplinks))?;
+        }
+        self.take_up(&gone)
+    }
+
+    /// Removes all of it, the rules first.
+    pub(crate) fn remove(&mut self) -> Result<(), LeakProtectionError> {
+        self.make_rules(&BTreeSet::new())?;
+        let there = self.present_routes()?;
+        self.take_up(&there)
+    }
+
+    /// Addresses of IPv4 that this host has where a default route leads. The kernel's reverse path filter looks the way back
+    /// to a peer up as if this host answered from there, without a mark.
+    fn uplinks(&mut self) -> Result<Vec<IpAddr>, LeakProtectionError> {
+        let routes = self.network.routes().map_err(refused)?;
+        let leads = |link: u32| {
+            let is_default = |route: &RouteEntry| {
+                route.is_unicast && route.to.addr().is_ipv4() && route.to.prefix_len() == 0
+            };
+            let mut by = routes.iter().filter(|route| route.link_index == Some(link));
+            Some(link) != self.index && by.any(is_default)
+        };
+        let own = self.network.addresses_of_links().map_err(refused)?;
+        let own = own.into_iter().filter(|(link, own)| own.addr().is_ipv4() && leads(*link));
+        Ok(own.map(|(_, own)| own.addr()).collect())
+    }
+
+    fn wanted_rules(&self, covers: Shown<'_>, uplinks: &[IpAddr]) -> BTreeSet<Rule> {
+        let near = sides(&covers).flat_map(|([near, ..], is_v4)| {
+            near.ranges().flat_map(move |range| prefixes(range, is_v4))
+        });
+        let near: Vec<_> = near.collect();
+        let mut wanted = BTreeSet::new();
+        if Self::is_open(covers) || near.is_empty() {
+            return wanted;
+        }
+        let [forwarded, sent] = self.tables;
+        let at = |place: u32| self.priority.saturating_add(place);
+        let rule =
+            |place, to| Rule { priority: at(place), from: None, is_own: false, mark: None, to };
+        let own = Some((self.own.value & self.own.mask, self.own.mask));
+        let none = Some((self.unanswered.value, self.unanswered.mask));
+        let from = |place, table| {
+            move |net| {
+                let to = To::Table(table);
+                Rule { from: Some(net), mark: none, ..rule(place, to) }
+            }
+        };
+        for net in near {
+            wanted.insert(from(3, forwarded)(net));
+            wanted.insert(Rule { is_own: true, ..from(1, sent)(net) });
+        }
+        let past = |from: &IpAddr| Rule {
+            from: Some((*from).into()),
+            is_own: true,
+            ..rule(0, To::Rule(at(4)))
+        };
+        wanted.extend(uplinks.iter().map(past));
+        wanted.insert(Rule { mark: own, ..rule(0, To::Rule(at(4))) });
+        wanted.insert(Rule { is_own: true, ..rule(2, To::Rule(at(4))) });
+        wanted.insert(rule(4, To::Nowhere));
+        wanted
+    }
+
+    fn wanted_routes(&self, covers: Shown<'_>) -> BTreeSet<Route> {
+        let routes = sides(&covers).flat_map(|([_, far, mixed], is_v4)| {
+            let nets = |range| prefixes(range, is_v4);
+            self.routes(far.ranges().flat_map(nets), mixed.ranges().flat_map(nets))
+        });
+        routes.collect()
+    }
+
+    fn routes(
+        &self,
+        far: impl Iterator<Item = IpNet>,
+        mixed: impl Iterator<Item = IpNet>,
+    ) -> Vec<Route> {
+        let [forwarded, sent] = self.tables;
+        let mut routes = Vec::new();
+        for to in far {
+            routes.push(Route { table: forwarded, to, leads: Leads::Nowhere });
+            routes.push(Route { table: sent, to, leads: Leads::Nowhere });
+            let into_tun = |index| Route { table: sent, to, leads: Leads::Into(index) };
+            routes.extend(self.index.map(into_tun));
+        }
+        routes.extend(mixed.map(|to| Route { table: sent, to, leads: Leads::Past }));
+        routes
+    }
+
+    fn lay(&mut self, missing: &BTreeSet<Route>) -> Result<usize, LeakProtectionError> {
+        let order = |route: &Route| (Message::NewRoute(route.message()), NLM_F_CREATE | NLM_F_EXCL);
+        self.carry_out("lay", missing, order, |route, errno| {
+            let into_tun = matches!(route.leads, Leads::Into(_));
+            errno == nix::libc::EEXIST || into_tun && routes::is_down(errno, route.to)
+        })
+    }
+
+    fn take_up(&mut self, gone: &BTreeSet<Route>) -> Result<(), LeakProtectionError> {
+        let order = |route: &Route| (Message::DelRoute(route.message()), 0);
+        let is_gone = |_: &Route, errno| {
+            matches!(errno, nix::libc::ESRCH | nix::libc::ENOENT | nix::libc::ENODEV)
+        };
+        self.carry_out("remove", gone, order, is_gone).map(drop)
+    }
+
+    /// Carries out an order for each route; how many were.
+    fn carry_out(
+        &mut self,
+        doing: &'static str,
+        routes: &BTreeSet<Route>,
+        order: impl Fn(&Route) -> (Message, u16),
+        is_excused: impl Fn(&Route, i32) -> bool,
+    ) -> Result<usize, LeakProtectionError> {
+        if routes.is_empty() {
+            return Ok(0);
+        }
+        let orders = routes.iter().map(order).collect();
+        let outcomes = self.rtnl.change_many(orders).map_err(LeakProtectionError::Netlink)?;
+        let done = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        let failed = routes.iter().zip(outcomes).filter_map(|(route, outcome)| {
+            let refusal = outcome.err()?;
+            let is_no_matter =
+                is_excused(route, refusal.errno) || routes::is_without_v6(refusal.errno, route.to);
+            (!is_no_matter).then_some((route.to, refusal))
+        });
+        let mut failed = failed.collect::<Vec<_>>().into_iter();
+        match failed.next() {
+            Some((network, refusal)) => {
+                Err(LeakProtectionError::Route { doing, network, refusal, more: failed.len() })
+            }
+            None => Ok(done),
+        }
+    }
+
+    fn present_routes(&mut self) -> Result<BTreeSet<Route>, LeakProtectionError> {
+        let mut found = BTreeSet::new();
+        for family in FAMILIES {
+            let mut question = RouteMessage::default();
+            question.header.address_family = family;
+            let answers = self.rtnl.dump(&Message::GetRoute(question));
+            for message in answers.map_err(LeakProtectionError::Netlink)? {
+                let Message::NewRoute(route) = message else { continue };
+                found.extend(self.read(&route));
+            }
+        }
+        Ok(found)
+    }
+
+    /// What a route is, if it is one of the lock.
+    fn read(&self, route: &RouteMessage) -> Option<Route> {
+        let table = route.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Table(table) => Some(*table),
+            _ => None,
+        });
+        let table = table.unwrap_or_else(|| route.header.table.into());
+        let is_ours = route.header.protocol == RouteProtocol::Other(PROTOCOL);
+        if !is_ours || !self.tables.contains(&table) {
+            return None;
+        }
+        Some(Route { table, to: routes::destination(route)?, leads: Leads::of(route)? })
+    }
+
+    /// Makes the rules these; how many were missing.
+    fn make_rules(&mut self, wanted: &BTreeSet<Rule>) -> Result<usize, LeakProtectionError> {
+        let failed = |refusal| LeakProtectionError::Rule { doing: "make", refusal };
+        let mut made = 0;
+        for family in FAMILIES {
+            let there = of_family(&mut self.rtnl, family).map_err(failed)?;
+            // The kernel has no such family.
+            if there.is_empty() {
+                continue;
+            }
+            let is_v4 = family == AddressFamily::Inet;
+            let is_of_family =
+                |rule: &&Rule| rule.from.is_none_or(|from| from.addr().is_ipv4() == is_v4);
+            let places = self.priority..=self.priority.saturating_add(AHEAD - 1);
+            let ours = there.iter().filter_map(Rule::read);
+            let there: BTreeSet<_> = ours.filter(|rule| places.contains(&rule.priority)).collect();
+            let wanted: BTreeSet<_> = wanted.iter().filter(is_of_family).cloned().collect();
+            let mut missing: Vec<_> =
+                wanted.iter().rev().filter(|rule| !there.contains(rule)).collect();
+            // Nobody is led to a table before those who must not be have a way around.
+            missing.sort_by_key(|rule| matches!(rule.to, To::Table(_)));
+            for rule in missing {
+                let order = Message::NewRule(rule.message(family));
+                match self.rtnl.change(order, NLM_F_CREATE | NLM_F_EXCL) {
+                    Ok(()) => made += 1,
+                    Err(Refusal { errno: nix::libc::EEXIST, .. }) => {}
+                    Err(refusal) => return Err(failed(refusal)),
+                }
+            }
+            let mut gone: Vec<_> = there.difference(&wanted).collect();
+            gone.sort_by_key(|rule| !matches!(rule.to, To::Table(_)));
+            for rule in gone {
+                match self.rtnl.change(Message::DelRule(rule.message(family)), 0) {
+                    Ok(()) | Err(Refusal { errno: nix::libc::ENOENT, .. }) => {}
+                    Err(refusal) => {
+                        return Err(LeakProtectionError::Rule { doing: "remove", refusal });
+                    }
+                }
+            }
+        }
+        Ok(made)
+    }
+}
+
+/// Near, far and mixed prefixes of what leaves, of IPv4 and of IPv6.
+fn sides<T>(all: &[T; SETS.len()]) -> impl Iterator<Item = (&[T; 3], bool)> {
+    [true, false].into_iter().filter_map(|is_v4| Some((of_way(all, Way::Out, is_v4)?, is_v4)))
+}
+
+fn refused(error: HostError) -> LeakProtectionError {
+    LeakProtectionError::Netlink(Refusal { errno: nix::libc::EIO, said: Some(error.to_string()) })
+}
+
+impl Route {
+    fn message(&self) -> RouteMessage {
+        routes::message(self.table, self.to, self.leads, self.leads.metric())
+    }
+}
+
+impl Rule {
+    fn message(&self, family: AddressFamily) -> RuleMessage {
+        let mut message = RuleMessage::default();
+        message.header.family = family;
+        let attributes = &mut message.attributes;
+        attributes.push(RuleAttribute::Priority(self.priority));
+        attributes.push(RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
+        let (action, attribute) = match self.to {
+            To::Table(table) => (RuleAction::ToTable, Some(RuleAttribute::Table(table))),
+            To::Rule(priority) => (RuleAction::Goto, Some(RuleAttribute::Goto(priority))),
+            To::Nowhere => (RuleAction::Nop, None),
+        };
+        attributes.extend(attribute);
+        attributes.extend(self.is_own.then(|| RuleAttribute::Iifname("lo".to_owned())));
+        if let Some((value, mask)) = self.mark {
+            attributes.extend([RuleAttribute::FwMark(value), RuleAttribute::FwMask(mask)]);
+        }
+        if let Some(from) = self.from.filter(|from| from.prefix_len() > 0) {
+            attributes.push(RuleAttribute::Source(from.network()));
+            message.header.src_len = from.prefix_len();
+        }
+        message.header.action = action;
+        message
+    }
+
+    /// What a rule is, if Convoy made it.
+    fn read(message: &RuleMessage) -> Option<Self> {
+        let (mut priority, mut table, mut goto, mut is_ours) = (0, None, None, false);
+        let (mut is_own, mut value, mut mask, mut source) = (false, None, None, None);
+        for attribute in &message.attributes {
+            match attribute {
+                RuleAttribute::Priority(number) => priority = *number,
+                RuleAttribute::Protocol(protocol) => is_ours = u8::from(*protocol) == PROTOCOL,
+                RuleAttribute::Table(number) => table = Some(*number),
+                RuleAttribute::Goto(number) => goto = Some(*number),
+                RuleAttribute::FwMark(number) => value = Some(*number),
+                RuleAttribute::FwMask(number) => mask = Some(*number),
+                RuleAttribute::Iifname(name) => is_own = name == "lo",
+                RuleAttribute::Source(address) => source = Some(*address),
+                _ => {}
+            }
+        }
+        let to = match message.header.action {
+            RuleAction::ToTable => To::Table(table?),
+            RuleAction::Goto => To::Rule(goto?),
+            RuleAction::Nop => To::Nowhere,
+            _ => return None,
+        };
+        // The kernel shows neither a mark of 0 nor the prefix of all addresses.
+        let mark = match (value, mask) {
+            (None, None | Some(0)) => None,
+            (value, mask) => Some((value.unwrap_or(0), mask.unwrap_or(u32::MAX))),
+        };
+        let everything = || match message.header.family {
+            AddressFamily::Inet => std::net::Ipv4Addr::UNSPECIFIED.into(),
+            _ => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        };
+        // Those that lead to a table are from near, if that is all addresses.
+        let is_from = source.is_some() || matches!(to, To::Table(_));
+        let from =
+            is_from.then(|| IpNet::new(source.unwrap_or_else(everything), message.header.src_len));
+        let from = from.transpose().ok()?;
+        is_ours.then_some(Self { priority, from, is_own, mark, to })
+    }
+}
