@@ -136,46 +136,19 @@ impl Routes {
         is_excused: impl Fn(&Route, i32) -> bool,
     ) -> Result<usize, LeakProtectionError> {
         let outcomes = self.rtnl.change_many(orders).map_err(LeakProtectionError::Netlink)?;
-        let done = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-        let failed = routes.iter().zip(outcomes).filter_map(|(route, outcome)| {
-            let refusal = outcome.err()?;
-            let is_no_matter =
-                is_excused(route, refusal.errno) || is_without_v6(refusal.errno, route.to);
-            (!is_no_matter).then_some((route.to, refusal))
-        });
-        let mut failed = failed.collect::<Vec<_>>().into_iter();
-        match failed.next() {
-            Some((network, refusal)) => {
-                let more = failed.len();
-                Err(LeakProtectionError::Route { doing, network, refusal, more })
-            }
-            None => Ok(done),
-        }
+        let networks = routes.iter().map(|route| (route, route.to));
+        carried_out(doing, networks, outcomes, is_excused)
     }
 
     fn present(&mut self) -> Result<BTreeSet<Route>, LeakProtectionError> {
-        let mut found = BTreeSet::new();
-        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-            let mut question = RouteMessage::default();
-            question.header.address_family = family;
-            let answers = self.rtnl.dump(&Message::GetRoute(question));
-            for message in answers.map_err(LeakProtectionError::Netlink)? {
-                let Message::NewRoute(route) = message else { continue };
-                found.extend(self.read(&route));
-            }
-        }
-        Ok(found)
+        Ok(all(&mut self.rtnl)?.iter().filter_map(|route| self.read(route)).collect())
     }
 
     /// What a route is, if it is one of these.
     fn read(&self, route: &RouteMessage) -> Option<Route> {
         let header = &route.header;
         let attributes = &route.attributes;
-        let table = attributes.iter().find_map(|attribute| match attribute {
-            RouteAttribute::Table(table) => Some(*table),
-            _ => None,
-        });
-        let table = table.unwrap_or_else(|| header.table.into());
+        let table = table_of(route);
         let by = attributes.iter().find_map(|attribute| match attribute {
             RouteAttribute::Oif(index) => Some(*index),
             _ => None,
@@ -235,6 +208,55 @@ impl Leads {
     }
 }
 
+/// All routes of the namespace.
+pub(crate) fn all(rtnl: &mut Rtnl) -> Result<Vec<RouteMessage>, LeakProtectionError> {
+    let mut all = Vec::new();
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        let mut question = RouteMessage::default();
+        question.header.address_family = family;
+        let answers = rtnl.dump(&Message::GetRoute(question));
+        all.extend(answers.map_err(LeakProtectionError::Netlink)?.into_iter().filter_map(
+            |message| match message {
+                Message::NewRoute(route) => Some(route),
+                _ => None,
+            },
+        ));
+    }
+    Ok(all)
+}
+
+/// How many orders for routes were carried out, if those that were not are excused.
+pub(crate) fn carried_out<'a, R: 'a>(
+    doing: &'static str,
+    routes: impl Iterator<Item = (&'a R, IpNet)>,
+    outcomes: Vec<Result<(), Refusal>>,
+    is_excused: impl Fn(&R, i32) -> bool,
+) -> Result<usize, LeakProtectionError> {
+    let done = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+    let failed = routes.zip(outcomes).filter_map(|((route, to), outcome)| {
+        let refusal = outcome.err()?;
+        let is_no_matter = is_excused(route, refusal.errno) || is_without_v6(refusal.errno, to);
+        (!is_no_matter).then_some((to, refusal))
+    });
+    let mut failed = failed.collect::<Vec<_>>().into_iter();
+    match failed.next() {
+        Some((network, refusal)) => {
+            let more = failed.len();
+            Err(LeakProtectionError::Route { doing, network, refusal, more })
+        }
+        None => Ok(done),
+    }
+}
+
+/// The table that a route is in.
+pub(crate) fn table_of(route: &RouteMessage) -> u32 {
+    let table = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Table(table) => Some(*table),
+        _ => None,
+    });
+    table.unwrap_or_else(|| route.header.table.into())
+}
+
 /// The network that a route is to.
 pub(crate) fn destination(route: &RouteMessage) -> Option<IpNet> {
     let to = route.attributes.iter().find_map(|attribute| match attribute {
@@ -291,7 +313,7 @@ pub(crate) fn is_down(errno: i32, to: IpNet) -> bool {
 }
 
 /// The kernel was started without IPv6: nothing leaves by it.
-pub(crate) fn is_without_v6(errno: i32, to: IpNet) -> bool {
+fn is_without_v6(errno: i32, to: IpNet) -> bool {
     to.addr().is_ipv6() && matches!(errno, nix::libc::EOPNOTSUPP | nix::libc::EAFNOSUPPORT)
 }
 

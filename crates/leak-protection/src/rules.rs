@@ -234,6 +234,14 @@ pub(crate) fn of_family(
     Ok(list.into_iter().filter_map(rule).filter(|rule| rule.header.family == family).collect())
 }
 
+/// The mark that a rule selects, and its mask. The kernel does not show a mark of 0.
+pub(crate) fn mark_of(value: Option<u32>, mask: Option<u32>) -> Option<(u32, u32)> {
+    match (value, mask) {
+        (None, None | Some(0)) => None,
+        (value, mask) => Some((value.unwrap_or(0), mask.unwrap_or(u32::MAX))),
+    }
+}
+
 impl Rule {
     fn message(&self, family: AddressFamily) -> RuleMessage {
         let mut message = RuleMessage::default();
@@ -285,11 +293,7 @@ impl Rule {
             RuleAction::Nop => To::Nowhere,
             _ => return None,
         };
-        // The kernel does not show a mark of 0.
-        let mark = match (value, mask) {
-            (None, None | Some(0)) => None,
-            (value, mask) => Some((value.unwrap_or(0), mask.unwrap_or(u32::MAX))),
-        };
+        let mark = mark_of(value, mask);
         is_ours.then_some(Self { priority, to, mark, from })
     }
 }

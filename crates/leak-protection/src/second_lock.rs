@@ -24,7 +24,7 @@ use ipnet::IpNet;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage as Message,
-    route::{RouteAttribute, RouteMessage, RouteProtocol},
+    route::{RouteMessage, RouteProtocol},
     rule::{RuleAction, RuleAttribute, RuleMessage},
 };
 
@@ -33,7 +33,7 @@ use crate::{
     policy_prefixes::{prefixes, range},
     prefix_sets::{Covers, Differences, Shown, of_way},
     routes::{self, Leads, PROTOCOL},
-    rules::of_family,
+    rules::{mark_of, of_family},
     table::SETS,
 };
 
@@ -306,43 +306,18 @@ impl SecondLock {
         }
         let orders = routes.iter().map(order).collect();
         let outcomes = self.rtnl.change_many(orders).map_err(LeakProtectionError::Netlink)?;
-        let done = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-        let failed = routes.iter().zip(outcomes).filter_map(|(route, outcome)| {
-            let refusal = outcome.err()?;
-            let is_no_matter =
-                is_excused(route, refusal.errno) || routes::is_without_v6(refusal.errno, route.to);
-            (!is_no_matter).then_some((route.to, refusal))
-        });
-        let mut failed = failed.collect::<Vec<_>>().into_iter();
-        match failed.next() {
-            Some((network, refusal)) => {
-                Err(LeakProtectionError::Route { doing, network, refusal, more: failed.len() })
-            }
-            None => Ok(done),
-        }
+        let networks = routes.iter().map(|route| (route, route.to));
+        routes::carried_out(doing, networks, outcomes, is_excused)
     }
 
     fn present_routes(&mut self) -> Result<BTreeSet<Route>, LeakProtectionError> {
-        let mut found = BTreeSet::new();
-        for family in FAMILIES {
-            let mut question = RouteMessage::default();
-            question.header.address_family = family;
-            let answers = self.rtnl.dump(&Message::GetRoute(question));
-            for message in answers.map_err(LeakProtectionError::Netlink)? {
-                let Message::NewRoute(route) = message else { continue };
-                found.extend(self.read(&route));
-            }
-        }
-        Ok(found)
+        let all = routes::all(&mut self.rtnl)?;
+        Ok(all.iter().filter_map(|route| self.read(route)).collect())
     }
 
     /// What a route is, if it is one of the lock.
     fn read(&self, route: &RouteMessage) -> Option<Route> {
-        let table = route.attributes.iter().find_map(|attribute| match attribute {
-            RouteAttribute::Table(table) => Some(*table),
-            _ => None,
-        });
-        let table = table.unwrap_or_else(|| route.header.table.into());
+        let table = routes::table_of(route);
         let is_ours = route.header.protocol == RouteProtocol::Other(PROTOCOL);
         if !is_ours || !self.tables.contains(&table) {
             return None;
@@ -457,11 +432,8 @@ impl Rule {
             RuleAction::Nop => To::Nowhere,
             _ => return None,
         };
-        // The kernel shows neither a mark of 0 nor the prefix of all addresses.
-        let mark = match (value, mask) {
-            (None, None | Some(0)) => None,
-            (value, mask) => Some((value.unwrap_or(0), mask.unwrap_or(u32::MAX))),
-        };
+        let mark = mark_of(value, mask);
+        // The kernel does not show the prefix of all addresses.
         let everything = || match message.header.family {
             AddressFamily::Inet => std::net::Ipv4Addr::UNSPECIFIED.into(),
             _ => std::net::Ipv6Addr::UNSPECIFIED.into(),

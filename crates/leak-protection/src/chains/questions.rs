@@ -22,7 +22,7 @@ use crate::{
 
 /// Behind the answers.
 pub(super) const KEEPS: i32 = -80;
-const DIRECTIONS: [FlowDirection; 2] = [FlowDirection::Original, FlowDirection::Reply];
+pub(super) const DIRECTIONS: [FlowDirection; 2] = [FlowDirection::Original, FlowDirection::Reply];
 
 /// Chains that know the epoch.
 pub(crate) const RECALL: &str = "recall";

@@ -6,12 +6,12 @@ use convoy_netlink::nft::{
     expression::{
         ACCEPT, Expression, ICMP, ICMPV6, TRANSPORT, compare, equal, meta, payload, verdict,
     },
-    flow::{FlowDirection, RELATED, goes, is_not_in_state},
+    flow::{RELATED, goes, is_not_in_state},
     jump, stop,
 };
 use netlink_packet_netfilter::nftables::{MetaKey, Operator};
 
-use super::{Chain, is_of_this_host, sides};
+use super::{Chain, is_of_this_host, questions::DIRECTIONS, sides};
 use crate::{
     Lead, Way,
     marks::{Epoch, Marks, Noted},
@@ -71,12 +71,12 @@ pub(super) fn chain(asking: &Asking) -> Chain {
 
 fn about_passed(marks: Marks, epoch: Epoch) -> Vec<Vec<Expression>> {
     let in_clear = marks.noted(Noted::Bypass).into_mark();
-    let ways = [FlowDirection::Original, FlowDirection::Reply];
     let mut rules = vec![
         [is_not_in_state(RELATED), vec![back()]].concat(),
         [marks.epoch(epoch).not_in_flow(), vec![back()]].concat(),
     ];
-    rules.extend(ways.into_iter().zip(ways.into_iter().rev()).flat_map(|(error, quoted)| {
+    let quoted = DIRECTIONS.into_iter().rev();
+    rules.extend(DIRECTIONS.into_iter().zip(quoted).flat_map(|(error, quoted)| {
         [Noted::Bypass, Noted::Here].map(|noted| {
             let passed = marks.of_flow(quoted, noted).in_flow();
             [goes(error), passed, in_clear.clone(), vec![verdict(ACCEPT)]].concat()
