@@ -2,7 +2,7 @@
 //! longer than a gate may.
 
 use std::env;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -23,15 +23,18 @@ pub(crate) const DENY: &str = "CONVOY_DENY_CPU";
 /// What steps work on.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    pub(crate) workspace: Workspace,
+    pub(crate) workspace: Arc<Workspace>,
     /// What a change concerns, if the gate is to run for that alone.
     concerned: Option<Concerned>,
     programs: OnceLock<Option<Vec<Program>>>,
+    /// An oracle that began before its step, if oracles are among the steps.
+    pub(crate) ahead: Option<interop::Ahead>,
 }
 
 impl Gate {
     pub(crate) fn new(workspace: Workspace) -> Self {
-        Self { workspace, concerned: None, programs: OnceLock::new() }
+        let workspace = Arc::new(workspace);
+        Self { workspace, concerned: None, programs: OnceLock::new(), ahead: None }
     }
 
     /// The test programs of all packages that are concerned, built at the first call.
@@ -211,6 +214,8 @@ pub(crate) fn run(workspace: Workspace, arguments: &[String]) -> Result<Option<T
         (When::Long, _) => false,
     };
     let steps: Vec<&Step> = STEPS.iter().filter(is_wanted).collect();
+    let is_among = |name: &str| steps.iter().any(|step| step.name == name);
+    gate.ahead = (is_among("test") && is_among("interop")).then(interop::Ahead::default);
     if let Some(concerned) = &gate.concerned {
         let left_out = STEPS.iter().filter(|step| step.when != When::Long && !is_wanted(step));
         println!("{}", concerned.tell(&gate.workspace, left_out.map(|step| step.name)));

@@ -5,8 +5,10 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 
 use crate::ci::Gate;
 use crate::report::Tally;
@@ -39,6 +41,46 @@ const ORACLES: &[Oracle] = &[
 
 const EMULATOR: Oracle = Oracle { name: "emulator", script: "emulator/test_tiers.py" };
 
+/// The oracle that mostly waits for an emulated machine: it runs beside the tests, which mostly wait as well.
+const AHEAD: &str = "kernel";
+
+/// A run of [`AHEAD`] that has begun before its step.
+#[derive(Debug, Default)]
+pub(crate) struct Ahead(Mutex<Option<JoinHandle<Finished>>>);
+
+/// What an oracle printed, and how it ended.
+type Finished = (Vec<String>, Result<Tally>);
+
+/// Begins the oracle that takes longest, where its step follows; that step waits for it and prints its lines.
+pub(crate) fn begin_ahead(gate: &Gate) {
+    let (Some(ahead), Some(oracle)) = (&gate.ahead, ORACLES.iter().find(|o| o.name == AHEAD))
+    else {
+        return;
+    };
+    println!("oracle {AHEAD} runs beside the tests");
+    let workspace = Arc::clone(&gate.workspace);
+    let run = thread::spawn(move || {
+        let mut lines = Vec::new();
+        let keep = &mut |line: &str| lines.push(line.to_owned());
+        let outcome = run_one(&workspace, oracle, Extent::OneOfEachKind, keep);
+        (lines, outcome)
+    });
+    *ahead.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
+}
+
+/// Waits for the oracle that began before its step; `None` if it did not.
+fn finish_ahead(gate: &Gate, oracle: &Oracle, tell: Tell<'_>) -> Option<Result<Tally>> {
+    let ahead = gate.ahead.as_ref().filter(|_| oracle.name == AHEAD)?;
+    let run = ahead.0.lock().unwrap_or_else(PoisonError::into_inner).take()?;
+    Some(match run.join() {
+        Ok((lines, outcome)) => {
+            lines.iter().for_each(|line| tell(line));
+            outcome
+        }
+        Err(_) => Err(anyhow!("its thread panicked")),
+    })
+}
+
 /// Runs the named oracles, or all where none is named.
 pub(crate) fn run(gate: &Gate, names: &[String], extent: Extent) -> Result<Tally> {
     for name in names {
@@ -54,7 +96,8 @@ pub(crate) fn run(gate: &Gate, names: &[String], extent: Extent) -> Result<Tally
     let wanted = |oracle: &&Oracle| names.is_empty() || names.iter().any(|n| n == oracle.name);
     let jobs = ORACLES.iter().filter(wanted).map(|oracle| {
         Job::new(format!("oracle {}", oracle.name), move |tell: Tell<'_>| {
-            run_one(&gate.workspace, oracle, extent, tell)
+            finish_ahead(gate, oracle, tell)
+                .unwrap_or_else(|| run_one(&gate.workspace, oracle, extent, tell))
         })
     });
     Ok(side_by_side::run(jobs.collect()))

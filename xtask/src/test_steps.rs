@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::ci::{DENY, Gate};
+use crate::interop;
 use crate::programs::Program;
 use crate::report::Tally;
 use crate::side_by_side::{self, Job, Tell};
@@ -32,6 +33,7 @@ const KILLING: [(&str, &str, Option<&str>); 3] = [
 /// All tests, one program for each processor at a time.
 pub(crate) fn run(gate: &Gate) -> Result<Tally> {
     let mut programs = gate.programs()?;
+    interop::begin_ahead(gate);
     programs.sort_by_key(|program| turn(&program.package, &program.name));
     let mut jobs: Vec<Job<'_>> = programs
         .iter()
