@@ -33,12 +33,18 @@ const KILLING: [(&str, &str, Option<&str>); 3] = [
 /// All tests, one program for each processor at a time.
 pub(crate) fn run(gate: &Gate) -> Result<Tally> {
     let mut programs = gate.programs()?;
-    interop::begin_ahead(gate);
     programs.sort_by_key(|program| turn(&program.package, &program.name));
     let mut jobs: Vec<Job<'_>> = programs
         .iter()
         .map(|program| job(&gate.workspace, program, |command| patient(program, command)))
         .collect();
+    // Behind the tests of networks, which begin first and suffer most from a busy machine.
+    let waiting = programs.iter().filter(|p| turn(&p.package, &p.name) < WAITING.len()).count();
+    let begin = |_: Tell<'_>| {
+        interop::begin_ahead(gate);
+        Ok(Tally::default())
+    };
+    jobs.insert(waiting, Job::new("an oracle begins beside the tests", begin));
     jobs.push(Job::new("documentation", |tell: Tell<'_>| {
         let mut command = cargo();
         command.args(["test", "--workspace", "--doc", "--locked", "--no-fail-fast"]);

@@ -115,7 +115,15 @@ fn follows(backend: &str) {
         assert!(flow.received > 100, "{report:?}");
         assert_eq!(flow.duplicates, 0, "{report:?}");
     }
-    assert_eq!(report.lost_beyond(dropped), 0, "{dropped} {report:?}");
+    let counters = || sites.iter().map(|site| status(site)["counters"].to_string());
+    assert_eq!(
+        report.lost_beyond(dropped),
+        0,
+        "{dropped} {report:?}\n{}\n{}\n{}",
+        a.log(),
+        b.log(),
+        counters().collect::<Vec<_>>().join("\n")
+    );
     assert!(a.log().contains("packets to the peers may have 1500 bytes now, not 1330"));
     assert!(a.terminate().success() && b.terminate().success());
 }

@@ -279,6 +279,18 @@ impl Ears {
         self.heard.lock().unwrap().count(tag, shown)
     }
 
+    /// Whether a tag is heard before so much time is over.
+    pub(crate) fn hears(&self, tag: &[u8], patience: Duration) -> bool {
+        let begun = Instant::now();
+        while self.count(tag, Shows::Itself) == 0 {
+            if begun.elapsed() > patience {
+                return false;
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+        true
+    }
+
     /// Waits until a tag was heard so often.
     #[track_caller]
     pub(crate) fn wait(&self, tag: &[u8], shown: Shows, times: u64, what: impl Fn() -> String) {
