@@ -17,6 +17,8 @@ use std::fmt;
 /// let second = SealOp::new(key, nonce, b"", b, icv_b); // error: use of moved value
 /// # }
 /// ```
+///
+/// The exception is [`Self::again`].
 pub struct Nonce(pub(crate) NonceBlock);
 
 impl Nonce {
@@ -38,6 +40,17 @@ impl Nonce {
     #[must_use]
     pub fn front(bytes: [u8; 16], len: u8) -> Self {
         Self(NonceBlock::front(bytes, len))
+    }
+
+    /// The same nonce, for the same operation once more: a device that was given a packet may vanish, and
+    /// software does its work again.
+    ///
+    /// Whoever calls this vouches that key, text and additional data are those of the first time, byte for
+    /// byte, so that the same ciphertext comes out. That is no second use.
+    #[inline(always)]
+    #[must_use]
+    pub const fn again(&self) -> Self {
+        Self(self.0)
     }
 }
 
@@ -129,6 +142,15 @@ mod tests {
         same(NonceBlock::front(bytes, 12), NonceBlock::new(*bytes.first_chunk::<12>().unwrap()));
         same(NonceBlock::front(bytes, 16), NonceBlock::new(bytes));
         assert_eq!(NonceBlock::front(bytes, 200).len(), 200, "to be refused with the operation");
+    }
+
+    #[test]
+    fn a_nonce_again_is_the_same() {
+        let bytes: [u8; 12] = std::array::from_fn(|i| i as u8 + 1);
+        let (nonce, front) = (Nonce::new(bytes), Nonce::front([9; 16], 5));
+        for (once, again) in [(&nonce, nonce.again()), (&front, front.again())] {
+            assert_eq!((once.0.bytes, once.0.len()), (again.0.bytes, again.0.len()));
+        }
     }
 
     #[test]

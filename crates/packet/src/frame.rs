@@ -447,6 +447,27 @@ impl Frame {
         Ok(())
     }
 
+    /// Says that the packet lies in this chunk as `other`'s does in its own, and is of the same interface:
+    /// for whoever then writes all of its bytes.
+    ///
+    /// # Errors
+    /// [`NoRoom`] when that goes beyond the chunk; the frame is unchanged.
+    #[inline]
+    pub fn place_like(&mut self, other: &Self) -> Result<(), NoRoom> {
+        if (other.offset() + other.len) as usize > self.arena.size.bytes() {
+            return Err(NoRoom(other.len()));
+        }
+        (self.place, self.len) = (other.place, other.len);
+        Ok(())
+    }
+
+    /// Whether the packet lies where `other`'s does, with as many bytes and of the same interface.
+    #[inline]
+    #[must_use]
+    pub const fn is_placed_like(&self, other: &Self) -> bool {
+        self.place == other.place && self.len == other.len
+    }
+
     /// The arena that the frame belongs to.
     #[inline]
     #[must_use]
@@ -545,6 +566,28 @@ mod tests {
         assert!(frame.is_empty());
         pool.free(frame);
         assert_eq!(arena.leaked(), 0);
+    }
+
+    #[test]
+    fn a_frame_lies_in_its_chunk_as_another_in_its_own() {
+        let mut pool = arena().pool();
+        let (mut one, mut other) = (pool.alloc().unwrap(), pool.alloc().unwrap());
+        one.place(77, 1000).unwrap();
+        one.set_interface(InterfaceId(3));
+        assert!(!other.is_placed_like(&one));
+        other.place_like(&one).unwrap();
+        assert!(other.is_placed_like(&one));
+        assert_eq!((other.headroom(), other.len(), other.interface().0), (77, 1000, 3));
+        other.set_interface(InterfaceId(0));
+        assert!(!other.is_placed_like(&one));
+
+        let mut large = Arena::map(1, FrameSize::for_packet(9000)).unwrap().pool();
+        let mut wide = large.alloc().unwrap();
+        wide.place(2000, 100).unwrap();
+        assert_eq!(one.place_like(&wide), Err(NoRoom(100)));
+        assert_eq!((one.headroom(), one.len()), (77, 1000), "unchanged");
+        [one, other].into_iter().for_each(|frame| pool.free(frame));
+        large.free(wide);
     }
 
     #[test]
