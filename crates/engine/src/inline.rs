@@ -49,7 +49,8 @@ impl Engine for Inline {
             return 0;
         }
         let Some(run) = jobs.as_mut_slice().get_mut(..taken) else { return 0 };
-        run_jobs(&self.keys, run);
+        prefetch(&self.keys, run);
+        run_jobs(|id| self.keys.get(id.0 as usize)?.as_ref(), run);
         if self.done.is_empty() {
             // The usual case: nothing waits, so the whole burst changes hands without a copy.
             if taken == jobs.len() {
@@ -104,16 +105,17 @@ fn prefetch(keys: &[Option<EngineKey>], jobs: &[Job]) {
     }
 }
 
-fn run_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) {
-    prefetch(keys, jobs);
+/// Works on jobs where they lie, with the keys that `key_of` finds.
+#[inline]
+pub(crate) fn run_jobs<'k>(key_of: impl Fn(KeyId) -> Option<&'k EngineKey>, jobs: &mut [Job]) {
     // Bursts are of one direction, unless somebody mixes them.
-    if seal_jobs(keys, jobs) < jobs.len() {
-        open_jobs(keys, jobs);
+    if seal_jobs(&key_of, jobs) < jobs.len() {
+        open_jobs(&key_of, jobs);
     }
 }
 
 /// Seals what is to be sealed; returns how many that were. All others are rejected for now.
-fn seal_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) -> usize {
+fn seal_jobs<'k>(key_of: impl Fn(KeyId) -> Option<&'k EngineKey>, jobs: &mut [Job]) -> usize {
     let mut ops: ArrayVec<SealOp<'_>, BURST_MAX> = ArrayVec::new();
     let mut seen = 0;
     for job in jobs {
@@ -124,7 +126,7 @@ fn seal_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) -> usize {
         }
         let Op::Seal(nonce) = core::mem::replace(op, Op::Spent) else { continue };
         seen += 1;
-        let Some(Some(EngineKey::Seal(key))) = keys.get(key.0 as usize) else { continue };
+        let Some(EngineKey::Seal(key)) = key_of(*key) else { continue };
         let Some(beside) = aad.get(..usize::from(*aad_len)) else { continue };
         let Some(packet) = from_header(frame, *text, *header) else { continue };
         let lengths = (*header as usize, text.len as usize);
@@ -138,14 +140,14 @@ fn seal_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) -> usize {
 }
 
 /// Opens what is to be opened, of jobs that are rejected so far.
-fn open_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) {
+fn open_jobs<'k>(key_of: impl Fn(KeyId) -> Option<&'k EngineKey>, jobs: &mut [Job]) {
     let mut ops: ArrayVec<OpenOp<'_>, BURST_MAX> = ArrayVec::new();
     let mut opened: ArrayVec<&mut Status, BURST_MAX> = ArrayVec::new();
     for job in jobs {
         let Job { frame, text, header, key, status, aad_len, aad, op, .. } = job;
         let Op::Open(nonce) = *op else { continue };
         *op = Op::Spent;
-        let Some(Some(EngineKey::Open(key))) = keys.get(key.0 as usize) else { continue };
+        let Some(EngineKey::Open(key)) = key_of(*key) else { continue };
         let Some(beside) = aad.get(..usize::from(*aad_len)) else { continue };
         let Some(packet) = from_header(frame, *text, *header) else { continue };
         let lengths = (*header as usize, text.len as usize);
@@ -156,11 +158,44 @@ fn open_jobs(keys: &[Option<EngineKey>], jobs: &mut [Job]) {
     }
     open_burst(&mut ops);
     for (op, status) in ops.iter().zip(&mut opened) {
-        **status = match op.verdict() {
-            Verdict::Authentic => Status::Done,
-            Verdict::Forged => Status::BadIcv,
-            Verdict::Pending => Status::Rejected,
-        };
+        **status = status_of(op.verdict());
+    }
+}
+
+/// Works on a copy of one job's packet.
+pub(crate) fn run_copy(key: &EngineKey, job: &Job, packet: &mut [u8]) -> Status {
+    let lengths = (job.header as usize, job.text.len as usize);
+    let start = job.text.start.checked_sub(job.header).map(|start| start as usize);
+    let packet = start.and_then(|start| packet.get_mut(start..));
+    let (Some(packet), Some(beside)) = (packet, job.aad.get(..usize::from(job.aad_len))) else {
+        return Status::Rejected;
+    };
+    match (job.op.again(), key) {
+        (Op::Seal(nonce), EngineKey::Seal(key)) => {
+            let op = SealOp::in_place(key, nonce, packet, lengths, beside);
+            op.map_or(Status::Rejected, |op| {
+                seal_burst(&mut [op]);
+                Status::Done
+            })
+        }
+        (Op::Open(nonce), EngineKey::Open(key)) => {
+            let op = OpenOp::in_place(key, nonce, packet, lengths, beside);
+            op.map_or(Status::Rejected, |op| {
+                let mut ops = [op];
+                open_burst(&mut ops);
+                let [op] = ops;
+                status_of(op.verdict())
+            })
+        }
+        _ => Status::Rejected,
+    }
+}
+
+const fn status_of(verdict: Verdict) -> Status {
+    match verdict {
+        Verdict::Authentic => Status::Done,
+        Verdict::Forged => Status::BadIcv,
+        Verdict::Pending => Status::Rejected,
     }
 }
 

@@ -28,6 +28,17 @@ pub enum Op {
     Spent,
 }
 
+impl Op {
+    /// The same, to be done to the same packet with the same result.
+    pub(crate) const fn again(&self) -> Self {
+        match self {
+            Self::Seal(nonce) => Self::Seal(nonce.again()),
+            Self::Open(nonce) => Self::Open(*nonce),
+            Self::Spent => Self::Spent,
+        }
+    }
+}
+
 /// How a job ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -96,6 +107,18 @@ impl Job {
             op: Op::Spent,
             context: Context { slot: 0, note: 0, value: 0 },
         }
+    }
+
+    /// The same job with a copy of its packet in `frame`, so that it is done once more with the same result.
+    /// Where the packet does not fit, the copy is [idle](Self::idle), with the context of the original.
+    pub(crate) fn again(&self, mut frame: Frame) -> Self {
+        let fits = frame.place_like(&self.frame).is_ok();
+        let op = if fits { self.op.again() } else { Op::Spent };
+        if let Some(to) = frame.data_mut().get_mut(..self.frame.len()) {
+            to.copy_from_slice(self.frame.data());
+        }
+        let Self { text, header, key, aad_len, aad, context, .. } = *self;
+        Self { frame, text, header, key, status: Status::Pending, aad_len, aad, op, context }
     }
 }
 

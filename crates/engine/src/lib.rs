@@ -11,8 +11,11 @@
 //! An engine may finish jobs in any order; [`Ordered`] is the one place that restores it.
 #![forbid(unsafe_code)]
 
+pub mod front;
 mod inline;
 mod job;
+pub mod lookaside;
+pub mod model;
 mod ordered;
 pub mod registry;
 
@@ -21,8 +24,10 @@ use std::sync::Arc;
 
 use convoy_crypto::{OpenKey, SealKey};
 
+pub use front::Front;
 pub use inline::Inline;
 pub use job::{AAD_MAX, Context, Job, JobBurst, Op, Span, Status};
+pub use lookaside::Lookaside;
 pub use ordered::Ordered;
 
 /// Number under which a key is installed in an engine.

@@ -1,0 +1,171 @@
+//! What pipelines see of engines: jobs in, finished jobs out, in order within an SA.
+
+mod keys;
+mod lane;
+#[cfg(test)]
+mod tests;
+mod window;
+
+use convoy_packet::Pool;
+
+use crate::{Engine, EngineKey, Inline, JobBurst, KeyId, Lookaside};
+use lane::Lane;
+
+/// Takes jobs and gives them back finished: on the worker's own core, or by an engine that works elsewhere.
+///
+/// Jobs come back once each, and in order within a key. A job that the engine refuses, or that is still
+/// with it when it is lost, is done in software from its untouched source, with the same nonce and hence
+/// the same result. A lost engine is asked to let go of what it holds, and is tried again later, each time
+/// after twice the pause. Times are nanoseconds of a clock that never goes back.
+#[derive(Debug)]
+pub struct Front(Way);
+
+#[derive(Debug)]
+enum Way {
+    Here(Inline),
+    Elsewhere(Box<Lane>),
+}
+
+/// What has happened since the front end was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests that the engine took.
+    pub requests: u64,
+    /// Jobs in them.
+    pub jobs: u64,
+    /// Jobs that software did because their key was refused, no frame was free or the engine was down.
+    pub in_software: u64,
+    /// Jobs that the engine gave back undone, and software did.
+    pub refused: u64,
+    /// Jobs that software did because the engine was lost.
+    pub redone: u64,
+    /// Times that the engine was lost.
+    pub losses: u64,
+    /// Times that it began anew.
+    pub restarts: u64,
+    /// Keys that the engine refused.
+    pub keys_refused: u64,
+    /// Requests that came back after their jobs were done in software.
+    pub late: u64,
+}
+
+/// Where an engine stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It works.
+    Up,
+    /// It is lost, and has not let go of what it holds.
+    Stopping,
+    /// It has let go of everything and is to be tried again.
+    Down,
+}
+
+impl Front {
+    /// A front end that works at once, on the worker's own core.
+    #[must_use]
+    pub fn inline() -> Self {
+        Self(Way::Here(Inline::new()))
+    }
+
+    /// A front end with an engine, which must be new, and software for what the engine leaves undone.
+    #[must_use]
+    pub fn with(engine: Box<dyn Lookaside>) -> Self {
+        Self(Way::Elsewhere(Box::new(Lane::new(engine))))
+    }
+
+    /// Makes a key known under `id`, replacing one that was there. Jobs already taken keep the key they
+    /// were taken with.
+    pub fn install(&mut self, id: KeyId, key: EngineKey) {
+        match &mut self.0 {
+            Way::Here(inline) => inline.install(id, key),
+            Way::Elsewhere(lane) => lane.install(id, key),
+        }
+    }
+
+    /// Forgets the key under `id`, once no job already taken needs it.
+    pub fn remove(&mut self, id: KeyId) {
+        match &mut self.0 {
+            Way::Here(inline) => inline.remove(id),
+            Way::Elsewhere(lane) => lane.remove(id),
+        }
+    }
+
+    /// Takes jobs and returns how many; those that stay are in the order they had. Never blocks.
+    ///
+    /// `pool` gives the frames for results; where it is empty, software works.
+    #[inline]
+    pub fn submit(&mut self, now: u64, pool: &mut Pool, jobs: &mut JobBurst) -> usize {
+        match &mut self.0 {
+            Way::Here(inline) => inline.submit(jobs),
+            Way::Elsewhere(lane) => lane.submit(now, pool, jobs),
+        }
+    }
+
+    /// Appends finished jobs to `done`, as many as there are and fit, and returns how many. Never blocks.
+    #[inline]
+    pub fn poll(&mut self, now: u64, pool: &mut Pool, done: &mut JobBurst) -> usize {
+        match &mut self.0 {
+            Way::Here(inline) => inline.poll(done),
+            Way::Elsewhere(lane) => lane.poll(now, pool, done),
+        }
+    }
+
+    /// Says that no more jobs come for now.
+    #[inline]
+    pub fn flush(&mut self, now: u64) {
+        if let Way::Elsewhere(lane) = &mut self.0 {
+            lane.flush(now);
+        }
+    }
+
+    /// When the worker must poll again though nothing woke it; `None` for never.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<u64> {
+        match &self.0 {
+            Way::Here(_) => None,
+            Way::Elsewhere(lane) => lane.wake_at(),
+        }
+    }
+
+    /// What has happened; all zero without an engine.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        match &self.0 {
+            Way::Here(_) => Counts::default(),
+            Way::Elsewhere(lane) => lane.counts(),
+        }
+    }
+
+    /// Where the engine stands; `None` without one.
+    #[must_use]
+    pub fn standing(&self) -> Option<Standing> {
+        match &self.0 {
+            Way::Here(_) => None,
+            Way::Elsewhere(lane) => Some(lane.standing()),
+        }
+    }
+
+    /// Whether the engine works for the key under `id`; without an engine nothing does.
+    #[must_use]
+    pub fn is_offloaded(&self, id: KeyId) -> bool {
+        match &self.0 {
+            Way::Here(_) => false,
+            Way::Elsewhere(lane) => lane.is_offloaded(id),
+        }
+    }
+
+    /// For the end of a worker: drops all jobs, asks the engine to let go, and gives to `pool` what frames
+    /// it can. Returns the frames that the engine still holds: with a value above 0, ask again.
+    pub fn release(&mut self, now: u64, pool: &mut Pool) -> usize {
+        match &mut self.0 {
+            Way::Here(inline) => {
+                let mut done = JobBurst::new();
+                while inline.poll(&mut done) > 0 {
+                    done.drain().for_each(|job| pool.free(job.frame));
+                }
+                0
+            }
+            Way::Elsewhere(lane) => lane.release(now, pool),
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! An engine that works elsewhere, with software beside it for what it leaves undone.
+
+use std::mem;
+use std::sync::Arc;
+
+use convoy_packet::Pool;
+
+use super::keys::Keys;
+use super::window::{Place, Slot, Window};
+use super::{Counts, Standing};
+use crate::inline::run_jobs;
+use crate::lookaside::{Batch, Caps, Lookaside, Output, Request};
+use crate::{EngineKey, Health, Job, JobBurst, KeyId, Op, Status};
+
+/// The first pause before a lost engine is tried again, in deadlines of it.
+const FIRST_PAUSE: u64 = 10;
+/// The longest, in nanoseconds.
+const LONGEST_PAUSE: u64 = 60_000_000_000;
+/// An engine that was up for so many pauses is as good as new.
+const CALM: u64 = 10;
+/// How many times the engine's requests may be under way, what software has finished included.
+const WINDOW: usize = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Up,
+    /// Lost; it is to let go of what it holds.
+    Stopping,
+    /// It has let go, and is tried again at that time.
+    Down(u64),
+}
+
+/// One engine and what is under way.
+#[derive(Debug)]
+pub(super) struct Lane {
+    engine: Box<dyn Lookaside>,
+    caps: Caps,
+    state: State,
+    /// How long the next pause is after which a lost engine is tried again.
+    pause: u64,
+    up_since: u64,
+    keys: Keys,
+    window: Window,
+    /// Requests that the engine holds, those given up included.
+    away: usize,
+    /// Some batches are owed.
+    owes: bool,
+    /// Outputs of requests that are back.
+    outputs: Vec<Vec<Output>>,
+    counts: Counts,
+}
+
+impl Lane {
+    pub(super) fn new(engine: Box<dyn Lookaside>) -> Self {
+        let caps = engine.caps();
+        let pause = caps.deadline.saturating_mul(FIRST_PAUSE).min(LONGEST_PAUSE);
+        Self {
+            engine,
+            caps,
+            state: State::Up,
+            pause,
+            up_since: 0,
+            keys: Keys::default(),
+            window: Window::default(),
+            away: 0,
+            owes: false,
+            outputs: Vec::with_capacity(caps.requests),
+            counts: Counts::default(),
+        }
+    }
+
+    pub(super) const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    pub(super) const fn standing(&self) -> Standing {
+        match self.state {
+            State::Up => Standing::Up,
+            State::Stopping => Standing::Stopping,
+            State::Down(_) => Standing::Down,
+        }
+    }
+
+    pub(super) fn is_offloaded(&self, id: KeyId) -> bool {
+        self.state == State::Up && self.keys.is_offloaded(id)
+    }
+
+    pub(super) fn install(&mut self, id: KeyId, key: EngineKey) {
+        self.retire(id);
+        let is_up = self.state == State::Up;
+        let taken = is_up && self.engine.install(id, &key).is_ok();
+        self.counts.keys_refused += u64::from(is_up && !taken);
+        self.keys.insert(id, key, taken);
+    }
+
+    pub(super) fn remove(&mut self, id: KeyId) {
+        self.retire(id);
+        if self.state == State::Up {
+            self.engine.remove(id);
+        }
+    }
+
+    fn retire(&mut self, id: KeyId) {
+        let is_needed = self.away > 0 || self.owes;
+        self.keys.retire(id, self.window.next(), is_needed);
+    }
+
+    #[inline]
+    pub(super) fn submit(&mut self, now: u64, pool: &mut Pool, jobs: &mut JobBurst) -> usize {
+        if jobs.is_empty() {
+            return 0;
+        }
+        if self.state != State::Up {
+            return self.work_here(jobs);
+        }
+        if self.keys.all_offloaded() {
+            return self.send(now, pool, jobs);
+        }
+        self.part(now, pool, jobs)
+    }
+
+    /// Sends jobs to the engine whose keys it has, and works on the others here. Either part keeps its
+    /// order, and all jobs of a key are in one.
+    fn part(&mut self, now: u64, pool: &mut Pool, jobs: &mut JobBurst) -> usize {
+        let (mut ahead, mut aside) = (self.window.spare(), self.window.spare());
+        for job in jobs.drain() {
+            let part = if self.keys.is_offloaded(job.key) { &mut ahead } else { &mut aside };
+            // Each has as much room as the burst that is being emptied.
+            drop(part.jobs.push(job));
+        }
+        let taken = self.send(now, pool, &mut ahead.jobs) + self.work_here(&mut aside.jobs);
+        for job in ahead.jobs.drain().chain(aside.jobs.drain()) {
+            drop(jobs.push(job));
+        }
+        self.window.keep(ahead);
+        self.window.keep(aside);
+        taken
+    }
+
+    fn has_room(&self) -> bool {
+        self.window.len() < WINDOW * self.caps.requests
+    }
+
+    /// Sends jobs to the engine: all or none.
+    #[inline]
+    fn send(&mut self, now: u64, pool: &mut Pool, jobs: &mut JobBurst) -> usize {
+        let n = jobs.len();
+        if n == 0 || self.away >= self.caps.requests || !self.has_room() {
+            return 0;
+        }
+        let mut outputs = self.outputs.pop().unwrap_or_default();
+        if !prepare(&mut outputs, pool, jobs.as_slice()) {
+            self.outputs.push(outputs);
+            return self.work_here(jobs);
+        }
+        let mut slot = self.window.spare();
+        slot.draw_tickets(&mut self.keys, jobs.as_slice());
+        let mut batch = slot.batch.take().unwrap_or_default();
+        fill(&mut batch, self.window.next(), jobs);
+        let request = Request { batch: Arc::clone(&batch), outputs };
+        if let Err(Request { batch: ours, outputs }) = self.engine.submit(now, request) {
+            drop(ours);
+            self.outputs.push(outputs);
+            fill(&mut batch, 0, jobs);
+            slot.return_tickets(&mut self.keys, jobs.as_slice());
+            slot.batch = Some(batch);
+            self.window.keep(slot);
+            return 0;
+        }
+        slot.batch = Some(batch);
+        slot.place = Place::Away(now);
+        self.window.push(slot);
+        self.away += 1;
+        self.counts.requests += 1;
+        self.counts.jobs += n as u64;
+        n
+    }
+
+    /// Works on jobs in software: all or none. They are given out behind earlier ones of their keys.
+    fn work_here(&mut self, jobs: &mut JobBurst) -> usize {
+        let n = jobs.len();
+        if n == 0 || !self.has_room() {
+            return 0;
+        }
+        let mut slot = self.window.spare();
+        slot.draw_tickets(&mut self.keys, jobs.as_slice());
+        run_jobs(|id| self.keys.get(id), jobs.as_mut_slice());
+        mem::swap(&mut slot.jobs, jobs);
+        slot.place = Place::Back;
+        self.window.push(slot);
+        self.counts.in_software += n as u64;
+        n
+    }
+
+    #[inline]
+    pub(super) fn flush(&mut self, now: u64) {
+        self.engine.flush(now);
+    }
+
+    #[inline]
+    pub(super) fn poll(&mut self, now: u64, pool: &mut Pool, done: &mut JobBurst) -> usize {
+        if self.away > 0 || self.state != State::Up {
+            self.gather(now, pool);
+        }
+        if self.owes {
+            self.redo(pool);
+        }
+        let from = done.len();
+        self.window.give(&mut self.keys, done);
+        done.len() - from
+    }
+
+    /// Takes finished requests back, and looks after the engine.
+    fn gather(&mut self, now: u64, pool: &mut Pool) {
+        self.take_all_back(now, pool);
+        match self.state {
+            State::Up => {
+                let deadline = self.caps.deadline;
+                let is_late = |since| now.saturating_sub(since) > deadline;
+                if self.window.away_since().is_some_and(is_late)
+                    || self.engine.health() == Health::Lost
+                {
+                    self.lose(now);
+                }
+            }
+            State::Stopping if self.engine.quiesce(now) => {
+                self.take_all_back(now, pool);
+                self.away = 0;
+                self.state = State::Down(now.saturating_add(self.pause));
+            }
+            State::Down(again) if now >= again => self.restart(now),
+            State::Stopping | State::Down(_) => {}
+        }
+    }
+
+    fn take_all_back(&mut self, now: u64, pool: &mut Pool) {
+        while let Some(request) = self.engine.poll(now) {
+            self.away = self.away.saturating_sub(1);
+            self.take_back(request, pool);
+        }
+    }
+
+    #[inline]
+    fn take_back(&mut self, request: Request, pool: &mut Pool) {
+        let Request { batch, mut outputs } = request;
+        let number = batch.number;
+        match self.window.get_mut(number) {
+            Some(slot) if matches!(slot.place, Place::Away(_)) => {
+                drop(batch);
+                let refused = accept(slot, &mut outputs);
+                if refused > 0 {
+                    self.counts.refused += refused;
+                    let undone = slot.jobs.as_mut_slice().iter_mut();
+                    for job in undone.filter(|job| job.status == Status::Pending) {
+                        run_jobs(|id| self.keys.at(id, number), std::slice::from_mut(job));
+                    }
+                }
+                self.window.came_back();
+            }
+            Some(slot) if slot.place == Place::Owed => {
+                drop(batch);
+                self.counts.late += 1;
+                // The engine has let go of the sources, so no more copies are needed.
+                let copied = slot.jobs.len();
+                let sources = slot.batch.as_mut().and_then(Arc::get_mut);
+                for (at, job) in sources.into_iter().flat_map(|own| own.jobs.drain()).enumerate() {
+                    if at < copied {
+                        pool.free(job.frame);
+                    } else {
+                        drop(slot.jobs.push(job));
+                    }
+                }
+            }
+            _ => {
+                self.counts.late += 1;
+                release(batch, pool);
+            }
+        }
+        self.outputs.push(outputs);
+    }
+
+    /// Gives the engine up: what it has not finished is owed from now on.
+    #[cold]
+    fn lose(&mut self, now: u64) {
+        self.counts.losses += 1;
+        self.state = State::Stopping;
+        let first = self.caps.deadline.saturating_mul(FIRST_PAUSE).min(LONGEST_PAUSE);
+        let was_up = now.saturating_sub(self.up_since);
+        let was_calm = was_up > self.pause.saturating_mul(CALM) || self.counts.restarts == 0;
+        self.pause = if was_calm { first } else { self.pause.saturating_mul(2).min(LONGEST_PAUSE) };
+        for (_, slot) in self.window.iter_mut() {
+            if matches!(slot.place, Place::Away(_)) {
+                slot.place = Place::Owed;
+                self.owes = true;
+            }
+        }
+    }
+
+    /// Does owed jobs in software, as far as there are frames for copies of their sources, which the engine
+    /// may still be reading.
+    #[cold]
+    fn redo(&mut self, pool: &mut Pool) {
+        for (number, slot) in self.window.iter_mut() {
+            if slot.place != Place::Owed {
+                continue;
+            }
+            let sources = slot.batch.as_ref().map_or(&[][..], |batch| batch.jobs.as_slice());
+            for job in sources.get(slot.jobs.len()..).unwrap_or_default() {
+                let Some(frame) = pool.alloc() else { return };
+                drop(slot.jobs.push(job.again(frame)));
+            }
+            run_jobs(|id| self.keys.at(id, number), slot.jobs.as_mut_slice());
+            self.counts.redone += slot.jobs.len() as u64;
+            slot.batch = None;
+            slot.place = Place::Back;
+        }
+        self.owes = false;
+        self.window.came_back();
+    }
+
+    fn restart(&mut self, now: u64) {
+        if !self.engine.restart(now) {
+            self.pause = self.pause.saturating_mul(2).min(LONGEST_PAUSE);
+            self.state = State::Down(now.saturating_add(self.pause));
+            return;
+        }
+        self.state = State::Up;
+        self.up_since = now;
+        self.counts.restarts += 1;
+        let engine = &mut self.engine;
+        let refused = self.keys.offer(|id, key| engine.install(id, key).is_ok());
+        self.counts.keys_refused += refused as u64;
+    }
+
+    pub(super) fn wake_at(&self) -> Option<u64> {
+        match self.state {
+            _ if self.owes => Some(0),
+            State::Stopping => Some(0),
+            State::Up => self.window.away_since().map(|since| since + self.caps.deadline + 1),
+            State::Down(again) => Some(again),
+        }
+    }
+
+    pub(super) fn release(&mut self, now: u64, pool: &mut Pool) -> usize {
+        self.state = State::Stopping;
+        self.owes = false;
+        let is_quiet = self.engine.quiesce(now);
+        self.window.release(pool);
+        while let Some(Request { batch, outputs }) = self.engine.poll(now) {
+            self.away = self.away.saturating_sub(1);
+            release(batch, pool);
+            self.outputs.push(outputs);
+        }
+        for output in self.outputs.drain(..).flatten() {
+            pool.free(output.frame);
+        }
+        if is_quiet {
+            self.away = 0;
+        }
+        self.away
+    }
+}
+
+/// Makes an output for each job. `false` when there are no frames for that.
+#[inline]
+fn prepare(outputs: &mut Vec<Output>, pool: &mut Pool, jobs: &[Job]) -> bool {
+    while outputs.len() < jobs.len() {
+        let Some(frame) = pool.alloc() else { return false };
+        outputs.push(Output::new(frame));
+    }
+    jobs.iter().zip(outputs).all(|(job, output)| output.prepare(&job.frame))
+}
+
+/// Exchanges the jobs of a batch that nobody else has.
+#[inline]
+fn fill(batch: &mut Arc<Batch>, number: u64, jobs: &mut JobBurst) {
+    if let Some(own) = Arc::get_mut(batch) {
+        own.number = number;
+        mem::swap(&mut own.jobs, jobs);
+    }
+}
+
+/// Takes the results of a batch, and returns how many jobs were left undone; these are pending.
+#[inline]
+fn accept(slot: &mut Slot, outputs: &mut [Output]) -> u64 {
+    let Some(own) = slot.batch.as_mut().and_then(Arc::get_mut) else { return 0 };
+    let mut undone = 0;
+    for (job, output) in own.jobs.as_mut_slice().iter_mut().zip(outputs) {
+        let status = output.status();
+        if matches!(status, Status::Done | Status::BadIcv) {
+            mem::swap(&mut job.frame, &mut output.frame);
+            job.op = Op::Spent;
+            job.status = status;
+        } else {
+            job.status = Status::Pending;
+            undone += 1;
+        }
+    }
+    mem::swap(&mut own.jobs, &mut slot.jobs);
+    slot.place = Place::Back;
+    undone
+}
+
+/// Gives the packets of a batch back, unless somebody else has it.
+fn release(batch: Arc<Batch>, pool: &mut Pool) {
+    if let Ok(mut batch) = Arc::try_unwrap(batch) {
+        batch.jobs.drain().for_each(|job| pool.free(job.frame));
+    }
+}

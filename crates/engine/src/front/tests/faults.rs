@@ -1,0 +1,223 @@
+//! Jobs by the ten thousand through a device that fails in every way at random: each comes out once, in
+//! order within its SA, and with the bytes that software makes of it.
+
+use super::{FORMS, Form, arena, in_software};
+use crate::front::Front;
+use crate::model::{Faults, Model, Settings};
+use crate::{EngineKey, Job, JobBurst, KeyId, Status};
+use convoy_packet::Pool;
+
+const SAS: u32 = 12;
+
+/// What is known of a job that is under way.
+struct Expected {
+    number: u64,
+    status: Status,
+    packet: Vec<u8>,
+}
+
+/// One SA: a key that changes now and then, and jobs in order.
+struct Sa {
+    form: Form,
+    seals: bool,
+    mark: u8,
+    keys: (EngineKey, EngineKey),
+    expected: std::collections::VecDeque<Expected>,
+}
+
+impl Sa {
+    fn key(&self) -> EngineKey {
+        if self.seals { self.keys.0.clone() } else { self.keys.1.clone() }
+    }
+}
+
+struct Traffic {
+    pool: Pool,
+    front: Front,
+    sas: Vec<Sa>,
+    random: u64,
+    numbers: u64,
+    seen: u64,
+}
+
+impl Traffic {
+    fn new(model: Model, seed: u64) -> Self {
+        let mut front = Front::with(Box::new(model));
+        let sa = |n: u32| {
+            let form = FORMS[n as usize % 2];
+            let keys = form.keys(n as u8);
+            Sa { form, seals: n % 4 < 2, mark: n as u8, keys, expected: Default::default() }
+        };
+        let sas: Vec<Sa> = (0..SAS).map(sa).collect();
+        (0..).map(KeyId).zip(&sas).for_each(|(id, sa)| front.install(id, sa.key()));
+        let pool = arena(12_000).pool();
+        Self { pool, front, sas, random: seed * 2 + 1, numbers: 0, seen: 0 }
+    }
+
+    fn random(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 8) % below
+    }
+
+    /// A job of any SA, and what is to become of it.
+    fn make(&mut self) -> Job {
+        let (key, blocks) = (self.random(u64::from(SAS)) as u32, 1 + self.random(8) as usize);
+        let is_forged = self.random(50) == 0;
+        let number = self.numbers;
+        self.numbers += 1;
+        let Self { sas, pool, .. } = self;
+        let sa = &mut sas[key as usize];
+        let mut job = sa.form.seal(pool, key, number, blocks);
+        if !sa.seals {
+            let (_, mut sealed) = in_software(&sa.keys.0, &job);
+            pool.free(job.frame);
+            *sealed.last_mut().unwrap() ^= u8::from(is_forged);
+            job = sa.form.open(pool, key, number, &sealed);
+        }
+        let (status, packet) = in_software(&sa.key(), &job);
+        sa.expected.push_back(Expected { number, status, packet });
+        job
+    }
+
+    /// Gives an SA a new key, under the number of the old one.
+    fn rekey(&mut self) {
+        let at = self.random(u64::from(SAS)) as usize;
+        let sa = &mut self.sas[at];
+        sa.mark = sa.mark.wrapping_add(SAS as u8);
+        sa.keys = sa.form.keys(sa.mark);
+        let (key, id) = (sa.key(), KeyId(at as u32));
+        if self.random(2) == 0 {
+            self.front.remove(id);
+        }
+        self.front.install(id, key);
+    }
+
+    fn check(&mut self, job: Job) {
+        let expected = self.sas[job.key.0 as usize].expected.pop_front().unwrap();
+        assert_eq!(job.context.value, expected.number, "in order within the SA");
+        assert_eq!(job.status, expected.status);
+        if job.status == Status::Done {
+            assert!(job.frame.data() == expected.packet, "job {}", expected.number);
+        }
+        self.seen += 1;
+        self.pool.free(job.frame);
+    }
+
+    fn run(&mut self, jobs: u64) {
+        let (mut burst, mut done) = (JobBurst::new(), JobBurst::new());
+        let (mut now, mut idle) = (0, 0);
+        while self.seen < jobs {
+            now += 1 + self.random(60_000);
+            for _ in 0..self.random(50) {
+                if self.numbers < jobs && burst.room() > 0 {
+                    let job = self.make();
+                    burst.push(job).unwrap();
+                }
+            }
+            self.front.submit(now, &mut self.pool, &mut burst);
+            // Jobs that were not taken belong to the keys of now.
+            if burst.is_empty() && self.random(20) == 0 {
+                self.rekey();
+            }
+            self.front.flush(now);
+            let before = self.seen;
+            if self.random(4) > 0 {
+                self.front.poll(now, &mut self.pool, &mut done);
+                let part = self.random(300) as usize;
+                let jobs: Vec<Job> = done.drain_front(part).collect();
+                jobs.into_iter().for_each(|job| self.check(job));
+            }
+            idle = if self.seen == before { idle + 1 } else { 0 };
+            assert!(idle < 100_000, "stuck at {} of {jobs}: {:?}", self.seen, self.front.counts());
+        }
+        assert_eq!((self.seen, self.numbers), (jobs, jobs), "once each");
+    }
+}
+
+fn settings(seed: u64) -> Settings {
+    Settings { seed, requests: 12, descriptors: 600, deadline: 150_000, ..Settings::default() }
+}
+
+fn all_faults() -> Faults {
+    Faults {
+        lost: 20,
+        doubled: 500,
+        late: 50,
+        refused: 1000,
+        stalled: 20,
+        removed: 50,
+        full: 5000,
+        absent: 3_000_000,
+        ..Faults::default()
+    }
+}
+
+fn run(settings: Settings, faults: Faults, jobs: u64) -> Traffic {
+    let mut traffic = Traffic::new(Model::new(settings, faults), settings.seed);
+    traffic.run(jobs);
+    traffic
+}
+
+/// All frames are there again, and none was dropped on the way.
+fn assert_accounted(mut traffic: Traffic) {
+    let mut now = u64::MAX / 2;
+    while traffic.front.release(now, &mut traffic.pool) > 0 {
+        now += 1_000_000;
+        assert!(now < u64::MAX / 2 + 10_000_000, "the device lets go");
+    }
+    super::assert_all_back(traffic.pool);
+}
+
+#[test]
+fn a_device_that_works_does_all_of_it() {
+    for seed in 1..4 {
+        let traffic = run(settings(seed), Faults::default(), 5_000);
+        let counts = traffic.front.counts();
+        assert_eq!((counts.jobs, counts.losses, counts.refused, counts.redone), (5_000, 0, 0, 0));
+        assert_accounted(traffic);
+    }
+}
+
+#[test]
+fn nothing_is_lost_doubled_or_out_of_order_whatever_fails() {
+    for (seed, tells) in [(11, false), (12, true), (13, false), (14, true)] {
+        let faults = Faults { tells, ..all_faults() };
+        let traffic = run(settings(seed), faults, 20_000);
+        let counts = traffic.front.counts();
+        let happened = [
+            counts.losses,
+            counts.redone,
+            counts.refused,
+            counts.late,
+            counts.restarts,
+            counts.in_software,
+        ];
+        assert!(happened.iter().all(|count| *count > 0), "{counts:?}");
+        assert_accounted(traffic);
+    }
+}
+
+#[test]
+fn keys_that_find_no_session_run_in_software() {
+    let settings = Settings { sessions: 7, ..settings(21) };
+    let traffic = run(settings, all_faults(), 20_000);
+    assert!(traffic.front.counts().keys_refused > 0);
+    assert_accounted(traffic);
+}
+
+/// Its frames come back when it ends: those are counted as leaked, for nobody gave them back.
+#[test]
+fn a_device_that_never_lets_go_keeps_its_frames_and_nothing_else() {
+    let faults = Faults { removed: 100, clings: true, ..Faults::default() };
+    let mut traffic = run(settings(31), faults, 5_000);
+    assert_eq!(traffic.front.counts().losses, 1);
+    let held = traffic.front.release(0, &mut traffic.pool);
+    assert!(held > 0);
+    let Traffic { front, pool, .. } = traffic;
+    let arena = pool.arena();
+    drop((front, pool));
+    assert!(arena.leaked() > 0);
+    assert_eq!(arena.in_depot(), arena.frames() as usize);
+}

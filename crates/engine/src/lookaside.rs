@@ -1,0 +1,166 @@
+//! The contract of engines that work elsewhere while the worker goes on: on another core, or in a device.
+//!
+//! Such an engine never owns a job. It gets a [`Request`]: a batch of jobs to read, and for each job an
+//! [`Output`] to write. What it leaves undone is done again in software from the same sources, even while
+//! the engine may still be reading them. No frame of a request is used again before the engine has given
+//! the request back. Engines see no frames, only bytes, and cannot keep a part of a request: both follow
+//! from ownership, without a word of unsafe code.
+
+use std::fmt;
+use std::sync::Arc;
+
+use convoy_packet::Frame;
+
+use crate::{EngineKey, Health, Job, JobBurst, KeyId, Status};
+
+/// What an engine is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caps {
+    /// Requests that it holds at most between [`Lookaside::submit`] and [`Lookaside::poll`], at least 1.
+    pub requests: usize,
+    /// Nanoseconds for which a request may be away before the engine counts as lost.
+    pub deadline: u64,
+}
+
+/// Why an engine does not take a key. The SA's packets are then worked on in software.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyRefused {
+    /// All sessions are in use; there may be room when other keys have gone.
+    #[error("all sessions of the device are in use")]
+    Full,
+    /// The engine does not know the algorithm.
+    #[error("the device does not know the algorithm")]
+    Algorithm,
+    /// The device said no, or did not answer.
+    #[error("the device failed to set the session up")]
+    Failed,
+}
+
+/// Something that seals and opens packets elsewhere.
+///
+/// One instance belongs to one worker and one direction; there are no locks. Times are nanoseconds of a
+/// clock that never goes back.
+pub trait Lookaside: Send + fmt::Debug {
+    /// What the engine is like.
+    fn caps(&self) -> Caps;
+
+    /// Makes a key known under `id`, replacing one that was there. Requests submitted before keep the keys
+    /// they were submitted with.
+    ///
+    /// # Errors
+    /// [`KeyRefused`]; nothing is known under `id` then.
+    fn install(&mut self, id: KeyId, key: &EngineKey) -> Result<(), KeyRefused>;
+
+    /// Forgets the key under `id`, once no request submitted before needs it.
+    fn remove(&mut self, id: KeyId);
+
+    /// Takes a request. Never blocks.
+    ///
+    /// # Errors
+    /// The request itself when there is no room for it now.
+    fn submit(&mut self, now: u64, request: Request) -> Result<(), Request>;
+
+    /// A request that is finished, in any order. Never blocks. Jobs that were not done for whatever reason
+    /// are [`Status::Pending`] or [`Status::Rejected`] in their outputs.
+    fn poll(&mut self, now: u64) -> Option<Request>;
+
+    /// Says that the worker has nothing more for now: start what waits for company.
+    fn flush(&mut self, _now: u64) {}
+
+    /// Whether the engine can still be used.
+    fn health(&self) -> Health {
+        Health::Up
+    }
+
+    /// After loss: asks the engine to let go of everything. Never blocks, and is asked again until it says
+    /// `true`. From then on nothing reads sources or writes outputs of requests any more, and all of them
+    /// come back by the polls that follow.
+    fn quiesce(&mut self, now: u64) -> bool;
+
+    /// After [`Self::quiesce`] has said `true`: begins anew, without keys; `false` while that cannot be.
+    fn restart(&mut self, _now: u64) -> bool {
+        false
+    }
+}
+
+/// Jobs that an engine reads. Nobody changes them, or the packets in them, while a request refers to them.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    /// Never used twice by one front end.
+    pub(crate) number: u64,
+    pub(crate) jobs: JobBurst,
+}
+
+/// Where an engine puts the result of one job.
+#[derive(Debug)]
+pub struct Output {
+    pub(crate) frame: Frame,
+    status: Status,
+}
+
+impl Output {
+    pub(crate) fn new(frame: Frame) -> Self {
+        Self { frame, status: Status::Pending }
+    }
+
+    /// Makes the output fit a job's packet. `false` if its chunk is too small.
+    #[inline]
+    pub(crate) fn prepare(&mut self, source: &Frame) -> bool {
+        self.status = Status::Pending;
+        self.frame.place_like(source).is_ok()
+    }
+
+    /// The bytes of the result: as many as the job's packet has, and of any value at first. All are the
+    /// engine's to write, those around the text as they are in the source.
+    #[inline]
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.frame.data_mut()
+    }
+
+    /// Says how the job ended. Only of [`Status::Done`] the bytes are used.
+    #[inline]
+    pub const fn finish(&mut self, status: Status) {
+        self.status = status;
+    }
+
+    /// How the job ended.
+    #[inline]
+    #[must_use]
+    pub const fn status(&self) -> Status {
+        self.status
+    }
+}
+
+/// A batch of jobs on its way to an engine and back.
+#[derive(Debug)]
+pub struct Request {
+    pub(crate) batch: Arc<Batch>,
+    /// At least as many as there are jobs.
+    pub(crate) outputs: Vec<Output>,
+}
+
+impl Request {
+    /// The number of this request, which the same front end never uses again.
+    #[inline]
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.batch.number
+    }
+
+    /// The jobs.
+    #[inline]
+    #[must_use]
+    pub fn jobs(&self) -> &[Job] {
+        self.batch.jobs.as_slice()
+    }
+
+    /// The jobs and as many outputs, in the same order.
+    #[inline]
+    #[must_use]
+    pub fn parts(&mut self) -> (&[Job], &mut [Output]) {
+        let jobs = self.batch.jobs.as_slice();
+        (jobs, self.outputs.get_mut(..jobs.len()).unwrap_or_default())
+    }
+}
