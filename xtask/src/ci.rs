@@ -132,6 +132,11 @@ const STEPS: &[Step] = &[
         interop::run(gate, &[], interop::Extent::All)
     }),
     long(
+        "engines",
+        "tests of the pipelines over an engine that finishes in any order",
+        test_steps::run_engines,
+    ),
+    long(
         "kills",
         "tests that kill gateways, by the dozen instead of a few times",
         test_steps::run_kills,

@@ -21,6 +21,8 @@ const TIERED: &[&str] = &["crypto", "ipsec"];
 /// The packages whose integration tests set up networks and wait for packets: these begin first, for they
 /// take longest and leave processors to others.
 const WAITING: &[&str] = &["convoy", "leak-protection", "control", "io", "lab"];
+/// The variable that names the engine of the tests of pipelines.
+const ENGINE: &str = "CONVOY_TEST_ENGINE";
 /// The variable that has tests do often what they do some times in a gate.
 const LONG: &str = "CONVOY_LONG";
 /// The programs that heed it, and which of their tests do.
@@ -100,6 +102,15 @@ pub(crate) fn run_tiers(gate: &Gate) -> Result<Tally> {
         }
     }
     Ok(side_by_side::run(jobs))
+}
+
+/// The tests of the pipelines over an engine that works elsewhere and finishes in any order.
+pub(crate) fn run_engines(gate: &Gate) -> Result<Tally> {
+    let program = find(gate, "ipsec", "it")?;
+    let set = |command: &mut Command| {
+        command.env(ENGINE, "moody");
+    };
+    Ok(side_by_side::run(vec![job(&gate.workspace, &program, set)]))
 }
 
 /// Tests that kill gateways and try random packets, as often as is too long for the gate.

@@ -8,7 +8,8 @@ mod window;
 
 use convoy_packet::Pool;
 
-use crate::{Engine, EngineKey, Inline, JobBurst, KeyId, Lookaside};
+use crate::inline::Inline;
+use crate::{EngineKey, JobBurst, KeyId, Lookaside, Synchronous};
 use lane::Lane;
 
 /// Takes jobs and gives them back finished: on the worker's own core, or by an engine that works elsewhere.
@@ -23,7 +24,15 @@ pub struct Front(Way);
 #[derive(Debug)]
 enum Way {
     Here(Inline),
+    AtOnce(AtOnce),
     Elsewhere(Box<Lane>),
+}
+
+/// A synchronous engine with what it has finished.
+#[derive(Debug)]
+struct AtOnce {
+    engine: Box<dyn Synchronous>,
+    done: JobBurst,
 }
 
 /// What has happened since the front end was made.
@@ -67,6 +76,12 @@ impl Front {
         Self(Way::Here(Inline::new()))
     }
 
+    /// A front end with an engine that works at once. What it rejects is given back so.
+    #[must_use]
+    pub fn at_once(engine: Box<dyn Synchronous>) -> Self {
+        Self(Way::AtOnce(AtOnce { engine, done: JobBurst::new() }))
+    }
+
     /// A front end with an engine, which must be new, and software for what the engine leaves undone.
     #[must_use]
     pub fn with(engine: Box<dyn Lookaside>) -> Self {
@@ -78,6 +93,7 @@ impl Front {
     pub fn install(&mut self, id: KeyId, key: EngineKey) {
         match &mut self.0 {
             Way::Here(inline) => inline.install(id, key),
+            Way::AtOnce(at_once) => at_once.engine.install(id, key),
             Way::Elsewhere(lane) => lane.install(id, key),
         }
     }
@@ -86,6 +102,7 @@ impl Front {
     pub fn remove(&mut self, id: KeyId) {
         match &mut self.0 {
             Way::Here(inline) => inline.remove(id),
+            Way::AtOnce(at_once) => at_once.engine.remove(id),
             Way::Elsewhere(lane) => lane.remove(id),
         }
     }
@@ -97,6 +114,7 @@ impl Front {
     pub fn submit(&mut self, now: u64, pool: &mut Pool, jobs: &mut JobBurst) -> usize {
         match &mut self.0 {
             Way::Here(inline) => inline.submit(jobs),
+            Way::AtOnce(AtOnce { engine, done }) => done.take_from(jobs, |run| engine.run(run)),
             Way::Elsewhere(lane) => lane.submit(now, pool, jobs),
         }
     }
@@ -106,6 +124,7 @@ impl Front {
     pub fn poll(&mut self, now: u64, pool: &mut Pool, done: &mut JobBurst) -> usize {
         match &mut self.0 {
             Way::Here(inline) => inline.poll(done),
+            Way::AtOnce(at_once) => done.take_from(&mut at_once.done, |_| {}),
             Way::Elsewhere(lane) => lane.poll(now, pool, done),
         }
     }
@@ -122,7 +141,7 @@ impl Front {
     #[must_use]
     pub fn wake_at(&self) -> Option<u64> {
         match &self.0 {
-            Way::Here(_) => None,
+            Way::Here(_) | Way::AtOnce(_) => None,
             Way::Elsewhere(lane) => lane.wake_at(),
         }
     }
@@ -131,7 +150,7 @@ impl Front {
     #[must_use]
     pub fn counts(&self) -> Counts {
         match &self.0 {
-            Way::Here(_) => Counts::default(),
+            Way::Here(_) | Way::AtOnce(_) => Counts::default(),
             Way::Elsewhere(lane) => lane.counts(),
         }
     }
@@ -140,7 +159,7 @@ impl Front {
     #[must_use]
     pub fn standing(&self) -> Option<Standing> {
         match &self.0 {
-            Way::Here(_) => None,
+            Way::Here(_) | Way::AtOnce(_) => None,
             Way::Elsewhere(lane) => Some(lane.standing()),
         }
     }
@@ -149,23 +168,23 @@ impl Front {
     #[must_use]
     pub fn is_offloaded(&self, id: KeyId) -> bool {
         match &self.0 {
-            Way::Here(_) => false,
+            Way::Here(_) | Way::AtOnce(_) => false,
             Way::Elsewhere(lane) => lane.is_offloaded(id),
         }
     }
 
     /// For the end of a worker: drops all jobs, asks the engine to let go, and gives to `pool` what frames
-    /// it can. Returns the frames that the engine still holds: with a value above 0, ask again.
+    /// it can. Returns how many requests the engine still holds: with a value above 0, ask again.
     pub fn release(&mut self, now: u64, pool: &mut Pool) -> usize {
         match &mut self.0 {
-            Way::Here(inline) => {
-                let mut done = JobBurst::new();
-                while inline.poll(&mut done) > 0 {
-                    done.drain().for_each(|job| pool.free(job.frame));
-                }
-                0
-            }
+            Way::Here(inline) => free(inline.finished(), pool),
+            Way::AtOnce(at_once) => free(&mut at_once.done, pool),
             Way::Elsewhere(lane) => lane.release(now, pool),
         }
     }
+}
+
+fn free(done: &mut JobBurst, pool: &mut Pool) -> usize {
+    done.drain().for_each(|job| pool.free(job.frame));
+    0
 }

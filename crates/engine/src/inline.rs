@@ -5,29 +5,25 @@ use convoy_crypto::{OpenOp, SealOp, Verdict, open_burst, seal_burst};
 use convoy_packet::{BURST_MAX, Frame};
 
 use crate::job::{Job, JobBurst, Op, Span, Status};
-use crate::{Caps, Engine, EngineKey, KeyId};
+use crate::{EngineKey, KeyId};
 
 /// Runs each burst in `submit`; `poll` gives the jobs back in the order they came.
 #[derive(Debug, Default)]
-pub struct Inline {
+pub(crate) struct Inline {
     keys: Vec<Option<EngineKey>>,
     done: JobBurst,
 }
 
 impl Inline {
     /// An engine without keys.
-    #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 }
 
-impl Engine for Inline {
-    fn caps(&self) -> Caps {
-        Caps { max_in_flight: BURST_MAX, in_order: true }
-    }
-
-    fn install(&mut self, id: KeyId, key: EngineKey) {
+impl Inline {
+    /// Makes a key known under `id`, replacing one that was there.
+    pub(crate) fn install(&mut self, id: KeyId, key: EngineKey) {
         let at = id.0 as usize;
         if self.keys.len() <= at {
             self.keys.resize_with(at + 1, || None);
@@ -37,50 +33,32 @@ impl Engine for Inline {
         }
     }
 
-    fn remove(&mut self, id: KeyId) {
+    /// Forgets the key under `id`.
+    pub(crate) fn remove(&mut self, id: KeyId) {
         if let Some(place) = self.keys.get_mut(id.0 as usize) {
             *place = None;
         }
     }
 
-    fn submit(&mut self, jobs: &mut JobBurst) -> usize {
-        let taken = jobs.len().min(self.done.room());
-        if taken == 0 {
-            return 0;
-        }
-        let Some(run) = jobs.as_mut_slice().get_mut(..taken) else { return 0 };
-        prefetch(&self.keys, run);
-        run_jobs(|id| self.keys.get(id.0 as usize)?.as_ref(), run);
-        if self.done.is_empty() {
-            // The usual case: nothing waits, so the whole burst changes hands without a copy.
-            if taken == jobs.len() {
-                core::mem::swap(jobs, &mut self.done);
-                return taken;
-            }
-        }
-        append(jobs, taken, &mut self.done);
-        taken
+    /// Works on a prefix of `jobs`, as many as there is room for, and returns its length.
+    #[inline]
+    pub(crate) fn submit(&mut self, jobs: &mut JobBurst) -> usize {
+        let Self { keys, done } = self;
+        done.take_from(jobs, |run| {
+            prefetch(keys, run);
+            run_jobs(|id| keys.get(id.0 as usize)?.as_ref(), run);
+        })
     }
 
-    fn poll(&mut self, done: &mut JobBurst) -> usize {
-        let n = self.done.len().min(done.room());
-        if n == 0 {
-            return 0;
-        }
-        if done.is_empty() {
-            core::mem::swap(done, &mut self.done);
-        } else {
-            append(&mut self.done, n, done);
-        }
-        n
+    /// Finished jobs that were not polled yet.
+    pub(crate) const fn finished(&mut self) -> &mut JobBurst {
+        &mut self.done
     }
-}
 
-/// Moves the first `n` jobs; the caller has made sure that they fit.
-fn append(from: &mut JobBurst, n: usize, to: &mut JobBurst) {
-    for job in from.drain_front(n) {
-        // Dropping a job that does not fit would be a counted leak; room was checked.
-        drop(to.push(job));
+    /// Appends finished jobs to `done`, as many as there are and fit, and returns how many.
+    #[inline]
+    pub(crate) fn poll(&mut self, done: &mut JobBurst) -> usize {
+        done.take_from(&mut self.done, |_| {})
     }
 }
 
@@ -162,8 +140,9 @@ fn open_jobs<'k>(key_of: impl Fn(KeyId) -> Option<&'k EngineKey>, jobs: &mut [Jo
     }
 }
 
-/// Works on a copy of one job's packet.
-pub(crate) fn run_copy(key: &EngineKey, job: &Job, packet: &mut [u8]) -> Status {
+/// Works on a copy of one job's packet as software does; for engines that have the work done by
+/// [`convoy_crypto`] elsewhere. Another key or packet than the job's would use its nonce twice.
+pub fn run_copy(key: &EngineKey, job: &Job, packet: &mut [u8]) -> Status {
     let lengths = (job.header as usize, job.text.len as usize);
     let start = job.text.start.checked_sub(job.header).map(|start| start as usize);
     let packet = start.and_then(|start| packet.get_mut(start..));

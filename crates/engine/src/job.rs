@@ -163,6 +163,26 @@ impl JobBurst {
         Ok(self.jobs.push_mut(Job::idle(frame)))
     }
 
+    /// Takes the first jobs of another burst, as many as fit, once `work` has worked on them; returns how
+    /// many. The usual case, a whole burst where nothing waits, changes hands without a copy.
+    #[inline(always)]
+    pub(crate) fn take_from(&mut self, other: &mut Self, work: impl FnOnce(&mut [Job])) -> usize {
+        let n = other.len().min(self.room());
+        let Some(taken) = other.jobs.get_mut(..n).filter(|taken| !taken.is_empty()) else {
+            return 0;
+        };
+        work(taken);
+        if self.is_empty() && n == other.len() {
+            core::mem::swap(self, other);
+        } else {
+            for job in other.drain_front(n) {
+                // Dropping a job that does not fit would be a counted leak; room was checked.
+                drop(self.push(job));
+            }
+        }
+        n
+    }
+
     /// Takes the last job back.
     #[inline]
     pub fn pop(&mut self) -> Option<Job> {

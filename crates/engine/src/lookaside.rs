@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use convoy_packet::Frame;
 
-use crate::{EngineKey, Health, Job, JobBurst, KeyId, Status};
+pub use crate::inline::run_copy;
+use crate::{EngineKey, Job, JobBurst, KeyId, Status};
 
 /// What an engine is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,15 @@ pub enum KeyRefused {
     /// The device said no, or did not answer.
     #[error("the device failed to set the session up")]
     Failed,
+}
+
+/// Whether an engine can still be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It works.
+    Up,
+    /// It is gone; what it held comes back after [`Lookaside::quiesce`].
+    Lost,
 }
 
 /// Something that seals and opens packets elsewhere.

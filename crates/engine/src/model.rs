@@ -7,8 +7,8 @@ mod device;
 
 use std::collections::VecDeque;
 
-use crate::lookaside::{Caps, KeyRefused, Lookaside, Request};
-use crate::{EngineKey, Health, KeyId, Status};
+use crate::lookaside::{Caps, Health, KeyRefused, Lookaside, Request};
+use crate::{EngineKey, KeyId, Status};
 use device::{Completion, Device, Work};
 
 /// How a device behaves while nothing fails.

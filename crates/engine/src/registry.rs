@@ -1,6 +1,6 @@
 //! What engines there are, by name and priority.
 
-use crate::{Engine, Inline};
+use crate::Front;
 
 /// An engine that can be made.
 #[derive(Clone, Copy, Debug)]
@@ -11,13 +11,13 @@ pub struct Entry {
     pub priority: u16,
     /// What it is, in one line.
     pub about: &'static str,
-    make: fn() -> Box<dyn Engine>,
+    make: fn() -> Front,
 }
 
 impl Entry {
     /// Makes an instance for one worker and direction.
     #[must_use]
-    pub fn make(&self) -> Box<dyn Engine> {
+    pub fn make(&self) -> Front {
         (self.make)()
     }
 }
@@ -26,7 +26,7 @@ const ENTRIES: &[Entry] = &[Entry {
     name: "inline",
     priority: 100,
     about: "works at once on the worker's own core, a burst at a time",
-    make: || Box::new(Inline::new()),
+    make: Front::inline,
 }];
 
 /// All engines, highest priority first.
@@ -50,6 +50,6 @@ mod tests {
         assert!(entries().is_sorted_by(|a, b| a.priority >= b.priority));
         assert_eq!(find(None).map(|e| e.name), Some(entries()[0].name));
         assert!(find(Some("no such engine")).is_none());
-        assert!(find(Some("inline")).is_some_and(|e| e.make().caps().in_order));
+        assert!(find(Some("inline")).is_some_and(|e| e.make().standing().is_none()));
     }
 }

@@ -13,6 +13,7 @@
 
 use core::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use convoy_engine::registry::Entry;
 use convoy_io::{IoError, NewsSource, PortCounters, PortEvent, Quote};
@@ -24,6 +25,7 @@ use convoy_ipsec::snapshot::Published;
 use convoy_ipsec::spd::SpdId;
 use convoy_packet::{Arena, Burst, Pool};
 
+use crate::clock::now;
 use crate::events::Teller;
 use crate::links::{Links, Side};
 use crate::plain::Plain;
@@ -36,6 +38,10 @@ use crate::{StartError, Waker};
 const PUBLISH_TURNS: u32 = 64;
 /// Nanoseconds between looks at keepalive timers and lifetimes.
 const TICK_NS: u64 = 500_000_000;
+/// Nanoseconds that an engine has at the end for giving back what it holds.
+const LETTING_GO_NS: u64 = 500_000_000;
+/// The pause between two questions whether it has.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// What all workers of a gateway have in common.
 #[derive(Clone, Debug)]
@@ -536,6 +542,26 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// Takes back what the engines hold, for as long as it is reasonable to wait for a device.
+    fn release_pipelines(&mut self) {
+        let until = now().0.saturating_add(LETTING_GO_NS);
+        loop {
+            let held = self.outbound.release(now(), &mut self.pool)
+                + self.inbound.release(now(), &mut self.pool);
+            if held == 0 {
+                return;
+            }
+            if now().0 >= until {
+                let worker = self.id.0;
+                tracing::error!("worker {worker}: {held} requests are lost with a crypto engine");
+                return;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+}
+
 /// Why no port carries a packet: no socket of the kind its SA needs is open, or it is not IPsec at
 /// all, because a policy says BYPASS.
 fn no_way(packet: &[u8]) -> DropReason {
@@ -562,8 +588,7 @@ impl Drop for Worker {
                 break;
             }
         }
-        self.outbound.release(&mut self.pool);
-        self.inbound.release(&mut self.pool);
+        self.release_pipelines();
         self.plain.release(&mut self.pool);
         for burst in [&mut self.to_wire, &mut self.to_plain] {
             burst.release(&mut self.pool);

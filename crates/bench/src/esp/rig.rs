@@ -254,8 +254,8 @@ impl<W: Watch> Rig<W> {
         // An empty burst tells the injector that nothing more will overtake what it keeps back.
         let now = Now(self.since.elapsed().as_nanos() as u64);
         self.inject(now, &mut Lap::default())?;
-        self.left.release(&mut self.pool);
-        self.right.release(&mut self.pool);
+        self.left.release(now, &mut self.pool);
+        self.right.release(now, &mut self.pool);
         let faults = self.injector.as_ref().map(|injector| injector.near.tx_faults());
         let drops = |counters: &WorkerCounters| {
             let dropped = counters.drops.iter().filter(|(_, n)| *n > 0);

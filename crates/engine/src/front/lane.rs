@@ -9,8 +9,8 @@ use super::keys::Keys;
 use super::window::{Place, Slot, Window};
 use super::{Counts, Standing};
 use crate::inline::run_jobs;
-use crate::lookaside::{Batch, Caps, Lookaside, Output, Request};
-use crate::{EngineKey, Health, Job, JobBurst, KeyId, Op, Status};
+use crate::lookaside::{Batch, Caps, Health, Lookaside, Output, Request};
+use crate::{EngineKey, Job, JobBurst, KeyId, Op, Status};
 
 /// The first pause before a lost engine is tried again, in deadlines of it.
 const FIRST_PAUSE: u64 = 10;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use convoy_crypto::prefetch_front;
-use convoy_engine::{Engine, EngineKey, JobBurst, KeyId, Ordered};
+use convoy_engine::{EngineKey, Front, JobBurst, KeyId};
 use convoy_packet::{BURST_MAX, Burst, Pool};
 
 use super::arrival::Arrivals;
@@ -32,7 +32,7 @@ pub struct Inbound<O: Observer = ()> {
     observer: O,
     config: PipelineConfig,
     reader: Reader,
-    engine: Ordered,
+    engine: Front,
     counters: Arc<WorkerCounters>,
     sas: Slab<InboundSa>,
     watch: Watch,
@@ -68,7 +68,7 @@ impl<O: Observer> Inbound<O> {
             observer,
             config: parts.config,
             reader: parts.reader,
-            engine: Ordered::new(parts.engine),
+            engine: parts.engine,
             counters: parts.counters,
             sas: Slab::new(),
             watch: Watch::default(),
@@ -124,15 +124,15 @@ impl<O: Observer> Inbound<O> {
         };
         demux::run(&mut stage, input, n);
         self.observer.passed(Stage::Demux);
-        self.in_flight += self.engine.submit(&mut self.jobs);
+        self.in_flight += self.engine.submit(now.0, pool, &mut self.jobs);
         self.observer.passed(Stage::Engine);
     }
 
     /// Gives inner packets to `plain`, as many as fit, but for those that go on into other tunnels: they are
     /// to be taken from [`Self::onward`].
     pub fn collect(&mut self, now: Now, pool: &mut Pool, plain: &mut Burst) {
-        self.engine.flush();
-        self.in_flight -= self.engine.poll(&mut self.done);
+        self.engine.flush(now.0);
+        self.in_flight -= self.engine.poll(now.0, pool, &mut self.done);
         // Fragments held back may come to light together with the packets of this burst.
         let room = plain.room().min(self.onward.room());
         let n = self.done.len().min(room.saturating_sub(self.flows.held()));
@@ -152,7 +152,7 @@ impl<O: Observer> Inbound<O> {
         let mut stage = policy::Stage { now, snapshot, sas, plain, onward, bin };
         policy::run(&mut stage, packets, &mut self.lookup);
         self.observer.passed(Stage::Policy);
-        self.in_flight += self.engine.submit(&mut self.jobs);
+        self.in_flight += self.engine.submit(now.0, pool, &mut self.jobs);
     }
 
     /// Packets that go on into other tunnels, for [`Outbound::forward`](super::Outbound::forward).
@@ -201,22 +201,17 @@ impl<O: Observer> Inbound<O> {
         self.reader.generation()
     }
 
-    /// Gives all packets back to `pool`; for the end of a worker.
-    pub fn release(&mut self, pool: &mut Pool) {
+    /// Gives all packets back to `pool`, for the end of a worker. Returns how many requests the engine still
+    /// holds: with a value above 0, ask again.
+    pub fn release(&mut self, now: Now, pool: &mut Pool) -> usize {
         let mut bin = Bin { pool, counters: &self.counters };
         self.reassembly.release(&mut bin);
         self.flows.release(&mut bin);
         self.onward.release(pool);
         self.jobs.drain().for_each(|job| pool.free(job.frame));
-        // More may be finished than the burst takes at once.
-        loop {
-            self.done.drain().for_each(|job| pool.free(job.frame));
-            let finished = self.engine.poll(&mut self.done);
-            self.in_flight -= finished;
-            if finished == 0 {
-                return;
-            }
-        }
+        self.done.drain().for_each(|job| pool.free(job.frame));
+        self.in_flight = 0;
+        self.engine.release(now.0, pool)
     }
 
     /// Follows the published snapshot, at the cost of what changed. An SA whose record changed but

@@ -142,8 +142,8 @@ pub struct PipelineParts {
     pub config: PipelineConfig,
     /// Where snapshots come from.
     pub reader: crate::snapshot::Reader,
-    /// What does the cryptography; wrapped so that order is kept.
-    pub engine: Box<dyn convoy_engine::Engine>,
+    /// What does the cryptography.
+    pub engine: convoy_engine::Front,
     /// Where to count.
     pub counters: Arc<WorkerCounters>,
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use convoy_crypto::prefetch_front;
-use convoy_engine::{Engine, EngineKey, JobBurst, KeyId, Ordered};
+use convoy_engine::{EngineKey, Front, JobBurst, KeyId};
 use convoy_packet::{BURST_MAX, Burst, InterfaceId, Pool};
 use convoy_wire::{SeqNum, parse_packet};
 
@@ -52,7 +52,7 @@ pub struct Outbound<O: Observer = ()> {
     observer: O,
     config: PipelineConfig,
     reader: Reader,
-    engine: Ordered,
+    engine: Front,
     counters: Arc<WorkerCounters>,
     sas: Slab<OutboundSa>,
     watch: Watch,
@@ -97,7 +97,7 @@ impl<O: Observer> Outbound<O> {
             observer,
             config: parts.config,
             reader: parts.reader,
-            engine: Ordered::new(parts.engine),
+            engine: parts.engine,
             counters: parts.counters,
             sas: Slab::new(),
             watch: Watch::default(),
@@ -235,8 +235,8 @@ impl<O: Observer> Outbound<O> {
         if !self.icmp.ready.is_empty() {
             self.send_answers(pool, plain);
         }
-        self.engine.flush();
-        self.in_flight -= self.engine.poll(&mut self.done);
+        self.engine.flush(now.0);
+        self.in_flight -= self.engine.poll(now.0, pool, &mut self.done);
         let n = self.done.len().min(wire.room());
         let mut bin = Bin { pool, counters: &self.counters };
         forward::run(&mut self.done, n, self.config.udp6_checksum, wire, &mut bin);
@@ -289,7 +289,7 @@ impl<O: Observer> Outbound<O> {
             outcome
         });
         if !self.jobs.is_empty() {
-            self.in_flight += self.engine.submit(&mut self.jobs);
+            self.in_flight += self.engine.submit(now.0, pool, &mut self.jobs);
         }
         all
     }
@@ -359,8 +359,9 @@ impl<O: Observer> Outbound<O> {
             + self.answers.len()
     }
 
-    /// Gives all packets back to `pool`, unprotected ones included; for the end of a worker.
-    pub fn release(&mut self, pool: &mut Pool) {
+    /// Gives all packets back to `pool`, unprotected ones included, for the end of a worker. Returns how many
+    /// requests the engine still holds: with a value above 0, ask again.
+    pub fn release(&mut self, now: Now, pool: &mut Pool) -> usize {
         self.flows.release(&mut Bin { pool, counters: &self.counters });
         self.acquire.release(&mut Bin { pool, counters: &self.counters });
         self.bypass.release(pool);
@@ -368,15 +369,9 @@ impl<O: Observer> Outbound<O> {
         self.answers.release(pool);
         self.pending.drain(..).for_each(|packet| pool.free(packet.frame));
         self.jobs.drain().for_each(|job| pool.free(job.frame));
-        // More may be finished than the burst takes at once.
-        loop {
-            self.done.drain().for_each(|job| pool.free(job.frame));
-            let finished = self.engine.poll(&mut self.done);
-            self.in_flight -= finished;
-            if finished == 0 {
-                return;
-            }
-        }
+        self.done.drain().for_each(|job| pool.free(job.frame));
+        self.in_flight = 0;
+        self.engine.release(now.0, pool)
     }
 
     /// Lays out what was classified and what waits, as far as jobs fit, and submits it. `usual` is what
@@ -397,7 +392,7 @@ impl<O: Observer> Outbound<O> {
         };
         protect::run(&mut stage, (&mut self.packets, usual), &mut self.pending);
         self.observer.passed(Stage::Protect);
-        self.in_flight += self.engine.submit(&mut self.jobs);
+        self.in_flight += self.engine.submit(now.0, pool, &mut self.jobs);
         self.observer.passed(Stage::Engine);
     }
 

@@ -157,7 +157,7 @@ fn each_policy_and_all_together_hold_only_so_many() {
     assert_eq!(pair.refused(DropReason::AcquireTimeout), 256);
     pair.protect(&[packet(90, 0)]);
     assert_eq!(asked(&mut pair), [91], "old questions make room");
-    pair.left.release(&mut pair.pool);
+    pair.left.release(pair.now, &mut pair.pool);
     pair.assert_no_leak();
 }
 
@@ -192,7 +192,7 @@ fn a_policy_for_many_hosts_leaves_room_for_others() {
     pair.tick(5);
     pair.protect(&[to(200, 0)]);
     assert_eq!(asked(&mut pair), [11]);
-    pair.left.release(&mut pair.pool);
+    pair.left.release(pair.now, &mut pair.pool);
     pair.assert_no_leak();
 }
 
@@ -243,7 +243,7 @@ fn a_question_nobody_took_is_asked_again() {
     assert!(pair.left.has_news());
     assert_eq!(asked(&mut pair), [1]);
     assert!(!pair.left.has_news());
-    pair.left.release(&mut pair.pool);
+    pair.left.release(pair.now, &mut pair.pool);
     assert_eq!(pair.refused(DropReason::AcquireTimeout), 1, "counted at the end as well");
     pair.assert_no_leak();
 }
@@ -284,7 +284,7 @@ fn hosts_under_one_policy_have_and_wait_for_sas_of_their_own() {
     snapshot.use_between(ReqId(1), ends(&sas[0]), None);
     pair.left_published.publish(snapshot);
     assert_eq!(pair.protect(&[packet(0, 6), packet(1, 7)]).0.len(), 1);
-    pair.left.release(&mut pair.pool);
+    pair.left.release(pair.now, &mut pair.pool);
     pair.assert_no_leak();
 }
 
@@ -327,7 +327,7 @@ fn a_policy_that_means_one_sa_takes_no_other_of_its_group() {
     snapshot.remove_outbound(SaSlot(1));
     pair.left_published.publish(snapshot);
     assert_eq!(spis(&mut pair), [1, 1, 1, 1]);
-    pair.left.release(&mut pair.pool);
+    pair.left.release(pair.now, &mut pair.pool);
     pair.assert_no_leak();
 }
 

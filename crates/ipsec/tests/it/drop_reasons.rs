@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::common::{Pair, Setup, inner, inner_with, protect_all, sealed, spd, text};
-use convoy_engine::{Caps, Engine, EngineKey, JobBurst, KeyId, Status};
+use convoy_engine::{EngineKey, Front, Job, KeyId, Status, Synchronous};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
 use convoy_ipsec::pipeline::Outbound;
@@ -53,8 +53,8 @@ fn every_reason_is_raised_alone() {
 }
 
 fn judge(reason: DropReason, mut pair: Pair) {
-    pair.left.release(&mut pair.pool);
-    pair.right.release(&mut pair.pool);
+    pair.left.release(pair.now, &mut pair.pool);
+    pair.right.release(pair.now, &mut pair.pool);
     for &other in DropReason::ALL {
         let dropped = pair.refused(other) + pair.dropped(other);
         assert_eq!(dropped > 0, other == reason, "{other:?} in the case of {reason:?}");
@@ -308,32 +308,21 @@ fn halves(packet: &[u8]) -> [Vec<u8>; 2] {
 }
 
 /// Gives every job back undone.
-#[derive(Debug, Default)]
-struct Refusing(Vec<convoy_engine::Job>);
+#[derive(Debug)]
+struct Refusing;
 
-impl Engine for Refusing {
-    fn caps(&self) -> Caps {
-        Caps { max_in_flight: 256, in_order: true }
-    }
+impl Synchronous for Refusing {
     fn install(&mut self, _: KeyId, _: EngineKey) {}
     fn remove(&mut self, _: KeyId) {}
-    fn submit(&mut self, jobs: &mut JobBurst) -> usize {
-        let before = self.0.len();
-        self.0.extend(jobs.drain().map(|mut job| {
-            job.status = Status::Rejected;
-            job
-        }));
-        self.0.len() - before
-    }
-    fn poll(&mut self, done: &mut JobBurst) -> usize {
-        self.0.drain(..).map(|job| done.push(job).unwrap()).count()
+    fn run(&mut self, jobs: &mut [Job]) {
+        jobs.iter_mut().for_each(|job| job.status = Status::Rejected);
     }
 }
 
 fn refusing_engine() -> Pair {
     let mut pair = Pair::new(&Setup::default());
     let mut parts = crate::common::pipeline_parts(&pair.left_published, false, 0);
-    parts.engine = Box::<Refusing>::default();
+    parts.engine = Front::at_once(Box::new(Refusing));
     parts.counters = pair.left_counters.clone();
     pair.left = Outbound::new(parts);
     pair.protect(&[inner(false, 9)]);

@@ -192,7 +192,7 @@ fn a_flood_of_unfinished_packets_takes_bounded_memory() {
     assert!((4998 - 128..4998).contains(&dropped), "{dropped}");
     assert_eq!(pair.open(&cuts), [packet], "the newest have room");
     let mut pool = pair.arena.pool();
-    pair.right.release(&mut pool);
+    pair.right.release(pair.now, &mut pool);
     assert_eq!(
         pair.dropped(DropReason::FragmentTimeout) + pair.dropped(DropReason::FragmentsFull),
         4998

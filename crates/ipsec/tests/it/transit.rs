@@ -42,6 +42,13 @@ struct Gate {
     now: Now,
 }
 
+impl Gate {
+    fn end(mut self) {
+        let Self { outbound, inbound, pool, now, .. } = &mut self;
+        assert_eq!(outbound.release(*now, pool) + inbound.release(*now, pool), 0);
+    }
+}
+
 /// What leaves a gateway.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Out {
@@ -234,7 +241,7 @@ impl Net {
 
     fn assert_no_leak(self) {
         let Self { a, b, hub, arena } = self;
-        drop((a, b, hub));
+        [a, b, hub].into_iter().for_each(Gate::end);
         assert_eq!(arena.leaked(), 0, "frames dropped instead of given back");
         assert_eq!(arena.in_depot(), arena.frames() as usize, "frames not given back");
     }
@@ -735,7 +742,7 @@ fn a_loop_between_two_hubs_ends_with_the_hop_limit() {
         assert!(sent > 60, "{sent}");
         let expired = left.dropped(DropReason::TtlExpired) + right.dropped(DropReason::TtlExpired);
         assert_eq!(expired, 1);
-        drop((left, right));
+        [left, right].into_iter().for_each(Gate::end);
         net.a.pool = net.arena.pool();
         net.assert_no_leak();
     }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use super::{FORMS, arena, assert_all_back, in_software};
 use crate::front::{Counts, Front, Standing};
 use crate::inline::run_copy;
-use crate::lookaside::{Caps, KeyRefused, Lookaside, Request};
-use crate::{EngineKey, Health, Job, JobBurst, KeyId, Status};
+use crate::lookaside::{Caps, Health, KeyRefused, Lookaside, Request};
+use crate::{EngineKey, Job, JobBurst, KeyId, Status};
 use convoy_packet::Pool;
 
 const DEADLINE: u64 = 1000;

@@ -1,6 +1,8 @@
 //! Two gateways joined back to back: what the tests of the pipelines stand on.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its own part")]
 
+pub mod engine;
+
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -9,7 +11,6 @@ use std::time::Duration;
 use convoy_crypto::{
     Cpu, KeyMaterial, Nonce, OpenKey, SealKey, SealOp, SecretBytes, Suite, seal_burst,
 };
-use convoy_engine::registry;
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
@@ -202,7 +203,7 @@ pub fn pipeline_parts(
             icmp_source_v6: None,
         },
         reader: published.reader(),
-        engine: registry::find(None).unwrap().make(),
+        engine: engine::front(),
         counters: Arc::new(WorkerCounters::default()),
     }
 }
@@ -214,7 +215,7 @@ thread_local! {
 
 fn arena() -> &'static Arena {
     let used = ARENAS.with_borrow_mut(Vec::pop);
-    used.unwrap_or_else(|| Arena::map(2048, FrameSize::for_packet(9300)).unwrap())
+    used.unwrap_or_else(|| Arena::map(4096, FrameSize::for_packet(9300)).unwrap())
 }
 
 impl Pair {
@@ -322,7 +323,8 @@ impl Pair {
 
     /// Fails when a frame was lost or is still out.
     pub fn assert_no_leak(self) {
-        let Self { arena, pool, left, right, .. } = self;
+        let Self { arena, mut pool, mut left, mut right, now, .. } = self;
+        assert_eq!(left.release(now, &mut pool) + right.release(now, &mut pool), 0);
         drop((left, right, pool));
         assert_eq!(arena.leaked(), 0, "frames dropped instead of given back");
         assert_eq!(arena.in_depot(), arena.frames() as usize, "frames not given back");
