@@ -249,7 +249,7 @@ impl PolicyPrefixes {
     }
 
     /// Whether the kernel asks about some of the packets that a policy means.
-    fn asks_about(&self, policy: &Policy) -> bool {
+    pub(crate) fn asks_about(&self, policy: &Policy) -> bool {
         let ways = Way::ALL.into_iter().zip(&self.ways).filter(|(way, _)| policy.goes(*way));
         let mut families =
             ways.map(|(_, Families { v4, v6 })| if policy.is_v4() { v4 } else { v6 });

@@ -132,6 +132,12 @@ impl PolicyProtection {
         self.standing.asks()
     }
 
+    /// Whether the kernel asks about some of the packets that these policies mean, and may believe answers about them.
+    #[must_use]
+    pub fn asks_about(&self, policies: &[Policy]) -> bool {
+        self.asks() && policies.iter().any(|policy| self.prefixes.asks_about(policy))
+    }
+
     /// As [`LeakProtection::port`](crate::LeakProtection::port).
     #[must_use]
     pub fn port(&self) -> u32 {

@@ -254,6 +254,16 @@ impl Associations {
         self.take(number)
     }
 
+    /// Takes back that an SA came, and returns it; the larval one in whose place it came waits again.
+    pub fn take_back(&mut self, number: u64, larval: Option<Sa>) -> Option<Association> {
+        let came = self.take(number);
+        if let Some(sa) = larval {
+            // There is room, for there was a moment ago.
+            let _ = self.store(Association::new(sa, true));
+        }
+        came
+    }
+
     /// The newest SA that came before the one of this number, or the newest of all: dumps show SAs in this
     /// order.
     pub fn before(&mut self, number: Option<u64>) -> Option<&mut Association> {

@@ -16,7 +16,7 @@ mod transform;
 
 pub use associations::{Added, Association, Associations, LARVAL_SECONDS};
 pub use keep::{Earlier, Keep, KeepError, Words};
-pub use kernel::{Carried, Cover, Covered, Host, Kernel, Restored, Told, Wanted};
+pub use kernel::{Carried, Cover, Covered, Draft, Host, Kernel, Restored, Told, Wanted};
 pub use moment::Moment;
 pub use plane::{Placed, Setting};
 pub use policies::{Changed, Counts, Policies};

@@ -189,6 +189,11 @@ impl Policies {
         Some(policy)
     }
 
+    /// All policies of a type.
+    pub fn of_type(&self, policy_type: PolicyType) -> impl Iterator<Item = &Policy> {
+        self.stored.values().filter(move |it| it.policy_type.unwrap_or_default() == policy_type)
+    }
+
     /// Removes all policies of a type and returns them.
     pub fn flush(&mut self, policy_type: PolicyType) -> Vec<Policy> {
         let is_one = |policy: &Policy| policy.policy_type.unwrap_or_default() == policy_type;

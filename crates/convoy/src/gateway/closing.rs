@@ -1,6 +1,6 @@
 //! What a policy covers is closed before anybody knows the policy, and open again if it is refused.
 
-use convoy_control::xfrm::Covered;
+use convoy_control::xfrm::{Covered, Draft};
 use convoy_leak_protection::LeakProtectionError;
 use convoy_xfrm::{Errno, Refusal};
 
@@ -15,15 +15,17 @@ const EIO: Errno = Errno(5);
 pub(super) struct Closing(Option<Covered>);
 
 impl Closing {
-    /// Closes what a policy covers. What it lets pass goes on as policies of before say.
-    pub(super) fn begin(guard: &mut Guard, draft: Option<Covered>) -> Result<Self, Refusal> {
-        let closing = Self(draft);
-        let Err(error) = guard.follow(closing.0.as_slice(), &[]) else { return Ok(closing) };
-        // Somebody may have taken the packet filter's table away: then all is made anew.
-        if guard.mend().is_ok() {
-            return Ok(closing);
-        }
-        let refusal = unprotected(&error);
+    /// Closes what policies are to cover, and has answers forgotten that they, or those that go, may make wrong. Nothing is
+    /// answered meanwhile ([`Guard::pause`]), nor until they are in force.
+    pub(super) fn begin(guard: &mut Guard, draft: Draft) -> Result<Self, Refusal> {
+        let Draft { come, gone } = draft;
+        let closing = Self(come);
+        let closed = guard.follow(closing.0.as_slice(), &[]).or_else(|error| {
+            // Somebody may have taken the packet filter's table away: then all is made anew.
+            guard.mend().map_err(|_| unprotected(&error))
+        });
+        let closed = closed.and_then(|()| guard.forget_first(&gone).map_err(|e| believed(&e)));
+        let Err(refusal) = closed else { return Ok(closing) };
         tracing::error!("leak protection: {}", refusal.text);
         let _ = closing.undo(guard);
         Err(refusal)
@@ -31,7 +33,7 @@ impl Closing {
 
     /// The policy was refused: opens again; whether that went well.
     pub(super) fn undo(self, guard: &mut Guard) -> bool {
-        let outcome = guard.follow(&[], self.0.as_slice()).and_then(|()| guard.forget());
+        let outcome = guard.take_back(self.0.as_slice()).and_then(|()| guard.forget());
         outcome.inspect_err(|error| tracing::error!("leak protection: {error}")).is_ok()
     }
 
@@ -41,9 +43,19 @@ impl Closing {
 
 /// Why a policy is refused whose packets cannot be kept from leaving in clear.
 fn unprotected(error: &LeakProtectionError) -> Refusal {
-    let errno = match error {
+    let text = format!("its packets cannot be kept from leaving in clear: {error}");
+    Refusal::new(errno(error), text)
+}
+
+/// Why a change is refused against which answers of before would stand.
+fn believed(error: &LeakProtectionError) -> Refusal {
+    let text = format!("what policies of before let pass would go on in clear: {error}");
+    Refusal::new(errno(error), text)
+}
+
+fn errno(error: &LeakProtectionError) -> Errno {
+    match error {
         LeakProtectionError::Denied { .. } => Errno::EPERM,
         _ => error.refusal().map_or(EIO, |refusal| Errno(refusal.errno)),
-    };
-    Refusal::new(errno, format!("its packets cannot be kept from leaving in clear: {error}"))
+    }
 }

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use convoy_control::site::{Site, Xfrm};
 use convoy_control::status::LeakProtection;
 use convoy_control::xfrm::{
-    Answer, Carried, Client, Earlier, Host, Keep, KeepError, Kernel, Moment, Setting, Words,
+    Answer, Carried, Client, Draft, Earlier, Host, Keep, KeepError, Kernel, Moment, Setting, Words,
 };
 use convoy_crypto::Cpu;
 use convoy_host::News;
@@ -153,7 +153,8 @@ impl Daemons {
     }
 
     /// Carries out a request. When this returns, every worker sees it, and leak protection follows: what a policy covers
-    /// is closed before anybody knows it, and what it does not any more opens when all have forgotten it.
+    /// is closed before anybody knows it, and what it does not any more opens when all have forgotten it. What policies
+    /// of before answered is forgotten first, and nothing is answered until they have changed.
     ///
     /// # Errors
     /// As a kernel refuses it, or with the kernel's error number where leak protection cannot follow. Nothing has
@@ -165,25 +166,58 @@ impl Daemons {
         request: Request,
         to: Address,
     ) -> Result<Answer, Refusal> {
+        let Some(draft) = self.kernel.draft(&request)? else {
+            return self.in_force(core, client, request, to).map(|carried| carried.answer);
+        };
+        self.guard.pause();
+        let outcome = self.change_policies(core, client, request, to, draft);
+        self.guard.go_on();
+        outcome
+    }
+
+    /// Carries out a request, and waits for workers to see it.
+    fn in_force(
+        &mut self,
+        core: &Core,
+        client: &Client,
+        request: Request,
+        to: Address,
+    ) -> Result<Carried, Refusal> {
+        let before = self.kernel.generation();
+        let carried = self.kernel.request(client, request, to, moment())?;
+        let generation = self.kernel.generation();
+        if generation != before && !core.settle(generation) {
+            tracing::error!("workers do not see a change of {} yet", client.command);
+        }
+        Ok(carried)
+    }
+
+    /// Closes, has the change written down and published, and opens.
+    fn change_policies(
+        &mut self,
+        core: &Core,
+        client: &Client,
+        request: Request,
+        to: Address,
+        draft: Draft,
+    ) -> Result<Answer, Refusal> {
         let is_flush = matches!(
             &request,
             Request::FlushPolicy(flush) if flush.policy_type.unwrap_or_default() == PolicyType::Main
         );
-        let before = self.kernel.generation();
-        let closing = Closing::begin(&mut self.guard, self.kernel.draft(&request)?)?;
-        let carried = match self.kernel.request(client, request, to, moment()) {
+        let closing = Closing::begin(&mut self.guard, draft).inspect_err(|_| {
+            // Whatever failed may have left something behind.
+            self.is_look_due = true;
+        })?;
+        let carried = match self.in_force(core, client, request, to) {
             Ok(carried) => carried,
             Err(refusal) => {
                 self.is_look_due |= !closing.undo(&mut self.guard);
                 return Err(refusal);
             }
         };
-        let Carried { answer, uncovered, .. } = carried;
         closing.done();
-        let generation = self.kernel.generation();
-        if generation != before && !core.settle(generation) {
-            tracing::error!("workers do not see a change of {} yet", client.command);
-        }
+        let Carried { answer, uncovered, .. } = carried;
         self.protect(|guard| guard.follow(&[], &uncovered).and_then(|()| guard.forget()));
         // A daemon that begins may flush before it brings its policies: only one that takes some away
         // again knows what there is.

@@ -13,8 +13,8 @@ use convoy_host::{Clamp, LinkName};
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
 use convoy_leak_protection::{
-    Config, Finding, Lead, LeakProtectionError, Look, Policy, PolicyProtection, Tracked, Verdict,
-    Way, far, findings,
+    Changed, Config, Finding, Lead, LeakProtectionError, Look, Policy, PolicyProtection, Tracked,
+    Verdict, Way, far, findings,
 };
 use convoy_xfrm::PolicyDirection;
 
@@ -22,7 +22,7 @@ use super::connections::{Connections, Lookout};
 use super::leaks::{COUNTS, DropCounts};
 use super::near_and_far::net;
 use super::own_policies::OwnPolicies;
-use super::questions::{Answering, Database, Tally};
+use super::questions::{Answering, Database, Pause, Pauses, Tally};
 use super::trace::Protection;
 use super::{interfaces, leaks};
 use crate::exit::Stop;
@@ -47,6 +47,11 @@ pub(super) struct Guard {
     answering: Option<Answering>,
     /// Policies changed, and the kernel may still believe answers by those before.
     must_forget: bool,
+    pauses: Pauses,
+    /// Nothing is answered at present.
+    pause: Option<Pause>,
+    /// Nor is anything believed that was answered before.
+    is_void: bool,
     /// What others do to marks of flows was told, as questions need these.
     is_told: bool,
     /// What worked against it at the last look.
@@ -102,6 +107,9 @@ impl Guard {
             database: None,
             answering: None,
             must_forget: false,
+            pauses: Pauses::default(),
+            pause: None,
+            is_void: false,
             is_told,
             found: Vec::new(),
             counts: DropCounts::default(),
@@ -161,14 +169,34 @@ impl Guard {
         self.change(&come, &gone)
     }
 
+    /// Opens what policies cover that came last, and were refused, as if they had never been there.
+    pub(super) fn take_back(&mut self, came: &[Covered]) -> Result<(), LeakProtectionError> {
+        let came: Vec<_> = came.iter().filter_map(policy).collect();
+        let Some(protection) = &mut self.protection else { return Ok(()) };
+        if came.is_empty() {
+            return Ok(());
+        }
+        let changed = protection.take_back(&came);
+        self.changed(changed)
+    }
+
     fn change(&mut self, come: &[Policy], gone: &[Policy]) -> Result<(), LeakProtectionError> {
         let Some(protection) = &mut self.protection else { return Ok(()) };
         if come.is_empty() && gone.is_empty() {
             return Ok(());
         }
         let changed = protection.change(come, gone);
+        self.changed(changed)
+    }
+
+    fn changed(
+        &mut self,
+        changed: Result<Changed, LeakProtectionError>,
+    ) -> Result<(), LeakProtectionError> {
+        let Some(protection) = &self.protection else { return Ok(()) };
         // What failed is made anew as a whole, and nobody knows what was asked meanwhile.
-        self.must_forget |= changed.as_ref().map_or(true, |changed| changed.answers);
+        self.must_forget |=
+            changed.as_ref().map_or(true, |changed| changed.answers && !self.is_void);
         let has_one_lock = protection.has_one_lock_only();
         if has_one_lock && !core::mem::replace(&mut self.has_one_lock, has_one_lock) {
             tracing::warn!("{ONE_LOCK}");
@@ -177,7 +205,28 @@ impl Guard {
         changed.map(drop).and_then(|()| self.answer())
     }
 
-    /// Policies are in force: what others answered is forgotten.
+    /// From now on nothing is answered, until [`Guard::go_on`].
+    pub(super) fn pause(&mut self) {
+        self.pause = Some(self.pauses.begin());
+        if let Some(answering) = &self.answering {
+            answering.finish();
+        }
+    }
+
+    /// Questions that wait, and others, are answered by the policies that are published.
+    pub(super) fn go_on(&mut self) {
+        self.is_void = false;
+        self.pause = None;
+    }
+
+    /// During a pause: what was answered is forgotten if it may be about what is to change, or about what goes.
+    pub(super) fn forget_first(&mut self, gone: &[Covered]) -> Result<(), LeakProtectionError> {
+        let gone: Vec<_> = gone.iter().filter_map(policy).collect();
+        self.must_forget |= self.protection.as_ref().is_some_and(|it| it.asks_about(&gone));
+        self.forget()
+    }
+
+    /// What was answered is forgotten if policies changed since.
     pub(super) fn forget(&mut self) -> Result<(), LeakProtectionError> {
         let Some(protection) = self.protection.as_mut().filter(|_| self.must_forget) else {
             return Ok(());
@@ -188,6 +237,7 @@ impl Guard {
         }
         protection.forget_answers()?;
         self.must_forget = false;
+        self.is_void = self.pause.is_some();
         Ok(())
     }
 
@@ -205,7 +255,8 @@ impl Guard {
             let questions = &self.config.questions;
             let seen = (&self.tally, &self.connections);
             let (database, held) = ((&*published, *spd), protection.held());
-            self.answering = Some(Answering::start(questions, database, held, seen)?);
+            let answering = Answering::start(questions, database, held, seen, &self.pauses)?;
+            self.answering = Some(answering);
         }
         Ok(())
     }
@@ -302,7 +353,7 @@ impl Guard {
     pub(super) fn settle(&mut self) -> Result<(), LeakProtectionError> {
         let Some(protection) = &mut self.protection else { return Ok(()) };
         let settled = protection.settle();
-        self.must_forget = true;
+        self.must_forget |= settled.is_err() || !self.is_void;
         settled.and_then(|()| self.answer()).and_then(|()| self.forget())
     }
 

@@ -22,7 +22,7 @@ use super::connections::{Connections, Lookout};
 use super::guard::Count;
 use super::near_and_far::prefix_sets;
 use super::own_policies;
-use super::questions::{Answering, Database, Tally};
+use super::questions::{Answering, Database, Pauses, Tally};
 use super::trace::Protection;
 use crate::exit::{Stop, describe};
 
@@ -440,7 +440,9 @@ fn answering(
     sets: &PrefixSets,
     seen: (&Tally, &Connections),
 ) -> Result<Option<Answering>, LeakProtectionError> {
-    let start = || Answering::start(&config.questions, (published, spd), sets.held(), seen);
+    let policies = (published, spd);
+    let start =
+        || Answering::start(&config.questions, policies, sets.held(), seen, &Pauses::default());
     sets.ask().then(start).transpose()
 }
 

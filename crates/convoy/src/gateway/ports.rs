@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use convoy_control::site::{Association, Backend, Site, Wire};
+use convoy_control::site::{Association, Backend, BetweenTunnels, Site, Wire};
 use convoy_io::pcap::{Recorder, RecorderConfig, Tap};
 use convoy_io::udp::{Form, Steering};
 use convoy_io::{IoError, Port, SocketOptions, raw, tun, udp};
@@ -190,7 +190,7 @@ pub(super) fn open(
             followers.push(follower);
             (site.plain.interface.clone(), ports)
         }
-        None => open_tun(site, count)?,
+        None => open_tun(site, is_marked, count)?,
     };
     let mut workers: Vec<_> = plain
         .into_iter()
@@ -254,8 +254,15 @@ impl Sides {
     }
 }
 
-fn open_tun(site: &Site, queues: u16) -> anyhow::Result<(String, Ports)> {
-    let config = tun::Config { queues, ..tun::Config::new(&site.plain.interface) };
+fn open_tun(site: &Site, is_marked: bool, queues: u16) -> anyhow::Result<(String, Ports)> {
+    // Where the host has packets go from tunnel to tunnel, senders that seem to be on its networks may be behind one.
+    let is_between =
+        site.plain.between_tunnels == BetweenTunnels::Host || !site.xfrm_interfaces().is_empty();
+    // An interface also brings what passes in clear, and what others say about that.
+    let is_gateways_own = !is_between && !site.wire.backend.is_direct();
+    let mark = if is_marked { site.marks.exempt.value } else { 0 };
+    let error_mark = Some(mark).filter(|_| is_gateways_own);
+    let config = tun::Config { queues, error_mark, ..tun::Config::new(&site.plain.interface) };
     let tun = tun::open(&config).map_err(|e| rights::explain(e, rights::Need::Tun))?;
     let interface =
         tun.first().map_or_else(|| site.plain.interface.clone(), |port| port.name().to_owned());

@@ -1,7 +1,7 @@
 //! What the kernel asks about packets between mixed prefixes, answered from the security policy database.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -40,13 +40,39 @@ struct Desk {
     spd: SpdId,
     /// Locked while questions are answered: who holds it knows that no answer is on its way.
     held: Mutex<Held>,
-    /// Somebody waits for that, and comes first.
-    is_wanted: AtomicBool,
+    pauses: Pauses,
     answers: Arc<Mutex<Answers>>,
     connections: Connections,
     /// The kernel's questions do not come, and are asked for again and again.
     is_deaf: AtomicBool,
     is_over: AtomicBool,
+}
+
+/// Those who want no question answered for a while.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pauses(Arc<AtomicU32>);
+
+/// Questions wait as long as this is there; the kernel drops what finds no room among them.
+#[derive(Debug)]
+#[must_use = "questions are answered when it is dropped"]
+pub(super) struct Pause(Pauses);
+
+impl Pauses {
+    /// Whoever began to answer before may still do.
+    pub(super) fn begin(&self) -> Pause {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Pause(self.clone())
+    }
+
+    fn any(&self) -> bool {
+        self.0.load(Ordering::SeqCst) > 0
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// What became of questions since the gateway's start.
@@ -125,6 +151,7 @@ impl Answering {
         (published, spd): (&Arc<Published>, SpdId),
         held: Held,
         (tally, connections): (&Tally, &Connections),
+        pauses: &Pauses,
     ) -> Result<Self, LeakProtectionError> {
         let listeners = Arc::clone(&tally.listeners);
         let listener = listeners.open(questions)?;
@@ -132,7 +159,7 @@ impl Answering {
             published: Arc::clone(published),
             spd,
             held: Mutex::new(held),
-            is_wanted: AtomicBool::new(false),
+            pauses: pauses.clone(),
             answers: Arc::clone(&tally.answers),
             connections: connections.clone(),
             is_deaf: AtomicBool::new(false),
@@ -150,9 +177,13 @@ impl Answering {
     /// Answers by these prefix sets, and by the policies that are published, from now on: when this returns, every
     /// answer by others has been given.
     pub(super) fn set(&self, held: Held) {
-        self.desk.is_wanted.store(true, Ordering::Relaxed);
+        let _first = self.desk.pauses.begin();
         *lock(&self.desk.held) = held;
-        self.desk.is_wanted.store(false, Ordering::Relaxed);
+    }
+
+    /// During a pause: when this returns, all that was answered before it has been given.
+    pub(super) fn finish(&self) {
+        drop(lock(&self.desk.held));
     }
 
     /// How they are asked.
@@ -206,10 +237,14 @@ impl Desk {
     }
 
     fn answer(&self, listener: &mut Listener) -> std::io::Result<()> {
-        if self.is_wanted.load(Ordering::Relaxed) {
+        if self.pauses.any() {
             thread::sleep(GIVES_WAY);
         } else if listener.wait(LOOKS)? {
             let held = lock(&self.held);
+            // Whoever began to pause since counts on that nobody answers who locks after it.
+            if self.pauses.any() {
+                return Ok(());
+            }
             let snapshot = self.published.current();
             let spd = snapshot.spd_of(self.spd);
             let database = Database { spd, held: Cow::Borrowed(&*held) };
@@ -307,6 +342,17 @@ fn flow_of(packet: &[u8]) -> Option<FlowKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn questions_wait_until_the_last_pause_ends() {
+        let pauses = Pauses::default();
+        assert!(!pauses.any());
+        let (one, other) = (pauses.begin(), pauses.clone().begin());
+        drop(one);
+        assert!(pauses.any());
+        drop(other);
+        assert!(!pauses.any());
+    }
 
     #[test]
     fn a_packet_whose_end_is_missing_keeps_its_flow() {

@@ -33,7 +33,12 @@ fn raw_icmp() -> UdpSocket {
 }
 
 /// The source of the first ICMP error about a datagram with this TTL, or none.
-fn complaint(from: &Namespace, to: IpAddr, ttl: u32, len: usize) -> Option<(IpAddr, String)> {
+pub(super) fn complaint(
+    from: &Namespace,
+    to: IpAddr,
+    ttl: u32,
+    len: usize,
+) -> Option<(IpAddr, String)> {
     let socket = from.run(move || {
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         socket.set_ttl(ttl).unwrap();

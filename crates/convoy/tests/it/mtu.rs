@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Gateway, PATIENCE, Plan, can_make_namespaces, ip, site_of, status};
+use crate::direct::complaint;
 use convoy_lab::traffic::{Direction, Ping, PingTrouble, Rate, UdpPaced, Watch};
 use convoy_lab::{Family, Topology, TopologyConfig};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -141,6 +142,26 @@ fn xdp_sockets_follow_the_mtu_of_their_interface() {
 #[test]
 fn sockets_and_the_tun_interface_follow_the_mtu_of_the_way_out() {
     follows("socket");
+}
+
+/// Filters against forged sources drop what is said in the name of the host that a packet was for.
+#[test]
+fn who_sent_a_packet_that_is_too_big_hears_it_from_the_gateway() {
+    if !can_make_namespaces() {
+        return;
+    }
+    let lab =
+        Topology::build(&TopologyConfig { named: false, ..TopologyConfig::default() }).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let sites = ['a', 'b'].map(|side| Plan::simple().write(side, folder.path()));
+    let a = Gateway::start(&lab.a.gateway, &sites[0]);
+    let _b = Gateway::start(&lab.b.gateway, &sites[1]);
+    // Otherwise the kernel says it, as it knows what the interface takes.
+    ip(&lab.a.gateway, "link set tun0 mtu 1500");
+    let far = lab.b.host_address(Family::V4);
+    let said = complaint(&lab.a.host, far, 64, 1472);
+    let own = lab.a.gateway_address(Family::V4);
+    assert_eq!(said, Some((own, "too big".into())), "{}", a.log());
 }
 
 #[test]

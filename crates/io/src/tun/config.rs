@@ -3,7 +3,9 @@
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
 
+use super::own::OwnErrors;
 use super::{TunPort, make};
 use crate::offload::VNET_LEN;
 use crate::{IoError, Offloads, sys};
@@ -24,13 +26,22 @@ pub struct Config {
     /// Take TCP (and where possible UDP) super-segments and unfinished checksums from the kernel,
     /// and give it coalesced packets. Off: one packet per system call.
     pub offload: bool,
+    /// Has the host itself send ICMP errors about packets that it sent into the device, with this firewall mark, to
+    /// senders on its own networks (IPv4); otherwise, and where it may not, they come out of the device as all else.
+    pub error_mark: Option<u32>,
 }
 
 impl Config {
     /// One queue of 4,000 packets, with offloads.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
-        Self { name: name.into(), queues: 1, queue_len: Some(4000), offload: true }
+        Self {
+            name: name.into(),
+            queues: 1,
+            queue_len: Some(4000),
+            offload: true,
+            error_mark: None,
+        }
     }
 }
 
@@ -60,9 +71,10 @@ pub fn open(config: &Config) -> Result<Vec<TunPort>, IoError> {
     }
     // Whoever came before the device had an owner, or has it as its own, would take packets away.
     make::have_alone(&name, config.queues)?;
+    let own = config.error_mark.and_then(|mark| OwnErrors::open(mark).ok()).map(Arc::new);
     let port = |queue: File| {
         let offloads = negotiate(&queue, config.offload)?;
-        Ok(TunPort::new(queue, name, offloads))
+        Ok(TunPort::new(queue, name, offloads, own.clone()))
     };
     let ports = queues.into_iter().map(port).collect::<Result<Vec<_>, IoError>>()?;
     if let Some(packets) = config.queue_len {

@@ -8,6 +8,7 @@
 mod config;
 mod drops;
 mod make;
+mod own;
 mod rx;
 mod tx;
 
@@ -18,6 +19,7 @@ pub use make::JOINED;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use convoy_packet::{Burst, Pool};
 
@@ -31,18 +33,45 @@ pub struct TunPort {
     offloads: Offloads,
     rx: rx::Receiver,
     tx: tx::Sender,
+    /// For errors that the host itself sends, if it may.
+    own: Option<Arc<own::OwnErrors>>,
     counters: PortCounters,
 }
 
 impl TunPort {
-    fn new(queue: File, name: sys::DeviceName, offloads: Offloads) -> Self {
+    fn new(
+        queue: File,
+        name: sys::DeviceName,
+        offloads: Offloads,
+        own: Option<Arc<own::OwnErrors>>,
+    ) -> Self {
         Self {
             queue,
             name,
             offloads,
             rx: rx::Receiver::new(),
             tx: tx::Sender::new(offloads.tx_tcp_segments, offloads.tx_udp_segments),
+            own,
             counters: PortCounters::default(),
+        }
+    }
+
+    /// Has the host send what is its own word, and leaves the rest in the order in which it is.
+    fn tell(&mut self, pool: &mut Pool, from: &mut Burst) {
+        let Some(own) = &self.own else { return };
+        if !from.as_slice().iter().any(own::is_one) {
+            return;
+        }
+        for _ in 0..from.len() {
+            let Some(frame) = from.drain_front(1).next() else { return };
+            if own::is_one(&frame) && own.send(frame.data()) {
+                self.counters.tx_calls += 1;
+                self.counters.tx_packets += 1;
+                self.counters.tx_bytes += frame.len() as u64;
+                pool.free(frame);
+            } else if let Err(frame) = from.push(frame) {
+                pool.free(frame);
+            }
         }
     }
 
@@ -64,6 +93,7 @@ impl Port for TunPort {
     }
 
     fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
+        self.tell(pool, from);
         let outcome = self.tx.run(&self.queue, from, &mut self.counters);
         from.release(pool);
         outcome.map_err(IoError::Dead)

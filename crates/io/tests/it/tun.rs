@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::common::wire::plug;
 use crate::common::{Namespace, burst_of, esp, ip_packet, pattern, receive, until};
 use convoy_io::tun::{self, TunPort};
 use convoy_io::{IoError, Port, PortCounters, udp};
 use convoy_packet::{Arena, Burst, FrameSize};
+use socket2::{Domain, Protocol, Socket, Type};
 
 /// Two namespaces, each with a TUN device, and a thread that carries packets between them.
 struct Pair {
@@ -365,4 +367,63 @@ fn a_device_that_somebody_has_is_not_shared() {
         let config = config.clone();
         namespace.run(move || tun::open(&config)).is_ok()
     });
+}
+
+/// "Fragmentation needed" to `to` about a packet for `far`, in the name of `from`.
+fn too_big(from: &str, to: &str, far: &str) -> Vec<u8> {
+    let [from, to, far] = [from, to, far].map(|text| text.parse().unwrap());
+    let quoted = ip_packet(to, far, 17, 0, true, &[0; 8]);
+    let mut message = [&[3, 4, 0, 0, 0, 0, 5, 20], &quoted[..]].concat();
+    let sum: u32 = message.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    message[2..4].copy_from_slice(&(!((sum & 0xffff) + (sum >> 16)) as u16).to_be_bytes());
+    ip_packet(from, to, 1, 0, false, &message)
+}
+
+/// Who sent a packet that is too big hears it from the host, as from a kernel: an address that is not the host's is dropped by
+/// filters against forged sources, and one that is by the kernel, out of a device (RFC 1812 section 4.3.2.4).
+#[test]
+fn a_sender_on_a_network_of_the_host_hears_errors_from_the_hosts_own_address() {
+    let (host, near) = (or_skip!(Namespace::new()), or_skip!(Namespace::new()));
+    plug(&host, "lan", &near, "eth", 1500);
+    host.ip("addr add 10.8.0.1/24 dev lan");
+    host.ip("link set lan up");
+    near.ip("addr add 10.8.0.2/24 dev eth");
+    near.ip("link set eth up");
+    near.ip("route add default via 10.8.0.1");
+    let config = tun::Config { error_mark: Some(7), ..tun::Config::new("plain0") };
+    let mut port = host.run(move || tun::open(&config)).unwrap().remove(0);
+    host.ip("link set plain0 up");
+    // As to marked packets: who knows only the default route to a sender is no neighbour of his.
+    host.ip("route add default dev plain0");
+    host.run(|| std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").unwrap());
+    let arena = Arena::map(64, FrameSize::for_packet(1500)).unwrap();
+    let mut pool = arena.pool();
+    let heard = near.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)).unwrap());
+    heard.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let packets = [
+        too_big("10.7.0.9", "10.8.0.2", "10.7.0.9"),
+        // A router's word out of the tunnel, which nobody forwards here, and what is for somebody farther away.
+        too_big("10.7.0.1", "10.8.0.2", "10.7.0.9"),
+        too_big("10.7.0.9", "10.66.0.2", "10.7.0.9"),
+        too_big("10.7.0.8", "10.8.0.2", "10.7.0.8"),
+    ];
+    let mut burst = burst_of(&mut pool, &packets);
+    // What somebody sent through a tunnel is his own word.
+    let mut out_of_another = pool.alloc().unwrap();
+    out_of_another.fill_from(&[&[0; 36], &packets[0][..]].concat()).unwrap();
+    out_of_another.shrink_front(36);
+    burst.push(out_of_another).unwrap();
+    port.tx(&mut pool, &mut burst).unwrap();
+    assert_eq!(port.counters().tx_packets, 5);
+    for far in ["10.7.0.9", "10.7.0.8"] {
+        let mut packet = [0; 1500];
+        assert_eq!((&heard).read(&mut packet).unwrap(), packets[0].len());
+        let source = std::net::Ipv4Addr::new(packet[12], packet[13], packet[14], packet[15]);
+        assert_eq!(source.to_string(), "10.8.0.1");
+        let quoted = &packet[28..];
+        assert_eq!(&quoted[16..20], &far.parse::<std::net::Ipv4Addr>().unwrap().octets());
+        assert_eq!((packet[20], packet[21], &packet[26..28]), (3, 4, &[5, 20][..]));
+    }
+    heard.set_nonblocking(true).unwrap();
+    assert!((&heard).read(&mut [0; 1500]).is_err(), "no more");
 }

@@ -239,6 +239,9 @@ impl Journal {
     }
 
     /// Keeps a message in the place of what had its name.
+    ///
+    /// # Errors
+    /// When it cannot be written; what had its name is kept then.
     pub(in crate::xfrm) fn put(&mut self, kind: Kind, id: u64, message: &[u8]) -> io::Result<()> {
         self.medium.look()?;
         let record = record(kind as u8, id, message).ok_or(io::ErrorKind::FileTooLarge)?;
@@ -251,13 +254,19 @@ impl Journal {
         let place = Place { at: self.end, len };
         self.end = self.end.saturating_add(place.size());
         self.alive = self.alive.saturating_add(place.size());
-        if let Some(old) = self.entries.insert((kind, id), place) {
-            self.forget(old)?;
-        }
-        if self.end.saturating_sub(self.alive) > self.alive.saturating_add(BLANK_MIN) {
-            self.compact()?;
+        let old = self.entries.insert((kind, id), place);
+        if let Err(error) = self.tidy(old) {
+            // What came later counts, whatever is left of what was before.
+            tracing::error!("what went is not wiped in the state folder yet: {error}");
         }
         Ok(())
+    }
+
+    /// Forgets what stood in a place, and writes all anew if little of the file is alive.
+    fn tidy(&mut self, old: Option<Place>) -> io::Result<()> {
+        old.map_or(Ok(()), |old| self.forget(old))?;
+        let blank = self.end.saturating_sub(self.alive);
+        if blank > self.alive.saturating_add(BLANK_MIN) { self.compact() } else { Ok(()) }
     }
 
     /// Forgets what has this name, if anything has.

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use convoy_ipsec::snapshot::Published;
+use convoy_ipsec::snapshot::{Published, Snapshot};
 use zeroize::Zeroizing;
 
 use super::{Journal, Keep, Medium, Words};
@@ -22,6 +22,14 @@ enum Step {
 #[derive(Clone, Debug, Default)]
 pub(in crate::xfrm) struct Memory(Arc<Mutex<Files>>);
 
+/// A question about a picture, and what the answers were.
+#[derive(Clone, Debug)]
+struct Watched {
+    published: Arc<Published>,
+    is: fn(&Snapshot) -> bool,
+    seen: Vec<bool>,
+}
+
 #[derive(Clone, Debug, Default)]
 struct Files {
     now: [Vec<u8>; 2],
@@ -29,8 +37,8 @@ struct Files {
     steps: Vec<Step>,
     /// Writes fail that make a file longer.
     is_full: bool,
-    /// A picture, and for each step of the journal from then on whether it still had outbound SAs.
-    watched: Option<(Arc<Published>, Vec<bool>)>,
+    /// Asked at each step of the journal.
+    watched: Option<Watched>,
 }
 
 fn apply(files: &mut [Vec<u8>; 2], step: &Step, part: usize) {
@@ -112,14 +120,15 @@ impl Memory {
         self.0.lock().unwrap().is_full = is_full;
     }
 
-    /// Looks at the picture with each step of the journal.
-    pub(in crate::xfrm) fn watch(&self, published: &Arc<Published>) {
-        self.0.lock().unwrap().watched = Some((published.clone(), Vec::new()));
+    /// Asks the picture this with each step of the journal.
+    pub(in crate::xfrm) fn watch(&self, published: &Arc<Published>, is: fn(&Snapshot) -> bool) {
+        let watched = Watched { published: published.clone(), is, seen: Vec::new() };
+        self.0.lock().unwrap().watched = Some(watched);
     }
 
-    /// Whether workers still had outbound SAs in these steps.
+    /// What it said in these steps.
     pub(in crate::xfrm) fn watched(&self) -> Vec<bool> {
-        self.0.lock().unwrap().watched.take().unwrap().1
+        self.0.lock().unwrap().watched.take().unwrap().seen
     }
 }
 
@@ -143,9 +152,9 @@ impl Leaf {
         apply(&mut files.now, &step, usize::MAX);
         files.steps.push(step);
         if self.file == 0
-            && let Some((published, seen)) = &mut files.watched
+            && let Some(Watched { published, is, seen }) = &mut files.watched
         {
-            seen.push(published.current().outbound_sas().next().is_some());
+            seen.push(is(&published.current()));
         }
     }
 }

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use convoy_ipsec::sequence::{Exhausted, SequenceCounter, SequenceLimits};
+use convoy_ipsec::snapshot::Snapshot;
 use convoy_wire::SeqNum;
 use convoy_xfrm::{
     Action, AsyncEvent, Encap, Expire, FlushPolicy, FlushSa, Group, Messages, Policy,
-    PolicyDirection, ProtocolFilter, Replay, Reply, Sa, SaFlags,
+    PolicyDirection, PolicyInfo, ProtocolFilter, Replay, Reply, Sa, SaFlags,
 };
 use proptest::prelude::*;
 
@@ -420,6 +421,109 @@ fn edges_of_the_life_before_are_in_the_cells_before_they_are_forgotten() {
     assert_eq!(inbounds(&published)[0].counters.floor.get().get(), 12_345);
 }
 
+fn has_outbound_sas(picture: &Snapshot) -> bool {
+    picture.outbound_sas().next().is_some()
+}
+
+fn has_policies(picture: &Snapshot) -> bool {
+    picture.spd().lookup(Direction::Outbound, &flow(true)).is_some()
+}
+
+/// A packet that left by what a later life does not know could not be answered there.
+#[test]
+fn what_comes_is_in_the_journal_before_workers_see_it() {
+    let memory = Memory::default();
+    let (mut kernel, published, _) = life(&memory);
+    let quiet = |work: &mut dyn FnMut(), is: fn(&Snapshot) -> bool| {
+        let before = is(&published.current());
+        memory.watch(&published, is);
+        work();
+        assert_ne!(is(&published.current()), before, "workers see what came, or went");
+        let seen = memory.watched();
+        assert!(!seen.is_empty() && !seen.contains(&!before), "{seen:?}");
+    };
+    quiet(&mut || drop(add(&mut kernel, outbound(1, 1)).unwrap()), has_outbound_sas);
+    let limited = |picture: &Snapshot| {
+        picture.outbound_sas().any(|(_, sa)| sa.lifetime.hard.packets.is_some())
+    };
+    let mut sa = outbound(1, 1);
+    sa.info.limits.packets.hard = 9000;
+    let mut request = Some(Request::UpdSa(Box::new(sa)));
+    quiet(&mut || drop(ask(&mut kernel, request.take().unwrap(), 0).unwrap()), limited);
+    let out = policy(PolicyDirection::Out, Action::Allow, true);
+    quiet(&mut || drop(put(&mut kernel, out.clone()).unwrap()), has_policies);
+    let mut request = Some(Request::DelPolicy(Box::new(name_of(&out))));
+    quiet(&mut || drop(ask(&mut kernel, request.take().unwrap(), 0).unwrap()), has_policies);
+    put(&mut kernel, out).unwrap();
+    let mut request = Some(Request::FlushPolicy(FlushPolicy::default()));
+    quiet(&mut || drop(ask(&mut kernel, request.take().unwrap(), 0).unwrap()), has_policies);
+}
+
+/// What cannot be written is refused, and all is as it was: in the database, for workers and in the journal.
+#[test]
+fn what_cannot_be_written_changes_nothing() {
+    let memory = Memory::default();
+    let (mut kernel, published, _) = life(&memory);
+    add(&mut kernel, outbound(1, 1)).unwrap();
+    let out = policy(PolicyDirection::Out, Action::Allow, true);
+    put(&mut kernel, out.clone()).unwrap();
+    ask(&mut kernel, Request::AllocSpi(Box::new(allocation(256))), 0).unwrap();
+    let (before, generation) = (dump(&mut kernel), kernel.generation());
+    let limited = |mut sa: Sa| {
+        sa.info.limits.packets.hard = 9000;
+        sa
+    };
+    let blocking = Policy { info: PolicyInfo { action: Action::Block, ..out.info }, ..out };
+    memory.fill_up(true);
+    let requests = [
+        Request::NewSa(Box::new(outbound(3, 3))),
+        Request::UpdSa(Box::new(limited(outbound(1, 1)))),
+        Request::UpdSa(Box::new(inbound(256, 4))),
+        Request::UpdPolicy(Box::new(blocking)),
+    ];
+    for request in requests {
+        let what = format!("{request:?}");
+        assert_eq!(ask(&mut kernel, request, 0).unwrap_err().errno, Errno::ENOMEM, "{what}");
+        assert_eq!(dump(&mut kernel), before, "{what}");
+        assert_eq!(kernel.generation(), generation, "workers saw {what}");
+    }
+    memory.fill_up(false);
+    let (mut again, ..) = life(&memory.killed());
+    // Larval SAs live in one life.
+    assert_eq!(dump(&mut again).len() + 1, before.len());
+    ask(&mut kernel, Request::UpdSa(Box::new(inbound(256, 4))), 0).unwrap();
+    add(&mut kernel, outbound(3, 3)).unwrap();
+    assert_eq!((outbounds(&published).len(), inbounds(&published).len()), (2, 1));
+}
+
+/// The host knows what it has to close, and of what answers are void.
+#[test]
+fn a_draft_says_what_a_request_would_change() {
+    let memory = Memory::default();
+    let (mut kernel, ..) = life(&memory);
+    let out = policy(PolicyDirection::Out, Action::Allow, true);
+    let requests = [
+        Request::UpdPolicy(Box::new(out.clone())),
+        Request::UpdPolicy(Box::new(policy(PolicyDirection::Out, Action::Block, false))),
+        Request::DelPolicy(Box::new(name_of(&out))),
+        Request::UpdPolicy(Box::new(policy(PolicyDirection::In, Action::Allow, true))),
+        Request::FlushPolicy(FlushPolicy::default()),
+        Request::FlushPolicy(FlushPolicy::default()),
+    ];
+    let mut gone = 0;
+    for request in requests {
+        let draft = kernel.draft(&request).unwrap().unwrap();
+        let carried = ask(&mut kernel, request, 0).unwrap();
+        assert_eq!(draft.come.into_iter().collect::<Vec<_>>(), carried.covered);
+        assert_eq!(draft.gone, carried.uncovered);
+        gone += draft.gone.len();
+    }
+    assert_eq!(gone, 3);
+    assert!(kernel.draft(&flush_sas()).unwrap().is_none());
+    let none = kernel.draft(&Request::DelPolicy(Box::new(name_of(&out)))).unwrap().unwrap();
+    assert!(none.come.is_none() && none.gone.is_empty());
+}
+
 /// A machine that is a copy of another one has its keys, and the numbers that go with them.
 #[test]
 fn all_sas_end_at_once_and_daemons_hear_of_each() {
@@ -427,7 +531,7 @@ fn all_sas_end_at_once_and_daemons_hear_of_each() {
     let (mut kernel, published, _) = life(&memory);
     add(&mut kernel, outbound(1, 1)).unwrap();
     add(&mut kernel, inbound(2, 2)).unwrap();
-    memory.watch(&published);
+    memory.watch(&published, has_outbound_sas);
     let told = kernel.end_all(moment(0));
     // Workers are not kept waiting until all is wiped.
     let seen = memory.watched();

@@ -112,6 +112,15 @@ pub struct Covered {
     pub direction: PolicyDirection,
 }
 
+/// What a request about policies would change of what they cover.
+#[derive(Debug, Default)]
+pub struct Draft {
+    /// What the host is to close first.
+    pub come: Option<Covered>,
+    /// What would not be covered any more by the policies that go.
+    pub gone: Vec<Covered>,
+}
+
 /// A request that was carried out.
 #[derive(Debug, Default)]
 pub struct Carried {

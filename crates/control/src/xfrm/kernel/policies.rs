@@ -7,7 +7,7 @@ use convoy_xfrm::{
     PolicyKey, Refusal, Reply, Request,
 };
 
-use super::{Carried, Cover, Covered, Kernel, OnInterface};
+use super::{Carried, Cover, Covered, Draft, Kernel, OnInterface};
 use crate::xfrm::plane::{networks, unkept};
 use crate::xfrm::{Changed, Client, Moment};
 
@@ -75,16 +75,29 @@ fn is_neighbour_discovery(info: &PolicyInfo) -> bool {
 }
 
 impl Kernel {
-    /// What a request would cover, before it is carried out: the host closes it first.
+    /// What a request would change of what policies cover, before it is carried out; nothing for one that is not about
+    /// policies.
     ///
     /// # Errors
     /// As the request would be refused because workers cannot do it.
-    pub fn draft(&self, request: &Request) -> Result<Option<Covered>, Refusal> {
-        let (Request::NewPolicy(policy) | Request::UpdPolicy(policy)) = request else {
-            return Ok(None);
+    pub fn draft(&self, request: &Request) -> Result<Option<Draft>, Refusal> {
+        let draft = match request {
+            Request::NewPolicy(policy) | Request::UpdPolicy(policy) => {
+                self.plane.check_policy(policy)?;
+                let twin = self.policies.twin(policy).and_then(covered);
+                Draft { come: covered(policy), gone: twin.into_iter().collect() }
+            }
+            Request::DelPolicy(key) => {
+                let gone = self.policies.get(key).ok().and_then(covered);
+                Draft { come: None, gone: gone.into_iter().collect() }
+            }
+            Request::FlushPolicy(flush) => {
+                let gone = self.policies.of_type(flush.policy_type.unwrap_or_default());
+                Draft { come: None, gone: gone.filter_map(covered).collect() }
+            }
+            _ => return Ok(None),
         };
-        self.plane.check_policy(policy)?;
-        Ok(covered(policy))
+        Ok(Some(draft))
     }
 
     pub(super) fn put_policy(
@@ -99,23 +112,13 @@ impl Kernel {
         let Changed { policy, before } = self.policies.insert(policy, exclusive, at.unix())?;
         let index = policy.info.index;
         // Whoever is killed in between has it, and an answer that is lost leaves it open whether.
-        let kept = self.keep.as_mut().map_or(Ok(()), |keep| keep.put_policy(policy));
-        let done = kept
-            .map_err(|error| unkept(&error))
-            .and_then(|()| self.plane.change_policy(before.as_ref(), policy));
-        if let Err(refusal) = done {
-            self.policies.remove_index(index);
-            if let Some(keep) = &mut self.keep {
-                keep.remove_policy(index);
-            }
-            if let Some(before) = before {
-                if let Some(Err(error)) = self.keep.as_mut().map(|keep| keep.put_policy(&before)) {
-                    tracing::error!("{} will not outlive the gateway: {error}", describe(&before));
-                }
-                let then = before.info.usage.add_time;
-                // Its place was free a moment ago.
-                let _ = self.policies.insert(before, true, then);
-            }
+        if let Some(Err(error)) = self.keep.as_mut().map(|keep| keep.put_policy(policy)) {
+            self.take_back_policy(index, before);
+            return Err(unkept(&error));
+        }
+        if let Err(refusal) = self.plane.change_policy(before.as_ref(), policy) {
+            self.keep_instead(index, before.as_ref());
+            self.take_back_policy(index, before);
             return Err(refusal);
         }
         let verb = if before.is_some() { "changed" } else { "added" };
@@ -129,6 +132,30 @@ impl Kernel {
         Ok(carried)
     }
 
+    /// The journal says again what it said before a policy came.
+    fn keep_instead(&mut self, index: u32, before: Option<&Policy>) {
+        match (&mut self.keep, before) {
+            (Some(keep), None) => keep.remove_policy(index),
+            (Some(keep), Some(before)) => {
+                if let Err(error) = keep.put_policy(before) {
+                    keep.remove_policy(index);
+                    tracing::error!("{} will not outlive the gateway: {error}", describe(before));
+                }
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// A policy is refused, and the one in whose place it came is there again.
+    fn take_back_policy(&mut self, index: u32, before: Option<Policy>) {
+        self.policies.remove_index(index);
+        if let Some(before) = before {
+            let then = before.info.usage.add_time;
+            // Its place was free a moment ago.
+            let _ = self.policies.insert(before, true, then);
+        }
+    }
+
     pub(super) fn delete_policy(
         &mut self,
         client: &Client,
@@ -136,10 +163,10 @@ impl Kernel {
         to: Address,
     ) -> Result<Carried, Refusal> {
         let policy = self.policies.remove(key)?;
-        self.plane.remove_policies([&policy]);
         if let Some(keep) = &mut self.keep {
             keep.remove_policy(policy.info.index);
         }
+        self.plane.remove_policies([&policy]);
         tracing::info!(by = %client.command, pid = client.pid, "{} removed", describe(&policy));
         let uncovered = covered(&policy).into_iter().collect();
         let deleted = Reply::DelPolicy(Box::new(PolicyDeleted { name: key.name, policy }));
@@ -158,10 +185,10 @@ impl Kernel {
         if gone.is_empty() {
             return Ok(Carried::default());
         }
-        self.plane.remove_policies(&gone);
         if let Some(keep) = &mut self.keep {
             gone.iter().for_each(|policy| keep.remove_policy(policy.info.index));
         }
+        self.plane.remove_policies(&gone);
         tracing::info!(by = %client.command, pid = client.pid, "{} policies flushed", gone.len());
         let uncovered = gone.iter().filter_map(covered).collect();
         let flushed = FlushPolicy { policy_type: flush.policy_type, ..FlushPolicy::default() };

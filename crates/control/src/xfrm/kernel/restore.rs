@@ -1,6 +1,7 @@
 //! What daemons negotiated with an earlier life of the gateway is there again.
 
 use convoy_ipsec::selector::Direction;
+use convoy_ipsec::snapshot::Snapshot;
 use convoy_xfrm::{Datagram, Group, Messages, Policy, Refusal, Reply, Sa, SaDirection};
 
 use super::events::expiry;
@@ -8,7 +9,7 @@ use super::policies::covered;
 use super::sas::describe;
 use super::{Covered, Kernel};
 use crate::xfrm::keep::{Earlier, Found, Keep, Kind, Past};
-use crate::xfrm::{Added, Changed, Moment};
+use crate::xfrm::{Added, Changed, Moment, Placed};
 
 /// What became of what an earlier life left.
 #[derive(Debug)]
@@ -107,14 +108,15 @@ impl Kernel {
         // The database takes over what a daemon says of the time before.
         sa.state.usage = Some(sa.info.usage);
         match self.place_sa(&mut sa, past, at) {
-            Ok(placed) => match self.associations.add(*sa, at.unix()) {
+            Ok((placed, picture)) => match self.associations.add(*sa, at.unix()) {
                 Ok(Added { now, .. }) => {
                     self.by_slot.insert((placed.direction, placed.slot), now.number);
                     now.placed = Some(placed);
+                    self.plane.publish(picture);
                     Ok(())
                 }
                 Err(why) => {
-                    self.plane.remove_sas([&placed]);
+                    self.plane.give_back(&placed);
                     tracing::error!("an SA of an earlier life is gone: {why}");
                     Err(None)
                 }
@@ -128,14 +130,14 @@ impl Kernel {
         sa: &mut Sa,
         past: &Past,
         at: Moment,
-    ) -> Result<crate::xfrm::Placed, Refusal> {
+    ) -> Result<(Placed, Snapshot), Refusal> {
         let way = match past.cell.direction {
             Direction::Outbound => SaDirection::Out,
             Direction::Inbound => SaDirection::In,
         };
         let checked = self.plane.check(sa, way)?;
         self.associations.is_free(sa)?;
-        self.plane.add_sa(sa, &checked, Some(past), at)
+        self.plane.place_sa(sa, &checked, Some(past), at)
     }
 
     fn restore_policy(&mut self, found: &Found) -> Result<Option<Covered>, String> {

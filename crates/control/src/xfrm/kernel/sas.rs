@@ -4,9 +4,10 @@ use std::fmt;
 use std::net::IpAddr;
 
 use convoy_ipsec::event::SaId;
+use convoy_ipsec::snapshot::Snapshot;
 use convoy_xfrm::{
-    Address, AllocSpi, AsyncEvent, Datagram, Errno, FlushSa, Group, Refusal, Reply, Sa, SaDeleted,
-    SaDirection, SaInfo, SaQuery,
+    Address, AllocSpi, AsyncEvent, Datagram, Encap, Errno, FlushSa, Group, Limits, Mark, Refusal,
+    Reply, Sa, SaDeleted, SaDirection, SaInfo, SaQuery,
 };
 
 use super::{Carried, Kernel, OnInterface};
@@ -57,39 +58,41 @@ impl Kernel {
         let checked = self.plane.check(&sa, self.way(&sa, false))?;
         self.associations.is_free(&sa)?;
         begin(&mut sa, at);
-        let placed = self.plane.add_sa(&sa, &checked, None, at)?;
-        self.settle_sa(client, placed, to, false, |sas| sas.add(sa, at.unix()))
+        let ready = self.plane.place_sa(&sa, &checked, None, at)?;
+        self.settle_sa(client, ready, to, false, |sas| sas.add(sa, at.unix()))
     }
 
-    /// What workers see comes into the database and into the journal; if it cannot, workers see it no
-    /// more.
+    /// What has its place comes into the database and into the journal, and only then workers see it; if it
+    /// cannot, nothing has changed.
     fn settle_sa(
         &mut self,
         client: &Client,
-        placed: Placed,
+        (placed, picture): (Placed, Snapshot),
         to: Address,
         is_update: bool,
         add: impl FnOnce(&mut Associations) -> Result<Added<'_>, Refusal>,
     ) -> Result<Carried, Refusal> {
         let slot = (placed.direction, placed.slot);
-        let now = match add(&mut self.associations) {
-            Ok(Added { now, .. }) => now,
+        let Added { now, larval } = match add(&mut self.associations) {
+            Ok(added) => added,
             Err(refusal) => {
-                self.plane.remove_sas([&placed]);
+                self.plane.give_back(&placed);
                 return Err(refusal);
             }
         };
         now.placed = Some(placed);
-        self.by_slot.insert(slot, now.number);
         let number = now.number;
         if let Some(keep) = &mut self.keep
             && let Err(error) = keep.put_sa(now)
         {
-            if let Some(gone) = self.associations.remove_number(number) {
-                self.let_go(&[gone]);
+            let came = self.associations.take_back(number, larval);
+            if let Some(placed) = came.and_then(|came| came.placed) {
+                self.plane.give_back(&placed);
             }
             return Err(unkept(&error));
         }
+        self.by_slot.insert(slot, number);
+        self.plane.publish(picture);
         tracing::info!(by = %client.command, pid = client.pid, "{} added", describe(&now.sa));
         Ok(carried(event(Group::Sa, Some(now.sa.answer(is_update, to)))))
     }
@@ -113,23 +116,26 @@ impl Kernel {
             let text = "Convoy moves no SA to another interface (if_id)";
             return Err(Refusal::new(Errno::EOPNOTSUPP, text));
         }
-        let before = (twin.sa.info.limits, twin.sa.encap);
+        let before = changeable(&twin.sa);
         let Added { now, .. } = self.associations.update(sa, at.unix())?;
-        let mut done = now.placed.as_ref().map_or(Ok(()), |placed| {
-            self.plane.change_sa(&now.sa, placed)?;
+        let drafted = now.placed.as_ref().map(|placed| {
+            let picture = self.plane.change_sa(&now.sa, placed)?;
             refresh(&mut now.sa, placed, at);
-            Ok(())
+            Ok(picture)
         });
-        if let (Ok(()), Some(keep)) = (&done, &mut self.keep) {
-            done = keep.put_sa(now).map_err(|error| unkept(&error));
-        }
-        if let Err(refusal) = done {
-            (now.sa.info.limits, now.sa.encap) = before;
-            if let Some(placed) = &now.placed {
-                // As it was a moment ago.
-                let _ = self.plane.change_sa(&now.sa, placed);
+        let keep = &mut self.keep;
+        let done = drafted.transpose().and_then(|picture| {
+            let kept = keep.as_mut().map_or(Ok(()), |keep| keep.put_sa(now));
+            kept.map(|()| picture).map_err(|error| unkept(&error))
+        });
+        match done {
+            Ok(Some(picture)) => self.plane.publish(picture),
+            Ok(None) => {}
+            Err(refusal) => {
+                let sa = &mut now.sa;
+                (sa.info.limits, sa.encap, sa.care_of, sa.output_mark, sa.if_id) = before;
+                return Err(refusal);
             }
-            return Err(refusal);
         }
         tracing::info!(by = %client.command, pid = client.pid, "{} changed", describe(&now.sa));
         Ok(carried(event(Group::Sa, Some(now.sa.answer(true, to)))))
@@ -144,8 +150,8 @@ impl Kernel {
         to: Address,
         at: Moment,
     ) -> Result<Carried, Refusal> {
-        let placed = self.plane.add_sa(&sa, checked, None, at)?;
-        self.settle_sa(client, placed, to, true, |sas| sas.update(sa, at.unix()))
+        let ready = self.plane.place_sa(&sa, checked, None, at)?;
+        self.settle_sa(client, ready, to, true, |sas| sas.update(sa, at.unix()))
     }
 
     /// Which way an SA's packets go: as it says, or as the host's addresses do. One whose SPI was chosen
@@ -235,10 +241,13 @@ impl Kernel {
             return Err(Refusal::new(Errno::EOPNOTSUPP, text));
         }
         let kept = &mut found.sa.state;
+        let before = (kept.replay_threshold, kept.timer_threshold);
         kept.replay_threshold = state.replay_threshold.or(kept.replay_threshold);
         kept.timer_threshold = state.timer_threshold.or(kept.timer_threshold);
-        if let Some(keep) = &mut self.keep {
-            keep.put_sa(found).map_err(|error| unkept(&error))?;
+        if let Some(Err(error)) = self.keep.as_mut().map(|keep| keep.put_sa(found)) {
+            let kept = &mut found.sa.state;
+            (kept.replay_threshold, kept.timer_threshold) = before;
+            return Err(unkept(&error));
         }
         Ok(Carried::default())
     }
@@ -250,6 +259,11 @@ impl Kernel {
         // Another one may have got the slot since, also one of this SPI that a daemon moved.
         (placed.serial == sa.serial).then_some(number)
     }
+}
+
+/// What an update may change of a live SA.
+fn changeable(sa: &Sa) -> (Limits, Option<Encap>, Option<IpAddr>, Mark, u32) {
+    (sa.info.limits, sa.encap, sa.care_of, sa.output_mark, sa.if_id)
 }
 
 /// What an SA has done before it comes: nothing, or what a daemon that moves it says. It is shown with

@@ -219,26 +219,31 @@ pub(super) fn decides(published: &Published, direction: Direction) -> Option<Pol
     published.current().spd().lookup(direction, &flow).map(|decision| decision.action)
 }
 
-/// The way of charon: an SPI, the inbound keys, the outbound SA, three policies.
-#[test]
-fn a_tunnel_of_a_daemon_is_what_workers_need_for_it() {
-    let (mut kernel, published) = kernel();
-    let alloc = AllocSpi {
+/// Asks for this SPI.
+pub(super) fn allocation(spi: u32) -> AllocSpi {
+    AllocSpi {
         destination: HERE.into(),
         source: THERE.into(),
         protocol: SaProtocol::Esp,
         mode: Mode::Tunnel,
         seq: 0,
         reqid: 1,
-        min: 0xc000_0001,
-        max: 0xc000_0001,
+        min: spi,
+        max: spi,
         mark: Mark::default(),
         if_id: 0,
         direction: None,
         cpu: None,
         others: convoy_xfrm::Others::default(),
-    };
-    let carried = ask(&mut kernel, Request::AllocSpi(Box::new(alloc)), 0).unwrap();
+    }
+}
+
+/// The way of charon: an SPI, the inbound keys, the outbound SA, three policies.
+#[test]
+fn a_tunnel_of_a_daemon_is_what_workers_need_for_it() {
+    let (mut kernel, published) = kernel();
+    let carried =
+        ask(&mut kernel, Request::AllocSpi(Box::new(allocation(0xc000_0001))), 0).unwrap();
     assert!(
         matches!(&replies(&carried)[..], [Reply::NewSa(sa)] if sa.info.spi == Spi::new(0xc000_0001))
     );

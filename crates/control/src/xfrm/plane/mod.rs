@@ -138,7 +138,8 @@ impl Plane {
         self.generation
     }
 
-    fn publish(&mut self, draft: Snapshot) {
+    /// Has workers see a picture from now on.
+    pub(super) fn publish(&mut self, draft: Snapshot) {
         self.generation = self.published.publish(draft);
     }
 
@@ -188,18 +189,19 @@ impl Plane {
         Ok(Checked { keys: Keys { protocol, material }, way })
     }
 
-    /// Puts an SA into the picture and publishes it; with `past` one of an earlier life.
+    /// Gives an SA its place in the next picture, which is [to be published](Plane::publish) or
+    /// [given back](Plane::give_back); with `past` one of an earlier life.
     ///
     /// # Errors
     /// `EEXIST` when another SA has its packets or its key; `ENOMEM` when its numbers cannot be written
     /// down; then nothing has changed.
-    pub(super) fn add_sa(
+    pub(super) fn place_sa(
         &mut self,
         sa: &Sa,
         checked: &Checked,
         past: Option<&Past>,
         at: Moment,
-    ) -> Result<Placed, Refusal> {
+    ) -> Result<(Placed, Snapshot), Refusal> {
         let mut draft = self.draft();
         let counters = sa::counters(sa, at);
         if let Some(past) = past {
@@ -266,8 +268,7 @@ impl Plane {
         match added {
             Ok(()) => {
                 self.choose(group, self.groups.of_pair(group, spi), &mut draft);
-                self.publish(draft);
-                Ok(placed)
+                Ok((placed, draft))
             }
             Err(refusal) => {
                 self.give_back(&placed);
@@ -302,11 +303,11 @@ impl Plane {
         Ok(Some(kept))
     }
 
-    /// Changes what a daemon may change of a live SA.
+    /// The next picture, with what a daemon may change of a live SA.
     ///
     /// # Errors
-    /// What workers cannot do; then nothing has changed.
-    pub(super) fn change_sa(&mut self, sa: &Sa, placed: &Placed) -> Result<(), Refusal> {
+    /// What workers cannot do.
+    pub(super) fn change_sa(&self, sa: &Sa, placed: &Placed) -> Result<Snapshot, Refusal> {
         let mut draft = self.draft();
         let gone = || Refusal::bare(Errno::ESRCH);
         match placed.direction {
@@ -321,8 +322,7 @@ impl Plane {
                 draft.replace_inbound(placed.slot, new).map_err(inconsistent)?;
             }
         }
-        self.publish(draft);
-        Ok(())
+        Ok(draft)
     }
 
     /// Takes SAs out of the picture. Only then is written what is kept of them, so that workers stop at
@@ -357,8 +357,8 @@ impl Plane {
         }
     }
 
-    /// What an SA had that is in no picture any more.
-    fn give_back(&mut self, placed: &Placed) {
+    /// What an SA had that is in no picture.
+    pub(super) fn give_back(&mut self, placed: &Placed) {
         self.leave(placed);
         self.bury(placed);
     }

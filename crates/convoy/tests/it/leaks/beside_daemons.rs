@@ -27,15 +27,20 @@ pub(super) fn with_daemons(text: String) -> String {
 }
 
 /// `ip xfrm` on side A, led to its gateway as a daemon is.
-fn ip_xfrm(world: &World, arguments: &str) {
+pub(super) fn ip_xfrm(world: &World, arguments: &str) -> String {
+    try_ip_xfrm(world, arguments).unwrap_or_else(|said| panic!("ip xfrm {arguments}: {said}"))
+}
+
+/// The same, or what it says when it is refused.
+pub(super) fn try_ip_xfrm(world: &World, arguments: &str) -> Result<String, String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
     let (variable, library) = preload();
     command.env(variable, library).args(["exec", "--socket"]);
     command.arg(xfrm_socket(&world.folder.path().join("a.sock").display().to_string()));
     command.args(["--", "timeout", "20", "ip", "xfrm"]).args(arguments.split_whitespace());
-    command.stderr(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = world.lab.a.gateway.spawn(&mut command).unwrap().wait_with_output().unwrap();
-    assert!(output.status.success(), "ip xfrm {arguments}: {}", text(&output.stderr));
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
 #[test]

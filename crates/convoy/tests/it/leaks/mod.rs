@@ -5,6 +5,7 @@ mod answering;
 mod beside_daemons;
 mod connections;
 mod errors;
+mod faults;
 mod reverse_path;
 
 use std::fs;
