@@ -9,7 +9,7 @@ mod window;
 use convoy_packet::Pool;
 
 use crate::inline::Inline;
-use crate::{EngineKey, JobBurst, KeyId, Lookaside, Synchronous};
+use crate::{EngineKey, Job, JobBurst, KeyId, Lookaside, Synchronous};
 use lane::Lane;
 
 /// Takes jobs and gives them back finished: on the worker's own core, or by an engine that works elsewhere.
@@ -164,6 +164,17 @@ impl Front {
         }
     }
 
+    /// Whether no job under `id` is under way: all that were taken have been given out.
+    #[must_use]
+    pub fn is_idle(&self, id: KeyId) -> bool {
+        let is_of = |job: &Job| job.key == id;
+        match &self.0 {
+            Way::Here(inline) => !inline.finished().as_slice().iter().any(is_of),
+            Way::AtOnce(at_once) => !at_once.done.as_slice().iter().any(is_of),
+            Way::Elsewhere(lane) => lane.is_idle(id),
+        }
+    }
+
     /// Whether the engine works for the key under `id`; without an engine nothing does.
     #[must_use]
     pub fn is_offloaded(&self, id: KeyId) -> bool {
@@ -177,7 +188,7 @@ impl Front {
     /// it can. Returns how many requests the engine still holds: with a value above 0, ask again.
     pub fn release(&mut self, now: u64, pool: &mut Pool) -> usize {
         match &mut self.0 {
-            Way::Here(inline) => free(inline.finished(), pool),
+            Way::Here(inline) => free(inline.finished_mut(), pool),
             Way::AtOnce(at_once) => free(&mut at_once.done, pool),
             Way::Elsewhere(lane) => lane.release(now, pool),
         }

@@ -51,7 +51,12 @@ impl Inline {
     }
 
     /// Finished jobs that were not polled yet.
-    pub(crate) const fn finished(&mut self) -> &mut JobBurst {
+    pub(crate) const fn finished(&self) -> &JobBurst {
+        &self.done
+    }
+
+    /// The same, to be taken.
+    pub(crate) const fn finished_mut(&mut self) -> &mut JobBurst {
         &mut self.done
     }
 

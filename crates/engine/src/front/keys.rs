@@ -130,6 +130,11 @@ impl Keys {
         self.entries.get(id.0 as usize).is_none_or(|entry| entry.given == ticket)
     }
 
+    /// Whether all jobs under a number were given out.
+    pub(super) fn is_idle(&self, id: KeyId) -> bool {
+        self.entries.get(id.0 as usize).is_none_or(|entry| entry.given == entry.issued)
+    }
+
     /// Notes that a job was given out.
     #[inline]
     pub(super) fn give(&mut self, id: KeyId) {

@@ -85,6 +85,10 @@ impl Lane {
         self.state == State::Up && self.keys.is_offloaded(id)
     }
 
+    pub(super) fn is_idle(&self, id: KeyId) -> bool {
+        self.keys.is_idle(id)
+    }
+
     pub(super) fn install(&mut self, id: KeyId, key: EngineKey) {
         self.retire(id);
         let is_up = self.state == State::Up;

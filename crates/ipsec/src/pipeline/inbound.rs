@@ -1,5 +1,6 @@
 //! The inbound pipeline of one worker.
 
+use std::mem;
 use std::sync::Arc;
 
 use convoy_crypto::prefetch_front;
@@ -22,8 +23,8 @@ use super::{
     HandOff, Now, Observer, PipelineConfig, PipelineParts, Stage, WorkerCounters, decap, policy,
 };
 use crate::event::Event;
-use crate::sa::SaSlot;
-use crate::snapshot::Reader;
+use crate::sa::{InboundSpec, SaSlot};
+use crate::snapshot::{Reader, SpiKey};
 use crate::spd::{Direction, SpdId};
 
 /// Takes packets from the wire and brings the inner packets to light.
@@ -41,6 +42,10 @@ pub struct Inbound<O: Observer = ()> {
     jobs: JobBurst,
     done: JobBurst,
     in_flight: usize,
+    /// Slots whose change waits for packets of the SA that is there.
+    due: Vec<u32>,
+    /// Some of those have another record already.
+    is_held_up: bool,
     reassembly: Reassembly,
     arrivals: Arrivals,
     hints: Hints,
@@ -77,6 +82,8 @@ impl<O: Observer> Inbound<O> {
             jobs: JobBurst::new(),
             done: JobBurst::new(),
             in_flight: 0,
+            due: Vec::new(),
+            is_held_up: false,
             reassembly: Reassembly::new(),
             arrivals: Arrivals::with_capacity(BURST_MAX),
             hints: Hints::new(),
@@ -102,11 +109,14 @@ impl<O: Observer> Inbound<O> {
     /// Consumes a prefix of `input`, normally all; what stays did not fit yet: call again after
     /// [`Self::collect`].
     pub fn submit(&mut self, now: Now, pool: &mut Pool, input: &mut Burst, handoff: &mut HandOff) {
-        // A new picture may give slots, and with them key numbers, to other SAs. What is under way
-        // goes first, so that it meets the SA it was found for.
-        if self.in_flight() == 0 {
+        // A new picture may give slots, and with them key numbers, to other SAs. Jobs that the engine has
+        // not taken yet go first, so that they meet the key they were made for.
+        if self.jobs.is_empty() {
             self.adopt(now);
         } else if self.reader.is_behind() {
+            return;
+        }
+        if self.is_held_up {
             return;
         }
         let n = self.jobs.room();
@@ -214,41 +224,94 @@ impl<O: Observer> Inbound<O> {
         self.engine.release(now.0, pool)
     }
 
-    /// Follows the published snapshot, at the cost of what changed. An SA whose record changed but
-    /// whose key did not keeps its window.
+    /// Follows the published snapshot, at the cost of what changed, whatever is in flight. An SA of which
+    /// packets are still with the engine stays in its slot until they are back: if it goes, it takes no more
+    /// packets meanwhile; if its slot or its window is another record's now, packets wait in their ports.
     fn adopt(&mut self, now: Now) {
-        let Some(old) = self.reader.refresh() else { return };
-        let Self { config, reader, engine, sas, watch, mappings, epoch, hints, .. } = self;
-        hints.grow(reader.snapshot().len().1);
-        let record = |slot: u32| reader.snapshot().inbound(SaSlot(slot));
-        reader.snapshot().inbound_changes(&old, |slot, wanted| {
+        let mut slots = mem::take(&mut self.due);
+        if let Some(old) = self.reader.refresh() {
+            let snapshot = self.reader.snapshot();
+            self.hints.grow(snapshot.len().1);
+            snapshot.inbound_changes(&old, |slot, _| slots.push(slot));
+        }
+        self.is_held_up = false;
+        // First all that stays for now: nobody else takes over a window that still moves.
+        slots.retain(|slot| !self.put_off(*slot));
+        for slot in &slots {
             // Where many come they mostly lie in a row, but not what they are made of.
+            let record = |slot: u32| self.reader.snapshot().inbound(SaSlot(slot));
             record(slot.saturating_add(2 * AHEAD))
                 .inspect(|spec| prefetch_front::<HOT, _>(&***spec));
             record(slot.saturating_add(AHEAD)).inspect(|spec| spec.prefetch());
-            let wanted = wanted.filter(|spec| spec.worker == config.worker);
-            match (sas.get_mut(slot), wanted) {
-                (Some(sa), Some(spec)) if Arc::ptr_eq(&sa.spec, spec) => {}
-                (before, Some(spec)) => {
-                    *epoch = epoch.wrapping_add(1);
-                    engine.install(KeyId(slot), EngineKey::Open(spec.key.clone()));
-                    let window = before.and_then(|sa| sa.bequeath(spec));
-                    sas.remove(slot);
-                    // A window or suite that cannot be is refused when the snapshot is made.
-                    if let Some(sa) = InboundSa::new(spec.clone(), window, *epoch, now) {
-                        watch.add(slot, &sa.meter);
-                        if sa.port.is_some() {
-                            mappings.add(slot);
-                        }
-                        sas.insert(slot, sa);
-                    }
-                }
-                (Some(_), None) => {
-                    engine.remove(KeyId(slot));
-                    sas.remove(slot);
-                }
-                (None, None) => {}
+            self.settle(now, *slot);
+        }
+        if self.due.is_empty() {
+            // What was allocated serves again.
+            slots.clear();
+            self.due = slots;
+        }
+    }
+
+    /// The record that the SA in a slot is to have.
+    fn wanted(&self, slot: u32) -> Option<&Arc<InboundSpec>> {
+        let record = self.reader.snapshot().inbound(SaSlot(slot));
+        record.filter(|spec| spec.worker == self.config.worker)
+    }
+
+    /// Puts the change of a slot off if packets of the SA that is there are under way; says whether.
+    fn put_off(&mut self, slot: u32) -> bool {
+        let Some(sa) = self.sas.get(slot) else { return false };
+        let wanted = self.wanted(slot);
+        if wanted.is_some_and(|spec| Arc::ptr_eq(&sa.spec, spec)) || self.is_idle(slot) {
+            return false;
+        }
+        match wanted {
+            Some(_) => self.is_held_up = true,
+            None => self.sas.get_mut(slot).into_iter().for_each(|sa| sa.key = SpiKey::NONE),
+        }
+        self.due.push(slot);
+        true
+    }
+
+    /// Brings a slot to its record. An SA whose record changed but whose key did not keeps its window.
+    fn settle(&mut self, now: Now, slot: u32) {
+        let Some(spec) = self.wanted(slot).cloned() else {
+            if self.sas.get(slot).is_some() {
+                self.engine.remove(KeyId(slot));
+                self.sas.remove(slot);
             }
-        });
+            return;
+        };
+        let Self { engine, sas, watch, mappings, epoch, due, is_held_up, .. } = self;
+        if let Some(sa) = sas.get_mut(slot).filter(|sa| Arc::ptr_eq(&sa.spec, &spec)) {
+            // It may have been about to go.
+            sa.key = SpiKey::of(&spec);
+            return;
+        }
+        let has_window =
+            |slot: &u32| sas.get(*slot).is_some_and(|sa| Arc::ptr_eq(&sa.counters, &spec.counters));
+        if due.iter().any(has_window) {
+            *is_held_up = true;
+            due.push(slot);
+            return;
+        }
+        *epoch = epoch.wrapping_add(1);
+        engine.install(KeyId(slot), EngineKey::Open(spec.key.clone()));
+        let window = sas.get_mut(slot).and_then(|sa| sa.bequeath(&spec));
+        sas.remove(slot);
+        // A window or suite that cannot be is refused when the snapshot is made.
+        if let Some(sa) = InboundSa::new(spec, window, *epoch, now) {
+            watch.add(slot, &sa.meter);
+            if sa.port.is_some() {
+                mappings.add(slot);
+            }
+            sas.insert(slot, sa);
+        }
+    }
+
+    /// Whether no packet of the SA in a slot is between demultiplexing and its verdict.
+    fn is_idle(&self, slot: u32) -> bool {
+        let mut finished = self.done.as_slice().iter();
+        self.engine.is_idle(KeyId(slot)) && finished.all(|job| job.context.slot != slot)
     }
 }

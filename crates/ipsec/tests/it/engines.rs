@@ -1,11 +1,11 @@
 //! The pipelines do not know whether their engine works at once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use crate::common::engine::Moody;
+use crate::common::engine::{Mood, Moody};
 use crate::common::{Pair, Setup, inner, pipeline_parts, protect_all};
-use convoy_crypto::{OpenKey, SealKey, SecretBytes};
+use convoy_crypto::{SealKey, SecretBytes};
 use convoy_engine::lookaside::run_copy;
 use convoy_engine::{EngineKey, Front, Job, KeyId, Op, Status, Synchronous};
 use convoy_ipsec::drop_reason::DropReason;
@@ -16,14 +16,14 @@ use convoy_ipsec::spd::Direction;
 use convoy_packet::Burst;
 use convoy_wire::Spi;
 
-fn pair_with(setup: &Setup, seed: u64, closed: &Arc<AtomicBool>) -> Pair {
+fn pair_with(setup: &Setup, seed: u64, mood: &Arc<Mood>) -> Pair {
     let mut pair = Pair::new(setup);
     let mut parts = pipeline_parts(&pair.left_published, false, 0);
-    parts.engine = Moody::front(seed, closed);
+    parts.engine = Moody::front(seed, mood);
     parts.counters = pair.left_counters.clone();
     pair.left = Outbound::new(parts);
     let mut parts = pipeline_parts(&pair.right_published, false, 0);
-    parts.engine = Moody::front(seed, closed);
+    parts.engine = Moody::front(seed, mood);
     parts.counters = pair.right_counters.clone();
     pair.right = Inbound::new(parts);
     pair
@@ -99,9 +99,9 @@ fn a_packet_without_room_for_esp_is_dropped_under_its_reason() {
 }
 
 /// A pair whose engines take nothing while they are closed, as they are at first.
-fn gated_pair(setup: &Setup) -> (Pair, Arc<AtomicBool>) {
-    let closed = Arc::new(AtomicBool::new(true));
-    (pair_with(setup, 0, &closed), closed)
+fn gated_pair(setup: &Setup) -> (Pair, Arc<Mood>) {
+    let mood = Arc::new(Mood { closed: true.into(), ..Mood::default() });
+    (pair_with(setup, 0, &mood), mood)
 }
 
 fn burst(pair: &mut Pair, packets: &[Vec<u8>]) -> Burst {
@@ -119,7 +119,7 @@ fn burst(pair: &mut Pair, packets: &[Vec<u8>]) -> Burst {
 #[test]
 fn packets_that_wait_while_their_slot_changes_hands_keep_their_sa() {
     let setup = Setup { esn: false, ..Setup::default() };
-    let (mut pair, closed) = gated_pair(&setup);
+    let (mut pair, mood) = gated_pair(&setup);
     let packets: Vec<_> = (0..256).map(|n| inner(false, n)).collect();
     // The first burst is laid out and waits for the engine, the second only classified.
     for _ in 0..2 {
@@ -138,7 +138,7 @@ fn packets_that_wait_while_their_slot_changes_hands_keep_their_sa() {
     pair.left_published.publish(snapshot);
     pair.left.submit(pair.now, &mut pair.pool, &mut Burst::new(), &mut pair.handoff);
 
-    closed.store(false, Ordering::Relaxed);
+    mood.closed.store(false, Ordering::Relaxed);
     let (wire, _) = pair.protect(&packets[..3]);
     let spi = |packet: &Vec<u8>| u32::from_be_bytes(packet[20..24].try_into().unwrap());
     let (before, after) = wire.split_at(512);
@@ -153,12 +153,12 @@ fn packets_that_wait_while_their_slot_changes_hands_keep_their_sa() {
 fn packets_on_their_way_in_survive_a_changed_record() {
     for in_engine in [false, true] {
         let setup = Setup::default();
-        let (mut pair, closed) = gated_pair(&setup);
-        closed.store(false, Ordering::Relaxed);
+        let (mut pair, mood) = gated_pair(&setup);
+        mood.closed.store(false, Ordering::Relaxed);
         let packets: Vec<_> = (0..100).map(|n| inner(false, n)).collect();
         let (wire, _) = pair.protect(&packets);
 
-        closed.store(!in_engine, Ordering::Relaxed);
+        mood.closed.store(!in_engine, Ordering::Relaxed);
         let mut input = burst(&mut pair, &wire);
         pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
         let changed = InboundSpec {
@@ -171,44 +171,133 @@ fn packets_on_their_way_in_survive_a_changed_record() {
         snapshot.add_inbound(SaSlot(0), Arc::new(changed)).unwrap();
         pair.right_published.publish(snapshot);
         pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
-        closed.store(false, Ordering::Relaxed);
+        mood.closed.store(false, Ordering::Relaxed);
         assert!(pair.open(&[]) == packets, "in engine: {in_engine}");
         assert!(pair.open(&wire).is_empty(), "and the window knows them");
         pair.assert_no_leak();
     }
 }
 
-/// A packet is opened with the key of the SA that it was found for.
+/// Another SA for the slot of the first one, or for the next, with the same key.
+fn other_sa(setup: &Setup) -> Arc<InboundSpec> {
+    Arc::new(InboundSpec { spi: Spi::new(0x2002).unwrap(), ..setup.inbound() })
+}
+
+fn publish_inbound(pair: &Pair, sas: &[(u32, &Arc<InboundSpec>)]) {
+    let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
+    for (slot, sa) in sas {
+        snapshot.add_inbound(SaSlot(*slot), Arc::clone(sa)).unwrap();
+    }
+    pair.right_published.publish(snapshot);
+}
+
+fn with_spi(packet: &[u8], spi: u32) -> Vec<u8> {
+    let mut packet = packet.to_vec();
+    packet[20..24].copy_from_slice(&spi.to_be_bytes());
+    packet
+}
+
+/// A packet is opened with the key of the SA that it was found for, and those of the SA that takes its slot
+/// wait.
 #[test]
 fn packets_that_wait_while_their_slot_changes_hands_are_opened_for_their_sa() {
+    for in_engine in [false, true] {
+        let setup = Setup::default();
+        let (mut pair, mood) = gated_pair(&setup);
+        mood.closed.store(false, Ordering::Relaxed);
+        let (wire, _) = pair.protect(&vec![inner(false, 10); 5]);
+        mood.closed.store(!in_engine, Ordering::Relaxed);
+        mood.holding.store(in_engine, Ordering::Relaxed);
+        let mut input = burst(&mut pair, &wire);
+        pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+        let other = other_sa(&setup);
+        publish_inbound(&pair, &[(0, &other)]);
+        let mut input = burst(&mut pair, &[with_spi(&wire[0], 0x2002)]);
+        pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+        assert_eq!(input.len(), 1, "it waits");
+        mood.closed.store(false, Ordering::Relaxed);
+        mood.holding.store(false, Ordering::Relaxed);
+        assert_eq!(pair.open(&[]).len(), 5);
+        assert_eq!((pair.inn.counters.floor.get().get(), other.counters.floor.get().get()), (5, 0));
+        pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+        assert!(input.is_empty());
+        assert_eq!(pair.open(&[]).len(), 0, "its ICV is of another SPI");
+        assert_eq!(pair.dropped(DropReason::BadIcv), 1);
+        pair.assert_no_leak();
+    }
+}
+
+/// The window goes along, and what is under way still moves it.
+#[test]
+fn an_sa_that_moves_to_another_slot_accepts_no_packet_twice() {
     let setup = Setup::default();
-    let (mut pair, closed) = gated_pair(&setup);
-    closed.store(false, Ordering::Relaxed);
+    let (mut pair, mood) = gated_pair(&setup);
+    mood.closed.store(false, Ordering::Relaxed);
     let (wire, _) = pair.protect(&vec![inner(false, 10); 5]);
-    closed.store(true, Ordering::Relaxed);
+    mood.holding.store(true, Ordering::Relaxed);
     let mut input = burst(&mut pair, &wire);
     pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
-    let key = SecretBytes::copy_from(&[0x99; 16]);
-    let other = InboundSpec {
-        spi: Spi::new(0x2002).unwrap(),
-        key: Arc::new(OpenKey::new(&crate::common::cpu(), setup.suite, key).unwrap()),
-        ..setup.inbound()
-    };
-    let mut snapshot = Snapshot::new(protect_all(Direction::Inbound));
-    let other = Arc::new(other);
-    snapshot.add_inbound(SaSlot(0), other.clone()).unwrap();
-    pair.right_published.publish(snapshot);
+    let moved = pair.inn.clone();
+    publish_inbound(&pair, &[(1, &moved)]);
+    let mut input = burst(&mut pair, &wire);
     pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
-    closed.store(false, Ordering::Relaxed);
+    assert_eq!(input.len(), 5, "they wait");
+    mood.holding.store(false, Ordering::Relaxed);
     assert_eq!(pair.open(&[]).len(), 5);
-    assert_eq!((pair.inn.counters.floor.get().get(), other.counters.floor.get().get()), (5, 0));
+    pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+    assert_eq!((input.len(), pair.open(&[]).len()), (0, 0));
+    assert_eq!(pair.inn.counters.replayed.get(), 5);
+    pair.assert_no_leak();
+}
+
+/// Rekeying does not wait for an engine: SAs come at once, and one that goes takes nothing more, while its
+/// last packets come out.
+#[test]
+fn sas_come_and_go_while_packets_are_with_the_engine() {
+    let setup = Setup::default();
+    let (mut pair, mood) = gated_pair(&setup);
+    mood.closed.store(false, Ordering::Relaxed);
+    let (wire, _) = pair.protect(&vec![inner(false, 10); 9]);
+    mood.holding.store(true, Ordering::Relaxed);
+    let mut input = burst(&mut pair, &wire[..4]);
+    pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+    assert_eq!(pair.right.in_flight(), 4);
+
+    let (first, other) = (pair.inn.clone(), other_sa(&setup));
+    publish_inbound(&pair, &[(0, &first), (1, &other)]);
+    let mut input = burst(&mut pair, &[wire[4].clone(), with_spi(&wire[5], 0x2002)]);
+    pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+    assert_eq!((pair.right.in_flight(), input.len()), (6, 0), "both are known");
+
+    publish_inbound(&pair, &[(1, &other)]);
+    let mut input = burst(&mut pair, &wire[6..8]);
+    pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+    assert_eq!((pair.right.in_flight(), pair.dropped(DropReason::UnknownSpi)), (6, 2));
+    mood.holding.store(false, Ordering::Relaxed);
+    assert_eq!(pair.open(&[]).len(), 5);
+    assert_eq!(pair.open(&wire[8..]).len(), 0);
+    assert_eq!(pair.dropped(DropReason::UnknownSpi), 3);
+    assert_eq!(first.counters.floor.get().get(), 5);
+
+    // One that was about to go and stays takes packets again.
+    publish_inbound(&pair, &[(0, &first), (1, &other)]);
+    assert_eq!(pair.open(&wire[5..6]).len(), 1);
+    mood.holding.store(true, Ordering::Relaxed);
+    let mut input = burst(&mut pair, &wire[6..7]);
+    pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+    for sas in [&[(1, &other)][..], &[(0, &first), (1, &other)]] {
+        publish_inbound(&pair, sas);
+        pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+    }
+    mood.holding.store(false, Ordering::Relaxed);
+    assert_eq!(pair.open(&wire[7..8]).len(), 2);
     pair.assert_no_leak();
 }
 
 #[test]
 fn a_worker_that_ends_gives_back_all_that_its_engines_hold() {
-    let (mut pair, closed) = gated_pair(&Setup::default());
-    closed.store(false, Ordering::Relaxed);
+    let (mut pair, mood) = gated_pair(&Setup::default());
+    mood.closed.store(false, Ordering::Relaxed);
     let packets: Vec<_> = (0..256).map(|n| inner(false, n)).collect();
     let mut wire = burst(&mut pair, &packets[..250]);
     // The wire takes a few packets only, so finished ones pile up behind it and in the engine.

@@ -177,6 +177,7 @@ fn order_is_kept_within_a_key_and_not_beyond() {
     );
     bench.finish(1);
     assert_eq!(bench.poll(), [other[0], other[1], mixed[0], mixed[2]]);
+    assert!(!bench.front.is_idle(KeyId(0)) && bench.front.is_idle(KeyId(1)));
     bench.finish(0);
     assert_eq!(bench.poll(), [first[0], first[1], mixed[1], mixed[3]]);
     let counts = bench.end();

@@ -22,12 +22,21 @@ pub struct Moody {
     keys: Vec<Option<EngineKey>>,
     held: Vec<Request>,
     random: u64,
-    closed: Arc<AtomicBool>,
+    mood: Arc<Mood>,
+}
+
+/// What a test asks of a moody engine.
+#[derive(Debug, Default)]
+pub struct Mood {
+    /// It takes nothing.
+    pub closed: AtomicBool,
+    /// It gives nothing back.
+    pub holding: AtomicBool,
 }
 
 impl Moody {
-    pub fn front(random: u64, closed: &Arc<AtomicBool>) -> Front {
-        Front::with(Box::new(Self { random, closed: closed.clone(), ..Self::default() }))
+    pub fn front(random: u64, mood: &Arc<Mood>) -> Front {
+        Front::with(Box::new(Self { random, mood: mood.clone(), ..Self::default() }))
     }
 
     fn next(&mut self) -> usize {
@@ -52,7 +61,7 @@ impl Lookaside for Moody {
     }
     fn submit(&mut self, _: u64, mut request: Request) -> Result<(), Request> {
         let is_full = self.held.len() == 3 || self.random != 0 && self.next().is_multiple_of(4);
-        if is_full || self.closed.load(Ordering::Relaxed) {
+        if is_full || self.mood.closed.load(Ordering::Relaxed) {
             return Err(request);
         }
         let (jobs, outputs) = request.parts();
@@ -66,6 +75,9 @@ impl Lookaside for Moody {
         Ok(())
     }
     fn poll(&mut self, _: u64) -> Option<Request> {
+        if self.mood.holding.load(Ordering::Relaxed) {
+            return None;
+        }
         if self.held.is_empty() || self.random != 0 && self.next().is_multiple_of(3) {
             return None;
         }
