@@ -164,6 +164,26 @@ impl Front {
         }
     }
 
+    /// A mark behind the jobs taken so far, for [`Self::has_passed`].
+    #[must_use]
+    pub fn mark(&self) -> u64 {
+        match &self.0 {
+            Way::Here(_) | Way::AtOnce(_) => 0,
+            Way::Elsewhere(lane) => lane.mark(),
+        }
+    }
+
+    /// Whether all jobs that were taken before a mark have been given out.
+    #[inline]
+    #[must_use]
+    pub fn has_passed(&self, mark: u64) -> bool {
+        match &self.0 {
+            Way::Here(inline) => inline.finished().is_empty(),
+            Way::AtOnce(at_once) => at_once.done.is_empty(),
+            Way::Elsewhere(lane) => lane.has_passed(mark),
+        }
+    }
+
     /// Whether no job under `id` is under way: all that were taken have been given out.
     #[must_use]
     pub fn is_idle(&self, id: KeyId) -> bool {

@@ -44,10 +44,7 @@ impl Inline {
     #[inline]
     pub(crate) fn submit(&mut self, jobs: &mut JobBurst) -> usize {
         let Self { keys, done } = self;
-        done.take_from(jobs, |run| {
-            prefetch(keys, run);
-            run_jobs(|id| keys.get(id.0 as usize)?.as_ref(), run);
-        })
+        done.take_from(jobs, |jobs| run(keys, jobs))
     }
 
     /// Finished jobs that were not polled yet.
@@ -65,6 +62,13 @@ impl Inline {
     pub(crate) fn poll(&mut self, done: &mut JobBurst) -> usize {
         done.take_from(&mut self.done, |_| {})
     }
+}
+
+/// A function of its own: within its callers the compiler runs out of registers.
+#[inline(never)]
+fn run(keys: &[Option<EngineKey>], jobs: &mut [Job]) {
+    prefetch(keys, jobs);
+    run_jobs(|id| keys.get(id.0 as usize)?.as_ref(), jobs);
 }
 
 /// So few keys stay in a near cache.
@@ -229,7 +233,7 @@ mod tests {
         }
     }
 
-    fn run(engine: &mut Inline, job: Job) -> Job {
+    fn run_alone(engine: &mut Inline, job: Job) -> Job {
         let (mut jobs, mut done) = (JobBurst::new(), JobBurst::new());
         jobs.push(job).unwrap();
         assert_eq!(engine.submit(&mut jobs), 1);
@@ -245,19 +249,19 @@ mod tests {
         let mut engine = engine();
         let plain = [&b"..payload"[..], &[0; 16]].concat();
         let sealed = job(&mut pool, 3, Op::Seal(Nonce::new([5; 12])), &plain, 7);
-        let sealed = run(&mut engine, sealed);
+        let sealed = run_alone(&mut engine, sealed);
         assert_eq!(sealed.status, Status::Done);
         assert!(matches!(sealed.op, Op::Spent));
         assert!(sealed.frame.data().starts_with(b"..") && &sealed.frame.data()[2..9] != b"payload");
 
         let opened = job(&mut pool, 4, Op::Open([5; 12].into()), sealed.frame.data(), 7);
-        let opened = run(&mut engine, opened);
+        let opened = run_alone(&mut engine, opened);
         assert_eq!(opened.status, Status::Done);
         assert_eq!(&opened.frame.data()[2..9], b"payload");
 
         let mut forged = job(&mut pool, 4, Op::Open([5; 12].into()), sealed.frame.data(), 7);
         forged.frame.data_mut()[3] ^= 1;
-        let forged = run(&mut engine, forged);
+        let forged = run_alone(&mut engine, forged);
         assert_eq!(forged.status, Status::BadIcv);
         assert_eq!(&forged.frame.data()[2..9], [0; 7]);
         for job in [sealed, opened, forged] {
@@ -286,32 +290,32 @@ mod tests {
 
         let plain = [&b"..12345678"[..], &[0x61; 16], &[0; 12]].concat();
         let sealed = job(&mut pool, 0, Op::Seal(Nonce::new([5; 16])), &plain, 0);
-        let sealed = run(&mut engine, pair(sealed));
+        let sealed = run_alone(&mut engine, pair(sealed));
         assert_eq!(sealed.status, Status::Done);
         assert_eq!(&sealed.frame.data()[..10], b"..12345678");
         assert_ne!(sealed.frame.data()[10..26], [0x61; 16]);
         let open =
             |pool: &mut Pool| pair(job(pool, 1, Op::Open([5; 16].into()), sealed.frame.data(), 0));
         let opened = open(&mut pool);
-        let opened = run(&mut engine, opened);
+        let opened = run_alone(&mut engine, opened);
         assert_eq!(opened.status, Status::Done);
         assert_eq!(opened.frame.data()[10..26], [0x61; 16]);
         pool.free(opened.frame);
         for byte in [2, 9, 10, 25, 26, 37] {
             let mut forged = open(&mut pool);
             forged.frame.data_mut()[byte] ^= 1;
-            let forged = run(&mut engine, forged);
+            let forged = run_alone(&mut engine, forged);
             assert_eq!(forged.status, Status::BadIcv, "byte {byte}");
             pool.free(forged.frame);
         }
         let mut forged = open(&mut pool);
         forged.aad[3] ^= 1;
-        let forged = run(&mut engine, forged);
+        let forged = run_alone(&mut engine, forged);
         assert_eq!(forged.status, Status::BadIcv);
         pool.free(forged.frame);
         let mut outside = open(&mut pool);
         outside.header = 11;
-        let outside = run(&mut engine, outside);
+        let outside = run_alone(&mut engine, outside);
         assert_eq!(outside.status, Status::Rejected, "a header that begins before the packet");
         pool.free(outside.frame);
         pool.free(sealed.frame);
@@ -322,7 +326,7 @@ mod tests {
         let arena = Arena::map(4, FrameSize::for_packet(100)).unwrap();
         let mut pool = arena.pool();
         let job = job(&mut pool, 3, Op::Seal(Nonce::new([5; 12])), &[0; 40], 7);
-        let job = run(&mut engine(), Job { header: 1, ..job });
+        let job = run_alone(&mut engine(), Job { header: 1, ..job });
         assert_eq!(job.status, Status::Rejected);
         pool.free(job.frame);
     }
@@ -344,7 +348,7 @@ mod tests {
         ];
         for (what, key, op, len) in cases {
             let job = job(&mut pool, key, op, &bytes, len);
-            let job = run(&mut engine, job);
+            let job = run_alone(&mut engine, job);
             assert_eq!(job.status, Status::Rejected, "{what}");
             pool.free(job.frame);
         }

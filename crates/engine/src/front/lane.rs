@@ -85,6 +85,14 @@ impl Lane {
         self.state == State::Up && self.keys.is_offloaded(id)
     }
 
+    pub(super) fn mark(&self) -> u64 {
+        self.window.next()
+    }
+
+    pub(super) const fn has_passed(&self, mark: u64) -> bool {
+        self.window.base() >= mark
+    }
+
     pub(super) fn is_idle(&self, id: KeyId) -> bool {
         self.keys.is_idle(id)
     }

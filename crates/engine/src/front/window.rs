@@ -132,6 +132,11 @@ impl Window {
         self.slots.len()
     }
 
+    /// Number of the oldest batch, or of the next if there is none.
+    pub(super) const fn base(&self) -> u64 {
+        self.base
+    }
+
     /// Number of the next batch.
     pub(super) fn next(&self) -> u64 {
         self.base + self.slots.len() as u64

@@ -17,6 +17,7 @@ use super::lookup::Lookup;
 use super::mapping::Mappings;
 use super::packet::Packet;
 use super::sa::InboundSa;
+use super::settled::Settled;
 use super::slab::{AHEAD, HOT, Slab};
 use super::watch::Watch;
 use super::{
@@ -34,6 +35,7 @@ pub struct Inbound<O: Observer = ()> {
     config: PipelineConfig,
     reader: Reader,
     engine: Front,
+    settled: Settled,
     counters: Arc<WorkerCounters>,
     sas: Slab<InboundSa>,
     watch: Watch,
@@ -72,6 +74,7 @@ impl<O: Observer> Inbound<O> {
         Self {
             observer,
             config: parts.config,
+            settled: Settled::new(parts.reader.generation()),
             reader: parts.reader,
             engine: parts.engine,
             counters: parts.counters,
@@ -162,6 +165,9 @@ impl<O: Observer> Inbound<O> {
         let mut stage = policy::Stage { now, snapshot, sas, plain, onward, bin };
         policy::run(&mut stage, packets, &mut self.lookup);
         self.observer.passed(Stage::Policy);
+        if self.done.is_empty() && self.onward.is_empty() {
+            self.settled.look(&self.engine);
+        }
         self.in_flight += self.engine.submit(now.0, pool, &mut self.jobs);
     }
 
@@ -205,10 +211,10 @@ impl<O: Observer> Inbound<O> {
         self.jobs.len() + self.in_flight + self.done.len() + self.onward.len()
     }
 
-    /// Generation of the picture that packets which come now meet.
+    /// Generation of the picture that packets which come now meet, and all that are under way have met.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        self.reader.generation()
+        self.settled.generation()
     }
 
     /// Gives all packets back to `pool`, for the end of a worker. Returns how many requests the engine still
@@ -233,6 +239,7 @@ impl<O: Observer> Inbound<O> {
             let snapshot = self.reader.snapshot();
             self.hints.grow(snapshot.len().1);
             snapshot.inbound_changes(&old, |slot, _| slots.push(slot));
+            self.settled.took_over(self.reader.generation(), &self.engine);
         }
         self.is_held_up = false;
         // First all that stays for now: nobody else takes over a window that still moves.

@@ -47,6 +47,7 @@ mod peers;
 mod policy;
 mod protect;
 mod sa;
+mod settled;
 mod silence;
 mod slab;
 mod transport;

@@ -21,6 +21,7 @@ use super::lookup::Lookup;
 use super::packet::Packet;
 use super::peers::Peers;
 use super::sa::OutboundSa;
+use super::settled::Settled;
 use super::silence::{Outcome, Silence};
 use super::slab::{AHEAD, HOT, Slab};
 use super::watch::Watch;
@@ -53,6 +54,7 @@ pub struct Outbound<O: Observer = ()> {
     config: PipelineConfig,
     reader: Reader,
     engine: Front,
+    settled: Settled,
     counters: Arc<WorkerCounters>,
     sas: Slab<OutboundSa>,
     watch: Watch,
@@ -96,6 +98,7 @@ impl<O: Observer> Outbound<O> {
         Self {
             observer,
             config: parts.config,
+            settled: Settled::new(parts.reader.generation()),
             reader: parts.reader,
             engine: parts.engine,
             counters: parts.counters,
@@ -131,10 +134,10 @@ impl<O: Observer> Outbound<O> {
         self
     }
 
-    /// Generation of the picture that packets which come now meet.
+    /// Generation of the picture that packets which come now meet, and all that are under way have met.
     #[must_use]
     pub fn generation(&self) -> u64 {
-        self.reader.generation()
+        self.settled.generation()
     }
 
     /// Takes inner packets as far as the engine.
@@ -241,6 +244,9 @@ impl<O: Observer> Outbound<O> {
         let mut bin = Bin { pool, counters: &self.counters };
         forward::run(&mut self.done, n, self.config.udp6_checksum, wire, &mut bin);
         self.observer.passed(Stage::Forward);
+        if self.done.is_empty() {
+            self.settled.look(&self.engine);
+        }
         self.protect(now, pool, None);
     }
 
@@ -403,6 +409,7 @@ impl<O: Observer> Outbound<O> {
         if old.is_none() && self.unclaimed.is_empty() {
             return;
         }
+        self.settled.took_over(self.reader.generation(), &self.engine);
         let Self { config, reader, engine, sas, watch, unclaimed, ivs, hints, .. } = self;
         let Self { keepalives, dummies, peers, .. } = self;
         hints.grow(reader.snapshot().len().0);

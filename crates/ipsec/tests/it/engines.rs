@@ -264,6 +264,7 @@ fn sas_come_and_go_while_packets_are_with_the_engine() {
     assert_eq!(pair.right.in_flight(), 4);
 
     let (first, other) = (pair.inn.clone(), other_sa(&setup));
+    let before = pair.right.generation();
     publish_inbound(&pair, &[(0, &first), (1, &other)]);
     let mut input = burst(&mut pair, &[wire[4].clone(), with_spi(&wire[5], 0x2002)]);
     pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
@@ -273,8 +274,11 @@ fn sas_come_and_go_while_packets_are_with_the_engine() {
     let mut input = burst(&mut pair, &wire[6..8]);
     pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
     assert_eq!((pair.right.in_flight(), pair.dropped(DropReason::UnknownSpi)), (6, 2));
+    pair.right.collect(pair.now, &mut pair.pool, &mut Burst::new());
+    assert_eq!(pair.right.generation(), before, "some under way met the first picture");
     mood.holding.store(false, Ordering::Relaxed);
     assert_eq!(pair.open(&[]).len(), 5);
+    assert_eq!(pair.right.generation(), before + 3, "all have met the last one");
     assert_eq!(pair.open(&wire[8..]).len(), 0);
     assert_eq!(pair.dropped(DropReason::UnknownSpi), 3);
     assert_eq!(first.counters.floor.get().get(), 5);

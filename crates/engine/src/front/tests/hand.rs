@@ -168,6 +168,7 @@ fn order_is_kept_within_a_key_and_not_beyond() {
     let mut bench = Bench::new(100);
     let (first, _) = bench.submit(&[0, 0]);
     let (other, _) = bench.submit(&[1, 1]);
+    let mark = bench.front.mark();
     let (mixed, _) = bench.submit(&[1, 0, 1, 0]);
     bench.finish(2);
     assert_eq!(
@@ -178,8 +179,10 @@ fn order_is_kept_within_a_key_and_not_beyond() {
     bench.finish(1);
     assert_eq!(bench.poll(), [other[0], other[1], mixed[0], mixed[2]]);
     assert!(!bench.front.is_idle(KeyId(0)) && bench.front.is_idle(KeyId(1)));
+    assert!(!bench.front.has_passed(mark));
     bench.finish(0);
     assert_eq!(bench.poll(), [first[0], first[1], mixed[1], mixed[3]]);
+    assert!(bench.front.has_passed(mark));
     let counts = bench.end();
     assert_eq!(counts, Counts { requests: 3, jobs: 8, ..Counts::default() });
 }
