@@ -1,8 +1,8 @@
 //! What the kernel asks about packets between mixed prefixes, answered from the security policy database.
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -19,8 +19,6 @@ use super::connections::Connections;
 
 /// How soon the thread sees that it is to end.
 const LOOKS: Duration = Duration::from_millis(100);
-/// Pause for somebody who waits for the thread.
-const GIVES_WAY: Duration = Duration::from_micros(100);
 /// Pause when no listener can be had.
 const RESTS: Duration = Duration::from_millis(200);
 
@@ -50,7 +48,7 @@ struct Desk {
 
 /// Those who want no question answered for a while.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Pauses(Arc<AtomicU32>);
+pub(super) struct Pauses(Arc<(Mutex<u32>, Condvar)>);
 
 /// Questions wait as long as this is there; the kernel drops what finds no room among them.
 #[derive(Debug)]
@@ -60,18 +58,27 @@ pub(super) struct Pause(Pauses);
 impl Pauses {
     /// Whoever began to answer before may still do.
     pub(super) fn begin(&self) -> Pause {
-        self.0.fetch_add(1, Ordering::SeqCst);
+        *lock(&self.0.0) += 1;
         Pause(self.clone())
     }
 
     fn any(&self) -> bool {
-        self.0.load(Ordering::SeqCst) > 0
+        *lock(&self.0.0) > 0
+    }
+
+    /// Waits until there is none, at most so long; whether there is none.
+    fn are_over(&self, at_most: Duration) -> bool {
+        let (count, ended) = &*self.0;
+        let waited = ended.wait_timeout_while(lock(count), at_most, |count| *count > 0);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
 
 impl Drop for Pause {
     fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::SeqCst);
+        let (count, ended) = &*self.0.0;
+        *lock(count) -= 1;
+        ended.notify_all();
     }
 }
 
@@ -237,9 +244,7 @@ impl Desk {
     }
 
     fn answer(&self, listener: &mut Listener) -> std::io::Result<()> {
-        if self.pauses.any() {
-            thread::sleep(GIVES_WAY);
-        } else if listener.wait(LOOKS)? {
+        if self.pauses.are_over(LOOKS) && listener.wait(LOOKS)? {
             let held = lock(&self.held);
             // Whoever began to pause since counts on that nobody answers who locks after it.
             if self.pauses.any() {
@@ -349,9 +354,10 @@ mod tests {
         assert!(!pauses.any());
         let (one, other) = (pauses.begin(), pauses.clone().begin());
         drop(one);
-        assert!(pauses.any());
+        assert!(pauses.any() && !pauses.are_over(Duration::ZERO));
+        let waits = thread::spawn(move || pauses.are_over(Duration::from_secs(20)));
         drop(other);
-        assert!(!pauses.any());
+        assert!(waits.join().unwrap());
     }
 
     #[test]
