@@ -137,6 +137,16 @@ impl Front {
         }
     }
 
+    /// Whether polling is of use at once. Otherwise the worker may sleep until the engine wakes it, or until
+    /// [`Self::wake_at`].
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        match &self.0 {
+            Way::Here(_) | Way::AtOnce(_) => true,
+            Way::Elsewhere(lane) => lane.is_ready(),
+        }
+    }
+
     /// When the worker must poll again though nothing woke it; `None` for never.
     #[must_use]
     pub fn wake_at(&self) -> Option<u64> {

@@ -5,6 +5,7 @@ use convoy_crypto::{OpenOp, SealOp, Verdict, open_burst, seal_burst};
 use convoy_packet::{BURST_MAX, Frame};
 
 use crate::job::{Job, JobBurst, Op, Span, Status};
+use crate::lookaside::Output;
 use crate::{EngineKey, KeyId};
 
 /// Runs each burst in `submit`; `poll` gives the jobs back in the order they came.
@@ -176,6 +177,50 @@ pub fn run_copy(key: &EngineKey, job: &Job, packet: &mut [u8]) -> Status {
             })
         }
         _ => Status::Rejected,
+    }
+}
+
+/// Works on copies of jobs' packets, as many at a time as suits software.
+pub(crate) fn run_copies<'k>(
+    key_of: impl Fn(KeyId) -> Option<&'k EngineKey>,
+    jobs: &[Job],
+    outputs: &mut [Output],
+) {
+    let mut seals: ArrayVec<SealOp<'_>, BURST_MAX> = ArrayVec::new();
+    let mut opens: ArrayVec<OpenOp<'_>, BURST_MAX> = ArrayVec::new();
+    let mut opened: ArrayVec<&mut Status, BURST_MAX> = ArrayVec::new();
+    for (job, output) in jobs.iter().zip(outputs).take(BURST_MAX) {
+        let (bytes, status) = output.parts();
+        *status = Status::Rejected;
+        if bytes.len() != job.frame.len() {
+            continue;
+        }
+        bytes.copy_from_slice(job.frame.data());
+        let start = job.text.start.checked_sub(job.header);
+        let packet = start.and_then(|start| bytes.get_mut(start as usize..));
+        let Some(packet) = packet else { continue };
+        let Some(beside) = job.aad.get(..usize::from(job.aad_len)) else { continue };
+        let lengths = (job.header as usize, job.text.len as usize);
+        match (job.op.again(), key_of(job.key)) {
+            (Op::Seal(nonce), Some(EngineKey::Seal(key))) => {
+                if let Ok(op) = SealOp::in_place(key, nonce, packet, lengths, beside) {
+                    *status = Status::Done;
+                    seals.push(op);
+                }
+            }
+            (Op::Open(nonce), Some(EngineKey::Open(key))) => {
+                if let Ok(op) = OpenOp::in_place(key, nonce, packet, lengths, beside) {
+                    opens.push(op);
+                    opened.push(status);
+                }
+            }
+            _ => {}
+        }
+    }
+    seal_burst(&mut seals);
+    open_burst(&mut opens);
+    for (op, status) in opens.iter().zip(&mut opened) {
+        **status = status_of(op.verdict());
     }
 }
 

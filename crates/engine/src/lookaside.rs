@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use convoy_packet::Frame;
 
+use crate::inline::run_copies;
 pub use crate::inline::run_copy;
 use crate::{EngineKey, Job, JobBurst, KeyId, Status};
 
@@ -75,6 +76,13 @@ pub trait Lookaside: Send + fmt::Debug {
     /// are [`Status::Pending`] or [`Status::Rejected`] in their outputs.
     fn poll(&mut self, now: u64) -> Option<Request>;
 
+    /// Whether [`Self::poll`] would give something. An engine that cannot say so without being polled, or that
+    /// does not wake the worker when something is finished, says `true`; the worker does not sleep then
+    /// while something is under way.
+    fn is_ready(&self) -> bool {
+        true
+    }
+
     /// Says that the worker has nothing more for now: start what waits for company.
     fn flush(&mut self, _now: u64) {}
 
@@ -129,6 +137,12 @@ impl Output {
         self.frame.data_mut()
     }
 
+    /// The bytes, and how the job ended.
+    #[inline]
+    pub(crate) fn parts(&mut self) -> (&mut [u8], &mut Status) {
+        (self.frame.data_mut(), &mut self.status)
+    }
+
     /// Says how the job ended. Only of [`Status::Done`] the bytes are used.
     #[inline]
     pub const fn finish(&mut self, status: Status) {
@@ -164,6 +178,13 @@ impl Request {
     #[must_use]
     pub fn jobs(&self) -> &[Job] {
         self.batch.jobs.as_slice()
+    }
+
+    /// Works on all jobs in software, with the keys that `key_of` finds; what has none is rejected. For engines
+    /// that have the work done on other cores.
+    pub fn run<'k>(&mut self, key_of: impl Fn(KeyId) -> Option<&'k EngineKey>) {
+        let (jobs, outputs) = self.parts();
+        run_copies(key_of, jobs, outputs);
     }
 
     /// The jobs and as many outputs, in the same order.

@@ -68,6 +68,10 @@ pub struct Faults {
     pub full: u32,
     /// Whether the host hears that the device is gone.
     pub tells: bool,
+    /// Nanoseconds after its first job at which the device stops, once, until it begins anew.
+    pub stall_at: Option<u64>,
+    /// Nanoseconds after its first job at which the device is gone, once.
+    pub remove_at: Option<u64>,
     /// Nanoseconds after which a device that was removed is back.
     pub absent: u64,
     /// Whether the device never says that it has let go.

@@ -7,6 +7,7 @@
 //! * [`Worker`] is one worker, driven a [`turn`](Worker::turn) at a time;
 //! * [`Runtime`] gives each worker a thread, lets it sleep when there is nothing to do, and ends
 //!   all of them without losing what is under way;
+//! * [`CryptoPool`] is threads that do the cryptography of workers, and [`EngineChoice`] says who does it;
 //! * [`Wiring`] adds wire ports to workers that run, and removes them;
 //! * [`WorkerStats`] is what workers publish about themselves.
 //!
@@ -14,11 +15,13 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod engines;
 mod events;
 mod gather;
 mod links;
 mod pin;
 mod plain;
+mod pool;
 mod ports;
 mod runtime;
 mod sleep;
@@ -28,8 +31,10 @@ mod wiring;
 mod worker;
 
 pub use clock::now;
+pub use engines::EngineChoice;
 pub use events::Events;
 pub use pin::{PinError, may_pin, pin_current_thread};
+pub use pool::{CryptoPool, PoolError, Processor};
 pub use ports::{WireMatch, WirePort, WorkerPorts};
 pub use runtime::{Failure, Runtime, StartError, StopReport, ThreadConfig};
 pub use stats::{PortTotals, WorkerStats};

@@ -329,7 +329,8 @@ fn sleep(worker: &mut Worker, waker: &Waker, bed: &Bed, ending: &Ending) {
     waker.announce();
     if worker.may_sleep() && ending.until.load(Ordering::Acquire) == 0 {
         worker.stats().sleeps.add(1);
-        bed.sleep(waker, |port| worker.signalled(port));
+        let limit = worker.wake_at().map_or(u64::MAX, |at| at.saturating_sub(now().0));
+        bed.sleep(waker, Duration::from_nanos(limit), |port| worker.signalled(port));
     }
     waker.awake();
 }

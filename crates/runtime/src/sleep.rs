@@ -42,13 +42,15 @@ impl Bed {
         Ok(Self { epoll, naps })
     }
 
-    /// Sleeps until the bell rings, a port signals, or time is up. `signalled` is told the
-    /// positions of ports that signalled.
-    pub(crate) fn sleep(&self, waker: &Waker, mut signalled: impl FnMut(usize)) {
+    /// Sleeps until the bell rings, a port signals, or time is up: after `limit`, or earlier. `signalled` is
+    /// told the positions of ports that signalled.
+    pub(crate) fn sleep(&self, waker: &Waker, limit: Duration, mut signalled: impl FnMut(usize)) {
         if self.naps {
-            std::thread::sleep(NAP);
+            std::thread::sleep(NAP.min(limit));
         }
-        let limit = if self.naps { EpollTimeout::ZERO } else { EpollTimeout::from(LONGEST_MS) };
+        // In whole milliseconds, and not one too few.
+        let limit = u16::try_from(limit.as_millis() + 1).unwrap_or(u16::MAX).min(LONGEST_MS);
+        let limit = if self.naps { EpollTimeout::ZERO } else { EpollTimeout::from(limit) };
         let mut events = [EpollEvent::empty(); 16];
         // An interrupted wait is a short sleep.
         let n = self.epoll.wait(&mut events, limit).unwrap_or(0);

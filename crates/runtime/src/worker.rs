@@ -15,7 +15,6 @@ use core::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoy_engine::registry::Entry;
 use convoy_io::{IoError, NewsSource, PortCounters, PortEvent, Quote};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::{HandOff, Inbound, Now, Outbound, PathMtuNews};
@@ -32,7 +31,7 @@ use crate::plain::Plain;
 use crate::ports::{Lost, Source, WireMatch, WorkerPorts};
 use crate::stats::WorkerStats;
 use crate::wiring::{Orders, SPARE, Wire};
-use crate::{StartError, Waker};
+use crate::{EngineChoice, StartError, Waker};
 
 /// Turns between publications of port counters.
 const PUBLISH_TURNS: u32 = 64;
@@ -52,7 +51,7 @@ pub struct Surroundings {
     /// of [`WorkerPorts::plain`], then those of [`WorkerPorts::interfaces`].
     pub spds: Vec<SpdId>,
     /// Which engine does the cryptography.
-    pub engine: Entry,
+    pub engine: EngineChoice,
     /// Where frames come from.
     pub arena: &'static Arena,
 }
@@ -133,7 +132,7 @@ impl Worker {
         let parts = || PipelineParts {
             config: PipelineConfig { worker: id, ..surroundings.pipeline.clone() },
             reader: published.reader(),
-            engine: surroundings.engine.make(),
+            engine: surroundings.engine.make(&waker),
             counters: stats.pipeline.clone(),
         };
         let mut wire = Vec::with_capacity(slots);
@@ -518,11 +517,19 @@ impl Worker {
         self.pending() == 0 && self.links.is_empty()
     }
 
-    /// Whether sleeping is possible: nothing to do, and every port said so.
+    /// Whether sleeping is possible: nothing to do, or nothing but to wait for an engine that wakes this
+    /// worker, and every port said so.
     pub(crate) fn may_sleep(&self) -> bool {
-        self.is_drained()
+        self.pending() == self.outbound.with_engine() + self.inbound.with_engine()
+            && self.links.is_empty()
             && !self.has_orders()
             && self.sources().all(|source| source.is_polled() || source.is_idle())
+    }
+
+    /// When an engine must be looked at though it did not wake this worker, in nanoseconds of its clock.
+    pub(crate) fn wake_at(&self) -> Option<u64> {
+        let times = [self.outbound.wake_at(), self.inbound.wake_at()];
+        times.into_iter().flatten().min()
     }
 
     /// All ports, the plain ones first.

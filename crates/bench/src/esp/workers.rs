@@ -6,14 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use convoy_crypto::{Cpu, Tier};
-use convoy_engine::registry;
 use convoy_io::mem::{self, MemPort};
 use convoy_io::{IoError, Port, PortCounters};
 use convoy_ipsec::pipeline::PipelineConfig;
 use convoy_ipsec::sa::WorkerId;
 use convoy_ipsec::spd::SpdId;
 use convoy_packet::{Arena, BURST_MAX, Burst, FrameSize, Pool};
-use convoy_runtime::{Runtime, Surroundings, ThreadConfig, WireMatch, WirePort, WorkerPorts};
+use convoy_runtime::{
+    EngineChoice, Runtime, Surroundings, ThreadConfig, WireMatch, WirePort, WorkerPorts,
+};
 use serde::Serialize;
 
 use super::rig::{RigError, Task};
@@ -222,7 +223,6 @@ fn run(
             }],
         }
     });
-    let engine = registry::find(None).copied().ok_or(RigError::Broken("there is no engine"))?;
     let pipeline = PipelineConfig {
         worker: WorkerId(0),
         decrement_ttl: true,
@@ -231,7 +231,12 @@ fn run(
         icmp_source_v6: None,
     };
     let threads = ThreadConfig { pin: cpus.to_vec(), busy_poll: true };
-    let surroundings = Surroundings { pipeline, spds: vec![SpdId::default()], engine, arena };
+    let surroundings = Surroundings {
+        pipeline,
+        spds: vec![SpdId::default()],
+        engine: EngineChoice::Inline,
+        arena,
+    };
     let runtime =
         Runtime::start(&surroundings, &threads, ports.collect(), &site.published, |_| {})?;
     let stats = runtime.stats().to_vec();

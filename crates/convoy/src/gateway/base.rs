@@ -9,14 +9,13 @@ use convoy_control::lease::{LeaseEvent, Machine};
 use convoy_control::site::Site;
 use convoy_control::state::{ReloadReport, State, StateError};
 use convoy_crypto::Cpu;
-use convoy_engine::registry;
 use convoy_ipsec::pipeline::PipelineConfig;
 use convoy_ipsec::sa::WorkerId;
 use convoy_ipsec::spd::KnownNetworks;
 use convoy_packet::{Arena, FrameSize};
 use convoy_runtime::{
-    Events, Runtime, StopReport, Surroundings, ThreadConfig, Wiring, Worker, WorkerPorts,
-    WorkerStats,
+    EngineChoice, Events, Runtime, StopReport, Surroundings, ThreadConfig, Wiring, Worker,
+    WorkerPorts, WorkerStats,
 };
 
 use crate::exit::Stop;
@@ -84,7 +83,7 @@ impl Prepared {
     /// When the site cannot be brought into force; nothing is left running.
     pub fn new(site: Site, wire_mtu: u16, medium: Medium) -> anyhow::Result<Self> {
         let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
-        let engine = *registry::find(None).context("there is no crypto engine")?;
+        let engine = EngineChoice::Inline;
         let pairs = u32::from(site.workers.count) * u32::from(site.workers.count - 1);
         let frames = u32::from(site.workers.count) * FRAMES_PER_WORKER + pairs * FRAMES_PER_PAIR;
         let largest = site.outbound.iter().filter_map(|sa| sa.path_mtu).max().unwrap_or(0);

@@ -344,6 +344,11 @@ impl Lane {
         self.counts.keys_refused += refused as u64;
     }
 
+    pub(super) fn is_ready(&self) -> bool {
+        let is_well = self.state == State::Up && !self.owes;
+        !is_well || self.window.is_ready() || self.engine.is_ready()
+    }
+
     pub(super) fn wake_at(&self) -> Option<u64> {
         match self.state {
             _ if self.owes => Some(0),

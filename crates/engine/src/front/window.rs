@@ -185,6 +185,11 @@ impl Window {
         })
     }
 
+    /// Whether something may be given out.
+    pub(super) fn is_ready(&self) -> bool {
+        self.look || self.slots.front().is_some_and(|slot| slot.place == Place::Back)
+    }
+
     /// Says that a batch came back.
     #[inline]
     pub(super) const fn came_back(&mut self) {

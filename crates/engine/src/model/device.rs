@@ -36,6 +36,8 @@ pub(super) struct Device {
     completions: VecDeque<Completion>,
     /// Until when the link is taken: to the device, and back.
     link: (u64, u64),
+    /// When its first job came.
+    begun: Option<u64>,
     stalled_until: u64,
     gone: bool,
     back_at: u64,
@@ -50,6 +52,7 @@ impl Device {
             work: Vec::new(),
             completions: VecDeque::new(),
             link: (0, 0),
+            begun: None,
             stalled_until: 0,
             gone: false,
             back_at: 0,
@@ -82,6 +85,7 @@ impl Device {
         job: &Job,
         key: Option<&EngineKey>,
     ) {
+        self.begun.get_or_insert(now);
         let time = self.transfer(job.frame.len());
         let arrival = self.link.0.max(now) + time;
         let jitter = self.random() % (self.settings.jitter + 1);
@@ -94,17 +98,31 @@ impl Device {
         self.work.push(Work { request, at, due, is_late: false, packet, status });
     }
 
+    /// Whether a fault that was set for some time is due; it happens once.
+    fn strikes(begun: Option<u64>, now: u64, at: &mut Option<u64>) -> bool {
+        let is_due = at.zip(begun).is_some_and(|(at, begun)| now >= begun.saturating_add(at));
+        is_due && at.take().is_some()
+    }
+
     /// Does what is due by `now`, earliest first.
     pub(super) fn turn(&mut self, now: u64, mut write: impl FnMut(&Work, &[u8])) {
+        if Self::strikes(self.begun, now, &mut self.faults.stall_at) {
+            self.stalled_until = u64::MAX;
+        }
+        let is_removed = Self::strikes(self.begun, now, &mut self.faults.remove_at);
         if self.gone || now < self.stalled_until {
             return;
         }
         let mut due: Vec<Work> = self.work.extract_if(.., |work| work.due <= now).collect();
         due.sort_by_key(|work| work.due);
         let mut due = due.into_iter();
+        if is_removed {
+            self.vanish(now, due, write);
+            return;
+        }
         while let Some(mut work) = due.next() {
             if self.chance(self.faults.removed) {
-                self.vanish(now, work, due, write);
+                self.vanish(now, std::iter::once(work).chain(due), write);
                 return;
             }
             if self.chance(self.faults.stalled) {
@@ -144,13 +162,12 @@ impl Device {
     fn vanish(
         &mut self,
         now: u64,
-        first: Work,
-        rest: impl Iterator<Item = Work>,
+        due: impl Iterator<Item = Work>,
         mut write: impl FnMut(&Work, &[u8]),
     ) {
         self.gone = true;
         self.back_at = now + self.faults.absent;
-        for work in std::iter::once(first).chain(rest) {
+        for work in due {
             write(&work, &vec![0xdd; work.packet.len() / 2]);
         }
     }

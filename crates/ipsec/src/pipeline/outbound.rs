@@ -134,6 +134,18 @@ impl<O: Observer> Outbound<O> {
         self
     }
 
+    /// Of the packets in flight, those that the engine wakes the worker for. 0 while polling it is of use.
+    #[must_use]
+    pub fn with_engine(&self) -> usize {
+        if self.in_flight == 0 || self.engine.is_ready() { 0 } else { self.in_flight }
+    }
+
+    /// When the engine must be polled though it did not wake the worker, in nanoseconds of its clock.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<u64> {
+        self.engine.wake_at()
+    }
+
     /// Generation of the picture that packets which come now meet, and all that are under way have met.
     #[must_use]
     pub fn generation(&self) -> u64 {

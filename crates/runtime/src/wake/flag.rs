@@ -22,6 +22,12 @@ use super::sync::{AtomicBool, Ordering, fence};
 #[derive(Debug)]
 pub(crate) struct SleepFlag(AtomicBool);
 
+impl Default for SleepFlag {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl SleepFlag {
     /// A flag whose owner is awake.
     pub(crate) fn new() -> Self {

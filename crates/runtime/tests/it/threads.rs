@@ -5,12 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Side, arena, cable, frame, receive, snapshot, surroundings};
+use convoy_engine::model::{Faults, Settings};
 use convoy_io::{IoError, Port, PortCounters, mem};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::sa::WorkerId;
 use convoy_ipsec::snapshot::Published;
 use convoy_packet::{Arena, Burst, Pool};
-use convoy_runtime::{Failure, Runtime, ThreadConfig, WireMatch, WirePort, WorkerPorts};
+use convoy_runtime::{
+    CryptoPool, EngineChoice, Failure, PoolError, Runtime, Surroundings, ThreadConfig, WireMatch,
+    WirePort, WorkerPorts,
+};
 
 const PATIENT: mem::Config = mem::Config { depth: 1024, patience: Duration::from_secs(20) };
 type Owner = fn(u8) -> u16;
@@ -21,13 +25,15 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn gateway(
     side: Side,
     arena: &'static Arena,
+    engine: &EngineChoice,
     ports: Vec<WorkerPorts>,
     flows: u8,
     owner: impl Fn(u8) -> u16,
     threads: &ThreadConfig,
 ) -> Runtime {
     let published = Published::new(snapshot(side, flows, owner));
-    Runtime::start(&surroundings(arena), threads, ports, &published, |_| {}).unwrap()
+    let surroundings = Surroundings { engine: engine.clone(), ..surroundings(arena) };
+    Runtime::start(&surroundings, threads, ports, &published, |_| {}).unwrap()
 }
 
 /// Sends `each` packets of every flow into worker 0 of A while receiving at B, and checks order.
@@ -38,11 +44,24 @@ fn through(
     threads: &ThreadConfig,
     owners: (Owner, Owner),
 ) -> (u64, u64) {
-    let arena = arena(16_384);
+    through_engine(&EngineChoice::Inline, workers, flows, each, threads, owners)
+}
+
+/// The same with another engine.
+fn through_engine(
+    engine: &EngineChoice,
+    workers: usize,
+    flows: u8,
+    each: u64,
+    threads: &ThreadConfig,
+    owners: (Owner, Owner),
+) -> (u64, u64) {
+    let frames = 16_384 + 2 * workers * engine.frames();
+    let arena = arena(frames as u32);
     let mut cabling = cable(workers, &PATIENT);
     let begin = Instant::now();
-    let a = gateway(Side::A, arena, cabling.ports_a, flows, owners.0, threads);
-    let b = gateway(Side::B, arena, cabling.ports_b, flows, owners.1, threads);
+    let a = gateway(Side::A, arena, engine, cabling.ports_a, flows, owners.0, threads);
+    let b = gateway(Side::B, arena, engine, cabling.ports_b, flows, owners.1, threads);
     let mut pool = arena.pool();
     let mut burst = Burst::new();
     let mut next = vec![0; usize::from(flows)];
@@ -77,7 +96,7 @@ fn through(
         }
     }
     drop((pool, burst, cabling.hosts_a, cabling.hosts_b));
-    assert_eq!((arena.leaked(), arena.in_depot()), (0, 16_384));
+    assert_eq!((arena.leaked(), arena.in_depot()), (0, frames));
     counts
 }
 
@@ -100,6 +119,46 @@ fn three_workers_keep_the_order_of_each_sa() {
 fn busy_workers_do_the_same_without_ever_sleeping() {
     let threads = ThreadConfig { busy_poll: true, ..ThreadConfig::default() };
     through(1, 1, 20_000, &threads, (|_| 0, |_| 0));
+}
+
+#[test]
+fn threads_of_a_pool_keep_the_order_of_each_sa_and_lose_nothing() {
+    for threads in [1, 2] {
+        let pool = CryptoPool::start(&vec![None; threads]).unwrap();
+        let engine = EngineChoice::Pool(pool);
+        for workers in [1, 2] {
+            let alone: (Owner, Owner) = (|_| 0, |_| 0);
+            let both: (Owner, Owner) = (|flow| u16::from(flow) % 2, |flow| u16::from(flow + 1) % 2);
+            let owner = if workers == 1 { alone } else { both };
+            through_engine(&engine, workers, 6, 2000, &ThreadConfig::default(), owner);
+        }
+    }
+}
+
+#[test]
+fn a_pool_needs_threads_and_processors_that_exist() {
+    assert!(matches!(CryptoPool::start(&[]), Err(PoolError::NoThreads)));
+    let error = CryptoPool::start(&[None, Some(1000)]).unwrap_err().to_string();
+    assert!(error.starts_with("processor 1000 is not available here"), "{error}");
+}
+
+#[test]
+fn a_device_that_fails_in_every_way_loses_and_reorders_nothing() {
+    let faults = Faults {
+        lost: 10,
+        doubled: 300,
+        late: 10,
+        refused: 300,
+        stalled: 5,
+        removed: 5,
+        full: 2000,
+        tells: true,
+        absent: 3_000_000,
+        ..Faults::default()
+    };
+    let engine = EngineChoice::Model(Settings::default(), faults);
+    let owners: (Owner, Owner) = (|flow| u16::from(flow) % 2, |flow| u16::from(flow + 1) % 2);
+    through_engine(&engine, 2, 6, 3000, &ThreadConfig::default(), owners);
 }
 
 #[test]

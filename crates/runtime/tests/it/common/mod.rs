@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use convoy_crypto::{Cpu, GcmParams, IcvLen, KeyBits, OpenKey, SealKey, SecretBytes};
-use convoy_engine::registry;
 use convoy_io::{Port, mem};
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{Now, PipelineConfig};
@@ -17,7 +16,7 @@ use convoy_ipsec::sequence::Lease;
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd, SpdId};
 use convoy_packet::{Arena, Burst, Frame, FrameSize, InterfaceId, Pool};
-use convoy_runtime::{Surroundings, WireMatch, WirePort, Worker, WorkerPorts};
+use convoy_runtime::{EngineChoice, Surroundings, WireMatch, WirePort, Worker, WorkerPorts};
 use convoy_wire::{Ipv4Repr, Prefix, Protocol, SeqNum, Spi, Tos, udp::UdpRepr};
 
 /// Which of the two gateways.
@@ -147,7 +146,7 @@ pub fn surroundings(arena: &'static Arena) -> Surroundings {
             icmp_source_v6: None,
         },
         spds: vec![SpdId::default()],
-        engine: *registry::find(None).unwrap(),
+        engine: EngineChoice::Inline,
         arena,
     }
 }

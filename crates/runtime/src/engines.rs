@@ -1,0 +1,57 @@
+//! Which engine workers have their cryptography done by.
+
+use std::sync::Arc;
+
+use convoy_engine::Front;
+use convoy_engine::model::{Faults, Model, Settings};
+use convoy_packet::BURST_MAX;
+
+use crate::{CryptoPool, Waker};
+
+/// How many frames a job takes that may have to be done again: source, result and a copy.
+const FRAMES_PER_JOB: usize = 3;
+
+/// The engine of a gateway's workers.
+#[derive(Clone, Debug, Default)]
+pub enum EngineChoice {
+    /// Each worker does its own cryptography, at once.
+    #[default]
+    Inline,
+    /// Threads do it.
+    Pool(Arc<CryptoPool>),
+    /// A device does it that is made of software, and fails as it is told: for demonstrations and tests.
+    Model(Settings, Faults),
+}
+
+impl EngineChoice {
+    /// A front end for one worker and direction.
+    #[must_use]
+    pub fn make(&self, waker: &Waker) -> Front {
+        match self {
+            Self::Inline => Front::inline(),
+            Self::Pool(pool) => Front::with(pool.engine(waker)),
+            Self::Model(settings, faults) => Front::with(Box::new(Model::new(*settings, *faults))),
+        }
+    }
+
+    /// Frames that a worker's engines hold at most, both directions together.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        let requests = match self {
+            Self::Inline => 0,
+            Self::Pool(pool) => pool.requests(),
+            Self::Model(settings, _) => settings.requests,
+        };
+        2 * requests * BURST_MAX * FRAMES_PER_JOB
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Pool(_) => "pool",
+            Self::Model(..) => "model",
+        }
+    }
+}
