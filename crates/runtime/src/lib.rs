@@ -37,7 +37,7 @@ pub use pin::{PinError, may_pin, pin_current_thread};
 pub use pool::{CryptoPool, PoolError, Processor};
 pub use ports::{WireMatch, WirePort, WorkerPorts};
 pub use runtime::{Failure, Runtime, StartError, StopReport, ThreadConfig};
-pub use stats::{PortTotals, WorkerStats};
+pub use stats::{EngineStats, PortTotals, WorkerStats};
 pub use wake::Waker;
 pub use wiring::{WireId, Wiring, WiringError};
 pub use worker::{Surroundings, Worker};

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use convoy_engine::Front;
+use convoy_engine::front::{Counts, Standing};
 use convoy_io::PortCounters;
 use convoy_ipsec::counters::Counter;
 use convoy_ipsec::pipeline::WorkerCounters;
@@ -65,6 +67,48 @@ impl PortTotals {
     }
 }
 
+/// What the engines of one worker have done, both directions together; all zero while it does its own
+/// cryptography. See [`Counts`](convoy_engine::front::Counts).
+#[derive(Debug, Default)]
+pub struct EngineStats {
+    /// Requests that the engines took.
+    pub requests: Counter,
+    /// Jobs in them.
+    pub jobs: Counter,
+    /// Jobs that software did because a key was refused, no frame was free or an engine was down.
+    pub in_software: Counter,
+    /// Jobs that an engine gave back undone.
+    pub refused: Counter,
+    /// Jobs that software did because an engine was lost.
+    pub redone: Counter,
+    /// Times that an engine was lost.
+    pub losses: Counter,
+    /// Times that one began anew.
+    pub restarts: Counter,
+    /// Keys that an engine refused.
+    pub keys_refused: Counter,
+    /// Engines that are lost at present.
+    pub down: Counter,
+}
+
+impl EngineStats {
+    /// Only the worker calls this.
+    pub(crate) fn publish(&self, engines: [&Front; 2]) {
+        let sum = |of: fn(&Counts) -> u64| engines.iter().map(|front| of(&front.counts())).sum();
+        self.requests.set(sum(|counts| counts.requests));
+        self.jobs.set(sum(|counts| counts.jobs));
+        self.in_software.set(sum(|counts| counts.in_software));
+        self.refused.set(sum(|counts| counts.refused));
+        self.redone.set(sum(|counts| counts.redone));
+        self.losses.set(sum(|counts| counts.losses));
+        self.restarts.set(sum(|counts| counts.restarts));
+        self.keys_refused.set(sum(|counts| counts.keys_refused));
+        let is_down =
+            |front: &&&Front| front.standing().is_some_and(|standing| standing != Standing::Up);
+        self.down.set(engines.iter().filter(is_down).count() as u64);
+    }
+}
+
 /// What one worker publishes.
 #[derive(Debug)]
 pub struct WorkerStats {
@@ -85,6 +129,8 @@ pub struct WorkerStats {
     pub path_mtu_believed: Counter,
     /// Messages about too small a path that quoted nothing of ours.
     pub path_mtu_ignored: Counter,
+    /// What its engines do.
+    pub engine: EngineStats,
     /// Generation of the picture that its packets meet.
     generation: AtomicU64,
     pub(crate) plain: PortStats,
@@ -103,6 +149,7 @@ impl WorkerStats {
             unreachable: Counter::default(),
             path_mtu_believed: Counter::default(),
             path_mtu_ignored: Counter::default(),
+            engine: EngineStats::default(),
             generation: AtomicU64::new(0),
             plain: PortStats::new(),
             wire: (0..wire_ports).map(|_| PortStats::new()).collect(),

@@ -494,6 +494,7 @@ impl Worker {
             note(lost);
         }
         stats.plain.publish(plain.count(note));
+        stats.engine.publish([self.outbound.engine(), self.inbound.engine()]);
     }
 
     /// Takes no more packets from the ports; what was taken goes its way.
@@ -528,7 +529,7 @@ impl Worker {
 
     /// When an engine must be looked at though it did not wake this worker, in nanoseconds of its clock.
     pub(crate) fn wake_at(&self) -> Option<u64> {
-        let times = [self.outbound.wake_at(), self.inbound.wake_at()];
+        let times = [self.outbound.engine().wake_at(), self.inbound.engine().wake_at()];
         times.into_iter().flatten().min()
     }
 

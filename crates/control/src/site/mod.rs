@@ -1,6 +1,7 @@
 #![doc = include_str!("reference.md")]
 
 mod check;
+mod crypto;
 mod daemons;
 mod finding;
 mod key;
@@ -24,9 +25,9 @@ pub use finding::{Excerpt, Finding, SiteErrors, Warning};
 pub(crate) use key::Nonces;
 pub use key::{KeyMaterial, KeyMisfit, SALT_BYTES};
 pub use model::{
-    Action, Addresses, Association, Backend, BetweenTunnels, Capture, ExemptMark, InboundSa,
-    InterfaceAddress, Marks, Metrics, OutboundSa, Plain, Policy, Routes, Site, Upper, Wire,
-    Workers, Xfrm, XfrmInterface, least_mtu,
+    Action, Addresses, Association, Backend, BetweenTunnels, Capture, CryptoEngine, ExemptMark,
+    InboundSa, InterfaceAddress, Marks, Metrics, ModelFault, ModelFaultKind, OutboundSa, Plain,
+    Policy, Routes, Site, Upper, Wire, Workers, Xfrm, XfrmInterface, least_mtu,
 };
 
 use reader::{Place, Report, Table};

@@ -31,6 +31,8 @@ pub struct Site {
     pub wire: Wire,
     /// Worker threads.
     pub workers: Workers,
+    /// What does the cryptography.
+    pub crypto: CryptoEngine,
     /// Where the wire side is recorded, if asked for.
     pub capture: Option<Capture>,
     /// How IKE daemons reach the gateway, if they do.
@@ -278,6 +280,59 @@ pub struct Workers {
     pub pin: Vec<u16>,
     /// Never sleep: lowest latency for a whole CPU per worker.
     pub busy_poll: bool,
+}
+
+/// What does the cryptography of a gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CryptoEngine {
+    /// Each worker, at once.
+    Inline,
+    /// Threads beside the workers.
+    Pool {
+        /// The CPU of each thread; `None`: not pinned.
+        threads: Vec<Option<u16>>,
+    },
+    /// A device made of software, for demonstrations.
+    Model {
+        /// What it does wrong.
+        faults: Vec<ModelFault>,
+    },
+}
+
+impl CryptoEngine {
+    /// The CPUs to which threads are to be bound.
+    pub fn pinned(&self) -> impl Iterator<Item = u16> + '_ {
+        let threads = if let Self::Pool { threads } = self { &threads[..] } else { &[] };
+        threads.iter().copied().flatten()
+    }
+}
+
+/// Something that a device made of software does wrong, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelFault {
+    /// What.
+    pub kind: ModelFaultKind,
+    /// When, counted from its first packet.
+    pub after: Duration,
+}
+
+/// What a device made of software can do wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelFaultKind {
+    /// It stops, and says nothing.
+    Stall,
+    /// It is gone, half-way through its writes.
+    Remove,
+}
+
+impl fmt::Display for ModelFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            ModelFaultKind::Stall => "stall",
+            ModelFaultKind::Remove => "remove",
+        };
+        write!(f, "{kind}@{}ms", self.after.as_millis())
+    }
 }
 
 /// A recording of the wire side.

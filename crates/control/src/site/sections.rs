@@ -10,7 +10,7 @@ use super::model::{
     Backend, BetweenTunnels, Capture, InterfaceAddress, Metrics, Plain, Routes, Site, Wire, Workers,
 };
 use super::reader::{At, Field, Place, Report, Table, quote};
-use super::{check, daemons, marks, policy, sa, width};
+use super::{check, crypto, daemons, marks, policy, sa, width};
 
 /// Longest path of a UNIX socket: `sun_path` less the final zero (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
@@ -35,6 +35,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     };
     let wire = section(&mut root, report, "wire", wire);
     let workers = section(&mut root, report, "workers", workers);
+    let crypto = crypto::read(&mut root, report, workers.as_ref());
     let capture = root.take("capture").map(|field| {
         let table = field.table(report, "a [capture] section")?;
         capture(table, report, &folder)
@@ -98,6 +99,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         plain: plain?,
         wire: wire?,
         workers: workers?,
+        crypto: crypto?,
         capture: transposed(capture)?,
         xfrm: transposed(xfrm)?,
         metrics: transposed(metrics)?,
@@ -491,7 +493,7 @@ fn workers(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Workers> {
     });
     let pin = table.take("pin");
     let pin_place = pin.as_ref().map(|f| f.place.clone());
-    let pin = pin.map(|f| pinned(f, report));
+    let pin = pin.map(|f| cpus(f, report, "two workers"));
     let busy_poll = table.take("busy_poll").map(|f| f.boolean(report));
     table.finish(report);
     let count = transposed(count)?.map(|at| at.value);
@@ -513,7 +515,8 @@ fn workers(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Workers> {
     })
 }
 
-fn pinned(field: Field<'_>, report: &mut Report<'_>) -> Option<Vec<u16>> {
+/// CPUs, one for each of what `who` says two of.
+pub(super) fn cpus(field: Field<'_>, report: &mut Report<'_>, who: &str) -> Option<Vec<u16>> {
     let place = field.place.clone();
     let fields = field.many(report, "a list of CPU numbers such as [2, 3]")?;
     let cpus: Option<Vec<_>> = fields
@@ -525,7 +528,7 @@ fn pinned(field: Field<'_>, report: &mut Report<'_>) -> Option<Vec<u16>> {
         .collect();
     let cpus = cpus?;
     if cpus.iter().enumerate().any(|(at, cpu)| cpus.iter().take(at).any(|other| other == cpu)) {
-        report.warn(&place, "two workers share a CPU", "give each worker a CPU of its own");
+        report.warn(&place, format!("{who} share a CPU"), "give each a CPU of its own");
     }
     Some(cpus)
 }

@@ -235,6 +235,7 @@ fn needs_restart(old: &Site, new: &Site, keys: &SiteKeys<'_>) -> Vec<String> {
         ("wire.udp_port", old.wire.udp_port == new.wire.udp_port),
         ("wire.mtu", old.wire.mtu == new.wire.mtu),
         ("workers", old.workers == new.workers),
+        ("crypto", old.crypto == new.crypto),
         ("capture", old.capture == new.capture),
         // Sockets are opened at the start.
         ("the first SA with UDP encapsulation", old.uses_udp() || !new.uses_udp()),

@@ -243,6 +243,7 @@ fn what_needs_a_restart_is_refused_and_changes_nothing() {
     let before = gateway.snapshot();
     for (text, needle) in [
         (plain_tunnel() + "[workers]\ncount = 2\n", "workers cannot change"),
+        (plain_tunnel() + "[crypto]\nengine = \"pool\"\n", "crypto cannot change"),
         (plain_tunnel() + "[wire]\nudp_port = 4501\n", "wire.udp_port"),
         (
             plain_tunnel().replace("spi = 4097", "spi = 4097\nencap = \"udp\""),

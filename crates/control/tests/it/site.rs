@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use convoy_control::site::{Action, ExemptMark, Marks, Routes, Site, Warning};
+use convoy_control::site::{Action, CryptoEngine, ExemptMark, Marks, Routes, Site, Warning};
 use convoy_control::state::State;
 use convoy_control::status::{Text, policy_report};
 use convoy_crypto::Cpu;
@@ -297,6 +297,28 @@ fn interfaces_for_daemons_are_read() {
 }
 
 #[test]
+fn engines_are_read_and_workers_do_their_own_cryptography_by_default() {
+    let engine = |section: &str| load(&format!("{GOOD}\n{section}")).2.0.crypto;
+    let pool = |section: &str| match engine(section) {
+        CryptoEngine::Pool { threads } => threads,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(engine(""), CryptoEngine::Inline);
+    assert_eq!(engine("[crypto]\nengine = \"inline\""), CryptoEngine::Inline);
+    assert_eq!(pool("[crypto]\nengine = \"pool\""), [None]);
+    let section = "[crypto]\nengine = \"pool\"\n[crypto.pool]\n";
+    assert_eq!(pool(&format!("{section}threads = 3")), [None; 3]);
+    assert_eq!(pool(&format!("{section}pin = [2, 5]")), [Some(2), Some(5)]);
+    let CryptoEngine::Model { faults } = engine(
+        "[crypto]\nengine = \"model\"\n[crypto.model]\nfaults = [\"stall@2s\", \"remove@500ms\"]",
+    ) else {
+        panic!("it is a model");
+    };
+    let shown: Vec<_> = faults.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["stall@2000ms", "remove@500ms"]);
+}
+
+#[test]
 fn bits_of_marks_are_read_and_have_defaults() {
     let site = |marks: &str| load(&format!("{GOOD}\n{marks}")).2.0;
     assert_eq!(site("").marks, Marks::default());
@@ -315,6 +337,7 @@ fn every_key_of_the_reference_is_known_to_the_reader() {
     let reference = include_str!("../../src/site/reference.md");
     let sources = [
         include_str!("../../src/site/sections.rs"),
+        include_str!("../../src/site/crypto.rs"),
         include_str!("../../src/site/daemons.rs"),
         include_str!("../../src/site/marks.rs"),
         include_str!("../../src/site/sa.rs"),

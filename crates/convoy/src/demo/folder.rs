@@ -37,6 +37,8 @@ pub(super) struct SiteOptions {
     sides: [(IpAddr, String); 2],
     udp_encap: bool,
     backend: Backend,
+    /// The section about cryptography, or nothing.
+    crypto: String,
 }
 
 impl SiteOptions {
@@ -49,7 +51,7 @@ impl SiteOptions {
     ) -> Self {
         let sides = [&lab.a, &lab.b]
             .map(|site| (site.wire_address(family), site.network(family).to_string()));
-        Self { sides, udp_encap, backend }
+        Self { sides, udp_encap, backend, crypto: String::new() }
     }
 
     /// For gateways in this process: addresses for documentation.
@@ -61,7 +63,12 @@ impl SiteOptions {
                 (outer.into(), format!("2001:db8:{n}::/64"))
             }
         });
-        Self { sides, udp_encap, backend: Backend::Host }
+        Self { sides, udp_encap, backend: Backend::Host, crypto: String::new() }
+    }
+
+    /// The same with a section about cryptography.
+    pub(super) fn with_crypto(self, crypto: String) -> Self {
+        Self { crypto, ..self }
     }
 
     fn pair(&self) -> anyhow::Result<PairOptions> {
@@ -140,7 +147,8 @@ impl Folder {
         let pair = pair(&options.pair()?)?;
         for ((file, text), name) in pair.files().zip(NAMES) {
             fs::DirBuilder::new().mode(0o700).create(self.state(name))?;
-            private(&self.path.join(file))?.write_all(self.site_text(name, text)?.as_bytes())?;
+            private(&self.path.join(file))?
+                .write_all(self.site_text(name, text, &options.crypto)?.as_bytes())?;
         }
         let sites = NAMES.map(|name| self.path.join(format!("{name}.toml")));
         let (site, _) = gateway::load(&sites[0])?;
@@ -155,7 +163,7 @@ impl Folder {
     }
 
     /// What `convoy init` would write, and what only a demonstration needs.
-    fn site_text(&self, name: &str, text: &str) -> anyhow::Result<String> {
+    fn site_text(&self, name: &str, text: &str, crypto: &str) -> anyhow::Result<String> {
         let state = format!("state_dir = \"{name}.state\"\n");
         let (head, tail) = text.split_once(&state).context("a site file without state folder")?;
         // Sections of tables may follow each other in any order, so the capture can come last.
@@ -177,7 +185,7 @@ impl Folder {
              \n\
              # Where `convoy status` and the others reach this gateway.\n\
              control_socket = \"{name}.sock\"\n\
-             {tail}{capture}"
+             {tail}{crypto}{capture}"
         ))
     }
 

@@ -138,6 +138,7 @@ fn count(mut summary: Summary, both: &[Status]) -> Summary {
     for status in both {
         summary.tier.clone_from(&status.tier);
         summary.packets += status.inbound.packets;
+        summary.engines.add_status(status);
         for drops in &status.drops {
             *summary.drops.entry(drops.reason.clone()).or_default() += drops.packets;
         }

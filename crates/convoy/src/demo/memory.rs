@@ -159,6 +159,7 @@ fn end(gateways: [Core; 2], mut summary: Summary) -> anyhow::Result<Summary> {
         gateway.stop()?;
         for worker in stats {
             summary.packets += worker.pipeline.inbound_packets.get();
+            summary.engines.add_stats(&worker.engine);
             for (reason, count) in worker.pipeline.drops.iter().filter(|(_, n)| *n > 0) {
                 *summary.drops.entry(reason.name().to_owned()).or_default() += count;
             }

@@ -8,6 +8,7 @@
 //! namespaces are not allowed, both gateways run in this process, joined by memory.
 
 mod budget;
+mod engine;
 mod folder;
 mod gateways;
 mod ike;
@@ -23,7 +24,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, Subcommand, ValueEnum};
-use convoy_control::site::Backend;
+use convoy_control::site::{Backend, ModelFault};
 use convoy_lab::Family;
 
 pub use ike::{IkeArgs, Peers};
@@ -51,7 +52,7 @@ pub struct DemoArgs {
     #[arg(long)]
     pub keep: bool,
     /// End a demonstration that --keep left running.
-    #[arg(long, conflicts_with_all = ["keep", "seconds", "v6", "mtu", "io", "udp_encap", "json"])]
+    #[arg(long, conflicts_with_all = ["keep", "seconds", "v6", "mtu", "io", "udp_encap", "json", "engine", "fault"])]
     pub stop: bool,
     /// IPv6, inside and outside.
     #[arg(long)]
@@ -65,12 +66,34 @@ pub struct DemoArgs {
     /// ESP inside UDP, as through a NAT.
     #[arg(long)]
     pub udp_encap: bool,
+    /// What does the cryptography of the gateways.
+    #[arg(long, value_enum, default_value_t)]
+    pub engine: Engine,
+    /// What goes wrong with `--engine model`, and when after its first packet: stall@2s, remove@500ms.
+    #[arg(long, value_name = "FAULT", value_parser = fault)]
+    pub fault: Vec<ModelFault>,
     /// Where site files, capture and keys go.
     #[arg(long, value_name = "DIR", default_value = "target/demo")]
     pub out: PathBuf,
     /// Do without namespaces, as where they are not allowed.
     #[arg(long, hide = true, env = "CONVOY_DEMO_IN_MEMORY", value_parser = clap::builder::FalseyValueParser::new())]
     pub in_memory: bool,
+}
+
+/// What does the cryptography of a demonstration's gateways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Engine {
+    /// The workers themselves, at once
+    #[default]
+    Inline,
+    /// A thread beside each worker
+    Pool,
+    /// A look-aside device made of software
+    Model,
+}
+
+fn fault(text: &str) -> Result<ModelFault, String> {
+    text.parse().map_err(String::from)
 }
 
 /// Other demonstrations.
@@ -141,6 +164,13 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
             args.mtu
         )));
     }
+    if args.engine != Engine::Model
+        && let Some(fault) = args.fault.first()
+    {
+        return Err(Stop::usage(format!(
+            "--fault {fault}: only --engine model fails as it is told"
+        )));
+    }
     // The order matters: becoming root of one's own namespaces needs a process with one thread.
     let place = if args.in_memory { Err("asked for".to_owned()) } else { lab::rights() };
     let interrupt = Interrupt::listen()?;
@@ -185,7 +215,8 @@ fn demonstrate(
             return in_memory(args, family, folder, why, &mut progress, interrupt);
         }
     };
-    let options = SiteOptions::of_topology(&topology, family, args.udp_encap, args.io.backend());
+    let options = SiteOptions::of_topology(&topology, family, args.udp_encap, args.io.backend())
+        .with_crypto(engine::section(args.engine, &args.fault));
     let sites = folder.write_sites(&options)?;
     let world = lab::World {
         topology: &topology,
@@ -225,7 +256,8 @@ fn in_memory(
     if args.keep {
         progress.note("--keep has no effect: there is nothing that another program could enter");
     }
-    let options = SiteOptions::in_memory(family, args.udp_encap);
+    let options = SiteOptions::in_memory(family, args.udp_encap)
+        .with_crypto(engine::section(args.engine, &args.fault));
     let sites = folder.write_sites(&options)?;
     let world = memory::World { family, mtu: args.mtu, why };
     let summary = memory::run(&world, args.seconds, &folder, &sites, progress, interrupt)?;

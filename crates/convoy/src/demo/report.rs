@@ -8,6 +8,7 @@ use std::time::Duration;
 use convoy_lab::traffic::{PingReport, TcpFlow, TcpReport, UdpFlow, UdpReport};
 use serde::Serialize;
 
+use super::engine::Engines;
 use super::folder::Folder;
 use crate::output::si;
 
@@ -31,6 +32,8 @@ pub(super) struct Summary {
     pub(super) mtu: u16,
     /// CPU tier of the cryptography.
     pub(super) tier: String,
+    /// What engines did beside the workers; all 0 where workers do all themselves.
+    pub(super) engines: Engines,
     /// Payload bits per second through the tunnel, from A to B.
     pub(super) throughput_bps: u64,
     /// The same from B to A.
@@ -267,6 +270,9 @@ impl Summary {
         let bps = |rate: u64| format!("{}b/s", si(rate as f64));
         row("wire", self.wire_row());
         row("tier", self.tier.clone());
+        if let Some(engines) = self.engines.in_words() {
+            row("engine", engines);
+        }
         row("ping", self.ping_row());
         let ratio = self.throughput_bps as f64 * 100.0 / self.baseline_bps.max(1) as f64;
         row(

@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use convoy_control::lease::{LeaseEvent, Machine};
-use convoy_control::site::Site;
+use convoy_control::site::{CryptoEngine, ModelFaultKind, Site};
 use convoy_control::state::{ReloadReport, State, StateError};
 use convoy_crypto::Cpu;
+use convoy_engine::model::{Faults, Settings};
 use convoy_ipsec::pipeline::PipelineConfig;
 use convoy_ipsec::sa::WorkerId;
 use convoy_ipsec::spd::KnownNetworks;
 use convoy_packet::{Arena, FrameSize};
 use convoy_runtime::{
-    EngineChoice, Events, Runtime, StopReport, Surroundings, ThreadConfig, Wiring, Worker,
-    WorkerPorts, WorkerStats,
+    CryptoPool, EngineChoice, Events, Runtime, StopReport, Surroundings, ThreadConfig, Wiring,
+    Worker, WorkerPorts, WorkerStats,
 };
 
 use crate::exit::Stop;
@@ -33,6 +34,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 /// How long workers may take to see a new picture; a burst takes microseconds.
 const SETTLE_LIMIT: Duration = Duration::from_secs(2);
+/// Nanoseconds after which a device made of software is back that was removed.
+const MODEL_ABSENT_NS: u64 = 1_000_000_000;
 /// How long is looked without a pause: a worker that sleeps is awake by then.
 const SETTLE_SOON: Duration = Duration::from_micros(100);
 /// How often is looked afterwards.
@@ -76,6 +79,29 @@ pub struct Prepared {
     surroundings: Surroundings,
 }
 
+/// The engine that a site asks for; the threads of a pool run from now on.
+fn engine_of(crypto: &CryptoEngine) -> anyhow::Result<EngineChoice> {
+    Ok(match crypto {
+        CryptoEngine::Inline => EngineChoice::Inline,
+        CryptoEngine::Pool { threads } => {
+            let threads: Vec<_> = threads.iter().map(|cpu| cpu.map(usize::from)).collect();
+            let pool = CryptoPool::start(&threads).context("crypto.pool")?;
+            EngineChoice::Pool(pool)
+        }
+        CryptoEngine::Model { faults } => {
+            let mut wrong = Faults { tells: true, absent: MODEL_ABSENT_NS, ..Faults::default() };
+            for fault in faults {
+                let at = u64::try_from(fault.after.as_nanos()).unwrap_or(u64::MAX);
+                match fault.kind {
+                    ModelFaultKind::Stall => wrong.stall_at = Some(at),
+                    ModelFaultKind::Remove => wrong.remove_at = Some(at),
+                }
+            }
+            EngineChoice::Model(Settings::default(), wrong)
+        }
+    })
+}
+
 impl Prepared {
     /// Locks the state folder, leases sequence numbers and sets up keys.
     ///
@@ -83,7 +109,7 @@ impl Prepared {
     /// When the site cannot be brought into force; nothing is left running.
     pub fn new(site: Site, wire_mtu: u16, medium: Medium) -> anyhow::Result<Self> {
         let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
-        let engine = EngineChoice::Inline;
+        let engine = engine_of(&site.crypto)?;
         let pairs = u32::from(site.workers.count) * u32::from(site.workers.count - 1);
         let frames = u32::from(site.workers.count) * FRAMES_PER_WORKER + pairs * FRAMES_PER_PAIR;
         let largest = site.outbound.iter().filter_map(|sa| sa.path_mtu).max().unwrap_or(0);
@@ -96,7 +122,8 @@ impl Prepared {
         let largest =
             largest.max(wire_mtu).max(plain).max(of_interfaces.unwrap_or(0)).max(LEAST_PACKET);
         let more = interfaces.len() as u32 * FRAMES_PER_INTERFACE;
-        let frames = frames + more * u32::from(site.workers.count);
+        let more = more + u32::try_from(engine.frames()).unwrap_or(u32::MAX);
+        let frames = frames.saturating_add(more.saturating_mul(u32::from(site.workers.count)));
         let arena = Arena::map(frames, FrameSize::for_packet(largest.into()))
             .context("no memory for packets")?;
         let pipeline = pipeline_config(&medium);
@@ -205,6 +232,23 @@ impl Core {
     #[must_use]
     pub fn stats(&self) -> &[Arc<WorkerStats>] {
         self.runtime.stats()
+    }
+
+    /// What is wrong with the engine that workers have their cryptography done by, if something is.
+    pub fn engine_trouble(&self) -> Option<String> {
+        let down: u64 = self.stats().iter().map(|stats| stats.engine.down.get()).sum();
+        let name = match self.state.site().crypto {
+            CryptoEngine::Inline => return None,
+            CryptoEngine::Pool { .. } => "the threads of [crypto.pool]",
+            CryptoEngine::Model { .. } => "the device of [crypto.model]",
+        };
+        (down > 0).then(|| {
+            format!(
+                "{name} did not answer in time or went away: workers do the cryptography themselves, and \
+                 try again from time to time ({down} of {} queues)",
+                2 * self.stats().len()
+            )
+        })
     }
 
     /// Wakes the workers, from any thread.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use convoy_control::event::describe as describe_event;
 use convoy_control::metrics::{self, Load, Tunnels};
 use convoy_control::server;
-use convoy_control::site::ExemptMark;
+use convoy_control::site::{CryptoEngine, ExemptMark};
 use convoy_control::state::ReloadReport;
 use convoy_control::status::{
     CryptoReport, Inputs, Level, NamedCount, PolicyReport, SCHEMA, SaReport, Sampler, Status,
@@ -439,7 +439,27 @@ fn counts(gateway: &Gateway) -> Vec<(String, u64, bool)> {
         ("wire.path-mtu-believed".to_owned(), sum(|s| s.path_mtu_believed.get()), false),
         ("wire.path-mtu-ignored".to_owned(), sum(|s| s.path_mtu_ignored.get()), false),
     ]);
+    if gateway.core().state().site().crypto != CryptoEngine::Inline {
+        counts.extend(engine_counts(&sum).map(|(name, value)| (name.to_owned(), value, false)));
+    }
     counts
+}
+
+/// What engines did that work beside the workers.
+fn engine_counts(
+    sum: &dyn Fn(fn(&WorkerStats) -> u64) -> u64,
+) -> impl Iterator<Item = (&'static str, u64)> {
+    [
+        ("engine.requests", sum(|s| s.engine.requests.get())),
+        ("engine.jobs", sum(|s| s.engine.jobs.get())),
+        ("engine.in-software", sum(|s| s.engine.in_software.get())),
+        ("engine.refused", sum(|s| s.engine.refused.get())),
+        ("engine.redone", sum(|s| s.engine.redone.get())),
+        ("engine.losses", sum(|s| s.engine.losses.get())),
+        ("engine.restarts", sum(|s| s.engine.restarts.get())),
+        ("engine.keys-refused", sum(|s| s.engine.keys_refused.get())),
+    ]
+    .into_iter()
 }
 
 /// Packets that found the plain interface's queue full.

@@ -581,6 +581,7 @@ impl Gateway {
         let spent = self.core.state().spent();
         let spent = spent.map(|why| format!("{why}, so SAs ended: write new keys on both sides"));
         let machine = spent.into_iter().chain(self.deaf.clone());
+        let engine = self.core.engine_trouble();
         let leaks = self.leaks.iter().flat_map(Leaks::troubles);
         interfaces
             .chain(self.addresses.troubles())
@@ -588,6 +589,7 @@ impl Gateway {
             .chain(daemons)
             .chain(leaks)
             .chain(machine)
+            .chain(engine)
             .collect()
     }
 

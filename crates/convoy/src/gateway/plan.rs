@@ -156,13 +156,16 @@ pub fn loops(site: &Site) -> Vec<Finding> {
     errors.map(|finding| *finding).collect()
 }
 
-/// CPUs to which workers of this site cannot be bound on this machine.
+/// CPUs to which workers, or threads of a pool, of this site cannot be bound on this machine.
 #[must_use]
 pub fn missing_cpus(site: &Site) -> Vec<Finding> {
-    let cpus = site.workers.pin.iter();
-    let errors = cpus.filter_map(|cpu| may_pin(usize::from(*cpu)).err());
+    let of_workers = site.workers.pin.iter().map(|cpu| ("workers.pin", *cpu));
+    let of_pool = site.crypto.pinned().map(|cpu| ("crypto.pool.pin", cpu));
+    let errors = of_workers
+        .chain(of_pool)
+        .filter_map(|(key, cpu)| Some((key, may_pin(usize::from(cpu)).err()?)));
     errors
-        .map(|error| finding(site, "workers.pin", error.to_string(), "use CPUs that `lscpu` shows"))
+        .map(|(key, error)| finding(site, key, error.to_string(), "use CPUs that `lscpu` shows"))
         .collect()
 }
 

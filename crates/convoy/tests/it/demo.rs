@@ -249,6 +249,35 @@ fn ipv6_and_udp_encapsulation_work_too() {
     files_are_left(&object, 17);
 }
 
+/// The device is removed and comes back while packets flow; nothing is lost with it.
+#[test]
+fn engines_beside_the_workers_lose_nothing() {
+    let Some(bench) = Bench::new() else { return };
+    let run = |more: &[&str]| bench.run(&[&["--seconds", "2", "--json"], more].concat(), |_| ());
+    let object = lossless("native ESP", || run(&["--engine", "pool"]));
+    let engines = &object["engines"];
+    assert!(engines["jobs"].as_u64() > Some(100), "{engines}");
+    let model = ["--engine", "model", "--fault", "remove@200ms"];
+    let object = lossless("native ESP", || run(&model));
+    let engines = &object["engines"];
+    assert!(engines["losses"].as_u64() > Some(0), "{engines}");
+    assert!(engines["in_software"].as_u64() > Some(0), "{engines}");
+}
+
+#[test]
+fn faults_are_the_models_alone() {
+    let Some(bench) = Bench::new() else { return };
+    for (arguments, error) in [
+        (&["--engine", "pool", "--fault", "stall@2s"][..], "only --engine model fails"),
+        (&["--engine", "model", "--fault", "burn@2s"], "stall@2s"),
+        (&["--engine", "poool"], "possible values: inline, pool, model"),
+    ] {
+        let output = bench.run(arguments, |_| ());
+        let shown = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && shown.contains(error), "{shown}");
+    }
+}
+
 #[test]
 fn ctrl_c_in_the_middle_leaves_nothing_behind() {
     let Some(bench) = Bench::new() else { return };

@@ -134,16 +134,16 @@ impl<O: Observer> Outbound<O> {
         self
     }
 
+    /// What does the cryptography.
+    #[must_use]
+    pub const fn engine(&self) -> &Front {
+        &self.engine
+    }
+
     /// Of the packets in flight, those that the engine wakes the worker for. 0 while polling it is of use.
     #[must_use]
     pub fn with_engine(&self) -> usize {
         if self.in_flight == 0 || self.engine.is_ready() { 0 } else { self.in_flight }
-    }
-
-    /// When the engine must be polled though it did not wake the worker, in nanoseconds of its clock.
-    #[must_use]
-    pub fn wake_at(&self) -> Option<u64> {
-        self.engine.wake_at()
     }
 
     /// Generation of the picture that packets which come now meet, and all that are under way have met.

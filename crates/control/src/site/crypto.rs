@@ -1,0 +1,160 @@
+//! The section `[crypto]`: which engine does the cryptography.
+
+use std::time::Duration;
+
+use super::model::{CryptoEngine, ModelFault, ModelFaultKind, Workers};
+use super::reader::{Field, Place, Report, Table, quote};
+use super::sections::{cpus, transposed};
+
+/// Engines that can be named.
+const NAMES: &str = "\"inline\", \"pool\" and \"model\"";
+
+/// Reads the section; without it workers do their own cryptography.
+pub(super) fn read(
+    root: &mut Table<'_>,
+    report: &mut Report<'_>,
+    workers: Option<&Workers>,
+) -> Option<CryptoEngine> {
+    let Some(field) = root.take("crypto") else { return Some(CryptoEngine::Inline) };
+    let mut table = field.table(report, "a [crypto] section")?;
+    let engine = table.need(report, "engine", "engine = \"inline\"");
+    let engine = engine.map(|field| {
+        (field.place.clone(), field.string(report, "the name of an engine, such as \"pool\""))
+    });
+    let pool = table.take("pool").map(|field| {
+        let place = field.place.clone();
+        let table = field.table(report, "a [crypto.pool] section");
+        (place, table.and_then(|table| pool(table, report, workers)))
+    });
+    let model = table.take("model").map(|field| {
+        let place = field.place.clone();
+        let table = field.table(report, "a [crypto.model] section");
+        (place, table.and_then(|table| model(table, report)))
+    });
+    table.finish(report);
+    let (place, name) = engine?;
+    let name = name?.value;
+    let mut alone = |section: Option<Place>, owner: &str| {
+        let Some(section) = section else { return true };
+        let help = format!("leave the section out, or use `engine = \"{owner}\"`");
+        report.error(
+            &section,
+            format!("is for the engine \"{owner}\", not {}", quote(&name)),
+            help,
+        );
+        false
+    };
+    let (pool_place, model_place) = (
+        pool.as_ref().map(|(place, _)| place.clone()),
+        model.as_ref().map(|(place, _)| place.clone()),
+    );
+    match &*name {
+        "inline" => (alone(pool_place, "pool") & alone(model_place, "model"))
+            .then_some(CryptoEngine::Inline),
+        "pool" => {
+            let is_alone = alone(model_place, "model");
+            let threads = pool.map_or_else(|| Some(vec![None]), |(_, threads)| threads)?;
+            is_alone.then_some(CryptoEngine::Pool { threads })
+        }
+        "model" => {
+            let is_alone = alone(pool_place, "pool");
+            let faults = model.map_or_else(|| Some(Vec::new()), |(_, faults)| faults)?;
+            is_alone.then_some(CryptoEngine::Model { faults })
+        }
+        _ => {
+            let what = format!("there is no engine {}", quote(&name));
+            report.error(&place, what, format!("use one of {NAMES}"));
+            None
+        }
+    }
+}
+
+/// The threads of a pool: each bound to a CPU, or to none.
+fn pool(
+    mut table: Table<'_>,
+    report: &mut Report<'_>,
+    workers: Option<&Workers>,
+) -> Option<Vec<Option<u16>>> {
+    let count = table.take("threads").map(|field| {
+        field.integer(report, 1..=64, "use the number of threads, at most one per CPU")
+    });
+    let pin = table.take("pin").map(|field| {
+        let place = field.place.clone();
+        (place, cpus(field, report, "two threads"))
+    });
+    table.finish(report);
+    let count = transposed(count)?.map(|at| at.value);
+    let Some((place, pin)) = pin else {
+        return Some(vec![None; usize::try_from(count.unwrap_or(1)).ok()?]);
+    };
+    let pin = pin?;
+    if pin.is_empty() {
+        report.error(&place, "names no CPU", "give one CPU per thread, or leave it out");
+        return None;
+    }
+    let pinned = u64::try_from(pin.len()).unwrap_or(u64::MAX);
+    if count.is_some_and(|count| count != pinned) {
+        report.error(
+            &place,
+            format!("{pinned} CPUs are given for {} threads", count.unwrap_or_default()),
+            "give one CPU per thread, or leave `threads` out",
+        );
+        return None;
+    }
+    let taken = workers.and_then(|workers| pin.iter().find(|cpu| workers.pin.contains(cpu)));
+    if let Some(cpu) = taken {
+        report.error(
+            &place,
+            format!("a worker is bound to CPU {cpu} already"),
+            "give threads CPUs that no worker has: there both would be slower",
+        );
+        return None;
+    }
+    Some(pin.into_iter().map(Some).collect())
+}
+
+/// What the device made of software is to do wrong.
+fn model(mut table: Table<'_>, report: &mut Report<'_>) -> Option<Vec<ModelFault>> {
+    let faults = table.take("faults").map(|field| {
+        let fields = field.many(report, "a list of faults such as [\"stall@2s\"]")?;
+        fields.into_iter().map(|field| fault(field, report)).collect::<Option<Vec<_>>>()
+    });
+    table.finish(report);
+    Some(transposed(faults)?.unwrap_or_default())
+}
+
+fn fault(field: Field<'_>, report: &mut Report<'_>) -> Option<ModelFault> {
+    let text = field.string(report, "a fault such as \"stall@2s\"")?;
+    match text.value.parse() {
+        Ok(fault) => Some(fault),
+        Err(help) => {
+            let what = format!("{} is not a fault", quote(&text.value));
+            report.error(&text.place, what, String::from(help));
+            None
+        }
+    }
+}
+
+impl std::str::FromStr for ModelFault {
+    /// What would be right.
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const HELP: &str =
+            "write what happens and when after the first packet: \"stall@2s\", \"remove@500ms\"";
+        let (kind, time) = text.split_once('@').ok_or(HELP)?;
+        let kind = match kind {
+            "stall" => ModelFaultKind::Stall,
+            "remove" => ModelFaultKind::Remove,
+            _ => return Err(HELP),
+        };
+        let digits = time.trim_end_matches(|c: char| c.is_ascii_lowercase());
+        let number: u32 = digits.parse().map_err(|_| HELP)?;
+        let unit = match time.get(digits.len()..) {
+            Some("s") => Duration::from_secs(1),
+            Some("ms") => Duration::from_millis(1),
+            _ => return Err(HELP),
+        };
+        Ok(Self { kind, after: unit.checked_mul(number).ok_or(HELP)? })
+    }
+}

@@ -1,0 +1,101 @@
+//! The engine of a demonstration: what its site files say, and what came of it.
+
+use convoy_control::site::ModelFault;
+use convoy_control::status::Status;
+use convoy_runtime::EngineStats;
+use serde::Serialize;
+
+use super::Engine;
+
+/// The section of a site file; nothing for what gateways do without one.
+pub(super) fn section(engine: Engine, faults: &[ModelFault]) -> String {
+    let intro = "\n# What does the cryptography.\n[crypto]\n";
+    match engine {
+        Engine::Inline => String::new(),
+        Engine::Pool => format!("{intro}engine = \"pool\"\n"),
+        Engine::Model => {
+            let faults: Vec<_> = faults.iter().map(|fault| format!("\"{fault}\"")).collect();
+            let faults = match &faults[..] {
+                [] => String::new(),
+                faults => format!("\n[crypto.model]\nfaults = [{}]\n", faults.join(", ")),
+            };
+            format!("{intro}engine = \"model\"\n{faults}")
+        }
+    }
+}
+
+/// What the engines of both gateways did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Engines {
+    /// Packets that they were given.
+    pub(super) jobs: u64,
+    /// Packets that workers did themselves, for want of room or while an engine was down.
+    pub(super) in_software: u64,
+    /// Packets that workers did because an engine was lost or gave them back undone.
+    pub(super) done_again: u64,
+    /// Times that an engine was lost.
+    pub(super) losses: u64,
+    /// Times that a lost one was in use again.
+    pub(super) restarts: u64,
+}
+
+impl Engines {
+    /// Adds what a gateway tells of its own.
+    pub(super) fn add_status(&mut self, status: &Status) {
+        let get = |name: &str| {
+            let mut counters = status.counters.iter();
+            counters.find(|counter| counter.name == name).map_or(0, |counter| counter.value)
+        };
+        self.jobs += get("engine.jobs");
+        self.in_software += get("engine.in-software");
+        self.done_again += get("engine.redone") + get("engine.refused");
+        self.losses += get("engine.losses");
+        self.restarts += get("engine.restarts");
+    }
+
+    /// Adds what a worker of this process counted.
+    pub(super) fn add_stats(&mut self, stats: &EngineStats) {
+        self.jobs += stats.jobs.get();
+        self.in_software += stats.in_software.get();
+        self.done_again += stats.redone.get() + stats.refused.get();
+        self.losses += stats.losses.get();
+        self.restarts += stats.restarts.get();
+    }
+
+    /// In words; `None` where workers do all themselves.
+    pub(super) fn in_words(self) -> Option<String> {
+        let Self { jobs, in_software, done_again, losses, restarts } = self;
+        if self == Self::default() {
+            return None;
+        }
+        let mut text = format!("{jobs} packets by the engine, {in_software} by workers themselves");
+        if losses > 0 {
+            text += &format!(
+                "; lost {losses} times, {done_again} packets done again, back {restarts} times"
+            );
+        }
+        Some(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_say_what_was_asked_for() {
+        assert_eq!(section(Engine::Inline, &[]), "");
+        assert!(section(Engine::Pool, &[]).ends_with("[crypto]\nengine = \"pool\"\n"));
+        let faults = ["stall@2s".parse().unwrap(), "remove@500ms".parse().unwrap()];
+        let section = section(Engine::Model, &faults);
+        assert!(section.ends_with("faults = [\"stall@2000ms\", \"remove@500ms\"]\n"), "{section}");
+    }
+
+    #[test]
+    fn losses_are_told_and_workers_that_do_all_are_not() {
+        assert_eq!(Engines::default().in_words(), None);
+        let engines = Engines { jobs: 10, losses: 1, done_again: 3, ..Engines::default() };
+        let text = engines.in_words().unwrap();
+        assert!(text.contains("lost 1 times, 3 packets done again"), "{text}");
+    }
+}
