@@ -405,6 +405,8 @@ macro_rules! key_type {
         /// derived from the secret is wiped when the key is dropped.
         pub struct $name {
             key: Key,
+            /// Only of keys that were asked to keep it.
+            material: Option<Box<KeyMaterial>>,
         }
 
         impl $name {
@@ -432,7 +434,31 @@ macro_rules! key_type {
                 suite: impl Into<Suite>,
                 material: impl Into<KeyMaterial>,
             ) -> Result<Self, KeyError> {
-                Key::new(cpu, tier, suite.into(), $way, &material.into()).map(|key| Self { key })
+                let key = Key::new(cpu, tier, suite.into(), $way, &material.into())?;
+                Ok(Self { key, material: None })
+            }
+
+            /// A key for the best tier of `cpu` that also keeps what it was made of, for an engine that
+            /// has another library or a device do the work. It is wiped with the key and never printed.
+            ///
+            /// # Errors
+            ///
+            /// As for [`new`](Self::new).
+            pub fn keeping(
+                cpu: &Cpu,
+                suite: impl Into<Suite>,
+                material: impl Into<KeyMaterial>,
+            ) -> Result<Self, KeyError> {
+                let material = Box::new(material.into());
+                let key = Key::new(cpu, cpu.best(), suite.into(), $way, &material)?;
+                Ok(Self { key, material: Some(material) })
+            }
+
+            /// What the key was made of, if it [keeps](Self::keeping) that. Every caller of this is a
+            /// place to review.
+            #[must_use]
+            pub fn material(&self) -> Option<&KeyMaterial> {
+                self.material.as_deref()
             }
 
             /// What the key is for.
@@ -533,6 +559,18 @@ mod tests {
         let shown =
             "KeyMaterial { cipher: SecretBytes(16 bytes), integrity: SecretBytes(0 bytes) }";
         assert_eq!(format!("{material:?}"), shown);
+    }
+
+    #[test]
+    fn only_keys_that_were_asked_to_keep_their_material() {
+        let cpu = Cpu::without("").unwrap();
+        let key = OpenKey::keeping(&cpu, PARAMS, secret(16)).unwrap();
+        assert_eq!(key.material().unwrap().cipher.expose(), [0x5a; 16]);
+        assert!(OpenKey::new(&cpu, PARAMS, secret(16)).unwrap().material().is_none());
+        let shown = format!("{key:?}");
+        assert_eq!(shown, format!("OpenKey(aes-128-gcm-16 on {})", cpu.best()));
+        let error = SealKey::keeping(&cpu, PARAMS, secret(20)).unwrap_err();
+        assert_eq!(error, KeyError::Length { expected: 16, given: 20 });
     }
 
     #[test]

@@ -116,6 +116,7 @@ mod burst;
 mod cpu;
 mod error;
 mod family;
+mod ghash_alone;
 #[allow(unsafe_code)]
 mod isa;
 mod key;
@@ -134,6 +135,7 @@ mod trace;
 pub use burst::{open_burst, seal_burst};
 pub use cpu::Cpu;
 pub use error::{CpuError, KeyError, OpError};
+pub use ghash_alone::GhashKey;
 #[cfg(all(feature = "secret-marks", target_arch = "x86_64"))]
 pub use isa::marks;
 pub use isa::{prefetch_front, prefetch_read, time_stamp};

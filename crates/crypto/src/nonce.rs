@@ -52,6 +52,14 @@ impl Nonce {
     pub const fn again(&self) -> Self {
         Self(self.0)
     }
+
+    /// Its bytes, for engines that have another library or a device do the work. They may begin with a
+    /// salt, which is secret.
+    #[inline]
+    #[must_use]
+    pub fn expose(&self) -> &[u8] {
+        self.0.expose()
+    }
 }
 
 impl fmt::Debug for Nonce {
@@ -71,6 +79,13 @@ impl OpenNonce {
     #[must_use]
     pub fn front(bytes: [u8; 16], len: u8) -> Self {
         Self(NonceBlock::front(bytes, len))
+    }
+
+    /// Its bytes; see [`Nonce::expose`].
+    #[inline]
+    #[must_use]
+    pub fn expose(&self) -> &[u8] {
+        self.0.expose()
     }
 }
 
@@ -119,6 +134,11 @@ impl NonceBlock {
         self.len as u8
     }
 
+    /// The bytes that count; all of them where more were told.
+    fn expose(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len())).unwrap_or(&self.bytes)
+    }
+
     /// With the first block's number in the last byte.
     #[inline(always)]
     pub(crate) fn with_counter(self, counter: u8) -> Self {
@@ -142,6 +162,16 @@ mod tests {
         same(NonceBlock::front(bytes, 12), NonceBlock::new(*bytes.first_chunk::<12>().unwrap()));
         same(NonceBlock::front(bytes, 16), NonceBlock::new(bytes));
         assert_eq!(NonceBlock::front(bytes, 200).len(), 200, "to be refused with the operation");
+    }
+
+    #[test]
+    fn a_nonce_shows_the_bytes_that_count() {
+        assert_eq!(Nonce::new([7; 12]).expose(), [7; 12]);
+        assert_eq!(OpenNonce::front([9; 16], 11).expose(), [9; 11]);
+        assert_eq!(
+            (Nonce::new([]).expose().len(), Nonce::front([9; 16], 200).expose().len()),
+            (0, 16)
+        );
     }
 
     #[test]

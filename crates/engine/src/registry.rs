@@ -1,6 +1,34 @@
-//! What engines there are, by name and priority.
+//! What engines there are, by name and priority, and what drivers compute with.
+//!
+//! An engine says where jobs are done; a [`Driver`] is an implementation of one algorithm. A [`Registry`]
+//! holds drivers in the manner of Linux's crypto API: algorithms have the names that a kernel gives them,
+//! each driver is tested when it is registered, and whoever asks for an algorithm gets the driver of highest
+//! priority that passed.
+//!
+//! ```
+//! use convoy_crypto::Cpu;
+//! use convoy_engine::registry::Registry;
+//!
+//! let registry = Registry::of(&Cpu::detect()?);
+//! let driver = registry.for_algorithm("rfc4106(gcm(aes))")?;
+//! assert!(driver.name().starts_with("rfc4106-gcm-aes-convoy-"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod algorithm;
+mod driver;
+mod known;
+mod self_test;
+mod table;
+#[cfg(test)]
+mod tests;
+mod tiers;
 
 use crate::Front;
+
+pub use algorithm::Kind;
+pub use driver::{Driver, Provider, Ready, SelfTest};
+pub use table::{Purpose, Registry, RegistryError};
 
 /// An engine that can be made.
 #[derive(Clone, Copy, Debug)]
@@ -39,17 +67,4 @@ pub fn entries() -> &'static [Entry] {
 #[must_use]
 pub fn find(name: Option<&str>) -> Option<&'static Entry> {
     ENTRIES.iter().find(|entry| name.is_none_or(|name| entry.name == name))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_highest_priority_comes_first_and_is_the_default() {
-        assert!(entries().is_sorted_by(|a, b| a.priority >= b.priority));
-        assert_eq!(find(None).map(|e| e.name), Some(entries()[0].name));
-        assert!(find(Some("no such engine")).is_none());
-        assert!(find(Some("inline")).is_some_and(|e| e.make().standing().is_none()));
-    }
 }

@@ -56,6 +56,20 @@ impl SoftKey {
             Self::Aes256(soft) => soft.gmac(nonce, aad, data),
         }
     }
+
+    /// GHASH of both strings, each padded, and of their lengths.
+    #[inline(never)]
+    pub(crate) fn ghash(&self, aad: &[u8], data: &[u8]) -> [u8; 16] {
+        let mut hash = match self {
+            Self::Aes128(soft) => soft.ghash.clone(),
+            Self::Aes192(soft) => soft.ghash.clone(),
+            Self::Aes256(soft) => soft.ghash.clone(),
+        };
+        hash.update_padded(aad);
+        hash.update_padded(data);
+        hash.update(&[length_block(aad.len(), data.len())]);
+        hash.finalize().into()
+    }
 }
 
 impl<A: BlockCipherEncrypt + KeyInit + BlockSizeUser<BlockSize = U16>> Soft<A> {

@@ -101,6 +101,35 @@ fn hash<L: Lanes>(l: L, tables: &Tables, aad: &[u8], data: &[u8]) -> B {
     hash.hash
 }
 
+/// Computes GHASH alone: of both strings, each padded, and of their lengths.
+pub(super) struct Ghash<'t> {
+    pub(super) tables: &'t Tables,
+    pub(super) aad: &'t [u8],
+    pub(super) data: &'t [u8],
+}
+
+impl<L: Lanes> Task<L> for Ghash<'_> {
+    type Output = [u8; 16];
+
+    #[inline(always)]
+    fn run(self, token: L) -> [u8; 16] {
+        let Self { tables, aad, data } = self;
+        let blocks = aad.len().div_ceil(16) + data.len().div_ceil(16) + 1;
+        let mut hash = Hash::new(token, tables, blocks);
+        for part in [aad, data] {
+            let (blocks, rest) = part.as_chunks::<16>();
+            for block in blocks {
+                hash.push(token.reverse(token.load(block)));
+            }
+            if !rest.is_empty() {
+                hash.push(token.reverse(token.load_some(rest)));
+            }
+        }
+        hash.push(aad::length_block(token, aad.len(), data.len()));
+        token.to_bytes(token.reverse(hash.hash))
+    }
+}
+
 /// The bytes of `front`, those of `back` behind them, and zeros: at most 16 in all.
 #[inline(always)]
 fn join<L: Lanes>(l: L, front: &[u8], back: &[u8]) -> B {

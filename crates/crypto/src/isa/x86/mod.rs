@@ -171,6 +171,13 @@ impl Kernel {
         enter!(self, gmac::Run(jobs));
     }
 
+    /// GHASH alone (NIST SP 800-38D section 6.4), of what GCM hashes.
+    pub(crate) fn ghash(self, tables: &Tables, aad: &[u8], data: &[u8]) -> [u8; 16] {
+        let hash = enter!(self, gmac::Ghash { tables, aad, data });
+        self.wipe_registers();
+        hash
+    }
+
     /// Wipes every vector register that kernels of this tier may have left data in.
     pub(crate) fn wipe_registers(self) {
         match self {

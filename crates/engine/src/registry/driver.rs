@@ -1,0 +1,222 @@
+//! Drivers: implementations of one algorithm, and what is known about them.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use convoy_crypto::{KeyError, KeyMaterial, OpenKey, SealKey, Suite};
+
+use super::algorithm::{self, Kind};
+use crate::Front;
+
+/// What a driver can do: brought by whoever registers it, within this crate or outside.
+pub trait Provider: Send + Sync + fmt::Debug {
+    /// Whether it works for this suite; a driver need not know all lengths of its algorithm's keys and
+    /// ICVs.
+    fn takes(&self, suite: Suite) -> bool;
+
+    /// A key to seal with in its engines. Where the engines need the material itself, the key must
+    /// [keep](SealKey::keeping) it.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the material does not suit.
+    fn seal_key(&self, suite: Suite, material: KeyMaterial) -> Result<SealKey, KeyError>;
+
+    /// A key to open with in its engines; see [`Self::seal_key`].
+    ///
+    /// # Errors
+    /// [`KeyError`] when the material does not suit.
+    fn open_key(&self, suite: Suite, material: KeyMaterial) -> Result<OpenKey, KeyError>;
+
+    /// An engine for one worker and direction, without keys.
+    fn engine(&self) -> Front;
+}
+
+/// How a driver's self-test ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SelfTest {
+    /// It is not registered, and was not tested.
+    NotRun,
+    /// It gave the known answers, and refused forged packets.
+    Passed,
+    /// It did not, for this reason; it is never used.
+    Failed(String),
+    /// It computes nothing that could be tested, and is for benches only.
+    Exempt,
+}
+
+impl fmt::Display for SelfTest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotRun => f.write_str("not run"),
+            Self::Passed => f.write_str("passed"),
+            Self::Failed(why) => write!(f, "failed: {why}"),
+            Self::Exempt => f.write_str("none"),
+        }
+    }
+}
+
+/// An implementation of one algorithm.
+#[derive(Clone, Debug)]
+pub struct Driver {
+    pub(super) algorithm: String,
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    pub(super) synchronous: bool,
+    pub(super) self_test: SelfTest,
+    priority: u16,
+    bench_only: bool,
+    exempt: bool,
+    about: String,
+    pub(super) provider: Arc<dyn Provider>,
+}
+
+impl Driver {
+    /// Priority of a driver that says nothing else, and of portable software.
+    pub const PORTABLE: u16 = 100;
+
+    /// A driver of an algorithm, with a name of its own in the manner of `rfc4106-gcm-aes-vendor`.
+    #[must_use]
+    pub fn new(algorithm: &str, name: impl Into<String>, provider: Arc<dyn Provider>) -> Self {
+        let algorithm = algorithm::canonical(algorithm).into_owned();
+        Self {
+            kind: algorithm::suites(&algorithm).next().map_or(Kind::Aead, Kind::of),
+            algorithm,
+            name: name.into(),
+            synchronous: true,
+            self_test: SelfTest::NotRun,
+            priority: Self::PORTABLE,
+            bench_only: false,
+            exempt: false,
+            about: String::new(),
+            provider,
+        }
+    }
+
+    /// With another priority than [`Self::PORTABLE`].
+    #[must_use]
+    pub fn priority(self, priority: u16) -> Self {
+        Self { priority, ..self }
+    }
+
+    /// With a line that says what it is.
+    #[must_use]
+    pub fn about(self, about: impl Into<String>) -> Self {
+        Self { about: about.into(), ..self }
+    }
+
+    /// For benches: never chosen for an algorithm, and refused for traffic by its name, too.
+    #[must_use]
+    pub fn bench_only(self) -> Self {
+        Self { bench_only: true, ..self }
+    }
+
+    /// For benches, and without a self-test, as it computes nothing.
+    #[must_use]
+    pub fn does_no_work(self) -> Self {
+        Self { bench_only: true, exempt: true, ..self }
+    }
+
+    /// The algorithm's name.
+    #[must_use]
+    pub fn algorithm(&self) -> &str {
+        &self.algorithm
+    }
+
+    /// The driver's own name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Of the drivers of one algorithm that passed, the highest is used.
+    #[must_use]
+    pub const fn rank(&self) -> u16 {
+        self.priority
+    }
+
+    /// What sort of algorithm it has.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether jobs are done on the core that submits them.
+    #[must_use]
+    pub const fn is_synchronous(&self) -> bool {
+        self.synchronous
+    }
+
+    /// Whether it is for benches only.
+    #[must_use]
+    pub const fn is_for_benches(&self) -> bool {
+        self.bench_only
+    }
+
+    /// Whether there is nothing about it to test.
+    pub(super) const fn is_exempt(&self) -> bool {
+        self.exempt
+    }
+
+    /// What it is, in one line.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        &self.about
+    }
+
+    /// How its self-test ended.
+    #[must_use]
+    pub const fn self_test(&self) -> &SelfTest {
+        &self.self_test
+    }
+
+    /// Whether it works for this suite.
+    #[must_use]
+    pub fn takes(&self, suite: Suite) -> bool {
+        algorithm::name_of(suite) == self.algorithm && self.provider.takes(suite)
+    }
+}
+
+/// A driver that may be used: it passed its self-test, or is for benches and asked for by one.
+#[derive(Clone, Debug)]
+pub struct Ready(pub(super) Arc<Driver>);
+
+impl Ready {
+    /// A key to seal with in engines of this driver.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the material does not suit.
+    pub fn seal_key(
+        &self,
+        suite: Suite,
+        material: impl Into<KeyMaterial>,
+    ) -> Result<SealKey, KeyError> {
+        self.0.provider.seal_key(suite, material.into())
+    }
+
+    /// A key to open with in engines of this driver.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the material does not suit.
+    pub fn open_key(
+        &self,
+        suite: Suite,
+        material: impl Into<KeyMaterial>,
+    ) -> Result<OpenKey, KeyError> {
+        self.0.provider.open_key(suite, material.into())
+    }
+
+    /// An engine for one worker and direction, without keys.
+    #[must_use]
+    pub fn engine(&self) -> Front {
+        self.0.provider.engine()
+    }
+}
+
+impl Deref for Ready {
+    type Target = Driver;
+
+    fn deref(&self) -> &Driver {
+        &self.0
+    }
+}
