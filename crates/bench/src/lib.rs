@@ -3,6 +3,7 @@
 
 pub mod contender;
 pub mod convoy;
+pub mod engine;
 pub mod esp;
 pub mod floor;
 pub mod gate;

@@ -340,6 +340,9 @@ pub enum BenchWhat {
     /// packet arrives.
     #[command(after_help = crate::verbs::bench::ESP_HELP)]
     Esp(crate::verbs::bench::EspArgs),
+    /// Engines: what handing a packet over and taking it back costs, and how many get done.
+    #[command(after_help = crate::verbs::bench::ENGINE_HELP)]
+    Engine(crate::verbs::bench::EngineArgs),
 }
 
 const BENCH_CRYPTO: &str = "\

@@ -1,6 +1,7 @@
 //! `convoy bench`: what it costs.
 
 mod crypto;
+mod engine;
 mod esp;
 
 use convoy_crypto::{Cpu, Tier};
@@ -8,11 +9,13 @@ use convoy_crypto::{Cpu, Tier};
 use crate::cli::{BenchArgs, BenchWhat};
 use crate::exit::Exit;
 
+pub use engine::{EngineArgs, HELP as ENGINE_HELP};
 pub use esp::{EspArgs, HELP as ESP_HELP};
 
 pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     match &args.what {
         BenchWhat::Crypto(args) => crypto::run(args),
+        BenchWhat::Engine(args) => engine::run(args),
         BenchWhat::Esp(args) => esp::run(args),
     }
 }

@@ -1,0 +1,109 @@
+//! What is printed of engines.
+
+use core::fmt;
+
+use serde::Serialize;
+
+use super::measure::Point;
+use crate::machine::Machine;
+use crate::stats::Line;
+
+/// Cycles for a cache line there and back above which processors are too far apart for costs of handing
+/// over to mean anything.
+pub const FAR: f64 = 300.0;
+
+/// All that was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Version of the program.
+    pub version: &'static str,
+    /// The machine.
+    pub machine: Machine,
+    /// CPU tier of the keys.
+    pub tier: String,
+    /// The processor that submits, and that of the pool's thread.
+    pub cpus: Vec<usize>,
+    /// Cycles for a cache line from one to the other and back.
+    pub line_cycles: Option<f64>,
+    /// What both compute at once, in what they compute one at a time: at best 1.
+    pub together: Option<f64>,
+    /// Points.
+    pub points: Vec<Point>,
+    /// Costs of an engine against size.
+    pub fits: Vec<Fit>,
+    /// What was left out, and why.
+    pub skipped: Vec<String>,
+}
+
+/// How the cycles of the submitting core grow with the packet.
+#[derive(Clone, Debug, Serialize)]
+pub struct Fit {
+    /// Name of the engine.
+    pub engine: String,
+    /// Name of the suite.
+    pub suite: String,
+    /// The line.
+    pub line: Line,
+}
+
+/// The line of each engine and suite that has points of several sizes.
+#[must_use]
+pub fn fits(points: &[Point]) -> Vec<Fit> {
+    let of = |point: &Point| (point.engine.clone(), point.suite.clone());
+    let mut fits: Vec<Fit> = Vec::new();
+    for point in points {
+        let (engine, suite) = of(point);
+        if fits.iter().any(|fit| fit.engine == engine && fit.suite == suite) {
+            continue;
+        }
+        let alike = points.iter().filter(|other| of(other) == of(point));
+        let at: Vec<_> = alike.map(|other| (other.bytes as f64, other.cycles.mean)).collect();
+        if let Some(line) = Line::through(&at) {
+            fits.push(Fit { engine, suite, line });
+        }
+    }
+    fits
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { machine, tier, cpus, .. } = self;
+        writeln!(
+            f,
+            "{}, {:.0} MHz of the time-stamp counter, tier {tier}",
+            machine.cpu, machine.tsc_mhz
+        )?;
+        if let (Some(line), Some(together)) = (self.line_cycles, self.together) {
+            writeln!(
+                f,
+                "processors {cpus:?}: a cache line takes {line:.0} cycles there and back; computing at once \
+                 they reach {together:.2} of what they reach one at a time"
+            )?;
+        }
+        writeln!(
+            f,
+            "\n{:<8}{:<28}{:>6}{:>10}{:>16}{:>10}{:>9}",
+            "ENGINE", "SUITE", "BYTES", "CYCLES", "(quartiles)", "Mpps", "Gb/s"
+        )?;
+        for point in &self.points {
+            let rate = point.packets_per_second;
+            writeln!(
+                f,
+                "{:<8}{:<28}{:>6}{:>10.1}{:>16}{:>10.2}{:>9.2}",
+                point.engine,
+                point.suite,
+                point.bytes,
+                point.cycles.mean,
+                format!("{:.1}–{:.1}", point.cycles.low, point.cycles.high),
+                rate / 1e6,
+                rate * point.bytes as f64 * 8.0 / 1e9
+            )?;
+        }
+        writeln!(f)?;
+        for Fit { engine, suite, line } in &self.fits {
+            let Line { slope, intercept } = line;
+            writeln!(f, "{engine}, {suite}: {intercept:.1} cycles and {slope:.3} for each byte")?;
+        }
+        self.skipped.iter().try_for_each(|what| writeln!(f, "not measured: {what}"))
+    }
+}
