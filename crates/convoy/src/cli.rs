@@ -62,8 +62,8 @@ pub enum Verb {
         after_help = "Examples:\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7 --proto tcp --dport 443 --bytes 1500\n  convoy trace left --inbound --spi 0xc1a2b3c4 --from 10.2.0.7 --to 10.1.0.5\n\nOf a packet that arrives, --from and --to are the addresses inside. Of one that leaves, host, route and fate say how\nthe host leads it: by its prefixes, by what policies answer where the kernel asks, and by its routes.\n\nExit codes: 0 it passes, in clear too, or waits for an SA, 1 it is dropped, 2 the question makes no sense,\n3 no gateway answers."
     )]
     Trace(TraceArgs),
-    /// CPU tiers, engines and algorithms of this machine; needs no gateway.
-    #[command(after_help = "Example:\n  CONVOY_DENY_CPU=avx512 convoy crypto")]
+    /// CPU tiers, engines, algorithms and drivers of this machine; needs no gateway.
+    #[command(after_help = CRYPTO)]
     Crypto(CryptoArgs),
     /// Measure what packets cost: the crypto library beside others, and ESP from end to end.
     Bench(BenchArgs),
@@ -314,9 +314,26 @@ pub struct StatusArgs {
     pub json: bool,
 }
 
+const CRYPTO: &str = "\
+Examples:
+  convoy crypto
+  convoy crypto 'rfc4106(gcm(aes))'                # the drivers of one algorithm
+  convoy crypto rfc4106-gcm-aes-convoy-avx512
+  CONVOY_DENY_CPU=avx512 convoy crypto             # without a CPU tier
+
+Drivers are listed as /proc/crypto does. An algorithm has the name that a Linux kernel gives it; a driver
+is one implementation of it. Each driver is tested here and now: it must give published results, and
+refuse forged packets. USE says what becomes of it:
+  chosen   the algorithm's name stands for it: of those that passed, it has the highest priority
+  by name  it passed, and is used where it is asked for by its name
+  benches  for measuring only; never chosen, and refused for traffic
+  never    it failed its self-test, for the reason beside it";
+
 /// `convoy crypto`
 #[derive(Debug, Args)]
 pub struct CryptoArgs {
+    /// Only the drivers of this algorithm, or the driver of this name.
+    pub name: Option<String>,
     /// Print as JSON.
     #[arg(long)]
     pub json: bool,

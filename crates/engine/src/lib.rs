@@ -12,6 +12,7 @@
 //! name and priority, is in [`registry`].
 #![forbid(unsafe_code)]
 
+mod drivers;
 pub mod front;
 mod inline;
 mod job;

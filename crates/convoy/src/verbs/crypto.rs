@@ -1,21 +1,25 @@
 //! `convoy crypto`: what this machine can do, like `/proc/crypto`.
 
+mod drivers;
+
 use convoy_crypto::{
     Cipher, Cpu, GcmParams, HashAlg, IcvLen, Integrity, KeyBits, KeyMaterial, MacAlg, SealKey,
     SecretBytes, Suite, Tier, assumed_features,
 };
-use convoy_engine::registry;
+use convoy_engine::registry::{self, Registry};
 use serde::Serialize;
 
 use crate::cli::CryptoArgs;
 use crate::exit::{Exit, Stop};
 use crate::output;
+use drivers::DriverRow;
 
 #[derive(Serialize)]
 struct Report {
     tiers: Vec<TierRow>,
     engines: Vec<EngineRow>,
     algorithms: Vec<AlgorithmRow>,
+    drivers: Vec<DriverRow>,
     /// Instructions that every tier needs, because the compiler was told so; none usually.
     assumed: Vec<&'static str>,
 }
@@ -58,14 +62,19 @@ struct Implementation {
 pub(super) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
     let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
     let found = Cpu::without("")?;
+    let drivers = drivers::rows(&Registry::of(&cpu), args.name.as_deref());
+    let drivers = drivers.map_err(|e| Stop::usage(e.to_string()))?;
     let report = Report {
         tiers: tiers(&cpu, &found),
         engines: engines(),
         algorithms: algorithms(&cpu)?,
+        drivers,
         assumed: assumed_features().collect(),
     };
     if args.json {
         output::json(&report)?;
+    } else if args.name.is_some() {
+        output::print(&output::table(&drivers::cells(&report.drivers)))?;
     } else {
         output::print(&text(&report))?;
     }
@@ -214,7 +223,8 @@ fn text(report: &Report) -> String {
             names.join(", "),
         ]
     }));
-    let tables = [tiers, engines, algorithms].map(|rows| output::table(&rows)).join("\n");
+    let drivers = drivers::cells(&report.drivers);
+    let tables = [tiers, engines, algorithms, drivers].map(|rows| output::table(&rows)).join("\n");
     if report.assumed.is_empty() {
         return tables;
     }

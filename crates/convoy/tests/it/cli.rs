@@ -74,6 +74,42 @@ fn crypto_lists_tiers_engines_and_algorithms() {
 }
 
 #[test]
+fn crypto_lists_drivers_like_a_kernel_and_every_one_of_convoy_s_own_passes() {
+    let output = convoy(&["crypto", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let drivers = report["drivers"].as_array().unwrap();
+    let gcm = |name: &str| {
+        let of =
+            |driver: &&serde_json::Value| driver["driver"] == format!("rfc4106-gcm-aes-{name}");
+        drivers.iter().find(of)
+    };
+    let portable = gcm("convoy-portable").unwrap();
+    assert_eq!(portable["algorithm"], "rfc4106(gcm(aes))");
+    assert_eq!((&portable["type"], &portable["synchronous"]), (&"aead".into(), &true.into()));
+    assert_eq!((&portable["priority"], &portable["self_test"]), (&100.into(), &"passed".into()));
+    for tier in report["tiers"].as_array().unwrap() {
+        let driver = gcm(&format!("convoy-{}", tier["name"].as_str().unwrap()));
+        let usable = tier["state"] == "in use" || tier["state"] == "available";
+        assert_eq!(driver.is_some(), usable, "{tier}");
+        assert_eq!(
+            driver.is_some_and(|driver| driver["chosen"] == true),
+            tier["state"] == "in use"
+        );
+    }
+    let own = |driver: &&serde_json::Value| driver["driver"].as_str().unwrap().contains("-convoy-");
+    assert!(drivers.iter().filter(own).all(|driver| driver["self_test"] == "passed"));
+
+    let said = text(&convoy(&["crypto", "hmac(sha1)"]).stdout);
+    assert!(said.starts_with("ALGORITHM"), "{said}");
+    assert!(said.lines().skip(1).all(|line| line.starts_with("hmac(sha1)  hmac-sha1-")), "{said}");
+    let output = convoy(&["crypto", "rot13"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("\"rot13\"") && said.contains("rfc4106(gcm(aes))"), "{said}");
+    assert!(text(&convoy(&["crypto", "--help"]).stdout).contains("/proc/crypto"));
+}
+
+#[test]
 fn keys_from_a_site_file_are_what_wireshark_reads() {
     let folder = tempfile::tempdir().unwrap();
     let site = Plan::simple().write('a', folder.path());

@@ -7,6 +7,7 @@ use convoy_crypto::{Cpu, Suite};
 use super::algorithm;
 use super::driver::{Driver, Ready, SelfTest};
 use super::{self_test, tiers};
+use crate::drivers;
 
 /// What a driver is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,11 +84,12 @@ impl Registry {
         Self { cpu: *cpu, drivers: Vec::new() }
     }
 
-    /// A registry with Convoy's own drivers, one for each algorithm and tier of `cpu`.
+    /// A registry with Convoy's own drivers, one for each algorithm and tier of `cpu`, and with those that
+    /// are for benches only.
     #[must_use]
     pub fn of(cpu: &Cpu) -> Self {
         let mut registry = Self::empty(cpu);
-        for driver in tiers::drivers(cpu) {
+        for driver in tiers::drivers(cpu).chain(drivers::for_benches(cpu)) {
             registry.add(driver);
         }
         registry
