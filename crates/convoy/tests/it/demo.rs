@@ -266,13 +266,13 @@ fn engines_beside_the_workers_lose_nothing() {
 
 #[test]
 fn faults_are_the_models_alone() {
-    let Some(bench) = Bench::new() else { return };
+    let dir = tempfile::tempdir().unwrap();
     for (arguments, error) in [
         (&["--engine", "pool", "--fault", "stall@2s"][..], "only --engine model fails"),
         (&["--engine", "model", "--fault", "burn@2s"], "stall@2s"),
         (&["--engine", "poool"], "possible values: inline, pool, model"),
     ] {
-        let output = bench.run(arguments, |_| ());
+        let output = command(env!("CARGO_BIN_EXE_convoy"), dir.path(), arguments).output().unwrap();
         let shown = text(&output.stderr);
         assert!(output.status.code() == Some(2) && shown.contains(error), "{shown}");
     }
