@@ -22,12 +22,15 @@ pub(crate) fn for_benches(cpu: &Cpu) -> impl Iterator<Item = Driver> + use<> {
     let null = algorithm::names().into_iter().map(move |algorithm| {
         let name = format!("{}-null", algorithm::as_word(&algorithm));
         let about = "does no work and writes no ICV: what everything but the cryptography costs";
-        Driver::new(&algorithm, name, null.clone()).priority(0).about(about).does_no_work()
+        Driver::new(&algorithm, name, null.clone())
+            .with_priority(0)
+            .with_about(about)
+            .does_no_work()
     });
     let two_pass = |suffix, priority, hash: Tier, about| {
         let name = format!("{}-{suffix}", algorithm::as_word(GCM));
         let provider = Arc::new(TwoPass { cpu: *cpu, hash });
-        Driver::new(GCM, name, provider).priority(priority).about(about).bench_only()
+        Driver::new(GCM, name, provider).with_priority(priority).with_about(about).bench_only()
     };
     let software = two_pass(
         "two-pass",

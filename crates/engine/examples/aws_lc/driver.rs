@@ -23,7 +23,7 @@ const PRIORITY: u16 = 50;
 pub(crate) fn drivers(cpu: &Cpu) -> [Driver; 2] {
     let driver = |algorithm, name| {
         let driver = Driver::new(algorithm, name, Arc::new(AwsLc::new(cpu)));
-        driver.priority(PRIORITY).about("aws-lc, one packet at a time")
+        driver.with_priority(PRIORITY).with_about("aws-lc, one packet at a time")
     };
     [driver(GCM, "rfc4106-gcm-aes-aws-lc"), driver(CHACHA, "rfc7539esp-chacha20-poly1305-aws-lc")]
 }

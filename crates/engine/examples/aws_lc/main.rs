@@ -18,7 +18,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     for algorithm in [driver::GCM, driver::CHACHA] {
         println!("{algorithm}");
         for driver in registry.drivers().filter(|driver| driver.algorithm() == algorithm) {
-            println!("  {:4}  {}: self-test {}", driver.rank(), driver.name(), driver.self_test());
+            println!(
+                "  {:4}  {}: self-test {}",
+                driver.priority(),
+                driver.name(),
+                driver.self_test()
+            );
         }
         println!("  chosen: {}", registry.for_algorithm(algorithm)?.name());
     }

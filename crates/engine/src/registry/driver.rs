@@ -93,15 +93,15 @@ impl Driver {
         }
     }
 
-    /// With another priority than [`Self::PORTABLE`].
+    /// The same with another priority than [`Self::PORTABLE`].
     #[must_use]
-    pub fn priority(self, priority: u16) -> Self {
+    pub fn with_priority(self, priority: u16) -> Self {
         Self { priority, ..self }
     }
 
-    /// With a line that says what it is.
+    /// The same with a line that says what it is.
     #[must_use]
-    pub fn about(self, about: impl Into<String>) -> Self {
+    pub fn with_about(self, about: impl Into<String>) -> Self {
         Self { about: about.into(), ..self }
     }
 
@@ -131,7 +131,7 @@ impl Driver {
 
     /// Of the drivers of one algorithm that passed, the highest is used.
     #[must_use]
-    pub const fn rank(&self) -> u16 {
+    pub const fn priority(&self) -> u16 {
         self.priority
     }
 
@@ -160,7 +160,7 @@ impl Driver {
 
     /// What it is, in one line.
     #[must_use]
-    pub fn description(&self) -> &str {
+    pub fn about(&self) -> &str {
         &self.about
     }
 

@@ -126,7 +126,7 @@ impl Registry {
     fn place_of(&self, driver: &Driver) -> usize {
         let is_of = |other: &Arc<Driver>| other.algorithm == driver.algorithm;
         let Some(first) = self.drivers.iter().position(is_of) else { return self.drivers.len() };
-        let stays = |other: &&Arc<Driver>| is_of(other) && other.rank() >= driver.rank();
+        let stays = |other: &&Arc<Driver>| is_of(other) && other.priority() >= driver.priority();
         first + self.drivers.iter().skip(first).take_while(stays).count()
     }
 

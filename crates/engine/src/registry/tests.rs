@@ -28,7 +28,7 @@ fn every_tier_has_a_driver_for_every_algorithm_and_all_pass() {
         let drivers: Vec<_> = registry.drivers().filter(|d| d.algorithm() == name).collect();
         let own: Vec<_> = drivers.iter().filter(|d| d.name().contains("-convoy-")).collect();
         assert_eq!(own.len(), cpu.tiers().count(), "{name}");
-        assert!(drivers.is_sorted_by(|a, b| a.rank() >= b.rank()));
+        assert!(drivers.is_sorted_by(|a, b| a.priority() >= b.priority()));
         for driver in own {
             assert_eq!(*driver.self_test(), SelfTest::Passed, "{}", driver.name());
             assert!(driver.is_synchronous() && !driver.is_for_benches());
@@ -54,7 +54,7 @@ fn a_driver_of_a_tier_makes_keys_of_that_tier() {
     let material = || SecretBytes::copy_from(&[3; 32]);
     let name = "rfc4106-gcm-aes-convoy-portable";
     let driver = registry.driver(name, Purpose::Traffic).unwrap();
-    assert_eq!((driver.rank(), driver.kind()), (Driver::PORTABLE, Kind::Aead));
+    assert_eq!((driver.priority(), driver.kind()), (Driver::PORTABLE, Kind::Aead));
     assert_eq!(driver.seal_key(suite, material()).unwrap().tier(), Tier::Portable);
     assert_eq!(driver.open_key(suite, material()).unwrap().tier(), Tier::Portable);
 }
@@ -144,7 +144,7 @@ impl Synchronous for OddEngine {
 const GCM: &str = "rfc4106(gcm(aes))";
 
 fn odd(algorithm: &str, name: &str, fault: Fault) -> Driver {
-    Driver::new(algorithm, name, Arc::new(Odd(fault))).priority(5000).about("for tests")
+    Driver::new(algorithm, name, Arc::new(Odd(fault))).with_priority(5000).with_about("for tests")
 }
 
 #[test]
@@ -200,10 +200,10 @@ fn a_driver_from_outside_is_chosen_by_its_priority_for_what_it_takes() {
     assert_eq!(*driver.self_test(), SelfTest::NotRun);
     assert_eq!(registry.register(driver).unwrap(), SelfTest::Passed);
     assert_eq!(registry.for_algorithm(GCM).unwrap().name(), "gcm-good");
-    let low = odd(GCM, "gcm-low", Fault::None).priority(1);
+    let low = odd(GCM, "gcm-low", Fault::None).with_priority(1);
     registry.register(low).unwrap();
     assert_eq!(registry.for_algorithm(GCM).unwrap().name(), "gcm-good");
-    let benched = odd(GCM, "gcm-bench", Fault::None).priority(9000).bench_only();
+    let benched = odd(GCM, "gcm-bench", Fault::None).with_priority(9000).bench_only();
     assert_eq!(registry.register(benched).unwrap(), SelfTest::Passed);
     assert_eq!(registry.for_algorithm(GCM).unwrap().name(), "gcm-good");
     assert!(registry.driver("gcm-bench", Purpose::Bench).is_ok());

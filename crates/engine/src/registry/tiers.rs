@@ -39,8 +39,8 @@ pub(super) fn drivers(cpu: &Cpu) -> impl Iterator<Item = Driver> {
         let name = format!("{}-convoy-{}", algorithm::as_word(algorithm), tier.tier);
         let rank = Tier::ALL.iter().position(|other| *other == tier.tier).unwrap_or_default();
         Driver::new(algorithm, name, tier.clone())
-            .priority(Driver::PORTABLE + 100 * u16::try_from(rank).unwrap_or_default())
-            .about(format!("Convoy's kernels of the tier {}", tier.tier))
+            .with_priority(Driver::PORTABLE + 100 * u16::try_from(rank).unwrap_or_default())
+            .with_about(format!("Convoy's kernels of the tier {}", tier.tier))
     };
     let algorithms = algorithm::names().into_iter();
     algorithms.flat_map(move |name| tiers.iter().map(|tier| of(&name, tier)).collect::<Vec<_>>())

@@ -33,7 +33,7 @@ fn it_is_found_by_its_name_and_chosen_by_its_priority_alone() {
     // The same under another name and with the highest priority gets the suites that it takes.
     let provider = Arc::new(driver::AwsLc::new(&Cpu::detect().unwrap()));
     let driver = Driver::new(driver::GCM, "rfc4106-gcm-aes-preferred", provider);
-    registry.register(driver.priority(9999)).unwrap();
+    registry.register(driver.with_priority(9999)).unwrap();
     let chosen = |suite: &str| registry.for_suite(suite.parse().unwrap()).unwrap();
     assert_eq!(chosen("aes-256-gcm-16").name(), "rfc4106-gcm-aes-preferred");
     assert!(chosen("aes-256-gcm-8").name().contains("-convoy-"));

@@ -47,13 +47,13 @@ fn row(registry: &Registry, driver: &Driver) -> DriverRow {
     DriverRow {
         algorithm: driver.algorithm().to_owned(),
         driver: driver.name().to_owned(),
-        priority: driver.rank(),
+        priority: driver.priority(),
         kind: driver.kind().name(),
         synchronous: driver.is_synchronous(),
         self_test: driver.self_test().to_string(),
         chosen: chosen.is_ok_and(|chosen| chosen.name() == driver.name()),
         bench_only: driver.is_for_benches(),
-        about: driver.description().to_owned(),
+        about: driver.about().to_owned(),
     }
 }
 
@@ -158,7 +158,7 @@ mod tests {
     fn a_failed_driver_is_listed_with_its_reason() {
         let mut registry = Registry::of(&Cpu::detect().unwrap());
         let driver = Driver::new("hmac(sha1)", "hmac-sha1-forgetful", Arc::new(Forgetful));
-        registry.register(driver.priority(9999)).unwrap();
+        registry.register(driver.with_priority(9999)).unwrap();
         let rows = rows(&registry, Some("hmac(sha1)")).unwrap();
         assert_eq!(rows.iter().filter(|row| row.chosen).count(), 1);
         let cells = cells(&rows);

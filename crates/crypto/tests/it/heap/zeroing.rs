@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use convoy_crypto::{
-    AeadKey, IcvLen, KeyBits, KeyMaterial, SealKey, SecretBytes, Suite, Tier, Verdict,
+    AeadKey, GhashKey, IcvLen, KeyBits, KeyMaterial, SealKey, SecretBytes, Suite, Tier, Verdict,
     manager::{Direction, GcmStream, GcmStreamKey},
     open_burst, seal_burst,
 };
@@ -79,6 +79,28 @@ fn keys_for_both_ways_are_wiped_on_drop() {
             assert_eq!(dropped.left, 0, "dropping {suite} on {tier}");
             assert!(dropped.blocks > 0, "{suite} on {tier}");
         }
+    }
+}
+
+/// The box around kept material holds places and lengths, so it is the secret that is looked for.
+#[test]
+fn kept_material_and_hash_keys_are_wiped_on_drop() {
+    let secret = || SecretBytes::from(vec![0xa5; 16]);
+    let suite: Suite = "aes-128-gcm-16".parse().expect("a suite");
+    let key = SealKey::keeping(&common::cpu(), suite, secret()).unwrap();
+    assert_eq!(key.material().map(|kept| kept.cipher.expose()), Some(&[0xa5; 16][..]));
+    SECRET.set([0xa5; 8]);
+    let dropped = watch(|| drop(key));
+    SECRET.set([0; 8]);
+    assert_eq!(dropped.secret, 0);
+    assert!(dropped.blocks >= 3, "tables, box and secret: {dropped:?}");
+    for tier in tiers() {
+        let secret = secret();
+        let mut key = None;
+        let set_up = watch(|| key = GhashKey::with_tier(&common::cpu(), tier, &secret).ok());
+        assert!(key.is_some() && set_up.left == 0, "{tier}");
+        let dropped = watch(|| drop(key));
+        assert_eq!((dropped.blocks, dropped.left), (1, 0), "{tier}");
     }
 }
 
