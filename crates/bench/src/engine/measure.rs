@@ -216,7 +216,7 @@ pub fn measure(
     load: Load,
     time: Duration,
 ) -> Result<Point, EngineError> {
-    let arena = Arena::map(FRAMES, FrameSize::for_packet(load.bytes + 256))?;
+    let arena = Arena::map(FRAMES, FrameSize::for_packet(load.bytes + 80))?;
     let mut course = Course {
         front,
         pool: arena.pool(),
