@@ -220,7 +220,7 @@ pub(crate) fn run(workspace: Workspace, arguments: &[String]) -> Result<Option<T
     };
     let steps: Vec<&Step> = STEPS.iter().filter(is_wanted).collect();
     let is_among = |name: &str| steps.iter().any(|step| step.name == name);
-    gate.ahead = (is_among("test") && is_among("interop")).then(interop::Ahead::default);
+    gate.ahead = (is_among("tiers") && is_among("interop")).then(interop::Ahead::default);
     if let Some(concerned) = &gate.concerned {
         let left_out = STEPS.iter().filter(|step| step.when != When::Long && !is_wanted(step));
         println!("{}", concerned.tell(&gate.workspace, left_out.map(|step| step.name)));

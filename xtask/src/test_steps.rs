@@ -40,13 +40,6 @@ pub(crate) fn run(gate: &Gate) -> Result<Tally> {
         .iter()
         .map(|program| job(&gate.workspace, program, |command| patient(program, command)))
         .collect();
-    // Behind the tests of networks, which begin first and suffer most from a busy machine.
-    let waiting = programs.iter().filter(|p| turn(&p.package, &p.name) < WAITING.len()).count();
-    let begin = |_: Tell<'_>| {
-        interop::begin_ahead(gate);
-        Ok(Tally::default())
-    };
-    jobs.insert(waiting, Job::new("an oracle begins beside the tests", begin));
     jobs.push(Job::new("documentation", |tell: Tell<'_>| {
         let mut command = cargo();
         command.args(["test", "--workspace", "--doc", "--locked", "--no-fail-fast"]);
@@ -85,6 +78,7 @@ pub(crate) fn run_tiers(gate: &Gate) -> Result<Tally> {
         return Ok(Tally::default());
     }
     let mut programs = gate.programs()?;
+    interop::begin_ahead(gate);
     programs.retain(|program| TIERED.contains(&&*program.package));
     let mut jobs = Vec::new();
     for denied in &denied {

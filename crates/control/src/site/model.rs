@@ -300,6 +300,16 @@ pub enum CryptoEngine {
 }
 
 impl CryptoEngine {
+    /// Its name in a site file; `None` where workers do all themselves.
+    #[must_use]
+    pub const fn name(&self) -> Option<&'static str> {
+        match self {
+            Self::Inline => None,
+            Self::Pool { .. } => Some("pool"),
+            Self::Model { .. } => Some("model"),
+        }
+    }
+
     /// The CPUs to which threads are to be bound.
     pub fn pinned(&self) -> impl Iterator<Item = u16> + '_ {
         let threads = if let Self::Pool { threads } = self { &threads[..] } else { &[] };

@@ -44,6 +44,9 @@ pub struct Status {
     pub health: Health,
     /// CPU tier that new keys get.
     pub tier: String,
+    /// What does the cryptography beside the workers, as `engine` in the site file; none where workers do.
+    #[serde(default)]
+    pub engine: Option<String>,
     /// Generation of the published policies and SAs.
     pub generation: u64,
     /// From the plain side to the wire.

@@ -99,6 +99,7 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
         namespace: site.namespace.clone(),
         health,
         tier: cpu.best().to_string(),
+        engine: state.site().crypto.name().map(str::to_owned),
         generation: state.generation(),
         outbound: latest(outbound, &sas, true),
         inbound: latest(inbound, &sas, false),

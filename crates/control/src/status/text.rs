@@ -22,10 +22,11 @@ impl Text for Status {
         } else {
             format!("{} workers", self.workers)
         };
+        let engine = self.engine.iter().map(|name| format!(", engine {name}")).collect::<String>();
         // Writing to a String does not fail, here and below.
         let _ = writeln!(
             out,
-            "{}: {}, up {}, {workers}, tier {}, process {}",
+            "{}: {}, up {}, {workers}{engine}, tier {}, process {}",
             self.name,
             self.health.level.word(),
             duration(self.uptime_s),

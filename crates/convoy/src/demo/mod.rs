@@ -96,6 +96,16 @@ fn fault(text: &str) -> Result<ModelFault, String> {
     text.parse().map_err(String::from)
 }
 
+/// Only a device made of software fails on demand.
+fn check_faults(engine: Engine, faults: &[ModelFault]) -> anyhow::Result<()> {
+    match faults.first().filter(|_| engine != Engine::Model) {
+        None => Ok(()),
+        Some(fault) => {
+            Err(Stop::usage(format!("--fault {fault}: only --engine model fails as it is told")))
+        }
+    }
+}
+
 /// Other demonstrations.
 #[derive(Clone, Debug, Subcommand)]
 pub enum DemoWhat {

@@ -101,7 +101,7 @@ fn gateways_and_daemons_die_and_come_back() {
 fn many_tunnels_play_under_load() {
     if can_run() {
         plays_well("--peers libipsec --tunnels 3", &[]);
-        plays_well("--tunnels 3", &[]);
+        plays_well("--tunnels 3 --engine pool", &[]);
     }
 }
 

@@ -17,7 +17,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use convoy_control::site::ModelFault;
 
+use super::Engine;
 use super::folder::Folder;
 use super::interrupt::Interrupt;
 use super::lab;
@@ -37,6 +39,12 @@ pub struct IkeArgs {
     /// How long bulk traffic flows, each way.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub seconds: u32,
+    /// What does the cryptography of the gateways.
+    #[arg(long, value_enum, default_value_t)]
+    pub engine: Engine,
+    /// What goes wrong with `--engine model`, and when after its first packet: stall@2s, remove@500ms.
+    #[arg(long, value_name = "FAULT", value_parser = super::fault)]
+    pub fault: Vec<ModelFault>,
     /// Print one JSON object instead of the acts.
     #[arg(long)]
     pub json: bool,
@@ -68,6 +76,7 @@ pub(super) fn run(args: &IkeArgs) -> anyhow::Result<Exit> {
             missing.join(", ")
         )));
     }
+    super::check_faults(args.engine, &args.fault)?;
     // The order matters: becoming root of one's own namespaces needs a process with one thread.
     lab::rights().map_err(|why| anyhow::anyhow!("no network namespaces here: {why}"))?;
     let interrupt = Interrupt::listen()?;

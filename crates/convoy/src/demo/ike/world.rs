@@ -17,6 +17,7 @@ use convoy_lab::{
 use tempfile::TempDir;
 
 use super::{IkeArgs, Peers};
+use crate::demo::engine;
 use crate::demo::folder::Folder;
 use crate::demo::gateways::Gateway;
 use crate::demo::interrupt::Interrupt;
@@ -102,10 +103,12 @@ impl World {
         };
         // Without such a folder a gateway forgets when it ends, and says so.
         let memory = tempfile::Builder::new().prefix("convoy-demo-ike-").tempdir_in(MEMORY).ok();
+        let crypto = engine::section(args.engine, &args.fault);
         let mut made = Vec::new();
         for ((folder, identity), with_convoy) in sides.into_iter().zip(identities).zip(with_convoy)
         {
-            made.push(Side::new(folder, identity, with_convoy, memory.as_ref())?);
+            let crypto = with_convoy.then_some(&*crypto);
+            made.push(Side::new(folder, identity, crypto, memory.as_ref())?);
         }
         let sides: [Side; 2] =
             made.try_into().map_err(|_| anyhow::anyhow!("there are two sides"))?;
@@ -305,15 +308,15 @@ impl Side {
     fn new(
         folder: PathBuf,
         identity: Identity,
-        with_convoy: bool,
+        crypto: Option<&str>,
         memory: Option<&TempDir>,
     ) -> anyhow::Result<Self> {
-        let (site, plane) = if with_convoy {
+        let (site, plane) = if let Some(crypto) = crypto {
             let socket = folder.join("xfrm.sock");
             let own = std::env::current_exe().context("cannot find the own program")?;
             let words = ["exec".into(), "--socket".into(), socket.clone().into(), "--".into()];
             let launcher = [own.into()].into_iter().chain(words).collect();
-            (Some(write_site(&folder, &socket, memory)?), DataPlane::Xfrm { launcher })
+            (Some(write_site(&folder, &socket, memory, crypto)?), DataPlane::Xfrm { launcher })
         } else {
             (None, DataPlane::Libipsec)
         };
@@ -322,7 +325,12 @@ impl Side {
 }
 
 /// The site file of a gateway whose tunnels a daemon makes.
-fn write_site(folder: &Path, socket: &Path, memory: Option<&TempDir>) -> anyhow::Result<PathBuf> {
+fn write_site(
+    folder: &Path,
+    socket: &Path,
+    memory: Option<&TempDir>,
+    crypto: &str,
+) -> anyhow::Result<PathBuf> {
     let name = folder.file_name().and_then(|name| name.to_str()).context("a folder's name")?;
     let mut text = String::from("# Written by `convoy demo ike`, to learn from.\n");
     let _ = writeln!(text, "name = \"{name}\"");
@@ -332,6 +340,7 @@ fn write_site(folder: &Path, socket: &Path, memory: Option<&TempDir>) -> anyhow:
     if let Some(memory) = memory {
         let _ = writeln!(text, "state = \"{}\"", memory.path().join(name).display());
     }
+    text.push_str(crypto);
     let file = folder.join("site.toml");
     fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     Ok(file)
