@@ -1,6 +1,6 @@
 //! The example's driver, registered from outside the crate, beside Convoy's own.
 
-#[path = "../../examples/aws_lc/driver.rs"]
+#[path = "../examples/aws_lc/driver.rs"]
 mod driver;
 
 use std::sync::Arc;
