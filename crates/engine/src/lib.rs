@@ -22,6 +22,7 @@ mod drivers;
 pub mod front;
 mod inline;
 mod job;
+mod key_table;
 pub mod lookaside;
 pub mod model;
 pub mod registry;
@@ -34,6 +35,7 @@ use convoy_crypto::{OpenKey, SealKey};
 
 pub use front::Front;
 pub use job::{AAD_MAX, Context, Job, JobBurst, Op, Span, Status};
+pub use key_table::KeyTable;
 pub use lookaside::Lookaside;
 pub use synchronous::Synchronous;
 

@@ -8,7 +8,7 @@ mod device;
 use std::collections::VecDeque;
 
 use crate::lookaside::{Caps, Health, KeyRefused, Lookaside, Request};
-use crate::{EngineKey, KeyId, Status};
+use crate::{EngineKey, KeyId, KeyTable, Status};
 use device::{Completion, Device, Work};
 
 /// How a device behaves while nothing fails.
@@ -84,7 +84,7 @@ pub struct Model {
     settings: Settings,
     faults: Faults,
     device: Device,
-    keys: Vec<Option<EngineKey>>,
+    keys: KeyTable<EngineKey>,
     sessions: usize,
     held: Vec<Held>,
     finished: VecDeque<Request>,
@@ -113,7 +113,7 @@ impl Model {
             settings,
             faults,
             device: Device::new(settings, faults),
-            keys: Vec::new(),
+            keys: KeyTable::new(),
             sessions: 0,
             held: Vec::new(),
             finished: VecDeque::new(),
@@ -182,19 +182,13 @@ impl Lookaside for Model {
         if self.sessions >= self.settings.sessions {
             return Err(KeyRefused::Full);
         }
-        let at = id.0 as usize;
-        if self.keys.len() <= at {
-            self.keys.resize(at + 1, None);
-        }
-        if let Some(place) = self.keys.get_mut(at) {
-            *place = Some(key.clone());
-            self.sessions += 1;
-        }
+        self.keys.put(id, Some(key.clone()));
+        self.sessions += 1;
         Ok(())
     }
 
     fn remove(&mut self, id: KeyId) {
-        if self.keys.get_mut(id.0 as usize).and_then(Option::take).is_some() {
+        if self.keys.remove(id).is_some() {
             self.sessions -= 1;
         }
     }
@@ -208,7 +202,7 @@ impl Lookaside for Model {
             return Err(request);
         }
         for (at, job) in request.jobs().iter().enumerate() {
-            let key = self.keys.get(job.key.0 as usize).and_then(Option::as_ref);
+            let key = self.keys.get(job.key);
             self.device.fetch(now, (request.number(), at), job, key);
         }
         self.held.push(Held { request, pending: vec![true; n], left: n });

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, Builder, JoinHandle, Thread};
 
 use convoy_engine::lookaside::{Caps, Health, KeyRefused, Lookaside, Request};
-use convoy_engine::{EngineKey, KeyId};
+use convoy_engine::{EngineKey, KeyId, KeyTable};
 use rtrb::{Consumer, Producer, PushError, RingBuffer};
 
 use crate::wake::flag::SleepFlag;
@@ -144,7 +144,7 @@ impl Member {
         let thread = self.thread.as_ref()?.thread().clone();
         let (down, orders) = RingBuffer::new(DOWN);
         let (results, up) = RingBuffer::new(DEPTH);
-        let port = Port { orders, results, keys: Vec::new(), waker: waker.clone() };
+        let port = Port { orders, results, keys: KeyTable::new(), waker: waker.clone() };
         self.shared.new.lock().unwrap_or_else(PoisonError::into_inner).push(port);
         self.shared.has_new.store(true, Ordering::Release);
         thread.unpark();
@@ -298,7 +298,7 @@ impl Lookaside for Pooled {
 struct Port {
     orders: Consumer<Order>,
     results: Producer<Request>,
-    keys: Vec<Option<EngineKey>>,
+    keys: KeyTable<EngineKey>,
     waker: Waker,
 }
 
@@ -319,25 +319,13 @@ impl Port {
         match order {
             Order::Work(mut request) => {
                 let keys = &self.keys;
-                request.run(|id| keys.get(id.0 as usize)?.as_ref());
+                request.run(|id| keys.get(id));
                 // There is room: the worker counts what is away. Without a worker nobody wants it.
                 drop(self.results.push(request));
                 self.waker.wake();
             }
-            Order::Install(id, key) => {
-                let at = id.0 as usize;
-                if self.keys.len() <= at {
-                    self.keys.resize_with(at + 1, || None);
-                }
-                if let Some(place) = self.keys.get_mut(at) {
-                    *place = Some(key);
-                }
-            }
-            Order::Remove(id) => {
-                if let Some(place) = self.keys.get_mut(id.0 as usize) {
-                    *place = None;
-                }
-            }
+            Order::Install(id, key) => self.keys.put(id, Some(key)),
+            Order::Remove(id) => drop(self.keys.remove(id)),
         }
         true
     }

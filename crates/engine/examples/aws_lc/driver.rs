@@ -10,7 +10,7 @@ use convoy_crypto::{
     Cpu, GcmParams, IcvLen, KeyBits, KeyError, KeyMaterial, OpenKey, SealKey, Suite,
 };
 use convoy_engine::registry::{Driver, Provider};
-use convoy_engine::{EngineKey, Front, Job, KeyId, Op, Status, Synchronous};
+use convoy_engine::{EngineKey, Front, Job, KeyId, KeyTable, Op, Status, Synchronous};
 
 /// What a kernel calls the algorithms.
 pub(crate) const GCM: &str = "rfc4106(gcm(aes))";
@@ -73,7 +73,7 @@ impl Provider for AwsLc {
 
 #[derive(Debug, Default)]
 struct Engine {
-    keys: Vec<Option<LessSafeKey>>,
+    keys: KeyTable<LessSafeKey>,
 }
 
 impl Synchronous for Engine {
@@ -85,24 +85,16 @@ impl Synchronous for Engine {
         let key = algorithm(suite).zip(material).and_then(|(algorithm, material)| {
             UnboundKey::new(algorithm, material.cipher.expose()).ok().map(LessSafeKey::new)
         });
-        let at = id.0 as usize;
-        if self.keys.len() <= at {
-            self.keys.resize_with(at + 1, || None);
-        }
-        if let Some(place) = self.keys.get_mut(at) {
-            *place = key;
-        }
+        self.keys.put(id, key);
     }
 
     fn remove(&mut self, id: KeyId) {
-        if let Some(place) = self.keys.get_mut(id.0 as usize) {
-            *place = None;
-        }
+        drop(self.keys.remove(id));
     }
 
     fn run(&mut self, jobs: &mut [Job]) {
         for job in jobs {
-            let key = self.keys.get(job.key.0 as usize).and_then(Option::as_ref);
+            let key = self.keys.get(job.key);
             job.status = key.and_then(|key| work(key, job)).unwrap_or(Status::Rejected);
             job.op = Op::Spent;
         }

@@ -8,7 +8,7 @@ use convoy_crypto::{
 };
 
 use crate::registry::Provider;
-use crate::{EngineKey, Front, Job, KeyId, Op, Status, Synchronous};
+use crate::{EngineKey, Front, Job, KeyId, KeyTable, Op, Status, Synchronous};
 
 /// Encrypts with the best tier, and hashes with another one.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Provider for TwoPass {
     }
 
     fn engine(&self) -> Front {
-        Front::at_once(Box::new(Engine { cpu: self.cpu, hash: self.hash, keys: Vec::new() }))
+        Front::at_once(Box::new(Engine { cpu: self.cpu, hash: self.hash, keys: KeyTable::new() }))
     }
 }
 
@@ -39,29 +39,21 @@ impl Provider for TwoPass {
 struct Engine {
     cpu: Cpu,
     hash: Tier,
-    keys: Vec<Option<Key>>,
+    keys: KeyTable<Key>,
 }
 
 impl Synchronous for Engine {
     fn install(&mut self, id: KeyId, key: EngineKey) {
-        let at = id.0 as usize;
-        if self.keys.len() <= at {
-            self.keys.resize_with(at + 1, || None);
-        }
-        if let Some(place) = self.keys.get_mut(at) {
-            *place = Key::new(&self.cpu, self.hash, &key);
-        }
+        self.keys.put(id, Key::new(&self.cpu, self.hash, &key));
     }
 
     fn remove(&mut self, id: KeyId) {
-        if let Some(place) = self.keys.get_mut(id.0 as usize) {
-            *place = None;
-        }
+        drop(self.keys.remove(id));
     }
 
     fn run(&mut self, jobs: &mut [Job]) {
         for job in jobs {
-            let key = self.keys.get(job.key.0 as usize).and_then(Option::as_ref);
+            let key = self.keys.get(job.key);
             job.status = key.and_then(|key| key.run(job)).unwrap_or(Status::Rejected);
             job.op = Op::Spent;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use convoy_packet::Pool;
 
 use super::keys::Keys;
-use super::window::{Place, Slot, Window};
+use super::window::{Place, Slot, Window, release};
 use super::{Counts, Standing};
 use crate::inline::run_jobs;
 use crate::lookaside::{Batch, Caps, Health, Lookaside, Output, Request};
@@ -53,12 +53,11 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) fn new(engine: Box<dyn Lookaside>) -> Self {
         let caps = engine.caps();
-        let pause = caps.deadline.saturating_mul(FIRST_PAUSE).min(LONGEST_PAUSE);
         Self {
             engine,
             caps,
             state: State::Up,
-            pause,
+            pause: first_pause(caps),
             up_since: 0,
             keys: Keys::default(),
             window: Window::default(),
@@ -296,10 +295,13 @@ impl Lane {
     fn lose(&mut self, now: u64) {
         self.counts.losses += 1;
         self.state = State::Stopping;
-        let first = self.caps.deadline.saturating_mul(FIRST_PAUSE).min(LONGEST_PAUSE);
         let was_up = now.saturating_sub(self.up_since);
         let was_calm = was_up > self.pause.saturating_mul(CALM) || self.counts.restarts == 0;
-        self.pause = if was_calm { first } else { self.pause.saturating_mul(2).min(LONGEST_PAUSE) };
+        self.pause = if was_calm {
+            first_pause(self.caps)
+        } else {
+            self.pause.saturating_mul(2).min(LONGEST_PAUSE)
+        };
         for (_, slot) in self.window.iter_mut() {
             if matches!(slot.place, Place::Away(_)) {
                 slot.place = Place::Owed;
@@ -378,6 +380,11 @@ impl Lane {
     }
 }
 
+/// How long an engine is left alone that was lost for the first time, in nanoseconds.
+fn first_pause(caps: Caps) -> u64 {
+    caps.deadline.saturating_mul(FIRST_PAUSE).min(LONGEST_PAUSE)
+}
+
 /// Makes an output for each job. `false` when there are no frames for that.
 #[inline]
 fn prepare(outputs: &mut Vec<Output>, pool: &mut Pool, jobs: &[Job]) -> bool {
@@ -416,11 +423,4 @@ fn accept(slot: &mut Slot, outputs: &mut [Output]) -> u64 {
     mem::swap(&mut own.jobs, &mut slot.jobs);
     slot.place = Place::Back;
     undone
-}
-
-/// Gives the packets of a batch back, unless somebody else has it.
-fn release(batch: Arc<Batch>, pool: &mut Pool) {
-    if let Ok(mut batch) = Arc::try_unwrap(batch) {
-        batch.jobs.drain().for_each(|job| pool.free(job.frame));
-    }
 }

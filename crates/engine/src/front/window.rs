@@ -231,9 +231,16 @@ impl Window {
         for mut slot in self.slots.drain(..) {
             let parted = slot.parted.drain(..).flatten();
             slot.jobs.drain().chain(parted).for_each(|job| pool.free(job.frame));
-            if let Some(Ok(mut batch)) = slot.batch.take().map(Arc::try_unwrap) {
-                batch.jobs.drain().for_each(|job| pool.free(job.frame));
+            if let Some(batch) = slot.batch.take() {
+                release(batch, pool);
             }
         }
+    }
+}
+
+/// Gives the packets of a batch back, unless somebody else has it.
+pub(super) fn release(batch: Arc<Batch>, pool: &mut Pool) {
+    if let Ok(mut batch) = Arc::try_unwrap(batch) {
+        batch.jobs.drain().for_each(|job| pool.free(job.frame));
     }
 }
