@@ -23,6 +23,8 @@ const TIERED: &[&str] = &["crypto", "ipsec"];
 const WAITING: &[&str] = &["convoy", "leak-protection", "control", "io", "lab"];
 /// The variable that names the engine of the tests of pipelines.
 const ENGINE: &str = "CONVOY_TEST_ENGINE";
+/// Those that the gate has not run them over.
+const ENGINES: [&str; 3] = ["moody", "model", "aws-lc"];
 /// The variable that has tests do often what they do some times in a gate.
 const LONG: &str = "CONVOY_LONG";
 /// The programs that heed it, and which of their tests do.
@@ -70,6 +72,21 @@ fn job<'a>(workspace: &'a Workspace, program: &Program, change: impl Fn(&mut Com
     Job::new(title, move |tell: Tell<'_>| tests(workspace, &name, &mut command, tell))
 }
 
+/// A program's tests with a variable set.
+fn with_variable<'a>(gate: &'a Gate, program: &Program, variable: &str, value: &str) -> Job<'a> {
+    let mut command = program.command();
+    command.env(variable, value);
+    let title = format!("{variable}={value} {}", program.title());
+    let name = format!("{variable}-{value}-{}-{}", program.package, program.name);
+    let denies = variable == DENY;
+    Job::new(title, move |tell: Tell<'_>| {
+        let mut tally = tests(&gate.workspace, &name, &mut command, tell)?;
+        // That a denied tier is not there is what the run is for.
+        tally.skips.retain(|why| !denies || !why.starts_with("in part: tier "));
+        Ok(tally)
+    })
+}
+
 /// The tests that depend on the CPU tier, once more for each set of denied tiers.
 pub(crate) fn run_tiers(gate: &Gate) -> Result<Tally> {
     let denied = tier_runs(&env::var(DENY).unwrap_or_default());
@@ -83,28 +100,17 @@ pub(crate) fn run_tiers(gate: &Gate) -> Result<Tally> {
     let mut jobs = Vec::new();
     for denied in &denied {
         for program in &programs {
-            let mut command = program.command();
-            command.env(DENY, denied);
-            let title = format!("{DENY}={denied} {}", program.title());
-            let name = format!("tiers-{denied}-{}-{}", program.package, program.name);
-            jobs.push(Job::new(title, move |tell: Tell<'_>| {
-                let mut tally = tests(&gate.workspace, &name, &mut command, tell)?;
-                // That a denied tier is not there is what the run is for.
-                tally.skips.retain(|why| !why.starts_with("in part: tier "));
-                Ok(tally)
-            }));
+            jobs.push(with_variable(gate, program, DENY, denied));
         }
     }
     Ok(side_by_side::run(jobs))
 }
 
-/// The tests of the pipelines over an engine that works elsewhere and finishes in any order.
+/// The tests of the pipelines over engines that work elsewhere, or with another library.
 pub(crate) fn run_engines(gate: &Gate) -> Result<Tally> {
     let program = find(gate, "ipsec", "it")?;
-    let set = |command: &mut Command| {
-        command.env(ENGINE, "moody");
-    };
-    Ok(side_by_side::run(vec![job(&gate.workspace, &program, set)]))
+    let over = |engine: &str| with_variable(gate, &program, ENGINE, engine);
+    Ok(side_by_side::run(ENGINES.map(over).into()))
 }
 
 /// Tests that kill gateways and try random packets, as often as is too long for the gate.

@@ -1,10 +1,13 @@
 //! What client and gateway say to each other: one request and one answer per connection, each one
 //! line of JSON on a UNIX socket.
 
+use std::fmt;
+
+use convoy_engine::registry::Setting;
 use serde::{Deserialize, Serialize};
 
 use crate::state::ReloadReport;
-use crate::status::{CryptoReport, PolicyReport, SaReport, Status};
+use crate::status::{CryptoReport, DriverChange, PolicyReport, SaReport, Status};
 use crate::trace::{Question, Trace};
 
 /// Longest request in bytes, with its line end.
@@ -14,7 +17,7 @@ pub(crate) const MAX_REQUEST: usize = 4096;
 pub(crate) const MAX_ANSWER: usize = 64 << 20;
 
 /// What a client wants, as `{"verb":"status"}`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Request {
@@ -24,8 +27,15 @@ pub enum Request {
     Sa,
     /// The policies.
     Policy,
-    /// Tiers and algorithms.
+    /// Tiers, algorithms and drivers.
     Crypto,
+    /// Set a driver otherwise.
+    SetDriver {
+        /// Its name.
+        driver: String,
+        /// How.
+        setting: DriverSetting,
+    },
     /// What would become of a packet.
     Trace(Question),
     /// Read the site file again.
@@ -34,6 +44,38 @@ pub enum Request {
     Keys,
     /// Drain and end.
     Stop,
+}
+
+/// A change of a driver's settings, which lasts until the gateway ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriverSetting {
+    /// Of the drivers of one algorithm, the one of highest priority is used.
+    Priority(u16),
+    /// It may be used again.
+    On,
+    /// It is not used any more.
+    Off,
+}
+
+impl fmt::Display for DriverSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Priority(priority) => write!(f, "priority {priority}"),
+            Self::On => f.write_str("on"),
+            Self::Off => f.write_str("off"),
+        }
+    }
+}
+
+impl From<DriverSetting> for Setting {
+    fn from(setting: DriverSetting) -> Self {
+        match setting {
+            DriverSetting::Priority(priority) => Self::Priority(priority),
+            DriverSetting::On => Self::On(true),
+            DriverSetting::Off => Self::On(false),
+        }
+    }
 }
 
 /// What a gateway answers, as `{"status":{…}}`.
@@ -49,6 +91,8 @@ pub enum Answer {
     Policy(PolicyReport),
     /// To [`Request::Crypto`].
     Crypto(CryptoReport),
+    /// To [`Request::SetDriver`].
+    SetDriver(Box<DriverChange>),
     /// To [`Request::Trace`].
     Trace(Box<Trace>),
     /// To [`Request::Reload`].
@@ -72,6 +116,13 @@ mod tests {
             serde_json::from_str::<Request>(r#"{"verb":"reload"}"#).unwrap(),
             Request::Reload
         );
+        let off = Request::SetDriver { driver: "x".into(), setting: DriverSetting::Off };
+        let text = serde_json::to_string(&off).unwrap();
+        assert_eq!(text, r#"{"verb":"set-driver","driver":"x","setting":"off"}"#);
+        let higher = r#"{"verb":"set-driver","driver":"x","setting":{"priority":900}}"#;
+        let setting = DriverSetting::Priority(900);
+        let higher = serde_json::from_str::<Request>(higher).unwrap();
+        assert_eq!(higher, Request::SetDriver { driver: "x".into(), setting });
         let question = Question {
             from: [10, 1, 0, 5].into(),
             to: [10, 2, 0, 7].into(),

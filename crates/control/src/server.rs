@@ -18,9 +18,9 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::acceptor::Acceptor;
 use crate::place::Place;
 pub use crate::place::SocketError as ServerError;
-use crate::protocol::{Answer, MAX_REQUEST, Request};
+use crate::protocol::{Answer, DriverSetting, MAX_REQUEST, Request};
 use crate::state::ReloadReport;
-use crate::status::{CryptoReport, PolicyReport, SaReport, Status};
+use crate::status::{CryptoReport, DriverChange, PolicyReport, SaReport, Status};
 use crate::trace::{Question, Trace};
 
 /// Connections served at once.
@@ -37,8 +37,13 @@ pub trait Gateway: Send + Sync {
     fn sas(&self) -> SaReport;
     /// Its policies.
     fn policies(&self) -> PolicyReport;
-    /// Tiers and algorithms.
+    /// Tiers, algorithms and drivers.
     fn crypto(&self) -> CryptoReport;
+    /// Sets a driver otherwise.
+    ///
+    /// # Errors
+    /// What is wrong, for people; then nothing changed.
+    fn set_driver(&self, driver: &str, setting: DriverSetting) -> Result<DriverChange, String>;
     /// What would become of a packet.
     ///
     /// # Errors
@@ -105,7 +110,7 @@ fn serve(mut stream: UnixStream, gateway: &dyn Gateway) -> io::Result<()> {
     }
     let answer = match read_request(&mut stream)? {
         Ok(request) => {
-            if matches!(request, Request::Keys | Request::Reload | Request::Stop) {
+            if is_noted(&request) {
                 tracing::info!(?request, uid = peer.uid(), pid = peer.pid(), "control request");
             }
             answer(request, gateway)
@@ -117,6 +122,11 @@ fn serve(mut stream: UnixStream, gateway: &dyn Gateway) -> io::Result<()> {
         keys.zeroize();
     }
     sent
+}
+
+/// Whether the log tells who asked.
+const fn is_noted(request: &Request) -> bool {
+    matches!(request, Request::Keys | Request::Reload | Request::SetDriver { .. } | Request::Stop)
 }
 
 /// Reads a line; the inner error is for the client.
@@ -150,6 +160,10 @@ fn answer(request: Request, gateway: &dyn Gateway) -> Answer {
         Request::Sa => Answer::Sa(gateway.sas()),
         Request::Policy => Answer::Policy(gateway.policies()),
         Request::Crypto => Answer::Crypto(gateway.crypto()),
+        Request::SetDriver { driver, setting } => match gateway.set_driver(&driver, setting) {
+            Ok(change) => Answer::SetDriver(Box::new(change)),
+            Err(why) => Answer::Error(why),
+        },
         Request::Trace(question) => match gateway.trace(question) {
             Ok(trace) => Answer::Trace(Box::new(trace)),
             Err(why) => Answer::Error(why),

@@ -62,7 +62,7 @@ pub enum Verb {
         after_help = "Examples:\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7\n  convoy trace left --from 10.1.0.5 --to 10.2.0.7 --proto tcp --dport 443 --bytes 1500\n  convoy trace left --inbound --spi 0xc1a2b3c4 --from 10.2.0.7 --to 10.1.0.5\n\nOf a packet that arrives, --from and --to are the addresses inside. Of one that leaves, host, route and fate say how\nthe host leads it: by its prefixes, by what policies answer where the kernel asks, and by its routes.\n\nExit codes: 0 it passes, in clear too, or waits for an SA, 1 it is dropped, 2 the question makes no sense,\n3 no gateway answers."
     )]
     Trace(TraceArgs),
-    /// CPU tiers, engines, algorithms and drivers of this machine; needs no gateway.
+    /// CPU tiers, engines, algorithms and drivers of this machine, or of a running gateway.
     #[command(after_help = CRYPTO)]
     Crypto(CryptoArgs),
     /// Measure what packets cost: the crypto library beside others, and ESP from end to end.
@@ -177,6 +177,7 @@ it was found and what would be right. What is looked at:
   IKE daemon    whether those that run are led to Convoy
   UDP ports     who holds 500, 4500 and `udp_port`
   gateway, XFRM socket, library, systemd: whether a daemon that starts finds Convoy
+  engine        of a running gateway: whether it was lost, or wrong
 
 As root it sees more. Exit codes: 0 no problem, 1 problems, 2 the site file is wrong.";
 
@@ -320,6 +321,8 @@ Examples:
   convoy crypto 'rfc4106(gcm(aes))'                # the drivers of one algorithm
   convoy crypto rfc4106-gcm-aes-convoy-avx512
   CONVOY_DENY_CPU=avx512 convoy crypto             # without a CPU tier
+  convoy crypto show left                          # what the SAs of a running gateway use
+  convoy crypto set rfc4106-gcm-aes-convoy-avx512 --off left
 
 Drivers are listed as /proc/crypto does. An algorithm has the name that a Linux kernel gives it; a driver
 is one implementation of it. Each driver is tested here and now: it must give published results, and
@@ -331,9 +334,58 @@ refuse forged packets. USE says what becomes of it:
 
 /// `convoy crypto`
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct CryptoArgs {
+    /// What to do with a running gateway.
+    #[command(subcommand)]
+    pub of_gateway: Option<CryptoVerb>,
     /// Only the drivers of this algorithm, or the driver of this name.
     pub name: Option<String>,
+    /// Print as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `convoy crypto` does with a running gateway.
+#[derive(Debug, Subcommand)]
+pub enum CryptoVerb {
+    /// The drivers of a running gateway, with the SAs that have them, and packets.
+    Show(AskArgs),
+    /// Change a driver's priority, or switch it off and on again, on a running gateway; no packet is lost.
+    #[command(after_help = SET_DRIVER)]
+    Set(SetDriverArgs),
+}
+
+const SET_DRIVER: &str = "\
+Examples:
+  convoy crypto set rfc4106-gcm-aes-convoy-avx512 --off
+  convoy crypto set rfc4106-gcm-aes-convoy-avx512 --on left
+  convoy crypto set rfc4106-gcm-aes-convoy-aesni --priority 1000 left.toml
+
+SAs whose driver is another one now go on with it at once: sequence numbers, windows and counters stay. An SA
+of the site file that names a driver has it as long as that is switched on. What is set lasts until the
+gateway ends; `drivers` in [crypto] of the site file is what lasts longer.
+
+Exit codes: 0 done, 2 no such driver, or an SA would have none: nothing changed, 3 no gateway answers.";
+
+/// `convoy crypto set`
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("setting").required(true)))]
+pub struct SetDriverArgs {
+    /// Name of the driver.
+    pub driver: String,
+    /// Which gateway.
+    #[command(flatten)]
+    pub target: Target,
+    /// Its priority: of the drivers of one algorithm, the highest is used.
+    #[arg(long, value_name = "NUMBER", group = "setting")]
+    pub priority: Option<u16>,
+    /// Use it again.
+    #[arg(long, group = "setting")]
+    pub on: bool,
+    /// Do not use it any more.
+    #[arg(long, group = "setting")]
+    pub off: bool,
     /// Print as JSON.
     #[arg(long)]
     pub json: bool,

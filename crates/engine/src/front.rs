@@ -1,5 +1,6 @@
 //! What pipelines see of engines: jobs in, finished jobs out, in order within an SA.
 
+mod checks;
 mod keys;
 mod lane;
 #[cfg(test)]
@@ -54,6 +55,10 @@ pub struct Counts {
     pub restarts: u64,
     /// Keys that the engine refused.
     pub keys_refused: u64,
+    /// Results of the engine that software computed again, to see whether they are right.
+    pub checked: u64,
+    /// Of these, those that were wrong; each cost the engine its place.
+    pub wrong: u64,
     /// Requests that came back after their jobs were done in software.
     pub late: u64,
 }
@@ -86,6 +91,17 @@ impl Front {
     #[must_use]
     pub fn with(engine: Box<dyn Lookaside>) -> Self {
         Self(Way::Elsewhere(Box::new(Lane::new(engine))))
+    }
+
+    /// The same with results checked: one of about `one_in` is computed again in software, 0 for none, and so
+    /// are the first ones after the engine was lost. An engine with a wrong result is lost, and the jobs
+    /// that came back with it, and later, are done in software.
+    #[must_use]
+    pub fn checking(mut self, one_in: u32) -> Self {
+        if let Way::Elsewhere(lane) = &mut self.0 {
+            lane.check(one_in);
+        }
+        self
     }
 
     /// Makes a key known under `id`, replacing one that was there. Jobs already taken keep the key they

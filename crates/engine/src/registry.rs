@@ -28,7 +28,7 @@ use crate::Front;
 
 pub use algorithm::Kind;
 pub use driver::{Driver, Provider, Ready, SelfTest};
-pub use table::{Purpose, Registry, RegistryError};
+pub use table::{Purpose, Registry, RegistryError, Setting};
 
 /// An engine that can be made.
 #[derive(Clone, Copy, Debug)]

@@ -81,6 +81,10 @@ pub struct EngineStats {
     pub refused: Counter,
     /// Jobs that software did because an engine was lost.
     pub redone: Counter,
+    /// Results of an engine that workers computed again.
+    pub checked: Counter,
+    /// Of these, wrong ones.
+    pub wrong: Counter,
     /// Times that an engine was lost.
     pub losses: Counter,
     /// Times that one began anew.
@@ -100,6 +104,8 @@ impl EngineStats {
         self.in_software.set(sum(|counts| counts.in_software));
         self.refused.set(sum(|counts| counts.refused));
         self.redone.set(sum(|counts| counts.redone));
+        self.checked.set(sum(|counts| counts.checked));
+        self.wrong.set(sum(|counts| counts.wrong));
         self.losses.set(sum(|counts| counts.losses));
         self.restarts.set(sum(|counts| counts.restarts));
         self.keys_refused.set(sum(|counts| counts.keys_refused));

@@ -52,6 +52,8 @@ pub struct Surroundings {
     pub spds: Vec<SpdId>,
     /// Which engine does the cryptography.
     pub engine: EngineChoice,
+    /// Of about so many results of an engine, the worker computes one again and compares; 0: none.
+    pub checks: u32,
     /// Where frames come from.
     pub arena: &'static Arena,
 }
@@ -132,7 +134,7 @@ impl Worker {
         let parts = || PipelineParts {
             config: PipelineConfig { worker: id, ..surroundings.pipeline.clone() },
             reader: published.reader(),
-            engine: surroundings.engine.make(&waker),
+            engine: surroundings.engine.make(&waker).checking(surroundings.checks),
             counters: stats.pipeline.clone(),
         };
         let mut wire = Vec::with_capacity(slots);

@@ -235,6 +235,7 @@ fn run(
         pipeline,
         spds: vec![SpdId::default()],
         engine: EngineChoice::Inline,
+        checks: 0,
         arena,
     };
     let runtime =

@@ -1,24 +1,70 @@
-//! The section `[crypto]`: which engine does the cryptography.
+//! The section `[crypto]`: which engine does the cryptography, and with which drivers.
 
 use std::time::Duration;
 
-use super::model::{CryptoEngine, ModelFault, ModelFaultKind, Workers};
+use super::drivers;
+use super::model::{CryptoEngine, DriverRules, ModelFault, ModelFaultKind, Workers};
 use super::reader::{Field, Place, Report, Table, quote};
 use super::sections::{cpus, transposed};
 
 /// Engines that can be named.
 const NAMES: &str = "\"inline\", \"pool\" and \"model\"";
 
-/// Reads the section; without it workers do their own cryptography.
+/// What the section says.
+pub(super) struct Section {
+    pub(super) engine: CryptoEngine,
+    pub(super) verify_every: u32,
+    pub(super) drivers: DriverRules,
+}
+
+/// Of about so many packets one is worked on again, unless the file says otherwise.
+const VERIFY_EVERY: u32 = 1000;
+
+/// Reads the section; without it workers do their own cryptography, with the best drivers.
 pub(super) fn read(
     root: &mut Table<'_>,
     report: &mut Report<'_>,
     workers: Option<&Workers>,
-) -> Option<CryptoEngine> {
-    let Some(field) = root.take("crypto") else { return Some(CryptoEngine::Inline) };
+    known: &drivers::Known,
+    serves_daemons: bool,
+) -> Option<Section> {
+    let Some(field) = root.take("crypto") else {
+        let (engine, drivers) = (CryptoEngine::Inline, DriverRules::default());
+        return Some(Section { engine, verify_every: VERIFY_EVERY, drivers });
+    };
+    let section = field.place.clone();
     let mut table = field.table(report, "a [crypto] section")?;
-    let engine = table.need(report, "engine", "engine = \"inline\"");
-    let engine = engine.map(|field| {
+    let rules = drivers::read(&mut table, report, known);
+    let engine = engine(&mut table, report, workers, &section);
+    let verify_every = table.take("verify_every").map(|field| {
+        let place = field.place.clone();
+        let help = "use a number of packets: 1000 for one of a thousand, 1 for all, 0 for none";
+        let number = field.integer(report, 0..=u32::MAX.into(), help)?;
+        if engine == Some(CryptoEngine::Inline) {
+            let what = "has no meaning where workers do the cryptography themselves";
+            report.error(&place, what, "leave the line out, or use another engine");
+            return None;
+        }
+        u32::try_from(number.value).ok()
+    });
+    table.finish(report);
+    if let (Some(rules), false) = (&rules, serves_daemons) {
+        drivers::without_daemons(&section, rules, report);
+    }
+    Some(Section {
+        engine: engine?,
+        verify_every: transposed(verify_every)?.unwrap_or(VERIFY_EVERY),
+        drivers: rules?,
+    })
+}
+
+fn engine(
+    table: &mut Table<'_>,
+    report: &mut Report<'_>,
+    workers: Option<&Workers>,
+    section: &Place,
+) -> Option<CryptoEngine> {
+    let engine = table.take("engine").map(|field| {
         (field.place.clone(), field.string(report, "the name of an engine, such as \"pool\""))
     });
     let pool = table.take("pool").map(|field| {
@@ -31,9 +77,10 @@ pub(super) fn read(
         let table = field.table(report, "a [crypto.model] section");
         (place, table.and_then(|table| model(table, report)))
     });
-    table.finish(report);
-    let (place, name) = engine?;
-    let name = name?.value;
+    let (place, name) = match engine {
+        Some((place, name)) => (place, name?.value),
+        None => (section.clone(), "inline".to_owned()),
+    };
     let mut alone = |section: Option<Place>, owner: &str| {
         let Some(section) = section else { return true };
         let help = format!("leave the section out, or use `engine = \"{owner}\"`");

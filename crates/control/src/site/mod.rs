@@ -3,6 +3,7 @@
 mod check;
 mod crypto;
 mod daemons;
+mod drivers;
 mod finding;
 mod key;
 mod lifetime;
@@ -25,9 +26,10 @@ pub use finding::{Excerpt, Finding, SiteErrors, Warning};
 pub(crate) use key::Nonces;
 pub use key::{KeyMaterial, KeyMisfit, SALT_BYTES};
 pub use model::{
-    Action, Addresses, Association, Backend, BetweenTunnels, Capture, CryptoEngine, ExemptMark,
-    InboundSa, InterfaceAddress, Marks, Metrics, ModelFault, ModelFaultKind, OutboundSa, Plain,
-    Policy, Routes, Site, Upper, Wire, Workers, Xfrm, XfrmInterface, least_mtu,
+    Action, Addresses, Association, Backend, BetweenTunnels, Capture, CryptoEngine, DriverRule,
+    DriverRules, ExemptMark, InboundSa, InterfaceAddress, Marks, Metrics, ModelFault,
+    ModelFaultKind, OutboundSa, Plain, Policy, Routes, Site, Upper, Wire, Workers, Xfrm,
+    XfrmInterface, least_mtu,
 };
 
 use reader::{Place, Report, Table};

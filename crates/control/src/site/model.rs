@@ -33,6 +33,10 @@ pub struct Site {
     pub workers: Workers,
     /// What does the cryptography.
     pub crypto: CryptoEngine,
+    /// Of about so many packets that an engine returns, the worker works on one again and compares; 0: none.
+    pub verify_every: u32,
+    /// With which drivers, where an SA does not say.
+    pub drivers: DriverRules,
     /// Where the wire side is recorded, if asked for.
     pub capture: Option<Capture>,
     /// How IKE daemons reach the gateway, if they do.
@@ -317,6 +321,26 @@ impl CryptoEngine {
     }
 }
 
+/// Which drivers SAs get that name none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriverRules {
+    /// Each for its algorithm, in place of the one of highest priority.
+    pub preferred: Vec<Arc<str>>,
+    /// For SAs of IKE daemons: the first that matches.
+    pub of_daemons: Vec<DriverRule>,
+}
+
+/// The driver of some SAs of IKE daemons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverRule {
+    /// Its name.
+    pub driver: Arc<str>,
+    /// Where the peers of these SAs are; `None`: anywhere.
+    pub peer: Option<Prefix>,
+    /// Their interface identifier, 0 for none; `None`: any.
+    pub if_id: Option<u32>,
+}
+
 /// Something that a device made of software does wrong, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelFault {
@@ -379,6 +403,8 @@ pub struct Association {
     pub lifetime: Lifetime,
     /// The worker that owns the SA.
     pub worker: WorkerId,
+    /// The driver that works with its key; `None`: as [`Site::drivers`] says.
+    pub driver: Option<Arc<str>>,
 }
 
 /// An SA that protects packets leaving the gateway.

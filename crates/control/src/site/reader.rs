@@ -125,6 +125,11 @@ impl<'s> Table<'s> {
         self.entries.iter().find(|(k, _)| k.get_ref() == key)?.1.get_ref().as_str()
     }
 
+    /// Whether there is an entry, without taking it.
+    pub(super) fn has(&self, key: &str) -> bool {
+        self.entries.iter().any(|(k, _)| k.get_ref() == key)
+    }
+
     /// Takes an entry out.
     pub(super) fn take(&mut self, key: &'static str) -> Option<Field<'s>> {
         self.asked.push(key);

@@ -14,8 +14,8 @@ use convoy_wire::{Dscp, Spi};
 use super::key::KeyMaterial;
 use super::model::{Association, InboundSa, OutboundSa, least_mtu};
 use super::reader::{At, Field, Place, Report, Table};
-use super::sections::{mtu, name, port};
-use super::{lifetime, sa_key};
+use super::sections::{mtu, name, port, transposed};
+use super::{drivers, lifetime, sa_key};
 
 /// Sequence numbers leased at a time, unless the file says otherwise.
 const DEFAULT_LEASE_BLOCK: u64 = 1 << 20;
@@ -27,11 +27,11 @@ const DEFAULT_REPLAY_WINDOW: u64 = 1024;
 const DEFAULT_KEEPALIVE_S: u64 = 20;
 
 /// What the rest of the file says that an SA must agree with.
-#[derive(Debug)]
 pub(super) struct Context<'a> {
     pub(super) folder: &'a Path,
     pub(super) worker_count: u16,
     pub(super) udp_port: u16,
+    pub(super) drivers: &'a drivers::Known,
 }
 
 /// Direction of an SA, seen from this gateway.
@@ -116,6 +116,12 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, context: &Cont
             report.error(&field.place, "has no meaning with AH", "remove the line, or use ESP");
         }
     }
+    let suite = key.as_ref().map(|key| key.value.suite());
+    let driver = table.take("driver").map(|field| {
+        let name = context.drivers.name(field, report)?;
+        context.drivers.suits(&name, suite?, report)?;
+        Some(name.value)
+    });
     let common = common(&mut table, report, context, direction);
     let outbound = outbound_only(&mut table, report, direction, mode, local.as_ref());
     let inbound = inbound_only(&mut table, report, direction, common.as_ref().map(|c| c.esn));
@@ -134,7 +140,7 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, context: &Cont
         key_is_inline,
         built: None,
     };
-    draft.built = ends_fit.then(|| draft.build(common, outbound, inbound)).flatten();
+    draft.built = ends_fit.then(|| draft.build(common, outbound, inbound, driver)).flatten();
     draft
 }
 
@@ -144,6 +150,7 @@ impl Draft {
         common: Option<Common>,
         outbound: Option<OutboundOnly>,
         inbound: Option<u32>,
+        driver: Option<Option<Arc<str>>>,
     ) -> Option<Built> {
         let common = common?;
         let association = Association {
@@ -161,6 +168,7 @@ impl Draft {
             key: self.key.as_ref()?.value.clone(),
             lifetime: common.lifetime,
             worker: common.worker,
+            driver: transposed(driver)?,
         };
         Some(match self.direction? {
             Direction::Outbound => {

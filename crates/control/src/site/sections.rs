@@ -10,7 +10,7 @@ use super::model::{
     Backend, BetweenTunnels, Capture, InterfaceAddress, Metrics, Plain, Routes, Site, Wire, Workers,
 };
 use super::reader::{At, Field, Place, Report, Table, quote};
-use super::{check, crypto, daemons, marks, policy, sa, width};
+use super::{check, crypto, daemons, drivers, marks, policy, sa, width};
 
 /// Longest path of a UNIX socket: `sun_path` less the final zero (unix(7)).
 const MAX_SOCKET_PATH: usize = 107;
@@ -35,7 +35,9 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     };
     let wire = section(&mut root, report, "wire", wire);
     let workers = section(&mut root, report, "workers", workers);
-    let crypto = crypto::read(&mut root, report, workers.as_ref());
+    let known = drivers::Known::new();
+    let serves_daemons = root.has("xfrm");
+    let crypto = crypto::read(&mut root, report, workers.as_ref(), &known, serves_daemons);
     let capture = root.take("capture").map(|field| {
         let table = field.table(report, "a [capture] section")?;
         capture(table, report, &folder)
@@ -58,6 +60,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         folder: &folder,
         worker_count: workers.as_ref().map_or(u16::MAX, |w| w.count),
         udp_port: wire.as_ref().map_or(4500, |w| w.udp_port),
+        drivers: &known,
     };
     let sas: Vec<_> = tables(&mut root, report, "sa")
         .into_iter()
@@ -80,6 +83,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     root.finish(report);
 
     let name = name?.value;
+    let crypto::Section { engine: crypto, verify_every, drivers } = crypto?;
     let (mut outbound, mut inbound) = (Vec::new(), Vec::new());
     for built in sas.into_iter().map(|sa| sa.built) {
         match built? {
@@ -99,7 +103,9 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         plain: plain?,
         wire: wire?,
         workers: workers?,
-        crypto: crypto?,
+        crypto,
+        verify_every,
+        drivers,
         capture: transposed(capture)?,
         xfrm: transposed(xfrm)?,
         metrics: transposed(metrics)?,

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use convoy_crypto::{Cpu, OpenKey, SealKey};
+use convoy_crypto::{OpenKey, SealKey};
+use convoy_engine::registry::Ready;
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::{InboundSpec, InterfaceId, OutboundSpec, ReqId, SaSlot};
 use convoy_ipsec::selector::{AddressRange, AddressSelector, Direction, Selector, UpperSelector};
@@ -13,6 +14,7 @@ use convoy_ipsec::spd::{Policy, PolicyAction};
 
 use super::keys::SiteKeys;
 use super::{StateError, Tables};
+use crate::drivers::Drivers;
 use crate::lease::{InboundRequest, LeaseKeeper, OutboundRequest};
 use crate::site::{
     Action, Addresses, Association, InboundSa, OutboundSa, Policy as SitePolicy, Site, Upper,
@@ -198,7 +200,7 @@ pub(super) fn plan(site: &Site, before: &Tables, keys: &SiteKeys<'_>) -> Plan {
 
 /// What all records are made with.
 pub(super) struct Maker<'a> {
-    pub(super) cpu: &'a Cpu,
+    pub(super) drivers: &'a Drivers,
     pub(super) wire_mtu: u16,
     pub(super) keeper: Option<&'a LeaseKeeper>,
     pub(super) reqids: &'a HashMap<Arc<str>, ReqId>,
@@ -264,7 +266,7 @@ impl Maker<'_> {
                 }
                 Origin::New => {
                     let Some(lease) = leases.next() else { continue };
-                    let key = self.seal_key(sa)?;
+                    let key = self.seal_key(sa, &self.driver(&sa.association)?)?;
                     let counters = Arc::default();
                     (slots.free(), Arc::new(self.outbound(sa, lease.clone(), key, counters)))
                 }
@@ -281,7 +283,7 @@ impl Maker<'_> {
                 }
                 Origin::New => {
                     let Some(counters) = floors.next() else { continue };
-                    let key = self.open_key(sa)?;
+                    let key = self.open_key(sa, &self.driver(&sa.association)?)?;
                     (slots.free(), Arc::new(self.inbound(sa, key, counters.clone())))
                 }
             };
@@ -296,7 +298,9 @@ impl Maker<'_> {
         old: &Arc<OutboundSpec>,
         same_key: bool,
     ) -> Result<Arc<OutboundSpec>, StateError> {
-        let key = if same_key { old.key.clone() } else { self.seal_key(sa)? };
+        let driver = self.driver(&sa.association)?;
+        let is_same = same_key && driver.tier() == Some(old.key.tier());
+        let key = if is_same { old.key.clone() } else { self.seal_key(sa, &driver)? };
         let new = self.outbound(sa, old.lease.clone(), key, old.counters.clone());
         Ok(if same_outbound(old, &new) { old.clone() } else { Arc::new(new) })
     }
@@ -307,21 +311,28 @@ impl Maker<'_> {
         old: &Arc<InboundSpec>,
         same_key: bool,
     ) -> Result<Arc<InboundSpec>, StateError> {
-        let key = if same_key { old.key.clone() } else { self.open_key(sa)? };
+        let driver = self.driver(&sa.association)?;
+        let is_same = same_key && driver.tier() == Some(old.key.tier());
+        let key = if is_same { old.key.clone() } else { self.open_key(sa, &driver)? };
         let new = self.inbound(sa, key, old.counters.clone());
         Ok(if same_inbound(old, &new) { old.clone() } else { Arc::new(new) })
     }
 
-    fn seal_key(&self, sa: &OutboundSa) -> Result<Arc<SealKey>, StateError> {
-        let key = &sa.association.key;
-        let failed = |source| StateError::Key { name: sa.association.name.clone(), source };
-        SealKey::new(self.cpu, key.suite(), key.keys()).map(Arc::new).map_err(failed)
+    fn driver(&self, sa: &Association) -> Result<Ready, StateError> {
+        let failed = |source| StateError::Driver { name: sa.name.clone(), source };
+        self.drivers.for_association(sa).map_err(failed)
     }
 
-    fn open_key(&self, sa: &InboundSa) -> Result<Arc<OpenKey>, StateError> {
+    fn seal_key(&self, sa: &OutboundSa, driver: &Ready) -> Result<Arc<SealKey>, StateError> {
         let key = &sa.association.key;
         let failed = |source| StateError::Key { name: sa.association.name.clone(), source };
-        OpenKey::new(self.cpu, key.suite(), key.keys()).map(Arc::new).map_err(failed)
+        driver.seal_key(key.suite(), key.keys()).map(Arc::new).map_err(failed)
+    }
+
+    fn open_key(&self, sa: &InboundSa, driver: &Ready) -> Result<Arc<OpenKey>, StateError> {
+        let key = &sa.association.key;
+        let failed = |source| StateError::Key { name: sa.association.name.clone(), source };
+        driver.open_key(key.suite(), key.keys()).map(Arc::new).map_err(failed)
     }
 
     fn reqid(&self, sa: &Association) -> ReqId {

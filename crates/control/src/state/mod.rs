@@ -14,11 +14,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use convoy_crypto::{Cpu, KeyError};
+use convoy_engine::registry::RegistryError;
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
 use convoy_ipsec::snapshot::{Published, Snapshot, SnapshotError};
 use convoy_ipsec::spd::{KnownNetworks, SpdError, SpdId};
 use convoy_wire::Prefix;
 
+use crate::drivers::Drivers;
 use crate::lease::{LeaseError, LeaseEvent, LeaseKeeper};
 use crate::site::Site;
 use difference::Databases;
@@ -51,6 +53,14 @@ pub enum StateError {
         name: Arc<str>,
         /// Why.
         source: KeyError,
+    },
+    /// No driver works with an SA's key.
+    #[error("SA '{name}': {source}")]
+    Driver {
+        /// Name of the SA.
+        name: Arc<str>,
+        /// Why.
+        source: RegistryError,
     },
     /// Policies do not go together.
     #[error(transparent)]
@@ -105,7 +115,7 @@ impl ReloadReport {
 /// The desired state of a gateway, and what workers see of it.
 #[derive(Debug)]
 pub struct State {
-    cpu: Cpu,
+    drivers: Drivers,
     wire_mtu: u16,
     site: Site,
     keeper: Option<LeaseKeeper>,
@@ -151,8 +161,13 @@ impl State {
         let wire_mtu = site.wire.mtu.unwrap_or(wire_mtu);
         let before = Tables::default();
         let policies = build::policies(&site, &before);
-        let maker =
-            build::Maker { cpu: &cpu, wire_mtu, keeper: keeper.as_ref(), reqids: &policies.reqids };
+        let drivers = Drivers::new(&cpu).with_rules(&site.drivers);
+        let maker = build::Maker {
+            drivers: &drivers,
+            wire_mtu,
+            keeper: keeper.as_ref(),
+            reqids: &policies.reqids,
+        };
         let plan = build::plan(&site, &before, &keys::SiteKeys::default());
         let mut tables = maker.make(&plan, &site, &before, &Snapshot::default())?.tables;
         tables.next_reqid = policies.next_reqid;
@@ -164,7 +179,7 @@ impl State {
         let published = Published::new(snapshot);
         let generation = 1;
         Ok(Self {
-            cpu,
+            drivers,
             wire_mtu,
             site,
             keeper,
@@ -181,6 +196,12 @@ impl State {
     #[must_use]
     pub fn site(&self) -> &Site {
         &self.site
+    }
+
+    /// Its drivers, as site and operators have set them.
+    #[must_use]
+    pub fn drivers(&self) -> &Drivers {
+        &self.drivers
     }
 
     /// Where workers find the picture.

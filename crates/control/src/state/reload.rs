@@ -12,7 +12,7 @@ use convoy_wire::Prefix;
 use super::build::Lists;
 use super::difference::{self, Databases};
 use super::keys::SiteKeys;
-use super::{ByName, ReloadReport, State, StateError, Tables, build};
+use super::{ByName, Drivers, ReloadReport, State, StateError, Tables, build};
 use crate::site::{Policy as SitePolicy, Routes, Site};
 
 impl State {
@@ -29,8 +29,9 @@ impl State {
         }
         same_use_of_keys(&keys, &site)?;
         let policies = build::policies(&site, &self.tables);
+        let drivers = self.drivers.with_rules(&site.drivers);
         let maker = build::Maker {
-            cpu: &self.cpu,
+            drivers: &drivers,
             wire_mtu: self.wire_mtu,
             keeper: self.keeper.as_ref(),
             reqids: &policies.reqids,
@@ -64,6 +65,7 @@ impl State {
             }));
         }
         self.tables = tables;
+        self.drivers = drivers;
         self.databases = databases;
         self.on_demand = on_demand;
         self.site = site;
@@ -82,15 +84,33 @@ impl State {
         if self.site.wire.mtu.is_some() || self.wire_mtu == mtu {
             return Ok(false);
         }
+        let drivers = self.drivers.clone();
+        self.make_again(mtu, &drivers)?;
+        self.wire_mtu = mtu;
+        Ok(true)
+    }
+
+    /// Takes over drivers that are set otherwise. SAs that now have another one go on with it from their
+    /// workers' next burst, and no packet is lost. Returns how many these are.
+    ///
+    /// # Errors
+    /// [`StateError`], if one would have none; then nothing has changed.
+    pub fn set_drivers(&mut self, drivers: Drivers) -> Result<usize, StateError> {
+        let changed = self.make_again(self.wire_mtu, &drivers)?;
+        self.drivers = drivers;
+        Ok(changed)
+    }
+
+    /// Makes the site's SAs again where they would be others now. Returns how many these are.
+    fn make_again(&mut self, wire_mtu: u16, drivers: &Drivers) -> Result<usize, StateError> {
         if self.spent.is_some() {
             // None of the site's SAs is there or can be had again, but those of daemons come and go.
-            self.wire_mtu = mtu;
-            return Ok(true);
+            return Ok(0);
         }
         let policies = build::policies(&self.site, &self.tables);
         let maker = build::Maker {
-            cpu: &self.cpu,
-            wire_mtu: mtu,
+            drivers,
+            wire_mtu,
             keeper: self.keeper.as_ref(),
             reqids: &policies.reqids,
         };
@@ -99,12 +119,14 @@ impl State {
         let mut tables =
             maker.make(&plan, &self.site, &self.tables, &self.published.current())?.tables;
         tables.next_reqid = policies.next_reqid;
-        let mut snapshot = Snapshot::clone(&self.published.current());
-        tables.bring(&self.tables, &mut snapshot)?;
-        self.generation = self.published.publish(snapshot);
+        let changed = tables.differing(&self.tables);
+        if changed > 0 {
+            let mut snapshot = Snapshot::clone(&self.published.current());
+            tables.bring(&self.tables, &mut snapshot)?;
+            self.generation = self.published.publish(snapshot);
+        }
         self.tables = tables;
-        self.wire_mtu = mtu;
-        Ok(true)
+        Ok(changed)
     }
 
     /// The picture of now, changed to hold these SAs and policies.
@@ -199,6 +221,17 @@ fn missing<K: Eq + Hash + ToString, V, W>(
 }
 
 impl Tables {
+    /// How many of these SAs have other records than before.
+    fn differing(&self, before: &Self) -> usize {
+        fn count<S>(now: &ByName<S>, before: &ByName<S>) -> usize {
+            let same = |(name, (_, new)): &(&Arc<str>, &(_, Arc<S>))| {
+                before.get(*name).is_some_and(|(_, old)| Arc::ptr_eq(old, new))
+            };
+            now.iter().filter(|sa| !same(sa)).count()
+        }
+        count(&self.outbound, &before.outbound) + count(&self.inbound, &before.inbound)
+    }
+
     /// Leases and floors that no record has any more.
     fn gone(
         &self,
@@ -235,7 +268,8 @@ fn needs_restart(old: &Site, new: &Site, keys: &SiteKeys<'_>) -> Vec<String> {
         ("wire.udp_port", old.wire.udp_port == new.wire.udp_port),
         ("wire.mtu", old.wire.mtu == new.wire.mtu),
         ("workers", old.workers == new.workers),
-        ("crypto", old.crypto == new.crypto),
+        ("crypto.engine", old.crypto == new.crypto),
+        ("crypto.verify_every", old.verify_every == new.verify_every),
         ("capture", old.capture == new.capture),
         // Sockets are opened at the start.
         ("the first SA with UDP encapsulation", old.uses_udp() || !new.uses_udp()),

@@ -2,6 +2,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use convoy_crypto::Tier;
+use convoy_engine::registry::Setting;
 use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
 use convoy_ipsec::spd::{PolicyAction, SpdId};
 use convoy_wire::{Protocol, SeqNum};
@@ -243,7 +245,7 @@ fn what_needs_a_restart_is_refused_and_changes_nothing() {
     let before = gateway.snapshot();
     for (text, needle) in [
         (plain_tunnel() + "[workers]\ncount = 2\n", "workers cannot change"),
-        (plain_tunnel() + "[crypto]\nengine = \"pool\"\n", "crypto cannot change"),
+        (plain_tunnel() + "[crypto]\nengine = \"pool\"\n", "crypto.engine cannot change"),
         (plain_tunnel() + "[wire]\nudp_port = 4501\n", "wire.udp_port"),
         (
             plain_tunnel().replace("spi = 4097", "spi = 4097\nencap = \"udp\""),
@@ -460,4 +462,68 @@ fn a_new_integrity_key_under_the_same_cipher_key_comes_into_force() {
     assert!(Arc::ptr_eq(&before_in.counters, &after.counters), "nothing is accepted twice");
     assert!(!Arc::ptr_eq(&before_in.key, &after.key), "the old integrity key stays in use");
     assert!(gateway.reload(&text(9, 10)).unwrap().is_empty());
+}
+
+/// The tier of a driver's keys tells which one made them.
+#[test]
+fn an_sa_gets_the_driver_it_names_then_the_site_s_then_the_best() {
+    let name = |tier: Tier| format!("rfc4106-gcm-aes-convoy-{tier}");
+    let cpu = Cpu::detect().unwrap();
+    let second = cpu.tiers().nth(1).unwrap_or(Tier::Portable);
+    let tiers = |gateway: &Gateway| {
+        let inbound = gateway.state().tables.inbound["in"].1.key.tier();
+        (gateway.out("out").1.key.tier(), inbound)
+    };
+    let mut gateway = Gateway::start(&plain_tunnel());
+    assert_eq!(tiers(&gateway), (cpu.best(), cpu.best()));
+
+    let head = format!("[crypto]\ndrivers = [\"{}\"]\n", name(second));
+    gateway.reload(&(head.clone() + &plain_tunnel())).unwrap();
+    assert_eq!(tiers(&gateway), (second, second));
+
+    let (_, before) = gateway.out("out");
+    let driver = format!("driver = \"{}\"", name(Tier::Portable));
+    let named = sa("out", "outbound", 0x1001, 1, &driver)
+        + &sa("in", "inbound", 0x1002, 2, "")
+        + &policy("lans", "10.2.0.0/24", "out", "\"in\"");
+    gateway.reload(&(head + &named)).unwrap();
+    assert_eq!(tiers(&gateway), (Tier::Portable, second));
+    let (_, after) = gateway.out("out");
+    assert!(Arc::ptr_eq(&before.lease, &after.lease), "no number comes twice");
+    assert!(Arc::ptr_eq(&before.counters, &after.counters));
+
+    gateway.reload(&plain_tunnel()).unwrap();
+    assert_eq!(tiers(&gateway), (cpu.best(), cpu.best()));
+}
+
+#[test]
+fn drivers_are_set_and_an_sa_never_is_without_one() {
+    let cpu = Cpu::detect().unwrap();
+    let mut gateway = Gateway::start(&plain_tunnel());
+    let state = gateway.state.as_mut().unwrap();
+    let off = |state: &State, tier: Tier| {
+        let name = format!("rfc4106-gcm-aes-convoy-{tier}");
+        state.drivers().with_setting(&name, Setting::On(false)).unwrap()
+    };
+    let better: Vec<_> = cpu.tiers().filter(|tier| *tier != Tier::Portable).collect();
+    for tier in better.iter().rev() {
+        assert_eq!(state.set_drivers(off(state, *tier)).unwrap(), 2, "{tier} was the best");
+    }
+    let generation = state.generation();
+    let error = state.set_drivers(off(state, Tier::Portable)).unwrap_err().to_string();
+    assert!(error.contains("SA 'out': no driver that passed"), "{error}");
+    assert_eq!(state.generation(), generation);
+    assert_eq!(gateway.out("out").1.key.tier(), Tier::Portable);
+
+    let state = gateway.state.as_mut().unwrap();
+    let ccm = state.drivers().with_setting("rfc4309-ccm-aes-convoy-portable", Setting::On(false));
+    assert_eq!(state.set_drivers(ccm.unwrap()).unwrap(), 0, "no SA has it");
+    assert_eq!(state.generation(), generation);
+    for (name, why) in [
+        ("rfc4106-gcm-aes-null", "is for benches only; for rfc4106(gcm(aes)) there are"),
+        ("rfc4106-gcm-aes-convoy-mmx", "no driver is called"),
+    ] {
+        let error = state.drivers().with_setting(name, Setting::Priority(1)).unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
 }

@@ -4,6 +4,7 @@
 //! version; their meaning and unit do not change. Units are in the names: `_s` seconds, `_bytes`,
 //! `per_second`. Counters count since the gateway's start.
 
+mod crypto;
 mod health;
 mod observe;
 mod policies;
@@ -14,7 +15,10 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-pub use observe::{Inputs, NamedCount, crypto_report, observe, sa_report};
+pub use crypto::{
+    CryptoReport, DriverChange, DriverState, DriverStatus, TierStatus, crypto_report, driver_status,
+};
+pub use observe::{Inputs, NamedCount, observe, sa_report};
 pub(crate) use observe::{last_number, mode};
 pub use policies::policy_report;
 pub use sampler::Sampler;
@@ -452,30 +456,4 @@ impl Use {
         let both = [self.last_packet_s, other.last_packet_s];
         self.last_packet_s = both.into_iter().flatten().min_by(f64::total_cmp);
     }
-}
-
-/// What cryptography there is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CryptoReport {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// The tier that new keys get.
-    pub best: String,
-    /// Every tier, least preferred first.
-    pub tiers: Vec<TierStatus>,
-    /// Algorithms with their key and ICV lengths.
-    pub algorithms: Vec<String>,
-}
-
-/// One CPU tier.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TierStatus {
-    /// Name.
-    pub name: String,
-    /// Whether this machine has it, and it is not denied.
-    pub available: bool,
-    /// CPU features it needs beyond those of the tiers it builds on.
-    pub features: Vec<String>,
-    /// Tiers it builds on.
-    pub builds_on: Vec<String>,
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoy_crypto::{Cpu, Tier};
+use convoy_crypto::Cpu;
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::lifetime::{Lifetime, Limits, Usage};
@@ -12,12 +12,11 @@ use convoy_ipsec::sa::{InboundSpec, Mode, OutboundSpec};
 use convoy_ipsec::selector;
 use convoy_ipsec::sequence::SequenceLimits;
 use convoy_ipsec::snapshot::Snapshot;
-use convoy_ipsec::suite::EspSuite;
 
 use super::health::{Seen, health};
 use super::{
-    Count, CryptoReport, Direction, Drops, Flow, LeakProtection, Leases, LifetimeLeft,
-    LifetimeState, LifetimeStatus, Origin, SCHEMA, SaReport, SaStatus, Sampler, Status, TierStatus,
+    Count, Direction, Drops, Flow, LeakProtection, Leases, LifetimeLeft, LifetimeState,
+    LifetimeStatus, Origin, SCHEMA, SaReport, SaStatus, Sampler, Status,
 };
 use crate::state::State;
 use crate::xfrm::Kernel;
@@ -333,27 +332,6 @@ pub(crate) fn mode(mode: Mode) -> String {
     match mode {
         Mode::Tunnel => "tunnel".to_owned(),
         Mode::Transport => "transport".to_owned(),
-    }
-}
-
-/// The tiers of this machine and the algorithms.
-#[must_use]
-pub fn crypto_report(cpu: &Cpu) -> CryptoReport {
-    let tiers = Tier::ALL.iter().map(|tier| {
-        let info = tier.info();
-        TierStatus {
-            name: info.name.to_owned(),
-            available: cpu.has(*tier),
-            features: info.features.iter().map(|&feature| feature.to_owned()).collect(),
-            builds_on: info.builds_on.iter().map(ToString::to_string).collect(),
-        }
-    });
-    let algorithms = EspSuite::all().map(|esp| esp.suite().to_string());
-    CryptoReport {
-        schema: SCHEMA,
-        best: cpu.best().to_string(),
-        tiers: tiers.collect(),
-        algorithms: algorithms.collect(),
     }
 }
 

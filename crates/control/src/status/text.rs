@@ -1,10 +1,12 @@
 //! Reports as text: aligned columns, units for people, no colours.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use super::{
-    CryptoReport, Direction, LeakProtection, LifetimeLeft, LifetimeState, LifetimeStatus, Origin,
-    PolicyDirection, PolicyReport, PolicyStatus, Questions, SaReport, SaStatus, Status, Use,
+    CryptoReport, Direction, DriverChange, DriverState, DriverStatus, LeakProtection, LifetimeLeft,
+    LifetimeState, LifetimeStatus, Origin, PolicyDirection, PolicyReport, PolicyStatus, Questions,
+    SaReport, SaStatus, Status, Use,
 };
 use crate::state::ReloadReport;
 
@@ -345,7 +347,49 @@ impl Text for CryptoReport {
             let needs = tier.builds_on.iter().chain(&tier.features).cloned().collect::<Vec<_>>();
             table.row(vec![tier.name.clone(), state.to_owned(), needs.join(" ")]);
         }
-        format!("{}\nalgorithms: {}\n", table.text(), self.algorithms.join(", "))
+        let mut out = format!("engine: {}\n\n{}\n", self.engine, table.text());
+        let used: HashSet<_> =
+            self.drivers.iter().filter(|d| d.sas > 0).map(|d| &d.algorithm).collect();
+        let is_shown = |driver: &&DriverStatus| {
+            let is_off = driver.state == DriverState::Off;
+            is_off || used.contains(&driver.algorithm) && driver.state != DriverState::Benches
+        };
+        let shown: Vec<_> = self.drivers.iter().filter(is_shown).collect();
+        out += &drivers(&shown);
+        let rest = self.drivers.len() - shown.len();
+        let _ =
+            writeln!(out, "{rest} drivers more, of other algorithms or for benches: see --json");
+        out
+    }
+}
+
+fn drivers(all: &[&DriverStatus]) -> String {
+    let heading =
+        ["algorithm", "driver", "priority", "use", "SAs", "packets", "wrong ICVs", "self-test"];
+    let mut table = Table::new(&heading);
+    for driver in all {
+        table.row(vec![
+            driver.algorithm.clone(),
+            driver.driver.clone(),
+            driver.priority.to_string(),
+            driver.state.word().to_owned(),
+            driver.sas.to_string(),
+            driver.packets.to_string(),
+            driver.failures.to_string(),
+            driver.self_test.clone(),
+        ]);
+    }
+    table.text()
+}
+
+impl Text for DriverChange {
+    fn text(&self) -> String {
+        let moved = match self.sas_changed {
+            0 => "no SA has another driver than before".to_owned(),
+            1 => "1 SA has another driver than before".to_owned(),
+            many => format!("{many} SAs have another driver than before"),
+        };
+        format!("{}{moved}\n", drivers(&[&self.driver]))
     }
 }
 

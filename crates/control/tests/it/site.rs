@@ -3,7 +3,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use convoy_control::site::{Action, CryptoEngine, ExemptMark, Marks, Routes, Site, Warning};
+use convoy_control::site::{
+    Action, CryptoEngine, DriverRules, ExemptMark, Marks, Routes, Site, Warning,
+};
 use convoy_control::state::State;
 use convoy_control::status::{Text, policy_report};
 use convoy_crypto::Cpu;
@@ -316,6 +318,28 @@ fn engines_are_read_and_workers_do_their_own_cryptography_by_default() {
     };
     let shown: Vec<_> = faults.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["stall@2000ms", "remove@500ms"]);
+    let checks = |section: &str| load(&format!("{GOOD}\n{section}")).2.0.verify_every;
+    assert_eq!(checks(""), 1000);
+    assert_eq!(checks("[crypto]\nengine = \"pool\"\nverify_every = 0"), 0);
+}
+
+#[test]
+fn drivers_are_read_with_rules_for_daemons() {
+    let text = "name = \"left\"\n[plain]\ninterface = \"tun\"\n[xfrm]\n\
+                [crypto]\ndrivers = [\"rfc4106-gcm-aes-convoy-portable\"]\n\
+                [[crypto.rule]]\ndriver = \"hmac-sha256-convoy-portable\"\npeer = \"192.0.2.0/24\"\n\
+                [[crypto.rule]]\ndriver = \"rfc4106-gcm-aes-convoy-portable\"\nif_id = 42\n";
+    let (_dir, _, (site, _)) = load(text);
+    let DriverRules { preferred, of_daemons } = site.drivers;
+    assert_eq!(preferred, ["rfc4106-gcm-aes-convoy-portable".into()]);
+    let rules: Vec<_> = of_daemons.iter().map(|r| (&*r.driver, r.peer, r.if_id)).collect();
+    let network = "192.0.2.0/24".parse().ok();
+    let expected = [
+        ("hmac-sha256-convoy-portable", network, None),
+        ("rfc4106-gcm-aes-convoy-portable", None, Some(42)),
+    ];
+    assert_eq!(rules, expected);
+    assert_eq!(site.crypto, CryptoEngine::Inline);
 }
 
 #[test]
@@ -339,6 +363,7 @@ fn every_key_of_the_reference_is_known_to_the_reader() {
         include_str!("../../src/site/sections.rs"),
         include_str!("../../src/site/crypto.rs"),
         include_str!("../../src/site/daemons.rs"),
+        include_str!("../../src/site/drivers.rs"),
         include_str!("../../src/site/marks.rs"),
         include_str!("../../src/site/sa.rs"),
         include_str!("../../src/site/sa_key.rs"),

@@ -8,12 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use convoy_control::client::{Client, ClientError, Target};
-use convoy_control::protocol::{Answer, Request};
+use convoy_control::drivers::Drivers;
+use convoy_control::protocol::{Answer, DriverSetting, Request};
 use convoy_control::server::{Gateway, Server, ServerError};
 use convoy_control::state::ReloadReport;
-use convoy_control::status::{CryptoReport, PolicyReport, SCHEMA, SaReport, Status, crypto_report};
+use convoy_control::status::{
+    CryptoReport, DriverChange, PolicyReport, SCHEMA, SaReport, Status, crypto_report,
+};
 use convoy_control::trace::{Question, Trace};
 use convoy_crypto::Cpu;
+use convoy_ipsec::snapshot::Snapshot;
 use zeroize::Zeroizing;
 
 #[derive(Default)]
@@ -42,7 +46,12 @@ impl Gateway for Fake {
     }
 
     fn crypto(&self) -> CryptoReport {
-        crypto_report(&Cpu::detect().unwrap())
+        let cpu = Cpu::detect().unwrap();
+        crypto_report(&cpu, &Drivers::new(&cpu), &Snapshot::default(), "inline")
+    }
+
+    fn set_driver(&self, driver: &str, _: DriverSetting) -> Result<DriverChange, String> {
+        Err(format!("no driver is called {driver:?}"))
     }
 
     fn trace(&self, question: Question) -> Result<Trace, String> {

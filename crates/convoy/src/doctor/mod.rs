@@ -1,5 +1,6 @@
 //! What on this host helps or hinders a gateway. It reads, and changes nothing.
 
+mod engine;
 mod kernel;
 mod modules;
 mod network;
@@ -79,11 +80,13 @@ struct Patient<'a> {
 /// Looks at everything, in the calling thread's network namespace.
 pub(crate) fn look(site: Option<&Site>) -> Vec<Check> {
     let target = site.map_or(Target::Only, |site| Target::Socket(site.control_socket.clone()));
-    let answer = Client::find(&target).and_then(|client| client.ask(Request::Sa));
+    let answer = Client::find(&target).and_then(|client| client.ask(Request::Status));
     let of_site = site.into_iter().flat_map(Site::associations).map(|sa| sa.endpoints.remote);
     let mut peers: Vec<IpAddr> = of_site.collect();
-    if let Ok(Answer::Sa(report)) = &answer {
-        peers.extend(report.sas.iter().map(|sa| sa.remote));
+    let mut engine = None;
+    if let Ok(Answer::Status(status)) = &answer {
+        peers.extend(status.sas.iter().map(|sa| sa.remote));
+        engine = engine::look(status);
     }
     peers.sort_unstable();
     peers.dedup();
@@ -108,5 +111,6 @@ pub(crate) fn look(site: Option<&Site>) -> Vec<Check> {
     let mut checks = kernel::look(root);
     checks.extend(network::look(root, &patient));
     checks.extend(programs::look(root, &patient));
+    checks.extend(engine);
     checks
 }

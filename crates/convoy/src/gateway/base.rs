@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use convoy_control::drivers::Drivers;
 use convoy_control::lease::{LeaseEvent, Machine};
 use convoy_control::site::{CryptoEngine, ModelFaultKind, Site};
 use convoy_control::state::{ReloadReport, State, StateError};
@@ -102,6 +103,14 @@ fn engine_of(crypto: &CryptoEngine) -> anyhow::Result<EngineChoice> {
     })
 }
 
+/// What the log was told of an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineTold {
+    losses: u64,
+    wrong: u64,
+    restarts: u64,
+}
+
 impl Prepared {
     /// Locks the state folder, leases sequence numbers and sets up keys.
     ///
@@ -109,7 +118,7 @@ impl Prepared {
     /// When the site cannot be brought into force; nothing is left running.
     pub fn new(site: Site, wire_mtu: u16, medium: Medium) -> anyhow::Result<Self> {
         let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
-        let engine = engine_of(&site.crypto)?;
+        let (engine, checks) = (engine_of(&site.crypto)?, site.verify_every);
         let pairs = u32::from(site.workers.count) * u32::from(site.workers.count - 1);
         let frames = u32::from(site.workers.count) * FRAMES_PER_WORKER + pairs * FRAMES_PER_PAIR;
         let largest = site.outbound.iter().filter_map(|sa| sa.path_mtu).max().unwrap_or(0);
@@ -138,7 +147,7 @@ impl Prepared {
         }
         let interfaces = state.interface_spds().map(|(_, spd)| spd);
         let spds = core::iter::once(state.plain_spd()).chain(interfaces).collect();
-        Ok(Self { state, surroundings: Surroundings { pipeline, spds, engine, arena } })
+        Ok(Self { state, surroundings: Surroundings { pipeline, spds, engine, checks, arena } })
     }
 
     /// Where frames come from.
@@ -237,18 +246,51 @@ impl Core {
     /// What is wrong with the engine that workers have their cryptography done by, if something is.
     pub fn engine_trouble(&self) -> Option<String> {
         let down: u64 = self.stats().iter().map(|stats| stats.engine.down.get()).sum();
-        let name = match self.state.site().crypto {
-            CryptoEngine::Inline => return None,
-            CryptoEngine::Pool { .. } => "the threads of [crypto.pool]",
-            CryptoEngine::Model { .. } => "the device of [crypto.model]",
-        };
+        let name = self.engine_name()?;
         (down > 0).then(|| {
             format!(
-                "{name} did not answer in time or went away: workers do the cryptography themselves, and \
-                 try again from time to time ({down} of {} queues)",
+                "{name} did not answer in time, gave wrong results or went away: workers do the cryptography \
+                 themselves, and try again from time to time ({down} of {} queues)",
                 2 * self.stats().len()
             )
         })
+    }
+
+    /// What does the cryptography beside the workers, in words.
+    fn engine_name(&self) -> Option<&'static str> {
+        match self.state.site().crypto {
+            CryptoEngine::Inline => None,
+            CryptoEngine::Pool { .. } => Some("the threads of [crypto.pool]"),
+            CryptoEngine::Model { .. } => Some("the device of [crypto.model]"),
+        }
+    }
+
+    /// Tells the log what has become of the engine since the last time.
+    pub fn tell_engine(&self, told: &mut EngineTold) {
+        let Some(name) = self.engine_name() else { return };
+        let sum = |of: fn(&WorkerStats) -> u64| self.stats().iter().map(|stats| of(stats)).sum();
+        let now = EngineTold {
+            losses: sum(|stats| stats.engine.losses.get()),
+            wrong: sum(|stats| stats.engine.wrong.get()),
+            restarts: sum(|stats| stats.engine.restarts.get()),
+        };
+        if now.wrong > told.wrong {
+            tracing::error!(
+                "{name} gave wrong results, which workers found by doing packets again: it is not used until it \
+                 has begun anew; look for what is broken ({} so far)",
+                now.wrong
+            );
+        } else if now.losses > told.losses {
+            tracing::warn!(
+                "{name} did not answer in time or went away: workers do its packets, and try it again ({} losses \
+                 so far)",
+                now.losses
+            );
+        }
+        if now.restarts > told.restarts {
+            tracing::info!("{name} works again ({} times so far)", now.restarts);
+        }
+        *told = now;
     }
 
     /// Wakes the workers, from any thread.
@@ -300,6 +342,16 @@ impl Core {
         if changed {
             self.runtime.wake();
         }
+        Ok(changed)
+    }
+
+    /// Takes over drivers that are set otherwise, in the site's SAs. Returns how many have another one now.
+    ///
+    /// # Errors
+    /// [`StateError`]; then nothing has changed.
+    pub fn set_drivers(&mut self, drivers: Drivers) -> Result<usize, StateError> {
+        let changed = self.state.set_drivers(drivers)?;
+        self.runtime.wake();
         Ok(changed)
     }
 

@@ -14,7 +14,6 @@ use convoy_control::status::LeakProtection;
 use convoy_control::xfrm::{
     Answer, Carried, Client, Draft, Earlier, Host, Keep, KeepError, Kernel, Moment, Setting, Words,
 };
-use convoy_crypto::Cpu;
 use convoy_host::News;
 use convoy_io::IoError;
 use convoy_io::udp::{SteerError, Steering, bound_to};
@@ -127,7 +126,7 @@ impl Daemons {
         guard
             .serve(&published, core.state().plain_spd())
             .context("what the kernel asks about packets cannot be answered")?;
-        let kernel = Kernel::new(setting(core)?, published, Box::new(ThisHost));
+        let kernel = Kernel::new(setting(core), published, Box::new(ThisHost));
         let mut kernel = kernel.context("random numbers")?;
         let lost = match keep {
             Some(keep) => restore(core, &mut kernel, &mut guard, keep)?,
@@ -506,17 +505,17 @@ impl Host for ThisHost {
 }
 
 /// What SAs and policies of daemons depend on.
-fn setting(core: &Core) -> anyhow::Result<Setting> {
+fn setting(core: &Core) -> Setting {
     let state = core.state();
     let site = state.site();
-    Ok(Setting {
-        cpu: Cpu::detect().context("no cpu tier")?,
+    Setting {
+        drivers: state.drivers().clone(),
         spd: state.plain_spd(),
         interfaces: state.interface_spds().collect(),
         workers: site.workers.count,
         udp_port: site.wire.udp_port,
         wire_mtu: state.wire_mtu(),
-    })
+    }
 }
 
 #[cfg(test)]

@@ -8,14 +8,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anyhow::Context as _;
+use convoy_control::drivers::Drivers;
 use convoy_control::event::describe as describe_event;
 use convoy_control::metrics::{self, Load, Tunnels};
+use convoy_control::protocol::DriverSetting;
 use convoy_control::server;
 use convoy_control::site::{CryptoEngine, ExemptMark};
 use convoy_control::state::ReloadReport;
 use convoy_control::status::{
-    CryptoReport, Inputs, Level, NamedCount, PolicyReport, SCHEMA, SaReport, Sampler, Status,
-    Text as _, crypto_report, observe, policy_report, sa_report,
+    CryptoReport, DriverChange, Inputs, Level, NamedCount, PolicyReport, SCHEMA, SaReport, Sampler,
+    Status, Text as _, crypto_report, driver_status, observe, policy_report, sa_report,
 };
 use convoy_control::trace::{Question, Trace, flow, trace};
 use convoy_control::wireshark::esp_sa;
@@ -29,7 +32,7 @@ use zeroize::Zeroizing;
 
 use super::connections::Lookout;
 use super::daemons::moment;
-use super::{Gateway, load};
+use super::{EngineTold, Gateway, load};
 use crate::cli::SyscallFilter;
 use crate::exit::describe;
 use crate::privileges;
@@ -68,6 +71,8 @@ struct Inner {
     /// For metrics: what went through tunnels whose SAs were replaced, and what workers told.
     tunnels: Tunnels,
     told: metrics::Told,
+    /// What the log was told of the engine.
+    engine: EngineTold,
     /// Where the log was last told that packets of an SA of the site file come from.
     moved: HashMap<SaId, SocketAddr>,
 }
@@ -91,6 +96,7 @@ impl Live {
             last,
             tunnels: Tunnels::default(),
             told: metrics::Told::default(),
+            engine: EngineTold::default(),
             moved: HashMap::new(),
         });
         Arc::new(Self { inner, cpu, stop: Box::new(stop), multicast, exempt })
@@ -150,7 +156,9 @@ impl Live {
     /// Keeps rates going and follows the host's interfaces; call about once a second.
     pub fn tick(&self) {
         let mut inner = self.lock();
-        if let Some(gateway) = &mut inner.gateway {
+        let Inner { gateway, engine, .. } = &mut *inner;
+        if let Some(gateway) = gateway {
+            gateway.core().tell_engine(engine);
             gateway.follow_host();
             for (group, message) in gateway.daemons_tick() {
                 self.multicast.send(group, message);
@@ -252,6 +260,16 @@ impl Live {
         done
     }
 
+    fn try_set_driver(&self, name: &str, setting: DriverSetting) -> anyhow::Result<DriverChange> {
+        let mut inner = self.lock();
+        let Some(gateway) = &mut inner.gateway else { anyhow::bail!("the gateway is ending") };
+        let sas_changed = gateway.set_driver(name, setting)?;
+        let state = gateway.core().state();
+        let driver = driver_status(name, state.drivers(), &state.published().current());
+        let driver = driver.with_context(|| format!("the driver {name} is gone"))?;
+        Ok(DriverChange { driver, sas_changed })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -336,7 +354,28 @@ impl server::Gateway for Live {
     }
 
     fn crypto(&self) -> CryptoReport {
-        crypto_report(&self.cpu)
+        let (drivers, snapshot, engine) = match &self.lock().gateway {
+            Some(gateway) => {
+                let state = gateway.core().state();
+                let engine = state.site().crypto.name().unwrap_or("inline");
+                (state.drivers().clone(), state.published().current(), engine)
+            }
+            None => (Drivers::new(&self.cpu), Arc::default(), ""),
+        };
+        // Self-tests may have to be run, and nobody is to wait for them.
+        crypto_report(&self.cpu, &drivers, &snapshot, engine)
+    }
+
+    fn set_driver(&self, name: &str, setting: DriverSetting) -> Result<DriverChange, String> {
+        let done = self.try_set_driver(name, setting);
+        match &done {
+            Ok(change) => tracing::info!(
+                "driver {name}: {setting}; SAs that have another driver than before: {}",
+                change.sas_changed
+            ),
+            Err(error) => tracing::error!("driver {name} is as before: {}", describe(error)),
+        }
+        done.map_err(|error| describe(&error))
     }
 
     fn reload(&self) -> Result<ReloadReport, String> {
@@ -455,6 +494,8 @@ fn engine_counts(
         ("engine.in-software", sum(|s| s.engine.in_software.get())),
         ("engine.refused", sum(|s| s.engine.refused.get())),
         ("engine.redone", sum(|s| s.engine.redone.get())),
+        ("engine.checked", sum(|s| s.engine.checked.get())),
+        ("engine.wrong", sum(|s| s.engine.wrong.get())),
         ("engine.losses", sum(|s| s.engine.losses.get())),
         ("engine.restarts", sum(|s| s.engine.restarts.get())),
         ("engine.keys-refused", sum(|s| s.engine.keys_refused.get())),

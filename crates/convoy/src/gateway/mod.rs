@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context as _;
+use convoy_control::protocol::DriverSetting;
 use convoy_control::site::{BetweenTunnels, Routes, Site, Warning};
 use convoy_control::state::{ReloadReport, StateError};
 use convoy_control::status::LeakProtection;
@@ -52,7 +53,7 @@ use ports::{Opened, Sides};
 use width::Widths;
 
 pub use addresses::missing_addresses;
-pub use base::{Core, HostMedium, Medium, Prepared};
+pub use base::{Core, EngineTold, HostMedium, Medium, Prepared};
 pub(crate) use connections::{NEARLY_FULL, nearly_full};
 pub use guard::open;
 pub use interfaces::Absent;
@@ -361,6 +362,11 @@ impl Gateway {
                 return Err(base::state_error(error));
             }
         };
+        if let Some(daemons) = &mut self.daemons
+            && let Err(error) = daemons.kernel.set_drivers(self.core.state().drivers().clone())
+        {
+            tracing::error!("drivers of SAs of IKE daemons are as before: {error}");
+        }
         // At once: until then the kernel believes what policies of before said.
         self.narrow_leaks();
         if let Err(error) = self.serve(&after) {
@@ -376,6 +382,25 @@ impl Gateway {
         self.own_networks.look_again();
         self.follow_own_networks(true);
         Ok(report)
+    }
+
+    /// Sets a driver otherwise; SAs that now have another one go on with it, and no packet is lost. Returns
+    /// how many these are.
+    ///
+    /// # Errors
+    /// When there is no such driver, or an SA would have none; then nothing has changed.
+    pub fn set_driver(&mut self, name: &str, setting: DriverSetting) -> anyhow::Result<usize> {
+        let before = self.core.state().drivers().clone();
+        let drivers = before.with_setting(name, setting.into())?;
+        let of_site = self.core.set_drivers(drivers.clone())?;
+        let Some(daemons) = &mut self.daemons else { return Ok(of_site) };
+        match daemons.kernel.set_drivers(drivers) {
+            Ok(of_daemons) => Ok(of_site + of_daemons),
+            Err(error) => {
+                self.core.set_drivers(before)?;
+                anyhow::bail!("SAs of IKE daemons: {error}")
+            }
+        }
     }
 
     /// Takes back the routes that the site in force does not want.

@@ -1,6 +1,7 @@
 //! `convoy crypto`: what this machine can do, like `/proc/crypto`.
 
 mod drivers;
+mod gateway;
 
 use convoy_crypto::{
     Cipher, Cpu, GcmParams, HashAlg, IcvLen, Integrity, KeyBits, KeyMaterial, MacAlg, SealKey,
@@ -9,7 +10,7 @@ use convoy_crypto::{
 use convoy_engine::registry::{self, Registry};
 use serde::Serialize;
 
-use crate::cli::CryptoArgs;
+use crate::cli::{CryptoArgs, CryptoVerb};
 use crate::exit::{Exit, Stop};
 use crate::output;
 use drivers::DriverRow;
@@ -60,6 +61,11 @@ struct Implementation {
 }
 
 pub(super) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
+    match &args.of_gateway {
+        Some(CryptoVerb::Show(args)) => return gateway::show(args),
+        Some(CryptoVerb::Set(args)) => return gateway::set(args),
+        None => {}
+    }
     let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
     let found = Cpu::without("")?;
     let drivers = drivers::rows(&Registry::of(&cpu), args.name.as_deref());

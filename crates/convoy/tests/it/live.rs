@@ -122,6 +122,83 @@ fn reload_adds_replaces_and_removes_under_traffic_without_loss() {
 }
 
 #[test]
+fn drivers_are_shown_and_set_under_traffic_without_loss() {
+    if !crate::common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab();
+    let plan = Plan::simple();
+    let sites = [plan.write('a', folder.path()), plan.write('b', folder.path())];
+    let gateways =
+        [Gateway::start(&lab.a.gateway, &sites[0]), Gateway::start(&lab.b.gateway, &sites[1])];
+    let set = |arguments: &[&str]| {
+        for site in &sites {
+            let site = site.to_str().unwrap();
+            let output = convoy(&[&["crypto", "set"], arguments, &[site]].concat());
+            assert!(output.status.success(), "{}", text(&output.stderr));
+        }
+    };
+    let used = || -> Vec<(String, u64)> {
+        let output = convoy(&["crypto", "show", sites[0].to_str().unwrap(), "--json"]);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let drivers = report["drivers"].as_array().unwrap().iter();
+        let used = drivers.filter(|driver| driver["sas"].as_u64() > Some(0));
+        used.map(|d| (d["driver"].as_str().unwrap().to_owned(), d["packets"].as_u64().unwrap()))
+            .collect()
+    };
+    let [(best, _)] = &used()[..] else { panic!("one driver: {:?}", used()) };
+    let portable = format!("{}-portable", best.rsplit_once('-').unwrap().0);
+    let cancel = AtomicBool::new(false);
+    let work = || {
+        std::thread::scope(|scope| {
+            let traffic = scope.spawn(|| {
+                let rate = Rate::PacketsPerSecond(2000);
+                let to = lab.b.host_address(Family::V4);
+                let udp = UdpPaced::new(to, rate, Duration::from_secs(60));
+                let udp = UdpPaced { payload: 200, direction: Direction::Both, ..udp };
+                udp.run(&lab.a.host, &lab.b.host, &mut Watch::new(&cancel)).unwrap()
+            });
+            for _ in 0..3 {
+                std::thread::sleep(Duration::from_millis(200));
+                set(&[&portable, "--priority", "9000"]);
+                assert_eq!(used()[0].0, portable);
+                std::thread::sleep(Duration::from_millis(200));
+                // With this tier alone, nobody else could.
+                if *best != portable {
+                    set(&[&portable, "--off"]);
+                    assert_ne!(used()[0].0, portable);
+                }
+                set(&[&portable, "--priority", "100"]);
+                set(&[&portable, "--on"]);
+            }
+            cancel.store(true, Ordering::Relaxed);
+            traffic.join().unwrap()
+        })
+    };
+    let (report, dropped) = lab.counting_drops(work).unwrap();
+    assert!(report.forward.received > 500, "{report:?}");
+    assert_eq!(report.lost_beyond(dropped), 0, "{dropped} {report:?}");
+    let [(last, packets)] = &used()[..] else { panic!("one driver: {:?}", used()) };
+    assert!(last == best && *packets > 1000, "{last} {packets}");
+
+    let shown = text(&convoy(&["crypto", "show", sites[0].to_str().unwrap()]).stdout);
+    assert!(shown.contains("engine: inline") && shown.contains(best.as_str()), "{shown}");
+    for (arguments, why) in [
+        (["rfc4106-gcm-aes-null", "--on"], "is for benches only"),
+        (["rfc4106-gcm-aes-convoy-mmx", "--off"], "no driver is called"),
+    ] {
+        let all = [&["crypto", "set"], &arguments[..], &[sites[0].to_str().unwrap()]].concat();
+        let output = convoy(&all);
+        let said = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(why), "{said}");
+    }
+    for gateway in gateways {
+        assert!(gateway.terminate().success());
+    }
+}
+
+#[test]
 fn a_broken_site_file_is_refused_by_reload_and_changes_nothing() {
     if !crate::common::can_make_namespaces() {
         return;

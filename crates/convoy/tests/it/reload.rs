@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::{PATIENCE, Plan};
 use convoy::gateway::{Core, Medium, Prepared, load};
+use convoy_crypto::{Cpu, Suite, Tier};
+use convoy_engine::registry::{Setting, algorithm};
 use convoy_io::Port;
 use convoy_io::mem::{Config, CopyPort, copying_pair};
 use convoy_ipsec::drop_reason::DropReason;
@@ -146,6 +148,30 @@ impl Hosts {
         got
     }
 
+    /// Sends packets of these hosts in turn, both ways, as fast as they arrive, until `stop` is set; each
+    /// must arrive.
+    fn talk(
+        &mut self,
+        numbers: impl Iterator<Item = u32> + Clone,
+        stop: &AtomicBool,
+        sent: &AtomicU64,
+    ) {
+        let mut numbers = numbers.cycle();
+        let mut heard = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            if self.under_way.len() < WINDOW {
+                let n = numbers.next().unwrap();
+                self.send(n, n % 8 < 4);
+                sent.store(self.sent, Ordering::Relaxed);
+            }
+            if self.under_way.is_empty() || self.receive() > 0 {
+                heard = Instant::now();
+            }
+            assert!(heard.elapsed() < PATIENCE, "{} packets are lost", self.under_way.len());
+        }
+        self.settle();
+    }
+
     /// Waits until everything has arrived that must.
     fn settle(&mut self) {
         let mut heard = Instant::now();
@@ -205,23 +231,9 @@ fn ten_thousand_policies_are_reloaded_under_traffic_and_nothing_is_lost() {
     let Rig { gateways, folder, hosts } = &mut rig;
     let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
     let during = std::thread::scope(|scope| {
-        let traffic = scope.spawn(|| {
-            // Hosts whose policies stay or change.
-            let mut numbers = (0..POLICIES).filter(|n| n % 4 < 2).cycle();
-            let mut heard = Instant::now();
-            while !stop.load(Ordering::Relaxed) {
-                if hosts.under_way.len() < WINDOW {
-                    let n = numbers.next().unwrap();
-                    hosts.send(n, n % 8 < 4);
-                    sent.store(hosts.sent, Ordering::Relaxed);
-                }
-                if hosts.under_way.is_empty() || hosts.receive() > 0 {
-                    heard = Instant::now();
-                }
-                assert!(heard.elapsed() < PATIENCE, "{} packets are lost", hosts.under_way.len());
-            }
-            hosts.settle();
-        });
+        // Hosts whose policies stay or change.
+        let numbers = (0..POLICIES).filter(|n| n % 4 < 2);
+        let traffic = scope.spawn(|| hosts.talk(numbers, &stop, &sent));
         let end = End(&stop);
         let mut during = 0;
         for round in 0..20 {
@@ -270,6 +282,72 @@ fn ten_thousand_policies_are_reloaded_under_traffic_and_nothing_is_lost() {
     for gateway in rig.gateways {
         gateway.stop().unwrap();
     }
+}
+
+/// What `convoy crypto set` does, with each engine that works on packets elsewhere too.
+#[test]
+fn drivers_change_under_traffic_and_nothing_is_lost() {
+    for engine in ["inline", "pool", "model"] {
+        let site = |_: char, plan: String| format!("{plan}\n[crypto]\nengine = \"{engine}\"\n");
+        let mut rig = Rig::start(site);
+        let Rig { gateways, hosts, .. } = &mut rig;
+        let picture = gateways[0].state().published().current();
+        let (_, sa) = picture.outbound_sas().next().unwrap();
+        let best = sa.key.tier();
+        let of = |tier| format!("{}-convoy-{tier}", word_of(sa.key.suite()));
+        let tiers = |gateways: &[Core; 2]| {
+            let picture = gateways[0].state().published().current();
+            let outbound = picture.outbound_sas().map(|(_, sa)| sa.key.tier());
+            outbound.chain(picture.inbound_sas().map(|(_, sa)| sa.key.tier())).collect::<Vec<_>>()
+        };
+        let set = |gateways: &mut [Core; 2], tier, setting| {
+            for gateway in gateways {
+                let drivers = gateway.state().drivers().with_setting(&of(tier), setting).unwrap();
+                gateway.set_drivers(drivers).unwrap();
+            }
+        };
+        let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let traffic = scope.spawn(|| hosts.talk(0..1, &stop, &sent));
+            let _end = End(&stop);
+            for round in 0..20 {
+                // Portable software first, by its priority, and then by the others' being off.
+                let by_priority = round % 4 < 2;
+                let is_portable = round % 2 == 0;
+                let own = Cpu::detect().unwrap();
+                match (by_priority, is_portable) {
+                    (true, true) => set(gateways, Tier::Portable, Setting::Priority(10_000)),
+                    (true, false) => set(gateways, Tier::Portable, Setting::Priority(100)),
+                    (false, is_off) => {
+                        for tier in own.tiers().filter(|tier| *tier != Tier::Portable) {
+                            set(gateways, tier, Setting::On(!is_off));
+                        }
+                    }
+                }
+                let wanted = if is_portable { Tier::Portable } else { best };
+                assert!(tiers(gateways).into_iter().all(|tier| tier == wanted), "round {round}");
+                let (begin, before) = (Instant::now(), sent.load(Ordering::Relaxed));
+                while sent.load(Ordering::Relaxed) < before + 500 && !traffic.is_finished() {
+                    assert!(begin.elapsed() < PATIENCE, "{engine}: no packet passes");
+                    std::thread::yield_now();
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+            traffic.join().unwrap();
+        });
+        for reason in DropReason::ALL {
+            assert_eq!(rig.dropped(*reason), 0, "{engine}: {reason:?}");
+        }
+        for gateway in rig.gateways {
+            gateway.stop().unwrap();
+        }
+    }
+}
+
+/// An algorithm as it stands in the names of drivers.
+fn word_of(suite: Suite) -> String {
+    let name = algorithm::name_of(suite).replace(['(', ')', ','], "-");
+    name.split('-').filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
 }
 
 /// A side's file whose plain interface has policies of its own: these hosts pass. The common

@@ -72,7 +72,7 @@ impl Provider for AwsLc {
 }
 
 #[derive(Debug, Default)]
-struct Engine {
+pub(crate) struct Engine {
     keys: KeyTable<LessSafeKey>,
 }
 

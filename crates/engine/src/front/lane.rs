@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use convoy_packet::Pool;
 
+use super::checks::Checks;
 use super::keys::Keys;
 use super::window::{Place, Slot, Window, release};
 use super::{Counts, Standing};
@@ -47,6 +48,9 @@ pub(super) struct Lane {
     owes: bool,
     /// Outputs of requests that are back.
     outputs: Vec<Vec<Output>>,
+    checks: Checks,
+    /// A result was wrong: no other is believed.
+    is_wrong: bool,
     counts: Counts,
 }
 
@@ -64,8 +68,14 @@ impl Lane {
             away: 0,
             owes: false,
             outputs: Vec::with_capacity(caps.requests),
+            checks: Checks::new(0),
+            is_wrong: false,
             counts: Counts::default(),
         }
+    }
+
+    pub(super) const fn check(&mut self, one_in: u32) {
+        self.checks = Checks::new(one_in);
     }
 
     pub(super) const fn counts(&self) -> Counts {
@@ -228,7 +238,8 @@ impl Lane {
             State::Up => {
                 let deadline = self.caps.deadline;
                 let is_late = |since| now.saturating_sub(since) > deadline;
-                if self.window.away_since().is_some_and(is_late)
+                if mem::take(&mut self.is_wrong)
+                    || self.window.away_since().is_some_and(is_late)
                     || self.engine.health() == Health::Lost
                 {
                     self.lose(now);
@@ -258,6 +269,16 @@ impl Lane {
         match self.window.get_mut(number) {
             Some(slot) if matches!(slot.place, Place::Away(_)) => {
                 drop(batch);
+                if !self.checks.pass_over(slot.len()) {
+                    let key_of = |id| self.keys.at(id, number);
+                    let (checked, wrong) = check(slot, &mut outputs, &mut self.checks, key_of);
+                    self.counts.checked += checked;
+                    self.counts.wrong += wrong;
+                    self.is_wrong |= wrong > 0;
+                }
+                if self.is_wrong {
+                    outputs.iter_mut().for_each(|output| output.finish(Status::Pending));
+                }
                 let refused = accept(slot, &mut outputs);
                 if refused > 0 {
                     self.counts.refused += refused;
@@ -339,6 +360,7 @@ impl Lane {
             return;
         }
         self.state = State::Up;
+        self.checks.begin_trial();
         self.up_since = now;
         self.counts.restarts += 1;
         let engine = &mut self.engine;
@@ -355,7 +377,10 @@ impl Lane {
         match self.state {
             _ if self.owes => Some(0),
             State::Stopping => Some(0),
-            State::Up => self.window.away_since().map(|since| since + self.caps.deadline + 1),
+            State::Up => self
+                .window
+                .away_since()
+                .map(|since| since.saturating_add(self.caps.deadline).saturating_add(1)),
             State::Down(again) => Some(again),
         }
     }
@@ -404,6 +429,32 @@ fn fill(batch: &mut Arc<Batch>, number: u64, jobs: &mut JobBurst) {
     }
 }
 
+/// Does some jobs again in software, and compares the results; jobs that software did are finished. Returns
+/// how many were checked, and how many were wrong.
+#[cold]
+fn check<'k>(
+    slot: &mut Slot,
+    outputs: &mut [Output],
+    checks: &mut Checks,
+    key_of: impl Fn(KeyId) -> Option<&'k EngineKey>,
+) -> (u64, u64) {
+    let Some(own) = slot.batch.as_mut().and_then(Arc::get_mut) else { return (0, 0) };
+    let jobs = own.jobs.as_mut_slice();
+    let (mut checked, mut wrong) = (0, 0);
+    for at in checks.places(jobs.len()) {
+        let (Some(job), Some(output)) = (jobs.get_mut(at), outputs.get_mut(at)) else { break };
+        let (bytes, status) = output.parts();
+        if !matches!(status, Status::Done | Status::BadIcv) {
+            continue;
+        }
+        run_jobs(&key_of, std::slice::from_mut(job));
+        checked += 1;
+        let is_same = job.status != Status::Done || job.frame.data() == bytes;
+        wrong += u64::from(job.status != *status || !is_same);
+    }
+    (checked, wrong)
+}
+
 /// Takes the results of a batch, and returns how many jobs were left undone; these are pending.
 #[inline]
 fn accept(slot: &mut Slot, outputs: &mut [Output]) -> u64 {
@@ -411,6 +462,10 @@ fn accept(slot: &mut Slot, outputs: &mut [Output]) -> u64 {
     let mut undone = 0;
     for (job, output) in own.jobs.as_mut_slice().iter_mut().zip(outputs) {
         let status = output.status();
+        if matches!(job.op, Op::Spent) {
+            // Software did it, to check the engine.
+            continue;
+        }
         if matches!(status, Status::Done | Status::BadIcv) {
             mem::swap(&mut job.frame, &mut output.frame);
             job.op = Op::Spent;

@@ -46,6 +46,12 @@ impl Slot {
         }
     }
 
+    /// How many jobs its batch has.
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.tickets.len()
+    }
+
     /// Draws a ticket for each job of a batch.
     #[inline]
     pub(super) fn draw_tickets(&mut self, keys: &mut Keys, jobs: &[Job]) {

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use convoy_crypto::{KeyError, KeyMaterial, OpenKey, SealKey, Suite};
+use convoy_crypto::{Cpu, KeyError, KeyMaterial, OpenKey, SealKey, Suite, Tier};
 
 use super::algorithm::{self, Kind};
+use super::self_test;
 use crate::Front;
 
 /// What a driver can do: brought by whoever registers it, within this crate or outside.
@@ -30,6 +31,12 @@ pub trait Provider: Send + Sync + fmt::Debug {
 
     /// An engine for one worker and direction, without keys.
     fn engine(&self) -> Front;
+
+    /// The tier of Convoy's own kernels, if these are what computes. Keys of such a driver work in every
+    /// engine that takes Convoy's keys; those of others only in [its own](Self::engine).
+    fn tier(&self) -> Option<Tier> {
+        None
+    }
 }
 
 /// How a driver's self-test ended.
@@ -63,8 +70,12 @@ pub struct Driver {
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) synchronous: bool,
-    pub(super) self_test: SelfTest,
-    priority: u16,
+    /// What its self-test compares it with, once it is registered.
+    pub(super) judge: Option<Cpu>,
+    /// How that ended; shared by all that are this driver with other settings.
+    verdict: Arc<OnceLock<SelfTest>>,
+    pub(super) priority: u16,
+    pub(super) is_on: bool,
     bench_only: bool,
     exempt: bool,
     about: String,
@@ -84,8 +95,10 @@ impl Driver {
             algorithm,
             name: name.into(),
             synchronous: true,
-            self_test: SelfTest::NotRun,
+            judge: None,
+            verdict: Arc::default(),
             priority: Self::PORTABLE,
+            is_on: true,
             bench_only: false,
             exempt: false,
             about: String::new(),
@@ -153,9 +166,16 @@ impl Driver {
         self.bench_only
     }
 
-    /// Whether there is nothing about it to test.
-    pub(super) const fn is_exempt(&self) -> bool {
-        self.exempt
+    /// Whether it may be used; somebody may have [switched it off](super::Registry::set).
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// The tier of Convoy's own kernels, if these are what computes.
+    #[must_use]
+    pub fn tier(&self) -> Option<Tier> {
+        self.provider.tier()
     }
 
     /// What it is, in one line.
@@ -164,10 +184,17 @@ impl Driver {
         &self.about
     }
 
-    /// How its self-test ended.
+    /// How its self-test ended, which is run now if it was not before. That takes some milliseconds.
     #[must_use]
-    pub const fn self_test(&self) -> &SelfTest {
-        &self.self_test
+    pub fn self_test(&self) -> &SelfTest {
+        let Some(cpu) = &self.judge else { return &SelfTest::NotRun };
+        if self.exempt {
+            return &SelfTest::Exempt;
+        }
+        self.verdict.get_or_init(|| match self_test::run(self, cpu) {
+            Ok(()) => SelfTest::Passed,
+            Err(fault) => SelfTest::Failed(fault.to_string()),
+        })
     }
 
     /// Whether it works for this suite.

@@ -6,7 +6,7 @@ use convoy_crypto::{Cpu, Suite};
 
 use super::algorithm;
 use super::driver::{Driver, Ready, SelfTest};
-use super::{self_test, tiers};
+use super::tiers;
 use crate::drivers;
 
 /// What a driver is asked for.
@@ -59,8 +59,30 @@ pub enum RegistryError {
         /// What can be used.
         instead: String,
     },
+    /// The driver was switched off.
+    #[error("the driver {name} is switched off; {instead}")]
+    Off {
+        /// The driver's name.
+        name: String,
+        /// What can be used.
+        instead: String,
+    },
+    /// The driver works for other algorithms.
+    #[error("the driver {name} computes {algorithm}, and not {wanted}; {instead}")]
+    OtherAlgorithm {
+        /// The driver's name.
+        name: String,
+        /// Its algorithm.
+        algorithm: String,
+        /// The suite that it is asked to work for.
+        wanted: String,
+        /// What can be used.
+        instead: String,
+    },
     /// No driver that may be used works for the suite.
-    #[error("no driver that passed its self-test works for {suite}, of {algorithm}")]
+    #[error(
+        "no driver that passed its self-test, and is switched on, works for {suite}, of {algorithm}"
+    )]
     NoDriver {
         /// The suite, or the name that was asked for.
         suite: String,
@@ -69,8 +91,17 @@ pub enum RegistryError {
     },
 }
 
-/// All drivers.
-#[derive(Debug)]
+/// A change of a driver's settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// Of the drivers of one algorithm, the one of highest priority is used.
+    Priority(u16),
+    /// It may be used, or not.
+    On(bool),
+}
+
+/// All drivers. A clone has settings of its own, and shares the drivers and what their self-tests found.
+#[derive(Clone, Debug)]
 pub struct Registry {
     cpu: Cpu,
     /// Those of an algorithm stand together, highest priority first.
@@ -85,7 +116,7 @@ impl Registry {
     }
 
     /// A registry with Convoy's own drivers, one for each algorithm and tier of `cpu`, and with those that
-    /// are for benches only.
+    /// are for benches only. Each is tested when it is first asked for.
     #[must_use]
     pub fn of(cpu: &Cpu) -> Self {
         let mut registry = Self::empty(cpu);
@@ -107,19 +138,35 @@ impl Registry {
         if algorithm::suites(&driver.algorithm).next().is_none() {
             return Err(unknown_algorithm(&driver.algorithm));
         }
-        Ok(self.add(driver))
+        Ok(self.add(driver).self_test().clone())
     }
 
-    fn add(&mut self, mut driver: Driver) -> SelfTest {
+    fn add(&mut self, mut driver: Driver) -> Arc<Driver> {
         driver.synchronous = driver.provider.engine().standing().is_none();
-        driver.self_test = match self_test::run(&driver, &self.cpu) {
-            _ if driver.is_exempt() => SelfTest::Exempt,
-            Ok(()) => SelfTest::Passed,
-            Err(fault) => SelfTest::Failed(fault.to_string()),
+        driver.judge = Some(self.cpu);
+        let driver = Arc::new(driver);
+        self.drivers.insert(self.place_of(&driver), driver.clone());
+        driver
+    }
+
+    /// Changes a driver's settings. Keys that it made before go on working.
+    ///
+    /// # Errors
+    /// [`RegistryError`] when there is no such driver, or it can never be used for traffic.
+    pub fn set(&mut self, name: &str, setting: Setting) -> Result<(), RegistryError> {
+        let Some(at) = self.drivers.iter().position(|driver| driver.name == name) else {
+            return Err(self.unknown_driver(name));
         };
-        let self_test = driver.self_test.clone();
+        if let Some(driver) = self.drivers.get(at) {
+            self.may_ever(driver, Purpose::Traffic)?;
+        }
+        let mut driver = Driver::clone(&self.drivers.remove(at));
+        match setting {
+            Setting::Priority(priority) => driver.priority = priority,
+            Setting::On(is_on) => driver.is_on = is_on,
+        }
         self.drivers.insert(self.place_of(&driver), Arc::new(driver));
-        self_test
+        Ok(())
     }
 
     /// Behind those of its algorithm that have its priority or a higher one.
@@ -141,7 +188,8 @@ impl Registry {
     /// [`RegistryError::NoDriver`]
     pub fn for_suite(&self, suite: Suite) -> Result<Ready, RegistryError> {
         let algorithm = algorithm::name_of(suite);
-        self.best(|driver| driver.takes(suite)).ok_or_else(|| RegistryError::NoDriver {
+        let takes = |driver: &Driver| driver.algorithm == algorithm && driver.provider.takes(suite);
+        self.best(takes).ok_or_else(|| RegistryError::NoDriver {
             suite: suite.to_string(),
             algorithm: algorithm.into_owned(),
         })
@@ -171,25 +219,52 @@ impl Registry {
         let Some(driver) = self.drivers.iter().find(|driver| driver.name == name) else {
             return Err(self.unknown_driver(name));
         };
-        let name = || name.to_owned();
-        match &driver.self_test {
-            SelfTest::Passed | SelfTest::Exempt => {}
-            failed => {
-                let (self_test, instead) = (failed.clone(), self.instead_of(driver));
-                return Err(RegistryError::Failed { name: name(), self_test, instead });
-            }
-        }
-        if driver.is_for_benches() && purpose == Purpose::Traffic {
-            return Err(RegistryError::BenchOnly {
-                name: name(),
-                instead: self.instead_of(driver),
-            });
+        self.may_ever(driver, purpose)?;
+        if !driver.is_on() {
+            let instead = self.instead_of(&driver.algorithm);
+            return Err(RegistryError::Off { name: name.to_owned(), instead });
         }
         Ok(Ready(Arc::clone(driver)))
     }
 
+    /// The driver of this name, to protect packets of a suite.
+    ///
+    /// # Errors
+    /// [`RegistryError`], also when it works for other suites.
+    pub fn driver_for(&self, name: &str, suite: Suite) -> Result<Ready, RegistryError> {
+        let driver = self.driver(name, Purpose::Traffic)?;
+        if driver.takes(suite) {
+            return Ok(driver);
+        }
+        let wanted = algorithm::name_of(suite);
+        Err(RegistryError::OtherAlgorithm {
+            name: name.to_owned(),
+            algorithm: driver.algorithm.clone(),
+            wanted: format!("{suite} ({wanted})"),
+            instead: self.instead_of(&wanted),
+        })
+    }
+
+    /// Whether it can be used, once it is switched on.
+    fn may_ever(&self, driver: &Driver, purpose: Purpose) -> Result<(), RegistryError> {
+        let name = || driver.name.clone();
+        match driver.self_test() {
+            SelfTest::Passed | SelfTest::Exempt => {}
+            failed => {
+                let (self_test, instead) = (failed.clone(), self.instead_of(&driver.algorithm));
+                return Err(RegistryError::Failed { name: name(), self_test, instead });
+            }
+        }
+        if driver.is_for_benches() && purpose == Purpose::Traffic {
+            let instead = self.instead_of(&driver.algorithm);
+            return Err(RegistryError::BenchOnly { name: name(), instead });
+        }
+        Ok(())
+    }
+
     fn best(&self, suits: impl Fn(&Driver) -> bool) -> Option<Ready> {
-        let may = |driver: &&Arc<Driver>| is_for_traffic(driver) && suits(driver);
+        // What suits comes first: most self-tests are then never run.
+        let may = |driver: &&Arc<Driver>| suits(driver) && is_for_traffic(driver);
         self.drivers.iter().find(may).map(|driver| Ready(Arc::clone(driver)))
     }
 
@@ -199,10 +274,10 @@ impl Registry {
         names.join(", ")
     }
 
-    fn instead_of(&self, driver: &Driver) -> String {
-        match self.names_of(&driver.algorithm) {
-            names if names.is_empty() => format!("there is no other for {}", driver.algorithm),
-            names => format!("for {} there are {names}", driver.algorithm),
+    fn instead_of(&self, algorithm: &str) -> String {
+        match self.names_of(algorithm) {
+            names if names.is_empty() => format!("there is no other for {algorithm}"),
+            names => format!("for {algorithm} there are {names}"),
         }
     }
 
@@ -219,7 +294,7 @@ impl Registry {
 }
 
 fn is_for_traffic(driver: &Driver) -> bool {
-    driver.self_test == SelfTest::Passed && !driver.is_for_benches()
+    driver.is_on() && !driver.is_for_benches() && *driver.self_test() == SelfTest::Passed
 }
 
 fn unknown_algorithm(name: &str) -> RegistryError {

@@ -267,3 +267,55 @@ fn devices_are_tested_too_and_not_the_software_that_helps_them_out() {
         assert!(drivers.any(|driver| driver.name() == name && !driver.is_synchronous()));
     }
 }
+
+#[test]
+fn settings_decide_which_driver_is_chosen() {
+    let mut registry = Registry::of(&cpu());
+    for name in ["gcm-a", "gcm-b"] {
+        registry.register(Driver::new(GCM, name, Arc::new(Odd(Fault::None)))).unwrap();
+    }
+    let chosen = |registry: &Registry| registry.for_algorithm(GCM).unwrap().name().to_owned();
+    let of_before = registry.clone();
+    registry.set("gcm-a", Setting::Priority(9000)).unwrap();
+    assert_eq!(chosen(&registry), "gcm-a");
+    registry.set("gcm-b", Setting::Priority(9001)).unwrap();
+    assert_eq!(chosen(&registry), "gcm-b");
+    registry.set("gcm-b", Setting::On(false)).unwrap();
+    assert_eq!(chosen(&registry), "gcm-a");
+    let error = registry.driver("gcm-b", Purpose::Traffic).unwrap_err().to_string();
+    assert!(
+        error.starts_with("the driver gcm-b is switched off; for rfc4106(gcm(aes))"),
+        "{error}"
+    );
+    registry.set("gcm-b", Setting::On(true)).unwrap();
+    assert_eq!(chosen(&registry), "gcm-b");
+    assert_ne!(chosen(&of_before), "gcm-b", "a clone has settings of its own");
+    assert!(
+        registry
+            .drivers()
+            .filter(|driver| driver.algorithm() == GCM)
+            .is_sorted_by(|a, b| a.priority() >= b.priority())
+    );
+
+    let wrong = Driver::new(GCM, "gcm-wrong", Arc::new(Odd(Fault::WrongResult)));
+    registry.register(wrong).unwrap();
+    for (name, why) in [
+        ("gcm-wrong", "as its self-test failed"),
+        ("rfc4106-gcm-aes-null", "is for benches only"),
+        ("gcm-c", "no driver is called"),
+    ] {
+        let error = registry.set(name, Setting::Priority(1)).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn a_driver_is_refused_for_suites_of_other_algorithms() {
+    let registry = Registry::of(&cpu());
+    let (name, ccm) = ("rfc4106-gcm-aes-convoy-portable", "aes-128-ccm-16".parse().unwrap());
+    let error = registry.driver_for(name, ccm).unwrap_err().to_string();
+    let words =
+        "computes rfc4106(gcm(aes)), and not aes-128-ccm-16 (rfc4309(ccm(aes))); for rfc4309";
+    assert!(error.contains(words), "{error}");
+    assert!(registry.driver_for(name, "aes-192-gcm-8".parse().unwrap()).is_ok());
+}

@@ -30,6 +30,10 @@ impl Provider for OfTier {
     fn engine(&self) -> Front {
         Front::inline()
     }
+
+    fn tier(&self) -> Option<Tier> {
+        Some(self.tier)
+    }
 }
 
 /// A driver for each algorithm and each tier of `cpu`.

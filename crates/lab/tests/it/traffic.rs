@@ -185,8 +185,10 @@ fn a_too_big_ping_is_answered_with_the_mtu_of_the_wire() {
     for family in FAMILIES {
         let to = lab.b.host_address(family);
         let ping = Ping { count: 1, payload: 1400, ..Ping::new(to) };
-        let report = ping.run(&lab.a.host, &mut Watch::new(&NEVER)).unwrap();
-        assert_eq!(report.troubles, [PingTrouble::TooBig { mtu: 1300 }]);
+        // A kernel limits how many such answers it gives, those of other tests counted in (icmp_msgs_per_sec).
+        let troubles = || ping.run(&lab.a.host, &mut Watch::new(&NEVER)).unwrap().troubles;
+        let told = (0..5).map(|_| troubles()).find(|troubles| !troubles.is_empty());
+        assert_eq!(told.unwrap_or_default(), [PingTrouble::TooBig { mtu: 1300 }]);
         // The host has learned the path MTU and sends fragments from now on.
         // (Over IPv6 the far host has to learn it too, at the price of its first answer.)
         let ping = Ping { count: 2, ..ping };

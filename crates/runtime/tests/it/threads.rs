@@ -32,7 +32,8 @@ fn gateway(
     threads: &ThreadConfig,
 ) -> Runtime {
     let published = Published::new(snapshot(side, flows, owner));
-    let surroundings = Surroundings { engine: engine.clone(), ..surroundings(arena) };
+    // All of it, so that what is wrong does not get far.
+    let surroundings = Surroundings { engine: engine.clone(), checks: 1, ..surroundings(arena) };
     Runtime::start(&surroundings, threads, ports, &published, |_| {}).unwrap()
 }
 
@@ -149,6 +150,7 @@ fn a_device_that_fails_in_every_way_loses_and_reorders_nothing() {
         doubled: 300,
         late: 10,
         refused: 300,
+        wrong: 5,
         stalled: 5,
         removed: 5,
         full: 2000,

@@ -33,6 +33,7 @@ use convoy_xfrm::{Address, Errno, HashThreshold, PolicyDirection, Refusal, Reque
 use super::keep::Keep;
 use super::plane::{Plane, Setting};
 use super::{Answer, Associations, Client, Moment, Policies};
+use crate::drivers::Drivers;
 
 pub use events::Told;
 pub use restore::Restored;
@@ -249,6 +250,17 @@ impl Kernel {
     #[must_use]
     pub fn rooms(&self) -> HashMap<u32, u16> {
         self.plane.rooms()
+    }
+
+    /// Takes over drivers that are set otherwise. SAs that now have another one go on with it, and no packet
+    /// is lost. Returns how many these are.
+    ///
+    /// # Errors
+    /// When one would have none; then nothing has changed.
+    pub fn set_drivers(&mut self, drivers: Drivers) -> Result<usize, Refusal> {
+        let all = self.associations.dump(None);
+        let placed = all.filter_map(|(_, found)| Some((&found.sa, found.placed.as_ref()?)));
+        self.plane.set_drivers(drivers, placed)
     }
 
     /// Takes over the largest outer packet in bytes.

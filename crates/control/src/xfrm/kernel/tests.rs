@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use convoy_crypto::Cpu;
+use convoy_crypto::{Cpu, Tier};
 use convoy_ipsec::event::{Event, SaId};
 use convoy_ipsec::lifetime::Limit as Reached;
 use convoy_ipsec::pipeline::Now;
@@ -17,6 +17,8 @@ use convoy_xfrm::{
 };
 
 use super::*;
+use crate::drivers::Drivers;
+use crate::site::{DriverRule, DriverRules};
 use crate::xfrm::{Cursor, Setting};
 
 pub(super) const HERE: [u8; 4] = [192, 0, 2, 1];
@@ -59,7 +61,7 @@ pub(super) fn kernel_with(udp_port: u16, if_ids: &[u32]) -> (Kernel, Arc<Publish
     let published = Published::new(snapshot);
     let setting = Setting {
         interfaces,
-        cpu: Cpu::detect().unwrap(),
+        drivers: Drivers::new(&Cpu::detect().unwrap()),
         spd: SpdId::default(),
         workers: 2,
         udp_port,
@@ -781,4 +783,40 @@ fn a_dump_shows_all_a_few_at_a_time_also_while_sas_go() {
     let expected: Vec<_> = (1..=50).rev().filter(|n| *n != 20).collect();
     assert_eq!(seen, expected);
     assert!(matches!(cursor, Cursor::Sas(..)));
+}
+
+#[test]
+fn sas_of_daemons_get_drivers_by_rules_and_change_with_them() {
+    let (mut kernel, published) = kernel();
+    for request in [outbound(0x1001, 1), inbound(0x2002, 2)] {
+        ask(&mut kernel, Request::NewSa(Box::new(request)), 0).unwrap();
+    }
+    let tiers = || {
+        let picture = published.current();
+        let out = picture.outbound_sas().map(|(_, sa)| (sa.key.tier(), sa.serial)).next();
+        (out.unwrap(), picture.inbound_sas().map(|(_, sa)| sa.key.tier()).next().unwrap())
+    };
+    let cpu = Cpu::detect().unwrap();
+    let best = cpu.best();
+    let ((out, serial), inb) = tiers();
+    assert_eq!((out, inb), (best, best));
+
+    let rule = |peer: &str, if_id| DriverRule {
+        driver: "rfc4106-gcm-aes-convoy-portable".into(),
+        peer: Some(peer.parse().unwrap()),
+        if_id,
+    };
+    let rules = |rule| DriverRules { of_daemons: vec![rule], ..DriverRules::default() };
+    let drivers = Drivers::new(&cpu);
+    for other in [rule("198.51.100.0/24", None), rule("192.0.2.2/32", Some(42))] {
+        assert_eq!(kernel.set_drivers(drivers.with_rules(&rules(other))).unwrap(), 0);
+    }
+    let both = if best == Tier::Portable { 0 } else { 2 };
+    let matching = rules(rule("192.0.2.0/24", Some(0)));
+    assert_eq!(kernel.set_drivers(drivers.with_rules(&matching)).unwrap(), both);
+    assert_eq!(tiers(), ((Tier::Portable, serial), Tier::Portable));
+    // New ones too.
+    ask(&mut kernel, Request::NewSa(Box::new(outbound(0x1003, 3))), 0).unwrap();
+    let picture = published.current();
+    assert!(picture.outbound_sas().all(|(_, sa)| sa.key.tier() == Tier::Portable));
 }

@@ -14,7 +14,7 @@ mod slots;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use convoy_crypto::{Cipher, Cpu, Suite};
+use convoy_crypto::{Cipher, Suite};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::{ReqId, SaSlot};
 use convoy_ipsec::selector::Direction;
@@ -27,6 +27,7 @@ use convoy_xfrm::{Addresses, Errno, Policy, PolicyInfo, Refusal, Sa, SaDirection
 
 use super::Moment;
 use super::transform::key_material;
+use crate::drivers::Drivers;
 use crate::lease::{HashKey, RecordId};
 use crate::site::KeyMaterial;
 use crate::xfrm::keep::{Admission, Keeper, Kept, Past, Way as Kind};
@@ -40,8 +41,8 @@ use slots::Slots;
 /// What a gateway is, as far as SAs and policies of daemons depend on it.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// What keys are expanded for.
-    pub cpu: Cpu,
+    /// What works with keys.
+    pub drivers: Drivers,
     /// The database that the plain interface asks.
     pub spd: SpdId,
     /// Interface identifiers (`if_id`) with their databases, in the order of the interfaces' numbers, of
@@ -117,10 +118,10 @@ impl Plane {
         setting: Setting,
         published: Arc<Published>,
     ) -> Result<Self, getrandom::Error> {
-        let Setting { cpu, spd, interfaces, workers, udp_port, wire_mtu } = setting;
+        let Setting { drivers, spd, interfaces, workers, udp_port, wire_mtu } = setting;
         let interfaces = Interfaces::new(spd, interfaces);
         Ok(Self {
-            surroundings: Surroundings { cpu, workers, udp_port, wire_mtu, interfaces },
+            surroundings: Surroundings { drivers, workers, udp_port, wire_mtu, interfaces },
             published,
             groups: Groups::default(),
             graves: Graves::new()?,
@@ -514,6 +515,42 @@ impl Plane {
             *least = room.min(*least);
         }
         rooms
+    }
+
+    /// Takes over drivers that are set otherwise, in these SAs too. Returns how many have another one now.
+    ///
+    /// # Errors
+    /// When one would have none; then nothing has changed.
+    pub(super) fn set_drivers<'a>(
+        &mut self,
+        drivers: Drivers,
+        all: impl Iterator<Item = (&'a Sa, &'a Placed)>,
+    ) -> Result<usize, Refusal> {
+        let with = Surroundings { drivers, ..self.surroundings.clone() };
+        let (mut draft, mut changed) = (self.draft(), 0);
+        for (sa, placed) in all {
+            let (_, material) = key_material(sa.info.protocol, &sa.transform)?;
+            let slot = placed.slot;
+            let replaced = match placed.direction {
+                Direction::Outbound => {
+                    let Some(old) = draft.outbound(slot) else { continue };
+                    let Some(new) = with.driven_outbound(old, sa, &material)? else { continue };
+                    draft.replace_outbound(slot, Arc::new(new)).map(drop)
+                }
+                Direction::Inbound => {
+                    let Some(old) = draft.inbound(slot) else { continue };
+                    let Some(new) = with.driven_inbound(old, sa, &material)? else { continue };
+                    draft.replace_inbound(slot, Arc::new(new)).map(drop)
+                }
+            };
+            replaced.map_err(inconsistent)?;
+            changed += 1;
+        }
+        self.surroundings = with;
+        if changed > 0 {
+            self.publish(draft);
+        }
+        Ok(changed)
     }
 
     /// Takes over the largest outer packet in bytes.

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoy_crypto::{Cpu, KeyError, OpenKey, SealKey};
+use convoy_crypto::KeyError;
+use convoy_engine::registry::{Ready, RegistryError};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
 use convoy_ipsec::sa::{
@@ -19,6 +20,7 @@ use convoy_xfrm::{EXTRA_DONT_ENCAP_DSCP, Encap, Errno, Refusal, Sa, SaFlags};
 use super::groups::Numbers;
 use super::honoured;
 use super::interfaces::Interfaces;
+use crate::drivers::Drivers;
 use crate::site::KeyMaterial;
 use crate::xfrm::Moment;
 
@@ -28,7 +30,7 @@ const HOP_LIMIT: u8 = 64;
 /// What records are made with, beside the SA.
 #[derive(Clone, Debug)]
 pub(super) struct Surroundings {
-    pub(super) cpu: Cpu,
+    pub(super) drivers: Drivers,
     pub(super) workers: u16,
     pub(super) udp_port: u16,
     /// Largest outer packet in bytes.
@@ -85,6 +87,10 @@ fn cannot(error: KeyError) -> Refusal {
     Refusal::new(Errno::EINVAL, error.to_string())
 }
 
+fn no_driver(error: RegistryError) -> Refusal {
+    Refusal::new(Errno::ENOSYS, error.to_string())
+}
+
 impl Surroundings {
     pub(super) fn outbound(
         &self,
@@ -95,7 +101,8 @@ impl Surroundings {
         lease: Arc<Lease>,
         counters: Arc<SaCounters>,
     ) -> Result<OutboundSpec, Refusal> {
-        let key = SealKey::new(&self.cpu, keys.material.suite(), keys.material.keys());
+        let driver = self.driver(sa, &keys.material, Way::Outbound)?;
+        let key = driver.seal_key(keys.material.suite(), keys.material.keys());
         let spi = sa.info.spi.ok_or(Refusal::bare(Errno::EINVAL))?;
         Ok(OutboundSpec {
             name: name(spi, sa.info.destination),
@@ -129,7 +136,8 @@ impl Surroundings {
         (reqid, named): Numbers,
         counters: Arc<SaCounters>,
     ) -> Result<InboundSpec, Refusal> {
-        let key = OpenKey::new(&self.cpu, keys.material.suite(), keys.material.keys());
+        let driver = self.driver(sa, &keys.material, Way::Inbound)?;
+        let key = driver.open_key(keys.material.suite(), keys.material.keys());
         let spi = sa.info.spi.ok_or(Refusal::bare(Errno::EINVAL))?;
         Ok(InboundSpec {
             name: name(spi, sa.info.destination),
@@ -152,6 +160,41 @@ impl Surroundings {
             worker: self.worker(spi),
             counters,
         })
+    }
+
+    fn driver(&self, sa: &Sa, material: &KeyMaterial, way: Way) -> Result<Ready, Refusal> {
+        let peer = way.endpoints(sa).remote;
+        self.drivers.for_daemon(material.suite(), peer, sa.if_id).map_err(no_driver)
+    }
+
+    /// The same outbound SA with the driver that it should have now; `None` where it has it.
+    pub(super) fn driven_outbound(
+        &self,
+        old: &OutboundSpec,
+        sa: &Sa,
+        material: &KeyMaterial,
+    ) -> Result<Option<OutboundSpec>, Refusal> {
+        let driver = self.driver(sa, material, Way::Outbound)?;
+        if driver.tier() == Some(old.key.tier()) {
+            return Ok(None);
+        }
+        let key = driver.seal_key(material.suite(), material.keys()).map_err(cannot)?;
+        Ok(Some(OutboundSpec { key: Arc::new(key), ..twin(old) }))
+    }
+
+    /// As [`Self::driven_outbound`].
+    pub(super) fn driven_inbound(
+        &self,
+        old: &InboundSpec,
+        sa: &Sa,
+        material: &KeyMaterial,
+    ) -> Result<Option<InboundSpec>, Refusal> {
+        let driver = self.driver(sa, material, Way::Inbound)?;
+        if driver.tier() == Some(old.key.tier()) {
+            return Ok(None);
+        }
+        let key = driver.open_key(material.suite(), material.keys()).map_err(cannot)?;
+        Ok(Some(InboundSpec { key: Arc::new(key), ..twin_inbound(old) }))
     }
 
     /// The worker whose sockets get the packets of this SPI.
@@ -204,6 +247,18 @@ fn twin(old: &OutboundSpec) -> OutboundSpec {
 /// As [`changed_outbound`].
 pub(super) fn changed_inbound(old: &InboundSpec, sa: &Sa) -> InboundSpec {
     InboundSpec {
+        endpoints: Way::Inbound.endpoints(sa),
+        from_peer_only: honoured::selects_source(sa),
+        encap: encap(sa, Way::Inbound),
+        ecn: !sa.info.flags.any(SaFlags::NO_ECN),
+        replay_window: honoured::window(sa),
+        lifetime: lifetime(sa),
+        ..twin_inbound(old)
+    }
+}
+
+fn twin_inbound(old: &InboundSpec) -> InboundSpec {
+    InboundSpec {
         name: old.name.clone(),
         spi: old.spi,
         serial: old.serial,
@@ -211,16 +266,16 @@ pub(super) fn changed_inbound(old: &InboundSpec, sa: &Sa) -> InboundSpec {
         named: old.named,
         protocol: old.protocol,
         mode: old.mode,
-        endpoints: Way::Inbound.endpoints(sa),
+        endpoints: old.endpoints,
         from_peer_only: old.from_peer_only,
-        encap: encap(sa, Way::Inbound),
+        encap: old.encap,
         esn: old.esn,
         ecn: old.ecn,
         replay_window: old.replay_window,
         interface: old.interface,
         salt: old.salt.clone(),
         key: old.key.clone(),
-        lifetime: lifetime(sa),
+        lifetime: old.lifetime,
         worker: old.worker,
         counters: old.counters.clone(),
     }

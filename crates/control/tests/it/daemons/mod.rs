@@ -86,7 +86,7 @@ impl Gateway {
         let cpu = Cpu::detect().unwrap();
         let state = State::start(site, cpu, 1500, |_| {}).unwrap();
         let setting = Setting {
-            cpu,
+            drivers: state.drivers().clone(),
             spd: state.plain_spd(),
             interfaces: state.interface_spds().collect(),
             workers: 1,

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use convoy_control::drivers::Drivers;
 use convoy_control::xfrm::{
     Answer, Client, Cursor, Host, Kernel, Moment, Multicast, Server, Service, Setting,
 };
@@ -72,7 +73,7 @@ impl Running {
         let published = Published::new(Snapshot::default());
         let setting = Setting {
             interfaces: Vec::new(),
-            cpu: Cpu::detect().unwrap(),
+            drivers: Drivers::new(&Cpu::detect().unwrap()),
             spd: SpdId::default(),
             workers: 2,
             udp_port: 4500,

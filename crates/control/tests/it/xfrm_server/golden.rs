@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 
+use convoy_control::drivers::Drivers;
 use convoy_control::xfrm::{
     Answer, Client, Cursor, Host, Kernel, Moment, Multicast, Server, Service, Setting,
 };
@@ -50,7 +51,7 @@ impl Service for Whole {
 pub(crate) fn whole() -> Arc<Whole> {
     let setting = Setting {
         interfaces: Vec::new(),
-        cpu: Cpu::detect().unwrap(),
+        drivers: Drivers::new(&Cpu::detect().unwrap()),
         spd: SpdId::default(),
         workers: 1,
         udp_port: 4500,

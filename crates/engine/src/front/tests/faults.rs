@@ -41,8 +41,8 @@ struct Traffic {
 }
 
 impl Traffic {
-    fn new(model: Model, seed: u64) -> Self {
-        let mut front = Front::with(Box::new(model));
+    fn new(model: Model, seed: u64, checks: u32) -> Self {
+        let mut front = Front::with(Box::new(model)).checking(checks);
         let sa = |n: u32| {
             let form = FORMS[n as usize % 2];
             let keys = form.keys(n as u8);
@@ -155,7 +155,12 @@ fn all_faults() -> Faults {
 }
 
 fn run(settings: Settings, faults: Faults, jobs: u64) -> Traffic {
-    let mut traffic = Traffic::new(Model::new(settings, faults), settings.seed);
+    run_checked(settings, faults, 0, jobs)
+}
+
+/// The same with one of so many results computed again.
+fn run_checked(settings: Settings, faults: Faults, checks: u32, jobs: u64) -> Traffic {
+    let mut traffic = Traffic::new(Model::new(settings, faults), settings.seed, checks);
     traffic.run(jobs);
     traffic
 }
@@ -197,6 +202,28 @@ fn nothing_is_lost_doubled_or_out_of_order_whatever_fails() {
         assert!(happened.iter().all(|count| *count > 0), "{counts:?}");
         assert_accounted(traffic);
     }
+}
+
+/// Each is checked, so none of them gets out.
+#[test]
+fn wrong_results_cost_a_device_its_place_and_harm_nobody() {
+    for (seed, faults) in [(41, Faults::default()), (42, all_faults())] {
+        let traffic = run_checked(settings(seed), Faults { wrong: 200, ..faults }, 1, 20_000);
+        let counts = traffic.front.counts();
+        assert!(counts.wrong > 0 && counts.losses >= counts.wrong, "{counts:?}");
+        assert!(counts.restarts > 0 && counts.jobs > 500, "{counts:?}");
+        assert_accounted(traffic);
+    }
+}
+
+/// What is right costs no device its place.
+#[test]
+fn a_part_of_the_results_is_checked() {
+    let traffic = run_checked(settings(43), Faults::default(), 10, 20_000);
+    let counts = traffic.front.counts();
+    assert!((1_700..2_300).contains(&counts.checked), "{counts:?}");
+    assert_eq!((counts.wrong, counts.losses, counts.jobs), (0, 0, 20_000));
+    assert_accounted(traffic);
 }
 
 #[test]

@@ -1,18 +1,111 @@
 //! Engines that the tests of the pipelines run over.
 
+#[path = "../../../../engine/examples/aws_lc/driver.rs"]
+mod aws_lc;
+
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use convoy_crypto::{Cpu, KeyMaterial, OpenKey, SealKey, Suite};
 use convoy_engine::lookaside::{Caps, KeyRefused, Request, run_copy};
-use convoy_engine::{EngineKey, Front, KeyId, Lookaside};
+use convoy_engine::model::{Faults, Model, Settings};
+use convoy_engine::registry::Provider as _;
+use convoy_engine::{EngineKey, Front, Job, KeyId, KeyTable, Lookaside, Op, Synchronous};
 
-/// What `CONVOY_TEST_ENGINE` asks for: "inline", which is the default, or "moody".
+/// All of them.
+pub const NAMES: [&str; 4] = ["inline", "moody", "model", "aws-lc"];
+
+thread_local! {
+    static CHOSEN: RefCell<Option<&'static str>> = const { RefCell::new(None) };
+}
+
+/// Has this thread's pipelines run over another engine while `work` lasts.
+pub fn with<T>(name: &'static str, work: impl FnOnce() -> T) -> T {
+    let before = CHOSEN.replace(Some(name));
+    let done = work();
+    CHOSEN.set(before);
+    done
+}
+
+/// What this thread or `CONVOY_TEST_ENGINE` asks for; "inline" is the default.
+fn name() -> &'static str {
+    if let Some(name) = CHOSEN.with_borrow(|name| *name) {
+        return name;
+    }
+    let Ok(wanted) = std::env::var("CONVOY_TEST_ENGINE") else { return "inline" };
+    let known = NAMES.into_iter().find(|name| *name == wanted);
+    known.unwrap_or_else(|| panic!("CONVOY_TEST_ENGINE={wanted}: there are {NAMES:?}"))
+}
+
 pub fn front() -> Front {
     static SEED: AtomicU64 = AtomicU64::new(1);
-    match std::env::var("CONVOY_TEST_ENGINE").as_deref() {
-        Err(_) | Ok("inline") => Front::inline(),
-        Ok("moody") => Moody::front(SEED.fetch_add(1, Ordering::Relaxed), &Arc::default()),
-        Ok(other) => panic!("CONVOY_TEST_ENGINE={other}: there are inline and moody"),
+    let seed = || SEED.fetch_add(1, Ordering::Relaxed);
+    match name() {
+        "moody" => Moody::front(seed(), &Arc::default()),
+        // It finishes at once, for the clock of these tests stands still, and is wrong now and then.
+        "model" => {
+            let settings = Settings {
+                latency: 0,
+                jitter: 0,
+                bandwidth: 0,
+                deadline: 1,
+                seed: seed(),
+                ..Settings::default()
+            };
+            let faults =
+                Faults { doubled: 500, refused: 1000, wrong: 20, full: 5000, ..Faults::default() };
+            Front::with(Box::new(Model::new(settings, faults))).checking(1)
+        }
+        "aws-lc" => Front::at_once(Box::<AwsLcOrConvoy>::default()),
+        _ => Front::inline(),
+    }
+}
+
+pub fn seal_key(cpu: &Cpu, suite: Suite, material: KeyMaterial) -> SealKey {
+    let key = if name() == "aws-lc" { SealKey::keeping } else { SealKey::new };
+    key(cpu, suite, material).unwrap()
+}
+
+pub fn open_key(cpu: &Cpu, suite: Suite, material: KeyMaterial) -> OpenKey {
+    let key = if name() == "aws-lc" { OpenKey::keeping } else { OpenKey::new };
+    key(cpu, suite, material).unwrap()
+}
+
+/// aws-lc for the suites that it has, and Convoy's own code for the others.
+#[derive(Debug, Default)]
+struct AwsLcOrConvoy {
+    aws_lc: aws_lc::Engine,
+    others: KeyTable<EngineKey>,
+}
+
+impl Synchronous for AwsLcOrConvoy {
+    fn install(&mut self, id: KeyId, key: EngineKey) {
+        let suite = match &key {
+            EngineKey::Seal(key) => key.suite(),
+            EngineKey::Open(key) => key.suite(),
+        };
+        let is_other = !aws_lc::AwsLc::new(&Cpu::detect().unwrap()).takes(suite);
+        self.others.put(id, is_other.then(|| key.clone()));
+        self.aws_lc.install(id, key);
+    }
+
+    fn remove(&mut self, id: KeyId) {
+        self.others.remove(id);
+        self.aws_lc.remove(id);
+    }
+
+    fn run(&mut self, jobs: &mut [Job]) {
+        for job in jobs {
+            let Some(key) = self.others.get(job.key) else {
+                self.aws_lc.run(std::slice::from_mut(job));
+                continue;
+            };
+            let mut packet = job.frame.data().to_vec();
+            job.status = run_copy(key, job, &mut packet);
+            job.frame.data_mut().copy_from_slice(&packet);
+            job.op = Op::Spent;
+        }
     }
 }
 

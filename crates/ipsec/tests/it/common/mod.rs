@@ -8,9 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoy_crypto::{
-    Cpu, KeyMaterial, Nonce, OpenKey, SealKey, SealOp, SecretBytes, Suite, seal_burst,
-};
+use convoy_crypto::{Cpu, KeyMaterial, Nonce, SealKey, SealOp, SecretBytes, Suite, seal_burst};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::event::Event;
@@ -121,7 +119,7 @@ impl Setup {
             salt: SALT.into(),
             pad_to: self.pad_to,
             dummy_every: self.dummy_every,
-            key: Arc::new(SealKey::new(&cpu(), self.suite, secrets(self.suite)).unwrap()),
+            key: Arc::new(engine::seal_key(&cpu(), self.suite, secrets(self.suite))),
             lease: Arc::new(Lease::new(SeqNum::new(self.start - 1), self.granted)),
             lifetime: self.lifetime,
             worker: WorkerId(0),
@@ -146,7 +144,7 @@ impl Setup {
             replay_window: self.replay_window,
             interface: InterfaceId(0),
             salt: SALT.into(),
-            key: Arc::new(OpenKey::new(&cpu(), self.suite, secrets(self.suite)).unwrap()),
+            key: Arc::new(engine::open_key(&cpu(), self.suite, secrets(self.suite))),
             lifetime: self.lifetime,
             worker: WorkerId(0),
             counters: Arc::new(SaCounters::default()),

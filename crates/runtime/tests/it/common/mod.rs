@@ -147,6 +147,7 @@ pub fn surroundings(arena: &'static Arena) -> Surroundings {
         },
         spds: vec![SpdId::default()],
         engine: EngineChoice::Inline,
+        checks: 0,
         arena,
     }
 }

@@ -1,0 +1,94 @@
+//! The driver of each SA: which implementation works with its key.
+//!
+//! An SA of the site file may name its driver, and rules name those of SAs of IKE daemons. Then the site's
+//! preferences count, and last the priorities. A driver that was switched off is passed over, wherever its
+//! name stands.
+
+use std::net::IpAddr;
+
+use convoy_crypto::{Cpu, Suite};
+use convoy_engine::registry::{Driver, Ready, Registry, RegistryError, Setting, algorithm};
+
+use crate::site::{Association, DriverRules};
+
+/// The drivers of a gateway, and what is said of them.
+#[derive(Clone, Debug)]
+pub struct Drivers {
+    registry: Registry,
+    rules: DriverRules,
+}
+
+impl Drivers {
+    /// Convoy's own drivers for `cpu`.
+    #[must_use]
+    pub fn new(cpu: &Cpu) -> Self {
+        Self { registry: Registry::of(cpu), rules: DriverRules::default() }
+    }
+
+    /// The same with the rules of a site.
+    #[must_use]
+    pub fn with_rules(&self, rules: &DriverRules) -> Self {
+        Self { registry: self.registry.clone(), rules: rules.clone() }
+    }
+
+    /// The same with one driver set otherwise.
+    ///
+    /// # Errors
+    /// [`RegistryError`] when there is no such driver, or it can never be used for traffic.
+    pub fn with_setting(&self, driver: &str, setting: Setting) -> Result<Self, RegistryError> {
+        let mut with = self.clone();
+        with.registry.set(driver, setting)?;
+        Ok(with)
+    }
+
+    /// All drivers, with their settings.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The driver for an SA of the site file.
+    ///
+    /// # Errors
+    /// [`RegistryError::NoDriver`] when none that may be used works for it.
+    pub fn for_association(&self, sa: &Association) -> Result<Ready, RegistryError> {
+        self.choose(sa.key.suite(), sa.driver.iter().map(|name| &**name))
+    }
+
+    /// The driver for an SA of an IKE daemon with this peer and interface identifier.
+    ///
+    /// # Errors
+    /// [`RegistryError::NoDriver`] when none that may be used works for it.
+    pub fn for_daemon(
+        &self,
+        suite: Suite,
+        peer: IpAddr,
+        if_id: u32,
+    ) -> Result<Ready, RegistryError> {
+        let matching = self.rules.of_daemons.iter().filter(|rule| {
+            rule.peer.is_none_or(|network| network.contains(peer))
+                && rule.if_id.is_none_or(|wanted| wanted == if_id)
+        });
+        self.choose(suite, matching.map(|rule| &*rule.driver))
+    }
+
+    /// Whether SAs of its algorithm get this driver that name none.
+    #[must_use]
+    pub fn is_chosen(&self, driver: &Driver) -> bool {
+        let suite = algorithm::suites(driver.algorithm()).find(|suite| driver.takes(*suite));
+        let chosen = suite.and_then(|suite| self.choose(suite, std::iter::empty()).ok());
+        chosen.is_some_and(|chosen| chosen.name() == driver.name())
+    }
+
+    /// The first of these names that works for a suite, then what the site prefers, then the best.
+    fn choose<'a>(
+        &'a self,
+        suite: Suite,
+        wanted: impl Iterator<Item = &'a str>,
+    ) -> Result<Ready, RegistryError> {
+        let preferred = self.rules.preferred.iter().map(|name| &**name);
+        let named =
+            wanted.chain(preferred).find_map(|name| self.registry.driver_for(name, suite).ok());
+        named.map_or_else(|| self.registry.for_suite(suite), Ok)
+    }
+}
