@@ -28,10 +28,11 @@ const ENGINES: [&str; 3] = ["moody", "model", "aws-lc"];
 /// The variable that has tests do often what they do some times in a gate.
 const LONG: &str = "CONVOY_LONG";
 /// The programs that heed it, and which of their tests do.
-const KILLING: [(&str, &str, Option<&str>); 3] = [
+const KILLING: [(&str, &str, Option<&str>); 4] = [
     ("convoy", "it", Some("adversity::")),
     ("leak-protection", "it", Some("kinds::")),
     ("control", "kill", None),
+    ("engine", "convoy_engine", Some("front::tests::faults::")),
 ];
 
 /// All tests, one program for each processor at a time.

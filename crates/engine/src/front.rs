@@ -230,6 +230,15 @@ impl Front {
         }
     }
 
+    /// Whether the engine, which works, refused the key under `id`, so that software works for it.
+    #[must_use]
+    pub fn is_refused(&self, id: KeyId) -> bool {
+        match &self.0 {
+            Way::Here(_) | Way::AtOnce(_) => false,
+            Way::Elsewhere(lane) => lane.standing() == Standing::Up && !lane.is_offloaded(id),
+        }
+    }
+
     /// For the end of a worker: drops all jobs, asks the engine to let go, and gives to `pool` what frames
     /// it can. Returns how many requests the engine still holds: with a value above 0, ask again.
     pub fn release(&mut self, now: u64, pool: &mut Pool) -> usize {

@@ -64,6 +64,8 @@ pub struct SaCounters {
     pub icv_failures: Counter,
     /// Packets of this SA dropped for any reason.
     pub dropped: Counter,
+    /// 1 where the engine refused the SA's key, so that the worker does the cryptography.
+    pub refused_by_engine: Counter,
 }
 
 impl SaCounters {

@@ -254,6 +254,9 @@ pub struct SaStatus {
     pub algorithm: String,
     /// CPU tier of its key.
     pub tier: String,
+    /// Whether the engine refused its key, for want of sessions, so that the worker does the cryptography.
+    #[serde(default)]
+    pub refused_by_engine: bool,
     /// Extended sequence numbers.
     pub esn: bool,
     /// Whose it is.

@@ -188,17 +188,22 @@ fn sa_table(sas: &[SaStatus]) -> String {
     let lossy = sas.iter().any(|sa| sa.dropped > 0);
     let driven = sas.iter().any(|sa| sa.origin == Origin::Daemon);
     let placed = sas.iter().any(|sa| sa.if_id != 0);
+    let refused = sas.iter().any(|sa| sa.refused_by_engine);
     for table in [&mut outbound, &mut inbound] {
         lossy.then(|| table.column("dropped"));
         driven.then(|| table.column("reqid"));
         placed.then(|| table.column("if_id"));
+        refused.then(|| table.column("done by"));
     }
     let rest = |sa: &SaStatus| {
         let dropped = lossy.then(|| count(sa.dropped));
         let is_daemons = sa.origin == Origin::Daemon;
         let reqid = if is_daemons { sa.reqid.to_string() } else { "-".to_owned() };
         let if_id = placed.then(|| sa.if_id.to_string());
-        dropped.into_iter().chain(driven.then_some(reqid)).chain(if_id).collect::<Vec<_>>()
+        let by = if sa.refused_by_engine { "worker" } else { "engine" };
+        let by = refused.then(|| by.to_owned());
+        let reqid = driven.then_some(reqid);
+        dropped.into_iter().chain(reqid).chain(if_id).chain(by).collect::<Vec<_>>()
     };
     for sa in sas {
         let mut row = common(sa);

@@ -16,6 +16,7 @@ use super::hints::Hints;
 use super::lookup::Lookup;
 use super::mapping::Mappings;
 use super::packet::Packet;
+use super::refusals::Refusals;
 use super::sa::InboundSa;
 use super::settled::Settled;
 use super::slab::{AHEAD, HOT, Slab};
@@ -36,6 +37,7 @@ pub struct Inbound<O: Observer = ()> {
     reader: Reader,
     engine: Front,
     settled: Settled,
+    refusals: Refusals,
     counters: Arc<WorkerCounters>,
     sas: Slab<InboundSa>,
     watch: Watch,
@@ -78,6 +80,7 @@ impl<O: Observer> Inbound<O> {
             reader: parts.reader,
             engine: parts.engine,
             counters: parts.counters,
+            refusals: Refusals::default(),
             sas: Slab::new(),
             watch: Watch::default(),
             mappings: Mappings::new(),
@@ -184,6 +187,8 @@ impl<O: Observer> Inbound<O> {
         self.reassembly.expire(now, &mut bin);
         self.flows.expire(now, &mut bin);
         self.watch.tick(&mut self.sas, now);
+        let sas = self.sas.iter().map(|(slot, sa)| (slot, &*sa.spec.counters));
+        self.refusals.look(&self.engine, sas);
     }
 
     /// Whether [`Self::tell`] has something to tell.
@@ -316,6 +321,7 @@ impl<O: Observer> Inbound<O> {
         }
         *epoch = epoch.wrapping_add(1);
         engine.install(KeyId(slot), EngineKey::Open(spec.key.clone()));
+        Refusals::tell(engine, slot, &spec.counters);
         let window = sas.get_mut(slot).and_then(|sa| sa.bequeath(&spec));
         sas.remove(slot);
         // A window or suite that cannot be is refused when the snapshot is made.

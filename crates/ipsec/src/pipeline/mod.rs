@@ -46,6 +46,7 @@ mod parse;
 mod peers;
 mod policy;
 mod protect;
+mod refusals;
 mod sa;
 mod settled;
 mod silence;

@@ -20,6 +20,7 @@ use super::iv::IvSource;
 use super::lookup::Lookup;
 use super::packet::Packet;
 use super::peers::Peers;
+use super::refusals::Refusals;
 use super::sa::OutboundSa;
 use super::settled::Settled;
 use super::silence::{Outcome, Silence};
@@ -55,6 +56,7 @@ pub struct Outbound<O: Observer = ()> {
     reader: Reader,
     engine: Front,
     settled: Settled,
+    refusals: Refusals,
     counters: Arc<WorkerCounters>,
     sas: Slab<OutboundSa>,
     watch: Watch,
@@ -102,6 +104,7 @@ impl<O: Observer> Outbound<O> {
             reader: parts.reader,
             engine: parts.engine,
             counters: parts.counters,
+            refusals: Refusals::default(),
             sas: Slab::new(),
             watch: Watch::default(),
             keepalives: Silence::new(),
@@ -343,6 +346,8 @@ impl<O: Observer> Outbound<O> {
         self.flows.expire(now, &mut Bin { pool, counters: &self.counters });
         self.watch.tick(&mut self.sas, now);
         self.acquire.tick(now, &mut Bin { pool, counters: &self.counters });
+        let sas = self.sas.iter().map(|(slot, sa)| (slot, &*sa.spec.counters));
+        self.refusals.look(&self.engine, sas);
     }
 
     /// Whether [`Self::tell`] has something to tell.
@@ -461,6 +466,7 @@ impl<O: Observer> Outbound<O> {
             let claim = SequenceCounter::claim(spec.lease.clone(), SeqNum::new(1), limits);
             let Ok(sequence) = claim else { return true };
             engine.install(KeyId(*slot), EngineKey::Seal(spec.key.clone()));
+            Refusals::tell(engine, *slot, &spec.counters);
             // A suite that cannot be is refused when the snapshot is made.
             if let Some(sa) = OutboundSa::new(spec.clone(), sequence, now) {
                 watch.add(*slot, &sa.meter);

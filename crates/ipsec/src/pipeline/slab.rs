@@ -38,6 +38,15 @@ impl<T> Slab<T> {
         self.pages.get_mut(page)?.as_mut()?[place].as_mut()
     }
 
+    /// All values with their numbers.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        let places = self.pages.iter().flat_map(|page| match page {
+            Some(page) => &page[..],
+            None => &[const { None }; PAGE],
+        });
+        (0..).zip(places).filter_map(|(at, value)| Some((at, value.as_ref()?)))
+    }
+
     /// Starts loading a value that will be used soon.
     #[inline]
     pub(super) fn prefetch(&self, at: u32) {

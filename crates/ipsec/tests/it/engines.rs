@@ -7,6 +7,7 @@ use crate::common::engine::{self, Mood, Moody};
 use crate::common::{Pair, Setup, inner, pipeline_parts, protect_all, suite};
 use convoy_crypto::{SealKey, SecretBytes};
 use convoy_engine::lookaside::run_copy;
+use convoy_engine::model::{Faults, Model, Settings};
 use convoy_engine::{EngineKey, Front, Job, KeyId, Op, Status, Synchronous};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::{Inbound, Outbound};
@@ -69,6 +70,29 @@ fn every_engine_makes_the_same_packets() {
                 None => first = Some(wire),
             }
         }
+    }
+}
+
+#[test]
+fn a_key_that_an_engine_refuses_is_told_of() {
+    for sessions in [0, 1] {
+        // It finishes at once, for the clock of these tests stands still.
+        let settings =
+            Settings { sessions, latency: 0, jitter: 0, bandwidth: 0, ..Settings::default() };
+        let front = || Front::with(Box::new(Model::new(settings, Faults::default())));
+        let mut pair = Pair::new(&Setup::default());
+        let mut parts = pipeline_parts(&pair.left_published, false, 0);
+        (parts.engine, parts.counters) = (front(), pair.left_counters.clone());
+        pair.left = Outbound::new(parts);
+        let mut parts = pipeline_parts(&pair.right_published, false, 0);
+        (parts.engine, parts.counters) = (front(), pair.right_counters.clone());
+        pair.right = Inbound::new(parts);
+        let packets = vec![inner(false, 100); 50];
+        let (wire, _) = pair.protect(&packets);
+        assert!(pair.open(&wire) == packets);
+        let told = [&pair.out.counters, &pair.inn.counters].map(|c| c.refused_by_engine.get());
+        assert_eq!(told, [1 - sessions as u64; 2]);
+        pair.assert_no_leak();
     }
 }
 

@@ -1,10 +1,13 @@
 //! Jobs by the ten thousand through a device that fails in every way at random: each comes out once, in
 //! order within its SA, and with the bytes that software makes of it.
 
+use std::collections::HashMap;
+
 use super::{FORMS, Form, arena, in_software};
 use crate::front::Front;
+use crate::lookaside::{Caps, Health, KeyRefused, Request};
 use crate::model::{Faults, Model, Settings};
-use crate::{EngineKey, Job, JobBurst, KeyId, Status};
+use crate::{EngineKey, Job, JobBurst, KeyId, Lookaside, Op, Status};
 use convoy_packet::Pool;
 
 const SAS: u32 = 12;
@@ -40,9 +43,60 @@ struct Traffic {
     seen: u64,
 }
 
+/// A device that is watched: no nonce of a key may come to it with two texts.
+#[derive(Debug)]
+struct Watched {
+    device: Model,
+    /// How many keys each number has had.
+    keys: HashMap<KeyId, u64>,
+    sealed: HashMap<(KeyId, u64, Vec<u8>), Vec<u8>>,
+}
+
+impl Lookaside for Watched {
+    fn caps(&self) -> Caps {
+        self.device.caps()
+    }
+    fn install(&mut self, id: KeyId, key: &EngineKey) -> Result<(), KeyRefused> {
+        *self.keys.entry(id).or_default() += 1;
+        self.device.install(id, key)
+    }
+    fn remove(&mut self, id: KeyId) {
+        self.device.remove(id);
+    }
+    fn submit(&mut self, now: u64, request: Request) -> Result<(), Request> {
+        for job in request.jobs() {
+            let Op::Seal(nonce) = &job.op else { continue };
+            let key = (job.key, self.keys[&job.key], nonce.expose().to_vec());
+            let text = job.frame.data();
+            let first = self.sealed.entry(key).or_insert_with(|| text.to_vec());
+            assert!(first == text, "a nonce comes with two texts");
+        }
+        self.device.submit(now, request)
+    }
+    fn poll(&mut self, now: u64) -> Option<Request> {
+        self.device.poll(now)
+    }
+    fn is_ready(&self) -> bool {
+        self.device.is_ready()
+    }
+    fn flush(&mut self, now: u64) {
+        self.device.flush(now);
+    }
+    fn health(&self) -> Health {
+        self.device.health()
+    }
+    fn quiesce(&mut self, now: u64) -> bool {
+        self.device.quiesce(now)
+    }
+    fn restart(&mut self, now: u64) -> bool {
+        self.device.restart(now)
+    }
+}
+
 impl Traffic {
-    fn new(model: Model, seed: u64, checks: u32) -> Self {
-        let mut front = Front::with(Box::new(model)).checking(checks);
+    fn new(device: Model, seed: u64, checks: u32) -> Self {
+        let device = Watched { device, keys: HashMap::new(), sealed: HashMap::new() };
+        let mut front = Front::with(Box::new(device)).checking(checks);
         let sa = |n: u32| {
             let form = FORMS[n as usize % 2];
             let keys = form.keys(n as u8);
@@ -189,7 +243,9 @@ fn a_device_that_works_does_all_of_it() {
 fn nothing_is_lost_doubled_or_out_of_order_whatever_fails() {
     for (seed, tells) in [(11, false), (12, true), (13, false), (14, true)] {
         let faults = Faults { tells, ..all_faults() };
-        let traffic = run(settings(seed), faults, 20_000);
+        // A million together where there is time for it.
+        let jobs = if std::env::var_os("CONVOY_LONG").is_some() { 250_000 } else { 20_000 };
+        let traffic = run(settings(seed), faults, jobs);
         let counts = traffic.front.counts();
         let happened = [
             counts.losses,
