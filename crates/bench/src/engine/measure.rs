@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use convoy_crypto::{Cpu, KeyMaterial, Nonce, SealKey, SecretBytes, Suite, Tier, time_stamp};
-use convoy_engine::{EngineKey, Front, Job, JobBurst, KeyId, Op, Span, Status};
+use convoy_engine::{Context, EngineKey, Front, Job, JobBurst, KeyId, Op, Span, Status};
 use convoy_packet::{Arena, FrameSize, Pool};
 use serde::Serialize;
 
@@ -16,6 +16,8 @@ pub const BURST: usize = 64;
 const UNDER_WAY: usize = 4;
 /// Bytes in front of the text: outer header, ESP header and IV.
 const FRONT: usize = 44;
+/// How long an engine may take to let go of what it holds.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// Frames: what is under way, its sources, results and copies.
 const FRAMES: u32 = 16_384;
 
@@ -65,8 +67,13 @@ impl Load {
     }
 
     fn key(self, cpu: &Cpu, tier: Tier) -> Result<EngineKey, EngineError> {
+        self.key_of(cpu, tier, 0x11)
+    }
+
+    /// A key; `mark` makes it differ from others.
+    pub(super) fn key_of(self, cpu: &Cpu, tier: Tier, mark: u8) -> Result<EngineKey, EngineError> {
         let material = KeyMaterial {
-            cipher: SecretBytes::copy_from(&vec![0x11; self.suite.key_bytes()]),
+            cipher: SecretBytes::copy_from(&vec![mark; self.suite.key_bytes()]),
             integrity: SecretBytes::copy_from(&vec![0x22; self.suite.integrity_key_bytes()]),
         };
         let key = SealKey::with_tier(cpu, tier, self.suite, material);
@@ -75,24 +82,46 @@ impl Load {
 }
 
 /// An engine at work: what is under way, and where frames come from.
-struct Course {
-    front: Front,
+pub(super) struct Course {
+    pub(super) front: Front,
+    arena: &'static Arena,
     pool: Pool,
     load: Load,
+    /// Jobs of a burst.
+    burst: usize,
     jobs: JobBurst,
     done: JobBurst,
     number: u64,
-    under_way: usize,
+    /// The last number that came back.
+    last: u64,
+    pub(super) under_way: usize,
     begun: Instant,
 }
 
 impl Course {
+    pub(super) fn new(front: Front, load: Load, burst: usize) -> Result<Self, EngineError> {
+        let arena = Arena::map(FRAMES, FrameSize::for_packet(load.bytes + 80))?;
+        Ok(Self {
+            front,
+            arena,
+            pool: arena.pool(),
+            load,
+            burst,
+            jobs: JobBurst::new(),
+            done: JobBurst::new(),
+            number: 0,
+            last: 0,
+            under_way: 0,
+            begun: Instant::now(),
+        })
+    }
+
     /// Lays a burst out as the outbound pipeline does: headers written, jobs filled in where they lie.
-    fn lay_out(&mut self) -> Result<(), EngineError> {
+    pub(super) fn lay_out(&mut self) -> Result<(), EngineError> {
         let Load { suite, .. } = self.load;
         let (text, nonce) = (self.load.text(), suite.nonce_bytes() as u8);
         let (header, aad) = if suite.is_aead() { (0, 8) } else { (8 + u32::from(nonce), 0) };
-        while self.jobs.len() < BURST {
+        while self.jobs.len() < self.burst {
             self.number += 1;
             let mut frame = self.pool.alloc().ok_or(EngineError::Broken("no frame is free"))?;
             let length = FRONT + text + suite.icv_bytes();
@@ -105,6 +134,7 @@ impl Course {
                 header,
                 aad_len: aad,
                 op: Op::Seal(Nonce::front(bytes, nonce)),
+                context: Context { value: self.number, ..Context::default() },
                 ..Job::idle(frame)
             };
             drop(self.jobs.push(job));
@@ -133,21 +163,23 @@ impl Course {
     }
 
     /// Takes jobs back, if any are finished: how many, and the cycles for that.
-    fn poll(&mut self) -> Result<(usize, u64), EngineError> {
+    pub(super) fn poll(&mut self) -> Result<(usize, u64), EngineError> {
         let now = self.now();
         let start = time_stamp();
         let finished = self.front.poll(now, &mut self.pool, &mut self.done);
         let spent = time_stamp() - start;
         self.under_way -= finished;
-        let mut all_done = true;
+        let (mut all_done, mut in_order) = (true, true);
         for job in self.done.drain() {
             all_done &= job.status == Status::Done;
+            in_order &= job.context.value == self.last + 1;
+            self.last = job.context.value;
             self.pool.free(job.frame);
         }
-        if all_done {
-            Ok((finished, spent))
-        } else {
-            Err(EngineError::Broken("a job was not done"))
+        match (all_done, in_order) {
+            (true, true) => Ok((finished, spent)),
+            (false, _) => Err(EngineError::Broken("a job was not done")),
+            (_, false) => Err(EngineError::Broken("jobs came back in another order")),
         }
     }
 
@@ -172,12 +204,20 @@ impl Course {
 
     /// Packets a second when this core hands over as fast as it can.
     fn rate(&mut self, time: Duration) -> Result<f64, EngineError> {
+        self.rate_with(time, |_| {})
+    }
+
+    /// The same, with something done before each burst.
+    pub(super) fn rate_with(
+        &mut self,
+        time: Duration,
+        mut before: impl FnMut(&mut Front),
+    ) -> Result<f64, EngineError> {
         let (begun, mut packets) = (Instant::now(), 0);
         while begun.elapsed() < time {
+            before(&mut self.front);
             self.lay_out()?;
-            let now = self.now();
-            self.under_way += self.front.submit(now, &mut self.pool, &mut self.jobs);
-            self.front.flush(now);
+            self.hand_over();
             packets += self.poll()?.0;
         }
         let rate = packets as f64 / begun.elapsed().as_secs_f64();
@@ -185,8 +225,15 @@ impl Course {
         Ok(rate)
     }
 
+    /// Hands over what the engine takes.
+    pub(super) fn hand_over(&mut self) {
+        let now = self.now();
+        self.under_way += self.front.submit(now, &mut self.pool, &mut self.jobs);
+        self.front.flush(now);
+    }
+
     /// Waits for all that is under way.
-    fn drain(&mut self) -> Result<(), EngineError> {
+    pub(super) fn drain(&mut self) -> Result<(), EngineError> {
         while self.under_way > 0 {
             self.poll()?;
         }
@@ -194,10 +241,14 @@ impl Course {
     }
 
     /// Ends; every frame must be back.
-    fn end(mut self, arena: &'static Arena) -> Result<(), EngineError> {
+    pub(super) fn end(mut self) -> Result<(), EngineError> {
         self.jobs.drain().for_each(|job| self.pool.free(job.frame));
-        let now = self.now();
-        let held = self.front.release(now, &mut self.pool);
+        let (begun, arena) = (Instant::now(), self.arena);
+        let mut held = usize::MAX;
+        while held > 0 && begun.elapsed() < PATIENCE {
+            let now = self.now();
+            held = self.front.release(now, &mut self.pool);
+        }
         drop(self);
         let is_whole = held == 0 && arena.leaked() == 0;
         let is_whole = is_whole && arena.in_depot() == arena.frames() as usize;
@@ -216,21 +267,11 @@ pub fn measure(
     load: Load,
     time: Duration,
 ) -> Result<Point, EngineError> {
-    let arena = Arena::map(FRAMES, FrameSize::for_packet(load.bytes + 80))?;
-    let mut course = Course {
-        front,
-        pool: arena.pool(),
-        load,
-        jobs: JobBurst::new(),
-        done: JobBurst::new(),
-        number: 0,
-        under_way: 0,
-        begun: Instant::now(),
-    };
+    let mut course = Course::new(front, load, BURST)?;
     course.front.install(KeyId(0), load.key(cpu, tier)?);
     let samples = course.costs(time)?;
     let packets_per_second = course.rate(time)?;
-    course.end(arena)?;
+    course.end()?;
     let cycles = Summary::of(&samples).ok_or(EngineError::Broken("nothing was measured"))?;
     let suite = load.suite.to_string();
     Ok(Point { engine: name.to_owned(), suite, bytes: load.bytes, cycles, packets_per_second })

@@ -3,3 +3,4 @@
 pub mod line;
 pub mod measure;
 pub mod report;
+pub mod trials;

@@ -5,8 +5,9 @@ use core::fmt;
 use serde::Serialize;
 
 use super::measure::Point;
+use super::trials::{Rekeys, Stall};
 use crate::machine::Machine;
-use crate::stats::Line;
+use crate::stats::{Line, Summary};
 
 /// Cycles for a cache line there and back above which processors are too far apart for costs of handing
 /// over to mean anything.
@@ -31,6 +32,10 @@ pub struct Report {
     pub points: Vec<Point>,
     /// Costs of an engine against size.
     pub fits: Vec<Fit>,
+    /// What a stalled device costs, if that was measured.
+    pub stall: Option<Stall>,
+    /// What new keys cost, by engine.
+    pub rekeys: Vec<Rekeys>,
     /// What was left out, and why.
     pub skipped: Vec<String>,
 }
@@ -103,6 +108,20 @@ impl fmt::Display for Report {
         for Fit { engine, suite, line } in &self.fits {
             let Line { slope, intercept } = line;
             writeln!(f, "{engine}, {suite}: {intercept:.1} cycles and {slope:.3} for each byte")?;
+        }
+        if let Some(Stall { jobs, all_out_ms, deadline_ms }) = &self.stall {
+            writeln!(
+                f,
+                "a device that stalls with {jobs} packets: all of them are out after {all_out_ms:.1} ms, in \
+                 order; it counts as lost after {deadline_ms} ms"
+            )?;
+        }
+        for Rekeys { engine, throughput } in &self.rekeys {
+            let Summary { mean, low, high, .. } = throughput;
+            writeln!(
+                f,
+                "{engine}: 1,000 new keys a second leave {mean:.3} of the throughput ({low:.3}–{high:.3})"
+            )?;
         }
         self.skipped.iter().try_for_each(|what| writeln!(f, "not measured: {what}"))
     }

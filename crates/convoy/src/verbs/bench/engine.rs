@@ -6,10 +6,13 @@ use clap::{Args, ValueEnum};
 use convoy_bench::engine::line::there_and_back;
 use convoy_bench::engine::measure::{Load, measure};
 use convoy_bench::engine::report::{FAR, Report, fits};
+use convoy_bench::engine::trials::{rekeys, stall};
 use convoy_bench::esp::cores::Cores;
 use convoy_bench::machine::Machine;
 use convoy_bench::suite;
 use convoy_crypto::Cpu;
+use convoy_engine::Front;
+use convoy_engine::model::{Faults, Model, Settings};
 use convoy_runtime::{CryptoPool, EngineChoice, Waker, pin_current_thread};
 
 use super::tiers;
@@ -31,6 +34,10 @@ same core hands over as fast as it can: Mpps and Gb/s are what gets done a secon
 \"pool\" has one thread on another processor. What a cache line takes from one to the other and back is
 measured before: above 300 cycles the processors are too far apart, and the pool is not measured. Two
 processors of one core compute less at once than one at a time; that is told as well.
+
+Then, with the first suite and size: a device made of software stalls with a thousand packets, and how long
+they take to come out is told; and each engine, that device too, gets a thousand new keys a second, with as
+many packets under way as it takes, in rounds that alternate with rounds without.
 
 Of all samples of a point the first and last eighth are dropped, and the middle quarters of the sorted rest
 averaged. Every packet must be sealed, and every frame must be back at the end. Exit code 1 when not.";
@@ -113,6 +120,8 @@ pub(super) fn run(args: &EngineArgs) -> anyhow::Result<Exit> {
         together: None,
         points: Vec::new(),
         fits: Vec::new(),
+        stall: None,
+        rekeys: Vec::new(),
         skipped: Vec::new(),
         cpus,
     };
@@ -124,8 +133,15 @@ pub(super) fn run(args: &EngineArgs) -> anyhow::Result<Exit> {
         pin_current_thread(*own)?;
     }
     let waker = Waker::new()?;
+    let first = suites.first().zip(args.sizes.first());
+    let first = first.map(|(suite, bytes)| Load { suite: *suite, bytes: (*bytes).into() });
     for name in &args.engine {
         let Some(choice) = choice(*name, &mut report)? else { continue };
+        if let Some(load) = first {
+            eprintln!("bench: {}, new keys", name.word());
+            let (front, time) = (choice.make(&waker), Duration::from_secs_f64(args.seconds));
+            report.rekeys.push(rekeys(name.word(), front, (&cpu, tier), load, time)?);
+        }
         for suite in &suites {
             for bytes in &args.sizes {
                 let load = Load { suite: *suite, bytes: usize::from(*bytes) };
@@ -137,6 +153,13 @@ pub(super) fn run(args: &EngineArgs) -> anyhow::Result<Exit> {
         }
     }
     report.fits = fits(&report.points);
+    if let Some(load) = first {
+        eprintln!("bench: a device made of software");
+        report.stall = Some(stall((&cpu, tier), load)?);
+        let model = Front::with(Box::new(Model::new(Settings::default(), Faults::default())));
+        let time = Duration::from_secs_f64(args.seconds);
+        report.rekeys.push(rekeys("model", model, (&cpu, tier), load, time)?);
+    }
     if args.json {
         output::json(&report)?;
     } else {
