@@ -4,12 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{Side, arena, cable, frame, receive, snapshot, surroundings};
+use crate::common::{
+    GCM, Side, arena, cable, frame, receive, snapshot, snapshot_of_suites, surroundings,
+};
+use convoy_crypto::Suite;
 use convoy_engine::model::{Faults, Settings};
 use convoy_io::{IoError, Port, PortCounters, mem};
 use convoy_ipsec::drop_reason::DropReason;
+use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::WorkerId;
 use convoy_ipsec::snapshot::Published;
+use convoy_ipsec::suite::EspSuite;
 use convoy_packet::{Arena, Burst, Pool};
 use convoy_runtime::{
     CryptoPool, EngineChoice, Failure, PoolError, Runtime, Surroundings, ThreadConfig, WireMatch,
@@ -27,11 +32,12 @@ fn gateway(
     arena: &'static Arena,
     engine: &EngineChoice,
     ports: Vec<WorkerPorts>,
-    flows: u8,
+    (flows, suite_of): (u8, &dyn Fn(u8) -> Suite),
     owner: impl Fn(u8) -> u16,
     threads: &ThreadConfig,
 ) -> Runtime {
-    let published = Published::new(snapshot(side, flows, owner));
+    let snapshot = snapshot_of_suites(side, flows, owner, Lifetime::default(), suite_of);
+    let published = Published::new(snapshot);
     // All of it, so that what is wrong does not get far.
     let surroundings = Surroundings { engine: engine.clone(), checks: 1, ..surroundings(arena) };
     Runtime::start(&surroundings, threads, ports, &published, |_| {}).unwrap()
@@ -57,12 +63,24 @@ fn through_engine(
     threads: &ThreadConfig,
     owners: (Owner, Owner),
 ) -> (u64, u64) {
+    through_suites(engine, workers, (flows, &|_| GCM), each, threads, owners)
+}
+
+/// The same with the suite of each flow.
+fn through_suites(
+    engine: &EngineChoice,
+    workers: usize,
+    (flows, suite_of): (u8, &dyn Fn(u8) -> Suite),
+    each: u64,
+    threads: &ThreadConfig,
+    owners: (Owner, Owner),
+) -> (u64, u64) {
     let frames = 16_384 + 2 * workers * engine.frames();
     let arena = arena(frames as u32);
     let mut cabling = cable(workers, &PATIENT);
     let begin = Instant::now();
-    let a = gateway(Side::A, arena, engine, cabling.ports_a, flows, owners.0, threads);
-    let b = gateway(Side::B, arena, engine, cabling.ports_b, flows, owners.1, threads);
+    let a = gateway(Side::A, arena, engine, cabling.ports_a, (flows, suite_of), owners.0, threads);
+    let b = gateway(Side::B, arena, engine, cabling.ports_b, (flows, suite_of), owners.1, threads);
     let mut pool = arena.pool();
     let mut burst = Burst::new();
     let mut next = vec![0; usize::from(flows)];
@@ -134,6 +152,16 @@ fn threads_of_a_pool_keep_the_order_of_each_sa_and_lose_nothing() {
             through_engine(&engine, workers, 6, 2000, &ThreadConfig::default(), owner);
         }
     }
+}
+
+#[test]
+fn every_suite_passes_through_a_pool() {
+    let suites: Vec<_> = EspSuite::all().map(EspSuite::suite).collect();
+    let engine = EngineChoice::Pool(CryptoPool::start(&[None; 2]).unwrap());
+    let owners: (Owner, Owner) = (|flow| u16::from(flow) % 2, |flow| u16::from(flow + 1) % 2);
+    let flows = u8::try_from(suites.len()).unwrap();
+    let suite_of = |flow: u8| suites[usize::from(flow)];
+    through_suites(&engine, 2, (flows, &suite_of), 100, &ThreadConfig::default(), owners);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use convoy_crypto::{Cpu, GcmParams, IcvLen, KeyBits, OpenKey, SealKey, SecretBytes};
+use convoy_crypto::{
+    Cpu, GcmParams, IcvLen, KeyBits, KeyMaterial, OpenKey, SealKey, SecretBytes, Suite,
+};
 use convoy_io::{Port, mem};
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{Now, PipelineConfig};
@@ -59,8 +61,21 @@ pub fn limited_snapshot(
     owner: impl Fn(u8) -> u16,
     lifetime: Lifetime,
 ) -> Snapshot {
+    snapshot_of_suites(side, flows, owner, lifetime, &|_| GCM)
+}
+
+/// AES-128-GCM, the suite of all flows unless a test says otherwise.
+pub const GCM: Suite = Suite::Gcm(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16));
+
+/// As [`limited_snapshot`], with the suite of each flow.
+pub fn snapshot_of_suites(
+    side: Side,
+    flows: u8,
+    owner: impl Fn(u8) -> u16,
+    lifetime: Lifetime,
+    suite_of: &dyn Fn(u8) -> Suite,
+) -> Snapshot {
     let cpu = Cpu::detect().unwrap();
-    let params = GcmParams::new(KeyBits::Aes128, IcvLen::Icv16);
     let network = |side: Side, i| Prefix::new([10, side.net(), i, 0].into(), 24).unwrap().into();
     let policy = |i: u8, direction| Policy {
         name: format!("flow {i}").into(),
@@ -76,7 +91,17 @@ pub fn limited_snapshot(
     let policies =
         (0..flows).flat_map(|i| [policy(i, Direction::Outbound), policy(i, Direction::Inbound)]);
     let mut snapshot = Snapshot::new(Spd::new(policies).unwrap());
-    let key = |from: Side, i: u8| SecretBytes::copy_from(&[from.net() ^ i.wrapping_mul(16); 16]);
+    let key = |from: Side, i: u8| {
+        let suite = suite_of(i);
+        let secret = |len| SecretBytes::from(vec![from.net() ^ i.wrapping_mul(16); len]);
+        let material = KeyMaterial {
+            cipher: secret(suite.key_bytes()),
+            integrity: secret(suite.integrity_key_bytes()),
+        };
+        (suite, material)
+    };
+    let seal = |(suite, material)| SealKey::new(&cpu, suite, material).unwrap();
+    let open = |(suite, material)| OpenKey::new(&cpu, suite, material).unwrap();
     let spi = |from: Side, i: u8| Spi::new(0x1000 * u32::from(from.net()) + u32::from(i)).unwrap();
     let endpoints = Endpoints { local: side.wire(), remote: side.other().wire() };
     for i in 0..flows {
@@ -103,7 +128,7 @@ pub fn limited_snapshot(
             pad_to: 0,
             dummy_every: None,
             salt: [i; 4].into(),
-            key: Arc::new(SealKey::new(&cpu, params, key(side, i)).unwrap()),
+            key: Arc::new(seal(key(side, i))),
             lease: Arc::new(Lease::new(SeqNum::new(0), 1 << 40)),
             lifetime,
             worker,
@@ -126,7 +151,7 @@ pub fn limited_snapshot(
             replay_window: 4096,
             interface: InterfaceId(0),
             salt: [i; 4].into(),
-            key: Arc::new(OpenKey::new(&cpu, params, key(side.other(), i)).unwrap()),
+            key: Arc::new(open(key(side.other(), i))),
             lifetime,
             worker,
             counters: Arc::default(),
