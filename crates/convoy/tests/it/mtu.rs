@@ -71,6 +71,8 @@ fn follows(backend: &str) {
         }
         sites.iter().for_each(|site| wait_for(site, mtu.into()));
     };
+    // Neighbours are known from here on: until they have answered, few packets can wait.
+    assert_eq!(largest(&lab, 1000), Ok(()), "{}", a.log());
     let cancel = AtomicBool::new(false);
     let work = || {
         std::thread::scope(|scope| {

@@ -11,9 +11,10 @@ use super::next_hop::destination;
 use super::{Found, Mac, NextHops};
 use crate::{NewsSource, PortCounters, PortEvent, Quote};
 
-/// Packets that wait for their neighbours to answer, all together and for one neighbour.
+/// Packets that wait for their neighbours to answer, all together and for one neighbour: somewhat more than a
+/// kernel lets wait (`unres_qlen`, 101).
 const WAITING_MAX: usize = 256;
-const WAITING_FOR_ONE: usize = 32;
+const WAITING_FOR_ONE: usize = 128;
 /// How long a packet waits: as long as a host takes to ask once more (RFC 4861 section 10).
 const LATEST: Duration = Duration::from_secs(1);
 

@@ -107,13 +107,13 @@ fn a_packet_waits_for_its_neighbour_and_is_dropped_when_there_is_none() {
     assert_eq!((left.counters().tx_unresolved, left.counters().tx_packets), (1, 2));
 
     // No more than a bound wait for one neighbour, and what waits at the end is given back.
-    let many = vec![packets[1].clone(); 100];
+    let many = vec![packets[1].clone(); 150];
     left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &many)).unwrap();
-    assert_eq!((left.counters().tx_unresolved, asks.next(), asks.next()), (69, Some(silent), None));
+    assert_eq!((left.counters().tx_unresolved, asks.next(), asks.next()), (23, Some(silent), None));
     let stray = [ip_packet(src, dst, 50, 0, true, &[]), vec![1, 2, 3]];
     board.publish(Table::new(NEAR, 1500, &[], &[]));
     left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &stray)).unwrap();
-    assert_eq!((left.counters().tx_no_route, left.counters().tx_malformed), (33, 1));
+    assert_eq!((left.counters().tx_no_route, left.counters().tx_malformed), (129, 1));
     board.publish(all_at(NEAR, FAR, &[]));
     left.tx(&mut pool, &mut burst_of(&mut arena.pool(), &packets[..1])).unwrap();
     drop((left, right, pool));
