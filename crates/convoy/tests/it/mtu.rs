@@ -34,7 +34,7 @@ fn largest(lab: &Topology, size: usize) -> Result<(), u32> {
 }
 
 /// Waits until the SA that protects thinks so of its path.
-fn wait_for(site: &Path, mtu: u64) {
+fn wait_for(site: &Path, mtu: u64, gateway: &Gateway) {
     let begun = Instant::now();
     loop {
         let sas = status(site)["sas"].as_array().unwrap().clone();
@@ -42,7 +42,8 @@ fn wait_for(site: &Path, mtu: u64) {
         if all == [mtu] {
             return;
         }
-        assert!(begun.elapsed() < PATIENCE, "{mtu} bytes, but SAs think {all:?}");
+        let log = || gateway.log();
+        assert!(begun.elapsed() < PATIENCE, "{mtu} bytes, but SAs think {all:?}\n{}", log());
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -69,7 +70,8 @@ fn follows(backend: &str) {
         for gateway in [&lab.b.gateway, &lab.a.gateway] {
             ip(gateway, &format!("link set wire mtu {mtu}"));
         }
-        sites.iter().for_each(|site| wait_for(site, mtu.into()));
+        let both = sites.iter().zip([&a, &b]);
+        both.for_each(|(site, gateway)| wait_for(site, mtu.into(), gateway));
     };
     // Neighbours are known from here on: until they have answered, few packets can wait.
     assert_eq!(largest(&lab, 1000), Ok(()), "{}", a.log());
@@ -94,7 +96,7 @@ fn follows(backend: &str) {
             ip(&lab.a.gateway, "link set wire mtu 1330");
             assert_eq!(largest(&lab, 1300), Err(1274), "{}", a.log());
             assert_eq!(largest(&lab, 1274), Ok(()), "{}", a.log());
-            wait_for(&sites[0], 1330);
+            wait_for(&sites[0], 1330, &a);
             widen(1500);
             assert_eq!(largest(&lab, 1446), Ok(()), "{}\n{}", a.log(), b.log());
             assert_eq!(largest(&lab, 1447), Err(1446), "{}", a.log());
@@ -244,7 +246,7 @@ fn the_tun_interface_follows_as_soon_as_it_can() {
     wait_for_tun(1346);
     // Below the least of a path, nothing follows any more.
     ip(&lab.a.gateway, "link set wire mtu 68");
-    wait_for(&site, 576);
+    wait_for(&site, 576, &a);
     wait_for_tun(522);
 }
 
@@ -281,7 +283,7 @@ fn what_the_kernel_was_told_of_a_path_is_not_what_sas_begin_with() {
     let folder = tempfile::tempdir().unwrap();
     let site = Plan::simple().write('a', folder.path());
     let a = Gateway::start(&lab.a.gateway, &site);
-    wait_for(&site, 1500);
+    wait_for(&site, 1500, &a);
     let [near, far] = [1, 2].map(|host| Ipv4Addr::new(198, 51, 100, host));
     let lie = too_big(near, far, 560);
     let forge = || {
@@ -297,17 +299,17 @@ fn what_the_kernel_was_told_of_a_path_is_not_what_sas_begin_with() {
     }
     // An interface that changes has the gateway look at its routes again.
     ip(&lab.a.gateway, "link set wire mtu 1400");
-    wait_for(&site, 1400);
+    wait_for(&site, 1400, &a);
     assert!(is_deceived());
     assert!(!a.log().contains("may have 560 bytes"), "{}", a.log());
     // A gateway that starts now is not deceived either.
     assert!(a.terminate().success());
     let again = Gateway::start(&lab.a.gateway, &site);
     assert!(is_deceived());
-    wait_for(&site, 1400);
+    wait_for(&site, 1400, &again);
     // What the operator says of a route counts.
     ip(&lab.a.gateway, &format!("route add {far}/32 dev wire mtu 1350"));
     ip(&lab.a.gateway, "link set wire mtu 1500");
-    wait_for(&site, 1350);
+    wait_for(&site, 1350, &again);
     assert!(again.terminate().success());
 }
