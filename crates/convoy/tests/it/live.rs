@@ -108,7 +108,10 @@ fn reload_adds_replaces_and_removes_under_traffic_without_loss() {
             assert!(flow.received > 1000, "{report:?}");
             assert_eq!(flow.duplicates, 0, "{report:?}");
         }
-        let told = [&site_a, &site_b].map(|site| status(site)["counters"].to_string());
+        let told = [&site_a, &site_b].map(|site| {
+            let status = status(site);
+            format!("{} {}", status["drops"], status["counters"])
+        });
         assert_eq!(report.lost_beyond(dropped), 0, "{dropped} {report:?} {told:?}");
         let names: Vec<_> = status(&site_a)["sas"]
             .as_array()
