@@ -18,7 +18,7 @@ use convoy_lab::{
 };
 use tempfile::TempDir;
 
-use crate::common::{Gateway, can_make_namespaces, preload};
+use crate::common::{Gateway, can_make_namespaces, convoy, ip, preload, text};
 
 /// A guard against hanging: daemons take long on a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -192,9 +192,15 @@ impl World {
         let name = NAMES[side];
         let daemon = self.daemons[side].as_ref().map(StrongSwan::log);
         let daemon = daemon.or_else(|| self.plutos[side].as_ref().map(Libreswan::log));
+        let asked = |verb: &str| text(&convoy(&[verb, self.sites[side].to_str().unwrap()]).stdout);
+        let kernel = ["-4 rule", "-6 rule", "-4 route show table all", "-6 route show table all"]
+            .map(|what| ip(self.gateway(side), what));
         format!(
-            "\n== convoy {name}\n{}\n== IKE daemon {name}\n{}\n",
+            "\n== convoy {name}\n{}\n{}\n{}\n== kernel {name}\n{}\n== IKE daemon {name}\n{}\n",
+            asked("status"),
+            asked("policy"),
             tail(gateway),
+            kernel.join("\n"),
             tail(daemon.unwrap_or_default())
         )
     }
