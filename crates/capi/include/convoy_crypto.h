@@ -927,8 +927,8 @@ int convoy_wipe(void *memory, size_t len);
  be used twice with one key. Whoever began it frees it with convoy_gcm_stream_free; the key may be
  freed before.
 
- For messages that do not fit into memory: for packets, jobs and convoy_aead_encrypt are several
- times faster.
+ A message that comes in one part after all costs little more than convoy_aead_encrypt; many packets at
+ once are faster through jobs.
 
  The caller promises:
  `key` is a key of AES-GCM; `iv` points to 12 bytes, `aad` to `aad_len`; `out` points to a pointer

@@ -193,9 +193,8 @@ const _: () = {
 /// The key of AES-GCM, AES-GMAC or ChaCha20-Poly1305, with the tier that was chosen for it.
 #[derive(Debug)]
 pub struct AeadKey {
-    pub(crate) key: convoy_crypto::AeadKey,
-    /// For messages in parts; only of AES-GCM.
-    pub(crate) stream: Option<Arc<convoy_crypto::manager::GcmStreamKey>>,
+    /// Shared with messages in parts, which may outlive it.
+    pub(crate) key: Arc<convoy_crypto::AeadKey>,
 }
 
 /// A cipher's key; which of them is meant, mode and direction say.

@@ -16,11 +16,11 @@
 use std::{hint::black_box, process::ExitCode, sync::Arc};
 
 use convoy_crypto::{
-    Cipher, Cpu, HashAlg, KeyMaterial, Nonce, OpenKey, OpenOp, SealKey, SealOp, SecretBytes, Suite,
-    Tier, Verdict,
+    AeadKey, Cipher, Cpu, GcmParams, HashAlg, IcvLen, KeyBits, KeyMaterial, Nonce, OpenKey, OpenOp,
+    SealKey, SealOp, SecretBytes, Suite, Tier, Verdict,
     manager::{
-        AesDecryptKey, AesEncryptKey, Buffer, CmacKey, Direction, Engine, GcmStream, GcmStreamKey,
-        HmacKeys, Job, JobCipher, JobHash, Runner, Span, Status, XcbcKey, one_block, tags_match,
+        AesDecryptKey, AesEncryptKey, Buffer, CmacKey, Direction, Engine, GcmStream, HmacKeys, Job,
+        JobCipher, JobHash, Runner, Span, Status, XcbcKey, one_block, tags_match,
     },
     marks::{are_followed, mark_public, mark_secret, reports},
     open_burst, seal_burst,
@@ -247,21 +247,40 @@ fn jobs(cpu: &Cpu, tier: Tier) {
     }
 }
 
-/// A message in parts of all kinds of lengths, encrypted and decrypted.
+/// A message in parts of all kinds of lengths, sealed and opened, and one of a single part.
 fn streams(cpu: &Cpu, tier: Tier) {
-    for len in [16, 24, 32] {
-        let key = GcmStreamKey::new(cpu, tier, &secret(len, 1)).expect("the tier is there");
-        let key = Arc::new(key);
-        for direction in [Direction::Encrypt, Direction::Decrypt] {
-            let mut stream = GcmStream::new(Arc::clone(&key), direction, [7; 12], b"header");
-            for (i, len) in LENGTHS.into_iter().enumerate() {
-                let mut data = bytes(len, 3, i);
-                mark_secret(&mut *data);
-                assert!(stream.update(&mut data));
+    for bits in KeyBits::ALL {
+        let params = GcmParams::new(bits, IcvLen::Icv16);
+        let key = AeadKey::with_tier(cpu, tier, params, secret(bits.bytes(), 1));
+        let key = Arc::new(key.expect("the tier is there"));
+        for iv in [&[7; 12][..], &[7; 50]] {
+            for parts in [&LENGTHS[..], &[600], &[5, 11, 256, 1, 15, 3000]] {
+                let seal = GcmStream::seal(Arc::clone(&key), iv);
+                let open = GcmStream::open(Arc::clone(&key), iv);
+                for mut stream in [seal, open].map(|stream| stream.expect("the key is of GCM")) {
+                    stream.aad(b"header").expect("in front of text");
+                    stream.aad(&[1; 60]).expect("in front of text");
+                    for (i, &len) in parts.iter().enumerate() {
+                        let mut data = bytes(len, 3, i);
+                        mark_secret(&mut *data);
+                        stream.update(&mut data).expect("not too long");
+                    }
+                    if stream.is_seal() {
+                        assert_ne!(*public(stream.tag().expect("it seals")), [0; 16]);
+                    } else {
+                        assert_eq!(stream.verify(&[0; 16]), Ok(false));
+                    }
+                }
             }
-            assert!(!tags_match(&stream.finish(), &[0; 16]));
         }
     }
+}
+
+/// A tag that was made is for everybody.
+fn public(tag: [u8; 16]) -> Box<[u8; 16]> {
+    let mut tag = Box::new(tag);
+    mark_public(&mut *tag);
+    tag
 }
 
 fn main() -> ExitCode {

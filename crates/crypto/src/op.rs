@@ -463,7 +463,11 @@ const HEADER_MAX: usize = u32::MAX as usize;
 pub(crate) struct Parts<'p> {
     /// The nonce, then four zero bytes where counters go.
     pub(crate) counter: &'p [u8; 16],
+    /// All additional data, or the one block that is left of it: the last one, with the hash of all
+    /// before it added.
     pub(crate) aad: &'p [u8],
+    /// Bytes of all additional data.
+    pub(crate) aad_len: usize,
     pub(crate) data: &'p mut [u8],
 }
 
@@ -582,7 +586,8 @@ macro_rules! common {
 
         #[inline(always)]
         fn parts(&mut self) -> Parts<'_> {
-            Parts { counter: &self.nonce.bytes, aad: self.beside, data: self.data }
+            let aad_len = self.beside.len();
+            Parts { counter: &self.nonce.bytes, aad: self.beside, aad_len, data: self.data }
         }
     };
 }

@@ -4,7 +4,7 @@ use std::{ffi::c_int, sync::Arc};
 
 use convoy_crypto::{
     GcmParams, IcvLen, KeyBits, SecretBytes, Suite,
-    manager::{self, Buffer, Direction, GcmStreamKey, Iv, Job, JobCipher, Runner, Span, Status},
+    manager::{self, Buffer, Direction, Iv, Job, JobCipher, Runner, Span, Status},
 };
 use zeroize::{Zeroize, Zeroizing};
 
@@ -29,12 +29,8 @@ unsafe fn new_key(
         let (cpu, suite) = (raw::cpu()?, suite()?);
         let tier = raw::tier(&cpu, tier)?;
         let secret = SecretBytes::copy_from(secret);
-        let stream = match suite {
-            Suite::Gcm(_) => Some(Arc::new(GcmStreamKey::new(&cpu, tier, &secret)?)),
-            _ => None,
-        };
         let key = convoy_crypto::AeadKey::with_tier(&cpu, tier, suite, secret)?;
-        *out = Box::into_raw(Box::new(AeadKey { key, stream }));
+        *out = Box::into_raw(Box::new(AeadKey { key: Arc::new(key) }));
         Ok(())
     })
 }

@@ -2,8 +2,7 @@
 
 use std::{ffi::c_int, sync::Arc};
 
-use convoy_crypto::manager::{Direction, GcmStream, tags_match};
-use zeroize::Zeroize;
+use convoy_crypto::manager::{GcmStream, StreamError};
 
 use super::raw::{self, Error, Region, guard, input, object, object_mut, output};
 use crate::types::{AeadKey, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT};
@@ -13,15 +12,29 @@ use crate::types::{AeadKey, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT};
 pub struct Stream {
     /// None once it was finished.
     stream: Option<GcmStream>,
-    direction: Direction,
+}
+
+impl From<StreamError> for Error {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::NotGcm(_) => Self::Args,
+            StreamError::AadBehindText | StreamError::Ended | StreamError::TagOfOpened => {
+                Self::State
+            }
+            StreamError::IvLength { .. }
+            | StreamError::AadTooLong
+            | StreamError::DataTooLong
+            | StreamError::OutputLength { .. } => Self::Length,
+        }
+    }
 }
 
 /// Begins a message of AES-GCM that comes in parts (CONVOY_DIRECTION_*). An IV of 12 bytes must never
 /// be used twice with one key. Whoever began it frees it with convoy_gcm_stream_free; the key may be
 /// freed before.
 ///
-/// For messages that do not fit into memory: for packets, jobs and convoy_aead_encrypt are several
-/// times faster.
+/// A message that comes in one part after all costs little more than convoy_aead_encrypt; many packets at
+/// once are faster through jobs.
 ///
 /// # Safety
 ///
@@ -42,18 +55,20 @@ pub unsafe extern "C" fn convoy_gcm_init(
         let out = unsafe { raw::place(out, &inputs.map(|(from, len)| Region::near(from, len))) }?;
         // SAFETY: the caller's promise.
         let key = unsafe { object(key) }?;
-        let key = key.stream.as_ref().ok_or(Error::Args)?;
+        let key = Arc::clone(&key.key);
         // SAFETY: the caller's promise.
-        let iv = *unsafe { input(iv, 12) }?.first_chunk().ok_or(Error::Length)?;
+        let iv = unsafe { input(iv, 12) }?;
         // SAFETY: the caller's promise.
         let aad = unsafe { input(aad, aad_len) }?;
-        let direction = match direction {
-            CONVOY_DIRECTION_ENCRYPT => Direction::Encrypt,
-            CONVOY_DIRECTION_DECRYPT => Direction::Decrypt,
+        let stream = match direction {
+            CONVOY_DIRECTION_ENCRYPT => GcmStream::seal(key, iv)?,
+            CONVOY_DIRECTION_DECRYPT => GcmStream::open(key, iv)?,
             _ => return Err(Error::Args),
         };
-        let stream = Some(GcmStream::new(Arc::clone(key), direction, iv, aad));
-        *out = Box::into_raw(Box::new(Stream { stream, direction }));
+        // In its place before there is anything secret in it, which a move would leave behind.
+        let mut stream = Box::new(Stream { stream: Some(stream) });
+        stream.stream.as_mut().map_or(Ok(()), |stream| stream.aad(aad))?;
+        *out = Box::into_raw(stream);
         Ok(())
     })
 }
@@ -94,7 +109,7 @@ pub unsafe extern "C" fn convoy_gcm_update(
             dst.copy_from_slice(src);
             dst
         };
-        if stream.update(copied) { Ok(()) } else { Err(Error::Length) }
+        Ok(stream.update(copied)?)
     })
 }
 
@@ -118,20 +133,20 @@ pub unsafe extern "C" fn convoy_gcm_finalize(
         Region::new(tag, tag_len)?.apart(&[Region::of(stream)?])?;
         // SAFETY: the caller's promise.
         let stream = unsafe { object_mut(stream) }?;
-        let mut computed = stream.stream.as_mut().ok_or(Error::State)?.finish();
+        let parts = stream.stream.as_mut().ok_or(Error::State)?;
+        let outcome = if parts.is_seal() {
+            // SAFETY: the caller's promise.
+            let out = unsafe { output(tag, tag_len) }?;
+            out.copy_from_slice(&parts.tag()?[..tag_len]);
+            Ok(())
+        } else {
+            // SAFETY: the caller's promise.
+            let tag = unsafe { input(tag, tag_len) }?;
+            if parts.verify(tag)? { Ok(()) } else { Err(Error::Forged) }
+        };
         // Dropped in its place, which wipes it there; taken out, it would leave its bytes behind.
         stream.stream = None;
-        let front = &mut computed[..tag_len];
-        if stream.direction == Direction::Encrypt {
-            // SAFETY: the caller's promise.
-            unsafe { output(tag, tag_len) }?.copy_from_slice(front);
-            return Ok(());
-        }
-        // SAFETY: the caller's promise.
-        let authentic = tags_match(front, unsafe { input(tag, tag_len) }?);
-        // What the tag of a forged message should have been is nobody's business.
-        computed.zeroize();
-        if authentic { Ok(()) } else { Err(Error::Forged) }
+        outcome
     })
 }
 

@@ -89,7 +89,7 @@ impl<'a> Op<'a> for Decrypt<'a> {
 
     #[inline(always)]
     fn parts(&mut self) -> Parts<'_> {
-        Parts { counter: self.nonce, aad: self.aad, data: self.data }
+        Parts { counter: self.nonce, aad: self.aad, aad_len: self.aad.len(), data: self.data }
     }
 
     #[inline(always)]

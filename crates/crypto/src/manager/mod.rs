@@ -67,7 +67,7 @@ pub use run::Runner;
 pub use service::{
     FlushPolicy, OwnedJob, Service, ServiceDied, ServiceEnded, SharedCipher, SharedHash, Submitter,
 };
-pub use stream::{GcmStream, GcmStreamKey};
+pub use stream::{GcmStream, StreamError};
 
 use crate::{Cpu, KeyError, Tier};
 

@@ -1,308 +1,430 @@
 //! AES-GCM over a message that comes in parts.
-//!
-//! For messages that do not fit into memory at once; packets do, and are several times faster through
-//! jobs or bursts: here GHASH is RustCrypto's constant-time software, and only AES uses the tier.
 
 use std::{fmt, sync::Arc};
 
-use ghash::{Block, GHash, universal_hash::UniversalHash};
-use zeroize::Zeroize;
-
-use super::job::Direction;
+use super::job::tags_match;
 use crate::{
-    Cpu, GcmParams, KeyBits, KeyError, SecretBytes, Tier,
-    block::RoundKeys,
-    isa::Kernel,
-    pass::{self, CipherJob},
-    secret::scrubbed,
+    AeadKey, GcmParams, Suite,
+    pass::{
+        GcmState,
+        gcm_parts::{Gcm, Message},
+    },
+    portable::add_to_counter,
+    secret::wipe_stack,
 };
 
-/// A key for streams. Its parts wipe themselves on drop.
-pub struct GcmStreamKey {
-    kernel: Option<Kernel>,
-    bits: KeyBits,
-    round_keys: Box<RoundKeys>,
-    ghash: Box<GHash>,
+/// Why a part of a message is refused. Nothing has been done then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// The key is of another suite.
+    #[error("the key is for {0}, messages in parts call for one of aes-gcm")]
+    NotGcm(Suite),
+    /// The IV is empty, or 2^61 bytes or longer.
+    #[error("iv has {given} bytes, 1 to 2^61 - 1 are needed, best 12")]
+    IvLength {
+        /// Bytes given.
+        given: usize,
+    },
+    /// More additional data than GCM allows.
+    #[error("additional data becomes longer than 2^61 - 1 bytes")]
+    AadTooLong,
+    /// More text than GCM allows under one IV.
+    #[error("text becomes longer than {limit} bytes, the most under one iv", limit = GcmParams::MAX_DATA)]
+    DataTooLong,
+    /// Input and output do not have the same length.
+    #[error("output has {output} bytes, the input {input}")]
+    OutputLength {
+        /// Bytes of the input.
+        input: usize,
+        /// Bytes of the output.
+        output: usize,
+    },
+    /// Additional data that comes behind text.
+    #[error("additional data comes in front of all text")]
+    AadBehindText,
+    /// The message was ended.
+    #[error("the message was ended by its tag; restart begins another")]
+    Ended,
+    /// The tag of a message that is opened.
+    #[error("a message that is opened has its tag verified, not made")]
+    TagOfOpened,
 }
 
-impl GcmStreamKey {
-    /// Sets a key of 16, 24 or 32 bytes up for a tier.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError::Length`] for any other length; [`KeyError::TierUnavailable`] if `cpu` lacks the
-    /// tier.
-    pub fn new(cpu: &Cpu, tier: Tier, key: &SecretBytes) -> Result<Self, KeyError> {
-        let given = key.len();
-        let bits = KeyBits::from_bits(given.saturating_mul(8));
-        let bits = bits.ok_or(KeyError::Length { expected: 16, given })?;
-        if !cpu.has(tier) {
-            return Err(KeyError::TierUnavailable(tier));
-        }
-        let kernel = cpu.proofs().kernel(tier);
-        let mut round_keys = Box::new(RoundKeys::zeroed());
-        let ghash = scrubbed(|| {
-            pass::expand_encrypt(kernel, bits, key.expose(), &mut round_keys);
-            // The hash key is the block of zeros, encrypted (NIST SP 800-38D section 7.1).
-            let mut h = Block::default();
-            keystream(kernel, bits, &round_keys, &[0; 16], &mut h.0);
-            Box::new(GHash::new(&h))
-        });
-        wipe_registers(kernel);
-        Ok(Self { kernel, bits, round_keys, ghash })
-    }
-}
+/// Most bytes of additional data and of an IV: their bits are counted in 64 (NIST SP 800-38D section
+/// 5.2.1.1).
+const MOST: u64 = (1 << 61) - 1;
 
-impl fmt::Debug for GcmStreamKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GcmStreamKey(aes-{}-gcm)", self.bits.bits())
-    }
-}
-
-/// One message on its way through AES-GCM.
+/// One message on its way through AES-GCM, in parts of any lengths: first additional data, then text, then
+/// the tag.
 ///
-/// When decrypting, plaintext comes out before the tag can be verified: nothing may be done with it
-/// until [`finish`](Self::finish) has yielded the tag that came with the message.
+/// A message whose text comes in one part costs what it costs in a burst of its own: only if more follows
+/// is its tag taken apart again. Parts of whole blocks are quickest.
+///
+/// When opening, plaintext comes out before the tag can be verified: nothing may be done with it until
+/// [`verify`](Self::verify) has said yes.
+///
+/// # Secrets
+///
+/// Whoever seals vouches for the IV: used twice with one key, it gives both texts and the key of the hash
+/// away. So do the tags of a message and of what it began with, which is what a clone is good for that
+/// both go on: clones are for libraries that copy the state of a message which only one copy ends.
+///
+/// What is secret of the state is wiped on drop, where it lies then. To move the state after its first
+/// part leaves a copy behind: box it before.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use convoy_crypto::{AeadKey, Cpu, GcmParams, IcvLen, KeyBits, SecretBytes, manager::GcmStream};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let params = GcmParams::new(KeyBits::Aes128, IcvLen::Icv16);
+/// let secret = SecretBytes::copy_from(b"an example key!!");
+/// let key = Arc::new(AeadKey::new(&Cpu::detect()?, params, secret)?);
+///
+/// let mut text = *b"attack at dawn";
+/// let mut stream = GcmStream::seal(Arc::clone(&key), b"never twice!")?;
+/// stream.aad(b"header")?;
+/// stream.update(&mut text[..5])?;
+/// stream.update(&mut text[5..])?;
+/// let tag = stream.tag()?;
+///
+/// let mut stream = GcmStream::open(key, b"never twice!")?;
+/// stream.aad(b"hea")?;
+/// stream.aad(b"der")?;
+/// stream.update(&mut text)?;
+/// assert!(stream.verify(&tag)?);
+/// assert_eq!(&text, b"attack at dawn");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
 pub struct GcmStream {
-    key: Arc<GcmStreamKey>,
-    direction: Direction,
-    /// The nonce, then the counter of the next block.
-    counter: [u8; 16],
-    /// Key stream of a block of which a part was used.
-    keystream: [u8; 16],
-    hash: Box<GHash>,
-    /// Ciphertext of a block that is not whole yet.
-    partial: [u8; 16],
-    /// How much of both was used; 0 if the message stands between two blocks.
-    used: usize,
+    key: Arc<AeadKey>,
+    seal: bool,
+    phase: Phase,
+    /// The counter block of the mask, one in front of the text's (NIST SP 800-38D section 7.1).
+    origin: [u8; 16],
+    /// Whether the IV has 12 bytes, so that the text's counters begin with 2.
+    short_iv: bool,
     aad_len: u64,
     data_len: u64,
+    state: GcmState,
+}
+
+/// What the hash of a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The last block of additional data, the hash of all before added: no text yet.
+    Aad,
+    /// The tag of a message of which one part is known.
+    Whole,
+    /// The hash once more times H: more parts came.
+    Parts,
+    /// The tag.
+    Ended,
+    /// Nothing: the tag was verified.
+    Verified,
 }
 
 impl GcmStream {
-    /// Begins a message. When encrypting, the nonce must never have been used with this key.
-    #[must_use]
-    pub fn new(key: Arc<GcmStreamKey>, direction: Direction, nonce: [u8; 12], aad: &[u8]) -> Self {
-        let mut counter = [0; 16];
-        counter[..12].copy_from_slice(&nonce);
-        counter[15] = 2;
-        let hash = scrubbed(|| {
-            let mut hash = Box::new(GHash::clone(&key.ghash));
-            hash.update_padded(aad);
-            hash
-        });
-        Self {
-            key,
-            direction,
-            counter,
-            keystream: [0; 16],
-            hash,
-            partial: [0; 16],
-            used: 0,
-            aad_len: aad.len() as u64,
-            data_len: 0,
-        }
+    /// Begins a message that is sealed. The IV, best of 12 bytes, must never have been used with this key.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::NotGcm`] and [`StreamError::IvLength`].
+    #[inline]
+    pub fn seal(key: Arc<AeadKey>, iv: &[u8]) -> Result<Self, StreamError> {
+        Self::new(key, true, iv)
     }
 
-    /// Whether so many more bytes leave the message within [`GcmParams::MAX_DATA`].
+    /// Begins a message that is opened.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::NotGcm`] and [`StreamError::IvLength`].
+    #[inline]
+    pub fn open(key: Arc<AeadKey>, iv: &[u8]) -> Result<Self, StreamError> {
+        Self::new(key, false, iv)
+    }
+
+    #[inline]
+    fn new(key: Arc<AeadKey>, seal: bool, iv: &[u8]) -> Result<Self, StreamError> {
+        let mut stream = Self {
+            key,
+            seal,
+            phase: Phase::Aad,
+            origin: [0; 16],
+            short_iv: true,
+            aad_len: 0,
+            data_len: 0,
+            state: GcmState::new(),
+        };
+        stream.restart(iv)?;
+        Ok(stream)
+    }
+
+    /// Begins another message with the same key, the same way, wherever the one before stands.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::IvLength`].
+    #[inline]
+    pub fn restart(&mut self, iv: &[u8]) -> Result<(), StreamError> {
+        let (gcm, given) = (self.gcm()?, iv.len());
+        if given == 0 || given as u64 > MOST {
+            return Err(StreamError::IvLength { given });
+        }
+        let origin = match iv.try_into() {
+            Ok(nonce) => with_number(nonce, 1),
+            Err(_) => long_iv(gcm, iv),
+        };
+        (self.origin, self.short_iv) = (origin, given == 12);
+        (self.phase, self.aad_len, self.data_len) = (Phase::Aad, 0, 0);
+        self.state.hash = [0; 16];
+        Ok(())
+    }
+
+    /// Whether the message is sealed, not opened.
+    #[must_use]
+    pub const fn is_seal(&self) -> bool {
+        self.seal
+    }
+
+    /// Adds additional data.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::AadBehindText`], [`StreamError::AadTooLong`] and [`StreamError::Ended`].
+    #[inline]
+    pub fn aad(&mut self, aad: &[u8]) -> Result<(), StreamError> {
+        match self.phase {
+            Phase::Aad => {}
+            Phase::Whole | Phase::Parts => return Err(StreamError::AadBehindText),
+            Phase::Ended | Phase::Verified => return Err(StreamError::Ended),
+        }
+        if aad.is_empty() {
+            return Ok(());
+        }
+        let length = self.aad_len.checked_add(aad.len() as u64).filter(|&len| len <= MOST);
+        let length = length.ok_or(StreamError::AadTooLong)?;
+        // The last block stays what it is until another follows, though it be full.
+        let used = match (self.aad_len, (self.aad_len % 16) as usize) {
+            (0, _) => 0,
+            (_, 0) => 16,
+            (_, used) => used,
+        };
+        let hash = &mut self.state.hash;
+        let (front, rest) = aad.split_at(aad.len().min(16 - used));
+        hash.iter_mut().skip(used).zip(front).for_each(|(hash, byte)| *hash ^= byte);
+        if !rest.is_empty() {
+            let (blocks, last) = rest.split_at((rest.len() - 1) / 16 * 16);
+            let gcm = Gcm::of(self.key.inner());
+            gcm.into_iter().for_each(|gcm| gcm.hash_on(hash, blocks.as_chunks().0));
+            hash.iter_mut().zip(last).for_each(|(hash, byte)| *hash ^= byte);
+        }
+        self.aad_len = length;
+        Ok(())
+    }
+
+    /// Whether so many more bytes leave the text within [`GcmParams::MAX_DATA`].
     #[must_use]
     pub fn fits(&self, more: usize) -> bool {
         let length = self.data_len.checked_add(more as u64);
         length.is_some_and(|length| length <= GcmParams::MAX_DATA)
     }
 
-    /// Encrypts or decrypts the next part in place. Returns false, with nothing done, if the message
-    /// would become longer than [`GcmParams::MAX_DATA`].
-    #[must_use]
-    pub fn update(&mut self, data: &mut [u8]) -> bool {
-        if !self.fits(data.len()) {
-            return false;
+    /// Encrypts or decrypts the next part in place.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::DataTooLong`] and [`StreamError::Ended`].
+    #[inline]
+    pub fn update(&mut self, data: &mut [u8]) -> Result<(), StreamError> {
+        self.check(data.len())?;
+        if data.is_empty() {
+            return Ok(());
         }
-        self.data_len += data.len() as u64;
-        scrubbed(|| self.pass(data));
-        wipe_registers(self.key.kernel);
-        true
+        if self.phase == Phase::Aad && self.short_iv {
+            self.whole(data);
+        } else {
+            self.go_on(data);
+        }
+        Ok(())
     }
 
-    fn pass(&mut self, data: &mut [u8]) {
-        let (front, rest) = data.split_at_mut(match self.used {
+    /// Encrypts or decrypts the next part from one place to another.
+    ///
+    /// # Errors
+    ///
+    /// As for [`update`](Self::update); [`StreamError::OutputLength`].
+    pub fn update_into(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), StreamError> {
+        if input.len() != output.len() {
+            let (input, output) = (input.len(), output.len());
+            return Err(StreamError::OutputLength { input, output });
+        }
+        // Before anything is copied to where it could be taken for ciphertext.
+        self.check(input.len())?;
+        output.copy_from_slice(input);
+        self.update(output)
+    }
+
+    /// Ends a message that is sealed: all 16 bytes of its tag, of which the first may be enough. Asked once
+    /// more, it tells the same.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::TagOfOpened`].
+    #[inline]
+    pub fn tag(&mut self) -> Result<[u8; 16], StreamError> {
+        if !self.seal {
+            return Err(StreamError::TagOfOpened);
+        }
+        self.finish();
+        Ok(self.state.hash)
+    }
+
+    /// Ends a message that is opened: whether the tag, of 4 to 16 bytes, belongs to it. If not, everything
+    /// that came out must be thrown away. The time taken does not depend on where tags differ.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::Ended`] if the tag was verified before; for a message that is sealed, too.
+    #[inline]
+    pub fn verify(&mut self, tag: &[u8]) -> Result<bool, StreamError> {
+        if self.seal || self.phase == Phase::Verified {
+            return Err(StreamError::Ended);
+        }
+        self.finish();
+        let expected = self.state.hash.get(..tag.len().max(4)).unwrap_or_default();
+        let matches = tags_match(expected, tag);
+        self.state.hash = [0; 16];
+        self.phase = Phase::Verified;
+        if !matches {
+            // What the tag of a forged message should have been is nobody's business.
+            wipe_stack();
+        }
+        Ok(matches)
+    }
+
+    fn gcm(&self) -> Result<Gcm<'_>, StreamError> {
+        let key = self.key.inner();
+        Gcm::of(key).ok_or_else(|| StreamError::NotGcm(key.suite()))
+    }
+
+    #[inline]
+    fn check(&self, more: usize) -> Result<(), StreamError> {
+        match self.phase {
+            Phase::Ended | Phase::Verified => Err(StreamError::Ended),
+            _ if !self.fits(more) => Err(StreamError::DataTooLong),
+            _ => Ok(()),
+        }
+    }
+
+    /// The first part, with the tag that the message has if it is the only one.
+    #[inline]
+    fn whole(&mut self, data: &mut [u8]) {
+        let Some(gcm) = Gcm::of(self.key.inner()) else { return };
+        let Self { ref key, seal, origin, aad_len, .. } = *self;
+        let nonce = origin.first_chunk().map_or(origin, |nonce| with_number(nonce, 0));
+        let (key, nonce, hash) = (key.inner(), &nonce, &mut self.state.hash);
+        self.data_len = data.len() as u64;
+        let aad_len = aad_len as usize;
+        if seal {
+            gcm.whole(Message::<true> { key, nonce, aad_len, data, hash, done: false });
+        } else {
+            gcm.whole(Message::<false> { key, nonce, aad_len, data, hash, done: false });
+        }
+        self.phase = Phase::Whole;
+    }
+
+    /// A part that is not the first, or whose counters begin anywhere.
+    fn go_on(&mut self, data: &mut [u8]) {
+        self.take_apart();
+        let Some(gcm) = Gcm::of(self.key.inner()) else { return };
+        let used = (self.data_len % 16) as usize;
+        let (front, rest) = data.split_at_mut(match used {
             0 => 0,
             used => data.len().min(16 - used),
         });
-        self.bytes(front);
-        let (whole, back) = rest.split_at_mut(rest.len() / 16 * 16);
-        self.blocks(whole);
-        if !back.is_empty() {
-            self.next_keystream();
-            self.bytes(back);
+        if !front.is_empty() {
+            gcm.bytes(used, self.seal, front, &mut self.state);
+            self.data_len += front.len() as u64;
+        }
+        if !rest.is_empty() {
+            gcm.part(&self.counter(), self.seal, rest, &mut self.state);
+            self.data_len += rest.len() as u64;
         }
     }
 
-    /// Ends the message: the tag that belongs to it. To compare it with one that was received, use
-    /// [`tags_match`](super::tags_match).
-    /// Nothing may follow but the drop, which wipes the stream where it lies.
-    #[must_use]
-    pub fn finish(&mut self) -> [u8; 16] {
-        let mut tag = [0; 16];
-        scrubbed(|| self.tag(&mut tag));
-        wipe_registers(self.key.kernel);
-        tag
+    /// Brings the hash into the form in which parts can follow.
+    fn take_apart(&mut self) {
+        let counter = self.counter();
+        let Some(gcm) = Gcm::of(self.key.inner()) else { return };
+        let (lengths, state) = ((self.aad_len, self.data_len), &mut self.state);
+        match self.phase {
+            Phase::Aad => gcm.begin(&self.origin, state),
+            Phase::Whole => gcm.resume(&self.origin, &counter, lengths, state),
+            Phase::Parts | Phase::Ended | Phase::Verified => return,
+        }
+        self.phase = Phase::Parts;
     }
 
-    fn tag(&mut self, tag: &mut [u8; 16]) {
-        if self.used > 0 {
-            self.partial[self.used..].fill(0);
-            self.hash.update(&[self.partial.into()]);
+    /// Brings the hash into the form of the tag.
+    #[inline]
+    fn finish(&mut self) {
+        if self.phase == Phase::Aad && self.short_iv {
+            self.whole(&mut []);
         }
-        let bits = u128::from(self.aad_len) << 67 | u128::from(self.data_len) << 3;
-        self.hash.update(&[bits.to_be_bytes().into()]);
-        *tag = GHash::clone(&self.hash).finalize().into();
-        let mut first = self.counter;
-        first[12..].copy_from_slice(&[0, 0, 0, 1]);
-        let key = &*self.key;
-        keystream(key.kernel, key.bits, &key.round_keys, &first, tag);
+        if matches!(self.phase, Phase::Aad | Phase::Parts) {
+            self.take_apart();
+            let Some(gcm) = Gcm::of(self.key.inner()) else { return };
+            gcm.finish((self.aad_len, self.data_len), &mut self.state);
+        }
+        self.phase = Phase::Ended;
     }
 
-    /// Bytes within the block that was begun.
-    fn bytes(&mut self, data: &mut [u8]) {
-        let (from, to) = (self.used, self.used + data.len());
-        let seal = self.direction == Direction::Encrypt;
-        let kept = self.keystream[from..to].iter().zip(&mut self.partial[from..to]);
-        for (byte, (key, kept)) in data.iter_mut().zip(kept) {
-            let out = *byte ^ key;
-            *kept = if seal { out } else { *byte };
-            *byte = out;
-        }
-        self.used = to % 16;
-        if to == 16 {
-            self.hash.update(&[self.partial.into()]);
-        }
-    }
-
-    /// Whole blocks, from the beginning of one.
-    fn blocks(&mut self, data: &mut [u8]) {
-        if data.is_empty() {
-            return;
-        }
-        if self.direction == Direction::Decrypt {
-            self.hash.update_padded(data);
-        }
-        let count = data.len() / 16;
-        let key = &*self.key;
-        keystream(key.kernel, key.bits, &key.round_keys, &self.counter, data);
-        if self.direction == Direction::Encrypt {
-            self.hash.update_padded(data);
-        }
-        self.advance(count);
-    }
-
-    fn next_keystream(&mut self) {
-        self.keystream = [0; 16];
-        let key = &*self.key;
-        keystream(key.kernel, key.bits, &key.round_keys, &self.counter, &mut self.keystream);
-        self.advance(1);
-    }
-
-    fn advance(&mut self, blocks: usize) {
-        if let Some(counter) = self.counter.last_chunk_mut::<4>() {
-            // No message is longer than 32 bits count.
-            *counter = u32::from_be_bytes(*counter).wrapping_add(blocks as u32).to_be_bytes();
-        }
+    /// The counter block of the block that comes next, or is not whole yet.
+    fn counter(&self) -> [u8; 16] {
+        // Counters wrap at 32 bits, as an IV of another length may have them do.
+        add_to_counter(&self.origin, (self.data_len / 16) as u32 + 1)
     }
 }
 
-impl Drop for GcmStream {
-    fn drop(&mut self) {
-        self.keystream.zeroize();
-        self.partial.zeroize();
+/// A nonce with a number behind it.
+#[inline]
+fn with_number(nonce: &[u8; 12], number: u8) -> [u8; 16] {
+    let mut block = [0; 16];
+    block[..12].copy_from_slice(nonce);
+    block[15] = number;
+    block
+}
+
+/// What an IV of another length than 12 bytes is hashed to (NIST SP 800-38D section 7.1).
+#[cold]
+fn long_iv(gcm: Gcm<'_>, iv: &[u8]) -> [u8; 16] {
+    let mut hash = [0; 16];
+    let (blocks, last) = iv.as_chunks::<16>();
+    if let Some((first, blocks)) = blocks.split_first() {
+        hash = *first;
+        gcm.hash_on(&mut hash, blocks);
     }
+    if !last.is_empty() {
+        hash.iter_mut().zip(last).for_each(|(hash, byte)| *hash ^= byte);
+        gcm.hash_on(&mut hash, &[]);
+    }
+    let bits = (iv.len() as u128) << 3;
+    hash.iter_mut().zip(bits.to_be_bytes()).for_each(|(hash, byte)| *hash ^= byte);
+    gcm.hash_on(&mut hash, &[]);
+    hash
 }
 
 impl fmt::Debug for GcmStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GcmStream({:?}, {} bytes)", self.direction, self.data_len)
-    }
-}
-
-/// Adds the key stream that begins with the block `counter`.
-fn keystream(
-    kernel: Option<Kernel>,
-    bits: KeyBits,
-    keys: &RoundKeys,
-    counter: &[u8; 16],
-    data: &mut [u8],
-) {
-    pass::ctr(kernel, bits, &mut [CipherJob { keys, iv: counter, data }]);
-}
-
-fn wipe_registers(kernel: Option<Kernel>) {
-    if let Some(kernel) = kernel {
-        kernel.wipe_registers();
+        let way = if self.seal { "seal" } else { "open" };
+        write!(f, "GcmStream({way}, {} bytes of text)", self.data_len)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-
-    use super::*;
-    use crate::pass::tests::Random;
-
-    #[test]
-    fn any_cut_of_a_message_gives_what_the_oracle_gives() {
-        let cpu = Cpu::detect().unwrap();
-        let mut random = Random(1);
-        for (round, tier) in (0..120).flat_map(|round| cpu.tiers().map(move |tier| (round, tier))) {
-            let algorithm = if round % 2 == 0 { &AES_128_GCM } else { &AES_256_GCM };
-            let secret = random.bytes(algorithm.key_len());
-            let key = GcmStreamKey::new(&cpu, tier, &SecretBytes::copy_from(&secret)).unwrap();
-            let (key, nonce) = (Arc::new(key), random.array());
-            let (aad, len) = (random.below(40), random.below([20, 100, 2000][round % 3]));
-            let (aad, plain) = (random.bytes(aad), random.bytes(len));
-            let oracle = LessSafeKey::new(UnboundKey::new(algorithm, &secret).unwrap());
-            let mut sealed = plain.clone();
-            let nonce_of_oracle = Nonce::assume_unique_for_key(nonce);
-            let tag = oracle
-                .seal_in_place_separate_tag(nonce_of_oracle, Aad::from(&aad), &mut sealed)
-                .unwrap();
-            for direction in [Direction::Encrypt, Direction::Decrypt] {
-                let (from, to) = match direction {
-                    Direction::Encrypt => (&plain, &sealed),
-                    Direction::Decrypt => (&sealed, &plain),
-                };
-                let mut stream = GcmStream::new(Arc::clone(&key), direction, nonce, &aad);
-                let (mut data, mut at) = (from.clone(), 0);
-                while at < data.len() {
-                    let most = [2, 16, 40, 500][random.below(4)];
-                    let part = random.below(most);
-                    let end = data.len().min(at + part);
-                    assert!(stream.update(&mut data[at..end]));
-                    at = end;
-                }
-                assert!(data == *to, "{len} bytes, {direction:?} on {tier}");
-                assert_eq!(stream.finish(), tag.as_ref(), "{len} bytes, {direction:?} on {tier}");
-            }
-        }
-    }
-
-    #[test]
-    fn messages_longer_than_gcm_allows_are_refused() {
-        let cpu = Cpu::detect().unwrap();
-        let secret = SecretBytes::copy_from(&[1; 16]);
-        let key = GcmStreamKey::new(&cpu, Tier::Portable, &secret).unwrap();
-        let mut stream = GcmStream::new(Arc::new(key), Direction::Encrypt, [0; 12], b"");
-        stream.data_len = GcmParams::MAX_DATA - 3;
-        let mut data = [7; 4];
-        assert!(!stream.fits(4) && stream.fits(3) && !stream.fits(usize::MAX));
-        assert!(!stream.update(&mut data));
-        assert_eq!(data, [7; 4]);
-        assert!(stream.update(&mut data[..3]));
-    }
-
-    #[test]
-    fn wrong_lengths_of_keys_are_refused() {
-        let secret = SecretBytes::copy_from(&[1; 17]);
-        let key = GcmStreamKey::new(&Cpu::detect().unwrap(), Tier::Portable, &secret);
-        assert_eq!(key.unwrap_err(), KeyError::Length { expected: 16, given: 17 });
-    }
-}
+mod tests;

@@ -10,7 +10,7 @@ use zeroize::Zeroize;
 use crate::{KeyBits, Tier, op::Op, trace};
 
 /// Counter blocks encrypted in one call; RustCrypto's bit-sliced AES takes four at once.
-const BATCH: usize = 8;
+pub(super) const BATCH: usize = 8;
 
 /// Key schedule and GHASH key, by key size.
 pub(crate) enum SoftKey {
@@ -22,8 +22,8 @@ pub(crate) enum SoftKey {
 /// One size's key schedule with its GHASH key. Both wipe themselves on drop (RustCrypto's `zeroize`
 /// features).
 pub(crate) struct Soft<A> {
-    aes: A,
-    ghash: GHash,
+    pub(super) aes: A,
+    pub(super) ghash: GHash,
 }
 
 impl SoftKey {
@@ -93,7 +93,7 @@ impl<A: BlockCipherEncrypt + KeyInit + BlockSizeUser<BlockSize = U16>> Soft<A> {
         if O::SEAL {
             hash.update_padded(parts.data);
         }
-        hash.update(&[length_block(parts.aad.len(), parts.data.len())]);
+        hash.update(&[length_block(parts.aad_len, parts.data.len())]);
         let mut tag: [u8; 16] = hash.finalize().into();
         tag.iter_mut().zip(tag_mask).for_each(|(tag, mask)| *tag ^= mask);
         op.finish(tag);
@@ -149,7 +149,7 @@ impl<A: BlockCipherEncrypt + KeyInit + BlockSizeUser<BlockSize = U16>> Soft<A> {
 }
 
 /// The last block of GHASH: both lengths in bits (NIST SP 800-38D section 7.1).
-fn length_block(aad: usize, data: usize) -> Block {
+pub(super) fn length_block(aad: usize, data: usize) -> Block {
     let bits = (aad as u128 * 8) << 64 | (data as u128 * 8);
     Block::from(bits.to_be_bytes())
 }

@@ -3,6 +3,8 @@
 pub(crate) mod aes;
 pub(crate) mod chacha;
 mod gcm;
+mod gcm_parts;
 pub(crate) mod hash;
 
 pub(crate) use gcm::SoftKey;
+pub(crate) use gcm_parts::add_to_counter;

@@ -6,7 +6,7 @@
 
 #![cfg(target_os = "linux")]
 
-use std::{fs::File, hint::black_box, os::unix::fs::FileExt, thread};
+use std::{fs::File, hint::black_box, os::unix::fs::FileExt, sync::Arc, thread};
 
 use crate::common::{
     Packet, Random,
@@ -14,10 +14,11 @@ use crate::common::{
     setups, setups_for,
 };
 use convoy_crypto::{
-    AeadKey, Cpu, HashAlg, OpenOp, SealOp, SecretBytes, Suite, Tier, Verdict,
+    AeadKey, Cpu, GcmParams, HashAlg, IcvLen, KeyBits, OpenOp, SealOp, SecretBytes, Suite, Tier,
+    Verdict,
     manager::{
-        AesDecryptKey, AesEncryptKey, Buffer, CmacKey, Direction, Engine, HmacKeys, Job, JobCipher,
-        JobHash, Runner, Span, Status, XcbcKey,
+        AesDecryptKey, AesEncryptKey, Buffer, CmacKey, Direction, Engine, GcmStream, HmacKeys, Job,
+        JobCipher, JobHash, Runner, Span, Status, XcbcKey,
     },
     open_burst, seal_burst,
 };
@@ -246,6 +247,35 @@ fn a_manager_leaves_no_tags() {
             assert!(count <= spilled, "{count} tags of {cipher:?} and {hash:?} on {tier}");
         }
     }
+}
+
+/// Nor may that of a message that came in parts, nor the key that it was set up with.
+#[test]
+fn a_forged_stream_leaves_no_tag() {
+    let (mut random, mut all) = (Random(19), Vec::new());
+    let cpu = crate::common::cpu();
+    for tier in crate::common::tiers() {
+        let params = GcmParams::new(KeyBits::Aes256, IcvLen::Icv16);
+        let secret = SecretBytes::from(random.bytes(32));
+        let key = Arc::new(AeadKey::with_tier(&cpu, tier, params, secret).unwrap());
+        for (len, cuts) in [(0, 1), (40, 1), (300, 1), (4000, 1), (40, 3), (300, 7), (4000, 5)] {
+            let plain = random.bytes(len);
+            let mut seal = GcmStream::seal(Arc::clone(&key), &[7; 12]).unwrap();
+            let mut data = plain.clone();
+            seal.update(&mut data).unwrap();
+            let tag = seal.tag().unwrap();
+            let mut open = Box::new(GcmStream::open(Arc::clone(&key), &[7; 12]).unwrap());
+            let left = left_by(|| {
+                let size = (len / cuts).max(1);
+                data.chunks_mut(size).for_each(|part| open.update(part).unwrap());
+                assert_eq!(open.verify(&[1; 16]), Ok(false));
+            });
+            assert!(data == plain);
+            let secrets = [("the right tag".to_owned(), tag.to_vec())];
+            all.extend(found(&format!("{len} bytes in {cuts} parts on {tier}"), &left, &secrets));
+        }
+    }
+    assert!(all.is_empty(), "{}", all.join("\n"));
 }
 
 /// The right tag of a message that is verified by itself must not be found once it proved forged.

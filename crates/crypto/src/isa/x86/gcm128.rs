@@ -106,7 +106,7 @@ fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Slot<'_, O>
     for op in slots.iter_mut().flatten() {
         let Some(tables) = op.key().tables() else { continue };
         let op = &mut **op;
-        let Parts { counter, aad, data } = op.parts();
+        let Parts { counter, aad, aad_len, data } = op.parts();
         let m = Message::new(l, tables, counter);
         let mut states = m.first_states::<T>();
         if O::SEAL {
@@ -117,7 +117,7 @@ fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Slot<'_, O>
             let last = m.apply_tail::<O, T>(op.parts().data, &states);
             pending = Some(Pending { tables, mask: states[0], last, op });
         } else {
-            let mut sum = ends::<L, T>(l, tables, aad, data.len());
+            let mut sum = ends::<L, T>(l, tables, (aad, aad_len), data.len());
             let (full, last) = full_blocks::<T>(data);
             let work = Work::tail::<_, T>(l, tables, full, l.load_some(last));
             m.encrypt::<_, T>(&mut states, T + 1, &mut sum, &work);
@@ -134,8 +134,8 @@ fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Slot<'_, O>
 impl<'a, O: Op<'a>> Pending<'_, '_, O> {
     #[inline(always)]
     fn finish<L: Lanes, const T: usize>(self, l: L) {
-        let Parts { aad, data, .. } = self.op.parts();
-        let mut sum = ends::<L, T>(l, self.tables, aad, data.len());
+        let Parts { aad, aad_len, data, .. } = self.op.parts();
+        let mut sum = ends::<L, T>(l, self.tables, (aad, aad_len), data.len());
         let full = full_blocks::<T>(data).0;
         Work::tail::<_, T>(l, self.tables, full, self.last).all::<_, T>(l, &mut sum);
         let tag = l.xor(l.reverse(sum.reduce(l)), self.mask);
@@ -145,9 +145,14 @@ impl<'a, O: Op<'a>> Pending<'_, '_, O> {
 
 /// The hash of what stands around a text of `T` blocks: additional data and lengths.
 #[inline(always)]
-fn ends<L: Lanes, const T: usize>(l: L, tables: &Tables, aad: &[u8], data_len: usize) -> Sum {
+fn ends<L: Lanes, const T: usize>(
+    l: L,
+    tables: &Tables,
+    (aad, aad_len): (&[u8], usize),
+    data_len: usize,
+) -> Sum {
     let mut sum = Sum::of(l, aad::first_block(l, tables, aad), tables.weight(T + 2));
-    sum.add(l, aad::length_block(l, aad.len(), data_len), tables.weight(1));
+    sum.add(l, aad::length_block(l, aad_len, data_len), tables.weight(1));
     sum
 }
 
@@ -161,9 +166,9 @@ fn full_blocks<const T: usize>(data: &[u8]) -> (&[[u8; 16]], &[u8]) {
 /// A message of more than eight blocks; returns the tag.
 #[inline(always)]
 fn long<'a, L: Lanes, O: Op<'a>>(l: L, tables: &Tables, parts: Parts<'_>) -> B {
-    let Parts { counter, aad, data } = parts;
+    let Parts { counter, aad, aad_len, data } = parts;
     let m = Message::new(l, tables, counter);
-    let lengths = aad::length_block(l, aad.len(), data.len());
+    let lengths = aad::length_block(l, aad_len, data.len());
     let count = (data.len() - 1) / (16 * GROUP);
     let (groups, rest) = data.split_at_mut(count * 16 * GROUP);
     let groups = groups.as_chunks_mut::<16>().0.as_chunks_mut::<GROUP>().0;

@@ -94,7 +94,7 @@ fn short<'a, O: Op<'a>, const N: usize>(v: Vaes256, slots: &mut [Slot<'_, O>]) {
     for op in slots.iter_mut().flatten() {
         let Some(tables) = op.key().tables() else { continue };
         let op = &mut **op;
-        let Parts { counter, aad, data } = op.parts();
+        let Parts { counter, aad, aad_len, data } = op.parts();
         let m = Message::new(v, tables, counter);
         let mut states = [m.seed; N];
         for i in 0..N {
@@ -108,10 +108,8 @@ fn short<'a, O: Op<'a>, const N: usize>(v: Vaes256, slots: &mut [Slot<'_, O>]) {
             before.finish(v);
         }
         let count = data.len().div_ceil(16);
-        let ends = v.join_pair(
-            aad::length_block(v, aad.len(), data.len()),
-            aad::first_block(v, tables, aad),
-        );
+        let ends = v
+            .join_pair(aad::length_block(v, aad_len, data.len()), aad::first_block(v, tables, aad));
         let mut blocks = [v.zero_pair(); N];
         let mut rest = data;
         for i in 0..N {
@@ -149,9 +147,9 @@ impl<'a, O: Op<'a>, const N: usize> Pending<'_, '_, O, N> {
 /// A message of more than sixteen blocks; returns the tag.
 #[inline(always)]
 fn long<'a, O: Op<'a>>(v: Vaes256, tables: &Tables, parts: Parts<'_>) -> B {
-    let Parts { counter, aad, data } = parts;
+    let Parts { counter, aad, aad_len, data } = parts;
     let m = Message::new(v, tables, counter);
-    let lengths = aad::length_block(v, aad.len(), data.len());
+    let lengths = aad::length_block(v, aad_len, data.len());
     // What goes to the other kernel is never nothing.
     let count = (data.len() - 1) / (16 * GROUP_BLOCKS);
     let (groups, rest) = data.split_at_mut(count * 16 * GROUP_BLOCKS);
@@ -166,7 +164,7 @@ fn long<'a, O: Op<'a>>(v: Vaes256, tables: &Tables, parts: Parts<'_>) -> B {
 
 /// Products summed lane by lane, before their reduction.
 #[derive(Clone, Copy)]
-struct PairSum {
+pub(super) struct PairSum {
     lo: Y,
     mid: Y,
     hi: Y,
@@ -174,7 +172,7 @@ struct PairSum {
 
 impl PairSum {
     #[inline(always)]
-    fn zero(v: Vaes256) -> Self {
+    pub(super) fn zero(v: Vaes256) -> Self {
         Self { lo: v.zero_pair(), mid: v.zero_pair(), hi: v.zero_pair() }
     }
 
@@ -186,7 +184,7 @@ impl PairSum {
     }
 
     #[inline(always)]
-    fn add(&mut self, v: Vaes256, x: Y, power: Y) {
+    pub(super) fn add(&mut self, v: Vaes256, x: Y, power: Y) {
         self.lo = v.xor_pair(self.lo, v.mul_lo_pair(x, power));
         self.hi = v.xor_pair(self.hi, v.mul_hi_pair(x, power));
         self.mid = v
@@ -195,7 +193,7 @@ impl PairSum {
 
     /// The sum over the lanes.
     #[inline(always)]
-    fn fold(self, v: Vaes256) -> Sum {
+    pub(super) fn fold(self, v: Vaes256) -> Sum {
         Sum::from_parts(v, v.fold_pair(self.lo), v.fold_pair(self.mid), v.fold_pair(self.hi))
     }
 }

@@ -67,6 +67,15 @@ pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
             let rest = gcm_lanes::run(v, blocks, slots);
             gcm128::run(v, rest);
         }
+        _ => run_apart(v, slots),
+    }
+}
+
+/// Runs operations of one class, none beside another.
+pub(super) fn run_apart<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
+    let Some(Some(first)) = slots.first() else { return };
+    match first.data_len().div_ceil(16) {
+        0..=gcm_lanes::MOST => gcm128::run(v, slots),
         9 => v.enter(Short::<O, 3, 9>(slots)),
         10 => v.enter(Short::<O, 3, 10>(slots)),
         11 => v.enter(Short::<O, 4, 11>(slots)),
@@ -265,7 +274,7 @@ impl<'t> Message<'t> {
     #[inline(always)]
     fn new(v: Vaes512, tables: &'t Tables, parts: &Parts<'_>) -> Self {
         let seed = v.xor4(v.repeat4(v.load(parts.counter)), v.table4(&tables.round_keys[0]));
-        let lengths = aad::length_block(v, parts.aad.len(), parts.data.len());
+        let lengths = aad::length_block(v, parts.aad_len, parts.data.len());
         Self { v, tables, seed, lengths }
     }
 

@@ -228,9 +228,9 @@ impl<'t, K: Keys<'t>> Hashed<K> {
         let mut lengths = [v.zero(); LANES];
         for lane in 0..LANES {
             let Some(op) = &mut ops[lane] else { continue };
-            let Parts { aad, data, .. } = op.parts();
+            let Parts { aad, aad_len, data, .. } = op.parts();
             aads[lane] = aad::last_block(v, keys.of(lane), aad);
-            lengths[lane] = v.pair(aad.len() as i64, data.len() as i64);
+            lengths[lane] = v.pair(aad_len as i64, data.len() as i64);
         }
         let lengths = v.bits4(v.unite4(lengths));
         Self {

@@ -130,6 +130,32 @@ impl<L: Lanes> Task<L> for Ghash<'_> {
     }
 }
 
+/// Goes on with a hash: `hash` is the next block, the hash so far added to it, and `blocks` follow.
+pub(super) struct GhashOn<'t> {
+    pub(super) tables: &'t Tables,
+    pub(super) hash: &'t mut [u8; 16],
+    pub(super) blocks: &'t [[u8; 16]],
+}
+
+impl<L: Lanes> Task<L> for GhashOn<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, l: L) {
+        let mut hash = Hash::new(l, self.tables, self.blocks.len() + 1);
+        hash.push(l.reverse(l.load(self.hash)));
+        let (first, blocks) = self.blocks.split_at(self.blocks.len().min(hash.left % STRIDE));
+        for block in first {
+            hash.push(l.reverse(l.load(block)));
+        }
+        let (strides, _) = blocks.as_chunks::<STRIDE>();
+        for stride in strides {
+            hash.push_stride(stride);
+        }
+        l.store(self.hash, l.reverse(hash.hash));
+    }
+}
+
 /// The bytes of `front`, those of `back` behind them, and zeros: at most 16 in all.
 #[inline(always)]
 fn join<L: Lanes>(l: L, front: &[u8], back: &[u8]) -> B {

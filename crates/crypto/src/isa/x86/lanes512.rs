@@ -78,9 +78,9 @@ impl Vaes512 {
         /// Blocks 1 and 3 of `a`, then of `b`.
         odds4(a: Z, b: Z) -> Z = _mm512_shuffle_i64x2::<0xdd>;
         /// The third block.
-        third(a: Z) -> B = _mm512_extracti32x4_epi32::<2>;
+        pub(super) third(a: Z) -> B = _mm512_extracti32x4_epi32::<2>;
         /// The fourth block.
-        fourth(a: Z) -> B = _mm512_extracti32x4_epi32::<3>;
+        pub(super) fourth(a: Z) -> B = _mm512_extracti32x4_epi32::<3>;
         /// A bit for each 64-bit word, set where the two differ.
         pub(super) differs4(a: Z, b: Z) -> u8 = _mm512_cmpneq_epi64_mask;
         /// Half a register behind the other.

@@ -161,6 +161,21 @@ impl Kernel {
         }
     }
 
+    /// Runs one operation whose key was set up for this tier, without the code for operations that go
+    /// beside each other.
+    pub(crate) fn run_one<'a, O: Op<'a>>(self, op: &mut O) {
+        trace::hit(self.tier(), O::SEAL, 1);
+        let slots = &mut [Some(op)];
+        match self {
+            Self::AesNi(proof) => gcm128::run(proof, slots),
+            Self::Avx(proof) => gcm128::run(proof, slots),
+            Self::Avx2(proof) => gcm128::run(proof.avx(), slots),
+            Self::Avx512(proof) => gcm128::run(proof, slots),
+            Self::Vaes256(proof) => gcm256::run(proof, slots),
+            Self::Vaes512(proof) => gcm512::run_apart(proof, slots),
+        }
+    }
+
     /// Seals or opens with ChaCha20-Poly1305; the tags stay in the jobs.
     pub(crate) fn chacha20_poly1305(self, seal: bool, jobs: &mut [ChaChaJob<'_>]) {
         enter!(self, chacha::Burst { seal, jobs });
@@ -169,6 +184,11 @@ impl Kernel {
     /// Computes the tags of AES-GMAC.
     pub(crate) fn gmac(self, jobs: &mut [GmacJob<'_>]) {
         enter!(self, gmac::Run(jobs));
+    }
+
+    /// The hash of a block that has the hash so far in it, and of more blocks behind it.
+    pub(crate) fn ghash_on(self, tables: &Tables, hash: &mut [u8; 16], blocks: &[[u8; 16]]) {
+        enter!(self, gmac::GhashOn { tables, hash, blocks });
     }
 
     /// GHASH alone (NIST SP 800-38D section 6.4), of what GCM hashes.

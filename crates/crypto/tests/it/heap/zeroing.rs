@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use convoy_crypto::{
-    AeadKey, GhashKey, IcvLen, KeyBits, KeyMaterial, SealKey, SecretBytes, Suite, Tier, Verdict,
-    manager::{Direction, GcmStream, GcmStreamKey},
-    open_burst, seal_burst,
+    AeadKey, GcmParams, GhashKey, IcvLen, KeyBits, KeyMaterial, SealKey, SecretBytes, Suite, Tier,
+    Verdict, manager::GcmStream, open_burst, seal_burst,
 };
 
 use super::{SECRET, Seen, TAKEN, watch};
@@ -128,43 +127,83 @@ fn secrets_of_refused_keys_are_wiped() {
     refused("aes-128-cbc+hmac-sha1-96", 24, 20);
 }
 
-/// A stream has parts that are no secret, so what is looked for is what it must not leave: the rest
-/// of the keystream, and the hash key.
+/// A stream has parts that are no secret, so what is looked for is what it must not leave: the rest of the
+/// keystream, and the tag of what was opened.
 #[test]
 fn streams_are_wiped_on_drop() {
-    for tier in tiers() {
+    for (tier, seal) in tiers().into_iter().flat_map(|tier| [(tier, true), (tier, false)]) {
         let secret = SecretBytes::copy_from(&[0xa5; 16]);
-        let key = Arc::new(GcmStreamKey::new(&common::cpu(), tier, &secret).unwrap());
-        for (direction, finished) in [
-            (Direction::Encrypt, false),
-            (Direction::Encrypt, true),
-            (Direction::Decrypt, false),
-            (Direction::Decrypt, true),
-        ] {
-            let stream = GcmStream::new(Arc::clone(&key), direction, [7; 12], b"header");
-            let mut stream = Box::new(stream);
-            // Zeros become keystream, and so does what it keeps of a block that is not whole.
-            let mut data = [0; 16 + 9];
-            assert!(stream.update(&mut data));
-            let tag = finished.then(|| stream.finish());
-            SECRET.set(*data.last_chunk().unwrap());
-            let what = format!("{direction:?} on {tier}, {tag:?}");
+        let params = GcmParams::new(KeyBits::Aes128, IcvLen::Icv16);
+        let key = Arc::new(AeadKey::with_tier(&common::cpu(), tier, params, secret).unwrap());
+        let begin = || {
+            let key = Arc::clone(&key);
+            let stream = if seal { GcmStream::seal } else { GcmStream::open };
+            let mut stream = Box::new(stream(key, &[7; 12]).unwrap());
+            stream.aad(b"header").unwrap();
+            stream
+        };
+        // Zeros become keystream, of which the first part takes half a block.
+        let mut keystream = [0; 48];
+        begin().update(&mut keystream).unwrap();
+        let what = if seal { "sealed" } else { "opened" };
+        for parts in [&[40][..], &[24, 16], &[8, 16, 16]] {
+            let mut stream = begin();
+            for &part in parts {
+                stream.update(&mut vec![0; part]).unwrap();
+            }
+            SECRET.set(*keystream.last_chunk().unwrap());
             let mut held = vec![1; 32];
-            held[9..17].copy_from_slice(data.last_chunk::<8>().unwrap());
-            assert_eq!(watch(|| drop(held)).secret, 1, "the inspector sees it: {what}");
-            let hash = watch(|| drop(stream));
+            held[9..17].copy_from_slice(keystream.last_chunk::<8>().unwrap());
+            assert_eq!(watch(|| drop(held)).secret, 1, "the inspector sees it on {tier}");
+            let dropped = watch(|| drop(stream));
             SECRET.set([0; 8]);
-            assert_eq!((hash.blocks, hash.secret), (2, 0), "{what}");
+            assert_eq!((dropped.blocks, dropped.secret), (1, 0), "{what} in {parts:?} on {tier}");
         }
-        // What the streams were boxed with is not all secret; what a stream holds in boxes is.
-        let mut stream = GcmStream::new(Arc::clone(&key), Direction::Encrypt, [7; 12], b"header");
-        assert!(stream.update(&mut [1; 100]));
-        let _ = stream.finish();
-        let hash = watch(|| drop(stream));
-        assert_eq!((hash.blocks, hash.left), (1, 0), "the hash of a stream on {tier}");
-        let key = Arc::into_inner(key).unwrap();
-        let dropped = watch(|| drop(key));
-        assert_eq!((dropped.blocks, dropped.left), (2, 0), "the key of streams on {tier}");
+        // The tag of the same in one part and in two, which stands in the state.
+        let mut sealing = GcmStream::seal(Arc::clone(&key), &[7; 12]).unwrap();
+        sealing.aad(b"header").unwrap();
+        sealing.update(&mut [1; 64]).unwrap();
+        let tag = sealing.tag().unwrap();
+        for whole in [true, false] {
+            let mut stream = begin();
+            let mut data = [1; 64];
+            if !seal {
+                sealing.restart(&[7; 12]).unwrap();
+                sealing.update(&mut data).unwrap();
+            }
+            let at = if whole { 0 } else { 16 };
+            stream.update(&mut data[..at]).unwrap();
+            stream.update(&mut data[at..]).unwrap();
+            let ended =
+                if seal { stream.tag() == Ok(tag) } else { stream.verify(&tag) == Ok(true) };
+            assert!(ended, "{what} on {tier}");
+            SECRET.set(*tag.first_chunk().unwrap());
+            let dropped = watch(|| drop(stream));
+            SECRET.set([0; 8]);
+            assert_eq!((dropped.blocks, dropped.secret), (1, 0), "the tag, {what} on {tier}");
+        }
+    }
+}
+
+/// Neither memory for a message, nor for a copy of its state.
+#[test]
+fn streams_take_no_memory() {
+    let cpu = common::cpu();
+    for tier in cpu.tiers() {
+        let params = GcmParams::new(KeyBits::Aes256, IcvLen::Icv16);
+        let secret = SecretBytes::copy_from(&[0xa5; 32]);
+        let key = Arc::new(AeadKey::with_tier(&cpu, tier, params, secret).unwrap());
+        let mut data = [0; 1000];
+        let before = TAKEN.get();
+        for iv in [&[1; 12][..], &[1; 16]] {
+            let mut stream = GcmStream::seal(Arc::clone(&key), iv).unwrap();
+            stream.aad(&[2; 50]).unwrap();
+            stream.update(&mut data[..500]).unwrap();
+            let mut copy = stream.clone();
+            copy.update(&mut data[500..]).unwrap();
+            assert_ne!((stream.tag(), copy.tag()), (Ok([0; 16]), Ok([0; 16])));
+        }
+        assert_eq!(TAKEN.get(), before, "{tier}");
     }
 }
 

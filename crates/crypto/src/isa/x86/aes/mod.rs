@@ -1,12 +1,14 @@
 //! Kernels of the AES modes, one source for every tier.
 //!
 //! `width` hides how many blocks a register has. `stream` has the modes whose blocks do not wait for
-//! one another, `chain` the lanes for those whose blocks do. `cbc`, `xcbc` and `ccm` bring packets to
+//! one another, `chain` the lanes for those whose blocks do; `gcm_parts`
+//! is `stream` with GHASH beside it. `cbc`, `xcbc` and `ccm` bring packets to
 //! them, the latter two through `mac`, in the order that `order` finds. `keys` expands keys.
 
 mod cbc;
 mod ccm;
 mod chain;
+mod gcm_parts;
 pub(super) mod keys;
 mod mac;
 mod order;
@@ -18,8 +20,8 @@ use super::token::Door;
 use crate::{
     KeyBits, MacAlg,
     block::{CbcMacKey, RoundKeys},
-    isa::x86::Kernel,
-    pass::{CbcMacJob, CcmJob, CipherJob},
+    isa::x86::{Kernel, Tables},
+    pass::{CbcMacJob, CcmJob, CipherJob, GcmState},
 };
 
 /// Does `$task` with the features of the tier that `$kernel` proves. Of AVX2 these modes have no use.
@@ -78,5 +80,49 @@ impl Kernel {
     /// See [`pass::aes::ccm`](crate::pass::aes::ccm).
     pub(crate) fn ccm(self, bits: KeyBits, seal: bool, jobs: &mut [CcmJob<'_>]) {
         enter!(self, ccm::Ccm { bits, seal, jobs });
+    }
+
+    /// See [`Gcm::part`](crate::pass::gcm_parts::Gcm::part).
+    pub(crate) fn gcm_part(
+        self,
+        tables: &Tables,
+        counter: &[u8; 16],
+        seal: bool,
+        data: &mut [u8],
+        state: &mut GcmState,
+    ) {
+        let GcmState { hash, keystream, .. } = state;
+        enter!(self, gcm_parts::Part { tables, counter, seal, data, hash, keystream });
+    }
+
+    /// See [`Gcm::resume`](crate::pass::gcm_parts::Gcm::resume).
+    pub(crate) fn gcm_resume(
+        self,
+        tables: &Tables,
+        origin: &[u8; 16],
+        counter: &[u8; 16],
+        lengths: (u64, u64),
+        state: &mut GcmState,
+    ) {
+        let GcmState { hash, mask, keystream } = state;
+        let resume = gcm_parts::Resume { tables, origin, counter, lengths, hash, mask, keystream };
+        enter!(self, resume);
+    }
+
+    /// See [`Gcm::begin`](crate::pass::gcm_parts::Gcm::begin).
+    pub(crate) fn gcm_begin(self, tables: &Tables, origin: &[u8; 16], state: &mut GcmState) {
+        let GcmState { hash, mask, .. } = state;
+        enter!(self, gcm_parts::Begin { tables, origin, hash, mask });
+    }
+
+    /// See [`Gcm::add`](crate::pass::gcm_parts::Gcm::add).
+    pub(crate) fn gcm_add(self, tables: &Tables, bytes: &[u8; 16], state: &mut GcmState) {
+        enter!(self, gcm_parts::Add { tables, bytes, hash: &mut state.hash });
+    }
+
+    /// See [`Gcm::finish`](crate::pass::gcm_parts::Gcm::finish).
+    pub(crate) fn gcm_finish(self, tables: &Tables, lengths: (u64, u64), state: &mut GcmState) {
+        let GcmState { hash, mask, .. } = state;
+        enter!(self, gcm_parts::Finish { tables, lengths, mask, hash });
     }
 }

@@ -24,7 +24,7 @@ const GROUP: usize = 8;
 const GROUP_BLOCKS: usize = 4 * GROUP;
 
 /// Blocks that count, 0 to 32, in the low word.
-static COUNT: [Block; GROUP_BLOCKS + 1] = {
+pub(super) static COUNT: [Block; GROUP_BLOCKS + 1] = {
     let mut count = [Block::ZERO; GROUP_BLOCKS + 1];
     let mut i = 0;
     while i <= GROUP_BLOCKS {
@@ -49,6 +49,8 @@ macro_rules! with_count {
         }
     };
 }
+
+pub(super) use with_count;
 
 /// Encrypts or decrypts with AES-CTR.
 pub(super) struct Ctr<'p, 'j> {

@@ -1,0 +1,219 @@
+//! Steps of AES-GCM over a message that comes in parts.
+//!
+//! Between two parts the hash is kept once more times H: as if one more block of zeros were to follow.
+//! A block that is not whole counts with zeros in place of what is missing, and what comes to it adds
+//! its difference. So the tag of a message that was sealed or opened in one piece can be taken apart
+//! again, should it go on.
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::{
+    isa::{Kernel, Tables},
+    key::{Key, Schedule},
+    op::{Op, Parts, Sink, Whole},
+    portable::SoftKey,
+    secret::scrubbed,
+};
+
+/// What is secret of a message under way.
+#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+pub(crate) struct GcmState {
+    /// In the additional data, its last block with the hash of all before added; then the hash once more
+    /// times H; in the end, or if there was one part, the tag.
+    pub(crate) hash: [u8; 16],
+    /// The block that masks the tag, once it is known.
+    pub(crate) mask: [u8; 16],
+    /// Key stream of a block that is not whole.
+    pub(crate) keystream: [u8; 16],
+}
+
+impl GcmState {
+    pub(crate) const fn new() -> Self {
+        Self { hash: [0; 16], mask: [0; 16], keystream: [0; 16] }
+    }
+}
+
+/// What a key of AES-GCM does such steps with. Each wipes what it leaves in registers, and on the portable
+/// tier on the stack.
+#[derive(Clone, Copy)]
+pub(crate) enum Gcm<'k> {
+    Soft(&'k SoftKey),
+    Fast(Kernel, &'k Tables),
+}
+
+impl<'k> Gcm<'k> {
+    /// None for a key of another suite.
+    #[inline]
+    pub(crate) fn of(key: &'k Key) -> Option<Self> {
+        match key.schedule() {
+            Schedule::SoftGcm(key) => Some(Self::Soft(key)),
+            Schedule::Gcm { kernel, tables } => Some(Self::Fast(*kernel, tables)),
+            _ => None,
+        }
+    }
+
+    /// The hash of a block that has the hash so far added, and of more blocks behind it.
+    pub(crate) fn hash_on(self, hash: &mut [u8; 16], blocks: &[[u8; 16]]) {
+        match self {
+            Self::Soft(key) => scrubbed(|| key.ghash_on(hash, blocks)),
+            Self::Fast(kernel, tables) => {
+                kernel.ghash_on(tables, hash, blocks);
+                kernel.wipe_registers();
+            }
+        }
+    }
+
+    /// Seals or opens a message of one part, as far as is known, and leaves its tag in `hash`.
+    #[inline]
+    pub(crate) fn whole<const SEAL: bool>(self, mut message: Message<'_, SEAL>) {
+        match self {
+            Self::Soft(key) => scrubbed(|| key.run(&mut message)),
+            Self::Fast(kernel, _) => {
+                kernel.run_one(&mut message);
+                kernel.wipe_registers();
+            }
+        }
+    }
+
+    /// Takes the tag apart of a message of `lengths` bytes of additional data and text. `origin` is the
+    /// counter block of the mask, `counter` that of the last block.
+    pub(crate) fn resume(
+        self,
+        origin: &[u8; 16],
+        counter: &[u8; 16],
+        lengths: (u64, u64),
+        state: &mut GcmState,
+    ) {
+        match self {
+            Self::Soft(key) => scrubbed(|| {
+                state.mask = key.block(origin);
+                state.keystream = key.block(counter);
+                key.with_lengths(lengths, &state.mask, &mut state.hash);
+            }),
+            Self::Fast(kernel, tables) => {
+                kernel.gcm_resume(tables, origin, counter, lengths, state);
+                kernel.wipe_registers();
+            }
+        }
+    }
+
+    /// Ends the additional data of a message whose text does not begin with [`whole`](Self::whole).
+    pub(crate) fn begin(self, origin: &[u8; 16], state: &mut GcmState) {
+        match self {
+            Self::Soft(key) => scrubbed(|| {
+                state.mask = key.block(origin);
+                key.ghash_on(&mut state.hash, &[[0; 16]]);
+            }),
+            Self::Fast(kernel, tables) => {
+                kernel.gcm_begin(tables, origin, state);
+                kernel.wipe_registers();
+            }
+        }
+    }
+
+    /// Encrypts or decrypts from the beginning of a block on, whose counter block is `counter`. There is at
+    /// least one byte.
+    pub(crate) fn part(
+        self,
+        counter: &[u8; 16],
+        seal: bool,
+        data: &mut [u8],
+        state: &mut GcmState,
+    ) {
+        match self {
+            Self::Soft(key) => scrubbed(|| key.part(counter, seal, data, state)),
+            Self::Fast(kernel, tables) => {
+                kernel.gcm_part(tables, counter, seal, data, state);
+                kernel.wipe_registers();
+            }
+        }
+    }
+
+    /// Encrypts or decrypts within a block of which `used` bytes came before.
+    pub(crate) fn bytes(self, used: usize, seal: bool, data: &mut [u8], state: &mut GcmState) {
+        let mut added = [0; 16];
+        let places = state.keystream.iter().zip(&mut added).skip(used);
+        for (byte, (key, added)) in data.iter_mut().zip(places) {
+            let output = *byte ^ key;
+            *added = if seal { output } else { *byte };
+            *byte = output;
+        }
+        match self {
+            Self::Soft(key) => scrubbed(|| {
+                key.ghash_on(&mut added, &[[0; 16]]);
+                state.hash.iter_mut().zip(added).for_each(|(hash, added)| *hash ^= added);
+            }),
+            Self::Fast(kernel, tables) => {
+                kernel.gcm_add(tables, &added, state);
+                kernel.wipe_registers();
+            }
+        }
+    }
+
+    /// Makes the tag of the hash.
+    pub(crate) fn finish(self, lengths: (u64, u64), state: &mut GcmState) {
+        match self {
+            Self::Soft(key) => {
+                scrubbed(|| key.with_lengths(lengths, &state.mask, &mut state.hash));
+            }
+            Self::Fast(kernel, tables) => {
+                kernel.gcm_finish(tables, lengths, state);
+                kernel.wipe_registers();
+            }
+        }
+    }
+}
+
+/// A message of one part, as far as is known, whose additional data was hashed but for the last block.
+pub(crate) struct Message<'a, const SEAL: bool> {
+    pub(crate) key: &'a Key,
+    /// The nonce, then four zero bytes.
+    pub(crate) nonce: &'a [u8; 16],
+    pub(crate) aad_len: usize,
+    pub(crate) data: &'a mut [u8],
+    /// The last block of additional data with the hash of all before added; then the tag.
+    pub(crate) hash: &'a mut [u8; 16],
+    pub(crate) done: bool,
+}
+
+impl<'a, const SEAL: bool> Op<'a> for Message<'a, SEAL> {
+    const SEAL: bool = SEAL;
+
+    #[inline(always)]
+    fn key(&self) -> &'a Key {
+        self.key
+    }
+
+    #[inline(always)]
+    fn is_due(&self) -> bool {
+        !self.done
+    }
+
+    #[inline(always)]
+    fn data_len(&self) -> usize {
+        self.data.len()
+    }
+
+    #[inline(always)]
+    fn parts(&mut self) -> Parts<'_> {
+        let aad = if self.aad_len > 0 { &self.hash[..] } else { &[] };
+        Parts { counter: self.nonce, aad, aad_len: self.aad_len, data: self.data }
+    }
+
+    #[inline(always)]
+    fn split(&mut self) -> (Whole<'_>, Sink<'_>) {
+        let whole =
+            Whole { nonce: self.nonce, nonce_len: 12, header: 0, beside: &[], data: self.data };
+        (whole, Sink::Seal { icv: self.hash, sealed: &mut self.done })
+    }
+
+    #[inline(always)]
+    fn finish(&mut self, tag: [u8; 16]) {
+        (*self.hash, self.done) = (tag, true);
+    }
+
+    #[inline(always)]
+    fn settle(&mut self, _: bool) {
+        self.done = true;
+    }
+}
