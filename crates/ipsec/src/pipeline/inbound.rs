@@ -165,7 +165,8 @@ impl<O: Observer> Inbound<O> {
         self.observer.passed(Stage::Decap);
         let snapshot = self.reader.snapshot();
         let (sas, onward, bin) = (&self.sas, &mut self.onward, &mut bin);
-        let mut stage = policy::Stage { now, snapshot, sas, plain, onward, bin };
+        let met = &self.settled;
+        let mut stage = policy::Stage { now, snapshot, met, sas, plain, onward, bin };
         policy::run(&mut stage, packets, &mut self.lookup);
         self.observer.passed(Stage::Policy);
         if self.done.is_empty() && self.onward.is_empty() {
@@ -256,7 +257,10 @@ impl<O: Observer> Inbound<O> {
             let snapshot = self.reader.snapshot();
             self.hints.grow(snapshot.len().1);
             snapshot.inbound_changes(&old, |slot, _| slots.push(slot));
-            self.settled.took_over(self.reader.generation(), &self.engine);
+            // What is under way is judged by what it met: a group of SAs may have another number now.
+            let is_met = self.in_flight > 0 || !self.done.is_empty();
+            let generation = self.reader.generation();
+            self.settled.took_over(generation, &self.engine, is_met.then_some(old));
         }
         self.is_held_up = false;
         // First all that stays for now: nobody else takes over a window that still moves.

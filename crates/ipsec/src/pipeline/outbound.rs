@@ -426,7 +426,7 @@ impl<O: Observer> Outbound<O> {
         if old.is_none() && self.unclaimed.is_empty() {
             return;
         }
-        self.settled.took_over(self.reader.generation(), &self.engine);
+        self.settled.took_over(self.reader.generation(), &self.engine, None);
         let Self { config, reader, engine, sas, watch, unclaimed, ivs, hints, .. } = self;
         let Self { keepalives, dummies, peers, .. } = self;
         hints.grow(reader.snapshot().len().0);

@@ -2,22 +2,26 @@
 //! step 4), and may have to go on into another tunnel.
 
 use convoy_packet::Burst;
+use convoy_wire::FlowKey;
 
 use super::Now;
 use super::bin::Bin;
 use super::lookup::Lookup;
 use super::packet::Packet;
 use super::sa::InboundSa;
+use super::settled::Settled;
 use super::slab::Slab;
 use crate::drop_reason::DropReason;
 use crate::sa::{Mode, SaSlot};
 use crate::snapshot::Snapshot;
-use crate::spd::{Decision, PolicyAction, Spd, Tally};
+use crate::spd::{Decision, Direction, PolicyAction, Spd, SpdId, Tally};
 
 /// What the stage works with; there must be room for all packets on both ways.
 pub(super) struct Stage<'a, 'b> {
     pub(super) now: Now,
     pub(super) snapshot: &'a Snapshot,
+    /// The pictures that packets may have met before.
+    pub(super) met: &'a Settled,
     pub(super) sas: &'a Slab<InboundSa>,
     pub(super) plain: &'a mut Burst,
     /// Into another tunnel.
@@ -43,12 +47,12 @@ fn pass(
     lookup: &Lookup,
     goes_on: impl Fn(usize) -> bool,
 ) {
-    let Stage { now, snapshot, sas, plain, onward, bin } = stage;
+    let Stage { now, snapshot, met, sas, plain, onward, bin } = stage;
     let (mut passed, mut total) = (0, 0);
     let mut sent_on = (0, 0);
     let mut last: Option<(SaSlot, &InboundSa)> = None;
     let mut decisions = lookup.decisions().iter();
-    for (at, Packet { frame, slot, reqid, .. }) in packets.drain(..).enumerate() {
+    for (at, Packet { frame, slot, reqid, info }) in packets.drain(..).enumerate() {
         let decision = decisions.next().copied().flatten();
         // Packets of one SA come in runs.
         if last.is_none_or(|(last, _)| last != slot) {
@@ -57,12 +61,14 @@ fn pass(
         // A fragment may have waited while its slot went to another SA.
         let sa = last.map(|(_, sa)| sa).filter(|sa| sa.reqid == reqid);
         let bytes = frame.len() as u64;
-        let is_meant = match decision.map(|decision| decision.action) {
+        let serves = |decision: Option<Decision>| match decision.map(|decision| decision.action) {
             Some(PolicyAction::Protect { reqid: wanted }) => {
                 wanted == reqid || sa.is_some_and(|sa| sa.spec.serves(wanted))
             }
             _ => false,
         };
+        let is_meant =
+            serves(decision) || was_meant(met, lookup.spd(frame.interface()), &info.flow, serves);
         if !is_meant {
             let spd = lookup.spd(frame.interface()).and_then(|spd| snapshot.spd_of(spd));
             note(*now, spd, decision, frame.len());
@@ -94,6 +100,20 @@ fn pass(
         bin.counters.transit_packets.add(sent_on.0);
         bin.counters.transit_bytes.add(sent_on.1);
     }
+}
+
+/// Whether a picture that packets under way have met lets one pass.
+#[cold]
+fn was_meant(
+    met: &Settled,
+    spd: Option<SpdId>,
+    flow: &FlowKey,
+    serves: impl Fn(Option<Decision>) -> bool,
+) -> bool {
+    let decision = |picture: &Snapshot| {
+        spd.and_then(|spd| picture.spd_of(spd)).and_then(|spd| spd.lookup(Direction::Inbound, flow))
+    };
+    met.earlier().any(|picture| serves(decision(picture)))
 }
 
 /// Counts for a policy that says what is done anyway.

@@ -13,7 +13,7 @@ use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::{Inbound, Outbound};
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec, ReqId, SaSlot};
 use convoy_ipsec::snapshot::Snapshot;
-use convoy_ipsec::spd::Direction;
+use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd};
 use convoy_packet::Burst;
 use convoy_wire::Spi;
 
@@ -279,6 +279,46 @@ fn packets_that_wait_while_their_slot_changes_hands_are_opened_for_their_sa() {
         assert_eq!(pair.dropped(DropReason::BadIcv), 1);
         pair.assert_no_leak();
     }
+}
+
+/// A reload may give a group of SAs another number, in policies and SAs at once.
+#[test]
+fn packets_under_way_are_judged_by_the_picture_that_they_met() {
+    let setup = Setup::default();
+    let (mut pair, mood) = gated_pair(&setup);
+    mood.closed.store(false, Ordering::Relaxed);
+    let (wire, _) = pair.protect(&vec![inner(false, 10); 9]);
+    mood.holding.store(true, Ordering::Relaxed);
+    let mut input = burst(&mut pair, &wire[..5]);
+    pair.right.submit(pair.now, &mut pair.pool, &mut input, &mut pair.handoff);
+    let counters = pair.inn.counters.clone();
+    let renumbered = |reqid| {
+        let policy = |policy: Policy| Policy {
+            action: PolicyAction::Protect { reqid: ReqId(reqid) },
+            ..policy
+        };
+        let spd = protect_all(Direction::Inbound);
+        let policies = spd.policies().map(|(_, old)| policy(Policy::clone(old)));
+        let mut snapshot = Snapshot::new(Spd::new(policies).unwrap());
+        let counters = counters.clone();
+        let sa = InboundSpec { reqid: ReqId(reqid), counters, ..setup.inbound() };
+        snapshot.add_inbound(SaSlot(0), Arc::new(sa)).unwrap();
+        snapshot
+    };
+    for reqid in [7, 8] {
+        pair.right_published.publish(renumbered(reqid));
+        let mut none = Burst::new();
+        pair.right.submit(pair.now, &mut pair.pool, &mut none, &mut pair.handoff);
+    }
+    mood.holding.store(false, Ordering::Relaxed);
+    assert_eq!(pair.open(&wire[5..7]).len(), 7, "of both numbers");
+    // Nothing is under way any more that met the first numbers.
+    let mut other = Snapshot::new(protect_all(Direction::Inbound));
+    other.add_inbound(SaSlot(0), renumbered(8).inbound(SaSlot(0)).unwrap().clone()).unwrap();
+    pair.right_published.publish(other);
+    assert_eq!(pair.open(&wire[7..]).len(), 0);
+    assert_eq!(pair.dropped(DropReason::InnerPolicyMismatch), 2);
+    pair.assert_no_leak();
 }
 
 /// The window goes along, and what is under way still moves it.
