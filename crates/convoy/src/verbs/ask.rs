@@ -4,9 +4,12 @@ use std::path::Path;
 
 use convoy_control::client::{Client, ClientError, Target};
 use convoy_control::protocol::{Answer, Request};
+use convoy_control::status::Text;
+use serde::Serialize;
 
 use crate::cli;
 use crate::exit::{Exit, Stop};
+use crate::output;
 
 /// The gateway that the command line means.
 pub(super) fn client(target: &cli::Target) -> anyhow::Result<Client> {
@@ -36,6 +39,16 @@ fn failed(error: ClientError, refused: Exit) -> anyhow::Error {
         _ => Exit::Trouble,
     };
     Stop { message: error.to_string(), exit }.into()
+}
+
+/// Prints an answer, as text or as JSON.
+pub(super) fn print(answer: &(impl Serialize + Text), as_json: bool) -> anyhow::Result<Exit> {
+    if as_json {
+        output::json(answer)?;
+    } else {
+        output::print(&answer.text())?;
+    }
+    Ok(Exit::Ok)
 }
 
 /// The gateway answered something that was not asked for: another version, most likely.

@@ -1,12 +1,10 @@
 //! `convoy reload`: another site on a running gateway.
 
 use convoy_control::protocol::{Answer, Request};
-use convoy_control::status::Text as _;
 
 use super::ask;
 use crate::cli::AskArgs;
 use crate::exit::Exit;
-use crate::output;
 
 pub(super) fn run(args: &AskArgs) -> anyhow::Result<Exit> {
     let client = ask::client(&args.target)?;
@@ -14,10 +12,5 @@ pub(super) fn run(args: &AskArgs) -> anyhow::Result<Exit> {
     let Answer::Reload(report) = ask::ask(&client, Request::Reload, Exit::Usage)? else {
         return Err(ask::unexpected(&client));
     };
-    if args.json {
-        output::json(&report)?
-    } else {
-        output::print(&report.text())?
-    }
-    Ok(Exit::Ok)
+    ask::print(&*report, args.json)
 }

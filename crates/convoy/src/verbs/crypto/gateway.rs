@@ -1,11 +1,9 @@
 //! Drivers of a running gateway.
 
 use convoy_control::protocol::{Answer, DriverSetting, Request};
-use convoy_control::status::Text as _;
 
 use crate::cli::{AskArgs, SetDriverArgs};
 use crate::exit::Exit;
-use crate::output;
 use crate::verbs::ask;
 
 pub(super) fn show(args: &AskArgs) -> anyhow::Result<Exit> {
@@ -13,12 +11,7 @@ pub(super) fn show(args: &AskArgs) -> anyhow::Result<Exit> {
     let Answer::Crypto(report) = ask::ask(&client, Request::Crypto, Exit::Trouble)? else {
         return Err(ask::unexpected(&client));
     };
-    if args.json {
-        output::json(&report)?
-    } else {
-        output::print(&report.text())?
-    }
-    Ok(Exit::Ok)
+    ask::print(&report, args.json)
 }
 
 pub(super) fn set(args: &SetDriverArgs) -> anyhow::Result<Exit> {
@@ -32,10 +25,5 @@ pub(super) fn set(args: &SetDriverArgs) -> anyhow::Result<Exit> {
     let Answer::SetDriver(change) = ask::ask(&client, request, Exit::Usage)? else {
         return Err(ask::unexpected(&client));
     };
-    if args.json {
-        output::json(&change)?
-    } else {
-        output::print(&change.text())?
-    }
-    Ok(Exit::Ok)
+    ask::print(&*change, args.json)
 }
