@@ -39,12 +39,13 @@ help:
 	@echo "make test-long         all that is too long for the gate; cargo xtask long --list tells what"
 	@echo "make constant-time     looks for branches on secrets, under Valgrind"
 	@echo "make audit             asks cargo-deny of the crates used: advisories, licences, sources, duplicates"
-	@echo "make build             the release build of convoy and of what it preloads"
+	@echo "make build             the release build of convoy, of what it preloads, and of the OpenSSL provider"
 	@echo "make library           the release build of the C library"
 	@echo "make install PREFIX=$(PREFIX) LIBDIR=$(LIBDIR)    STRIP= keeps debug information"
 
 build:
-	$(CARGO) build --release --locked --package convoy --package convoy-xfrm-preload
+	$(CARGO) build --release --locked --package convoy --package convoy-xfrm-preload \
+		--package convoy-openssl
 
 # The C library; its name among shared libraries changes with the minor version (see its build.rs).
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
@@ -92,6 +93,7 @@ constant-time:
 install: build install-library
 	$(INSTALL_BINARY) $(TARGET)/release/convoy $(DESTDIR)$(PREFIX)/bin/convoy
 	$(INSTALL_BINARY) $(TARGET)/release/libconvoy_xfrm_preload.so $(DESTDIR)$(PREFIX)/lib/convoy/libconvoy_xfrm.so
+	$(INSTALL_BINARY) $(TARGET)/release/libconvoy_openssl.so $(DESTDIR)$(PREFIX)/lib/convoy/libconvoy_openssl.so
 	install -d $(DESTDIR)$(UNITS)
 	sed -e 's|@PREFIX@|$(PREFIX)|' systemd/convoy.service.in > $(DESTDIR)$(UNITS)/convoy.service
 	for unit in $(IKE_UNITS); do \

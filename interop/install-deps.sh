@@ -43,6 +43,10 @@ needs=(
     "systemd-analyze|systemd|the tests of the systemd unit"
     "setpriv|util-linux|a test of a gateway with few capabilities"
     "valgrind|valgrind|the search for branches on secrets"
+    "openssl|openssl|the tests of the OpenSSL provider"
+    "/usr/include/openssl/evp.h|libssl-dev|tests that lead the OpenSSL provider and OpenSSL's own through the same calls"
+    "nginx|nginx-light|tests with nginx on the OpenSSL provider"
+    "curl|curl|tests with nginx on the OpenSSL provider"
 )
 
 missing=()

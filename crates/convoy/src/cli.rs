@@ -65,6 +65,9 @@ pub enum Verb {
     /// CPU tiers, engines, algorithms and drivers of this machine, or of a running gateway.
     #[command(after_help = CRYPTO)]
     Crypto(CryptoArgs),
+    /// Print a configuration with which programs that use OpenSSL use Convoy, or judge one.
+    #[command(after_help = OPENSSL_CONF)]
+    OpensslConf(OpensslConfArgs),
     /// Measure what packets cost: the crypto library beside others, and ESP from end to end.
     Bench(BenchArgs),
     /// Keys for Wireshark, as an esp_sa file. The keys of live SAs: treat the file as a secret.
@@ -323,6 +326,7 @@ Examples:
   CONVOY_DENY_CPU=avx512 convoy crypto             # without a CPU tier
   convoy crypto show left                          # what the SAs of a running gateway use
   convoy crypto set rfc4106-gcm-aes-convoy-avx512 --off left
+  convoy crypto --provider-stats /run/convoy-openssl.stats    # what programs with OpenSSL did through Convoy
 
 Drivers are listed as /proc/crypto does. An algorithm has the name that a Linux kernel gives it; a driver
 is one implementation of it. Each driver is tested here and now: it must give published results, and
@@ -341,6 +345,9 @@ pub struct CryptoArgs {
     pub of_gateway: Option<CryptoVerb>,
     /// Only the drivers of this algorithm, or the driver of this name.
     pub name: Option<String>,
+    /// What the OpenSSL provider has counted in this file.
+    #[arg(long, value_name = "FILE", conflicts_with = "name")]
+    pub provider_stats: Option<PathBuf>,
     /// Print as JSON.
     #[arg(long)]
     pub json: bool,
@@ -388,6 +395,40 @@ pub struct SetDriverArgs {
     pub off: bool,
     /// Print as JSON.
     #[arg(long)]
+    pub json: bool,
+}
+
+const OPENSSL_CONF: &str = "\
+Examples:
+  convoy openssl-conf > /etc/ssl/convoy.cnf
+  OPENSSL_CONF=/etc/ssl/convoy.cnf nginx
+  convoy openssl-conf --stats /run/convoy-openssl.stats > /etc/ssl/convoy.cnf
+  convoy openssl-conf --check /etc/ssl/convoy.cnf
+
+OpenSSL 3 loads Convoy's provider by such a file; docs/tls.md tells the rest. The file that is printed includes
+the system's, keeps the default provider and prefers Convoy to it, so what Convoy has not stays as it is.
+
+--check names the lines by which OpenSSL would lose its default provider, or would load or use no Convoy.
+
+Exit codes: 0 good, 1 warnings only, 2 errors, or the library is not found.";
+
+/// `convoy openssl-conf`
+#[derive(Debug, Args)]
+pub struct OpensslConfArgs {
+    /// Judge this file, and print none.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["module", "system", "stats"])]
+    pub check: Option<PathBuf>,
+    /// The provider's library, if it is not where `make install` puts it.
+    #[arg(long, value_name = "PATH")]
+    pub module: Option<PathBuf>,
+    /// The system's own configuration, which stays in force; one that is not there is left out.
+    #[arg(long, value_name = "FILE", default_value = "/etc/ssl/openssl.cnf")]
+    pub system: PathBuf,
+    /// Have the provider count what it does in this file.
+    #[arg(long, value_name = "FILE")]
+    pub stats: Option<PathBuf>,
+    /// With --check: print as JSON.
+    #[arg(long, requires = "check")]
     pub json: bool,
 }
 

@@ -2,6 +2,7 @@
 
 mod drivers;
 mod gateway;
+mod provider;
 
 use convoy_crypto::{
     Cipher, Cpu, GcmParams, HashAlg, IcvLen, Integrity, KeyBits, KeyMaterial, MacAlg, SealKey,
@@ -65,6 +66,9 @@ pub(super) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
         Some(CryptoVerb::Show(args)) => return gateway::show(args),
         Some(CryptoVerb::Set(args)) => return gateway::set(args),
         None => {}
+    }
+    if let Some(file) = &args.provider_stats {
+        return provider::run(file, args.json);
     }
     let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
     let found = Cpu::without("")?;

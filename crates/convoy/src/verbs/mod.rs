@@ -9,6 +9,7 @@ mod exec;
 mod init;
 mod keys;
 mod open;
+mod openssl_conf;
 mod policy;
 mod reload;
 mod replay;
@@ -36,6 +37,7 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Policy(args) => policy::run(&args),
         Verb::Trace(args) => trace::run(&args),
         Verb::Crypto(args) => crypto::run(&args),
+        Verb::OpensslConf(args) => openssl_conf::run(&args),
         Verb::Bench(args) => bench::run(&args),
         Verb::Keys(args) => keys::run(&args),
         Verb::Reload(args) => reload::run(&args),

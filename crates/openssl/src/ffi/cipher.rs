@@ -1,0 +1,522 @@
+//! The functions of a cipher: what `EVP_CIPHER_CTX` and libssl call.
+
+use std::{
+    ffi::{c_int, c_void},
+    ptr, slice,
+};
+
+use convoy_crypto::KeyBits;
+use zeroize::zeroize_stack;
+
+use super::{
+    core::{Core, Dispatch, Failure, guard, guard_pointer},
+    param::{Given, Param, Params},
+    provider::{Provider, dispatch},
+};
+use crate::{
+    Reason,
+    gcm::{Gcm, IV_MAX, TAG},
+    stats::{Counter, add},
+};
+
+/// What libcrypto holds for an `EVP_CIPHER_CTX`.
+struct Context {
+    gcm: Gcm,
+    /// Whose it is; libcrypto does not tear a provider down that has contexts.
+    provider: *const Provider,
+}
+
+type New = unsafe extern "C" fn(*mut Provider) -> *mut Context;
+type Free = unsafe extern "C" fn(*mut Context);
+type Duplicate = unsafe extern "C" fn(*mut Context) -> *mut Context;
+type Init =
+    unsafe extern "C" fn(*mut Context, *const u8, usize, *const u8, usize, *const Param) -> c_int;
+type Update =
+    unsafe extern "C" fn(*mut Context, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
+type Final = unsafe extern "C" fn(*mut Context, *mut u8, *mut usize, usize) -> c_int;
+type Get = unsafe extern "C" fn(*mut Param) -> c_int;
+type GetContext = unsafe extern "C" fn(*mut Context, *mut Param) -> c_int;
+type SetContext = unsafe extern "C" fn(*mut Context, *const Param) -> c_int;
+type Describe = unsafe extern "C" fn(*mut c_void) -> *const Param;
+type DescribeContext = unsafe extern "C" fn(*mut c_void, *mut c_void) -> *const Param;
+
+macro_rules! gcm_table {
+    ($name:ident, $bits:literal) => {
+        pub(super) static $name: [Dispatch; 15] = dispatch![
+            1: new_context::<$bits> as New,
+            2: seal_init as Init,
+            3: open_init as Init,
+            4: update as Update,
+            5: finish as Final,
+            6: cipher as Update,
+            7: free_context as Free,
+            8: duplicate_context as Duplicate,
+            9: get_params::<$bits> as Get,
+            10: get_context_params as GetContext,
+            11: set_context_params as SetContext,
+            12: gettable_params as Describe,
+            13: gettable_context_params as DescribeContext,
+            14: settable_context_params as DescribeContext,
+        ];
+    };
+}
+
+gcm_table!(AES_128_GCM, 128);
+gcm_table!(AES_192_GCM, 192);
+gcm_table!(AES_256_GCM, 256);
+
+/// # Safety
+///
+/// `provider` is what loading the provider gave.
+unsafe extern "C" fn new_context<const BITS: usize>(provider: *mut Provider) -> *mut Context {
+    guard_pointer(|| {
+        let Some(bits) = KeyBits::from_bits(BITS) else { return ptr::null_mut() };
+        add(Counter::Contexts, 1);
+        Box::into_raw(Box::new(Context { gcm: Gcm::new(bits), provider }))
+    })
+}
+
+/// # Safety
+///
+/// `context` is null, or came from one of the two functions that make them and was not freed.
+unsafe extern "C" fn free_context(context: *mut Context) {
+    guard_pointer::<()>(|| {
+        if !context.is_null() {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Box::from_raw(context) });
+        }
+        ptr::null_mut()
+    });
+}
+
+/// # Safety
+///
+/// `context` is null or a context, which nobody writes meanwhile.
+unsafe extern "C" fn duplicate_context(context: *mut Context) -> *mut Context {
+    guard_pointer(|| {
+        // SAFETY: the caller's promise.
+        let Some(context) = (unsafe { context.as_ref() }) else { return ptr::null_mut() };
+        add(Counter::Contexts, 1);
+        let (gcm, provider) = (context.gcm.clone(), context.provider);
+        let copy = Box::into_raw(Box::new(Context { gcm, provider }));
+        // On its way into the box the state of a message was on the stack.
+        zeroize_stack::<4096>();
+        copy
+    })
+}
+
+/// Does the work of a function of a context. Errors go into the queue of the libcrypto it belongs to.
+///
+/// # Safety
+///
+/// `context` is null, or a context that nobody else uses meanwhile.
+unsafe fn with(context: *mut Context, work: impl FnOnce(&mut Gcm) -> Result<(), Failure>) -> c_int {
+    // SAFETY: the caller's promise.
+    let Some(context) = (unsafe { context.as_mut() }) else { return 0 };
+    // SAFETY: a provider is not torn down before its contexts.
+    let core: Option<&Core> = unsafe { context.provider.as_ref() }.map(|provider| &provider.core);
+    guard(core, || work(&mut context.gcm))
+}
+
+/// Bytes to read, if there are any.
+///
+/// # Safety
+///
+/// `from` is null, or points to `len` bytes that nobody writes while they are used.
+unsafe fn input<'a>(from: *const u8, len: usize) -> Option<&'a [u8]> {
+    let is_there = !from.is_null() && isize::try_from(len).is_ok();
+    // SAFETY: the caller's promise; no memory is longer than an isize says.
+    is_there.then(|| unsafe { slice::from_raw_parts(from, len) })
+}
+
+/// The input, copied to the output unless it is there already.
+///
+/// # Safety
+///
+/// `from` and `to` point to `len` bytes, which may overlap. Nobody else uses those of `to` while they are
+/// used.
+unsafe fn in_place<'a>(from: *const u8, to: *mut u8, len: usize) -> Option<&'a mut [u8]> {
+    if from.is_null() || to.is_null() || isize::try_from(len).is_err() {
+        return None;
+    }
+    if from != to.cast_const() {
+        // SAFETY: the caller's promise.
+        unsafe { ptr::copy(from, to, len) };
+    }
+    // SAFETY: the caller's promise; the bytes have been written.
+    Some(unsafe { slice::from_raw_parts_mut(to, len) })
+}
+
+/// # Safety
+///
+/// `context` as for [`with`]; key and IV are null or of their lengths; `params` is a list.
+unsafe fn init(
+    context: *mut Context,
+    seals: bool,
+    (key, key_len): (*const u8, usize),
+    (iv, iv_len): (*const u8, usize),
+    params: *const Param,
+) -> c_int {
+    let work = |gcm: &mut Gcm| {
+        // SAFETY: the caller's promise.
+        let key = unsafe { input(key, key_len) };
+        // SAFETY: the caller's promise.
+        let iv = unsafe { input(iv, iv_len) };
+        gcm.init(seals, key, iv)?;
+        // SAFETY: the caller's promise.
+        set(gcm, unsafe { Params::new(params) })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with(context, work) }
+}
+
+/// # Safety
+///
+/// As for [`init`].
+unsafe extern "C" fn seal_init(
+    context: *mut Context,
+    key: *const u8,
+    key_len: usize,
+    iv: *const u8,
+    iv_len: usize,
+    params: *const Param,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { init(context, true, (key, key_len), (iv, iv_len), params) }
+}
+
+/// # Safety
+///
+/// As for [`init`].
+unsafe extern "C" fn open_init(
+    context: *mut Context,
+    key: *const u8,
+    key_len: usize,
+    iv: *const u8,
+    iv_len: usize,
+    params: *const Param,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { init(context, false, (key, key_len), (iv, iv_len), params) }
+}
+
+/// Additional data if there is no output, text else; a whole record if its additional data was set. Gives
+/// how long the result is.
+///
+/// # Safety
+///
+/// `from` points to `len` bytes; `to` is null or points to `room` bytes.
+unsafe fn part(
+    gcm: &mut Gcm,
+    to: *mut u8,
+    room: usize,
+    from: *const u8,
+    len: usize,
+) -> Result<usize, Failure> {
+    if room < len {
+        return Err(Reason::OutputBufferTooSmall.into());
+    }
+    if gcm.expects_record() {
+        // Records are worked on where they are: their explicit nonce and tag are part of them.
+        if from != to.cast_const() {
+            let _ = gcm.record(&mut []);
+            return Err(Reason::CipherOperationFailed.into());
+        }
+        // SAFETY: the caller's promise.
+        let record = unsafe { in_place(from, to, len) }.ok_or(Reason::CipherOperationFailed)?;
+        return Ok(gcm.record(record)?);
+    }
+    let done = if to.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { input(from, len) }.is_some_and(|aad| gcm.aad(aad))
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { in_place(from, to, len) }.is_some_and(|data| gcm.update(data))
+    };
+    if done { Ok(len) } else { Err(Reason::CipherOperationFailed.into()) }
+}
+
+/// Says how long the result is.
+///
+/// # Safety
+///
+/// `place` is null or a place for a number.
+unsafe fn tell(place: *mut usize, len: usize) {
+    if !place.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { place.write(len) };
+    }
+}
+
+/// # Safety
+///
+/// `context` as for [`with`]; buffers as for [`part`]; `out_len` as for [`tell`].
+unsafe extern "C" fn update(
+    context: *mut Context,
+    out: *mut u8,
+    out_len: *mut usize,
+    room: usize,
+    from: *const u8,
+    len: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { tell(out_len, 0) };
+    let work = |gcm: &mut Gcm| {
+        if len > 0 {
+            // SAFETY: the caller's promise.
+            let made = unsafe { part(gcm, out, room, from, len) }?;
+            // SAFETY: the caller's promise.
+            unsafe { tell(out_len, made) };
+        }
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with(context, work) }
+}
+
+/// `EVP_Cipher`: an update, or without input the end, and no error for what an update has one for. Users such as OpenSSH tell success by its result, which
+/// is right only where a provider has this function.
+///
+/// # Safety
+///
+/// As for [`update`].
+unsafe extern "C" fn cipher(
+    context: *mut Context,
+    out: *mut u8,
+    out_len: *mut usize,
+    room: usize,
+    from: *const u8,
+    len: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { tell(out_len, 0) };
+    let work = |gcm: &mut Gcm| {
+        if from.is_null() {
+            if gcm.expects_record() || !gcm.finish() {
+                return Err(Failure::Quiet);
+            }
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { part(gcm, out, room, from, len) }.map_err(Failure::without_operation)?;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { tell(out_len, len) };
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with(context, work) }
+}
+
+/// # Safety
+///
+/// `context` as for [`with`]; `out_len` as for [`tell`].
+unsafe extern "C" fn finish(
+    context: *mut Context,
+    _out: *mut u8,
+    out_len: *mut usize,
+    _room: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { tell(out_len, 0) };
+    let work = |gcm: &mut Gcm| {
+        if gcm.expects_record() {
+            let _ = gcm.record(&mut []);
+            return Err(Failure::Quiet);
+        }
+        if gcm.finish() { Ok(()) } else { Err(Failure::Quiet) }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with(context, work) }
+}
+
+/// What is the same for every context of a cipher.
+///
+/// # Safety
+///
+/// `params` is a list of parameters to be filled.
+unsafe extern "C" fn get_params<const BITS: usize>(params: *mut Param) -> c_int {
+    guard(None, || {
+        // SAFETY: the caller's promise.
+        for mut param in unsafe { Params::new(params) } {
+            let value = match param.key() {
+                // `EVP_CIPH_GCM_MODE`.
+                b"mode" => 6,
+                b"keylen" => BITS / 8,
+                b"ivlen" => 12,
+                b"blocksize" | b"aead" | b"custom-iv" => 1,
+                b"cts" | b"tls-multi" | b"has-randkey" | b"encrypt-then-mac" => 0,
+                _ => continue,
+            };
+            if !param.put_number(value) {
+                return Err(Failure::Quiet);
+            }
+        }
+        Ok(())
+    })
+}
+
+static GETTABLE: [Param; 9] = [
+    Param::unsigned(c"mode"),
+    Param::size(c"keylen"),
+    Param::size(c"ivlen"),
+    Param::size(c"blocksize"),
+    Param::flag(c"aead"),
+    Param::flag(c"custom-iv"),
+    Param::flag(c"cts"),
+    Param::flag(c"tls-multi"),
+    Param::END,
+];
+
+extern "C" fn gettable_params(_: *mut c_void) -> *const Param {
+    GETTABLE.as_ptr()
+}
+
+static GETTABLE_OF_CONTEXT: [Param; 10] = [
+    Param::size(c"keylen"),
+    Param::size(c"ivlen"),
+    Param::size(c"taglen"),
+    Param::octets(c"iv"),
+    Param::octets(c"updated-iv"),
+    Param::octets(c"tag"),
+    Param::size(c"tlsaadpad"),
+    Param::octets(c"tlsivgen"),
+    Param::unsigned(c"iv-generated"),
+    Param::END,
+];
+
+extern "C" fn gettable_context_params(_: *mut c_void, _: *mut c_void) -> *const Param {
+    GETTABLE_OF_CONTEXT.as_ptr()
+}
+
+static SETTABLE_OF_CONTEXT: [Param; 6] = [
+    Param::size(c"ivlen"),
+    Param::octets(c"tag"),
+    Param::octets(c"tlsaad"),
+    Param::octets(c"tlsivfixed"),
+    Param::octets(c"tlsivinv"),
+    Param::END,
+];
+
+extern "C" fn settable_context_params(_: *mut c_void, _: *mut c_void) -> *const Param {
+    SETTABLE_OF_CONTEXT.as_ptr()
+}
+
+/// # Safety
+///
+/// `context` as for [`with`]; `params` is a list of parameters to be filled.
+unsafe extern "C" fn get_context_params(context: *mut Context, params: *mut Param) -> c_int {
+    // SAFETY: the caller's promise.
+    let work = |gcm: &mut Gcm| get(gcm, unsafe { Params::new(params) });
+    // SAFETY: the caller's promise.
+    unsafe { with(context, work) }
+}
+
+fn get(gcm: &mut Gcm, params: Params<'_>) -> Result<(), Failure> {
+    for mut param in params {
+        let done = match param.key() {
+            b"keylen" => param.put_number(gcm.key_len()),
+            b"ivlen" => param.put_number(gcm.iv_len()),
+            b"taglen" => param.put_number(gcm.tag_len()),
+            b"tlsaadpad" => param.put_number(gcm.tls_pad()),
+            b"iv-generated" => param.put_number(gcm.iv_is_random().into()),
+            b"iv" | b"updated-iv" => get_iv(gcm, &mut param)?,
+            b"tag" => {
+                let len = if param.has_data() { param.size() } else { gcm.tag_len() };
+                param.put_octets(gcm.made_tag(len)?)
+            }
+            b"tlsivgen" => {
+                let is_right = param.is_octets() && param.has_data();
+                let size = param.size();
+                if !is_right || !gcm.generate_iv(size, |iv| param.put_octets_unsized(iv)) {
+                    return Err(Failure::Quiet);
+                }
+                true
+            }
+            _ => true,
+        };
+        if !done {
+            return Err(Reason::FailedToSetParameter.into());
+        }
+    }
+    Ok(())
+}
+
+fn get_iv(gcm: &mut Gcm, param: &mut Given<'_>) -> Result<bool, Failure> {
+    let len = gcm.iv().ok_or(Failure::Quiet)?.len();
+    if param.has_data() && len > param.size() {
+        return Err(Reason::InvalidIvLength.into());
+    }
+    let iv = gcm.iv_place().get(..len).ok_or(Failure::Quiet)?;
+    Ok(param.put_octets(iv) || param.put_octet_pointer(iv))
+}
+
+/// # Safety
+///
+/// `context` as for [`with`]; `params` is a list of parameters.
+unsafe extern "C" fn set_context_params(context: *mut Context, params: *const Param) -> c_int {
+    // SAFETY: the caller's promise.
+    let work = |gcm: &mut Gcm| set(gcm, unsafe { Params::new(params) });
+    // SAFETY: the caller's promise.
+    unsafe { with(context, work) }
+}
+
+/// What a list of parameters sets: the first of each name.
+#[derive(Default)]
+struct Settings<'a> {
+    tag: Option<Given<'a>>,
+    iv_len: Option<Given<'a>>,
+    aad: Option<Given<'a>>,
+    fixed: Option<Given<'a>>,
+    counted: Option<Given<'a>>,
+}
+
+/// Sets what a list says. The order is OpenSSL's, whatever that of the list.
+fn set(gcm: &mut Gcm, params: Params<'_>) -> Result<(), Failure> {
+    let mut found = Settings::default();
+    let mut any = false;
+    for param in params {
+        let place = match param.key() {
+            b"tag" => &mut found.tag,
+            b"ivlen" => &mut found.iv_len,
+            b"tlsaad" => &mut found.aad,
+            b"tlsivfixed" => &mut found.fixed,
+            b"tlsivinv" => &mut found.counted,
+            _ => continue,
+        };
+        any = true;
+        place.get_or_insert(param);
+    }
+    if any { found.apply(gcm) } else { Ok(()) }
+}
+
+impl Settings<'_> {
+    fn apply(&self, gcm: &mut Gcm) -> Result<(), Failure> {
+        let unfit = Reason::FailedToGetParameter;
+        if let Some(tag) = &self.tag {
+            gcm.set_tag(tag.octets(TAG).ok_or(unfit)?)?;
+        }
+        if let Some(len) = &self.iv_len {
+            gcm.set_iv_len(len.number().ok_or(unfit)?)?;
+        }
+        if let Some(aad) = &self.aad {
+            if !aad.is_octets() {
+                return Err(unfit.into());
+            }
+            gcm.set_tls_aad(aad.octets(IV_MAX).ok_or(Reason::InvalidAad)?)?;
+        }
+        if let Some(fixed) = &self.fixed {
+            if fixed.size() == usize::MAX {
+                gcm.restore_iv(fixed.octets_of(gcm.iv_len()).ok_or(unfit)?)?;
+            } else {
+                gcm.set_fixed(fixed.octets(IV_MAX).ok_or(unfit)?)?;
+            }
+        }
+        if let Some(counted) = &self.counted {
+            let part = counted.octets(IV_MAX).ok_or(Failure::Quiet)?;
+            if !gcm.set_counted(part) {
+                return Err(Failure::Quiet);
+            }
+        }
+        Ok(())
+    }
+}

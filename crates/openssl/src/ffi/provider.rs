@@ -1,0 +1,166 @@
+//! The provider itself: what it is called, and which ciphers it has.
+
+use std::{
+    ffi::{CStr, c_int, c_void},
+    ptr,
+};
+
+use convoy_crypto::Cpu;
+
+use super::{
+    cipher::{AES_128_GCM, AES_192_GCM, AES_256_GCM},
+    core::{Algorithm, Core, Dispatch, Failure, Handle, guard, guard_pointer},
+    counters,
+    param::{Param, Params},
+};
+use crate::Reason;
+
+/// A table's entry for a function, which loses its signature here.
+macro_rules! dispatch {
+    ($($id:literal: $function:path as $signature:ty),* $(,)?) => {
+        [
+            $($crate::ffi::core::Dispatch {
+                id: $id,
+                // SAFETY: whoever calls the function gives it its signature back, which the number stands for.
+                function: Some(unsafe {
+                    std::mem::transmute::<$signature, $crate::ffi::core::Function>($function)
+                }),
+            },)*
+            $crate::ffi::core::Dispatch { id: 0, function: None },
+        ]
+    };
+}
+pub(super) use dispatch;
+
+/// One loading of the provider: libcrypto's `provctx`.
+pub(super) struct Provider {
+    pub(super) core: Core,
+}
+
+const OP_CIPHER: c_int = 2;
+
+const PROPERTIES: &CStr = c"provider=convoy";
+
+const fn algorithm(names: &'static CStr, implementation: &'static [Dispatch]) -> Algorithm {
+    Algorithm {
+        names: names.as_ptr(),
+        properties: PROPERTIES.as_ptr(),
+        implementation: implementation.as_ptr(),
+        description: ptr::null(),
+    }
+}
+
+/// With every name that the default provider has for them: libssl asks for the second.
+static CIPHERS: [Algorithm; 4] = [
+    algorithm(c"AES-128-GCM:id-aes128-GCM:2.16.840.1.101.3.4.1.6", &AES_128_GCM),
+    algorithm(c"AES-192-GCM:id-aes192-GCM:2.16.840.1.101.3.4.1.26", &AES_192_GCM),
+    algorithm(c"AES-256-GCM:id-aes256-GCM:2.16.840.1.101.3.4.1.46", &AES_256_GCM),
+    Algorithm {
+        names: ptr::null(),
+        properties: ptr::null(),
+        implementation: ptr::null(),
+        description: ptr::null(),
+    },
+];
+
+static TABLE: [Dispatch; 5] = dispatch![
+    1024: teardown as unsafe extern "C" fn(*mut Provider),
+    1025: gettable_params as unsafe extern "C" fn(*mut c_void) -> *const Param,
+    1026: get_params as unsafe extern "C" fn(*mut Provider, *mut Param) -> c_int,
+    1027: query as unsafe extern "C" fn(*mut c_void, c_int, *mut c_int) -> *const Algorithm,
+];
+
+/// What libcrypto calls when it loads the library.
+///
+/// # Safety
+///
+/// As provider(7) has it: `table` is libcrypto's table of functions, `out` and `provctx` point to places
+/// for pointers.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn OSSL_provider_init(
+    handle: *const Handle,
+    table: *const Dispatch,
+    out: *mut *const Dispatch,
+    provctx: *mut *mut c_void,
+) -> c_int {
+    guard(None, || {
+        if out.is_null() || provctx.is_null() {
+            return Err(Failure::Quiet);
+        }
+        // Servers empty their environment before workers work, so it is read now, and faults of it show.
+        Cpu::detect().map_err(|_| Failure::Quiet)?;
+        // SAFETY: the caller's promise.
+        let core = unsafe { Core::of(handle, table) };
+        counters::open(&core);
+        let provider = Box::into_raw(Box::new(Provider { core }));
+        // SAFETY: the caller's promise; it is not null.
+        unsafe { *out = TABLE.as_ptr() };
+        // SAFETY: as above.
+        unsafe { *provctx = provider.cast() };
+        Ok(())
+    })
+}
+
+/// # Safety
+///
+/// `provider` came from [`OSSL_provider_init`], and nothing of it is used any more.
+unsafe extern "C" fn teardown(provider: *mut Provider) {
+    guard_pointer::<()>(|| {
+        if !provider.is_null() {
+            // SAFETY: the caller's promise.
+            drop(unsafe { Box::from_raw(provider) });
+        }
+        ptr::null_mut()
+    });
+}
+
+extern "C" fn query(_: *mut c_void, operation: c_int, no_cache: *mut c_int) -> *const Algorithm {
+    if !no_cache.is_null() {
+        // SAFETY: libcrypto gives a place for the answer.
+        unsafe { *no_cache = 0 };
+    }
+    if operation == OP_CIPHER { CIPHERS.as_ptr() } else { ptr::null() }
+}
+
+static GETTABLE: [Param; 5] = [
+    Param::text(c"name"),
+    Param::text(c"version"),
+    Param::text(c"buildinfo"),
+    Param::unsigned(c"status"),
+    Param::END,
+];
+
+extern "C" fn gettable_params(_: *mut c_void) -> *const Param {
+    GETTABLE.as_ptr()
+}
+
+const NAME: &CStr = c"Convoy";
+
+const VERSION: &CStr =
+    match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => c"",
+    };
+
+/// # Safety
+///
+/// `provider` came from [`OSSL_provider_init`]; `params` is a list of parameters to be filled.
+unsafe extern "C" fn get_params(provider: *mut Provider, params: *mut Param) -> c_int {
+    // SAFETY: the caller's promise.
+    let core = unsafe { provider.as_ref() }.map(|provider| &provider.core);
+    guard(core, || {
+        // SAFETY: the caller's promise.
+        for mut param in unsafe { Params::new(params) } {
+            let done = match param.key() {
+                b"name" => param.put_text(NAME),
+                b"version" | b"buildinfo" => param.put_text(VERSION),
+                b"status" => param.put_number(1),
+                _ => true,
+            };
+            if !done {
+                return Err(Reason::FailedToSetParameter.into());
+            }
+        }
+        Ok(())
+    })
+}

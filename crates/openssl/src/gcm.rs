@@ -1,0 +1,523 @@
+//! A cipher context of AES-GCM, as OpenSSL's `EVP_CIPHER_CTX` holds one for each direction.
+
+use std::{fmt, sync::Arc};
+
+use convoy_crypto::{
+    AeadKey, Cpu, GcmParams, IcvLen, KeyBits, Nonce, OpenOp, SealOp, SecretBytes, Verdict,
+    manager::GcmStream, open_burst, seal_burst,
+};
+use zeroize::Zeroize;
+
+use crate::{
+    Reason,
+    stats::{Counter, add},
+};
+
+/// Bytes of a tag.
+pub const TAG: usize = 16;
+
+/// Bytes of the additional data of a TLS record: its number, type, version and length (RFC 5246 section
+/// 6.2.3.3).
+pub const TLS_AAD: usize = 13;
+
+/// Bytes of a TLS 1.2 record's nonce that stand in front of its text (RFC 5288 section 3).
+pub const EXPLICIT: usize = 8;
+
+/// Most bytes of an IV.
+pub const IV_MAX: usize = 128;
+
+/// One direction of a user of AES-GCM: a key, an IV, and a message or record on its way.
+///
+/// Calls may come in every order that `EVP_CIPHER_CTX` allows: the IV before or after the key, tags
+/// before or after the text, copies in the middle of a message. What is done differs from OpenSSL's
+/// default provider in this:
+///
+/// * The explicit nonce of a TLS 1.2 record is the record's number, or, should that not be higher than the
+///   last one, the next: RFC 5288 section 3 allows it, no random numbers are needed, and no nonce comes
+///   twice. The default provider counts from a random number.
+/// * A new key, or a change of direction, in the middle of a message ends it; the default provider goes on
+///   with a broken hash. So does the end of a message whose tag was wrong.
+/// * A tag of less than 4 bytes, which GCM does not have, verifies nothing.
+/// * Records of TLS 1.2 need an IV of 12 bytes, as TLS has it.
+#[derive(Clone)]
+pub struct Gcm {
+    bits: KeyBits,
+    seals: bool,
+    key: Option<Arc<AeadKey>>,
+    iv: Iv,
+    tag: [u8; TAG],
+    tag_len: Option<usize>,
+    /// Of the next record, with the length of its text alone.
+    tls_aad: Option<[u8; TLS_AAD]>,
+    tls_pad: usize,
+    /// The message under way, or the last one, with the key and in the direction of now.
+    stream: Option<GcmStream>,
+    /// Parts of text it has had so far.
+    parts: u64,
+}
+
+#[derive(Clone)]
+struct Iv {
+    bytes: [u8; IV_MAX],
+    len: usize,
+    state: IvState,
+    /// Whether the last bytes may be counted: its fixed part was set (`tlsivfixed`).
+    counts: bool,
+    is_random: bool,
+    /// The last number that the counted part had in a nonce.
+    last: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum IvState {
+    Missing,
+    /// There, and not used yet.
+    Ready,
+    /// A message is under way with it.
+    InUse,
+    /// Used: it must not be used again.
+    Spent,
+}
+
+impl Gcm {
+    /// A context without a key.
+    #[must_use]
+    pub fn new(bits: KeyBits) -> Self {
+        let iv = Iv {
+            bytes: [0; IV_MAX],
+            len: 12,
+            state: IvState::Missing,
+            counts: false,
+            is_random: false,
+            last: None,
+        };
+        Self {
+            bits,
+            seals: false,
+            key: None,
+            iv,
+            tag: [0; TAG],
+            tag_len: None,
+            tls_aad: None,
+            tls_pad: 0,
+            stream: None,
+            parts: 0,
+        }
+    }
+
+    /// Sets the direction and, if given, key and IV. Either may come alone, and later.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::InvalidIvLength`], [`Reason::InvalidKeyLength`].
+    pub fn init(
+        &mut self,
+        seals: bool,
+        key: Option<&[u8]>,
+        iv: Option<&[u8]>,
+    ) -> Result<(), Reason> {
+        if self.seals != seals {
+            self.end_message();
+            self.stream = None;
+        }
+        self.seals = seals;
+        if let Some(iv) = iv {
+            if iv.is_empty() || iv.len() > IV_MAX {
+                return Err(Reason::InvalidIvLength);
+            }
+            self.iv.len = iv.len();
+            self.iv.bytes[..iv.len()].copy_from_slice(iv);
+            self.iv.is_random = false;
+            self.iv.is_ready();
+        }
+        if let Some(key) = key {
+            if key.len() != self.bits.bytes() {
+                return Err(Reason::InvalidKeyLength);
+            }
+            self.end_message();
+            (self.key, self.stream) = (None, None);
+            let params = GcmParams::new(self.bits, IcvLen::Icv16);
+            let cpu = Cpu::detect().map_err(|_| Reason::Internal)?;
+            let key = AeadKey::new(&cpu, params, SecretBytes::copy_from(key));
+            self.key = Some(Arc::new(key.map_err(|_| Reason::InvalidKeyLength)?));
+            self.iv.last = None;
+            add(Counter::Keys, 1);
+        }
+        Ok(())
+    }
+
+    /// What is under way cannot be gone on with, nor its IV used again.
+    fn end_message(&mut self) {
+        if self.iv.state == IvState::InUse {
+            self.iv.state = IvState::Spent;
+        }
+    }
+
+    /// Bytes of the key.
+    #[must_use]
+    pub fn key_len(&self) -> usize {
+        self.bits.bytes()
+    }
+
+    /// Whether it encrypts.
+    #[must_use]
+    pub fn seals(&self) -> bool {
+        self.seals
+    }
+
+    /// Bytes of the IV.
+    #[must_use]
+    pub fn iv_len(&self) -> usize {
+        self.iv.len
+    }
+
+    /// Bytes of the tag, as far as that was said: 16 else.
+    #[must_use]
+    pub fn tag_len(&self) -> usize {
+        self.tag_len.unwrap_or(TAG)
+    }
+
+    /// Bytes that a TLS record becomes longer by.
+    #[must_use]
+    pub fn tls_pad(&self) -> usize {
+        self.tls_pad
+    }
+
+    /// Whether the IV, or a part of it, was drawn at random here.
+    #[must_use]
+    pub fn iv_is_random(&self) -> bool {
+        self.iv.is_random
+    }
+
+    /// Whether the next text is a record of TLS 1.2.
+    #[must_use]
+    pub fn expects_record(&self) -> bool {
+        self.tls_aad.is_some()
+    }
+
+    /// Changes the length of the IV. One that was there is lost if the length changes.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::InvalidIvLength`] unless it is 1 to [`IV_MAX`].
+    pub fn set_iv_len(&mut self, len: usize) -> Result<(), Reason> {
+        if len == 0 || len > IV_MAX {
+            return Err(Reason::InvalidIvLength);
+        }
+        if self.iv.len != len {
+            if self.iv.state != IvState::Missing {
+                self.iv.state = IvState::Spent;
+            }
+            self.iv.len = len;
+        }
+        Ok(())
+    }
+
+    /// The tag that is to be found when decrypting.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::InvalidTag`] when encrypting, or unless it has 1 to 16 bytes.
+    pub fn set_tag(&mut self, tag: &[u8]) -> Result<(), Reason> {
+        if self.seals || tag.is_empty() || tag.len() > TAG {
+            return Err(Reason::InvalidTag);
+        }
+        self.tag[..tag.len()].copy_from_slice(tag);
+        self.tag_len = Some(tag.len());
+        Ok(())
+    }
+
+    /// The first `len` bytes of the tag of the message that was encrypted last.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::InvalidTag`] if there is none, or unless 1 to 16 bytes are asked for.
+    pub fn made_tag(&self, len: usize) -> Result<&[u8], Reason> {
+        let is_there = self.seals && self.tag_len.is_some() && len > 0;
+        self.tag.get(..len).filter(|_| is_there).ok_or(Reason::InvalidTag)
+    }
+
+    /// The IV as it stands; of what is encrypted without one, it is drawn now.
+    ///
+    /// # Errors
+    ///
+    /// `None`: there is no IV, and none can be drawn.
+    pub fn iv(&mut self) -> Option<&[u8]> {
+        if self.iv.state == IvState::Missing && (self.tls_aad.is_some() || !self.draw_iv()) {
+            return None;
+        }
+        self.iv.bytes.get(..self.iv.len)
+    }
+
+    /// Where [`Self::iv`] is to be found while the context lives.
+    #[must_use]
+    pub fn iv_place(&self) -> &[u8; IV_MAX] {
+        &self.iv.bytes
+    }
+
+    /// The additional data of the next TLS 1.2 record; its length counts the explicit nonce and, when
+    /// decrypting, the tag.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::InvalidAad`] unless it has 13 bytes, and the record room for what it must hold.
+    pub fn set_tls_aad(&mut self, aad: &[u8]) -> Result<(), Reason> {
+        let mut aad = <[u8; TLS_AAD]>::try_from(aad).map_err(|_| Reason::InvalidAad)?;
+        let given = usize::from(u16::from_be_bytes([aad[11], aad[12]]));
+        let around = if self.seals { EXPLICIT } else { EXPLICIT + TAG };
+        let text = given.checked_sub(around).ok_or(Reason::InvalidAad)?;
+        aad[11..].copy_from_slice(&(text as u16).to_be_bytes());
+        self.tls_aad = Some(aad);
+        self.tls_pad = TAG;
+        Ok(())
+    }
+
+    /// The part of the IV that stays, at its front; the rest is counted, from a random number when
+    /// encrypting.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::FailedToGetParameter`] unless it has 4 bytes or more and leaves 8 or more; or if the
+    /// system has no random numbers.
+    pub fn set_fixed(&mut self, fixed: &[u8]) -> Result<(), Reason> {
+        let (len, rest) = (fixed.len(), self.iv.len.checked_sub(fixed.len()));
+        if len < 4 || rest.is_none_or(|rest| rest < EXPLICIT) {
+            return Err(Reason::FailedToGetParameter);
+        }
+        self.iv.bytes[..len].copy_from_slice(fixed);
+        if self.seals {
+            getrandom::fill(&mut self.iv.bytes[len..self.iv.len])
+                .map_err(|_| Reason::FailedToGetParameter)?;
+            self.iv.is_random = true;
+        }
+        self.counted_iv_is_set();
+        Ok(())
+    }
+
+    /// A whole IV whose last 8 bytes are counted; from one that is shorter none can be generated.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::FailedToGetParameter`] unless it is as long as the IV is.
+    pub fn restore_iv(&mut self, iv: &[u8]) -> Result<(), Reason> {
+        if iv.len() != self.iv.len {
+            return Err(Reason::FailedToGetParameter);
+        }
+        self.iv.bytes[..iv.len()].copy_from_slice(iv);
+        self.counted_iv_is_set();
+        Ok(())
+    }
+
+    fn counted_iv_is_set(&mut self) {
+        self.end_message();
+        self.iv.counts = true;
+        self.iv.last = None;
+        self.iv.is_ready();
+    }
+
+    /// The IV for the next message, counted: its last `len` bytes, all of it if that is 0 or too much.
+    /// The message begins.
+    pub fn generate_iv(&mut self, len: usize, mut take: impl FnMut(&[u8])) -> bool {
+        if !self.iv.counts || self.key.is_none() || self.iv.len < EXPLICIT {
+            return false;
+        }
+        self.iv.is_ready();
+        if !self.begin() {
+            return false;
+        }
+        let len = if len == 0 || len > self.iv.len { self.iv.len } else { len };
+        take(&self.iv.bytes[self.iv.len - len..self.iv.len]);
+        let number = self.iv.counter();
+        self.iv.used(number);
+        true
+    }
+
+    /// The counted part of the IV of the next message to be decrypted. The message begins.
+    pub fn set_counted(&mut self, part: &[u8]) -> bool {
+        let at = self.iv.len.checked_sub(part.len());
+        let Some(at) = at.filter(|_| self.iv.counts && self.key.is_some() && !self.seals) else {
+            return false;
+        };
+        self.iv.bytes[at..self.iv.len].copy_from_slice(part);
+        self.iv.is_ready();
+        self.begin()
+    }
+
+    fn draw_iv(&mut self) -> bool {
+        if !self.seals || self.iv.len < 12 {
+            return false;
+        }
+        let drawn = getrandom::fill(&mut self.iv.bytes[..self.iv.len]).is_ok();
+        if drawn {
+            self.iv.is_random = true;
+            self.iv.is_ready();
+        }
+        drawn
+    }
+
+    /// Begins a message if none is under way.
+    fn begin(&mut self) -> bool {
+        match self.iv.state {
+            _ if self.key.is_none() => return false,
+            IvState::InUse => return true,
+            IvState::Spent => return false,
+            IvState::Missing => {
+                if !self.draw_iv() {
+                    return false;
+                }
+            }
+            IvState::Ready => {}
+        }
+        let iv = &self.iv.bytes[..self.iv.len];
+        let begun = match (&mut self.stream, &self.key) {
+            (Some(stream), _) => stream.restart(iv),
+            (place, Some(key)) => {
+                let begin = if self.seals { GcmStream::seal } else { GcmStream::open };
+                begin(Arc::clone(key), iv).map(|stream| *place = Some(stream))
+            }
+            (None, None) => return false,
+        };
+        (self.iv.state, self.parts) = (IvState::InUse, 0);
+        begun.is_ok()
+    }
+
+    /// Additional data of a message, in front of its text.
+    #[must_use]
+    pub fn aad(&mut self, more: &[u8]) -> bool {
+        // Behind text there is none, not even an empty one.
+        if !self.begin() || self.parts > 0 {
+            return false;
+        }
+        self.stream.as_mut().is_some_and(|stream| stream.aad(more).is_ok())
+    }
+
+    /// Encrypts or decrypts the next part of a message in place.
+    #[must_use]
+    pub fn update(&mut self, data: &mut [u8]) -> bool {
+        if !self.begin() {
+            return false;
+        }
+        if data.is_empty() {
+            return true;
+        }
+        if self.stream.as_mut().is_none_or(|stream| stream.update(data).is_err()) {
+            return false;
+        }
+        self.parts += 1;
+        if self.parts == 2 {
+            add(Counter::InParts, 1);
+        }
+        let bytes = match self.seals {
+            true => Counter::MessageBytesSealed,
+            false => Counter::MessageBytesOpened,
+        };
+        add(bytes, data.len() as u64);
+        true
+    }
+
+    /// Ends the message: makes its tag, or says whether it is the one that was set. The IV is spent.
+    #[must_use]
+    pub fn finish(&mut self) -> bool {
+        if !self.begin() || (!self.seals && self.tag_len.is_none()) {
+            return false;
+        }
+        self.iv.state = IvState::Spent;
+        let Some(stream) = &mut self.stream else { return false };
+        if self.seals {
+            let Ok(tag) = stream.tag() else { return false };
+            (self.tag, self.tag_len) = (tag, Some(TAG));
+            add(Counter::MessagesSealed, 1);
+            return true;
+        }
+        let tag = &self.tag[..self.tag_len.unwrap_or(TAG)];
+        let is_authentic = stream.verify(tag) == Ok(true);
+        add(if is_authentic { Counter::MessagesOpened } else { Counter::Forged }, 1);
+        is_authentic
+    }
+
+    /// A TLS 1.2 record in place: explicit nonce, text, tag. Gives the bytes of the whole record, when
+    /// decrypting of its text. The record is wiped if it is forged.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::TooManyRecords`], or [`Reason::CipherOperationFailed`] for whatever else.
+    pub fn record(&mut self, record: &mut [u8]) -> Result<usize, Reason> {
+        let aad = self.tls_aad.take().ok_or(Reason::CipherOperationFailed)?;
+        let done = self.record_of(&aad, record);
+        self.iv.state = IvState::Spent;
+        done
+    }
+
+    fn record_of(&mut self, aad: &[u8; TLS_AAD], record: &mut [u8]) -> Result<usize, Reason> {
+        let refused = Reason::CipherOperationFailed;
+        let key = self.key.as_ref().filter(|_| self.iv.counts && self.iv.len == 12);
+        let key = key.ok_or(refused)?;
+        let whole = record.len();
+        let (explicit, rest) = record.split_first_chunk_mut::<EXPLICIT>().ok_or(refused)?;
+        let (text, tag) = rest.split_last_chunk_mut::<TAG>().ok_or(refused)?;
+        let len = text.len();
+        let [a, b, c, d, ..] = self.iv.bytes;
+        let nonce = |explicit: [u8; EXPLICIT]| {
+            let [e, f, g, h, i, j, k, l] = explicit;
+            [a, b, c, d, e, f, g, h, i, j, k, l]
+        };
+        if self.seals {
+            let number = aad.first_chunk().map_or(0, |number| u64::from_be_bytes(*number));
+            let number = match self.iv.last {
+                Some(last) => number.max(last.checked_add(1).ok_or(Reason::TooManyRecords)?),
+                None => number,
+            };
+            self.iv.used(number);
+            *explicit = number.to_be_bytes();
+            let nonce = Nonce::new(nonce(*explicit));
+            let op = SealOp::with_aead_key(key, nonce, aad, text, tag).map_err(|_| refused)?;
+            seal_burst(&mut [op]);
+            add(Counter::RecordsSealed, 1);
+            add(Counter::RecordBytesSealed, len as u64);
+            return Ok(whole);
+        }
+        self.iv.bytes[4..12].copy_from_slice(explicit);
+        let op = OpenOp::with_aead_key(key, nonce(*explicit), aad, text, tag);
+        let mut burst = [op.map_err(|_| refused)?];
+        open_burst(&mut burst);
+        if burst[0].verdict() != Verdict::Authentic {
+            add(Counter::Forged, 1);
+            return Err(refused);
+        }
+        add(Counter::RecordsOpened, 1);
+        add(Counter::RecordBytesOpened, len as u64);
+        Ok(len)
+    }
+}
+
+impl Iv {
+    fn is_ready(&mut self) {
+        self.state = IvState::Ready;
+    }
+
+    /// The number in its last 8 bytes.
+    fn counter(&self) -> u64 {
+        let tail = self.bytes[..self.len].last_chunk();
+        tail.map_or(0, |tail| u64::from_be_bytes(*tail))
+    }
+
+    /// The counted part had this number in a nonce.
+    fn used(&mut self, number: u64) {
+        self.last = Some(number);
+        if let Some(tail) = self.bytes[..self.len].last_chunk_mut() {
+            *tail = number.wrapping_add(1).to_be_bytes();
+        }
+    }
+}
+
+impl Drop for Gcm {
+    fn drop(&mut self) {
+        self.iv.bytes.zeroize();
+    }
+}
+
+impl fmt::Debug for Gcm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Gcm(aes-{}-gcm, seals: {})", self.bits.bits(), self.seals)
+    }
+}

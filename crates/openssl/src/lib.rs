@@ -1,0 +1,27 @@
+//! `libconvoy_openssl.so`: a provider for OpenSSL 3 that does AES-GCM with Convoy's kernels.
+//!
+//! Programs that use OpenSSL, such as nginx, take it without being changed or built anew: a
+//! configuration file of OpenSSL names the library (`docs/tls.md`, `convoy openssl-conf`). It is not
+//! linked with libcrypto, so one file serves every OpenSSL from 3.0 on.
+//!
+//! * [`gcm`](mod@gcm) is what OpenSSL calls a cipher context, in safe Rust: keys, IVs, tags, records
+//!   of TLS 1.2, and messages in any number of parts, by which TLS 1.3 and everybody else works.
+//! * `ffi` is the border: dispatch tables, parameters, errors. All unsafe code is there. A panic ends
+//!   at the border as an error.
+//! * [`stats`] counts what was done in a file that processes share.
+//!
+//! What OpenSSL's default provider does is done here, error for error; [`Gcm`](gcm::Gcm) says where not.
+
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod ffi;
+pub mod gcm;
+mod reason;
+pub mod stats;
+
+/// The name under which a configuration lists the provider, and which properties ask for
+/// (`?provider=convoy`).
+pub const PROVIDER: &str = "convoy";
+
+pub use reason::Reason;

@@ -1,0 +1,52 @@
+//! Why a call failed, in OpenSSL's words.
+
+/// A reason of OpenSSL's "Provider routines" (`PROV_R_*` of `openssl/proverr.h`), so that texts are the
+/// ones that the default provider's users know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The text could not be ciphered: no key or IV, a forged record, or parts out of order.
+    CipherOperationFailed = 102,
+    /// A parameter given has the wrong type or size.
+    FailedToGetParameter = 103,
+    /// A parameter asked for has the wrong type or size.
+    FailedToSetParameter = 104,
+    /// The key does not have the cipher's length.
+    InvalidKeyLength = 105,
+    /// The output has less room than the result needs.
+    OutputBufferTooSmall = 106,
+    /// The additional data of a TLS record is not 13 bytes, or names too short a record.
+    InvalidAad = 108,
+    /// The IV is empty, or longer than 128 bytes.
+    InvalidIvLength = 109,
+    /// A tag is set when encrypting, asked for when there is none, or not 1 to 16 bytes.
+    InvalidTag = 110,
+    /// Every number of a record was used under this key.
+    TooManyRecords = 126,
+    /// A defect: a panic ended at the border (`ERR_R_INTERNAL_ERROR`).
+    Internal = 259 | 3 << 18,
+}
+
+impl Reason {
+    /// `ERR_LIB_PROV`.
+    const LIBRARY: u32 = 57;
+
+    /// The number as libcrypto's error queue takes it: library and reason.
+    #[must_use]
+    pub const fn packed(self) -> u32 {
+        Self::LIBRARY << 23 | self as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `openssl errstr 1C80006D` calls "invalid iv length" of "Provider routines".
+    #[test]
+    fn numbers_are_those_of_libcrypto_s_queue() {
+        assert_eq!(Reason::InvalidIvLength.packed(), 0x1c80_006d);
+        assert_eq!(Reason::Internal.packed(), 0x1c8c_0103);
+    }
+}

@@ -1,0 +1,190 @@
+//! What the provider did, counted in a file.
+//!
+//! The file is a page of counters that every process maps and adds to, so the workers that a server
+//! forks count together with it, and what they counted stays when they are gone. Which file, if any, is
+//! said by [`KEY`] in the provider's section of OpenSSL's configuration, or else by the environment
+//! variable [`VARIABLE`]; it is opened once, when the provider is loaded. Without a file nothing is
+//! counted.
+
+use std::{fmt, io, path::Path};
+
+/// The key of the provider's section that names the file.
+pub const KEY: &str = "stats";
+
+/// The environment variable that names the file. A process with rights that its caller lacks ignores it.
+pub const VARIABLE: &str = "CONVOY_PROVIDER_STATS";
+
+/// What a file of counters begins with.
+pub(crate) const MAGIC: [u8; 8] = *b"CONVOYP1";
+
+/// Bytes of a file of counters: a page.
+pub(crate) const BYTES: usize = 4096;
+
+/// A thing that is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+#[non_exhaustive]
+pub enum Counter {
+    /// Times the provider was loaded; processes that fork afterwards do not load it again.
+    Loaded,
+    /// Contexts made, copies included.
+    Contexts,
+    /// Keys set up.
+    Keys,
+    /// Records of TLS 1.2 that were sealed.
+    RecordsSealed,
+    /// Bytes of their text.
+    RecordBytesSealed,
+    /// Records of TLS 1.2 that were opened and authentic.
+    RecordsOpened,
+    /// Bytes of their text.
+    RecordBytesOpened,
+    /// Messages that were sealed: records of TLS 1.3, and whatever else.
+    MessagesSealed,
+    /// Bytes of text given to be sealed in messages.
+    MessageBytesSealed,
+    /// Messages that were opened and authentic.
+    MessagesOpened,
+    /// Bytes of text given to be opened in messages.
+    MessageBytesOpened,
+    /// Records and messages that were not authentic.
+    Forged,
+    /// Messages whose text came in more than one part.
+    InParts,
+}
+
+impl Counter {
+    /// Every counter, in the order of the file.
+    pub const ALL: [Self; 13] = [
+        Self::Loaded,
+        Self::Contexts,
+        Self::Keys,
+        Self::RecordsSealed,
+        Self::RecordBytesSealed,
+        Self::RecordsOpened,
+        Self::RecordBytesOpened,
+        Self::MessagesSealed,
+        Self::MessageBytesSealed,
+        Self::MessagesOpened,
+        Self::MessageBytesOpened,
+        Self::Forged,
+        Self::InParts,
+    ];
+
+    /// Its name in the output of `convoy crypto --provider-stats`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Loaded => "loaded",
+            Self::Contexts => "contexts",
+            Self::Keys => "keys",
+            Self::RecordsSealed => "records-sealed",
+            Self::RecordBytesSealed => "record-bytes-sealed",
+            Self::RecordsOpened => "records-opened",
+            Self::RecordBytesOpened => "record-bytes-opened",
+            Self::MessagesSealed => "messages-sealed",
+            Self::MessageBytesSealed => "message-bytes-sealed",
+            Self::MessagesOpened => "messages-opened",
+            Self::MessageBytesOpened => "message-bytes-opened",
+            Self::Forged => "forged",
+            Self::InParts => "in-parts",
+        }
+    }
+
+    /// What it counts, in a few words.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Loaded => "times the provider was loaded",
+            Self::Contexts => "cipher contexts made or copied",
+            Self::Keys => "keys set up",
+            Self::RecordsSealed => "TLS 1.2 records sealed",
+            Self::RecordBytesSealed => "bytes of text in them",
+            Self::RecordsOpened => "TLS 1.2 records opened",
+            Self::RecordBytesOpened => "bytes of text in them",
+            Self::MessagesSealed => "messages sealed: TLS 1.3 records and all else",
+            Self::MessageBytesSealed => "bytes of text sealed in messages",
+            Self::MessagesOpened => "messages opened: TLS 1.3 records and all else",
+            Self::MessageBytesOpened => "bytes of text opened in messages",
+            Self::Forged => "records and messages refused as not authentic",
+            Self::InParts => "messages whose text came in several parts",
+        }
+    }
+}
+
+/// What a file of counters says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counts([u64; Counter::ALL.len()]);
+
+impl Counts {
+    /// Reads a file of counters.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or holds no counters of this version of the provider.
+    pub fn read(file: &Path) -> io::Result<Self> {
+        use io::Read as _;
+        let mut bytes = Vec::new();
+        std::fs::File::open(file)?.take(BYTES as u64).read_to_end(&mut bytes)?;
+        Self::parse(&bytes).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "holds no counters of this provider")
+        })
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let words = bytes.strip_prefix(&MAGIC)?.as_chunks::<8>().0;
+        let mut counts = [0; Counter::ALL.len()];
+        for (count, word) in counts.iter_mut().zip(words.get(..Counter::ALL.len())?) {
+            *count = u64::from_ne_bytes(*word);
+        }
+        Some(Self(counts))
+    }
+
+    /// What a counter stands at.
+    #[must_use]
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.0[counter as usize]
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for counter in Counter::ALL {
+            writeln!(f, "{:<20} {}", counter.name(), self.get(counter))?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds to a counter, if there is a file.
+#[inline]
+pub(crate) fn add(counter: Counter, more: u64) {
+    crate::ffi::counters::add(counter, more);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_stand_in_the_file_in_the_order_of_the_list() {
+        for (place, counter) in Counter::ALL.into_iter().enumerate() {
+            assert_eq!(counter as usize, place, "{}", counter.name());
+        }
+        let mut file = MAGIC.to_vec();
+        file.extend((0..Counter::ALL.len() as u64).flat_map(|i| (i * 3).to_ne_bytes()));
+        file.resize(BYTES, 0);
+        let counts = Counts::parse(&file).unwrap();
+        assert_eq!((counts.get(Counter::Loaded), counts.get(Counter::Keys)), (0, 6));
+        assert!(counts.to_string().contains("in-parts             36\n"), "{counts}");
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        assert_eq!(Counts::parse(b""), None);
+        assert_eq!(Counts::parse(b"CONVOYP1 but short"), None);
+        assert_eq!(Counts::parse(&[0; BYTES]), None);
+        let missing = Path::new("/nowhere/at/all");
+        assert_eq!(Counts::read(missing).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+}

@@ -1,0 +1,181 @@
+//! A folder with a configuration that loads the provider, and programs that run under it.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+use convoy_openssl::{
+    PROVIDER,
+    stats::{Counter, Counts},
+};
+use tempfile::TempDir;
+
+/// The library, as cargo built it for these tests.
+pub(crate) fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let library = test.parent().unwrap().join("libconvoy_openssl.so");
+    assert!(library.exists(), "{} is not there", library.display());
+    library
+}
+
+/// A configuration, and what counts under it.
+pub(crate) struct Setup {
+    folder: TempDir,
+}
+
+impl Setup {
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let setup = Self { folder };
+        let text = format!(
+            "openssl_conf = start\n[start]\nproviders = providers\nalg_section = algorithms\n\
+             [providers]\ndefault = own\n{PROVIDER} = convoy\n[own]\nactivate = 1\n\
+             [convoy]\nmodule = {}\nactivate = 1\nstats = {}\n\
+             [algorithms]\ndefault_properties = ?provider={PROVIDER}\n",
+            library().display(),
+            setup.stats().display()
+        );
+        fs::write(setup.conf(), text).unwrap();
+        setup
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn conf(&self) -> PathBuf {
+        self.path("openssl.cnf")
+    }
+
+    fn stats(&self) -> PathBuf {
+        self.path("stats")
+    }
+
+    /// What was counted so far.
+    pub(crate) fn counts(&self) -> Counts {
+        Counts::read(&self.stats()).unwrap()
+    }
+
+    pub(crate) fn count(&self, counter: Counter) -> u64 {
+        self.counts().get(counter)
+    }
+
+    /// A program that uses Convoy.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = plain(program);
+        command.env("OPENSSL_CONF", self.conf()).current_dir(self.folder());
+        command
+    }
+
+    /// Compiles a program of `tests/evp`; `None` without a compiler, or libcrypto's headers.
+    pub(crate) fn compile(&self, name: &str) -> Option<PathBuf> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/evp").join(name);
+        let header = self.path("header.c");
+        fs::write(&header, "#include <openssl/evp.h>\nint main(void) { return 0; }\n").unwrap();
+        let build = |source: &Path, program: &Path| {
+            let mut command = Command::new("cc");
+            command.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]);
+            command.arg(program).arg(source).args(["-lssl", "-lcrypto"]).output()
+        };
+        let probe = match build(&header, &self.path("header")) {
+            Ok(output) => output,
+            Err(error) => {
+                println!("SKIPPED: no C compiler: {error}");
+                return None;
+            }
+        };
+        if !probe.status.success() {
+            println!("SKIPPED: no headers of OpenSSL 3 (libssl-dev)");
+            return None;
+        }
+        let program = self.path(name.trim_end_matches(".c"));
+        let output = build(&source, &program).unwrap();
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        Some(program)
+    }
+
+    /// Makes a key and a certificate for `localhost`: `key.pem`, `cert.pem`.
+    pub(crate) fn certify(&self) {
+        let mut command = self.command("openssl");
+        command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+        command.args(["-nodes", "-days", "2", "-subj", "/CN=localhost", "-config", "req.cnf"]);
+        command.args(["-keyout", "key.pem", "-out", "cert.pem"]);
+        let config = "[req]\ndistinguished_name = name\n[name]\n";
+        fs::write(self.path("req.cnf"), config).unwrap();
+        run(command.env_remove("OPENSSL_CONF"));
+    }
+}
+
+/// A program that uses the machine's own OpenSSL as it is.
+pub(crate) fn plain(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env("OPENSSL_CONF", "/dev/null").env_remove("CONVOY_PROVIDER_STATS");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Whether there is an OpenSSL 3 here, and the programs named; says what is missing.
+pub(crate) fn has(programs: &[&str]) -> bool {
+    let Ok(version) = plain("openssl").arg("version").output() else {
+        println!("SKIPPED: openssl is not installed");
+        return false;
+    };
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    if !version.starts_with("OpenSSL 3") {
+        println!("SKIPPED: providers need OpenSSL 3, this is {}", version.trim());
+        return false;
+    }
+    for program in programs {
+        if plain(program).arg("-V").output().is_err() {
+            println!("SKIPPED: {program} is not installed");
+            return false;
+        }
+    }
+    true
+}
+
+/// Runs a program that must succeed.
+pub(crate) fn run(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{command:?}: {}\n{text}{errors}", output.status);
+    output
+}
+
+/// A program that ends with its test, however that ends.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is() {
+        assert!(start.elapsed() < Duration::from_secs(30), "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Bytes that repeat nowhere near.
+pub(crate) fn noise(len: usize) -> Vec<u8> {
+    let mut state = 7u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}

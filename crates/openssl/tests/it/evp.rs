@@ -1,0 +1,57 @@
+//! Programs in C that use EVP, with Convoy beside OpenSSL's default provider.
+
+use convoy_openssl::stats::Counter;
+
+use crate::common::{Setup, has, run};
+
+#[test]
+fn random_calls_are_answered_as_the_default_provider_answers_them() {
+    if !has(&[]) {
+        return;
+    }
+    let setup = Setup::new();
+    let Some(program) = setup.compile("differential.c") else { return };
+    let output = run(setup.command(program).args(["20000", "1"]));
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    let counts = setup.counts();
+    for counter in [Counter::MessagesSealed, Counter::Forged, Counter::InParts] {
+        assert!(counts.get(counter) > 0, "{}\n{counts}", counter.name());
+    }
+}
+
+#[test]
+fn records_and_messages_of_one_side_are_opened_by_the_other() {
+    if !has(&[]) {
+        return;
+    }
+    let setup = Setup::new();
+    let Some(program) = setup.compile("both_ways.c") else { return };
+    let output = run(&mut setup.command(program));
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    let counts = setup.counts();
+    for counter in [Counter::RecordsSealed, Counter::RecordsOpened, Counter::Forged] {
+        assert!(counts.get(counter) > 100, "{}\n{counts}", counter.name());
+    }
+}
+
+/// Memory is looked at by the program itself.
+#[test]
+fn threads_share_contexts_of_tls_and_memory_does_not_grow() {
+    if !has(&[]) {
+        return;
+    }
+    let setup = Setup::new();
+    setup.certify();
+    let Some(program) = setup.compile("handshakes.c") else { return };
+    let output = run(setup.command(program).args(["1200", "4"]));
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    let counts = setup.counts();
+    for counter in [
+        Counter::RecordsSealed,
+        Counter::RecordsOpened,
+        Counter::MessagesSealed,
+        Counter::MessagesOpened,
+    ] {
+        assert!(counts.get(counter) > 1200, "{}\n{counts}", counter.name());
+    }
+}

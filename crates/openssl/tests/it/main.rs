@@ -1,0 +1,8 @@
+//! The provider as OpenSSL's users meet it: loaded by libcrypto through a configuration file.
+//! One program: linking is what many would cost.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+mod evp;
+mod nginx;
+mod programs;

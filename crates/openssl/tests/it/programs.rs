@@ -1,0 +1,118 @@
+//! OpenSSL's own programs.
+
+use std::{fs, io::Write as _, process::Stdio};
+
+use convoy_openssl::stats::Counter;
+
+use crate::common::{Running, Setup, has, plain, run, until};
+
+fn text(command: &mut std::process::Command) -> String {
+    String::from_utf8(run(command).stdout).unwrap()
+}
+
+#[test]
+fn openssl_lists_the_provider_and_every_name_of_its_ciphers() {
+    if !has(&[]) {
+        return;
+    }
+    let setup = Setup::new();
+    let providers = text(setup.command("openssl").args(["list", "-providers"]));
+    assert!(providers.contains("name: Convoy") && providers.contains("default"), "{providers}");
+    let ciphers = text(setup.command("openssl").args(["list", "-cipher-algorithms"]));
+    for (bits, oid) in [(128, 6), (192, 26), (256, 46)] {
+        let of = |provider: &str| {
+            let line = ciphers
+                .lines()
+                .find(|line| line.contains(&format!("aes{bits}-GCM")) && line.ends_with(provider));
+            let line = line.unwrap_or_else(|| panic!("{bits} of {provider}: {ciphers}"));
+            line.trim_end_matches(provider).to_owned()
+        };
+        assert_eq!(of("convoy"), of("default"), "the names are those of the default provider");
+        assert!(of("convoy").contains(&format!("2.16.840.1.101.3.4.1.{oid}")));
+    }
+}
+
+#[test]
+fn without_room_for_counters_programs_work_all_the_same() {
+    if !has(&[]) {
+        return;
+    }
+    let setup = Setup::new();
+    let conf = fs::read_to_string(setup.conf()).unwrap();
+    let conf = conf.replace("stats = ", "stats = /nowhere/at/all");
+    fs::write(setup.conf(), conf).unwrap();
+    let speed = ["speed", "-seconds", "1", "-bytes", "1024", "-evp", "aes-128-gcm"];
+    run(setup.command("openssl").args(speed));
+}
+
+#[test]
+fn speed_measures_messages_and_the_environment_names_the_counters() {
+    if !has(&[]) {
+        return;
+    }
+    let setup = Setup::new();
+    let conf = fs::read_to_string(setup.conf()).unwrap();
+    let conf: Vec<_> = conf.lines().filter(|line| !line.starts_with("stats")).collect();
+    fs::write(setup.conf(), conf.join("\n") + "\n").unwrap();
+    for more in [&[][..], &["-aead"], &["-decrypt"]] {
+        let mut command = setup.command("openssl");
+        command.args(["speed", "-seconds", "1", "-bytes", "8192", "-evp", "aes-256-gcm"]);
+        run(command.args(more).env("CONVOY_PROVIDER_STATS", setup.path("stats")));
+    }
+    let counts = setup.counts();
+    assert!(counts.get(Counter::MessageBytesSealed) > 1 << 20, "{counts}");
+    assert!(counts.get(Counter::MessageBytesOpened) > 1 << 20, "{counts}");
+    // A program that cannot use what the variable says does not fail for it.
+    let mut command = setup.command("openssl");
+    let other = setup.path("other");
+    fs::write(&other, "something else").unwrap();
+    run(command.args(["list", "-providers"]).env("CONVOY_PROVIDER_STATS", &other));
+    assert_eq!(fs::read_to_string(other).unwrap(), "something else");
+}
+
+/// Both ends are OpenSSL's, one of them on Convoy, and say something to each other.
+#[test]
+fn s_client_and_s_server_talk_through_convoy() {
+    if !has(&[]) {
+        return;
+    }
+    let setup = Setup::new();
+    setup.certify();
+    for (round, way) in ["-tls1_2", "-tls1_3"].into_iter().enumerate() {
+        for serves in [true, false] {
+            let socket = setup.path(&format!("{round}-{serves}"));
+            let side = |is_convoy: bool| match is_convoy {
+                true => setup.command("openssl"),
+                false => plain("openssl"),
+            };
+            let mut server = side(serves);
+            server.args(["s_server", "-quiet", way, "-rev", "-naccept", "1", "-unix"]).arg(&socket);
+            server.arg("-cert").arg(setup.path("cert.pem")).arg("-key").arg(setup.path("key.pem"));
+            let _server = Running(server.spawn().unwrap());
+            until("the server listens", || socket.exists());
+            let mut client = side(!serves);
+            client.args(["s_client", "-quiet", "-servername", "localhost", way, "-CAfile"]);
+            client
+                .arg(setup.path("cert.pem"))
+                .arg("-verify_return_error")
+                .arg("-unix")
+                .arg(&socket);
+            let mut client = client.stdin(Stdio::piped()).spawn().unwrap();
+            let mut input = client.stdin.take().unwrap();
+            // The server says each line backwards, and hangs up at this one.
+            input.write_all(b"yovnoc hguorht\nCLOSE\n").unwrap();
+            let output = client.wait_with_output().unwrap();
+            drop(input);
+            let said = String::from_utf8_lossy(&output.stdout);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains("through convoy"), "{way}, {serves}: {said}{errors}");
+        }
+    }
+    let counts = setup.counts();
+    for counter in [Counter::RecordsSealed, Counter::RecordsOpened] {
+        assert!(counts.get(counter) >= 4, "{}\n{counts}", counter.name());
+    }
+    for counter in [Counter::MessagesSealed, Counter::MessagesOpened] {
+        assert!(counts.get(counter) >= 4, "{}\n{counts}", counter.name());
+    }
+}
