@@ -17,6 +17,7 @@ mod leaks;
 mod live;
 mod mtu;
 mod nonce;
+mod openssl_conf;
 mod privileges;
 mod reload;
 mod replay;

@@ -241,6 +241,11 @@ static void draw(void)
             fill(call.key, 32);
             fill(call.iv, 16);
             return;
+        case SET_TAG:
+            /* Of shorter ones, which GCM does not have, one in 256 is right by chance. */
+            if (call.size == 0 || call.size >= 4)
+                return;
+            break;
         case NUMBERS:
             /* The default provider takes the tag of a record for one that was set. */
             if (!had_record)
