@@ -1,6 +1,11 @@
 //! nginx as the distribution has it, serving through Convoy.
 
-use std::{fs, process::Command, thread};
+use std::{
+    fs,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 
 use convoy_openssl::stats::{Counter, Counts};
 
@@ -51,6 +56,19 @@ impl Nginx {
         curl.args(what).arg(format!("https://localhost/{name}"));
         let output = run(&mut curl);
         assert!(output.stdout == whole, "{what:?}: {} bytes differ", output.stdout.len());
+    }
+}
+
+/// Workers outlive a master that is killed, so it is asked to end.
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let master = &mut self.running.0;
+        let asked = plain("kill").arg(master.id().to_string()).status();
+        let is_asked = asked.is_ok_and(|status| status.success());
+        let end = Instant::now() + Duration::from_secs(10);
+        while is_asked && Instant::now() < end && matches!(master.try_wait(), Ok(None)) {
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
