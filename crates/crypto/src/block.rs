@@ -3,15 +3,22 @@
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::KeyBits;
+use crate::{KeyBits, secret::wipe};
 
 /// Sixteen bytes that can be loaded with an aligned load.
-#[derive(Clone, Copy, Zeroize)]
+#[derive(Clone, Copy)]
 #[repr(C, align(16))]
 pub(crate) struct Block(pub(crate) [u8; 16]);
 
 impl Block {
     pub(crate) const ZERO: Self = Self([0; 16]);
+}
+
+impl Zeroize for Block {
+    #[inline]
+    fn zeroize(&mut self) {
+        wipe(&mut self.0, 0);
+    }
 }
 
 /// Most round keys a key size has: those of AES-256.
@@ -60,7 +67,6 @@ impl CbcMacKey {
 /// The key of an HMAC (RFC 2104): the hash's chaining values after the one block of inner and of
 /// outer padding. Words are in the machine's byte order: 4, 5 or 8 of 32 bits for MD5, SHA-1,
 /// SHA-224 and SHA-256, 8 of 64 bits for SHA-384 and SHA-512; behind them, zeros.
-#[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(64))]
 pub(crate) struct HmacKey {
     pub(crate) inner: [u8; 64],
@@ -71,6 +77,21 @@ impl HmacKey {
     /// A key yet to be filled in, already where it will stay.
     pub(crate) const fn zeroed() -> Self {
         Self { inner: [0; 64], outer: [0; 64] }
+    }
+}
+
+impl Zeroize for HmacKey {
+    #[inline]
+    fn zeroize(&mut self) {
+        wipe(&mut self.inner, 0);
+        wipe(&mut self.outer, 0);
+    }
+}
+
+impl Drop for HmacKey {
+    #[inline]
+    fn drop(&mut self) {
+        self.zeroize();
     }
 }
 

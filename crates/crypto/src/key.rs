@@ -9,7 +9,7 @@ use crate::{
     isa::{Kernel, Tables, prefetch_read},
     pass::{self, Hasher},
     portable::SoftKey,
-    secret::scrubbed,
+    secret::{KEY_DEPTH, scrubbed, scrubbed_to},
 };
 
 /// The secrets of a key: the cipher's or AEAD's, and for a pair the MAC's.
@@ -185,7 +185,7 @@ impl MacKey {
             MacAlg::Hmac(hash) => {
                 let hasher = Hasher::choose(cpu.proofs(), tier, hash);
                 let mut key = Box::new(HmacKey::zeroed());
-                pass::hmac::expand(hash, secret, &mut key);
+                pass::hmac::expand(hasher, hash, secret, &mut key);
                 Self::Hmac(hasher, hash, key)
             }
             MacAlg::AesXcbc => Self::cbc_mac(kernel, alg, KeyBits::Aes128, secret),
@@ -297,7 +297,11 @@ impl Key {
         if way == Way::Both && !suite.is_aead() {
             return Err(KeyError::NotAead);
         }
-        let schedule = scrubbed(|| Schedule::new(cpu, tier, suite, way, material))?;
+        let set_up = || Schedule::new(cpu, tier, suite, way, material);
+        let schedule = match tier {
+            Tier::Portable => scrubbed(set_up),
+            _ => scrubbed_to::<KEY_DEPTH, _>(set_up),
+        }?;
         // What expanded nothing copied the key all the same.
         schedule.kernel().into_iter().for_each(Kernel::wipe_registers);
         let route = Route::new(suite, tier, cpu.has_sha_ni());

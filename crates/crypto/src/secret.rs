@@ -61,7 +61,7 @@ impl From<Vec<u8>> for SecretBytes {
 
 impl Drop for SecretBytes {
     fn drop(&mut self) {
-        self.0.zeroize();
+        wipe(&mut self.0, 0);
     }
 }
 
@@ -71,14 +71,20 @@ impl fmt::Debug for SecretBytes {
     }
 }
 
+/// Wipes what needs no drop, in stores as wide as there are.
+#[inline(always)]
+pub(crate) fn wipe<T: Copy>(secret: &mut [T], nothing: T) {
+    secret.fill(nothing);
+    optimization_barrier(secret);
+}
+
 /// Secrets on the stack while a burst is worked on; wiped on drop, in stores as wide as there are.
 pub(crate) struct Scratch<T: Copy + Default, const N: usize>(pub(crate) [T; N]);
 
 impl<T: Copy + Default, const N: usize> Drop for Scratch<T, N> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.0.fill(T::default());
-        optimization_barrier(&self.0);
+        wipe(&mut self.0, T::default());
     }
 }
 
@@ -88,13 +94,23 @@ const DEPTH: usize = 40 << 10;
 
 /// Does what needs no speed and leaves secrets on the stack, such as copies of a key, and wipes them.
 pub(crate) fn scrubbed<R>(work: impl FnOnce() -> R) -> R {
+    scrubbed_to::<DEPTH, R>(work)
+}
+
+/// Bytes of stack that setting a key up for a kernel may leave secrets in; what comes from RustCrypto's
+/// crates among it are block functions of hashes.
+pub(crate) const KEY_DEPTH: usize = 4 << 10;
+
+/// The same for work that reaches no deeper than `N` bytes.
+#[inline]
+pub(crate) fn scrubbed_to<const N: usize, R>(work: impl FnOnce() -> R) -> R {
     /// Of its own frame, so that what it leaves is below the caller's.
     #[inline(never)]
     fn apart<R>(work: impl FnOnce() -> R) -> R {
         work()
     }
     let done = apart(work);
-    wipe_stack();
+    zeroize_stack::<N>();
     done
 }
 

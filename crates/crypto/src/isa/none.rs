@@ -3,7 +3,7 @@
 
 use crate::{
     HashAlg, KeyBits, MacAlg, Tier,
-    block::{CbcMacKey, RoundKeys},
+    block::{CbcMacKey, HmacKey, RoundKeys},
     burst::Slot,
     op::Op,
     pass::{CbcMacJob, CcmJob, ChaChaJob, CipherJob, GcmState, GmacJob, HmacJob},
@@ -23,6 +23,16 @@ impl HashKernel {
     }
 
     pub(crate) fn name(self, _: HashAlg) -> &'static str {
+        match self {}
+    }
+
+    pub(crate) fn expand(
+        self,
+        _: HashAlg,
+        _: &[u8; 64],
+        _: &[[u8; 128]; 2],
+        _: &mut HmacKey,
+    ) -> bool {
         match self {}
     }
 

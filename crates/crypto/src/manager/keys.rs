@@ -13,8 +13,8 @@ use crate::{
     Cpu, HashAlg, KeyBits, KeyError, MacAlg, SecretBytes,
     block::{CbcMacKey, HmacKey, RoundKeys},
     isa::Kernel,
-    pass,
-    secret::scrubbed,
+    pass::{self, Hasher},
+    secret::{KEY_DEPTH, scrubbed, scrubbed_to},
 };
 
 /// What a piece of memory is, behind the key itself.
@@ -57,10 +57,9 @@ fn bits_of(key: &[u8]) -> Result<KeyBits, KeyError> {
 /// Works with the best kernel that there is, and wipes registers and stack behind it.
 fn with_kernel(cpu: &Cpu, work: impl FnOnce(Option<Kernel>)) {
     let kernel = cpu.proofs().kernel(cpu.best());
-    scrubbed(|| work(kernel));
-    if let Some(kernel) = kernel {
-        kernel.wipe_registers();
-    }
+    let Some(kernel) = kernel else { return scrubbed(|| work(None)) };
+    scrubbed_to::<KEY_DEPTH, _>(|| work(Some(kernel)));
+    kernel.wipe_registers();
 }
 
 /// What all key types have.
@@ -361,5 +360,6 @@ pub fn one_block(cpu: &Cpu, alg: HashAlg, block: &[u8], out: &mut [u8]) -> Resul
 }
 
 fn expand(cpu: &Cpu, alg: HashAlg, key: &[u8], body: &mut HmacKey) {
-    with_kernel(cpu, |_| pass::hmac::expand(alg, key, body));
+    let hasher = Hasher::choose(cpu.proofs(), cpu.best(), alg);
+    with_kernel(cpu, |_| pass::hmac::expand(hasher, alg, key, body));
 }

@@ -5,18 +5,16 @@
 //! its difference. So the tag of a message that was sealed or opened in one piece can be taken apart
 //! again, should it go on.
 
-use zeroize::{Zeroize, ZeroizeOnDrop};
-
 use crate::{
     isa::{Kernel, Tables},
     key::{Key, Schedule},
     op::{Op, Parts, Sink, Whole},
     portable::SoftKey,
-    secret::scrubbed,
+    secret::{scrubbed, wipe},
 };
 
 /// What is secret of a message under way.
-#[derive(Clone, Zeroize, ZeroizeOnDrop)]
+#[derive(Clone)]
 pub(crate) struct GcmState {
     /// In the additional data, its last block with the hash of all before added; then the hash once more
     /// times H; in the end, or if there was one part, the tag.
@@ -30,6 +28,15 @@ pub(crate) struct GcmState {
 impl GcmState {
     pub(crate) const fn new() -> Self {
         Self { hash: [0; 16], mask: [0; 16], keystream: [0; 16] }
+    }
+}
+
+impl Drop for GcmState {
+    #[inline]
+    fn drop(&mut self) {
+        wipe(&mut self.hash, 0);
+        wipe(&mut self.mask, 0);
+        wipe(&mut self.keystream, 0);
     }
 }
 

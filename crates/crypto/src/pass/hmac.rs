@@ -6,6 +6,7 @@ use crate::{
     isa::{HashKernel, Proofs},
     pass::HmacJob,
     portable::hash as portable,
+    secret::wipe,
 };
 
 #[cfg(test)]
@@ -32,8 +33,14 @@ impl Hasher {
 
 /// Expands a key of any length. One that is longer than a block of the hash is hashed first
 /// (RFC 2104 section 2). What `out` held is overwritten.
-pub(crate) fn expand(alg: HashAlg, key: &[u8], out: &mut HmacKey) {
-    portable::expand(alg, key, out);
+pub(crate) fn expand(hasher: Hasher, alg: HashAlg, key: &[u8], out: &mut HmacKey) {
+    let mut pads = [[0; 128]; 2];
+    portable::pad(alg, key, &mut pads);
+    let start = portable::start(alg);
+    if !hasher.kernel.is_some_and(|kernel| kernel.expand(alg, &start, &pads, out)) {
+        portable::expand(alg, &pads, out);
+    }
+    wipe(&mut pads, [0; 128]);
 }
 
 /// Leaves the whole MAC of each job in its `tag`; what becomes of the bytes behind it is not said. Of

@@ -6,13 +6,14 @@ use crate::{
     HashAlg,
     block::HmacKey,
     pass::{HmacJob, TRAILER_MAX},
+    secret::wipe,
 };
 
 /// A chaining value in the layout of [`HmacKey`].
 type State = [u8; 64];
 
 /// Chaining value that a hash starts from (RFC 1321 section 3.3; FIPS 180-4 section 5.3).
-fn start(alg: HashAlg) -> State {
+pub(crate) fn start(alg: HashAlg) -> State {
     const SHORT: [u32; 5] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476, 0xc3d2_e1f0];
     let mut state = [0; 64];
     match alg {
@@ -153,8 +154,9 @@ fn digest(alg: HashAlg, state: &State) -> ([u8; 64], usize) {
     (bytes, alg.digest_bytes())
 }
 
-/// See [`pass::hmac::expand`](crate::pass::hmac::expand).
-pub(crate) fn expand(alg: HashAlg, key: &[u8], out: &mut HmacKey) {
+/// A key of any length, one longer than a block hashed first, under inner and outer padding (RFC 2104
+/// section 2): a block of the hash each.
+pub(crate) fn pad(alg: HashAlg, key: &[u8], pads: &mut [[u8; 128]; 2]) {
     let mut padded = [0; 128];
     let block = alg.block_bytes();
     if key.len() <= block {
@@ -167,12 +169,18 @@ pub(crate) fn expand(alg: HashAlg, key: &[u8], out: &mut HmacKey) {
         bytes.zeroize();
         state.zeroize();
     }
-    for (state, pad) in [(&mut out.inner, 0x36), (&mut out.outer, 0x36 ^ 0x5c)] {
-        padded.iter_mut().for_each(|byte| *byte ^= pad);
-        *state = start(alg);
-        compress(alg, state, &padded[..block]);
+    for (to, pad) in pads.iter_mut().zip([0x36, 0x5c]) {
+        to.iter_mut().zip(&padded).for_each(|(to, byte)| *to = byte ^ pad);
     }
-    padded.zeroize();
+    wipe(&mut padded, 0);
+}
+
+/// See [`pass::hmac::expand`](crate::pass::hmac::expand).
+pub(crate) fn expand(alg: HashAlg, pads: &[[u8; 128]; 2], out: &mut HmacKey) {
+    for (state, pad) in [&mut out.inner, &mut out.outer].into_iter().zip(pads) {
+        *state = start(alg);
+        compress(alg, state, &pad[..alg.block_bytes()]);
+    }
 }
 
 /// Computes one job's MAC.

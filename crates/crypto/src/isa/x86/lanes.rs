@@ -77,6 +77,8 @@ pub(super) unsafe trait Lanes: Copy {
         low_to_high(a: B) -> B = _mm_bslli_si128::<8>;
         /// The high half moved down; the high half of the result is zero.
         high_to_low(a: B) -> B = _mm_bsrli_si128::<8>;
+        /// Each 32-bit word moved up by one; the lowest becomes zero.
+        words_up(a: B) -> B = _mm_bslli_si128::<4>;
         /// The halves exchanged.
         swap_halves(a: B) -> B = _mm_shuffle_epi32::<0x4e>;
         /// Bytes of `a` chosen by `order`.

@@ -8,7 +8,7 @@ use super::{
     token::Task,
 };
 pub(super) use crate::block::Block;
-use crate::{KeyBits, block::RoundKeys, isa::prefetch_read};
+use crate::{KeyBits, block::RoundKeys, isa::prefetch_read, secret::wipe};
 
 /// Powers of the GHASH key that are kept.
 pub(super) const POWERS: usize = 20;
@@ -125,11 +125,11 @@ pub(super) use late_round_keys;
 
 impl Drop for Tables {
     fn drop(&mut self) {
-        for block in self.round_keys.iter_mut().chain(&mut self.powers).chain([&mut self.last]) {
-            block.0.zeroize();
-        }
+        wipe(&mut self.round_keys, Block::ZERO);
+        wipe(&mut self.powers, Block::ZERO);
+        wipe(&mut self.last.0, 0);
+        wipe(&mut self.folds, 0);
         self.rounds.zeroize();
-        self.folds.zeroize();
     }
 }
 
@@ -229,14 +229,17 @@ fn expand_powers<L: Lanes>(l: L, h: B, tables: &mut Tables) {
     // H times x, so that products of reflected blocks need no shift (the same reference).
     let carry = 0u128.wrapping_sub(h >> 127);
     h = (h << 1) ^ (carry & (0xc2 << 120 | 1));
-    let mut power = l.pair((h >> 64) as i64, h as i64);
+    let first = l.pair((h >> 64) as i64, h as i64);
     h.zeroize();
     for n in 1..=POWERS {
-        let bytes = l.to_bytes(power);
-        tables.powers[POWERS - n].0 = bytes;
-        let (halves, _) = bytes.as_chunks::<8>();
-        tables.folds[POWERS - n] =
-            halves.iter().fold(0, |sum, half| sum ^ u64::from_le_bytes(*half));
-        power = Sum::of(l, power, tables.weight(1)).reduce(l);
+        // From halves, so that few of the products wait for one another.
+        let power = match n {
+            1 => first,
+            _ => Sum::of(l, l.table(tables.power(n / 2)), tables.weight(n - n / 2)).reduce(l),
+        };
+        l.store(&mut tables.powers[POWERS - n].0, power);
+        let fold = l.to_bytes(l.xor(power, l.swap_halves(power)));
+        let (halves, _) = fold.as_chunks::<8>();
+        tables.folds[POWERS - n] = halves.first().map_or(0, |half| u64::from_le_bytes(*half));
     }
 }

@@ -23,9 +23,9 @@ fn hashers(alg: HashAlg) -> Vec<Hasher> {
     choose(cpu).chain(choose(without)).collect()
 }
 
-fn key(alg: HashAlg, bytes: &[u8]) -> Box<HmacKey> {
+fn key(hasher: Hasher, alg: HashAlg, bytes: &[u8]) -> Box<HmacKey> {
     let mut key = Box::new(HmacKey { inner: [0xaa; 64], outer: [0xaa; 64] });
-    expand(alg, bytes, &mut key);
+    expand(hasher, alg, bytes, &mut key);
     key
 }
 
@@ -47,7 +47,7 @@ fn expected(alg: HashAlg, key: &[u8], message: &[u8]) -> Vec<u8> {
 }
 
 fn one(hasher: Hasher, alg: HashAlg, key_bytes: &[u8], message: &[u8]) -> Vec<u8> {
-    let key = key(alg, key_bytes);
+    let key = key(hasher, alg, key_bytes);
     let mut jobs = [HmacJob { key: &key, message, trailer: &[], tag: [0; 64] }];
     hmac(hasher, alg, &mut jobs);
     jobs[0].tag[..alg.digest_bytes()].to_vec()
@@ -129,7 +129,7 @@ fn keys_of_any_length() {
 fn check_burst(alg: HashAlg, hasher: Hasher, seed: u64, lengths: &[usize], keys: usize) {
     let mut random = Random(seed);
     let secrets: Vec<_> = (0..keys).map(|_| random.bytes(alg.digest_bytes())).collect();
-    let expanded: Vec<_> = secrets.iter().map(|secret| key(alg, secret)).collect();
+    let expanded: Vec<_> = secrets.iter().map(|secret| key(hasher, alg, secret)).collect();
     let packets: Vec<_> = lengths
         .iter()
         .map(|&len| {
@@ -194,7 +194,7 @@ fn reads_nothing_outside_a_message() {
             for seed in 0..30 {
                 let mut random = Random(seed);
                 let secret = random.bytes(16);
-                let key = key(alg, &secret);
+                let key = key(hasher, alg, &secret);
                 let at_end = seed % 2 == 0;
                 let mut jobs: Vec<_> = pages
                     .iter_mut()
@@ -219,7 +219,7 @@ fn reads_nothing_outside_a_message() {
 #[test]
 fn bytes_beyond_the_longest_trailer_do_not_count() {
     for alg in HashAlg::ALL {
-        let key = key(alg, b"k");
+        let key = key(hashers(alg)[0], alg, b"k");
         for hasher in hashers(alg) {
             let long = HmacJob { key: &key, message: b"m", trailer: &[7; 300], tag: [0; 64] };
             let cut =

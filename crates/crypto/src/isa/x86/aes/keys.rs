@@ -91,6 +91,67 @@ impl<L: Lanes> Task<L> for ExpandCbcMac<'_> {
 /// Expands a key (FIPS 197 section 5.2).
 #[inline(always)]
 pub(in crate::isa::x86) fn expand<L: Lanes>(l: L, bits: KeyBits, key: &[u8], keys: &mut RoundKeys) {
+    match (bits, key.as_chunks::<16>()) {
+        (KeyBits::Aes128, ([key], [])) => expand128(l, key, keys),
+        (KeyBits::Aes256, ([low, high], [])) => expand256(l, low, high, keys),
+        // Its six words do not go into registers of four.
+        _ => expand_words(l, bits, key, keys),
+    }
+}
+
+#[inline(always)]
+fn expand128<L: Lanes>(l: L, key: &[u8; 16], keys: &mut RoundKeys) {
+    let mut key = l.load(key);
+    let mut rcon = 1;
+    for (i, to) in keys.0.iter_mut().take(11).enumerate() {
+        if i > 0 {
+            key = l.xor(sums(l, key), sub_last(l, key, true, rcon));
+            rcon = next_rcon(rcon);
+        }
+        l.store(&mut to.0, key);
+    }
+}
+
+#[inline(always)]
+fn expand256<L: Lanes>(l: L, low: &[u8; 16], high: &[u8; 16], keys: &mut RoundKeys) {
+    let (mut low, mut high) = (l.load(low), l.load(high));
+    let mut rcon = 1;
+    for (i, to) in keys.0.iter_mut().enumerate() {
+        if i >= 2 && i % 2 == 0 {
+            low = l.xor(sums(l, low), sub_last(l, high, true, rcon));
+            rcon = next_rcon(rcon);
+        } else if i >= 2 {
+            high = l.xor(sums(l, high), sub_last(l, low, false, 0));
+        }
+        l.store(&mut to.0, if i % 2 == 0 { low } else { high });
+    }
+}
+
+/// Each word with those in front of it added.
+#[inline(always)]
+fn sums<L: Lanes>(l: L, key: B) -> B {
+    let pairs = l.xor(key, l.words_up(key));
+    l.xor(pairs, l.low_to_high(pairs))
+}
+
+/// AES's S-box on each byte of the last word, which may be rotated before by a byte, and the round
+/// constant; in every place.
+#[inline(always)]
+fn sub_last<L: Lanes>(l: L, key: B, rotated: bool, rcon: i32) -> B {
+    let order = if rotated { 0x0c0f_0e0d } else { 0x0f0e_0d0c };
+    let word = l.shuffle(key, l.quad(order, order, order, order));
+    // With four equal columns the last round is the S-box and the key.
+    l.aes_last(word, l.quad(rcon, rcon, rcon, rcon))
+}
+
+/// Doubles a round constant in the field of AES (FIPS 197 section 5.2).
+#[inline(always)]
+const fn next_rcon(rcon: i32) -> i32 {
+    (rcon << 1) ^ ((rcon >> 7) * 0x11b)
+}
+
+#[inline(always)]
+fn expand_words<L: Lanes>(l: L, bits: KeyBits, key: &[u8], keys: &mut RoundKeys) {
     let (nk, rounds) = (bits.bytes() / 4, bits.rounds());
     let mut words = [0u32; 60];
     for (word, bytes) in words.iter_mut().zip(key.as_chunks::<4>().0) {

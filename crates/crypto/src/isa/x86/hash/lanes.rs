@@ -59,7 +59,7 @@ pub(super) trait Engine<const B: usize>: Copy {
 pub(super) struct Parked(pub(super) [[u8; 64]; 8]);
 
 impl Parked {
-    const EMPTY: Self = Self([[0; 64]; 8]);
+    pub(super) const EMPTY: Self = Self([[0; 64]; 8]);
 }
 
 /// Everything that holds parts of messages or chaining values, for an engine of `L` lanes.

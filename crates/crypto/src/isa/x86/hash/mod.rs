@@ -11,16 +11,16 @@ mod words;
 use std::marker::PhantomData;
 
 use self::{
-    lanes::{Engine, Scratch},
+    lanes::{Engine, Parked, Scratch},
     rounds::{Hash, Md5, Sha1, Sha256, Sha512},
     vector::Vector,
-    words::{Words, X2, X4, Y4, Y4Plus, Y8, Y8Plus, Z8, Z16},
+    words::{MAX, Words, X2, X4, Y4, Y4Plus, Y8, Y8Plus, Z8, Z16},
 };
 use super::{
     Proofs,
     token::{AesNi, Avx, Avx2, Avx512, Door, ShaNi, Task},
 };
-use crate::{HashAlg, Tier, pass::HmacJob};
+use crate::{HashAlg, Tier, block::HmacKey, pass::HmacJob};
 
 /// Kernels that compute HMACs.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +81,26 @@ impl HashKernel {
         }
     }
 
+    /// Takes the blocks of inner and outer padding into the chaining value `start`, both at once.
+    /// Returns false, with nothing done, for a hash that the SHA extensions have not.
+    pub(crate) fn expand(
+        self,
+        alg: HashAlg,
+        start: &[u8; 64],
+        pads: &[[u8; 128]; 2],
+        out: &mut HmacKey,
+    ) -> bool {
+        let Some((token, _)) = self.sha_ni else { return false };
+        match alg {
+            HashAlg::Sha1 => token.enter(Pads { engine: sha_ni::Sha1, start, pads, out }),
+            HashAlg::Sha224 | HashAlg::Sha256 => {
+                token.enter(Pads { engine: sha_ni::Sha256, start, pads, out });
+            }
+            HashAlg::Md5 | HashAlg::Sha384 | HashAlg::Sha512 => return false,
+        }
+        true
+    }
+
     /// Leaves the whole MAC of each job in its `tag`.
     pub(crate) fn hmac(self, alg: HashAlg, jobs: &mut [HmacJob<'_>]) {
         let vectors = self.vectors;
@@ -96,6 +116,35 @@ impl HashKernel {
             (HashAlg::Sha384, _) => Long::<Sha512, 0>::go(vectors, 6, jobs),
             (HashAlg::Sha512, _) => Long::<Sha512, 0>::go(vectors, 8, jobs),
         }
+    }
+}
+
+/// The blocks of an HMAC's paddings, under the SHA extensions.
+struct Pads<'r, E> {
+    engine: fn(ShaNi) -> E,
+    start: &'r [u8; 64],
+    pads: &'r [[u8; 128]; 2],
+    out: &'r mut HmacKey,
+}
+
+impl<E: Engine<64>> Task<ShaNi> for Pads<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, token: ShaNi) {
+        let Self { engine, start, pads, out } = self;
+        let engine = engine(token);
+        // A block takes the first half; what is behind the second lane is not read.
+        let [inner, outer] = pads.each_ref().map(|pad| pad.first_chunk::<64>());
+        let (Some(inner), Some(outer)) = (inner, outer) else { return };
+        let mut rows = [inner; MAX];
+        rows[1] = outer;
+        let mut state = engine.repeat(start);
+        engine.rounds(&mut state, engine.words(&rows));
+        // Like everything here it is wiped by whoever sets the key up.
+        let mut parked = Parked::EMPTY;
+        engine.park(state, &mut parked);
+        [out.inner, out.outer, ..] = parked.0;
     }
 }
 
