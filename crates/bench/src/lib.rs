@@ -14,5 +14,6 @@ pub mod peer;
 pub mod report;
 pub mod run;
 pub mod stats;
+pub mod stream;
 pub mod suite;
 pub mod workload;

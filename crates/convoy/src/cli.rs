@@ -460,6 +460,7 @@ Examples:
   convoy bench crypto                              # the figures to reach, and whether they are
   convoy bench crypto --suite aes-128-gcm-16 --sizes 64,1420 --mix none
   convoy bench crypto --suite all --json > all.json
+  convoy bench crypto --stream                     # what messages in parts cost
   convoy bench crypto --tier avx512,vaes512 --peer ipsec-mb --ipsec-mb ./libIPSec_MB.so.2
 
 How it is measured: all take part in one process on one core. Before a point is measured, all must
@@ -532,6 +533,10 @@ pub struct BenchCryptoArgs {
     /// How long to measure each point, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
     pub time: f64,
+    /// Measure AES-GCM over messages in parts instead: a stream of one part, and of two, beside the same
+    /// message as a burst of one, at sizes of TLS records.
+    #[arg(long, conflicts_with_all = ["suite", "sizes", "mix", "peer", "keys", "burst"])]
+    pub stream: bool,
     /// Print as JSON.
     #[arg(long)]
     pub json: bool,

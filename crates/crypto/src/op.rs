@@ -721,7 +721,7 @@ pub(crate) fn made_public(equal: bool) -> bool {
 /// Compares the front of `tag` with `icv`, which is not longer. The time taken depends on the
 /// lengths alone: every byte is gathered into one difference, and only that is tested.
 #[inline(always)]
-fn icv_matches(tag: &[u8], icv: &[u8]) -> bool {
+pub(crate) fn icv_matches(tag: &[u8], icv: &[u8]) -> bool {
     let (mut tag, mut icv) = (tag, icv);
     if icv.len() > tag.len() {
         return false;

@@ -2,9 +2,9 @@
 
 use std::{fmt, sync::Arc};
 
-use super::job::tags_match;
 use crate::{
     AeadKey, GcmParams, Suite,
+    op::icv_matches,
     pass::{
         GcmState,
         gcm_parts::{Gcm, Message},
@@ -103,9 +103,10 @@ pub struct GcmStream {
     key: Arc<AeadKey>,
     seal: bool,
     phase: Phase,
-    /// The counter block of the mask, one in front of the text's (NIST SP 800-38D section 7.1).
+    /// The block in front of the mask's counter block, which is the one in front of the text's (NIST SP
+    /// 800-38D section 7.1): of an IV of 12 bytes, that and zeros.
     origin: [u8; 16],
-    /// Whether the IV has 12 bytes, so that the text's counters begin with 2.
+    /// Whether the IV has 12 bytes, so that kernels for whole messages know all counters.
     short_iv: bool,
     aad_len: u64,
     data_len: u64,
@@ -175,9 +176,9 @@ impl GcmStream {
         if given == 0 || given as u64 > MOST {
             return Err(StreamError::IvLength { given });
         }
-        let origin = match iv.try_into() {
-            Ok(nonce) => with_number(nonce, 1),
-            Err(_) => long_iv(gcm, iv),
+        let origin = match iv.first_chunk::<12>() {
+            Some(nonce) if given == 12 => nonce_block(nonce),
+            _ => add_to_counter(&long_iv(gcm, iv), u32::MAX),
         };
         (self.origin, self.short_iv) = (origin, given == 12);
         (self.phase, self.aad_len, self.data_len) = (Phase::Aad, 0, 0);
@@ -215,6 +216,11 @@ impl GcmStream {
             (_, used) => used,
         };
         let hash = &mut self.state.hash;
+        if used == 0 && aad.len() <= 16 {
+            *hash = short_block(aad);
+            self.aad_len = length;
+            return Ok(());
+        }
         let (front, rest) = aad.split_at(aad.len().min(16 - used));
         hash.iter_mut().skip(used).zip(front).for_each(|(hash, byte)| *hash ^= byte);
         if !rest.is_empty() {
@@ -296,8 +302,7 @@ impl GcmStream {
             return Err(StreamError::Ended);
         }
         self.finish();
-        let expected = self.state.hash.get(..tag.len().max(4)).unwrap_or_default();
-        let matches = tags_match(expected, tag);
+        let matches = (4..=16).contains(&tag.len()) && icv_matches(&self.state.hash, tag);
         self.state.hash = [0; 16];
         self.phase = Phase::Verified;
         if !matches {
@@ -325,9 +330,8 @@ impl GcmStream {
     #[inline]
     fn whole(&mut self, data: &mut [u8]) {
         let Some(gcm) = Gcm::of(self.key.inner()) else { return };
-        let Self { ref key, seal, origin, aad_len, .. } = *self;
-        let nonce = origin.first_chunk().map_or(origin, |nonce| with_number(nonce, 0));
-        let (key, nonce, hash) = (key.inner(), &nonce, &mut self.state.hash);
+        let Self { ref key, seal, aad_len, .. } = *self;
+        let (key, nonce, hash) = (key.inner(), &self.origin, &mut self.state.hash);
         self.data_len = data.len() as u64;
         let aad_len = aad_len as usize;
         if seal {
@@ -359,12 +363,12 @@ impl GcmStream {
 
     /// Brings the hash into the form in which parts can follow.
     fn take_apart(&mut self) {
-        let counter = self.counter();
+        let (mask, counter) = (add_to_counter(&self.origin, 1), self.counter());
         let Some(gcm) = Gcm::of(self.key.inner()) else { return };
         let (lengths, state) = ((self.aad_len, self.data_len), &mut self.state);
         match self.phase {
-            Phase::Aad => gcm.begin(&self.origin, state),
-            Phase::Whole => gcm.resume(&self.origin, &counter, lengths, state),
+            Phase::Aad => gcm.begin(&mask, state),
+            Phase::Whole => gcm.resume(&mask, &counter, lengths, state),
             Phase::Parts | Phase::Ended | Phase::Verified => return,
         }
         self.phase = Phase::Parts;
@@ -387,17 +391,33 @@ impl GcmStream {
     /// The counter block of the block that comes next, or is not whole yet.
     fn counter(&self) -> [u8; 16] {
         // Counters wrap at 32 bits, as an IV of another length may have them do.
-        add_to_counter(&self.origin, (self.data_len / 16) as u32 + 1)
+        add_to_counter(&self.origin, ((self.data_len / 16) as u32).wrapping_add(2))
     }
 }
 
-/// A nonce with a number behind it.
+/// A nonce with zeros behind it.
 #[inline]
-fn with_number(nonce: &[u8; 12], number: u8) -> [u8; 16] {
+fn nonce_block(nonce: &[u8; 12]) -> [u8; 16] {
     let mut block = [0; 16];
     block[..12].copy_from_slice(nonce);
-    block[15] = number;
     block
+}
+
+/// Up to 16 bytes with zeros behind them. Taken from both ends, in words: kernels load it at once, and
+/// would wait for single bytes.
+#[inline]
+fn short_block(bytes: &[u8]) -> [u8; 16] {
+    let len = bytes.len();
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
+    let (low, high) = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        (Some(front), Some(back)) => {
+            // What was read twice is shifted out.
+            let twice = 8 * (16 - len.clamp(8, 16)) as u32;
+            (u64::from_le_bytes(*front), u64::from_le_bytes(*back).checked_shr(twice).unwrap_or(0))
+        }
+        _ => (word(bytes), 0),
+    };
+    (u128::from(low) | u128::from(high) << 64).to_le_bytes()
 }
 
 /// What an IV of another length than 12 bytes is hashed to (NIST SP 800-38D section 7.1).

@@ -1,6 +1,7 @@
 //! `convoy bench`: what it costs.
 
 mod crypto;
+mod crypto_stream;
 mod engine;
 mod esp;
 
@@ -14,6 +15,7 @@ pub use esp::{EspArgs, HELP as ESP_HELP};
 
 pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     match &args.what {
+        BenchWhat::Crypto(args) if args.stream => crypto_stream::run(args),
         BenchWhat::Crypto(args) => crypto::run(args),
         BenchWhat::Engine(args) => engine::run(args),
         BenchWhat::Esp(args) => esp::run(args),
