@@ -710,10 +710,12 @@ fn passes_a_port(change: impl Fn(String) -> String, said: &str) {
     assert!(detail.contains(said), "{detail}");
     counts_questions(&world.sites[0]);
     assert!(doctor(&world).contains("table inet convoy-tun0 stands\n"), "{}", doctor(&world));
-    // Without a gateway what was decided goes on, and nothing else does.
-    a.kill();
-    assert!(doctor(&world).contains("closed, as no gateway answers"), "{}", doctor(&world));
+    // Without a gateway what was decided goes on, and nothing else does. Flows that are silent are soon
+    // forgotten, and a busy machine takes long for a doctor.
     assert!(caller.is_answered(&world));
+    a.kill();
+    assert!(caller.is_answered(&world));
+    assert!(doctor(&world).contains("closed, as no gateway answers"), "{}", doctor(&world));
     let another = Caller::new(&world);
     nothing_in_clear(&wire(&|| {
         assert!(!another.is_answered(&world));
