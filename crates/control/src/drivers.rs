@@ -87,8 +87,14 @@ impl Drivers {
         wanted: impl Iterator<Item = &'a str>,
     ) -> Result<Ready, RegistryError> {
         let preferred = self.rules.preferred.iter().map(|name| &**name);
-        let named =
-            wanted.chain(preferred).find_map(|name| self.registry.driver_for(name, suite).ok());
+        // Why a name does not suit is put into words by whoever reads it, and not for each SA.
+        let is_for = |name: &&str| {
+            self.registry.drivers().any(|driver| driver.name() == *name && driver.takes(suite))
+        };
+        let named = wanted
+            .chain(preferred)
+            .filter(is_for)
+            .find_map(|name| self.registry.driver_for(name, suite).ok());
         named.map_or_else(|| self.registry.for_suite(suite), Ok)
     }
 }

@@ -274,8 +274,8 @@ unsafe extern "C" fn update(
     unsafe { with(context, work) }
 }
 
-/// `EVP_Cipher`: an update, or without input the end, and no error for what an update has one for. Users such as OpenSSH tell success by its result, which
-/// is right only where a provider has this function.
+/// `EVP_Cipher`: an update, or without input the end, and no error for what an update has one for. Users
+/// such as OpenSSH tell success by its result, which is right only where a provider has this function.
 ///
 /// # Safety
 ///
