@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::{PATIENCE, Plan};
 use convoy::gateway::{Core, Medium, Prepared, load};
-use convoy_crypto::{Cpu, Suite, Tier};
-use convoy_engine::registry::{Setting, algorithm};
+use convoy_crypto::{Cpu, Tier};
+use convoy_engine::registry::{Driver, Setting};
 use convoy_io::Port;
 use convoy_io::mem::{Config, CopyPort, copying_pair};
 use convoy_ipsec::drop_reason::DropReason;
@@ -294,7 +294,12 @@ fn drivers_change_under_traffic_and_nothing_is_lost() {
         let picture = gateways[0].state().published().current();
         let (_, sa) = picture.outbound_sas().next().unwrap();
         let best = sa.key.tier();
-        let of = |tier| format!("{}-convoy-{tier}", word_of(sa.key.suite()));
+        let drivers = gateways[0].state().drivers().clone();
+        let of = |tier| {
+            let is_of =
+                |driver: &&Driver| driver.takes(sa.key.suite()) && driver.tier() == Some(tier);
+            drivers.registry().drivers().find(is_of).unwrap().name()
+        };
         let tiers = |gateways: &[Core; 2]| {
             let picture = gateways[0].state().published().current();
             let outbound = picture.outbound_sas().map(|(_, sa)| sa.key.tier());
@@ -302,7 +307,7 @@ fn drivers_change_under_traffic_and_nothing_is_lost() {
         };
         let set = |gateways: &mut [Core; 2], tier, setting| {
             for gateway in gateways {
-                let drivers = gateway.state().drivers().with_setting(&of(tier), setting).unwrap();
+                let drivers = gateway.state().drivers().with_setting(of(tier), setting).unwrap();
                 gateway.set_drivers(drivers).unwrap();
             }
         };
@@ -342,12 +347,6 @@ fn drivers_change_under_traffic_and_nothing_is_lost() {
             gateway.stop().unwrap();
         }
     }
-}
-
-/// An algorithm as it stands in the names of drivers.
-fn word_of(suite: Suite) -> String {
-    let name = algorithm::name_of(suite).replace(['(', ')', ','], "-");
-    name.split('-').filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
 }
 
 /// A side's file whose plain interface has policies of its own: these hosts pass. The common
