@@ -31,7 +31,7 @@ const LONG: &str = "CONVOY_LONG";
 const KILLING: [(&str, &str, Option<&str>); 4] = [
     ("convoy", "it", Some("adversity::")),
     ("leak-protection", "it", Some("kinds::")),
-    ("control", "kill", None),
+    ("control", "it", Some("kill::")),
     ("engine", "convoy_engine", Some("front::tests::faults::")),
 ];
 

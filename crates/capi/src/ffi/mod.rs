@@ -8,6 +8,8 @@ mod aead;
 mod keys;
 mod manager;
 mod misc;
+#[cfg(test)]
+mod misuse_tests;
 mod raw;
 mod stream;
 mod view;

@@ -4,6 +4,7 @@
 mod broken;
 mod daemons;
 mod folder;
+mod kill;
 mod replay;
 mod site;
 mod socket;

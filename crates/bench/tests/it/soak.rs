@@ -1,5 +1,6 @@
-//! A soak with faults. It is alone in its program because it looks at the memory of the process.
-#![allow(clippy::unwrap_used, reason = "tests")]
+//! A soak with faults, in a process of its own, because it looks at the memory of the process.
+
+use std::process::Command;
 
 use convoy_bench::esp::rig::Task;
 use convoy_bench::esp::site::Shape;
@@ -8,8 +9,30 @@ use convoy_bench::mix::{Mix, Sizes};
 use convoy_crypto::Cpu;
 use convoy_io::fault::Faults;
 
+/// Set for the process that soaks.
+const CHILD: &str = "CONVOY_TEST_SOAK";
+
 #[test]
 fn what_the_injector_does_is_accounted_for() {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "soak::child_soaks", "--nocapture"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains("soaked"), "{told}{errors}");
+}
+
+#[test]
+fn child_soaks() {
+    if std::env::var_os(CHILD).is_some() {
+        the_injector_is_accounted_for();
+        println!("soaked");
+    }
+}
+
+fn the_injector_is_accounted_for() {
     let cpu = Cpu::detect().unwrap();
     let faults = Faults {
         loss: 0.02,

@@ -9,7 +9,7 @@ use std::{
     ptr,
 };
 
-use convoy_capi::{
+use crate::{
     ffi::*,
     types::{
         AeadKey, AesDecKey, AesEncKey, CONVOY_CIPHER_AEAD, CONVOY_CIPHER_CBC, CONVOY_CIPHER_CTR,

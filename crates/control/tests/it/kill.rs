@@ -1,10 +1,9 @@
 //! A process that leases and uses sequence numbers is killed hundreds of times, at any moment; no
 //! number is ever used twice.
 //!
-//! This program is its own child: called with `child`, it opens the state folder, uses numbers of
-//! three keys as fast as it can, and tells each burst on its standard output, which the parent
-//! keeps. It has a main function of its own because a child must not run a test harness.
-#![allow(clippy::unwrap_used)] // tests may, but clippy sees test functions only
+//! This program is its own child: with [`CHILD`] set, it opens the state folder, uses numbers of
+//! three keys as fast as it can, and tells each burst on its standard error, which the parent keeps:
+//! there the test harness writes nothing.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -23,13 +22,14 @@ const KILLS: [usize; 2] = [60, 250];
 /// A burst as it is told: key, first number, how many.
 const TOLD: usize = 10;
 
-fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    match args.iter().position(|arg| arg == "child") {
-        Some(at) => child(Path::new(&args[at + 1]), args[at + 2].parse().unwrap()),
-        None if args.iter().any(|arg| arg == "--list") => println!("no_number_comes_twice: test"),
-        None => parent(),
-    }
+/// Set for a child: the state folder. How many bursts it sends is in [`BURSTS`].
+const CHILD: &str = "CONVOY_TEST_KILL_FOLDER";
+const BURSTS: &str = "CONVOY_TEST_KILL_BURSTS";
+
+#[test]
+fn child_uses_numbers() {
+    let Some(folder) = std::env::var_os(CHILD) else { return };
+    child(Path::new(&folder), std::env::var(BURSTS).unwrap().parse().unwrap());
 }
 
 /// Uses numbers in `bursts` bursts, then ends in order.
@@ -52,7 +52,7 @@ fn child(folder: &Path, bursts: u64) {
     let claim =
         |lease| SequenceCounter::claim(lease, SeqNum::new(0), SequenceLimits::new(true)).unwrap();
     let mut counters: Vec<_> = leases.into_iter().map(claim).collect();
-    let mut out = std::io::stdout().lock();
+    let mut out = std::io::stderr().lock();
     for burst in 0..bursts {
         let key = (burst % KEYS as u64) as usize;
         // An exhausted lease fills up at the keeper's next look.
@@ -74,7 +74,8 @@ struct Seen {
     numbers: u64,
 }
 
-fn parent() {
+#[test]
+fn no_number_comes_twice() {
     let folder = tempfile::tempdir().unwrap();
     let mut dice = Dice(0x5eed_c0de);
     let mut seen = [Seen::default(); KEYS];
@@ -86,7 +87,7 @@ fn parent() {
         let mut child = spawn(folder.path(), bursts);
         let mut told = Vec::new();
         if ends_in_order {
-            child.stdout.take().unwrap().read_to_end(&mut told).unwrap();
+            child.stderr.take().unwrap().read_to_end(&mut told).unwrap();
             assert!(child.wait().unwrap().success(), "the child failed");
             orderly += 1;
         } else {
@@ -98,15 +99,16 @@ fn parent() {
     }
     assert!(orderly > 0 && told_in_kills > kills * TOLD, "{orderly} {told_in_kills}");
     let numbers: u64 = seen.iter().map(|seen| seen.numbers).sum();
-    println!(
-        "no_number_comes_twice: ok, {killed} kills, {orderly} orderly ends, {numbers} numbers"
-    );
+    println!("{killed} kills, {orderly} orderly ends, {numbers} numbers");
 }
 
 fn spawn(folder: &Path, bursts: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["child".as_ref(), folder.as_os_str(), bursts.to_string().as_ref()])
-        .stdout(Stdio::piped())
+        .args(["--exact", "kill::child_uses_numbers", "--nocapture"])
+        .env(CHILD, folder)
+        .env(BURSTS, bursts.to_string())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap()
 }
@@ -114,7 +116,7 @@ fn spawn(folder: &Path, bursts: u64) -> Child {
 /// Kills a child after some of its output, or after a moment in which it may still be starting;
 /// everything it told is kept.
 fn kill_somewhere(mut child: Child, dice: &mut Dice, told: &mut Vec<u8>) {
-    let mut out = child.stdout.take().unwrap();
+    let mut out = child.stderr.take().unwrap();
     if dice.roll(4) == 0 {
         std::thread::sleep(Duration::from_micros(dice.roll(8000)));
     } else {
