@@ -1,0 +1,7 @@
+//! The integration tests of this crate, in one program: linking is what many would cost.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+mod openssl;
+mod records;
+mod suites;
