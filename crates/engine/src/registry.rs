@@ -17,6 +17,7 @@
 
 pub mod algorithm;
 mod driver;
+mod error;
 mod known;
 mod self_test;
 mod table;
@@ -28,7 +29,8 @@ use crate::Front;
 
 pub use algorithm::Kind;
 pub use driver::{Driver, Provider, Ready, SelfTest};
-pub use table::{Purpose, Registry, RegistryError, Setting};
+pub use error::RegistryError;
+pub use table::{Purpose, Registry, Setting};
 
 /// An engine that can be made.
 #[derive(Clone, Copy, Debug)]

@@ -47,10 +47,7 @@ impl Known {
     ) -> Option<()> {
         let Some(known) = &*self.0 else { return Some(()) };
         let Err(error) = question(known) else { return Some(()) };
-        let error = error.to_string();
-        // What would be right stands last.
-        let (what, help) = error.rsplit_once("; ").unwrap_or((&error, ""));
-        report.error(place, what, help);
+        report.error(place, error.fault(), error.remedy().unwrap_or_default());
         None
     }
 

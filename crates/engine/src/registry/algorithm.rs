@@ -122,7 +122,8 @@ fn every_suite() -> impl Iterator<Item = Suite> {
 }
 
 /// An algorithm's name as it stands in the names of drivers: `rfc4106-gcm-aes`.
-pub(crate) fn as_word(algorithm: &str) -> String {
+#[must_use]
+pub fn as_word(algorithm: &str) -> String {
     let words = algorithm.split(['(', ')', ',']).filter(|word| !word.is_empty());
     words.collect::<Vec<_>>().join("-")
 }

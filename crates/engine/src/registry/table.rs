@@ -6,6 +6,7 @@ use convoy_crypto::{Cpu, Suite};
 
 use super::algorithm;
 use super::driver::{Driver, Ready, SelfTest};
+use super::error::RegistryError;
 use super::tiers;
 use crate::drivers;
 
@@ -16,79 +17,6 @@ pub enum Purpose {
     Traffic,
     /// To be measured.
     Bench,
-}
-
-/// A driver is not registered, or not found.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RegistryError {
-    /// No algorithm has the name.
-    #[error("no algorithm is called {name:?}; there are {known}")]
-    UnknownAlgorithm {
-        /// The name that was asked for.
-        name: String,
-        /// All names, with commas between them.
-        known: String,
-    },
-    /// No driver has the name.
-    #[error("no driver is called {name:?}; there are {known}")]
-    UnknownDriver {
-        /// The name that was asked for.
-        name: String,
-        /// Drivers of the algorithm that the name begins with, or all algorithms.
-        known: String,
-    },
-    /// A driver has the name already.
-    #[error("a driver is called {0:?} already; names are given once")]
-    NameTaken(String),
-    /// The driver failed its self-test.
-    #[error("the driver {name} must not be used, as its self-test {self_test}; {instead}")]
-    Failed {
-        /// The driver's name.
-        name: String,
-        /// How the self-test ended.
-        self_test: SelfTest,
-        /// What can be used.
-        instead: String,
-    },
-    /// The driver is for benches.
-    #[error("the driver {name} is for benches only; {instead}")]
-    BenchOnly {
-        /// The driver's name.
-        name: String,
-        /// What can be used.
-        instead: String,
-    },
-    /// The driver was switched off.
-    #[error("the driver {name} is switched off; {instead}")]
-    Off {
-        /// The driver's name.
-        name: String,
-        /// What can be used.
-        instead: String,
-    },
-    /// The driver works for other algorithms.
-    #[error("the driver {name} computes {algorithm}, and not {wanted}; {instead}")]
-    OtherAlgorithm {
-        /// The driver's name.
-        name: String,
-        /// Its algorithm.
-        algorithm: String,
-        /// The suite that it is asked to work for.
-        wanted: String,
-        /// What can be used.
-        instead: String,
-    },
-    /// No driver that may be used works for the suite.
-    #[error(
-        "no driver that passed its self-test, and is switched on, works for {suite}, of {algorithm}"
-    )]
-    NoDriver {
-        /// The suite, or the name that was asked for.
-        suite: String,
-        /// Its algorithm.
-        algorithm: String,
-    },
 }
 
 /// A change of a driver's settings.
