@@ -47,6 +47,7 @@ needs=(
     "/usr/include/openssl/evp.h|libssl-dev|tests that lead the OpenSSL provider and OpenSSL's own through the same calls"
     "nginx|nginx-light|tests with nginx on the OpenSSL provider"
     "curl|curl|tests with nginx on the OpenSSL provider"
+    "haproxy|haproxy|tests with HAProxy on the OpenSSL provider"
 )
 
 missing=()

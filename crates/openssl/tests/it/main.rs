@@ -4,5 +4,6 @@
 
 mod common;
 mod evp;
+mod haproxy;
 mod nginx;
 mod programs;

@@ -12,13 +12,13 @@ use convoy_openssl::stats::{Counter, Counts};
 use crate::common::{Running, Setup, has, noise, plain, run, until};
 
 /// A server of the files in its folder, on a UNIX socket, with two workers.
-struct Nginx {
-    setup: Setup,
+pub(crate) struct Nginx {
+    pub(crate) setup: Setup,
     running: Running,
 }
 
 impl Nginx {
-    fn start(uses_convoy: bool) -> Self {
+    pub(crate) fn start(uses_convoy: bool) -> Self {
         let setup = Setup::new();
         setup.certify();
         let folder = setup.folder().display();
@@ -47,16 +47,19 @@ impl Nginx {
         Self { setup, running }
     }
 
-    /// Fetches a file with curl, and compares it.
-    fn fetch(&self, mut curl: Command, name: &str, what: &[&str]) {
-        let whole = fs::read(self.setup.path(name)).unwrap();
-        curl.args(["--silent", "--show-error", "--fail", "--cacert"])
-            .arg(self.setup.path("cert.pem"));
-        curl.arg("--unix-socket").arg(self.setup.path("socket"));
-        curl.args(what).arg(format!("https://localhost/{name}"));
-        let output = run(&mut curl);
-        assert!(output.stdout == whole, "{what:?}: {} bytes differ", output.stdout.len());
+    fn fetch(&self, curl: Command, name: &str, what: &[&str]) {
+        fetch(&self.setup, curl, name, what);
     }
+}
+
+/// Fetches a file with curl from the server on the socket in a folder, and compares it.
+pub(crate) fn fetch(setup: &Setup, mut curl: Command, name: &str, what: &[&str]) {
+    let whole = fs::read(setup.path(name)).unwrap();
+    curl.args(["--silent", "--show-error", "--fail", "--cacert"]).arg(setup.path("cert.pem"));
+    curl.arg("--unix-socket").arg(setup.path("socket"));
+    curl.args(what).arg(format!("https://localhost/{name}"));
+    let output = run(&mut curl);
+    assert!(output.stdout == whole, "{what:?}: {} bytes differ", output.stdout.len());
 }
 
 /// Workers outlive a master that is killed, so it is asked to end.
@@ -77,7 +80,7 @@ fn is_root() -> bool {
 }
 
 /// Ways to speak TLS, as curl is told them, and what counts records of them.
-const WAYS: [(&[&str], Counter, Counter); 4] = [
+pub(crate) const WAYS: [(&[&str], Counter, Counter); 4] = [
     (
         &["--tls-max", "1.2", "--ciphers", "ECDHE-ECDSA-AES128-GCM-SHA256"],
         Counter::RecordsSealed,
@@ -101,7 +104,7 @@ const WAYS: [(&[&str], Counter, Counter); 4] = [
 ];
 
 /// A megabyte is 64 records of 16 KiB.
-const MEGABYTE: usize = 1 << 20;
+pub(crate) const MEGABYTE: usize = 1 << 20;
 
 /// The processes that a process started.
 fn children(parent: &str) -> Vec<String> {
