@@ -8,6 +8,7 @@ pub mod esp;
 pub mod floor;
 pub mod gate;
 pub mod machine;
+pub mod maker;
 pub mod mix;
 #[allow(unsafe_code)]
 pub mod peer;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use convoy_crypto::{Cpu, KeyMaterial, Nonce, SealKey, SecretBytes, Suite, Tier, time_stamp};
+use convoy_crypto::{KeyMaterial, Nonce, SecretBytes, Suite, time_stamp};
 use convoy_engine::{Context, EngineKey, Front, Job, JobBurst, KeyId, Op, Span, Status};
 use convoy_packet::{Arena, FrameSize, Pool};
 use serde::Serialize;
 
+use crate::maker::Maker;
 use crate::stats::Summary;
 
 /// Jobs of a burst.
@@ -66,17 +67,13 @@ impl Load {
         (self.bytes + 2).next_multiple_of(if self.suite.is_aead() { 4 } else { 16 })
     }
 
-    fn key(self, cpu: &Cpu, tier: Tier) -> Result<EngineKey, EngineError> {
-        self.key_of(cpu, tier, 0x11)
-    }
-
     /// A key; `mark` makes it differ from others.
-    pub(super) fn key_of(self, cpu: &Cpu, tier: Tier, mark: u8) -> Result<EngineKey, EngineError> {
+    pub(super) fn key(self, maker: &Maker, mark: u8) -> Result<EngineKey, EngineError> {
         let material = KeyMaterial {
             cipher: SecretBytes::copy_from(&vec![mark; self.suite.key_bytes()]),
             integrity: SecretBytes::copy_from(&vec![0x22; self.suite.integrity_key_bytes()]),
         };
-        let key = SealKey::with_tier(cpu, tier, self.suite, material);
+        let key = maker.seal_key(self.suite, material);
         Ok(EngineKey::Seal(Arc::new(key.map_err(|error| EngineError::Key(error.to_string()))?)))
     }
 }
@@ -256,19 +253,19 @@ impl Course {
     }
 }
 
-/// Measures one engine with one load, for twice `time`.
+/// Measures one engine with one load, for twice `time`, under a key of `maker`.
 ///
 /// # Errors
 /// [`EngineError`], also when a packet was not sealed or a frame got lost.
 pub fn measure(
     name: &str,
     front: Front,
-    (cpu, tier): (&Cpu, Tier),
+    maker: &Maker,
     load: Load,
     time: Duration,
 ) -> Result<Point, EngineError> {
     let mut course = Course::new(front, load, BURST)?;
-    course.front.install(KeyId(0), load.key(cpu, tier)?);
+    course.front.install(KeyId(0), load.key(maker, 0x11)?);
     let samples = course.costs(time)?;
     let packets_per_second = course.rate(time)?;
     course.end()?;
@@ -280,12 +277,14 @@ pub fn measure(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use convoy_crypto::Cpu;
     use convoy_engine::model::{Faults, Model, Settings};
     use convoy_runtime::{CryptoPool, Waker};
 
     #[test]
     fn every_engine_gets_all_done_and_gives_all_frames_back() {
         let cpu = Cpu::detect().unwrap();
+        let maker = Maker::Tier(cpu, cpu.best());
         let pool = CryptoPool::start(&[None]).unwrap();
         let waker = Waker::new().unwrap();
         let settings = Settings { latency: 1000, jitter: 500, ..Settings::default() };
@@ -298,7 +297,7 @@ mod tests {
                 ("model", Front::with(Box::new(model))),
             ] {
                 let time = Duration::from_millis(20);
-                let point = measure(name, front, (&cpu, cpu.best()), load, time).unwrap();
+                let point = measure(name, front, &maker, load, time).unwrap();
                 assert!(point.packets_per_second > 0.0, "{point:?}");
             }
         }

@@ -85,16 +85,18 @@ impl fmt::Display for Report {
                  they reach {together:.2} of what they reach one at a time"
             )?;
         }
+        let width =
+            self.points.iter().map(|point| point.engine.len()).max().unwrap_or(0).max(6) + 2;
         writeln!(
             f,
-            "\n{:<8}{:<28}{:>6}{:>10}{:>16}{:>10}{:>9}",
+            "\n{:<width$}{:<28}{:>6}{:>10}{:>16}{:>10}{:>9}",
             "ENGINE", "SUITE", "BYTES", "CYCLES", "(quartiles)", "Mpps", "Gb/s"
         )?;
         for point in &self.points {
             let rate = point.packets_per_second;
             writeln!(
                 f,
-                "{:<8}{:<28}{:>6}{:>10.1}{:>16}{:>10.2}{:>9.2}",
+                "{:<width$}{:<28}{:>6}{:>10.1}{:>16}{:>10.2}{:>9.2}",
                 point.engine,
                 point.suite,
                 point.bytes,

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use convoy_crypto::{Cpu, Tier};
 use convoy_engine::model::{Faults, Model, Settings};
 use convoy_engine::{Front, KeyId};
 use serde::Serialize;
 
 use super::measure::{Course, EngineError, Load};
+use crate::maker::Maker;
 use crate::stats::Summary;
 
 /// Jobs of a burst in these trials: eight of them are the thousand that are to be under way.
@@ -36,12 +36,12 @@ pub struct Stall {
 ///
 /// # Errors
 /// [`EngineError`], also when a job does not come out, or not in its turn.
-pub fn stall((cpu, tier): (&Cpu, Tier), load: Load) -> Result<Stall, EngineError> {
+pub fn stall(maker: &Maker, load: Load) -> Result<Stall, EngineError> {
     let settings = Settings::default();
     let faults = Faults { stall_at: Some(0), ..Faults::default() };
     let front = Front::with(Box::new(Model::new(settings, faults)));
     let mut course = Course::new(front, load, BURST)?;
-    course.front.install(KeyId(0), load.key_of(cpu, tier, 1)?);
+    course.front.install(KeyId(0), load.key(maker, 1)?);
     for _ in 0..BURSTS {
         course.lay_out()?;
         course.hand_over();
@@ -72,11 +72,11 @@ pub struct Rekeys {
 pub fn rekeys(
     name: &str,
     front: Front,
-    (cpu, tier): (&Cpu, Tier),
+    maker: &Maker,
     load: Load,
     time: Duration,
 ) -> Result<Rekeys, EngineError> {
-    let keys: Result<Vec<_>, _> = (0..KEYS).map(|mark| load.key_of(cpu, tier, mark)).collect();
+    let keys: Result<Vec<_>, _> = (0..KEYS).map(|mark| load.key(maker, mark)).collect();
     let keys = keys?;
     let mut course = Course::new(front, load, BURST)?;
     let mut next = keys.iter().cycle();
@@ -107,12 +107,13 @@ pub fn rekeys(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use convoy_crypto::Cpu;
 
     #[test]
     fn a_stall_and_new_keys_lose_nothing() {
         let cpu = Cpu::detect().unwrap();
         let load = Load { suite: "aes-128-gcm-16".parse().unwrap(), bytes: 100 };
-        let with = (&cpu, cpu.best());
+        let with = &Maker::Tier(cpu, cpu.best());
         assert_eq!(stall(with, load).unwrap().jobs, 1024);
         let rekeys = rekeys("inline", Front::inline(), with, load, Duration::from_millis(50));
         assert!(rekeys.unwrap().throughput.mean > 0.0);

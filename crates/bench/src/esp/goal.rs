@@ -73,7 +73,7 @@ pub fn worker_figures(rates: &[Rate]) -> Vec<Figure> {
 #[must_use]
 pub fn figures(points: &[Point]) -> Vec<Figure> {
     let mut figures = Vec::new();
-    for point in points {
+    for point in points.iter().filter(|point| point.engine == "inline") {
         let row = ROWS.iter().position(|(suite, size)| {
             (suite.to_string(), Sizes::Fixed(*size)) == (point.suite.clone(), point.size)
         });

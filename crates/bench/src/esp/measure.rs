@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use convoy_crypto::{Cpu, Tier, time_stamp};
+use convoy_crypto::time_stamp;
 use convoy_ipsec::pipeline::Stage;
 use convoy_ipsec::spd::{Decision, Direction, FlowCache, Spd};
 use convoy_packet::BURST_MAX;
@@ -13,6 +13,7 @@ use super::alone::{Alone, Cycles};
 use super::books::Books;
 use super::rig::{Lap, Rig, RigError, Task};
 use super::stages::{StageCost, StageSamples, Watch};
+use crate::maker::Maker;
 use crate::mix::{Numbers, Sizes};
 use crate::run::interruptions;
 use crate::stats::Summary;
@@ -49,6 +50,8 @@ pub struct Point {
     pub esn: bool,
     /// Packets of a burst.
     pub burst: usize,
+    /// Name of the engine.
+    pub engine: String,
     /// The tier of the keys.
     pub tier: &'static str,
     /// Bursts that were measured, and those that other programs came into.
@@ -116,18 +119,13 @@ impl Way {
     }
 }
 
-/// Measures `task` on `tier` for about `time`, and up to ten seconds longer, until nobody disturbs a burst;
+/// Measures `task` with `maker` for about `time`, and up to ten seconds longer, until nobody disturbs a burst;
 /// `W` is `()`, or a [`Clock`](super::stages::Clock) to look into the stages as well.
 ///
 /// # Errors
 /// [`RigError`].
-pub fn measure<W: Watch>(
-    cpu: &Cpu,
-    tier: Tier,
-    task: &Task,
-    time: Duration,
-) -> Result<Point, RigError> {
-    let mut rig = Rig::<W>::new(cpu, tier, task)?;
+pub fn measure<W: Watch>(maker: &Maker, task: &Task, time: Duration) -> Result<Point, RigError> {
+    let mut rig = Rig::<W>::new(maker, task)?;
     let alone = Alone::new(task.suite, task.burst, rig.pool());
     let mut alone = alone.ok_or(RigError::Broken("no frames for the library alone"))?;
     let mut look = LookUps::new(&rig);
@@ -175,7 +173,8 @@ pub fn measure<W: Watch>(
         flows: shape.flows,
         esn: shape.esn,
         burst: task.burst,
-        tier: tier.name(),
+        engine: maker.name().to_owned(),
+        tier: rig.site.tier().name(),
         bursts: outbound.pipeline.len(),
         disturbed,
         outbound: outbound.way(),

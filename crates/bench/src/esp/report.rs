@@ -65,13 +65,18 @@ pub fn figure_rows(figures: &[Figure]) -> Rows {
     rows
 }
 
+/// What did the cryptography: the tier of Convoy's own kernels, or another driver.
+fn by(engine: &str, tier: &str) -> String {
+    if engine == "inline" { tier } else { engine }.to_owned()
+}
+
 /// All points: per direction what the pipeline needs, what the library alone needs, and the
 /// difference with its quartiles.
 #[must_use]
 pub fn point_rows(points: &[Point]) -> Rows {
     let mut rows = vec![row([
-        "SUITE", "SIZE", "SAS", "POLICIES", "FLOWS", "TIER", "OUT", "CRYPTO", "OVER", "IN",
-        "CRYPTO", "OVER", "LOOK-UP", "NEW",
+        "SUITE", "SIZE", "SAS", "POLICIES", "FLOWS", "BY", "OUT", "CRYPTO", "OVER", "IN", "CRYPTO",
+        "OVER", "LOOK-UP", "NEW",
     ])];
     for point in points {
         let mut cells = vec![
@@ -80,7 +85,7 @@ pub fn point_rows(points: &[Point]) -> Rows {
             point.sas.to_string(),
             point.policies.to_string(),
             point.flows.to_string(),
-            point.tier.to_owned(),
+            by(&point.engine, point.tier),
         ];
         cells.extend(way(&point.outbound));
         cells.extend(way(&point.inbound));
@@ -93,7 +98,7 @@ pub fn point_rows(points: &[Point]) -> Rows {
 /// The stages of all points that were watched, in cycles per packet.
 #[must_use]
 pub fn stage_rows(points: &[Point]) -> Rows {
-    let mut rows = vec![row(["SUITE", "SIZE", "SAS", "TIER", "", "STAGES"])];
+    let mut rows = vec![row(["SUITE", "SIZE", "SAS", "BY", "", "STAGES"])];
     for point in points {
         for (name, way) in [("out", &point.outbound), ("in", &point.inbound)] {
             if way.stages.is_empty() {
@@ -105,7 +110,7 @@ pub fn stage_rows(points: &[Point]) -> Rows {
                 point.suite.clone(),
                 size_name(&point.size),
                 point.sas.to_string(),
-                point.tier.to_owned(),
+                by(&point.engine, point.tier),
                 name.to_owned(),
                 stages.collect::<Vec<_>>().join(", "),
             ]);
@@ -150,7 +155,7 @@ pub fn soak_rows(soaks: &[Soak]) -> Rows {
         "SUITE",
         "SIZE",
         "SAS",
-        "TIER",
+        "BY",
         "SENT",
         "RECEIVED",
         "TAKEN",
@@ -168,7 +173,7 @@ pub fn soak_rows(soaks: &[Soak]) -> Rows {
             soak.suite.clone(),
             size_name(&soak.size),
             soak.sas.to_string(),
-            soak.tier.to_owned(),
+            by(&soak.engine, soak.tier),
             books.sent.to_string(),
             books.received.to_string(),
             books.faults.map_or(0, |faults| faults.lost).to_string(),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use convoy_crypto::{Cpu, Suite, Tier, time_stamp};
-use convoy_engine::registry;
+use convoy_crypto::{Suite, time_stamp};
+use convoy_engine::Front;
 use convoy_io::fault::{Faults, Faulty};
 use convoy_io::mem::{self, MemPort};
 use convoy_io::{IoError, Port};
@@ -19,6 +19,7 @@ use super::books::Books;
 use super::site::{Shape, Site, SiteError};
 use super::stages::{Cycles, Watch};
 use super::traffic::{Ledger, PACKET_MAX, PACKET_MIN, Traffic};
+use crate::maker::Maker;
 use crate::mix::Sizes;
 
 /// Frames of the arena: some bursts on their way, and what pools keep.
@@ -116,11 +117,11 @@ pub struct Rig<W: Watch = ()> {
 }
 
 impl<W: Watch> Rig<W> {
-    /// Sets everything up for `task` on `tier`.
+    /// Sets everything up for `task`, with keys and engines of `maker`.
     ///
     /// # Errors
     /// [`RigError`].
-    pub fn new(cpu: &Cpu, tier: Tier, task: &Task) -> Result<Self, RigError> {
+    pub fn new(maker: &Maker, task: &Task) -> Result<Self, RigError> {
         if !(1..=BURST_MAX).contains(&task.burst) {
             return Err(RigError::Burst(task.burst));
         }
@@ -129,10 +130,10 @@ impl<W: Watch> Rig<W> {
         if let Some(len) = traffic.lengths().iter().find(wrong) {
             return Err(RigError::Size(*len));
         }
-        let site = Site::new(cpu, tier, task.suite, task.shape)?;
+        let site = Site::new(maker, task.suite, task.shape)?;
         let longest = traffic.lengths().iter().copied().max().unwrap_or(PACKET_MAX);
         let arena = Arena::map(FRAMES, FrameSize::for_packet(longest))?;
-        let (left, right) = (parts(&site), parts(&site));
+        let (left, right) = (parts(&site, maker.engine()), parts(&site, maker.engine()));
         let injector = task.faults.map(|faults| {
             let (near, far) = mem::pair(&mem::Config { depth: WIRE_DEPTH, ..Default::default() });
             Injector { near: Faulty::new(near, 13, Faults::default(), faults), far }
@@ -287,9 +288,7 @@ impl<W: Watch> Rig<W> {
     }
 }
 
-fn parts(site: &Site) -> PipelineParts {
-    // The registry always holds the inline engine.
-    let engine = registry::entries()[0].make();
+fn parts(site: &Site, engine: Front) -> PipelineParts {
     PipelineParts {
         config: PipelineConfig {
             worker: WorkerId(0),

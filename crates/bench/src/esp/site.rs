@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use convoy_crypto::{Cpu, KeyError, KeyMaterial, OpenKey, SealKey, SecretBytes, Suite, Tier};
+use convoy_crypto::{KeyError, KeyMaterial, SecretBytes, Suite, Tier};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, InboundSpec, IpsecProtocol, Mode, OutboundSpec, OuterHeader,
@@ -17,6 +17,7 @@ use convoy_ipsec::spd::{Direction, Policy, PolicyAction, Spd, SpdError};
 use convoy_packet::InterfaceId;
 use convoy_wire::{Prefix, SeqNum, Spi};
 
+use crate::maker::Maker;
 use crate::mix::Numbers;
 
 /// Addresses of a policy's network on either side.
@@ -151,13 +152,13 @@ impl Site {
     ///
     /// # Errors
     /// [`SiteError`].
-    pub fn new(cpu: &Cpu, tier: Tier, suite: Suite, shape: Shape) -> Result<Self, SiteError> {
+    pub fn new(maker: &Maker, suite: Suite, shape: Shape) -> Result<Self, SiteError> {
         shape.check()?;
         let mut numbers = Numbers::new(11);
         let mut snapshot = Snapshot::new(spd(&shape)?);
         let (mut outbound, mut inbound) = (Vec::new(), Vec::new());
         for n in 0..shape.sas {
-            let (out, inn) = associations(cpu, tier, suite, &shape, n as u32, &mut numbers)?;
+            let (out, inn) = associations(maker, suite, &shape, n as u32, &mut numbers)?;
             let (out, inn) = (Arc::new(out), Arc::new(inn));
             snapshot.add_outbound(SaSlot(n as u32), out.clone())?;
             snapshot.add_inbound(SaSlot(n as u32), inn.clone())?;
@@ -165,6 +166,13 @@ impl Site {
             inbound.push(inn);
         }
         Ok(Self { shape, published: Published::new(snapshot), outbound, inbound })
+    }
+
+    /// The tier of the keys.
+    #[must_use]
+    pub fn tier(&self) -> Tier {
+        // There is an SA, by the check of the shape.
+        self.outbound.first().map_or(Tier::Portable, |sa| sa.key.tier())
     }
 }
 
@@ -195,8 +203,7 @@ fn spd(shape: &Shape) -> Result<Spd, SpdError> {
 
 /// Both ends of SA number `n`.
 fn associations(
-    cpu: &Cpu,
-    tier: Tier,
+    maker: &Maker,
     suite: Suite,
     shape: &Shape,
     n: u32,
@@ -235,7 +242,7 @@ fn associations(
         pad_to: 0,
         dummy_every: None,
         salt: salt.into(),
-        key: Arc::new(SealKey::with_tier(cpu, tier, suite, material())?),
+        key: Arc::new(maker.seal_key(suite, material())?),
         lease: Arc::new(Lease::new(SeqNum::new(0), u64::MAX)),
         lifetime: convoy_ipsec::lifetime::Lifetime::default(),
         worker,
@@ -260,7 +267,7 @@ fn associations(
         replay_window: WINDOW,
         interface: InterfaceId(0),
         salt: salt.into(),
-        key: Arc::new(OpenKey::with_tier(cpu, tier, suite, material())?),
+        key: Arc::new(maker.open_key(suite, material())?),
         lifetime: convoy_ipsec::lifetime::Lifetime::default(),
         worker,
         counters: Arc::new(received),

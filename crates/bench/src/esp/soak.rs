@@ -3,11 +3,11 @@
 use std::fs;
 use std::time::Instant;
 
-use convoy_crypto::{Cpu, Tier};
 use serde::Serialize;
 
 use super::books::Books;
 use super::rig::{Rig, RigError, Task};
+use crate::maker::Maker;
 use crate::mix::Sizes;
 
 /// Growth of the resident set that is not taken for a leak, bytes: the allocator's own affairs.
@@ -24,6 +24,8 @@ pub struct Soak {
     pub size: Sizes,
     /// SAs in each direction.
     pub sas: usize,
+    /// Name of the engine.
+    pub engine: String,
     /// The tier of the keys.
     pub tier: &'static str,
     /// How long it took, seconds.
@@ -55,13 +57,12 @@ impl Soak {
 /// # Errors
 /// [`RigError`].
 pub fn soak(
-    cpu: &Cpu,
-    tier: Tier,
+    maker: &Maker,
     task: &Task,
     packets: u64,
     mut progress: impl FnMut(u64),
 ) -> Result<Soak, RigError> {
-    let mut rig = Rig::<()>::new(cpu, tier, task)?;
+    let mut rig = Rig::<()>::new(maker, task)?;
     let begin = Instant::now();
     let (mut burst, mut told, mut memory_before) = (0, 0, None);
     while rig.sent() < packets {
@@ -80,7 +81,8 @@ pub fn soak(
         suite: task.suite.to_string(),
         size: task.sizes,
         sas: task.shape.sas,
-        tier: tier.name(),
+        engine: maker.name().to_owned(),
+        tier: rig.site.tier().name(),
         seconds,
         memory_before: memory_before.unwrap_or(memory_after),
         memory_after,
@@ -106,6 +108,7 @@ mod tests {
             suite: String::new(),
             size: Sizes::Fixed(64),
             sas: 1,
+            engine: "inline".to_owned(),
             tier: "portable",
             seconds: 1.0,
             memory_before: 10 << 20,

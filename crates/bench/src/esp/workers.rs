@@ -20,6 +20,7 @@ use serde::Serialize;
 use super::rig::{RigError, Task};
 use super::site::{Shape, Site};
 use super::traffic::{Ledger, Traffic};
+use crate::maker::Maker;
 use crate::mix::{Numbers, Sizes};
 use crate::stats::Summary;
 
@@ -196,7 +197,7 @@ fn run(
     time: Duration,
 ) -> Result<(f64, Vec<String>), RigError> {
     let shape = Shape { workers, ..task.shape };
-    let site = Site::new(cpu, tier, task.suite, shape)?;
+    let site = Site::new(&Maker::Tier(*cpu, tier), task.suite, shape)?;
     let traffic = || Traffic::new(shape, task.sizes, task.burst);
     let longest = traffic().lengths().iter().copied().max().unwrap_or_default();
     let arena = Arena::map(FRAMES * u32::from(workers), FrameSize::for_packet(longest))?;

@@ -11,9 +11,11 @@ use convoy_bench::esp::site::Shape;
 use convoy_bench::esp::soak::soak;
 use convoy_bench::esp::stages::Clock;
 use convoy_bench::esp::workers::rates;
+use convoy_bench::maker::Maker;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::suite;
 use convoy_crypto::{Cpu, Tier};
+use convoy_engine::registry::Registry;
 use convoy_io::fault::Faults;
 
 const SHORT: Duration = Duration::from_millis(1);
@@ -32,7 +34,8 @@ fn points_hold_what_was_asked_for_and_numbers_that_hang_together() {
     let cpu = Cpu::detect().unwrap();
     let shape = Shape { policies: 7, flows: 100, esn: true, ..Shape::new(3) };
     for sizes in [Sizes::Fixed(64), Sizes::Mix(Mix::Imix)] {
-        let point = measure::<()>(&cpu, cpu.best(), &gcm(sizes, shape), SHORT).unwrap();
+        let point =
+            measure::<()>(&Maker::Tier(cpu, cpu.best()), &gcm(sizes, shape), SHORT).unwrap();
         assert_eq!((point.sas, point.policies, point.flows, point.esn), (3, 7, 100, true));
         assert_eq!((point.size, point.tier), (sizes, cpu.best().name()));
         for way in [&point.outbound, &point.inbound] {
@@ -51,7 +54,7 @@ fn points_hold_what_was_asked_for_and_numbers_that_hang_together() {
 fn a_watched_point_tells_the_stages_of_each_direction() {
     let cpu = Cpu::detect().unwrap();
     let task = gcm(Sizes::Fixed(64), Shape::new(2));
-    let point = measure::<Clock>(&cpu, cpu.best(), &task, SHORT).unwrap();
+    let point = measure::<Clock>(&Maker::Tier(cpu, cpu.best()), &task, SHORT).unwrap();
     let names = |way: &Way| way.stages.iter().map(|cost| cost.stage).collect::<Vec<_>>();
     assert_eq!(names(&point.outbound), ["parse", "classify", "protect", "engine", "forward"]);
     assert_eq!(names(&point.inbound), ["demux", "engine", "commit", "decap", "policy"]);
@@ -68,7 +71,7 @@ fn figures_to_reach_are_found_by_suite_size_and_number_of_sas() {
     let mut points = Vec::new();
     for (size, sas) in [(64, 1), (64, 2), (1420, 1), (100, 1)] {
         let task = gcm(Sizes::Fixed(size), Shape::new(sas));
-        points.push(measure::<()>(&cpu, cpu.best(), &task, SHORT).unwrap());
+        points.push(measure::<()>(&Maker::Tier(cpu, cpu.best()), &task, SHORT).unwrap());
     }
     let figures = goal::figures(&points);
     let whole: Vec<_> = figures
@@ -90,7 +93,7 @@ fn only_loss_is_missing_where_nothing_is_damaged() {
         faults: Some(Faults { distance: 64, ..faults }),
         ..gcm(Sizes::Fixed(100), Shape::new(2))
     };
-    let books = soak(&cpu, cpu.best(), &task, 10_000, |_| ()).unwrap().books;
+    let books = soak(&Maker::Tier(cpu, cpu.best()), &task, 10_000, |_| ()).unwrap().books;
     assert_eq!(books.errors(), [""; 0]);
     assert_eq!(books.missing, books.faults.unwrap().lost);
 }
@@ -100,7 +103,7 @@ fn every_tier_passes_every_packet() {
     let cpu = Cpu::detect().unwrap();
     for tier in Tier::ALL.into_iter().filter(|tier| cpu.has(*tier)) {
         let task = Task { burst: 17, ..gcm(Sizes::Fixed(333), Shape::new(2)) };
-        let point = measure::<()>(&cpu, tier, &task, SHORT).unwrap();
+        let point = measure::<()>(&Maker::Tier(cpu, tier), &task, SHORT).unwrap();
         assert_eq!((point.tier, point.books.errors()), (tier.name(), vec![]));
     }
 }
@@ -111,7 +114,8 @@ fn every_suite_passes_every_packet() {
     for (n, suite) in suite::all().enumerate() {
         let shape = Shape { esn: n % 2 == 0, ..Shape::new(3) };
         let task = gcm(Sizes::Mix(Mix::Imix), shape);
-        let point = measure::<()>(&cpu, cpu.best(), &Task { suite, ..task }, SHORT).unwrap();
+        let point =
+            measure::<()>(&Maker::Tier(cpu, cpu.best()), &Task { suite, ..task }, SHORT).unwrap();
         assert_eq!(point.books.errors(), [""; 0], "{suite}");
         assert_eq!(point.suite, suite.to_string());
     }
@@ -137,11 +141,50 @@ fn workers_divide_sas_and_pass_every_packet() {
 #[test]
 fn tasks_that_cannot_be_are_refused() {
     let cpu = Cpu::detect().unwrap();
-    let refused = |task: &Task| Rig::<()>::new(&cpu, cpu.best(), task).unwrap_err();
+    let refused = |task: &Task| Rig::<()>::new(&Maker::Tier(cpu, cpu.best()), task).unwrap_err();
     let small = gcm(Sizes::Fixed(39), Shape::new(1));
     assert!(matches!(refused(&small), RigError::Size(39)));
     let burst = Task { burst: 257, ..gcm(Sizes::Fixed(64), Shape::new(1)) };
     assert!(matches!(refused(&burst), RigError::Burst(257)));
     let shape = Shape { policies: 2, ..Shape::new(3) };
     assert!(matches!(refused(&gcm(Sizes::Fixed(64), shape)), RigError::Site(_)));
+}
+
+#[test]
+fn drivers_do_the_cryptography_of_both_pipelines() {
+    let cpu = Cpu::detect().unwrap();
+    let registry = Registry::of(&cpu);
+    let task = gcm(Sizes::Fixed(200), Shape::new(2));
+    let own = format!("convoy-{}", cpu.best());
+    for word in ["null", "two-pass", "two-pass-clmul", own.as_str()] {
+        if word == "two-pass-clmul" && cpu.best() == Tier::Portable {
+            println!("SKIPPED: no carry-less multiplication here");
+            continue;
+        }
+        let maker = Maker::driver(&registry, word, task.suite).unwrap().unwrap();
+        let point = measure::<()>(&maker, &task, SHORT).unwrap();
+        assert_eq!(point.books.errors(), [""; 0], "{word}");
+        assert_eq!(point.engine, maker.name());
+        assert!(point.engine.ends_with(word), "{}", point.engine);
+    }
+}
+
+#[test]
+fn drivers_are_found_by_their_names_and_by_the_end_of_them() {
+    let registry = Registry::of(&Cpu::detect().unwrap());
+    let gcm = "aes-128-gcm-16".parse().unwrap();
+    let cbc = "aes-128-cbc+hmac-sha1-96".parse().unwrap();
+    let name = |word, suite| {
+        Maker::driver(&registry, word, suite).map(|maker| Some(maker?.name().to_owned()))
+    };
+    let full = "rfc4106-gcm-aes-two-pass";
+    assert_eq!(name("two-pass", gcm).unwrap().as_deref(), Some(full));
+    assert_eq!(name(full, gcm).unwrap().as_deref(), Some(full));
+    assert_eq!(name(full, cbc), Ok(None));
+    assert_eq!(name("two-pass", cbc), Ok(None));
+    assert_eq!(name("null", cbc).unwrap().as_deref(), Some("authenc-hmac-sha1-cbc-aes-null"));
+    for unknown in ["abacus", "pass", ""] {
+        let error = name(unknown, gcm).unwrap_err();
+        assert!(error.to_string().contains(unknown), "{error}");
+    }
 }

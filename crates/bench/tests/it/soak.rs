@@ -5,6 +5,7 @@ use std::process::Command;
 use convoy_bench::esp::rig::Task;
 use convoy_bench::esp::site::Shape;
 use convoy_bench::esp::soak::soak;
+use convoy_bench::maker::Maker;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_crypto::Cpu;
 use convoy_io::fault::Faults;
@@ -47,7 +48,7 @@ fn the_injector_is_accounted_for() {
         let suite = "aes-128-gcm-16".parse().unwrap();
         let task = Task { suite, sizes, shape, faults: Some(faults), burst: 256 };
         let mut told = 0;
-        let soak = soak(&cpu, cpu.best(), &task, 20_000, |_| told += 1).unwrap();
+        let soak = soak(&Maker::Tier(cpu, cpu.best()), &task, 20_000, |_| told += 1).unwrap();
         assert_eq!(soak.errors(), [""; 0], "{soak:?}");
         let books = &soak.books;
         let injected = books.faults.unwrap();

@@ -2,17 +2,19 @@
 
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use convoy_bench::engine::line::there_and_back;
 use convoy_bench::engine::measure::{Load, measure};
 use convoy_bench::engine::report::{FAR, Report, fits};
 use convoy_bench::engine::trials::{rekeys, stall};
 use convoy_bench::esp::cores::Cores;
 use convoy_bench::machine::Machine;
+use convoy_bench::maker::Maker;
 use convoy_bench::suite;
-use convoy_crypto::Cpu;
+use convoy_crypto::{Cpu, Suite};
 use convoy_engine::Front;
 use convoy_engine::model::{Faults, Model, Settings};
+use convoy_engine::registry::Registry;
 use convoy_runtime::{CryptoPool, EngineChoice, Waker, pin_current_thread};
 
 use super::tiers;
@@ -24,6 +26,7 @@ pub const HELP: &str = "\
 Examples:
   convoy bench engine                              # one core alone, and with a thread beside it
   convoy bench engine --engine pool --sizes 64,1420 --suite aes-128-gcm-16
+  convoy bench engine --engine null,two-pass,two-pass-clmul,inline --suite aes-128-gcm-16
   convoy bench engine --json > engine.json
 
 How it is measured: one core lays out bursts of 64 packets as the outbound pipeline does, and hands them to
@@ -35,6 +38,10 @@ same core hands over as fast as it can: Mpps and Gb/s are what gets done a secon
 measured before: above 300 cycles the processors are too far apart, and the pool is not measured. Two
 processors of one core compute less at once than one at a time; that is told as well.
 
+Drivers of the registry are measured by their names (convoy crypto lists them), or by the end of them: \"null\"
+does no work, so it costs what handing over costs; \"two-pass\" encrypts and then hashes in portable software,
+\"two-pass-clmul\" with carry-less multiplication. A suite that a driver is not for is left out, and that is told.
+
 Then, with the first suite and size: a device made of software stalls with a thousand packets, and how long
 they take to come out is told; and each engine, that device too, gets a thousand new keys a second, with as
 many packets under way as it takes, in rounds that alternate with rounds without.
@@ -45,15 +52,10 @@ averaged. Every packet must be sealed, and every frame must be back at the end. 
 /// `convoy bench engine`
 #[derive(Debug, Args)]
 pub struct EngineArgs {
-    /// Engines to measure.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "NAME",
-        value_delimiter = ',',
-        default_value = "inline,pool"
-    )]
-    engine: Vec<Name>,
+    /// Engines to measure: "inline", the core itself with Convoy's kernels; "pool", a thread on another
+    /// processor; or drivers by name, or by the end of it: null, two-pass, two-pass-clmul.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "inline,pool")]
+    engine: Vec<String>,
     /// Suites by name; `convoy bench crypto --suite list` prints the names.
     #[arg(
         long,
@@ -80,24 +82,6 @@ pub struct EngineArgs {
     /// Print as JSON.
     #[arg(long)]
     json: bool,
-}
-
-/// An engine that can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Name {
-    /// The core itself, at once
-    Inline,
-    /// A thread on another processor
-    Pool,
-}
-
-impl Name {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Inline => "inline",
-            Self::Pool => "pool",
-        }
-    }
 }
 
 pub(super) fn run(args: &EngineArgs) -> anyhow::Result<Exit> {
@@ -133,32 +117,28 @@ pub(super) fn run(args: &EngineArgs) -> anyhow::Result<Exit> {
         pin_current_thread(*own)?;
     }
     let waker = Waker::new()?;
-    let first = suites.first().zip(args.sizes.first());
-    let first = first.map(|(suite, bytes)| Load { suite: *suite, bytes: (*bytes).into() });
-    for name in &args.engine {
-        let Some(choice) = choice(*name, &mut report)? else { continue };
-        if let Some(load) = first {
-            eprintln!("bench: {}, new keys", name.word());
-            let (front, time) = (choice.make(&waker), Duration::from_secs_f64(args.seconds));
-            report.rekeys.push(rekeys(name.word(), front, (&cpu, tier), load, time)?);
-        }
-        for suite in &suites {
-            for bytes in &args.sizes {
-                let load = Load { suite: *suite, bytes: usize::from(*bytes) };
-                eprintln!("bench: {}, {suite}, {bytes} bytes", name.word());
-                let front = choice.make(&waker);
-                let time = Duration::from_secs_f64(args.seconds / 2.0);
-                report.points.push(measure(name.word(), front, (&cpu, tier), load, time)?);
+    let own = Maker::Tier(cpu, tier);
+    let time = Duration::from_secs_f64(args.seconds);
+    for (Subject { name, maker, pool }, suite) in subjects(args, &own, &suites, &mut report)? {
+        let front = || pool.as_ref().map_or_else(|| maker.engine(), |pool| pool.make(&waker));
+        let is_new = report.rekeys.iter().all(|rekeys| rekeys.engine != name);
+        for (at, bytes) in args.sizes.iter().enumerate() {
+            let load = Load { suite, bytes: usize::from(*bytes) };
+            if at == 0 && is_new {
+                eprintln!("bench: {name}, new keys");
+                report.rekeys.push(rekeys(&name, front(), &maker, load, time)?);
             }
+            eprintln!("bench: {name}, {suite}, {bytes} bytes");
+            report.points.push(measure(&name, front(), &maker, load, time / 2)?);
         }
     }
     report.fits = fits(&report.points);
-    if let Some(load) = first {
+    if let Some((&suite, bytes)) = suites.first().zip(args.sizes.first()) {
+        let load = Load { suite, bytes: usize::from(*bytes) };
         eprintln!("bench: a device made of software");
-        report.stall = Some(stall((&cpu, tier), load)?);
+        report.stall = Some(stall(&own, load)?);
         let model = Front::with(Box::new(Model::new(Settings::default(), Faults::default())));
-        let time = Duration::from_secs_f64(args.seconds);
-        report.rekeys.push(rekeys("model", model, (&cpu, tier), load, time)?);
+        report.rekeys.push(rekeys("model", model, &own, load, time)?);
     }
     if args.json {
         output::json(&report)?;
@@ -168,11 +148,51 @@ pub(super) fn run(args: &EngineArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// The engine, unless this machine cannot measure it.
-fn choice(name: Name, report: &mut Report) -> anyhow::Result<Option<EngineChoice>> {
-    if name == Name::Inline {
-        return Ok(Some(EngineChoice::Inline));
+/// An engine to measure.
+struct Subject {
+    name: String,
+    /// Makes its keys, and the engine itself unless that is a pool.
+    maker: Maker,
+    pool: Option<EngineChoice>,
+}
+
+/// Engines in their order, each with the suites that it is for. What cannot be measured is put down in the
+/// report.
+fn subjects(
+    args: &EngineArgs,
+    own: &Maker,
+    suites: &[Suite],
+    report: &mut Report,
+) -> anyhow::Result<Vec<(Subject, Suite)>> {
+    let registry = Registry::of(&Cpu::detect()?);
+    let mut subjects = Vec::new();
+    for word in &args.engine {
+        let pool = match word.as_str() {
+            "pool" => match pool(report)? {
+                None => continue,
+                pool => pool,
+            },
+            _ => None,
+        };
+        for &suite in suites {
+            let maker = match word.as_str() {
+                "inline" | "pool" => Some(own.clone()),
+                word => Maker::driver(&registry, word, suite)
+                    .map_err(|error| Stop::usage(format!("--engine: {error}")))?,
+            };
+            let Some(maker) = maker else {
+                report.skipped.push(format!("{word}: it is not for {suite}"));
+                continue;
+            };
+            let name = if pool.is_some() { word } else { maker.name() }.to_owned();
+            subjects.push((Subject { name, maker, pool: pool.clone() }, suite));
+        }
     }
+    Ok(subjects)
+}
+
+/// A pool of one thread, unless this machine cannot measure it.
+fn pool(report: &mut Report) -> anyhow::Result<Option<EngineChoice>> {
     let why = match (&report.cpus[..], report.line_cycles) {
         (&[_, other], Some(line)) if line <= FAR => {
             return Ok(Some(EngineChoice::Pool(CryptoPool::start(&[Some(other)])?)));
@@ -180,6 +200,6 @@ fn choice(name: Name, report: &mut Report) -> anyhow::Result<Option<EngineChoice
         (&[_, _], Some(line)) => format!("a cache line takes {line:.0} cycles there and back"),
         _ => "there is one processor only".to_owned(),
     };
-    report.skipped.push(format!("{}: {why}", name.word()));
+    report.skipped.push(format!("pool: {why}"));
     Ok(None)
 }

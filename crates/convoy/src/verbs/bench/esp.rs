@@ -13,10 +13,12 @@ use convoy_bench::esp::soak::soak;
 use convoy_bench::esp::stages::Clock;
 use convoy_bench::esp::workers::rates;
 use convoy_bench::machine::Machine;
+use convoy_bench::maker::Maker;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::run::pin;
 use convoy_bench::suite;
 use convoy_crypto::{Cpu, Suite, Tier};
+use convoy_engine::registry::Registry;
 use convoy_io::fault::Faults;
 use convoy_packet::BURST_MAX;
 
@@ -31,6 +33,7 @@ Examples:
   convoy bench esp --sizes 64,128,256,512,1024,1454 --sas 1,16,64 --json > esp.json
   convoy bench esp --sas 64 --policies 1000 --mix imix --sizes none
   convoy bench esp --workers 1,2 --sas 64 --sizes 64
+  convoy bench esp --engine null,two-pass,inline --suite aes-128-gcm-16 --sas 1
   convoy bench esp --packets 100000000 --faults --sas 64 --sizes 64     # a soak
 
 How it is measured: one thread, everything in memory:
@@ -48,7 +51,11 @@ into are not counted.
 
 Every packet is checked at the sink, byte by byte, and all counters must add up at the end: sent =
 received + what the injector took + what was dropped, by reason; counters of SAs, workers and the
-injector against each other. With --packets nothing is timed; instead memory must not grow. Exit code
+injector against each other. With --engine drivers of the registry take the place of Convoy's own kernels (convoy crypto lists them):
+\"null\" does no work, so its pipelines cost what everything but the cryptography costs; OVER is beside
+Convoy's library all the same.
+
+With --packets nothing is timed; instead memory must not grow. Exit code
 1 when anything is missing.
 
 With --workers the gateway's own worker threads run, pinned, each between a port that makes and checks
@@ -107,6 +114,16 @@ pub struct EspArgs {
     /// The tiers of the keys. Left out: the best of this machine.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     tier: Vec<String>,
+    /// What does the cryptography: "inline" for Convoy's own kernels, or drivers by name, or by the end of
+    /// it: null, two-pass, two-pass-clmul.
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_value = "inline",
+        conflicts_with_all = ["workers", "faults"]
+    )]
+    engine: Vec<String>,
     /// How long to measure each point, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     seconds: f64,
@@ -128,8 +145,7 @@ pub struct EspArgs {
 
 /// What to do.
 struct Plan {
-    cpu: Cpu,
-    tasks: Vec<(Tier, Task)>,
+    tasks: Vec<(Maker, Task)>,
     time: Duration,
     /// The processors of workers.
     cpus: Vec<usize>,
@@ -154,10 +170,14 @@ pub(super) fn run(args: &EspArgs) -> anyhow::Result<Exit> {
         rates: Vec::new(),
         errors: Vec::new(),
     };
-    for (i, (tier, task)) in plan.tasks.iter().enumerate() {
-        let name = format!("{} on {tier}, {}, {} SAs", task.suite, task.sizes, task.shape.sas);
+    for (i, (maker, task)) in plan.tasks.iter().enumerate() {
+        let by = match maker {
+            Maker::Tier(_, tier) => tier.name(),
+            Maker::Driver(driver) => driver.name(),
+        };
+        let name = format!("{} on {by}, {}, {} SAs", task.suite, task.sizes, task.shape.sas);
         eprintln!("bench: {} of {}: {name}", i + 1, plan.tasks.len());
-        let outcome = step(args, &plan, *tier, task, &mut report);
+        let outcome = step(args, &plan, maker, task, &mut report);
         let errors = outcome.unwrap_or_else(|error| vec![error.to_string()]);
         errors.iter().for_each(|error| eprintln!("bench: {error}"));
         report.errors.extend(errors.iter().map(|error| format!("{name}: {error}")));
@@ -176,24 +196,24 @@ pub(super) fn run(args: &EspArgs) -> anyhow::Result<Exit> {
 fn step(
     args: &EspArgs,
     plan: &Plan,
-    tier: Tier,
+    maker: &Maker,
     task: &Task,
     report: &mut Report,
 ) -> Result<Vec<String>, RigError> {
-    if let Some(workers) = &args.workers {
-        let rates = rates(&plan.cpu, tier, task, (workers, &plan.cpus), plan.time)?;
+    if let (Some(workers), Maker::Tier(cpu, tier)) = (&args.workers, maker) {
+        let rates = rates(cpu, *tier, task, (workers, &plan.cpus), plan.time)?;
         let errors = rates.iter().flat_map(|rate| rate.errors.clone()).collect();
         report.rates.extend(rates);
         return Ok(errors);
     }
     let Some(packets) = args.packets else {
-        let point = measure::<Clock>(&plan.cpu, tier, task, plan.time)?;
+        let point = measure::<Clock>(maker, task, plan.time)?;
         let errors = point.books.errors();
         report.points.push(point);
         return Ok(errors);
     };
     let tell = |sent| eprintln!("bench:   {sent} of {packets} packets");
-    let soak = soak(&plan.cpu, tier, task, packets, tell)?;
+    let soak = soak(maker, task, packets, tell)?;
     let errors = soak.errors();
     report.soaks.push(soak);
     Ok(errors)
@@ -218,13 +238,13 @@ impl Plan {
         }
         let (sizes, shapes) = (sizes(args)?, shapes(args)?);
         let mut tasks = Vec::new();
-        for tier in tiers(&cpu, &args.tier)? {
-            for &suite in &suites {
-                for &shape in &shapes {
-                    tasks.extend(sizes.iter().map(|&sizes| {
-                        (tier, Task { suite, sizes, shape, faults, burst: args.burst })
-                    }));
-                }
+        let tiers = tiers(&cpu, &args.tier)?;
+        for (maker, suite) in makers(&cpu, &tiers, &args.engine, &suites)? {
+            for &shape in &shapes {
+                tasks.extend(sizes.iter().map(|&sizes| {
+                    let task = Task { suite, sizes, shape, faults, burst: args.burst };
+                    (maker.clone(), task)
+                }));
             }
         }
         if tasks.is_empty() {
@@ -239,8 +259,38 @@ impl Plan {
                 return Err(format!("--workers {n} --sas {sas}: each worker needs an SA"));
             }
         }
-        Ok(Self { cpu, tasks, time: Duration::from_secs_f64(args.seconds), cpus })
+        Ok(Self { tasks, time: Duration::from_secs_f64(args.seconds), cpus })
     }
+}
+
+/// What to measure with, and which suites: engines in their order, and of Convoy's own kernels each tier.
+fn makers(
+    cpu: &Cpu,
+    tiers: &[Tier],
+    engines: &[String],
+    suites: &[Suite],
+) -> Result<Vec<(Maker, Suite)>, String> {
+    let registry = Registry::of(cpu);
+    let mut makers = Vec::new();
+    for engine in engines {
+        let before = makers.len();
+        if engine == "inline" {
+            let each = tiers.iter().flat_map(|tier| suites.iter().map(|suite| (*tier, *suite)));
+            makers.extend(each.map(|(tier, suite)| (Maker::Tier(*cpu, tier), suite)));
+            continue;
+        }
+        for &suite in suites {
+            let found = Maker::driver(&registry, engine, suite);
+            let found = found.map_err(|error| format!("--engine: {error}"))?;
+            makers.extend(found.map(|maker| (maker, suite)));
+        }
+        if makers.len() == before {
+            return Err(format!(
+                "--engine {engine}: it works for none of these suites; see convoy crypto"
+            ));
+        }
+    }
+    Ok(makers)
 }
 
 fn sizes(args: &EspArgs) -> Result<Vec<Sizes>, String> {
@@ -397,6 +447,8 @@ mod tests {
             (&["--burst", "257"], "1 to 256 packets"),
             (&["--workers", "0"], "a processor for each"),
             (&["--workers", "1", "--sas", "0"], "a policy for each SA"),
+            (&["--engine", "abacus"], "no driver is called"),
+            (&["--engine", "two-pass", "--suite", "aes-128-ccm-16"], "none of these suites"),
             (&["--tier", "mmx"], "valid names are portable"),
             (&["--sizes", "none", "--mix", "none"], "nothing is left"),
         ] {
