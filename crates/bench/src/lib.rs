@@ -11,6 +11,7 @@ pub mod machine;
 pub mod mix;
 #[allow(unsafe_code)]
 pub mod peer;
+pub mod records;
 pub mod report;
 pub mod run;
 pub mod stats;

@@ -4,3 +4,4 @@
 mod agree;
 mod esp;
 mod measure;
+mod records;
