@@ -12,6 +12,7 @@ pub mod maker;
 pub mod mix;
 #[allow(unsafe_code)]
 pub mod peer;
+pub mod records;
 pub mod report;
 pub mod run;
 pub mod stats;

@@ -40,6 +40,35 @@ impl Summary {
     }
 }
 
+/// The median of many samples, and where the true one lies with a probability of 95 %.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Median {
+    /// Median of all samples.
+    pub median: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Median {
+    /// Whatever the samples' distribution: of n in order, how many lie below the true median is binomial
+    /// with a standard deviation of √n / 2. None if there are none; of fewer than six the interval is all
+    /// of them, and holds less than 95 %.
+    #[must_use]
+    pub fn of(samples: &[f64]) -> Option<Self> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (count, last) = (sorted.len(), sorted.len().checked_sub(1)?);
+        let (lower, upper) = (sorted.get(last / 2)?, sorted.get(count / 2)?);
+        let away = 1.96 * (count as f64).sqrt() / 2.0;
+        let low = ((count as f64 / 2.0 - away).round() as usize).saturating_sub(1);
+        let (median, low, high) =
+            ((lower + upper) / 2.0, *sorted.get(low)?, *sorted.get(last - low)?);
+        Some(Self { median, low, high })
+    }
+}
+
 /// A straight line through points: cost = `intercept` + `slope` × bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Line {
@@ -102,6 +131,27 @@ mod tests {
         assert_eq!((one.mean, one.median, one.low, one.high), (7.0, 7.0, 7.0, 7.0));
         let three = Summary::of(&[1.0, 2.0, 9.0]).unwrap();
         assert_eq!((three.median, three.mean), (2.0, 4.0));
+    }
+
+    #[test]
+    fn the_true_median_is_in_the_interval_nineteen_times_of_twenty() {
+        assert_eq!(Median::of(&[]), None);
+        assert_eq!(Median::of(&[3.0]), Some(Median { median: 3.0, low: 3.0, high: 3.0 }));
+        let even = Median::of(&[4.0, 1.0, 2.0, 3.0]).unwrap();
+        assert_eq!((even.median, even.low, even.high), (2.5, 1.0, 4.0));
+        let mut state = 1u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+            (state >> 40) as f64 / (1u64 << 24) as f64
+        };
+        let mut within = 0;
+        for _ in 0..2000 {
+            let samples: Vec<f64> = (0..41).map(|_| random()).collect();
+            let Median { median, low, high } = Median::of(&samples).unwrap();
+            assert!(low <= median && median <= high);
+            within += usize::from((low..=high).contains(&0.5));
+        }
+        assert!((1880..1990).contains(&within), "{within} of 2000");
     }
 
     #[test]

@@ -453,6 +453,10 @@ pub enum BenchWhat {
     /// Engines: what handing a packet over and taking it back costs, and how many get done.
     #[command(after_help = crate::verbs::bench::ENGINE_HELP)]
     Engine(crate::verbs::bench::EngineArgs),
+    /// Records of TLS through OpenSSL: its default provider and Convoy's in turn, by the calls that libssl
+    /// makes.
+    #[command(after_help = crate::verbs::bench::TLS_RECORDS_HELP)]
+    TlsRecords(crate::verbs::bench::TlsRecordsArgs),
 }
 
 const BENCH_CRYPTO: &str = "\

@@ -4,4 +4,5 @@
 mod agree;
 mod esp;
 mod measure;
+mod records;
 mod soak;

@@ -1,12 +1,11 @@
 //! `convoy openssl-conf`: a configuration of OpenSSL that loads Convoy's provider, and what is wrong with one.
 
 mod judge;
-mod module;
+pub(in crate::verbs) mod module;
 mod parse;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
 use convoy_openssl::PROVIDER;
 use serde::Serialize;
@@ -52,14 +51,7 @@ fn check(file: &Path, is_json: bool) -> anyhow::Result<Exit> {
 }
 
 fn write(args: &OpensslConfArgs) -> anyhow::Result<Exit> {
-    let module = match &args.module {
-        Some(module) => fs::canonicalize(module)
-            .map_err(|error| Stop::usage(format!("{}: {error}", module.display())))?,
-        None => find_module()?,
-    };
-    if let Some(trouble) = module::trouble(&module) {
-        return Err(Stop::usage(format!("{}: {trouble}", module.display())));
-    }
+    let module = module::named_or_found(args.module.as_deref(), "--module")?;
     let stats = args.stats.as_ref().map(std::path::absolute).transpose()?;
     let system = match Conf::load(&args.system) {
         Ok(conf) => Some((std::path::absolute(&args.system)?, conf)),
@@ -118,30 +110,10 @@ fn text(module: &Path, stats: Option<&Path>, system: Option<&(PathBuf, Conf)>) -
     text
 }
 
-/// The library: where it is installed, or beside the program.
-fn find_module() -> anyhow::Result<PathBuf> {
-    const NAME: &str = "libconvoy_openssl.so";
-    let own = env::current_exe()?;
-    let folder = own.parent().unwrap_or_else(|| Path::new("/"));
-    let prefix = folder.parent().unwrap_or(folder);
-    let places = [
-        prefix.join("lib/convoy").join(NAME),
-        prefix.join("lib").join(NAME),
-        folder.join(NAME),
-        folder.join("deps").join(NAME),
-    ];
-    places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| {
-        let places: Vec<_> = places.iter().map(|place| format!("  {}", place.display())).collect();
-        Stop::usage(format!(
-            "the provider's library is in none of\n{}\n\
-             `make install` puts it there; --module names it elsewhere",
-            places.join("\n")
-        ))
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const SYSTEM: &str = "\

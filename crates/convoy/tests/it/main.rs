@@ -22,5 +22,6 @@ mod privileges;
 mod reload;
 mod replay;
 mod strongswan;
+mod tls_records;
 mod tunnels;
 mod unit;

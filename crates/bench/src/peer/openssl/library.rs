@@ -1,6 +1,6 @@
 //! Finding libcrypto and the functions that are called.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -24,16 +24,17 @@ pub(super) struct Param {
 /// `OSSL_PARAM_UTF8_STRING`.
 pub(super) const UTF8_STRING: c_uint = 4;
 
+/// A table of functions of libcrypto, found by their names.
 macro_rules! functions {
-    ($($name:ident: fn($($arg:ty),*) $(-> $ret:ty)?;)*) => {
+    ($table:ident: $($name:ident: fn($($arg:ty),*) $(-> $ret:ty)?;)*) => {
         /// Functions of the library under their own names.
         #[allow(non_snake_case, reason = "the library's names")]
-        pub(super) struct Functions {
+        pub(super) struct $table {
             $(pub(super) $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
         }
 
-        impl Functions {
-            fn load(library: &Library) -> Result<Self, libloading::Error> {
+        impl $table {
+            pub(super) fn load(library: &Library) -> Result<Self, libloading::Error> {
                 Ok(Self {
                     $($name: {
                         let name = concat!(stringify!($name), "\0").as_bytes();
@@ -45,8 +46,10 @@ macro_rules! functions {
         }
     };
 }
+pub(super) use functions;
 
 functions! {
+    Functions:
     EVP_CIPHER_fetch: fn(Object, *const c_char, *const c_char) -> Object;
     EVP_CIPHER_free: fn(Object);
     EVP_CIPHER_CTX_new: fn() -> Object;
@@ -69,7 +72,12 @@ functions! {
     HMAC_Init_ex: fn(Object, *const c_void, c_int, *const c_void, *mut c_void) -> c_int;
     HMAC_Update: fn(Object, *const u8, usize) -> c_int;
     HMAC_Final: fn(Object, *mut u8, *mut c_uint) -> c_int;
+}
+
+functions! {
+    Versions:
     OpenSSL_version: fn(c_int) -> *const c_char;
+    OpenSSL_version_num: fn() -> c_ulong;
 }
 
 /// OpenSSL's libcrypto.
@@ -92,23 +100,8 @@ impl OpenSsl {
     /// [`PeerError::Missing`] if there is no such library, [`PeerError::Unfit`] if it is not
     /// OpenSSL 3.
     pub fn load(path: Option<&Path>) -> Result<Rc<Self>, PeerError> {
-        let name = path.map_or_else(|| PathBuf::from("libcrypto.so.3"), Path::to_path_buf);
-        // SAFETY: loading runs the library's initialisers; it is the one the system installed or
-        // the user named, which is as trusted as this program.
-        let library = unsafe { Library::new(&name) }.map_err(|error| PeerError::Missing {
-            who: "OpenSSL",
-            reason: error.to_string(),
-            mend: "install it (Debian and Ubuntu: apt install libssl3, or libssl3t64 in newer \
-                   ones), or name libcrypto with --openssl PATH",
-        })?;
-        let functions = Functions::load(&library).map_err(|error| PeerError::Unfit {
-            who: "OpenSSL",
-            what: format!("{} is not libcrypto of OpenSSL 3: {error}", name.display()),
-        })?;
-        // SAFETY: it takes any number and returns a string constant.
-        let version = unsafe { (functions.OpenSSL_version)(0) };
-        // SAFETY: as said.
-        let version = unsafe { CStr::from_ptr(version) }.to_string_lossy().into_owned();
+        let (library, version) = open(path, MEND)?;
+        let functions = Functions::load(&library).map_err(|error| unfit(path, &error))?;
         Ok(Rc::new(Self { functions, version, _library: library }))
     }
 
@@ -117,4 +110,46 @@ impl OpenSsl {
     pub fn version(&self) -> &str {
         &self.version
     }
+}
+
+/// The first version that has providers: 3.0.0.
+const PROVIDERS_SINCE: c_ulong = 0x3000_0000;
+
+const MEND: &str = "install it (Debian and Ubuntu: apt install libssl3, or libssl3t64 in newer \
+                    ones), or name libcrypto with --openssl PATH";
+
+/// Loads libcrypto from `path`, or from where the system has it. Gives its version, too.
+pub(super) fn open(
+    path: Option<&Path>,
+    mend: &'static str,
+) -> Result<(Library, String), PeerError> {
+    let name = name_of(path);
+    // SAFETY: loading runs the library's initialisers; it is the one the system installed or
+    // the user named, which is as trusted as this program.
+    let library = unsafe { Library::new(&name) }.map_err(|error| PeerError::Missing {
+        who: "OpenSSL",
+        reason: error.to_string(),
+        mend,
+    })?;
+    let versions = Versions::load(&library).map_err(|error| unfit(path, &error))?;
+    // SAFETY: it takes any number and returns a string constant.
+    let version = unsafe { (versions.OpenSSL_version)(0) };
+    // SAFETY: as said.
+    let version = unsafe { CStr::from_ptr(version) }.to_string_lossy().into_owned();
+    // SAFETY: it takes nothing.
+    if unsafe { (versions.OpenSSL_version_num)() } < PROVIDERS_SINCE {
+        let what = format!("{} is {version}; it must be OpenSSL 3.0 or newer", name.display());
+        return Err(PeerError::Unfit { who: "OpenSSL", what });
+    }
+    Ok((library, version))
+}
+
+fn name_of(path: Option<&Path>) -> PathBuf {
+    path.map_or_else(|| PathBuf::from("libcrypto.so.3"), Path::to_path_buf)
+}
+
+/// A function is missing.
+pub(super) fn unfit(path: Option<&Path>, error: &libloading::Error) -> PeerError {
+    let what = format!("{} is not libcrypto of OpenSSL 3: {error}", name_of(path).display());
+    PeerError::Unfit { who: "OpenSSL", what }
 }

@@ -2,6 +2,8 @@
 
 mod contender;
 mod library;
+mod providers;
 
 pub use contender::contenders;
 pub use library::OpenSsl;
+pub use providers::{Cipher, Context, Libcrypto, Refused, Side};

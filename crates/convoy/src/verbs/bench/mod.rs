@@ -4,6 +4,7 @@ mod crypto;
 mod crypto_stream;
 mod engine;
 mod esp;
+mod tls_records;
 
 use convoy_crypto::{Cpu, Tier};
 
@@ -12,6 +13,7 @@ use crate::exit::Exit;
 
 pub use engine::{EngineArgs, HELP as ENGINE_HELP};
 pub use esp::{EspArgs, HELP as ESP_HELP};
+pub use tls_records::{HELP as TLS_RECORDS_HELP, TlsRecordsArgs};
 
 pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
     match &args.what {
@@ -19,6 +21,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
         BenchWhat::Crypto(args) => crypto::run(args),
         BenchWhat::Engine(args) => engine::run(args),
         BenchWhat::Esp(args) => esp::run(args),
+        BenchWhat::TlsRecords(args) => tls_records::run(args),
     }
 }
 

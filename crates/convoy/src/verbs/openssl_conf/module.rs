@@ -1,10 +1,47 @@
-//! Whether a library is a provider that programs of this machine can load.
+//! Where the provider's library is, and whether programs of this machine can load it.
 
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use crate::exit::Stop;
 
 /// Bytes of what every ELF file begins with, up to the machine it is for.
 const FRONT: usize = 20;
+
+/// The library as an absolute path: the one named by the option `by`, or else where it is installed, or
+/// beside the program. Programs of this machine can load it.
+pub(in crate::verbs) fn named_or_found(named: Option<&Path>, by: &str) -> anyhow::Result<PathBuf> {
+    let module = match named {
+        Some(module) => fs::canonicalize(module)
+            .map_err(|error| Stop::usage(format!("{}: {error}", module.display())))?,
+        None => find(by)?,
+    };
+    match trouble(&module) {
+        Some(trouble) => Err(Stop::usage(format!("{}: {trouble}", module.display()))),
+        None => Ok(module),
+    }
+}
+
+fn find(by: &str) -> anyhow::Result<PathBuf> {
+    const NAME: &str = "libconvoy_openssl.so";
+    let own = env::current_exe()?;
+    let folder = own.parent().unwrap_or_else(|| Path::new("/"));
+    let prefix = folder.parent().unwrap_or(folder);
+    let places = [
+        prefix.join("lib/convoy").join(NAME),
+        prefix.join("lib").join(NAME),
+        folder.join(NAME),
+        folder.join("deps").join(NAME),
+    ];
+    places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| {
+        let places: Vec<_> = places.iter().map(|place| format!("  {}", place.display())).collect();
+        Stop::usage(format!(
+            "the provider's library is in none of\n{}\n\
+             `make install` puts it there; {by} names it elsewhere",
+            places.join("\n")
+        ))
+    })
+}
 
 /// What is wrong with a library; nothing if programs like this one can load it as Convoy's provider.
 pub(super) fn trouble(module: &Path) -> Option<String> {

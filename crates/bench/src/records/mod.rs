@@ -1,0 +1,232 @@
+//! Records of TLS, sealed and opened by the calls of EVP that libssl makes: OpenSSL's default provider and
+//! another one in turn, in one process.
+
+mod check;
+mod runner;
+
+pub mod measure;
+pub mod report;
+
+use std::ffi::CStr;
+use std::str::FromStr;
+
+/// A cipher, as libssl asks a provider for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordCipher {
+    /// Its name here.
+    pub name: &'static str,
+    /// The name libssl fetches it by.
+    evp: &'static CStr,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Gcm,
+    /// MAC, then encrypt, in one: with how many bytes of MAC, which are as many as its key has.
+    CbcHmac(usize),
+}
+
+impl RecordCipher {
+    /// Those that can be measured.
+    pub const ALL: [Self; 7] = [
+        Self::new("aes-128-gcm", c"id-aes128-GCM", Kind::Gcm),
+        Self::new("aes-192-gcm", c"id-aes192-GCM", Kind::Gcm),
+        Self::new("aes-256-gcm", c"id-aes256-GCM", Kind::Gcm),
+        Self::new("aes-128-cbc-hmac-sha1", c"AES-128-CBC-HMAC-SHA1", Kind::CbcHmac(20)),
+        Self::new("aes-256-cbc-hmac-sha1", c"AES-256-CBC-HMAC-SHA1", Kind::CbcHmac(20)),
+        Self::new("aes-128-cbc-hmac-sha256", c"AES-128-CBC-HMAC-SHA256", Kind::CbcHmac(32)),
+        Self::new("aes-256-cbc-hmac-sha256", c"AES-256-CBC-HMAC-SHA256", Kind::CbcHmac(32)),
+    ];
+
+    const fn new(name: &'static str, evp: &'static CStr, kind: Kind) -> Self {
+        Self { name, evp, kind }
+    }
+
+    fn is_gcm(self) -> bool {
+        self.kind == Kind::Gcm
+    }
+}
+
+impl FromStr for RecordCipher {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let named = Self::ALL.into_iter().find(|cipher| cipher.name == word);
+        named.ok_or_else(|| {
+            let names = Self::ALL.map(|cipher| cipher.name).join(", ");
+            format!("no cipher is called {word:?}; valid names are {names}")
+        })
+    }
+}
+
+/// What is measured of a cipher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// A record of TLS 1.2 sealed: additional data set, growth asked for, one update in place.
+    Tls12Seal,
+    /// One opened.
+    Tls12Open,
+    /// A record of TLS 1.3 sealed: IV, header, text, end, tag.
+    Tls13Seal,
+    /// One opened.
+    Tls13Open,
+    /// The next part of a message that does not end.
+    Part,
+    /// Four records sealed in one call.
+    Multiblock4,
+    /// Eight.
+    Multiblock8,
+    /// A key set up in a context that is there, with that of the MAC.
+    Key,
+    /// A context made, given its keys as libssl gives them, and freed: what a connection's direction needs.
+    Context,
+}
+
+impl Call {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Tls12Seal,
+        Self::Tls12Open,
+        Self::Tls13Seal,
+        Self::Tls13Open,
+        Self::Part,
+        Self::Multiblock4,
+        Self::Multiblock8,
+        Self::Key,
+        Self::Context,
+    ];
+
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tls12Seal => "tls12-seal",
+            Self::Tls12Open => "tls12-open",
+            Self::Tls13Seal => "tls13-seal",
+            Self::Tls13Open => "tls13-open",
+            Self::Part => "part",
+            Self::Multiblock4 => "multiblock-4",
+            Self::Multiblock8 => "multiblock-8",
+            Self::Key => "key",
+            Self::Context => "context",
+        }
+    }
+
+    /// Whether a cipher is called so.
+    fn suits(self, cipher: RecordCipher) -> bool {
+        match self {
+            Self::Tls13Seal | Self::Tls13Open | Self::Part => cipher.is_gcm(),
+            Self::Multiblock4 | Self::Multiblock8 => !cipher.is_gcm(),
+            _ => true,
+        }
+    }
+
+    /// Records of a call.
+    #[must_use]
+    pub const fn records(self) -> usize {
+        match self {
+            Self::Multiblock4 => 4,
+            Self::Multiblock8 => 8,
+            _ => 1,
+        }
+    }
+
+    fn opens(self) -> bool {
+        matches!(self, Self::Tls12Open | Self::Tls13Open)
+    }
+}
+
+/// Sizes of records that are measured if none are named.
+pub const SIZES: [usize; 4] = [64, 256, 1424, 16_384];
+
+/// Sizes of parts.
+pub const PARTS: [usize; 5] = [16, 64, 256, 1024, 16_384];
+
+/// Fewest bytes of a record among several: libssl splits no finer.
+const LEAST_OF_SEVERAL: usize = 512;
+
+/// Most bytes of a record's text.
+pub const MOST: usize = 16_384;
+
+/// One point to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subject {
+    /// The cipher.
+    pub cipher: RecordCipher,
+    /// What is called.
+    pub call: Call,
+    /// Bytes of text of a record or part; 0 where there is no text.
+    pub size: usize,
+}
+
+impl Subject {
+    /// The points of some ciphers at some sizes of records.
+    #[must_use]
+    pub fn all(ciphers: &[RecordCipher], sizes: &[usize], parts: &[usize]) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for &cipher in ciphers {
+            for call in Call::ALL.into_iter().filter(|call| call.suits(cipher)) {
+                let sizes: Vec<usize> = match call {
+                    Call::Key | Call::Context => vec![0],
+                    Call::Part => parts.to_vec(),
+                    Call::Multiblock4 | Call::Multiblock8 => {
+                        sizes.iter().filter_map(|size| fragment(*size)).collect()
+                    }
+                    _ => sizes.to_vec(),
+                };
+                all.extend(sizes.into_iter().map(|size| Self { cipher, call, size }));
+            }
+        }
+        all
+    }
+}
+
+/// As libssl splits what is written for several records at once: never a whole number of pages, 512 bytes
+/// less.
+fn fragment(size: usize) -> Option<usize> {
+    let size = if size.is_multiple_of(4096) { size.saturating_sub(512) } else { size };
+    (size >= LEAST_OF_SEVERAL).then_some(size)
+}
+
+/// Why a point cannot be measured.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// A side refused a call.
+    #[error("{who} refused {what}: {why}")]
+    Refused {
+        /// Whose provider.
+        who: &'static str,
+        /// Which call.
+        what: &'static str,
+        /// What OpenSSL says.
+        why: String,
+    },
+    /// Wrong results are not measured.
+    #[error("{0}")]
+    Disagreement(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cipher_has_its_calls_and_only_those() {
+        let all = Subject::all(&RecordCipher::ALL, &SIZES, &PARTS);
+        let count = |name: &str| all.iter().filter(|s| s.cipher.name == name).count();
+        // Four calls at four sizes, five parts, key and context; two calls, two of several at two sizes.
+        assert_eq!((count("aes-128-gcm"), count("aes-256-cbc-hmac-sha256")), (23, 14));
+        let several: Vec<_> = all.iter().filter(|s| s.call == Call::Multiblock8).collect();
+        assert!(several.iter().all(|s| [1424, 15_872].contains(&s.size)), "{several:?}");
+    }
+
+    #[test]
+    fn ciphers_are_named_as_they_are_printed() {
+        for cipher in RecordCipher::ALL {
+            assert_eq!(cipher.name.parse(), Ok(cipher));
+        }
+        let error = "aes-128-ccm".parse::<RecordCipher>().unwrap_err();
+        assert!(error.contains("aes-256-cbc-hmac-sha1,"), "{error}");
+    }
+}

@@ -1,0 +1,163 @@
+//! Results of record calls as rows of text, and as JSON.
+
+use std::path::PathBuf;
+
+use convoy_crypto::{Cpu, Tier};
+use serde::Serialize;
+
+use super::measure::Point;
+use crate::machine::Machine;
+
+/// The version of the report's layout in JSON.
+pub const SCHEMA: u32 = 1;
+
+/// Everything a run found out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Convoy's version.
+    pub version: &'static str,
+    /// The command line that reproduces it.
+    pub command: String,
+    /// The machine.
+    pub machine: Machine,
+    /// [`class`] of the processor.
+    pub class: &'static str,
+    /// The tier of CPU that Convoy's provider takes.
+    pub tier: &'static str,
+    /// Whether its hashes may use the SHA extensions.
+    pub sha_extensions: bool,
+    /// What libcrypto says of its version.
+    pub openssl: String,
+    /// The provider's file.
+    pub provider: PathBuf,
+    /// What was measured.
+    pub points: Vec<Point>,
+    /// What one side does not have.
+    pub not_offered: Vec<NotOffered>,
+    /// What could not be measured, and why.
+    pub failed: Vec<String>,
+}
+
+/// Something that one side does not have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NotOffered {
+    /// Name of the cipher.
+    pub cipher: &'static str,
+    /// The call; none if the whole cipher is missing.
+    pub call: Option<&'static str>,
+    /// Who does not have it.
+    pub by: &'static str,
+}
+
+/// By how many blocks the processor does AES, which is what figures of GCM depend on most: `A` is one at a
+/// time, `B` four (VAES on 512 bits), `C` two (VAES on 256 bits alone).
+#[must_use]
+pub fn class(cpu: &Cpu) -> &'static str {
+    match cpu.best() {
+        Tier::Portable => "none",
+        Tier::Vaes512 => "B",
+        Tier::Vaes256 => "C",
+        _ => "A",
+    }
+}
+
+impl Report {
+    /// The head of the text: with what and on what it was measured.
+    #[must_use]
+    pub fn head(&self) -> String {
+        format!(
+            "convoy {}: {}\n{}; class {}: tier {}, SHA extensions {}\n{}; provider {}\n",
+            self.version,
+            self.command,
+            self.machine.cpu,
+            self.class,
+            self.tier,
+            if self.sha_extensions { "allowed" } else { "not used" },
+            self.openssl,
+            self.provider.display(),
+        )
+    }
+
+    /// One row for each point.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Vec<String>> {
+        let heading =
+            ["CIPHER", "CALL", "BYTES", "OPENSSL ns", "CONVOY ns", "CONVOY GB/s", "RATIO", "95 %"];
+        let mut rows = vec![heading.map(str::to_owned).to_vec()];
+        for point in &self.points {
+            let bytes = point.size * point.records;
+            let (size, rate) = match point.size {
+                0 => ("–".to_owned(), "–".to_owned()),
+                size => (size.to_string(), format!("{:.2}", bytes as f64 / point.convoy_ns)),
+            };
+            rows.push(vec![
+                point.cipher.to_owned(),
+                point.call.to_owned(),
+                size,
+                format!("{:.1}", point.default_ns),
+                format!("{:.1}", point.convoy_ns),
+                rate,
+                format!("{:.2}", point.ratio.median),
+                format!("{:.2}–{:.2}", point.ratio.low, point.ratio.high),
+            ]);
+        }
+        rows
+    }
+
+    /// The lines below the rows: what is missing.
+    #[must_use]
+    pub fn missing(&self) -> String {
+        let mut text = String::new();
+        for NotOffered { cipher, call, by } in &self.not_offered {
+            let call = call.map(|call| format!(" {call}")).unwrap_or_default();
+            text += &format!("not offered: {cipher}{call}, by {by}\n");
+        }
+        for line in &self.failed {
+            text += &format!("failed: {line}\n");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_go_by_the_widest_aes() {
+        assert_eq!(class(&Cpu::without("aesni").unwrap()), "none");
+        let cpu = Cpu::without("vaes256,vaes512").unwrap();
+        if cpu.has(Tier::AesNi) {
+            assert_eq!(class(&cpu), "A");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_told() {
+        let by = "Convoy's provider";
+        let report = Report {
+            schema: SCHEMA,
+            version: "1",
+            command: String::new(),
+            machine: Machine::look(),
+            class: "A",
+            tier: "aesni",
+            sha_extensions: false,
+            openssl: "OpenSSL 3".to_owned(),
+            provider: PathBuf::from("/lib/x.so"),
+            points: Vec::new(),
+            not_offered: vec![
+                NotOffered { cipher: "aes-128-cbc-hmac-sha1", call: None, by },
+                NotOffered { cipher: "aes-256-cbc-hmac-sha1", call: Some("multiblock-4"), by },
+            ],
+            failed: vec!["aes-128-gcm key: no".to_owned()],
+        };
+        let text = report.missing();
+        assert!(text.starts_with("not offered: aes-128-cbc-hmac-sha1, by Convoy's provider\n"));
+        assert!(text.contains("aes-256-cbc-hmac-sha1 multiblock-4, by"), "{text}");
+        assert!(text.ends_with("failed: aes-128-gcm key: no\n"), "{text}");
+        assert!(report.head().contains("class A: tier aesni, SHA extensions not used"));
+    }
+}

@@ -1,0 +1,216 @@
+//! `convoy bench tls-records`: record calls through EVP, by OpenSSL's default provider and by Convoy's.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use convoy_bench::machine::Machine;
+use convoy_bench::peer::PeerError;
+use convoy_bench::peer::openssl::{Libcrypto, Side};
+use convoy_bench::records::measure::{Effort, Outcome, Sides};
+use convoy_bench::records::report::{NotOffered, Report, SCHEMA, class};
+use convoy_bench::records::{Call, MOST, PARTS, RecordCipher, SIZES, Subject};
+use convoy_bench::run::pin;
+use convoy_crypto::Cpu;
+
+use crate::exit::{Exit, Stop};
+use crate::output;
+use crate::verbs::openssl_conf::module;
+
+/// What `convoy bench tls-records --help` teaches.
+pub const HELP: &str = "\
+Examples:
+  convoy bench tls-records                          # every call, half a minute
+  convoy bench tls-records --quick                  # less exact, a few seconds
+  convoy bench tls-records --ciphers aes-128-gcm --sizes 64,16384 --json > records.json
+  convoy bench tls-records --libcrypto /opt/openssl-3.6/lib/libcrypto.so.3
+
+One process has OpenSSL's default provider and Convoy's, each in a library context of its own, and calls both
+through EVP as libssl does. RATIO is the default provider's time in Convoy's: above 1, Convoy is faster. It is
+the median of all rounds, with the interval in which the true one lies with a probability of 95 %.
+
+  tls12-seal, tls12-open    a record of TLS 1.2: additional data set, growth asked for, one update in place
+  tls13-seal, tls13-open    a record of TLS 1.3: length of the IV asked for, IV, header, text, end; the tag
+                            is set when opening, asked for when sealing
+  part                      the next part, of 16 to 16384 bytes, of a message that does not end: what
+                            `openssl speed -evp` calls
+  multiblock-4, -8          four or eight records in one call, which libssl makes when a program writes 64 KB
+                            or more; in place of 16384 bytes a record has 15872, as there
+  key                       a key in a context that is there, with that of the MAC
+  context                   a context made, given its keys, and freed, as a direction of a connection has it
+
+How it is measured: before a point, each side opens what the other one sealed, and must refuse what was
+changed. Then both are called in turn, round by round, beginning with another one each time, on one core; what
+counts is the thread's CPU time. What is opened is copied into place outside of it. Each side uses all that
+the processor has: CONVOY_DENY_CPU narrows Convoy, OPENSSL_ia32cap OpenSSL. The class of the processor
+tells by how many blocks it does AES: A one at a time, B four, C two. Figures hold for the version of OpenSSL
+that is printed; newer ones are faster.
+
+What the provider has not is told as \"not offered\". Exit code 1: a side refused a call, or both disagree.";
+
+/// `convoy bench tls-records`
+#[derive(Debug, Args)]
+pub struct TlsRecordsArgs {
+    /// Convoy's provider. Left out: where `make install` puts it, or beside this program.
+    #[arg(long, value_name = "FILE")]
+    provider: Option<PathBuf>,
+    /// OpenSSL's libcrypto, 3.0 or newer, instead of the system's.
+    #[arg(long, value_name = "FILE")]
+    libcrypto: Option<PathBuf>,
+    /// Ciphers: aes-128-gcm, aes-192-gcm, aes-256-gcm, and aes-128 or aes-256 with -cbc-hmac-sha1 or
+    /// -cbc-hmac-sha256. Left out: all but 192 bits.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = cipher)]
+    ciphers: Vec<RecordCipher>,
+    /// Bytes of text of records, 1 to 16384. Left out: 64, 256, 1424 and 16384; with --quick, 64 and 16384.
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u16).range(1..=16_384)
+    )]
+    sizes: Vec<u16>,
+    /// Rounds of each point, 1 to 10000. Left out: 41; with --quick, 11.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        value_parser = clap::value_parser!(u16).range(1..=10_000)
+    )]
+    rounds: Option<u16>,
+    /// Measure fewer sizes, in shorter rounds.
+    #[arg(long)]
+    quick: bool,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn cipher(word: &str) -> Result<RecordCipher, String> {
+    word.parse()
+}
+
+pub(super) fn run(args: &TlsRecordsArgs) -> anyhow::Result<Exit> {
+    let cpu = Cpu::detect().map_err(|error| Stop::usage(error.to_string()))?;
+    let provider = module::named_or_found(args.provider.as_deref(), "--provider")?;
+    let unfit = |error: PeerError| Stop::usage(error.to_string());
+    let library = Libcrypto::load(args.libcrypto.as_deref()).map_err(unfit)?;
+    let side = |file: Option<&Path>| Side::new(&library, file).map_err(unfit);
+    let sides = Sides { default: side(None)?, ours: side(Some(&provider))? };
+    if let Err(error) = pin() {
+        eprintln!("bench: cannot stay on one core ({error}); figures will vary more");
+    }
+    let mut report = Report {
+        schema: SCHEMA,
+        version: env!("CARGO_PKG_VERSION"),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        machine: Machine::look(),
+        class: class(&cpu),
+        tier: cpu.best().name(),
+        sha_extensions: cpu.has_sha_ni(),
+        openssl: library.version().to_owned(),
+        provider,
+        points: Vec::new(),
+        not_offered: Vec::new(),
+        failed: Vec::new(),
+    };
+    measure(&sides, &subjects(args), effort(args), &mut report);
+    if args.json {
+        output::json(&report)?;
+    } else {
+        let table = output::table(&report.rows());
+        output::print(&format!("{}\n{table}{}", report.head(), report.missing()))?;
+    }
+    Ok(if report.failed.is_empty() { Exit::Ok } else { Exit::Trouble })
+}
+
+fn subjects(args: &TlsRecordsArgs) -> Vec<Subject> {
+    let mut ciphers = args.ciphers.clone();
+    if ciphers.is_empty() {
+        ciphers.extend(RecordCipher::ALL.iter().filter(|cipher| cipher.name != "aes-192-gcm"));
+    }
+    let mut sizes: Vec<usize> = args.sizes.iter().map(|size| usize::from(*size)).collect();
+    match (sizes.is_empty(), args.quick) {
+        (true, true) => sizes.extend([64, MOST]),
+        (true, false) => sizes.extend(SIZES),
+        _ => {}
+    }
+    let parts: &[usize] = if args.quick { &[64, MOST] } else { &PARTS };
+    Subject::all(&ciphers, &sizes, parts)
+}
+
+fn effort(args: &TlsRecordsArgs) -> Effort {
+    let (rounds, micros) = if args.quick { (11, 1000) } else { (41, 3000) };
+    let rounds = args.rounds.map_or(rounds, usize::from);
+    Effort { rounds, time: Duration::from_micros(micros) }
+}
+
+fn measure(sides: &Sides, subjects: &[Subject], effort: Effort, report: &mut Report) {
+    let mut missing = HashSet::new();
+    for (i, subject) in subjects.iter().enumerate() {
+        let Subject { cipher, call, size } = *subject;
+        if missing.contains(cipher.name) {
+            continue;
+        }
+        let name = match call {
+            Call::Key | Call::Context => format!("{} {}", cipher.name, call.name()),
+            _ => format!("{} {}, {size} bytes", cipher.name, call.name()),
+        };
+        eprintln!("bench: {} of {}: {name}", i + 1, subjects.len());
+        match sides.measure(*subject, effort) {
+            Ok(Outcome::Measured(point)) => report.points.push(point),
+            Ok(Outcome::NoCipher(by)) => {
+                missing.insert(cipher.name);
+                report.not_offered.push(NotOffered { cipher: cipher.name, call: None, by });
+            }
+            Ok(Outcome::NoCall(by)) => {
+                let missing = NotOffered { cipher: cipher.name, call: Some(call.name()), by };
+                if !report.not_offered.contains(&missing) {
+                    report.not_offered.push(missing);
+                }
+            }
+            Err(error) => {
+                eprintln!("bench: {error}");
+                report.failed.push(format!("{name}: {error}"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{BenchArgs, BenchWhat, Cli, Verb};
+
+    fn parse(words: &[&str]) -> Result<TlsRecordsArgs, clap::Error> {
+        let all = ["convoy", "bench", "tls-records"].iter().chain(words);
+        match Cli::try_parse_from(all)?.verb {
+            Verb::Bench(BenchArgs { what: BenchWhat::TlsRecords(args) }) => Ok(args),
+            _ => panic!("another verb"),
+        }
+    }
+
+    #[test]
+    fn arguments_narrow_what_is_measured() {
+        let all = subjects(&parse(&[]).unwrap());
+        assert_eq!(all.len(), 2 * 23 + 4 * 14);
+        let quick = parse(&["--quick", "--ciphers", "aes-128-gcm"]).unwrap();
+        // Four calls and parts at two sizes; key and context.
+        assert_eq!((subjects(&quick).len(), effort(&quick).rounds), (12, 11));
+        let args = parse(&["--sizes", "100", "--rounds", "3"]).unwrap();
+        assert!(subjects(&args).iter().all(|s| s.size != 1424) && effort(&args).rounds == 3);
+    }
+
+    #[test]
+    fn wrong_arguments_are_told_what_is_right() {
+        for (words, said) in [
+            (["--ciphers", "aes-128-ccm"], "aes-128-cbc-hmac-sha1"),
+            (["--sizes", "0"], "1..=16384"),
+            (["--rounds", "0"], "1..=10000"),
+        ] {
+            let error = parse(&words).unwrap_err().to_string();
+            assert!(error.contains(said), "{words:?}: {error}");
+        }
+    }
+}
