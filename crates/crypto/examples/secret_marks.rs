@@ -10,7 +10,8 @@
 //! interop/constant-time/run.sh [SUITE...]
 //! ```
 //!
-//! Suites are those of bursts, and two more: "jobs" for what only a manager does, and "streams".
+//! Suites are those of bursts, and three more: "jobs" for what only a manager does, "streams", and
+//! "records" of TLS.
 //! Tiers that Valgrind's processor lacks are skipped.
 
 use std::{hint::black_box, process::ExitCode, sync::Arc};
@@ -24,6 +25,7 @@ use convoy_crypto::{
     },
     marks::{are_followed, mark_public, mark_secret, reports},
     open_burst, seal_burst,
+    tls::{BurstRecord, CbcHmacKey, RecordError, RecordHeader, RecordMac},
 };
 
 /// What is examined: a name, and what to do with secrets on a tier.
@@ -44,7 +46,9 @@ impl Subject {
 fn subjects() -> Vec<Subject> {
     let suites = Suite::all()
         .map(|suite| Subject::new(suite, move |cpu, tier| seal_and_open(cpu, tier, suite)));
-    suites.chain([Subject::new("jobs", jobs), Subject::new("streams", streams)]).collect()
+    let others: [(_, fn(&Cpu, Tier)); 3] =
+        [("jobs", jobs), ("streams", streams), ("records", records)];
+    suites.chain(others.map(|(name, run)| Subject::new(name, run))).collect()
 }
 
 /// Lengths of text around those at which kernels change what they do, in bytes.
@@ -272,6 +276,49 @@ fn streams(cpu: &Cpu, tier: Tier) {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Records of AES-CBC with HMAC, sealed alone and together, and opened: good ones, and some whose padding,
+/// MAC or text is wrong. How long a text is, is secret until its record was found authentic.
+fn records(cpu: &Cpu, tier: Tier) {
+    let header = RecordHeader { number: 7, content_type: 23, version: 0x0303 };
+    for mac in RecordMac::ALL {
+        for bits in [KeyBits::Aes128, KeyBits::Aes256] {
+            let key = |direction| {
+                let (cipher, integrity) = (secret(bits.bytes(), 1), secret(mac.bytes(), 2));
+                let key = CbcHmacKey::with_tier(cpu, tier, mac, direction, &cipher, &integrity);
+                key.expect("the tier is there")
+            };
+            let (seals, opens) = (key(Direction::Encrypt), key(Direction::Decrypt));
+            for text in LENGTHS {
+                let mut record = bytes(text, 3, 1);
+                record.resize(seals.sealed_bytes(text), 0);
+                mark_secret(&mut record[..text]);
+                seals.seal(header, &mut [3; 16], 0, text, &mut record).expect("it fits");
+                mark_public(&mut *record);
+                for wrong in [None, Some(0), Some(record.len() - 17), Some(record.len() - 1)] {
+                    let mut received = record.clone();
+                    if let Some(at) = wrong {
+                        received[at] ^= 1;
+                    }
+                    let opened = opens.open(header, &[3; 16], &mut received);
+                    let right = if wrong.is_none() { Ok(text) } else { Err(RecordError::Forged) };
+                    assert_eq!(opened, right, "{mac:?} on {tier}, {text} bytes, {wrong:?}");
+                }
+            }
+            let mut records = LENGTHS.map(|text| {
+                let mut record = bytes(16 + text, 3, 1);
+                mark_secret(&mut record[16..]);
+                record.resize(16 + seals.sealed_bytes(text), 0);
+                (text, record)
+            });
+            let mut burst: Vec<_> = records
+                .iter_mut()
+                .map(|(text, bytes)| BurstRecord { header, text: *text, bytes })
+                .collect();
+            seals.seal_burst(&mut burst).expect("they fit");
         }
     }
 }

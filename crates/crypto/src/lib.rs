@@ -129,6 +129,7 @@ mod portable;
 mod secret;
 mod suite;
 mod tier;
+pub mod tls;
 #[cfg_attr(feature = "kernel-trace", allow(unreachable_pub))]
 mod trace;
 

@@ -25,6 +25,12 @@ impl Hasher {
         Self { kernel: HashKernel::choose(proofs, tier, alg) }
     }
 
+    /// The kernel, unless it is the portable tier.
+    #[inline(always)]
+    pub(crate) fn kernel(self) -> Option<HashKernel> {
+        self.kernel
+    }
+
     /// Its name in listings: the instructions and how many messages go side by side.
     pub(crate) fn name(self, alg: HashAlg) -> &'static str {
         self.kernel.map_or("portable", |kernel| kernel.name(alg))

@@ -10,6 +10,7 @@ pub(crate) mod chacha;
 pub(crate) mod gcm_parts;
 pub(crate) mod gmac;
 pub(crate) mod hmac;
+pub(crate) mod record;
 #[cfg(test)]
 pub(crate) mod tests;
 

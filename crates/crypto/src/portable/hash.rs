@@ -96,7 +96,7 @@ fn on32<const N: usize>(state: &mut State, compress: impl FnOnce(&mut [u32; N]))
 }
 
 /// Takes in whole blocks; bytes behind the last one are ignored.
-fn compress(alg: HashAlg, state: &mut State, bytes: &[u8]) {
+pub(crate) fn compress(alg: HashAlg, state: &mut State, bytes: &[u8]) {
     let short = bytes.as_chunks().0;
     match alg {
         HashAlg::Md5 => on32(state, |words| md5::block_api::compress(words, short)),
@@ -138,7 +138,7 @@ fn finish(alg: HashAlg, state: &mut State, before: usize, message: &[u8], traile
 }
 
 /// A state as bytes of a digest, and how many there are.
-fn digest(alg: HashAlg, state: &State) -> ([u8; 64], usize) {
+pub(crate) fn digest(alg: HashAlg, state: &State) -> ([u8; 64], usize) {
     let mut bytes = *state;
     match alg {
         HashAlg::Md5 if cfg!(target_endian = "little") => {}

@@ -10,6 +10,7 @@ mod kat;
 mod kat_rfc;
 mod kernels;
 mod manager;
+mod records;
 mod stack;
 mod suites;
 mod wycheproof;

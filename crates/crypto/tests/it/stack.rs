@@ -21,6 +21,7 @@ use convoy_crypto::{
         JobCipher, JobHash, Runner, Span, Status, XcbcKey,
     },
     open_burst, seal_burst,
+    tls::{BurstRecord, CbcHmacKey, RecordError, RecordHeader, RecordMac},
 };
 
 /// How far below its frame the thread looks; no burst needs more.
@@ -304,6 +305,61 @@ fn verifying_one_forged_message_leaves_no_tag() {
                 let secrets = [("the right tag".to_owned(), tag.to_vec())];
                 all.extend(found(&format!("{len} bytes of {cipher:?} on {tier}"), &left, &secrets));
             }
+        }
+    }
+    assert!(all.is_empty(), "{}", all.join("\n"));
+}
+
+/// Records leave neither their keys, nor what these were expanded to, nor the MAC that a forged one should
+/// have had.
+#[test]
+fn records_leave_no_keys_and_no_macs() {
+    let (mut random, mut all) = (Random(23), Vec::new());
+    let header = RecordHeader { number: 3, content_type: 23, version: 0x0303 };
+    for setup in setups() {
+        for (mac, bits) in RecordMac::ALL.into_iter().flat_map(|mac| [(mac, 16), (mac, 32)]) {
+            let (cpu, cipher, integrity) = (setup.cpu(), random.bytes(bits), random.bytes(32));
+            let key = |direction| {
+                let secrets = [&cipher, &integrity].map(|key| SecretBytes::copy_from(key));
+                let [cipher, integrity] = &secrets;
+                CbcHmacKey::with_tier(&cpu, setup.tier, mac, direction, cipher, integrity).unwrap()
+            };
+            let states = HmacKeys::new(&cpu, mac.hash(), &SecretBytes::copy_from(&integrity));
+            let (inner, outer) = states.expose().unwrap();
+            let mut secrets = parts(&[&cipher, &integrity, inner, outer]);
+            let what = format!("{mac:?} and {bits} bytes on {setup}");
+            let mut keys = None;
+            let left = left_by(|| {
+                keys = Some((key(Direction::Encrypt), key(Direction::Decrypt)));
+            });
+            all.extend(found(&format!("setting {what} up"), &left, &secrets));
+            let (seals, opens) = keys.unwrap();
+            for text in LENGTHS {
+                let mut record = random.bytes(text);
+                record.resize(seals.sealed_bytes(text), 0);
+                let left =
+                    left_by(|| seals.seal(header, &mut [7; 16], 0, text, &mut record).unwrap());
+                all.extend(found(&format!("sealing {text} with {what}"), &left, &secrets));
+
+                let mut again = record.clone();
+                assert_eq!(opens.open(header, &[7; 16], &mut again), Ok(text));
+                secrets.push(("the right MAC".to_owned(), again[text..text + 16].to_vec()));
+                record[0] ^= 1;
+                let mut opened = Ok(0);
+                let left = left_by(|| opened = opens.open(header, &[7; 16], &mut record));
+                assert!(opened == Err(RecordError::Forged) && record.iter().all(|&byte| byte == 0));
+                // Of a text that is empty, the bit is one of the MAC's.
+                let secrets_of_it = if text == 0 { &secrets[..4] } else { &secrets[..] };
+                all.extend(found(&format!("opening {text} with {what}"), &left, secrets_of_it));
+                secrets.pop();
+            }
+            let mut records: Vec<_> =
+                LENGTHS.iter().map(|&text| random.bytes(16 + seals.sealed_bytes(text))).collect();
+            let places = records.iter_mut().zip(LENGTHS);
+            let mut burst: Vec<_> =
+                places.map(|(bytes, text)| BurstRecord { header, text, bytes }).collect();
+            let left = left_by(|| seals.seal_burst(&mut burst).unwrap());
+            all.extend(found(&format!("sealing many with {what}"), &left, &secrets));
         }
     }
     assert!(all.is_empty(), "{}", all.join("\n"));

@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 
 use super::{
     tables::Block,
-    token::{AesNi, Avx, Avx2, Avx512, Vaes256, Vaes512},
+    token::{AesNi, AesSha, Avx, Avx2, Avx512, AvxSha, Vaes256, Vaes512},
 };
 
 /// Sixteen bytes in a register.
@@ -238,6 +238,10 @@ unsafe impl Lanes for Avx {}
 unsafe impl Lanes for Avx2 {}
 // SAFETY: the tier builds on `aesni`.
 unsafe impl Lanes for Vaes256 {}
+// SAFETY: detection makes the token only where the processor has the features of `aesni`.
+unsafe impl Lanes for AesSha {}
+// SAFETY: detection makes the token only where the processor has the features of `avx`, which builds on `aesni`.
+unsafe impl Lanes for AvxSha {}
 
 macro_rules! with_masks {
     ($($token:ident)*) => {$(

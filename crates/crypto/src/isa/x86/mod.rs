@@ -4,7 +4,8 @@
 //! `gcm128`, `gcm256` and `gcm512` are the kernels of GCM: one source for every tier with one block
 //! per register, one each for two and for four; `gcm_lanes` has four blocks, too, but of four short
 //! packets, and `sum4` sums for both. `tag` ends operations. `gmac` and `chacha` are the other AEADs
-//! but CCM, which `aes` has with AES's other modes; `hash` has the HMACs.
+//! but CCM, which `aes` has with AES's other modes; `hash` has the HMACs. `record` has
+//! the cipher and the hash of a TLS record side by side.
 
 mod aad;
 mod aes;
@@ -18,6 +19,7 @@ mod hash;
 mod lanes;
 mod lanes256;
 mod lanes512;
+mod record;
 mod sum4;
 mod tables;
 mod tag;
@@ -25,8 +27,9 @@ mod token;
 mod wipe;
 
 pub(crate) use hash::HashKernel;
+pub(crate) use record::RecordKernel;
 pub(crate) use tables::Tables;
-use token::{AesNi, Avx, Avx2, Avx512, Door, ShaNi, Vaes256, Vaes512};
+use token::{AesNi, AesSha, Avx, Avx2, Avx512, AvxSha, Door, ShaNi, Vaes256, Vaes512};
 
 use crate::{
     KeyBits, Tier,
@@ -46,6 +49,8 @@ pub(crate) struct Proofs {
     vaes256: Option<Vaes256>,
     vaes512: Option<Vaes512>,
     sha_ni: Option<ShaNi>,
+    aes_sha: Option<AesSha>,
+    avx_sha: Option<AvxSha>,
 }
 
 /// Asks the processor and the operating system for every tier that is `allowed`, and for the SHA
@@ -61,7 +66,9 @@ pub(crate) fn detect(allowed: impl Fn(Tier) -> bool, sha_ni: bool) -> Proofs {
         .and_then(|(avx512, vaes256)| Vaes512::detect(avx512, vaes256))
         .filter(|_| allowed(Tier::Vaes512));
     let sha_ni = ShaNi::detect().filter(|_| sha_ni);
-    Proofs { aesni, avx, avx2, avx512, vaes256, vaes512, sha_ni }
+    let aes_sha = aesni.and(sha_ni).and_then(AesSha::detect);
+    let avx_sha = avx.and(sha_ni).and_then(AvxSha::detect);
+    Proofs { aesni, avx, avx2, avx512, vaes256, vaes512, sha_ni, aes_sha, avx_sha }
 }
 
 impl Proofs {

@@ -119,6 +119,18 @@ token! {
     ShaNi, builds on (), ["sse4.1", "ssse3", "sha"]
 }
 
+token! {
+    /// Proof of the features of `aesni` and of the SHA extensions, in two-operand encodings.
+    AesSha, builds on (sha_ni: ShaNi), ["sse4.1", "ssse3", "aes", "pclmulqdq", "sha"]
+}
+
+token! {
+    /// Proof of the features of `avx` and of the SHA extensions, in three-operand encodings where there are any.
+    AvxSha, builds on (sha_ni: ShaNi), [
+        "sse4.1", "ssse3", "aes", "pclmulqdq", "avx", "sha",
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,5 +146,7 @@ mod tests {
         let vaes512 = [AESNI, AVX, AVX2, AVX512, VAES256, VAES512].concat();
         assert_eq!(Vaes512::FEATURES, vaes512);
         assert_eq!(ShaNi::FEATURES, SHA_NI);
+        assert_eq!(AesSha::FEATURES, [AESNI, &["sha"]].concat());
+        assert_eq!(AvxSha::FEATURES, [AESNI, AVX, &["sha"]].concat());
     }
 }

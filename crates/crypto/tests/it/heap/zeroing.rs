@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use convoy_crypto::{
     AeadKey, GcmParams, GhashKey, IcvLen, KeyBits, KeyMaterial, SealKey, SecretBytes, Suite, Tier,
-    Verdict, manager::GcmStream, open_burst, seal_burst,
+    Verdict,
+    manager::{Direction, GcmStream, HmacKeys},
+    open_burst, seal_burst,
+    tls::{CbcHmacKey, RecordMac},
 };
 
 use super::{SECRET, Seen, TAKEN, watch};
@@ -100,6 +103,34 @@ fn kept_material_and_hash_keys_are_wiped_on_drop() {
         assert!(key.is_some() && set_up.left == 0, "{tier}");
         let dropped = watch(|| drop(key));
         assert_eq!((dropped.blocks, dropped.left), (1, 0), "{tier}");
+    }
+}
+
+/// What tells which kernels it has stays in the block, so it is the secrets that are looked for: the first
+/// round key, and the inner chaining value.
+#[test]
+fn keys_of_records_are_wiped_on_drop() {
+    let cpu = common::cpu();
+    let secret = || SecretBytes::from(vec![0xa5; 32]);
+    for (tier, mac) in tiers().into_iter().flat_map(|tier| RecordMac::ALL.map(|mac| (tier, mac))) {
+        let inner = HmacKeys::new(&cpu, mac.hash(), &secret());
+        let inner = *inner.expose().unwrap().0.first_chunk().unwrap();
+        for searched in [[0xa5; 8], inner] {
+            let (secrets, mut key) = ([secret(), secret()], None);
+            SECRET.set(searched);
+            let set_up = watch(|| {
+                let [cipher, integrity] = &secrets;
+                let direction = Direction::Encrypt;
+                key = CbcHmacKey::with_tier(&cpu, tier, mac, direction, cipher, integrity).ok();
+            });
+            let dropped = watch(|| drop(key));
+            SECRET.set([0; 8]);
+            assert_eq!(
+                (set_up.secret, dropped.secret, dropped.blocks),
+                (0, 0, 1),
+                "{mac:?} on {tier}"
+            );
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 
 mod lanes;
 mod rounds;
-mod sha_ni;
+pub(super) mod sha_ni;
 mod vector;
 mod words;
 
@@ -95,6 +95,25 @@ impl HashKernel {
             HashAlg::Sha1 => token.enter(Pads { engine: sha_ni::Sha1, start, pads, out }),
             HashAlg::Sha224 | HashAlg::Sha256 => {
                 token.enter(Pads { engine: sha_ni::Sha256, start, pads, out });
+            }
+            HashAlg::Md5 | HashAlg::Sha384 | HashAlg::Sha512 => return false,
+        }
+        true
+    }
+
+    /// Whether [`blocks`](Self::blocks) does anything, for SHA-1 and SHA-256.
+    pub(crate) fn takes_blocks(self) -> bool {
+        self.sha_ni.is_some()
+    }
+
+    /// Takes whole blocks of one message into a chaining value. Returns false, with nothing done, for a
+    /// hash that the SHA extensions have not.
+    pub(crate) fn blocks(self, alg: HashAlg, state: &mut [u8; 64], blocks: &[[u8; 64]]) -> bool {
+        let Some((token, _)) = self.sha_ni else { return false };
+        match alg {
+            HashAlg::Sha1 => token.enter(sha_ni::Blocks { engine: sha_ni::Sha1, state, blocks }),
+            HashAlg::Sha224 | HashAlg::Sha256 => {
+                token.enter(sha_ni::Blocks { engine: sha_ni::Sha256, state, blocks });
             }
             HashAlg::Md5 | HashAlg::Sha384 | HashAlg::Sha512 => return false,
         }

@@ -1,4 +1,4 @@
-//! SHA-1, SHA-224 and SHA-256 by the SHA extensions, two messages interleaved.
+//! SHA-1, SHA-224 and SHA-256 by the SHA extensions, two messages interleaved, or one alone.
 
 use std::arch::x86_64::*;
 
@@ -6,23 +6,23 @@ use super::{
     lanes::{Engine, Parked},
     words::{MAX, Rows, States},
 };
-use crate::isa::x86::token::ShaNi;
+use crate::isa::x86::token::{ShaNi, Task};
 
 /// Messages side by side: as many as sixteen registers hold.
 pub(super) const LANES: usize = 2;
 
 /// SHA-1.
 #[derive(Clone, Copy)]
-pub(super) struct Sha1(pub(super) ShaNi);
+pub(in super::super) struct Sha1(pub(in super::super) ShaNi);
 
 /// SHA-224 and SHA-256.
 #[derive(Clone, Copy)]
-pub(super) struct Sha256(pub(super) ShaNi);
+pub(in super::super) struct Sha256(pub(in super::super) ShaNi);
 
 type B = __m128i;
 
 /// A block of each lane.
-type Message = [[B; 4]; LANES];
+type Message<const N: usize = LANES> = [[B; 4]; N];
 
 /// One instruction, allowed by the proof that an engine holds.
 macro_rules! one {
@@ -129,12 +129,79 @@ macro_rules! parked_in_rows {
     };
 }
 
+/// A chaining value, in the order in which an engine has it.
+pub(in super::super) type Pair = (B, B);
+
+/// The block function on one message.
+pub(in super::super) trait Single: Copy {
+    /// A chaining value from memory.
+    fn load_one(self, row: &[u8; 64]) -> Pair;
+    /// A block from memory.
+    fn words_one(self, row: &[u8; 64]) -> [B; 4];
+    /// Takes in a block, with something else done beside it.
+    fn take_one(self, state: &mut Pair, words: [B; 4], beside: &mut impl Beside);
+    /// Stores a chaining value.
+    fn store_one(self, state: Pair, to: &mut [u8; 64]);
+}
+
+/// What is done beside a hash.
+pub(in super::super) trait Beside {
+    /// The share that comes behind this step of so many. `hash` is a part of the hash under way: what
+    /// both pass through stays in this order.
+    fn step(&mut self, step: usize, steps: usize, hash: &mut B);
+}
+
+/// Nothing else.
+struct Nothing;
+
+impl Beside for Nothing {
+    #[inline(always)]
+    fn step(&mut self, _: usize, _: usize, _: &mut B) {}
+}
+
+/// A block in this order of bytes.
+#[inline(always)]
+fn words_in(row: &[u8; 64], (high, low): (i64, i64)) -> [B; 4] {
+    let order = one!(_mm_set_epi64x, high, low);
+    let mut words = [order; 4];
+    for (i, words) in words.iter_mut().enumerate() {
+        *words = one!(_mm_shuffle_epi8, load(row, i), order);
+    }
+    words
+}
+
+/// Takes whole blocks of one message into a chaining value.
+pub(super) struct Blocks<'r, E> {
+    pub(super) engine: fn(ShaNi) -> E,
+    pub(super) state: &'r mut [u8; 64],
+    pub(super) blocks: &'r [[u8; 64]],
+}
+
+impl<E: Single> Task<ShaNi> for Blocks<'_, E> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, token: ShaNi) {
+        let engine = (self.engine)(token);
+        let mut state = engine.load_one(self.state);
+        for block in self.blocks {
+            engine.take_one(&mut state, engine.words_one(block), &mut Nothing);
+        }
+        engine.store_one(state, self.state);
+    }
+}
+
 /// SHA-1's state: the first four words, the first one highest, and the fifth, highest.
-type State1 = [(B, B); LANES];
+type State1<const N: usize = LANES> = [(B, B); N];
 
 impl Sha1 {
     #[inline(always)]
-    fn compress(self, state: &mut State1, mut message: Message) {
+    fn compress<const N: usize>(
+        self,
+        state: &mut State1<N>,
+        mut message: Message<N>,
+        beside: &mut impl Beside,
+    ) {
         let mut now = *state;
         macro_rules! step {
             ($i:expr) => {
@@ -152,6 +219,9 @@ impl Sha1 {
                     *e = *abcd;
                     *abcd = one!(_mm_sha1rnds4_epu32::<{ $i / 5 }>, *abcd, sum);
                 }
+                if let Some((abcd, _)) = now.first_mut() {
+                    beside.step($i, 20, abcd);
+                }
             };
         }
         twenty!(step);
@@ -159,6 +229,32 @@ impl Sha1 {
             state.0 = one!(_mm_add_epi32, state.0, abcd);
             state.1 = one!(_mm_sha1nexte_epu32, e, state.1);
         }
+    }
+}
+
+impl Single for Sha1 {
+    #[inline(always)]
+    fn load_one(self, row: &[u8; 64]) -> Pair {
+        let abcd = one!(_mm_shuffle_epi32::<0x1b>, load(row, 0));
+        (abcd, one!(_mm_bslli_si128::<12>, load(row, 1)))
+    }
+
+    #[inline(always)]
+    fn words_one(self, row: &[u8; 64]) -> [B; 4] {
+        words_in(row, REVERSE)
+    }
+
+    #[inline(always)]
+    fn take_one(self, state: &mut Pair, words: [B; 4], beside: &mut impl Beside) {
+        let mut states = [*state];
+        self.compress(&mut states, [words], beside);
+        [*state] = states;
+    }
+
+    #[inline(always)]
+    fn store_one(self, (abcd, e): Pair, to: &mut [u8; 64]) {
+        store(to, 0, one!(_mm_shuffle_epi32::<0x1b>, abcd));
+        store(to, 1, one!(_mm_bsrli_si128::<12>, e));
     }
 }
 
@@ -175,36 +271,22 @@ impl Engine<64> for Sha1 {
 
     #[inline(always)]
     fn load(self, rows: &Rows<'_, 64>) -> State1 {
-        let one = |row| {
-            let abcd = one!(_mm_shuffle_epi32::<0x1b>, load(row, 0));
-            (abcd, one!(_mm_bslli_si128::<12>, load(row, 1)))
-        };
-        [one(rows[0]), one(rows[1])]
+        [self.load_one(rows[0]), self.load_one(rows[1])]
     }
 
     #[inline(always)]
     fn words(self, rows: &Rows<'_, 64>) -> Message {
-        let order = one!(_mm_set_epi64x, REVERSE.0, REVERSE.1);
-        let mut message = [[order; 4]; LANES];
-        for (words, row) in message.iter_mut().zip(rows) {
-            for (i, words) in words.iter_mut().enumerate() {
-                *words = one!(_mm_shuffle_epi8, load(row, i), order);
-            }
-        }
-        message
+        [self.words_one(rows[0]), self.words_one(rows[1])]
     }
 
     #[inline(always)]
     fn rounds(self, state: &mut State1, words: Message) {
-        self.compress(state, words);
+        self.compress(state, words, &mut Nothing);
     }
 
     #[inline(always)]
     fn park(self, state: State1, parked: &mut Parked) {
-        for (to, (abcd, e)) in parked.0.iter_mut().zip(state) {
-            store(to, 0, one!(_mm_shuffle_epi32::<0x1b>, abcd));
-            store(to, 1, one!(_mm_bsrli_si128::<12>, e));
-        }
+        parked.0.iter_mut().zip(state).for_each(|(to, state)| self.store_one(state, to));
     }
 
     #[inline(always)]
@@ -237,11 +319,16 @@ impl Engine<64> for Sha1 {
 }
 
 /// SHA-256's state: words a, b, e, f and c, d, g, h, the last lowest.
-type State2 = [(B, B); LANES];
+type State2<const N: usize = LANES> = [(B, B); N];
 
 impl Sha256 {
     #[inline(always)]
-    fn compress(self, state: &mut State2, mut message: Message) {
+    fn compress<const N: usize>(
+        self,
+        state: &mut State2<N>,
+        mut message: Message<N>,
+        beside: &mut impl Beside,
+    ) {
         let mut now = *state;
         for (i, k) in super::rounds::SHA256_WORDS.as_chunks::<4>().0.iter().enumerate() {
             // SAFETY: the reference is valid for 16 bytes, and the load needs no alignment.
@@ -258,6 +345,9 @@ impl Sha256 {
                 *cdgh = one!(_mm_sha256rnds2_epu32, *cdgh, *abef, sum);
                 let sum = one!(_mm_shuffle_epi32::<0x0e>, sum);
                 *abef = one!(_mm_sha256rnds2_epu32, *abef, *cdgh, sum);
+            }
+            if let Some((abef, _)) = now.first_mut() {
+                beside.step(i, 16, abef);
             }
         }
         for (state, now) in state.iter_mut().zip(now) {
@@ -282,6 +372,34 @@ fn kept(digest: usize) -> B {
     if digest < 8 { one!(_mm_bsrli_si128::<4>, ones) } else { ones }
 }
 
+impl Single for Sha256 {
+    #[inline(always)]
+    fn load_one(self, row: &[u8; 64]) -> Pair {
+        let dcba = one!(_mm_shuffle_epi32::<0x1b>, load(row, 0));
+        let hgfe = one!(_mm_shuffle_epi32::<0x1b>, load(row, 1));
+        (one!(_mm_unpackhi_epi64, hgfe, dcba), one!(_mm_unpacklo_epi64, hgfe, dcba))
+    }
+
+    #[inline(always)]
+    fn words_one(self, row: &[u8; 64]) -> [B; 4] {
+        words_in(row, SWAP)
+    }
+
+    #[inline(always)]
+    fn take_one(self, state: &mut Pair, words: [B; 4], beside: &mut impl Beside) {
+        let mut states = [*state];
+        self.compress(&mut states, [words], beside);
+        [*state] = states;
+    }
+
+    #[inline(always)]
+    fn store_one(self, state: Pair, to: &mut [u8; 64]) {
+        let (abcd, efgh) = self.words(state);
+        store(to, 0, abcd);
+        store(to, 1, efgh);
+    }
+}
+
 impl Engine<64> for Sha256 {
     type State = State2;
     type Words = Message;
@@ -295,38 +413,22 @@ impl Engine<64> for Sha256 {
 
     #[inline(always)]
     fn load(self, rows: &Rows<'_, 64>) -> State2 {
-        let one = |row| {
-            let dcba = one!(_mm_shuffle_epi32::<0x1b>, load(row, 0));
-            let hgfe = one!(_mm_shuffle_epi32::<0x1b>, load(row, 1));
-            (one!(_mm_unpackhi_epi64, hgfe, dcba), one!(_mm_unpacklo_epi64, hgfe, dcba))
-        };
-        [one(rows[0]), one(rows[1])]
+        [self.load_one(rows[0]), self.load_one(rows[1])]
     }
 
     #[inline(always)]
     fn words(self, rows: &Rows<'_, 64>) -> Message {
-        let order = one!(_mm_set_epi64x, SWAP.0, SWAP.1);
-        let mut message = [[order; 4]; LANES];
-        for (words, row) in message.iter_mut().zip(rows) {
-            for (i, words) in words.iter_mut().enumerate() {
-                *words = one!(_mm_shuffle_epi8, load(row, i), order);
-            }
-        }
-        message
+        [self.words_one(rows[0]), self.words_one(rows[1])]
     }
 
     #[inline(always)]
     fn rounds(self, state: &mut State2, words: Message) {
-        self.compress(state, words);
+        self.compress(state, words, &mut Nothing);
     }
 
     #[inline(always)]
     fn park(self, state: State2, parked: &mut Parked) {
-        for (to, state) in parked.0.iter_mut().zip(state) {
-            let (abcd, efgh) = self.words(state);
-            store(to, 0, abcd);
-            store(to, 1, efgh);
-        }
+        parked.0.iter_mut().zip(state).for_each(|(to, state)| self.store_one(state, to));
     }
 
     #[inline(always)]

@@ -1,0 +1,165 @@
+//! Sealing records: one, or many at once.
+
+use std::fmt;
+
+use arrayvec::ArrayVec;
+
+use super::{
+    BLOCK, CbcHmacKey, HEADER, RecordError, RecordHeader,
+    mac::{FIRST, HASH_BLOCK, Inner, MAC_MAX},
+};
+use crate::{
+    manager::Direction,
+    pass::{self, Batch, CipherJob, HmacJob, record::cbc_encrypt_one},
+    secret::Scratch,
+};
+
+/// Records that go through the lanes together.
+const CHUNK: usize = 16;
+
+/// A record to be sealed among others, in place: an explicit IV of 16 bytes, which stays as it is, the
+/// text, and room for MAC and padding.
+pub struct BurstRecord<'r> {
+    /// What is authenticated in front of the text.
+    pub header: RecordHeader,
+    /// Bytes of the text.
+    pub text: usize,
+    /// The record behind its header of five bytes: `16 + sealed_bytes(text)` bytes.
+    pub bytes: &'r mut [u8],
+}
+
+impl fmt::Debug for BurstRecord<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { header, text, bytes } = self;
+        write!(f, "BurstRecord({header:?}, {text} bytes of text in {})", bytes.len())
+    }
+}
+
+impl CbcHmacKey {
+    /// Bytes of a text with its MAC and the least padding: whole blocks.
+    #[must_use]
+    pub const fn sealed_bytes(&self, text: usize) -> usize {
+        text.saturating_add(self.mac.bytes() + BLOCK) / BLOCK * BLOCK
+    }
+
+    /// Seals a record in place: `front` bytes that are encrypted and not authenticated, the text, and
+    /// room for MAC and padding. All of it is encrypted from `iv`, which becomes the last block, for that
+    /// is where the next record of TLS 1.0 begins.
+    ///
+    /// In TLS 1.0 there is nothing in front, and the first IV comes from the key block. From TLS 1.1 on
+    /// there are 16 bytes, fresh random ones: encrypted, they are the explicit IV of the text (RFC 4346
+    /// section 6.2.3.2, way 2). The IV that they are encrypted from may then be any.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::NoKey`]; [`RecordError::TextTooLong`]; [`RecordError::Length`] unless there are
+    /// 0 or 16 bytes in front and the record has [`sealed_bytes`](Self::sealed_bytes) behind them. Then
+    /// nothing was changed.
+    pub fn seal(
+        &self,
+        header: RecordHeader,
+        iv: &mut [u8; 16],
+        front: usize,
+        text: usize,
+        record: &mut [u8],
+    ) -> Result<(), RecordError> {
+        let bits = self.both(Direction::Encrypt)?;
+        let header = self.check(header, front, text, record.len())?;
+        let end = front + text;
+        let mut inner = Inner::new(self);
+        let mut encrypted = 0;
+        let first = record.get(front..end).and_then(<[u8]>::first_chunk);
+        let mac = if let Some(first) = first {
+            inner.take_first(&header, first);
+            if let (Some(kernel), Some(record)) = (self.record, record.get_mut(..end)) {
+                let (hash, ahead) = (self.mac.hash(), front + FIRST);
+                let (keys, state) = (&self.round_keys, &mut inner.state.0);
+                encrypted = kernel.both(hash, bits, keys, iv, state, record, ahead);
+            }
+            let behind = record.get(front + FIRST + encrypted..end).unwrap_or_default();
+            let (blocks, tail) = behind.as_chunks::<HASH_BLOCK>();
+            inner.take(blocks);
+            inner.finish(HEADER + text, &[], tail)
+        } else {
+            inner.finish(HEADER + text, &header, record.get(front..end).unwrap_or_default())
+        };
+        write_end(record.get_mut(end..).unwrap_or_default(), &mac.0[..self.mac.bytes()]);
+        let rest = record.get_mut(encrypted..).unwrap_or_default();
+        cbc_encrypt_one(self.kernel, bits, &self.round_keys, iv, rest);
+        self.wipe_behind(false);
+        Ok(())
+    }
+
+    /// Seals any number of records at once, sixteen side by side as far as the processor's registers
+    /// hold them.
+    ///
+    /// # Errors
+    ///
+    /// As [`seal`](Self::seal), for the first record that does not fit; then none is sealed.
+    pub fn seal_burst(&self, records: &mut [BurstRecord<'_>]) -> Result<(), RecordError> {
+        let bits = self.both(Direction::Encrypt)?;
+        for record in &*records {
+            self.check(record.header, BLOCK, record.text, record.bytes.len())?;
+        }
+        for records in records.chunks_mut(CHUNK) {
+            let mut ivs = [[0; BLOCK]; CHUNK];
+            // The header is authenticated in one piece with the text, so it lies over the IV for a while.
+            for (record, iv) in records.iter_mut().zip(&mut ivs) {
+                let Some((front, _)) = record.bytes.split_first_chunk_mut::<BLOCK>() else {
+                    continue;
+                };
+                *iv = *front;
+                front[BLOCK - HEADER..].copy_from_slice(&record.header.of(record.text as u16));
+            }
+            let mut macs = Scratch([[0; MAC_MAX]; CHUNK]);
+            let mut batch = Batch::<HmacJob<'_>, &mut [u8; MAC_MAX], CHUNK>::new();
+            for (record, place) in records.iter().zip(&mut macs.0) {
+                let message = record.bytes.get(BLOCK - HEADER..BLOCK + record.text);
+                let (key, message) = (&self.mac_key, message.unwrap_or_default());
+                batch.push(HmacJob { key, message, trailer: &[], tag: [0; 64] }, place);
+            }
+            pass::hmac(self.hasher, self.mac.hash(), batch.jobs());
+            batch
+                .deliver(|place, tag| place.iter_mut().zip(tag).for_each(|(to, byte)| *to = *byte));
+            drop(batch);
+            let mut jobs = ArrayVec::<CipherJob<'_>, CHUNK>::new();
+            for ((record, iv), mac) in records.iter_mut().zip(&ivs).zip(&macs.0) {
+                let Some((front, data)) = record.bytes.split_first_chunk_mut() else { continue };
+                *front = *iv;
+                if let Some(end) = data.get_mut(record.text..) {
+                    write_end(end, &mac[..self.mac.bytes()]);
+                }
+                jobs.push(CipherJob { keys: &self.round_keys, iv, data });
+            }
+            pass::cbc_encrypt(self.kernel, bits, &mut jobs);
+        }
+        self.wipe_behind(false);
+        Ok(())
+    }
+
+    /// The header with its length, if the record's parts fit.
+    #[inline(always)]
+    fn check(
+        &self,
+        header: RecordHeader,
+        front: usize,
+        text: usize,
+        given: usize,
+    ) -> Result<[u8; HEADER], RecordError> {
+        let len = u16::try_from(text).map_err(|_| RecordError::TextTooLong { given: text })?;
+        let needed = if front == 0 { 0 } else { BLOCK } + self.sealed_bytes(text);
+        if given != needed || !matches!(front, 0 | BLOCK) {
+            return Err(RecordError::Length { needed, given });
+        }
+        Ok(header.of(len))
+    }
+}
+
+/// Writes the MAC and the padding, whose bytes all say how many there are besides the last.
+#[inline(always)]
+fn write_end(end: &mut [u8], mac: &[u8]) {
+    let Some((place, padding)) = end.split_at_mut_checked(mac.len()) else { return };
+    place.copy_from_slice(mac);
+    let len = padding.len().saturating_sub(1) as u8;
+    padding.fill(len);
+}
