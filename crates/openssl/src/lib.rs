@@ -1,4 +1,5 @@
-//! `libconvoy_openssl.so`: a provider for OpenSSL 3 that does AES-GCM with Convoy's kernels.
+//! `libconvoy_openssl.so`: a provider for OpenSSL 3 that does AES-GCM, and AES-CBC with HMAC for TLS, with
+//! Convoy's kernels.
 //!
 //! Programs that use OpenSSL, such as nginx, take it without being changed or built anew: a
 //! configuration file of OpenSSL names the library (`docs/tls.md`, `convoy openssl-conf`). It is not
@@ -6,14 +7,18 @@
 //!
 //! * [`gcm`](mod@gcm) is what OpenSSL calls a cipher context, in safe Rust: keys, IVs, tags, records
 //!   of TLS 1.2, and messages in any number of parts, by which TLS 1.3 and everybody else works.
+//! * [`cbc`] is that of the composites of AES-CBC and HMAC: records of TLS 1.0 to 1.2, one by one or several
+//!   at once.
 //! * `ffi` is the border: dispatch tables, parameters, errors. All unsafe code is there. A panic ends
 //!   at the border as an error.
 //! * [`stats`] counts what was done in a file that processes share.
 //!
-//! What OpenSSL's default provider does is done here, error for error; [`Gcm`](gcm::Gcm) says where not.
+//! What OpenSSL's default provider does is done here, error for error; [`Gcm`](gcm::Gcm) and
+//! [`CbcHmac`](cbc::CbcHmac) say where not.
 
 #![deny(unsafe_code)]
 
+pub mod cbc;
 #[allow(unsafe_code)]
 mod ffi;
 pub mod gcm;

@@ -22,6 +22,8 @@ pub enum Reason {
     InvalidIvLength = 109,
     /// A tag is set when encrypting, asked for when there is none, or not 1 to 16 bytes.
     InvalidTag = 110,
+    /// Text is given before a key.
+    NoKeySet = 114,
     /// Every number of a record was used under this key.
     TooManyRecords = 126,
     /// A defect: a panic ended at the border (`ERR_R_INTERNAL_ERROR`).

@@ -123,7 +123,7 @@ unsafe fn with(context: *mut Context, work: impl FnOnce(&mut Gcm) -> Result<(), 
 /// # Safety
 ///
 /// `from` is null, or points to `len` bytes that nobody writes while they are used.
-unsafe fn input<'a>(from: *const u8, len: usize) -> Option<&'a [u8]> {
+pub(super) unsafe fn input<'a>(from: *const u8, len: usize) -> Option<&'a [u8]> {
     let is_there = !from.is_null() && isize::try_from(len).is_ok();
     // SAFETY: the caller's promise; no memory is longer than an isize says.
     is_there.then(|| unsafe { slice::from_raw_parts(from, len) })
@@ -135,7 +135,11 @@ unsafe fn input<'a>(from: *const u8, len: usize) -> Option<&'a [u8]> {
 ///
 /// `from` and `to` point to `len` bytes, which may overlap. Nobody else uses those of `to` while they are
 /// used.
-unsafe fn in_place<'a>(from: *const u8, to: *mut u8, len: usize) -> Option<&'a mut [u8]> {
+pub(super) unsafe fn in_place<'a>(
+    from: *const u8,
+    to: *mut u8,
+    len: usize,
+) -> Option<&'a mut [u8]> {
     if from.is_null() || to.is_null() || isize::try_from(len).is_err() {
         return None;
     }
@@ -241,7 +245,7 @@ unsafe fn part(
 /// # Safety
 ///
 /// `place` is null or a place for a number.
-unsafe fn tell(place: *mut usize, len: usize) {
+pub(super) unsafe fn tell(place: *mut usize, len: usize) {
     if !place.is_null() {
         // SAFETY: the caller's promise.
         unsafe { place.write(len) };

@@ -155,6 +155,26 @@ impl Given<'_> {
         is_there.then(|| unsafe { slice::from_raw_parts(param.data.cast::<u8>(), size) })
     }
 
+    /// So many bytes to be written, whatever the size says, for those of whom the size speaks of something
+    /// else; false if the type is another, there are none, or they overlap with what is read.
+    pub(super) fn fill(
+        &mut self,
+        size: usize,
+        read: &[u8],
+        work: impl FnOnce(&mut [u8]) -> bool,
+    ) -> bool {
+        let &Param { kind, data, .. } = self.look();
+        if kind != OCTETS || data.is_null() || isize::try_from(size).is_err() {
+            return false;
+        }
+        let (to, from) = (data.addr(), read.as_ptr().addr());
+        if to < from.saturating_add(read.len()) && from < to.saturating_add(size) {
+            return false;
+        }
+        // SAFETY: who writes more than the size says was told how much that is; nobody else uses the bytes.
+        work(unsafe { slice::from_raw_parts_mut(data.cast::<u8>(), size) })
+    }
+
     /// Gives a number; false if the type is none of numbers, or the size too small for the value.
     pub(super) fn put_number(&mut self, value: usize) -> bool {
         let &Param { kind, data, size, .. } = self.look();

@@ -8,6 +8,10 @@ use std::{
 use convoy_crypto::Cpu;
 
 use super::{
+    cbc::{
+        AES_128_CBC_HMAC_SHA1, AES_128_CBC_HMAC_SHA256, AES_256_CBC_HMAC_SHA1,
+        AES_256_CBC_HMAC_SHA256,
+    },
     cipher::{AES_128_GCM, AES_192_GCM, AES_256_GCM},
     core::{Algorithm, Core, Dispatch, Failure, Handle, guard, guard_pointer},
     counters,
@@ -51,10 +55,14 @@ const fn algorithm(names: &'static CStr, implementation: &'static [Dispatch]) ->
 }
 
 /// With every name that the default provider has for them: libssl asks for the second.
-static CIPHERS: [Algorithm; 4] = [
+static CIPHERS: [Algorithm; 8] = [
     algorithm(c"AES-128-GCM:id-aes128-GCM:2.16.840.1.101.3.4.1.6", &AES_128_GCM),
     algorithm(c"AES-192-GCM:id-aes192-GCM:2.16.840.1.101.3.4.1.26", &AES_192_GCM),
     algorithm(c"AES-256-GCM:id-aes256-GCM:2.16.840.1.101.3.4.1.46", &AES_256_GCM),
+    algorithm(c"AES-128-CBC-HMAC-SHA1", &AES_128_CBC_HMAC_SHA1),
+    algorithm(c"AES-256-CBC-HMAC-SHA1", &AES_256_CBC_HMAC_SHA1),
+    algorithm(c"AES-128-CBC-HMAC-SHA256", &AES_128_CBC_HMAC_SHA256),
+    algorithm(c"AES-256-CBC-HMAC-SHA256", &AES_256_CBC_HMAC_SHA256),
     Algorithm {
         names: ptr::null(),
         properties: ptr::null(),

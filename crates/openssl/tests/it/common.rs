@@ -102,6 +102,14 @@ impl Setup {
         Some(program)
     }
 
+    /// Has TLS of Convoy's side authenticate before it encrypts, which is what composites are for.
+    pub(crate) fn macs_before_it_encrypts(&self) {
+        let conf = fs::read_to_string(self.conf()).unwrap();
+        let conf = conf.replace("[start]\n", "[start]\nssl_conf = ssl\n");
+        let tls = "[ssl]\nsystem_default = tls\n[tls]\nOptions = -EncryptThenMac\n";
+        fs::write(self.conf(), conf + tls).unwrap();
+    }
+
     /// Makes a key and a certificate for `localhost`: `key.pem`, `cert.pem`.
     pub(crate) fn certify(&self) {
         let mut command = self.command("openssl");

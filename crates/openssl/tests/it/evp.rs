@@ -34,6 +34,33 @@ fn records_and_messages_of_one_side_are_opened_by_the_other() {
     }
 }
 
+#[test]
+fn composites_are_led_through_the_same_calls_as_the_default_provider_s() {
+    if !has(&[]) {
+        return;
+    }
+    let setup = Setup::new();
+    let Some(program) = setup.compile("composites.c") else { return };
+    let mut command = setup.command(program);
+    let output = command.args(["6000", "1"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    if output.status.code() == Some(77) {
+        println!("SKIPPED: the default provider has no composites on this processor");
+        return;
+    }
+    assert!(output.status.success(), "{}: {said}", output.status);
+    let counts = setup.counts();
+    for (counter, least) in [
+        (Counter::CbcRecordsSealed, 1000),
+        (Counter::CbcRecordsOpened, 1000),
+        (Counter::Multiblocks, 240),
+        (Counter::Forged, 300),
+    ] {
+        assert!(counts.get(counter) >= least, "{}\n{counts}", counter.name());
+    }
+}
+
 /// Memory is looked at by the program itself.
 #[test]
 fn threads_share_contexts_of_tls_and_memory_does_not_grow() {

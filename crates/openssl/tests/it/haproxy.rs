@@ -42,11 +42,12 @@ fn haproxy_decrypts_and_encrypts_through_convoy() {
     fs::write(server.setup.path("file"), noise(MEGABYTE)).unwrap();
     let setup = Setup::new();
     setup.certify();
+    setup.macs_before_it_encrypts();
     fs::copy(server.setup.path("file"), setup.path("file")).unwrap();
     let _running = start(&setup, &server);
     for (what, sealed, opened) in crate::nginx::WAYS {
         let before = setup.counts();
-        fetch(&setup, plain("curl"), "file", what);
+        fetch(&setup, "socket", plain("curl"), "file", what);
         let after = setup.counts();
         let delta = |counter| after.get(counter) - before.get(counter);
         assert!(delta(sealed) >= 64, "{what:?}:\n{before}\n{after}");
@@ -58,7 +59,9 @@ fn haproxy_decrypts_and_encrypts_through_convoy() {
     thread::scope(|scope| {
         for i in 0..8 {
             let (setup, ways) = (&setup, crate::nginx::WAYS);
-            scope.spawn(move || fetch(setup, plain("curl"), "file", ways[i % ways.len()].0));
+            scope.spawn(move || {
+                fetch(setup, "socket", plain("curl"), "file", ways[i % ways.len()].0)
+            });
         }
     });
 }

@@ -11,7 +11,8 @@ use convoy_openssl::stats::{Counter, Counts};
 
 use crate::common::{Running, Setup, has, noise, plain, run, until};
 
-/// A server of the files in its folder, on a UNIX socket, with two workers.
+/// A server of the files in its folder, on UNIX sockets, with two workers. That of `wide` writes eight
+/// records at once. What is encrypted is not authenticated afterwards, but before.
 pub(crate) struct Nginx {
     pub(crate) setup: Setup,
     running: Running,
@@ -25,13 +26,18 @@ impl Nginx {
         let temps: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {folder}/{kind};\n"))
             .concat();
+        let server = format!(
+            "server_name localhost;\nroot {folder};\n\
+             ssl_certificate cert.pem;\nssl_certificate_key key.pem;\n\
+             ssl_protocols TLSv1.2 TLSv1.3;\nssl_ciphers ALL:@SECLEVEL=1;\n\
+             ssl_conf_command Options -EncryptThenMac;\n"
+        );
         let conf = format!(
             "daemon off;\nworker_processes 2;\npid {folder}/nginx.pid;\n{user}\n\
              error_log {folder}/error.log warn;\nevents {{ worker_connections 64; }}\n\
              http {{\naccess_log off;\nkeepalive_timeout 0;\n{temps}\
-             server {{\nlisten unix:{folder}/socket ssl;\nserver_name localhost;\nroot {folder};\n\
-             ssl_certificate cert.pem;\nssl_certificate_key key.pem;\n\
-             ssl_protocols TLSv1.2 TLSv1.3;\nssl_ciphers ALL:@SECLEVEL=1;\n}}\n}}\n",
+             server {{\nlisten unix:{folder}/socket ssl;\n{server}}}\n\
+             server {{\nlisten unix:{folder}/wide ssl;\nssl_buffer_size 128k;\n{server}}}\n}}\n",
             user = if is_root() { "user root;" } else { "" },
         );
         fs::write(setup.path("nginx.conf"), conf).unwrap();
@@ -48,15 +54,15 @@ impl Nginx {
     }
 
     fn fetch(&self, curl: Command, name: &str, what: &[&str]) {
-        fetch(&self.setup, curl, name, what);
+        fetch(&self.setup, "socket", curl, name, what);
     }
 }
 
-/// Fetches a file with curl from the server on the socket in a folder, and compares it.
-pub(crate) fn fetch(setup: &Setup, mut curl: Command, name: &str, what: &[&str]) {
+/// Fetches a file with curl from the server on a socket in a folder, and compares it.
+pub(crate) fn fetch(setup: &Setup, socket: &str, mut curl: Command, name: &str, what: &[&str]) {
     let whole = fs::read(setup.path(name)).unwrap();
     curl.args(["--silent", "--show-error", "--fail", "--cacert"]).arg(setup.path("cert.pem"));
-    curl.arg("--unix-socket").arg(setup.path("socket"));
+    curl.arg("--unix-socket").arg(setup.path(socket));
     curl.args(what).arg(format!("https://localhost/{name}"));
     let output = run(&mut curl);
     assert!(output.stdout == whole, "{what:?}: {} bytes differ", output.stdout.len());
@@ -80,7 +86,7 @@ fn is_root() -> bool {
 }
 
 /// Ways to speak TLS, as curl is told them, and what counts records of them.
-pub(crate) const WAYS: [(&[&str], Counter, Counter); 4] = [
+pub(crate) const WAYS: [(&[&str], Counter, Counter); 7] = [
     (
         &["--tls-max", "1.2", "--ciphers", "ECDHE-ECDSA-AES128-GCM-SHA256"],
         Counter::RecordsSealed,
@@ -100,6 +106,21 @@ pub(crate) const WAYS: [(&[&str], Counter, Counter); 4] = [
         &["--tlsv1.3", "--tls13-ciphers", "TLS_AES_256_GCM_SHA384"],
         Counter::MessagesSealed,
         Counter::MessagesOpened,
+    ),
+    (
+        &["--tls-max", "1.2", "--ciphers", "ECDHE-ECDSA-AES128-SHA"],
+        Counter::CbcRecordsSealed,
+        Counter::CbcRecordsOpened,
+    ),
+    (
+        &["--tls-max", "1.2", "--ciphers", "ECDHE-ECDSA-AES256-SHA"],
+        Counter::CbcRecordsSealed,
+        Counter::CbcRecordsOpened,
+    ),
+    (
+        &["--tls-max", "1.2", "--ciphers", "ECDHE-ECDSA-AES128-SHA256"],
+        Counter::CbcRecordsSealed,
+        Counter::CbcRecordsOpened,
     ),
 ];
 
@@ -150,6 +171,25 @@ fn nginx_serves_through_convoy_over_tls_1_2_and_1_3() {
     assert_eq!(nginx.setup.count(Counter::Loaded), 1, "workers inherit what the master loaded");
     let log = fs::read_to_string(nginx.setup.path("error.log")).unwrap();
     assert_eq!(log, "");
+}
+
+#[test]
+fn nginx_writes_eight_records_of_cbc_at_once_through_convoy() {
+    if !has(&["nginx", "curl"]) {
+        return;
+    }
+    let nginx = Nginx::start(true);
+    fs::write(nginx.setup.path("file"), noise(4 * MEGABYTE)).unwrap();
+    for (what, ..) in WAYS.iter().filter(|(_, sealed, _)| *sealed == Counter::CbcRecordsSealed) {
+        let before = nginx.setup.counts();
+        fetch(&nginx.setup, "wide", plain("curl"), "file", what);
+        let after = nginx.setup.counts();
+        // A buffer of 128 KiB is eight records of 15,872 bytes, and one of what is left.
+        let calls = delta(&before, &after, Counter::Multiblocks);
+        assert!(calls >= 31, "{what:?}:\n{before}\n{after}");
+        let records = delta(&before, &after, Counter::CbcRecordsSealed);
+        assert!(records >= 8 * calls + 32, "{what:?}:\n{before}\n{after}");
+    }
 }
 
 #[test]

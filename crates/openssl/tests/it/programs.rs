@@ -70,7 +70,58 @@ fn speed_measures_messages_and_the_environment_names_the_counters() {
     assert_eq!(fs::read_to_string(other).unwrap(), "something else");
 }
 
-/// Both ends are OpenSSL's, one of them on Convoy, and say something to each other.
+#[test]
+fn speed_measures_composites_with_several_records_at_once_and_without() {
+    if !has(&[]) {
+        return;
+    }
+    let setup = Setup::new();
+    // The first to load the provider makes the file of counters.
+    run(setup.command("openssl").args(["list", "-providers"]));
+    for cipher in ["aes-128-cbc-hmac-sha1", "aes-256-cbc-hmac-sha256"] {
+        for more in [&["-bytes", "8192"][..], &["-bytes", "8192", "-decrypt"], &["-mb"]] {
+            let before = setup.counts();
+            let mut command = setup.command("openssl");
+            command.args(["speed", "-seconds", "1", "-evp", cipher]);
+            run(command.args(more));
+            let after = setup.counts();
+            let more_of = |counter| after.get(counter) - before.get(counter);
+            match more {
+                ["-mb"] => assert!(more_of(Counter::Multiblocks) > 100, "{after}"),
+                [_, _] => assert!(more_of(Counter::MessageBytesSealed) > 1 << 20, "{after}"),
+                _ => assert!(more_of(Counter::MessageBytesOpened) > 1 << 20, "{after}"),
+            }
+        }
+    }
+}
+
+/// A server that says each line backwards, and a client, both OpenSSL's, one of them on Convoy. The client
+/// must understand the server; what both are told in the end comes behind `way`.
+fn talk(setup: &Setup, socket: &str, way: &[&str], serves: bool) {
+    let socket = setup.path(socket);
+    let side = |is_convoy: bool| match is_convoy {
+        true => setup.command("openssl"),
+        false => plain("openssl"),
+    };
+    let mut server = side(serves);
+    server.args(["s_server", "-quiet", "-rev", "-naccept", "1", "-unix"]).arg(&socket).args(way);
+    server.arg("-cert").arg(setup.path("cert.pem")).arg("-key").arg(setup.path("key.pem"));
+    let _server = Running(server.spawn().unwrap());
+    until("the server listens", || socket.exists());
+    let mut client = side(!serves);
+    client.args(["s_client", "-quiet", "-servername", "localhost", "-CAfile"]);
+    client.arg(setup.path("cert.pem")).arg("-verify_return_error").arg("-unix").arg(&socket);
+    let mut client = client.args(way).stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = client.stdin.take().unwrap();
+    // The server hangs up at this line.
+    input.write_all(b"yovnoc hguorht\nCLOSE\n").unwrap();
+    let output = client.wait_with_output().unwrap();
+    drop(input);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("through convoy"), "{way:?}, {serves}: {said}{errors}");
+}
+
 #[test]
 fn s_client_and_s_server_talk_through_convoy() {
     if !has(&[]) {
@@ -78,34 +129,9 @@ fn s_client_and_s_server_talk_through_convoy() {
     }
     let setup = Setup::new();
     setup.certify();
-    for (round, way) in ["-tls1_2", "-tls1_3"].into_iter().enumerate() {
+    for way in ["-tls1_2", "-tls1_3"] {
         for serves in [true, false] {
-            let socket = setup.path(&format!("{round}-{serves}"));
-            let side = |is_convoy: bool| match is_convoy {
-                true => setup.command("openssl"),
-                false => plain("openssl"),
-            };
-            let mut server = side(serves);
-            server.args(["s_server", "-quiet", way, "-rev", "-naccept", "1", "-unix"]).arg(&socket);
-            server.arg("-cert").arg(setup.path("cert.pem")).arg("-key").arg(setup.path("key.pem"));
-            let _server = Running(server.spawn().unwrap());
-            until("the server listens", || socket.exists());
-            let mut client = side(!serves);
-            client.args(["s_client", "-quiet", "-servername", "localhost", way, "-CAfile"]);
-            client
-                .arg(setup.path("cert.pem"))
-                .arg("-verify_return_error")
-                .arg("-unix")
-                .arg(&socket);
-            let mut client = client.stdin(Stdio::piped()).spawn().unwrap();
-            let mut input = client.stdin.take().unwrap();
-            // The server says each line backwards, and hangs up at this one.
-            input.write_all(b"yovnoc hguorht\nCLOSE\n").unwrap();
-            let output = client.wait_with_output().unwrap();
-            drop(input);
-            let said = String::from_utf8_lossy(&output.stdout);
-            let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(said.contains("through convoy"), "{way}, {serves}: {said}{errors}");
+            talk(&setup, &format!("{way}-{serves}"), &[way], serves);
         }
     }
     let counts = setup.counts();
@@ -115,4 +141,40 @@ fn s_client_and_s_server_talk_through_convoy() {
     for counter in [Counter::MessagesSealed, Counter::MessagesOpened] {
         assert!(counts.get(counter) >= 4, "{}\n{counts}", counter.name());
     }
+}
+
+#[test]
+fn s_client_and_s_server_talk_in_cbc_of_every_version_through_convoy() {
+    if !has(&[]) {
+        return;
+    }
+    let setup = Setup::new();
+    setup.certify();
+    setup.macs_before_it_encrypts();
+    let mut spoken = 0;
+    for (version, cipher) in [
+        ("-tls1", "ECDHE-ECDSA-AES128-SHA"),
+        ("-tls1_1", "ECDHE-ECDSA-AES256-SHA"),
+        ("-tls1_2", "ECDHE-ECDSA-AES128-SHA"),
+        ("-tls1_2", "ECDHE-ECDSA-AES256-SHA"),
+        ("-tls1_2", "ECDHE-ECDSA-AES128-SHA256"),
+    ] {
+        let help = plain("openssl").args(["s_client", "-help"]).output().unwrap();
+        let help = String::from_utf8_lossy(&help.stderr).into_owned();
+        if !help.contains(&format!("{version} ")) {
+            println!("SKIPPED in part: this OpenSSL has no {version}");
+            continue;
+        }
+        let cipher = format!("{cipher}:@SECLEVEL=0");
+        for serves in [true, false] {
+            let socket = format!("{version}-{spoken}");
+            talk(&setup, &socket, &[version, "-cipher", &cipher], serves);
+            spoken += 1;
+        }
+    }
+    let counts = setup.counts();
+    for counter in [Counter::CbcRecordsSealed, Counter::CbcRecordsOpened] {
+        assert!(counts.get(counter) >= 2 * spoken, "{}\n{counts}", counter.name());
+    }
+    assert_eq!(counts.get(Counter::Forged), 0, "{counts}");
 }
