@@ -18,4 +18,5 @@ pub mod run;
 pub mod stats;
 pub mod stream;
 pub mod suite;
+pub mod tls;
 pub mod workload;

@@ -453,6 +453,9 @@ pub enum BenchWhat {
     /// Engines: what handing a packet over and taking it back costs, and how many get done.
     #[command(after_help = crate::verbs::bench::ENGINE_HELP)]
     Engine(crate::verbs::bench::EngineArgs),
+    /// A TLS web server: nginx with OpenSSL's default provider and with Convoy's, as a study had it.
+    #[command(after_help = crate::verbs::bench::TLS_HELP)]
+    Tls(crate::verbs::bench::TlsArgs),
     /// Records of TLS through OpenSSL: its default provider and Convoy's in turn, by the calls that libssl
     /// makes.
     #[command(after_help = crate::verbs::bench::TLS_RECORDS_HELP)]

@@ -12,6 +12,7 @@ pub mod demo;
 mod doctor;
 pub mod exit;
 pub mod gateway;
+mod interrupt;
 mod output;
 mod privileges;
 pub mod verbs;

@@ -2,6 +2,7 @@
 //! crate's `unsafe` code.
 
 pub mod ipsec_mb;
+pub mod libssl;
 pub mod openssl;
 #[cfg(target_arch = "x86_64")]
 pub mod ports;

@@ -6,3 +6,4 @@ mod esp;
 mod measure;
 mod records;
 mod soak;
+mod tls;

@@ -15,7 +15,7 @@ use convoy_control::status::Status;
 use convoy_lab::{Namespace, Program, Topology};
 
 use super::folder::{Folder, NAMES};
-use super::interrupt::Interrupt;
+use crate::interrupt::Interrupt;
 
 /// How long a gateway may take until traffic can flow. This and the next only guard against hanging;
 /// a busy machine takes long.

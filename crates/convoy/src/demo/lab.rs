@@ -15,9 +15,9 @@ use super::Io;
 use super::budget::Budget;
 use super::folder::Folder;
 use super::gateways::Gateways;
-use super::interrupt::Interrupt;
 use super::progress::Progress;
 use super::report::{Dropped, Ping, Summary, Tcp, Udp};
+use crate::interrupt::Interrupt;
 
 /// Payload bits per second of the paced datagrams, each way: moderate, so that a machine with two
 /// processors keeps up. Less where a probe shows that this one does not.

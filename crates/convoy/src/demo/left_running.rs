@@ -10,9 +10,9 @@ use nix::unistd::Pid;
 
 use super::folder::Folder;
 use super::gateways::Gateways;
-use super::interrupt::Interrupt;
 use super::lab::{World, own_world};
 use crate::exit::Exit;
+use crate::interrupt::Interrupt;
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(100);

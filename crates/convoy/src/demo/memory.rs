@@ -17,12 +17,12 @@ use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
 
 use super::budget::Budget;
 use super::folder::Folder;
-use super::interrupt::Interrupt;
 use super::lab::version;
 use super::packets::{Datagrams, Hosts};
 use super::progress::Progress;
 use super::report::{Dropped, Ping, Summary, Udp, tenths};
 use crate::gateway::{Core, Medium, Prepared, load, plain_mtu};
+use crate::interrupt::Interrupt;
 
 /// Packets each piece of memory between two ports holds.
 const DEPTH: usize = 1024;

@@ -12,7 +12,6 @@ mod engine;
 mod folder;
 mod gateways;
 mod ike;
-mod interrupt;
 mod lab;
 mod left_running;
 mod memory;
@@ -30,9 +29,9 @@ use convoy_lab::Family;
 pub use ike::{IkeArgs, Peers};
 
 use crate::exit::{Exit, Stop};
+use crate::interrupt::Interrupt;
 use crate::output;
 use folder::{Folder, SiteOptions};
-use interrupt::Interrupt;
 use progress::Progress;
 
 /// `convoy demo`

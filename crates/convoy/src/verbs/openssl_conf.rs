@@ -62,6 +62,11 @@ fn write(args: &OpensslConfArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Ok)
 }
 
+/// A configuration with nothing of the system's, and with counters.
+pub(in crate::verbs) fn alone(module: &Path, stats: &Path) -> String {
+    text(module, Some(stats), None)
+}
+
 /// The configuration: what the system's says, Convoy beside the default provider, and preferred to it.
 fn text(module: &Path, stats: Option<&Path>, system: Option<&(PathBuf, Conf)>) -> String {
     let mut text = String::from(

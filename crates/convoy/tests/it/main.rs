@@ -3,6 +3,7 @@
 
 mod adversity;
 mod bench;
+mod bench_tls;
 mod cli;
 mod common;
 mod copies;

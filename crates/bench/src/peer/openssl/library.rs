@@ -34,7 +34,9 @@ macro_rules! functions {
         }
 
         impl $table {
-            pub(super) fn load(library: &Library) -> Result<Self, libloading::Error> {
+            pub(super) fn load(
+                library: &libloading::Library,
+            ) -> Result<Self, libloading::Error> {
                 Ok(Self {
                     $($name: {
                         let name = concat!(stringify!($name), "\0").as_bytes();
@@ -46,7 +48,7 @@ macro_rules! functions {
         }
     };
 }
-pub(super) use functions;
+pub(in crate::peer) use functions;
 
 functions! {
     Functions:

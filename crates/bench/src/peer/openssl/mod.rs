@@ -1,7 +1,7 @@
 //! OpenSSL's libcrypto, loaded at run time.
 
 mod contender;
-mod library;
+pub(in crate::peer) mod library;
 mod providers;
 
 pub use contender::contenders;

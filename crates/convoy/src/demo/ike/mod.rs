@@ -21,10 +21,10 @@ use convoy_control::site::ModelFault;
 
 use super::Engine;
 use super::folder::Folder;
-use super::interrupt::Interrupt;
 use super::lab;
 use super::progress::Progress;
 use crate::exit::{Exit, Stop};
+use crate::interrupt::Interrupt;
 use crate::output;
 use play::Play;
 use world::World;

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::acts::Act;
 use super::world::World;
-use crate::demo::interrupt::Interrupt;
 use crate::demo::progress::Progress;
+use crate::interrupt::Interrupt;
 use crate::output;
 
 /// What came of an act.

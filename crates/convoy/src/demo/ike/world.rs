@@ -20,8 +20,8 @@ use super::{IkeArgs, Peers};
 use crate::demo::engine;
 use crate::demo::folder::Folder;
 use crate::demo::gateways::Gateway;
-use crate::demo::interrupt::Interrupt;
 use crate::demo::lab;
+use crate::interrupt::Interrupt;
 
 /// Both sides, the initiator first.
 pub(super) const SIDES: [&str; 2] = ["left", "right"];

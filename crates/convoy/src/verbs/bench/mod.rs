@@ -4,6 +4,7 @@ mod crypto;
 mod crypto_stream;
 mod engine;
 mod esp;
+mod tls;
 mod tls_records;
 
 use convoy_crypto::{Cpu, Tier};
@@ -13,6 +14,7 @@ use crate::exit::Exit;
 
 pub use engine::{EngineArgs, HELP as ENGINE_HELP};
 pub use esp::{EspArgs, HELP as ESP_HELP};
+pub use tls::{HELP as TLS_HELP, TlsArgs};
 pub use tls_records::{HELP as TLS_RECORDS_HELP, TlsRecordsArgs};
 
 pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
@@ -21,6 +23,7 @@ pub(super) fn run(args: &BenchArgs) -> anyhow::Result<Exit> {
         BenchWhat::Crypto(args) => crypto::run(args),
         BenchWhat::Engine(args) => engine::run(args),
         BenchWhat::Esp(args) => esp::run(args),
+        BenchWhat::Tls(args) => tls::run(args),
         BenchWhat::TlsRecords(args) => tls_records::run(args),
     }
 }

@@ -7,16 +7,16 @@ use anyhow::Context as _;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// Whether the demonstration shall end early. From here on a signal ends nothing by itself, so that
+/// Whether what is under way shall end early. From here on a signal ends nothing by itself, so that
 /// everything is cleaned up.
 #[derive(Debug)]
-pub(super) struct Interrupt {
+pub(crate) struct Interrupt {
     cancel: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
 }
 
 impl Interrupt {
-    pub(super) fn listen() -> anyhow::Result<Self> {
+    pub(crate) fn listen() -> anyhow::Result<Self> {
         let interrupt = Self { cancel: Arc::default(), signal: Arc::default() };
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             // First which, then that: who sees the flag finds the number.
@@ -28,30 +28,30 @@ impl Interrupt {
     }
 
     /// The flag that ends traffic early.
-    pub(super) fn flag(&self) -> &AtomicBool {
+    pub(crate) fn flag(&self) -> &AtomicBool {
         &self.cancel
     }
 
-    /// Ends traffic early for another reason than a signal.
-    pub(super) fn cancel(&self) {
+    /// Ends it early for another reason than a signal.
+    pub(crate) fn cancel(&self) {
         self.cancel.store(true, Ordering::Relaxed);
     }
 
     /// Whether something shall end early.
-    pub(super) fn is_set(&self) -> bool {
+    pub(crate) fn is_set(&self) -> bool {
         self.cancel.load(Ordering::Relaxed)
     }
 
     /// The signal that came, if one did.
-    pub(super) fn signal(&self) -> Option<i32> {
+    pub(crate) fn signal(&self) -> Option<i32> {
         match self.signal.load(Ordering::Relaxed) {
             0 => None,
             signal => i32::try_from(signal).ok(),
         }
     }
 
-    /// Ends the demonstration here when a signal came.
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+    /// Ends here when a signal came.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
         match self.signal() {
             None => Ok(()),
             Some(signal) => anyhow::bail!("interrupted by signal {signal}"),

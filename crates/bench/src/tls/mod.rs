@@ -1,0 +1,13 @@
+//! What a TLS web server gets done: the study of 2015 with nginx, repeated.
+
+mod connection;
+pub mod hub;
+pub mod job;
+pub mod load;
+pub mod member;
+pub mod records;
+pub mod report;
+pub mod run;
+pub mod search;
+pub mod server;
+pub mod study;

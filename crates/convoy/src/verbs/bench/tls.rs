@@ -1,0 +1,362 @@
+//! `convoy bench tls`: the study of a web server, with OpenSSL's default provider and Convoy's.
+
+mod load;
+mod plan;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use convoy_bench::esp::cores::Cores;
+use convoy_bench::machine::Machine;
+use convoy_bench::peer::PeerError;
+use convoy_bench::peer::libssl::LibSsl;
+use convoy_bench::peer::openssl::{Libcrypto, Side};
+use convoy_bench::records::measure::{Effort, Outcome, Point, Sides};
+use convoy_bench::records::report::class;
+use convoy_bench::records::{Call, RecordCipher, Subject};
+use convoy_bench::tls::hub::Hub;
+use convoy_bench::tls::report::{Report, SCHEMA};
+use convoy_bench::tls::run::Latency;
+use convoy_bench::tls::server::Site;
+use convoy_bench::tls::study::{Findings, Provider, Stage, study};
+use convoy_crypto::Cpu;
+use convoy_openssl::stats::{Counter, Counts};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use crate::exit::{Exit, Stop};
+use crate::interrupt::Interrupt;
+use crate::output;
+use crate::verbs::openssl_conf::module;
+
+/// What `convoy bench tls --help` teaches.
+pub const HELP: &str = "\
+Examples:
+  convoy bench tls --quick                     # a part of the grid, within three minutes
+  convoy bench tls --json > tls.json           # all of it, within half an hour on two processors
+  convoy bench tls --sizes 64M --ciphers AES128-SHA,AES128-GCM-SHA256 --seconds 120
+  convoy bench tls --address 192.0.2.1 --listen 192.0.2.1:7700 --load-hosts 2
+  convoy bench tls --join 192.0.2.1:7700 --token 5f0c…      # on each of the other two hosts
+
+A study of 2015 measured nginx with AES-128-GCM against AES-128-CBC with HMAC-SHA1, by file size. This does
+it again, with OpenSSL's default provider and with Convoy's: nginx of the distribution, one worker on each of
+its processors, no keep-alive, so that a connection fetches one file. Load processes begin together and fetch
+for a while; how many connections at once carry most is searched, as long as none fails and the longest
+latency stays below its bound.
+
+Tables: F14, records at the level of EVP; both providers with one worker, in turn, by the worker's processor
+time; what handshakes cost; F15, the highest throughput by file size and number of workers; F16, the workers'
+share of their processors at it. BY says what was full: the server, as it should be, or the clients.
+
+The clients do their handshakes with OpenSSL, which alone has all these ciphers. One connection of 32 is
+decrypted and compared (--verify); of the others records are counted, so that the server is what is measured.
+A run whose cipher or encrypt-then-MAC was not what was asked for is an error. Kernel TLS stays off.
+
+Latency is until the first byte of the file by default: a file of 4 GB within two seconds is beyond any link
+of the study. Two processors carry one worker and one load process. Ctrl-C ends after the run under way; what was
+measured is printed.";
+
+/// `convoy bench tls`
+#[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "options")]
+pub struct TlsArgs {
+    /// Measure a part of the grid within three minutes: files of 1 and 64 MB, the study's two ciphers, one worker.
+    #[arg(long)]
+    quick: bool,
+    /// Sizes of files, with K, M or G.
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = plan::size)]
+    sizes: Vec<u64>,
+    /// OpenSSL's names of suites to search the highest throughput with.
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    ciphers: Vec<String>,
+    /// Numbers of workers. Left out: 1, 2, 4 and so on, as long as as many processors are left to clients.
+    #[arg(long, value_name = "COUNT", value_delimiter = ',')]
+    workers: Vec<usize>,
+    /// How long a run of a search takes, in seconds; the study took 120.
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<f64>,
+    /// Rounds in which both providers are compared.
+    #[arg(long, value_name = "COUNT")]
+    rounds: Option<usize>,
+    /// The latency that is bounded.
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "first-byte")]
+    latency: Which,
+    /// Its bound, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    latency_bound: f64,
+    /// Decrypt and compare one of so many connections; \"all\" for each.
+    #[arg(long, value_name = "COUNT", default_value = "32", value_parser = plan::verify)]
+    verify: usize,
+    /// nginx.
+    #[arg(long, value_name = "FILE", default_value = "nginx")]
+    nginx: PathBuf,
+    /// A folder with another libssl.so.3 and libcrypto.so.3 for nginx and the clients.
+    #[arg(long, value_name = "FOLDER")]
+    libraries: Option<PathBuf>,
+    /// Convoy's provider. Left out: where `make install` puts it, or beside this program.
+    #[arg(long, value_name = "FILE")]
+    provider: Option<PathBuf>,
+    /// The address that nginx serves on.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    address: std::net::IpAddr,
+    /// Where load processes join; with port 0, any.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    listen: String,
+    /// Load processes of other hosts to wait for; this one then has none of its own.
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    load_hosts: usize,
+    /// Be a load process of the server there.
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "token")]
+    join: Option<String>,
+    /// What load processes must know. Left out: a new one, which is printed for other hosts.
+    #[arg(long, value_name = "TEXT")]
+    token: Option<String>,
+    /// The processor of a load process.
+    #[arg(long, value_name = "NUMBER", requires = "join", hide = true)]
+    cpu: Option<usize>,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The latency that is bounded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Which {
+    /// Until a connection is there
+    Connect,
+    /// Until the file begins
+    FirstByte,
+    /// Until the file is there
+    Whole,
+}
+
+impl From<Which> for Latency {
+    fn from(which: Which) -> Self {
+        match which {
+            Which::Connect => Self::Connect,
+            Which::FirstByte => Self::FirstByte,
+            Which::Whole => Self::Whole,
+        }
+    }
+}
+
+pub(super) fn run(args: &TlsArgs) -> anyhow::Result<Exit> {
+    if let (Some(server), Some(token)) = (&args.join, &args.token) {
+        return load::work(args, server, token);
+    }
+    let trouble = |error: &dyn std::fmt::Display| Stop::usage(error.to_string());
+    let cpu = Cpu::detect().map_err(|error| trouble(&error))?;
+    let provider = module::named_or_found(args.provider.as_deref(), "--provider")?;
+    let library = LibSsl::load(args.libraries.as_deref()).map_err(|error| trouble(&error))?;
+    let nginx = version(&args.nginx)?;
+    let cpus = Cores::allowed()?;
+    let workers = workers(cpus.len(), args.load_hosts > 0);
+    let plan = plan::plan(args, workers);
+    let most = plan.workers.iter().copied().max().unwrap_or(1);
+    if most > cpus.len() || most == 0 {
+        let what = format!("--workers: 1 to {}, a processor for each", cpus.len());
+        return Err(Stop::usage(what));
+    }
+    let limit = raise_limit();
+    let token = args.token.clone().map_or_else(new_token, Ok)?;
+    let mut hub = Hub::listen(&args.listen, &token).map_err(|error| trouble(&error))?;
+    let server = hub.address().to_string();
+    let folder = tempfile::tempdir()?;
+    let site = Site::new(folder.path(), args.address).map_err(|error| trouble(&error))?;
+    let providers = providers(folder.path(), &provider, args.libraries.as_deref())?;
+    let mut clients = cpus.get(most..).unwrap_or_default().to_vec();
+    if clients.is_empty() {
+        eprintln!(
+            "bench: no processor is left for load processes; they share those of the workers"
+        );
+        clients = cpus.clone();
+    }
+    let (_local, processes) = match args.load_hosts {
+        0 => {
+            let libraries = args.libraries.as_deref();
+            (Some(load::Local::start(&server, &token, &clients, libraries)?), clients.len())
+        }
+        hosts => {
+            eprintln!("bench: on {hosts} hosts: convoy bench tls --join {server} --token {token}");
+            (None, hosts)
+        }
+    };
+    let patience = if args.load_hosts > 0 { HOSTS_PATIENCE } else { OWN_PATIENCE };
+    hub.gather(processes, patience).map_err(|error| trouble(&error))?;
+    let interrupt = Interrupt::listen()?;
+    let mut report = Report {
+        schema: SCHEMA,
+        version: env!("CARGO_PKG_VERSION"),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        machine: Machine::look(),
+        class: class(&cpu),
+        openssl: library.version().to_owned(),
+        nginx,
+        providers: providers.iter().map(|provider| provider.name.clone()).collect(),
+        load_processes: processes,
+        latency: args.latency.into(),
+        latency_bound: args.latency_bound,
+        records: records(args, &provider)?,
+        findings: Findings::default(),
+        left_out: left_out(&cpus, &plan.workers),
+        advice: advice(limit),
+    };
+    let stage = Stage {
+        site: &site,
+        nginx: &args.nginx,
+        providers: &providers,
+        cpus: &cpus,
+        clients: processes,
+    };
+    let mut tell = |line: &str| eprintln!("bench: {line}");
+    let go_on = || !interrupt.is_set();
+    let outcome = study(&mut hub, &stage, &plan, &mut report.findings, &go_on, &mut tell);
+    if args.json {
+        output::json(&report)?;
+    } else {
+        output::print(&report.text(output::table))?;
+    }
+    match outcome {
+        Err(error) => {
+            eprintln!("error: {error}");
+            Ok(Exit::Trouble)
+        }
+        Ok(()) if interrupt.is_set() => Ok(Exit::Trouble),
+        Ok(()) => Ok(Exit::Ok),
+    }
+}
+
+/// Bytes of records in F14, as OpenSSL's `speed` had them.
+const F14_SIZES: [usize; 6] = [64, 256, 1024, 4096, 8192, 16_384];
+/// How long load processes of this host, and of others, may take to join.
+const OWN_PATIENCE: Duration = Duration::from_secs(20);
+const HOSTS_PATIENCE: Duration = Duration::from_secs(600);
+
+/// Numbers of workers: powers of two, with as many processors left to clients.
+fn workers(cpus: usize, load_elsewhere: bool) -> Vec<usize> {
+    let most = if load_elsewhere { cpus } else { (cpus / 2).max(1) };
+    (0..).map(|power| 1 << power).take_while(|workers| *workers <= most).collect()
+}
+
+/// What the machine is too small for.
+fn left_out(cpus: &[usize], workers: &[usize]) -> Vec<String> {
+    let most = workers.iter().copied().max().unwrap_or(1);
+    let all = [1, 2, 4, 16];
+    let out: Vec<_> = all.iter().filter(|n| **n > most).map(ToString::to_string).collect();
+    match out.is_empty() {
+        true => Vec::new(),
+        false => vec![format!(
+            "{} workers, which the study had: this machine has {} processors, and clients need as many",
+            out.join(", "),
+            cpus.len()
+        )],
+    }
+}
+
+/// Raises the limit of open files to what the kernel allows this process; its children inherit it.
+fn raise_limit() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let _ = setrlimit(Resource::Nofile, raised);
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// Settings of the kernel that hold many connections back.
+fn advice(limit: u64) -> Vec<String> {
+    let mut advice = Vec::new();
+    if limit < 2 * 8192 {
+        advice.push(format!(
+            "{limit} files may be open: raise the limit (ulimit -n 20000) for 8,192 connections"
+        ));
+    }
+    let backlog = fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
+    if backlog.trim().parse::<u64>().is_ok_and(|backlog| backlog < 4096) {
+        advice.push(format!(
+            "net.core.somaxconn is {}: many connections that begin together may be refused; sysctl -w \
+             net.core.somaxconn=8192",
+            backlog.trim()
+        ));
+    }
+    advice
+}
+
+/// What nginx calls itself.
+fn version(nginx: &Path) -> anyhow::Result<String> {
+    let output = Command::new(nginx).arg("-v").stdin(Stdio::null()).output().map_err(|error| {
+        Stop::usage(format!(
+            "{}: {error}; install nginx (Debian and Ubuntu: apt install nginx-light), or name it with --nginx",
+            nginx.display()
+        ))
+    })?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    Ok(text.trim().trim_start_matches("nginx version: ").to_owned())
+}
+
+/// Record calls of the study's two ciphers, for F14.
+fn records(args: &TlsArgs, provider: &Path) -> anyhow::Result<Vec<Point>> {
+    let libcrypto = args.libraries.as_ref().map(|folder| folder.join("libcrypto.so.3"));
+    let unfit = |error: PeerError| Stop::usage(error.to_string());
+    let library = Libcrypto::load(libcrypto.as_deref()).map_err(unfit)?;
+    let side = |file: Option<&Path>| Side::new(&library, file).map_err(unfit);
+    let sides = Sides { default: side(None)?, ours: side(Some(provider))? };
+    let rounds = if args.quick { 11 } else { 41 };
+    let effort = Effort { rounds, time: Duration::from_millis(1) };
+    let ciphers = RecordCipher::ALL;
+    let ciphers = ciphers
+        .into_iter()
+        .filter(|cipher| ["aes-128-gcm", "aes-128-cbc-hmac-sha1"].contains(&cipher.name));
+    let mut points = Vec::new();
+    for cipher in ciphers {
+        for size in F14_SIZES {
+            eprintln!("bench: records of {}, {size} bytes", cipher.name);
+            let subject = Subject { cipher, call: Call::Tls12Seal, size };
+            match sides.measure(subject, effort)? {
+                Outcome::Measured(point) => points.push(point),
+                Outcome::NoCipher(_) | Outcome::NoCall(_) => break,
+            }
+        }
+    }
+    Ok(points)
+}
+
+/// OpenSSL's default provider, and Convoy's.
+fn providers(
+    folder: &Path,
+    module: &Path,
+    libraries: Option<&Path>,
+) -> anyhow::Result<Vec<Provider>> {
+    let libraries =
+        libraries.map(|path| ("LD_LIBRARY_PATH".to_owned(), path.display().to_string()));
+    let conf = folder.join("convoy.cnf");
+    let stats = folder.join("convoy.stats");
+    fs::write(&conf, crate::verbs::openssl_conf::alone(module, &stats))?;
+    let environment = |conf: &str| {
+        let conf = ("OPENSSL_CONF".to_owned(), conf.to_owned());
+        [conf].into_iter().chain(libraries.clone()).collect()
+    };
+    let sealed = move || {
+        let counts = Counts::read(&stats).ok()?;
+        Some(counts.get(Counter::RecordsSealed) + counts.get(Counter::MessagesSealed))
+    };
+    Ok(vec![
+        Provider {
+            name: "default".to_owned(),
+            environment: environment("/dev/null"),
+            calls: Box::new(|| None),
+        },
+        Provider {
+            name: "convoy".to_owned(),
+            environment: environment(&conf.display().to_string()),
+            calls: Box::new(sealed),
+        },
+    ])
+}
+
+/// Something that cannot be guessed.
+fn new_token() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
