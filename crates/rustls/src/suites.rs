@@ -13,9 +13,9 @@ use rustls::{
 
 use crate::{aead::Aead, tls12::Tls12, tls13::Tls13};
 
-/// `base` with Convoy's AES-GCM and ChaCha20-Poly1305 in those of its cipher suites that have such an AEAD.
+/// `base` with Convoy's AES-GCM in those of its cipher suites that have it.
 ///
-/// The suites stay the same ones in the same order. Others, and everything else of the provider, are left as
+/// The suites stay the same ones in the same order. Others, among them those of ChaCha20-Poly1305, and everything else of the provider, are left as
 /// they are. Records use the best CPU tier that is not denied (`CONVOY_DENY_CPU`).
 ///
 /// rustls asks for suites that live as long as the process, so each suite that is seen for the first time
@@ -70,7 +70,6 @@ fn tls12(base: &'static Tls12CipherSuite, aead: Aead) -> SupportedCipherSuite {
     let aead_alg: &'static Tls12 = match aead {
         Aead::Aes128Gcm => &Tls12(Aead::Aes128Gcm),
         Aead::Aes256Gcm => &Tls12(Aead::Aes256Gcm),
-        Aead::ChaCha20Poly1305 => &Tls12(Aead::ChaCha20Poly1305),
     };
     let suite = Tls12CipherSuite {
         common: common(&base.common),
@@ -86,7 +85,6 @@ fn tls13(base: &'static Tls13CipherSuite, aead: Aead) -> SupportedCipherSuite {
     let aead_alg: &'static Tls13 = match aead {
         Aead::Aes128Gcm => &Tls13(Aead::Aes128Gcm),
         Aead::Aes256Gcm => &Tls13(Aead::Aes256Gcm),
-        Aead::ChaCha20Poly1305 => &Tls13(Aead::ChaCha20Poly1305),
     };
     let suite = Tls13CipherSuite {
         common: common(&base.common),
@@ -113,9 +111,6 @@ fn aead_of(suite: CipherSuite) -> Option<Aead> {
         CipherSuite::TLS13_AES_256_GCM_SHA384
         | CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
         | CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => Some(Aead::Aes256Gcm),
-        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256
-        | CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
-        | CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => Some(Aead::ChaCha20Poly1305),
         _ => None,
     }
 }

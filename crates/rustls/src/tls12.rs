@@ -1,5 +1,4 @@
-//! Records of TLS 1.2: AES-GCM with a part of the nonce in the record (RFC 5288), ChaCha20-Poly1305 without
-//! (RFC 7905).
+//! Records of TLS 1.2 with AES-GCM: a part of the nonce stands in the record (RFC 5288).
 
 use rustls::{
     ConnectionTrafficSecrets, Error,
@@ -17,21 +16,18 @@ pub(crate) struct Tls12(pub(crate) Aead);
 
 impl Tls12AeadAlgorithm for Tls12 {
     fn encrypter(&self, key: AeadKey, iv: &[u8], extra: &[u8]) -> Box<dyn MessageEncrypter> {
-        let (key, explicit) = (Sealer::new(self.0, &key), explicit_len(self.0));
-        Box::new(Encrypter { key, iv: joined(iv, extra), explicit })
+        Box::new(Encrypter { key: Sealer::new(self.0, &key), iv: joined(iv, extra) })
     }
 
     fn decrypter(&self, key: AeadKey, iv: &[u8]) -> Box<dyn MessageDecrypter> {
-        let (key, explicit) = (Opener::new(self.0, &key), explicit_len(self.0));
-        Box::new(Decrypter { key, iv: joined(iv, &[]), explicit })
+        Box::new(Decrypter { key: Opener::new(self.0, &key), iv: joined(iv, &[]) })
     }
 
     fn key_block_shape(&self) -> KeyBlockShape {
-        let explicit_nonce_len = explicit_len(self.0);
         KeyBlockShape {
             enc_key_len: self.0.key_len(),
-            fixed_iv_len: NONCE_LEN - explicit_nonce_len,
-            explicit_nonce_len,
+            fixed_iv_len: FIXED,
+            explicit_nonce_len: EXPLICIT,
         }
     }
 
@@ -45,13 +41,9 @@ impl Tls12AeadAlgorithm for Tls12 {
     }
 }
 
-/// Bytes of a nonce that stand in front of the text.
-const fn explicit_len(aead: Aead) -> usize {
-    match aead {
-        Aead::Aes128Gcm | Aead::Aes256Gcm => 8,
-        Aead::ChaCha20Poly1305 => 0,
-    }
-}
+/// Bytes of a nonce that stand in front of the text, and those that do not.
+const EXPLICIT: usize = 8;
+const FIXED: usize = NONCE_LEN - EXPLICIT;
 
 /// A nonce's fixed part, and what the explicit one counts from.
 fn joined(fixed: &[u8], explicit: &[u8]) -> Iv {
@@ -65,7 +57,6 @@ fn joined(fixed: &[u8], explicit: &[u8]) -> Iv {
 struct Encrypter {
     key: Sealer,
     iv: Iv,
-    explicit: usize,
 }
 
 impl MessageEncrypter for Encrypter {
@@ -77,23 +68,22 @@ impl MessageEncrypter for Encrypter {
         let text = msg.payload.len();
         let mut payload = PrefixedPayload::with_capacity(self.encrypted_payload_len(text));
         let nonce = Nonce::new(&self.iv, seq);
-        payload.extend_from_slice(&nonce.0[NONCE_LEN - self.explicit..]);
+        payload.extend_from_slice(&nonce.0[FIXED..]);
         payload.extend_from_chunks(&msg.payload);
         payload.extend_from_slice(&[0; TAG]);
         let aad = make_tls12_aad(seq, msg.typ, msg.version, text);
-        self.key.seal(seq, nonce, &aad, &mut payload.as_mut()[self.explicit..])?;
+        self.key.seal(seq, nonce, &aad, &mut payload.as_mut()[EXPLICIT..])?;
         Ok(OutboundOpaqueMessage::new(msg.typ, msg.version, payload))
     }
 
     fn encrypted_payload_len(&self, payload_len: usize) -> usize {
-        self.explicit + payload_len + TAG
+        EXPLICIT + payload_len + TAG
     }
 }
 
 struct Decrypter {
     key: Opener,
     iv: Iv,
-    explicit: usize,
 }
 
 impl MessageDecrypter for Decrypter {
@@ -102,19 +92,16 @@ impl MessageDecrypter for Decrypter {
         mut msg: InboundOpaqueMessage<'a>,
         seq: u64,
     ) -> Result<InboundPlainMessage<'a>, Error> {
-        let begin = self.explicit;
-        let Some(text) = msg.payload.len().checked_sub(begin + TAG) else {
+        let Some(text) = msg.payload.len().checked_sub(EXPLICIT + TAG) else {
             return Err(Error::DecryptError);
         };
         let mut nonce = Nonce::new(&self.iv, seq);
-        if begin > 0 {
-            nonce.0[NONCE_LEN - begin..].copy_from_slice(&msg.payload[..begin]);
-        }
+        nonce.0[FIXED..].copy_from_slice(&msg.payload[..EXPLICIT]);
         let aad = make_tls12_aad(seq, msg.typ, msg.version, text);
-        let len = self.key.open(nonce, &aad, &mut msg.payload[begin..])?;
+        let len = self.key.open(nonce, &aad, &mut msg.payload[EXPLICIT..])?;
         if len > MAX_TEXT {
             return Err(Error::PeerSentOversizedRecord);
         }
-        Ok(msg.into_plain_message_range(begin..begin + len))
+        Ok(msg.into_plain_message_range(EXPLICIT..EXPLICIT + len))
     }
 }

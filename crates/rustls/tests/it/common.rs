@@ -36,10 +36,11 @@ impl Side {
     }
 }
 
-/// The cipher suites of the provider that tests build on, all of which have an AEAD of Convoy's.
+/// Those cipher suites of the provider that tests build on that have AES-GCM.
 pub(crate) fn suites() -> Vec<SupportedCipherSuite> {
-    let suites = aws_lc_rs::default_provider().cipher_suites;
-    assert_eq!(suites.len(), 9);
+    let mut suites = aws_lc_rs::default_provider().cipher_suites;
+    suites.retain(|suite| format!("{:?}", suite.suite()).contains("GCM"));
+    assert_eq!(suites.len(), 6);
     suites
 }
 
