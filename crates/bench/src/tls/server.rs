@@ -19,7 +19,7 @@ use crate::peer::libssl::Version;
 /// How long nginx may take to begin, and to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Connections that a worker may have, as in the study.
-const CONNECTIONS: usize = 8192;
+pub const WORKER_CONNECTIONS: usize = 8192;
 
 /// The key of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -284,11 +284,11 @@ fn configuration(setup: &Setup<'_>, folder: &Path, ports: &[u16]) -> String {
     let mut text = format!(
         "daemon off;\n{user}worker_processes {};\nworker_cpu_affinity {};\n\
          worker_rlimit_nofile {};\npid {}/nginx.pid;\nerror_log {}/error.log warn;\n\
-         events {{\n    worker_connections {CONNECTIONS};\n    multi_accept on;\n}}\n\
+         events {{\n    worker_connections {WORKER_CONNECTIONS};\n    multi_accept on;\n}}\n\
          http {{\n    access_log off;\n    keepalive_timeout 0;\n{temps}",
         setup.cpus.len(),
         affinity.join(" "),
-        2 * CONNECTIONS + 64,
+        2 * WORKER_CONNECTIONS + 64,
         folder.display(),
         folder.display(),
     );
@@ -305,7 +305,7 @@ fn configuration(setup: &Setup<'_>, folder: &Path, ports: &[u16]) -> String {
         };
         let _ = write!(
             text,
-            "    server {{\n        listen {} ssl backlog={CONNECTIONS};\n        \
+            "    server {{\n        listen {} ssl backlog={WORKER_CONNECTIONS};\n        \
              root {site};\n        ssl_certificate {site}/{certificate}.pem;\n        \
              ssl_certificate_key {site}/{certificate}.key;\n        ssl_protocols {version};\n        \
              {suites};\n{more}        ssl_session_cache off;\n        ssl_session_tickets off;\n        \

@@ -8,7 +8,7 @@ use super::hub::Hub;
 use super::job::Job;
 use super::run::{Latency, Run, RunError, Served, run};
 use super::search::{Bounds, Found, Trial, highest};
-use super::server::{Nginx, Setup, Site, Way};
+use super::server::{Nginx, Setup, Site, WORKER_CONNECTIONS, Way};
 use crate::stats::Median;
 
 /// Connections at once when providers are compared: enough to keep one worker busy.
@@ -59,6 +59,8 @@ pub struct Plan {
     pub verify_every: usize,
     /// Numbers of workers.
     pub workers: Vec<usize>,
+    /// Most connections at once that all load processes together can have.
+    pub connections: usize,
 }
 
 /// Two providers side by side.
@@ -297,7 +299,8 @@ impl Study<'_> {
 
     fn peaks(&mut self, workers: usize, progress: &mut Progress<'_>) -> Result<(), RunError> {
         let (which, bound) = self.plan.latency;
-        let bounds = Bounds { connections: 8192 * workers, latency: bound, runs: self.plan.runs };
+        let most = (WORKER_CONNECTIONS * workers).min(self.plan.connections);
+        let bounds = Bounds { connections: most, latency: bound, runs: self.plan.runs };
         for &size in &self.plan.sizes {
             for &number in &self.plan.searches {
                 let way = &self.plan.ways[number];

@@ -1,14 +1,62 @@
 //! The engine of a demonstration: what its site files say, and what came of it.
 
+use std::fmt;
+use std::str::FromStr;
+
 use convoy_control::site::ModelFault;
 use convoy_control::status::Status;
+use convoy_crypto::Cpu;
+use convoy_engine::registry::{Purpose, Registry};
 use convoy_runtime::EngineStats;
 use serde::Serialize;
 
-use super::Engine;
+/// What does the cryptography of a demonstration's gateways.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Engine {
+    /// The workers themselves, at once.
+    #[default]
+    Inline,
+    /// A thread beside each worker.
+    Pool,
+    /// A look-aside device made of software.
+    Model,
+    /// The workers, with a driver of this name wherever it suits.
+    Driver(String),
+}
+
+impl FromStr for Engine {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        Ok(match word {
+            "inline" => Self::Inline,
+            "pool" => Self::Pool,
+            "model" => Self::Model,
+            name => {
+                let cpu = Cpu::detect().map_err(|error| error.to_string())?;
+                let driver = Registry::of(&cpu).driver(name, Purpose::Traffic);
+                let driver = driver.map_err(|error| {
+                    format!("{error}; besides drivers there are inline, pool and model")
+                })?;
+                Self::Driver(driver.name().to_owned())
+            }
+        })
+    }
+}
+
+impl fmt::Display for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inline => "inline",
+            Self::Pool => "pool",
+            Self::Model => "model",
+            Self::Driver(name) => name,
+        })
+    }
+}
 
 /// The section of a site file; nothing for what gateways do without one.
-pub(super) fn section(engine: Engine, faults: &[ModelFault]) -> String {
+pub(super) fn section(engine: &Engine, faults: &[ModelFault]) -> String {
     let intro = "\n# What does the cryptography.\n[crypto]\n";
     match engine {
         Engine::Inline => String::new(),
@@ -21,6 +69,7 @@ pub(super) fn section(engine: Engine, faults: &[ModelFault]) -> String {
             };
             format!("{intro}engine = \"model\"\n{faults}")
         }
+        Engine::Driver(name) => format!("{intro}drivers = [\"{name}\"]\n"),
     }
 }
 
@@ -84,11 +133,28 @@ mod tests {
 
     #[test]
     fn sections_say_what_was_asked_for() {
-        assert_eq!(section(Engine::Inline, &[]), "");
-        assert!(section(Engine::Pool, &[]).ends_with("[crypto]\nengine = \"pool\"\n"));
+        assert_eq!(section(&Engine::Inline, &[]), "");
+        assert!(section(&Engine::Pool, &[]).ends_with("[crypto]\nengine = \"pool\"\n"));
+        let driver = Engine::Driver("rfc4106-gcm-aes-convoy-portable".to_owned());
+        let section_of_driver = section(&driver, &[]);
+        assert!(section_of_driver.ends_with("drivers = [\"rfc4106-gcm-aes-convoy-portable\"]\n"));
         let faults = ["stall@2s".parse().unwrap(), "remove@500ms".parse().unwrap()];
-        let section = section(Engine::Model, &faults);
+        let section = section(&Engine::Model, &faults);
         assert!(section.ends_with("faults = [\"stall@2000ms\", \"remove@500ms\"]\n"), "{section}");
+    }
+
+    #[test]
+    fn names_are_those_of_engines_and_of_drivers_for_traffic() {
+        for word in ["inline", "pool", "model", "rfc4106-gcm-aes-convoy-portable"] {
+            assert_eq!(word.parse::<Engine>().unwrap().to_string(), word);
+        }
+        for (word, said) in [
+            ("abacus", "no driver is called \"abacus\""),
+            ("rfc4106-gcm-aes-null", "for benches only"),
+        ] {
+            let error = word.parse::<Engine>().unwrap_err();
+            assert!(error.contains(said) && error.contains("inline, pool and model"), "{error}");
+        }
     }
 
     #[test]

@@ -24,8 +24,10 @@ use std::time::Instant;
 
 use clap::{Args, Subcommand, ValueEnum};
 use convoy_control::site::{Backend, ModelFault};
+use convoy_engine::registry::algorithm;
 use convoy_lab::Family;
 
+pub use engine::Engine;
 pub use ike::{IkeArgs, Peers};
 
 use crate::exit::{Exit, Stop};
@@ -65,8 +67,9 @@ pub struct DemoArgs {
     /// ESP inside UDP, as through a NAT.
     #[arg(long)]
     pub udp_encap: bool,
-    /// What does the cryptography of the gateways.
-    #[arg(long, value_enum, default_value_t)]
+    /// What does the cryptography of the gateways: "inline", the workers themselves; "pool", a thread beside each;
+    /// "model", a device made of software; or a driver, as `convoy crypto` lists them.
+    #[arg(long, value_name = "NAME", default_value_t)]
     pub engine: Engine,
     /// What goes wrong with `--engine model`, and when after its first packet: stall@2s, remove@500ms.
     #[arg(long, value_name = "FAULT", value_parser = fault)]
@@ -79,25 +82,28 @@ pub struct DemoArgs {
     pub in_memory: bool,
 }
 
-/// What does the cryptography of a demonstration's gateways.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Engine {
-    /// The workers themselves, at once
-    #[default]
-    Inline,
-    /// A thread beside each worker
-    Pool,
-    /// A look-aside device made of software
-    Model,
-}
-
 fn fault(text: &str) -> Result<ModelFault, String> {
     text.parse().map_err(String::from)
 }
 
+/// A driver that no SA of the demonstration would use proves nothing.
+fn check_driver(engine: &Engine) -> anyhow::Result<()> {
+    /// The algorithm of `convoy init`'s SAs.
+    const ALGORITHM: &str = "rfc4106(gcm(aes))";
+    match engine {
+        Engine::Driver(name) if !name.starts_with(&algorithm::as_word(ALGORITHM)) => {
+            Err(Stop::usage(format!(
+                "--engine {name}: the SAs of the demonstration are of {ALGORITHM}; `convoy crypto {ALGORITHM}` \
+                 lists its drivers"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Only a device made of software fails on demand.
-fn check_faults(engine: Engine, faults: &[ModelFault]) -> anyhow::Result<()> {
-    match faults.first().filter(|_| engine != Engine::Model) {
+fn check_faults(engine: &Engine, faults: &[ModelFault]) -> anyhow::Result<()> {
+    match faults.first().filter(|_| *engine != Engine::Model) {
         None => Ok(()),
         Some(fault) => {
             Err(Stop::usage(format!("--fault {fault}: only --engine model fails as it is told")))
@@ -173,13 +179,8 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
             args.mtu
         )));
     }
-    if args.engine != Engine::Model
-        && let Some(fault) = args.fault.first()
-    {
-        return Err(Stop::usage(format!(
-            "--fault {fault}: only --engine model fails as it is told"
-        )));
-    }
+    check_faults(&args.engine, &args.fault)?;
+    check_driver(&args.engine)?;
     // The order matters: becoming root of one's own namespaces needs a process with one thread.
     let place = if args.in_memory { Err("asked for".to_owned()) } else { lab::rights() };
     let interrupt = Interrupt::listen()?;
@@ -225,7 +226,7 @@ fn demonstrate(
         }
     };
     let options = SiteOptions::of_topology(&topology, family, args.udp_encap, args.io.backend())
-        .with_crypto(engine::section(args.engine, &args.fault));
+        .with_crypto(engine::section(&args.engine, &args.fault));
     let sites = folder.write_sites(&options)?;
     let world = lab::World {
         topology: &topology,
@@ -266,7 +267,7 @@ fn in_memory(
         progress.note("--keep has no effect: there is nothing that another program could enter");
     }
     let options = SiteOptions::in_memory(family, args.udp_encap)
-        .with_crypto(engine::section(args.engine, &args.fault));
+        .with_crypto(engine::section(&args.engine, &args.fault));
     let sites = folder.write_sites(&options)?;
     let world = memory::World { family, mtu: args.mtu, why };
     let summary = memory::run(&world, args.seconds, &folder, &sites, progress, interrupt)?;

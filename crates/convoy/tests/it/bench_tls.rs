@@ -68,6 +68,7 @@ fn what_is_missing_or_wrong_is_told_before_anything_starts() {
         (&["--provider", "/nowhere.so"], "/nowhere.so"),
         (&["--provider", module, "--libraries", "/nowhere"], "OpenSSL is not here"),
         (&["--provider", module, "--workers", "4000"], "--workers: 1 to"),
+        (&["--provider", module, "--workers", "1,0"], "--workers: 1 to"),
         (&["--provider", module, "--listen", "192.0.2.1:1"], "cannot listen on 192.0.2.1:1"),
         (&["--sizes", "65G"], "64G"),
         (&["--verify", "none"], "all"),
@@ -75,8 +76,30 @@ fn what_is_missing_or_wrong_is_told_before_anything_starts() {
     ] {
         let output = bench(words);
         assert_eq!(output.status.code(), Some(2), "{words:?}: {}", text(&output.stderr));
+        if expected != "--nginx" && text(&output.stderr).contains("nginx-light") {
+            println!("SKIPPED: {words:?}: nginx is not installed");
+            continue;
+        }
         assert!(text(&output.stderr).contains(expected), "{words:?}: {}", text(&output.stderr));
     }
+}
+
+#[test]
+fn too_few_files_are_told_before_anything_starts() {
+    let script = "ulimit -n 200 && exec \"$0\" bench tls --quick --provider \"$1\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_convoy")]).arg(module());
+    let output = command.output().unwrap();
+    let error = text(&output.stderr);
+    if error.contains("nginx-light") {
+        println!("SKIPPED: nginx is not installed");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(
+        error.contains("200 files may be open") && error.contains("ulimit -n 20000"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -39,8 +39,9 @@ pub struct IkeArgs {
     /// How long bulk traffic flows, each way.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub seconds: u32,
-    /// What does the cryptography of the gateways.
-    #[arg(long, value_enum, default_value_t)]
+    /// What does the cryptography of the gateways: "inline", "pool", "model", or a driver, as `convoy crypto` lists
+    /// them, for SAs that it suits.
+    #[arg(long, value_name = "NAME", default_value_t)]
     pub engine: Engine,
     /// What goes wrong with `--engine model`, and when after its first packet: stall@2s, remove@500ms.
     #[arg(long, value_name = "FAULT", value_parser = super::fault)]
@@ -76,7 +77,7 @@ pub(super) fn run(args: &IkeArgs) -> anyhow::Result<Exit> {
             missing.join(", ")
         )));
     }
-    super::check_faults(args.engine, &args.fault)?;
+    super::check_faults(&args.engine, &args.fault)?;
     // The order matters: becoming root of one's own namespaces needs a process with one thread.
     lab::rights().map_err(|why| anyhow::anyhow!("no network namespaces here: {why}"))?;
     let interrupt = Interrupt::listen()?;

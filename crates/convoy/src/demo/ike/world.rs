@@ -103,7 +103,7 @@ impl World {
         };
         // Without such a folder a gateway forgets when it ends, and says so.
         let memory = tempfile::Builder::new().prefix("convoy-demo-ike-").tempdir_in(MEMORY).ok();
-        let crypto = engine::section(args.engine, &args.fault);
+        let crypto = engine::section(&args.engine, &args.fault);
         let mut made = Vec::new();
         for ((folder, identity), with_convoy) in sides.into_iter().zip(identities).zip(with_convoy)
         {

@@ -153,13 +153,18 @@ pub(super) fn run(args: &TlsArgs) -> anyhow::Result<Exit> {
     let nginx = version(&args.nginx)?;
     let cpus = Cores::allowed()?;
     let workers = workers(cpus.len(), args.load_hosts > 0);
-    let plan = plan::plan(args, workers);
+    let mut plan = plan::plan(args, workers);
     let most = plan.workers.iter().copied().max().unwrap_or(1);
-    if most > cpus.len() || most == 0 {
+    if most > cpus.len() || plan.workers.contains(&0) {
         let what = format!("--workers: 1 to {}, a processor for each", cpus.len());
         return Err(Stop::usage(what));
     }
     let limit = raise_limit();
+    if limit < LEAST_FILES {
+        return Err(Stop::usage(format!(
+            "{limit} files may be open here, a run needs {LEAST_FILES}: raise the limit (ulimit -n 20000)"
+        )));
+    }
     let token = args.token.clone().map_or_else(new_token, Ok)?;
     let mut hub = Hub::listen(&args.listen, &token).map_err(|error| trouble(&error))?;
     let server = hub.address().to_string();
@@ -183,6 +188,9 @@ pub(super) fn run(args: &TlsArgs) -> anyhow::Result<Exit> {
             (None, hosts)
         }
     };
+    // Those of other hosts may have another limit; connections beyond it fail there, and bound the search.
+    let each = usize::try_from(limit - OTHER_FILES).unwrap_or(usize::MAX);
+    plan.connections = each.saturating_mul(processes);
     let patience = if args.load_hosts > 0 { HOSTS_PATIENCE } else { OWN_PATIENCE };
     hub.gather(processes, patience).map_err(|error| trouble(&error))?;
     let interrupt = Interrupt::listen()?;
@@ -228,6 +236,9 @@ pub(super) fn run(args: &TlsArgs) -> anyhow::Result<Exit> {
     }
 }
 
+/// Files that must be open at once, and those of them that are no connections.
+const LEAST_FILES: u64 = 256;
+const OTHER_FILES: u64 = 64;
 /// Bytes of records in F14, as OpenSSL's `speed` had them.
 const F14_SIZES: [usize; 6] = [64, 256, 1024, 4096, 8192, 16_384];
 /// How long load processes of this host, and of others, may take to join.

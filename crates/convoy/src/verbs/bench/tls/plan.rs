@@ -84,6 +84,7 @@ pub(super) fn plan(args: &TlsArgs, workers: Vec<usize>) -> Plan {
         latency: (args.latency.into(), args.latency_bound),
         verify_every: args.verify,
         workers: if args.workers.is_empty() { workers } else { args.workers.clone() },
+        connections: usize::MAX,
     }
 }
 
