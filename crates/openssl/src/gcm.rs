@@ -129,7 +129,11 @@ impl Gcm {
                 return Err(Reason::InvalidIvLength);
             }
             self.iv.len = iv.len();
-            self.iv.bytes[..iv.len()].copy_from_slice(iv);
+            match iv.first_chunk::<12>() {
+                // A copy of a length that is known beforehand is two moves.
+                Some(nonce) if iv.len() == 12 => self.iv.bytes[..12].copy_from_slice(nonce),
+                _ => self.iv.bytes[..iv.len()].copy_from_slice(iv),
+            }
             self.iv.is_random = false;
             self.iv.is_ready();
         }
@@ -359,7 +363,13 @@ impl Gcm {
     }
 
     /// Begins a message if none is under way.
+    #[inline]
     fn begin(&mut self) -> bool {
+        // No message outlives its key.
+        self.iv.state == IvState::InUse || self.begin_another()
+    }
+
+    fn begin_another(&mut self) -> bool {
         match self.iv.state {
             _ if self.key.is_none() => return false,
             IvState::InUse => return true,

@@ -416,8 +416,8 @@ fn nonce_block(nonce: &[u8; 12]) -> [u8; 16] {
 }
 
 /// Up to 16 bytes with zeros behind them. Taken from both ends, in words: kernels load it at once, and
-/// would wait for single bytes.
-#[inline]
+/// would wait for single bytes. Inlined, as a copy of the result would wait for its words.
+#[inline(always)]
 fn short_block(bytes: &[u8]) -> [u8; 16] {
     let len = bytes.len();
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));

@@ -265,6 +265,11 @@ impl Given<'_> {
         if kind != OCTETS || size < value.len() {
             return false;
         }
+        if let Ok(tag) = <[u8; 16]>::try_from(value) {
+            // SAFETY: the promise by which it was made; the size was looked at.
+            unsafe { data.cast::<[u8; 16]>().write_unaligned(tag) };
+            return true;
+        }
         // SAFETY: the promise by which it was made; the size was looked at.
         unsafe { ptr::copy_nonoverlapping(value.as_ptr(), data.cast::<u8>(), value.len()) };
         true
