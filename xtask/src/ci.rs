@@ -138,7 +138,7 @@ const STEPS: &[Step] = &[
     ),
     long(
         "kills",
-        "tests that kill gateways, by the dozen instead of a few times",
+        "tests that kill gateways or shake hands, by far more than a few times",
         test_steps::run_kills,
     ),
     long(

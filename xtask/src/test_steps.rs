@@ -28,11 +28,12 @@ const ENGINES: [&str; 3] = ["moody", "model", "aws-lc"];
 /// The variable that has tests do often what they do some times in a gate.
 const LONG: &str = "CONVOY_LONG";
 /// The programs that heed it, and which of their tests do.
-const KILLING: [(&str, &str, Option<&str>); 4] = [
+const KILLING: [(&str, &str, Option<&str>); 5] = [
     ("convoy", "it", Some("adversity::")),
     ("leak-protection", "it", Some("kinds::")),
     ("control", "it", Some("kill::")),
     ("engine", "convoy_engine", Some("front::tests::faults::")),
+    ("openssl", "it", Some("evp::threads")),
 ];
 
 /// All tests, one program for each processor at a time.
@@ -114,7 +115,7 @@ pub(crate) fn run_engines(gate: &Gate) -> Result<Tally> {
     Ok(side_by_side::run(ENGINES.map(over).into()))
 }
 
-/// Tests that kill gateways and try random packets, as often as is too long for the gate.
+/// Tests that kill gateways, try random packets and shake hands, as often as is too long for the gate.
 pub(crate) fn run_kills(gate: &Gate) -> Result<Tally> {
     let mut jobs = Vec::new();
     for (package, name, module) in KILLING {

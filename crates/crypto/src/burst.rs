@@ -52,6 +52,11 @@ pub(crate) const NO_CLASS: Class = Class::MAX;
 pub(crate) type Slot<'o, O> = Option<&'o mut O>;
 
 pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O]) {
+    if let [op] = ops
+        && run_alone(op)
+    {
+        return;
+    }
     let mut widest = Widest::default();
     let mut others = false;
     for chunk in ops.chunks_mut(CHUNK) {
@@ -62,6 +67,20 @@ pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O]) {
     }
     // Looking at all is cheaper than a branch in every kernel.
     widest.wipe(ops.iter().fold(false, |any, op| any | op.is_forged()));
+}
+
+/// Runs a burst of one at once, if it is for a kernel of AES-GCM: there is nothing to sort.
+#[inline]
+fn run_alone<'a, O: Op<'a>>(op: &mut O) -> bool {
+    let Schedule::Gcm { kernel, .. } = op.key().schedule() else { return false };
+    if op.is_due() {
+        kernel.run_one(op);
+        kernel.wipe_registers();
+        if op.is_forged() {
+            wipe_stack();
+        }
+    }
+    true
 }
 
 /// What has to be wiped behind a burst.

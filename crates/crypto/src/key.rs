@@ -9,7 +9,7 @@ use crate::{
     isa::{Kernel, Tables, prefetch_read},
     pass::{self, Hasher},
     portable::SoftKey,
-    secret::{KEY_DEPTH, scrubbed, scrubbed_to},
+    secret::{GCM_KEY_DEPTH, KEY_DEPTH, scrubbed, scrubbed_to},
 };
 
 /// The secrets of a key: the cipher's or AEAD's, and for a pair the MAC's.
@@ -298,8 +298,9 @@ impl Key {
             return Err(KeyError::NotAead);
         }
         let set_up = || Schedule::new(cpu, tier, suite, way, material);
-        let schedule = match tier {
-            Tier::Portable => scrubbed(set_up),
+        let schedule = match (tier, suite) {
+            (Tier::Portable, _) => scrubbed(set_up),
+            (_, Suite::Gcm(_) | Suite::Gmac(_)) => scrubbed_to::<GCM_KEY_DEPTH, _>(set_up),
             _ => scrubbed_to::<KEY_DEPTH, _>(set_up),
         }?;
         // What expanded nothing copied the key all the same.

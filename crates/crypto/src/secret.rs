@@ -101,6 +101,9 @@ pub(crate) fn scrubbed<R>(work: impl FnOnce() -> R) -> R {
 /// crates among it are block functions of hashes.
 pub(crate) const KEY_DEPTH: usize = 4 << 10;
 
+/// The same for a key of AES-GCM or GMAC: its tables, its round keys, and what kernels spill.
+pub(crate) const GCM_KEY_DEPTH: usize = 2 << 10;
+
 /// The same for work that reaches no deeper than `N` bytes.
 #[inline]
 pub(crate) fn scrubbed_to<const N: usize, R>(work: impl FnOnce() -> R) -> R {

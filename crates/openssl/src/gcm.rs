@@ -48,7 +48,9 @@ pub struct Gcm {
     tag: [u8; TAG],
     tag_len: Option<usize>,
     /// Of the next record, with the length of its text alone.
-    tls_aad: Option<[u8; TLS_AAD]>,
+    tls_aad: [u8; TLS_AAD],
+    /// Whether the next text is a record, whose additional data that is.
+    expects_record: bool,
     tls_pad: usize,
     /// The message under way, or the last one, with the key and in the direction of now.
     stream: Option<GcmStream>,
@@ -98,7 +100,8 @@ impl Gcm {
             iv,
             tag: [0; TAG],
             tag_len: None,
-            tls_aad: None,
+            tls_aad: [0; TLS_AAD],
+            expects_record: false,
             tls_pad: 0,
             stream: None,
             parts: 0,
@@ -126,7 +129,11 @@ impl Gcm {
                 return Err(Reason::InvalidIvLength);
             }
             self.iv.len = iv.len();
-            self.iv.bytes[..iv.len()].copy_from_slice(iv);
+            match iv.first_chunk::<12>() {
+                // A copy of a length that is known beforehand is two moves.
+                Some(nonce) if iv.len() == 12 => self.iv.bytes[..12].copy_from_slice(nonce),
+                _ => self.iv.bytes[..iv.len()].copy_from_slice(iv),
+            }
             self.iv.is_random = false;
             self.iv.is_ready();
         }
@@ -192,7 +199,7 @@ impl Gcm {
     /// Whether the next text is a record of TLS 1.2.
     #[must_use]
     pub fn expects_record(&self) -> bool {
-        self.tls_aad.is_some()
+        self.expects_record
     }
 
     /// Changes the length of the IV. One that was there is lost if the length changes.
@@ -243,7 +250,7 @@ impl Gcm {
     ///
     /// `None`: there is no IV, and none can be drawn.
     pub fn iv(&mut self) -> Option<&[u8]> {
-        if self.iv.state == IvState::Missing && (self.tls_aad.is_some() || !self.draw_iv()) {
+        if self.iv.state == IvState::Missing && (self.expects_record || !self.draw_iv()) {
             return None;
         }
         self.iv.bytes.get(..self.iv.len)
@@ -267,7 +274,7 @@ impl Gcm {
         let around = if self.seals { EXPLICIT } else { EXPLICIT + TAG };
         let text = given.checked_sub(around).ok_or(Reason::InvalidAad)?;
         aad[11..].copy_from_slice(&(text as u16).to_be_bytes());
-        self.tls_aad = Some(aad);
+        (self.tls_aad, self.expects_record) = (aad, true);
         self.tls_pad = TAG;
         Ok(())
     }
@@ -356,7 +363,13 @@ impl Gcm {
     }
 
     /// Begins a message if none is under way.
+    #[inline]
     fn begin(&mut self) -> bool {
+        // No message outlives its key.
+        self.iv.state == IvState::InUse || self.begin_another()
+    }
+
+    fn begin_another(&mut self) -> bool {
         match self.iv.state {
             _ if self.key.is_none() => return false,
             IvState::InUse => return true,
@@ -442,14 +455,17 @@ impl Gcm {
     ///
     /// [`Reason::TooManyRecords`], or [`Reason::CipherOperationFailed`] for whatever else.
     pub fn record(&mut self, record: &mut [u8]) -> Result<usize, Reason> {
-        let aad = self.tls_aad.take().ok_or(Reason::CipherOperationFailed)?;
-        let done = self.record_of(&aad, record);
+        if !std::mem::take(&mut self.expects_record) {
+            return Err(Reason::CipherOperationFailed);
+        }
+        let done = self.record_of(record);
         self.iv.state = IvState::Spent;
         done
     }
 
-    fn record_of(&mut self, aad: &[u8; TLS_AAD], record: &mut [u8]) -> Result<usize, Reason> {
+    fn record_of(&mut self, record: &mut [u8]) -> Result<usize, Reason> {
         let refused = Reason::CipherOperationFailed;
+        let aad = &self.tls_aad;
         let key = self.key.as_ref().filter(|_| self.iv.counts && self.iv.len == 12);
         let key = key.ok_or(refused)?;
         let whole = record.len();

@@ -137,6 +137,18 @@ impl Call {
     }
 }
 
+impl FromStr for Call {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let named = Self::ALL.into_iter().find(|call| call.name() == word);
+        named.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("no call is named {word:?}; valid names are {names}")
+        })
+    }
+}
+
 /// Sizes of records that are measured if none are named.
 pub const SIZES: [usize; 4] = [64, 256, 1424, 16_384];
 
@@ -222,11 +234,15 @@ mod tests {
     }
 
     #[test]
-    fn ciphers_are_named_as_they_are_printed() {
+    fn ciphers_and_calls_are_named_as_they_are_printed() {
         for cipher in RecordCipher::ALL {
             assert_eq!(cipher.name.parse(), Ok(cipher));
         }
         let error = "aes-128-ccm".parse::<RecordCipher>().unwrap_err();
         assert!(error.contains("aes-256-cbc-hmac-sha1,"), "{error}");
+        for call in Call::ALL {
+            assert_eq!(call.name().parse(), Ok(call));
+        }
+        assert!("seal".parse::<Call>().unwrap_err().contains("tls12-seal,"));
     }
 }

@@ -110,6 +110,9 @@ pub struct GcmStream {
     short_iv: bool,
     aad_len: u64,
     data_len: u64,
+    /// While parts come: [`counter`](Self::counter), told when the last part ended. Kernels load it at once,
+    /// and would wait for the words that it is put together of.
+    next: [u8; 16],
     state: GcmState,
 }
 
@@ -159,6 +162,7 @@ impl GcmStream {
             short_iv: true,
             aad_len: 0,
             data_len: 0,
+            next: [0; 16],
             state: GcmState::new(),
         };
         stream.restart(iv)?;
@@ -344,7 +348,10 @@ impl GcmStream {
 
     /// A part that is not the first, or whose counters begin anywhere.
     fn go_on(&mut self, data: &mut [u8]) {
-        self.take_apart();
+        if self.phase != Phase::Parts {
+            self.take_apart();
+            self.next = self.counter();
+        }
         let Some(gcm) = Gcm::of(self.key.inner()) else { return };
         let used = (self.data_len % 16) as usize;
         let (front, rest) = data.split_at_mut(match used {
@@ -354,21 +361,26 @@ impl GcmStream {
         if !front.is_empty() {
             gcm.bytes(used, self.seal, front, &mut self.state);
             self.data_len += front.len() as u64;
+            self.next = self.counter();
         }
         if !rest.is_empty() {
-            gcm.part(&self.counter(), self.seal, rest, &mut self.state);
+            gcm.part(&self.next, self.seal, rest, &mut self.state);
             self.data_len += rest.len() as u64;
+            self.next = self.counter();
         }
     }
 
     /// Brings the hash into the form in which parts can follow.
     fn take_apart(&mut self) {
-        let (mask, counter) = (add_to_counter(&self.origin, 1), self.counter());
+        let mask = || add_to_counter(&self.origin, 1);
         let Some(gcm) = Gcm::of(self.key.inner()) else { return };
-        let (lengths, state) = ((self.aad_len, self.data_len), &mut self.state);
+        let lengths = (self.aad_len, self.data_len);
         match self.phase {
-            Phase::Aad => gcm.begin(&mask, state),
-            Phase::Whole => gcm.resume(&mask, &counter, lengths, state),
+            Phase::Aad => gcm.begin(&mask(), &mut self.state),
+            Phase::Whole => {
+                let (mask, counter) = (mask(), self.counter());
+                gcm.resume(&mask, &counter, lengths, &mut self.state);
+            }
             Phase::Parts | Phase::Ended | Phase::Verified => return,
         }
         self.phase = Phase::Parts;
@@ -404,8 +416,8 @@ fn nonce_block(nonce: &[u8; 12]) -> [u8; 16] {
 }
 
 /// Up to 16 bytes with zeros behind them. Taken from both ends, in words: kernels load it at once, and
-/// would wait for single bytes.
-#[inline]
+/// would wait for single bytes. Inlined, as a copy of the result would wait for its words.
+#[inline(always)]
 fn short_block(bytes: &[u8]) -> [u8; 16] {
     let len = bytes.len();
     let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));

@@ -10,7 +10,7 @@ use zeroize::zeroize_stack;
 
 use super::{
     core::{Core, Dispatch, Failure, guard, guard_pointer},
-    param::{Given, Param, Params},
+    param::{Given, Param, Params, keys},
     provider::{Provider, dispatch},
 };
 use crate::{
@@ -333,6 +333,21 @@ unsafe extern "C" fn finish(
     unsafe { with(context, work) }
 }
 
+keys! {
+    KEY_LEN = c"keylen";
+    IV_LEN = c"ivlen";
+    TAG_LEN = c"taglen";
+    TLS_AAD_PAD = c"tlsaadpad";
+    IV_GENERATED = c"iv-generated";
+    IV = c"iv";
+    UPDATED_IV = c"updated-iv";
+    TAG_KEY = c"tag";
+    TLS_IV_GENERATE = c"tlsivgen";
+    TLS_AAD_KEY = c"tlsaad";
+    TLS_IV_FIXED = c"tlsivfixed";
+    TLS_IV_COUNTED = c"tlsivinv";
+}
+
 /// What is the same for every context of a cipher.
 ///
 /// # Safety
@@ -417,18 +432,18 @@ unsafe extern "C" fn get_context_params(context: *mut Context, params: *mut Para
 
 fn get(gcm: &mut Gcm, params: Params<'_>) -> Result<(), Failure> {
     for mut param in params {
-        let done = match param.key() {
-            b"keylen" => param.put_number(gcm.key_len()),
-            b"ivlen" => param.put_number(gcm.iv_len()),
-            b"taglen" => param.put_number(gcm.tag_len()),
-            b"tlsaadpad" => param.put_number(gcm.tls_pad()),
-            b"iv-generated" => param.put_number(gcm.iv_is_random().into()),
-            b"iv" | b"updated-iv" => get_iv(gcm, &mut param)?,
-            b"tag" => {
+        let done = match param.word() {
+            KEY_LEN => param.put_number(gcm.key_len()),
+            IV_LEN => param.put_number(gcm.iv_len()),
+            TAG_LEN => param.put_number(gcm.tag_len()),
+            TLS_AAD_PAD => param.put_number(gcm.tls_pad()),
+            IV_GENERATED => param.put_number(gcm.iv_is_random().into()),
+            IV | UPDATED_IV => get_iv(gcm, &mut param)?,
+            TAG_KEY => {
                 let len = if param.has_data() { param.size() } else { gcm.tag_len() };
                 param.put_octets(gcm.made_tag(len)?)
             }
-            b"tlsivgen" => {
+            TLS_IV_GENERATE => {
                 let is_right = param.is_octets() && param.has_data();
                 let size = param.size();
                 if !is_right || !gcm.generate_iv(size, |iv| param.put_octets_unsized(iv)) {
@@ -479,12 +494,12 @@ fn set(gcm: &mut Gcm, params: Params<'_>) -> Result<(), Failure> {
     let mut found = Settings::default();
     let mut any = false;
     for param in params {
-        let place = match param.key() {
-            b"tag" => &mut found.tag,
-            b"ivlen" => &mut found.iv_len,
-            b"tlsaad" => &mut found.aad,
-            b"tlsivfixed" => &mut found.fixed,
-            b"tlsivinv" => &mut found.counted,
+        let place = match param.word() {
+            TAG_KEY => &mut found.tag,
+            IV_LEN => &mut found.iv_len,
+            TLS_AAD_KEY => &mut found.aad,
+            TLS_IV_FIXED => &mut found.fixed,
+            TLS_IV_COUNTED => &mut found.counted,
             _ => continue,
         };
         any = true;

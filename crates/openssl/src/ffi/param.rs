@@ -68,6 +68,30 @@ impl Param {
     }
 }
 
+/// A key of at most 15 bytes as a number, its first byte lowest: keys are compared at once then, and read
+/// once however many they are compared with.
+pub(super) const fn word(key: &CStr) -> u128 {
+    let bytes = key.to_bytes();
+    assert!(bytes.len() < size_of::<u128>(), "too long a key");
+    let (mut word, mut place) = (0, bytes.len());
+    while place > 0 {
+        place -= 1;
+        word = word << 8 | bytes[place] as u128;
+    }
+    word
+}
+
+/// What no key of at most 15 bytes is.
+const NO_WORD: u128 = u128::MAX;
+
+/// Names keys, to be matched by what [`Given::word`] gives.
+macro_rules! keys {
+    ($($name:ident = $key:literal;)*) => {
+        $(const $name: u128 = $crate::ffi::param::word($key);)*
+    };
+}
+pub(super) use keys;
+
 /// A parameter that libcrypto lets a function read, or fill, during a call.
 ///
 /// Whoever makes one vouches for what the methods rely on: the key ends with 0, and the data is null or
@@ -87,6 +111,22 @@ impl Given<'_> {
     pub(super) fn key(&self) -> &[u8] {
         // SAFETY: the promise by which it was made; a key is not null.
         unsafe { CStr::from_ptr(self.look().key) }.to_bytes()
+    }
+
+    /// The key as a [`word`].
+    #[inline]
+    pub(super) fn word(&self) -> u128 {
+        let key = self.look().key.cast::<u8>();
+        let mut word = 0;
+        for place in 0..size_of::<u128>() {
+            // SAFETY: the promise by which it was made: the key ends with 0, which was not passed.
+            let byte = unsafe { *key.wrapping_add(place) };
+            if byte == 0 {
+                return word;
+            }
+            word |= u128::from(byte) << (8 * place);
+        }
+        NO_WORD
     }
 
     fn returned(&mut self, size: usize) {
@@ -187,6 +227,13 @@ impl Given<'_> {
         if data.is_null() {
             return true;
         }
+        // What everybody asks with.
+        if size == size_of::<usize>() && value <= isize::MAX.cast_unsigned() {
+            // SAFETY: the promise by which it was made; the size was looked at.
+            unsafe { data.cast::<usize>().write_unaligned(value) };
+            self.returned(size);
+            return true;
+        }
         if size > 64 {
             return false;
         }
@@ -217,6 +264,11 @@ impl Given<'_> {
         }
         if kind != OCTETS || size < value.len() {
             return false;
+        }
+        if let Ok(tag) = <[u8; 16]>::try_from(value) {
+            // SAFETY: the promise by which it was made; the size was looked at.
+            unsafe { data.cast::<[u8; 16]>().write_unaligned(tag) };
+            return true;
         }
         // SAFETY: the promise by which it was made; the size was looked at.
         unsafe { ptr::copy_nonoverlapping(value.as_ptr(), data.cast::<u8>(), value.len()) };
@@ -352,6 +404,34 @@ mod tests {
         assert!(with(OCTET_POINTER, &mut place, 8, |g| g.put_octet_pointer(b"abc")).0);
         assert_ne!(place, [0; size_of::<usize>()]);
         assert!(!with(OCTETS, &mut place, 8, |g| g.put_octet_pointer(b"abc")).0);
+    }
+
+    #[test]
+    fn keys_are_told_apart_by_their_words() {
+        let word_of = |key: &CStr| {
+            let list = [Param::size(c"x"), Param::END];
+            let mut list = list;
+            list[0].key = key.as_ptr();
+            // SAFETY: the list has an end, and no data.
+            unsafe { Params::new(list.as_mut_ptr()) }.next().unwrap().word()
+        };
+        let keys = [
+            c"",
+            c"t",
+            c"tag",
+            c"tagl",
+            c"gat",
+            c"tlsaad",
+            c"tlsaadpad",
+            c"fifteen bytes..",
+            c"\xff",
+        ];
+        for (i, key) in keys.iter().enumerate() {
+            assert_eq!(word_of(key), word(key), "{key:?}");
+            assert!(keys[..i].iter().all(|other| word(other) != word(key)), "{key:?}");
+        }
+        assert_eq!(word_of(c"sixteen bytes..."), NO_WORD);
+        assert_eq!(word_of(c"fifteen bytes.. and more"), NO_WORD);
     }
 
     #[test]

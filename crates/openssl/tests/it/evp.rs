@@ -1,8 +1,13 @@
 //! Programs in C that use EVP, with Convoy beside OpenSSL's default provider.
 
+use std::env;
+
 use convoy_openssl::stats::Counter;
 
 use crate::common::{Setup, has, run};
+
+/// The variable that asks for what is too long for the gate.
+const LONG: &str = "CONVOY_LONG";
 
 #[test]
 fn random_calls_are_answered_as_the_default_provider_answers_them() {
@@ -70,7 +75,8 @@ fn threads_share_contexts_of_tls_and_memory_does_not_grow() {
     let setup = Setup::new();
     setup.certify();
     let Some(program) = setup.compile("handshakes.c") else { return };
-    let output = run(setup.command(program).args(["1200", "4"]));
+    let number = if env::var_os(LONG).is_some() { 100_000 } else { 10_000 };
+    let output = run(setup.command(program).args([&number.to_string(), "4"]));
     println!("{}", String::from_utf8_lossy(&output.stdout));
     let counts = setup.counts();
     for counter in [
@@ -79,6 +85,39 @@ fn threads_share_contexts_of_tls_and_memory_does_not_grow() {
         Counter::MessagesSealed,
         Counter::MessagesOpened,
     ] {
-        assert!(counts.get(counter) > 1200, "{}\n{counts}", counter.name());
+        assert!(counts.get(counter) > number, "{}\n{counts}", counter.name());
     }
+}
+
+#[test]
+fn processes_fork_in_the_middle_of_messages_and_connections() {
+    if !has(&[]) {
+        return;
+    }
+    let setup = Setup::new();
+    setup.certify();
+    let Some(program) = setup.compile("forks.c") else { return };
+    let output = run(&mut setup.command(program));
+    println!("{}", String::from_utf8_lossy(&output.stdout));
+    let counts = setup.counts();
+    assert_eq!(counts.get(Counter::Loaded), 1, "\n{counts}");
+    // Twenty connections of each version, with 640 KB each.
+    for counter in [Counter::RecordsOpened, Counter::MessagesOpened] {
+        assert!(counts.get(counter) > 20 * 70, "{}\n{counts}", counter.name());
+    }
+}
+
+/// Memory is looked at by the program itself.
+#[test]
+fn keys_and_keystream_are_wiped_when_a_context_goes() {
+    if !has(&[]) {
+        return;
+    }
+    if !cfg!(target_env = "gnu") {
+        return println!("SKIPPED: the program takes the place of glibc's free()");
+    }
+    let setup = Setup::new();
+    let Some(program) = setup.compile("wiping.c") else { return };
+    let output = run(&mut setup.command(program));
+    println!("{}", String::from_utf8_lossy(&output.stdout));
 }

@@ -7,3 +7,5 @@ mod evp;
 mod haproxy;
 mod nginx;
 mod programs;
+mod upgrade;
+mod vectors;

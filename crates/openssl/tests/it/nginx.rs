@@ -22,25 +22,7 @@ impl Nginx {
     pub(crate) fn start(uses_convoy: bool) -> Self {
         let setup = Setup::new();
         setup.certify();
-        let folder = setup.folder().display();
-        let temps: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .map(|kind| format!("{kind}_temp_path {folder}/{kind};\n"))
-            .concat();
-        let server = format!(
-            "server_name localhost;\nroot {folder};\n\
-             ssl_certificate cert.pem;\nssl_certificate_key key.pem;\n\
-             ssl_protocols TLSv1.2 TLSv1.3;\nssl_ciphers ALL:@SECLEVEL=1;\n\
-             ssl_conf_command Options -EncryptThenMac;\n"
-        );
-        let conf = format!(
-            "daemon off;\nworker_processes 2;\npid {folder}/nginx.pid;\n{user}\n\
-             error_log {folder}/error.log warn;\nevents {{ worker_connections 64; }}\n\
-             http {{\naccess_log off;\nkeepalive_timeout 0;\n{temps}\
-             server {{\nlisten unix:{folder}/socket ssl;\n{server}}}\n\
-             server {{\nlisten unix:{folder}/wide ssl;\nssl_buffer_size 128k;\n{server}}}\n}}\n",
-            user = if is_root() { "user root;" } else { "" },
-        );
-        fs::write(setup.path("nginx.conf"), conf).unwrap();
+        fs::write(setup.path("nginx.conf"), conf(&setup, "daemon off;\n")).unwrap();
         let mut command = if uses_convoy { setup.command("nginx") } else { plain("nginx") };
         command.arg("-p").arg(setup.folder()).args(["-e", "error.log", "-c", "nginx.conf"]);
         let mut running = Running(command.current_dir(setup.folder()).spawn().unwrap());
@@ -56,6 +38,28 @@ impl Nginx {
     fn fetch(&self, curl: Command, name: &str, what: &[&str]) {
         fetch(&self.setup, "socket", curl, name, what);
     }
+}
+
+/// A server's configuration, with `front` in front.
+pub(crate) fn conf(setup: &Setup, front: &str) -> String {
+    let folder = setup.folder().display();
+    let temps: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {folder}/{kind};\n"))
+        .concat();
+    let server = format!(
+        "server_name localhost;\nroot {folder};\n\
+         ssl_certificate cert.pem;\nssl_certificate_key key.pem;\n\
+         ssl_protocols TLSv1.2 TLSv1.3;\nssl_ciphers ALL:@SECLEVEL=1;\n\
+         ssl_conf_command Options -EncryptThenMac;\n"
+    );
+    format!(
+        "{front}worker_processes 2;\npid {folder}/nginx.pid;\n{user}\n\
+         error_log {folder}/error.log warn;\nevents {{ worker_connections 64; }}\n\
+         http {{\naccess_log off;\nkeepalive_timeout 0;\n{temps}\
+         server {{\nlisten unix:{folder}/socket ssl;\n{server}}}\n\
+         server {{\nlisten unix:{folder}/wide ssl;\nssl_buffer_size 128k;\n{server}}}\n}}\n",
+        user = if is_root() { "user root;" } else { "" },
+    )
 }
 
 /// Fetches a file with curl from the server on a socket in a folder, and compares it.
@@ -128,7 +132,7 @@ pub(crate) const WAYS: [(&[&str], Counter, Counter); 7] = [
 pub(crate) const MEGABYTE: usize = 1 << 20;
 
 /// The processes that a process started.
-fn children(parent: &str) -> Vec<String> {
+pub(crate) fn children(parent: &str) -> Vec<String> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let names = processes.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let is_child = |name: &String| {

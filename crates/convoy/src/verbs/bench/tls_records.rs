@@ -24,6 +24,7 @@ Examples:
   convoy bench tls-records                          # every call, half a minute
   convoy bench tls-records --quick                  # less exact, a few seconds
   convoy bench tls-records --ciphers aes-128-gcm --sizes 64,16384 --json > records.json
+  convoy bench tls-records --calls tls12-seal,tls12-open
   convoy bench tls-records --libcrypto /opt/openssl-3.6/lib/libcrypto.so.3
 
 One process has OpenSSL's default provider and Convoy's, each in a library context of its own, and calls both
@@ -62,6 +63,9 @@ pub struct TlsRecordsArgs {
     /// -cbc-hmac-sha256. Left out: all but 192 bits.
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = cipher)]
     ciphers: Vec<RecordCipher>,
+    /// Calls by the names below. Left out: all that a cipher has.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = call)]
+    calls: Vec<Call>,
     /// Bytes of text of records, 1 to 16384. Left out: 64, 256, 1424 and 16384; with --quick, 64 and 16384.
     #[arg(
         long,
@@ -89,6 +93,10 @@ fn cipher(word: &str) -> Result<RecordCipher, String> {
     word.parse()
 }
 
+fn call(word: &str) -> Result<Call, String> {
+    word.parse()
+}
+
 pub(super) fn run(args: &TlsRecordsArgs) -> anyhow::Result<Exit> {
     let cpu = Cpu::detect().map_err(|error| Stop::usage(error.to_string()))?;
     let provider = module::named_or_found(args.provider.as_deref(), "--provider")?;
@@ -113,7 +121,11 @@ pub(super) fn run(args: &TlsRecordsArgs) -> anyhow::Result<Exit> {
         not_offered: Vec::new(),
         failed: Vec::new(),
     };
-    measure(&sides, &subjects(args), effort(args), &mut report);
+    let subjects = subjects(args);
+    if subjects.is_empty() {
+        return Err(Stop::usage("--calls: none of the ciphers is called so"));
+    }
+    measure(&sides, &subjects, effort(args), &mut report);
     if args.json {
         output::json(&report)?;
     } else {
@@ -135,7 +147,9 @@ fn subjects(args: &TlsRecordsArgs) -> Vec<Subject> {
         _ => {}
     }
     let parts: &[usize] = if args.quick { &[64, MOST] } else { &PARTS };
-    Subject::all(&ciphers, &sizes, parts)
+    let mut subjects = Subject::all(&ciphers, &sizes, parts);
+    subjects.retain(|subject| args.calls.is_empty() || args.calls.contains(&subject.call));
+    subjects
 }
 
 fn effort(args: &TlsRecordsArgs) -> Effort {
@@ -198,6 +212,8 @@ mod tests {
         let quick = parse(&["--quick", "--ciphers", "aes-128-gcm"]).unwrap();
         // Four calls and parts at two sizes; key and context.
         assert_eq!((subjects(&quick).len(), effort(&quick).rounds), (12, 11));
+        let calls = parse(&["--calls", "key,multiblock-8"]).unwrap();
+        assert_eq!(subjects(&calls).len(), 6 + 4 * 2);
         let args = parse(&["--sizes", "100", "--rounds", "3"]).unwrap();
         assert!(subjects(&args).iter().all(|s| s.size != 1424) && effort(&args).rounds == 3);
     }
@@ -206,6 +222,7 @@ mod tests {
     fn wrong_arguments_are_told_what_is_right() {
         for (words, said) in [
             (["--ciphers", "aes-128-ccm"], "aes-128-cbc-hmac-sha1"),
+            (["--calls", "seal"], "tls12-seal, tls12-open"),
             (["--sizes", "0"], "1..=16384"),
             (["--rounds", "0"], "1..=10000"),
         ] {
