@@ -9,55 +9,36 @@ use convoy_crypto::{
     KeyBits,
     tls::{HEADER, RecordMac},
 };
-use zeroize::zeroize_stack;
 
 use super::{
-    cipher::{in_place, input, tell},
-    core::{Core, Dispatch, Failure, guard, guard_pointer},
+    context::{
+        Cipher, Context, Describe, DescribeContext, Duplicate, Final, Free, Get, GetContext, Init,
+        New, SetContext, Update, duplicate_context, free_context, get_context_params, in_place,
+        open_init, seal_init, set_context_params, tell, with,
+    },
+    core::{Dispatch, Failure, guard, guard_pointer},
     param::{Given, Param, Params},
     provider::{Provider, dispatch},
 };
 use crate::{
     Reason,
     cbc::{CbcHmac, IV},
-    stats::{Counter, add},
 };
-
-/// What libcrypto holds for an `EVP_CIPHER_CTX`.
-struct Context {
-    cbc: CbcHmac,
-    /// Whose it is; libcrypto does not tear a provider down that has contexts.
-    provider: *const Provider,
-}
-
-type New = unsafe extern "C" fn(*mut Provider) -> *mut Context;
-type Free = unsafe extern "C" fn(*mut Context);
-type Duplicate = unsafe extern "C" fn(*mut Context) -> *mut Context;
-type Init =
-    unsafe extern "C" fn(*mut Context, *const u8, usize, *const u8, usize, *const Param) -> c_int;
-type Update =
-    unsafe extern "C" fn(*mut Context, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
-type Final = unsafe extern "C" fn(*mut Context, *mut u8, *mut usize, usize) -> c_int;
-type Get = unsafe extern "C" fn(*mut Param) -> c_int;
-type GetContext = unsafe extern "C" fn(*mut Context, *mut Param) -> c_int;
-type SetContext = unsafe extern "C" fn(*mut Context, *const Param) -> c_int;
-type Describe = unsafe extern "C" fn(*mut c_void) -> *const Param;
-type DescribeContext = unsafe extern "C" fn(*mut c_void, *mut c_void) -> *const Param;
 
 macro_rules! cbc_table {
     ($name:ident, $bits:literal, $digest:literal) => {
         pub(super) static $name: [Dispatch; 15] = dispatch![
-            1: new_context::<$bits, $digest> as New,
-            2: seal_init as Init,
-            3: open_init as Init,
-            4: update as Update,
-            5: finish as Final,
-            6: cipher as Update,
-            7: free_context as Free,
-            8: duplicate_context as Duplicate,
+            1: new_context::<$bits, $digest> as New<CbcHmac>,
+            2: seal_init as Init<CbcHmac>,
+            3: open_init as Init<CbcHmac>,
+            4: update as Update<CbcHmac>,
+            5: finish as Final<CbcHmac>,
+            6: cipher as Update<CbcHmac>,
+            7: free_context as Free<CbcHmac>,
+            8: duplicate_context as Duplicate<CbcHmac>,
             9: get_params::<$bits> as Get,
-            10: get_context_params as GetContext,
-            11: set_context_params as SetContext,
+            10: get_context_params as GetContext<CbcHmac>,
+            11: set_context_params as SetContext<CbcHmac>,
             12: gettable_params as Describe,
             13: gettable_context_params as DescribeContext,
             14: settable_context_params as DescribeContext,
@@ -70,117 +51,31 @@ cbc_table!(AES_256_CBC_HMAC_SHA1, 256, 160);
 cbc_table!(AES_128_CBC_HMAC_SHA256, 128, 256);
 cbc_table!(AES_256_CBC_HMAC_SHA256, 256, 256);
 
+impl Cipher for CbcHmac {
+    fn start(&mut self, seals: bool, key: Option<&[u8]>, iv: Option<&[u8]>) -> Result<(), Reason> {
+        self.init(seals, key, iv)
+    }
+
+    fn set(&mut self, params: Params<'_>) -> Result<(), Failure> {
+        set(self, params)
+    }
+
+    fn get(&mut self, params: Params<'_>) -> Result<(), Failure> {
+        get(self, params)
+    }
+}
+
 /// # Safety
 ///
 /// `provider` is what loading the provider gave.
 unsafe extern "C" fn new_context<const BITS: usize, const DIGEST: usize>(
     provider: *mut Provider,
-) -> *mut Context {
+) -> *mut Context<CbcHmac> {
     guard_pointer(|| {
         let mac = if DIGEST == 160 { RecordMac::HmacSha1 } else { RecordMac::HmacSha256 };
         let cbc = KeyBits::from_bits(BITS).and_then(|bits| CbcHmac::new(bits, mac).ok());
-        let Some(cbc) = cbc else { return ptr::null_mut() };
-        add(Counter::Contexts, 1);
-        Box::into_raw(Box::new(Context { cbc, provider }))
+        cbc.map_or(ptr::null_mut(), |cbc| Context::boxed(cbc, provider))
     })
-}
-
-/// # Safety
-///
-/// `context` is null, or came from one of the two functions that make them and was not freed.
-unsafe extern "C" fn free_context(context: *mut Context) {
-    guard_pointer::<()>(|| {
-        if !context.is_null() {
-            // SAFETY: the caller's promise.
-            drop(unsafe { Box::from_raw(context) });
-        }
-        ptr::null_mut()
-    });
-}
-
-/// # Safety
-///
-/// `context` is null or a context, which nobody writes meanwhile.
-unsafe extern "C" fn duplicate_context(context: *mut Context) -> *mut Context {
-    guard_pointer(|| {
-        // SAFETY: the caller's promise.
-        let Some(context) = (unsafe { context.as_ref() }) else { return ptr::null_mut() };
-        add(Counter::Contexts, 1);
-        let (cbc, provider) = (context.cbc.clone(), context.provider);
-        let copy = Box::into_raw(Box::new(Context { cbc, provider }));
-        // On its way into the box the key was on the stack.
-        zeroize_stack::<4096>();
-        copy
-    })
-}
-
-/// Does the work of a function of a context. Errors go into the queue of the libcrypto it belongs to.
-///
-/// # Safety
-///
-/// `context` is null, or a context that nobody else uses meanwhile.
-unsafe fn with(
-    context: *mut Context,
-    work: impl FnOnce(&mut CbcHmac) -> Result<(), Failure>,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    let Some(context) = (unsafe { context.as_mut() }) else { return 0 };
-    // SAFETY: a provider is not torn down before its contexts.
-    let core: Option<&Core> = unsafe { context.provider.as_ref() }.map(|provider| &provider.core);
-    guard(core, || work(&mut context.cbc))
-}
-
-/// # Safety
-///
-/// `context` as for [`with`]; key and IV are null or of their lengths; `params` is a list.
-unsafe fn init(
-    context: *mut Context,
-    seals: bool,
-    (key, key_len): (*const u8, usize),
-    (iv, iv_len): (*const u8, usize),
-    params: *const Param,
-) -> c_int {
-    let work = |cbc: &mut CbcHmac| {
-        // SAFETY: the caller's promise.
-        let key = unsafe { input(key, key_len) };
-        // SAFETY: the caller's promise.
-        let iv = unsafe { input(iv, iv_len) };
-        cbc.init(seals, key, iv)?;
-        // SAFETY: the caller's promise.
-        set(cbc, unsafe { Params::new(params) })
-    };
-    // SAFETY: the caller's promise.
-    unsafe { with(context, work) }
-}
-
-/// # Safety
-///
-/// As for [`init`].
-unsafe extern "C" fn seal_init(
-    context: *mut Context,
-    key: *const u8,
-    key_len: usize,
-    iv: *const u8,
-    iv_len: usize,
-    params: *const Param,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { init(context, true, (key, key_len), (iv, iv_len), params) }
-}
-
-/// # Safety
-///
-/// As for [`init`].
-unsafe extern "C" fn open_init(
-    context: *mut Context,
-    key: *const u8,
-    key_len: usize,
-    iv: *const u8,
-    iv_len: usize,
-    params: *const Param,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { init(context, false, (key, key_len), (iv, iv_len), params) }
 }
 
 /// # Safety
@@ -188,7 +83,7 @@ unsafe extern "C" fn open_init(
 /// `context` as for [`with`]; `from` points to `len` bytes, `out` to `room` bytes; `out_len` as for
 /// [`tell`].
 unsafe extern "C" fn update(
-    context: *mut Context,
+    context: *mut Context<CbcHmac>,
     out: *mut u8,
     out_len: *mut usize,
     room: usize,
@@ -220,7 +115,7 @@ unsafe extern "C" fn update(
 ///
 /// As for [`update`].
 unsafe extern "C" fn cipher(
-    context: *mut Context,
+    context: *mut Context<CbcHmac>,
     out: *mut u8,
     out_len: *mut usize,
     room: usize,
@@ -247,7 +142,7 @@ unsafe extern "C" fn cipher(
 ///
 /// `context` as for [`with`]; `out_len` as for [`tell`].
 unsafe extern "C" fn finish(
-    context: *mut Context,
+    context: *mut Context<CbcHmac>,
     _out: *mut u8,
     out_len: *mut usize,
     _room: usize,
@@ -338,16 +233,6 @@ extern "C" fn settable_context_params(_: *mut c_void, _: *mut c_void) -> *const 
     SETTABLE_OF_CONTEXT.as_ptr()
 }
 
-/// # Safety
-///
-/// `context` as for [`with`]; `params` is a list of parameters to be filled.
-unsafe extern "C" fn get_context_params(context: *mut Context, params: *mut Param) -> c_int {
-    // SAFETY: the caller's promise.
-    let work = |cbc: &mut CbcHmac| get(cbc, unsafe { Params::new(params) });
-    // SAFETY: the caller's promise.
-    unsafe { with(context, work) }
-}
-
 fn get(cbc: &CbcHmac, params: Params<'_>) -> Result<(), Failure> {
     for mut param in params {
         let done = match param.key() {
@@ -367,16 +252,6 @@ fn get(cbc: &CbcHmac, params: Params<'_>) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// # Safety
-///
-/// `context` as for [`with`]; `params` is a list of parameters.
-unsafe extern "C" fn set_context_params(context: *mut Context, params: *const Param) -> c_int {
-    // SAFETY: the caller's promise.
-    let work = |cbc: &mut CbcHmac| set(cbc, unsafe { Params::new(params) });
-    // SAFETY: the caller's promise.
-    unsafe { with(context, work) }
 }
 
 /// What a list of parameters sets: the first of each name.

@@ -1,12 +1,13 @@
 //! The border to libcrypto, and all unsafe code.
 //!
 //! libcrypto calls the functions of the dispatch tables here. What it hands over becomes references in one
-//! place for each kind: parameters in `param`, buffers and contexts in `cipher` and `cbc`. A panic, which would be a
+//! place for each kind: parameters in `param`, buffers and contexts in `context`, `gcm` and `cbc`. A panic, which would be a
 //! defect, ends in [`core::guard`].
 
 mod cbc;
-mod cipher;
+mod context;
 mod core;
 pub(crate) mod counters;
+mod gcm;
 mod param;
 mod provider;

@@ -12,9 +12,9 @@ use super::{
         AES_128_CBC_HMAC_SHA1, AES_128_CBC_HMAC_SHA256, AES_256_CBC_HMAC_SHA1,
         AES_256_CBC_HMAC_SHA256,
     },
-    cipher::{AES_128_GCM, AES_192_GCM, AES_256_GCM},
     core::{Algorithm, Core, Dispatch, Failure, Handle, guard, guard_pointer},
     counters,
+    gcm::{AES_128_GCM, AES_192_GCM, AES_256_GCM},
     param::{Param, Params},
 };
 use crate::Reason;

@@ -2,58 +2,40 @@
 
 use std::{
     ffi::{c_int, c_void},
-    ptr, slice,
+    ptr,
 };
 
 use convoy_crypto::KeyBits;
-use zeroize::zeroize_stack;
 
 use super::{
-    core::{Core, Dispatch, Failure, guard, guard_pointer},
+    context::{
+        Cipher, Context, Describe, DescribeContext, Duplicate, Final, Free, Get, GetContext, Init,
+        New, SetContext, Update, duplicate_context, free_context, get_context_params, in_place,
+        input, open_init, seal_init, set_context_params, tell, with,
+    },
+    core::{Dispatch, Failure, guard, guard_pointer},
     param::{Given, Param, Params, keys},
     provider::{Provider, dispatch},
 };
 use crate::{
     Reason,
     gcm::{Gcm, IV_MAX, TAG},
-    stats::{Counter, add},
 };
-
-/// What libcrypto holds for an `EVP_CIPHER_CTX`.
-struct Context {
-    gcm: Gcm,
-    /// Whose it is; libcrypto does not tear a provider down that has contexts.
-    provider: *const Provider,
-}
-
-type New = unsafe extern "C" fn(*mut Provider) -> *mut Context;
-type Free = unsafe extern "C" fn(*mut Context);
-type Duplicate = unsafe extern "C" fn(*mut Context) -> *mut Context;
-type Init =
-    unsafe extern "C" fn(*mut Context, *const u8, usize, *const u8, usize, *const Param) -> c_int;
-type Update =
-    unsafe extern "C" fn(*mut Context, *mut u8, *mut usize, usize, *const u8, usize) -> c_int;
-type Final = unsafe extern "C" fn(*mut Context, *mut u8, *mut usize, usize) -> c_int;
-type Get = unsafe extern "C" fn(*mut Param) -> c_int;
-type GetContext = unsafe extern "C" fn(*mut Context, *mut Param) -> c_int;
-type SetContext = unsafe extern "C" fn(*mut Context, *const Param) -> c_int;
-type Describe = unsafe extern "C" fn(*mut c_void) -> *const Param;
-type DescribeContext = unsafe extern "C" fn(*mut c_void, *mut c_void) -> *const Param;
 
 macro_rules! gcm_table {
     ($name:ident, $bits:literal) => {
         pub(super) static $name: [Dispatch; 15] = dispatch![
-            1: new_context::<$bits> as New,
-            2: seal_init as Init,
-            3: open_init as Init,
-            4: update as Update,
-            5: finish as Final,
-            6: cipher as Update,
-            7: free_context as Free,
-            8: duplicate_context as Duplicate,
+            1: new_context::<$bits> as New<Gcm>,
+            2: seal_init as Init<Gcm>,
+            3: open_init as Init<Gcm>,
+            4: update as Update<Gcm>,
+            5: finish as Final<Gcm>,
+            6: cipher as Update<Gcm>,
+            7: free_context as Free<Gcm>,
+            8: duplicate_context as Duplicate<Gcm>,
             9: get_params::<$bits> as Get,
-            10: get_context_params as GetContext,
-            11: set_context_params as SetContext,
+            10: get_context_params as GetContext<Gcm>,
+            11: set_context_params as SetContext<Gcm>,
             12: gettable_params as Describe,
             13: gettable_context_params as DescribeContext,
             14: settable_context_params as DescribeContext,
@@ -65,143 +47,28 @@ gcm_table!(AES_128_GCM, 128);
 gcm_table!(AES_192_GCM, 192);
 gcm_table!(AES_256_GCM, 256);
 
+impl Cipher for Gcm {
+    fn start(&mut self, seals: bool, key: Option<&[u8]>, iv: Option<&[u8]>) -> Result<(), Reason> {
+        self.init(seals, key, iv)
+    }
+
+    fn set(&mut self, params: Params<'_>) -> Result<(), Failure> {
+        set(self, params)
+    }
+
+    fn get(&mut self, params: Params<'_>) -> Result<(), Failure> {
+        get(self, params)
+    }
+}
+
 /// # Safety
 ///
 /// `provider` is what loading the provider gave.
-unsafe extern "C" fn new_context<const BITS: usize>(provider: *mut Provider) -> *mut Context {
+unsafe extern "C" fn new_context<const BITS: usize>(provider: *mut Provider) -> *mut Context<Gcm> {
     guard_pointer(|| {
-        let Some(bits) = KeyBits::from_bits(BITS) else { return ptr::null_mut() };
-        add(Counter::Contexts, 1);
-        Box::into_raw(Box::new(Context { gcm: Gcm::new(bits), provider }))
+        let bits = KeyBits::from_bits(BITS);
+        bits.map_or(ptr::null_mut(), |bits| Context::boxed(Gcm::new(bits), provider))
     })
-}
-
-/// # Safety
-///
-/// `context` is null, or came from one of the two functions that make them and was not freed.
-unsafe extern "C" fn free_context(context: *mut Context) {
-    guard_pointer::<()>(|| {
-        if !context.is_null() {
-            // SAFETY: the caller's promise.
-            drop(unsafe { Box::from_raw(context) });
-        }
-        ptr::null_mut()
-    });
-}
-
-/// # Safety
-///
-/// `context` is null or a context, which nobody writes meanwhile.
-unsafe extern "C" fn duplicate_context(context: *mut Context) -> *mut Context {
-    guard_pointer(|| {
-        // SAFETY: the caller's promise.
-        let Some(context) = (unsafe { context.as_ref() }) else { return ptr::null_mut() };
-        add(Counter::Contexts, 1);
-        let (gcm, provider) = (context.gcm.clone(), context.provider);
-        let copy = Box::into_raw(Box::new(Context { gcm, provider }));
-        // On its way into the box the state of a message was on the stack.
-        zeroize_stack::<4096>();
-        copy
-    })
-}
-
-/// Does the work of a function of a context. Errors go into the queue of the libcrypto it belongs to.
-///
-/// # Safety
-///
-/// `context` is null, or a context that nobody else uses meanwhile.
-unsafe fn with(context: *mut Context, work: impl FnOnce(&mut Gcm) -> Result<(), Failure>) -> c_int {
-    // SAFETY: the caller's promise.
-    let Some(context) = (unsafe { context.as_mut() }) else { return 0 };
-    // SAFETY: a provider is not torn down before its contexts.
-    let core: Option<&Core> = unsafe { context.provider.as_ref() }.map(|provider| &provider.core);
-    guard(core, || work(&mut context.gcm))
-}
-
-/// Bytes to read, if there are any.
-///
-/// # Safety
-///
-/// `from` is null, or points to `len` bytes that nobody writes while they are used.
-pub(super) unsafe fn input<'a>(from: *const u8, len: usize) -> Option<&'a [u8]> {
-    let is_there = !from.is_null() && isize::try_from(len).is_ok();
-    // SAFETY: the caller's promise; no memory is longer than an isize says.
-    is_there.then(|| unsafe { slice::from_raw_parts(from, len) })
-}
-
-/// The input, copied to the output unless it is there already.
-///
-/// # Safety
-///
-/// `from` and `to` point to `len` bytes, which may overlap. Nobody else uses those of `to` while they are
-/// used.
-pub(super) unsafe fn in_place<'a>(
-    from: *const u8,
-    to: *mut u8,
-    len: usize,
-) -> Option<&'a mut [u8]> {
-    if from.is_null() || to.is_null() || isize::try_from(len).is_err() {
-        return None;
-    }
-    if from != to.cast_const() {
-        // SAFETY: the caller's promise.
-        unsafe { ptr::copy(from, to, len) };
-    }
-    // SAFETY: the caller's promise; the bytes have been written.
-    Some(unsafe { slice::from_raw_parts_mut(to, len) })
-}
-
-/// # Safety
-///
-/// `context` as for [`with`]; key and IV are null or of their lengths; `params` is a list.
-unsafe fn init(
-    context: *mut Context,
-    seals: bool,
-    (key, key_len): (*const u8, usize),
-    (iv, iv_len): (*const u8, usize),
-    params: *const Param,
-) -> c_int {
-    let work = |gcm: &mut Gcm| {
-        // SAFETY: the caller's promise.
-        let key = unsafe { input(key, key_len) };
-        // SAFETY: the caller's promise.
-        let iv = unsafe { input(iv, iv_len) };
-        gcm.init(seals, key, iv)?;
-        // SAFETY: the caller's promise.
-        set(gcm, unsafe { Params::new(params) })
-    };
-    // SAFETY: the caller's promise.
-    unsafe { with(context, work) }
-}
-
-/// # Safety
-///
-/// As for [`init`].
-unsafe extern "C" fn seal_init(
-    context: *mut Context,
-    key: *const u8,
-    key_len: usize,
-    iv: *const u8,
-    iv_len: usize,
-    params: *const Param,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { init(context, true, (key, key_len), (iv, iv_len), params) }
-}
-
-/// # Safety
-///
-/// As for [`init`].
-unsafe extern "C" fn open_init(
-    context: *mut Context,
-    key: *const u8,
-    key_len: usize,
-    iv: *const u8,
-    iv_len: usize,
-    params: *const Param,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    unsafe { init(context, false, (key, key_len), (iv, iv_len), params) }
 }
 
 /// Additional data if there is no output, text else; a whole record if its additional data was set. Gives
@@ -240,23 +107,11 @@ unsafe fn part(
     if done { Ok(len) } else { Err(Reason::CipherOperationFailed.into()) }
 }
 
-/// Says how long the result is.
-///
-/// # Safety
-///
-/// `place` is null or a place for a number.
-pub(super) unsafe fn tell(place: *mut usize, len: usize) {
-    if !place.is_null() {
-        // SAFETY: the caller's promise.
-        unsafe { place.write(len) };
-    }
-}
-
 /// # Safety
 ///
 /// `context` as for [`with`]; buffers as for [`part`]; `out_len` as for [`tell`].
 unsafe extern "C" fn update(
-    context: *mut Context,
+    context: *mut Context<Gcm>,
     out: *mut u8,
     out_len: *mut usize,
     room: usize,
@@ -285,7 +140,7 @@ unsafe extern "C" fn update(
 ///
 /// As for [`update`].
 unsafe extern "C" fn cipher(
-    context: *mut Context,
+    context: *mut Context<Gcm>,
     out: *mut u8,
     out_len: *mut usize,
     room: usize,
@@ -315,7 +170,7 @@ unsafe extern "C" fn cipher(
 ///
 /// `context` as for [`with`]; `out_len` as for [`tell`].
 unsafe extern "C" fn finish(
-    context: *mut Context,
+    context: *mut Context<Gcm>,
     _out: *mut u8,
     out_len: *mut usize,
     _room: usize,
@@ -420,16 +275,6 @@ extern "C" fn settable_context_params(_: *mut c_void, _: *mut c_void) -> *const 
     SETTABLE_OF_CONTEXT.as_ptr()
 }
 
-/// # Safety
-///
-/// `context` as for [`with`]; `params` is a list of parameters to be filled.
-unsafe extern "C" fn get_context_params(context: *mut Context, params: *mut Param) -> c_int {
-    // SAFETY: the caller's promise.
-    let work = |gcm: &mut Gcm| get(gcm, unsafe { Params::new(params) });
-    // SAFETY: the caller's promise.
-    unsafe { with(context, work) }
-}
-
 fn get(gcm: &mut Gcm, params: Params<'_>) -> Result<(), Failure> {
     for mut param in params {
         let done = match param.word() {
@@ -467,16 +312,6 @@ fn get_iv(gcm: &mut Gcm, param: &mut Given<'_>) -> Result<bool, Failure> {
     }
     let iv = gcm.iv_place().get(..len).ok_or(Failure::Quiet)?;
     Ok(param.put_octets(iv) || param.put_octet_pointer(iv))
-}
-
-/// # Safety
-///
-/// `context` as for [`with`]; `params` is a list of parameters.
-unsafe extern "C" fn set_context_params(context: *mut Context, params: *const Param) -> c_int {
-    // SAFETY: the caller's promise.
-    let work = |gcm: &mut Gcm| set(gcm, unsafe { Params::new(params) });
-    // SAFETY: the caller's promise.
-    unsafe { with(context, work) }
 }
 
 /// What a list of parameters sets: the first of each name.
