@@ -128,7 +128,7 @@ impl CbcHmac {
                 return Err(Reason::InvalidKeyLength);
             }
             let direction = if seals { Direction::Encrypt } else { Direction::Decrypt };
-            self.key.clear();
+            self.key.clear_mac();
             self.key.set_cipher(direction, key).map_err(|_| Reason::InvalidKeyLength)?;
             (self.tls_aad, self.multi.plan) = (None, None);
             self.explicit = self.explicit.map(|_| IV);

@@ -6,7 +6,7 @@ use crate::{
     block::{CbcMacKey, HmacKey, RoundKeys},
     burst::Slot,
     op::Op,
-    pass::{CbcMacJob, CcmJob, ChaChaJob, CipherJob, GcmState, GmacJob, HmacJob},
+    pass::{CbcMacJob, CcmJob, ChaChaJob, CipherJob, GcmState, GmacJob, HmacJob, record::Ends},
 };
 
 /// A tier proven to be usable here; there is none.
@@ -58,16 +58,14 @@ impl RecordKernel {
         None
     }
 
-    pub(crate) fn both(
+    pub(crate) fn seal(
         self,
         _: HashAlg,
-        _: KeyBits,
-        _: &RoundKeys,
+        _: (KeyBits, &RoundKeys),
         _: &mut [u8; 16],
-        _: &mut [u8; 64],
         _: &mut [u8],
-        _: usize,
-    ) -> usize {
+        _: Option<Ends<'_>>,
+    ) {
         match self {}
     }
 }

@@ -1,43 +1,233 @@
-//! What records of TLS need besides the other passes: a hash and a cipher of one message, by whole blocks.
+//! What records of TLS need besides the other passes: the hash and the cipher of one message.
+
+use zeroize::zeroize_stack;
 
 use crate::{
     HashAlg, KeyBits,
-    block::RoundKeys,
-    isa::Kernel,
+    block::{HmacKey, RoundKeys},
+    isa::{Kernel, RecordKernel},
     pass::{CipherJob, Hasher},
     portable,
+    secret::{Scratch, wipe},
 };
 
-/// Takes whole blocks of SHA-1 or SHA-256 into a chaining value, its words in the machine's byte order.
-#[inline(always)]
-pub(crate) fn hash_blocks(hasher: Hasher, alg: HashAlg, state: &mut [u8; 64], blocks: &[[u8; 64]]) {
-    let done = hasher.kernel().is_some_and(|kernel| kernel.blocks(alg, state, blocks));
-    if !done {
-        soft(alg, state, blocks);
+/// Bytes of a block of SHA-1 and SHA-256.
+const BLOCK: usize = 64;
+
+/// Bytes of what is authenticated in front of a record's text.
+pub(crate) const HEADER: usize = 13;
+
+/// What a record's MAC is made of, besides its text.
+pub(crate) struct Ends<'r> {
+    pub(crate) key: &'r HmacKey,
+    pub(crate) header: &'r [u8; HEADER],
+    /// Where the text begins in the record, and how long it is.
+    pub(crate) front: usize,
+    pub(crate) text: usize,
+}
+
+/// The blocks of a MAC that do not lie in the record; wiped on drop.
+pub(crate) struct Edges(Scratch<[u8; 32], 4>);
+
+impl Edges {
+    /// Bytes of text in the block that the header begins.
+    pub(crate) const FIRST: usize = BLOCK - HEADER;
+
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self(Scratch([[0; 32]; 4]))
     }
+
+    /// One of the blocks that were made last.
+    #[inline(always)]
+    pub(crate) fn block(&self, index: usize) -> &[u8; BLOCK] {
+        self.0.0.as_flattened().as_chunks().0.get(index).unwrap_or(&[0; BLOCK])
+    }
+
+    #[inline(always)]
+    fn bytes(&mut self) -> &mut [u8] {
+        self.0.0.as_flattened_mut()
+    }
+
+    /// Makes the block of header and first text; false if the text does not fill it.
+    #[inline(always)]
+    pub(crate) fn first(&mut self, ends: &Ends<'_>, record: &[u8]) -> bool {
+        let text = record.get(ends.front..ends.front + ends.text).unwrap_or_default();
+        let (header, Some(text)) = (ends.header, text.first_chunk::<{ Self::FIRST }>()) else {
+            return false;
+        };
+        self.header_and(header, text);
+        true
+    }
+
+    /// Makes the block of header and first text.
+    #[inline(always)]
+    pub(crate) fn header_and(&mut self, header: &[u8; HEADER], text: &[u8; Self::FIRST]) {
+        let (front, behind) = self.bytes().split_at_mut(HEADER);
+        front.copy_from_slice(header);
+        behind[..Self::FIRST].copy_from_slice(text);
+    }
+
+    /// Makes the last blocks, one or two: the rest of the text, with the header in front if that was not
+    /// taken in yet, and the padding of the hash. Gives how many.
+    #[inline(always)]
+    pub(crate) fn tail(&mut self, ends: &Ends<'_>, rest: &[u8]) -> usize {
+        let bytes = self.bytes();
+        bytes.fill(0);
+        let is_whole = ends.text < Self::FIRST;
+        let front = if is_whole { &ends.header[..] } else { &[] };
+        let used = front.len() + rest.len();
+        bytes[..front.len()].copy_from_slice(front);
+        bytes[front.len()..used].copy_from_slice(rest);
+        bytes[used] = 0x80;
+        let blocks = if used + 9 > BLOCK { 2 } else { 1 };
+        let length = bits(HEADER + ends.text).to_be_bytes();
+        bytes[BLOCK * blocks - 8..BLOCK * blocks].copy_from_slice(&length);
+        blocks
+    }
+
+    /// Makes the block of the outer hash of the chaining value that the inner one ended with.
+    #[inline(always)]
+    pub(crate) fn outer(&mut self, alg: HashAlg, state: &[u8; 64]) {
+        let (mut inner, len) = portable::hash::digest(alg, state);
+        let bytes = self.bytes();
+        bytes[..BLOCK].fill(0);
+        bytes[..len].copy_from_slice(&inner[..len]);
+        bytes[len] = 0x80;
+        bytes[BLOCK - 8..BLOCK].copy_from_slice(&bits(len).to_be_bytes());
+        wipe(&mut inner, 0);
+    }
+
+    /// Writes the MAC that the outer hash ended with, and the padding, whose bytes all say how many there
+    /// are besides the last.
+    #[inline(always)]
+    pub(crate) fn write(&mut self, alg: HashAlg, state: &[u8; 64], end: &mut [u8]) {
+        let (mac, len) = portable::hash::digest(alg, state);
+        write_end(end, &mac[..len]);
+    }
+}
+
+/// Writes the MAC and the padding.
+#[inline(always)]
+pub(crate) fn write_end(end: &mut [u8], mac: &[u8]) {
+    let Some((place, padding)) = end.split_at_mut_checked(mac.len()) else { return };
+    place.copy_from_slice(mac);
+    let len = padding.len().saturating_sub(1) as u8;
+    padding.fill(len);
+}
+
+/// Bits of a message of so many bytes behind the block of an HMAC's padding.
+#[inline(always)]
+pub(crate) fn bits(bytes: usize) -> u64 {
+    8 * (BLOCK + bytes) as u64
+}
+
+/// What works on one record.
+#[derive(Clone, Copy)]
+pub(crate) struct One {
+    /// Without a kernel it is the portable tier.
+    pub(crate) kernel: Option<Kernel>,
+    pub(crate) hasher: Hasher,
+    /// What does cipher and hash side by side, where there is something.
+    pub(crate) both: Option<RecordKernel>,
+}
+
+impl One {
+    /// Takes whole blocks of SHA-1 or SHA-256 into a chaining value, its words in the machine's byte order.
+    #[inline(always)]
+    pub(crate) fn hash(self, alg: HashAlg, state: &mut [u8; 64], blocks: &[[u8; BLOCK]]) {
+        let kernel = self.hasher.kernel();
+        if !kernel.is_some_and(|kernel| kernel.blocks(alg, state, blocks)) {
+            soft(alg, state, blocks);
+        }
+    }
+
+    /// Encrypts whole blocks with AES-CBC; `chain` is the IV, then the last block.
+    fn encrypt(self, (bits, keys): (KeyBits, &RoundKeys), chain: &mut [u8; 16], data: &mut [u8]) {
+        if let Some(kernel) = self.kernel {
+            return kernel.cbc_encrypt_one(bits, keys, chain, data);
+        }
+        let iv = *chain;
+        portable::aes::cbc_encrypt(bits, &mut CipherJob { keys, iv: &iv, data: &mut *data });
+        if let Some(last) = data.last_chunk() {
+            *chain = *last;
+        }
+    }
+
+    /// Makes the MAC of a record, writes it and the padding behind the text, and encrypts all of it with
+    /// AES-CBC; `chain` is the IV, then the last block.
+    pub(crate) fn seal(
+        self,
+        alg: HashAlg,
+        keys: (KeyBits, &RoundKeys),
+        chain: &mut [u8; 16],
+        record: &mut [u8],
+        ends: Ends<'_>,
+    ) {
+        if let Some(both) = self.both {
+            return side_by_side(both, alg, keys, chain, record, Some(ends));
+        }
+        let mut state = Scratch(ends.key.inner);
+        let mut edges = Edges::new();
+        let (end, mut at) = (ends.front + ends.text, ends.front);
+        if edges.first(&ends, record) {
+            self.hash(alg, &mut state.0, std::slice::from_ref(edges.block(0)));
+            at += Edges::FIRST;
+            let blocks = record.get(at..end).unwrap_or_default().as_chunks().0;
+            self.hash(alg, &mut state.0, blocks);
+            at += BLOCK * blocks.len();
+        }
+        for i in 0..edges.tail(&ends, record.get(at..end).unwrap_or_default()) {
+            self.hash(alg, &mut state.0, std::slice::from_ref(edges.block(i)));
+        }
+        edges.outer(alg, &state.0);
+        state.0 = ends.key.outer;
+        self.hash(alg, &mut state.0, std::slice::from_ref(edges.block(0)));
+        edges.write(alg, &state.0, record.get_mut(end..).unwrap_or_default());
+        self.encrypt(keys, chain, record);
+    }
+
+    /// Encrypts whole blocks with AES-CBC, and hashes them for nothing.
+    pub(crate) fn encrypt_and_hash(
+        self,
+        alg: HashAlg,
+        keys: (KeyBits, &RoundKeys),
+        chain: &mut [u8; 16],
+        text: &mut [u8],
+    ) {
+        if let Some(both) = self.both {
+            return side_by_side(both, alg, keys, chain, text, None);
+        }
+        self.hash_only(alg, text);
+        self.encrypt(keys, chain, text);
+    }
+
+    /// Hashes whole blocks for nothing.
+    pub(crate) fn hash_only(self, alg: HashAlg, text: &[u8]) {
+        let mut state = Scratch(portable::hash::start(alg));
+        self.hash(alg, &mut state.0, text.as_chunks().0);
+        std::hint::black_box(&state.0);
+    }
+}
+
+/// Bytes of stack to which the compiler may spill keys where cipher and hash share the registers.
+const SPILLED: usize = 4 << 10;
+
+#[inline(always)]
+fn side_by_side(
+    both: RecordKernel,
+    alg: HashAlg,
+    keys: (KeyBits, &RoundKeys),
+    chain: &mut [u8; 16],
+    record: &mut [u8],
+    ends: Option<Ends<'_>>,
+) {
+    both.seal(alg, keys, chain, record, ends);
+    zeroize_stack::<SPILLED>();
 }
 
 /// Of its own frame, so that what it leaves is below the caller's.
 #[inline(never)]
-fn soft(alg: HashAlg, state: &mut [u8; 64], blocks: &[[u8; 64]]) {
+fn soft(alg: HashAlg, state: &mut [u8; 64], blocks: &[[u8; BLOCK]]) {
     portable::hash::compress(alg, state, blocks.as_flattened());
-}
-
-/// Encrypts whole blocks with AES-CBC; `chain` is the IV, then the last block.
-#[inline(always)]
-pub(crate) fn cbc_encrypt_one(
-    kernel: Option<Kernel>,
-    bits: KeyBits,
-    keys: &RoundKeys,
-    chain: &mut [u8; 16],
-    data: &mut [u8],
-) {
-    if let Some(kernel) = kernel {
-        return kernel.cbc_encrypt_one(bits, keys, chain, data);
-    }
-    let iv = *chain;
-    portable::aes::cbc_encrypt(bits, &mut CipherJob { keys, iv: &iv, data: &mut *data });
-    if let Some(last) = data.last_chunk() {
-        *chain = *last;
-    }
 }

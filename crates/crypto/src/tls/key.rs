@@ -10,7 +10,7 @@ use crate::{
     block::{HmacKey, RoundKeys},
     isa::{HashKernel, Kernel, RecordKernel},
     manager::Direction,
-    pass::{self, Hasher},
+    pass::{self, Hasher, record::One},
     secret::{KEY_DEPTH, scrubbed, scrubbed_to, wipe_stack},
 };
 
@@ -20,11 +20,7 @@ use crate::{
 /// Both are set together ([`new`](Self::new)), or one after the other ([`set_cipher`](Self::set_cipher),
 /// [`set_mac`](Self::set_mac)) where a library hands them over apart.
 pub struct CbcHmacKey {
-    /// Without a kernel it is the portable tier.
-    pub(super) kernel: Option<Kernel>,
-    pub(super) hasher: Hasher,
-    /// What does cipher and hash side by side, where there is something.
-    pub(super) record: Option<RecordKernel>,
+    pub(super) one: One,
     pub(super) mac: RecordMac,
     cipher: Option<(Direction, KeyBits)>,
     has_mac: bool,
@@ -80,9 +76,11 @@ impl CbcHmacKey {
 
     fn of_tier(cpu: &Cpu, tier: Tier, mac: RecordMac) -> Self {
         Self {
-            kernel: cpu.proofs().kernel(tier),
-            hasher: Hasher::choose(cpu.proofs(), tier, mac.hash()),
-            record: RecordKernel::choose(cpu.proofs(), tier, mac.hash()),
+            one: One {
+                kernel: cpu.proofs().kernel(tier),
+                hasher: Hasher::choose(cpu.proofs(), tier, mac.hash()),
+                both: RecordKernel::choose(cpu.proofs(), tier, mac.hash()),
+            },
             mac,
             cipher: None,
             has_mac: false,
@@ -97,14 +95,18 @@ impl CbcHmacKey {
     ///
     /// [`KeyError::Length`] unless it has 16 or 32 bytes; then no key is held.
     pub fn set_cipher(&mut self, direction: Direction, key: &[u8]) -> Result<(), KeyError> {
-        self.cipher = None;
+        let held = self.cipher.take();
         let bits = match key.len() {
             16 => KeyBits::Aes128,
             32 => KeyBits::Aes256,
             given => return Err(KeyError::Length { expected: 16, given }),
         };
-        let (kernel, round_keys) = (self.kernel, &mut self.round_keys);
-        clean(kernel, || {
+        // Those of the same size are overwritten.
+        if held.is_some_and(|(_, held)| held != bits) {
+            self.round_keys.zeroize();
+        }
+        let (kernel, round_keys) = (self.one.kernel, &mut self.round_keys);
+        clean::<CIPHER_DEPTH>(kernel, || {
             if direction == Direction::Encrypt {
                 return pass::expand_encrypt(kernel, bits, key, round_keys);
             }
@@ -118,15 +120,22 @@ impl CbcHmacKey {
 
     /// Sets the MAC's key, in place of the one held: any number of bytes (RFC 2104 section 3).
     pub fn set_mac(&mut self, key: &[u8]) {
-        let (hasher, hash, mac_key) = (self.hasher, self.mac.hash(), &mut self.mac_key);
-        clean(self.kernel, || pass::hmac::expand(hasher, hash, key, mac_key));
+        let (hasher, hash, mac_key) = (self.one.hasher, self.mac.hash(), &mut self.mac_key);
+        let expand = || pass::hmac::expand(hasher, hash, key, mac_key);
+        clean::<KEY_DEPTH>(self.one.kernel, expand);
         self.has_mac = true;
     }
 
     /// Forgets both keys.
     pub fn clear(&mut self) {
-        (self.cipher, self.has_mac) = (None, false);
+        self.cipher = None;
         self.round_keys.zeroize();
+        self.clear_mac();
+    }
+
+    /// Forgets the MAC's key.
+    pub fn clear_mac(&mut self) {
+        self.has_mac = false;
         self.mac_key.zeroize();
     }
 
@@ -162,33 +171,33 @@ impl CbcHmacKey {
     /// the MAC that a forged record should have had may lie.
     #[inline(always)]
     pub(super) fn wipe_behind(&self, is_forged: bool) {
-        if let Some(kernel) = self.kernel {
+        if let Some(kernel) = self.one.kernel {
             kernel.wipe_registers();
         }
-        if is_forged || self.kernel.is_none() {
+        if is_forged || self.one.kernel.is_none() {
             wipe_stack();
-        } else if !self.hasher.kernel().is_some_and(HashKernel::takes_blocks) {
+        } else if !self.one.hasher.kernel().is_some_and(HashKernel::takes_blocks) {
             zeroize_stack::<KEY_DEPTH>();
         }
     }
 }
 
-/// Sets a key up, and wipes registers and stack behind it.
+/// Bytes of stack that setting a cipher's key up for a kernel may leave secrets in; a MAC's takes more.
+const CIPHER_DEPTH: usize = 1 << 10;
+
+/// Sets a key up, and wipes registers and `N` bytes of stack behind it.
 #[inline(always)]
-fn clean(kernel: Option<Kernel>, work: impl FnOnce()) {
+fn clean<const N: usize>(kernel: Option<Kernel>, work: impl FnOnce()) {
     let Some(kernel) = kernel else { return scrubbed(work) };
-    scrubbed_to::<KEY_DEPTH, _>(work);
+    scrubbed_to::<N, _>(work);
     kernel.wipe_registers();
 }
 
 impl Clone for CbcHmacKey {
     fn clone(&self) -> Self {
-        let Self { kernel, hasher, record, mac, cipher, has_mac, ref round_keys, ref mac_key } =
-            *self;
+        let Self { one, mac, cipher, has_mac, ref round_keys, ref mac_key } = *self;
         Self {
-            kernel,
-            hasher,
-            record,
+            one,
             mac,
             cipher,
             has_mac,

@@ -10,12 +10,12 @@ use std::hint::black_box;
 
 use super::{
     CbcHmacKey, HEADER, RecordError, RecordHeader,
-    mac::{FIRST, HASH_BLOCK, Inner, MAC_MAX, bits},
+    mac::{FIRST, HASH_BLOCK, Inner, MAC_MAX},
 };
 use crate::{
     manager::Direction,
     op::made_public,
-    pass::{self, CipherJob},
+    pass::{self, CipherJob, record::bits},
     secret::{Scratch, wipe},
 };
 
@@ -52,7 +52,7 @@ impl CbcHmacKey {
             return Err(RecordError::Forged);
         }
         let job = CipherJob { keys: &self.round_keys, iv, data: &mut *record };
-        pass::cbc_decrypt(self.kernel, bits, &mut [job]);
+        pass::cbc_decrypt(self.one.kernel, bits, &mut [job]);
         let text = self.verify(header, record);
         if text.is_none() {
             wipe(record, 0);

@@ -1,16 +1,9 @@
 //! The cipher without a MAC: what OpenSSL's composites do outside TLS.
 
-use std::hint::black_box;
-
 use super::{CbcHmacKey, RecordError};
 use crate::{
     manager::Direction,
-    pass::{
-        self, CipherJob,
-        record::{cbc_encrypt_one, hash_blocks},
-    },
-    portable::hash::start,
-    secret::Scratch,
+    pass::{self, CipherJob},
 };
 
 impl CbcHmacKey {
@@ -24,16 +17,7 @@ impl CbcHmacKey {
     pub fn encrypt_only(&self, iv: &mut [u8; 16], text: &mut [u8]) -> Result<(), RecordError> {
         let bits = self.cipher(Direction::Encrypt)?;
         whole_blocks(text)?;
-        let hash = self.mac.hash();
-        let (keys, mut state) = (&self.round_keys, Scratch(start(hash)));
-        let done = match self.record {
-            Some(kernel) => kernel.both(hash, bits, keys, iv, &mut state.0, text, 0),
-            None => 0,
-        };
-        let rest = text.get_mut(done..).unwrap_or_default();
-        hash_blocks(self.hasher, hash, &mut state.0, rest.as_chunks().0);
-        cbc_encrypt_one(self.kernel, bits, keys, iv, rest);
-        black_box(&state.0);
+        self.one.encrypt_and_hash(self.mac.hash(), (bits, &self.round_keys), iv, text);
         self.wipe_behind(false);
         Ok(())
     }
@@ -48,10 +32,8 @@ impl CbcHmacKey {
         whole_blocks(text)?;
         let last = text.last_chunk().copied();
         let job = CipherJob { keys: &self.round_keys, iv, data: &mut *text };
-        pass::cbc_decrypt(self.kernel, bits, &mut [job]);
-        let mut state = Scratch(start(self.mac.hash()));
-        hash_blocks(self.hasher, self.mac.hash(), &mut state.0, text.as_chunks().0);
-        black_box(&state.0);
+        pass::cbc_decrypt(self.one.kernel, bits, &mut [job]);
+        self.one.hash_only(self.mac.hash(), text);
         *iv = last.unwrap_or(*iv);
         self.wipe_behind(false);
         Ok(())

@@ -4,13 +4,13 @@ use std::fmt;
 
 use arrayvec::ArrayVec;
 
-use super::{
-    BLOCK, CbcHmacKey, HEADER, RecordError, RecordHeader,
-    mac::{FIRST, HASH_BLOCK, Inner, MAC_MAX},
-};
+use super::{BLOCK, CbcHmacKey, HEADER, RecordError, RecordHeader, mac::MAC_MAX};
 use crate::{
     manager::Direction,
-    pass::{self, Batch, CipherJob, HmacJob, record::cbc_encrypt_one},
+    pass::{
+        self, Batch, CipherJob, HmacJob,
+        record::{Ends, write_end},
+    },
     secret::Scratch,
 };
 
@@ -65,27 +65,8 @@ impl CbcHmacKey {
     ) -> Result<(), RecordError> {
         let bits = self.both(Direction::Encrypt)?;
         let header = self.check(header, front, text, record.len())?;
-        let end = front + text;
-        let mut inner = Inner::new(self);
-        let mut encrypted = 0;
-        let first = record.get(front..end).and_then(<[u8]>::first_chunk);
-        let mac = if let Some(first) = first {
-            inner.take_first(&header, first);
-            if let (Some(kernel), Some(record)) = (self.record, record.get_mut(..end)) {
-                let (hash, ahead) = (self.mac.hash(), front + FIRST);
-                let (keys, state) = (&self.round_keys, &mut inner.state.0);
-                encrypted = kernel.both(hash, bits, keys, iv, state, record, ahead);
-            }
-            let behind = record.get(front + FIRST + encrypted..end).unwrap_or_default();
-            let (blocks, tail) = behind.as_chunks::<HASH_BLOCK>();
-            inner.take(blocks);
-            inner.finish(HEADER + text, &[], tail)
-        } else {
-            inner.finish(HEADER + text, &header, record.get(front..end).unwrap_or_default())
-        };
-        write_end(record.get_mut(end..).unwrap_or_default(), &mac.0[..self.mac.bytes()]);
-        let rest = record.get_mut(encrypted..).unwrap_or_default();
-        cbc_encrypt_one(self.kernel, bits, &self.round_keys, iv, rest);
+        let ends = Ends { key: &self.mac_key, header: &header, front, text };
+        self.one.seal(self.mac.hash(), (bits, &self.round_keys), iv, record, ends);
         self.wipe_behind(false);
         Ok(())
     }
@@ -118,7 +99,7 @@ impl CbcHmacKey {
                 let (key, message) = (&self.mac_key, message.unwrap_or_default());
                 batch.push(HmacJob { key, message, trailer: &[], tag: [0; 64] }, place);
             }
-            pass::hmac(self.hasher, self.mac.hash(), batch.jobs());
+            pass::hmac(self.one.hasher, self.mac.hash(), batch.jobs());
             batch
                 .deliver(|place, tag| place.iter_mut().zip(tag).for_each(|(to, byte)| *to = *byte));
             drop(batch);
@@ -131,7 +112,7 @@ impl CbcHmacKey {
                 }
                 jobs.push(CipherJob { keys: &self.round_keys, iv, data });
             }
-            pass::cbc_encrypt(self.kernel, bits, &mut jobs);
+            pass::cbc_encrypt(self.one.kernel, bits, &mut jobs);
         }
         self.wipe_behind(false);
         Ok(())
@@ -153,13 +134,4 @@ impl CbcHmacKey {
         }
         Ok(header.of(len))
     }
-}
-
-/// Writes the MAC and the padding, whose bytes all say how many there are besides the last.
-#[inline(always)]
-fn write_end(end: &mut [u8], mac: &[u8]) {
-    let Some((place, padding)) = end.split_at_mut_checked(mac.len()) else { return };
-    place.copy_from_slice(mac);
-    let len = padding.len().saturating_sub(1) as u8;
-    padding.fill(len);
 }

@@ -2,17 +2,23 @@
 //!
 //! Each block of CBC encryption waits for the one before, some 40 cycles in which the processor has
 //! nothing else of it to do. A block of the hash takes less than the four blocks of the cipher that are as
-//! long, so it costs next to nothing beside them.
+//! long, so it costs next to nothing beside them. The cipher follows the hash through the record, as it
+//! writes over what the hash reads; it is beside it from the first block to that of the outer hash.
 
-use std::arch::{asm, x86_64::__m128i};
+use std::arch::asm;
 
 use super::{
     Kernel, Proofs,
-    hash::sha_ni::{Beside, Sha1, Sha256, Single},
+    hash::sha_ni::{Beside, Nothing, Pair, Sha1, Sha256, Single},
     lanes::{B, Lanes},
     token::{AesSha, AvxSha, Door, ShaNi, Task},
 };
-use crate::{HashAlg, KeyBits, Tier, block::RoundKeys};
+use crate::{
+    HashAlg, KeyBits, Tier,
+    block::RoundKeys,
+    pass::record::{Edges, Ends},
+    secret::Scratch,
+};
 
 /// Encrypts and hashes a record side by side.
 #[derive(Clone, Copy, Debug)]
@@ -36,27 +42,21 @@ impl RecordKernel {
         }
     }
 
-    /// Encrypts the front of a record, and takes as many bytes of it into a hash, whose first block
-    /// begins at `ahead`: as many blocks of 64 bytes as there are from there. Gives how many bytes those
-    /// are; `chain` is the last block of what was encrypted.
-    #[allow(clippy::too_many_arguments, reason = "a record has so many sides")]
-    pub(crate) fn both(
+    /// See [`pass::record::seal`](crate::pass::record::seal). Without ends, whole blocks are encrypted and
+    /// hashed, and nothing comes of the hash.
+    pub(crate) fn seal(
         self,
         alg: HashAlg,
-        bits: KeyBits,
-        keys: &RoundKeys,
+        (bits, keys): (KeyBits, &RoundKeys),
         chain: &mut [u8; 16],
-        state: &mut [u8; 64],
         record: &mut [u8],
-        ahead: usize,
-    ) -> usize {
-        let bytes = record.len().saturating_sub(ahead) / 64 * 64;
-        let work = Both { hash: alg, bits, keys, chain, state, record, ahead };
+        ends: Option<Ends<'_>>,
+    ) {
+        let work = Seal { alg, bits, keys, chain, record, ends };
         match self {
             Self::AesSha(token) => token.enter(work),
             Self::AvxSha(token) => token.enter(work),
         }
-        bytes
     }
 }
 
@@ -85,8 +85,11 @@ impl Kernel {
 struct Chain<'k, L, const ROUNDS: usize> {
     l: L,
     keys: &'k RoundKeys,
-    /// The last block of ciphertext, and the first round key on it.
-    white: B,
+    /// The last block of ciphertext, and the first round key and `next` on it.
+    state: B,
+    /// The text of the next block if that is on the state already, else zero.
+    next: B,
+    is_next: bool,
     /// The first and the last round key together: the last round gives the next block's first state.
     turn: B,
 }
@@ -95,67 +98,78 @@ impl<'k, L: Lanes, const ROUNDS: usize> Chain<'k, L, ROUNDS> {
     #[inline(always)]
     fn new(l: L, keys: &'k RoundKeys, chain: &[u8; 16]) -> Self {
         let (first, last) = (l.table(&keys.0[0]), l.table(&keys.0[ROUNDS]));
-        Self { l, keys, white: l.xor(l.load(chain), first), turn: l.xor(first, last) }
+        let (state, turn) = (l.xor(l.load(chain), first), l.xor(first, last));
+        Self { l, keys, state, next: l.zero(), is_next: false, turn }
+    }
+
+    /// Puts the text of a block on the state, unless it is there.
+    #[inline(always)]
+    fn begin(&mut self, text: &[u8; 16]) {
+        if !self.is_next {
+            self.state = self.l.xor(self.state, self.l.load(text));
+        }
     }
 
     /// Some of the rounds between the first and the last.
     #[inline(always)]
-    fn rounds(&self, mut state: B, from: usize, to: usize) -> B {
+    fn rounds(&mut self, from: usize, to: usize) {
         for round in from..to {
-            state = self.l.aes_round(state, self.l.table(&self.keys.0[round]));
+            self.state = self.l.aes_round(self.state, self.l.table(&self.keys.0[round]));
         }
-        state
     }
 
-    /// A block, all of it.
+    /// The last round of a block, which is written over its text. With the next text on the last round
+    /// key, the next state does not wait for the block.
     #[inline(always)]
-    fn block(&mut self, block: &mut [u8; 16]) {
+    fn end(&mut self, block: &mut [u8; 16], next: Option<&[u8; 16]>) {
         let l = self.l;
-        let state = self.rounds(l.xor(l.load(block), self.white), 1, ROUNDS);
-        self.white = l.aes_last(state, self.turn);
+        self.is_next = next.is_some();
+        self.next = next.map_or_else(|| l.zero(), |next| l.load(next));
+        self.state = l.aes_last(self.state, l.xor(self.turn, self.next));
         l.store(block, self.last());
     }
 
     /// The last block of ciphertext.
     #[inline(always)]
     fn last(&self) -> B {
-        self.l.xor(self.white, self.l.table(&self.keys.0[0]))
+        self.l.xor3(self.state, self.next, self.l.table(&self.keys.0[0]))
+    }
+
+    /// Encrypts whole blocks.
+    #[inline(always)]
+    fn all(&mut self, data: &mut [u8]) {
+        for block in data.as_chunks_mut().0 {
+            self.begin(block);
+            self.rounds(1, ROUNDS);
+            self.end(block, None);
+        }
     }
 }
 
 /// Four blocks of CBC beside a block of a hash.
 struct Four<'c, 'k, 'b, L, const ROUNDS: usize> {
     chain: &'c mut Chain<'k, L, ROUNDS>,
-    state: B,
     blocks: &'b mut [[u8; 16]; 4],
+    /// The text behind them.
+    next: Option<&'b [u8; 16]>,
 }
 
 impl<L: Lanes, const ROUNDS: usize> Beside for Four<'_, '_, '_, L, ROUNDS> {
     #[inline(always)]
-    fn step(&mut self, step: usize, steps: usize, hash: &mut __m128i) {
-        let Self { chain, state, blocks } = self;
-        let l = chain.l;
+    fn step(&mut self, step: usize, steps: usize, hash: &mut B) {
+        let Self { chain, blocks, next } = self;
         let each = steps / 4;
         let (at, part) = (step / each, step % each);
-        if step == 0 {
-            *state = l.xor(l.load(&blocks[0]), chain.white);
-        }
         let middle = ROUNDS - 1;
-        *state = chain.rounds(*state, 1 + middle * part / each, 1 + middle * (part + 1) / each);
+        chain.rounds(1 + middle * part / each, 1 + middle * (part + 1) / each);
         if part + 1 == each {
-            if at < 3 {
-                // With the next text on the last round key, the next state does not wait for the block.
-                let next = l.load(&blocks[at + 1]);
-                *state = l.aes_last(*state, l.xor(next, chain.turn));
-                let white = l.xor(*state, next);
-                l.store(&mut blocks[at], l.xor(white, l.table(&chain.keys.0[0])));
-            } else {
-                chain.white = l.aes_last(*state, chain.turn);
-                *state = chain.white;
-                l.store(&mut blocks[at], chain.last());
+            match blocks.split_at_mut_checked(at + 1) {
+                Some(([.., block], [following, ..])) => chain.end(block, Some(following)),
+                Some(([.., block], [])) => chain.end(block, *next),
+                _ => {}
             }
         }
-        tie(state, hash);
+        tie(&mut chain.state, hash);
     }
 }
 
@@ -173,21 +187,20 @@ fn tie(a: &mut B, b: &mut B) {
     }
 }
 
-/// What both sides of a record are made of.
-struct Both<'r> {
-    hash: HashAlg,
+/// A record to be encrypted and hashed.
+struct Seal<'r> {
+    alg: HashAlg,
     bits: KeyBits,
     keys: &'r RoundKeys,
     chain: &'r mut [u8; 16],
-    state: &'r mut [u8; 64],
     record: &'r mut [u8],
-    ahead: usize,
+    ends: Option<Ends<'r>>,
 }
 
-impl Both<'_> {
+impl Seal<'_> {
     #[inline(always)]
     fn go<L: Lanes>(self, l: L, sha_ni: ShaNi) {
-        match (self.hash, self.bits) {
+        match (self.alg, self.bits) {
             (HashAlg::Sha1, KeyBits::Aes128) => self.with::<_, _, 10>(l, Sha1(sha_ni)),
             (HashAlg::Sha1, _) => self.with::<_, _, 14>(l, Sha1(sha_ni)),
             (_, KeyBits::Aes128) => self.with::<_, _, 10>(l, Sha256(sha_ni)),
@@ -197,45 +210,112 @@ impl Both<'_> {
 
     #[inline(always)]
     fn with<L: Lanes, E: Single, const ROUNDS: usize>(self, l: L, engine: E) {
-        let mut chain = Chain::<_, ROUNDS>::new(l, self.keys, self.chain);
-        let mut hash = engine.load_one(self.state);
-        let mut rest = self.record;
-        let window = self.ahead + 64;
-        while let Some(now) = rest.get_mut(..window) {
-            // The hash reads its block before the cipher writes over the text, here or further on.
-            let Some(words) = now.last_chunk::<64>().map(|block| engine.words_one(block)) else {
-                break;
-            };
-            let Some((blocks, _)) = now.split_first_chunk_mut::<64>() else { break };
-            let Some((blocks, _)) = blocks.as_chunks_mut().0.split_first_chunk_mut::<4>() else {
-                break;
-            };
-            let mut four = Four { chain: &mut chain, state: l.zero(), blocks };
-            engine.take_one(&mut hash, words, &mut four);
-            rest = &mut rest[64..];
+        let Self { alg, keys, chain, record, ends, .. } = self;
+        let mut both = Both {
+            engine,
+            chain: Chain::<_, ROUNDS>::new(l, keys, chain),
+            hash: engine.load_one(ends.as_ref().map_or(&[0; 64], |ends| &ends.key.inner)),
+            encrypted: 0,
+        };
+        match ends {
+            Some(ends) => both.record(alg, record, &ends),
+            None => both.text(record, 0, record.len()),
         }
-        engine.store_one(hash, self.state);
-        l.store(self.chain, chain.last());
+        if let Some(rest) = record.get_mut(both.encrypted..) {
+            both.chain.all(rest);
+        }
+        l.store(chain, both.chain.last());
     }
 }
 
-impl Task<AesSha> for Both<'_> {
-    type Output = ();
+/// Cipher and hash on their way through a record.
+struct Both<'k, L, E, const ROUNDS: usize> {
+    engine: E,
+    chain: Chain<'k, L, ROUNDS>,
+    hash: Pair,
+    /// How far the cipher has come.
+    encrypted: usize,
+}
 
+impl<L: Lanes, E: Single, const ROUNDS: usize> Both<'_, L, E, ROUNDS> {
+    /// Takes in blocks of text from `at` on, as many as there are up to `end`.
     #[inline(always)]
-    fn run(self, token: AesSha) {
-        self.go(token, token.sha_ni());
+    fn text(&mut self, record: &mut [u8], mut at: usize, end: usize) {
+        while let Some(block) = record.get(at..end).and_then(<[u8]>::first_chunk::<64>) {
+            let words = self.engine.words_one(block);
+            at += 64;
+            self.beside(words, record, at, end);
+        }
     }
-}
 
-impl Task<AvxSha> for Both<'_> {
-    type Output = ();
-
+    /// Takes in a block; beside it the cipher advances, though not beyond `limit`. Up to `end` there is
+    /// text.
     #[inline(always)]
-    fn run(self, token: AvxSha) {
-        self.go(token, token.sha_ni());
+    fn beside(&mut self, words: [B; 4], record: &mut [u8], limit: usize, end: usize) {
+        let at = self.encrypted;
+        let fits = at + 64 <= limit.min(end);
+        let front = record.get_mut(at..end).filter(|_| fits);
+        let Some((blocks, behind)) = front.and_then(|front| front.split_first_chunk_mut::<64>())
+        else {
+            return self.engine.take_one(&mut self.hash, words, &mut Nothing);
+        };
+        let Some((blocks, _)) = blocks.as_chunks_mut().0.split_first_chunk_mut::<4>() else {
+            return;
+        };
+        let chain = &mut self.chain;
+        chain.begin(&blocks[0]);
+        let mut four = Four { chain, blocks, next: behind.first_chunk() };
+        self.engine.take_one(&mut self.hash, words, &mut four);
+        self.encrypted = at + 64;
+    }
+
+    /// Takes in a block that was put together elsewhere; all of the text may be encrypted.
+    #[inline(always)]
+    fn edge(&mut self, block: &[u8; 64], record: &mut [u8], limit: usize, end: usize) {
+        let words = self.engine.words_one(block);
+        self.beside(words, record, limit, end);
+    }
+
+    /// The hash of a record from its header to the MAC, which is written, and the cipher beside it.
+    #[inline(always)]
+    fn record(&mut self, alg: HashAlg, record: &mut [u8], ends: &Ends<'_>) {
+        let mut edges = Edges::new();
+        let (end, mut at) = (ends.front + ends.text, ends.front);
+        if edges.first(ends, record) {
+            at += Edges::FIRST;
+            self.edge(edges.block(0), record, at, end);
+            let whole = (end - at) / 64 * 64;
+            self.text(record, at, end);
+            at += whole;
+        }
+        for i in 0..edges.tail(ends, record.get(at..end).unwrap_or_default()) {
+            self.edge(edges.block(i), record, end, end);
+        }
+        let mut state = Scratch([0; 64]);
+        self.engine.store_one(self.hash, &mut state.0);
+        edges.outer(alg, &state.0);
+        self.hash = self.engine.load_one(&ends.key.outer);
+        self.edge(edges.block(0), record, end, end);
+        self.engine.store_one(self.hash, &mut state.0);
+        edges.write(alg, &state.0, record.get_mut(end..).unwrap_or_default());
     }
 }
+
+macro_rules! task {
+    ($token:ident) => {
+        impl Task<$token> for Seal<'_> {
+            type Output = ();
+
+            #[inline(always)]
+            fn run(self, token: $token) {
+                self.go(token, token.sha_ni());
+            }
+        }
+    };
+}
+
+task!(AesSha);
+task!(AvxSha);
 
 /// CBC encryption of whole blocks, one after the other.
 struct One<'r> {
@@ -249,9 +329,7 @@ impl One<'_> {
     #[inline(always)]
     fn with<L: Lanes, const ROUNDS: usize>(self, l: L) {
         let mut chain = Chain::<_, ROUNDS>::new(l, self.keys, self.chain);
-        for block in self.data.as_chunks_mut().0 {
-            chain.block(block);
-        }
+        chain.all(self.data);
         l.store(self.chain, chain.last());
     }
 }

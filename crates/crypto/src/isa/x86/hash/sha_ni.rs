@@ -152,7 +152,7 @@ pub(in super::super) trait Beside {
 }
 
 /// Nothing else.
-struct Nothing;
+pub(in super::super) struct Nothing;
 
 impl Beside for Nothing {
     #[inline(always)]
