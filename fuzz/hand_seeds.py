@@ -465,8 +465,20 @@ def journals():
     yield "without-sums", Encoder().front("B", 0).rest(journal(sa, policy))
 
 
+def tls_records():
+    # Where the changes are, from the end: the padding's length, padding, MAC, text.
+    changes = ((), ((0, 255),), ((0, 3), (1, 3)), ((20, 1), (40, 7)), ((300, 9),))
+    for at, text in enumerate((0, 1, 11, 12, 43, 44, 50, 51, 107, 108, 250, 300, 1400, 4096, 16384)):
+        for shape in range(2):
+            made = changes[(at + shape) % 5]
+            encoder = Encoder().front("BBBQHHBB", 5 * at + shape, at % 8, 20 + at, at, 0x0301 + at % 3, text, 3 * at, len(made))
+            for change in (made + ((0, 0),) * 4)[:4]:
+                encoder.front("HB", *change)
+            yield f"{text:05}-{shape}", encoder.front("BBB", (at % 3 == 2) * shape, at * shape % 16, at % 9)
+
+
 def main():
-    for target in (wire_parse, inbound_path, xfrm_messages, crypto_suites, job_manager, kernel_answers, captures, lease_images, journals):
+    for target in (wire_parse, inbound_path, xfrm_messages, crypto_suites, job_manager, kernel_answers, captures, lease_images, journals, tls_records):
         folder = HERE / "seeds" / target.__name__
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob("hand-*"):

@@ -17,6 +17,7 @@ pub mod journals;
 pub mod kernel_answers;
 pub mod lease_images;
 pub mod oracle;
+pub mod tls_records;
 pub mod wire_parse;
 pub mod xfrm_messages;
 
@@ -48,6 +49,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "journals", run: |bytes, _| with(bytes, |i| journals::check(&i)) },
     Target { name: "kernel_answers", run: |bytes, _| with(bytes, |i| kernel_answers::check(&i)) },
     Target { name: "lease_images", run: |bytes, _| with(bytes, |i| lease_images::check(&i)) },
+    Target { name: "tls_records", run: |bytes, _| with(bytes, |i| tls_records::check(&i)) },
     Target { name: "wire_parse", run: |bytes, _| with(bytes, wire_parse::check) },
     Target { name: "xfrm_messages", run: |bytes, _| with(bytes, xfrm_messages::check) },
 ];

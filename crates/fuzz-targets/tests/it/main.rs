@@ -40,6 +40,7 @@ tests! {
     journals: 20_000;
     kernel_answers: 50_000;
     lease_images: 50_000;
+    tls_records: 8000;
     wire_parse: 200_000;
     xfrm_messages: 100_000;
 }
