@@ -35,9 +35,8 @@ impl FromStr for Engine {
             name => {
                 let cpu = Cpu::detect().map_err(|error| error.to_string())?;
                 let driver = Registry::of(&cpu).driver(name, Purpose::Traffic);
-                let driver = driver.map_err(|error| {
-                    format!("{error}; besides drivers there are inline, pool and model")
-                })?;
+                let driver = driver
+                    .map_err(|error| format!("use inline, pool, model, or a driver: {error}"))?;
                 Self::Driver(driver.name().to_owned())
             }
         })
@@ -153,7 +152,10 @@ mod tests {
             ("rfc4106-gcm-aes-null", "for benches only"),
         ] {
             let error = word.parse::<Engine>().unwrap_err();
-            assert!(error.contains(said) && error.contains("inline, pool and model"), "{error}");
+            assert!(
+                error.contains(said) && error.contains("inline, pool, model, or a driver"),
+                "{error}"
+            );
         }
     }
 

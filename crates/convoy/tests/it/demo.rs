@@ -257,6 +257,7 @@ fn engines_beside_the_workers_lose_nothing() {
     let object = lossless("native ESP", || run(&["--engine", "pool"]));
     let engines = &object["engines"];
     assert!(engines["jobs"].as_u64() > Some(100), "{engines}");
+    lossless("native ESP", || run(&["--engine", "rfc4106-gcm-aes-convoy-portable"]));
     let model = ["--engine", "model", "--fault", "remove@200ms"];
     let object = lossless("native ESP", || run(&model));
     let engines = &object["engines"];
@@ -270,7 +271,9 @@ fn faults_are_the_models_alone() {
     for (arguments, error) in [
         (&["--engine", "pool", "--fault", "stall@2s"][..], "only --engine model fails"),
         (&["--engine", "model", "--fault", "burn@2s"], "stall@2s"),
-        (&["--engine", "poool"], "possible values: inline, pool, model"),
+        (&["--engine", "poool"], "use inline, pool, model, or a driver"),
+        (&["--engine", "rfc4106-gcm-aes-null"], "for benches only"),
+        (&["--engine", "authenc-hmac-sha1-cbc-aes-convoy-portable"], "are of rfc4106(gcm(aes))"),
     ] {
         let output = command(env!("CARGO_BIN_EXE_convoy"), dir.path(), arguments).output().unwrap();
         let shown = text(&output.stderr);

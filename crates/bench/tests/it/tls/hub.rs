@@ -53,12 +53,22 @@ fn processes_share_the_connections_and_their_counts_add_up() {
     if !has_libssl() {
         return;
     }
-    let deeds = [vec![Deed::Serve; 50], vec![Deed::Ignore]].concat();
-    let Some(server) = Server::start(1000, deeds) else { return };
     let mut hub = hub();
     let members = [join(&hub, "secret"), join(&hub, "secret")];
     hub.gather(2, PATIENCE).unwrap();
-    let tally = hub.run(&job(&server)).unwrap();
+    let mut last = None;
+    // On a busy machine it takes longer.
+    for seconds in [1.0, 8.0, 30.0] {
+        let deeds = [vec![Deed::Serve; 50], vec![Deed::Ignore]].concat();
+        let Some(server) = Server::start(1000, deeds) else { return };
+        let tally = hub.run(&Job { seconds, ..job(&server) }).unwrap();
+        let is_over = tally.files >= 50;
+        last = Some(tally);
+        if is_over {
+            break;
+        }
+    }
+    let tally = last.unwrap();
     assert_eq!((tally.files, tally.bytes, tally.failed()), (50, 50_000, 0), "{tally:?}");
     assert!(tally.seconds >= 1.0 && tally.cpu_seconds > 0.0);
     drop(hub);

@@ -41,6 +41,22 @@ fn run(job: Job) -> Option<Tally> {
     Some(Load::new(&library, job).unwrap().run().unwrap())
 }
 
+/// Runs until a script is over: on a busy machine that takes longer. `None`, and it is said, where something
+/// is missing.
+fn run_script(deeds: &[Deed], job: impl Fn(&Server) -> Job) -> Option<Tally> {
+    let mut last = None;
+    for seconds in [1.5, 8.0, 30.0] {
+        let server = Server::start(SIZE, script(deeds))?;
+        let tally = run(Job { seconds, ..job(&server) })?;
+        let is_over = tally.files + tally.failed() >= deeds.len() as u64;
+        last = Some(tally);
+        if is_over {
+            break;
+        }
+    }
+    last
+}
+
 /// So many connections get a file or not; all that follow wait for the end.
 fn script(deeds: &[Deed]) -> Vec<Deed> {
     deeds.iter().copied().chain([Deed::Ignore]).collect()
@@ -50,8 +66,8 @@ fn script(deeds: &[Deed]) -> Vec<Deed> {
 fn files_and_bytes_are_counted_exactly() {
     for cipher in ciphers() {
         for verify_every in [1, 3, 1_000_000] {
-            let Some(server) = Server::start(SIZE, script(&[Deed::Serve; 60])) else { return };
-            let Some(tally) = run(job(&server, cipher.clone(), verify_every)) else { return };
+            let job = |server: &Server| job(server, cipher.clone(), verify_every);
+            let Some(tally) = run_script(&[Deed::Serve; 60], job) else { return };
             let what = (&cipher, verify_every);
             assert_eq!(tally.failures, [].into(), "{what:?}");
             assert_eq!((tally.files, tally.bytes), (60, 60 * SIZE as u64), "{what:?}");
@@ -81,8 +97,9 @@ fn failures_are_counted_by_their_reasons() {
         deeds.extend([Deed::Serve, Deed::Serve, Deed::Serve, deed]);
     }
     for cipher in ciphers() {
-        let Some(server) = Server::start(SIZE, script(&deeds)) else { return };
-        let Some(tally) = run(job(&server, cipher.clone(), 1)) else { return };
+        let Some(tally) = run_script(&deeds, |server| job(server, cipher.clone(), 1)) else {
+            return;
+        };
         assert_eq!(tally.files, 18, "{:?}", tally.failures);
         assert_eq!(tally.failed(), 6, "{:?}", tally.failures);
         for (deed, said) in bad {
@@ -97,12 +114,12 @@ fn failures_are_counted_by_their_reasons() {
 /// Without decrypting, lengths of records tell as much.
 #[test]
 fn what_is_too_short_or_too_long_shows_without_decrypting() {
-    let deeds = script(&[Deed::Serve, Deed::Cut, Deed::TooMuch, Deed::Serve, Deed::Garble]);
+    let deeds = [Deed::Serve, Deed::Cut, Deed::TooMuch, Deed::Serve, Deed::Garble];
     for cipher in ciphers() {
-        let Some(server) = Server::start(SIZE, deeds.clone()) else { return };
         // The first one is decrypted.
-        let one_by_one = Job { connections: 1, ..job(&server, cipher, 1_000_000) };
-        let Some(tally) = run(one_by_one) else { return };
+        let one_by_one =
+            |server: &Server| Job { connections: 1, ..job(server, cipher.clone(), 1_000_000) };
+        let Some(tally) = run_script(&deeds, one_by_one) else { return };
         assert_eq!((tally.files, tally.failed()), (2, 3), "{:?}", tally.failures);
         assert!(tally.failures.keys().any(|why| why.contains("in the middle of the file")));
         assert!(tally.failures.keys().any(|why| why.contains("more came")));
@@ -117,9 +134,9 @@ fn who_is_silent_is_given_up() {
         return;
     };
     let [cipher, _] = ciphers();
-    let silent = Job { connections: 1, patience: 0.3, seconds: 3.0, ..job(&server, cipher, 1) };
+    let silent = Job { connections: 1, patience: 1.0, seconds: 5.0, ..job(&server, cipher, 1) };
     let Some(tally) = run(silent) else { return };
-    assert_eq!(tally.failures, [("nothing was heard for 0.3 s".to_owned(), 2)].into());
+    assert_eq!(tally.failures, [("nothing was heard for 1.0 s".to_owned(), 2)].into());
     assert!(tally.files >= 2);
 }
 
@@ -128,14 +145,13 @@ fn one_that_is_late_is_the_longest_latency() {
     let late = Duration::from_millis(400);
     let mut deeds = vec![Deed::Serve; 30];
     deeds[12] = Deed::Late(late);
-    let Some(server) = Server::start(SIZE, script(&deeds)) else { return };
     let [_, cipher] = ciphers();
-    let Some(tally) = run(job(&server, cipher, 2)) else { return };
+    let Some(tally) = run_script(&deeds, |server| job(server, cipher.clone(), 2)) else { return };
     assert_eq!((tally.files, tally.failed()), (30, 0));
     let slow = |list: &[u32]| list.iter().filter(|micros| **micros >= 400_000).count();
-    // Those that wait for the end of the run are told as well, once.
-    assert!((1..=2).contains(&slow(&tally.first_byte)), "{:?}", tally.first_byte);
-    assert!((1..=2).contains(&slow(&tally.whole)), "{:?}", tally.whole);
+    // Those that wait for the end of the run are told as well, once; on a busy machine others may be slow.
+    assert!(slow(&tally.first_byte) >= 1 && tally.first_byte.len() >= 30, "{:?}", tally.first_byte);
+    assert!(slow(&tally.whole) >= 1 && tally.whole.len() >= 30, "{:?}", tally.whole);
 }
 
 #[test]
