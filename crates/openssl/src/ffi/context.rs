@@ -192,6 +192,40 @@ pub(super) unsafe extern "C" fn set_context_params<C: Cipher>(
     unsafe { with(context, work) }
 }
 
+/// Fills a list with what is the same for every context of a cipher: `value` has it by names.
+///
+/// # Safety
+///
+/// `params` is a list of parameters to be filled.
+pub(super) unsafe fn fill(params: *mut Param, value: impl Fn(&[u8]) -> Option<usize>) -> c_int {
+    guard(None, || {
+        // SAFETY: the caller's promise.
+        for mut param in unsafe { Params::new(params) } {
+            let Some(value) = value(param.key()) else { continue };
+            if !param.put_number(value) {
+                return Err(Failure::Quiet);
+            }
+        }
+        Ok(())
+    })
+}
+
+static GETTABLE: [Param; 9] = [
+    Param::unsigned(c"mode"),
+    Param::size(c"keylen"),
+    Param::size(c"ivlen"),
+    Param::size(c"blocksize"),
+    Param::flag(c"aead"),
+    Param::flag(c"custom-iv"),
+    Param::flag(c"cts"),
+    Param::flag(c"tls-multi"),
+    Param::END,
+];
+
+pub(super) extern "C" fn gettable_params(_: *mut c_void) -> *const Param {
+    GETTABLE.as_ptr()
+}
+
 /// Bytes to read, if there are any.
 ///
 /// # Safety

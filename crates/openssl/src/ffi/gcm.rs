@@ -10,10 +10,10 @@ use convoy_crypto::KeyBits;
 use super::{
     context::{
         Cipher, Context, Describe, DescribeContext, Duplicate, Final, Free, Get, GetContext, Init,
-        New, SetContext, Update, duplicate_context, free_context, get_context_params, in_place,
-        input, open_init, seal_init, set_context_params, tell, with,
+        New, SetContext, Update, duplicate_context, fill, free_context, get_context_params,
+        gettable_params, in_place, input, open_init, seal_init, set_context_params, tell, with,
     },
-    core::{Dispatch, Failure, guard, guard_pointer},
+    core::{Dispatch, Failure, guard_pointer},
     param::{Given, Param, Params, keys},
     provider::{Provider, dispatch},
 };
@@ -209,40 +209,17 @@ keys! {
 ///
 /// `params` is a list of parameters to be filled.
 unsafe extern "C" fn get_params<const BITS: usize>(params: *mut Param) -> c_int {
-    guard(None, || {
-        // SAFETY: the caller's promise.
-        for mut param in unsafe { Params::new(params) } {
-            let value = match param.key() {
-                // `EVP_CIPH_GCM_MODE`.
-                b"mode" => 6,
-                b"keylen" => BITS / 8,
-                b"ivlen" => 12,
-                b"blocksize" | b"aead" | b"custom-iv" => 1,
-                b"cts" | b"tls-multi" | b"has-randkey" | b"encrypt-then-mac" => 0,
-                _ => continue,
-            };
-            if !param.put_number(value) {
-                return Err(Failure::Quiet);
-            }
-        }
-        Ok(())
-    })
-}
-
-static GETTABLE: [Param; 9] = [
-    Param::unsigned(c"mode"),
-    Param::size(c"keylen"),
-    Param::size(c"ivlen"),
-    Param::size(c"blocksize"),
-    Param::flag(c"aead"),
-    Param::flag(c"custom-iv"),
-    Param::flag(c"cts"),
-    Param::flag(c"tls-multi"),
-    Param::END,
-];
-
-extern "C" fn gettable_params(_: *mut c_void) -> *const Param {
-    GETTABLE.as_ptr()
+    let value = |key: &[u8]| match key {
+        // `EVP_CIPH_GCM_MODE`.
+        b"mode" => Some(6),
+        b"keylen" => Some(BITS / 8),
+        b"ivlen" => Some(12),
+        b"blocksize" | b"aead" | b"custom-iv" => Some(1),
+        b"cts" | b"tls-multi" | b"has-randkey" | b"encrypt-then-mac" => Some(0),
+        _ => None,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { fill(params, value) }
 }
 
 static GETTABLE_OF_CONTEXT: [Param; 10] = [
