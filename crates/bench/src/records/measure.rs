@@ -1,5 +1,6 @@
 //! Measuring: both sides in turn, in CPU time of the thread.
 
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use serde::Serialize;
 use super::check::{Party, compare, refused, runner};
 use super::runner::Runner;
 use super::{Call, RecordError, Subject};
-use crate::peer::openssl::{Refused, Side};
+use crate::peer::PeerError;
+use crate::peer::openssl::{Libcrypto, Refused, Side};
 use crate::stats::Median;
 
 /// OpenSSL's own provider, and the one that is measured beside it.
@@ -71,6 +73,15 @@ pub const DEFAULT: &str = "the default provider";
 pub const OURS: &str = "Convoy's provider";
 
 impl Sides {
+    /// The default provider of `library`, and the one in the file `provider`.
+    ///
+    /// # Errors
+    ///
+    /// [`PeerError`] if OpenSSL cannot load one of them.
+    pub fn load(library: &Rc<Libcrypto>, provider: &Path) -> Result<Self, PeerError> {
+        Ok(Self { default: Side::new(library, None)?, ours: Side::new(library, Some(provider))? })
+    }
+
     /// Measures one point: checks first that both agree, then gives each one round after the other,
     /// beginning with another one each time.
     ///

@@ -192,12 +192,6 @@ impl Hub {
         Err(format!("{from} was refused: {why}"))
     }
 
-    /// Processes that take part.
-    #[must_use]
-    pub fn members(&self) -> usize {
-        self.members.len()
-    }
-
     /// Has all processes do `job`, its connections divided among them, and adds up what they saw.
     ///
     /// # Errors

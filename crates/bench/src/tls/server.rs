@@ -253,12 +253,6 @@ impl Nginx {
         }
         Ok(sum)
     }
-
-    /// What it put into its log.
-    #[must_use]
-    pub fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap_or_default()
-    }
 }
 
 /// Workers outlive a master that is killed, so it is asked to end.

@@ -1,6 +1,6 @@
 //! The study: what providers get done side by side, and the highest throughput by file size.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::Serialize;
 
@@ -359,10 +359,7 @@ struct Progress<'a> {
 
 impl<'a> Progress<'a> {
     fn new(plan: &Plan, providers: usize, tell: &'a mut dyn FnMut(&str)) -> Self {
-        let mut progress =
-            Self { tell, rest: plan.longest(providers), step: 0.0, begun: Instant::now() };
-        progress.rest = progress.rest.max(0.0);
-        progress
+        Self { tell, rest: plan.longest(providers), step: 0.0, begun: Instant::now() }
     }
 
     /// The next step takes `seconds` at most.
@@ -384,11 +381,5 @@ impl Plan {
         let handshakes = providers * 2.0 * self.seconds * self.handshakes.len() as f64;
         let searches = self.workers.len() * self.sizes.len() * self.searches.len() * self.runs;
         duels + handshakes + providers * self.seconds * searches as f64
-    }
-
-    /// The same as a span.
-    #[must_use]
-    pub fn span(&self, providers: usize) -> Duration {
-        Duration::from_secs_f64(self.longest(providers))
     }
 }

@@ -29,12 +29,12 @@ macro_rules! functions {
     ($table:ident: $($name:ident: fn($($arg:ty),*) $(-> $ret:ty)?;)*) => {
         /// Functions of the library under their own names.
         #[allow(non_snake_case, reason = "the library's names")]
-        pub(super) struct $table {
+        pub(in crate::peer) struct $table {
             $(pub(super) $name: unsafe extern "C" fn($($arg),*) $(-> $ret)?,)*
         }
 
         impl $table {
-            pub(super) fn load(
+            pub(in crate::peer) fn load(
                 library: &libloading::Library,
             ) -> Result<Self, libloading::Error> {
                 Ok(Self {
@@ -82,6 +82,35 @@ functions! {
     OpenSSL_version_num: fn() -> c_ulong;
 }
 
+functions! {
+    Errors:
+    ERR_get_error: fn() -> c_ulong;
+    ERR_clear_error: fn();
+    ERR_error_string_n: fn(c_ulong, *mut c_char, usize);
+}
+
+impl Errors {
+    /// The next error in this thread's queue, which is taken out of it.
+    pub(in crate::peer) fn next(&self) -> Option<String> {
+        // SAFETY: it takes nothing.
+        let error = unsafe { (self.ERR_get_error)() };
+        if error == 0 {
+            return None;
+        }
+        let mut text: [c_char; 256] = [0; 256];
+        // SAFETY: the text has as much room as is told, and is ended with 0.
+        unsafe { (self.ERR_error_string_n)(error, text.as_mut_ptr(), text.len()) };
+        // SAFETY: as said.
+        Some(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
+    }
+
+    /// Empties the queue.
+    pub(in crate::peer) fn clear(&self) {
+        // SAFETY: it takes nothing.
+        unsafe { (self.ERR_clear_error)() };
+    }
+}
+
 /// OpenSSL's libcrypto.
 pub struct OpenSsl {
     pub(super) functions: Functions,
@@ -120,19 +149,24 @@ const PROVIDERS_SINCE: c_ulong = 0x3000_0000;
 const MEND: &str = "install it (Debian and Ubuntu: apt install libssl3, or libssl3t64 in newer \
                     ones), or name libcrypto with --openssl PATH";
 
+/// Loads a library of OpenSSL's.
+pub(in crate::peer) fn load(name: &Path, mend: &'static str) -> Result<Library, PeerError> {
+    // SAFETY: loading runs the library's initialisers; it is the one the system installed or
+    // the user named, which is as trusted as this program.
+    unsafe { Library::new(name) }.map_err(|error| PeerError::Missing {
+        who: "OpenSSL",
+        reason: error.to_string(),
+        mend,
+    })
+}
+
 /// Loads libcrypto from `path`, or from where the system has it. Gives its version, too.
-pub(super) fn open(
+pub(in crate::peer) fn open(
     path: Option<&Path>,
     mend: &'static str,
 ) -> Result<(Library, String), PeerError> {
     let name = name_of(path);
-    // SAFETY: loading runs the library's initialisers; it is the one the system installed or
-    // the user named, which is as trusted as this program.
-    let library = unsafe { Library::new(&name) }.map_err(|error| PeerError::Missing {
-        who: "OpenSSL",
-        reason: error.to_string(),
-        mend,
-    })?;
+    let library = load(&name, mend)?;
     let versions = Versions::load(&library).map_err(|error| unfit(path, &error))?;
     // SAFETY: it takes any number and returns a string constant.
     let version = unsafe { (versions.OpenSSL_version)(0) };

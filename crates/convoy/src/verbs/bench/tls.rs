@@ -13,7 +13,7 @@ use convoy_bench::esp::cores::Cores;
 use convoy_bench::machine::Machine;
 use convoy_bench::peer::PeerError;
 use convoy_bench::peer::libssl::LibSsl;
-use convoy_bench::peer::openssl::{Libcrypto, Side};
+use convoy_bench::peer::openssl::Libcrypto;
 use convoy_bench::records::measure::{Effort, Outcome, Point, Sides};
 use convoy_bench::records::report::class;
 use convoy_bench::records::{Call, RecordCipher, Subject};
@@ -310,8 +310,7 @@ fn records(args: &TlsArgs, provider: &Path) -> anyhow::Result<Vec<Point>> {
     let libcrypto = args.libraries.as_ref().map(|folder| folder.join("libcrypto.so.3"));
     let unfit = |error: PeerError| Stop::usage(error.to_string());
     let library = Libcrypto::load(libcrypto.as_deref()).map_err(unfit)?;
-    let side = |file: Option<&Path>| Side::new(&library, file).map_err(unfit);
-    let sides = Sides { default: side(None)?, ours: side(Some(provider))? };
+    let sides = Sides::load(&library, provider).map_err(unfit)?;
     let rounds = if args.quick { 11 } else { 41 };
     let effort = Effort { rounds, time: Duration::from_millis(1) };
     let ciphers = RecordCipher::ALL;

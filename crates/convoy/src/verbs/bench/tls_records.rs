@@ -1,13 +1,13 @@
 //! `convoy bench tls-records`: record calls through EVP, by OpenSSL's default provider and by Convoy's.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use convoy_bench::machine::Machine;
 use convoy_bench::peer::PeerError;
-use convoy_bench::peer::openssl::{Libcrypto, Side};
+use convoy_bench::peer::openssl::Libcrypto;
 use convoy_bench::records::measure::{Effort, Outcome, Sides};
 use convoy_bench::records::report::{NotOffered, Report, SCHEMA, class};
 use convoy_bench::records::{Call, MOST, PARTS, RecordCipher, SIZES, Subject};
@@ -102,8 +102,7 @@ pub(super) fn run(args: &TlsRecordsArgs) -> anyhow::Result<Exit> {
     let provider = module::named_or_found(args.provider.as_deref(), "--provider")?;
     let unfit = |error: PeerError| Stop::usage(error.to_string());
     let library = Libcrypto::load(args.libcrypto.as_deref()).map_err(unfit)?;
-    let side = |file: Option<&Path>| Side::new(&library, file).map_err(unfit);
-    let sides = Sides { default: side(None)?, ours: side(Some(&provider))? };
+    let sides = Sides::load(&library, &provider).map_err(unfit)?;
     if let Err(error) = pin() {
         eprintln!("bench: cannot stay on one core ({error}); figures will vary more");
     }

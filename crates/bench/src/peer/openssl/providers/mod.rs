@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use libloading::Library;
 
-use super::library::{Object, Param, functions, open, unfit};
+use super::library::{Errors, Object, Param, functions, open, unfit};
 use crate::peer::PeerError;
 
 pub use context::{Context, Refused};
@@ -34,14 +34,12 @@ functions! {
     EVP_CipherInit_ex: fn(Object, Object, Object, *const u8, *const u8, c_int) -> c_int;
     EVP_CipherUpdate: fn(Object, *mut u8, *mut c_int, *const u8, c_int) -> c_int;
     EVP_CipherFinal_ex: fn(Object, *mut u8, *mut c_int) -> c_int;
-    ERR_get_error: fn() -> c_ulong;
-    ERR_clear_error: fn();
-    ERR_error_string_n: fn(c_ulong, *mut c_char, usize);
 }
 
 /// OpenSSL's libcrypto, as what loads providers.
 pub struct Libcrypto {
     functions: ProviderFunctions,
+    errors: Errors,
     version: String,
     _library: Library,
 }
@@ -64,7 +62,8 @@ impl Libcrypto {
     pub fn load(path: Option<&Path>) -> Result<Rc<Self>, PeerError> {
         let (library, version) = open(path, MEND)?;
         let functions = ProviderFunctions::load(&library).map_err(|error| unfit(path, &error))?;
-        Ok(Rc::new(Self { functions, version, _library: library }))
+        let errors = Errors::load(&library).map_err(|error| unfit(path, &error))?;
+        Ok(Rc::new(Self { functions, errors, version, _library: library }))
     }
 
     /// The library's version, as it tells it.
@@ -76,20 +75,7 @@ impl Libcrypto {
     /// The errors that libcrypto has noted since they were last asked for.
     #[must_use]
     pub fn errors(&self) -> String {
-        let mut texts: Vec<String> = Vec::new();
-        loop {
-            // SAFETY: it takes nothing.
-            let error = unsafe { (self.functions.ERR_get_error)() };
-            if error == 0 {
-                break;
-            }
-            let mut text: [c_char; 256] = [0; 256];
-            // SAFETY: the text has as much room as is told, and is ended with 0.
-            unsafe { (self.functions.ERR_error_string_n)(error, text.as_mut_ptr(), text.len()) };
-            // SAFETY: as said.
-            let text = unsafe { CStr::from_ptr(text.as_ptr()) };
-            texts.push(text.to_string_lossy().into_owned());
-        }
+        let texts: Vec<_> = std::iter::from_fn(|| self.errors.next()).collect();
         if texts.is_empty() { "OpenSSL does not say why".to_owned() } else { texts.join("; ") }
     }
 }
@@ -123,8 +109,7 @@ impl Side {
             }
         };
         let functions = &library.functions;
-        // SAFETY: it takes nothing.
-        unsafe { (functions.ERR_clear_error)() };
+        library.errors.clear();
         // SAFETY: it takes nothing.
         let context = unsafe { (functions.OSSL_LIB_CTX_new)() };
         // SAFETY: the context is alive, and the name a string. Loading runs the provider's
@@ -145,8 +130,7 @@ impl Side {
         // SAFETY: the context is alive; a name, no properties.
         let raw = unsafe { (functions.EVP_CIPHER_fetch)(self.context, name.as_ptr(), null()) };
         if raw.is_null() {
-            // SAFETY: it takes nothing.
-            unsafe { (functions.ERR_clear_error)() };
+            self.library.errors.clear();
             return None;
         }
         // SAFETY: the cipher is alive.
