@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -200,6 +201,8 @@ impl Nginx {
         command.envs(setup.environment.iter().map(|(name, value)| (name, value)));
         command.current_dir(&folder).stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(Stdio::null());
+        // Ctrl-C reaches the whole group of the bench, which ends nginx itself when a run is over.
+        command.process_group(0);
         let master = command.spawn().map_err(|error| ServerError::Start {
             program: setup.program.display().to_string(),
             error,

@@ -1,10 +1,11 @@
 //! `convoy bench tls`: nginx with both providers, and what is told before anything starts.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
 
@@ -111,7 +112,8 @@ fn an_interruption_leaves_what_was_measured() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
     command.args(["bench", "tls", "--quick", "--json", "--rounds", "1", "--provider"]);
     command.arg(module()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut bench = command.spawn().unwrap();
+    // A terminal's Ctrl-C goes to every process of the group.
+    let mut bench = command.process_group(0).spawn().unwrap();
     let lines = BufReader::new(bench.stderr.take().unwrap()).lines();
     let mut told = Vec::new();
     // The first comparison is over when the second begins.
@@ -119,7 +121,7 @@ fn an_interruption_leaves_what_was_measured() {
         let is_second = line.contains("AES128-GCM-SHA256, 16k, 64 MB, round 1");
         told.push(line);
         if is_second {
-            kill(Pid::from_raw(bench.id() as i32), Signal::SIGINT).unwrap();
+            killpg(Pid::from_raw(bench.id() as i32), Signal::SIGINT).unwrap();
         }
     }
     let output = bench.wait_with_output().unwrap();
