@@ -1,15 +1,24 @@
 //! `convoy bench tls`: nginx with both providers, and what is told before anything starts.
 
 use std::io::{BufRead as _, BufReader};
+use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::common::{convoy, text};
+use convoy_bench::peer::libssl::{LibSsl, Version};
+use convoy_bench::tls::hub::Hub;
+use convoy_bench::tls::job::{Cipher, Job};
+use convoy_bench::tls::member;
+use convoy_bench::tls::run::{Served, run};
+use convoy_bench::tls::server::{Certificate, Nginx, Setup, Site, Way};
+use convoy_lab::{End, Namespace, cable};
+
+use crate::common::{PATIENCE, can_make_namespaces, convoy, text};
 
 fn bench(words: &[&str]) -> Output {
     convoy(&[&["bench", "tls"], words].concat())
@@ -20,13 +29,17 @@ fn module() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().join("libconvoy_openssl.so")
 }
 
+/// Says which is missing.
+fn are_installed(programs: &[&str]) -> bool {
+    let is_missing = |program: &&&str| Command::new(program).arg("-V").output().is_err();
+    let missing = programs.iter().find(is_missing);
+    missing.map(|program| println!("SKIPPED: {program} is not installed")).is_none()
+}
+
 #[test]
 fn nginx_is_measured_with_both_providers() {
-    for program in ["nginx", "openssl"] {
-        if Command::new(program).arg("-v").output().is_err() {
-            println!("SKIPPED: {program} is not installed");
-            return;
-        }
+    if !are_installed(&["nginx", "openssl"]) {
+        return;
     }
     let module = module();
     // On a busy machine a first byte may take longer than two seconds.
@@ -105,8 +118,7 @@ fn too_few_files_are_told_before_anything_starts() {
 
 #[test]
 fn an_interruption_leaves_what_was_measured() {
-    if Command::new("nginx").arg("-v").output().is_err() {
-        println!("SKIPPED: nginx is not installed");
+    if !are_installed(&["nginx"]) {
         return;
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
@@ -131,4 +143,116 @@ fn an_interruption_leaves_what_was_measured() {
     let duels = report["duels"].as_array().unwrap();
     assert!((1..=2).contains(&duels.len()), "{duels:?}");
     assert_eq!(report["peaks"].as_array().unwrap().len(), 0);
+}
+
+/// Bytes that this thread's namespace has sent over its loopback interface.
+fn loopback_bytes() -> u64 {
+    let counters = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
+    let line = counters.lines().find_map(|line| line.trim().strip_prefix("lo:")).unwrap();
+    line.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_bytes_of_a_run_are_those_that_the_kernel_counts() {
+    if !can_make_namespaces() || !are_installed(&["nginx", "openssl"]) {
+        return;
+    }
+    let namespace = Namespace::anonymous().unwrap();
+    let (bytes, counted) = namespace.run(fetch_for_a_second).unwrap();
+    // Headers of TLS, TCP and IP, acknowledgements, and at the end what is in one connection's buffers.
+    let most = bytes * 101 / 100 + (1 << 20);
+    assert!((bytes..most).contains(&counted), "{bytes} bytes of the file, {counted} on the wire");
+}
+
+/// Has one load process fetch from nginx: bytes of the file that it counted, and bytes on the wire.
+fn fetch_for_a_second() -> (u64, u64) {
+    std::fs::write("/proc/sys/net/ipv4/tcp_rmem", "4096 65536 262144").unwrap();
+    std::fs::write("/proc/sys/net/ipv4/tcp_wmem", "4096 65536 262144").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::new(folder.path(), Ipv4Addr::LOCALHOST.into()).unwrap();
+    let cipher = Cipher {
+        name: "AES128-GCM-SHA256".to_owned(),
+        version: Version::Tls12,
+        encrypt_then_mac: false,
+    };
+    let way = Way { cipher: cipher.clone(), certificate: Certificate::Rsa, buffer_kib: 16 };
+    let nginx = Nginx::start(&Setup {
+        program: Path::new("nginx"),
+        site: &site,
+        name: "default",
+        environment: &[],
+        cpus: &[0],
+        ways: std::slice::from_ref(&way),
+    })
+    .unwrap();
+    let mut hub = Hub::listen("127.0.0.1:0", "secret").unwrap();
+    let server = hub.address().to_string();
+    let load = std::thread::spawn(move || {
+        let library = LibSsl::load(None).unwrap();
+        member::work(&library, &server, "secret", PATIENCE)
+    });
+    hub.gather(1, PATIENCE).unwrap();
+    let size = 64 << 20;
+    let job = Job {
+        server: String::new(),
+        path: site.file(size).unwrap(),
+        size,
+        cipher,
+        connections: 1,
+        seconds: 1.0,
+        verify_every: 32,
+        patience: 30.0,
+    };
+    let served =
+        Served { nginx: &nginx, provider: "default", calls: &|| None, workers: 1, clients: 1 };
+    let before = loopback_bytes();
+    let done = run(&mut hub, &served, (0, &way), job).unwrap();
+    let counted = loopback_bytes() - before;
+    drop(hub);
+    load.join().unwrap().unwrap();
+    ((done.throughput * done.seconds).round() as u64, counted)
+}
+
+/// The second host's monotonic clock is an hour ahead.
+#[test]
+fn load_comes_from_another_host_whose_clock_is_an_hour_apart() {
+    if !can_make_namespaces() || !are_installed(&["nginx", "openssl", "unshare"]) {
+        return;
+    }
+    let [server, client] = [(); 2].map(|()| Namespace::anonymous().unwrap());
+    let address = |address: &str| vec![address.parse().unwrap()];
+    let a = End { namespace: &server, link: "lan0", addresses: address("10.9.0.1/24") };
+    let b = End { namespace: &client, link: "lan0", addresses: address("10.9.0.2/24") };
+    cable(&a, &b, 1500).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
+    let words = "bench tls --quick --json --rounds 1 --seconds 0.3 --sizes 1M --ciphers \
+                 AES128-GCM-SHA256 --latency-bound 60 --address 10.9.0.1 --listen 10.9.0.1:7700 \
+                 --load-hosts 1 --token secret --workers 1 --provider";
+    command.args(words.split(' ')).arg(module());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let bench = server.spawn(&mut command).unwrap();
+    let mut command = Command::new("unshare");
+    command.args("--time --monotonic 3600 --boottime 3600 --fork --kill-child".split(' '));
+    command.arg(env!("CARGO_BIN_EXE_convoy"));
+    command.args("bench tls --join 10.9.0.1:7700 --token secret".split(' '));
+    let mut load = client.spawn(command.stdin(Stdio::null()).stderr(Stdio::piped())).unwrap();
+    let output = bench.wait_with_output().unwrap();
+    if !output.status.success() {
+        let _ = load.kill();
+    }
+    let load = load.wait_with_output().unwrap();
+    let told = text(&load.stderr);
+    if told.contains("unshare failed") {
+        println!("SKIPPED: this kernel has no namespaces of clocks");
+        return;
+    }
+    assert!(output.status.success(), "{}{told}", text(&output.stderr));
+    assert!(load.status.success(), "{told}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["load_processes"], 1);
+    let best = &report["peaks"][0]["best"];
+    assert!(best["throughput"].as_f64().unwrap() > 0.0, "{best}");
+    // Time that passed, not time of day.
+    assert!((0.3..60.0).contains(&best["seconds"].as_f64().unwrap()), "{best}");
+    assert!(best["whole"]["max"].as_f64().unwrap() < 60.0, "{best}");
 }

@@ -73,7 +73,7 @@ pub(super) fn plan(args: &TlsArgs, workers: Vec<usize>) -> Plan {
         ways,
         duel_size: DUEL,
         rounds: args.rounds.unwrap_or(if args.quick { 5 } else { 15 }),
-        duel_seconds: if args.quick { 1.0 } else { 2.0 },
+        duel_seconds: args.seconds.unwrap_or(f64::MAX).min(if args.quick { 1.0 } else { 2.0 }),
         sizes: match (args.sizes.is_empty(), args.quick) {
             (false, _) => args.sizes.clone(),
             (true, true) => vec![SIZES[0], SIZES[3]],
