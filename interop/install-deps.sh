@@ -47,6 +47,7 @@ needs=(
     "/usr/include/openssl/evp.h|libssl-dev|tests that lead the OpenSSL provider and OpenSSL's own through the same calls"
     "nginx|nginx-light|tests with nginx on the OpenSSL provider"
     "curl|curl|tests with nginx on the OpenSSL provider"
+    "ab|apache2-utils|a test of the TLS bench with Apache Bench"
     "haproxy|haproxy|tests with HAProxy on the OpenSSL provider"
 )
 

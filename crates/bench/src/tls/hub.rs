@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use super::job::{Job, Tally};
 
 /// Version of what is said; both ends must have the same.
-pub const PROTOCOL: &str = concat!("convoy-bench-tls 1, ", env!("CARGO_PKG_VERSION"));
+pub const PROTOCOL: &str = concat!("convoy-bench-tls 2, ", env!("CARGO_PKG_VERSION"));
 /// Most bytes of what a process says before it is known, and afterwards.
 const GREETING_MAX: u64 = 4096;
 const REPORT_MAX: u64 = 256 << 20;

@@ -39,9 +39,33 @@ impl Cipher {
     }
 }
 
+/// What fetches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Generator {
+    /// Convoy's own load process.
+    #[default]
+    Convoy,
+    /// Apache Bench, which decrypts all, has one thread, and counts whole files alone.
+    ApacheBench,
+}
+
+impl Generator {
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Convoy => "Convoy's",
+            Self::ApacheBench => "Apache Bench",
+        }
+    }
+}
+
 /// One run: so many connections that fetch a file again and again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
+    /// What fetches.
+    pub generator: Generator,
     /// Where the server is: `address:port`.
     pub server: String,
     /// The file's path on it, with the slash.

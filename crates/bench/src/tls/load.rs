@@ -35,6 +35,14 @@ pub enum LoadError {
         /// What the resolver says.
         error: io::Error,
     },
+    /// Another program does not do what it is there for.
+    #[error("{program} has not given {what}: {error}", program = super::apache_bench::PROGRAM)]
+    Program {
+        /// What is missing.
+        what: &'static str,
+        /// Why.
+        error: io::Error,
+    },
     /// The kernel refused something.
     #[error("{what}: {error}")]
     Kernel {

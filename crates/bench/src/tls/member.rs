@@ -5,8 +5,10 @@ use std::net::TcpStream;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use super::apache_bench::ApacheBench;
 use super::hub::{Link, PROTOCOL, Said, Told};
-use super::load::Load;
+use super::job::{Generator, Job, Tally};
+use super::load::{Load, LoadError};
 use crate::peer::libssl::LibSsl;
 
 /// Most bytes of what the server says.
@@ -60,7 +62,7 @@ pub fn work(
             Ok(Told::Refused(why)) => {
                 return Err(JoinError::Refused { server: server.to_owned(), why });
             }
-            Ok(Told::Prepare(job)) => match Load::new(library, *job) {
+            Ok(Told::Prepare(job)) => match Ready::new(library, *job) {
                 Ok(ready) => {
                     load = Some(ready);
                     link.say(&Said::Ready).map_err(lost)?;
@@ -68,7 +70,7 @@ pub fn work(
                 Err(error) => link.say(&Said::Unable(error.to_string())).map_err(lost)?,
             },
             Ok(Told::Go) => {
-                let said = match load.take().map(Load::run) {
+                let said = match load.take().map(Ready::run) {
                     Some(Ok(tally)) => Said::Done(Box::new(tally)),
                     Some(Err(error)) => Said::Unable(error.to_string()),
                     None => Said::Unable("nothing was set up".to_owned()),
@@ -78,6 +80,28 @@ pub fn work(
             // The server has ended: so does this.
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(lost(error)),
+        }
+    }
+}
+
+/// A run that is set up.
+enum Ready {
+    Own(Load),
+    ApacheBench(ApacheBench),
+}
+
+impl Ready {
+    fn new(library: &Rc<LibSsl>, job: Job) -> Result<Self, LoadError> {
+        match job.generator {
+            Generator::Convoy => Load::new(library, job).map(Self::Own),
+            Generator::ApacheBench => ApacheBench::new(job).map(Self::ApacheBench),
+        }
+    }
+
+    fn run(self) -> Result<Tally, LoadError> {
+        match self {
+            Self::Own(load) => load.run(),
+            Self::ApacheBench(load) => load.run(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What a TLS web server gets done: the study of 2015 with nginx, repeated.
 
+pub mod apache_bench;
 mod connection;
 pub mod hub;
 pub mod job;

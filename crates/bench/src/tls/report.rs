@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
+use super::job::Generator;
 use super::run::{Bottleneck, Latency};
 use super::server::Way;
 use super::study::{Findings, Peak};
@@ -32,6 +33,8 @@ pub struct Report {
     pub nginx: String,
     /// Providers.
     pub providers: Vec<String>,
+    /// What fetched.
+    pub generator: Generator,
     /// Load processes.
     pub load_processes: usize,
     /// The latency that is bounded.
@@ -45,6 +48,8 @@ pub struct Report {
     pub findings: Findings,
     /// What was left out, and why.
     pub left_out: Vec<String>,
+    /// Settings of the kernel that were changed meanwhile.
+    pub tuned: Vec<String>,
     /// What would make this machine carry more.
     pub advice: Vec<String>,
 }
@@ -222,7 +227,7 @@ impl Report {
     #[must_use]
     pub fn text(&self, table: fn(&[Vec<String>]) -> String) -> String {
         let mut text = format!(
-            "convoy {}: {}\n{}, class {}; kernel {}\n{}; {}; {} load processes; bounded: {} latency, {} s\n",
+            "convoy {}: {}\n{}, class {}; kernel {}\n{}; {}; {} load processes ({}); bounded: {} latency, {} s\n",
             self.version,
             self.command,
             self.machine.cpu,
@@ -231,6 +236,7 @@ impl Report {
             self.openssl,
             self.nginx,
             self.load_processes,
+            self.generator.name(),
             self.latency.name(),
             self.latency_bound,
         );
@@ -266,6 +272,9 @@ impl Report {
         }
         for line in &self.left_out {
             let _ = writeln!(text, "left out: {line}");
+        }
+        for line in &self.tuned {
+            let _ = writeln!(text, "tuned: {line}");
         }
         for line in &self.advice {
             let _ = writeln!(text, "advice: {line}");

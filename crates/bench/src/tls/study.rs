@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::hub::Hub;
-use super::job::Job;
+use super::job::{Generator, Job};
 use super::run::{Latency, Run, RunError, Served, run};
 use super::search::{Bounds, Found, Trial, highest};
 use super::server::{Nginx, Setup, Site, WORKER_CONNECTIONS, Way};
@@ -33,6 +33,8 @@ impl std::fmt::Debug for Provider {
 /// What is measured.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// What fetches.
+    pub generator: Generator,
     /// Ways to serve.
     pub ways: Vec<Way>,
     /// Providers are compared with these, by number, and this file.
@@ -209,6 +211,7 @@ impl Study<'_> {
     fn job(&self, size: u64, connections: usize, seconds: f64) -> Result<Job, RunError> {
         let cipher = self.plan.ways[0].cipher.clone();
         Ok(Job {
+            generator: self.plan.generator,
             server: String::new(),
             path: self.stage.site.file(size)?,
             size,

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use convoy_bench::peer::libssl::{LibSsl, Version};
 use convoy_bench::tls::hub::Hub;
-use convoy_bench::tls::job::{Cipher, Job};
+use convoy_bench::tls::job::{Cipher, Generator, Job};
 use convoy_bench::tls::member;
 use convoy_bench::tls::run::{Served, run};
 use convoy_bench::tls::server::{Certificate, Nginx, Setup, Site, Way};
@@ -145,6 +145,39 @@ fn an_interruption_leaves_what_was_measured() {
     assert_eq!(report["peaks"].as_array().unwrap().len(), 0);
 }
 
+/// In a namespace, whose settings no other test uses.
+#[test]
+fn apache_bench_fetches_with_settings_that_are_taken_back() {
+    if !can_make_namespaces() || !are_installed(&["nginx", "openssl", "ab"]) {
+        return;
+    }
+    let namespace = Namespace::anonymous().unwrap();
+    let backlog = || {
+        let read = || std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        namespace.run(read).unwrap()
+    };
+    let before = backlog();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
+    let words = "bench tls --client ab --tune --quick --json --rounds 1 --seconds 1 --sizes 1M \
+                 --ciphers AES128-SHA --latency-bound 60 --provider";
+    command.args(words.split(' ')).arg(module());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = namespace.spawn(&mut command).unwrap().wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["generator"], "apache-bench");
+    let best = &report["peaks"][0]["best"];
+    assert!(best["files"].as_u64().unwrap() > 0, "{best}");
+    assert!(best["client_cpu"].as_f64().unwrap() > 0.0, "{best}");
+    assert!(
+        best["whole"]["median"].as_f64().unwrap() >= best["first_byte"]["median"].as_f64().unwrap()
+    );
+    let tuned = report["tuned"].as_array().unwrap();
+    let line = format!("net.core.somaxconn was {:?}, and \"8192\"", before.trim());
+    assert!(tuned.iter().any(|told| told.as_str().unwrap().contains(&line)), "{tuned:?}");
+    assert_eq!(backlog(), before);
+}
+
 /// Bytes that this thread's namespace has sent over its loopback interface.
 fn loopback_bytes() -> u64 {
     let counters = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
@@ -194,6 +227,7 @@ fn fetch_for_a_second() -> (u64, u64) {
     hub.gather(1, PATIENCE).unwrap();
     let size = 64 << 20;
     let job = Job {
+        generator: Generator::Convoy,
         server: String::new(),
         path: site.file(size).unwrap(),
         size,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use convoy_bench::peer::libssl::{LibSsl, Version};
 use convoy_bench::tls::hub::{Hub, PROTOCOL};
-use convoy_bench::tls::job::{Cipher, Job};
+use convoy_bench::tls::job::{Cipher, Generator, Job};
 use convoy_bench::tls::member::{self, JoinError};
 
 use super::server::{Deed, Server};
@@ -29,6 +29,7 @@ fn join(hub: &Hub, token: &'static str) -> JoinHandle<Result<(), JoinError>> {
 
 fn job(server: &Server) -> Job {
     Job {
+        generator: Generator::Convoy,
         server: server.address.to_string(),
         path: "/file".to_owned(),
         size: 1000,

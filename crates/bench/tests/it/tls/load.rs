@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use convoy_bench::peer::libssl::{LibSsl, Version};
-use convoy_bench::tls::job::{Cipher, Job, Tally};
+use convoy_bench::tls::job::{Cipher, Generator, Job, Tally};
 use convoy_bench::tls::load::Load;
 
 use super::server::{Deed, Server};
@@ -18,6 +18,7 @@ fn ciphers() -> [Cipher; 2] {
 
 fn job(server: &Server, cipher: Cipher, verify_every: usize) -> Job {
     Job {
+        generator: Generator::Convoy,
         server: server.address.to_string(),
         path: "/file".to_owned(),
         size: SIZE as u64,

@@ -2,6 +2,7 @@
 
 mod load;
 mod plan;
+mod tune;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use convoy_bench::records::measure::{Effort, Outcome, Point, Sides};
 use convoy_bench::records::report::class;
 use convoy_bench::records::{Call, RecordCipher, Subject};
 use convoy_bench::tls::hub::Hub;
+use convoy_bench::tls::job::Generator;
 use convoy_bench::tls::report::{Report, SCHEMA};
 use convoy_bench::tls::run::Latency;
 use convoy_bench::tls::server::Site;
@@ -39,6 +41,7 @@ Examples:
   convoy bench tls --sizes 64M --ciphers AES128-SHA,AES128-GCM-SHA256 --seconds 120
   convoy bench tls --address 192.0.2.1 --listen 192.0.2.1:7700 --load-hosts 2
   convoy bench tls --join 192.0.2.1:7700 --token 5f0c…      # on each of the other two hosts
+  convoy bench tls --quick --client ab         # Apache Bench fetches, as it did in the study
 
 A study of 2015 measured nginx with AES-128-GCM against AES-128-CBC with HMAC-SHA1, by file size. This does
 it again, with OpenSSL's default provider and with Convoy's: nginx of the distribution, one worker on each of
@@ -52,7 +55,9 @@ share of their processors at it. BY says what was full: the server, as it should
 
 The clients do their handshakes with OpenSSL, which alone has all these ciphers. One connection of 32 is
 decrypted and compared (--verify); of the others records are counted, so that the server is what is measured.
-A run whose cipher or encrypt-then-MAC was not what was asked for is an error. Kernel TLS stays off.
+With --client ab, Apache Bench fetches instead: it decrypts all, and counts files that came whole, so use it
+with --seconds 20 or more. A run whose cipher or encrypt-then-MAC was not what was asked for is an error.
+Kernel TLS stays off.
 
 Latency is until the first byte of the file by default: a file of 4 GB within two seconds is beyond any link
 of the study. Two processors carry one worker and one load process. Ctrl-C ends after the run under way; what was
@@ -89,6 +94,9 @@ pub struct TlsArgs {
     /// Decrypt and compare one of so many connections; \"all\" for each.
     #[arg(long, value_name = "COUNT", default_value = "32", value_parser = plan::verify)]
     verify: usize,
+    /// What fetches.
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "convoy")]
+    client: Client,
     /// nginx.
     #[arg(long, value_name = "FILE", default_value = "nginx")]
     nginx: PathBuf,
@@ -116,9 +124,30 @@ pub struct TlsArgs {
     /// The processor of a load process.
     #[arg(long, value_name = "NUMBER", requires = "join", hide = true)]
     cpu: Option<usize>,
+    /// Change settings of the kernel that hold many connections back, as root; they are set back at the end.
+    #[arg(long)]
+    tune: bool,
     /// Print as JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// What fetches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Client {
+    /// Convoy's load processes
+    Convoy,
+    /// Apache Bench, as the study had it: it decrypts all, and counts files that came whole
+    Ab,
+}
+
+impl From<Client> for Generator {
+    fn from(client: Client) -> Self {
+        match client {
+            Client::Convoy => Self::Convoy,
+            Client::Ab => Self::ApacheBench,
+        }
+    }
 }
 
 /// The latency that is bounded.
@@ -143,6 +172,7 @@ impl From<Which> for Latency {
 }
 
 pub(super) fn run(args: &TlsArgs) -> anyhow::Result<Exit> {
+    let tuned = if args.tune { tune::Tuned::raise()? } else { tune::Tuned::default() };
     if let (Some(server), Some(token)) = (&args.join, &args.token) {
         return load::work(args, server, token);
     }
@@ -203,12 +233,14 @@ pub(super) fn run(args: &TlsArgs) -> anyhow::Result<Exit> {
         openssl: library.version().to_owned(),
         nginx,
         providers: providers.iter().map(|provider| provider.name.clone()).collect(),
+        generator: plan.generator,
         load_processes: processes,
         latency: args.latency.into(),
         latency_bound: args.latency_bound,
         records: records(args, &provider)?,
         findings: Findings::default(),
         left_out: left_out(&cpus, &plan.workers),
+        tuned: tuned.lines(),
         advice: advice(limit),
     };
     let stage = Stage {
@@ -282,14 +314,7 @@ fn advice(limit: u64) -> Vec<String> {
             "{limit} files may be open: raise the limit (ulimit -n 20000) for 8,192 connections"
         ));
     }
-    let backlog = fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap_or_default();
-    if backlog.trim().parse::<u64>().is_ok_and(|backlog| backlog < 4096) {
-        advice.push(format!(
-            "net.core.somaxconn is {}: many connections that begin together may be refused; sysctl -w \
-             net.core.somaxconn=8192",
-            backlog.trim()
-        ));
-    }
+    advice.extend(tune::advice());
     advice
 }
 

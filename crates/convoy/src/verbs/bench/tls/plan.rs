@@ -67,6 +67,7 @@ pub(super) fn plan(args: &TlsArgs, workers: Vec<usize>) -> Plan {
     let certificate = |name: &str| if name.contains("ECDSA") { Ecdsa } else { Rsa };
     let searches = searched.iter().map(|name| place(way(name, certificate(name), 16))).collect();
     Plan {
+        generator: args.client.into(),
         duels,
         handshakes,
         searches,
