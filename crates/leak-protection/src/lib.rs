@@ -42,6 +42,7 @@ mod chains;
 mod error;
 mod findings;
 mod forgetting;
+mod hidden;
 mod interference;
 mod links;
 mod marks;
@@ -75,7 +76,7 @@ pub use self::{
     queues::{Answered, Answers, Listener, Policies, Questions},
     standing::Repaired,
     table::Drops,
-    tracked::{Fill, Tracked, connections, has_legacy_rules, others_track},
+    tracked::{Fill, Others, Tracked, connections, has_legacy_rules, others},
     way::Way,
 };
 use self::{

@@ -32,6 +32,20 @@ const OUT_OF_TUNNEL: u32 = 4;
 /// filter may look at it, and the way back to its sender is not that into the tunnel.
 const PROTECT_FORWARDED: u32 = 5;
 
+/// What a packet bears that NAT gave the addresses of a protected one, behind routing: its flow is in the kernel's table,
+/// or is not yet. It is fresh where prefixes alone say that it is protected.
+const REWRITTEN: u32 = 6;
+const REWRITTEN_FIRST: u32 = 7;
+
+/// A packet that NAT gave the addresses of a protected one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rewritten {
+    /// Its flow is not in the kernel's table, and the mark is the number of a note.
+    pub(crate) is_first: bool,
+    /// Prefixes alone say that it is protected.
+    pub(crate) is_whole: bool,
+}
+
 impl Noted {
     pub(crate) const ALL: [Self; 3] = [Self::Bypass, Self::Protect, Self::Here];
 
@@ -164,6 +178,24 @@ impl Marks {
     /// A packet that came in and is to be protected.
     pub(crate) const fn protect_forwarded(self) -> Bits {
         Bits { mask: VERDICT << self.packet, value: PROTECT_FORWARDED << self.packet }
+    }
+
+    /// A packet that NAT gave the addresses of a protected one.
+    pub(crate) const fn rewritten(self, is: Rewritten) -> Bits {
+        let value = if is.is_first { REWRITTEN_FIRST } else { REWRITTEN };
+        let whole = if is.is_whole { FRESH } else { 0 };
+        Bits { mask: self.of_packets(), value: (value | whole) << self.packet }
+    }
+
+    /// Whether a mark says so, and of what kind the packet is.
+    pub(crate) const fn rewritten_of(self, mark: u32) -> Option<Rewritten> {
+        let bits = (mark & self.of_packets()) >> self.packet;
+        let is_whole = bits & FRESH != 0;
+        match bits & VERDICT {
+            REWRITTEN => Some(Rewritten { is_first: false, is_whole }),
+            REWRITTEN_FIRST => Some(Rewritten { is_first: true, is_whole }),
+            _ => None,
+        }
     }
 
     pub(crate) const fn fresh(self, is_fresh: bool) -> Bits {

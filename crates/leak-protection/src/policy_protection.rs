@@ -165,6 +165,22 @@ impl PolicyProtection {
         self.standing.track(tracked)
     }
 
+    /// Has what NAT makes a protected packet go into the TUN interface, as a kernel would look policies up again; before,
+    /// it is dropped. To be said where others change addresses ([`Others::rewrite`](crate::Others::rewrite)), as it
+    /// needs the kernel to track flows.
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`]: the kernel cannot do it, and such packets are dropped.
+    pub fn follow_nat(&mut self, follows: bool) -> Result<(), LeakProtectionError> {
+        self.standing.follow_nat(follows, self.prefixes.covers())
+    }
+
+    /// Whether it does, and a [`Listener`](crate::Listener) has to take packets.
+    #[must_use]
+    pub fn follows_nat(&self) -> bool {
+        self.standing.follows_nat()
+    }
+
     /// Makes again what others removed or changed. It changes nothing when there is nothing to repair.
     ///
     /// # Errors

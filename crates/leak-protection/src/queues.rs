@@ -9,7 +9,8 @@ use convoy_netlink::queue::{Answer, Hook, Question, Queue};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::{
-    LeakProtectionError, Marks, Verdict,
+    Config, LeakProtectionError, Marks, Verdict,
+    hidden::Hidden,
     marks::{Epoch, Noted},
 };
 
@@ -26,7 +27,7 @@ const TRACKED: [u8; 4] = [6, 17, 1, 58];
 pub struct Questions {
     /// Where answers are kept.
     pub marks: Marks,
-    /// The first of four queues (NFQUEUE) that nobody else uses.
+    /// The first of five queues (NFQUEUE) that nobody else uses.
     pub queue: u16,
     /// The first of two routing tables, 1 to 252 or from 256 on, that nobody else uses: one has the routes to far
     /// networks, the next one leads what was answered so into the TUN interface.
@@ -42,7 +43,7 @@ impl Default for Questions {
 }
 
 impl Questions {
-    /// Marks as [`Marks::new`], queues 4510 to 4513, tables 4510 and 4511, priorities 210 to 215.
+    /// Marks as [`Marks::new`], queues 4510 to 4514, tables 4510 and 4511, priorities 210 to 215.
     #[must_use]
     pub const fn new() -> Self {
         Self { marks: Marks::new(), queue: 4510, table: 4510, priority: 210 }
@@ -64,6 +65,9 @@ pub trait Policies {
 
     /// The same of a packet for others.
     fn forwarded(&mut self, packet: &[u8]) -> Verdict;
+
+    /// Takes a whole packet as if it had come by the TUN interface. It is protected, and the kernel drops it.
+    fn take(&mut self, packet: &[u8]);
 }
 
 /// What was answered.
@@ -82,6 +86,15 @@ impl Answered {
     #[must_use]
     pub const fn questions(&self) -> u64 {
         self.bypassed.saturating_add(self.protected).saturating_add(self.discarded)
+    }
+
+    const fn count(&mut self, verdict: Verdict) {
+        let count = match verdict {
+            Verdict::Bypass => &mut self.bypassed,
+            Verdict::Protect => &mut self.protected,
+            Verdict::Discard => &mut self.discarded,
+        };
+        *count = count.saturating_add(1);
     }
 
     /// Adds others.
@@ -122,23 +135,28 @@ impl Answers {
 pub struct Listener {
     marks: Marks,
     queues: Vec<(Kind, Queue)>,
+    hidden: Hidden,
 }
 
 impl Listener {
-    /// Listens in the calling thread's network namespace.
+    /// Listens in the calling thread's network namespace, to a table of this configuration.
     ///
     /// # Errors
     /// [`LeakProtectionError::Queue`] when the kernel has no queues, or another process listens.
-    pub fn open(questions: &Questions) -> Result<Self, LeakProtectionError> {
+    pub fn open(config: &Config) -> Result<Self, LeakProtectionError> {
+        let questions = &config.questions;
         let open = |kind: Kind| {
             let number = questions.queue.saturating_add(kind.place());
-            let queue = Queue::open(number, SHOWN, MOST_WAITING);
+            let queue = match kind {
+                Kind::Rewritten => Queue::open_whole(number, MOST_WAITING),
+                _ => Queue::open(number, SHOWN, MOST_WAITING),
+            };
             queue
                 .map(|queue| (kind, queue))
                 .map_err(|refusal| LeakProtectionError::Queue { number, refusal })
         };
         let queues = Kind::ALL.into_iter().map(open).collect::<Result<_, _>>()?;
-        Ok(Self { marks: questions.marks, queues })
+        Ok(Self { marks: questions.marks, queues, hidden: Hidden::open(config)? })
     }
 
     /// Waits until there is a question, at most so long; whether there is one.
@@ -165,18 +183,22 @@ impl Listener {
     /// Those of the sockets.
     pub fn answer(&mut self, policies: &mut impl Policies) -> io::Result<Answers> {
         let mut answers = Answers::default();
-        let marks = self.marks;
-        for (kind, queue) in &mut self.queues {
+        let Self { marks, queues, hidden } = self;
+        for (kind, queue) in queues {
             let Answers { outbound, inbound } = &mut answers;
             let answered = if kind.is_inbound() { inbound } else { outbound };
             queue.answer(|question| {
+                if *kind == Kind::Rewritten {
+                    let (verdict, answer) = hidden.answer(*marks, question, policies);
+                    answered.count(verdict);
+                    return answer;
+                }
                 let noted = kind.noted(question, policies);
-                let count = match noted {
-                    Some(Noted::Bypass | Noted::Here) => &mut answered.bypassed,
-                    Some(Noted::Protect) => &mut answered.protected,
-                    None => &mut answered.discarded,
-                };
-                *count = count.saturating_add(1);
+                answered.count(match noted {
+                    Some(Noted::Bypass | Noted::Here) => Verdict::Bypass,
+                    Some(Noted::Protect) => Verdict::Protect,
+                    None => Verdict::Discard,
+                });
                 let is_kept = kind.is_kept(question);
                 noted.map_or(Answer::Drop, |noted| {
                     Answer::Accept(marks.answered(question.mark, noted, is_kept))
@@ -198,10 +220,13 @@ pub(crate) enum Kind {
     Arriving,
     /// What others send from far to near, also if it goes from near to far as well.
     Forwarded,
+    /// What NAT gave the addresses of a protected packet.
+    Rewritten,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] = [Self::Sent, Self::Leaving, Self::Arriving, Self::Forwarded];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Sent, Self::Leaving, Self::Arriving, Self::Forwarded, Self::Rewritten];
 
     /// Its place among the queues.
     pub(crate) const fn place(self) -> u16 {
@@ -210,6 +235,7 @@ impl Kind {
             Self::Leaving => 1,
             Self::Arriving => 2,
             Self::Forwarded => 3,
+            Self::Rewritten => 4,
         }
     }
 
@@ -223,7 +249,7 @@ impl Kind {
         let came_in = match self {
             Self::Arriving => policies.inbound(question.packet),
             Self::Forwarded => policies.forwarded(question.packet),
-            Self::Sent | Self::Leaving => Verdict::Bypass,
+            Self::Sent | Self::Leaving | Self::Rewritten => Verdict::Bypass,
         };
         if came_in != Verdict::Bypass {
             return None;

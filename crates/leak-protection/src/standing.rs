@@ -115,6 +115,20 @@ impl Standing {
         self.look_at_marks()
     }
 
+    /// As [`Table::follow_nat`].
+    pub(crate) fn follow_nat(
+        &mut self,
+        follows: bool,
+        covers: Shown<'_>,
+    ) -> Result<(), LeakProtectionError> {
+        self.table.follow_nat(follows, covers)
+    }
+
+    /// Whether what NAT makes a protected packet is queued.
+    pub(crate) const fn follows_nat(&self) -> bool {
+        self.table.follows_nat()
+    }
+
     /// The sets are not what they should be, and [`Standing::repair`] is due.
     pub(crate) const fn is_behind(&mut self) {
         self.table.is_behind();

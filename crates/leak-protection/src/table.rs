@@ -11,7 +11,7 @@ use netlink_packet_netfilter::nftables::TableFlags;
 
 use crate::{
     Config, Lead, LeakProtectionError,
-    chains::{self, Chain, Counted, marking, questions, tracking},
+    chains::{self, Chain, Counted, marking, questions, rewritten, tracking},
     forgetting::Flows,
     marks::{Epoch, Marks},
     prefix_sets::{Covers, Differences, Shown},
@@ -134,6 +134,8 @@ pub(crate) struct Table {
     /// How questions are asked, and whether they are.
     asking: Asking,
     asks: bool,
+    /// What NAT makes a protected packet is led and queued.
+    follows_nat: bool,
     /// What is tracked while they are.
     tracked: Tracked,
     /// Nobody else may change it.
@@ -159,6 +161,7 @@ impl Table {
             flows,
             asking,
             asks: false,
+            follows_nat: false,
             tracked: Tracked::default(),
             is_held: false,
             is_current: false,
@@ -226,7 +229,7 @@ impl Table {
         let mut outcome = self.try_ways(covers);
         // The kernel may know only the other way to ask.
         if let Err(refusal) = &outcome
-            && self.asks
+            && (self.asks || self.follows_nat)
             && is_worth_another_way(refusal.errno)
         {
             self.asking.by = match self.asking.by {
@@ -324,6 +327,24 @@ impl Table {
         Ok(())
     }
 
+    /// Says whether what NAT makes a protected packet is led into the TUN interface, and queued. Where the kernel cannot do
+    /// so, all else stands as before.
+    pub(crate) fn follow_nat(
+        &mut self,
+        follows: bool,
+        covers: Shown<'_>,
+    ) -> Result<(), LeakProtectionError> {
+        if core::mem::replace(&mut self.follows_nat, follows) == follows {
+            return Ok(());
+        }
+        let made = self.make(covers);
+        if made.is_err() && follows {
+            self.follows_nat = false;
+            self.make(covers)?;
+        }
+        made
+    }
+
     /// Has the kernel track these packets where questions are asked.
     pub(crate) fn track(&mut self, tracked: Tracked) -> Result<(), LeakProtectionError> {
         let before = core::mem::replace(&mut self.tracked, tracked);
@@ -366,7 +387,7 @@ impl Table {
         if before == Before::Anybodys {
             orders.insert(0, nft::removal(&name));
         }
-        orders.extend(self.sets().zip(1..).map(|(set, id)| set.make(&name, id)));
+        orders.extend(self.empty_sets());
         for Chain { name: chain, place, rules, .. } in self.chains() {
             orders.extend(nft::chain(&name, chain, place, rules));
         }
@@ -383,7 +404,7 @@ impl Table {
         let is_wanted = |there: &&String| chains.iter().any(|chain| chain.name == *there);
         let gone = there.iter().filter(|chain| !is_wanted(chain));
         orders.extend(gone.map(|chain| nft::removal_of_chain(&name, chain)));
-        orders.extend(self.sets().zip(1..).map(|(set, id)| set.make(&name, id)));
+        orders.extend(self.empty_sets());
         for (set, cover) in self.sets().zip(covers) {
             orders.push(nft::elements::none(&name, set.name));
             orders.extend(set.fill(&name, cover));
@@ -392,6 +413,16 @@ impl Table {
             orders.extend(nft::chain(&name, chain, place, rules));
         }
         orders
+    }
+
+    fn empty_sets(&self) -> impl Iterator<Item = Order> {
+        let name = self.config.table();
+        let notes = rewritten::NOTES.into_iter().filter(|_| self.follows_nat);
+        let orders: Vec<_> = { self.sets().zip(1..) }
+            .map(|(set, id)| set.make(&name, id))
+            .chain(notes.zip(SETS.len() as u32 + 1..).map(|(notes, id)| notes.make(&name, id)))
+            .collect();
+        orders.into_iter()
     }
 
     fn sets(&self) -> impl Iterator<Item = &'static AddressSet> {
@@ -423,7 +454,8 @@ impl Table {
     }
 
     fn chains(&self) -> Vec<Chain> {
-        chains::all(&self.config, self.asks.then_some(&self.asking), self.tracked)
+        let when = |is| Some(&self.asking).filter(|_| is);
+        chains::all(&self.config, when(self.asks), when(self.follows_nat), self.tracked)
     }
 
     /// Changes what the sets hold, in one step; all is made anew where it is not known what they hold.
@@ -505,6 +537,11 @@ impl Table {
     /// The port of the socket that it is changed by.
     pub(crate) const fn port(&self) -> u32 {
         self.nft.port()
+    }
+
+    /// Whether what NAT makes a protected packet is queued.
+    pub(crate) const fn follows_nat(&self) -> bool {
+        self.follows_nat
     }
 
     /// Whether it asks questions.

@@ -23,30 +23,45 @@ pub enum Tracked {
     Asked,
 }
 
-/// Whether others on this host have packets tracked, or may: by rules of the packet filter in the calling thread's
-/// network namespace, or by the old iptables, whose rules cannot be seen.
+/// What others on this host do with flows, or may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Others {
+    /// They have packets tracked.
+    pub track: bool,
+    /// They change addresses (NAT).
+    pub rewrite: bool,
+}
+
+/// What others on this host do with flows, or may: by rules of the packet filter in the calling thread's network
+/// namespace, or by the old iptables, whose rules cannot be seen.
 ///
 /// # Errors
 /// [`LeakProtectionError::Netlink`].
-pub fn others_track(config: &Config) -> Result<bool, LeakProtectionError> {
-    if has_legacy_rules() {
-        return Ok(true);
-    }
+pub fn others(config: &Config) -> Result<Others, LeakProtectionError> {
     let ruleset = Ruleset::read().map_err(LeakProtectionError::Netlink)?;
     let own = config.table();
     let needing = |table: &str| is_others(table, &own);
-    Ok(ruleset.not_understood > 0
+    let track = has_legacy_rules()
+        || ruleset.not_understood > 0
         || !ruleset.flow_tables.is_empty()
-        || ruleset.needing_flows.iter().any(|chain| needing(&chain.table)))
+        || ruleset.needing_flows.iter().any(|chain| needing(&chain.table));
+    let rewrite = legacy_tables().any(|table| table == "nat")
+        || ruleset.of_nat.iter().any(|chain| needing(&chain.table));
+    Ok(Others { track, rewrite })
 }
 
 /// Whether there are tables of the old iptables in the calling thread's network namespace, which the kernel keeps apart
 /// from those of nftables.
 #[must_use]
 pub fn has_legacy_rules() -> bool {
-    let files = ["ip_tables_names", "ip6_tables_names"];
+    legacy_tables().next().is_some()
+}
+
+fn legacy_tables() -> impl Iterator<Item = String> {
+    let files = ["ip_tables_names", "ip6_tables_names"].into_iter();
     let read = |name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}"));
-    files.into_iter().any(|name| read(name).is_ok_and(|text| !text.trim().is_empty()))
+    let texts = files.filter_map(move |name| read(name).ok());
+    texts.flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
 }
 
 /// How full the table of connections is, in the calling thread's network namespace; none where nothing is tracked.

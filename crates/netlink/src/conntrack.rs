@@ -1,5 +1,7 @@
 //! Marks of flows that the kernel tracks (conntrack), and how many it tracks.
 
+mod hidden;
+
 use std::io;
 
 use netlink_packet_core::{DefaultNla, NLM_F_ACK};
@@ -14,6 +16,8 @@ use crate::{
     channel::Channel,
     nft::{Answer, Message},
 };
+
+pub use hidden::Hidden;
 
 /// `NFNL_SUBSYS_CTNETLINK`.
 const SUBSYSTEM: u8 = 1;

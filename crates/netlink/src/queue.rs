@@ -51,8 +51,10 @@ const HEADER_LEN: usize = 16;
 const FAMILY_LEN: usize = 4;
 /// Length of `struct nlattr`.
 const ATTRIBUTE_LEN: usize = 4;
-/// Room for a datagram: what is copied of a packet, and attributes.
+/// Room for a datagram beside what is copied of a packet: attributes.
 const ROOM: usize = 8 << 10;
+/// Of a whole packet.
+const WHOLE: u32 = 0xffff;
 /// Answers in one datagram.
 const MOST_AT_ONCE: usize = 64;
 /// Beyond the numbers of other files of a process: when it dies, the kernel closes the highest numbers first.
@@ -147,6 +149,8 @@ pub struct Queue {
     /// The socket once more. A packet that waits holds the interface that it came or goes by, and a process that is
     /// killed closes a TUN interface only when nobody holds it: so its queues have to end before.
     _ends_first: OwnedFd,
+    /// Of a datagram, in bytes.
+    room: usize,
     datagram: Vec<u8>,
     /// Questions that came while it was being opened.
     early: VecDeque<Vec<u8>>,
@@ -172,6 +176,23 @@ impl Queue {
     /// The kernel's refusal: without `CAP_NET_ADMIN` and where there are no queues; `EBUSY` when another process
     /// listens.
     pub fn open(number: u16, copied: u32, most_waiting: u32) -> Result<Self, Refusal> {
+        Self::open_for(number, copied, most_waiting, true)
+    }
+
+    /// The same where whole packets are shown, as they would leave by a wire: segments are apart, with their checksums.
+    ///
+    /// # Errors
+    /// As [`Queue::open`].
+    pub fn open_whole(number: u16, most_waiting: u32) -> Result<Self, Refusal> {
+        Self::open_for(number, WHOLE, most_waiting, false)
+    }
+
+    fn open_for(
+        number: u16,
+        copied: u32,
+        most_waiting: u32,
+        are_together: bool,
+    ) -> Result<Self, Refusal> {
         let mut socket = Socket::new(NETLINK_NETFILTER)?;
         socket.bind_auto()?;
         socket.connect(&SocketAddr::new(0, 0))?;
@@ -183,6 +204,7 @@ impl Queue {
             number,
             _ends_first: ending_first(&socket)?,
             socket,
+            room: ROOM.saturating_add(copied as usize),
             datagram: Vec::new(),
             early: VecDeque::new(),
             answers: Vec::new(),
@@ -193,7 +215,7 @@ impl Queue {
             (PARAMETERS, &parameters),
             (MOST_WAITING, &most_waiting.to_be_bytes()),
             (MASK, &(FAIL_OPEN | TOGETHER).to_be_bytes()),
-            (FLAGS, &TOGETHER.to_be_bytes()),
+            (FLAGS, &(if are_together { TOGETHER } else { 0 }).to_be_bytes()),
         ])?;
         queue.socket.set_non_blocking(true)?;
         Ok(queue)
@@ -241,7 +263,7 @@ impl Queue {
             return Ok(true);
         }
         self.datagram.clear();
-        self.datagram.reserve(ROOM);
+        self.datagram.reserve(self.room);
         match self.socket.recv(&mut self.datagram, 0) {
             Ok(_) => Ok(true),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -255,7 +277,7 @@ impl Queue {
         put_message(&mut order, CONFIG, NLM_F_REQUEST | NLM_F_ACK, self.number, attributes);
         send(&self.socket, &order)?;
         loop {
-            let mut datagram = Vec::with_capacity(ROOM);
+            let mut datagram = Vec::with_capacity(self.room);
             match self.socket.recv(&mut datagram, 0) {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 other => other?,

@@ -16,8 +16,19 @@ const NEEDED: [(&[&[&str]], &str); 5] = [
     (&[&["nf_conntrack_netlink"]], "clears marks of flows"),
 ];
 
-/// Whether the kernel has what questions need. `asks`: the site has policies that need it, or only may get some.
-pub(super) fn look(root: &Path, asks: bool) -> Check {
+/// What questions are needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Policies that pass a part of what others protect.
+    Policies,
+    /// NAT that may make a protected packet of another one.
+    Nat,
+    /// Policies that may come.
+    None,
+}
+
+/// Whether the kernel has what questions need.
+pub(super) fn look(root: &Path, need: Need) -> Check {
     let Some(there) = there(root) else {
         return Check::note(
             ABOUT,
@@ -37,16 +48,24 @@ pub(super) fn look(root: &Path, asks: bool) -> Check {
         })
         .collect();
     let missing = missing.join(", ");
-    match (missing.is_empty(), asks) {
+    match (missing.is_empty(), need) {
         (true, _) => Check::ok(ABOUT, "the kernel can ask a gateway about packets"),
-        (false, true) => Check::problem(
+        (false, Need::Nat) => Check::problem(
+            ABOUT,
+            format!(
+                "missing: {missing}; rules of NAT are here, and packets to which they give the addresses of a protected \
+                 one are dropped, as the kernel cannot hand them over: install these modules, as of the package with \
+                 more of this kernel's modules, or do without NAT for protected networks"
+            ),
+        ),
+        (false, Need::Policies) => Check::problem(
             ABOUT,
             format!(
                 "missing: {missing}; policies of the site pass a part of what others protect, for which the kernel has \
                  to ask: install these modules, as of the package with more of this kernel's modules, or protect all"
             ),
         ),
-        (false, false) => Check::note(
+        (false, Need::None) => Check::note(
             ABOUT,
             format!(
                 "missing: {missing}; policies that pass a part of what others protect are refused, as the kernel \
@@ -102,23 +121,26 @@ mod tests {
     fn modules_that_are_missing_are_named_with_what_they_are_for() {
         let builtin = "kernel/net/netfilter/nf_conntrack_netlink.ko\n";
         let whole = root("nft_queue 16384 4 - Live 0x0\n", builtin, MOST);
-        assert_eq!(look(whole.path(), true).level, Level::Ok);
+        assert_eq!(look(whole.path(), Need::Policies).level, Level::Ok);
         let other = root("xt_NFQUEUE 1 0 - Live\nnft_compat 1 0 - Live\n", builtin, MOST);
-        assert_eq!(look(other.path(), true).level, Level::Ok);
+        assert_eq!(look(other.path(), Need::Policies).level, Level::Ok);
         let half = root("xt_NFQUEUE 1 0 - Live\n", "", MOST);
-        let check = look(half.path(), true);
+        let check = look(half.path(), Need::Policies);
         assert_eq!(check.level, Level::Problem);
         assert!(check.found.contains("nft_queue or xt_NFQUEUE with nft_compat"), "{check:?}");
         assert!(check.found.contains("nf_conntrack_netlink (clears"), "{check:?}");
         assert!(!check.found.contains("nft_ct"), "{check:?}");
         // Who may never need them is told, and no more.
-        assert_eq!(look(half.path(), false).level, Level::Note);
+        assert_eq!(look(half.path(), Need::None).level, Level::Note);
+        let behind_nat = look(half.path(), Need::Nat);
+        assert_eq!(behind_nat.level, Level::Problem);
+        assert!(behind_nat.found.contains("nft_queue or") && behind_nat.found.contains("NAT"));
     }
 
     #[test]
     fn without_a_list_nothing_is_said_to_be_missing() {
         let root = tempfile::tempdir().unwrap();
-        let check = look(root.path(), true);
+        let check = look(root.path(), Need::Policies);
         assert!(check.level == Level::Note && check.found.starts_with("not to be seen"));
     }
 }

@@ -8,7 +8,7 @@ use convoy_leak_protection::{
     has_legacy_rules, interferences,
 };
 
-use super::{Check, Patient, modules};
+use super::{Check, Patient, modules, modules::Need};
 use crate::gateway;
 
 pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
@@ -33,8 +33,15 @@ pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
     if is_held {
         checks.extend(others(&config, asks));
         // Sites without daemons that need no questions need no modules for them.
+        let is_rewritten =
+            || convoy_leak_protection::others(&config).is_ok_and(|others| others.rewrite);
+        let need = match asks {
+            true => Need::Policies,
+            false if for_daemons && is_rewritten() => Need::Nat,
+            false => Need::None,
+        };
         if !asks_now && (asks || for_daemons) {
-            checks.push(modules::look(root, asks));
+            checks.push(modules::look(root, need));
         }
     }
     checks.extend(mtus(patient, &link));

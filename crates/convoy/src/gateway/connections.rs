@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use convoy_control::status::Connections as Report;
-use convoy_leak_protection::{Config, Fill, Tracked, connections, has_legacy_rules, others_track};
+use convoy_leak_protection::{
+    Config, Fill, Others, Tracked, connections, has_legacy_rules, others,
+};
 use convoy_netlink::Refusal;
 use convoy_netlink::nft::{Changed, Monitor};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -32,6 +34,8 @@ struct Seen {
     is_short: AtomicBool,
     /// Nobody else has packets tracked, as far as is known.
     is_ours_alone: AtomicBool,
+    /// Others change addresses, or may.
+    is_rewritten: AtomicBool,
 }
 
 impl Connections {
@@ -63,6 +67,18 @@ impl Connections {
             (false, true) => Tracked::AllButTunnels,
             (false, false) => Tracked::All,
         }
+    }
+
+    /// Takes over what others do with flows, or may where that cannot be seen.
+    pub(super) fn look_at_others(&self, config: &Config) {
+        let others = others(config).unwrap_or(Others { track: true, rewrite: true });
+        self.0.is_ours_alone.store(!others.track, Ordering::Relaxed);
+        self.0.is_rewritten.store(others.rewrite, Ordering::Relaxed);
+    }
+
+    /// Whether others change addresses (NAT).
+    pub(super) fn are_rewritten(&self) -> bool {
+        self.0.is_rewritten.load(Ordering::Relaxed)
     }
 
     /// That it is nearly full, in words.
@@ -161,9 +177,7 @@ impl Lookout {
         if !self.is_due || begin < self.rests_until {
             return;
         }
-        // What cannot be seen may be there.
-        let others_track = others_track(&self.config).unwrap_or(true);
-        self.connections.0.is_ours_alone.store(!others_track, Ordering::Relaxed);
+        self.connections.look_at_others(&self.config);
         self.is_due = false;
         self.rests_until = begin + begin.elapsed() * RESTS;
     }

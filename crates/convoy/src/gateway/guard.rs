@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use convoy_control::site::Site;
@@ -13,8 +14,8 @@ use convoy_host::{Clamp, LinkName};
 use convoy_ipsec::snapshot::{Published, Snapshot};
 use convoy_ipsec::spd::SpdId;
 use convoy_leak_protection::{
-    Changed, Config, Finding, Lead, LeakProtectionError, Look, Policy, PolicyProtection, Tracked,
-    Verdict, Way, far, findings,
+    Answered, Changed, Config, Finding, Lead, LeakProtectionError, Look, Policy, PolicyProtection,
+    Tracked, Verdict, Way, far, findings,
 };
 use convoy_xfrm::PolicyDirection;
 
@@ -32,6 +33,11 @@ const NOT_CLAMPED: &str = "the packet filter here cannot fit TCP connections to 
 
 const ONE_LOCK: &str = "the local networks of policies are more than 256 prefixes: no ip rules hold what these protect \
                         beside the packet filter, and `nft flush ruleset` opens it while no gateway runs";
+
+const UNFOLLOWED: &str = "this kernel cannot lead into tunnels what NAT gives the addresses of a protected packet, and \
+                          drops it (it needs nfnetlink_queue, nft_queue, nft_ct, nf_conntrack_netlink)";
+/// How long it is left at that.
+const UNFOLLOWED_FOR: Duration = Duration::from_secs(10);
 
 /// Leak protection of a gateway for daemons.
 #[derive(Debug)]
@@ -59,6 +65,8 @@ pub(super) struct Guard {
     counts: DropCounts,
     tally: Tally,
     connections: Connections,
+    /// Why what NAT makes a protected packet is dropped, if it is, and when that was found.
+    unfollowed: Option<(String, Instant)>,
     /// There are too many near networks for the second lock, and it was told.
     has_one_lock: bool,
 }
@@ -99,7 +107,9 @@ impl Guard {
                 left.join(", ")
             );
         }
-        Ok(Self {
+        let connections = Connections::default();
+        connections.look_at_others(&config);
+        let mut guard = Self {
             protection: Some(protection),
             config,
             own,
@@ -114,9 +124,12 @@ impl Guard {
             found: Vec::new(),
             counts: DropCounts::default(),
             tally: Tally::default(),
-            connections: Connections::default(),
+            connections,
+            unfollowed: None,
             has_one_lock: false,
-        })
+        };
+        guard.follow_nat()?;
+        Ok(guard)
     }
 
     /// Has these policies asked from now on.
@@ -241,21 +254,31 @@ impl Guard {
         Ok(())
     }
 
-    /// Answers questions as long as some are asked.
+    /// Answers questions as long as some are asked, and takes packets as long as NAT is followed.
     fn answer(&mut self) -> Result<(), LeakProtectionError> {
+        let outcome = self.listen();
+        let may_do_without = |it: &PolicyProtection| it.follows_nat() && !it.asks();
+        match outcome {
+            Err(error) if self.protection.as_ref().is_some_and(may_do_without) => {
+                self.unfollow(&error)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn listen(&mut self) -> Result<(), LeakProtectionError> {
         let Self { protection: Some(protection), database: Some((published, spd)), .. } = self
         else {
             return Ok(());
         };
-        if !protection.asks() {
+        if !protection.asks() && !protection.follows_nat() {
             self.answering = None;
         } else if let Some(answering) = &self.answering {
             answering.set(protection.held());
         } else {
-            let questions = &self.config.questions;
             let seen = (&self.tally, &self.connections);
             let (database, held) = ((&*published, *spd), protection.held());
-            let answering = Answering::start(questions, database, held, seen, &self.pauses)?;
+            let answering = Answering::start(&self.config, database, held, seen, &self.pauses)?;
             self.answering = Some(answering);
         }
         Ok(())
@@ -276,9 +299,35 @@ impl Guard {
             }
         }
         protection.track(self.connections.tracked())?;
+        self.follow_nat()?;
+        let Some(protection) = &mut self.protection else { return Ok(true) };
         let Some(drops) = protection.drops()? else { return Ok(false) };
         self.counts.note(&drops);
         Ok(true)
+    }
+
+    /// Has what NAT makes a protected packet go into the TUN interface, as long as others change addresses.
+    fn follow_nat(&mut self) -> Result<(), LeakProtectionError> {
+        let Some(protection) = &mut self.protection else { return Ok(()) };
+        let is_due = self.connections.are_rewritten();
+        let rests = self.unfollowed.as_ref().is_some_and(|(_, at)| at.elapsed() < UNFOLLOWED_FOR);
+        if is_due == protection.follows_nat() || is_due && rests {
+            return Ok(());
+        }
+        match protection.follow_nat(is_due) {
+            Err(error) if is_due => self.unfollow(&error),
+            outcome => outcome.and_then(|()| self.answer()),
+        }
+    }
+
+    /// This kernel, or who holds the queue, does not let NAT be followed: closed, and without questions that nobody answers.
+    fn unfollow(&mut self, error: &LeakProtectionError) -> Result<(), LeakProtectionError> {
+        let why = format!("{UNFOLLOWED}: {error}");
+        if self.unfollowed.as_ref().is_none_or(|(before, _)| *before != why) {
+            tracing::warn!("{why}");
+        }
+        self.unfollowed = Some((why, Instant::now()));
+        self.protection.as_mut().map_or(Ok(()), |protection| protection.follow_nat(false))
     }
 
     /// Makes the table of the packet filter again, which others changed just now.
@@ -312,11 +361,18 @@ impl Guard {
         let dropped = self.counts.in_words();
         let whose = if self.holds_own() { "this site and of IKE daemons" } else { "IKE daemons" };
         let mut detail = format!("what policies of {whose} protect, {dropped}");
-        if self.answering.is_some() {
+        let asks = self.protection.as_ref().is_some_and(PolicyProtection::asks);
+        if asks {
             let answered = leaks::in_words(&self.tally);
             detail += &format!("; asked about what policies tell apart: {answered}");
+        } else if self.answering.is_some() {
+            let Answered { protected, discarded, .. } = self.tally.answered();
+            detail += &format!(
+                "; behind NAT: {protected} packets led into tunnels one by one, {discarded} dropped"
+            );
         }
-        let questions = self.answering.as_ref().map(|_| self.counts.questions(&self.tally));
+        let asking = self.answering.as_ref().filter(|_| asks);
+        let questions = asking.map(|_| self.counts.questions(&self.tally));
         let connections = self.connections.report();
         LeakProtection { is_on: true, detail, questions, connections }
     }
@@ -325,7 +381,11 @@ impl Guard {
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
         let found = self.found.iter().map(ToString::to_string);
         let dead = self.answering.as_ref().and_then(leaks::dead);
-        found.chain(dead).chain(self.connections.trouble())
+        let is_unfollowed = self.connections.are_rewritten()
+            && self.protection.as_ref().is_some_and(|protection| !protection.follows_nat());
+        let unfollowed = self.unfollowed.iter().filter(move |_| is_unfollowed);
+        let unfollowed = unfollowed.map(|(why, _)| why.clone());
+        found.chain(dead).chain(unfollowed).chain(self.connections.trouble())
     }
 
     /// Looks for what works against it, and says what has come and gone.

@@ -441,8 +441,7 @@ fn answering(
     seen: (&Tally, &Connections),
 ) -> Result<Option<Answering>, LeakProtectionError> {
     let policies = (published, spd);
-    let start =
-        || Answering::start(&config.questions, policies, sets.held(), seen, &Pauses::default());
+    let start = || Answering::start(config, policies, sets.held(), seen, &Pauses::default());
     sets.ask().then(start).transpose()
 }
 

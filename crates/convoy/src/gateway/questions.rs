@@ -7,11 +7,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use convoy_control::status::{QuestionCounts, Questions as QuestionReport};
+use convoy_io::tun::Inlet;
 use convoy_ipsec::snapshot::Published;
 use convoy_ipsec::spd::{Direction, MeantFor, PolicyAction, PolicyId, Spd, SpdId};
 use convoy_leak_protection::{
-    Answered, Answers, Asked, AskedTotal, Held, LeakProtectionError, Listener, Policies, Questions,
-    Verdict, Way,
+    Answered, Answers, Asked, AskedTotal, Config, Held, LeakProtectionError, Listener, Policies,
+    Questions, Verdict, Way,
 };
 use convoy_wire::{FlowKey, parse_packet};
 
@@ -41,6 +42,8 @@ struct Desk {
     pauses: Pauses,
     answers: Arc<Mutex<Answers>>,
     connections: Connections,
+    /// The interface that packets are put into which were to leave by another one.
+    tun: String,
     /// The kernel's questions do not come, and are asked for again and again.
     is_deaf: AtomicBool,
     is_over: AtomicBool,
@@ -97,9 +100,9 @@ pub(super) struct Tally {
 struct Listeners(AtomicU64);
 
 impl Listeners {
-    fn open(&self, questions: &Questions) -> Result<Listener, LeakProtectionError> {
+    fn open(&self, config: &Config) -> Result<Listener, LeakProtectionError> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        let opened = Listener::open(questions);
+        let opened = Listener::open(config);
         self.0.fetch_add(1, Ordering::SeqCst);
         opened
     }
@@ -154,14 +157,14 @@ fn direction(answered: Answered, kernel: Option<Asked>, unanswered: u64) -> Ques
 impl Answering {
     /// Begins to answer questions of the calling thread's network namespace.
     pub(super) fn start(
-        questions: &Questions,
+        config: &Config,
         (published, spd): (&Arc<Published>, SpdId),
         held: Held,
         (tally, connections): (&Tally, &Connections),
         pauses: &Pauses,
     ) -> Result<Self, LeakProtectionError> {
         let listeners = Arc::clone(&tally.listeners);
-        let listener = listeners.open(questions)?;
+        let listener = listeners.open(config)?;
         let desk = Arc::new(Desk {
             published: Arc::clone(published),
             spd,
@@ -169,14 +172,16 @@ impl Answering {
             pauses: pauses.clone(),
             answers: Arc::clone(&tally.answers),
             connections: connections.clone(),
+            tun: config.tun.to_string(),
             is_deaf: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         });
         let thread = thread::Builder::new().name("convoy-questions".into());
         let at = Arc::clone(&desk);
-        let questions = *questions;
+        let questions = config.questions;
+        let config = config.clone();
         let thread = thread
-            .spawn(move || at.serve(listener, || listeners.open(&questions)))
+            .spawn(move || at.serve(listener, || listeners.open(&config)))
             .map_err(|error| LeakProtectionError::Netlink(error.into()))?;
         Ok(Self { questions, desk, thread: Some(thread) })
     }
@@ -219,9 +224,12 @@ impl Desk {
     fn serve(&self, first: Listener, open: impl Fn() -> Result<Listener, LeakProtectionError>) {
         let mut listener = Some(first);
         let mut has_failed = false;
+        let mut inlet = None;
         while !self.is_over.load(Ordering::Relaxed) {
             let outcome = match &mut listener {
-                Some(listener) => self.answer(listener).map_err(|error| error.to_string()),
+                Some(listener) => {
+                    self.answer(listener, &mut inlet).map_err(|error| error.to_string())
+                }
                 None => open().map(|anew| listener = Some(anew)).map_err(|error| error.to_string()),
             };
             match outcome {
@@ -243,7 +251,7 @@ impl Desk {
         }
     }
 
-    fn answer(&self, listener: &mut Listener) -> std::io::Result<()> {
+    fn answer(&self, listener: &mut Listener, inlet: &mut Option<Inlet>) -> std::io::Result<()> {
         if self.pauses.are_over(LOOKS) && listener.wait(LOOKS)? {
             let held = lock(&self.held);
             // Whoever began to pause since counts on that nobody answers who locks after it.
@@ -254,7 +262,8 @@ impl Desk {
             let spd = snapshot.spd_of(self.spd);
             let database = Database { spd, held: Cow::Borrowed(&*held) };
             let is_nearly_full = self.connections.is_nearly_full();
-            let now = listener.answer(&mut Sparing { database, is_nearly_full })?;
+            let tun = self.tun.as_str();
+            let now = listener.answer(&mut Sparing { database, is_nearly_full, tun, inlet })?;
             lock(&self.answers).add(&now);
         }
         Ok(())
@@ -308,6 +317,9 @@ impl Database<'_> {
 struct Sparing<'a> {
     database: Database<'a>,
     is_nearly_full: bool,
+    tun: &'a str,
+    /// Opened with the first packet that needs it.
+    inlet: &'a mut Option<Inlet>,
 }
 
 impl Sparing<'_> {
@@ -330,6 +342,22 @@ impl Policies for Sparing<'_> {
 
     fn forwarded(&mut self, packet: &[u8]) -> Verdict {
         self.look_up(Way::Forward, packet)
+    }
+
+    /// What fails is lost, as where the interface has no room; who sent it sends again.
+    fn take(&mut self, packet: &[u8]) {
+        if self.inlet.is_none() {
+            *self.inlet = Inlet::open(self.tun)
+                .inspect_err(|error| tracing::debug!("a packet behind NAT is lost: {error}"))
+                .ok();
+        }
+        if let Some(inlet) = self.inlet {
+            let put = inlet.put(packet);
+            // It may have another number now.
+            if put.is_err_and(|error| error.raw_os_error() == Some(libc::ENXIO)) {
+                *self.inlet = None;
+            }
+        }
     }
 }
 

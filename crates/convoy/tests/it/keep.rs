@@ -19,7 +19,7 @@ use convoy_lab::{
     Capture, CaptureConfig, Family, Namespace, Site, Topology, TopologyConfig, WIRE_LINK,
     wire_report,
 };
-use convoy_leak_protection::{Listener, Questions};
+use convoy_leak_protection::{Config, Listener};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket,
@@ -521,7 +521,7 @@ fn a_policy_whose_packets_cannot_be_held_is_refused_and_nothing_has_changed() {
                            tmpl src 198.51.100.1 dst 198.51.100.2 proto esp reqid 1 mode tunnel";
     let Some(world) = World::start() else { return };
     // Somebody else answers where the kernel would ask what of both is meant.
-    let listen = || Listener::open(&Questions::new());
+    let listen = || Listener::open(&Config::new(LinkName::new("convoy0").unwrap()));
     let listener = match world.lab.a.gateway.run(listen).unwrap() {
         Ok(listener) => listener,
         Err(error) => return println!("SKIPPED: this kernel asks nobody about packets: {error}"),

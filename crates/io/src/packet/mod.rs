@@ -12,6 +12,7 @@ mod rx;
 mod tx;
 
 pub use config::{Config, Steering, open};
+pub(crate) use tx::address;
 
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -143,7 +143,7 @@ fn prefix(write: &Write, ethernet: &[u8; ethernet::HEADER]) -> [u8; PREFIX] {
 }
 
 /// `struct sockaddr_ll`: family, protocol (big-endian), index, and fields of no use in sending.
-fn address(index: u32, kind: u16) -> [u8; ADDRESS] {
+pub(crate) fn address(index: u32, kind: u16) -> [u8; ADDRESS] {
     let mut address = [0; ADDRESS];
     let family = (libc::AF_PACKET as u16).to_ne_bytes();
     let parts: [&[u8]; 3] = [&family, &kind.to_be_bytes(), &index.to_ne_bytes()];

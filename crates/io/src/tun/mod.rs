@@ -7,6 +7,7 @@
 
 mod config;
 mod drops;
+mod inlet;
 mod make;
 mod own;
 mod rx;
@@ -14,6 +15,7 @@ mod tx;
 
 pub use config::{Config, open, remove, stay};
 pub use drops::QueueDrops;
+pub use inlet::Inlet;
 pub use make::JOINED;
 
 use std::fs::File;

@@ -11,7 +11,7 @@ use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey, Operator};
 use super::{
     Chain, between, by, either_way, outbound,
     questions::{CAME_IN, FROM_NEAR, KEEPS, ask, kept, pass, remembered},
-    quoting, sides,
+    quoting, rewritten, sides,
 };
 use crate::{
     Config, Lead, Way,
@@ -25,18 +25,26 @@ pub(crate) const MARKS: i32 = -90;
 /// What shows that a table marks packets.
 pub(crate) const ARRIVING: &str = "arriving";
 
-pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 3] {
+pub(super) fn chains(
+    config: &Config,
+    asking: Option<&Asking>,
+    rewriting: Option<&Asking>,
+) -> [Chain; 3] {
     let chain = |name, place, rules| Chain { name, place, counts: None, rules };
     let arriving = |priority| Place::At(InetHookNumber::PreRouting, priority);
     [
-        chain(ARRIVING, arriving(MARKS), arrives(config, asking)),
-        chain("arriving-answered", arriving(KEEPS), forwards(config, asking)),
-        chain("sent", Place::Routing(MARKS), sends(config, asking)),
+        chain(ARRIVING, arriving(MARKS), arrives(config, asking, rewriting)),
+        chain("arriving-answered", arriving(KEEPS), forwards(config, asking, rewriting)),
+        chain("sent", Place::Routing(MARKS), sends(config, asking, rewriting)),
     ]
 }
 
 /// What comes in by another interface than that of the tunnels, and is to go there.
-fn forwards(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
+fn forwards(
+    config: &Config,
+    asking: Option<&Asking>,
+    rewriting: Option<&Asking>,
+) -> Vec<Vec<Expression>> {
     let marks = config.questions.marks;
     let mut rules = asking.map(|asking| kept(config, asking)).unwrap_or_default();
     let elsewhere =
@@ -44,6 +52,9 @@ fn forwards(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
     let protected = [marks.noted(Noted::Protect).in_mark(), elsewhere].concat();
     rules.extend(sides(config.leads, Way::Out).map(|(near, far, _)| {
         [protected.clone(), between(near, far), marks.protect_forwarded().into_mark()].concat()
+    }));
+    rules.extend(rewriting.map(|_| {
+        [protected, rewritten::is_of_nat(), marks.protect_forwarded().into_mark()].concat()
     }));
     rules
 }
@@ -56,7 +67,11 @@ fn none_yet(config: &Config) -> impl Iterator<Item = Vec<Expression>> {
 }
 
 /// What comes in. Nothing is asked where both sides are protected whole: other chains know what they may do.
-fn arrives(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
+fn arrives(
+    config: &Config,
+    asking: Option<&Asking>,
+    rewriting: Option<&Asking>,
+) -> Vec<Vec<Expression>> {
     let marks = config.questions.marks;
     let mut rules: Vec<_> = none_yet(config).collect();
     rules.extend([by(MetaKey::Iifname, "lo"), neighbour_discovery()]);
@@ -82,11 +97,16 @@ fn arrives(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
             rules.push([between(near, far), vec![jump(FROM_NEAR)]].concat());
         }
     }
+    rules.extend(rewriting.map(|_| rewritten::led()));
     rules
 }
 
 /// What this host sends.
-fn sends(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
+fn sends(
+    config: &Config,
+    asking: Option<&Asking>,
+    rewriting: Option<&Asking>,
+) -> Vec<Vec<Expression>> {
     let marks = config.questions.marks;
     // A daemon's socket may have had other bits than those of its exemption.
     let exempt =
@@ -104,11 +124,12 @@ fn sends(config: &Config, asking: Option<&Asking>) -> Vec<Vec<Expression>> {
             rules.push([outward, vec![ask(asking, Kind::Sent)]].concat());
         }
     }
+    rules.extend(rewriting.map(|_| rewritten::led()));
     rules
 }
 
 /// Marks what is protected whole, where marks lead.
-fn protect(config: &Config) -> Vec<Expression> {
+pub(super) fn protect(config: &Config) -> Vec<Expression> {
     match config.leads {
         Lead::ByMark => config.questions.marks.noted(Noted::Protect).into_mark(),
         Lead::ByDestination => Vec::new(),

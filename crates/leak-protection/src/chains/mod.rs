@@ -6,6 +6,7 @@ pub(crate) mod marking;
 mod outbound;
 pub(crate) mod questions;
 pub(crate) mod quoting;
+pub(crate) mod rewritten;
 pub(crate) mod tracking;
 
 use convoy_netlink::nft::{
@@ -39,14 +40,23 @@ pub(crate) enum Counted {
 }
 
 /// All chains; those that others jump to come before these.
-pub(crate) fn all(config: &Config, asking: Option<&Asking>, tracked: Tracked) -> Vec<Chain> {
+pub(crate) fn all(
+    config: &Config,
+    asking: Option<&Asking>,
+    rewriting: Option<&Asking>,
+    tracked: Tracked,
+) -> Vec<Chain> {
     let tracking = asking.map(|_| tracking::chains(config, tracked)).into_iter().flatten();
     let questions = asking.into_iter().flat_map(|asking| questions::chains(config, asking));
     let marks = asking.is_some() || config.leads == Lead::ByMark;
-    let marking = marks.then(|| marking::chains(config, asking)).into_iter().flatten();
-    let others =
-        outbound::chains(config, asking).into_iter().chain(inbound::chains(config, asking));
-    questions.chain(tracking).chain(marking).chain(others).collect()
+    let marking = marks.then(|| marking::chains(config, asking, rewriting)).into_iter().flatten();
+    let rewritten = rewriting
+        .into_iter()
+        .flat_map(|queues| rewritten::chains(config, asking.is_some(), queues));
+    let others = outbound::chains(config, asking, rewriting)
+        .into_iter()
+        .chain(inbound::chains(config, asking));
+    questions.chain(tracking).chain(rewritten).chain(marking).chain(others).collect()
 }
 
 /// Accepts what bears one of these marks.

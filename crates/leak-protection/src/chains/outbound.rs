@@ -13,7 +13,7 @@ use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
 use super::{
     Chain, Counted, answered, between, by, drop_between, is_of_this_host, questions::ask, quoting,
-    sides,
+    rewritten, sides,
 };
 use crate::{
     Config, Way,
@@ -26,24 +26,36 @@ const ROOT: u32 = 0;
 
 /// The chains: policies speak of sources as they were sent, so the first lies ahead of all that changes them. The
 /// second lies behind that, for what source NAT made a packet from near.
-pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
+pub(super) fn chains(
+    config: &Config,
+    asking: Option<&Asking>,
+    rewriting: Option<&Asking>,
+) -> [Chain; 2] {
     [("outbound", FIRST, false), ("outbound-behind-nat", LAST, true)].map(
         |(name, priority, is_behind_nat)| Chain {
             name,
             place: Place::At(InetHookNumber::PostRouting, priority),
             counts: Some(Counted::Outbound),
-            rules: rules(config, asking, is_behind_nat),
+            rules: rules(config, asking, rewriting.filter(|_| is_behind_nat), is_behind_nat),
         },
     )
 }
 
-fn rules(config: &Config, asking: Option<&Asking>, is_behind_nat: bool) -> Vec<Vec<Expression>> {
+fn rules(
+    config: &Config,
+    asking: Option<&Asking>,
+    rewriting: Option<&Asking>,
+    is_behind_nat: bool,
+) -> Vec<Vec<Expression>> {
     let sides = || sides(config.leads, Way::Out);
     let mut rules = vec![by(MetaKey::Oifname, config.tun.as_str()), by(MetaKey::Oifname, "lo")];
     rules.extend(quoting::drops(asking));
     rules.extend(exempt(config).map(|exempt| [exempt, vec![verdict(ACCEPT)]].concat()));
     // Who forwards it takes one from its hop limit.
     rules.push(neighbour_discovery());
+    if rewriting.is_some() {
+        rules.extend(rewritten::taken(config, asking.is_some()));
+    }
     if let Some(asking) = asking {
         let marks = asking.marks;
         let protected = [marks.noted(Noted::Protect), marks.protect_forwarded()];

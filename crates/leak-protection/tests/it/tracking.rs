@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use convoy_leak_protection::{Config, LeakProtection, PrefixSets, Sides, Tracked, others_track};
+use convoy_leak_protection::{Config, LeakProtection, PrefixSets, Sides, Tracked, others};
 use convoy_netlink::nft::expression::{ACCEPT, count, verdict};
 use convoy_netlink::nft::flow::{RELATED, is_not_in_state};
 use convoy_netlink::nft::{self, Nft, Place, TableFlags};
@@ -182,10 +182,10 @@ fn whoever_else_needs_flows_is_seen() {
     let Ok(space) = Space::new() else {
         return crate::world::skipped("cannot make a network namespace here");
     };
-    let others = || space.run(|| others_track(&config()).unwrap());
-    assert!(!others());
+    let tracks = || space.run(|| others(&config()).unwrap().track);
+    assert!(!tracks());
     let _own = space.run(|| LeakProtection::raise(config(), site().sets)).unwrap();
-    assert!(!others(), "its own questions");
+    assert!(!tracks(), "its own questions");
     let mut orders = nft::table("others", TableFlags::empty(), false);
     orders.extend(nft::chain(
         "others",
@@ -194,9 +194,9 @@ fn whoever_else_needs_flows_is_seen() {
         vec![is_not_in_state(1)],
     ));
     space.run(|| Nft::open().unwrap().commit(orders).unwrap());
-    assert!(others());
+    assert!(tracks());
     space.run(|| Nft::open().unwrap().commit(vec![nft::removal("others")]).unwrap());
-    assert!(!others());
+    assert!(!tracks());
     for (program, made, words) in [
         (
             "nft",
@@ -213,13 +213,15 @@ fn whoever_else_needs_flows_is_seen() {
         ("iptables-legacy", "rules that cannot be seen", &["-A FORWARD -j ACCEPT"]),
     ] {
         let Ok(space) = Space::new() else { return };
-        let others = || space.run(|| others_track(&config()).unwrap());
-        assert!(!others(), "{made}");
+        let tracks = || space.run(|| others(&config()).unwrap().track);
+        assert!(!tracks(), "{made}");
         if let Some(error) = words.iter().find_map(|it| space.command(program, it).err()) {
             crate::world::skipped(&format!("{program}: {error}"));
             continue;
         }
-        assert!(others(), "{program}: {made}");
+        assert!(tracks(), "{program}: {made}");
+        let rewrite = space.run(|| others(&config()).unwrap().rewrite);
+        assert_eq!(rewrite, made.contains("NAT"), "{program}: {made}");
     }
     // These leave flows alone.
     let Ok(space) = Space::new() else { return };
@@ -227,5 +229,5 @@ fn whoever_else_needs_flows_is_seen() {
         return;
     };
     space.command("iptables-nft", "-t raw -A OUTPUT -p udp -j CT --notrack").unwrap();
-    assert!(!space.run(|| others_track(&config()).unwrap()));
+    assert!(!space.run(|| others(&config()).unwrap().track));
 }

@@ -11,6 +11,7 @@ use super::{
     expression::{
         Expression, NETWORK, TRANSPORT, V4, V6, equal, found_in, meta, not_found_in, payload,
     },
+    flow::{self, End, FlowDirection},
     transaction::{Answer, Nft, Order},
 };
 use crate::Refusal;
@@ -164,6 +165,19 @@ impl AddressSet {
     #[must_use]
     pub fn lacks_destination(self) -> Vec<Expression> {
         vec![self.address_at(if self.is_v4 { 16 } else { 24 }), not_found_in(self.name)]
+    }
+
+    /// The set has an address of the packet's flow: what packets of a direction have at one end, before addresses are
+    /// changed.
+    #[must_use]
+    pub fn has_of_flow(self, direction: FlowDirection, end: End) -> Vec<Expression> {
+        vec![flow::address(direction, end, self.is_v4, flow::REGISTER), found_in(self.name)]
+    }
+
+    /// The set has it not.
+    #[must_use]
+    pub fn lacks_of_flow(self, direction: FlowDirection, end: End) -> Vec<Expression> {
+        vec![flow::address(direction, end, self.is_v4, flow::REGISTER), not_found_in(self.name)]
     }
 
     fn has_address(self, offset: u32) -> Vec<Expression> {

@@ -2,8 +2,8 @@
 
 use netlink_packet_core::{Emitable as _, NLA_HEADER_SIZE, NlasIterator};
 use netlink_packet_netfilter::nftables::{
-    ListAttribute, NfTablesMessage, SetElementAttribute, SetElementFlags, SetElementList,
-    SetElementMessage,
+    DataAttribute, ListAttribute, NfTablesMessage, SetElementAttribute, SetElementFlags,
+    SetElementList, SetElementMessage,
 };
 
 use super::transaction::{Answer, Order};
@@ -12,11 +12,12 @@ use super::transaction::{Answer, Order};
 const MOST_BYTES: usize = 65_000;
 /// Length of `struct nfgenmsg`.
 const NETFILTER_HEADER_LEN: usize = 4;
-/// `NFTA_SET_ELEM_LIST_ELEMENTS`, `NFTA_LIST_ELEM`, `NFTA_SET_ELEM_KEY`, `NFTA_SET_ELEM_FLAGS`,
+/// `NFTA_SET_ELEM_LIST_ELEMENTS`, `NFTA_LIST_ELEM`, `NFTA_SET_ELEM_KEY`, `NFTA_SET_ELEM_DATA`, `NFTA_SET_ELEM_FLAGS`,
 /// `NFTA_SET_ELEM_KEY_END`.
 const LIST_ELEMENTS: u16 = 3;
 pub(super) const ELEMENT: u16 = 1;
 const KEY: u16 = 1;
+const DATA: u16 = 2;
 const FLAGS: u16 = 3;
 const KEY_END: u16 = 10;
 /// `NFTA_DATA_VALUE`.
@@ -60,6 +61,14 @@ pub fn question(table: &str, set: &str) -> NfTablesMessage {
     NfTablesMessage::GetSetElement(SetElementMessage { attributes: named(table, set) })
 }
 
+/// Asks for the element of a set that has this key.
+pub fn question_of(table: &str, set: &str, key: Vec<u8>) -> NfTablesMessage {
+    let key = SetElementAttribute::Key(DataAttribute::Value(key));
+    let mut attributes = named(table, set);
+    attributes.push(SetElementList::Elements(vec![ListAttribute::Element(vec![key])]));
+    NfTablesMessage::GetSetElement(SetElementMessage { attributes })
+}
+
 fn named(table: &str, set: &str) -> Vec<SetElementList> {
     vec![SetElementList::Table(table.into()), SetElementList::Set(set.into())]
 }
@@ -84,6 +93,12 @@ pub fn shown(answers: &[Answer]) -> impl Iterator<Item = Shown<'_>> {
         let flags = SetElementFlags::from_bits_retain(flags.map_or(0, u32::from_be_bytes));
         Some(Shown { key: value(KEY)?, key_end: value(KEY_END), flags })
     })
+}
+
+/// What the first element in an answer maps its key to.
+pub fn data(answer: &Answer) -> Option<&[u8]> {
+    let elements = answer.attributes(LIST_ELEMENTS).flat_map(|list| within(list, ELEMENT));
+    elements.flat_map(|it| within(it, DATA)).flat_map(|data| within(data, DATA_VALUE)).next()
 }
 
 impl Answer {

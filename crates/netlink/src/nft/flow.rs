@@ -8,7 +8,7 @@ use netlink_packet_netfilter::nftables::{
 use super::expression::{Expression, and, compare, equal, meta};
 
 /// `NFT_REG_1`.
-const REGISTER: u32 = 1;
+pub(super) const REGISTER: u32 = 1;
 /// `NFTA_CT_DREG`, `NFTA_CT_KEY`, `NFTA_CT_SREG`.
 pub(super) const CT_LOAD_TO: u16 = 1;
 pub(super) const CT_KEY: u16 = 2;
@@ -18,6 +18,13 @@ const STATE: u32 = 0;
 const DIRECTION: u32 = 1;
 const STATUS: u32 = 2;
 pub(super) const MARK: u32 = 3;
+/// `NFTA_CT_DIRECTION`.
+const CT_DIRECTION: u16 = 3;
+/// `NFT_CT_PROTO_SRC`; `NFT_CT_SRC_IP` and `NFT_CT_DST_IP`, and behind them those of IPv6.
+const SOURCE_PORT: u32 = 11;
+const SOURCE: u32 = 19;
+const DESTINATION: u32 = 20;
+const TO_V6: u32 = 2;
 /// `NFTA_FIB_DREG`, `NFTA_FIB_RESULT`, `NFTA_FIB_FLAGS`.
 const FIB_LOAD_TO: u16 = 1;
 const FIB_RESULT: u16 = 2;
@@ -37,8 +44,12 @@ pub const RELATED: u32 = 1 << 2;
 pub const NEW: u32 = 1 << 3;
 /// `IPS_EXPECTED`: a helper saw in another flow that this one would come.
 pub const EXPECTED: u32 = 1;
+/// `IPS_CONFIRMED`: the kernel has entered the flow into its table.
+pub const CONFIRMED: u32 = 1 << 3;
 /// `IPS_SRC_NAT`: the flow's source is changed.
 pub const SOURCE_NAT: u32 = 1 << 4;
+/// `IPS_DST_NAT`: its destination is.
+pub const DESTINATION_NAT: u32 = 1 << 5;
 
 /// Which way packets of a flow go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +58,15 @@ pub enum FlowDirection {
     Original,
     /// The other way.
     Reply,
+}
+
+/// One of the two addresses of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Its source.
+    Source,
+    /// Its destination.
+    Destination,
 }
 
 /// Some bits of a mark, and their value.
@@ -128,10 +148,44 @@ pub fn is_with(status: u32) -> Vec<Expression> {
     any_of(STATUS, status, Operator::NotEqual)
 }
 
+/// Goes on if the flow has none of these.
+#[must_use]
+pub fn is_without(status: u32) -> Vec<Expression> {
+    any_of(STATUS, status, Operator::Equal)
+}
+
+/// Loads an address that the flow's packets have which come in by this direction.
+pub(super) fn address(
+    direction: FlowDirection,
+    end: End,
+    is_v4: bool,
+    register: u32,
+) -> Expression {
+    let key = match end {
+        End::Source => SOURCE,
+        End::Destination => DESTINATION,
+    };
+    tuple(direction, if is_v4 { key } else { key + TO_V6 }, register)
+}
+
+/// The same of the source port, or of the number of an ICMP message's flow, as it stands in the packet.
+pub(super) fn source_port(direction: FlowDirection, register: u32) -> Expression {
+    tuple(direction, SOURCE_PORT, register)
+}
+
+fn tuple(direction: FlowDirection, key: u32, register: u32) -> Expression {
+    let direction = DefaultNla::new(CT_DIRECTION, vec![direction_code(direction)]);
+    other("ct", vec![number(CT_LOAD_TO, register), number(CT_KEY, key), direction])
+}
+
+fn direction_code(direction: FlowDirection) -> u8 {
+    u8::from(direction == FlowDirection::Reply)
+}
+
 /// Goes on if the packet goes this way.
 #[must_use]
 pub fn goes(direction: FlowDirection) -> Vec<Expression> {
-    vec![ct(DIRECTION), equal(vec![u8::from(direction == FlowDirection::Reply)])]
+    vec![ct(DIRECTION), equal(vec![direction_code(direction)])]
 }
 
 /// Goes on if this host takes the packet: it, a broadcast or a group is meant.

@@ -70,6 +70,8 @@ pub struct Ruleset {
     pub flow_tables: Vec<ChainName>,
     /// Chains that need packets to be tracked as flows: by their type, or by a rule.
     pub needing_flows: BTreeSet<ChainName>,
+    /// Those of them that change addresses by flows (NAT), by their type.
+    pub of_nat: BTreeSet<ChainName>,
     /// How many rules were not understood.
     pub not_understood: usize,
 }
@@ -100,7 +102,8 @@ impl Ruleset {
             }
         }
         set.places.extend(chains.iter().filter_map(place));
-        set.needing_flows.extend(chains.iter().filter_map(of_nat));
+        set.of_nat = chains.iter().filter_map(of_nat).collect();
+        set.needing_flows.extend(set.of_nat.iter().cloned());
         for table in flow_tables {
             let text = |kind| text(table.attributes(kind).next()?);
             let named = |family: &u8| {

@@ -188,6 +188,12 @@ impl Nft {
         Ok(of_table.filter_map(|answer| text(answer, CHAIN_NAME)).collect())
     }
 
+    /// Asks for one object.
+    pub fn get(&mut self, question: NfTablesMessage) -> Result<Option<Answer>, Refusal> {
+        let answer = self.channel.ask(Message::Said(message(question)), 0)?;
+        Ok(answer.and_then(|m| if let Message::Heard(answer) = m { Some(answer) } else { None }))
+    }
+
     /// Asks for all objects of a kind.
     pub fn dump(&mut self, question: NfTablesMessage) -> Result<Vec<Answer>, Refusal> {
         self.dump_of(NetfilterProtoFamily::Inet, question)

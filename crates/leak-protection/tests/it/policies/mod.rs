@@ -8,6 +8,7 @@ mod model;
 mod nat;
 mod nearby;
 mod others;
+mod rewritten;
 mod second_lock;
 
 use std::net::{SocketAddr, UdpSocket};

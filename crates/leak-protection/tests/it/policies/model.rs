@@ -122,6 +122,10 @@ impl Policies for Asked<'_> {
     fn forwarded(&mut self, packet: &[u8]) -> Verdict {
         self.0.forwarded(Flow::of(packet))
     }
+
+    fn take(&mut self, _: &[u8]) {
+        unreachable!("nobody said that NAT is to be followed");
+    }
 }
 
 /// Somebody who answers until this is dropped.

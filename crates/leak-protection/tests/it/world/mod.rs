@@ -290,8 +290,10 @@ pub(crate) fn skipped(what: &str) {
 /// in [`bound`].
 pub(crate) fn listen(questions: &Questions) -> QueueListener {
     let begun = Instant::now();
+    let config = Config::new(LinkName::new("convoy0").unwrap());
+    let config = Config { questions: *questions, ..config };
     loop {
-        match QueueListener::open(questions) {
+        match QueueListener::open(&config) {
             Ok(listener) => return listener,
             Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
         }
