@@ -80,6 +80,13 @@ pub enum Interference {
         /// Where the rule is.
         chain: ChainName,
     },
+    /// A rule asks whether the kernel's own IPsec opened a packet, or is to protect it.
+    AsksForIpsec {
+        /// Where the rule is.
+        chain: ChainName,
+        /// The TUN interface.
+        tun: String,
+    },
     /// Some rules may do any of that.
     NotUnderstood {
         /// How many.
@@ -129,6 +136,13 @@ impl fmt::Display for Interference {
                 f,
                 "a rule in {} keeps packets from being tracked: where the kernel asks about them, it asks about each \
                  one; have the rule leave out networks that policies are for",
+                Shown(chain)
+            ),
+            Self::AsksForIpsec { chain, tun } => write!(
+                f,
+                "a rule in {} asks for the kernel's own IPsec (meta ipsec, rt ipsec, -m policy), which packets of Convoy's \
+                 tunnels never had: it does not mean these; beside it, name what tunnels bring by iifname \"{tun}\" \
+                 (-i {tun}) and what they take by oifname \"{tun}\" (-o {tun})",
                 Shown(chain)
             ),
             Self::NotUnderstood { rules } => write!(
@@ -189,6 +203,8 @@ struct Used {
     leads_exempt: bool,
     /// Its own table.
     table: String,
+    /// The TUN interface.
+    tun: String,
 }
 
 impl Used {
@@ -201,6 +217,7 @@ impl Used {
             flows: if asks { marks.of_flows() } else { 0 },
             leads_exempt: asks && matches!(config.leads, Lead::ByDestination),
             table: config.table(),
+            tun: config.tun.to_string(),
         }
     }
 
@@ -273,6 +290,9 @@ fn of_ruleset(ruleset: &Ruleset, used: &Used, asks: bool) -> BTreeSet<Interferen
                 Effect::Untracks => {
                     found.extend(asks.then_some(Interference::Untracked { chain }));
                 }
+                Effect::AsksForIpsec => {
+                    found.insert(Interference::AsksForIpsec { chain, tun: used.tun.clone() });
+                }
             }
         }
     }
@@ -308,8 +328,14 @@ fn of_rule(rule: &RuleMessage, family: Family, used: &Used) -> Option<Interferen
 mod tests {
     use super::*;
 
-    const NONE: Used =
-        Used { exempt: 0, packets: 0, flows: 0, leads_exempt: true, table: String::new() };
+    const NONE: Used = Used {
+        exempt: 0,
+        packets: 0,
+        flows: 0,
+        leads_exempt: true,
+        table: String::new(),
+        tun: String::new(),
+    };
 
     fn named(family: u8, chain: &str) -> ChainName {
         ChainName { family, table: "others".to_owned(), chain: chain.to_owned() }

@@ -90,9 +90,9 @@ fn others(config: &Config, asks: bool) -> Vec<Check> {
         Err(error) => return vec![Check::note(ABOUT, format!("not to be seen: {error}"))],
     };
     let judged = found.iter().map(|it| match it {
-        Interference::Untracked { .. } | Interference::NotUnderstood { .. } => {
-            Check::note(ABOUT, it.to_string())
-        }
+        Interference::Untracked { .. }
+        | Interference::AsksForIpsec { .. }
+        | Interference::NotUnderstood { .. } => Check::note(ABOUT, it.to_string()),
         _ => Check::problem(ABOUT, it.to_string()),
     });
     let mut checks: Vec<_> = judged.collect();

@@ -199,3 +199,29 @@ fn rules_that_keep_flows_from_sight_are_found() {
     assert!(found[0].to_string().contains("table inet others, raw"), "{}", found[0]);
     assert_eq!(words(&space, Lead::ByDestination, false), [""; 0], "nothing is asked");
 }
+
+#[test]
+fn rules_that_ask_for_the_ipsec_of_the_kernel_are_found_with_those_that_do_it() {
+    for (program, words) in [
+        ("nft", "add rule ip others forwards meta ipsec exists accept"),
+        ("nft", "add rule ip others forwards rt ipsec exists accept"),
+        ("nft", "add rule ip others forwards ipsec in reqid 1 accept"),
+        ("iptables-nft", "-A FORWARD -m policy --dir in --pol ipsec -j ACCEPT"),
+    ] {
+        let Ok(space) = Space::new() else {
+            return crate::world::skipped("cannot make a network namespace here");
+        };
+        let chain = "add table ip others ; add chain ip others forwards { type filter hook forward priority 0 ; }";
+        let made = match program {
+            "nft" => space.command("nft", chain).map(drop),
+            _ => Ok(()),
+        };
+        if let Err(error) = made.and_then(|()| space.command(program, words).map(drop)) {
+            crate::world::skipped(&format!("{program} {words}: {error}"));
+            continue;
+        }
+        let found = crate::interference::words(&space, Lead::ByMark, false);
+        assert_eq!(found.len(), 1, "{words}: {found:?}");
+        assert!(found[0].contains("iifname \"convoy0\""), "{found:?}");
+    }
+}

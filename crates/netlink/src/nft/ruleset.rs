@@ -32,6 +32,9 @@ const SAVE: u8 = 1;
 const RESTORE: u8 = 2;
 /// `XT_CT_NOTRACK`.
 const NOT_TRACKED: u16 = 1;
+/// `NFTA_RT_KEY` and `NFT_RT_XFRM`.
+const ROUTE_KEY: u16 = 2;
+const ROUTE_XFRM: u32 = 4;
 /// `IPSET_FLAG_MAP_SKBMARK`.
 const MAPS_MARK: u32 = 1 << 8;
 
@@ -44,6 +47,8 @@ pub enum Effect {
     WritesFlow(u32),
     /// It keeps packets from being tracked as flows.
     Untracks,
+    /// It asks whether the kernel's own IPsec opened the packet, or is to protect it.
+    AsksForIpsec,
 }
 
 /// A chain by its family (`NFPROTO_INET` and others), its table and its name.
@@ -245,6 +250,7 @@ fn effects(expressions: Vec<Expressions>) -> Vec<Effect> {
     // What was loaded, and which of its bits were changed since.
     let (mut loaded, mut changed) = (Loaded::Other, u32::MAX);
     for expression in expressions {
+        effects.extend(asks_for_ipsec(&expression).then_some(Effect::AsksForIpsec));
         match expression {
             Expressions::Meta(parts) => {
                 let is_mark = parts.contains(&Meta::Key(MetaKey::Mark));
@@ -282,6 +288,27 @@ fn effects(expressions: Vec<Expressions>) -> Vec<Effect> {
         }
     }
     effects
+}
+
+/// Whether a step looks at what the kernel's own IPsec did, or will do: `meta ipsec` and `rt ipsec`, `ipsec in`, and the
+/// match of iptables.
+fn asks_for_ipsec(expression: &Expressions) -> bool {
+    match expression {
+        Expressions::Meta(parts) => parts.contains(&Meta::Key(MetaKey::Secpath)),
+        Expressions::Other { expression_type, attributes } => match expression_type.as_str() {
+            "xfrm" => true,
+            "rt" => {
+                value(attributes, ROUTE_KEY).and_then(|key| word(&key)).map(u32::from_be)
+                    == Some(ROUTE_XFRM)
+            }
+            "match" => {
+                value(attributes, TARGET_NAME).and_then(|name| text(&name)).as_deref()
+                    == Some("policy")
+            }
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 /// Bits that a bitwise operation may change; all where it is not by constants.
