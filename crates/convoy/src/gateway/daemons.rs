@@ -256,6 +256,13 @@ impl Daemons {
         widened.context("leak protection")
     }
 
+    /// Has nothing believed that was answered before, and nothing answered until [`Self::narrow`], where the site's own
+    /// policies change. To be called before others come into force.
+    pub(super) fn void_answers(&mut self, site: &Site) -> anyhow::Result<()> {
+        let own = OwnPolicies::of(site).map_err(|finding| Stop::usage(finding.to_string()))?;
+        self.guard.void_answers(&own).context("leak protection")
+    }
+
     /// Protects what the site's own policies in force do, and no more.
     pub(super) fn narrow(&mut self, core: &Core) {
         if !core.settle(core.state().generation()) {
@@ -265,6 +272,7 @@ impl Daemons {
         if let Ok(own) = OwnPolicies::of(core.state().site()) {
             self.protect(|guard| guard.narrow(own));
         }
+        self.guard.go_on();
     }
 
     /// Shares the UDP socket of a daemon.

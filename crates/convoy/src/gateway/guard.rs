@@ -151,6 +151,18 @@ impl Guard {
         self.protection.as_mut().map_or(Ok(()), |protection| protection.route(routed))
     }
 
+    /// Has nothing answered from now on, and nothing believed that was answered before, until [`Guard::go_on`], if these own
+    /// policies decide otherwise. To be called before they come into force.
+    pub(super) fn void_answers(&mut self, next: &OwnPolicies) -> Result<(), LeakProtectionError> {
+        let asks = self.protection.as_ref().is_some_and(PolicyProtection::asks);
+        if !asks || next.decide_as(&self.own) {
+            return Ok(());
+        }
+        self.pause();
+        self.must_forget = true;
+        self.forget()
+    }
+
     /// The site's own policies are these, and they are in force.
     pub(super) fn narrow(&mut self, own: OwnPolicies) -> Result<(), LeakProtectionError> {
         let gone: Vec<_> = self.held.difference(own.covers()).copied().collect();
@@ -159,7 +171,7 @@ impl Guard {
         self.own = own;
         let changed = self.change(&[], &gone);
         let Some(protection) = &mut self.protection else { return Ok(()) };
-        self.must_forget |= !decide_as_before && protection.asks();
+        self.must_forget |= !decide_as_before && !self.is_void && protection.asks();
         let routed = protection.route(self.own.routed().clone());
         let forgotten = self.forget();
         changed.and(routed).and(forgotten)

@@ -22,7 +22,7 @@ use super::connections::{Connections, Lookout};
 use super::guard::Count;
 use super::near_and_far::prefix_sets;
 use super::own_policies;
-use super::questions::{Answering, Database, Pauses, Tally};
+use super::questions::{Answering, Database, Pause, Pauses, Tally};
 use super::trace::Protection;
 use crate::exit::{Stop, describe};
 
@@ -38,6 +38,9 @@ pub(super) struct Leaks {
     database: (Arc<Published>, SpdId),
     /// Policies changed, and the kernel may still believe answers by those before.
     must_forget: bool,
+    pauses: Pauses,
+    /// Nothing is answered at present, nor believed that was answered before.
+    pause: Option<Pause>,
     /// Why there is none although the site file asks for it.
     missing: Option<String>,
     counts: DropCounts,
@@ -67,12 +70,15 @@ impl Leaks {
             return Ok(None);
         }
         let (tally, connections) = (Tally::default(), Connections::default());
+        let pauses = Pauses::default();
         let config = config(site)?;
         let leaks = |protection, answering, missing, tally| Self {
             protection,
             answering,
             database: (Arc::clone(published), spd),
             must_forget: false,
+            pauses: pauses.clone(),
+            pause: None,
             missing,
             counts: DropCounts::default(),
             tally,
@@ -96,7 +102,7 @@ impl Leaks {
         let sets = sets_of(site)?;
         // Closed first: while nobody answers, nothing passes that is asked about.
         let raised = LeakProtection::raise(config.clone(), sets).and_then(|protection| {
-            let seen = (&tally, &connections);
+            let seen = (&tally, &connections, &pauses);
             let answering = answering(&config, (published, spd), protection.sets(), seen)?;
             Ok((protection, answering))
         });
@@ -140,7 +146,7 @@ impl Leaks {
                 let (published, spd) = &self.database;
                 let database = (published, *spd);
                 let sets = protection.sets();
-                let seen = (&self.tally, &self.connections);
+                let seen = (&self.tally, &self.connections, &self.pauses);
                 self.answering = answering(&self.config, database, sets, seen)?;
                 if self.answering.is_some() {
                     tell_interferences(&self.config, true);
@@ -150,16 +156,33 @@ impl Leaks {
         Ok(())
     }
 
+    /// Has nothing answered from now on, and nothing believed that was answered before, until [`Self::narrow`]. To be
+    /// called before other policies come into force.
+    pub(super) fn void_answers(&mut self) -> Result<(), LeakProtectionError> {
+        let (Some(protection), Some(answering)) = (&mut self.protection, &self.answering) else {
+            return Ok(());
+        };
+        let pause = self.pauses.begin();
+        answering.finish();
+        protection.forget_answers()?;
+        self.pause = Some(pause);
+        Ok(())
+    }
+
     /// Protects what this site does. To be called when it is in force.
     pub(super) fn narrow(&mut self, site: &Site) {
+        // Answered is again when all is as the site says.
+        let pause = self.pause.take();
         let outcome = sets_of(site).and_then(|sets| {
             let Some(protection) = &mut self.protection else { return Ok(()) };
             if let Some(answering) = &self.answering {
                 // Answers of before are given when this is set, and then forgotten.
                 answering.set(sets.held());
-                self.must_forget = true;
-                protection.forget_answers()?;
-                self.must_forget = false;
+                if pause.is_none() {
+                    self.must_forget = true;
+                    protection.forget_answers()?;
+                    self.must_forget = false;
+                }
             }
             protection.set(sets)?;
             self.answering = self.answering.take().filter(|_| protection.asks());
@@ -438,10 +461,10 @@ fn answering(
     config: &Config,
     (published, spd): (&Arc<Published>, SpdId),
     sets: &PrefixSets,
-    seen: (&Tally, &Connections),
+    (tally, connections, pauses): (&Tally, &Connections, &Pauses),
 ) -> Result<Option<Answering>, LeakProtectionError> {
-    let policies = (published, spd);
-    let start = || Answering::start(config, policies, sets.held(), seen, &Pauses::default());
+    let (policies, seen) = ((published, spd), (tally, connections));
+    let start = || Answering::start(config, policies, sets.held(), seen, pauses);
     sets.ask().then(start).transpose()
 }
 

@@ -348,6 +348,16 @@ impl Gateway {
             self.narrow_leaks();
             return Err(error);
         }
+        // What policies of before answered is void when others are in force; until then, questions wait.
+        let voided = match (&mut self.leaks, &mut self.daemons) {
+            (Some(leaks), _) => leaks.void_answers().context("leak protection"),
+            (None, Some(daemons)) => daemons.void_answers(&site),
+            (None, None) => Ok(()),
+        };
+        if let Err(error) = voided {
+            self.narrow_leaks();
+            return Err(error);
+        }
         // Policies of the new site decide about nothing that the host is to pass on.
         if site.plain.between_tunnels == BetweenTunnels::Host {
             self.core.send_on(None);
@@ -367,7 +377,6 @@ impl Gateway {
         {
             tracing::error!("drivers of SAs of IKE daemons are as before: {error}");
         }
-        // At once: until then the kernel believes what policies of before said.
         self.narrow_leaks();
         if let Err(error) = self.serve(&after) {
             tracing::warn!("packets to addresses that no SA has now: {}", describe(&error));

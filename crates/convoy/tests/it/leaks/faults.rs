@@ -1,4 +1,4 @@
-//! The kernel fails while a request of a daemon is carried out: it is in force, or nothing has changed.
+//! The kernel fails while a request of a daemon, or a reload, is carried out: it is in force, or nothing has changed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::beside_daemons::{ip_xfrm, try_ip_xfrm, with_daemons};
 use super::{Caller, Echo, World, with_a_free_port};
-use crate::common::{Gateway, PATIENCE};
+use crate::common::{Gateway, PATIENCE, convoy};
 
 const PORT: &str = "src 10.1.0.0/24 dst 10.2.0.0/24 proto udp dport 9 dir out";
 
@@ -20,14 +20,20 @@ struct Fault {
 impl Fault {
     /// None where nothing may be traced.
     fn begin(world: &World, gateway: &Gateway, nth: u32) -> Option<Self> {
+        Self::of(world, gateway, "xfrm", nth)
+    }
+
+    /// The same of another thread, and of each that it begins meanwhile.
+    fn of(world: &World, gateway: &Gateway, thread: &str, nth: u32) -> Option<Self> {
         let tasks = fs::read_dir(format!("/proc/{}/task", gateway.pid())).unwrap();
         let mut paths = tasks.map(|task| task.unwrap().path());
-        let is_it = |task: &PathBuf| fs::read_to_string(task.join("comm")).unwrap() == "xfrm\n";
+        let is_it =
+            |task: &PathBuf| fs::read_to_string(task.join("comm")).unwrap().trim_end() == thread;
         let task = paths.find(is_it).unwrap();
         let file = world.folder.path().join("strace");
         let inject = format!("inject=sendto:error=ENOBUFS:when={nth}");
         let mut strace = Command::new("strace");
-        strace.args(["-yy", "-e", "trace=sendto", "-e", &inject, "-o"]).arg(&file);
+        strace.args(["-f", "-yy", "-e", "trace=sendto", "-e", &inject, "-o"]).arg(&file);
         strace.arg("-p").arg(task.file_name().unwrap());
         let strace = strace.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
         let mut fault = Self { strace, file };
@@ -102,4 +108,54 @@ fn policies_are_in_force_or_as_they_were_wherever_the_kernel_fails() {
         }
         assert!(refused > 0, "{request}: {sends} sends");
     }
+}
+
+/// Reloads the file of side A with this text; whether it is in force.
+fn reloads(world: &World, file: &str) -> bool {
+    fs::write(&world.sites[0], file).unwrap();
+    convoy(&["reload", world.sites[0].to_str().unwrap()]).status.success()
+}
+
+/// What policies of before said of flows is believed as long as they are in force, and no longer.
+fn a_reload_is_in_force_for_flows_or_refused(change: impl Fn(String) -> String) {
+    let Some(world) = World::new(|text| change(with_a_free_port(text))) else { return };
+    let _echo = Echo::start(&world);
+    let [a, _b] = world.start();
+    let passing = fs::read_to_string(&world.sites[0]).unwrap();
+    let dropping = passing.replace("action = \"bypass\"", "action = \"discard\"");
+    assert_ne!(passing, dropping);
+    let caller = Caller::new(&world);
+    assert!(caller.is_answered(&world), "{}", a.log());
+    let Some(fault) = Fault::of(&world, &a, "control", u16::MAX.into()) else {
+        return println!("SKIPPED: strace may not trace here");
+    };
+    assert!(reloads(&world, &dropping), "{}", a.log());
+    let said = fault.end();
+    let sends = said.lines().filter(|line| line.contains("sendto(")).zip(1_u32..);
+    // Of the packet filter.
+    let sends: Vec<_> = sends.filter(|(line, _)| line.contains("nlmsg_type=0xa")).collect();
+    assert!(!sends.is_empty() && !caller.is_answered_once(&world), "{said}{}", a.log());
+    let mut refused = 0;
+    for (_, nth) in &sends {
+        assert!(reloads(&world, &passing) && caller.is_answered(&world), "{}", a.log());
+        let fault = Fault::of(&world, &a, "control", *nth).unwrap();
+        let is_in_force = reloads(&world, &dropping);
+        let passes = caller.is_answered_once(&world);
+        let said = fault.end();
+        assert_eq!(passes, !is_in_force, "send {nth} of {sends:?} failed:\n{said}{}", a.log());
+        refused += u32::from(!is_in_force);
+    }
+    // In force it is when nothing is believed any more that was answered before.
+    assert!(refused > 0, "{sends:?}");
+    assert!(!a.log().contains("flows pass in clear as policies of before said"), "{}", a.log());
+}
+
+#[test]
+fn a_reload_is_in_force_for_flows_or_refused_wherever_the_kernel_fails() {
+    a_reload_is_in_force_for_flows_or_refused(|text| text);
+}
+
+#[test]
+fn a_reload_beside_daemons_is_in_force_for_flows_or_refused_wherever_the_kernel_fails() {
+    a_reload_is_in_force_for_flows_or_refused(with_daemons);
 }

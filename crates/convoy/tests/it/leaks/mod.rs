@@ -411,12 +411,13 @@ impl Caller {
     }
 
     fn is_answered(&self, world: &World) -> bool {
+        (0..5).any(|_| self.is_answered_once(world))
+    }
+
+    fn is_answered_once(&self, world: &World) -> bool {
         let to = SocketAddr::new(world.lab.b.host_address(Family::V4), 9);
-        let mut answer = [0; 16];
-        (0..5).any(|_| {
-            let _ = self.0.send_to(b"is anybody there", to);
-            self.0.recv(&mut answer).is_ok()
-        })
+        let _ = self.0.send_to(b"is anybody there", to);
+        self.0.recv(&mut [0; 16]).is_ok()
     }
 }
 
