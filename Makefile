@@ -25,7 +25,7 @@ export CARGO_INCREMENTAL ?= 0
 endif
 
 .PHONY: help build demo demo-ike test check test-levels test-tiers test-soak test-long audit rustflags \
-	constant-time library install install-library install-library-files
+	constant-time library cryptodev install install-library install-library-files
 
 help:
 	@echo "make demo              two gateways, real traffic through ESP, a summary"
@@ -41,6 +41,7 @@ help:
 	@echo "make audit             asks cargo-deny of the crates used: advisories, licences, sources, duplicates"
 	@echo "make build             the release build of convoy, of what it preloads, and of the OpenSSL provider"
 	@echo "make library           the release build of the C library"
+	@echo "make cryptodev         what crypto devices of DPDK need, where DPDK is installed; make install takes it along"
 	@echo "make install PREFIX=$(PREFIX) LIBDIR=$(LIBDIR)    STRIP= keeps debug information"
 
 build:
@@ -54,6 +55,17 @@ SONAME  := $(SO).$(basename $(VERSION))
 
 library:
 	$(CARGO) build --release --locked --package convoy-capi
+
+# What stands between Convoy and DPDK; it is loaded where a site file asks for a device of DPDK's.
+CRYPTODEV ?= $(TARGET)/release/libconvoy_cryptodev.so
+
+cryptodev:
+	@pkg-config --exists 'libdpdk >= 22.11' || { \
+		echo "DPDK 22.11 or newer is needed, with its headers; Debian and Ubuntu: apt install libdpdk-dev" >&2; exit 1; }
+	@mkdir -p $(dir $(CRYPTODEV))
+	$(CC) -std=c11 -D_GNU_SOURCE -DALLOW_EXPERIMENTAL_API -O2 -g -Wall -Wextra -Werror -fPIC -shared \
+		$$(pkg-config --cflags libdpdk) -o $(CRYPTODEV) crates/cryptodev/shim/convoy_cryptodev.c \
+		$$(pkg-config --libs libdpdk)
 
 demo: build
 	$(TARGET)/release/convoy demo $(DEMO_FLAGS)
@@ -94,6 +106,7 @@ install: build install-library
 	$(INSTALL_BINARY) $(TARGET)/release/convoy $(DESTDIR)$(PREFIX)/bin/convoy
 	$(INSTALL_BINARY) $(TARGET)/release/libconvoy_xfrm_preload.so $(DESTDIR)$(PREFIX)/lib/convoy/libconvoy_xfrm.so
 	$(INSTALL_BINARY) $(TARGET)/release/libconvoy_openssl.so $(DESTDIR)$(PREFIX)/lib/convoy/libconvoy_openssl.so
+	test ! -e $(CRYPTODEV) || $(INSTALL_BINARY) $(CRYPTODEV) $(DESTDIR)$(PREFIX)/lib/convoy/libconvoy_cryptodev.so
 	install -d $(DESTDIR)$(UNITS)
 	sed -e 's|@PREFIX@|$(PREFIX)|' systemd/convoy.service.in > $(DESTDIR)$(UNITS)/convoy.service
 	for unit in $(IKE_UNITS); do \
