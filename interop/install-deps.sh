@@ -47,6 +47,8 @@ needs=(
     "/usr/include/openssl/evp.h|libssl-dev|tests that lead the OpenSSL provider and OpenSSL's own through the same calls"
     "nginx|nginx-light|tests with nginx on the OpenSSL provider"
     "curl|curl|tests with nginx on the OpenSSL provider"
+    "pkg-config|pkg-config|tests with crypto devices of DPDK"
+    "/usr/include/dpdk/rte_cryptodev.h|libdpdk-dev|tests with crypto devices of DPDK"
     "ab|apache2-utils|a test of the TLS bench with Apache Bench"
     "haproxy|haproxy|tests with HAProxy on the OpenSSL provider"
 )

@@ -95,6 +95,7 @@ impl Drivers {
             .chain(preferred)
             .filter(is_for)
             .find_map(|name| self.registry.driver_for(name, suite).ok());
-        named.map_or_else(|| self.registry.for_suite(suite), Ok)
+        let ready = named.map_or_else(|| self.registry.for_suite(suite), Ok)?;
+        Ok(if self.rules.keeps_keys { ready.keeping() } else { ready })
     }
 }

@@ -454,8 +454,22 @@ macro_rules! key_type {
                 suite: impl Into<Suite>,
                 material: impl Into<KeyMaterial>,
             ) -> Result<Self, KeyError> {
+                Self::keeping_with_tier(cpu, cpu.best(), suite, material)
+            }
+
+            /// The same for a tier of the caller's choice.
+            ///
+            /// # Errors
+            ///
+            /// As for [`with_tier`](Self::with_tier).
+            pub fn keeping_with_tier(
+                cpu: &Cpu,
+                tier: Tier,
+                suite: impl Into<Suite>,
+                material: impl Into<KeyMaterial>,
+            ) -> Result<Self, KeyError> {
                 let material = Box::new(material.into());
-                let key = Key::new(cpu, cpu.best(), suite.into(), $way, &material)?;
+                let key = Key::new(cpu, tier, suite.into(), $way, &material)?;
                 Ok(Self { key, material: Some(material) })
             }
 

@@ -91,11 +91,12 @@ impl Cryptodev {
     /// [`CryptodevError`].
     pub fn open(settings: &Settings) -> Result<Self, CryptodevError> {
         let shim = Shim::start(&settings.library(), settings.dpdk_arguments())?;
-        let name = &settings.device;
+        let name = Name::take(&settings.device);
+        let on_bus = name.is_on_bus();
         let failed = |code| CryptodevError::Device {
-            device: name.clone(),
+            device: settings.device.clone(),
             code,
-            help: match (code, name.contains(':')) {
+            help: match (code, on_bus) {
                 (28, _) => "it has fewer queue pairs than two for each worker: use fewer workers",
                 (_, true) => "bind it to vfio-pci (dpdk-devbind.py), and reserve huge pages",
                 (_, false) => {
@@ -104,10 +105,12 @@ impl Cryptodev {
                 }
             },
         };
-        let info = shim.open(name, settings.queues, (JOBS, settings.sessions)).map_err(failed)?;
+        let info =
+            shim.open(&name.0, settings.queues, (JOBS, settings.sessions)).map_err(failed)?;
         shim.start_device(info.id).map_err(failed)?;
         Ok(Self(Arc::new(Device {
             shim,
+            _name: name,
             by_copy: settings.copies || info.is_hardware,
             info,
             deadline: settings.deadline,
@@ -141,9 +144,43 @@ impl Cryptodev {
     }
 }
 
+/// The name of a device that is in use by this process.
+#[derive(Debug)]
+struct Name(String);
+
+static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+impl Name {
+    /// A virtual device whose name is in use gets another one: it is a device of its own.
+    fn take(wanted: &str) -> Self {
+        let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        let candidates = (1..).map(|n: u32| format!("{wanted}_{n}"));
+        let mut free = std::iter::once(wanted.to_owned()).chain(candidates);
+        let name = free.find(|name| name.contains(':') || !names.contains(name));
+        let name = Self(name.unwrap_or_default());
+        names.push(name.0.clone());
+        name
+    }
+
+    fn is_on_bus(&self) -> bool {
+        self.0.contains(':')
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = names.iter().position(|name| *name == self.0) {
+            names.swap_remove(at);
+        }
+    }
+}
+
 /// What engines share.
 #[derive(Debug)]
 pub(crate) struct Device {
+    // The device is stopped before its name is free.
+    _name: Name,
     pub(crate) shim: &'static Shim,
     pub(crate) info: DeviceInfo,
     pub(crate) by_copy: bool,

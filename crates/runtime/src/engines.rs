@@ -2,14 +2,26 @@
 
 use std::sync::Arc;
 
-use convoy_engine::Front;
 use convoy_engine::model::{Faults, Model, Settings};
+use convoy_engine::{Front, Lookaside};
 use convoy_packet::BURST_MAX;
 
 use crate::{CryptoPool, Waker};
 
 /// How many frames a job takes that may have to be done again: source, result and a copy.
 const FRAMES_PER_JOB: usize = 3;
+
+/// Where engines come from that this crate does not know: a device with queue pairs.
+pub trait Devices: Send + Sync + std::fmt::Debug {
+    /// Its name in site files.
+    fn name(&self) -> &'static str;
+
+    /// An engine for one worker and direction; `None` when there is none left.
+    fn engine(&self) -> Option<Box<dyn Lookaside>>;
+
+    /// Requests that each engine holds at most.
+    fn requests(&self) -> usize;
+}
 
 /// The engine of a gateway's workers.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +33,8 @@ pub enum EngineChoice {
     Pool(Arc<CryptoPool>),
     /// A device does it that is made of software, and fails as it is told: for demonstrations and tests.
     Model(Settings, Faults),
+    /// A device.
+    Device(Arc<dyn Devices>),
 }
 
 impl EngineChoice {
@@ -31,6 +45,7 @@ impl EngineChoice {
             Self::Inline => Front::inline(),
             Self::Pool(pool) => Front::with(pool.engine(waker)),
             Self::Model(settings, faults) => Front::with(Box::new(Model::new(*settings, *faults))),
+            Self::Device(devices) => devices.engine().map_or_else(Front::inline, Front::with),
         }
     }
 
@@ -41,17 +56,19 @@ impl EngineChoice {
             Self::Inline => 0,
             Self::Pool(pool) => pool.requests(),
             Self::Model(settings, _) => settings.requests,
+            Self::Device(devices) => devices.requests(),
         };
         2 * requests * BURST_MAX * FRAMES_PER_JOB
     }
 
     /// Its name.
     #[must_use]
-    pub const fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Inline => "inline",
             Self::Pool(_) => "pool",
             Self::Model(..) => "model",
+            Self::Device(devices) => devices.name(),
         }
     }
 }

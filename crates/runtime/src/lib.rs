@@ -31,7 +31,7 @@ mod wiring;
 mod worker;
 
 pub use clock::now;
-pub use engines::EngineChoice;
+pub use engines::{Devices, EngineChoice};
 pub use events::Events;
 pub use pin::{PinError, may_pin, pin_current_thread};
 pub use pool::{CryptoPool, PoolError, Processor};

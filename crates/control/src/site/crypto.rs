@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use super::drivers;
 use super::model::{CryptoEngine, DriverRules, ModelFault, ModelFaultKind, Workers};
 use super::reader::{Field, Place, Report, Table, quote};
 use super::sections::{cpus, transposed};
+use super::{cryptodev, drivers};
 
 /// Engines that can be named.
-const NAMES: &str = "\"inline\", \"pool\" and \"model\"";
+const NAMES: &str = "\"inline\", \"pool\", \"cryptodev\" and \"model\"";
+/// Those with a section of their own.
+const OWN_SECTIONS: [&str; 3] = ["pool", "model", "cryptodev"];
 
 /// What the section says.
 pub(super) struct Section {
@@ -51,10 +53,12 @@ pub(super) fn read(
     if let (Some(rules), false) = (&rules, serves_daemons) {
         drivers::without_daemons(&section, rules, report);
     }
+    let engine = engine?;
+    let keeps_keys = matches!(engine, CryptoEngine::Cryptodev(_));
     Some(Section {
-        engine: engine?,
+        engine,
         verify_every: transposed(verify_every)?.unwrap_or(VERIFY_EVERY),
-        drivers: rules?,
+        drivers: DriverRules { keeps_keys, ..rules? },
     })
 }
 
@@ -67,46 +71,44 @@ fn engine(
     let engine = table.take("engine").map(|field| {
         (field.place.clone(), field.string(report, "the name of an engine, such as \"pool\""))
     });
-    let pool = table.take("pool").map(|field| {
-        let place = field.place.clone();
-        let table = field.table(report, "a [crypto.pool] section");
-        (place, table.and_then(|table| pool(table, report, workers)))
-    });
-    let model = table.take("model").map(|field| {
-        let place = field.place.clone();
-        let table = field.table(report, "a [crypto.model] section");
-        (place, table.and_then(|table| model(table, report)))
-    });
     let (place, name) = match engine {
         Some((place, name)) => (place, name?.value),
         None => (section.clone(), "inline".to_owned()),
     };
-    let mut alone = |section: Option<Place>, owner: &str| {
-        let Some(section) = section else { return true };
-        let help = format!("leave the section out, or use `engine = \"{owner}\"`");
-        report.error(
-            &section,
-            format!("is for the engine \"{owner}\", not {}", quote(&name)),
-            help,
-        );
-        false
-    };
-    let (pool_place, model_place) = (
-        pool.as_ref().map(|(place, _)| place.clone()),
-        model.as_ref().map(|(place, _)| place.clone()),
-    );
-    match &*name {
-        "inline" => (alone(pool_place, "pool") & alone(model_place, "model"))
-            .then_some(CryptoEngine::Inline),
-        "pool" => {
-            let is_alone = alone(model_place, "model");
-            let threads = pool.map_or_else(|| Some(vec![None]), |(_, threads)| threads)?;
-            is_alone.then_some(CryptoEngine::Pool { threads })
+    // A section of another engine than the one that is named is a mistake.
+    let mut sections = OWN_SECTIONS.map(|owner| {
+        let field = table.take(owner)?;
+        let place = field.place.clone();
+        let read = field.table(report, &format!("a [crypto.{owner}] section"));
+        if owner != name {
+            let help = format!("leave the section out, or use `engine = \"{owner}\"`");
+            let what = format!("is for the engine \"{owner}\", not {}", quote(&name));
+            report.error(&place, what, help);
         }
-        "model" => {
-            let is_alone = alone(pool_place, "pool");
-            let faults = model.map_or_else(|| Some(Vec::new()), |(_, faults)| faults)?;
-            is_alone.then_some(CryptoEngine::Model { faults })
+        Some((place, owner == name, read))
+    });
+    let are_strange = sections.iter().flatten().any(|(_, is_own, _)| !is_own);
+    let own = sections.iter_mut().find_map(|section| section.take_if(|(_, is_own, _)| *is_own));
+    if are_strange {
+        return None;
+    }
+    match (&*name, own) {
+        ("inline", _) => Some(CryptoEngine::Inline),
+        ("pool", None) => Some(CryptoEngine::Pool { threads: vec![None] }),
+        ("pool", Some((_, _, own))) => {
+            pool(own?, report, workers).map(|threads| CryptoEngine::Pool { threads })
+        }
+        ("model", None) => Some(CryptoEngine::Model { faults: Vec::new() }),
+        ("model", Some((_, _, own))) => {
+            model(own?, report).map(|faults| CryptoEngine::Model { faults })
+        }
+        ("cryptodev", None) => {
+            let help = "add the section, with `device = \"crypto_aesni_mb\"` or an address on PCI";
+            report.error(&place, "needs a section [crypto.cryptodev]", help);
+            None
+        }
+        ("cryptodev", Some((place, _, own))) => {
+            cryptodev::read(own?, &place, report).map(CryptoEngine::Cryptodev)
         }
         _ => {
             let what = format!("there is no engine {}", quote(&name));

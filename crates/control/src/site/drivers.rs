@@ -72,6 +72,7 @@ pub(super) fn read(
     let rules: Vec<_> =
         tables(table, report, "rule").into_iter().map(|table| rule(table, report, known)).collect();
     Some(DriverRules {
+        keeps_keys: false,
         preferred: transposed(preferred)?.unwrap_or_default(),
         of_daemons: rules.into_iter().collect::<Option<_>>()?,
     })

@@ -2,6 +2,7 @@
 
 mod check;
 mod crypto;
+mod cryptodev;
 mod daemons;
 mod drivers;
 mod finding;
@@ -26,8 +27,8 @@ pub use finding::{Excerpt, Finding, SiteErrors, Warning};
 pub(crate) use key::Nonces;
 pub use key::{KeyMaterial, KeyMisfit, SALT_BYTES};
 pub use model::{
-    Action, Addresses, Association, Backend, BetweenTunnels, Capture, CryptoEngine, DriverRule,
-    DriverRules, ExemptMark, InboundSa, InterfaceAddress, Marks, Metrics, ModelFault,
+    Action, Addresses, Association, Backend, BetweenTunnels, Capture, CryptoEngine, Cryptodev,
+    DriverRule, DriverRules, ExemptMark, InboundSa, InterfaceAddress, Marks, Metrics, ModelFault,
     ModelFaultKind, OutboundSa, Plain, Policy, Routes, Site, Upper, Wire, Workers, Xfrm,
     XfrmInterface, least_mtu,
 };

@@ -301,6 +301,23 @@ pub enum CryptoEngine {
         /// What it does wrong.
         faults: Vec<ModelFault>,
     },
+    /// A device that DPDK drives.
+    Cryptodev(Cryptodev),
+}
+
+/// A crypto device of DPDK's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cryptodev {
+    /// A virtual device's name, or an address on PCI.
+    pub device: String,
+    /// Arguments of DPDK; none for those that suit the device.
+    pub arguments: Option<Vec<String>>,
+    /// The library between Convoy and DPDK; none for the one that is installed.
+    pub library: Option<PathBuf>,
+    /// Keys that the device may have at once.
+    pub sessions: u32,
+    /// How long packets may be away before the device counts as lost.
+    pub deadline: Duration,
 }
 
 impl CryptoEngine {
@@ -311,6 +328,7 @@ impl CryptoEngine {
             Self::Inline => None,
             Self::Pool { .. } => Some("pool"),
             Self::Model { .. } => Some("model"),
+            Self::Cryptodev(_) => Some("cryptodev"),
         }
     }
 
@@ -328,6 +346,8 @@ pub struct DriverRules {
     pub preferred: Vec<Arc<str>>,
     /// For SAs of IKE daemons: the first that matches.
     pub of_daemons: Vec<DriverRule>,
+    /// Whether keys keep what they are made of, for a device that wants the key itself.
+    pub keeps_keys: bool,
 }
 
 /// The driver of some SAs of IKE daemons.

@@ -318,6 +318,13 @@ fn engines_are_read_and_workers_do_their_own_cryptography_by_default() {
     };
     let shown: Vec<_> = faults.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["stall@2000ms", "remove@500ms"]);
+    let CryptoEngine::Cryptodev(found) = engine(
+        "[crypto]\nengine = \"cryptodev\"\n[crypto.cryptodev]\ndevice = \"crypto_aesni_mb\"\ndeadline_ms = 5",
+    ) else {
+        panic!("it is a device");
+    };
+    assert_eq!((&*found.device, found.sessions), ("crypto_aesni_mb", 4096));
+    assert_eq!((found.deadline.as_millis(), found.arguments, found.library), (5, None, None));
     let checks = |section: &str| load(&format!("{GOOD}\n{section}")).2.0.verify_every;
     assert_eq!(checks(""), 1000);
     assert_eq!(checks("[crypto]\nengine = \"pool\"\nverify_every = 0"), 0);
@@ -330,7 +337,9 @@ fn drivers_are_read_with_rules_for_daemons() {
                 [[crypto.rule]]\ndriver = \"hmac-sha256-convoy-portable\"\npeer = \"192.0.2.0/24\"\n\
                 [[crypto.rule]]\ndriver = \"rfc4106-gcm-aes-convoy-portable\"\nif_id = 42\n";
     let (_dir, _, (site, _)) = load(text);
-    let DriverRules { preferred, of_daemons } = site.drivers;
+    let DriverRules { preferred, of_daemons, keeps_keys: false } = site.drivers else {
+        panic!("workers do the cryptography");
+    };
     assert_eq!(preferred, ["rfc4106-gcm-aes-convoy-portable".into()]);
     let rules: Vec<_> = of_daemons.iter().map(|r| (&*r.driver, r.peer, r.if_id)).collect();
     let network = "192.0.2.0/24".parse().ok();

@@ -20,9 +20,14 @@ pub enum Engine {
     Pool,
     /// A look-aside device made of software.
     Model,
+    /// A crypto device of DPDK's with this name.
+    Cryptodev(String),
     /// The workers, with a driver of this name wherever it suits.
     Driver(String),
 }
+
+/// The device of DPDK's that needs nothing but OpenSSL.
+const CRYPTODEV: &str = "crypto_openssl";
 
 impl FromStr for Engine {
     type Err = String;
@@ -32,11 +37,16 @@ impl FromStr for Engine {
             "inline" => Self::Inline,
             "pool" => Self::Pool,
             "model" => Self::Model,
+            "cryptodev" => Self::Cryptodev(CRYPTODEV.to_owned()),
+            word if word.starts_with("cryptodev:") => {
+                Self::Cryptodev(word.trim_start_matches("cryptodev:").to_owned())
+            }
             name => {
                 let cpu = Cpu::detect().map_err(|error| error.to_string())?;
                 let driver = Registry::of(&cpu).driver(name, Purpose::Traffic);
-                let driver = driver
-                    .map_err(|error| format!("use inline, pool, model, or a driver: {error}"))?;
+                let driver = driver.map_err(|error| {
+                    format!("use inline, pool, model, cryptodev, or a driver: {error}")
+                })?;
                 Self::Driver(driver.name().to_owned())
             }
         })
@@ -49,6 +59,7 @@ impl fmt::Display for Engine {
             Self::Inline => "inline",
             Self::Pool => "pool",
             Self::Model => "model",
+            Self::Cryptodev(name) => return write!(f, "cryptodev:{name}"),
             Self::Driver(name) => name,
         })
     }
@@ -67,6 +78,9 @@ pub(super) fn section(engine: &Engine, faults: &[ModelFault]) -> String {
                 faults => format!("\n[crypto.model]\nfaults = [{}]\n", faults.join(", ")),
             };
             format!("{intro}engine = \"model\"\n{faults}")
+        }
+        Engine::Cryptodev(name) => {
+            format!("{intro}engine = \"cryptodev\"\n\n[crypto.cryptodev]\ndevice = {name:?}\n")
         }
         Engine::Driver(name) => format!("{intro}drivers = [\"{name}\"]\n"),
     }
@@ -144,7 +158,14 @@ mod tests {
 
     #[test]
     fn names_are_those_of_engines_and_of_drivers_for_traffic() {
-        for word in ["inline", "pool", "model", "rfc4106-gcm-aes-convoy-portable"] {
+        assert_eq!("cryptodev".parse::<Engine>().unwrap().to_string(), "cryptodev:crypto_openssl");
+        for word in [
+            "inline",
+            "pool",
+            "model",
+            "cryptodev:crypto_aesni_mb",
+            "rfc4106-gcm-aes-convoy-portable",
+        ] {
             assert_eq!(word.parse::<Engine>().unwrap().to_string(), word);
         }
         for (word, said) in [
@@ -153,7 +174,8 @@ mod tests {
         ] {
             let error = word.parse::<Engine>().unwrap_err();
             assert!(
-                error.contains(said) && error.contains("inline, pool, model, or a driver"),
+                error.contains(said)
+                    && error.contains("inline, pool, model, cryptodev, or a driver"),
                 "{error}"
             );
         }

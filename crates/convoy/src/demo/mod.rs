@@ -68,7 +68,7 @@ pub struct DemoArgs {
     #[arg(long)]
     pub udp_encap: bool,
     /// What does the cryptography of the gateways: "inline", the workers themselves; "pool", a thread beside each;
-    /// "model", a device made of software; or a driver, as `convoy crypto` lists them.
+    /// "cryptodev", a crypto device that DPDK drives, or "cryptodev:NAME"; "model", a device made of software; or a driver, as `convoy crypto` lists them.
     #[arg(long, value_name = "NAME", default_value_t)]
     pub engine: Engine,
     /// What goes wrong with `--engine model`, and when after its first packet: stall@2s, remove@500ms.

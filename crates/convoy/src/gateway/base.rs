@@ -20,6 +20,7 @@ use convoy_runtime::{
     Worker, WorkerPorts, WorkerStats,
 };
 
+use super::devices;
 use crate::exit::Stop;
 
 /// Frames for each worker: some full bursts on every port, and what its ports keep.
@@ -81,7 +82,7 @@ pub struct Prepared {
 }
 
 /// The engine that a site asks for; the threads of a pool run from now on.
-fn engine_of(crypto: &CryptoEngine) -> anyhow::Result<EngineChoice> {
+fn engine_of(crypto: &CryptoEngine, workers: u16) -> anyhow::Result<EngineChoice> {
     Ok(match crypto {
         CryptoEngine::Inline => EngineChoice::Inline,
         CryptoEngine::Pool { threads } => {
@@ -99,6 +100,9 @@ fn engine_of(crypto: &CryptoEngine) -> anyhow::Result<EngineChoice> {
                 }
             }
             EngineChoice::Model(Settings::default(), wrong)
+        }
+        CryptoEngine::Cryptodev(cryptodev) => {
+            EngineChoice::Device(devices::open(cryptodev, workers)?)
         }
     })
 }
@@ -118,7 +122,7 @@ impl Prepared {
     /// When the site cannot be brought into force; nothing is left running.
     pub fn new(site: Site, wire_mtu: u16, medium: Medium) -> anyhow::Result<Self> {
         let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
-        let (engine, checks) = (engine_of(&site.crypto)?, site.verify_every);
+        let (engine, checks) = (engine_of(&site.crypto, site.workers.count)?, site.verify_every);
         let pairs = u32::from(site.workers.count) * u32::from(site.workers.count - 1);
         let frames = u32::from(site.workers.count) * FRAMES_PER_WORKER + pairs * FRAMES_PER_PAIR;
         let largest = site.outbound.iter().filter_map(|sa| sa.path_mtu).max().unwrap_or(0);
@@ -262,6 +266,7 @@ impl Core {
             CryptoEngine::Inline => None,
             CryptoEngine::Pool { .. } => Some("the threads of [crypto.pool]"),
             CryptoEngine::Model { .. } => Some("the device of [crypto.model]"),
+            CryptoEngine::Cryptodev(_) => Some("the device of [crypto.cryptodev]"),
         }
     }
 

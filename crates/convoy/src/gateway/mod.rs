@@ -5,6 +5,7 @@ mod base;
 mod closing;
 mod connections;
 mod daemons;
+mod devices;
 mod direct;
 mod guard;
 mod interfaces;

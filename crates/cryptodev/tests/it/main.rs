@@ -1,4 +1,5 @@
 //! Software devices of DPDK beside Convoy's own code: the same packets, byte for byte.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 mod jobs;
 mod setup;
@@ -198,6 +199,17 @@ fn queue_pairs_are_given_once() {
     assert!(first.is_some() && second.is_some() && device.engine().is_none());
     drop(first);
     assert!(device.engine().is_some());
+}
+
+/// As two gateways of one process do.
+#[test]
+fn a_name_that_is_in_use_is_another_device() {
+    let Some(first) = open(&settings("crypto_openssl_both")) else { return };
+    let Some(second) = open(&settings("crypto_openssl_both")) else { return };
+    for device in [first, second] {
+        let mut front = Front::with(device.engine().unwrap());
+        compare(&mut front, SUITES[0].parse().unwrap(), 9);
+    }
 }
 
 #[test]

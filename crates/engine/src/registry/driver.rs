@@ -29,6 +29,23 @@ pub trait Provider: Send + Sync + fmt::Debug {
     /// [`KeyError`] when the material does not suit.
     fn open_key(&self, suite: Suite, material: KeyMaterial) -> Result<OpenKey, KeyError>;
 
+    /// A key as of [`Self::seal_key`] that keeps its material, for a device that works in place of this
+    /// driver's engines.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the material does not suit.
+    fn keeping_seal_key(&self, suite: Suite, material: KeyMaterial) -> Result<SealKey, KeyError> {
+        self.seal_key(suite, material)
+    }
+
+    /// A key as of [`Self::open_key`] that keeps its material; see [`Self::keeping_seal_key`].
+    ///
+    /// # Errors
+    /// [`KeyError`] when the material does not suit.
+    fn keeping_open_key(&self, suite: Suite, material: KeyMaterial) -> Result<OpenKey, KeyError> {
+        self.open_key(suite, material)
+    }
+
     /// An engine for one worker and direction, without keys.
     fn engine(&self) -> Front;
 
@@ -206,9 +223,24 @@ impl Driver {
 
 /// A driver that may be used: it passed its self-test, or is for benches and asked for by one.
 #[derive(Clone, Debug)]
-pub struct Ready(pub(super) Arc<Driver>);
+pub struct Ready {
+    pub(super) driver: Arc<Driver>,
+    /// Whether its keys keep their material.
+    keeps: bool,
+}
 
 impl Ready {
+    pub(super) const fn new(driver: Arc<Driver>) -> Self {
+        Self { driver, keeps: false }
+    }
+
+    /// The same, with keys that keep what they are made of: for a device that wants the key itself. The
+    /// driver then works for whatever the device leaves undone.
+    #[must_use]
+    pub fn keeping(self) -> Self {
+        Self { keeps: true, ..self }
+    }
+
     /// A key to seal with in engines of this driver.
     ///
     /// # Errors
@@ -218,7 +250,11 @@ impl Ready {
         suite: Suite,
         material: impl Into<KeyMaterial>,
     ) -> Result<SealKey, KeyError> {
-        self.0.provider.seal_key(suite, material.into())
+        let (provider, material) = (&self.driver.provider, material.into());
+        match self.keeps {
+            true => provider.keeping_seal_key(suite, material),
+            false => provider.seal_key(suite, material),
+        }
     }
 
     /// A key to open with in engines of this driver.
@@ -230,13 +266,17 @@ impl Ready {
         suite: Suite,
         material: impl Into<KeyMaterial>,
     ) -> Result<OpenKey, KeyError> {
-        self.0.provider.open_key(suite, material.into())
+        let (provider, material) = (&self.driver.provider, material.into());
+        match self.keeps {
+            true => provider.keeping_open_key(suite, material),
+            false => provider.open_key(suite, material),
+        }
     }
 
     /// An engine for one worker and direction, without keys.
     #[must_use]
     pub fn engine(&self) -> Front {
-        self.0.provider.engine()
+        self.driver.provider.engine()
     }
 }
 
@@ -244,6 +284,6 @@ impl Deref for Ready {
     type Target = Driver;
 
     fn deref(&self) -> &Driver {
-        &self.0
+        &self.driver
     }
 }

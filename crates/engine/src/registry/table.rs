@@ -152,7 +152,7 @@ impl Registry {
             let instead = self.instead_of(&driver.algorithm);
             return Err(RegistryError::Off { name: name.to_owned(), instead });
         }
-        Ok(Ready(Arc::clone(driver)))
+        Ok(Ready::new(Arc::clone(driver)))
     }
 
     /// The driver of this name, to protect packets of a suite.
@@ -193,7 +193,7 @@ impl Registry {
     fn best(&self, suits: impl Fn(&Driver) -> bool) -> Option<Ready> {
         // What suits comes first: most self-tests are then never run.
         let may = |driver: &&Arc<Driver>| suits(driver) && is_for_traffic(driver);
-        self.drivers.iter().find(may).map(|driver| Ready(Arc::clone(driver)))
+        self.drivers.iter().find(may).map(|driver| Ready::new(Arc::clone(driver)))
     }
 
     fn names_of(&self, algorithm: &str) -> String {

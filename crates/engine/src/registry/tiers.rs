@@ -27,6 +27,14 @@ impl Provider for OfTier {
         OpenKey::with_tier(&self.cpu, self.tier, suite, material)
     }
 
+    fn keeping_seal_key(&self, suite: Suite, material: KeyMaterial) -> Result<SealKey, KeyError> {
+        SealKey::keeping_with_tier(&self.cpu, self.tier, suite, material)
+    }
+
+    fn keeping_open_key(&self, suite: Suite, material: KeyMaterial) -> Result<OpenKey, KeyError> {
+        OpenKey::keeping_with_tier(&self.cpu, self.tier, suite, material)
+    }
+
     fn engine(&self) -> Front {
         Front::inline()
     }
