@@ -9,6 +9,8 @@ use convoy_engine::registry::{Driver, Purpose, Ready, Registry, RegistryError, a
 pub enum Maker {
     /// Convoy's own kernels of a tier.
     Tier(Cpu, Tier),
+    /// The same, with keys that keep their material for a device.
+    Keeping(Cpu, Tier),
     /// A driver, with an engine of its own.
     Driver(Ready),
 }
@@ -44,6 +46,7 @@ impl Maker {
     pub fn seal_key(&self, suite: Suite, material: KeyMaterial) -> Result<SealKey, KeyError> {
         match self {
             Self::Tier(cpu, tier) => SealKey::with_tier(cpu, *tier, suite, material),
+            Self::Keeping(cpu, tier) => SealKey::keeping_with_tier(cpu, *tier, suite, material),
             Self::Driver(driver) => driver.seal_key(suite, material),
         }
     }
@@ -55,6 +58,7 @@ impl Maker {
     pub fn open_key(&self, suite: Suite, material: KeyMaterial) -> Result<OpenKey, KeyError> {
         match self {
             Self::Tier(cpu, tier) => OpenKey::with_tier(cpu, *tier, suite, material),
+            Self::Keeping(cpu, tier) => OpenKey::keeping_with_tier(cpu, *tier, suite, material),
             Self::Driver(driver) => driver.open_key(suite, material),
         }
     }
@@ -63,7 +67,7 @@ impl Maker {
     #[must_use]
     pub fn engine(&self) -> Front {
         match self {
-            Self::Tier(..) => Front::inline(),
+            Self::Tier(..) | Self::Keeping(..) => Front::inline(),
             Self::Driver(driver) => driver.engine(),
         }
     }
@@ -72,7 +76,7 @@ impl Maker {
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
-            Self::Tier(..) => "inline",
+            Self::Tier(..) | Self::Keeping(..) => "inline",
             Self::Driver(driver) => driver.name(),
         }
     }

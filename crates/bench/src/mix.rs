@@ -41,7 +41,7 @@ impl Mix {
 
     /// Lengths of `count` packets, in a mixed but fixed order. The counts come as near to the weights
     /// as whole packets allow.
-    fn lengths(self, count: usize) -> Vec<usize> {
+    pub(crate) fn lengths(self, count: usize) -> Vec<usize> {
         let packets = self.packets();
         let total: f64 = packets.iter().map(|(_, weight)| weight).sum();
         let mut given = vec![0.0; packets.len()];

@@ -162,6 +162,11 @@ int ccd_knows(int id, const struct ccd_key *key)
 		return found && !rte_cryptodev_sym_capability_check_aead(found, key->key_length, key->icv,
 			key->aad_length, 12);
 	}
+	if (key->cipher == CCD_IDLE) {
+		index.type = RTE_CRYPTO_SYM_XFORM_CIPHER;
+		index.algo.cipher = RTE_CRYPTO_CIPHER_NULL;
+		return rte_cryptodev_sym_capability_get(id, &index) != NULL;
+	}
 	if (key->cipher) {
 		index.type = RTE_CRYPTO_SYM_XFORM_CIPHER;
 		index.algo.cipher = RTE_CRYPTO_CIPHER_AES_CBC;
@@ -201,6 +206,11 @@ void *ccd_session(int id, const struct ccd_key *key, int *is_full)
 		cipher.aead.iv.length = 12;
 		cipher.aead.digest_length = key->icv;
 		cipher.aead.aad_length = key->aad_length;
+		first = &cipher;
+	} else if (key->cipher == CCD_IDLE) {
+		cipher.type = RTE_CRYPTO_SYM_XFORM_CIPHER;
+		cipher.cipher.op = RTE_CRYPTO_CIPHER_OP_ENCRYPT;
+		cipher.cipher.algo = RTE_CRYPTO_CIPHER_NULL;
 		first = &cipher;
 	} else if (key->cipher) {
 		cipher.type = RTE_CRYPTO_SYM_XFORM_CIPHER;

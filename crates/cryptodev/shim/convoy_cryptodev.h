@@ -6,10 +6,11 @@
 #include <stdint.h>
 
 /* Changes with every change of this file. */
-#define CONVOY_CRYPTODEV_ABI 1
+#define CONVOY_CRYPTODEV_ABI 2
 
 enum ccd_aead { CCD_AEAD_NONE, CCD_AES_GCM, CCD_CHACHA20_POLY1305 };
-enum ccd_cipher { CCD_CIPHER_NONE, CCD_AES_CBC };
+/* CCD_IDLE does no work, for measurements of everything else. */
+enum ccd_cipher { CCD_CIPHER_NONE, CCD_AES_CBC, CCD_IDLE };
 enum ccd_auth { CCD_AUTH_NONE, CCD_HMAC_SHA1, CCD_HMAC_SHA256, CCD_HMAC_SHA384, CCD_HMAC_SHA512 };
 enum ccd_status { CCD_DONE, CCD_BAD_ICV, CCD_REJECTED };
 

@@ -34,6 +34,8 @@ pub struct Settings {
     pub deadline: u64,
     /// Has the device work on copies of packets even if it can reach the host's memory.
     pub copies: bool,
+    /// Has the device do no work, as `crypto_null` can: what everything else costs. For measurements alone.
+    pub idle: bool,
 }
 
 impl Default for Settings {
@@ -46,6 +48,7 @@ impl Default for Settings {
             sessions: 4096,
             deadline: 50_000_000,
             copies: false,
+            idle: false,
         }
     }
 }
@@ -112,6 +115,7 @@ impl Cryptodev {
             shim,
             _name: name,
             by_copy: settings.copies || info.is_hardware,
+            is_idle: settings.idle,
             info,
             deadline: settings.deadline,
             is_lost: AtomicBool::new(false),
@@ -184,6 +188,7 @@ pub(crate) struct Device {
     pub(crate) shim: &'static Shim,
     pub(crate) info: DeviceInfo,
     pub(crate) by_copy: bool,
+    pub(crate) is_idle: bool,
     pub(crate) deadline: u64,
     /// One engine's requests did not come back: the device is to be stopped, which all must agree to.
     is_lost: AtomicBool,

@@ -7,7 +7,7 @@ use convoy_engine::{EngineKey, Job, KeyId, KeyTable, Lookaside};
 
 use crate::device::{Device, REQUESTS};
 use crate::ffi::{DeviceKey, Queue, Session, SessionError, Sessions, Work};
-use crate::suite::device_key;
+use crate::suite::{device_key, idle_key};
 
 /// Additional data that ESP has: with sequence numbers of 32 and of 64 bits (RFC 4106 section 5).
 const AAD: [u8; 2] = [8, 12];
@@ -135,8 +135,12 @@ impl Key {
             EngineKey::Seal(key) => (key.suite(), key.material(), false),
             EngineKey::Open(key) => (key.suite(), key.material(), true),
         };
-        let material = material.ok_or(KeyRefused::Failed)?;
-        let mut key = device_key(suite, material, opens).ok_or(KeyRefused::Algorithm)?;
+        let key = match (device.is_idle, material) {
+            (true, _) => idle_key(suite, opens),
+            (false, Some(material)) => device_key(suite, material, opens),
+            (false, None) => return Err(KeyRefused::Failed),
+        };
+        let mut key = key.ok_or(KeyRefused::Algorithm)?;
         let mut sessions = [const { None }; AAD.len()];
         let lengths = if key.is_aead() { &AAD[..] } else { &[0] };
         for (place, length) in sessions.iter_mut().zip(lengths) {
@@ -165,7 +169,8 @@ impl Sessions for Keys {
             if is_aead { AAD.iter().position(|length| *length == job.aad_len)? } else { 0 };
         // What is hashed behind the text would have to be written into the source; and where nothing is
         // encrypted, the text would not get to the output.
-        let by_copy = self.by_copy || !is_aead && (job.aad_len > 0 || key.is_mac_alone());
+        let hashes = !is_aead && !key.is_idle();
+        let by_copy = self.by_copy || hashes && (job.aad_len > 0 || key.is_mac_alone());
         Some(Work { session: sessions.get(place)?.as_ref()?, is_aead, icv: key.icv(), by_copy })
     }
 }

@@ -4,6 +4,12 @@ use convoy_crypto::{Cipher, HashAlg, KeyMaterial, MacAlg, Suite};
 
 use crate::ffi::{Aead, Auth, BlockCipher, DeviceKey};
 
+/// The key of a device that does no work for packets of `suite`.
+pub(crate) fn idle_key(suite: Suite, opens: bool) -> Option<DeviceKey> {
+    let icv = u8::try_from(suite.icv_bytes()).ok()?;
+    DeviceKey::new(Aead::None, BlockCipher::Idle, Auth::None, opens, icv, &[], &[])
+}
+
 /// The key of a device for `suite`; `None` for suites that are not given to devices.
 pub(crate) fn device_key(suite: Suite, material: &KeyMaterial, opens: bool) -> Option<DeviceKey> {
     let (aead, cipher, auth) = match suite {

@@ -1,5 +1,8 @@
 //! Bursts of jobs through an engine: what they cost the submitting core, and how many get done.
 
+use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +12,7 @@ use convoy_packet::{Arena, FrameSize, Pool};
 use serde::Serialize;
 
 use crate::maker::Maker;
+use crate::mix::Mix;
 use crate::stats::Summary;
 
 /// Jobs of a burst.
@@ -44,27 +48,96 @@ pub struct Point {
     pub engine: String,
     /// Name of the suite.
     pub suite: String,
-    /// Bytes of inner packets.
-    pub bytes: usize,
+    /// Bytes of inner packets, or the name of a mix.
+    pub size: PacketSize,
+    /// Bytes of inner packets, their mean in a mix.
+    pub bytes: f64,
     /// Cycles of the submitting core for a packet: handing it over and taking it back.
     pub cycles: Summary,
     /// Packets a second, submitted by one core.
     pub packets_per_second: f64,
+    /// How long packets take when less than that comes.
+    pub latencies: Vec<Latency>,
 }
 
-/// Inner packets of one size under one suite.
+/// How long packets are away when bursts come at even spaces: from when a burst was to come, so that time
+/// for which nobody could take it counts as well.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Latency {
+    /// Packets that come, of what gets done at most.
+    pub load: f64,
+    /// Half of the bursts took less, in microseconds.
+    pub median_us: f64,
+    /// Ninety-nine of a hundred took less.
+    pub p99_us: f64,
+    /// Nine hundred and ninety-nine of a thousand took less.
+    pub p999_us: f64,
+}
+
+/// Loads at which latencies are measured.
+const LOADS: [f64; 3] = [0.1, 0.5, 0.9];
+
+/// How long inner packets are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacketSize {
+    /// All alike, in bytes.
+    Bytes(usize),
+    /// A mix.
+    Mix(Mix),
+}
+
+impl PacketSize {
+    /// Lengths that come in turn.
+    fn lengths(self) -> Vec<usize> {
+        /// Enough that a mix comes near its weights.
+        const OF_MIX: usize = 960;
+        match self {
+            Self::Bytes(bytes) => vec![bytes],
+            Self::Mix(mix) => mix.lengths(OF_MIX),
+        }
+    }
+}
+
+impl fmt::Display for PacketSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => bytes.fmt(f),
+            Self::Mix(mix) => mix.fmt(f),
+        }
+    }
+}
+
+impl FromStr for PacketSize {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        match word.parse::<usize>() {
+            Ok(bytes @ 40..=8900) => Ok(Self::Bytes(bytes)),
+            Ok(_) => Err("use 40 to 8900 bytes".to_owned()),
+            Err(_) => word.parse().map(Self::Mix),
+        }
+    }
+}
+
+impl Serialize for PacketSize {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Inner packets under one suite.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// The suite.
     pub suite: Suite,
-    /// Bytes of inner packets.
-    pub bytes: usize,
+    /// How long they are.
+    pub size: PacketSize,
 }
 
 impl Load {
     /// Bytes of ESP text: the packet and its trailer, aligned (RFC 4303 section 2.4).
-    fn text(self) -> usize {
-        (self.bytes + 2).next_multiple_of(if self.suite.is_aead() { 4 } else { 16 })
+    fn text(self, bytes: usize) -> usize {
+        (bytes + 2).next_multiple_of(if self.suite.is_aead() { 4 } else { 16 })
     }
 
     /// A key; `mark` makes it differ from others.
@@ -84,6 +157,9 @@ pub(super) struct Course {
     arena: &'static Arena,
     pool: Pool,
     load: Load,
+    /// Lengths of inner packets that come in turn, and the next one's place.
+    lengths: Vec<usize>,
+    turn: usize,
     /// Jobs of a burst.
     burst: usize,
     jobs: JobBurst,
@@ -97,12 +173,16 @@ pub(super) struct Course {
 
 impl Course {
     pub(super) fn new(front: Front, load: Load, burst: usize) -> Result<Self, EngineError> {
-        let arena = Arena::map(FRAMES, FrameSize::for_packet(load.bytes + 80))?;
+        let lengths = load.size.lengths();
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        let arena = Arena::map(FRAMES, FrameSize::for_packet(longest + 80))?;
         Ok(Self {
             front,
             arena,
             pool: arena.pool(),
             load,
+            lengths,
+            turn: 0,
             burst,
             jobs: JobBurst::new(),
             done: JobBurst::new(),
@@ -116,10 +196,13 @@ impl Course {
     /// Lays a burst out as the outbound pipeline does: headers written, jobs filled in where they lie.
     pub(super) fn lay_out(&mut self) -> Result<(), EngineError> {
         let Load { suite, .. } = self.load;
-        let (text, nonce) = (self.load.text(), suite.nonce_bytes() as u8);
+        let nonce = suite.nonce_bytes() as u8;
         let (header, aad) = if suite.is_aead() { (0, 8) } else { (8 + u32::from(nonce), 0) };
         while self.jobs.len() < self.burst {
             self.number += 1;
+            let bytes = self.lengths.get(self.turn).copied().unwrap_or_default();
+            self.turn = (self.turn + 1) % self.lengths.len().max(1);
+            let text = self.load.text(bytes);
             let mut frame = self.pool.alloc().ok_or(EngineError::Broken("no frame is free"))?;
             let length = FRONT + text + suite.icv_bytes();
             frame.set_len(length).map_err(|_| EngineError::Broken("a packet does not fit"))?;
@@ -229,6 +312,42 @@ impl Course {
         self.front.flush(now);
     }
 
+    /// How long bursts are away when so many packets come a second.
+    fn latency(&mut self, load: f64, rate: f64, time: Duration) -> Result<Latency, EngineError> {
+        let space = (self.burst as f64 / (load * rate) * 1e9) as u64;
+        let end = self.now() + time.as_nanos() as u64;
+        let mut due = self.now();
+        // The last number of each burst under way, and when the burst was due.
+        let mut bursts = VecDeque::new();
+        let mut waited = Vec::new();
+        loop {
+            let now = self.now();
+            if now >= due && now < end && self.jobs.is_empty() {
+                self.lay_out()?;
+                bursts.push_back((self.number, due));
+                due += space;
+            }
+            if !self.jobs.is_empty() {
+                self.hand_over();
+            }
+            self.poll()?;
+            let now = self.now();
+            while bursts.front().is_some_and(|(last, _)| *last <= self.last) {
+                waited.extend(bursts.pop_front().map(|(_, due)| now.saturating_sub(due)));
+            }
+            if now >= end && bursts.is_empty() {
+                break;
+            }
+        }
+        waited.sort_unstable();
+        let at = |part: f64| {
+            let place = (part * waited.len() as f64) as usize;
+            let found = waited.get(place.min(waited.len().saturating_sub(1)));
+            found.map_or(0.0, |nanoseconds| *nanoseconds as f64 / 1e3)
+        };
+        Ok(Latency { load, median_us: at(0.5), p99_us: at(0.99), p999_us: at(0.999) })
+    }
+
     /// Waits for all that is under way.
     pub(super) fn drain(&mut self) -> Result<(), EngineError> {
         while self.under_way > 0 {
@@ -253,7 +372,7 @@ impl Course {
     }
 }
 
-/// Measures one engine with one load, for twice `time`, under a key of `maker`.
+/// Measures one engine with one load, for not quite three times `time`, under a key of `maker`.
 ///
 /// # Errors
 /// [`EngineError`], also when a packet was not sealed or a frame got lost.
@@ -268,10 +387,16 @@ pub fn measure(
     course.front.install(KeyId(0), load.key(maker, 0x11)?);
     let samples = course.costs(time)?;
     let packets_per_second = course.rate(time)?;
+    let mut latencies = Vec::new();
+    for load in LOADS {
+        latencies.push(course.latency(load, packets_per_second, time / 4)?);
+    }
+    let bytes = course.lengths.iter().sum::<usize>() as f64 / course.lengths.len().max(1) as f64;
     course.end()?;
     let cycles = Summary::of(&samples).ok_or(EngineError::Broken("nothing was measured"))?;
     let suite = load.suite.to_string();
-    Ok(Point { engine: name.to_owned(), suite, bytes: load.bytes, cycles, packets_per_second })
+    let (engine, size) = (name.to_owned(), load.size);
+    Ok(Point { engine, suite, size, bytes, cycles, packets_per_second, latencies })
 }
 
 #[cfg(test)]
@@ -289,7 +414,7 @@ mod tests {
         let waker = Waker::new().unwrap();
         let settings = Settings { latency: 1000, jitter: 500, ..Settings::default() };
         for suite in ["aes-128-gcm-16", "aes-128-cbc+hmac-sha1-96"] {
-            let load = Load { suite: suite.parse().unwrap(), bytes: 100 };
+            let load = Load { suite: suite.parse().unwrap(), size: PacketSize::Mix(Mix::Imix) };
             let model = Model::new(settings, Faults::default());
             for (name, front) in [
                 ("inline", Front::inline()),
@@ -299,6 +424,9 @@ mod tests {
                 let time = Duration::from_millis(20);
                 let point = measure(name, front, &maker, load, time).unwrap();
                 assert!(point.packets_per_second > 0.0, "{point:?}");
+                assert!((300.0..500.0).contains(&point.bytes), "{point:?}");
+                let [.., busy] = point.latencies[..] else { panic!("{point:?}") };
+                assert!(0.0 < busy.median_us && busy.median_us <= busy.p999_us, "{point:?}");
             }
         }
     }

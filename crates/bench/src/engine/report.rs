@@ -4,7 +4,7 @@ use core::fmt;
 
 use serde::Serialize;
 
-use super::measure::Point;
+use super::measure::{Latency, Point};
 use super::trials::{Rekeys, Stall};
 use crate::machine::Machine;
 use crate::stats::{Line, Summary};
@@ -32,6 +32,8 @@ pub struct Report {
     pub points: Vec<Point>,
     /// Costs of an engine against size.
     pub fits: Vec<Fit>,
+    /// Where the costs of two engines are alike.
+    pub crossings: Vec<Crossing>,
     /// What a stalled device costs, if that was measured.
     pub stall: Option<Stall>,
     /// What new keys cost, by engine.
@@ -62,12 +64,52 @@ pub fn fits(points: &[Point]) -> Vec<Fit> {
             continue;
         }
         let alike = points.iter().filter(|other| of(other) == of(point));
-        let at: Vec<_> = alike.map(|other| (other.bytes as f64, other.cycles.mean)).collect();
+        let at: Vec<_> = alike.map(|other| (other.bytes, other.cycles.mean)).collect();
         if let Some(line) = Line::through(&at) {
             fits.push(Fit { engine, suite, line });
         }
     }
     fits
+}
+
+/// A size of packets up to which one engine costs the submitting core less, and beyond which another does.
+#[derive(Clone, Debug, Serialize)]
+pub struct Crossing {
+    /// Name of the suite.
+    pub suite: String,
+    /// The engine that costs less for shorter packets.
+    pub below: String,
+    /// The one that costs less for longer packets.
+    pub above: String,
+    /// Bytes of inner packets.
+    pub bytes: f64,
+}
+
+fn latencies(point: &Point) -> String {
+    let one = |latency: &Latency| format!("{:.1}/{:.1}", latency.median_us, latency.p99_us);
+    point.latencies.iter().map(one).collect::<Vec<_>>().join("  ")
+}
+
+/// Where the lines of two engines cross, within the sizes that packets have.
+#[must_use]
+pub fn crossings(fits: &[Fit]) -> Vec<Crossing> {
+    const SIZES: std::ops::RangeInclusive<f64> = 40.0..=8900.0;
+    let mut crossings = Vec::new();
+    for (at, one) in fits.iter().enumerate() {
+        for other in fits.iter().skip(at + 1).filter(|other| other.suite == one.suite) {
+            let (steeper, flatter) = match one.line.slope > other.line.slope {
+                true => (one, other),
+                false => (other, one),
+            };
+            let bytes = (flatter.line.intercept - steeper.line.intercept)
+                / (steeper.line.slope - flatter.line.slope);
+            if SIZES.contains(&bytes) {
+                let (below, above) = (steeper.engine.clone(), flatter.engine.clone());
+                crossings.push(Crossing { suite: one.suite.clone(), below, above, bytes });
+            }
+        }
+    }
+    crossings
 }
 
 impl fmt::Display for Report {
@@ -89,27 +131,34 @@ impl fmt::Display for Report {
             self.points.iter().map(|point| point.engine.len()).max().unwrap_or(0).max(6) + 2;
         writeln!(
             f,
-            "\n{:<width$}{:<28}{:>6}{:>10}{:>16}{:>10}{:>9}",
+            "\n{:<width$}{:<28}{:>11}{:>10}{:>16}{:>10}{:>9}   µs AT 10, 50, 90 %: MEDIAN/P99",
             "ENGINE", "SUITE", "BYTES", "CYCLES", "(quartiles)", "Mpps", "Gb/s"
         )?;
         for point in &self.points {
             let rate = point.packets_per_second;
             writeln!(
                 f,
-                "{:<width$}{:<28}{:>6}{:>10.1}{:>16}{:>10.2}{:>9.2}",
+                "{:<width$}{:<28}{:>11}{:>10.1}{:>16}{:>10.2}{:>9.2}   {}",
                 point.engine,
                 point.suite,
-                point.bytes,
+                point.size,
                 point.cycles.mean,
                 format!("{:.1}–{:.1}", point.cycles.low, point.cycles.high),
                 rate / 1e6,
-                rate * point.bytes as f64 * 8.0 / 1e9
+                rate * point.bytes * 8.0 / 1e9,
+                latencies(point)
             )?;
         }
         writeln!(f)?;
         for Fit { engine, suite, line } in &self.fits {
             let Line { slope, intercept } = line;
             writeln!(f, "{engine}, {suite}: {intercept:.1} cycles and {slope:.3} for each byte")?;
+        }
+        for Crossing { suite, below, above, bytes } in &self.crossings {
+            writeln!(
+                f,
+                "{suite}: up to {bytes:.0} bytes {below} costs the submitting core less, beyond {above} does"
+            )?;
         }
         if let Some(Stall { jobs, all_out_ms, deadline_ms }) = &self.stall {
             writeln!(
@@ -126,5 +175,28 @@ impl fmt::Display for Report {
             )?;
         }
         self.skipped.iter().try_for_each(|what| writeln!(f, "not measured: {what}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_cross_where_costs_are_alike() {
+        let fit = |engine: &str, suite: &str, intercept, slope| Fit {
+            engine: engine.to_owned(),
+            suite: suite.to_owned(),
+            line: Line { slope, intercept },
+        };
+        let fits = [
+            fit("inline", "gcm", 50.0, 0.25),
+            fit("inline", "cbc", 150.0, 0.5),
+            fit("pool", "gcm", 100.0, 0.0),
+            fit("pool", "cbc", 100.0, 0.0),
+        ];
+        let found = crossings(&fits);
+        let [Crossing { suite, below, above, bytes }] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((&**suite, &**below, &**above, *bytes), ("gcm", "inline", "pool", 200.0));
     }
 }

@@ -107,12 +107,13 @@ pub fn rekeys(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::measure::PacketSize;
     use convoy_crypto::Cpu;
 
     #[test]
     fn a_stall_and_new_keys_lose_nothing() {
         let cpu = Cpu::detect().unwrap();
-        let load = Load { suite: "aes-128-gcm-16".parse().unwrap(), bytes: 100 };
+        let load = Load { suite: "aes-128-gcm-16".parse().unwrap(), size: PacketSize::Bytes(100) };
         let with = &Maker::Tier(cpu, cpu.best());
         assert_eq!(stall(with, load).unwrap().jobs, 1024);
         let rekeys = rekeys("inline", Front::inline(), with, load, Duration::from_millis(50));

@@ -102,7 +102,7 @@ fn engine_of(crypto: &CryptoEngine, workers: u16) -> anyhow::Result<EngineChoice
             EngineChoice::Model(Settings::default(), wrong)
         }
         CryptoEngine::Cryptodev(cryptodev) => {
-            EngineChoice::Device(devices::open(cryptodev, workers)?)
+            EngineChoice::Device(devices::of_site(cryptodev, workers)?)
         }
     })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use convoy_control::site;
-use convoy_cryptodev::{Cryptodev, Settings};
+use convoy_cryptodev::{Cryptodev, CryptodevError, Settings};
 use convoy_engine::Lookaside;
 use convoy_runtime::Devices;
 
@@ -27,8 +27,21 @@ impl Devices for OfDpdk {
     }
 }
 
+/// Opens a device as engines of workers.
+///
+/// # Errors
+/// What is wrong with the device, or with DPDK.
+pub(crate) fn open(settings: &Settings) -> Result<Arc<dyn Devices>, CryptodevError> {
+    let device = Cryptodev::open(settings)?;
+    tracing::info!("the crypto device {} works: {}", settings.device, device.about());
+    Ok(Arc::new(OfDpdk(device)))
+}
+
 /// Opens the device of a site for so many workers.
-pub(super) fn open(cryptodev: &site::Cryptodev, workers: u16) -> anyhow::Result<Arc<dyn Devices>> {
+pub(super) fn of_site(
+    cryptodev: &site::Cryptodev,
+    workers: u16,
+) -> anyhow::Result<Arc<dyn Devices>> {
     let settings = Settings {
         library: cryptodev.library.clone(),
         device: cryptodev.device.clone(),
@@ -36,10 +49,8 @@ pub(super) fn open(cryptodev: &site::Cryptodev, workers: u16) -> anyhow::Result<
         queues: 2 * workers,
         sessions: cryptodev.sessions,
         deadline: u64::try_from(cryptodev.deadline.as_nanos()).unwrap_or(u64::MAX),
-        copies: false,
+        ..Settings::default()
     };
-    let device = Cryptodev::open(&settings)
-        .map_err(|error| Stop::usage(format!("crypto.cryptodev: {error}")))?;
-    tracing::info!("the crypto device {} works: {}", cryptodev.device, device.about());
-    Ok(Arc::new(OfDpdk(device)))
+    let failed = |error| Stop::usage(format!("crypto.cryptodev: {error}"));
+    open(&settings).map_err(failed)
 }

@@ -5,7 +5,7 @@ mod base;
 mod closing;
 mod connections;
 mod daemons;
-mod devices;
+pub(crate) mod devices;
 mod direct;
 mod guard;
 mod interfaces;

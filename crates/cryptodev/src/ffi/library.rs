@@ -9,7 +9,7 @@ use crate::ffi::queue::{RawDone, RawJob};
 use crate::ffi::session::DeviceKey;
 
 /// `CONVOY_CRYPTODEV_ABI`.
-const ABI: u32 = 1;
+const ABI: u32 = 2;
 
 /// `struct ccd_device`.
 #[repr(C)]

@@ -21,6 +21,8 @@ pub(crate) enum Aead {
 pub(crate) enum BlockCipher {
     None,
     AesCbc,
+    /// No work at all.
+    Idle,
 }
 
 /// `enum ccd_auth`.
@@ -85,6 +87,11 @@ impl DeviceKey {
     /// Whether it hashes and does not encrypt.
     pub(crate) fn is_mac_alone(&self) -> bool {
         self.aead == Aead::None && self.cipher == BlockCipher::None
+    }
+
+    /// Whether it does no work.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.cipher == BlockCipher::Idle
     }
 
     /// Length of the ICV.

@@ -201,6 +201,33 @@ fn queue_pairs_are_given_once() {
     assert!(device.engine().is_some());
 }
 
+/// For measurements: everything but the work.
+#[test]
+fn a_device_that_does_no_work_gives_all_back() {
+    let Some(device) = open(&Settings { idle: true, ..settings("crypto_null_idle") }) else {
+        return;
+    };
+    let mut front = Front::with(device.engine().unwrap());
+    let keys = Keys::new(SUITES[0].parse().unwrap(), 5);
+    let mut pool = arena().pool();
+    front.install(KeyId(0), keys.seal.clone());
+    assert!(front.is_offloaded(KeyId(0)));
+    let (mut jobs, mut done) = (JobBurst::new(), JobBurst::new());
+    let mut random = Random(5);
+    let only_seals = (1..).map(|number| keys.job(&mut pool, number, &mut random));
+    for job in only_seals.filter(|job| job.key == KeyId(0)).take(64) {
+        assert!(jobs.push(job).is_ok());
+    }
+    front.submit(clock(), &mut pool, &mut jobs);
+    while done.len() < 64 {
+        front.poll(clock(), &mut pool, &mut done);
+    }
+    assert!(done.as_slice().iter().all(|job| job.status == Status::Done));
+    assert_eq!((front.counts().jobs, front.counts().refused), (64, 0));
+    done.drain().for_each(|job| pool.free(job.frame));
+    while front.release(clock(), &mut pool) > 0 {}
+}
+
 /// As two gateways of one process do.
 #[test]
 fn a_name_that_is_in_use_is_another_device() {

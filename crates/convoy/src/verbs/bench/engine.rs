@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use clap::Args;
 use convoy_bench::engine::line::there_and_back;
-use convoy_bench::engine::measure::{Load, measure};
-use convoy_bench::engine::report::{FAR, Report, fits};
+use convoy_bench::engine::measure::{Load, PacketSize, measure};
+use convoy_bench::engine::report::{FAR, Report, crossings, fits};
 use convoy_bench::engine::trials::{rekeys, stall};
 use convoy_bench::esp::cores::Cores;
 use convoy_bench::machine::Machine;
@@ -19,6 +19,7 @@ use convoy_runtime::{CryptoPool, EngineChoice, Waker, pin_current_thread};
 
 use super::tiers;
 use crate::exit::{Exit, Stop};
+use crate::gateway::devices;
 use crate::output;
 
 /// What `convoy bench engine --help` teaches.
@@ -27,16 +28,23 @@ Examples:
   convoy bench engine                              # one core alone, and with a thread beside it
   convoy bench engine --engine pool --sizes 64,1420 --suite aes-128-gcm-16
   convoy bench engine --engine null,two-pass,two-pass-clmul,inline --suite aes-128-gcm-16
+  convoy bench engine --engine cryptodev:crypto_aesni_mb,cryptodev:crypto_null,inline
   convoy bench engine --json > engine.json
 
 How it is measured: one core lays out bursts of 64 packets as the outbound pipeline does, and hands them to
 the engine, four bursts under way. CYCLES is what it needs to hand a packet over and to take it back, of the
 time-stamp counter: for \"inline\" that is all of the cryptography. Attempts in vain are not counted. Then the
 same core hands over as fast as it can: Mpps and Gb/s are what gets done a second, in bytes of inner packets.
+That is also what goes over a device's bus, each way, without headers. Then bursts come at even spaces, at a
+tenth, a half and nine tenths of that rate: how long they take from when they were due, median and 99th
+percentile. The costs of an engine are fitted by a line; where two lines cross is told.
 
 \"pool\" has one thread on another processor. What a cache line takes from one to the other and back is
 measured before: above 300 cycles the processors are too far apart, and the pool is not measured. Two
 processors of one core compute less at once than one at a time; that is told as well.
+
+\"cryptodev\" is a crypto device of DPDK's, crypto_openssl or the one behind the colon (docs/engines.md). The
+devices of software work on the core that submits. crypto_null does no work: it shows what handing over costs.
 
 Drivers of the registry are measured by their names (convoy crypto lists them), or by the end of them: \"null\"
 does no work, so it costs what handing over costs; \"two-pass\" encrypts and then hashes in portable software,
@@ -53,7 +61,7 @@ averaged. Every packet must be sealed, and every frame must be back at the end. 
 #[derive(Debug, Args)]
 pub struct EngineArgs {
     /// Engines to measure: "inline", the core itself with Convoy's kernels; "pool", a thread on another
-    /// processor; or drivers by name, or by the end of it: null, two-pass, two-pass-clmul.
+    /// processor; "cryptodev" or "cryptodev:NAME", a crypto device of DPDK's; or drivers by name, or by the end of it: null, two-pass, two-pass-clmul.
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "inline,pool")]
     engine: Vec<String>,
     /// Suites by name; `convoy bench crypto --suite list` prints the names.
@@ -64,15 +72,14 @@ pub struct EngineArgs {
         default_value = "aes-128-gcm-16,aes-128-cbc+hmac-sha1-96"
     )]
     suite: Vec<String>,
-    /// Bytes of inner packets, 40 to 8900.
+    /// Bytes of inner packets, 40 to 8900, and mixes: imix, imix-paper.
     #[arg(
         long,
         value_name = "BYTES",
         value_delimiter = ',',
-        default_value = "64,256,512,1024,1420",
-        value_parser = clap::value_parser!(u16).range(40..=8900)
+        default_value = "64,256,512,1024,1420,imix"
     )]
-    sizes: Vec<u16>,
+    sizes: Vec<PacketSize>,
     /// The tier of the keys. Left out: the best of this machine.
     #[arg(long, value_name = "NAME")]
     tier: Option<String>,
@@ -104,6 +111,7 @@ pub(super) fn run(args: &EngineArgs) -> anyhow::Result<Exit> {
         together: None,
         points: Vec::new(),
         fits: Vec::new(),
+        crossings: Vec::new(),
         stall: None,
         rekeys: Vec::new(),
         skipped: Vec::new(),
@@ -122,19 +130,20 @@ pub(super) fn run(args: &EngineArgs) -> anyhow::Result<Exit> {
     for (Subject { name, maker, pool }, suite) in subjects(args, &own, &suites, &mut report)? {
         let front = || pool.as_ref().map_or_else(|| maker.engine(), |pool| pool.make(&waker));
         let is_new = report.rekeys.iter().all(|rekeys| rekeys.engine != name);
-        for (at, bytes) in args.sizes.iter().enumerate() {
-            let load = Load { suite, bytes: usize::from(*bytes) };
+        for (at, &size) in args.sizes.iter().enumerate() {
+            let load = Load { suite, size };
             if at == 0 && is_new {
                 eprintln!("bench: {name}, new keys");
                 report.rekeys.push(rekeys(&name, front(), &maker, load, time)?);
             }
-            eprintln!("bench: {name}, {suite}, {bytes} bytes");
+            eprintln!("bench: {name}, {suite}, {size} bytes");
             report.points.push(measure(&name, front(), &maker, load, time / 2)?);
         }
     }
     report.fits = fits(&report.points);
-    if let Some((&suite, bytes)) = suites.first().zip(args.sizes.first()) {
-        let load = Load { suite, bytes: usize::from(*bytes) };
+    report.crossings = crossings(&report.fits);
+    if let Some((&suite, &size)) = suites.first().zip(args.sizes.first()) {
+        let load = Load { suite, size };
         eprintln!("bench: a device made of software");
         report.stall = Some(stall(&own, load)?);
         let model = Front::with(Box::new(Model::new(Settings::default(), Faults::default())));
@@ -172,11 +181,15 @@ fn subjects(
                 None => continue,
                 pool => pool,
             },
-            _ => None,
+            word => device(word)?,
         };
         for &suite in suites {
             let maker = match word.as_str() {
                 "inline" | "pool" => Some(own.clone()),
+                _ if pool.is_some() => match own {
+                    Maker::Tier(cpu, tier) => Some(Maker::Keeping(*cpu, *tier)),
+                    other => Some(other.clone()),
+                },
                 word => Maker::driver(&registry, word, suite)
                     .map_err(|error| Stop::usage(format!("--engine: {error}")))?,
             };
@@ -189,6 +202,21 @@ fn subjects(
         }
     }
     Ok(subjects)
+}
+
+/// A device of DPDK's, if that is what the word means. It does no work if it can do none.
+fn device(word: &str) -> anyhow::Result<Option<EngineChoice>> {
+    let name = match word.split_once(':') {
+        None if word == "cryptodev" => "crypto_openssl",
+        Some(("cryptodev", name)) => name,
+        _ => return Ok(None),
+    };
+    let (device, idle) = (name.to_owned(), name.starts_with("crypto_null"));
+    let settings =
+        convoy_cryptodev::Settings { device, idle, ..convoy_cryptodev::Settings::default() };
+    let devices = devices::open(&settings);
+    let devices = devices.map_err(|error| Stop::usage(format!("--engine {word}: {error}")))?;
+    Ok(Some(EngineChoice::Device(devices)))
 }
 
 /// A pool of one thread, unless this machine cannot measure it.

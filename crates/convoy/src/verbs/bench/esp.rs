@@ -172,7 +172,7 @@ pub(super) fn run(args: &EspArgs) -> anyhow::Result<Exit> {
     };
     for (i, (maker, task)) in plan.tasks.iter().enumerate() {
         let by = match maker {
-            Maker::Tier(_, tier) => tier.name(),
+            Maker::Tier(_, tier) | Maker::Keeping(_, tier) => tier.name(),
             Maker::Driver(driver) => driver.name(),
         };
         let name = format!("{} on {by}, {}, {} SAs", task.suite, task.sizes, task.shape.sas);
