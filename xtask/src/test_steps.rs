@@ -24,7 +24,7 @@ const WAITING: &[&str] = &["convoy", "leak-protection", "control", "io", "lab"];
 /// The variable that names the engine of the tests of pipelines.
 const ENGINE: &str = "CONVOY_TEST_ENGINE";
 /// Those that the gate has not run them over.
-const ENGINES: [&str; 3] = ["moody", "model", "aws-lc"];
+const ENGINES: [&str; 4] = ["moody", "model", "aws-lc", "cryptodev"];
 /// The variable that has tests do often what they do some times in a gate.
 const LONG: &str = "CONVOY_LONG";
 /// The programs that heed it, and which of their tests do.

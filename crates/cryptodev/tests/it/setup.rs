@@ -20,7 +20,8 @@ fn build() -> Option<PathBuf> {
     if !is_there.is_ok_and(|status| status.success()) {
         return None;
     }
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libconvoy_cryptodev.so");
+    let path =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(concat!(env!("CARGO_PKG_NAME"), "-dpdk.so"));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut make = Command::new("make");
     make.arg("-C").arg(root).args(["-s", "cryptodev"]);

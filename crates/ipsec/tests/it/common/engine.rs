@@ -3,6 +3,10 @@
 #[path = "../../../../engine/examples/aws_lc/driver.rs"]
 mod aws_lc;
 
+#[path = "../../../../cryptodev/tests/it/setup.rs"]
+#[allow(dead_code, reason = "its own tests use more of it")]
+mod dpdk;
+
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +18,7 @@ use convoy_engine::registry::Provider as _;
 use convoy_engine::{EngineKey, Front, Job, KeyId, KeyTable, Lookaside, Op, Synchronous};
 
 /// All of them.
-pub const NAMES: [&str; 4] = ["inline", "moody", "model", "aws-lc"];
+pub const NAMES: [&str; 5] = ["inline", "moody", "model", "aws-lc", "cryptodev"];
 
 thread_local! {
     static CHOSEN: RefCell<Option<&'static str>> = const { RefCell::new(None) };
@@ -58,17 +62,29 @@ pub fn front() -> Front {
             Front::with(Box::new(Model::new(settings, faults))).checking(1)
         }
         "aws-lc" => Front::at_once(Box::<AwsLcOrConvoy>::default()),
+        "cryptodev" => cryptodev(),
         _ => Front::inline(),
     }
 }
 
+fn keeps_keys() -> bool {
+    matches!(name(), "aws-lc" | "cryptodev")
+}
+
+/// A device of DPDK's own for each pipeline and direction; software where DPDK is not installed, which is told.
+fn cryptodev() -> Front {
+    let settings = convoy_cryptodev::Settings { queues: 1, ..dpdk::settings("crypto_openssl") };
+    let engine = dpdk::open(&settings).and_then(|device| device.engine());
+    engine.map_or_else(Front::inline, |engine| Front::with(engine).checking(1))
+}
+
 pub fn seal_key(cpu: &Cpu, suite: Suite, material: KeyMaterial) -> SealKey {
-    let key = if name() == "aws-lc" { SealKey::keeping } else { SealKey::new };
+    let key = if keeps_keys() { SealKey::keeping } else { SealKey::new };
     key(cpu, suite, material).unwrap()
 }
 
 pub fn open_key(cpu: &Cpu, suite: Suite, material: KeyMaterial) -> OpenKey {
-    let key = if name() == "aws-lc" { OpenKey::keeping } else { OpenKey::new };
+    let key = if keeps_keys() { OpenKey::keeping } else { OpenKey::new };
     key(cpu, suite, material).unwrap()
 }
 
