@@ -37,6 +37,9 @@ const PROTECT_FORWARDED: u32 = 5;
 const REWRITTEN: u32 = 6;
 const REWRITTEN_FIRST: u32 = 7;
 
+/// What a packet bears, ahead of routing, that is to be dropped and remembered.
+const DISCARDED: u32 = 6;
+
 /// A packet that NAT gave the addresses of a protected one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rewritten {
@@ -178,6 +181,11 @@ impl Marks {
     /// A packet that came in and is to be protected.
     pub(crate) const fn protect_forwarded(self) -> Bits {
         Bits { mask: VERDICT << self.packet, value: PROTECT_FORWARDED << self.packet }
+    }
+
+    /// A packet, ahead of routing, that was answered to be dropped.
+    pub(crate) const fn discarded(self) -> Bits {
+        Bits { mask: VERDICT << self.packet, value: DISCARDED << self.packet }
     }
 
     /// A packet that NAT gave the addresses of a protected one.

@@ -200,9 +200,15 @@ impl Listener {
                     None => Verdict::Discard,
                 });
                 let is_kept = kind.is_kept(question);
-                noted.map_or(Answer::Drop, |noted| {
-                    Answer::Accept(marks.answered(question.mark, noted, is_kept))
-                })
+                match noted {
+                    Some(noted) => Answer::Accept(marks.answered(question.mark, noted, is_kept)),
+                    // It is dropped a little later, by the chain that remembers that.
+                    None if is_kept && question.hook == Hook::PreRouting => {
+                        let bits = marks.discarded();
+                        Answer::Accept(question.mark & !marks.of_packets() | bits.value)
+                    }
+                    None => Answer::Drop,
+                }
             })?;
         }
         Ok(answers)

@@ -11,7 +11,7 @@ use netlink_packet_netfilter::nftables::TableFlags;
 
 use crate::{
     Config, Lead, LeakProtectionError,
-    chains::{self, Chain, Counted, marking, questions, rewritten, tracking},
+    chains::{self, Chain, Counted, discarded::DISCARDED, marking, questions, rewritten, tracking},
     forgetting::Flows,
     marks::{Epoch, Marks},
     prefix_sets::{Covers, Differences, Shown},
@@ -66,6 +66,9 @@ pub(crate) const SETS: [AddressSet; 18] = [
     v6("forward-far6"),
     v6("forward-mixed6"),
 ];
+/// Numbers of other sets in a transaction.
+const NOTES_FROM: u32 = 101;
+const DISCARDS_FROM: u32 = 111;
 /// How many of them each way has.
 const OF_WAY: usize = 6;
 
@@ -90,6 +93,8 @@ pub struct Drops {
     pub quoting: u64,
     /// Those of the inbound ones.
     pub unanswered_inbound: u64,
+    /// Those like one that was answered to be dropped shortly before, and not asked about again.
+    pub discarded_again: u64,
 }
 
 impl Drops {
@@ -308,12 +313,16 @@ impl Table {
         if !self.asks {
             return Ok(());
         }
-        // Where nothing is remembered there is nothing to be forgotten.
-        if let Some(epoch) = self.asking.epoch {
+        let epoch = self.asking.epoch;
+        if epoch.is_some() {
             // Answers of the last one are kept until this is in force.
-            self.asking.epoch = self.epoch_after(Some(epoch));
-            self.refill(questions::of_epoch(&self.asking))?;
+            self.asking.epoch = self.epoch_after(epoch);
         }
+        let name = self.config.table();
+        let none = DISCARDED.map(|discards| nft::elements::none(&name, discards.name));
+        // Where flows remember nothing, there is nothing to be forgotten.
+        let chains = epoch.map(|_| questions::of_epoch(&self.asking)).into_iter().flatten();
+        self.refill(none.into(), chains)?;
         self.begin_epochs()
     }
 
@@ -322,7 +331,7 @@ impl Table {
         let is_due = self.asks && self.is_current && self.asking.epoch.is_none();
         if is_due && self.flows.are_cleared()? {
             self.asking.epoch = Some(Epoch::FIRST);
-            self.refill(questions::of_epoch(&self.asking))?;
+            self.refill(Vec::new(), questions::of_epoch(&self.asking))?;
         }
         Ok(())
     }
@@ -350,18 +359,18 @@ impl Table {
         let before = core::mem::replace(&mut self.tracked, tracked);
         // Otherwise it is made so when questions are, or all is made anew.
         match self.asks && before != tracked && self.is_current {
-            true => self.refill(tracking::rules(&self.config, tracked)),
+            true => self.refill(Vec::new(), tracking::rules(&self.config, tracked)),
             false => Ok(()),
         }
     }
 
-    /// Puts other rules into chains, in one step.
+    /// Puts other rules into chains, in one step, with what else is ordered.
     fn refill(
         &mut self,
+        mut orders: Vec<Order>,
         chains: impl IntoIterator<Item = (&'static str, Vec<Vec<Expression>>)>,
     ) -> Result<(), LeakProtectionError> {
         let name = self.config.table();
-        let mut orders = Vec::new();
         for (chain, rules) in chains {
             self.rules.insert(chain.to_owned(), rules.len());
             orders.push(nft::emptying(&name, chain));
@@ -404,7 +413,10 @@ impl Table {
         let is_wanted = |there: &&String| chains.iter().any(|chain| chain.name == *there);
         let gone = there.iter().filter(|chain| !is_wanted(chain));
         orders.extend(gone.map(|chain| nft::removal_of_chain(&name, chain)));
+        orders.extend(self.filled_by_rules(false));
         orders.extend(self.empty_sets());
+        let discards = DISCARDED.into_iter().filter(|_| self.asks);
+        orders.extend(discards.map(|it| nft::elements::none(&name, it.name)));
         for (set, cover) in self.sets().zip(covers) {
             orders.push(nft::elements::none(&name, set.name));
             orders.extend(set.fill(&name, cover));
@@ -417,12 +429,26 @@ impl Table {
 
     fn empty_sets(&self) -> impl Iterator<Item = Order> {
         let name = self.config.table();
-        let notes = rewritten::NOTES.into_iter().filter(|_| self.follows_nat);
-        let orders: Vec<_> = { self.sets().zip(1..) }
-            .map(|(set, id)| set.make(&name, id))
-            .chain(notes.zip(SETS.len() as u32 + 1..).map(|(notes, id)| notes.make(&name, id)))
-            .collect();
-        orders.into_iter()
+        let own: Vec<_> = self.sets().zip(1..).map(|(set, id)| set.make(&name, id)).collect();
+        own.into_iter().chain(self.filled_by_rules(true))
+    }
+
+    /// Makes the sets that rules fill and that are wanted, or removes those that are not.
+    fn filled_by_rules(&self, are_wanted: bool) -> impl Iterator<Item = Order> {
+        let name = self.config.table();
+        let notes = rewritten::NOTES.into_iter().zip(NOTES_FROM..);
+        let notes = notes.filter(|_| self.follows_nat == are_wanted);
+        let discards = DISCARDED.into_iter().zip(DISCARDS_FROM..);
+        let discards = discards.filter(|_| self.asks == are_wanted);
+        let notes = notes.map(|(it, id)| (it.make(&name, id), it.name));
+        let made: Vec<_> =
+            notes.chain(discards.map(|(it, id)| (it.make(&name, id), it.name))).collect();
+        let orders = made.into_iter().flat_map(move |(make, set)| {
+            // It may not be there, and is made to be able to remove it.
+            let removal = (!are_wanted).then(|| nft::removal_of_set(&name, set));
+            core::iter::once(make).chain(removal)
+        });
+        orders.collect::<Vec<_>>().into_iter()
     }
 
     fn sets(&self) -> impl Iterator<Item = &'static AddressSet> {
@@ -508,9 +534,11 @@ impl Table {
         let name = self.config.table();
         let mut drops = Drops::default();
         for Chain { name: chain, counts, rules, .. } in self.chains() {
+            let mut none = 0;
             let (count, unanswered) = match counts {
                 Some(Counted::Outbound) => (&mut drops.outbound, &mut drops.unanswered_outbound),
                 Some(Counted::Inbound) => (&mut drops.inbound, &mut drops.unanswered_inbound),
+                Some(Counted::Discarded) => (&mut drops.discarded_again, &mut none),
                 None => continue,
             };
             let answers = match self.nft.dump(nft::question(&name, chain)) {

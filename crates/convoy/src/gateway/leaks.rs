@@ -332,7 +332,7 @@ impl Drop for Leaks {
 }
 
 /// How many counters have names.
-pub(super) const COUNTS: usize = 7;
+pub(super) const COUNTS: usize = 8;
 
 /// Packets that leak protection dropped.
 #[derive(Debug, Default)]
@@ -343,6 +343,7 @@ pub(super) struct DropCounts {
     quoting: Count,
     /// From near to far, and from far to near.
     unanswered: [Count; 2],
+    discarded_again: Count,
 }
 
 impl DropCounts {
@@ -352,6 +353,7 @@ impl DropCounts {
         self.inbound.note(drops.inbound);
         self.past_interface.note(drops.past_interface());
         self.quoting.note(drops.quoting);
+        self.discarded_again.note(drops.discarded_again);
         let now = [drops.unanswered_outbound, drops.unanswered_inbound];
         self.unanswered.iter_mut().zip(now).for_each(|(count, now)| count.note(now));
     }
@@ -366,6 +368,7 @@ impl DropCounts {
             ("leak-protection.quoting-errors", self.quoting.total),
             ("leak-protection.unanswered-outbound", outbound),
             ("leak-protection.unanswered-inbound", inbound),
+            ("leak-protection.discarded-again", self.discarded_again.total),
             ("leak-protection.question-overflows", tally.overflows()),
         ]
     }

@@ -9,7 +9,7 @@ use convoy_netlink::nft::{
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey, Operator};
 
 use super::{
-    Chain, between, by, either_way, outbound,
+    Chain, between, by, discarded, either_way, outbound,
     questions::{CAME_IN, FROM_NEAR, KEEPS, ask, kept, pass, remembered},
     quoting, rewritten, sides,
 };
@@ -46,7 +46,8 @@ fn forwards(
     rewriting: Option<&Asking>,
 ) -> Vec<Vec<Expression>> {
     let marks = config.questions.marks;
-    let mut rules = asking.map(|asking| kept(config, asking)).unwrap_or_default();
+    let mut rules: Vec<_> = asking.map(|_| discarded::noted(marks)).into_iter().collect();
+    rules.extend(asking.map(|asking| kept(config, asking)).unwrap_or_default());
     let elsewhere =
         vec![meta(MetaKey::Iifname), compare(Operator::NotEqual, name(config.tun.as_str()))];
     let protected = [marks.noted(Noted::Protect).in_mark(), elsewhere].concat();

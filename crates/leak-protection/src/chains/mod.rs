@@ -1,6 +1,7 @@
 //! The chains of the table, one file each kind.
 
 mod admitted;
+pub(crate) mod discarded;
 mod inbound;
 pub(crate) mod marking;
 mod outbound;
@@ -37,6 +38,8 @@ pub(crate) enum Counted {
     Outbound,
     /// What came in in clear.
     Inbound,
+    /// What was answered to be dropped before.
+    Discarded,
 }
 
 /// All chains; those that others jump to come before these.
@@ -47,7 +50,9 @@ pub(crate) fn all(
     tracked: Tracked,
 ) -> Vec<Chain> {
     let tracking = asking.map(|_| tracking::chains(config, tracked)).into_iter().flatten();
+    let discarded = asking.map(|_| discarded::chains()).into_iter().flatten();
     let questions = asking.into_iter().flat_map(|asking| questions::chains(config, asking));
+    let questions = discarded.chain(questions);
     let marks = asking.is_some() || config.leads == Lead::ByMark;
     let marking = marks.then(|| marking::chains(config, asking, rewriting)).into_iter().flatten();
     let rewritten = rewriting

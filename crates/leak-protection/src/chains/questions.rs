@@ -13,7 +13,7 @@ use convoy_netlink::nft::{
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, admitted::admitted_to, between, either_way, quoting, sides};
+use super::{Chain, admitted::admitted_to, between, discarded, either_way, quoting, sides};
 use crate::{
     Config, Way,
     marks::Noted,
@@ -122,6 +122,7 @@ fn from_near(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
     ];
     rules.extend(remembered(asking));
     rules.push([is_for_this_host(), pass()].concat());
+    rules.push(discarded::known());
     rules.push(vec![ask(asking, Kind::Leaving)]);
     rules
 }
@@ -151,6 +152,7 @@ fn from_far(config: &Config, asking: &Asking) -> Vec<Vec<Expression>> {
     // Peers may be within what is protected.
     let peers = admitted_to(config);
     rules.extend(peers.into_iter().map(|passes| [is_for_this_host(), passes].concat()));
+    rules.push(discarded::known());
     rules.push([is_for_this_host(), vec![ask(asking, Kind::Arriving)]].concat());
     rules.push(vec![ask(asking, Kind::Forwarded)]);
     rules

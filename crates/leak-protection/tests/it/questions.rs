@@ -598,6 +598,49 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 #[test]
+fn what_was_answered_to_be_dropped_is_not_asked_again_at_once() {
+    let Some(world) = World::new() else { return };
+    world.take_any_packet();
+    let _tun = world.tun();
+    let mut protection =
+        world.gateway.run(|| LeakProtection::raise(config(), site().sets)).unwrap();
+    let gateway = Gateway::start(&world);
+    let [_, port] = PORTS;
+    let mut model = site();
+    let (near, far) = (net("10.1.0.0/24"), net("10.2.0.0/16"));
+    let discards = Policy { near, far, port: Some(port), verdict: Verdict::Discard };
+    model.policies.insert(0, discards);
+    *gateway.model.lock().unwrap() = model;
+    let asked = || gateway.answered().questions();
+    let mut dropped = 0;
+    for (space, from, to) in
+        [(&world.lan, "10.1.0.2", "10.2.0.2"), (&world.wire, "10.2.0.2", "10.1.0.2")]
+    {
+        let send = |from_port: u16, many: usize| {
+            let packet = packet(from, to, [from_port, port], b"discards");
+            let send = || (0..many).for_each(|_| send_raw(&packet, to.parse().unwrap(), 0));
+            space.run(send);
+        };
+        let before = asked();
+        send(1000, 1);
+        wait_until("it is not asked about", || asked() > before);
+        send(1000, 500);
+        // One that is known by other ports is asked about behind all of them.
+        send(1001, 1);
+        wait_until("another one is not asked about", || asked() > before + 1);
+        assert_eq!(asked(), before + 2, "from {from}");
+        let again = protection.drops().unwrap().unwrap().discarded_again;
+        assert_eq!(core::mem::replace(&mut dropped, again) + 500, again, "from {from}");
+        // Other policies may say something else.
+        protection.forget_answers().unwrap();
+        send(1000, 1);
+        wait_until("it is not asked about again", || asked() > before + 2);
+        // What the wire's host sends itself is heard there as well.
+        assert!(from != "10.1.0.2" || world.listener.count(b"discards") == 0, "in clear");
+    }
+}
+
+#[test]
 fn what_was_asked_and_found_no_room_is_counted() {
     let Some(world) = World::new() else { return };
     world.take_any_packet();

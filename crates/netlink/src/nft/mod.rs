@@ -13,6 +13,7 @@ mod read;
 pub mod ruleset;
 mod table;
 mod transaction;
+mod tuples;
 
 pub use addresses::{AddressSet, IPV4_ADDRESS, IPV6_ADDRESS};
 pub use chain::{
@@ -24,6 +25,7 @@ pub use jump::{QueueBy, back, jump, queue};
 pub use monitor::{Changed, Monitor};
 pub use netlink_packet_netfilter::nftables::TableFlags;
 pub use notes::{Note, Notes};
-pub use table::{removal, table};
+pub use table::{removal, removal_of_set, table};
 pub(crate) use transaction::Message;
 pub use transaction::{Answer, Nft, Order};
+pub use tuples::Tuples;

@@ -23,15 +23,15 @@ const PORT: u32 = 13;
 const MARK: u32 = 19;
 const COMBINED_BY: u32 = 6;
 /// `NFTA_DYNSET_SET_NAME`, `NFTA_DYNSET_OP`, `NFTA_DYNSET_SREG_KEY`, `NFTA_DYNSET_SREG_DATA`, and `NFT_DYNSET_OP_ADD`.
-const SET_NAME: u16 = 1;
-const OPERATION: u16 = 3;
-const KEY_FROM: u16 = 4;
+pub(super) const SET_NAME: u16 = 1;
+pub(super) const OPERATION: u16 = 3;
+pub(super) const KEY_FROM: u16 = 4;
 const DATA_FROM: u16 = 5;
-const ADD: u32 = 0;
+pub(super) const ADD: u32 = 0;
 /// The first register of four bytes, `NFT_REG32_00`. It has the key, and those behind it what the key leads to.
-const FIRST: u32 = 8;
+pub(super) const FIRST: u32 = 8;
 /// Bytes of a register: ports take one, too.
-const WORD: usize = 4;
+pub(super) const WORD: usize = 4;
 /// Notes there are at most; what finds no room is not noted, and its rule ends.
 const MOST: u32 = 1 << 16;
 /// How long one stays, in milliseconds.
@@ -161,7 +161,7 @@ fn ip(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-fn load(key: MetaKey, register: u32) -> Expression {
+pub(super) fn load(key: MetaKey, register: u32) -> Expression {
     /// `NFTA_META_DREG`, `NFTA_META_KEY`.
     const TO: u16 = 1;
     const KEY: u16 = 2;

@@ -1,7 +1,7 @@
 //! Tables.
 
 use netlink_packet_netfilter::nftables::{
-    NfTablesMessage, TableAttribute, TableFlags, TableMessage,
+    NfTablesMessage, SetAttribute, SetMessage, TableAttribute, TableFlags, TableMessage,
 };
 
 use super::transaction::Order;
@@ -15,6 +15,12 @@ pub fn table(name: &str, flags: TableFlags, replace: bool) -> Vec<Order> {
     // Takes it over from an earlier life, or makes it only to be able to remove it.
     let before = replace.then(|| [new(), removal(name)]);
     before.into_iter().flatten().chain([new()]).collect()
+}
+
+/// Removes a set or a map of a table, which must be there, and of which no rule knows any more.
+pub fn removal_of_set(table: &str, name: &str) -> Order {
+    let attributes = vec![SetAttribute::Table(table.into()), SetAttribute::Name(name.into())];
+    Order::plain(NfTablesMessage::DeleteSet(SetMessage { attributes }))
 }
 
 /// Removes a table, which must be there.
