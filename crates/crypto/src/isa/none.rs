@@ -6,7 +6,9 @@ use crate::{
     block::{CbcMacKey, HmacKey, RoundKeys},
     burst::Slot,
     op::Op,
-    pass::{CbcMacJob, CcmJob, ChaChaJob, CipherJob, GcmState, GmacJob, HmacJob, record::Ends},
+    pass::{
+        CbcMacJob, CcmJob, ChaChaJob, CipherJob, GcmState, GmacJob, HmacJob, record::RecordJob,
+    },
 };
 
 /// A tier proven to be usable here; there is none.
@@ -58,14 +60,11 @@ impl RecordKernel {
         None
     }
 
-    pub(crate) fn seal(
-        self,
-        _: HashAlg,
-        _: (KeyBits, &RoundKeys),
-        _: &mut [u8; 16],
-        _: &mut [u8],
-        _: Option<Ends<'_>>,
-    ) {
+    pub(crate) fn is_best_for(self, _: HashAlg, _: usize, _: Option<HashKernel>) -> bool {
+        match self {}
+    }
+
+    pub(crate) fn seal(self, _: HashAlg, _: (KeyBits, &RoundKeys), _: &mut [RecordJob<'_>]) {
         match self {}
     }
 }

@@ -20,10 +20,33 @@ pub(crate) const HEADER: usize = 13;
 /// What a record's MAC is made of, besides its text.
 pub(crate) struct Ends<'r> {
     pub(crate) key: &'r HmacKey,
-    pub(crate) header: &'r [u8; HEADER],
+    pub(crate) header: [u8; HEADER],
+}
+
+/// A record to be sealed in place.
+pub(crate) struct RecordJob<'r> {
+    /// The IV, then the last block.
+    pub(crate) chain: [u8; 16],
+    pub(crate) record: &'r mut [u8],
     /// Where the text begins in the record, and how long it is.
     pub(crate) front: usize,
     pub(crate) text: usize,
+    /// Without them, the text is hashed and nothing comes of it.
+    pub(crate) ends: Option<Ends<'r>>,
+}
+
+impl RecordJob<'_> {
+    /// Where the text ends in the record.
+    #[inline(always)]
+    pub(crate) fn end(&self) -> usize {
+        self.front + self.text
+    }
+
+    /// As many bytes as a block of the hash has.
+    #[inline(always)]
+    pub(crate) fn chunk(&mut self, at: usize) -> Option<&mut [u8; BLOCK]> {
+        self.record.get_mut(at..)?.first_chunk_mut()
+    }
 }
 
 /// The blocks of a MAC that do not lie in the record; wiped on drop.
@@ -51,12 +74,12 @@ impl Edges {
 
     /// Makes the block of header and first text; false if the text does not fill it.
     #[inline(always)]
-    pub(crate) fn first(&mut self, ends: &Ends<'_>, record: &[u8]) -> bool {
-        let text = record.get(ends.front..ends.front + ends.text).unwrap_or_default();
-        let (header, Some(text)) = (ends.header, text.first_chunk::<{ Self::FIRST }>()) else {
+    pub(crate) fn first(&mut self, job: &RecordJob<'_>) -> bool {
+        let text = job.record.get(job.front..job.end()).unwrap_or_default();
+        let (Some(ends), Some(text)) = (&job.ends, text.first_chunk::<{ Self::FIRST }>()) else {
             return false;
         };
-        self.header_and(header, text);
+        self.header_and(&ends.header, text);
         true
     }
 
@@ -68,20 +91,23 @@ impl Edges {
         behind[..Self::FIRST].copy_from_slice(text);
     }
 
-    /// Makes the last blocks, one or two: the rest of the text, with the header in front if that was not
+    /// Makes the last blocks, one or two: the text from `at` on, with the header in front if that was not
     /// taken in yet, and the padding of the hash. Gives how many.
     #[inline(always)]
-    pub(crate) fn tail(&mut self, ends: &Ends<'_>, rest: &[u8]) -> usize {
+    pub(crate) fn tail(&mut self, job: &RecordJob<'_>, at: usize) -> usize {
+        let rest = job.record.get(at..job.end()).unwrap_or_default();
         let bytes = self.bytes();
         bytes.fill(0);
-        let is_whole = ends.text < Self::FIRST;
-        let front = if is_whole { &ends.header[..] } else { &[] };
+        let front = match &job.ends {
+            Some(ends) if job.text < Self::FIRST => &ends.header[..],
+            _ => &[],
+        };
         let used = front.len() + rest.len();
         bytes[..front.len()].copy_from_slice(front);
         bytes[front.len()..used].copy_from_slice(rest);
         bytes[used] = 0x80;
         let blocks = if used + 9 > BLOCK { 2 } else { 1 };
-        let length = bits(HEADER + ends.text).to_be_bytes();
+        let length = bits(HEADER + job.text).to_be_bytes();
         bytes[BLOCK * blocks - 8..BLOCK * blocks].copy_from_slice(&length);
         blocks
     }
@@ -154,52 +180,53 @@ impl One {
         }
     }
 
-    /// Makes the MAC of a record, writes it and the padding behind the text, and encrypts all of it with
-    /// AES-CBC; `chain` is the IV, then the last block.
+    /// Of each record, makes the MAC, writes it and the padding behind the text, and encrypts all of it with
+    /// AES-CBC; without ends, encrypts and hashes whole blocks.
     pub(crate) fn seal(
         self,
         alg: HashAlg,
         keys: (KeyBits, &RoundKeys),
-        chain: &mut [u8; 16],
-        record: &mut [u8],
-        ends: Ends<'_>,
+        jobs: &mut [RecordJob<'_>],
     ) {
         if let Some(both) = self.both {
-            return side_by_side(both, alg, keys, chain, record, Some(ends));
+            both.seal(alg, keys, jobs);
+            return zeroize_stack::<SPILLED>();
         }
+        for job in jobs {
+            self.seal_apart(alg, keys, job);
+        }
+    }
+
+    /// The same for one record, the hash first and then the cipher.
+    fn seal_apart(self, alg: HashAlg, keys: (KeyBits, &RoundKeys), job: &mut RecordJob<'_>) {
+        let Some(ends) = &job.ends else {
+            self.hash_only(alg, job.record);
+            return self.encrypt(keys, &mut job.chain, job.record);
+        };
+        let outer = ends.key.outer;
         let mut state = Scratch(ends.key.inner);
         let mut edges = Edges::new();
-        let (end, mut at) = (ends.front + ends.text, ends.front);
-        if edges.first(&ends, record) {
+        let (end, mut at) = (job.end(), job.front);
+        if edges.first(job) {
             self.hash(alg, &mut state.0, std::slice::from_ref(edges.block(0)));
             at += Edges::FIRST;
-            let blocks = record.get(at..end).unwrap_or_default().as_chunks().0;
+            let blocks = job.record.get(at..end).unwrap_or_default().as_chunks().0;
             self.hash(alg, &mut state.0, blocks);
             at += BLOCK * blocks.len();
         }
-        for i in 0..edges.tail(&ends, record.get(at..end).unwrap_or_default()) {
+        for i in 0..edges.tail(job, at) {
             self.hash(alg, &mut state.0, std::slice::from_ref(edges.block(i)));
         }
         edges.outer(alg, &state.0);
-        state.0 = ends.key.outer;
+        state.0 = outer;
         self.hash(alg, &mut state.0, std::slice::from_ref(edges.block(0)));
-        edges.write(alg, &state.0, record.get_mut(end..).unwrap_or_default());
-        self.encrypt(keys, chain, record);
+        edges.write(alg, &state.0, job.record.get_mut(end..).unwrap_or_default());
+        self.encrypt(keys, &mut job.chain, job.record);
     }
 
-    /// Encrypts whole blocks with AES-CBC, and hashes them for nothing.
-    pub(crate) fn encrypt_and_hash(
-        self,
-        alg: HashAlg,
-        keys: (KeyBits, &RoundKeys),
-        chain: &mut [u8; 16],
-        text: &mut [u8],
-    ) {
-        if let Some(both) = self.both {
-            return side_by_side(both, alg, keys, chain, text, None);
-        }
-        self.hash_only(alg, text);
-        self.encrypt(keys, chain, text);
+    /// Whether a burst of so many records is best sealed by [`seal`](Self::seal).
+    pub(crate) fn seals_all(self, alg: HashAlg, records: usize) -> bool {
+        self.both.is_some_and(|both| both.is_best_for(alg, records, self.hasher.kernel()))
     }
 
     /// Hashes whole blocks for nothing.
@@ -212,19 +239,6 @@ impl One {
 
 /// Bytes of stack to which the compiler may spill keys where cipher and hash share the registers.
 const SPILLED: usize = 4 << 10;
-
-#[inline(always)]
-fn side_by_side(
-    both: RecordKernel,
-    alg: HashAlg,
-    keys: (KeyBits, &RoundKeys),
-    chain: &mut [u8; 16],
-    record: &mut [u8],
-    ends: Option<Ends<'_>>,
-) {
-    both.seal(alg, keys, chain, record, ends);
-    zeroize_stack::<SPILLED>();
-}
 
 /// Of its own frame, so that what it leaves is below the caller's.
 #[inline(never)]

@@ -3,7 +3,7 @@
 use super::{CbcHmacKey, RecordError};
 use crate::{
     manager::Direction,
-    pass::{self, CipherJob},
+    pass::{self, CipherJob, record::RecordJob},
 };
 
 impl CbcHmacKey {
@@ -17,7 +17,10 @@ impl CbcHmacKey {
     pub fn encrypt_only(&self, iv: &mut [u8; 16], text: &mut [u8]) -> Result<(), RecordError> {
         let bits = self.cipher(Direction::Encrypt)?;
         whole_blocks(text)?;
-        self.one.encrypt_and_hash(self.mac.hash(), (bits, &self.round_keys), iv, text);
+        let len = text.len();
+        let mut job = RecordJob { chain: *iv, record: text, front: 0, text: len, ends: None };
+        self.one.seal(self.mac.hash(), (bits, &self.round_keys), std::slice::from_mut(&mut job));
+        *iv = job.chain;
         self.wipe_behind(false);
         Ok(())
     }

@@ -6,10 +6,11 @@ use arrayvec::ArrayVec;
 
 use super::{BLOCK, CbcHmacKey, HEADER, RecordError, RecordHeader, mac::MAC_MAX};
 use crate::{
+    KeyBits,
     manager::Direction,
     pass::{
         self, Batch, CipherJob, HmacJob,
-        record::{Ends, write_end},
+        record::{Ends, RecordJob, write_end},
     },
     secret::Scratch,
 };
@@ -65,14 +66,16 @@ impl CbcHmacKey {
     ) -> Result<(), RecordError> {
         let bits = self.both(Direction::Encrypt)?;
         let header = self.check(header, front, text, record.len())?;
-        let ends = Ends { key: &self.mac_key, header: &header, front, text };
-        self.one.seal(self.mac.hash(), (bits, &self.round_keys), iv, record, ends);
+        let ends = Some(Ends { key: &self.mac_key, header });
+        let mut job = RecordJob { chain: *iv, record, front, text, ends };
+        self.one.seal(self.mac.hash(), (bits, &self.round_keys), std::slice::from_mut(&mut job));
+        *iv = job.chain;
         self.wipe_behind(false);
         Ok(())
     }
 
-    /// Seals any number of records at once, sixteen side by side as far as the processor's registers
-    /// hold them.
+    /// Seals any number of records at once: sixteen side by side as far as the processor's registers
+    /// hold them, or fewer where that is faster.
     ///
     /// # Errors
     ///
@@ -81,6 +84,11 @@ impl CbcHmacKey {
         let bits = self.both(Direction::Encrypt)?;
         for record in &*records {
             self.check(record.header, BLOCK, record.text, record.bytes.len())?;
+        }
+        if self.one.seals_all(self.mac.hash(), records.len()) {
+            self.seal_side_by_side(bits, records);
+            self.wipe_behind(false);
+            return Ok(());
         }
         for records in records.chunks_mut(CHUNK) {
             let mut ivs = [[0; BLOCK]; CHUNK];
@@ -116,6 +124,20 @@ impl CbcHmacKey {
         }
         self.wipe_behind(false);
         Ok(())
+    }
+
+    /// Seals records, hash and cipher side by side; all of them fit.
+    fn seal_side_by_side(&self, bits: KeyBits, records: &mut [BurstRecord<'_>]) {
+        for records in records.chunks_mut(CHUNK) {
+            let mut jobs = ArrayVec::<_, CHUNK>::new();
+            for BurstRecord { header, text, bytes } in records {
+                let Some((iv, record)) = bytes.split_first_chunk_mut() else { continue };
+                let header = header.of(*text as u16);
+                let ends = Some(Ends { key: &self.mac_key, header });
+                jobs.push(RecordJob { chain: *iv, record, front: 0, text: *text, ends });
+            }
+            self.one.seal(self.mac.hash(), (bits, &self.round_keys), &mut jobs);
+        }
     }
 
     /// The header with its length, if the record's parts fit.

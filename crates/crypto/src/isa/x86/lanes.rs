@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 
 use super::{
     tables::Block,
-    token::{AesNi, AesSha, Avx, Avx2, Avx512, AvxSha, Vaes256, Vaes512},
+    token::{AesNi, AesSha, Avx, Avx2, Avx512, Vaes256, Vaes512, WideSha},
 };
 
 /// Sixteen bytes in a register.
@@ -240,8 +240,6 @@ unsafe impl Lanes for Avx2 {}
 unsafe impl Lanes for Vaes256 {}
 // SAFETY: detection makes the token only where the processor has the features of `aesni`.
 unsafe impl Lanes for AesSha {}
-// SAFETY: detection makes the token only where the processor has the features of `avx`, which builds on `aesni`.
-unsafe impl Lanes for AvxSha {}
 
 macro_rules! with_masks {
     ($($token:ident)*) => {$(
@@ -282,7 +280,7 @@ macro_rules! with_masks {
     )*};
 }
 
-with_masks!(Avx512 Vaes512);
+with_masks!(Avx512 Vaes512 WideSha);
 
 /// As many low bits as there are bytes to keep, at most 16.
 #[inline(always)]

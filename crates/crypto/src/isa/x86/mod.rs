@@ -29,7 +29,7 @@ mod wipe;
 pub(crate) use hash::HashKernel;
 pub(crate) use record::RecordKernel;
 pub(crate) use tables::Tables;
-use token::{AesNi, AesSha, Avx, Avx2, Avx512, AvxSha, Door, ShaNi, Vaes256, Vaes512};
+use token::{AesNi, AesSha, Avx, Avx2, Avx512, Door, ShaNi, Vaes256, Vaes512, WideSha};
 
 use crate::{
     KeyBits, Tier,
@@ -50,7 +50,7 @@ pub(crate) struct Proofs {
     vaes512: Option<Vaes512>,
     sha_ni: Option<ShaNi>,
     aes_sha: Option<AesSha>,
-    avx_sha: Option<AvxSha>,
+    wide_sha: Option<WideSha>,
 }
 
 /// Asks the processor and the operating system for every tier that is `allowed`, and for the SHA
@@ -67,8 +67,9 @@ pub(crate) fn detect(allowed: impl Fn(Tier) -> bool, sha_ni: bool) -> Proofs {
         .filter(|_| allowed(Tier::Vaes512));
     let sha_ni = ShaNi::detect().filter(|_| sha_ni);
     let aes_sha = aesni.and(sha_ni).and_then(AesSha::detect);
-    let avx_sha = avx.and(sha_ni).and_then(AvxSha::detect);
-    Proofs { aesni, avx, avx2, avx512, vaes256, vaes512, sha_ni, aes_sha, avx_sha }
+    let mixed = vaes512.and(sha_ni).filter(|_| token::mixes_encodings());
+    let wide_sha = mixed.and_then(WideSha::detect);
+    Proofs { aesni, avx, avx2, avx512, vaes256, vaes512, sha_ni, aes_sha, wide_sha }
 }
 
 impl Proofs {

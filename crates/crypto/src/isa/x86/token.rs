@@ -3,6 +3,8 @@
 //! A door is the one function per tier that is compiled with the tier's features. Everything behind
 //! it is inlined into it, which is why the code behind it needs no features of its own.
 
+use std::arch::x86_64::__cpuid;
+
 /// What a kernel does behind a door.
 ///
 /// Implementations are generic over the token, so that one source serves every tier whose token has
@@ -124,10 +126,19 @@ token! {
     AesSha, builds on (sha_ni: ShaNi), ["sse4.1", "ssse3", "aes", "pclmulqdq", "sha"]
 }
 
+/// Whether instructions of SHA, which have legacy encodings alone, may stand between those of AVX: on
+/// processors of other makers than AMD each of them may wait for the upper halves of registers.
+pub(super) fn mixes_encodings() -> bool {
+    let leaf = __cpuid(0);
+    let vendor = [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes);
+    vendor.as_flattened() == b"AuthenticAMD"
+}
+
 token! {
-    /// Proof of the features of `avx` and of the SHA extensions, in three-operand encodings where there are any.
-    AvxSha, builds on (sha_ni: ShaNi), [
-        "sse4.1", "ssse3", "aes", "pclmulqdq", "avx", "sha",
+    /// Proof of the features of `vaes512` and of the SHA extensions, where [`mixes_encodings`] says so.
+    WideSha, builds on (sha_ni: ShaNi), [
+        "sse4.1", "ssse3", "aes", "pclmulqdq", "avx", "avx2", "bmi2",
+        "avx512f", "avx512bw", "avx512vl", "avx512dq", "vaes", "vpclmulqdq", "avx512ifma", "sha",
     ]
 }
 
@@ -145,8 +156,11 @@ mod tests {
         assert_eq!(Vaes256::FEATURES, [AESNI, AVX, AVX2, VAES256].concat());
         let vaes512 = [AESNI, AVX, AVX2, AVX512, VAES256, VAES512].concat();
         assert_eq!(Vaes512::FEATURES, vaes512);
+        assert_eq!(WideSha::FEATURES, [&vaes512[..], &["sha"]].concat());
         assert_eq!(ShaNi::FEATURES, SHA_NI);
         assert_eq!(AesSha::FEATURES, [AESNI, &["sha"]].concat());
-        assert_eq!(AvxSha::FEATURES, [AESNI, AVX, &["sha"]].concat());
+        // Behind any other door the compiler would have instructions of AVX stand between those of SHA.
+        let without_avx = [ShaNi::FEATURES, AesSha::FEATURES];
+        assert!(without_avx.iter().all(|features| !features.contains(&"avx")));
     }
 }

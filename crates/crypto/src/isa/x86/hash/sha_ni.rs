@@ -21,6 +21,9 @@ pub(in super::super) struct Sha256(pub(in super::super) ShaNi);
 
 type B = __m128i;
 
+/// SHA-256's constants, as many as a step takes in each row.
+const K: &[[u32; 4]] = super::rounds::SHA256_WORDS.as_chunks::<4>().0;
+
 /// A block of each lane.
 type Message<const N: usize = LANES> = [[B; 4]; N];
 
@@ -86,12 +89,10 @@ fn copy_some(from: &[u8], pad: bool, bits: Option<u64>, to: &mut [u8; 64]) {
 const SWAP: (i64, i64) = (0x0c0d_0e0f_0809_0a0b, 0x0405_0607_0001_0203);
 const REVERSE: (i64, i64) = (0x0001_0203_0405_0607, 0x0809_0a0b_0c0d_0e0f);
 
-/// Does something for each of twenty numbers that must be known when compiling.
-macro_rules! twenty {
-    ($step:ident) => {
-        twenty!(@ $step, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19)
-    };
-    (@ $step:ident, $($i:literal)*) => {
+/// Does something for each of sixteen or twenty numbers that must be known when compiling: the compiler
+/// would not unroll so long a loop, and then what is done beside it would be found out step by step.
+macro_rules! each {
+    ($step:ident: $($i:literal)*) => {
         $($step!($i);)*
     };
 }
@@ -132,14 +133,26 @@ macro_rules! parked_in_rows {
 /// A chaining value, in the order in which an engine has it.
 pub(in super::super) type Pair = (B, B);
 
-/// The block function on one message.
+/// The block function on one message, or on few.
 pub(in super::super) trait Single: Copy {
     /// A chaining value from memory.
     fn load_one(self, row: &[u8; 64]) -> Pair;
     /// A block from memory.
     fn words_one(self, row: &[u8; 64]) -> [B; 4];
-    /// Takes in a block, with something else done beside it.
-    fn take_one(self, state: &mut Pair, words: [B; 4], beside: &mut impl Beside);
+    /// Takes in a block of each message, with something else done beside them.
+    fn take<const N: usize>(
+        self,
+        states: &mut [Pair; N],
+        words: [[B; 4]; N],
+        beside: &mut impl Beside,
+    );
+    /// Takes in a block of one message, with something else done beside it.
+    #[inline(always)]
+    fn take_one(self, state: &mut Pair, words: [B; 4], beside: &mut impl Beside) {
+        let mut states = [*state];
+        self.take(&mut states, [words], beside);
+        [*state] = states;
+    }
     /// Stores a chaining value.
     fn store_one(self, state: Pair, to: &mut [u8; 64]);
 }
@@ -224,7 +237,7 @@ impl Sha1 {
                 }
             };
         }
-        twenty!(step);
+        each!(step: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
         for (state, (abcd, e)) in state.iter_mut().zip(now) {
             state.0 = one!(_mm_add_epi32, state.0, abcd);
             state.1 = one!(_mm_sha1nexte_epu32, e, state.1);
@@ -245,10 +258,13 @@ impl Single for Sha1 {
     }
 
     #[inline(always)]
-    fn take_one(self, state: &mut Pair, words: [B; 4], beside: &mut impl Beside) {
-        let mut states = [*state];
-        self.compress(&mut states, [words], beside);
-        [*state] = states;
+    fn take<const N: usize>(
+        self,
+        states: &mut [Pair; N],
+        words: [[B; 4]; N],
+        beside: &mut impl Beside,
+    ) {
+        self.compress(states, words, beside);
     }
 
     #[inline(always)]
@@ -330,26 +346,29 @@ impl Sha256 {
         beside: &mut impl Beside,
     ) {
         let mut now = *state;
-        for (i, k) in super::rounds::SHA256_WORDS.as_chunks::<4>().0.iter().enumerate() {
-            // SAFETY: the reference is valid for 16 bytes, and the load needs no alignment.
-            let k = unsafe { _mm_loadu_si128(k.as_ptr().cast()) };
-            for ((abef, cdgh), words) in now.iter_mut().zip(&mut message) {
-                if i >= 4 {
-                    let last = words[(i + 3) % 4];
-                    let next = one!(_mm_sha256msg1_epu32, words[i % 4], words[(i + 1) % 4]);
-                    let middle = one!(_mm_alignr_epi8::<4>, last, words[(i + 2) % 4]);
-                    let next = one!(_mm_add_epi32, next, middle);
-                    words[i % 4] = one!(_mm_sha256msg2_epu32, next, last);
+        macro_rules! step {
+            ($i:expr) => {
+                // SAFETY: the reference is valid for 16 bytes, and the load needs no alignment.
+                let k = unsafe { _mm_loadu_si128(K[$i].as_ptr().cast()) };
+                for ((abef, cdgh), words) in now.iter_mut().zip(&mut message) {
+                    if $i >= 4 {
+                        let last = words[($i + 3) % 4];
+                        let next = one!(_mm_sha256msg1_epu32, words[$i % 4], words[($i + 1) % 4]);
+                        let middle = one!(_mm_alignr_epi8::<4>, last, words[($i + 2) % 4]);
+                        let next = one!(_mm_add_epi32, next, middle);
+                        words[$i % 4] = one!(_mm_sha256msg2_epu32, next, last);
+                    }
+                    let sum = one!(_mm_add_epi32, words[$i % 4], k);
+                    *cdgh = one!(_mm_sha256rnds2_epu32, *cdgh, *abef, sum);
+                    let sum = one!(_mm_shuffle_epi32::<0x0e>, sum);
+                    *abef = one!(_mm_sha256rnds2_epu32, *abef, *cdgh, sum);
                 }
-                let sum = one!(_mm_add_epi32, words[i % 4], k);
-                *cdgh = one!(_mm_sha256rnds2_epu32, *cdgh, *abef, sum);
-                let sum = one!(_mm_shuffle_epi32::<0x0e>, sum);
-                *abef = one!(_mm_sha256rnds2_epu32, *abef, *cdgh, sum);
-            }
-            if let Some((abef, _)) = now.first_mut() {
-                beside.step(i, 16, abef);
-            }
+                if let Some((abef, _)) = now.first_mut() {
+                    beside.step($i, 16, abef);
+                }
+            };
         }
+        each!(step: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
         for (state, now) in state.iter_mut().zip(now) {
             state.0 = one!(_mm_add_epi32, state.0, now.0);
             state.1 = one!(_mm_add_epi32, state.1, now.1);
@@ -386,10 +405,13 @@ impl Single for Sha256 {
     }
 
     #[inline(always)]
-    fn take_one(self, state: &mut Pair, words: [B; 4], beside: &mut impl Beside) {
-        let mut states = [*state];
-        self.compress(&mut states, [words], beside);
-        [*state] = states;
+    fn take<const N: usize>(
+        self,
+        states: &mut [Pair; N],
+        words: [[B; 4]; N],
+        beside: &mut impl Beside,
+    ) {
+        self.compress(states, words, beside);
     }
 
     #[inline(always)]
