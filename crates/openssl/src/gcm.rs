@@ -142,14 +142,24 @@ impl Gcm {
                 return Err(Reason::InvalidKeyLength);
             }
             self.end_message();
-            (self.key, self.stream) = (None, None);
-            let params = GcmParams::new(self.bits, IcvLen::Icv16);
-            let cpu = Cpu::detect().map_err(|_| Reason::Internal)?;
-            let key = AeadKey::new(&cpu, params, SecretBytes::copy_from(key));
-            self.key = Some(Arc::new(key.map_err(|_| Reason::InvalidKeyLength)?));
+            self.stream = None;
+            self.set_key(key)?;
             self.iv.last = None;
             add(Counter::Keys, 1);
         }
+        Ok(())
+    }
+
+    /// Sets a key of the right length: in place of the one held, unless a copy of the context holds it, too.
+    fn set_key(&mut self, key: &[u8]) -> Result<(), Reason> {
+        if let Some(held) = self.key.as_mut().and_then(Arc::get_mut) {
+            return held.replace(key).map_err(|_| Reason::Internal);
+        }
+        self.key = None;
+        let params = GcmParams::new(self.bits, IcvLen::Icv16);
+        let cpu = Cpu::detect().map_err(|_| Reason::Internal)?;
+        let key = AeadKey::new(&cpu, params, SecretBytes::copy_from(key));
+        self.key = Some(Arc::new(key.map_err(|_| Reason::InvalidKeyLength)?));
         Ok(())
     }
 

@@ -102,6 +102,10 @@ impl Kernel {
         match self {}
     }
 
+    pub(crate) fn expand_into(self, _: KeyBits, _: &[u8], _: &mut Tables) {
+        match self {}
+    }
+
     pub(crate) fn run<'a, O: Op<'a>>(self, _: &mut [Slot<'_, O>]) {
         match self {}
     }

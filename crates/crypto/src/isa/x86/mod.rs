@@ -149,9 +149,19 @@ impl Kernel {
     /// Expands `key`, which has the length that `bits` says, for GCM.
     pub(crate) fn expand(self, bits: KeyBits, key: &[u8]) -> Box<Tables> {
         let mut tables = Tables::zeroed();
-        self.aesni().enter(tables::Expand { bits, key, tables: &mut tables });
-        self.wipe_registers();
+        self.expand_into(bits, key, &mut tables);
         tables
+    }
+
+    /// The same into tables that are there, over those of a key of the same size.
+    pub(crate) fn expand_into(self, bits: KeyBits, key: &[u8], tables: &mut Tables) {
+        let work = tables::Expand { bits, key, tables };
+        match self {
+            Self::AesNi(proof) => proof.enter(work),
+            Self::Vaes512(proof) => proof.enter(tables::ExpandFour(work)),
+            _ => self.aesni().enter(work),
+        }
+        self.wipe_registers();
     }
 
     /// Runs operations of one class (tier, key size and length) whose keys were all set up for this

@@ -5,7 +5,9 @@ use zeroize::Zeroize;
 use super::{
     aes::keys,
     lanes::{B, Lanes},
-    token::Task,
+    lanes512::Z,
+    sum4::Sum4,
+    token::{Task, Vaes512},
 };
 pub(super) use crate::block::Block;
 use crate::{KeyBits, block::RoundKeys, isa::prefetch_read, secret::wipe};
@@ -58,6 +60,15 @@ impl Tables {
     #[inline(always)]
     pub(super) fn power(&self, n: usize) -> &Block {
         &self.powers[POWERS - n]
+    }
+
+    /// Sets H to the power of `n`, for 1 to 20.
+    #[inline(always)]
+    fn set_power<L: Lanes>(&mut self, l: L, n: usize, power: B) {
+        l.store(&mut self.powers[POWERS - n].0, power);
+        let fold = l.to_bytes(l.xor(power, l.swap_halves(power)));
+        let (halves, _) = fold.as_chunks::<8>();
+        self.folds[POWERS - n] = halves.first().map_or(0, |half| u64::from_le_bytes(*half));
     }
 
     /// H to the power of `n` and the next lower one; 20 is the most.
@@ -205,13 +216,65 @@ impl<L: Lanes> Task<L> for Expand<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self, token: L) {
-        expand(token, self.bits, self.key, self.tables);
+    fn run(self, l: L) {
+        let Self { bits, key, tables } = self;
+        let one = expand_key(l, bits, key, tables);
+        tables.set_power(l, 1, one);
+        // Each product is of the highest power so far, so few of them wait for one another.
+        for most in [1, 2, 4, 8, 16] {
+            let (power, fold) = (*tables.power(most), tables.folds[POWERS - most]);
+            for n in 1..=most.min(POWERS - most) {
+                let weight = Weight { power: &power, fold: &fold };
+                let product = Sum::of(l, l.table(tables.power(n)), weight).reduce(l);
+                tables.set_power(l, most + n, product);
+            }
+        }
     }
 }
 
+/// The same with four powers in a register.
+pub(super) struct ExpandFour<'k>(pub(super) Expand<'k>);
+
+impl Task<Vaes512> for ExpandFour<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, v: Vaes512) {
+        let Expand { bits, key, tables } = self.0;
+        let one = expand_key(v, bits, key, tables);
+        let two = first(v, product(v, v.repeat4(one), one));
+        // The highest power is first, as in memory.
+        let high = product(v, v.unite4([two, one, one, one]), two);
+        let high = v.blocks_of4(high);
+        let four = v.unite4([high[0], high[1], two, one]);
+        let eight = product(v, four, first(v, four));
+        let (twelve, sixteen) =
+            (product(v, four, first(v, eight)), product(v, eight, first(v, eight)));
+        let twenty = product(v, four, first(v, sixteen));
+        for (n, powers) in [(4, four), (8, eight), (12, twelve), (16, sixteen), (20, twenty)] {
+            for (i, power) in v.blocks_of4(powers).into_iter().enumerate() {
+                tables.set_power(v, n - i, power);
+            }
+        }
+    }
+}
+
+/// The block in each lane times `factor`, reduced.
 #[inline(always)]
-fn expand<L: Lanes>(l: L, bits: KeyBits, key: &[u8], tables: &mut Tables) {
+fn product(v: Vaes512, blocks: Z, factor: B) -> Z {
+    let mut sum = Sum4::zero(v);
+    sum.add(v, blocks, v.repeat4(factor));
+    sum.reduce(v)
+}
+
+#[inline(always)]
+fn first(v: Vaes512, blocks: Z) -> B {
+    v.first_of2(v.lower(blocks))
+}
+
+/// Expands the AES key into the tables, and gives H as products of reflected blocks want it.
+#[inline(always)]
+fn expand_key<L: Lanes>(l: L, bits: KeyBits, key: &[u8], tables: &mut Tables) -> B {
     let mut keys = RoundKeys::zeroed();
     keys::expand(l, bits, key, &mut keys);
     if let [others @ .., last] = keys.of(bits) {
@@ -220,26 +283,11 @@ fn expand<L: Lanes>(l: L, bits: KeyBits, key: &[u8], tables: &mut Tables) {
     }
     tables.rounds = bits.rounds() as u8;
     let h = keys::encrypt(l, bits, &keys, l.zero());
-    expand_powers(l, h, tables);
-}
-
-#[inline(always)]
-fn expand_powers<L: Lanes>(l: L, h: B, tables: &mut Tables) {
     let mut h = u128::from_be_bytes(l.to_bytes(h));
     // H times x, so that products of reflected blocks need no shift (the same reference).
     let carry = 0u128.wrapping_sub(h >> 127);
     h = (h << 1) ^ (carry & (0xc2 << 120 | 1));
     let first = l.pair((h >> 64) as i64, h as i64);
     h.zeroize();
-    for n in 1..=POWERS {
-        // From halves, so that few of the products wait for one another.
-        let power = match n {
-            1 => first,
-            _ => Sum::of(l, l.table(tables.power(n / 2)), tables.weight(n - n / 2)).reduce(l),
-        };
-        l.store(&mut tables.powers[POWERS - n].0, power);
-        let fold = l.to_bytes(l.xor(power, l.swap_halves(power)));
-        let (halves, _) = fold.as_chunks::<8>();
-        tables.folds[POWERS - n] = halves.first().map_or(0, |half| u64::from_le_bytes(*half));
-    }
+    first
 }
