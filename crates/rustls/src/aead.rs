@@ -1,7 +1,7 @@
 //! What records of both versions of TLS are sealed and opened with.
 
 use convoy_crypto::{
-    AeadKey, Cpu, GcmParams, IcvLen, KeyBits, Nonce, OpenOp, SealOp, SecretBytes, Verdict,
+    AeadKey, Cpu, GcmParams, IcvLen, KeyBits, Nonce, OpenOp, SealOp, SecretBytes, Suite, Verdict,
     open_burst, seal_burst,
 };
 use rustls::{
@@ -20,6 +20,7 @@ pub(crate) const MAX_TEXT: usize = 1 << 14;
 pub(crate) enum Aead {
     Aes128Gcm,
     Aes256Gcm,
+    ChaCha20Poly1305,
 }
 
 impl Aead {
@@ -27,7 +28,7 @@ impl Aead {
     pub(crate) const fn key_len(self) -> usize {
         match self {
             Self::Aes128Gcm => 16,
-            Self::Aes256Gcm => 32,
+            Self::Aes256Gcm | Self::ChaCha20Poly1305 => 32,
         }
     }
 
@@ -36,21 +37,31 @@ impl Aead {
         match self {
             Self::Aes128Gcm => ConnectionTrafficSecrets::Aes128Gcm { key, iv },
             Self::Aes256Gcm => ConnectionTrafficSecrets::Aes256Gcm { key, iv },
+            Self::ChaCha20Poly1305 => ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv },
         }
     }
 
-    fn params(self) -> GcmParams {
-        let bits = match self {
-            Self::Aes128Gcm => KeyBits::Aes128,
-            Self::Aes256Gcm => KeyBits::Aes256,
-        };
-        GcmParams::new(bits, IcvLen::Icv16)
+    /// Bytes of a nonce that stand in front of the text of a TLS 1.2 record.
+    pub(crate) const fn explicit(self) -> usize {
+        match self {
+            Self::Aes128Gcm | Self::Aes256Gcm => 8,
+            Self::ChaCha20Poly1305 => 0,
+        }
+    }
+
+    fn suite(self) -> Suite {
+        let gcm = |bits| Suite::Gcm(GcmParams::new(bits, IcvLen::Icv16));
+        match self {
+            Self::Aes128Gcm => gcm(KeyBits::Aes128),
+            Self::Aes256Gcm => gcm(KeyBits::Aes256),
+            Self::ChaCha20Poly1305 => Suite::ChaCha20Poly1305,
+        }
     }
 
     /// None where `key` has not the length that rustls was told, or tiers are denied that there are not;
     /// rustls takes no error here, so the records are refused then.
     fn set_up(self, key: &cipher::AeadKey) -> Option<AeadKey> {
-        AeadKey::new(&Cpu::detect().ok()?, self.params(), SecretBytes::copy_from(key.as_ref())).ok()
+        AeadKey::new(&Cpu::detect().ok()?, self.suite(), SecretBytes::copy_from(key.as_ref())).ok()
     }
 }
 

@@ -1,4 +1,4 @@
-//! AES-GCM of [rustls](https://docs.rs/rustls) on Convoy's kernels, in TLS 1.2 and TLS 1.3.
+//! AES-GCM and ChaCha20-Poly1305 of [rustls](https://docs.rs/rustls) on Convoy's kernels, in TLS 1.2 and TLS 1.3.
 //!
 //! rustls takes its cryptography from a [`CryptoProvider`]. [`with_convoy_aead`] gives one that encrypts and
 //! decrypts records with `convoy-crypto`; key exchange, signatures, hashes and random numbers stay those of
@@ -25,8 +25,8 @@
 //! What differs from the provider it is given:
 //!
 //! * A suite with an AEAD of Convoy's does not count as approved by FIPS, whatever the rest of it is.
-//! * QUIC packets are not records; they stay with the provider it is given. So does ChaCha20-Poly1305: Convoy
-//!   computes it across packets, and rustls has one record at a time.
+//! * QUIC packets are not records; they stay with the provider it is given. So does ChaCha20-Poly1305 on processors
+//!   without the CPU tier `vaes512`.
 //!
 //! The example `records` measures both providers in turn.
 

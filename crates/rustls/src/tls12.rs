@@ -1,4 +1,5 @@
-//! Records of TLS 1.2 with AES-GCM: a part of the nonce stands in the record (RFC 5288).
+//! Records of TLS 1.2. With AES-GCM a part of the nonce stands in the record (RFC 5288), with
+//! ChaCha20-Poly1305 nothing of it does (RFC 7905).
 
 use rustls::{
     ConnectionTrafficSecrets, Error,
@@ -16,18 +17,20 @@ pub(crate) struct Tls12(pub(crate) Aead);
 
 impl Tls12AeadAlgorithm for Tls12 {
     fn encrypter(&self, key: AeadKey, iv: &[u8], extra: &[u8]) -> Box<dyn MessageEncrypter> {
-        Box::new(Encrypter { key: Sealer::new(self.0, &key), iv: joined(iv, extra) })
+        let explicit = self.0.explicit();
+        Box::new(Encrypter { key: Sealer::new(self.0, &key), iv: joined(iv, extra), explicit })
     }
 
     fn decrypter(&self, key: AeadKey, iv: &[u8]) -> Box<dyn MessageDecrypter> {
-        Box::new(Decrypter { key: Opener::new(self.0, &key), iv: joined(iv, &[]) })
+        let explicit = self.0.explicit();
+        Box::new(Decrypter { key: Opener::new(self.0, &key), iv: joined(iv, &[]), explicit })
     }
 
     fn key_block_shape(&self) -> KeyBlockShape {
         KeyBlockShape {
             enc_key_len: self.0.key_len(),
-            fixed_iv_len: FIXED,
-            explicit_nonce_len: EXPLICIT,
+            fixed_iv_len: NONCE_LEN - self.0.explicit(),
+            explicit_nonce_len: self.0.explicit(),
         }
     }
 
@@ -41,10 +44,6 @@ impl Tls12AeadAlgorithm for Tls12 {
     }
 }
 
-/// Bytes of a nonce that stand in front of the text, and those that do not.
-const EXPLICIT: usize = 8;
-const FIXED: usize = NONCE_LEN - EXPLICIT;
-
 /// A nonce's fixed part, and what the explicit one counts from.
 fn joined(fixed: &[u8], explicit: &[u8]) -> Iv {
     let mut iv = [0; NONCE_LEN];
@@ -57,6 +56,7 @@ fn joined(fixed: &[u8], explicit: &[u8]) -> Iv {
 struct Encrypter {
     key: Sealer,
     iv: Iv,
+    explicit: usize,
 }
 
 impl MessageEncrypter for Encrypter {
@@ -68,22 +68,23 @@ impl MessageEncrypter for Encrypter {
         let text = msg.payload.len();
         let mut payload = PrefixedPayload::with_capacity(self.encrypted_payload_len(text));
         let nonce = Nonce::new(&self.iv, seq);
-        payload.extend_from_slice(&nonce.0[FIXED..]);
+        payload.extend_from_slice(&nonce.0[NONCE_LEN - self.explicit..]);
         payload.extend_from_chunks(&msg.payload);
         payload.extend_from_slice(&[0; TAG]);
         let aad = make_tls12_aad(seq, msg.typ, msg.version, text);
-        self.key.seal(seq, nonce, &aad, &mut payload.as_mut()[EXPLICIT..])?;
+        self.key.seal(seq, nonce, &aad, &mut payload.as_mut()[self.explicit..])?;
         Ok(OutboundOpaqueMessage::new(msg.typ, msg.version, payload))
     }
 
     fn encrypted_payload_len(&self, payload_len: usize) -> usize {
-        EXPLICIT + payload_len + TAG
+        self.explicit + payload_len + TAG
     }
 }
 
 struct Decrypter {
     key: Opener,
     iv: Iv,
+    explicit: usize,
 }
 
 impl MessageDecrypter for Decrypter {
@@ -92,16 +93,17 @@ impl MessageDecrypter for Decrypter {
         mut msg: InboundOpaqueMessage<'a>,
         seq: u64,
     ) -> Result<InboundPlainMessage<'a>, Error> {
-        let Some(text) = msg.payload.len().checked_sub(EXPLICIT + TAG) else {
+        let explicit = self.explicit;
+        let Some(text) = msg.payload.len().checked_sub(explicit + TAG) else {
             return Err(Error::DecryptError);
         };
         let mut nonce = Nonce::new(&self.iv, seq);
-        nonce.0[FIXED..].copy_from_slice(&msg.payload[..EXPLICIT]);
+        nonce.0[NONCE_LEN - explicit..].copy_from_slice(&msg.payload[..explicit]);
         let aad = make_tls12_aad(seq, msg.typ, msg.version, text);
-        let len = self.key.open(nonce, &aad, &mut msg.payload[EXPLICIT..])?;
+        let len = self.key.open(nonce, &aad, &mut msg.payload[explicit..])?;
         if len > MAX_TEXT {
             return Err(Error::PeerSentOversizedRecord);
         }
-        Ok(msg.into_plain_message_range(EXPLICIT..EXPLICIT + len))
+        Ok(msg.into_plain_message_range(explicit..explicit + len))
     }
 }

@@ -33,6 +33,7 @@ fn options(suite: SupportedCipherSuite) -> Vec<String> {
         ["-tls1_3", "-ciphersuites", &name.replace("TLS13_", "TLS_")].map(str::to_owned)
     } else {
         let name = name.replace("TLS_", "").replace("_WITH", "").replace("AES_", "AES");
+        let name = name.replace("POLY1305_SHA256", "POLY1305");
         let name = name.replace('_', "-");
         ["-tls1_2", "-cipher", &name].map(str::to_owned)
     };

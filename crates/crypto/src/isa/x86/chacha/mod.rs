@@ -5,7 +5,7 @@
 //! to the end. A lane has a counter of its own; keys and nonces are broadcast where all lanes share
 //! them and gathered where they do not.
 //!
-//! While vectors run ChaCha20, general registers compute the MACs of packets whose text is ready, as
+//! A message that is alone fills the lanes with its own blocks (`message`). In a burst, while vectors run ChaCha20, general registers compute the MACs of packets whose text is ready, as
 //! many as fit in its shadow (`beside`). The other MACs take a lane each (`lanes`).
 
 // Indices name registers here, in several arrays at once; every such loop is unrolled.
@@ -14,6 +14,7 @@
 mod beside;
 mod lanes;
 mod limbs;
+mod message;
 mod poly;
 mod rounds;
 #[cfg(test)]
@@ -47,6 +48,11 @@ impl<W: Field> Task<W> for Burst<'_, '_> {
 
     #[inline(always)]
     fn run(self, token: W) {
+        if let [job] = &mut *self.jobs
+            && message::fits::<W>(job)
+        {
+            return message::run(token, self.seal, job);
+        }
         let mut scratch = Scratch::new();
         for jobs in self.jobs.chunks_mut(GROUP) {
             scratch.run(token, self.seal, jobs);

@@ -41,12 +41,24 @@ impl Poly {
     /// Takes a whole block.
     #[inline(always)]
     pub(super) fn block(&mut self, block: u128) {
+        self.take([block as u64, (block >> 64) as u64, 1]);
+    }
+
+    /// Takes what another MAC with the same key has come to.
+    #[inline(always)]
+    pub(super) fn add(&mut self, other: &Self) {
+        self.take(other.h);
+    }
+
+    /// Adds a number of a few bits more than 128, and multiplies.
+    #[inline(always)]
+    fn take(&mut self, number: [u64; 3]) {
         let wide = |a: u64, b: u64| u128::from(a) * u128::from(b);
         let [h0, h1, h2] = self.h;
         let ([r0, r1], s1) = (self.r, self.s1);
-        let low = u128::from(h0) + u128::from(block as u64);
-        let high = u128::from(h1) + (block >> 64) + (low >> 64);
-        let (h0, h1, h2) = (low as u64, high as u64, h2 + (high >> 64) as u64 + 1);
+        let low = u128::from(h0) + u128::from(number[0]);
+        let high = u128::from(h1) + u128::from(number[1]) + (low >> 64);
+        let (h0, h1, h2) = (low as u64, high as u64, h2 + (high >> 64) as u64 + number[2]);
         // Modulo 2^130 - 5; h2 is a few bits, so its products fit a word.
         let low = wide(h0, r0) + wide(h1, s1);
         let high = wide(h0, r1) + wide(h1, r0) + u128::from(h2 * s1) + (low >> 64);

@@ -154,47 +154,16 @@ impl<'a> Blocks<'a> {
         let mut run = std::mem::take(&mut self.run).chunks_exact_mut(W::LANES);
         loop {
             let chunk = run.next();
-            let mut state = [w.splat(0); 16];
-            // Register by register: as a whole it would be copied through memory.
-            #[allow(clippy::manual_memcpy)]
-            for i in 0..16 {
-                state[i] = start[i];
-            }
-            for _ in 0..10 {
-                quarter(
-                    w,
-                    &mut state,
-                    [0, 4, 8, 12],
-                    [1, 5, 9, 13],
-                    [2, 6, 10, 14],
-                    [3, 7, 11, 15],
-                );
-                beside.step_a(w, tags);
-                quarter(
-                    w,
-                    &mut state,
-                    [0, 5, 10, 15],
-                    [1, 6, 11, 12],
-                    [2, 7, 8, 13],
-                    [3, 4, 9, 14],
-                );
-                beside.step_b(w, tags);
-            }
-            for i in 0..16 {
-                state[i] = w.add32(state[i], start[i]);
-            }
-            let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = state;
-            let (first, second) = (w.transpose([a, b, c, d]), w.transpose([e, f, g, h]));
-            let (third, last) = (w.transpose([i, j, k, l]), w.transpose([m, n, o, p]));
+            let rows = keystream(w, &start, &mut Macs { beside: &mut *beside, tags: &mut *tags });
             let Some(chunk) = chunk else {
                 let targets = &mut self.targets[..W::LANES];
                 for i in 0..4 {
-                    w.add_columns([first[i], second[i], third[i], last[i]], &mut targets[i..]);
+                    w.add_columns(rows[i], &mut targets[i..]);
                 }
                 break;
             };
             for i in 0..4 {
-                w.add_columns([first[i], second[i], third[i], last[i]], &mut chunk[i..]);
+                w.add_columns(rows[i], &mut chunk[i..]);
             }
             if run.len() == 0 {
                 return;
@@ -246,6 +215,80 @@ impl<'a> Blocks<'a> {
             let words = w.transpose([row(0), row(1), row(2), row(3)]);
             start[12..].copy_from_slice(&words);
         }
+    }
+}
+
+/// What is done beside the rounds: after the first and after the second half of each double round.
+pub(super) trait Shadow<W> {
+    fn first(&mut self, w: W);
+    fn second(&mut self, w: W);
+}
+
+/// MACs of a list.
+struct Macs<'m, 'a, 'j> {
+    beside: &'m mut Beside<'a, 'j>,
+    tags: &'m mut Tags,
+}
+
+impl<W: Wide> Shadow<W> for Macs<'_, '_, '_> {
+    #[inline(always)]
+    fn first(&mut self, w: W) {
+        self.beside.step_a(w, self.tags);
+    }
+
+    #[inline(always)]
+    fn second(&mut self, w: W) {
+        self.beside.step_b(w, self.tags);
+    }
+}
+
+/// A block of keystream for every lane, as [`Wide::add_columns`] wants it: row `i` is for the blocks
+/// from `i` on.
+#[inline(always)]
+pub(super) fn keystream<W: Wide>(
+    w: W,
+    start: &[W::V; 16],
+    shadow: &mut impl Shadow<W>,
+) -> [[W::V; 4]; 4] {
+    let mut state = [w.splat(0); 16];
+    // Register by register: as a whole it would be copied through memory.
+    #[allow(clippy::manual_memcpy)]
+    for i in 0..16 {
+        state[i] = start[i];
+    }
+    for _ in 0..10 {
+        quarter(w, &mut state, [0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11, 15]);
+        shadow.first(w);
+        quarter(w, &mut state, [0, 5, 10, 15], [1, 6, 11, 12], [2, 7, 8, 13], [3, 4, 9, 14]);
+        shadow.second(w);
+    }
+    for i in 0..16 {
+        state[i] = w.add32(state[i], start[i]);
+    }
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = state;
+    let (first, second) = (w.transpose([a, b, c, d]), w.transpose([e, f, g, h]));
+    let (third, last) = (w.transpose([i, j, k, l]), w.transpose([m, n, o, p]));
+    let mut rows = [first; 4];
+    for i in 0..4 {
+        rows[i] = [first[i], second[i], third[i], last[i]];
+    }
+    rows
+}
+
+/// The states at the start of a message's blocks, from the first on.
+#[inline(always)]
+pub(super) fn start_alone<W: Wide>(w: W, job: &ChaChaJob<'_>, start: &mut [W::V; 16]) {
+    let words = [job.key.0.as_chunks::<4>().0, job.nonce.as_chunks::<4>().0];
+    let [key, nonce] = words;
+    for (to, word) in start.iter_mut().zip(CONSTANTS) {
+        *to = w.splat(word as i32);
+    }
+    for (to, word) in start[4..12].iter_mut().zip(key) {
+        *to = w.splat(i32::from_le_bytes(*word));
+    }
+    start[12] = w.load_words(&NUMBERS);
+    for (to, word) in start[13..].iter_mut().zip(nonce) {
+        *to = w.splat(i32::from_le_bytes(*word));
     }
 }
 
