@@ -10,7 +10,7 @@ use crate::{
         gcm_parts::{Gcm, Message},
     },
     portable::add_to_counter,
-    secret::wipe_stack,
+    secret::{wipe, wipe_stack},
 };
 
 /// Why a part of a message is refused. Nothing has been done then.
@@ -58,7 +58,8 @@ const MOST: u64 = (1 << 61) - 1;
 /// the tag.
 ///
 /// A message whose text comes in one part costs what it costs in a burst of its own: only if more follows
-/// is its tag taken apart again. Parts of whole blocks are quickest.
+/// is its tag taken apart again. Parts of whole blocks are quickest. After some short parts in a row, half a
+/// kilobyte of memory is taken for key stream ahead of them.
 ///
 /// When opening, plaintext comes out before the tag can be verified: nothing may be done with it until
 /// [`verify`](Self::verify) has said yes.
@@ -114,6 +115,62 @@ pub struct GcmStream {
     /// and would wait for the words that it is put together of.
     next: [u8; 16],
     state: GcmState,
+    /// Short parts so far, without a long one among them.
+    short_parts: u8,
+    /// Apart, for few messages have it: moved within a context, its room would take along what is on the stack.
+    window: Option<Box<Window>>,
+}
+
+/// Bytes of key stream that are computed ahead of short parts. A part as long is none.
+const WINDOW: usize = 256;
+
+/// Short parts in a row that come before key stream is computed ahead.
+const SHORT_PARTS: u8 = 2;
+
+/// Key stream ahead of short parts, and the ciphertext of those, which is hashed when it is used up.
+#[derive(Clone)]
+struct Window {
+    keystream: [u8; WINDOW],
+    text: [u8; WINDOW],
+    /// Bytes that were used.
+    used: usize,
+}
+
+impl Window {
+    const fn new() -> Self {
+        Self { keystream: [0; WINDOW], text: [0; WINDOW], used: 0 }
+    }
+
+    /// Whether more is left than so many bytes take.
+    #[inline]
+    fn has(&self, bytes: usize) -> bool {
+        bytes < WINDOW - self.used
+    }
+
+    /// Encrypts or decrypts what there is key stream for.
+    #[inline]
+    fn take(&mut self, seal: bool, data: &mut [u8]) {
+        let Self { keystream, text, used } = self;
+        let end = *used + data.len();
+        let (Some(keys), Some(text)) = (keystream.get(*used..end), text.get_mut(*used..end)) else {
+            return;
+        };
+        if !seal {
+            text.copy_from_slice(data);
+        }
+        data.iter_mut().zip(keys).for_each(|(byte, key)| *byte ^= key);
+        if seal {
+            text.copy_from_slice(data);
+        }
+        *used = end;
+    }
+}
+
+impl Drop for Window {
+    #[inline]
+    fn drop(&mut self) {
+        wipe(&mut self.keystream, 0);
+    }
 }
 
 /// What the hash of a message is.
@@ -164,6 +221,8 @@ impl GcmStream {
             data_len: 0,
             next: [0; 16],
             state: GcmState::new(),
+            short_parts: 0,
+            window: None,
         };
         stream.restart(iv)?;
         Ok(stream)
@@ -187,6 +246,7 @@ impl GcmStream {
         (self.origin, self.short_iv) = (origin, given == 12);
         (self.phase, self.aad_len, self.data_len) = (Phase::Aad, 0, 0);
         self.state.hash = [0; 16];
+        (self.short_parts, self.window) = (0, None);
         Ok(())
     }
 
@@ -257,6 +317,9 @@ impl GcmStream {
         }
         if self.phase == Phase::Aad && self.short_iv {
             self.whole(data);
+        } else if let Some(window) = self.window.as_mut().filter(|window| window.has(data.len())) {
+            window.take(self.seal, data);
+            self.data_len += data.len() as u64;
         } else {
             self.go_on(data);
         }
@@ -347,11 +410,36 @@ impl GcmStream {
     }
 
     /// A part that is not the first, or whose counters begin anywhere.
-    fn go_on(&mut self, data: &mut [u8]) {
+    fn go_on(&mut self, mut data: &mut [u8]) {
         if self.phase != Phase::Parts {
             self.take_apart();
             self.next = self.counter();
         }
+        let is_short = data.len() < WINDOW;
+        self.short_parts = if is_short { self.short_parts.saturating_add(1) } else { 0 };
+        while let Some(window) = &mut self.window {
+            let end = if is_short { WINDOW } else { window.used.next_multiple_of(16) };
+            let (front, rest) = data.split_at_mut(data.len().min(end - window.used));
+            window.take(self.seal, front);
+            self.data_len += front.len() as u64;
+            data = rest;
+            if !is_short {
+                self.close();
+            } else if window.used == WINDOW {
+                self.turn();
+            }
+            if data.is_empty() {
+                return;
+            }
+        }
+        self.go_on_without_window(data);
+        let is_whole = self.data_len.is_multiple_of(16);
+        if is_whole && self.short_parts > SHORT_PARTS {
+            self.open_window();
+        }
+    }
+
+    fn go_on_without_window(&mut self, data: &mut [u8]) {
         let Some(gcm) = Gcm::of(self.key.inner()) else { return };
         let used = (self.data_len % 16) as usize;
         let (front, rest) = data.split_at_mut(match used {
@@ -367,6 +455,41 @@ impl GcmStream {
             gcm.part(&self.next, self.seal, rest, &mut self.state);
             self.data_len += rest.len() as u64;
             self.next = self.counter();
+        }
+    }
+
+    /// Computes key stream ahead, from the beginning of a block on.
+    fn open_window(&mut self) {
+        let Some(gcm) = Gcm::of(self.key.inner()) else { return };
+        let window = self.window.insert(Box::new(Window::new()));
+        // Of zeros it is the key stream; the hash of them is of no use.
+        gcm.part(&self.next, false, &mut window.keystream, &mut GcmState::new());
+    }
+
+    /// Hashes a window that was used up, and computes key stream of the next one.
+    fn turn(&mut self) {
+        self.next = self.counter();
+        let Some(gcm) = Gcm::of(self.key.inner()) else { return };
+        let Some(window) = &mut self.window else { return };
+        let Window { keystream, text, used } = &mut **window;
+        // Ciphertext decrypted by the next key stream is hashed, and by itself gives the key stream.
+        *keystream = *text;
+        gcm.part(&self.next, false, keystream, &mut self.state);
+        keystream.iter_mut().zip(text).for_each(|(key, text)| *key ^= *text);
+        *used = 0;
+    }
+
+    /// Hashes what was used of a window, and gives it up.
+    fn close(&mut self) {
+        let Some(mut window) = self.window.take() else { return };
+        self.next = self.counter();
+        let Some(gcm) = Gcm::of(self.key.inner()) else { return };
+        let Window { keystream, text, used } = &mut *window;
+        if *used > 0
+            && let (Some(to), Some(text)) = (keystream.get_mut(..*used), text.get(..*used))
+        {
+            to.copy_from_slice(text);
+            gcm.part(&self.next, false, to, &mut self.state);
         }
     }
 
@@ -394,6 +517,7 @@ impl GcmStream {
         }
         if matches!(self.phase, Phase::Aad | Phase::Parts) {
             self.take_apart();
+            self.close();
             let Some(gcm) = Gcm::of(self.key.inner()) else { return };
             gcm.finish((self.aad_len, self.data_len), &mut self.state);
         }

@@ -97,6 +97,34 @@ fn every_cut_of_short_messages_gives_what_one_piece_gives() {
     });
 }
 
+/// Key stream is computed ahead of short parts; long ones among them, and the end, come anywhere in it.
+#[test]
+fn many_short_parts_give_what_one_piece_gives() {
+    each_key(|key, random| {
+        for size in [1, 7, 16, 48, 64, 100, 255] {
+            for len in [700, 1024, 1500] {
+                let case = Case::random(random, key, 13, len);
+                case.check(&[], &(0..len).step_by(size).collect::<Vec<_>>());
+            }
+        }
+        for _ in 0..if key.tier() == Tier::Portable { 10 } else { 100 } {
+            let (mut cuts, mut at) = (Vec::new(), 0);
+            while at < 4000 {
+                at += match random.below(8) {
+                    0 => random.below(600),
+                    1 | 2 => random.below(256),
+                    3 => 16 * random.below(8),
+                    _ => random.below(40),
+                };
+                cuts.push(at);
+            }
+            let len = at + random.below(300);
+            let case = Case::random(random, key, 13, len);
+            case.check(&[], &cuts);
+        }
+    });
+}
+
 #[test]
 fn cuts_at_borders_of_groups_give_what_one_piece_gives() {
     each_key(|key, random| {
