@@ -371,6 +371,7 @@ fn every_key_of_the_reference_is_known_to_the_reader() {
     let sources = [
         include_str!("../../src/site/sections.rs"),
         include_str!("../../src/site/crypto.rs"),
+        include_str!("../../src/site/cryptodev.rs"),
         include_str!("../../src/site/daemons.rs"),
         include_str!("../../src/site/drivers.rs"),
         include_str!("../../src/site/marks.rs"),

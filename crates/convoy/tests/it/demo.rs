@@ -271,7 +271,7 @@ fn faults_are_the_models_alone() {
     for (arguments, error) in [
         (&["--engine", "pool", "--fault", "stall@2s"][..], "only --engine model fails"),
         (&["--engine", "model", "--fault", "burn@2s"], "stall@2s"),
-        (&["--engine", "poool"], "use inline, pool, model, or a driver"),
+        (&["--engine", "poool"], "use inline, pool, model, cryptodev, or a driver"),
         (&["--engine", "rfc4106-gcm-aes-null"], "for benches only"),
         (&["--engine", "authenc-hmac-sha1-cbc-aes-convoy-portable"], "are of rfc4106(gcm(aes))"),
     ] {

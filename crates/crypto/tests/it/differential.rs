@@ -250,7 +250,9 @@ fn every_short_length_agrees_with_openssl() {
         let mut random = Random(9);
         let step =
             if matches!(suite, Suite::Pair { cipher: Cipher::AesCbc(_), .. }) { 16 } else { 1 };
-        let lengths = (0..530 * step).step_by(step);
+        // A lone message of ChaCha20-Poly1305 fills lanes by itself, 960 bytes and more at a time.
+        let most = if suite == Suite::ChaCha20Poly1305 { 2000 } else { 530 };
+        let lengths = (0..most * step).step_by(step);
         let plain: Vec<_> = lengths
             .map(|text| {
                 let header = if text % 3 == 0 { 0 } else { 16 };

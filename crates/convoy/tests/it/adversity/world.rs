@@ -136,7 +136,7 @@ impl World {
                 .map(|name| fs::read_to_string(path.clone() + name).unwrap());
             let column = |line: &str, at: usize| line.split_whitespace().nth(at).map(str::to_owned);
             let ports: Vec<_> = queues.lines().map(|line| column(line, 1).unwrap()).collect();
-            assert_eq!(ports.len(), 4, "{queues}");
+            assert_eq!(ports.len(), 5, "{queues}");
             let highest = |name: &str| {
                 let named = files.iter().filter(|(_, file)| file == name);
                 named.map(|(number, _)| *number).max().unwrap()
