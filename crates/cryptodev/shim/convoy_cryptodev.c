@@ -289,6 +289,9 @@ void ccd_queue_close(struct ccd_queue *queue)
 	if (!queue)
 		return;
 	if (queue->unused_count == queue->count) {
+		/* Nonces begin with a salt, which is secret, and rooms have held packets. */
+		if (queue->slots)
+			explicit_bzero(queue->slots, (size_t)queue->count * sizeof *queue->slots);
 		if (queue->rooms)
 			explicit_bzero(queue->rooms, (size_t)queue->count * queue->room);
 		rte_free(queue->slots);

@@ -3,13 +3,11 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeValLike as _;
+use nix::sys::resource::UsageWho;
 
 use super::job::{Job, Tally};
-use super::load::LoadError;
+use super::load::{LoadError, cpu_seconds};
 use crate::peer::libssl::Version;
 
 /// The program.
@@ -44,7 +42,7 @@ impl ApacheBench {
         let trouble = |error| LoadError::Program { what: "a folder for its table", error };
         let folder = tempfile::tempdir().map_err(trouble)?;
         let table = folder.path().join("requests.tsv");
-        let before = cpu_seconds();
+        let before = cpu_seconds(UsageWho::RUSAGE_CHILDREN);
         let mut command = Command::new(PROGRAM);
         command.args(["-q", "-r", "-s", &seconds(job.patience), "-t", &seconds(job.seconds)]);
         command.args(["-n", &FILES.to_string(), "-c", &job.connections.to_string()]);
@@ -76,7 +74,7 @@ impl ApacheBench {
         })?;
         let table = fs::read_to_string(&table).unwrap_or_default();
         read_table(&table, &mut tally);
-        tally.cpu_seconds = cpu_seconds() - before;
+        tally.cpu_seconds = cpu_seconds(UsageWho::RUSAGE_CHILDREN) - before;
         Ok(tally)
     }
 }
@@ -91,18 +89,6 @@ fn not_started(error: io::Error) -> LoadError {
 /// As it takes them: whole ones, at least one.
 fn seconds(seconds: f64) -> String {
     format!("{:.0}", seconds.ceil().max(1.0))
-}
-
-/// Processor time of processes that this one started and waited for, seconds.
-fn cpu_seconds() -> f64 {
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN);
-    usage.map_or(0.0, |usage| {
-        Duration::from_micros(
-            u64::try_from((usage.user_time() + usage.system_time()).num_microseconds())
-                .unwrap_or(0),
-        )
-        .as_secs_f64()
-    })
 }
 
 /// What it says at the end. Of files that did not become whole it says nothing.

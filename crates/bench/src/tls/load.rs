@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, socket};
 
 use super::connection::{Connection, Moment, Setting};
@@ -86,7 +87,7 @@ impl Load {
     /// [`LoadError`] when the kernel refuses to wait.
     pub fn run(self) -> Result<Tally, LoadError> {
         let begun = Instant::now();
-        let cpu = cpu_seconds();
+        let cpu = cpu_seconds(UsageWho::RUSAGE_SELF);
         let mut run = Run {
             setting: Setting::of(&self.job),
             load: &self,
@@ -123,7 +124,7 @@ impl Load {
         }
         let mut tally = run.finish();
         tally.seconds = begun.elapsed().as_secs_f64();
-        tally.cpu_seconds = cpu_seconds() - cpu;
+        tally.cpu_seconds = cpu_seconds(UsageWho::RUSAGE_SELF) - cpu;
         Ok(tally)
     }
 
@@ -278,11 +279,10 @@ fn interest(connection: &Connection) -> EpollFlags {
     if connection.wants_write() { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN }
 }
 
-/// Processor time of this process, seconds.
-pub(super) fn cpu_seconds() -> f64 {
-    use nix::sys::resource::{UsageWho, getrusage};
+/// Processor time of this process, or of those that it started and waited for, seconds.
+pub(super) fn cpu_seconds(who: UsageWho) -> f64 {
     use nix::sys::time::TimeValLike as _;
-    getrusage(UsageWho::RUSAGE_SELF).map_or(0.0, |usage| {
+    getrusage(who).map_or(0.0, |usage| {
         (usage.user_time() + usage.system_time()).num_microseconds() as f64 / 1e6
     })
 }

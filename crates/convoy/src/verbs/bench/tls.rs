@@ -91,7 +91,7 @@ pub struct TlsArgs {
     /// Its bound, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     latency_bound: f64,
-    /// Decrypt and compare one of so many connections; \"all\" for each.
+    /// Decrypt and compare one of so many connections; "all" for each.
     #[arg(long, value_name = "COUNT", default_value = "32", value_parser = plan::verify)]
     verify: usize,
     /// What fetches.
