@@ -63,7 +63,7 @@ impl Engine {
 
 impl Lookaside for Engine {
     fn caps(&self) -> Caps {
-        Caps { requests: REQUESTS, deadline: self.seat.device.deadline }
+        Caps { requests: REQUESTS, enough: REQUESTS, deadline: self.seat.device.deadline }
     }
 
     fn install(&mut self, id: KeyId, key: &EngineKey) -> Result<(), KeyRefused> {

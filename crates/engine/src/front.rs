@@ -3,6 +3,7 @@
 mod checks;
 mod keys;
 mod lane;
+mod share;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -12,6 +13,7 @@ use convoy_packet::Pool;
 use crate::inline::Inline;
 use crate::{EngineKey, Job, JobBurst, KeyId, Lookaside, Synchronous};
 use lane::Lane;
+pub use share::{Sharing, cycles_in};
 
 /// Takes jobs and gives them back finished: on the worker's own core, or by an engine that works elsewhere.
 ///
@@ -45,6 +47,14 @@ pub struct Counts {
     pub jobs: u64,
     /// Jobs that software did because their key was refused, no frame was free or the engine was down.
     pub in_software: u64,
+    /// Jobs that a worker which shares the work did itself.
+    pub here: u64,
+    /// Jobs that went to the engine because they were beyond the worker's budget.
+    pub deferred: u64,
+    /// Jobs that a worker with nothing else to do took back from the engine and did itself.
+    pub recalled: u64,
+    /// Jobs that such a worker did again because others waited for them and the engine had not finished.
+    pub overtaken: u64,
     /// Jobs that the engine gave back undone, and software did.
     pub refused: u64,
     /// Jobs that software did because the engine was lost.
@@ -102,6 +112,24 @@ impl Front {
             lane.check(one_in);
         }
         self
+    }
+
+    /// The same with the worker sharing the work, instead of giving the engine all that it takes. To be said
+    /// before the first key is installed.
+    #[must_use]
+    pub fn sharing(mut self, sharing: Sharing) -> Self {
+        if let Way::Elsewhere(lane) = &mut self.0 {
+            lane.share(sharing);
+        }
+        self
+    }
+
+    /// Says that the worker has slept, or waited for more to come: that time was no work.
+    #[inline]
+    pub fn rested(&mut self) {
+        if let Way::Elsewhere(lane) = &mut self.0 {
+            lane.rested();
+        }
     }
 
     /// Makes a key known under `id`, replacing one that was there. Jobs already taken keep the key they

@@ -26,6 +26,7 @@ mod key_table;
 pub mod lookaside;
 pub mod model;
 pub mod registry;
+mod shared_keys;
 mod synchronous;
 
 use std::fmt;
@@ -37,6 +38,7 @@ pub use front::Front;
 pub use job::{AAD_MAX, Context, Job, JobBurst, Op, Span, Status};
 pub use key_table::KeyTable;
 pub use lookaside::Lookaside;
+pub use shared_keys::SharedKeys;
 pub use synchronous::Synchronous;
 
 /// Number under which a key is installed in an engine.

@@ -20,6 +20,9 @@ use crate::{EngineKey, Job, JobBurst, KeyId, Status};
 pub struct Caps {
     /// Requests that it holds at most between [`Lookaside::submit`] and [`Lookaside::poll`], at least 1.
     pub requests: usize,
+    /// Requests with which it has enough to do until the worker comes again; a worker that
+    /// [shares the work](crate::front::Sharing) does its own when so many are away.
+    pub enough: usize,
     /// Nanoseconds for which a request may be away before the engine counts as lost.
     pub deadline: u64,
 }
@@ -75,6 +78,17 @@ pub trait Lookaside: Send + fmt::Debug {
     /// A request that is finished, in any order. Never blocks. Jobs that were not done for whatever reason
     /// are [`Status::Pending`] or [`Status::Rejected`] in their outputs.
     fn poll(&mut self, now: u64) -> Option<Request>;
+
+    /// A request back that the engine has not begun with, and will not; of several the one that came first. What
+    /// is in its outputs counts for nothing.
+    fn recall(&mut self) -> Option<Request> {
+        None
+    }
+
+    /// Whether [`Self::recall`] would give something.
+    fn can_recall(&self) -> bool {
+        false
+    }
 
     /// Whether [`Self::poll`] would give something. An engine that cannot say so without being polled, or that
     /// does not wake the worker when something is finished, says `true`; the worker does not sleep then
@@ -185,6 +199,11 @@ impl Request {
     pub fn run<'k>(&mut self, key_of: impl Fn(KeyId) -> Option<&'k EngineKey>) {
         let (jobs, outputs) = self.parts();
         run_copies(key_of, jobs, outputs);
+    }
+
+    /// Says that no job was done, whatever its output says.
+    pub fn undo(&mut self) {
+        self.outputs.iter_mut().for_each(|output| output.finish(Status::Pending));
     }
 
     /// The jobs and as many outputs, in the same order.

@@ -174,7 +174,8 @@ impl Model {
 
 impl Lookaside for Model {
     fn caps(&self) -> Caps {
-        Caps { requests: self.settings.requests, deadline: self.settings.deadline }
+        let Settings { requests, deadline, .. } = self.settings;
+        Caps { requests, enough: requests, deadline }
     }
 
     fn install(&mut self, id: KeyId, key: &EngineKey) -> Result<(), KeyRefused> {

@@ -6,6 +6,7 @@ use convoy_engine::model::{Faults, Model, Settings};
 use convoy_engine::{Front, Lookaside};
 use convoy_packet::BURST_MAX;
 
+use crate::pool::Helper;
 use crate::{CryptoPool, Waker};
 
 /// How many frames a job takes that may have to be done again: source, result and a copy.
@@ -31,6 +32,8 @@ pub enum EngineChoice {
     Inline,
     /// Threads do it.
     Pool(Arc<CryptoPool>),
+    /// The workers help each other: so many of them.
+    Workers(usize),
     /// A device does it that is made of software, and fails as it is told: for demonstrations and tests.
     Model(Settings, Faults),
     /// A device.
@@ -38,14 +41,31 @@ pub enum EngineChoice {
 }
 
 impl EngineChoice {
+    /// The same for the workers of one gateway: those who help each other have a pool of their own.
+    pub(crate) fn among(&self, workers: usize) -> Self {
+        match self {
+            Self::Workers(_) if workers > 1 => Self::Pool(CryptoPool::of_workers(workers)),
+            other => other.clone(),
+        }
+    }
+
     /// A front end for one worker and direction.
     #[must_use]
     pub fn make(&self, waker: &Waker) -> Front {
         match self {
-            Self::Inline => Front::inline(),
+            // A worker without others works alone.
+            Self::Inline | Self::Workers(_) => Front::inline(),
             Self::Pool(pool) => Front::with(pool.engine(waker)),
             Self::Model(settings, faults) => Front::with(Box::new(Model::new(*settings, *faults))),
             Self::Device(devices) => devices.engine().map_or_else(Front::inline, Front::with),
+        }
+    }
+
+    /// What has a worker help others, where workers do that.
+    pub(crate) fn helper(&self, waker: &Waker) -> Option<Helper> {
+        match self {
+            Self::Pool(pool) => pool.helper(waker),
+            Self::Inline | Self::Workers(_) | Self::Model(..) | Self::Device(_) => None,
         }
     }
 
@@ -55,6 +75,7 @@ impl EngineChoice {
         let requests = match self {
             Self::Inline => 0,
             Self::Pool(pool) => pool.requests(),
+            Self::Workers(workers) => CryptoPool::requests_of(*workers),
             Self::Model(settings, _) => settings.requests,
             Self::Device(devices) => devices.requests(),
         };
@@ -67,6 +88,7 @@ impl EngineChoice {
         match self {
             Self::Inline => "inline",
             Self::Pool(_) => "pool",
+            Self::Workers(_) => "workers",
             Self::Model(..) => "model",
             Self::Device(devices) => devices.name(),
         }

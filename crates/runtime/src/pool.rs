@@ -1,30 +1,30 @@
-//! Threads that do the cryptography of workers, which go on meanwhile.
+//! Threads that do the cryptography of workers, which go on meanwhile, or workers that help each other.
 //!
-//! Requests travel whole, by a ring to each thread and one back, for each worker and direction. Keys
-//! travel by the same rings, so their order with requests is kept. A thread sleeps when it has nothing to
-//! do; the worker rings it once it has given all it has.
+//! A worker lays requests on its [desk](desk), and whoever has time takes the oldest off it. A thread sleeps
+//! when there is nothing on any desk; a worker rings it once it has laid down all it has.
+
+mod desk;
+mod engine;
 
 use core::fmt;
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, Builder, JoinHandle, Thread};
 
-use convoy_engine::lookaside::{Caps, Health, KeyRefused, Lookaside, Request};
-use convoy_engine::{EngineKey, KeyId, KeyTable};
-use rtrb::{Consumer, Producer, PushError, RingBuffer};
+use convoy_engine::lookaside::Lookaside;
 
 use crate::wake::flag::SleepFlag;
 use crate::{PinError, Waker, pin_current_thread};
+pub(crate) use desk::Helper;
+use desk::Office;
 
-/// Requests that a thread holds for one worker and direction.
+/// Requests that may be away for each thread.
 const DEPTH: usize = 8;
-/// What a ring to a thread takes: requests, and keys beside them.
-const DOWN: usize = 64;
-/// How long a request may be away before the threads count as lost, in nanoseconds. A busy host stops
-/// threads for longer than any device works.
-const DEADLINE: u64 = 100_000_000;
-/// Looks at empty rings before a thread sleeps.
+/// Requests with which one who helps has enough: one that is worked on, and the next.
+const ENOUGH: usize = 2;
+/// Requests of a worker that other workers have at most: more helpers than it could keep busy have them then.
+const AMONG_WORKERS: usize = 8;
+/// Looks at empty desks before a thread sleeps.
 const LOOKS: u32 = 2000;
 
 /// Why a pool of threads could not be started.
@@ -42,30 +42,54 @@ pub enum PoolError {
     Pin(#[from] PinError),
 }
 
-/// Threads that do cryptography. They end when nobody holds the pool or an engine of it any more.
+/// Threads that do cryptography, or workers that help each other with it. Threads end when nobody holds the pool
+/// or an engine of it any more.
 pub struct CryptoPool {
+    office: Arc<Office>,
     members: Vec<Member>,
+    /// Workers that help each other; 0: threads help them.
+    workers: usize,
+    /// What wakes workers that help.
+    wakers: Mutex<Vec<Waker>>,
 }
 
 impl fmt::Debug for CryptoPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CryptoPool").field("threads", &self.members.len()).finish()
+        f.debug_struct("CryptoPool")
+            .field("threads", &self.members.len())
+            .field("workers", &self.workers)
+            .finish_non_exhaustive()
     }
 }
 
 #[derive(Debug)]
 struct Member {
-    shared: Arc<Shared>,
+    bell: Bell,
+    ending: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a thread and those who give it work have in common.
-#[derive(Debug, Default)]
-struct Shared {
-    flag: SleepFlag,
-    ending: AtomicBool,
-    has_new: AtomicBool,
-    new: Mutex<Vec<Port>>,
+/// What wakes one who helps.
+#[derive(Clone, Debug)]
+enum Bell {
+    Thread(Arc<SleepFlag>, Thread),
+    Worker(Waker),
+}
+
+impl Bell {
+    /// Wakes who sleeps, and says whether that was so.
+    fn ring(&self) -> bool {
+        match self {
+            Self::Thread(flag, thread) => {
+                let sleeps = flag.must_ring();
+                if sleeps {
+                    thread.unpark();
+                }
+                sleeps
+            }
+            Self::Worker(waker) => waker.wake_sleeper(),
+        }
+    }
 }
 
 /// Whether a thread is bound to a processor.
@@ -80,11 +104,12 @@ impl CryptoPool {
         if processors.is_empty() {
             return Err(PoolError::NoThreads);
         }
-        let mut pool = Self { members: Vec::with_capacity(processors.len()) };
+        let mut pool = Self::without_threads(0);
         let (report, started) = mpsc::channel();
         for (n, processor) in processors.iter().copied().enumerate() {
-            let shared = Arc::<Shared>::default();
-            let (mine, report) = (Arc::clone(&shared), report.clone());
+            let (flag, ending) = (Arc::<SleepFlag>::default(), Arc::<AtomicBool>::default());
+            let (mine, over) = (Arc::clone(&flag), Arc::clone(&ending));
+            let (helper, report) = (Helper::new(Arc::clone(&pool.office), None), report.clone());
             let body = move || {
                 let pinned = processor.map_or(Ok(()), pin_current_thread);
                 let runs = pinned.is_ok();
@@ -92,12 +117,13 @@ impl CryptoPool {
                 let _ = report.send(pinned);
                 drop(report);
                 if runs {
-                    serve(&mine);
+                    serve(helper, &mine, &over);
                 }
             };
             let thread = Builder::new().name(format!("convoy-c{n}")).spawn(body);
-            let thread = Some(thread.map_err(PoolError::Thread)?);
-            pool.members.push(Member { shared, thread });
+            let thread = thread.map_err(PoolError::Thread)?;
+            let bell = Bell::Thread(flag, thread.thread().clone());
+            pool.members.push(Member { bell, ending, thread: Some(thread) });
         }
         drop(report);
         for outcome in started {
@@ -106,30 +132,70 @@ impl CryptoPool {
         Ok(Arc::new(pool))
     }
 
+    /// A pool of so many workers, in which each does what lies on the desks of the others when it has nothing else
+    /// to do.
+    pub(crate) fn of_workers(workers: usize) -> Arc<Self> {
+        Arc::new(Self::without_threads(workers))
+    }
+
+    fn without_threads(workers: usize) -> Self {
+        let office = Arc::new(Office::default());
+        Self { office, members: Vec::new(), workers, wakers: Mutex::default() }
+    }
+
     /// How many threads there are.
     #[must_use]
     pub fn threads(&self) -> usize {
         self.members.len()
     }
 
+    /// Requests that an engine holds at most, in a pool of so many workers.
+    pub(crate) fn requests_of(workers: usize) -> usize {
+        (workers.saturating_sub(1) * ENOUGH).min(AMONG_WORKERS)
+    }
+
     /// Requests that an engine of this pool holds at most.
     #[must_use]
     pub fn requests(&self) -> usize {
-        self.members.len() * DEPTH
+        self.members.len() * DEPTH + Self::requests_of(self.workers)
     }
 
-    /// An engine for one worker and direction, whose worker is woken when something is finished.
+    /// Requests with which all have enough.
+    fn enough(&self) -> usize {
+        self.members.len() * ENOUGH + Self::requests_of(self.workers)
+    }
+
+    /// An engine for one worker and direction, whose worker is woken when something is finished. All workers
+    /// of a pool of workers [join](Self::helper) it before the first one gets an engine.
     #[must_use]
     pub fn engine(self: &Arc<Self>, waker: &Waker) -> Box<dyn Lookaside> {
-        let lines = self.members.iter().filter_map(|member| member.line(waker)).collect();
-        Box::new(Pooled { pool: Arc::clone(self), lines, turn: 0 })
+        Box::new(engine::Pooled::new(self, waker))
+    }
+
+    /// What has a worker help others, in a pool of workers.
+    pub(crate) fn helper(&self, waker: &Waker) -> Option<Helper> {
+        (self.workers > 0).then(|| {
+            self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(waker.clone());
+            Helper::new(Arc::clone(&self.office), Some(waker.clone()))
+        })
+    }
+
+    /// What wakes those who may help a worker.
+    fn bells(&self, of: &Waker) -> Vec<Bell> {
+        let wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = wakers.iter().filter(|waker| !waker.is(of)).cloned();
+        self.members
+            .iter()
+            .map(|member| member.bell.clone())
+            .chain(others.map(Bell::Worker))
+            .collect()
     }
 }
 
 impl Drop for CryptoPool {
     fn drop(&mut self) {
         for member in &mut self.members {
-            member.shared.ending.store(true, Ordering::Release);
+            member.ending.store(true, Ordering::Release);
             if let Some(thread) = member.thread.take() {
                 thread.thread().unpark();
                 // What it did last is nobody's any more.
@@ -139,212 +205,11 @@ impl Drop for CryptoPool {
     }
 }
 
-impl Member {
-    fn line(&self, waker: &Waker) -> Option<Line> {
-        let thread = self.thread.as_ref()?.thread().clone();
-        let (down, orders) = RingBuffer::new(DOWN);
-        let (results, up) = RingBuffer::new(DEPTH);
-        let port = Port { orders, results, keys: KeyTable::new(), waker: waker.clone() };
-        self.shared.new.lock().unwrap_or_else(PoisonError::into_inner).push(port);
-        self.shared.has_new.store(true, Ordering::Release);
-        thread.unpark();
-        let shared = Arc::clone(&self.shared);
-        Some(Line { down, up, backlog: VecDeque::new(), shared, thread, away: 0, is_rung: true })
-    }
-}
-
-/// What a worker tells a thread.
-enum Order {
-    Work(Request),
-    Install(KeyId, EngineKey),
-    Remove(KeyId),
-}
-
-/// A worker's end of the rings to and from one thread.
-struct Line {
-    down: Producer<Order>,
-    up: Consumer<Request>,
-    /// Keys for which the ring had no room; they go before the next request.
-    backlog: VecDeque<Order>,
-    shared: Arc<Shared>,
-    thread: Thread,
-    away: usize,
-    /// Whether the thread knows of everything in its ring.
-    is_rung: bool,
-}
-
-impl Line {
-    fn tell(&mut self, order: Order) {
-        self.backlog.push_back(order);
-        self.send_backlog();
-    }
-
-    /// Whether all that was to be told is in the ring.
-    fn send_backlog(&mut self) -> bool {
-        while let Some(order) = self.backlog.pop_front() {
-            if let Err(PushError::Full(order)) = self.down.push(order) {
-                self.backlog.push_front(order);
-                return false;
-            }
-            self.is_rung = false;
-        }
-        true
-    }
-
-    fn submit(&mut self, request: Request) -> Result<(), Request> {
-        if self.away >= DEPTH || !self.send_backlog() {
-            return Err(request);
-        }
-        // No other order comes back.
-        if let Err(PushError::Full(Order::Work(request))) = self.down.push(Order::Work(request)) {
-            return Err(request);
-        }
-        self.away += 1;
-        self.is_rung = false;
-        Ok(())
-    }
-
-    fn ring(&mut self) {
-        self.send_backlog();
-        if !self.is_rung {
-            self.is_rung = true;
-            if self.shared.flag.must_ring() {
-                self.thread.unpark();
-            }
-        }
-    }
-
-    /// Whether the thread has ended, with whatever it had.
-    fn is_dead(&self) -> bool {
-        self.down.is_abandoned()
-    }
-}
-
-/// The engine of one worker and direction.
-struct Pooled {
-    /// Its threads run as long as there is an engine.
-    pool: Arc<CryptoPool>,
-    lines: Vec<Line>,
-    turn: usize,
-}
-
-impl fmt::Debug for Pooled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let away: usize = self.lines.iter().map(|line| line.away).sum();
-        f.debug_struct("Pooled").field("pool", &self.pool).field("away", &away).finish()
-    }
-}
-
-impl Lookaside for Pooled {
-    fn caps(&self) -> Caps {
-        Caps { requests: self.lines.len() * DEPTH, deadline: DEADLINE }
-    }
-
-    fn install(&mut self, id: KeyId, key: &EngineKey) -> Result<(), KeyRefused> {
-        self.lines.iter_mut().for_each(|line| line.tell(Order::Install(id, key.clone())));
-        Ok(())
-    }
-
-    fn remove(&mut self, id: KeyId) {
-        self.lines.iter_mut().for_each(|line| line.tell(Order::Remove(id)));
-    }
-
-    fn submit(&mut self, _now: u64, mut request: Request) -> Result<(), Request> {
-        let n = self.lines.len();
-        for _ in 0..n {
-            self.turn = (self.turn + 1) % n;
-            let Some(line) = self.lines.get_mut(self.turn) else { continue };
-            match line.submit(request) {
-                Ok(()) => return Ok(()),
-                Err(refused) => request = refused,
-            }
-        }
-        Err(request)
-    }
-
-    fn poll(&mut self, _now: u64) -> Option<Request> {
-        self.lines.iter_mut().find_map(|line| {
-            let request = line.up.pop().ok()?;
-            line.away -= 1;
-            Some(request)
-        })
-    }
-
-    fn is_ready(&self) -> bool {
-        self.lines.iter().any(|line| !line.up.is_empty() || line.is_dead())
-    }
-
-    fn flush(&mut self, _now: u64) {
-        self.lines.iter_mut().for_each(Line::ring);
-    }
-
-    fn health(&self) -> Health {
-        if self.lines.iter().any(Line::is_dead) { Health::Lost } else { Health::Up }
-    }
-
-    /// A thread never stops half-way: it is waited for, a look at a time, while software goes on.
-    fn quiesce(&mut self, _now: u64) -> bool {
-        self.lines.iter_mut().for_each(Line::ring);
-        self.lines.iter().all(|line| line.is_dead() || line.away == line.up.slots())
-    }
-
-    fn restart(&mut self, _now: u64) -> bool {
-        self.lines.iter_mut().all(|line| !line.is_dead() && line.away == 0 && line.send_backlog())
-    }
-}
-
-/// A thread's end of the rings of one worker and direction.
-#[derive(Debug)]
-struct Port {
-    orders: Consumer<Order>,
-    results: Producer<Request>,
-    keys: KeyTable<EngineKey>,
-    waker: Waker,
-}
-
-impl fmt::Debug for Order {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Work(_) => "Work(..)",
-            Self::Install(..) => "Install(..)",
-            Self::Remove(_) => "Remove(..)",
-        })
-    }
-}
-
-impl Port {
-    /// Follows one order; `false` if there is none.
-    fn turn(&mut self) -> bool {
-        let Ok(order) = self.orders.pop() else { return false };
-        match order {
-            Order::Work(mut request) => {
-                let keys = &self.keys;
-                request.run(|id| keys.get(id));
-                // There is room: the worker counts what is away. Without a worker nobody wants it.
-                drop(self.results.push(request));
-                self.waker.wake();
-            }
-            Order::Install(id, key) => self.keys.put(id, Some(key)),
-            Order::Remove(id) => drop(self.keys.remove(id)),
-        }
-        true
-    }
-
-    fn is_over(&self) -> bool {
-        self.orders.is_abandoned() && self.orders.is_empty()
-    }
-}
-
 /// The body of a thread.
-fn serve(shared: &Shared) {
-    let mut ports: Vec<Port> = Vec::new();
+fn serve(mut helper: Helper, flag: &SleepFlag, ending: &AtomicBool) {
     let mut idle = 0;
-    while !shared.ending.load(Ordering::Acquire) {
-        if shared.has_new.swap(false, Ordering::AcqRel) {
-            ports.append(&mut shared.new.lock().unwrap_or_else(PoisonError::into_inner));
-        }
-        let worked = ports.iter_mut().fold(false, |worked, port| port.turn() | worked);
-        if worked {
+    while !ending.load(Ordering::Acquire) {
+        if helper.help() > 0 {
             idle = 0;
             continue;
         }
@@ -354,15 +219,11 @@ fn serve(shared: &Shared) {
             continue;
         }
         idle = 0;
-        ports.retain(|port| !port.is_over());
-        shared.flag.announce();
-        let is_idle = ports.iter().all(|port| port.orders.is_empty())
-            && !shared.has_new.load(Ordering::Acquire)
-            && !shared.ending.load(Ordering::Acquire);
-        if is_idle {
-            // New ports and the end come with a token that is kept, whenever they come.
+        flag.announce();
+        if !helper.has_work() && !ending.load(Ordering::Acquire) {
+            // The end comes with a token that is kept, whenever it comes.
             thread::park();
         }
-        shared.flag.retract();
+        flag.retract();
     }
 }

@@ -299,6 +299,7 @@ fn run(mut worker: Worker, place: &Place) -> Result<usize, IoError> {
                 worker.stats().busy_ns.add(now().0.saturating_sub(at.0));
             }
             std::thread::sleep(PAUSE);
+            worker.rested();
             continue;
         }
         if moved > 0 {
@@ -318,6 +319,7 @@ fn run(mut worker: Worker, place: &Place) -> Result<usize, IoError> {
                 ),
             };
             sleep(&mut worker, &waker, bed, &place.ending);
+            worker.rested();
         }
     }
     drain(worker, place)

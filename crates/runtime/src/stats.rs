@@ -77,6 +77,14 @@ pub struct EngineStats {
     pub jobs: Counter,
     /// Jobs that software did because a key was refused, no frame was free or an engine was down.
     pub in_software: Counter,
+    /// Jobs that a worker which shares the work with its engine did itself.
+    pub here: Counter,
+    /// Jobs that went to an engine because they were beyond the worker's budget.
+    pub deferred: Counter,
+    /// Jobs that a worker with nothing else to do took back and did itself.
+    pub recalled: Counter,
+    /// Jobs that such a worker did again because others waited for them.
+    pub overtaken: Counter,
     /// Jobs that an engine gave back undone.
     pub refused: Counter,
     /// Jobs that software did because an engine was lost.
@@ -102,6 +110,10 @@ impl EngineStats {
         self.requests.set(sum(|counts| counts.requests));
         self.jobs.set(sum(|counts| counts.jobs));
         self.in_software.set(sum(|counts| counts.in_software));
+        self.here.set(sum(|counts| counts.here));
+        self.deferred.set(sum(|counts| counts.deferred));
+        self.recalled.set(sum(|counts| counts.recalled));
+        self.overtaken.set(sum(|counts| counts.overtaken));
         self.refused.set(sum(|counts| counts.refused));
         self.redone.set(sum(|counts| counts.redone));
         self.checked.set(sum(|counts| counts.checked));
@@ -125,6 +137,8 @@ pub struct WorkerStats {
     pub handed_off: Counter,
     /// Packets taken from other workers.
     pub taken_over: Counter,
+    /// Packets whose cryptography it did for other workers.
+    pub helped: Counter,
     /// Times the worker went to sleep for want of work.
     pub sleeps: Counter,
     /// Nanoseconds in turns that moved packets: how loaded it is, also where it never sleeps.
@@ -150,6 +164,7 @@ impl WorkerStats {
             pipeline: Arc::default(),
             handed_off: Counter::default(),
             taken_over: Counter::default(),
+            helped: Counter::default(),
             sleeps: Counter::default(),
             busy_ns: Counter::default(),
             unreachable: Counter::default(),

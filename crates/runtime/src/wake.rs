@@ -39,9 +39,22 @@ impl Waker {
     /// Wakes the worker if it sleeps. Call after the work was made visible.
     #[inline]
     pub fn wake(&self) {
-        if self.0.flag.must_ring() {
+        self.wake_sleeper();
+    }
+
+    /// The same; says whether it slept.
+    #[inline]
+    pub(crate) fn wake_sleeper(&self) -> bool {
+        let sleeps = self.0.flag.must_ring();
+        if sleeps {
             self.ring();
         }
+        sleeps
+    }
+
+    /// Whether both wake the same worker.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     #[cold]

@@ -15,6 +15,7 @@ use core::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoy_engine::front::Sharing;
 use convoy_io::{IoError, NewsSource, PortCounters, PortEvent, Quote};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::{HandOff, Inbound, Now, Outbound, PathMtuNews};
@@ -28,6 +29,7 @@ use crate::clock::now;
 use crate::events::Teller;
 use crate::links::{Links, Side};
 use crate::plain::Plain;
+use crate::pool::Helper;
 use crate::ports::{Lost, Source, WireMatch, WorkerPorts};
 use crate::stats::WorkerStats;
 use crate::wiring::{Orders, SPARE, Wire};
@@ -37,6 +39,8 @@ use crate::{EngineChoice, StartError, Waker};
 const PUBLISH_TURNS: u32 = 64;
 /// Nanoseconds between looks at keepalive timers and lifetimes.
 const TICK_NS: u64 = 500_000_000;
+/// Nanoseconds for which a worker that has helped another one stays awake to help again.
+const LINGER_NS: u64 = 200_000;
 /// Nanoseconds that an engine has at the end for giving back what it holds.
 const LETTING_GO_NS: u64 = 500_000_000;
 /// The pause between two questions whether it has.
@@ -52,6 +56,8 @@ pub struct Surroundings {
     pub spds: Vec<SpdId>,
     /// Which engine does the cryptography.
     pub engine: EngineChoice,
+    /// How workers share the work with an engine.
+    pub sharing: Sharing,
     /// Of about so many results of an engine, the worker computes one again and compares; 0: none.
     pub checks: u32,
     /// Where frames come from.
@@ -79,6 +85,9 @@ pub struct Worker {
     to_wire: Burst,
     to_plain: Burst,
     waker: Waker,
+    helper: Option<Helper>,
+    /// Until when it stays awake to help others.
+    lingers: u64,
     teller: Option<Teller>,
     stats: Arc<WorkerStats>,
     receiving: bool,
@@ -112,10 +121,17 @@ impl Worker {
         let wakers: Result<Vec<_>, _> = ports.iter().map(|_| Waker::new()).collect();
         let wakers = wakers.map_err(StartError::Descriptor)?;
         let links = Links::mesh(&wakers);
-        let each = (0..n).zip(ports).zip(links.into_iter().zip(wakers));
+        let engine = surroundings.engine.among(wakers.len());
+        let mut sharing = surroundings.sharing;
+        // Workers that help have work of their own.
+        sharing.balance |= matches!(surroundings.engine, EngineChoice::Workers(_));
+        let surroundings = &Surroundings { engine, sharing, ..surroundings.clone() };
+        let helpers: Vec<_> =
+            wakers.iter().map(|waker| surroundings.engine.helper(waker)).collect();
+        let each = (0..n).zip(ports).zip(links.into_iter().zip(wakers.into_iter().zip(helpers)));
         Ok(each
-            .map(|((id, ports), (links, waker))| {
-                Self::new(WorkerId(id), n, surroundings, ports, published, links, waker)
+            .map(|((id, ports), (links, bell))| {
+                Self::new(WorkerId(id), n, surroundings, ports, published, links, bell)
             })
             .collect())
     }
@@ -127,14 +143,18 @@ impl Worker {
         ports: WorkerPorts,
         published: &Arc<Published>,
         links: Links,
-        waker: Waker,
+        (waker, helper): (Waker, Option<Helper>),
     ) -> Self {
         let slots = ports.wire.len() + SPARE;
         let stats = Arc::new(WorkerStats::new(id, slots));
         let parts = || PipelineParts {
             config: PipelineConfig { worker: id, ..surroundings.pipeline.clone() },
             reader: published.reader(),
-            engine: surroundings.engine.make(&waker).checking(surroundings.checks),
+            engine: surroundings
+                .engine
+                .make(&waker)
+                .sharing(surroundings.sharing)
+                .checking(surroundings.checks),
             counters: stats.pipeline.clone(),
         };
         let mut wire = Vec::with_capacity(slots);
@@ -157,6 +177,8 @@ impl Worker {
             ring_in: Burst::new(),
             to_wire: Burst::new(),
             to_plain: Burst::new(),
+            helper,
+            lingers: 0,
             waker,
             teller: None,
             stats,
@@ -227,7 +249,29 @@ impl Worker {
         if self.unpublished >= PUBLISH_TURNS {
             self.publish();
         }
+        if moved == 0 {
+            moved = self.help(now);
+        }
         Ok(moved)
+    }
+
+    /// Does what another worker has too much of, a request at a time.
+    fn help(&mut self, now: Now) -> usize {
+        let Some(helper) = &mut self.helper else { return 0 };
+        let packets = helper.help();
+        if packets > 0 {
+            self.lingers = now.0.saturating_add(LINGER_NS);
+            self.stats.helped.add(packets as u64);
+        } else if now.0 >= self.lingers {
+            self.lingers = 0;
+        }
+        packets
+    }
+
+    /// Says that the worker has slept, or waited for packets to gather.
+    pub(crate) fn rested(&mut self) {
+        self.outbound.rested();
+        self.inbound.rested();
     }
 
     /// Sends what SAs send of their own when they were silent: as much as fits a burst, and the rest
@@ -525,6 +569,8 @@ impl Worker {
     pub(crate) fn may_sleep(&self) -> bool {
         self.pending() == self.outbound.with_engine() + self.inbound.with_engine()
             && self.links.is_empty()
+            && self.lingers == 0
+            && !self.helper.as_ref().is_some_and(Helper::sees_work)
             && !self.has_orders()
             && self.sources().all(|source| source.is_polled() || source.is_idle())
     }

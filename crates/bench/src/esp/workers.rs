@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use convoy_crypto::{Cpu, Tier};
+use convoy_engine::front::Sharing;
 use convoy_io::mem::{self, MemPort};
 use convoy_io::{IoError, Port, PortCounters};
 use convoy_ipsec::pipeline::PipelineConfig;
@@ -52,6 +53,8 @@ pub struct Rate {
     pub packets: Summary,
     /// What one worker passed, by the runs beside these.
     pub ratio: Summary,
+    /// Of all packets, sealed and opened, those that workers without SAs did for others.
+    pub helped: f64,
     /// What went wrong; empty when every packet is accounted for.
     pub errors: Vec<String>,
 }
@@ -78,7 +81,7 @@ struct Generator {
 
 impl Port for Generator {
     fn rx(&mut self, pool: &mut Pool, into: &mut Burst) -> Result<usize, IoError> {
-        if self.tally.stop.load(Ordering::Relaxed) {
+        if self.flows.is_empty() || self.tally.stop.load(Ordering::Relaxed) {
             return Ok(0);
         }
         let before = into.len();
@@ -141,7 +144,7 @@ impl Port for Loop {
     }
 }
 
-/// Lets each number of workers run in turn, some times over, on `cpus`.
+/// Lets each number of workers run in turn, some times over, on `cpus`; each has its share of the SAs.
 ///
 /// # Errors
 /// [`RigError`].
@@ -149,29 +152,76 @@ pub fn rates(
     cpu: &Cpu,
     tier: Tier,
     task: &Task,
+    team: (&[u16], &[usize]),
+    time: Duration,
+) -> Result<Vec<Rate>, RigError> {
+    compare(team, time, task, tier, |workers, cpus, time| {
+        run(cpu, tier, task, (workers, Division::Sas), cpus, time)
+    })
+}
+
+/// The same with all SAs at the first worker, which the others help.
+///
+/// # Errors
+/// [`RigError`].
+pub fn rates_of_one(
+    cpu: &Cpu,
+    tier: Tier,
+    task: &Task,
+    team: (&[u16], &[usize]),
+    time: Duration,
+) -> Result<Vec<Rate>, RigError> {
+    compare(team, time, task, tier, |workers, cpus, time| {
+        run(cpu, tier, task, (workers, Division::Packets), cpus, time)
+    })
+}
+
+/// What is divided among workers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Division {
+    /// SAs with all that belongs to them.
+    Sas,
+    /// The cryptography of packets; all SAs are the first worker's.
+    Packets,
+}
+
+/// What came of one run.
+#[derive(Clone, Default)]
+struct Outcome {
+    rate: f64,
+    helped: f64,
+    errors: Vec<String>,
+}
+
+fn compare(
     (workers, cpus): (&[u16], &[usize]),
     time: Duration,
+    task: &Task,
+    tier: Tier,
+    run: impl Fn(u16, &[usize], Duration) -> Result<Outcome, RigError>,
 ) -> Result<Vec<Rate>, RigError> {
     let mut samples = vec![Vec::new(); workers.len()];
     let mut alone = Vec::new();
     let mut errors = vec![Vec::new(); workers.len()];
+    let mut helped = vec![Vec::new(); workers.len()];
     let time = time / (ROUNDS * (workers.len() + 1)) as u32;
     for _ in 0..ROUNDS {
-        let (rate, wrong) = run(cpu, tier, task, 1, cpus, time)?;
-        alone.push(rate);
+        let one = run(1, cpus, time)?;
+        alone.push(one.rate);
         for (at, &n) in workers.iter().enumerate() {
-            let (rate, more) =
-                if n == 1 { (rate, wrong.clone()) } else { run(cpu, tier, task, n, cpus, time)? };
-            if let (Some(samples), Some(errors)) = (samples.get_mut(at), errors.get_mut(at)) {
-                samples.push(rate);
-                errors.extend(more);
+            let outcome = if n == 1 { one.clone() } else { run(n, cpus, time)? };
+            let places = (samples.get_mut(at), errors.get_mut(at), helped.get_mut(at));
+            if let (Some(samples), Some(errors), Some(helped)) = places {
+                samples.push(outcome.rate);
+                errors.extend(outcome.errors);
+                helped.push(outcome.helped);
             }
         }
     }
     let summary = |samples: &[f64]| Summary::of(samples).unwrap_or_default();
-    let each = workers.iter().zip(samples).zip(errors);
+    let each = workers.iter().zip(samples).zip(errors.into_iter().zip(helped));
     Ok(each
-        .map(|((&workers, samples), errors)| {
+        .map(|((&workers, samples), (errors, helped))| {
             let ratios: Vec<_> = samples.iter().zip(&alone).map(|(many, one)| many / one).collect();
             Rate {
                 suite: task.suite.to_string(),
@@ -181,6 +231,7 @@ pub fn rates(
                 workers,
                 packets: summary(&samples),
                 ratio: summary(&ratios),
+                helped: summary(&helped).mean,
                 errors,
             }
         })
@@ -192,20 +243,25 @@ fn run(
     cpu: &Cpu,
     tier: Tier,
     task: &Task,
-    workers: u16,
+    (workers, division): (u16, Division),
     cpus: &[usize],
     time: Duration,
-) -> Result<(f64, Vec<String>), RigError> {
-    let shape = Shape { workers, ..task.shape };
+) -> Result<Outcome, RigError> {
+    let (owners, engine) = match division {
+        Division::Sas => (workers, EngineChoice::Inline),
+        Division::Packets => (1, EngineChoice::Workers(workers.into())),
+    };
+    let shape = Shape { workers: owners, ..task.shape };
     let site = Site::new(&Maker::Tier(*cpu, tier), task.suite, shape)?;
     let traffic = || Traffic::new(shape, task.sizes, task.burst);
     let longest = traffic().lengths().iter().copied().max().unwrap_or_default();
-    let arena = Arena::map(FRAMES * u32::from(workers), FrameSize::for_packet(longest))?;
+    let frames = FRAMES + u32::try_from(engine.frames()).unwrap_or(u32::MAX);
+    let arena = Arena::map(frames * u32::from(workers), FrameSize::for_packet(longest))?;
     let tally = Arc::<Tally>::default();
     let ports = (0..workers).map(|worker| {
         let (out, back) = mem::pair(&mem::Config { depth: 4 * BURST_MAX, ..Default::default() });
         let flows = (0..shape.flows as u32)
-            .filter(|flow| shape.sa_of(*flow) % usize::from(workers) == usize::from(worker));
+            .filter(|flow| shape.sa_of(*flow) % usize::from(owners) == usize::from(worker));
         let generator = Generator {
             traffic: traffic(),
             flows: flows.collect(),
@@ -235,7 +291,8 @@ fn run(
     let surroundings = Surroundings {
         pipeline,
         spds: vec![SpdId::default()],
-        engine: EngineChoice::Inline,
+        engine,
+        sharing: Sharing::default(),
         checks: 0,
         arena,
     };
@@ -264,7 +321,9 @@ fn run(
              {lost} lost at the end"
         ));
     }
+    let mut helped = 0;
     for worker in stats {
+        helped += worker.helped.get();
         let drops = worker.pipeline.drops.iter().filter(|(_, n)| *n > 0);
         errors.extend(drops.map(|(why, n)| format!("{workers} workers: {n} times {}", why.name())));
     }
@@ -272,5 +331,6 @@ fn run(
     if (arena.in_depot(), arena.leaked()) != (frames, 0) {
         errors.push(format!("{workers} workers: {} of {frames} frames back", arena.in_depot()));
     }
-    Ok((rate, errors))
+    let helped = helped as f64 / (2 * sent).max(1) as f64;
+    Ok(Outcome { rate, helped, errors })
 }

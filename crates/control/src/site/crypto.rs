@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::model::{CryptoEngine, DriverRules, ModelFault, ModelFaultKind, Workers};
+use super::model::{CryptoEngine, DriverRules, ModelFault, ModelFaultKind, SharedWork, Workers};
 use super::reader::{Field, Place, Report, Table, quote};
 use super::sections::{cpus, transposed};
 use super::{cryptodev, drivers};
 
 /// Engines that can be named.
-const NAMES: &str = "\"inline\", \"pool\", \"cryptodev\" and \"model\"";
+const NAMES: &str = "\"inline\", \"workers\", \"pool\", \"cryptodev\" and \"model\"";
 /// Those with a section of their own.
 const OWN_SECTIONS: [&str; 3] = ["pool", "model", "cryptodev"];
 
@@ -16,6 +16,7 @@ const OWN_SECTIONS: [&str; 3] = ["pool", "model", "cryptodev"];
 pub(super) struct Section {
     pub(super) engine: CryptoEngine,
     pub(super) verify_every: u32,
+    pub(super) shared_work: SharedWork,
     pub(super) drivers: DriverRules,
 }
 
@@ -32,7 +33,8 @@ pub(super) fn read(
 ) -> Option<Section> {
     let Some(field) = root.take("crypto") else {
         let (engine, drivers) = (CryptoEngine::Inline, DriverRules::default());
-        return Some(Section { engine, verify_every: VERIFY_EVERY, drivers });
+        let (verify_every, shared_work) = (VERIFY_EVERY, SharedWork::default());
+        return Some(Section { engine, verify_every, shared_work, drivers });
     };
     let section = field.place.clone();
     let mut table = field.table(report, "a [crypto] section")?;
@@ -49,6 +51,7 @@ pub(super) fn read(
         }
         u32::try_from(number.value).ok()
     });
+    let shared_work = shared_work(&mut table, report, engine.as_ref());
     table.finish(report);
     if let (Some(rules), false) = (&rules, serves_daemons) {
         drivers::without_daemons(&section, rules, report);
@@ -58,6 +61,7 @@ pub(super) fn read(
     Some(Section {
         engine,
         verify_every: transposed(verify_every)?.unwrap_or(VERIFY_EVERY),
+        shared_work: shared_work?,
         drivers: DriverRules { keeps_keys, ..rules? },
     })
 }
@@ -94,6 +98,7 @@ fn engine(
     }
     match (&*name, own) {
         ("inline", _) => Some(CryptoEngine::Inline),
+        ("workers", _) => Some(CryptoEngine::Workers),
         ("pool", None) => Some(CryptoEngine::Pool { threads: vec![None] }),
         ("pool", Some((_, _, own))) => {
             pool(own?, report, workers).map(|threads| CryptoEngine::Pool { threads })
@@ -116,6 +121,44 @@ fn engine(
             None
         }
     }
+}
+
+/// How workers share the cryptography with the engine.
+fn shared_work(
+    table: &mut Table<'_>,
+    report: &mut Report<'_>,
+    engine: Option<&CryptoEngine>,
+) -> Option<SharedWork> {
+    let is_inline = engine == Some(&CryptoEngine::Inline);
+    let alone = "has no meaning where workers do the cryptography themselves";
+    let another = "leave the line out, or use another engine, such as \"workers\"";
+    let balance = table.take("balance").map(|field| {
+        let place = field.place.clone();
+        let balance = field.boolean(report)?;
+        if is_inline {
+            report.error(&place, alone, another);
+            return None;
+        }
+        if engine == Some(&CryptoEngine::Workers) {
+            let what = "is always so with the engine \"workers\"";
+            report.error(&place, what, "leave the line out");
+            return None;
+        }
+        Some(balance)
+    });
+    let budget = table.take("budget_us").map(|field| {
+        let place = field.place.clone();
+        let help = "use a number of microseconds, 1 to 1000000";
+        let budget = field.integer(report, 1..=1_000_000, help)?;
+        if is_inline {
+            report.error(&place, alone, another);
+            return None;
+        }
+        Some(Duration::from_micros(budget.value))
+    });
+    let is_always = engine == Some(&CryptoEngine::Workers);
+    let balance = transposed(balance)?.unwrap_or(is_always);
+    Some(SharedWork { balance, budget: transposed(budget)? })
 }
 
 /// The threads of a pool: each bound to a CPU, or to none.

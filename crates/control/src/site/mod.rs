@@ -29,8 +29,8 @@ pub use key::{KeyMaterial, KeyMisfit, SALT_BYTES};
 pub use model::{
     Action, Addresses, Association, Backend, BetweenTunnels, Capture, CryptoEngine, Cryptodev,
     DriverRule, DriverRules, ExemptMark, InboundSa, InterfaceAddress, Marks, Metrics, ModelFault,
-    ModelFaultKind, OutboundSa, Plain, Policy, Routes, Site, Upper, Wire, Workers, Xfrm,
-    XfrmInterface, least_mtu,
+    ModelFaultKind, OutboundSa, Plain, Policy, Routes, SharedWork, Site, Upper, Wire, Workers,
+    Xfrm, XfrmInterface, least_mtu,
 };
 
 use reader::{Place, Report, Table};

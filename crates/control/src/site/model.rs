@@ -35,6 +35,8 @@ pub struct Site {
     pub crypto: CryptoEngine,
     /// Of about so many packets that an engine returns, the worker works on one again and compares; 0: none.
     pub verify_every: u32,
+    /// How workers share the cryptography with the engine.
+    pub shared_work: SharedWork,
     /// With which drivers, where an SA does not say.
     pub drivers: DriverRules,
     /// Where the wire side is recorded, if asked for.
@@ -296,6 +298,8 @@ pub enum CryptoEngine {
         /// The CPU of each thread; `None`: not pinned.
         threads: Vec<Option<u16>>,
     },
+    /// Idle workers help busy ones.
+    Workers,
     /// A device made of software, for demonstrations.
     Model {
         /// What it does wrong.
@@ -303,6 +307,15 @@ pub enum CryptoEngine {
     },
     /// A device that DPDK drives.
     Cryptodev(Cryptodev),
+}
+
+/// How workers share the cryptography with an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedWork {
+    /// Workers work, too, and give away what they do not keep up with.
+    pub balance: bool,
+    /// How long a worker's own cryptography may take in a turn.
+    pub budget: Option<Duration>,
 }
 
 /// A crypto device of DPDK's.
@@ -327,6 +340,7 @@ impl CryptoEngine {
         match self {
             Self::Inline => None,
             Self::Pool { .. } => Some("pool"),
+            Self::Workers => Some("workers"),
             Self::Model { .. } => Some("model"),
             Self::Cryptodev(_) => Some("cryptodev"),
         }

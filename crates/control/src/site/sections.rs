@@ -83,7 +83,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
     root.finish(report);
 
     let name = name?.value;
-    let crypto::Section { engine: crypto, verify_every, drivers } = crypto?;
+    let crypto::Section { engine: crypto, verify_every, shared_work, drivers } = crypto?;
     let (mut outbound, mut inbound) = (Vec::new(), Vec::new());
     for built in sas.into_iter().map(|sa| sa.built) {
         match built? {
@@ -105,6 +105,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         workers: workers?,
         crypto,
         verify_every,
+        shared_work,
         drivers,
         capture: transposed(capture)?,
         xfrm: transposed(xfrm)?,

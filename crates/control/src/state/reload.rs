@@ -269,6 +269,8 @@ fn needs_restart(old: &Site, new: &Site, keys: &SiteKeys<'_>) -> Vec<String> {
         ("wire.mtu", old.wire.mtu == new.wire.mtu),
         ("workers", old.workers == new.workers),
         ("crypto.engine", old.crypto == new.crypto),
+        ("crypto.balance", old.shared_work.balance == new.shared_work.balance),
+        ("crypto.budget_us", old.shared_work.budget == new.shared_work.budget),
         ("crypto.verify_every", old.verify_every == new.verify_every),
         ("capture", old.capture == new.capture),
         // Sockets are opened at the start.

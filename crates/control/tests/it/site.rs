@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use convoy_control::site::{
-    Action, CryptoEngine, DriverRules, ExemptMark, Marks, Routes, Site, Warning,
+    Action, CryptoEngine, DriverRules, ExemptMark, Marks, Routes, SharedWork, Site, Warning,
 };
 use convoy_control::state::State;
 use convoy_control::status::{Text, policy_report};
@@ -325,6 +325,15 @@ fn engines_are_read_and_workers_do_their_own_cryptography_by_default() {
     };
     assert_eq!((&*found.device, found.sessions), ("crypto_aesni_mb", 4096));
     assert_eq!((found.deadline.as_millis(), found.arguments, found.library), (5, None, None));
+    assert_eq!(engine("[crypto]\nengine = \"workers\""), CryptoEngine::Workers);
+    let shared = |section: &str| {
+        let SharedWork { balance, budget } =
+            load(&format!("{GOOD}\n[crypto]\nengine = {section}")).2.0.shared_work;
+        (balance, budget.map(|budget| budget.as_micros()))
+    };
+    assert_eq!(shared("\"pool\""), (false, None));
+    assert_eq!(shared("\"pool\"\nbalance = true\nbudget_us = 50"), (true, Some(50)));
+    assert_eq!(shared("\"workers\""), (true, None));
     let checks = |section: &str| load(&format!("{GOOD}\n{section}")).2.0.verify_every;
     assert_eq!(checks(""), 1000);
     assert_eq!(checks("[crypto]\nengine = \"pool\"\nverify_every = 0"), 0);

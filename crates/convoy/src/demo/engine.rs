@@ -16,6 +16,8 @@ pub enum Engine {
     /// The workers themselves, at once.
     #[default]
     Inline,
+    /// Two workers that help each other.
+    Workers,
     /// A thread beside each worker.
     Pool,
     /// A look-aside device made of software.
@@ -35,6 +37,7 @@ impl FromStr for Engine {
     fn from_str(word: &str) -> Result<Self, String> {
         Ok(match word {
             "inline" => Self::Inline,
+            "workers" => Self::Workers,
             "pool" => Self::Pool,
             "model" => Self::Model,
             "cryptodev" => Self::Cryptodev(CRYPTODEV.to_owned()),
@@ -45,7 +48,7 @@ impl FromStr for Engine {
                 let cpu = Cpu::detect().map_err(|error| error.to_string())?;
                 let driver = Registry::of(&cpu).driver(name, Purpose::Traffic);
                 let driver = driver.map_err(|error| {
-                    format!("use inline, pool, model, cryptodev, or a driver: {error}")
+                    format!("use inline, workers, pool, model, cryptodev, or a driver: {error}")
                 })?;
                 Self::Driver(driver.name().to_owned())
             }
@@ -57,6 +60,7 @@ impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Inline => "inline",
+            Self::Workers => "workers",
             Self::Pool => "pool",
             Self::Model => "model",
             Self::Cryptodev(name) => return write!(f, "cryptodev:{name}"),
@@ -70,6 +74,7 @@ pub(super) fn section(engine: &Engine, faults: &[ModelFault]) -> String {
     let intro = "\n# What does the cryptography.\n[crypto]\n";
     match engine {
         Engine::Inline => String::new(),
+        Engine::Workers => format!("\n[workers]\ncount = 2\n{intro}engine = \"workers\"\n"),
         Engine::Pool => format!("{intro}engine = \"pool\"\n"),
         Engine::Model => {
             let faults: Vec<_> = faults.iter().map(|fault| format!("\"{fault}\"")).collect();
@@ -93,6 +98,8 @@ pub(super) struct Engines {
     pub(super) jobs: u64,
     /// Packets that workers did themselves, for want of room or while an engine was down.
     pub(super) in_software: u64,
+    /// Packets that workers did themselves because they share the work.
+    pub(super) by_worker: u64,
     /// Packets that workers did because an engine was lost or gave them back undone.
     pub(super) done_again: u64,
     /// Times that an engine was lost.
@@ -110,6 +117,7 @@ impl Engines {
         };
         self.jobs += get("engine.jobs");
         self.in_software += get("engine.in-software");
+        self.by_worker += get("engine.by-worker") + get("engine.recalled");
         self.done_again += get("engine.redone") + get("engine.refused");
         self.losses += get("engine.losses");
         self.restarts += get("engine.restarts");
@@ -119,6 +127,7 @@ impl Engines {
     pub(super) fn add_stats(&mut self, stats: &EngineStats) {
         self.jobs += stats.jobs.get();
         self.in_software += stats.in_software.get();
+        self.by_worker += stats.here.get() + stats.recalled.get();
         self.done_again += stats.redone.get() + stats.refused.get();
         self.losses += stats.losses.get();
         self.restarts += stats.restarts.get();
@@ -126,11 +135,12 @@ impl Engines {
 
     /// In words; `None` where workers do all themselves.
     pub(super) fn in_words(self) -> Option<String> {
-        let Self { jobs, in_software, done_again, losses, restarts } = self;
+        let Self { jobs, in_software, by_worker, done_again, losses, restarts } = self;
+        let by_worker = by_worker + in_software;
         if self == Self::default() {
             return None;
         }
-        let mut text = format!("{jobs} packets by the engine, {in_software} by workers themselves");
+        let mut text = format!("{jobs} packets by the engine, {by_worker} by workers themselves");
         if losses > 0 {
             text += &format!(
                 "; lost {losses} times, {done_again} packets done again, back {restarts} times"
@@ -161,6 +171,7 @@ mod tests {
         assert_eq!("cryptodev".parse::<Engine>().unwrap().to_string(), "cryptodev:crypto_openssl");
         for word in [
             "inline",
+            "workers",
             "pool",
             "model",
             "cryptodev:crypto_aesni_mb",
@@ -175,7 +186,7 @@ mod tests {
             let error = word.parse::<Engine>().unwrap_err();
             assert!(
                 error.contains(said)
-                    && error.contains("inline, pool, model, cryptodev, or a driver"),
+                    && error.contains("inline, workers, pool, model, cryptodev, or a driver"),
                 "{error}"
             );
         }

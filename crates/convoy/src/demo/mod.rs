@@ -15,6 +15,7 @@ mod ike;
 mod lab;
 mod left_running;
 mod memory;
+mod one_sa;
 mod packets;
 mod progress;
 mod report;
@@ -67,7 +68,14 @@ pub struct DemoArgs {
     /// ESP inside UDP, as through a NAT.
     #[arg(long)]
     pub udp_encap: bool,
-    /// What does the cryptography of the gateways: "inline", the workers themselves; "pool", a thread beside each;
+    /// How far one SA gets on one worker, and on several that help each other with its cryptography. In memory.
+    #[arg(long, conflicts_with_all = ["keep", "stop", "v6", "mtu", "io", "udp_encap", "engine", "fault"])]
+    pub one_sa: bool,
+    /// Workers that share one SA, with --one-sa.
+    #[arg(long, value_name = "N", default_value_t = 2, requires = "one_sa", value_parser = clap::value_parser!(u16).range(2..=64))]
+    pub workers: u16,
+    /// What does the cryptography of the gateways: "inline", the workers themselves; "workers", two of them that help
+    /// each other; "pool", a thread beside each;
     /// "cryptodev", a crypto device that DPDK drives, or "cryptodev:NAME"; "model", a device made of software; or a driver, as `convoy crypto` lists them.
     #[arg(long, value_name = "NAME", default_value_t)]
     pub engine: Engine,
@@ -178,6 +186,9 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
             "--mtu {}: with --io af_xdp use at most {XDP_MOST_MTU}, what a frame of one page holds",
             args.mtu
         )));
+    }
+    if args.one_sa {
+        return one_sa::run(args.workers, args.seconds, args.json);
     }
     check_faults(&args.engine, &args.fault)?;
     check_driver(&args.engine)?;

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use convoy_control::drivers::Drivers;
 use convoy_control::lease::{LeaseEvent, Machine};
-use convoy_control::site::{CryptoEngine, ModelFaultKind, Site};
+use convoy_control::site::{CryptoEngine, ModelFaultKind, SharedWork, Site};
 use convoy_control::state::{ReloadReport, State, StateError};
 use convoy_crypto::Cpu;
+use convoy_engine::front::{Sharing, cycles_in};
 use convoy_engine::model::{Faults, Settings};
 use convoy_ipsec::pipeline::PipelineConfig;
 use convoy_ipsec::sa::WorkerId;
@@ -90,6 +91,7 @@ fn engine_of(crypto: &CryptoEngine, workers: u16) -> anyhow::Result<EngineChoice
             let pool = CryptoPool::start(&threads).context("crypto.pool")?;
             EngineChoice::Pool(pool)
         }
+        CryptoEngine::Workers => EngineChoice::Workers(workers.into()),
         CryptoEngine::Model { faults } => {
             let mut wrong = Faults { tells: true, absent: MODEL_ABSENT_NS, ..Faults::default() };
             for fault in faults {
@@ -105,6 +107,13 @@ fn engine_of(crypto: &CryptoEngine, workers: u16) -> anyhow::Result<EngineChoice
             EngineChoice::Device(devices::of_site(cryptodev, workers)?)
         }
     })
+}
+
+/// How a site has workers share the work with the engine.
+fn sharing_of(work: SharedWork) -> Sharing {
+    // Each direction has half of it.
+    let budget = work.budget.map_or(0, |budget| cycles_in(budget / 2).max(1));
+    Sharing { balance: work.balance, budget }
 }
 
 /// What the log was told of an engine.
@@ -123,6 +132,7 @@ impl Prepared {
     pub fn new(site: Site, wire_mtu: u16, medium: Medium) -> anyhow::Result<Self> {
         let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
         let (engine, checks) = (engine_of(&site.crypto, site.workers.count)?, site.verify_every);
+        let sharing = sharing_of(site.shared_work);
         let pairs = u32::from(site.workers.count) * u32::from(site.workers.count - 1);
         let frames = u32::from(site.workers.count) * FRAMES_PER_WORKER + pairs * FRAMES_PER_PAIR;
         let largest = site.outbound.iter().filter_map(|sa| sa.path_mtu).max().unwrap_or(0);
@@ -151,7 +161,10 @@ impl Prepared {
         }
         let interfaces = state.interface_spds().map(|(_, spd)| spd);
         let spds = core::iter::once(state.plain_spd()).chain(interfaces).collect();
-        Ok(Self { state, surroundings: Surroundings { pipeline, spds, engine, checks, arena } })
+        Ok(Self {
+            state,
+            surroundings: Surroundings { pipeline, spds, engine, sharing, checks, arena },
+        })
     }
 
     /// Where frames come from.
@@ -265,6 +278,7 @@ impl Core {
         match self.state.site().crypto {
             CryptoEngine::Inline => None,
             CryptoEngine::Pool { .. } => Some("the threads of [crypto.pool]"),
+            CryptoEngine::Workers => Some("the help of other workers"),
             CryptoEngine::Model { .. } => Some("the device of [crypto.model]"),
             CryptoEngine::Cryptodev(_) => Some("the device of [crypto.cryptodev]"),
         }

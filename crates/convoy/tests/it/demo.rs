@@ -258,6 +258,9 @@ fn engines_beside_the_workers_lose_nothing() {
     let engines = &object["engines"];
     assert!(engines["jobs"].as_u64() > Some(100), "{engines}");
     lossless("native ESP", || run(&["--engine", "rfc4106-gcm-aes-convoy-portable"]));
+    let object = lossless("native ESP", || run(&["--engine", "workers"]));
+    let engines = &object["engines"];
+    assert!(engines["by_worker"].as_u64() > Some(100), "{engines}");
     let model = ["--engine", "model", "--fault", "remove@200ms"];
     let object = lossless("native ESP", || run(&model));
     let engines = &object["engines"];
@@ -271,7 +274,7 @@ fn faults_are_the_models_alone() {
     for (arguments, error) in [
         (&["--engine", "pool", "--fault", "stall@2s"][..], "only --engine model fails"),
         (&["--engine", "model", "--fault", "burn@2s"], "stall@2s"),
-        (&["--engine", "poool"], "use inline, pool, model, cryptodev, or a driver"),
+        (&["--engine", "poool"], "use inline, workers, pool, model, cryptodev, or a driver"),
         (&["--engine", "rfc4106-gcm-aes-null"], "for benches only"),
         (&["--engine", "authenc-hmac-sha1-cbc-aes-convoy-portable"], "are of rfc4106(gcm(aes))"),
     ] {
@@ -466,6 +469,30 @@ fn without_namespaces_both_gateways_run_in_one_process() {
     }
 }
 
+/// Every packet that one SA carries comes back once, whoever did its cryptography.
+#[test]
+fn one_sa_is_spread_over_workers() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["--one-sa", "--workers", "2", "--seconds", "2", "--json"];
+    let mut command = command(env!("CARGO_BIN_EXE_convoy"), folder.path(), &arguments);
+    let output = command.output().unwrap();
+    if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
+        assert!(text(&output.stderr).contains("each worker needs one"));
+        return skipped("there is one processor");
+    }
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let rates = object["rates"].as_array().unwrap();
+    let workers: Vec<_> = rates.iter().map(|rate| rate["workers"].as_u64().unwrap()).collect();
+    assert_eq!(workers, [1, 2, 1, 2]);
+    for rate in rates {
+        let is_many = rate["workers"] == 2;
+        assert_eq!(rate["errors"].as_array().unwrap().len(), 0, "{rate}");
+        assert_eq!(rate["helped"].as_f64() > Some(0.0), is_many, "{rate}");
+    }
+}
+
 #[test]
 fn a_wrong_command_line_changes_nothing() {
     let _alone = alone();
@@ -476,6 +503,9 @@ fn a_wrong_command_line_changes_nothing() {
         &["--mtu", "100"],
         &["--io", "af_xdp", "--mtu", "9000"],
         &["--stop", "--keep"],
+        &["--one-sa", "--engine", "pool"],
+        &["--workers", "2"],
+        &["--one-sa", "--workers", "64000"],
     ] {
         let output = command(env!("CARGO_BIN_EXE_convoy"), &out, arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));

@@ -2,6 +2,7 @@
 
 use std::mem;
 
+use super::share::Class;
 use crate::{EngineKey, KeyId};
 
 #[derive(Debug, Default)]
@@ -9,6 +10,8 @@ struct Entry {
     key: Option<EngineKey>,
     /// Whether the engine took it.
     offloaded: bool,
+    /// What packets under it cost.
+    class: Class,
     /// Jobs under this number so far, and those of them that were given out. Both count on when the key
     /// changes, and wrap.
     issued: u32,
@@ -86,6 +89,19 @@ impl Keys {
         self.entries.get(id.0 as usize).is_some_and(|entry| entry.offloaded)
     }
 
+    /// Says what packets under a number cost.
+    pub(super) fn classify(&mut self, id: KeyId, class: Class) {
+        if let Some(entry) = self.entries.get_mut(id.0 as usize) {
+            entry.class = class;
+        }
+    }
+
+    /// What packets under a number cost.
+    #[inline]
+    pub(super) fn class(&self, id: KeyId) -> Class {
+        self.entries.get(id.0 as usize).map_or_else(Class::default, |entry| entry.class)
+    }
+
     /// Whether the engine has all keys.
     #[inline]
     pub(super) const fn all_offloaded(&self) -> bool {
@@ -135,11 +151,11 @@ impl Keys {
         self.entries.get(id.0 as usize).is_none_or(|entry| entry.given == entry.issued)
     }
 
-    /// Notes that a job was given out.
+    /// Notes that so many jobs under a number were given out.
     #[inline]
-    pub(super) fn give(&mut self, id: KeyId) {
+    pub(super) fn give(&mut self, id: KeyId, jobs: u32) {
         if let Some(entry) = self.entries.get_mut(id.0 as usize) {
-            entry.given = entry.given.wrapping_add(1);
+            entry.given = entry.given.wrapping_add(jobs);
         }
     }
 }

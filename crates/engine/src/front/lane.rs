@@ -3,10 +3,12 @@
 use std::mem;
 use std::sync::Arc;
 
+use convoy_crypto::time_stamp;
 use convoy_packet::Pool;
 
 use super::checks::Checks;
 use super::keys::Keys;
+use super::share::{Share, Sharing};
 use super::window::{Place, Slot, Window, release};
 use super::{Counts, Standing};
 use crate::inline::run_jobs;
@@ -21,6 +23,10 @@ const LONGEST_PAUSE: u64 = 60_000_000_000;
 const CALM: u64 = 10;
 /// How many times the engine's requests may be under way, what software has finished included.
 const WINDOW: usize = 2;
+/// Requests that a worker which shares the work finishes behind one that is away, before it does that one, too.
+const AHEAD: usize = 12;
+/// With nothing else to do it waits for this part of the engine's deadline.
+const PATIENCE: u64 = 100;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -42,6 +48,12 @@ pub(super) struct Lane {
     up_since: u64,
     keys: Keys,
     window: Window,
+    /// What software finished while nothing was under way: it goes out before what is in the window.
+    direct: JobBurst,
+    /// Batches that may be under way.
+    most: usize,
+    /// How the work is shared; `None`: the engine gets all that it takes.
+    share: Option<Box<Share>>,
     /// Requests that the engine holds, those given up included.
     away: usize,
     /// Some batches are owed.
@@ -65,6 +77,9 @@ impl Lane {
             up_since: 0,
             keys: Keys::default(),
             window: Window::default(),
+            direct: JobBurst::new(),
+            most: WINDOW * caps.requests,
+            share: None,
             away: 0,
             owes: false,
             outputs: Vec::with_capacity(caps.requests),
@@ -76,6 +91,19 @@ impl Lane {
 
     pub(super) const fn check(&mut self, one_in: u32) {
         self.checks = Checks::new(one_in);
+    }
+
+    pub(super) fn share(&mut self, sharing: Sharing) {
+        self.share = (sharing != Sharing::default()).then(|| Box::new(Share::new(sharing)));
+        if self.share.is_some() {
+            self.most = self.most.max(AHEAD);
+        }
+    }
+
+    pub(super) fn rested(&mut self) {
+        if let Some(share) = &mut self.share {
+            share.rested();
+        }
     }
 
     pub(super) const fn counts(&self) -> Counts {
@@ -98,12 +126,12 @@ impl Lane {
         self.window.next()
     }
 
-    pub(super) const fn has_passed(&self, mark: u64) -> bool {
-        self.window.base() >= mark
+    pub(super) fn has_passed(&self, mark: u64) -> bool {
+        self.direct.is_empty() && self.window.base() >= mark
     }
 
     pub(super) fn is_idle(&self, id: KeyId) -> bool {
-        self.keys.is_idle(id)
+        self.keys.is_idle(id) && !self.direct.as_slice().iter().any(|job| job.key == id)
     }
 
     pub(super) fn install(&mut self, id: KeyId, key: EngineKey) {
@@ -111,7 +139,9 @@ impl Lane {
         let is_up = self.state == State::Up;
         let taken = is_up && self.engine.install(id, &key).is_ok();
         self.counts.keys_refused += u64::from(is_up && !taken);
+        let class = self.share.as_mut().map(|share| share.class_of(&key));
         self.keys.insert(id, key, taken);
+        class.into_iter().for_each(|class| self.keys.classify(id, class));
     }
 
     pub(super) fn remove(&mut self, id: KeyId) {
@@ -131,8 +161,11 @@ impl Lane {
         if jobs.is_empty() {
             return 0;
         }
+        if self.share.is_some() {
+            return self.submit_shared(now, pool, jobs);
+        }
         if self.state != State::Up {
-            return self.work_here(jobs);
+            return self.work_instead(jobs);
         }
         if self.keys.all_offloaded() {
             return self.send(now, pool, jobs);
@@ -143,23 +176,115 @@ impl Lane {
     /// Sends jobs to the engine whose keys it has, and works on the others here. Either part keeps its
     /// order, and all jobs of a key are in one.
     fn part(&mut self, now: u64, pool: &mut Pool, jobs: &mut JobBurst) -> usize {
+        let (mut ahead, mut aside) = self.apart(jobs);
+        let taken = self.send(now, pool, &mut ahead.jobs) + self.work_instead(&mut aside.jobs);
+        self.put_together(ahead, aside, jobs);
+        taken
+    }
+
+    /// Jobs whose keys the engine has, and the others.
+    fn apart(&mut self, jobs: &mut JobBurst) -> (Slot, Slot) {
         let (mut ahead, mut aside) = (self.window.spare(), self.window.spare());
         for job in jobs.drain() {
             let part = if self.keys.is_offloaded(job.key) { &mut ahead } else { &mut aside };
             // Each has as much room as the burst that is being emptied.
             drop(part.jobs.push(job));
         }
-        let taken = self.send(now, pool, &mut ahead.jobs) + self.work_here(&mut aside.jobs);
+        (ahead, aside)
+    }
+
+    /// Gives back what was not taken of two parts.
+    fn put_together(&mut self, mut ahead: Slot, mut aside: Slot, jobs: &mut JobBurst) {
         for job in ahead.jobs.drain().chain(aside.jobs.drain()) {
             drop(jobs.push(job));
         }
         self.window.keep(ahead);
         self.window.keep(aside);
+    }
+
+    /// Does jobs here or has the engine do them, whatever is better.
+    fn submit_shared(&mut self, now: u64, pool: &mut Pool, jobs: &mut JobBurst) -> usize {
+        let Some(mut share) = self.share.take() else { return 0 };
+        let at = time_stamp();
+        let n = jobs.len();
+        let fit = share.within_budget(now, &self.keys, jobs.as_slice());
+        let taken = if fit < n {
+            self.defer(now, pool, jobs, fit, &mut share)
+        } else {
+            match self.hand_over(now, pool, jobs, at, &mut share) {
+                0 => self.work_here(jobs, &mut share),
+                taken => taken,
+            }
+        };
+        if taken > 0 {
+            share.took(at);
+        } else if share.is_balanced() && !self.has_room() {
+            self.overtake(pool);
+        }
+        self.share = Some(share);
         taken
     }
 
+    /// Sends jobs to the engine if that is better than to do them here: all or none.
+    fn hand_over(
+        &mut self,
+        now: u64,
+        pool: &mut Pool,
+        jobs: &mut JobBurst,
+        at: u64,
+        share: &mut Share,
+    ) -> usize {
+        let can_go = self.state == State::Up
+            && self.away < self.caps.enough.min(self.caps.requests)
+            && self.keys.all_offloaded();
+        if !can_go {
+            return 0;
+        }
+        let Some(here) = share.goes_away(&self.keys, jobs.as_slice()) else { return 0 };
+        let taken = self.send(now, pool, jobs);
+        if taken > 0 {
+            share.handed_over(taken, here, time_stamp().saturating_sub(at));
+        }
+        taken
+    }
+
+    /// Does the first jobs here and has the engine do the others, as far as it takes them.
+    fn defer(
+        &mut self,
+        now: u64,
+        pool: &mut Pool,
+        jobs: &mut JobBurst,
+        fit: usize,
+        share: &mut Share,
+    ) -> usize {
+        if !self.has_room() {
+            return 0;
+        }
+        let mut taken = 0;
+        if fit > 0 {
+            let mut first = self.window.spare();
+            // As much room as in the burst that is being emptied.
+            jobs.drain_front(fit).for_each(|job| drop(first.jobs.push(job)));
+            taken = self.work_here(&mut first.jobs, share);
+            self.window.keep(first);
+        }
+        if self.state != State::Up {
+            return taken;
+        }
+        let sent = if self.keys.all_offloaded() {
+            self.send(now, pool, jobs)
+        } else {
+            let (mut ahead, aside) = self.apart(jobs);
+            let sent = self.send(now, pool, &mut ahead.jobs);
+            self.put_together(ahead, aside, jobs);
+            sent
+        };
+        self.counts.deferred += sent as u64;
+        taken + sent
+    }
+
     fn has_room(&self) -> bool {
-        self.window.len() < WINDOW * self.caps.requests
+        self.window.len() < self.most
     }
 
     /// Sends jobs to the engine: all or none.
@@ -172,7 +297,7 @@ impl Lane {
         let mut outputs = self.outputs.pop().unwrap_or_default();
         if !prepare(&mut outputs, pool, jobs.as_slice()) {
             self.outputs.push(outputs);
-            return self.work_here(jobs);
+            return self.work_instead(jobs);
         }
         let mut slot = self.window.spare();
         slot.draw_tickets(&mut self.keys, jobs.as_slice());
@@ -197,38 +322,123 @@ impl Lane {
         n
     }
 
+    /// Does jobs here because the engine cannot: all or none.
+    fn work_instead(&mut self, jobs: &mut JobBurst) -> usize {
+        let n = self.work(jobs, |keys, jobs| run_jobs(|id| keys.get(id), jobs));
+        self.counts.in_software += n as u64;
+        n
+    }
+
+    /// Does jobs here because that is better: all or none.
+    fn work_here(&mut self, jobs: &mut JobBurst, share: &mut Share) -> usize {
+        let n = self.work(jobs, |keys, jobs| {
+            let begun = share.is_sample().then(time_stamp);
+            run_jobs(|id| keys.get(id), jobs);
+            share.did(keys, jobs, begun.map(|begun| time_stamp().saturating_sub(begun)));
+        });
+        self.counts.here += n as u64;
+        n
+    }
+
     /// Works on jobs in software: all or none. They are given out behind earlier ones of their keys.
-    fn work_here(&mut self, jobs: &mut JobBurst) -> usize {
+    #[inline]
+    fn work(&mut self, jobs: &mut JobBurst, work: impl FnOnce(&Keys, &mut [Job])) -> usize {
         let n = jobs.len();
+        if self.window.len() == 0 && n <= self.direct.room() {
+            return self.direct.take_from(jobs, |jobs| work(&self.keys, jobs));
+        }
         if n == 0 || !self.has_room() {
             return 0;
         }
         let mut slot = self.window.spare();
         slot.draw_tickets(&mut self.keys, jobs.as_slice());
-        run_jobs(|id| self.keys.get(id), jobs.as_mut_slice());
+        work(&self.keys, jobs.as_mut_slice());
         mem::swap(&mut slot.jobs, jobs);
         slot.place = Place::Back;
         self.window.push(slot);
-        self.counts.in_software += n as u64;
         n
     }
 
     #[inline]
     pub(super) fn flush(&mut self, now: u64) {
         self.engine.flush(now);
+        if let Some(share) = &mut self.share {
+            share.end_turn(time_stamp());
+        }
     }
 
     #[inline]
     pub(super) fn poll(&mut self, now: u64, pool: &mut Pool, done: &mut JobBurst) -> usize {
         if self.away > 0 || self.state != State::Up {
-            self.gather(now, pool);
+            self.look_away(now, pool);
         }
         if self.owes {
             self.redo(pool);
         }
         let from = done.len();
-        self.window.give(&mut self.keys, done);
+        done.take_from(&mut self.direct, |_| {});
+        if self.direct.is_empty() {
+            self.window.give(&mut self.keys, done);
+        }
         done.len() - from
+    }
+
+    /// Takes finished requests back, and looks after the engine. A worker that shares the work and has none
+    /// does what the engine has not begun.
+    fn look_away(&mut self, now: u64, pool: &mut Pool) {
+        let Some(mut share) = self.share.take() else { return self.gather(now, pool) };
+        let begun = time_stamp();
+        let away = self.away;
+        self.gather(now, pool);
+        if self.away < away {
+            share.handled(time_stamp().saturating_sub(begun));
+        } else if share.is_balanced()
+            && share.is_idle()
+            && let Some(since) = self.window.behind_since()
+        {
+            let is_late = now.saturating_sub(since) > self.caps.deadline / PATIENCE;
+            if !self.recall(pool) && is_late {
+                self.overtake(pool);
+            }
+        }
+        self.share = Some(share);
+    }
+
+    /// Does again what all wait for and somebody has begun with, who may have been stopped: what he makes of
+    /// it is not used. That he keeps the request keeps him from getting others.
+    #[cold]
+    fn overtake(&mut self, pool: &mut Pool) {
+        if self.recall(pool) || !self.window.owe_first() {
+            return;
+        }
+        self.owes = true;
+        let before = self.counts.redone;
+        self.redo(pool);
+        self.counts.overtaken += self.counts.redone - before;
+        self.counts.redone = before;
+    }
+
+    /// Does what the engine has not begun with, a request at a time; says whether there was one.
+    fn recall(&mut self, pool: &mut Pool) -> bool {
+        let Some(request) = self.engine.recall() else { return false };
+        self.away = self.away.saturating_sub(1);
+        let number = request.number();
+        let slot = self.window.get_mut(number);
+        let Some(slot) = slot.filter(|slot| matches!(slot.place, Place::Away(_))) else {
+            self.take_back(request, pool);
+            return true;
+        };
+        let Request { batch, outputs } = request;
+        drop(batch);
+        if let Some(own) = slot.batch.as_mut().and_then(Arc::get_mut) {
+            run_jobs(|id| self.keys.at(id, number), own.jobs.as_mut_slice());
+            mem::swap(&mut own.jobs, &mut slot.jobs);
+        }
+        slot.place = Place::Back;
+        self.counts.recalled += slot.jobs.len() as u64;
+        self.window.came_back();
+        self.outputs.push(outputs);
+        true
     }
 
     /// Takes finished requests back, and looks after the engine.
@@ -279,14 +489,16 @@ impl Lane {
                 if self.is_wrong {
                     outputs.iter_mut().for_each(|output| output.finish(Status::Pending));
                 }
-                let refused = accept(slot, &mut outputs);
-                if refused > 0 {
-                    self.counts.refused += refused;
-                    let undone = slot.jobs.as_mut_slice().iter_mut();
-                    for job in undone.filter(|job| job.status == Status::Pending) {
+                let undone = accept(slot, &mut outputs);
+                if undone == slot.jobs.len() {
+                    run_jobs(|id| self.keys.at(id, number), slot.jobs.as_mut_slice());
+                } else if undone > 0 {
+                    let jobs = slot.jobs.as_mut_slice().iter_mut();
+                    for job in jobs.filter(|job| job.status == Status::Pending) {
                         run_jobs(|id| self.keys.at(id, number), std::slice::from_mut(job));
                     }
                 }
+                self.counts.refused += undone as u64;
                 self.window.came_back();
             }
             Some(slot) if slot.place == Place::Owed => {
@@ -370,7 +582,12 @@ impl Lane {
 
     pub(super) fn is_ready(&self) -> bool {
         let is_well = self.state == State::Up && !self.owes;
-        !is_well || self.window.is_ready() || self.engine.is_ready()
+        let may_recall = || self.share.is_some() && self.engine.can_recall();
+        !is_well
+            || !self.direct.is_empty()
+            || self.window.is_ready()
+            || self.engine.is_ready()
+            || may_recall()
     }
 
     pub(super) fn wake_at(&self) -> Option<u64> {
@@ -389,6 +606,7 @@ impl Lane {
         self.state = State::Stopping;
         self.owes = false;
         let is_quiet = self.engine.quiesce(now);
+        self.direct.drain().for_each(|job| pool.free(job.frame));
         self.window.release(pool);
         while let Some(Request { batch, outputs }) = self.engine.poll(now) {
             self.away = self.away.saturating_sub(1);
@@ -457,7 +675,7 @@ fn check<'k>(
 
 /// Takes the results of a batch, and returns how many jobs were left undone; these are pending.
 #[inline]
-fn accept(slot: &mut Slot, outputs: &mut [Output]) -> u64 {
+fn accept(slot: &mut Slot, outputs: &mut [Output]) -> usize {
     let Some(own) = slot.batch.as_mut().and_then(Arc::get_mut) else { return 0 };
     let mut undone = 0;
     for (job, output) in own.jobs.as_mut_slice().iter_mut().zip(outputs) {

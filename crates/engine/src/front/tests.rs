@@ -12,7 +12,7 @@ use crate::{Context, EngineKey, Job, KeyId, Op, Span, Status};
 
 /// A suite, with where its parts lie in the packets of these tests.
 #[derive(Clone, Copy)]
-struct Form {
+pub(in crate::front) struct Form {
     suite: &'static str,
     cipher: usize,
     integrity: usize,
@@ -22,7 +22,7 @@ struct Form {
     icv: usize,
 }
 
-const FORMS: [Form; 2] = [
+pub(in crate::front) const FORMS: [Form; 2] = [
     Form {
         suite: "aes-128-gcm-16",
         cipher: 16,
@@ -48,7 +48,7 @@ const FRONT: u32 = 10;
 
 impl Form {
     /// Its keys for both ways; `mark` makes them differ from others.
-    fn keys(self, mark: u8) -> (EngineKey, EngineKey) {
+    pub(in crate::front) fn keys(self, mark: u8) -> (EngineKey, EngineKey) {
         let cpu = Cpu::detect().unwrap();
         let suite: Suite = self.suite.parse().unwrap();
         let material = || KeyMaterial {
@@ -61,10 +61,16 @@ impl Form {
     }
 
     /// A job that seals `blocks` blocks under the nonce made of `number`.
-    fn seal(self, pool: &mut Pool, key: u32, number: u64, blocks: usize) -> Job {
+    pub(in crate::front) fn seal(
+        self,
+        pool: &mut Pool,
+        key: u32,
+        number: u64,
+        blocks: usize,
+    ) -> Job {
         let (text, icv) = (blocks * 16, self.icv);
         let mut packet = vec![number as u8; FRONT as usize + text];
-        packet.iter_mut().zip(0_u8..).for_each(|(byte, n)| *byte ^= n);
+        packet.iter_mut().zip((0_u8..=255).cycle()).for_each(|(byte, n)| *byte ^= n);
         packet.resize(packet.len() + icv, 0);
         let op = Op::Seal(Nonce::front(Self::nonce_bytes(number), self.nonce));
         self.job(pool, key, number, op, &packet)
@@ -105,7 +111,7 @@ fn in_software(key: &EngineKey, job: &Job) -> (Status, Vec<u8>) {
     (status, packet)
 }
 
-fn arena(frames: u32) -> &'static Arena {
+pub(in crate::front) fn arena(frames: u32) -> &'static Arena {
     Arena::map(frames, FrameSize::for_packet(1500)).unwrap()
 }
 

@@ -33,6 +33,8 @@ pub(super) struct Slot {
     parted: Vec<Option<Job>>,
     /// The place of each job among those of its key.
     tickets: Vec<u32>,
+    /// Whether all jobs have the same key.
+    is_alike: bool,
 }
 
 impl Slot {
@@ -43,6 +45,7 @@ impl Slot {
             jobs: JobBurst::new(),
             parted: Vec::with_capacity(BURST_MAX),
             tickets: Vec::with_capacity(BURST_MAX),
+            is_alike: false,
         }
     }
 
@@ -55,8 +58,13 @@ impl Slot {
     /// Draws a ticket for each job of a batch.
     #[inline]
     pub(super) fn draw_tickets(&mut self, keys: &mut Keys, jobs: &[Job]) {
+        let first = jobs.first().map(|job| job.key);
+        self.is_alike = true;
         self.tickets.clear();
-        self.tickets.extend(jobs.iter().map(|job| keys.issue(job.key)));
+        self.tickets.extend(jobs.iter().map(|job| {
+            self.is_alike &= Some(job.key) == first;
+            keys.issue(job.key)
+        }));
     }
 
     /// Gives the tickets back: the batch was not taken.
@@ -82,7 +90,10 @@ impl Slot {
             }
         }
         let given = done.as_slice().get(from..).unwrap_or_default();
-        given.iter().for_each(|job| keys.give(job.key));
+        match given.first() {
+            Some(job) if self.is_alike => keys.give(job.key, given.len() as u32),
+            _ => given.iter().for_each(|job| keys.give(job.key, 1)),
+        }
         self.jobs.is_empty()
     }
 
@@ -93,7 +104,7 @@ impl Slot {
                 return false;
             }
             if let Some(job) = place.take() {
-                keys.give(job.key);
+                keys.give(job.key, 1);
                 drop(done.push(job));
             }
         }
@@ -104,6 +115,12 @@ impl Slot {
     /// Gives out the jobs whose keys have no earlier job under way. Returns whether `done` had room.
     fn give_next(&mut self, keys: &mut Keys, done: &mut JobBurst) -> bool {
         if self.parted.is_empty() {
+            // Where nothing can go, nothing is moved: of jobs under one key the first one says so.
+            let looked_at = if self.is_alike { 1 } else { self.jobs.len() };
+            let mut jobs = self.jobs.as_slice().iter().zip(&self.tickets).take(looked_at);
+            if !jobs.any(|(job, ticket)| keys.is_next(job.key, *ticket)) {
+                return true;
+            }
             self.parted.extend(self.jobs.drain().map(Some));
         }
         for (place, ticket) in self.parted.iter_mut().zip(&self.tickets) {
@@ -113,7 +130,7 @@ impl Slot {
                     return false;
                 }
                 if let Some(job) = place.take() {
-                    keys.give(job.key);
+                    keys.give(job.key, 1);
                     drop(done.push(job));
                 }
             }
@@ -194,6 +211,21 @@ impl Window {
     /// Whether something may be given out.
     pub(super) fn is_ready(&self) -> bool {
         self.look || self.slots.front().is_some_and(|slot| slot.place == Place::Back)
+    }
+
+    /// Since when the oldest batch has been away, for which others may wait.
+    #[inline]
+    pub(super) fn behind_since(&self) -> Option<u64> {
+        match self.slots.front()?.place {
+            Place::Away(since) => Some(since),
+            Place::Owed | Place::Back => None,
+        }
+    }
+
+    /// Has software do the oldest batch, if it is away; says whether it is.
+    pub(super) fn owe_first(&mut self) -> bool {
+        let first = self.slots.front_mut().filter(|slot| matches!(slot.place, Place::Away(_)));
+        first.map(|slot| slot.place = Place::Owed).is_some()
     }
 
     /// Says that a batch came back.

@@ -143,6 +143,11 @@ impl<O: Observer> Outbound<O> {
         &self.engine
     }
 
+    /// Says that the worker has slept, or waited for packets to gather.
+    pub fn rested(&mut self) {
+        self.engine.rested();
+    }
+
     /// Of the packets in flight, those that the engine wakes the worker for. 0 while polling it is of use.
     #[must_use]
     pub fn with_engine(&self) -> usize {

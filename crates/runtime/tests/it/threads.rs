@@ -8,6 +8,7 @@ use crate::common::{
     GCM, Side, arena, cable, frame, receive, snapshot, snapshot_of_suites, surroundings,
 };
 use convoy_crypto::Suite;
+use convoy_engine::front::Sharing;
 use convoy_engine::model::{Faults, Settings};
 use convoy_io::{IoError, Port, PortCounters, mem};
 use convoy_ipsec::drop_reason::DropReason;
@@ -27,10 +28,13 @@ type Owner = fn(u8) -> u16;
 /// A guard against hanging: workers wait long for a processor on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Who does the cryptography, and how it is shared.
+type Engine = (EngineChoice, Sharing);
+
 fn gateway(
     side: Side,
     arena: &'static Arena,
-    engine: &EngineChoice,
+    (engine, sharing): &Engine,
     ports: Vec<WorkerPorts>,
     (flows, suite_of): (u8, &dyn Fn(u8) -> Suite),
     owner: impl Fn(u8) -> u16,
@@ -39,8 +43,23 @@ fn gateway(
     let snapshot = snapshot_of_suites(side, flows, owner, Lifetime::default(), suite_of);
     let published = Published::new(snapshot);
     // All of it, so that what is wrong does not get far.
-    let surroundings = Surroundings { engine: engine.clone(), checks: 1, ..surroundings(arena) };
+    let surroundings = Surroundings {
+        engine: engine.clone(),
+        sharing: *sharing,
+        checks: 1,
+        ..surroundings(arena)
+    };
     Runtime::start(&surroundings, threads, ports, &published, |_| {}).unwrap()
+}
+
+/// Packets by who did their cryptography, at both gateways together.
+#[derive(Debug, Default)]
+struct Shared {
+    away: u64,
+    here: u64,
+    deferred: u64,
+    helped: u64,
+    recalled: u64,
 }
 
 /// Sends `each` packets of every flow into worker 0 of A while receiving at B, and checks order.
@@ -63,19 +82,21 @@ fn through_engine(
     threads: &ThreadConfig,
     owners: (Owner, Owner),
 ) -> (u64, u64) {
-    through_suites(engine, workers, (flows, &|_| GCM), each, threads, owners)
+    let engine = (engine.clone(), Sharing::default());
+    let (handed, _) = through_suites(&engine, workers, (flows, &|_| GCM), each, threads, owners);
+    handed
 }
 
-/// The same with the suite of each flow.
+/// The same with the suite of each flow, and the sums of what engines and helpers did.
 fn through_suites(
-    engine: &EngineChoice,
+    engine: &Engine,
     workers: usize,
     (flows, suite_of): (u8, &dyn Fn(u8) -> Suite),
     each: u64,
     threads: &ThreadConfig,
     owners: (Owner, Owner),
-) -> (u64, u64) {
-    let frames = 16_384 + 2 * workers * engine.frames();
+) -> ((u64, u64), Shared) {
+    let frames = 16_384 + 2 * workers * engine.0.frames();
     let arena = arena(frames as u32);
     let mut cabling = cable(workers, &PATIENT);
     let begin = Instant::now();
@@ -104,19 +125,30 @@ fn through_suites(
     }
     let handed = |r: &Runtime| r.stats().iter().map(|s| s.handed_off.get()).sum::<u64>();
     let counts = (handed(&a), handed(&b));
+    let mut shared = Shared::default();
     for runtime in [a, b] {
         let stats = runtime.stats().to_vec();
         let report = runtime.stop(LIMIT);
         assert!(report.lost == 0 && report.failures.is_empty(), "{report:?}");
         for worker in stats {
             let busy = u128::from(worker.busy_ns.get());
-            assert!(busy > 0 && busy <= begin.elapsed().as_nanos(), "busy for {busy} ns");
+            // With one flow the others may have nothing to do.
+            let is_used = flows > 1 || worker.worker() == WorkerId(0);
+            assert!(
+                (busy > 0 || !is_used) && busy <= begin.elapsed().as_nanos(),
+                "busy for {busy} ns"
+            );
             assert_eq!(worker.pipeline.drops.iter().map(|(_, n)| n).sum::<u64>(), 0);
+            shared.away += worker.engine.jobs.get();
+            shared.here += worker.engine.here.get();
+            shared.deferred += worker.engine.deferred.get();
+            shared.helped += worker.helped.get();
+            shared.recalled += worker.engine.recalled.get();
         }
     }
     drop((pool, burst, cabling.hosts_a, cabling.hosts_b));
     assert_eq!((arena.leaked(), arena.in_depot()), (0, frames));
-    counts
+    (counts, shared)
 }
 
 #[test]
@@ -157,11 +189,43 @@ fn threads_of_a_pool_keep_the_order_of_each_sa_and_lose_nothing() {
 #[test]
 fn every_suite_passes_through_a_pool() {
     let suites: Vec<_> = EspSuite::all().map(EspSuite::suite).collect();
-    let engine = EngineChoice::Pool(CryptoPool::start(&[None; 2]).unwrap());
+    let pool = EngineChoice::Pool(CryptoPool::start(&[None; 2]).unwrap());
+    let engine = (pool, Sharing::default());
     let owners: (Owner, Owner) = (|flow| u16::from(flow) % 2, |flow| u16::from(flow + 1) % 2);
     let flows = u8::try_from(suites.len()).unwrap();
     let suite_of = |flow: u8| suites[usize::from(flow)];
     through_suites(&engine, 2, (flows, &suite_of), 100, &ThreadConfig::default(), owners);
+}
+
+/// One SA, whose packets are done by its worker and by threads, or other workers, in both directions.
+#[test]
+fn one_sa_over_several_cores_keeps_its_order_and_loses_nothing() {
+    let long = std::env::var_os("CONVOY_LONG").is_some();
+    let each = if long { 1_000_000 } else { 20_000 };
+    let alone: (Owner, Owner) = (|_| 0, |_| 0);
+    let balance = Sharing { balance: true, budget: 0 };
+    let pool = |threads| EngineChoice::Pool(CryptoPool::start(&vec![None; threads]).unwrap());
+    // What is beyond the budget goes away without fail; what a worker does not keep up with is a matter of chance.
+    let tight = Sharing { balance: true, budget: 10_000 };
+    for (engine, sharing, workers) in [
+        (pool(1), balance, 1),
+        (pool(2), tight, 1),
+        (EngineChoice::Workers(2), tight, 2),
+        (EngineChoice::Workers(3), tight, 3),
+        (EngineChoice::Workers(3), balance, 3),
+    ] {
+        let (name, engine) = (engine.name(), (engine, sharing));
+        let threads = ThreadConfig::default();
+        let (_, shared) = through_suites(&engine, workers, (1, &|_| GCM), each, &threads, alone);
+        let Shared { away, here, deferred, helped, recalled } = shared;
+        assert_eq!(away + here, 2 * each, "{shared:?}");
+        if sharing.budget > 0 {
+            assert!(here > 0 && deferred > 0 && deferred <= away, "{name}: {shared:?}");
+        }
+        // Each of those was done by another worker, or was taken back.
+        let done = if name == "workers" { helped + recalled } else { away };
+        assert_eq!(done, away, "{name}: {shared:?}");
+    }
 }
 
 #[test]

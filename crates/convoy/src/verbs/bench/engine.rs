@@ -13,6 +13,7 @@ use convoy_bench::maker::Maker;
 use convoy_bench::suite;
 use convoy_crypto::{Cpu, Suite};
 use convoy_engine::Front;
+use convoy_engine::front::Sharing;
 use convoy_engine::model::{Faults, Model, Settings};
 use convoy_engine::registry::Registry;
 use convoy_runtime::{CryptoPool, EngineChoice, Waker, pin_current_thread};
@@ -61,8 +62,8 @@ averaged. Every packet must be sealed, and every frame must be back at the end. 
 #[derive(Debug, Args)]
 pub struct EngineArgs {
     /// Engines to measure: "inline", the core itself with Convoy's kernels; "pool", a thread on another
-    /// processor; "cryptodev" or "cryptodev:NAME", a crypto device of DPDK's; or drivers by name, or by the end of it: null, two-pass, two-pass-clmul.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "inline,pool")]
+    /// processor; "balance", both; "cryptodev" or "cryptodev:NAME", a crypto device of DPDK's; or drivers by name, or by the end of it: null, two-pass, two-pass-clmul.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "inline,pool,balance")]
     engine: Vec<String>,
     /// Suites by name; `convoy bench crypto --suite list` prints the names.
     #[arg(
@@ -127,8 +128,13 @@ pub(super) fn run(args: &EngineArgs) -> anyhow::Result<Exit> {
     let waker = Waker::new()?;
     let own = Maker::Tier(cpu, tier);
     let time = Duration::from_secs_f64(args.seconds);
-    for (Subject { name, maker, pool }, suite) in subjects(args, &own, &suites, &mut report)? {
-        let front = || pool.as_ref().map_or_else(|| maker.engine(), |pool| pool.make(&waker));
+    for (Subject { name, maker, pool, sharing }, suite) in
+        subjects(args, &own, &suites, &mut report)?
+    {
+        let front = || {
+            let front = pool.as_ref().map_or_else(|| maker.engine(), |pool| pool.make(&waker));
+            front.sharing(sharing)
+        };
         let is_new = report.rekeys.iter().all(|rekeys| rekeys.engine != name);
         for (at, &size) in args.sizes.iter().enumerate() {
             let load = Load { suite, size };
@@ -163,6 +169,7 @@ struct Subject {
     /// Makes its keys, and the engine itself unless that is a pool.
     maker: Maker,
     pool: Option<EngineChoice>,
+    sharing: Sharing,
 }
 
 /// Engines in their order, each with the suites that it is for. What cannot be measured is put down in the
@@ -177,7 +184,7 @@ fn subjects(
     let mut subjects = Vec::new();
     for word in &args.engine {
         let pool = match word.as_str() {
-            "pool" => match pool(report)? {
+            "pool" | "balance" => match pool(word, report)? {
                 None => continue,
                 pool => pool,
             },
@@ -185,7 +192,7 @@ fn subjects(
         };
         for &suite in suites {
             let maker = match word.as_str() {
-                "inline" | "pool" => Some(own.clone()),
+                "inline" | "pool" | "balance" => Some(own.clone()),
                 _ if pool.is_some() => match own {
                     Maker::Tier(cpu, tier) => Some(Maker::Keeping(*cpu, *tier)),
                     other => Some(other.clone()),
@@ -198,7 +205,8 @@ fn subjects(
                 continue;
             };
             let name = if pool.is_some() { word } else { maker.name() }.to_owned();
-            subjects.push((Subject { name, maker, pool: pool.clone() }, suite));
+            let sharing = Sharing { balance: word == "balance", budget: 0 };
+            subjects.push((Subject { name, maker, pool: pool.clone(), sharing }, suite));
         }
     }
     Ok(subjects)
@@ -220,7 +228,7 @@ fn device(word: &str) -> anyhow::Result<Option<EngineChoice>> {
 }
 
 /// A pool of one thread, unless this machine cannot measure it.
-fn pool(report: &mut Report) -> anyhow::Result<Option<EngineChoice>> {
+fn pool(word: &str, report: &mut Report) -> anyhow::Result<Option<EngineChoice>> {
     let why = match (&report.cpus[..], report.line_cycles) {
         (&[_, other], Some(line)) if line <= FAR => {
             return Ok(Some(EngineChoice::Pool(CryptoPool::start(&[Some(other)])?)));
@@ -228,6 +236,6 @@ fn pool(report: &mut Report) -> anyhow::Result<Option<EngineChoice>> {
         (&[_, _], Some(line)) => format!("a cache line takes {line:.0} cycles there and back"),
         _ => "there is one processor only".to_owned(),
     };
-    report.skipped.push(format!("pool: {why}"));
+    report.skipped.push(format!("{word}: {why}"));
     Ok(None)
 }

@@ -11,7 +11,7 @@ use convoy_bench::esp::rig::{RigError, Task};
 use convoy_bench::esp::site::Shape;
 use convoy_bench::esp::soak::soak;
 use convoy_bench::esp::stages::Clock;
-use convoy_bench::esp::workers::rates;
+use convoy_bench::esp::workers::{rates, rates_of_one};
 use convoy_bench::machine::Machine;
 use convoy_bench::maker::Maker;
 use convoy_bench::mix::{Mix, Sizes};
@@ -60,7 +60,8 @@ With --packets nothing is timed; instead memory must not grow. Exit code
 
 With --workers the gateway's own worker threads run, pinned, each between a port that makes and checks
 packets and a wire that leads back to itself; SAs are divided among them. Runs of one worker and of
-many take turns. Before, it is measured what else the processors do and what they compute at once.
+many take turns. Where there are fewer SAs than workers, all of them are the first worker's, and the others
+help it with the cryptography (docs/engines.md). Before, it is measured what else the processors do and what they compute at once.
 
 Sizes are bytes of inner packets. The mixes:
   imix-paper  packets of 46, 522 and 1346 bytes, weighted 60, 23 and 15
@@ -201,7 +202,13 @@ fn step(
     report: &mut Report,
 ) -> Result<Vec<String>, RigError> {
     if let (Some(workers), Maker::Tier(cpu, tier)) = (&args.workers, maker) {
-        let rates = rates(cpu, *tier, task, (workers, &plan.cpus), plan.time)?;
+        let most = workers.iter().copied().max().unwrap_or_default();
+        let team = (&workers[..], &plan.cpus[..]);
+        let rates = if task.shape.sas < most.into() {
+            rates_of_one(cpu, *tier, task, team, plan.time)?
+        } else {
+            rates(cpu, *tier, task, team, plan.time)?
+        };
         let errors = rates.iter().flat_map(|rate| rate.errors.clone()).collect();
         report.rates.extend(rates);
         return Ok(errors);
@@ -254,9 +261,6 @@ impl Plan {
         for &n in args.workers.iter().flatten() {
             if !(1..=cpus.len()).contains(&usize::from(n)) {
                 return Err(format!("--workers: 1 to {}, a processor for each", cpus.len()));
-            }
-            if let Some(sas) = args.sas.iter().find(|sas| **sas < usize::from(n)) {
-                return Err(format!("--workers {n} --sas {sas}: each worker needs an SA"));
             }
         }
         Ok(Self { tasks, time: Duration::from_secs_f64(args.seconds), cpus })

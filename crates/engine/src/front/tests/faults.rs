@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::{FORMS, Form, arena, in_software};
-use crate::front::Front;
+use crate::front::{Front, Sharing};
 use crate::lookaside::{Caps, Health, KeyRefused, Request};
 use crate::model::{Faults, Model, Settings};
 use crate::{EngineKey, Job, JobBurst, KeyId, Lookaside, Op, Status};
@@ -94,9 +94,9 @@ impl Lookaside for Watched {
 }
 
 impl Traffic {
-    fn new(device: Model, seed: u64, checks: u32) -> Self {
+    fn new(device: Model, seed: u64, checks: u32, sharing: Sharing) -> Self {
         let device = Watched { device, keys: HashMap::new(), sealed: HashMap::new() };
-        let mut front = Front::with(Box::new(device)).checking(checks);
+        let mut front = Front::with(Box::new(device)).sharing(sharing).checking(checks);
         let sa = |n: u32| {
             let form = FORMS[n as usize % 2];
             let keys = form.keys(n as u8);
@@ -214,7 +214,19 @@ fn run(settings: Settings, faults: Faults, jobs: u64) -> Traffic {
 
 /// The same with one of so many results computed again.
 fn run_checked(settings: Settings, faults: Faults, checks: u32, jobs: u64) -> Traffic {
-    let mut traffic = Traffic::new(Model::new(settings, faults), settings.seed, checks);
+    run_shared(settings, faults, checks, Sharing::default(), jobs)
+}
+
+/// The same with a worker that shares the work.
+fn run_shared(
+    settings: Settings,
+    faults: Faults,
+    checks: u32,
+    sharing: Sharing,
+    jobs: u64,
+) -> Traffic {
+    let device = Model::new(settings, faults);
+    let mut traffic = Traffic::new(device, settings.seed, checks, sharing);
     traffic.run(jobs);
     traffic
 }
@@ -280,6 +292,26 @@ fn a_part_of_the_results_is_checked() {
     assert!((1_700..2_300).contains(&counts.checked), "{counts:?}");
     assert_eq!((counts.wrong, counts.losses, counts.jobs), (0, 0, 20_000));
     assert_accounted(traffic);
+}
+
+/// Bursts that are done in part here, in part by the device, whatever happens to it.
+#[test]
+fn shared_work_is_neither_lost_nor_out_of_order() {
+    let long = std::env::var_os("CONVOY_LONG").is_some();
+    let jobs = if long { 250_000 } else { 10_000 };
+    for (seed, balance, budget) in
+        [(51, true, 0), (52, false, 20_000), (53, true, 20_000), (54, false, 1)]
+    {
+        for faults in [Faults::default(), Faults { wrong: 200, ..all_faults() }] {
+            let sharing = Sharing { balance, budget };
+            let settings = Settings { sessions: 10, ..settings(seed) };
+            let traffic = run_shared(settings, faults, 1, sharing, jobs);
+            let counts = traffic.front.counts();
+            assert!(counts.here > 0, "{counts:?}");
+            assert_eq!(counts.deferred > 0, budget > 0, "{counts:?}");
+            assert_accounted(traffic);
+        }
+    }
 }
 
 #[test]

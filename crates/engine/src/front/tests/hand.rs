@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::{FORMS, arena, assert_all_back, in_software};
-use crate::front::{Counts, Front, Standing};
+use crate::front::{Counts, Front, Sharing, Standing};
 use crate::inline::run_copy;
 use crate::lookaside::{Caps, Health, KeyRefused, Lookaside, Request};
 use crate::{EngineKey, Job, JobBurst, KeyId, Status};
@@ -19,6 +19,7 @@ struct Device {
     keys: Vec<(KeyId, EngineKey)>,
     is_full: bool,
     is_gone: bool,
+    has_begun: bool,
     refuses: Option<KeyId>,
     lets_go: bool,
     restarts: bool,
@@ -54,7 +55,7 @@ impl Handle {
 
 impl Lookaside for Handle {
     fn caps(&self) -> Caps {
-        Caps { requests: 4, deadline: DEADLINE }
+        Caps { requests: 4, enough: 2, deadline: DEADLINE }
     }
     fn install(&mut self, id: KeyId, key: &EngineKey) -> Result<(), KeyRefused> {
         self.with(|device| {
@@ -77,6 +78,15 @@ impl Lookaside for Handle {
     }
     fn poll(&mut self, _: u64) -> Option<Request> {
         self.with(|device| device.finished.pop())
+    }
+    fn recall(&mut self) -> Option<Request> {
+        self.with(|device| {
+            let waits = !device.has_begun && !device.held.is_empty();
+            waits.then(|| device.held.remove(0))
+        })
+    }
+    fn can_recall(&self) -> bool {
+        self.with(|device| !device.has_begun && !device.held.is_empty())
     }
     fn health(&self) -> Health {
         self.with(|device| if device.is_gone { Health::Lost } else { Health::Up })
@@ -111,8 +121,12 @@ struct Bench {
 
 impl Bench {
     fn new(frames: u32) -> Self {
+        Self::sharing(frames, Sharing::default())
+    }
+
+    fn sharing(frames: u32, sharing: Sharing) -> Self {
         let device = Handle::default();
-        let mut front = Front::with(Box::new(device.clone()));
+        let mut front = Front::with(Box::new(device.clone())).sharing(sharing);
         let keys = [FORMS[0].keys(1).0, FORMS[1].keys(2).0];
         (0..).map(KeyId).zip(&keys).for_each(|(id, key)| front.install(id, key.clone()));
         Self { front, device, pool: arena(frames).pool(), keys, now: 0, numbers: 0 }
@@ -382,4 +396,127 @@ fn without_an_engine_jobs_come_back_at_once_and_release_leaves_none() {
     assert_eq!((front.wake_at(), front.standing()), (None, None));
     assert_eq!(front.release(0, &mut pool), 0);
     assert_all_back(pool);
+}
+
+const BALANCE: Sharing = Sharing { balance: true, budget: 0 };
+/// A budget for one packet a turn: turns are told apart by their times.
+const ONE: Sharing = Sharing { balance: false, budget: 1 };
+
+#[test]
+fn a_worker_that_keeps_up_does_all_itself() {
+    let mut bench = Bench::sharing(100, BALANCE);
+    for turn in 1..4 {
+        bench.now = turn;
+        let (numbers, _) = bench.submit(&[0, 1, 0, 1]);
+        assert!(!bench.front.is_idle(KeyId(1)) && !bench.front.has_passed(0));
+        assert_eq!(bench.poll(), numbers);
+        assert!(bench.front.is_idle(KeyId(1)) && bench.front.has_passed(0));
+        bench.front.flush(turn);
+    }
+    assert_eq!(bench.end(), Counts { here: 12, ..Counts::default() });
+}
+
+#[test]
+fn what_is_beyond_the_budget_goes_to_the_engine_in_its_order() {
+    let mut bench = Bench::sharing(100, ONE);
+    bench.now = 1;
+    let (first, left) = bench.submit(&[0, 0, 1]);
+    assert!(left.is_empty());
+    bench.device.with(|device| assert_eq!(device.held[0].jobs().len(), 2));
+    assert_eq!(bench.poll(), [first[0]], "done here");
+    let (second, left) = bench.submit(&[0]);
+    assert!(left.is_empty());
+    bench.device.with(|device| assert_eq!(device.held.len(), 2, "nothing more in this turn"));
+    bench.now = 2;
+    let (third, left) = bench.submit(&[1, 1]);
+    assert!(left.is_empty());
+    assert_eq!(bench.poll(), [], "done here, but behind one that is away");
+    bench.finish(0);
+    assert_eq!(bench.poll(), [first[1], first[2], third[0]]);
+    bench.finish(1);
+    // The one that was done here has number 2.
+    bench.finish(3);
+    assert_eq!(bench.poll(), [second[0], third[1]]);
+    let counts = bench.end();
+    assert_eq!((counts.here, counts.deferred, counts.jobs), (2, 4, 4));
+}
+
+#[test]
+fn what_the_engine_has_no_room_for_waits_for_the_next_turn() {
+    let mut bench = Bench::sharing(100, ONE);
+    bench.device.with(|device| device.is_full = true);
+    bench.now = 1;
+    let (numbers, mut left) = bench.submit(&[0, 1, 0]);
+    assert_eq!(left.len(), 2);
+    assert_eq!(bench.front.submit(1, &mut bench.pool, &mut left), 0, "the same turn");
+    assert_eq!(bench.front.submit(2, &mut bench.pool, &mut left), 1);
+    assert_eq!(bench.front.submit(3, &mut bench.pool, &mut left), 1);
+    assert_eq!(bench.poll(), numbers);
+    bench.end();
+}
+
+#[test]
+fn a_lost_engine_leaves_the_budget_as_it_is() {
+    let mut bench = Bench::sharing(100, ONE);
+    bench.now = 1;
+    let (first, _) = bench.submit(&[0, 0]);
+    bench.device.with(|device| device.is_gone = true);
+    bench.now = 2;
+    assert_eq!(bench.poll(), first);
+    let (second, mut left) = bench.submit(&[0, 0]);
+    assert_eq!((bench.poll(), left.len()), (vec![second[0]], 1));
+    assert_eq!(bench.front.submit(3, &mut bench.pool, &mut left), 1);
+    assert_eq!(bench.poll(), [second[1]]);
+    assert_eq!(bench.end().redone, 1);
+}
+
+#[test]
+fn a_worker_with_nothing_to_do_takes_back_what_nobody_has_begun() {
+    let mut bench = Bench::sharing(100, Sharing { balance: true, ..ONE });
+    bench.now = 1;
+    let (numbers, _) = bench.submit(&[0, 0, 1]);
+    assert!(bench.front.is_ready(), "it need not be waited for");
+    assert_eq!(bench.poll(), [numbers[0]], "the turn is not over");
+    bench.front.flush(1);
+    assert_eq!(bench.poll(), numbers[1..]);
+    assert_eq!(bench.end().recalled, 2);
+}
+
+/// The device has begun, and then nothing is heard of it: the worker goes on, and what comes late is dropped.
+#[test]
+fn a_worker_overtakes_what_all_wait_for() {
+    let mut bench = Bench::sharing(100, Sharing { balance: true, ..ONE });
+    bench.device.with(|device| device.has_begun = true);
+    let mut numbers = Vec::new();
+    let mut left = JobBurst::new();
+    for turn in 1..=12 {
+        bench.now = turn;
+        let jobs = if turn == 1 { &[0, 0][..] } else { &[0] };
+        let (more, rest) = bench.submit(jobs);
+        numbers.extend(more);
+        left = rest;
+    }
+    assert_eq!((bench.poll(), left.len()), (vec![numbers[0]], 0), "all wait for the second");
+    bench.now = 13;
+    let (more, mut left) = bench.submit(&[0]);
+    assert_eq!(left.len(), 1, "a dozen wait already");
+    assert_eq!(bench.poll(), numbers[1..]);
+    assert_eq!(bench.front.submit(14, &mut bench.pool, &mut left), 1);
+    assert_eq!(bench.poll(), more);
+    // One that is idle does not wait for long.
+    bench.now = 15;
+    let (last, _) = bench.submit(&[0, 0]);
+    assert_eq!(bench.poll(), last[..1]);
+    bench.front.flush(15);
+    assert_eq!(bench.poll(), []);
+    bench.now = 15 + DEADLINE / 100 + 1;
+    assert_eq!(bench.poll(), last[1..]);
+    bench.device.with(|device| {
+        let late = device.held[0].number();
+        device.finish(late, |_| true);
+    });
+    assert_eq!(bench.poll(), []);
+    let counts = bench.end();
+    assert_eq!((counts.overtaken, counts.redone, counts.losses), (2, 0, 0));
+    assert!(counts.late >= 1, "{counts:?}");
 }

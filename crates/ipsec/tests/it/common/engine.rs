@@ -158,7 +158,7 @@ impl Moody {
 
 impl Lookaside for Moody {
     fn caps(&self) -> Caps {
-        Caps { requests: 3, deadline: u64::MAX }
+        Caps { requests: 3, enough: 3, deadline: u64::MAX }
     }
     fn install(&mut self, id: KeyId, key: &EngineKey) -> Result<(), KeyRefused> {
         self.keys.resize(self.keys.len().max(id.0 as usize + 1), None);

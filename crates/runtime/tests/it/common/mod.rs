@@ -6,6 +6,7 @@ use std::sync::Arc;
 use convoy_crypto::{
     Cpu, GcmParams, IcvLen, KeyBits, KeyMaterial, OpenKey, SealKey, SecretBytes, Suite,
 };
+use convoy_engine::front::Sharing;
 use convoy_io::{Port, mem};
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::pipeline::{Now, PipelineConfig};
@@ -172,6 +173,7 @@ pub fn surroundings(arena: &'static Arena) -> Surroundings {
         },
         spds: vec![SpdId::default()],
         engine: EngineChoice::Inline,
+        sharing: Sharing::default(),
         checks: 0,
         arena,
     }

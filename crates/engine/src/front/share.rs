@@ -1,0 +1,246 @@
+//! How much of the work the worker does itself, beside an engine that works elsewhere.
+//!
+//! Two rules, each of which can be on. *Balance*: a worker that keeps up does all itself, because that needs
+//! least cycles and least time. One that does not gives bursts away that cost it more than handing them
+//! over does, while the engine has not enough to do, and works on the others meanwhile. *Budget*: what
+//! a burst costs beyond so many cycles a turn goes to the engine or waits for the next turn, so that a worker is
+//! not kept from its other tasks.
+//!
+//! Stamps are those of [`convoy_crypto::time_stamp`].
+
+mod costs;
+
+use std::time::{Duration, Instant};
+
+use convoy_crypto::time_stamp;
+pub(super) use costs::Class;
+use costs::Costs;
+
+use super::keys::Keys;
+use crate::{EngineKey, Job};
+
+/// How a worker shares its work with an engine that works elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sharing {
+    /// Whether the worker works, too, and gives the engine only what it does not keep up with and what is
+    /// worth handing over.
+    pub balance: bool,
+    /// Cycles of the time-stamp counter that the worker's own cryptography may take in a turn; at least one
+    /// packet is done. 0: as many as there is work for.
+    pub budget: u64,
+}
+
+/// How long the rate of the time-stamp counter is measured.
+const GAUGED: Duration = Duration::from_millis(5);
+
+/// Cycles of the time-stamp counter in so much time, for [`Sharing::budget`]. Measures the counter's rate, for five
+/// milliseconds.
+#[must_use]
+pub fn cycles_in(time: Duration) -> u64 {
+    let (begun, stamp) = (Instant::now(), time_stamp());
+    std::thread::sleep(GAUGED);
+    let cycles = time_stamp().saturating_sub(stamp) as f64;
+    (cycles * time.as_secs_f64() / begun.elapsed().as_secs_f64()) as u64
+}
+
+/// Between two judgements of the load, in cycles: about a millisecond.
+const INTERVAL: u64 = 1 << 21;
+/// A worker that is busy for this part of the time does not keep up.
+const OVERLOADED: f64 = 0.85;
+/// One that would be busy for less, if it did all itself, keeps up again.
+const KEEPS_UP: f64 = 0.7;
+/// Handing over must cost less than this part of the work to begin with it.
+const BEGINS: f64 = 0.8;
+/// It must cost more than this part to end it.
+const ENDS: f64 = 0.95;
+/// Smaller bursts are not handed over: they say that the worker keeps up.
+const LEAST: usize = 8;
+/// Weight of what the last interval has shown handing over to cost.
+const NEWER: f64 = 0.25;
+/// What is left, after an interval without, of what handing over was found to cost: so that it is tried again.
+const FADING: f64 = 0.99;
+/// One of so many bursts tells what work costs.
+const SAMPLE: u32 = 8;
+
+/// What a worker knows of its load, and of what packets cost it here and away.
+#[derive(Debug)]
+pub(super) struct Share {
+    sharing: Sharing,
+    costs: Costs,
+    /// Bursts until the next whose cost is learnt.
+    unsampled: u32,
+    /// Cycles of this worker for a packet handed over and taken back, once that is known.
+    handing: Option<f64>,
+    /// Whether the worker does not keep up.
+    is_overloaded: bool,
+    /// Whether the last burst that could go away did.
+    goes_away: bool,
+    interval: Interval,
+    load: Load,
+    /// The time of this turn, and cycles that work has taken in it so far.
+    turn: u64,
+    spent: f64,
+}
+
+/// What happened since the load was judged.
+#[derive(Debug, Default)]
+struct Interval {
+    begun: u64,
+    busy: u64,
+    /// Cycles that what went away would have cost here.
+    spared: f64,
+    /// Cycles for handing over, and packets for which they were needed.
+    handing: u64,
+    handed: u64,
+}
+
+/// When a worker is busy: from the first packet of a turn, or from the turn before, if it was busy then.
+#[derive(Debug, Default)]
+struct Load {
+    last: u64,
+    was_busy: bool,
+    begun: Option<u64>,
+}
+
+impl Share {
+    pub(super) fn new(sharing: Sharing) -> Self {
+        Self {
+            sharing,
+            costs: Costs::default(),
+            unsampled: 0,
+            handing: None,
+            is_overloaded: false,
+            goes_away: false,
+            interval: Interval::default(),
+            load: Load::default(),
+            turn: 0,
+            spent: 0.0,
+        }
+    }
+
+    pub(super) const fn is_balanced(&self) -> bool {
+        self.sharing.balance
+    }
+
+    /// What packets under a key cost.
+    pub(super) fn class_of(&mut self, key: &EngineKey) -> Class {
+        self.costs.class_of(match key {
+            EngineKey::Seal(key) => key.suite(),
+            EngineKey::Open(key) => key.suite(),
+        })
+    }
+
+    /// How many of these jobs the worker may do in this turn, the first ones.
+    #[inline]
+    pub(super) fn within_budget(&mut self, now: u64, keys: &Keys, jobs: &[Job]) -> usize {
+        if self.sharing.budget == 0 {
+            return jobs.len();
+        }
+        if now != self.turn {
+            (self.turn, self.spent) = (now, 0.0);
+        }
+        let mut left = self.sharing.budget as f64 - self.spent;
+        // A turn that has done nothing yet does at least one, whatever it costs.
+        let least = usize::from(self.spent == 0.0);
+        let fit = jobs.iter().take_while(|job| {
+            left -= self.costs.of_one(keys, job);
+            left >= 0.0
+        });
+        fit.count().max(least).min(jobs.len())
+    }
+
+    /// Whether it is better to hand these jobs over than to do them: with what they would cost here.
+    #[inline]
+    pub(super) fn goes_away(&mut self, keys: &Keys, jobs: &[Job]) -> Option<f64> {
+        if !self.sharing.balance || !self.is_overloaded || jobs.len() < LEAST {
+            return None;
+        }
+        let here = self.costs.of(keys, jobs);
+        let part = if self.goes_away { ENDS } else { BEGINS };
+        let away = self.handing.unwrap_or(0.0) * jobs.len() as f64;
+        self.goes_away = away < here * part;
+        self.goes_away.then_some(here)
+    }
+
+    /// Jobs are taken; the stamp is from before.
+    #[inline]
+    pub(super) fn took(&mut self, at: u64) {
+        self.load.begun.get_or_insert(at);
+    }
+
+    /// Jobs were handed over; doing them would have cost so much.
+    #[inline]
+    pub(super) fn handed_over(&mut self, jobs: usize, here: f64, cycles: u64) {
+        self.interval.spared += here;
+        self.interval.handed += jobs as u64;
+        self.handled(cycles);
+    }
+
+    /// Taking results back, or looking for them, took so long.
+    #[inline]
+    pub(super) fn handled(&mut self, cycles: u64) {
+        self.interval.handing += cycles;
+        self.interval.spared -= cycles as f64;
+    }
+
+    /// Whether the cost of the next burst is to be learnt.
+    #[inline]
+    pub(super) fn is_sample(&mut self) -> bool {
+        let is_sample = self.unsampled == 0 || self.sharing.budget > 0;
+        self.unsampled = self.unsampled.checked_sub(1).unwrap_or(SAMPLE - 1);
+        is_sample
+    }
+
+    /// These jobs are to be done here, and took so long if that was measured.
+    pub(super) fn did(&mut self, keys: &Keys, jobs: &[Job], cycles: Option<u64>) {
+        if let Some(cycles) = cycles {
+            self.costs.learn(keys, jobs, cycles as f64);
+        }
+        if self.sharing.budget > 0 {
+            let cycles = cycles.map_or_else(|| self.costs.of(keys, jobs), |cycles| cycles as f64);
+            self.spent += cycles.max(1.0);
+        }
+    }
+
+    /// The worker has nothing more for now.
+    #[inline]
+    pub(super) fn end_turn(&mut self, at: u64) {
+        let Load { last, was_busy, begun } = &mut self.load;
+        let begun = begun.take();
+        if let Some(begun) = begun {
+            let since = if *was_busy { *last } else { begun };
+            self.interval.busy += at.saturating_sub(since);
+        }
+        (*last, *was_busy) = (at, begun.is_some());
+        if at.saturating_sub(self.interval.begun) >= INTERVAL {
+            self.judge(at);
+        }
+    }
+
+    /// The worker has slept: what was before the next packet comes is no work.
+    pub(super) const fn rested(&mut self) {
+        self.load.was_busy = false;
+    }
+
+    /// Whether no job was taken since the last turn's end.
+    #[inline]
+    pub(super) const fn is_idle(&self) -> bool {
+        self.load.begun.is_none()
+    }
+
+    /// Judges load and costs by the interval that ends.
+    fn judge(&mut self, at: u64) {
+        let Interval { begun, busy, spared, handing, handed } = self.interval;
+        let load = (busy as f64 + spared) / at.saturating_sub(begun).max(1) as f64;
+        self.is_overloaded = load >= if self.is_overloaded { KEEPS_UP } else { OVERLOADED };
+        self.handing = match (self.handing, handed) {
+            (before, 0) => before.map(|cycles| cycles * FADING),
+            (None, _) => Some(handing as f64 / handed as f64),
+            (Some(before), _) => Some(before + (handing as f64 / handed as f64 - before) * NEWER),
+        };
+        self.interval = Interval { begun: at, ..Interval::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests;

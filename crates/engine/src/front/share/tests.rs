@@ -1,0 +1,193 @@
+//! Costs, load and budget, with stamps that the test gives.
+
+use super::super::tests::{FORMS, Form, arena};
+use super::*;
+use crate::KeyId;
+use convoy_packet::Pool;
+
+/// What a packet of each form costs in these tests.
+const COSTS: [(f64, f64); 2] = [(100.0, 0.25), (300.0, 0.6)];
+const HANDING: u64 = 70;
+
+struct Bench {
+    share: Share,
+    keys: Keys,
+    pool: Pool,
+    now: u64,
+}
+
+impl Bench {
+    fn new(sharing: Sharing) -> Self {
+        let (mut share, mut keys) = (Share::new(sharing), Keys::default());
+        for (id, form) in (0..).map(KeyId).zip(FORMS) {
+            let key = form.keys(1).0;
+            let class = share.class_of(&key);
+            keys.insert(id, key, true);
+            keys.classify(id, class);
+        }
+        Self { share, keys, pool: arena(256).pool(), now: 0 }
+    }
+
+    fn jobs(&mut self, key: u32, n: usize, blocks: usize) -> Vec<Job> {
+        let form: Form = FORMS[key as usize];
+        (0..n).map(|number| form.seal(&mut self.pool, key, number as u64, blocks)).collect()
+    }
+
+    fn free(&mut self, jobs: Vec<Job>) {
+        jobs.into_iter().for_each(|job| self.pool.free(job.frame));
+    }
+
+    fn cost(jobs: &[Job]) -> f64 {
+        let one = |job: &Job| {
+            let (packet, byte) = COSTS[job.key.0 as usize];
+            packet + byte * f64::from(job.text.len)
+        };
+        jobs.iter().map(one).sum()
+    }
+
+    /// Does jobs here; a turn takes as long as the jobs, and `idle` more.
+    fn here(&mut self, jobs: &[Job], idle: u64) {
+        let cycles = Self::cost(jobs) as u64;
+        self.share.took(self.now);
+        self.share.did(&self.keys, jobs, Some(cycles));
+        self.now += cycles;
+        self.share.end_turn(self.now);
+        self.now += idle;
+        if idle > 0 {
+            self.share.end_turn(self.now);
+        }
+    }
+
+    /// A turn as a worker has it: says whether the jobs were handed over.
+    fn turn(&mut self, jobs: &[Job], idle: u64) -> bool {
+        let Some(here) = self.share.goes_away(&self.keys, jobs) else {
+            self.here(jobs, idle);
+            return false;
+        };
+        self.share.took(self.now);
+        let cycles = HANDING * jobs.len() as u64;
+        self.share.handed_over(jobs.len(), here, cycles);
+        self.now += cycles;
+        self.share.end_turn(self.now);
+        // What is spared is idle time, unless there is more to do.
+        self.now += idle;
+        self.share.end_turn(self.now);
+        true
+    }
+
+    fn expected(&self, jobs: &[Job]) -> f64 {
+        self.share.costs.of(&self.keys, jobs)
+    }
+}
+
+const BALANCE: Sharing = Sharing { balance: true, budget: 0 };
+
+#[test]
+fn costs_are_learnt_for_suites_and_sizes_also_when_they_are_mixed() {
+    let mut bench = Bench::new(BALANCE);
+    for turn in 0..2000 {
+        let mut jobs = bench.jobs(0, turn % 7 + 2, 2 + turn % 60);
+        jobs.extend(bench.jobs(1, turn % 5 + 2, 1 + turn % 80));
+        bench.here(&jobs, 0);
+        bench.free(jobs);
+    }
+    for key in 0..2 {
+        for blocks in [4, 40, 88] {
+            let jobs = bench.jobs(key, 10, blocks);
+            let ratio = bench.expected(&jobs) / Bench::cost(&jobs);
+            assert!((0.95..1.05).contains(&ratio), "{ratio} for {blocks} blocks of {key}");
+            bench.free(jobs);
+        }
+    }
+}
+
+#[test]
+fn an_interrupted_burst_teaches_nothing_and_a_slower_processor_something() {
+    let mut bench = Bench::new(BALANCE);
+    let jobs = bench.jobs(0, 32, 20);
+    (0..50).for_each(|_| bench.here(&jobs, 0));
+    let before = bench.expected(&jobs);
+    bench.share.did(&bench.keys, &jobs, Some(before as u64 * 100));
+    assert_eq!(bench.expected(&jobs), before);
+    for _ in 0..200 {
+        bench.share.did(&bench.keys, &jobs, Some(before as u64 * 4));
+    }
+    let ratio = bench.expected(&jobs) / before;
+    assert!((3.8..4.1).contains(&ratio), "{ratio}");
+    bench.free(jobs);
+}
+
+#[test]
+fn bursts_are_handed_over_when_the_worker_does_not_keep_up_and_that_is_worth_it() {
+    let mut bench = Bench::new(BALANCE);
+    let (long, short, few) = (bench.jobs(0, 32, 80), bench.jobs(0, 32, 1), bench.jobs(0, 4, 80));
+    let turns = |bench: &mut Bench, jobs: &[Job], idle: u64| {
+        // Not counted: until the load is judged.
+        for _ in 0..2000 {
+            bench.turn(jobs, idle);
+        }
+        (0..1000).filter(|_| bench.turn(jobs, idle)).count()
+    };
+    let cost = Bench::cost(&long) as u64;
+    assert_eq!(turns(&mut bench, &long, cost), 0, "half of the time there is nothing to do");
+    assert_eq!(turns(&mut bench, &long, 0), 1000);
+    // A packet of 16 bytes costs 104, and handing it over 70: that is worth it.
+    assert_eq!(turns(&mut bench, &short, 0), 1000);
+    assert_eq!(turns(&mut bench, &few, 0), 0, "small bursts say that the worker keeps up");
+    // Handed over, the same packets leave it idle for most of the time; it would have been busy all the time.
+    let spared = cost - HANDING * 32;
+    assert_eq!(turns(&mut bench, &long, 0), 1000);
+    assert_eq!(turns(&mut bench, &long, spared), 1000);
+    assert_eq!(turns(&mut bench, &long, spared + cost), 0, "half of the load");
+    for jobs in [long, short, few] {
+        bench.free(jobs);
+    }
+}
+
+#[test]
+fn what_costs_less_than_handing_over_stays_here() {
+    let mut bench = Bench::new(BALANCE);
+    bench.share.is_overloaded = true;
+    let jobs = bench.jobs(0, 32, 1);
+    (0..20).for_each(|_| bench.here(&jobs, 0));
+    bench.share.is_overloaded = true;
+    // 104 cycles a packet here.
+    for (handing, goes) in
+        [(110.0, false), (90.0, false), (80.0, true), (95.0, true), (100.0, false)]
+    {
+        bench.share.handing = Some(handing);
+        assert_eq!(bench.share.goes_away(&bench.keys, &jobs).is_some(), goes, "{handing}");
+    }
+    // It is tried again after some time.
+    bench.share.handing = Some(200.0);
+    let tried = (0..100_000).any(|_| {
+        bench.share.is_overloaded = true;
+        bench.turn(&jobs, 0)
+    });
+    assert!(tried);
+    bench.free(jobs);
+}
+
+#[test]
+fn no_turn_takes_more_than_its_budget_and_one_packet() {
+    let budget = 20_000;
+    let mut bench = Bench::new(Sharing { balance: false, budget });
+    for turn in 0..500 {
+        bench.now += 1;
+        let mut spent = 0.0;
+        for burst in 0..3 {
+            let mut jobs = bench.jobs(0, 20, 1 + (turn + burst) % 80);
+            jobs.extend(bench.jobs(1, 20, 1 + turn % 50));
+            let fit = bench.share.within_budget(bench.now, &bench.keys, &jobs);
+            assert!(burst > 0 || fit > 0, "each turn does something");
+            let done = &jobs[..fit];
+            bench.share.did(&bench.keys, done, Some(Bench::cost(done) as u64));
+            spent += Bench::cost(done);
+            bench.free(jobs);
+        }
+        let longest = 300.0 + 0.6 * 80.0 * 16.0;
+        let is_learnt = turn >= 200;
+        let within = spent <= budget as f64 + longest && spent > budget as f64 * 0.8;
+        assert!(within || !is_learnt, "{spent} cycles in turn {turn}");
+    }
+}
