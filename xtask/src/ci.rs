@@ -137,6 +137,11 @@ const STEPS: &[Step] = &[
         test_steps::run_engines,
     ),
     long(
+        "openssl",
+        "OpenSSL's own vectors, and programs in C under AddressSanitizer and Valgrind",
+        test_steps::run_openssl,
+    ),
+    long(
         "kills",
         "tests that kill gateways or shake hands, by far more than a few times",
         test_steps::run_kills,

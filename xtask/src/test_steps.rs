@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::env;
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result};
@@ -163,6 +164,27 @@ pub(crate) fn run_isatrap(gate: &Gate) -> Result<Tally> {
     command.args(["test", "--manifest-path", "interop/isatrap/Cargo.toml", "--no-fail-fast"]);
     command.args(["--", "--show-output"]).current_dir(&gate.workspace.root);
     tests(&gate.workspace, "isatrap", &mut command, &mut |line| println!("{line}"))
+}
+
+/// What is too long for the gate of the OpenSSL provider. OpenSSL's vectors are fetched before.
+pub(crate) fn run_openssl(gate: &Gate) -> Result<Tally> {
+    let fallback = || gate.workspace.root.join("target/vectors");
+    let vectors = env::var_os("CONVOY_VECTORS").map_or_else(fallback, PathBuf::from);
+    let fetched = Command::new("interop/fetch-openssl-vectors.sh")
+        .arg(vectors.join("openssl"))
+        .current_dir(&gate.workspace.root)
+        .status()
+        .context("cannot run interop/fetch-openssl-vectors.sh")?;
+    let mut sum = Tally::default();
+    // Where they are not to be had, the tests that need them are skipped, and say so.
+    if !fetched.success() && fetched.code() != Some(77) {
+        sum.add(Tally::fail("interop/fetch-openssl-vectors.sh".to_owned()));
+    }
+    let mut command = cargo();
+    command.args(["test", "--package", "convoy-openssl", "--locked", "--lib", "--test", "long"]);
+    command.args(["--", "--show-output"]).current_dir(&gate.workspace.root);
+    sum.add(tests(&gate.workspace, "openssl", &mut command, &mut |line| println!("{line}"))?);
+    Ok(sum)
 }
 
 /// The sets to deny beyond what the user denies already.

@@ -10,8 +10,8 @@
 //! interop/constant-time/run.sh [SUITE...]
 //! ```
 //!
-//! Suites are those of bursts, and three more: "jobs" for what only a manager does, "streams", and
-//! "records" of TLS.
+//! Suites are those of bursts, and four more: "jobs" for what only a manager does, "streams" of AES-GCM,
+//! "chacha-streams", and "records" of TLS.
 //! Tiers that Valgrind's processor lacks are skipped.
 
 use std::{hint::black_box, process::ExitCode, sync::Arc};
@@ -20,8 +20,8 @@ use convoy_crypto::{
     AeadKey, Cipher, Cpu, GcmParams, HashAlg, IcvLen, KeyBits, KeyMaterial, Nonce, OpenKey, OpenOp,
     SealKey, SealOp, SecretBytes, Suite, Tier, Verdict,
     manager::{
-        AesDecryptKey, AesEncryptKey, Buffer, CmacKey, Direction, Engine, GcmStream, HmacKeys, Job,
-        JobCipher, JobHash, Runner, Span, Status, XcbcKey, one_block, tags_match,
+        AesDecryptKey, AesEncryptKey, Buffer, ChaChaStream, CmacKey, Direction, Engine, GcmStream,
+        HmacKeys, Job, JobCipher, JobHash, Runner, Span, Status, XcbcKey, one_block, tags_match,
     },
     marks::{are_followed, mark_public, mark_secret, reports},
     open_burst, seal_burst,
@@ -46,8 +46,12 @@ impl Subject {
 fn subjects() -> Vec<Subject> {
     let suites = Suite::all()
         .map(|suite| Subject::new(suite, move |cpu, tier| seal_and_open(cpu, tier, suite)));
-    let others: [(_, fn(&Cpu, Tier)); 3] =
-        [("jobs", jobs), ("streams", streams), ("records", records)];
+    let others: [(_, fn(&Cpu, Tier)); 4] = [
+        ("jobs", jobs),
+        ("streams", streams),
+        ("chacha-streams", chacha_streams),
+        ("records", records),
+    ];
     suites.chain(others.map(|(name, run)| Subject::new(name, run))).collect()
 }
 
@@ -274,6 +278,31 @@ fn streams(cpu: &Cpu, tier: Tier) {
                     } else {
                         assert_eq!(stream.verify(&[0; 16]), Ok(false));
                     }
+                }
+            }
+        }
+    }
+}
+
+/// The same with ChaCha20-Poly1305, whose parts are many short ones, or few.
+fn chacha_streams(cpu: &Cpu, tier: Tier) {
+    let key = AeadKey::with_tier(cpu, tier, Suite::ChaCha20Poly1305, secret(32, 1));
+    let key = Arc::new(key.expect("the tier is there"));
+    for header in [13, 60] {
+        for parts in [&LENGTHS[..], &[600], &[5, 11, 256, 1, 15, 3000]] {
+            let seal = ChaChaStream::seal(Arc::clone(&key), &[7; 12]);
+            let open = ChaChaStream::open(Arc::clone(&key), &[7; 12]);
+            for mut stream in [seal, open].map(|stream| stream.expect("the key is of ChaCha20")) {
+                stream.aad(&bytes(header, 1, 0)).expect("in front of text");
+                for (i, &len) in parts.iter().enumerate() {
+                    let mut data = bytes(len, 3, i);
+                    mark_secret(&mut *data);
+                    stream.update(&mut data).expect("not too long");
+                }
+                if stream.is_seal() {
+                    assert_ne!(*public(stream.tag().expect("it seals")), [0; 16]);
+                } else {
+                    assert_eq!(stream.verify(&[0; 16]), Ok(false));
                 }
             }
         }

@@ -125,6 +125,7 @@ mod nonce;
 mod op;
 mod params;
 mod pass;
+mod poly;
 mod portable;
 mod secret;
 mod suite;

@@ -1,5 +1,5 @@
-//! `libconvoy_openssl.so`: a provider for OpenSSL 3 that does AES-GCM, and AES-CBC with HMAC for TLS, with
-//! Convoy's kernels.
+//! `libconvoy_openssl.so`: a provider for OpenSSL 3 that does AES-GCM, ChaCha20-Poly1305, and AES-CBC with
+//! HMAC for TLS, with Convoy's kernels.
 //!
 //! Programs that use OpenSSL, such as nginx, take it without being changed or built anew: a
 //! configuration file of OpenSSL names the library (`docs/tls.md`, `convoy openssl-conf`). It is not
@@ -7,18 +7,20 @@
 //!
 //! * [`gcm`](mod@gcm) is what OpenSSL calls a cipher context, in safe Rust: keys, IVs, tags, records
 //!   of TLS 1.2, and messages in any number of parts, by which TLS 1.3 and everybody else works.
+//! * [`chacha`] is that of ChaCha20-Poly1305, which is offered where it is faster than OpenSSL's own.
 //! * [`cbc`] is that of the composites of AES-CBC and HMAC: records of TLS 1.0 to 1.2, one by one or several
 //!   at once.
 //! * `ffi` is the border: dispatch tables, parameters, errors. All unsafe code is there. A panic ends
 //!   at the border as an error.
 //! * [`stats`] counts what was done in a file that processes share.
 //!
-//! What OpenSSL's default provider does is done here, error for error; [`Gcm`](gcm::Gcm) and
-//! [`CbcHmac`](cbc::CbcHmac) say where not.
+//! What OpenSSL's default provider does is done here, error for error; [`Gcm`](gcm::Gcm),
+//! [`ChaCha`](chacha::ChaCha) and [`CbcHmac`](cbc::CbcHmac) say where not.
 
 #![deny(unsafe_code)]
 
 pub mod cbc;
+pub mod chacha;
 #[allow(unsafe_code)]
 mod ffi;
 pub mod gcm;

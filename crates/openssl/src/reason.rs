@@ -24,6 +24,15 @@ pub enum Reason {
     InvalidTag = 110,
     /// Text is given before a key.
     NoKeySet = 114,
+    /// The additional data of a TLS record is not 13 bytes, or names too short a record: ChaCha20-Poly1305's
+    /// reason.
+    InvalidData = 115,
+    /// A tag is not 1 to 16 bytes.
+    InvalidTagLength = 118,
+    /// A tag is asked for when decrypting.
+    TagNotSet = 119,
+    /// A tag is set when encrypting.
+    TagNotNeeded = 120,
     /// Every number of a record was used under this key.
     TooManyRecords = 126,
     /// A defect: a panic ended at the border (`ERR_R_INTERNAL_ERROR`).

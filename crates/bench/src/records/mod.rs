@@ -23,16 +23,19 @@ pub struct RecordCipher {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Gcm,
+    /// ChaCha20-Poly1305, whose nonces nobody sends (RFC 7905).
+    ChaCha,
     /// MAC, then encrypt, in one: with how many bytes of MAC, which are as many as its key has.
     CbcHmac(usize),
 }
 
 impl RecordCipher {
     /// Those that can be measured.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::new("aes-128-gcm", c"id-aes128-GCM", Kind::Gcm),
         Self::new("aes-192-gcm", c"id-aes192-GCM", Kind::Gcm),
         Self::new("aes-256-gcm", c"id-aes256-GCM", Kind::Gcm),
+        Self::new("chacha20-poly1305", c"ChaCha20-Poly1305", Kind::ChaCha),
         Self::new("aes-128-cbc-hmac-sha1", c"AES-128-CBC-HMAC-SHA1", Kind::CbcHmac(20)),
         Self::new("aes-256-cbc-hmac-sha1", c"AES-256-CBC-HMAC-SHA1", Kind::CbcHmac(20)),
         Self::new("aes-128-cbc-hmac-sha256", c"AES-128-CBC-HMAC-SHA256", Kind::CbcHmac(32)),
@@ -43,8 +46,8 @@ impl RecordCipher {
         Self { name, evp, kind }
     }
 
-    fn is_gcm(self) -> bool {
-        self.kind == Kind::Gcm
+    fn is_aead(self) -> bool {
+        matches!(self.kind, Kind::Gcm | Kind::ChaCha)
     }
 }
 
@@ -116,8 +119,8 @@ impl Call {
     /// Whether a cipher is called so.
     fn suits(self, cipher: RecordCipher) -> bool {
         match self {
-            Self::Tls13Seal | Self::Tls13Open | Self::Part => cipher.is_gcm(),
-            Self::Multiblock4 | Self::Multiblock8 => !cipher.is_gcm(),
+            Self::Tls13Seal | Self::Tls13Open | Self::Part => cipher.is_aead(),
+            Self::Multiblock4 | Self::Multiblock8 => !cipher.is_aead(),
             _ => true,
         }
     }
@@ -229,6 +232,7 @@ mod tests {
         let count = |name: &str| all.iter().filter(|s| s.cipher.name == name).count();
         // Four calls at four sizes, five parts, key and context; two calls, two of several at two sizes.
         assert_eq!((count("aes-128-gcm"), count("aes-256-cbc-hmac-sha256")), (23, 14));
+        assert_eq!(count("chacha20-poly1305"), 23);
         let several: Vec<_> = all.iter().filter(|s| s.call == Call::Multiblock8).collect();
         assert!(several.iter().all(|s| [1424, 15_872].contains(&s.size)), "{several:?}");
     }

@@ -5,15 +5,16 @@ use std::rc::Rc;
 use super::{Call, Kind, MOST, RecordCipher, Subject};
 use crate::peer::openssl::{Cipher, Context, Refused};
 
-/// Bytes in front of a record's text: the explicit nonce, or the IV.
+/// Bytes in front of a record's text: the explicit nonce, or the IV, or nothing.
 pub(super) const fn front(cipher: RecordCipher) -> usize {
     match cipher.kind {
         Kind::Gcm => 8,
+        Kind::ChaCha => 0,
         Kind::CbcHmac(_) => 16,
     }
 }
 
-/// Bytes of a GCM tag.
+/// Bytes of the tag of an AEAD.
 const TAG: usize = 16;
 
 /// Most bytes that records grow by: header, IV, MAC and padding.
@@ -58,7 +59,7 @@ struct Keys {
 impl Keys {
     fn new(cipher: RecordCipher, key_len: usize) -> Self {
         let mac = match cipher.kind {
-            Kind::Gcm => 0,
+            Kind::Gcm | Kind::ChaCha => 0,
             Kind::CbcHmac(len) => len,
         };
         let bytes = |seed: u8, len: usize| (0..len).map(|i| seed ^ i as u8).collect();
@@ -298,13 +299,18 @@ fn keyed(
 ) -> Result<Context, Refused> {
     let mut context = Context::new(cipher, seals)?;
     match (subject.cipher.kind, subject.call) {
-        (Kind::Gcm, Call::Tls13Seal | Call::Tls13Open | Call::Part) => {
+        (Kind::Gcm | Kind::ChaCha, Call::Tls13Seal | Call::Tls13Open | Call::Part) => {
             context.set_iv_len(12)?;
             context.key(&keys.key, None)?;
         }
         (Kind::Gcm, _) => {
             context.key(&keys.key, None)?;
-            context.fixed_iv(FIXED)?;
+            context.fixed_iv(&FIXED)?;
+            context.tls_version(0x303)?;
+        }
+        (Kind::ChaCha, _) => {
+            context.key(&keys.key, None)?;
+            context.fixed_iv(&nonce(0))?;
             context.tls_version(0x303)?;
         }
         (Kind::CbcHmac(_), _) => {
@@ -319,7 +325,7 @@ fn keyed(
 /// Another key for a context that is there.
 #[inline(always)]
 fn rekey(context: &mut Context, cipher: RecordCipher, keys: &Keys) -> Result<(), Refused> {
-    if cipher.is_gcm() {
+    if cipher.is_aead() {
         return context.key(&keys.key, Some(&nonce(1)));
     }
     context.key(&keys.key, Some(&[3; 16]))?;

@@ -17,13 +17,13 @@ pub struct Stream {
 impl From<StreamError> for Error {
     fn from(error: StreamError) -> Self {
         match error {
-            StreamError::NotGcm(_) => Self::Args,
+            StreamError::NotGcm(_) | StreamError::NotChaCha20Poly1305(_) => Self::Args,
             StreamError::AadBehindText | StreamError::Ended | StreamError::TagOfOpened => {
                 Self::State
             }
             StreamError::IvLength { .. }
             | StreamError::AadTooLong
-            | StreamError::DataTooLong
+            | StreamError::DataTooLong { .. }
             | StreamError::OutputLength { .. } => Self::Length,
         }
     }

@@ -46,7 +46,7 @@ fn records_of_both_providers_agree_and_are_told_in_json() {
     let named = |list: &serde_json::Value, cipher: &str| {
         list.as_array().unwrap().iter().any(|entry| entry["cipher"] == cipher)
     };
-    for cipher in ["aes-128-cbc-hmac-sha1", "aes-256-cbc-hmac-sha256"] {
+    for cipher in ["chacha20-poly1305", "aes-128-cbc-hmac-sha1", "aes-256-cbc-hmac-sha256"] {
         let is_told = named(&report["points"], cipher) || named(&report["not_offered"], cipher);
         assert!(is_told, "{cipher}: {report}");
     }

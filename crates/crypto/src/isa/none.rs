@@ -3,11 +3,12 @@
 
 use crate::{
     HashAlg, KeyBits, MacAlg, Tier,
-    block::{CbcMacKey, HmacKey, RoundKeys},
+    block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys},
     burst::Slot,
     op::Op,
     pass::{
-        CbcMacJob, CcmJob, ChaChaJob, CipherJob, GcmState, GmacJob, HmacJob, record::RecordJob,
+        CbcMacJob, CcmJob, ChaChaJob, ChaChaState, CipherJob, GcmState, GmacJob, HmacJob,
+        chacha_parts::Pads, record::RecordJob,
     },
 };
 
@@ -153,6 +154,24 @@ impl Kernel {
     }
 
     pub(crate) fn chacha20_poly1305(self, _: bool, _: &mut [ChaChaJob<'_>]) {
+        match self {}
+    }
+
+    pub(crate) fn chacha_first(self, _: bool, _: ChaChaJob<'_>, _: &mut ChaChaState) {
+        match self {}
+    }
+
+    pub(crate) fn chacha_next(
+        self,
+        _: bool,
+        _: (&ChaChaKey, &[u8; 16], u32),
+        _: &mut [u8],
+        _: &mut ChaChaState,
+    ) {
+        match self {}
+    }
+
+    pub(crate) fn chacha_keystream(self, _: (&ChaChaKey, &[u8; 16], u32), _: &mut Pads) {
         match self {}
     }
 

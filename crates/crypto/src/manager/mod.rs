@@ -48,6 +48,7 @@
 //!   [`Service`] lets many threads use one manager.
 
 mod aead;
+mod chacha_stream;
 mod check;
 mod job;
 mod keys;
@@ -56,6 +57,7 @@ mod run;
 mod service;
 mod stream;
 
+pub use chacha_stream::ChaChaStream;
 pub use job::{
     Buffer, ChainOrder, Direction, Iv, Job, JobCipher, JobHash, Span, Status, tags_match,
 };

@@ -25,12 +25,18 @@ pub enum StreamError {
         /// Bytes given.
         given: usize,
     },
-    /// More additional data than GCM allows.
+    /// More additional data than lengths in bits can be told of.
     #[error("additional data becomes longer than 2^61 - 1 bytes")]
     AadTooLong,
-    /// More text than GCM allows under one IV.
-    #[error("text becomes longer than {limit} bytes, the most under one iv", limit = GcmParams::MAX_DATA)]
-    DataTooLong,
+    /// The key is of another suite.
+    #[error("the key is for {0}, messages in parts call for chacha20-poly1305")]
+    NotChaCha20Poly1305(Suite),
+    /// More text than the cipher allows under one IV.
+    #[error("text becomes longer than {limit} bytes, the most under one iv")]
+    DataTooLong {
+        /// Most bytes.
+        limit: u64,
+    },
     /// Input and output do not have the same length.
     #[error("output has {output} bytes, the input {input}")]
     OutputLength {
@@ -388,7 +394,7 @@ impl GcmStream {
     fn check(&self, more: usize) -> Result<(), StreamError> {
         match self.phase {
             Phase::Ended | Phase::Verified => Err(StreamError::Ended),
-            _ if !self.fits(more) => Err(StreamError::DataTooLong),
+            _ if !self.fits(more) => Err(StreamError::DataTooLong { limit: GcmParams::MAX_DATA }),
             _ => Ok(()),
         }
     }

@@ -7,6 +7,7 @@
 pub(crate) mod aes;
 mod batch;
 pub(crate) mod chacha;
+pub(crate) mod chacha_parts;
 pub(crate) mod gcm_parts;
 pub(crate) mod gmac;
 pub(crate) mod hmac;
@@ -19,6 +20,7 @@ pub(crate) use aes::{
 };
 pub(crate) use batch::{Batch, Tagged};
 pub(crate) use chacha::chacha20_poly1305;
+pub(crate) use chacha_parts::ChaChaState;
 pub(crate) use gcm_parts::GcmState;
 pub(crate) use gmac::gmac;
 pub(crate) use hmac::{Hasher, hmac};

@@ -10,7 +10,11 @@ use poly1305::{
 };
 use zeroize::Zeroize;
 
-use crate::pass::ChaChaJob;
+use crate::{
+    block::ChaChaKey,
+    pass::{ChaChaJob, ChaChaState, chacha_parts::Pads},
+    poly::Poly,
+};
 
 /// Runs one packet from start to end: transforms the data and leaves the tag in the job.
 pub(crate) fn run(seal: bool, job: &mut ChaChaJob<'_>) {
@@ -37,6 +41,49 @@ pub(crate) fn run(seal: bool, job: &mut ChaChaJob<'_>) {
     data.copy_from_slice(&(job.data.len() as u64).to_le_bytes());
     mac.update(&[lengths]);
     job.tag = mac.finalize().into();
+}
+
+/// The MAC of a message, with its key (RFC 8439 section 2.6) and nothing else.
+pub(crate) fn mac(key: &ChaChaKey, nonce: &[u8; 16]) -> Poly {
+    let mut block = [0; 64];
+    apply(&mut cipher(key, nonce, 0), &mut block);
+    let mac = Poly::new(&block);
+    block.zeroize();
+    mac
+}
+
+/// Runs a part of a message from a block of keystream on; its MAC has all before.
+pub(crate) fn part(
+    seal: bool,
+    key: &ChaChaKey,
+    nonce: &[u8; 16],
+    block: u32,
+    data: &mut [u8],
+    state: &mut ChaChaState,
+) {
+    if !seal {
+        state.take(0, data);
+    }
+    apply(&mut cipher(key, nonce, block), data);
+    if seal {
+        state.take(0, data);
+    }
+}
+
+/// Keystream from a block on.
+pub(crate) fn keystream(key: &ChaChaKey, nonce: &[u8; 16], block: u32, pads: &mut Pads) {
+    let pads = pads.as_flattened_mut();
+    pads.fill(0);
+    // Behind the last block there is no text.
+    let len = pads.len().min(usize::try_from(u32::MAX - block).unwrap_or(0).saturating_mul(64));
+    apply(&mut cipher(key, nonce, block), &mut pads[..len]);
+}
+
+fn cipher(key: &ChaChaKey, nonce: &[u8; 16], block: u32) -> ChaCha20 {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *nonce;
+    let mut cipher = ChaCha20::new(&key.0.into(), &[a, b, c, d, e, f, g, h, i, j, k, l].into());
+    cipher.seek(u64::from(block) * 64);
+    cipher
 }
 
 /// Adds keystream to data. Data is never longer than the keystream; if it were, nothing of it would

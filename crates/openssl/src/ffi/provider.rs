@@ -12,12 +12,13 @@ use super::{
         AES_128_CBC_HMAC_SHA1, AES_128_CBC_HMAC_SHA256, AES_256_CBC_HMAC_SHA1,
         AES_256_CBC_HMAC_SHA256,
     },
+    chacha::CHACHA20_POLY1305,
     core::{Algorithm, Core, Dispatch, Failure, Handle, guard, guard_pointer},
     counters,
     gcm::{AES_128_GCM, AES_192_GCM, AES_256_GCM},
     param::{Param, Params},
 };
-use crate::Reason;
+use crate::{Reason, chacha};
 
 /// A table's entry for a function, which loses its signature here.
 macro_rules! dispatch {
@@ -54,8 +55,10 @@ const fn algorithm(names: &'static CStr, implementation: &'static [Dispatch]) ->
     }
 }
 
-/// With every name that the default provider has for them: libssl asks for the second.
-static CIPHERS: [Algorithm; 8] = [
+/// With every name that the default provider has for them: of AES-GCM, libssl asks for the second. The first
+/// one is left out where it is not offered.
+static CIPHERS: [Algorithm; 9] = [
+    algorithm(c"ChaCha20-Poly1305", &CHACHA20_POLY1305),
     algorithm(c"AES-128-GCM:id-aes128-GCM:2.16.840.1.101.3.4.1.6", &AES_128_GCM),
     algorithm(c"AES-192-GCM:id-aes192-GCM:2.16.840.1.101.3.4.1.26", &AES_192_GCM),
     algorithm(c"AES-256-GCM:id-aes256-GCM:2.16.840.1.101.3.4.1.46", &AES_256_GCM),
@@ -127,7 +130,11 @@ extern "C" fn query(_: *mut c_void, operation: c_int, no_cache: *mut c_int) -> *
         // SAFETY: libcrypto gives a place for the answer.
         unsafe { *no_cache = 0 };
     }
-    if operation == OP_CIPHER { CIPHERS.as_ptr() } else { ptr::null() }
+    match operation {
+        OP_CIPHER if chacha::is_offered() => CIPHERS.as_ptr(),
+        OP_CIPHER => CIPHERS[1..].as_ptr(),
+        _ => ptr::null(),
+    }
 }
 
 static GETTABLE: [Param; 5] = [

@@ -44,7 +44,7 @@ struct side {
 };
 
 static struct side sides[2];
-static int prints_all;
+static int prints_all, offers_chacha;
 
 /* Everything that is drawn for a call, once for both sides. */
 struct call {
@@ -57,6 +57,10 @@ static struct call call;
 /* What is known of the contexts, so that calls are left out in which the two may differ. */
 static int seals, has_iv, in_message, has_aad, has_no_tag, had_record;
 static unsigned iv_len;
+
+/* The same of ChaCha20-Poly1305: bytes of text that its next record is to have. */
+static int is_chacha, has_key, has_fixed, has_text, has_tag;
+static unsigned record_len;
 
 static void take_errors(struct outcome *did)
 {
@@ -189,9 +193,16 @@ static void carry_out(struct side *side)
         break;
     case RECORD:
         memcpy(side->text, call.bytes, call.len);
-        did->result = EVP_CipherUpdate(context, call.place ? side->text : side->text + 8, &len, side->text,
-                                       (int)call.len);
+        if (is_chacha)
+            did->result = EVP_CipherUpdate(context, side->text, &len, call.place ? side->text : call.bytes,
+                                           (int)call.len);
+        else
+            did->result = EVP_CipherUpdate(context, call.place ? side->text : side->text + 8, &len, side->text,
+                                           (int)call.len);
         did->len = len;
+        /* Of one that is refused, too: it is wiped. */
+        if (is_chacha && call.len == record_len + 16)
+            memcpy(did->bytes, side->text, did->count = call.len);
         break;
     case ODD_SET:
         memset(side->text, 0, 64);
@@ -217,6 +228,66 @@ static int same(void)
            && memcmp(a->bytes, b->bytes, a->count) == 0 && memcmp(a->errors, b->errors, sizeof a->errors) == 0;
 }
 
+/* Whether both sides must answer a call of ChaCha20-Poly1305 alike. */
+static int suits_chacha(void)
+{
+    const char *name;
+
+    switch (call.what) {
+    case INIT:
+        /* A new key in the middle of a message is a mistake that the two punish differently. */
+        if (in_message && (call.with & 1))
+            call.with = 3;
+        fill(call.key, 32), fill(call.iv, 16);
+        return 1;
+    case IVLEN:
+        call.size = below(4) ? 12 : below(20);
+        return 1;
+    case AAD:
+        return has_key && has_iv && !has_text && !has_aad;
+    case TEXT:
+        return has_key && has_iv && !has_aad;
+    case CIPHER:
+        call.kind = below(2);
+        /* One of nothing keys the default provider's MAC. */
+        return has_key && has_iv && !has_aad && (call.kind || !has_text) && call.len > 0;
+    case FINAL:
+        return has_key && has_iv && !has_aad && (seals || has_tag);
+    case SET_TAG:
+        /* One in 256 of the shortest is right by chance. */
+        return call.size == 0 || call.size >= 4;
+    case FIXED:
+        call.size = below(3) ? 12 : below(14);
+        return !has_aad && !in_message;
+    case TLS_AAD:
+        call.size = below(6) ? 13 : below(16);
+        call.bytes[11] &= 7;
+        return has_fixed;
+    case RECORD:
+        if (below(4))
+            call.len = record_len + 16;
+        return has_key && has_aad;
+    case NUMBERS: case GET_TAG: case COPY:
+        return 1;
+    case ODD_SET: case ODD_GET:
+        call.with = below(12), call.kind = below(5);
+        name = NAMES[call.with];
+        if (call.what == ODD_SET) {
+            memset(call.bytes + 1, 0, 7);
+            call.bytes[0] = strcmp(name, "keylen") ? 12 : 32;
+            call.size = below(2) ? 8 : below(20);
+            /* Of these, good ones have their own calls; libcrypto reads from null in others. */
+            if (KINDS[call.kind] == OSSL_PARAM_OCTET_STRING || !call.place)
+                return 0;
+            return 1;
+        }
+        call.size = below(2) ? 8 : below(20);
+        return call.place;
+    default:
+        return 0;
+    }
+}
+
 /* Draws a call that both sides must answer alike. */
 static void draw(void)
 {
@@ -233,6 +304,11 @@ static void draw(void)
         fill(call.bytes, call.len < 64 ? 64 : call.len);
         if (below(12) == 0)
             call.len = 0;
+        if (is_chacha) {
+            if (suits_chacha())
+                return;
+            continue;
+        }
         switch (call.what) {
         case INIT:
             /* A new key in the middle of a message is a mistake that the two punish differently. */
@@ -345,9 +421,59 @@ static void draw(void)
     }
 }
 
+static void note_chacha(void)
+{
+    int done = sides[0].did.result > 0 || (call.what == CIPHER && sides[0].did.result == 0);
+
+    switch (call.what) {
+    case INIT:
+        if (call.with & 1)
+            has_key = 1, has_aad = 0;
+        if (call.with & 2)
+            has_iv = has_fixed = 1, in_message = has_text = has_aad = 0;
+        break;
+    case AAD:
+        in_message |= call.len > 0;
+        break;
+    case TEXT:
+        in_message |= call.len > 0, has_text |= call.len > 0;
+        break;
+    case CIPHER:
+        in_message |= call.len > 0, has_text |= call.len > 0 && call.kind;
+        break;
+    case FINAL:
+        has_iv = in_message = has_text = 0;
+        break;
+    case SET_TAG:
+        has_tag |= done;
+        break;
+    case FIXED:
+        if (done)
+            has_iv = has_fixed = 1, in_message = has_text = 0;
+        break;
+    case TLS_AAD:
+        if (done) {
+            has_aad = 1, has_iv = in_message = has_text = 0;
+            record_len = (unsigned)(call.bytes[11] << 8 | call.bytes[12]) - (seals ? 0 : 16);
+        }
+        break;
+    case RECORD:
+        if (call.len == record_len + 16)
+            has_aad = 0;
+        break;
+    default:
+        break;
+    }
+}
+
 static void note(void)
 {
     int done = sides[0].did.result > 0 || (call.what == CIPHER && sides[0].did.result == 0);
+
+    if (is_chacha) {
+        note_chacha();
+        return;
+    }
 
     switch (call.what) {
     case INIT:
@@ -398,7 +524,9 @@ static int round_of(unsigned long long seed, unsigned *calls, unsigned *failed)
 
     state = seed;
     bits = 128 + 64 * below(3);
-    snprintf(name, sizeof name, "AES-%u-GCM", bits);
+    is_chacha = offers_chacha && below(4) == 0;
+    snprintf(name, sizeof name, is_chacha ? "ChaCha20-Poly1305" : "AES-%u-GCM", bits);
+    has_key = has_fixed = has_text = has_tag = 0;
     seals = (int)below(2);
     has_iv = in_message = has_aad = has_no_tag = had_record = 0;
     iv_len = 12;
@@ -438,7 +566,7 @@ static int round_of(unsigned long long seed, unsigned *calls, unsigned *failed)
         if (!seals && sides[0].did.result <= 0 && (call.what == FINAL || (call.what == CIPHER && call.kind == 2)))
             break;
         /* It keeps additional data that it refuses for their length field. */
-        if (call.what == TLS_AAD && sides[0].did.result <= 0)
+        if (call.what == TLS_AAD && sides[0].did.result <= 0 && !is_chacha)
             break;
         note();
     }
@@ -455,7 +583,12 @@ int main(int argc, char **argv)
     unsigned long long seed = argc > 2 ? strtoull(argv[2], NULL, 10) : 1;
     unsigned calls = 0, failed = 0;
 
+    EVP_CIPHER *chacha = EVP_CIPHER_fetch(NULL, "ChaCha20-Poly1305", "provider=convoy");
+
     prints_all = argc > 3;
+    offers_chacha = chacha != NULL;
+    EVP_CIPHER_free(chacha);
+    ERR_clear_error();
     for (unsigned long i = 0; i < rounds; i++)
         if (!round_of(seed + i, &calls, &failed))
             return 1;

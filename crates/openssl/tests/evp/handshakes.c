@@ -1,7 +1,8 @@
 /* Handshakes in memory, with data both ways: threads that share one SSL_CTX for each side and version. Memory must not
  * grow with their number.
  *
- *   handshakes NUMBER THREADS       key.pem and cert.pem lie in the working folder
+ *   handshakes NUMBER THREADS [watched]     key.pem and cert.pem lie in the working folder; of what watches memory itself,
+ *                                           no growth is judged
  */
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -107,6 +108,8 @@ int main(int argc, char **argv)
            sizes[0], sizes[1], sizes[2]);
     for (int i = 0; i < VERSIONS; i++)
         SSL_CTX_free(servers[i]), SSL_CTX_free(clients[i]);
-    /* A context that leaked in each handshake would be more. */
+    /* A context that leaked in each handshake would be more. What watches memory has some of its own. */
+    if (argc > 3)
+        return 0;
     return sizes[2] - sizes[1] > 256 + each * threads / 2;
 }

@@ -20,7 +20,7 @@
         }                                                                                                            \
     } while (0)
 
-#define SECRETS 8
+#define SECRETS 12
 
 extern void __libc_free(void *block);
 
@@ -54,7 +54,7 @@ static void look_for(const unsigned char *sixteen)
 /* Compilers leave out what is written to blocks that are freed next. */
 static void (*volatile give_back)(void *) = free;
 
-static unsigned char key[16], iv[12], text[4096], fixed[4];
+static unsigned char key[32], iv[12], text[4096], fixed[12];
 
 /* A context with the key, that has got so far. */
 static EVP_CIPHER_CTX *context(EVP_CIPHER *cipher, int seals, size_t len)
@@ -70,42 +70,22 @@ static EVP_CIPHER_CTX *context(EVP_CIPHER *cipher, int seals, size_t len)
     return made;
 }
 
-static void record(EVP_CIPHER_CTX *context)
+static void record(EVP_CIPHER_CTX *context, int fixed_len)
 {
     unsigned char aad[13] = {0, 0, 0, 0, 0, 0, 0, 1, 23, 3, 3, 0, 108}, bytes[124] = {0};
-    CHECK(EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_IV_FIXED, 4, fixed) == 1);
+    CHECK(EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_IV_FIXED, fixed_len, fixed) == 1);
     CHECK(EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_TLS1_AAD, 13, aad) == 16);
     CHECK(EVP_Cipher(context, bytes, bytes, 124) > 0);
 }
 
-int main(void)
+/* Contexts of a cipher come and go, and nothing that is looked for may be found. Gives how many contexts there were. */
+static unsigned long come_and_go(EVP_CIPHER *cipher, int fixed_len)
 {
-    EVP_CIPHER *cipher = EVP_CIPHER_fetch(NULL, "AES-128-GCM", NULL);
-    unsigned char block[16] = {0}, counter[16] = {0}, reversed[16];
     unsigned long contexts = 0;
-    AES_KEY schedule;
 
-    CHECK(cipher && !strcmp(OSSL_PROVIDER_get0_name(EVP_CIPHER_get0_provider(cipher)), "convoy"));
-    for (int i = 0; i < 16; i++)
-        key[i] = (unsigned char)(0x91 + 7 * i);
-    memset(iv, 0x3c, sizeof iv);
-    look_for(key);
-    CHECK(AES_set_encrypt_key(key, 128, &schedule) == 0);
-    AES_encrypt(block, block, &schedule);
-    /* The key of the hash is kept as its powers, the first of them with its bytes reversed, or doubled: those that are
-     * not the plain one are left to the crypto library's own test. */
-    for (int i = 0; i < 16; i++)
-        reversed[i] = block[15 - i];
-    look_for(block), look_for(reversed);
-    /* Keystream of the third block of text, of which half is used. */
-    memcpy(counter, iv, 12), counter[15] = 4;
-    AES_encrypt(counter, counter, &schedule);
-    CHECK(known == 6);
-    memcpy(secrets[known++], counter + 8, 8);
-    OPENSSL_cleanse(&schedule, sizeof schedule);
-
-    /* It would be seen. */
+    blocks = 0;
     is_watching = 1;
+    /* It would be seen. */
     for (int i = 0; i < known; i++) {
         unsigned char *held = malloc(100);
         memset(held, 1, 100), memcpy(held + 51, secrets[i], 8);
@@ -125,13 +105,13 @@ int main(void)
             if (ends)
                 EVP_CipherFinal_ex(one, text, &n);
             if (seals && !lens[i])
-                record(one);
+                record(one, fixed_len);
             EVP_CIPHER_CTX_free(one), EVP_CIPHER_CTX_free(copy);
             contexts += 2;
         }
         /* Another key in the place of the first. */
         EVP_CIPHER_CTX *one = context(cipher, seals, 40);
-        unsigned char other[16] = {1};
+        unsigned char other[32] = {1};
         CHECK(EVP_CipherInit_ex(one, NULL, NULL, other, iv, seals) == 1);
         EVP_CIPHER_CTX_free(one);
         contexts++;
@@ -140,11 +120,62 @@ int main(void)
     for (int i = 0; i < known; i++)
         if (found[i])
             printf("secret %d was left %ld times\n", i, found[i]);
-    printf("%lu contexts, %ld blocks given back\n", contexts, blocks);
+    printf("%s: %lu contexts, %ld blocks given back\n", EVP_CIPHER_get0_name(cipher), contexts, blocks);
     for (int i = 0; i < known; i++)
         CHECK(found[i] == 0);
+    return contexts;
+}
+
+/* The key, the end of the MAC's, and keystream of the first block of text, of which a part is used. */
+static void chacha(void)
+{
+    EVP_CIPHER *cipher = EVP_CIPHER_fetch(NULL, "ChaCha20-Poly1305", "provider=convoy");
+    EVP_CIPHER *plain = EVP_CIPHER_fetch(NULL, "ChaCha20", "provider=default");
+    EVP_CIPHER_CTX *made = EVP_CIPHER_CTX_new();
+    unsigned char stream[128] = {0}, counter[16] = {0};
+    int n;
+
+    ERR_clear_error();
+    if (cipher && plain) {
+        memcpy(counter + 4, iv, 12);
+        CHECK(EVP_EncryptInit_ex(made, plain, NULL, key, counter) == 1);
+        CHECK(EVP_EncryptUpdate(made, stream, &n, stream, sizeof stream) == 1);
+        known = 0;
+        look_for(key), look_for(key + 16), look_for(stream + 16), look_for(stream + 64 + 48);
+        /* A context has blocks for itself and its key. */
+        CHECK(come_and_go(cipher, 12) * 2 < (unsigned long)blocks);
+    }
+    EVP_CIPHER_CTX_free(made), EVP_CIPHER_free(cipher), EVP_CIPHER_free(plain);
+}
+
+int main(void)
+{
+    EVP_CIPHER *cipher = EVP_CIPHER_fetch(NULL, "AES-128-GCM", NULL);
+    unsigned char block[16] = {0}, counter[16] = {0}, reversed[16];
+    AES_KEY schedule;
+
+    CHECK(cipher && !strcmp(OSSL_PROVIDER_get0_name(EVP_CIPHER_get0_provider(cipher)), "convoy"));
+    for (int i = 0; i < 32; i++)
+        key[i] = (unsigned char)(0x91 + 7 * i);
+    memset(iv, 0x3c, sizeof iv);
+    look_for(key);
+    CHECK(AES_set_encrypt_key(key, 128, &schedule) == 0);
+    AES_encrypt(block, block, &schedule);
+    /* The key of the hash is kept as its powers, the first of them with its bytes reversed, or doubled: those that are
+     * not the plain one are left to the crypto library's own test. */
+    for (int i = 0; i < 16; i++)
+        reversed[i] = block[15 - i];
+    look_for(block), look_for(reversed);
+    /* Keystream of the third block of text, of which half is used. */
+    memcpy(counter, iv, 12), counter[15] = 4;
+    AES_encrypt(counter, counter, &schedule);
+    CHECK(known == 6);
+    memcpy(secrets[known++], counter + 8, 8);
+    OPENSSL_cleanse(&schedule, sizeof schedule);
+
     /* A context has blocks for itself, its key and its tables. */
-    CHECK(blocks > (long)contexts * 3);
+    CHECK(come_and_go(cipher, 4) * 3 < (unsigned long)blocks);
     EVP_CIPHER_free(cipher);
+    chacha();
     return 0;
 }

@@ -77,13 +77,18 @@ impl Setup {
 
     /// Compiles a program of `tests/evp`; `None` without a compiler, or libcrypto's headers.
     pub(crate) fn compile(&self, name: &str) -> Option<PathBuf> {
+        self.compile_with(name, &[])
+    }
+
+    /// The same with more flags.
+    pub(crate) fn compile_with(&self, name: &str, flags: &[&str]) -> Option<PathBuf> {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/evp").join(name);
         let header = self.path("header.c");
         fs::write(&header, "#include <openssl/evp.h>\nint main(void) { return 0; }\n").unwrap();
         let build = |source: &Path, program: &Path| {
             let mut command = Command::new("cc");
             command.args(["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]);
-            command.arg(program).arg(source).args(["-lssl", "-lcrypto"]).output()
+            command.arg(program).args(flags).arg(source).args(["-lssl", "-lcrypto"]).output()
         };
         let probe = match build(&header, &self.path("header")) {
             Ok(output) => output,

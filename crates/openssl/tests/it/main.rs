@@ -8,4 +8,5 @@ mod haproxy;
 mod nginx;
 mod programs;
 mod upgrade;
+mod vector;
 mod vectors;

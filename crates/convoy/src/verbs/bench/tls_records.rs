@@ -59,8 +59,8 @@ pub struct TlsRecordsArgs {
     /// OpenSSL's libcrypto, 3.0 or newer, instead of the system's.
     #[arg(long, value_name = "FILE")]
     libcrypto: Option<PathBuf>,
-    /// Ciphers: aes-128-gcm, aes-192-gcm, aes-256-gcm, and aes-128 or aes-256 with -cbc-hmac-sha1 or
-    /// -cbc-hmac-sha256. Left out: all but 192 bits.
+    /// Ciphers: aes-128-gcm, aes-192-gcm, aes-256-gcm, chacha20-poly1305, and aes-128 or aes-256 with
+    /// -cbc-hmac-sha1 or -cbc-hmac-sha256. Left out: all but 192 bits.
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = cipher)]
     ciphers: Vec<RecordCipher>,
     /// Calls by the names below. Left out: all that a cipher has.
@@ -207,12 +207,12 @@ mod tests {
     #[test]
     fn arguments_narrow_what_is_measured() {
         let all = subjects(&parse(&[]).unwrap());
-        assert_eq!(all.len(), 2 * 23 + 4 * 14);
+        assert_eq!(all.len(), 3 * 23 + 4 * 14);
         let quick = parse(&["--quick", "--ciphers", "aes-128-gcm"]).unwrap();
         // Four calls and parts at two sizes; key and context.
         assert_eq!((subjects(&quick).len(), effort(&quick).rounds), (12, 11));
         let calls = parse(&["--calls", "key,multiblock-8"]).unwrap();
-        assert_eq!(subjects(&calls).len(), 6 + 4 * 2);
+        assert_eq!(subjects(&calls).len(), 7 + 4 * 2);
         let args = parse(&["--sizes", "100", "--rounds", "3"]).unwrap();
         assert!(subjects(&args).iter().all(|s| s.size != 1424) && effort(&args).rounds == 3);
     }

@@ -33,9 +33,10 @@ use token::{AesNi, AesSha, Avx, Avx2, Avx512, Door, ShaNi, Vaes256, Vaes512, Wid
 
 use crate::{
     KeyBits, Tier,
+    block::ChaChaKey,
     burst::Slot,
     op::Op,
-    pass::{ChaChaJob, GmacJob},
+    pass::{ChaChaJob, ChaChaState, GmacJob, chacha_parts::Pads},
     trace,
 };
 
@@ -197,6 +198,31 @@ impl Kernel {
     /// Seals or opens with ChaCha20-Poly1305; the tags stay in the jobs.
     pub(crate) fn chacha20_poly1305(self, seal: bool, jobs: &mut [ChaChaJob<'_>]) {
         enter!(self, chacha::Burst { seal, jobs });
+    }
+
+    /// Seals or opens the first part of a message; the job gets no tag.
+    pub(crate) fn chacha_first(self, seal: bool, job: ChaChaJob<'_>, state: &mut ChaChaState) {
+        enter!(self, chacha::FirstPart { seal, job, state });
+    }
+
+    /// Seals or opens another part, from a block of keystream on.
+    pub(crate) fn chacha_next(
+        self,
+        seal: bool,
+        (key, nonce, block): (&ChaChaKey, &[u8; 16], u32),
+        data: &mut [u8],
+        state: &mut ChaChaState,
+    ) {
+        enter!(self, chacha::NextPart { seal, key, nonce, block, data, state });
+    }
+
+    /// Computes keystream of ChaCha20 from a block on.
+    pub(crate) fn chacha_keystream(
+        self,
+        (key, nonce, block): (&ChaChaKey, &[u8; 16], u32),
+        pads: &mut Pads,
+    ) {
+        enter!(self, chacha::Keystream { key, nonce, block, pads });
     }
 
     /// Computes the tags of AES-GMAC.

@@ -299,8 +299,14 @@ fn messages_longer_than_gcm_allows_are_refused() {
     stream.data_len = GcmParams::MAX_DATA - 3;
     assert!(!stream.fits(4) && stream.fits(3) && !stream.fits(usize::MAX));
     let before = data;
-    assert_eq!(stream.update(&mut data), Err(StreamError::DataTooLong));
-    assert_eq!(stream.update_into(&[1; 4], &mut data), Err(StreamError::DataTooLong));
+    assert_eq!(
+        stream.update(&mut data),
+        Err(StreamError::DataTooLong { limit: GcmParams::MAX_DATA })
+    );
+    assert_eq!(
+        stream.update_into(&[1; 4], &mut data),
+        Err(StreamError::DataTooLong { limit: GcmParams::MAX_DATA })
+    );
     assert_eq!(data, before);
     stream.update(&mut data[..3]).unwrap();
 }

@@ -147,8 +147,8 @@ impl Context {
     ///
     /// # Errors
     /// [`Refused`].
-    pub fn fixed_iv(&mut self, fixed: [u8; 4]) -> Done {
-        done(self.control(SET_IV_FIXED, &mut { fixed }), "EVP_CTRL_AEAD_SET_IV_FIXED")
+    pub fn fixed_iv(&mut self, fixed: &[u8]) -> Done {
+        done(self.control(SET_IV_FIXED, &mut fixed.to_vec()), "EVP_CTRL_AEAD_SET_IV_FIXED")
     }
 
     /// Gives the key of the MAC.

@@ -3,8 +3,6 @@
 //!
 //! Two messages are under way at a time, for the blocks of one wait for one another.
 
-use zeroize::DefaultIsZeroes;
-
 use super::{
     GROUP,
     poly::Poly,
@@ -24,8 +22,6 @@ pub(super) struct Chain {
     taken: usize,
     poly: Poly,
 }
-
-impl DefaultIsZeroes for Chain {}
 
 /// Blocks that a step takes: no more than fit beside a round.
 const fn stride<W: Wide>() -> usize {
@@ -154,7 +150,7 @@ impl<'a> Way<'a> {
                 self.chain.poly.block(u128::from_le_bytes(*block));
             }
             self.chain.poly.padded(w, job.data.as_chunks::<16>().1);
-            self.chain.poly.lengths(job.aad.len(), job.data.len());
+            self.chain.poly.lengths(job.aad.len() as u64, job.data.len() as u64);
             *tag = self.chain.poly.finish();
             self.chain.busy = false;
             self.left = &[];

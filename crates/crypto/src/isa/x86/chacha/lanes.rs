@@ -56,10 +56,10 @@ pub(super) fn tags<W: Field>(
         let at = if lane < width / 2 { 2 * lane } else { 2 * lane + 1 - width };
         let [a, b, c, d, e] = &*limbs;
         let limbs = [a.0[at], b.0[at], c.0[at], d.0[at], e.0[at]];
-        let mut poly = Poly::resume(messages.keys[lane], limbs, W::LIMB_BITS);
+        let mut poly = Poly::new(messages.keys[lane]).with_limbs(limbs, W::LIMB_BITS);
         if let Some(whole) = ends_alike {
             poly.padded(w, &data[16 * whole..]);
-            poly.lengths(messages.aad[lane].len(), data.len());
+            poly.lengths(messages.aad[lane].len() as u64, data.len() as u64);
         }
         if let Some(tag) = tags.get_mut(place) {
             *tag = poly.finish();

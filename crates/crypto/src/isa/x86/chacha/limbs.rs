@@ -37,6 +37,8 @@ pub(super) trait Field: Wide {
     fn square(self, a: &Self::Multiplier) -> Self::Number;
     /// Stores limbs.
     fn store_number(self, a: Self::Number, limbs: &mut [Longs; 5]);
+    /// Loads limbs.
+    fn load_number(self, limbs: &[Longs; 5]) -> Self::Number;
 }
 
 /// A multiplier in limbs of 26 bits; `fives` are five times as much.
@@ -116,6 +118,11 @@ macro_rules! by_26 {
                 for i in 0..5 {
                     self.store_longs(a[i], &mut limbs[i]);
                 }
+            }
+
+            #[inline(always)]
+            fn load_number(self, [a, b, c, d, e]: &[Longs; 5]) -> [Self::V; 5] {
+                [a, b, c, d, e].map(|limb| self.load_longs(limb))
             }
         }
     )*};
@@ -226,6 +233,11 @@ impl Field for Vaes512 {
         for i in 0..3 {
             self.store_longs(a[i], &mut limbs[i]);
         }
+    }
+
+    #[inline(always)]
+    fn load_number(self, [a, b, c, ..]: &[Longs; 5]) -> [Self::V; 3] {
+        [a, b, c].map(|limb| self.load_longs(limb))
     }
 }
 

@@ -5,15 +5,20 @@
 //! blocks takes (Goll and Gueron, "Vectorization of Poly1305 message authentication code", 2015). It is
 //! computed beside the cipher: of what was encrypted before, or of what is decrypted next.
 
-use zeroize::Zeroize;
+use std::slice;
 
 use super::{
+    NextPart,
     limbs::Field,
-    poly::Poly,
-    rounds::{Shadow, keystream, start_alone},
+    poly::{Poly, some},
+    rounds::{Shadow, few, keystream, start_alone},
     wide::{BLOCK, Longs, MAX_LANES, Wide},
 };
-use crate::pass::ChaChaJob;
+use crate::{
+    block::ChaChaKey,
+    pass::{ChaChaJob, ChaChaState, chacha_parts::MIN_PART},
+    secret::wipe,
+};
 
 /// Most bytes that the lanes of a MAC take in a step.
 const GROUP_MAX: usize = 8 * MAX_LANES;
@@ -41,29 +46,74 @@ pub(super) fn fits<W: Wide>(job: &ChaChaJob<'_>) -> bool {
 /// Seals or opens a message that fits.
 #[inline(always)]
 pub(super) fn run<W: Field>(w: W, seal: bool, job: &mut ChaChaJob<'_>) {
-    let mut scratch = Scratch {
-        pads: [[0; BLOCK]; MAX_LANES],
-        key: [0; BLOCK],
-        rest: [0; GROUP_MAX],
-        limbs: [Longs([0; 8]); 5],
-    };
-    let mut start = [w.splat(0); 16];
-    start_alone(w, job, &mut start);
-    scratch.fill_pads(w, &start);
-    scratch.key = scratch.pads[0];
-    let tag = match job.data.len() > front::<W>() {
-        true => scratch.long(w, seal, job, &mut start),
-        false => scratch.short(w, seal, job),
-    };
-    job.tag = tag.to_le_bytes();
+    let (mut poly, tail) = begin(w, seal, job);
+    if !job.data.len().is_multiple_of(16) {
+        poly.block(tail);
+    }
+    poly.lengths(job.aad.len() as u64, job.data.len() as u64);
+    job.tag = poly.finish().to_le_bytes();
+}
+
+/// Seals or opens a message that fits and may go on.
+#[inline(always)]
+pub(super) fn first<W: Field>(w: W, seal: bool, job: &mut ChaChaJob<'_>, state: &mut ChaChaState) {
+    let (poly, tail) = begin(w, seal, job);
+    (state.mac, state.tail) = (poly, tail.to_le_bytes());
+}
+
+/// The MAC of all whole blocks, and what is left of the text.
+#[inline(always)]
+fn begin<W: Field>(w: W, seal: bool, job: &mut ChaChaJob<'_>) -> (Poly, u128) {
+    let mut scratch = Scratch::new();
+    if job.data.len() + BLOCK <= a_few::<W>() {
+        fill_few(w, (job.key, job.nonce, 0), &mut scratch.pads, &mut Idle);
+        scratch.key = Poly::new(&scratch.pads[0]);
+        return scratch.short(w, seal, job);
+    }
+    let mut start = start_alone(w, job.key, job.nonce, 0);
+    fill(w, &start, &mut scratch.pads[..W::LANES], &mut Idle);
+    scratch.key = Poly::new(&scratch.pads[0]);
+    if job.data.len() <= front::<W>() {
+        return scratch.short(w, seal, job);
+    }
+    let ChaChaJob { key, nonce, aad, .. } = *job;
+    let text = Text { key, nonce, block: 1, aad, data: job.data };
+    scratch.long::<W, false>(w, seal, text, &mut start)
+}
+
+/// Seals or opens a part of a message that is under way.
+#[inline(always)]
+pub(super) fn next<W: Field>(w: W, part: NextPart<'_>) {
+    const { assert!(MIN_PART >= GROUP_MAX) };
+    let NextPart { seal, key, nonce, block, data, state } = part;
+    if data.len() < MIN_PART {
+        return;
+    }
+    let mut scratch = Scratch::new();
+    let mut start = start_alone(w, key, nonce, block);
+    fill(w, &start, &mut scratch.pads[..W::LANES], &mut Idle);
+    scratch.key = state.mac;
+    let text = Text { key, nonce, block, aad: &[], data };
+    let (poly, tail) = scratch.long::<W, true>(w, seal, text, &mut start);
+    (state.mac, state.tail) = (poly, tail.to_le_bytes());
+}
+
+/// Text of which the first pass has keystream for a part.
+struct Text<'t> {
+    key: &'t ChaChaKey,
+    nonce: &'t [u8; 16],
+    /// The number of its first block of keystream.
+    block: u32,
+    aad: &'t [u8],
+    data: &'t mut [u8],
 }
 
 /// What is secret and does not fit registers.
 struct Scratch {
     /// Keystream.
     pads: [[u8; BLOCK]; MAX_LANES],
-    /// The first block of it.
-    key: [u8; BLOCK],
+    /// The MAC before the text.
+    key: Poly,
     /// The end of a message that is opened.
     rest: [u8; GROUP_MAX],
     /// Accumulators on their way from lanes to general registers.
@@ -73,62 +123,63 @@ struct Scratch {
 impl Drop for Scratch {
     #[inline(always)]
     fn drop(&mut self) {
-        self.pads.zeroize();
-        self.key.zeroize();
-        self.limbs.zeroize();
+        wipe(self.pads.as_flattened_mut(), 0);
+        wipe(slice::from_mut(&mut self.key), Poly::NONE);
+        wipe(&mut self.limbs, Longs([0; 8]));
     }
 }
 
 impl Scratch {
-    /// A pass of keystream.
     #[inline(always)]
-    fn fill_pads<W: Wide>(&mut self, w: W, start: &[W::V; 16]) {
-        self.pads = [[0; BLOCK]; MAX_LANES];
-        let rows = keystream(w, start, &mut Idle);
-        for (i, rows) in rows.into_iter().enumerate() {
-            w.add_columns(rows, &mut self.pads[i..]);
+    fn new() -> Self {
+        Self {
+            pads: [[0; BLOCK]; MAX_LANES],
+            key: Poly::NONE,
+            rest: [0; GROUP_MAX],
+            limbs: [Longs([0; 8]); 5],
         }
     }
 
     /// Does a message that the first pass has enough keystream for.
     #[inline(always)]
-    fn short<W: Wide>(&mut self, w: W, seal: bool, job: &mut ChaChaJob<'_>) -> u128 {
+    fn short<W: Wide>(&mut self, w: W, seal: bool, job: &mut ChaChaJob<'_>) -> (Poly, u128) {
         if seal {
             add(job.data, &self.pads[1..]);
         }
-        let mut poly = Poly::new(&self.key);
+        let mut poly = self.key;
         poly.padded(w, job.aad);
-        poly.padded(w, job.data);
-        poly.lengths(job.aad.len(), job.data.len());
+        let tail = some(w, poly.blocks(job.data));
         if !seal {
             add(job.data, &self.pads[1..]);
         }
-        poly.finish()
+        (poly, tail)
     }
 
-    /// Does a message that is longer, with additional data of a block or none.
+    /// Does text that is longer, with additional data of a block or none, or text behind other text.
     #[inline(always)]
-    fn long<W: Field>(
+    fn long<W: Field, const GOES_ON: bool>(
         &mut self,
         w: W,
         seal: bool,
-        job: &mut ChaChaJob<'_>,
+        text: Text<'_>,
         start: &mut [W::V; 16],
-    ) -> u128 {
-        let (aad, data) = (job.aad, &mut *job.data);
+    ) -> (Poly, u128) {
+        let Text { key, nonce, block, aad, data } = text;
         let len = data.len();
+        // The first block of a message keys the MAC.
+        let first = usize::from(!GOES_ON);
         // How far the cipher has come.
-        let mut at = front::<W>();
+        let mut at = len.min(pass::<W>() - BLOCK * first);
         if seal {
-            add(&mut data[..at], &self.pads[1..]);
+            add(&mut data[..at], &self.pads[first..]);
         }
-        let mut mac = Mac::new(w, &self.key, aad, data);
+        let mut mac = Mac::new::<GOES_ON>(w, &self.key, aad, data, &mut self.limbs);
         let end = len - (len - mac.taken) % group::<W>();
         if !seal {
             self.rest[..len - end].copy_from_slice(&data[end..]);
             // Beyond what is decrypted next, or to the end.
             mac.until(data, (at + group::<W>()).min(end));
-            add(&mut data[..at], &self.pads[1..]);
+            add(&mut data[..at], &self.pads[first..]);
         }
         while len - at >= pass::<W>() {
             start[12] = w.add32(start[12], w.splat(W::LANES as i32));
@@ -143,19 +194,65 @@ impl Scratch {
             }
             at += pass::<W>();
         }
-        if !seal {
-            mac.until(data, end);
-        }
         if at < len {
-            start[12] = w.add32(start[12], w.splat(W::LANES as i32));
-            self.fill_pads(w, start);
+            let ready = if seal { at.min(end) } else { end };
+            let steps = (ready - mac.taken).min(pass::<W>()) / group::<W>();
+            let mut beside = Beside { mac: &mut mac, data: &*data, steps };
+            if len - at <= a_few::<W>() {
+                let block = block.wrapping_add((at / BLOCK) as u32);
+                fill_few(w, (key, nonce, block), &mut self.pads, &mut beside);
+            } else {
+                start[12] = w.add32(start[12], w.splat(W::LANES as i32));
+                fill(w, start, &mut self.pads[..W::LANES], &mut beside);
+            }
+            if !seal {
+                mac.until(data, end);
+            }
             add(&mut data[at..], &self.pads);
         }
         mac.until(data, end);
         let mut poly = mac.sum(&self.key, &mut self.limbs);
-        poly.padded(w, if seal { &data[end..] } else { &self.rest[..len - end] });
-        poly.lengths(aad.len(), len);
-        poly.finish()
+        let rest = poly.blocks(if seal { &data[end..] } else { &self.rest[..len - end] });
+        (poly, some(w, rest))
+    }
+}
+
+/// Computes keystream, a pass of it.
+#[inline(always)]
+pub(super) fn fill<W: Wide>(
+    w: W,
+    start: &[W::V; 16],
+    pads: &mut [[u8; BLOCK]],
+    shadow: &mut impl Shadow<W>,
+) {
+    let rows = keystream(w, start, shadow);
+    pads.fill([0; BLOCK]);
+    for (i, rows) in rows.into_iter().enumerate() {
+        w.add_columns(rows, &mut pads[i..]);
+    }
+}
+
+/// Bytes of a few blocks.
+const fn a_few<W: Wide>() -> usize {
+    BLOCK * W::LANES / 4
+}
+
+/// Computes a few blocks of keystream; behind them, pads are in disorder.
+#[inline(always)]
+fn fill_few<W: Wide>(
+    w: W,
+    (key, nonce, block): (&ChaChaKey, &[u8; 16], u32),
+    pads: &mut [[u8; BLOCK]; MAX_LANES],
+    shadow: &mut impl Shadow<W>,
+) {
+    let rows = few(w, key, nonce, block, shadow);
+    for i in 0..W::LANES / 4 {
+        pads[4 * i] = [0; BLOCK];
+    }
+    // Columns are four blocks apart.
+    w.add_columns(rows, pads);
+    for i in 1..W::LANES / 4 {
+        pads[i] = pads[4 * i];
     }
 }
 
@@ -166,7 +263,7 @@ fn add(data: &mut [u8], pads: &[[u8; BLOCK]]) {
 }
 
 /// Nothing beside the cipher.
-struct Idle;
+pub(super) struct Idle;
 
 impl<W> Shadow<W> for Idle {
     #[inline(always)]
@@ -208,13 +305,17 @@ struct Mac<W: Field> {
 }
 
 impl<W: Field> Mac<W> {
-    /// A MAC of additional data, a block or none, and the blocks of data that fill the lanes with it.
+    /// A MAC of additional data, a block or none, and the blocks of data that fill the lanes with it. One
+    /// that goes on has no additional data; what it has come to counts with the first block.
     #[inline(always)]
-    fn new(w: W, key: &[u8; BLOCK], aad: &[u8], data: &[u8]) -> Self {
-        let words = key.as_chunks::<8>().0;
-        let word = |i: usize| w.splat64(i64::from_le_bytes(words[i]));
-        let low = w.and_v(word(0), w.splat64(0x0fff_fffc_0fff_ffff));
-        let high = w.and_v(word(1), w.splat64(0x0fff_fffc_0fff_fffc));
+    fn new<const GOES_ON: bool>(
+        w: W,
+        key: &Poly,
+        aad: &[u8],
+        data: &[u8],
+        limbs: &mut [Longs; 5],
+    ) -> Self {
+        let [low, high] = key.multiplier().map(|word| w.splat64(word.cast_signed()));
         let mut power = w.multiplier(w.number(low, high, 0));
         let mut lanes = 1;
         while lanes < W::LANES / 2 {
@@ -231,8 +332,15 @@ impl<W: Field> Mac<W> {
             *to = w.load(block);
         }
         let (low, high) = w.halves(&blocks);
+        let mut sums = w.number(low, high, 1);
+        if GOES_ON {
+            for (to, limb) in limbs.iter_mut().zip(key.limbs(W::LIMB_BITS)) {
+                *to = Longs([limb, 0, 0, 0, 0, 0, 0, 0]);
+            }
+            sums = w.sum(sums, w.load_number(limbs));
+        }
         let taken = group::<W>() - 16 * first;
-        Self { w, sums: w.number(low, high, 1), power, taken }
+        Self { w, sums, power, taken }
     }
 
     /// Takes the next group of data.
@@ -261,16 +369,16 @@ impl<W: Field> Mac<W> {
 
     /// The MAC of what was taken.
     #[inline(always)]
-    fn sum(&self, key: &[u8; BLOCK], limbs: &mut [Longs; 5]) -> Poly {
+    fn sum(&self, key: &Poly, limbs: &mut [Longs; 5]) -> Poly {
         self.w.store_number(self.sums, limbs);
-        let mut poly = Poly::new(key);
+        let mut poly = key.fresh();
         let lanes = W::LANES / 2;
         for lane in 0..lanes {
             // As `halves` has them.
             let at = if lane < lanes / 2 { 2 * lane } else { 2 * lane + 1 - lanes };
             let [a, b, c, d, e] = &*limbs;
             let limbs = [a.0[at], b.0[at], c.0[at], d.0[at], e.0[at]];
-            poly.add(&Poly::resume(key, limbs, W::LIMB_BITS));
+            poly.add(&key.with_limbs(limbs, W::LIMB_BITS));
         }
         poly
     }

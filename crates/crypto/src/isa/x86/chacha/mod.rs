@@ -5,8 +5,10 @@
 //! to the end. A lane has a counter of its own; keys and nonces are broadcast where all lanes share
 //! them and gathered where they do not.
 //!
-//! A message that is alone fills the lanes with its own blocks (`message`). In a burst, while vectors run ChaCha20, general registers compute the MACs of packets whose text is ready, as
-//! many as fit in its shadow (`beside`). The other MACs take a lane each (`lanes`).
+//! In a burst, while vectors run ChaCha20, general registers compute the MACs of packets whose text is
+//! ready, as many as fit in its shadow (`beside`). The other MACs take a lane each (`lanes`).
+//!
+//! A message that is alone, whole or in parts, fills the lanes with its own blocks (`message`).
 
 // Indices name registers here, in several arrays at once; every such loop is unrolled.
 #![allow(clippy::needless_range_loop)]
@@ -22,7 +24,6 @@ mod tests;
 mod wide;
 
 use arrayvec::ArrayVec;
-use zeroize::Zeroize;
 
 use self::{
     beside::{Beside, Chain, Tags},
@@ -32,7 +33,11 @@ use self::{
     wide::{BLOCK, Longs, MAX_LANES, Pad, Wide},
 };
 use super::token::Task;
-use crate::pass::ChaChaJob;
+use crate::{
+    block::ChaChaKey,
+    pass::{ChaChaJob, ChaChaState},
+    secret::wipe,
+};
 
 /// Most packets that make one list. Their MAC keys wait on the stack.
 const GROUP: usize = 128;
@@ -60,6 +65,65 @@ impl<W: Field> Task<W> for Burst<'_, '_> {
     }
 }
 
+/// Seals or opens the first part of a message, which has additional data of a block at most.
+pub(super) struct FirstPart<'s, 'j> {
+    pub(super) seal: bool,
+    pub(super) job: ChaChaJob<'j>,
+    pub(super) state: &'s mut ChaChaState,
+}
+
+impl<W: Field> Task<W> for FirstPart<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(mut self, w: W) {
+        message::first(w, self.seal, &mut self.job, self.state);
+    }
+}
+
+/// Seals or opens another part of a message, from the beginning of a block of keystream on.
+pub(super) struct NextPart<'s> {
+    pub(super) seal: bool,
+    pub(super) key: &'s ChaChaKey,
+    pub(super) nonce: &'s [u8; 16],
+    /// The number of the block.
+    pub(super) block: u32,
+    /// At least [`MIN_PART`](crate::pass::chacha_parts::MIN_PART) bytes.
+    pub(super) data: &'s mut [u8],
+    pub(super) state: &'s mut ChaChaState,
+}
+
+impl<W: Field> Task<W> for NextPart<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, w: W) {
+        message::next(w, self);
+    }
+}
+
+/// Computes keystream, from a block on.
+pub(super) struct Keystream<'s> {
+    pub(super) key: &'s ChaChaKey,
+    pub(super) nonce: &'s [u8; 16],
+    /// The number of the block.
+    pub(super) block: u32,
+    pub(super) pads: &'s mut [[u8; BLOCK]; MAX_LANES],
+}
+
+impl<W: Field> Task<W> for Keystream<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, w: W) {
+        let mut start = rounds::start_alone(w, self.key, self.nonce, self.block);
+        for pads in self.pads.chunks_exact_mut(W::LANES) {
+            message::fill(w, &start, pads, &mut message::Idle);
+            start[12] = w.add32(start[12], w.splat(W::LANES as i32));
+        }
+    }
+}
+
 /// What is secret and does not fit registers.
 struct Scratch {
     /// The first block of each packet's keystream, whose front is the key of its MAC.
@@ -74,11 +138,12 @@ struct Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        self.keys.zeroize();
-        self.tags.zeroize();
-        self.pads.zeroize();
-        self.limbs.zeroize();
-        self.chains.zeroize();
+        // In stores as wide as there are: byte by byte, keystream alone would take a thousand cycles.
+        wipe(&mut self.keys, Pad::default());
+        wipe(&mut self.tags, 0);
+        wipe(self.pads.as_flattened_mut(), 0);
+        wipe(&mut self.limbs, Longs([0; 8]));
+        wipe(&mut self.chains, Chain::default());
     }
 }
 
@@ -223,7 +288,7 @@ impl Scratch {
             let mut poly = Poly::new(&key.0);
             poly.padded(w, job.aad);
             poly.padded(w, job.data);
-            poly.lengths(job.aad.len(), job.data.len());
+            poly.lengths(job.aad.len() as u64, job.data.len() as u64);
             *tag = poly.finish();
         }
         for places in groups {

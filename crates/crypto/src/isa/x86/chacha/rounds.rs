@@ -5,9 +5,9 @@ use arrayvec::ArrayVec;
 use super::{
     Part,
     beside::{Beside, Tags},
-    wide::{BLOCK, MAX_LANES, Pad, Wide, Words},
+    wide::{BLOCK, Longs, MAX_LANES, Pad, Wide},
 };
-use crate::{isa::x86::tables::Block, pass::ChaChaJob};
+use crate::{block::ChaChaKey, isa::x86::tables::Block, pass::ChaChaJob};
 
 /// "expand 32-byte k" in little-endian words.
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
@@ -15,8 +15,17 @@ const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574]
 /// Moves a nonce behind a counter when used as a shuffle.
 const BEHIND: Block = Block([255, 255, 255, 255, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
 
-/// The numbers of the lanes.
-const NUMBERS: Words = Words([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+/// The numbers of the lanes, two in a word.
+const NUMBERS: Longs = {
+    let mut words = [0; 8];
+    let mut i = 0;
+    while i < words.len() {
+        let even = 2 * i as u64;
+        words[i] = even | (even + 1) << 32;
+        i += 1;
+    }
+    Longs(words)
+};
 
 /// How far a list was worked through: the next packet, and the next of its blocks.
 #[derive(Clone, Copy)]
@@ -209,7 +218,7 @@ impl<'a> Blocks<'a> {
             for (to, word) in start[12..].iter_mut().zip(words) {
                 *to = w.splat(i32::from_le_bytes(*word));
             }
-            start[12] = w.add32(start[12], w.load_words(&NUMBERS));
+            start[12] = w.add32(start[12], w.load_longs(&NUMBERS));
         } else {
             let row = |i: usize| w.chunks(|chunk| w.load_row(&self.rows[4 * chunk + i]));
             let words = w.transpose([row(0), row(1), row(2), row(3)]);
@@ -275,21 +284,76 @@ pub(super) fn keystream<W: Wide>(
     rows
 }
 
-/// The states at the start of a message's blocks, from the first on.
+/// The states at the start of a message's blocks, from a number on.
 #[inline(always)]
-pub(super) fn start_alone<W: Wide>(w: W, job: &ChaChaJob<'_>, start: &mut [W::V; 16]) {
-    let words = [job.key.0.as_chunks::<4>().0, job.nonce.as_chunks::<4>().0];
-    let [key, nonce] = words;
+pub(super) fn start_alone<W: Wide>(
+    w: W,
+    key: &ChaChaKey,
+    nonce: &[u8; 16],
+    block: u32,
+) -> [W::V; 16] {
+    let (key, nonce) = (key.0.as_chunks::<4>().0, nonce.as_chunks::<4>().0);
+    let mut start = [w.splat(0); 16];
     for (to, word) in start.iter_mut().zip(CONSTANTS) {
         *to = w.splat(word as i32);
     }
     for (to, word) in start[4..12].iter_mut().zip(key) {
         *to = w.splat(i32::from_le_bytes(*word));
     }
-    start[12] = w.load_words(&NUMBERS);
+    start[12] = w.add32(w.load_longs(&NUMBERS), w.splat(block.cast_signed()));
     for (to, word) in start[13..].iter_mut().zip(nonce) {
         *to = w.splat(i32::from_le_bytes(*word));
     }
+    start
+}
+
+/// Keystream of a few blocks, as many as a register has chunks, from a number on: a row of four words of
+/// every block in each register. It takes about half the time of a pass.
+#[inline(always)]
+pub(super) fn few<W: Wide>(
+    w: W,
+    key: &ChaChaKey,
+    nonce: &[u8; 16],
+    block: u32,
+    shadow: &mut impl Shadow<W>,
+) -> [W::V; 4] {
+    let nonce = w.shuffle(w.load(nonce), w.table(&BEHIND));
+    let [first, second] = [0, 16].map(|at| key.0[at..].first_chunk().unwrap_or(&[0; 16]));
+    let [e, x, p, k] = CONSTANTS.map(u32::cast_signed);
+    let start = [
+        w.chunks(|_| w.quad(k, p, x, e)),
+        w.chunks(|_| w.load(first)),
+        w.chunks(|_| w.load(second)),
+        w.chunks(|chunk| {
+            let number = block.wrapping_add(chunk as u32).cast_signed();
+            w.add_words(nonce, w.quad(0, 0, 0, number))
+        }),
+    ];
+    let [mut a, mut b, mut c, mut d] = start;
+    for _ in 0..10 {
+        [a, b, c, d] = row_round(w, [a, b, c, d]);
+        shadow.first(w);
+        (b, c, d) = (w.turn1(b), w.turn2(c), w.turn3(d));
+        [a, b, c, d] = row_round(w, [a, b, c, d]);
+        shadow.second(w);
+        (b, c, d) = (w.turn3(b), w.turn2(c), w.turn1(d));
+    }
+    let [e, f, g, h] = start;
+    [w.add32(a, e), w.add32(b, f), w.add32(c, g), w.add32(d, h)]
+}
+
+/// The four quarter rounds of every block.
+#[inline(always)]
+fn row_round<W: Wide>(w: W, [mut a, mut b, mut c, mut d]: [W::V; 4]) -> [W::V; 4] {
+    a = w.add32(a, b);
+    d = w.rotate16(w.xor_v(d, a));
+    c = w.add32(c, d);
+    b = w.rotate12(w.xor_v(b, c));
+    a = w.add32(a, b);
+    d = w.rotate8(w.xor_v(d, a));
+    c = w.add32(c, d);
+    b = w.rotate7(w.xor_v(b, c));
+    [a, b, c, d]
 }
 
 /// Four quarter rounds (RFC 8439 section 2.1), step by step together.

@@ -7,8 +7,6 @@ use std::{
     ptr,
 };
 
-use zeroize::{DefaultIsZeroes, Zeroize};
-
 use super::super::{
     lanes::{B, Lanes, instructions},
     tables::Block,
@@ -21,10 +19,6 @@ pub(super) const MAX_LANES: usize = 16;
 /// Bytes of a block of ChaCha20.
 pub(super) const BLOCK: usize = 64;
 
-/// Sixteen words, as many as the widest register has, for aligned loads.
-#[repr(C, align(64))]
-pub(super) struct Words(pub(super) [u32; 16]);
-
 /// A block of keystream.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
@@ -36,11 +30,8 @@ impl Default for Pad {
     }
 }
 
-// Derived, it would be wiped byte by byte.
-impl DefaultIsZeroes for Pad {}
-
-/// Eight words of 64 bits, as many as the widest register has, for aligned stores.
-#[derive(Clone, Copy, Zeroize)]
+/// Eight words of 64 bits, as many as the widest register has, for aligned loads and stores.
+#[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(super) struct Longs(pub(super) [u64; 8]);
 
@@ -66,6 +57,12 @@ pub(super) trait Wide: Lanes {
     fn rotate8(self, a: Self::V) -> Self::V;
     /// Each word rotated left by 7 bits.
     fn rotate7(self, a: Self::V) -> Self::V;
+    /// In each chunk every word in the place of the one before, in a circle.
+    fn turn1(self, a: Self::V) -> Self::V;
+    /// The same by two places.
+    fn turn2(self, a: Self::V) -> Self::V;
+    /// The same by three places.
+    fn turn3(self, a: Self::V) -> Self::V;
     /// In each chunk the low two words of `a` and `b`, in turn.
     fn unpack_lo32(self, a: Self::V, b: Self::V) -> Self::V;
     /// In each chunk the high two words of `a` and `b`, in turn.
@@ -98,8 +95,8 @@ pub(super) trait Wide: Lanes {
     fn shr52(self, a: Self::V) -> Self::V;
     /// Stores words of 64 bits, as many as a register has.
     fn store_longs(self, a: Self::V, longs: &mut Longs);
-    /// As many words as there are lanes.
-    fn load_words(self, words: &Words) -> Self::V;
+    /// Loads words of 64 bits, as many as a register has.
+    fn load_longs(self, longs: &Longs) -> Self::V;
     /// A row that was stored just now. The compiler would make one load of several, and that load
     /// would have to wait until every store has left the processor's queue.
     #[inline(always)]
@@ -198,6 +195,9 @@ macro_rules! narrow {
 
             instructions! {
                 splat(word: i32) -> __m128i = _mm_set1_epi32;
+                turn1(a: __m128i) -> __m128i = _mm_shuffle_epi32::<0x39>;
+                turn2(a: __m128i) -> __m128i = _mm_shuffle_epi32::<0x4e>;
+                turn3(a: __m128i) -> __m128i = _mm_shuffle_epi32::<0x93>;
                 add32(a: __m128i, b: __m128i) -> __m128i = _mm_add_epi32;
                 xor_v(a: __m128i, b: __m128i) -> __m128i = _mm_xor_si128;
                 unpack_lo32(a: __m128i, b: __m128i) -> __m128i = _mm_unpacklo_epi32;
@@ -244,9 +244,9 @@ macro_rules! narrow {
             }
 
             #[inline(always)]
-            fn load_words(self, words: &Words) -> B {
+            fn load_longs(self, longs: &Longs) -> B {
                 // SAFETY: the reference is valid for more than 16 bytes, and aligned to 64.
-                unsafe { _mm_load_si128(words.0.as_ptr().cast()) }
+                unsafe { _mm_load_si128(longs.0.as_ptr().cast()) }
             }
 
             #[inline(always)]
@@ -288,6 +288,9 @@ macro_rules! middle {
 
             instructions! {
                 splat(word: i32) -> __m256i = _mm256_set1_epi32;
+                turn1(a: __m256i) -> __m256i = _mm256_shuffle_epi32::<0x39>;
+                turn2(a: __m256i) -> __m256i = _mm256_shuffle_epi32::<0x4e>;
+                turn3(a: __m256i) -> __m256i = _mm256_shuffle_epi32::<0x93>;
                 add32(a: __m256i, b: __m256i) -> __m256i = _mm256_add_epi32;
                 xor_v(a: __m256i, b: __m256i) -> __m256i = _mm256_xor_si256;
                 unpack_lo32(a: __m256i, b: __m256i) -> __m256i = _mm256_unpacklo_epi32;
@@ -336,9 +339,9 @@ macro_rules! middle {
             }
 
             #[inline(always)]
-            fn load_words(self, words: &Words) -> __m256i {
+            fn load_longs(self, longs: &Longs) -> __m256i {
                 // SAFETY: the reference is valid for more than 32 bytes, and aligned to 64.
-                unsafe { _mm256_load_si256(words.0.as_ptr().cast()) }
+                unsafe { _mm256_load_si256(longs.0.as_ptr().cast()) }
             }
 
             #[inline(always)]
@@ -399,6 +402,9 @@ macro_rules! broad {
 
             instructions! {
                 splat(word: i32) -> __m512i = _mm512_set1_epi32;
+                turn1(a: __m512i) -> __m512i = _mm512_shuffle_epi32::<0x39>;
+                turn2(a: __m512i) -> __m512i = _mm512_shuffle_epi32::<0x4e>;
+                turn3(a: __m512i) -> __m512i = _mm512_shuffle_epi32::<0x93>;
                 add32(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32;
                 xor_v(a: __m512i, b: __m512i) -> __m512i = _mm512_xor_si512;
                 rotate16(a: __m512i) -> __m512i = _mm512_rol_epi32::<16>;
@@ -429,9 +435,9 @@ macro_rules! broad {
             }
 
             #[inline(always)]
-            fn load_words(self, words: &Words) -> __m512i {
+            fn load_longs(self, longs: &Longs) -> __m512i {
                 // SAFETY: the reference is valid for 64 bytes, and aligned to 64.
-                unsafe { _mm512_load_si512(words.0.as_ptr().cast()) }
+                unsafe { _mm512_load_si512(longs.0.as_ptr().cast()) }
             }
 
             #[inline(always)]
