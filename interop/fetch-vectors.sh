@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 folder=${1:-target/vectors}
 version=50.0.2
-marker="$folder/ciphers-and-macs-$version"
+marker="$folder/ciphers-old-and-new-and-macs-$version"
 
 if [ -e "$marker" ]; then
     echo "vectors are in $folder"
@@ -27,7 +27,8 @@ import pathlib, sys, zipfile
 download, folder = map(pathlib.Path, sys.argv[1:])
 (wheel,) = download.glob("*.whl")
 with zipfile.ZipFile(wheel) as archive:
-    folders = ("ciphers/AES/", "ciphers/ChaCha20Poly1305/", "CMAC/", "HMAC/")
+    ciphers = ("AES", "ChaCha20Poly1305", "3DES/CBC", "Camellia")
+    folders = [f"ciphers/{cipher}/" for cipher in ciphers] + ["CMAC/", "HMAC/"]
     folders = tuple("cryptography_vectors/" + folder for folder in folders)
     wanted = [name for name in archive.namelist() if name.startswith(folders)]
     archive.extractall(folder, wanted)

@@ -28,7 +28,7 @@ TIMEOUT=${TIMEOUT:-60}
 # ESP and what its algorithms need. Without drbg, which wants a hash of its own, no SA can be added.
 modules="virtio_pci virtio_net dummy esp4 esp6 xfrm_user xfrm4_tunnel xfrm6_tunnel drbg gcm ctr seqiv echainiv
  ghash_generic aesni_intel ghash_clmulni_intel hmac sha256_generic sha512_generic sha1_generic md5 cbc ccm cmac
- xcbc crypto_null authenc authencesn chacha20poly1305 chacha_generic poly1305_generic ah4 ah6"
+ xcbc des_generic camellia_generic crypto_null authenc authencesn chacha20poly1305 chacha_generic poly1305_generic ah4 ah6"
 
 fail() { echo "kernel-esp-peer: $*" >&2; exit 2; }
 cannot() { echo "kernel-esp-peer: $*" >&2; exit 77; }

@@ -174,7 +174,7 @@ def write_site(shop, made):
                          "remote": tunnel.network(2), "sa_out": f"outbound-{tunnel.number}",
                          "sa_in": f"inbound-{tunnel.number}"})
     sections = {"plain": {"interface": PLAIN, "addresses": addresses}}
-    return shop.site_with("kernel", {"namespace": NAMESPACE}, sections, sas, policies)
+    return shop.site_with("kernel", {"namespace": NAMESPACE, "legacy": True}, sections, sas, policies)
 
 
 class Kernel:

@@ -5,10 +5,15 @@ import os
 import struct
 
 import harness
+import suites
 
 try:
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    try:
+        from cryptography.hazmat.decrepit.ciphers.algorithms import Camellia
+    except ImportError:
+        Camellia = algorithms.Camellia
     from scapy.layers import ipsec
     from scapy.layers.inet import ICMP, IP, TCP, UDP
     from scapy.layers.inet6 import ICMPv6EchoRequest, IPv6
@@ -42,6 +47,10 @@ def gcm_class(icv):
             return worker.update(text[:-icv]) + worker.finalize()
 
     return Gcm
+
+
+# scapy would list Camellia like this; OpenSSL computes it.
+ipsec.CRYPT_ALGOS["CAMELLIA-CBC"] = ipsec.CryptAlgo("CAMELLIA-CBC", cipher=Camellia, mode=modes.CBC)
 
 
 class Xcbc:
@@ -144,7 +153,7 @@ def ah_association(spi, suite, keys, esn, tunnel=None):
 
 def alignment(sa):
     """What the ciphertext is a multiple of."""
-    return 16 if sa.crypt_algo.name == "AES-CBC" else 4
+    return suites.BLOCKS.get(sa.crypt_algo.name, 4)
 
 
 def shortest(sa):

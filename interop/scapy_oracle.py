@@ -68,7 +68,7 @@ class Ivs:
     def problem(self, sa, iv, seq):
         if not iv:
             return ""
-        if sa.crypt_algo.name != "AES-CBC":
+        if sa.crypt_algo.name not in suites.BLOCKS:
             return "" if iv == seq.to_bytes(8, "big") else f"has the IV {iv.hex()} at sequence number {seq}"
         if (sa.crypt_key, iv) in self.seen:
             return f"repeats the IV {iv.hex()}"
@@ -152,7 +152,7 @@ def pair(dice, group, number, suite, esn):
 
 def write_site(shop, name, made):
     sections = {"plain": {"interface": "convoy0"}, "wire": {"mtu": 1500}}
-    return shop.site(name, sections, [s for one in made for s in one.sections], [one.policy for one in made])
+    return shop.site_with(name, {"legacy": True}, sections, [s for one in made for s in one.sections], [one.policy for one in made])
 
 
 def inner_packets(dice, group, one, count, outbound):

@@ -17,7 +17,11 @@ CIPHERS = [
     *((f"aes-{bits}-cbc", "AES-CBC", "cbc(aes)", bits // 8, 0) for bits in KEY_BITS),
     *((f"aes-{bits}-ctr", "AES-CTR", "rfc3686(ctr(aes))", bits // 8, 4) for bits in KEY_BITS),
     ("null", "NULL", "ecb(cipher_null)", 0, 0),
+    ("3des-cbc", "3DES", "cbc(des3_ede)", 24, 0),
+    *((f"camellia-{bits}-cbc", "CAMELLIA-CBC", "cbc(camellia)", bits // 8, 0) for bits in KEY_BITS),
 ]
+# scapy's names of ciphers in CBC mode, and the bytes of their blocks.
+BLOCKS = {"AES-CBC": 16, "3DES": 8, "CAMELLIA-CBC": 16}
 # Site file; scapy; kernel; bytes of key, of ICV.
 MACS = [
     ("hmac-md5-96", "HMAC-MD5-96", "hmac(md5)", 16, 12),

@@ -86,6 +86,9 @@ fn names(suite: Suite) -> Option<(String, &'static str)> {
                 Cipher::Null => "NULL",
                 Cipher::AesCbc(_) => "AES-CBC [RFC3602]",
                 Cipher::AesCtr(_) => "AES-CTR [RFC3686]",
+                Cipher::TripleDesCbc => "TripleDES-CBC [RFC2451]",
+                // Wireshark does not know it.
+                Cipher::CamelliaCbc(_) => return None,
             };
             Some((cipher.to_owned(), mac_name(integrity)?))
         }

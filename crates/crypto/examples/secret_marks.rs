@@ -42,9 +42,11 @@ impl Subject {
     }
 }
 
-/// Every suite, in a burst of packets of all kinds of lengths, and what bursts do not reach.
+/// Every suite, in a burst of packets of all kinds of lengths, and what bursts do not reach. (Ciphers of
+/// old peers look tables up at secret places, and are left out.)
 fn subjects() -> Vec<Subject> {
     let suites = Suite::all()
+        .filter(|suite| !suite.is_legacy())
         .map(|suite| Subject::new(suite, move |cpu, tier| seal_and_open(cpu, tier, suite)));
     let others: [(_, fn(&Cpu, Tier)); 4] = [
         ("jobs", jobs),
@@ -86,9 +88,8 @@ struct Packet {
 impl Packet {
     fn new(number: usize, suite: Suite) -> Self {
         let header = bytes(AADS[number % AADS.len()], 5, number);
-        let blocks = matches!(suite, Suite::Pair { cipher: Cipher::AesCbc(_), .. });
         let len = LENGTHS[number % LENGTHS.len()];
-        let plaintext = bytes(if blocks { len / 16 * 16 } else { len }, 7, number);
+        let plaintext = bytes(len - len % suite.block_bytes(), 7, number);
         Self {
             suite,
             frame: [&*header, &*plaintext].concat(),

@@ -41,6 +41,12 @@ pub enum KeyError {
         /// Bytes given.
         given: usize,
     },
+    /// Neighbours of a 3DES key's three parts agree, so that it is one of single DES.
+    #[error(
+        "a 3DES key's first and second 8 bytes must differ, and so must its second and third: the key \
+         given is one of single DES (RFC 2451 section 2.3)"
+    )]
+    SingleDes,
     /// A key for both ways was asked for, and the suite is no AEAD.
     #[error("only an AEAD has keys for both ways")]
     NotAead,
@@ -84,8 +90,10 @@ pub enum OpError {
         given: usize,
     },
     /// The text to be ciphered in CBC mode is not whole blocks.
-    #[error("text of {given} bytes is not whole blocks of 16")]
+    #[error("text of {given} bytes is not whole blocks of {block}")]
     NotWholeBlocks {
+        /// Bytes of a block.
+        block: usize,
         /// Bytes given.
         given: usize,
     },

@@ -43,6 +43,9 @@ pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) {
 fn run_first_route<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
     let Some(key) = ops.first().map(O::key) else { return false };
     widest.note(key.schedule().kernel());
+    if key.schedule().is_legacy() {
+        widest.note(None);
+    }
     let mut left = false;
     for ops in ops.chunks_mut(CHUNK) {
         let mut run: Run<'_, O> = ArrayVec::new();
@@ -162,6 +165,9 @@ fn chacha<'a, O: Op<'a>>(kernel: Option<Kernel>, run: &mut Run<'_, O>) {
 
 /// Runs a pair's cipher over the texts; of opened frames, only those that are authentic.
 fn run_cipher<'a, O: Op<'a>>(kernel: Option<Kernel>, cipher: &CipherKey, run: &mut Run<'_, O>) {
+    if let CipherKey::Legacy(_) = cipher {
+        return legacy(run);
+    }
     let mut jobs: ArrayVec<CipherJob<'_>, CHUNK> = ArrayVec::new();
     for op in run.iter_mut().filter(|op| !op.is_refused()) {
         let Schedule::Pair { cipher, .. } = op.key().schedule() else { continue };
@@ -171,10 +177,27 @@ fn run_cipher<'a, O: Op<'a>>(kernel: Option<Kernel>, cipher: &CipherKey, run: &m
         jobs.push(CipherJob { keys, iv, data });
     }
     match *cipher {
-        CipherKey::Null => {}
+        CipherKey::Null | CipherKey::Legacy(_) => {}
         CipherKey::Cbc(bits, _) if O::SEAL => pass::cbc_encrypt(kernel, bits, &mut jobs),
         CipherKey::Cbc(bits, _) => pass::cbc_decrypt(kernel, bits, &mut jobs),
         CipherKey::Ctr(bits, _) => pass::ctr(kernel, bits, &mut jobs),
+    }
+}
+
+/// Runs a cipher that no kernel has, one packet after another.
+#[cold]
+fn legacy<'a, O: Op<'a>>(run: &mut Run<'_, O>) {
+    for op in run.iter_mut().filter(|op| !op.is_refused()) {
+        let Schedule::Pair { cipher: CipherKey::Legacy(key), .. } = op.key().schedule() else {
+            continue;
+        };
+        let (Whole { nonce: iv, header, data, .. }, _) = op.split();
+        let Some(data) = data.get_mut(header..) else { continue };
+        if O::SEAL {
+            key.cbc_encrypt(iv, data);
+        } else {
+            key.cbc_decrypt(iv, data);
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     burst,
     isa::{Kernel, Tables, prefetch_read},
     pass::{self, Hasher},
-    portable::SoftKey,
+    portable::{LegacyKey, SoftKey},
     secret::{GCM_KEY_DEPTH, KEY_DEPTH, scrubbed, scrubbed_to},
 };
 
@@ -70,6 +70,8 @@ pub(crate) enum CipherKey {
     Null,
     Cbc(KeyBits, Box<RoundKeys>),
     Ctr(KeyBits, Box<RoundKeys>),
+    /// CBC of a cipher that no kernel has.
+    Legacy(LegacyKey),
 }
 
 /// A MAC with its key.
@@ -98,7 +100,7 @@ impl Schedule {
             Self::ChaCha { key, .. } => prefetch_read(&**key),
             Self::Pair { cipher, mac, .. } => {
                 match cipher {
-                    CipherKey::Null => {}
+                    CipherKey::Null | CipherKey::Legacy(_) => {}
                     CipherKey::Cbc(_, keys) | CipherKey::Ctr(_, keys) => prefetch_read(&**keys),
                 }
                 match mac {
@@ -117,10 +119,7 @@ impl Schedule {
         way: Way,
         material: &KeyMaterial,
     ) -> Result<Self, KeyError> {
-        let (expected, given) = (suite.key_bytes(), material.cipher.len());
-        if expected != given {
-            return Err(KeyError::Length { expected, given });
-        }
+        suite.check_key(material.cipher.expose())?;
         check_integrity(suite, material.integrity.len())?;
         let kernel = match cpu.proofs().kernel(tier) {
             None if tier != Tier::Portable => return Err(KeyError::TierUnavailable(tier)),
@@ -146,10 +145,16 @@ impl Schedule {
             }
             Suite::Pair { cipher, integrity } => Self::Pair {
                 kernel,
-                cipher: CipherKey::new(kernel, cipher, way, secret),
+                cipher: CipherKey::new(kernel, cipher, way, secret)?,
                 mac: MacKey::new(cpu, tier, kernel, integrity.alg(), material.integrity.expose()),
             },
         })
+    }
+
+    /// Whether its cipher has no kernel, so that the portable tier takes part.
+    #[inline]
+    pub(crate) const fn is_legacy(&self) -> bool {
+        matches!(self, Self::Pair { cipher: CipherKey::Legacy(_), .. })
     }
 
     /// The tier whose kernels run, None for the portable one.
@@ -166,15 +171,22 @@ impl Schedule {
 }
 
 impl CipherKey {
-    fn new(kernel: Option<Kernel>, cipher: Cipher, way: Way, secret: &[u8]) -> Self {
-        match cipher {
+    fn new(
+        kernel: Option<Kernel>,
+        cipher: Cipher,
+        way: Way,
+        secret: &[u8],
+    ) -> Result<Self, KeyError> {
+        Ok(match cipher {
             Cipher::Null => Self::Null,
             Cipher::AesCbc(bits) if way == Way::Open => {
                 Self::Cbc(bits, decrypt_keys(kernel, bits, secret))
             }
             Cipher::AesCbc(bits) => Self::Cbc(bits, encrypt_keys(kernel, bits, secret)),
             Cipher::AesCtr(bits) => Self::Ctr(bits, encrypt_keys(kernel, bits, secret)),
-        }
+            Cipher::TripleDesCbc => Self::Legacy(LegacyKey::triple_des(secret)?),
+            Cipher::CamelliaCbc(bits) => Self::Legacy(LegacyKey::camellia(bits, secret)?),
+        })
     }
 }
 
@@ -240,8 +252,8 @@ pub(crate) struct Limits {
     pub(crate) nonce: (u8, u8),
     /// Whether operations come with additional data, or with a header in front of the text.
     pub(crate) aead: bool,
-    /// Whether text must be whole blocks.
-    pub(crate) blocks: bool,
+    /// One less than the bytes of a block that text must be a multiple of.
+    pub(crate) partial: u8,
     /// Most bytes of text. For CCM, with a nonce of 7 bytes.
     pub(crate) data: u64,
     /// What the last 32 bits of the nonce's block begin with.
@@ -255,7 +267,7 @@ impl Limits {
             icv: suite.icv_bytes() as u8,
             nonce: (nonce, nonce),
             aead: suite.is_aead(),
-            blocks: false,
+            partial: 0,
             data: u64::MAX,
             counter: 0,
         };
@@ -269,7 +281,7 @@ impl Limits {
             // CTR counts blocks in 32 bits (RFC 3686 section 4). No packet is longer.
             Suite::Pair { cipher, .. } => Self {
                 data: PAIR_MAX,
-                blocks: matches!(cipher, Cipher::AesCbc(_)),
+                partial: cipher.block_bytes() as u8 - 1,
                 counter: matches!(cipher, Cipher::AesCtr(_)) as u8,
                 ..fixed
             },
@@ -300,6 +312,7 @@ impl Key {
         let set_up = || Schedule::new(cpu, tier, suite, way, material);
         let schedule = match (tier, suite) {
             (Tier::Portable, _) => scrubbed(set_up),
+            (_, suite) if suite.is_legacy() => scrubbed(set_up),
             (_, Suite::Gcm(_) | Suite::Gmac(_)) => scrubbed_to::<GCM_KEY_DEPTH, _>(set_up),
             _ => scrubbed_to::<KEY_DEPTH, _>(set_up),
         }?;
@@ -378,6 +391,13 @@ impl Key {
     fn implementation(&self) -> String {
         let tier = self.tier();
         match &self.schedule {
+            Schedule::Pair { cipher: CipherKey::Legacy(_), mac, .. } => match mac {
+                MacKey::Null => Tier::Portable.to_string(),
+                MacKey::Hmac(hasher, hash, _) => {
+                    format!("{} + {}", Tier::Portable, hasher.name(*hash))
+                }
+                MacKey::CbcMac(..) => format!("{} + {tier}", Tier::Portable),
+            },
             Schedule::Pair { cipher, mac: MacKey::Hmac(hasher, hash, _), .. } => {
                 let name = hasher.name(*hash);
                 match cipher {
@@ -412,6 +432,8 @@ impl Route {
                     Cipher::Null => 0,
                     Cipher::AesCbc(key_bits) => 1 + key_bits as u32,
                     Cipher::AesCtr(key_bits) => 4 + key_bits as u32,
+                    Cipher::TripleDesCbc => 7,
+                    Cipher::CamelliaCbc(key_bits) => 8 + key_bits as u32,
                 };
                 let mac = match integrity.alg() {
                     MacAlg::Null => 0,
@@ -606,9 +628,14 @@ mod tests {
         SecretBytes::copy_from(&vec![0x5a; bytes])
     }
 
+    /// Bytes that all differ, for 3DES takes no key of equal parts.
+    fn counting(bytes: usize) -> SecretBytes {
+        (0..bytes).map(|i| i as u8).collect::<Vec<_>>().into()
+    }
+
     fn material(suite: Suite) -> KeyMaterial {
-        let integrity = secret(suite.integrity_key_bytes());
-        KeyMaterial { cipher: secret(suite.key_bytes()), integrity }
+        let integrity = counting(suite.integrity_key_bytes());
+        KeyMaterial { cipher: counting(suite.key_bytes()), integrity }
     }
 
     #[test]

@@ -35,7 +35,7 @@
 //! # Suites
 //!
 //! A [`Suite`] is an AEAD (AES-GCM, AES-GMAC, AES-CCM, ChaCha20-Poly1305) or a pair of a cipher
-//! (AES-CBC, AES-CTR, NULL) and a MAC (HMAC with MD5, SHA-1 or SHA-2, AES-XCBC, AES-CMAC), combined
+//! (AES-CBC, AES-CTR, NULL; 3DES-CBC and Camellia-CBC for old peers) and a MAC (HMAC with MD5, SHA-1 or SHA-2, AES-XCBC, AES-CMAC), combined
 //! as encrypt-then-MAC. An AEAD's operation has its additional data apart ([`SealOp::new`]); a
 //! pair's has a header in front of the text, in one piece with it, and a trailer for the high bits
 //! of extended sequence numbers ([`SealOp::framed`]):
@@ -80,6 +80,9 @@
 //! The SHA extensions are no tier, for they serve the hashes of any tier: `CONVOY_DENY_CPU` knows
 //! them as `sha-ni`.
 //!
+//! 3DES and Camellia have no kernels: every tier works on RustCrypto's `des` and `camellia`, one packet after
+//! another.
+//!
 //! The portable tier stands on RustCrypto's `aes`, `chacha20`, `ghash`, `md-5`, `poly1305`, `sha1`
 //! and `sha2`. Those crates look for special instructions themselves unless they are built with
 //! `--cfg aes_backend="soft"` and the same of `chacha20_backend`, `md5_backend`, `poly1305_backend`,
@@ -99,7 +102,8 @@
 //! # Secrets
 //!
 //! * No branch and no address depends on a secret; whether a packet is authentic is none. ICVs are
-//!   compared in constant time.
+//!   compared in constant time. The exception are [legacy](Cipher::is_legacy) ciphers, whose code looks
+//!   tables up at secret places: leave them out where nothing forces them on you.
 //! * [`SecretBytes`], [`SealKey`] and [`OpenKey`] wipe their memory on drop; key tables live in one
 //!   heap block that is never copied.
 //! * At the end of a burst, and when a key has been set up, vector registers are wiped. So is the

@@ -410,14 +410,13 @@ fn fits_framed(
 ) -> bool {
     let limits = key.limits();
     let text = frame.wrapping_sub(header);
-    let partial = if limits.blocks { text % 16 } else { 0 };
     !limits.aead
         && icv == usize::from(limits.icv)
         && nonce == limits.nonce.0
         && header <= frame
         && header <= HEADER_MAX
         && text as u64 <= limits.data
-        && partial == 0
+        && text & usize::from(limits.partial) == 0
         && trailer <= TRAILER_MAX
 }
 
@@ -453,7 +452,7 @@ fn framed_error(
     if text as u64 > limits.data {
         return OpError::DataTooLong { limit: limits.data, given: text };
     }
-    OpError::NotWholeBlocks { given: text }
+    OpError::NotWholeBlocks { block: suite.block_bytes(), given: text }
 }
 
 /// Most bytes of a header: what fits the operation's field for it.
@@ -891,7 +890,7 @@ mod tests {
         let cases = [
             (check(12, 88, 24, 0, 12), OpError::NonceLength { expected: 16, given: 12 }),
             (check(16, 88, 24, 0, 16), OpError::IcvLength { expected: 12, given: 16 }),
-            (check(16, 88, 25, 0, 12), OpError::NotWholeBlocks { given: 63 }),
+            (check(16, 88, 25, 0, 12), OpError::NotWholeBlocks { block: 16, given: 63 }),
             (check(16, 88, 89, 0, 12), OpError::HeaderBeyondFrame { header: 89, frame: 88 }),
             (
                 check(16, 88, usize::MAX, 0, 12),
@@ -928,7 +927,7 @@ mod tests {
         assert_eq!(error, OpError::NonceLength { expected: 12, given: 11 });
         assert_eq!(refused(cbc, Nonce::new([0; 16]), 51, (24, 16)), short(52, 51));
         let error = refused(cbc, Nonce::new([0; 16]), 60, (24, 17));
-        assert_eq!(error, OpError::NotWholeBlocks { given: 17 });
+        assert_eq!(error, OpError::NotWholeBlocks { block: 16, given: 17 });
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Size of an AES key.
+/// Size of an AES key, or of one of Camellia, which has the same sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyBits {
     /// 128 bits, 10 rounds.

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::{GcmParams, IcvLen, KeyBits};
+use crate::{GcmParams, IcvLen, KeyBits, KeyError, portable::is_single_des};
 
 /// A hash function under an HMAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -204,11 +204,17 @@ pub enum Cipher {
     /// AES in counter mode (RFC 3686): the nonce has 12 bytes, 4 of the key and 8 of the packet,
     /// and must be used only once; counting begins at 1.
     AesCtr(KeyBits),
+    /// Triple DES with three keys in CBC mode (RFC 2451): the IV has 8 bytes and must be unpredictable,
+    /// the text whole blocks of 8. [Legacy](Self::is_legacy).
+    TripleDesCbc,
+    /// Camellia in CBC mode (RFC 3713, RFC 4312): the IV has 16 bytes and must be unpredictable, the
+    /// text whole blocks of 16. [Legacy](Self::is_legacy).
+    CamelliaCbc(KeyBits),
 }
 
 impl Cipher {
     /// Every cipher.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 11] = [
         Self::Null,
         Self::AesCbc(KeyBits::Aes128),
         Self::AesCbc(KeyBits::Aes192),
@@ -216,6 +222,10 @@ impl Cipher {
         Self::AesCtr(KeyBits::Aes128),
         Self::AesCtr(KeyBits::Aes192),
         Self::AesCtr(KeyBits::Aes256),
+        Self::TripleDesCbc,
+        Self::CamelliaCbc(KeyBits::Aes128),
+        Self::CamelliaCbc(KeyBits::Aes192),
+        Self::CamelliaCbc(KeyBits::Aes256),
     ];
 
     /// Bytes of a key: 0, 16, 24 or 32. The 4 bytes of nonce that RFC 3686 takes from the keying
@@ -224,18 +234,38 @@ impl Cipher {
     pub const fn key_bytes(self) -> usize {
         match self {
             Self::Null => 0,
-            Self::AesCbc(bits) | Self::AesCtr(bits) => bits.bytes(),
+            Self::AesCbc(bits) | Self::AesCtr(bits) | Self::CamelliaCbc(bits) => bits.bytes(),
+            Self::TripleDesCbc => 24,
         }
     }
 
-    /// Bytes of a nonce or IV: 0, 16 or 12.
+    /// Whether it is for old peers alone: its blocks are short, or few use it any more (RFC 8221
+    /// section 5), and the code for it is neither fast nor constant in time, for it looks tables up at
+    /// places that depend on the key and the text.
+    #[must_use]
+    pub const fn is_legacy(self) -> bool {
+        matches!(self, Self::TripleDesCbc | Self::CamelliaCbc(_))
+    }
+
+    /// Bytes of a block that text must be a multiple of: 16 or 8 in CBC mode, 1 for all others.
+    #[must_use]
+    pub const fn block_bytes(self) -> usize {
+        match self {
+            Self::Null | Self::AesCtr(_) => 1,
+            Self::AesCbc(_) | Self::CamelliaCbc(_) => 16,
+            Self::TripleDesCbc => 8,
+        }
+    }
+
+    /// Bytes of a nonce or IV: 0, 8, 12 or 16.
     #[inline(always)]
     #[must_use]
     pub const fn nonce_bytes(self) -> usize {
         match self {
             Self::Null => 0,
-            Self::AesCbc(_) => 16,
+            Self::AesCbc(_) | Self::CamelliaCbc(_) => 16,
             Self::AesCtr(_) => 12,
+            Self::TripleDesCbc => 8,
         }
     }
 }
@@ -246,6 +276,8 @@ impl fmt::Display for Cipher {
             Self::Null => f.write_str("null"),
             Self::AesCbc(bits) => write!(f, "aes-{}-cbc", bits.bits()),
             Self::AesCtr(bits) => write!(f, "aes-{}-ctr", bits.bits()),
+            Self::TripleDesCbc => f.write_str("3des-cbc"),
+            Self::CamelliaCbc(bits) => write!(f, "camellia-{}-cbc", bits.bits()),
         }
     }
 }
@@ -254,7 +286,7 @@ impl fmt::Display for Cipher {
 ///
 /// A suite has a name, which [`Display`](fmt::Display) writes and [`FromStr`] reads:
 /// `aes-128-gcm-16`, `aes-256-ccm-8`, `aes-128-gmac-16`, `chacha20-poly1305`,
-/// `aes-128-cbc+hmac-sha1-96`, `null+aes-cmac-96`.
+/// `aes-128-cbc+hmac-sha1-96`, `null+aes-cmac-96`, `3des-cbc+hmac-sha1-96`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Suite {
     /// AES-GCM (RFC 4106): a nonce of 12 bytes.
@@ -309,7 +341,7 @@ impl Suite {
     }
 
     /// Bytes of a nonce or IV, as IPsec makes them: 12 for GCM, GMAC, ChaCha20-Poly1305 and CTR, 11
-    /// for CCM, 16 for CBC, 0 for NULL.
+    /// for CCM, 16 for CBC or, with 3DES, 8, and 0 for NULL.
     #[inline(always)]
     #[must_use]
     pub const fn nonce_bytes(self) -> usize {
@@ -339,6 +371,39 @@ impl Suite {
             Self::Pair { integrity, .. } => integrity.key_bytes(),
             _ => 0,
         }
+    }
+
+    /// Bytes of a block that text must be a multiple of; see [`Cipher::block_bytes`]. An AEAD takes
+    /// any length.
+    #[must_use]
+    pub const fn block_bytes(self) -> usize {
+        match self {
+            Self::Pair { cipher, .. } => cipher.block_bytes(),
+            _ => 1,
+        }
+    }
+
+    /// Whether a key of the cipher or AEAD will do, which is asked when a key is set up as well.
+    ///
+    /// # Errors
+    /// [`KeyError::Length`]; [`KeyError::SingleDes`] for a key that makes single DES of 3DES.
+    pub fn check_key(self, secret: &[u8]) -> Result<(), KeyError> {
+        let (expected, given) = (self.key_bytes(), secret.len());
+        if expected != given {
+            return Err(KeyError::Length { expected, given });
+        }
+        match self {
+            Self::Pair { cipher: Cipher::TripleDesCbc, .. } if is_single_des(secret) => {
+                Err(KeyError::SingleDes)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether its cipher is [legacy](Cipher::is_legacy).
+    #[must_use]
+    pub const fn is_legacy(self) -> bool {
+        matches!(self, Self::Pair { cipher, .. } if cipher.is_legacy())
     }
 
     /// Whether operations come with additional data apart from the payload, rather than with a
@@ -414,7 +479,7 @@ mod tests {
     #[test]
     fn every_suite_is_found_by_its_own_name_and_no_other() {
         let names: HashSet<_> = Suite::all().map(|suite| suite.to_string()).collect();
-        assert_eq!(names.len(), 9 + 3 + 9 + 1 + 7 * 8);
+        assert_eq!(names.len(), 9 + 3 + 9 + 1 + 11 * 8);
         for suite in Suite::all() {
             assert_eq!(suite.to_string().parse(), Ok(suite));
         }
@@ -436,6 +501,8 @@ mod tests {
             ("chacha20-poly1305", 32, 0, 12, 16),
             ("aes-192-cbc+hmac-sha1-96", 24, 20, 16, 12),
             ("aes-256-ctr+hmac-sha512-256", 32, 64, 12, 32),
+            ("3des-cbc+hmac-md5-96", 24, 16, 8, 12),
+            ("camellia-192-cbc+hmac-sha256-128", 24, 32, 16, 16),
             ("null+hmac-sha384-192", 0, 48, 0, 24),
             ("null+aes-xcbc-96", 0, 16, 0, 12),
         ] {

@@ -19,7 +19,7 @@ pub(crate) fn device_key(suite: Suite, material: &KeyMaterial, opens: bool) -> O
             let cipher = match cipher {
                 Cipher::Null => BlockCipher::None,
                 Cipher::AesCbc(_) => BlockCipher::AesCbc,
-                Cipher::AesCtr(_) => return None,
+                Cipher::AesCtr(_) | Cipher::TripleDesCbc | Cipher::CamelliaCbc(_) => return None,
             };
             let auth = match integrity.alg() {
                 MacAlg::Hmac(HashAlg::Sha1) => Auth::HmacSha1,

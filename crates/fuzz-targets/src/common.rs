@@ -8,5 +8,5 @@ mod packet;
 #[path = "../../crypto/tests/it/common/setup.rs"]
 mod setup;
 
-pub(crate) use packet::{Packet, open, seal, wants_blocks};
+pub(crate) use packet::{Packet, open, seal};
 pub(crate) use setup::*;

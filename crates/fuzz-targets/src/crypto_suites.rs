@@ -124,8 +124,8 @@ fn misfit(spec: &Spec, packet: &Packet, setup: Setup) {
     assert_eq!(op.is_ok(), aead || right && matches!(suite, Suite::Ccm { .. }), "{suite}");
     let op = OpenOp::new(&open_key, [0; 16], &beside, &mut text, &tag);
     assert!(op.is_err(), "{suite}");
-    let blocks = !common::wants_blocks(suite)
-        || frame.checked_sub(header).is_some_and(|text| text.is_multiple_of(16));
+    let blocks =
+        frame.checked_sub(header).is_none_or(|text| text.is_multiple_of(suite.block_bytes()));
     let fits = right && !suite.is_aead() && header <= frame && trailer <= 16 && blocks;
     let op = SealOp::framed(&seal_key, Nonce::new([0; 16]), &mut text, header, &beside, &mut tag);
     assert_eq!(op.is_ok(), fits && suite.nonce_bytes() == 16, "{suite}");

@@ -13,6 +13,8 @@
 use core::fmt;
 use core::time::Duration;
 
+use convoy_crypto::{Cipher, Suite};
+
 use crate::counters::Counter;
 use crate::pipeline::Now;
 
@@ -95,6 +97,33 @@ pub struct Lifetime {
     pub soft: Limits,
     /// When this one ends.
     pub hard: Limits,
+}
+
+/// Most bytes under one key of 3DES, and when it should be replaced. NIST SP 800-67 revision 2 lets a key
+/// do 2^20 blocks of 8 bytes; from that is taken what the packet that reaches the limit may have.
+const TRIPLE_DES: (u64, u64) = (((1 << 20) * 8 - (1 << 16)) / 4 * 3, (1 << 20) * 8 - (1 << 16));
+
+impl Lifetime {
+    /// The most bytes that a suite lets an SA have, whatever else its limits are: 8,323,072 with 3DES.
+    #[must_use]
+    pub const fn most_bytes(suite: Suite) -> Option<u64> {
+        match suite {
+            Suite::Pair { cipher: Cipher::TripleDesCbc, .. } => Some(TRIPLE_DES.1),
+            _ => None,
+        }
+    }
+
+    /// With no more bytes than the suite lets it have, and a warning before.
+    #[must_use]
+    pub fn capped(mut self, suite: Suite) -> Self {
+        if Self::most_bytes(suite).is_some() {
+            let (soft, hard) = TRIPLE_DES;
+            let least = |limit: Option<u64>, most: u64| Some(limit.map_or(most, |n| n.min(most)));
+            self.soft.bytes = least(self.soft.bytes, soft);
+            self.hard.bytes = least(self.hard.bytes, hard);
+        }
+        self
+    }
 }
 
 /// Which limit was reached.

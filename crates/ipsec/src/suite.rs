@@ -21,8 +21,10 @@ pub(crate) enum IvKind {
     /// section 3.1, RFC 4106 section 3.1, RFC 4309 section 3.1, RFC 4543 section 3.1, RFC 7634
     /// section 2).
     Sequence,
-    /// Whole blocks nobody can predict (RFC 3602 section 3).
+    /// Blocks of 16 bytes that nobody can predict (RFC 3602 section 3, RFC 4312 section 3).
     Random,
+    /// Blocks of 8 bytes that nobody can predict: those of 3DES (RFC 2451 section 3).
+    RandomShort,
 }
 
 /// Why ESP or AH does not take a suite.
@@ -60,7 +62,8 @@ impl EspSuite {
             }
             Suite::Pair { cipher, .. } => match cipher {
                 Cipher::Null => (IvKind::None, 1, 0),
-                Cipher::AesCbc(_) => (IvKind::Random, 16, 0),
+                Cipher::AesCbc(_) | Cipher::CamelliaCbc(_) => (IvKind::Random, 16, 0),
+                Cipher::TripleDesCbc => (IvKind::RandomShort, 8, 0),
                 Cipher::AesCtr(_) => (IvKind::Sequence, 1, 4),
             },
         };
@@ -150,9 +153,14 @@ impl IvKind {
     pub(crate) const fn bytes(self) -> usize {
         match self {
             Self::None => 0,
-            Self::Sequence => 8,
+            Self::Sequence | Self::RandomShort => 8,
             Self::Random => 16,
         }
+    }
+
+    /// Whether nobody may be able to predict it.
+    pub(crate) const fn is_random(self) -> bool {
+        matches!(self, Self::Random | Self::RandomShort)
     }
 }
 
@@ -176,6 +184,8 @@ mod tests {
             ("aes-256-cbc+hmac-sha512-256", 16, 32, 16, 0),
             ("aes-128-ctr+aes-xcbc-96", 8, 12, 4, 4),
             ("null+hmac-sha384-192", 0, 24, 4, 0),
+            ("3des-cbc+hmac-sha1-96", 8, 12, 8, 0),
+            ("camellia-256-cbc+hmac-md5-96", 16, 12, 16, 0),
         ] {
             let esp = EspSuite::new(suite(name)).unwrap();
             let layout = esp.layout();

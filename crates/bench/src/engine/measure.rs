@@ -137,18 +137,23 @@ pub struct Load {
 impl Load {
     /// Bytes of ESP text: the packet and its trailer, aligned (RFC 4303 section 2.4).
     fn text(self, bytes: usize) -> usize {
-        (bytes + 2).next_multiple_of(if self.suite.is_aead() { 4 } else { 16 })
+        (bytes + 2).next_multiple_of(self.suite.block_bytes().max(4))
     }
 
     /// A key; `mark` makes it differ from others.
     pub(super) fn key(self, maker: &Maker, mark: u8) -> Result<EngineKey, EngineError> {
         let material = KeyMaterial {
-            cipher: SecretBytes::copy_from(&vec![mark; self.suite.key_bytes()]),
+            cipher: SecretBytes::from(counting(mark, self.suite.key_bytes())),
             integrity: SecretBytes::copy_from(&vec![0x22; self.suite.integrity_key_bytes()]),
         };
         let key = maker.seal_key(self.suite, material);
         Ok(EngineKey::Seal(Arc::new(key.map_err(|error| EngineError::Key(error.to_string()))?)))
     }
+}
+
+/// Bytes that all differ, for 3DES takes no key of equal parts.
+fn counting(mark: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|i| mark ^ i as u8).collect()
 }
 
 /// An engine at work: what is under way, and where frames come from.

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use convoy_crypto::{SecretBytes, Suite};
+use convoy_crypto::{KeyError, SecretBytes, Suite};
 use convoy_ipsec::sa::Salt;
 use convoy_ipsec::suite::{EspSuite, UnfitSuite};
 use zeroize::Zeroize;
@@ -47,6 +47,9 @@ pub enum KeyMisfit {
         /// Bytes.
         needed: usize,
     },
+    /// A cipher takes no such key.
+    #[error(transparent)]
+    Unfit(#[from] KeyError),
 }
 
 impl KeyMaterial {
@@ -72,6 +75,8 @@ impl KeyMaterial {
         if cipher.len() != needed {
             return Err(KeyMisfit::Cipher { needed });
         }
+        let proper = cipher.expose().get(..suite.suite().key_bytes()).unwrap_or_default();
+        suite.suite().check_key(proper)?;
         let needed = suite.suite().integrity_key_bytes();
         if integrity.len() != needed {
             return Err(KeyMisfit::Integrity { needed });
@@ -309,7 +314,7 @@ mod tests {
             let suite = esp.suite();
             let (cipher, mac) = (suite.key_bytes() + esp.salt_bytes(), suite.integrity_key_bytes());
             let make = |cipher: usize, mac: usize| {
-                let secret = |len| SecretBytes::from(vec![1; len]);
+                let secret = |len| SecretBytes::from((0..len as u8).collect::<Vec<_>>());
                 KeyMaterial::with_integrity(suite, secret(cipher), secret(mac))
             };
             assert!(make(cipher, mac).is_ok(), "{suite}");
@@ -323,6 +328,10 @@ mod tests {
         }
         let refused = KeyMaterial::new(suite("aes-128-cbc+null"), bytes(0..16)).unwrap_err();
         assert!(matches!(refused, KeyMisfit::Suite(_)));
+        let single = SecretBytes::from([[1; 8], [1; 8], [2; 8]].concat());
+        let triple_des = suite("3des-cbc+hmac-md5-96");
+        let refused = KeyMaterial::with_integrity(triple_des, single, bytes(0..16)).unwrap_err();
+        assert_eq!(refused, KeyMisfit::Unfit(KeyError::SingleDes));
     }
 
     /// AES-GCM and AES-CTR encrypt the same counter blocks under the same key and salt.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use convoy_crypto::Suite;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
 
 use super::reader::{At, Field, Report};
@@ -13,7 +14,11 @@ const LONGEST_S: u64 = 100 * 366 * 24 * 3600;
 type Named = (&'static str, Option<At<u64>>);
 
 /// Reads `{ soft = { … }, hard = { … } }`.
-pub(super) fn read(field: Field<'_>, report: &mut Report<'_>) -> Option<Lifetime> {
+pub(super) fn read(
+    field: Field<'_>,
+    report: &mut Report<'_>,
+    suite: Option<Suite>,
+) -> Option<Lifetime> {
     let mut table = field.table(report, "a table such as { hard = { bytes = 1000000000 } }")?;
     let place = table.place.clone();
     let [soft, hard] = ["soft", "hard"].map(|kind| table.take(kind).map(|f| limits(f, report)));
@@ -26,6 +31,17 @@ pub(super) fn read(field: Field<'_>, report: &mut Report<'_>) -> Option<Lifetime
     let (soft, hard): ([Named; 4], [Named; 4]) =
         (soft.unwrap_or_else(none)?, hard.unwrap_or_else(none)?);
     let mut in_order = true;
+    let most = suite.and_then(Lifetime::most_bytes).unwrap_or(u64::MAX);
+    for (_, limit) in soft.iter().chain(&hard).filter(|(key, _)| *key == "bytes") {
+        if let Some(limit) = limit.as_ref().filter(|limit| limit.value > most) {
+            let what = format!(
+                "{} is more than a key of 3DES may do: 2^20 blocks (NIST SP 800-67 revision 2)",
+                limit.value
+            );
+            report.error(&limit.place, what, format!("use {most} at most, or leave it out"));
+            in_order = false;
+        }
+    }
     for ((key, soft), (_, hard)) in soft.iter().zip(&hard) {
         if let (Some(soft), Some(hard)) = (soft, hard)
             && soft.value >= hard.value
@@ -39,6 +55,11 @@ pub(super) fn read(field: Field<'_>, report: &mut Report<'_>) -> Option<Lifetime
         }
     }
     in_order.then(|| Lifetime { soft: made(soft), hard: made(hard) })
+}
+
+/// With no more than the suite lets an SA have.
+pub(super) fn capped(lifetime: Lifetime, suite: Option<Suite>) -> Lifetime {
+    suite.map_or(lifetime, |suite| lifetime.capped(suite))
 }
 
 fn limits(field: Field<'_>, report: &mut Report<'_>) -> Option<[Named; 4]> {

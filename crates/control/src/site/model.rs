@@ -55,6 +55,8 @@ pub struct Site {
     pub leak_protection: bool,
     /// Bits of marks that leak protection uses.
     pub marks: Marks,
+    /// Whether SAs may have ciphers of old peers: 3DES and Camellia.
+    pub legacy: bool,
 }
 
 impl Site {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use convoy_crypto::Suite;
 use convoy_ipsec::lifetime::Lifetime;
 use convoy_ipsec::sa::{
     DfPolicy, DscpPolicy, Endpoints, IpsecProtocol, Mode, OuterHeader, UdpEncap, WorkerId,
@@ -29,6 +30,8 @@ const DEFAULT_KEEPALIVE_S: u64 = 20;
 /// What the rest of the file says that an SA must agree with.
 pub(super) struct Context<'a> {
     pub(super) folder: &'a Path,
+    /// Whether ciphers of old peers are allowed.
+    pub(super) legacy: bool,
     pub(super) worker_count: u16,
     pub(super) udp_port: u16,
     pub(super) drivers: &'a drivers::Known,
@@ -105,7 +108,7 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, context: &Cont
         .need(report, "remote", "remote = \"192.0.2.2\"")
         .and_then(|f| f.parsed::<IpAddr>(report, address));
     let ends_fit = ends_fit(local.as_ref(), remote.as_ref(), report);
-    let (key, key_is_inline) = sa_key::read(&mut table, report, context.folder, protocol);
+    let (key, key_is_inline) = sa_key::read(&mut table, report, context, protocol);
     let is_ah = protocol == Some(IpsecProtocol::Ah);
     if is_ah && let Some(field) = table.take("encap") {
         let what = "has no meaning with AH, which covers the addresses that a NAT changes";
@@ -122,7 +125,7 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, context: &Cont
         context.drivers.suits(&name, suite?, report)?;
         Some(name.value)
     });
-    let common = common(&mut table, report, context, direction);
+    let common = common(&mut table, report, context, direction, suite);
     let outbound = outbound_only(&mut table, report, direction, mode, local.as_ref());
     let inbound = inbound_only(&mut table, report, direction, common.as_ref().map(|c| c.esn));
     table.finish(report);
@@ -265,11 +268,12 @@ fn common(
     report: &mut Report<'_>,
     context: &Context<'_>,
     direction: Option<Direction>,
+    suite: Option<Suite>,
 ) -> Option<Common> {
     let encap = table.take("encap").map(|f| encap(f, report, context, direction));
     let esn = table.take("esn").map(|f| f.boolean(report));
     let ecn = table.take("ecn").map(|f| f.boolean(report));
-    let lifetime = table.take("lifetime").map(|f| lifetime::read(f, report));
+    let lifetime = table.take("lifetime").map(|f| lifetime::read(f, report, suite));
     let last = u64::from(context.worker_count.saturating_sub(1));
     let help =
         format!("workers are numbered from 0 to {last}; more come from `count` in [workers]");
@@ -281,7 +285,7 @@ fn common(
         },
         esn: esn.map_or(Some(true), |given| given)?,
         ecn: ecn.map_or(Some(true), |given| given)?,
-        lifetime: lifetime.unwrap_or_else(|| Some(Lifetime::default()))?,
+        lifetime: lifetime::capped(lifetime.unwrap_or_else(|| Some(Lifetime::default()))?, suite),
         worker: match worker {
             Some(given) => WorkerId(u16::try_from(given?.value).ok()?),
             None => WorkerId(0),

@@ -10,6 +10,7 @@ use zeroize::Zeroize;
 
 use super::key::{KeyFileError, KeyMaterial, KeyMisfit, KeyTextError, decode_hex, read_key_file};
 use super::reader::{At, Field, Place, Report, Table};
+use super::sa::Context;
 use super::sa_suite;
 use super::sections::path_in;
 
@@ -17,10 +18,12 @@ use super::sections::path_in;
 pub(super) fn read(
     table: &mut Table<'_>,
     report: &mut Report<'_>,
-    folder: &Path,
+    context: &Context<'_>,
     protocol: Option<IpsecProtocol>,
 ) -> (Option<At<Arc<KeyMaterial>>>, bool) {
-    let suite = sa_suite::read(table, report, protocol == Some(IpsecProtocol::Ah));
+    let folder = context.folder;
+    let is_ah = protocol == Some(IpsecProtocol::Ah);
+    let suite = sa_suite::read(table, report, is_ah, context.legacy);
     // The longer names first, so that they are not taken for the shorter ones misspelt.
     let integrity = Given::take(table, "integrity_key", "integrity_key_file");
     let cipher = Given::take(table, "key", "key_file");
@@ -82,6 +85,10 @@ fn material(
     match misfit {
         // Found out where the algorithms were read.
         KeyMisfit::Suite(error) => report.error(&place, error.to_string(), ""),
+        KeyMisfit::Unfit(error) => {
+            let help = "make a new one: head -c 24 /dev/urandom | xxd -p -c 24";
+            report.secret_error(&place, error.to_string(), help);
+        }
         KeyMisfit::Cipher { needed } => {
             let what = format!("has {key_len} bytes; {name} needs {needed}");
             let help = format!("give {} hexadecimal digits: {}", needed * 2, cipher_parts(suite));

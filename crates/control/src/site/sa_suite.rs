@@ -30,6 +30,14 @@ const CIPHERS: &[(&str, Cipher)] = &[
     ("null", Cipher::Null),
 ];
 
+/// Ciphers of old peers, which need a MAC as well.
+const LEGACY: &[(&str, Cipher)] = &[
+    ("3des-cbc", Cipher::TripleDesCbc),
+    ("camellia-128-cbc", Cipher::CamelliaCbc(KeyBits::Aes128)),
+    ("camellia-192-cbc", Cipher::CamelliaCbc(KeyBits::Aes192)),
+    ("camellia-256-cbc", Cipher::CamelliaCbc(KeyBits::Aes256)),
+];
+
 /// MACs, the usual first.
 const MACS: &[(&str, Integrity)] = &[
     ("hmac-sha256-128", Integrity::HMAC_SHA256_128),
@@ -50,11 +58,13 @@ const fn ccm(key_bits: KeyBits) -> Suite {
     Suite::Ccm { key_bits, icv_len: IcvLen::Icv16 }
 }
 
-/// The suite that a section names. Those of AH are suites of ESP as well, with the cipher NULL.
+/// The suite that a section names. Those of AH are suites of ESP as well, with the cipher NULL. `legacy`
+/// says whether ciphers of old peers are allowed.
 pub(super) fn read(
     table: &mut Table<'_>,
     report: &mut Report<'_>,
     is_ah: bool,
+    legacy: bool,
 ) -> Option<EspSuite> {
     let encryption = table.take("encryption");
     let integrity = table.take("integrity");
@@ -62,7 +72,7 @@ pub(super) fn read(
     let suite = match (encryption, integrity) {
         (None, None) => aead(table, report, is_ah),
         (encryption, Some(integrity)) if is_ah => integrity_alone(report, encryption, integrity),
-        (encryption, integrity) => pair(table, report, encryption, integrity),
+        (encryption, integrity) => pair(table, report, encryption, integrity, legacy),
     };
     let suite = match icv {
         Some(field) => with_icv(suite?, field, report),
@@ -94,7 +104,8 @@ fn aead(table: &mut Table<'_>, report: &mut Report<'_>, is_ah: bool) -> Option<S
     let example =
         if is_ah { "integrity = \"hmac-sha256-128\"" } else { "algorithm = \"aes-128-gcm\"" };
     let field = table.need(report, "algorithm", example)?;
-    if let Some(cipher) = field.as_str().filter(|name| is_one_of(name, CIPHERS)) {
+    let is_cipher = |name: &&str| is_one_of(name, CIPHERS) || is_one_of(name, LEGACY);
+    if let Some(cipher) = field.as_str().filter(is_cipher) {
         let what = format!("\"{cipher}\" has no integrity of its own (RFC 8221 section 4)");
         let help = format!(
             "use `encryption = \"{cipher}\"` with `integrity = \"hmac-sha256-128\"`, or an AEAD: {}",
@@ -117,6 +128,7 @@ fn pair(
     report: &mut Report<'_>,
     encryption: Option<Field<'_>>,
     integrity: Option<Field<'_>>,
+    legacy: bool,
 ) -> Option<Suite> {
     if let Some(field) = table.take("algorithm") {
         let help = "keep `algorithm` for an AEAD, or `encryption` and `integrity` for a pair";
@@ -124,7 +136,7 @@ fn pair(
         return None;
     }
     let cipher = match encryption {
-        Some(field) => cipher(field, report),
+        Some(field) => cipher(field, report, legacy),
         None => {
             missing(table, report, "encryption", format!("one of {}", names(CIPHERS)));
             None
@@ -150,7 +162,7 @@ fn missing(table: &Table<'_>, report: &mut Report<'_>, key: &'static str, help: 
     }
 }
 
-fn cipher(field: Field<'_>, report: &mut Report<'_>) -> Option<Cipher> {
+fn cipher(field: Field<'_>, report: &mut Report<'_>, legacy: bool) -> Option<Cipher> {
     if let Some(aead) = field.as_str().filter(|name| is_one_of(name, AEADS)) {
         let what = format!("\"{aead}\" authenticates by itself");
         let help = format!(
@@ -160,7 +172,22 @@ fn cipher(field: Field<'_>, report: &mut Report<'_>) -> Option<Cipher> {
         report.error(&field.place, what, help);
         return None;
     }
-    field.choice(report, CIPHERS).map(|at| at.value)
+    if let Some(old) = field.as_str().filter(|name| !legacy && is_one_of(name, LEGACY)) {
+        let help = format!(
+            "use {}; if the peer has none of them, add `legacy = true` above the first [section]",
+            names(CIPHERS)
+        );
+        report.error(&field.place, format!("\"{old}\" is for old peers only, and off"), help);
+        return None;
+    }
+    let old = if legacy { LEGACY } else { &[] };
+    let cipher = field.choice(report, &[CIPHERS, old].concat())?;
+    if cipher.value == Cipher::TripleDesCbc {
+        let what = "3DES is for old peers only: RFC 8221 section 5 says it should not be used, and an SA ends \
+                    after 8 MB";
+        report.warn(&cipher.place, what, "use \"aes-128-cbc\" unless the peer cannot");
+    }
+    Some(cipher.value)
 }
 
 fn mac(field: Field<'_>, report: &mut Report<'_>) -> Option<Integrity> {
@@ -231,7 +258,8 @@ mod tests {
 
     #[test]
     fn names_are_those_of_the_library_and_every_suite_has_one() {
-        for (name, cipher) in CIPHERS {
+        for (name, cipher) in CIPHERS.iter().chain(LEGACY) {
+            assert_eq!(cipher.is_legacy(), is_one_of(name, LEGACY));
             assert_eq!(cipher.to_string(), *name);
         }
         for (name, integrity) in MACS {
@@ -248,7 +276,7 @@ mod tests {
                 });
             }
         }
-        for (_, cipher) in CIPHERS {
+        for (_, cipher) in CIPHERS.iter().chain(LEGACY) {
             named.extend(
                 MACS.iter()
                     .map(|(_, integrity)| Suite::Pair { cipher: *cipher, integrity: *integrity }),

@@ -56,8 +56,11 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         let table = field.table(report, "a [metrics] section")?;
         metrics(table, report)
     });
+    let legacy = legacy(&mut root, report);
     let context = sa::Context {
         folder: &folder,
+        // If it is neither true nor false, ciphers are not told as errors, too.
+        legacy: legacy.unwrap_or(true),
         worker_count: workers.as_ref().map_or(u16::MAX, |w| w.count),
         udp_port: wire.as_ref().map_or(4500, |w| w.udp_port),
         drivers: &known,
@@ -114,6 +117,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         inbound,
         policies: policies.into_iter().map(|policy| policy.built).collect::<Option<_>>()?,
         leak_protection: leak_protection?,
+        legacy: legacy?,
         marks: marks?,
     })
 }
@@ -150,6 +154,21 @@ fn leak_protection(
             "is false: what policies protect leaves in clear wherever a route leads past the tunnels, and \
              always while the gateway does not run",
             "leave the line out, unless something else holds these packets",
+        );
+    }
+    Some(is_on)
+}
+
+/// Whether SAs may have ciphers of old peers.
+fn legacy(root: &mut Table<'_>, report: &mut Report<'_>) -> Option<bool> {
+    let Some(field) = root.take("legacy") else { return Some(false) };
+    let place = field.place.clone();
+    let is_on = field.boolean(report)?;
+    if is_on {
+        report.warn(
+            &place,
+            "is true: SAs may have 3DES or Camellia, whose code is slow and may tell of keys by the time it takes",
+            "remove the line once no peer needs them",
         );
     }
     Some(is_on)

@@ -67,7 +67,7 @@ fn known(
     name.as_str().and_then(find).ok_or_else(|| Refusal::new(Errno::ENOSYS, text))
 }
 
-/// The size of the AES key in one that ends with so many bits of salt.
+/// The size of the AES or Camellia key in one that ends with so many bits of salt.
 fn aes_bits(known: &Known, key: &Key) -> Result<KeyBits, Refusal> {
     let bits = key.bits().checked_sub(known.salt_bits);
     let bits = bits.and_then(|bits| KeyBits::from_bits(bits as usize));
@@ -104,6 +104,9 @@ fn cipher(cipher: &Algorithm) -> Result<Cipher, Refusal> {
         "ecb(cipher_null)" => Cipher::Null,
         "cbc(aes)" => Cipher::AesCbc(aes_bits(known, &cipher.key)?),
         "rfc3686(ctr(aes))" => Cipher::AesCtr(aes_bits(known, &cipher.key)?),
+        // Its only size is checked with the keys.
+        "cbc(des3_ede)" => Cipher::TripleDesCbc,
+        "cbc(camellia)" => Cipher::CamelliaCbc(aes_bits(known, &cipher.key)?),
         _ => return Err(Refusal::new(Errno::ENOSYS, UNKNOWN)),
     })
 }
@@ -145,7 +148,7 @@ mod tests {
     }
 
     fn key(bytes: usize) -> Key {
-        Key::new(&vec![7; bytes]).unwrap()
+        Key::new(&(0..bytes).map(|i| i as u8).collect::<Vec<_>>()).unwrap()
     }
 
     fn aead(called: &str, bytes: usize, icv_bits: u32) -> Transform {
@@ -199,6 +202,8 @@ mod tests {
                 pair(Some(("rfc3686(ctr(aes))", 20)), Some(("hmac(sha512)", 64, Some(256)))),
                 "aes-128-ctr+hmac-sha512-256",
             ),
+            (esp, pair(Some(("des3_ede", 24)), Some(("md5", 16, None))), "3des-cbc+hmac-md5-96"),
+            (esp, pair(Some(("cbc(camellia)", 32)), sha256), "camellia-256-cbc+hmac-sha256-128"),
             (esp, pair(Some(("cipher_null", 0)), Some(("md5", 16, None))), "null+hmac-md5-96"),
             (
                 esp,
@@ -234,7 +239,8 @@ mod tests {
             ("xcbc(aes)", 16, None),
             ("cmac(aes)", 16, None),
         ];
-        let ciphers = ["ecb(cipher_null)", "cbc(aes)", "rfc3686(ctr(aes))"];
+        let ciphers =
+            ["ecb(cipher_null)", "cbc(aes)", "rfc3686(ctr(aes))", "cbc(des3_ede)", "cbc(camellia)"];
         for mac in macs {
             for called in ciphers {
                 for bytes in [0, 16, 20, 24, 28, 32, 36] {
@@ -254,7 +260,9 @@ mod tests {
             (esp, aead("rfc4106(gcm(sm4))", 20, 128), Errno::ENOSYS, "AEAD algorithm not found"),
             (esp, aead("rfc4106(gcm(aes))", 20, 32), Errno::ENOSYS, "AEAD algorithm not found"),
             (esp, aead("rfc4106(gcm(aes))", 16, 128), Errno::EINVAL, "and 32 of salt"),
-            (esp, pair(Some(("des3_ede", 24)), sha1), Errno::ENOSYS, "CRYPT algorithm not found"),
+            (esp, pair(Some(("serpent", 16)), sha1), Errno::ENOSYS, "CRYPT algorithm not found"),
+            (esp, pair(Some(("des3_ede", 16)), sha1), Errno::EINVAL, "24 bytes"),
+            (esp, pair(Some(("camellia", 20)), sha1), Errno::EINVAL, "128, 192 or 256 bits"),
             (esp, pair(Some(("aes", 17)), sha1), Errno::EINVAL, "128, 192 or 256 bits"),
             (esp, pair(Some(("aes", 16)), None), Errno::EINVAL, "without integrity"),
             (esp, pair(Some(("aes", 16)), Some(("digest_null", 0, None))), Errno::EINVAL, "8221"),

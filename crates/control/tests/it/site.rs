@@ -222,6 +222,41 @@ fn pairs_and_ah_are_read() {
 }
 
 #[test]
+fn ciphers_of_old_peers_are_read_where_the_site_allows_them() {
+    let gcm = "algorithm = \"aes-128-gcm\"\nkey = \"000102030405060708090a0b0c0d0e0f10111213\"";
+    let site = |cipher: &str, key: usize, more: &str| {
+        let digits: String = (0..key).map(|byte| format!("{byte:02x}")).collect();
+        let mac = "01".repeat(20);
+        let pair = format!(
+            "encryption = \"{cipher}\"\nintegrity = \"hmac-sha1-96\"\nkey = \"{digits}\"\n\
+             integrity_key = \"{mac}\"\n{more}"
+        );
+        let (_dir, _, (site, warnings)) =
+            load(&format!("legacy = true{}", GOOD.replace(gcm, &pair)));
+        assert!(site.legacy);
+        let texts = texts(&warnings);
+        assert!(texts[0].contains(":1:") && texts[0].contains("may have 3DES"), "{texts:?}");
+        let sa = &site.outbound[0].association;
+        (sa.key.suite().to_string(), sa.lifetime, texts)
+    };
+    let (camellia, lifetime, warnings) = site("camellia-192-cbc", 24, "");
+    assert_eq!(camellia, "camellia-192-cbc+hmac-sha1-96");
+    assert_eq!((lifetime.hard.bytes, warnings.len()), (None, 1));
+    let (triple_des, _, warnings) = site("3des-cbc", 24, "");
+    assert_eq!(triple_des, "3des-cbc+hmac-sha1-96");
+    assert!(warnings.len() == 2 && warnings[1].contains("RFC 8221"), "{warnings:?}");
+    // 2^20 blocks less the longest packet, and a warning at three quarters.
+    let limits = |lifetime: &str| {
+        let lifetime = site("3des-cbc", 24, lifetime).1;
+        (lifetime.soft.bytes, lifetime.hard.bytes)
+    };
+    assert_eq!(limits(""), (Some(6_242_304), Some(8_323_072)));
+    assert_eq!(limits("lifetime = { hard = { age_s = 60 } }"), limits(""));
+    let own = "lifetime = { soft = { bytes = 100 }, hard = { bytes = 200 } }";
+    assert_eq!(limits(own), (Some(100), Some(200)));
+}
+
+#[test]
 fn routes_come_from_what_policies_protect() {
     let (_dir, _, (site, _)) = load(GOOD);
     let networks: Vec<_> = site.protected_networks().iter().map(ToString::to_string).collect();

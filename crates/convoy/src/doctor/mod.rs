@@ -1,5 +1,6 @@
 //! What on this host helps or hinders a gateway. It reads, and changes nothing.
 
+mod ciphers;
 mod engine;
 mod kernel;
 mod modules;
@@ -83,10 +84,11 @@ pub(crate) fn look(site: Option<&Site>) -> Vec<Check> {
     let answer = Client::find(&target).and_then(|client| client.ask(Request::Status));
     let of_site = site.into_iter().flat_map(Site::associations).map(|sa| sa.endpoints.remote);
     let mut peers: Vec<IpAddr> = of_site.collect();
-    let mut engine = None;
+    let (mut engine, mut status_of) = (None, None);
     if let Ok(Answer::Status(status)) = &answer {
         peers.extend(status.sas.iter().map(|sa| sa.remote));
         engine = engine::look(status);
+        status_of = Some(status);
     }
     peers.sort_unstable();
     peers.dedup();
@@ -95,6 +97,7 @@ pub(crate) fn look(site: Option<&Site>) -> Vec<Check> {
         Err(error) => error.is_no_gateway().then_some(false),
     };
     let served = Path::new("/run/convoy/xfrm.sock");
+    let ciphers = ciphers::look(site, status_of.map(|status| &**status));
     let patient = Patient {
         site,
         peers,
@@ -112,5 +115,6 @@ pub(crate) fn look(site: Option<&Site>) -> Vec<Check> {
     checks.extend(network::look(root, &patient));
     checks.extend(programs::look(root, &patient));
     checks.extend(engine);
+    checks.extend(ciphers);
     checks
 }

@@ -523,6 +523,7 @@ fn setting(core: &Core) -> Setting {
         workers: site.workers.count,
         udp_port: site.wire.udp_port,
         wire_mtu: state.wire_mtu(),
+        legacy: site.legacy,
     }
 }
 

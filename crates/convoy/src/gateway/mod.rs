@@ -378,6 +378,9 @@ impl Gateway {
         {
             tracing::error!("drivers of SAs of IKE daemons are as before: {error}");
         }
+        if let Some(daemons) = &mut self.daemons {
+            daemons.kernel.set_legacy(self.core.state().site().legacy);
+        }
         self.narrow_leaks();
         if let Err(error) = self.serve(&after) {
             tracing::warn!("packets to addresses that no SA has now: {}", describe(&error));

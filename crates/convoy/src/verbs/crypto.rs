@@ -147,6 +147,8 @@ fn algorithms(cpu: &Cpu) -> anyhow::Result<Vec<AlgorithmRow>> {
             Cipher::Null => "RFC 2410",
             Cipher::AesCbc(_) => "RFC 3602",
             Cipher::AesCtr(_) => "RFC 3686",
+            Cipher::TripleDesCbc => "RFC 2451, for old peers",
+            Cipher::CamelliaCbc(_) => "RFC 4312, for old peers",
         };
         let suite = Suite::Pair { cipher, integrity: Integrity::NULL };
         rows.push(row(cpu, suite, cipher.to_string(), "cipher", Vec::new(), rfc)?);
@@ -184,13 +186,13 @@ fn row(
     icv_bytes: Vec<usize>,
     rfc: &'static str,
 ) -> anyhow::Result<AlgorithmRow> {
-    // Any key will do to see what would compute with it.
-    let zeros = |bytes| SecretBytes::from(vec![0; bytes]);
+    // Any key will do to see what would compute with it; 3DES refuses those of equal parts.
+    let secret = |bytes| SecretBytes::from((0..bytes).map(|i| i as u8).collect::<Vec<_>>());
     let mut implementations = Vec::new();
     for tier in cpu.tiers() {
         let material = KeyMaterial {
-            cipher: zeros(suite.key_bytes()),
-            integrity: zeros(suite.integrity_key_bytes()),
+            cipher: secret(suite.key_bytes()),
+            integrity: secret(suite.integrity_key_bytes()),
         };
         let name = SealKey::with_tier(cpu, tier, suite, material)?.implementation();
         implementations.push(Implementation { tier: tier.name(), name });

@@ -1,10 +1,13 @@
-//! The portable tier: RustCrypto's constant-time software code, one packet at a time.
+//! The portable tier: RustCrypto's constant-time software code, one packet at a time; and the ciphers of
+//! old peers, whose code is not constant in time.
 
 pub(crate) mod aes;
 pub(crate) mod chacha;
 mod gcm;
 mod gcm_parts;
 pub(crate) mod hash;
+mod legacy;
 
 pub(crate) use gcm::SoftKey;
 pub(crate) use gcm_parts::add_to_counter;
+pub(crate) use legacy::{LegacyKey, is_single_des};

@@ -109,6 +109,44 @@ fn nist_cbc() {
     }
 }
 
+/// 3DES with two keys and with three. (The files for tables of DES have keys of single DES, which are
+/// refused.)
+#[test]
+fn nist_triple_des() {
+    for name in ["TCBCMMT2.rsp", "TCBCMMT3.rsp"] {
+        let Some(text) = read(&format!("ciphers/3DES/CBC/{name}")) else { return };
+        let mut set = Set::new(name);
+        for block in blocks(&text).filter(|block| block.starts_with("COUNT")) {
+            let fields = fields(block);
+            let of = |name| need(&fields, name);
+            let key = ["key1", "key2", "key3"].map(of).concat();
+            let (plain, sealed) = (of("plaintext"), of("ciphertext"));
+            let name = format!("count {}", fields["count"]);
+            set.push_cipher(&name, Cipher::TripleDesCbc, &key, &of("iv"), &plain, &sealed);
+        }
+        assert_eq!(set.vectors.len(), 2 * 20, "{name}");
+        set.check();
+    }
+}
+
+/// OpenSSL's, of all key sizes.
+#[test]
+fn camellia() {
+    let Some(text) = read("ciphers/Camellia/camellia-cbc.txt") else { return };
+    let mut set = Set::new("camellia-cbc.txt");
+    let vectors = text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
+    for block in blocks(&vectors).filter(|block| block.starts_with("COUNT")) {
+        let fields = fields(block);
+        let of = |name| need(&fields, name);
+        let (key, plain, sealed) = (of("key"), of("plaintext"), of("ciphertext"));
+        let (name, cipher) =
+            (format!("count {}", fields["count"]), Cipher::CamelliaCbc(key_bits(&key)));
+        set.push_cipher(&name, cipher, &key, &of("iv"), &plain, &sealed);
+    }
+    assert_eq!(set.vectors.len(), 2 * 12);
+    set.check();
+}
+
 /// RFC 3686 section 6.
 #[test]
 fn counter_mode() {

@@ -63,6 +63,8 @@ const fn cipher_name(cipher: Cipher) -> &'static str {
         Cipher::Null => "ecb(cipher_null)",
         Cipher::AesCbc(_) => "cbc(aes)",
         Cipher::AesCtr(_) => "rfc3686(ctr(aes))",
+        Cipher::TripleDesCbc => "cbc(des3_ede)",
+        Cipher::CamelliaCbc(_) => "cbc(camellia)",
     }
 }
 
@@ -135,7 +137,7 @@ mod tests {
     #[test]
     fn every_suite_is_among_those_of_its_algorithm_and_of_no_other() {
         let names = names();
-        assert_eq!(names.len(), 4 + 2 * 7 + 2 + 7);
+        assert_eq!(names.len(), 4 + 4 * 7 + 4 + 7);
         let listed: Vec<_> = names.iter().flat_map(|name| suites(name)).collect();
         assert_eq!(listed.len(), every_suite().count());
         for suite in every_suite() {
@@ -148,6 +150,7 @@ mod tests {
         for (name, canonical_name, kind) in [
             ("authencesn(hmac(sha1),cbc(aes))", "authenc(hmac(sha1),cbc(aes))", Kind::Aead),
             ("authenc(digest_null,cbc(aes))", "cbc(aes)", Kind::Cipher),
+            ("cbc(des3_ede)", "cbc(des3_ede)", Kind::Cipher),
             ("authenc(hmac(sha256),ecb(cipher_null))", "hmac(sha256)", Kind::Mac),
             ("rfc7539esp(chacha20,poly1305)", "rfc7539esp(chacha20,poly1305)", Kind::Aead),
         ] {

@@ -206,11 +206,13 @@ static AEADS: [Aead; 10] = [
 
 const RFC_3602: &str = "RFC 3602 section 4, case 2";
 const CAVP_CBC: &str = "NIST CAVP, CBCMMT, count 1";
+/// One block, which CBC without an IV leaves to the cipher alone.
+const RFC_3713: &str = "RFC 3713 appendix A";
 const RFC_3686: &str = "RFC 3686 section 6, cases 3, 6, 9";
 const COUNT_36: &[u8] =
     hex!("000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20212223");
 
-static CIPHERS: [CipherAnswer; 6] = [
+static CIPHERS: [CipherAnswer; 10] = [
     CipherAnswer {
         source: RFC_3602,
         cipher: Cipher::AesCbc(KeyBits::Aes128),
@@ -258,6 +260,38 @@ static CIPHERS: [CipherAnswer; 6] = [
         nonce: hex!("001cc5b751a51d70a1c11148"),
         plain: COUNT_36,
         sealed: hex!("eb6c52821d0bbbf7ce7594462aca4faab407df866569fd07f48cc0b583d6071f1ec0e6b8"),
+    },
+    CipherAnswer {
+        source: "NIST CAVP, TCBCMMT3, count 1",
+        cipher: Cipher::TripleDesCbc,
+        key: hex!("a49d7564199e97cb529d2c9d97bf2f98d35edf57ba1f7358"),
+        nonce: hex!("c2e999cb6249023c"),
+        plain: hex!("c689aee38a301bb316da75db36f110b5"),
+        sealed: hex!("e9afaba5ec75ea1bbe65506655bb4ecb"),
+    },
+    CipherAnswer {
+        source: RFC_3713,
+        cipher: Cipher::CamelliaCbc(KeyBits::Aes128),
+        key: hex!("0123456789abcdeffedcba9876543210"),
+        nonce: &[0; 16],
+        plain: hex!("0123456789abcdeffedcba9876543210"),
+        sealed: hex!("67673138549669730857065648eabe43"),
+    },
+    CipherAnswer {
+        source: RFC_3713,
+        cipher: Cipher::CamelliaCbc(KeyBits::Aes192),
+        key: hex!("0123456789abcdeffedcba98765432100011223344556677"),
+        nonce: &[0; 16],
+        plain: hex!("0123456789abcdeffedcba9876543210"),
+        sealed: hex!("b4993401b3e996f84ee5cee7d79b09b9"),
+    },
+    CipherAnswer {
+        source: RFC_3713,
+        cipher: Cipher::CamelliaCbc(KeyBits::Aes256),
+        key: hex!("0123456789abcdeffedcba987654321000112233445566778899aabbccddeeff"),
+        nonce: &[0; 16],
+        plain: hex!("0123456789abcdeffedcba9876543210"),
+        sealed: hex!("9acc237dff16d76c20ef7c919e3a7509"),
     },
 ];
 
@@ -427,7 +461,8 @@ fn of_mac(suite: Suite, cipher: Cipher, integrity: Integrity, known: &MacAnswer)
     Case {
         source: known.source,
         suite,
-        key: vec![0; suite.key_bytes()],
+        // Nothing is encrypted; 3DES refuses keys of equal parts.
+        key: (0..suite.key_bytes()).map(|i| i as u8).collect(),
         mac_key: known.key.to_vec(),
         nonce: vec![0; suite.nonce_bytes()],
         header: header.to_vec(),

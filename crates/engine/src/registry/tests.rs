@@ -37,7 +37,7 @@ fn every_tier_has_a_driver_for_every_algorithm_and_all_pass() {
         assert!(best.name().ends_with(&format!("-convoy-{}", cpu.best())), "{}", best.name());
     }
     for suite in Suite::all() {
-        let key = |bytes| SecretBytes::from(vec![1; bytes]);
+        let key = |bytes| SecretBytes::from((0..bytes).map(|i| i as u8).collect::<Vec<_>>());
         let material = KeyMaterial {
             cipher: key(suite.key_bytes()),
             integrity: key(suite.integrity_key_bytes()),

@@ -5,9 +5,9 @@ use std::fmt;
 use convoy_crypto::{Cipher, Cpu, Integrity, KeyBits, KeyMaterial, Nonce};
 use convoy_crypto::{SealKey, SealOp, SecretBytes, Suite, seal_burst};
 
-use crate::suite::{EspSuite, IvKind};
+use crate::suite::EspSuite;
 
-/// Bytes of an IV: a block of AES.
+/// Bytes of an IV: a block of AES. A shorter one is the front of it.
 pub(super) const IV_BYTES: usize = 16;
 /// IVs made at a time.
 const BATCH: usize = 256;
@@ -35,7 +35,7 @@ impl IvSource {
 
     /// Makes sure that there are IVs where packets of this suite need them; says whether.
     pub(super) fn serve(&mut self, suite: Suite) -> bool {
-        let random = EspSuite::new(suite).is_ok_and(|suite| suite.iv() == IvKind::Random);
+        let random = EspSuite::new(suite).is_ok_and(|suite| suite.iv().is_random());
         !random || self.seed()
     }
 

@@ -33,6 +33,18 @@ pub(super) const UDP_HEADER: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Iv(u128);
 
+impl Iv {
+    /// The first half of a random block.
+    fn short(block: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(block) >> 64 << 64)
+    }
+
+    /// Its first half.
+    fn front(self) -> [u8; 8] {
+        ((self.0 >> 64) as u64).to_be_bytes()
+    }
+}
+
 /// What is authenticated beside the text and its header.
 #[derive(Clone, Copy, Debug)]
 enum Beside {
@@ -139,7 +151,7 @@ impl Layout {
         seq: SeqNum,
         iv: Iv,
     ) -> u8 {
-        let iv = ((iv.0 >> 64) as u64).to_be_bytes();
+        let iv = iv.front();
         // Each where it lies: put together first, it would go through memory twice.
         match self.beside::<K>() {
             Beside::Short => {
@@ -168,6 +180,7 @@ impl Layout {
             IvKind::None => Some(Iv(0)),
             IvKind::Sequence => Some(Iv(u128::from(seq.get()) << 64)),
             IvKind::Random => random().map(|iv| Iv(u128::from_be_bytes(iv))),
+            IvKind::RandomShort => random().map(Iv::short),
         }
     }
 
@@ -176,7 +189,7 @@ impl Layout {
     pub(super) fn sent_iv(&self, bytes: &[u8]) -> Option<Iv> {
         match self.iv {
             IvKind::None => Some(Iv(0)),
-            IvKind::Sequence => {
+            IvKind::Sequence | IvKind::RandomShort => {
                 let iv = bytes.first_chunk().copied().map(u64::from_be_bytes)?;
                 Some(Iv(u128::from(iv) << 64))
             }
@@ -195,7 +208,7 @@ impl Layout {
         has_salt.then(|| {
             let mut nonce = [0; 12];
             nonce[..4].copy_from_slice(&self.salt.to_be_bytes());
-            nonce[4..].copy_from_slice(&((iv.0 >> 64) as u64).to_be_bytes());
+            nonce[4..].copy_from_slice(&iv.front());
             nonce
         })
     }
@@ -253,6 +266,11 @@ impl Layout {
                 let iv = random()?;
                 *place.first_chunk_mut()? = iv;
                 Some(Iv(u128::from_be_bytes(iv)))
+            }
+            IvKind::RandomShort => {
+                let iv = Iv::short(random()?);
+                *place.first_chunk_mut()? = iv.front();
+                Some(iv)
             }
             IvKind::None => Some(Iv(0)),
         }
@@ -325,6 +343,7 @@ mod tests {
             ("chacha20-poly1305", short.to_vec(), long.to_vec()),
             ("aes-256-gmac-16", [short, &iv].concat(), [long, &iv].concat()),
             ("aes-128-cbc+hmac-sha1-96", vec![], vec![1, 2, 3, 4]),
+            ("3des-cbc+hmac-sha1-96", vec![], vec![1, 2, 3, 4]),
             ("null+aes-cmac-96", vec![], vec![1, 2, 3, 4]),
         ] {
             for (esn, expected) in [(false, plain), (true, extended)] {
@@ -377,6 +396,7 @@ mod tests {
             ("aes-128-ctr+hmac-sha1-96", &[0xa1, 0xa2, 0xa3, 0xa4, 1, 2, 3, 4, 5, 6, 7, 8]),
             ("aes-128-ccm-16", &[0xa1, 0xa2, 0xa3, 1, 2, 3, 4, 5, 6, 7, 8]),
             ("aes-128-cbc+hmac-sha1-96", &[0x44; 16]),
+            ("3des-cbc+hmac-sha1-96", &[0x44; 8]),
             ("null+hmac-sha1-96", &[]),
         ] {
             let layout = layout(name, true);
@@ -395,6 +415,8 @@ mod tests {
         for (name, iv, pad) in [
             ("aes-128-gcm-8", &[1, 2, 3, 4, 5, 6, 7, 8][..], &[][..]),
             ("aes-128-cbc+hmac-md5-96", &[0x44; 16], &[1, 2, 3, 4, 5, 6, 7, 8]),
+            ("3des-cbc+hmac-md5-96", &[0x44; 8], &[]),
+            ("camellia-128-cbc+hmac-md5-96", &[0x44; 16], &[1, 2, 3, 4, 5, 6, 7, 8]),
             ("null+hmac-md5-96", &[], &[]),
         ] {
             let layout = layout(name, false);

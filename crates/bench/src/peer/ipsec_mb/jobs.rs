@@ -136,6 +136,7 @@ fn algorithms(suite: Suite) -> Option<(u32, u32, Union)> {
                 Cipher::Null => cipher::NULL,
                 Cipher::AesCbc(_) => cipher::CBC,
                 Cipher::AesCtr(_) => cipher::CTR,
+                Cipher::TripleDesCbc | Cipher::CamelliaCbc(_) => return None,
             };
             (mode, mac(integrity.alg(), integrity.icv_bytes())?, Union::Mac)
         }

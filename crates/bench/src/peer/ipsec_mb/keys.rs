@@ -48,6 +48,9 @@ impl Material {
                 expand(library, bits, &keys.cipher, at(ENC), at(DEC))?;
             }
             Suite::Pair { cipher: Cipher::Null, .. } => {}
+            Suite::Pair { cipher: Cipher::TripleDesCbc | Cipher::CamelliaCbc(_), .. } => {
+                return None;
+            }
         }
         let mac = match suite {
             Suite::Pair { integrity, .. } => mac(library, integrity.alg(), &keys.mac, base)?,

@@ -381,6 +381,8 @@ impl Pair {
             Cipher::Null => None,
             Cipher::AesCbc(bits) => Some(aes_name(bits, "CBC")),
             Cipher::AesCtr(bits) => Some(aes_name(bits, "CTR")),
+            Cipher::TripleDesCbc => Some("DES-EDE3-CBC".into()),
+            Cipher::CamelliaCbc(bits) => Some(format!("CAMELLIA-{}-CBC", bits.bits())),
         };
         let contexts = |direction| {
             let Some(name) = &name else { return Some(Vec::new()) };
@@ -394,7 +396,7 @@ impl Pair {
             seal: contexts(Direction::Seal)?,
             open: contexts(Direction::Open)?,
             suite: work.suite,
-            iv_in_frame: matches!(cipher, Cipher::AesCbc(_)),
+            iv_in_frame: work.suite.block_bytes() > 1,
         })
     }
 

@@ -263,6 +263,11 @@ impl Kernel {
         self.plane.set_drivers(drivers, placed)
     }
 
+    /// Says whether SAs to come may have ciphers of old peers; those that are there stay until they end.
+    pub fn set_legacy(&mut self, legacy: bool) {
+        self.plane.set_legacy(legacy);
+    }
+
     /// Takes over the largest outer packet in bytes.
     pub fn set_wire_mtu(&mut self, mtu: u16) {
         self.plane.set_wire_mtu(mtu);

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use convoy_crypto::{Cpu, Tier};
 use convoy_ipsec::event::{Event, SaId};
-use convoy_ipsec::lifetime::Limit as Reached;
+use convoy_ipsec::lifetime::{Lifetime, Limit as Reached};
 use convoy_ipsec::pipeline::Now;
 use convoy_ipsec::sa::{InboundSpec, OutboundSpec};
 use convoy_ipsec::sequence::{SequenceCounter, SequenceLimits};
@@ -11,9 +11,9 @@ use convoy_ipsec::spd::{PolicyAction, Spd, SpdId};
 use convoy_wire::{FlowKey, Ports, Protocol, SeqNum, Spi};
 use convoy_xfrm::{
     Action, Addresses, Aead, Algorithm, AlgorithmName, AllocSpi, AsyncEvent, Encap, FlushPolicy,
-    FlushSa, Group, Integrity, Key, Limits, Mark, Messages, Mode, Network, Policy, PolicyDirection,
-    PolicyInfo, PolicyKey, PolicyName, PortMask, ProtocolFilter, ReplayEsn, Reply, Sa, SaDump,
-    SaFlags, SaInfo, SaProtocol, SaQuery, Selector, Share, Template, Transform, Usage,
+    FlushSa, Group, Integrity, Key, Limit, Limits, Mark, Messages, Mode, Network, Policy,
+    PolicyDirection, PolicyInfo, PolicyKey, PolicyName, PortMask, ProtocolFilter, ReplayEsn, Reply,
+    Sa, SaDump, SaFlags, SaInfo, SaProtocol, SaQuery, Selector, Share, Template, Transform, Usage,
 };
 
 use super::*;
@@ -66,6 +66,7 @@ pub(super) fn kernel_with(udp_port: u16, if_ids: &[u32]) -> (Kernel, Arc<Publish
         workers: 2,
         udp_port,
         wire_mtu: 1500,
+        legacy: false,
     };
     let host = Box::new(FixedHost);
     (Kernel::new(setting, published.clone(), host).unwrap(), published)
@@ -387,6 +388,55 @@ fn what_workers_cannot_do_is_refused_with_the_reason() {
 }
 
 /// RFC 4106 section 3: no nonce twice, also when a daemon moves an SA with numbers that are too old.
+/// An SA with a cipher of old peers.
+fn old(sa: Sa, cipher: &str) -> Sa {
+    let key = |len: usize| Key::new(&(0..len).map(|i| i as u8).collect::<Vec<_>>()).unwrap();
+    let name = |name| AlgorithmName::new(name).unwrap();
+    let transform = Transform::Separate {
+        cipher: Some(Algorithm { name: name(cipher), key: key(24) }),
+        integrity: Some(Integrity { name: name("hmac(sha1)"), key: key(20), icv_bits: None }),
+    };
+    Sa { transform, ..sa }
+}
+
+#[test]
+fn ciphers_of_old_peers_need_the_sites_leave_and_3des_has_a_limit() {
+    let (mut kernel, published) = kernel();
+    let triple_des = || old(outbound(5, 5), "cbc(des3_ede)");
+    let camellia = || old(inbound(6, 6), "cbc(camellia)");
+    for (sa, name) in [(triple_des(), "3des-cbc+"), (camellia(), "camellia-192-cbc+")] {
+        let refusal = add(&mut kernel, sa).unwrap_err();
+        let text = refusal.text.into_owned();
+        assert_eq!(refusal.errno, Errno::ENOSYS);
+        assert!(text.contains(name) && text.contains("`legacy = true`"), "{text}");
+    }
+    assert!(published.current().is_empty());
+    kernel.set_legacy(true);
+    add(&mut kernel, triple_des()).unwrap();
+    add(&mut kernel, camellia()).unwrap();
+    let [sa] = &outbounds(&published)[..] else { panic!("one SA") };
+    let limits = |sa: &OutboundSpec| (sa.lifetime.soft.bytes, sa.lifetime.hard.bytes);
+    assert_eq!(limits(sa), (Some(6_242_304), Some(8_323_072)));
+    assert_eq!(inbounds(&published)[0].lifetime, Lifetime::default());
+    // Limits of a daemon count where they are lower, also when it changes them.
+    for (hard, most) in [(8_000_000, 8_000_000), (1 << 40, 8_323_072)] {
+        let mut changed = triple_des();
+        changed.info.limits.bytes = Limit { soft: 7_000_000, hard };
+        ask(&mut kernel, Request::UpdSa(Box::new(changed)), 0).unwrap();
+        assert_eq!(limits(&outbounds(&published)[0]), (Some(6_242_304), Some(most)));
+    }
+    // A key that makes single DES of 3DES.
+    let mut weak = old(outbound(7, 7), "cbc(des3_ede)");
+    if let Transform::Separate { cipher: Some(cipher), .. } = &mut weak.transform {
+        cipher.key = Key::new(&[1; 24]).unwrap();
+    }
+    let refusal = add(&mut kernel, weak).unwrap_err();
+    assert!(refusal.errno == Errno::EINVAL && refusal.text.contains("RFC 2451"), "{refusal}");
+    // What is there stays when the site allows no more.
+    kernel.set_legacy(false);
+    assert_eq!(outbounds(&published).len(), 1);
+}
+
 #[test]
 fn an_sa_that_is_moved_goes_on_behind_its_last_packet() {
     let (mut kernel, published) = kernel();
@@ -588,10 +638,10 @@ fn nobody_answers_and_a_packet_may_ask_again() {
 fn limits_that_workers_reach_are_told_and_the_hard_one_ends_the_sa() {
     let (mut kernel, published) = kernel();
     let mut limited = outbound(1, 1);
-    limited.info.limits.packets = convoy_xfrm::Limit { soft: 10, hard: 20 };
+    limited.info.limits.packets = Limit { soft: 10, hard: 20 };
     // As charon sends it: a soft limit that is never reached.
     limited.info.limits.bytes.soft = u64::MAX - 32;
-    limited.info.limits.add_seconds = convoy_xfrm::Limit { soft: 0, hard: 3600 };
+    limited.info.limits.add_seconds = Limit { soft: 0, hard: 3600 };
     add(&mut kernel, limited).unwrap();
     let (slot, spec) =
         published.current().outbound_sas().map(|(slot, sa)| (slot, sa.clone())).next().unwrap();

@@ -1,6 +1,7 @@
 //! What SAs and policies of daemons may ask for. All else is refused: to leave something out in silence
 //! would protect less, or let in more, than was meant.
 
+use convoy_crypto::Suite;
 use convoy_ipsec::replay::{MAX_WINDOW, MIN_WINDOW};
 use convoy_xfrm::{
     Addresses, EXTRA_DONT_ENCAP_DSCP, Errno, Limits, Mark, Mode, Network, Offload, Policy,
@@ -44,6 +45,20 @@ fn known(others: &convoy_xfrm::Others) -> Result<(), Refusal> {
             Err(Refusal::new(Errno::EOPNOTSUPP, format!("Convoy does not know attribute {what}")))
         }
     }
+}
+
+/// Whether the site allows a suite.
+///
+/// # Errors
+/// `ENOSYS`, as for one that a kernel does not have.
+pub(super) fn suite(suite: Suite, around: &Surroundings) -> Result<(), Refusal> {
+    if around.legacy || !suite.is_legacy() {
+        return Ok(());
+    }
+    let text = format!(
+        "{suite} is for old peers only, and off: `legacy = true` in the site file allows it"
+    );
+    Err(Refusal::new(Errno::ENOSYS, text))
 }
 
 /// Whether workers can do what an SA with keys asks for.

@@ -54,6 +54,8 @@ pub struct Setting {
     pub udp_port: u16,
     /// Largest outer packet in bytes.
     pub wire_mtu: u16,
+    /// Whether SAs may have ciphers of old peers.
+    pub legacy: bool,
 }
 
 /// Where an SA is in the picture, and what tells about it.
@@ -118,10 +120,10 @@ impl Plane {
         setting: Setting,
         published: Arc<Published>,
     ) -> Result<Self, getrandom::Error> {
-        let Setting { drivers, spd, interfaces, workers, udp_port, wire_mtu } = setting;
+        let Setting { drivers, spd, interfaces, workers, udp_port, wire_mtu, legacy } = setting;
         let interfaces = Interfaces::new(spd, interfaces);
         Ok(Self {
-            surroundings: Surroundings { drivers, workers, udp_port, wire_mtu, interfaces },
+            surroundings: Surroundings { drivers, workers, udp_port, wire_mtu, interfaces, legacy },
             published,
             groups: Groups::default(),
             graves: Graves::new()?,
@@ -186,6 +188,7 @@ impl Plane {
             SaDirection::Out => Way::Outbound,
             SaDirection::In => Way::Inbound,
         };
+        honoured::suite(material.suite(), &self.surroundings)?;
         honoured::sa(sa, way, &self.surroundings)?;
         Ok(Checked { keys: Keys { protocol, material }, way })
     }
@@ -553,6 +556,11 @@ impl Plane {
         Ok(changed)
     }
 
+    /// Says whether SAs to come may have ciphers of old peers.
+    pub(super) fn set_legacy(&mut self, legacy: bool) {
+        self.surroundings.legacy = legacy;
+    }
+
     /// Takes over the largest outer packet in bytes.
     pub(super) fn set_wire_mtu(&mut self, mtu: u16) {
         self.surroundings.wire_mtu = mtu;
@@ -570,11 +578,11 @@ impl Plane {
     }
 }
 
-/// Whether a cipher's nonces are made of sequence numbers: RFC 3602 wants IVs of AES-CBC that nobody can predict, and
+/// Whether a cipher's nonces are made of sequence numbers: RFC 3602 wants IVs of CBC that nobody can predict, and
 /// they come from a generator.
 fn counts(material: &KeyMaterial) -> bool {
     let suite = material.suite();
-    !matches!(suite, Suite::Pair { cipher: Cipher::Null | Cipher::AesCbc(_), .. })
+    suite.block_bytes() == 1 && !matches!(suite, Suite::Pair { cipher: Cipher::Null, .. })
 }
 
 /// Brings what an SA shows up to date.

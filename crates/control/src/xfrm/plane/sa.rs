@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoy_crypto::KeyError;
+use convoy_crypto::{KeyError, Suite};
 use convoy_engine::registry::{Ready, RegistryError};
 use convoy_ipsec::counters::SaCounters;
 use convoy_ipsec::lifetime::{Lifetime, Limits};
@@ -36,6 +36,8 @@ pub(super) struct Surroundings {
     /// Largest outer packet in bytes.
     pub(super) wire_mtu: u16,
     pub(super) interfaces: Interfaces,
+    /// Whether SAs may have ciphers of old peers.
+    pub(super) legacy: bool,
 }
 
 /// Our address and the peer's.
@@ -122,7 +124,7 @@ impl Surroundings {
             salt: keys.material.salt(),
             key: Arc::new(key.map_err(cannot)?),
             lease,
-            lifetime: lifetime(sa),
+            lifetime: lifetime(sa, keys.material.suite()),
             worker: self.worker(spi),
             counters,
         })
@@ -156,7 +158,7 @@ impl Surroundings {
             interface: self.interfaces.id(sa.if_id).ok_or_else(honoured::no_interface)?,
             salt: keys.material.salt(),
             key: Arc::new(key.map_err(cannot)?),
-            lifetime: lifetime(sa),
+            lifetime: lifetime(sa, keys.material.suite()),
             worker: self.worker(spi),
             counters,
         })
@@ -209,7 +211,7 @@ pub(super) fn changed_outbound(old: &OutboundSpec, sa: &Sa) -> OutboundSpec {
         name: old.name.clone(),
         endpoints: Way::Outbound.endpoints(sa),
         encap: encap(sa, Way::Outbound),
-        lifetime: lifetime(sa),
+        lifetime: lifetime(sa, old.key.suite()),
         ..twin(old)
     }
 }
@@ -252,7 +254,7 @@ pub(super) fn changed_inbound(old: &InboundSpec, sa: &Sa) -> InboundSpec {
         encap: encap(sa, Way::Inbound),
         ecn: !sa.info.flags.any(SaFlags::NO_ECN),
         replay_window: honoured::window(sa),
-        lifetime: lifetime(sa),
+        lifetime: lifetime(sa, old.key.suite()),
         ..twin_inbound(old)
     }
 }
@@ -308,11 +310,12 @@ fn outer(sa: &Sa) -> OuterHeader {
     }
 }
 
-fn lifetime(sa: &Sa) -> Lifetime {
+/// As the daemon says, and no more than the suite allows.
+fn lifetime(sa: &Sa, suite: Suite) -> Lifetime {
     let convoy_xfrm::Limits { bytes, packets, add_seconds, use_seconds } = sa.info.limits;
     let count = |limit: u64| Some(limit).filter(|n| *n != convoy_xfrm::Limits::UNLIMITED);
     let time = |limit: u64| Some(Duration::from_secs(limit)).filter(|time| !time.is_zero());
-    Lifetime {
+    let lifetime = Lifetime {
         soft: Limits {
             packets: count(packets.soft),
             bytes: count(bytes.soft),
@@ -325,7 +328,8 @@ fn lifetime(sa: &Sa) -> Lifetime {
             since_add: time(add_seconds.hard),
             since_use: time(use_seconds.hard),
         },
-    }
+    };
+    lifetime.capped(suite)
 }
 
 /// Counters that go on from what an SA has done; nobody else sees them yet.

@@ -92,6 +92,7 @@ impl Gateway {
             workers: 1,
             udp_port: 4500,
             wire_mtu: 1500,
+            legacy: false,
         };
         let kernel = Kernel::new(setting, state.published().clone(), Box::new(FixedHost)).unwrap();
         Self { _dir: dir, state, kernel, seconds: 100 }

@@ -78,6 +78,7 @@ impl Running {
             workers: 2,
             udp_port: 4500,
             wire_mtu: 1500,
+            legacy: false,
         };
         let kernel = Kernel::new(setting, published.clone(), Box::new(ThisHost(here))).unwrap();
         let databases = Arc::new(Databases(Mutex::new(kernel)));

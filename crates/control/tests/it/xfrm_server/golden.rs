@@ -56,6 +56,7 @@ pub(crate) fn whole() -> Arc<Whole> {
         workers: 1,
         udp_port: 4500,
         wire_mtu: 1500,
+        legacy: false,
     };
     let published = Published::new(Snapshot::default());
     Arc::new(Whole(Mutex::new(Kernel::new(setting, published, Box::new(Nowhere)).unwrap())))

@@ -28,6 +28,18 @@ pub(crate) const COMMON: &[&str] = &[
 /// What it does not have.
 pub(crate) const OURS: &[&str] = &["aes128gmac", "aes256gmac"];
 
+/// Suites of old peers, which strongSwan's own ESP has too.
+pub(crate) const LEGACY: &[&str] = &[
+    "3des-md5",
+    "3des-sha1",
+    "3des-sha256",
+    "3des-aesxcbc",
+    "camellia128-sha1",
+    "camellia192-sha384",
+    "camellia256-sha512",
+    "camellia256-aescmac",
+];
+
 /// A tunnel to be made, used and ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Case {
@@ -40,7 +52,11 @@ pub(crate) struct Case {
 
 /// Plays each case between running daemons; tells all that fail.
 fn play(planes: [Plane; 2], cases: impl IntoIterator<Item = Case>) {
-    let Some(mut world) = World::start(planes) else { return };
+    let Some(world) = World::start(planes) else { return };
+    play_in(world, cases);
+}
+
+fn play_in(mut world: World, cases: impl IntoIterator<Item = Case>) {
     let (mut count, mut failed) = (0, Vec::new());
     for case in cases {
         count += 1;
@@ -158,4 +174,35 @@ fn every_suite_works_between_gateways_in_some_shape_and_one_in_every_shape() {
     let suites = COMMON.iter().chain(OURS).enumerate();
     let every_suite = suites.map(|(n, suite)| Case { suite, ..Case::shape(n * 7 % 16) });
     play([Plane::Convoy; 2], every_shape.chain(every_suite));
+}
+
+#[test]
+fn every_suite_of_old_peers_works_against_strongswans_own_esp_where_the_site_allows_it() {
+    let Some(world) = World::start_legacy([Plane::Convoy, Plane::Libipsec]) else { return };
+    let cases = LEGACY.iter().enumerate().map(|(n, suite)| Case {
+        suite,
+        outer: FAMILIES[n % 2],
+        encap: true,
+        mode: Mode::Tunnel,
+        esn: false,
+    });
+    play_in(world, cases);
+}
+
+#[test]
+fn suites_of_old_peers_are_refused_with_the_reason_where_the_site_does_not_allow_them() {
+    let Some(mut world) = World::start([Plane::Convoy, Plane::Libipsec]) else { return };
+    for suite in ["3des-sha1", "camellia256-sha256"] {
+        let case = Case { suite, encap: true, esn: false, ..Case::shape(0) };
+        world.load(|world, side| case.connection(world, side));
+        assert!(world.daemon(0).initiate("net", LIMIT).is_err(), "{suite}{}", world.logs(0));
+        let _ = world.daemon(0).terminate_ike("peers");
+        let _ = world.daemon(1).terminate_ike("peers");
+    }
+    let log = world.gateways[0].as_ref().unwrap().log();
+    for name in ["3des-cbc+hmac-sha1-96", "camellia-256-cbc+hmac-sha256-128"] {
+        let why = format!("refused: {name} is for old peers only, and off: `legacy = true`");
+        assert!(log.contains(&why), "{log}");
+    }
+    world.assert_nothing_in_the_clear();
 }

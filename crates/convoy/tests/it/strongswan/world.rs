@@ -58,6 +58,11 @@ impl World {
         Self::start_with(planes, "")
     }
 
+    /// The same with ciphers of old peers.
+    pub(crate) fn start_legacy(planes: [Plane; 2]) -> Option<Self> {
+        Self::start_from(planes, TempDir::new().unwrap(), ("legacy = true\n", ""), |_| ())
+    }
+
     /// The same with more in the section `[xfrm]` of the site files, where `NAME` stands for the side's.
     pub(crate) fn start_with(planes: [Plane; 2], more: &str) -> Option<Self> {
         Self::start_as(planes, TempDir::new().unwrap(), more, |_| ())
@@ -68,6 +73,16 @@ impl World {
         planes: [Plane; 2],
         folder: TempDir,
         more: &str,
+        change: impl Fn(&mut StrongSwanConfig),
+    ) -> Option<Self> {
+        Self::start_from(planes, folder, ("", more), change)
+    }
+
+    /// The same with more at the top of the site files, too.
+    fn start_from(
+        planes: [Plane; 2],
+        folder: TempDir,
+        (top, more): (&str, &str),
         change: impl Fn(&mut StrongSwanConfig),
     ) -> Option<Self> {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,8 +103,9 @@ impl World {
         let config = CaptureConfig { except_esp: true, ..CaptureConfig::default() };
         let file = folder.path().join("wire.pcap");
         let capture = Capture::start(&lab.a.gateway, WIRE_LINK, &file, config).unwrap();
-        let sites = NAMES
-            .map(|name| write_site(&folder.path().join(name), name, &more.replace("NAME", name)));
+        let sites = NAMES.map(|name| {
+            write_site(&folder.path().join(name), name, (top, &more.replace("NAME", name)))
+        });
         let mut world = Self {
             daemons: [None, None],
             plutos: [None, None],
@@ -243,10 +259,10 @@ pub(crate) fn launcher(socket: &Path) -> Vec<OsString> {
 }
 
 /// The site file of a gateway whose SAs a daemon brings.
-fn write_site(folder: &Path, name: &str, more: &str) -> PathBuf {
+fn write_site(folder: &Path, name: &str, (top, more): (&str, &str)) -> PathBuf {
     fs::create_dir_all(folder).unwrap();
     let text = format!(
-        "name = \"{name}\"\ncontrol_socket = \"{0}/control.sock\"\n\
+        "{top}name = \"{name}\"\ncontrol_socket = \"{0}/control.sock\"\n\
          [plain]\ninterface = \"convoy0\"\n\
          [xfrm]\nsocket = \"{0}/xfrm.sock\"\n{more}",
         folder.display(),

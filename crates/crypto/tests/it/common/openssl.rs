@@ -138,6 +138,13 @@ impl OpenSsl {
                 match cipher {
                     Cipher::Null => {}
                     Cipher::AesCbc(bits) => self.cbc(bits, true, keys.0, nonce, text),
+                    Cipher::TripleDesCbc => {
+                        self.crypt("DES-EDE3-CBC", true, keys.0, nonce, text);
+                    }
+                    Cipher::CamelliaCbc(bits) => {
+                        let name = format!("CAMELLIA-{}-CBC", bits.bits());
+                        self.crypt(&name, true, keys.0, nonce, text);
+                    }
                     Cipher::AesCtr(bits) => {
                         let block = [nonce, &[0, 0, 0, 1][..]].concat();
                         self.ctr(bits, keys.0, &block, text);

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use convoy_crypto::{
-    Cipher, IcvLen, KeyBits, KeyMaterial, Nonce, OpenKey, OpenOp, SealKey, SealOp, SecretBytes,
-    Suite, Verdict, open_burst, seal_burst,
+    IcvLen, KeyBits, KeyMaterial, Nonce, OpenKey, OpenOp, SealKey, SealOp, SecretBytes, Suite,
+    Verdict, open_burst, seal_burst,
 };
 
 use super::{Random, Setup, gcm};
@@ -43,7 +43,7 @@ impl Packet {
         random: &mut Random,
         (header, text, trailer): (usize, usize, usize),
     ) -> Self {
-        let text = if wants_blocks(suite) { text / 16 * 16 } else { text };
+        let text = text - text % suite.block_bytes();
         Self {
             suite,
             keys: (random.bytes(suite.key_bytes()), random.bytes(suite.integrity_key_bytes())),
@@ -85,10 +85,6 @@ impl Packet {
     pub(crate) fn with_text(&self, text: &[u8]) -> Self {
         Self { text: text.to_vec(), icv: vec![0; self.icv.len()], ..self.clone() }
     }
-}
-
-pub(crate) fn wants_blocks(suite: Suite) -> bool {
-    matches!(suite, Suite::Pair { cipher: Cipher::AesCbc(_), .. })
 }
 
 /// The operation of a packet on `frame`, its header and text.
@@ -140,7 +136,7 @@ pub(crate) fn open_op<'a>(
     } else {
         let trailer = &packet.trailer;
         with_array!(&*packet.nonce, |iv| OpenOp::framed(key, iv, frame, header, trailer, icv),
-            0 12 16)
+            0 8 12 16)
     };
     op.unwrap_or_else(|error| panic!("{}: {error}", packet.suite))
 }

@@ -94,7 +94,11 @@ pub fn snapshot_of_suites(
     let mut snapshot = Snapshot::new(Spd::new(policies).unwrap());
     let key = |from: Side, i: u8| {
         let suite = suite_of(i);
-        let secret = |len| SecretBytes::from(vec![from.net() ^ i.wrapping_mul(16); len]);
+        // Of bytes that differ, for 3DES takes no key of equal parts.
+        let secret = |len: usize| {
+            let byte = |at: usize| from.net() ^ i.wrapping_mul(16) ^ at as u8;
+            SecretBytes::from((0..len).map(byte).collect::<Vec<_>>())
+        };
         let material = KeyMaterial {
             cipher: secret(suite.key_bytes()),
             integrity: secret(suite.integrity_key_bytes()),
