@@ -82,7 +82,7 @@ add_program() {
 pack() { (cd "$1" && find . | cpio -o -H newc --quiet | gzip -1); }
 
 make_initrd() {
-    initrd=$CACHE/initrd-$version-4.gz
+    initrd=$CACHE/initrd-$version-5.gz
     [ -e "$initrd" ] && return
     local root module path
     root=$(mktemp -d)

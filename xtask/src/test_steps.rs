@@ -25,15 +25,16 @@ const WAITING: &[&str] = &["convoy", "leak-protection", "control", "io", "lab"];
 /// The variable that names the engine of the tests of pipelines.
 const ENGINE: &str = "CONVOY_TEST_ENGINE";
 /// Those that the gate has not run them over.
-const ENGINES: [&str; 4] = ["moody", "model", "aws-lc", "cryptodev"];
+const ENGINES: [&str; 5] = ["moody", "shared", "model", "aws-lc", "cryptodev"];
 /// The variable that has tests do often what they do some times in a gate.
 const LONG: &str = "CONVOY_LONG";
 /// The programs that heed it, and which of their tests do.
-const KILLING: [(&str, &str, Option<&str>); 5] = [
+const KILLING: [(&str, &str, Option<&str>); 6] = [
     ("convoy", "it", Some("adversity::")),
     ("leak-protection", "it", Some("kinds::")),
     ("control", "it", Some("kill::")),
     ("engine", "convoy_engine", Some("front::tests::faults::")),
+    ("runtime", "it", Some("threads::one_sa")),
     ("openssl", "it", Some("evp::threads")),
 ];
 

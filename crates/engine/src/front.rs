@@ -124,11 +124,11 @@ impl Front {
         self
     }
 
-    /// Says that the worker has slept, or waited for more to come: that time was no work.
+    /// Says that the worker is about to sleep, or to wait for more to come: that time is no work.
     #[inline]
-    pub fn rested(&mut self) {
+    pub fn rests(&mut self) {
         if let Way::Elsewhere(lane) = &mut self.0 {
-            lane.rested();
+            lane.rests();
         }
     }
 

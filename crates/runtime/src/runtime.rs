@@ -298,8 +298,8 @@ fn run(mut worker: Worker, place: &Place) -> Result<usize, IoError> {
             if moved > 0 {
                 worker.stats().busy_ns.add(now().0.saturating_sub(at.0));
             }
+            worker.rests();
             std::thread::sleep(PAUSE);
-            worker.rested();
             continue;
         }
         if moved > 0 {
@@ -318,8 +318,8 @@ fn run(mut worker: Worker, place: &Place) -> Result<usize, IoError> {
                     Bed::new(&waker, worker.sources()).map_err(|e| IoError::Dead(e.into()))?,
                 ),
             };
+            worker.rests();
             sleep(&mut worker, &waker, bed, &place.ending);
-            worker.rested();
         }
     }
     drain(worker, place)

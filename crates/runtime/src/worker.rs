@@ -268,10 +268,10 @@ impl Worker {
         packets
     }
 
-    /// Says that the worker has slept, or waited for packets to gather.
-    pub(crate) fn rested(&mut self) {
-        self.outbound.rested();
-        self.inbound.rested();
+    /// Says that the worker is about to sleep, or to wait for packets to gather.
+    pub(crate) fn rests(&mut self) {
+        self.outbound.rests();
+        self.inbound.rests();
     }
 
     /// Sends what SAs send of their own when they were silent: as much as fits a burst, and the rest

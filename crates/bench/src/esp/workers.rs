@@ -26,7 +26,7 @@ use crate::mix::{Numbers, Sizes};
 use crate::stats::Summary;
 
 /// Frames for each worker.
-const FRAMES: u32 = 4096;
+const FRAMES: u32 = 8192;
 /// Both ways through the gateway count the TTL down.
 const HOPS: u8 = 2;
 /// Runs of each number of workers.
@@ -259,7 +259,8 @@ fn run(
     let arena = Arena::map(frames * u32::from(workers), FrameSize::for_packet(longest))?;
     let tally = Arc::<Tally>::default();
     let ports = (0..workers).map(|worker| {
-        let (out, back) = mem::pair(&mem::Config { depth: 4 * BURST_MAX, ..Default::default() });
+        // As much as may come out at once of what had to wait for one burst.
+        let (out, back) = mem::pair(&mem::Config { depth: 16 * BURST_MAX, ..Default::default() });
         let flows = (0..shape.flows as u32)
             .filter(|flow| shape.sa_of(*flow) % usize::from(owners) == usize::from(worker));
         let generator = Generator {

@@ -16,8 +16,6 @@ pub enum Engine {
     /// The workers themselves, at once.
     #[default]
     Inline,
-    /// Two workers that help each other.
-    Workers,
     /// A thread beside each worker.
     Pool,
     /// A look-aside device made of software.
@@ -37,7 +35,6 @@ impl FromStr for Engine {
     fn from_str(word: &str) -> Result<Self, String> {
         Ok(match word {
             "inline" => Self::Inline,
-            "workers" => Self::Workers,
             "pool" => Self::Pool,
             "model" => Self::Model,
             "cryptodev" => Self::Cryptodev(CRYPTODEV.to_owned()),
@@ -48,7 +45,7 @@ impl FromStr for Engine {
                 let cpu = Cpu::detect().map_err(|error| error.to_string())?;
                 let driver = Registry::of(&cpu).driver(name, Purpose::Traffic);
                 let driver = driver.map_err(|error| {
-                    format!("use inline, workers, pool, model, cryptodev, or a driver: {error}")
+                    format!("use inline, pool, model, cryptodev, or a driver: {error}")
                 })?;
                 Self::Driver(driver.name().to_owned())
             }
@@ -60,7 +57,6 @@ impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Inline => "inline",
-            Self::Workers => "workers",
             Self::Pool => "pool",
             Self::Model => "model",
             Self::Cryptodev(name) => return write!(f, "cryptodev:{name}"),
@@ -74,7 +70,6 @@ pub(super) fn section(engine: &Engine, faults: &[ModelFault]) -> String {
     let intro = "\n# What does the cryptography.\n[crypto]\n";
     match engine {
         Engine::Inline => String::new(),
-        Engine::Workers => format!("\n[workers]\ncount = 2\n{intro}engine = \"workers\"\n"),
         Engine::Pool => format!("{intro}engine = \"pool\"\n"),
         Engine::Model => {
             let faults: Vec<_> = faults.iter().map(|fault| format!("\"{fault}\"")).collect();
@@ -171,7 +166,6 @@ mod tests {
         assert_eq!("cryptodev".parse::<Engine>().unwrap().to_string(), "cryptodev:crypto_openssl");
         for word in [
             "inline",
-            "workers",
             "pool",
             "model",
             "cryptodev:crypto_aesni_mb",
@@ -186,7 +180,7 @@ mod tests {
             let error = word.parse::<Engine>().unwrap_err();
             assert!(
                 error.contains(said)
-                    && error.contains("inline, workers, pool, model, cryptodev, or a driver"),
+                    && error.contains("inline, pool, model, cryptodev, or a driver"),
                 "{error}"
             );
         }

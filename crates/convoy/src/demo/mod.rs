@@ -74,8 +74,7 @@ pub struct DemoArgs {
     /// Workers that share one SA, with --one-sa.
     #[arg(long, value_name = "N", default_value_t = 2, requires = "one_sa", value_parser = clap::value_parser!(u16).range(2..=64))]
     pub workers: u16,
-    /// What does the cryptography of the gateways: "inline", the workers themselves; "workers", two of them that help
-    /// each other; "pool", a thread beside each;
+    /// What does the cryptography of the gateways: "inline", the workers themselves; "pool", a thread beside each;
     /// "cryptodev", a crypto device that DPDK drives, or "cryptodev:NAME"; "model", a device made of software; or a driver, as `convoy crypto` lists them.
     #[arg(long, value_name = "NAME", default_value_t)]
     pub engine: Engine,

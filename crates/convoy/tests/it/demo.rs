@@ -258,9 +258,6 @@ fn engines_beside_the_workers_lose_nothing() {
     let engines = &object["engines"];
     assert!(engines["jobs"].as_u64() > Some(100), "{engines}");
     lossless("native ESP", || run(&["--engine", "rfc4106-gcm-aes-convoy-portable"]));
-    let object = lossless("native ESP", || run(&["--engine", "workers"]));
-    let engines = &object["engines"];
-    assert!(engines["by_worker"].as_u64() > Some(100), "{engines}");
     let model = ["--engine", "model", "--fault", "remove@200ms"];
     let object = lossless("native ESP", || run(&model));
     let engines = &object["engines"];
@@ -274,7 +271,7 @@ fn faults_are_the_models_alone() {
     for (arguments, error) in [
         (&["--engine", "pool", "--fault", "stall@2s"][..], "only --engine model fails"),
         (&["--engine", "model", "--fault", "burn@2s"], "stall@2s"),
-        (&["--engine", "poool"], "use inline, workers, pool, model, cryptodev, or a driver"),
+        (&["--engine", "poool"], "use inline, pool, model, cryptodev, or a driver"),
         (&["--engine", "rfc4106-gcm-aes-null"], "for benches only"),
         (&["--engine", "authenc-hmac-sha1-cbc-aes-convoy-portable"], "are of rfc4106(gcm(aes))"),
     ] {

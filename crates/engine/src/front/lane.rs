@@ -100,9 +100,9 @@ impl Lane {
         }
     }
 
-    pub(super) fn rested(&mut self) {
+    pub(super) fn rests(&mut self) {
         if let Some(share) = &mut self.share {
-            share.rested();
+            share.rests();
         }
     }
 
@@ -205,19 +205,19 @@ impl Lane {
     /// Does jobs here or has the engine do them, whatever is better.
     fn submit_shared(&mut self, now: u64, pool: &mut Pool, jobs: &mut JobBurst) -> usize {
         let Some(mut share) = self.share.take() else { return 0 };
-        let at = time_stamp();
+        share.turn(now);
         let n = jobs.len();
-        let fit = share.within_budget(now, &self.keys, jobs.as_slice());
+        let fit = share.within_budget(&self.keys, jobs.as_slice());
         let taken = if fit < n {
             self.defer(now, pool, jobs, fit, &mut share)
         } else {
-            match self.hand_over(now, pool, jobs, at, &mut share) {
+            match self.hand_over(now, pool, jobs, &mut share) {
                 0 => self.work_here(jobs, &mut share),
                 taken => taken,
             }
         };
         if taken > 0 {
-            share.took(at);
+            share.took();
         } else if share.is_balanced() && !self.has_room() {
             self.overtake(pool);
         }
@@ -231,7 +231,6 @@ impl Lane {
         now: u64,
         pool: &mut Pool,
         jobs: &mut JobBurst,
-        at: u64,
         share: &mut Share,
     ) -> usize {
         let can_go = self.state == State::Up
@@ -241,6 +240,7 @@ impl Lane {
             return 0;
         }
         let Some(here) = share.goes_away(&self.keys, jobs.as_slice()) else { return 0 };
+        let at = time_stamp();
         let taken = self.send(now, pool, jobs);
         if taken > 0 {
             share.handed_over(taken, here, time_stamp().saturating_sub(at));
@@ -362,13 +362,13 @@ impl Lane {
     #[inline]
     pub(super) fn flush(&mut self, now: u64) {
         self.engine.flush(now);
-        if let Some(share) = &mut self.share {
-            share.end_turn(time_stamp());
-        }
     }
 
     #[inline]
     pub(super) fn poll(&mut self, now: u64, pool: &mut Pool, done: &mut JobBurst) -> usize {
+        if let Some(share) = &mut self.share {
+            share.turn(now);
+        }
         if self.away > 0 || self.state != State::Up {
             self.look_away(now, pool);
         }
@@ -380,7 +380,13 @@ impl Lane {
         if self.direct.is_empty() {
             self.window.give(&mut self.keys, done);
         }
-        done.len() - from
+        let given = done.len() - from;
+        if given > 0
+            && let Some(share) = &mut self.share
+        {
+            share.gave();
+        }
+        given
     }
 
     /// Takes finished requests back, and looks after the engine. A worker that shares the work and has none

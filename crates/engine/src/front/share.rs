@@ -77,8 +77,7 @@ pub(super) struct Share {
     goes_away: bool,
     interval: Interval,
     load: Load,
-    /// The time of this turn, and cycles that work has taken in it so far.
-    turn: u64,
+    /// Cycles that work has taken in this turn.
     spent: f64,
 }
 
@@ -94,12 +93,16 @@ struct Interval {
     handed: u64,
 }
 
-/// When a worker is busy: from the first packet of a turn, or from the turn before, if it was busy then.
+/// When a worker is busy: in turns in which it takes packets or gives some out, from begin to end.
 #[derive(Debug, Default)]
 struct Load {
-    last: u64,
-    was_busy: bool,
-    begun: Option<u64>,
+    /// The time of the turn, and its stamp.
+    turn: u64,
+    begun: u64,
+    took: bool,
+    gave: bool,
+    /// Whether packets were taken in the turn before.
+    took_before: bool,
 }
 
 impl Share {
@@ -113,7 +116,6 @@ impl Share {
             goes_away: false,
             interval: Interval::default(),
             load: Load::default(),
-            turn: 0,
             spent: 0.0,
         }
     }
@@ -132,12 +134,9 @@ impl Share {
 
     /// How many of these jobs the worker may do in this turn, the first ones.
     #[inline]
-    pub(super) fn within_budget(&mut self, now: u64, keys: &Keys, jobs: &[Job]) -> usize {
+    pub(super) fn within_budget(&self, keys: &Keys, jobs: &[Job]) -> usize {
         if self.sharing.budget == 0 {
             return jobs.len();
-        }
-        if now != self.turn {
-            (self.turn, self.spent) = (now, 0.0);
         }
         let mut left = self.sharing.budget as f64 - self.spent;
         // A turn that has done nothing yet does at least one, whatever it costs.
@@ -155,17 +154,43 @@ impl Share {
         if !self.sharing.balance || !self.is_overloaded || jobs.len() < LEAST {
             return None;
         }
-        let here = self.costs.of(keys, jobs);
+        let here = self.costs.about(keys, jobs);
         let part = if self.goes_away { ENDS } else { BEGINS };
         let away = self.handing.unwrap_or(0.0) * jobs.len() as f64;
         self.goes_away = away < here * part;
         self.goes_away.then_some(here)
     }
 
-    /// Jobs are taken; the stamp is from before.
+    /// It is that time: another one than before begins a turn.
     #[inline]
-    pub(super) fn took(&mut self, at: u64) {
-        self.load.begun.get_or_insert(at);
+    pub(super) fn turn(&mut self, now: u64) {
+        if now != self.load.turn {
+            self.begin_turn(now, time_stamp());
+        }
+    }
+
+    fn begin_turn(&mut self, now: u64, at: u64) {
+        let Load { begun, took, gave, .. } = self.load;
+        if took || gave {
+            self.interval.busy += at.saturating_sub(begun);
+        }
+        self.load = Load { turn: now, begun: at, took_before: took, ..Load::default() };
+        self.spent = 0.0;
+        if at.saturating_sub(self.interval.begun) >= INTERVAL {
+            self.judge(at);
+        }
+    }
+
+    /// Jobs were taken in this turn.
+    #[inline]
+    pub(super) const fn took(&mut self) {
+        self.load.took = true;
+    }
+
+    /// Jobs were given out.
+    #[inline]
+    pub(super) const fn gave(&mut self) {
+        self.load.gave = true;
     }
 
     /// Jobs were handed over; doing them would have cost so much.
@@ -202,30 +227,20 @@ impl Share {
         }
     }
 
-    /// The worker has nothing more for now.
-    #[inline]
-    pub(super) fn end_turn(&mut self, at: u64) {
-        let Load { last, was_busy, begun } = &mut self.load;
-        let begun = begun.take();
-        if let Some(begun) = begun {
-            let since = if *was_busy { *last } else { begun };
-            self.interval.busy += at.saturating_sub(since);
-        }
-        (*last, *was_busy) = (at, begun.is_some());
-        if at.saturating_sub(self.interval.begun) >= INTERVAL {
-            self.judge(at);
-        }
+    /// The worker is about to sleep.
+    pub(super) fn rests(&mut self) {
+        self.rests_at(time_stamp());
     }
 
-    /// The worker has slept: what was before the next packet comes is no work.
-    pub(super) const fn rested(&mut self) {
-        self.load.was_busy = false;
+    fn rests_at(&mut self, at: u64) {
+        let turn = self.load.turn;
+        self.begin_turn(turn, at);
     }
 
-    /// Whether no job was taken since the last turn's end.
+    /// Whether no jobs come: none was taken in this turn and the one before.
     #[inline]
     pub(super) const fn is_idle(&self) -> bool {
-        self.load.begun.is_none()
+        !self.load.took && !self.load.took_before
     }
 
     /// Judges load and costs by the interval that ends.

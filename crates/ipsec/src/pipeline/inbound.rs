@@ -223,9 +223,9 @@ impl<O: Observer> Inbound<O> {
         &self.engine
     }
 
-    /// Says that the worker has slept, or waited for packets to gather.
-    pub fn rested(&mut self) {
-        self.engine.rested();
+    /// Says that the worker is about to sleep, or to wait for packets to gather.
+    pub fn rests(&mut self) {
+        self.engine.rests();
     }
 
     /// Of the packets in flight, those that the engine wakes the worker for. 0 while polling it is of use.

@@ -13,6 +13,8 @@ pub(in crate::front) struct Class(u8);
 const CLASSES: usize = 32;
 /// Costs before anything is learnt, in cycles: high, so that a budget holds from the beginning.
 const FIRST: Cost = Cost { packet: 1000.0, unit: 2000.0 };
+/// Packets of a burst by which its cost is guessed.
+const LOOKED_AT: usize = 8;
 /// Bytes of one unit of length: near a usual packet's, so that both parts of a cost are learnt alike.
 const UNIT: f64 = 512.0;
 /// What of the past counts when a burst is learnt.
@@ -112,6 +114,15 @@ impl Costs {
     #[inline]
     pub(super) fn of(&self, keys: &Keys, jobs: &[Job]) -> f64 {
         jobs.iter().map(|job| self.of_one(keys, job)).sum()
+    }
+
+    /// The same by a few of its packets.
+    #[inline]
+    pub(super) fn about(&self, keys: &Keys, jobs: &[Job]) -> f64 {
+        let step = jobs.len().div_ceil(LOOKED_AT).max(1);
+        let few = jobs.iter().step_by(step);
+        let looked_at = few.len().max(1) as f64;
+        few.map(|job| self.of_one(keys, job)).sum::<f64>() * jobs.len() as f64 / looked_at
     }
 
     /// A burst took so many cycles. Those of a mixed one are split as they were expected.

@@ -48,14 +48,9 @@ impl Bench {
     /// Does jobs here; a turn takes as long as the jobs, and `idle` more.
     fn here(&mut self, jobs: &[Job], idle: u64) {
         let cycles = Self::cost(jobs) as u64;
-        self.share.took(self.now);
+        self.share.took();
         self.share.did(&self.keys, jobs, Some(cycles));
-        self.now += cycles;
-        self.share.end_turn(self.now);
-        self.now += idle;
-        if idle > 0 {
-            self.share.end_turn(self.now);
-        }
+        self.pass(cycles, idle);
     }
 
     /// A turn as a worker has it: says whether the jobs were handed over.
@@ -64,15 +59,20 @@ impl Bench {
             self.here(jobs, idle);
             return false;
         };
-        self.share.took(self.now);
+        self.share.took();
         let cycles = HANDING * jobs.len() as u64;
         self.share.handed_over(jobs.len(), here, cycles);
-        self.now += cycles;
-        self.share.end_turn(self.now);
         // What is spared is idle time, unless there is more to do.
-        self.now += idle;
-        self.share.end_turn(self.now);
+        self.pass(cycles, idle);
         true
+    }
+
+    /// The turn takes so long; then there is one without packets.
+    fn pass(&mut self, cycles: u64, idle: u64) {
+        for time in [cycles, idle] {
+            self.now += time;
+            self.share.begin_turn(self.now, self.now);
+        }
     }
 
     fn expected(&self, jobs: &[Job]) -> f64 {
@@ -174,11 +174,12 @@ fn no_turn_takes_more_than_its_budget_and_one_packet() {
     let mut bench = Bench::new(Sharing { balance: false, budget });
     for turn in 0..500 {
         bench.now += 1;
+        bench.share.begin_turn(bench.now, bench.now);
         let mut spent = 0.0;
         for burst in 0..3 {
             let mut jobs = bench.jobs(0, 20, 1 + (turn + burst) % 80);
             jobs.extend(bench.jobs(1, 20, 1 + turn % 50));
-            let fit = bench.share.within_budget(bench.now, &bench.keys, &jobs);
+            let fit = bench.share.within_budget(&bench.keys, &jobs);
             assert!(burst > 0 || fit > 0, "each turn does something");
             let done = &jobs[..fit];
             bench.share.did(&bench.keys, done, Some(Bench::cost(done) as u64));

@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use convoy_crypto::{Cpu, KeyMaterial, OpenKey, SealKey, Suite};
+use convoy_engine::front::Sharing;
 use convoy_engine::lookaside::{Caps, KeyRefused, Request, run_copy};
 use convoy_engine::model::{Faults, Model, Settings};
 use convoy_engine::registry::Provider as _;
 use convoy_engine::{EngineKey, Front, Job, KeyId, KeyTable, Lookaside, Op, Synchronous};
 
 /// All of them.
-pub const NAMES: [&str; 5] = ["inline", "moody", "model", "aws-lc", "cryptodev"];
+pub const NAMES: [&str; 6] = ["inline", "moody", "shared", "model", "aws-lc", "cryptodev"];
 
 thread_local! {
     static CHOSEN: RefCell<Option<&'static str>> = const { RefCell::new(None) };
@@ -47,6 +48,11 @@ pub fn front() -> Front {
     let seed = || SEED.fetch_add(1, Ordering::Relaxed);
     match name() {
         "moody" => Moody::front(seed(), &Arc::default()),
+        // A turn lasts as long as the clock of these tests stands still: a part is done here, and the rest away.
+        "shared" => {
+            let sharing = Sharing { balance: true, budget: 50_000 };
+            Moody::front(seed(), &Arc::default()).sharing(sharing)
+        }
         // It finishes at once, for the clock of these tests stands still, and is wrong now and then.
         "model" => {
             let settings = Settings {
