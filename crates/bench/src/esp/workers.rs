@@ -310,6 +310,11 @@ fn run(
     }
     let rate = (received() - before) as f64 / begin.elapsed().as_secs_f64();
     tally.stop.store(true, Ordering::Relaxed);
+    // A gateway that ends sends what others have sealed for it, but does not receive that again.
+    let stopped = Instant::now();
+    while received() < tally.sent.load(Ordering::Relaxed) && stopped.elapsed() < LIMIT {
+        std::thread::yield_now();
+    }
     let end = runtime.stop(LIMIT);
 
     let mut errors: Vec<_> = end.failures.iter().map(ToString::to_string).collect();
