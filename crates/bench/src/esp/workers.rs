@@ -144,44 +144,12 @@ impl Port for Loop {
     }
 }
 
-/// Lets each number of workers run in turn, some times over, on `cpus`; each has its share of the SAs.
-///
-/// # Errors
-/// [`RigError`].
-pub fn rates(
-    cpu: &Cpu,
-    tier: Tier,
-    task: &Task,
-    team: (&[u16], &[usize]),
-    time: Duration,
-) -> Result<Vec<Rate>, RigError> {
-    compare(team, time, task, tier, |workers, cpus, time| {
-        run(cpu, tier, task, (workers, Division::Sas), cpus, time)
-    })
-}
-
-/// The same with all SAs at the first worker, which the others help.
-///
-/// # Errors
-/// [`RigError`].
-pub fn rates_of_one(
-    cpu: &Cpu,
-    tier: Tier,
-    task: &Task,
-    team: (&[u16], &[usize]),
-    time: Duration,
-) -> Result<Vec<Rate>, RigError> {
-    compare(team, time, task, tier, |workers, cpus, time| {
-        run(cpu, tier, task, (workers, Division::Packets), cpus, time)
-    })
-}
-
 /// What is divided among workers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Division {
-    /// SAs with all that belongs to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Division {
+    /// SAs with all that belongs to them: each worker has its share.
     Sas,
-    /// The cryptography of packets; all SAs are the first worker's.
+    /// The cryptography of packets: all SAs are the first worker's, which the others help.
     Packets,
 }
 
@@ -193,23 +161,29 @@ struct Outcome {
     errors: Vec<String>,
 }
 
-fn compare(
+/// Lets each number of workers run in turn, some times over, on `cpus`.
+///
+/// # Errors
+/// [`RigError`].
+pub fn rates(
+    cpu: &Cpu,
+    tier: Tier,
+    task: &Task,
+    division: Division,
     (workers, cpus): (&[u16], &[usize]),
     time: Duration,
-    task: &Task,
-    tier: Tier,
-    run: impl Fn(u16, &[usize], Duration) -> Result<Outcome, RigError>,
 ) -> Result<Vec<Rate>, RigError> {
+    let run = |workers, time| run(cpu, tier, task, (workers, division), cpus, time);
     let mut samples = vec![Vec::new(); workers.len()];
     let mut alone = Vec::new();
     let mut errors = vec![Vec::new(); workers.len()];
     let mut helped = vec![Vec::new(); workers.len()];
     let time = time / (ROUNDS * (workers.len() + 1)) as u32;
     for _ in 0..ROUNDS {
-        let one = run(1, cpus, time)?;
+        let one = run(1, time)?;
         alone.push(one.rate);
         for (at, &n) in workers.iter().enumerate() {
-            let outcome = if n == 1 { one.clone() } else { run(n, cpus, time)? };
+            let outcome = if n == 1 { one.clone() } else { run(n, time)? };
             let places = (samples.get_mut(at), errors.get_mut(at), helped.get_mut(at));
             if let (Some(samples), Some(errors), Some(helped)) = places {
                 samples.push(outcome.rate);

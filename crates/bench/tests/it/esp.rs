@@ -10,7 +10,7 @@ use convoy_bench::esp::rig::{Rig, RigError, Task};
 use convoy_bench::esp::site::Shape;
 use convoy_bench::esp::soak::soak;
 use convoy_bench::esp::stages::Clock;
-use convoy_bench::esp::workers::rates;
+use convoy_bench::esp::workers::{Division, rates};
 use convoy_bench::maker::Maker;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::suite;
@@ -128,7 +128,8 @@ fn workers_divide_sas_and_pass_every_packet() {
     let workers: Vec<u16> = if cpus.len() > 1 { vec![1, 2] } else { vec![1] };
     let task = gcm(Sizes::Mix(Mix::ImixPaper), Shape::new(4));
     let time = Duration::from_millis(20);
-    let rates = rates(&cpu, cpu.best(), &task, (&workers, &cpus), time).unwrap();
+    let team = (&workers[..], &cpus[..]);
+    let rates = rates(&cpu, cpu.best(), &task, Division::Sas, team, time).unwrap();
     assert_eq!(rates.iter().map(|rate| rate.workers).collect::<Vec<_>>(), workers);
     for rate in &rates {
         assert_eq!(rate.errors, [""; 0]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use convoy_bench::esp::cores::Cores;
 use convoy_bench::esp::rig::Task;
 use convoy_bench::esp::site::Shape;
-use convoy_bench::esp::workers::{Rate, rates_of_one};
+use convoy_bench::esp::workers::{Division, Rate, rates};
 use convoy_bench::mix::Sizes;
 use convoy_crypto::Cpu;
 use serde::Serialize;
@@ -39,15 +39,16 @@ pub(super) fn run(workers: u16, seconds: u32, json: bool) -> anyhow::Result<Exit
     let cpu = Cpu::detect().map_err(|error| Stop::usage(error.to_string()))?;
     let cores = Cores::look(&cpus);
     let time = Duration::from_secs(seconds.into()) / SUITES.len() as u32;
-    let mut rates = Vec::new();
+    let mut all = Vec::new();
     for suite in SUITES {
         eprintln!("demo: one SA of {suite} on 1 and {workers} workers");
         let suite = suite.parse().map_err(|error| anyhow::anyhow!("{suite}: {error}"))?;
         let sizes = Sizes::Fixed(SIZE);
         let task = Task { suite, sizes, shape: Shape::new(1), faults: None, burst: 256 };
-        rates.extend(rates_of_one(&cpu, cpu.best(), &task, (&[1, workers], &cpus), time)?);
+        let team = (&[1, workers][..], &cpus[..]);
+        all.extend(rates(&cpu, cpu.best(), &task, Division::Packets, team, time)?);
     }
-    let shown = OneSa { cores, rates };
+    let shown = OneSa { cores, rates: all };
     if json {
         output::json(&shown)?;
     } else {

@@ -373,7 +373,7 @@ impl Lane {
             self.look_away(now, pool);
         }
         if self.owes {
-            self.redo(pool);
+            self.counts.redone += self.redo(pool);
         }
         let from = done.len();
         done.take_from(&mut self.direct, |_| {});
@@ -418,10 +418,7 @@ impl Lane {
             return;
         }
         self.owes = true;
-        let before = self.counts.redone;
-        self.redo(pool);
-        self.counts.overtaken += self.counts.redone - before;
-        self.counts.redone = before;
+        self.counts.overtaken += self.redo(pool);
     }
 
     /// Does what the engine has not begun with, a request at a time; says whether there was one.
@@ -550,25 +547,27 @@ impl Lane {
     }
 
     /// Does owed jobs in software, as far as there are frames for copies of their sources, which the engine
-    /// may still be reading.
+    /// may still be reading. Returns how many it did.
     #[cold]
-    fn redo(&mut self, pool: &mut Pool) {
+    fn redo(&mut self, pool: &mut Pool) -> u64 {
+        let mut redone = 0;
         for (number, slot) in self.window.iter_mut() {
             if slot.place != Place::Owed {
                 continue;
             }
             let sources = slot.batch.as_ref().map_or(&[][..], |batch| batch.jobs.as_slice());
             for job in sources.get(slot.jobs.len()..).unwrap_or_default() {
-                let Some(frame) = pool.alloc() else { return };
+                let Some(frame) = pool.alloc() else { return redone };
                 drop(slot.jobs.push(job.again(frame)));
             }
             run_jobs(|id| self.keys.at(id, number), slot.jobs.as_mut_slice());
-            self.counts.redone += slot.jobs.len() as u64;
+            redone += slot.jobs.len() as u64;
             slot.batch = None;
             slot.place = Place::Back;
         }
         self.owes = false;
         self.window.came_back();
+        redone
     }
 
     fn restart(&mut self, now: u64) {

@@ -154,10 +154,10 @@ impl Helper {
     /// Whether there is something to do.
     pub(crate) fn has_work(&mut self) -> bool {
         self.look_around();
-        self.desks.iter().any(|desk| desk.has_work())
+        self.sees_work()
     }
 
-    /// Whether [`Self::has_work`] at the desks known.
+    /// The same at the desks that it knows.
     pub(crate) fn sees_work(&self) -> bool {
         self.desks.iter().any(|desk| desk.has_work())
     }

@@ -11,7 +11,7 @@ use convoy_bench::esp::rig::{RigError, Task};
 use convoy_bench::esp::site::Shape;
 use convoy_bench::esp::soak::soak;
 use convoy_bench::esp::stages::Clock;
-use convoy_bench::esp::workers::{rates, rates_of_one};
+use convoy_bench::esp::workers::{Division, rates};
 use convoy_bench::machine::Machine;
 use convoy_bench::maker::Maker;
 use convoy_bench::mix::{Mix, Sizes};
@@ -204,11 +204,9 @@ fn step(
     if let (Some(workers), Maker::Tier(cpu, tier)) = (&args.workers, maker) {
         let most = workers.iter().copied().max().unwrap_or_default();
         let team = (&workers[..], &plan.cpus[..]);
-        let rates = if task.shape.sas < most.into() {
-            rates_of_one(cpu, *tier, task, team, plan.time)?
-        } else {
-            rates(cpu, *tier, task, team, plan.time)?
-        };
+        let is_few = task.shape.sas < most.into();
+        let division = if is_few { Division::Packets } else { Division::Sas };
+        let rates = rates(cpu, *tier, task, division, team, plan.time)?;
         let errors = rates.iter().flat_map(|rate| rate.errors.clone()).collect();
         report.rates.extend(rates);
         return Ok(errors);
