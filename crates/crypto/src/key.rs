@@ -9,7 +9,7 @@ use crate::{
     isa::{Kernel, Tables, prefetch_read},
     pass::{self, Hasher},
     portable::{LegacyKey, SoftKey},
-    secret::{GCM_KEY_DEPTH, KEY_DEPTH, scrubbed, scrubbed_to},
+    secret::{CHACHA_KEY_DEPTH, GCM_KEY_DEPTH, KEY_DEPTH, scrubbed, scrubbed_to},
 };
 
 /// The secrets of a key: the cipher's or AEAD's, and for a pair the MAC's.
@@ -314,6 +314,7 @@ impl Key {
             (Tier::Portable, _) => scrubbed(set_up),
             (_, suite) if suite.is_legacy() => scrubbed(set_up),
             (_, Suite::Gcm(_) | Suite::Gmac(_)) => scrubbed_to::<GCM_KEY_DEPTH, _>(set_up),
+            (_, Suite::ChaCha20Poly1305) => scrubbed_to::<CHACHA_KEY_DEPTH, _>(set_up),
             _ => scrubbed_to::<KEY_DEPTH, _>(set_up),
         }?;
         // What expanded nothing copied the key all the same.

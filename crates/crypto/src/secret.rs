@@ -104,6 +104,9 @@ pub(crate) const KEY_DEPTH: usize = 4 << 10;
 /// The same for a key of AES-GCM or GMAC: its tables, its round keys, and what kernels spill.
 pub(crate) const GCM_KEY_DEPTH: usize = 2 << 10;
 
+/// The same for a key of ChaCha20-Poly1305, which is copied and nothing else.
+pub(crate) const CHACHA_KEY_DEPTH: usize = 1 << 10;
+
 /// The same for work that reaches no deeper than `N` bytes.
 #[inline]
 pub(crate) fn scrubbed_to<const N: usize, R>(work: impl FnOnce() -> R) -> R {

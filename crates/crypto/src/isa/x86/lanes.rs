@@ -262,9 +262,12 @@ macro_rules! with_masks {
 
             #[inline(always)]
             fn load_some(self, bytes: &[u8]) -> B {
-                // An empty slice may lie where no memory is. Nothing is read from there, but the
-                // processor takes more than 100 cycles to see that.
-                let bytes = if bytes.is_empty() { &KEEP[..0] } else { bytes };
+                // An empty slice may lie where no memory is, and a page of constants that nothing else
+                // reads may not be mapped yet. Nothing is read from there, but the processor takes
+                // hundreds of cycles to see that, again and again: no fault maps such a page.
+                if bytes.is_empty() {
+                    return self.zero();
+                }
                 // SAFETY: only bytes under the mask are read, and those lie within the slice; the
                 // token proves AVX-512 BW and VL.
                 unsafe { _mm_maskz_loadu_epi8(front_mask(bytes.len()), bytes.as_ptr().cast()) }

@@ -322,16 +322,17 @@ impl<W: Field> Mac<W> {
             power = w.multiplier(w.square(&power));
             lanes *= 2;
         }
-        let mut blocks = [w.zero(); MAX_LANES / 2];
         let whole = data.as_chunks().0;
         let first = usize::from(!aad.is_empty());
-        if first > 0 {
-            blocks[0] = w.load_some(aad);
-        }
-        for (to, block) in blocks[first..W::LANES / 2].iter_mut().zip(whole) {
-            *to = w.load(block);
-        }
-        let (low, high) = w.halves(&blocks);
+        let front = match first {
+            0 => w.load_chunks(whole),
+            _ => w.chunks(|chunk| match chunk {
+                0 => w.load_some(aad),
+                _ => whole.get(chunk - 1).map_or(w.zero(), |block| w.load(block)),
+            }),
+        };
+        let back = w.load_chunks(whole.get(W::LANES / 4 - first..).unwrap_or_default());
+        let (low, high) = (w.unpack_lo64(front, back), w.unpack_hi64(front, back));
         let mut sums = w.number(low, high, 1);
         if GOES_ON {
             for (to, limb) in limbs.iter_mut().zip(key.limbs(W::LIMB_BITS)) {
@@ -350,11 +351,10 @@ impl<W: Field> Mac<W> {
         let Some(group) = data.get(self.taken..).and_then(|rest| rest.get(..group::<W>())) else {
             return;
         };
-        let mut blocks = [w.zero(); MAX_LANES / 2];
-        for (to, block) in blocks.iter_mut().zip(group.as_chunks().0) {
-            *to = w.load(block);
-        }
-        let (low, high) = w.halves(&blocks);
+        let blocks = group.as_chunks().0;
+        let (front, back) = blocks.split_at(blocks.len() / 2);
+        let (front, back) = (w.load_chunks(front), w.load_chunks(back));
+        let (low, high) = (w.unpack_lo64(front, back), w.unpack_hi64(front, back));
         self.sums = w.sum(w.product(self.sums, &self.power), w.number(low, high, 1));
         self.taken += group.len();
     }

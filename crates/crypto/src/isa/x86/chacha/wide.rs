@@ -106,6 +106,8 @@ pub(super) trait Wide: Lanes {
     }
     /// A register from its chunks.
     fn chunks(self, chunk: impl Fn(usize) -> B) -> Self::V;
+    /// The blocks that these begin with, one in every chunk; zeros if they are too few.
+    fn load_chunks(self, blocks: &[[u8; 16]]) -> Self::V;
     /// A block of every message, as its low and its high halves. The halves of the messages that
     /// come first and of those that come last alternate.
     #[inline(always)]
@@ -255,6 +257,11 @@ macro_rules! narrow {
             }
 
             #[inline(always)]
+            fn load_chunks(self, blocks: &[[u8; 16]]) -> B {
+                blocks.first().map_or(self.zero(), |block| self.load(block))
+            }
+
+            #[inline(always)]
             fn add_columns(self, rows: [B; 4], blocks: &mut [impl BorrowMut<[u8; BLOCK]>]) {
                 for (row, part) in rows.into_iter().zip(blocks[0].borrow_mut().as_chunks_mut::<16>().0) {
                     let sum = self.xor(self.load(part), row);
@@ -348,6 +355,13 @@ macro_rules! middle {
             fn chunks(self, chunk: impl Fn(usize) -> B) -> __m256i {
                 // SAFETY: the token proves AVX2.
                 unsafe { _mm256_set_m128i(chunk(1), chunk(0)) }
+            }
+
+            #[inline(always)]
+            fn load_chunks(self, blocks: &[[u8; 16]]) -> __m256i {
+                let Some(blocks) = blocks.first_chunk::<2>() else { return self.splat(0) };
+                // SAFETY: the reference is valid for 32 bytes, and the load needs no alignment.
+                unsafe { _mm256_loadu_si256(blocks.as_ptr().cast()) }
             }
 
             #[inline(always)]
@@ -450,6 +464,13 @@ macro_rules! broad {
                 all = unsafe { _mm512_inserti32x4::<2>(all, chunk(2)) };
                 // SAFETY: as above.
                 unsafe { _mm512_inserti32x4::<3>(all, chunk(3)) }
+            }
+
+            #[inline(always)]
+            fn load_chunks(self, blocks: &[[u8; 16]]) -> __m512i {
+                let Some(blocks) = blocks.first_chunk::<4>() else { return self.splat(0) };
+                // SAFETY: the reference is valid for 64 bytes, and the load needs no alignment.
+                unsafe { _mm512_loadu_si512(blocks.as_ptr().cast()) }
             }
 
             #[inline(always)]
