@@ -26,6 +26,9 @@ use crate::isa::x86::{
 /// Registers in a group.
 const GROUP: usize = 8;
 
+/// Bytes from which on sums are kept lane by lane: it takes less time from stride to stride, and more at the end.
+const LONG: usize = 4096;
+
 /// Registers in a group where that makes two strides.
 const HALF: usize = GROUP / 2;
 
@@ -41,8 +44,13 @@ pub(super) trait Hashing: Width {
     fn none(self) -> Self::Sum;
     /// Adds blocks times powers of H, from the power of `n` downwards.
     fn add(self, sum: &mut Self::Sum, blocks: Self::V, tables: &Tables, n: usize);
+    /// Adds blocks for [`reduce`](Self::reduce), the last one times H to the power of `n`.
+    fn add_apart(self, sum: &mut Self::Sum, blocks: Self::V, tables: &Tables, n: usize);
     /// The sum over all blocks.
     fn total(self, sum: Self::Sum) -> Sum;
+    /// Blocks that together are worth the sum, where each counts H times as much as the next. Where lanes
+    /// are reduced apart, it takes less time than to add them up before.
+    fn reduce(self, sum: Self::Sum) -> Self::V;
     /// A block where the second one of a message is in its register, zeros elsewhere.
     fn second(self, block: B) -> Self::V;
     /// The front of a register; the other bytes become zero.
@@ -67,8 +75,18 @@ impl<L: Lanes> Hashing for One<L> {
     }
 
     #[inline(always)]
+    fn add_apart(self, sum: &mut Sum, block: B, tables: &Tables, n: usize) {
+        self.add(sum, block, tables, n);
+    }
+
+    #[inline(always)]
     fn total(self, sum: Sum) -> Sum {
         sum
+    }
+
+    #[inline(always)]
+    fn reduce(self, sum: Sum) -> B {
+        sum.reduce(self.0)
     }
 
     #[inline(always)]
@@ -105,8 +123,18 @@ impl Hashing for Two {
     }
 
     #[inline(always)]
+    fn add_apart(self, sum: &mut PairSum, blocks: Self::V, tables: &Tables, n: usize) {
+        self.add(sum, blocks, tables, n + 1);
+    }
+
+    #[inline(always)]
     fn total(self, sum: PairSum) -> Sum {
         sum.fold(self.0)
+    }
+
+    #[inline(always)]
+    fn reduce(self, sum: PairSum) -> Self::V {
+        self.0.join_pair(sum.fold(self.0).reduce(self.0), self.0.zero())
     }
 
     #[inline(always)]
@@ -144,8 +172,18 @@ impl Hashing for Four {
     }
 
     #[inline(always)]
+    fn add_apart(self, sum: &mut Sum4, blocks: Self::V, tables: &Tables, n: usize) {
+        sum.add(self.0, blocks, self.0.table4(tables.power(n)));
+    }
+
+    #[inline(always)]
     fn total(self, sum: Sum4) -> Sum {
         sum.fold(self.0)
+    }
+
+    #[inline(always)]
+    fn reduce(self, sum: Sum4) -> Self::V {
+        sum.reduce(self.0)
     }
 
     #[inline(always)]
@@ -203,10 +241,17 @@ fn run<W: Hashing, const SEAL: bool>(w: W, part: Part<'_>) {
         tables: part.tables,
         counter: w.repeat(l.reverse(l.load(part.counter))),
         hash: l.reverse(l.load(part.hash)),
+        sums: w.zero(),
     };
-    let mut rest = m.groups::<GROUP, SEAL>(part.data);
+    let mut rest = if part.data.len() < LONG {
+        m.groups::<GROUP, SEAL, false>(part.data)
+    } else {
+        let rest = m.groups::<GROUP, SEAL, true>(part.data);
+        m.end_groups();
+        rest
+    };
     if W::STRIDE < GROUP {
-        rest = m.groups::<HALF, SEAL>(rest);
+        rest = m.groups::<HALF, SEAL, false>(rest);
     }
     let registers = rest.len().div_ceil(16 * W::BLOCKS);
     with_count!(registers, N => m.tail::<N, SEAL>(rest, part.keystream));
@@ -219,13 +264,20 @@ struct Message<'t, W: Width> {
     tables: &'t Tables,
     /// The next counter block in every place, its bytes reversed.
     counter: W::V,
+    /// Once more times H; zero once a group has it.
     hash: B,
+    /// The hash over groups, as [`Hashing::reduce`] leaves it. Nothing more is multiplied.
+    sums: W::V,
 }
 
 impl<W: Hashing> Message<'_, W> {
-    /// Transforms and hashes as many groups of `G` registers as there are; returns what is left.
+    /// Transforms and hashes as many groups of `G` registers as there are; returns what is left. The hash is
+    /// left in `sums` if lanes are kept `APART`.
     #[inline(always)]
-    fn groups<'d, const G: usize, const SEAL: bool>(&mut self, data: &'d mut [u8]) -> &'d mut [u8] {
+    fn groups<'d, const G: usize, const SEAL: bool, const APART: bool>(
+        &mut self,
+        data: &'d mut [u8],
+    ) -> &'d mut [u8] {
         let w = self.w;
         let size = 16 * W::BLOCKS;
         let mut groups = data.chunks_exact_mut(size * G);
@@ -239,7 +291,7 @@ impl<W: Hashing> Message<'_, W> {
                     for round in 1..10 {
                         self.round(&mut states, round);
                         if round <= G {
-                            self.step::<G>(&mut sum, hashed, round - 1);
+                            self.step::<G, APART>(&mut sum, hashed, round - 1);
                         }
                     }
                 }
@@ -255,28 +307,54 @@ impl<W: Hashing> Message<'_, W> {
         if SEAL && let Some(hashed) = sealed {
             let mut sum = w.none();
             for j in 0..G {
-                self.step::<G>(&mut sum, hashed, j);
+                self.step::<G, APART>(&mut sum, hashed, j);
             }
         }
         groups.into_remainder()
     }
 
-    /// Adds a register of a group to the sum. The one with the hash so far comes last: what it waits for
-    /// was begun last.
+    /// Takes a register of a group. The hash so far comes last in a stride: it is still waited for when the
+    /// first blocks are multiplied.
     #[inline(always)]
-    fn step<const G: usize>(&mut self, sum: &mut W::Sum, group: &[u8], j: usize) {
+    fn step<const G: usize, const APART: bool>(
+        &mut self,
+        sum: &mut W::Sum,
+        group: &[u8],
+        j: usize,
+    ) {
         let w = self.w;
         let (stride, size) = (W::STRIDE.min(G), 16 * W::BLOCKS);
-        let i = (j + W::SECOND + 1) % stride;
-        let mut blocks = w.reverse(w.load(&group[size * (j / stride * stride + i)..][..size]));
+        let place = j % stride;
+        let i = if APART { place } else { (place + W::SECOND + 1) % stride };
+        let mut blocks = w.reverse(w.load(&group[size * (j - place + i)..][..size]));
         if i == W::SECOND {
             blocks = w.xor(blocks, w.second(self.hash));
         }
-        w.add(sum, blocks, self.tables, W::BLOCKS * (stride - i) + 1);
-        if j % stride == stride - 1 {
-            self.hash = w.total(*sum).reduce(w.lanes());
-            *sum = w.none();
+        let is_last = place == stride - 1;
+        match APART {
+            true if is_last => {
+                w.add_apart(sum, self.sums, self.tables, W::BLOCKS * stride);
+                self.sums = w.xor(w.reduce(*sum), blocks);
+                (self.hash, *sum) = (w.lanes().zero(), w.none());
+            }
+            true => w.add_apart(sum, blocks, self.tables, W::BLOCKS * (stride - 1 - i)),
+            false => {
+                w.add(sum, blocks, self.tables, W::BLOCKS * (stride - i) + 1);
+                if is_last {
+                    self.hash = w.total(*sum).reduce(w.lanes());
+                    *sum = w.none();
+                }
+            }
         }
+    }
+
+    /// Makes one hash of sums that were kept apart.
+    #[inline(always)]
+    fn end_groups(&mut self) {
+        let w = self.w;
+        let mut sum = w.none();
+        w.add(&mut sum, self.sums, self.tables, W::BLOCKS + 1);
+        self.hash = w.total(sum).reduce(w.lanes());
     }
 
     /// The last `N` registers, of which the last one may be short.
