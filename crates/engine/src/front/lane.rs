@@ -207,17 +207,18 @@ impl Lane {
         let Some(mut share) = self.share.take() else { return 0 };
         share.turn(now);
         let n = jobs.len();
+        let worth = share.worth(&self.keys, jobs.as_slice());
         let fit = share.within_budget(&self.keys, jobs.as_slice());
         let taken = if fit < n {
             self.defer(now, pool, jobs, fit, &mut share)
         } else {
-            match self.hand_over(now, pool, jobs, &mut share) {
+            match self.hand_over(now, pool, jobs, worth, &mut share) {
                 0 => self.work_here(jobs, &mut share),
                 taken => taken,
             }
         };
         if taken > 0 {
-            share.took();
+            share.took(worth * taken as f64 / n as f64);
         } else if share.is_balanced() && !self.has_room() {
             self.overtake(pool);
         }
@@ -225,21 +226,21 @@ impl Lane {
         taken
     }
 
-    /// Sends jobs to the engine if that is better than to do them here: all or none.
+    /// Sends jobs to the engine if that is better than to do them here, which would cost so much: all or none.
     fn hand_over(
         &mut self,
         now: u64,
         pool: &mut Pool,
         jobs: &mut JobBurst,
+        here: f64,
         share: &mut Share,
     ) -> usize {
         let can_go = self.state == State::Up
             && self.away < self.caps.enough.min(self.caps.requests)
             && self.keys.all_offloaded();
-        if !can_go {
+        if !can_go || !share.goes_away(jobs.len(), here) {
             return 0;
         }
-        let Some(here) = share.goes_away(&self.keys, jobs.as_slice()) else { return 0 };
         let at = time_stamp();
         let taken = self.send(now, pool, jobs);
         if taken > 0 {

@@ -2,19 +2,22 @@
 //!
 //! Two rules, each of which can be on. *Balance*: a worker that keeps up does all itself, because that needs
 //! least cycles and least time. One that does not gives bursts away that cost it more than handing them
-//! over does, while the engine has not enough to do, and works on the others meanwhile. *Budget*: what
+//! over does, while the engine has not enough to do, and works on the others meanwhile; if trials show that
+//! less gets done so, it stops. *Budget*: what
 //! a burst costs beyond so many cycles a turn goes to the engine or waits for the next turn, so that a worker is
 //! not kept from its other tasks.
 //!
 //! Stamps are those of [`convoy_crypto::time_stamp`].
 
 mod costs;
+mod trials;
 
 use std::time::{Duration, Instant};
 
 use convoy_crypto::time_stamp;
 pub(super) use costs::Class;
 use costs::Costs;
+use trials::Trials;
 
 use super::keys::Keys;
 use crate::{EngineKey, Job};
@@ -73,6 +76,8 @@ pub(super) struct Share {
     handing: Option<f64>,
     /// Whether the worker does not keep up.
     is_overloaded: bool,
+    /// Whether it gets more done by handing over.
+    trials: Trials,
     /// Whether the last burst that could go away did.
     goes_away: bool,
     interval: Interval,
@@ -86,6 +91,8 @@ pub(super) struct Share {
 struct Interval {
     begun: u64,
     busy: u64,
+    /// Cycles that what was taken would have cost here, as long as the worker does not keep up.
+    work: f64,
     /// Cycles that what went away would have cost here.
     spared: f64,
     /// Cycles for handing over, and packets for which they were needed.
@@ -113,6 +120,7 @@ impl Share {
             unsampled: 0,
             handing: None,
             is_overloaded: false,
+            trials: Trials::new(),
             goes_away: false,
             interval: Interval::default(),
             load: Load::default(),
@@ -148,17 +156,22 @@ impl Share {
         fit.count().max(least).min(jobs.len())
     }
 
-    /// Whether it is better to hand these jobs over than to do them: with what they would cost here.
+    /// What these jobs cost here, about; 0 while the worker keeps up.
     #[inline]
-    pub(super) fn goes_away(&mut self, keys: &Keys, jobs: &[Job]) -> Option<f64> {
-        if !self.sharing.balance || !self.is_overloaded || jobs.len() < LEAST {
-            return None;
+    pub(super) fn worth(&self, keys: &Keys, jobs: &[Job]) -> f64 {
+        if self.sharing.balance && self.is_overloaded { self.costs.about(keys, jobs) } else { 0.0 }
+    }
+
+    /// Whether it is better to hand so many jobs over, which would cost so much here, than to do them.
+    #[inline]
+    pub(super) fn goes_away(&mut self, jobs: usize, here: f64) -> bool {
+        if here <= 0.0 || jobs < LEAST || !self.trials.goes_away() {
+            return false;
         }
-        let here = self.costs.about(keys, jobs);
         let part = if self.goes_away { ENDS } else { BEGINS };
-        let away = self.handing.unwrap_or(0.0) * jobs.len() as f64;
+        let away = self.handing.unwrap_or(0.0) * jobs as f64;
         self.goes_away = away < here * part;
-        self.goes_away.then_some(here)
+        self.goes_away
     }
 
     /// It is that time: another one than before begins a turn.
@@ -181,10 +194,11 @@ impl Share {
         }
     }
 
-    /// Jobs were taken in this turn.
+    /// Jobs were taken in this turn that are [worth](Self::worth) so much.
     #[inline]
-    pub(super) const fn took(&mut self) {
+    pub(super) fn took(&mut self, worth: f64) {
         self.load.took = true;
+        self.interval.work += worth;
     }
 
     /// Jobs were given out.
@@ -245,14 +259,23 @@ impl Share {
 
     /// Judges load and costs by the interval that ends.
     fn judge(&mut self, at: u64) {
-        let Interval { begun, busy, spared, handing, handed } = self.interval;
-        let load = (busy as f64 + spared) / at.saturating_sub(begun).max(1) as f64;
+        let Interval { begun, busy, work, spared, handing, handed } = self.interval;
+        let length = at.saturating_sub(begun).max(1);
+        let load = (busy as f64 + spared) / length as f64;
+        // A longer one was interrupted, and tells of nothing else.
+        if length < 2 * INTERVAL {
+            if self.is_overloaded {
+                self.trials.interval(work, busy, handed > 0, at >> 8);
+            }
+            self.handing = match (self.handing, handed) {
+                (before, 0) => before.map(|cycles| cycles * FADING),
+                (None, _) => Some(handing as f64 / handed as f64),
+                (Some(before), _) => {
+                    Some(before + (handing as f64 / handed as f64 - before) * NEWER)
+                }
+            };
+        }
         self.is_overloaded = load >= if self.is_overloaded { KEEPS_UP } else { OVERLOADED };
-        self.handing = match (self.handing, handed) {
-            (before, 0) => before.map(|cycles| cycles * FADING),
-            (None, _) => Some(handing as f64 / handed as f64),
-            (Some(before), _) => Some(before + (handing as f64 / handed as f64 - before) * NEWER),
-        };
         self.interval = Interval { begun: at, ..Interval::default() };
     }
 }

@@ -1,0 +1,181 @@
+//! Whether handing work over gets more of it done, found out by doing both.
+//!
+//! The cycles in which requests are made and taken back are not all that handing over costs: packets that come
+//! back lie in the cache of another processor, and on some that takes longer than the cryptography. So now and
+//! then a worker that does not keep up has some intervals the other way, and compares.
+
+/// Intervals the other way: the first is not counted, for work of the way before ends in it.
+const TRIAL: u32 = 8;
+/// Intervals before the first trial: costs are learnt in them.
+const FIRST: u32 = 32;
+/// Most intervals between two trials of handing over. At first there are fewer: a first time is not like others.
+const BETWEEN: u32 = 256;
+/// How many times as many there are between two trials of doing all here: packets that come faster than that
+/// wait meanwhile, or are lost.
+const SELDOM: u32 = 16;
+/// Such a trial comes at once when so much less gets done than when it was decided, in so many intervals in a row.
+const LESS: f64 = 0.9;
+const IN_A_ROW: u32 = 4;
+/// How many times as much must get done by handing over to begin with it.
+const BEGINS: f64 = 1.05;
+/// Weights of an interval beside those before it.
+const NEWER: f64 = 0.1;
+const TRIED: f64 = 0.3;
+
+/// What gets done each way.
+#[derive(Debug)]
+pub(super) struct Trials {
+    /// Whether handing over gets more done, as far as that is known.
+    is_better: bool,
+    /// Whether work is handed over in this interval.
+    goes_away: bool,
+    /// Intervals until that changes.
+    left: u32,
+    /// How many there will be after the next trial.
+    pause: u32,
+    /// Whether this interval counts.
+    counts: bool,
+    here: Rate,
+    away: Rate,
+    /// What got done by handing over when it was last compared.
+    compared: f64,
+    /// Intervals in a row in which less got done, and what.
+    less: (u32, f64),
+}
+
+/// Work that gets done in a busy cycle, in cycles that it takes here; once that is known.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rate(Option<f64>);
+
+impl Rate {
+    fn learn(&mut self, rate: f64, weight: f64) {
+        let before = self.0.unwrap_or(rate);
+        self.0 = Some(before + (rate - before) * weight);
+    }
+}
+
+impl Trials {
+    pub(super) const fn new() -> Self {
+        Self {
+            is_better: false,
+            goes_away: false,
+            left: FIRST,
+            pause: FIRST,
+            counts: false,
+            here: Rate(None),
+            away: Rate(None),
+            compared: 0.0,
+            less: (0, 0.0),
+        }
+    }
+
+    /// Whether work may be handed over in this interval.
+    #[inline]
+    pub(super) const fn goes_away(&self) -> bool {
+        self.goes_away
+    }
+
+    /// An interval ends in which the worker did not keep up: what got done in so many busy cycles, and whether
+    /// some of it was handed over. `any` spreads trials, so that two of these do not keep step.
+    pub(super) fn interval(&mut self, work: f64, busy: u64, handed: bool, any: u64) {
+        if self.counts && work > 0.0 && busy > 0 && handed == self.goes_away {
+            self.learn(work / busy as f64);
+        }
+        self.counts = true;
+        self.left = self.left.saturating_sub(1);
+        if self.left == 0 {
+            self.turn(any);
+        }
+    }
+
+    fn learn(&mut self, rate: f64) {
+        let weight = if self.is_trial() { TRIED } else { NEWER };
+        if !self.goes_away {
+            return self.here.learn(rate, weight);
+        }
+        self.away.learn(rate, weight);
+        let (intervals, sum) = self.less;
+        let is_less = self.is_better && rate < self.compared * LESS;
+        self.less = if is_less { (intervals + 1, sum + rate) } else { (0, 0.0) };
+        if self.less.0 == IN_A_ROW {
+            self.away.0 = Some(self.less.1 / f64::from(IN_A_ROW));
+            self.left = 1;
+        }
+    }
+
+    const fn is_trial(&self) -> bool {
+        self.goes_away != self.is_better
+    }
+
+    /// Ends a trial, or begins one.
+    fn turn(&mut self, any: u64) {
+        let (was_trial, went_away) = (self.is_trial(), self.goes_away);
+        if !was_trial {
+            self.goes_away = !self.is_better;
+            // What was learnt at another time says little.
+            (if self.goes_away { &mut self.away } else { &mut self.here }).0 = None;
+            (self.left, self.counts) = (TRIAL, false);
+            return;
+        }
+        if let (Some(here), Some(away)) = (self.here.0, self.away.0) {
+            self.is_better = away > here * if self.is_better { 1.0 } else { BEGINS };
+            (self.compared, self.less) = (away, (0, 0.0));
+        }
+        self.goes_away = self.is_better;
+        self.counts = self.goes_away == went_away;
+        let between = if self.is_better { SELDOM * BETWEEN } else { self.pause };
+        self.left = between + (any % u64::from(between)) as u32;
+        self.pause = if self.is_better { FIRST } else { (2 * self.pause).min(BETWEEN) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Has so many intervals with these rates, and says in how many of them work was handed over.
+    fn pass(trials: &mut Trials, intervals: u32, here: f64, away: f64) -> u32 {
+        let mut handed = 0;
+        for any in 0..intervals {
+            let goes_away = trials.goes_away();
+            handed += u32::from(goes_away);
+            let work = if goes_away { away } else { here };
+            trials.interval(work * 1000.0, 1000, goes_away, u64::from(any) * 77);
+        }
+        handed
+    }
+
+    /// As long as it takes to find out.
+    const LONG: u32 = 2 * SELDOM * BETWEEN + TRIAL;
+
+    #[test]
+    fn what_gets_more_done_is_done_nearly_always() {
+        let mut trials = Trials::new();
+        pass(&mut trials, FIRST + TRIAL, 0.5, 0.8);
+        for _ in 0..3 {
+            assert!(pass(&mut trials, 10_000, 0.5, 0.8) > 9970);
+            pass(&mut trials, 3 * TRIAL, 0.5, 0.4);
+            assert!(pass(&mut trials, 10_000, 0.5, 0.4) < 600, "it is found out at once");
+            pass(&mut trials, LONG, 0.5, 0.8);
+        }
+    }
+
+    #[test]
+    fn little_more_is_not_worth_it_and_little_less_ends_it() {
+        let mut trials = Trials::new();
+        assert!(pass(&mut trials, 10_000, 0.5, 0.51) < 600);
+        pass(&mut trials, LONG, 0.5, 0.55);
+        assert!(pass(&mut trials, 10_000, 0.5, 0.51) > 9970);
+        pass(&mut trials, LONG, 0.5, 0.49);
+        assert!(pass(&mut trials, 10_000, 0.5, 0.49) < 600);
+    }
+
+    #[test]
+    fn nothing_is_compared_that_was_not_handed_over() {
+        let mut trials = Trials::new();
+        for any in 0..10_000 {
+            trials.interval(500.0, 1000, false, any);
+        }
+        assert!(trials.away.0.is_none() && !trials.is_better);
+    }
+}
