@@ -328,7 +328,7 @@ impl<W: Field> Mac<W> {
             0 => w.load_chunks(whole),
             _ => w.chunks(|chunk| match chunk {
                 0 => w.load_some(aad),
-                _ => whole.get(chunk - 1).map_or(w.zero(), |block| w.load(block)),
+                _ => whole.get(chunk - 1).map_or_else(|| w.zero(), |block| w.load(block)),
             }),
         };
         let back = w.load_chunks(whole.get(W::LANES / 4 - first..).unwrap_or_default());

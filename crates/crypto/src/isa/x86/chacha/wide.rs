@@ -258,7 +258,7 @@ macro_rules! narrow {
 
             #[inline(always)]
             fn load_chunks(self, blocks: &[[u8; 16]]) -> B {
-                blocks.first().map_or(self.zero(), |block| self.load(block))
+                blocks.first().map_or_else(|| self.zero(), |block| self.load(block))
             }
 
             #[inline(always)]
