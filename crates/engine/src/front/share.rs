@@ -2,8 +2,8 @@
 //!
 //! Two rules, each of which can be on. *Balance*: a worker that keeps up does all itself, because that needs
 //! least cycles and least time. One that does not gives bursts away that cost it more than handing them
-//! over does, while the engine has not enough to do, and works on the others meanwhile; if trials show that
-//! less gets done so, it stops. *Budget*: what
+//! over does, while the engine has not enough to do, and works on the others meanwhile; it stops while trials
+//! show that less gets done so. *Budget*: what
 //! a burst costs beyond so many cycles a turn goes to the engine or waits for the next turn, so that a worker is
 //! not kept from its other tasks.
 //!
@@ -48,6 +48,8 @@ pub fn cycles_in(time: Duration) -> u64 {
 
 /// Between two judgements of the load, in cycles: about a millisecond.
 const INTERVAL: u64 = 1 << 21;
+/// An interval that is twice as long was interrupted, unless so many in a row were: then turns take as long.
+const IN_A_ROW: u32 = 4;
 /// A worker that is busy for this part of the time does not keep up.
 const OVERLOADED: f64 = 0.85;
 /// One that would be busy for less, if it did all itself, keeps up again.
@@ -81,6 +83,8 @@ pub(super) struct Share {
     /// Whether the last burst that could go away did.
     goes_away: bool,
     interval: Interval,
+    /// Intervals in a row that were long.
+    long: u32,
     load: Load,
     /// Cycles that work has taken in this turn.
     spent: f64,
@@ -123,6 +127,7 @@ impl Share {
             trials: Trials::new(),
             goes_away: false,
             interval: Interval::default(),
+            long: 0,
             load: Load::default(),
             spent: 0.0,
         }
@@ -262,8 +267,8 @@ impl Share {
         let Interval { begun, busy, work, spared, handing, handed } = self.interval;
         let length = at.saturating_sub(begun).max(1);
         let load = (busy as f64 + spared) / length as f64;
-        // A longer one was interrupted, and tells of nothing else.
-        if length < 2 * INTERVAL {
+        self.long = if length < 2 * INTERVAL { 0 } else { (self.long + 1).min(IN_A_ROW) };
+        if matches!(self.long, 0 | IN_A_ROW) {
             if self.is_overloaded {
                 self.trials.interval(work, busy, handed > 0, at >> 8);
             }
@@ -275,7 +280,11 @@ impl Share {
                 }
             };
         }
-        self.is_overloaded = load >= if self.is_overloaded { KEEPS_UP } else { OVERLOADED };
+        let was_overloaded = self.is_overloaded;
+        self.is_overloaded = load >= if was_overloaded { KEEPS_UP } else { OVERLOADED };
+        if self.is_overloaded && !was_overloaded {
+            self.trials.resume();
+        }
         self.interval = Interval { begun: at, ..Interval::default() };
     }
 }

@@ -10,7 +10,7 @@ use super::{
     tables::{Sum, Tables},
     token::Task,
 };
-use crate::pass::GmacJob;
+use crate::{pass::GmacJob, secret::wipe};
 
 /// Packets whose masks are encrypted together.
 const GROUP: usize = 8;
@@ -62,9 +62,11 @@ fn masks<L: Lanes>(l: L, jobs: &mut [GmacJob<'_>]) {
         }
         *mask = l.aes_last(*mask, l.table(&tables.last));
     }
-    for (job, mask) in jobs.iter_mut().zip(masks) {
-        l.store(&mut job.tag, mask);
+    for (job, mask) in jobs.iter_mut().zip(&masks) {
+        l.store(&mut job.tag, *mask);
     }
+    // For any number of jobs, the compiler has them in memory.
+    wipe(&mut masks, l.zero());
 }
 
 /// GHASH of both strings as one string of additional data, padded, and of its length.

@@ -78,6 +78,13 @@ impl Bench {
         }
     }
 
+    /// A turn goes on for so long with other work.
+    fn pass_busy(&mut self, cycles: u64) {
+        self.share.took(0.0);
+        self.now += cycles;
+        self.share.begin_turn(self.now, self.now);
+    }
+
     fn expected(&self, jobs: &[Job]) -> f64 {
         self.share.costs.of(&self.keys, jobs)
     }
@@ -163,6 +170,26 @@ fn what_handing_over_costs_later_and_elsewhere_counts_too() {
         let nearly_all = if most { 48_000..=50_000 } else { 0..=5_000 };
         assert!(nearly_all.contains(&handed), "{handed} with {hidden} cycles more");
     }
+    bench.free(jobs);
+}
+
+#[test]
+fn a_worker_whose_turns_are_longer_than_an_interval_hands_over_too() {
+    let mut bench = Bench::new(BALANCE);
+    let jobs = bench.jobs(0, 32, 80);
+    // Beside the cryptography a turn has so much to do.
+    let mut handed = |other: u64| {
+        for _ in 0..200 {
+            bench.turn(&jobs, 0);
+            bench.pass_busy(other);
+        }
+        let turns = (0..100).filter(|_| {
+            bench.pass_busy(other);
+            bench.turn(&jobs, 0)
+        });
+        turns.count()
+    };
+    assert!(handed(3 * INTERVAL) > 90);
     bench.free(jobs);
 }
 

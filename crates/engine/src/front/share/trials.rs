@@ -6,9 +6,10 @@
 
 /// Intervals the other way: the first is not counted, for work of the way before ends in it.
 const TRIAL: u32 = 8;
-/// Intervals before the first trial: costs are learnt in them.
+/// Fewest intervals before a trial: after the worker kept up, and after the first trials, for a first time is not
+/// like others.
 const FIRST: u32 = 32;
-/// Most intervals between two trials of handing over. At first there are fewer: a first time is not like others.
+/// Fewest intervals between two later trials of handing over; there are up to twice as many.
 const BETWEEN: u32 = 256;
 /// How many times as many there are between two trials of doing all here: packets that come faster than that
 /// wait meanwhile, or are lost.
@@ -57,8 +58,8 @@ impl Rate {
 impl Trials {
     pub(super) const fn new() -> Self {
         Self {
-            is_better: false,
-            goes_away: false,
+            is_better: true,
+            goes_away: true,
             left: FIRST,
             pause: FIRST,
             counts: false,
@@ -97,10 +98,17 @@ impl Trials {
         let (intervals, sum) = self.less;
         let is_less = self.is_better && rate < self.compared * LESS;
         self.less = if is_less { (intervals + 1, sum + rate) } else { (0, 0.0) };
-        if self.less.0 == IN_A_ROW {
-            self.away.0 = Some(self.less.1 / f64::from(IN_A_ROW));
-            self.left = 1;
+        if self.less.0 >= IN_A_ROW {
+            self.away.0 = Some(self.less.1 / f64::from(self.less.0));
+            (self.left, self.less) = (1, (0, 0.0));
         }
+    }
+
+    /// The worker does not keep up any more: what it does may be other work than before.
+    pub(super) fn resume(&mut self) {
+        (self.goes_away, self.counts) = (self.is_better, false);
+        (self.here, self.away, self.less) = (Rate(None), Rate(None), (0, 0.0));
+        self.left = self.left.min(FIRST);
     }
 
     const fn is_trial(&self) -> bool {
@@ -163,6 +171,7 @@ mod tests {
     #[test]
     fn little_more_is_not_worth_it_and_little_less_ends_it() {
         let mut trials = Trials::new();
+        pass(&mut trials, FIRST + TRIAL, 0.5, 0.4);
         assert!(pass(&mut trials, 10_000, 0.5, 0.51) < 600);
         pass(&mut trials, LONG, 0.5, 0.55);
         assert!(pass(&mut trials, 10_000, 0.5, 0.51) > 9970);
@@ -171,11 +180,26 @@ mod tests {
     }
 
     #[test]
+    fn other_work_is_not_compared_with_what_came_before() {
+        let mut trials = Trials::new();
+        pass(&mut trials, FIRST + TRIAL, 0.3, 0.2);
+        // Ends in a trial.
+        while !trials.goes_away() {
+            pass(&mut trials, 1, 0.3, 0.2);
+        }
+        for (here, away, goes_away) in [(0.7, 0.5, false), (0.5, 0.8, true), (0.9, 0.8, false)] {
+            trials.resume();
+            pass(&mut trials, 8 * FIRST, here, away);
+            assert_eq!(pass(&mut trials, 10 * FIRST, here, away) > 5 * FIRST, goes_away);
+        }
+    }
+
+    #[test]
     fn nothing_is_compared_that_was_not_handed_over() {
         let mut trials = Trials::new();
         for any in 0..10_000 {
             trials.interval(500.0, 1000, false, any);
         }
-        assert!(trials.away.0.is_none() && !trials.is_better);
+        assert!(trials.away.0.is_none());
     }
 }
