@@ -133,7 +133,7 @@ fn bursts_are_handed_over_when_the_worker_does_not_keep_up_and_that_is_worth_it(
     let (long, short, few) = (bench.jobs(0, 32, 80), bench.jobs(0, 32, 1), bench.jobs(0, 4, 80));
     let turns = |bench: &mut Bench, jobs: &[Job], idle: u64| {
         // Not counted: until the load is judged, and what handing over is good for.
-        for _ in 0..20_000 {
+        for _ in 0..60_000 {
             bench.turn(jobs, idle);
         }
         (0..1000).filter(|_| bench.turn(jobs, idle)).count()
