@@ -1,6 +1,8 @@
 //! What holds packets where marks lead when no gateway runs and the packet filter is empty, as after
 //! `nft flush ruleset`.
 
+use std::time::Duration;
+
 use convoy_leak_protection::{PolicyProtection, Verdict, take_away};
 use convoy_netlink::nft::{self, Nft};
 
@@ -32,7 +34,15 @@ fn end_and_flush(world: &World, protection: PolicyProtection, tun: Tun) {
     drop(protection);
     drop(tun);
     let table = config(world).table();
-    world.gateway.run(|| Nft::open().unwrap().commit(vec![nft::removal(&table)]).unwrap());
+    world.gateway.run(|| {
+        // A program that another test starts at this moment has the owner's socket until it executes.
+        let mut left = 100;
+        while let Err(refusal) = Nft::open().unwrap().commit(vec![nft::removal(&table)]) {
+            assert!(refusal.errno == nix::libc::EPERM && left > 0, "{refusal:?}");
+            left -= 1;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
 }
 
 #[test]
