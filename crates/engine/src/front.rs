@@ -13,7 +13,7 @@ use convoy_packet::Pool;
 use crate::inline::Inline;
 use crate::{EngineKey, Job, JobBurst, KeyId, Lookaside, Synchronous};
 use lane::Lane;
-pub use share::{Sharing, cycles_in};
+pub use share::{Sharing, WorkerLoad, cycles_in};
 
 /// Takes jobs and gives them back finished: on the worker's own core, or by an engine that works elsewhere.
 ///
@@ -114,12 +114,12 @@ impl Front {
         self
     }
 
-    /// The same with the worker sharing the work, instead of giving the engine all that it takes. To be said
-    /// before the first key is installed.
+    /// The same with the worker sharing the work, instead of giving the engine all that it takes. All front ends
+    /// of a worker get the same `load`. To be said before the first key is installed.
     #[must_use]
-    pub fn sharing(mut self, sharing: Sharing) -> Self {
+    pub fn sharing(mut self, sharing: Sharing, load: &WorkerLoad) -> Self {
         if let Way::Elsewhere(lane) = &mut self.0 {
-            lane.share(sharing);
+            lane.share(sharing, load);
         }
         self
     }

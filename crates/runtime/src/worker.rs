@@ -15,7 +15,7 @@ use core::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use convoy_engine::front::Sharing;
+use convoy_engine::front::{Sharing, WorkerLoad};
 use convoy_io::{IoError, NewsSource, PortCounters, PortEvent, Quote};
 use convoy_ipsec::drop_reason::DropReason;
 use convoy_ipsec::pipeline::{HandOff, Inbound, Now, Outbound, PathMtuNews};
@@ -147,13 +147,14 @@ impl Worker {
     ) -> Self {
         let slots = ports.wire.len() + SPARE;
         let stats = Arc::new(WorkerStats::new(id, slots));
+        let load = WorkerLoad::default();
         let parts = || PipelineParts {
             config: PipelineConfig { worker: id, ..surroundings.pipeline.clone() },
             reader: published.reader(),
             engine: surroundings
                 .engine
                 .make(&waker)
-                .sharing(surroundings.sharing)
+                .sharing(surroundings.sharing, &load)
                 .checking(surroundings.checks),
             counters: stats.pipeline.clone(),
         };

@@ -33,6 +33,8 @@ const HOPS: u8 = 2;
 const ROUNDS: usize = 7;
 /// Before packets are counted.
 const WARM_UP: Duration = Duration::from_millis(50);
+/// Before packets of workers that help each other are counted: they find out what that is worth meanwhile.
+const LONG_WARM_UP: Duration = Duration::from_millis(200);
 /// How long packets under way may take to come to their end.
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -274,7 +276,8 @@ fn run(
     let runtime =
         Runtime::start(&surroundings, &threads, ports.collect(), &site.published, |_| {})?;
     let stats = runtime.stats().to_vec();
-    std::thread::sleep(WARM_UP);
+    let helps = matches!(division, Division::Packets) && workers > 1;
+    std::thread::sleep(if helps { LONG_WARM_UP } else { WARM_UP });
     let received = || tally.received.load(Ordering::Relaxed);
     let (begin, before) = (Instant::now(), received());
     std::thread::sleep(time);

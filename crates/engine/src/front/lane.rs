@@ -8,7 +8,7 @@ use convoy_packet::Pool;
 
 use super::checks::Checks;
 use super::keys::Keys;
-use super::share::{Share, Sharing};
+use super::share::{Share, Sharing, WorkerLoad};
 use super::window::{Place, Slot, Window, release};
 use super::{Counts, Standing};
 use crate::inline::run_jobs;
@@ -93,8 +93,8 @@ impl Lane {
         self.checks = Checks::new(one_in);
     }
 
-    pub(super) fn share(&mut self, sharing: Sharing) {
-        self.share = (sharing != Sharing::default()).then(|| Box::new(Share::new(sharing)));
+    pub(super) fn share(&mut self, sharing: Sharing, load: &WorkerLoad) {
+        self.share = (sharing != Sharing::default()).then(|| Box::new(Share::new(sharing, load)));
         if self.share.is_some() {
             self.most = self.most.max(AHEAD);
         }
@@ -208,6 +208,7 @@ impl Lane {
         share.turn(now);
         let n = jobs.len();
         let worth = share.worth(&self.keys, jobs.as_slice());
+        let work = share.work(jobs.as_slice());
         let fit = share.within_budget(&self.keys, jobs.as_slice());
         let taken = if fit < n {
             self.defer(now, pool, jobs, fit, &mut share)
@@ -218,9 +219,12 @@ impl Lane {
             }
         };
         if taken > 0 {
-            share.took(worth * taken as f64 / n as f64);
-        } else if share.is_balanced() && !self.has_room() {
-            self.overtake(pool);
+            share.took(work * taken as f64 / n as f64);
+        } else {
+            share.waits();
+            if share.is_balanced() && !self.has_room() {
+                self.overtake(pool);
+            }
         }
         self.share = Some(share);
         taken

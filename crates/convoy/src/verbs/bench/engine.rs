@@ -13,7 +13,7 @@ use convoy_bench::maker::Maker;
 use convoy_bench::suite;
 use convoy_crypto::{Cpu, Suite};
 use convoy_engine::Front;
-use convoy_engine::front::Sharing;
+use convoy_engine::front::{Sharing, WorkerLoad};
 use convoy_engine::model::{Faults, Model, Settings};
 use convoy_engine::registry::Registry;
 use convoy_runtime::{CryptoPool, EngineChoice, Waker, pin_current_thread};
@@ -133,7 +133,7 @@ pub(super) fn run(args: &EngineArgs) -> anyhow::Result<Exit> {
     {
         let front = || {
             let front = pool.as_ref().map_or_else(|| maker.engine(), |pool| pool.make(&waker));
-            front.sharing(sharing)
+            front.sharing(sharing, &WorkerLoad::default())
         };
         let is_new = report.rekeys.iter().all(|rekeys| rekeys.engine != name);
         for (at, &size) in args.sizes.iter().enumerate() {

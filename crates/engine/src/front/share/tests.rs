@@ -1,6 +1,7 @@
 //! Costs, load and budget, with stamps that the test gives.
 
 use super::super::tests::{FORMS, Form, arena};
+use super::load::INTERVAL;
 use super::*;
 use crate::KeyId;
 use convoy_packet::Pool;
@@ -20,7 +21,11 @@ struct Bench {
 
 impl Bench {
     fn new(sharing: Sharing) -> Self {
-        let (mut share, mut keys) = (Share::new(sharing), Keys::default());
+        Self::with(sharing, &WorkerLoad::default())
+    }
+
+    fn with(sharing: Sharing, load: &WorkerLoad) -> Self {
+        let (mut share, mut keys) = (Share::new(sharing, load), Keys::default());
         for (id, form) in (0..).map(KeyId).zip(FORMS) {
             let key = form.keys(1).0;
             let class = share.class_of(&key);
@@ -49,40 +54,57 @@ impl Bench {
 
     /// Does jobs here; a turn takes as long as the jobs, and `idle` more.
     fn here(&mut self, jobs: &[Job], idle: u64) {
-        let cycles = Self::cost(jobs) as u64;
-        self.share.took(self.share.worth(&self.keys, jobs));
-        self.share.did(&self.keys, jobs, Some(cycles));
+        let cycles = self.work(jobs);
         self.pass(cycles, idle);
+    }
+
+    /// Does jobs here, and says how long that takes.
+    fn work(&mut self, jobs: &[Job]) -> u64 {
+        let cycles = Self::cost(jobs) as u64;
+        self.share.took(self.share.work(jobs));
+        self.share.did(&self.keys, jobs, Some(cycles));
+        cycles
+    }
+
+    /// Does jobs here or hands them over: how long that takes the worker, and whether they were handed over.
+    fn share(&mut self, jobs: &[Job]) -> (u64, bool) {
+        let here = self.share.worth(&self.keys, jobs);
+        if !self.share.goes_away(jobs.len(), here) {
+            return (self.work(jobs), false);
+        }
+        self.share.took(self.share.work(jobs));
+        let cycles = HANDING * jobs.len() as u64;
+        self.share.handed_over(jobs.len(), here, cycles);
+        (cycles + self.hidden * jobs.len() as u64, true)
     }
 
     /// A turn as a worker has it: says whether the jobs were handed over.
     fn turn(&mut self, jobs: &[Job], idle: u64) -> bool {
-        let here = self.share.worth(&self.keys, jobs);
-        if !self.share.goes_away(jobs.len(), here) {
-            self.here(jobs, idle);
-            return false;
-        }
-        self.share.took(here);
-        let cycles = HANDING * jobs.len() as u64;
-        self.share.handed_over(jobs.len(), here, cycles);
+        let (cycles, is_away) = self.share(jobs);
         // What is spared is idle time, unless there is more to do.
-        self.pass(cycles + self.hidden * jobs.len() as u64, idle);
-        true
+        self.pass(cycles, idle);
+        is_away
     }
 
     /// The turn takes so long; then there is one without packets.
     fn pass(&mut self, cycles: u64, idle: u64) {
         for time in [cycles, idle] {
             self.now += time;
-            self.share.begin_turn(self.now, self.now);
+            self.share.turn_at(self.now, self.now);
         }
+    }
+
+    /// The worker does not keep up, whatever its turns were.
+    fn overload(&mut self) {
+        self.share.load.with(|worker| worker.is_overloaded = true);
+        self.share.judgement.is_overloaded = true;
     }
 
     /// A turn goes on for so long with other work.
     fn pass_busy(&mut self, cycles: u64) {
         self.share.took(0.0);
         self.now += cycles;
-        self.share.begin_turn(self.now, self.now);
+        self.share.turn_at(self.now, self.now);
     }
 
     fn expected(&self, jobs: &[Job]) -> f64 {
@@ -174,6 +196,34 @@ fn what_handing_over_costs_later_and_elsewhere_counts_too() {
 }
 
 #[test]
+fn packets_that_cost_more_while_others_help_are_not_more_work() {
+    let mut bench = Bench::new(BALANCE);
+    let jobs = bench.jobs(0, 32, 80);
+    let cost = Bench::cost(&jobs) as u64;
+    // The engine has enough with every other burst, and while it works those that stay cost so many times as much.
+    let mut handed = |times: u64| {
+        let mut turns = |turns: u32| {
+            let mut handed = 0;
+            for _ in 0..turns {
+                let (cycles, is_away) = bench.share(&jobs);
+                handed += u32::from(is_away);
+                let cost = if is_away { times * cost } else { cost };
+                bench.share.took(bench.share.work(&jobs));
+                bench.share.did(&bench.keys, &jobs, Some(cost));
+                bench.pass(cycles + cost, 0);
+            }
+            handed
+        };
+        turns(200_000);
+        turns(50_000)
+    };
+    assert!(handed(1) > 48_000);
+    assert!(handed(2) < 5_000);
+    assert!(handed(1) > 48_000);
+    bench.free(jobs);
+}
+
+#[test]
 fn a_worker_whose_turns_are_longer_than_an_interval_hands_over_too() {
     let mut bench = Bench::new(BALANCE);
     let jobs = bench.jobs(0, 32, 80);
@@ -194,28 +244,62 @@ fn a_worker_whose_turns_are_longer_than_an_interval_hands_over_too() {
 }
 
 #[test]
+fn one_direction_hands_over_for_the_other() {
+    let load = WorkerLoad::default();
+    let mut ways = [Bench::with(BALANCE, &load), Bench::with(BALANCE, &load)];
+    let jobs = ways.each_mut().map(|way| way.jobs(0, 32, 80));
+    // All packets of the first direction get done in any case, of the second as many as there is time for.
+    let (each, mut at, mut next) = (2 * Bench::cost(&jobs[0]) as u64, 1, 0);
+    let mut handed = |hidden: u64, turns: usize| {
+        let mut handed = [0; 2];
+        for _ in 0..turns {
+            ways.iter_mut().for_each(|way| way.share.turn_at(at, at));
+            let first = usize::from(at < next);
+            next += each * (1 - first as u64);
+            for way in first..2 {
+                ways[way].hidden = hidden;
+                let (cycles, is_away) = ways[way].share(&jobs[way]);
+                at += cycles;
+                handed[way] += usize::from(is_away);
+            }
+        }
+        handed
+    };
+    for hidden in [0, 1000, 0] {
+        handed(hidden, 500_000);
+        let [first, second] = handed(hidden, 100_000);
+        let is_away = second > 98_000 && first > 1000;
+        let is_here = second < 5000 && first < 5000;
+        assert!(if hidden == 0 { is_away } else { is_here }, "{first} and {second} of {hidden}");
+    }
+    for (mut way, jobs) in ways.into_iter().zip(jobs) {
+        way.free(jobs);
+    }
+}
+
+#[test]
 fn what_costs_less_than_handing_over_stays_here() {
     let mut bench = Bench::new(BALANCE);
-    bench.share.is_overloaded = true;
+    bench.overload();
     let jobs = bench.jobs(0, 32, 1);
     (0..20).for_each(|_| bench.here(&jobs, 0));
-    while !bench.share.trials.goes_away() {
-        bench.share.is_overloaded = true;
+    while !bench.share.judgement.goes_away {
+        bench.overload();
         bench.here(&jobs, 0);
     }
-    bench.share.is_overloaded = true;
+    bench.overload();
     // 104 cycles a packet here.
     for (handing, goes) in
         [(110.0, false), (90.0, false), (80.0, true), (95.0, true), (100.0, false)]
     {
-        bench.share.handing = Some(handing);
+        bench.share.judgement.handing = Some(handing);
         let here = bench.share.worth(&bench.keys, &jobs);
         assert_eq!(bench.share.goes_away(jobs.len(), here), goes, "{handing}");
     }
     // It is tried again after some time.
-    bench.share.handing = Some(200.0);
+    bench.share.load.with(|worker| worker.handing = Some(200.0));
     let tried = (0..500_000).any(|_| {
-        bench.share.is_overloaded = true;
+        bench.overload();
         bench.turn(&jobs, 0)
     });
     assert!(tried);
@@ -228,7 +312,7 @@ fn no_turn_takes_more_than_its_budget_and_one_packet() {
     let mut bench = Bench::new(Sharing { balance: false, budget });
     for turn in 0..500 {
         bench.now += 1;
-        bench.share.begin_turn(bench.now, bench.now);
+        bench.share.turn_at(bench.now, bench.now);
         let mut spent = 0.0;
         for burst in 0..3 {
             let mut jobs = bench.jobs(0, 20, 1 + (turn + burst) % 80);

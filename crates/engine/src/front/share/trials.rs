@@ -19,7 +19,7 @@ const LESS: f64 = 0.9;
 const IN_A_ROW: u32 = 4;
 /// How many times as much must get done by handing over to begin with it.
 const BEGINS: f64 = 1.0;
-/// It ends below. Each direction sees only a part of what handing over spares the worker.
+/// It ends below: a noisy interval or two must not end it.
 const ENDS: f64 = 0.95;
 /// Weights of an interval beside those before it.
 const NEWER: f64 = 0.1;
@@ -40,13 +40,13 @@ pub(super) struct Trials {
     counts: bool,
     here: Rate,
     away: Rate,
-    /// What got done by handing over when it was last compared.
-    compared: f64,
-    /// Intervals in a row in which less got done, and what.
+    /// The first intervals after handing over was found better, and what got done in them.
+    decided: (u32, f64),
+    /// Intervals in a row in which less got done, and what in all but the first.
     less: (u32, f64),
 }
 
-/// Work that gets done in a busy cycle, in cycles that it takes here; once that is known.
+/// Bytes of work that get done in a busy cycle, once that is known.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate(Option<f64>);
 
@@ -67,7 +67,7 @@ impl Trials {
             counts: false,
             here: Rate(None),
             away: Rate(None),
-            compared: 0.0,
+            decided: (0, 0.0),
             less: (0, 0.0),
         }
     }
@@ -97,11 +97,27 @@ impl Trials {
             return self.here.learn(rate, weight);
         }
         self.away.learn(rate, weight);
+        if self.is_better {
+            self.watch(rate);
+        }
+    }
+
+    /// Less may get done by handing over than when that was found better.
+    fn watch(&mut self, rate: f64) {
+        let (intervals, sum) = self.decided;
+        if intervals < TRIAL {
+            self.decided = (intervals + 1, sum + rate);
+            return;
+        }
+        if rate >= self.decided.1 / f64::from(TRIAL) * LESS {
+            self.less = (0, 0.0);
+            return;
+        }
+        // In the first of them it may have begun halfway.
         let (intervals, sum) = self.less;
-        let is_less = self.is_better && rate < self.compared * LESS;
-        self.less = if is_less { (intervals + 1, sum + rate) } else { (0, 0.0) };
-        if self.less.0 >= IN_A_ROW {
-            self.away.0 = Some(self.less.1 / f64::from(self.less.0));
+        self.less = if intervals == 0 { (1, 0.0) } else { (intervals + 1, sum + rate) };
+        if self.less.0 == IN_A_ROW {
+            self.away.0 = Some(self.less.1 / f64::from(IN_A_ROW - 1));
             (self.left, self.less) = (1, (0, 0.0));
         }
     }
@@ -109,7 +125,8 @@ impl Trials {
     /// The worker does not keep up any more: what it does may be other work than before.
     pub(super) fn resume(&mut self) {
         (self.goes_away, self.counts) = (self.is_better, false);
-        (self.here, self.away, self.less) = (Rate(None), Rate(None), (0, 0.0));
+        (self.here, self.away) = (Rate(None), Rate(None));
+        (self.decided, self.less) = ((0, 0.0), (0, 0.0));
         self.left = self.left.min(FIRST);
     }
 
@@ -129,7 +146,7 @@ impl Trials {
         }
         if let (Some(here), Some(away)) = (self.here.0, self.away.0) {
             self.is_better = away > here * if self.is_better { ENDS } else { BEGINS };
-            (self.compared, self.less) = (away, (0, 0.0));
+            (self.decided, self.less) = ((0, 0.0), (0, 0.0));
         }
         self.goes_away = self.is_better;
         self.counts = self.goes_away == went_away;

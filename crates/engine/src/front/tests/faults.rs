@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::{FORMS, Form, arena, in_software};
-use crate::front::{Front, Sharing};
+use crate::front::{Front, Sharing, WorkerLoad};
 use crate::lookaside::{Caps, Health, KeyRefused, Request};
 use crate::model::{Faults, Model, Settings};
 use crate::{EngineKey, Job, JobBurst, KeyId, Lookaside, Op, Status};
@@ -96,7 +96,8 @@ impl Lookaside for Watched {
 impl Traffic {
     fn new(device: Model, seed: u64, checks: u32, sharing: Sharing) -> Self {
         let device = Watched { device, keys: HashMap::new(), sealed: HashMap::new() };
-        let mut front = Front::with(Box::new(device)).sharing(sharing).checking(checks);
+        let mut front =
+            Front::with(Box::new(device)).sharing(sharing, &WorkerLoad::default()).checking(checks);
         let sa = |n: u32| {
             let form = FORMS[n as usize % 2];
             let keys = form.keys(n as u8);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use super::{FORMS, arena, assert_all_back, in_software};
-use crate::front::{Counts, Front, Sharing, Standing};
+use crate::front::{Counts, Front, Sharing, Standing, WorkerLoad};
 use crate::inline::run_copy;
 use crate::lookaside::{Caps, Health, KeyRefused, Lookaside, Request};
 use crate::{EngineKey, Job, JobBurst, KeyId, Status};
@@ -126,7 +126,8 @@ impl Bench {
 
     fn sharing(frames: u32, sharing: Sharing) -> Self {
         let device = Handle::default();
-        let mut front = Front::with(Box::new(device.clone())).sharing(sharing);
+        let mut front =
+            Front::with(Box::new(device.clone())).sharing(sharing, &WorkerLoad::default());
         let keys = [FORMS[0].keys(1).0, FORMS[1].keys(2).0];
         (0..).map(KeyId).zip(&keys).for_each(|(id, key)| front.install(id, key.clone()));
         Self { front, device, pool: arena(frames).pool(), keys, now: 0, numbers: 0 }

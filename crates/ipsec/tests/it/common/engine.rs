@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use convoy_crypto::{Cpu, KeyMaterial, OpenKey, SealKey, Suite};
-use convoy_engine::front::Sharing;
+use convoy_engine::front::{Sharing, WorkerLoad};
 use convoy_engine::lookaside::{Caps, KeyRefused, Request, run_copy};
 use convoy_engine::model::{Faults, Model, Settings};
 use convoy_engine::registry::Provider as _;
@@ -51,7 +51,7 @@ pub fn front() -> Front {
         // A turn lasts as long as the clock of these tests stands still: a part is done here, and the rest away.
         "shared" => {
             let sharing = Sharing { balance: true, budget: 50_000 };
-            Moody::front(seed(), &Arc::default()).sharing(sharing)
+            Moody::front(seed(), &Arc::default()).sharing(sharing, &WorkerLoad::default())
         }
         // It finishes at once, for the clock of these tests stands still, and is wrong now and then.
         "model" => {
