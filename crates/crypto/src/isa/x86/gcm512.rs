@@ -315,9 +315,13 @@ impl<'t> Message<'t> {
             let mut states = self.counters::<PAIR>(slot);
             slot += 4 * PAIR as u32;
             let mut beside = Beside::new(v);
-            for round in 1..R {
+            // Two loops: a longer one is not unrolled, and then chooses at run time what to hash.
+            for round in 1..10 {
                 self.round(&mut states, &self.tables.round_keys[round]);
                 beside.step(self, &hashed, round);
+            }
+            for round in 10..R {
+                self.round(&mut states, &self.tables.round_keys[round]);
             }
             self.last_round(&mut states);
             for i in 0..PAIR {

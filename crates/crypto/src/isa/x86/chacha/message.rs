@@ -332,7 +332,7 @@ impl<W: Field> Mac<W> {
             }),
         };
         let back = w.load_chunks(whole.get(W::LANES / 4 - first..).unwrap_or_default());
-        let (low, high) = (w.unpack_lo64(front, back), w.unpack_hi64(front, back));
+        let (low, high) = w.unpack64(front, back);
         let mut sums = w.number(low, high, 1);
         if GOES_ON {
             for (to, limb) in limbs.iter_mut().zip(key.limbs(W::LIMB_BITS)) {
@@ -354,7 +354,7 @@ impl<W: Field> Mac<W> {
         let blocks = group.as_chunks().0;
         let (front, back) = blocks.split_at(blocks.len() / 2);
         let (front, back) = (w.load_chunks(front), w.load_chunks(back));
-        let (low, high) = (w.unpack_lo64(front, back), w.unpack_hi64(front, back));
+        let (low, high) = w.unpack64(front, back);
         self.sums = w.sum(w.product(self.sums, &self.power), w.number(low, high, 1));
         self.taken += group.len();
     }

@@ -108,13 +108,18 @@ pub(super) trait Wide: Lanes {
     fn chunks(self, chunk: impl Fn(usize) -> B) -> Self::V;
     /// The blocks that these begin with, one in every chunk; zeros if they are too few.
     fn load_chunks(self, blocks: &[[u8; 16]]) -> Self::V;
+    /// The low halves of each chunk of two registers, in turn, and the high halves.
+    #[inline(always)]
+    fn unpack64(self, a: Self::V, b: Self::V) -> (Self::V, Self::V) {
+        (self.unpack_lo64(a, b), self.unpack_hi64(a, b))
+    }
     /// A block of every message, as its low and its high halves. The halves of the messages that
     /// come first and of those that come last alternate.
     #[inline(always)]
     fn halves(self, blocks: &[B; MAX_LANES / 2]) -> (Self::V, Self::V) {
         let first = self.chunks(|chunk| blocks[chunk]);
         let last = self.chunks(|chunk| blocks[chunk + Self::LANES / 4]);
-        (self.unpack_lo64(first, last), self.unpack_hi64(first, last))
+        self.unpack64(first, last)
     }
     /// Four blocks of every message, likewise.
     #[inline(always)]
