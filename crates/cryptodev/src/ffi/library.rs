@@ -77,6 +77,9 @@ impl std::fmt::Debug for Shim {
 
 static STARTED: Mutex<Option<&'static Shim>> = Mutex::new(None);
 
+/// Held while a device is set up.
+static OPENING: Mutex<()> = Mutex::new(());
+
 impl Shim {
     /// Loads the library at `path` and starts DPDK, unless both have been done.
     pub(crate) fn start(
@@ -159,6 +162,8 @@ impl Shim {
         const INVALID: i32 = 22;
         let name = CString::new(name).map_err(|_| INVALID)?;
         let mut raw = RawDevice { id: -1, is_hardware: 0, driver: [0; 48] };
+        // Of devices that DPDK makes at the same time, two may get the same number, and one fails.
+        let _one_at_a_time = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: a string that ends in zero, and a place for the answer.
         let code = unsafe {
             (self.functions.ccd_open)(name.as_ptr(), queues, descriptors, sessions, &raw mut raw)

@@ -240,6 +240,17 @@ fn a_name_that_is_in_use_is_another_device() {
 }
 
 #[test]
+fn devices_are_opened_by_several_threads_at_once() {
+    let open = || open(&settings("crypto_null_threads"));
+    let opened = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+        let devices: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        devices.iter().filter(|device| device.is_ok()).count()
+    });
+    assert_eq!(opened, 8);
+}
+
+#[test]
 fn what_is_wrong_is_told() {
     let Some(_) = open(&settings("crypto_openssl_told")) else { return };
     let said =
