@@ -8,7 +8,7 @@ use crate::{
     op::Op,
     pass::{
         CbcMacJob, CcmJob, ChaChaJob, ChaChaState, CipherJob, GcmState, GmacJob, HmacJob,
-        chacha_parts::Pads, record::RecordJob,
+        chacha_parts::Pads, gcm_parts::Way, record::RecordJob,
     },
 };
 
@@ -119,14 +119,7 @@ impl Kernel {
         match self {}
     }
 
-    pub(crate) fn gcm_part(
-        self,
-        _: &Tables,
-        _: &[u8; 16],
-        _: bool,
-        _: &mut [u8],
-        _: &mut GcmState,
-    ) {
+    pub(crate) fn gcm_part(self, _: &Tables, _: &[u8; 16], _: Way, _: &mut [u8], _: &mut GcmState) {
         match self {}
     }
 

@@ -7,7 +7,7 @@ use crate::{
     op::icv_matches,
     pass::{
         GcmState,
-        gcm_parts::{Gcm, Message},
+        gcm_parts::{Gcm, Message, Way},
     },
     portable::add_to_counter,
     secret::{wipe, wipe_stack},
@@ -64,8 +64,8 @@ const MOST: u64 = (1 << 61) - 1;
 /// the tag.
 ///
 /// A message whose text comes in one part costs what it costs in a burst of its own: only if more follows
-/// is its tag taken apart again. Parts of whole blocks are quickest. After some short parts in a row, half a
-/// kilobyte of memory is taken for key stream ahead of them.
+/// is its tag taken apart again. Parts of whole blocks are quickest. After some short parts in a row, two
+/// kilobytes of memory are taken for key stream ahead of them.
 ///
 /// When opening, plaintext comes out before the tag can be verified: nothing may be done with it until
 /// [`verify`](Self::verify) has said yes.
@@ -127,8 +127,11 @@ pub struct GcmStream {
     window: Option<Box<Window>>,
 }
 
-/// Bytes of key stream that are computed ahead of short parts. A part as long is none.
-const WINDOW: usize = 256;
+/// Bytes of key stream that are computed ahead of short parts.
+const WINDOW: usize = 1024;
+
+/// A part of so many bytes is none.
+const LONG_PART: usize = 320;
 
 /// Short parts in a row that come before key stream is computed ahead.
 const SHORT_PARTS: u8 = 2;
@@ -138,44 +141,62 @@ const SHORT_PARTS: u8 = 2;
 struct Window {
     keystream: [u8; WINDOW],
     text: [u8; WINDOW],
+    /// Which of them is the other: where text was, the next key stream is made.
+    is_turned: bool,
     /// Bytes that were used.
     used: usize,
 }
 
 impl Window {
     const fn new() -> Self {
-        Self { keystream: [0; WINDOW], text: [0; WINDOW], used: 0 }
+        Self { keystream: [0; WINDOW], text: [0; WINDOW], is_turned: false, used: 0 }
     }
 
-    /// Whether more is left than so many bytes take.
+    /// Whether it is for a part of so many bytes, and more is left than that takes.
     #[inline]
-    fn has(&self, bytes: usize) -> bool {
-        bytes < WINDOW - self.used
+    const fn has(&self, bytes: usize) -> bool {
+        bytes < LONG_PART && bytes < WINDOW - self.used
+    }
+
+    /// The key stream, and what was encrypted or is to be decrypted by it.
+    #[inline]
+    const fn sides(&mut self) -> (&mut [u8; WINDOW], &mut [u8; WINDOW]) {
+        let Self { keystream, text, .. } = self;
+        if self.is_turned { (text, keystream) } else { (keystream, text) }
     }
 
     /// Encrypts or decrypts what there is key stream for.
     #[inline]
     fn take(&mut self, seal: bool, data: &mut [u8]) {
-        let Self { keystream, text, used } = self;
-        let end = *used + data.len();
-        let (Some(keys), Some(text)) = (keystream.get(*used..end), text.get_mut(*used..end)) else {
+        let (used, end) = (self.used, self.used + data.len());
+        let (keys, text) = self.sides();
+        let (Some(keys), Some(text)) = (keys.get(used..end), text.get_mut(used..end)) else {
             return;
         };
-        if !seal {
-            text.copy_from_slice(data);
+        let (blocks, rest) = data.as_chunks_mut::<16>();
+        let ((keys, keys_rest), (text, text_rest)) =
+            (keys.as_chunks::<16>(), text.as_chunks_mut::<16>());
+        for ((block, key), text) in blocks.iter_mut().zip(keys).zip(text) {
+            let input = u128::from_ne_bytes(*block);
+            let output = input ^ u128::from_ne_bytes(*key);
+            *block = output.to_ne_bytes();
+            *text = if seal { output } else { input }.to_ne_bytes();
         }
-        data.iter_mut().zip(keys).for_each(|(byte, key)| *byte ^= key);
-        if seal {
-            text.copy_from_slice(data);
+        for ((byte, key), text) in rest.iter_mut().zip(keys_rest).zip(text_rest) {
+            let input = *byte;
+            *byte ^= key;
+            *text = if seal { *byte } else { input };
         }
-        *used = end;
+        self.used = end;
     }
 }
 
 impl Drop for Window {
     #[inline]
     fn drop(&mut self) {
+        // Where text is, key stream was.
         wipe(&mut self.keystream, 0);
+        wipe(&mut self.text, 0);
     }
 }
 
@@ -421,7 +442,7 @@ impl GcmStream {
             self.take_apart();
             self.next = self.counter();
         }
-        let is_short = data.len() < WINDOW;
+        let is_short = data.len() < LONG_PART;
         self.short_parts = if is_short { self.short_parts.saturating_add(1) } else { 0 };
         while let Some(window) = &mut self.window {
             let end = if is_short { WINDOW } else { window.used.next_multiple_of(16) };
@@ -458,7 +479,7 @@ impl GcmStream {
             self.next = self.counter();
         }
         if !rest.is_empty() {
-            gcm.part(&self.next, self.seal, rest, &mut self.state);
+            gcm.part(&self.next, Way::of(self.seal), rest, &mut self.state);
             self.data_len += rest.len() as u64;
             self.next = self.counter();
         }
@@ -468,8 +489,8 @@ impl GcmStream {
     fn open_window(&mut self) {
         let Some(gcm) = Gcm::of(self.key.inner()) else { return };
         let window = self.window.insert(Box::new(Window::new()));
-        // Of zeros it is the key stream; the hash of them is of no use.
-        gcm.part(&self.next, false, &mut window.keystream, &mut GcmState::new());
+        // There is nothing to hash yet.
+        gcm.part(&self.next, Way::Ahead, &mut window.keystream, &mut GcmState::new());
     }
 
     /// Hashes a window that was used up, and computes key stream of the next one.
@@ -477,12 +498,8 @@ impl GcmStream {
         self.next = self.counter();
         let Some(gcm) = Gcm::of(self.key.inner()) else { return };
         let Some(window) = &mut self.window else { return };
-        let Window { keystream, text, used } = &mut **window;
-        // Ciphertext decrypted by the next key stream is hashed, and by itself gives the key stream.
-        *keystream = *text;
-        gcm.part(&self.next, false, keystream, &mut self.state);
-        keystream.iter_mut().zip(text).for_each(|(key, text)| *key ^= *text);
-        *used = 0;
+        gcm.part(&self.next, Way::Ahead, window.sides().1, &mut self.state);
+        (window.is_turned, window.used) = (!window.is_turned, 0);
     }
 
     /// Hashes what was used of a window, and gives it up.
@@ -490,12 +507,12 @@ impl GcmStream {
         let Some(mut window) = self.window.take() else { return };
         self.next = self.counter();
         let Some(gcm) = Gcm::of(self.key.inner()) else { return };
-        let Window { keystream, text, used } = &mut *window;
-        if *used > 0
-            && let (Some(to), Some(text)) = (keystream.get_mut(..*used), text.get(..*used))
+        let used = window.used;
+        if used > 0
+            && let Some(text) = window.sides().1.get_mut(..used)
         {
-            to.copy_from_slice(text);
-            gcm.part(&self.next, false, to, &mut self.state);
+            // What comes out is of no use.
+            gcm.part(&self.next, Way::Ahead, text, &mut self.state);
         }
     }
 

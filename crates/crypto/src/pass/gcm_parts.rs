@@ -40,6 +40,21 @@ impl Drop for GcmState {
     }
 }
 
+/// What becomes of a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Seal,
+    Open,
+    /// Hashed as one that is opened, but what comes out is the key stream.
+    Ahead,
+}
+
+impl Way {
+    pub(crate) const fn of(seal: bool) -> Self {
+        if seal { Self::Seal } else { Self::Open }
+    }
+}
+
 /// What a key of AES-GCM does such steps with. Each wipes what it leaves in registers, and on the portable
 /// tier on the stack.
 #[derive(Clone, Copy)]
@@ -118,19 +133,13 @@ impl<'k> Gcm<'k> {
         }
     }
 
-    /// Encrypts or decrypts from the beginning of a block on, whose counter block is `counter`. There is at
-    /// least one byte.
-    pub(crate) fn part(
-        self,
-        counter: &[u8; 16],
-        seal: bool,
-        data: &mut [u8],
-        state: &mut GcmState,
-    ) {
+    /// Transforms from the beginning of a block on, whose counter block is `counter`. There is at least one
+    /// byte.
+    pub(crate) fn part(self, counter: &[u8; 16], way: Way, data: &mut [u8], state: &mut GcmState) {
         match self {
-            Self::Soft(key) => scrubbed(|| key.part(counter, seal, data, state)),
+            Self::Soft(key) => scrubbed(|| key.part(counter, way, data, state)),
             Self::Fast(kernel, tables) => {
-                kernel.gcm_part(tables, counter, seal, data, state);
+                kernel.gcm_part(tables, counter, way, data, state);
                 kernel.wipe_registers();
             }
         }

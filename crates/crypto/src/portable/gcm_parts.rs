@@ -11,7 +11,7 @@ use super::{
     SoftKey,
     gcm::{BATCH, Soft, length_block},
 };
-use crate::pass::GcmState;
+use crate::pass::{GcmState, gcm_parts::Way};
 
 /// Calls a method of whatever size the key has.
 macro_rules! of_size {
@@ -46,14 +46,8 @@ impl SoftKey {
     }
 
     /// Encrypts or decrypts whole blocks and what there may be of a last one.
-    pub(crate) fn part(
-        &self,
-        counter: &[u8; 16],
-        seal: bool,
-        data: &mut [u8],
-        state: &mut GcmState,
-    ) {
-        of_size!(self, soft => soft.part(counter, seal, data, state));
+    pub(crate) fn part(&self, counter: &[u8; 16], way: Way, data: &mut [u8], state: &mut GcmState) {
+        of_size!(self, soft => soft.part(counter, way, data, state));
     }
 }
 
@@ -66,12 +60,15 @@ impl<A: BlockCipherEncrypt + KeyInit + BlockSizeUser<BlockSize = U16>> Soft<A> {
         *hash = on.finalize().into();
     }
 
-    fn part(&self, counter: &[u8; 16], seal: bool, data: &mut [u8], state: &mut GcmState) {
-        if !seal {
+    fn part(&self, counter: &[u8; 16], way: Way, data: &mut [u8], state: &mut GcmState) {
+        if way != Way::Seal {
             self.hash_part(data, &mut state.hash);
         }
+        if way == Way::Ahead {
+            data.fill(0);
+        }
         self.ctr(counter, data);
-        if seal {
+        if way == Way::Seal {
             self.hash_part(data, &mut state.hash);
         }
         if !data.len().is_multiple_of(16) {

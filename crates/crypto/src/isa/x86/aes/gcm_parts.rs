@@ -22,6 +22,7 @@ use crate::isa::x86::{
     tables::{POWERS, Sum, Tables, late_round_keys},
     token::Task,
 };
+use crate::pass::gcm_parts::Way;
 
 /// Registers in a group.
 const GROUP: usize = 8;
@@ -207,12 +208,12 @@ impl Hashing for Four {
     }
 }
 
-/// Encrypts or decrypts whole blocks and what there may be of a last one.
+/// Transforms whole blocks and what there may be of a last one.
 pub(super) struct Part<'p> {
     pub(super) tables: &'p Tables,
     /// The first block's counter block.
     pub(super) counter: &'p [u8; 16],
-    pub(super) seal: bool,
+    pub(super) way: Way,
     pub(super) data: &'p mut [u8],
     /// Once more times H, before and after.
     pub(super) hash: &'p mut [u8; 16],
@@ -225,7 +226,7 @@ impl<L: Widest<W: Hashing>> Task<L> for Part<'_> {
 
     #[inline(always)]
     fn run(self, l: L) {
-        if self.seal {
+        if self.way == Way::Seal {
             run::<_, true>(l.widest(), self);
         } else {
             run::<_, false>(l.widest(), self);
@@ -242,6 +243,7 @@ fn run<W: Hashing, const SEAL: bool>(w: W, part: Part<'_>) {
         counter: w.repeat(l.reverse(l.load(part.counter))),
         hash: l.reverse(l.load(part.hash)),
         sums: w.zero(),
+        added: if part.way == Way::Ahead { w.zero() } else { w.repeat(l.load(&[0xff; 16])) },
     };
     let mut rest = if part.data.len() < LONG {
         m.groups::<GROUP, SEAL, false>(part.data)
@@ -268,6 +270,8 @@ struct Message<'t, W: Width> {
     hash: B,
     /// The hash over groups, as [`Hashing::reduce`] leaves it. Nothing more is multiplied.
     sums: W::V,
+    /// Where input is added to the key stream, if that is not sealed: everywhere, or nowhere.
+    added: W::V,
 }
 
 impl<W: Hashing> Message<'_, W> {
@@ -300,7 +304,7 @@ impl<W: Hashing> Message<'_, W> {
             self.late_rounds(&mut states);
             for i in 0..G {
                 let bytes = &mut group[size * i..][..size];
-                w.store(bytes, w.xor(w.load(bytes), states[i]));
+                w.store(bytes, self.output::<SEAL>(w.load(bytes), states[i]));
             }
             sealed = Some(group);
         }
@@ -311,6 +315,12 @@ impl<W: Hashing> Message<'_, W> {
             }
         }
         groups.into_remainder()
+    }
+
+    #[inline(always)]
+    fn output<const SEAL: bool>(&self, input: W::V, keystream: W::V) -> W::V {
+        let added = if SEAL { input } else { self.w.and(input, self.added) };
+        self.w.xor(added, keystream)
     }
 
     /// Takes a register of a group. The hash so far comes last in a stride: it is still waited for when the
@@ -379,12 +389,12 @@ impl<W: Hashing> Message<'_, W> {
             let (input, kept) = if i < N - 1 {
                 let bytes = &mut front[size * i..][..size];
                 let input = w.load(bytes);
-                let output = w.xor(input, states[i]);
+                let output = self.output::<SEAL>(input, states[i]);
                 w.store(bytes, output);
                 (input, output)
             } else {
                 let input = w.load_some(back);
-                let output = w.xor(input, states[i]);
+                let output = self.output::<SEAL>(input, states[i]);
                 w.store_some(back, output);
                 (input, w.keep(output, back.len()))
             };

@@ -22,6 +22,7 @@ pub(super) trait Width: Copy {
     fn lanes(self) -> Self::L;
     fn zero(self) -> Self::V;
     fn xor(self, a: Self::V, b: Self::V) -> Self::V;
+    fn and(self, a: Self::V, b: Self::V) -> Self::V;
     /// `a ^ b ^ c`.
     fn xor3(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// One middle round of AES on each block.
@@ -135,6 +136,7 @@ impl<L: Lanes> Width for One<L> {
     same! {
         zero() = zero;
         xor(a, b) = xor;
+        and(a, b) = and;
         xor3(a, b, c) = xor3;
         round(state, key) = aes_round;
         last(state, key) = aes_last;
@@ -229,6 +231,7 @@ impl Vaes256 {
     instructions! {
         zero2() -> Y = _mm256_setzero_si256;
         xor2(a: Y, b: Y) -> Y = _mm256_xor_si256;
+        and2(a: Y, b: Y) -> Y = _mm256_and_si256;
         aes_round2(state: Y, key: Y) -> Y = _mm256_aesenc_epi128;
         aes_last2(state: Y, key: Y) -> Y = _mm256_aesenclast_epi128;
         aes_undo_round2(state: Y, key: Y) -> Y = _mm256_aesdec_epi128;
@@ -261,6 +264,7 @@ impl Width for Two {
     same! {
         zero() = zero2;
         xor(a, b) = xor2;
+        and(a, b) = and2;
         round(state, key) = aes_round2;
         last(state, key) = aes_last2;
         undo_round(state, key) = aes_undo_round2;
@@ -388,6 +392,7 @@ impl Width for Four {
     same! {
         zero() = zero4;
         xor(a, b) = xor4;
+        and(a, b) = and4;
         xor3(a, b, c) = xor4_3;
         round(state, key) = aes_round4;
         last(state, key) = aes_last4;
