@@ -130,18 +130,19 @@ pub struct GcmStream {
 /// Bytes of key stream that are computed ahead of short parts.
 const WINDOW: usize = 1024;
 
-/// A part of so many bytes is none.
+/// Parts of so many bytes are not short: to copy them costs more than to call the kernel for each.
 const LONG_PART: usize = 320;
 
-/// Short parts in a row that come before key stream is computed ahead.
-const SHORT_PARTS: u8 = 2;
+/// Short parts in a row that come before key stream is computed ahead: what that costs is spared in about as many.
+const SHORT_PARTS: u8 = 6;
 
 /// Key stream ahead of short parts, and the ciphertext of those, which is hashed when it is used up.
 #[derive(Clone)]
 struct Window {
-    keystream: [u8; WINDOW],
-    text: [u8; WINDOW],
-    /// Which of them is the other: where text was, the next key stream is made.
+    /// The key stream, and what was encrypted or is to be decrypted by it: where text was, the next key stream
+    /// is made.
+    sides: [[u8; WINDOW]; 2],
+    /// Whether the key stream is the second.
     is_turned: bool,
     /// Bytes that were used.
     used: usize,
@@ -149,10 +150,10 @@ struct Window {
 
 impl Window {
     const fn new() -> Self {
-        Self { keystream: [0; WINDOW], text: [0; WINDOW], is_turned: false, used: 0 }
+        Self { sides: [[0; WINDOW]; 2], is_turned: false, used: 0 }
     }
 
-    /// Whether it is for a part of so many bytes, and more is left than that takes.
+    /// Whether a part of so many bytes is short, and leaves key stream over.
     #[inline]
     const fn has(&self, bytes: usize) -> bool {
         bytes < LONG_PART && bytes < WINDOW - self.used
@@ -161,8 +162,8 @@ impl Window {
     /// The key stream, and what was encrypted or is to be decrypted by it.
     #[inline]
     const fn sides(&mut self) -> (&mut [u8; WINDOW], &mut [u8; WINDOW]) {
-        let Self { keystream, text, .. } = self;
-        if self.is_turned { (text, keystream) } else { (keystream, text) }
+        let [first, second] = &mut self.sides;
+        if self.is_turned { (second, first) } else { (first, second) }
     }
 
     /// Encrypts or decrypts what there is key stream for.
@@ -195,8 +196,7 @@ impl Drop for Window {
     #[inline]
     fn drop(&mut self) {
         // Where text is, key stream was.
-        wipe(&mut self.keystream, 0);
-        wipe(&mut self.text, 0);
+        self.sides.iter_mut().for_each(|side| wipe(side, 0));
     }
 }
 
@@ -489,8 +489,8 @@ impl GcmStream {
     fn open_window(&mut self) {
         let Some(gcm) = Gcm::of(self.key.inner()) else { return };
         let window = self.window.insert(Box::new(Window::new()));
-        // There is nothing to hash yet.
-        gcm.part(&self.next, Way::Ahead, &mut window.keystream, &mut GcmState::new());
+        // The hash of the zeros is of no use.
+        gcm.part(&self.next, Way::Ahead, window.sides().0, &mut GcmState::new());
     }
 
     /// Hashes a window that was used up, and computes key stream of the next one.

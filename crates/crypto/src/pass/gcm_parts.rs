@@ -133,8 +133,8 @@ impl<'k> Gcm<'k> {
         }
     }
 
-    /// Transforms from the beginning of a block on, whose counter block is `counter`. There is at least one
-    /// byte.
+    /// Does data [the way](Way) that is said, from the beginning of a block on, whose counter block is `counter`.
+    /// There is at least one byte.
     pub(crate) fn part(self, counter: &[u8; 16], way: Way, data: &mut [u8], state: &mut GcmState) {
         match self {
             Self::Soft(key) => scrubbed(|| key.part(counter, way, data, state)),

@@ -45,7 +45,7 @@ impl SoftKey {
         add(hash, mask);
     }
 
-    /// Encrypts or decrypts whole blocks and what there may be of a last one.
+    /// Does whole blocks, and what there may be of a last one, the [way](Way) that is said.
     pub(crate) fn part(&self, counter: &[u8; 16], way: Way, data: &mut [u8], state: &mut GcmState) {
         of_size!(self, soft => soft.part(counter, way, data, state));
     }

@@ -169,8 +169,8 @@ impl Share {
         self.spent = 0.0;
     }
 
-    /// How much work these jobs are, in bytes; 0 while the worker keeps up. Not in cycles: packets cost more while
-    /// helpers have them in their caches, so that less would look like more.
+    /// How much work these jobs are, in bytes and [`PACKET`] for each; 0 while the worker keeps up. Not in cycles: packets
+    /// cost more while helpers have them in their caches, so less work would look like more.
     #[inline]
     pub(super) fn work(&self, jobs: &[Job]) -> f64 {
         if !self.sharing.balance || !self.judgement.is_overloaded {

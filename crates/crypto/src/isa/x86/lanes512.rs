@@ -25,6 +25,7 @@ impl Vaes512 {
         pub(super) zero4() -> Z = _mm512_setzero_si512;
         /// Bitwise exclusive or.
         pub(super) xor4(a: Z, b: Z) -> Z = _mm512_xor_si512;
+        /// Bitwise and.
         pub(super) and4(a: Z, b: Z) -> Z = _mm512_and_si512;
         /// `a ^ b ^ c`.
         pub(super) xor4_3(a: Z, b: Z, c: Z) -> Z = _mm512_ternarylogic_epi64::<0x96>;

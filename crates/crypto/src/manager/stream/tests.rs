@@ -101,7 +101,7 @@ fn every_cut_of_short_messages_gives_what_one_piece_gives() {
 #[test]
 fn many_short_parts_give_what_one_piece_gives() {
     each_key(|key, random| {
-        for size in [1, 7, 16, 48, 64, 100, 319] {
+        for size in [1, 7, 16, 48, 64, 100, 319, 320] {
             for len in [700, 2048, 3500] {
                 let case = Case::random(random, key, 13, len);
                 case.check(&[], &(0..len).step_by(size).collect::<Vec<_>>());
@@ -239,6 +239,27 @@ fn clones_go_on_where_the_original_stands() {
             let mut data = case.plain.clone();
             early.update(&mut data).unwrap();
             assert_eq!(early.clone().tag(), Ok(case.tag), "a clone that only ends");
+        }
+    });
+}
+
+#[test]
+fn clones_have_key_stream_ahead_of_their_own() {
+    each_key(|key, random| {
+        let case = Case::random(random, key, 21, 5000);
+        // Once and twice behind the first key stream ahead, and within one.
+        for before in [300, 1500, 2300, 3000] {
+            let mut data = case.plain.clone();
+            let mut stream = GcmStream::seal(Arc::clone(key), &case.iv).unwrap();
+            stream.aad(&case.aad).unwrap();
+            let (front, back) = data.split_at_mut(before);
+            front.chunks_mut(20).for_each(|part| stream.update(part).unwrap());
+            let mut rest = back.to_vec();
+            let mut clone = stream.clone();
+            back.chunks_mut(50).for_each(|part| stream.update(part).unwrap());
+            rest.chunks_mut(30).for_each(|part| clone.update(part).unwrap());
+            assert!(data == case.sealed && rest == case.sealed[before..], "{before}");
+            assert_eq!((stream.tag(), clone.tag()), (Ok(case.tag), Ok(case.tag)));
         }
     });
 }

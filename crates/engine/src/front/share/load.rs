@@ -38,7 +38,7 @@ pub(super) struct Judgement {
 pub(super) struct Report {
     /// It took packets, gave some out, or had some that had to wait.
     pub(super) is_active: bool,
-    /// What was taken, in bytes, as long as the worker does not keep up.
+    /// What was taken, in bytes with some for each packet, as long as the worker does not keep up.
     pub(super) work: f64,
     /// Cycles that what went away would have cost here.
     pub(super) spared: f64,
@@ -58,7 +58,7 @@ impl WorkerLoad {
         self.with(|worker| worker.rests(at, report));
     }
 
-    /// Front ends of one worker never wait for each other here.
+    /// Does something with it. The front ends of a worker share a thread, so none waits here.
     pub(super) fn with<T>(&self, what: impl FnOnce(&mut Worker) -> T) -> T {
         what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -66,11 +66,12 @@ impl WorkerLoad {
 
 #[derive(Debug)]
 pub(super) struct Worker {
-    /// The time of the turn, and its stamp; the worker may rest since then.
+    /// The time of the turn.
     turn: u64,
+    /// The stamp of its begin, or of the end if the worker rests.
     begun: u64,
     is_resting: bool,
-    /// Cycles of the turn before, as long as no front end was active in it.
+    /// Cycles of the turn or rest before, as long as no front end was active in it.
     unclaimed: u64,
     interval: Interval,
     /// Intervals in a row that were long.
@@ -109,16 +110,16 @@ impl Default for Worker {
 
 impl Worker {
     fn turn(&mut self, now: u64, at: u64, report: Report) -> Judgement {
-        let begins = now != self.turn;
-        if begins {
+        if now != self.turn {
+            // All have reported what they did until the turn that ends now began, and nobody more than that.
+            if self.begun.saturating_sub(self.interval.begun) >= INTERVAL {
+                self.judge(self.begun);
+            }
             self.turn = now;
             self.end_turn(at);
             self.is_resting = false;
         }
         self.add(report);
-        if begins && at.saturating_sub(self.interval.begun) >= INTERVAL {
-            self.judge(at);
-        }
         self.judgement()
     }
 
@@ -178,5 +179,31 @@ impl Worker {
             self.trials.resume();
         }
         self.interval = Interval { begun: at, ..Interval::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_two_front_ends_report_is_counted_in_the_interval_in_which_it_was() {
+        let mut worker = Worker::default();
+        let mut at = 0;
+        for now in 0..2000_u64 {
+            // Lengths of up to four intervals, and turns in which one of them, both or none is active.
+            at += now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 41;
+            for front in 0..2 {
+                let is_active = now >> front & 1 == 1;
+                worker.turn(now + 1, at, Report { is_active, ..Report::default() });
+            }
+            if now % 7 == 0 {
+                at += 1000;
+                (0..2).for_each(|_| worker.rests(at, Report::default()));
+                at += INTERVAL;
+            }
+            let interval = &worker.interval;
+            assert!(interval.busy <= worker.begun - interval.begun, "{now}: {interval:?}");
+        }
     }
 }

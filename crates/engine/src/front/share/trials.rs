@@ -79,7 +79,7 @@ impl Trials {
     }
 
     /// An interval ends in which the worker did not keep up: what got done in so many busy cycles, and whether
-    /// some of it was handed over. `any` spreads trials, so that two of these do not keep step.
+    /// some of it was handed over. `any` spreads trials, so that those of two workers do not keep step.
     pub(super) fn interval(&mut self, work: f64, busy: u64, handed: bool, any: u64) {
         if self.counts && work > 0.0 && busy > 0 && handed == self.goes_away {
             self.learn(work / busy as f64);

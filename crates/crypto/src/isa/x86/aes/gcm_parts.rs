@@ -270,7 +270,7 @@ struct Message<'t, W: Width> {
     hash: B,
     /// The hash over groups, as [`Hashing::reduce`] leaves it. Nothing more is multiplied.
     sums: W::V,
-    /// Where input is added to the key stream, if that is not sealed: everywhere, or nowhere.
+    /// All ones where input is added to the key stream, zeros where that comes out alone. Of no use when sealing.
     added: W::V,
 }
 
