@@ -14,7 +14,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -401,13 +401,13 @@ fn with_a_free_port(text: String) -> String {
 }
 
 /// A socket of host A, and whether host B, which sends back what comes to its free port, is reached by it.
-struct Caller(UdpSocket);
+struct Caller(UdpSocket, AtomicU32);
 
 impl Caller {
     fn new(world: &World) -> Self {
         let socket = world.lab.a.host.run(|| UdpSocket::bind("0.0.0.0:0").unwrap()).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-        Self(socket)
+        Self(socket, AtomicU32::new(0))
     }
 
     fn is_answered(&self, world: &World) -> bool {
@@ -416,8 +416,17 @@ impl Caller {
 
     fn is_answered_once(&self, world: &World) -> bool {
         let to = SocketAddr::new(world.lab.b.host_address(Family::V4), 9);
-        let _ = self.0.send_to(b"is anybody there", to);
-        self.0.recv(&mut [0; 16]).is_ok()
+        // Each call has a number: the answer to one before may come late.
+        let mut call = *b"anybody there?..";
+        call[12..].copy_from_slice(&self.1.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+        let _ = self.0.send_to(&call, to);
+        let mut answer = [0; 16];
+        while self.0.recv(&mut answer).is_ok() {
+            if answer == call {
+                return true;
+            }
+        }
+        false
     }
 }
 
