@@ -130,7 +130,7 @@ pub struct GcmStream {
 /// Bytes of key stream that are computed ahead of short parts.
 const WINDOW: usize = 1024;
 
-/// Parts of so many bytes are not short: to copy them costs more than to call the kernel for each.
+/// Parts of so many bytes or more are not short: to copy them costs more than to call the kernel for each.
 const LONG_PART: usize = 320;
 
 /// Short parts in a row that come before key stream is computed ahead: what that costs is spared in about as many.
