@@ -10,11 +10,14 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat, renameat};
 use nix::sys::stat::{Mode, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
+
+use crate::lock::Lockable;
 
 /// An extended attribute of folders that were in use: it stays when all files are removed.
 const MARK: &str = "user.convoy.used";
@@ -76,7 +79,7 @@ pub(crate) enum Difference {
 #[derive(Debug)]
 pub(crate) struct Held {
     path: PathBuf,
-    root: File,
+    root: Arc<Lockable>,
 }
 
 impl Held {
@@ -84,7 +87,7 @@ impl Held {
     /// empty, or was a gateway's before.
     pub(crate) fn take(path: &Path) -> Result<Self, NotTaken> {
         let root = open(path).map_err(|error| NotTaken::Failed("cannot open", error))?;
-        let held = Self { path: path.to_owned(), root };
+        let held = Self { path: path.to_owned(), root: Arc::new(Lockable::new(root)) };
         held.close_to_others()?;
         match held.root.try_lock() {
             Ok(()) => {}
@@ -196,13 +199,14 @@ impl Held {
     /// Marks the folder as one that is in use, so that it is not taken for a new one when its files are
     /// gone. Not every file system can do that.
     pub(crate) fn mark(&self) {
-        let _ = rustix::fs::fsetxattr(&self.root, MARK, b"1", rustix::fs::XattrFlags::empty());
+        let _ =
+            rustix::fs::fsetxattr(self.root.as_fd(), MARK, b"1", rustix::fs::XattrFlags::empty());
     }
 
     /// Whether it was in use before.
     pub(crate) fn is_marked(&self) -> bool {
         let mut value = [0_u8; 8];
-        rustix::fs::fgetxattr(&self.root, MARK, &mut value).is_ok() || self.has(LOST)
+        rustix::fs::fgetxattr(self.root.as_fd(), MARK, &mut value).is_ok() || self.has(LOST)
     }
 
     /// Leaves a sign for who starts next in the folder to which the path leads now, if there is one that
@@ -210,11 +214,13 @@ impl Held {
     /// made, or emptied, later.
     pub(crate) fn leave_sign(&self, name: &str) {
         let there = match self.is_there() {
-            Ok(()) => self.root.try_clone(),
-            Err(_) => open(&self.path),
+            Ok(()) => Arc::clone(&self.root),
+            Err(_) => {
+                let Ok(root) = open(&self.path) else { return };
+                Arc::new(Lockable::new(root))
+            }
         };
-        let Ok(root) = there else { return };
-        let there = Self { path: self.path.clone(), root };
+        let there = Self { path: self.path.clone(), root: there };
         let is_free = || self.is_there().is_ok() || there.root.try_lock().is_ok();
         if there.has(name) || there.is_signed() || !is_free() {
             return;
@@ -269,7 +275,7 @@ impl Held {
 
     /// Whether all that a sign consists of is there, as far as the file system has it.
     fn is_signed(&self) -> bool {
-        let mark = rustix::fs::fgetxattr(&self.root, MARK, &mut [0_u8; 8]);
+        let mark = rustix::fs::fgetxattr(self.root.as_fd(), MARK, &mut [0_u8; 8]);
         self.has(LOST) && mark != Err(rustix::io::Errno::NODATA)
     }
 }

@@ -34,6 +34,7 @@ pub mod fuzzing;
 mod held;
 pub mod init;
 pub mod lease;
+mod lock;
 pub mod metrics;
 mod place;
 pub mod protocol;

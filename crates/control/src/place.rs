@@ -1,13 +1,15 @@
 //! Where a server's UNIX socket is: nobody else serves there meanwhile, and nobody but its user and
 //! root can connect from the first moment.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::lock::Lockable;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -117,7 +119,7 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 struct Lock {
     path: PathBuf,
     /// Held for its lock.
-    _file: File,
+    _file: Lockable,
 }
 
 impl Lock {
@@ -127,7 +129,7 @@ impl Lock {
         loop {
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create(true).truncate(false).mode(0o600);
-            let file = file.open(&path).map_err(&failed)?;
+            let file = file.open(&path).map(Lockable::new).map_err(&failed)?;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Err(SocketError::InUse(socket.to_owned())),

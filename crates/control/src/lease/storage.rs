@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 use super::error::LeaseError;
 use super::hash::HashKey;
 use crate::held::{Difference, Held, LOCK, NotTaken, Trouble};
+use crate::lock::Lockable;
 
 /// One of the two places an image can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +78,7 @@ pub trait Storage: Send + std::fmt::Debug {
 pub(super) struct Folder {
     held: Held,
     /// Locked as well: versions before this one know no other lock.
-    _lock: File,
+    _lock: Lockable,
     hash_key: Option<File>,
     files: [Option<File>; 2],
     /// Whether files were made whose names are not synced.
@@ -264,9 +265,10 @@ impl Storage for Folder {
 pub(super) struct Lost(String);
 
 /// Takes the lock of versions before; this one goes with the process as well, however it ends.
-fn lock(held: &Held) -> Result<File, LeaseError> {
+fn lock(held: &Held) -> Result<Lockable, LeaseError> {
     let path = held.path_of(LOCK);
-    let file = held.open_or_make(LOCK).map_err(io_error("cannot open", &path))?;
+    let file =
+        held.open_or_make(LOCK).map(Lockable::new).map_err(io_error("cannot open", &path))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(not_taken(held.path(), NotTaken::InUse)),
@@ -296,7 +298,7 @@ fn not_taken(dir: &Path, why: NotTaken) -> LeaseError {
 
 /// Whether a file is there that nobody has locked, as every gateway has its own.
 fn is_free(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| file.try_lock_shared().is_ok())
+    File::open(path).map(Lockable::new).is_ok_and(|file| file.try_lock_shared().is_ok())
 }
 
 fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LeaseError {

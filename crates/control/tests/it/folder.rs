@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use convoy_control::lease::{
     InboundRequest, LeaseError, LeaseEvent, LeaseKeeper, Machine, OutboundRequest,
@@ -55,6 +56,23 @@ fn a_folder_serves_one_gateway_and_names_it_to_others() {
     assert!(error.to_string().contains("stop that gateway first"), "{error}");
     drop(first);
     open(dir.path()).unwrap();
+}
+
+/// A new process has copies of all descriptors, locks and all, until it has become its program.
+#[test]
+fn a_gateway_that_has_ended_holds_no_lock_in_processes_just_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                assert!(std::process::Command::new("true").status().unwrap().success());
+            }
+        });
+        let refused = (0..300).find_map(|_| open(dir.path()).and_then(LeaseKeeper::finish).err());
+        ended.store(true, Ordering::Relaxed);
+        assert!(refused.is_none(), "{}", refused.unwrap());
+    });
 }
 
 #[test]
@@ -174,7 +192,7 @@ fn a_folder_whose_lock_file_is_locked_is_in_use() {
     let lock = std::fs::File::create(dir.path().join("lock")).unwrap();
     lock.lock().unwrap();
     assert!(matches!(open(dir.path()), Err(LeaseError::Locked { .. })));
-    drop(lock);
+    lock.unlock().unwrap();
     open(dir.path()).unwrap();
 }
 
@@ -287,7 +305,7 @@ fn a_folder_is_closed_to_others_and_who_locks_it_is_not_taken_for_a_gateway() {
     let error = open(dir.path()).unwrap_err();
     assert!(matches!(error, LeaseError::FolderLocked { .. }), "{error}");
     assert!(error.to_string().contains("lslocks"), "{error}");
-    drop(other);
+    other.unlock().unwrap();
     open(dir.path()).unwrap();
 }
 

@@ -222,6 +222,8 @@ impl Drop for Folder {
         let _ = self.clear_state();
         let _ = self.lock.rewind();
         let _ = self.lock.set_len(0);
+        // Processes that were just started may still have copies of the descriptor.
+        let _ = self.lock.unlock();
     }
 }
 

@@ -42,7 +42,7 @@ mod tests;
 mod words;
 
 use std::collections::HashMap;
-use std::fs::{DirBuilder, File, TryLockError};
+use std::fs::{DirBuilder, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
@@ -61,6 +61,7 @@ pub use words::Words;
 
 use crate::held::{Held, LOCK, NotTaken};
 use crate::lease::HashKey;
+use crate::lock::Lockable;
 
 /// `RAMFS_MAGIC`, which nix has no name for.
 const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
@@ -164,7 +165,7 @@ impl Keep {
 pub(super) struct Folder {
     held: Arc<Held>,
     /// Locked as well: versions before this one know no other lock.
-    _lock: File,
+    _lock: Lockable,
 }
 
 impl Folder {
@@ -193,7 +194,8 @@ impl Folder {
         let private = std::fs::Permissions::from_mode(0o700);
         std::fs::set_permissions(path, private).map_err(failed("cannot use", path))?;
         let name = held.path_of(LOCK);
-        let lock = held.open_or_make(LOCK).map_err(failed("cannot open", &name))?;
+        let lock = held.open_or_make(LOCK).map(Lockable::new);
+        let lock = lock.map_err(failed("cannot open", &name))?;
         match lock.try_lock() {
             Ok(()) => Ok(Self { held: Arc::new(held), _lock: lock }),
             Err(TryLockError::WouldBlock) => Err(KeepError::InUse(path.to_owned())),

@@ -1,5 +1,6 @@
 //! The folder and its files, without SAs.
 
+use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::journal::{Earlier, Journal};
