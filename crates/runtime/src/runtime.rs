@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
 
 use convoy_io::IoError;
 use convoy_ipsec::sa::WorkerId;
@@ -177,6 +178,19 @@ impl Runtime {
     #[must_use]
     pub fn stats(&self) -> &[Arc<WorkerStats>] {
         &self.stats
+    }
+
+    /// Brings what the workers publish up to date: packets that left or arrived anywhere before this was
+    /// called are counted when it returns. Workers that do not answer within `limit` are not waited for.
+    pub fn bring_stats_up_to_date(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        let asked: Vec<_> = self.stats.iter().map(|stats| stats.ask()).collect();
+        self.wake();
+        for (stats, asked) in self.stats.iter().zip(asked) {
+            while !stats.has_answered(asked) && Instant::now() < until {
+                std::thread::sleep(PAUSE);
+            }
+        }
     }
 
     /// What the workers tell control; `None` the second time.

@@ -153,6 +153,10 @@ pub struct WorkerStats {
     pub engine: EngineStats,
     /// Generation of the picture that its packets meet.
     generation: AtomicU64,
+    /// Times that all this was asked for as it is at that moment.
+    asked: AtomicU64,
+    /// Of these, times that were answered.
+    answered: AtomicU64,
     pub(crate) plain: PortStats,
     pub(crate) wire: Vec<PortStats>,
 }
@@ -172,6 +176,8 @@ impl WorkerStats {
             path_mtu_ignored: Counter::default(),
             engine: EngineStats::default(),
             generation: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             plain: PortStats::new(),
             wire: (0..wire_ports).map(|_| PortStats::new()).collect(),
         }
@@ -195,6 +201,31 @@ impl WorkerStats {
         if self.generation.load(Ordering::Relaxed) != generation {
             self.generation.store(generation, Ordering::Release);
         }
+    }
+
+    /// Asks for counters that include whatever the worker has done up to now.
+    pub(crate) fn ask(&self) -> u64 {
+        self.asked.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Times that was done.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Acquire)
+    }
+
+    /// Whether an answer is due.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.asked() != self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Only the worker calls this, with what it was [asked](Self::asked) before it published.
+    pub(crate) fn answer(&self, asked: u64) {
+        self.answered.store(asked, Ordering::Release);
+    }
+
+    /// Whether the asking of this number, and all before it, were answered.
+    pub(crate) fn has_answered(&self, asked: u64) -> bool {
+        self.answered.load(Ordering::Acquire) >= asked
     }
 
     /// The sum of the plain ports' counters.

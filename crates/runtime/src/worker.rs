@@ -247,7 +247,7 @@ impl Worker {
             self.tell();
         }
         self.unpublished += 1;
-        if self.unpublished >= PUBLISH_TURNS {
+        if self.unpublished >= PUBLISH_TURNS || self.stats.is_asked() {
             self.publish();
         }
         if moved == 0 {
@@ -525,6 +525,7 @@ impl Worker {
     /// Publishes the ports' counters.
     pub fn publish(&mut self) {
         self.unpublished = 0;
+        let asked = self.stats.asked();
         let Self { stats, plain, wire, counted, .. } = self;
         let drops = &stats.pipeline.drops;
         let note = |lost: Lost| {
@@ -542,6 +543,7 @@ impl Worker {
         }
         stats.plain.publish(plain.count(note));
         stats.engine.publish([self.outbound.engine(), self.inbound.engine()]);
+        stats.answer(asked);
     }
 
     /// Takes no more packets from the ports; what was taken goes its way.
@@ -573,6 +575,7 @@ impl Worker {
             && self.lingers == 0
             && !self.helper.as_ref().is_some_and(Helper::sees_work)
             && !self.has_orders()
+            && !self.stats.is_asked()
             && self.sources().all(|source| source.is_polled() || source.is_idle())
     }
 

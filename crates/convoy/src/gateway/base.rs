@@ -43,6 +43,8 @@ const MODEL_ABSENT_NS: u64 = 1_000_000_000;
 const SETTLE_SOON: Duration = Duration::from_micros(100);
 /// How often is looked afterwards.
 const SETTLE_LOOK: Duration = Duration::from_micros(20);
+/// How long workers may take to say what they have counted; one that is stuck must not hold up who asks.
+const ANSWERS: Duration = Duration::from_millis(500);
 
 /// How the pipelines stand to their surroundings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -258,6 +260,11 @@ impl Core {
     #[must_use]
     pub fn stats(&self) -> &[Arc<WorkerStats>] {
         self.runtime.stats()
+    }
+
+    /// Brings what the workers publish up to date.
+    pub fn bring_stats_up_to_date(&self) {
+        self.runtime.bring_stats_up_to_date(ANSWERS);
     }
 
     /// What is wrong with the engine that workers have their cryptography done by, if something is.

@@ -276,6 +276,14 @@ impl Live {
 }
 
 impl Inner {
+    /// What this makes of all that happened before it was called, for who may have seen that happen.
+    fn refresh_now(&mut self, cpu: &Cpu) {
+        if let Some(gateway) = &self.gateway {
+            gateway.bring_stats_up_to_date();
+        }
+        self.refresh(cpu);
+    }
+
     fn refresh(&mut self, cpu: &Cpu) {
         if let Some(gateway) = &self.gateway {
             self.last = status(gateway, cpu, &mut self.sampler);
@@ -290,7 +298,7 @@ impl Live {
     #[must_use]
     pub fn metrics(&self) -> String {
         let mut inner = self.lock();
-        inner.refresh(&self.cpu);
+        inner.refresh_now(&self.cpu);
         let Inner { gateway: Some(gateway), last, tunnels, told, .. } = &*inner else {
             return String::new();
         };
@@ -320,7 +328,7 @@ impl Live {
 impl server::Gateway for Live {
     fn status(&self) -> Status {
         let mut inner = self.lock();
-        inner.refresh(&self.cpu);
+        inner.refresh_now(&self.cpu);
         inner.last.clone()
     }
 

@@ -291,6 +291,11 @@ impl Gateway {
         self.core.stats()
     }
 
+    /// Brings what the workers publish up to date.
+    pub fn bring_stats_up_to_date(&self) {
+        self.core.bring_stats_up_to_date();
+    }
+
     /// What the workers tell; `None` the second time.
     #[must_use]
     pub fn take_events(&mut self) -> Option<Events> {

@@ -151,6 +151,38 @@ fn through_suites(
     (counts, shared)
 }
 
+/// Seen before: 49 of 50 packets that had arrived at the far host were counted.
+#[test]
+fn counters_that_are_brought_up_to_date_include_what_has_arrived_elsewhere() {
+    let arena = arena(16_384);
+    let mut cabling = cable(1, &PATIENT);
+    let (engine, threads) = ((EngineChoice::Inline, Sharing::default()), ThreadConfig::default());
+    let flows: (u8, &dyn Fn(u8) -> Suite) = (1, &|_| GCM);
+    let a = gateway(Side::A, arena, &engine, cabling.ports_a, flows, |_| 0, &threads);
+    let b = gateway(Side::B, arena, &engine, cabling.ports_b, flows, |_| 0, &threads);
+    let mut pool = arena.pool();
+    let mut burst = Burst::new();
+    let mut next = [0];
+    for number in 0..500 {
+        burst.push(frame(&mut pool, Side::A, 0, number, 100)).unwrap();
+        cabling.hosts_a[0].tx(&mut pool, &mut burst).unwrap();
+        while receive(&mut cabling.hosts_b[0], &mut pool, &mut burst, &mut next) == 0 {
+            std::thread::yield_now();
+        }
+        for runtime in [&a, &b] {
+            runtime.bring_stats_up_to_date(LIMIT);
+            let (plain, wire) = (runtime.stats()[0].plain(), runtime.stats()[0].wire());
+            let counts =
+                [&plain, &wire].map(|port| port.value("rx_packets") + port.value("tx_packets"));
+            assert_eq!(counts, [number + 1; 2]);
+        }
+    }
+    // Workers that have ended are not waited for.
+    let stats = a.stats().to_vec();
+    drop((a, b));
+    assert_eq!(stats[0].plain().value("rx_packets"), 500);
+}
+
 #[test]
 fn packets_reach_the_worker_that_owns_their_sa_in_order() {
     // Both of A's SAs on worker 1, B's on worker 0: every packet changes workers on both sides.
