@@ -26,8 +26,8 @@ use convoy_host::netlink::Rtnl;
 
 use crate::{LabError, Namespace, error::Doing as _};
 
-/// How long the kernel may take to notice a cable; it looks once a second at the slowest.
-const READY: Duration = Duration::from_secs(5);
+/// How long the kernel may take to notice a cable. It looks once a second at the slowest, on a host with time.
+const READY: Duration = Duration::from_secs(60);
 
 /// Interfaces get indices of our own choice, no two alike: the kernel brings up a veth pair without
 /// delay only when the indices of its ends differ.

@@ -684,27 +684,33 @@ mod tests {
     /// How many there are is no matter, for what a policy costs that comes.
     #[test]
     fn a_policy_costs_the_same_among_many() {
-        let mut prefixes = PolicyPrefixes::default();
-        let mut policies = (0_u32..40_000).map(|number| {
-            let net = |first: u32| {
-                let address = Ipv4Addr::from_bits((first << 24) + (number << 8));
-                IpNet::new(address.into(), 24).unwrap()
-            };
-            let (local, remote, way) = (net(10), net(172), Some(Way::Out));
-            Policy { local, remote, is_whole: true, verdict: Verdict::Discard, way }
-        });
-        let mut took = |count: usize| {
+        let policies = || {
+            (0_u32..60_000).map(|number| {
+                let net = |first: u32| {
+                    let address = Ipv4Addr::from_bits((first << 24) + (number << 8));
+                    IpNet::new(address.into(), 24).unwrap()
+                };
+                let (local, remote, way) = (net(10), net(172), Some(Way::Out));
+                Policy { local, remote, is_whole: true, verdict: Verdict::Discard, way }
+            })
+        };
+        let took = |prefixes: &mut PolicyPrefixes, policies: &mut dyn Iterator<Item = Policy>| {
             let begun = std::time::Instant::now();
-            for policy in policies.by_ref().take(count) {
+            for policy in policies.take(200) {
                 let _ = prefixes.change(&[policy], &[]);
                 let _ = prefixes.held();
             }
             begun.elapsed()
         };
-        let few = (0..5).map(|_| took(200)).min().unwrap();
-        took(35_000);
-        let many = (0..5).map(|_| took(200)).min().unwrap();
-        assert!(many < few * 6, "{few:?} among a thousand, {many:?} among 36,000");
+        let (mut few, mut many) = (PolicyPrefixes::default(), PolicyPrefixes::default());
+        let (mut to_few, mut to_many) = (policies(), policies());
+        for _ in 0..35_000 / 200 {
+            took(&mut many, &mut to_many);
+        }
+        // Others use the processor, too, so one moment in which both have it must do.
+        let pairs: Vec<_> =
+            (0..20).map(|_| (took(&mut few, &mut to_few), took(&mut many, &mut to_many))).collect();
+        assert!(pairs.iter().any(|(few, many)| *many < *few * 6), "{pairs:?}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ const UNDER_WAY: usize = 4;
 /// Bytes in front of the text: outer header, ESP header and IV.
 const FRONT: usize = 44;
 /// How long an engine may take to let go of what it holds.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Frames: what is under way, its sources, results and copies.
 const FRAMES: u32 = 16_384;
 
@@ -299,11 +299,15 @@ impl Course {
         mut before: impl FnMut(&mut Front),
     ) -> Result<f64, EngineError> {
         let (begun, mut packets) = (Instant::now(), 0);
-        while begun.elapsed() < time {
+        // Threads of an engine may get no processor for longer than that.
+        while begun.elapsed() < time || packets == 0 && begun.elapsed() < PATIENCE {
             before(&mut self.front);
             self.lay_out()?;
             self.hand_over();
             packets += self.poll()?.0;
+        }
+        if packets == 0 {
+            return Err(EngineError::Broken("nothing came back"));
         }
         let rate = packets as f64 / begun.elapsed().as_secs_f64();
         self.drain()?;

@@ -115,7 +115,9 @@ mod tests {
         let cpu = Cpu::detect().unwrap();
         let load = Load { suite: "aes-128-gcm-16".parse().unwrap(), size: PacketSize::Bytes(100) };
         let with = &Maker::Tier(cpu, cpu.best());
-        assert_eq!(stall(with, load).unwrap().jobs, 1024);
+        // A pause of this thread may hide the stall.
+        let stalled = (0..5).find_map(|_| stall(with, load).ok());
+        assert_eq!(stalled.map(|stall| stall.jobs), Some(1024));
         let rekeys = rekeys("inline", Front::inline(), with, load, Duration::from_millis(50));
         assert!(rekeys.unwrap().throughput.mean > 0.0);
     }

@@ -206,8 +206,11 @@ fn empty(dir: &Path) {
 }
 
 fn replace(dir: &Path) {
-    std::fs::rename(dir, dir.with_extension("aside")).unwrap();
-    std::fs::create_dir(dir).unwrap();
+    // At once: a gateway that looks in between would say that it is gone.
+    let aside = dir.with_extension("aside");
+    std::fs::create_dir(&aside).unwrap();
+    let (here, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
+    rustix::fs::renameat_with(here, dir, here, &aside, flags).unwrap();
 }
 
 fn restore_a_copy(dir: &Path) {
@@ -218,7 +221,10 @@ fn restore_a_copy(dir: &Path) {
 }
 
 fn remove(dir: &Path) {
-    std::fs::remove_dir_all(dir).unwrap();
+    // A gateway that looks meanwhile leaves a sign in it.
+    while let Err(error) = std::fs::remove_dir_all(dir) {
+        assert_eq!(error.kind(), std::io::ErrorKind::DirectoryNotEmpty, "{error}");
+    }
 }
 
 /// Nothing is granted any more once the next life would not find it, and it is said, although nothing

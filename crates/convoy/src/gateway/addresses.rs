@@ -17,9 +17,9 @@ use socket2::{Domain, Socket, Type};
 use super::direct::local_addresses;
 use super::plan::finding;
 
-/// How long duplicate-address detection takes at most, as the kernel is set by default: a random delay
-/// of a second, and one probe.
-const DETECTION: Duration = Duration::from_secs(3);
+/// How long duplicate-address detection may take. As the kernel is set by default it is a random delay of up
+/// to a second and one probe, but a busy host runs it late.
+const DETECTION: Duration = Duration::from_secs(6);
 /// Between two looks meanwhile.
 const PAUSE: Duration = Duration::from_millis(50);
 

@@ -180,13 +180,8 @@ fn an_mtu_beyond_all_frames_is_followed_as_far_as_there_is_room_and_the_log_says
     let a = Gateway::start(&lab.a.gateway, &site);
     ip(&lab.b.gateway, "link set wire mtu 9000");
     ip(&lab.a.gateway, "link set wire mtu 9000");
-    let log = "interface wire takes packets of 9000 bytes now, but there is room for";
-    let begun = Instant::now();
-    while !a.log().contains(log) {
-        assert!(begun.elapsed() < PATIENCE, "{}", a.log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert!(a.log().contains("the way to the peers takes packets of 9000 bytes"), "{}", a.log());
+    wait_for_log(&a, "interface wire takes packets of 9000 bytes now, but there is room for");
+    wait_for_log(&a, "the way to the peers takes packets of 9000 bytes");
     let sas = status(&site)["sas"].as_array().unwrap().clone();
     let mtu = sas.iter().find_map(|sa| sa["path_mtu"].as_u64()).unwrap();
     assert!((1501..9000).contains(&mtu), "{mtu}");

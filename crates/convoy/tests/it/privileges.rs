@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use crate::common::{Gateway, Plan, convoy, sandboxed, status, text};
+use crate::common::{Gateway, PATIENCE, Plan, convoy, sandboxed, status, text};
 use convoy_lab::traffic::{Ping, Watch};
 use convoy_lab::{Family, Topology, TopologyConfig};
 use nix::sys::signal::{Signal, kill};
@@ -45,13 +45,14 @@ fn lab() -> Topology {
 fn threads(process: u32) -> BTreeMap<String, BTreeMap<String, String>> {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let of = |path: &Path| {
-        let text = fs::read_to_string(path.join("status")).unwrap();
+        let text = fs::read_to_string(path.join("status")).ok()?;
         let pairs = text.lines().filter_map(|line| line.split_once(":\t"));
-        pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
+        Some(pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect())
     };
+    // One may end meanwhile.
     tasks
         .map(|task| task.unwrap())
-        .map(|task| (task.file_name().into_string().unwrap(), of(&task.path())))
+        .filter_map(|task| Some((task.file_name().into_string().unwrap(), of(&task.path())?)))
         .collect()
 }
 
@@ -90,7 +91,7 @@ fn reload(site: &Path) {
 fn pings(lab: &Topology) -> (u64, u64) {
     let cancel = AtomicBool::new(false);
     let interval = Duration::from_millis(10);
-    let ping = Ping { interval, ..Ping::new(lab.b.host_address(Family::V4)) };
+    let ping = Ping { interval, timeout: PATIENCE, ..Ping::new(lab.b.host_address(Family::V4)) };
     let report = ping.run(&lab.a.host, &mut Watch::new(&cancel)).unwrap();
     (report.sent, report.received)
 }
@@ -216,7 +217,7 @@ fn a_program_with_capabilities_of_its_file_ignores_the_variable_that_denies_cpu_
     let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     open(folder.path());
     let program = folder.path().join("convoy");
-    fs::copy(env!("CARGO_BIN_EXE_convoy"), &program).unwrap();
+    crate::common::copy_program(&program);
     open(&program);
     let run = || {
         let mut command = Command::new(&program);

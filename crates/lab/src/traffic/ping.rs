@@ -167,12 +167,15 @@ impl Run<'_> {
                 continue;
             }
             let settled = self.report.received + self.report.troubles.len() as u64;
-            let last = self.sent_at.last().map_or(start, |last| *last + self.ping.timeout);
-            let over = Instant::now() >= last || settled >= self.report.sent || watch.cancelled();
-            if all_asked && over {
+            if all_asked && (settled >= self.report.sent || watch.cancelled()) {
                 break;
             }
-            self.listen(&mut buffer);
+            let last = self.sent_at.last().map_or(start, |last| *last + self.ping.timeout);
+            let over = Instant::now() >= last;
+            // What has come while this thread did not run is no loss.
+            if !self.listen(&mut buffer) && all_asked && over {
+                break;
+            }
             if told.elapsed() >= super::TICK {
                 told = Instant::now();
                 watch.tell(self.progress(start));
@@ -212,10 +215,15 @@ impl Run<'_> {
         }
     }
 
-    fn listen(&mut self, buffer: &mut [u8]) {
+    /// Whether something came.
+    fn listen(&mut self, buffer: &mut [u8]) -> bool {
         let mut socket = self.socket;
-        let Ok(length) = socket.read(buffer) else { return };
-        let Some(mut message) = buffer.get(..length) else { return };
+        let Ok(length) = socket.read(buffer) else { return false };
+        self.hear(buffer.get(..length).unwrap_or_default());
+        true
+    }
+
+    fn hear(&mut self, mut message: &[u8]) {
         if self.ping.to.is_ipv4() {
             // Raw IPv4 sockets deliver the IP header, raw IPv6 sockets do not.
             let header = usize::from(message.first().copied().unwrap_or(0) & 0xf) * 4;

@@ -287,7 +287,10 @@ fn retransmits(namespace: &Namespace) -> Result<u64, LabError> {
 /// Sends until told to stop, then closes its half.
 fn send(mut stream: &TcpStream, pattern: &Pattern, shared: &Shared) -> Seen {
     let mut seen = Seen::default();
-    while !shared.stop.load(Ordering::Relaxed) {
+    // Once at least: this thread may run late.
+    let mut is_over = false;
+    while !is_over {
+        is_over = shared.stop.load(Ordering::Relaxed);
         match stream.write(pattern.at(seen.bytes, CHUNK)) {
             Ok(n) => seen.bytes += n as u64,
             Err(e) if passing(&e) => {}

@@ -152,7 +152,7 @@ fn config() -> Config {
 }
 
 fn raise(world: &World, sets: PrefixSets) -> LeakProtection {
-    world.gateway.run(|| LeakProtection::raise(config(), sets).unwrap())
+    crate::world::raise(|| world.gateway.run(|| LeakProtection::raise(config(), sets.clone())))
 }
 
 fn site() -> PrefixSets {

@@ -118,7 +118,12 @@ fn talk(setup: &Setup, socket: &str, way: &[&str], serves: bool) {
     server.args(["s_server", "-quiet", "-rev", "-naccept", "1", "-unix"]).arg(&socket).args(way);
     server.arg("-cert").arg(setup.path("cert.pem")).arg("-key").arg(setup.path("key.pem"));
     let _server = Running(server.spawn().unwrap());
-    until("the server listens", || socket.exists());
+    // Its file is there a moment before.
+    until("the server listens", || {
+        let sockets = fs::read_to_string("/proc/net/unix").unwrap();
+        let path = format!(" {}", socket.display());
+        sockets.lines().any(|line| line.ends_with(&path) && line.contains(" 00010000 "))
+    });
     let mut client = side(!serves);
     client.args(["s_client", "-quiet", "-servername", "localhost", "-CAfile"]);
     client.arg(setup.path("cert.pem")).arg("-verify_return_error").arg("-unix").arg(&socket);

@@ -135,10 +135,12 @@ fn who_is_silent_is_given_up() {
         return;
     };
     let [cipher, _] = ciphers();
-    let silent = Job { connections: 1, patience: 1.0, seconds: 5.0, ..job(&server, cipher, 1) };
+    let silent = Job { connections: 1, patience: 1.0, seconds: 8.0, ..job(&server, cipher, 1) };
     let Some(tally) = run(silent) else { return };
-    assert_eq!(tally.failures, [("nothing was heard for 1.0 s".to_owned(), 2)].into());
-    assert!(tally.files >= 2);
+    let reasons: Vec<_> = tally.failures.keys().collect();
+    assert_eq!(reasons, ["nothing was heard for 1.0 s"]);
+    // On a busy machine it may be the same with others.
+    assert!(tally.failed() >= 2 && tally.files >= 2, "{tally:?}");
 }
 
 #[test]

@@ -31,6 +31,13 @@ pub fn can_make_namespaces() -> bool {
     false
 }
 
+/// Copies the program, to be run from there. Not by this process: another that it has just started may still
+/// have a copy of the descriptor that writes, and then the kernel runs no such file.
+pub fn copy_program(to: &Path) {
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_convoy")).arg(to).status();
+    assert!(copied.unwrap().success(), "cp to {}", to.display());
+}
+
 /// For the environment of `convoy exec`: the library that cargo has put beside the tests.
 pub fn preload() -> (&'static str, PathBuf) {
     let test = std::env::current_exe().unwrap();

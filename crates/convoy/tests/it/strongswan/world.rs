@@ -192,6 +192,13 @@ impl World {
         ping.run(from, &mut Watch::new(&NEVER)).unwrap().received
     }
 
+    /// Whether so many pings, the first of which make a tunnel, are all answered, sooner or later.
+    pub(crate) fn ping_makes_tunnel(from: &Namespace, to: IpAddr, count: u16) -> bool {
+        let interval = Duration::from_millis(10);
+        let ping = Ping { count, interval, timeout: LIMIT, ..Ping::new(to) };
+        ping.run(from, &mut Watch::new(&NEVER)).unwrap().received == u64::from(count)
+    }
+
     /// Whether one ping is answered soon.
     pub(crate) fn try_ping(from: &Namespace, to: IpAddr) -> bool {
         let ping = Ping { count: 1, timeout: Duration::from_millis(300), ..Ping::new(to) };

@@ -22,6 +22,10 @@ pub fn cable(mtu: u32) -> Result<[Namespace; 2], String> {
         namespace.run(move || silence(link));
         namespace.ip(&format!("link set {link} up"));
     }
+    // Until then the kernel drops what is sent.
+    for (namespace, link) in ends.iter().zip(["near", "far"]) {
+        super::until(|| namespace.run(move || shown(link).contains("state UP")));
+    }
     Ok(ends)
 }
 
@@ -50,14 +54,19 @@ fn text(mac: Mac) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
+/// A line of `ip` about an interface.
+fn shown(name: &str) -> String {
+    let shown = std::process::Command::new("ip").args(["-o", "link", "show", name]).output();
+    String::from_utf8(shown.unwrap().stdout).unwrap()
+}
+
 /// The interface, as the namespace knows it.
 pub fn interface(namespace: &Namespace, name: &'static str) -> Interface {
     let (index, mtu) = namespace.run(move || {
         let path = format!("{name}\0");
         // SAFETY: the name ends with a zero byte.
         let index = unsafe { libc::if_nametoindex(path.as_ptr().cast()) };
-        let shown = std::process::Command::new("ip").args(["-o", "link", "show", name]).output();
-        let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
+        let shown = shown(name);
         let mut words = shown.split_whitespace().skip_while(|word| *word != "mtu");
         (index, words.nth(1).unwrap().parse().unwrap())
     });

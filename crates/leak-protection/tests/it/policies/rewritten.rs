@@ -2,7 +2,7 @@
 //! them.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -140,9 +140,13 @@ fn world() -> Option<World> {
         }
         space.ip(&format!("address add fd07::{last}/64 dev {link} nodad"));
     }
-    let file = std::env::temp_dir().join(format!("convoy-rewritten-{}.nft", std::process::id()));
+    // One file for each test.
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let (process, number) = (std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let file = std::env::temp_dir().join(format!("convoy-rewritten-{process}-{number}.nft"));
     std::fs::write(&file, RULES).unwrap();
     let loaded = world.gateway.command("nft", &format!("-f {}", file.display()));
+    std::fs::remove_file(&file).unwrap();
     if let Err(error) = loaded {
         crate::world::skipped(&format!("nothing changes addresses here: {error}"));
         return None;

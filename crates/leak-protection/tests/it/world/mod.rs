@@ -22,7 +22,9 @@ use std::{
 };
 
 use convoy_host::{LinkName, Netns};
-use convoy_leak_protection::{AskedTotal, Config, Listener as QueueListener, Questions};
+use convoy_leak_protection::{
+    AskedTotal, Config, LeakProtectionError, Listener as QueueListener, Questions,
+};
 use nix::libc;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
@@ -298,6 +300,19 @@ pub(crate) fn listen(questions: &Questions) -> QueueListener {
             Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
         }
         thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Raises leak protection. Children of other tests hold copies of the sockets that own tables until they have
+/// begun their program, so an earlier life may seem to hold them for a moment.
+#[track_caller]
+pub(crate) fn raise<T>(mut raise: impl FnMut() -> Result<T, LeakProtectionError>) -> T {
+    let begun = Instant::now();
+    loop {
+        match raise() {
+            Err(LeakProtectionError::Held { .. }) if begun.elapsed() < PATIENCE => {}
+            raised => return raised.unwrap(),
+        }
     }
 }
 

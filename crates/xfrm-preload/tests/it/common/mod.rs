@@ -22,8 +22,8 @@ use convoy_xfrm::{
 use nix::cmsg_space;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, Backlog, ControlMessageOwned, MsgFlags, SockFlag, SockType, UnixAddr, accept4,
-    bind, listen, recvmsg, send, sendmsg, socket,
+    AddressFamily, Backlog, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr,
+    accept4, bind, listen, recvmsg, send, sendmsg, shutdown, socket,
 };
 
 /// The library, as cargo built it for these tests.
@@ -229,6 +229,12 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, SeqCst);
         let served = self.thread.take().unwrap().join();
+        // Processes that were just started may still have copies of the descriptors.
+        if let Ok(state) = self.state.lock() {
+            for client in &state.clients {
+                let _ = shutdown(client.connection.as_raw_fd(), Shutdown::Both);
+            }
+        }
         // A second panic would hide what the first one says.
         if !std::thread::panicking() {
             served.unwrap();
