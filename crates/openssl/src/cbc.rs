@@ -12,7 +12,7 @@ use zeroize::Zeroize;
 
 use crate::{
     Reason,
-    stats::{Counter, add},
+    stats::{Counter, Tally},
 };
 
 /// Bytes of an IV, and of an AES block.
@@ -56,6 +56,7 @@ pub struct CbcHmac {
     /// length then is that of the text.
     explicit: Option<usize>,
     multi: Multi,
+    tally: Tally,
 }
 
 /// Several records in one call (`tls1multi_*`).
@@ -97,6 +98,7 @@ impl CbcHmac {
             tls_pad: 0,
             explicit: None,
             multi: Multi::default(),
+            tally: Tally::here(),
         })
     }
 
@@ -132,7 +134,7 @@ impl CbcHmac {
             self.key.set_cipher(direction, key).map_err(|_| Reason::InvalidKeyLength)?;
             (self.tls_aad, self.multi.plan) = (None, None);
             self.explicit = self.explicit.map(|_| IV);
-            add(Counter::Keys, 1);
+            self.tally.add(Counter::Keys, 1);
         }
         Ok(())
     }
@@ -223,9 +225,9 @@ impl CbcHmac {
         let text = text_of(aad).checked_sub(front)?;
         let header = RecordHeader::parse(aad);
         self.key.seal(header, &mut self.iv, front, text, record).ok()?;
-        add(Counter::RecordsSealed, 1);
-        add(Counter::RecordBytesSealed, text as u64);
-        add(Counter::CbcRecordsSealed, 1);
+        self.tally.add(Counter::RecordsSealed, 1);
+        self.tally.add(Counter::RecordBytesSealed, text as u64);
+        self.tally.add(Counter::CbcRecordsSealed, 1);
         Some(record.len())
     }
 
@@ -239,12 +241,12 @@ impl CbcHmac {
         }
         let opened = self.key.open(RecordHeader::parse(aad), &iv, record);
         let Ok(text) = opened else {
-            add(Counter::Forged, 1);
+            self.tally.add(Counter::Forged, 1);
             return None;
         };
-        add(Counter::RecordsOpened, 1);
-        add(Counter::RecordBytesOpened, text as u64);
-        add(Counter::CbcRecordsOpened, 1);
+        self.tally.add(Counter::RecordsOpened, 1);
+        self.tally.add(Counter::RecordBytesOpened, text as u64);
+        self.tally.add(Counter::CbcRecordsOpened, 1);
         // libssl skips what stands in front.
         match self.explicit {
             Some(explicit) => (front + text).checked_sub(explicit),
@@ -257,10 +259,10 @@ impl CbcHmac {
         let len = data.len() as u64;
         if self.seals {
             self.key.encrypt_only(&mut self.iv, data).ok()?;
-            add(Counter::MessageBytesSealed, len);
+            self.tally.add(Counter::MessageBytesSealed, len);
         } else {
             self.key.decrypt_only(&mut self.iv, data).ok()?;
-            add(Counter::MessageBytesOpened, len);
+            self.tally.add(Counter::MessageBytesOpened, len);
         }
         Some(data.len())
     }
@@ -364,10 +366,10 @@ impl CbcHmac {
         }
         self.key.seal_burst(&mut burst).ok()?;
         self.multi.made = plan.packed;
-        add(Counter::Multiblocks, 1);
-        add(Counter::RecordsSealed, plan.records as u64);
-        add(Counter::RecordBytesSealed, text.len() as u64);
-        add(Counter::CbcRecordsSealed, plan.records as u64);
+        self.tally.add(Counter::Multiblocks, 1);
+        self.tally.add(Counter::RecordsSealed, plan.records as u64);
+        self.tally.add(Counter::RecordBytesSealed, text.len() as u64);
+        self.tally.add(Counter::CbcRecordsSealed, plan.records as u64);
         Some(())
     }
 }

@@ -8,7 +8,7 @@ use zeroize::Zeroize;
 use crate::{
     Reason,
     gcm::{TAG, TLS_AAD},
-    stats::{Counter, add},
+    stats::{Counter, Tally},
 };
 
 /// Bytes of a key.
@@ -55,6 +55,7 @@ pub struct ChaCha {
     stream: Option<ChaChaStream>,
     /// Parts of text it has had so far.
     parts: u64,
+    tally: Tally,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +71,7 @@ enum IvState {
 impl ChaCha {
     /// A context without a key.
     #[must_use]
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             seals: false,
             key: None,
@@ -83,6 +84,7 @@ impl ChaCha {
             tls_pad: 0,
             stream: None,
             parts: 0,
+            tally: Tally::here(),
         }
     }
 
@@ -113,7 +115,7 @@ impl ChaCha {
             self.end_message();
             self.tls_aad = None;
             self.set_key(key)?;
-            add(Counter::Keys, 1);
+            self.tally.add(Counter::Keys, 1);
         }
         Ok(())
     }
@@ -266,13 +268,13 @@ impl ChaCha {
         }
         self.parts += 1;
         if self.parts == 2 {
-            add(Counter::InParts, 1);
+            self.tally.add(Counter::InParts, 1);
         }
         let bytes = match self.seals {
             true => Counter::MessageBytesSealed,
             false => Counter::MessageBytesOpened,
         };
-        add(bytes, data.len() as u64);
+        self.tally.add(bytes, data.len() as u64);
         true
     }
 
@@ -287,11 +289,11 @@ impl ChaCha {
         if self.seals {
             let Ok(tag) = stream.tag() else { return false };
             self.tag = tag;
-            add(Counter::MessagesSealed, 1);
+            self.tally.add(Counter::MessagesSealed, 1);
             return true;
         }
         let is_authentic = stream.verify(&self.tag[..self.tag_len.min(TAG)]) == Ok(true);
-        add(if is_authentic { Counter::MessagesOpened } else { Counter::Forged }, 1);
+        self.tally.add(if is_authentic { Counter::MessagesOpened } else { Counter::Forged }, 1);
         is_authentic
     }
 
@@ -305,8 +307,8 @@ impl ChaCha {
         }
         let Ok(made) = stream.tag() else { return false };
         (*tag, self.tag) = (made, made);
-        add(Counter::RecordsSealed, 1);
-        add(Counter::RecordBytesSealed, text.len() as u64);
+        self.tally.add(Counter::RecordsSealed, 1);
+        self.tally.add(Counter::RecordBytesSealed, text.len() as u64);
         true
     }
 
@@ -317,11 +319,11 @@ impl ChaCha {
         let is_open = stream.update(text).is_ok();
         if !is_open || stream.verify(tag) != Ok(true) {
             text.fill(0);
-            add(Counter::Forged, 1);
+            self.tally.add(Counter::Forged, 1);
             return false;
         }
-        add(Counter::RecordsOpened, 1);
-        add(Counter::RecordBytesOpened, text.len() as u64);
+        self.tally.add(Counter::RecordsOpened, 1);
+        self.tally.add(Counter::RecordBytesOpened, text.len() as u64);
         true
     }
 

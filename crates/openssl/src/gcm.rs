@@ -10,7 +10,7 @@ use zeroize::Zeroize;
 
 use crate::{
     Reason,
-    stats::{Counter, add},
+    stats::{Counter, Tally},
 };
 
 /// Bytes of a tag.
@@ -56,6 +56,7 @@ pub struct Gcm {
     stream: Option<GcmStream>,
     /// Parts of text it has had so far.
     parts: u64,
+    tally: Tally,
 }
 
 #[derive(Clone)]
@@ -105,6 +106,7 @@ impl Gcm {
             tls_pad: 0,
             stream: None,
             parts: 0,
+            tally: Tally::here(),
         }
     }
 
@@ -145,7 +147,7 @@ impl Gcm {
             self.stream = None;
             self.set_key(key)?;
             self.iv.last = None;
-            add(Counter::Keys, 1);
+            self.tally.add(Counter::Keys, 1);
         }
         Ok(())
     }
@@ -428,13 +430,13 @@ impl Gcm {
         }
         self.parts += 1;
         if self.parts == 2 {
-            add(Counter::InParts, 1);
+            self.tally.add(Counter::InParts, 1);
         }
         let bytes = match self.seals {
             true => Counter::MessageBytesSealed,
             false => Counter::MessageBytesOpened,
         };
-        add(bytes, data.len() as u64);
+        self.tally.add(bytes, data.len() as u64);
         true
     }
 
@@ -449,12 +451,12 @@ impl Gcm {
         if self.seals {
             let Ok(tag) = stream.tag() else { return false };
             (self.tag, self.tag_len) = (tag, Some(TAG));
-            add(Counter::MessagesSealed, 1);
+            self.tally.add(Counter::MessagesSealed, 1);
             return true;
         }
         let tag = &self.tag[..self.tag_len.unwrap_or(TAG)];
         let is_authentic = stream.verify(tag) == Ok(true);
-        add(if is_authentic { Counter::MessagesOpened } else { Counter::Forged }, 1);
+        self.tally.add(if is_authentic { Counter::MessagesOpened } else { Counter::Forged }, 1);
         is_authentic
     }
 
@@ -498,8 +500,8 @@ impl Gcm {
             let nonce = Nonce::new(nonce(*explicit));
             let op = SealOp::with_aead_key(key, nonce, aad, text, tag).map_err(|_| refused)?;
             seal_burst(&mut [op]);
-            add(Counter::RecordsSealed, 1);
-            add(Counter::RecordBytesSealed, len as u64);
+            self.tally.add(Counter::RecordsSealed, 1);
+            self.tally.add(Counter::RecordBytesSealed, len as u64);
             return Ok(whole);
         }
         self.iv.bytes[4..12].copy_from_slice(explicit);
@@ -507,11 +509,11 @@ impl Gcm {
         let mut burst = [op.map_err(|_| refused)?];
         open_burst(&mut burst);
         if burst[0].verdict() != Verdict::Authentic {
-            add(Counter::Forged, 1);
+            self.tally.add(Counter::Forged, 1);
             return Err(refused);
         }
-        add(Counter::RecordsOpened, 1);
-        add(Counter::RecordBytesOpened, len as u64);
+        self.tally.add(Counter::RecordsOpened, 1);
+        self.tally.add(Counter::RecordBytesOpened, len as u64);
         Ok(len)
     }
 }

@@ -1,12 +1,18 @@
 //! What the provider did, counted in a file.
 //!
-//! The file is a page of counters that every process maps and adds to, so the workers that a server
-//! forks count together with it, and what they counted stays when they are gone. Which file, if any, is
+//! The file is rows of counters that every process maps and adds to, so the workers that a server
+//! forks count together with it, and what they counted stays when they are gone. A context counts in the
+//! row of the processor that made it, so that workers do not wait for each other's cache lines; a counter
+//! stands at the sum of its rows. Which file, if any, is
 //! said by [`KEY`] in the provider's section of OpenSSL's configuration, or else by the environment
 //! variable [`VARIABLE`]; it is opened once, when the provider is loaded. Without a file nothing is
 //! counted.
 
-use std::{fmt, io, path::Path};
+use std::{
+    fmt, io,
+    path::Path,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 /// The key of the provider's section that names the file.
 pub const KEY: &str = "stats";
@@ -15,10 +21,16 @@ pub const KEY: &str = "stats";
 pub const VARIABLE: &str = "CONVOY_PROVIDER_STATS";
 
 /// What a file of counters begins with.
-pub(crate) const MAGIC: [u8; 8] = *b"CONVOYP1";
+pub(crate) const MAGIC: [u8; 8] = *b"CONVOYP2";
 
-/// Bytes of a file of counters: a page.
-pub(crate) const BYTES: usize = 4096;
+/// Bytes of a row: a pair of cache lines, as processors fetch them. [`MAGIC`] has the first row to itself.
+pub(crate) const ROW: usize = 8 * Counter::ALL.len();
+
+/// Rows of counters. Processors of equal numbers modulo this one share a row.
+pub(crate) const ROWS: usize = 63;
+
+/// Bytes of a file of counters.
+pub(crate) const BYTES: usize = (1 + ROWS) * ROW;
 
 /// A thing that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,10 +159,12 @@ impl Counts {
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let words = bytes.strip_prefix(&MAGIC)?.as_chunks::<8>().0;
-        let mut counts = [0; Counter::ALL.len()];
-        for (count, word) in counts.iter_mut().zip(words.get(..Counter::ALL.len())?) {
-            *count = u64::from_ne_bytes(*word);
+        let bytes: &[u8; BYTES] = bytes.try_into().ok().filter(|_| bytes.starts_with(&MAGIC))?;
+        let mut counts = [0_u64; Counter::ALL.len()];
+        for row in &bytes.as_chunks::<ROW>().0[1..] {
+            for (count, word) in counts.iter_mut().zip(row.as_chunks::<8>().0) {
+                *count = count.wrapping_add(u64::from_ne_bytes(*word));
+            }
         }
         Some(Self(counts))
     }
@@ -171,10 +185,23 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Adds to a counter, if there is a file.
-#[inline]
-pub(crate) fn add(counter: Counter, more: u64) {
-    crate::ffi::counters::add(counter, more);
+/// Where a context counts: a row of the file, if there is one.
+#[derive(Clone, Copy)]
+pub(crate) struct Tally(Option<&'static [AtomicU64; Counter::ALL.len()]>);
+
+impl Tally {
+    /// The row of the processor this runs on.
+    pub(crate) fn here() -> Self {
+        Self(crate::ffi::counters::rows().map(|rows| &rows[rustix::thread::sched_getcpu() % ROWS]))
+    }
+
+    /// Adds to a counter.
+    #[inline]
+    pub(crate) fn add(self, counter: Counter, more: u64) {
+        if let Some(row) = self.0 {
+            row[counter as usize].fetch_add(more, Relaxed);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -187,17 +214,20 @@ mod tests {
             assert_eq!(counter as usize, place, "{}", counter.name());
         }
         let mut file = MAGIC.to_vec();
-        file.extend((0..Counter::ALL.len() as u64).flat_map(|i| (i * 3).to_ne_bytes()));
-        file.resize(BYTES, 0);
+        file.resize(ROW, 0);
+        for row in 1..=ROWS as u64 {
+            file.extend((0..Counter::ALL.len() as u64).flat_map(|i| (i * row).to_ne_bytes()));
+        }
         let counts = Counts::parse(&file).unwrap();
-        assert_eq!((counts.get(Counter::Loaded), counts.get(Counter::Keys)), (0, 6));
-        assert!(counts.to_string().contains("in-parts             36\n"), "{counts}");
+        // 1 + 2 + ... + 63 is 2016.
+        assert_eq!((counts.get(Counter::Loaded), counts.get(Counter::Keys)), (0, 2 * 2016));
+        assert!(counts.to_string().contains("in-parts             24192\n"), "{counts}");
     }
 
     #[test]
     fn other_files_are_refused() {
         assert_eq!(Counts::parse(b""), None);
-        assert_eq!(Counts::parse(b"CONVOYP1 but short"), None);
+        assert_eq!(Counts::parse(b"CONVOYP2 but short"), None);
         assert_eq!(Counts::parse(&[0; BYTES]), None);
         let missing = Path::new("/nowhere/at/all");
         assert_eq!(Counts::read(missing).unwrap_err().kind(), io::ErrorKind::NotFound);

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Reason,
-    stats::{Counter, add},
+    stats::{Counter, Tally},
 };
 
 /// A cipher of one direction, as the functions here call it.
@@ -61,7 +61,7 @@ pub(super) type DescribeContext = unsafe extern "C" fn(*mut c_void, *mut c_void)
 impl<C> Context<C> {
     /// A context for libcrypto to hold.
     pub(super) fn boxed(cipher: C, provider: *const Provider) -> *mut Self {
-        add(Counter::Contexts, 1);
+        Tally::here().add(Counter::Contexts, 1);
         Box::into_raw(Box::new(Self { cipher, provider }))
     }
 }

@@ -1,4 +1,4 @@
-//! The page of counters that processes share.
+//! The file of counters that processes share.
 
 use std::{
     env, fs,
@@ -6,10 +6,7 @@ use std::{
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     ptr,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{OnceLock, atomic::AtomicU64},
 };
 
 use rustix::{
@@ -18,29 +15,28 @@ use rustix::{
 };
 
 use super::core::Core;
-use crate::stats::{BYTES, Counter, MAGIC, VARIABLE};
+use crate::stats::{BYTES, Counter, MAGIC, ROW, ROWS, Tally, VARIABLE};
 
-/// The counters behind the file's first word. The page stays mapped until the process ends.
-static PAGE: OnceLock<Option<&'static [AtomicU64; Counter::ALL.len()]>> = OnceLock::new();
+type Rows = [[AtomicU64; Counter::ALL.len()]; ROWS];
 
-/// Adds to a counter, if there is a file.
-#[inline]
-pub(crate) fn add(counter: Counter, more: u64) {
-    if let Some(Some(counters)) = PAGE.get() {
-        counters[counter as usize].fetch_add(more, Relaxed);
-    }
+/// The counters behind the file's first row. They stay mapped until the process ends.
+static FILE: OnceLock<Option<&'static Rows>> = OnceLock::new();
+
+/// The counters, if there is a file.
+pub(crate) fn rows() -> Option<&'static Rows> {
+    *FILE.get()?
 }
 
 /// Opens the file that the configuration or the environment names, the first time the provider is loaded. A
 /// file that cannot be had is done without: no server should stay down for want of statistics.
 pub(super) fn open(core: &Core) {
-    PAGE.get_or_init(|| {
+    FILE.get_or_init(|| {
         let file = configured(core).or_else(|| {
             env::var_os(VARIABLE).filter(|name| !name.is_empty() && !is_secure()).map(PathBuf::from)
         })?;
-        page(&file)
+        map(&file)
     });
-    add(Counter::Loaded, 1);
+    Tally::here().add(Counter::Loaded, 1);
 }
 
 /// Whether the process has rights that whoever ran its program lacks (`AT_SECURE`), so that its environment
@@ -62,7 +58,7 @@ fn configured(core: &Core) -> Option<PathBuf> {
 }
 
 /// Maps a file of counters; makes it, for its owner alone, if it is not there.
-fn page(file: &Path) -> Option<&'static [AtomicU64; Counter::ALL.len()]> {
+fn map(file: &Path) -> Option<&'static Rows> {
     let mut options = fs::OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
@@ -80,14 +76,17 @@ fn page(file: &Path) -> Option<&'static [AtomicU64; Counter::ALL.len()]> {
     }
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
     // SAFETY: the kernel chooses the place.
-    let page = unsafe { mmap(ptr::null_mut(), BYTES, access, flags, &file, 0) }.ok()?;
-    let counters = page.cast::<AtomicU64>().wrapping_add(1);
-    // SAFETY: the page is whole words, is never unmapped, and is only ever used through atomics.
-    Some(unsafe { &*counters.cast() })
+    let start = unsafe { mmap(ptr::null_mut(), BYTES, access, flags, &file, 0) }.ok()?;
+    let rows = start.cast::<u8>().wrapping_add(ROW).cast::<Rows>();
+    // SAFETY: `BYTES` are a row and all of these, of whole words; they are never unmapped, and only ever used
+    // through atomics.
+    Some(unsafe { &*rows })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
     use crate::stats::Counts;
 
@@ -95,25 +94,26 @@ mod tests {
     fn what_one_mapping_counts_another_and_the_file_show() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("stats");
-        let (one, two) = (page(&file).unwrap(), page(&file).unwrap());
-        one[Counter::Keys as usize].fetch_add(2, Relaxed);
-        two[Counter::Keys as usize].fetch_add(3, Relaxed);
+        let (one, two) = (map(&file).unwrap(), map(&file).unwrap());
+        one[0][Counter::Keys as usize].fetch_add(2, Relaxed);
+        two[0][Counter::Keys as usize].fetch_add(3, Relaxed);
+        two[ROWS - 1][Counter::Keys as usize].fetch_add(4, Relaxed);
         let counts = Counts::read(&file).unwrap();
-        assert_eq!((counts.get(Counter::Keys), counts.get(Counter::Forged)), (5, 0));
+        assert_eq!((counts.get(Counter::Keys), counts.get(Counter::Forged)), (9, 0));
     }
 
     #[test]
     fn files_with_something_else_in_them_are_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let other = folder.path().join("other");
-        for text in ["precious", &"x".repeat(BYTES), "CONVOYP1"] {
+        for text in ["precious", &"x".repeat(BYTES), "CONVOYP1", "CONVOYP2"] {
             fs::write(&other, text).unwrap();
-            assert!(page(&other).is_none());
+            assert!(map(&other).is_none());
             assert_eq!(fs::read_to_string(&other).unwrap(), text);
         }
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(folder.path().join("elsewhere"), &link).unwrap();
-        assert!(page(&link).is_none());
-        assert!(page(folder.path()).is_none());
+        assert!(map(&link).is_none());
+        assert!(map(folder.path()).is_none());
     }
 }
