@@ -707,10 +707,12 @@ mod tests {
         for _ in 0..35_000 / 200 {
             took(&mut many, &mut to_many);
         }
-        // Others use the processor, too, so one moment in which both have it must do.
+        // In turn, as others use the processor, too.
         let pairs: Vec<_> =
             (0..20).map(|_| (took(&mut few, &mut to_few), took(&mut many, &mut to_many))).collect();
-        assert!(pairs.iter().any(|(few, many)| *many < *few * 6), "{pairs:?}");
+        let few = pairs.iter().map(|(few, _)| *few).min().unwrap();
+        let many = pairs.iter().map(|(_, many)| *many).min().unwrap();
+        assert!(many < few * 6, "{few:?} among a few thousand, {many:?} among 36,000");
     }
 
     #[test]

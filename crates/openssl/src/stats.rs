@@ -3,10 +3,9 @@
 //! The file is rows of counters that every process maps and adds to, so the workers that a server
 //! forks count together with it, and what they counted stays when they are gone. A context counts in the
 //! row of the processor that made it, so that workers do not wait for each other's cache lines; a counter
-//! stands at the sum of its rows. Which file, if any, is
-//! said by [`KEY`] in the provider's section of OpenSSL's configuration, or else by the environment
-//! variable [`VARIABLE`]; it is opened once, when the provider is loaded. Without a file nothing is
-//! counted.
+//! stands at the sum of its rows. Which file, if any, is said by [`KEY`] in the provider's section of
+//! OpenSSL's configuration, or else by the environment variable [`VARIABLE`]; it is opened once, when the
+//! provider is loaded. Without a file nothing is counted.
 
 use std::{
     fmt, io,
@@ -25,6 +24,7 @@ pub(crate) const MAGIC: [u8; 8] = *b"CONVOYP2";
 
 /// Bytes of a row: a pair of cache lines, as processors fetch them. [`MAGIC`] has the first row to itself.
 pub(crate) const ROW: usize = 8 * Counter::ALL.len();
+const _: () = assert!(ROW == 128);
 
 /// Rows of counters. Processors of equal numbers modulo this one share a row.
 pub(crate) const ROWS: usize = 63;
@@ -186,7 +186,6 @@ impl fmt::Display for Counts {
 }
 
 /// Where a context counts: a row of the file, if there is one.
-#[derive(Clone, Copy)]
 pub(crate) struct Tally(Option<&'static [AtomicU64; Counter::ALL.len()]>);
 
 impl Tally {
@@ -197,10 +196,17 @@ impl Tally {
 
     /// Adds to a counter.
     #[inline]
-    pub(crate) fn add(self, counter: Counter, more: u64) {
+    pub(crate) fn add(&self, counter: Counter, more: u64) {
         if let Some(row) = self.0 {
             row[counter as usize].fetch_add(more, Relaxed);
         }
+    }
+}
+
+/// A copy of a context counts where it is made.
+impl Clone for Tally {
+    fn clone(&self) -> Self {
+        Self::here()
     }
 }
 

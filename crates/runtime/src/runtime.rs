@@ -23,6 +23,8 @@ use crate::{
 const IDLE_TURNS: u32 = 3;
 /// How long a worker lets packets gather that come fast and in small bursts.
 const PAUSE: Duration = Duration::from_micros(40);
+/// How often it is looked whether a worker has brought its counters up to date.
+const ANSWER_LOOK: Duration = Duration::from_micros(50);
 /// How long a stopping worker goes on receiving what had come before, if it never stops coming.
 const LAST_CALL_NS: u64 = 100_000_000;
 
@@ -180,15 +182,23 @@ impl Runtime {
         &self.stats
     }
 
-    /// Brings what the workers publish up to date: packets that left or arrived anywhere before this was
-    /// called are counted when it returns. Workers that do not answer within `limit` are not waited for.
-    pub fn bring_stats_up_to_date(&self, limit: Duration) {
-        let until = Instant::now() + limit;
-        let asked: Vec<_> = self.stats.iter().map(|stats| stats.ask()).collect();
-        self.wake();
-        for (stats, asked) in self.stats.iter().zip(asked) {
-            while !stats.has_answered(asked) && Instant::now() < until {
-                std::thread::sleep(PAUSE);
+    /// Brings what the workers publish up to date: what a worker received, sent or dropped before the call is
+    /// counted when it returns. It waits for turns under way, for at most `limit`.
+    pub fn update_stats(&self, limit: Duration) {
+        self.stats_updater()(limit);
+    }
+
+    /// Does what [`Self::update_stats`] does, from wherever it is given to.
+    pub fn stats_updater(&self) -> impl Fn(Duration) + Send + Sync + 'static {
+        let (stats, wake) = (self.stats.clone(), self.waker());
+        move |limit| {
+            let until = Instant::now() + limit;
+            let asked: Vec<_> = stats.iter().map(|stats| stats.ask()).collect();
+            wake();
+            for (stats, asked) in stats.iter().zip(asked) {
+                while !stats.has_answered(asked) && Instant::now() < until {
+                    std::thread::sleep(ANSWER_LOOK);
+                }
             }
         }
     }
@@ -211,7 +221,7 @@ impl Runtime {
     }
 
     /// Does what [`Self::wake`] does, from wherever it is given to.
-    pub fn waker(&self) -> impl Fn() + Send + 'static {
+    pub fn waker(&self) -> impl Fn() + Send + Sync + 'static {
         let wakers = self.wakers.clone();
         move || wakers.iter().for_each(Waker::wake)
     }
@@ -273,7 +283,9 @@ fn work(
     if !runs {
         return Ok(0);
     }
+    let stats = Arc::clone(worker.stats());
     let outcome = catch_unwind(AssertUnwindSafe(|| run(worker, place)));
+    stats.ends();
     // Whatever happened, the others need not wait for this worker's packets.
     let outcome = match outcome {
         Ok(Ok(lost)) => return Ok(lost),

@@ -153,9 +153,9 @@ pub struct WorkerStats {
     pub engine: EngineStats,
     /// Generation of the picture that its packets meet.
     generation: AtomicU64,
-    /// Times that all this was asked for as it is at that moment.
+    /// Number of requests for counters that are up to date.
     asked: AtomicU64,
-    /// Of these, times that were answered.
+    /// Number of the last request that was answered.
     answered: AtomicU64,
     pub(crate) plain: PortStats,
     pub(crate) wire: Vec<PortStats>,
@@ -203,12 +203,12 @@ impl WorkerStats {
         }
     }
 
-    /// Asks for counters that include whatever the worker has done up to now.
+    /// Requests counters that are up to date; the number of the request.
     pub(crate) fn ask(&self) -> u64 {
         self.asked.fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// Times that was done.
+    /// Number of requests so far.
     pub(crate) fn asked(&self) -> u64 {
         self.asked.load(Ordering::Acquire)
     }
@@ -218,12 +218,17 @@ impl WorkerStats {
         self.asked() != self.answered.load(Ordering::Relaxed)
     }
 
-    /// Only the worker calls this, with what it was [asked](Self::asked) before it published.
+    /// Only the worker calls this, with the [number](Self::asked) of requests before it published.
     pub(crate) fn answer(&self, asked: u64) {
         self.answered.store(asked, Ordering::Release);
     }
 
-    /// Whether the asking of this number, and all before it, were answered.
+    /// The worker has ended: nothing will change any more.
+    pub(crate) fn ends(&self) {
+        self.answer(u64::MAX);
+    }
+
+    /// Whether a request was answered.
     pub(crate) fn has_answered(&self, asked: u64) -> bool {
         self.answered.load(Ordering::Acquire) >= asked
     }

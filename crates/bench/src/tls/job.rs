@@ -76,7 +76,7 @@ pub struct Job {
     pub cipher: Cipher,
     /// Connections at once.
     pub connections: usize,
-    /// Seconds until the end.
+    /// Seconds until the end, which comes up to five later where nothing has come by then.
     pub seconds: f64,
     /// One of so many connections is decrypted and compared; of the others records are counted.
     pub verify_every: usize,

@@ -16,6 +16,8 @@ use crate::peer::libssl::{Client, ClientError, LibSsl};
 
 /// Bytes that are read at once.
 const BUFFER: usize = 256 << 10;
+/// How much longer a run goes on in which nothing has come yet, good or bad.
+const LATE: Duration = Duration::from_secs(5);
 /// How often connections are looked at that say nothing.
 const LOOK: Duration = Duration::from_millis(250);
 /// Events that are taken at once.
@@ -101,7 +103,7 @@ impl Load {
             run.slots.push(slot);
         }
         let end = begun + Duration::from_secs_f64(self.job.seconds);
-        let last = end + Duration::from_secs_f64(self.job.patience);
+        let last = end + Duration::from_secs_f64(self.job.patience).min(LATE);
         let mut look = begun + LOOK;
         let mut events = [EpollEvent::empty(); EVENTS];
         loop {

@@ -76,9 +76,10 @@ pub trait Storage: Send + std::fmt::Debug {
 /// The state folder: locked while this lives.
 #[derive(Debug)]
 pub(super) struct Folder {
-    held: Held,
-    /// Locked as well: versions before this one know no other lock.
+    /// Locked as well: versions before this one know no other lock. Unlocked first, so that whoever gets the
+    /// folder gets this.
     _lock: Lockable,
+    held: Held,
     hash_key: Option<File>,
     files: [Option<File>; 2],
     /// Whether files were made whose names are not synced.

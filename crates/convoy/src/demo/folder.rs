@@ -113,7 +113,12 @@ impl Folder {
 
     /// The process that uses a folder now, if one does.
     pub(super) fn user_of(path: &Path) -> anyhow::Result<Option<i32>> {
-        if !path.join(LOCK).exists() || try_lock(path)?.is_some() {
+        if !path.join(LOCK).exists() {
+            return Ok(None);
+        }
+        if let Some(lock) = try_lock(path)? {
+            // Processes that were just started may still have copies of the descriptor.
+            lock.unlock()?;
             return Ok(None);
         }
         let mut text = String::new();

@@ -262,9 +262,10 @@ impl Core {
         self.runtime.stats()
     }
 
-    /// Brings what the workers publish up to date.
-    pub fn bring_stats_up_to_date(&self) {
-        self.runtime.bring_stats_up_to_date(ANSWERS);
+    /// Brings what the workers publish up to date when it is called; a worker that is stuck is not waited for.
+    pub fn stats_updater(&self) -> impl Fn() + Send + Sync + 'static {
+        let update = self.runtime.stats_updater();
+        move || update(ANSWERS)
     }
 
     /// What is wrong with the engine that workers have their cryptography done by, if something is.

@@ -47,6 +47,8 @@ const MOVED_MAX: usize = 1 << 16;
 pub struct Live {
     inner: Mutex<Inner>,
     cpu: Cpu,
+    /// Brings the workers' counters up to date. Not under the lock: it waits for them.
+    update_stats: Box<dyn Fn() + Send + Sync>,
     /// Called when a client wants the gateway to end.
     stop: Box<dyn Fn() + Send + Sync>,
     /// Where IKE daemons listen.
@@ -88,6 +90,7 @@ impl Live {
         stop: impl Fn() + Send + Sync + 'static,
     ) -> Arc<Self> {
         let exempt = gateway.core().state().site().marks.exempt;
+        let update_stats = Box::new(gateway.stats_updater());
         let mut sampler = Sampler::default();
         let last = status(&gateway, &cpu, &mut sampler);
         let inner = Mutex::new(Inner {
@@ -99,7 +102,7 @@ impl Live {
             engine: EngineTold::default(),
             moved: HashMap::new(),
         });
-        Arc::new(Self { inner, cpu, stop: Box::new(stop), multicast, exempt })
+        Arc::new(Self { inner, cpu, update_stats, stop: Box::new(stop), multicast, exempt })
     }
 
     /// Gives up what only the start needed, in all threads: to be called when everything is open and every
@@ -276,14 +279,6 @@ impl Live {
 }
 
 impl Inner {
-    /// What this makes of all that happened before it was called, for who may have seen that happen.
-    fn refresh_now(&mut self, cpu: &Cpu) {
-        if let Some(gateway) = &self.gateway {
-            gateway.bring_stats_up_to_date();
-        }
-        self.refresh(cpu);
-    }
-
     fn refresh(&mut self, cpu: &Cpu) {
         if let Some(gateway) = &self.gateway {
             self.last = status(gateway, cpu, &mut self.sampler);
@@ -297,8 +292,9 @@ impl Live {
     /// A page for Prometheus; empty while the gateway is ending.
     #[must_use]
     pub fn metrics(&self) -> String {
+        (self.update_stats)();
         let mut inner = self.lock();
-        inner.refresh_now(&self.cpu);
+        inner.refresh(&self.cpu);
         let Inner { gateway: Some(gateway), last, tunnels, told, .. } = &*inner else {
             return String::new();
         };
@@ -327,8 +323,9 @@ impl Live {
 
 impl server::Gateway for Live {
     fn status(&self) -> Status {
+        (self.update_stats)();
         let mut inner = self.lock();
-        inner.refresh_now(&self.cpu);
+        inner.refresh(&self.cpu);
         inner.last.clone()
     }
 

@@ -291,9 +291,9 @@ impl Gateway {
         self.core.stats()
     }
 
-    /// Brings what the workers publish up to date.
-    pub fn bring_stats_up_to_date(&self) {
-        self.core.bring_stats_up_to_date();
+    /// Brings what the workers publish up to date when it is called.
+    pub fn stats_updater(&self) -> impl Fn() + Send + Sync + 'static {
+        self.core.stats_updater()
     }
 
     /// What the workers tell; `None` the second time.

@@ -17,7 +17,7 @@ fn site(side: char, folder: &std::path::Path, backend: &str) -> std::path::PathB
     site_of(&Plan::simple(), side, folder, backend)
 }
 
-/// Echo requests, of a few that may be lost, which are answered.
+/// Counts the answers to echo requests; some may be lost.
 fn answered(from: &Namespace, to: IpAddr, count: u16) -> u64 {
     answered_within(from, to, count, Duration::from_secs(1))
 }

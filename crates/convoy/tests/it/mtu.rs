@@ -120,7 +120,12 @@ fn follows(backend: &str) {
         assert!(flow.received > 100, "{report:?}");
         assert_eq!(flow.duplicates, 0, "{report:?}");
     }
-    let counters = || sites.iter().map(|site| status(site)["counters"].to_string());
+    let counters = || {
+        sites.iter().map(|site| {
+            let status = status(site);
+            format!("{}\n{}", status["drops"], status["counters"])
+        })
+    };
     assert_eq!(
         report.lost_beyond(dropped),
         0,

@@ -215,15 +215,13 @@ impl Run<'_> {
         }
     }
 
-    /// Whether something came.
+    /// Whether something about these echo requests came; a raw socket hears all others, too.
     fn listen(&mut self, buffer: &mut [u8]) -> bool {
         let mut socket = self.socket;
-        let Ok(length) = socket.read(buffer) else { return false };
-        self.hear(buffer.get(..length).unwrap_or_default());
-        true
+        socket.read(buffer).is_ok_and(|length| self.hear(buffer.get(..length).unwrap_or_default()))
     }
 
-    fn hear(&mut self, mut message: &[u8]) {
+    fn hear(&mut self, mut message: &[u8]) -> bool {
         if self.ping.to.is_ipv4() {
             // Raw IPv4 sockets deliver the IP header, raw IPv6 sockets do not.
             let header = usize::from(message.first().copied().unwrap_or(0) & 0xf) * 4;
@@ -231,15 +229,17 @@ impl Run<'_> {
         }
         let Some((&[kind, code, _, _, a, b, c, d], rest)) = message.split_first_chunk::<HEADER>()
         else {
-            return;
+            return false;
         };
         let v4 = self.ping.to.is_ipv4();
         match (v4, kind) {
             (true, 0) | (false, 129) => {
                 let sequence = u16::from_be_bytes([c, d]);
-                if u16::from_be_bytes([a, b]) == self.identifier {
+                let is_ours = u16::from_be_bytes([a, b]) == self.identifier;
+                if is_ours {
                     self.answer(sequence, rest);
                 }
+                is_ours
             }
             (true, 3 | 11) | (false, 1..=4) if self.is_ours(rest) => {
                 self.report.troubles.push(match (v4, kind, code) {
@@ -247,8 +247,9 @@ impl Run<'_> {
                     (false, 2, _) => PingTrouble::TooBig { mtu: u32::from_be_bytes([a, b, c, d]) },
                     _ => PingTrouble::Unreachable { kind, code },
                 });
+                true
             }
-            _ => {}
+            _ => false,
         }
     }
 

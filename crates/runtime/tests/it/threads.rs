@@ -60,8 +60,8 @@ struct Shared {
     deferred: u64,
     helped: u64,
     recalled: u64,
-    /// Times that engines were lost, as on a busy machine when helpers get no processor.
-    losses: u64,
+    /// Done again because an engine was lost, as on a busy machine when helpers get no processor.
+    redone: u64,
 }
 
 /// Sends `each` packets of every flow into worker 0 of A while receiving at B, and checks order.
@@ -126,7 +126,7 @@ fn through_suites(
         }
     }
     let handed = |runtime: &Runtime| {
-        runtime.bring_stats_up_to_date(LIMIT);
+        runtime.update_stats(LIMIT);
         runtime.stats().iter().map(|stats| stats.handed_off.get()).sum::<u64>()
     };
     let counts = (handed(&a), handed(&b));
@@ -149,7 +149,7 @@ fn through_suites(
             shared.deferred += worker.engine.deferred.get();
             shared.helped += worker.helped.get();
             shared.recalled += worker.engine.recalled.get();
-            shared.losses += worker.engine.losses.get();
+            shared.redone += worker.engine.redone.get();
         }
     }
     drop((pool, burst, cabling.hosts_a, cabling.hosts_b));
@@ -172,21 +172,22 @@ fn counters_that_are_brought_up_to_date_include_what_has_arrived_elsewhere() {
     for number in 0..500 {
         burst.push(frame(&mut pool, Side::A, 0, number, 100)).unwrap();
         cabling.hosts_a[0].tx(&mut pool, &mut burst).unwrap();
+        let begun = Instant::now();
         while receive(&mut cabling.hosts_b[0], &mut pool, &mut burst, &mut next) == 0 {
+            assert!(begun.elapsed() < LIMIT, "packet {number} does not arrive");
             std::thread::yield_now();
         }
         for runtime in [&a, &b] {
-            runtime.bring_stats_up_to_date(LIMIT);
+            runtime.update_stats(LIMIT);
             let (plain, wire) = (runtime.stats()[0].plain(), runtime.stats()[0].wire());
             let counts =
                 [&plain, &wire].map(|port| port.value("rx_packets") + port.value("tx_packets"));
             assert_eq!(counts, [number + 1; 2]);
         }
     }
-    // Workers that have ended are not waited for.
-    let stats = a.stats().to_vec();
-    drop((a, b));
-    assert_eq!(stats[0].plain().value("rx_packets"), 500);
+    for runtime in [a, b] {
+        assert_eq!(runtime.stop(LIMIT).lost, 0);
+    }
 }
 
 #[test]
@@ -255,14 +256,14 @@ fn one_sa_over_several_cores_keeps_its_order_and_loses_nothing() {
         let (name, engine) = (engine.name(), (engine, sharing));
         let threads = ThreadConfig::default();
         let (_, shared) = through_suites(&engine, workers, (1, &|_| GCM), each, &threads, alone);
-        let Shared { away, here, deferred, helped, recalled, losses } = shared;
+        let Shared { away, here, deferred, helped, recalled, redone } = shared;
         assert_eq!(away + here, 2 * each, "{shared:?}");
         if sharing.budget > 0 {
             assert!(here > 0 && deferred > 0 && deferred <= away, "{name}: {shared:?}");
         }
         // Each of those was done by another worker, or was taken back, if only by one that waited too long.
         let done = if name == "workers" { helped + recalled } else { away };
-        assert!(done == away || losses > 0 && done < away, "{name}: {shared:?}");
+        assert!(done <= away && done + redone >= away, "{name}: {shared:?}");
     }
 }
 
@@ -380,6 +381,10 @@ fn a_worker_that_fails_raises_the_alarm_and_says_how() {
             std::thread::yield_now();
         }
         assert_eq!(alarms.load(Ordering::Acquire), 2, "worker 1, once");
+        // Nobody waits for one that has ended.
+        let begun = Instant::now();
+        runtime.update_stats(10 * LIMIT);
+        assert!(begun.elapsed() < 10 * LIMIT);
         let report = runtime.stop(LIMIT);
         match report.failures.as_slice() {
             [Failure::Panicked { worker: 1, message }] if panics => assert_eq!(message, "a defect"),

@@ -186,7 +186,7 @@ fn through(of_a: fn(u8) -> u16, of_b: fn(u8) -> u16) -> (u64, u64) {
             std::thread::yield_now();
         }
     }
-    runtimes[1].bring_stats_up_to_date(Duration::from_secs(60));
+    runtimes[1].update_stats(Duration::from_secs(60));
     let hub = runtimes[1].stats();
     let counts = (
         sum(hub, |worker| worker.pipeline.transit_packets.get()),

@@ -163,9 +163,10 @@ impl Keep {
 /// A folder that is locked.
 #[derive(Debug)]
 pub(super) struct Folder {
-    held: Arc<Held>,
-    /// Locked as well: versions before this one know no other lock.
+    /// Locked as well: versions before this one know no other lock. Unlocked first, so that whoever gets the
+    /// folder gets this.
     _lock: Lockable,
+    held: Arc<Held>,
 }
 
 impl Folder {
