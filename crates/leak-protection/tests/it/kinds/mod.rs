@@ -240,6 +240,8 @@ fn behind_a_bridge(world: &World) {
         std::fs::write("/proc/sys/net/ipv4/conf/br0/send_redirects", "0").unwrap();
     });
     world.lan.ip("neigh flush all");
+    // The bridge carries nothing until the kernel has noticed its port, and neighbours are new.
+    world.warm_up();
 }
 
 fn fates_are_those_of_policies(mode: Mode, is_bridged: bool, seed: u64) {

@@ -190,7 +190,7 @@ impl World {
     }
 
     /// Until both hosts reach the wire, so that later nothing waits for a neighbour.
-    fn warm_up(&self) {
+    pub(crate) fn warm_up(&self) {
         for sender in self.senders() {
             let begun = Instant::now();
             while !self.listener.arrives(&sender, Duration::from_millis(200)) {
