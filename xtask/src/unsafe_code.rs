@@ -15,6 +15,7 @@ pub(crate) const INVENTORY: &str = "UNSAFE.md";
 const PLACES: &[Place] = &[
     Place { package: "crypto", module: "isa", path: "crates/crypto/src/isa/" },
     Place { package: "crypto", module: "isa", path: "crates/crypto/src/isa.rs" },
+    Place { package: "crypto", module: "memory", path: "crates/crypto/src/memory.rs" },
     Place { package: "packet", module: "frame", path: "crates/packet/src/frame.rs" },
     Place { package: "io", module: "sys", path: "crates/io/src/sys/" },
     Place { package: "io", module: "sys", path: "crates/io/src/sys.rs" },
@@ -25,7 +26,7 @@ const PLACES: &[Place] = &[
     Place { package: "bench", module: "peer", path: "crates/bench/src/peer/" },
 ];
 
-const PUT_IT_IN_PLACE: &str = "do it safely, or behind a safe function of crypto::isa, packet::frame, io::sys, capi::ffi, openssl::ffi, cryptodev::ffi, xfrm-preload::ffi or bench::peer";
+const PUT_IT_IN_PLACE: &str = "do it safely, or behind a safe function of crypto::isa, crypto::memory, packet::frame, io::sys, capi::ffi, openssl::ffi, cryptodev::ffi, xfrm-preload::ffi or bench::peer";
 
 struct Place {
     package: &'static str,

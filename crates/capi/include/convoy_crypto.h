@@ -15,7 +15,10 @@
  * library allocates are wiped when they are freed. Where a key cannot be set up, its place holds
  * zeros, and none that was there before.
  *
- * Stack. A call uses less than 128 KiB of it, some of that to wipe what was there.
+ * Stack. A call takes at most CONVOY_STACK bytes of it (96 KiB), some of them to wipe what was there. None is
+ * a place where a cancelled thread ends (pthreads(7)), and none unwinds.
+ *
+ * Memory. Where there is none, a call returns CONVOY_ERR_MEMORY and has done nothing.
  *
  * A job in four steps: convoy_get_next_job, fill it in, convoy_submit_job, and look at what comes
  * back; when no more jobs come, convoy_flush_job until it returns null.
@@ -89,6 +92,11 @@
 #define CONVOY_ERR_INTERNAL (-9)
 
 /*
+ There is no memory.
+ */
+#define CONVOY_ERR_MEMORY (-10)
+
+/*
  The best tier of this machine.
  */
 #define CONVOY_TIER_AUTO 0
@@ -127,6 +135,11 @@
  VAES on 512-bit registers.
  */
 #define CONVOY_TIER_VAES512 7
+
+/*
+ Most bytes of stack that a call takes below its caller, some of them to wipe what was there.
+ */
+#define CONVOY_STACK (96 << 10)
 
 /*
  The longest buffer, and the furthest end of an offset and a length, in bytes.

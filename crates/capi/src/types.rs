@@ -5,7 +5,6 @@
 use std::{
     ffi::{c_int, c_void},
     fmt, ptr,
-    sync::Arc,
 };
 
 /// Success.
@@ -28,6 +27,8 @@ pub const CONVOY_ERR_FORGED: c_int = -7;
 pub const CONVOY_ERR_STATE: c_int = -8;
 /// A defect of the library; the output is not to be used.
 pub const CONVOY_ERR_INTERNAL: c_int = -9;
+/// There is no memory.
+pub const CONVOY_ERR_MEMORY: c_int = -10;
 
 /// The best tier of this machine.
 pub const CONVOY_TIER_AUTO: c_int = 0;
@@ -45,6 +46,9 @@ pub const CONVOY_TIER_AVX512: c_int = 5;
 pub const CONVOY_TIER_VAES256: c_int = 6;
 /// VAES on 512-bit registers.
 pub const CONVOY_TIER_VAES512: c_int = 7;
+
+/// Most bytes of stack that a call takes below its caller, some of them to wipe what was there.
+pub const CONVOY_STACK: usize = 96 << 10;
 
 /// The longest buffer, and the furthest end of an offset and a length, in bytes.
 pub const CONVOY_MAX_BYTES: usize = 1 << 30;
@@ -194,7 +198,7 @@ const _: () = {
 #[derive(Debug)]
 pub struct AeadKey {
     /// Shared with messages in parts, which may outlive it.
-    pub(crate) key: Arc<convoy_crypto::AeadKey>,
+    pub(crate) key: convoy_crypto::Shared<convoy_crypto::AeadKey>,
 }
 
 /// A cipher's key; which of them is meant, mode and direction say.

@@ -5,7 +5,11 @@ use std::ptr;
 use arrayvec::ArrayVec;
 
 use crate::{
-    KeyBits, OpenOp, SealOp, Tier, family, isa::Kernel, key::Schedule, op::Op, secret::wipe_stack,
+    KeyBits, OpenOp, SealOp, Tier, family,
+    isa::Kernel,
+    key::Schedule,
+    op::Op,
+    secret::{depth, wipe_below, wipe_message},
 };
 
 /// Operations sorted together. Larger bursts are cut; the working set stays small and on the stack.
@@ -66,7 +70,7 @@ pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O]) {
         family::run(ops, &mut widest);
     }
     // Looking at all is cheaper than a branch in every kernel.
-    widest.wipe(ops.iter().fold(false, |any, op| any | op.is_forged()));
+    widest.wipe(others, ops.iter().fold(false, |any, op| any | op.is_forged()));
 }
 
 /// Runs a burst of one at once, if it is for a kernel of AES-GCM: there is nothing to sort.
@@ -77,7 +81,7 @@ fn run_alone<'a, O: Op<'a>>(op: &mut O) -> bool {
         kernel.run_one(op);
         kernel.wipe_registers();
         if op.is_forged() {
-            wipe_stack();
+            wipe_message(false);
         }
     }
     true
@@ -106,13 +110,18 @@ impl Widest {
     }
 
     /// Wipes the vector registers. `forged` says whether a packet was, whose right tag may then lie
-    /// on the stack, where the compiler put it.
-    fn wipe(self, forged: bool) {
+    /// on the stack, where the compiler put it; `others`, whether there were other suites than AES-GCM.
+    fn wipe(self, others: bool, forged: bool) {
         if let Some(kernel) = self.kernel {
             kernel.wipe_registers();
         }
-        if self.portable | forged {
-            wipe_stack();
+        if !(self.portable | forged) {
+            return;
+        }
+        if others {
+            wipe_below::<{ depth::BURST }>();
+        } else {
+            wipe_message(self.portable);
         }
     }
 }

@@ -1,9 +1,6 @@
 //! Which tiers this machine has, and which of them may be used.
 
-use std::{
-    env::{self, VarError},
-    sync::OnceLock,
-};
+use std::{ffi::CStr, sync::OnceLock};
 
 use crate::{
     CpuError, Tier,
@@ -33,19 +30,18 @@ impl Cpu {
     /// [`CpuError`] if the variable names anything but tiers that can be denied.
     pub fn detect() -> Result<Self, CpuError> {
         static DETECTED: OnceLock<Result<Cpu, CpuError>> = OnceLock::new();
+        const VARIABLE: &CStr = c"CONVOY_DENY_CPU";
         DETECTED
-            .get_or_init(|| Self::detect_by(env::var(Self::DENY_VARIABLE), isa::is_secure()))
+            .get_or_init(|| {
+                isa::with_variable(VARIABLE, |denied| Self::detect_by(denied, isa::is_secure()))
+            })
             .clone()
     }
 
     /// The same, with what the environment says and whether it may say anything.
-    fn detect_by(denied: Result<String, VarError>, is_secure: bool) -> Result<Self, CpuError> {
-        match denied {
-            _ if is_secure => Self::without(""),
-            Ok(list) => Self::without(&list),
-            Err(VarError::NotPresent) => Self::without(""),
-            Err(VarError::NotUnicode(_)) => Err(CpuError::NotText),
-        }
+    fn detect_by(denied: Option<&[u8]>, is_secure: bool) -> Result<Self, CpuError> {
+        let denied = denied.filter(|_| !is_secure).unwrap_or_default();
+        Self::without(str::from_utf8(denied).map_err(|_| CpuError::NotText)?)
     }
 
     /// The word that denies the SHA extensions, which are no tier.
@@ -61,7 +57,7 @@ impl Cpu {
     /// [`CpuError::UnknownTier`] for a word that names no tier, or `portable`, which cannot be
     /// denied.
     pub fn without(list: &str) -> Result<Self, CpuError> {
-        let mut denied = Vec::new();
+        let mut denied = [false; Tier::COUNT];
         let mut sha_ni = true;
         for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             if word == Self::SHA_NI {
@@ -70,10 +66,11 @@ impl Cpu {
             }
             match word.parse() {
                 Ok(Tier::Portable) | Err(_) => return Err(unknown(word)),
-                Ok(tier) => denied.push(tier),
+                Ok(tier) => denied[tier as usize] = true,
             }
         }
-        let allowed = |tier: Tier| !denied.iter().any(|&denied| tier.needs(denied));
+        let is_denied = |tier: Tier| denied[tier as usize];
+        let allowed = |tier: Tier| !Tier::ALL.into_iter().any(|of| is_denied(of) && tier.needs(of));
         Ok(Self { proofs: isa::detect(allowed, sha_ni) })
     }
 
@@ -138,12 +135,14 @@ mod tests {
     fn the_environment_of_a_program_with_more_rights_than_its_caller_denies_nothing() {
         let all = Cpu::without("").unwrap().best();
         for denied in ["aesni", "sse9"] {
-            let cpu = Cpu::detect_by(Ok(denied.to_owned()), true).unwrap();
+            let cpu = Cpu::detect_by(Some(denied.as_bytes()), true).unwrap();
             assert_eq!(cpu.best(), all, "{denied}");
         }
-        let cpu = Cpu::detect_by(Ok("aesni".to_owned()), false).unwrap();
+        let cpu = Cpu::detect_by(Some(b"aesni"), false).unwrap();
         assert_eq!(cpu.best(), Tier::Portable);
-        assert!(Cpu::detect_by(Ok("sse9".to_owned()), false).is_err());
+        assert!(Cpu::detect_by(Some(b"sse9"), false).is_err());
+        assert_eq!(Cpu::detect_by(Some(b"aes\xff"), false).unwrap_err(), CpuError::NotText);
+        assert_eq!(Cpu::detect_by(None, false).unwrap().best(), all);
     }
 
     #[test]

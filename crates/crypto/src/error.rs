@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::{Suite, Tier};
+use crate::{OutOfMemory, Suite, Tier};
 
 /// `CONVOY_DENY_CPU` cannot be honoured.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -53,6 +53,15 @@ pub enum KeyError {
     /// This machine lacks the tier, or it is denied.
     #[error("tier {0} is not available")]
     TierUnavailable(Tier),
+    /// There is no memory for what the secret is expanded to.
+    #[error("out of memory")]
+    OutOfMemory,
+}
+
+impl From<OutOfMemory> for KeyError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
 }
 
 /// An operation cannot be built.

@@ -31,10 +31,8 @@ impl GhashKey {
         let wrong = KeyError::Length { expected: KeyBits::Aes128.bytes(), given };
         let bits = KeyBits::from_bits(given * 8).ok_or(wrong)?;
         scrubbed(|| match cpu.proofs().kernel(tier) {
-            Some(kernel) => Ok(Way::Fast(kernel, kernel.expand(bits, key.expose()))),
-            None if tier == Tier::Portable => {
-                SoftKey::new(bits, key.expose()).map(Way::Soft).map_err(|_| wrong)
-            }
+            Some(kernel) => Ok(Way::Fast(kernel, kernel.expand(bits, key.expose())?)),
+            None if tier == Tier::Portable => SoftKey::new(bits, key.expose()).map(Way::Soft),
             None => Err(KeyError::TierUnavailable(tier)),
         })
         .map(Self)

@@ -7,9 +7,10 @@ use crate::{
     block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys},
     burst,
     isa::{Kernel, Tables, prefetch_read},
+    memory::{OutOfMemory, try_box},
     pass::{self, Hasher},
     portable::{LegacyKey, SoftKey},
-    secret::{CHACHA_KEY_DEPTH, GCM_KEY_DEPTH, KEY_DEPTH, scrubbed, scrubbed_to},
+    secret::{depth, scrubbed, scrubbed_to},
 };
 
 /// The secrets of a key: the cipher's or AEAD's, and for a pair the MAC's.
@@ -27,6 +28,19 @@ pub struct KeyMaterial {
 impl From<SecretBytes> for KeyMaterial {
     fn from(cipher: SecretBytes) -> Self {
         Self { cipher, integrity: SecretBytes::copy_from(&[]) }
+    }
+}
+
+/// Both secrets, wherever they are.
+#[derive(Clone, Copy)]
+struct Secrets<'s> {
+    cipher: &'s [u8],
+    integrity: &'s [u8],
+}
+
+impl KeyMaterial {
+    fn secrets(&self) -> Secrets<'_> {
+        Secrets { cipher: self.cipher.expose(), integrity: self.integrity.expose() }
     }
 }
 
@@ -117,36 +131,36 @@ impl Schedule {
         tier: Tier,
         suite: Suite,
         way: Way,
-        material: &KeyMaterial,
+        secrets: Secrets<'_>,
     ) -> Result<Self, KeyError> {
-        suite.check_key(material.cipher.expose())?;
-        check_integrity(suite, material.integrity.len())?;
+        let Secrets { cipher: secret, integrity: mac_secret } = secrets;
+        suite.check_key(secret)?;
+        check_integrity(suite, mac_secret.len())?;
         let kernel = match cpu.proofs().kernel(tier) {
             None if tier != Tier::Portable => return Err(KeyError::TierUnavailable(tier)),
             kernel => kernel,
         };
-        let secret = material.cipher.expose();
         Ok(match suite {
             Suite::Gcm(GcmParams { key_bits, .. }) => match kernel {
-                None => Self::SoftGcm(soft(key_bits, secret)?),
-                Some(kernel) => Self::Gcm { kernel, tables: kernel.expand(key_bits, secret) },
+                None => Self::SoftGcm(SoftKey::new(key_bits, secret)?),
+                Some(kernel) => Self::Gcm { kernel, tables: kernel.expand(key_bits, secret)? },
             },
             Suite::Gmac(key_bits) => match kernel {
-                None => Self::SoftGmac(soft(key_bits, secret)?),
-                Some(kernel) => Self::Gmac { kernel, tables: kernel.expand(key_bits, secret) },
+                None => Self::SoftGmac(SoftKey::new(key_bits, secret)?),
+                Some(kernel) => Self::Gmac { kernel, tables: kernel.expand(key_bits, secret)? },
             },
             Suite::Ccm { key_bits, .. } => {
-                Self::Ccm { kernel, key_bits, keys: encrypt_keys(kernel, key_bits, secret) }
+                Self::Ccm { kernel, key_bits, keys: encrypt_keys(kernel, key_bits, secret)? }
             }
             Suite::ChaCha20Poly1305 => {
-                let mut key = Box::new(ChaChaKey([0; 32]));
+                let mut key = try_box(ChaChaKey([0; 32]))?;
                 key.0.copy_from_slice(secret);
                 Self::ChaCha { kernel, key }
             }
             Suite::Pair { cipher, integrity } => Self::Pair {
                 kernel,
                 cipher: CipherKey::new(kernel, cipher, way, secret)?,
-                mac: MacKey::new(cpu, tier, kernel, integrity.alg(), material.integrity.expose()),
+                mac: MacKey::new(cpu, tier, kernel, integrity.alg(), mac_secret)?,
             },
         })
     }
@@ -180,10 +194,10 @@ impl CipherKey {
         Ok(match cipher {
             Cipher::Null => Self::Null,
             Cipher::AesCbc(bits) if way == Way::Open => {
-                Self::Cbc(bits, decrypt_keys(kernel, bits, secret))
+                Self::Cbc(bits, decrypt_keys(kernel, bits, secret)?)
             }
-            Cipher::AesCbc(bits) => Self::Cbc(bits, encrypt_keys(kernel, bits, secret)),
-            Cipher::AesCtr(bits) => Self::Ctr(bits, encrypt_keys(kernel, bits, secret)),
+            Cipher::AesCbc(bits) => Self::Cbc(bits, encrypt_keys(kernel, bits, secret)?),
+            Cipher::AesCtr(bits) => Self::Ctr(bits, encrypt_keys(kernel, bits, secret)?),
             Cipher::TripleDesCbc => Self::Legacy(LegacyKey::triple_des(secret)?),
             Cipher::CamelliaCbc(bits) => Self::Legacy(LegacyKey::camellia(bits, secret)?),
         })
@@ -191,43 +205,57 @@ impl CipherKey {
 }
 
 impl MacKey {
-    fn new(cpu: &Cpu, tier: Tier, kernel: Option<Kernel>, alg: MacAlg, secret: &[u8]) -> Self {
-        match alg {
+    fn new(
+        cpu: &Cpu,
+        tier: Tier,
+        kernel: Option<Kernel>,
+        alg: MacAlg,
+        secret: &[u8],
+    ) -> Result<Self, OutOfMemory> {
+        Ok(match alg {
             MacAlg::Null => Self::Null,
             MacAlg::Hmac(hash) => {
                 let hasher = Hasher::choose(cpu.proofs(), tier, hash);
-                let mut key = Box::new(HmacKey::zeroed());
+                let mut key = try_box(HmacKey::zeroed())?;
                 pass::hmac::expand(hasher, hash, secret, &mut key);
                 Self::Hmac(hasher, hash, key)
             }
-            MacAlg::AesXcbc => Self::cbc_mac(kernel, alg, KeyBits::Aes128, secret),
-            MacAlg::AesCmac(bits) => Self::cbc_mac(kernel, alg, bits, secret),
-        }
+            MacAlg::AesXcbc => Self::cbc_mac(kernel, alg, KeyBits::Aes128, secret)?,
+            MacAlg::AesCmac(bits) => Self::cbc_mac(kernel, alg, bits, secret)?,
+        })
     }
 
-    fn cbc_mac(kernel: Option<Kernel>, alg: MacAlg, bits: KeyBits, secret: &[u8]) -> Self {
-        let mut key = Box::new(CbcMacKey::zeroed());
+    fn cbc_mac(
+        kernel: Option<Kernel>,
+        alg: MacAlg,
+        bits: KeyBits,
+        secret: &[u8],
+    ) -> Result<Self, OutOfMemory> {
+        let mut key = try_box(CbcMacKey::zeroed())?;
         pass::expand_cbc_mac(kernel, alg, secret, &mut key);
-        Self::CbcMac(bits, key)
+        Ok(Self::CbcMac(bits, key))
     }
 }
 
-fn soft(bits: KeyBits, secret: &[u8]) -> Result<SoftKey, KeyError> {
-    let (expected, given) = (bits.bytes(), secret.len());
-    SoftKey::new(bits, secret).map_err(|_| KeyError::Length { expected, given })
-}
-
-fn encrypt_keys(kernel: Option<Kernel>, bits: KeyBits, secret: &[u8]) -> Box<RoundKeys> {
-    let mut keys = Box::new(RoundKeys::zeroed());
+fn encrypt_keys(
+    kernel: Option<Kernel>,
+    bits: KeyBits,
+    secret: &[u8],
+) -> Result<Box<RoundKeys>, OutOfMemory> {
+    let mut keys = try_box(RoundKeys::zeroed())?;
     pass::expand_encrypt(kernel, bits, secret, &mut keys);
-    keys
+    Ok(keys)
 }
 
-fn decrypt_keys(kernel: Option<Kernel>, bits: KeyBits, secret: &[u8]) -> Box<RoundKeys> {
-    let forward = encrypt_keys(kernel, bits, secret);
-    let mut keys = Box::new(RoundKeys::zeroed());
+fn decrypt_keys(
+    kernel: Option<Kernel>,
+    bits: KeyBits,
+    secret: &[u8],
+) -> Result<Box<RoundKeys>, OutOfMemory> {
+    let forward = encrypt_keys(kernel, bits, secret)?;
+    let mut keys = try_box(RoundKeys::zeroed())?;
     pass::expand_decrypt(kernel, bits, &forward, &mut keys);
-    keys
+    Ok(keys)
 }
 
 /// An HMAC takes any key; the other MACs, and suites without one, exactly one length.
@@ -304,18 +332,18 @@ impl Key {
         tier: Tier,
         suite: Suite,
         way: Way,
-        material: &KeyMaterial,
+        secrets: Secrets<'_>,
     ) -> Result<Self, KeyError> {
         if way == Way::Both && !suite.is_aead() {
             return Err(KeyError::NotAead);
         }
-        let set_up = || Schedule::new(cpu, tier, suite, way, material);
+        let set_up = || Schedule::new(cpu, tier, suite, way, secrets);
         let schedule = match (tier, suite) {
             (Tier::Portable, _) => scrubbed(set_up),
             (_, suite) if suite.is_legacy() => scrubbed(set_up),
-            (_, Suite::Gcm(_) | Suite::Gmac(_)) => scrubbed_to::<GCM_KEY_DEPTH, _>(set_up),
-            (_, Suite::ChaCha20Poly1305) => scrubbed_to::<CHACHA_KEY_DEPTH, _>(set_up),
-            _ => scrubbed_to::<KEY_DEPTH, _>(set_up),
+            (_, Suite::Gcm(_) | Suite::Gmac(_)) => scrubbed_to::<{ depth::GCM_KEY }, _>(set_up),
+            (_, Suite::ChaCha20Poly1305) => scrubbed_to::<{ depth::CHACHA_KEY }, _>(set_up),
+            _ => scrubbed_to::<{ depth::KEY }, _>(set_up),
         }?;
         // What expanded nothing copied the key all the same.
         schedule.kernel().into_iter().for_each(Kernel::wipe_registers);
@@ -336,11 +364,13 @@ impl Key {
         match (&mut self.schedule, self.suite) {
             (Schedule::Gcm { kernel, tables }, Suite::Gcm(GcmParams { key_bits, .. }))
             | (Schedule::Gmac { kernel, tables }, Suite::Gmac(key_bits)) => {
-                scrubbed_to::<GCM_KEY_DEPTH, _>(|| kernel.expand_into(key_bits, secret, tables));
+                scrubbed_to::<{ depth::GCM_KEY }, _>(|| {
+                    kernel.expand_into(key_bits, secret, tables)
+                });
             }
             (Schedule::SoftGcm(key), Suite::Gcm(GcmParams { key_bits, .. }))
             | (Schedule::SoftGmac(key), Suite::Gmac(key_bits)) => {
-                scrubbed(|| soft(key_bits, secret).map(|soft| *key = soft))?;
+                scrubbed(|| SoftKey::new(key_bits, secret).map(|soft| *key = soft))?;
             }
             (Schedule::Ccm { kernel, key_bits, keys }, _) => {
                 scrubbed(|| pass::expand_encrypt(*kernel, *key_bits, secret, keys));
@@ -487,7 +517,7 @@ macro_rules! key_type {
                 suite: impl Into<Suite>,
                 material: impl Into<KeyMaterial>,
             ) -> Result<Self, KeyError> {
-                let key = Key::new(cpu, tier, suite.into(), $way, &material.into())?;
+                let key = Key::new(cpu, tier, suite.into(), $way, material.into().secrets())?;
                 Ok(Self { key, material: None })
             }
 
@@ -516,8 +546,8 @@ macro_rules! key_type {
                 suite: impl Into<Suite>,
                 material: impl Into<KeyMaterial>,
             ) -> Result<Self, KeyError> {
-                let material = Box::new(material.into());
-                let key = Key::new(cpu, tier, suite.into(), $way, &material)?;
+                let material = try_box(material.into())?;
+                let key = Key::new(cpu, tier, suite.into(), $way, material.secrets())?;
                 Ok(Self { key, material: Some(material) })
             }
 
@@ -602,6 +632,23 @@ key_type! {
 }
 
 impl AeadKey {
+    /// Sets a key up from a secret that the caller holds and wipes, for a tier of the caller's choice: as
+    /// [`with_tier`](Self::with_tier), without a copy of the secret on the heap.
+    ///
+    /// # Errors
+    ///
+    /// As for [`with_tier`](Self::with_tier).
+    pub fn from_slice(
+        cpu: &Cpu,
+        tier: Tier,
+        suite: impl Into<Suite>,
+        secret: &[u8],
+    ) -> Result<Self, KeyError> {
+        let secrets = Secrets { cipher: secret, integrity: &[] };
+        let key = Key::new(cpu, tier, suite.into(), Way::Both, secrets)?;
+        Ok(Self { key, material: None })
+    }
+
     /// Takes the secret of another key in place of the one held, for the same suite and tier. It takes no
     /// memory, and so less time than a new key.
     ///

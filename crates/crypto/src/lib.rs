@@ -125,6 +125,8 @@ mod ghash_alone;
 mod isa;
 mod key;
 pub mod manager;
+#[allow(unsafe_code)]
+mod memory;
 mod nonce;
 mod op;
 mod params;
@@ -146,6 +148,7 @@ pub use ghash_alone::GhashKey;
 pub use isa::marks;
 pub use isa::{prefetch_front, prefetch_read, time_stamp};
 pub use key::{AeadKey, KeyMaterial, OpenKey, SealKey};
+pub use memory::{OutOfMemory, Shared, try_box};
 pub use nonce::{Nonce, OpenNonce};
 pub use op::{OpenOp, SealOp, Verdict};
 pub use params::{GcmParams, IcvLen, KeyBits};

@@ -88,24 +88,34 @@ impl<T: Copy + Default, const N: usize> Drop for Scratch<T, N> {
     }
 }
 
-/// Bytes of stack that work of the portable tier, and setting a key up, may leave secrets in: what
-/// is told of a burst, and what RustCrypto's crates put behind it.
-const DEPTH: usize = 40 << 10;
+/// Bytes of stack below the frame that wipes them, by what worked there. The stack of a program may be small
+/// (a job of OpenSSL's has 32 KiB, with the heap below it), so none is much more than what is used: tests
+/// paint the stack and look (`tests/it/stack.rs`, the programs `entries.c` of the provider and the C library).
+pub(crate) mod depth {
+    /// A key of AES-GCM or GMAC for a kernel: its tables, its round keys, and what kernels spill.
+    pub(crate) const GCM_KEY: usize = 2 << 10;
+    /// A key of ChaCha20-Poly1305, which is copied and nothing else.
+    pub(crate) const CHACHA_KEY: usize = 1 << 10;
+    /// Any other key for a kernel; what comes from RustCrypto's crates among it are block functions of hashes.
+    pub(crate) const KEY: usize = 4 << 10;
+    /// A key of the portable tier, with what RustCrypto's crates put behind it.
+    pub(crate) const PORTABLE_KEY: usize = 6 << 10;
+    /// A message by itself, a record, or a burst of AES-GCM: by a kernel.
+    pub(crate) const MESSAGE: usize = 5 << 10;
+    /// The same by the portable tier.
+    pub(crate) const PORTABLE_MESSAGE: usize = 6 << 10;
+    /// A burst of any suite.
+    pub(crate) const BURST: usize = 48 << 10;
+    /// Jobs of a manager: by kernels.
+    pub(crate) const JOBS: usize = 64 << 10;
+    /// The same by the portable tier.
+    pub(crate) const PORTABLE_JOBS: usize = 40 << 10;
+}
 
 /// Does what needs no speed and leaves secrets on the stack, such as copies of a key, and wipes them.
 pub(crate) fn scrubbed<R>(work: impl FnOnce() -> R) -> R {
-    scrubbed_to::<DEPTH, R>(work)
+    scrubbed_to::<{ depth::PORTABLE_KEY }, R>(work)
 }
-
-/// Bytes of stack that setting a key up for a kernel may leave secrets in; what comes from RustCrypto's
-/// crates among it are block functions of hashes.
-pub(crate) const KEY_DEPTH: usize = 4 << 10;
-
-/// The same for a key of AES-GCM or GMAC: its tables, its round keys, and what kernels spill.
-pub(crate) const GCM_KEY_DEPTH: usize = 2 << 10;
-
-/// The same for a key of ChaCha20-Poly1305, which is copied and nothing else.
-pub(crate) const CHACHA_KEY_DEPTH: usize = 1 << 10;
 
 /// The same for work that reaches no deeper than `N` bytes.
 #[inline]
@@ -116,13 +126,23 @@ pub(crate) fn scrubbed_to<const N: usize, R>(work: impl FnOnce() -> R) -> R {
         work()
     }
     let done = apart(work);
-    zeroize_stack::<N>();
+    wipe_below::<N>();
     done
 }
 
-/// Wipes what functions that have returned to the caller left on the stack.
-pub(crate) fn wipe_stack() {
-    zeroize_stack::<DEPTH>();
+/// Wipes as many bytes of stack below the caller's frame as a message by itself leaves secrets in.
+pub(crate) fn wipe_message(is_portable: bool) {
+    if is_portable {
+        wipe_below::<{ depth::PORTABLE_MESSAGE }>();
+    } else {
+        wipe_below::<{ depth::MESSAGE }>();
+    }
+}
+
+/// Wipes so many bytes of stack below the caller's frame.
+#[inline(always)]
+pub(crate) fn wipe_below<const N: usize>() {
+    zeroize_stack::<N>();
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use convoy_crypto::{
 use zeroize::Zeroize;
 
 use crate::{
-    Reason,
+    Reason, random,
     stats::{Counter, Tally},
 };
 
@@ -29,18 +29,8 @@ const TEXT_MAX: usize = 1 << 14;
 
 /// One direction of a user of AES-CBC with HMAC: records of TLS 1.0 to 1.2, the MAC first.
 ///
-/// It does what the default provider's composites do, whole records and whole blocks at a time. What is
-/// done differs in this:
-///
-/// * A record that is not authentic is wiped; the default provider leaves it decrypted.
-/// * The explicit IV of a record that is opened stays as it is; that provider decrypts it where the hash
-///   is SHA-256.
-/// * Without a MAC key no record is sealed or opened; it takes a hash without a key then.
-/// * A change of direction without a new key leaves no key; it goes on with the key schedule of the other
-///   direction.
-/// * Several records at once are of at most 16,384 bytes of text each, as TLS has it, and of as much text
-///   as was announced.
-/// * Outside records, what is decrypted keeps its length, though a version of TLS was set.
+/// It does what the default provider's composites do, whole records and whole blocks at a time.
+/// [Where it differs](crate::differences) is one list for all ciphers.
 #[derive(Clone)]
 pub struct CbcHmac {
     bits: KeyBits,
@@ -345,7 +335,7 @@ impl CbcHmac {
             return None;
         }
         let mut ivs = [[0; IV]; 8];
-        getrandom::fill(ivs.as_flattened_mut()).ok()?;
+        random::fill(ivs.as_flattened_mut())?;
         let mut burst = ArrayVec::<BurstRecord<'_>, 8>::new();
         let (mut out, mut left) = (out, text);
         for (i, iv) in ivs.iter().enumerate().take(plan.records) {

@@ -1,8 +1,8 @@
 //! A cipher context of ChaCha20-Poly1305, as OpenSSL's `EVP_CIPHER_CTX` holds one for each direction.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
-use convoy_crypto::{AeadKey, Cpu, SecretBytes, Suite, Tier, manager::ChaChaStream};
+use convoy_crypto::{AeadKey, Cpu, Shared, Suite, Tier, manager::ChaChaStream};
 use zeroize::Zeroize;
 
 use crate::{
@@ -26,21 +26,11 @@ pub fn is_offered() -> bool {
 /// One direction of a user of ChaCha20-Poly1305: a key, an IV, and a message or record on its way.
 ///
 /// Calls may come in every order that `EVP_CIPHER_CTX` allows: the IV before or after the key, tags
-/// before or after the text, copies in the middle of a message. What is done differs from OpenSSL's
-/// default provider in this:
-///
-/// * A message needs a key and an IV of its own. The default provider takes zeros for those that were not
-///   set, and the last IV once more.
-/// * A new key, a change of direction, or an IV for records in the middle of a message ends it; the default
-///   provider goes on with a broken one.
-/// * Additional data comes in front of all text; the default provider makes it part of the text's MAC.
-/// * A message that is opened without a tag, or with one of less than 4 bytes, is not authentic; the default
-///   provider compares as many bytes as were set, if need be none.
-/// * The additional data of a TLS 1.2 record is followed by that record, and by nothing else.
-#[derive(Clone)]
+/// before or after the text, copies in the middle of a message. [Where it differs](crate::differences) from
+/// OpenSSL's default provider is one list for all ciphers.
 pub struct ChaCha {
     seals: bool,
-    key: Option<Arc<AeadKey>>,
+    key: Option<Shared<AeadKey>>,
     iv: [u8; IV],
     state: IvState,
     /// What the numbers of TLS 1.2 records are added to (RFC 7905 section 2): the IV that was set last.
@@ -52,7 +42,7 @@ pub struct ChaCha {
     tls_aad: Option<[u8; TLS_AAD]>,
     tls_pad: usize,
     /// The message under way, or the last one, with the key and in the direction of now.
-    stream: Option<ChaChaStream>,
+    stream: Option<ChaChaStream<Shared<AeadKey>>>,
     /// Parts of text it has had so far.
     parts: u64,
     tally: Tally,
@@ -86,6 +76,31 @@ impl ChaCha {
             parts: 0,
             tally: Tally::here(),
         }
+    }
+
+    /// A copy, which goes on by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::MallocFailure`].
+    pub fn try_clone(&self) -> Result<Self, Reason> {
+        let stream = self.stream.as_ref().map(ChaChaStream::try_clone).transpose()?;
+        let (key, tally) = (self.key.clone(), self.tally.clone());
+        let Self { seals, iv, state, fixed, tag, tag_len, tls_aad, tls_pad, parts, .. } = *self;
+        Ok(Self {
+            seals,
+            key,
+            iv,
+            state,
+            fixed,
+            tag,
+            tag_len,
+            tls_aad,
+            tls_pad,
+            stream,
+            parts,
+            tally,
+        })
     }
 
     /// Sets the direction and, if given, key and IV. Either may come alone, and later.
@@ -122,13 +137,13 @@ impl ChaCha {
 
     /// Sets a key of the right length: in place of the one held, unless a copy of the context holds it, too.
     fn set_key(&mut self, key: &[u8]) -> Result<(), Reason> {
-        if let Some(held) = self.key.as_mut().and_then(Arc::get_mut) {
-            return held.replace(key).map_err(|_| Reason::Internal);
+        if let Some(held) = self.key.as_mut().and_then(Shared::get_mut) {
+            return Ok(held.replace(key)?);
         }
         self.key = None;
         let cpu = Cpu::detect().map_err(|_| Reason::Internal)?;
-        let key = AeadKey::new(&cpu, Suite::ChaCha20Poly1305, SecretBytes::copy_from(key));
-        self.key = Some(Arc::new(key.map_err(|_| Reason::InvalidKeyLength)?));
+        let key = AeadKey::from_slice(&cpu, cpu.best(), Suite::ChaCha20Poly1305, key)?;
+        self.key = Some(Shared::try_new(key)?);
         Ok(())
     }
 
@@ -243,29 +258,51 @@ impl ChaCha {
 
     /// A message with this nonce in place of whatever was before.
     #[inline]
-    fn restart(&mut self, nonce: [u8; IV]) -> Option<&mut ChaChaStream> {
+    fn restart(&mut self, nonce: [u8; IV]) -> Option<&mut ChaChaStream<Shared<AeadKey>>> {
         match &mut self.stream {
             Some(stream) => stream.restart(&nonce),
             place => {
                 let begin = if self.seals { ChaChaStream::seal } else { ChaChaStream::open };
-                *place = Some(begin(Arc::clone(self.key.as_ref()?), &nonce).ok()?);
+                *place = Some(begin(self.key.clone()?, &nonce).ok()?);
             }
         }
         self.stream.as_mut()
     }
 
+    /// The message under way, which begins now if none is.
+    #[inline]
+    fn message(&mut self) -> Result<&mut ChaChaStream<Shared<AeadKey>>, Reason> {
+        let begun = self.begin();
+        self.stream.as_mut().filter(|_| begun).ok_or(Reason::CipherOperationFailed)
+    }
+
     /// Additional data of a message, in front of its text.
-    #[must_use]
-    pub fn aad(&mut self, more: &[u8]) -> bool {
-        self.begin() && self.stream.as_mut().is_some_and(|stream| stream.aad(more).is_ok())
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::CipherOperationFailed`], [`Reason::MallocFailure`].
+    pub fn aad(&mut self, more: &[u8]) -> Result<(), Reason> {
+        Ok(self.message()?.aad(more)?)
+    }
+
+    /// Makes sure that the next part of a message can have so many bytes, before anything is written.
+    ///
+    /// # Errors
+    ///
+    /// As for [`update`](Self::update).
+    #[inline]
+    pub fn prepare(&mut self, more: usize) -> Result<(), Reason> {
+        Ok(self.message()?.prepare(more)?)
     }
 
     /// Encrypts or decrypts the next part of a message in place.
-    #[must_use]
-    pub fn update(&mut self, data: &mut [u8]) -> bool {
-        if !self.begin() || self.stream.as_mut().is_none_or(|stream| stream.update(data).is_err()) {
-            return false;
-        }
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::CipherOperationFailed`] without a key or an IV that was not used, or if the message becomes
+    /// too long; [`Reason::MallocFailure`].
+    pub fn update(&mut self, data: &mut [u8]) -> Result<(), Reason> {
+        self.message()?.update(data)?;
         self.parts += 1;
         if self.parts == 2 {
             self.tally.add(Counter::InParts, 1);
@@ -275,7 +312,7 @@ impl ChaCha {
             false => Counter::MessageBytesOpened,
         };
         self.tally.add(bytes, data.len() as u64);
-        true
+        Ok(())
     }
 
     /// Ends the message: makes its tag, or says whether it is the one that was set. The IV is spent.
@@ -298,38 +335,43 @@ impl ChaCha {
     }
 
     /// Encrypts a TLS 1.2 record in place: text, and room for the tag. The IV is spent.
-    #[must_use]
-    pub fn seal_record(&mut self, record: &mut [u8]) -> bool {
-        let Some((text, tag)) = record.split_last_chunk_mut::<TAG>() else { return false };
-        let Some(stream) = self.next_record() else { return false };
-        if stream.update(text).is_err() {
-            return false;
-        }
-        let Ok(made) = stream.tag() else { return false };
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::CipherOperationFailed`].
+    pub fn seal_record(&mut self, record: &mut [u8]) -> Result<(), Reason> {
+        let refused = Reason::CipherOperationFailed;
+        let (text, tag) = record.split_last_chunk_mut::<TAG>().ok_or(refused)?;
+        let stream = self.next_record().ok_or(refused)?;
+        stream.update(text)?;
+        let made = stream.tag()?;
         (*tag, self.tag) = (made, made);
         self.tally.add(Counter::RecordsSealed, 1);
         self.tally.add(Counter::RecordBytesSealed, text.len() as u64);
-        true
+        Ok(())
     }
 
     /// Decrypts the text of a TLS 1.2 record in place, or wipes it if the record is forged. The IV is spent.
-    #[must_use]
-    pub fn open_record(&mut self, text: &mut [u8], tag: &[u8; TAG]) -> bool {
-        let Some(stream) = self.next_record() else { return false };
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::CipherOperationFailed`].
+    pub fn open_record(&mut self, text: &mut [u8], tag: &[u8; TAG]) -> Result<(), Reason> {
+        let stream = self.next_record().ok_or(Reason::CipherOperationFailed)?;
         let is_open = stream.update(text).is_ok();
         if !is_open || stream.verify(tag) != Ok(true) {
             text.fill(0);
             self.tally.add(Counter::Forged, 1);
-            return false;
+            return Err(Reason::CipherOperationFailed);
         }
         self.tally.add(Counter::RecordsOpened, 1);
         self.tally.add(Counter::RecordBytesOpened, text.len() as u64);
-        true
+        Ok(())
     }
 
     /// The message of the record that is expected, which has its additional data.
     #[inline]
-    fn next_record(&mut self) -> Option<&mut ChaChaStream> {
+    fn next_record(&mut self) -> Option<&mut ChaChaStream<Shared<AeadKey>>> {
         let aad = self.tls_aad.take()?;
         self.state = IvState::Spent;
         let mut nonce = self.fixed?;

@@ -1,15 +1,15 @@
 //! A cipher context of AES-GCM, as OpenSSL's `EVP_CIPHER_CTX` holds one for each direction.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use convoy_crypto::{
-    AeadKey, Cpu, GcmParams, IcvLen, KeyBits, Nonce, OpenOp, SealOp, SecretBytes, Verdict,
+    AeadKey, Cpu, GcmParams, IcvLen, KeyBits, Nonce, OpenOp, SealOp, Shared, Verdict,
     manager::GcmStream, open_burst, seal_burst,
 };
 use zeroize::Zeroize;
 
 use crate::{
-    Reason,
+    Reason, random,
     stats::{Counter, Tally},
 };
 
@@ -29,21 +29,12 @@ pub const IV_MAX: usize = 128;
 /// One direction of a user of AES-GCM: a key, an IV, and a message or record on its way.
 ///
 /// Calls may come in every order that `EVP_CIPHER_CTX` allows: the IV before or after the key, tags
-/// before or after the text, copies in the middle of a message. What is done differs from OpenSSL's
-/// default provider in this:
-///
-/// * The explicit nonce of a TLS 1.2 record is the record's number, or, should that not be higher than the
-///   last one, the next: RFC 5288 section 3 allows it, no random numbers are needed, and no nonce comes
-///   twice. The default provider counts from a random number.
-/// * A new key, or a change of direction, in the middle of a message ends it; the default provider goes on
-///   with a broken hash. So does the end of a message whose tag was wrong.
-/// * A tag of less than 4 bytes, which GCM does not have, verifies nothing.
-/// * Records of TLS 1.2 need an IV of 12 bytes, as TLS has it.
-#[derive(Clone)]
+/// before or after the text, copies in the middle of a message. [Where it differs](crate::differences) from
+/// OpenSSL's default provider is one list for all ciphers.
 pub struct Gcm {
     bits: KeyBits,
     seals: bool,
-    key: Option<Arc<AeadKey>>,
+    key: Option<Shared<AeadKey>>,
     iv: Iv,
     tag: [u8; TAG],
     tag_len: Option<usize>,
@@ -53,7 +44,7 @@ pub struct Gcm {
     expects_record: bool,
     tls_pad: usize,
     /// The message under way, or the last one, with the key and in the direction of now.
-    stream: Option<GcmStream>,
+    stream: Option<GcmStream<Shared<AeadKey>>>,
     /// Parts of text it has had so far.
     parts: u64,
     tally: Tally,
@@ -110,6 +101,31 @@ impl Gcm {
         }
     }
 
+    /// A copy, which goes on by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::MallocFailure`].
+    pub fn try_clone(&self) -> Result<Self, Reason> {
+        let stream = self.stream.as_ref().map(GcmStream::try_clone).transpose()?;
+        let (key, iv, tally) = (self.key.clone(), self.iv.clone(), self.tally.clone());
+        let Self { bits, seals, tag, tag_len, tls_aad, expects_record, tls_pad, parts, .. } = *self;
+        Ok(Self {
+            bits,
+            seals,
+            key,
+            iv,
+            tag,
+            tag_len,
+            tls_aad,
+            expects_record,
+            tls_pad,
+            stream,
+            parts,
+            tally,
+        })
+    }
+
     /// Sets the direction and, if given, key and IV. Either may come alone, and later.
     ///
     /// # Errors
@@ -154,14 +170,14 @@ impl Gcm {
 
     /// Sets a key of the right length: in place of the one held, unless a copy of the context holds it, too.
     fn set_key(&mut self, key: &[u8]) -> Result<(), Reason> {
-        if let Some(held) = self.key.as_mut().and_then(Arc::get_mut) {
-            return held.replace(key).map_err(|_| Reason::Internal);
+        if let Some(held) = self.key.as_mut().and_then(Shared::get_mut) {
+            return Ok(held.replace(key)?);
         }
         self.key = None;
         let params = GcmParams::new(self.bits, IcvLen::Icv16);
         let cpu = Cpu::detect().map_err(|_| Reason::Internal)?;
-        let key = AeadKey::new(&cpu, params, SecretBytes::copy_from(key));
-        self.key = Some(Arc::new(key.map_err(|_| Reason::InvalidKeyLength)?));
+        let key = AeadKey::from_slice(&cpu, cpu.best(), params, key)?;
+        self.key = Some(Shared::try_new(key)?);
         Ok(())
     }
 
@@ -305,8 +321,8 @@ impl Gcm {
         }
         self.iv.bytes[..len].copy_from_slice(fixed);
         if self.seals {
-            getrandom::fill(&mut self.iv.bytes[len..self.iv.len])
-                .map_err(|_| Reason::FailedToGetParameter)?;
+            random::fill(&mut self.iv.bytes[len..self.iv.len])
+                .ok_or(Reason::FailedToGetParameter)?;
             self.iv.is_random = true;
         }
         self.counted_iv_is_set();
@@ -366,7 +382,7 @@ impl Gcm {
         if !self.seals || self.iv.len < 12 {
             return false;
         }
-        let drawn = getrandom::fill(&mut self.iv.bytes[..self.iv.len]).is_ok();
+        let drawn = random::fill(&mut self.iv.bytes[..self.iv.len]).is_some();
         if drawn {
             self.iv.is_random = true;
             self.iv.is_ready();
@@ -398,7 +414,7 @@ impl Gcm {
             (Some(stream), _) => stream.restart(iv),
             (place, Some(key)) => {
                 let begin = if self.seals { GcmStream::seal } else { GcmStream::open };
-                begin(Arc::clone(key), iv).map(|stream| *place = Some(stream))
+                begin(key.clone(), iv).map(|stream| *place = Some(stream))
             }
             (None, None) => return false,
         };
@@ -406,28 +422,50 @@ impl Gcm {
         begun.is_ok()
     }
 
+    /// The message under way, which begins now if none is.
+    #[inline]
+    fn message(&mut self) -> Result<&mut GcmStream<Shared<AeadKey>>, Reason> {
+        let begun = self.begin();
+        self.stream.as_mut().filter(|_| begun).ok_or(Reason::CipherOperationFailed)
+    }
+
     /// Additional data of a message, in front of its text.
-    #[must_use]
-    pub fn aad(&mut self, more: &[u8]) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::CipherOperationFailed`].
+    pub fn aad(&mut self, more: &[u8]) -> Result<(), Reason> {
         // Behind text there is none, not even an empty one.
-        if !self.begin() || self.parts > 0 {
-            return false;
+        let is_late = self.parts > 0 && self.iv.state == IvState::InUse;
+        let stream = self.message()?;
+        if is_late {
+            return Err(Reason::CipherOperationFailed);
         }
-        self.stream.as_mut().is_some_and(|stream| stream.aad(more).is_ok())
+        Ok(stream.aad(more)?)
+    }
+
+    /// Makes sure that the next part of a message can have so many bytes, before anything is written.
+    ///
+    /// # Errors
+    ///
+    /// As for [`update`](Self::update).
+    #[inline]
+    pub fn prepare(&mut self, more: usize) -> Result<(), Reason> {
+        Ok(self.message()?.prepare(more)?)
     }
 
     /// Encrypts or decrypts the next part of a message in place.
-    #[must_use]
-    pub fn update(&mut self, data: &mut [u8]) -> bool {
-        if !self.begin() {
-            return false;
-        }
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::CipherOperationFailed`] without a key or an IV that was not used, or if the message becomes
+    /// too long; [`Reason::MallocFailure`].
+    pub fn update(&mut self, data: &mut [u8]) -> Result<(), Reason> {
+        let stream = self.message()?;
         if data.is_empty() {
-            return true;
+            return Ok(());
         }
-        if self.stream.as_mut().is_none_or(|stream| stream.update(data).is_err()) {
-            return false;
-        }
+        stream.update(data)?;
         self.parts += 1;
         if self.parts == 2 {
             self.tally.add(Counter::InParts, 1);
@@ -437,7 +475,7 @@ impl Gcm {
             false => Counter::MessageBytesOpened,
         };
         self.tally.add(bytes, data.len() as u64);
-        true
+        Ok(())
     }
 
     /// Ends the message: makes its tag, or says whether it is the one that was set. The IV is spent.

@@ -14,16 +14,18 @@
 //!   at the border as an error.
 //! * [`stats`] counts what was done in a file that processes share.
 //!
-//! What OpenSSL's default provider does is done here, error for error; [`Gcm`](gcm::Gcm),
-//! [`ChaCha`](chacha::ChaCha) and [`CbcHmac`](cbc::CbcHmac) say where not.
+//! What OpenSSL's default provider does is done here, error for error; [`differences`] says where not.
 
 #![deny(unsafe_code)]
 
 pub mod cbc;
 pub mod chacha;
+#[doc = include_str!("../differences.md")]
+pub mod differences {}
 #[allow(unsafe_code)]
 mod ffi;
 pub mod gcm;
+mod random;
 mod reason;
 pub mod stats;
 

@@ -1,5 +1,7 @@
 //! Why a call failed, in OpenSSL's words.
 
+use convoy_crypto::{KeyError, OutOfMemory, manager::StreamError};
+
 /// A reason of OpenSSL's "Provider routines" (`PROV_R_*` of `openssl/proverr.h`), so that texts are the
 /// ones that the default provider's users know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +37,35 @@ pub enum Reason {
     TagNotNeeded = 120,
     /// Every number of a record was used under this key.
     TooManyRecords = 126,
+    /// There is no memory (`ERR_R_MALLOC_FAILURE`).
+    MallocFailure = 256 | 3 << 18,
     /// A defect: a panic ended at the border (`ERR_R_INTERNAL_ERROR`).
     Internal = 259 | 3 << 18,
+}
+
+impl From<OutOfMemory> for Reason {
+    fn from(_: OutOfMemory) -> Self {
+        Self::MallocFailure
+    }
+}
+
+impl From<KeyError> for Reason {
+    fn from(error: KeyError) -> Self {
+        match error {
+            KeyError::OutOfMemory => Self::MallocFailure,
+            KeyError::Length { .. } => Self::InvalidKeyLength,
+            _ => Self::Internal,
+        }
+    }
+}
+
+impl From<StreamError> for Reason {
+    fn from(error: StreamError) -> Self {
+        match error {
+            StreamError::OutOfMemory => Self::MallocFailure,
+            _ => Self::CipherOperationFailed,
+        }
+    }
 }
 
 impl Reason {
@@ -59,5 +88,6 @@ mod tests {
     fn numbers_are_those_of_libcrypto_s_queue() {
         assert_eq!(Reason::InvalidIvLength.packed(), 0x1c80_006d);
         assert_eq!(Reason::Internal.packed(), 0x1c8c_0103);
+        assert_eq!(Reason::MallocFailure.packed(), 0x1c8c_0100);
     }
 }

@@ -8,16 +8,19 @@
 //! provider is loaded. Without a file nothing is counted.
 
 use std::{
+    ffi::CStr,
     fmt, io,
     path::Path,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
+use crate::ffi::counters;
+
 /// The key of the provider's section that names the file.
 pub const KEY: &str = "stats";
 
 /// The environment variable that names the file. A process with rights that its caller lacks ignores it.
-pub const VARIABLE: &str = "CONVOY_PROVIDER_STATS";
+pub const VARIABLE: &CStr = c"CONVOY_PROVIDER_STATS";
 
 /// What a file of counters begins with.
 pub(crate) const MAGIC: [u8; 8] = *b"CONVOYP2";
@@ -191,7 +194,7 @@ pub(crate) struct Tally(Option<&'static [AtomicU64; Counter::ALL.len()]>);
 impl Tally {
     /// The row of the processor this runs on.
     pub(crate) fn here() -> Self {
-        Self(crate::ffi::counters::rows().map(|rows| &rows[rustix::thread::sched_getcpu() % ROWS]))
+        Self(counters::rows().map(|rows| &rows[counters::processor() % ROWS]))
     }
 
     /// Adds to a counter.

@@ -1,10 +1,11 @@
 //! AEADs: keys, and direct calls for one message.
 
-use std::{ffi::c_int, sync::Arc};
+use std::ffi::c_int;
 
 use convoy_crypto::{
-    GcmParams, IcvLen, KeyBits, SecretBytes, Suite,
+    GcmParams, IcvLen, KeyBits, Shared, Suite,
     manager::{self, Buffer, Direction, Iv, Job, JobCipher, Runner, Span, Status},
+    try_box,
 };
 use zeroize::{Zeroize, Zeroizing};
 
@@ -28,9 +29,8 @@ unsafe fn new_key(
         let secret = unsafe { input(key, key_len) }?;
         let (cpu, suite) = (raw::cpu()?, suite()?);
         let tier = raw::tier(&cpu, tier)?;
-        let secret = SecretBytes::copy_from(secret);
-        let key = convoy_crypto::AeadKey::with_tier(&cpu, tier, suite, secret)?;
-        *out = Box::into_raw(Box::new(AeadKey { key: Arc::new(key) }));
+        let key = convoy_crypto::AeadKey::from_slice(&cpu, tier, suite, secret)?;
+        *out = Box::into_raw(try_box(AeadKey { key: Shared::try_new(key)? })?);
         Ok(())
     })
 }

@@ -10,6 +10,7 @@ use arrayvec::ArrayVec;
 use convoy_crypto::{
     Tier,
     manager::{Engine, Job as Inner, Manager, Queue, Runner, Status},
+    try_box,
 };
 
 use super::{
@@ -117,8 +118,8 @@ pub unsafe extern "C" fn convoy_mgr_new(tier: c_int, out: *mut *mut Mgr) -> c_in
         let out = unsafe { raw::place(out, &[]) }?;
         let cpu = raw::cpu()?;
         let runner = Runner::new(&cpu, raw::tier(&cpu, tier)?)?;
-        let queue = Queue::new(Translator { runner }, Manager::BATCH);
-        *out = Box::into_raw(Box::new(Mgr { queue }));
+        let queue = Queue::try_new(Translator { runner }, Manager::BATCH)?;
+        *out = Box::into_raw(try_box(Mgr { queue })?);
         Ok(())
     })
 }

@@ -8,8 +8,8 @@ use zeroize::Zeroize;
 use super::raw;
 use crate::types::{
     CONVOY_ERR_ARGS, CONVOY_ERR_ENVIRONMENT, CONVOY_ERR_FORGED, CONVOY_ERR_INTERNAL,
-    CONVOY_ERR_LENGTH, CONVOY_ERR_NULL, CONVOY_ERR_OVERLAP, CONVOY_ERR_STATE, CONVOY_ERR_TIER,
-    CONVOY_OK,
+    CONVOY_ERR_LENGTH, CONVOY_ERR_MEMORY, CONVOY_ERR_NULL, CONVOY_ERR_OVERLAP, CONVOY_ERR_STATE,
+    CONVOY_ERR_TIER, CONVOY_OK,
 };
 
 /// The number of a tier.
@@ -40,6 +40,7 @@ pub extern "C" fn convoy_strerror(error: c_int) -> *const c_char {
         CONVOY_ERR_FORGED => c"the tag does not belong to the message",
         CONVOY_ERR_STATE => c"the stream is asked for what does not come now",
         CONVOY_ERR_INTERNAL => c"a defect of the library",
+        CONVOY_ERR_MEMORY => c"out of memory",
         _ => c"no error of this library",
     };
     text.as_ptr()

@@ -6,12 +6,12 @@ use std::{
     slice,
 };
 
-use convoy_crypto::{Cpu, KeyError, Tier};
+use convoy_crypto::{Cpu, KeyError, OutOfMemory, Tier};
 
 use crate::types::{
     CONVOY_ERR_ARGS, CONVOY_ERR_ENVIRONMENT, CONVOY_ERR_FORGED, CONVOY_ERR_INTERNAL,
-    CONVOY_ERR_LENGTH, CONVOY_ERR_NULL, CONVOY_ERR_OVERLAP, CONVOY_ERR_STATE, CONVOY_ERR_TIER,
-    CONVOY_MAX_BYTES, CONVOY_OK, CONVOY_TIER_AUTO,
+    CONVOY_ERR_LENGTH, CONVOY_ERR_MEMORY, CONVOY_ERR_NULL, CONVOY_ERR_OVERLAP, CONVOY_ERR_STATE,
+    CONVOY_ERR_TIER, CONVOY_MAX_BYTES, CONVOY_OK, CONVOY_TIER_AUTO,
 };
 
 /// Why a call did nothing.
@@ -25,6 +25,7 @@ pub(super) enum Error {
     Environment,
     Forged,
     State,
+    Memory,
 }
 
 impl Error {
@@ -38,7 +39,14 @@ impl Error {
             Self::Environment => CONVOY_ERR_ENVIRONMENT,
             Self::Forged => CONVOY_ERR_FORGED,
             Self::State => CONVOY_ERR_STATE,
+            Self::Memory => CONVOY_ERR_MEMORY,
         }
+    }
+}
+
+impl From<OutOfMemory> for Error {
+    fn from(_: OutOfMemory) -> Self {
+        Self::Memory
     }
 }
 
@@ -47,6 +55,7 @@ impl From<KeyError> for Error {
         match error {
             KeyError::Length { .. } => Self::Length,
             KeyError::TierUnavailable(_) => Self::Tier,
+            KeyError::OutOfMemory => Self::Memory,
             _ => Self::Args,
         }
     }

@@ -1,8 +1,12 @@
 //! AES-GCM over a message that comes in parts.
 
-use std::{ffi::c_int, sync::Arc};
+use std::ffi::c_int;
 
-use convoy_crypto::manager::{GcmStream, StreamError};
+use convoy_crypto::{
+    Shared,
+    manager::{GcmStream, StreamError},
+    try_box,
+};
 
 use super::raw::{self, Error, Region, guard, input, object, object_mut, output};
 use crate::types::{AeadKey, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT};
@@ -11,12 +15,13 @@ use crate::types::{AeadKey, CONVOY_DIRECTION_DECRYPT, CONVOY_DIRECTION_ENCRYPT};
 #[derive(Debug)]
 pub struct Stream {
     /// None once it was finished.
-    stream: Option<GcmStream>,
+    stream: Option<GcmStream<Shared<convoy_crypto::AeadKey>>>,
 }
 
 impl From<StreamError> for Error {
     fn from(error: StreamError) -> Self {
         match error {
+            StreamError::OutOfMemory => Self::Memory,
             StreamError::NotGcm(_) | StreamError::NotChaCha20Poly1305(_) => Self::Args,
             StreamError::AadBehindText | StreamError::Ended | StreamError::TagOfOpened => {
                 Self::State
@@ -55,7 +60,7 @@ pub unsafe extern "C" fn convoy_gcm_init(
         let out = unsafe { raw::place(out, &inputs.map(|(from, len)| Region::near(from, len))) }?;
         // SAFETY: the caller's promise.
         let key = unsafe { object(key) }?;
-        let key = Arc::clone(&key.key);
+        let key = key.key.clone();
         // SAFETY: the caller's promise.
         let iv = unsafe { input(iv, 12) }?;
         // SAFETY: the caller's promise.
@@ -66,7 +71,7 @@ pub unsafe extern "C" fn convoy_gcm_init(
             _ => return Err(Error::Args),
         };
         // In its place before there is anything secret in it, which a move would leave behind.
-        let mut stream = Box::new(Stream { stream: Some(stream) });
+        let mut stream = try_box(Stream { stream: Some(stream) })?;
         stream.stream.as_mut().map_or(Ok(()), |stream| stream.aad(aad))?;
         *out = Box::into_raw(stream);
         Ok(())
@@ -94,9 +99,7 @@ pub unsafe extern "C" fn convoy_gcm_update(
         // SAFETY: the caller's promise.
         let stream = unsafe { object_mut(stream) }?.stream.as_mut().ok_or(Error::State)?;
         // Before anything is copied to where it could be taken for ciphertext.
-        if !stream.fits(len) {
-            return Err(Error::Length);
-        }
+        stream.prepare(len)?;
         let copied = if input == output.cast_const() {
             // SAFETY: the caller's promise.
             unsafe { raw::output(output, len) }?

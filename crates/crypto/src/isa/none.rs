@@ -5,6 +5,7 @@ use crate::{
     HashAlg, KeyBits, MacAlg, Tier,
     block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys},
     burst::Slot,
+    memory::OutOfMemory,
     op::Op,
     pass::{
         CbcMacJob, CcmJob, ChaChaJob, ChaChaState, CipherJob, GcmState, GmacJob, HmacJob,
@@ -99,7 +100,7 @@ impl Kernel {
         match self {}
     }
 
-    pub(crate) fn expand(self, _: KeyBits, _: &[u8]) -> Box<Tables> {
+    pub(crate) fn expand(self, _: KeyBits, _: &[u8]) -> Result<Box<Tables>, OutOfMemory> {
         match self {}
     }
 

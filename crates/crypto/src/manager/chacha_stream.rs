@@ -1,16 +1,17 @@
 //! ChaCha20-Poly1305 over a message that comes in parts.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::Deref, sync::Arc};
 
 use super::StreamError;
 use crate::{
-    AeadKey,
+    AeadKey, Tier,
+    memory::{OutOfMemory, try_box},
     op::icv_matches,
     pass::{
         ChaChaState,
         chacha_parts::{BLOCK, ChaCha, MIN_PART, Pads},
     },
-    secret::{wipe, wipe_stack},
+    secret::{wipe, wipe_message},
 };
 
 /// Most bytes of additional data.
@@ -63,8 +64,8 @@ const WINDOW: usize = size_of::<Pads>();
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct ChaChaStream {
-    key: Arc<AeadKey>,
+pub struct ChaChaStream<K = Arc<AeadKey>> {
+    key: K,
     seal: bool,
     phase: Phase,
     /// The nonce, and zeros.
@@ -108,14 +109,16 @@ enum Phase {
 impl ChaChaStream {
     /// Most bytes of text of a message (RFC 8439 section 2.8, less a block).
     pub const MAX_DATA: u64 = ((1 << 32) - 2) * BLOCK as u64;
+}
 
+impl<K: Deref<Target = AeadKey>> ChaChaStream<K> {
     /// Begins a message that is sealed. The nonce must never have been used with this key.
     ///
     /// # Errors
     ///
     /// [`StreamError::NotChaCha20Poly1305`].
     #[inline]
-    pub fn seal(key: Arc<AeadKey>, nonce: &[u8; 12]) -> Result<Self, StreamError> {
+    pub fn seal(key: K, nonce: &[u8; 12]) -> Result<Self, StreamError> {
         Self::new(key, true, nonce)
     }
 
@@ -125,12 +128,12 @@ impl ChaChaStream {
     ///
     /// [`StreamError::NotChaCha20Poly1305`].
     #[inline]
-    pub fn open(key: Arc<AeadKey>, nonce: &[u8; 12]) -> Result<Self, StreamError> {
+    pub fn open(key: K, nonce: &[u8; 12]) -> Result<Self, StreamError> {
         Self::new(key, false, nonce)
     }
 
     #[inline]
-    fn new(key: Arc<AeadKey>, seal: bool, nonce: &[u8; 12]) -> Result<Self, StreamError> {
+    fn new(key: K, seal: bool, nonce: &[u8; 12]) -> Result<Self, StreamError> {
         if ChaCha::of(key.inner()).is_none() {
             return Err(StreamError::NotChaCha20Poly1305(key.suite()));
         }
@@ -167,7 +170,8 @@ impl ChaChaStream {
     ///
     /// # Errors
     ///
-    /// [`StreamError::AadBehindText`], [`StreamError::AadTooLong`] and [`StreamError::Ended`].
+    /// [`StreamError::AadBehindText`], [`StreamError::AadTooLong`], [`StreamError::Ended`] and
+    /// [`StreamError::OutOfMemory`].
     #[inline]
     pub fn aad(&mut self, aad: &[u8]) -> Result<(), StreamError> {
         match self.phase {
@@ -181,21 +185,57 @@ impl ChaChaStream {
             let tail = self.state.tail.iter_mut().skip(self.aad_len as usize);
             tail.zip(aad).for_each(|(to, byte)| *to = *byte);
         } else {
-            self.begin_mac();
+            self.begin_mac()?;
             self.state.take((self.aad_len % 16) as usize, aad);
         }
         self.aad_len = length;
         Ok(())
     }
 
+    /// Makes sure that an [`update`](Self::update) of so many bytes succeeds, for callers that copy the text
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// As for [`update`](Self::update).
+    #[inline]
+    pub fn prepare(&mut self, more: usize) -> Result<(), StreamError> {
+        self.check(more)?;
+        let goes_without =
+            more == 0 || self.phase == Phase::Begun || self.window.is_some() || self.is_long(more);
+        if !goes_without {
+            self.window = Some(Window::at_end()?);
+        }
+        Ok(())
+    }
+
+    /// Whether a part of so many bytes, coming now, goes to the kernel without keystream ahead of it.
+    #[inline]
+    fn is_long(&self, part: usize) -> bool {
+        self.data_len.is_multiple_of(BLOCK as u64) && part >= WINDOW
+    }
+
+    /// A copy of the state, as of [`clone`](Clone::clone), for processes that go on without memory.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::OutOfMemory`].
+    pub fn try_clone(&self) -> Result<Self, StreamError>
+    where
+        K: Clone,
+    {
+        let window = self.window.as_ref().map(|window| window.try_clone()).transpose()?;
+        Ok(Self { key: self.key.clone(), window, state: self.state.clone(), ..*self })
+    }
+
     /// Encrypts or decrypts the next part in place.
     ///
     /// # Errors
     ///
-    /// [`StreamError::DataTooLong`] and [`StreamError::Ended`].
+    /// [`StreamError::DataTooLong`], [`StreamError::Ended`] and [`StreamError::OutOfMemory`].
     #[inline]
     pub fn update(&mut self, data: &mut [u8]) -> Result<(), StreamError> {
-        self.check(data.len())?;
+        self.prepare(data.len())?;
         if data.is_empty() {
             return Ok(());
         }
@@ -218,7 +258,7 @@ impl ChaChaStream {
             return Err(StreamError::OutputLength { input, output });
         }
         // Before anything is copied to where it could be taken for ciphertext.
-        self.check(input.len())?;
+        self.prepare(input.len())?;
         output.copy_from_slice(input);
         self.update(output)
     }
@@ -255,7 +295,7 @@ impl ChaChaStream {
         self.phase = Phase::Verified;
         if !matches {
             // What the tag of a forged message should have been is nobody's business.
-            wipe_stack();
+            wipe_message(self.key.tier() == Tier::Portable);
         }
         Ok(matches)
     }
@@ -265,8 +305,8 @@ impl ChaChaStream {
         let length = self.data_len.checked_add(more as u64);
         match self.phase {
             Phase::Ended | Phase::Verified => Err(StreamError::Ended),
-            _ if length.is_none_or(|length| length > Self::MAX_DATA) => {
-                Err(StreamError::DataTooLong { limit: Self::MAX_DATA })
+            _ if length.is_none_or(|length| length > ChaChaStream::MAX_DATA) => {
+                Err(StreamError::DataTooLong { limit: ChaChaStream::MAX_DATA })
             }
             _ => Ok(()),
         }
@@ -284,12 +324,12 @@ impl ChaChaStream {
 
     /// Keys the MAC, unless it is, and has it take what there is of additional data. Keystream behind the
     /// key's block is kept.
-    fn begin_mac(&mut self) {
-        if self.phase != Phase::Begun {
-            return;
-        }
-        let Some(chacha) = ChaCha::of(self.key.inner()) else { return };
-        let window = self.window.insert(Box::new(Window::new()));
+    fn begin_mac(&mut self) -> Result<(), StreamError> {
+        let (false, Some(chacha)) = (self.phase != Phase::Begun, ChaCha::of(self.key.inner()))
+        else {
+            return Ok(());
+        };
+        let window = self.window.insert(Window::at_end()?);
         chacha.keystream(&self.nonce, 0, &mut window.keystream);
         window.used = BLOCK;
         self.state.mac = crate::poly::Poly::new(&window.keystream[0]);
@@ -297,6 +337,7 @@ impl ChaChaStream {
             self.state.pad(16);
         }
         self.phase = Phase::Aad;
+        Ok(())
     }
 
     /// A part that is not the first, or has much additional data before it.
@@ -305,8 +346,7 @@ impl ChaChaStream {
             self.state.pad((self.aad_len % 16) as usize);
         }
         while !data.is_empty() {
-            let at_block = self.data_len.is_multiple_of(BLOCK as u64);
-            if at_block && data.len() >= WINDOW {
+            if self.is_long(data.len()) {
                 self.window = None;
                 let Some(chacha) = ChaCha::of(self.key.inner()) else { return };
                 chacha.next(self.seal, &self.nonce, self.block(), data, &mut self.state);
@@ -341,7 +381,7 @@ impl ChaChaStream {
     fn turn(&mut self) {
         let (block, used) = (self.block(), (self.data_len % BLOCK as u64) as usize);
         let Some(chacha) = ChaCha::of(self.key.inner()) else { return };
-        let window = self.window.get_or_insert_with(|| Box::new(Window::new()));
+        let Some(window) = &mut self.window else { return };
         chacha.keystream(&self.nonce, block, &mut window.keystream);
         window.used = used;
     }
@@ -369,13 +409,24 @@ impl ChaChaStream {
 }
 
 impl Window {
-    const fn new() -> Self {
+    /// One of which nothing is left.
+    // Never inlined, as it passes over the stack, which callers have little of.
+    #[inline(never)]
+    fn at_end() -> Result<Box<Self>, OutOfMemory> {
         const { assert!(WINDOW >= MIN_PART) };
-        Self { keystream: [[0; BLOCK]; 16], used: 0 }
+        try_box(Self { keystream: [[0; BLOCK]; 16], used: WINDOW })
+    }
+
+    fn try_clone(&self) -> Result<Box<Self>, OutOfMemory> {
+        let mut copy = Self::at_end()?;
+        // In its place, as what is secret leaves a copy wherever it passes.
+        copy.keystream.copy_from_slice(&self.keystream);
+        copy.used = self.used;
+        Ok(copy)
     }
 }
 
-impl fmt::Debug for ChaChaStream {
+impl<K> fmt::Debug for ChaChaStream<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let way = if self.seal { "seal" } else { "open" };
         write!(f, "ChaChaStream({way}, {} bytes of text)", self.data_len)

@@ -14,7 +14,7 @@ use crate::{
     block::{CbcMacKey, HmacKey, RoundKeys},
     isa::Kernel,
     pass::{self, Hasher},
-    secret::{KEY_DEPTH, scrubbed, scrubbed_to},
+    secret::{depth, scrubbed, scrubbed_to},
 };
 
 /// What a piece of memory is, behind the key itself.
@@ -58,7 +58,7 @@ fn bits_of(key: &[u8]) -> Result<KeyBits, KeyError> {
 fn with_kernel(cpu: &Cpu, work: impl FnOnce(Option<Kernel>)) {
     let kernel = cpu.proofs().kernel(cpu.best());
     let Some(kernel) = kernel else { return scrubbed(|| work(None)) };
-    scrubbed_to::<KEY_DEPTH, _>(|| work(Some(kernel)));
+    scrubbed_to::<{ depth::KEY }, _>(|| work(Some(kernel)));
     kernel.wipe_registers();
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::OutOfMemory;
+
 /// What processes a queue's jobs.
 pub trait Engine<J> {
     /// Processes the jobs and sets the status of each; one that makes no sense is marked so and
@@ -46,6 +48,20 @@ impl<J: Default, E: Engine<J>> Queue<J, E> {
         let batch = batch.clamp(1, Self::MAX_BATCH);
         let ring = (0..batch.next_power_of_two()).map(|_| J::default()).collect();
         Self { engine, ring, batch, head: 0, done: 0, tail: 0, lent: false }
+    }
+
+    /// The same, for processes that go on without memory.
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the ring.
+    pub fn try_new(engine: E, batch: usize) -> Result<Self, OutOfMemory> {
+        let batch = batch.clamp(1, Self::MAX_BATCH);
+        let (mut ring, len) = (Vec::new(), batch.next_power_of_two());
+        ring.try_reserve_exact(len).map_err(|_| OutOfMemory)?;
+        ring.extend((0..len).map(|_| J::default()));
+        let ring = ring.into_boxed_slice();
+        Ok(Self { engine, ring, batch, head: 0, done: 0, tail: 0, lent: false })
     }
 
     /// The job to be filled in next, empty. Until it is submitted this is always the same job.

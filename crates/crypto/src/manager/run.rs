@@ -14,7 +14,7 @@ use crate::{
     Cpu, HashAlg, KeyBits, KeyError, Tier,
     isa::Kernel,
     pass::{self, Batch, CbcMacJob, CcmJob, CipherJob, HmacJob, hmac::Hasher},
-    secret::wipe_stack,
+    secret::{depth, wipe_below},
 };
 
 /// Jobs that are worked on together; what passes are told of them stays on the stack.
@@ -73,7 +73,7 @@ impl Runner {
         self.run_one(job);
         let authentic = job.status == Status::Completed && tags_match(job.tag, received);
         if !authentic {
-            wipe_stack();
+            wipe_below::<{ depth::JOBS }>();
         }
         authentic
     }
@@ -164,7 +164,7 @@ impl<'a> Engine<Job<'a>> for Runner {
         match self.kernel {
             _ if !soiled => {}
             Some(kernel) => kernel.wipe_registers(),
-            None => wipe_stack(),
+            None => wipe_below::<{ depth::PORTABLE_JOBS }>(),
         }
     }
 }

@@ -1,16 +1,17 @@
 //! AES-GCM over a message that comes in parts.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, ops::Deref, sync::Arc};
 
 use crate::{
-    AeadKey, GcmParams, Suite,
+    AeadKey, GcmParams, Suite, Tier,
+    memory::{OutOfMemory, try_box},
     op::icv_matches,
     pass::{
         GcmState,
         gcm_parts::{Gcm, Message, Way},
     },
     portable::add_to_counter,
-    secret::{wipe, wipe_stack},
+    secret::{wipe, wipe_message},
 };
 
 /// Why a part of a message is refused. Nothing has been done then.
@@ -54,6 +55,15 @@ pub enum StreamError {
     /// The tag of a message that is opened.
     #[error("a message that is opened has its tag verified, not made")]
     TagOfOpened,
+    /// There is no memory.
+    #[error("out of memory")]
+    OutOfMemory,
+}
+
+impl From<OutOfMemory> for StreamError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
 }
 
 /// Most bytes of additional data and of an IV: their bits are counted in 64 (NIST SP 800-38D section
@@ -106,8 +116,8 @@ const MOST: u64 = (1 << 61) - 1;
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct GcmStream {
-    key: Arc<AeadKey>,
+pub struct GcmStream<K = Arc<AeadKey>> {
+    key: K,
     seal: bool,
     phase: Phase,
     /// The block in front of the mask's counter block, which is the one in front of the text's (NIST SP
@@ -149,8 +159,19 @@ struct Window {
 }
 
 impl Window {
-    const fn new() -> Self {
-        Self { sides: [[0; WINDOW]; 2], is_turned: false, used: 0 }
+    /// An empty one.
+    // Never inlined, as it passes over the stack, which callers have little of.
+    #[inline(never)]
+    fn boxed() -> Result<Box<Self>, OutOfMemory> {
+        try_box(Self { sides: [[0; WINDOW]; 2], is_turned: false, used: 0 })
+    }
+
+    fn try_clone(&self) -> Result<Box<Self>, OutOfMemory> {
+        let mut copy = Self::boxed()?;
+        // In its place, as what is secret leaves a copy wherever it passes.
+        copy.sides.copy_from_slice(&self.sides);
+        (copy.is_turned, copy.used) = (self.is_turned, self.used);
+        Ok(copy)
     }
 
     /// Whether a part of so many bytes is short, and leaves key stream over.
@@ -215,14 +236,14 @@ enum Phase {
     Verified,
 }
 
-impl GcmStream {
+impl<K: Deref<Target = AeadKey>> GcmStream<K> {
     /// Begins a message that is sealed. The IV, best of 12 bytes, must never have been used with this key.
     ///
     /// # Errors
     ///
     /// [`StreamError::NotGcm`] and [`StreamError::IvLength`].
     #[inline]
-    pub fn seal(key: Arc<AeadKey>, iv: &[u8]) -> Result<Self, StreamError> {
+    pub fn seal(key: K, iv: &[u8]) -> Result<Self, StreamError> {
         Self::new(key, true, iv)
     }
 
@@ -232,12 +253,12 @@ impl GcmStream {
     ///
     /// [`StreamError::NotGcm`] and [`StreamError::IvLength`].
     #[inline]
-    pub fn open(key: Arc<AeadKey>, iv: &[u8]) -> Result<Self, StreamError> {
+    pub fn open(key: K, iv: &[u8]) -> Result<Self, StreamError> {
         Self::new(key, false, iv)
     }
 
     #[inline]
-    fn new(key: Arc<AeadKey>, seal: bool, iv: &[u8]) -> Result<Self, StreamError> {
+    fn new(key: K, seal: bool, iv: &[u8]) -> Result<Self, StreamError> {
         let mut stream = Self {
             key,
             seal,
@@ -324,11 +345,28 @@ impl GcmStream {
         Ok(())
     }
 
-    /// Whether so many more bytes leave the text within [`GcmParams::MAX_DATA`].
-    #[must_use]
-    pub fn fits(&self, more: usize) -> bool {
-        let length = self.data_len.checked_add(more as u64);
-        length.is_some_and(|length| length <= GcmParams::MAX_DATA)
+    /// Makes sure that an [`update`](Self::update) of so many bytes succeeds, for callers that copy the text
+    /// before.
+    ///
+    /// # Errors
+    ///
+    /// As for [`update`](Self::update).
+    #[inline]
+    pub fn prepare(&mut self, more: usize) -> Result<(), StreamError> {
+        self.check(more)
+    }
+
+    /// A copy of the state, as of [`clone`](Clone::clone), for processes that go on without memory.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamError::OutOfMemory`].
+    pub fn try_clone(&self) -> Result<Self, StreamError>
+    where
+        K: Clone,
+    {
+        let window = self.window.as_ref().map(|window| window.try_clone()).transpose()?;
+        Ok(Self { key: self.key.clone(), window, state: self.state.clone(), ..*self })
     }
 
     /// Encrypts or decrypts the next part in place.
@@ -364,7 +402,7 @@ impl GcmStream {
             return Err(StreamError::OutputLength { input, output });
         }
         // Before anything is copied to where it could be taken for ciphertext.
-        self.check(input.len())?;
+        self.prepare(input.len())?;
         output.copy_from_slice(input);
         self.update(output)
     }
@@ -401,7 +439,7 @@ impl GcmStream {
         self.phase = Phase::Verified;
         if !matches {
             // What the tag of a forged message should have been is nobody's business.
-            wipe_stack();
+            wipe_message(self.key.tier() == Tier::Portable);
         }
         Ok(matches)
     }
@@ -415,7 +453,9 @@ impl GcmStream {
     fn check(&self, more: usize) -> Result<(), StreamError> {
         match self.phase {
             Phase::Ended | Phase::Verified => Err(StreamError::Ended),
-            _ if !self.fits(more) => Err(StreamError::DataTooLong { limit: GcmParams::MAX_DATA }),
+            _ if self.data_len.saturating_add(more as u64) > GcmParams::MAX_DATA => {
+                Err(StreamError::DataTooLong { limit: GcmParams::MAX_DATA })
+            }
             _ => Ok(()),
         }
     }
@@ -488,7 +528,9 @@ impl GcmStream {
     /// Computes key stream ahead, from the beginning of a block on.
     fn open_window(&mut self) {
         let Some(gcm) = Gcm::of(self.key.inner()) else { return };
-        let window = self.window.insert(Box::new(Window::new()));
+        // It only saves time, so it can be done without.
+        let Ok(window) = Window::boxed() else { return };
+        let window = self.window.insert(window);
         // The hash of the zeros is of no use.
         gcm.part(&self.next, Way::Ahead, window.sides().0, &mut GcmState::new());
     }
@@ -598,7 +640,7 @@ fn long_iv(gcm: Gcm<'_>, iv: &[u8]) -> [u8; 16] {
     hash
 }
 
-impl fmt::Debug for GcmStream {
+impl<K> fmt::Debug for GcmStream<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let way = if self.seal { "seal" } else { "open" };
         write!(f, "GcmStream({way}, {} bytes of text)", self.data_len)

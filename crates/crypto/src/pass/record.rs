@@ -1,14 +1,12 @@
 //! What records of TLS need besides the other passes: the hash and the cipher of one message.
 
-use zeroize::zeroize_stack;
-
 use crate::{
     HashAlg, KeyBits,
     block::{HmacKey, RoundKeys},
     isa::{Kernel, RecordKernel},
     pass::{CipherJob, Hasher},
     portable,
-    secret::{Scratch, wipe},
+    secret::{Scratch, wipe, wipe_below},
 };
 
 /// Bytes of a block of SHA-1 and SHA-256.
@@ -190,7 +188,7 @@ impl One {
     ) {
         if let Some(both) = self.both {
             both.seal(alg, keys, jobs);
-            return zeroize_stack::<SPILLED>();
+            return wipe_below::<SPILLED>();
         }
         for job in jobs {
             self.seal_apart(alg, keys, job);

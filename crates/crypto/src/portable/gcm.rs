@@ -2,12 +2,12 @@
 
 use aes::{
     Aes128, Aes192, Aes256, Block,
-    cipher::{BlockCipherEncrypt, BlockSizeUser, InvalidLength, KeyInit, consts::U16},
+    cipher::{BlockCipherEncrypt, BlockSizeUser, KeyInit, KeySizeUser, consts::U16},
 };
 use ghash::{GHash, universal_hash::UniversalHash};
 use zeroize::Zeroize;
 
-use crate::{KeyBits, Tier, op::Op, trace};
+use crate::{KeyBits, KeyError, Tier, memory::try_box, op::Op, trace};
 
 /// Counter blocks encrypted in one call; RustCrypto's bit-sliced AES takes four at once.
 pub(super) const BATCH: usize = 8;
@@ -28,7 +28,7 @@ pub(crate) struct Soft<A> {
 
 impl SoftKey {
     /// Expands `key`, which must have the length that `bits` says.
-    pub(crate) fn new(bits: KeyBits, key: &[u8]) -> Result<Self, InvalidLength> {
+    pub(crate) fn new(bits: KeyBits, key: &[u8]) -> Result<Self, KeyError> {
         Ok(match bits {
             KeyBits::Aes128 => Self::Aes128(Soft::new(key)?),
             KeyBits::Aes192 => Self::Aes192(Soft::new(key)?),
@@ -72,14 +72,15 @@ impl SoftKey {
     }
 }
 
-impl<A: BlockCipherEncrypt + KeyInit + BlockSizeUser<BlockSize = U16>> Soft<A> {
-    fn new(key: &[u8]) -> Result<Box<Self>, InvalidLength> {
-        let aes = A::new_from_slice(key)?;
+impl<A: BlockCipherEncrypt + KeyInit + KeySizeUser + BlockSizeUser<BlockSize = U16>> Soft<A> {
+    fn new(key: &[u8]) -> Result<Box<Self>, KeyError> {
+        let wrong = KeyError::Length { expected: A::key_size(), given: key.len() };
+        let aes = A::new_from_slice(key).map_err(|_| wrong)?;
         let mut h = Block::default();
         aes.encrypt_block(&mut h);
         let ghash = GHash::new(&h);
         h.0.zeroize();
-        Ok(Box::new(Self { aes, ghash }))
+        Ok(try_box(Self { aes, ghash })?)
     }
 
     fn run<'a, O: Op<'a>>(&self, op: &mut O) {

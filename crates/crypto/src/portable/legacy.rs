@@ -15,7 +15,7 @@ use cbc::{
 };
 use des::TdesEde3;
 
-use crate::{KeyBits, KeyError, op::made_public};
+use crate::{KeyBits, KeyError, memory::try_box, op::made_public};
 
 /// A key, expanded for both directions. It is boxed, so that moving it leaves no copy behind, and wiped
 /// on drop by the features `zeroize` of its crates.
@@ -71,7 +71,7 @@ impl LegacyKey {
 fn expand<C: KeyInit>(secret: &[u8]) -> Result<Box<C>, KeyError> {
     let wrong = || KeyError::Length { expected: Key::<C>::default().len(), given: secret.len() };
     let key = <&Key<C>>::try_from(secret).map_err(|_| wrong())?;
-    Ok(Box::new(C::new(key)))
+    Ok(try_box(C::new(key))?)
 }
 
 /// Whether two neighbours of a 3DES key's parts agree, so that one operation undoes the other (RFC 2451

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use zeroize::{Zeroize, zeroize_stack};
+use zeroize::Zeroize;
 
 use super::{RecordError, RecordMac};
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     isa::{HashKernel, Kernel, RecordKernel},
     manager::Direction,
     pass::{self, Hasher, record::One},
-    secret::{KEY_DEPTH, scrubbed, scrubbed_to, wipe_stack},
+    secret::{depth, scrubbed, scrubbed_to, wipe_below, wipe_message},
 };
 
 /// The keys of one direction of a connection: AES-128 or AES-256 in one of the cipher's directions, and
@@ -122,7 +122,7 @@ impl CbcHmacKey {
     pub fn set_mac(&mut self, key: &[u8]) {
         let (hasher, hash, mac_key) = (self.one.hasher, self.mac.hash(), &mut self.mac_key);
         let expand = || pass::hmac::expand(hasher, hash, key, mac_key);
-        clean::<KEY_DEPTH>(self.one.kernel, expand);
+        clean::<{ depth::KEY }>(self.one.kernel, expand);
         self.has_mac = true;
     }
 
@@ -174,10 +174,11 @@ impl CbcHmacKey {
         if let Some(kernel) = self.one.kernel {
             kernel.wipe_registers();
         }
-        if is_forged || self.one.kernel.is_none() {
-            wipe_stack();
+        let is_portable = self.one.kernel.is_none();
+        if is_forged || is_portable {
+            wipe_message(is_portable);
         } else if !self.one.hasher.kernel().is_some_and(HashKernel::takes_blocks) {
-            zeroize_stack::<KEY_DEPTH>();
+            wipe_below::<{ depth::KEY }>();
         }
     }
 }

@@ -27,8 +27,18 @@ use convoy_crypto::{
 /// How far below its frame the thread looks; no burst needs more.
 const DEPTH: usize = 96 << 10;
 
-/// What `work` leaves on the stack.
+/// What the stack below the thread's frame is filled with before work.
+const PAINT: u8 = 0xa5;
+
+/// Bytes of stack that work took which left this of the painted stack.
+fn used(left: &[u8]) -> usize {
+    left.len() - left.iter().take_while(|&&byte| byte == PAINT).count()
+}
+
+/// What `work` leaves on the stack, which was painted before.
+#[track_caller]
 fn left_by(work: impl FnOnce() + Send) -> Vec<u8> {
+    let place = std::panic::Location::caller();
     /// Keeps the frames that read the stack, which are shallow, apart from those of the work.
     #[inline(never)]
     fn lowered(work: impl FnOnce()) {
@@ -38,15 +48,27 @@ fn left_by(work: impl FnOnce() + Send) -> Vec<u8> {
     }
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            let memory = File::open("/proc/self/mem").expect("a program may read its own memory");
-            let mut left = vec![0; DEPTH];
+            let memory = open_memory();
+            let mut left = vec![PAINT; DEPTH];
+            let below = (&raw const memory).addr() - DEPTH;
+            // Not what lies between, where this thread's calls are.
+            let paint = &left[..DEPTH - 2048];
+            memory.write_all_at(paint, below as u64).expect("the stack goes on");
             lowered(work);
-            let here = (&raw const memory).addr();
-            memory.read_exact_at(&mut left, (here - DEPTH) as u64).expect("the stack goes on");
+            memory.read_exact_at(&mut left, below as u64).expect("the stack goes on");
+            if std::env::var_os("SHOW_STACK").is_some() {
+                println!("{} bytes of stack at line {}", used(&left), place.line());
+            }
             left
         });
         thread.join().expect("the work is done")
     })
+}
+
+/// This program's memory, as a file.
+fn open_memory() -> File {
+    let mut options = File::options();
+    options.read(true).write(true).open("/proc/self/mem").expect("a program has its own memory")
 }
 
 fn holds(memory: &[u8], secret: &[u8]) -> bool {

@@ -52,6 +52,10 @@ cbc_table!(AES_128_CBC_HMAC_SHA256, 128, 256);
 cbc_table!(AES_256_CBC_HMAC_SHA256, 256, 256);
 
 impl Cipher for CbcHmac {
+    fn copy(&self) -> Result<Self, Reason> {
+        Ok(self.clone())
+    }
+
     fn start(&mut self, seals: bool, key: Option<&[u8]>, iv: Option<&[u8]>) -> Result<(), Reason> {
         self.init(seals, key, iv)
     }
@@ -98,8 +102,7 @@ unsafe extern "C" fn update(
                 return Err(Reason::OutputBufferTooSmall.into());
             }
             // SAFETY: the caller's promise.
-            let data = unsafe { in_place(from, out, len) };
-            made = cbc.update(data.ok_or(Reason::CipherOperationFailed)?)?;
+            made = unsafe { in_place(from, out, len, |data| cbc.update(data)) }?;
         }
         // SAFETY: the caller's promise.
         unsafe { tell(out_len, made) };
@@ -127,9 +130,12 @@ unsafe extern "C" fn cipher(
         if room < len {
             return Err(Reason::OutputBufferTooSmall.into());
         }
-        // SAFETY: the caller's promise.
-        let data = if len == 0 { Some(&mut [][..]) } else { unsafe { in_place(from, out, len) } };
-        cbc.update(data.ok_or(Reason::CipherOperationFailed)?)?;
+        if len == 0 {
+            cbc.update(&mut [])?;
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { in_place(from, out, len, |data| cbc.update(data)) }?;
+        }
         // SAFETY: the caller's promise.
         unsafe { tell(out_len, len) };
         Ok(())

@@ -27,7 +27,7 @@ pub(super) static CHACHA20_POLY1305: [Dispatch; 15] = dispatch![
     3: open_init as Init<ChaCha>,
     4: update as Update<ChaCha>,
     5: finish as Final<ChaCha>,
-    6: update as Update<ChaCha>,
+    6: cipher as Update<ChaCha>,
     7: free_context as Free<ChaCha>,
     8: duplicate_context as Duplicate<ChaCha>,
     9: get_params as Get,
@@ -39,6 +39,10 @@ pub(super) static CHACHA20_POLY1305: [Dispatch; 15] = dispatch![
 ];
 
 impl Cipher for ChaCha {
+    fn copy(&self) -> Result<Self, Reason> {
+        self.try_clone()
+    }
+
     fn start(&mut self, seals: bool, key: Option<&[u8]>, iv: Option<&[u8]>) -> Result<(), Reason> {
         self.init(seals, key, iv)
     }
@@ -77,16 +81,18 @@ unsafe fn part(
     }
     if let Some(text) = chacha.record_len() {
         // SAFETY: the caller's promise.
-        return unsafe { record(chacha, to, from, len, text) }.ok_or(Failure::Quiet);
+        return Ok(unsafe { record(chacha, to, from, len, text) }?);
     }
-    let done = if to.is_null() {
+    if to.is_null() {
         // SAFETY: the caller's promise.
-        unsafe { input(from, len) }.is_some_and(|aad| chacha.aad(aad))
+        let aad = unsafe { input(from, len) }.ok_or(Reason::CipherOperationFailed)?;
+        chacha.aad(aad)?;
     } else {
+        chacha.prepare(len)?;
         // SAFETY: the caller's promise.
-        unsafe { in_place(from, to, len) }.is_some_and(|data| chacha.update(data))
-    };
-    if done { Ok(len) } else { Err(Failure::Quiet) }
+        unsafe { in_place(from, to, len, |data| chacha.update(data)) }?;
+    }
+    Ok(len)
 }
 
 /// A record of `text` bytes. Where it is opened, nothing is written behind its text.
@@ -100,21 +106,22 @@ unsafe fn record(
     from: *const u8,
     len: usize,
     text: usize,
-) -> Option<usize> {
+) -> Result<usize, Reason> {
     if from.is_null() || to.is_null() || len != text + TAG {
-        return None;
+        return Err(Reason::CipherOperationFailed);
     }
     if chacha.seals() {
         // SAFETY: the caller's promise.
-        let record = unsafe { in_place(from, to, len) }?;
-        return chacha.seal_record(record).then_some(len);
+        unsafe { in_place(from, to, len, |record| chacha.seal_record(record)) }?;
+        return Ok(len);
     }
     // SAFETY: the caller's promise; it is copied before anything is written.
-    let tag = *unsafe { slice::from_raw_parts(from.wrapping_add(text), TAG) }.first_chunk()?;
+    let tag = *unsafe { slice::from_raw_parts(from.wrapping_add(text), TAG) }
+        .first_chunk()
+        .ok_or(Reason::CipherOperationFailed)?;
     // SAFETY: the caller's promise.
-    let text = unsafe { in_place(from, to, text) }?;
-    let len = text.len();
-    chacha.open_record(text, &tag).then_some(len)
+    unsafe { in_place(from, to, text, |text| chacha.open_record(text, &tag)) }?;
+    Ok(text)
 }
 
 /// # Safety
@@ -133,7 +140,8 @@ unsafe extern "C" fn update(
     let work = |chacha: &mut ChaCha| {
         if len > 0 {
             // SAFETY: the caller's promise.
-            let made = unsafe { part(chacha, out, room, from, len) }?;
+            let made = unsafe { part(chacha, out, room, from, len) };
+            let made = made.map_err(Failure::without_operation)?;
             // SAFETY: the caller's promise.
             unsafe { tell(out_len, made) };
         }
@@ -141,6 +149,46 @@ unsafe extern "C" fn update(
     };
     // SAFETY: the caller's promise.
     unsafe { with(context, work) }
+}
+
+/// `EVP_Cipher`: an update, or without input the end.
+///
+/// # Safety
+///
+/// As for [`update`].
+unsafe extern "C" fn cipher(
+    context: *mut Context<ChaCha>,
+    out: *mut u8,
+    out_len: *mut usize,
+    room: usize,
+    from: *const u8,
+    len: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { tell(out_len, 0) };
+    let work = |chacha: &mut ChaCha| {
+        if room < len {
+            return Err(Reason::OutputBufferTooSmall.into());
+        }
+        if from.is_null() {
+            return end(chacha);
+        }
+        // SAFETY: the caller's promise.
+        let made = unsafe { part(chacha, out, room, from, len) };
+        // SAFETY: the caller's promise.
+        unsafe { tell(out_len, made.map_err(Failure::without_operation)?) };
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with(context, work) }
+}
+
+/// Ends a message. A record that is expected is none.
+fn end(chacha: &mut ChaCha) -> Result<(), Failure> {
+    match chacha.record_len() {
+        None if chacha.finish() => Ok(()),
+        _ => Err(Failure::Quiet),
+    }
 }
 
 /// # Safety
@@ -154,12 +202,8 @@ unsafe extern "C" fn finish(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { tell(out_len, 0) };
-    let work = |chacha: &mut ChaCha| match chacha.record_len() {
-        None if chacha.finish() => Ok(()),
-        _ => Err(Failure::Quiet),
-    };
     // SAFETY: the caller's promise.
-    unsafe { with(context, work) }
+    unsafe { with(context, end) }
 }
 
 keys! {

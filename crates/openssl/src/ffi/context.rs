@@ -6,7 +6,8 @@ use std::{
     ptr, slice,
 };
 
-use zeroize::zeroize_stack;
+use convoy_crypto::try_box;
+use zeroize::{Zeroize, zeroize_stack};
 
 use super::{
     core::{Core, Failure, guard, guard_pointer},
@@ -19,7 +20,10 @@ use crate::{
 };
 
 /// A cipher of one direction, as the functions here call it.
-pub(super) trait Cipher: Clone {
+pub(super) trait Cipher: Sized {
+    /// A copy, which goes on by itself.
+    fn copy(&self) -> Result<Self, Reason>;
+
     /// Sets the direction and, if given, key and IV.
     fn start(&mut self, seals: bool, key: Option<&[u8]>, iv: Option<&[u8]>) -> Result<(), Reason>;
 
@@ -59,10 +63,11 @@ pub(super) type Describe = unsafe extern "C" fn(*mut c_void) -> *const Param;
 pub(super) type DescribeContext = unsafe extern "C" fn(*mut c_void, *mut c_void) -> *const Param;
 
 impl<C> Context<C> {
-    /// A context for libcrypto to hold.
+    /// A context for libcrypto to hold; null if there is no memory.
     pub(super) fn boxed(cipher: C, provider: *const Provider) -> *mut Self {
+        let Ok(context) = try_box(Self { cipher, provider }) else { return ptr::null_mut() };
         Tally::here().add(Counter::Contexts, 1);
-        Box::into_raw(Box::new(Self { cipher, provider }))
+        Box::into_raw(context)
     }
 }
 
@@ -88,7 +93,8 @@ pub(super) unsafe extern "C" fn duplicate_context<C: Cipher>(
     guard_pointer(|| {
         // SAFETY: the caller's promise.
         let Some(context) = (unsafe { context.as_ref() }) else { return ptr::null_mut() };
-        let copy = Context::boxed(context.cipher.clone(), context.provider);
+        let Ok(copy) = context.cipher.copy() else { return ptr::null_mut() };
+        let copy = Context::boxed(copy, context.provider);
         // On its way into the box the key, or the state of a message, was on the stack.
         zeroize_stack::<4096>();
         copy
@@ -237,26 +243,35 @@ pub(super) unsafe fn input<'a>(from: *const u8, len: usize) -> Option<&'a [u8]> 
     is_there.then(|| unsafe { slice::from_raw_parts(from, len) })
 }
 
-/// The input, copied to the output unless it is there already.
+/// Has the work done on the input, copied to the output unless it is there already. Where the work fails, the
+/// copy is wiped: nobody takes for ciphertext what is none.
 ///
 /// # Safety
 ///
 /// `from` and `to` point to `len` bytes, which may overlap. Nobody else uses those of `to` while they are
 /// used.
-pub(super) unsafe fn in_place<'a>(
+#[inline(always)]
+pub(super) unsafe fn in_place<R>(
     from: *const u8,
     to: *mut u8,
     len: usize,
-) -> Option<&'a mut [u8]> {
+    work: impl FnOnce(&mut [u8]) -> Result<R, Reason>,
+) -> Result<R, Reason> {
     if from.is_null() || to.is_null() || isize::try_from(len).is_err() {
-        return None;
+        return Err(Reason::CipherOperationFailed);
     }
-    if from != to.cast_const() {
+    let is_copied = from != to.cast_const();
+    if is_copied {
         // SAFETY: the caller's promise.
         unsafe { ptr::copy(from, to, len) };
     }
     // SAFETY: the caller's promise; the bytes have been written.
-    Some(unsafe { slice::from_raw_parts_mut(to, len) })
+    let data = unsafe { slice::from_raw_parts_mut(to, len) };
+    let done = work(data);
+    if is_copied && done.is_err() {
+        data.zeroize();
+    }
+    done
 }
 
 /// Says how long the result is.

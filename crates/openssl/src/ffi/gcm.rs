@@ -48,6 +48,10 @@ gcm_table!(AES_192_GCM, 192);
 gcm_table!(AES_256_GCM, 256);
 
 impl Cipher for Gcm {
+    fn copy(&self) -> Result<Self, Reason> {
+        self.try_clone()
+    }
+
     fn start(&mut self, seals: bool, key: Option<&[u8]>, iv: Option<&[u8]>) -> Result<(), Reason> {
         self.init(seals, key, iv)
     }
@@ -94,17 +98,18 @@ unsafe fn part(
             return Err(Reason::CipherOperationFailed.into());
         }
         // SAFETY: the caller's promise.
-        let record = unsafe { in_place(from, to, len) }.ok_or(Reason::CipherOperationFailed)?;
-        return Ok(gcm.record(record)?);
+        return Ok(unsafe { in_place(from, to, len, |record| gcm.record(record)) }?);
     }
-    let done = if to.is_null() {
+    if to.is_null() {
         // SAFETY: the caller's promise.
-        unsafe { input(from, len) }.is_some_and(|aad| gcm.aad(aad))
+        let aad = unsafe { input(from, len) }.ok_or(Reason::CipherOperationFailed)?;
+        gcm.aad(aad)?;
     } else {
+        gcm.prepare(len)?;
         // SAFETY: the caller's promise.
-        unsafe { in_place(from, to, len) }.is_some_and(|data| gcm.update(data))
-    };
-    if done { Ok(len) } else { Err(Reason::CipherOperationFailed.into()) }
+        unsafe { in_place(from, to, len, |data| gcm.update(data)) }?;
+    }
+    Ok(len)
 }
 
 /// # Safety

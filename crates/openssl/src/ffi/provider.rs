@@ -5,7 +5,7 @@ use std::{
     ptr,
 };
 
-use convoy_crypto::Cpu;
+use convoy_crypto::{Cpu, try_box};
 
 use super::{
     cbc::{
@@ -103,11 +103,11 @@ pub(super) unsafe extern "C" fn OSSL_provider_init(
         // SAFETY: the caller's promise.
         let core = unsafe { Core::of(handle, table) };
         counters::open(&core);
-        let provider = Box::into_raw(Box::new(Provider { core }));
+        let provider = try_box(Provider { core }).map_err(|_| Failure::Quiet)?;
         // SAFETY: the caller's promise; it is not null.
         unsafe { *out = TABLE.as_ptr() };
         // SAFETY: as above.
-        unsafe { *provctx = provider.cast() };
+        unsafe { *provctx = Box::into_raw(provider).cast() };
         Ok(())
     })
 }

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "differences.h"
+
 #define ROOM 40000
 
 static unsigned long long state;
@@ -131,10 +133,12 @@ static void carry_out(struct side *side)
         break;
     case TEXT:
         memcpy(side->text, call.bytes, call.len);
+        if (!call.place)
+            memset(out, 0x5a, call.len);
         did->result = EVP_CipherUpdate(context, out, &len, call.place ? side->text : call.bytes, (int)call.len);
         did->len = len;
-        if (did->result == 1)
-            memcpy(did->bytes, out, did->count = call.len);
+        /* Of a call that is refused, too: it writes nothing. */
+        memcpy(did->bytes, out, did->count = call.len);
         break;
     case CIPHER:
         /* As OpenSSH calls it: additional data, text, the end. */
@@ -228,6 +232,31 @@ static int same(void)
            && memcmp(a->bytes, b->bytes, a->count) == 0 && memcmp(a->errors, b->errors, sizeof a->errors) == 0;
 }
 
+/* Whether the default provider's EVP_Cipher ends messages of ChaCha20-Poly1305. */
+static int ends_one_shots;
+
+static void look_at_one_shots(void)
+{
+    EVP_CIPHER *cipher = EVP_CIPHER_fetch(NULL, "ChaCha20-Poly1305", "provider=default");
+    EVP_CIPHER_CTX *context = EVP_CIPHER_CTX_new();
+    unsigned char bytes[48] = {1}, tag[16] = {0}, none[16] = {0};
+
+    ends_one_shots = cipher && EVP_EncryptInit_ex(context, cipher, NULL, bytes, bytes) == 1
+                     && EVP_Cipher(context, bytes, bytes, 16) == 16 && EVP_Cipher(context, NULL, NULL, 0) == 0
+                     && EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, 16, tag) == 1 && memcmp(tag, none, 16);
+    EVP_CIPHER_CTX_free(context), EVP_CIPHER_free(cipher);
+    if (ends_one_shots)
+        (void)differs("chacha-one-shot-end");
+}
+
+/* Whether a message of ChaCha20-Poly1305 can begin, or go on. */
+static int can_go_on(void)
+{
+    if (has_aad && differs("chacha-record-alone"))
+        return 0;
+    return (has_key && has_iv) || !differs("chacha-missing");
+}
+
 /* Whether both sides must answer a call of ChaCha20-Poly1305 alike. */
 static int suits_chacha(void)
 {
@@ -235,8 +264,7 @@ static int suits_chacha(void)
 
     switch (call.what) {
     case INIT:
-        /* A new key in the middle of a message is a mistake that the two punish differently. */
-        if (in_message && (call.with & 1))
+        if (in_message && (call.with & 1) && differs("chacha-key-in-message"))
             call.with = 3;
         fill(call.key, 32), fill(call.iv, 16);
         return 1;
@@ -244,21 +272,32 @@ static int suits_chacha(void)
         call.size = below(4) ? 12 : below(20);
         return 1;
     case AAD:
-        return has_key && has_iv && !has_text && !has_aad;
+        if (has_text && differs("chacha-aad-behind-text"))
+            return 0;
+        return can_go_on();
     case TEXT:
-        return has_key && has_iv && !has_aad;
+        return can_go_on();
     case CIPHER:
-        call.kind = below(2);
-        /* One of nothing keys the default provider's MAC. */
-        return has_key && has_iv && !has_aad && (call.kind || !has_text) && call.len > 0;
+        if (call.kind == 0 && has_text && differs("chacha-aad-behind-text"))
+            return 0;
+        if (call.kind != 2 && call.len == 0 && differs("chacha-empty-text"))
+            return 0;
+        if (call.kind == 2 && !ends_one_shots && differs("chacha-one-shot-end"))
+            return 0;
+        if (call.kind == 2 && !seals && !has_tag && differs("chacha-short-tag"))
+            return 0;
+        return can_go_on();
     case FINAL:
-        return has_key && has_iv && !has_aad && (seals || has_tag);
+        if (!seals && !has_tag && differs("chacha-short-tag"))
+            return 0;
+        return can_go_on();
     case SET_TAG:
-        /* One in 256 of the shortest is right by chance. */
-        return call.size == 0 || call.size >= 4;
+        return call.size == 0 || call.size >= 4 || !differs("chacha-short-tag");
     case FIXED:
         call.size = below(3) ? 12 : below(14);
-        return !has_aad && !in_message;
+        if (has_aad && differs("chacha-record-alone"))
+            return 0;
+        return !in_message || !differs("chacha-key-in-message");
     case TLS_AAD:
         call.size = below(6) ? 13 : below(16);
         call.bytes[11] &= 7;
@@ -311,20 +350,17 @@ static void draw(void)
         }
         switch (call.what) {
         case INIT:
-            /* A new key in the middle of a message is a mistake that the two punish differently. */
-            if (in_message && (call.with & 1))
+            if (in_message && (call.with & 1) && differs("gcm-key-in-message"))
                 call.with = 3;
             fill(call.key, 32);
             fill(call.iv, 16);
             return;
         case SET_TAG:
-            /* Of shorter ones, which GCM does not have, one in 256 is right by chance. */
-            if (call.size == 0 || call.size >= 4)
+            if (call.size == 0 || call.size >= 4 || !differs("gcm-short-tag"))
                 return;
             break;
         case NUMBERS:
-            /* The default provider takes the tag of a record for one that was set. */
-            if (!had_record)
+            if (!had_record || !differs("gcm-record-tag"))
                 return;
             break;
         case IVLEN:
@@ -334,18 +370,16 @@ static void draw(void)
                 return;
             break;
         case TEXT: case FINAL: case AAD: case CIPHER:
-            if (had_record && (call.what == FINAL || call.what == CIPHER))
+            if (had_record && (call.what == FINAL || call.what == CIPHER) && differs("gcm-record-tag"))
                 break;
-            /* No text pads additional data there, as if it had ended. */
-            if (call.what == CIPHER && call.kind == 1 && call.len == 0)
+            if (call.what == CIPHER && call.kind == 1 && call.len == 0 && differs("gcm-empty-text"))
                 break;
             /* Without an IV, one is drawn; what is expected to be a record is none. */
             if ((has_iv || !seals) && !has_aad)
                 return;
             break;
         case GET_TAG:
-            /* A tag that is refused when sealing replaces the one that was made. */
-            if (!has_no_tag)
+            if (!has_no_tag || !differs("gcm-refused-tag"))
                 return;
             break;
         case GET_IV:
@@ -362,25 +396,25 @@ static void draw(void)
             break;
         case GENERATE:
             call.size = below(20);
-            /* Of shorter ones the default provider counts what lies in front of them. */
-            if (!has_aad && iv_len >= 8)
+            if (iv_len < 8 && differs("gcm-short-iv"))
+                break;
+            if (!has_aad)
                 return;
             break;
         case COUNTED:
             call.size = below(9);
-            /* It writes in front of shorter ones. */
-            if (!has_aad && call.size <= iv_len)
+            if (call.size > iv_len && differs("gcm-short-iv"))
+                break;
+            if (!has_aad)
                 return;
             break;
         case TLS_AAD:
             call.size = below(4) ? 13 : below(16);
-            /* A record that is sealed begins with what is random at one of the two. */
-            if (!seals)
+            if (!seals || !differs("gcm-explicit-nonce"))
                 return;
             break;
         case RECORD:
-            /* TLS has no other IVs. */
-            if (has_aad && iv_len == 12)
+            if (has_aad && (iv_len == 12 || !differs("gcm-record-iv")))
                 return;
             break;
         case ODD_SET: case ODD_GET: {
@@ -439,7 +473,10 @@ static void note_chacha(void)
         in_message |= call.len > 0, has_text |= call.len > 0;
         break;
     case CIPHER:
-        in_message |= call.len > 0, has_text |= call.len > 0 && call.kind;
+        if (call.kind == 2)
+            has_iv = in_message = has_text = 0;
+        else
+            in_message |= call.len > 0, has_text |= call.len > 0 && call.kind;
         break;
     case FINAL:
         has_iv = in_message = has_text = 0;
@@ -562,11 +599,10 @@ static int round_of(unsigned long long seed, unsigned *calls, unsigned *failed)
             if (!same())
                 return 0;
         }
-        /* After a wrong tag the default provider goes on with a hash that was ended; Convoy does not. */
-        if (!seals && sides[0].did.result <= 0 && (call.what == FINAL || (call.what == CIPHER && call.kind == 2)))
+        if (!seals && sides[0].did.result <= 0 && (call.what == FINAL || (call.what == CIPHER && call.kind == 2))
+            && differs(is_chacha ? "chacha-missing" : "gcm-after-forgery"))
             break;
-        /* It keeps additional data that it refuses for their length field. */
-        if (call.what == TLS_AAD && sides[0].did.result <= 0 && !is_chacha)
+        if (call.what == TLS_AAD && sides[0].did.result <= 0 && !is_chacha && differs("gcm-refused-aad"))
             break;
         note();
     }
@@ -585,6 +621,8 @@ int main(int argc, char **argv)
 
     EVP_CIPHER *chacha = EVP_CIPHER_fetch(NULL, "ChaCha20-Poly1305", "provider=convoy");
 
+    read_differences();
+    look_at_one_shots();
     prints_all = argc > 3;
     offers_chacha = chacha != NULL;
     EVP_CIPHER_free(chacha);
@@ -593,6 +631,8 @@ int main(int argc, char **argv)
         if (!round_of(seed + i, &calls, &failed))
             return 1;
     printf("%u calls agree, of which %u failed alike\n", calls, failed);
+    if (unmet_differences("gcm-") || (offers_chacha && unmet_differences("chacha-")))
+        return 1;
     /* Both sorts must have been there. */
     return failed < calls / 10 || failed > calls / 10 * 9;
 }

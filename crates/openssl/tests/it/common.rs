@@ -43,6 +43,14 @@ impl Setup {
         setup
     }
 
+    /// Has another file count.
+    pub(crate) fn count_in(&self, name: &str) {
+        let conf = fs::read_to_string(self.conf()).unwrap();
+        let (old, new) = (self.stats(), self.path(name));
+        let conf = conf.replace(&*old.to_string_lossy(), &new.to_string_lossy());
+        fs::write(self.conf(), conf).unwrap();
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -72,6 +80,21 @@ impl Setup {
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = plain(program);
         command.env("OPENSSL_CONF", self.conf()).current_dir(self.folder());
+        command
+    }
+
+    /// A program that compares Convoy with OpenSSL's own, and so reads what may differ.
+    pub(crate) fn comparing(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = self.command(program);
+        let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("differences.md");
+        command.env("DIFFERENCES", list);
+        command
+    }
+
+    /// A program of this folder that uses OpenSSL as it is.
+    pub(crate) fn plain_command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = plain(program);
+        command.current_dir(self.folder());
         command
     }
 

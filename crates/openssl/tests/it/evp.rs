@@ -2,9 +2,10 @@
 
 use std::env;
 
+use convoy_crypto::{Cpu, Tier};
 use convoy_openssl::stats::Counter;
 
-use crate::common::{Setup, has, run};
+use crate::common::{Setup, has, library, run};
 
 /// The variable that asks for what is too long for the gate.
 const LONG: &str = "CONVOY_LONG";
@@ -16,7 +17,7 @@ fn random_calls_are_answered_as_the_default_provider_answers_them() {
     }
     let setup = Setup::new();
     let Some(program) = setup.compile("differential.c") else { return };
-    let output = run(setup.command(program).args(["20000", "1"]));
+    let output = run(setup.comparing(program).args(["20000", "1"]));
     println!("{}", String::from_utf8_lossy(&output.stdout));
     let counts = setup.counts();
     for counter in [Counter::MessagesSealed, Counter::Forged, Counter::InParts] {
@@ -46,7 +47,7 @@ fn composites_are_led_through_the_same_calls_as_the_default_provider_s() {
     }
     let setup = Setup::new();
     let Some(program) = setup.compile("composites.c") else { return };
-    let mut command = setup.command(program);
+    let mut command = setup.comparing(program);
     let output = command.args(["6000", "1"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     println!("{said}");
@@ -120,4 +121,63 @@ fn keys_and_keystream_are_wiped_when_a_context_goes() {
     let Some(program) = setup.compile("wiping.c") else { return };
     let output = run(&mut setup.command(program));
     println!("{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// Every function of every table, called without libcrypto, at every CPU tier.
+fn call_every_entry(how: &str, file: Option<&str>) {
+    if !has(&[]) {
+        return;
+    }
+    let setup = Setup::new();
+    let Some(program) = setup.compile("entries.c") else { return };
+    let mut denied = vec![String::new()];
+    denied.extend(Tier::ALL.iter().skip(1).map(|tier| tier.name().to_owned()));
+    // A tier that is denied denies those that build on it, and one of two branches is left.
+    denied.push("avx512,vaes256".to_owned());
+    for denied in denied {
+        let mut command = setup.command(&program);
+        command.arg(library()).arg(how).env(Cpu::DENY_VARIABLE, &denied);
+        if let Some(file) = file {
+            command.env("STATS_FILE", setup.path(file));
+        }
+        let output = run(&mut command);
+        println!("without {denied:?}:\n{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+/// Jobs of OpenSSL's have 32 KiB of stack and no guard page below.
+#[test]
+fn no_function_takes_more_than_eight_kilobytes_of_stack() {
+    call_every_entry("stack", Some("counted"));
+}
+
+#[test]
+fn no_function_ends_a_cancelled_thread() {
+    call_every_entry("cancel", Some("counted"));
+}
+
+#[test]
+fn every_allocation_may_fail() {
+    call_every_entry("memory", Some("counted"));
+}
+
+/// What a client forges ends no server, however small its stack.
+#[test]
+fn forged_records_are_refused_in_asynchronous_jobs() {
+    if !has(&[]) {
+        return;
+    }
+    let setup = Setup::new();
+    setup.certify();
+    let Some(program) = setup.compile("jobs.c") else { return };
+    // Calls that are bound late take stack that is none of Convoy's.
+    let output = setup.command(program).env("LD_BIND_NOW", "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    if output.status.code() == Some(77) {
+        println!("SKIPPED: this OpenSSL has no asynchronous jobs");
+        return;
+    }
+    assert!(output.status.success(), "{}: {said}", output.status);
+    assert!(setup.count(Counter::Forged) >= 24);
 }

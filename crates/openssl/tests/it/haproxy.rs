@@ -6,22 +6,32 @@ use std::{fs, os::unix::net::UnixStream, thread};
 use convoy_openssl::stats::Counter;
 
 use crate::{
-    common::{Running, Setup, has, noise, plain, until},
+    common::{Running, Setup, has, noise, plain, run, until},
     nginx::{MEGABYTE, Nginx, fetch},
 };
 
 /// HAProxy with two threads, on a UNIX socket, before a server.
 fn start(setup: &Setup, server: &Nginx) -> Running {
+    let socket = server.setup.path("socket");
+    let ca = server.setup.path("cert.pem");
+    let backend = format!(
+        "default_backend servers\nbackend servers\n    server nginx unix@{} ssl verify required ca-file {} \
+         sni str(localhost)\n",
+        socket.display(),
+        ca.display(),
+    );
+    start_with(setup, "", &backend)
+}
+
+/// The same with more for the process, and the end of the configuration, which begins among what is for clients.
+fn start_with(setup: &Setup, global: &str, rest: &str) -> Running {
     let folder = setup.folder().display();
     let pem = ["cert.pem", "key.pem"].map(|name| fs::read(setup.path(name)).unwrap()).concat();
     fs::write(setup.path("both.pem"), pem).unwrap();
     let conf = format!(
-        "global\n    nbthread 2\n    maxconn 64\n    ssl-default-bind-options ssl-min-ver TLSv1.2\n\
+        "global\n    nbthread 2\n    maxconn 64\n    ssl-default-bind-options ssl-min-ver TLSv1.2\n{global}\
          defaults\n    mode http\n    timeout connect 10s\n    timeout client 30s\n    timeout server 30s\n\
-         frontend clients\n    bind unix@{folder}/socket ssl crt {folder}/both.pem\n    default_backend servers\n\
-         backend servers\n    server nginx unix@{socket} ssl verify required ca-file {ca} sni str(localhost)\n",
-        socket = server.setup.path("socket").display(),
-        ca = server.setup.path("cert.pem").display(),
+         frontend clients\n    bind unix@{folder}/socket ssl crt {folder}/both.pem\n    {rest}"
     );
     fs::write(setup.path("haproxy.cfg"), conf).unwrap();
     let mut command = setup.command("haproxy");
@@ -64,4 +74,23 @@ fn haproxy_decrypts_and_encrypts_through_convoy() {
             });
         }
     });
+}
+
+/// In that mode HAProxy has libssl called in jobs of 32 KiB of stack.
+#[test]
+fn haproxy_outlives_forging_clients_in_asynchronous_mode() {
+    if !has(&["haproxy", "curl"]) {
+        return;
+    }
+    let setup = Setup::new();
+    setup.certify();
+    let Some(forger) = setup.compile("forger.c") else { return };
+    let answer = "http-request return status 200 content-type text/plain string yes\n";
+    let mut running = start_with(&setup, "    ssl-mode-async\n", answer);
+    run(setup.plain_command(forger).args(["socket", "5"]));
+    assert!(running.0.try_wait().unwrap().is_none(), "HAProxy ended");
+    assert!(setup.count(Counter::Forged) >= 5);
+    let mut curl = setup.plain_command("curl");
+    curl.args(["-s", "--cacert", "cert.pem", "--unix-socket", "socket", "https://localhost/"]);
+    assert_eq!(run(&mut curl).stdout, b"yes");
 }

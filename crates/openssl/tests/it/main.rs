@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
+mod counters;
 mod evp;
 mod haproxy;
 mod nginx;

@@ -30,7 +30,7 @@ fn address_sanitizer_finds_nothing() {
     for (name, [arguments, _]) in PROGRAMS {
         let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
         let Some(program) = setup.compile_with(name, &flags) else { return };
-        let mut command = setup.command(program);
+        let mut command = setup.comparing(program);
         // As in Valgrind, leaks of a process that forks while threads work are not its own.
         let leaks = if name == "forks.c" { "detect_leaks=0" } else { "detect_leaks=1" };
         command.args(arguments).env("ASAN_OPTIONS", leaks);
@@ -52,7 +52,7 @@ fn valgrind_finds_nothing() {
     fs::write(setup.path("not-ours"), NOT_OURS).unwrap();
     for (name, [_, arguments]) in PROGRAMS {
         let Some(program) = setup.compile(name) else { return };
-        let mut command = setup.command("valgrind");
+        let mut command = setup.comparing("valgrind");
         command.args(["--quiet", "--error-exitcode=9", "--suppressions=not-ours"]);
         if name != "forks.c" {
             // A process that forks while threads work loses what those had.

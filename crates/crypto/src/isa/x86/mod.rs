@@ -35,6 +35,7 @@ use crate::{
     KeyBits, Tier,
     block::ChaChaKey,
     burst::Slot,
+    memory::OutOfMemory,
     op::Op,
     pass::{ChaChaJob, ChaChaState, GmacJob, chacha_parts::Pads},
     trace,
@@ -148,10 +149,14 @@ impl Kernel {
     }
 
     /// Expands `key`, which has the length that `bits` says, for GCM.
-    pub(crate) fn expand(self, bits: KeyBits, key: &[u8]) -> Box<Tables> {
-        let mut tables = Tables::zeroed();
+    ///
+    /// # Errors
+    ///
+    /// There is no memory for the tables.
+    pub(crate) fn expand(self, bits: KeyBits, key: &[u8]) -> Result<Box<Tables>, OutOfMemory> {
+        let mut tables = Tables::zeroed()?;
         self.expand_into(bits, key, &mut tables);
-        tables
+        Ok(tables)
     }
 
     /// The same into tables that are there, over those of a key of the same size.

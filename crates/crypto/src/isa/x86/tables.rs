@@ -10,7 +10,13 @@ use super::{
     token::{Task, Vaes512},
 };
 pub(super) use crate::block::Block;
-use crate::{KeyBits, block::RoundKeys, isa::prefetch_read, secret::wipe};
+use crate::{
+    KeyBits,
+    block::RoundKeys,
+    isa::prefetch_read,
+    memory::{OutOfMemory, try_box},
+    secret::wipe,
+};
 
 /// Powers of the GHASH key that are kept.
 pub(super) const POWERS: usize = 20;
@@ -45,8 +51,8 @@ impl Tables {
     }
 
     /// Tables yet to be filled in, already where they will stay.
-    pub(super) fn zeroed() -> Box<Self> {
-        Box::new(Self {
+    pub(super) fn zeroed() -> Result<Box<Self>, OutOfMemory> {
+        try_box(Self {
             round_keys: [Block::ZERO; 14],
             last: Block::ZERO,
             rounds: 0,

@@ -318,7 +318,8 @@ fn messages_longer_than_gcm_allows_are_refused() {
     let mut data = [7; 4];
     stream.update(&mut data[..1]).unwrap();
     stream.data_len = GcmParams::MAX_DATA - 3;
-    assert!(!stream.fits(4) && stream.fits(3) && !stream.fits(usize::MAX));
+    let mut fits = |more| stream.prepare(more).is_ok();
+    assert!(!fits(4) && fits(3) && !fits(usize::MAX));
     let before = data;
     assert_eq!(
         stream.update(&mut data),

@@ -1,0 +1,158 @@
+//! Memory that may be refused. Rust's own `Box` and `Arc` end the process where there is none; a library in
+//! somebody else's program gives an error.
+
+use std::{
+    alloc::{Layout, alloc},
+    fmt,
+    ops::Deref,
+    process,
+    ptr::NonNull,
+    sync::atomic::{AtomicUsize, Ordering, fence},
+};
+
+/// There is no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("out of memory")]
+pub struct OutOfMemory;
+
+/// A box with `value` in it. Of a large value a copy is left on the stack, so secrets are written afterwards.
+///
+/// # Errors
+///
+/// [`OutOfMemory`]; the value is dropped.
+#[inline]
+pub fn try_box<T>(value: T) -> Result<Box<T>, OutOfMemory> {
+    const { assert!(size_of::<T>() > 0, "nothing needs no memory") };
+    // SAFETY: the layout is not empty.
+    let place = unsafe { alloc(Layout::new::<T>()) }.cast::<T>();
+    if place.is_null() {
+        return Err(OutOfMemory);
+    }
+    // SAFETY: the place has the type's size and alignment, and nobody else knows it.
+    unsafe { place.write(value) };
+    // SAFETY: the global allocator gave it for this layout, and it holds a value.
+    Ok(unsafe { Box::from_raw(place) })
+}
+
+/// A value with several owners, the last of whom drops it: an `Arc` without weak references whose memory may
+/// be refused.
+pub struct Shared<T>(NonNull<Counted<T>>);
+
+struct Counted<T> {
+    owners: AtomicUsize,
+    value: T,
+}
+
+// SAFETY: owners only read the value, and whichever thread is last drops it.
+unsafe impl<T: Send + Sync> Send for Shared<T> {}
+
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// A value with one owner.
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`]; the value is dropped.
+    pub fn try_new(value: T) -> Result<Self, OutOfMemory> {
+        let counted = try_box(Counted { owners: AtomicUsize::new(1), value })?;
+        Ok(Self(NonNull::from(Box::leak(counted))))
+    }
+
+    /// The value, for its only owner to change.
+    #[must_use]
+    pub fn get_mut(&mut self) -> Option<&mut T> {
+        // With the last of the other owners, who let go with `Release`.
+        if self.counted().owners.load(Ordering::Acquire) != 1 {
+            return None;
+        }
+        // SAFETY: it is there as long as this owner is; there is no other, and this one is borrowed.
+        Some(&mut unsafe { self.0.as_mut() }.value)
+    }
+
+    #[inline]
+    fn counted(&self) -> &Counted<T> {
+        // SAFETY: it is there as long as an owner is; only the sole owner has it changed.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        let owners = self.counted().owners.fetch_add(1, Ordering::Relaxed);
+        // So many were leaked; one round more, and the value would be dropped under its owners.
+        if owners > isize::MAX.cast_unsigned() {
+            process::abort();
+        }
+        Self(self.0)
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.counted().value
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.counted().owners.fetch_sub(1, Ordering::Release) == 1 {
+            // What others did with the value comes before it is dropped.
+            fence(Ordering::Acquire);
+            // SAFETY: it came from a box, and the last owner is gone.
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, thread};
+
+    use super::*;
+
+    #[test]
+    fn the_last_owner_drops_the_value() {
+        let watched = Arc::new(7);
+        let mut one = Shared::try_new(Arc::clone(&watched)).unwrap();
+        assert!(one.get_mut().is_some());
+        let two = one.clone();
+        assert!(one.get_mut().is_none());
+        assert_eq!((**two, Arc::strong_count(&watched)), (7, 2));
+        drop(two);
+        assert!(one.get_mut().is_some());
+        drop(one);
+        assert_eq!(Arc::strong_count(&watched), 1);
+    }
+
+    #[test]
+    fn owners_of_many_threads_come_and_go() {
+        let shared = Shared::try_new([3u64; 4]).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                let mine = shared.clone();
+                scope.spawn(move || (0..1000).for_each(|_| assert_eq!(mine.clone()[3], 3)));
+            }
+        });
+        let mut shared = shared;
+        assert!(shared.get_mut().is_some());
+    }
+
+    #[test]
+    fn what_no_memory_holds_is_refused() {
+        assert_eq!(try_box(5).map(|boxed| *boxed), Ok(5));
+        assert_eq!(OutOfMemory.to_string(), "out of memory");
+    }
+}
