@@ -1,16 +1,41 @@
 //! The way to TLS through Convoy, verb by verb, with OpenSSL's own program at its end.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::{convoy, text};
+
+/// The provider's library, as cargo built it for these tests.
+fn library() -> PathBuf {
+    let library = std::env::current_exe().unwrap().parent().unwrap().join("libconvoy_openssl.so");
+    assert!(library.exists(), "{} is not there", library.display());
+    library
+}
+
+/// The providers that OpenSSL's program has loaded under a configuration; nothing without that program.
+fn providers(conf: &Path) -> Option<String> {
+    let output =
+        Command::new("openssl").args(["list", "-providers"]).env("OPENSSL_CONF", conf).output();
+    let Ok(output) = output else {
+        println!("SKIPPED in part: openssl is not installed");
+        return None;
+    };
+    Some(text(&output.stdout))
+}
+
+fn loads_both(conf: &Path) -> Option<bool> {
+    let providers = providers(conf)?;
+    Some(["Convoy", "OpenSSL Default Provider"].iter().all(|name| providers.contains(name)))
+}
 
 #[test]
 fn what_openssl_conf_prints_leads_openssl_to_convoy_and_its_counts_can_be_seen() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let test = std::env::current_exe().unwrap();
-    let module = test.parent().unwrap().join("libconvoy_openssl.so");
+    let module = library();
     let module = module.to_str().unwrap();
     let (conf, stats) = (path("convoy.cnf"), path("stats"));
 
@@ -49,4 +74,131 @@ fn what_openssl_conf_prints_leads_openssl_to_convoy_and_its_counts_can_be_seen()
     assert!(
         text(&convoy(&["crypto", "--provider-stats", &stats]).stdout).contains("records-sealed")
     );
+}
+
+/// What `--check` says beside what OpenSSL does here. From 3.3 on OpenSSL refuses more than before, so what it
+/// loads may be wrong; what is good must load in all of them.
+#[test]
+fn check_says_of_a_configuration_what_openssl_does_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let conf = folder.path().join("a.cnf");
+    let good = format!(
+        "openssl_conf = start\n[start]\nproviders = list\nalg_section = algorithms\n\
+         [list]\ndefault = own\nconvoy = ours\n[own]\nactivate = 1\n\
+         [ours]\nmodule = {}\nactivate = 1\n\
+         [algorithms]\ndefault_properties = ?provider=convoy\n",
+        library().display()
+    );
+    // What is changed, the exit code, and whether Convoy and the default provider load; nothing where that
+    // depends on OpenSSL's version.
+    for (from, to, code, loads) in [
+        ("", "", 0, Some(true)),
+        ("", "\u{feff}", 0, Some(true)),
+        ("convoy = ", "1.convoy = ", 0, Some(true)),
+        ("convoy = ", "fast = ", 0, Some(true)),
+        ("[ours]\n", "[ours]\nidentity = fast\n", 0, Some(true)),
+        ("default = ", "7.default = ", 0, Some(true)),
+        ("providers = ", "providers.x = ", 0, Some(true)),
+        ("convoy = ours\n", "convoy = ours\nmore = none\n", 1, Some(true)),
+        ("convoy = ours\n", "more = none\nconvoy = ours\n", 2, Some(false)),
+        ("[start]\n", "[start]\nmore = own\n", 2, Some(false)),
+        ("[start]\n", "[start]\nalg_section.1 = none\n", 2, Some(false)),
+        ("[start]\n", "[start]\nx = $none\n", 2, Some(false)),
+        ("[ours]\n", "[ours\n", 2, Some(false)),
+        ("convoy = ours", "null = ours", 2, Some(false)),
+        ("default = own\n", "", 2, Some(false)),
+        ("[own]\nactivate = 1", "[own]\nactivate = ON", 0, Some(true)),
+        ("[own]\nactivate = 1", "[own]\nactivate = On", 2, None),
+        ("[own]\nactivate = 1", "[own]\nactivate =", 2, None),
+        ("[own]\nactivate = 1", "[own]\nactivate = 0", 2, None),
+        ("[own]\nactivate = 1", "[own]\nx = 1", 2, Some(false)),
+    ] {
+        fs::write(&conf, good.replacen(from, to, 1)).unwrap();
+        let checked = convoy(&["openssl-conf", "--check", conf.to_str().unwrap()]);
+        assert_eq!(checked.status.code(), Some(code), "{to:?}: {}", text(&checked.stderr));
+        let (Some(loaded), Some(loads)) = (loads_both(&conf), loads) else { continue };
+        assert_eq!(loaded, loads, "{to:?}: {:?}", providers(&conf));
+    }
+}
+
+#[test]
+fn openssl_finds_the_library_wherever_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let conf = folder.path().join("convoy.cnf");
+    let names: [&[u8]; 9] = [
+        b"a $b ${c} $(d)",
+        b"# e",
+        b"f\\g\\",
+        b"'h\"i`j",
+        b" k ",
+        b"l\nm\tn\ro",
+        b";p=q [r] ::s",
+        b"\xff\xfe",
+        b"$LIBRARY",
+    ];
+    for name in names {
+        let folder = folder.path().join(OsStr::from_bytes(name));
+        fs::create_dir(&folder).unwrap();
+        let module = folder.join(OsStr::from_bytes(&[name, b".so "].concat()));
+        fs::hard_link(library(), &module)
+            .or_else(|_| fs::copy(library(), &module).map(drop))
+            .unwrap();
+        let stats = folder.join(OsStr::from_bytes(&[name, b"#stats"].concat()));
+        // The system's own configuration may be anywhere, too.
+        let system = folder.join(OsStr::from_bytes(&[name, b".cnf"].concat()));
+        fs::write(&system, "a = 1\n").unwrap();
+        let printed = Command::new(env!("CARGO_BIN_EXE_convoy"))
+            .args([OsStr::new("openssl-conf"), OsStr::new("--module"), module.as_os_str()])
+            .args([OsStr::new("--stats"), stats.as_os_str()])
+            .args([OsStr::new("--system"), system.as_os_str()])
+            .output()
+            .unwrap();
+        assert!(printed.status.success(), "{}", text(&printed.stderr));
+        fs::write(&conf, &printed.stdout).unwrap();
+        let checked = convoy(&["openssl-conf", "--check", conf.to_str().unwrap()]);
+        assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
+        let Some(loaded) = loads_both(&conf) else { return };
+        assert!(loaded, "{:?}: {}", module, text(&printed.stdout));
+        assert!(stats.exists(), "{}", stats.display());
+    }
+
+    // The dynamic linker would look elsewhere.
+    let replaced = folder.path().join("$LIB");
+    fs::create_dir(&replaced).unwrap();
+    let module = replaced.join("convoy.so");
+    fs::hard_link(library(), &module).or_else(|_| fs::copy(library(), &module).map(drop)).unwrap();
+    let refused = convoy(&["openssl-conf", "--module", module.to_str().unwrap()]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("dynamic linker"), "{}", text(&refused.stderr));
+    assert!(refused.stdout.is_empty());
+}
+
+#[test]
+fn node_begins_where_it_is_told_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let (conf, stats) = (folder.path().join("convoy.cnf"), folder.path().join("stats"));
+    let (module, of) = (library(), stats.to_str().unwrap());
+    let printed = convoy(&["openssl-conf", "--module", module.to_str().unwrap(), "--stats", of]);
+    fs::write(&conf, &printed.stdout).unwrap();
+    let script = "const c = require('crypto'); \
+                  const x = c.createCipheriv('aes-128-gcm', Buffer.alloc(16), Buffer.alloc(12)); \
+                  x.update('text'); x.final(); console.log(process.versions.openssl)";
+    for options in [&[][..], &["--openssl-shared-config"]] {
+        let mut node = Command::new("node");
+        let Ok(output) =
+            node.args(options).args(["-e", script]).env("OPENSSL_CONF", &conf).output()
+        else {
+            println!("SKIPPED: node is not installed");
+            return;
+        };
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        if !text(&output.stdout).starts_with("3.") {
+            println!("SKIPPED: node has no OpenSSL 3");
+            return;
+        }
+        let counted = convoy(&["crypto", "--provider-stats", of, "--json"]);
+        let counts: serde_json::Value = serde_json::from_slice(&counted.stdout).unwrap();
+        assert_eq!(counts["messages-sealed"], 1, "{options:?}: {counts}");
+        fs::remove_file(&stats).unwrap();
+    }
 }
