@@ -16,6 +16,7 @@ use crate::cli::OpensslConfArgs;
 use crate::exit::{Exit, Stop};
 use crate::output;
 use judge::{Finding, Judgement};
+use listed::Listed;
 use parse::Conf;
 
 #[derive(Serialize)]
@@ -67,6 +68,19 @@ fn write(args: &OpensslConfArgs) -> anyhow::Result<Exit> {
 /// A configuration with nothing of the system's, and with counters.
 pub(in crate::verbs) fn alone(module: &Path, stats: &Path) -> Vec<u8> {
     text(module, Some(stats), None)
+}
+
+/// The file of counters that a configuration names, if it can be read and lists Convoy.
+pub(in crate::verbs) fn stats(file: &Path) -> Option<PathBuf> {
+    let conf = Conf::load(file).ok()?;
+    let starts =
+        [START, START_OF_NODE].into_iter().filter_map(|name| conf.value(Conf::DEFAULT, name));
+    let lists = starts.filter_map(|start| conf.value(start, "providers"));
+    let mut listed =
+        lists.flat_map(|list| conf.section(list)).map(|entry| Listed::of(&conf, entry));
+    let convoy = listed.find(Listed::is_convoy)?;
+    let stats = conf.entry(&convoy.entry.value, convoy_openssl::stats::KEY)?;
+    (!stats.path.as_os_str().is_empty()).then(|| stats.path.clone())
 }
 
 /// The lines of a configuration, as they grow.
@@ -196,6 +210,7 @@ mod tests {
         assert_eq!(conf.value("convoy_providers", "legacy"), Some("legacy_sect"));
         assert_eq!(conf.value("convoy_module", "stats"), Some("/run/counts"));
         assert_eq!(conf.value("default", "nodejs_conf"), Some("convoy_start"));
+        assert_eq!(super::stats(&file).as_deref(), Some(stats));
         let judgement = judge::judge(&conf);
         assert!(judgement.errors.is_empty() && judgement.warnings.is_empty(), "{judgement:?}");
         // Without a system's file, too.

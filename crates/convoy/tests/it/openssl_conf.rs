@@ -2,9 +2,11 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use crate::common::{convoy, text};
 
@@ -201,4 +203,146 @@ fn node_begins_where_it_is_told_to() {
         assert_eq!(counts["messages-sealed"], 1, "{options:?}: {counts}");
         fs::remove_file(&stats).unwrap();
     }
+}
+
+/// A server of OpenSSL's own program that has loaded Convoy, with whatever else it is given.
+fn server(folder: &Path, conf: Option<&Path>) -> Option<Served> {
+    let (key, cert) = (folder.join("key.pem"), folder.join("cert.pem"));
+    let mut request = Command::new("openssl");
+    request.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+        "-keyout",
+    ]);
+    let Ok(made) = request.arg(&key).arg("-out").arg(&cert).output() else {
+        println!("SKIPPED: openssl is not installed");
+        return None;
+    };
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let mut command = Command::new("openssl");
+    command.args(["s_server", "-accept", "127.0.0.1:0", "-key"]).arg(&key).arg("-cert").arg(&cert);
+    match conf {
+        Some(conf) => command.env("OPENSSL_CONF", conf),
+        None => command.env_remove("OPENSSL_CONF"),
+    };
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    // It says so once it listens, and has OpenSSL ready by then.
+    let mut said = String::new();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    while !said.contains("ACCEPT") {
+        assert!(lines.read_line(&mut said).unwrap() > 0, "{said}");
+    }
+    Some(Served(child))
+}
+
+struct Served(Child);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_running_process_is_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let print = |stats: Option<&Path>| {
+        let module = library();
+        let mut arguments = vec!["openssl-conf", "--module", module.to_str().unwrap()];
+        arguments.extend(stats.into_iter().flat_map(|stats| ["--stats", stats.to_str().unwrap()]));
+        let conf = path("convoy.cnf");
+        fs::write(&conf, convoy(&arguments).stdout).unwrap();
+        conf
+    };
+    let judged = |served: &Served| {
+        let output = convoy(&["crypto", "--json", "--pid", &served.0.id().to_string()]);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), report)
+    };
+
+    let stats = path("stats");
+    let conf = print(Some(&stats));
+    let Some(counting) = server(folder.path(), Some(&conf)) else { return };
+    let (code, report) = judged(&counting);
+    assert_eq!(code, Some(0), "{report}");
+    assert_eq!(report["library"], library().to_str().unwrap());
+    assert_eq!(report["counts_in"], stats.to_str().unwrap());
+    fs::remove_file(&stats).unwrap();
+    let (code, report) = judged(&counting);
+    assert_eq!(code, Some(1), "{report}");
+    assert!(report["says"][1].as_str().unwrap().contains("was removed"), "{report}");
+
+    let conf = print(None);
+    let silent = server(folder.path(), Some(&conf)).unwrap();
+    let (code, report) = judged(&silent);
+    assert_eq!((code, &report["counts_in"]), (Some(0), &serde_json::Value::Null), "{report}");
+
+    // No file of counters can be made there.
+    let conf = print(Some(&path("none/stats")));
+    let hindered = server(folder.path(), Some(&conf)).unwrap();
+    let (code, report) = judged(&hindered);
+    assert_eq!(code, Some(1), "{report}");
+    assert!(report["says"][1].as_str().unwrap().contains("could not make"), "{report}");
+    // One that others may write it cannot count in, either.
+    fs::create_dir(path("none")).unwrap();
+    fs::write(path("none/stats"), "").unwrap();
+    let (code, report) = judged(&hindered);
+    assert_eq!(code, Some(1), "{report}");
+    assert!(report["says"][1].as_str().unwrap().contains("could not open"), "{report}");
+
+    let without = server(folder.path(), None).unwrap();
+    let (code, report) = judged(&without);
+    assert_eq!((code, &report["library"]), (Some(1), &serde_json::Value::Null), "{report}");
+    assert!(report.to_string().contains("has no OPENSSL_CONF"), "{report}");
+
+    let told = convoy(&["crypto", "--pid", "4294967295"]);
+    assert_eq!(told.status.code(), Some(2), "{}", text(&told.stderr));
+}
+
+#[test]
+fn who_may_count_in_a_file_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let stats = folder.path().join("stats");
+    let file = stats.to_str().unwrap();
+    let nobody = "65534";
+    let is_root = nix::unistd::geteuid().is_root();
+    let owner = if is_root { &["--owner", nobody][..] } else { &[] };
+    let made = convoy(&[&["crypto", "--provider-stats", file, "--create"], owner].concat());
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let metadata = fs::metadata(&stats).unwrap();
+    assert_eq!((metadata.len(), metadata.permissions().mode() & 0o777), (0, 0o600));
+    assert_eq!(metadata.uid() == 65534, is_root);
+    let again = convoy(&["crypto", "--provider-stats", file, "--create"]);
+    assert_eq!(again.status.code(), Some(2), "an older file stays: {}", text(&again.stdout));
+    let strange =
+        convoy(&["crypto", "--provider-stats", "/x", "--create", "--owner", "no such user"]);
+    assert_eq!(strange.status.code(), Some(2));
+    assert!(text(&strange.stderr).contains("no user"), "{}", text(&strange.stderr));
+
+    let empty = convoy(&["crypto", "--provider-stats", file]);
+    assert_eq!(empty.status.code(), Some(2));
+    let error = text(&empty.stderr);
+    assert!(error.contains("is empty") && error.contains("mode 0600"), "{error}");
+    if is_root {
+        assert!(error.contains("(65534)") || error.contains("user 65534"), "{error}");
+    }
+
+    // The provider fills it, and it keeps its owner.
+    let printed =
+        convoy(&["openssl-conf", "--module", library().to_str().unwrap(), "--stats", file]);
+    let conf = folder.path().join("convoy.cnf");
+    fs::write(&conf, printed.stdout).unwrap();
+    let Some(_) = providers(&conf) else { return };
+    let counts = convoy(&["crypto", "--provider-stats", file]);
+    assert!(counts.status.success(), "{}", text(&counts.stderr));
+    assert!(text(&counts.stdout).contains("mode 0600"), "{}", text(&counts.stdout));
+    assert_eq!(fs::metadata(&stats).unwrap().uid(), metadata.uid());
 }

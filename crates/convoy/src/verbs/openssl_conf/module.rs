@@ -50,6 +50,11 @@ fn find(by: &str) -> anyhow::Result<PathBuf> {
     })
 }
 
+/// Whether a file is the provider's library.
+pub(in crate::verbs) fn is_provider(module: &Path) -> bool {
+    trouble(module).is_none()
+}
+
 /// What is wrong with a library; nothing if programs like this one can load it as Convoy's provider.
 pub(super) fn trouble(module: &Path) -> Option<String> {
     if let Some(token) = token(module.as_os_str().as_bytes()) {
