@@ -327,6 +327,8 @@ Examples:
   convoy crypto show left                          # what the SAs of a running gateway use
   convoy crypto set rfc4106-gcm-aes-convoy-avx512 --off left
   convoy crypto --provider-stats /run/convoy-openssl.stats    # what programs with OpenSSL did through Convoy
+  convoy crypto --provider-stats /run/convoy-openssl.stats --create --owner www-data
+  convoy crypto --pid $(pidof -s haproxy)          # whether a running process uses the OpenSSL provider
 
 Drivers are listed as /proc/crypto does. An algorithm has the name that a Linux kernel gives it; a driver
 is one implementation of it. Each driver is tested here and now: it must give published results, and
@@ -334,7 +336,10 @@ refuse forged packets. USE says what becomes of it:
   chosen   the algorithm's name stands for it: of those that passed, it has the highest priority
   by name  it passed, and is used where it is asked for by its name
   benches  for measuring only; never chosen, and refused for traffic
-  never    it failed its self-test, for the reason beside it";
+  never    it failed its self-test, for the reason beside it
+
+Exit codes with --pid: 0 the process has loaded the provider, and counts if it should; 1 it has not, or counts
+nothing though it should; 2 there is no such process; 3 it may not be looked at.";
 
 /// `convoy crypto`
 #[derive(Debug, Args)]
@@ -348,6 +353,15 @@ pub struct CryptoArgs {
     /// What the OpenSSL provider has counted in this file.
     #[arg(long, value_name = "FILE", conflicts_with = "name")]
     pub provider_stats: Option<PathBuf>,
+    /// With --provider-stats: make the file, empty and for its owner alone (mode 0600), before a process counts.
+    #[arg(long, requires = "provider_stats", conflicts_with_all = ["json", "pid"])]
+    pub create: bool,
+    /// With --create: the user that the processes have when they load the provider, by name or number.
+    #[arg(long, value_name = "USER", requires = "create")]
+    pub owner: Option<String>,
+    /// Whether this running process uses the OpenSSL provider, and counts; with --provider-stats, in that file.
+    #[arg(long, value_name = "PID", conflicts_with = "name")]
+    pub pid: Option<u32>,
     /// Print as JSON.
     #[arg(long)]
     pub json: bool,
@@ -528,7 +542,7 @@ pub struct BenchCryptoArgs {
     /// peer's managers with VAES use them too.
     #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "on", "off"])]
     pub sha_ni: String,
-    /// Numbers of keys; packets take them at random.
+    /// Numbers of keys, 1 to 1048576 as far as memory holds them; packets take them at random.
     #[arg(long, value_name = "COUNT", value_delimiter = ',', default_value = "1,64")]
     pub keys: Vec<usize>,
     /// Packets of a burst.

@@ -15,8 +15,13 @@ pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
 
 /// Prints a text. A reader that has gone away (`| head`) is no error.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    bytes(text.as_bytes())
+}
+
+/// Prints a text that may have paths in it which are not UTF-8.
+pub(crate) fn bytes(text: &[u8]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(text).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
             std::process::exit(Exit::Ok.code().into())
         }

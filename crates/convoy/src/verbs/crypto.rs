@@ -2,6 +2,7 @@
 
 mod drivers;
 mod gateway;
+mod process;
 mod provider;
 
 use convoy_crypto::{
@@ -67,7 +68,13 @@ pub(super) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
         Some(CryptoVerb::Set(args)) => return gateway::set(args),
         None => {}
     }
+    if let Some(pid) = args.pid {
+        return process::run(pid, args.provider_stats.as_deref(), args.json);
+    }
     if let Some(file) = &args.provider_stats {
+        if args.create {
+            return provider::create(file, args.owner.as_deref());
+        }
         return provider::run(file, args.json);
     }
     let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;

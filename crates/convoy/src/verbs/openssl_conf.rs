@@ -1,10 +1,12 @@
 //! `convoy openssl-conf`: a configuration of OpenSSL that loads Convoy's provider, and what is wrong with one.
 
+mod grammar;
 mod judge;
+mod listed;
 pub(in crate::verbs) mod module;
 mod parse;
 
-use std::fmt::Write as _;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use convoy_openssl::PROVIDER;
@@ -14,6 +16,7 @@ use crate::cli::OpensslConfArgs;
 use crate::exit::{Exit, Stop};
 use crate::output;
 use judge::{Finding, Judgement};
+use listed::Listed;
 use parse::Conf;
 
 #[derive(Serialize)]
@@ -58,66 +61,116 @@ fn write(args: &OpensslConfArgs) -> anyhow::Result<Exit> {
         Err(_) if !args.system.exists() => None,
         Err(error) => return Err(Stop::usage(error.to_string())),
     };
-    output::print(&text(&module, stats.as_deref(), system.as_ref()))?;
+    output::bytes(&text(&module, stats.as_deref(), system.as_ref()))?;
     Ok(Exit::Ok)
 }
 
 /// A configuration with nothing of the system's, and with counters.
-pub(in crate::verbs) fn alone(module: &Path, stats: &Path) -> String {
+pub(in crate::verbs) fn alone(module: &Path, stats: &Path) -> Vec<u8> {
     text(module, Some(stats), None)
 }
 
+/// The file of counters that a configuration names, if it can be read and lists Convoy.
+pub(in crate::verbs) fn stats(file: &Path) -> Option<PathBuf> {
+    let conf = Conf::load(file).ok()?;
+    let starts =
+        [START, START_OF_NODE].into_iter().filter_map(|name| conf.value(Conf::DEFAULT, name));
+    let lists = starts.filter_map(|start| conf.value(start, "providers"));
+    let mut listed =
+        lists.flat_map(|list| conf.section(list)).map(|entry| Listed::of(&conf, entry));
+    let convoy = listed.find(Listed::is_convoy)?;
+    let stats = conf.entry(&convoy.entry.value, convoy_openssl::stats::KEY)?;
+    (!stats.path.as_os_str().is_empty()).then(|| stats.path.clone())
+}
+
+/// The lines of a configuration, as they grow.
+struct Lines(Vec<u8>);
+
+impl Lines {
+    fn raw(&mut self, text: &str) {
+        self.0.extend(text.as_bytes());
+    }
+
+    /// A line whose value is read as it was given, whatever is in it.
+    fn set(&mut self, name: &str, value: impl AsRef<OsStr>) {
+        self.raw(name);
+        self.raw(" = ");
+        self.0.extend(grammar::quoted(value.as_ref()));
+        self.raw("\n");
+    }
+
+    /// What the system has in a section, but for some names.
+    fn rest_of(&mut self, conf: Option<&Conf>, section: Option<&str>, but: &[&str]) {
+        let (Some(conf), Some(section)) = (conf, section) else { return };
+        for entry in conf.section(section).filter(|entry| !but.contains(&entry.name.as_str())) {
+            self.set(&entry.name, &entry.path);
+        }
+    }
+}
+
 /// The configuration: what the system's says, Convoy beside the default provider, and preferred to it.
-fn text(module: &Path, stats: Option<&Path>, system: Option<&(PathBuf, Conf)>) -> String {
-    let mut text = String::from(
+fn text(module: &Path, stats: Option<&Path>, system: Option<&(PathBuf, Conf)>) -> Vec<u8> {
+    let mut lines = Lines(Vec::new());
+    lines.raw(
         "# OpenSSL with Convoy's provider, for programs that are started with OPENSSL_CONF=THIS-FILE.\n\
          # `convoy openssl-conf --check THIS-FILE` judges it after a change.\n",
     );
-    let start = system.and_then(|(_, conf)| conf.value(Conf::DEFAULT, "openssl_conf"));
-    let of_start = |name: &str| Some(system?.1.value(start?, name)?.to_owned());
+    let conf = system.map(|(_, conf)| conf);
+    let start = conf.and_then(|conf| conf.value(Conf::DEFAULT, START));
+    let of_start = |name: &str| conf?.value(start?, name);
     if let Some((path, _)) = system {
-        let _ = write!(
-            text,
-            "\n# What the system's own configuration says stays.\n.include {}\n",
-            path.display()
-        );
+        lines.raw("\n# What the system's own configuration says stays.\n");
+        lines.set(".include", path);
     }
-    text.push_str("\n[default]\nopenssl_conf = convoy_start\n\n[convoy_start]\n");
-    text.push_str("providers = convoy_providers\nalg_section = convoy_algorithms\n");
-    let others = |section: Option<&str>, but: &[&str], text: &mut String| {
-        let (Some((_, conf)), Some(section)) = (system, section) else { return };
-        for entry in conf.section(section).filter(|entry| !but.contains(&entry.name.as_str())) {
-            let _ = writeln!(text, "{} = {}", entry.name, entry.value);
+    lines.raw("\n[default]\nopenssl_conf = convoy_start\n");
+    match conf.and_then(|conf| conf.value(Conf::DEFAULT, START_OF_NODE)) {
+        Some(own) if Some(own) != start => {
+            lines.raw(
+                "# Node.js begins elsewhere: nodejs_conf of the system's configuration stays.\n",
+            );
         }
-    };
-    others(start, &["providers", "alg_section"], &mut text);
-    text.push_str(
+        _ => {
+            lines.raw(
+                "# Where Node.js begins, unless it is started with --openssl-shared-config.\n",
+            );
+            lines.raw("nodejs_conf = convoy_start\n");
+        }
+    }
+    lines.raw("\n[convoy_start]\nproviders = convoy_providers\nalg_section = convoy_algorithms\n");
+    lines.rest_of(conf, start, &["providers", "alg_section"]);
+    lines.raw(
         "\n# The default provider has all that Convoy has not. Without a line of its own it would be gone.\n\
          [convoy_providers]\ndefault = convoy_default\n",
     );
-    let _ = writeln!(text, "{PROVIDER} = convoy_module");
-    let providers = of_start("providers");
-    others(providers.as_deref(), &["default", PROVIDER], &mut text);
-    text.push_str("\n[convoy_default]\nactivate = 1\n\n[convoy_module]\n");
-    let _ = writeln!(text, "module = {}\nactivate = 1", module.display());
+    lines.set(PROVIDER, "convoy_module");
+    lines.rest_of(conf, of_start("providers"), &["default", PROVIDER]);
+    lines.raw("\n[convoy_default]\nactivate = 1\n\n[convoy_module]\n");
+    lines.set("module", module);
+    lines.raw("activate = 1\n");
     if let Some(stats) = stats {
-        let _ = writeln!(text, "stats = {}", stats.display());
+        lines.set("stats", stats);
     }
-    text.push_str("\n# The ? makes it a wish: what Convoy has not comes from the others.\n");
+    lines.raw("\n# The ? makes it a wish: what Convoy has not comes from the others.\n[convoy_algorithms]\n");
     let algorithms = of_start("alg_section");
-    let wish = system.zip(algorithms.as_deref()).and_then(|((_, conf), section)| {
-        let properties = conf.value(section, "default_properties")?;
-        (!properties.trim().is_empty()).then(|| format!("{properties},"))
+    let properties = conf.zip(algorithms).and_then(|(conf, section)| {
+        conf.value(section, "default_properties").filter(|properties| !properties.trim().is_empty())
     });
-    let wish = wish.unwrap_or_default();
-    let _ = writeln!(text, "[convoy_algorithms]\ndefault_properties = {wish}?provider={PROVIDER}");
-    others(algorithms.as_deref(), &["default_properties"], &mut text);
-    text
+    let properties = properties.map(|properties| format!("{properties},")).unwrap_or_default();
+    lines.set("default_properties", format!("{properties}?provider={PROVIDER}"));
+    lines.rest_of(conf, algorithms, &["default_properties"]);
+    lines.0
 }
+
+/// What names the section in which OpenSSL begins.
+const START: &str = "openssl_conf";
+
+/// The same, of Node.js.
+const START_OF_NODE: &str = "nodejs_conf";
 
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::ffi::OsStrExt as _;
 
     use super::*;
 
@@ -145,11 +198,8 @@ mod tests {
         let system = folder.path().join("system.cnf");
         fs::write(&system, SYSTEM).unwrap();
         let conf = Conf::load(&system).unwrap();
-        // A module of this machine that says what is looked for.
         let module = folder.path().join("module.so");
-        let mut bytes = fs::read("/proc/self/exe").unwrap();
-        bytes.extend(b"OSSL_provider_init\0provider=convoy\0");
-        fs::write(&module, bytes).unwrap();
+        fs::write(&module, module::look_alike()).unwrap();
         let stats = Path::new("/run/counts");
         let whole = text(&module, Some(stats), Some(&(system, conf)));
         let file = folder.path().join("convoy.cnf");
@@ -159,6 +209,8 @@ mod tests {
         assert_eq!(conf.value("ssl_sect", "system_default"), Some("system_default_sect"));
         assert_eq!(conf.value("convoy_providers", "legacy"), Some("legacy_sect"));
         assert_eq!(conf.value("convoy_module", "stats"), Some("/run/counts"));
+        assert_eq!(conf.value("default", "nodejs_conf"), Some("convoy_start"));
+        assert_eq!(super::stats(&file).as_deref(), Some(stats));
         let judgement = judge::judge(&conf);
         assert!(judgement.errors.is_empty() && judgement.warnings.is_empty(), "{judgement:?}");
         // Without a system's file, too.
@@ -175,6 +227,30 @@ mod tests {
         fs::write(&system, conf).unwrap();
         let conf = Conf::load(&system).unwrap();
         let whole = text(Path::new("/m.so"), None, Some(&(system, conf)));
+        let whole = String::from_utf8(whole).unwrap();
         assert!(whole.contains("\ndefault_properties = -fips,?provider=convoy\n"), "{whole}");
+    }
+
+    #[test]
+    fn what_the_system_says_is_read_again_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let system = folder.path().join("a $b # `c`.cnf");
+        let conf = "openssl_conf = a\nnodejs_conf = other\n[a]\nproviders = p\n\
+                    [p]\nmore = '#more'\n1.x = \\$y\nz = x\\ \\ny\n";
+        fs::write(&system, conf).unwrap();
+        let conf = Conf::load(&system).unwrap();
+        let module = PathBuf::from(OsStr::from_bytes(b"/m \xff\xfe $x/ "));
+        let whole = text(&module, Some(Path::new("/s#`t\\")), Some(&(system, conf)));
+        let file = folder.path().join("convoy.cnf");
+        fs::write(&file, &whole).unwrap();
+        let conf = Conf::load(&file).unwrap();
+        assert_eq!(conf.value("default", "nodejs_conf"), Some("other"));
+        assert_eq!(conf.value("p", "more"), Some("#more"), "what it includes is found");
+        assert_eq!(conf.value("convoy_providers", "more"), Some("#more"));
+        assert_eq!(conf.value("convoy_providers", "1.x"), Some("$y"));
+        assert_eq!(conf.value("convoy_providers", "z"), Some("x \ny"));
+        assert_eq!(conf.entry("convoy_module", "module").unwrap().path, module);
+        assert_eq!(conf.value("convoy_module", "stats"), Some("/s#`t\\"));
+        assert_eq!(conf.value("convoy_module", "activate"), Some("1"));
     }
 }

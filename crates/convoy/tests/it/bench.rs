@@ -129,3 +129,41 @@ fn workers_pass_packets_by_the_gateways_own_threads() {
     assert!(rate["packets"]["median"].as_f64().unwrap() > 0.0);
     assert!(report["cores"]["together"].as_f64().unwrap() > 0.0);
 }
+
+/// The kernel must not be asked for memory, nor a run begun, before such a number is refused.
+#[test]
+fn counts_that_nothing_holds_are_refused_with_what_fits() {
+    let most = u64::MAX.to_string();
+    for (arguments, said) in [
+        (&["crypto", "--keys", "100000000000"][..], "--keys 100000000000: use 1 to "),
+        (&["crypto", "--keys", &most], "use 1 to "),
+        (&["crypto", "--keys", "0"], "--keys 0: use 1 to "),
+        (&["crypto", "--burst", &most], "1 to 256 packets"),
+        (&["crypto", "--sizes", &most], "from 1 to 65535"),
+        (&["crypto", "--time", "1e300"], "at most 3600"),
+        (&["esp", "--sas", &most], "524288"),
+        (&["esp", "--policies", &most], "524288"),
+        (&["esp", "--flows", &most], "900000 at most"),
+        (&["esp", "--burst", &most], "1 to "),
+        (&["esp", "--workers", "65535"], "a processor for each"),
+        (&["esp", "--seconds", "1e300"], "at most 3600"),
+        (&["engine", "--sizes", &most], "8900"),
+        (&["engine", "--seconds", "1e300"], "0.01 to 3600"),
+        (&["tls", "--rounds", "100000000000"], "use 1 to 10000"),
+        (&["tls", "--rounds", "0"], "use 1 to 10000"),
+        (&["tls", "--seconds=-1"], "use 0.1 to 86400"),
+        (&["tls", "--seconds", "1e300"], "use 0.1 to 86400"),
+        (&["tls", "--seconds", "nan"], "use 0.1 to 86400"),
+        (&["tls", "--latency-bound", "inf"], "use 0.001 to 3600"),
+        (&["tls", "--load-hosts", &most], "use 0 to 1000"),
+        (&["tls", "--sizes", "100000000000G"], "to 64G"),
+        (&["tls-records", "--rounds", "100000000000"], "1..=10000"),
+        (&["tls-records", "--sizes", "100000000000"], "1..=16384"),
+    ] {
+        let all: Vec<_> = ["bench"].iter().chain(arguments).copied().collect();
+        let output = convoy(&all);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
+        assert!(error.contains(said), "{arguments:?}: {error}");
+    }
+}

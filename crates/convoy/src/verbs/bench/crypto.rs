@@ -17,7 +17,7 @@ use convoy_bench::suite;
 use convoy_bench::workload::Direction;
 use convoy_crypto::{Cpu, Suite, Tier};
 
-use super::tiers;
+use super::{check_memory, tiers};
 use crate::cli::BenchCryptoArgs;
 use crate::exit::{Exit, Stop};
 use crate::output;
@@ -76,6 +76,12 @@ pub(super) fn run(args: &BenchCryptoArgs) -> anyhow::Result<Exit> {
     Ok(if report.left_out.is_empty() { Exit::Ok } else { Exit::Trouble })
 }
 
+/// More keys than any processor caches.
+const KEYS_MAX: usize = 1 << 20;
+
+/// Memory that a key needs at most, Convoy's and the peers' together.
+const KEY_BYTES: u64 = 8192;
+
 /// What to measure.
 struct Plan {
     tasks: Vec<Task>,
@@ -87,8 +93,8 @@ impl Plan {
     fn new(args: &BenchCryptoArgs) -> Result<Self, String> {
         let base = Cpu::detect().map_err(|e| e.to_string())?;
         let tiers = tiers(&base, &args.tier)?;
-        if args.keys.contains(&0) {
-            return Err("--keys: at least one key".to_owned());
+        for &keys in &args.keys {
+            check_memory("--keys", keys, KEY_BYTES, KEYS_MAX)?;
         }
         if !(1..=MAX_BURST).contains(&args.burst) {
             return Err(format!("--burst: a burst has 1 to {MAX_BURST} packets"));
@@ -352,7 +358,8 @@ mod tests {
             (&["--sizes", "many"], "1 to 65535"),
             (&["--mix", "imax"], "imix-paper"),
             (&["--tier", "mmx"], "valid names are portable"),
-            (&["--keys", "0"], "at least one"),
+            (&["--keys", "0"], "use 1 to "),
+            (&["--keys", "100000000000"], "use 1 to "),
             (&["--burst", "257"], "1 to 256"),
             (&["--time", "0"], "at most 3600"),
             (&["--sizes", "none", "--mix", "none"], "nothing is left"),

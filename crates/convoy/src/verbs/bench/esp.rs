@@ -8,7 +8,7 @@ use convoy_bench::esp::goal;
 use convoy_bench::esp::measure::measure;
 use convoy_bench::esp::report::{self, Report};
 use convoy_bench::esp::rig::{RigError, Task};
-use convoy_bench::esp::site::Shape;
+use convoy_bench::esp::site::{POLICIES_MAX, Shape};
 use convoy_bench::esp::soak::soak;
 use convoy_bench::esp::stages::Clock;
 use convoy_bench::esp::workers::{Division, rates};
@@ -22,7 +22,7 @@ use convoy_engine::registry::Registry;
 use convoy_io::fault::Faults;
 use convoy_packet::BURST_MAX;
 
-use super::tiers;
+use super::{check_memory, tiers};
 use crate::exit::{Exit, Stop};
 use crate::output;
 
@@ -85,7 +85,7 @@ pub struct EspArgs {
     /// Mixes of sizes: imix, imix-paper; "none" for single sizes only.
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "imix-paper")]
     mix: Vec<String>,
-    /// Numbers of SAs in each direction.
+    /// Numbers of SAs in each direction, 1 to 524288 as far as memory holds them.
     #[arg(long, value_name = "COUNT", value_delimiter = ',', default_value = "1,10000")]
     sas: Vec<usize>,
     /// Policies in each direction, at least as many as SAs. Left out: one for each SA.
@@ -145,6 +145,12 @@ pub struct EspArgs {
 }
 
 /// What to do.
+/// Memory that an SA needs at most, with both its ends.
+const SA_BYTES: u64 = 8192;
+
+/// Memory that a policy needs at most, with both its ends.
+const POLICY_BYTES: u64 = 2048;
+
 struct Plan {
     tasks: Vec<(Maker, Task)>,
     time: Duration,
@@ -321,7 +327,10 @@ fn shapes(args: &EspArgs) -> Result<Vec<Shape>, String> {
         let policies = args.policies.unwrap_or(sas);
         let flows = args.flows.unwrap_or_else(|| policies.max(64));
         let shape = Shape { policies, flows, esn: args.esn, ..Shape::new(sas) };
-        shape.check().map(|()| shape).map_err(|e| format!("--sas {sas}: {e}"))
+        shape.check().map_err(|e| format!("--sas {sas}: {e}"))?;
+        check_memory("--sas", sas, SA_BYTES, POLICIES_MAX)?;
+        check_memory("--policies", policies, POLICY_BYTES, POLICIES_MAX)?;
+        Ok(shape)
     };
     args.sas.iter().map(shape).collect()
 }

@@ -79,10 +79,10 @@ pub struct TlsArgs {
     /// Numbers of workers. Left out: 1, 2, 4 and so on, as long as as many processors are left to clients.
     #[arg(long, value_name = "COUNT", value_delimiter = ',')]
     workers: Vec<usize>,
-    /// How long a run of a search takes, in seconds; the study took 120.
+    /// How long a run of a search takes, 0.1 to 86400 seconds; the study took 120.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
-    /// Rounds in which both providers are compared.
+    /// Rounds in which both providers are compared, 1 to 10000.
     #[arg(long, value_name = "COUNT")]
     rounds: Option<usize>,
     /// The latency that is bounded.
@@ -112,7 +112,7 @@ pub struct TlsArgs {
     /// Where load processes join; with port 0, any.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     listen: String,
-    /// Load processes of other hosts to wait for; this one then has none of its own.
+    /// Load processes of other hosts to wait for, 1000 at most; this one then has none of its own.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     load_hosts: usize,
     /// Be a load process of the server there.
@@ -171,7 +171,27 @@ impl From<Which> for Latency {
     }
 }
 
+/// Refuses numbers with which a run would never end, or could not begin.
+fn check(args: &TlsArgs) -> Result<(), String> {
+    let seconds = args.seconds.unwrap_or(1.0);
+    if !(0.1..=86_400.0).contains(&seconds) {
+        return Err(format!("--seconds {seconds}: use 0.1 to 86400"));
+    }
+    if !(0.001..=3600.0).contains(&args.latency_bound) {
+        return Err(format!("--latency-bound {}: use 0.001 to 3600", args.latency_bound));
+    }
+    let rounds = args.rounds.unwrap_or(1);
+    if !(1..=ROUNDS_MAX).contains(&rounds) {
+        return Err(format!("--rounds {rounds}: use 1 to {ROUNDS_MAX}"));
+    }
+    if args.load_hosts > HOSTS_MAX {
+        return Err(format!("--load-hosts {}: use 0 to {HOSTS_MAX}", args.load_hosts));
+    }
+    Ok(())
+}
+
 pub(super) fn run(args: &TlsArgs) -> anyhow::Result<Exit> {
+    check(args).map_err(Stop::usage)?;
     let tuned = if args.tune { tune::Tuned::raise()? } else { tune::Tuned::default() };
     if let (Some(server), Some(token)) = (&args.join, &args.token) {
         return load::work(args, server, token);
@@ -268,6 +288,9 @@ pub(super) fn run(args: &TlsArgs) -> anyhow::Result<Exit> {
     }
 }
 
+/// Rounds of a comparison, and load processes of other hosts, at most.
+const ROUNDS_MAX: usize = 10_000;
+const HOSTS_MAX: usize = 1000;
 /// Files that must be open at once, and those of them that are no connections.
 const LEAST_FILES: u64 = 256;
 const OTHER_FILES: u64 = 64;

@@ -1,9 +1,17 @@
 //! Where the provider's library is, and whether programs of this machine can load it.
 
+use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
+use std::{env, fs, io};
 
 use crate::exit::Stop;
+
+/// The library's name.
+pub(in crate::verbs) const NAME: &str = "libconvoy_openssl.so";
+
+/// What the dynamic linker puts something else in for, with or without braces.
+const TOKENS: [&[u8]; 3] = [b"ORIGIN", b"PLATFORM", b"LIB"];
 
 /// Bytes of what every ELF file begins with, up to the machine it is for.
 const FRONT: usize = 20;
@@ -23,7 +31,6 @@ pub(in crate::verbs) fn named_or_found(named: Option<&Path>, by: &str) -> anyhow
 }
 
 fn find(by: &str) -> anyhow::Result<PathBuf> {
-    const NAME: &str = "libconvoy_openssl.so";
     let own = env::current_exe()?;
     let folder = own.parent().unwrap_or_else(|| Path::new("/"));
     let prefix = folder.parent().unwrap_or(folder);
@@ -43,13 +50,25 @@ fn find(by: &str) -> anyhow::Result<PathBuf> {
     })
 }
 
+/// Whether a file is the provider's library.
+pub(in crate::verbs) fn is_provider(module: &Path) -> bool {
+    trouble(module).is_none()
+}
+
 /// What is wrong with a library; nothing if programs like this one can load it as Convoy's provider.
 pub(super) fn trouble(module: &Path) -> Option<String> {
+    if let Some(token) = token(module.as_os_str().as_bytes()) {
+        let token = String::from_utf8_lossy(token);
+        return Some(format!(
+            "cannot be loaded: the dynamic linker puts something else in for ${token}; put the library elsewhere"
+        ));
+    }
     let bytes = match fs::read(module) {
         Ok(bytes) => bytes,
         Err(error) => return Some(format!("cannot be read: {error}")),
     };
-    let own = fs::read("/proc/self/exe").unwrap_or_default();
+    // Without it, only the architecture is not compared.
+    let own = own_front().unwrap_or_default();
     if let Some(trouble) = unfit(&bytes, &own) {
         return Some(trouble);
     }
@@ -61,6 +80,34 @@ pub(super) fn trouble(module: &Path) -> Option<String> {
         return Some("is a provider, but not Convoy's".to_owned());
     }
     None
+}
+
+/// What this program's own file begins with.
+fn own_front() -> io::Result<Vec<u8>> {
+    let mut own = Vec::new();
+    fs::File::open("/proc/self/exe")?.take(FRONT as u64).read_to_end(&mut own)?;
+    Ok(own)
+}
+
+/// A file that looks as if it were the provider's library.
+#[cfg(test)]
+pub(super) fn look_alike() -> Vec<u8> {
+    let mut bytes = own_front().unwrap();
+    bytes.extend(b"OSSL_provider_init\0provider=convoy\0");
+    bytes
+}
+
+/// The first token of the dynamic linker in a path (`ld.so(8)`).
+fn token(path: &[u8]) -> Option<&'static [u8]> {
+    let mut names = path.split(|byte| *byte == b'$').skip(1);
+    names.find_map(|behind| {
+        TOKENS.into_iter().find(|token| match behind.strip_prefix(b"{") {
+            Some(behind) => behind.strip_prefix(*token).is_some_and(|rest| rest.starts_with(b"}")),
+            None => behind.strip_prefix(*token).is_some_and(|rest| {
+                !rest.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+            }),
+        })
+    })
 }
 
 /// Whether a file is none of ELF, or for another machine than the program `own`.
@@ -94,6 +141,18 @@ fn name((class, _, machine): (u8, u8, u16)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_dynamic_linker_replaces_is_found_in_paths() {
+        for path in ["/a/$LIB/b.so", "/${ORIGIN}/b.so", "/$a$PLATFORM", "/$LIB.so"] {
+            assert!(token(path.as_bytes()).is_some(), "{path}");
+            assert!(trouble(Path::new(path)).unwrap().contains("dynamic linker"), "{path}");
+        }
+        for path in ["/a/LIB/$b.so", "/$ORIGINAL/b.so", "/${LIB/b.so", "/$LIB_2", "/\\$", "/{LIB}"]
+        {
+            assert!(token(path.as_bytes()).is_none(), "{path}");
+        }
+    }
 
     #[test]
     fn libraries_of_other_machines_and_what_is_none_are_told_apart() {
