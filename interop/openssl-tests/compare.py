@@ -11,6 +11,7 @@ import concurrent.futures
 import fnmatch
 import os
 import pathlib
+import signal
 import struct
 import subprocess
 import sys
@@ -84,26 +85,34 @@ class Tests:
         return [name for name, path in self.recipes().items() if "use TLSProxy::Proxy;" in path.read_text()]
 
     def environment(self, recipe):
-        # What would lead OpenSSL elsewhere than the tests do.
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENSSL_", "SSL_CERT_", "CONVOY_P"))}
+        # Less what would lead OpenSSL elsewhere than its tests do; what those set is as in test/run_tests.pl.
+        dropped = ("OPENSSL_", "SSL_CERT_", "CONVOY_P", "HARNESS_", "MALLOC_")
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
         counts, results = self.folder / f"{recipe}.counts", self.folder / "results"
-        more = {"SRCTOP": str(self.source), "BLDTOP": str(self.build), "RESULT_D": str(results), "HARNESS_VERBOSE": "yes"}
-        return {**kept, **more, "PERL": "perl", "LC_ALL": "C", "CONVOY_PROVIDER_STATS": str(counts)}
+        return {
+            **kept,
+            "SRCTOP": f"{self.source}", "BLDTOP": f"{self.build}", "RESULT_D": f"{results}", "PERL": "perl", "LC_ALL": "C",
+            "OPENSSL_CONF": f"{self.source}/{configuration.PROGRAM}", "OPENSSL_CONF_INCLUDE": f"{self.build}/test",
+            "OPENSSL_MODULES": f"{self.build}/providers", "OPENSSL_ENGINES": f"{self.build}/engines",
+            "CTLOG_FILE": f"{self.source}/test/ct/log_list.cnf", "MALLOC_PERTURB_": "128",
+            "HARNESS_VERBOSE": "yes", "CONVOY_PROVIDER_STATS": f"{counts}",
+        }
 
     def run(self, recipe):
-        command = ["nice", "perl", f"{self.source}/test/run_tests.pl", recipe]
-        log = self.folder / f"{recipe}.log"
-        with log.open("wb") as output:
+        command = ["nice", "perl", "-w", "-I", f"{self.source}/util/perl", str(self.recipes()[recipe])]
+        logs = [self.folder / f"{recipe}.{kind}" for kind in ("out", "err")]
+        with logs[0].open("wb") as output, logs[1].open("wb") as errors:
+            # Apart from each other, for together they break lines.
             process = subprocess.Popen(command, env=self.environment(recipe), cwd=self.folder, stdin=subprocess.DEVNULL,
-                                       stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+                                       stdout=output, stderr=errors, start_new_session=True)
             try:
                 status = process.wait(SECONDS)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, 9)
+                os.killpg(process.pid, signal.SIGKILL)
                 status = process.wait()
         # Both runs have a folder of the source of their own, which some names of cases hold.
-        text = log.read_text(errors="replace").replace(self.source.name, "source")
-        cases = tap.cases(text)
+        texts = [log.read_text(errors="replace").replace(self.source.name, "source") for log in logs]
+        cases = tap.cases(*texts)
         if status and tap.FAILED not in cases.values():
             cases[ITSELF] = tap.FAILED
         return Run(cases, keys_in(self.folder / f"{recipe}.counts"))

@@ -15,30 +15,33 @@ class Case:
         self.name, self.outcome, self.parts = name, outcome, parts
 
 
-def cases(text):
-    """What each case of the innermost level came to, by its path of names.
+def cases(text, errors=""):
+    """What each case of the innermost level came to, by its path of names; `errors` is what went to standard error.
 
-    A case whose subtests passed while it failed stands for itself: a program may die between them."""
+    A case whose subtests passed while it failed stands for itself: a program may die between them. A failed case over a
+    file of vectors has those that failed as its parts."""
     found = {}
     for case in tree(text):
         collect(case, (), found)
+    sources = SOURCE_OF_ERROR.findall(errors)
+    for path in [path for path, outcome in found.items() if outcome == FAILED]:
+        own = [source for source in sources if any(source.rpartition(":")[0] in name for name in path)]
+        if own:
+            del found[path]
+            found.update({path + (source,): FAILED for source in own})
     return found
 
 
 def tree(text):
     """The results of the outermost level. Subtests stand before the result that sums them up, further indented."""
     open_levels = []  # of (indent, results)
-    sources = []
     for line in text.splitlines():
-        source = SOURCE_OF_ERROR.search(line)
-        if source:
-            sources.append(Case(source[1], FAILED, []))
-        # In newer releases, what a program prints is a comment of the recipe; its standard error may begin the line.
-        result = RESULT.match(re.sub(r"^ *# (?= *(?:not )?ok \d)", "", line))
+        # In newer releases, what a program prints is a comment of the recipe.
+        result = RESULT.match(re.sub("^# ", "", line))
         if not result:
             continue
         indent, name = len(result[1]), plain_name(result[4])
-        parts, sources = sources, []
+        parts = []
         while open_levels and open_levels[-1][0] > indent:
             parts = open_levels.pop()[1] + parts
         if not open_levels or open_levels[-1][0] < indent:
