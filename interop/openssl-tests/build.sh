@@ -2,7 +2,7 @@
 
 builds=$cache/openssl-tests
 # Like Debian's own, less what needs further libraries (compression) or a second build (the FIPS module).
-options="shared no-idea no-mdc2 no-rc5 enable-unit-test enable-rfc3779 enable-cms no-rdrand no-docs"
+options="shared no-idea no-mdc2 no-rc5 enable-unit-test enable-rfc3779 enable-cms no-rdrand"
 
 # Lists of source packages of their own, so that the system's stay as they are: those of its own releases, and of all
 # of Debian's that its mirror has.
@@ -49,8 +49,18 @@ versions_of() {
     esac
 }
 
-# Builds a release unless the cache has it; its version is in $version then.
+# Builds a release unless the cache has it; its version is in $version then. Clones on one machine share the cache.
 prepare() {
+    mkdir -p "$builds"
+    exec 9> "$builds/lock"
+    flock 9
+    prepare_alone "$1"
+    local status=$?
+    exec 9>&-
+    return $status
+}
+
+prepare_alone() {
     local why="there is no OpenSSL $1"
     for version in $(versions_of "$1"); do
         [ ! -e "$builds/$version/complete" ] || return 0

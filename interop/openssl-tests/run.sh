@@ -70,7 +70,12 @@ for release in "${releases[@]}"; do
     case $? in
         0) ;;
         77) continue ;;
-        *) status=1; continue ;;
+        *)
+            echo "FAILED: OpenSSL $version does not build"
+            status=1
+            echo "0 passed, 1 failed, 0 skipped" >> "$work/tallies"
+            continue
+            ;;
     esac
     case $done_before in *" $version "*) continue ;; esac
     done_before="$done_before$version "
