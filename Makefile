@@ -55,6 +55,15 @@ SONAME  := $(SO).$(basename $(VERSION))
 
 library:
 	$(CARGO) build --release --locked --package convoy-capi
+	@$(MAKE) --no-print-directory $(ARCHIVE)
+
+# Where below the target folder the library is that is installed: the gate installs the one of its tests.
+LIBRARY ?= release
+ARCHIVE := $(TARGET)/$(LIBRARY)/libconvoy_crypto.a
+
+# What cargo makes has all of Rust's library in it, by its names.
+$(ARCHIVE): $(TARGET)/$(LIBRARY)/libconvoy_capi.a crates/capi/archive.sh
+	READELF='$(READELF)' LD='$(LD)' OBJCOPY='$(OBJCOPY)' AR='$(AR)' crates/capi/archive.sh $< $@
 
 # What stands between Convoy and DPDK; it is loaded where a site file asks for a device of DPDK's.
 CRYPTODEV ?= $(TARGET)/release/libconvoy_cryptodev.so
@@ -118,17 +127,12 @@ install: build install-library
 install-library: library
 	@$(MAKE) --no-print-directory install-library-files
 
-# Where below the target folder the library is that is installed: the gate installs the one of its tests.
-LIBRARY ?= release
-
-install-library-files:
+install-library-files: $(ARCHIVE)
 	install -D -m 0644 crates/capi/include/convoy_crypto.h $(DESTDIR)$(PREFIX)/include/convoy_crypto.h
 	$(INSTALL_BINARY) $(TARGET)/$(LIBRARY)/libconvoy_capi.so $(DESTDIR)$(LIBDIR)/$(SO).$(VERSION)
 	ln -sf $(SO).$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
 	ln -sf $(SONAME) $(DESTDIR)$(LIBDIR)/$(SO)
-	install -D -m 0644 $(TARGET)/$(LIBRARY)/libconvoy_capi.a $(DESTDIR)$(LIBDIR)/libconvoy_crypto.a
+	install -D -m 0644 $(ARCHIVE) $(DESTDIR)$(LIBDIR)/libconvoy_crypto.a
 	$(if $(STRIP),$(STRIP) --strip-debug $(DESTDIR)$(LIBDIR)/libconvoy_crypto.a)
 	install -d $(DESTDIR)$(LIBDIR)/pkgconfig
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@VERSION@|$(VERSION)|' \
-		crates/capi/convoy_crypto.pc.in \
-		> $(DESTDIR)$(LIBDIR)/pkgconfig/convoy_crypto.pc
+	crates/capi/pkg-config.sh $(PREFIX) $(LIBDIR) $(VERSION) > $(DESTDIR)$(LIBDIR)/pkgconfig/convoy_crypto.pc

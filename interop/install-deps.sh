@@ -49,6 +49,8 @@ needs=(
     "curl|curl|tests with nginx on the OpenSSL provider"
     "pkg-config|pkg-config|tests with crypto devices of DPDK"
     "/usr/include/dpdk/rte_cryptodev.h|libdpdk-dev|tests with crypto devices of DPDK"
+    "dpkg-source|dpkg-dev|OpenSSL's own tests with the OpenSSL provider"
+    "prove|perl|OpenSSL's own tests with the OpenSSL provider"
     "ab|apache2-utils|a test of the TLS bench with Apache Bench"
     "haproxy|haproxy|tests with HAProxy on the OpenSSL provider"
 )

@@ -1,5 +1,7 @@
 //! The C library as a C programmer meets it: installed into a folder, found by pkg-config, and used
-//! by the examples in every way of linking, under AddressSanitizer too.
+//! by the examples in every way of linking, under AddressSanitizer too, and moved elsewhere.
+
+mod names;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +17,12 @@ const EXAMPLES: &str = "crates/capi/examples";
 
 /// Where libraries go, below the prefix: not where they go if nothing is said.
 const LIBDIR: &str = "lib64";
+
+/// Where they go in Debian and its kin.
+const MULTIARCH: &str = "lib/x86_64-linux-gnu";
+
+/// What a program needs beside the archive.
+const STATIC_NEEDS: [&str; 3] = ["-lpthread", "-ldl", "-lm"];
 
 /// A way to build a program.
 struct Way {
@@ -62,7 +70,7 @@ pub(crate) fn run_release(gate: &Gate) -> Result<Tally> {
 }
 
 fn check(workspace: &Workspace, build: Build) -> Result<Tally> {
-    for tool in ["cc", "make", "pkg-config", "readelf"] {
+    for tool in ["cc", "make", "pkg-config", "readelf", "objcopy"] {
         if !works(Command::new(tool).arg("--version")) {
             let why = format!("c-library: {tool} is not installed");
             println!("SKIPPED {why}");
@@ -75,9 +83,16 @@ fn check(workspace: &Workspace, build: Build) -> Result<Tally> {
     }
     fs::create_dir_all(&folder)?;
     let prefix = folder.join("prefix");
-    install(workspace, build, &prefix, &[])?;
+    install(workspace, build, &prefix, LIBDIR, &[])?;
     let mut sum = header_alone(&prefix)?;
     sum.add(stripped(workspace, build, &prefix, &folder)?);
+    sum.add(names::check(&prefix, &folder)?);
+    for libdir in [LIBDIR, MULTIARCH] {
+        sum.add(match moved(workspace, build, &folder, libdir) {
+            Ok(()) => Tally::pass(),
+            Err(error) => Tally::fail(format!("c-library: moved, {libdir}: {error:#}")),
+        });
+    }
     let mut ways: Vec<&Way> = WAYS.iter().collect();
     if has_static_libc(&folder)? {
         ways.push(&ALONE);
@@ -97,7 +112,13 @@ fn check(workspace: &Workspace, build: Build) -> Result<Tally> {
     Ok(sum)
 }
 
-fn install(workspace: &Workspace, build: Build, prefix: &Path, more: &[&str]) -> Result<()> {
+fn install(
+    workspace: &Workspace,
+    build: Build,
+    prefix: &Path,
+    libdir: &str,
+    more: &[&str],
+) -> Result<()> {
     let status = Command::new("make")
         .arg("--no-print-directory")
         .args(match build {
@@ -106,7 +127,7 @@ fn install(workspace: &Workspace, build: Build, prefix: &Path, more: &[&str]) ->
         })
         .args(more)
         .arg(format!("PREFIX={}", prefix.display()))
-        .arg(format!("LIBDIR={}", prefix.join(LIBDIR).display()))
+        .arg(format!("LIBDIR={}", prefix.join(libdir).display()))
         .env("CARGO_TARGET_DIR", &workspace.target)
         .env_remove("DESTDIR")
         .env_remove("STRIP")
@@ -119,7 +140,7 @@ fn install(workspace: &Workspace, build: Build, prefix: &Path, more: &[&str]) ->
 /// What was installed has no debug information, unless that was asked for.
 fn stripped(workspace: &Workspace, build: Build, prefix: &Path, folder: &Path) -> Result<Tally> {
     let whole = folder.join("unstripped");
-    install(workspace, build, &whole, &["STRIP="])?;
+    install(workspace, build, &whole, LIBDIR, &["STRIP="])?;
     let mut sum = Tally::default();
     for name in ["libconvoy_crypto.so", "libconvoy_crypto.a"] {
         for (prefix, is_wanted) in [(prefix, false), (&whole, true)] {
@@ -184,31 +205,51 @@ fn examples(root: &Path) -> Result<Vec<PathBuf>> {
 fn build_and_run(way: &Way, source: &Path, prefix: &Path, program: &Path) -> Result<()> {
     let mut command = Command::new("cc");
     command.args(["-std=gnu99", "-Wall", "-Wextra", "-Werror"]).args(way.flags);
-    command.arg(source).arg("-o").arg(program).args(pkg_config(prefix, &["--cflags"])?);
+    let libdir = &prefix.join(LIBDIR);
+    command.arg(source).arg("-o").arg(program).args(pkg_config(libdir, &["--cflags"])?);
     if way.linked_statically {
         // By its path, for the linker prefers the shared library of that name.
-        command.arg(prefix.join(LIBDIR).join("libconvoy_crypto.a"));
-        let all = pkg_config(prefix, &["--static", "--libs-only-l"])?;
+        command.arg(libdir.join("libconvoy_crypto.a"));
+        let all = pkg_config(libdir, &["--static", "--libs-only-l"])?;
         command.args(all.iter().filter(|flag| *flag != "-lconvoy_crypto"));
     } else {
-        command.args(pkg_config(prefix, &["--libs"])?);
+        command.args(pkg_config(libdir, &["--libs"])?);
     }
     ensure!(command.status()?.success(), "it does not build");
     println!("{}:", program.display());
     let mut run = Command::new(program);
     if !way.linked_statically {
-        run.env("LD_LIBRARY_PATH", prefix.join(LIBDIR));
+        run.env("LD_LIBRARY_PATH", libdir);
     }
     ensure!(run.status()?.success(), "it fails");
     Ok(())
 }
 
-/// What pkg-config says of the installed library.
-fn pkg_config(prefix: &Path, arguments: &[&str]) -> Result<Vec<String>> {
+/// A tree that was moved after it was installed serves, if pkg-config is asked to look where it is.
+fn moved(workspace: &Workspace, build: Build, folder: &Path, libdir: &str) -> Result<()> {
+    let (first, then) = (folder.join("first"), folder.join("moved").join(libdir));
+    install(workspace, build, &first, libdir, &[])?;
+    fs::create_dir_all(&then)?;
+    let prefix = then.join("prefix");
+    fs::rename(&first, &prefix)?;
+    let libdir = prefix.join(libdir);
+    let flags = pkg_config(&libdir, &["--define-prefix", "--cflags", "--libs"])?;
+    let source = examples(&workspace.root)?.swap_remove(0);
+    let program = then.join("program");
+    let mut command = Command::new("cc");
+    command.arg("-std=gnu99").arg(source).arg("-o").arg(&program).args(flags);
+    ensure!(command.status()?.success(), "no program builds");
+    let status = Command::new(&program).env("LD_LIBRARY_PATH", &libdir).status()?;
+    ensure!(status.success(), "the program fails");
+    Ok(())
+}
+
+/// What pkg-config says of the library that is installed in a folder.
+fn pkg_config(libdir: &Path, arguments: &[&str]) -> Result<Vec<String>> {
     let output = Command::new("pkg-config")
         .args(arguments)
         .arg("convoy_crypto")
-        .env("PKG_CONFIG_PATH", prefix.join(LIBDIR).join("pkgconfig"))
+        .env("PKG_CONFIG_PATH", libdir.join("pkgconfig"))
         .output()?;
     ensure!(output.status.success(), "pkg-config does not find the library");
     let text = String::from_utf8(output.stdout)?;

@@ -142,6 +142,11 @@ const STEPS: &[Step] = &[
         test_steps::run_openssl,
     ),
     long(
+        "openssl-tests",
+        "OpenSSL's own tests with the provider preferred, of the release here and the newest",
+        interop::openssl_tests,
+    ),
+    long(
         "kills",
         "tests that kill gateways or shake hands, by far more than a few times",
         test_steps::run_kills,

@@ -41,6 +41,8 @@ const ORACLES: &[Oracle] = &[
 
 const EMULATOR: Oracle = Oracle { name: "emulator", script: "emulator/test_tiers.py" };
 
+const OPENSSL_TESTS: Oracle = Oracle { name: "openssl-tests", script: "openssl-tests/run.sh" };
+
 /// The oracle that takes longest, for its emulated machine takes a CPU while it starts: it begins beside tests that
 /// wait for nobody, and so suffer no more than it does.
 const AHEAD: &str = "kernel";
@@ -108,6 +110,11 @@ pub(crate) fn emulator(gate: &Gate) -> Result<Tally> {
     run_one(&gate.workspace, &EMULATOR, Extent::All, &mut |line| println!("{line}"))
 }
 
+/// OpenSSL's own tests with the provider, which its script builds.
+pub(crate) fn openssl_tests(gate: &Gate) -> Result<Tally> {
+    run_one(&gate.workspace, &OPENSSL_TESTS, Extent::All, &mut |line| println!("{line}"))
+}
+
 fn run_one(
     workspace: &Workspace,
     oracle: &Oracle,
@@ -115,15 +122,22 @@ fn run_one(
     tell: Tell<'_>,
 ) -> Result<Tally> {
     let mut log = workspace.log(&format!("interop-{}", oracle.name))?;
-    let mut command = Command::new(python(workspace));
+    let script = workspace.root.join("interop").join(oracle.script);
+    let mut command = if script.extension().is_some_and(|extension| extension == "py") {
+        let mut command = Command::new(python(workspace));
+        command.arg(script);
+        command
+    } else {
+        Command::new(script)
+    };
     command
-        .arg(workspace.root.join("interop").join(oracle.script))
         .args((extent == Extent::OneOfEachKind).then_some("--smoke"))
         .current_dir(&workspace.root)
         .env("PYTHONUNBUFFERED", "1")
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("CONVOY_BIN", workspace.target.join("debug").join("convoy"))
-        .env("CONVOY_TARGET", &workspace.target);
+        .env("CONVOY_TARGET", &workspace.target)
+        .env("CARGO_TARGET_DIR", &workspace.target);
     let mut lines = Vec::new();
     let status = stream(&mut command, &mut log, |_, line| {
         tell(&format!("  {line}"));

@@ -134,6 +134,10 @@ fn owner<'a>(file: &str, packages: &'a [Package]) -> Option<&'a Package> {
     packages.iter().find(|package| folder(package).is_some_and(|f| Path::new(file).starts_with(f)))
 }
 
+/// What no step of the gate runs.
+const LONG_INTEROP: &[&str] =
+    &["interop/isatrap/", "interop/openssl-tests/", "interop/throughput/"];
+
 /// Notes what a file concerns that is of no package. What is not known here concerns everything.
 fn touch_outside(found: &mut Concerned, file: &str, packages: &[Package], has_readers: bool) {
     let steps: &[&'static str] = match file {
@@ -144,7 +148,7 @@ fn touch_outside(found: &mut Concerned, file: &str, packages: &[Package], has_re
         "rustfmt.toml" | ".gitignore" => &[],
         _ if file.ends_with(".md") || file.starts_with("docs/") => &[],
         _ if file.starts_with("LICENSE") || file.starts_with(".ci/") => &[],
-        _ if file.starts_with("interop/isatrap/") || file.starts_with("interop/throughput/") => &[],
+        _ if LONG_INTEROP.iter().any(|folder| file.starts_with(folder)) => &[],
         _ if file.starts_with("interop/") => &["interop"],
         _ if file.starts_with("fuzz/") => {
             found.touched.insert("fuzz-targets".to_owned());
