@@ -266,10 +266,12 @@ fn get(gcm: &mut Gcm, params: Params<'_>) -> Result<(), Failure> {
             TLS_AAD_PAD => param.put_number(gcm.tls_pad()),
             IV_GENERATED => param.put_number(gcm.iv_is_random().into()),
             IV | UPDATED_IV => get_iv(gcm, &mut param)?,
-            TAG_KEY => {
-                let len = if param.has_data() { param.size() } else { gcm.tag_len() };
-                param.put_octets(gcm.made_tag(len)?)
+            // Asked for nowhere, it has the length that was asked for.
+            TAG_KEY if !param.has_data() => {
+                gcm.made_tag(TAG)?;
+                param.put_size()
             }
+            TAG_KEY => param.put_octets(gcm.made_tag(param.size())?),
             TLS_IV_GENERATE => {
                 let is_right = param.is_octets() && param.has_data();
                 let size = param.size();

@@ -275,6 +275,12 @@ impl Given<'_> {
         true
     }
 
+    /// Says that there are as many bytes as were asked for.
+    pub(super) fn put_size(&mut self) -> bool {
+        self.returned(self.size());
+        true
+    }
+
     /// Gives bytes where the size counts for nothing: a generated IV is asked for with a size of 0.
     pub(super) fn put_octets_unsized(&mut self, value: &[u8]) {
         let data = self.look().data;
