@@ -46,8 +46,10 @@ pub(crate) fn processor() -> usize {
 /// a cancelled thread ends.
 pub(super) fn open(core: &Core) {
     FILE.get_or_init(|| {
-        let configured = core.configured(c"stats").filter(|file| !file.is_empty());
-        map(configured.or_else(|| of_environment())?)
+        match core.configured(c"stats").filter(|file| !file.is_empty()) {
+            Some(file) => map(file),
+            None => map(of_environment()?),
+        }
     });
     Tally::here().add(Counter::Loaded, 1);
 }
