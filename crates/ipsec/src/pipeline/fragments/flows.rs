@@ -34,11 +34,7 @@ pub(in super::super) struct Flows {
 impl Flows {
     /// For bursts of up to `n` packets, with all memory there.
     pub(in super::super) fn with_capacity(n: usize) -> Self {
-        Self {
-            told: Sets::new(SETS),
-            held: Held::new(),
-            scratch: Vec::with_capacity(n),
-        }
+        Self { told: Sets::new(SETS), held: Held::new(), scratch: Vec::with_capacity(n) }
     }
 
     /// Fragments that wait for their first.

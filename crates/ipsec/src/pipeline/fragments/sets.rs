@@ -106,7 +106,11 @@ mod tests {
             let of = |who: u8, ident| {
                 let scope = peers[usize::from(who)];
                 // Peers are told apart by their SAs, others by their addresses.
-                PacketName { src: [if scope == 0 { who } else { ident as u8 }; 16], scope, ..name(ident) }
+                PacketName {
+                    src: [if scope == 0 { who } else { ident as u8 }; 16],
+                    scope,
+                    ..name(ident)
+                }
             };
             let mut sets = Sets::new(16);
             for ident in 0..1000 {
