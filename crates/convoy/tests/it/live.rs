@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -498,6 +498,57 @@ fn metrics_are_served_in_the_gateways_namespace() {
         assert!(page.contains(sample), "{sample} is missing in\n{page}");
     }
     assert!(gateway.terminate().success());
+}
+
+/// Somebody without rights has the port; then the address is not there yet.
+#[test]
+fn metrics_that_cannot_be_served_yet_stop_no_gateway() {
+    if !crate::common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab();
+    crate::common::ip(&lab.a.gateway, "link set lo up");
+    let plan = Plan::simple();
+    let (site, site_b) = (plan.write('a', folder.path()), plan.write('b', folder.path()));
+    let file = fs::read_to_string(&site).unwrap();
+    fs::write(&site, format!("{file}[metrics]\nlisten = \"127.0.0.9:9464\"\n")).unwrap();
+    let squatter = lab.a.gateway.run(|| TcpListener::bind("127.0.0.9:9464").unwrap()).unwrap();
+    std::os::unix::fs::fchown(&squatter, Some(65534), None).unwrap();
+    let a = Gateway::start(&lab.a.gateway, &site);
+    let b = Gateway::start(&lab.b.gateway, &site_b);
+    assert_eq!(pings(&lab, Family::V4, 56), (5, 5));
+    let health = status(&site)["health"].clone();
+    assert_eq!(health["level"], "warning", "{health:#}");
+    let reason = health["reasons"][0].as_str().unwrap();
+    let held = "metrics are not served: TCP port 127.0.0.9:9464 is held by";
+    assert!(reason.starts_with(held) && reason.contains("uid 65534"), "{reason}");
+    assert!(reason.contains(&format!("process {} (", std::process::id())), "{reason}");
+    assert!(a.log().contains(reason), "{}", a.log());
+
+    drop(squatter);
+    wait_for_metrics(&lab, "127.0.0.9:9464", &a);
+    assert_eq!(status(&site)["health"]["reasons"].as_array().unwrap().len(), 0);
+    assert!(a.log().contains("metrics are served: TCP port 127.0.0.9:9464"), "{}", a.log());
+    assert!(a.terminate().success());
+
+    fs::write(&site, format!("{file}[metrics]\nlisten = \"192.0.2.77:9464\"\n")).unwrap();
+    let a = Gateway::start(&lab.a.gateway, &site);
+    let reason = status(&site)["health"]["reasons"][0].clone();
+    assert!(reason.as_str().unwrap().contains("192.0.2.77 is not an address of this host yet"));
+    crate::common::ip(&lab.a.gateway, "address add 192.0.2.77/32 dev lo");
+    wait_for_metrics(&lab, "192.0.2.77:9464", &a);
+    assert!(a.terminate().success());
+    assert!(b.terminate().success());
+}
+
+/// Waits until a gateway serves metrics at an address.
+fn wait_for_metrics(lab: &Topology, at: &'static str, gateway: &Gateway) {
+    let begun = Instant::now();
+    while lab.a.gateway.run(move || TcpStream::connect(at).is_err()).unwrap() {
+        assert!(begun.elapsed() < crate::common::PATIENCE, "no metrics:\n{}", gateway.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
