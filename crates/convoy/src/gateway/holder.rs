@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Tcp,
-    #[allow(dead_code, reason = "so far only metrics wait for a port")]
     Udp,
 }
 

@@ -94,7 +94,7 @@ impl Live {
         let exempt = gateway.core().state().site().marks.exempt;
         let update_stats = Box::new(gateway.stats_updater());
         let mut sampler = Sampler::default();
-        let last = status(&gateway, &cpu, &mut sampler, &[]);
+        let last = status(&gateway, &cpu, &mut sampler, None);
         let inner = Mutex::new(Inner {
             gateway: Some(gateway),
             sampler,
@@ -166,6 +166,7 @@ impl Live {
         if let Some(gateway) = gateway {
             gateway.core().tell_engine(engine);
             gateway.follow_host();
+            gateway.open_late_ports();
             for (group, message) in gateway.daemons_tick() {
                 self.multicast.send(group, message);
             }
@@ -289,8 +290,7 @@ impl Live {
 impl Inner {
     fn refresh(&mut self, cpu: &Cpu) {
         if let Some(gateway) = &self.gateway {
-            let lacking: Vec<_> = self.no_metrics.iter().cloned().collect();
-            self.last = status(gateway, cpu, &mut self.sampler, &lacking);
+            self.last = status(gateway, cpu, &mut self.sampler, self.no_metrics.as_deref());
             let picture = gateway.core().state().published().current();
             self.tunnels.look(&picture, gateway.kernel(), now());
         }
@@ -443,7 +443,9 @@ impl Live {
     }
 }
 
-fn status(gateway: &Gateway, cpu: &Cpu, sampler: &mut Sampler, lacking: &[String]) -> Status {
+fn status(gateway: &Gateway, cpu: &Cpu, sampler: &mut Sampler, no_metrics: Option<&str>) -> Status {
+    let no_metrics = no_metrics.map(str::to_owned);
+    let lacking: Vec<_> = gateway.lacking().into_iter().chain(no_metrics).collect();
     let counts = counts(gateway);
     let counts: Vec<_> = counts
         .iter()
@@ -460,7 +462,7 @@ fn status(gateway: &Gateway, cpu: &Cpu, sampler: &mut Sampler, lacking: &[String
         workers: &workers,
         counts: &counts,
         broken: &gateway.troubles(),
-        lacking,
+        lacking: &lacking,
         daemons: gateway.kernel(),
         leak_protection: gateway.leak_protection(),
     };

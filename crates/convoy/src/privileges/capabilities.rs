@@ -33,8 +33,9 @@ fn needed(site: &Site, knows_bpf: bool) -> CapabilitySet {
         // A daemon's UDP socket is shared, whatever port and whoever's it is.
         needed |= CapabilitySet::NET_BIND_SERVICE | CapabilitySet::CHOWN;
     }
-    if site.metrics.is_some_and(|metrics| metrics.listen.port() < FREE_PORTS) {
-        // Its port may come free only later.
+    let metrics = site.metrics.map(|metrics| metrics.listen.port());
+    // These ports may come free only later.
+    if metrics.into_iter().chain([site.wire.udp_port]).any(|port| port < FREE_PORTS) {
         needed |= CapabilitySet::NET_BIND_SERVICE;
     }
     if is_xdp || site.xfrm.is_some() {

@@ -542,6 +542,41 @@ fn metrics_that_cannot_be_served_yet_stop_no_gateway() {
     assert!(b.terminate().success());
 }
 
+#[test]
+fn a_udp_port_that_somebody_holds_stops_no_gateway() {
+    if !crate::common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab();
+    let plan = Plan { udp_encap: true, workers: 2, ..Plan::simple() };
+    let (site, site_b) = (plan.write('a', folder.path()), plan.write('b', folder.path()));
+    let squatter = lab.a.gateway.run(|| UdpSocket::bind("0.0.0.0:4500").unwrap()).unwrap();
+    std::os::unix::fs::fchown(&squatter, Some(65534), None).unwrap();
+    let a = Gateway::start(&lab.a.gateway, &site);
+    let b = Gateway::start(&lab.b.gateway, &site_b);
+    let reasons = || status(&site)["health"]["reasons"].clone();
+    let held =
+        "packets of SAs with UDP encapsulation are dropped: UDP port 198.51.100.1:4500 is held by";
+    let reason = reasons()[0].as_str().unwrap().to_owned();
+    assert!(reason.starts_with(held) && reason.contains("uid 65534"), "{reason}");
+    assert_eq!(status(&site)["health"]["level"], "warning");
+    assert_eq!(pings(&lab, Family::V4, 56), (5, 0));
+    let drops = status(&site)["drops"].clone();
+    assert!(drops.to_string().contains("io-tx-failed"), "{drops}");
+
+    drop(squatter);
+    let begun = Instant::now();
+    while reasons().to_string().contains(held) {
+        assert!(begun.elapsed() < crate::common::PATIENCE, "{}\n{}", reasons(), a.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(pings(&lab, Family::V4, 56), (5, 5), "{:#}", status(&site));
+    assert!(a.log().contains("UDP port 198.51.100.1:4500 could be had"), "{}", a.log());
+    assert!(a.terminate().success());
+    assert!(b.terminate().success());
+}
+
 /// Waits until a gateway serves metrics at an address.
 fn wait_for_metrics(lab: &Topology, at: &'static str, gateway: &Gateway) {
     let begun = Instant::now();
@@ -560,23 +595,20 @@ fn a_start_that_fails_leaves_nothing_and_skips_no_sequence_number() {
     let lab = lab();
     let plan = Plan { udp_encap: true, ..Plan::simple() };
     let site = plan.write('a', folder.path());
-    // Another has the port: the last that is opened fails.
-    let other = lab.a.gateway.run(|| UdpSocket::bind("0.0.0.0:4500").unwrap()).unwrap();
-    let mut gateway = Gateway::launch(&lab.a.gateway, &site);
+    // The last that is opened, it may not: the port needs a right.
+    let file = fs::read_to_string(&site).unwrap();
+    fs::write(&site, format!("{file}[wire]\nudp_port = 450\n")).unwrap();
+    let mut command = Command::new("setpriv");
+    command.arg("--bounding-set=-net_bind_service").arg(env!("CARGO_BIN_EXE_convoy"));
+    let mut gateway = Gateway::launch_by(&lab.a.gateway, command, &site);
     assert!(!gateway.wait_ready());
     let log = gateway.log();
-    assert!(log.contains("UDP port 198.51.100.1:4500 is in use"), "{log}");
+    assert!(log.contains("UDP port 450 needs CAP_NET_BIND_SERVICE"), "{log}");
     let link = LinkName::new("tun0").unwrap();
     let there = lab.a.gateway.run(|| Network::open().unwrap().link(&link).is_ok()).unwrap();
     assert!(!there);
-    drop((gateway, other));
-    // Processes that other tests have just started may still have copies of the descriptor.
-    let is_free = || UdpSocket::bind("0.0.0.0:4500").is_ok();
-    let begun = Instant::now();
-    while !lab.a.gateway.run(is_free).unwrap() {
-        assert!(begun.elapsed() < crate::common::PATIENCE, "the port is still in use");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    drop(gateway);
+    fs::write(&site, file).unwrap();
     let gateway = Gateway::start(&lab.a.gateway, &site);
     let status = status(&site);
     assert_eq!(status["sas"][0]["sequence"], 0, "{status:#}");
