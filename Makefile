@@ -117,7 +117,11 @@ install: build install-library
 	$(INSTALL_BINARY) $(TARGET)/release/libconvoy_openssl.so $(DESTDIR)$(PREFIX)/lib/convoy/libconvoy_openssl.so
 	test ! -e $(CRYPTODEV) || $(INSTALL_BINARY) $(CRYPTODEV) $(DESTDIR)$(PREFIX)/lib/convoy/libconvoy_cryptodev.so
 	install -d $(DESTDIR)$(UNITS)
-	sed -e 's|@PREFIX@|$(PREFIX)|' systemd/convoy.service.in > $(DESTDIR)$(UNITS)/convoy.service
+	for unit in convoy convoy-helper@; do \
+		sed -e 's|@PREFIX@|$(PREFIX)|' systemd/$$unit.service.in > $(DESTDIR)$(UNITS)/$$unit.service; \
+	done
+	install -m 0644 systemd/convoy-helper.socket $(DESTDIR)$(UNITS)/convoy-helper.socket
+	install -D -m 0644 systemd/own-user.conf $(DESTDIR)$(PREFIX)/lib/convoy/own-user.conf
 	for unit in $(IKE_UNITS); do \
 		install -d $(DESTDIR)$(UNITS)/$$unit.service.d; \
 		sed -e 's|@PREFIX@|$(PREFIX)|' systemd/daemon.conf.in > $(DESTDIR)$(UNITS)/$$unit.service.d/50-convoy.conf; \

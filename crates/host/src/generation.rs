@@ -55,6 +55,14 @@ pub fn can_read_kernel_log(root: &Path) -> io::Result<()> {
     open_log(&root.join(LOG.trim_start_matches('/'))).map(drop)
 }
 
+/// The kernel's log from its end on.
+///
+/// # Errors
+/// Why it cannot be read.
+pub fn open_kernel_log() -> io::Result<File> {
+    open_log(Path::new(LOG))
+}
+
 /// Listens from where it was opened on; that must be before what a copy would have as well is used.
 #[derive(Debug)]
 pub struct GenerationWatch {
@@ -85,6 +93,13 @@ impl GenerationWatch {
         let events = listen().map_err(|error| heard(of_events, error)).ok();
         let log = open_log(Path::new(LOG)).map_err(|error| heard(of_log, error)).ok();
         Self { events, log, deaf, copies: Copies::default() }
+    }
+
+    /// Hears the kernel's log, which somebody else could open, from where it stands on.
+    pub fn hear_log(&mut self, log: File) {
+        let [_, of_log] = SOURCES;
+        self.deaf.retain(|why| !why.starts_with(of_log));
+        self.log = Some(log);
     }
 
     /// What cannot be heard, and why.

@@ -62,7 +62,9 @@ pub use convoy_netlink as netlink;
 pub use change::{Change, Route};
 pub use clamp::Clamp;
 pub use error::{Cause, HostError, Leftover};
-pub use generation::{GenerationWatch, Heard, can_read_kernel_log, has_generation_id};
+pub use generation::{
+    GenerationWatch, Heard, can_read_kernel_log, has_generation_id, open_kernel_log,
+};
 pub use mark::Mark;
 pub use name::LinkName;
 pub use neighbour::{Neighbour, Way};

@@ -124,7 +124,7 @@ impl Ruleset {
     }
 
     /// Allows this access to a file, or to all that is beneath a folder. Returns what it was found as, nothing if
-    /// there is no such path. Symbolic links are followed.
+    /// there is no such path, or no way there. Symbolic links are followed.
     ///
     /// # Errors
     /// When the kernel refuses the rule.
@@ -176,8 +176,9 @@ impl Ruleset {
     }
 }
 
+/// What this process cannot reach, it cannot use later either.
 fn is_nowhere(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory)
+    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied)
 }
 
 #[cfg(test)]

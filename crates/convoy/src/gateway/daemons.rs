@@ -25,10 +25,10 @@ use convoy_xfrm::{Address, Datagram, Errno, Group, PolicyType, Refusal, Request}
 use super::closing::Closing;
 use super::connections::Lookout;
 use super::guard::Guard;
+use super::helper::Helper;
 use super::interfaces::{self, Interfaces};
 use super::leaks::{COUNTS, RESTS};
 use super::own_policies::OwnPolicies;
-use super::socket_owner::SocketOwner;
 use super::trace::Protection;
 use super::{Core, ports};
 use crate::exit::{Stop, describe};
@@ -295,7 +295,7 @@ impl Daemons {
         &mut self,
         site: &Site,
         client: &Client,
-        (socket, owner): (&OwnedFd, &SocketOwner),
+        (socket, helper): (&OwnedFd, &Helper),
         encap: u32,
     ) -> Result<(), Refusal> {
         if encap != ESP_IN_UDP && encap != 0 {
@@ -317,7 +317,7 @@ impl Daemons {
             tracing::warn!("{} (pid {}): {text}", client.command, client.pid);
             return Err(Refusal::new(Errno::EINVAL, text));
         }
-        if let Err(error) = owner.make_shareable(socket.as_fd()) {
+        if let Err(error) = helper.make_shareable(socket.as_fd()) {
             tracing::warn!("{} (pid {}): {error}", client.command, client.pid);
             return Err(refusal(error));
         }

@@ -115,7 +115,7 @@ impl Live {
     /// When a thread keeps rights that a running gateway does not need.
     pub(crate) fn give_up(&self, args: &RunArgs) -> anyhow::Result<()> {
         if let Some(gateway) = &mut self.lock().gateway {
-            gateway.settle_owner();
+            gateway.settle_helper();
             let confinement = privileges::give_up(gateway.core().state().site(), args)?;
             gateway.note_confinement(confinement);
         }

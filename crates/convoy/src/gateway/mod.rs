@@ -8,6 +8,7 @@ mod daemons;
 pub(crate) mod devices;
 mod direct;
 mod guard;
+mod helper;
 mod holder;
 mod interfaces;
 mod late_ports;
@@ -22,7 +23,6 @@ mod port_wait;
 mod ports;
 mod questions;
 mod rights;
-mod socket_owner;
 mod trace;
 mod width;
 
@@ -64,14 +64,14 @@ pub use addresses::missing_addresses;
 pub use base::{Core, EngineTold, HostMedium, Medium, Prepared};
 pub(crate) use connections::{NEARLY_FULL, nearly_full};
 pub use guard::open;
+pub use helper::Helper;
+pub(crate) use helper::serve as serve_as_helper;
 pub use interfaces::Absent;
 pub use leaks::{configured, describe_protection, past_interface, unprotectable, will_ask};
 pub use live::Live;
 pub use metrics::Metrics;
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use ports::{Socket, describe_wire, sockets};
-pub use socket_owner::SocketOwner;
-pub(crate) use socket_owner::serve as own_sockets;
 
 use crate::exit::{Stop, describe};
 
@@ -119,7 +119,7 @@ pub struct Gateway {
     started: Instant,
     /// Why it may not hear that its machine is a copy, if so.
     deaf: Option<String>,
-    owner: SocketOwner,
+    helper: Helper,
     /// What it is held by, once it has given up what only the start needed.
     confinement: Option<Confinement>,
 }
@@ -139,14 +139,14 @@ fn host_medium(sides: &mut Sides) -> anyhow::Result<HostMedium> {
 
 impl Gateway {
     /// Starts everything, in the calling thread's network namespace. Traffic can flow when this
-    /// returns. `owner` changes owners of daemons' sockets; `alarm` is called from the thread of a worker that
+    /// returns. `helper` changes owners of daemons' sockets; `alarm` is called from the thread of a worker that
     /// fails.
     ///
     /// # Errors
     /// What failed; everything done until then is taken back, but for leak protection, which stays.
     pub fn start(
         site: Site,
-        owner: SocketOwner,
+        helper: Helper,
         alarm: impl Fn(WorkerId) + Clone + Send + 'static,
     ) -> anyhow::Result<Self> {
         let wire_mtu = wire_mtu(&site);
@@ -253,7 +253,7 @@ impl Gateway {
             recorder,
             started: Instant::now(),
             deaf: None,
-            owner,
+            helper,
             confinement: None,
         }
         .with_routes()
@@ -533,8 +533,8 @@ impl Gateway {
     }
 
     /// Waits until nothing that the gateway has started holds more rights than it needs.
-    pub(crate) fn settle_owner(&self) {
-        self.owner.settle();
+    pub(crate) fn settle_helper(&self) {
+        self.helper.settle();
     }
 
     /// The same for the port of a daemon's socket: perhaps it is this socket that holds it.
@@ -543,7 +543,7 @@ impl Gateway {
         if !self.late.waits_for(at) {
             return Ok(());
         }
-        let shareable = self.owner.make_shareable(socket.as_fd());
+        let shareable = self.helper.make_shareable(socket.as_fd());
         shareable.map_err(|error| Refusal::new(Errno::EINVAL, error.to_string()))?;
         self.open_late_ports();
         match self.late.waits_for(at) {
@@ -587,7 +587,7 @@ impl Gateway {
             self.open_late_port_of(socket)?;
         }
         let daemons = self.daemons.as_mut().ok_or(Refusal::bare(Errno::EPROTONOSUPPORT))?;
-        daemons.steer(self.core.state().site(), client, (socket, &self.owner), encap)
+        daemons.steer(self.core.state().site(), client, (socket, &self.helper), encap)
     }
 
     /// Messages for an IKE daemon that begins to listen to these groups.

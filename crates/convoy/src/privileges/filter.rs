@@ -30,13 +30,13 @@ pub(super) fn install(site: &Site, mode: SyscallFilter) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts the process that takes over sockets under a filter of its own.
+/// Puts the helper under a filter of its own.
 ///
 /// # Errors
 /// When the kernel or the processor's family has no such filters.
-pub(super) fn install_for_owner() -> anyhow::Result<()> {
+pub(super) fn install_for_helper() -> anyhow::Result<()> {
     let unknown = SeccompAction::Errno(libc::EPERM as u32);
-    let filter = compile(calls::for_owner()?, SeccompAction::Allow, unknown)?;
+    let filter = compile(calls::for_helper()?, SeccompAction::Allow, unknown)?;
     apply_filter_all_threads(&filter).context("the kernel takes no filter")
 }
 

@@ -26,7 +26,7 @@ use crate::exit::describe;
 
 pub(crate) use memory::keep_private;
 
-/// The process that takes over sockets gives up everything but the right for that.
+/// The helper gives up everything but the right for that.
 ///
 /// # Errors
 /// When it keeps other rights. It does without the filter, and Landlock, where the kernel has none.
@@ -36,7 +36,7 @@ pub(crate) fn keep_only_chown() -> std::io::Result<()> {
     let _ = Ruleset::new().and_then(|no_files| no_files.restrict_thread());
     // The gateway ends it by closing a socket. Signals to all processes of the unit are not for it.
     SigSet::all().thread_block()?;
-    let _ = filter::install_for_owner();
+    let _ = filter::install_for_helper();
     Ok(())
 }
 

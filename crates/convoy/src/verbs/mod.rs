@@ -6,11 +6,11 @@ mod check;
 mod crypto;
 mod doctor;
 mod exec;
+mod helper;
 mod init;
 mod keys;
 mod open;
 mod openssl_conf;
-mod own_sockets;
 mod policy;
 mod reload;
 mod replay;
@@ -46,7 +46,7 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Open(args) => open::run(&args),
         Verb::Replay(args) => replay::run(&args),
         Verb::Exec(args) => exec::run(&args),
-        Verb::OwnSockets => own_sockets::run(),
+        Verb::Helper => helper::run(),
         Verb::Demo(args) => crate::demo::run(&args),
     }
 }

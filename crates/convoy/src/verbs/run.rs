@@ -18,7 +18,7 @@ use signal_hook::iterator::Signals;
 use crate::cli::RunArgs;
 use crate::exit::{Exit, Stop};
 use crate::gateway::{
-    Absent, Gateway, Live, Metrics, SocketOwner, describe_protection, describe_wire, load,
+    Absent, Gateway, Helper, Live, Metrics, describe_protection, describe_wire, load,
     missing_addresses, missing_cpus, past_interface, plain_mtu, plan, unprotectable, wire_mtu,
 };
 use crate::output;
@@ -71,7 +71,7 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
     let (events, happened) = mpsc::channel();
     let manager = ServiceManager::find();
     // Before there are threads.
-    let owner = SocketOwner::start(&site);
+    let helper = Helper::start(&site);
     // Before anything is changed on the host, so that no signal finds it half done.
     listen_to_signals(events.clone())?;
     if args.until_stdin_ends {
@@ -88,8 +88,8 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
     };
     let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
     // Before sequence numbers are leased, so that no copy that is made from there on is missed.
-    let generations = watch_generations();
-    let gateway = Gateway::start(site, owner, alarm)?;
+    let generations = watch_generations(&helper);
+    let gateway = Gateway::start(site, helper, alarm)?;
     tracing::info!(interface = gateway.interface(), tier = %cpu.best(), "gateway runs");
     let multicast = Multicast::new().context("a descriptor for events")?;
     let live = Live::new(gateway, cpu, multicast.clone(), move || drop(events.send(Event::End)));
@@ -179,14 +179,19 @@ fn listen_to_workers(live: Arc<Live>) {
 }
 
 /// Hears of copies of this machine, and says where it cannot.
-fn watch_generations() -> GenerationWatch {
-    let watch = GenerationWatch::open();
+fn watch_generations(helper: &Helper) -> GenerationWatch {
+    let mut watch = GenerationWatch::open();
     if !has_generation_id(Path::new("/")) {
         tracing::info!(
             "this machine has no VM generation id: if it is a virtual machine that is resumed from a \
              snapshot or cloned while it runs, nobody hears of it, and sequence numbers are used twice"
         );
         return watch;
+    }
+    if !watch.hears_log()
+        && let Some(log) = helper.kernel_log()
+    {
+        watch.hear_log(log);
     }
     for deaf in watch.deaf() {
         tracing::warn!("copies of this machine may go unnoticed: {deaf}");

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,7 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::common::inside::{Inside, Outcome};
-use crate::common::{Gateway, PATIENCE, Plan, convoy, sandboxed, status, text};
+use crate::common::{Gateway, HELPER, PATIENCE, Plan, convoy, sandboxed, status, text};
 use convoy_lab::traffic::{Ping, Watch};
 use convoy_lab::{Family, Topology, TopologyConfig};
 use nix::errno::Errno;
@@ -130,20 +132,9 @@ fn a_gateway_for_daemons_runs_with_what_its_unit_leaves_it() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let lab = lab();
     let site = folder.path().join("g.toml");
-    let place = folder.path().display();
-    let site_text = format!(
-        "name = \"g\"\ncontrol_socket = \"{place}/g.sock\"\n[plain]\ninterface = \"tun0\"\n\
-         [xfrm]\nsocket = \"{place}/g.xfrm.sock\"\n"
-    );
-    fs::write(&site, &site_text).unwrap();
-    fs::set_permissions(&site, fs::Permissions::from_mode(0o600)).unwrap();
-    let command = sandboxed(folder.path());
-    let mut gateway = Gateway::launch_by(&lab.a.gateway, command, &site);
-    assert!(gateway.wait_ready(), "not ready:\n{}", gateway.log());
-    // For the start alone: to hear that the machine is a copy, and for the process that takes over sockets.
-    let bound = CapabilitySet::SYSLOG | CapabilitySet::CHOWN;
-    assert_narrow(&gateway, ALWAYS | FOR_DAEMONS, bound);
-    assert_eq!(children(gateway.pid()).len(), 1, "{}", gateway.log());
+    let gateway = for_daemons_by(&lab, folder.path(), sandboxed(folder.path()));
+    assert_narrow(&gateway, ALWAYS | FOR_DAEMONS, CapabilitySet::empty());
+    assert_eq!(children(gateway.pid()).len(), 0, "{}", gateway.log());
     assert!(!gateway.log().contains("cannot be shared"), "{}", gateway.log());
     let confinement = &status(&site)["confinement"];
     assert_eq!(
@@ -256,8 +247,12 @@ fn a_program_with_capabilities_of_its_file_ignores_the_variable_that_denies_cpu_
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// A gateway for daemons, and where its files are.
+/// A gateway for daemons whose files are in a folder.
 fn for_daemons(lab: &Topology, folder: &Path) -> Gateway {
+    for_daemons_by(lab, folder, Command::new(env!("CARGO_BIN_EXE_convoy")))
+}
+
+fn for_daemons_by(lab: &Topology, folder: &Path, command: Command) -> Gateway {
     let site = folder.join("g.toml");
     let place = folder.display();
     let site_text = format!(
@@ -266,7 +261,9 @@ fn for_daemons(lab: &Topology, folder: &Path) -> Gateway {
     );
     fs::write(&site, &site_text).unwrap();
     fs::set_permissions(&site, fs::Permissions::from_mode(0o600)).unwrap();
-    Gateway::start(&lab.a.gateway, &site)
+    let mut gateway = Gateway::launch_by(&lab.a.gateway, command, &site);
+    assert!(gateway.wait_ready(), "not ready:\n{}", gateway.log());
+    gateway
 }
 
 /// What a process that a gateway has started is allowed, by its thread's `status`.
@@ -337,18 +334,10 @@ print(os.fstat(s.fileno()).st_uid, flush=True)
 sys.stdin.readline()
 ";
 
-#[test]
-fn a_daemon_of_another_user_shares_its_port_also_when_it_was_there_first() {
-    if !crate::common::can_make_namespaces() {
-        return;
-    }
-    if Command::new("python3").arg("-c").arg("").status().is_err() {
-        println!("SKIPPED: the daemon of this test is in Python, which is not here");
-        return;
-    }
-    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+/// Lets a daemon of another user share its port with a gateway that `start` starts.
+fn share_with_another_user(folder: &Path, start: impl FnOnce(&Topology) -> Gateway) {
     let lab = lab();
-    let socket = folder.path().join("g.xfrm.sock");
+    let socket = folder.join("g.xfrm.sock");
     let (name, library) = crate::common::preload();
     let mut command = Command::new("python3");
     command.args(["-c", DAEMON]).env("LD_PRELOAD", library).env("CONVOY_XFRM_SOCKET", &socket);
@@ -356,7 +345,7 @@ fn a_daemon_of_another_user_shares_its_port_also_when_it_was_there_first() {
     let mut daemon = lab.a.gateway.spawn(&mut command).unwrap();
     let mut lines = BufReader::new(daemon.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "bound");
-    let gateway = for_daemons(&lab, folder.path());
+    let gateway = start(&lab);
     let mut input = daemon.stdin.take().unwrap();
     input.write_all(b"\n").unwrap();
     let owner = lines.next().map(Result::unwrap);
@@ -365,4 +354,55 @@ fn a_daemon_of_another_user_shares_its_port_also_when_it_was_there_first() {
     drop(input);
     assert!(daemon.wait().unwrap().success());
     assert!(gateway.terminate().success());
+}
+
+fn has_python() -> bool {
+    let has = Command::new("python3").arg("-c").arg("").status().is_ok();
+    if !has {
+        println!("SKIPPED: the daemon of this test is in Python, which is not here");
+    }
+    has
+}
+
+#[test]
+fn a_daemon_of_another_user_shares_its_port_also_when_it_was_there_first() {
+    if !crate::common::can_make_namespaces() || !has_python() {
+        return;
+    }
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    share_with_another_user(folder.path(), |lab| for_daemons(lab, folder.path()));
+}
+
+/// As convoy-helper.socket does: a helper for whoever connects, with that for its standard input.
+#[test]
+fn under_its_unit_a_gateway_has_the_helper_of_a_socket() {
+    if !crate::common::can_make_namespaces() || !has_python() {
+        return;
+    }
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let socket = UnixListener::bind(folder.path().join(HELPER)).unwrap();
+    let service = std::thread::spawn(move || {
+        let (connection, _) = socket.accept().unwrap();
+        let mut helper = Command::new(env!("CARGO_BIN_EXE_convoy"));
+        helper.arg("helper").stdin(OwnedFd::from(connection));
+        helper.status().unwrap()
+    });
+    share_with_another_user(folder.path(), |lab| {
+        let gateway = for_daemons_by(lab, folder.path(), sandboxed(folder.path()));
+        assert_eq!(children(gateway.pid()).len(), 0, "{}", gateway.log());
+        gateway
+    });
+    // It ends with the gateway.
+    assert!(service.join().unwrap().success());
+}
+
+#[test]
+fn a_helper_that_nobody_has_started_for_a_gateway_says_so() {
+    let output = Command::new(env!("CARGO_BIN_EXE_convoy"))
+        .arg("helper")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("convoy-helper.socket"), "{}", text(&output.stderr));
 }

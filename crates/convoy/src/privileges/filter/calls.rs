@@ -107,7 +107,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_getcpu,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // The process that takes over sockets has ended.
+    // The helper has ended.
     libc::SYS_wait4,
     libc::SYS_gettid,
     libc::SYS_getpid,
@@ -212,9 +212,10 @@ const REFUSED_OLDER: &[i64] = &[libc::SYS_chown, libc::SYS_lchown];
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_OLDER: &[i64] = &[];
 
-/// Calls of the process that takes over sockets; its memory, its end, and what Rust's library asks.
-const OWNER: &[i64] = &[
+/// Calls of the helper; its memory, its end, and what Rust's library asks.
+const HELPER: &[i64] = &[
     libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
     libc::SYS_write,
     libc::SYS_sendto,
     libc::SYS_fchown,
@@ -260,9 +261,9 @@ pub(super) fn refused() -> impl Iterator<Item = i64> {
     REFUSED.iter().chain(REFUSED_OLDER).copied()
 }
 
-/// Calls that the process makes which takes over sockets.
-pub(super) fn for_owner() -> Result<Rules, BackendError> {
-    let mut rules: Rules = OWNER.iter().map(|&call| (call, Vec::new())).collect();
+/// Calls that the helper makes.
+pub(super) fn for_helper() -> Result<Rules, BackendError> {
+    let mut rules: Rules = HELPER.iter().map(|&call| (call, Vec::new())).collect();
     rules.insert(libc::SYS_mmap, vec![no_code()?]);
     rules.insert(libc::SYS_mprotect, vec![no_code()?]);
     Ok(rules)

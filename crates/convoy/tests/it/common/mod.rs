@@ -18,7 +18,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{getsockopt, sockopt::TcpMaxSeg};
 use nix::unistd::Pid;
 
-pub use sandbox::sandboxed;
+pub use sandbox::{HELPER, OWN_USER, User, sandboxed, sandboxed_as};
 
 /// A guard against hanging: what is certain to come takes long on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);

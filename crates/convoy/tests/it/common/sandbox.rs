@@ -19,39 +19,150 @@ prctl = ctypes.CDLL(None, use_errno=True).prctl
 if prctl(38, 1, 0, 0, 0) or prctl(22, 2, ctypes.byref(program), 0, 0): sys.exit(os.strerror(ctypes.get_errno()))
 os.execv(sys.argv[2], sys.argv[2:])
 ";
-/// Sees `/proc/sys` read-only (`ProtectKernelTunables`), and becomes another program.
-const READ_ONLY: &str =
-    "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec \"$0\" \"$@\"";
+/// What a private `/dev` has, beside `shm`.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
-/// What the unit says of a key, one line after the other.
-fn said(key: &'static str) -> impl Iterator<Item = &'static str> {
-    UNIT.lines().filter_map(move |line| line.strip_prefix(key)?.strip_prefix('='))
+/// What the unit, or its drop-in for a user of its own, says of a key, one line after the other.
+fn said_in(unit: &'static str, key: &'static str) -> impl Iterator<Item = &'static str> {
+    unit.lines().filter_map(move |line| line.strip_prefix(key)?.strip_prefix('='))
 }
 
-/// A command that runs the gateway under the unit's capabilities, filter of system calls, and read-only settings. `folder`
-/// is for a file. Says what is missing, and does without.
+fn said(key: &'static str) -> impl Iterator<Item = &'static str> {
+    said_in(UNIT, key)
+}
+
+/// Whose the gateway is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum User {
+    Root,
+    /// One of its own, with ambient capabilities, as by the drop-in.
+    Own,
+}
+
+/// The user of gateways that have one of their own.
+pub const OWN_USER: u32 = 65534;
+
+/// The program in the folder of a sandbox.
+const PROGRAM: &str = "convoy";
+
+/// A helper's socket in the folder of a sandbox: it is where the unit has it.
+pub const HELPER: &str = "helper.sock";
+
+/// A command that runs the gateway as the unit would: its capabilities, filter of system calls, and what it sees of files,
+/// devices and processes. `folder` is for its files, and can be written. Says what is missing, and does without.
 pub fn sandboxed(folder: &Path) -> Command {
-    let capabilities: Vec<_> = said("CapabilityBoundingSet").collect();
-    let capabilities = capabilities.join(" ").to_lowercase().replace("cap_", "+").replace(' ', ",");
+    sandboxed_as(folder, User::Root)
+}
+
+pub fn sandboxed_as(folder: &Path, user: User) -> Command {
     let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-ec", READ_ONLY]);
+    command.args(["--mount", "sh", "-ec", &format!("{}exec \"$0\" \"$@\"", mounts(folder))]);
     let has_setpriv = Command::new("setpriv").arg("--version").stdout(Stdio::null()).status();
     if has_setpriv.is_ok() {
-        command.args(["setpriv", "--no-new-privs", "--bounding-set"]);
-        command.args([&format!("-all,{capabilities}"), "--"]);
+        let capabilities = capabilities(UNIT, "CapabilityBoundingSet");
+        command.args(["setpriv", "--no-new-privs", "--bounding-set", &capabilities]);
+        if user == User::Own {
+            let kept = capabilities_of_drop_in();
+            command.args(["--reuid", &OWN_USER.to_string(), "--regid", &OWN_USER.to_string()]);
+            command.args(["--clear-groups", "--inh-caps", &kept, "--ambient-caps", &kept]);
+        }
+        command.arg("--");
     } else {
+        assert_eq!(user, User::Root, "setpriv is needed for gateways of another user");
         println!("SKIPPED in part: there is no setpriv, so the gateway keeps its capabilities");
     }
     match filter() {
         Ok(filter) => {
             let path = folder.join("filter");
             fs::write(&path, bytes(&filter)).unwrap();
-            command.args(["python3", "-c", INSTALL]).arg(path);
+            // Another one may be in a folder that not every user may enter.
+            let python = Path::new("/usr/bin/python3");
+            let python = if python.exists() { python } else { Path::new("python3") };
+            command.arg(python).args(["-c", INSTALL]).arg(path);
         }
         Err(why) => println!("SKIPPED in part: no filter of system calls: {why}"),
     }
-    command.arg(env!("CARGO_BIN_EXE_convoy"));
+    command.arg(folder.join(PROGRAM));
     command
+}
+
+fn capabilities_of_drop_in() -> String {
+    capabilities(include_str!("../../../../../systemd/own-user.conf"), "AmbientCapabilities")
+}
+
+/// As setpriv has them: none but these.
+fn capabilities(unit: &'static str, key: &'static str) -> String {
+    let all: Vec<_> = said_in(unit, key).collect();
+    format!("-all,{}", all.join(" ").to_lowercase().replace("cap_", "+").replace(' ', ","))
+}
+
+/// Lines of a shell that mount what the unit says. Whatever it does not say is not done.
+fn mounts(folder: &Path) -> String {
+    let has = |line: &str| UNIT.lines().any(|it| it == line);
+    let place = folder.display();
+    // What mount(8) keeps for itself in /run may be out of its sight.
+    let mut script = "mount() { command mount -n \"$@\"; }\n".to_owned();
+    script += &format!("mount --bind {place} {place}\n");
+    if has("PrivateDevices=yes") {
+        script += &private("/dev", folder);
+        for device in DEVICES {
+            script += &bind(&format!("/dev/{device}"), &format!("{place}/.dev/{device}"));
+        }
+        script += &format!("mkdir {place}/.dev/shm\nmount --bind /dev/shm {place}/.dev/shm\n");
+        script += &bound("/dev", folder);
+        script += &format!("mount --move {place}/.dev /dev\n");
+    }
+    for line in said("TemporaryFileSystem") {
+        let (path, options) = line.split_once(':').unwrap_or((line, "rw"));
+        script += &private(path, folder);
+        script += &bound(path, folder);
+        script += &bind(
+            &format!("{place}/{HELPER}"),
+            &format!("{place}/.{}/convoy-helper.sock", &path[1..]),
+        );
+        script += &format!("mount -o remount,bind,{options} {place}/.{}\n", &path[1..]);
+        script += &format!("mount --move {place}/.{} {path}\n", &path[1..]);
+    }
+    // Every user may enter this folder.
+    script += &bind(env!("CARGO_BIN_EXE_convoy"), &format!("{place}/{PROGRAM}"));
+    if let Some(hidden) = said("ProtectProc").next() {
+        script += &format!("mount -t proc -o hidepid={hidden} proc /proc\n");
+    }
+    if has("ProtectKernelTunables=yes") {
+        script += "mount --bind /proc/sys /proc/sys\nmount -o remount,bind,ro /proc/sys\n";
+        script += "mount -o remount,bind,ro /sys\n";
+    }
+    if has("ProtectSystem=strict") {
+        script += "mount -o remount,bind,ro /\n";
+    }
+    script
+}
+
+/// An empty file system that is to come to a path; until then it is in the folder.
+fn private(path: &str, folder: &Path) -> String {
+    let place = format!("{}/.{}", folder.display(), &path[1..]);
+    format!("mkdir -p {place}\nmount -t tmpfs -o mode=755 tmpfs {place}\n")
+}
+
+/// What the unit lets through to an empty file system.
+fn bound(below: &str, folder: &Path) -> String {
+    let paths = said("BindPaths").chain(said("BindReadOnlyPaths")).flat_map(|it| it.split(' '));
+    let inside = paths.filter(|path| path.trim_start_matches('-').starts_with(below));
+    inside
+        .map(|path| match path.strip_prefix('-') {
+            Some(path) => bind(path, &format!("{}/.{}", folder.display(), &path[1..])),
+            // Systemd has made it.
+            None => format!("mkdir -p {}/.{}\n", folder.display(), &path[1..]),
+        })
+        .collect()
+}
+
+/// Lets a file or a folder be at another place, if it is there.
+fn bind(from: &str, to: &str) -> String {
+    format!(
+        "if [ -d {from} ]; then mkdir -p {to}; mount --rbind {from} {to}\n\
+         elif [ -e {from} ]; then mkdir -p \"$(dirname {to})\"; touch {to}; mount --bind {from} {to}; fi\n"
+    )
 }
 
 /// The unit's `SystemCallFilter`.

@@ -1,4 +1,4 @@
-//! `convoy own-sockets`: the process by which a gateway takes over daemons' sockets.
+//! `convoy helper`: what a gateway leaves to a process of its own.
 
 use std::os::fd::AsFd as _;
 
@@ -10,9 +10,11 @@ use crate::gateway;
 
 pub(super) fn run() -> anyhow::Result<Exit> {
     if !is_unix_stream() {
-        return Err(Stop::usage("this verb is for `convoy run`, which starts it by itself"));
+        return Err(Stop::usage(
+            "this verb is for `convoy run` and for convoy-helper.socket, which start it by themselves",
+        ));
     }
-    gateway::own_sockets()?;
+    gateway::serve_as_helper()?;
     Ok(Exit::Ok)
 }
 
