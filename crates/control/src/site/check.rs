@@ -9,6 +9,9 @@ use convoy_ipsec::sa::{IpsecProtocol, Mode};
 use convoy_wire::Spi;
 use nix::unistd::AccessFlags;
 
+use crate::folder::{self, Open};
+use crate::place::folder_of;
+
 use super::key::Nonces;
 use super::model::{Action, Addresses, Plain, Policy, Wire};
 use super::reader::{At, Place, Report, nearest, quote};
@@ -82,6 +85,9 @@ pub(super) fn state_dir(
         );
         report.warn(&dir.place, what, format!("make it its owner's alone: chmod 700 {shown}"));
     }
+    for open in folder::look_above(&dir.value) {
+        changed_by_others(&format!("state folder {shown}"), &open, &dir.place, report);
+    }
     if is_volatile(&dir.value) {
         let what = format!("state folder {shown} lies in memory and is forgotten at the next boot");
         report.warn(
@@ -89,6 +95,29 @@ pub(super) fn state_dir(
             what,
             "name a folder on a disk, or write new keys after every boot",
         );
+    }
+}
+
+/// The folder of a socket: nobody else may put a socket of theirs there.
+pub(super) fn socket_folder(socket: &Path, place: &Place, report: &mut Report<'_>) {
+    for open in folder::look(folder_of(socket)) {
+        changed_by_others(&format!("socket {}", socket.display()), &open, place, report);
+    }
+}
+
+/// The folder that keeps what daemons negotiated, if it is there.
+pub(super) fn kept_folder(kept: &Path, place: &Place, report: &mut Report<'_>) {
+    for open in folder::look(kept) {
+        changed_by_others(&format!("state folder {}", kept.display()), &open, place, report);
+    }
+}
+
+fn changed_by_others(what: &str, open: &Open, place: &Place, report: &mut Report<'_>) {
+    let what = format!("{what} can be replaced by others: {open}");
+    if open.is_doubtful_only() {
+        report.warn(place, what, open.help());
+    } else {
+        report.error(place, what, open.help());
     }
 }
 
