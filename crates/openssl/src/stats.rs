@@ -8,7 +8,6 @@
 //! provider is loaded. Without a file nothing is counted.
 
 use std::{
-    ffi::CStr,
     fmt, io,
     path::Path,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
@@ -20,7 +19,7 @@ use crate::ffi::counters;
 pub const KEY: &str = "stats";
 
 /// The environment variable that names the file. A process with rights that its caller lacks ignores it.
-pub const VARIABLE: &CStr = c"CONVOY_PROVIDER_STATS";
+pub const VARIABLE: &str = "CONVOY_PROVIDER_STATS";
 
 /// What a file of counters begins with.
 pub(crate) const MAGIC: [u8; 8] = *b"CONVOYP2";

@@ -15,7 +15,7 @@ use rustix::{
 };
 
 use super::core::Core;
-use crate::stats::{BYTES, Counter, MAGIC, ROW, ROWS, Tally, VARIABLE};
+use crate::stats::{BYTES, Counter, MAGIC, ROW, ROWS, Tally};
 
 type Rows = [[AtomicU64; Counter::ALL.len()]; ROWS];
 
@@ -45,19 +45,19 @@ pub(crate) fn processor() -> usize {
 /// It takes no memory, and calls the system directly, for the C library's open(2) and read(2) are places where
 /// a cancelled thread ends.
 pub(super) fn open(core: &Core) {
-    FILE.get_or_init(|| {
-        match core.configured(c"stats").filter(|file| !file.is_empty()) {
-            Some(file) => map(file),
-            None => map(of_environment()?),
-        }
+    FILE.get_or_init(|| match core.configured(c"stats").filter(|file| !file.is_empty()) {
+        Some(file) => map(file),
+        None => map(of_environment()?),
     });
     Tally::here().add(Counter::Loaded, 1);
 }
 
 /// The file that the environment names.
 fn of_environment() -> Option<&'static CStr> {
+    /// [`VARIABLE`](crate::stats::VARIABLE).
+    const NAME: &CStr = c"CONVOY_PROVIDER_STATS";
     // SAFETY: the name ends with 0.
-    let value = unsafe { getenv(VARIABLE.as_ptr()) };
+    let value = unsafe { getenv(NAME.as_ptr()) };
     if value.is_null() || is_secure() {
         return None;
     }
