@@ -1,8 +1,9 @@
 //! Who else can change what a path leads to: folders of sockets, locks and records must be the gateway's own.
 //!
 //! A name in a folder that others can write to can be theirs before it is ours, also where the sticky bit keeps
-//! them from removing ours. So a folder belongs to root or to this process's user, and nobody else writes to it.
-//! Of the folders above, others may write to those that are sticky, as `/tmp`: they cannot rename what is not theirs.
+//! them from removing ours. So nobody but its owner writes to a folder. Of the folders above, others may write to those
+//! that are sticky, as `/tmp`: they cannot rename what is not theirs. An owner who is neither root nor this process's
+//! user is told of, no more: only root can serve there, and whoever names a user's folder to root trusts that user.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -85,11 +86,16 @@ impl Open {
         }
     }
 
-    /// Whether it is for a warning alone: who owns a folder above root's, as root in a user's home, is trusted by
-    /// whoever began there.
+    /// Whether it is for a warning alone: the owner of a folder can change it, as a user whose home root's files are
+    /// in, and no other user can.
     #[must_use]
     pub fn is_doubtful_only(&self) -> bool {
-        self.how == How::OwnedAbove
+        matches!(self.how, How::Owned | How::OwnedAbove)
+    }
+
+    /// Whether it is of the folder itself, and not of one above.
+    pub(crate) fn is_of_itself(&self) -> bool {
+        matches!(self.how, How::Written | How::Owned)
     }
 }
 
@@ -137,7 +143,9 @@ fn walk(folder: &Path, users: &Users, and_itself: bool) -> Vec<Open> {
             if links > LINKS_MAX {
                 break;
             }
-            found.extend(note(&next, &meta, (!users.is_own(meta.uid())).then_some(How::Link)));
+            // Whoever owns the folder it is in can change it anyway.
+            let is_own = users.is_own(meta.uid()) || owner_of(&at) == Some(meta.uid());
+            found.extend(note(&next, &meta, (!is_own).then_some(How::Link)));
             if target.is_absolute() {
                 at = PathBuf::from("/");
             }
@@ -153,6 +161,10 @@ fn walk(folder: &Path, users: &Users, and_itself: bool) -> Vec<Open> {
         at = next;
     }
     found
+}
+
+fn owner_of(folder: &Path) -> Option<u32> {
+    std::fs::symlink_metadata(folder).ok().map(|meta| meta.uid())
 }
 
 /// The names of a path, the last one first.
@@ -196,10 +208,10 @@ impl Users {
     }
 
     fn itself(&self, path: &Path, meta: &Metadata) -> Option<How> {
-        if !self.is_own(meta.uid()) {
-            return Some(How::Owned);
+        if self.is_written(path, meta) {
+            return Some(How::Written);
         }
-        self.is_written(path, meta).then_some(How::Written)
+        (!self.is_own(meta.uid())).then_some(How::Owned)
     }
 
     fn above(&self, path: &Path, meta: &Metadata) -> Option<How> {
@@ -209,7 +221,7 @@ impl Users {
         (!self.is_own(meta.uid())).then_some(How::OwnedAbove)
     }
 
-    /// Whether anybody else can write to a folder.
+    /// Whether anybody but its owner can write to a folder.
     fn is_written(&self, path: &Path, meta: &Metadata) -> bool {
         let by_group = meta.mode() & OF_GROUP != 0;
         // With a list, the group's bits are the most that anybody on it may do.
@@ -217,12 +229,14 @@ impl Users {
             let list = rustix::fs::getxattr(path, "system.posix_acl_access", &mut [0_u8; 1]);
             list.is_ok() || list == Err(rustix::io::Errno::RANGE)
         };
-        meta.mode() & OF_OTHERS != 0 || by_group && (!self.is_alone(meta.gid()) || is_listed())
+        meta.mode() & OF_OTHERS != 0
+            || by_group && (!self.is_alone(meta.gid(), meta.uid()) || is_listed())
     }
 
-    /// Whether a group has no member but root and the own user: that of root, a user's private group, and others that
-    /// `/etc/passwd` and `/etc/group` give nobody else.
-    fn is_alone(&self, group: u32) -> bool {
+    /// Whether a group has no member but root, the own user and the folder's owner: that of root, a user's private
+    /// group, and others that `/etc/passwd` and `/etc/group` give nobody else.
+    fn is_alone(&self, group: u32, owner: u32) -> bool {
+        let is_known = |user: u32| user == owner || self.is_own(user);
         if group == 0 {
             return true;
         }
@@ -233,17 +247,17 @@ impl Users {
             Some((name, user, fields.next()?.parse::<u32>().ok()?))
         };
         let users: Vec<_> = self.passwd.lines().filter_map(user).collect();
-        if users.iter().any(|(_, user, its)| *its == group && !self.is_own(*user)) {
+        if users.iter().any(|(_, user, its)| *its == group && !is_known(*user)) {
             return false;
         }
         let number = group.to_string();
         let entry = self.group.lines().find(|line| line.split(':').nth(2) == Some(&number));
         // One that is not listed, as in a container, has the number of its only user.
-        let Some(entry) = entry else { return group == self.own };
+        let Some(entry) = entry else { return [self.own, owner].contains(&group) };
         let members = entry.split(':').nth(3).unwrap_or_default().split(',');
         members
             .filter(|member| !member.is_empty())
-            .all(|member| users.iter().any(|(name, user, _)| name == member && self.is_own(*user)))
+            .all(|member| users.iter().any(|(name, user, _)| name == member && is_known(*user)))
     }
 }
 
@@ -324,16 +338,27 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let inner = below(&folder);
         chown(folder.path(), Some(54_321), None).unwrap();
-        assert_eq!(how(folder.path()), [How::Owned]);
-        // As in a user's home: whoever is root there trusts that user.
-        let above = look(&inner);
-        assert!(above.len() == 1 && above[0].is_doubtful_only(), "{above:?}");
+        // As in a user's home: whoever is root there trusts that user, and nobody else.
+        for (path, right) in [(folder.path(), How::Owned), (&inner, How::OwnedAbove)] {
+            let told = look(path);
+            assert!(told.len() == 1 && told[0].is_doubtful_only(), "{told:?}");
+            assert_eq!((told[0].how, told[0].is_of_itself()), (right, right == How::Owned));
+        }
+        set(folder.path(), 0o777);
+        assert_eq!(how(folder.path()), [How::Written]);
+        assert_eq!(how(&inner), [How::Above]);
+        assert!(!look(&inner)[0].is_doubtful_only());
+        set(folder.path(), 0o755);
         let link = inner.join("link");
         symlink("/run", &link).unwrap();
         chown(folder.path(), Some(0), None).unwrap();
         assert_eq!(how(&link), []);
         std::os::unix::fs::lchown(&link, Some(54_321), None).unwrap();
         assert_eq!(how(&link), [How::Link]);
+        assert!(!look(&link)[0].is_doubtful_only());
+        chown(&inner, Some(54_321), None).unwrap();
+        assert_eq!(how(&link), [How::OwnedAbove]);
+        chown(&inner, Some(0), None).unwrap();
         // Whoever is not known in a user namespace may be root of the host.
         let users = Users { unknown: Some(54_321), ..Users::read() };
         assert_eq!(walk(&link, &users, true), []);
@@ -349,21 +374,25 @@ mod tests {
             group: "root:x:0:\nusers:x:100:\nann:x:1000:\nadm:x:4:root,ann\nstaff:x:50:\nnet:x:60:ann,bob\n".into(),
         }
         };
-        for (own, group, is_good) in [
-            (1000, 0, true),
-            (1000, 1000, true),
-            (0, 1000, false),
-            (1000, 100, false),
-            (1001, 100, true),
-            (1000, 4, true),
-            (0, 4, false),
-            (0, 50, true),
-            (1000, 60, false),
+        for (own, owner, group, is_good) in [
+            (1000, 1000, 0, true),
+            (1000, 1000, 1000, true),
+            (0, 0, 1000, false),
+            // A folder in a user's home, where root serves.
+            (0, 1000, 1000, true),
+            (0, 1000, 60, false),
+            (1000, 1000, 100, false),
+            (1001, 1001, 100, true),
+            (1000, 0, 4, true),
+            (0, 0, 4, false),
+            (0, 0, 50, true),
+            (1000, 1000, 60, false),
             // Not listed.
-            (5000, 5000, true),
-            (1000, 5000, false),
+            (5000, 5000, 5000, true),
+            (0, 5000, 5000, true),
+            (1000, 1000, 5000, false),
         ] {
-            assert_eq!(users(own).is_alone(group), is_good, "{own} {group}");
+            assert_eq!(users(own).is_alone(group, owner), is_good, "{own} {owner} {group}");
         }
     }
 

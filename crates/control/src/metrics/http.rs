@@ -24,6 +24,14 @@ pub struct MetricsError {
     source: io::Error,
 }
 
+impl MetricsError {
+    /// What kind of error the kernel gave.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+}
+
 /// A page that is being served. Dropping it ends that.
 #[derive(Debug)]
 pub struct Server {

@@ -86,7 +86,8 @@ pub(super) fn state_dir(
         report.warn(&dir.place, what, format!("make it its owner's alone: chmod 700 {shown}"));
     }
     for open in folder::look_above(&dir.value) {
-        changed_by_others(&format!("state folder {shown}"), &open, &dir.place, report);
+        let is_good = open.is_doubtful_only();
+        changed_by_others(&format!("state folder {shown}"), &open, is_good, &dir.place, report);
     }
     if is_volatile(&dir.value) {
         let what = format!("state folder {shown} lies in memory and is forgotten at the next boot");
@@ -101,20 +102,30 @@ pub(super) fn state_dir(
 /// The folder of a socket: nobody else may put a socket of theirs there.
 pub(super) fn socket_folder(socket: &Path, place: &Place, report: &mut Report<'_>) {
     for open in folder::look(folder_of(socket)) {
-        changed_by_others(&format!("socket {}", socket.display()), &open, place, report);
+        let what = format!("socket {}", socket.display());
+        changed_by_others(&what, &open, open.is_doubtful_only(), place, report);
     }
 }
 
 /// The folder that keeps what daemons negotiated, if it is there.
 pub(super) fn kept_folder(kept: &Path, place: &Place, report: &mut Report<'_>) {
     for open in folder::look(kept) {
-        changed_by_others(&format!("state folder {}", kept.display()), &open, place, report);
+        let what = format!("state folder {}", kept.display());
+        // What is in it is believed, so it must be the gateway's own.
+        let is_good = open.is_doubtful_only() && !open.is_of_itself();
+        changed_by_others(&what, &open, is_good, place, report);
     }
 }
 
-fn changed_by_others(what: &str, open: &Open, place: &Place, report: &mut Report<'_>) {
+fn changed_by_others(
+    what: &str,
+    open: &Open,
+    is_good: bool,
+    place: &Place,
+    report: &mut Report<'_>,
+) {
     let what = format!("{what} can be replaced by others: {open}");
-    if open.is_doubtful_only() {
+    if is_good {
         report.warn(place, what, open.help());
     } else {
         report.error(place, what, open.help());

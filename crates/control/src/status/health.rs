@@ -24,6 +24,8 @@ pub(super) struct Seen<'a> {
     pub(super) growing: Vec<&'a str>,
     /// Interfaces that cannot be used, with the reason.
     pub(super) broken: &'a [String],
+    /// What the gateway can do without and has not, with the reason.
+    pub(super) lacking: &'a [String],
     pub(super) leases: &'a Leases,
 }
 
@@ -154,6 +156,7 @@ pub(super) fn health(seen: &Seen<'_>) -> Health {
     for reason in seen.broken {
         found.push((Level::Critical, reason.clone()));
     }
+    found.extend(seen.lacking.iter().map(|reason| (Level::Warning, reason.clone())));
     for sa in seen.sas {
         found.extend(lifetime(sa));
         found.extend(numbers(sa));

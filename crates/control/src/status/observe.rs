@@ -45,6 +45,8 @@ pub struct Inputs<'a> {
     pub counts: &'a [NamedCount<'a>],
     /// Interfaces that cannot be used at present, each with the reason.
     pub broken: &'a [String],
+    /// What the gateway can do without and has not at present, each with the reason.
+    pub lacking: &'a [String],
     /// What IKE daemons made, if they are served.
     pub daemons: Option<&'a Kernel>,
     /// What keeps protected packets from leaving in clear.
@@ -86,6 +88,7 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
         kernel_drop_rate: sampler.per_second("kernel-drops"),
         growing: inputs.counts.iter().filter(growing).map(|count| count.name).collect(),
         broken: inputs.broken,
+        lacking: inputs.lacking,
         leases: &leases,
     });
     Status {

@@ -144,3 +144,23 @@ fn a_folder_in_which_others_can_rename_the_state_folder_is_refused() {
     assert!(errors.len() == 1 && errors[0].line == 2, "{errors:?}");
     assert!(errors[0].what.contains("can rename what is in folder"), "{errors:?}");
 }
+
+#[test]
+fn sockets_in_a_folder_of_another_user_are_warned_of_and_its_state_is_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("SKIPPED: only root can give folders away");
+    }
+    let (dir, path) = in_folder(0o755);
+    std::os::unix::fs::chown(dir.path().join("inner"), Some(54_321), None).unwrap();
+    let errors = Site::load(&path).unwrap_err().errors;
+    assert!(errors.len() == 1 && errors[0].line == 7, "{errors:?}");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("state = \"inner\"\n", "")).unwrap();
+    let warnings = Site::load(&path).unwrap().1;
+    let lines: Vec<_> = warnings.iter().map(|warning| warning.0.line).collect();
+    assert_eq!(lines, [2, 6], "{warnings:?}");
+    for warning in &warnings {
+        let said = format!("folder {} belongs to another user", dir.path().join("inner").display());
+        assert!(warning.0.what.contains(&said), "{warning}");
+    }
+}

@@ -303,6 +303,25 @@ fn a_socket_in_a_folder_that_others_can_change_is_not_served() {
 }
 
 #[test]
+fn a_folder_of_another_user_that_nobody_else_can_change_serves_root() {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("SKIPPED: only root can give folders away");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    for path in [folder.path(), &inner] {
+        std::os::unix::fs::chown(path, Some(54_321), Some(54_321)).unwrap();
+        // As a user with a private group and umask 002 makes it.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o775)).unwrap();
+    }
+    drop(Server::start(&inner.join("g.sock"), Arc::new(Fake::default())).unwrap());
+    std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = Server::start(&inner.join("g.sock"), Arc::new(Fake::default())).unwrap_err();
+    assert!(matches!(refused, ServerError::Open { .. }), "{refused}");
+}
+
+#[test]
 fn a_link_in_the_place_of_the_lock_is_not_followed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("g.sock");

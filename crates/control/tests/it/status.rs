@@ -62,6 +62,7 @@ struct Bench {
     worker: Arc<WorkerCounters>,
     sampler: Sampler,
     now_ns: u64,
+    lacking: Vec<String>,
 }
 
 impl Bench {
@@ -80,7 +81,14 @@ impl Bench {
         std::fs::write(&path, text).unwrap();
         let (site, _) = Site::load(&path).unwrap_or_else(|errors| panic!("{errors}"));
         let state = State::start(site, Cpu::detect().unwrap(), 1500, |_| {}).unwrap();
-        Self { dir, state, worker: Arc::default(), sampler: Sampler::default(), now_ns: 0 }
+        Self {
+            dir,
+            state,
+            worker: Arc::default(),
+            sampler: Sampler::default(),
+            now_ns: 0,
+            lacking: Vec::new(),
+        }
     }
 
     /// The status one second later.
@@ -97,6 +105,7 @@ impl Bench {
             workers: std::slice::from_ref(&self.worker),
             counts,
             broken,
+            lacking: &self.lacking,
             daemons: None,
             leak_protection: None,
         };
@@ -323,6 +332,15 @@ fn what_leak_protection_drops_for_want_of_a_way_is_told_while_it_goes_on() {
         let last = (0..60).map(|_| look(8)).last().unwrap();
         assert_eq!(last.reasons, [""; 0]);
     }
+}
+
+#[test]
+fn what_the_gateway_can_do_without_is_worth_a_warning() {
+    let mut bench = Bench::new();
+    bench.lacking.push("metrics are not served".to_owned());
+    let health = bench.see(&[], &[]).health;
+    assert_eq!(health.level, Level::Warning);
+    assert_eq!(health.reasons, ["metrics are not served"]);
 }
 
 #[test]

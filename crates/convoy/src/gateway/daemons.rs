@@ -19,7 +19,7 @@ use convoy_io::IoError;
 use convoy_io::udp::{SteerError, Steering, bound_to};
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_leak_protection::LeakProtectionError;
-use convoy_runtime::{WireId, Wiring, now};
+use convoy_runtime::{WireId, WirePort, Wiring, WiringError, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, PolicyType, Refusal, Request};
 
 use super::closing::Closing;
@@ -35,7 +35,7 @@ use crate::exit::{Stop, describe};
 /// `UDP_ENCAP_ESPINUDP`; 0 gives a socket back.
 const ESP_IN_UDP: u32 = 2;
 /// Errors of sockets that are none of XFRM.
-const EADDRINUSE: Errno = Errno(98);
+pub(super) const EADDRINUSE: Errno = Errno(98);
 /// How long a group of sockets beside a daemon's stays without it, in seconds.
 const ALONE_MAX: u32 = 30;
 /// Peers whose ways are looked at with the leak protection.
@@ -273,6 +273,20 @@ impl Daemons {
             self.protect(|guard| guard.narrow(own));
         }
         self.guard.go_on();
+    }
+
+    /// Shares a UDP port, which was somebody else's until now.
+    ///
+    /// # Errors
+    /// When workers take no more ports.
+    pub(super) fn share(
+        &mut self,
+        ports: Vec<WirePort>,
+        steering: Steering,
+    ) -> Result<(), WiringError> {
+        self.wiring.add(ports, None)?;
+        self.shared.insert(steering.local(), Shared { steering, beside: None, alone: 0 });
+        Ok(())
     }
 
     /// Shares the UDP socket of a daemon.

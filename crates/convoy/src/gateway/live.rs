@@ -73,6 +73,8 @@ struct Inner {
     /// For metrics: what went through tunnels whose SAs were replaced, and what workers told.
     tunnels: Tunnels,
     told: metrics::Told,
+    /// Why metrics are not served that are asked for.
+    no_metrics: Option<String>,
     /// What the log was told of the engine.
     engine: EngineTold,
     /// Where the log was last told that packets of an SA of the site file come from.
@@ -92,13 +94,14 @@ impl Live {
         let exempt = gateway.core().state().site().marks.exempt;
         let update_stats = Box::new(gateway.stats_updater());
         let mut sampler = Sampler::default();
-        let last = status(&gateway, &cpu, &mut sampler);
+        let last = status(&gateway, &cpu, &mut sampler, None);
         let inner = Mutex::new(Inner {
             gateway: Some(gateway),
             sampler,
             last,
             tunnels: Tunnels::default(),
             told: metrics::Told::default(),
+            no_metrics: None,
             engine: EngineTold::default(),
             moved: HashMap::new(),
         });
@@ -163,6 +166,7 @@ impl Live {
         if let Some(gateway) = gateway {
             gateway.core().tell_engine(engine);
             gateway.follow_host();
+            gateway.open_late_ports();
             for (group, message) in gateway.daemons_tick() {
                 self.multicast.send(group, message);
             }
@@ -226,6 +230,11 @@ impl Live {
         }
     }
 
+    /// Keeps in mind why metrics are not served that are asked for, if so.
+    pub(super) fn note_metrics(&self, why_not: Option<String>) {
+        self.lock().no_metrics = why_not;
+    }
+
     /// An interface that does not exist any more, if the gateway needs it.
     #[must_use]
     pub fn gone(&self) -> Option<String> {
@@ -281,7 +290,7 @@ impl Live {
 impl Inner {
     fn refresh(&mut self, cpu: &Cpu) {
         if let Some(gateway) = &self.gateway {
-            self.last = status(gateway, cpu, &mut self.sampler);
+            self.last = status(gateway, cpu, &mut self.sampler, self.no_metrics.as_deref());
             let picture = gateway.core().state().published().current();
             self.tunnels.look(&picture, gateway.kernel(), now());
         }
@@ -434,7 +443,9 @@ impl Live {
     }
 }
 
-fn status(gateway: &Gateway, cpu: &Cpu, sampler: &mut Sampler) -> Status {
+fn status(gateway: &Gateway, cpu: &Cpu, sampler: &mut Sampler, no_metrics: Option<&str>) -> Status {
+    let no_metrics = no_metrics.map(str::to_owned);
+    let lacking: Vec<_> = gateway.lacking().into_iter().chain(no_metrics).collect();
     let counts = counts(gateway);
     let counts: Vec<_> = counts
         .iter()
@@ -451,6 +462,7 @@ fn status(gateway: &Gateway, cpu: &Cpu, sampler: &mut Sampler) -> Status {
         workers: &workers,
         counts: &counts,
         broken: &gateway.troubles(),
+        lacking: &lacking,
         daemons: gateway.kernel(),
         leak_protection: gateway.leak_protection(),
     };

@@ -8,13 +8,17 @@ mod daemons;
 pub(crate) mod devices;
 mod direct;
 mod guard;
+mod holder;
 mod interfaces;
+mod late_ports;
 mod leaks;
 mod live;
+mod metrics;
 mod near_and_far;
 mod own_networks;
 mod own_policies;
 mod plan;
+mod port_wait;
 mod ports;
 mod questions;
 mod rights;
@@ -23,7 +27,7 @@ mod width;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,17 +40,19 @@ use convoy_control::status::LeakProtection;
 use convoy_control::xfrm::{Answer, Client, Cursor, Kernel, Told};
 use convoy_host::{Applied, Change, Clamp, HostError, LinkName, Network, News, Plan, Watch};
 use convoy_io::pcap::Recorder;
+use convoy_io::udp::{bound_to, make_shareable};
 use convoy_ipsec::event::Event;
 use convoy_ipsec::sa::WorkerId;
-use convoy_runtime::{Events, WorkerStats};
+use convoy_runtime::{Events, Wiring, WorkerStats};
 use convoy_wire::Prefix;
 use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
 
 use addresses::Addresses;
 use connections::Lookout;
-use daemons::{Daemons, moment};
+use daemons::{Daemons, EADDRINUSE, moment};
 use direct::{Following, Side};
 use guard::Guard;
+use late_ports::LatePorts;
 use leaks::Leaks;
 use near_and_far::net;
 use own_networks::OwnNetworks;
@@ -60,6 +66,7 @@ pub use guard::open;
 pub use interfaces::Absent;
 pub use leaks::{configured, describe_protection, past_interface, unprotectable, will_ask};
 pub use live::Live;
+pub use metrics::Metrics;
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use ports::{Socket, describe_wire, sockets};
 
@@ -97,6 +104,9 @@ pub struct Gateway {
     daemons: Option<Daemons>,
     /// Keeps what the site's own policies protect from leaving in clear, where no daemons are served.
     leaks: Option<Leaks>,
+    /// UDP ports that somebody else has, and what brings them to the workers where no daemons are served.
+    late: LatePorts,
+    wiring: Option<Wiring>,
     /// There until the end.
     clamp: Option<Clamp>,
     interface_changes: Applied,
@@ -178,7 +188,7 @@ impl Gateway {
                 return Err(error);
             }
         };
-        let Opened { workers, interface, sockets, recorder, followers, shared } = opened;
+        let Opened { workers, interface, sockets, recorder, followers, shared, late } = opened;
         let is_route = |change: &&Change| matches!(change, Change::Route(_));
         let interface_plan: Plan =
             changes.changes().iter().filter(|c| !is_route(c)).cloned().collect();
@@ -202,6 +212,7 @@ impl Gateway {
                 return Err(error);
             }
         };
+        let wiring = if serves_daemons { None } else { core.take_wiring() };
         let clamp = guard::clamp(core.state().site());
         let mut following = Vec::new();
         for follower in followers {
@@ -225,6 +236,8 @@ impl Gateway {
             widths,
             daemons,
             leaks,
+            late,
+            wiring,
             clamp,
             interface_changes,
             interface,
@@ -497,6 +510,39 @@ impl Gateway {
         }
     }
 
+    /// Opens UDP ports that somebody else had, as far as they are free now. To be called about once a second.
+    pub fn open_late_ports(&mut self) {
+        let Self { late, wiring, daemons, recorder, core, .. } = self;
+        late.retry(core.state().site(), recorder.as_ref(), |ports, steering| {
+            match (&mut *daemons, &mut *wiring, steering) {
+                (Some(daemons), _, Some(steering)) => daemons.share(ports, steering),
+                (_, Some(wiring), _) => wiring.add(ports, None).map(drop),
+                _ => Ok(()),
+            }
+        });
+    }
+
+    /// The same for the port of a daemon's socket: perhaps it is this socket that holds it.
+    fn open_late_port_of(&mut self, socket: &OwnedFd) -> Result<(), Refusal> {
+        let Ok(at) = bound_to(socket.as_fd()) else { return Ok(()) };
+        if !self.late.waits_for(at) {
+            return Ok(());
+        }
+        let shareable = make_shareable(socket.as_fd());
+        shareable.map_err(|error| Refusal::new(Errno::EINVAL, error.to_string()))?;
+        self.open_late_ports();
+        match self.late.waits_for(at) {
+            true => Err(Refusal::new(EADDRINUSE, format!("others hold UDP {at}"))),
+            false => Ok(()),
+        }
+    }
+
+    /// What the gateway can do without and waits for, in words.
+    #[must_use]
+    pub fn lacking(&self) -> Vec<String> {
+        self.late.reasons().map(str::to_owned).collect()
+    }
+
     /// Carries out what an IKE daemon asks for. When this returns, every worker sees it.
     ///
     /// # Errors
@@ -522,6 +568,9 @@ impl Gateway {
     /// # Errors
     /// As `setsockopt` would say it.
     pub fn steer(&mut self, client: &Client, socket: &OwnedFd, encap: u32) -> Result<(), Refusal> {
+        if encap != 0 {
+            self.open_late_port_of(socket)?;
+        }
         let daemons = self.daemons.as_mut().ok_or(Refusal::bare(Errno::EPROTONOSUPPORT))?;
         daemons.steer(self.core.state().site(), client, socket, encap)
     }

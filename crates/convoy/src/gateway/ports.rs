@@ -1,7 +1,6 @@
 //! Opens what a gateway receives from and sends to.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -15,6 +14,7 @@ use convoy_packet::Arena;
 use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
 
 use super::direct::{Follower, Side};
+use super::late_ports::{LatePorts, is_held};
 use super::{interfaces, rights};
 
 /// A kind of wire socket that SAs need.
@@ -157,6 +157,8 @@ pub(super) struct Opened {
     pub(super) followers: Vec<Follower>,
     /// What shares UDP ports with IKE daemons.
     pub(super) shared: Vec<Steering>,
+    /// UDP ports that somebody else has.
+    pub(super) late: LatePorts,
 }
 
 /// Opens both sides in the calling thread's network namespace.
@@ -199,13 +201,10 @@ pub(super) fn open(
         .collect();
     let mut sockets = sockets(site);
     let mut shared = Vec::new();
+    let mut late = LatePorts::new(is_marked);
     let mut add = |carries: WireMatch, ports: Ports| {
-        for (worker, port) in workers.iter_mut().zip(ports) {
-            let port = match &recorder {
-                Some(recorder) => Box::new(Tap::new(port, recorder)),
-                None => port,
-            };
-            worker.wire.push(WirePort { carries, port });
+        for (worker, port) in workers.iter_mut().zip(wire(carries, ports, recorder.as_ref())) {
+            worker.wire.push(port);
         }
     };
     match sides.wire {
@@ -223,21 +222,30 @@ pub(super) fn open(
         }
         None => {
             for socket in &sockets {
-                let (carries, ports) = match socket {
-                    Socket::Udp(local) if site.xfrm.is_some() => {
-                        let (carries, ports, steering) = open_shared(*local, site)?;
-                        shared.push(steering);
-                        (carries, ports)
-                    }
-                    _ => {
-                        open_socket(*socket, &options(site, is_marked), site.wire.udp_port, count)?
+                let (local, protocol) = match *socket {
+                    Socket::Raw(local) => (local, raw::ESP),
+                    Socket::Ah(local) => (local, raw::AH),
+                    Socket::Udp(local) => {
+                        let at = SocketAddr::new(local, site.wire.udp_port);
+                        match open_udp(local, site, is_marked) {
+                            Ok(UdpPorts { carries, ports, steering }) => {
+                                shared.extend(steering);
+                                add(carries, ports);
+                            }
+                            Err(error) if is_held(&error) => late.wait(at, &error),
+                            Err(error) => {
+                                return Err(rights::explain(error, rights::Need::Udp(at)));
+                            }
+                        }
+                        continue;
                     }
                 };
+                let (carries, ports) = open_raw(local, protocol, site, is_marked)?;
                 add(carries, ports);
             }
         }
     }
-    Ok(Opened { workers, interface, sockets, recorder, followers, shared })
+    Ok(Opened { workers, interface, sockets, recorder, followers, shared, late })
 }
 
 /// The sides that go through an interface directly.
@@ -298,17 +306,41 @@ fn udp_match(local: IpAddr, udp_port: u16) -> WireMatch {
     WireMatch { version, protocol: Some(17), source_port: Some(udp_port) }
 }
 
-/// A UDP port that is shared with an IKE daemon.
-fn open_shared(local: IpAddr, site: &Site) -> anyhow::Result<(WireMatch, Ports, Steering)> {
-    let at = SocketAddr::new(local, site.wire.udp_port);
+/// Sockets of all workers for ESP in UDP.
+pub(super) struct UdpPorts {
+    pub(super) carries: WireMatch,
+    pub(super) ports: Ports,
+    /// What shares the port with IKE daemons, where they are served.
+    pub(super) steering: Option<Steering>,
+}
+
+/// Opens the UDP port at a local address.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(super) fn open_udp(local: IpAddr, site: &Site, is_marked: bool) -> Result<UdpPorts, IoError> {
+    let udp_port = site.wire.udp_port;
     let config = udp::Config {
         workers: site.workers.count,
-        options: options(site, true),
-        ..udp::Config::new(at)
+        options: options(site, is_marked),
+        ..udp::Config::new(SocketAddr::new(local, udp_port))
     };
-    let (ports, steering) = udp::share(&config, Form::Extended)
-        .map_err(|error| rights::explain(error, rights::Need::Udp(at)))?;
-    Ok((udp_match(local, site.wire.udp_port), boxed(ports), steering))
+    let (ports, steering) = match site.xfrm {
+        Some(_) => {
+            udp::share(&config, Form::Extended).map(|(ports, steering)| (ports, Some(steering)))?
+        }
+        None => (udp::open(&config)?, None),
+    };
+    Ok(UdpPorts { carries: udp_match(local, udp_port), ports: boxed(ports), steering })
+}
+
+/// The same ports as workers have them, recorded where that is asked for.
+pub(super) fn wire(carries: WireMatch, ports: Ports, recorder: Option<&Recorder>) -> Vec<WirePort> {
+    let ports = ports.into_iter().map(|port| match recorder {
+        Some(recorder) => Box::new(Tap::new(port, recorder)),
+        None => port,
+    });
+    ports.map(|port| WirePort { carries, port }).collect()
 }
 
 /// A group of sockets at the very address of a daemon's socket, which would otherwise get all that
@@ -330,33 +362,19 @@ pub(super) fn open_beside(
     Ok((ports, steering))
 }
 
-fn open_socket(
-    socket: Socket,
-    options: &SocketOptions,
-    udp_port: u16,
-    workers: u16,
+fn open_raw(
+    local: IpAddr,
+    protocol: u8,
+    site: &Site,
+    is_marked: bool,
 ) -> anyhow::Result<(WireMatch, Ports)> {
-    let options = options.clone();
-    let version = |addr: IpAddr| Some(if addr.is_ipv4() { 4 } else { 6 });
-    let opened: Result<_, IoError> = match socket {
-        Socket::Raw(local) | Socket::Ah(local) => {
-            let protocol = if matches!(socket, Socket::Ah(_)) { raw::AH } else { raw::ESP };
-            let config = raw::Config { workers, options, protocol, ..raw::Config::new(local) };
-            let carries =
-                WireMatch { version: version(local), protocol: Some(protocol), source_port: None };
-            raw::open(&config).map(|ports| (carries, boxed(ports)))
-        }
-        Socket::Udp(local) => {
-            let at = SocketAddr::new(local, udp_port);
-            udp::open(&udp::Config { workers, options, ..udp::Config::new(at) })
-                .map(|ports| (udp_match(local, udp_port), boxed(ports)))
-        }
-    };
-    let need = match socket {
-        Socket::Raw(local) | Socket::Ah(local) => rights::Need::Raw(local),
-        Socket::Udp(local) => rights::Need::Udp(SocketAddr::new(local, udp_port)),
-    };
-    opened.map_err(|error| rights::explain(error, need))
+    let (workers, options) = (site.workers.count, options(site, is_marked));
+    let config = raw::Config { workers, options, protocol, ..raw::Config::new(local) };
+    let version = Some(if local.is_ipv4() { 4 } else { 6 });
+    let carries = WireMatch { version, protocol: Some(protocol), source_port: None };
+    raw::open(&config)
+        .map(|ports| (carries, boxed(ports)))
+        .map_err(|error| rights::explain(error, rights::Need::Raw(local)))
 }
 
 /// Where the kernel puts fragments of UDP together, because they cannot be taken from the interface:
@@ -365,9 +383,9 @@ fn joined_datagrams(site: &Site, sockets: &[Socket]) -> anyhow::Result<Vec<Ports
     let mut opened = Vec::new();
     for socket in sockets.iter().filter(|_| site.wire.backend == Backend::AfXdp) {
         let Socket::Udp(local) = socket.at_any() else { continue };
-        match open_udp(local, &site.wire, 1) {
+        match open_joined(local, &site.wire) {
             Ok(ports) => opened.push(ports),
-            Err(IoError::Setup { source, .. }) if source.kind() == ErrorKind::AddrInUse => {
+            Err(error) if is_held(&error) => {
                 tracing::warn!(
                     "UDP port {} has another program: ESP in UDP that comes in fragments is lost",
                     site.wire.udp_port,
@@ -382,10 +400,10 @@ fn joined_datagrams(site: &Site, sockets: &[Socket]) -> anyhow::Result<Vec<Ports
     Ok(opened)
 }
 
-fn open_udp(local: IpAddr, wire: &Wire, workers: u16) -> Result<Ports, IoError> {
+fn open_joined(local: IpAddr, wire: &Wire) -> Result<Ports, IoError> {
     let options = SocketOptions { device: wire.interface.clone(), ..SocketOptions::default() };
     let at = SocketAddr::new(local, wire.udp_port);
-    udp::open(&udp::Config { workers, options, ..udp::Config::new(at) }).map(boxed)
+    udp::open(&udp::Config { options, ..udp::Config::new(at) }).map(boxed)
 }
 
 fn boxed<P: Port + 'static>(ports: Vec<P>) -> Ports {

@@ -21,6 +21,9 @@ pub(super) fn keep_needed(site: &Site) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// From this port on, everybody may bind, unless `net.ipv4.ip_unprivileged_port_start` says otherwise.
+const FREE_PORTS: u16 = 1024;
+
 /// What a gateway of this site needs while it runs.
 fn needed(site: &Site, knows_bpf: bool) -> CapabilitySet {
     // Routes, interfaces and the packet filter; sockets for ESP and AH, and on interfaces.
@@ -29,6 +32,11 @@ fn needed(site: &Site, knows_bpf: bool) -> CapabilitySet {
     if site.xfrm.is_some() {
         // A daemon's UDP socket is shared, whatever port and whoever's it is.
         needed |= CapabilitySet::NET_BIND_SERVICE | CapabilitySet::CHOWN;
+    }
+    let metrics = site.metrics.map(|metrics| metrics.listen.port());
+    // These ports may come free only later.
+    if metrics.into_iter().chain([site.wire.udp_port]).any(|port| port < FREE_PORTS) {
+        needed |= CapabilitySet::NET_BIND_SERVICE;
     }
     if is_xdp || site.xfrm.is_some() {
         // Programs that pick packets of an interface, or datagrams of a shared port.
@@ -61,6 +69,12 @@ mod tests {
         let tun = site("[plain]\ninterface = \"tun0\"\n");
         assert_eq!(needed(&tun, true), always);
         assert_eq!(needed(&tun, false), always);
+        let metrics = |port| {
+            let listen = format!("[metrics]\nlisten = \"127.0.0.1:{port}\"\n");
+            site(&format!("[plain]\ninterface = \"tun0\"\n{listen}"))
+        };
+        assert_eq!(needed(&metrics(1024), true), always);
+        assert_eq!(needed(&metrics(1023), true), always | CapabilitySet::NET_BIND_SERVICE);
         let direct = |backend: &str| {
             site(&format!(
                 "[plain]\nbackend = \"{backend}\"\ninterface = \"a\"\n[wire]\nbackend = \"{backend}\"\ninterface = \"b\"\n"

@@ -6,7 +6,6 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use convoy_control::metrics;
 use convoy_control::server::Server;
 use convoy_control::site::{Backend, Site};
 use convoy_control::xfrm::{self, Multicast};
@@ -20,7 +19,7 @@ use signal_hook::iterator::Signals;
 use crate::cli::RunArgs;
 use crate::exit::{Exit, Stop};
 use crate::gateway::{
-    Absent, Gateway, Live, describe_protection, describe_wire, load, missing_addresses,
+    Absent, Gateway, Live, Metrics, describe_protection, describe_wire, load, missing_addresses,
     missing_cpus, past_interface, plain_mtu, plan, unprotectable, wire_mtu,
 };
 use crate::output;
@@ -110,15 +109,7 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
             return Err(error.into());
         }
     };
-    let page = live.clone();
-    let metrics = metrics_at.map(|at| metrics::Server::start(at, move || page.metrics()));
-    let metrics = match metrics.transpose() {
-        Ok(server) => server,
-        Err(error) => {
-            live.take().map_or(Ok(()), Gateway::stop)?;
-            return Err(error.into());
-        }
-    };
+    let mut metrics = metrics_at.map(|at| Metrics::start(live.clone(), at));
     if let Err(error) = live.give_up(args.syscall_filter) {
         live.take().map_or(Ok(()), Gateway::stop)?;
         return Err(error);
@@ -127,7 +118,7 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
     let _ = writeln!(std::io::stdout(), "ready");
     *is_ready = true;
     tell_service_manager(NotifyState::Ready);
-    let end = wait(&live, &happened);
+    let end = wait(&live, metrics.as_mut(), &happened);
     tell_service_manager(NotifyState::Stopping);
     tracing::info!("ending: what has arrived still goes through");
     drop(metrics);
@@ -151,7 +142,7 @@ fn tell_service_manager(state: NotifyState<'_>) {
 }
 
 /// Serves until something ends the gateway; says what.
-fn wait(live: &Live, happened: &mpsc::Receiver<Event>) -> Event {
+fn wait(live: &Live, mut metrics: Option<&mut Metrics>, happened: &mpsc::Receiver<Event>) -> Event {
     loop {
         match happened.recv_timeout(TICK) {
             // How it went is in the log.
@@ -159,6 +150,9 @@ fn wait(live: &Live, happened: &mpsc::Receiver<Event>) -> Event {
             Ok(end) => return end,
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 live.tick();
+                if let Some(metrics) = &mut metrics {
+                    metrics.tick();
+                }
                 if let Some(name) = live.gone() {
                     return Event::Gone(name);
                 }

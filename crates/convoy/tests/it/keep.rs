@@ -503,9 +503,9 @@ fn a_start_that_fails_leaves_no_interface_and_takes_none_away() {
     let good = fs::read_to_string(&file).unwrap();
     // What fails before traffic could flow, and what fails behind that.
     let taken = format!("[[xfrm.interface]]\nname = \"{WIRE_LINK}\"\nif_id = 3\n");
-    let nowhere = "[metrics]\nlisten = \"192.0.2.99:9464\"\n";
-    for wrong in [taken.as_str(), nowhere] {
-        fs::write(&file, format!("{good}{MORE}{wrong}")).unwrap();
+    let no_socket = good.replace("control.sock", "site.toml");
+    for wrong in [format!("{good}{MORE}{taken}"), format!("{no_socket}{MORE}")] {
+        fs::write(&file, &wrong).unwrap();
         let mut gateway = Gateway::launch(namespace, &file);
         assert!(!gateway.wait_ready());
         assert!(!gateway.wait().success());
@@ -686,4 +686,32 @@ fn what_a_tunnel_brings_is_for_this_host_by_policies_in_and_for_others_by_those_
     world.ip_xfrm(1, &format!("policy update {networks} dir fwd {template}"));
     world.ip_xfrm(1, &format!("policy update {networks} dir in action block"));
     arrives([false, true]);
+}
+
+/// Native ESP of daemons' SAs passes while somebody else holds the port of ESP in UDP.
+#[test]
+fn a_udp_port_that_somebody_holds_does_not_stop_native_esp() {
+    let Some(mut world) = World::start() else { return };
+    (0..2).for_each(|side| world.make_tunnel(side));
+    world.kill(0);
+    let near = |work: fn() -> std::io::Result<UdpSocket>| world.lab.a.gateway.run(work).unwrap();
+    let squatter = near(|| UdpSocket::bind("0.0.0.0:4500")).unwrap();
+    std::os::unix::fs::fchown(&squatter, Some(65534), None).unwrap();
+    world.start_gateway(0);
+    let stream = Stream::start(&world.lab.a.host, &world.lab.b);
+    let log = || world.gateways[0].as_ref().unwrap().log();
+    stream.wait(10, log);
+    let site = world.folder(0).join("site.toml");
+    let reasons = || crate::common::status(&site)["health"]["reasons"].to_string();
+    assert!(reasons().contains("UDP port 0.0.0.0:4500 is held by"), "{}", reasons());
+
+    drop(squatter);
+    let until = Instant::now() + PATIENCE;
+    while reasons().contains("4500") {
+        assert!(Instant::now() < until, "{}\n{}", reasons(), log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let again = world.lab.a.gateway.run(|| UdpSocket::bind("0.0.0.0:4500")).unwrap();
+    assert!(again.is_err(), "the gateway has the port");
+    stream.wait(10, log);
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpStream, UdpSocket};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -500,6 +500,92 @@ fn metrics_are_served_in_the_gateways_namespace() {
     assert!(gateway.terminate().success());
 }
 
+/// Somebody without rights has the port; then the address is not there yet.
+#[test]
+fn metrics_that_cannot_be_served_yet_stop_no_gateway() {
+    if !crate::common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab();
+    crate::common::ip(&lab.a.gateway, "link set lo up");
+    let plan = Plan::simple();
+    let (site, site_b) = (plan.write('a', folder.path()), plan.write('b', folder.path()));
+    let file = fs::read_to_string(&site).unwrap();
+    fs::write(&site, format!("{file}[metrics]\nlisten = \"127.0.0.9:9464\"\n")).unwrap();
+    let squatter = lab.a.gateway.run(|| TcpListener::bind("127.0.0.9:9464").unwrap()).unwrap();
+    std::os::unix::fs::fchown(&squatter, Some(65534), None).unwrap();
+    let a = Gateway::start(&lab.a.gateway, &site);
+    let b = Gateway::start(&lab.b.gateway, &site_b);
+    assert_eq!(pings(&lab, Family::V4, 56), (5, 5));
+    let health = status(&site)["health"].clone();
+    assert_eq!(health["level"], "warning", "{health:#}");
+    let reason = health["reasons"][0].as_str().unwrap();
+    let held = "metrics are not served: TCP port 127.0.0.9:9464 is held by";
+    assert!(reason.starts_with(held) && reason.contains("uid 65534"), "{reason}");
+    assert!(reason.contains(&format!("process {} (", std::process::id())), "{reason}");
+    assert!(a.log().contains(reason), "{}", a.log());
+
+    drop(squatter);
+    wait_for_metrics(&lab, "127.0.0.9:9464", &a);
+    assert_eq!(status(&site)["health"]["reasons"].as_array().unwrap().len(), 0);
+    assert!(a.log().contains("metrics are served: TCP port 127.0.0.9:9464"), "{}", a.log());
+    assert!(a.terminate().success());
+
+    fs::write(&site, format!("{file}[metrics]\nlisten = \"192.0.2.77:9464\"\n")).unwrap();
+    let a = Gateway::start(&lab.a.gateway, &site);
+    let reason = status(&site)["health"]["reasons"][0].clone();
+    assert!(reason.as_str().unwrap().contains("192.0.2.77 is not an address of this host yet"));
+    crate::common::ip(&lab.a.gateway, "address add 192.0.2.77/32 dev lo");
+    wait_for_metrics(&lab, "192.0.2.77:9464", &a);
+    assert!(a.terminate().success());
+    assert!(b.terminate().success());
+}
+
+#[test]
+fn a_udp_port_that_somebody_holds_stops_no_gateway() {
+    if !crate::common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let lab = lab();
+    let plan = Plan { udp_encap: true, workers: 2, ..Plan::simple() };
+    let (site, site_b) = (plan.write('a', folder.path()), plan.write('b', folder.path()));
+    let squatter = lab.a.gateway.run(|| UdpSocket::bind("0.0.0.0:4500").unwrap()).unwrap();
+    std::os::unix::fs::fchown(&squatter, Some(65534), None).unwrap();
+    let a = Gateway::start(&lab.a.gateway, &site);
+    let b = Gateway::start(&lab.b.gateway, &site_b);
+    let reasons = || status(&site)["health"]["reasons"].clone();
+    let held =
+        "packets of SAs with UDP encapsulation are dropped: UDP port 198.51.100.1:4500 is held by";
+    let reason = reasons()[0].as_str().unwrap().to_owned();
+    assert!(reason.starts_with(held) && reason.contains("uid 65534"), "{reason}");
+    assert_eq!(status(&site)["health"]["level"], "warning");
+    assert_eq!(pings(&lab, Family::V4, 56), (5, 0));
+    let drops = status(&site)["drops"].clone();
+    assert!(drops.to_string().contains("io-tx-failed"), "{drops}");
+
+    drop(squatter);
+    let begun = Instant::now();
+    while reasons().to_string().contains(held) {
+        assert!(begun.elapsed() < crate::common::PATIENCE, "{}\n{}", reasons(), a.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(pings(&lab, Family::V4, 56), (5, 5), "{:#}", status(&site));
+    assert!(a.log().contains("UDP port 198.51.100.1:4500 could be had"), "{}", a.log());
+    assert!(a.terminate().success());
+    assert!(b.terminate().success());
+}
+
+/// Waits until a gateway serves metrics at an address.
+fn wait_for_metrics(lab: &Topology, at: &'static str, gateway: &Gateway) {
+    let begun = Instant::now();
+    while lab.a.gateway.run(move || TcpStream::connect(at).is_err()).unwrap() {
+        assert!(begun.elapsed() < crate::common::PATIENCE, "no metrics:\n{}", gateway.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn a_start_that_fails_leaves_nothing_and_skips_no_sequence_number() {
     if !crate::common::can_make_namespaces() {
@@ -509,23 +595,20 @@ fn a_start_that_fails_leaves_nothing_and_skips_no_sequence_number() {
     let lab = lab();
     let plan = Plan { udp_encap: true, ..Plan::simple() };
     let site = plan.write('a', folder.path());
-    // Another has the port: the last that is opened fails.
-    let other = lab.a.gateway.run(|| UdpSocket::bind("0.0.0.0:4500").unwrap()).unwrap();
-    let mut gateway = Gateway::launch(&lab.a.gateway, &site);
+    // The last that is opened, it may not: the port needs a right.
+    let file = fs::read_to_string(&site).unwrap();
+    fs::write(&site, format!("{file}[wire]\nudp_port = 450\n")).unwrap();
+    let mut command = Command::new("setpriv");
+    command.arg("--bounding-set=-net_bind_service").arg(env!("CARGO_BIN_EXE_convoy"));
+    let mut gateway = Gateway::launch_by(&lab.a.gateway, command, &site);
     assert!(!gateway.wait_ready());
     let log = gateway.log();
-    assert!(log.contains("UDP port 198.51.100.1:4500 is in use"), "{log}");
+    assert!(log.contains("UDP port 450 needs CAP_NET_BIND_SERVICE"), "{log}");
     let link = LinkName::new("tun0").unwrap();
     let there = lab.a.gateway.run(|| Network::open().unwrap().link(&link).is_ok()).unwrap();
     assert!(!there);
-    drop((gateway, other));
-    // Processes that other tests have just started may still have copies of the descriptor.
-    let is_free = || UdpSocket::bind("0.0.0.0:4500").is_ok();
-    let begun = Instant::now();
-    while !lab.a.gateway.run(is_free).unwrap() {
-        assert!(begun.elapsed() < crate::common::PATIENCE, "the port is still in use");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    drop(gateway);
+    fs::write(&site, file).unwrap();
     let gateway = Gateway::start(&lab.a.gateway, &site);
     let status = status(&site);
     assert_eq!(status["sas"][0]["sequence"], 0, "{status:#}");

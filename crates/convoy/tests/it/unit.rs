@@ -60,6 +60,22 @@ fn systemd_understands_every_line() {
     assert!(!said.contains("convoy.service"), "{said}");
 }
 
+/// Whoever makes starts fail for a while must not have systemd give up for good.
+#[test]
+fn no_number_of_failed_starts_ends_the_unit_for_good() {
+    let unit = include_str!("../../../../systemd/convoy.service.in");
+    let section = |name: &str| {
+        let text = unit.split_once(&format!("[{name}]\n")).unwrap().1;
+        text.split("\n[").next().unwrap().lines().collect::<Vec<_>>()
+    };
+    assert!(section("Unit").contains(&"StartLimitIntervalSec=0"), "{unit}");
+    let service = section("Service");
+    assert!(service.contains(&"Restart=always"), "{unit}");
+    let pause = service.iter().find_map(|line| line.strip_prefix("RestartSec=")).unwrap();
+    let pause: u32 = pause.strip_suffix("ms").unwrap().parse().unwrap();
+    assert!((100..=1000).contains(&pause), "{pause} ms");
+}
+
 #[test]
 fn what_a_start_needs_is_allowed() {
     let unit = include_str!("../../../../systemd/convoy.service.in");

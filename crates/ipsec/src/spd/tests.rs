@@ -326,7 +326,10 @@ impl Both {
             // It is not found to mean nothing before there is a place for it.
             Err(SpdError::NoPlace) if means_nothing(&policy) => {}
             Err(SpdError::NoPlace) => {
-                self.model.insert(at, policy).unwrap();
+                // Nor is it found to be there already.
+                if self.model.insert(at, policy).is_err() {
+                    return;
+                }
                 let all = self.model.policies().iter().map(|policy| Policy::clone(policy));
                 self.fast = Spd::new(all).unwrap();
                 self.ids = (0..self.model.policies().len() as u32).map(PolicyId).collect();

@@ -124,7 +124,7 @@ fn keys_and_keystream_are_wiped_when_a_context_goes() {
 }
 
 /// Every function of every table, called without libcrypto, at every CPU tier.
-fn call_every_entry(how: &str, file: Option<&str>) {
+fn call_every_entry(how: &str) {
     if !has(&[]) {
         return;
     }
@@ -137,9 +137,7 @@ fn call_every_entry(how: &str, file: Option<&str>) {
     for denied in denied {
         let mut command = setup.command(&program);
         command.arg(library()).arg(how).env(Cpu::DENY_VARIABLE, &denied);
-        if let Some(file) = file {
-            command.env("STATS_FILE", setup.path(file));
-        }
+        command.env("STATS_FILE", setup.path("counted"));
         let output = run(&mut command);
         println!("without {denied:?}:\n{}", String::from_utf8_lossy(&output.stdout));
     }
@@ -148,17 +146,17 @@ fn call_every_entry(how: &str, file: Option<&str>) {
 /// Jobs of OpenSSL's have 32 KiB of stack and no guard page below.
 #[test]
 fn no_function_takes_more_than_eight_kilobytes_of_stack() {
-    call_every_entry("stack", Some("counted"));
+    call_every_entry("stack");
 }
 
 #[test]
 fn no_function_ends_a_cancelled_thread() {
-    call_every_entry("cancel", Some("counted"));
+    call_every_entry("cancel");
 }
 
 #[test]
 fn every_allocation_may_fail() {
-    call_every_entry("memory", Some("counted"));
+    call_every_entry("memory");
 }
 
 /// What a client forges ends no server, however small its stack.

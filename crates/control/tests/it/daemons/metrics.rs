@@ -97,6 +97,7 @@ impl Watched {
             workers: std::slice::from_ref(worker),
             counts: &[],
             broken: &[],
+            lacking: &[],
             daemons: Some(&gateway.kernel),
             leak_protection: leak_protection.clone(),
         };

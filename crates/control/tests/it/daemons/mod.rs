@@ -291,6 +291,7 @@ fn sas_of_daemons_are_shown_with_the_numbers_of_their_daemon_and_no_keys() {
         workers: &[],
         counts: &[],
         broken: &[],
+        lacking: &[],
         daemons: Some(&gateway.kernel),
         leak_protection: None,
     };

@@ -3,16 +3,14 @@
 use convoy_wire::{FragmentState, Ports, Protocol};
 
 use super::PATIENCE_NS;
-use super::piece::{PacketName, Piece};
+use super::held::Held;
+use super::piece::Piece;
 use super::sets::Sets;
 use crate::drop_reason::DropReason;
 use crate::pipeline::Now;
 use crate::pipeline::bin::Bin;
 use crate::pipeline::packet::Packet;
 
-/// Fragments held at most while their first is still to come. A packet of 64 KiB in fragments of
-/// 1,500 bytes has 45.
-const HELD_MAX: usize = 64;
 /// Packets whose flow is remembered: four times so many.
 const SETS: usize = 64;
 
@@ -29,18 +27,14 @@ struct Told {
 #[derive(Debug)]
 pub(in super::super) struct Flows {
     told: Sets<Told>,
-    held: Vec<(PacketName, Now, Packet)>,
+    held: Held,
     scratch: Vec<Packet>,
 }
 
 impl Flows {
     /// For bursts of up to `n` packets, with all memory there.
     pub(in super::super) fn with_capacity(n: usize) -> Self {
-        Self {
-            told: Sets::new(SETS),
-            held: Vec::with_capacity(HELD_MAX),
-            scratch: Vec::with_capacity(n),
-        }
+        Self { told: Sets::new(SETS), held: Held::new(), scratch: Vec::with_capacity(n) }
     }
 
     /// Fragments that wait for their first.
@@ -86,14 +80,8 @@ impl Flows {
         // A first fragment begins anew: the name may have come round again.
         self.told.insert(piece.name, now, told);
         packets.push(packet);
-        let mut at = 0;
-        while let Some((name, _, _)) = self.held.get(at) {
-            if *name == piece.name {
-                let (_, _, packet) = self.held.remove(at);
-                release(told, packet, packets, bin);
-            } else {
-                at += 1;
-            }
+        while let Some(packet) = self.held.take(&piece.name) {
+            release(told, packet, packets, bin);
         }
     }
 
@@ -103,9 +91,7 @@ impl Flows {
         };
         if let Some(told) = self.told.find(&piece.name) {
             release(*told, packet, packets, bin);
-        } else if self.held.len() < HELD_MAX {
-            self.held.push((piece.name, now, packet));
-        } else {
+        } else if let Some(packet) = self.held.push(piece.name, now, packet) {
             bin.drop(packet.frame, DropReason::FragmentsFull);
         }
     }
@@ -114,8 +100,7 @@ impl Flows {
     pub(in super::super) fn expire(&mut self, now: Now, bin: &mut Bin<'_>) {
         let than = Now(now.0.saturating_sub(PATIENCE_NS));
         self.told.older(than).for_each(drop);
-        while self.held.first().is_some_and(|(_, since, _)| *since < than) {
-            let (_, _, packet) = self.held.remove(0);
+        while let Some(packet) = self.held.older(than) {
             bin.drop(packet.frame, DropReason::FragmentTimeout);
         }
     }
@@ -123,7 +108,7 @@ impl Flows {
     /// Drops everything; for the end of a worker.
     pub(in super::super) fn release(&mut self, bin: &mut Bin<'_>) {
         self.told.drain().for_each(drop);
-        for (_, _, packet) in self.held.drain(..) {
+        while let Some(packet) = self.held.pop() {
             bin.drop(packet.frame, DropReason::FragmentTimeout);
         }
     }

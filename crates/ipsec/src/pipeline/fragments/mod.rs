@@ -6,9 +6,11 @@
 //! policies see every part of a packet alike (RFC 4301 section 7, stateful fragment checking).
 //!
 //! Both hold a bounded number of frames for a bounded time. What cannot be held any more is dropped
-//! and counted; names are hashed with a secret seed, so that nobody can aim at one place.
+//! and counted. Where there is no room, whoever has most gives way. Names are hashed with a secret seed, so that nobody
+//! can aim at one place.
 
 mod flows;
+mod held;
 mod piece;
 mod reassembly;
 mod sets;

@@ -12,8 +12,25 @@ pub(in super::super) struct PacketName {
     /// Always "none" for IPv6, where it is not part of the name.
     pub(super) protocol: Protocol,
     pub(super) ident: u32,
-    /// Where the packet came from: peers must not complete each other's packets.
+    /// Where the packet came from: peers must not complete each other's packets. The interface, and in the low
+    /// half the SA's group; 0 for a packet of no peer's.
     pub(super) scope: u64,
+}
+
+/// Who has a share of the places for fragments: a peer, whatever addresses it gives its packets, and outside of
+/// tunnels whoever sends from an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Owner {
+    scope: u64,
+    src: [u8; 16],
+}
+
+impl PacketName {
+    /// Whose share a packet of this name takes.
+    pub(super) fn owner(&self) -> Owner {
+        let has_peer = self.scope as u32 != 0;
+        Owner { scope: self.scope, src: if has_peer { [0; 16] } else { self.src } }
+    }
 }
 
 /// A fragment's place in its packet.

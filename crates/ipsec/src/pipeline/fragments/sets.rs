@@ -1,5 +1,6 @@
 //! A table of bounded size whose full places give way to newcomers.
 
+use std::cmp::Reverse;
 use std::hash::{BuildHasher, RandomState};
 
 use super::piece::PacketName;
@@ -15,7 +16,8 @@ struct Entry<T> {
     value: T,
 }
 
-/// Values by packet name, in sets of four; a fifth name in a set takes the place of the oldest.
+/// Values by packet name, in sets of four; a fifth name in a set takes the place of the oldest of who has most there,
+/// so that nobody who fills all sets takes the last place of somebody else.
 #[derive(Debug)]
 pub(super) struct Sets<T> {
     seed: RandomState,
@@ -48,11 +50,7 @@ impl<T> Sets<T> {
         let set = self.set(&name);
         let same = set.iter().position(|e| e.as_ref().is_some_and(|e| e.name == name));
         let free = || set.iter().position(Option::is_none);
-        let oldest = || {
-            let ages = set.iter().enumerate();
-            ages.min_by_key(|(_, e)| e.as_ref().map(|e| e.since)).map(|(at, _)| at)
-        };
-        let at = same.or_else(free).or_else(oldest)?;
+        let at = same.or_else(free).or_else(|| greediest(set, &name))?;
         let place = set.get_mut(at)?;
         place.replace(Entry { name, since, value }).map(|old| old.value)
     }
@@ -75,6 +73,17 @@ impl<T> Sets<T> {
     }
 }
 
+/// The place in a full set that gives way to this name.
+fn greediest<T>(set: &[Option<Entry<T>>], newcomer: &PacketName) -> Option<usize> {
+    let names = || set.iter().flatten().map(|entry| &entry.name);
+    let count = |name: &PacketName| {
+        names().chain([newcomer]).filter(|other| other.owner() == name.owner()).count()
+    };
+    let entries = set.iter().enumerate().filter_map(|(at, entry)| Some((at, entry.as_ref()?)));
+    let most = entries.max_by_key(|(_, entry)| (count(&entry.name), Reverse(entry.since)));
+    most.map(|(at, _)| at)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -88,6 +97,30 @@ mod tests {
             protocol: Protocol::UDP,
             ident,
             scope: 0,
+        }
+    }
+
+    #[test]
+    fn who_fills_every_set_takes_the_place_of_nobody_else() {
+        for peers in [[1, 2], [0, 0]] {
+            let of = |who: u8, ident| {
+                let scope = peers[usize::from(who)];
+                // Peers are told apart by their SAs, others by their addresses.
+                PacketName {
+                    src: [if scope == 0 { who } else { ident as u8 }; 16],
+                    scope,
+                    ..name(ident)
+                }
+            };
+            let mut sets = Sets::new(16);
+            for ident in 0..1000 {
+                sets.insert(of(0, ident), Now(1), ident);
+            }
+            sets.insert(of(1, 5000), Now(2), 5000);
+            for ident in 1000..3000 {
+                sets.insert(of(0, ident), Now(3), ident);
+            }
+            assert_eq!(sets.find(&of(1, 5000)), Some(&mut 5000));
         }
     }
 
