@@ -10,6 +10,7 @@
 //! * [`status`] tells how the gateway is doing, as types, JSON and text;
 //! * [`event`] puts into words what workers tell of SAs;
 //! * [`server`] and [`client`] are the two ends of the control socket, [`protocol`] what they say;
+//! * [`folder`] finds what other users can change of a path, [`peer`] looks at who serves a socket that is asked;
 //! * [`trace`](mod@trace) says what would become of a packet;
 //! * [`metrics`] makes and serves a page for Prometheus;
 //! * [`wireshark`] writes keys as Wireshark takes them;
@@ -29,6 +30,7 @@ mod acceptor;
 pub mod client;
 pub mod drivers;
 pub mod event;
+pub mod folder;
 #[doc(hidden)]
 pub mod fuzzing;
 mod held;
@@ -36,6 +38,7 @@ pub mod init;
 pub mod lease;
 mod lock;
 pub mod metrics;
+pub mod peer;
 mod place;
 pub mod protocol;
 pub mod server;

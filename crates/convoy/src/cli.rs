@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -28,6 +28,25 @@ pub struct Cli {
     /// "info,convoy_control=debug".
     #[arg(long, global = true, env = "CONVOY_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
+}
+
+impl Cli {
+    /// Reads the command line, and the environment where that is of somebody who may decide.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let command = Self::command();
+        let command = match convoy_io::rights::is_secure() {
+            true => without_environment(command),
+            false => command,
+        };
+        Self::from_arg_matches(&command.try_get_matches()?)
+    }
+}
+
+/// The same command line, for a program with rights that its caller lacks: no variable of the caller says where
+/// a socket is.
+fn without_environment(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|argument| argument.env(clap::builder::Resettable::Reset));
+    command.mut_subcommands(without_environment)
 }
 
 /// The verbs, in the order in which one meets them.

@@ -92,6 +92,13 @@ pub fn keep_only(keep: u64) -> io::Result<()> {
     }
 }
 
+/// Whether the process has rights that whoever ran its program lacks: setuid, setgid or capabilities of its file
+/// (`AT_SECURE`). Its environment is then that of somebody who may not decide.
+#[must_use]
+pub fn is_secure() -> bool {
+    crate::sys::is_secure()
+}
+
 /// Threads of the process that have other capabilities than these.
 fn wide_threads(keep: u64, is_bounded: bool) -> io::Result<Vec<i32>> {
     let mut wide = Vec::new();

@@ -427,7 +427,8 @@ fn an_ordinary_user_has_namespaces_of_their_own() {
     let open = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
-    open(folder.path(), 0o777);
+    // As /tmp: without the sticky bit, others could put another folder in the place of the demonstration's.
+    open(folder.path(), 0o1777);
     let program = folder.path().join("convoy");
     crate::common::copy_program(&program);
     open(&program, 0o755);

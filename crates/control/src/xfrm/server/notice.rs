@@ -1,6 +1,5 @@
 //! What people are told of who uses the socket.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use convoy_xfrm::Group;
@@ -33,20 +32,6 @@ pub(super) fn listens(client: &Client, groups: u32, other: Option<&Client>) {
 /// The process, for people.
 pub(super) fn named(client: &Client) -> String {
     format!("{} (pid {})", client.command, client.pid)
-}
-
-/// The name of a process, without what might disturb a log.
-pub(super) fn command(pid: i32) -> Arc<str> {
-    let bytes = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    printable(&bytes)
-}
-
-fn printable(bytes: &[u8]) -> Arc<str> {
-    let text = String::from_utf8_lossy(bytes.trim_ascii_end());
-    if text.is_empty() {
-        return "?".into();
-    }
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>().into()
 }
 
 /// Keeps a message that anybody may cause from filling the log.
@@ -85,13 +70,5 @@ mod tests {
         assert_eq!(throttle.says(start + Throttle::INTERVAL / 2), None);
         assert_eq!(throttle.says(start + Throttle::INTERVAL), Some(2));
         assert_eq!(throttle.says(start + Throttle::INTERVAL * 2), Some(0));
-    }
-
-    #[test]
-    fn names_of_processes_cannot_forge_lines() {
-        assert_eq!(&*printable(b"charon\n"), "charon");
-        assert_eq!(&*printable(b"x\n2026 \x1b[31m\n"), "x?2026 ?[31m");
-        assert_eq!(&*printable(b""), "?");
-        assert_eq!(&*command(i32::MAX), "?");
     }
 }

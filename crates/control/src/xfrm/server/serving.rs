@@ -153,7 +153,7 @@ impl Serving {
     fn welcome(&mut self, socket: OwnedFd) {
         let Ok(peer) = getsockopt(&socket, PeerCredentials) else { return };
         let (pid, uid) = (peer.pid(), peer.uid());
-        let client = Client { pid, uid, command: notice::command(pid) };
+        let client = Client { pid, uid, command: crate::peer::command(pid) };
         if uid != 0 && uid != rustix::process::geteuid().as_raw() {
             return self.complain(|| {
                 let who = notice::named(&client);
