@@ -1,6 +1,6 @@
 //! A thread that accepts connections and gives each a thread of its own, bounded in number, so that who
-//! misbehaves costs nothing but its own connection. When all places are taken, the oldest connection that
-//! keeps us waiting gives way.
+//! misbehaves costs nothing but its own connection. When all places are taken, a connection that has its answer
+//! gives way, or else the oldest one that keeps us waiting.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -18,6 +18,9 @@ use rustix::net::Shutdown;
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a new connection waits for the place of one that gives way.
 const GIVING_WAY: Duration = Duration::from_secs(1);
+
+/// A connection that keeps us waiting for less gives way to nobody.
+const GRACE: Duration = Duration::from_millis(50);
 
 /// What connections come to.
 pub(crate) trait Listener: AsFd + Send + 'static {
@@ -112,8 +115,8 @@ fn accept_one<L: Listener>(
     let held = Held { places: places.clone(), number };
     let serve = serve.clone();
     let spawned = Builder::new().name(format!("{name}-client")).spawn(move || {
-        let working = |is_working| held.places.note(held.number, is_working);
-        if let Err(error) = serve(&stream, &Work { note: &working }) {
+        let note = |state| held.places.note(held.number, state);
+        if let Err(error) = serve(&stream, &Work { note: &note }) {
             tracing::debug!(%error, "{name}: a connection failed");
         }
         // The connection ends with its place, not after it.
@@ -127,25 +130,40 @@ fn accept_one<L: Listener>(
 
 /// By which a connection says when it is we who keep the other side waiting.
 pub(crate) struct Work<'a> {
-    note: &'a dyn Fn(bool),
+    note: &'a dyn Fn(State),
 }
 
 impl Work<'_> {
     /// Does what was asked for. Meanwhile the connection does not give way to others.
     pub(crate) fn of<T>(&self, work: impl FnOnce() -> T) -> T {
-        (self.note)(true);
+        (self.note)(State::Working);
         let done = work();
-        (self.note)(false);
+        (self.note)(State::Waiting(Instant::now()));
         done
     }
+
+    /// The other side has its answer.
+    pub(crate) fn answered(&self) {
+        (self.note)(State::Answered);
+    }
+}
+
+/// Who waits for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// We, for a request or until an answer is taken, since then.
+    Waiting(Instant),
+    /// The other side: what was asked for is being done.
+    Working,
+    /// Nobody.
+    Answered,
 }
 
 /// A connection that has a place.
 struct Taken<S> {
     number: u64,
     stream: Arc<S>,
-    /// What was asked for is being done.
-    is_working: bool,
+    state: State,
     /// It is closed, and its thread about to end.
     gives_way: bool,
 }
@@ -172,33 +190,48 @@ impl<S: AsFd> Places<S> {
                 *numbers += 1;
                 let number = *numbers;
                 let stream = stream.clone();
-                taken.push(Taken { number, stream, is_working: false, gives_way: false });
+                let state = State::Waiting(Instant::now());
+                taken.push(Taken { number, stream, state, gives_way: false });
                 return Some(number);
             }
+            let now = Instant::now();
             if !taken.iter().any(|one| one.gives_way)
-                && let Some(oldest) = taken.iter_mut().find(|one| !one.is_working)
+                && let Some(one) = superfluous(taken, now)
             {
-                oldest.gives_way = true;
+                one.gives_way = true;
                 // Whoever reads or writes there ends at once.
-                let _ = rustix::net::shutdown(oldest.stream.as_fd(), Shutdown::Both);
+                let _ = rustix::net::shutdown(one.stream.as_fd(), Shutdown::Both);
             }
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.saturating_duration_since(now);
             if left.is_zero() {
                 return None;
             }
+            // One may have kept us waiting for long enough by then.
+            let left = left.min(GRACE);
             guard = self.left.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    fn note(&self, number: u64, is_working: bool) {
+    fn note(&self, number: u64, state: State) {
         let mut guard = self.lock();
         if let Some(one) = guard.1.iter_mut().find(|one| one.number == number) {
-            one.is_working = is_working;
+            one.state = state;
         }
         drop(guard);
         // It may be the one that gives way now.
         self.left.notify_all();
     }
+}
+
+/// The connection that is to give way, if one can.
+fn superfluous<S>(taken: &mut [Taken<S>], now: Instant) -> Option<&mut Taken<S>> {
+    let has_waited = |one: &Taken<S>| match one.state {
+        State::Waiting(since) => now.saturating_duration_since(since) >= GRACE,
+        _ => false,
+    };
+    let answered = taken.iter().position(|one| one.state == State::Answered);
+    let at = answered.or_else(|| taken.iter().position(has_waited))?;
+    taken.get_mut(at)
 }
 
 impl<S> Places<S> {

@@ -108,6 +108,7 @@ fn serve(mut stream: &TcpStream, work: &Work<'_>, page: &dyn Fn() -> Arc<str>) -
     write_until(stream, head.as_bytes(), deadline)?;
     write_until(stream, body.as_bytes(), deadline)?;
     stream.shutdown(std::net::Shutdown::Write)?;
+    work.answered();
     // What was not read would make the kernel reset the connection and lose the answer.
     let deadline = Instant::now() + REST;
     let mut rest = [0; 512];
