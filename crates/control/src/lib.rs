@@ -43,6 +43,7 @@ mod place;
 pub mod protocol;
 pub mod server;
 pub mod site;
+pub mod sources;
 pub mod state;
 pub mod status;
 pub mod trace;

@@ -22,6 +22,7 @@ mod openssl_conf;
 mod privileges;
 mod reload;
 mod replay;
+mod standby;
 mod strongswan;
 mod tls_records;
 mod tunnels;

@@ -115,6 +115,21 @@ fn numbers_beyond_the_lease_are_not_used() {
     assert_eq!(wire[0][24..28], 4_u32.to_be_bytes());
 }
 
+/// A sender that asks for many messages leaves others theirs: without them a sender's packets vanish.
+#[test]
+fn one_sender_does_not_take_the_messages_of_others() {
+    let mut pair = Pair::new(&Setup { path_mtu: 1400, ..Setup::default() });
+    let from = |source| inner_with(true, source, "2001:db8:2::1", &[0; 1400], 0);
+    let (_, answers) = pair.protect(&vec![from("2001:db8:1::bad"); 200]);
+    assert_eq!(answers.len(), 8);
+    let (_, answers) = pair.protect(&[from("2001:db8:1::1")]);
+    assert_eq!(answers.len(), 1);
+    pair.now.0 += 8_000_000;
+    let (_, answers) = pair.protect(&vec![from("2001:db8:1::bad"); 200]);
+    assert_eq!(answers.len(), 1, "one more every eight milliseconds");
+    pair.assert_no_leak();
+}
+
 #[test]
 fn too_big_is_answered_to_the_inner_sender() {
     for (v6, least) in [(false, 576), (true, 1280)] {
