@@ -114,6 +114,9 @@ pub enum Verb {
         after_help = "Examples:\n  convoy exec -- ip xfrm state\n  convoy exec -- charon-systemd\n\nThe command runs in this process's place, so signals and exit codes are its own. A library is preloaded into it and its children. It does not reach programs\nthat are linked statically, those in Go, and setuid ones: these are refused.\n\nExit codes before the command runs: 2 it, or the library, is not found or cannot be led;\n3 no gateway serves XFRM at this socket."
     )]
     Exec(ExecArgs),
+    /// What `convoy run` starts to take over daemons' sockets.
+    #[command(hide = true)]
+    OwnSockets,
     /// Show an ESP tunnel at work on this machine: two gateways, two hosts, real traffic.
     Demo(crate::demo::DemoArgs),
 }

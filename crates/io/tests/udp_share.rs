@@ -11,7 +11,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -262,7 +262,7 @@ fn a_daemon_that_was_there_first_is_made_shareable_and_may_restart_before_convoy
         assert!(
             matches!(&refused, IoError::Setup { source, .. } if source.kind() == ErrorKind::AddrInUse)
         );
-        udp::make_shareable(first.as_fd()).unwrap();
+        make_shareable(&first);
         let beside = Config::beside(first.as_fd()).unwrap();
         assert_eq!(beside, Config::new(bench.local));
         let (mut ports, mut steering) = bench.share();
@@ -398,6 +398,11 @@ fn ports_beside_a_socket_are_as_it_is() {
     });
 }
 
+fn make_shareable(socket: &impl AsFd) {
+    let take_over = |fd: BorrowedFd<'_>| udp::take_over(fd, udp::own_user()?);
+    udp::make_shareable(socket.as_fd(), &take_over).unwrap();
+}
+
 /// Makes a socket of another user's.
 fn of_another_user(local: SocketAddr) -> Socket {
     // SAFETY: changes an attribute of the calling thread, and back.
@@ -421,7 +426,7 @@ fn a_daemon_of_another_user_shares_the_port() {
         first.bind(&bench.local.into()).unwrap();
         let first = listening(first);
         assert!(bench.try_share().is_err());
-        udp::make_shareable(first.as_fd()).unwrap();
+        make_shareable(&first);
         let (mut ports, mut steering) = bench.share();
         steering.give(first.as_fd()).unwrap();
         bench.check("other user first", Some(&first), &mut ports);
@@ -429,7 +434,7 @@ fn a_daemon_of_another_user_shares_the_port() {
         // Convoy was first: the daemon can bind only when its socket is ours.
         let second = of_another_user(bench.local);
         assert!(second.bind(&bench.local.into()).is_err());
-        udp::make_shareable(second.as_fd()).unwrap();
+        make_shareable(&second);
         second.bind(&bench.local.into()).unwrap();
         let second = listening(second);
         steering.give(second.as_fd()).unwrap();

@@ -29,6 +29,7 @@ use super::guard::Guard;
 use super::interfaces::{self, Interfaces};
 use super::leaks::{COUNTS, RESTS};
 use super::own_policies::OwnPolicies;
+use super::socket_owner::SocketOwner;
 use super::trace::Protection;
 use super::{Core, ports};
 use crate::exit::{Stop, describe};
@@ -302,7 +303,7 @@ impl Daemons {
         &mut self,
         site: &Site,
         client: &Client,
-        socket: &OwnedFd,
+        (socket, owner): (&OwnedFd, &SocketOwner),
         encap: u32,
     ) -> Result<(), Refusal> {
         if encap != ESP_IN_UDP && encap != 0 {
@@ -323,6 +324,10 @@ impl Daemons {
             );
             tracing::warn!("{} (pid {}): {text}", client.command, client.pid);
             return Err(Refusal::new(Errno::EINVAL, text));
+        }
+        if let Err(error) = owner.make_shareable(socket.as_fd()) {
+            tracing::warn!("{} (pid {}): {error}", client.command, client.pid);
+            return Err(refusal(error));
         }
         let is_new = !self.shared.contains_key(&local);
         if is_new {

@@ -115,7 +115,10 @@ impl Live {
     /// When a thread keeps rights that a running gateway does not need.
     pub(crate) fn give_up(&self, system_calls: SyscallFilter) -> anyhow::Result<()> {
         match &self.lock().gateway {
-            Some(gateway) => privileges::give_up(gateway.core().state().site(), system_calls),
+            Some(gateway) => {
+                gateway.settle_owner();
+                privileges::give_up(gateway.core().state().site(), system_calls)
+            }
             None => Ok(()),
         }
     }

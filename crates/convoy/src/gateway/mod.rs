@@ -22,6 +22,7 @@ mod port_wait;
 mod ports;
 mod questions;
 mod rights;
+mod socket_owner;
 mod trace;
 mod width;
 
@@ -40,7 +41,7 @@ use convoy_control::status::LeakProtection;
 use convoy_control::xfrm::{Answer, Client, Cursor, Kernel, Told};
 use convoy_host::{Applied, Change, Clamp, HostError, LinkName, Network, News, Plan, Watch};
 use convoy_io::pcap::Recorder;
-use convoy_io::udp::{bound_to, make_shareable};
+use convoy_io::udp::bound_to;
 use convoy_ipsec::event::Event;
 use convoy_ipsec::sa::WorkerId;
 use convoy_runtime::{Events, Wiring, WorkerStats};
@@ -69,6 +70,8 @@ pub use live::Live;
 pub use metrics::Metrics;
 pub use plan::{loops, missing_cpus, plain_mtu, plan, wire_mtu};
 pub use ports::{Socket, describe_wire, sockets};
+pub use socket_owner::SocketOwner;
+pub(crate) use socket_owner::serve as own_sockets;
 
 use crate::exit::{Stop, describe};
 
@@ -117,6 +120,7 @@ pub struct Gateway {
     started: Instant,
     /// Why it may not hear that its machine is a copy, if so.
     deaf: Option<String>,
+    owner: SocketOwner,
 }
 
 /// How a host's interfaces are used.
@@ -134,12 +138,14 @@ fn host_medium(sides: &mut Sides) -> anyhow::Result<HostMedium> {
 
 impl Gateway {
     /// Starts everything, in the calling thread's network namespace. Traffic can flow when this
-    /// returns. `alarm` is called from the thread of a worker that fails.
+    /// returns. `owner` changes owners of daemons' sockets; `alarm` is called from the thread of a worker that
+    /// fails.
     ///
     /// # Errors
     /// What failed; everything done until then is taken back, but for leak protection, which stays.
     pub fn start(
         site: Site,
+        owner: SocketOwner,
         alarm: impl Fn(WorkerId) + Clone + Send + 'static,
     ) -> anyhow::Result<Self> {
         let wire_mtu = wire_mtu(&site);
@@ -247,6 +253,7 @@ impl Gateway {
             recorder,
             started: Instant::now(),
             deaf: None,
+            owner,
         }
         .with_routes()
     }
@@ -533,13 +540,18 @@ impl Gateway {
         });
     }
 
+    /// Waits until nothing that the gateway has started holds more rights than it needs.
+    pub(crate) fn settle_owner(&self) {
+        self.owner.settle();
+    }
+
     /// The same for the port of a daemon's socket: perhaps it is this socket that holds it.
     fn open_late_port_of(&mut self, socket: &OwnedFd) -> Result<(), Refusal> {
         let Ok(at) = bound_to(socket.as_fd()) else { return Ok(()) };
         if !self.late.waits_for(at) {
             return Ok(());
         }
-        let shareable = make_shareable(socket.as_fd());
+        let shareable = self.owner.make_shareable(socket.as_fd());
         shareable.map_err(|error| Refusal::new(Errno::EINVAL, error.to_string()))?;
         self.open_late_ports();
         match self.late.waits_for(at) {
@@ -585,7 +597,7 @@ impl Gateway {
             self.open_late_port_of(socket)?;
         }
         let daemons = self.daemons.as_mut().ok_or(Refusal::bare(Errno::EPROTONOSUPPORT))?;
-        daemons.steer(self.core.state().site(), client, socket, encap)
+        daemons.steer(self.core.state().site(), client, (socket, &self.owner), encap)
     }
 
     /// Messages for an IKE daemon that begins to listen to these groups.

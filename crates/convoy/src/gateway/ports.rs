@@ -343,8 +343,8 @@ pub(super) fn wire(carries: WireMatch, ports: Ports, recorder: Option<&Recorder>
     ports.map(|port| WirePort { carries, port }).collect()
 }
 
-/// A group of sockets at the very address of a daemon's socket, which would otherwise get all that
-/// is sent there.
+/// A group of sockets at the very address of a daemon's socket, which is shareable and would otherwise get all
+/// that is sent there.
 ///
 /// # Errors
 /// When it cannot be opened.
@@ -355,7 +355,6 @@ pub(super) fn open_beside(
     let config = udp::Config::beside(socket)?;
     let options = SocketOptions { device: config.options.device.clone(), ..options(site, true) };
     let config = udp::Config { workers: site.workers.count, options, ..config };
-    udp::make_shareable(socket)?;
     let (ports, steering) = udp::share(&config, Form::Extended)?;
     let carries = udp_match(config.local.ip(), config.local.port());
     let ports = boxed(ports).into_iter().map(|port| WirePort { carries, port }).collect();

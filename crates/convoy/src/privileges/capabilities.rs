@@ -30,8 +30,8 @@ fn needed(site: &Site, knows_bpf: bool) -> CapabilitySet {
     let mut needed = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
     let is_xdp = [site.plain.backend, site.wire.backend].contains(&Backend::AfXdp);
     if site.xfrm.is_some() {
-        // A daemon's UDP socket is shared, whatever port and whoever's it is.
-        needed |= CapabilitySet::NET_BIND_SERVICE | CapabilitySet::CHOWN;
+        // A daemon's UDP socket is shared, whatever port it is.
+        needed |= CapabilitySet::NET_BIND_SERVICE;
     }
     let metrics = site.metrics.map(|metrics| metrics.listen.port());
     // These ports may come free only later.
@@ -85,7 +85,7 @@ mod tests {
         assert_eq!(needed(&direct("af_xdp"), false), always | CapabilitySet::SYS_ADMIN);
         let daemons =
             site("[plain]\ninterface = \"tun0\"\n[xfrm]\nsocket = \"/run/convoy/x.sock\"\n");
-        let shared = CapabilitySet::NET_BIND_SERVICE | CapabilitySet::CHOWN | CapabilitySet::BPF;
+        let shared = CapabilitySet::NET_BIND_SERVICE | CapabilitySet::BPF;
         assert_eq!(needed(&daemons, true), always | shared);
     }
 }

@@ -30,6 +30,16 @@ pub(super) fn install(site: &Site, mode: SyscallFilter) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Puts the process that takes over sockets under a filter of its own.
+///
+/// # Errors
+/// When the kernel or the processor's family has no such filters.
+pub(super) fn install_for_owner() -> anyhow::Result<()> {
+    let unknown = SeccompAction::Errno(libc::EPERM as u32);
+    let filter = compile(calls::for_owner()?, SeccompAction::Allow, unknown)?;
+    apply_filter_all_threads(&filter).context("the kernel takes no filter")
+}
+
 /// Whether a gateway of this site loads programs or changes their maps while it runs.
 fn uses_bpf(site: &Site) -> bool {
     site.xfrm.is_some() || [site.plain.backend, site.wire.backend].contains(&Backend::AfXdp)

@@ -13,11 +13,26 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use convoy_control::site::Site;
+use convoy_io::rights;
+use nix::sys::signal::SigSet;
+use rustix::thread::CapabilitySet;
 
 use crate::cli::SyscallFilter;
 use crate::exit::describe;
 
 pub(crate) use memory::keep_private;
+
+/// The process that takes over sockets gives up everything but the right for that.
+///
+/// # Errors
+/// When it keeps other rights. It does without the filter where the kernel has none.
+pub(crate) fn keep_only_chown() -> std::io::Result<()> {
+    rights::keep_only(CapabilitySet::CHOWN.bits())?;
+    // The gateway ends it by closing a socket. Signals to all processes of the unit are not for it.
+    SigSet::all().thread_block()?;
+    let _ = filter::install_for_owner();
+    Ok(())
+}
 
 /// What a folder that the gateway has open costs when it may not follow its path any more.
 fn hidden(folder: &Path) -> String {

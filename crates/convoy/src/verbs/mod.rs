@@ -10,6 +10,7 @@ mod init;
 mod keys;
 mod open;
 mod openssl_conf;
+mod own_sockets;
 mod policy;
 mod reload;
 mod replay;
@@ -45,6 +46,7 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Open(args) => open::run(&args),
         Verb::Replay(args) => replay::run(&args),
         Verb::Exec(args) => exec::run(&args),
+        Verb::OwnSockets => own_sockets::run(),
         Verb::Demo(args) => crate::demo::run(&args),
     }
 }

@@ -19,8 +19,8 @@ use signal_hook::iterator::Signals;
 use crate::cli::RunArgs;
 use crate::exit::{Exit, Stop};
 use crate::gateway::{
-    Absent, Gateway, Live, Metrics, describe_protection, describe_wire, load, missing_addresses,
-    missing_cpus, past_interface, plain_mtu, plan, unprotectable, wire_mtu,
+    Absent, Gateway, Live, Metrics, SocketOwner, describe_protection, describe_wire, load,
+    missing_addresses, missing_cpus, past_interface, plain_mtu, plan, unprotectable, wire_mtu,
 };
 use crate::output;
 use crate::privileges;
@@ -69,6 +69,8 @@ fn serve(site: Site, args: &RunArgs) -> anyhow::Result<Exit> {
 
 fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::Result<Exit> {
     let (events, happened) = mpsc::channel();
+    // Before there are threads.
+    let owner = SocketOwner::start(&site);
     // Before anything is changed on the host, so that no signal finds it half done.
     listen_to_signals(events.clone())?;
     if args.until_stdin_ends {
@@ -86,7 +88,7 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
     let cpu = Cpu::detect().map_err(|e| Stop::usage(e.to_string()))?;
     // Before sequence numbers are leased, so that no copy that is made from there on is missed.
     let generations = watch_generations();
-    let gateway = Gateway::start(site, alarm)?;
+    let gateway = Gateway::start(site, owner, alarm)?;
     tracing::info!(interface = gateway.interface(), tier = %cpu.best(), "gateway runs");
     let multicast = Multicast::new().context("a descriptor for events")?;
     let live = Live::new(gateway, cpu, multicast.clone(), move || drop(events.send(Event::End)));

@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use crate::common::inside::{Inside, Outcome};
 use crate::common::{Gateway, PATIENCE, Plan, convoy, sandboxed, status, text};
 use convoy_lab::traffic::{Ping, Watch};
 use convoy_lab::{Family, Topology, TopologyConfig};
+use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rustix::fs::{StatVfsMountFlags, XattrFlags, setxattr, statvfs};
@@ -22,8 +25,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 const ALWAYS: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
 
 /// What is kept for daemons, too.
-const FOR_DAEMONS: CapabilitySet =
-    CapabilitySet::NET_BIND_SERVICE.union(CapabilitySet::CHOWN).union(CapabilitySet::BPF);
+const FOR_DAEMONS: CapabilitySet = CapabilitySet::NET_BIND_SERVICE.union(CapabilitySet::BPF);
 
 /// What lets a gateway that these tests start lock its memory: no limit, the right to raise it, or that to
 /// pass it, which it then keeps. Nothing: it cannot.
@@ -138,8 +140,11 @@ fn a_gateway_for_daemons_runs_with_what_its_unit_leaves_it() {
     let command = sandboxed(folder.path());
     let mut gateway = Gateway::launch_by(&lab.a.gateway, command, &site);
     assert!(gateway.wait_ready(), "not ready:\n{}", gateway.log());
-    // For the start alone, to hear that the machine is a copy.
-    assert_narrow(&gateway, ALWAYS | FOR_DAEMONS, CapabilitySet::SYSLOG);
+    // For the start alone: to hear that the machine is a copy, and for the process that takes over sockets.
+    let bound = CapabilitySet::SYSLOG | CapabilitySet::CHOWN;
+    assert_narrow(&gateway, ALWAYS | FOR_DAEMONS, bound);
+    assert_eq!(children(gateway.pid()).len(), 1, "{}", gateway.log());
+    assert!(!gateway.log().contains("cannot be shared"), "{}", gateway.log());
     let output = convoy(&["reload", site.to_str().unwrap()]);
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     assert!(gateway.terminate().success());
@@ -244,4 +249,115 @@ fn a_program_with_capabilities_of_its_file_ignores_the_variable_that_denies_cpu_
         }
     };
     assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// A gateway for daemons, and where its files are.
+fn for_daemons(lab: &Topology, folder: &Path) -> Gateway {
+    let site = folder.join("g.toml");
+    let place = folder.display();
+    let site_text = format!(
+        "name = \"g\"\ncontrol_socket = \"{place}/g.sock\"\n[plain]\ninterface = \"tun0\"\n\
+         [xfrm]\nsocket = \"{place}/g.xfrm.sock\"\n"
+    );
+    fs::write(&site, &site_text).unwrap();
+    fs::set_permissions(&site, fs::Permissions::from_mode(0o600)).unwrap();
+    Gateway::start(&lab.a.gateway, &site)
+}
+
+/// What a process that a gateway has started is allowed, by its thread's `status`.
+fn children(process: u32) -> Vec<BTreeMap<String, String>> {
+    let list = fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
+    list.split_whitespace()
+        .flat_map(|child| threads(child.parse().unwrap()).into_values())
+        .collect()
+}
+
+/// Files of other users that all may read are what ownership would lead to.
+#[test]
+fn a_gateway_that_was_taken_over_makes_no_file_its_own() {
+    if !crate::common::can_make_namespaces() {
+        return;
+    }
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let lab = lab();
+    let gateway = for_daemons(&lab, folder.path());
+    let file = folder.path().join("bashrc");
+    fs::write(&file, "alias ls=ls\n").unwrap();
+    std::os::unix::fs::chown(&file, Some(65534), Some(65534)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let path = file.to_str().unwrap();
+    let Some(mut inside) = Inside::of(gateway.pid()) else { return };
+    assert_eq!(inside.open(path, libc::O_WRONLY), Outcome::Failed(Errno::EACCES));
+    // Standard error is such a file, too, if it can be opened no more.
+    let open = inside.open(path, libc::O_RDONLY).descriptor().unwrap_or(2);
+    let refused = Outcome::Failed(Errno::EPERM);
+    assert_eq!(inside.call(libc::SYS_fchown, [open, 0, 0, 0, 0, 0]), refused);
+    let at = inside.path(path);
+    assert_eq!(inside.call(libc::SYS_chown, [at, 0, 0, 0, 0, 0]), refused);
+    let here = libc::AT_FDCWD as u64;
+    let at = inside.path(path);
+    assert_eq!(inside.call(libc::SYS_fchownat, [here, at, 0, 0, 0, 0]), refused);
+    assert_eq!(inside.open(path, libc::O_WRONLY), Outcome::Failed(Errno::EACCES));
+    drop(inside);
+    let about = fs::metadata(&file).unwrap();
+    assert_eq!(about.uid(), 65534);
+    // The right is with a process that has nothing else, and can do nothing else.
+    let chown = format!("{:016x}", CapabilitySet::CHOWN.bits());
+    let none = format!("{:016x}", 0);
+    let helpers = children(gateway.pid());
+    assert_eq!(helpers.len(), 1, "{helpers:?}");
+    for status in &helpers {
+        let sets = ["CapPrm", "CapEff", "CapInh", "CapAmb"].map(|set| status[set].as_str());
+        assert_eq!(sets, [&*chown, &*chown, &*none, &*none]);
+        assert_eq!([&*status["NoNewPrivs"], &*status["Seccomp"]], ["1", "2"]);
+    }
+    let helper = helpers[0]["Pid"].parse().unwrap();
+    let mut inside = Inside::of(helper).unwrap();
+    assert_eq!(inside.open(path, libc::O_RDONLY), refused);
+    drop(inside);
+    assert!(gateway.terminate().success());
+    assert!(!Path::new(&format!("/proc/{helper}")).exists(), "the process is left over");
+}
+
+/// A daemon that is led to a gateway by `convoy exec`: its socket is another user's, and there first.
+const DAEMON: &str = "\
+import os, socket, sys
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+os.fchown(s.fileno(), 65534, -1)
+s.bind(('0.0.0.0', 4500))
+print('bound', flush=True)
+sys.stdin.readline()
+s.setsockopt(socket.IPPROTO_UDP, 100, 2)
+print(os.fstat(s.fileno()).st_uid, flush=True)
+sys.stdin.readline()
+";
+
+#[test]
+fn a_daemon_of_another_user_shares_its_port_also_when_it_was_there_first() {
+    if !crate::common::can_make_namespaces() {
+        return;
+    }
+    if Command::new("python3").arg("-c").arg("").status().is_err() {
+        println!("SKIPPED: the daemon of this test is in Python, which is not here");
+        return;
+    }
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let lab = lab();
+    let socket = folder.path().join("g.xfrm.sock");
+    let (name, library) = crate::common::preload();
+    let mut command = Command::new("python3");
+    command.args(["-c", DAEMON]).env("LD_PRELOAD", library).env("CONVOY_XFRM_SOCKET", &socket);
+    command.env(name, "").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut daemon = lab.a.gateway.spawn(&mut command).unwrap();
+    let mut lines = BufReader::new(daemon.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "bound");
+    let gateway = for_daemons(&lab, folder.path());
+    let mut input = daemon.stdin.take().unwrap();
+    input.write_all(b"\n").unwrap();
+    let owner = lines.next().map(Result::unwrap);
+    assert_eq!(owner.as_deref(), Some("0"), "{}", gateway.log());
+    assert!(gateway.log().contains("shares UDP 0.0.0.0:4500"), "{}", gateway.log());
+    drop(input);
+    assert!(daemon.wait().unwrap().success());
+    assert!(gateway.terminate().success());
 }

@@ -19,7 +19,10 @@ mod steer;
 mod tx;
 
 pub use config::{Config, NAT_TRAVERSAL_PORT, open, share};
-pub use steer::{Form, Given, SteerError, Steering, bound_to, make_shareable};
+pub use steer::{
+    Form, Given, SteerError, Steering, TakeOver, bound_to, make_shareable, own_user, owner_of,
+    take_over,
+};
 
 use core::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};

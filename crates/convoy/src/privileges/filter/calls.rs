@@ -50,8 +50,6 @@ const ALLOWED: &[i64] = &[
     // The sign in a state folder that was lost.
     libc::SYS_fsetxattr,
     libc::SYS_fgetxattr,
-    // The owner of a daemon's socket that is shared.
-    libc::SYS_fchown,
     libc::SYS_umask,
     libc::SYS_fcntl,
     libc::SYS_dup,
@@ -109,6 +107,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_getcpu,
     libc::SYS_exit,
     libc::SYS_exit_group,
+    // The process that takes over sockets has ended.
+    libc::SYS_wait4,
     libc::SYS_gettid,
     libc::SYS_getpid,
     libc::SYS_getppid,
@@ -202,6 +202,36 @@ const REFUSED: &[i64] = &[
     libc::SYS_sched_setaffinity,
     libc::SYS_mlockall,
     libc::SYS_munlockall,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+];
+
+/// The same under the names that only this family of processors still has.
+#[cfg(target_arch = "x86_64")]
+const REFUSED_OLDER: &[i64] = &[libc::SYS_chown, libc::SYS_lchown];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_OLDER: &[i64] = &[];
+
+/// Calls of the process that takes over sockets; its memory, its end, and what Rust's library asks.
+const OWNER: &[i64] = &[
+    libc::SYS_recvmsg,
+    libc::SYS_write,
+    libc::SYS_sendto,
+    libc::SYS_fchown,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_close,
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_futex,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sigaltstack,
+    libc::SYS_restart_syscall,
 ];
 
 /// Kinds of sockets that a gateway opens while it runs.
@@ -218,7 +248,20 @@ pub(super) fn fatal() -> impl Iterator<Item = i64> {
 
 /// Calls that fail with `EPERM`.
 pub(super) fn refused() -> impl Iterator<Item = i64> {
-    REFUSED.iter().copied()
+    REFUSED.iter().chain(REFUSED_OLDER).copied()
+}
+
+/// Calls that the process makes which takes over sockets.
+pub(super) fn for_owner() -> Result<Rules, BackendError> {
+    let mut rules: Rules = OWNER.iter().map(|&call| (call, Vec::new())).collect();
+    rules.insert(libc::SYS_mmap, vec![no_code()?]);
+    rules.insert(libc::SYS_mprotect, vec![no_code()?]);
+    Ok(rules)
+}
+
+/// No memory with code in it is made, and none becomes code.
+fn no_code() -> Result<SeccompRule, BackendError> {
+    when(2, Dword, MaskedEq(libc::PROT_EXEC as u64), 0)
 }
 
 /// Calls that the gateway makes, whose number as a process is `process`.
@@ -227,8 +270,6 @@ pub(super) fn allowed(process: u32, bpf: bool) -> Result<Rules, BackendError> {
     if bpf {
         rules.insert(libc::SYS_bpf, Vec::new());
     }
-    // No memory with code in it is made, and none becomes code.
-    let no_code = || when(2, Dword, MaskedEq(libc::PROT_EXEC as u64), 0);
     rules.insert(libc::SYS_mmap, vec![no_code()?]);
     rules.insert(libc::SYS_mprotect, vec![no_code()?]);
     // Threads, but no processes. Of `clone3` no filter can see the flags: at its ENOSYS, `clone` is taken.
@@ -284,7 +325,7 @@ mod tests {
     fn no_call_is_on_two_lists() {
         let allowed = allowed(1, true).unwrap();
         for call in fatal() {
-            assert!(!allowed.contains_key(&call) && !REFUSED.contains(&call), "{call}");
+            assert!(!allowed.contains_key(&call) && refused().all(|other| other != call), "{call}");
         }
         for call in refused() {
             assert!(!allowed.contains_key(&call), "{call}");

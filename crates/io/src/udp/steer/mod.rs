@@ -155,26 +155,54 @@ pub fn bound_to(fd: BorrowedFd<'_>) -> Result<SocketAddr, IoError> {
     local.ok_or(IoError::Steer(SteerError::NotUdp))
 }
 
-/// Lets a socket share its port with sockets of this process: `SO_REUSEPORT`, and the same owner. A
-/// daemon of another user can bind a port that Convoy holds only if this was done before.
+/// Makes a socket one of this process's user, who needs `CAP_CHOWN` for that ([`take_over`]).
+pub type TakeOver<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<()>;
+
+/// Lets a socket share its port with sockets of this process: `SO_REUSEPORT`, and the same owner, by
+/// `take_over` if it is another one. A daemon of another user can bind a port that Convoy holds only if this
+/// was done before.
 ///
 /// # Errors
-/// [`SteerError::NotUdp`], or [`IoError::Setup`] without the right to change the owner (`CAP_CHOWN`).
-pub fn make_shareable(fd: BorrowedFd<'_>) -> Result<(), IoError> {
-    let v4 = bound_to(fd)?.is_ipv4();
+/// [`SteerError::NotUdp`], or [`IoError::Setup`] when the owner cannot be changed.
+pub fn make_shareable(fd: BorrowedFd<'_>, take_over: TakeOver<'_>) -> Result<(), IoError> {
+    bound_to(fd)?;
     SockRef::from(&fd)
         .set_reuse_port(true)
         .map_err(IoError::setup("share the port of the socket handed over"))?;
-    // The kernel compares owners of sockets, so that of a fresh one says who we are.
-    let domain = if v4 { Domain::IPV4 } else { Domain::IPV6 };
-    let own = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))
-        .map_err(IoError::setup("open a udp socket"))?;
     let step = "make the socket handed over one of this user";
-    let ours = fact_of(&own).map_err(IoError::setup(step))?.owner;
+    let ours = own_user().map_err(IoError::setup(step))?;
     if fact_of(&fd).map_err(IoError::setup(step))?.owner != ours {
-        fchown(fd, Some(ours), None).map_err(IoError::setup(step))?;
+        take_over(fd).map_err(IoError::setup(step))?;
     }
     Ok(())
+}
+
+/// Gives a UDP socket this owner, as [`own_user`] says it. Needs `CAP_CHOWN`.
+///
+/// # Errors
+/// When it is no UDP socket, or without that right.
+pub fn take_over(fd: BorrowedFd<'_>, user: u32) -> io::Result<()> {
+    bound_to(fd).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    fchown(fd, Some(user), None)
+}
+
+/// The owner of sockets that this process opens. The kernel compares owners of sockets, so that of a fresh
+/// one says who we are.
+///
+/// # Errors
+/// When no socket can be opened.
+pub fn own_user() -> io::Result<u32> {
+    let open = |domain| Socket::new(domain, Type::DGRAM, Some(Protocol::UDP));
+    let own = open(Domain::IPV4).or_else(|_| open(Domain::IPV6))?;
+    fact_of(&own).map(|fact| fact.owner)
+}
+
+/// Who owns a socket.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn owner_of(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    fact_of(&fd).map(|fact| fact.owner)
 }
 
 impl Steering {
@@ -206,7 +234,7 @@ impl Steering {
         }
     }
 
-    /// Has IKE go to this socket of a daemon, which is made shareable first ([`make_shareable`]). The
+    /// Has IKE go to this socket of a daemon, which was made shareable ([`make_shareable`]). The
     /// descriptor is not kept: when the daemon closes the socket, its place is free. The same socket may
     /// be given again.
     ///
@@ -217,7 +245,6 @@ impl Steering {
     /// [`SteerError`], or [`IoError::Setup`] when the kernel refuses.
     pub fn give(&mut self, fd: BorrowedFd<'_>) -> Result<Given, IoError> {
         self.check(fd)?;
-        make_shareable(fd)?;
         let step = "steer to the socket handed over";
         match &mut self.by {
             By::Map(map) => put_daemon(map.as_fd(), self.local, fd),

@@ -1,0 +1,25 @@
+//! `convoy own-sockets`: the process by which a gateway takes over daemons' sockets.
+
+use std::os::fd::AsFd as _;
+
+use nix::sys::socket::{AddressFamily, SockType, SockaddrLike as _, UnixAddr};
+use nix::sys::socket::{getsockname, getsockopt, sockopt};
+
+use crate::exit::{Exit, Stop};
+use crate::gateway;
+
+pub(super) fn run() -> anyhow::Result<Exit> {
+    if !is_unix_stream() {
+        return Err(Stop::usage("this verb is for `convoy run`, which starts it by itself"));
+    }
+    gateway::own_sockets()?;
+    Ok(Exit::Ok)
+}
+
+/// Whether standard input is what a gateway gives.
+fn is_unix_stream() -> bool {
+    let stdin = std::io::stdin();
+    getsockopt(&stdin.as_fd(), sockopt::SockType).is_ok_and(|kind| kind == SockType::Stream)
+        && getsockname::<UnixAddr>(std::os::fd::AsRawFd::as_raw_fd(&stdin))
+            .is_ok_and(|address| address.family() == Some(AddressFamily::Unix))
+}
