@@ -210,11 +210,15 @@ fn ipv6_packets_of_the_least_size_pass_a_narrower_ipv4_path() {
 fn answers_are_limited_in_rate() {
     let setup = Setup { path_mtu: 1400, ..Setup::default() };
     let mut pair = Pair::new(&setup);
-    let (_, answers) = pair.protect(&vec![inner(true, 1390); 1000]);
+    let from =
+        |n: usize| inner_with(true, &format!("2001:db8:1::{n:x}"), "2001:db8:2::1", &[0; 1390], 0);
+    // Of so many senders, none comes to his own limit first.
+    let packets: Vec<_> = (0..1000).map(from).collect();
+    let (_, answers) = pair.protect(&packets);
     assert!((1..=64).contains(&answers.len()), "{} answers", answers.len());
     assert_eq!(pair.refused(DropReason::TooBig), 1000);
     pair.now = Now(pair.now.0 + 10_000_000);
-    let (_, more) = pair.protect(&vec![inner(true, 1390); 1000]);
+    let (_, more) = pair.protect(&packets);
     assert_eq!(more.len(), 10, "one a millisecond");
 }
 
