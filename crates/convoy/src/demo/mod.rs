@@ -15,6 +15,7 @@ mod ike;
 mod lab;
 mod left_running;
 mod memory;
+#[cfg(feature = "bench")]
 mod one_sa;
 mod packets;
 mod progress;
@@ -187,6 +188,9 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
         )));
     }
     if args.one_sa {
+        #[cfg(not(feature = "bench"))]
+        return Err(crate::verbs::left_out("demo --one-sa"));
+        #[cfg(feature = "bench")]
         return one_sa::run(args.workers, args.seconds, args.json);
     }
     check_faults(&args.engine, &args.fault)?;

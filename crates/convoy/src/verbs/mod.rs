@@ -1,6 +1,7 @@
 //! One file per verb.
 
 mod ask;
+#[cfg(feature = "bench")]
 pub mod bench;
 mod check;
 mod crypto;
@@ -9,7 +10,8 @@ mod exec;
 mod init;
 mod keys;
 mod open;
-mod openssl_conf;
+#[cfg(feature = "provider")]
+pub mod openssl_conf;
 mod own_sockets;
 mod policy;
 mod reload;
@@ -38,8 +40,14 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Policy(args) => policy::run(&args),
         Verb::Trace(args) => trace::run(&args),
         Verb::Crypto(args) => crypto::run(&args),
+        #[cfg(feature = "provider")]
         Verb::OpensslConf(args) => openssl_conf::run(&args),
+        #[cfg(not(feature = "provider"))]
+        Verb::OpensslConf(_) => Err(left_out("openssl-conf")),
+        #[cfg(feature = "bench")]
         Verb::Bench(args) => bench::run(&args),
+        #[cfg(not(feature = "bench"))]
+        Verb::Bench(_) => Err(left_out("bench")),
         Verb::Keys(args) => keys::run(&args),
         Verb::Reload(args) => reload::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
@@ -49,4 +57,12 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::OwnSockets => own_sockets::run(),
         Verb::Demo(args) => crate::demo::run(&args),
     }
+}
+
+/// What a program says that was built without some of its features, as `make demo` builds it.
+#[cfg(not(all(feature = "bench", feature = "provider")))]
+pub(crate) fn left_out(what: &str) -> anyhow::Error {
+    crate::exit::Stop::usage(format!(
+        "this program was built without `convoy {what}`: `make build` makes one that has all of its verbs"
+    ))
 }
