@@ -24,8 +24,8 @@ impl Node {
     fn start() -> Self {
         let namespace = Namespace::anonymous().unwrap();
         ip(&namespace, "link add wire type veth peer name far");
-        ip(&namespace, "link add lan type dummy");
-        for link in ["lo", "wire", "far", "lan"] {
+        ip(&namespace, "link add lan type veth peer name far-lan");
+        for link in ["lo", "wire", "far", "lan", "far-lan"] {
             ip(&namespace, &format!("link set {link} up"));
         }
         ip(&namespace, "address add 198.51.100.1/24 dev wire");
