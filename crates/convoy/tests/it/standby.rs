@@ -90,7 +90,7 @@ impl Node {
         std::thread::sleep(Duration::from_millis(100));
         let sas = &status(&self.site)["sas"];
         let out = sas.as_array().unwrap().iter().filter(|sa| sa["direction"] == "outbound");
-        out.map(|sa| sa["packets"].as_u64().unwrap()).sum()
+        out.map(|sa| sa["flow"]["packets"].as_u64().unwrap()).sum()
     }
 }
 
