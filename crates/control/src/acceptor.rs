@@ -12,6 +12,8 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::ReceiveTimeout;
 use nix::sys::time::{TimeVal, TimeValLike};
 
+use crate::throttle::Throttle;
+
 /// Time between looks at whether it shall end.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -70,8 +72,9 @@ impl Acceptor {
         let thread = Builder::new().name(name.into()).spawn(move || {
             let serve = Arc::new(serve);
             let open = Arc::new(AtomicUsize::new(0));
+            let mut complaints = Throttle::default();
             while !theirs.load(Ordering::Relaxed) {
-                accept_one(name, &listener, most, &serve, &open);
+                accept_one(name, &listener, most, &serve, &open, &mut complaints);
             }
         })?;
         Ok(Self { stopping, thread: Some(thread) })
@@ -93,6 +96,7 @@ fn accept_one<L: Listener>(
     most: usize,
     serve: &Arc<impl Fn(L::Stream) -> io::Result<()> + Send + Sync + 'static>,
     open: &Arc<AtomicUsize>,
+    complaints: &mut Throttle,
 ) {
     let stream = match listener.next() {
         Ok(stream) => stream,
@@ -103,7 +107,7 @@ fn accept_one<L: Listener>(
         }
         Err(error) => {
             // Such as too many open files: worth a pause, not an end.
-            tracing::warn!(%error, "{name}: cannot accept connections");
+            complaints.warn(|| format!("{name}: cannot accept connections: {error}"));
             return std::thread::sleep(LOOK);
         }
     };
@@ -119,7 +123,7 @@ fn accept_one<L: Listener>(
         }
     });
     if let Err(error) = spawned {
-        tracing::warn!(%error, "{name}: a connection cannot be served");
+        complaints.warn(|| format!("{name}: a connection cannot be served: {error}"));
     }
 }
 
@@ -129,5 +133,66 @@ struct Countdown(Arc<AtomicUsize>);
 impl Drop for Countdown {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::sync::Mutex;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// As when the process has as many files open as it may.
+    struct Exhausted(UnixListener);
+
+    impl AsFd for Exhausted {
+        fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+
+    impl Listener for Exhausted {
+        type Stream = UnixStream;
+
+        fn next(&self) -> io::Result<UnixStream> {
+            Err(io::Error::from_raw_os_error(nix::libc::EMFILE))
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_process_without_free_descriptors_rests_and_says_so_once_in_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = Exhausted(UnixListener::bind(folder.path().join("x")).unwrap());
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let (serve, open) = (Arc::new(|_| Ok(())), Arc::new(AtomicUsize::new(0)));
+        let mut complaints = Throttle::default();
+        let start = Instant::now();
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..3 {
+                accept_one("test", &listener, 1, &serve, &open, &mut complaints);
+            }
+        });
+        assert!(start.elapsed() >= 3 * LOOK, "it spins");
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.matches("test: cannot accept connections: Too many").count(), 1, "{text}");
+        assert_eq!(open.load(Ordering::Relaxed), 0);
     }
 }

@@ -45,6 +45,7 @@ pub mod server;
 pub mod site;
 pub mod state;
 pub mod status;
+mod throttle;
 pub mod trace;
 pub mod wireshark;
 pub mod xfrm;

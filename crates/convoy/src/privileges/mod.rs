@@ -1,7 +1,7 @@
 //! What a running gateway may do: no more than it needs.
 //!
-//! * `memory`: before keys are read, no core file and no debugger of the same user gets at them, and they
-//!   are not swapped out;
+//! * `memory`: before keys are read, by any verb, no core file and no debugger of the same user gets at them, and
+//!   they are not swapped out;
 //! * `capabilities`: once the gateway has started, every thread keeps those that its site needs;
 //! * `filter`: from then on, the kernel refuses system calls that no gateway makes.
 
@@ -17,7 +17,7 @@ use convoy_control::site::Site;
 use crate::cli::SyscallFilter;
 use crate::exit::describe;
 
-pub(crate) use memory::keep_private;
+pub(crate) use memory::{keep_private, keep_private_for_now};
 
 /// What a folder that the gateway has open costs when it may not follow its path any more.
 fn hidden(folder: &Path) -> String {
