@@ -14,6 +14,8 @@ use nix::sys::socket::sockopt::{ReceiveTimeout, SendTimeout};
 use nix::sys::time::{TimeVal, TimeValLike};
 use rustix::net::Shutdown;
 
+use crate::throttle::Throttle;
+
 /// Time between looks at whether it shall end.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long a new connection waits for the place of one that gives way.
@@ -75,8 +77,9 @@ impl Acceptor {
         let thread = Builder::new().name(name.into()).spawn(move || {
             let serve = Arc::new(serve);
             let places = Arc::new(Places::new(most));
+            let mut complaints = Throttle::default();
             while !theirs.load(Ordering::Relaxed) {
-                accept_one(name, &listener, &serve, &places);
+                accept_one(name, &listener, &serve, &places, &mut complaints);
             }
         })?;
         Ok(Self { stopping, thread: Some(thread) })
@@ -97,6 +100,7 @@ fn accept_one<L: Listener>(
     listener: &L,
     serve: &Arc<impl Fn(&L::Stream, &Work<'_>) -> io::Result<()> + Send + Sync + 'static>,
     places: &Arc<Places<L::Stream>>,
+    complaints: &mut Throttle,
 ) {
     let stream = match listener.next() {
         Ok(stream) => Arc::new(stream),
@@ -107,7 +111,7 @@ fn accept_one<L: Listener>(
         }
         Err(error) => {
             // Such as too many open files: worth a pause, not an end.
-            tracing::warn!(%error, "{name}: cannot accept connections");
+            complaints.warn(|| format!("{name}: cannot accept connections: {error}"));
             return std::thread::sleep(LOOK);
         }
     };
@@ -124,7 +128,7 @@ fn accept_one<L: Listener>(
         drop(held);
     });
     if let Err(error) = spawned {
-        tracing::warn!(%error, "{name}: a connection cannot be served");
+        complaints.warn(|| format!("{name}: a connection cannot be served: {error}"));
     }
 }
 
@@ -282,4 +286,63 @@ where
 /// As sockets take it: 0 would mean for ever.
 fn time(time: Duration) -> TimeVal {
     TimeVal::microseconds(i64::try_from(time.as_micros()).unwrap_or(i64::MAX).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+
+    /// As when the process has as many files open as it may.
+    struct Exhausted(UnixListener);
+
+    impl AsFd for Exhausted {
+        fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+            self.0.as_fd()
+        }
+    }
+
+    impl Listener for Exhausted {
+        type Stream = UnixStream;
+
+        fn next(&self) -> io::Result<UnixStream> {
+            Err(io::Error::from_raw_os_error(nix::libc::EMFILE))
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_process_without_free_descriptors_rests_and_says_so_once_in_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = Exhausted(UnixListener::bind(folder.path().join("x")).unwrap());
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let serve = Arc::new(|_: &UnixStream, _: &Work<'_>| Ok(()));
+        let places = Arc::new(Places::new(1));
+        let mut complaints = Throttle::default();
+        let start = Instant::now();
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..3 {
+                accept_one("test", &listener, &serve, &places, &mut complaints);
+            }
+        });
+        assert!(start.elapsed() >= 3 * LOOK, "it spins");
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.matches("test: cannot accept connections: Too many").count(), 1, "{text}");
+        assert_eq!(places.lock().1.len(), 0);
+    }
 }

@@ -46,6 +46,7 @@ pub mod site;
 pub mod sources;
 pub mod state;
 pub mod status;
+mod throttle;
 pub mod trace;
 pub mod wireshark;
 pub mod xfrm;

@@ -116,7 +116,7 @@ pub enum Verb {
     Open(OpenArgs),
     /// Send the packets of a capture through a gateway that exists only for that.
     #[command(
-        after_help = "Examples:\n  convoy replay left.toml --plain-in plain.pcap --wire-out esp.pcap\n  convoy replay right.toml --wire-in esp.pcap --plain-out plain.pcap --json\n\nSequence numbers are leased in the state folder as by a running gateway, so no nonce repeats."
+        after_help = "Examples:\n  convoy replay left.toml --plain-in plain.pcap --wire-out esp.pcap\n  convoy replay right.toml --wire-in esp.pcap --plain-out plain.pcap --json\n\nSequence numbers are leased in the state folder as by a running gateway, so no nonce repeats. Captures that are\nwritten have mode 0600; links are not followed."
     )]
     Replay(ReplayArgs),
     /// Run a command whose XFRM sockets lead to Convoy instead of the kernel.

@@ -25,12 +25,16 @@ pub(crate) use exec::{Listener, find_library, probe};
 
 use crate::cli::Verb;
 use crate::exit::Exit;
+use crate::privileges;
 
 /// Does what the command line asks for.
 ///
 /// # Errors
 /// What is printed to standard error; [`crate::exit::code_of`] tells the exit code.
 pub fn run(verb: Verb) -> anyhow::Result<Exit> {
+    if has_keys(&verb) {
+        privileges::keep_private_for_now();
+    }
     match verb {
         Verb::Init(args) => init::run(&args),
         Verb::Check(args) => check::run(&args),
@@ -65,4 +69,23 @@ pub(crate) fn left_out(what: &str) -> anyhow::Error {
     crate::exit::Stop::usage(format!(
         "this program was built without `convoy {what}`: `make build` makes one that has all of its verbs"
     ))
+}
+
+/// Whether a verb makes keys, asks for them, or reads a site file, which holds them. A gateway and a demonstration see
+/// to it themselves.
+const fn has_keys(verb: &Verb) -> bool {
+    match verb {
+        Verb::Run(args) => args.dry_run,
+        Verb::Replay(_) | Verb::Demo(_) => false,
+        // What it runs would inherit a part of it.
+        Verb::Exec(_) => false,
+        // It gives up by itself all but what it is for.
+        Verb::OwnSockets => false,
+        // The keys of measurements are nobody's.
+        Verb::Bench(_) | Verb::OpensslConf(_) => false,
+        Verb::Init(_) | Verb::Check(_) | Verb::Keys(_) | Verb::Doctor(_) | Verb::Open(_) => true,
+        // They look for the gateway's socket in its site file.
+        Verb::Status(_) | Verb::Sa(_) | Verb::Policy(_) | Verb::Trace(_) => true,
+        Verb::Crypto(_) | Verb::Reload(_) => true,
+    }
 }

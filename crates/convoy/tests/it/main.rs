@@ -19,6 +19,7 @@ mod live;
 mod mtu;
 mod nonce;
 mod openssl_conf;
+mod private;
 mod privileges;
 mod reload;
 mod replay;
