@@ -205,6 +205,7 @@ One line for each thing: OK, note (worth knowing, or not to be seen by this user
 it was found and what would be right. What is looked at:
   kernel ESP    modules esp4 and esp6, blocked or loaded; Convoy does without them
   TUN, rights   what `convoy run` needs: /dev/net/tun and capabilities
+  Landlock      whether the kernel keeps a running gateway from files that it does not need
   clock, IPv6   certificates and lifetimes need a clock that is right
   routes        routes past the tunnels, rules ahead of Convoy's, rp_filter, forwarding, peers without a route
   packet filter whether the kernel has nf_tables
@@ -256,6 +257,19 @@ pub struct RunArgs {
     /// What becomes of system calls that a gateway does not need once it has started.
     #[arg(long, value_enum, default_value_t = SyscallFilter::On, value_name = "WHAT")]
     pub syscall_filter: SyscallFilter,
+    /// Which files the gateway may use once it runs: those that its site needs (Landlock, Linux 5.13), or all of
+    /// its user.
+    #[arg(long, value_enum, default_value_t = Landlock::On, value_name = "WHAT")]
+    pub landlock: Landlock,
+}
+
+/// Which files a running gateway may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Landlock {
+    /// Those that its site needs, where the kernel has Landlock.
+    On,
+    /// All that its user may use.
+    Off,
 }
 
 /// What becomes of system calls that a running gateway does not need.

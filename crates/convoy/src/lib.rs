@@ -4,7 +4,8 @@
 //! * [`verbs`] has one file per verb;
 //! * [`demo`] is the demonstration;
 //! * `doctor` looks at what on a host helps or hinders;
-//! * `privileges` gives up what a running gateway does not need.
+//! * `privileges` gives up what a running gateway does not need;
+//! * `service_manager` tells systemd how far a gateway is.
 #![forbid(unsafe_code)]
 
 pub mod cli;
@@ -15,6 +16,7 @@ pub mod gateway;
 mod interrupt;
 mod output;
 mod privileges;
+mod service_manager;
 pub mod verbs;
 
 use std::io::IsTerminal;

@@ -14,6 +14,7 @@
 //! | [`pcap`]  | tests, captures | replays a file, records to a file, taps another port           |
 //! | [`fault`] | tests      | loses, doubles, reorders, damages and cuts packets of another port   |
 //! | [`rights`] | the process     | gives up capabilities in all threads, for programs that have started |
+//! | [`landlock`] | the process   | which files it may use from then on                               |
 //!
 //! This crate does not look into packets beyond what a backend needs to carry them.
 //!
@@ -42,6 +43,7 @@ mod counters;
 mod error;
 mod error_queue;
 pub mod fault;
+pub mod landlock;
 pub mod link;
 pub mod mem;
 mod offload;

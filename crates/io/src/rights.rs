@@ -1,14 +1,16 @@
-//! Gives up capabilities in every thread of the process.
+//! Gives up capabilities, and the use of files, in every thread of the process.
 //!
-//! The kernel lets a thread change only its own capabilities, and threads that a start has made have those
-//! of the thread that made them. So each is asked by a signal, and `/proc/self/task` tells when all have done it.
+//! The kernel lets a thread change only its own capabilities and put only itself under a ruleset of Landlock, and
+//! threads that a start has made have those of the thread that made them. So each is asked by a signal, says that
+//! it has done so, and `/proc/self/task` tells of its capabilities.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
-use crate::sys::Broadcast;
+use crate::landlock::Ruleset;
+use crate::sys::{Broadcast, Done};
 
 /// How long threads may take. One that works answers at once; one in a system call that cannot be
 /// interrupted, when that ends.
@@ -56,25 +58,31 @@ impl Rights {
 }
 
 /// Every thread of the process gives up all capabilities but those of `keep` (a bit for each number), and
-/// can gain none by running a program. Who has `CAP_SETPCAP` also takes them out of the bounding set.
-/// Threads that are started later have what those that start them have.
+/// can gain none by running a program. Who has `CAP_SETPCAP` also takes them out of the bounding set. If there
+/// is a ruleset, every thread may use no other files from now on. Threads that are started later have what those
+/// that start them have.
 ///
 /// # Errors
-/// Without `/proc`, and when a thread still has others after 20 seconds.
-pub fn keep_only(keep: u64) -> io::Result<()> {
+/// Without `/proc`, when a thread still has others after 20 seconds, and when one does not get under the ruleset.
+pub fn keep_only(keep: u64, files: Option<&Ruleset>) -> io::Result<()> {
     let own = Rights::parse(&fs::read_to_string("/proc/thread-self/status")?);
     let own =
         own.ok_or_else(|| io::Error::other("/proc/thread-self/status names no capabilities"))?;
     let is_bounded = own.effective & SETPCAP != 0;
-    let broadcast = Broadcast::new(keep)?;
+    let broadcast = Broadcast::new(keep, files.map(Ruleset::as_fd))?;
     let begin = Instant::now();
     let mut asked = BTreeSet::new();
-    // A thread that is narrow starts none that is not. One that is listed may have started another before it
-    // became narrow, too late to be listed with it, so all are narrow once two listings in a row say so.
+    // A thread that is done starts none that is not. One that is listed may have started another before it
+    // was done, too late to be listed with it, so all are done once two listings in a row say so.
     let mut clean = 0;
     loop {
-        let wide = wide_threads(keep, is_bounded)?;
-        let Some(first) = wide.first() else {
+        let done: BTreeMap<_, _> = broadcast.done().collect();
+        if let Some((thread, _)) = done.iter().find(|(_, done)| **done == Done::NoRuleset) {
+            return Err(io::Error::other(format!("Landlock does not take thread {thread}")));
+        }
+        let mut wide = threads_of_process(keep, is_bounded)?;
+        wide.retain(|(thread, is_wide)| *is_wide || !done.contains_key(thread));
+        let Some((first, _)) = wide.first() else {
             clean += 1;
             if clean == 2 {
                 return Ok(());
@@ -85,7 +93,7 @@ pub fn keep_only(keep: u64) -> io::Result<()> {
         if begin.elapsed() > PATIENCE {
             return Err(io::Error::other(format!("thread {first} does not give them up")));
         }
-        for thread in wide.into_iter().filter(|thread| asked.insert(*thread)) {
+        for (thread, _) in wide.into_iter().filter(|(thread, _)| asked.insert(*thread)) {
             broadcast.send(thread)?;
         }
         std::thread::sleep(LOOK);
@@ -99,9 +107,9 @@ pub fn is_secure() -> bool {
     crate::sys::is_secure()
 }
 
-/// Threads of the process that have other capabilities than these.
-fn wide_threads(keep: u64, is_bounded: bool) -> io::Result<Vec<i32>> {
-    let mut wide = Vec::new();
+/// The threads of the process, and which have other capabilities than these.
+fn threads_of_process(keep: u64, is_bounded: bool) -> io::Result<Vec<(i32, bool)>> {
+    let mut threads = Vec::new();
     for entry in fs::read_dir("/proc/self/task")? {
         let entry = entry?;
         let Some(thread) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
@@ -114,11 +122,11 @@ fn wide_threads(keep: u64, is_bounded: bool) -> io::Result<Vec<i32>> {
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => continue,
             Err(error) => return Err(error),
         };
-        if Rights::parse(&status).is_none_or(|rights| !rights.is_narrow(keep, is_bounded)) {
-            wide.push(thread);
-        }
+        let rights = Rights::parse(&status);
+        let is_wide = rights.is_none_or(|rights| !rights.is_narrow(keep, is_bounded));
+        threads.push((thread, is_wide));
     }
-    Ok(wide)
+    Ok(threads)
 }
 
 #[cfg(test)]

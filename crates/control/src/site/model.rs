@@ -57,6 +57,8 @@ pub struct Site {
     pub marks: Marks,
     /// Whether SAs may have ciphers of old peers: 3DES and Camellia.
     pub legacy: bool,
+    /// Files that keys were read from.
+    pub key_files: Vec<PathBuf>,
 }
 
 impl Site {

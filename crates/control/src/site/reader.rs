@@ -6,6 +6,7 @@
 
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use toml::Spanned;
@@ -35,11 +36,13 @@ pub(super) struct Report<'s> {
     source: &'s Source,
     errors: Vec<(usize, Finding)>,
     warnings: Vec<(usize, Warning)>,
+    /// What keys were read from.
+    pub(super) key_files: Vec<PathBuf>,
 }
 
 impl<'s> Report<'s> {
     pub(super) fn new(source: &'s Source) -> Self {
-        Self { source, errors: Vec::new(), warnings: Vec::new() }
+        Self { source, errors: Vec::new(), warnings: Vec::new(), key_files: Vec::new() }
     }
 
     pub(super) fn error(

@@ -1,5 +1,6 @@
 //! The keys of an SA, as the site file or files beside it give them.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -206,13 +207,21 @@ fn key_from_file(
 ) -> Option<At<SecretBytes>> {
     let path = path_in(field, report, folder)?;
     match read_key_file(&path.value) {
-        Ok(value) => Some(At { value, place: path.place }),
+        Ok(value) => {
+            report.key_files.push(path.value);
+            Some(At { value, place: path.place })
+        }
         Err(error) => {
             let shown = path.value.display();
             let help = match &error {
                 KeyFileError::Mode(_) => format!("make it its owner's alone: chmod 600 {shown}"),
                 KeyFileError::Owner(_) => format!("give it to the user the gateway runs as: chown root {shown}"),
                 KeyFileError::Text(error) => hex_help(error).to_owned(),
+                KeyFileError::Unreadable(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    "let the gateway's user read it; and restart the gateway if it runs: it reads key files only in \
+                     folders where it read some at its start"
+                        .to_owned()
+                }
                 KeyFileError::Unreadable(_) | KeyFileError::NotAFile => {
                     "give the path of a readable file; a relative one begins at the site file's folder".to_owned()
                 }

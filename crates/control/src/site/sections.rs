@@ -1,5 +1,6 @@
 //! The sections of a site file but SAs and policies, and putting it all together.
 
+use std::mem;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -125,6 +126,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         leak_protection: leak_protection?,
         legacy: legacy?,
         marks: marks?,
+        key_files: mem::take(&mut report.key_files),
     })
 }
 

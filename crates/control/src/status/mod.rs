@@ -76,6 +76,37 @@ pub struct Status {
     /// interface.
     #[serde(default)]
     pub leak_protection: Option<LeakProtection>,
+    /// What holds somebody who has taken the gateway over; absent until it has started.
+    #[serde(default)]
+    pub confinement: Option<Confinement>,
+}
+
+/// What a gateway has given up for good.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Confinement {
+    /// Whether the kernel refuses system calls that no gateway makes.
+    pub system_calls: bool,
+    /// Version of the kernel's Landlock by which the gateway may use no files but those of its site.
+    pub landlock: Option<u32>,
+    /// Why it may use others, if so.
+    pub no_landlock: Option<String>,
+}
+
+impl Confinement {
+    fn in_words(&self) -> String {
+        let calls = match self.system_calls {
+            true => "system calls are filtered",
+            false => "system calls are not filtered",
+        };
+        let files = match (&self.landlock, &self.no_landlock) {
+            (Some(version), _) => {
+                format!("no files but those of the site may be used (Landlock {version})")
+            }
+            (None, Some(why)) => format!("all files of its user may be used: {why}"),
+            (None, None) => "all files of its user may be used".to_owned(),
+        };
+        format!("{calls}; {files}")
+    }
 }
 
 /// Whether packets that policies protect are kept from leaving in clear.

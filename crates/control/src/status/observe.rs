@@ -15,8 +15,8 @@ use convoy_ipsec::snapshot::Snapshot;
 
 use super::health::{Seen, health};
 use super::{
-    Count, Direction, Drops, Flow, LeakProtection, Leases, LifetimeLeft, LifetimeState,
-    LifetimeStatus, Origin, SCHEMA, SaReport, SaStatus, Sampler, Status,
+    Confinement, Count, Direction, Drops, Flow, LeakProtection, Leases, LifetimeLeft,
+    LifetimeState, LifetimeStatus, Origin, SCHEMA, SaReport, SaStatus, Sampler, Status,
 };
 use crate::state::State;
 use crate::xfrm::Kernel;
@@ -51,6 +51,8 @@ pub struct Inputs<'a> {
     pub daemons: Option<&'a Kernel>,
     /// What keeps protected packets from leaving in clear.
     pub leak_protection: Option<LeakProtection>,
+    /// What holds somebody who has taken the gateway over.
+    pub confinement: Option<Confinement>,
 }
 
 /// The picture of this moment. Feeds the sampler as well, so calling it every second keeps rates.
@@ -113,6 +115,7 @@ pub fn observe(state: &State, cpu: &Cpu, inputs: &Inputs<'_>, sampler: &mut Samp
         leases,
         sas,
         leak_protection: inputs.leak_protection.clone(),
+        confinement: inputs.confinement.clone(),
     }
 }
 

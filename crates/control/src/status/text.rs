@@ -50,6 +50,9 @@ impl Text for Status {
             let state = if *is_on { "on" } else { "off" };
             let _ = writeln!(out, "  leak protection  {state}: {detail}");
         }
+        if let Some(confinement) = &self.confinement {
+            let _ = writeln!(out, "  confinement   {}", confinement.in_words());
+        }
         let mut flows = Table::new(&["", "packets", "packets/s", "rate", "bytes", "last packet"]);
         let transit = self.transit.iter().filter(|flow| flow.packets > 0);
         let transit = transit.map(|flow| ("tunnel to tunnel", flow));

@@ -108,6 +108,7 @@ impl Bench {
             lacking: &self.lacking,
             daemons: None,
             leak_protection: None,
+            confinement: None,
         };
         observe(&self.state, &Cpu::detect().unwrap(), &inputs, &mut self.sampler)
     }

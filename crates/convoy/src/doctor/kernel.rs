@@ -22,6 +22,7 @@ pub(super) fn look(root: &Path) -> Vec<Check> {
     let mut checks = esp(root);
     checks.push(tun(root));
     checks.push(rights(&fs::read_to_string(root.join("proc/self/status")).unwrap_or_default()));
+    checks.push(landlock(convoy_io::landlock::version()));
     checks.push(clock(root, SystemTime::now()));
     checks.push(ipv6(root));
     checks.push(generation(root));
@@ -139,6 +140,20 @@ fn rights(status: &str) -> Check {
                  the program these by `setcap`",
                 missing.join(", ")
             ),
+        ),
+    }
+}
+
+fn landlock(version: Result<u32, convoy_io::landlock::Missing>) -> Check {
+    const ABOUT: &str = "Landlock";
+    match version {
+        Ok(version) => Check::ok(
+            ABOUT,
+            format!("version {version}: a running gateway may use no files but those of its site"),
+        ),
+        Err(why) => Check::note(
+            ABOUT,
+            format!("{why}: who takes a gateway over may use all files that its user may"),
         ),
     }
 }

@@ -33,7 +33,7 @@ use zeroize::Zeroizing;
 use super::connections::Lookout;
 use super::daemons::moment;
 use super::{EngineTold, Gateway, load};
-use crate::cli::SyscallFilter;
+use crate::cli::RunArgs;
 use crate::exit::describe;
 use crate::privileges;
 
@@ -113,14 +113,13 @@ impl Live {
     ///
     /// # Errors
     /// When a thread keeps rights that a running gateway does not need.
-    pub(crate) fn give_up(&self, system_calls: SyscallFilter) -> anyhow::Result<()> {
-        match &self.lock().gateway {
-            Some(gateway) => {
-                gateway.settle_owner();
-                privileges::give_up(gateway.core().state().site(), system_calls)
-            }
-            None => Ok(()),
+    pub(crate) fn give_up(&self, args: &RunArgs) -> anyhow::Result<()> {
+        if let Some(gateway) = &mut self.lock().gateway {
+            gateway.settle_owner();
+            let confinement = privileges::give_up(gateway.core().state().site(), args)?;
+            gateway.note_confinement(confinement);
         }
+        Ok(())
     }
 
     /// Writes down what the workers tell, until they have ended. For a thread of its own.
@@ -474,6 +473,7 @@ fn status(gateway: &Gateway, cpu: &Cpu, sampler: &mut Sampler, no_metrics: Optio
         lacking: &lacking,
         daemons: gateway.kernel(),
         leak_protection: gateway.leak_protection(),
+        confinement: gateway.confinement(),
     };
     observe(gateway.core().state(), cpu, &inputs, sampler)
 }

@@ -37,7 +37,7 @@ use anyhow::Context as _;
 use convoy_control::protocol::DriverSetting;
 use convoy_control::site::{BetweenTunnels, Routes, Site, Warning};
 use convoy_control::state::{ReloadReport, StateError};
-use convoy_control::status::LeakProtection;
+use convoy_control::status::{Confinement, LeakProtection};
 use convoy_control::xfrm::{Answer, Client, Cursor, Kernel, Told};
 use convoy_host::{Applied, Change, Clamp, HostError, LinkName, Network, News, Plan, Watch};
 use convoy_io::pcap::Recorder;
@@ -121,6 +121,8 @@ pub struct Gateway {
     /// Why it may not hear that its machine is a copy, if so.
     deaf: Option<String>,
     owner: SocketOwner,
+    /// What it is held by, once it has given up what only the start needed.
+    confinement: Option<Confinement>,
 }
 
 /// How a host's interfaces are used.
@@ -254,6 +256,7 @@ impl Gateway {
             started: Instant::now(),
             deaf: None,
             owner,
+            confinement: None,
         }
         .with_routes()
     }
@@ -690,6 +693,17 @@ impl Gateway {
             "copies of this virtual machine may go unnoticed: {}; let the gateway read /dev/kmsg",
             why.join("; ")
         ));
+    }
+
+    /// Remembers what holds the gateway.
+    pub(crate) fn note_confinement(&mut self, confinement: Confinement) {
+        self.confinement = Some(confinement);
+    }
+
+    /// What holds somebody who has taken the gateway over.
+    #[must_use]
+    pub fn confinement(&self) -> Option<Confinement> {
+        self.confinement.clone()
     }
 
     /// What is wrong with interfaces, addresses and routes at present, and with the machine, in words.

@@ -2,19 +2,20 @@
 
 use anyhow::Context as _;
 use convoy_control::site::{Backend, Site};
+use convoy_io::landlock::Ruleset;
 use convoy_io::rights;
 use rustix::thread::CapabilitySet;
 
 use super::memory;
 
-/// Every thread gives up what the site does not need.
-pub(super) fn keep_needed(site: &Site) -> anyhow::Result<()> {
+/// Every thread gives up what the site does not need, and gets under the ruleset.
+pub(super) fn keep_needed(site: &Site, files: Option<&Ruleset>) -> anyhow::Result<()> {
     let mut keep = needed(site, knows_bpf());
     if memory::is_locked_by_right() {
         // Without it, the next memory that is asked for would be refused.
         keep |= CapabilitySet::IPC_LOCK;
     }
-    rights::keep_only(keep.bits()).context(
+    rights::keep_only(keep.bits(), files).context(
         "capabilities that a running gateway does not need could not be given up, so it does not run",
     )?;
     tracing::debug!("capabilities kept, as far as they were there: {keep:?}");

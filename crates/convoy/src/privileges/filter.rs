@@ -127,12 +127,27 @@ mod tests {
     }
 
     fn sockets() {
-        use socket2::{Domain, Socket, Type};
-        for domain in [Domain::UNIX, Domain::IPV4] {
-            drop(Socket::new(domain, Type::DGRAM, None).unwrap());
+        use socket2::{Domain, Protocol, Socket, Type};
+        let refused = |made: std::io::Result<Socket>| {
+            assert_eq!(made.map(drop).unwrap_err().raw_os_error(), Some(libc::ENOSYS));
+        };
+        drop(Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap());
+        // A Unix socket leads to other services of this host, as does a pair of datagrams.
+        for domain in [Domain::VSOCK, Domain::UNIX] {
+            refused(Socket::new(domain, Type::STREAM, None));
         }
-        let error = Socket::new(Domain::VSOCK, Type::STREAM, None).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::ENOSYS));
+        drop(Socket::pair(Domain::UNIX, Type::STREAM.cloexec(), None).unwrap());
+        drop(Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap());
+        refused(Socket::pair(Domain::UNIX, Type::DGRAM, None).map(|(one, _)| one));
+        let netlink = |protocol: i32| {
+            let domain = Domain::from(libc::AF_NETLINK);
+            Socket::new(domain, Type::RAW, Some(Protocol::from(protocol)))
+        };
+        drop(netlink(libc::NETLINK_ROUTE).unwrap());
+        drop(netlink(libc::NETLINK_NETFILTER).unwrap());
+        for protocol in [libc::NETLINK_XFRM, libc::NETLINK_AUDIT, libc::NETLINK_GENERIC] {
+            refused(netlink(protocol));
+        }
     }
 
     /// Some of what a gateway does.

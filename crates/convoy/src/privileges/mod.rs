@@ -3,9 +3,11 @@
 //! * `memory`: before keys are read, by any verb, no core file and no debugger of the same user gets at them, and
 //!   they are not swapped out;
 //! * `capabilities`: once the gateway has started, every thread keeps those that its site needs;
+//! * `files`: from then on, the kernel lets it use the files that its site needs, and no others;
 //! * `filter`: from then on, the kernel refuses system calls that no gateway makes.
 
 mod capabilities;
+mod files;
 mod filter;
 mod memory;
 
@@ -13,11 +15,13 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use convoy_control::site::Site;
+use convoy_control::status::Confinement;
+use convoy_io::landlock::Ruleset;
 use convoy_io::rights;
 use nix::sys::signal::SigSet;
 use rustix::thread::CapabilitySet;
 
-use crate::cli::SyscallFilter;
+use crate::cli::{Landlock, RunArgs, SyscallFilter};
 use crate::exit::describe;
 
 pub(crate) use memory::{keep_private, keep_private_for_now};
@@ -25,9 +29,11 @@ pub(crate) use memory::{keep_private, keep_private_for_now};
 /// The process that takes over sockets gives up everything but the right for that.
 ///
 /// # Errors
-/// When it keeps other rights. It does without the filter where the kernel has none.
+/// When it keeps other rights. It does without the filter, and Landlock, where the kernel has none.
 pub(crate) fn keep_only_chown() -> std::io::Result<()> {
-    rights::keep_only(CapabilitySet::CHOWN.bits())?;
+    rights::keep_only(CapabilitySet::CHOWN.bits(), None)?;
+    // It has one thread.
+    let _ = Ruleset::new().and_then(|no_files| no_files.restrict_thread());
     // The gateway ends it by closing a socket. Signals to all processes of the unit are not for it.
     SigSet::all().thread_block()?;
     let _ = filter::install_for_owner();
@@ -44,12 +50,21 @@ fn hidden(folder: &Path) -> String {
     )
 }
 
-/// Gives up what the gateway needs for its start alone, in all threads and for ever.
+/// Gives up what the gateway needs for its start alone, in all threads and for ever. Returns what holds it from
+/// now on.
 ///
 /// # Errors
-/// When a thread keeps rights all the same. A kernel without filters for system calls is told, and no error.
-pub(crate) fn give_up(site: &Site, system_calls: SyscallFilter) -> anyhow::Result<()> {
-    capabilities::keep_needed(site)?;
+/// When a thread keeps rights all the same. A kernel without filters for system calls is told, and no error, as is
+/// one without Landlock.
+pub(crate) fn give_up(site: &Site, args: &RunArgs) -> anyhow::Result<Confinement> {
+    let files = match args.landlock {
+        Landlock::On => ruleset(site).map_err(|why| describe(&why)),
+        Landlock::Off => Err("--landlock off".to_owned()),
+    };
+    capabilities::keep_needed(site, files.as_ref().ok())?;
+    if let (Landlock::On, Err(why)) = (args.landlock, &files) {
+        tracing::info!("which files the gateway may use is not limited: {why}");
+    }
     if let Err(error) = std::fs::File::open(&site.path) {
         tracing::warn!(
             "{} cannot be read from now on ({error}), so it cannot be reloaded: a running gateway has only \
@@ -65,11 +80,24 @@ pub(crate) fn give_up(site: &Site, system_calls: SyscallFilter) -> anyhow::Resul
             tracing::warn!("{}", hidden(folder));
         }
     }
-    if let Err(error) = filter::install(site, system_calls) {
+    let filter = filter::install(site, args.syscall_filter);
+    if let Err(error) = &filter {
         tracing::warn!(
             "system calls are not filtered: {}; --syscall-filter off says that this is wanted",
-            describe(&error)
+            describe(error)
         );
     }
-    Ok(())
+    Ok(Confinement {
+        system_calls: filter.is_ok() && args.syscall_filter == SyscallFilter::On,
+        landlock: files.as_ref().ok().map(Ruleset::version),
+        no_landlock: files.err(),
+    })
+}
+
+/// Which files the gateway may use.
+fn ruleset(site: &Site) -> anyhow::Result<Ruleset> {
+    let ruleset = Ruleset::new()?;
+    files::allow(&ruleset, site)?;
+    ruleset.try_out()?;
+    Ok(ruleset)
 }

@@ -11,7 +11,6 @@ use convoy_control::site::{Backend, Site};
 use convoy_control::xfrm::{self, Multicast};
 use convoy_crypto::Cpu;
 use convoy_host::{GenerationWatch, Netns, has_generation_id};
-use sd_notify::NotifyState;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -24,6 +23,7 @@ use crate::gateway::{
 };
 use crate::output;
 use crate::privileges;
+use crate::service_manager::ServiceManager;
 
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     if !args.dry_run {
@@ -69,6 +69,7 @@ fn serve(site: Site, args: &RunArgs) -> anyhow::Result<Exit> {
 
 fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::Result<Exit> {
     let (events, happened) = mpsc::channel();
+    let manager = ServiceManager::find();
     // Before there are threads.
     let owner = SocketOwner::start(&site);
     // Before anything is changed on the host, so that no signal finds it half done.
@@ -112,16 +113,16 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
         }
     };
     let mut metrics = metrics_at.map(|at| Metrics::start(live.clone(), at));
-    if let Err(error) = live.give_up(args.syscall_filter) {
+    if let Err(error) = live.give_up(args) {
         live.take().map_or(Ok(()), Gateway::stop)?;
         return Err(error);
     }
     // Whoever started the gateway may not listen any more; that is no reason to end.
     let _ = writeln!(std::io::stdout(), "ready");
     *is_ready = true;
-    tell_service_manager(NotifyState::Ready);
+    manager.tell_ready();
     let end = wait(&live, metrics.as_mut(), &happened);
-    tell_service_manager(NotifyState::Stopping);
+    manager.tell_stopping();
     tracing::info!("ending: what has arrived still goes through");
     drop(metrics);
     drop(server);
@@ -133,13 +134,6 @@ fn start_and_serve(site: Site, args: &RunArgs, is_ready: &mut bool) -> anyhow::R
             "interface {name} is gone, and the gateway with it: start it again when there is one"
         ),
         _ => Ok(Exit::Ok),
-    }
-}
-
-/// Tells systemd how far the gateway is (`sd_notify(3)`), if that started it.
-fn tell_service_manager(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!(%error, "the service manager does not hear that the gateway is ready or ends");
     }
 }
 

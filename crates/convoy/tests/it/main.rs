@@ -6,6 +6,7 @@ mod bench;
 mod bench_tls;
 mod cli;
 mod common;
+mod confinement;
 mod copies;
 mod demo;
 mod demo_ike;

@@ -145,6 +145,11 @@ fn a_gateway_for_daemons_runs_with_what_its_unit_leaves_it() {
     assert_narrow(&gateway, ALWAYS | FOR_DAEMONS, bound);
     assert_eq!(children(gateway.pid()).len(), 1, "{}", gateway.log());
     assert!(!gateway.log().contains("cannot be shared"), "{}", gateway.log());
+    let confinement = &status(&site)["confinement"];
+    assert_eq!(
+        confinement["landlock"].as_u64(),
+        convoy_io::landlock::version().ok().map(u64::from)
+    );
     let output = convoy(&["reload", site.to_str().unwrap()]);
     assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
     assert!(gateway.terminate().success());

@@ -81,7 +81,9 @@ fn what_a_start_needs_is_allowed() {
     let unit = include_str!("../../../../systemd/convoy.service.in");
     let last = unit.lines().rfind(|line| line.starts_with("SystemCallFilter=")).unwrap();
     // Without these a gateway pins no worker, shares no port, and keeps rights and calls that it should not.
-    for call in ["bpf", "capset", "fchown", "seccomp", "sched_setaffinity", "setrlimit"] {
+    let landlock = ["landlock_add_rule", "landlock_create_ruleset", "landlock_restrict_self"];
+    let others = ["bpf", "capset", "fchown", "seccomp", "sched_setaffinity", "setrlimit"];
+    for call in landlock.into_iter().chain(others) {
         assert!(last.split(['=', ' ']).any(|word| word == call), "{call} in {last}");
     }
 }

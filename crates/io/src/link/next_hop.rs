@@ -8,9 +8,11 @@
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use socket2::{Domain, Socket, Type};
 
 use crate::bytes::byte;
 
@@ -199,7 +201,9 @@ impl Board {
     /// # Errors
     /// When there are no descriptors left.
     pub fn new(table: Table) -> io::Result<(Arc<Self>, Asks)> {
-        let (asks, asked) = UnixDatagram::pair()?;
+        // Of a kind that is no good for sending to other sockets of this host.
+        let (asks, asked) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None)?;
+        let [asks, asked] = [asks, asked].map(|end| UnixDatagram::from(OwnedFd::from(end)));
         asks.set_nonblocking(true)?;
         asked.set_nonblocking(true)?;
         let table = Mutex::new(Arc::new(table));

@@ -6,6 +6,7 @@
 
 mod bpf;
 mod device;
+mod landlock;
 mod message;
 mod option;
 mod poll;
@@ -26,12 +27,16 @@ pub(crate) use device::{
     DeviceName, effective_user, rx_queues, set_queue_len, tun_attach, tun_set_header_len,
     tun_set_offload, tun_set_owner, tun_set_persist,
 };
+pub(crate) use landlock::{
+    Handled, landlock_allow_path, landlock_allow_port, landlock_ruleset, landlock_try,
+    landlock_version,
+};
 pub(crate) use message::{
     ADDRESS, CONTROL_IN, CONTROL_OUT, Outgoing, Received, RecvBatch, SendBatch, recv_error,
 };
 pub(crate) use option::{attach_program, bind_packet, get_int, set_int, set_program, set_words};
 pub(crate) use poll::{gather, wait_writable};
-pub(crate) use rights::{Broadcast, is_secure};
+pub(crate) use rights::{Broadcast, Done, is_secure};
 pub use words::Words;
 pub(crate) use xdp::{ENTRIES, KERNEL_HEADROOM, XdpSocket};
 

@@ -1,9 +1,11 @@
 //! What a thread may do: its capabilities, and a signal by which every thread gives some up.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 use super::check;
+use super::landlock::landlock_restrict;
 
 /// What the kernel told this process of itself as its program began (`AT_SECURE`).
 pub(crate) fn is_secure() -> bool {
@@ -35,14 +37,34 @@ struct Half {
 
 /// What the handler of the signal leaves to its thread.
 static KEEP: AtomicU64 = AtomicU64::new(0);
+/// The ruleset under which it puts its thread; none if negative.
+static RULESET: AtomicI32 = AtomicI32::new(-1);
+/// Threads that have done so, and as many as there are; those that could not, with a minus.
+static DONE: [AtomicI32; DONE_MAX] = [const { AtomicI32::new(0) }; DONE_MAX];
+static DONE_COUNT: AtomicUsize = AtomicUsize::new(0);
+/// More threads than any gateway has.
+const DONE_MAX: usize = 1 << 14;
 
-/// While this lives, [`Broadcast::send`] makes a thread give up all capabilities but some.
+/// While this lives, [`Broadcast::send`] makes a thread give up all capabilities but some, and puts it under a
+/// ruleset of Landlock.
 pub(crate) struct Broadcast(libc::c_int);
+
+/// What came of it in a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// It has given up what it could, and is under the ruleset.
+    Yes,
+    /// The kernel did not take the ruleset.
+    NoRuleset,
+}
 
 impl Broadcast {
     /// Takes a signal that nobody uses for it. For one caller at a time.
-    pub(crate) fn new(keep: u64) -> io::Result<Self> {
+    pub(crate) fn new(keep: u64, ruleset: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         KEEP.store(keep, Ordering::Release);
+        RULESET.store(ruleset.map_or(-1, |ruleset| ruleset.as_raw_fd()), Ordering::Release);
+        DONE.iter().for_each(|thread| thread.store(0, Ordering::Release));
+        DONE_COUNT.store(0, Ordering::Release);
         let signal = libc::SIGRTMAX() - 1;
         let handler: extern "C" fn(libc::c_int) = on_signal;
         // SAFETY: the handler calls nothing but system calls, so it may interrupt anything.
@@ -60,6 +82,16 @@ impl Broadcast {
             Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// The threads that have handled it, and what came of it.
+    pub(crate) fn done(&self) -> impl Iterator<Item = (libc::pid_t, Done)> {
+        let count = DONE_COUNT.load(Ordering::Acquire).min(DONE_MAX);
+        DONE.iter().take(count).filter_map(|thread| match thread.load(Ordering::Acquire) {
+            0 => None,
+            thread @ 1.. => Some((thread, Done::Yes)),
+            thread => Some((-thread, Done::NoRuleset)),
+        })
     }
 }
 
@@ -90,19 +122,26 @@ extern "C" fn on_signal(_: libc::c_int) {
     // SAFETY: this thread's own number, which nobody else refers to while the handler runs.
     let errno = unsafe { &mut *errno };
     let before = *errno;
+    control(libc::PR_SET_NO_NEW_PRIVS, 1, 0);
+    let ruleset = RULESET.load(Ordering::Acquire);
+    let is_under = ruleset < 0 || landlock_restrict(ruleset);
     narrow_thread(KEEP.load(Ordering::Acquire));
+    // SAFETY: takes no arguments and touches no memory.
+    let thread = unsafe { libc::gettid() };
+    if let Some(place) = DONE.get(DONE_COUNT.fetch_add(1, Ordering::AcqRel)) {
+        place.store(if is_under { thread } else { -thread }, Ordering::Release);
+    }
     *errno = before;
 }
 
-/// The calling thread gives up all capabilities but `keep`, in every set, and can gain none by a program
-/// that it runs. Whether that came to pass is to be asked of the kernel.
+/// The calling thread gives up all capabilities but `keep`, in every set. Whether that came to pass is to be
+/// asked of the kernel.
 fn narrow_thread(keep: u64) {
     for number in (0..NUMBERS).filter(|number| keep & (1 << number) == 0) {
         // Refused without CAP_SETPCAP, and beyond the last capability that the kernel knows.
         control(libc::PR_CAPBSET_DROP, number, 0);
     }
     control(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as u64, 0);
-    control(libc::PR_SET_NO_NEW_PRIVS, 1, 0);
     let mut header = Header { version: VERSION, pid: 0 };
     let mut halves = [Half::default(); 2];
     // SAFETY: both structures are as this version has them, and valid for the call.

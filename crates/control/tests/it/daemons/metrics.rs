@@ -101,6 +101,7 @@ impl Watched {
             lacking: &[],
             daemons: Some(&gateway.kernel),
             leak_protection: leak_protection.clone(),
+            confinement: None,
         };
         let cpu = Cpu::detect().unwrap();
         let status = observe(&gateway.state, &cpu, &inputs, &mut Sampler::default());

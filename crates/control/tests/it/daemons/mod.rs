@@ -294,6 +294,7 @@ fn sas_of_daemons_are_shown_with_the_numbers_of_their_daemon_and_no_keys() {
         lacking: &[],
         daemons: Some(&gateway.kernel),
         leak_protection: None,
+        confinement: None,
     };
     let status = observe(&gateway.state, &Cpu::detect().unwrap(), &inputs, &mut sampler);
     assert_eq!(status.sas.iter().map(|sa| sa.reqid).collect::<Vec<_>>(), [7, 4_000_000_000]);

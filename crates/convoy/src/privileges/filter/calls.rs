@@ -234,9 +234,18 @@ const OWNER: &[i64] = &[
     libc::SYS_restart_syscall,
 ];
 
-/// Kinds of sockets that a gateway opens while it runs.
-const SOCKETS: [i32; 6] =
-    [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_XDP];
+/// Kinds of sockets that a gateway opens while it runs, but for those of netlink. Those of Unix are open by then: a
+/// further one would lead to other services of this host.
+const SOCKETS: [i32; 4] = [libc::AF_INET, libc::AF_INET6, libc::AF_PACKET, libc::AF_XDP];
+
+/// What it asks the kernel about by netlink: routes and interfaces, the packet filter.
+const NETLINK: [i32; 2] = [libc::NETLINK_ROUTE, libc::NETLINK_NETFILTER];
+
+/// Pairs of Unix sockets that lead to each other and nowhere else.
+const PAIRS: [i32; 2] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
+
+/// The part of a socket's type that is no flag.
+const TYPE: u64 = 0xf;
 
 /// `PR_SET_VMA`, by which the C library names its memory.
 const PR_SET_VMA: u64 = 0x5356_4d41;
@@ -275,10 +284,20 @@ pub(super) fn allowed(process: u32, bpf: bool) -> Result<Rules, BackendError> {
     // Threads, but no processes. Of `clone3` no filter can see the flags: at its ENOSYS, `clone` is taken.
     let thread = libc::CLONE_THREAD as u64;
     rules.insert(libc::SYS_clone, vec![when(0, Qword, MaskedEq(thread), thread)?]);
-    let sockets: Result<_, _> =
-        SOCKETS.iter().map(|&kind| when(0, Dword, Eq, kind as u64)).collect();
-    rules.insert(libc::SYS_socket, sockets?);
-    rules.insert(libc::SYS_socketpair, vec![when(0, Dword, Eq, libc::AF_UNIX as u64)?]);
+    let sockets = SOCKETS.iter().map(|&kind| when(0, Dword, Eq, kind as u64));
+    let netlink = NETLINK.iter().map(|&protocol| {
+        let family = condition(0, Dword, Eq, libc::AF_NETLINK as u64)?;
+        SeccompRule::new(vec![family, condition(2, Dword, Eq, protocol as u64)?])
+    });
+    rules.insert(libc::SYS_socket, sockets.chain(netlink).collect::<Result<_, _>>()?);
+    let pairs = PAIRS.iter().map(|&kind| {
+        let family = condition(0, Dword, Eq, libc::AF_UNIX as u64)?;
+        SeccompRule::new(vec![family, condition(1, Dword, MaskedEq(TYPE), kind as u64)?])
+    });
+    rules.insert(libc::SYS_socketpair, pairs.collect::<Result<_, _>>()?);
+    // An empty file: the sign in a state folder that was replaced.
+    let file = || when(2, Dword, MaskedEq(u64::from(libc::S_IFMT)), u64::from(libc::S_IFREG));
+    rules.insert(libc::SYS_mknodat, vec![file()?]);
     // Signals to itself, as when it aborts.
     let itself = || when(0, Dword, Eq, u64::from(process));
     rules.insert(libc::SYS_tgkill, vec![itself()?]);
@@ -314,7 +333,16 @@ fn when(
     is: SeccompCmpOp,
     value: u64,
 ) -> Result<SeccompRule, BackendError> {
-    SeccompRule::new(vec![SeccompCondition::new(argument, len, is, value)?])
+    SeccompRule::new(vec![condition(argument, len, is, value)?])
+}
+
+fn condition(
+    argument: u8,
+    len: SeccompCmpArgLen,
+    is: SeccompCmpOp,
+    value: u64,
+) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(argument, len, is, value)
 }
 
 #[cfg(test)]
