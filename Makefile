@@ -78,16 +78,16 @@ cryptodev:
 
 # What the demonstrations run, and no more, in half the time of a release build.
 demo-build:
-	CONVOY_PROFILE=demo $(CARGO) build --profile demo --locked --package convoy --package convoy-xfrm-preload \
+	CONVOY_PROFILE=quick $(CARGO) build --profile quick --locked --package convoy --package convoy-xfrm-preload \
 		--no-default-features
 
 demo: demo-build
-	$(TARGET)/demo/convoy demo $(DEMO_FLAGS)
+	$(TARGET)/quick/convoy demo $(DEMO_FLAGS)
 
 # What cannot be installed is named by the demonstration itself.
 demo-ike: demo-build
 	-./interop/install-strongswan.sh
-	$(TARGET)/demo/convoy demo ike $(if $(TUNNELS),--tunnels $(TUNNELS)) $(DEMO_FLAGS)
+	$(TARGET)/quick/convoy demo ike $(if $(TUNNELS),--tunnels $(TUNNELS)) $(DEMO_FLAGS)
 
 test:
 	./interop/install-deps.sh

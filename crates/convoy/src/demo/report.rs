@@ -85,8 +85,8 @@ impl Default for Build {
 impl fmt::Display for Build {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.profile {
-            "demo" => {
-                f.write_str("profile demo, for a short build; `make build` makes a faster program")
+            "quick" => {
+                f.write_str("profile quick, for a short build; `make build` makes a faster program")
             }
             "release" => f.write_str("profile release"),
             other => write!(f, "profile {other}, for tests, and slow"),
