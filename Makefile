@@ -24,7 +24,7 @@ ifdef CI
 export CARGO_INCREMENTAL ?= 0
 endif
 
-.PHONY: help build demo demo-ike test check test-levels test-tiers test-soak test-long audit rustflags \
+.PHONY: help build demo-build demo demo-ike test check test-levels test-tiers test-soak test-long audit rustflags \
 	constant-time library cryptodev install install-library install-library-files
 
 help:
@@ -76,13 +76,18 @@ cryptodev:
 		$$(pkg-config --cflags libdpdk) -o $(CRYPTODEV) crates/cryptodev/shim/convoy_cryptodev.c \
 		$$(pkg-config --libs libdpdk)
 
-demo: build
-	$(TARGET)/release/convoy demo $(DEMO_FLAGS)
+# What the demonstrations run, and no more, in half the time of a release build.
+demo-build:
+	CONVOY_PROFILE=quick $(CARGO) build --profile quick --locked --package convoy --package convoy-xfrm-preload \
+		--no-default-features
+
+demo: demo-build
+	$(TARGET)/quick/convoy demo $(DEMO_FLAGS)
 
 # What cannot be installed is named by the demonstration itself.
-demo-ike: build
+demo-ike: demo-build
 	-./interop/install-strongswan.sh
-	$(TARGET)/release/convoy demo ike $(if $(TUNNELS),--tunnels $(TUNNELS)) $(DEMO_FLAGS)
+	$(TARGET)/quick/convoy demo ike $(if $(TUNNELS),--tunnels $(TUNNELS)) $(DEMO_FLAGS)
 
 test:
 	./interop/install-deps.sh

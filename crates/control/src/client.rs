@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::peer::{Stranger, server_of};
 use crate::protocol::{Answer, MAX_ANSWER, Request};
 use crate::site::{Site, SiteErrors};
 
@@ -41,8 +42,11 @@ pub enum ClientError {
     #[error("several gateways run here ({}): name one of them", .0.join(", "))]
     Several(Vec<String>),
     /// The socket is another user's.
-    #[error("not allowed to ask the gateway at {}: ask as its user or as root", .0.display())]
+    #[error("not allowed to ask the gateway at {}: ask as the user that it runs as", .0.display())]
     Denied(PathBuf),
+    /// Another user serves there.
+    #[error(transparent)]
+    Stranger(#[from] Stranger),
     /// The site file does not tell the socket.
     #[error(transparent)]
     Site(#[from] SiteErrors),
@@ -115,6 +119,7 @@ impl Client {
             io::ErrorKind::PermissionDenied => ClientError::Denied(self.path.clone()),
             _ => broken(crate::site::describe_io(&error)),
         })?;
+        server_of(&stream, &self.path)?;
         let line = self
             .exchange(&mut stream, request)
             .map_err(|error| broken(crate::site::describe_io(&error)))?;

@@ -197,7 +197,7 @@ impl Pair {
             let path = path.to_owned();
             move |source| InitError::Write { path, source }
         };
-        std::fs::create_dir_all(folder).map_err(failed(folder))?;
+        crate::folder::make(folder).map_err(failed(folder))?;
         let mut written = Vec::new();
         for (file, text) in self.files() {
             let path = folder.join(&file);

@@ -1,14 +1,17 @@
-//! Where a server's UNIX socket is: nobody else serves there meanwhile, and nobody but its user and
-//! root can connect from the first moment.
+//! Where a server's UNIX socket is: nobody else serves there meanwhile, or when it is gone, and nobody but its
+//! user and root can connect from the first moment.
 
 use std::fs::{OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::OFlag;
+use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::folder::{self, Open};
 use crate::lock::Lockable;
 
 /// Connections that wait to be accepted.
@@ -24,6 +27,17 @@ pub enum SocketError {
     /// Something that is no socket is in its place.
     #[error("{} exists and is no socket: remove it, or name another socket in the site file", .0.display())]
     NotASocket(PathBuf),
+    /// A link is where the lock is to be.
+    #[error("{} is a link, which is not followed: remove it, or name another socket in the site file", .0.display())]
+    IsLink(PathBuf),
+    /// Other users can put a socket of theirs there.
+    #[error("socket {}: {open}: {}", .path.display(), .open.help())]
+    Open {
+        /// The socket.
+        path: PathBuf,
+        /// What they can change.
+        open: Open,
+    },
     /// The operating system refused.
     #[error("{what} {}: {}", .path.display(), crate::site::describe_io(.source))]
     Io {
@@ -45,10 +59,13 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Claims a path. Missing folders are made; a socket left behind by a server that died is removed.
+    /// Claims a path. Missing folders are made; a socket left behind by a server that died is removed. A folder
+    /// that other users can change is refused.
     pub(crate) fn claim(path: &Path) -> Result<Self, SocketError> {
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            std::fs::create_dir_all(folder).map_err(failed("cannot make folder", folder))?;
+        let folder = folder_of(path);
+        folder::make(folder).map_err(failed("cannot make folder", folder))?;
+        if let Some(open) = folder::look(folder).into_iter().find(|open| !open.is_doubtful_only()) {
+            return Err(SocketError::Open { path: path.to_owned(), open });
         }
         let lock = Lock::take(path)?;
         // The lock is ours, so whatever is there was left behind.
@@ -80,8 +97,9 @@ impl Place {
     fn bind(&self, fresh: &Path, kind: SocketType, flags: SocketFlags) -> io::Result<OwnedFd> {
         let flags = flags | SocketFlags::CLOEXEC;
         let listener = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+        // The mode that its file will have.
+        rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
         rustix::net::bind(&listener, &SocketAddrUnix::new(fresh)?)?;
-        std::fs::set_permissions(fresh, std::fs::Permissions::from_mode(0o600))?;
         rustix::net::listen(&listener, BACKLOG)?;
         std::fs::rename(fresh, &self.path)?;
         Ok(listener)
@@ -102,6 +120,12 @@ impl Drop for Place {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// The folder that a path is in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    folder.unwrap_or_else(|| Path::new("."))
 }
 
 fn failed(what: &'static str, path: &Path) -> impl Fn(io::Error) -> SocketError {
@@ -129,7 +153,13 @@ impl Lock {
         loop {
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create(true).truncate(false).mode(0o600);
-            let file = file.open(&path).map(Lockable::new).map_err(&failed)?;
+            let file = file.custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path).map(Lockable::new);
+            let file = match file {
+                Err(error) if error.raw_os_error() == Some(nix::libc::ELOOP) => {
+                    return Err(SocketError::IsLink(path.clone()));
+                }
+                file => file.map_err(&failed)?,
+            };
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Err(SocketError::InUse(socket.to_owned())),

@@ -2,9 +2,9 @@
 //!
 //! The socket has mode 0600 and answers only to its own user and root. A request is bounded in size
 //! and time, connections in number, so that a client that misbehaves costs nothing but its own
-//! connection.
+//! connection: when all places are taken, the oldest that keeps us waiting gives way.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use rustix::net::{SocketFlags, SocketType};
 use zeroize::{Zeroize, Zeroizing};
 
-use crate::acceptor::Acceptor;
+use crate::acceptor::{Acceptor, Work, write_until};
 use crate::place::Place;
 pub use crate::place::SocketError as ServerError;
 use crate::protocol::{Answer, DriverSetting, MAX_REQUEST, Request};
@@ -26,7 +26,7 @@ use crate::trace::{Question, Trace};
 /// Connections served at once.
 const MAX_CONNECTIONS: usize = 16;
 
-/// Time in which a request must be there, and in which an answer must be taken.
+/// Time in which a request must be there, and in which the whole of an answer must be taken.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a gateway can be asked; the binary implements it.
@@ -78,10 +78,11 @@ impl Server {
         let place = Place::claim(path)?;
         let listener = place.listen(SocketType::STREAM, SocketFlags::empty())?;
         let listener = UnixListener::from(listener);
-        let acceptor = Acceptor::start("control", listener, MAX_CONNECTIONS, move |stream| {
-            serve(stream, gateway.as_ref())
-        })
-        .map_err(|error| place.failed("cannot serve", error))?;
+        let acceptor =
+            Acceptor::start("control", listener, MAX_CONNECTIONS, move |stream, work| {
+                serve(stream, work, gateway.as_ref())
+            })
+            .map_err(|error| place.failed("cannot serve", error))?;
         Ok(Self { _acceptor: acceptor, place })
     }
 
@@ -93,31 +94,27 @@ impl Server {
 }
 
 /// One connection: one request, one answer.
-fn serve(mut stream: UnixStream, gateway: &dyn Gateway) -> io::Result<()> {
-    let peer = getsockopt(&stream, PeerCredentials)?;
+fn serve(stream: &UnixStream, work: &Work<'_>, gateway: &dyn Gateway) -> io::Result<()> {
+    let peer = getsockopt(stream, PeerCredentials)?;
     let ours = nix::unistd::geteuid().as_raw();
-    stream.set_write_timeout(Some(PATIENCE))?;
     if peer.uid() != 0 && peer.uid() != ours {
         tracing::warn!(
             uid = peer.uid(),
             pid = peer.pid(),
             "control request of another user refused"
         );
-        return send(
-            &mut stream,
-            &Answer::Error("only the gateway's user and root may ask".into()),
-        );
+        return send(stream, &Answer::Error("only the gateway's user and root may ask".into()));
     }
-    let answer = match read_request(&mut stream)? {
+    let answer = match read_request(stream)? {
         Ok(request) => {
             if is_noted(&request) {
                 tracing::info!(?request, uid = peer.uid(), pid = peer.pid(), "control request");
             }
-            answer(request, gateway)
+            work.of(|| answer(request, gateway))
         }
         Err(why) => Answer::Error(why),
     };
-    let sent = send(&mut stream, &answer);
+    let sent = send(stream, &answer);
     if let Answer::Keys(mut keys) = answer {
         keys.zeroize();
     }
@@ -130,7 +127,7 @@ const fn is_noted(request: &Request) -> bool {
 }
 
 /// Reads a line; the inner error is for the client.
-fn read_request(stream: &mut UnixStream) -> io::Result<Result<Request, String>> {
+fn read_request(mut stream: &UnixStream) -> io::Result<Result<Request, String>> {
     let deadline = Instant::now() + PATIENCE;
     let mut line = Vec::with_capacity(256);
     let mut chunk = [0; 512];
@@ -180,10 +177,10 @@ fn answer(request: Request, gateway: &dyn Gateway) -> Answer {
     }
 }
 
-fn send(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
+fn send(stream: &UnixStream, answer: &Answer) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
-    let sent = stream.write_all(&line);
+    let sent = write_until(stream, &line, Instant::now() + PATIENCE);
     // It may hold keys.
     line.zeroize();
     sent

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -28,6 +28,25 @@ pub struct Cli {
     /// "info,convoy_control=debug".
     #[arg(long, global = true, env = "CONVOY_LOG", default_value = "info", value_name = "FILTER")]
     pub log: String,
+}
+
+impl Cli {
+    /// Reads the command line, and the environment where that is of somebody who may decide.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let command = Self::command();
+        let command = match convoy_io::rights::is_secure() {
+            true => without_environment(command),
+            false => command,
+        };
+        Self::from_arg_matches(&command.try_get_matches()?)
+    }
+}
+
+/// The same command line, for a program with rights that its caller lacks: no variable of the caller says where
+/// a socket is.
+fn without_environment(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|argument| argument.env(clap::builder::Resettable::Reset));
+    command.mut_subcommands(without_environment)
 }
 
 /// The verbs, in the order in which one meets them.
@@ -66,10 +85,20 @@ pub enum Verb {
     #[command(after_help = CRYPTO)]
     Crypto(CryptoArgs),
     /// Print a configuration with which programs that use OpenSSL use Convoy, or judge one.
-    #[command(after_help = OPENSSL_CONF)]
-    OpensslConf(OpensslConfArgs),
+    #[cfg(feature = "provider")]
+    #[command(after_help = crate::verbs::openssl_conf::HELP)]
+    OpensslConf(crate::verbs::openssl_conf::OpensslConfArgs),
+    /// Left out of this program: a configuration with which programs that use OpenSSL use Convoy.
+    #[cfg(not(feature = "provider"))]
+    #[command(disable_help_flag = true)]
+    OpensslConf(LeftOutArgs),
     /// Measure what packets cost: the crypto library beside others, and ESP from end to end.
-    Bench(BenchArgs),
+    #[cfg(feature = "bench")]
+    Bench(crate::verbs::bench::BenchArgs),
+    /// Left out of this program: measures what packets cost.
+    #[cfg(not(feature = "bench"))]
+    #[command(disable_help_flag = true)]
+    Bench(LeftOutArgs),
     /// Keys for Wireshark, as an esp_sa file. The keys of live SAs: treat the file as a secret.
     #[command(
         after_help = "Examples:\n  convoy keys left --output esp_sa\n  convoy keys --from-site left.toml      # without a running gateway"
@@ -87,7 +116,7 @@ pub enum Verb {
     Open(OpenArgs),
     /// Send the packets of a capture through a gateway that exists only for that.
     #[command(
-        after_help = "Examples:\n  convoy replay left.toml --plain-in plain.pcap --wire-out esp.pcap\n  convoy replay right.toml --wire-in esp.pcap --plain-out plain.pcap --json\n\nSequence numbers are leased in the state folder as by a running gateway, so no nonce repeats."
+        after_help = "Examples:\n  convoy replay left.toml --plain-in plain.pcap --wire-out esp.pcap\n  convoy replay right.toml --wire-in esp.pcap --plain-out plain.pcap --json\n\nSequence numbers are leased in the state folder as by a running gateway, so no nonce repeats. Captures that are\nwritten have mode 0600; links are not followed."
     )]
     Replay(ReplayArgs),
     /// Run a command whose XFRM sockets lead to Convoy instead of the kernel.
@@ -429,155 +458,13 @@ pub struct SetDriverArgs {
     pub json: bool,
 }
 
-const OPENSSL_CONF: &str = "\
-Examples:
-  convoy openssl-conf > /etc/ssl/convoy.cnf
-  OPENSSL_CONF=/etc/ssl/convoy.cnf nginx
-  convoy openssl-conf --stats /run/convoy-openssl.stats > /etc/ssl/convoy.cnf
-  convoy openssl-conf --check /etc/ssl/convoy.cnf
-
-OpenSSL 3 loads Convoy's provider by such a file; docs/tls.md tells the rest. The file that is printed includes
-the system's, keeps the default provider and prefers Convoy to it, so what Convoy has not stays as it is.
-
---check names the lines by which OpenSSL would lose its default provider, or would load or use no Convoy.
-
-Exit codes: 0 good, 1 warnings only, 2 errors, or the library is not found.";
-
-/// `convoy openssl-conf`
+/// What is said to a verb that a feature of the build left out.
+#[cfg(not(all(feature = "bench", feature = "provider")))]
 #[derive(Debug, Args)]
-pub struct OpensslConfArgs {
-    /// Judge this file, and print none.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["module", "system", "stats"])]
-    pub check: Option<PathBuf>,
-    /// The provider's library, if it is not where `make install` puts it.
-    #[arg(long, value_name = "PATH")]
-    pub module: Option<PathBuf>,
-    /// The system's own configuration, which stays in force; one that is not there is left out.
-    #[arg(long, value_name = "FILE", default_value = "/etc/ssl/openssl.cnf")]
-    pub system: PathBuf,
-    /// Have the provider count what it does in this file.
-    #[arg(long, value_name = "FILE")]
-    pub stats: Option<PathBuf>,
-    /// With --check: print as JSON.
-    #[arg(long, requires = "check")]
-    pub json: bool,
-}
-
-/// `convoy bench`
-#[derive(Debug, Args)]
-pub struct BenchArgs {
-    /// What to measure.
-    #[command(subcommand)]
-    pub what: BenchWhat,
-}
-
-/// What `convoy bench` can measure.
-#[derive(Debug, Subcommand)]
-pub enum BenchWhat {
-    /// Sealing and opening bursts of packets: Convoy, intel-ipsec-mb and OpenSSL in turn.
-    #[command(after_help = BENCH_CRYPTO)]
-    Crypto(BenchCryptoArgs),
-    /// ESP from end to end in memory: what the pipelines add to the cryptography, and whether every
-    /// packet arrives.
-    #[command(after_help = crate::verbs::bench::ESP_HELP)]
-    Esp(crate::verbs::bench::EspArgs),
-    /// Engines: what handing a packet over and taking it back costs, and how many get done.
-    #[command(after_help = crate::verbs::bench::ENGINE_HELP)]
-    Engine(crate::verbs::bench::EngineArgs),
-    /// A TLS web server: nginx with OpenSSL's default provider and with Convoy's, as a study had it.
-    #[command(after_help = crate::verbs::bench::TLS_HELP)]
-    Tls(crate::verbs::bench::TlsArgs),
-    /// Records of TLS through OpenSSL: its default provider and Convoy's in turn, by the calls that libssl
-    /// makes.
-    #[command(after_help = crate::verbs::bench::TLS_RECORDS_HELP)]
-    TlsRecords(crate::verbs::bench::TlsRecordsArgs),
-}
-
-const BENCH_CRYPTO: &str = "\
-Examples:
-  convoy bench crypto                              # the figures to reach, and whether they are
-  convoy bench crypto --suite aes-128-gcm-16 --sizes 64,1420 --mix none
-  convoy bench crypto --suite all --json > all.json
-  convoy bench crypto --stream                     # what messages in parts cost
-  convoy bench crypto --tier avx512,vaes512 --peer ipsec-mb --ipsec-mb ./libIPSec_MB.so.2
-
-How it is measured: all take part in one process on one core. Before a point is measured, all must
-seal its packets to the same bytes, open them, and refuse a forged one. Then everybody is given one
-burst after the other, starting with another one each time; each burst has its keys, nonces and
-texts named to the library inside the measured time, and keys were expanded before. Opening includes
-comparing the ICV. Peers are called through every interface that fits, and the fastest counts; an
-interface that computes other bytes than Convoy and the rest is told and left out.
-
-Sizes are bytes of ESP text, what is encrypted: 64-byte packets become 68 (their ESP trailer, aligned
-to 4). CBC rounds up to 16. MACs of pairs also cover ESP header and IV, as in ESP. The mixes:
-  imix-paper  Ethernet frames of 64, 540 and 1364 bytes (CRC included), weighted 60, 23 and 15:
-              texts of 48, 524 and 1348 bytes
-  imix        tunnel packets of 90, 92, 594 and 1418 bytes, weighted 58.67, 2, 23.66 and 15.67:
-              texts of 92, 96, 596 and 1420 bytes
-
-Cycles are of the time-stamp counter. Of all samples of a point the first and last eighth are
-dropped, and the middle quarters of the sorted rest averaged. FLOOR is what the processor's ports
-need for the algorithm's own instructions, measured beside every burst, in per cent of what Convoy
-needs: 100 % cannot quite be reached.";
-
-/// `convoy bench crypto`
-#[derive(Debug, Args)]
-pub struct BenchCryptoArgs {
-    /// Suites by name, or "all", or "list" to print the names. Left out: the suites whose figures
-    /// are to be reached.
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub suite: Vec<String>,
-    /// Bytes of text; "none" for mixes only.
-    #[arg(
-        long,
-        value_name = "BYTES",
-        value_delimiter = ',',
-        default_value = "64,68,256,1420,16384"
-    )]
-    pub sizes: Vec<String>,
-    /// Mixes of sizes: imix, imix-paper; "none" for single sizes only.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "imix-paper")]
-    pub mix: Vec<String>,
-    /// Convoy's tiers. Left out: the best of this machine.
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub tier: Vec<String>,
-    /// Peers that must take part. Left out: those that are here.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = ["ipsec-mb", "openssl", "none"])]
-    pub peer: Vec<String>,
-    /// The shared library of intel-ipsec-mb, instead of the system's.
-    #[arg(long, value_name = "PATH")]
-    pub ipsec_mb: Option<PathBuf>,
-    /// OpenSSL's libcrypto, instead of the system's.
-    #[arg(long, value_name = "PATH")]
-    pub openssl: Option<PathBuf>,
-    /// Instruction sets of intel-ipsec-mb: sse, sse-sha, avx2-t1, avx2-t2, avx512-t1, avx512-t2;
-    /// type 1 does without VAES and SHA-NI. "auto" takes the best that starts here and uses no more than
-    /// Convoy's tier; the report says which.
-    #[arg(long, value_name = "NAME", default_value = "auto")]
-    pub peer_arch: String,
-    /// Whether Convoy's hashes may use the SHA extensions; "auto" allows them on the VAES tiers, as the
-    /// peer's managers with VAES use them too.
-    #[arg(long, value_name = "WHEN", default_value = "auto", value_parser = ["auto", "on", "off"])]
-    pub sha_ni: String,
-    /// Numbers of keys, 1 to 1048576 as far as memory holds them; packets take them at random.
-    #[arg(long, value_name = "COUNT", value_delimiter = ',', default_value = "1,64")]
-    pub keys: Vec<usize>,
-    /// Packets of a burst.
-    #[arg(long, value_name = "COUNT", default_value_t = 256)]
-    pub burst: usize,
-    /// Which direction.
-    #[arg(long, value_name = "WHICH", default_value = "both", value_parser = ["seal", "open", "both"])]
-    pub direction: String,
-    /// How long to measure each point, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
-    pub time: f64,
-    /// Measure AES-GCM over messages in parts instead: a stream of one part, and of two, beside the same
-    /// message as a burst of one, at sizes of TLS records.
-    #[arg(long, conflicts_with_all = ["suite", "sizes", "mix", "peer", "keys", "burst"])]
-    pub stream: bool,
-    /// Print as JSON.
-    #[arg(long)]
-    pub json: bool,
+pub struct LeftOutArgs {
+    /// Not looked at.
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub words: Vec<std::ffi::OsString>,
 }
 
 /// `convoy keys`

@@ -22,7 +22,6 @@ pub mod verbs;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use exit::{Exit, code_of};
@@ -30,7 +29,7 @@ use exit::{Exit, code_of};
 /// Runs the command line and says how the process ends.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = match cli::Cli::try_parse() {
+    let cli = match cli::Cli::read() {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are answers, not errors.

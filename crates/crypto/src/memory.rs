@@ -38,9 +38,11 @@ pub fn try_box<T>(value: T) -> Result<Box<T>, OutOfMemory> {
 /// be refused.
 pub struct Shared<T>(NonNull<Counted<T>>);
 
+/// The value begins a cache line, so that what is used of it together is there together.
+#[repr(C, align(64))]
 struct Counted<T> {
-    owners: AtomicUsize,
     value: T,
+    owners: AtomicUsize,
 }
 
 // SAFETY: owners only read the value, and whichever thread is last drops it.
@@ -56,7 +58,7 @@ impl<T> Shared<T> {
     ///
     /// [`OutOfMemory`]; the value is dropped.
     pub fn try_new(value: T) -> Result<Self, OutOfMemory> {
-        let counted = try_box(Counted { owners: AtomicUsize::new(1), value })?;
+        let counted = try_box(Counted { value, owners: AtomicUsize::new(1) })?;
         Ok(Self(NonNull::from(Box::leak(counted))))
     }
 

@@ -100,6 +100,13 @@ pub fn keep_only(keep: u64, files: Option<&Ruleset>) -> io::Result<()> {
     }
 }
 
+/// Whether the process has rights that whoever ran its program lacks: setuid, setgid or capabilities of its file
+/// (`AT_SECURE`). Its environment is then that of somebody who may not decide.
+#[must_use]
+pub fn is_secure() -> bool {
+    crate::sys::is_secure()
+}
+
 /// The threads of the process, and which have other capabilities than these.
 fn threads_of_process(keep: u64, is_bounded: bool) -> io::Result<Vec<(i32, bool)>> {
     let mut threads = Vec::new();

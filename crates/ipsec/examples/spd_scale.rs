@@ -274,6 +274,7 @@ fn pair(cpu: &Cpu, n: u32) -> Fallible<(OutboundSpec, InboundSpec)> {
         encap: None,
         esn: true,
         outer: OuterHeader { df: DfPolicy::Copy, dscp: DscpPolicy::Copy, ecn: true, hop_limit: 64 },
+        source_is_here: true,
         path_mtu: 1500,
         pad_to: 0,
         dummy_every: None,

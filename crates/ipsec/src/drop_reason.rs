@@ -86,6 +86,9 @@ reasons! {
         SequenceExhausted = "sequence-exhausted",
         /// The leased sequence numbers are used up and no new ones are on stable storage yet.
         LeaseExhausted = "lease-exhausted",
+        /// The SA's source address is no address of this host: another host may send on the SA, and both would
+        /// use its sequence numbers, of which nonces are made (RFC 4106 section 3).
+        SourceAbsent = "source-absent",
         /// The SA has reached a hard limit of its lifetime (RFC 4301 section 4.4.2.1).
         LifetimeExpired = "lifetime-expired",
         /// The packet does not fit the tunnel's path MTU and may not be fragmented (RFC 4301

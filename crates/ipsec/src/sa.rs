@@ -143,6 +143,8 @@ pub struct OutboundSpec {
     pub encap: Option<UdpEncap>,
     /// Extended (64-bit) sequence numbers (RFC 4303 section 2.2.1).
     pub esn: bool,
+    /// Whether the source address is an address of this host. As long as it is not, nothing is sent.
+    pub source_is_here: bool,
     /// Outer header rules; tunnel mode only.
     pub outer: OuterHeader,
     /// Largest outer packet in bytes until the path says otherwise.
@@ -175,6 +177,34 @@ impl OutboundSpec {
         self.key.prefetch();
         prefetch_read(&*self.lease);
         self.counters.prefetch();
+    }
+
+    /// The same record, for one that differs in some parts.
+    #[must_use]
+    pub fn twin(&self) -> Self {
+        Self {
+            name: self.name.clone(),
+            spi: self.spi,
+            serial: self.serial,
+            reqid: self.reqid,
+            named: self.named,
+            protocol: self.protocol,
+            mode: self.mode,
+            endpoints: self.endpoints,
+            encap: self.encap,
+            esn: self.esn,
+            outer: self.outer,
+            source_is_here: self.source_is_here,
+            path_mtu: self.path_mtu,
+            pad_to: self.pad_to,
+            dummy_every: self.dummy_every,
+            salt: self.salt.clone(),
+            key: self.key.clone(),
+            lease: self.lease.clone(),
+            lifetime: self.lifetime,
+            worker: self.worker,
+            counters: self.counters.clone(),
+        }
     }
 
     /// Whether a packet of this flow is one that the SA sent, as to its outer header.

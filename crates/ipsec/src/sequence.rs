@@ -99,9 +99,13 @@ impl SequenceLimits {
     /// The soft limit is at seven eighths.
     #[must_use]
     pub const fn new(esn: bool) -> Self {
-        let hard = if esn { u64::MAX - 1 } else { u32::MAX as u64 };
-        Self { hard: SeqNum::new(hard), soft: SeqNum::new(hard / 8 * 7) }
+        let hard = SeqNum::new(if esn { u64::MAX - 1 } else { u32::MAX as u64 });
+        Self { hard, soft: soft(hard) }
     }
+}
+
+const fn soft(hard: SeqNum) -> SeqNum {
+    SeqNum::new(hard.get() / 8 * 7)
 }
 
 /// Why there is no sequence number.
@@ -114,6 +118,9 @@ pub enum Exhausted {
     /// The lease is used up: more numbers come when control has stored a new ceiling.
     #[error("the leased sequence numbers are used")]
     Lease,
+    /// The SA's source address is no address of this host: whoever has it uses the numbers.
+    #[error("the source address of the SA is no address of this host")]
+    Withheld,
 }
 
 impl From<Exhausted> for DropReason {
@@ -130,6 +137,7 @@ impl Exhausted {
         match self {
             Self::Limit => DropReason::SequenceExhausted,
             Self::Lease => DropReason::LeaseExhausted,
+            Self::Withheld => DropReason::SourceAbsent,
         }
     }
 }
@@ -167,7 +175,9 @@ pub struct SequenceCounter {
     /// Numbers below this were announced and need no more than counting.
     end: u64,
     lease: Arc<Lease>,
-    limits: SequenceLimits,
+    /// The last number that may be used.
+    hard: SeqNum,
+    is_withheld: bool,
 }
 
 impl SequenceCounter {
@@ -186,7 +196,15 @@ impl SequenceCounter {
             return Err(LeaseBusy);
         }
         let next = start.get().max(lease.before().get().saturating_add(1));
-        Ok(Self { next, end: next, lease, limits })
+        Ok(Self { next, end: next, lease, hard: limits.hard, is_withheld: false })
+    }
+
+    /// The same without a number to give out: each request fails with [`Exhausted::Withheld`]. To be
+    /// called before the first.
+    #[must_use]
+    pub const fn withheld(mut self) -> Self {
+        self.is_withheld = true;
+        self
     }
 
     /// Reserves up to `n` numbers, as many as limit and lease allow but at least one. Those that are
@@ -225,7 +243,10 @@ impl SequenceCounter {
     /// One past the last number that may be used now.
     #[cold]
     fn limit(&self) -> Result<u64, Exhausted> {
-        let hard = self.limits.hard.get();
+        if self.is_withheld {
+            return Err(Exhausted::Withheld);
+        }
+        let hard = self.hard.get();
         if self.next > hard {
             return Err(Exhausted::Limit);
         }
@@ -260,19 +281,19 @@ impl SequenceCounter {
     #[inline]
     #[must_use]
     pub fn is_past_soft_limit(&self) -> bool {
-        self.next > self.limits.soft.get()
+        self.next > soft(self.hard).get()
     }
 
     /// How far the numbers go, for the SA's lifetime.
     pub(crate) fn numbers(&self) -> Numbers {
-        let to_soft = self.limits.soft.get().saturating_add(1).saturating_sub(self.next);
+        let to_soft = soft(self.hard).get().saturating_add(1).saturating_sub(self.next);
         Numbers { to_soft, left: self.left() }
     }
 
     /// Numbers until the hard limit, however far the lease goes.
     #[must_use]
     pub fn left(&self) -> u64 {
-        self.limits.hard.get().saturating_add(1).saturating_sub(self.next)
+        self.hard.get().saturating_add(1).saturating_sub(self.next)
     }
 }
 

@@ -150,6 +150,9 @@ fn protect(sa: &OutboundSpec, packet: &Packet, now: Now) -> Outcome {
     if sa.lifetime.hard.reached(&sa.counters.usage, now).is_some() {
         return Outcome::Dropped(DropReason::LifetimeExpired);
     }
+    if !sa.source_is_here {
+        return Outcome::Dropped(DropReason::SourceAbsent);
+    }
     let outcome = fit(sa, packet);
     let passes = matches!(outcome, Outcome::Protected { .. } | Outcome::Fragmented { .. });
     let ends = (packet.flow.src_addr(), packet.flow.dst_addr());

@@ -1,9 +1,9 @@
 //! What passes an interface, written to a pcap file.
 
 use std::{
-    fs::File,
+    fs::{File, OpenOptions},
     io::{self, BufWriter, IoSliceMut, Write as _},
-    os::fd::AsRawFd as _,
+    os::{fd::AsRawFd as _, unix::fs::OpenOptionsExt as _},
     path::Path,
     sync::{
         Arc,
@@ -14,6 +14,7 @@ use std::{
 };
 
 use convoy_wire::pcap::{LINK_ETHERNET, PcapHeader};
+use nix::fcntl::OFlag;
 use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, MsgFlags, MultiHeaders, SockFlag, SockProtocol, SockType,
     SockaddrStorage, recvmmsg, setsockopt, socket, sockopt,
@@ -94,7 +95,7 @@ impl Capture {
         let socket = namespace
             .run(|| open(index, config.except_esp))?
             .doing(|| format!("capture on {link}"))?;
-        let output = File::create(file).doing(|| format!("create {}", file.display()))?;
+        let output = private(file).doing(|| format!("create {}", file.display()))?;
         let snaplen = config.snaplen.min(LONGEST);
         let mut writer = BufWriter::with_capacity(1 << 20, output);
         writer.write_all(&HEADER.emit()).doing(|| format!("write {}", file.display()))?;
@@ -144,6 +145,13 @@ impl Drop for Capture {
             let _ = thread.join();
         }
     }
+}
+
+/// A new or emptied file, made for its owner alone; a link is not followed.
+fn private(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(path)
 }
 
 /// A packet socket that sees one interface only.

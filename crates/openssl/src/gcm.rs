@@ -436,12 +436,9 @@ impl Gcm {
     /// [`Reason::CipherOperationFailed`].
     pub fn aad(&mut self, more: &[u8]) -> Result<(), Reason> {
         // Behind text there is none, not even an empty one.
-        let is_late = self.parts > 0 && self.iv.state == IvState::InUse;
-        let stream = self.message()?;
-        if is_late {
-            return Err(Reason::CipherOperationFailed);
-        }
-        Ok(stream.aad(more)?)
+        let may_come = self.begin() && self.parts == 0;
+        let stream = self.stream.as_mut().filter(|_| may_come);
+        Ok(stream.ok_or(Reason::CipherOperationFailed)?.aad(more)?)
     }
 
     /// Makes sure that the next part of a message can have so many bytes, before anything is written.

@@ -238,6 +238,7 @@ fn associations(
         encap: None,
         esn: shape.esn,
         outer,
+        source_is_here: true,
         path_mtu: PATH_MTU,
         pad_to: 0,
         dummy_every: None,

@@ -1,18 +1,24 @@
 //! Just enough of HTTP (RFC 9112) to be asked for one page: bounded in size, time and number, so that who
-//! misbehaves costs nothing but its own connection.
+//! misbehaves costs nothing but its own connection. However many ask, one page is made at a time and served to
+//! all who ask within a second.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::acceptor::Acceptor;
+use crate::acceptor::{Acceptor, Work, write_until};
 
 /// Connections served at once.
 const CONNECTIONS_MAX: usize = 8;
 /// Longest head of a request in bytes.
 const HEAD_MAX: usize = 8192;
-/// Time in which a request must be there, and in which an answer must be taken.
+/// Time in which a request must be there.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Time in which the whole of an answer must be taken.
+const TAKING: Duration = Duration::from_secs(10);
+/// How long a page is kept.
+const KEPT: Duration = Duration::from_secs(1);
 /// Time in which the rest of a request may come when it was answered.
 const REST: Duration = Duration::from_millis(200);
 
@@ -39,7 +45,28 @@ pub struct Server {
     _acceptor: Acceptor,
 }
 
-type Page = dyn Fn() -> String + Send + Sync;
+/// The page that was made last, and who makes the next.
+struct Pages<F> {
+    make: F,
+    kept: Mutex<Option<(Instant, Arc<str>)>>,
+}
+
+impl<F: Fn() -> String> Pages<F> {
+    /// A page that was made within a second. Who asks while one is made waits for it.
+    fn get(&self) -> Arc<str> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*kept {
+            Some((made, page)) if made.elapsed() < KEPT => page.clone(),
+            _ => {
+                // Not two of them in memory, as far as nobody reads the old one any more.
+                *kept = None;
+                let page: Arc<str> = (self.make)().into();
+                *kept = Some((Instant::now(), page.clone()));
+                page
+            }
+        }
+    }
+}
 
 impl Server {
     /// Serves what `page` makes at `/metrics`.
@@ -53,9 +80,11 @@ impl Server {
         let failed = |source| MetricsError { address, source };
         let listener = TcpListener::bind(address).map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
-        let acceptor = Acceptor::start("metrics", listener, CONNECTIONS_MAX, move |stream| {
-            serve(stream, &page)
-        });
+        let pages = Pages { make: page, kept: Mutex::new(None) };
+        let acceptor =
+            Acceptor::start("metrics", listener, CONNECTIONS_MAX, move |stream, work| {
+                serve(stream, work, &|| pages.get())
+            });
         Ok(Self { local, _acceptor: acceptor.map_err(failed)? })
     }
 
@@ -67,29 +96,36 @@ impl Server {
 }
 
 /// One connection: one request, one answer.
-fn serve(mut stream: TcpStream, page: &Page) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let answer = match read_head(&mut stream)? {
-        Some(head) => answer(&head, page),
+fn serve(mut stream: &TcpStream, work: &Work<'_>, page: &dyn Fn() -> Arc<str>) -> io::Result<()> {
+    let Answer { head, body } = match read_head(stream)? {
+        Some(head) => work.of(|| answer(&head, page)),
         None => {
-            response("431 Request Header Fields Too Large", "", "the request is too long\n", false)
+            let status = "431 Request Header Fields Too Large";
+            Answer::new(status, "", "the request is too long\n".into())
         }
     };
-    stream.write_all(answer.as_bytes())?;
+    let deadline = Instant::now() + TAKING;
+    write_until(stream, head.as_bytes(), deadline)?;
+    write_until(stream, body.as_bytes(), deadline)?;
     stream.shutdown(std::net::Shutdown::Write)?;
+    work.answered();
     // What was not read would make the kernel reset the connection and lose the answer.
-    stream.set_read_timeout(Some(REST))?;
+    let deadline = Instant::now() + REST;
     let mut rest = [0; 512];
-    for _ in 0..64 {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        stream.set_read_timeout(Some(left))?;
         if stream.read(&mut rest)? == 0 {
-            break;
+            return Ok(());
         }
     }
-    Ok(())
 }
 
 /// Reads up to the empty line behind the head; `None` when it is too long.
-fn read_head(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
+fn read_head(mut stream: &TcpStream) -> io::Result<Option<Vec<u8>>> {
     let deadline = Instant::now() + PATIENCE;
     let mut head = Vec::with_capacity(512);
     let mut chunk = [0; 512];
@@ -114,7 +150,7 @@ fn read_head(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(head))
 }
 
-fn answer(head: &[u8], page: &Page) -> String {
+fn answer(head: &[u8], page: &dyn Fn() -> Arc<str>) -> Answer {
     let line = head.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
     let line = std::str::from_utf8(line).unwrap_or_default();
     let mut words = line.split(' ');
@@ -122,31 +158,43 @@ fn answer(head: &[u8], page: &Page) -> String {
     let (Some(method), Some(target), Some("HTTP/1.0" | "HTTP/1.1"), None) =
         (method, target, version, words.next())
     else {
-        return response("400 Bad Request", "", "this is no request of HTTP/1\n", false);
+        return Answer::new("400 Bad Request", "", "this is no request of HTTP/1\n".into());
     };
-    let is_head = match method {
-        "GET" => false,
-        "HEAD" => true,
+    let is_page = target.split('?').next() == Some("/metrics");
+    match (method, is_page) {
+        ("GET", true) => Answer::new("200 OK", "", page()),
+        ("GET", false) => Answer::new("404 Not Found", "", "metrics are at /metrics\n".into()),
+        // No page is made for its length.
+        ("HEAD", true) => Answer::without_body("200 OK"),
+        ("HEAD", false) => Answer::without_body("404 Not Found"),
         _ => {
-            return response(
-                "405 Method Not Allowed",
-                "Allow: GET, HEAD\r\n",
-                "only GET is understood\n",
-                false,
-            );
+            let allow = "Allow: GET, HEAD\r\n";
+            Answer::new("405 Method Not Allowed", allow, "only GET is understood\n".into())
         }
-    };
-    match target.split('?').next() {
-        Some("/metrics") => response("200 OK", "", &page(), is_head),
-        _ => response("404 Not Found", "", "metrics are at /metrics\n", is_head),
     }
 }
 
-fn response(status: &str, more: &str, body: &str, is_head: bool) -> String {
-    let shown = if is_head { "" } else { body };
+/// What is sent.
+struct Answer {
+    head: String,
+    body: Arc<str>,
+}
+
+impl Answer {
+    /// `more` are lines of the head.
+    fn new(status: &str, more: &str, body: Arc<str>) -> Self {
+        let more = format!("Content-Length: {}\r\n{more}", body.len());
+        Self { head: head(status, &more), body }
+    }
+
+    fn without_body(status: &str) -> Self {
+        Self { head: head(status, ""), body: "".into() }
+    }
+}
+
+fn head(status: &str, more: &str) -> String {
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
-         Content-Length: {}\r\nConnection: close\r\n{more}\r\n{shown}",
-        body.len()
+         Connection: close\r\n{more}\r\n"
     )
 }

@@ -15,7 +15,7 @@ use convoy_ipsec::event::Event;
 use convoy_ipsec::pipeline::WorkerCounters;
 
 use crate::state::State;
-use crate::status::{Connections, Origin, PolicyDirection, Status, policy_report};
+use crate::status::{Connections, Origin, PolicyDirection, PolicyReport, Status, policy_report};
 use crate::xfrm::{Kernel, Moment, Wanted};
 pub use http::{MetricsError, Server};
 use page::{Kind, Page};
@@ -68,7 +68,7 @@ pub struct Inputs<'a> {
     /// What IKE daemons made, if they are served.
     pub daemons: Option<&'a Kernel>,
     /// How it is doing.
-    pub status: &'a Status,
+    pub status: &'a Arc<Status>,
     /// Totals of tunnels, fed a moment ago.
     pub tunnels: &'a Tunnels,
     /// What workers told.
@@ -79,15 +79,53 @@ pub struct Inputs<'a> {
     pub at: Moment,
 }
 
+/// A copy of what a page tells, from which it is made while the gateway does other things.
+#[derive(Debug)]
+pub struct Figures {
+    status: Arc<Status>,
+    /// SAs there are, outbound and inbound.
+    sas: (usize, usize),
+    totals: Vec<(Tunnel, tunnels::Total)>,
+    /// Tunnels that policies of daemons ask for.
+    wanted: Vec<Wanted>,
+    policies: PolicyReport,
+    told: Told,
+    workers: Vec<Load>,
+    at: Moment,
+}
+
+impl Figures {
+    /// Copies them.
+    #[must_use]
+    pub fn of(inputs: &Inputs<'_>) -> Self {
+        Self {
+            status: inputs.status.clone(),
+            sas: inputs.state.published().current().len(),
+            totals: inputs.tunnels.totals(),
+            wanted: inputs.daemons.iter().flat_map(|kernel| kernel.tunnels()).collect(),
+            policies: policy_report(inputs.state, inputs.daemons, inputs.at.worker.0),
+            told: inputs.told,
+            workers: inputs.workers.to_vec(),
+            at: inputs.at,
+        }
+    }
+
+    /// The page.
+    #[must_use]
+    pub fn page(&self) -> String {
+        let mut page = Page::default();
+        gateway(&mut page, self);
+        tunnels(&mut page, self);
+        policies(&mut page, self);
+        workers(&mut page, self);
+        page.into_text()
+    }
+}
+
 /// The page.
 #[must_use]
 pub fn page(inputs: &Inputs<'_>) -> String {
-    let mut page = Page::default();
-    gateway(&mut page, inputs);
-    tunnels(&mut page, inputs);
-    policies(&mut page, inputs);
-    workers(&mut page, inputs);
-    page.into_text()
+    Figures::of(inputs).page()
 }
 
 /// Seconds since 1970 of a moment of the workers' clock; 0 for never.
@@ -99,8 +137,8 @@ fn unix(at: Moment, ns: u64) -> String {
     format!("{}.{:03}", unix_ns / 1_000_000_000, unix_ns / 1_000_000 % 1000)
 }
 
-fn gateway(page: &mut Page, inputs: &Inputs<'_>) {
-    let status = inputs.status;
+fn gateway(page: &mut Page, inputs: &Figures) {
+    let status = &*inputs.status;
     let labels =
         [("version", &*status.version), ("tier", &*status.tier), ("gateway", &*status.name)];
     page.family("convoy_build_info", Kind::Gauge, "Version, CPU tier and name; always 1.")
@@ -169,7 +207,7 @@ fn gateway(page: &mut Page, inputs: &Inputs<'_>) {
         "How often workers told of a peer behind a NAT that came from elsewhere.",
     )
     .sample(&[], mappings);
-    let (outbound, inbound) = inputs.state.published().current().len();
+    let (outbound, inbound) = inputs.sas;
     page.family("convoy_sas", Kind::Gauge, "SAs there are.")
         .sample(&[("direction", "outbound")], outbound)
         .sample(&[("direction", "inbound")], inbound);
@@ -269,13 +307,13 @@ impl Labels {
     }
 }
 
-fn tunnels(page: &mut Page, inputs: &Inputs<'_>) {
-    let totals = inputs.tunnels.totals();
+fn tunnels(page: &mut Page, inputs: &Figures) {
+    let totals = &inputs.totals;
     let mut up: BTreeMap<Tunnel, bool> =
         totals.iter().map(|(tunnel, total)| (*tunnel, total.is_up)).collect();
     // Policies whose tunnel never had an SA are seen as well.
-    for wanted in inputs.daemons.iter().flat_map(|kernel| kernel.tunnels()) {
-        let Wanted { reqid, if_id, local, remote } = wanted;
+    for wanted in &inputs.wanted {
+        let Wanted { reqid, if_id, local, remote } = *wanted;
         up.entry(Tunnel { is_daemons: true, reqid, if_id, local, remote }).or_insert(false);
     }
     let mut family = page.family(
@@ -328,8 +366,8 @@ fn tunnels(page: &mut Page, inputs: &Inputs<'_>) {
     }
 }
 
-fn policies(page: &mut Page, inputs: &Inputs<'_>) {
-    let report = policy_report(inputs.state, inputs.daemons, inputs.at.worker.0);
+fn policies(page: &mut Page, inputs: &Figures) {
+    let report = &inputs.policies;
     let mut family = page.family(
         "convoy_policy_up",
         Kind::Gauge,
@@ -357,10 +395,10 @@ fn policies(page: &mut Page, inputs: &Inputs<'_>) {
         .sample(&[], report.policies.len());
 }
 
-fn workers(page: &mut Page, inputs: &Inputs<'_>) {
+fn workers(page: &mut Page, inputs: &Figures) {
     let mut family =
         page.family("convoy_worker_packets_total", Kind::Counter, "Packets that a worker passed.");
-    for load in inputs.workers {
+    for load in &inputs.workers {
         let worker = load.worker.to_string();
         let ways = [
             ("outbound", load.pipeline.outbound_packets.get()),
@@ -375,7 +413,7 @@ fn workers(page: &mut Page, inputs: &Inputs<'_>) {
         Kind::Counter,
         "Packets that a worker took out of one tunnel and that policies of others decided about; among its inbound ones.",
     );
-    for load in inputs.workers {
+    for load in &inputs.workers {
         let packets = load.pipeline.transit_packets.get();
         family.sample(&[("worker", &load.worker.to_string())], packets);
     }
@@ -384,7 +422,7 @@ fn workers(page: &mut Page, inputs: &Inputs<'_>) {
         Kind::Counter,
         "How often a worker went to sleep for want of work.",
     );
-    for load in inputs.workers {
+    for load in &inputs.workers {
         family.sample(&[("worker", &load.worker.to_string())], load.sleeps);
     }
     let mut family = page.family(
@@ -392,7 +430,7 @@ fn workers(page: &mut Page, inputs: &Inputs<'_>) {
         Kind::Counter,
         "Time in which a worker moved packets; of a second, its load.",
     );
-    for load in inputs.workers {
+    for load in &inputs.workers {
         let seconds = format!("{:.6}", load.busy_ns as f64 / 1e9);
         family.sample(&[("worker", &load.worker.to_string())], seconds);
     }
@@ -401,7 +439,7 @@ fn workers(page: &mut Page, inputs: &Inputs<'_>) {
         Kind::Counter,
         "Packets that a worker gave to others, or took from them.",
     );
-    for load in inputs.workers {
+    for load in &inputs.workers {
         let worker = load.worker.to_string();
         let (given, taken) = load.handed;
         family.sample(&[("worker", &worker), ("way", "given")], given);

@@ -9,6 +9,9 @@ use convoy_ipsec::sa::{IpsecProtocol, Mode};
 use convoy_wire::Spi;
 use nix::unistd::AccessFlags;
 
+use crate::folder::{self, Open};
+use crate::place::folder_of;
+
 use super::key::Nonces;
 use super::model::{Action, Addresses, Plain, Policy, Wire};
 use super::reader::{At, Place, Report, nearest, quote};
@@ -82,6 +85,10 @@ pub(super) fn state_dir(
         );
         report.warn(&dir.place, what, format!("make it its owner's alone: chmod 700 {shown}"));
     }
+    for open in folder::look_above(&dir.value) {
+        let is_good = open.is_doubtful_only();
+        changed_by_others(&format!("state folder {shown}"), &open, is_good, &dir.place, report);
+    }
     if is_volatile(&dir.value) {
         let what = format!("state folder {shown} lies in memory and is forgotten at the next boot");
         report.warn(
@@ -89,6 +96,39 @@ pub(super) fn state_dir(
             what,
             "name a folder on a disk, or write new keys after every boot",
         );
+    }
+}
+
+/// The folder of a socket: nobody else may put a socket of theirs there.
+pub(super) fn socket_folder(socket: &Path, place: &Place, report: &mut Report<'_>) {
+    for open in folder::look(folder_of(socket)) {
+        let what = format!("socket {}", socket.display());
+        changed_by_others(&what, &open, open.is_doubtful_only(), place, report);
+    }
+}
+
+/// The folder that keeps what daemons negotiated, if it is there.
+pub(super) fn kept_folder(kept: &Path, place: &Place, report: &mut Report<'_>) {
+    for open in folder::look(kept) {
+        let what = format!("state folder {}", kept.display());
+        // What is in it is believed, so it must be the gateway's own.
+        let is_good = open.is_doubtful_only() && !open.is_of_itself();
+        changed_by_others(&what, &open, is_good, place, report);
+    }
+}
+
+fn changed_by_others(
+    what: &str,
+    open: &Open,
+    is_good: bool,
+    place: &Place,
+    report: &mut Report<'_>,
+) {
+    let what = format!("{what} can be replaced by others: {open}");
+    if is_good {
+        report.warn(place, what, open.help());
+    } else {
+        report.error(place, what, open.help());
     }
 }
 

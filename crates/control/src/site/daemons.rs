@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::check;
 use super::model::{Plain, Wire, Xfrm, XfrmInterface};
 use super::reader::{At, Field, Report, Table, quote};
 use super::sections::{interface, interface_address, mtu, path_in, socket, tables, transposed};
@@ -29,9 +30,16 @@ pub(super) fn read(mut table: Table<'_>, report: &mut Report<'_>, folder: &Path)
         );
     }
     twice(&drafts, report);
+    let usual = || Some(At { value: SOCKET.into(), place: place.clone() });
+    let socket = given.unwrap_or_else(usual)?;
+    check::socket_folder(&socket.value, &socket.place, report);
+    let state = transposed(state)?;
+    if let Some(state) = &state {
+        check::kept_folder(&state.value, &state.place, report);
+    }
     Some(Xfrm {
-        socket: given.unwrap_or_else(|| Some(SOCKET.into()))?,
-        state: transposed(state)?.map(|path| path.value),
+        socket: socket.value,
+        state: state.map(|path| path.value),
         interfaces: drafts.into_iter().map(|draft| draft.built).collect::<Option<_>>()?,
     })
 }

@@ -74,6 +74,12 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         .into_iter()
         .map(|table| policy::read(table, report))
         .collect();
+    if let Some(Some(socket)) = &control_socket {
+        check::socket_folder(&socket.value, &socket.place, report);
+    } else if let (None, Some(name)) = (&control_socket, &name) {
+        let place = Place { key: "control_socket".into(), ..name.place.clone() };
+        check::socket_folder(&default_socket(&name.value), &place, report);
+    }
     check::state_dir(state_dir.as_ref(), sas.first().map(|sa| &sa.place), report);
     check::associations(&sas, report);
     check::policies(&policies, &sas, report);
@@ -100,7 +106,7 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         namespace: transposed(namespace)?,
         state_dir: state_dir.map(|dir| dir.value),
         control_socket: match control_socket {
-            Some(socket) => socket?,
+            Some(socket) => socket?.value,
             None => default_socket(&name),
         },
         name,
@@ -184,7 +190,7 @@ pub(super) fn control_socket(
 ) -> Option<PathBuf> {
     let folder = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
     if let Some(field) = root.take("control_socket") {
-        return socket(field, report, &folder);
+        return socket(field, report, &folder).map(|socket| socket.value);
     }
     let name =
         root.need(report, "name", "name = \"left\"").and_then(|f| name(f, report, "gateway"))?;
@@ -276,7 +282,11 @@ pub(super) fn path_in(
     Some(At { value: folder.join(text.value), place: text.place })
 }
 
-pub(super) fn socket(field: Field<'_>, report: &mut Report<'_>, folder: &Path) -> Option<PathBuf> {
+pub(super) fn socket(
+    field: Field<'_>,
+    report: &mut Report<'_>,
+    folder: &Path,
+) -> Option<At<PathBuf>> {
     let path = path_in(field, report, folder)?;
     let length = path.value.as_os_str().len();
     if length > MAX_SOCKET_PATH {
@@ -287,7 +297,7 @@ pub(super) fn socket(field: Field<'_>, report: &mut Report<'_>, folder: &Path) -
         );
         return None;
     }
-    Some(path.value)
+    Some(path)
 }
 
 pub(super) fn interface(field: Field<'_>, report: &mut Report<'_>) -> Option<String> {

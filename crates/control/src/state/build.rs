@@ -302,6 +302,8 @@ impl Maker<'_> {
         let is_same = same_key && driver.tier() == Some(old.key.tier());
         let key = if is_same { old.key.clone() } else { self.seal_key(sa, &driver)? };
         let new = self.outbound(sa, old.lease.clone(), key, old.counters.clone());
+        let is_there = old.endpoints.local != new.endpoints.local || old.source_is_here;
+        let new = OutboundSpec { source_is_here: is_there, ..new };
         Ok(if same_outbound(old, &new) { old.clone() } else { Arc::new(new) })
     }
 
@@ -359,6 +361,7 @@ impl Maker<'_> {
             encap: common.encap,
             esn: common.esn,
             outer: sa.outer,
+            source_is_here: true,
             path_mtu: sa.path_mtu_on(self.wire_mtu),
             pad_to: sa.pad_to,
             dummy_every: sa.dummy_every,

@@ -55,11 +55,17 @@ enum Way {
 }
 
 /// Packets that are lost for want of something, and what would be right.
-const WANTS: [(DropReason, Way, &str); 9] = [
+const WANTS: [(DropReason, Way, &str); 10] = [
     (
         DropReason::NoSa,
         Way::Outbound,
         "packets are dropped because their policy has no SA: add one, and name it in `sa_out`",
+    ),
+    (
+        DropReason::SourceAbsent,
+        Way::Outbound,
+        "packets are dropped because the source address of their SA is no address of this host: another host \
+         may send on the SA; `ip address` shows what this one has",
     ),
     (
         DropReason::AcquireTimeout,

@@ -34,6 +34,9 @@ pub(super) fn on(reason: DropReason, policy: Option<&PolicyUsed>) -> Option<&'st
         DropReason::LifetimeExpired | DropReason::SequenceExhausted => {
             "give the SA a new key on both sides and reload"
         }
+        DropReason::SourceAbsent => {
+            "give this host the SA's source address, or remove the SA where another host has taken over"
+        }
         DropReason::LeaseExhausted => {
             "sequence numbers wait for the disk: look whether the state folder can be written"
         }

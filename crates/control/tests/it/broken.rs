@@ -93,3 +93,74 @@ fn unreadable_files_are_refused_with_the_reason() {
     assert_eq!(text.errors[0].line, 2);
     assert!(text.to_string().contains("is not UTF-8 text"));
 }
+
+/// A site file with sockets and a state folder in a folder of its own, whose mode is set.
+fn in_folder(mode: u32) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let inner = dir.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    std::fs::set_permissions(&inner, PermissionsExt::from_mode(mode)).unwrap();
+    let path = dir.path().join("d.toml");
+    let text = "name = \"d\"\ncontrol_socket = \"inner/d.sock\"\n[plain]\ninterface = \"convoy0\"\n\
+        [xfrm]\nsocket = \"inner/x.sock\"\nstate = \"inner\"\n";
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+    (dir, path)
+}
+
+#[test]
+fn sockets_and_state_where_other_users_can_write_are_refused() {
+    for mode in [0o700, 0o750, 0o755] {
+        let (_dir, path) = in_folder(mode);
+        Site::load(&path).unwrap();
+    }
+    for mode in [0o777, 0o1777] {
+        let (dir, path) = in_folder(mode);
+        let errors = Site::load(&path).unwrap_err().errors;
+        let lines: Vec<_> = errors.iter().map(|error| error.line).collect();
+        assert_eq!(lines, [2, 6, 7], "{errors:?}");
+        let inner = dir.path().join("inner");
+        for error in &errors {
+            let said = format!("other users can write to folder {} (owner ", inner.display());
+            assert!(error.what.contains(&said), "{}", error.what);
+            assert!(error.what.ends_with(&format!("mode {mode:04o})")), "{}", error.what);
+            let help = error.help.as_ref().unwrap();
+            assert!(
+                help.contains("a folder of the gateway's user that nobody else writes to"),
+                "{help}"
+            );
+            assert_eq!(help.starts_with("chmod go-w "), mode == 0o777, "{help}");
+        }
+    }
+}
+
+#[test]
+fn a_folder_in_which_others_can_rename_the_state_folder_is_refused() {
+    let (dir, path) = in_folder(0o700);
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let text = "name = \"d\"\nstate_dir = \"inner\"\n[plain]\ninterface = \"convoy0\"\n";
+    std::fs::write(&path, text).unwrap();
+    let errors = Site::load(&path).unwrap_err().errors;
+    assert!(errors.len() == 1 && errors[0].line == 2, "{errors:?}");
+    assert!(errors[0].what.contains("can rename what is in folder"), "{errors:?}");
+}
+
+#[test]
+fn sockets_in_a_folder_of_another_user_are_warned_of_and_its_state_is_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("SKIPPED: only root can give folders away");
+    }
+    let (dir, path) = in_folder(0o755);
+    std::os::unix::fs::chown(dir.path().join("inner"), Some(54_321), None).unwrap();
+    let errors = Site::load(&path).unwrap_err().errors;
+    assert!(errors.len() == 1 && errors[0].line == 7, "{errors:?}");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("state = \"inner\"\n", "")).unwrap();
+    let warnings = Site::load(&path).unwrap().1;
+    let lines: Vec<_> = warnings.iter().map(|warning| warning.0.line).collect();
+    assert_eq!(lines, [2, 6], "{warnings:?}");
+    for warning in &warnings {
+        let said = format!("folder {} belongs to another user", dir.path().join("inner").display());
+        assert!(warning.0.what.contains(&said), "{warning}");
+    }
+}

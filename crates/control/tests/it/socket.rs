@@ -159,16 +159,19 @@ fn hostile_requests_are_refused_and_hurt_nobody() {
     running.raw(&long);
     assert_eq!(running.raw(b"{\"verb\":\"sta"), "");
     assert_eq!(running.raw(b""), "");
-    // More connections than are served at once, all silent.
+}
+
+/// More connections than are served at once say nothing, or ask and never read.
+#[test]
+fn connections_that_wait_keep_nobody_out() {
+    let running = Running::new();
     let idle: Vec<_> =
         (0..40).map(|_| UnixStream::connect(running.server.path()).unwrap()).collect();
-    drop(idle);
-    let mut tries = 0;
-    while running.ask(Request::Status).is_err() {
-        tries += 1;
-        assert!(tries < 1_000_000, "the server does not come back");
-        std::thread::yield_now();
+    for _ in 0..20 {
+        running.ask(Request::Status).unwrap();
     }
+    let idle = idle.into_iter().map(|mut stream| stream.read(&mut [0]));
+    assert!(idle.take(24).all(|end| matches!(end, Ok(0) | Err(_))), "the oldest gave way");
 }
 
 #[test]
@@ -223,4 +226,114 @@ fn a_site_file_tells_its_socket_even_when_broken_elsewhere() {
         dir.path().join("c.sock")
     );
     assert!(socket("nothing = 1\n").unwrap_err().to_string().contains("name: is missing"));
+}
+
+/// A listener of another user, which only root can make; it says nothing.
+fn stranger_at(path: &Path) -> Option<UnixListener> {
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIPPED: only root can listen as another user");
+        return None;
+    }
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+    let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    // Who listens is the thread that says so.
+    let begin = || {
+        let user = rustix::fs::Uid::from_raw(65_534);
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        listen(&socket, 8).unwrap();
+    };
+    std::thread::scope(|scope| scope.spawn(begin).join().unwrap());
+    Some(socket.into())
+}
+
+#[test]
+fn another_user_who_listens_where_the_gateway_did_is_asked_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("left.sock");
+    let Some(listener) = stranger_at(&path) else { return };
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    for target in [Target::Socket(path.clone()), Target::Only] {
+        let client = Client::find_in(&target, folder.path()).unwrap();
+        let refused = client.ask(Request::Keys).unwrap_err();
+        assert!(matches!(refused, ClientError::Stranger(_)) && !refused.is_no_gateway());
+        let (refused, process) = (refused.to_string(), std::process::id());
+        let begin = format!(
+            "socket {} (owner 0, mode 0640) is served by process {process} (",
+            path.display()
+        );
+        assert!(refused.starts_with(&begin), "{refused}");
+        assert!(
+            refused.contains(") of user 65534, which is told nothing: right is a gateway of root"),
+            "{refused}"
+        );
+    }
+    // One was made to find the only gateway, and two to ask.
+    for _ in 0..3 {
+        let mut heard = Vec::new();
+        listener.accept().unwrap().0.read_to_end(&mut heard).unwrap();
+        assert_eq!(heard, b"");
+    }
+}
+
+#[test]
+fn a_socket_in_a_folder_that_others_can_change_is_not_served() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    let start = || Server::start(&inner.join("g.sock"), Arc::new(Fake::default()));
+    for mode in [0o777, 0o1777] {
+        open(&inner, mode);
+        let refused = start().unwrap_err();
+        assert!(matches!(refused, ServerError::Open { .. }), "{refused}");
+        let (refused, folder) = (refused.to_string(), inner.display());
+        assert!(
+            refused.contains(&format!("other users can write to folder {folder} (owner ")),
+            "{refused}"
+        );
+        assert!(refused.contains(&format!("mode {mode:04o})")), "{refused}");
+        assert_eq!(std::fs::read_dir(&inner).unwrap().count(), 0);
+    }
+    open(&inner, 0o755);
+    open(folder.path(), 0o777);
+    assert!(start().unwrap_err().to_string().contains("can rename what is in folder"));
+    // As /tmp, where they can rename what is their own.
+    open(folder.path(), 0o1777);
+    start().unwrap();
+}
+
+#[test]
+fn a_folder_of_another_user_that_nobody_else_can_change_serves_root() {
+    if !nix::unistd::geteuid().is_root() {
+        return println!("SKIPPED: only root can give folders away");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    for path in [folder.path(), &inner] {
+        std::os::unix::fs::chown(path, Some(54_321), Some(54_321)).unwrap();
+        // As a user with a private group and umask 002 makes it.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o775)).unwrap();
+    }
+    drop(Server::start(&inner.join("g.sock"), Arc::new(Fake::default())).unwrap());
+    std::fs::set_permissions(&inner, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = Server::start(&inner.join("g.sock"), Arc::new(Fake::default())).unwrap_err();
+    assert!(matches!(refused, ServerError::Open { .. }), "{refused}");
+}
+
+#[test]
+fn a_link_in_the_place_of_the_lock_is_not_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("g.sock");
+    let target = folder.path().join("target");
+    std::os::unix::fs::symlink(&target, folder.path().join("g.sock.lock")).unwrap();
+    let refused = Server::start(&path, Arc::new(Fake::default())).unwrap_err();
+    assert!(
+        matches!(&refused, ServerError::IsLink(link) if link.ends_with("g.sock.lock")),
+        "{refused}"
+    );
+    assert!(!target.exists());
 }

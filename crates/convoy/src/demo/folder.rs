@@ -7,12 +7,14 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use convoy_control::folder::make;
 use convoy_control::init::{DirectOptions, PairOptions, SideOptions, pair};
 use convoy_control::site::{Backend, Site};
 use convoy_control::wireshark;
 use convoy_crypto::KeyBits;
 use convoy_lab::{Family, LAN_LINK, Topology, WIRE_LINK};
 use convoy_wire::Prefix;
+use nix::fcntl::OFlag;
 
 use crate::gateway;
 
@@ -100,7 +102,7 @@ impl Folder {
     pub(super) fn take(wanted: &Path) -> anyhow::Result<Self> {
         for number in 1..=MOST {
             let path = if number == 1 { wanted.to_owned() } else { numbered(wanted, number) };
-            fs::create_dir_all(&path).with_context(|| format!("cannot make {}", path.display()))?;
+            make(&path).with_context(|| format!("cannot make {}", path.display()))?;
             let Some(mut lock) = try_lock(&path)? else { continue };
             lock.set_len(0)?;
             write!(lock, "{}", std::process::id())?;
@@ -122,7 +124,7 @@ impl Folder {
             return Ok(None);
         }
         let mut text = String::new();
-        File::open(path.join(LOCK))?.read_to_string(&mut text)?;
+        open_lock(path)?.read_to_string(&mut text)?;
         Ok(Some(text.trim().parse().context("the lock names no process")?))
     }
 
@@ -162,7 +164,7 @@ impl Folder {
     }
 
     fn write_keys(&self, site: &Site) -> anyhow::Result<()> {
-        fs::create_dir_all(self.wireshark())?;
+        make(&self.wireshark())?;
         private(&self.key_file())?.write_all(wireshark::esp_sa(site).as_bytes())?;
         Ok(())
     }
@@ -244,9 +246,7 @@ fn numbered(wanted: &Path, number: u32) -> PathBuf {
 
 /// The folder's lock, unless somebody else has it.
 fn try_lock(folder: &Path) -> anyhow::Result<Option<File>> {
-    let path = folder.join(LOCK);
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-    let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+    let (path, file) = (folder.join(LOCK), open_lock(folder)?);
     match file.try_lock() {
         Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
@@ -254,6 +254,17 @@ fn try_lock(folder: &Path) -> anyhow::Result<Option<File>> {
             Err(e).with_context(|| format!("cannot lock {}", path.display()))
         }
     }
+}
+
+/// The file that is locked, made if it is not there. A link is not followed: the file would be emptied.
+fn open_lock(folder: &Path) -> anyhow::Result<File> {
+    let path = folder.join(LOCK);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = options.custom_flags(OFlag::O_NOFOLLOW.bits()).open(&path);
+    file.with_context(|| {
+        format!("cannot write {}, which must be a file and no link", path.display())
+    })
 }
 
 /// A new file that only its owner can read.
@@ -271,6 +282,8 @@ fn remove(path: &Path, how: impl Fn(&Path) -> std::io::Result<()>) -> anyhow::Re
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn taken(dir: &Path) -> Folder {
@@ -307,6 +320,40 @@ mod tests {
         drop(first);
         assert_eq!(Folder::user_of(&path).unwrap(), None);
         assert!(taken(dir.path()).path().ends_with("demo"));
+    }
+
+    #[test]
+    fn nobody_else_can_write_to_the_folder_whatever_the_umask_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("a/demo");
+        let make = || {
+            // A thread with a umask of its own.
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS).unwrap();
+            nix::sys::stat::umask(nix::sys::stat::Mode::empty());
+            let folder = Folder::take(&out).unwrap();
+            folder.write_sites(&SiteOptions::in_memory(Family::V4, false)).unwrap();
+        };
+        std::thread::scope(|scope| scope.spawn(make).join().unwrap());
+        for (name, right) in [("..", 0o755), (".", 0o755), ("wireshark", 0o755), (LOCK, 0o600)] {
+            let mode = fs::metadata(out.join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, right, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_lock_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, lock) = (dir.path().join("target"), dir.path().join("demo").join(LOCK));
+        fs::write(&target, "of others").unwrap();
+        drop(taken(dir.path()));
+        fs::remove_file(&lock).unwrap();
+        std::os::unix::fs::symlink(&target, &lock).unwrap();
+        let out = dir.path().join("demo");
+        for error in [Folder::take(&out).map(drop), Folder::user_of(&out).map(drop)] {
+            let said = format!("{:#}", error.unwrap_err());
+            assert!(said.contains("in-use, which must be a file and no link"), "{said}");
+        }
+        assert_eq!(fs::read_to_string(&target).unwrap(), "of others");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod ike;
 mod lab;
 mod left_running;
 mod memory;
+#[cfg(feature = "bench")]
 mod one_sa;
 mod packets;
 mod progress;
@@ -34,6 +35,7 @@ pub use ike::{IkeArgs, Peers};
 use crate::exit::{Exit, Stop};
 use crate::interrupt::Interrupt;
 use crate::output;
+use crate::privileges;
 use folder::{Folder, SiteOptions};
 use progress::Progress;
 
@@ -187,6 +189,9 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<Exit> {
         )));
     }
     if args.one_sa {
+        #[cfg(not(feature = "bench"))]
+        return Err(crate::verbs::left_out("demo --one-sa"));
+        #[cfg(feature = "bench")]
         return one_sa::run(args.workers, args.seconds, args.json);
     }
     check_faults(&args.engine, &args.fault)?;
@@ -221,6 +226,10 @@ fn demonstrate(
     place: Result<(), String>,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Finished> {
+    // An ordinary user enters their world that stays by way of this process, which must let them.
+    if !(args.keep && lab::own_world()) {
+        privileges::keep_private_for_now();
+    }
     let family = if args.v6 { Family::V6 } else { Family::V4 };
     let folder = Folder::take(&args.out)?;
     let mut progress = Progress::new(Instant::now());

@@ -1,7 +1,7 @@
 //! What came of a demonstration.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub(super) struct Summary {
     pub(super) mtu: u16,
     /// CPU tier of the cryptography.
     pub(super) tier: String,
+    /// How the program was built.
+    pub(super) build: Build,
     /// What engines did beside the workers; all 0 where workers do all themselves.
     pub(super) engines: Engines,
     /// Payload bits per second through the tunnel, from A to B.
@@ -64,6 +66,32 @@ pub(super) struct Summary {
     pub(super) decrypt: String,
     /// What is not as it should be; empty after success.
     pub(super) problems: Vec<String>,
+}
+
+/// How the program was built.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Build {
+    /// Cargo's profile, where it was told; "release" or "dev" otherwise.
+    pub(super) profile: &'static str,
+}
+
+impl Default for Build {
+    fn default() -> Self {
+        let usual = if cfg!(debug_assertions) { "dev" } else { "release" };
+        Self { profile: option_env!("CONVOY_PROFILE").unwrap_or(usual) }
+    }
+}
+
+impl fmt::Display for Build {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.profile {
+            "quick" => {
+                f.write_str("profile quick, for a short build; `make build` makes a faster program")
+            }
+            "release" => f.write_str("profile release"),
+            other => write!(f, "profile {other}, for tests, and slow"),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -270,6 +298,7 @@ impl Summary {
         let bps = |rate: u64| format!("{}b/s", si(rate as f64));
         row("wire", self.wire_row());
         row("tier", self.tier.clone());
+        row("build", self.build.to_string());
         if let Some(engines) = self.engines.in_words() {
             row("engine", engines);
         }

@@ -13,6 +13,8 @@ use crate::verbs::{Listener, find_library, probe};
 const DAEMONS: [&str; 5] = ["charon", "charon-systemd", "charon-nm", "pluto", "iked"];
 /// The library that leads them to Convoy, as it begins in `/proc/PID/maps`.
 const LIBRARY: &str = "libconvoy_xfrm";
+/// A plugin of strongSwan that gives SAs to a second node, as it ends in `/proc/PID/maps`.
+const HA_PLUGIN: &str = "/libstrongswan-ha.so";
 /// Units that drop-ins are installed for, and where.
 const UNITS: [&str; 3] = ["strongswan", "strongswan-starter", "ipsec"];
 const UNIT_FOLDERS: [&str; 4] = [
@@ -29,6 +31,7 @@ pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
     let listener = patient.socket.as_deref().and_then(|path| probe(path).ok());
     let is_answered = patient.gateway.is_ok() || listener.is_some();
     let mut checks = daemons(&processes, is_answered);
+    checks.extend(pairs(&processes));
     checks.extend(ports(&proc, &processes, patient.udp_port));
     match &patient.gateway {
         Ok(()) => checks.push(Check::ok("gateway", "answers")),
@@ -56,6 +59,8 @@ struct Process {
     name: String,
     /// Whether it is led to Convoy; `None`: not to be seen.
     is_led: Option<bool>,
+    /// Whether it shares its SAs with another node.
+    is_of_pair: bool,
     /// Sockets that it holds; `None`: not to be seen.
     sockets: Option<BTreeSet<u64>>,
 }
@@ -82,8 +87,9 @@ fn processes(proc: &Path) -> Vec<Process> {
             if maps.as_ref().is_some_and(String::is_empty) {
                 return None;
             }
-            let is_led = maps.map(|maps| maps.contains(LIBRARY));
-            Some(Process { pid, name, is_led, sockets: sockets(&folder.join("fd")) })
+            let has = |what: &str| maps.as_ref().map(|maps| maps.contains(what));
+            let (is_led, is_of_pair) = (has(LIBRARY), has(HA_PLUGIN) == Some(true));
+            Some(Process { pid, name, is_led, is_of_pair, sockets: sockets(&folder.join("fd")) })
         })
         .collect()
 }
@@ -121,6 +127,22 @@ fn daemons(processes: &[Process], is_answered: bool) -> Vec<Check> {
         })
         .collect();
     if found.is_empty() { vec![Check::ok(ABOUT, "none runs")] } else { found }
+}
+
+/// Daemons that give their SAs to a second node. Both would send with the same nonces.
+fn pairs(processes: &[Process]) -> impl Iterator<Item = Check> {
+    let of_pairs =
+        processes.iter().filter(|process| process.is_of_pair && process.is_led == Some(true));
+    of_pairs.map(|Process { pid, name, .. }| {
+        Check::problem(
+            "IKE daemon",
+            format!(
+                "{name} (pid {pid}) gives its SAs to a second node (plugin `ha`), and the node that takes over \
+                 would use sequence numbers, and so nonces, again: set `load = no` in \
+                 /etc/strongswan.d/charon/ha.conf"
+            ),
+        )
+    })
 }
 
 fn ports(proc: &Path, processes: &[Process], udp_port: u16) -> Vec<Check> {
@@ -279,7 +301,26 @@ mod tests {
     }
 
     fn daemon(pid: u32, name: &str, is_led: Option<bool>, inode: u64) -> Process {
-        Process { pid, name: name.into(), is_led, sockets: Some([inode].into()) }
+        let (name, sockets) = (name.into(), Some([inode].into()));
+        Process { pid, name, is_led, is_of_pair: false, sockets }
+    }
+
+    #[test]
+    fn a_daemon_that_shares_its_sas_is_a_problem() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("7");
+        fs::create_dir_all(folder.join("fd")).unwrap();
+        fs::write(folder.join("comm"), "charon\n").unwrap();
+        let library = "7f0-7f1 r-xp 00000000 08:01 1 /usr/lib/convoy/libconvoy_xfrm.so\n";
+        let found = |maps: &str| {
+            fs::write(folder.join("maps"), maps).unwrap();
+            pairs(&processes(root.path())).map(|check| check.found).collect::<Vec<_>>()
+        };
+        let plugin = "7f2-7f3 r-xp 00000000 08:01 2 /usr/lib/ipsec/plugins/libstrongswan-ha.so\n";
+        assert!(found(library).is_empty());
+        assert!(found(plugin).is_empty(), "it speaks to the kernel");
+        let [told] = &found(&[library, plugin].concat())[..] else { panic!() };
+        assert!(told.contains("charon (pid 7)") && told.contains("ha.conf"), "{told}");
     }
 
     #[test]

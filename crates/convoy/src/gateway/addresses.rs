@@ -8,10 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use convoy_control::site::{Finding, Site};
+use convoy_control::sources::{self, Absent};
+use convoy_host::Network;
+use convoy_ipsec::snapshot::Published;
 use socket2::{Domain, Socket, Type};
 
 use super::direct::local_addresses;
@@ -51,6 +54,90 @@ impl Addresses {
     pub(super) fn troubles(&self) -> impl Iterator<Item = String> + '_ {
         self.gone.iter().map(|(address, sa)| lost(*address, sa))
     }
+}
+
+/// Follows the source addresses of SAs, also of those that IKE daemons made: an SA sends only from an address of this
+/// host. An address that sockets may be bound to before it comes (`net.ipv4.ip_nonlocal_bind`) is none.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    absent: Vec<Absent>,
+    /// The picture that was looked at.
+    generation: u64,
+}
+
+impl Sources {
+    /// Looks at all SAs, if there are others than before or the host `changed`.
+    pub(super) fn follow(&mut self, site: &Site, published: &Published, changed: bool) {
+        if !changed && published.generation() == self.generation {
+            return;
+        }
+        let host = HostAddresses::new(site);
+        let absent = sources::follow(published, |address| host.has(address));
+        self.generation = published.generation();
+        for one in absent.iter().filter(|one| !self.has(one.address)) {
+            tracing::warn!("{}", nobodys(one));
+        }
+        for one in &self.absent {
+            if !absent.iter().any(|other| other.address == one.address) {
+                tracing::info!("SAs from {} send, or are gone", one.address);
+            }
+        }
+        self.absent = absent;
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        self.absent.iter().any(|one| one.address == address)
+    }
+
+    /// What lacks at present, in words.
+    pub(super) fn lacking(&self) -> impl Iterator<Item = String> + '_ {
+        self.absent.iter().map(nobodys)
+    }
+}
+
+fn nobodys(Absent { address, sa, count }: &Absent) -> String {
+    let others = if *count > 1 { format!(" and {} others", count - 1) } else { String::new() };
+    format!(
+        "{address} is no address of this host: SA '{sa}'{others} from there send nothing until it is, as another \
+         host may send on them"
+    )
+}
+
+/// The addresses of this host.
+#[derive(Debug)]
+pub(super) struct HostAddresses {
+    /// Of the wire side, which may be in a VRF.
+    interface: Option<String>,
+    network: Option<Mutex<Network>>,
+}
+
+impl HostAddresses {
+    pub(super) fn new(site: &Site) -> Self {
+        let network = Network::open().map(Mutex::new);
+        let network =
+            network.inspect_err(|error| tracing::warn!("addresses of this host: {error}"));
+        Self { interface: site.wire.interface.clone(), network: network.ok() }
+    }
+
+    /// Whether packets to an address are for this host.
+    pub(super) fn has(&self, address: IpAddr) -> bool {
+        !address.is_unspecified()
+            && may_be_bound(self.interface.as_deref(), address)
+            && self.network.as_ref().is_none_or(|network| {
+                let mut network = network.lock().unwrap_or_else(PoisonError::into_inner);
+                answers_for(&mut network, address)
+            })
+    }
+}
+
+/// Whether the kernel says so; also where it says nothing.
+fn answers_for(network: &mut Network, address: IpAddr) -> bool {
+    // A local route, as `ip address add` makes one.
+    if network.route_to(address, None).is_ok_and(|route| route.local) {
+        return true;
+    }
+    // Those of a VRF are in other tables.
+    network.addresses(None).map_or(true, |all| all.iter().any(|one| one.addr() == address))
 }
 
 fn lost(address: IpAddr, sa: &str) -> String {
@@ -107,13 +194,17 @@ fn missing(site: &Site, addresses: &BTreeSet<IpAddr>) -> BTreeMap<IpAddr, Arc<st
 }
 
 fn is_here(site: &Site, address: IpAddr) -> bool {
+    may_be_bound(site.wire.interface.as_deref(), address)
+}
+
+fn may_be_bound(interface: Option<&str>, address: IpAddr) -> bool {
     let Err(error) = bind(address, None) else { return true };
     // Anything else that goes wrong says nothing about the address.
     if error.kind() != io::ErrorKind::AddrNotAvailable {
         return true;
     }
     // In a VRF, only sockets on its interfaces can have its addresses.
-    site.wire.interface.as_deref().is_some_and(|wire| bind(address, Some(wire)).is_ok())
+    interface.is_some_and(|wire| bind(address, Some(wire)).is_ok())
 }
 
 fn bind(address: IpAddr, interface: Option<&str>) -> io::Result<()> {

@@ -22,6 +22,7 @@ use convoy_leak_protection::LeakProtectionError;
 use convoy_runtime::{WireId, WirePort, Wiring, WiringError, now};
 use convoy_xfrm::{Address, Datagram, Errno, Group, PolicyType, Refusal, Request};
 
+use super::addresses::HostAddresses;
 use super::closing::Closing;
 use super::connections::Lookout;
 use super::guard::Guard;
@@ -65,6 +66,8 @@ pub(super) struct Daemons {
     missing: Vec<String>,
     /// The picture after which interfaces were last as wide as their SAs.
     fitted: u64,
+    /// Whether the host's addresses may have changed since directions of SAs were decided.
+    are_addresses_new: bool,
     /// Whether somebody may have changed the leak protection, and when it is looked at at the earliest.
     is_look_due: bool,
     rests_until: Instant,
@@ -127,7 +130,11 @@ impl Daemons {
         guard
             .serve(&published, core.state().plain_spd())
             .context("what the kernel asks about packets cannot be answered")?;
-        let kernel = Kernel::new(setting(core), published, Box::new(ThisHost));
+        let kernel = Kernel::new(
+            setting(core),
+            published,
+            Box::new(ThisHost(HostAddresses::new(core.state().site()))),
+        );
         let mut kernel = kernel.context("random numbers")?;
         let lost = match keep {
             Some(keep) => restore(core, &mut kernel, &mut guard, keep)?,
@@ -145,6 +152,7 @@ impl Daemons {
             interfaces: Interfaces::default(),
             missing: Vec::new(),
             fitted: 0,
+            are_addresses_new: true,
             is_look_due: true,
             rests_until: Instant::now(),
             repairing: Lasting::default(),
@@ -353,6 +361,7 @@ impl Daemons {
             self.missing = interfaces::missing(site).unwrap_or_default();
         }
         self.is_look_due |= news.routes || news.links;
+        self.are_addresses_new |= news.routes || news.links;
         let begin = Instant::now();
         if self.is_look_due && begin >= self.rests_until {
             let peers = self.kernel.peers(PEERS_LOOKED_AT);
@@ -365,6 +374,12 @@ impl Daemons {
         self.is_look_due |= counted.as_ref().is_ok_and(|is_own| !is_own);
         let counted = counted.map(drop).map_err(Into::into);
         self.is_look_due |= !say(&mut self.counting, counted);
+    }
+
+    /// Decides about SAs whose direction was not known. What is returned is to be told to daemons.
+    pub(super) fn review_directions(&mut self) -> Vec<(Group, Datagram)> {
+        let changed = std::mem::take(&mut self.are_addresses_new);
+        self.kernel.review_directions(changed, moment())
     }
 
     /// Makes the table of the packet filter again, which others changed just now.
@@ -511,12 +526,11 @@ fn refusal(error: IoError) -> Refusal {
 
 /// The network namespace of the calling thread.
 #[derive(Debug)]
-struct ThisHost;
+struct ThisHost(HostAddresses);
 
 impl Host for ThisHost {
     fn is_local(&self, address: IpAddr) -> bool {
-        // The kernel binds to its own addresses only.
-        !address.is_unspecified() && UdpSocket::bind((address, 0)).is_ok()
+        self.0.has(address)
     }
 
     fn source_for(&self, destination: IpAddr) -> Option<IpAddr> {

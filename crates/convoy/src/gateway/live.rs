@@ -69,7 +69,7 @@ struct Inner {
     gateway: Option<Gateway>,
     sampler: Sampler,
     /// Answers while it is ending.
-    last: Status,
+    last: Arc<Status>,
     /// For metrics: what went through tunnels whose SAs were replaced, and what workers told.
     tunnels: Tunnels,
     told: metrics::Told,
@@ -94,7 +94,7 @@ impl Live {
         let exempt = gateway.core().state().site().marks.exempt;
         let update_stats = Box::new(gateway.stats_updater());
         let mut sampler = Sampler::default();
-        let last = status(&gateway, &cpu, &mut sampler, None);
+        let last = Arc::new(status(&gateway, &cpu, &mut sampler, None));
         let inner = Mutex::new(Inner {
             gateway: Some(gateway),
             sampler,
@@ -292,7 +292,8 @@ impl Live {
 impl Inner {
     fn refresh(&mut self, cpu: &Cpu) {
         if let Some(gateway) = &self.gateway {
-            self.last = status(gateway, cpu, &mut self.sampler, self.no_metrics.as_deref());
+            let status = status(gateway, cpu, &mut self.sampler, self.no_metrics.as_deref());
+            self.last = Arc::new(status);
             let picture = gateway.core().state().published().current();
             self.tunnels.look(&picture, gateway.kernel(), now());
         }
@@ -320,7 +321,7 @@ impl Live {
                 handed: (stats.handed_off.get(), stats.taken_over.get()),
             })
             .collect();
-        metrics::page(&metrics::Inputs {
+        let figures = metrics::Figures::of(&metrics::Inputs {
             state: gateway.core().state(),
             daemons: gateway.kernel(),
             status: last,
@@ -328,7 +329,10 @@ impl Live {
             told: *told,
             workers: &workers,
             at: moment(),
-        })
+        });
+        // Others need not wait for the text.
+        drop(inner);
+        figures.page()
     }
 }
 
@@ -337,7 +341,9 @@ impl server::Gateway for Live {
         (self.update_stats)();
         let mut inner = self.lock();
         inner.refresh(&self.cpu);
-        inner.last.clone()
+        let last = inner.last.clone();
+        drop(inner);
+        Arc::unwrap_or_clone(last)
     }
 
     fn sas(&self) -> SaReport {

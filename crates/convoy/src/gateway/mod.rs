@@ -48,7 +48,7 @@ use convoy_runtime::{Events, Wiring, WorkerStats};
 use convoy_wire::Prefix;
 use convoy_xfrm::{Address, Datagram, Errno, Group, Refusal, Request};
 
-use addresses::Addresses;
+use addresses::{Addresses, Sources};
 use connections::Lookout;
 use daemons::{Daemons, EADDRINUSE, moment};
 use direct::{Following, Side};
@@ -101,6 +101,7 @@ pub struct Gateway {
     /// Hears of the host's interfaces and addresses.
     watch: Watch,
     addresses: Addresses,
+    sources: Sources,
     own_networks: OwnNetworks,
     widths: Widths,
     /// What IKE daemons made, if they are served.
@@ -240,6 +241,7 @@ impl Gateway {
             routes_rest_until: Instant::now(),
             watch,
             addresses: Addresses::default(),
+            sources: Sources::default(),
             own_networks,
             widths,
             daemons,
@@ -268,6 +270,7 @@ impl Gateway {
             self.stop()?;
             return Err(error);
         }
+        self.follow_sources(true);
         // The TUN interface has its addresses only now.
         self.own_networks.look_again();
         self.follow_own_networks(true);
@@ -419,6 +422,7 @@ impl Gateway {
         self.take_back_routes();
         // Other SAs end elsewhere, and have other peers.
         self.addresses.follow(self.core.state().site());
+        self.follow_sources(true);
         self.widths.look_again();
         self.own_networks.look_again();
         self.follow_own_networks(true);
@@ -495,6 +499,7 @@ impl Gateway {
         if look {
             self.addresses.follow(self.core.state().site());
         }
+        self.follow_sources(look || news.routes);
         self.follow_own_networks(look || news.routes);
         let outcome = self.follow_mtus(look).and_then(|()| self.fit_segments(look));
         self.widths.note(outcome.err().map(|error| describe(&error)));
@@ -510,6 +515,12 @@ impl Gateway {
     pub(super) fn lookout(&self) -> Option<Lookout> {
         let of_daemons = self.daemons.iter().filter_map(Daemons::lookout);
         self.leaks.iter().filter_map(Leaks::lookout).chain(of_daemons).next()
+    }
+
+    /// Has SAs send from addresses of this host alone.
+    fn follow_sources(&mut self, changed: bool) {
+        let state = self.core.state();
+        self.sources.follow(state.site(), state.published(), changed);
     }
 
     /// Has the pipelines know which networks are the host's own.
@@ -555,7 +566,9 @@ impl Gateway {
     /// What the gateway can do without and waits for, in words.
     #[must_use]
     pub fn lacking(&self) -> Vec<String> {
-        self.late.reasons().map(str::to_owned).collect()
+        let unknown = self.daemons.iter().filter_map(|d| d.kernel.unknown_directions());
+        let ports = self.late.reasons().map(str::to_owned);
+        ports.chain(self.sources.lacking()).chain(unknown).collect()
     }
 
     /// Carries out what an IKE daemon asks for. When this returns, every worker sees it.
@@ -609,7 +622,9 @@ impl Gateway {
             let outcome = self.widths.fit_daemons(room, state.site(), state.wire_mtu());
             self.widths.note(outcome.err().map(|error| describe(&error)));
         }
-        daemons.kernel.tick(moment())
+        let mut told = daemons.review_directions();
+        told.extend(daemons.kernel.tick(moment()));
+        told
     }
 
     /// Ends all SAs, as this machine is a copy of another one that has them as well: each number that both

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
+use anyhow::Context as _;
 use convoy_control::site::{Association, Backend, BetweenTunnels, Site, Wire};
 use convoy_io::pcap::{Recorder, RecorderConfig, Tap};
 use convoy_io::udp::{Form, Steering};
@@ -183,6 +184,7 @@ pub(super) fn open(
             let snap = super::wire_mtu(site).max(RecorderConfig::default().snap);
             let config = RecorderConfig { file_bytes: bytes, snap, ..RecorderConfig::default() };
             Recorder::create(&capture.file, config)
+                .with_context(|| capture.file.display().to_string())
         })
         .transpose()?;
     let mut followers = Vec::new();

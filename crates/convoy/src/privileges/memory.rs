@@ -1,4 +1,4 @@
-//! Keeps the memory of a gateway, keys among it, out of core files, swap and debuggers.
+//! Keeps the memory of a process that has keys out of core files, swap and debuggers.
 //!
 //! All of it, not only the pages of keys: keys are on stacks, in registers that a switch of threads stores, and
 //! in buffers of sockets while they come in, and who marks single pages must find every one of those.
@@ -11,7 +11,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use rustix::process::{getrlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// To be called before keys are read. What cannot be done is told, where it matters.
+/// To be called before a gateway reads keys. What cannot be done is told, where it matters.
 pub(crate) fn keep_private() {
     keep_from_cores();
     if let Err(error) = keep_from_swap()
@@ -24,6 +24,14 @@ pub(crate) fn keep_private() {
     }
 }
 
+/// The same for a process that has keys for a moment: an ordinary user, who cannot lock memory, is not told so each time.
+pub(crate) fn keep_private_for_now() {
+    keep_from_cores();
+    if let Err(error) = keep_from_swap() {
+        tracing::debug!(%error, "memory is not locked");
+    }
+}
+
 /// Nothing of the process gets into a core file, also not through a program in `core_pattern`, which
 /// `RLIMIT_CORE` does not keep from it; nor can another process of the user attach to it.
 fn keep_from_cores() {
@@ -33,7 +41,7 @@ fn keep_from_cores() {
         tracing::debug!(%error, "/proc/self/coredump_filter");
     }
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        tracing::warn!(%error, "the gateway could leave core files, with keys in them");
+        tracing::warn!(%error, "this process could leave core files, with keys in them");
     }
 }
 

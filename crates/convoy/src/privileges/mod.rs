@@ -1,7 +1,7 @@
 //! What a running gateway may do: no more than it needs.
 //!
-//! * `memory`: before keys are read, no core file and no debugger of the same user gets at them, and they
-//!   are not swapped out;
+//! * `memory`: before keys are read, by any verb, no core file and no debugger of the same user gets at them, and
+//!   they are not swapped out;
 //! * `capabilities`: once the gateway has started, every thread keeps those that its site needs;
 //! * `files`: from then on, the kernel lets it use the files that its site needs, and no others;
 //! * `filter`: from then on, the kernel refuses system calls that no gateway makes.
@@ -24,7 +24,7 @@ use rustix::thread::CapabilitySet;
 use crate::cli::{Landlock, RunArgs, SyscallFilter};
 use crate::exit::describe;
 
-pub(crate) use memory::keep_private;
+pub(crate) use memory::{keep_private, keep_private_for_now};
 
 /// The helper gives up everything but the right for that.
 ///

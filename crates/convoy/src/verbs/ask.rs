@@ -33,7 +33,9 @@ fn failed(error: ClientError, refused: Exit) -> anyhow::Error {
     let exit = match &error {
         error if error.is_no_gateway() => Exit::NoGateway,
         // Nothing is known of it, which is another thing than a warning of its own.
-        ClientError::Denied(_) | ClientError::Broken { .. } => Exit::NoGateway,
+        ClientError::Denied(_) | ClientError::Stranger(_) | ClientError::Broken { .. } => {
+            Exit::NoGateway
+        }
         ClientError::Site(_) | ClientError::Several(_) => Exit::Usage,
         ClientError::Refused(_) => refused,
         _ => Exit::Trouble,

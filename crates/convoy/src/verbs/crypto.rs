@@ -2,7 +2,9 @@
 
 mod drivers;
 mod gateway;
+#[cfg(feature = "provider")]
 mod process;
+#[cfg(feature = "provider")]
 mod provider;
 
 use convoy_crypto::{
@@ -68,9 +70,15 @@ pub(super) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
         Some(CryptoVerb::Set(args)) => return gateway::set(args),
         None => {}
     }
+    #[cfg(not(feature = "provider"))]
+    if args.pid.is_some() || args.provider_stats.is_some() {
+        return Err(super::left_out("crypto --pid` and `--provider-stats"));
+    }
+    #[cfg(feature = "provider")]
     if let Some(pid) = args.pid {
         return process::run(pid, args.provider_stats.as_deref(), args.json);
     }
+    #[cfg(feature = "provider")]
     if let Some(file) = &args.provider_stats {
         if args.create {
             return provider::create(file, args.owner.as_deref());

@@ -10,8 +10,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use convoy_control::peer::{Stranger, server_of};
 use nix::errno::Errno;
-use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::cli::ExecArgs;
@@ -161,7 +161,9 @@ fn is_static(start: &[u8]) -> bool {
 
 /// The library that leads XFRM sockets to Convoy.
 pub(crate) fn find_library() -> anyhow::Result<PathBuf> {
-    if let Some(named) = env::var_os(PRELOAD_VARIABLE).filter(|named| !named.is_empty()) {
+    let named = env::var_os(PRELOAD_VARIABLE).filter(|named| !named.is_empty());
+    // Who has rights that his caller lacks runs nothing of that one's choice.
+    if let Some(named) = named.filter(|_| !convoy_io::rights::is_secure()) {
         let named = PathBuf::from(named);
         return fs::canonicalize(&named).map_err(|error| {
             Stop::usage(format!("{PRELOAD_VARIABLE}: {}: {error}", named.display()))
@@ -222,17 +224,20 @@ impl Listener {
 }
 
 /// Who listens at a socket, if it is of the kind that XFRM is served on.
+///
+/// # Errors
+/// The system's, and [`Stranger`] where the library would talk to nobody.
 pub(crate) fn probe(path: &Path) -> io::Result<Listener> {
     let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None)?;
     // A gateway with much to do is one, too.
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::unix(path)?) {
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Listener { pid: None }),
-        outcome => outcome.map(|()| {
-            let peer = getsockopt(&socket, PeerCredentials).ok();
-            // 0 is a process of a PID namespace around this one.
-            Listener { pid: peer.map(|peer| peer.pid()).filter(|pid| *pid > 0) }
-        }),
+        outcome => {
+            outcome?;
+            let pid = server_of(&socket, path).map_err(io::Error::other)?;
+            Ok(Listener { pid })
+        }
     }
 }
 
@@ -259,6 +264,9 @@ fn check_socket(socket: &Path) -> anyhow::Result<Listener> {
             // Such as a gateway's control socket.
             Err(error) if error.raw_os_error() == Some(Errno::EPROTOTYPE as i32) => {
                 "a socket for something else".to_owned()
+            }
+            Err(error) if error.get_ref().is_some_and(|why| why.is::<Stranger>()) => {
+                return Err(Stop { message: error.to_string(), exit: Exit::NoGateway }.into());
             }
             Err(error) => error.to_string(),
         },

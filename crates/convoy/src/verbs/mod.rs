@@ -1,6 +1,7 @@
 //! One file per verb.
 
 mod ask;
+#[cfg(feature = "bench")]
 pub mod bench;
 mod check;
 mod crypto;
@@ -10,7 +11,8 @@ mod helper;
 mod init;
 mod keys;
 mod open;
-mod openssl_conf;
+#[cfg(feature = "provider")]
+pub mod openssl_conf;
 mod policy;
 mod reload;
 mod replay;
@@ -23,12 +25,16 @@ pub(crate) use exec::{Listener, find_library, probe};
 
 use crate::cli::Verb;
 use crate::exit::Exit;
+use crate::privileges;
 
 /// Does what the command line asks for.
 ///
 /// # Errors
 /// What is printed to standard error; [`crate::exit::code_of`] tells the exit code.
 pub fn run(verb: Verb) -> anyhow::Result<Exit> {
+    if has_keys(&verb) {
+        privileges::keep_private_for_now();
+    }
     match verb {
         Verb::Init(args) => init::run(&args),
         Verb::Check(args) => check::run(&args),
@@ -38,8 +44,14 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Policy(args) => policy::run(&args),
         Verb::Trace(args) => trace::run(&args),
         Verb::Crypto(args) => crypto::run(&args),
+        #[cfg(feature = "provider")]
         Verb::OpensslConf(args) => openssl_conf::run(&args),
+        #[cfg(not(feature = "provider"))]
+        Verb::OpensslConf(_) => Err(left_out("openssl-conf")),
+        #[cfg(feature = "bench")]
         Verb::Bench(args) => bench::run(&args),
+        #[cfg(not(feature = "bench"))]
+        Verb::Bench(_) => Err(left_out("bench")),
         Verb::Keys(args) => keys::run(&args),
         Verb::Reload(args) => reload::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
@@ -48,5 +60,32 @@ pub fn run(verb: Verb) -> anyhow::Result<Exit> {
         Verb::Exec(args) => exec::run(&args),
         Verb::Helper => helper::run(),
         Verb::Demo(args) => crate::demo::run(&args),
+    }
+}
+
+/// What a program says that was built without some of its features, as `make demo` builds it.
+#[cfg(not(all(feature = "bench", feature = "provider")))]
+pub(crate) fn left_out(what: &str) -> anyhow::Error {
+    crate::exit::Stop::usage(format!(
+        "this program was built without `convoy {what}`: `make build` makes one that has all of its verbs"
+    ))
+}
+
+/// Whether a verb makes keys, asks for them, or reads a site file, which holds them. A gateway and a demonstration see
+/// to it themselves.
+const fn has_keys(verb: &Verb) -> bool {
+    match verb {
+        Verb::Run(args) => args.dry_run,
+        Verb::Replay(_) | Verb::Demo(_) => false,
+        // What it runs would inherit a part of it.
+        Verb::Exec(_) => false,
+        // It gives up by itself all but what it is for.
+        Verb::Helper => false,
+        // The keys of measurements are nobody's.
+        Verb::Bench(_) | Verb::OpensslConf(_) => false,
+        Verb::Init(_) | Verb::Check(_) | Verb::Keys(_) | Verb::Doctor(_) | Verb::Open(_) => true,
+        // They look for the gateway's socket in its site file.
+        Verb::Status(_) | Verb::Sa(_) | Verb::Policy(_) | Verb::Trace(_) => true,
+        Verb::Crypto(_) | Verb::Reload(_) => true,
     }
 }

@@ -1,5 +1,6 @@
 //! `convoy openssl-conf`: a configuration of OpenSSL that loads Convoy's provider, and what is wrong with one.
 
+mod args;
 mod grammar;
 mod judge;
 mod listed;
@@ -12,9 +13,9 @@ use std::path::{Path, PathBuf};
 use convoy_openssl::PROVIDER;
 use serde::Serialize;
 
-use crate::cli::OpensslConfArgs;
 use crate::exit::{Exit, Stop};
 use crate::output;
+pub use args::{HELP, OpensslConfArgs};
 use judge::{Finding, Judgement};
 use listed::Listed;
 use parse::Conf;

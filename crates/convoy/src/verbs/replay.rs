@@ -20,6 +20,7 @@ use crate::cli::ReplayArgs;
 use crate::exit::{Exit, Stop, describe};
 use crate::gateway::{Medium, Prepared, load};
 use crate::output;
+use crate::privileges;
 
 /// Outer packets are for an Ethernet unless the site file says otherwise.
 const WIRE_MTU: u16 = 1500;
@@ -66,6 +67,7 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Exit> {
     if args.plain_in.is_none() && args.wire_in.is_none() {
         return Err(Stop::usage("nothing to replay: name a capture by --plain-in or --wire-in"));
     }
+    privileges::keep_private();
     let (mut site, _) = load(&args.site)?;
     // One worker for all: captures have no queues.
     site.workers.count = 1;

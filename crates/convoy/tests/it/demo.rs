@@ -182,7 +182,9 @@ fn files_are_left(object: &Value, protocol: u8) {
     for site in object["files"]["sites"].as_array().unwrap() {
         assert!(fs::read_to_string(path(site)).unwrap().contains("[plain]"));
     }
-    let capture = fs::read(path(&object["files"]["capture"])).unwrap();
+    let capture = path(&object["files"]["capture"]);
+    assert_eq!(fs::metadata(&capture).unwrap().permissions().mode() & 0o7777, 0o600);
+    let capture = fs::read(capture).unwrap();
     // Behind the file's header of 24 bytes and the first packet's of 16 (link type "raw IP").
     let first = &capture[40..];
     let outer = if first[0] >> 4 == 4 { first[9] } else { first[6] };
@@ -301,6 +303,10 @@ fn a_gateway_that_dies_is_named_and_nothing_is_left_behind() {
     let begun = Instant::now();
     let output = bench.run(&["--seconds", "10", "--json"], |child| {
         wait_for_gateway(child, &bench.out(), "gwB.toml");
+        while fs::read(bench.out().join("gwB.log")).is_ok_and(|log| log.is_empty()) {
+            assert!(begun.elapsed() < PATIENCE, "gateway gwB logs nothing");
+            std::thread::sleep(Duration::from_millis(5));
+        }
         std::thread::sleep(Duration::from_millis(700));
         signal(gateway_process(child.id(), "gwB.toml").unwrap(), Signal::SIGKILL);
     });
@@ -427,7 +433,8 @@ fn an_ordinary_user_has_namespaces_of_their_own() {
     let open = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
-    open(folder.path(), 0o777);
+    // As /tmp: without the sticky bit, others could put another folder in the place of the demonstration's.
+    open(folder.path(), 0o1777);
     let program = folder.path().join("convoy");
     crate::common::copy_program(&program);
     open(&program, 0o755);

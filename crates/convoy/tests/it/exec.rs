@@ -125,6 +125,35 @@ fn a_missing_library_or_socket_is_named() {
     assert!(words(&output.stderr).contains("xfrm.sock"), "{}", words(&output.stderr));
 }
 
+/// A copy of the program with another group's rights, as one with setuid or file capabilities has others' rights.
+#[test]
+fn variables_of_a_caller_who_has_fewer_rights_are_ignored() {
+    let Some(place) = Place::new() else { return };
+    if !nix::unistd::geteuid().is_root() {
+        return println!("SKIPPED: only root can make a program of another group");
+    }
+    let program = place.folder.path().join("convoy");
+    fs::copy(env!("CARGO_BIN_EXE_convoy"), &program).unwrap();
+    let said = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.args(words).env("CONVOY_XFRM_SOCKET", &place.socket);
+        command.env("CONVOY_XFRM_PRELOAD", &place.library).output().unwrap()
+    };
+    let usual = said(&["exec", "sh", "-c", "exit 7"]);
+    assert_eq!((usual.status.code(), words(&usual.stdout).as_str()), (Some(7), "led "));
+    std::os::unix::fs::chown(&program, None, Some(65534)).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o2755)).unwrap();
+    // Neither the library nor, when there is one where it belongs, the socket is the caller's.
+    let asked = said(&["exec", "sh", "-c", "exit 7"]);
+    let errors = words(&asked.stderr);
+    assert!(asked.status.code() == Some(2) && errors.contains("is in none of"), "{errors}");
+    fs::copy(&place.library, place.folder.path().join("libconvoy_xfrm.so")).unwrap();
+    let asked = said(&["exec", "sh", "-c", "exit 7"]);
+    let errors = words(&asked.stderr);
+    assert!(!errors.contains(place.socket.to_str().unwrap()), "{errors}");
+    assert!(asked.status.code() == Some(3) && errors.contains("/run/convoy/xfrm.sock"), "{errors}");
+}
+
 #[test]
 fn a_socket_without_a_gateway_is_told_before_the_command_runs() {
     let Some(mut place) = Place::new() else { return };
@@ -165,4 +194,34 @@ fn a_gateway_of_another_network_namespace_is_warned_of() {
     assert_eq!(there.status.code(), Some(7), "it runs all the same");
     // Others do not matter.
     assert_eq!(words(&led(&["--uts"]).stderr), "");
+}
+
+#[test]
+fn a_socket_that_another_user_serves_is_refused_before_the_command_runs() {
+    let Some(mut place) = Place::new() else { return };
+    if !nix::unistd::geteuid().is_root() {
+        return println!("SKIPPED: only root can listen as another user");
+    }
+    fs::remove_file(&place.socket).unwrap();
+    let stranger = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+    stranger.bind(&SockAddr::unix(&place.socket).unwrap()).unwrap();
+    // Who listens is the thread that says so.
+    let begin = || {
+        let user = rustix::fs::Uid::from_raw(65_534);
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        stranger.listen(8).unwrap();
+    };
+    std::thread::scope(|scope| scope.spawn(begin).join().unwrap());
+    place.listener = Some(stranger);
+    let output = place.exec(&["sh", "-c", "echo ran"]);
+    assert_eq!((output.status.code(), words(&output.stdout).as_str()), (Some(3), ""));
+    let said = words(&output.stderr);
+    let socket = format!("socket {} (owner 0, mode ", place.socket.display());
+    assert!(said.contains(&socket), "{said}");
+    let process = format!(" is served by process {} (", std::process::id());
+    assert!(
+        said.contains(&process)
+            && said.contains(" of user 65534, which is told nothing: right is "),
+        "{said}"
+    );
 }

@@ -31,7 +31,7 @@ const FOR_DAEMONS: CapabilitySet = CapabilitySet::NET_BIND_SERVICE.union(Capabil
 
 /// What lets a gateway that these tests start lock its memory: no limit, the right to raise it, or that to
 /// pass it, which it then keeps. Nothing: it cannot.
-fn lock() -> Option<CapabilitySet> {
+pub(crate) fn lock() -> Option<CapabilitySet> {
     let own = capabilities(None).unwrap().effective;
     let is_free =
         getrlimit(Resource::Memlock).maximum.is_none() || own.contains(CapabilitySet::SYS_RESOURCE);

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::common::{Plan, convoy, read_pcap, text};
@@ -88,4 +89,36 @@ fn a_capture_that_is_none_is_told_and_ends_with_2() {
     let output = convoy(&arguments);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert_eq!(convoy(&arguments[..2]).status.code(), Some(2), "nothing to replay");
+}
+
+#[test]
+fn captures_that_are_written_are_for_their_owner_alone_and_follow_no_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let site = Plan::simple().write('a', folder.path());
+    let site = site.to_str().unwrap();
+    write_pcap(Path::new(&path("in.pcap")), &[]);
+    let outs = [path("plain.pcap"), path("wire.pcap")];
+    // One is new; the other was there, for all to read.
+    fs::write(&outs[1], "of before").unwrap();
+    fs::set_permissions(&outs[1], fs::Permissions::from_mode(0o644)).unwrap();
+    let [plain, wire] = &outs;
+    replay(&[site, "--plain-in", &path("in.pcap"), "--plain-out", plain, "--wire-out", wire]);
+    for out in &outs {
+        assert_eq!(fs::metadata(out).unwrap().permissions().mode() & 0o7777, 0o600, "{out}");
+        assert_eq!(read_pcap(Path::new(out)).len(), 0);
+    }
+    let (target, link) = (path("target"), path("link.pcap"));
+    fs::write(&target, "of others").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    for option in ["--plain-out", "--wire-out"] {
+        let output = convoy(&["replay", site, "--plain-in", &path("in.pcap"), option, &link]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let right = format!(
+            "{link}: cannot use the capture file: it is a link, which is not followed (owner "
+        );
+        assert!(said.contains(&right), "{said}");
+    }
+    assert_eq!(fs::read_to_string(&target).unwrap(), "of others");
 }

@@ -12,7 +12,7 @@ use crate::{
         self, Batch, CipherJob, HmacJob,
         record::{Ends, RecordJob, write_end},
     },
-    secret::Scratch,
+    secret::{Scratch, depth, wipe_below},
 };
 
 /// Records that go through the lanes together: more are quicker in wide lanes, but need more stack than callers
@@ -97,6 +97,10 @@ impl CbcHmacKey {
             self.encrypt(bits, records, &ivs, &macs.0);
         }
         self.wipe_behind(false);
+        if self.one.kernel.is_some() {
+            // Where records are encrypted side by side, compilers may put round keys on the stack.
+            wipe_below::<{ depth::MESSAGE }>();
+        }
         Ok(())
     }
 

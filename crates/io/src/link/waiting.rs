@@ -12,7 +12,8 @@ use super::{Found, Mac, NextHops};
 use crate::{NewsSource, PortCounters, PortEvent, Quote};
 
 /// Packets that wait for their neighbours to answer, all together and for one neighbour: somewhat more than a
-/// kernel lets wait (`unres_qlen`, 101).
+/// kernel lets wait (`unres_qlen`, 101). Where there is no room, the one that has waited longest gives way:
+/// neighbours that are there answer within milliseconds, so whoever sends to many that are not keeps nobody from his.
 const WAITING_MAX: usize = 256;
 const WAITING_FOR_ONE: usize = 128;
 /// How long a packet waits: as long as a host takes to ask once more (RFC 4861 section 10).
@@ -156,9 +157,15 @@ impl Outlet {
 
     fn wait(&mut self, frame: Frame, hop: IpAddr, pool: &mut Pool, counters: &mut PortCounters) {
         let others = self.waiting.iter().filter(|waits| waits.hop == hop).count();
-        if self.waiting.len() >= WAITING_MAX || others >= WAITING_FOR_ONE {
+        if others >= WAITING_FOR_ONE {
             counters.tx_unresolved += 1;
             return pool.free(frame);
+        }
+        if self.waiting.len() >= WAITING_MAX
+            && let Some(oldest) = self.waiting.pop_front()
+        {
+            counters.tx_unresolved += 1;
+            pool.free(oldest.frame);
         }
         // One question for all that wait for the same neighbour.
         if others == 0 {
@@ -175,5 +182,52 @@ impl Drop for Outlet {
             self.ready.release(&mut pool);
             self.waiting.drain(..).for_each(|waits| pool.free(waits.frame));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use convoy_packet::FrameSize;
+
+    use super::super::{Board, Hop, Route, Table};
+    use super::*;
+
+    fn table(neighbours: &[(IpAddr, Mac)]) -> Table {
+        let network = [10, 1, 0, 0].into();
+        Table::new([1; 6], 1500, &[Route { network, prefix_len: 16, hop: Hop::Direct }], neighbours)
+    }
+
+    fn to(pool: &mut Pool, destination: [u8; 4]) -> Burst {
+        let mut packet = [0; 20];
+        packet[0] = 0x45;
+        packet[16..].copy_from_slice(&destination);
+        let mut frame = pool.alloc().unwrap();
+        frame.fill_from(&packet).unwrap();
+        let mut burst = Burst::new();
+        burst.push(frame).unwrap();
+        burst
+    }
+
+    #[test]
+    fn whoever_sends_to_many_that_are_not_there_keeps_nobody_from_his_neighbour() {
+        let arena = Arena::map(512, FrameSize::for_packet(1500)).unwrap();
+        let mut pool = arena.pool();
+        let (board, asks) = Board::new(table(&[])).unwrap();
+        let mut outlet = Outlet::new(NextHops::new(board.clone()));
+        let mut counters = PortCounters::default();
+        for n in 0..2 * WAITING_MAX as u16 {
+            let [high, low] = n.to_be_bytes();
+            let mut packet = to(&mut pool, [10, 1, high, low]);
+            outlet.arrange(&mut pool, &mut packet, &mut counters);
+            let _ = asks.next();
+        }
+        let there = [10, 1, 9, 9];
+        let mut packet = to(&mut pool, there);
+        outlet.arrange(&mut pool, &mut packet, &mut counters);
+        assert_eq!(asks.next(), Some(there.into()));
+        assert_eq!((outlet.waiting.len(), counters.tx_unresolved), (WAITING_MAX, 257));
+        board.publish(table(&[(there.into(), [9; 6])]));
+        assert!(outlet.revive(&mut pool, &mut counters));
+        assert_eq!((outlet.ready.len(), &outlet.macs[..]), (1, &[[9; 6]][..]));
     }
 }

@@ -1,9 +1,10 @@
 //! Capture files: replayed by a port, written by a port, recorded beside another port.
 //!
 //! Files written have microsecond time stamps and link type `RAW` (101): each record is one IP
-//! packet, which every analyser reads without a link header.
+//! packet, which every analyser reads without a link header. Their owner alone can read them.
 
 mod blocks;
+mod file;
 mod link;
 mod reader;
 mod recorder;
@@ -37,9 +38,9 @@ const HEADER: PcapHeader = PcapHeader { link: LINK_RAW, nanoseconds: false, snap
 struct CaptureFile(BufWriter<File>);
 
 impl CaptureFile {
-    /// Creates the file, or empties it if it exists.
+    /// Makes the file, which nobody but this user can read, or empties it if it exists.
     fn create(path: &Path) -> Result<Self, IoError> {
-        let mut file = BufWriter::new(File::create(path).map_err(IoError::Capture)?);
+        let mut file = BufWriter::new(file::create(path).map_err(IoError::Capture)?);
         file.write_all(&HEADER.emit()).map_err(IoError::Capture)?;
         Ok(Self(file))
     }

@@ -36,7 +36,7 @@ pub(crate) use message::{
 };
 pub(crate) use option::{attach_program, bind_packet, get_int, set_int, set_program, set_words};
 pub(crate) use poll::{gather, wait_writable};
-pub(crate) use rights::{Broadcast, Done};
+pub(crate) use rights::{Broadcast, Done, is_secure};
 pub use words::Words;
 pub(crate) use xdp::{ENTRIES, KERNEL_HEADROOM, XdpSocket};
 

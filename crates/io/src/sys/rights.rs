@@ -7,6 +7,12 @@ use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use super::check;
 use super::landlock::landlock_restrict;
 
+/// What the kernel told this process of itself as its program began (`AT_SECURE`).
+pub(crate) fn is_secure() -> bool {
+    // SAFETY: takes a number.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 /// `_LINUX_CAPABILITY_VERSION_3`: sets of 64 bits in two words each.
 const VERSION: u32 = 0x2008_0522;
 

@@ -4,27 +4,38 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use convoy_packet::{Burst, Frame, Pool};
 use convoy_wire::IpVersion;
+use convoy_wire::flow::addr_bytes;
 use convoy_wire::icmp::{self, IcmpError};
 
 use super::{Now, PipelineConfig, WorkerCounters};
+use crate::table::Seed;
 
 /// At most this many messages at once.
 const BURST: u64 = 64;
 /// One more message is allowed every so many nanoseconds (1,000 a second).
 const REFILL_NS: u64 = 1_000_000;
+/// The same for one sender: an eighth, so that one who asks for many leaves others theirs.
+const BURST_EACH: u64 = BURST / 8;
+const REFILL_EACH_NS: u64 = 8 * REFILL_NS;
+/// Places for senders. Those who share one share its messages.
+const SENDERS: usize = 256;
 
 /// Writes ICMP messages, not more than the rate that RFC 4443 section 2.4 (f) asks to bound.
 #[derive(Debug)]
 pub(super) struct IcmpSender {
-    tokens: u64,
-    refilled: Now,
+    all: Allowance,
+    /// By a keyed hash of the sender's address.
+    each: Box<[Allowance]>,
+    seed: Seed,
     /// Messages that wait to be given to the plain side.
     pub(super) ready: Burst,
 }
 
 impl IcmpSender {
     pub(super) fn new() -> Self {
-        Self { tokens: BURST, refilled: Now(0), ready: Burst::new() }
+        let each = vec![Allowance::new(BURST_EACH); SENDERS].into_boxed_slice();
+        let all = Allowance::new(BURST);
+        Self { all, each, seed: Seed::of_process(), ready: Burst::new() }
     }
 
     /// Answers `original` with "packet too big" for packets above `mtu` bytes. Returns whether a
@@ -66,8 +77,13 @@ impl IcmpSender {
         original: &Frame,
         emit: impl FnOnce(&mut [u8], IpAddr) -> Option<usize>,
     ) -> bool {
-        self.refill(now);
-        if self.tokens == 0 || self.ready.is_full() {
+        self.all.refill(now, REFILL_NS, BURST);
+        let Some(place) = sender(original.data()).and_then(|address| self.place(address)) else {
+            return false;
+        };
+        let Some(its) = self.each.get_mut(place) else { return false };
+        its.refill(now, REFILL_EACH_NS, BURST_EACH);
+        if its.tokens == 0 || self.all.tokens == 0 || self.ready.is_full() {
             return false;
         }
         let Some(source) = source(config, original.data()) else { return false };
@@ -79,7 +95,10 @@ impl IcmpSender {
         }
         // Back to where the packet came from.
         frame.set_interface(original.interface());
-        self.tokens -= 1;
+        self.all.tokens -= 1;
+        if let Some(its) = self.each.get_mut(place) {
+            its.tokens -= 1;
+        }
         counters.icmp_sent.add(1);
         if let Err(frame) = self.ready.push(frame) {
             pool.free(frame);
@@ -87,12 +106,42 @@ impl IcmpSender {
         true
     }
 
-    fn refill(&mut self, now: Now) {
-        let earned = now.0.saturating_sub(self.refilled.0) / REFILL_NS;
+    /// Where a sender's allowance is.
+    fn place(&self, address: IpAddr) -> Option<usize> {
+        let bytes = addr_bytes(address);
+        let (&[high, low], _) = bytes.as_chunks::<8>() else { return None };
+        let hash = self.seed.of(u64::from_be_bytes(high), u64::from_be_bytes(low));
+        Some(hash as usize % SENDERS)
+    }
+}
+
+/// How many messages are allowed now.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    tokens: u64,
+    refilled: Now,
+}
+
+impl Allowance {
+    const fn new(tokens: u64) -> Self {
+        Self { tokens, refilled: Now(0) }
+    }
+
+    /// One more every `each` nanoseconds, up to `most`.
+    fn refill(&mut self, now: Now, each: u64, most: u64) {
+        let earned = now.0.saturating_sub(self.refilled.0) / each;
         if earned > 0 {
-            self.tokens = self.tokens.saturating_add(earned).min(BURST);
+            self.tokens = self.tokens.saturating_add(earned).min(most);
             self.refilled = now;
         }
+    }
+}
+
+/// Who sent a packet.
+fn sender(original: &[u8]) -> Option<IpAddr> {
+    match IpVersion::of(*original.first()?)? {
+        IpVersion::V4 => Some(IpAddr::from(*original.get(12..)?.first_chunk::<4>()?)),
+        IpVersion::V6 => Some(IpAddr::from(*original.get(8..)?.first_chunk::<16>()?)),
     }
 }
 

@@ -14,6 +14,9 @@ pub(super) fn send(
     pool: &mut Pool,
     wire: &mut Burst,
 ) -> Outcome {
+    if !sa.spec.source_is_here {
+        return Outcome::Refused;
+    }
     if wire.is_full() {
         return Outcome::NoRoom;
     }

@@ -470,6 +470,7 @@ impl<O: Observer> Outbound<O> {
             let limits = SequenceLimits::new(spec.esn);
             let claim = SequenceCounter::claim(spec.lease.clone(), SeqNum::new(1), limits);
             let Ok(sequence) = claim else { return true };
+            let sequence = if spec.source_is_here { sequence } else { sequence.withheld() };
             engine.install(KeyId(*slot), EngineKey::Seal(spec.key.clone()));
             Refusals::tell(engine, *slot, &spec.counters);
             // A suite that cannot be is refused when the snapshot is made.

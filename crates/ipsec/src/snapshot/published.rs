@@ -49,6 +49,12 @@ impl Published {
         Ok(self.publish(next))
     }
 
+    /// The number of the picture of now.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
     /// The picture of now.
     #[must_use]
     pub fn current(&self) -> Arc<Snapshot> {

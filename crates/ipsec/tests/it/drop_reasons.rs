@@ -107,6 +107,7 @@ fn case(reason: DropReason) -> Case {
             Plain(Setup { esn: false, start, ..usual }, vec![good])
         }
         DropReason::LeaseExhausted => Plain(Setup { granted: 1, ..usual }, vec![good]),
+        DropReason::SourceAbsent => Plain(Setup { source_is_here: false, ..usual }, vec![good]),
         DropReason::LifetimeExpired => {
             let hard = Limits { packets: Some(1), ..Limits::default() };
             let lifetime = Lifetime { hard, ..Lifetime::default() };

@@ -115,6 +115,21 @@ fn numbers_beyond_the_lease_are_not_used() {
     assert_eq!(wire[0][24..28], 4_u32.to_be_bytes());
 }
 
+/// A sender that asks for many messages leaves others theirs: without them a sender's packets vanish.
+#[test]
+fn one_sender_does_not_take_the_messages_of_others() {
+    let mut pair = Pair::new(&Setup { path_mtu: 1400, ..Setup::default() });
+    let from = |source| inner_with(true, source, "2001:db8:2::1", &[0; 1400], 0);
+    let (_, answers) = pair.protect(&vec![from("2001:db8:1::bad"); 200]);
+    assert_eq!(answers.len(), 8);
+    let (_, answers) = pair.protect(&[from("2001:db8:1::1")]);
+    assert_eq!(answers.len(), 1);
+    pair.now.0 += 8_000_000;
+    let (_, answers) = pair.protect(&vec![from("2001:db8:1::bad"); 200]);
+    assert_eq!(answers.len(), 1, "one more every eight milliseconds");
+    pair.assert_no_leak();
+}
+
 #[test]
 fn too_big_is_answered_to_the_inner_sender() {
     for (v6, least) in [(false, 576), (true, 1280)] {
@@ -195,11 +210,15 @@ fn ipv6_packets_of_the_least_size_pass_a_narrower_ipv4_path() {
 fn answers_are_limited_in_rate() {
     let setup = Setup { path_mtu: 1400, ..Setup::default() };
     let mut pair = Pair::new(&setup);
-    let (_, answers) = pair.protect(&vec![inner(true, 1390); 1000]);
+    let from =
+        |n: usize| inner_with(true, &format!("2001:db8:1::{n:x}"), "2001:db8:2::1", &[0; 1390], 0);
+    // Of so many senders, none comes to his own limit first.
+    let packets: Vec<_> = (0..1000).map(from).collect();
+    let (_, answers) = pair.protect(&packets);
     assert!((1..=64).contains(&answers.len()), "{} answers", answers.len());
     assert_eq!(pair.refused(DropReason::TooBig), 1000);
     pair.now = Now(pair.now.0 + 10_000_000);
-    let (_, more) = pair.protect(&vec![inner(true, 1390); 1000]);
+    let (_, more) = pair.protect(&packets);
     assert_eq!(more.len(), 10, "one a millisecond");
 }
 

@@ -43,6 +43,22 @@ fn a_changed_record_goes_on_counting_also_in_another_slot() {
 }
 
 #[test]
+fn an_sa_whose_source_address_leaves_sends_nothing_until_it_is_back() {
+    let setup = Setup::default();
+    let mut pair = Pair::new(&setup);
+    let packets = vec![inner(false, 10); 3];
+    assert_eq!(numbers(&pair.protect(&packets).0), [1, 2, 3]);
+    let gone = Arc::new(out(&Setup { source_is_here: false, ..setup.clone() }, &pair.out));
+    pair.left_published.publish(outbound(vec![(0, gone.clone())]));
+    assert!(pair.protect(&packets).0.is_empty());
+    assert_eq!(pair.refused(DropReason::SourceAbsent), 3);
+    let back = Arc::new(out(&setup, &gone));
+    pair.left_published.publish(outbound(vec![(0, back)]));
+    assert_eq!(numbers(&pair.protect(&packets).0), [4, 5, 6]);
+    pair.assert_no_leak();
+}
+
+#[test]
 fn a_removed_sa_sends_nothing_and_comes_back_where_it_was() {
     let mut pair = Pair::new(&Setup::default());
     let packets = vec![inner(false, 10); 2];

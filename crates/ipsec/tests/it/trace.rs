@@ -134,6 +134,7 @@ fn sas_that_pass_nothing_say_why() {
         (Setup { lifetime: expiring, ..Setup::default() }, DropReason::LifetimeExpired),
         (Setup { granted: 3, ..Setup::default() }, DropReason::LeaseExhausted),
         (Setup { esn: false, start: last, ..Setup::default() }, DropReason::SequenceExhausted),
+        (Setup { source_is_here: false, ..Setup::default() }, DropReason::SourceAbsent),
     ] {
         let mut pair = Pair::new(&setup);
         for _ in 0..5 {

@@ -269,9 +269,15 @@ pub(super) unsafe fn in_place<R>(
     let data = unsafe { slice::from_raw_parts_mut(to, len) };
     let done = work(data);
     if is_copied && done.is_err() {
-        data.zeroize();
+        wipe(data);
     }
     done
+}
+
+#[cold]
+#[inline(never)]
+fn wipe(data: &mut [u8]) {
+    data.zeroize();
 }
 
 /// Says how long the result is.

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
-use super::{exempt, next, system};
+use super::{exempt, next, system, trust};
 use crate::table::{self, Identity, Slot};
 use crate::wire::{self, Control};
 
@@ -17,12 +17,14 @@ const PATIENCE: c_int = 2_000;
 /// How many sockets of a kind are remembered for the next server.
 const REMEMBERED_MAX: usize = 64;
 
-/// The socket's path, as the environment had it when the library was loaded.
+/// The socket's path, as the environment had it when the library was loaded. A program that has rights which
+/// its caller lacks does not ask the caller's environment.
 pub(super) fn path() -> &'static [u8; 108] {
     static PATH: OnceLock<[u8; 108]> = OnceLock::new();
     PATH.get_or_init(|| {
         let mut path = [0; 108];
-        let named = std::env::var_os(wire::SOCKET_VARIABLE).filter(|name| !name.is_empty());
+        let named = std::env::var_os(wire::SOCKET_VARIABLE);
+        let named = named.filter(|name| !name.is_empty() && !system::is_secure());
         let named = named.as_deref().map_or(wire::DEFAULT_SOCKET.as_bytes(), |name| {
             std::os::unix::ffi::OsStrExt::as_bytes(name)
         });
@@ -34,7 +36,7 @@ pub(super) fn path() -> &'static [u8; 108] {
     })
 }
 
-/// A new connection, which does not wait.
+/// A new connection, which does not wait, to a server that may hear what is said there.
 fn connection(close_on_exec: bool) -> Result<c_int, c_int> {
     let path = path();
     if path[0] == 0 {
@@ -52,7 +54,12 @@ fn connection(close_on_exec: bool) -> Result<c_int, c_int> {
             Ok(()) => break,
         }
     }
-    Ok(fd)
+    if trust::may_hear(fd) {
+        return Ok(fd);
+    }
+    system::close(fd);
+    // As from a socket that nobody listens on.
+    Err(libc::ECONNREFUSED)
 }
 
 /// A new connection for an application.

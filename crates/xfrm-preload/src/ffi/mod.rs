@@ -1,7 +1,7 @@
 //! The border to C, and all unsafe code: the interposed functions and what they call.
 //!
 //! `next` finds libc's own functions, `system` makes safe functions of those needed here, `dial`
-//! connects and replaces the files of descriptors. The rest are the interposed calls: sockets and
+//! connects and replaces the files of descriptors, `trust` looks at who serves. The rest are the interposed calls: sockets and
 //! their names in `socket`, options in `options`, sockets that policies do not concern in `exempt`, messages in
 //! `send` and `receive`, `descriptor` for `dup` and epoll, `files` for what a kernel without XFRM lacks under
 //! `/proc`.
@@ -24,6 +24,7 @@ mod receive;
 mod send;
 mod socket;
 mod system;
+mod trust;
 
 use std::ffi::c_int;
 

@@ -70,6 +70,7 @@ macro_rules! functions {
             FCNTL.prepare();
             OPEN.prepare();
             super::dial::path();
+            super::trust::note_standard_error();
         }
     };
 }

@@ -51,8 +51,8 @@ pub(super) fn checked<T: PartialEq + From<i8>>(result: T) -> Result<T, c_int> {
     if result == T::from(-1) { Err(errno()) } else { Ok(result) }
 }
 
-/// The inode of a socket.
-pub(super) fn socket_inode(fd: c_int) -> Option<u64> {
+/// What the kernel says of a descriptor's file.
+fn status(fd: c_int) -> Option<libc::stat> {
     let before = errno();
     let mut status = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: there is room for the result.
@@ -62,8 +62,21 @@ pub(super) fn socket_inode(fd: c_int) -> Option<u64> {
         return None;
     }
     // SAFETY: the call filled it in.
-    let status = unsafe { status.assume_init() };
+    Some(unsafe { status.assume_init() })
+}
+
+/// The inode of a socket.
+pub(super) fn socket_inode(fd: c_int) -> Option<u64> {
+    let status = status(fd)?;
     (status.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(status.st_ino)
+}
+
+/// Device and inode of a file that somebody may read; `None` for `/dev/null`.
+pub(super) fn identity(fd: c_int) -> Option<[u64; 2]> {
+    let status = status(fd)?;
+    let is_null =
+        status.st_mode & libc::S_IFMT == libc::S_IFCHR && status.st_rdev == libc::makedev(1, 3);
+    (!is_null).then_some([status.st_dev, status.st_ino])
 }
 
 /// The interval of a timer, in nanoseconds.
@@ -190,6 +203,51 @@ pub(super) fn connect(fd: c_int, path: &[u8; 108]) -> Result<(), c_int> {
     let len = socklen_t::try_from(size_of_val(&name)).unwrap_or_default();
     // SAFETY: the name is as long as it says.
     checked(unsafe { next::CONNECT.get()(fd, (&raw const name).cast(), len) }).map(|_| ())
+}
+
+/// The process that listens at the other end of a connection, as it was when it began to.
+pub(super) fn peer(fd: c_int) -> Result<libc::ucred, c_int> {
+    let mut peer = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: libc::gid_t::MAX };
+    let mut len = socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or_default();
+    let room = (&raw mut peer).cast::<c_void>();
+    let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: there is as much room as it says.
+    let result = unsafe { next::GETSOCKOPT.get()(fd, level, option, room, &raw mut len) };
+    checked(result).map(|_| peer)
+}
+
+/// The user whose rights this process has.
+pub(super) fn effective_user() -> libc::uid_t {
+    // SAFETY: takes nothing.
+    unsafe { libc::geteuid() }
+}
+
+/// Whether this process has rights that whoever ran its program lacks (setuid, capabilities of its file).
+pub(super) fn is_secure() -> bool {
+    // SAFETY: takes a number.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// Writes a short text where that neither waits nor ends the process; whether it did.
+pub(super) fn write_at_once(fd: c_int, text: &[u8]) -> bool {
+    let mut entry = libc::pollfd { fd, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: it is an array of one entry.
+    let ready = unsafe { poll(&raw mut entry, 1, 0) };
+    // Also a pipe that nobody reads is ready, with an error beside.
+    if ready != 1 || entry.revents != libc::POLLOUT {
+        return false;
+    }
+    // SAFETY: the text is as long as it says.
+    let written = unsafe { next::WRITE.get()(fd, text.as_ptr().cast(), text.len()) };
+    usize::try_from(written) == Ok(text.len())
+}
+
+/// Puts a text, which ends with a zero, into the system's log as a warning.
+pub(super) fn log(text: &[u8]) {
+    let Ok(text) = std::ffi::CStr::from_bytes_until_nul(text) else { return };
+    let priority = libc::LOG_DAEMON | libc::LOG_WARNING;
+    // SAFETY: the format asks for one text, and that ends with a zero.
+    unsafe { libc::syslog(priority, c"%s".as_ptr(), text.as_ptr()) };
 }
 
 /// Sets an option that is a number.

@@ -5,3 +5,4 @@ mod common;
 mod iproute;
 mod netlink;
 mod restart;
+mod strangers;

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::folder::Open;
+
 /// Why a folder cannot keep what daemons negotiated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -23,6 +25,14 @@ pub enum KeepError {
         path: PathBuf,
         /// What is in it.
         name: String,
+    },
+    /// Other users can write to it, or put another one in its place.
+    #[error("folder {}: {open}: {}", .path.display(), .open.help())]
+    Open {
+        /// The folder.
+        path: PathBuf,
+        /// What they can change.
+        open: Open,
     },
     /// The operating system refused.
     #[error("{what} {}: {}", .path.display(), crate::site::describe_io(.source))]

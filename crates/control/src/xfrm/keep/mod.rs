@@ -59,6 +59,7 @@ pub(super) use medium::Medium;
 pub(super) use numbers::{Admission, Kept, Past, Way};
 pub use words::Words;
 
+use crate::folder;
 use crate::held::{Held, LOCK, NotTaken};
 use crate::lease::HashKey;
 use crate::lock::Lockable;
@@ -173,7 +174,7 @@ impl Folder {
     fn open(path: &Path) -> Result<Self, KeepError> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         if let Some(parent) = parent {
-            std::fs::create_dir_all(parent).map_err(failed("cannot make", parent))?;
+            folder::make(parent).map_err(failed("cannot make", parent))?;
         }
         match DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -214,7 +215,10 @@ impl Folder {
         if !meta.is_dir() || meta.uid() != nix::unistd::geteuid().as_raw() {
             return Err(KeepError::NotOurs(path.to_owned()));
         }
-        Ok(())
+        match folder::look(path).into_iter().find(|open| !open.is_doubtful_only()) {
+            Some(open) => Err(KeepError::Open { path: path.to_owned(), open }),
+            None => Ok(()),
+        }
     }
 
     /// The memory that workers write. Without it, nothing may be left that a later life believes.

@@ -6,6 +6,9 @@
 
 #[cfg(test)]
 mod choice_tests;
+#[cfg(test)]
+mod direction_tests;
+mod directions;
 mod events;
 #[cfg(test)]
 mod interface_tests;
@@ -19,7 +22,7 @@ mod seen;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -141,6 +144,10 @@ pub struct Kernel {
     host: Box<dyn Host>,
     /// Where all this outlives the process, if it does.
     keep: Option<Keep>,
+    /// SAs whose direction is not known.
+    guesses: BTreeSet<u64>,
+    /// Those of them about which something came that may say it.
+    undecided: Vec<SaSlot>,
     /// SAs by where workers have them.
     by_slot: HashMap<(Direction, SaSlot), u64>,
     /// The number of the last acquire event.
@@ -174,6 +181,8 @@ impl Kernel {
             plane: Plane::new(setting, published)?,
             host,
             keep: None,
+            guesses: BTreeSet::new(),
+            undecided: Vec::new(),
             by_slot: HashMap::new(),
             acquires: 0,
             thresholds: (
@@ -207,7 +216,11 @@ impl Kernel {
         at: Moment,
     ) -> Result<Carried, Refusal> {
         let what = Subject::of(&request);
-        let outcome = self.carry_out(client, request, to, at);
+        let mut outcome = self.carry_out(client, request, to, at);
+        if let Ok(carried) = &mut outcome {
+            // What came may say which direction others have.
+            carried.answer.events.extend(self.settle_directions(at));
+        }
         // Daemons tend to show the number alone. One without words is a kernel's everyday answer.
         if let (Some(what), Err(refusal)) = (what, &outcome)
             && !refusal.text.is_empty()

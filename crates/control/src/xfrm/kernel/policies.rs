@@ -123,6 +123,7 @@ impl Kernel {
         }
         let verb = if before.is_some() { "changed" } else { "added" };
         tracing::info!(by = %client.command, pid = client.pid, "{} {verb}", describe(policy));
+        self.undecided.extend(self.plane.guesses_of(policy));
         let mut carried = Carried {
             covered: covered(policy).into_iter().collect(),
             uncovered: before.as_ref().and_then(covered).into_iter().collect(),

@@ -9,6 +9,7 @@ use super::policies::covered;
 use super::sas::describe;
 use super::{Covered, Kernel};
 use crate::xfrm::keep::{Earlier, Found, Keep, Kind, Past};
+use crate::xfrm::plane::Course;
 use crate::xfrm::{Added, Changed, Moment, Placed};
 
 /// What became of what an earlier life left.
@@ -111,6 +112,9 @@ impl Kernel {
             Ok((placed, picture)) => match self.associations.add(*sa, at.unix()) {
                 Ok(Added { now, .. }) => {
                     self.by_slot.insert((placed.direction, placed.slot), now.number);
+                    if placed.is_guess {
+                        self.guesses.insert(now.number);
+                    }
                     now.placed = Some(placed);
                     self.plane.publish(picture);
                     Ok(())
@@ -131,11 +135,14 @@ impl Kernel {
         past: &Past,
         at: Moment,
     ) -> Result<(Placed, Snapshot), Refusal> {
-        let way = match past.cell.direction {
+        let direction = match past.cell.direction {
             Direction::Outbound => SaDirection::Out,
             Direction::Inbound => SaDirection::In,
         };
-        let checked = self.plane.check(sa, way)?;
+        // An earlier life may have guessed it.
+        let now = self.course(sa, false);
+        let is_guess = now.is_guess && direction == SaDirection::In && past.cell.bound() == 0;
+        let checked = self.plane.check(sa, Course { direction, is_guess, ..now })?;
         self.associations.is_free(sa)?;
         self.plane.place_sa(sa, &checked, Some(past), at)
     }

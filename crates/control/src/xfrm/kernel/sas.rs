@@ -7,7 +7,7 @@ use convoy_ipsec::event::SaId;
 use convoy_ipsec::snapshot::Snapshot;
 use convoy_xfrm::{
     Address, AllocSpi, AsyncEvent, Datagram, Encap, Errno, FlushSa, Group, Limits, Mark, Refusal,
-    Reply, Sa, SaDeleted, SaDirection, SaInfo, SaQuery,
+    Reply, Sa, SaDeleted, SaInfo, SaQuery,
 };
 
 use super::{Carried, Kernel, OnInterface};
@@ -55,7 +55,7 @@ impl Kernel {
         to: Address,
         at: Moment,
     ) -> Result<Carried, Refusal> {
-        let checked = self.plane.check(&sa, self.way(&sa, false))?;
+        let checked = self.plane.check(&sa, self.course(&sa, false))?;
         self.associations.is_free(&sa)?;
         begin(&mut sa, at);
         let ready = self.plane.place_sa(&sa, &checked, None, at)?;
@@ -72,7 +72,20 @@ impl Kernel {
         is_update: bool,
         add: impl FnOnce(&mut Associations) -> Result<Added<'_>, Refusal>,
     ) -> Result<Carried, Refusal> {
+        let number = self.settle_placed((placed, picture), add)?;
+        let Some(now) = self.associations.of_number(number) else { return Ok(Carried::default()) };
+        tracing::info!(by = %client.command, pid = client.pid, "{} added", describe(&now.sa));
+        Ok(carried(event(Group::Sa, Some(now.sa.answer(is_update, to)))))
+    }
+
+    /// The same without a word; the number of the SA.
+    pub(super) fn settle_placed(
+        &mut self,
+        (placed, picture): (Placed, Snapshot),
+        add: impl FnOnce(&mut Associations) -> Result<Added<'_>, Refusal>,
+    ) -> Result<u64, Refusal> {
         let slot = (placed.direction, placed.slot);
+        let is_guess = placed.is_guess;
         let Added { now, larval } = match add(&mut self.associations) {
             Ok(added) => added,
             Err(refusal) => {
@@ -93,8 +106,11 @@ impl Kernel {
         }
         self.by_slot.insert(slot, number);
         self.plane.publish(picture);
-        tracing::info!(by = %client.command, pid = client.pid, "{} added", describe(&now.sa));
-        Ok(carried(event(Group::Sa, Some(now.sa.answer(is_update, to)))))
+        if is_guess {
+            self.guesses.insert(number);
+        }
+        self.note_beside(number);
+        Ok(number)
     }
 
     pub(super) fn update_sa(
@@ -105,8 +121,8 @@ impl Kernel {
         at: Moment,
     ) -> Result<Carried, Refusal> {
         let is_larval = self.associations.twin(&sa).map(|twin| twin.is_larval);
-        let way = self.way(&sa, is_larval.as_ref().is_ok_and(|is| *is));
-        let checked = self.plane.check(&sa, way)?;
+        let course = self.course(&sa, is_larval.as_ref().is_ok_and(|is| *is));
+        let checked = self.plane.check(&sa, course)?;
         if is_larval? {
             begin(&mut sa, at);
             return self.fill_larval(client, sa, &checked, to, at);
@@ -154,24 +170,6 @@ impl Kernel {
         self.settle_sa(client, ready, to, true, |sas| sas.update(sa, at.unix()))
     }
 
-    /// Which way an SA's packets go: as it says, or as the host's addresses do. One whose SPI was chosen
-    /// here receives.
-    fn way(&self, sa: &Sa, is_larval: bool) -> SaDirection {
-        if let Some(direction) = sa.direction {
-            return direction;
-        }
-        if is_larval {
-            return SaDirection::In;
-        }
-        let comes = self.host.is_local(sa.info.destination);
-        match (comes, self.host.is_local(sa.info.source)) {
-            (true, false) => SaDirection::In,
-            (false, true) => SaDirection::Out,
-            // Both here, or an address that is not there yet: as before, when its SA is moved.
-            _ => self.plane.remembered(sa).unwrap_or(SaDirection::Out),
-        }
-    }
-
     pub(super) fn delete_sa(
         &mut self,
         client: &Client,
@@ -198,7 +196,10 @@ impl Kernel {
         }
         self.plane.remove_sas(placed());
         for placed in placed() {
-            self.by_slot.remove(&(placed.direction, placed.slot));
+            let number = self.by_slot.remove(&(placed.direction, placed.slot));
+            if let Some(number) = number {
+                self.guesses.remove(&number);
+            }
             if let (Some(keep), Some(kept)) = (&mut self.keep, placed.kept) {
                 keep.remove_sa(kept);
             }

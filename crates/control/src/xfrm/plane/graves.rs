@@ -163,6 +163,14 @@ impl Graves {
         self.bury(key, Some(counters));
     }
 
+    /// An inbound SA that went was a guess, and nothing came by it: its key may be an outbound one.
+    pub(super) fn forget_floor(&mut self, key: RecordId) {
+        let known = self.floors.get(&key);
+        if known.is_some_and(|known| known.live == 0 && known.floor() == SeqNum::default()) {
+            self.floors.remove(&key);
+        }
+    }
+
     fn bury(&mut self, key: RecordId, counters: Option<Arc<SaCounters>>) {
         let Some(known) = self.floors.get_mut(&key) else { return };
         known.floor = known.floor();
@@ -177,6 +185,15 @@ impl Graves {
                 self.floors.remove(&oldest);
             }
         }
+    }
+
+    /// As [`Graves::direction`]; a key that came inbound and by which nothing came says nothing, since its direction
+    /// may have been a guess.
+    pub(super) fn used(&self, key: &KeyMaterial) -> Option<Direction> {
+        let direction = self.direction(key)?;
+        let floor = self.floors.get(&self.inbound(key)).map(Known::floor);
+        let is_guess = direction == Direction::Inbound && floor == Some(SeqNum::default());
+        (!is_guess).then_some(direction)
     }
 
     /// Which way packets of a key went, if it was one way.

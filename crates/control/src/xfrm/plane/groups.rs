@@ -66,6 +66,11 @@ impl Group {
         Self { spi: None, ..self }
     }
 
+    /// The same the other way round.
+    fn turned(self) -> Self {
+        Self { ends: self.ends.map(|(source, destination)| (destination, source)), ..self }
+    }
+
     /// The groups of policies for more than the two hosts of an SA in transport mode, as far as they mean
     /// this one.
     fn of_pair(self, spi: Option<Spi>) -> impl Iterator<Item = Self> {
@@ -116,6 +121,8 @@ struct Members {
     number: ReqId,
     /// SAs and policies together.
     count: usize,
+    /// Policies alone, outbound and inbound.
+    policies: (usize, usize),
     sas: Vec<Member>,
     /// When the last packet of SAs passed that went, outbound and inbound.
     last_ns: (u64, u64),
@@ -125,6 +132,8 @@ struct Members {
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) direction: Direction,
+    /// Whether nothing says which direction it has.
+    pub(super) is_guess: bool,
     pub(super) spi: Option<Spi>,
     pub(super) slot: SaSlot,
     pub(super) ends: Ends,
@@ -138,6 +147,23 @@ impl Members {
             Direction::Inbound => &mut self.last_ns.1,
         };
         *place = last_ns.max(*place);
+    }
+
+    fn policies_of(&mut self, direction: Direction) -> &mut usize {
+        match direction {
+            Direction::Outbound => &mut self.policies.0,
+            Direction::Inbound => &mut self.policies.1,
+        }
+    }
+
+    /// Whether something here says that SAs of the group send, and whether something says that they receive.
+    fn says(&self) -> (bool, bool) {
+        let known = |direction| {
+            let mut sas = self.sas.iter().filter(|sa| !sa.is_guess);
+            sas.any(|sa| sa.direction == direction)
+        };
+        let (out, into) = self.policies;
+        (out > 0 || known(Direction::Outbound), into > 0 || known(Direction::Inbound))
     }
 
     fn outbound(&self) -> impl Iterator<Item = &Member> {
@@ -171,7 +197,7 @@ impl Groups {
             while !numbers.insert(number) {
                 number = fresh();
             }
-            Members { number, count: 0, sas: Vec::new(), last_ns: (0, 0) }
+            Members { number, count: 0, policies: (0, 0), sas: Vec::new(), last_ns: (0, 0) }
         });
         members.count += 1;
         members
@@ -188,19 +214,24 @@ impl Groups {
     }
 
     /// The number of a group, which it keeps until as many have left as joined.
-    pub(super) fn join_policy(&mut self, group: Group) -> ReqId {
+    pub(super) fn join_policy(&mut self, group: Group, direction: Direction) -> ReqId {
         if group.spi.is_some() {
             // It remembers what SAs of other SPIs did before.
-            self.join(group.of_any_spi());
+            *self.join(group.of_any_spi()).policies_of(direction) += 1;
         }
-        self.join(group).number
+        let members = self.join(group);
+        *members.policies_of(direction) += 1;
+        members.number
     }
 
-    pub(super) fn leave_policy(&mut self, group: Group) {
-        if group.spi.is_some() {
-            self.leave(group.of_any_spi());
+    pub(super) fn leave_policy(&mut self, group: Group, direction: Direction) {
+        let also = group.spi.map(|_| group.of_any_spi());
+        for group in also.into_iter().chain([group]) {
+            if let Some(members) = self.known.get_mut(&group) {
+                *members.policies_of(direction) -= 1;
+            }
+            self.leave(group);
         }
-        self.leave(group);
     }
 
     /// As [`Groups::join_policy`], for an SA.
@@ -232,6 +263,40 @@ impl Groups {
                 members.note(direction, gone.counters.last_packet_ns.get());
             }
             self.leave(group);
+        }
+    }
+
+    /// The direction of the SAs of a group with ends, as policies and other SAs say, also those the other way
+    /// round; `None` where none says so, or some contradict others.
+    pub(super) fn direction(&self, group: Group) -> Option<Direction> {
+        let says = |group| self.known.get(&group).map_or((false, false), Members::says);
+        let (along, back) = (says(group.of_any_spi()), says(group.of_any_spi().turned()));
+        match (along.0 || back.1, along.1 || back.0) {
+            (true, false) => Some(Direction::Outbound),
+            (false, true) => Some(Direction::Inbound),
+            _ => None,
+        }
+    }
+
+    /// SAs of a group, and of that the other way round, whose direction is a guess.
+    pub(super) fn guesses(&self, group: Group) -> Vec<SaSlot> {
+        let group = group.of_any_spi();
+        let sas = |group| self.known.get(&group).into_iter().flat_map(|members| &members.sas);
+        let tunnels = sas(group).chain(sas(group.turned()));
+        // Inbound SAs in transport mode are in the group for any hosts.
+        let is_between = move |sa: &&Member| {
+            group.ends.is_some_and(|(a, b)| sa.ends == (a, b) || sa.ends == (b, a))
+        };
+        let others = group.of_any_hosts().into_iter().flat_map(sas).filter(is_between);
+        tunnels.chain(others).filter(|sa| sa.is_guess).map(|sa| sa.slot).collect()
+    }
+
+    /// The inbound SA in a slot is no guess any more.
+    pub(super) fn confirm(&mut self, group: Group, spi: Option<Spi>, slot: SaSlot) {
+        for group in group.of_pair(spi).chain(group.with(spi)) {
+            let sas = self.known.get_mut(&group).into_iter().flat_map(|members| &mut members.sas);
+            sas.filter(|sa| sa.direction == Direction::Inbound && sa.slot == slot)
+                .for_each(|sa| sa.is_guess = false);
         }
     }
 
@@ -284,6 +349,8 @@ impl Groups {
 mod tests {
     use super::*;
 
+    const OUT: Direction = Direction::Outbound;
+
     const fn group(mode: Mode, reqid: u32, ends: Option<Ends>) -> Group {
         Group { protocol: SaProtocol::Esp, mode, reqid, if_id: 0, spi: None, ends }
     }
@@ -293,21 +360,21 @@ mod tests {
         let ends = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         let group = |reqid| group(Mode::Tunnel, reqid, Some(ends));
         let mut groups = Groups::default();
-        let first = groups.join_policy(group(1));
-        assert_eq!(groups.join_policy(group(1)), first);
-        assert_ne!(groups.join_policy(group(2)), first);
-        groups.leave_policy(group(1));
+        let first = groups.join_policy(group(1), OUT);
+        assert_eq!(groups.join_policy(group(1), OUT), first);
+        assert_ne!(groups.join_policy(group(2), OUT), first);
+        groups.leave_policy(group(1), OUT);
         assert!(groups.known.contains_key(&group(1)));
-        groups.leave_policy(group(1));
+        groups.leave_policy(group(1), OUT);
         assert!(!groups.known.contains_key(&group(1)));
         // A number does not come again at once, for packets may still wait for the old group.
-        assert_ne!(groups.join_policy(group(1)), first);
+        assert_ne!(groups.join_policy(group(1), OUT), first);
         assert!(first.0 >= FIRST);
         // When all have been used, those that somebody has are passed by.
-        let second = groups.join_policy(group(2));
+        let second = groups.join_policy(group(2), OUT);
         groups.next = FIRST;
-        let others: Vec<_> = (3..9).map(|reqid| groups.join_policy(group(reqid))).collect();
-        assert!(!others.contains(&second) && !others.contains(&groups.join_policy(group(1))));
+        let others: Vec<_> = (3..9).map(|reqid| groups.join_policy(group(reqid), OUT)).collect();
+        assert!(!others.contains(&second) && !others.contains(&groups.join_policy(group(1), OUT)));
     }
 
     #[test]
@@ -315,9 +382,10 @@ mod tests {
         let ends = ([192, 0, 2, 1].into(), [192, 0, 2, 2].into());
         let group = group(Mode::Tunnel, 1, Some(ends));
         let mut groups = Groups::default();
-        groups.join_policy(group);
+        groups.join_policy(group, OUT);
         let member = |n| Member {
             direction: Direction::Outbound,
+            is_guess: false,
             spi: Spi::new(n),
             slot: SaSlot(n),
             ends,

@@ -73,6 +73,18 @@ pub struct Placed {
     pub(super) lease: Option<Arc<Lease>>,
     /// If numbers are kept beyond this process's life.
     pub(super) kept: Option<Kept>,
+    /// Whether its direction is not known: see [`Course::is_guess`].
+    pub(super) is_guess: bool,
+}
+
+/// Which way an SA's packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Course {
+    pub(super) direction: SaDirection,
+    /// Whether nothing says so. Such an SA receives, which uses no nonce, until something says that it sends.
+    pub(super) is_guess: bool,
+    /// Whether its source address is an address of this host.
+    pub(super) source_is_here: bool,
 }
 
 /// An SA whose keys and wishes are checked, and that is in no picture yet.
@@ -80,6 +92,8 @@ pub struct Placed {
 pub(super) struct Checked {
     keys: Keys,
     way: Way,
+    is_guess: bool,
+    source_is_here: bool,
 }
 
 /// The picture of workers, as far as daemons make it.
@@ -182,15 +196,16 @@ impl Plane {
     ///
     /// # Errors
     /// As a kernel would refuse it; `EOPNOTSUPP` for what only Convoy cannot do.
-    pub(super) fn check(&self, sa: &Sa, way: SaDirection) -> Result<Checked, Refusal> {
+    pub(super) fn check(&self, sa: &Sa, course: Course) -> Result<Checked, Refusal> {
         let (protocol, material) = key_material(sa.info.protocol, &sa.transform)?;
-        let way = match way {
+        let Course { direction, is_guess, source_is_here } = course;
+        let way = match direction {
             SaDirection::Out => Way::Outbound,
             SaDirection::In => Way::Inbound,
         };
         honoured::suite(material.suite(), &self.surroundings)?;
         honoured::sa(sa, way, &self.surroundings)?;
-        Ok(Checked { keys: Keys { protocol, material }, way })
+        Ok(Checked { keys: Keys { protocol, material }, way, is_guess, source_is_here })
     }
 
     /// Gives an SA its place in the next picture, which is [to be published](Plane::publish) or
@@ -242,12 +257,23 @@ impl Plane {
             }
         };
         let ends = (sa.info.source, sa.info.destination);
-        let member = Member { direction, spi, slot, ends, counters: counters.clone() };
+        let is_guess = checked.is_guess;
+        let member = Member { direction, is_guess, spi, slot, ends, counters: counters.clone() };
         let numbers = self.groups.join_sa(group, &member);
         self.serial += 1;
         let serial = self.serial;
-        let mut placed =
-            Placed { direction, slot, serial, spi, group, key, counters, lease, kept: None };
+        let mut placed = Placed {
+            direction,
+            slot,
+            serial,
+            spi,
+            group,
+            key,
+            counters,
+            lease,
+            kept: None,
+            is_guess,
+        };
         match self.admit(sa, &placed, sent, past) {
             Ok(kept) => placed.kept = kept,
             Err(refusal) => {
@@ -259,7 +285,14 @@ impl Plane {
         let added = match &placed.lease {
             Some(lease) => self
                 .surroundings
-                .outbound(sa, &checked.keys, serial, numbers, lease.clone(), counters)
+                .outbound(
+                    sa,
+                    &checked.keys,
+                    serial,
+                    numbers,
+                    (lease.clone(), checked.source_is_here),
+                    counters,
+                )
                 .and_then(|spec| {
                     draft.add_outbound(placed.slot, Arc::new(spec)).map_err(inconsistent)
                 }),
@@ -383,6 +416,9 @@ impl Plane {
             }
             Direction::Inbound => {
                 self.graves.bury_floor(placed.key, placed.counters.clone());
+                if placed.is_guess && placed.counters.packets.get() == 0 {
+                    self.graves.forget_floor(placed.key);
+                }
             }
         }
         if let (Some(keeper), Some(kept)) = (&self.keeper, placed.kept) {
@@ -390,10 +426,37 @@ impl Plane {
         }
     }
 
+    /// The direction of an SA is known now: it receives.
+    pub(super) fn confirm(&mut self, placed: &mut Placed) {
+        placed.is_guess = false;
+        self.groups.confirm(placed.group, placed.spi, placed.slot);
+    }
+
+    /// Which way an SA's packets go, as policies and other SAs of its kind say; `None` where none does, or some
+    /// contradict others.
+    pub(super) fn said_of(&self, sa: &Sa) -> Option<SaDirection> {
+        let group = Group::of_sa(sa, Direction::Outbound);
+        self.groups.direction(group).map(|direction| match direction {
+            Direction::Outbound => SaDirection::Out,
+            Direction::Inbound => SaDirection::In,
+        })
+    }
+
+    /// SAs whose direction is a guess, and about which this SA may say something.
+    pub(super) fn guesses_beside(&self, sa: &Sa) -> Vec<SaSlot> {
+        self.groups.guesses(Group::of_sa(sa, Direction::Outbound))
+    }
+
+    /// The same of a policy.
+    pub(super) fn guesses_of(&self, policy: &Policy) -> Vec<SaSlot> {
+        let read = self.read(policy).ok();
+        read.and_then(|read| read.group).map_or_else(Vec::new, |group| self.groups.guesses(group))
+    }
+
     /// Which way the packets of an SA's key went before, if that is known.
     pub(super) fn remembered(&self, sa: &Sa) -> Option<SaDirection> {
         let (_, material) = key_material(sa.info.protocol, &sa.transform).ok()?;
-        self.graves.direction(&material).map(|direction| match direction {
+        self.graves.used(&material).map(|direction| match direction {
             crate::lease::Direction::Outbound => SaDirection::Out,
             crate::lease::Direction::Inbound => SaDirection::In,
         })

@@ -79,7 +79,9 @@ impl Read {
     fn action(&self, groups: &mut Groups) -> PolicyAction {
         match self.group {
             _ if self.blocks => PolicyAction::Discard,
-            Some(group) => PolicyAction::Protect { reqid: groups.join_policy(group) },
+            Some(group) => {
+                PolicyAction::Protect { reqid: groups.join_policy(group, self.place.direction) }
+            }
             None => PolicyAction::Bypass,
         }
     }
@@ -152,7 +154,7 @@ impl Placement {
 
     fn forget(&mut self, number: u32, read: &Read, groups: &mut Groups) -> Option<PolicyAction> {
         if let Some(group) = read.group {
-            groups.leave_policy(group);
+            groups.leave_policy(group, read.place.direction);
         }
         self.places.get_mut(&read.place)?.members.remove(&number)
     }

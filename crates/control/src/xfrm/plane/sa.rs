@@ -100,7 +100,7 @@ impl Surroundings {
         keys: &Keys,
         serial: u64,
         (reqid, named): Numbers,
-        lease: Arc<Lease>,
+        (lease, source_is_here): (Arc<Lease>, bool),
         counters: Arc<SaCounters>,
     ) -> Result<OutboundSpec, Refusal> {
         let driver = self.driver(sa, &keys.material, Way::Outbound)?;
@@ -118,6 +118,7 @@ impl Surroundings {
             encap: encap(sa, Way::Outbound),
             esn: sa.info.flags.any(SaFlags::ESN),
             outer: outer(sa),
+            source_is_here,
             path_mtu: self.wire_mtu,
             pad_to: u16::try_from(sa.tfc_padding.unwrap_or(0)).unwrap_or(u16::MAX),
             dummy_every: None,
@@ -181,7 +182,7 @@ impl Surroundings {
             return Ok(None);
         }
         let key = driver.seal_key(material.suite(), material.keys()).map_err(cannot)?;
-        Ok(Some(OutboundSpec { key: Arc::new(key), ..twin(old) }))
+        Ok(Some(OutboundSpec { key: Arc::new(key), ..old.twin() }))
     }
 
     /// As [`Self::driven_outbound`].
@@ -212,38 +213,13 @@ pub(super) fn changed_outbound(old: &OutboundSpec, sa: &Sa) -> OutboundSpec {
         endpoints: Way::Outbound.endpoints(sa),
         encap: encap(sa, Way::Outbound),
         lifetime: lifetime(sa, old.key.suite()),
-        ..twin(old)
+        ..old.twin()
     }
 }
 
 /// The same outbound SA on another path.
 pub(super) fn with_path_mtu(old: &OutboundSpec, path_mtu: u16) -> OutboundSpec {
-    OutboundSpec { path_mtu, ..twin(old) }
-}
-
-fn twin(old: &OutboundSpec) -> OutboundSpec {
-    OutboundSpec {
-        name: old.name.clone(),
-        spi: old.spi,
-        serial: old.serial,
-        reqid: old.reqid,
-        named: old.named,
-        protocol: old.protocol,
-        mode: old.mode,
-        endpoints: old.endpoints,
-        encap: old.encap,
-        esn: old.esn,
-        outer: old.outer,
-        path_mtu: old.path_mtu,
-        pad_to: old.pad_to,
-        dummy_every: old.dummy_every,
-        salt: old.salt.clone(),
-        key: old.key.clone(),
-        lease: old.lease.clone(),
-        lifetime: old.lifetime,
-        worker: old.worker,
-        counters: old.counters.clone(),
-    }
+    OutboundSpec { path_mtu, ..old.twin() }
 }
 
 /// As [`changed_outbound`].
@@ -367,9 +343,10 @@ pub(super) fn refresh(sa: &mut Sa, placed: &super::Placed, at: Moment) {
     let low = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
     sa.info.failures.replay = low(counters.replayed.get());
     sa.info.failures.integrity_failed = low(counters.icv_failures.get());
-    let sent = match (counters.sequence.get(), &placed.lease) {
-        (0, Some(lease)) => lease.used().get(),
-        (sent, _) => sent,
+    let sent = match &placed.lease {
+        // A daemon may have said that the numbers are further.
+        Some(lease) if counters.sequence.get() == 0 => lease.before().get(),
+        _ => counters.sequence.get(),
     };
     let received = counters.floor.get().get();
     // Which of the last ones came only their worker knows: to a daemon that moves the SA, all did.

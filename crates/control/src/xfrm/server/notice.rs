@@ -1,8 +1,5 @@
 //! What people are told of who uses the socket.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
 use convoy_xfrm::Group;
 
 use crate::xfrm::Client;
@@ -33,65 +30,4 @@ pub(super) fn listens(client: &Client, groups: u32, other: Option<&Client>) {
 /// The process, for people.
 pub(super) fn named(client: &Client) -> String {
     format!("{} (pid {})", client.command, client.pid)
-}
-
-/// The name of a process, without what might disturb a log.
-pub(super) fn command(pid: i32) -> Arc<str> {
-    let bytes = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    printable(&bytes)
-}
-
-fn printable(bytes: &[u8]) -> Arc<str> {
-    let text = String::from_utf8_lossy(bytes.trim_ascii_end());
-    if text.is_empty() {
-        return "?".into();
-    }
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect::<String>().into()
-}
-
-/// Keeps a message that anybody may cause from filling the log.
-#[derive(Debug, Default)]
-pub(super) struct Throttle {
-    last: Option<Instant>,
-    silenced: u64,
-}
-
-impl Throttle {
-    /// Time between two messages.
-    const INTERVAL: Duration = Duration::from_secs(5);
-
-    /// Whether to say it at `now`; then, how often it was not said before.
-    pub(super) fn says(&mut self, now: Instant) -> Option<u64> {
-        let early =
-            self.last.is_some_and(|last| now.saturating_duration_since(last) < Self::INTERVAL);
-        if early {
-            self.silenced = self.silenced.saturating_add(1);
-            return None;
-        }
-        self.last = Some(now);
-        Some(std::mem::take(&mut self.silenced))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_message_is_said_once_in_a_while_and_counts_the_others() {
-        let (mut throttle, start) = (Throttle::default(), Instant::now());
-        assert_eq!(throttle.says(start), Some(0));
-        assert_eq!(throttle.says(start), None);
-        assert_eq!(throttle.says(start + Throttle::INTERVAL / 2), None);
-        assert_eq!(throttle.says(start + Throttle::INTERVAL), Some(2));
-        assert_eq!(throttle.says(start + Throttle::INTERVAL * 2), Some(0));
-    }
-
-    #[test]
-    fn names_of_processes_cannot_forge_lines() {
-        assert_eq!(&*printable(b"charon\n"), "charon");
-        assert_eq!(&*printable(b"x\n2026 \x1b[31m\n"), "x?2026 ?[31m");
-        assert_eq!(&*printable(b""), "?");
-        assert_eq!(&*command(i32::MAX), "?");
-    }
 }

@@ -20,7 +20,8 @@ use zeroize::Zeroizing;
 use super::connection::{Connection, Incoming, Read};
 use super::control::{self, Control};
 use super::multicast::Multicast;
-use super::notice::{self, DAEMON_GROUPS, Throttle};
+use super::notice::{self, DAEMON_GROUPS};
+use crate::throttle::Throttle;
 use crate::xfrm::{Answer, Client, Service};
 
 /// Connections at once.
@@ -153,7 +154,7 @@ impl Serving {
     fn welcome(&mut self, socket: OwnedFd) {
         let Ok(peer) = getsockopt(&socket, PeerCredentials) else { return };
         let (pid, uid) = (peer.pid(), peer.uid());
-        let client = Client { pid, uid, command: notice::command(pid) };
+        let client = Client { pid, uid, command: crate::peer::command(pid) };
         if uid != 0 && uid != rustix::process::geteuid().as_raw() {
             return self.complain(|| {
                 let who = notice::named(&client);
@@ -177,11 +178,7 @@ impl Serving {
 
     /// Warns, unless it did so just now.
     fn complain(&mut self, what: impl FnOnce() -> String) {
-        match self.complaints.says(Instant::now()) {
-            None => {}
-            Some(0) => tracing::warn!("{}", what()),
-            Some(before) => tracing::warn!("{} (after {before} more warnings)", what()),
-        }
+        self.complaints.warn(what);
     }
 
     /// Something happened on a connection.

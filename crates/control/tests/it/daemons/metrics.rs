@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use convoy_control::metrics::{self, Load, Server, Told, Tunnels};
@@ -110,7 +111,7 @@ impl Watched {
         metrics::page(&metrics::Inputs {
             state: &gateway.state,
             daemons: Some(&gateway.kernel),
-            status: &status,
+            status: &Arc::new(status),
             tunnels,
             told: *told,
             workers: &[load],
@@ -342,29 +343,73 @@ fn the_page_is_served_and_nothing_else() {
         assert!(status.starts_with("200") || !answer.contains("page 1"), "{answer}");
     }
     let head = say(&server, b"HEAD /metrics HTTP/1.1\r\n\r\n");
-    assert!(head.contains("Content-Length: 7") && head.ends_with("\r\n\r\n"), "{head}");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\n\r\n"), "{head}");
 }
 
-/// Who connects and says nothing occupies a few places for a few seconds, and nothing more.
+/// A server of a page of so many bytes, and how often it was made.
+fn counting(bytes: usize) -> (Server, Arc<AtomicUsize>) {
+    let made = Arc::new(AtomicUsize::new(0));
+    let counted = made.clone();
+    let page = move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        "x".repeat(bytes)
+    };
+    (Server::start("127.0.0.1:0".parse().unwrap(), page).unwrap(), made)
+}
+
 #[test]
-fn silent_clients_are_bounded_and_the_server_ends_all_the_same() {
-    let server = server();
+fn one_page_serves_all_who_ask_within_a_second_and_head_makes_none() {
+    let (server, made) = counting(10_000);
+    let head = say(&server, b"HEAD /metrics HTTP/1.1\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    assert_eq!(made.load(Ordering::Relaxed), 0);
+    let begin = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let page = say(&server, b"GET /metrics HTTP/1.1\r\n\r\n");
+                    assert!(page.ends_with(&"x".repeat(10_000)), "{page:.200}");
+                }
+            });
+        }
+    });
+    // However long the 300 answers took.
+    let most = begin.elapsed().as_secs() as usize + 1;
+    assert!((1..=most).contains(&made.load(Ordering::Relaxed)), "{made:?} pages, {most} at most");
+}
+
+/// Who says nothing, or does not read its answer, gives way to who comes next.
+#[test]
+fn idle_and_slow_clients_keep_nobody_out() {
+    let (server, _) = counting(64 << 20);
     let silent: Vec<_> = (0..30).map(|_| TcpStream::connect(server.local()).unwrap()).collect();
-    // The first ones are kept; the others are closed at once.
-    let closed = silent.iter().rev().take(10).filter(|stream| {
+    let answer = say(&server, b"GET / HTTP/1.1\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    let ended = silent.iter().take(20).filter(|stream| {
         let mut stream = *stream;
         matches!(stream.read(&mut [0]), Ok(0) | Err(_))
     });
-    assert_eq!(closed.count(), 10);
-    drop(silent);
-    let page = std::iter::repeat_with(|| {
-        let mut answer = String::new();
-        let mut stream = TcpStream::connect(server.local()).unwrap();
-        let sent = stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n");
-        let _ = sent.and_then(|()| stream.read_to_string(&mut answer));
-        answer
-    });
-    assert!(page.take(1000).any(|answer| answer.ends_with("page 1\n")), "places come free again");
+    assert_eq!(ended.count(), 20, "the oldest gave way");
+    let slow: Vec<_> = (0..16)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.local()).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+            // It is being answered.
+            stream.read_exact(&mut [0; 100]).unwrap();
+            stream
+        })
+        .collect();
+    let answer = say(&server, b"GET / HTTP/1.1\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    drop(slow);
+}
+
+/// Who connects and says nothing occupies a few places, and nothing more.
+#[test]
+fn silent_clients_are_bounded_and_the_server_ends_all_the_same() {
+    let server = server();
+    let _silent: Vec<_> = (0..30).map(|_| TcpStream::connect(server.local()).unwrap()).collect();
     let taken = server.local();
     assert!(Server::start(taken, String::new).is_err());
     drop(server);

@@ -26,6 +26,7 @@ use super::progress::Progress;
 use crate::exit::{Exit, Stop};
 use crate::interrupt::Interrupt;
 use crate::output;
+use crate::privileges;
 use play::Play;
 use world::World;
 
@@ -80,6 +81,7 @@ pub(super) fn run(args: &IkeArgs) -> anyhow::Result<Exit> {
     super::check_faults(&args.engine, &args.fault)?;
     // The order matters: becoming root of one's own namespaces needs a process with one thread.
     lab::rights().map_err(|why| anyhow::anyhow!("no network namespaces here: {why}"))?;
+    privileges::keep_private_for_now();
     let interrupt = Interrupt::listen()?;
     let outcome = demonstrate(args, &interrupt);
     // Everything is cleaned up by now. A signal explains whatever went wrong after it.

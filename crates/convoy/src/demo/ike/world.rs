@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use convoy_control::folder::make;
 use convoy_lab::strongswan::{
     self, Child, Connection, DataPlane, Identity, StrongSwan, StrongSwanConfig,
 };
@@ -93,7 +94,7 @@ impl World {
         let sides = SIDES.map(|name| home.join(name));
         for side in &sides {
             clear(side)?;
-            fs::create_dir_all(side)?;
+            make(side)?;
         }
         let identities = strongswan::identities(&home.join(SIDES[0]), &SIDES)?;
         let with_convoy = match args.peers {

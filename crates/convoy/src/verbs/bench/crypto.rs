@@ -17,8 +17,8 @@ use convoy_bench::suite;
 use convoy_bench::workload::Direction;
 use convoy_crypto::{Cpu, Suite, Tier};
 
+use super::args::BenchCryptoArgs;
 use super::{check_memory, tiers};
-use crate::cli::BenchCryptoArgs;
 use crate::exit::{Exit, Stop};
 use crate::output;
 
@@ -294,7 +294,8 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{BenchArgs, BenchWhat, Cli, Verb};
+    use crate::cli::{Cli, Verb};
+    use crate::verbs::bench::{BenchArgs, BenchWhat};
 
     fn parse(words: &[&str]) -> BenchCryptoArgs {
         let all = ["convoy", "bench", "crypto"].iter().chain(words);

@@ -9,8 +9,8 @@ use convoy_bench::workload::Direction;
 use convoy_crypto::{Cpu, KeyBits};
 use serde::Serialize;
 
+use super::args::BenchCryptoArgs;
 use super::tiers;
-use crate::cli::BenchCryptoArgs;
 use crate::exit::{Exit, Stop};
 use crate::output;
 
@@ -78,7 +78,8 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{BenchArgs, BenchWhat, Cli, Verb};
+    use crate::cli::{Cli, Verb};
+    use crate::verbs::bench::{BenchArgs, BenchWhat};
 
     fn parse(words: &[&str]) -> Result<BenchCryptoArgs, clap::Error> {
         let all = ["convoy", "bench", "crypto", "--stream"].iter().chain(words);

@@ -408,7 +408,8 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{BenchArgs, BenchWhat, Cli, Verb};
+    use crate::cli::{Cli, Verb};
+    use crate::verbs::bench::{BenchArgs, BenchWhat};
 
     fn parse(words: &[&str]) -> EspArgs {
         let all = ["convoy", "bench", "esp"].iter().chain(words);

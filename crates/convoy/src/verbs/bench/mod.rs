@@ -1,5 +1,6 @@
 //! `convoy bench`: what it costs.
 
+mod args;
 mod crypto;
 mod crypto_stream;
 mod engine;
@@ -9,9 +10,9 @@ mod tls_records;
 
 use convoy_crypto::{Cpu, Tier};
 
-use crate::cli::{BenchArgs, BenchWhat};
 use crate::exit::Exit;
 
+pub use args::{BenchArgs, BenchCryptoArgs, BenchWhat};
 pub use engine::{EngineArgs, HELP as ENGINE_HELP};
 pub use esp::{EspArgs, HELP as ESP_HELP};
 pub use tls::{HELP as TLS_HELP, TlsArgs};

@@ -194,7 +194,8 @@ mod tests {
     use clap::Parser as _;
 
     use super::*;
-    use crate::cli::{BenchArgs, BenchWhat, Cli, Verb};
+    use crate::cli::{Cli, Verb};
+    use crate::verbs::bench::{BenchArgs, BenchWhat};
 
     fn parse(words: &[&str]) -> Result<TlsRecordsArgs, clap::Error> {
         let all = ["convoy", "bench", "tls-records"].iter().chain(words);

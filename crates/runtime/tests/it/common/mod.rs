@@ -129,6 +129,7 @@ pub fn snapshot_of_suites(
                 ecn: true,
                 hop_limit: 64,
             },
+            source_is_here: true,
             path_mtu: 1500,
             pad_to: 0,
             dummy_every: None,

@@ -159,19 +159,29 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(path: &Path) -> Self {
-        Self::with(path, false)
+        Self::with(path, false, None)
+    }
+
+    /// A server of another user, which only root can make.
+    pub(crate) fn of_user(path: &Path, user: u32) -> Self {
+        Self::with(path, false, Some(user))
     }
 
     /// A server that answers nothing.
     pub(crate) fn mute(path: &Path) -> Self {
-        Self::with(path, true)
+        Self::with(path, true, None)
     }
 
-    fn with(path: &Path, mute: bool) -> Self {
+    fn with(path: &Path, mute: bool, user: Option<u32>) -> Self {
         let flags = SockFlag::SOCK_CLOEXEC;
         let listener = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).unwrap();
         bind(listener.as_raw_fd(), &UnixAddr::new(path).unwrap()).unwrap();
-        listen(&listener, Backlog::new(64).unwrap()).unwrap();
+        // Who listens is who called this, whoever serves later.
+        let begin = || {
+            user.into_iter().for_each(become_user);
+            listen(&listener, Backlog::new(64).unwrap()).unwrap();
+        };
+        std::thread::scope(|scope| scope.spawn(begin).join().unwrap());
         let state = Arc::new(Mutex::new(State::default()));
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::spawn({
@@ -222,6 +232,13 @@ impl Server {
             }
         }
     }
+}
+
+/// Makes this thread, and no other, that of another user.
+fn become_user(user: u32) {
+    // SAFETY: takes numbers only.
+    let result = unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
 /// As when it is killed: all its descriptors are closed, the path stays.
