@@ -129,6 +129,7 @@ pub mod manager;
 mod memory;
 mod nonce;
 mod op;
+mod pairs;
 mod params;
 mod pass;
 mod poly;

@@ -121,6 +121,12 @@ impl NonceBlock {
         Self { bytes, len: N as u64 }
     }
 
+    /// One of twelve bytes, with four zeros behind it already.
+    #[inline(always)]
+    pub(crate) fn of_gcm(bytes: &[u8; 16]) -> Self {
+        Self { bytes: *bytes, len: 12 }
+    }
+
     #[inline(always)]
     fn front(bytes: [u8; 16], len: u8) -> Self {
         let behind = u128::MAX.checked_shr(u32::from(len) * 8).unwrap_or(0);

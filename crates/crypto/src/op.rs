@@ -6,6 +6,7 @@ use crate::{
     OpError,
     key::{AeadKey, Key, OpenKey, SealKey},
     nonce::{Nonce, NonceBlock, OpenNonce},
+    pairs::PairedWith,
     pass::TRAILER_MAX,
 };
 
@@ -18,6 +19,7 @@ pub struct SealOp<'a> {
     key: &'a Key,
     nonce: NonceBlock,
     sealed: bool,
+    /// Bytes of a frame's header. An AEAD has none: there it is [`HashedAad::beyond`].
     header: u32,
     beside: &'a [u8],
     data: &'a mut [u8],
@@ -69,6 +71,21 @@ impl<'a> SealOp<'a> {
     ) -> Result<Self, OpError> {
         check_apart(key, nonce.len(), aad.len(), data.len(), icv.len())?;
         Ok(Self { key, nonce, sealed: false, header: 0, beside: aad, data, icv })
+    }
+
+    /// An operation of AES-GCM whose additional data was hashed but for the last block. The caller answers
+    /// for the lengths, and that the nonce is used once.
+    #[inline(always)]
+    pub(crate) fn hashed(
+        key: &'a Key,
+        nonce: &[u8; 16],
+        aad: HashedAad<'a>,
+        data: &'a mut [u8],
+        tag: &'a mut [u8; 16],
+    ) -> Self {
+        let (nonce, HashedAad { beyond, last }) = (NonceBlock::of_gcm(nonce), aad);
+        let header = beyond.cast_unsigned();
+        Self { key, nonce, sealed: false, header, beside: last, data, icv: tag }
     }
 
     /// Puts an operation of a pair of cipher and MAC together: what ESP's encrypt-then-MAC needs.
@@ -157,6 +174,45 @@ pub(crate) enum Stage {
     Authentic,
     /// Over.
     Forged,
+    /// Over; nothing was compared.
+    Decrypted,
+}
+
+/// Additional data that was hashed but for the last block.
+#[derive(Clone, Copy)]
+pub(crate) struct HashedAad<'a> {
+    /// How many bytes more it has than `last`; fewer, below zero.
+    beyond: i32,
+    /// The last block with the hash of all before added, or all of it, or nothing.
+    last: &'a [u8],
+}
+
+impl<'a> HashedAad<'a> {
+    /// The most bytes that it tells.
+    pub(crate) const MOST: u64 = i32::MAX as u64;
+
+    /// Additional data that is there as a whole.
+    #[inline(always)]
+    pub(crate) fn whole(aad: &'a [u8]) -> Self {
+        Self { beyond: 0, last: aad }
+    }
+
+    /// So many bytes, of which `last` has the last ones, with zeros behind them.
+    #[inline(always)]
+    pub(crate) fn ending(bytes: u64, last: &'a [u8; 16]) -> Self {
+        match bytes {
+            0 => Self::whole(&[]),
+            _ => Self { beyond: bytes.min(Self::MOST) as i32 - 16, last },
+        }
+    }
+}
+
+/// What an operation that opens does with the ICV that the packet should have.
+enum Icv<'a> {
+    /// Compares it with the one that came.
+    Compare(&'a [u8]),
+    /// Gives it to somebody who compares.
+    Give(&'a mut [u8; 16]),
 }
 
 /// A packet to be verified and decrypted in place.
@@ -167,10 +223,11 @@ pub struct OpenOp<'a> {
     key: &'a Key,
     nonce: NonceBlock,
     stage: Stage,
+    /// As [`SealOp`] has it.
     header: u32,
     beside: &'a [u8],
     data: &'a mut [u8],
-    icv: &'a [u8],
+    icv: Icv<'a>,
 }
 
 impl<'a> OpenOp<'a> {
@@ -217,7 +274,24 @@ impl<'a> OpenOp<'a> {
         icv: &'a [u8],
     ) -> Result<Self, OpError> {
         check_apart(key, nonce.len(), aad.len(), data.len(), icv.len())?;
+        let icv = Icv::Compare(icv);
         Ok(Self { key, nonce, stage: Stage::Due, header: 0, beside: aad, data, icv })
+    }
+
+    /// A packet of an AEAD that is decrypted and given the tag that it should have; comparing is left to
+    /// the caller, who answers for the lengths. For the additional data see [`SealOp::hashed`].
+    #[inline(always)]
+    pub(crate) fn without_verdict(
+        key: &'a Key,
+        nonce: &[u8; 16],
+        aad: HashedAad<'a>,
+        data: &'a mut [u8],
+        tag: &'a mut [u8; 16],
+    ) -> Self {
+        let (nonce, icv) = (NonceBlock::of_gcm(nonce), Icv::Give(tag));
+        let HashedAad { beyond, last } = aad;
+        let header = beyond.cast_unsigned();
+        Self { key, nonce, stage: Stage::Due, header, beside: last, data, icv }
     }
 
     /// Puts an operation of a pair of cipher and MAC together; see [`SealOp::framed`]. The text,
@@ -241,7 +315,7 @@ impl<'a> OpenOp<'a> {
         check_framed(key, nonce.len(), frame.len(), header, trailer.len(), icv.len())?;
         let nonce = nonce.with_counter(key.limits().counter);
         // Checked to fit.
-        let (header, stage) = (header as u32, Stage::Due);
+        let (header, stage, icv) = (header as u32, Stage::Due, Icv::Compare(icv));
         Ok(Self { key, nonce, stage, header, beside: trailer, data: frame, icv })
     }
 
@@ -264,7 +338,7 @@ impl<'a> OpenOp<'a> {
         let (at, icv) = check_in_place(key, nonce.len(), packet.len(), lengths, beside.len())?;
         let nonce = nonce.with_counter(key.limits().counter);
         let (data, rest) = packet.split_at_mut(at);
-        let icv = &rest[..icv];
+        let icv = Icv::Compare(&rest[..icv]);
         Ok(Self { key, nonce, stage: Stage::Due, header: header as u32, beside, data, icv })
     }
 
@@ -275,7 +349,7 @@ impl<'a> OpenOp<'a> {
         match self.stage {
             Stage::Authentic => Verdict::Authentic,
             Stage::Forged => Verdict::Forged,
-            Stage::Due | Stage::Matches | Stage::Refused => Verdict::Pending,
+            Stage::Due | Stage::Matches | Stage::Refused | Stage::Decrypted => Verdict::Pending,
         }
     }
 
@@ -486,6 +560,7 @@ pub(crate) struct Whole<'p> {
 pub(crate) enum Sink<'p> {
     Seal { icv: &'p mut [u8], sealed: &'p mut bool },
     Open { icv: &'p [u8], stage: &'p mut Stage },
+    Give { tag: &'p mut [u8; 16], stage: &'p mut Stage },
 }
 
 impl Sink<'_> {
@@ -500,6 +575,10 @@ impl Sink<'_> {
             }
             Self::Open { icv, stage } => {
                 *stage = if icv_matches(tag, icv) { Stage::Matches } else { Stage::Refused };
+            }
+            Self::Give { tag: to, stage } => {
+                *stage = Stage::Decrypted;
+                write_icv(tag, to);
             }
         }
     }
@@ -585,7 +664,8 @@ macro_rules! common {
 
         #[inline(always)]
         fn parts(&mut self) -> Parts<'_> {
-            let aad_len = self.beside.len();
+            let beyond = self.header.cast_signed() as isize;
+            let aad_len = self.beside.len().wrapping_add_signed(beyond);
             Parts { counter: &self.nonce.bytes, aad: self.beside, aad_len, data: self.data }
         }
     };
@@ -648,23 +728,40 @@ impl<'a> Op<'a> for OpenOp<'a> {
                 }
                 self.stage = Stage::Forged;
             }
-            Stage::Due | Stage::Authentic | Stage::Forged => {}
+            Stage::Due | Stage::Authentic | Stage::Forged | Stage::Decrypted => {}
         }
     }
 
     #[inline(always)]
     fn split(&mut self) -> (Whole<'_>, Sink<'_>) {
-        (whole!(self), Sink::Open { icv: self.icv, stage: &mut self.stage })
+        let stage = &mut self.stage;
+        let sink = match &mut self.icv {
+            Icv::Compare(icv) => Sink::Open { icv, stage },
+            Icv::Give(tag) => Sink::Give { tag, stage },
+        };
+        (whole!(self), sink)
     }
 
     #[inline(always)]
     fn finish(&mut self, tag: [u8; 16]) {
-        self.settle(icv_matches(&tag, self.icv));
+        match &mut self.icv {
+            Icv::Compare(icv) => {
+                let matches = icv_matches(&tag, icv);
+                self.settle(matches);
+            }
+            Icv::Give(to) => {
+                **to = tag;
+                self.stage = Stage::Decrypted;
+            }
+        }
     }
 
     #[inline(always)]
     fn expected(&self) -> Option<&[u8; 16]> {
-        self.icv.try_into().ok()
+        match &self.icv {
+            Icv::Compare(icv) => (*icv).try_into().ok(),
+            Icv::Give(_) => None,
+        }
     }
 
     #[inline(always)]
@@ -689,7 +786,9 @@ fn write_icv(tag: &[u8], icv: &mut [u8]) {
         _ => false,
     };
     if !fixed {
-        icv.iter_mut().zip(tag).for_each(|(icv, tag)| *icv = *tag);
+        for (icv, tag) in icv.iter_mut().paired_with(tag) {
+            *icv = *tag;
+        }
     }
 }
 
@@ -738,7 +837,7 @@ pub(crate) fn icv_matches(tag: &[u8], icv: &[u8]) -> bool {
         difference |= u64::from(u32::from_le_bytes(a) ^ u32::from_le_bytes(b));
         (tag, icv) = (tag_rest, icv_rest);
     }
-    for (a, b) in tag.iter().zip(icv) {
+    for (a, b) in tag.iter().paired_with(icv) {
         difference |= u64::from(a ^ b);
     }
     // The black box keeps the compiler from testing the words one after the other.

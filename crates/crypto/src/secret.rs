@@ -74,7 +74,10 @@ impl fmt::Debug for SecretBytes {
 /// Wipes what needs no drop, in stores as wide as there are.
 #[inline(always)]
 pub(crate) fn wipe<T: Copy>(secret: &mut [T], nothing: T) {
-    secret.fill(nothing);
+    // Core's `fill` is not always inlined.
+    for place in secret.iter_mut() {
+        *place = nothing;
+    }
     optimization_barrier(secret);
 }
 

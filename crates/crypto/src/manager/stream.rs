@@ -3,15 +3,15 @@
 use std::{fmt, ops::Deref, sync::Arc};
 
 use crate::{
-    AeadKey, GcmParams, Suite, Tier,
+    AeadKey, GcmParams, OpenOp, SealOp, Suite, Tier,
     memory::{OutOfMemory, try_box},
-    op::icv_matches,
+    op::{HashedAad, icv_matches},
     pass::{
         GcmState,
-        gcm_parts::{Gcm, Message, Way},
+        gcm_parts::{Gcm, Way},
     },
     portable::add_to_counter,
-    secret::{wipe, wipe_message},
+    secret::{Scratch, wipe, wipe_message},
 };
 
 /// Why a part of a message is refused. Nothing has been done then.
@@ -380,7 +380,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         if data.is_empty() {
             return Ok(());
         }
-        if self.phase == Phase::Aad && self.short_iv {
+        if self.begins_whole() {
             self.whole(data);
         } else if let Some(window) = self.window.as_mut().filter(|window| window.has(data.len())) {
             window.take(self.seal, data);
@@ -460,6 +460,12 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         }
     }
 
+    /// Whether the first part can be done as if it were the only one.
+    #[inline]
+    fn begins_whole(&self) -> bool {
+        self.phase == Phase::Aad && self.short_iv && self.aad_len <= HashedAad::MOST
+    }
+
     /// The first part, with the tag that the message has if it is the only one.
     #[inline]
     fn whole(&mut self, data: &mut [u8]) {
@@ -467,11 +473,13 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         let Self { ref key, seal, aad_len, .. } = *self;
         let (key, nonce, hash) = (key.inner(), &self.origin, &mut self.state.hash);
         self.data_len = data.len() as u64;
-        let aad_len = aad_len as usize;
+        // The last block, where the tag goes in the end.
+        let last = Scratch([*hash]);
+        let aad = HashedAad::ending(aad_len, &last.0[0]);
         if seal {
-            gcm.whole(Message::<true> { key, nonce, aad_len, data, hash, done: false });
+            gcm.seal(SealOp::hashed(key, nonce, aad, data, hash));
         } else {
-            gcm.whole(Message::<false> { key, nonce, aad_len, data, hash, done: false });
+            gcm.open(OpenOp::without_verdict(key, nonce, aad, data, hash));
         }
         self.phase = Phase::Whole;
     }
@@ -577,7 +585,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
     /// Brings the hash into the form of the tag.
     #[inline]
     fn finish(&mut self) {
-        if self.phase == Phase::Aad && self.short_iv {
+        if self.begins_whole() {
             self.whole(&mut []);
         }
         if matches!(self.phase, Phase::Aad | Phase::Parts) {

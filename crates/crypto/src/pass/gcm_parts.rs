@@ -6,9 +6,10 @@
 //! again, should it go on.
 
 use crate::{
+    OpenOp, SealOp,
     isa::{Kernel, Tables},
     key::{Key, Schedule},
-    op::{Op, Parts, Sink, Whole},
+    op::Op,
     portable::SoftKey,
     secret::{scrubbed, wipe},
 };
@@ -85,13 +86,22 @@ impl<'k> Gcm<'k> {
         }
     }
 
-    /// Seals or opens a message of one part, as far as is known, and leaves its tag in `hash`.
-    #[inline]
-    pub(crate) fn whole<const SEAL: bool>(self, mut message: Message<'_, SEAL>) {
+    /// Seals a message of one part, as far as is known.
+    pub(crate) fn seal(self, mut op: SealOp<'_>) {
+        self.run(&mut op);
+    }
+
+    /// Opens a message of one part, as far as is known.
+    pub(crate) fn open(self, mut op: OpenOp<'_>) {
+        self.run(&mut op);
+    }
+
+    // Behind functions that are not generic: those who use this crate would compile the kernels again.
+    fn run<'a>(self, op: &mut impl Op<'a>) {
         match self {
-            Self::Soft(key) => scrubbed(|| key.run(&mut message)),
+            Self::Soft(key) => scrubbed(|| key.run(op)),
             Self::Fast(kernel, _) => {
-                kernel.run_one(&mut message);
+                kernel.run_one(op);
                 kernel.wipe_registers();
             }
         }
@@ -177,59 +187,5 @@ impl<'k> Gcm<'k> {
                 kernel.wipe_registers();
             }
         }
-    }
-}
-
-/// A message of one part, as far as is known, whose additional data was hashed but for the last block.
-pub(crate) struct Message<'a, const SEAL: bool> {
-    pub(crate) key: &'a Key,
-    /// The nonce, then four zero bytes.
-    pub(crate) nonce: &'a [u8; 16],
-    pub(crate) aad_len: usize,
-    pub(crate) data: &'a mut [u8],
-    /// The last block of additional data with the hash of all before added; then the tag.
-    pub(crate) hash: &'a mut [u8; 16],
-    pub(crate) done: bool,
-}
-
-impl<'a, const SEAL: bool> Op<'a> for Message<'a, SEAL> {
-    const SEAL: bool = SEAL;
-
-    #[inline(always)]
-    fn key(&self) -> &'a Key {
-        self.key
-    }
-
-    #[inline(always)]
-    fn is_due(&self) -> bool {
-        !self.done
-    }
-
-    #[inline(always)]
-    fn data_len(&self) -> usize {
-        self.data.len()
-    }
-
-    #[inline(always)]
-    fn parts(&mut self) -> Parts<'_> {
-        let aad = if self.aad_len > 0 { &self.hash[..] } else { &[] };
-        Parts { counter: self.nonce, aad, aad_len: self.aad_len, data: self.data }
-    }
-
-    #[inline(always)]
-    fn split(&mut self) -> (Whole<'_>, Sink<'_>) {
-        let whole =
-            Whole { nonce: self.nonce, nonce_len: 12, header: 0, beside: &[], data: self.data };
-        (whole, Sink::Seal { icv: self.hash, sealed: &mut self.done })
-    }
-
-    #[inline(always)]
-    fn finish(&mut self, tag: [u8; 16]) {
-        (*self.hash, self.done) = (tag, true);
-    }
-
-    #[inline(always)]
-    fn settle(&mut self, _: bool) {
-        self.done = true;
     }
 }

@@ -47,8 +47,16 @@ impl RecordJob<'_> {
     }
 }
 
-/// The blocks of a MAC that do not lie in the record; wiped on drop.
-pub(crate) struct Edges(Scratch<[u8; 32], 4>);
+/// The blocks of a MAC that do not lie in the record; wiped on drop. What puts them together is no kernel,
+/// and is there once for all of them.
+pub(crate) struct Edges([[u8; BLOCK]; 2]);
+
+impl Drop for Edges {
+    #[inline(never)]
+    fn drop(&mut self) {
+        wipe(&mut self.0, [0; BLOCK]);
+    }
+}
 
 impl Edges {
     /// Bytes of text in the block that the header begins.
@@ -56,22 +64,22 @@ impl Edges {
 
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        Self(Scratch([[0; 32]; 4]))
+        Self([[0; BLOCK]; 2])
     }
 
-    /// One of the blocks that were made last.
+    /// One of the blocks that were made last, the first or else the second.
     #[inline(always)]
     pub(crate) fn block(&self, index: usize) -> &[u8; BLOCK] {
-        self.0.0.as_flattened().as_chunks().0.get(index).unwrap_or(&[0; BLOCK])
+        &self.0[usize::from(index > 0)]
     }
 
     #[inline(always)]
     fn bytes(&mut self) -> &mut [u8] {
-        self.0.0.as_flattened_mut()
+        self.0.as_flattened_mut()
     }
 
     /// Makes the block of header and first text; false if the text does not fill it.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn first(&mut self, job: &RecordJob<'_>) -> bool {
         let text = job.record.get(job.front..job.end()).unwrap_or_default();
         let (Some(ends), Some(text)) = (&job.ends, text.first_chunk::<{ Self::FIRST }>()) else {
@@ -91,7 +99,7 @@ impl Edges {
 
     /// Makes the last blocks, one or two: the text from `at` on, with the header in front if that was not
     /// taken in yet, and the padding of the hash. Gives how many.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn tail(&mut self, job: &RecordJob<'_>, at: usize) -> usize {
         let rest = job.record.get(at..job.end()).unwrap_or_default();
         let bytes = self.bytes();
@@ -111,7 +119,7 @@ impl Edges {
     }
 
     /// Makes the block of the outer hash of the chaining value that the inner one ended with.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn outer(&mut self, alg: HashAlg, state: &[u8; 64]) {
         let (mut inner, len) = portable::hash::digest(alg, state);
         let bytes = self.bytes();
@@ -124,7 +132,7 @@ impl Edges {
 
     /// Writes the MAC that the outer hash ended with, and the padding, whose bytes all say how many there
     /// are besides the last.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn write(&mut self, alg: HashAlg, state: &[u8; 64], end: &mut [u8]) {
         let (mac, len) = portable::hash::digest(alg, state);
         write_end(end, &mac[..len]);

@@ -375,7 +375,10 @@ impl<'t, L: Lanes> Message<'t, L> {
     ) -> B {
         let (l, tables) = (self.l, self.tables);
         let mut states = [l.xor(self.seed, self.small_counter(1)); GROUP + 1];
-        states[1..].copy_from_slice(&self.states(counter));
+        let others = self.states(counter);
+        for i in 0..GROUP {
+            states[1 + i] = others[i];
+        }
         if O::SEAL {
             if let Some((group, hash)) = before {
                 let work = Work::group(group, hash, tables, T + 1);

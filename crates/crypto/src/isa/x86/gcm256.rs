@@ -33,7 +33,8 @@ type Group = [[u8; 32]; GROUP];
 pub(super) fn run<'a, O: Op<'a>>(v: Vaes256, slots: &mut [Slot<'_, O>]) {
     let Some(Some(first)) = slots.first() else { return };
     match first.data_len().div_ceil(16) {
-        0..=2 => gcm128::run(v, slots),
+        // With one block per register wider tiers have nothing to add.
+        0..=2 => gcm128::run(v.avx2().avx(), slots),
         3..=4 => v.enter(Short::<O, 2>(slots)),
         5..=6 => v.enter(Short::<O, 3>(slots)),
         7..=8 => v.enter(Short::<O, 4>(slots)),

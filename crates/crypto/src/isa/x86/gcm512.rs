@@ -65,7 +65,7 @@ pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     match first.data_len().div_ceil(16) {
         blocks @ 0..=gcm_lanes::MOST => {
             let rest = gcm_lanes::run(v, blocks, slots);
-            gcm128::run(v, rest);
+            gcm128::run(v.avx512(), rest);
         }
         _ => run_apart(v, slots),
     }
@@ -75,7 +75,7 @@ pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
 pub(super) fn run_apart<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     let Some(Some(first)) = slots.first() else { return };
     match first.data_len().div_ceil(16) {
-        0..=gcm_lanes::MOST => gcm128::run(v, slots),
+        0..=gcm_lanes::MOST => gcm128::run(v.avx512(), slots),
         9 => v.enter(Short::<O, 3, 9>(slots)),
         10 => v.enter(Short::<O, 3, 10>(slots)),
         11 => v.enter(Short::<O, 4, 11>(slots)),
@@ -302,7 +302,9 @@ impl<'t> Message<'t> {
         let mask = if alone {
             let (mask, group) = self.crypt_first::<O, GROUP>(head, start, first);
             // It counts as the second of a pair; what stands in front of it adds nothing.
-            hashed[GROUP..].copy_from_slice(&group);
+            for i in 0..GROUP {
+                hashed[GROUP + i] = group[i];
+            }
             mask
         } else {
             let (mask, pair) = self.crypt_first::<O, PAIR>(head, start, first);

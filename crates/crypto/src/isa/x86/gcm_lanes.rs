@@ -21,6 +21,7 @@ use super::{
 use crate::{
     burst::Slot,
     op::{Op, Parts, made_public},
+    pairs::PairedWith,
 };
 
 /// Packets that go together.
@@ -213,7 +214,7 @@ fn finish<'a, O: Op<'a>>(v: Vaes512, hash: Z, masks: Z, ops: &mut Four<'_, O>) {
         }
         return;
     }
-    for (op, tag) in ops.iter_mut().zip(v.blocks_of4(tags)) {
+    for (op, tag) in ops.iter_mut().paired_with(v.blocks_of4(tags)) {
         if let Some(op) = op {
             tag::finish(v, &mut **op, tag);
         }

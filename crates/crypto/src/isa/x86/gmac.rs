@@ -10,7 +10,7 @@ use super::{
     tables::{Sum, Tables},
     token::Task,
 };
-use crate::{pass::GmacJob, secret::wipe};
+use crate::{pairs::PairedWith, pass::GmacJob, secret::wipe};
 
 /// Packets whose masks are encrypted together.
 const GROUP: usize = 8;
@@ -44,25 +44,27 @@ fn masks<L: Lanes>(l: L, jobs: &mut [GmacJob<'_>]) {
     let mut masks = [l.zero(); GROUP];
     // A group that is not full does its last job over and over.
     let Some(last) = jobs.last() else { return };
-    let tables: [&Tables; GROUP] =
-        std::array::from_fn(|i| jobs.get(i).map_or(last.tables, |job| job.tables));
+    let mut tables = [last.tables; GROUP];
+    for (tables, job) in tables.iter_mut().paired_with(&*jobs) {
+        *tables = job.tables;
+    }
     let one = l.quad(1 << 24, 0, 0, 0);
     for (i, mask) in masks.iter_mut().enumerate() {
         let nonce = l.load(jobs.get(i).map_or(last.nonce, |job| job.nonce));
         *mask = l.xor(l.xor(nonce, one), l.table(&tables[i].round_keys[0]));
     }
     for round in 1..10 {
-        for (mask, tables) in masks.iter_mut().zip(tables) {
+        for (mask, tables) in masks.iter_mut().paired_with(tables) {
             *mask = l.aes_round(*mask, l.table(&tables.round_keys[round]));
         }
     }
-    for (mask, tables) in masks.iter_mut().zip(tables) {
+    for (mask, tables) in masks.iter_mut().paired_with(tables) {
         for key in &tables.round_keys[10..usize::from(tables.rounds).clamp(10, 14)] {
             *mask = l.aes_round(*mask, l.table(key));
         }
         *mask = l.aes_last(*mask, l.table(&tables.last));
     }
-    for (job, mask) in jobs.iter_mut().zip(&masks) {
+    for (job, mask) in jobs.iter_mut().paired_with(&masks) {
         l.store(&mut job.tag, *mask);
     }
     // For any number of jobs, the compiler has them in memory.

@@ -122,6 +122,26 @@ macro_rules! enter {
 #[allow(unused_imports)]
 use enter;
 
+/// Does something with the token of whatever tier `$kernel` proves, with AVX2's for what has nothing to gain
+/// from AES in 256 bits.
+macro_rules! without_vaes256 {
+    ($kernel:expr, |$token:ident| $work:expr) => {
+        match $kernel {
+            Kernel::AesNi($token) => $work,
+            Kernel::Avx($token) => $work,
+            Kernel::Avx2($token) => $work,
+            Kernel::Avx512($token) => $work,
+            Kernel::Vaes256(proof) => {
+                let $token = proof.avx2();
+                $work
+            }
+            Kernel::Vaes512($token) => $work,
+        }
+    };
+}
+#[allow(unused_imports)]
+use without_vaes256;
+
 impl Kernel {
     /// The tier it belongs to.
     #[inline(always)]
@@ -202,12 +222,14 @@ impl Kernel {
 
     /// Seals or opens with ChaCha20-Poly1305; the tags stay in the jobs.
     pub(crate) fn chacha20_poly1305(self, seal: bool, jobs: &mut [ChaChaJob<'_>]) {
-        enter!(self, chacha::Burst { seal, jobs });
+        without_vaes256!(self, |token| chacha::burst(token, seal, jobs));
     }
 
     /// Seals or opens the first part of a message; the job gets no tag.
-    pub(crate) fn chacha_first(self, seal: bool, job: ChaChaJob<'_>, state: &mut ChaChaState) {
-        enter!(self, chacha::FirstPart { seal, job, state });
+    pub(crate) fn chacha_first(self, seal: bool, mut job: ChaChaJob<'_>, state: &mut ChaChaState) {
+        let work = chacha::FirstPart { seal, job: &mut job };
+        let (mac, tail) = without_vaes256!(self, |token| token.enter(work));
+        (state.mac, state.tail) = (mac, tail.to_le_bytes());
     }
 
     /// Seals or opens another part, from a block of keystream on.
@@ -218,7 +240,8 @@ impl Kernel {
         data: &mut [u8],
         state: &mut ChaChaState,
     ) {
-        enter!(self, chacha::NextPart { seal, key, nonce, block, data, state });
+        let work = chacha::NextPart { seal, key, nonce, block, data, state };
+        without_vaes256!(self, |token| token.enter(work));
     }
 
     /// Computes keystream of ChaCha20 from a block on.
@@ -227,7 +250,8 @@ impl Kernel {
         (key, nonce, block): (&ChaChaKey, &[u8; 16], u32),
         pads: &mut Pads,
     ) {
-        enter!(self, chacha::Keystream { key, nonce, block, pads });
+        let work = chacha::Keystream { key, nonce, block, pads };
+        without_vaes256!(self, |token| token.enter(work));
     }
 
     /// Computes the tags of AES-GMAC.

@@ -12,17 +12,16 @@
 
 use std::{arch::asm, array};
 
-use arrayvec::ArrayVec;
-
 use super::{
     HashKernel, Kernel, Proofs,
     hash::sha_ni::{Beside, Nothing, Pair, Sha1, Sha256, Single},
     lanes::{B, Lanes},
-    token::{AesSha, Door, Task, WideSha},
+    token::{AesSha, Door, ShaNi, Task, WideSha},
 };
 use crate::{
     HashAlg, KeyBits, Tier,
     block::RoundKeys,
+    pairs::PairedWith,
     pass::record::{Edges, RecordJob},
     secret::Scratch,
 };
@@ -69,21 +68,65 @@ impl RecordKernel {
         (bits, keys): (KeyBits, &RoundKeys),
         jobs: &mut [RecordJob<'_>],
     ) {
-        let (fours, rest): (&mut [[_; 4]], _) = match self {
-            Self::Wide(_) => jobs.as_chunks_mut(),
-            _ => (&mut [], jobs),
-        };
-        if let Self::Wide(token) = self {
-            fours.iter_mut().for_each(|jobs| token.enter(Seal { alg, bits, keys, jobs }));
-        }
-        let (twos, rest) = rest.as_chunks_mut::<2>();
-        twos.iter_mut().for_each(|jobs| self.enter(Seal { alg, bits, keys, jobs }));
-        if let Some(jobs) = rest.first_chunk_mut::<1>() {
-            self.enter(Seal { alg, bits, keys, jobs });
+        match (alg, bits) {
+            (HashAlg::Sha1, KeyBits::Aes128) => self.seal_with::<_, 10>(Sha1, alg, keys, jobs),
+            (HashAlg::Sha1, _) => self.seal_with::<_, 14>(Sha1, alg, keys, jobs),
+            (_, KeyBits::Aes128) => self.seal_with::<_, 10>(Sha256, alg, keys, jobs),
+            _ => self.seal_with::<_, 14>(Sha256, alg, keys, jobs),
         }
     }
 
-    fn enter<const N: usize>(self, work: Seal<'_, '_, N>) {
+    fn seal_with<E: Single, const ROUNDS: usize>(
+        self,
+        engine: fn(ShaNi) -> E,
+        alg: HashAlg,
+        keys: &RoundKeys,
+        jobs: &mut [RecordJob<'_>],
+    ) {
+        let seal = Seal::<_, ROUNDS> { engine, alg, keys };
+        let (fours, rest): (&mut [[_; 4]], _) = match self {
+            Self::Wide(_) => jobs.as_chunks_mut(),
+            Self::Aes(_) => (&mut [], jobs),
+        };
+        for jobs in fours {
+            self.seal_beside(seal, jobs, |texts| {
+                if let Self::Wide(token) = self {
+                    token.enter(texts);
+                }
+            });
+        }
+        let (twos, rest) = rest.as_chunks_mut::<2>();
+        for jobs in twos {
+            self.seal_beside(seal, jobs, |texts| match self {
+                Self::Aes(token) => token.enter(texts),
+                Self::Wide(token) => token.enter(texts),
+            });
+        }
+        self.alone(seal, Part::All, rest, &mut [Course::default()]);
+    }
+
+    /// Seals records side by side through the blocks that all have, and each to its end alone.
+    #[inline(always)]
+    fn seal_beside<'j, E: Single, const ROUNDS: usize, const N: usize>(
+        self,
+        seal: Seal<'_, E, ROUNDS>,
+        jobs: &mut [RecordJob<'j>; N],
+        texts: impl FnOnce(Texts<'_, '_, 'j, E, ROUNDS, N>),
+    ) {
+        let mut courses = [Course::default(); N];
+        self.alone(seal, Part::Front, jobs, &mut courses);
+        texts(Texts { seal, jobs, courses: &mut courses });
+        self.alone(seal, Part::Rest, jobs, &mut courses);
+    }
+
+    fn alone<E: Single, const ROUNDS: usize>(
+        self,
+        seal: Seal<'_, E, ROUNDS>,
+        part: Part,
+        jobs: &mut [RecordJob<'_>],
+        courses: &mut [Course],
+    ) {
+        let work = Alone { seal, part, jobs, courses };
         match self {
             Self::Aes(token) => token.enter(work),
             Self::Wide(token) => token.enter(work),
@@ -177,7 +220,7 @@ impl<'k, L: Lanes, const ROUNDS: usize> Chain<'k, L, ROUNDS> {
 /// Four blocks of each chain of CBC beside a block of each hash.
 struct Ciphers<'c, 'k, 'b, L, E, const ROUNDS: usize, const N: usize> {
     both: &'c mut [Both<'k, L, E, ROUNDS>; N],
-    blocks: [&'b mut [[u8; 16]; 4]; N],
+    blocks: [Option<&'b mut [[u8; 16]; 4]>; N],
 }
 
 impl<L: Lanes, E, const ROUNDS: usize, const N: usize> Beside
@@ -188,7 +231,8 @@ impl<L: Lanes, E, const ROUNDS: usize, const N: usize> Beside
         let each = steps / 4;
         let (at, part) = (step / each, step % each);
         let middle = ROUNDS - 1;
-        for (Both { chain, .. }, blocks) in self.both.iter_mut().zip(&mut self.blocks) {
+        for (Both { chain, .. }, blocks) in self.both.iter_mut().paired_with(&mut self.blocks) {
+            let Some(blocks) = blocks else { continue };
             if step == 0 {
                 chain.begin(&blocks[0]);
             }
@@ -219,29 +263,55 @@ fn tie(a: &mut B, b: &mut B) {
     }
 }
 
-/// Records to be encrypted and hashed.
-struct Seal<'r, 'j, const N: usize> {
+/// How records are encrypted and hashed.
+struct Seal<'r, E, const ROUNDS: usize> {
+    engine: fn(ShaNi) -> E,
     alg: HashAlg,
-    bits: KeyBits,
     keys: &'r RoundKeys,
-    jobs: &'r mut [RecordJob<'j>; N],
 }
 
-impl<const N: usize> Seal<'_, '_, N> {
+impl<E, const ROUNDS: usize> Clone for Seal<'_, E, ROUNDS> {
     #[inline(always)]
-    fn with<L: Lanes, E: Single, const ROUNDS: usize>(self, l: L, engine: E) {
-        let Self { alg, keys, jobs, .. } = self;
-        let mut both = [Both::<_, _, ROUNDS>::new(l, engine, keys); N];
-        for (both, job) in both.iter_mut().zip(&mut *jobs) {
-            both.begin(job);
-        }
-        if N > 1 {
-            text(&mut both, jobs);
-        }
-        for (both, job) in both.iter_mut().zip(jobs) {
-            both.end(alg, job);
-        }
+    fn clone(&self) -> Self {
+        *self
     }
+}
+
+impl<E, const ROUNDS: usize> Copy for Seal<'_, E, ROUNDS> {}
+
+/// The parts of the work on a record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    All,
+    /// The block that the header begins.
+    Front,
+    /// All that follows.
+    Rest,
+}
+
+/// How far cipher and hash have come with a record, between the doors. The caller's stack is wiped.
+#[derive(Clone, Copy, Default)]
+struct Course {
+    /// The cipher's state, and the next text that is on it.
+    chain: [[u8; 16]; 2],
+    hash: [[u8; 16]; 2],
+    hashed: usize,
+    encrypted: usize,
+}
+
+/// Records that are worked on one after the other.
+struct Alone<'r, 'j, E, const ROUNDS: usize> {
+    seal: Seal<'r, E, ROUNDS>,
+    part: Part,
+    jobs: &'r mut [RecordJob<'j>],
+    courses: &'r mut [Course],
+}
+
+/// The texts of records side by side.
+struct Texts<'k, 'r, 'j, E, const ROUNDS: usize, const N: usize> {
+    seal: Seal<'k, E, ROUNDS>,
+    jobs: &'r mut [RecordJob<'j>; N],
+    courses: &'r mut [Course; N],
 }
 
 /// Takes in blocks of texts, as many as there are in all of them.
@@ -253,10 +323,13 @@ fn text<L: Lanes, E: Single, const ROUNDS: usize, const N: usize>(
     // A copy, which can stay in registers: what is written to records might be to memory of the original.
     let mut both = *all;
     let engine = both[0].engine;
-    let left = both.iter().zip(&*jobs).map(|(both, job)| (job.end() - both.hashed) / 64);
-    for _ in 0..left.min().unwrap_or(0) {
+    let mut left = usize::MAX;
+    for (both, job) in both.iter().paired_with(&*jobs) {
+        left = left.min((job.end() - both.hashed) / 64);
+    }
+    for _ in 0..left {
         let (mut states, mut words) = ([both[0].hash; N], [[both[0].hash.0; 4]; N]);
-        let mut blocks = ArrayVec::<_, N>::new();
+        let mut blocks = [const { None }; N];
         for (i, job) in jobs.iter_mut().enumerate() {
             let Both { hash, hashed, encrypted, .. } = both[i];
             let Some(block) = job.chunk(hashed) else { return };
@@ -266,11 +339,10 @@ fn text<L: Lanes, E: Single, const ROUNDS: usize, const N: usize>(
             let Some((four, _)) = four.as_chunks_mut().0.split_first_chunk_mut::<4>() else {
                 return;
             };
-            blocks.push(four);
+            blocks[i] = Some(four);
         }
-        let Ok(blocks) = blocks.into_inner() else { return };
         engine.take(&mut states, words, &mut Ciphers { both: &mut both, blocks });
-        for (both, state) in both.iter_mut().zip(states) {
+        for (both, state) in both.iter_mut().paired_with(states) {
             both.hash = state;
             both.hashed += 64;
             both.encrypted += 64;
@@ -292,26 +364,38 @@ struct Both<'k, L, E, const ROUNDS: usize> {
 }
 
 impl<'k, L: Lanes, E: Single, const ROUNDS: usize> Both<'k, L, E, ROUNDS> {
+    /// Sets out from a record's IV and key.
     #[inline(always)]
-    fn new(l: L, engine: E, keys: &'k RoundKeys) -> Self {
-        let (chain, hash) = (Chain::new(l, keys, &[0; 16]), (l.zero(), l.zero()));
-        Self { engine, chain, hash, hashed: 0, encrypted: 0 }
+    fn new(l: L, engine: E, keys: &'k RoundKeys, job: &RecordJob<'_>) -> Self {
+        let hash = match &job.ends {
+            Some(ends) => engine.load_one(&ends.key.inner),
+            None => engine.load_one(&[0; 64]),
+        };
+        let chain = Chain::new(l, keys, &job.chain);
+        Self { engine, chain, hash, hashed: job.front, encrypted: 0 }
     }
 
-    /// Sets out from a record's IV and key, and takes in the block of the header if text fills it.
+    /// Goes on where a course has come to.
     #[inline(always)]
-    fn begin(&mut self, job: &mut RecordJob<'_>) {
-        self.chain = Chain::new(self.chain.l, self.chain.keys, &job.chain);
-        self.hashed = job.front;
-        self.hash = match &job.ends {
-            Some(ends) => self.engine.load_one(&ends.key.inner),
-            None => self.engine.load_one(&[0; 64]),
-        };
-        let mut edges = Edges::new();
-        if edges.first(job) {
-            self.hashed += Edges::FIRST;
-            self.edge(edges.block(0), job, self.hashed);
-        }
+    fn resume(l: L, engine: E, keys: &'k RoundKeys, course: &Course) -> Self {
+        let Course { chain: [state, next], hash: [a, b], hashed, encrypted } = course;
+        let mut chain = Chain::new(l, keys, state);
+        (chain.state, chain.next) = (l.load(state), l.load(next));
+        let (hashed, encrypted) = (*hashed, *encrypted);
+        Self { engine, chain, hash: (l.load(a), l.load(b)), hashed, encrypted }
+    }
+
+    /// Leaves the course to be resumed.
+    #[inline(always)]
+    fn leave(&self, course: &mut Course) {
+        let Self { chain, hash, .. } = self;
+        let [state, next] = &mut course.chain;
+        chain.l.store(state, chain.state);
+        chain.l.store(next, chain.next);
+        let [a, b] = &mut course.hash;
+        chain.l.store(a, hash.0);
+        chain.l.store(b, hash.1);
+        (course.hashed, course.encrypted) = (self.hashed, self.encrypted);
     }
 
     /// Takes in a block that was put together elsewhere; beside it the cipher advances, though not beyond
@@ -325,7 +409,7 @@ impl<'k, L: Lanes, E: Single, const ROUNDS: usize> Both<'k, L, E, ROUNDS> {
         match blocks.and_then(|blocks| blocks.as_chunks_mut().0.first_chunk_mut()) {
             Some(blocks) => {
                 let mut both = [*self];
-                let mut ciphers = Ciphers { both: &mut both, blocks: [blocks] };
+                let mut ciphers = Ciphers { both: &mut both, blocks: [Some(blocks)] };
                 engine.take(&mut states, [words], &mut ciphers);
                 [*self] = both;
                 self.encrypted = at + 64;
@@ -335,23 +419,45 @@ impl<'k, L: Lanes, E: Single, const ROUNDS: usize> Both<'k, L, E, ROUNDS> {
         [self.hash] = states;
     }
 
-    /// Takes in all that is left of the text, writes the MAC, and encrypts what is left.
+    /// Does a part of the work on a record. The blocks that are put together elsewhere go through one
+    /// loop, so that their rounds are there only once.
     #[inline(always)]
-    fn end(&mut self, alg: HashAlg, job: &mut RecordJob<'_>) {
+    fn work(&mut self, alg: HashAlg, part: Part, job: &mut RecordJob<'_>) {
         let (mut edges, end) = (Edges::new(), job.end());
-        text(array::from_mut(self), array::from_mut(job));
-        if let Some(ends) = &job.ends {
-            let outer = &ends.key.outer;
-            for i in 0..edges.tail(job, self.hashed) {
-                self.edge(edges.block(i), job, end);
+        let mut state = Scratch([0; 64]);
+        let mut next = if part == Part::Rest { Edge::Tail } else { Edge::First };
+        loop {
+            let (blocks, limit);
+            match next {
+                Edge::First => {
+                    blocks = usize::from(edges.first(job));
+                    self.hashed += blocks * Edges::FIRST;
+                    (limit, next) = (self.hashed, Edge::Tail);
+                }
+                Edge::Tail if part == Part::Front => return,
+                Edge::Tail => {
+                    text(array::from_mut(self), array::from_mut(job));
+                    if job.ends.is_none() {
+                        break;
+                    }
+                    (blocks, limit, next) = (edges.tail(job, self.hashed), end, Edge::Outer);
+                }
+                Edge::Outer => {
+                    let Some(ends) = &job.ends else { break };
+                    self.engine.store_one(self.hash, &mut state.0);
+                    edges.outer(alg, &state.0);
+                    self.hash = self.engine.load_one(&ends.key.outer);
+                    (blocks, limit, next) = (1, end, Edge::Mac);
+                }
+                Edge::Mac => {
+                    self.engine.store_one(self.hash, &mut state.0);
+                    edges.write(alg, &state.0, job.record.get_mut(end..).unwrap_or_default());
+                    break;
+                }
             }
-            let mut state = Scratch([0; 64]);
-            self.engine.store_one(self.hash, &mut state.0);
-            edges.outer(alg, &state.0);
-            self.hash = self.engine.load_one(outer);
-            self.edge(edges.block(0), job, end);
-            self.engine.store_one(self.hash, &mut state.0);
-            edges.write(alg, &state.0, job.record.get_mut(end..).unwrap_or_default());
+            for i in 0..blocks {
+                self.edge(edges.block(i), job, limit);
+            }
         }
         if let Some(rest) = job.record.get_mut(self.encrypted..) {
             self.chain.all(rest);
@@ -360,19 +466,58 @@ impl<'k, L: Lanes, E: Single, const ROUNDS: usize> Both<'k, L, E, ROUNDS> {
     }
 }
 
+/// What a record comes to next.
+#[derive(Clone, Copy)]
+enum Edge {
+    /// The block that the header begins.
+    First,
+    /// Whole blocks of text, and then the last ones of the inner hash.
+    Tail,
+    /// The block of the outer hash.
+    Outer,
+    /// The MAC.
+    Mac,
+}
+
 macro_rules! task {
     ($token:ident) => {
-        impl<const N: usize> Task<$token> for Seal<'_, '_, N> {
+        impl<E: Single, const ROUNDS: usize> Task<$token> for Alone<'_, '_, E, ROUNDS> {
             type Output = ();
 
             #[inline(always)]
             fn run(self, token: $token) {
-                let sha_ni = token.sha_ni();
-                match (self.alg, self.bits) {
-                    (HashAlg::Sha1, KeyBits::Aes128) => self.with::<_, _, 10>(token, Sha1(sha_ni)),
-                    (HashAlg::Sha1, _) => self.with::<_, _, 14>(token, Sha1(sha_ni)),
-                    (_, KeyBits::Aes128) => self.with::<_, _, 10>(token, Sha256(sha_ni)),
-                    _ => self.with::<_, _, 14>(token, Sha256(sha_ni)),
+                let Self { seal: Seal { engine, alg, keys }, part, jobs, courses } = self;
+                let engine = engine(token.sha_ni());
+                for (job, course) in jobs.iter_mut().paired_with(courses) {
+                    let mut both = match part {
+                        Part::Rest => Both::<_, _, ROUNDS>::resume(token, engine, keys, course),
+                        _ => Both::new(token, engine, keys, job),
+                    };
+                    both.work(alg, part, job);
+                    if part == Part::Front {
+                        both.leave(course);
+                    }
+                }
+            }
+        }
+
+        impl<E: Single, const ROUNDS: usize, const N: usize> Task<$token>
+            for Texts<'_, '_, '_, E, ROUNDS, N>
+        {
+            type Output = ();
+
+            #[inline(always)]
+            fn run(self, token: $token) {
+                let Self { seal: Seal { engine, keys, .. }, jobs, courses } = self;
+                let engine = engine(token.sha_ni());
+                let first = Both::<_, _, ROUNDS>::resume(token, engine, keys, &courses[0]);
+                let mut all = [first; N];
+                for (both, course) in all.iter_mut().paired_with(&*courses) {
+                    *both = Both::resume(token, engine, keys, course);
+                }
+                text(&mut all, jobs);
+                for (both, course) in all.iter().paired_with(courses) {
+                    both.leave(course);
                 }
             }
         }

@@ -18,6 +18,17 @@ pub(super) trait Task<Token> {
     fn run(self, token: Token) -> Self::Output;
 }
 
+/// A task with its door for a tier. The door is the task's, so that compilers have it in the unit of the task's
+/// module: were all doors the token's, one unit would have every kernel, and a build would wait for it.
+trait Behind<Token>: Task<Token> {
+    /// Does the work with the tier's features.
+    ///
+    /// # Safety
+    ///
+    /// The processor has the features, which a token proves.
+    unsafe fn door(self, token: Token) -> Self::Output;
+}
+
 /// A proof token, whose door [`Task`]s go through.
 ///
 /// Large kernels go through doors one by one: compilers take much longer for one large function than
@@ -64,15 +75,18 @@ macro_rules! token {
             }
         }
 
+        impl<T: Task<$name>> Behind<$name> for T {
+            #[target_feature($(enable = $feature),*)]
+            unsafe fn door(self, token: $name) -> T::Output {
+                self.run(token)
+            }
+        }
+
         impl Door for $name {
             #[inline]
             fn enter<T: Task<Self>>(self, task: T) -> T::Output {
-                #[target_feature($(enable = $feature),*)]
-                fn door<T: Task<$name>>(token: $name, task: T) -> T::Output {
-                    task.run(token)
-                }
                 // SAFETY: the token proves that the features are there.
-                unsafe { door(self, task) }
+                unsafe { Behind::<Self>::door(task, self) }
             }
         }
     };

@@ -21,7 +21,7 @@ use super::{
     stream::Stream,
     width::{One, Widest, Width},
 };
-use crate::{KeyBits, block::Block, pass::CcmJob};
+use crate::{KeyBits, block::Block, pairs::PairedWith, pass::CcmJob};
 
 /// Seals or opens with AES-CCM.
 pub(super) struct Ccm<'p, 'j> {
@@ -105,7 +105,9 @@ fn heads<L: Lanes>(l: L, bits: KeyBits, jobs: &[CcmJob<'_>]) {
             job.state.set(l.to_bytes(odd_header(l, bits, job)));
         }
         if job.data.is_empty() {
-            job.tag.set(l.to_bytes(l.xor(l.load(&job.tag.get()), l.load(&job.state.take()))));
+            job.tag.set(
+                l.to_bytes(l.xor(l.load(&job.tag.get()), l.load(&job.state.replace([0; 16])))),
+            );
         }
     }
 }
@@ -263,7 +265,7 @@ fn level<'j, L: Lanes, K: LaneKeys<'j, One<L>>>(
     let mut states = [l.zero(); SIDE];
     for i in 0..SIDE {
         keys.set(i, group_jobs[i].keys);
-        states[i] = l.load(&group_jobs[i].state.take());
+        states[i] = l.load(&group_jobs[i].state.replace([0; 16]));
     }
     for number in 0..blocks - 1 {
         for i in 0..SIDE {
@@ -302,7 +304,7 @@ impl<'p, L: Lanes> Messages<'p, COPIED> for Jobs<'p, '_, L> {
             // The longest come first, so there is none behind it either.
             return None;
         }
-        let (keys, state) = (job.keys, l.load(&job.state.take()));
+        let (keys, state) = (job.keys, l.load(&job.state.replace([0; 16])));
         let (body, end) = job.data.as_chunks();
         if end.is_empty() {
             return Some(Message { keys, state, head: 0, body, tail: 0 });
@@ -312,7 +314,7 @@ impl<'p, L: Lanes> Messages<'p, COPIED> for Jobs<'p, '_, L> {
             scratch.tail[0].set(last);
             return Some(Message { keys, state, head: 0, body, tail: 1 });
         }
-        for (place, block) in scratch.head.iter().zip(body) {
+        for (place, block) in scratch.head.iter().paired_with(body) {
             place.set(*block);
         }
         scratch.head.get(body.len())?.set(last);

@@ -299,7 +299,11 @@ impl<W: Hashing> Message<'_, W> {
                         }
                     }
                 }
-                None => (1..10).for_each(|round| self.round(&mut states, round)),
+                None => {
+                    for round in 1..10 {
+                        self.round(&mut states, round);
+                    }
+                }
             }
             self.late_rounds(&mut states);
             for i in 0..G {
@@ -382,7 +386,9 @@ impl<W: Hashing> Message<'_, W> {
         let blocks = if W::BLOCKS == 1 { N } else { len.div_ceil(16) };
         let Some((front, back)) = data.split_at_mut_checked(size * (N - 1)) else { return };
         let mut states = self.states::<N>();
-        (1..10).for_each(|round| self.round(&mut states, round));
+        for round in 1..10 {
+            self.round(&mut states, round);
+        }
         self.late_rounds(&mut states);
         let mut hashed = [w.zero(); N];
         for i in 0..N {

@@ -9,6 +9,7 @@ use super::super::{
 use crate::{
     KeyBits, MacAlg,
     block::{CbcMacKey, RoundKeys},
+    pairs::PairedWith,
     portable::aes::doubled,
 };
 
@@ -42,7 +43,7 @@ impl<L: Lanes> Task<L> for ExpandDecrypt<'_> {
     fn run(self, l: L) {
         let rounds = self.bits.rounds();
         let forward = self.forward.of(self.bits).iter().rev();
-        for (i, (to, from)) in self.keys.0.iter_mut().zip(forward).enumerate() {
+        for (i, (to, from)) in self.keys.0.iter_mut().paired_with(forward).enumerate() {
             let key = l.table(from);
             let key = if i == 0 || i == rounds { key } else { l.aes_unmix(key) };
             l.store(&mut to.0, key);
@@ -68,10 +69,14 @@ impl<L: Lanes> Task<L> for ExpandCbcMac<'_> {
             MacAlg::AesXcbc => {
                 let bits = KeyBits::Aes128;
                 expand(l, bits, key, &mut out.round_keys);
-                let derive = |keys, byte| l.to_bytes(encrypt(l, bits, keys, l.load(&[byte; 16])));
-                let mut first = derive(&out.round_keys, 1);
-                out.whole.0 = derive(&out.round_keys, 2);
-                out.padded.0 = derive(&out.round_keys, 3);
+                // No closure: those are not always inlined, and then instructions are not either.
+                let mut derived = [[1; 16], [2; 16], [3; 16]];
+                for block in &mut derived {
+                    *block = l.to_bytes(encrypt(l, bits, &out.round_keys, l.load(block)));
+                }
+                let [mut first, whole, padded] = derived;
+                (out.whole.0, out.padded.0) = (whole, padded);
+                derived.zeroize();
                 expand(l, bits, &first, &mut out.round_keys);
                 first.zeroize();
             }
@@ -154,7 +159,7 @@ const fn next_rcon(rcon: i32) -> i32 {
 fn expand_words<L: Lanes>(l: L, bits: KeyBits, key: &[u8], keys: &mut RoundKeys) {
     let (nk, rounds) = (bits.bytes() / 4, bits.rounds());
     let mut words = [0u32; 60];
-    for (word, bytes) in words.iter_mut().zip(key.as_chunks::<4>().0) {
+    for (word, bytes) in words.iter_mut().paired_with(key.as_chunks::<4>().0) {
         *word = u32::from_le_bytes(*bytes);
     }
     let mut rcon = 1u32;
@@ -168,8 +173,8 @@ fn expand_words<L: Lanes>(l: L, bits: KeyBits, key: &[u8], keys: &mut RoundKeys)
         }
         words[i] = words[i - nk] ^ word;
     }
-    for (block, four) in keys.0.iter_mut().zip(words.as_chunks::<4>().0) {
-        for (bytes, word) in block.0.as_chunks_mut::<4>().0.iter_mut().zip(four) {
+    for (block, four) in keys.0.iter_mut().paired_with(words.as_chunks::<4>().0) {
+        for (bytes, word) in block.0.as_chunks_mut::<4>().0.iter_mut().paired_with(four) {
             *bytes = word.to_le_bytes();
         }
     }

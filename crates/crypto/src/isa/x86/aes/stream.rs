@@ -87,7 +87,8 @@ impl<L: Widest> Task<L> for CbcDecrypt<'_, '_> {
         for job in self.jobs {
             let stream = Stream { w: l.widest(), keys: job.keys, rounds };
             let iv = l.widest().repeat(l.load(job.iv));
-            stream.cbc_decrypt(iv, job.data.as_chunks_mut::<16>().0.as_flattened_mut());
+            let whole = job.data.len() / 16 * 16;
+            stream.cbc_decrypt(iv, job.data.get_mut(..whole).unwrap_or_default());
         }
     }
 }
@@ -128,26 +129,28 @@ impl<W: Width> Stream<'_, W> {
         with_count!(registers, N => cbc_some::<W, N>(self, before, rest));
     }
 
-    /// All rounds but the first key addition.
+    /// All rounds but the first key addition and the last.
     #[inline(always)]
-    fn rounds<const N: usize>(self, states: &mut [W::V; N], round: impl Fn(W, W::V, W::V) -> W::V) {
-        let keys = &self.keys.0;
-        let mut step = |i: usize| {
-            let key = self.w.splat(&keys[i]);
-            for state in &mut *states {
-                *state = round(self.w, *state, key);
-            }
-        };
+    fn rounds<const N: usize, const DECRYPT: bool>(self, states: &mut [W::V; N]) {
         for i in 1..10 {
-            step(i);
+            self.round::<N, DECRYPT>(states, i);
         }
         if self.rounds > 10 {
-            step(10);
-            step(11);
+            self.round::<N, DECRYPT>(states, 10);
+            self.round::<N, DECRYPT>(states, 11);
             if self.rounds > 12 {
-                step(12);
-                step(13);
+                self.round::<N, DECRYPT>(states, 12);
+                self.round::<N, DECRYPT>(states, 13);
             }
+        }
+    }
+
+    // No closure: those are not always inlined.
+    #[inline(always)]
+    fn round<const N: usize, const DECRYPT: bool>(self, states: &mut [W::V; N], number: usize) {
+        let (w, key) = (self.w, self.w.splat(&self.keys.0[number]));
+        for state in states {
+            *state = if DECRYPT { w.undo_round(*state, key) } else { w.round(*state, key) };
         }
     }
 
@@ -170,7 +173,7 @@ fn ctr_some<W: Width, const N: usize>(s: Stream<'_, W>, counter: W::V, data: &mu
         let counter = w.add_words(counter, w.row(&COUNT[W::BLOCKS * i..]));
         states[i] = w.xor(w.reverse(counter), first);
     }
-    s.rounds(&mut states, W::round);
+    s.rounds::<N, false>(&mut states);
     let key = s.last_key();
     for i in 0..N - 1 {
         let bytes = &mut front[size * i..][..size];
@@ -191,7 +194,7 @@ fn cbc_some<W: Width, const N: usize>(s: Stream<'_, W>, before: W::V, data: &mut
     for i in 0..N - 1 {
         states[i] = w.xor(w.load(&front[size * i..][..size]), first);
     }
-    s.rounds(&mut states, W::undo_round);
+    s.rounds::<N, true>(&mut states);
     let key = s.last_key();
     let mut before = before;
     for i in 0..N - 1 {

@@ -14,13 +14,18 @@ use crate::pass::ChaChaJob;
 pub(super) type Tags = [u128; GROUP];
 
 /// A message under way, or none.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(super) struct Chain {
     pub(super) busy: bool,
     pub(super) job: usize,
     /// Blocks of data that were taken.
     taken: usize,
     poly: Poly,
+}
+
+impl Chain {
+    /// No message.
+    pub(super) const NONE: Self = Self { busy: false, job: 0, taken: 0, poly: Poly::NONE };
 }
 
 /// Blocks that a step takes: no more than fit beside a round.

@@ -9,7 +9,7 @@ use super::{
     poly::Poly,
     wide::{Longs, MAX_LANES},
 };
-use crate::pass::ChaChaJob;
+use crate::{pairs::PairedWith, pass::ChaChaJob};
 
 /// Most messages under way together.
 pub(super) const MAX_MESSAGES: usize = MAX_LANES / 2;
@@ -26,6 +26,7 @@ struct Messages<'j> {
 }
 
 /// Whether a packet's additional data make one block.
+#[inline(always)]
 pub(super) fn fits(job: &ChaChaJob<'_>) -> bool {
     (1..=16).contains(&job.aad.len())
 }
@@ -109,7 +110,7 @@ impl Messages<'_> {
     #[inline(always)]
     fn bulk<W: Field>(&self, w: W, hash: &mut Hash<W>, count: usize) {
         let mut blocks: [&[[u8; 16]]; MAX_MESSAGES] = [&[]; MAX_MESSAGES];
-        for (blocks, data) in blocks.iter_mut().zip(&self.data) {
+        for (blocks, data) in blocks.iter_mut().paired_with(&self.data) {
             *blocks = data.as_chunks().0;
         }
         let lanes = W::LANES / 2;

@@ -5,10 +5,10 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::wide::{Fused, Longs, Wide};
-use crate::isa::x86::token::{AesNi, Avx, Avx2, Avx512, Vaes256, Vaes512};
+use crate::isa::x86::token::{AesNi, Avx, Avx2, Avx512, Vaes512};
 
 /// Arithmetic modulo 2^130 - 5, in every lane.
-pub(super) trait Field: Wide {
+pub(in super::super) trait Field: Wide {
     /// A number in each lane, least limb first: what [`product`](Self::product) yields, or at most
     /// a block more.
     type Number: Copy;
@@ -42,7 +42,7 @@ pub(super) trait Field: Wide {
 }
 
 /// A multiplier in limbs of 26 bits; `fives` are five times as much.
-pub(super) struct By26<V> {
+pub(in super::super) struct By26<V> {
     limbs: [V; 5],
     fives: [V; 5],
 }
@@ -122,13 +122,14 @@ macro_rules! by_26 {
 
             #[inline(always)]
             fn load_number(self, [a, b, c, d, e]: &[Longs; 5]) -> [Self::V; 5] {
-                [a, b, c, d, e].map(|limb| self.load_longs(limb))
+                let load = |limb| self.load_longs(limb);
+                [load(a), load(b), load(c), load(d), load(e)]
             }
         }
     )*};
 }
 
-by_26!(AesNi Avx Avx2 Avx512 Vaes256);
+by_26!(AesNi Avx Avx2 Avx512);
 
 /// Adds the products to `sums`, without carries.
 #[inline(always)]
@@ -159,7 +160,7 @@ fn carry_26<W: Wide>(w: W, [a, b, c, d, e]: [W::V; 5]) -> [W::V; 5] {
 
 /// A multiplier in limbs of 44 bits, and its second and third limb times 20: they wrap around at
 /// 2^132, which is 20 modulo 2^130 - 5.
-pub(super) struct By44<V> {
+pub(in super::super) struct By44<V> {
     limbs: [V; 3],
     twenties: [V; 2],
 }
@@ -237,7 +238,7 @@ impl Field for Vaes512 {
 
     #[inline(always)]
     fn load_number(self, [a, b, c, ..]: &[Longs; 5]) -> [Self::V; 3] {
-        [a, b, c].map(|limb| self.load_longs(limb))
+        [self.load_longs(a), self.load_longs(b), self.load_longs(c)]
     }
 }
 

@@ -16,7 +16,8 @@ use super::{
 };
 use crate::{
     block::ChaChaKey,
-    pass::{ChaChaJob, ChaChaState, chacha_parts::MIN_PART},
+    pairs::PairedWith,
+    pass::{ChaChaJob, chacha_parts::MIN_PART},
     secret::wipe,
 };
 
@@ -38,32 +39,16 @@ const fn front<W: Wide>() -> usize {
     pass::<W>() - BLOCK
 }
 
-/// Whether [`run`] can do a message.
+/// Whether [`begin`] can do a message.
+#[inline(always)]
 pub(super) fn fits<W: Wide>(job: &ChaChaJob<'_>) -> bool {
     job.aad.len() <= 16 || job.data.len() <= front::<W>()
 }
 
-/// Seals or opens a message that fits.
+/// Seals or opens a message that fits and may go on. Yields the MAC of all whole blocks, and what is left of
+/// the text.
 #[inline(always)]
-pub(super) fn run<W: Field>(w: W, seal: bool, job: &mut ChaChaJob<'_>) {
-    let (mut poly, tail) = begin(w, seal, job);
-    if !job.data.len().is_multiple_of(16) {
-        poly.block(tail);
-    }
-    poly.lengths(job.aad.len() as u64, job.data.len() as u64);
-    job.tag = poly.finish().to_le_bytes();
-}
-
-/// Seals or opens a message that fits and may go on.
-#[inline(always)]
-pub(super) fn first<W: Field>(w: W, seal: bool, job: &mut ChaChaJob<'_>, state: &mut ChaChaState) {
-    let (poly, tail) = begin(w, seal, job);
-    (state.mac, state.tail) = (poly, tail.to_le_bytes());
-}
-
-/// The MAC of all whole blocks, and what is left of the text.
-#[inline(always)]
-fn begin<W: Field>(w: W, seal: bool, job: &mut ChaChaJob<'_>) -> (Poly, u128) {
+pub(super) fn begin<W: Field>(w: W, seal: bool, job: &mut ChaChaJob<'_>) -> (Poly, u128) {
     let mut scratch = Scratch::new();
     if job.data.len() + BLOCK <= a_few::<W>() {
         fill_few(w, (job.key, job.nonce, 0), &mut scratch.pads, &mut Idle);
@@ -123,7 +108,7 @@ struct Scratch {
 impl Drop for Scratch {
     #[inline(always)]
     fn drop(&mut self) {
-        wipe(self.pads.as_flattened_mut(), 0);
+        wipe(&mut self.pads, [0; BLOCK]);
         wipe(slice::from_mut(&mut self.key), Poly::NONE);
         wipe(&mut self.limbs, Longs([0; 8]));
     }
@@ -226,7 +211,9 @@ pub(super) fn fill<W: Wide>(
     shadow: &mut impl Shadow<W>,
 ) {
     let rows = keystream(w, start, shadow);
-    pads.fill([0; BLOCK]);
+    for pad in &mut *pads {
+        *pad = [0; BLOCK];
+    }
     for (i, rows) in rows.into_iter().enumerate() {
         w.add_columns(rows, &mut pads[i..]);
     }
@@ -259,7 +246,19 @@ fn fill_few<W: Wide>(
 /// Adds keystream.
 #[inline(always)]
 fn add(data: &mut [u8], pads: &[[u8; BLOCK]]) {
-    data.iter_mut().zip(pads.as_flattened()).for_each(|(byte, pad)| *byte ^= pad);
+    let (blocks, rest) = data.as_chunks_mut::<BLOCK>();
+    let last = pads.get(blocks.len());
+    for (block, pad) in blocks.iter_mut().paired_with(pads) {
+        for i in 0..BLOCK {
+            block[i] ^= pad[i];
+        }
+    }
+    // By index: of this loop compilers make vectors.
+    let (bytes, pad) = (rest.len(), last.unwrap_or(&[0; BLOCK]));
+    let pad = pad.get(..bytes).unwrap_or_default();
+    for i in 0..pad.len() {
+        rest[i] ^= pad[i];
+    }
 }
 
 /// Nothing beside the cipher.
@@ -315,7 +314,8 @@ impl<W: Field> Mac<W> {
         data: &[u8],
         limbs: &mut [Longs; 5],
     ) -> Self {
-        let [low, high] = key.multiplier().map(|word| w.splat64(word.cast_signed()));
+        let [low, high] = key.multiplier();
+        let (low, high) = (w.splat64(low.cast_signed()), w.splat64(high.cast_signed()));
         let mut power = w.multiplier(w.number(low, high, 0));
         let mut lanes = 1;
         while lanes < W::LANES / 2 {
@@ -335,7 +335,7 @@ impl<W: Field> Mac<W> {
         let (low, high) = w.unpack64(front, back);
         let mut sums = w.number(low, high, 1);
         if GOES_ON {
-            for (to, limb) in limbs.iter_mut().zip(key.limbs(W::LIMB_BITS)) {
+            for (to, limb) in limbs.iter_mut().paired_with(key.limbs(W::LIMB_BITS)) {
                 *to = Longs([limb, 0, 0, 0, 0, 0, 0, 0]);
             }
             sums = w.sum(sums, w.load_number(limbs));

@@ -23,8 +23,6 @@ mod rounds;
 mod tests;
 mod wide;
 
-use arrayvec::ArrayVec;
-
 use self::{
     beside::{Beside, Chain, Tags},
     limbs::Field,
@@ -32,9 +30,10 @@ use self::{
     rounds::{Blocks, Place},
     wide::{BLOCK, Longs, MAX_LANES, Pad, Wide},
 };
-use super::token::Task;
+use super::token::{Door, Task};
 use crate::{
     block::ChaChaKey,
+    pairs::PairedWith,
     pass::{ChaChaJob, ChaChaState},
     secret::wipe,
 };
@@ -43,41 +42,37 @@ use crate::{
 const GROUP: usize = 128;
 
 /// Seals or opens a burst.
-pub(super) struct Burst<'s, 'j> {
-    pub(super) seal: bool,
-    pub(super) jobs: &'s mut [ChaChaJob<'j>],
-}
-
-impl<W: Field> Task<W> for Burst<'_, '_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self, token: W) {
-        if let [job] = &mut *self.jobs
-            && message::fits::<W>(job)
-        {
-            return message::run(token, self.seal, job);
+pub(super) fn burst<W: Field + Door>(w: W, seal: bool, jobs: &mut [ChaChaJob<'_>]) {
+    if let [job] = jobs
+        && message::fits::<W>(job)
+    {
+        let (mut mac, tail) = w.enter(FirstPart { seal, job });
+        if !job.data.len().is_multiple_of(16) {
+            mac.block(tail);
         }
-        let mut scratch = Scratch::new();
-        for jobs in self.jobs.chunks_mut(GROUP) {
-            scratch.run(token, self.seal, jobs);
-        }
+        mac.lengths(job.aad.len() as u64, job.data.len() as u64);
+        job.tag = mac.finish().to_le_bytes();
+        return;
+    }
+    let mut scratch = Scratch::new();
+    for jobs in jobs.chunks_mut(GROUP) {
+        scratch.run(w, seal, jobs);
     }
 }
 
-/// Seals or opens the first part of a message, which has additional data of a block at most.
+/// Seals or opens the first part of a message, which has additional data of a block at most, or all of a short
+/// one. Yields the MAC of all whole blocks, and what is left of the text.
 pub(super) struct FirstPart<'s, 'j> {
     pub(super) seal: bool,
-    pub(super) job: ChaChaJob<'j>,
-    pub(super) state: &'s mut ChaChaState,
+    pub(super) job: &'s mut ChaChaJob<'j>,
 }
 
 impl<W: Field> Task<W> for FirstPart<'_, '_> {
-    type Output = ();
+    type Output = (Poly, u128);
 
     #[inline(always)]
-    fn run(mut self, w: W) {
-        message::first(w, self.seal, &mut self.job, self.state);
+    fn run(self, w: W) -> (Poly, u128) {
+        message::begin(w, self.seal, self.job)
     }
 }
 
@@ -137,13 +132,14 @@ struct Scratch {
 }
 
 impl Drop for Scratch {
+    #[inline(always)]
     fn drop(&mut self) {
         // In stores as wide as there are: byte by byte, keystream alone would take a thousand cycles.
         wipe(&mut self.keys, Pad::default());
         wipe(&mut self.tags, 0);
-        wipe(self.pads.as_flattened_mut(), 0);
+        wipe(&mut self.pads, [0; BLOCK]);
         wipe(&mut self.limbs, Longs([0; 8]));
-        wipe(&mut self.chains, Chain::default());
+        wipe(&mut self.chains, Chain::NONE);
     }
 }
 
@@ -163,13 +159,12 @@ impl Scratch {
             tags: [0; GROUP],
             pads: [[0; BLOCK]; MAX_LANES],
             limbs: [Longs([0; 8]); 5],
-            chains: [Chain::default(); 2],
+            chains: [Chain::NONE; 2],
         }
     }
 
     /// Seals or opens the packets of one list.
-    #[inline(always)]
-    fn run<W: Field>(&mut self, w: W, seal: bool, jobs: &mut [ChaChaJob<'_>]) {
+    fn run<W: Field + Door>(&mut self, w: W, seal: bool, jobs: &mut [ChaChaJob<'_>]) {
         // Keystream is added to what is there.
         for key in &mut self.keys[..jobs.len()] {
             key.0 = [0; 64];
@@ -188,51 +183,88 @@ impl Scratch {
                 // to be sealed behind the lanes, of packets to be opened before them.
                 let border = match part {
                     Part::All | Part::MacKeys => place.job,
-                    Part::Data => self.authentic(w, jobs, &mut next, place),
+                    Part::Data => {
+                        let (scratch, next) = (&mut *self, &mut next);
+                        w.enter(Authentic { scratch, jobs, next, place })
+                    }
                 };
-                let (left, right) = jobs.split_at_mut(border);
-                let (keys_left, keys_right) = self.keys.split_at_mut(border);
-                let (cipher, keys, mac, mac_keys, first) = match part {
-                    Part::All | Part::MacKeys => (right, keys_right, &*left, &*keys_left, 0),
-                    Part::Data => (left, keys_left, &*right, &*keys_right, border),
-                };
-                let skip = if part == Part::Data { place.job } else { 0 };
-                let packets = cipher[skip..].iter_mut().zip(&mut keys[skip..]);
-                let mut blocks = Blocks::new(&mut self.pads);
-                blocks.fill(w, part, &mut place, packets);
-                let mac = mac.get(..end - first).unwrap_or(mac);
-                let mut beside = Beside::resume(mac, mac_keys, first, next, &mut self.chains);
-                blocks.pass(w, &mut beside, &mut self.tags);
-                next = beside.pause();
+                let (scratch, place) = (&mut *self, &mut place);
+                next = w.enter(Pass { scratch, jobs, part, place, border, end, next });
             }
             if part != Part::Data {
                 let start = if seal { end } else { next };
                 let end = jobs.len().min(start + in_lanes);
-                self.tags(w, jobs, start, end);
+                w.enter(InLanes { scratch: self, jobs, start, end });
                 if !seal {
                     next = end;
                 }
             }
         }
-        self.finish(w, &jobs[..end], next);
+        w.enter(Finish { scratch: self, jobs: &jobs[..end], next });
         for (job, tag) in jobs.iter_mut().zip(&self.tags) {
             job.tag = tag.to_le_bytes();
         }
     }
+}
 
-    /// Until where packets are authentic, so that lanes may overwrite their ciphertext: at least as
-    /// far as fills the lanes, if there is as much.
+/// A pass of the lanes, with MACs beside it. Yields the next packet whose MAC is not under way.
+struct Pass<'s, 'p, 'j> {
+    scratch: &'s mut Scratch,
+    jobs: &'p mut [ChaChaJob<'j>],
+    part: Part,
+    place: &'s mut Place,
+    /// See [`Scratch::run`].
+    border: usize,
+    /// The packets whose MACs are computed beside the lanes.
+    end: usize,
+    next: usize,
+}
+
+impl<W: Wide> Task<W> for Pass<'_, '_, '_> {
+    type Output = usize;
+
     #[inline(always)]
-    fn authentic<W: Wide>(
-        &mut self,
-        w: W,
-        jobs: &[ChaChaJob<'_>],
-        next: &mut usize,
-        place: Place,
-    ) -> usize {
+    fn run(self, w: W) -> usize {
+        let Self { scratch, jobs, part, place, border, end, next } = self;
+        let (left, right) = jobs.split_at_mut(border);
+        let (keys_left, keys_right) = scratch.keys.split_at_mut(border);
+        let (cipher, keys, mac, mac_keys, first) = match part {
+            Part::All | Part::MacKeys => (right, keys_right, &*left, &*keys_left, 0),
+            Part::Data => (left, keys_left, &*right, &*keys_right, border),
+        };
+        let skip = if part == Part::Data { place.job } else { 0 };
+        let packets = cipher[skip..].iter_mut().paired_with(&mut keys[skip..]);
+        let mut blocks = Blocks::new(&mut scratch.pads);
+        blocks.fill(w, part, place, packets);
+        let mac = mac.get(..end - first).unwrap_or(mac);
+        let mut beside = Beside::resume(mac, mac_keys, first, next, &mut scratch.chains);
+        blocks.pass(w, &mut beside, &mut scratch.tags);
+        beside.pause()
+    }
+}
+
+/// Computes MACs in general registers until packets are authentic, so that lanes may overwrite their
+/// ciphertext: at least as far as fills the lanes, if there is as much. Yields until where they are.
+struct Authentic<'s, 'p, 'j> {
+    scratch: &'s mut Scratch,
+    jobs: &'p [ChaChaJob<'j>],
+    next: &'s mut usize,
+    place: Place,
+}
+
+impl<W: Wide> Task<W> for Authentic<'_, '_, '_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run(self, w: W) -> usize {
+        let Self { scratch, jobs, next, place } = self;
         loop {
-            let busy = self.chains.iter().filter(|chain| chain.busy).map(|chain| chain.job);
-            let border = busy.fold(*next, usize::min);
+            let mut border = *next;
+            for chain in &scratch.chains {
+                if chain.busy {
+                    border = border.min(chain.job);
+                }
+            }
             let mut wanted = W::LANES + place.block - 1;
             for job in &jobs[place.job..border] {
                 if wanted == 0 {
@@ -243,48 +275,68 @@ impl Scratch {
             if wanted == 0 || border == jobs.len() {
                 return border;
             }
-            let mut beside = Beside::resume(jobs, &self.keys, 0, *next, &mut self.chains);
-            beside.step(w, &mut self.tags);
+            let mut beside = Beside::resume(jobs, &scratch.keys, 0, *next, &mut scratch.chains);
+            beside.step(w, &mut scratch.tags);
             *next = beside.pause();
         }
     }
+}
 
-    /// Computes MACs in general registers, without lanes beside, to the end.
+/// Computes MACs in general registers, without lanes beside, to the end.
+struct Finish<'s, 'p, 'j> {
+    scratch: &'s mut Scratch,
+    jobs: &'p [ChaChaJob<'j>],
+    next: usize,
+}
+
+impl<W: Wide> Task<W> for Finish<'_, '_, '_> {
+    type Output = ();
+
     #[inline(always)]
-    fn finish<W: Wide>(&mut self, w: W, jobs: &[ChaChaJob<'_>], next: usize) {
-        let mut beside = Beside::resume(jobs, &self.keys, 0, next, &mut self.chains);
+    fn run(self, w: W) {
+        let Scratch { keys, tags, chains, .. } = self.scratch;
+        let mut beside = Beside::resume(self.jobs, keys, 0, self.next, chains);
         while !beside.is_done() {
-            beside.step(w, &mut self.tags);
+            beside.step(w, tags);
         }
         beside.pause();
     }
+}
 
-    /// Computes the MACs of these packets in lanes, as far as they fill them. Packets of like length
-    /// share the lanes.
+/// Computes the MACs of the packets from `start` to `end` in lanes, as far as they fill them. Packets of like
+/// length share the lanes.
+struct InLanes<'s, 'p, 'j> {
+    scratch: &'s mut Scratch,
+    jobs: &'p [ChaChaJob<'j>],
+    start: usize,
+    end: usize,
+}
+
+impl<W: Field> Task<W> for InLanes<'_, '_, '_> {
+    type Output = ();
+
     #[inline(always)]
-    fn tags<W: Field>(&mut self, w: W, jobs: &[ChaChaJob<'_>], start: usize, end: usize) {
+    fn run(self, w: W) {
+        let Self { scratch, jobs, start, end } = self;
         let width = W::LANES / 2;
-        let mut order: ArrayVec<(usize, usize), GROUP> = ArrayVec::new();
-        let mut sorted = true;
-        for (place, job) in (start..end).zip(&jobs[start..end]) {
-            if lanes::fits(job) {
-                sorted &= order.last().is_none_or(|&(last, _)| last <= job.data.len());
-                order.push((job.data.len(), place));
-            }
-        }
-        if !sorted {
-            order.sort_unstable();
-        }
-        let groups = order.chunks_exact(width);
-        let left = groups.remainder().iter().map(|&(_, place)| place);
-        let misfits =
-            (start..end).filter(|&place| jobs.get(place).is_some_and(|job| !lanes::fits(job)));
-        for place in left.chain(misfits) {
+        let order = ByLength::of(jobs, start, end);
+        let groups = order.places().chunks_exact(width);
+        let left = groups.remainder();
+        // Those that are left, and then those that lanes cannot do.
+        for number in 0..left.len() + (end - start) {
+            let of_left = left.get(number);
+            let place = match of_left {
+                Some(&(_, place)) => place,
+                None => start + number - left.len(),
+            };
             let (Some(job), Some(key), Some(tag)) =
-                (jobs.get(place), self.keys.get(place), self.tags.get_mut(place))
+                (jobs.get(place), scratch.keys.get(place), scratch.tags.get_mut(place))
             else {
                 continue;
             };
+            if of_left.is_none() && lanes::fits(job) {
+                continue;
+            }
             let mut poly = Poly::new(&key.0);
             poly.padded(w, job.aad);
             poly.padded(w, job.data);
@@ -292,12 +344,46 @@ impl Scratch {
             *tag = poly.finish();
         }
         for places in groups {
-            lanes::tags(w, jobs, self, places);
+            lanes::tags(w, jobs, scratch, places);
         }
     }
 }
 
+/// Packets whose MACs can be computed in lanes, the shortest first: bytes of data, and the place in the list.
+struct ByLength {
+    places: [(usize, usize); GROUP],
+    packets: usize,
+}
+
+impl ByLength {
+    /// Those among the packets from `start` to `end`.
+    // Never inlined: it is there once for all tiers.
+    #[inline(never)]
+    fn of(jobs: &[ChaChaJob<'_>], start: usize, end: usize) -> Self {
+        let mut order = Self { places: [(0, 0); GROUP], packets: 0 };
+        for (place, job) in (start..end).zip(&jobs[start..end]) {
+            if lanes::fits(job)
+                && let Some(free) = order.places.get_mut(order.packets)
+            {
+                *free = (job.data.len(), place);
+                order.packets += 1;
+            }
+        }
+        let places = &mut order.places[..order.packets];
+        if !places.is_sorted() {
+            places.sort_unstable();
+        }
+        order
+    }
+
+    #[inline(always)]
+    fn places(&self) -> &[(usize, usize)] {
+        self.places.get(..self.packets).unwrap_or_default()
+    }
+}
+
 /// How many MACs to compute in lanes: those that do not fit beside ChaCha20.
+#[inline(never)]
 fn in_lanes<W: Wide>(jobs: &[ChaChaJob<'_>]) -> usize {
     let width = W::LANES / 2;
     let mut room = blocks(jobs) / W::LANES * beside::STEPS;

@@ -1,13 +1,11 @@
 //! ChaCha20 (RFC 8439 section 2.3), a block of keystream in every lane.
 
-use arrayvec::ArrayVec;
-
 use super::{
     Part,
     beside::{Beside, Tags},
     wide::{BLOCK, Longs, MAX_LANES, Pad, Wide},
 };
-use crate::{block::ChaChaKey, isa::x86::tables::Block, pass::ChaChaJob};
+use crate::{block::ChaChaKey, isa::x86::tables::Block, pairs::PairedWith, pass::ChaChaJob};
 
 /// "expand 32-byte k" in little-endian words.
 const CONSTANTS: [u32; 4] = [0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574];
@@ -57,7 +55,8 @@ pub(super) struct Blocks<'a> {
     /// What keystream is added to, otherwise; pads where fewer bytes are wanted, or none.
     targets: [&'a mut [u8; BLOCK]; MAX_LANES],
     /// The first lanes on pads, and what each is for.
-    short: ArrayVec<(usize, &'a mut [u8]), MAX_LANES>,
+    short: [Option<(usize, &'a mut [u8])>; MAX_LANES],
+    shorts: usize,
     /// The first lane that has nothing to do.
     end: usize,
     /// Counters, and nonces behind them.
@@ -70,10 +69,13 @@ pub(super) struct Blocks<'a> {
 impl<'a> Blocks<'a> {
     #[inline(always)]
     pub(super) fn new(pads: &'a mut [[u8; BLOCK]; MAX_LANES]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = pads;
+        let targets = [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p];
         Self {
             run: &mut [],
-            targets: pads.each_mut(),
-            short: ArrayVec::new(),
+            targets,
+            short: [const { None }; MAX_LANES],
+            shorts: 0,
             end: 0,
             rows: [Block::ZERO; MAX_LANES],
             keys: [&[0; 32]; MAX_LANES],
@@ -121,14 +123,15 @@ impl<'a> Blocks<'a> {
                     return;
                 }
             }
-            let mut free = self.targets[lane..W::LANES].iter_mut().zip(&mut self.rows[lane..]);
+            let mut free =
+                self.targets[lane..W::LANES].iter_mut().paired_with(&mut self.rows[lane..]);
             let before = free.len();
             if begins && let Some((target, to)) = free.next() {
                 *target = &mut key.0;
                 w.store(&mut to.0, row);
                 row = w.add_words(row, one);
             }
-            for (block, (target, to)) in whole.iter_mut().zip(&mut free) {
+            for (block, (target, to)) in whole.iter_mut().paired_with(&mut free) {
                 *target = block;
                 w.store(&mut to.0, row);
                 row = w.add_words(row, one);
@@ -139,7 +142,10 @@ impl<'a> Blocks<'a> {
                 && let Some((_, to)) = free.next()
             {
                 w.store(&mut to.0, row);
-                self.short.push((lane + count, rest));
+                if let Some(place) = self.short.get_mut(self.shorts) {
+                    *place = Some((lane + count, rest));
+                    self.shorts += 1;
+                }
                 count += 1;
             }
             if !std::ptr::eq(self.keys[0], &job.key.0) {
@@ -180,15 +186,16 @@ impl<'a> Blocks<'a> {
             start[12] = w.add32(start[12], w.splat(W::LANES as i32));
         }
         let targets = &mut self.targets[..W::LANES];
-        for (lane, data) in &mut self.short {
+        for place in self.short.iter_mut().take(self.shorts) {
+            let Some((lane, data)) = place.as_mut() else { continue };
             let pad = &mut *targets[*lane];
-            for (data, pad) in data.chunks_mut(16).zip(pad.as_chunks::<16>().0) {
+            for (data, pad) in data.chunks_mut(16).paired_with(pad.as_chunks::<16>().0) {
                 let sum = w.xor(w.load_some(data), w.load(pad));
                 w.store_some(data, sum);
             }
             *pad = [0; BLOCK];
         }
-        for pad in targets.iter_mut().skip(self.end) {
+        for pad in targets.get_mut(self.end..).unwrap_or_default() {
             **pad = [0; BLOCK];
         }
     }
@@ -196,12 +203,12 @@ impl<'a> Blocks<'a> {
     /// The states at the start: constants, key, counter, nonce.
     #[inline(always)]
     fn start<W: Wide>(&self, w: W, start: &mut [W::V; 16]) {
-        for (to, word) in start.iter_mut().zip(CONSTANTS) {
+        for (to, word) in start.iter_mut().paired_with(CONSTANTS) {
             *to = w.splat(word as i32);
         }
         if self.same_key {
             let words = self.keys[0].as_chunks::<4>().0;
-            for (to, word) in start[4..12].iter_mut().zip(words) {
+            for (to, word) in start[4..12].iter_mut().paired_with(words) {
                 *to = w.splat(i32::from_le_bytes(*word));
             }
         } else {
@@ -210,19 +217,23 @@ impl<'a> Blocks<'a> {
                     w.chunks(|chunk| w.load(&self.keys[4 * chunk + i].as_chunks::<16>().0[half]))
                 };
                 let words = w.transpose([row(0), row(1), row(2), row(3)]);
-                start[4 + 4 * half..][..4].copy_from_slice(&words);
+                for i in 0..4 {
+                    start[4 + 4 * half + i] = words[i];
+                }
             }
         }
         if self.same_nonce {
             let words = self.rows[0].0.as_chunks::<4>().0;
-            for (to, word) in start[12..].iter_mut().zip(words) {
+            for (to, word) in start[12..].iter_mut().paired_with(words) {
                 *to = w.splat(i32::from_le_bytes(*word));
             }
             start[12] = w.add32(start[12], w.load_longs(&NUMBERS));
         } else {
             let row = |i: usize| w.chunks(|chunk| w.load_row(&self.rows[4 * chunk + i]));
             let words = w.transpose([row(0), row(1), row(2), row(3)]);
-            start[12..].copy_from_slice(&words);
+            for i in 0..4 {
+                start[12 + i] = words[i];
+            }
         }
     }
 }
@@ -294,14 +305,14 @@ pub(super) fn start_alone<W: Wide>(
 ) -> [W::V; 16] {
     let (key, nonce) = (key.0.as_chunks::<4>().0, nonce.as_chunks::<4>().0);
     let mut start = [w.splat(0); 16];
-    for (to, word) in start.iter_mut().zip(CONSTANTS) {
+    for (to, word) in start.iter_mut().paired_with(CONSTANTS) {
         *to = w.splat(word as i32);
     }
-    for (to, word) in start[4..12].iter_mut().zip(key) {
+    for (to, word) in start[4..12].iter_mut().paired_with(key) {
         *to = w.splat(i32::from_le_bytes(*word));
     }
     start[12] = w.add32(w.load_longs(&NUMBERS), w.splat(block.cast_signed()));
-    for (to, word) in start[13..].iter_mut().zip(nonce) {
+    for (to, word) in start[13..].iter_mut().paired_with(nonce) {
         *to = w.splat(i32::from_le_bytes(*word));
     }
     start
@@ -318,16 +329,21 @@ pub(super) fn few<W: Wide>(
     shadow: &mut impl Shadow<W>,
 ) -> [W::V; 4] {
     let nonce = w.shuffle(w.load(nonce), w.table(&BEHIND));
-    let [first, second] = [0, 16].map(|at| key.0[at..].first_chunk().unwrap_or(&[0; 16]));
-    let [e, x, p, k] = CONSTANTS.map(u32::cast_signed);
+    let halves = key.0.as_chunks::<16>().0;
+    let [e, x, p, k] = CONSTANTS;
+    let [e, x, p, k] = [e.cast_signed(), x.cast_signed(), p.cast_signed(), k.cast_signed()];
+    // What closures give is made before: they are not always inlined.
+    let (constants, first, second) = (w.quad(k, p, x, e), w.load(&halves[0]), w.load(&halves[1]));
+    let mut counters = [nonce; MAX_LANES / 4];
+    for chunk in 0..W::LANES / 4 {
+        let number = block.wrapping_add(chunk as u32).cast_signed();
+        counters[chunk] = w.add_words(nonce, w.quad(0, 0, 0, number));
+    }
     let start = [
-        w.chunks(|_| w.quad(k, p, x, e)),
-        w.chunks(|_| w.load(first)),
-        w.chunks(|_| w.load(second)),
-        w.chunks(|chunk| {
-            let number = block.wrapping_add(chunk as u32).cast_signed();
-            w.add_words(nonce, w.quad(0, 0, 0, number))
-        }),
+        w.chunks(|_| constants),
+        w.chunks(|_| first),
+        w.chunks(|_| second),
+        w.chunks(|chunk| counters[chunk]),
     ];
     let [mut a, mut b, mut c, mut d] = start;
     for _ in 0..10 {

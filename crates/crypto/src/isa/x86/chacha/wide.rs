@@ -1,6 +1,7 @@
 //! Vectors of 32-bit words: the instructions that ChaCha20 wants of a tier, behind safe methods of
 //! the proof tokens. A register is a row of chunks of 128 bits, four lanes each.
 
+use crate::pairs::PairedWith;
 use std::{
     arch::{asm, x86_64::*},
     borrow::BorrowMut,
@@ -10,7 +11,7 @@ use std::{
 use super::super::{
     lanes::{B, Lanes, instructions},
     tables::Block,
-    token::{AesNi, Avx, Avx2, Avx512, Vaes256, Vaes512},
+    token::{AesNi, Avx, Avx2, Avx512, Vaes512},
 };
 
 /// Most lanes that a register has.
@@ -33,10 +34,10 @@ impl Default for Pad {
 /// Eight words of 64 bits, as many as the widest register has, for aligned loads and stores.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-pub(super) struct Longs(pub(super) [u64; 8]);
+pub(in super::super) struct Longs(pub(super) [u64; 8]);
 
 /// Instructions on vectors of words.
-pub(super) trait Wide: Lanes {
+pub(in super::super) trait Wide: Lanes {
     /// A register.
     type V: Copy;
 
@@ -268,7 +269,7 @@ macro_rules! narrow {
 
             #[inline(always)]
             fn add_columns(self, rows: [B; 4], blocks: &mut [impl BorrowMut<[u8; BLOCK]>]) {
-                for (row, part) in rows.into_iter().zip(blocks[0].borrow_mut().as_chunks_mut::<16>().0) {
+                for (row, part) in rows.into_iter().paired_with(blocks[0].borrow_mut().as_chunks_mut::<16>().0) {
                     let sum = self.xor(self.load(part), row);
                     self.store(part, sum);
                 }
@@ -375,7 +376,7 @@ macro_rules! middle {
                 let second = [self.high_chunks(a, b), self.high_chunks(c, d)];
                 for (chunk, halves) in [first, second].into_iter().enumerate() {
                     let parts = blocks[4 * chunk].borrow_mut().as_chunks_mut::<32>().0;
-                    for (half, part) in halves.into_iter().zip(parts) {
+                    for (half, part) in halves.into_iter().paired_with(parts) {
                         // SAFETY: the reference is valid for 32 bytes, and the load needs no
                         // alignment.
                         let data = unsafe { _mm256_loadu_si256(part.as_ptr().cast()) };
@@ -389,7 +390,7 @@ macro_rules! middle {
     )*};
 }
 
-middle!(Avx2 Vaes256);
+middle!(Avx2);
 
 macro_rules! broad {
     ($($token:ident)*) => {$(
@@ -484,7 +485,7 @@ macro_rules! broad {
                 blocks: &[&[[u8; 16]; 4]; MAX_LANES / 2],
             ) -> [(__m512i, __m512i); 4] {
                 let mut rows = [self.splat(0); 8];
-                for (row, blocks) in rows.iter_mut().zip(blocks) {
+                for (row, blocks) in rows.iter_mut().paired_with(blocks) {
                     // SAFETY: the reference is valid for 64 bytes, and the load needs no alignment.
                     *row = unsafe { _mm512_loadu_si512(blocks.as_ptr().cast()) };
                 }

@@ -11,6 +11,7 @@ use std::{hint::black_box, marker::PhantomData, ptr};
 use super::words::{MAX, Rows, States};
 use crate::{
     block::HmacKey,
+    pairs::PairedWith,
     pass::{HmacJob, TRAILER_MAX},
 };
 
@@ -171,17 +172,26 @@ impl<const B: usize> Tail<B> {
         engine.copy_some(rest, pad, alone.then_some(bits), to);
         if !trailer.is_empty() {
             let start = (2 - blocks) * B + rest.len();
-            if let Some(place) = self.0.as_flattened_mut().get_mut(start..) {
-                match (trailer.first_chunk::<4>(), place.first_chunk_mut::<4>()) {
-                    (Some(word), Some(place)) if trailer.len() == 4 => *place = *word,
-                    _ => place.iter_mut().zip(trailer).for_each(|(to, from)| *to = *from),
-                }
-                if let Some(end) = place.get_mut(trailer.len()) {
-                    *end = 0x80;
+            let place = self.0.get_mut(start / B).and_then(|block| block.get_mut(start % B..));
+            match (trailer.first_chunk::<4>(), place.and_then(|place| place.first_chunk_mut::<4>()))
+            {
+                (Some(word), Some(place)) if trailer.len() == 4 => *place = *word,
+                _ => {
+                    for (i, byte) in trailer.iter().enumerate() {
+                        self.set(start + i, *byte);
+                    }
                 }
             }
+            self.set(start + trailer.len(), 0x80);
         }
         blocks
+    }
+
+    #[inline(always)]
+    fn set(&mut self, at: usize, byte: u8) {
+        if let Some(block) = self.0.get_mut(at / B) {
+            block[at % B] = byte;
+        }
     }
 }
 
@@ -276,11 +286,10 @@ impl<'j, const B: usize, const L: usize> Lanes<'j, B, L> {
             return (&self.message, first.min(end));
         }
         let mut until = end;
-        let lanes = self.turn.iter().zip(self.message.iter().zip(&self.tail));
-        for (place, (&turn, (&message, &tail))) in mixed.iter_mut().zip(lanes) {
-            let turned = now >= turn;
-            *place = if turned { tail } else { message };
-            until = if turned { until } else { until.min(turn) };
+        for lane in 0..L {
+            let turned = now >= self.turn[lane];
+            mixed[lane] = if turned { self.tail[lane] } else { self.message[lane] };
+            until = if turned { until } else { until.min(self.turn[lane]) };
         }
         (mixed, until)
     }
@@ -384,12 +393,12 @@ fn run_chunk<E: Engine<B>, const B: usize, const L: usize>(
                     (at, until) = lanes.heads(now, end, &mut mixed);
                 }
                 let mut rows = [ZEROS.first_chunk::<B>().unwrap_or(&[0; B]); MAX];
-                for (row, at) in rows.iter_mut().zip(at) {
-                    let at = at.wrapping_add(now);
+                for lane in 0..L {
+                    let at = at[lane].wrapping_add(now);
                     // SAFETY: busy lanes have blocks of the message until the turn, then of the tail
                     // until they end, which none does earlier; idle ones point to where a busy one
                     // does.
-                    *row = unsafe { &*at };
+                    rows[lane] = unsafe { &*at };
                 }
                 now += 1;
                 engine.words(&rows)
@@ -429,7 +438,7 @@ fn outer_states<'i, E: Engine<B>, const B: usize>(
         return engine.repeat(&key.outer);
     }
     let mut rows = [ZEROS.first_chunk().unwrap_or(&[0; 64]); MAX];
-    for (row, &i) in rows.iter_mut().zip(numbers) {
+    for (row, &i) in rows.iter_mut().paired_with(numbers) {
         if let Some(job) = jobs.get(usize::from(i)) {
             *row = &job.key.outer;
         }
@@ -440,7 +449,7 @@ fn outer_states<'i, E: Engine<B>, const B: usize>(
 /// Gives these jobs their MACs.
 #[inline(always)]
 fn hand_out<'i>(macs: &States, jobs: &mut [HmacJob<'_>], numbers: impl Iterator<Item = &'i u8>) {
-    for (mac, &i) in macs.0.iter().zip(numbers) {
+    for (mac, &i) in macs.0.iter().paired_with(numbers) {
         if let Some(job) = jobs.get_mut(usize::from(i)) {
             job.tag = *mac;
         }

@@ -159,7 +159,8 @@ impl<E: Engine<64>> Task<ShaNi> for Pads<'_, E> {
         let Self { engine, start, pads, out } = self;
         let engine = engine(token);
         // A block takes the first half; what is behind the second lane is not read.
-        let [inner, outer] = pads.each_ref().map(|pad| pad.first_chunk::<64>());
+        let [inner, outer] = pads;
+        let (inner, outer) = (inner.first_chunk::<64>(), outer.first_chunk::<64>());
         let (Some(inner), Some(outer)) = (inner, outer) else { return };
         let mut rows = [inner; MAX];
         rows[1] = outer;

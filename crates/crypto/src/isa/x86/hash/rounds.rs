@@ -1,6 +1,7 @@
 //! The block functions, on one message per lane.
 
 use super::words::{Constant, Words};
+use crate::pairs::PairedWith;
 
 /// A chaining value of each lane; hashes with fewer words leave the last ones alone.
 pub(super) type State<W> = [<W as Words>::V; 8];
@@ -95,7 +96,7 @@ impl<W: Words<Word = u32>> Hash<W> for Sha1 {
         stage!(1, xor3);
         stage!(2, majority);
         stage!(3, xor3);
-        for (word, new) in state.iter_mut().zip([a, b, c, d, e]) {
+        for (word, new) in state.iter_mut().paired_with([a, b, c, d, e]) {
             *word = w.add(*word, new);
         }
     }
@@ -207,7 +208,7 @@ impl<W: Words<Word = u32>> Hash<W> for Md5 {
         stage!(16, 5, 1, w.choose(d, b, c), [5 27, 9 23, 14 18, 20 12]);
         stage!(32, 3, 5, w.xor3(b, c, d), [4 28, 11 21, 16 16, 23 9]);
         stage!(48, 7, 0, w.xor_or_not(c, b, d), [6 26, 10 22, 15 17, 21 11]);
-        for (word, new) in state.iter_mut().zip([a, b, c, d]) {
+        for (word, new) in state.iter_mut().paired_with([a, b, c, d]) {
             *word = w.add(*word, new);
         }
     }
@@ -464,7 +465,7 @@ macro_rules! sha2 {
                     }
                     sixteen!(step);
                 }
-                for (word, new) in state.iter_mut().zip([a, b, c, d, e, f, g, h]) {
+                for (word, new) in state.iter_mut().paired_with([a, b, c, d, e, f, g, h]) {
                     *word = w.add(*word, new);
                 }
             }

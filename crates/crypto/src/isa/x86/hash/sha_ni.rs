@@ -6,7 +6,10 @@ use super::{
     lanes::{Engine, Parked},
     words::{MAX, Rows, States},
 };
-use crate::isa::x86::token::{ShaNi, Task};
+use crate::{
+    isa::x86::token::{ShaNi, Task},
+    pairs::PairedWith,
+};
 
 /// Messages side by side: as many as sixteen registers hold.
 pub(super) const LANES: usize = 2;
@@ -74,7 +77,9 @@ fn copy_some(from: &[u8], pad: bool, bits: Option<u64>, to: &mut [u8; 64]) {
     for (i, to) in to.as_chunks_mut::<16>().0.iter_mut().enumerate() {
         *to = *whole.get(i).unwrap_or(&[0; 16]);
         if i == whole.len() {
-            to.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+            for (to, from) in to.iter_mut().paired_with(rest) {
+                *to = *from;
+            }
         }
     }
     if let Some(end) = to.get_mut(from.len()).filter(|_| pad) {
@@ -108,7 +113,7 @@ macro_rules! parked_in_rows {
         #[inline(always)]
         fn resume(self, parked: &Parked) -> Self::State {
             let mut rows = [&parked.0[0]; MAX];
-            for (row, parked) in rows.iter_mut().zip(&parked.0).take(LANES) {
+            for (row, parked) in rows.iter_mut().paired_with(&parked.0).take(LANES) {
                 *row = parked;
             }
             self.load(&rows)
@@ -218,7 +223,7 @@ impl Sha1 {
         let mut now = *state;
         macro_rules! step {
             ($i:expr) => {
-                for ((abcd, e), words) in now.iter_mut().zip(&mut message) {
+                for ((abcd, e), words) in now.iter_mut().paired_with(&mut message) {
                     if $i >= 4 {
                         let next = one!(_mm_sha1msg1_epu32, words[$i % 4], words[($i + 1) % 4]);
                         let next = one!(_mm_xor_si128, next, words[($i + 2) % 4]);
@@ -238,7 +243,7 @@ impl Sha1 {
             };
         }
         each!(step: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
-        for (state, (abcd, e)) in state.iter_mut().zip(now) {
+        for (state, (abcd, e)) in state.iter_mut().paired_with(now) {
             state.0 = one!(_mm_add_epi32, state.0, abcd);
             state.1 = one!(_mm_sha1nexte_epu32, e, state.1);
         }
@@ -302,7 +307,9 @@ impl Engine<64> for Sha1 {
 
     #[inline(always)]
     fn park(self, state: State1, parked: &mut Parked) {
-        parked.0.iter_mut().zip(state).for_each(|(to, state)| self.store_one(state, to));
+        for (to, state) in parked.0.iter_mut().paired_with(state) {
+            self.store_one(state, to);
+        }
     }
 
     #[inline(always)]
@@ -311,7 +318,7 @@ impl Engine<64> for Sha1 {
         let length = one!(_mm_set_epi32, 0, 0, 0, 8 * (64 + 4 * digest) as i32);
         let zero = one!(_mm_setzero_si128);
         let mut message = [[zero; 4]; LANES];
-        for (words, (abcd, e)) in message.iter_mut().zip(hashes) {
+        for (words, (abcd, e)) in message.iter_mut().paired_with(hashes) {
             *words = [abcd, one!(_mm_or_si128, e, end), zero, length];
         }
         message
@@ -320,7 +327,7 @@ impl Engine<64> for Sha1 {
     #[inline(always)]
     fn macs(self, _: usize, state: State1, macs: &mut States) {
         let order = one!(_mm_set_epi64x, REVERSE.0, REVERSE.1);
-        for (to, (abcd, e)) in macs.0.iter_mut().zip(state) {
+        for (to, (abcd, e)) in macs.0.iter_mut().paired_with(state) {
             store(to, 0, one!(_mm_shuffle_epi8, abcd, order));
             store(
                 to,
@@ -350,7 +357,7 @@ impl Sha256 {
             ($i:expr) => {
                 // SAFETY: the reference is valid for 16 bytes, and the load needs no alignment.
                 let k = unsafe { _mm_loadu_si128(K[$i].as_ptr().cast()) };
-                for ((abef, cdgh), words) in now.iter_mut().zip(&mut message) {
+                for ((abef, cdgh), words) in now.iter_mut().paired_with(&mut message) {
                     if $i >= 4 {
                         let last = words[($i + 3) % 4];
                         let next = one!(_mm_sha256msg1_epu32, words[$i % 4], words[($i + 1) % 4]);
@@ -369,7 +376,7 @@ impl Sha256 {
             };
         }
         each!(step: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
-        for (state, now) in state.iter_mut().zip(now) {
+        for (state, now) in state.iter_mut().paired_with(now) {
             state.0 = one!(_mm_add_epi32, state.0, now.0);
             state.1 = one!(_mm_add_epi32, state.1, now.1);
         }
@@ -450,7 +457,9 @@ impl Engine<64> for Sha256 {
 
     #[inline(always)]
     fn park(self, state: State2, parked: &mut Parked) {
-        parked.0.iter_mut().zip(state).for_each(|(to, state)| self.store_one(state, to));
+        for (to, state) in parked.0.iter_mut().paired_with(state) {
+            self.store_one(state, to);
+        }
     }
 
     #[inline(always)]
@@ -462,7 +471,7 @@ impl Engine<64> for Sha256 {
         let keep = kept(digest);
         let length = one!(_mm_set_epi32, 8 * (64 + 4 * digest) as i32, 0, 0, 0);
         let mut message = [[zero; 4]; LANES];
-        for (words, hash) in message.iter_mut().zip(hashes) {
+        for (words, hash) in message.iter_mut().paired_with(hashes) {
             let (abcd, efgh) = self.words(hash);
             let efgh = one!(_mm_or_si128, one!(_mm_and_si128, efgh, keep), end);
             *words = [abcd, efgh, after, length];
@@ -474,7 +483,7 @@ impl Engine<64> for Sha256 {
     fn macs(self, digest: usize, state: State2, macs: &mut States) {
         let keep = kept(digest);
         let order = one!(_mm_set_epi64x, SWAP.0, SWAP.1);
-        for (to, state) in macs.0.iter_mut().zip(state) {
+        for (to, state) in macs.0.iter_mut().paired_with(state) {
             let (abcd, efgh) = self.words(state);
             store(to, 0, one!(_mm_shuffle_epi8, abcd, order));
             store(to, 1, one!(_mm_shuffle_epi8, one!(_mm_and_si128, efgh, keep), order));

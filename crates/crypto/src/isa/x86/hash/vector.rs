@@ -1,5 +1,6 @@
 //! Hashing in registers of words: one message per word.
 
+use crate::pairs::PairedWith;
 use std::marker::PhantomData;
 
 use super::{
@@ -110,7 +111,7 @@ impl<W: Words, H: Hash<W>, const B: usize> Engine<B> for Vector<W, H> {
 
     #[inline(always)]
     fn park(self, state: State<W>, parked: &mut Parked) {
-        for (word, row) in state.iter().zip(&mut parked.0).take(H::WORDS) {
+        for (word, row) in state.iter().paired_with(&mut parked.0).take(H::WORDS) {
             self.0.store_row(*word, row);
         }
     }
@@ -118,7 +119,7 @@ impl<W: Words, H: Hash<W>, const B: usize> Engine<B> for Vector<W, H> {
     #[inline(always)]
     fn resume(self, parked: &Parked) -> State<W> {
         let mut state = [self.0.number(0); 8];
-        for (word, row) in state.iter_mut().zip(&parked.0).take(H::WORDS) {
+        for (word, row) in state.iter_mut().paired_with(&parked.0).take(H::WORDS) {
             *word = self.0.load_row(row);
         }
         state
@@ -133,7 +134,7 @@ impl<W: Words, H: Hash<W>, const B: usize> Engine<B> for Vector<W, H> {
 
     #[inline(always)]
     fn hand(self, from: &Parked, lane: usize, to: &mut Parked, to_lane: usize) {
-        for (from, to) in from.0.iter().zip(&mut to.0).take(H::WORDS) {
+        for (from, to) in from.0.iter().paired_with(&mut to.0).take(H::WORDS) {
             copy_word::<W>(from, lane, to, to_lane);
         }
     }
