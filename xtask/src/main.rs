@@ -10,6 +10,7 @@ mod flags;
 mod fuzz;
 mod header;
 mod interop;
+mod kernel_calls;
 mod layers;
 mod levels;
 mod programs;

@@ -41,7 +41,7 @@ impl Concerned {
         }
         match step {
             "audit" => false,
-            "flags" => self.touched.contains("crypto"),
+            "flags" | "kernels" => self.touched.contains("crypto"),
             "clippy" | "test" => !self.packages.is_empty(),
             "tiers" => self.has("crypto") || self.has("ipsec"),
             "c-library" => self.has("capi"),
