@@ -299,7 +299,7 @@ impl<W: Hashing> Message<'_, W> {
                         }
                     }
                 }
-                None => (1..10).for_each(|round| self.round(&mut states, round)),
+                None => self.early_rounds(&mut states),
             }
             self.late_rounds(&mut states);
             for i in 0..G {
@@ -382,7 +382,7 @@ impl<W: Hashing> Message<'_, W> {
         let blocks = if W::BLOCKS == 1 { N } else { len.div_ceil(16) };
         let Some((front, back)) = data.split_at_mut_checked(size * (N - 1)) else { return };
         let mut states = self.states::<N>();
-        (1..10).for_each(|round| self.round(&mut states, round));
+        self.early_rounds(&mut states);
         self.late_rounds(&mut states);
         let mut hashed = [w.zero(); N];
         for i in 0..N {
@@ -435,6 +435,14 @@ impl<W: Hashing> Message<'_, W> {
         let key = self.w.splat(&self.tables.round_keys[round]);
         for state in states {
             *state = self.w.round(*state, key);
+        }
+    }
+
+    /// All rounds before the tenth. A loop, as a closure need not be inlined: its instructions then are calls.
+    #[inline(always)]
+    fn early_rounds<const N: usize>(&self, states: &mut [W::V; N]) {
+        for round in 1..10 {
+            self.round(states, round);
         }
     }
 

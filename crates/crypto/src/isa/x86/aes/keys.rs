@@ -68,10 +68,9 @@ impl<L: Lanes> Task<L> for ExpandCbcMac<'_> {
             MacAlg::AesXcbc => {
                 let bits = KeyBits::Aes128;
                 expand(l, bits, key, &mut out.round_keys);
-                let derive = |keys, byte| l.to_bytes(encrypt(l, bits, keys, l.load(&[byte; 16])));
-                let mut first = derive(&out.round_keys, 1);
-                out.whole.0 = derive(&out.round_keys, 2);
-                out.padded.0 = derive(&out.round_keys, 3);
+                let mut first = derive(l, bits, &out.round_keys, 1);
+                out.whole.0 = derive(l, bits, &out.round_keys, 2);
+                out.padded.0 = derive(l, bits, &out.round_keys, 3);
                 expand(l, bits, &first, &mut out.round_keys);
                 first.zeroize();
             }
@@ -86,6 +85,12 @@ impl<L: Lanes> Task<L> for ExpandCbcMac<'_> {
             MacAlg::Null | MacAlg::Hmac(_) => {}
         }
     }
+}
+
+/// One of the keys of XCBC: a block of one byte's value, encrypted. No closure, which need not be inlined.
+#[inline(always)]
+fn derive<L: Lanes>(l: L, bits: KeyBits, keys: &RoundKeys, byte: u8) -> [u8; 16] {
+    l.to_bytes(encrypt(l, bits, keys, l.load(&[byte; 16])))
 }
 
 /// Expands a key (FIPS 197 section 5.2).
