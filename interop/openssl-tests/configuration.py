@@ -21,6 +21,7 @@ activate = 1
 [convoy_sect]
 module = {provider}
 activate = 1
+offer = all
 
 [evp_properties]
 default_properties = ?provider=convoy

@@ -18,6 +18,9 @@ const EXAMPLES: &str = "crates/capi/examples";
 /// Where libraries go, below the prefix: not where they go if nothing is said.
 const LIBDIR: &str = "lib64";
 
+/// The folder of what is installed with its symbols.
+const UNSTRIPPED: &str = "unstripped";
+
 /// Where they go in Debian and its kin.
 const MULTIARCH: &str = "lib/x86_64-linux-gnu";
 
@@ -86,6 +89,9 @@ fn check(workspace: &Workspace, build: Build) -> Result<Tally> {
     install(workspace, build, &prefix, LIBDIR, &[])?;
     let mut sum = header_alone(&prefix)?;
     sum.add(stripped(workspace, build, &prefix, &folder)?);
+    if matches!(build, Build::Release) {
+        sum.add(inlined(&folder.join(UNSTRIPPED))?);
+    }
     sum.add(names::check(&prefix, &folder)?);
     for libdir in [LIBDIR, MULTIARCH] {
         sum.add(match moved(workspace, build, &folder, libdir) {
@@ -139,7 +145,7 @@ fn install(
 
 /// What was installed has no debug information, unless that was asked for.
 fn stripped(workspace: &Workspace, build: Build, prefix: &Path, folder: &Path) -> Result<Tally> {
-    let whole = folder.join("unstripped");
+    let whole = folder.join(UNSTRIPPED);
     install(workspace, build, &whole, LIBDIR, &["STRIP="])?;
     let mut sum = Tally::default();
     for name in ["libconvoy_crypto.so", "libconvoy_crypto.a"] {
@@ -156,6 +162,23 @@ fn stripped(workspace: &Workspace, build: Build, prefix: &Path, folder: &Path) -
         }
     }
     Ok(sum)
+}
+
+/// No intrinsic is called as a function. It is an instruction; but in a closure that the compiler does not inline it
+/// is none, and the kernel then takes many times as long.
+fn inlined(prefix: &Path) -> Result<Tally> {
+    let file = prefix.join(LIBDIR).join("libconvoy_crypto.so");
+    let output = Command::new("readelf").args(["--wide", "--symbols"]).arg(&file).output()?;
+    let symbols = String::from_utf8_lossy(&output.stdout);
+    ensure!(symbols.contains("convoy_crypto"), "{} has no symbols", file.display());
+    let is_intrinsic = |line: &&str| line.contains("core_arch") && line.contains("_mm");
+    let called: Vec<_> = symbols.lines().filter(is_intrinsic).collect();
+    if called.is_empty() {
+        return Ok(Tally::pass());
+    }
+    called.iter().for_each(|line| println!("{line}"));
+    let file = file.display();
+    Ok(Tally::fail(format!("c-library: {file} calls {} intrinsics", called.len())))
 }
 
 fn has_static_libc(folder: &Path) -> Result<bool> {

@@ -98,6 +98,12 @@ impl Cpu {
         self.proofs.has_sha_ni()
     }
 
+    /// Whether the processor is AMD's. On some tiers what is fast depends on the maker.
+    #[must_use]
+    pub fn is_by_amd(&self) -> bool {
+        isa::is_by_amd()
+    }
+
     pub(crate) fn proofs(&self) -> &Proofs {
         &self.proofs
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use convoy_crypto::{AeadKey, Cpu, Shared, Suite, Tier, manager::ChaChaStream};
+use convoy_crypto::{AeadKey, Cpu, Shared, Suite, manager::ChaChaStream};
 use zeroize::Zeroize;
 
 use crate::{
@@ -16,12 +16,6 @@ pub const KEY: usize = 32;
 
 /// Bytes of an IV.
 pub const IV: usize = 12;
-
-/// Whether it is worth while here: with the CPU tier `vaes512` it is faster than OpenSSL's own.
-#[must_use]
-pub fn is_offered() -> bool {
-    Cpu::detect().is_ok_and(|cpu| cpu.best() == Tier::Vaes512)
-}
 
 /// One direction of a user of ChaCha20-Poly1305: a key, an IV, and a message or record on its way.
 ///

@@ -7,9 +7,10 @@
 //!
 //! * [`gcm`](mod@gcm) is what OpenSSL calls a cipher context, in safe Rust: keys, IVs, tags, records
 //!   of TLS 1.2, and messages in any number of parts, by which TLS 1.3 and everybody else works.
-//! * [`chacha`] is that of ChaCha20-Poly1305, which is offered where it is faster than OpenSSL's own.
+//! * [`chacha`] is that of ChaCha20-Poly1305.
 //! * [`cbc`] is that of the composites of AES-CBC and HMAC: records of TLS 1.0 to 1.2, one by one or several
 //!   at once.
+//! * [`offer`] says which of them are offered: those that are no slower on this processor than OpenSSL's own.
 //! * `ffi` is the border: dispatch tables, parameters, errors. All unsafe code is there. A panic ends
 //!   at the border as an error.
 //! * [`stats`] counts what was done in a file that processes share.
@@ -25,6 +26,7 @@ pub mod differences {}
 #[allow(unsafe_code)]
 mod ffi;
 pub mod gcm;
+pub mod offer;
 mod random;
 mod reason;
 pub mod stats;

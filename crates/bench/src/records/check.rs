@@ -32,7 +32,7 @@ pub(super) fn compare(sides: [Party<'_>; 2], subject: Subject) -> Result<Vec<u8>
     let sealer = Subject { call: sealer(subject.call), ..subject };
     let sealed = [seal(sides[0], sealer)?, seal(sides[1], sealer)?];
     match sealer.call {
-        Call::Part | Call::Tls13Seal if sealed[0] != sealed[1] => {
+        Call::Part | Call::Tls13Seal | Call::PacketSeal if sealed[0] != sealed[1] => {
             return Err(disagreement(format!(
                 "{} and {} seal to different bytes",
                 sides[0].0, sides[1].0
@@ -52,6 +52,7 @@ pub(super) fn compare(sides: [Party<'_>; 2], subject: Subject) -> Result<Vec<u8>
 fn sealer(call: Call) -> Call {
     match call {
         Call::Tls13Open => Call::Tls13Seal,
+        Call::PacketOpen => Call::PacketSeal,
         Call::Tls12Open | Call::Key | Call::Context => Call::Tls12Seal,
         other => other,
     }
@@ -78,6 +79,7 @@ fn cross(
 ) -> Result<(), RecordError> {
     let call = match subject.call {
         Call::Tls13Seal | Call::Tls13Open => Call::Tls13Open,
+        Call::PacketSeal | Call::PacketOpen => Call::PacketOpen,
         _ => Call::Tls12Open,
     };
     let texts = text(subject.size * subject.call.records());

@@ -43,6 +43,8 @@ pub struct Point {
     pub size: usize,
     /// Records of a call.
     pub records: usize,
+    /// Whether Convoy's provider offers the cipher here, unless every one is asked for.
+    pub offered: bool,
     /// How many rounds there were.
     pub rounds: usize,
     /// Calls of each side in a round.
@@ -129,6 +131,7 @@ impl Sides {
             call: subject.call.name(),
             size: subject.size,
             records: subject.call.records(),
+            offered: true,
             rounds: ratios.len(),
             calls,
             default_ns: median(&times[0]).median,

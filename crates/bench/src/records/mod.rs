@@ -74,6 +74,10 @@ pub enum Call {
     Tls13Seal,
     /// One opened.
     Tls13Open,
+    /// A packet sealed as OpenVPN does it: IV, header, text from one place to another, end, tag.
+    PacketSeal,
+    /// One opened.
+    PacketOpen,
     /// The next part of a message that does not end.
     Part,
     /// Four records sealed in one call.
@@ -88,11 +92,13 @@ pub enum Call {
 
 impl Call {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Tls12Seal,
         Self::Tls12Open,
         Self::Tls13Seal,
         Self::Tls13Open,
+        Self::PacketSeal,
+        Self::PacketOpen,
         Self::Part,
         Self::Multiblock4,
         Self::Multiblock8,
@@ -108,6 +114,8 @@ impl Call {
             Self::Tls12Open => "tls12-open",
             Self::Tls13Seal => "tls13-seal",
             Self::Tls13Open => "tls13-open",
+            Self::PacketSeal => "packet-seal",
+            Self::PacketOpen => "packet-open",
             Self::Part => "part",
             Self::Multiblock4 => "multiblock-4",
             Self::Multiblock8 => "multiblock-8",
@@ -119,7 +127,11 @@ impl Call {
     /// Whether a cipher is called so.
     fn suits(self, cipher: RecordCipher) -> bool {
         match self {
-            Self::Tls13Seal | Self::Tls13Open | Self::Part => cipher.is_aead(),
+            Self::Tls13Seal
+            | Self::Tls13Open
+            | Self::PacketSeal
+            | Self::PacketOpen
+            | Self::Part => cipher.is_aead(),
             Self::Multiblock4 | Self::Multiblock8 => !cipher.is_aead(),
             _ => true,
         }
@@ -136,7 +148,7 @@ impl Call {
     }
 
     fn opens(self) -> bool {
-        matches!(self, Self::Tls12Open | Self::Tls13Open)
+        matches!(self, Self::Tls12Open | Self::Tls13Open | Self::PacketOpen)
     }
 }
 
@@ -158,6 +170,9 @@ pub const SIZES: [usize; 4] = [64, 256, 1424, 16_384];
 /// Sizes of parts.
 pub const PARTS: [usize; 5] = [16, 64, 256, 1024, 16_384];
 
+/// Sizes of packets that are measured if none are named.
+pub const PACKETS: [usize; 3] = [64, 256, 1400];
+
 /// Fewest bytes of a record among several: libssl splits no finer.
 const LEAST_OF_SEVERAL: usize = 512;
 
@@ -175,20 +190,32 @@ pub struct Subject {
     pub size: usize,
 }
 
+/// Sizes at which calls are measured.
+#[derive(Clone, Debug)]
+pub struct Sizes {
+    /// Bytes of text of records.
+    pub records: Vec<usize>,
+    /// Bytes of text of packets.
+    pub packets: Vec<usize>,
+    /// Bytes of parts.
+    pub parts: Vec<usize>,
+}
+
 impl Subject {
-    /// The points of some ciphers at some sizes of records.
+    /// The points of some ciphers at some sizes.
     #[must_use]
-    pub fn all(ciphers: &[RecordCipher], sizes: &[usize], parts: &[usize]) -> Vec<Self> {
+    pub fn all(ciphers: &[RecordCipher], sizes: &Sizes) -> Vec<Self> {
         let mut all: Vec<Self> = Vec::new();
         for &cipher in ciphers {
             for call in Call::ALL.into_iter().filter(|call| call.suits(cipher)) {
                 let sizes: Vec<usize> = match call {
                     Call::Key | Call::Context => vec![0],
-                    Call::Part => parts.to_vec(),
+                    Call::Part => sizes.parts.clone(),
+                    Call::PacketSeal | Call::PacketOpen => sizes.packets.clone(),
                     Call::Multiblock4 | Call::Multiblock8 => {
-                        sizes.iter().filter_map(|size| fragment(*size)).collect()
+                        sizes.records.iter().filter_map(|size| fragment(*size)).collect()
                     }
-                    _ => sizes.to_vec(),
+                    _ => sizes.records.clone(),
                 };
                 all.extend(sizes.into_iter().map(|size| Self { cipher, call, size }));
             }
@@ -228,11 +255,13 @@ mod tests {
 
     #[test]
     fn every_cipher_has_its_calls_and_only_those() {
-        let all = Subject::all(&RecordCipher::ALL, &SIZES, &PARTS);
+        let (records, packets, parts) = (SIZES.to_vec(), PACKETS.to_vec(), PARTS.to_vec());
+        let all = Subject::all(&RecordCipher::ALL, &Sizes { records, packets, parts });
         let count = |name: &str| all.iter().filter(|s| s.cipher.name == name).count();
-        // Four calls at four sizes, five parts, key and context; two calls, two of several at two sizes.
-        assert_eq!((count("aes-128-gcm"), count("aes-256-cbc-hmac-sha256")), (23, 14));
-        assert_eq!(count("chacha20-poly1305"), 23);
+        // Four calls at four sizes and two at three, five parts, key and context; two calls, two of several at
+        // two sizes.
+        assert_eq!((count("aes-128-gcm"), count("aes-256-cbc-hmac-sha256")), (29, 14));
+        assert_eq!(count("chacha20-poly1305"), 29);
         let several: Vec<_> = all.iter().filter(|s| s.call == Call::Multiblock8).collect();
         assert!(several.iter().all(|s| [1424, 15_872].contains(&s.size)), "{several:?}");
     }

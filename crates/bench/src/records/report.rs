@@ -49,6 +49,8 @@ pub struct NotOffered {
     pub call: Option<&'static str>,
     /// Who does not have it.
     pub by: &'static str,
+    /// Why, as far as that is known.
+    pub why: Option<String>,
 }
 
 /// By how many blocks the processor does AES, which is what figures of GCM depend on most: `A` is one at a
@@ -83,8 +85,17 @@ impl Report {
     /// One row for each point.
     #[must_use]
     pub fn rows(&self) -> Vec<Vec<String>> {
-        let heading =
-            ["CIPHER", "CALL", "BYTES", "OPENSSL ns", "CONVOY ns", "CONVOY GB/s", "RATIO", "95 %"];
+        let heading = [
+            "CIPHER",
+            "CALL",
+            "BYTES",
+            "OPENSSL ns",
+            "CONVOY ns",
+            "CONVOY GB/s",
+            "RATIO",
+            "95 %",
+            "",
+        ];
         let mut rows = vec![heading.map(str::to_owned).to_vec()];
         for point in &self.points {
             let bytes = point.size * point.records;
@@ -101,6 +112,7 @@ impl Report {
                 rate,
                 format!("{:.2}", point.ratio.median),
                 format!("{:.2}–{:.2}", point.ratio.low, point.ratio.high),
+                if point.offered { String::new() } else { "not offered".to_owned() },
             ]);
         }
         rows
@@ -110,9 +122,10 @@ impl Report {
     #[must_use]
     pub fn missing(&self) -> String {
         let mut text = String::new();
-        for NotOffered { cipher, call, by } in &self.not_offered {
+        for NotOffered { cipher, call, by, why } in &self.not_offered {
             let call = call.map(|call| format!(" {call}")).unwrap_or_default();
-            text += &format!("not offered: {cipher}{call}, by {by}\n");
+            let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+            text += &format!("not offered: {cipher}{call}, by {by}{why}\n");
         }
         for line in &self.failed {
             text += &format!("failed: {line}\n");
@@ -149,14 +162,31 @@ mod tests {
             provider: PathBuf::from("/lib/x.so"),
             points: Vec::new(),
             not_offered: vec![
-                NotOffered { cipher: "aes-128-cbc-hmac-sha1", call: None, by },
-                NotOffered { cipher: "aes-256-cbc-hmac-sha1", call: Some("multiblock-4"), by },
+                NotOffered {
+                    cipher: "aes-128-cbc-hmac-sha1",
+                    call: None,
+                    by,
+                    why: Some("it is slow".to_owned()),
+                },
+                NotOffered {
+                    cipher: "aes-256-cbc-hmac-sha1",
+                    call: Some("multiblock-4"),
+                    by,
+                    why: None,
+                },
             ],
             failed: vec!["aes-128-gcm key: no".to_owned()],
         };
         let text = report.missing();
-        assert!(text.starts_with("not offered: aes-128-cbc-hmac-sha1, by Convoy's provider\n"));
-        assert!(text.contains("aes-256-cbc-hmac-sha1 multiblock-4, by"), "{text}");
+        assert!(
+            text.starts_with(
+                "not offered: aes-128-cbc-hmac-sha1, by Convoy's provider: it is slow\n"
+            )
+        );
+        assert!(
+            text.contains("aes-256-cbc-hmac-sha1 multiblock-4, by Convoy's provider\n"),
+            "{text}"
+        );
         assert!(text.ends_with("failed: aes-128-gcm key: no\n"), "{text}");
         assert!(report.head().contains("class A: tier aesni, SHA extensions not used"));
     }

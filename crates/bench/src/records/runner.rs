@@ -98,9 +98,12 @@ impl Runner {
         let seals = !subject.call.opens();
         let context = keyed(cipher, subject, &keys, seals)?;
         let several = subject.call.records();
-        let input = if several > 1 { text(several * subject.size) } else { Vec::new() };
+        let has_input = several > 1 || subject.call == Call::PacketSeal;
+        let input = if has_input { text(several * subject.size) } else { Vec::new() };
         let arena = if seals {
             vec![0; front(subject.cipher) + several * (subject.size + GROWTH)]
+        } else if subject.call == Call::PacketOpen {
+            vec![0; sealed.len()]
         } else {
             vec![0; sealed.len() * batch(sealed.len())]
         };
@@ -111,7 +114,10 @@ impl Runner {
 
     /// Calls between two looks at the clock at most.
     pub(super) fn batch(&self) -> usize {
-        if self.subject.call.opens() { batch(self.sealed.len()) } else { usize::MAX }
+        match self.subject.call {
+            Call::Tls12Open | Call::Tls13Open => batch(self.sealed.len()),
+            _ => usize::MAX,
+        }
     }
 
     /// Makes ready for a batch; not measured.
@@ -151,6 +157,9 @@ impl Runner {
                 let records = self.arena.chunks_exact_mut(self.sealed.len());
                 records.take(calls).try_for_each(|record| open_message(&mut self.context, record))
             }
+            Call::PacketSeal => (0..calls).try_for_each(|_| self.seal_packet()),
+            Call::PacketOpen => (0..calls)
+                .try_for_each(|_| open_packet(&mut self.context, &self.sealed, &mut self.arena)),
             Call::Part => {
                 (0..calls).try_for_each(|_| self.context.in_place(&mut self.arena[..size]))
             }
@@ -195,6 +204,21 @@ impl Runner {
         self.context.tag(tag)
     }
 
+    /// Seals the next packet, from where it lies to another place.
+    #[inline(always)]
+    fn seal_packet(&mut self) -> Result<(), Refused> {
+        let [nonce, head] = packet(self.number);
+        self.number += 1;
+        let room = self.arena.split_at_mut_checked(self.subject.size);
+        let (text, rest) = room.ok_or(Refused("a packet without room"))?;
+        let tag = rest.first_chunk_mut().ok_or(Refused("a tag without room"))?;
+        self.context.iv(&nonce)?;
+        self.context.aad(&head[..8])?;
+        self.context.to_other_place(&self.input, text)?;
+        self.context.finish()?;
+        self.context.tag(tag)
+    }
+
     /// Seals several records; gives the length of them all.
     #[inline(always)]
     fn seal_several(&mut self) -> Result<usize, Refused> {
@@ -213,6 +237,10 @@ impl Runner {
             Call::Tls13Seal | Call::Tls13Open => {
                 self.arena[..size].copy_from_slice(&text(size));
                 self.seal_message()?;
+                Ok(self.arena[..size + TAG].to_vec())
+            }
+            Call::PacketSeal => {
+                self.seal_packet()?;
                 Ok(self.arena[..size + TAG].to_vec())
             }
             Call::Part => {
@@ -242,7 +270,7 @@ impl Runner {
         }
     }
 
-    /// Opens a record of TLS 1.2 with a number of its own, or one of TLS 1.3: the text.
+    /// Opens a record of TLS 1.2 with a number of its own, one of TLS 1.3, or a packet: the text.
     pub(super) fn opened(&mut self, number: u64, record: &[u8]) -> Result<Vec<u8>, Refused> {
         let mut record = record.to_vec();
         let (len, front) = (self.subject.size, front(self.subject.cipher));
@@ -250,6 +278,12 @@ impl Runner {
             open_message(&mut self.context, &mut record)?;
             record.truncate(len);
             return Ok(record);
+        }
+        if self.subject.call == Call::PacketOpen {
+            let mut text = vec![0; record.len()];
+            open_packet(&mut self.context, &record, &mut text)?;
+            text.truncate(len);
+            return Ok(text);
         }
         self.context.tls_aad(header(number, record.len()))?;
         self.context.in_place(&mut record)?;
@@ -290,6 +324,26 @@ fn open_message(context: &mut Context, record: &mut [u8]) -> Result<(), Refused>
     context.finish()
 }
 
+/// Nonce and header of a packet, the latter with room behind its 8 bytes: where it goes to, and its number.
+#[inline(always)]
+fn packet(number: u64) -> [[u8; 12]; 2] {
+    let mut head = [0x48, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0];
+    head[4..8].copy_from_slice(&(number as u32).to_be_bytes());
+    [nonce(number), head]
+}
+
+/// Opens the first packet, text and tag, into another place.
+#[inline(always)]
+fn open_packet(context: &mut Context, whole: &[u8], text: &mut [u8]) -> Result<(), Refused> {
+    let (sealed, tag) = whole.split_last_chunk::<TAG>().ok_or(Refused("a packet too short"))?;
+    let [nonce, head] = packet(1);
+    context.iv(&nonce)?;
+    context.aad(&head[..8])?;
+    context.to_other_place(sealed, text)?;
+    context.set_tag(&mut { *tag })?;
+    context.finish()
+}
+
 /// A context with its keys, as libssl makes one.
 fn keyed(
     cipher: &Rc<Cipher>,
@@ -299,7 +353,10 @@ fn keyed(
 ) -> Result<Context, Refused> {
     let mut context = Context::new(cipher, seals)?;
     match (subject.cipher.kind, subject.call) {
-        (Kind::Gcm | Kind::ChaCha, Call::Tls13Seal | Call::Tls13Open | Call::Part) => {
+        (
+            Kind::Gcm | Kind::ChaCha,
+            Call::Tls13Seal | Call::Tls13Open | Call::PacketSeal | Call::PacketOpen | Call::Part,
+        ) => {
             context.set_iv_len(12)?;
             context.key(&keys.key, None)?;
         }

@@ -17,6 +17,8 @@ use serde::Serialize;
 use crate::cli::{CryptoArgs, CryptoVerb};
 use crate::exit::{Exit, Stop};
 use crate::output;
+#[cfg(feature = "provider")]
+use crate::verbs::openssl_conf::offered::Offered;
 use drivers::DriverRow;
 
 #[derive(Serialize)]
@@ -25,6 +27,9 @@ struct Report {
     engines: Vec<EngineRow>,
     algorithms: Vec<AlgorithmRow>,
     drivers: Vec<DriverRow>,
+    /// What the OpenSSL provider offers on this machine.
+    #[cfg(feature = "provider")]
+    provider: Vec<Offered>,
     /// Instructions that every tier needs, because the compiler was told so; none usually.
     assumed: Vec<&'static str>,
 }
@@ -94,6 +99,8 @@ pub(super) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
         engines: engines(),
         algorithms: algorithms(&cpu)?,
         drivers,
+        #[cfg(feature = "provider")]
+        provider: Offered::with(&cpu, false),
         assumed: assumed_features().collect(),
     };
     if args.json {
@@ -252,6 +259,8 @@ fn text(report: &Report) -> String {
     }));
     let drivers = drivers::cells(&report.drivers);
     let tables = [tiers, engines, algorithms, drivers].map(|rows| output::table(&rows)).join("\n");
+    #[cfg(feature = "provider")]
+    let tables = format!("{tables}\n{}", output::table(&offered(&report.provider)));
     if report.assumed.is_empty() {
         return tables;
     }
@@ -260,4 +269,15 @@ fn text(report: &Report) -> String {
          needs: {}\n",
         report.assumed.join(" ")
     )
+}
+
+/// What the OpenSSL provider offers, row by row.
+#[cfg(feature = "provider")]
+fn offered(ciphers: &[Offered]) -> Vec<Vec<String>> {
+    let heading = ["CIPHER OF THE OPENSSL PROVIDER", "STATE", "WHY"].map(str::to_owned);
+    let row = |cipher: &Offered| {
+        let state = if cipher.offered { "offered" } else { "not offered" };
+        vec![cipher.cipher.to_owned(), state.to_owned(), cipher.why.clone().unwrap_or_default()]
+    };
+    [heading.to_vec()].into_iter().chain(ciphers.iter().map(row)).collect()
 }

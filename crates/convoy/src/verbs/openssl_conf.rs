@@ -5,12 +5,13 @@ mod grammar;
 mod judge;
 mod listed;
 pub(in crate::verbs) mod module;
+pub(in crate::verbs) mod offered;
 mod parse;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use convoy_openssl::PROVIDER;
+use convoy_openssl::{PROVIDER, offer};
 use serde::Serialize;
 
 use crate::exit::{Exit, Stop};
@@ -18,12 +19,15 @@ use crate::output;
 pub use args::{HELP, OpensslConfArgs};
 use judge::{Finding, Judgement};
 use listed::Listed;
-use parse::Conf;
+use offered::Offered;
+use parse::{Conf, Entry};
 
 #[derive(Serialize)]
 struct Report {
     errors: Vec<Finding>,
     warnings: Vec<Finding>,
+    /// What the provider offers on this machine with the configuration, whatever else is wrong with that.
+    ciphers: Vec<Offered>,
 }
 
 pub(super) fn run(args: &OpensslConfArgs) -> anyhow::Result<Exit> {
@@ -36,13 +40,16 @@ pub(super) fn run(args: &OpensslConfArgs) -> anyhow::Result<Exit> {
 fn check(file: &Path, is_json: bool) -> anyhow::Result<Exit> {
     let conf = Conf::load(file).map_err(|error| Stop::usage(error.to_string()))?;
     let Judgement { errors, warnings } = judge::judge(&conf);
-    let report = Report { errors, warnings };
+    let all = convoy_says(&conf, offer::KEY).is_some_and(|entry| entry.value == offer::EVERY);
+    let report = Report { errors, warnings, ciphers: Offered::here(all)? };
     if is_json {
         output::json(&report)?;
     } else {
         if report.errors.is_empty() {
             let word = if report.warnings.is_empty() { "good" } else { "usable, with warnings" };
-            output::print(&format!("{}: {word}\n", file.display()))?;
+            let mut text = format!("{}: {word}\n", file.display());
+            report.ciphers.iter().for_each(|cipher| text += &format!("{cipher}\n"));
+            output::print(&text)?;
         }
         report.warnings.iter().for_each(|finding| eprintln!("warning: {finding}"));
         report.errors.iter().for_each(|finding| eprintln!("error: {finding}"));
@@ -62,7 +69,9 @@ fn write(args: &OpensslConfArgs) -> anyhow::Result<Exit> {
         Err(_) if !args.system.exists() => None,
         Err(error) => return Err(Stop::usage(error.to_string())),
     };
-    output::bytes(&text(&module, stats.as_deref(), system.as_ref()))?;
+    let mut lines = Lines(text(&module, stats.as_deref(), system.as_ref()));
+    lines.tell(&Offered::here(false)?);
+    output::bytes(&lines.0)?;
     Ok(Exit::Ok)
 }
 
@@ -74,14 +83,18 @@ pub(in crate::verbs) fn alone(module: &Path, stats: &Path) -> Vec<u8> {
 /// The file of counters that a configuration names, if it can be read and lists Convoy.
 pub(in crate::verbs) fn stats(file: &Path) -> Option<PathBuf> {
     let conf = Conf::load(file).ok()?;
+    let stats = convoy_says(&conf, convoy_openssl::stats::KEY)?;
+    (!stats.path.as_os_str().is_empty()).then(|| stats.path.clone())
+}
+
+/// What the section of Convoy's provider says by a name.
+fn convoy_says<'a>(conf: &'a Conf, name: &str) -> Option<&'a Entry> {
     let starts =
         [START, START_OF_NODE].into_iter().filter_map(|name| conf.value(Conf::DEFAULT, name));
     let lists = starts.filter_map(|start| conf.value(start, "providers"));
-    let mut listed =
-        lists.flat_map(|list| conf.section(list)).map(|entry| Listed::of(&conf, entry));
+    let mut listed = lists.flat_map(|list| conf.section(list)).map(|entry| Listed::of(conf, entry));
     let convoy = listed.find(Listed::is_convoy)?;
-    let stats = conf.entry(&convoy.entry.value, convoy_openssl::stats::KEY)?;
-    (!stats.path.as_os_str().is_empty()).then(|| stats.path.clone())
+    conf.entry(&convoy.entry.value, name)
 }
 
 /// The lines of a configuration, as they grow.
@@ -98,6 +111,12 @@ impl Lines {
         self.raw(" = ");
         self.0.extend(grammar::quoted(value.as_ref()));
         self.raw("\n");
+    }
+
+    /// What is offered here. The file may be for another machine.
+    fn tell(&mut self, ciphers: &[Offered]) {
+        self.raw("\n# What is not offered comes from the default provider, too:\n");
+        ciphers.iter().for_each(|cipher| self.raw(&format!("# {cipher}\n")));
     }
 
     /// What the system has in a section, but for some names.

@@ -66,6 +66,8 @@ fn crypto_lists_tiers_engines_and_algorithms() {
     assert_eq!(tiers.iter().filter(|tier| tier["state"] == "in use").count(), 1);
     assert!(tiers.iter().any(|tier| tier["name"] == "portable"));
     assert!(report["engines"].as_array().unwrap().iter().any(|e| e["name"] == "inline"));
+    let ciphers = report["provider"].as_array().unwrap();
+    assert!(ciphers.iter().all(|cipher| cipher["offered"] == cipher["why"].is_null()), "{report}");
     // What the compiler was told of, it was told for all of this build.
     let assumed = convoy_crypto::assumed_features().collect::<Vec<_>>();
     assert_eq!(report["assumed"], serde_json::json!(assumed));

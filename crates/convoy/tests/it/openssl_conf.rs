@@ -8,6 +8,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use convoy_crypto::Cpu;
+use convoy_openssl::offer::Cipher;
+
 use crate::common::{convoy, text};
 
 /// The provider's library, as cargo built it for these tests.
@@ -48,6 +51,16 @@ fn what_openssl_conf_prints_leads_openssl_to_convoy_and_its_counts_can_be_seen()
     fs::write(&conf, &printed.stdout).unwrap();
     let checked = convoy(&["openssl-conf", "--check", &conf]);
     assert_eq!(checked.status.code(), Some(0), "{}", text(&checked.stderr));
+    // Each cipher in a line of its own: whether it is offered here, or why not.
+    let said = text(&checked.stdout);
+    for cipher in Cipher::ALL {
+        let line = said.lines().find(|line| line.starts_with(&format!("{} is ", cipher.name())));
+        let line = line.unwrap_or_else(|| panic!("{}: {said}", cipher.name()));
+        let why = cipher.withheld(&Cpu::detect().unwrap());
+        assert_eq!(line.contains(" not offered "), why.is_some(), "{line}");
+        assert!(line.ends_with(&why.unwrap_or_default()), "{line}");
+        assert!(text(&printed.stdout).contains(&format!("# {line}\n")), "{line}");
+    }
 
     let strict = path("strict.cnf");
     fs::write(&strict, text(&printed.stdout).replace("?provider", "provider")).unwrap();

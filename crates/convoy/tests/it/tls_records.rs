@@ -4,6 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+use convoy_crypto::Tier;
+
 use crate::common::{convoy, text};
 
 /// The provider, as cargo has put it beside the tests.
@@ -32,8 +34,8 @@ fn records_of_both_providers_agree_and_are_told_in_json() {
     assert!(report["failed"].as_array().unwrap().is_empty());
     let points = report["points"].as_array().unwrap();
     let calls = |cipher: &str| points.iter().filter(|point| point["cipher"] == cipher).count();
-    // Four calls at three sizes, parts at two, key and context.
-    assert_eq!((calls("aes-128-gcm"), calls("aes-256-gcm")), (16, 16));
+    // Six calls at three sizes, parts at two, key and context.
+    assert_eq!((calls("aes-128-gcm"), calls("aes-256-gcm")), (22, 22));
     for point in points {
         let number = |value: &serde_json::Value| value.as_f64().unwrap();
         assert!(number(&point["default_ns"]) > 0.0 && number(&point["convoy_ns"]) > 0.0, "{point}");
@@ -50,6 +52,46 @@ fn records_of_both_providers_agree_and_are_told_in_json() {
         let is_told = named(&report["points"], cipher) || named(&report["not_offered"], cipher);
         assert!(is_told, "{cipher}: {report}");
     }
+}
+
+/// Without the SHA extensions OpenSSL's own composites are faster.
+#[test]
+fn what_is_not_offered_here_is_measured_if_that_is_asked_for() {
+    let provider = provider();
+    let run = |offer: &str| {
+        let words = "bench tls-records --quick --rounds 2 --json --sizes 64 --calls tls12-seal";
+        let mut command = Command::new(env!("CARGO_BIN_EXE_convoy"));
+        command.args(words.split(' ')).args(["--ciphers", "aes-128-gcm,aes-128-cbc-hmac-sha1"]);
+        command.arg("--provider").arg(&provider);
+        command.env("CONVOY_DENY_CPU", "sha-ni").env("CONVOY_PROVIDER_OFFER", offer);
+        let output = command.output().unwrap();
+        let error = text(&output.stderr);
+        if error.contains("OpenSSL is not here") {
+            println!("SKIPPED: {error}");
+            return None;
+        }
+        assert!(output.status.success(), "{error}");
+        Some(serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap())
+    };
+    let Some(report) = run("") else { return };
+    let missing = |report: &serde_json::Value| {
+        let missing = report["not_offered"].as_array().unwrap();
+        missing.iter().find(|it| it["cipher"] == "aes-128-cbc-hmac-sha1").cloned()
+    };
+    let told = missing(&report).unwrap();
+    if told["by"] == "the default provider" {
+        return println!("SKIPPED: the default provider has no composites on this processor");
+    }
+    let why = told["why"].as_str().unwrap();
+    assert!(why.contains("OpenSSL's own is as fast or faster without the "), "{report}");
+    let report = run("all").unwrap();
+    assert_eq!(missing(&report), None, "{report}");
+    for point in report["points"].as_array().unwrap() {
+        let is_composite = point["cipher"] == "aes-128-cbc-hmac-sha1";
+        let is_offered = !is_composite && convoy_crypto::Cpu::detect().unwrap().has(Tier::AesNi);
+        assert_eq!(point["offered"], is_offered, "{point}");
+    }
+    assert_eq!(report["points"].as_array().unwrap().len(), 2);
 }
 
 #[test]

@@ -19,12 +19,23 @@ pub(super) struct Dispatch {
 }
 
 /// `OSSL_ALGORITHM`: names with colons between them, properties, functions. A table ends with null names.
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub(super) struct Algorithm {
     pub(super) names: *const c_char,
     pub(super) properties: *const c_char,
     pub(super) implementation: *const Dispatch,
     pub(super) description: *const c_char,
+}
+
+impl Algorithm {
+    /// What a table ends with.
+    pub(super) const END: Self = Self {
+        names: ptr::null(),
+        properties: ptr::null(),
+        implementation: ptr::null(),
+        description: ptr::null(),
+    };
 }
 
 // SAFETY: its pointers are to constants, which nobody writes.

@@ -1,7 +1,7 @@
 //! The file of counters that processes share.
 
 use std::{
-    ffi::{CStr, c_char, c_int, c_ulong, c_void},
+    ffi::{CStr, c_int, c_void},
     ptr,
     sync::{OnceLock, atomic::AtomicU64},
 };
@@ -14,7 +14,7 @@ use rustix::{
     process::{Resource, getrlimit},
 };
 
-use super::core::Core;
+use super::{core::Core, environment::variable};
 use crate::stats::{BYTES, Counter, MAGIC, ROW, ROWS, Tally};
 
 type Rows = [[AtomicU64; Counter::ALL.len()]; ROWS];
@@ -22,10 +22,8 @@ type Rows = [[AtomicU64; Counter::ALL.len()]; ROWS];
 /// The counters behind the file's first row. They stay mapped until the process ends.
 static FILE: OnceLock<Option<&'static Rows>> = OnceLock::new();
 
-// SAFETY: as the C library that std is linked with declares them (getauxval(3), getenv(3), sched_getcpu(3)).
+// SAFETY: as the C library that std is linked with declares it (sched_getcpu(3)).
 unsafe extern "C" {
-    safe fn getauxval(kind: c_ulong) -> c_ulong;
-    fn getenv(name: *const c_char) -> *const c_char;
     safe fn sched_getcpu() -> c_int;
 }
 
@@ -47,29 +45,10 @@ pub(crate) fn processor() -> usize {
 pub(super) fn open(core: &Core) {
     FILE.get_or_init(|| match core.configured(c"stats").filter(|file| !file.is_empty()) {
         Some(file) => map(file),
-        None => map(of_environment()?),
+        // [`VARIABLE`](crate::stats::VARIABLE).
+        None => map(variable(c"CONVOY_PROVIDER_STATS")?),
     });
     Tally::here().add(Counter::Loaded, 1);
-}
-
-/// The file that the environment names.
-fn of_environment() -> Option<&'static CStr> {
-    /// [`VARIABLE`](crate::stats::VARIABLE).
-    const NAME: &CStr = c"CONVOY_PROVIDER_STATS";
-    // SAFETY: the name ends with 0.
-    let value = unsafe { getenv(NAME.as_ptr()) };
-    if value.is_null() || is_secure() {
-        return None;
-    }
-    // SAFETY: a value is a text that ends with 0, and stays while nobody changes the environment.
-    Some(unsafe { CStr::from_ptr(value) }).filter(|file| !file.is_empty())
-}
-
-/// Whether the process has rights that whoever ran its program lacks (`AT_SECURE`), so that its environment
-/// may not say which file is written.
-fn is_secure() -> bool {
-    const AT_SECURE: c_ulong = 23;
-    getauxval(AT_SECURE) != 0
 }
 
 /// Maps a file of counters; makes it, for its owner alone, if it is not there.

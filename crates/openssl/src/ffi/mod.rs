@@ -9,6 +9,7 @@ mod chacha;
 mod context;
 mod core;
 pub(crate) mod counters;
+mod environment;
 mod gcm;
 mod param;
 mod provider;

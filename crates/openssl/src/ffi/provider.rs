@@ -5,6 +5,7 @@ use std::{
     ptr,
 };
 
+use arrayvec::ArrayVec;
 use convoy_crypto::{Cpu, try_box};
 
 use super::{
@@ -15,10 +16,14 @@ use super::{
     chacha::CHACHA20_POLY1305,
     core::{Algorithm, Core, Dispatch, Failure, Handle, guard, guard_pointer},
     counters,
+    environment::variable,
     gcm::{AES_128_GCM, AES_192_GCM, AES_256_GCM},
     param::{Param, Params},
 };
-use crate::{Reason, chacha};
+use crate::{
+    Reason,
+    offer::{self, Cipher},
+};
 
 /// A table's entry for a function, which loses its signature here.
 macro_rules! dispatch {
@@ -40,6 +45,8 @@ pub(super) use dispatch;
 /// One loading of the provider: libcrypto's `provctx`.
 pub(super) struct Provider {
     pub(super) core: Core,
+    /// The ciphers that are offered, and an end.
+    offered: ArrayVec<Algorithm, { Cipher::ALL.len() + 1 }>,
 }
 
 const OP_CIPHER: c_int = 2;
@@ -55,30 +62,53 @@ const fn algorithm(names: &'static CStr, implementation: &'static [Dispatch]) ->
     }
 }
 
-/// With every name that the default provider has for them: of AES-GCM, libssl asks for the second. The first
-/// one is left out where it is not offered.
-static CIPHERS: [Algorithm; 9] = [
-    algorithm(c"ChaCha20-Poly1305", &CHACHA20_POLY1305),
-    algorithm(c"AES-128-GCM:id-aes128-GCM:2.16.840.1.101.3.4.1.6", &AES_128_GCM),
-    algorithm(c"AES-192-GCM:id-aes192-GCM:2.16.840.1.101.3.4.1.26", &AES_192_GCM),
-    algorithm(c"AES-256-GCM:id-aes256-GCM:2.16.840.1.101.3.4.1.46", &AES_256_GCM),
-    algorithm(c"AES-128-CBC-HMAC-SHA1", &AES_128_CBC_HMAC_SHA1),
-    algorithm(c"AES-256-CBC-HMAC-SHA1", &AES_256_CBC_HMAC_SHA1),
-    algorithm(c"AES-128-CBC-HMAC-SHA256", &AES_128_CBC_HMAC_SHA256),
-    algorithm(c"AES-256-CBC-HMAC-SHA256", &AES_256_CBC_HMAC_SHA256),
-    Algorithm {
-        names: ptr::null(),
-        properties: ptr::null(),
-        implementation: ptr::null(),
-        description: ptr::null(),
-    },
+/// With every name that the default provider has for them: of AES-GCM, libssl asks for the second.
+static CIPHERS: [(Cipher, Algorithm); Cipher::ALL.len()] = [
+    (Cipher::ChaCha20Poly1305, algorithm(c"ChaCha20-Poly1305", &CHACHA20_POLY1305)),
+    (
+        Cipher::Aes128Gcm,
+        algorithm(c"AES-128-GCM:id-aes128-GCM:2.16.840.1.101.3.4.1.6", &AES_128_GCM),
+    ),
+    (
+        Cipher::Aes192Gcm,
+        algorithm(c"AES-192-GCM:id-aes192-GCM:2.16.840.1.101.3.4.1.26", &AES_192_GCM),
+    ),
+    (
+        Cipher::Aes256Gcm,
+        algorithm(c"AES-256-GCM:id-aes256-GCM:2.16.840.1.101.3.4.1.46", &AES_256_GCM),
+    ),
+    (Cipher::Aes128CbcHmacSha1, algorithm(c"AES-128-CBC-HMAC-SHA1", &AES_128_CBC_HMAC_SHA1)),
+    (Cipher::Aes256CbcHmacSha1, algorithm(c"AES-256-CBC-HMAC-SHA1", &AES_256_CBC_HMAC_SHA1)),
+    (Cipher::Aes128CbcHmacSha256, algorithm(c"AES-128-CBC-HMAC-SHA256", &AES_128_CBC_HMAC_SHA256)),
+    (Cipher::Aes256CbcHmacSha256, algorithm(c"AES-256-CBC-HMAC-SHA256", &AES_256_CBC_HMAC_SHA256)),
 ];
+
+/// Whether every cipher is to be offered, as the configuration or the environment says.
+///
+/// # Errors
+///
+/// `None` if either says something else.
+fn offers_all(core: &Core) -> Option<bool> {
+    /// [`KEY`](offer::KEY), [`VARIABLE`](offer::VARIABLE).
+    const NAMES: (&CStr, &CStr) = (c"offer", c"CONVOY_PROVIDER_OFFER");
+    let configured = core.configured(NAMES.0).filter(|value| !value.is_empty());
+    match configured.or_else(|| variable(NAMES.1)) {
+        None => Some(false),
+        Some(value) => (value.to_bytes() == offer::EVERY.as_bytes()).then_some(true),
+    }
+}
+
+/// The table of what is offered.
+fn offered(cpu: &Cpu, all: bool) -> ArrayVec<Algorithm, { Cipher::ALL.len() + 1 }> {
+    let offered = CIPHERS.iter().filter(|(cipher, _)| all || cipher.withheld(cpu).is_none());
+    offered.map(|(_, algorithm)| *algorithm).chain([Algorithm::END]).collect()
+}
 
 static TABLE: [Dispatch; 5] = dispatch![
     1024: teardown as unsafe extern "C" fn(*mut Provider),
     1025: gettable_params as unsafe extern "C" fn(*mut c_void) -> *const Param,
     1026: get_params as unsafe extern "C" fn(*mut Provider, *mut Param) -> c_int,
-    1027: query as unsafe extern "C" fn(*mut c_void, c_int, *mut c_int) -> *const Algorithm,
+    1027: query as unsafe extern "C" fn(*mut Provider, c_int, *mut c_int) -> *const Algorithm,
 ];
 
 /// What libcrypto calls when it loads the library.
@@ -99,11 +129,12 @@ pub(super) unsafe extern "C" fn OSSL_provider_init(
             return Err(Failure::Quiet);
         }
         // Servers empty their environment before workers work, so it is read now, and faults of it show.
-        Cpu::detect().map_err(|_| Failure::Quiet)?;
+        let cpu = Cpu::detect().map_err(|_| Failure::Quiet)?;
         // SAFETY: the caller's promise.
         let core = unsafe { Core::of(handle, table) };
+        let offered = offered(&cpu, offers_all(&core).ok_or(Failure::Quiet)?);
         counters::open(&core);
-        let provider = try_box(Provider { core }).map_err(|_| Failure::Quiet)?;
+        let provider = try_box(Provider { core, offered }).map_err(|_| Failure::Quiet)?;
         // SAFETY: the caller's promise; it is not null.
         unsafe { *out = TABLE.as_ptr() };
         // SAFETY: as above.
@@ -125,14 +156,21 @@ unsafe extern "C" fn teardown(provider: *mut Provider) {
     });
 }
 
-extern "C" fn query(_: *mut c_void, operation: c_int, no_cache: *mut c_int) -> *const Algorithm {
+/// # Safety
+///
+/// `provider` came from [`OSSL_provider_init`]; `no_cache` is null or a place for a number.
+unsafe extern "C" fn query(
+    provider: *mut Provider,
+    operation: c_int,
+    no_cache: *mut c_int,
+) -> *const Algorithm {
     if !no_cache.is_null() {
-        // SAFETY: libcrypto gives a place for the answer.
+        // SAFETY: the caller's promise.
         unsafe { *no_cache = 0 };
     }
-    match operation {
-        OP_CIPHER if chacha::is_offered() => CIPHERS.as_ptr(),
-        OP_CIPHER => CIPHERS[1..].as_ptr(),
+    // SAFETY: the caller's promise.
+    match unsafe { provider.as_ref() } {
+        Some(provider) if operation == OP_CIPHER => provider.offered.as_ptr(),
         _ => ptr::null(),
     }
 }
@@ -178,4 +216,26 @@ unsafe extern "C" fn get_params(provider: *mut Provider, params: *mut Param) -> 
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cipher_is_in_the_table_by_its_name() {
+        for cipher in Cipher::ALL {
+            let (_, algorithm) = CIPHERS.iter().find(|(of, _)| *of == cipher).unwrap();
+            // SAFETY: a constant of the table.
+            let names = unsafe { CStr::from_ptr(algorithm.names) }.to_str().unwrap();
+            assert_eq!(names.split(':').next(), Some(cipher.name()));
+        }
+    }
+
+    #[test]
+    fn what_is_offered_is_a_table_with_an_end() {
+        let cpu = Cpu::without("aesni").unwrap();
+        let count = |all| offered(&cpu, all).iter().position(|it| it.names.is_null());
+        assert_eq!((count(false), count(true)), (Some(0), Some(Cipher::ALL.len())));
+    }
 }

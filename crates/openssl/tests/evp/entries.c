@@ -48,6 +48,8 @@ static int configured(const OSSL_CORE_HANDLE *handle, OSSL_PARAM *params)
     for (; params->key; params++)
         if (!strcmp(params->key, "stats") && stats)
             *(const char **)params->data = stats;
+        else if (!strcmp(params->key, "offer"))
+            *(const char **)params->data = "all";
     return 1;
 }
 

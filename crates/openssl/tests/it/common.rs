@@ -8,8 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use convoy_crypto::Cpu;
 use convoy_openssl::{
-    PROVIDER,
+    PROVIDER, offer,
     stats::{Counter, Counts},
 };
 use tempfile::TempDir;
@@ -22,25 +23,43 @@ pub(crate) fn library() -> PathBuf {
     library
 }
 
-/// A configuration, and what counts under it.
+/// A configuration, and what counts under it. Every cipher is offered, whatever this processor has.
 pub(crate) struct Setup {
     folder: TempDir,
+    /// What its programs must not use of the processor.
+    denied: Option<&'static str>,
 }
+
+/// What has every cipher offered.
+const OFFERS_ALL: &str = "offer = all\n";
 
 impl Setup {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let setup = Self { folder };
+        let setup = Self { folder, denied: None };
         let text = format!(
             "openssl_conf = start\n[start]\nproviders = providers\nalg_section = algorithms\n\
              [providers]\ndefault = own\n{PROVIDER} = convoy\n[own]\nactivate = 1\n\
-             [convoy]\nmodule = {}\nactivate = 1\nstats = {}\n\
+             [convoy]\nmodule = {}\nactivate = 1\n{OFFERS_ALL}stats = {}\n\
              [algorithms]\ndefault_properties = ?provider={PROVIDER}\n",
             library().display(),
             setup.stats().display()
         );
         fs::write(setup.conf(), text).unwrap();
         setup
+    }
+
+    /// Has the configuration say something else of what is offered: `value`, or nothing.
+    pub(crate) fn offer(&self, value: Option<&str>) {
+        let line = value.map(|value| format!("{} = {value}\n", offer::KEY)).unwrap_or_default();
+        let conf = fs::read_to_string(self.conf()).unwrap();
+        assert!(conf.contains(OFFERS_ALL), "{conf}");
+        fs::write(self.conf(), conf.replace(OFFERS_ALL, &line)).unwrap();
+    }
+
+    /// Has programs do without some of what the processor has.
+    pub(crate) fn deny(&mut self, list: &'static str) {
+        self.denied = Some(list);
     }
 
     /// Has another file count.
@@ -80,6 +99,7 @@ impl Setup {
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = plain(program);
         command.env("OPENSSL_CONF", self.conf()).current_dir(self.folder());
+        command.envs(self.denied.map(|list| (Cpu::DENY_VARIABLE, list)));
         command
     }
 
@@ -140,8 +160,13 @@ impl Setup {
 
     /// Makes a key and a certificate for `localhost`: `key.pem`, `cert.pem`.
     pub(crate) fn certify(&self) {
+        self.certify_with(&["ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+    }
+
+    /// The same with a key of another kind.
+    pub(crate) fn certify_with(&self, key: &[&str]) {
         let mut command = self.command("openssl");
-        command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+        command.args(["req", "-x509", "-newkey"]).args(key);
         command.args(["-nodes", "-days", "2", "-subj", "/CN=localhost", "-config", "req.cnf"]);
         command.args(["-keyout", "key.pem", "-out", "cert.pem"]);
         let config = "[req]\ndistinguished_name = name\n[name]\n";
@@ -153,7 +178,8 @@ impl Setup {
 /// A program that uses the machine's own OpenSSL as it is.
 pub(crate) fn plain(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
-    command.env("OPENSSL_CONF", "/dev/null").env_remove("CONVOY_PROVIDER_STATS");
+    command.env("OPENSSL_CONF", "/dev/null");
+    command.env_remove("CONVOY_PROVIDER_STATS").env_remove(offer::VARIABLE);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }

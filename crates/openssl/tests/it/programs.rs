@@ -1,10 +1,13 @@
 //! OpenSSL's own programs.
 
-use std::{fs, io::Write as _, process::Stdio};
+use std::fs;
 
-use convoy_openssl::{chacha::is_offered, stats::Counter};
+use convoy_openssl::stats::Counter;
 
-use crate::common::{Running, Setup, has, plain, run, until};
+use crate::{
+    common::{Setup, has, plain, run},
+    talk::talk,
+};
 
 fn text(command: &mut std::process::Command) -> String {
     String::from_utf8(run(command).stdout).unwrap()
@@ -30,15 +33,6 @@ fn openssl_lists_the_provider_and_every_name_of_its_ciphers() {
         assert_eq!(of("convoy"), of("default"), "the names are those of the default provider");
         assert!(of("convoy").contains(&format!("2.16.840.1.101.3.4.1.{oid}")));
     }
-    let lines = ciphers.lines().filter(|line| line.ends_with("convoy"));
-    let is_listed = lines.into_iter().any(|line| line.contains("ChaCha20-Poly1305"));
-    assert_eq!(is_listed, is_offered(), "{ciphers}");
-    // Where it is not offered, the default provider's serves.
-    let mut command = setup.command("openssl");
-    command.args(["list", "-cipher-algorithms"]).env("CONVOY_DENY_CPU", "vaes512");
-    let ciphers = text(&mut command);
-    let is_ours = |line: &str| line.contains("ChaCha20-Poly1305") && line.ends_with("convoy");
-    assert!(!ciphers.lines().any(is_ours) && ciphers.contains("ChaCha20-Poly1305"), "{ciphers}");
 }
 
 #[test]
@@ -106,38 +100,6 @@ fn speed_measures_composites_with_several_records_at_once_and_without() {
     }
 }
 
-/// A server that says each line backwards, and a client, both OpenSSL's, one of them on Convoy. The client
-/// must understand the server; what both are told in the end comes behind `way`.
-fn talk(setup: &Setup, socket: &str, way: &[&str], serves: bool) {
-    let socket = setup.path(socket);
-    let side = |is_convoy: bool| match is_convoy {
-        true => setup.command("openssl"),
-        false => plain("openssl"),
-    };
-    let mut server = side(serves);
-    server.args(["s_server", "-quiet", "-rev", "-naccept", "1", "-unix"]).arg(&socket).args(way);
-    server.arg("-cert").arg(setup.path("cert.pem")).arg("-key").arg(setup.path("key.pem"));
-    let _server = Running(server.spawn().unwrap());
-    // Its file is there a moment before.
-    until("the server listens", || {
-        let sockets = fs::read_to_string("/proc/net/unix").unwrap();
-        let path = format!(" {}", socket.display());
-        sockets.lines().any(|line| line.ends_with(&path) && line.contains(" 00010000 "))
-    });
-    let mut client = side(!serves);
-    client.args(["s_client", "-quiet", "-servername", "localhost", "-CAfile"]);
-    client.arg(setup.path("cert.pem")).arg("-verify_return_error").arg("-unix").arg(&socket);
-    let mut client = client.args(way).stdin(Stdio::piped()).spawn().unwrap();
-    let mut input = client.stdin.take().unwrap();
-    // The server hangs up at this line.
-    input.write_all(b"yovnoc hguorht\nCLOSE\n").unwrap();
-    let output = client.wait_with_output().unwrap();
-    drop(input);
-    let said = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("through convoy"), "{way:?}, {serves}: {said}{errors}");
-}
-
 #[test]
 fn s_client_and_s_server_talk_through_convoy() {
     if !has(&[]) {
@@ -163,9 +125,6 @@ fn s_client_and_s_server_talk_through_convoy() {
 fn s_client_and_s_server_talk_in_chacha20_poly1305_through_convoy() {
     if !has(&[]) {
         return;
-    }
-    if !is_offered() {
-        return println!("SKIPPED: ChaCha20-Poly1305 is not offered without the CPU tier vaes512");
     }
     let setup = Setup::new();
     setup.certify();

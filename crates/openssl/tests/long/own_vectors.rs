@@ -2,8 +2,6 @@
 
 use std::{env, fmt::Write as _, fs, path::PathBuf};
 
-use convoy_openssl::chacha::is_offered;
-
 use crate::{
     common::{Setup, has, run},
     vector::{Vector, check, field},
@@ -68,9 +66,6 @@ fn openssl_s_vectors_of_aes_gcm_hold() {
 fn openssl_s_vectors_of_chacha20_poly1305_hold() {
     if !has(&[]) {
         return;
-    }
-    if !is_offered() {
-        return println!("SKIPPED: ChaCha20-Poly1305 is not offered without the CPU tier vaes512");
     }
     let name = "ChaCha20-Poly1305";
     run_aead("evpciph_chacha.txt", Some(name), |cipher| cipher == "chacha20-poly1305", 6);

@@ -372,7 +372,10 @@ fn records(args: &TlsArgs, provider: &Path) -> anyhow::Result<Vec<Point>> {
             let subject = Subject { cipher, call: Call::Tls12Seal, size };
             match sides.measure(subject, effort)? {
                 Outcome::Measured(point) => points.push(point),
-                Outcome::NoCipher(_) | Outcome::NoCall(_) => break,
+                Outcome::NoCipher(by) | Outcome::NoCall(by) => {
+                    eprintln!("bench: {by} does not offer {} here", cipher.name);
+                    break;
+                }
             }
         }
     }

@@ -8,15 +8,15 @@ use clap::Args;
 use convoy_bench::machine::Machine;
 use convoy_bench::peer::PeerError;
 use convoy_bench::peer::openssl::Libcrypto;
-use convoy_bench::records::measure::{Effort, Outcome, Sides};
+use convoy_bench::records::measure::{Effort, OURS, Outcome, Point, Sides};
 use convoy_bench::records::report::{NotOffered, Report, SCHEMA, class};
-use convoy_bench::records::{Call, MOST, PARTS, RecordCipher, SIZES, Subject};
+use convoy_bench::records::{Call, MOST, PACKETS, PARTS, RecordCipher, SIZES, Sizes, Subject};
 use convoy_bench::run::pin;
 use convoy_crypto::Cpu;
 
 use crate::exit::{Exit, Stop};
 use crate::output;
-use crate::verbs::openssl_conf::module;
+use crate::verbs::openssl_conf::{module, offered::Offered};
 
 /// What `convoy bench tls-records --help` teaches.
 pub const HELP: &str = "\
@@ -26,6 +26,7 @@ Examples:
   convoy bench tls-records --ciphers aes-128-gcm --sizes 64,16384 --json > records.json
   convoy bench tls-records --calls tls12-seal,tls12-open
   convoy bench tls-records --libcrypto /opt/openssl-3.6/lib/libcrypto.so.3
+  CONVOY_PROVIDER_OFFER=all convoy bench tls-records    # also what is not offered on this processor
 
 One process has OpenSSL's default provider and Convoy's, each in a library context of its own, and calls both
 through EVP as libssl does. RATIO is the default provider's time in Convoy's: above 1, Convoy is faster. It is
@@ -34,6 +35,8 @@ the median of all rounds, with the interval in which the true one lies with a pr
   tls12-seal, tls12-open    a record of TLS 1.2: additional data set, growth asked for, one update in place
   tls13-seal, tls13-open    a record of TLS 1.3: length of the IV asked for, IV, header, text, end; the tag
                             is set when opening, asked for when sealing
+  packet-seal, packet-open  a packet of 64, 256 or 1400 bytes as OpenVPN has it: IV, header of 8 bytes, text from
+                            one place to another, end, tag
   part                      the next part, of 16 to 16384 bytes, of a message that does not end: what
                             `openssl speed -evp` calls
   multiblock-4, -8          four or eight records in one call, which libssl makes when a program writes 64 KB
@@ -48,7 +51,8 @@ the processor has: CONVOY_DENY_CPU narrows Convoy, OPENSSL_ia32cap OpenSSL. The 
 tells by how many blocks it does AES: A one at a time, B four, C two. Figures hold for the version of OpenSSL
 that is printed; newer ones are faster.
 
-What the provider has not is told as \"not offered\". Exit code 1: a side refused a call, or both disagree.";
+What the provider has not is told as \"not offered\", with the reason: on this processor OpenSSL's own is as fast or
+faster. With CONVOY_PROVIDER_OFFER=all in the environment it is measured, too, and its rows are marked. Exit code 1: a side refused a call, or both disagree.";
 
 /// `convoy bench tls-records`
 #[derive(Debug, Args)]
@@ -66,7 +70,8 @@ pub struct TlsRecordsArgs {
     /// Calls by the names below. Left out: all that a cipher has.
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = call)]
     calls: Vec<Call>,
-    /// Bytes of text of records, 1 to 16384. Left out: 64, 256, 1424 and 16384; with --quick, 64 and 16384.
+    /// Bytes of text of records and packets, 1 to 16384. Left out: 64, 256, 1424 and 16384 of records, with --quick
+    /// 64 and 16384; 64, 256 and 1400 of packets.
     #[arg(
         long,
         value_name = "BYTES",
@@ -124,7 +129,7 @@ pub(super) fn run(args: &TlsRecordsArgs) -> anyhow::Result<Exit> {
     if subjects.is_empty() {
         return Err(Stop::usage("--calls: none of the ciphers is called so"));
     }
-    measure(&sides, &subjects, effort(args), &mut report);
+    measure(&sides, &subjects, effort(args), &Offered::with(&cpu, false), &mut report);
     if args.json {
         output::json(&report)?;
     } else {
@@ -145,8 +150,9 @@ fn subjects(args: &TlsRecordsArgs) -> Vec<Subject> {
         (true, false) => sizes.extend(SIZES),
         _ => {}
     }
-    let parts: &[usize] = if args.quick { &[64, MOST] } else { &PARTS };
-    let mut subjects = Subject::all(&ciphers, &sizes, parts);
+    let packets = if args.sizes.is_empty() { PACKETS.to_vec() } else { sizes.clone() };
+    let parts = if args.quick { vec![64, MOST] } else { PARTS.to_vec() };
+    let mut subjects = Subject::all(&ciphers, &Sizes { records: sizes, packets, parts });
     subjects.retain(|subject| args.calls.is_empty() || args.calls.contains(&subject.call));
     subjects
 }
@@ -157,7 +163,17 @@ fn effort(args: &TlsRecordsArgs) -> Effort {
     Effort { rounds, time: Duration::from_micros(micros) }
 }
 
-fn measure(sides: &Sides, subjects: &[Subject], effort: Effort, report: &mut Report) {
+fn measure(
+    sides: &Sides,
+    subjects: &[Subject],
+    effort: Effort,
+    offered: &[Offered],
+    report: &mut Report,
+) {
+    // Why Convoy's provider does not offer a cipher here.
+    let why = |cipher: RecordCipher| {
+        offered.iter().find(|it| it.cipher.eq_ignore_ascii_case(cipher.name))?.why.clone()
+    };
     let mut missing = HashSet::new();
     for (i, subject) in subjects.iter().enumerate() {
         let Subject { cipher, call, size } = *subject;
@@ -170,13 +186,17 @@ fn measure(sides: &Sides, subjects: &[Subject], effort: Effort, report: &mut Rep
         };
         eprintln!("bench: {} of {}: {name}", i + 1, subjects.len());
         match sides.measure(*subject, effort) {
-            Ok(Outcome::Measured(point)) => report.points.push(point),
+            Ok(Outcome::Measured(point)) => {
+                report.points.push(Point { offered: why(cipher).is_none(), ..point });
+            }
             Ok(Outcome::NoCipher(by)) => {
                 missing.insert(cipher.name);
-                report.not_offered.push(NotOffered { cipher: cipher.name, call: None, by });
+                let why = why(cipher).filter(|_| by == OURS);
+                report.not_offered.push(NotOffered { cipher: cipher.name, call: None, by, why });
             }
             Ok(Outcome::NoCall(by)) => {
-                let missing = NotOffered { cipher: cipher.name, call: Some(call.name()), by };
+                let call = Some(call.name());
+                let missing = NotOffered { cipher: cipher.name, call, by, why: None };
                 if !report.not_offered.contains(&missing) {
                     report.not_offered.push(missing);
                 }
@@ -208,10 +228,10 @@ mod tests {
     #[test]
     fn arguments_narrow_what_is_measured() {
         let all = subjects(&parse(&[]).unwrap());
-        assert_eq!(all.len(), 3 * 23 + 4 * 14);
+        assert_eq!(all.len(), 3 * 29 + 4 * 14);
         let quick = parse(&["--quick", "--ciphers", "aes-128-gcm"]).unwrap();
-        // Four calls and parts at two sizes; key and context.
-        assert_eq!((subjects(&quick).len(), effort(&quick).rounds), (12, 11));
+        // Four calls and parts at two sizes, packets at three; key and context.
+        assert_eq!((subjects(&quick).len(), effort(&quick).rounds), (18, 11));
         let calls = parse(&["--calls", "key,multiblock-8"]).unwrap();
         assert_eq!(subjects(&calls).len(), 7 + 4 * 2);
         let args = parse(&["--sizes", "100", "--rounds", "3"]).unwrap();

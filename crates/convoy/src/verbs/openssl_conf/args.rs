@@ -17,6 +17,9 @@ the system's, keeps the default provider and prefers Convoy to it, so what Convo
 
 --check names the lines by which OpenSSL would lose its default provider, or would load or use no Convoy.
 
+A cipher that is slower on this processor than OpenSSL's own is not offered: OpenSSL does it. --check, and comments
+in the file, say which those are, and why. `offer = all` in the provider's section offers them all the same.
+
 Exit codes: 0 good, 1 warnings only, 2 errors, or the library is not found.";
 
 /// `convoy openssl-conf`

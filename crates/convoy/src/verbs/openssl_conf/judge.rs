@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use convoy_openssl::PROVIDER;
+use convoy_openssl::{PROVIDER, offer};
 use serde::Serialize;
 
 use super::listed::{Listed, switch};
@@ -141,6 +141,7 @@ impl<'a> Judge<'a> {
         if !self.is_activated(it) {
             return Some(place);
         }
+        self.offer(&it.entry.value);
         let Some(named) = it.module else {
             let section = &it.entry.value;
             let what = format!("[{section}] has no module, so OpenSSL looks in its own folder");
@@ -156,6 +157,22 @@ impl<'a> Judge<'a> {
             self.warning(Some(named), what, "write the whole path of the library");
         }
         Some(place)
+    }
+
+    /// Judges what Convoy's section says of the ciphers that are offered.
+    fn offer(&mut self, section: &str) {
+        let conf = self.conf;
+        let Some(entry) = conf.entry(section, offer::KEY) else { return };
+        if !["", offer::EVERY].contains(&&*entry.value) {
+            let what =
+                format!("{} = {}: {PROVIDER} does not load with it", offer::KEY, entry.value);
+            let mend = format!(
+                "take it out, or write {} = {}, which offers what is slower here, too",
+                offer::KEY,
+                offer::EVERY
+            );
+            self.error(Some(entry), what, mend);
+        }
     }
 
     /// Once a provider is named, the default one is loaded only if it is, too. Its place in the list.
@@ -379,6 +396,7 @@ mod tests {
             ("module.so", "a.cnf", 11, "not an ELF file"),
             ("[ours]\nmodule", "[ours]\nmodule =\nx", 11, "names no library"),
             ("convoy = ours", "base = ours", 7, "OpenSSL's own"),
+            ("[ours]\n", "[ours]\noffer = most\n", 11, "does not load with it"),
             ("convoy = ours", "more = none\nconvoy = ours", 7, "behind it is not loaded"),
             ("[ours]\n", "[ours]\nsoft_load = maybe\n", 11, "error from OpenSSL 3.3 on"),
             (
@@ -455,6 +473,7 @@ mod tests {
             ("convoy = ours", "a.b.c = ours"),
             ("convoy = ours", "fast = ours"),
             ("[ours]\n", "[ours]\nidentity = fast\n"),
+            ("[ours]\n", "[ours]\noffer = all\n"),
             ("[ours]\nmodule", "[ours]\n1.module"),
             ("default = own", "2.default = own"),
             ("default = own", "first = own\n[own]\nidentity = default\n[list]"),

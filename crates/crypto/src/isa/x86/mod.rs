@@ -29,6 +29,7 @@ mod wipe;
 pub(crate) use hash::HashKernel;
 pub(crate) use record::RecordKernel;
 pub(crate) use tables::Tables;
+pub(crate) use token::is_by_amd;
 use token::{AesNi, AesSha, Avx, Avx2, Avx512, Door, ShaNi, Vaes256, Vaes512, WideSha};
 
 use crate::{

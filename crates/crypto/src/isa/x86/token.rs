@@ -140,12 +140,17 @@ token! {
     AesSha, builds on (sha_ni: ShaNi), ["sse4.1", "ssse3", "aes", "pclmulqdq", "sha"]
 }
 
-/// Whether instructions of SHA, which have legacy encodings alone, may stand between those of AVX: on
-/// processors of other makers than AMD each of them may wait for the upper halves of registers.
-pub(super) fn mixes_encodings() -> bool {
+/// Whether the processor is AMD's.
+pub(crate) fn is_by_amd() -> bool {
     let leaf = __cpuid(0);
     let vendor = [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes);
     vendor.as_flattened() == b"AuthenticAMD"
+}
+
+/// Whether instructions of SHA, which have legacy encodings alone, may stand between those of AVX: on
+/// processors of other makers than AMD each of them may wait for the upper halves of registers.
+pub(super) fn mixes_encodings() -> bool {
+    is_by_amd()
 }
 
 token! {

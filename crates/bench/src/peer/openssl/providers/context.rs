@@ -226,12 +226,24 @@ impl Context {
         self.update(at, at.cast_const(), data.len())
     }
 
+    /// Seals or opens the next part of a message from one place to another.
+    ///
+    /// # Errors
+    /// [`Refused`]; also if the output has less room than the input.
+    #[inline(always)]
+    pub fn to_other_place(&mut self, data: &[u8], out: &mut [u8]) -> Done {
+        if out.len() < data.len() {
+            return Err(Refused("too little room for a part"));
+        }
+        self.update(out.as_mut_ptr(), data.as_ptr(), data.len())
+    }
+
     #[inline(always)]
     fn update(&mut self, out: *mut u8, data: *const u8, len: usize) -> Done {
         let update = self.cipher.functions().EVP_CipherUpdate;
         let mut written = 0;
         // Whole blocks are given, or whole records; so no more is written than was given.
-        // SAFETY: the context is alive; `data` has `len` bytes, and `out` is null or the same.
+        // SAFETY: the context is alive; `data` has `len` bytes, and `out` is null, the same, or has as many.
         let result = unsafe { update(self.raw, out, &raw mut written, data, len as c_int) };
         done(result, "EVP_CipherUpdate")
     }
