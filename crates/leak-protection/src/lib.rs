@@ -28,6 +28,9 @@
 //! one ([`PolicyProtection`]), and what none of them means passes. Each is for packets of one [`Way`], which has near, far
 //! and mixed prefixes of its own: what leaves, what comes in for this host, and what comes in for others.
 //!
+//! A second lock of `ip rule`s and routes, ahead of the tables of others, holds what is protected where somebody empties
+//! the packet filter while no gateway runs.
+//!
 //! `unreachable` routes to far networks lie beneath those into the TUN interface, and outlive these. Without
 //! them, the host would send its own packets from whatever address another route gives it once the interface has gone,
 //! and an address that no policy names is not held.
@@ -134,6 +137,15 @@ pub enum Lead {
     ByMark,
 }
 
+impl Lead {
+    const fn other(self) -> Self {
+        match self {
+            Self::ByDestination => Self::ByMark,
+            Self::ByMark => Self::ByDestination,
+        }
+    }
+}
+
 /// Leak protection that stands. It outlives its value and its process; [`take_away`] ends it.
 #[derive(Debug)]
 pub struct LeakProtection {
@@ -167,6 +179,13 @@ impl LeakProtection {
     #[must_use]
     pub fn asks(&self) -> bool {
         self.standing.asks()
+    }
+
+    /// Whether the second lock is left open, as there are too many near prefixes: then the table of the packet filter alone
+    /// holds packets.
+    #[must_use]
+    pub fn has_one_lock_only(&self) -> bool {
+        SecondLock::is_open(self.covers.each_ref())
     }
 
     /// The port of the netlink socket by which the table is changed: what came by others, others changed.
@@ -250,7 +269,8 @@ impl LeakProtection {
 pub fn remove_routes(config: Config) -> Result<(), LeakProtectionError> {
     let mut routes = Routes::open(&config)?;
     let mut rules = Rules::open(&config)?;
-    let mut lock = SecondLock::open(&config)?;
+    let [of_marks, of_interface] = [Lead::ByMark, Lead::ByDestination]
+        .map(|leads| SecondLock::open(&Config { leads, ..config.clone() }));
     let are_anothers = match Table::open(config).and_then(|mut table| table.is_marked_by_another())
     {
         Err(LeakProtectionError::Unsupported(_) | LeakProtectionError::Denied { .. }) => false,
@@ -258,8 +278,9 @@ pub fn remove_routes(config: Config) -> Result<(), LeakProtectionError> {
     };
     if !are_anothers {
         rules.remove()?;
-        lock.remove()?;
+        of_marks?.remove()?;
     }
+    of_interface?.remove()?;
     routes.leave_tables(are_anothers);
     routes.remove()
 }

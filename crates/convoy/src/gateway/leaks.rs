@@ -29,6 +29,9 @@ use crate::exit::{Stop, describe};
 /// How much longer than a look is the pause before the next one: routes may change all the time.
 pub(super) const RESTS: u32 = 30;
 
+const ONE_LOCK: &str = "the local networks of policies are more than 256 prefixes: no ip rules hold what these protect \
+                        beside the packet filter, and `nft flush ruleset` opens it while no gateway runs";
+
 /// Leak protection that stands, or why none does.
 #[derive(Debug)]
 pub(super) struct Leaks {
@@ -49,6 +52,8 @@ pub(super) struct Leaks {
     config: Config,
     /// Routes and rules that led past the TUN interface at the last look.
     found: Vec<Past>,
+    /// There are too many near networks for the second lock, and it was told.
+    has_one_lock: bool,
     /// What went wrong at the last look, in words.
     trouble: Option<String>,
     /// Whether somebody may have changed something, and when it is looked at at the earliest.
@@ -85,6 +90,7 @@ impl Leaks {
             connections: connections.clone(),
             config: config.clone(),
             found: Vec::new(),
+            has_one_lock: false,
             trouble: None,
             is_due: true,
             rests_until: Instant::now(),
@@ -111,7 +117,10 @@ impl Leaks {
                 tell_others(site);
                 tell_interferences(&config, protection.asks());
                 tell_own_links(site, &protection);
-                Ok(Some(leaks(Some(protection), answering, None, tally)))
+                let has_one_lock = protection.has_one_lock_only();
+                let mut leaks = leaks(Some(protection), answering, None, tally);
+                tell_one_lock(&mut leaks.has_one_lock, has_one_lock);
+                Ok(Some(leaks))
             }
             Err(error) if error.is_denied() => {
                 tracing::warn!(
@@ -140,6 +149,7 @@ impl Leaks {
         let both = protection.sets().union(&sets);
         let held = both.held();
         protection.set(both).context("leak protection")?;
+        tell_one_lock(&mut self.has_one_lock, protection.has_one_lock_only());
         match &self.answering {
             Some(answering) => answering.set(held),
             None => {
@@ -185,6 +195,7 @@ impl Leaks {
                 }
             }
             protection.set(sets)?;
+            tell_one_lock(&mut self.has_one_lock, protection.has_one_lock_only());
             self.answering = self.answering.take().filter(|_| protection.asks());
             Ok(())
         });
@@ -202,9 +213,10 @@ impl Leaks {
         self.protection.as_ref().is_some_and(LeakProtection::asks)
     }
 
-    /// Lays the routes into the TUN interface, which has come up.
+    /// Lays the routes into the TUN interface, which has come up: those of the second lock, and those to far networks where
+    /// they are this one's.
     pub(super) fn lead(&mut self) -> anyhow::Result<()> {
-        match self.protection.as_mut().filter(|protection| protection.asks()) {
+        match &mut self.protection {
             Some(protection) => Ok(protection.repair().map(|_| ())?),
             None => Ok(()),
         }
@@ -406,6 +418,14 @@ pub(super) fn dead(answering: &Answering) -> Option<String> {
     let words = "nobody answers what the kernel asks about packets, and new flows are dropped: if that lasts, restart \
                  the gateway";
     answering.is_dead().then(|| words.to_owned())
+}
+
+/// Says that there is no second lock, once.
+pub(super) fn tell_one_lock(was_told: &mut bool, has_one_lock: bool) {
+    if has_one_lock && !*was_told {
+        tracing::warn!("{ONE_LOCK}");
+    }
+    *was_told = has_one_lock;
 }
 
 /// Says what somebody changed.

@@ -6,5 +6,6 @@ mod kinds;
 mod model;
 mod policies;
 mod questions;
+mod second_lock;
 mod tracking;
 mod world;
