@@ -11,7 +11,7 @@
 //!   those may be what went wrong.
 //! * From far to near, packets come out of the TUN interface alone (RFC 4301 section 5.2). A chain for those that
 //!   are for this host (`input`) and one for those that it forwards (`forward`) drop what comes in otherwise. ESP, AH,
-//!   ESP in UDP, ICMP errors about these, and Neighbour Discovery get through.
+//!   ESP in UDP, ICMP errors about these, and Neighbour Discovery of a link get through.
 //! * The gateway's own packets get out. They bear a [`Mark`]; no port and no address opens anything.
 //!
 //! Where policies say more about packets than prefixes do, as when one port of a protected network passes in clear,

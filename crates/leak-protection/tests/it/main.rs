@@ -4,6 +4,7 @@
 mod interference;
 mod kinds;
 mod model;
+mod neighbours;
 mod policies;
 mod questions;
 mod second_lock;
