@@ -106,6 +106,9 @@ pub struct Config {
     pub udp_port: u16,
     /// How packets are led into the TUN interface.
     pub leads: Lead,
+    /// An interface whose packets the gateway itself forwards, and never the kernel. Then the TUN interface is for what the
+    /// host itself sends to far networks, and leak protection leads it there.
+    pub forwarding: Option<LinkName>,
     /// How packets of mixed prefixes are asked about, if there are any.
     pub questions: Questions,
 }
@@ -117,7 +120,8 @@ impl Config {
     pub fn new(tun: LinkName) -> Self {
         let (leads, questions) = (Lead::ByDestination, Questions::new());
         let user = nix::unistd::geteuid().as_raw();
-        Self { tun, mark: Mark::GATEWAY, user, udp_port: 4500, leads, questions }
+        let forwarding = None;
+        Self { tun, mark: Mark::GATEWAY, user, udp_port: 4500, leads, forwarding, questions }
     }
 
     /// The table, as in `nft list table inet convoy-convoy0`.
@@ -259,6 +263,14 @@ impl LeakProtection {
     /// [`LeakProtectionError`]. Answers of before may still be believed then.
     pub fn forget_answers(&mut self) -> Result<(), LeakProtectionError> {
         self.standing.forget_answers()
+    }
+
+    /// Ends it: packets go where routes lead, in clear.
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`]; some of it may still stand then.
+    pub fn take_away(self) -> Result<(), LeakProtectionError> {
+        self.standing.take_away()
     }
 }
 

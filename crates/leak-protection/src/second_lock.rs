@@ -13,8 +13,8 @@
 //! Where the host's own routes lead, the lock must not choose a way, and other interfaces have locks beside it. So each
 //! interface has tables of its own. In both, far networks lead into the TUN interface and, without it, nowhere; and the
 //! rules pass over what leads into it (`suppress_prefixlength`). While the interface is there, packets go as if the lock
-//! were not. Where the kernel asks about packets, rules mean what has no answer; where not, no mark counts, and one table
-//! is enough.
+//! were not; but where it is for what the host itself sends alone, this is led into it. Where the kernel asks about
+//! packets, rules mean what has no answer; where not, no mark counts, and one table is enough.
 //!
 //! What far networks are not is routed as ever, and so is what is not from near. Rules are looked at one by one, so they
 //! are as many as there are near prefixes, and none where those are too many.
@@ -102,6 +102,8 @@ pub(crate) struct SecondLock {
     /// For what is forwarded, and for what this host sends.
     tables: [u32; 2],
     leads: Lead,
+    /// What the host itself sends is led into the interface.
+    leads_own: bool,
     priority: u32,
     /// What the gateway's own packets bear.
     own: Mark,
@@ -137,6 +139,7 @@ impl SecondLock {
             index: None,
             tables,
             leads: config.leads,
+            leads_own: config.leads == Lead::ByMark || config.forwarding.is_some(),
             priority: questions.priority.saturating_sub(ahead),
             own: config.mark,
             unanswered: questions.marks.unanswered(),
@@ -279,25 +282,22 @@ impl SecondLock {
             return Ok(wanted);
         }
         let tells_own = self.tells_own(covers);
-        let uplinks = match self.leads {
-            Lead::ByMark => self.uplinks()?,
-            Lead::ByDestination => Vec::new(),
-        };
+        let uplinks = if self.leads_own { self.uplinks()? } else { Vec::new() };
         let [forwarded, sent] = self.tables;
         let at = |place: u32| self.priority.saturating_add(place);
         let rule =
             |place, to| Rule { priority: at(place), from: None, is_own: false, mark: None, to };
         let own = Some((self.own.value & self.own.mask, self.own.mask));
         let none = tells_own.then_some((self.unanswered.value, self.unanswered.mask));
-        let to = match self.leads {
-            Lead::ByMark => To::Table,
-            Lead::ByDestination => To::NowhereBy,
-        };
-        let from =
-            |place, table, net| Rule { from: Some(net), mark: none, ..rule(place, to(table)) };
+        let to = |leads: bool| if leads { To::Table } else { To::NowhereBy };
+        let to_forwarded = to(self.leads == Lead::ByMark);
+        let (to_sent, sent) = (to(self.leads_own), if tells_own { sent } else { forwarded });
+        let from = |place, to, net| Rule { from: Some(net), mark: none, ..rule(place, to) };
+        let is_own_apart = tells_own || self.leads_own;
         for net in near {
-            wanted.insert(from(3, forwarded, net));
-            wanted.extend(tells_own.then(|| Rule { is_own: true, ..from(1, sent, net) }));
+            wanted.insert(from(3, to_forwarded(forwarded), net));
+            let own = || Rule { is_own: true, ..from(1, to_sent(sent), net) };
+            wanted.extend(is_own_apart.then(own));
         }
         let past = |from: &IpAddr| Rule {
             from: Some((*from).into()),
@@ -306,7 +306,7 @@ impl SecondLock {
         };
         wanted.extend(uplinks.iter().map(past));
         wanted.insert(Rule { mark: own, ..rule(0, To::Rule(at(4))) });
-        wanted.extend(tells_own.then(|| Rule { is_own: true, ..rule(2, To::Rule(at(4))) }));
+        wanted.extend(is_own_apart.then(|| Rule { is_own: true, ..rule(2, To::Rule(at(4))) }));
         wanted.insert(rule(4, To::Nowhere));
         Ok(wanted)
     }

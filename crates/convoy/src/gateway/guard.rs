@@ -490,8 +490,9 @@ pub(super) fn clamp(site: &Site) -> Option<Clamp> {
 /// # Errors
 /// When it cannot.
 pub fn open(site: &Site, interface: Option<&str>) -> anyhow::Result<bool> {
-    let tun = LinkName::new(interface.unwrap_or(&site.plain.interface))?;
-    let is_its_own = tun.as_str() == site.plain.interface;
+    let own = site.plain.tun();
+    let tun = LinkName::new(interface.unwrap_or(&own))?;
+    let is_its_own = tun.as_str() == own;
     let removed = if is_its_own { interfaces::remove(site) } else { Ok(()) };
     // Whichever kind of gateway it was.
     let stood = convoy_leak_protection::take_away(leaks::configured(site, tun))?;

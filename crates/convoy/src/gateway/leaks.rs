@@ -71,7 +71,7 @@ impl Leaks {
         site: &Site,
         (published, spd): (&Arc<Published>, SpdId),
     ) -> anyhow::Result<Option<Self>> {
-        if site.xfrm.is_some() || site.plain.backend.is_direct() {
+        if site.xfrm.is_some() {
             return Ok(None);
         }
         let (tally, connections) = (Tally::default(), Connections::default());
@@ -330,9 +330,15 @@ impl Leaks {
     }
 }
 
-/// The gateway ends, or does not come up; what policies protect stays closed.
+/// The gateway ends, or does not come up; what policies protect stays closed, unless the gateway forwards by itself.
 impl Drop for Leaks {
     fn drop(&mut self) {
+        if self.config.forwarding.is_some() {
+            // With the gateway ends the rule that keeps the kernel from forwarding, too.
+            if let Some(Err(error)) = self.protection.take().map(LeakProtection::take_away) {
+                tracing::warn!("leak protection still stands: {error}");
+            }
+        }
         if let Some(protection) = &mut self.protection {
             // Whoever needs flows tracked may come while no gateway looks.
             let _ = protection.track(Tracked::All);
@@ -443,11 +449,11 @@ pub(super) fn tell_repaired(repaired: Repaired) {
 /// Says which leak protection of other interfaces stands: it may be that of this gateway under an earlier name.
 fn tell_others(site: &Site) {
     let others = convoy_leak_protection::interfaces().unwrap_or_default();
-    for other in others.iter().filter(|other| other.as_str() != site.plain.interface) {
+    let own = site.plain.tun();
+    for other in others.iter().filter(|other| other.as_str() != own) {
         tracing::warn!(
-            "leak protection stands for interface {other}, too, and drops what is to go through {} to networks \
+            "leak protection stands for interface {other}, too, and drops what is to go through {own} to networks \
              that it holds; if no gateway has that interface any more: convoy open {} --interface {other}",
-            site.plain.interface,
             site.path.display()
         );
     }
@@ -456,7 +462,7 @@ fn tell_others(site: &Site) {
 /// Says where the host does not reach its own links any more, as policies protect what it says to them.
 fn tell_own_links(site: &Site, protection: &LeakProtection) {
     let Ok(mut network) = Network::open() else { return };
-    let (Ok(tun), Ok(routes)) = (LinkName::new(&site.plain.interface), network.routes()) else {
+    let (Ok(tun), Ok(routes)) = (LinkName::new(site.plain.tun()), network.routes()) else {
         return;
     };
     let tun = network.link(&tun).ok().map(|link| link.index);
@@ -497,7 +503,7 @@ fn sets_of(site: &Site) -> anyhow::Result<PrefixSets> {
 
 /// Whether a site's policies are held by this leak protection, and not with those of daemons.
 fn is_asked_for(site: &Site) -> bool {
-    site.leak_protection && site.xfrm.is_none() && !site.plain.backend.is_direct()
+    site.leak_protection && site.xfrm.is_none()
 }
 
 /// What would keep leak protection from being raised, as far as the site file tells.
@@ -584,7 +590,7 @@ pub fn describe_protection(site: &Site) -> Option<String> {
          inet {})",
         networks(&near),
         networks(&far),
-        site.plain.interface,
+        config.tun,
         config.table()
     );
     if sets.ask() {
@@ -613,7 +619,7 @@ pub(super) fn networks(all: &BTreeSet<IpNet>) -> String {
 
 /// Where the leak protection of a site stands.
 pub(super) fn config(site: &Site) -> anyhow::Result<Config> {
-    Ok(configured(site, LinkName::new(&site.plain.interface)?))
+    Ok(configured(site, LinkName::new(site.plain.tun())?))
 }
 
 /// Where the leak protection of a site around an interface stands.
@@ -623,7 +629,9 @@ pub fn configured(site: &Site, tun: LinkName) -> Config {
     let marks = convoy_leak_protection::Marks::at(packets, flows).unwrap_or_default();
     let questions = Questions { marks, ..Questions::new() };
     let udp_port = site.wire.udp_port;
-    Config { mark: Mark { value, mask }, udp_port, questions, ..Config::new(tun) }
+    let forwarding = site.plain.backend.is_direct().then(|| LinkName::new(&site.plain.interface));
+    let forwarding = forwarding.and_then(Result::ok);
+    Config { mark: Mark { value, mask }, udp_port, questions, forwarding, ..Config::new(tun) }
 }
 
 #[cfg(test)]

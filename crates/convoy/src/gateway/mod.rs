@@ -159,6 +159,7 @@ impl Gateway {
         // Before anything is changed: this finds most of what can be wrong.
         let changes = plan(&site, &site.plain.interface, wire_mtu)?;
         let for_interfaces = interfaces::plan(&site, wire_mtu)?;
+        let beside = plan::beside(&site, wire_mtu)?;
         if let Some(finding) = unprotectable(&site) {
             return Err(Stop::usage(finding.to_string()));
         }
@@ -208,8 +209,10 @@ impl Gateway {
             changes.changes().iter().filter(|c| !is_route(c)).cloned().collect();
         let mut core = prepared.start(workers, alarm)?;
         // Routes of others lead to these: they stay as they are.
-        let applied =
-            for_interfaces.apply().map(Applied::leave).and_then(|()| interface_plan.apply());
+        let applied = for_interfaces
+            .apply()
+            .and_then(|applied| beside.apply().map(|beside| [applied, beside].map(Applied::leave)))
+            .and_then(|_| interface_plan.apply());
         let interface_changes = match applied {
             Ok(applied) => applied,
             Err(error) => {

@@ -74,7 +74,9 @@ fn arrives(
     rewriting: Option<&Asking>,
 ) -> Vec<Vec<Expression>> {
     let marks = config.questions.marks;
-    let mut rules: Vec<_> = none_yet(config).collect();
+    // Nobody is asked about what the gateway itself forwards.
+    let forwarding = config.forwarding.iter().map(|link| by(MetaKey::Iifname, link.as_str()));
+    let mut rules: Vec<_> = forwarding.chain(none_yet(config)).collect();
     rules.push(by(MetaKey::Iifname, "lo"));
     if config.leads == Lead::ByMark {
         // Nobody is asked: what a bridge passes on takes no notice of marks, and goes on.
