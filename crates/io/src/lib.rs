@@ -38,6 +38,7 @@
 #![deny(unsafe_code)]
 
 mod ancillary;
+mod beside;
 mod bytes;
 mod counters;
 mod error;
@@ -61,6 +62,7 @@ pub mod tun;
 pub mod udp;
 pub mod xdp;
 
+pub use beside::{Beside, HostAddresses};
 pub use counters::PortCounters;
 pub use error::IoError;
 pub use port::{NewsSource, Offloads, Port, PortEvent, Quote};

@@ -11,7 +11,7 @@
 //!   those may be what went wrong.
 //! * From far to near, packets come out of the TUN interface alone (RFC 4301 section 5.2). A chain for those that
 //!   are for this host (`input`) and one for those that it forwards (`forward`) drop what comes in otherwise. ESP, AH,
-//!   ESP in UDP, ICMP errors about these, and Neighbour Discovery get through.
+//!   ESP in UDP, ICMP errors about these, and Neighbour Discovery of a link get through.
 //! * The gateway's own packets get out. They bear a [`Mark`]; no port and no address opens anything.
 //!
 //! Where policies say more about packets than prefixes do, as when one port of a protected network passes in clear,
@@ -27,6 +27,9 @@
 //! near and far is held, whichever way it goes. Those of daemons, and those of the site beside them, come and go one by
 //! one ([`PolicyProtection`]), and what none of them means passes. Each is for packets of one [`Way`], which has near, far
 //! and mixed prefixes of its own: what leaves, what comes in for this host, and what comes in for others.
+//!
+//! A second lock of `ip rule`s and routes, ahead of the tables of others, holds what is protected where somebody empties
+//! the packet filter while no gateway runs.
 //!
 //! `unreachable` routes to far networks lie beneath those into the TUN interface, and outlive these. Without
 //! them, the host would send its own packets from whatever address another route gives it once the interface has gone,
@@ -103,6 +106,9 @@ pub struct Config {
     pub udp_port: u16,
     /// How packets are led into the TUN interface.
     pub leads: Lead,
+    /// An interface whose packets the gateway itself forwards, and never the kernel. Then the TUN interface is for what the
+    /// host itself sends to far networks, and leak protection leads it there.
+    pub forwarding: Option<LinkName>,
     /// How packets of mixed prefixes are asked about, if there are any.
     pub questions: Questions,
 }
@@ -114,7 +120,8 @@ impl Config {
     pub fn new(tun: LinkName) -> Self {
         let (leads, questions) = (Lead::ByDestination, Questions::new());
         let user = nix::unistd::geteuid().as_raw();
-        Self { tun, mark: Mark::GATEWAY, user, udp_port: 4500, leads, questions }
+        let forwarding = None;
+        Self { tun, mark: Mark::GATEWAY, user, udp_port: 4500, leads, forwarding, questions }
     }
 
     /// The table, as in `nft list table inet convoy-convoy0`.
@@ -132,6 +139,15 @@ pub enum Lead {
     ByDestination,
     /// By marks, which leak protection writes on packets from near to far; others route to far networks as they like.
     ByMark,
+}
+
+impl Lead {
+    const fn other(self) -> Self {
+        match self {
+            Self::ByDestination => Self::ByMark,
+            Self::ByMark => Self::ByDestination,
+        }
+    }
 }
 
 /// Leak protection that stands. It outlives its value and its process; [`take_away`] ends it.
@@ -167,6 +183,13 @@ impl LeakProtection {
     #[must_use]
     pub fn asks(&self) -> bool {
         self.standing.asks()
+    }
+
+    /// Whether the second lock is left open, as there are too many near prefixes: then the table of the packet filter alone
+    /// holds packets.
+    #[must_use]
+    pub fn has_one_lock_only(&self) -> bool {
+        SecondLock::is_open(self.covers.each_ref())
     }
 
     /// The port of the netlink socket by which the table is changed: what came by others, others changed.
@@ -241,6 +264,14 @@ impl LeakProtection {
     pub fn forget_answers(&mut self) -> Result<(), LeakProtectionError> {
         self.standing.forget_answers()
     }
+
+    /// Ends it: packets go where routes lead, in clear.
+    ///
+    /// # Errors
+    /// [`LeakProtectionError`]; some of it may still stand then.
+    pub fn take_away(self) -> Result<(), LeakProtectionError> {
+        self.standing.take_away()
+    }
 }
 
 /// Removes the routes and `ip rule`s alone, which another kind of protection does not need.
@@ -250,7 +281,8 @@ impl LeakProtection {
 pub fn remove_routes(config: Config) -> Result<(), LeakProtectionError> {
     let mut routes = Routes::open(&config)?;
     let mut rules = Rules::open(&config)?;
-    let mut lock = SecondLock::open(&config)?;
+    let [of_marks, of_interface] = [Lead::ByMark, Lead::ByDestination]
+        .map(|leads| SecondLock::open(&Config { leads, ..config.clone() }));
     let are_anothers = match Table::open(config).and_then(|mut table| table.is_marked_by_another())
     {
         Err(LeakProtectionError::Unsupported(_) | LeakProtectionError::Denied { .. }) => false,
@@ -258,8 +290,9 @@ pub fn remove_routes(config: Config) -> Result<(), LeakProtectionError> {
     };
     if !are_anothers {
         rules.remove()?;
-        lock.remove()?;
+        of_marks?.remove()?;
     }
+    of_interface?.remove()?;
     routes.leave_tables(are_anothers);
     routes.remove()
 }

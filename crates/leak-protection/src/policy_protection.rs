@@ -56,8 +56,7 @@ impl PolicyProtection {
         let _ = prefixes.change(policies, &[]);
         let by_table = Table::open(config.clone())?.present()?;
         // Somebody may have emptied the packet filter.
-        let left =
-            by_table.map_or_else(|| SecondLock::open(&config)?.present(), |it| Ok(Some(it)))?;
+        let left = by_table.map_or_else(|| SecondLock::left(&config), |it| Ok(Some(it)))?;
         if let Some(left) = left {
             let _: Differences = prefixes.leave(&left);
         }
@@ -144,8 +143,7 @@ impl PolicyProtection {
         self.standing.port()
     }
 
-    /// Whether the second lock is left open, as there are too many near prefixes: then the table of the packet filter alone
-    /// holds packets.
+    /// As [`LeakProtection::has_one_lock_only`](crate::LeakProtection::has_one_lock_only).
     #[must_use]
     pub fn has_one_lock_only(&self) -> bool {
         SecondLock::is_open(self.prefixes.covers())

@@ -179,9 +179,9 @@ impl Routes {
 pub(crate) enum Leads {
     /// To the next `ip rule`.
     Past,
-    Nowhere,
     /// Into the interface with this index.
     Into(u32),
+    Nowhere,
 }
 
 impl Leads {
@@ -331,12 +331,17 @@ pub(crate) fn index_of(
     }
 }
 
-/// A metric of its own for an interface: its name, hashed (FNV-1a).
+/// A metric of its own for an interface.
 fn metric(tun: &str) -> u32 {
+    METRIC | number(tun)
+}
+
+/// A number of 20 bits that tells an interface from others: its name, hashed (FNV-1a).
+pub(crate) fn number(tun: &str) -> u32 {
     let hash = tun
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    METRIC | (hash >> (u32::BITS - METRIC_BITS))
+    hash >> (u32::BITS - METRIC_BITS)
 }
 
 #[cfg(test)]

@@ -1,14 +1,20 @@
-//! The second lock where marks lead: `ip rule`s and routes that hold what is protected when the packet filter's table is
-//! gone, as after `nft flush ruleset` while no gateway runs.
+//! The second lock: `ip rule`s and routes that hold what is protected when the packet filter's table is gone, as after
+//! `nft flush ruleset` while no gateway runs. Rules lead what comes from near to tables that know far networks.
 //!
-//! The chains mark every packet from near to far that may leave. So what comes from near and has no mark is led by rules
-//! to two tables that know far networks:
+//! Where marks lead, the chains mark every packet from near to far that may leave. So rules mean what has no mark, and
+//! there are two tables:
 //!
-//! * what this host forwards, to one where they are `unreachable`;
-//! * what it sends itself, to one where they lead into the TUN interface and, without it, nowhere: a packet of its own is
+//! * for what this host forwards, one where far networks are `unreachable`;
+//! * for what it sends itself, one where they lead into the TUN interface and, without it, nowhere: a packet of its own is
 //!   routed before it is marked, and routed again then. Mixed networks are left out there: a socket that is bound to
 //!   another interface would not reach what passes in clear. So is what it sends from an address at a default route: the
 //!   reverse path filter would not find peers that are far.
+//!
+//! Where the host's own routes lead, the lock must not choose a way, and other interfaces have locks beside it. So each
+//! interface has tables of its own. In both, far networks lead into the TUN interface and, without it, nowhere; and the
+//! rules pass over what leads into it (`suppress_prefixlength`). While the interface is there, packets go as if the lock
+//! were not; but where it is for what the host itself sends alone, this is led into it. Where the kernel asks about
+//! packets, rules mean what has no answer; where not, no mark counts, and one table is enough.
 //!
 //! What far networks are not is routed as ever, and so is what is not from near. Rules are looked at one by one, so they
 //! are as many as there are near prefixes, and none where those are too many.
@@ -29,18 +35,22 @@ use netlink_packet_route::{
 };
 
 use crate::{
-    Config, LeakProtectionError, Way,
+    Config, Lead, LeakProtectionError, Way,
     policy_prefixes::{prefixes, range},
     prefix_sets::{Covers, Differences, Shown, of_way},
     routes::{self, Leads, PROTOCOL},
     rules::{mark_of, of_family},
-    table::SETS,
+    table::{SETS, asks},
 };
 
-/// The five rules lie ahead of those that lead by marks, and of strongSwan's.
-const AHEAD: u32 = 5;
+/// Places for rules. They lie ahead of those that lead by marks, and of strongSwan's.
+const PLACES: u32 = 5;
 /// Two tables behind those of [`crate::Questions::tables`].
 const BEHIND: u32 = 2;
+/// The first of the tables of interfaces that have their own, two for each: those of others have smaller numbers.
+const OF_INTERFACES: u32 = 0xc500_0000;
+/// No prefix is longer.
+const ANY_LENGTH: u32 = 128;
 /// More near prefixes of an IP version than this have no rules: each costs every packet some nanoseconds.
 const MOST_NEAR: usize = 256;
 const FAMILIES: [AddressFamily; 2] = [AddressFamily::Inet, AddressFamily::Inet6];
@@ -62,13 +72,16 @@ struct Rule {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum To {
     Table(u32),
+    /// To a table, but on where that leads into an interface.
+    NowhereBy(u32),
     /// The rule of another priority.
     Rule(u32),
     /// On.
     Nowhere,
 }
 
-/// A route of the lock. Of those to one network, what leads past the lock comes first, then what leads nowhere.
+/// A route of the lock. Of those to one network, what leads past the lock comes first and what leads nowhere last: nothing
+/// is lost while they are laid in this order, and taken up in the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Route {
     table: u32,
@@ -76,16 +89,21 @@ struct Route {
     leads: Leads,
 }
 
-/// The rules and routes of a namespace's only interface that leads by marks.
+/// The rules and routes of one interface. Where marks lead, it is the only such interface of its namespace.
 #[derive(Debug)]
 pub(crate) struct SecondLock {
     rtnl: Rtnl,
     network: Network,
     tun: LinkName,
+    /// IP versions that have rules.
+    families: Vec<AddressFamily>,
     /// Its index, when it was last looked at.
     index: Option<u32>,
     /// For what is forwarded, and for what this host sends.
     tables: [u32; 2],
+    leads: Lead,
+    /// What the host itself sends is led into the interface.
+    leads_own: bool,
     priority: u32,
     /// What the gateway's own packets bear.
     own: Mark,
@@ -96,16 +114,33 @@ pub(crate) struct SecondLock {
 impl SecondLock {
     /// Opens that of the calling thread's network namespace.
     pub(crate) fn open(config: &Config) -> Result<Self, LeakProtectionError> {
-        let rtnl = Rtnl::open().map_err(|error| LeakProtectionError::Netlink(error.into()))?;
+        let mut rtnl = Rtnl::open().map_err(|error| LeakProtectionError::Netlink(error.into()))?;
         let network = Network::open().map_err(refused)?;
         let questions = config.questions;
+        let (tables, ahead) = match config.leads {
+            Lead::ByMark => (questions.tables().map(|it| it.saturating_add(BEHIND)), PLACES),
+            Lead::ByDestination => {
+                let first = OF_INTERFACES | routes::number(config.tun.as_str()) << 1;
+                ([first, first | 1], 2 * PLACES)
+            }
+        };
+        let mut families = Vec::new();
+        for family in FAMILIES {
+            let rules = of_family(&mut rtnl, family);
+            let rules =
+                rules.map_err(|refusal| LeakProtectionError::Rule { doing: "read", refusal })?;
+            families.extend((!rules.is_empty()).then_some(family));
+        }
         Ok(Self {
             rtnl,
+            families,
             network,
             tun: config.tun.clone(),
             index: None,
-            tables: questions.tables().map(|table| table.saturating_add(BEHIND)),
-            priority: questions.priority.saturating_sub(AHEAD),
+            tables,
+            leads: config.leads,
+            leads_own: config.leads == Lead::ByMark || config.forwarding.is_some(),
+            priority: questions.priority.saturating_sub(ahead),
             own: config.mark,
             unanswered: questions.marks.unanswered(),
         })
@@ -118,17 +153,26 @@ impl SecondLock {
         })
     }
 
-    /// What an earlier life held by it: near, far and mixed prefixes; none where it did not.
-    pub(crate) fn present(&mut self) -> Result<Option<Covers>, LeakProtectionError> {
+    /// What an earlier life held by it, whatever led there: near, far and mixed prefixes; none where it did not.
+    pub(crate) fn left(config: &Config) -> Result<Option<Covers>, LeakProtectionError> {
+        for leads in [Lead::ByMark, Lead::ByDestination] {
+            let left = Self::open(&Config { leads, ..config.clone() })?.present()?;
+            if left.is_some() {
+                return Ok(left);
+            }
+        }
+        Ok(None)
+    }
+
+    fn present(&mut self) -> Result<Option<Covers>, LeakProtectionError> {
         let failed = |refusal| LeakProtectionError::Rule { doing: "read", refusal };
         let [forwarded, sent] = self.tables;
         let mut near = BTreeSet::new();
-        for family in FAMILIES {
+        for family in self.families.clone() {
             let there = of_family(&mut self.rtnl, family).map_err(failed)?;
             let rules = there.iter().filter_map(Rule::read);
-            near.extend(
-                rules.filter(|rule| rule.to == To::Table(forwarded)).filter_map(|it| it.from),
-            );
+            let leads = |rule: &Rule| rule.to.table() == Some(forwarded);
+            near.extend(rules.filter(leads).filter_map(|it| it.from));
         }
         if near.is_empty() {
             return Ok(None);
@@ -138,7 +182,7 @@ impl SecondLock {
             let those = routes.iter().filter(|it| it.table == table && it.leads == leads);
             those.map(|route| route.to).collect()
         };
-        let (near, far) = (near.into_iter().collect(), of(forwarded, Leads::Nowhere));
+        let (near, far) = (Vec::from_iter(near), of(forwarded, Leads::Nowhere));
         let sides = [near, far, of(sent, Leads::Past)];
         let cover = |side: usize, is_v4| -> Cover {
             let nets: &[IpNet] = sides.get(side).map_or(&[], Vec::as_slice);
@@ -162,8 +206,8 @@ impl SecondLock {
         let missing: BTreeSet<_> = wanted.difference(&there).copied().collect();
         let gone: BTreeSet<_> = there.difference(&wanted).copied().collect();
         let laid = self.lay(&missing)?;
-        let uplinks = self.uplinks()?;
-        let made = self.make_rules(&self.wanted_rules(covers, &uplinks))?;
+        let wanted = self.wanted_rules(covers)?;
+        let made = self.make_rules(&wanted)?;
         self.take_up(&gone)?;
         Ok((made, laid))
     }
@@ -174,20 +218,27 @@ impl SecondLock {
         covers: Shown<'_>,
         differences: &Differences,
     ) -> Result<(), LeakProtectionError> {
+        let is_mixed_same = sides(differences).all(|([.., mixed], _)| mixed.is_empty());
+        if self.leads == Lead::ByDestination && !is_mixed_same {
+            // It may have another number of tables now.
+            return self.make(covers).map(drop);
+        }
+        let tells_own = self.tells_own(covers);
         let (mut added, mut removed) = (BTreeSet::new(), BTreeSet::new());
         let mut is_near_same = true;
         for ([near, far, mixed], is_v4) in sides(differences) {
             is_near_same &= near.is_empty();
             let nets = |range| prefixes(range, is_v4);
-            added.extend(self.routes(far.added().flat_map(nets), mixed.added().flat_map(nets)));
-            removed
-                .extend(self.routes(far.removed().flat_map(nets), mixed.removed().flat_map(nets)));
+            let [far_come, mixed_come] = [far, mixed].map(|it| it.added().flat_map(nets));
+            added.extend(self.routes(tells_own, far_come, mixed_come));
+            let [far_gone, mixed_gone] = [far, mixed].map(|it| it.removed().flat_map(nets));
+            removed.extend(self.routes(tells_own, far_gone, mixed_gone));
         }
         let (come, gone) = (&added - &removed, &removed - &added);
         self.lay(&come)?;
         if !is_near_same {
-            let uplinks = self.uplinks()?;
-            self.make_rules(&self.wanted_rules(covers, &uplinks))?;
+            let wanted = self.wanted_rules(covers)?;
+            self.make_rules(&wanted)?;
         }
         self.take_up(&gone)
     }
@@ -215,30 +266,38 @@ impl SecondLock {
         Ok(own.map(|(_, own)| own.addr()).collect())
     }
 
-    fn wanted_rules(&self, covers: Shown<'_>, uplinks: &[IpAddr]) -> BTreeSet<Rule> {
+    /// Whether what this host sends itself is told from what it forwards: by marks, which it has not got yet when it is
+    /// routed first.
+    fn tells_own(&self, covers: Shown<'_>) -> bool {
+        self.leads == Lead::ByMark || asks(covers)
+    }
+
+    fn wanted_rules(&mut self, covers: Shown<'_>) -> Result<BTreeSet<Rule>, LeakProtectionError> {
         let near = sides(&covers).flat_map(|([near, ..], is_v4)| {
             near.ranges().flat_map(move |range| prefixes(range, is_v4))
         });
         let near: Vec<_> = near.collect();
         let mut wanted = BTreeSet::new();
         if Self::is_open(covers) || near.is_empty() {
-            return wanted;
+            return Ok(wanted);
         }
+        let tells_own = self.tells_own(covers);
+        let uplinks = if self.leads_own { self.uplinks()? } else { Vec::new() };
         let [forwarded, sent] = self.tables;
         let at = |place: u32| self.priority.saturating_add(place);
         let rule =
             |place, to| Rule { priority: at(place), from: None, is_own: false, mark: None, to };
         let own = Some((self.own.value & self.own.mask, self.own.mask));
-        let none = Some((self.unanswered.value, self.unanswered.mask));
-        let from = |place, table| {
-            move |net| {
-                let to = To::Table(table);
-                Rule { from: Some(net), mark: none, ..rule(place, to) }
-            }
-        };
+        let none = tells_own.then_some((self.unanswered.value, self.unanswered.mask));
+        let to = |leads: bool| if leads { To::Table } else { To::NowhereBy };
+        let to_forwarded = to(self.leads == Lead::ByMark);
+        let (to_sent, sent) = (to(self.leads_own), if tells_own { sent } else { forwarded });
+        let from = |place, to, net| Rule { from: Some(net), mark: none, ..rule(place, to) };
+        let is_own_apart = tells_own || self.leads_own;
         for net in near {
-            wanted.insert(from(3, forwarded)(net));
-            wanted.insert(Rule { is_own: true, ..from(1, sent)(net) });
+            wanted.insert(from(3, to_forwarded(forwarded), net));
+            let own = || Rule { is_own: true, ..from(1, to_sent(sent), net) };
+            wanted.extend(is_own_apart.then(own));
         }
         let past = |from: &IpAddr| Rule {
             from: Some((*from).into()),
@@ -247,39 +306,49 @@ impl SecondLock {
         };
         wanted.extend(uplinks.iter().map(past));
         wanted.insert(Rule { mark: own, ..rule(0, To::Rule(at(4))) });
-        wanted.insert(Rule { is_own: true, ..rule(2, To::Rule(at(4))) });
+        wanted.extend(is_own_apart.then(|| Rule { is_own: true, ..rule(2, To::Rule(at(4))) }));
         wanted.insert(rule(4, To::Nowhere));
-        wanted
+        Ok(wanted)
     }
 
     fn wanted_routes(&self, covers: Shown<'_>) -> BTreeSet<Route> {
+        let tells_own = self.tells_own(covers);
         let routes = sides(&covers).flat_map(|([_, far, mixed], is_v4)| {
             let nets = |range| prefixes(range, is_v4);
-            self.routes(far.ranges().flat_map(nets), mixed.ranges().flat_map(nets))
+            self.routes(tells_own, far.ranges().flat_map(nets), mixed.ranges().flat_map(nets))
         });
         routes.collect()
     }
 
     fn routes(
         &self,
+        tells_own: bool,
         far: impl Iterator<Item = IpNet>,
         mixed: impl Iterator<Item = IpNet>,
     ) -> Vec<Route> {
         let [forwarded, sent] = self.tables;
+        let tables: &[u32] = if tells_own { &self.tables } else { &[forwarded] };
         let mut routes = Vec::new();
         for to in far {
-            routes.push(Route { table: forwarded, to, leads: Leads::Nowhere });
-            routes.push(Route { table: sent, to, leads: Leads::Nowhere });
-            let into_tun = |index| Route { table: sent, to, leads: Leads::Into(index) };
-            routes.extend(self.index.map(into_tun));
+            for &table in tables {
+                routes.push(Route { table, to, leads: Leads::Nowhere });
+                let leads_on = self.leads == Lead::ByDestination || table == sent;
+                let into_tun = |index| Route { table, to, leads: Leads::Into(index) };
+                routes.extend(self.index.filter(|_| leads_on).map(into_tun));
+            }
         }
         routes.extend(mixed.map(|to| Route { table: sent, to, leads: Leads::Past }));
         routes
     }
 
     fn lay(&mut self, missing: &BTreeSet<Route>) -> Result<usize, LeakProtectionError> {
+        // Without rules the kernel would have them in its main table.
+        let has_rules = |route: &&Route| {
+            self.families.iter().any(|it| (*it == AddressFamily::Inet) == route.to.addr().is_ipv4())
+        };
+        let missing: Vec<_> = missing.iter().filter(has_rules).copied().collect();
         let order = |route: &Route| (Message::NewRoute(route.message()), NLM_F_CREATE | NLM_F_EXCL);
-        self.carry_out("lay", missing, order, |route, errno| {
+        self.carry_out("lay", &missing, order, |route, errno| {
             let into_tun = matches!(route.leads, Leads::Into(_));
             errno == nix::libc::EEXIST || into_tun && routes::is_down(errno, route.to)
         })
@@ -290,14 +359,15 @@ impl SecondLock {
         let is_gone = |_: &Route, errno| {
             matches!(errno, nix::libc::ESRCH | nix::libc::ENOENT | nix::libc::ENODEV)
         };
-        self.carry_out("remove", gone, order, is_gone).map(drop)
+        let gone: Vec<_> = gone.iter().rev().copied().collect();
+        self.carry_out("remove", &gone, order, is_gone).map(drop)
     }
 
     /// Carries out an order for each route; how many were.
     fn carry_out(
         &mut self,
         doing: &'static str,
-        routes: &BTreeSet<Route>,
+        routes: &[Route],
         order: impl Fn(&Route) -> (Message, u16),
         is_excused: impl Fn(&Route, i32) -> bool,
     ) -> Result<usize, LeakProtectionError> {
@@ -329,23 +399,22 @@ impl SecondLock {
     fn make_rules(&mut self, wanted: &BTreeSet<Rule>) -> Result<usize, LeakProtectionError> {
         let failed = |refusal| LeakProtectionError::Rule { doing: "make", refusal };
         let mut made = 0;
-        for family in FAMILIES {
+        for family in self.families.clone() {
             let there = of_family(&mut self.rtnl, family).map_err(failed)?;
-            // The kernel has no such family.
-            if there.is_empty() {
-                continue;
-            }
             let is_v4 = family == AddressFamily::Inet;
             let is_of_family =
                 |rule: &&Rule| rule.from.is_none_or(|from| from.addr().is_ipv4() == is_v4);
-            let places = self.priority..=self.priority.saturating_add(AHEAD - 1);
+            let places = self.priority..=self.priority.saturating_add(PLACES - 1);
             let ours = there.iter().filter_map(Rule::read);
             let there: BTreeSet<_> = ours.filter(|rule| places.contains(&rule.priority)).collect();
-            let wanted: BTreeSet<_> = wanted.iter().filter(is_of_family).cloned().collect();
+            let wanted = wanted.iter().filter(is_of_family);
+            // Where nobody is led to a table, nobody needs a way around.
+            let is_led = wanted.clone().any(|rule| rule.to.table().is_some());
+            let wanted: BTreeSet<_> = wanted.filter(|_| is_led).cloned().collect();
             let mut missing: Vec<_> =
                 wanted.iter().rev().filter(|rule| !there.contains(rule)).collect();
             // Nobody is led to a table before those who must not be have a way around.
-            missing.sort_by_key(|rule| matches!(rule.to, To::Table(_)));
+            missing.sort_by_key(|rule| rule.to.table().is_some());
             for rule in missing {
                 let order = Message::NewRule(rule.message(family));
                 match self.rtnl.change(order, NLM_F_CREATE | NLM_F_EXCL) {
@@ -354,8 +423,18 @@ impl SecondLock {
                     Err(refusal) => return Err(failed(refusal)),
                 }
             }
-            let mut gone: Vec<_> = there.difference(&wanted).collect();
-            gone.sort_by_key(|rule| !matches!(rule.to, To::Table(_)));
+            let is_anothers =
+                |rule: &Rule| rule.to.table().is_some_and(|it| !self.tables.contains(&it));
+            // Locks of all interfaces lead around by the same rules.
+            let are_shared = there.iter().any(is_anothers);
+            let mut gone: Vec<_> = there
+                .difference(&wanted)
+                .filter(|rule| match rule.to.table() {
+                    Some(_) => !is_anothers(rule),
+                    None => !are_shared,
+                })
+                .collect();
+            gone.sort_by_key(|rule| rule.to.table().is_none());
             for rule in gone {
                 match self.rtnl.change(Message::DelRule(rule.message(family)), 0) {
                     Ok(()) | Err(Refusal { errno: nix::libc::ENOENT, .. }) => {}
@@ -366,6 +445,16 @@ impl SecondLock {
             }
         }
         Ok(made)
+    }
+}
+
+impl To {
+    /// The table that it leads to.
+    const fn table(self) -> Option<u32> {
+        match self {
+            Self::Table(table) | Self::NowhereBy(table) => Some(table),
+            Self::Rule(_) | Self::Nowhere => None,
+        }
     }
 }
 
@@ -392,11 +481,16 @@ impl Rule {
         attributes.push(RuleAttribute::Priority(self.priority));
         attributes.push(RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
         let (action, attribute) = match self.to {
-            To::Table(table) => (RuleAction::ToTable, Some(RuleAttribute::Table(table))),
+            To::Table(table) | To::NowhereBy(table) => {
+                (RuleAction::ToTable, Some(RuleAttribute::Table(table)))
+            }
             To::Rule(priority) => (RuleAction::Goto, Some(RuleAttribute::Goto(priority))),
             To::Nowhere => (RuleAction::Nop, None),
         };
         attributes.extend(attribute);
+        if matches!(self.to, To::NowhereBy(_)) {
+            attributes.push(RuleAttribute::SuppressPrefixLen(ANY_LENGTH));
+        }
         attributes.extend(self.is_own.then(|| RuleAttribute::Iifname("lo".to_owned())));
         if let Some((value, mask)) = self.mark {
             attributes.extend([RuleAttribute::FwMark(value), RuleAttribute::FwMask(mask)]);
@@ -413,6 +507,7 @@ impl Rule {
     fn read(message: &RuleMessage) -> Option<Self> {
         let (mut priority, mut table, mut goto, mut is_ours) = (0, None, None, false);
         let (mut is_own, mut value, mut mask, mut source) = (false, None, None, None);
+        let mut passes_over = false;
         for attribute in &message.attributes {
             match attribute {
                 RuleAttribute::Priority(number) => priority = *number,
@@ -421,12 +516,14 @@ impl Rule {
                 RuleAttribute::Goto(number) => goto = Some(*number),
                 RuleAttribute::FwMark(number) => value = Some(*number),
                 RuleAttribute::FwMask(number) => mask = Some(*number),
+                RuleAttribute::SuppressPrefixLen(length) => passes_over = *length == ANY_LENGTH,
                 RuleAttribute::Iifname(name) => is_own = name == "lo",
                 RuleAttribute::Source(address) => source = Some(*address),
                 _ => {}
             }
         }
         let to = match message.header.action {
+            RuleAction::ToTable if passes_over => To::NowhereBy(table?),
             RuleAction::ToTable => To::Table(table?),
             RuleAction::Goto => To::Rule(goto?),
             RuleAction::Nop => To::Nowhere,
@@ -439,7 +536,7 @@ impl Rule {
             _ => std::net::Ipv6Addr::UNSPECIFIED.into(),
         };
         // Those that lead to a table are from near, if that is all addresses.
-        let is_from = source.is_some() || matches!(to, To::Table(_));
+        let is_from = source.is_some() || to.table().is_some();
         let from =
             is_from.then(|| IpNet::new(source.unwrap_or_else(everything), message.header.src_len));
         let from = from.transpose().ok()?;

@@ -60,6 +60,7 @@ impl Standing {
         let links = Links::open(&config)?;
         let lock = SecondLock::open(&config)?;
         let leads = config.leads;
+        let other = Config { leads: leads.other(), ..config.clone() };
         let mut table = Table::open(config)?;
         let made = table.may_mark(covers).and_then(|()| table.make(covers));
         if let Err(error) = made {
@@ -74,7 +75,9 @@ impl Standing {
         }
         let mut standing = Self { table, routes, rules, links, lock, leads, routed };
         standing.lead()?;
-        standing.lock(covers)?;
+        standing.lock.make(covers)?;
+        // An earlier life may have led in the other way.
+        standing.unlock(&other)?;
         // Packets are lost at the worst; the first repair says why.
         let _ = standing.look_at_marks();
         Ok(standing)
@@ -99,12 +102,11 @@ impl Standing {
         self.table.may_mark(covers)?;
         let did_ask = self.asks();
         self.table.change(covers, differences)?;
-        match self.leads {
-            // What marks say leads where it is to all the time.
-            Lead::ByMark => self.lock.change(covers, differences)?,
-            Lead::ByDestination if did_ask == self.asks() => {}
-            Lead::ByDestination => self.lead().map(drop)?,
+        // What marks say leads where it is to all the time.
+        if self.leads == Lead::ByDestination && did_ask != self.asks() {
+            self.lead()?;
         }
+        self.lock.change(covers, differences)?;
         if did_ask == self.asks() { Ok(()) } else { self.look_at_marks() }
     }
 
@@ -143,10 +145,7 @@ impl Standing {
     pub(crate) fn repair(&mut self, covers: Shown<'_>) -> Result<Repaired, LeakProtectionError> {
         let Repaired { table, .. } = self.repair_table(covers)?;
         let (rules, routes) = self.lead()?;
-        let locked = match self.leads {
-            Lead::ByMark => self.lock.make(covers)?,
-            Lead::ByDestination => (0, 0),
-        };
+        let locked = self.lock.make(covers)?;
         self.look_at_marks()?;
         Ok(Repaired { table, rules: rules + locked.0, routes: routes + locked.1 })
     }
@@ -199,13 +198,12 @@ impl Standing {
         })
     }
 
-    /// Makes the second lock where marks lead, and removes that of an earlier life where they do not.
-    fn lock(&mut self, covers: Shown<'_>) -> Result<(), LeakProtectionError> {
-        match self.leads {
-            Lead::ByMark => self.lock.make(covers).map(drop),
-            Lead::ByDestination if self.table.is_marked_by_another()? => Ok(()),
-            Lead::ByDestination => self.lock.remove(),
+    /// Removes the second lock of another way to lead packets.
+    fn unlock(&mut self, config: &Config) -> Result<(), LeakProtectionError> {
+        if config.leads == Lead::ByMark && self.table.is_marked_by_another()? {
+            return Ok(());
         }
+        SecondLock::open(config)?.remove()
     }
 
     /// Ends it: packets go where routes lead.

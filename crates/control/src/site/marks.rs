@@ -1,6 +1,6 @@
 //! The section `[marks]`: bits of marks that leak protection uses.
 
-use super::model::{ExemptMark, Marks, Plain};
+use super::model::{ExemptMark, Marks};
 use super::reader::{Field, Place, Report, Table, quote};
 
 /// How many bits answers take, of packets' marks and of flows'.
@@ -15,11 +15,7 @@ struct Taken {
 }
 
 /// Reads the section; what is left out has its default.
-pub(super) fn read(
-    root: &mut Table<'_>,
-    report: &mut Report<'_>,
-    plain: Option<&Plain>,
-) -> Option<Marks> {
+pub(super) fn read(root: &mut Table<'_>, report: &mut Report<'_>) -> Option<Marks> {
     let Some(field) = root.take("marks") else { return Some(Marks::default()) };
     let section = field.place.clone();
     let mut table = field.table(report, "a [marks] section")?;
@@ -48,14 +44,6 @@ pub(super) fn read(
         }
     }
     table.finish(report);
-    if plain.is_some_and(|plain| plain.backend.is_direct()) {
-        report.error(
-            &section,
-            "is for a TUN interface: what arrives at another one never gets to the kernel's rules",
-            "leave the section out, or use `backend = \"tun\"` in [plain]",
-        );
-        return None;
-    }
     // One that was not understood may be what another one meets.
     is_sound &= is_sound && are_apart(&taken, &section, report);
     is_sound.then_some(marks)

@@ -162,6 +162,23 @@ pub struct Plain {
     pub between_tunnels: BetweenTunnels,
 }
 
+impl Plain {
+    /// Name of the TUN interface: the plain side itself, or what the host's own packets go by where that is another
+    /// interface, which the end of its name tells from others.
+    #[must_use]
+    pub fn tun(&self) -> String {
+        const PREFIX: &str = "cv-";
+        const MOST: usize = 15 - PREFIX.len();
+        match self.backend {
+            Backend::Host => self.interface.clone(),
+            Backend::AfPacket | Backend::AfXdp => {
+                let from = self.interface.len().saturating_sub(MOST);
+                format!("{PREFIX}{}", self.interface.get(from..).unwrap_or_default())
+            }
+        }
+    }
+}
+
 /// Who passes packets on that come out of one tunnel and fall under a policy of another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BetweenTunnels {

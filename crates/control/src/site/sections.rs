@@ -51,8 +51,8 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
         daemons::taken(&xfrm, plain.as_ref(), wire.as_ref(), &place, report);
         Some(xfrm)
     });
-    let leak_protection = leak_protection(&mut root, report, plain.as_ref(), xfrm.is_some());
-    let marks = marks::read(&mut root, report, plain.as_ref());
+    let leak_protection = leak_protection(&mut root, report, xfrm.is_some());
+    let marks = marks::read(&mut root, report);
     let metrics = root.take("metrics").map(|field| {
         let table = field.table(report, "a [metrics] section")?;
         metrics(table, report)
@@ -134,20 +134,11 @@ pub(super) fn read(mut root: Table<'_>, report: &mut Report<'_>, path: &Path) ->
 fn leak_protection(
     root: &mut Table<'_>,
     report: &mut Report<'_>,
-    plain: Option<&Plain>,
     serves_daemons: bool,
 ) -> Option<bool> {
     let Some(field) = root.take("leak_protection") else { return Some(true) };
     let place = field.place.clone();
     let is_on = field.boolean(report)?;
-    if plain.is_some_and(|plain| plain.backend.is_direct()) {
-        report.error(
-            &place,
-            "is for a TUN interface: what arrives at another one never gets to the kernel's routes",
-            "leave the line out, or use `backend = \"tun\"` in [plain]",
-        );
-        return None;
-    }
     if !is_on && serves_daemons {
         report.error(
             &place,

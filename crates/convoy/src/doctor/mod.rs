@@ -69,7 +69,7 @@ struct Patient<'a> {
     /// Peers that the site file and the running gateway name.
     peers: Vec<IpAddr>,
     udp_port: u16,
-    interface: &'a str,
+    interface: String,
     /// Where XFRM is served, if it is to be.
     socket: Option<PathBuf>,
     /// Whether the gateway answers, in words.
@@ -102,7 +102,7 @@ pub(crate) fn look(site: Option<&Site>) -> Vec<Check> {
         site,
         peers,
         udp_port: site.map_or(4500, |site| site.wire.udp_port),
-        interface: site.map_or("convoy0", |site| site.plain.interface.as_str()),
+        interface: site.map_or_else(|| "convoy0".to_owned(), |site| site.plain.tun()),
         socket: match site {
             Some(site) => site.xfrm.as_ref().map(|xfrm| xfrm.socket.clone()),
             None => Some(served.to_owned()),

@@ -12,7 +12,7 @@ use super::{Check, Patient, modules, modules::Need};
 use crate::gateway;
 
 pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
-    let Ok(link) = LinkName::new(patient.interface) else { return Vec::new() };
+    let Ok(link) = LinkName::new(&patient.interface) else { return Vec::new() };
     let for_daemons = patient.site.is_none_or(|site| site.xfrm.is_some());
     let leads = if for_daemons { Lead::ByMark } else { Lead::ByDestination };
     let config = patient
@@ -21,8 +21,7 @@ pub(super) fn look(root: &Path, patient: &Patient<'_>) -> Vec<Check> {
     let config = Config { leads, ..config };
     let asks_now = convoy_leak_protection::asks(config.clone()).unwrap_or(false);
     let asks = asks_now || patient.site.is_some_and(gateway::will_ask);
-    let is_held =
-        patient.site.is_none_or(|site| site.leak_protection && !site.plain.backend.is_direct());
+    let is_held = patient.site.is_none_or(|site| site.leak_protection);
     // Where the kernel asks, rules lead to tables of their own, ahead of the main one.
     let led = if asks { Config { leads: Lead::ByMark, ..config.clone() } } else { config.clone() };
     let mut checks = routes(patient, &led).unwrap_or_else(|error| vec![unseen("routes", &error)]);

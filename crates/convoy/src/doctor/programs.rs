@@ -281,7 +281,15 @@ mod tests {
         let gateway = Err("several gateways run here".to_owned());
         let (site, peers) = (None, Vec::new());
         let is_running = None;
-        Patient { site, peers, udp_port: 4500, interface: "convoy0", socket, gateway, is_running }
+        Patient {
+            site,
+            peers,
+            udp_port: 4500,
+            interface: "convoy0".to_owned(),
+            socket,
+            gateway,
+            is_running,
+        }
     }
 
     #[test]

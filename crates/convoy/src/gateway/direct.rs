@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use convoy_control::site::{Backend, Site};
 use convoy_host::{Link, LinkName, Network, News, Watch, Way};
 use convoy_io::link::{Asks, Board, Hop, Interface, Route, Table, Take, What};
-use convoy_io::{IoError, Port, packet, xdp};
+use convoy_io::{HostAddresses, IoError, Port, packet, xdp};
 use convoy_packet::Arena;
 
 /// How often neighbours that are in use are made sure of, at least.
@@ -34,6 +34,8 @@ pub(super) struct Side {
     asks: Asks,
     watch: Watch,
     network: Network,
+    /// Ports into the host ask these which packets are its own.
+    addresses: Arc<HostAddresses>,
 }
 
 /// What the side is for.
@@ -80,7 +82,8 @@ impl Side {
         let table = table(&mut network, &link, mac)?;
         let interface = Interface { name: link.name, index: link.index, mtu: link.mtu };
         let (board, asks) = Board::new(table).context("next hops")?;
-        Ok(Self { backend, interface, mac, wants, board, asks, watch, network })
+        let addresses = Arc::<HostAddresses>::default();
+        Ok(Self { backend, interface, mac, wants, board, asks, watch, network, addresses })
     }
 
     /// Largest IP packet of the interface in bytes.
@@ -94,6 +97,11 @@ impl Side {
         Ok(networks.iter().map(|network| network.addr()).collect())
     }
 
+    /// The host's addresses, which are followed once the ports are open.
+    pub(super) fn host_addresses(&self) -> Arc<HostAddresses> {
+        Arc::clone(&self.addresses)
+    }
+
     /// Opens a port for each worker.
     pub(super) fn open(
         mut self,
@@ -102,8 +110,9 @@ impl Side {
     ) -> anyhow::Result<(Vec<Box<dyn Port>>, Follower)> {
         let take = self.wants.take(&mut self.network, self.mac)?;
         let (ports, steering) = open_ports(&self, take.clone(), workers, arena)?;
-        let Self { interface, board, asks, watch, network, .. } = self;
-        let taken = Arc::new(Taken { steering, take: Mutex::new(take) });
+        let Self { interface, board, asks, watch, network, addresses, .. } = self;
+        addresses.set(take.host_addresses());
+        let taken = Arc::new(Taken { steering, take: Mutex::new(take), addresses });
         Ok((ports, Follower { interface, board, asks, watch, network, taken }))
     }
 }
@@ -184,6 +193,7 @@ fn own_addresses(network: &mut Network) -> anyhow::Result<Vec<IpAddr>> {
 struct Taken {
     steering: Steering,
     take: Mutex<Take>,
+    addresses: Arc<HostAddresses>,
 }
 
 impl Taken {
@@ -192,6 +202,7 @@ impl Taken {
         let mut take = now.clone();
         change(&mut take)?;
         self.steering.update(&take)?;
+        self.addresses.set(take.host_addresses());
         *now = take;
         Ok(())
     }

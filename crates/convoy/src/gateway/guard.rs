@@ -31,9 +31,6 @@ use crate::exit::Stop;
 const NOT_CLAMPED: &str = "the packet filter here cannot fit TCP connections to the MTU of tunnels (nf_tables, \
                            nft_rt, nft_exthdr); they depend on ICMP messages that get through";
 
-const ONE_LOCK: &str = "the local networks of policies are more than 256 prefixes: no ip rules hold what these protect \
-                        beside the packet filter, and `nft flush ruleset` opens it while no gateway runs";
-
 const UNFOLLOWED: &str = "this kernel cannot lead into tunnels what NAT gives the addresses of a protected packet, and \
                           drops it (it needs nfnetlink_queue, nft_queue, nft_ct, nf_conntrack_netlink)";
 /// How long it is left at that.
@@ -222,11 +219,7 @@ impl Guard {
         // What failed is made anew as a whole, and nobody knows what was asked meanwhile.
         self.must_forget |=
             changed.as_ref().map_or(true, |changed| changed.answers && !self.is_void);
-        let has_one_lock = protection.has_one_lock_only();
-        if has_one_lock && !core::mem::replace(&mut self.has_one_lock, has_one_lock) {
-            tracing::warn!("{ONE_LOCK}");
-        }
-        self.has_one_lock = has_one_lock;
+        leaks::tell_one_lock(&mut self.has_one_lock, protection.has_one_lock_only());
         changed.map(drop).and_then(|()| self.answer())
     }
 
@@ -497,8 +490,9 @@ pub(super) fn clamp(site: &Site) -> Option<Clamp> {
 /// # Errors
 /// When it cannot.
 pub fn open(site: &Site, interface: Option<&str>) -> anyhow::Result<bool> {
-    let tun = LinkName::new(interface.unwrap_or(&site.plain.interface))?;
-    let is_its_own = tun.as_str() == site.plain.interface;
+    let own = site.plain.tun();
+    let tun = LinkName::new(interface.unwrap_or(&own))?;
+    let is_its_own = tun.as_str() == own;
     let removed = if is_its_own { interfaces::remove(site) } else { Ok(()) };
     // Whichever kind of gateway it was.
     let stood = convoy_leak_protection::take_away(leaks::configured(site, tun))?;

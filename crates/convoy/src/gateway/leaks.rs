@@ -29,6 +29,9 @@ use crate::exit::{Stop, describe};
 /// How much longer than a look is the pause before the next one: routes may change all the time.
 pub(super) const RESTS: u32 = 30;
 
+const ONE_LOCK: &str = "the local networks of policies are more than 256 prefixes: no ip rules hold what these protect \
+                        beside the packet filter, and `nft flush ruleset` opens it while no gateway runs";
+
 /// Leak protection that stands, or why none does.
 #[derive(Debug)]
 pub(super) struct Leaks {
@@ -49,6 +52,8 @@ pub(super) struct Leaks {
     config: Config,
     /// Routes and rules that led past the TUN interface at the last look.
     found: Vec<Past>,
+    /// There are too many near networks for the second lock, and it was told.
+    has_one_lock: bool,
     /// What went wrong at the last look, in words.
     trouble: Option<String>,
     /// Whether somebody may have changed something, and when it is looked at at the earliest.
@@ -66,7 +71,7 @@ impl Leaks {
         site: &Site,
         (published, spd): (&Arc<Published>, SpdId),
     ) -> anyhow::Result<Option<Self>> {
-        if site.xfrm.is_some() || site.plain.backend.is_direct() {
+        if site.xfrm.is_some() {
             return Ok(None);
         }
         let (tally, connections) = (Tally::default(), Connections::default());
@@ -85,6 +90,7 @@ impl Leaks {
             connections: connections.clone(),
             config: config.clone(),
             found: Vec::new(),
+            has_one_lock: false,
             trouble: None,
             is_due: true,
             rests_until: Instant::now(),
@@ -111,7 +117,10 @@ impl Leaks {
                 tell_others(site);
                 tell_interferences(&config, protection.asks());
                 tell_own_links(site, &protection);
-                Ok(Some(leaks(Some(protection), answering, None, tally)))
+                let has_one_lock = protection.has_one_lock_only();
+                let mut leaks = leaks(Some(protection), answering, None, tally);
+                tell_one_lock(&mut leaks.has_one_lock, has_one_lock);
+                Ok(Some(leaks))
             }
             Err(error) if error.is_denied() => {
                 tracing::warn!(
@@ -140,6 +149,7 @@ impl Leaks {
         let both = protection.sets().union(&sets);
         let held = both.held();
         protection.set(both).context("leak protection")?;
+        tell_one_lock(&mut self.has_one_lock, protection.has_one_lock_only());
         match &self.answering {
             Some(answering) => answering.set(held),
             None => {
@@ -185,6 +195,7 @@ impl Leaks {
                 }
             }
             protection.set(sets)?;
+            tell_one_lock(&mut self.has_one_lock, protection.has_one_lock_only());
             self.answering = self.answering.take().filter(|_| protection.asks());
             Ok(())
         });
@@ -202,9 +213,10 @@ impl Leaks {
         self.protection.as_ref().is_some_and(LeakProtection::asks)
     }
 
-    /// Lays the routes into the TUN interface, which has come up.
+    /// Lays the routes into the TUN interface, which has come up: those of the second lock, and those to far networks where
+    /// they are this one's.
     pub(super) fn lead(&mut self) -> anyhow::Result<()> {
-        match self.protection.as_mut().filter(|protection| protection.asks()) {
+        match &mut self.protection {
             Some(protection) => Ok(protection.repair().map(|_| ())?),
             None => Ok(()),
         }
@@ -318,9 +330,15 @@ impl Leaks {
     }
 }
 
-/// The gateway ends, or does not come up; what policies protect stays closed.
+/// The gateway ends, or does not come up; what policies protect stays closed, unless the gateway forwards by itself.
 impl Drop for Leaks {
     fn drop(&mut self) {
+        if self.config.forwarding.is_some() {
+            // With the gateway ends the rule that keeps the kernel from forwarding, too.
+            if let Some(Err(error)) = self.protection.take().map(LeakProtection::take_away) {
+                tracing::warn!("leak protection still stands: {error}");
+            }
+        }
         if let Some(protection) = &mut self.protection {
             // Whoever needs flows tracked may come while no gateway looks.
             let _ = protection.track(Tracked::All);
@@ -408,6 +426,14 @@ pub(super) fn dead(answering: &Answering) -> Option<String> {
     answering.is_dead().then(|| words.to_owned())
 }
 
+/// Says that there is no second lock, once.
+pub(super) fn tell_one_lock(was_told: &mut bool, has_one_lock: bool) {
+    if has_one_lock && !*was_told {
+        tracing::warn!("{ONE_LOCK}");
+    }
+    *was_told = has_one_lock;
+}
+
 /// Says what somebody changed.
 pub(super) fn tell_repaired(repaired: Repaired) {
     if repaired.any() {
@@ -423,11 +449,11 @@ pub(super) fn tell_repaired(repaired: Repaired) {
 /// Says which leak protection of other interfaces stands: it may be that of this gateway under an earlier name.
 fn tell_others(site: &Site) {
     let others = convoy_leak_protection::interfaces().unwrap_or_default();
-    for other in others.iter().filter(|other| other.as_str() != site.plain.interface) {
+    let own = site.plain.tun();
+    for other in others.iter().filter(|other| other.as_str() != own) {
         tracing::warn!(
-            "leak protection stands for interface {other}, too, and drops what is to go through {} to networks \
+            "leak protection stands for interface {other}, too, and drops what is to go through {own} to networks \
              that it holds; if no gateway has that interface any more: convoy open {} --interface {other}",
-            site.plain.interface,
             site.path.display()
         );
     }
@@ -436,7 +462,7 @@ fn tell_others(site: &Site) {
 /// Says where the host does not reach its own links any more, as policies protect what it says to them.
 fn tell_own_links(site: &Site, protection: &LeakProtection) {
     let Ok(mut network) = Network::open() else { return };
-    let (Ok(tun), Ok(routes)) = (LinkName::new(&site.plain.interface), network.routes()) else {
+    let (Ok(tun), Ok(routes)) = (LinkName::new(site.plain.tun()), network.routes()) else {
         return;
     };
     let tun = network.link(&tun).ok().map(|link| link.index);
@@ -477,7 +503,7 @@ fn sets_of(site: &Site) -> anyhow::Result<PrefixSets> {
 
 /// Whether a site's policies are held by this leak protection, and not with those of daemons.
 fn is_asked_for(site: &Site) -> bool {
-    site.leak_protection && site.xfrm.is_none() && !site.plain.backend.is_direct()
+    site.leak_protection && site.xfrm.is_none()
 }
 
 /// What would keep leak protection from being raised, as far as the site file tells.
@@ -564,7 +590,7 @@ pub fn describe_protection(site: &Site) -> Option<String> {
          inet {})",
         networks(&near),
         networks(&far),
-        site.plain.interface,
+        config.tun,
         config.table()
     );
     if sets.ask() {
@@ -593,7 +619,7 @@ pub(super) fn networks(all: &BTreeSet<IpNet>) -> String {
 
 /// Where the leak protection of a site stands.
 pub(super) fn config(site: &Site) -> anyhow::Result<Config> {
-    Ok(configured(site, LinkName::new(&site.plain.interface)?))
+    Ok(configured(site, LinkName::new(site.plain.tun())?))
 }
 
 /// Where the leak protection of a site around an interface stands.
@@ -603,7 +629,9 @@ pub fn configured(site: &Site, tun: LinkName) -> Config {
     let marks = convoy_leak_protection::Marks::at(packets, flows).unwrap_or_default();
     let questions = Questions { marks, ..Questions::new() };
     let udp_port = site.wire.udp_port;
-    Config { mark: Mark { value, mask }, udp_port, questions, ..Config::new(tun) }
+    let forwarding = site.plain.backend.is_direct().then(|| LinkName::new(&site.plain.interface));
+    let forwarding = forwarding.and_then(Result::ok);
+    Config { mark: Mark { value, mask }, udp_port, questions, forwarding, ..Config::new(tun) }
 }
 
 #[cfg(test)]

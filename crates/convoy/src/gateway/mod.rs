@@ -39,7 +39,9 @@ use convoy_control::site::{BetweenTunnels, Routes, Site, Warning};
 use convoy_control::state::{ReloadReport, StateError};
 use convoy_control::status::{Confinement, LeakProtection};
 use convoy_control::xfrm::{Answer, Client, Cursor, Kernel, Told};
-use convoy_host::{Applied, Change, Clamp, HostError, LinkName, Network, News, Plan, Watch};
+use convoy_host::{
+    Applied, Change, Clamp, HostError, LinkName, Network, News, Plan, RouteEntry, Watch,
+};
 use convoy_io::pcap::Recorder;
 use convoy_io::udp::bound_to;
 use convoy_ipsec::event::Event;
@@ -86,6 +88,9 @@ pub fn load(path: &Path) -> anyhow::Result<(Site, Vec<Warning>)> {
 /// Why SAs end that two machines have.
 const IS_COPY: &str =
     "this virtual machine was resumed from a snapshot or cloned (its generation changed)";
+
+/// The table that the gateway lays its routes in (`rtnetlink.h`).
+const MAIN_TABLE: u32 = 254;
 
 /// A gateway between a plain and a wire side of this host.
 #[derive(Debug)]
@@ -154,6 +159,7 @@ impl Gateway {
         // Before anything is changed: this finds most of what can be wrong.
         let changes = plan(&site, &site.plain.interface, wire_mtu)?;
         let for_interfaces = interfaces::plan(&site, wire_mtu)?;
+        let beside = plan::beside(&site, wire_mtu)?;
         if let Some(finding) = unprotectable(&site) {
             return Err(Stop::usage(finding.to_string()));
         }
@@ -203,8 +209,10 @@ impl Gateway {
             changes.changes().iter().filter(|c| !is_route(c)).cloned().collect();
         let mut core = prepared.start(workers, alarm)?;
         // Routes of others lead to these: they stay as they are.
-        let applied =
-            for_interfaces.apply().map(Applied::leave).and_then(|()| interface_plan.apply());
+        let applied = for_interfaces
+            .apply()
+            .and_then(|applied| beside.apply().map(|beside| [applied, beside].map(Applied::leave)))
+            .and_then(|_| interface_plan.apply());
         let interface_changes = match applied {
             Ok(applied) => applied,
             Err(error) => {
@@ -809,7 +817,9 @@ fn missing_routes<'a>(
     if !link.up {
         return Ok(Vec::new());
     }
-    let there = network.routes()?.into_iter().filter(|route| route.link_index == Some(link.index));
+    // Leak protection has tables of its own.
+    let is_one = |it: &RouteEntry| it.table == MAIN_TABLE && it.link_index == Some(link.index);
+    let there = network.routes()?.into_iter().filter(is_one);
     let there: BTreeSet<_> = there.map(|route| route.to).collect();
     let is_missing = |to: &&Prefix| net(**to).is_some_and(|to| !there.contains(&to));
     Ok(networks.filter(is_missing).copied().collect())

@@ -145,9 +145,14 @@ fn closes_in(site: &Site, policy: &Policy) -> Finding {
     let what = format!(
         "policy '{}' protects everything from everybody, and no route says what goes into {}: leak protection \
          would cut this host off",
-        policy.name, site.plain.interface
+        policy.name,
+        site.plain.tun()
     );
     let help = match site.xfrm {
+        None if site.plain.backend.is_direct() => {
+            "give the policy narrower addresses, or set leak_protection = false at the top of the file, and what \
+             the host itself sends there leaves in clear"
+        }
         None => {
             "list the networks behind the tunnels, give the policy narrower addresses, or set \
              leak_protection = false at the top of the file"
@@ -240,6 +245,11 @@ pub(super) mod tests {
             let refused = far(all, remote, "routes = \"none\"").unwrap_err();
             assert!(refused.contains("policy 'p0'"), "{refused}");
             assert!(refused.contains("leak_protection = false"), "{refused}");
+            // Beside another interface there are no routes that could say it.
+            let refused = far(all, remote, "backend = \"af_packet\"").unwrap_err();
+            assert!(refused.contains("goes into cv-convoy0"), "{refused}");
+            assert!(refused.contains("leak_protection = false"), "{refused}");
+            assert!(!refused.contains("list the networks"), "{refused}");
         }
     }
 

@@ -87,8 +87,8 @@ impl OwnNetworks {
 fn networks(site: &Site) -> Result<KnownNetworks, HostError> {
     let mut network = Network::open()?;
     let own_links = site.xfrm_interfaces().iter().map(|interface| interface.name.as_str());
-    let tun = (!site.plain.backend.is_direct()).then_some(site.plain.interface.as_str());
-    let tunnels: BTreeSet<_> = own_links.chain(tun).collect();
+    let tun = site.plain.tun();
+    let tunnels: BTreeSet<_> = own_links.chain([tun.as_str()]).collect();
     let links = network.links()?;
     let links = links.iter().filter(|link| !tunnels.contains(link.name.as_str()));
     let indices: BTreeSet<_> = links.map(|link| link.index).collect();

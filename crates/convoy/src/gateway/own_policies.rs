@@ -103,7 +103,7 @@ fn covers(site: &Site) -> Result<BTreeSet<Policy>, Box<Finding>> {
     Ok(covers)
 }
 
-/// Whether a policy passes Neighbour Discovery alone (RFC 4861), which passes anyway.
+/// Whether a policy passes Neighbour Discovery alone (RFC 4861), which passes on its link anyway.
 fn is_neighbour_discovery(policy: &SitePolicy) -> bool {
     let is_of_it = |(first, last): (u8, u8)| {
         NEIGHBOUR_DISCOVERY.contains(&first) && NEIGHBOUR_DISCOVERY.contains(&last)

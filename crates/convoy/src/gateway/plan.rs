@@ -135,6 +135,17 @@ pub fn plan(site: &Site, interface: &str, wire_mtu: u16) -> anyhow::Result<Plan>
     Ok(plan)
 }
 
+/// What makes the TUN interface work that a direct side has beside it, if it has one.
+pub(super) fn beside(site: &Site, wire_mtu: u16) -> anyhow::Result<Plan> {
+    let mut plan = Plan::default();
+    if site.plain.backend.is_direct() && site.leak_protection {
+        let link = LinkName::new(site.plain.tun())?;
+        plan.push(Change::Mtu { link: link.clone(), mtu: plain_mtu(site, wire_mtu).into() });
+        plan.push(Change::LinkUp { link });
+    }
+    Ok(plan)
+}
+
 /// The route that leads a network into the plain interface.
 ///
 /// # Errors

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use convoy_control::site::{Association, Backend, BetweenTunnels, Site, Wire};
 use convoy_io::pcap::{Recorder, RecorderConfig, Tap};
 use convoy_io::udp::{Form, Steering};
-use convoy_io::{IoError, Port, SocketOptions, raw, tun, udp};
+use convoy_io::{Beside, HostAddresses, IoError, Port, SocketOptions, raw, tun, udp};
 use convoy_ipsec::sa::IpsecProtocol;
 use convoy_packet::Arena;
 use convoy_runtime::{WireMatch, WirePort, WorkerPorts};
@@ -190,8 +191,13 @@ pub(super) fn open(
     let mut followers = Vec::new();
     let (interface, plain) = match sides.plain {
         Some(side) => {
+            let addresses = side.host_addresses();
             let (ports, follower) = side.open(count, arena)?;
             followers.push(follower);
+            let ports = match site.leak_protection {
+                true => beside_host(ports, addresses, site)?,
+                false => ports,
+            };
             (site.plain.interface.clone(), ports)
         }
         None => open_tun(site, is_marked, count)?,
@@ -277,6 +283,21 @@ fn open_tun(site: &Site, is_marked: bool, queues: u16) -> anyhow::Result<(String
     let interface =
         tun.first().map_or_else(|| site.plain.interface.clone(), |port| port.name().to_owned());
     Ok((interface, boxed(tun)))
+}
+
+/// Ports on an interface, and beside each a queue of a TUN interface for what is from and for the host itself.
+fn beside_host(ports: Ports, addresses: Arc<HostAddresses>, site: &Site) -> anyhow::Result<Ports> {
+    let queues = u16::try_from(ports.len()).unwrap_or(u16::MAX);
+    let config = tun::Config { queues, ..tun::Config::new(site.plain.tun()) };
+    let tun = tun::open(&config).map_err(|e| rights::explain(e, rights::Need::Tun)).context(
+        "packets of the host itself cannot go through tunnels (leak_protection = false in the site file does \
+         without)",
+    )?;
+    let both = ports.into_iter().zip(boxed(tun)).map(|(port, host)| {
+        let port = Beside::new(port, host, Arc::clone(&addresses))?;
+        Ok(Box::new(port) as Box<dyn Port>)
+    });
+    both.collect()
 }
 
 /// What the wire side is, in words.

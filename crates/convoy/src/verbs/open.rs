@@ -12,17 +12,11 @@ use crate::output;
 
 pub(super) fn run(args: &OpenArgs) -> anyhow::Result<Exit> {
     let (site, _) = gateway::load(&args.site)?;
-    if site.plain.backend.is_direct() && args.interface.is_none() {
-        return Err(Stop::usage(format!(
-            "{}: its plain side is no TUN interface, so it leaves nothing closed; for what it left when it was \
-             one: convoy open {0} --interface NAME",
-            args.site.display()
-        )));
-    }
-    let interface = args.interface.as_ref().unwrap_or(&site.plain.interface);
+    let own = site.plain.tun();
+    let interface = args.interface.as_ref().unwrap_or(&own);
     let target = Target::Socket(site.control_socket.clone());
     // Another interface is not the running gateway's; one that a gateway holds cannot be opened anyway.
-    let is_its_own = *interface == site.plain.interface;
+    let is_its_own = *interface == own;
     if is_its_own && Client::find(&target).and_then(|client| client.ask(Request::Status)).is_ok() {
         return Err(Stop::usage(format!(
             "gateway {} runs: remove its policies, or stop it first",

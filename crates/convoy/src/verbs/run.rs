@@ -280,6 +280,10 @@ fn dry_run(site: &Site, json: bool) -> anyhow::Result<Exit> {
         Backend::AfXdp => format!("open xdp sockets on interface {interface}"),
     }];
     changes.extend(plan(site, &site.plain.interface, wire_mtu)?.describe());
+    if site.plain.backend.is_direct() && site.leak_protection {
+        let tun = site.plain.tun();
+        changes.push(format!("make TUN interface {tun} for packets of the host itself"));
+    }
     if site.plain.backend == Backend::Host {
         changes.push(format!("fit TCP connections through {interface} to its MTU (nf_tables)"));
     }

@@ -10,7 +10,9 @@ use crate::common::{
     text,
 };
 use convoy_lab::traffic::{Ping, Watch};
-use convoy_lab::{Family, Namespace, Topology, TopologyConfig};
+use convoy_lab::{
+    Capture, CaptureConfig, Family, Namespace, Topology, TopologyConfig, WIRE_LINK, wire_report,
+};
 
 /// The site of one side, between its two interfaces.
 fn site(side: char, folder: &std::path::Path, backend: &str) -> std::path::PathBuf {
@@ -328,6 +330,93 @@ fn a_gateway_that_is_killed_leaves_nothing_in_the_clear() {
 }
 
 /// A new interface of the same name is another one; who supervises the gateway starts it again.
+/// A datagram from an address of the host itself, and one back.
+fn speaks(from: (&Namespace, IpAddr), to: (&Namespace, IpAddr)) -> bool {
+    let bound = |(space, address): (&Namespace, IpAddr)| {
+        let socket = space.run(move || UdpSocket::bind((address, 0)).unwrap()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        socket
+    };
+    let (asking, asked) = (bound(from), bound(to));
+    let mut bytes = [0; 100];
+    if asking.send_to(b"a question", asked.local_addr().unwrap()).is_err() {
+        return false;
+    }
+    let Ok((_, who)) = asked.recv_from(&mut bytes) else { return false };
+    asked.send_to(b"an answer", who).is_ok() && asking.recv_from(&mut bytes).is_ok()
+}
+
+fn the_host_itself_is_protected(backend: &str) {
+    if !can_make_namespaces() {
+        return;
+    }
+    let config = TopologyConfig { named: false, ..TopologyConfig::default() };
+    let lab = Topology::build(&config).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let sites = ['a', 'b'].map(|side| site(side, folder.path(), backend));
+    let _routes = lab.direct_routes().unwrap();
+    let [own, far, far_gateway] = [
+        lab.a.gateway_address(Family::V4),
+        lab.b.host_address(Family::V4),
+        lab.b.gateway_address(Family::V4),
+    ];
+    let says = |to: IpAddr| {
+        let host = if to == far { &lab.b.host } else { &lab.b.gateway };
+        speaks((&lab.a.gateway, own), (host, to))
+    };
+    let file = folder.path().join("captured.pcap");
+    let wire = |work: &mut dyn FnMut()| {
+        let capture =
+            Capture::start(&lab.b.gateway, WIRE_LINK, &file, CaptureConfig::default()).unwrap();
+        work();
+        capture.stop().unwrap();
+        wire_report(&file, &[&lab.a, &lab.b].map(|site| site.network(Family::V4))).unwrap()
+    };
+    assert!(wire(&mut || assert!(says(far))).clear > 0, "the capture hears what is in clear");
+    let rules = ip(&lab.a.gateway, "rule");
+    let [a, b] = [(&lab.a.gateway, &sites[0]), (&lab.b.gateway, &sites[1])]
+        .map(|(gateway, site)| Gateway::start(gateway, site));
+    let report = wire(&mut || {
+        let begun = Instant::now();
+        while !says(far) {
+            assert!(begun.elapsed() < PATIENCE, "{}\n{}", a.log(), b.log());
+        }
+        // The gateways' own addresses are reached from a host, and from a gateway.
+        assert!(all_answered(&lab.a.host, far_gateway, 3), "{}\n{}", a.log(), b.log());
+        assert!(says(far_gateway));
+    });
+    assert_eq!(report.clear, 0, "{}", report.clear_in_words());
+    let counts = status(&sites[0]);
+    assert!(counts["outbound"]["packets"].as_u64().unwrap() >= 5, "{counts}");
+    // An address that comes is the host's, too.
+    let new = IpAddr::from([10, 2, 0, 77]);
+    ip(&lab.b.gateway, "address add 10.2.0.77/32 dev lan");
+    let begun = Instant::now();
+    while answered(&lab.a.host, new, 1) == 0 {
+        assert!(begun.elapsed() < PATIENCE, "{}\n{}", a.log(), b.log());
+    }
+    a.kill();
+    let report = wire(&mut || assert!(!says(far)));
+    assert_eq!(report.clear, 0, "{}", report.clear_in_words());
+    let a = Gateway::start(&lab.a.gateway, &sites[0]);
+    assert!(a.terminate().success() && b.terminate().success());
+    assert_eq!(ip(&lab.a.gateway, "rule"), rules);
+    assert!(
+        says(far),
+        "it ends with the gateway, as the rule that keeps the kernel from forwarding"
+    );
+}
+
+#[test]
+fn what_the_host_itself_says_is_protected_beside_packet_sockets() {
+    the_host_itself_is_protected("af_packet");
+}
+
+#[test]
+fn what_the_host_itself_says_is_protected_beside_xdp_sockets() {
+    the_host_itself_is_protected("af_xdp");
+}
+
 #[test]
 fn a_gateway_whose_interface_is_gone_ends() {
     if !can_make_namespaces() {

@@ -73,6 +73,15 @@ pub(crate) enum Sight {
 pub struct TakeError(pub usize);
 
 impl Take {
+    /// The host's addresses, if the port takes what is for others.
+    #[must_use]
+    pub fn host_addresses(&self) -> Vec<IpAddr> {
+        match &self.what {
+            What::Forwarded { except } => except.clone(),
+            What::Protected { .. } => Vec::new(),
+        }
+    }
+
     /// The program that tells these frames from others.
     pub(crate) fn program(&self, sight: Sight) -> Result<Program, TakeError> {
         let (v4, v6) = split(match &self.what {

@@ -2,10 +2,11 @@
 
 use convoy_netlink::nft::expression::{
     ACCEPT, Expression, ICMP, ICMPV6, NETWORK, TRANSPORT, UDP, V4, V6, and, compare, equal, meta,
-    neighbour_discovery, payload, verdict,
+    payload, verdict,
 };
 use netlink_packet_netfilter::nftables::{MetaKey, Operator};
 
+use super::neighbours;
 use crate::{Config, Lead};
 
 /// UDP ports that IKE comes to (RFC 7296 section 2).
@@ -19,7 +20,7 @@ const FRAGMENT_OFFSET: [u8; 2] = [0xff, 0xf8];
 
 impl Config {
     /// Whether this host lets packets for itself in in clear whatever policies say: those of a protocol, for UDP to a
-    /// port. Errors about such packets, and Neighbour Discovery, are let in beside them.
+    /// port. Errors about such packets, and Neighbour Discovery of a link, are let in beside them.
     #[must_use]
     pub fn admits(&self, protocol: u8, port: Option<u16>) -> bool {
         match protocol {
@@ -44,7 +45,7 @@ pub(super) fn admitted_to(config: &Config) -> Vec<Vec<Expression>> {
 }
 
 /// Lets in what a gateway is sent by peers whose addresses may be protected: ESP, AH, UDP to these ports,
-/// errors about these, and Neighbour Discovery.
+/// errors about these, and Neighbour Discovery of a link.
 fn admitted(ports: &[u16]) -> Vec<Vec<Expression>> {
     let of = |protocol: u8| vec![meta(MetaKey::L4Proto), equal(vec![protocol])];
     let pass = || vec![verdict(ACCEPT)];
@@ -53,7 +54,7 @@ fn admitted(ports: &[u16]) -> Vec<Vec<Expression>> {
     for port in ports() {
         rules.push([of(UDP), vec![payload(TRANSPORT, 2, 2), equal(port)], pass()].concat());
     }
-    rules.push(neighbour_discovery());
+    rules.push(neighbours::of_link());
     rules.push(rest_of_fragments());
     // Errors about ESP and IKE, which quote it: whoever sent it compares that with what it sent.
     let error4 = vec![

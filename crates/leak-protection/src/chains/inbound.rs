@@ -1,14 +1,11 @@
 //! The chains that drop what comes in in clear although it must come out of a tunnel (RFC 4301 section 5.2).
 
-use convoy_netlink::nft::{
-    FIRST, LAST, Place,
-    expression::{Expression, neighbour_discovery},
-    flow::Bits,
-    stop,
-};
+use convoy_netlink::nft::{FIRST, LAST, Place, expression::Expression, flow::Bits, stop};
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
-use super::{Chain, Counted, admitted::admitted_to, answered, between, by, drop_between, sides};
+use super::{
+    Chain, Counted, admitted::admitted_to, answered, between, by, drop_between, neighbours, sides,
+};
 use crate::{Config, Way, marks::Noted, queues::Asking};
 
 /// For this host, ahead of what changes sources there; and for what it forwards.
@@ -20,7 +17,7 @@ pub(super) fn chains(config: &Config, asking: Option<&Asking>) -> [Chain; 2] {
         rules: rules(config, asking, way, passes, answers),
     };
     // What a bridge passes on comes by the second one where `br_netfilter` shows it.
-    let forwarded = vec![neighbour_discovery()];
+    let forwarded = vec![neighbours::of_link()];
     let marks = config.questions.marks;
     let here = [marks.noted(Noted::Here)];
     // What came out of a tunnel is not asked.

@@ -3,13 +3,13 @@
 
 use convoy_netlink::nft::{
     Place,
-    expression::{Expression, compare, equal, meta, name, neighbour_discovery},
+    expression::{Expression, compare, equal, is_neighbour_discovery, meta, name},
     jump,
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey, Operator};
 
 use super::{
-    Chain, between, by, discarded, either_way, outbound,
+    Chain, between, by, discarded, either_way, neighbours, outbound,
     questions::{CAME_IN, FROM_NEAR, KEEPS, ask, kept, pass, remembered},
     quoting, rewritten, sides,
 };
@@ -74,8 +74,18 @@ fn arrives(
     rewriting: Option<&Asking>,
 ) -> Vec<Vec<Expression>> {
     let marks = config.questions.marks;
-    let mut rules: Vec<_> = none_yet(config).collect();
-    rules.extend([by(MetaKey::Iifname, "lo"), neighbour_discovery()]);
+    // Nobody is asked about what the gateway itself forwards.
+    let forwarding = config.forwarding.iter().map(|link| by(MetaKey::Iifname, link.as_str()));
+    let mut rules: Vec<_> = forwarding.chain(none_yet(config)).collect();
+    rules.push(by(MetaKey::Iifname, "lo"));
+    if config.leads == Lead::ByMark {
+        // Nobody is asked: what a bridge passes on takes no notice of marks, and goes on.
+        let sides = sides(config.leads, Way::Out).filter(|(near, ..)| !near.is_v4);
+        rules.extend(sides.map(|(near, far, _)| {
+            [is_neighbour_discovery(), between(near, far), protect(config), pass()].concat()
+        }));
+    }
+    rules.push(neighbours::of_link());
     if config.leads == Lead::ByMark {
         let out_of_tunnel = vec![meta(MetaKey::Iifname), equal(name(config.tun.as_str()))];
         rules.push([out_of_tunnel, marks.out_of_tunnel().into_mark()].concat());
@@ -113,7 +123,7 @@ fn sends(
     let exempt =
         outbound::exempt(config).map(|exempt| [exempt, marks.none().into_mark(), pass()].concat());
     let mut rules: Vec<_> = exempt.collect();
-    rules.extend([by(MetaKey::Oifname, "lo"), neighbour_discovery()]);
+    rules.extend([by(MetaKey::Oifname, "lo"), neighbours::leaving()]);
     rules.extend(none_yet(config));
     rules.extend(asking.into_iter().flat_map(|_| quoting::passed()));
     for (near, far, mixed) in sides(config.leads, Way::Out) {

@@ -4,6 +4,7 @@ mod admitted;
 pub(crate) mod discarded;
 mod inbound;
 pub(crate) mod marking;
+mod neighbours;
 mod outbound;
 pub(crate) mod questions;
 pub(crate) mod quoting;
@@ -61,7 +62,13 @@ pub(crate) fn all(
     let others = outbound::chains(config, asking, rewriting)
         .into_iter()
         .chain(inbound::chains(config, asking));
-    questions.chain(tracking).chain(rewritten).chain(marking).chain(others).collect()
+    core::iter::once(neighbours::chain())
+        .chain(questions)
+        .chain(tracking)
+        .chain(rewritten)
+        .chain(marking)
+        .chain(others)
+        .collect()
 }
 
 /// Accepts what bears one of these marks.

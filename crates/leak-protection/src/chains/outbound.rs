@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 
 use convoy_netlink::nft::{
     FIRST, LAST, Place,
-    expression::{ACCEPT, Expression, and, equal, meta, neighbour_discovery, verdict},
+    expression::{ACCEPT, Expression, and, equal, meta, verdict},
     flow::{SOURCE_NAT, is_with},
     stop,
 };
 use netlink_packet_netfilter::nftables::{InetHookNumber, MetaKey};
 
 use super::{
-    Chain, Counted, answered, between, by, drop_between, is_of_this_host, questions::ask, quoting,
-    rewritten, sides,
+    Chain, Counted, answered, between, by, drop_between, is_of_this_host, neighbours,
+    questions::ask, quoting, rewritten, sides,
 };
 use crate::{
     Config, Way,
@@ -51,8 +51,7 @@ fn rules(
     let mut rules = vec![by(MetaKey::Oifname, config.tun.as_str()), by(MetaKey::Oifname, "lo")];
     rules.extend(quoting::drops(asking));
     rules.extend(exempt(config).map(|exempt| [exempt, vec![verdict(ACCEPT)]].concat()));
-    // Who forwards it takes one from its hop limit.
-    rules.push(neighbour_discovery());
+    rules.push(neighbours::leaving());
     if rewriting.is_some() {
         rules.extend(rewritten::taken(config, asking.is_some()));
     }

@@ -4,7 +4,9 @@
 mod interference;
 mod kinds;
 mod model;
+mod neighbours;
 mod policies;
 mod questions;
+mod second_lock;
 mod tracking;
 mod world;

@@ -175,12 +175,15 @@ fn it_outlives_its_process_until_it_is_taken_away() {
     assert_eq!(leaves(&world), [true; 2]);
     let mut protection = raise(&world, site());
     assert_eq!(leaves(&world), [false; 2]);
-    // Routes alone hold that; the filter does without them.
-    world.gateway.ip("-4 route flush type unreachable");
-    world.gateway.ip("-6 route flush type unreachable");
+    // Rules and routes alone hold that; the filter does without them.
+    for family in ["-4", "-6"] {
+        world.gateway.ip(&format!("{family} route flush type unreachable"));
+        world.gateway.ip(&format!("{family} rule del priority 203"));
+    }
     assert_eq!(leaves(&world), [false; 2]);
     assert_eq!(protection.drops().unwrap(), Some(Drops { outbound: 2, ..Drops::default() }));
-    assert_eq!(protection.repair().unwrap(), Repaired { routes: 2, ..Repaired::default() });
+    let repaired = Repaired { rules: 2, routes: 2, ..Repaired::default() };
+    assert_eq!(protection.repair().unwrap(), repaired);
     assert_eq!(protection.repair().unwrap(), Repaired::default());
     drop(protection);
     assert_eq!(leaves(&world), [false; 2]);
@@ -282,10 +285,11 @@ fn a_table_without_an_owner_is_taken_over_and_its_rules_are_missed() {
 }
 
 /// Hosts never stop sending while the gateway is killed and starts, and while more and less is asked about. No route
-/// holds them.
+/// holds them, and no rule: the interface is there all the time.
 #[test]
 fn a_flood_finds_no_gap_while_the_table_is_made_anew() {
     let Some(world) = World::new() else { return };
+    let _tun = world.tun();
     let whole = PrefixSets { routed: BTreeSet::new(), ..site() };
     let asked = PrefixSets { mixed: whole.sides().far, ..whole.clone() };
     let mut protection = Some(raise(&world, whole.clone()));

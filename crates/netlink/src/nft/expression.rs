@@ -34,8 +34,8 @@ const NEIGHBOUR_HOP_LIMIT: u8 = 255;
 /// A step of a rule.
 pub type Expression = ListAttribute<ExpressionAttribute>;
 
-/// Lets Neighbour Discovery through.
-pub fn neighbour_discovery() -> Vec<Expression> {
+/// Goes on if the packet is of Neighbour Discovery, and no router passed it on.
+pub fn is_neighbour_discovery() -> Vec<Expression> {
     vec![
         meta(MetaKey::Nfproto),
         equal(vec![V6]),
@@ -46,8 +46,12 @@ pub fn neighbour_discovery() -> Vec<Expression> {
         payload(TRANSPORT, 0, 1),
         compare(Operator::GreatherThanEqual, vec![NEIGHBOUR_DISCOVERY[0]]),
         compare(Operator::LessThanEqual, vec![NEIGHBOUR_DISCOVERY[1]]),
-        verdict(ACCEPT),
     ]
+}
+
+/// Goes on if a process of this host sends the packet: sockets of the kernel are nobody's, as are packets that it passes on.
+pub fn is_of_process() -> Expression {
+    meta(MetaKey::SocketUserId)
 }
 
 /// What was loaded is in a set.

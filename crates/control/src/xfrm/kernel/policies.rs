@@ -66,7 +66,7 @@ pub(super) fn covered(policy: &Policy) -> Option<Covered> {
     Some(Covered { local, remote, is_whole, cover, direction: info.direction })
 }
 
-/// Whether a policy is for Neighbour Discovery alone (RFC 4861), which passes anyway: Libreswan has such.
+/// Whether a policy is for Neighbour Discovery alone (RFC 4861), which passes on its link anyway: Libreswan has such.
 fn is_neighbour_discovery(info: &PolicyInfo) -> bool {
     let types = info.selector.source_port;
     info.selector.protocol == ICMPV6

@@ -6,6 +6,7 @@ mod beside_daemons;
 mod connections;
 mod errors;
 mod faults;
+mod kills;
 mod nat;
 mod reverse_path;
 

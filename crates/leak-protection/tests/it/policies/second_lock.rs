@@ -1,10 +1,7 @@
 //! What holds packets where marks lead when no gateway runs and the packet filter is empty, as after
 //! `nft flush ruleset`.
 
-use std::time::Duration;
-
 use convoy_leak_protection::{PolicyProtection, Verdict, take_away};
-use convoy_netlink::nft::{self, Nft};
 
 use super::{Counts as _, config, far_host, policy, raise};
 use crate::world::{Sender, Tun, World};
@@ -33,16 +30,7 @@ fn mixed_host(sender: &Sender) -> &'static str {
 fn end_and_flush(world: &World, protection: PolicyProtection, tun: Tun) {
     drop(protection);
     drop(tun);
-    let table = config(world).table();
-    world.gateway.run(|| {
-        // A program that another test starts at this moment has the owner's socket until it executes.
-        let mut left = 100;
-        while let Err(refusal) = Nft::open().unwrap().commit(vec![nft::removal(&table)]) {
-            assert!(refusal.errno == nix::libc::EPERM && left > 0, "{refusal:?}");
-            left -= 1;
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    });
+    world.remove_table(&config(world));
 }
 
 #[test]

@@ -25,6 +25,7 @@ use convoy_host::{LinkName, Netns};
 use convoy_leak_protection::{
     AskedTotal, Config, LeakProtectionError, Listener as QueueListener, Questions,
 };
+use convoy_netlink::nft::{Nft, removal};
 use nix::libc;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{
@@ -253,6 +254,20 @@ impl World {
         let tun = self.gateway.run(|| Tun::open("convoy0"));
         self.gateway.ip("link set convoy0 up");
         tun
+    }
+
+    /// Removes a table of leak protection, as `nft flush ruleset` does once its owner has gone.
+    pub(crate) fn remove_table(&self, config: &Config) {
+        self.gateway.run(|| {
+            // A program that another test starts at this moment has the owner's socket until it executes.
+            let begun = Instant::now();
+            let remove = || Nft::open().unwrap().commit(vec![removal(&config.table())]);
+            while let Err(refusal) = remove() {
+                let is_late = begun.elapsed() > PATIENCE;
+                assert!(refusal.errno == libc::EPERM && !is_late, "{refusal:?}");
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
     }
 
     /// What the host's rules, routes and packet filter look like.
