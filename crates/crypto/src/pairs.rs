@@ -30,12 +30,7 @@ impl<A: Iterator, B: Iterator> Iterator for Pairs<A, B> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        match self.0.next() {
-            Some(a) => match self.1.next() {
-                Some(b) => Some((a, b)),
-                None => None,
-            },
-            None => None,
-        }
+        let (a, b) = (self.0.next()?, self.1.next()?);
+        Some((a, b))
     }
 }

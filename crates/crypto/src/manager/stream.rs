@@ -471,16 +471,17 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
     fn whole(&mut self, data: &mut [u8]) {
         let Some(gcm) = Gcm::of(self.key.inner()) else { return };
         let Self { ref key, seal, aad_len, .. } = *self;
-        let (key, nonce, hash) = (key.inner(), &self.origin, &mut self.state.hash);
+        let (key, nonce) = (key.inner(), &self.origin);
         self.data_len = data.len() as u64;
-        // The last block, where the tag goes in the end.
-        let last = Scratch([*hash]);
-        let aad = HashedAad::ending(aad_len, &last.0[0]);
+        // The kernel reads the last block where it is: of a copy made now it would have to wait.
+        let aad = HashedAad::ending(aad_len, &self.state.hash);
+        let mut tag = Scratch([[0; 16]]);
         if seal {
-            gcm.seal(SealOp::hashed(key, nonce, aad, data, hash));
+            gcm.seal(SealOp::hashed(key, nonce, aad, data, &mut tag.0[0]));
         } else {
-            gcm.open(OpenOp::without_verdict(key, nonce, aad, data, hash));
+            gcm.open(OpenOp::without_verdict(key, nonce, aad, data, &mut tag.0[0]));
         }
+        self.state.hash = tag.0[0];
         self.phase = Phase::Whole;
     }
 

@@ -8,8 +8,9 @@
 //! A longer message is cut into groups of eight blocks and a tail of one to eight. There, sealing
 //! hashes each group while the next is encrypted. The last group and the tail share one reduction.
 
-// Indices name registers here, in several arrays at once; every such loop is unrolled.
-#![allow(clippy::needless_range_loop)]
+// Indices name registers here, in several arrays at once; every such loop is unrolled. Core's copies are not
+// always inlined.
+#![allow(clippy::needless_range_loop, clippy::manual_memcpy)]
 
 use super::{
     aad,

@@ -20,7 +20,7 @@
 //! 4 to 19 slots, which is compiled once per number of registers.
 
 // Indices name registers here, in several arrays at once; every such loop is unrolled.
-#![allow(clippy::needless_range_loop)]
+#![allow(clippy::needless_range_loop, clippy::manual_memcpy)]
 
 use super::{
     aad, gcm_lanes, gcm128,

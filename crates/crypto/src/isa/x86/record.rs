@@ -31,8 +31,8 @@ use crate::{
 pub(crate) enum RecordKernel {
     /// AES-NI and the SHA extensions.
     Aes(AesSha),
-    /// The same with those of AVX-512, for more registers.
-    Wide(WideSha),
+    /// The same with those of AVX-512, for the registers that several records take.
+    Wide(WideSha, AesSha),
 }
 
 impl RecordKernel {
@@ -41,10 +41,11 @@ impl RecordKernel {
         if !matches!(alg, HashAlg::Sha1 | HashAlg::Sha256) {
             return None;
         }
+        let narrow = proofs.aes_sha?;
         match (tier, proofs.wide_sha) {
             (Tier::Portable, _) => None,
-            (Tier::Vaes512, Some(token)) => Some(Self::Wide(token)),
-            _ => proofs.aes_sha.map(Self::Aes),
+            (Tier::Vaes512, Some(wide)) => Some(Self::Wide(wide, narrow)),
+            _ => Some(Self::Aes(narrow)),
         }
     }
 
@@ -56,7 +57,7 @@ impl RecordKernel {
         hashes: Option<HashKernel>,
     ) -> bool {
         match self {
-            Self::Wide(_) => records <= if alg == HashAlg::Sha1 { 4 } else { 8 },
+            Self::Wide(..) => records <= if alg == HashAlg::Sha1 { 4 } else { 8 },
             _ => hashes.is_some_and(|hashes| hashes.takes_two(records)),
         }
     }
@@ -85,21 +86,21 @@ impl RecordKernel {
     ) {
         let seal = Seal::<_, ROUNDS> { engine, alg, keys };
         let (fours, rest): (&mut [[_; 4]], _) = match self {
-            Self::Wide(_) => jobs.as_chunks_mut(),
+            Self::Wide(..) => jobs.as_chunks_mut(),
             Self::Aes(_) => (&mut [], jobs),
         };
         for jobs in fours {
             self.seal_beside(seal, jobs, |texts| {
-                if let Self::Wide(token) = self {
-                    token.enter(texts);
+                if let Self::Wide(wide, _) = self {
+                    wide.enter(texts);
                 }
             });
         }
         let (twos, rest) = rest.as_chunks_mut::<2>();
         for jobs in twos {
             self.seal_beside(seal, jobs, |texts| match self {
-                Self::Aes(token) => token.enter(texts),
-                Self::Wide(token) => token.enter(texts),
+                Self::Aes(narrow) => narrow.enter(texts),
+                Self::Wide(wide, _) => wide.enter(texts),
             });
         }
         self.alone(seal, Part::All, rest, &mut [Course::default()]);
@@ -126,11 +127,8 @@ impl RecordKernel {
         jobs: &mut [RecordJob<'_>],
         courses: &mut [Course],
     ) {
-        let work = Alone { seal, part, jobs, courses };
-        match self {
-            Self::Aes(token) => token.enter(work),
-            Self::Wide(token) => token.enter(work),
-        }
+        let (Self::Aes(token) | Self::Wide(_, token)) = self;
+        token.enter(Alone { seal, part, jobs, courses });
     }
 }
 
@@ -479,28 +477,28 @@ enum Edge {
     Mac,
 }
 
-macro_rules! task {
-    ($token:ident) => {
-        impl<E: Single, const ROUNDS: usize> Task<$token> for Alone<'_, '_, E, ROUNDS> {
-            type Output = ();
+impl<E: Single, const ROUNDS: usize> Task<AesSha> for Alone<'_, '_, E, ROUNDS> {
+    type Output = ();
 
-            #[inline(always)]
-            fn run(self, token: $token) {
-                let Self { seal: Seal { engine, alg, keys }, part, jobs, courses } = self;
-                let engine = engine(token.sha_ni());
-                for (job, course) in jobs.iter_mut().paired_with(courses) {
-                    let mut both = match part {
-                        Part::Rest => Both::<_, _, ROUNDS>::resume(token, engine, keys, course),
-                        _ => Both::new(token, engine, keys, job),
-                    };
-                    both.work(alg, part, job);
-                    if part == Part::Front {
-                        both.leave(course);
-                    }
-                }
+    #[inline(always)]
+    fn run(self, token: AesSha) {
+        let Self { seal: Seal { engine, alg, keys }, part, jobs, courses } = self;
+        let engine = engine(token.sha_ni());
+        for (job, course) in jobs.iter_mut().paired_with(courses) {
+            let mut both = match part {
+                Part::Rest => Both::<_, _, ROUNDS>::resume(token, engine, keys, course),
+                _ => Both::new(token, engine, keys, job),
+            };
+            both.work(alg, part, job);
+            if part == Part::Front {
+                both.leave(course);
             }
         }
+    }
+}
 
+macro_rules! task {
+    ($token:ident) => {
         impl<E: Single, const ROUNDS: usize, const N: usize> Task<$token>
             for Texts<'_, '_, '_, E, ROUNDS, N>
         {

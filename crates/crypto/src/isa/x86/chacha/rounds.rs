@@ -1,5 +1,8 @@
 //! ChaCha20 (RFC 8439 section 2.3), a block of keystream in every lane.
 
+// Indices name registers here; every such loop is unrolled. Core's copies are not always inlined.
+#![allow(clippy::manual_memcpy)]
+
 use super::{
     Part,
     beside::{Beside, Tags},

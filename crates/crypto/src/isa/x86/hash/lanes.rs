@@ -6,6 +6,9 @@
 //! hashes are computed, of one block each. Lanes that end together do not wait: their hashes stay in
 //! the registers.
 
+// Indices name lanes here, in several arrays at once.
+#![allow(clippy::needless_range_loop)]
+
 use std::{hint::black_box, marker::PhantomData, ptr};
 
 use super::words::{MAX, Rows, States};

@@ -1,5 +1,8 @@
 //! SHA-1, SHA-224 and SHA-256 by the SHA extensions, two messages interleaved, or one alone.
 
+// Indices name lanes here, in several arrays at once; every such loop is unrolled.
+#![allow(clippy::needless_range_loop)]
+
 use std::arch::x86_64::*;
 
 use super::{
@@ -223,7 +226,8 @@ impl Sha1 {
         let mut now = *state;
         macro_rules! step {
             ($i:expr) => {
-                for ((abcd, e), words) in now.iter_mut().paired_with(&mut message) {
+                for lane in 0..N {
+                    let ((abcd, e), words) = (&mut now[lane], &mut message[lane]);
                     if $i >= 4 {
                         let next = one!(_mm_sha1msg1_epu32, words[$i % 4], words[($i + 1) % 4]);
                         let next = one!(_mm_xor_si128, next, words[($i + 2) % 4]);
@@ -243,7 +247,8 @@ impl Sha1 {
             };
         }
         each!(step: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
-        for (state, (abcd, e)) in state.iter_mut().paired_with(now) {
+        for lane in 0..N {
+            let (state, (abcd, e)) = (&mut state[lane], now[lane]);
             state.0 = one!(_mm_add_epi32, state.0, abcd);
             state.1 = one!(_mm_sha1nexte_epu32, e, state.1);
         }
@@ -357,7 +362,8 @@ impl Sha256 {
             ($i:expr) => {
                 // SAFETY: the reference is valid for 16 bytes, and the load needs no alignment.
                 let k = unsafe { _mm_loadu_si128(K[$i].as_ptr().cast()) };
-                for ((abef, cdgh), words) in now.iter_mut().paired_with(&mut message) {
+                for lane in 0..N {
+                    let ((abef, cdgh), words) = (&mut now[lane], &mut message[lane]);
                     if $i >= 4 {
                         let last = words[($i + 3) % 4];
                         let next = one!(_mm_sha256msg1_epu32, words[$i % 4], words[($i + 1) % 4]);
@@ -376,7 +382,8 @@ impl Sha256 {
             };
         }
         each!(step: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
-        for (state, now) in state.iter_mut().paired_with(now) {
+        for lane in 0..N {
+            let (state, now) = (&mut state[lane], now[lane]);
             state.0 = one!(_mm_add_epi32, state.0, now.0);
             state.1 = one!(_mm_add_epi32, state.1, now.1);
         }
