@@ -11,7 +11,7 @@ use crate::{
         gcm_parts::{Gcm, Way},
     },
     portable::add_to_counter,
-    secret::{Scratch, wipe, wipe_message},
+    secret::{wipe, wipe_message},
 };
 
 /// Why a part of a message is refused. Nothing has been done then.
@@ -435,7 +435,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         }
         self.finish();
         let matches = (4..=16).contains(&tag.len()) && icv_matches(&self.state.hash, tag);
-        self.state.hash = [0; 16];
+        (self.state.hash, self.state.mask) = ([0; 16], [0; 16]);
         self.phase = Phase::Verified;
         if !matches {
             // What the tag of a forged message should have been is nobody's business.
@@ -473,15 +473,15 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         let Self { ref key, seal, aad_len, .. } = *self;
         let (key, nonce) = (key.inner(), &self.origin);
         self.data_len = data.len() as u64;
-        // The kernel reads the last block where it is: of a copy made now it would have to wait.
-        let aad = HashedAad::ending(aad_len, &self.state.hash);
-        let mut tag = Scratch([[0; 16]]);
+        // The kernel reads the last block where it is: for a copy made now it would have to wait. The tag
+        // goes where the mask does if other parts follow.
+        let GcmState { hash, mask: tag, .. } = &mut self.state;
+        let aad = HashedAad::ending(aad_len, hash);
         if seal {
-            gcm.seal(SealOp::hashed(key, nonce, aad, data, &mut tag.0[0]));
+            gcm.seal(SealOp::hashed(key, nonce, aad, data, tag));
         } else {
-            gcm.open(OpenOp::without_verdict(key, nonce, aad, data, &mut tag.0[0]));
+            gcm.open(OpenOp::without_verdict(key, nonce, aad, data, tag));
         }
-        self.state.hash = tag.0[0];
         self.phase = Phase::Whole;
     }
 
@@ -575,6 +575,7 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
         match self.phase {
             Phase::Aad => gcm.begin(&mask(), &mut self.state),
             Phase::Whole => {
+                self.state.hash = self.state.mask;
                 let (mask, counter) = (mask(), self.counter());
                 gcm.resume(&mask, &counter, lengths, &mut self.state);
             }
@@ -588,6 +589,9 @@ impl<K: Deref<Target = AeadKey>> GcmStream<K> {
     fn finish(&mut self) {
         if self.begins_whole() {
             self.whole(&mut []);
+        }
+        if self.phase == Phase::Whole {
+            self.state.hash = self.state.mask;
         }
         if matches!(self.phase, Phase::Aad | Phase::Parts) {
             self.take_apart();

@@ -18,9 +18,9 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct GcmState {
     /// In the additional data, its last block with the hash of all before added; then the hash once more
-    /// times H; in the end, or if there was one part, the tag.
+    /// times H; in the end the tag.
     pub(crate) hash: [u8; 16],
-    /// The block that masks the tag, once it is known.
+    /// The block that masks the tag, once it is known. As long as there is one part, the tag.
     pub(crate) mask: [u8; 16],
     /// Key stream of a block that is not whole.
     pub(crate) keystream: [u8; 16],

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Bytes of a block of SHA-1 and SHA-256.
-const BLOCK: usize = 64;
+pub(crate) const BLOCK: usize = 64;
 
 /// Bytes of what is authenticated in front of a record's text.
 pub(crate) const HEADER: usize = 13;
@@ -79,7 +79,7 @@ impl Edges {
     }
 
     /// Makes the block of header and first text; false if the text does not fill it.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn first(&mut self, job: &RecordJob<'_>) -> bool {
         let text = job.record.get(job.front..job.end()).unwrap_or_default();
         let (Some(ends), Some(text)) = (&job.ends, text.first_chunk::<{ Self::FIRST }>()) else {
@@ -92,9 +92,12 @@ impl Edges {
     /// Makes the block of header and first text.
     #[inline(always)]
     pub(crate) fn header_and(&mut self, header: &[u8; HEADER], text: &[u8; Self::FIRST]) {
-        let (front, behind) = self.bytes().split_at_mut(HEADER);
-        front.copy_from_slice(header);
-        behind[..Self::FIRST].copy_from_slice(text);
+        // As arrays: slices would be copied by calls.
+        if let Some((front, behind)) = self.0[0].split_first_chunk_mut()
+            && let Some(behind) = behind.first_chunk_mut()
+        {
+            (*front, *behind) = (*header, *text);
+        }
     }
 
     /// Makes the last blocks, one or two: the text from `at` on, with the header in front if that was not

@@ -10,11 +10,11 @@
 //!
 //! A few records go side by side through the blocks that all have, and each goes to its end alone.
 
-use std::{arch::asm, array};
+use std::{arch::asm, array, mem};
 
 use super::{
     HashKernel, Kernel, Proofs,
-    hash::sha_ni::{Beside, Nothing, Pair, Sha1, Sha256, Single},
+    hash::sha_ni::{Beside, Nothing, Pair, Sha1, Sha256, Single, each_lane},
     lanes::{B, Lanes},
     token::{AesSha, Door, ShaNi, Task, WideSha},
 };
@@ -22,7 +22,7 @@ use crate::{
     HashAlg, KeyBits, Tier,
     block::RoundKeys,
     pairs::PairedWith,
-    pass::record::{Edges, RecordJob},
+    pass::record::{BLOCK, Edges, RecordJob},
     secret::Scratch,
 };
 
@@ -31,8 +31,8 @@ use crate::{
 pub(crate) enum RecordKernel {
     /// AES-NI and the SHA extensions.
     Aes(AesSha),
-    /// The same with those of AVX-512, for the registers that several records take.
-    Wide(WideSha, AesSha),
+    /// The same with those of AVX-512, for more registers.
+    Wide(WideSha),
 }
 
 impl RecordKernel {
@@ -41,11 +41,10 @@ impl RecordKernel {
         if !matches!(alg, HashAlg::Sha1 | HashAlg::Sha256) {
             return None;
         }
-        let narrow = proofs.aes_sha?;
         match (tier, proofs.wide_sha) {
             (Tier::Portable, _) => None,
-            (Tier::Vaes512, Some(wide)) => Some(Self::Wide(wide, narrow)),
-            _ => Some(Self::Aes(narrow)),
+            (Tier::Vaes512, Some(token)) => Some(Self::Wide(token)),
+            _ => proofs.aes_sha.map(Self::Aes),
         }
     }
 
@@ -57,7 +56,7 @@ impl RecordKernel {
         hashes: Option<HashKernel>,
     ) -> bool {
         match self {
-            Self::Wide(..) => records <= if alg == HashAlg::Sha1 { 4 } else { 8 },
+            Self::Wide(_) => records <= if alg == HashAlg::Sha1 { 4 } else { 8 },
             _ => hashes.is_some_and(|hashes| hashes.takes_two(records)),
         }
     }
@@ -86,24 +85,31 @@ impl RecordKernel {
     ) {
         let seal = Seal::<_, ROUNDS> { engine, alg, keys };
         let (fours, rest): (&mut [[_; 4]], _) = match self {
-            Self::Wide(..) => jobs.as_chunks_mut(),
+            Self::Wide(_) => jobs.as_chunks_mut(),
             Self::Aes(_) => (&mut [], jobs),
         };
         for jobs in fours {
             self.seal_beside(seal, jobs, |texts| {
-                if let Self::Wide(wide, _) = self {
-                    wide.enter(texts);
+                if let Self::Wide(token) = self {
+                    token.enter(texts);
                 }
             });
         }
         let (twos, rest) = rest.as_chunks_mut::<2>();
         for jobs in twos {
             self.seal_beside(seal, jobs, |texts| match self {
-                Self::Aes(narrow) => narrow.enter(texts),
-                Self::Wide(wide, _) => wide.enter(texts),
+                Self::Aes(token) => token.enter(texts),
+                Self::Wide(token) => token.enter(texts),
             });
         }
-        self.alone(seal, Part::All, rest, &mut [Course::default()]);
+        for job in rest {
+            let jobs = array::from_mut(job);
+            if is_short(&jobs[0]) {
+                self.alone(seal, Part::All, jobs, &mut [Course::default()]);
+            } else {
+                self.seal_beside(seal, jobs, |_| {});
+            }
+        }
     }
 
     /// Seals records side by side through the blocks that all have, and each to its end alone.
@@ -117,6 +123,16 @@ impl RecordKernel {
         let mut courses = [Course::default(); N];
         self.alone(seal, Part::Front, jobs, &mut courses);
         texts(Texts { seal, jobs, courses: &mut courses });
+        for (job, course) in jobs.iter_mut().zip(&mut courses) {
+            if job.end() - course.hashed >= BLOCK {
+                let (jobs, courses) = (array::from_mut(job), array::from_mut(course));
+                let text = Texts { seal, jobs, courses };
+                match self {
+                    Self::Aes(token) => token.enter(text),
+                    Self::Wide(token) => token.enter(text),
+                }
+            }
+        }
         self.alone(seal, Part::Rest, jobs, &mut courses);
     }
 
@@ -127,9 +143,17 @@ impl RecordKernel {
         jobs: &mut [RecordJob<'_>],
         courses: &mut [Course],
     ) {
-        let (Self::Aes(token) | Self::Wide(_, token)) = self;
-        token.enter(Alone { seal, part, jobs, courses });
+        let work = Alone { seal, part, jobs, courses };
+        match self {
+            Self::Aes(token) => token.enter(work),
+            Self::Wide(token) => token.enter(work),
+        }
     }
+}
+
+/// Whether no whole block of text is hashed behind that of the header.
+fn is_short(job: &RecordJob<'_>) -> bool {
+    job.text < BLOCK + if job.ends.is_some() { Edges::FIRST } else { 0 }
 }
 
 impl Kernel {
@@ -229,21 +253,23 @@ impl<L: Lanes, E, const ROUNDS: usize, const N: usize> Beside
         let each = steps / 4;
         let (at, part) = (step / each, step % each);
         let middle = ROUNDS - 1;
-        for (Both { chain, .. }, blocks) in self.both.iter_mut().paired_with(&mut self.blocks) {
-            let Some(blocks) = blocks else { continue };
-            if step == 0 {
-                chain.begin(&blocks[0]);
-            }
-            chain.rounds(1 + middle * part / each, 1 + middle * (part + 1) / each);
-            if part + 1 == each {
-                match blocks.split_at_mut_checked(at + 1) {
-                    Some(([.., block], [following, ..])) => chain.end(block, Some(following)),
-                    Some(([.., block], [])) => chain.end(block, None),
-                    _ => {}
+        each_lane!(N, LANE => {
+            let (chain, blocks) = (&mut self.both[LANE].chain, &mut self.blocks[LANE]);
+            if let Some(blocks) = blocks {
+                if step == 0 {
+                    chain.begin(&blocks[0]);
                 }
+                chain.rounds(1 + middle * part / each, 1 + middle * (part + 1) / each);
+                if part + 1 == each {
+                    match blocks.split_at_mut_checked(at + 1) {
+                        Some(([.., block], [following, ..])) => chain.end(block, Some(following)),
+                        Some(([.., block], [])) => chain.end(block, None),
+                        _ => {}
+                    }
+                }
+                tie(&mut chain.state, hash);
             }
-            tie(&mut chain.state, hash);
-        }
+        });
     }
 }
 
@@ -314,6 +340,7 @@ struct Texts<'k, 'r, 'j, E, const ROUNDS: usize, const N: usize> {
 
 /// Takes in blocks of texts, as many as there are in all of them.
 #[inline(always)]
+#[allow(unused_assignments)] // The last lane leaves no others.
 fn text<L: Lanes, E: Single, const ROUNDS: usize, const N: usize>(
     all: &mut [Both<'_, L, E, ROUNDS>; N],
     jobs: &mut [RecordJob<'_>; N],
@@ -328,23 +355,27 @@ fn text<L: Lanes, E: Single, const ROUNDS: usize, const N: usize>(
     for _ in 0..left {
         let (mut states, mut words) = ([both[0].hash; N], [[both[0].hash.0; 4]; N]);
         let mut blocks = [const { None }; N];
-        for (i, job) in jobs.iter_mut().enumerate() {
-            let Both { hash, hashed, encrypted, .. } = both[i];
+        let mut others = &mut jobs[..];
+        each_lane!(N, LANE => {
+            let Some((job, more)) = mem::take(&mut others).split_first_mut() else { return };
+            others = more;
+            let Both { hash, hashed, encrypted, .. } = both[LANE];
             let Some(block) = job.chunk(hashed) else { return };
-            (states[i], words[i]) = (hash, engine.words_one(block));
+            (states[LANE], words[LANE]) = (hash, engine.words_one(block));
             // No cipher is in front of its hash.
             let Some(four) = job.chunk(encrypted) else { return };
             let Some((four, _)) = four.as_chunks_mut().0.split_first_chunk_mut::<4>() else {
                 return;
             };
-            blocks[i] = Some(four);
-        }
+            blocks[LANE] = Some(four);
+        });
         engine.take(&mut states, words, &mut Ciphers { both: &mut both, blocks });
-        for (both, state) in both.iter_mut().paired_with(states) {
-            both.hash = state;
+        each_lane!(N, LANE => {
+            let both = &mut both[LANE];
+            both.hash = states[LANE];
             both.hashed += 64;
             both.encrypted += 64;
-        }
+        });
     }
     *all = both;
 }
@@ -417,45 +448,32 @@ impl<'k, L: Lanes, E: Single, const ROUNDS: usize> Both<'k, L, E, ROUNDS> {
         [self.hash] = states;
     }
 
-    /// Does a part of the work on a record. The blocks that are put together elsewhere go through one
-    /// loop, so that their rounds are there only once.
+    /// Takes in the block that the header begins, if text fills it.
     #[inline(always)]
-    fn work(&mut self, alg: HashAlg, part: Part, job: &mut RecordJob<'_>) {
+    fn front(&mut self, job: &mut RecordJob<'_>) {
+        let mut edges = Edges::new();
+        if edges.first(job) {
+            self.hashed += Edges::FIRST;
+            self.edge(edges.block(0), job, self.hashed);
+        }
+    }
+
+    /// Takes in what is left of the text, less than a block of it, writes the MAC, and encrypts what is left.
+    #[inline(always)]
+    fn rest(&mut self, alg: HashAlg, job: &mut RecordJob<'_>) {
         let (mut edges, end) = (Edges::new(), job.end());
-        let mut state = Scratch([0; 64]);
-        let mut next = if part == Part::Rest { Edge::Tail } else { Edge::First };
-        loop {
-            let (blocks, limit);
-            match next {
-                Edge::First => {
-                    blocks = usize::from(edges.first(job));
-                    self.hashed += blocks * Edges::FIRST;
-                    (limit, next) = (self.hashed, Edge::Tail);
-                }
-                Edge::Tail if part == Part::Front => return,
-                Edge::Tail => {
-                    text(array::from_mut(self), array::from_mut(job));
-                    if job.ends.is_none() {
-                        break;
-                    }
-                    (blocks, limit, next) = (edges.tail(job, self.hashed), end, Edge::Outer);
-                }
-                Edge::Outer => {
-                    let Some(ends) = &job.ends else { break };
-                    self.engine.store_one(self.hash, &mut state.0);
-                    edges.outer(alg, &state.0);
-                    self.hash = self.engine.load_one(&ends.key.outer);
-                    (blocks, limit, next) = (1, end, Edge::Mac);
-                }
-                Edge::Mac => {
-                    self.engine.store_one(self.hash, &mut state.0);
-                    edges.write(alg, &state.0, job.record.get_mut(end..).unwrap_or_default());
-                    break;
-                }
+        if let Some(ends) = &job.ends {
+            let outer = &ends.key.outer;
+            for i in 0..edges.tail(job, self.hashed) {
+                self.edge(edges.block(i), job, end);
             }
-            for i in 0..blocks {
-                self.edge(edges.block(i), job, limit);
-            }
+            let mut state = Scratch([0; 64]);
+            self.engine.store_one(self.hash, &mut state.0);
+            edges.outer(alg, &state.0);
+            self.hash = self.engine.load_one(outer);
+            self.edge(edges.block(0), job, end);
+            self.engine.store_one(self.hash, &mut state.0);
+            edges.write(alg, &state.0, job.record.get_mut(end..).unwrap_or_default());
         }
         if let Some(rest) = job.record.get_mut(self.encrypted..) {
             self.chain.all(rest);
@@ -464,41 +482,32 @@ impl<'k, L: Lanes, E: Single, const ROUNDS: usize> Both<'k, L, E, ROUNDS> {
     }
 }
 
-/// What a record comes to next.
-#[derive(Clone, Copy)]
-enum Edge {
-    /// The block that the header begins.
-    First,
-    /// Whole blocks of text, and then the last ones of the inner hash.
-    Tail,
-    /// The block of the outer hash.
-    Outer,
-    /// The MAC.
-    Mac,
-}
-
-impl<E: Single, const ROUNDS: usize> Task<AesSha> for Alone<'_, '_, E, ROUNDS> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run(self, token: AesSha) {
-        let Self { seal: Seal { engine, alg, keys }, part, jobs, courses } = self;
-        let engine = engine(token.sha_ni());
-        for (job, course) in jobs.iter_mut().paired_with(courses) {
-            let mut both = match part {
-                Part::Rest => Both::<_, _, ROUNDS>::resume(token, engine, keys, course),
-                _ => Both::new(token, engine, keys, job),
-            };
-            both.work(alg, part, job);
-            if part == Part::Front {
-                both.leave(course);
-            }
-        }
-    }
-}
-
 macro_rules! task {
     ($token:ident) => {
+        impl<E: Single, const ROUNDS: usize> Task<$token> for Alone<'_, '_, E, ROUNDS> {
+            type Output = ();
+
+            #[inline(always)]
+            fn run(self, token: $token) {
+                let Self { seal: Seal { engine, alg, keys }, part, jobs, courses } = self;
+                let engine = engine(token.sha_ni());
+                for (job, course) in jobs.iter_mut().paired_with(courses) {
+                    let mut both = match part {
+                        Part::Rest => Both::<_, _, ROUNDS>::resume(token, engine, keys, course),
+                        _ => Both::new(token, engine, keys, job),
+                    };
+                    if part != Part::Rest {
+                        both.front(job);
+                    }
+                    if part == Part::Front {
+                        both.leave(course);
+                    } else {
+                        both.rest(alg, job);
+                    }
+                }
+            }
+        }
+
         impl<E: Single, const ROUNDS: usize, const N: usize> Task<$token>
             for Texts<'_, '_, '_, E, ROUNDS, N>
         {

@@ -1,8 +1,5 @@
 //! SHA-1, SHA-224 and SHA-256 by the SHA extensions, two messages interleaved, or one alone.
 
-// Indices name lanes here, in several arrays at once; every such loop is unrolled.
-#![allow(clippy::needless_range_loop)]
-
 use std::arch::x86_64::*;
 
 use super::{
@@ -104,6 +101,21 @@ macro_rules! each {
         $($step!($i);)*
     };
 }
+
+/// Does something for each lane, of which there are four at most. In a loop, compilers would have what lanes
+/// hold in memory.
+macro_rules! each_lane {
+    ($lanes:expr, $lane:ident => $work:block) => {
+        each_lane!(@ $lanes, $lane => $work, 0 1 2 3)
+    };
+    (@ $lanes:expr, $lane:ident => $work:block, $($number:literal)*) => {
+        $(if $number < $lanes {
+            const $lane: usize = $number;
+            $work
+        })*
+    };
+}
+pub(in super::super) use each_lane;
 
 /// What engines do with chaining values that lie in memory one after another, in the first rows.
 macro_rules! parked_in_rows {
@@ -226,8 +238,8 @@ impl Sha1 {
         let mut now = *state;
         macro_rules! step {
             ($i:expr) => {
-                for lane in 0..N {
-                    let ((abcd, e), words) = (&mut now[lane], &mut message[lane]);
+                each_lane!(N, LANE => {
+                    let ((abcd, e), words) = (&mut now[LANE], &mut message[LANE]);
                     if $i >= 4 {
                         let next = one!(_mm_sha1msg1_epu32, words[$i % 4], words[($i + 1) % 4]);
                         let next = one!(_mm_xor_si128, next, words[($i + 2) % 4]);
@@ -240,18 +252,16 @@ impl Sha1 {
                     };
                     *e = *abcd;
                     *abcd = one!(_mm_sha1rnds4_epu32::<{ $i / 5 }>, *abcd, sum);
-                }
-                if let Some((abcd, _)) = now.first_mut() {
-                    beside.step($i, 20, abcd);
-                }
+                });
+                beside.step($i, 20, &mut now[0].0);
             };
         }
         each!(step: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
-        for lane in 0..N {
-            let (state, (abcd, e)) = (&mut state[lane], now[lane]);
+        each_lane!(N, LANE => {
+            let (state, (abcd, e)) = (&mut state[LANE], now[LANE]);
             state.0 = one!(_mm_add_epi32, state.0, abcd);
             state.1 = one!(_mm_sha1nexte_epu32, e, state.1);
-        }
+        });
     }
 }
 
@@ -362,8 +372,8 @@ impl Sha256 {
             ($i:expr) => {
                 // SAFETY: the reference is valid for 16 bytes, and the load needs no alignment.
                 let k = unsafe { _mm_loadu_si128(K[$i].as_ptr().cast()) };
-                for lane in 0..N {
-                    let ((abef, cdgh), words) = (&mut now[lane], &mut message[lane]);
+                each_lane!(N, LANE => {
+                    let ((abef, cdgh), words) = (&mut now[LANE], &mut message[LANE]);
                     if $i >= 4 {
                         let last = words[($i + 3) % 4];
                         let next = one!(_mm_sha256msg1_epu32, words[$i % 4], words[($i + 1) % 4]);
@@ -375,18 +385,16 @@ impl Sha256 {
                     *cdgh = one!(_mm_sha256rnds2_epu32, *cdgh, *abef, sum);
                     let sum = one!(_mm_shuffle_epi32::<0x0e>, sum);
                     *abef = one!(_mm_sha256rnds2_epu32, *abef, *cdgh, sum);
-                }
-                if let Some((abef, _)) = now.first_mut() {
-                    beside.step($i, 16, abef);
-                }
+                });
+                beside.step($i, 16, &mut now[0].0);
             };
         }
         each!(step: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
-        for lane in 0..N {
-            let (state, now) = (&mut state[lane], now[lane]);
+        each_lane!(N, LANE => {
+            let (state, now) = (&mut state[LANE], now[LANE]);
             state.0 = one!(_mm_add_epi32, state.0, now.0);
             state.1 = one!(_mm_add_epi32, state.1, now.1);
-        }
+        });
     }
 
     /// Words a to d and e to h, the first lowest.
