@@ -7,10 +7,11 @@
 use std::fs::File;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{Error, ErrorKind};
+use std::os::fd::AsFd as _;
 
 use convoy_host::{HostError, LinkName, Netns, Network, TunState};
 
-use super::config::{Named, open_queue};
+use super::config::{Named, attach, open_queue};
 use crate::{IoError, sys};
 
 /// What fails when somebody joins every device while it is made.
@@ -38,6 +39,25 @@ pub(super) fn make(name: &mut sys::DeviceName) -> Result<File, IoError> {
         Some(made) => made,
         None => in_sight(|| open_queue(&disguise()?))?,
     };
+    rename(made, name)
+}
+
+/// Makes a device again out of a descriptor whose device was removed, and gives it the name of that.
+///
+/// # Errors
+/// [`IoError::Setup`], also where another device has the name.
+pub(super) fn make_of(queue: &File, name: &mut sys::DeviceName) -> Result<File, IoError> {
+    let step = "use a queue of the tun device again";
+    let again = || {
+        let queue = queue.try_clone().map_err(IoError::setup(step))?;
+        sys::tun_any_index(queue.as_fd()).map_err(IoError::setup(step))?;
+        attach(queue, &disguise()?)
+    };
+    rename(in_sight(again)?, name)
+}
+
+/// Gives a device its name.
+fn rename(made: Named, name: &mut sys::DeviceName) -> Result<File, IoError> {
     let mut network = Network::open().map_err(refused("name the tun device"))?;
     let index = index(&mut network, &made.name)?;
     network.rename(index, name.as_str()).map_err(refused("name the tun device"))?;
@@ -133,8 +153,6 @@ fn refused(step: &'static str) -> impl FnOnce(HostError) -> IoError {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd as _;
-
     use super::*;
 
     #[test]
