@@ -8,6 +8,8 @@ use std::fs::File;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{Error, ErrorKind};
 use std::os::fd::AsFd as _;
+use std::thread;
+use std::time::Duration;
 
 use convoy_host::{HostError, LinkName, Netns, Network, TunState};
 
@@ -104,6 +106,11 @@ fn in_sight(mut make: impl FnMut() -> Result<Named, IoError>) -> Result<Named, I
     Err(IoError::Setup { step: JOINED, source: Error::from(ErrorKind::ResourceBusy) })
 }
 
+/// How often and how long it is waited for a queue that was closed just now: a child that another thread has just
+/// begun may hold a copy of it until it becomes another program.
+const LOOKS: u32 = 100;
+const BETWEEN: Duration = Duration::from_millis(2);
+
 /// Makes sure that a device is ours and has these queues and no others.
 ///
 /// # Errors
@@ -111,8 +118,11 @@ fn in_sight(mut make: impl FnMut() -> Result<Named, IoError>) -> Result<Named, I
 pub(super) fn have_alone(name: &sys::DeviceName, queues: u16) -> Result<(), IoError> {
     let mut network = Network::open().map_err(refused("count the queues of the tun device"))?;
     let index = index(&mut network, name)?;
-    if is_ours(&state(&mut network, index)?, queues) {
-        return Ok(());
+    for _ in 0..LOOKS {
+        if is_ours(&state(&mut network, index)?, queues) {
+            return Ok(());
+        }
+        thread::sleep(BETWEEN);
     }
     let source = Error::from(ErrorKind::ResourceBusy);
     Err(IoError::Setup { step: "have the tun device alone", source })
