@@ -43,6 +43,7 @@ use convoy_host::{
     Applied, Change, Clamp, HostError, LinkName, Network, News, Plan, RouteEntry, Watch,
 };
 use convoy_io::pcap::Recorder;
+use convoy_io::tun::Device;
 use convoy_io::udp::bound_to;
 use convoy_ipsec::event::Event;
 use convoy_ipsec::sa::WorkerId;
@@ -119,6 +120,7 @@ pub struct Gateway {
     /// There until the end.
     clamp: Option<Clamp>,
     interface_changes: Applied,
+    made: Made,
     interface: String,
     sockets: Vec<Socket>,
     recorder: Option<Recorder>,
@@ -128,6 +130,24 @@ pub struct Gateway {
     helper: Helper,
     /// What it is held by, once it has given up what only the start needed.
     confinement: Option<Confinement>,
+}
+
+/// The TUN interface, if there is one: somebody may remove it.
+#[derive(Debug)]
+struct Made {
+    device: Option<Device>,
+    /// What it gets when it is made.
+    plan: Plan,
+    /// It is gone and cannot be made again.
+    lost: Option<String>,
+}
+
+/// Carries out plans: some of which nothing is taken back, and one that the end of the gateway takes back.
+fn applied(to_stay: &[&Plan], plan: &Plan) -> Result<Applied, HostError> {
+    for stays in to_stay {
+        stays.apply()?.leave();
+    }
+    plan.apply()
 }
 
 /// How a host's interfaces are used.
@@ -203,17 +223,14 @@ impl Gateway {
                 return Err(error);
             }
         };
-        let Opened { workers, interface, sockets, recorder, followers, shared, late } = opened;
+        let Opened { workers, interface, device, sockets, recorder, followers, shared, late } =
+            opened;
         let is_route = |change: &&Change| matches!(change, Change::Route(_));
         let interface_plan: Plan =
             changes.changes().iter().filter(|c| !is_route(c)).cloned().collect();
         let mut core = prepared.start(workers, alarm)?;
         // Routes of others lead to these: they stay as they are.
-        let applied = for_interfaces
-            .apply()
-            .and_then(|applied| beside.apply().map(|beside| [applied, beside].map(Applied::leave)))
-            .and_then(|_| interface_plan.apply());
-        let interface_changes = match applied {
+        let interface_changes = match applied(&[&for_interfaces, &beside], &interface_plan) {
             Ok(applied) => applied,
             Err(error) => {
                 core.stop()?;
@@ -258,6 +275,11 @@ impl Gateway {
             wiring,
             clamp,
             interface_changes,
+            made: Made {
+                device,
+                plan: if beside.changes().is_empty() { interface_plan } else { beside },
+                lost: None,
+            },
             interface,
             sockets,
             recorder,
@@ -489,6 +511,7 @@ impl Gateway {
     /// Takes over what has changed of this host's interfaces and addresses. To be called about once a
     /// second.
     pub fn follow_host(&mut self) {
+        self.mend_interface();
         let news = self.watch.news().unwrap_or(News::ALL);
         if let Some(daemons) = &mut self.daemons {
             daemons.follow_host(self.core.state().site(), news);
@@ -511,6 +534,36 @@ impl Gateway {
         self.follow_own_networks(look || news.routes);
         let outcome = self.follow_mtus(look).and_then(|()| self.fit_segments(look));
         self.widths.note(outcome.err().map(|error| describe(&error)));
+    }
+
+    /// Makes the TUN interface again if somebody removed it. Leak protection holds what it is to carry meanwhile.
+    fn mend_interface(&mut self) {
+        let gone = self.made.device.as_ref().filter(|device| device.is_gone());
+        let Some(device) = gone else { return };
+        let name = device.name().to_owned();
+        match self.make_interface() {
+            Ok(()) => tracing::warn!(
+                "somebody removed interface {name}; made again, with its addresses, its routes and leak \
+                 protection. Packets that were in it are lost"
+            ),
+            Err(error) => {
+                tracing::error!(
+                    "somebody removed interface {name}, and it cannot be made again: {}",
+                    describe(&error)
+                );
+                self.made.lost = Some(name);
+            }
+        }
+    }
+
+    fn make_interface(&mut self) -> anyhow::Result<()> {
+        let Some(device) = &self.made.device else { return Ok(()) };
+        device.make_again()?;
+        self.made.plan.apply()?.leave();
+        self.widths.plain_is_new();
+        self.own_networks.look_again();
+        self.lay_missing_routes();
+        self.lay_routes()
     }
 
     /// Makes the table of leak protection again, which others changed just now.
@@ -737,7 +790,7 @@ impl Gateway {
     /// An interface that does not exist any more, if the gateway needs it.
     #[must_use]
     pub fn gone(&self) -> Option<&str> {
-        self.following.iter().find_map(Following::gone)
+        self.following.iter().find_map(Following::gone).or(self.made.lost.as_deref())
     }
 
     fn add_route(&mut self, network: Prefix) -> anyhow::Result<()> {
@@ -779,6 +832,7 @@ impl Gateway {
             routes,
             widths,
             interface_changes,
+            made,
             recorder,
             ..
         } = self;
@@ -798,6 +852,7 @@ impl Gateway {
         drop(following);
         // What policies protect is closed before the TUN interface goes.
         drop(daemons);
+        drop(made);
         // A TUN interface is gone with its descriptors; what was on it counts as taken back.
         note(widths.take_back());
         note(interface_changes.take_back());

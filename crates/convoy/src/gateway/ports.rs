@@ -151,6 +151,8 @@ pub(super) struct Opened {
     pub(super) workers: Vec<WorkerPorts>,
     /// The plain interface's name.
     pub(super) interface: String,
+    /// The TUN interface, if there is one.
+    pub(super) device: Option<tun::Device>,
     /// Sockets that are open, or, where the wire side is direct, those that would do the same.
     pub(super) sockets: Vec<Socket>,
     /// Writes the capture; the file is complete when this is dropped.
@@ -189,18 +191,21 @@ pub(super) fn open(
         })
         .transpose()?;
     let mut followers = Vec::new();
-    let (interface, plain) = match sides.plain {
+    let (interface, plain, device) = match sides.plain {
         Some(side) => {
             let addresses = side.host_addresses();
             let (ports, follower) = side.open(count, arena)?;
             followers.push(follower);
-            let ports = match site.leak_protection {
-                true => beside_host(ports, addresses, site)?,
-                false => ports,
+            let (ports, device) = match site.leak_protection {
+                true => beside_host(ports, addresses, site).map(|(all, it)| (all, Some(it)))?,
+                false => (ports, None),
             };
-            (site.plain.interface.clone(), ports)
+            (site.plain.interface.clone(), ports, device)
         }
-        None => open_tun(site, is_marked, count)?,
+        None => {
+            let (ports, device) = open_tun(site, is_marked, count)?;
+            (device.name().to_owned(), ports, Some(device))
+        }
     };
     let mut workers: Vec<_> = plain
         .into_iter()
@@ -253,7 +258,7 @@ pub(super) fn open(
             }
         }
     }
-    Ok(Opened { workers, interface, sockets, recorder, followers, shared, late })
+    Ok(Opened { workers, interface, device, sockets, recorder, followers, shared, late })
 }
 
 /// The sides that go through an interface directly.
@@ -270,7 +275,7 @@ impl Sides {
     }
 }
 
-fn open_tun(site: &Site, is_marked: bool, queues: u16) -> anyhow::Result<(String, Ports)> {
+fn open_tun(site: &Site, is_marked: bool, queues: u16) -> anyhow::Result<(Ports, tun::Device)> {
     // Where the host has packets go from tunnel to tunnel, senders that seem to be on its networks may be behind one.
     let is_between =
         site.plain.between_tunnels == BetweenTunnels::Host || !site.xfrm_interfaces().is_empty();
@@ -278,26 +283,32 @@ fn open_tun(site: &Site, is_marked: bool, queues: u16) -> anyhow::Result<(String
     let is_gateways_own = !is_between && !site.wire.backend.is_direct();
     let mark = if is_marked { site.marks.exempt.value } else { 0 };
     let error_mark = Some(mark).filter(|_| is_gateways_own);
-    let config = tun::Config { queues, error_mark, ..tun::Config::new(&site.plain.interface) };
+    let returns = true;
+    let config =
+        tun::Config { queues, error_mark, returns, ..tun::Config::new(&site.plain.interface) };
     let tun = tun::open(&config).map_err(|e| rights::explain(e, rights::Need::Tun))?;
-    let interface =
-        tun.first().map_or_else(|| site.plain.interface.clone(), |port| port.name().to_owned());
-    Ok((interface, boxed(tun)))
+    let device = tun::Device::of(&tun, config)?;
+    Ok((boxed(tun), device))
 }
 
 /// Ports on an interface, and beside each a queue of a TUN interface for what is from and for the host itself.
-fn beside_host(ports: Ports, addresses: Arc<HostAddresses>, site: &Site) -> anyhow::Result<Ports> {
+fn beside_host(
+    ports: Ports,
+    addresses: Arc<HostAddresses>,
+    site: &Site,
+) -> anyhow::Result<(Ports, tun::Device)> {
     let queues = u16::try_from(ports.len()).unwrap_or(u16::MAX);
-    let config = tun::Config { queues, ..tun::Config::new(site.plain.tun()) };
+    let config = tun::Config { queues, returns: true, ..tun::Config::new(site.plain.tun()) };
     let tun = tun::open(&config).map_err(|e| rights::explain(e, rights::Need::Tun)).context(
         "packets of the host itself cannot go through tunnels (leak_protection = false in the site file does \
          without)",
     )?;
+    let device = tun::Device::of(&tun, config)?;
     let both = ports.into_iter().zip(boxed(tun)).map(|(port, host)| {
         let port = Beside::new(port, host, Arc::clone(&addresses))?;
         Ok(Box::new(port) as Box<dyn Port>)
     });
-    both.collect()
+    both.collect::<anyhow::Result<_>>().map(|ports| (ports, device))
 }
 
 /// What the wire side is, in words.

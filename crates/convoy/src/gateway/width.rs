@@ -65,6 +65,15 @@ impl Widths {
         self.is_plain_due = true;
     }
 
+    /// The TUN interface is another one, as wide as it was at the start.
+    pub(super) fn plain_is_new(&mut self) {
+        if let Some(before) = self.plain.take() {
+            before.leave();
+            self.is_plain_due = true;
+            self.look_again();
+        }
+    }
+
     /// Takes down how it went: what went wrong is said once and tried again.
     pub(super) fn note(&mut self, trouble: Option<String>) {
         if let Some(words) = &trouble {

@@ -70,6 +70,25 @@ pub(crate) fn tun_attach(fd: BorrowedFd<'_>, name: &mut DeviceName) -> io::Resul
     Ok(())
 }
 
+/// Whether `fd` is a queue of a TUN device: not any more when somebody removed that.
+pub(crate) fn is_tun_queue(fd: BorrowedFd<'_>) -> bool {
+    let none = DeviceName([0; libc::IFNAMSIZ]);
+    let mut request = Request::new(&none, [0; 2]);
+    // SAFETY: TUNGETIFF writes one `struct ifreq`, which `Request` has the size and layout of and which lives
+    // through the call.
+    let outcome = check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETIFF, &raw mut request) });
+    !outcome.is_err_and(|error| error.raw_os_error() == Some(libc::EBADFD))
+}
+
+/// Has the kernel choose the index of a device that is made of `fd`, which is no queue: what was one has its number as a
+/// queue in the same place.
+pub(crate) fn tun_any_index(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let any: libc::c_uint = 0;
+    // SAFETY: TUNSETIFINDEX reads one unsigned int, which lives through the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFINDEX, &raw const any) })?;
+    Ok(())
+}
+
 /// Sets which offloads the kernel may leave to the reader of a TUN queue.
 pub(crate) fn tun_set_offload(fd: BorrowedFd<'_>, bits: libc::c_uint) -> io::Result<()> {
     // SAFETY: TUNSETOFFLOAD takes its argument by value and touches no memory.

@@ -24,8 +24,8 @@ pub(crate) use bpf::{
 #[cfg(test)]
 pub(crate) use device::tun_detach;
 pub(crate) use device::{
-    DeviceName, effective_user, rx_queues, set_queue_len, tun_attach, tun_set_header_len,
-    tun_set_offload, tun_set_owner, tun_set_persist,
+    DeviceName, effective_user, is_tun_queue, rx_queues, set_queue_len, tun_any_index, tun_attach,
+    tun_set_header_len, tun_set_offload, tun_set_owner, tun_set_persist,
 };
 pub(crate) use landlock::{
     Handled, landlock_allow_path, landlock_allow_port, landlock_ruleset, landlock_try,

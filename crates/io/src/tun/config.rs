@@ -11,6 +11,8 @@ use crate::offload::VNET_LEN;
 use crate::{IoError, Offloads, sys};
 
 const DEVICE: &str = "/dev/net/tun";
+/// More queues a device cannot have (`MAX_TAP_QUEUES`).
+const MOST_QUEUES: usize = 256;
 
 /// Which device, and how it is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,9 @@ pub struct Config {
     /// Has the host itself send ICMP errors about packets that it sent into the device, with this firewall mark, to
     /// senders on its own networks (IPv4); otherwise, and where it may not, they come out of the device as all else.
     pub error_mark: Option<u32>,
+    /// A port whose device somebody removed waits for [`Device::make_again`](super::Device::make_again), and loses what it
+    /// is to send meanwhile. Otherwise it is dead.
+    pub returns: bool,
 }
 
 impl Config {
@@ -41,6 +46,7 @@ impl Config {
             queue_len: Some(4000),
             offload: true,
             error_mark: None,
+            returns: false,
         }
     }
 }
@@ -56,17 +62,23 @@ impl Config {
 /// (no `CAP_NET_ADMIN`, no `/dev/net/tun`, or a device of that name with other flags), or somebody else
 /// has queues of the device.
 pub fn open(config: &Config) -> Result<Vec<TunPort>, IoError> {
-    if !(1..=256).contains(&config.queues) {
+    if !(1..=MOST_QUEUES).contains(&usize::from(config.queues)) {
         return Err(IoError::Queues(usize::from(config.queues)));
     }
     let mut name = sys::DeviceName::new(&config.name)?;
-    let first = match make::exists(&config.name)? {
+    let made = match make::exists(&config.name)? {
         true => None,
         false => Some(make::make(&mut name)?),
     };
-    let mut queues = Vec::with_capacity(usize::from(config.queues));
-    queues.extend(first);
-    while queues.len() < usize::from(config.queues) {
+    // A queue that is used again makes a device where its descriptor was opened, and the first one may come from another
+    // network namespace. It is held only as long as there is no other.
+    let count = usize::from(config.queues);
+    let mut queues = Vec::with_capacity(count);
+    while queues.len() < count.min(MOST_QUEUES - 1) {
+        queues.push(open_queue(&name)?.queue);
+    }
+    drop(made);
+    while queues.len() < count {
         queues.push(open_queue(&name)?.queue);
     }
     // Whoever came before the device had an owner, or has it as its own, would take packets away.
@@ -74,18 +86,22 @@ pub fn open(config: &Config) -> Result<Vec<TunPort>, IoError> {
     let own = config.error_mark.and_then(|mark| OwnErrors::open(mark).ok()).map(Arc::new);
     let port = |queue: File| {
         let offloads = negotiate(&queue, config.offload)?;
-        Ok(TunPort::new(queue, name, offloads, own.clone()))
+        Ok(TunPort::new(queue, name, offloads, own.clone(), config.returns))
     };
     let ports = queues.into_iter().map(port).collect::<Result<Vec<_>, IoError>>()?;
-    if let Some(packets) = config.queue_len {
-        match sys::set_queue_len(&name, packets) {
-            // In a user namespace the device is ours, yet this request is refused. A shorter queue
-            // only drops sooner, and what it drops is counted.
-            Err(refused) if refused.raw_os_error() == Some(libc::EPERM) => {}
-            other => other.map_err(IoError::setup("set the queue length of the tun device"))?,
-        }
-    }
+    lengthen(&name, config)?;
     Ok(ports)
+}
+
+/// Gives the queues of a device the length that they are to have.
+pub(super) fn lengthen(name: &sys::DeviceName, config: &Config) -> Result<(), IoError> {
+    let Some(packets) = config.queue_len else { return Ok(()) };
+    match sys::set_queue_len(name, packets) {
+        // In a user namespace the device is ours, yet this request is refused. A shorter queue
+        // only drops sooner, and what it drops is counted.
+        Err(refused) if refused.raw_os_error() == Some(libc::EPERM) => Ok(()),
+        other => other.map_err(IoError::setup("set the queue length of the tun device")),
+    }
 }
 
 /// Has a device stay when all its queues are closed: what is routed into it is dropped until they are opened
@@ -120,13 +136,18 @@ pub(super) struct Named {
 
 /// Opens one more queue of a device, which is made if there is none, and lets no other user open more.
 pub(super) fn open_queue(name: &sys::DeviceName) -> Result<Named, IoError> {
-    let mut name = *name;
     let queue = OpenOptions::new()
         .read(true)
         .write(true)
         .custom_flags(libc::O_NONBLOCK)
         .open(DEVICE)
         .map_err(IoError::setup("open /dev/net/tun"))?;
+    attach(queue, name)
+}
+
+/// The same with a descriptor that is no queue yet, or not any more.
+pub(super) fn attach(queue: File, name: &sys::DeviceName) -> Result<Named, IoError> {
+    let mut name = *name;
     sys::tun_attach(queue.as_fd(), &mut name)
         .map_err(IoError::setup("open a queue of the tun device"))?;
     sys::tun_set_owner(queue.as_fd(), sys::effective_user())
@@ -137,7 +158,7 @@ pub(super) fn open_queue(name: &sys::DeviceName) -> Result<Named, IoError> {
 }
 
 /// Asks for everything first, then for less: UDP segmentation needs Linux 6.2.
-fn negotiate(queue: &File, wanted: bool) -> Result<Offloads, IoError> {
+pub(super) fn negotiate(queue: &File, wanted: bool) -> Result<Offloads, IoError> {
     let none = Offloads::default();
     let tcp = Offloads { rx_tcp_segments: true, tx_tcp_segments: true, rx_checksum: true, ..none };
     let all = Offloads { rx_udp_segments: true, tx_udp_segments: true, ..tcp };

@@ -7,10 +7,13 @@
 use std::fs::File;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{Error, ErrorKind};
+use std::os::fd::AsFd as _;
+use std::thread;
+use std::time::Duration;
 
 use convoy_host::{HostError, LinkName, Netns, Network, TunState};
 
-use super::config::{Named, open_queue};
+use super::config::{Named, attach, open_queue};
 use crate::{IoError, sys};
 
 /// What fails when somebody joins every device while it is made.
@@ -38,6 +41,25 @@ pub(super) fn make(name: &mut sys::DeviceName) -> Result<File, IoError> {
         Some(made) => made,
         None => in_sight(|| open_queue(&disguise()?))?,
     };
+    rename(made, name)
+}
+
+/// Makes a device again out of a descriptor whose device was removed, and gives it the name of that.
+///
+/// # Errors
+/// [`IoError::Setup`], also where another device has the name.
+pub(super) fn make_of(queue: &File, name: &mut sys::DeviceName) -> Result<File, IoError> {
+    let step = "use a queue of the tun device again";
+    let again = || {
+        let queue = queue.try_clone().map_err(IoError::setup(step))?;
+        sys::tun_any_index(queue.as_fd()).map_err(IoError::setup(step))?;
+        attach(queue, &disguise()?)
+    };
+    rename(in_sight(again)?, name)
+}
+
+/// Gives a device its name.
+fn rename(made: Named, name: &mut sys::DeviceName) -> Result<File, IoError> {
     let mut network = Network::open().map_err(refused("name the tun device"))?;
     let index = index(&mut network, &made.name)?;
     network.rename(index, name.as_str()).map_err(refused("name the tun device"))?;
@@ -84,6 +106,11 @@ fn in_sight(mut make: impl FnMut() -> Result<Named, IoError>) -> Result<Named, I
     Err(IoError::Setup { step: JOINED, source: Error::from(ErrorKind::ResourceBusy) })
 }
 
+/// How often and how long it is waited for a queue that was closed just now: a child that another thread has just
+/// begun may hold a copy of it until it becomes another program.
+const LOOKS: u32 = 100;
+const BETWEEN: Duration = Duration::from_millis(2);
+
 /// Makes sure that a device is ours and has these queues and no others.
 ///
 /// # Errors
@@ -91,8 +118,11 @@ fn in_sight(mut make: impl FnMut() -> Result<Named, IoError>) -> Result<Named, I
 pub(super) fn have_alone(name: &sys::DeviceName, queues: u16) -> Result<(), IoError> {
     let mut network = Network::open().map_err(refused("count the queues of the tun device"))?;
     let index = index(&mut network, name)?;
-    if is_ours(&state(&mut network, index)?, queues) {
-        return Ok(());
+    for _ in 0..LOOKS {
+        if is_ours(&state(&mut network, index)?, queues) {
+            return Ok(());
+        }
+        thread::sleep(BETWEEN);
     }
     let source = Error::from(ErrorKind::ResourceBusy);
     Err(IoError::Setup { step: "have the tun device alone", source })
@@ -133,8 +163,6 @@ fn refused(step: &'static str) -> impl FnOnce(HostError) -> IoError {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd as _;
-
     use super::*;
 
     #[test]

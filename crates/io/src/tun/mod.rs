@@ -6,6 +6,7 @@
 //! intact.
 
 mod config;
+mod device;
 mod drops;
 mod inlet;
 mod make;
@@ -14,10 +15,12 @@ mod rx;
 mod tx;
 
 pub use config::{Config, open, remove, stay};
+pub use device::Device;
 pub use drops::QueueDrops;
 pub use inlet::Inlet;
 pub use make::JOINED;
 
+use core::time::Duration;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,6 +29,9 @@ use std::sync::Arc;
 use convoy_packet::{Burst, Pool};
 
 use crate::{IoError, Offloads, Port, PortCounters, sys};
+
+/// How long a turn waits whose device is gone.
+const WAIT: Duration = Duration::from_millis(1);
 
 /// One queue of a TUN device.
 #[derive(Debug)]
@@ -37,6 +43,8 @@ pub struct TunPort {
     tx: tx::Sender,
     /// For errors that the host itself sends, if it may.
     own: Option<Arc<own::OwnErrors>>,
+    /// The device may be made again when it is gone.
+    returns: bool,
     counters: PortCounters,
 }
 
@@ -46,6 +54,7 @@ impl TunPort {
         name: sys::DeviceName,
         offloads: Offloads,
         own: Option<Arc<own::OwnErrors>>,
+        returns: bool,
     ) -> Self {
         Self {
             queue,
@@ -54,6 +63,7 @@ impl TunPort {
             rx: rx::Receiver::new(),
             tx: tx::Sender::new(offloads.tx_tcp_segments, offloads.tx_udp_segments),
             own,
+            returns,
             counters: PortCounters::default(),
         }
     }
@@ -77,6 +87,11 @@ impl TunPort {
         }
     }
 
+    /// Whether an error means that the device is gone, and may be made again.
+    fn waits_after(&self, error: &io::Error) -> bool {
+        self.returns && error.raw_os_error() == Some(libc::EBADFD)
+    }
+
     /// The device's name, also if it was chosen by the kernel.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -90,15 +105,28 @@ impl Port for TunPort {
         let outcome = self.rx.run(&self.queue, pool, into, &mut self.counters);
         let fresh = into.as_slice().get(before..).unwrap_or_default();
         self.counters.add_received(fresh);
-        outcome.map_err(IoError::Dead)?;
+        match outcome {
+            Err(error) if self.waits_after(&error) => {
+                // It signals all the time, and is asked at each turn.
+                std::thread::sleep(WAIT);
+            }
+            outcome => outcome.map_err(IoError::Dead)?,
+        }
         Ok(fresh.len())
     }
 
     fn tx(&mut self, pool: &mut Pool, from: &mut Burst) -> Result<(), IoError> {
         self.tell(pool, from);
         let outcome = self.tx.run(&self.queue, from, &mut self.counters);
+        let packets = from.len() as u64;
         from.release(pool);
-        outcome.map_err(IoError::Dead)
+        match outcome {
+            Err(error) if self.waits_after(&error) => {
+                self.counters.tx_error += packets;
+                Ok(())
+            }
+            outcome => outcome.map_err(IoError::Dead),
+        }
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
