@@ -34,7 +34,10 @@ impl Outcome {
     }
 }
 
-/// The main thread of a process, held; let go of when dropped.
+/// The instruction of a system call.
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// The main thread of a process, held behind a system call; let go of when dropped.
 pub struct Inside {
     thread: Pid,
     before: libc::user_regs_struct,
@@ -52,15 +55,32 @@ impl Inside {
             return None;
         }
         let thread = Pid::from_raw(process as i32);
-        if let Err(error) = ptrace::attach(thread) {
-            println!("SKIPPED: no process can be held here: {error}");
-            return None;
-        }
-        assert_eq!(waitpid(thread, None), Ok(WaitStatus::Stopped(thread, Signal::SIGSTOP)));
-        let before = ptrace::getregs(thread).unwrap();
         let memory = File::options().write(true).read(true).open(format!("/proc/{process}/mem"));
+        let memory = match memory {
+            Ok(memory) => memory,
+            Err(error) => {
+                println!("SKIPPED: no process can be held here: {error}");
+                return None;
+            }
+        };
+        let before = loop {
+            if let Err(error) = ptrace::attach(thread) {
+                println!("SKIPPED: no process can be held here: {error}");
+                return None;
+            }
+            assert_eq!(waitpid(thread, None), Ok(WaitStatus::Stopped(thread, Signal::SIGSTOP)));
+            let registers = ptrace::getregs(thread).unwrap();
+            let mut instruction = [0; 2];
+            memory.read_exact_at(&mut instruction, registers.rip - 2).unwrap();
+            if instruction == SYSCALL {
+                break registers;
+            }
+            // It was not waiting in a system call; it soon is again.
+            ptrace::detach(thread, None).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        };
         let next = (before.rsp - ROOM - RED_ZONE) & !15;
-        Some(Self { thread, before, memory: memory.unwrap(), next, is_gone: false })
+        Some(Self { thread, before, memory, next, is_gone: false })
     }
 
     /// Writes something into the process, and says where it is. For the next call.
