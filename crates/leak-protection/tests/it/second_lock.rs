@@ -9,7 +9,7 @@ use convoy_leak_protection::{
 };
 use ipnet::IpNet;
 
-use crate::world::{Sender, Tun, World};
+use crate::world::{Sender, Tun, World, senders};
 
 fn nets<const N: usize>(texts: [&str; N]) -> BTreeSet<IpNet> {
     texts.map(|text| text.parse().unwrap()).into()
@@ -30,17 +30,6 @@ fn routed() -> PrefixSets {
 fn raise(world: &World, config: &Config, sets: &PrefixSets) -> LeakProtection {
     let raise = || LeakProtection::raise(config.clone(), sets.clone());
     crate::world::raise(|| world.gateway.run(raise))
-}
-
-/// Somebody on the gateway with an address in the LAN, and somebody behind it, of both IP versions.
-fn senders(world: &World) -> [Sender; 4] {
-    let (out4, out6) = ("192.0.2.2".parse().unwrap(), "2001:db8:0:2::2".parse().unwrap());
-    [
-        Sender::new(&world.gateway, "10.1.0.1:0", out4),
-        Sender::new(&world.lan, "10.1.0.2:0", out4),
-        Sender::new(&world.gateway, "[2001:db8:0:1::1]:0", out6),
-        Sender::new(&world.lan, "[2001:db8:0:1::2]:0", out6),
-    ]
 }
 
 /// Hosts of the far network: one that is protected, and one of the part that is free.

@@ -4,23 +4,12 @@
 use convoy_leak_protection::{PolicyProtection, Verdict, take_away};
 
 use super::{Counts as _, config, far_host, policy, raise};
-use crate::world::{Sender, Tun, World};
+use crate::world::{Sender, Tun, World, senders};
 
 const NEAR: [&str; 2] = ["10.1.0.0/24", "2001:db8:0:1::/64"];
 const FAR: [&str; 2] = ["10.2.0.0/16", "2001:db8:2::/48"];
 /// Of this a part passes in clear.
 const MIXED: [&str; 2] = ["10.3.0.0/16", "2001:db8:3::/48"];
-
-/// Somebody on the gateway with an address in the LAN, and somebody behind it, of both IP versions.
-fn senders(world: &World) -> [Sender; 4] {
-    let (out4, out6) = ("192.0.2.2".parse().unwrap(), "2001:db8:0:2::2".parse().unwrap());
-    [
-        Sender::new(&world.gateway, "10.1.0.1:0", out4),
-        Sender::new(&world.lan, "10.1.0.2:0", out4),
-        Sender::new(&world.gateway, "[2001:db8:0:1::1]:0", out6),
-        Sender::new(&world.lan, "[2001:db8:0:1::2]:0", out6),
-    ]
-}
 
 fn mixed_host(sender: &Sender) -> &'static str {
     if sender.is_v4() { "10.3.0.9" } else { "2001:db8:3::9" }

@@ -586,3 +586,14 @@ pub(crate) fn packet6(from: &str, to: &str, tag: &[u8]) -> Vec<u8> {
     packet[46..48].copy_from_slice(&checksum.to_be_bytes());
     packet
 }
+
+/// Somebody on the gateway with an address in the LAN, and somebody behind it, of both IP versions.
+pub(crate) fn senders(world: &World) -> [Sender; 4] {
+    let (out4, out6) = ("192.0.2.2".parse().unwrap(), "2001:db8:0:2::2".parse().unwrap());
+    [
+        Sender::new(&world.gateway, "10.1.0.1:0", out4),
+        Sender::new(&world.lan, "10.1.0.2:0", out4),
+        Sender::new(&world.gateway, "[2001:db8:0:1::1]:0", out6),
+        Sender::new(&world.lan, "[2001:db8:0:1::2]:0", out6),
+    ]
+}
