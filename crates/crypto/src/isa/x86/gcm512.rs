@@ -23,7 +23,7 @@
 #![allow(clippy::needless_range_loop, clippy::manual_memcpy)]
 
 use super::{
-    aad, gcm_lanes, gcm128,
+    aad, gcm_fours, gcm_lanes, gcm128,
     lanes::{B, Lanes},
     lanes512::{HEAD, Quad, Z, front_mask},
     sum4::Sum4,
@@ -61,6 +61,7 @@ static COUNTERS: [Quad; TAIL] = {
 
 /// Runs operations of one class.
 pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
+    let slots = gcm_fours::run(v, slots);
     let Some(Some(first)) = slots.first() else { return };
     match first.data_len().div_ceil(16) {
         blocks @ 0..=gcm_lanes::MOST => {

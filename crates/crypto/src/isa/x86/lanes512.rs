@@ -103,6 +103,42 @@ impl Vaes512 {
         pub(super) second_of2(a: __m256i) -> B = _mm256_extracti128_si256::<1>;
     }
 
+    /// Block `LANE` of `a`, four times.
+    #[inline(always)]
+    pub(super) fn spread4<const LANE: usize>(self, a: Z) -> Z {
+        // SAFETY: the token proves AVX-512 F.
+        unsafe {
+            match LANE {
+                0 => _mm512_shuffle_i32x4::<0x00>(a, a),
+                1 => _mm512_shuffle_i32x4::<0x55>(a, a),
+                2 => _mm512_shuffle_i32x4::<0xaa>(a, a),
+                _ => _mm512_shuffle_i32x4::<0xff>(a, a),
+            }
+        }
+    }
+
+    /// Block `LANE` of `a` as the first one, zeros behind it.
+    #[inline(always)]
+    pub(super) fn to_front4<const LANE: usize>(self, a: Z) -> Z {
+        // SAFETY: the token proves AVX-512 F.
+        unsafe {
+            match LANE {
+                0 => _mm512_maskz_shuffle_i32x4::<0x00>(0x000f, a, a),
+                1 => _mm512_maskz_shuffle_i32x4::<0x55>(0x000f, a, a),
+                2 => _mm512_maskz_shuffle_i32x4::<0xaa>(0x000f, a, a),
+                _ => _mm512_maskz_shuffle_i32x4::<0xff>(0x000f, a, a),
+            }
+        }
+    }
+
+    /// The sum of the four blocks of each register, in the lane of its number.
+    #[inline(always)]
+    pub(super) fn fold_each4(self, [a, b, c, d]: [Z; 4]) -> Z {
+        let ab = self.xor4(self.fronts4(a, b), self.backs4(a, b));
+        let cd = self.xor4(self.fronts4(c, d), self.backs4(c, d));
+        self.xor4(self.evens4(ab, cd), self.odds4(ab, cd))
+    }
+
     /// Sixty-four bytes from anywhere.
     #[inline(always)]
     pub(super) fn load4(self, bytes: &[u8; 64]) -> Z {
