@@ -79,7 +79,13 @@ pub(super) fn run<'s, 'o, 'a, O: Op<'a>>(
         exact &= End::of(op.data_len()) == End::Exact;
         block &= End::of(op.data_len()) == End::Block;
     }
-    if !one_key {
+    // Where so few lanes have text, a packet per lane is faster.
+    let few = match len.div_ceil(16) {
+        0..=3 | 5 => true,
+        4 => !exact,
+        _ => false,
+    };
+    if !one_key || few {
         return slots;
     }
     let (fours, rest) = slots.as_chunks_mut();
