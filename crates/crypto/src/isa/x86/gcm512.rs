@@ -23,7 +23,7 @@
 #![allow(clippy::needless_range_loop, clippy::manual_memcpy)]
 
 use super::{
-    aad, gcm_fours, gcm_lanes, gcm128,
+    aad, gcm_fours, gcm_lanes, gcm_rows, gcm128,
     lanes::{B, Lanes},
     lanes512::{HEAD, Quad, Z, front_mask},
     sum4::Sum4,
@@ -66,7 +66,7 @@ pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     match first.data_len().div_ceil(16) {
         blocks @ 0..=gcm_lanes::MOST => {
             let rest = gcm_lanes::run(v, blocks, slots);
-            gcm128::run(v.avx512(), rest);
+            run_apart(v, rest);
         }
         _ => run_apart(v, slots),
     }
@@ -76,15 +76,8 @@ pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
 pub(super) fn run_apart<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     let Some(Some(first)) = slots.first() else { return };
     match first.data_len().div_ceil(16) {
-        0..=gcm_lanes::MOST => gcm128::run(v.avx512(), slots),
-        9 => v.enter(Short::<O, 3, 9>(slots)),
-        10 => v.enter(Short::<O, 3, 10>(slots)),
-        11 => v.enter(Short::<O, 4, 11>(slots)),
-        12 => v.enter(Short::<O, 4, 12>(slots)),
-        13 => v.enter(Short::<O, 4, 13>(slots)),
-        14 => v.enter(Short::<O, 4, 14>(slots)),
-        15 => v.enter(Short::<O, 5, 15>(slots)),
-        SHORT_BLOCKS => v.enter(Short::<O, 5, 16>(slots)),
+        0..=3 => gcm128::run(v.avx512(), slots),
+        4..=gcm_rows::MOST => gcm_rows::run(v, slots),
         _ => v.enter(Long(slots)),
     }
 }

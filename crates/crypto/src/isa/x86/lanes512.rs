@@ -131,6 +131,12 @@ impl Vaes512 {
         }
     }
 
+    /// A block in the first lane, zeros behind it.
+    #[inline(always)]
+    pub(super) fn to_first4(self, a: B) -> Z {
+        self.widen(a)
+    }
+
     /// The sum of the four blocks of each register, in the lane of its number.
     #[inline(always)]
     pub(super) fn fold_each4(self, [a, b, c, d]: [Z; 4]) -> Z {

@@ -15,6 +15,7 @@ mod gcm256;
 mod gcm512;
 mod gcm_fours;
 mod gcm_lanes;
+mod gcm_rows;
 mod gmac;
 mod hash;
 mod lanes;

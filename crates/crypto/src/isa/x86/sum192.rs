@@ -5,6 +5,7 @@
 //! sums and not three, and a reduction of three instructions.
 
 use super::{
+    lanes::{B, Lanes},
     lanes512::Z,
     tables::{Block, FOLD},
     token::Vaes512,
@@ -56,6 +57,13 @@ impl Sum192 {
     #[inline(always)]
     pub(super) fn reduce(self, v: Vaes512) -> Z {
         v.xor4_3(self.hi, v.swap_halves4(self.lo), v.mul_lo4(self.lo, v.fill4(FOLD)))
+    }
+
+    /// The sum over the lanes, modulo the GHASH polynomial.
+    #[inline(always)]
+    pub(super) fn fold(self, v: Vaes512) -> B {
+        let (lo, hi) = (v.fold4(self.lo), v.fold4(self.hi));
+        v.xor3(hi, v.swap_halves(lo), v.mul_lo(lo, v.pair(FOLD, FOLD)))
     }
 
     /// The sum over the lanes of each of four, in the lane of its number.
