@@ -25,7 +25,7 @@
 use super::{
     aad, gcm_fours, gcm_lanes, gcm_rows, gcm128,
     lanes::{B, Lanes},
-    lanes512::{HEAD, Quad, Z, front_mask},
+    lanes512::{HEAD, Quad, Z},
     sum4::Sum4,
     tables::{Block, POWERS, Tables, late_round_keys},
     tag,
@@ -432,7 +432,7 @@ impl<'t> Message<'t> {
         let input = v.load_blocks4(T + 2 - 4 * (N - 1), rest);
         let output = v.xor4(input, states[N - 1]);
         v.store_blocks4(T + 2 - 4 * (N - 1), rest, output);
-        let output = if O::SEAL { v.keep4(front_mask(rest.len()), output) } else { input };
+        let output = if O::SEAL { v.keep4(v.front_mask(rest.len()), output) } else { input };
         hashed[N - 1] = v.reverse4(output);
         hashed
     }
@@ -495,7 +495,7 @@ impl<'t> Message<'t> {
         let input = v.load_some4(bytes);
         let output = v.xor4(input, keystream);
         v.store_some4(bytes, output);
-        v.reverse4(if O::SEAL { v.keep4(front_mask(bytes.len()), output) } else { input })
+        v.reverse4(if O::SEAL { v.keep4(v.front_mask(bytes.len()), output) } else { input })
     }
 
     /// All rounds of AES but the first key addition.

@@ -22,7 +22,7 @@ use std::ptr;
 use super::{
     aad, gcm_lanes,
     lanes::{B, Lanes},
-    lanes512::{Quad, Z, front_mask},
+    lanes512::{Quad, Z},
     sum192::{Factor, Sum192},
     tables::{POWERS, Tables, Window},
     token::{Door, Task, Vaes512},
@@ -487,7 +487,7 @@ impl<'t, const R: usize, const END: u8> Key<'t, R, END> {
         for p in 0..LANES {
             v.store_some4(bytes[p], output[p]);
         }
-        let rows = each!(P => v.reverse4(v.keep4(front_mask(bytes[P].len()), output[P])));
+        let rows = each!(P => v.reverse4(v.keep4(v.front_mask(bytes[P].len()), output[P])));
         Last { rows, masks, block: v.zero4(), windows }
     }
 
@@ -533,7 +533,7 @@ impl<'t, const R: usize, const END: u8> Key<'t, R, END> {
             for p in 0..LANES {
                 v.store_some(rest[p], blocks[p]);
             }
-            let mask = |p: usize| front_mask(rest[p].len()) << (16 * p);
+            let mask = |p: usize| v.front_mask(rest[p].len()) << (16 * p);
             let mask = mask(0) | mask(1) | mask(2) | mask(3);
             block = v.reverse4(if O::SEAL { v.keep4(mask, output) } else { behind });
         }

@@ -12,7 +12,7 @@ use std::{marker::PhantomData, ptr};
 use super::{
     aad,
     lanes::Lanes,
-    lanes512::{Quad, Z, front_mask},
+    lanes512::{Quad, Z},
     sum4::Sum4,
     tables::{Block, Tables},
     tag,
@@ -380,7 +380,7 @@ fn apply<'a, O: Op<'a>, const T: usize>(
                 _ => {
                     v.store_blocks4(T - ROW * row, bytes, output);
                     if O::SEAL {
-                        rows[lane] = v.keep4(front_mask(bytes.len()), output);
+                        rows[lane] = v.keep4(v.front_mask(bytes.len()), output);
                     }
                 }
             }

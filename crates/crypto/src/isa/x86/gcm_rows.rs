@@ -15,7 +15,7 @@
 use super::{
     aad,
     lanes::{B, Lanes},
-    lanes512::{Quad, Z, front_mask},
+    lanes512::{Quad, Z},
     sum192::{Factor, Sum192},
     tables::{Sum, Tables},
     tag,
@@ -376,7 +376,7 @@ impl<'t, const R: usize> Packet<'t, R> {
         }
         if N > 1 {
             v.store_some4(near, output[N - 2]);
-            output[N - 2] = v.keep4(front_mask(near.len()), output[N - 2]);
+            output[N - 2] = v.keep4(v.front_mask(near.len()), output[N - 2]);
         }
         v.store_some4(end, output[N - 1]);
         let mask = v.fourth(output[N - 1]);
@@ -387,7 +387,7 @@ impl<'t, const R: usize> Packet<'t, R> {
         for i in 0..N {
             let mut row = output[i];
             if i == N - 1 {
-                row = v.keep4(front_mask(end.len()), row);
+                row = v.keep4(v.front_mask(end.len()), row);
             }
             row = v.reverse4(row);
             if i == N - 1 {

@@ -85,6 +85,8 @@ impl Vaes512 {
         pub(super) fourth(a: Z) -> B = _mm512_extracti32x4_epi32::<3>;
         /// A bit for each 64-bit word, set where the two differ.
         pub(super) differs4(a: Z, b: Z) -> u8 = _mm512_cmpneq_epi64_mask;
+        /// As many low bits of a word.
+        low_bits(word: u64, count: u32) -> u64 = _bzhi_u64;
         /// Half a register behind the other.
         join_halves(lower: __m256i, upper: __m256i) -> Z = join_halves;
         /// The upper half, zeros below.
@@ -101,6 +103,13 @@ impl Vaes512 {
         pub(super) first_of2(a: __m256i) -> B = _mm256_castsi256_si128;
         /// The second block of two.
         pub(super) second_of2(a: __m256i) -> B = _mm256_extracti128_si256::<1>;
+    }
+
+    /// As many low bits as there are bytes, at most 64. There is no branch, behind which compilers would put what
+    /// stands in front of it.
+    #[inline(always)]
+    pub(super) fn front_mask(self, len: usize) -> u64 {
+        self.low_bits(!0, len.min(64) as u32)
     }
 
     /// Block `LANE` of `a`, four times.
@@ -246,12 +255,12 @@ impl Vaes512 {
     fn load_some2(self, bytes: &[u8]) -> __m256i {
         // SAFETY: only bytes under the mask are read, and those lie within the slice; the token
         // proves AVX-512 BW and VL.
-        unsafe { _mm256_maskz_loadu_epi8(front_mask(bytes.len()) as u32, bytes.as_ptr().cast()) }
+        unsafe { _mm256_maskz_loadu_epi8(self.front_mask(bytes.len()) as u32, bytes.as_ptr().cast()) }
     }
 
     #[inline(always)]
     fn store_some2(self, bytes: &mut [u8], a: __m256i) {
-        let mask = front_mask(bytes.len()) as u32;
+        let mask = self.front_mask(bytes.len()) as u32;
         // SAFETY: only bytes under the mask are written, and those lie within the slice; the token
         // proves AVX-512 BW and VL.
         unsafe { _mm256_mask_storeu_epi8(bytes.as_mut_ptr().cast(), mask, a) }
@@ -262,13 +271,13 @@ impl Vaes512 {
     pub(super) fn load_some4(self, bytes: &[u8]) -> Z {
         // SAFETY: only bytes under the mask are read, and those lie within the slice; the token
         // proves AVX-512 BW.
-        unsafe { _mm512_maskz_loadu_epi8(front_mask(bytes.len()), bytes.as_ptr().cast()) }
+        unsafe { _mm512_maskz_loadu_epi8(self.front_mask(bytes.len()), bytes.as_ptr().cast()) }
     }
 
     /// Stores the front of a register: as many bytes as there are in `bytes`, at most 64.
     #[inline(always)]
     pub(super) fn store_some4(self, bytes: &mut [u8], a: Z) {
-        let mask = front_mask(bytes.len());
+        let mask = self.front_mask(bytes.len());
         // SAFETY: only bytes under the mask are written, and those lie within the slice; the token
         // proves AVX-512 BW.
         unsafe { _mm512_mask_storeu_epi8(bytes.as_mut_ptr().cast(), mask, a) }
@@ -339,12 +348,6 @@ impl Vaes512 {
 
 /// Bytes of a message's first register that are not payload.
 pub(super) const HEAD: usize = 32;
-
-/// As many low bits as there are bytes, at most 64.
-#[inline(always)]
-pub(super) fn front_mask(len: usize) -> u64 {
-    if len >= 64 { !0 } else { (1 << len) - 1 }
-}
 
 #[inline(always)]
 unsafe fn join(first: B, second: B) -> __m256i {
