@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Operations sorted together. Larger bursts are cut; the working set stays small and on the stack.
-const CHUNK: usize = 256;
+pub(crate) const CHUNK: usize = 256;
 
 /// Operations whose places are looked for at once, a bit each.
 const WORD: usize = u64::BITS as usize;
@@ -124,7 +124,7 @@ impl Widest {
         if others {
             wipe_below::<{ depth::BURST }>();
         } else {
-            wipe_message(self.portable);
+            wipe_below::<{ depth::GCM_BURST }>();
         }
     }
 }

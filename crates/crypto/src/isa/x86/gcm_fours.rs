@@ -30,6 +30,7 @@ use super::{
 use crate::{
     burst::{MOST_ROWS, Slot},
     op::{Op, Parts},
+    secret::wipe,
 };
 
 /// Packets that go together.
@@ -173,6 +174,7 @@ impl<'a, O: Op<'a>, const R: usize, const END: u8, const SHORT: bool> Task<Vaes5
             }
             let key = Key::<R, END> { v, tables, changes: &changes, tag: tag_change(v, tables) };
             if O::SEAL { key.seal(self.0) } else { key.open::<O, false>(self.0) }
+            wipe(&mut changes[..rows], v.zero4());
         }
     }
 }

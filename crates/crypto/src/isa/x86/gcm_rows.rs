@@ -35,8 +35,8 @@ const STEP: usize = 4;
 /// Rows of the longest last step.
 const LAST: usize = 5;
 
-/// Blocks of the longest text: its counters and those of the lanes behind it are below 256.
-pub(super) const MOST: usize = 248;
+/// Bytes of the longest text: its counters and those of the lanes behind it are below 256.
+pub(super) const MOST: usize = 16 * 248;
 
 /// Counters 2 to 5, those of a packet's first row.
 static COUNTERS: Quad = {
@@ -49,7 +49,7 @@ static COUNTERS: Quad = {
     counters
 };
 
-/// Runs operations of one class, of at most [`MOST`] blocks.
+/// Runs those of one class's operations that have at most [`MOST`] bytes.
 pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     let Some(Some(first)) = slots.first() else { return };
     match first.key().tables().map_or(0, |tables| tables.rounds) {
@@ -69,6 +69,9 @@ impl<'a, O: Op<'a>, const R: usize> Task<Vaes512> for Rows<'_, '_, O, R> {
     fn run(self, v: Vaes512) {
         let mut pending: Option<Pending<'_, '_, O>> = None;
         for op in self.0.iter_mut().flatten() {
+            if op.data_len() > MOST {
+                continue;
+            }
             let Some(tables) = op.key().tables() else { continue };
             let op = &mut **op;
             let packet = Packet::<R>::new(v, tables, &op.parts());
