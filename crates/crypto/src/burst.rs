@@ -249,7 +249,8 @@ pub(crate) fn last_class(tier: Tier, bits: KeyBits) -> Class {
 fn length_class(last: Class, data_len: usize) -> Class {
     // No slice is so long that these overflow.
     let (blocks, rows) = ((data_len + 15) >> 4, (data_len + 63) >> 6);
-    let class = if blocks <= SHORT_BLOCKS { blocks } else { rows + SHORT_BLOCKS - SHORT_BLOCKS / 4 };
+    let class =
+        if blocks <= SHORT_BLOCKS { blocks } else { rows + SHORT_BLOCKS - SHORT_BLOCKS / 4 };
     last & 0xff00 | class.min(usize::from(last & 0xff)) as Class
 }
 

@@ -173,7 +173,11 @@ impl<'a, O: Op<'a>, const R: usize, const END: u8, const SHORT: bool> Task<Vaes5
                 changes[row] = change(v, tables, row);
             }
             let key = Key::<R, END> { v, tables, changes: &changes, tag: tag_change(v, tables) };
-            if O::SEAL { key.seal(self.0) } else { key.open::<O, false>(self.0) }
+            if O::SEAL {
+                key.seal(self.0)
+            } else {
+                key.open::<O, false>(self.0)
+            }
             wipe(&mut changes[..rows], v.zero4());
         }
     }
@@ -326,10 +330,22 @@ impl Beside<'_, '_> {
 macro_rules! each {
     ($p:ident => $value:expr) => {
         [
-            { const $p: usize = 0; $value },
-            { const $p: usize = 1; $value },
-            { const $p: usize = 2; $value },
-            { const $p: usize = 3; $value },
+            {
+                const $p: usize = 0;
+                $value
+            },
+            {
+                const $p: usize = 1;
+                $value
+            },
+            {
+                const $p: usize = 2;
+                $value
+            },
+            {
+                const $p: usize = 3;
+                $value
+            },
         ]
     };
 }
@@ -569,7 +585,8 @@ impl<'t, const R: usize, const END: u8> Key<'t, R, END> {
         beside: Beside<'_, '_>,
         sums: &mut [Sum192; LANES],
     ) -> Last<'t> {
-        let (Some(&change), Some(&next)) = (self.changes.get(row), self.changes.get(row + 1)) else {
+        let (Some(&change), Some(&next)) = (self.changes.get(row), self.changes.get(row + 1))
+        else {
             return self.nothing();
         };
         match END {

@@ -185,7 +185,13 @@ impl<'t, const R: usize> Packet<'t, R> {
         let seed = v.xor4(v.repeat4(v.load(parts.counter)), v.table4(&tables.round_keys[0]));
         let aad = aad::first_block(v, tables, parts.aad);
         let aad = Sum::of(v, aad, tables.weight(1)).reduce(v);
-        Self { v, tables, seed, aad, lengths: aad::length_block(v, parts.aad_len, parts.data.len()) }
+        Self {
+            v,
+            tables,
+            seed,
+            aad,
+            lengths: aad::length_block(v, parts.aad_len, parts.data.len()),
+        }
     }
 
     /// Transforms the text.
@@ -339,7 +345,13 @@ impl<'t, const R: usize> Packet<'t, R> {
         let at = if N == 1 { 0 } else { rest.len().min(ROW) };
         let (near, end) = rest.split_at_mut(at);
         let Some(full) = full.as_chunks_mut::<ROW>().0.get_mut(..N.max(2) - 2) else {
-            return End { rows: [v.zero4(); LAST], count: 0, blocks: 0, sum: Sum192::zero(v), mask: v.zero() };
+            return End {
+                rows: [v.zero4(); LAST],
+                count: 0,
+                blocks: 0,
+                sum: Sum192::zero(v),
+                mask: v.zero(),
+            };
         };
         let mut input = [v.zero4(); N];
         for i in 0..full.len() {

@@ -255,7 +255,9 @@ impl Vaes512 {
     fn load_some2(self, bytes: &[u8]) -> __m256i {
         // SAFETY: only bytes under the mask are read, and those lie within the slice; the token
         // proves AVX-512 BW and VL.
-        unsafe { _mm256_maskz_loadu_epi8(self.front_mask(bytes.len()) as u32, bytes.as_ptr().cast()) }
+        unsafe {
+            _mm256_maskz_loadu_epi8(self.front_mask(bytes.len()) as u32, bytes.as_ptr().cast())
+        }
     }
 
     #[inline(always)]
