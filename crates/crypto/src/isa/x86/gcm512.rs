@@ -11,9 +11,9 @@
 //! Registers take four slots each, so the block that masks the tag, the additional data and the
 //! lengths travel in lanes that would be empty otherwise.
 //!
-//! Payloads of up to eight blocks go through the kernel for four packets per register instead, and
-//! what is left over of them through the one for one block per register. Those of up to 16 blocks are
-//! compiled once per number of blocks; their lengths are hashed in slot 0, which is always free.
+//! That is for messages that are too long for `gcm_rows`. Which kernel a class of packets goes through is
+//! decided here: four of one key and as many rows go in step (`gcm_fours`), four short ones a packet per lane
+//! (`gcm_lanes`), and others one after the other (`gcm_rows`, and `gcm128` for up to four blocks).
 //!
 //! The front of a longer message goes through groups of 16 slots, in pairs. There each lane keeps a
 //! hash of its own, multiplied by H^16 per group; the lanes are weighted and summed only in the tail of
@@ -129,8 +129,8 @@ fn run_by_key<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
 pub(super) fn run_apart<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     let Some(Some(first)) = slots.first() else { return };
     match first.data_len().div_ceil(16) {
-        0..=3 => gcm128::run(v.avx512(), slots),
-        4..=ROWS_MOST => gcm_rows::run(v, slots),
+        0..=4 => gcm128::run(v.avx512(), slots),
+        5..=ROWS_MOST => gcm_rows::run(v, slots),
         // These are of one class.
         _ => {
             gcm_rows::run(v, slots);

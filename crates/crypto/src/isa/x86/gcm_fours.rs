@@ -222,10 +222,13 @@ struct Texts<'p> {
     last: [&'p mut [u8]; LANES],
 }
 
+/// A full row of each packet.
+type FullRows<'p> = [&'p mut [u8; ROW]; LANES];
+
 impl Texts<'_> {
     /// A row of each in front of the last one.
     #[inline(always)]
-    fn row(&mut self, row: usize) -> Option<[&mut [u8; ROW]; LANES]> {
+    fn row(&mut self, row: usize) -> Option<FullRows<'_>> {
         let [a, b, c, d] = &mut self.front;
         match (a.get_mut(row), b.get_mut(row), c.get_mut(row), d.get_mut(row)) {
             (Some(a), Some(b), Some(c), Some(d)) => Some([a, b, c, d]),
@@ -235,7 +238,7 @@ impl Texts<'_> {
 
     /// The last rows, which are full, and what is behind them.
     #[inline(always)]
-    fn full(&mut self) -> Option<([&mut [u8; ROW]; LANES], [&mut [u8]; LANES])> {
+    fn full(&mut self) -> Option<(FullRows<'_>, [&mut [u8]; LANES])> {
         let [a, b, c, d] = &mut self.last;
         match (
             a.split_first_chunk_mut(),

@@ -85,6 +85,12 @@ impl Vaes512 {
         pub(super) fourth(a: Z) -> B = _mm512_extracti32x4_epi32::<3>;
         /// A bit for each 64-bit word, set where the two differ.
         pub(super) differs4(a: Z, b: Z) -> u8 = _mm512_cmpneq_epi64_mask;
+        spread_first(a: Z) -> Z = spread::<0x00>;
+        spread_second(a: Z) -> Z = spread::<0x55>;
+        spread_third(a: Z) -> Z = spread::<0xaa>;
+        spread_fourth(a: Z) -> Z = spread::<0xff>;
+        /// The first block, zeros behind it.
+        keep_first(a: Z) -> Z = keep_first;
         /// As many low bits of a word.
         low_bits(word: u64, count: u32) -> u64 = _bzhi_u64;
         /// Half a register behind the other.
@@ -115,28 +121,22 @@ impl Vaes512 {
     /// Block `LANE` of `a`, four times.
     #[inline(always)]
     pub(super) fn spread4<const LANE: usize>(self, a: Z) -> Z {
-        // SAFETY: the token proves AVX-512 F.
-        unsafe {
-            match LANE {
-                0 => _mm512_shuffle_i32x4::<0x00>(a, a),
-                1 => _mm512_shuffle_i32x4::<0x55>(a, a),
-                2 => _mm512_shuffle_i32x4::<0xaa>(a, a),
-                _ => _mm512_shuffle_i32x4::<0xff>(a, a),
-            }
+        match LANE {
+            0 => self.spread_first(a),
+            1 => self.spread_second(a),
+            2 => self.spread_third(a),
+            _ => self.spread_fourth(a),
         }
     }
 
     /// Block `LANE` of `a` as the first one, zeros behind it.
     #[inline(always)]
     pub(super) fn to_front4<const LANE: usize>(self, a: Z) -> Z {
-        // SAFETY: the token proves AVX-512 F.
-        unsafe {
-            match LANE {
-                0 => _mm512_maskz_shuffle_i32x4::<0x00>(0x000f, a, a),
-                1 => _mm512_maskz_shuffle_i32x4::<0x55>(0x000f, a, a),
-                2 => _mm512_maskz_shuffle_i32x4::<0xaa>(0x000f, a, a),
-                _ => _mm512_maskz_shuffle_i32x4::<0xff>(0x000f, a, a),
-            }
+        match LANE {
+            0 => self.keep_first(a),
+            1 => self.widen(self.second(a)),
+            2 => self.widen(self.third(a)),
+            _ => self.widen(self.fourth(a)),
         }
     }
 
@@ -346,6 +346,19 @@ pub(super) const HEAD: usize = 32;
 unsafe fn join(first: B, second: B) -> __m256i {
     // SAFETY: the caller holds a token that proves AVX2.
     unsafe { _mm256_set_m128i(second, first) }
+}
+
+/// Blocks of `a` as `ORDER` has them.
+#[inline(always)]
+unsafe fn spread<const ORDER: i32>(a: Z) -> Z {
+    // SAFETY: the caller holds a token that proves AVX-512 F.
+    unsafe { _mm512_shuffle_i32x4::<ORDER>(a, a) }
+}
+
+#[inline(always)]
+unsafe fn keep_first(a: Z) -> Z {
+    // SAFETY: the caller holds a token that proves AVX-512 F.
+    unsafe { _mm512_maskz_mov_epi32(0x000f, a) }
 }
 
 #[inline(always)]
