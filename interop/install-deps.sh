@@ -53,6 +53,7 @@ needs=(
     "prove|perl|OpenSSL's own tests with the OpenSSL provider"
     "ab|apache2-utils|a test of the TLS bench with Apache Bench"
     "haproxy|haproxy|tests with HAProxy on the OpenSSL provider"
+    "llvm-mca-19|llvm-19|what kernels cost on processors that are not at hand"
 )
 
 missing=()
@@ -106,6 +107,7 @@ install_packages() {
         case $package in
             # A python3 that was just missing brings its venv along.
             python3) wanted+=(python3 python3-venv) ;;
+            llvm-19) wanted+=($(known_as llvm-19)) ;;
             libipsec-mb) wanted+=($(known_as libipsec-mb1 libipsec-mb2)) ;;
             *) wanted+=("$package") ;;
         esac

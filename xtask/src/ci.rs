@@ -14,7 +14,7 @@ use crate::tree::{Finding, Tree};
 use crate::workspace::{Workspace, cargo, skip, works};
 use crate::{
     audit, c_library, drop_reasons, flags, fuzz, header, interop, kernel_calls, layers, levels,
-    programs, rfc, since, sizes, test_steps, unsafe_code, words,
+    ports, programs, rfc, since, sizes, test_steps, unsafe_code, words,
 };
 
 /// The variable that denies CPU tiers to every program of a run.
@@ -114,6 +114,9 @@ const STEPS: &[Step] = &[
     ),
     gate("kernels", "kernels call nothing but kernels, as their object code says", |gate| {
         kernel_calls::run(&gate.workspace)
+    }),
+    gate("ports", "kernels cost what they may on processors that are not at hand", |gate| {
+        ports::check(&gate.workspace)
     }),
     gate("tiers", "tests of crypto and ipsec with CPU tiers denied", test_steps::run_tiers),
     gate("c-library", "the C library installs, and its examples run", c_library::run),

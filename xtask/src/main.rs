@@ -13,6 +13,7 @@ mod interop;
 mod kernel_calls;
 mod layers;
 mod levels;
+mod ports;
 mod programs;
 mod report;
 mod rfc;
@@ -46,6 +47,7 @@ cargo xtask ci --since REF          the same for what changed since a commit, an
 cargo xtask long [--list]           what is too long for that
 cargo xtask interop [--all] [NAME…] the oracles: scapy, tshark, kernel; a case of each kind, or all
 cargo xtask levels [--list]         what of the gate runs code, once for every CPU tier that can be denied here
+cargo xtask ports [--write|--time]  what kernels cost on processors that are not at hand, by llvm-mca
 cargo xtask layers                  crates use only what the table in ARCHITECTURE.md allows
 cargo xtask unsafe [--write]        unsafe only in its places; UNSAFE.md agrees (or is written)
 cargo xtask header [--write]        the header of the C library agrees with it (or is written)
@@ -79,6 +81,7 @@ fn run(arguments: &[String]) -> Result<Option<Tally>> {
     match verb.as_str() {
         "ci" => ci::run(workspace, rest),
         "long" => ci::run_long(workspace, rest),
+        "ports" => ports::run(&workspace, rest),
         "levels" => levels::run(&workspace, rest),
         "interop" => {
             let is_all = rest.iter().any(|argument| argument == "--all");

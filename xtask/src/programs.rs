@@ -79,6 +79,15 @@ fn programs(messages: &str, root: &Path, packages: &[Package]) -> Result<Vec<Pro
     Ok(found)
 }
 
+/// The program of a package among the artefacts that cargo names.
+pub(crate) fn executable(messages: &str, name: &str) -> Option<PathBuf> {
+    messages.lines().find_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        let is_it = message["target"]["name"] == name && message["profile"]["test"] == false;
+        message["executable"].as_str().filter(|_| is_it).map(PathBuf::from)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,5 +127,13 @@ mod tests {
         assert_eq!(one.folder, Path::new("/w/crates/io"));
         assert!(programs(&messages[1], Path::new("/w"), &packages[1..]).is_err());
         assert!(programs("no message", Path::new("/w"), &packages).is_err());
+    }
+
+    #[test]
+    fn a_program_is_told_from_its_tests() {
+        let messages =
+            [artefact("a", "a", true, Some("/t/a-1")), artefact("a", "a", false, Some("/t/a"))];
+        assert_eq!(executable(&messages.join("\n"), "a"), Some(PathBuf::from("/t/a")));
+        assert_eq!(executable(&messages[0], "a"), None);
     }
 }

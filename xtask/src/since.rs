@@ -42,6 +42,7 @@ impl Concerned {
         match step {
             "audit" => false,
             "flags" | "kernels" => self.touched.contains("crypto"),
+            "ports" => ["crypto", "ports", "xtask"].iter().any(|name| self.touched.contains(*name)),
             "clippy" | "test" => !self.packages.is_empty(),
             "tiers" => self.has("crypto") || self.has("ipsec"),
             "c-library" => self.has("capi"),

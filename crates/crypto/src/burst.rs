@@ -13,17 +13,20 @@ use crate::{
 };
 
 /// Operations sorted together. Larger bursts are cut; the working set stays small and on the stack.
-const CHUNK: usize = 64;
+pub(crate) const CHUNK: usize = 256;
 
-/// Packets of up to this many blocks have a class for each number of blocks; all longer ones share
-/// one.
+/// Operations whose places are looked for at once, a bit each.
+const WORD: usize = u64::BITS as usize;
+
+/// Packets of up to this many blocks have a class for each number of blocks.
 pub(crate) const SHORT_BLOCKS: usize = 16;
 
-/// Classes by payload: 0 to [`SHORT_BLOCKS`] blocks, and longer.
-const LENGTH_CLASSES: usize = SHORT_BLOCKS + 2;
+/// Packets of up to this many rows of four blocks have a class for each number of rows, where kernels tell
+/// them apart; all longer ones share one.
+pub(crate) const MOST_ROWS: usize = 24;
 
-/// Classes in all: key size, length.
-const CLASSES: usize = 3 * LENGTH_CLASSES;
+/// Classes by payload: 0 to [`SHORT_BLOCKS`] blocks, up to [`MOST_ROWS`] rows, and longer.
+const LENGTH_CLASSES: usize = SHORT_BLOCKS + 2 + MOST_ROWS - SHORT_BLOCKS / 4;
 
 /// Seals every operation of the burst that has not been sealed yet: payloads become ciphertext,
 /// ICVs are written.
@@ -44,8 +47,8 @@ pub fn open_burst(ops: &mut [OpenOp<'_>]) {
     run(ops);
 }
 
-/// Packets of one class go through the same code with the same trip counts: tier in the high byte,
-/// key size and length in the low one.
+/// Packets of one class go through the same code with the same trip counts: tier and key size in the high
+/// byte, length in the low one.
 pub(crate) type Class = u16;
 
 /// The class of keys that no kernel of AES-GCM takes.
@@ -121,7 +124,7 @@ impl Widest {
         if others {
             wipe_below::<{ depth::BURST }>();
         } else {
-            wipe_message(self.portable);
+            wipe_below::<{ depth::GCM_BURST }>();
         }
     }
 }
@@ -155,7 +158,7 @@ fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
             }
             continue;
         }
-        let class = op.key().class() + length_class(op.data_len());
+        let class = length_class(op.key().class(), op.data_len());
         (any, all) = (any | class, all & class);
         places[slots.len()] = class as u8;
         slots.push(Some(op));
@@ -194,15 +197,18 @@ fn run_sorted<'a, O: Op<'a>>(
     let places_used = &places[..slots.len()];
     let mut classes = places_used.iter().fold(0u64, |classes, place| classes | 1 << place);
     while classes != 0 {
-        let mut members = positions(places, classes.trailing_zeros() as u8);
+        let class = classes.trailing_zeros() as u8;
         classes &= classes - 1;
         let mut run: ArrayVec<Slot<'_, O>, CHUNK> = ArrayVec::new();
-        while members != 0 {
-            let position = members.trailing_zeros() as usize;
-            members &= members - 1;
-            // Behind the last operation there is nothing of any class.
-            if let Some(slot) = slots.get_mut(position) {
-                run.push(slot.take());
+        for (slots, places) in slots.chunks_mut(WORD).zip(places.as_chunks().0) {
+            let mut members = positions(places, class);
+            while members != 0 {
+                let position = members.trailing_zeros() as usize;
+                members &= members - 1;
+                // Behind the last operation there is nothing of any class.
+                if let Some(slot) = slots.get_mut(position) {
+                    run.push(slot.take());
+                }
             }
         }
         if one_tier {
@@ -218,7 +224,7 @@ fn run_sorted<'a, O: Op<'a>>(
 
 /// Where `place` stands among `places`, one bit each.
 #[inline(always)]
-fn positions(places: &Places, place: u8) -> u64 {
+fn positions(places: &[u8; WORD], place: u8) -> u64 {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     let wanted = ONES * u64::from(place);
     let mut positions = 0;
@@ -232,20 +238,24 @@ fn positions(places: &Places, place: u8) -> u64 {
     positions
 }
 
-/// The first class of a tier and key size; its classes by length follow.
-pub(crate) fn first_class(tier: Tier, bits: KeyBits) -> Class {
-    // 3 * 18 classes fit in a byte.
-    (tier as Class) << 8 | (bits as usize * LENGTH_CLASSES) as Class
+/// The class of a tier and key size with the longest packets; its other classes are below it.
+pub(crate) fn last_class(tier: Tier, bits: KeyBits) -> Class {
+    let lengths = if tier == Tier::Vaes512 { LENGTH_CLASSES } else { SHORT_BLOCKS + 2 };
+    ((tier as Class) << 2 | bits as Class) << 8 | (lengths - 1) as Class
 }
 
+/// The class of packets of so many bytes whose tier and key size have `last` as their last class.
 #[inline(always)]
-fn length_class(data_len: usize) -> Class {
-    // No slice is so long that this overflows.
-    ((data_len + 15) >> 4).min(LENGTH_CLASSES - 1) as Class
+fn length_class(last: Class, data_len: usize) -> Class {
+    // No slice is so long that these overflow.
+    let (blocks, rows) = ((data_len + 15) >> 4, (data_len + 63) >> 6);
+    let class =
+        if blocks <= SHORT_BLOCKS { blocks } else { rows + SHORT_BLOCKS - SHORT_BLOCKS / 4 };
+    last & 0xff00 | class.min(usize::from(last & 0xff)) as Class
 }
 
 // Both are bits of a word, and places leave the highest bit of their byte alone.
-const _: () = assert!(CLASSES <= 64 && CHUNK == 64);
+const _: () = assert!(LENGTH_CLASSES <= WORD && CHUNK.is_multiple_of(WORD));
 
 #[cfg(test)]
 mod tests {
@@ -256,7 +266,7 @@ mod tests {
         // A linear congruential generator's high bits.
         let mut state = 7u64;
         for most in [1, 2, 3, 18, 54, 128] {
-            let places: Places = std::array::from_fn(|_| {
+            let places: [u8; WORD] = std::array::from_fn(|_| {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 ((state >> 40) % most) as u8
             });

@@ -349,7 +349,7 @@ impl Key {
         schedule.kernel().into_iter().for_each(Kernel::wipe_registers);
         let route = Route::new(suite, tier, cpu.has_sha_ni());
         let class = match (&schedule, suite) {
-            (Schedule::Gcm { .. }, Suite::Gcm(params)) => burst::first_class(tier, params.key_bits),
+            (Schedule::Gcm { .. }, Suite::Gcm(params)) => burst::last_class(tier, params.key_bits),
             _ => burst::NO_CLASS,
         };
         Ok(Self { suite, limits: Limits::new(suite), route, class, schedule })

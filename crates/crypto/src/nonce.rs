@@ -116,9 +116,16 @@ impl NonceBlock {
     #[inline(always)]
     fn new<const N: usize>(nonce: [u8; N]) -> Self {
         const { assert!(N <= 16, "no suite has nonces of more than 16 bytes") };
-        let mut bytes = [0; 16];
-        bytes[..N].copy_from_slice(&nonce);
-        Self { bytes, len: N as u64 }
+        // In words: bytes would go through memory, and be waited for.
+        let (words, rest) = nonce.as_chunks::<4>();
+        let mut block = 0;
+        for (i, word) in words.iter().enumerate() {
+            block |= u128::from(u32::from_le_bytes(*word)) << (32 * i);
+        }
+        for (i, byte) in rest.iter().enumerate() {
+            block |= u128::from(*byte) << (8 * (words.len() * 4 + i));
+        }
+        Self { bytes: block.to_le_bytes(), len: N as u64 }
     }
 
     /// One of twelve bytes, with four zeros behind it already.

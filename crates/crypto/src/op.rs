@@ -632,7 +632,13 @@ pub(crate) trait Op<'a> {
         None
     }
 
-    /// Ends the operation like [`finish`](Self::finish), the ICV being compared already. What has
+    /// Where the tag is to be written, if all of it is.
+    #[inline(always)]
+    fn place(&mut self) -> Option<&mut [u8; 16]> {
+        None
+    }
+
+    /// Ends the operation like [`finish`](Self::finish), the ICV being written or compared already. What has
     /// nothing to compare is over all the same.
     fn settle(&mut self, matches: bool);
 }
@@ -690,6 +696,11 @@ impl<'a> Op<'a> for SealOp<'a> {
     fn finish(&mut self, tag: [u8; 16]) {
         self.sealed = true;
         write_icv(&tag, self.icv);
+    }
+
+    #[inline(always)]
+    fn place(&mut self) -> Option<&mut [u8; 16]> {
+        self.icv.try_into().ok()
     }
 
     #[inline(always)]

@@ -103,14 +103,16 @@ pub(crate) mod depth {
     pub(crate) const KEY: usize = 4 << 10;
     /// A key of the portable tier, with what RustCrypto's crates put behind it.
     pub(crate) const PORTABLE_KEY: usize = 6 << 10;
-    /// A message by itself, a record, or a burst of AES-GCM: by a kernel.
+    /// A message by itself, or a record: by a kernel.
     pub(crate) const MESSAGE: usize = 5 << 10;
     /// The same by the portable tier.
     pub(crate) const PORTABLE_MESSAGE: usize = 6 << 10;
+    /// A burst of AES-GCM.
+    pub(crate) const GCM_BURST: usize = 14 << 10;
     /// A burst of any suite.
     pub(crate) const BURST: usize = 48 << 10;
     /// Jobs of a manager: by kernels.
-    pub(crate) const JOBS: usize = 64 << 10;
+    pub(crate) const JOBS: usize = 70 << 10;
     /// The same by the portable tier.
     pub(crate) const PORTABLE_JOBS: usize = 40 << 10;
 }

@@ -94,9 +94,38 @@ fn packets_of_one_key_and_as_many_blocks_agree_with_the_oracle() {
 }
 
 #[test]
+fn longer_packets_of_one_key_and_of_a_few_agree_with_the_oracle() {
+    for key_bits in KeyBits::ALL {
+        let packet = |len: usize, key: usize| {
+            let packet =
+                Packet::of_shape(key_bits, IcvLen::Icv16, 8 + 4 * (len % 2), len, len as u64);
+            Packet {
+                keys: Packet::of_shape(key_bits, IcvLen::Icv16, 0, 0, key as u64).keys,
+                ..packet
+            }
+        };
+        // Rows of four blocks, up to those behind the last ones that have a class of their own.
+        for rows in 4..=26 {
+            let ends = [64, 1, 16, 17, 32, 33, 48, 49, 63, 5, 12];
+            let lens = ends.map(|end| 64 * (rows - 1) + end);
+            assert_all_tiers_agree(&lens.map(|len| packet(len, 1)));
+            // As many as make fours, all of one length: full rows, one block behind them, neither.
+            for len in lens {
+                assert_all_tiers_agree(&[len; 5].map(|len| packet(len, 1)));
+            }
+            let few: Vec<_> = (0..40).map(|i| packet(lens[i % 3], i * i % 7)).collect();
+            assert_all_tiers_agree(&few);
+        }
+        let any: Vec<_> = (0..300).map(|i| packet(i * 37 % 1700, i * i % 3)).collect();
+        assert_all_tiers_agree(&any);
+    }
+}
+
+#[test]
 fn a_forged_packet_is_told_from_those_beside_it() {
     for tier in tiers() {
-        for (len, icv_len) in (0..=130).flat_map(|len| IcvLen::ALL.map(|icv| (len, icv))) {
+        let lens = (0..=130).chain([192, 256, 257, 300, 320, 321, 1420]);
+        for (len, icv_len) in lens.flat_map(|len| IcvLen::ALL.map(|icv| (len, icv))) {
             let mut packets = vec![Packet::of_shape(KeyBits::Aes128, icv_len, 8, len, 3); 8];
             seal(&mut packets, |_| tier);
             // One in the first four, two in the others.

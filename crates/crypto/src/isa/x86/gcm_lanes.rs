@@ -12,7 +12,7 @@ use std::{marker::PhantomData, ptr};
 use super::{
     aad,
     lanes::Lanes,
-    lanes512::{Quad, Z, front_mask},
+    lanes512::{Quad, Z},
     sum4::Sum4,
     tables::{Block, Tables},
     tag,
@@ -200,7 +200,7 @@ fn run_fours<'a, O: Op<'a>, K: Keys<'a>, const T: usize>(v: Vaes512, fours: &mut
 
 /// Ends four operations, each with the tag in its lane.
 #[inline(always)]
-fn finish<'a, O: Op<'a>>(v: Vaes512, hash: Z, masks: Z, ops: &mut Four<'_, O>) {
+pub(super) fn finish<'a, O: Op<'a>>(v: Vaes512, hash: Z, masks: Z, ops: &mut Four<'_, O>) {
     let tags = v.xor4(v.reverse4(hash), masks);
     if let [Some(a), Some(b), Some(c), Some(d)] = ops
         && let [Some(w), Some(x), Some(y), Some(z)] =
@@ -214,7 +214,21 @@ fn finish<'a, O: Op<'a>>(v: Vaes512, hash: Z, masks: Z, ops: &mut Four<'_, O>) {
         }
         return;
     }
-    for (op, tag) in ops.iter_mut().paired_with(v.blocks_of4(tags)) {
+    let [w, x, y, z] = v.blocks_of4(tags);
+    if let [Some(a), Some(b), Some(c), Some(d)] = ops
+        && let [Some(to_a), Some(to_b), Some(to_c), Some(to_d)] =
+            [a.place(), b.place(), c.place(), d.place()]
+    {
+        v.store(to_a, w);
+        v.store(to_b, x);
+        v.store(to_c, y);
+        v.store(to_d, z);
+        for op in [a, b, c, d] {
+            op.settle(true);
+        }
+        return;
+    }
+    for (op, tag) in ops.iter_mut().paired_with([w, x, y, z]) {
         if let Some(op) = op {
             tag::finish(v, &mut **op, tag);
         }
@@ -366,7 +380,7 @@ fn apply<'a, O: Op<'a>, const T: usize>(
                 _ => {
                     v.store_blocks4(T - ROW * row, bytes, output);
                     if O::SEAL {
-                        rows[lane] = v.keep4(front_mask(bytes.len()), output);
+                        rows[lane] = v.keep4(v.front_mask(bytes.len()), output);
                     }
                 }
             }

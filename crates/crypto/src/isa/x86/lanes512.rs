@@ -85,6 +85,14 @@ impl Vaes512 {
         pub(super) fourth(a: Z) -> B = _mm512_extracti32x4_epi32::<3>;
         /// A bit for each 64-bit word, set where the two differ.
         pub(super) differs4(a: Z, b: Z) -> u8 = _mm512_cmpneq_epi64_mask;
+        spread_first(a: Z) -> Z = spread::<0x00>;
+        spread_second(a: Z) -> Z = spread::<0x55>;
+        spread_third(a: Z) -> Z = spread::<0xaa>;
+        spread_fourth(a: Z) -> Z = spread::<0xff>;
+        /// The first block, zeros behind it.
+        keep_first(a: Z) -> Z = keep_first;
+        /// As many low bits of a word.
+        low_bits(word: u64, count: u32) -> u64 = _bzhi_u64;
         /// Half a register behind the other.
         join_halves(lower: __m256i, upper: __m256i) -> Z = join_halves;
         /// The upper half, zeros below.
@@ -101,6 +109,49 @@ impl Vaes512 {
         pub(super) first_of2(a: __m256i) -> B = _mm256_castsi256_si128;
         /// The second block of two.
         pub(super) second_of2(a: __m256i) -> B = _mm256_extracti128_si256::<1>;
+    }
+
+    /// As many low bits as there are bytes, at most 64. There is no branch, behind which compilers would put what
+    /// stands in front of it.
+    #[inline(always)]
+    pub(super) fn front_mask(self, len: usize) -> u64 {
+        self.low_bits(!0, len.min(64) as u32)
+    }
+
+    /// Block `LANE` of `a`, four times.
+    #[inline(always)]
+    pub(super) fn spread4<const LANE: usize>(self, a: Z) -> Z {
+        match LANE {
+            0 => self.spread_first(a),
+            1 => self.spread_second(a),
+            2 => self.spread_third(a),
+            _ => self.spread_fourth(a),
+        }
+    }
+
+    /// Block `LANE` of `a` as the first one, zeros behind it.
+    #[inline(always)]
+    pub(super) fn to_front4<const LANE: usize>(self, a: Z) -> Z {
+        match LANE {
+            0 => self.keep_first(a),
+            1 => self.widen(self.second(a)),
+            2 => self.widen(self.third(a)),
+            _ => self.widen(self.fourth(a)),
+        }
+    }
+
+    /// A block in the first lane, zeros behind it.
+    #[inline(always)]
+    pub(super) fn to_first4(self, a: B) -> Z {
+        self.widen(a)
+    }
+
+    /// The sum of the four blocks of each register, in the lane of its number.
+    #[inline(always)]
+    pub(super) fn fold_each4(self, [a, b, c, d]: [Z; 4]) -> Z {
+        let ab = self.xor4(self.fronts4(a, b), self.backs4(a, b));
+        let cd = self.xor4(self.fronts4(c, d), self.backs4(c, d));
+        self.xor4(self.evens4(ab, cd), self.odds4(ab, cd))
     }
 
     /// Sixty-four bytes from anywhere.
@@ -204,12 +255,14 @@ impl Vaes512 {
     fn load_some2(self, bytes: &[u8]) -> __m256i {
         // SAFETY: only bytes under the mask are read, and those lie within the slice; the token
         // proves AVX-512 BW and VL.
-        unsafe { _mm256_maskz_loadu_epi8(front_mask(bytes.len()) as u32, bytes.as_ptr().cast()) }
+        unsafe {
+            _mm256_maskz_loadu_epi8(self.front_mask(bytes.len()) as u32, bytes.as_ptr().cast())
+        }
     }
 
     #[inline(always)]
     fn store_some2(self, bytes: &mut [u8], a: __m256i) {
-        let mask = front_mask(bytes.len()) as u32;
+        let mask = self.front_mask(bytes.len()) as u32;
         // SAFETY: only bytes under the mask are written, and those lie within the slice; the token
         // proves AVX-512 BW and VL.
         unsafe { _mm256_mask_storeu_epi8(bytes.as_mut_ptr().cast(), mask, a) }
@@ -220,13 +273,13 @@ impl Vaes512 {
     pub(super) fn load_some4(self, bytes: &[u8]) -> Z {
         // SAFETY: only bytes under the mask are read, and those lie within the slice; the token
         // proves AVX-512 BW.
-        unsafe { _mm512_maskz_loadu_epi8(front_mask(bytes.len()), bytes.as_ptr().cast()) }
+        unsafe { _mm512_maskz_loadu_epi8(self.front_mask(bytes.len()), bytes.as_ptr().cast()) }
     }
 
     /// Stores the front of a register: as many bytes as there are in `bytes`, at most 64.
     #[inline(always)]
     pub(super) fn store_some4(self, bytes: &mut [u8], a: Z) {
-        let mask = front_mask(bytes.len());
+        let mask = self.front_mask(bytes.len());
         // SAFETY: only bytes under the mask are written, and those lie within the slice; the token
         // proves AVX-512 BW.
         unsafe { _mm512_mask_storeu_epi8(bytes.as_mut_ptr().cast(), mask, a) }
@@ -271,15 +324,6 @@ impl Vaes512 {
         self.widen2(self.join2(first, second))
     }
 
-    /// `a` with its first block replaced.
-    #[inline(always)]
-    pub(super) fn set_first4(self, a: Z, block: &Block) -> Z {
-        use super::lanes::Lanes;
-        let block = self.table(block);
-        // SAFETY: the token proves AVX-512 F.
-        unsafe { _mm512_inserti32x4::<0>(a, block) }
-    }
-
     /// The bytes of each block in reverse order.
     #[inline(always)]
     pub(super) fn reverse4(self, a: Z) -> Z {
@@ -298,16 +342,23 @@ impl Vaes512 {
 /// Bytes of a message's first register that are not payload.
 pub(super) const HEAD: usize = 32;
 
-/// As many low bits as there are bytes, at most 64.
-#[inline(always)]
-pub(super) fn front_mask(len: usize) -> u64 {
-    if len >= 64 { !0 } else { (1 << len) - 1 }
-}
-
 #[inline(always)]
 unsafe fn join(first: B, second: B) -> __m256i {
     // SAFETY: the caller holds a token that proves AVX2.
     unsafe { _mm256_set_m128i(second, first) }
+}
+
+/// Blocks of `a` as `ORDER` has them.
+#[inline(always)]
+unsafe fn spread<const ORDER: i32>(a: Z) -> Z {
+    // SAFETY: the caller holds a token that proves AVX-512 F.
+    unsafe { _mm512_shuffle_i32x4::<ORDER>(a, a) }
+}
+
+#[inline(always)]
+unsafe fn keep_first(a: Z) -> Z {
+    // SAFETY: the caller holds a token that proves AVX-512 F.
+    unsafe { _mm512_maskz_mov_epi32(0x000f, a) }
 }
 
 #[inline(always)]

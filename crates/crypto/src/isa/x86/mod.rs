@@ -2,8 +2,9 @@
 //!
 //! `token` proves tiers and opens the doors, `tables` expands keys, `lanes` wraps the instructions,
 //! `gcm128`, `gcm256` and `gcm512` are the kernels of GCM: one source for every tier with one block
-//! per register, one each for two and for four; `gcm_lanes` has four blocks, too, but of four short
-//! packets, and `sum4` sums for both. `tag` ends operations. `gmac` and `chacha` are the other AEADs
+//! per register, one each for two and for four. With four blocks there are also `gcm_fours`, for four packets of one
+//! key in step, `gcm_rows`, for one packet after the other, and `gcm_lanes`, for four short packets, each in a
+//! lane; `sum192` and `sum4` sum for them. `tag` ends operations. `gmac` and `chacha` are the other AEADs
 //! but CCM, which `aes` has with AES's other modes; `hash` has the HMACs. `record` has
 //! the cipher and the hash of a TLS record side by side.
 
@@ -13,13 +14,16 @@ mod chacha;
 mod gcm128;
 mod gcm256;
 mod gcm512;
+mod gcm_fours;
 mod gcm_lanes;
+mod gcm_rows;
 mod gmac;
 mod hash;
 mod lanes;
 mod lanes256;
 mod lanes512;
 mod record;
+mod sum192;
 mod sum4;
 mod tables;
 mod tag;

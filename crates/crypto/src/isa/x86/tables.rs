@@ -34,6 +34,8 @@ pub(crate) struct Tables {
     unused: [u8; 15],
     /// H^20 down to H^1, then zeros: a window of blocks may reach past the end of the message.
     pub(super) powers: [Block; POWERS + 4],
+    /// Each power divided by x^64, for products of 192 bits; see `sum192`.
+    pub(super) divided: [Block; POWERS + 4],
     /// The sum of both halves of each power, for Karatsuba's middle product.
     folds: [u64; POWERS + 4],
 }
@@ -58,6 +60,7 @@ impl Tables {
             rounds: 0,
             unused: [0; 15],
             powers: [Block::ZERO; POWERS + 4],
+            divided: [Block::ZERO; POWERS + 4],
             folds: [0; POWERS + 4],
         })
     }
@@ -72,6 +75,8 @@ impl Tables {
     #[inline(always)]
     fn set_power<L: Lanes>(&mut self, l: L, n: usize, power: B) {
         l.store(&mut self.powers[POWERS - n].0, power);
+        let divided = l.xor(l.swap_halves(power), l.mul_lo(power, l.pair(FOLD, FOLD)));
+        l.store(&mut self.divided[POWERS - n].0, divided);
         let fold = l.to_bytes(l.xor(power, l.swap_halves(power)));
         let (halves, _) = fold.as_chunks::<8>();
         self.folds[POWERS - n] = halves.first().map_or(0, |half| u64::from_le_bytes(*half));
@@ -81,6 +86,17 @@ impl Tables {
     #[inline(always)]
     pub(super) fn pair(&self, n: usize) -> Option<&[Block; 2]> {
         self.powers.get(POWERS.checked_sub(n)?..)?.first_chunk()
+    }
+
+    /// H to the power of `n` and the next lower ones, for 1 to 20.
+    #[inline(always)]
+    pub(super) fn window(&self, n: usize) -> Window<'_> {
+        // No check of what callers know: it would be a branch.
+        let at = POWERS.wrapping_sub(n).min(POWERS);
+        match (self.powers[at..].first_chunk(), self.divided[at..].first_chunk()) {
+            (Some(whole), Some(divided)) => Window { whole, divided },
+            _ => Window { whole: &[Block::ZERO; 4], divided: &[Block::ZERO; 4] },
+        }
     }
 
     /// H to the power of `n` as a factor, for 1 to 20.
@@ -97,7 +113,15 @@ impl Tables {
     }
 }
 
-const _: () = assert!(size_of::<Tables>() == 16 * (14 + 1 + 1 + POWERS + 4) + 8 * (POWERS + 4));
+// No padding.
+const _: () = assert!(size_of::<Tables>() == 16 * (14 + 1 + 1) + 40 * (POWERS + 4));
+
+/// Four powers of H, each the next lower one, and the same divided by x^64.
+#[derive(Clone, Copy)]
+pub(super) struct Window<'t> {
+    pub(super) whole: &'t [Block; 4],
+    pub(super) divided: &'t [Block; 4],
+}
 
 /// A power of H that blocks are multiplied by.
 #[derive(Clone, Copy)]
@@ -144,6 +168,7 @@ impl Drop for Tables {
     fn drop(&mut self) {
         wipe(&mut self.round_keys, Block::ZERO);
         wipe(&mut self.powers, Block::ZERO);
+        wipe(&mut self.divided, Block::ZERO);
         wipe(&mut self.last.0, 0);
         wipe(&mut self.folds, 0);
         self.rounds.zeroize();

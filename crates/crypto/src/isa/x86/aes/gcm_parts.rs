@@ -17,7 +17,6 @@ use crate::isa::x86::{
     aad,
     gcm256::PairSum,
     lanes::{B, Lanes},
-    lanes512::front_mask,
     sum4::Sum4,
     tables::{POWERS, Sum, Tables, late_round_keys},
     token::Task,
@@ -194,7 +193,7 @@ impl Hashing for Four {
 
     #[inline(always)]
     fn keep(self, a: Self::V, len: usize) -> Self::V {
-        self.0.keep4(front_mask(len), a)
+        self.0.keep4(self.0.front_mask(len), a)
     }
 
     #[inline(always)]

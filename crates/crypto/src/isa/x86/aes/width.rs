@@ -378,7 +378,7 @@ impl Vaes512 {
     instructions! {
         aes_undo_round4(state: Z, key: Z) -> Z = _mm512_aesdec_epi128;
         aes_undo_last4(state: Z, key: Z) -> Z = _mm512_aesdeclast_epi128;
-        add_words4(a: Z, b: Z) -> Z = _mm512_add_epi32;
+        pub(in super::super) add_words4(a: Z, b: Z) -> Z = _mm512_add_epi32;
         /// The words of `b` moved up by a block, with the last block of `a` below.
         carry4(b: Z, a: Z) -> Z = _mm512_alignr_epi64::<6>;
     }

@@ -1,0 +1,766 @@
+//! AES-GCM of four packets of one key that go in step.
+//!
+//! Registers lie along each packet: a row is four blocks of it. Four packets have as many rows each, and the
+//! same row of all four is encrypted at once: four independent chains of AES fill the processor, no packet
+//! has a head or a tail that the next one waits for, and round keys and powers of H are loaded once for four.
+//! What is sealed is hashed a row later, between the rounds of the next one.
+//!
+//! GHASH keeps a sum for each packet and lane. Rows in front are weighted alike in all lanes: the n-th from
+//! the end of such a run by H^4n. The last two rows have a power for each lane, so that lanes need no other
+//! weight when they are summed. Four packets share the end: additional data, lengths and the blocks that mask
+//! the tags are in lanes, a packet each.
+//!
+//! Behind round 1 counters below 256 differ in one column, by what depends on the key and the counter alone,
+//! as the byte of a nonce's block that they are in is zero. So round 1 is run once for each packet, and each
+//! row adds a constant.
+
+// Indices name registers here, in several arrays at once; every such loop is unrolled.
+#![allow(clippy::needless_range_loop)]
+
+use std::ptr;
+
+use super::{
+    aad, gcm_lanes,
+    lanes::{B, Lanes},
+    lanes512::{Quad, Z},
+    sum192::{Factor, Sum192},
+    tables::{POWERS, Tables, Window},
+    token::{Door, Task, Vaes512},
+};
+use crate::{
+    burst::{MOST_ROWS, Slot},
+    op::{Op, Parts},
+    secret::wipe,
+};
+
+/// Packets that go together.
+const LANES: usize = 4;
+
+/// Bytes of a row.
+const ROW: usize = 64;
+
+/// Operations that go together.
+type Four<'o, O> = [Slot<'o, O>; LANES];
+
+/// A register for each packet.
+type Each = [Z; LANES];
+
+/// Rows from one reduction of a hash to the next.
+const STRETCH: usize = POWERS / 4;
+
+/// Counters 2 to 5, those of a packet's first row.
+static COUNTERS: Quad = {
+    let mut counters = Quad([[0; 16]; 4]);
+    let mut i = 0;
+    while i < 4 {
+        counters.0[i][15] = i as u8 + 2;
+        i += 1;
+    }
+    counters
+};
+
+// Counters are below 256.
+const _: () = assert!(4 * (MOST_ROWS + 1) + 2 < 256);
+
+/// Runs as many of the operations as make fours, all of one class, one key of 128 or 256 bits and at most
+/// [`MOST_ROWS`] rows; returns the others.
+pub(super) fn run<'s, 'o, 'a, O: Op<'a>>(
+    v: Vaes512,
+    slots: &'s mut [Slot<'o, O>],
+) -> &'s mut [Slot<'o, O>] {
+    let Some(Some(first)) = slots.first() else { return slots };
+    let (key, len) = (first.key(), first.data_len());
+    let rounds = key.tables().map_or(0, |tables| tables.rounds);
+    if slots.len() < LANES || len > ROW * MOST_ROWS || rounds == 12 {
+        return slots;
+    }
+    let (mut one_key, mut exact, mut block) = (true, true, true);
+    for op in slots.iter().flatten() {
+        one_key &= ptr::eq(op.key(), key);
+        exact &= End::of(op.data_len()) == End::Exact;
+        block &= End::of(op.data_len()) == End::Block;
+    }
+    // Where so few lanes have text, a packet per lane is faster.
+    let few = match len.div_ceil(16) {
+        0..=3 | 5 => true,
+        4 => !exact,
+        _ => false,
+    };
+    if !one_key || few {
+        return slots;
+    }
+    let (fours, rest) = slots.as_chunks_mut();
+    match rounds {
+        10 => run_all::<O, 10>(v, len, (exact, block), fours),
+        _ => run_all::<O, 14>(v, len, (exact, block), fours),
+    }
+    rest
+}
+
+/// Runs packets of a key of `R` rounds, which have as many blocks as one of `len` bytes, or, above 16 blocks,
+/// as many rows.
+fn run_all<'a, O: Op<'a>, const R: usize>(
+    v: Vaes512,
+    len: usize,
+    (exact, block): (bool, bool),
+    fours: &mut [Four<'_, O>],
+) {
+    let short = rows_in_front(len, block) == 0;
+    match (short, exact, block) {
+        (true, true, _) => v.enter(Fours::<O, R, { EXACT }, true>(fours)),
+        (true, _, true) => v.enter(Fours::<O, R, { BLOCK }, true>(fours)),
+        (true, ..) => v.enter(Fours::<O, R, { PARTIAL }, true>(fours)),
+        (_, true, _) => v.enter(Fours::<O, R, { EXACT }, false>(fours)),
+        (_, _, true) => v.enter(Fours::<O, R, { BLOCK }, false>(fours)),
+        _ => v.enter(Fours::<O, R, { PARTIAL }, false>(fours)),
+    }
+}
+
+/// How packets end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// With a full row.
+    Exact,
+    /// With a row that need not be full.
+    Partial,
+    /// With a full row and up to one block behind it, which goes a packet per lane.
+    Block,
+}
+
+const EXACT: u8 = End::Exact as u8;
+const PARTIAL: u8 = End::Partial as u8;
+const BLOCK: u8 = End::Block as u8;
+
+impl End {
+    #[inline(always)]
+    fn of(len: usize) -> Self {
+        match len % ROW {
+            0 if len > 0 => Self::Exact,
+            1..=16 if len > 16 => Self::Block,
+            _ => Self::Partial,
+        }
+    }
+}
+
+/// Rows in front of the last one, with a block behind that or without.
+#[inline(always)]
+fn rows_in_front(len: usize, block: bool) -> usize {
+    let rows = len.saturating_sub(1) / ROW;
+    if block { rows.saturating_sub(1) } else { rows }
+}
+
+/// Runs packets of a key of `R` rounds that end with `END`. Those that are `SHORT` have but one row, and
+/// maybe a block behind it.
+struct Fours<'s, 'o, O, const R: usize, const END: u8, const SHORT: bool>(&'s mut [Four<'o, O>]);
+
+impl<'a, O: Op<'a>, const R: usize, const END: u8, const SHORT: bool> Task<Vaes512>
+    for Fours<'_, '_, O, R, END, SHORT>
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, v: Vaes512) {
+        let Some([Some(first), ..]) = self.0.first() else { return };
+        let Some(tables) = first.key().tables() else { return };
+        if SHORT {
+            let changes = [change(v, tables, 0), change(v, tables, 1)];
+            let key = Key::<R, END> { v, tables, changes: &changes, tag: tag_change(v, tables) };
+            if O::SEAL { key.seal_short(self.0) } else { key.open::<O, true>(self.0) }
+        } else {
+            let mut changes = [v.zero4(); MOST_ROWS + 2];
+            let rows = (first.data_len() / ROW + 2).min(MOST_ROWS + 2);
+            for row in 0..rows {
+                changes[row] = change(v, tables, row);
+            }
+            let key = Key::<R, END> { v, tables, changes: &changes, tag: tag_change(v, tables) };
+            if O::SEAL {
+                key.seal(self.0)
+            } else {
+                key.open::<O, false>(self.0)
+            }
+            wipe(&mut changes[..rows], v.zero4());
+        }
+    }
+}
+
+/// What the counters of a row change of the state behind round 1.
+#[inline(always)]
+fn change(v: Vaes512, tables: &Tables, row: usize) -> Z {
+    // No carry out of the byte.
+    let from = v.last_word4((4 * row as i32) << 24);
+    change_by(v, tables, v.add_words4(v.constant4(&COUNTERS), from))
+}
+
+/// The same of counter 1, in all lanes.
+#[inline(always)]
+fn tag_change(v: Vaes512, tables: &Tables) -> Z {
+    change_by(v, tables, v.last_word4(1 << 24))
+}
+
+#[inline(always)]
+fn change_by(v: Vaes512, tables: &Tables, counters: Z) -> Z {
+    let (first, zero) = (v.table4(&tables.round_keys[0]), v.zero4());
+    v.xor4(v.aes_round4(v.xor4(first, counters), zero), v.aes_round4(first, zero))
+}
+
+/// A key that four packets share.
+#[derive(Clone, Copy)]
+struct Key<'t, const R: usize, const END: u8> {
+    v: Vaes512,
+    tables: &'t Tables,
+    /// What the counters of each row change of the state behind round 1.
+    changes: &'t [Z],
+    /// The same of counter 1, in all lanes.
+    tag: Z,
+}
+
+/// The texts of four packets.
+struct Texts<'p> {
+    /// Rows in front of the last one.
+    front: [&'p mut [[u8; ROW]]; LANES],
+    /// The last row, and what is behind it.
+    last: [&'p mut [u8]; LANES],
+}
+
+/// A full row of each packet.
+type FullRows<'p> = [&'p mut [u8; ROW]; LANES];
+
+impl Texts<'_> {
+    /// A row of each in front of the last one.
+    #[inline(always)]
+    fn row(&mut self, row: usize) -> Option<FullRows<'_>> {
+        let [a, b, c, d] = &mut self.front;
+        match (a.get_mut(row), b.get_mut(row), c.get_mut(row), d.get_mut(row)) {
+            (Some(a), Some(b), Some(c), Some(d)) => Some([a, b, c, d]),
+            _ => None,
+        }
+    }
+
+    /// The last rows, which are full, and what is behind them.
+    #[inline(always)]
+    fn full(&mut self) -> Option<(FullRows<'_>, [&mut [u8]; LANES])> {
+        let [a, b, c, d] = &mut self.last;
+        match (
+            a.split_first_chunk_mut(),
+            b.split_first_chunk_mut(),
+            c.split_first_chunk_mut(),
+            d.split_first_chunk_mut(),
+        ) {
+            (Some((a, e)), Some((b, f)), Some((c, g)), Some((d, h))) => {
+                Some(([a, b, c, d], [e, f, g, h]))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The block of the lengths.
+#[inline(always)]
+fn length(v: Vaes512, parts: &Parts<'_>) -> B {
+    v.pair(parts.aad_len as i64, parts.data.len() as i64)
+}
+
+#[inline(always)]
+fn split(data: &mut [u8], front: usize) -> (&mut [[u8; ROW]], &mut [u8]) {
+    let (front, last) = data.split_at_mut(front * ROW);
+    (front.as_chunks_mut().0, last)
+}
+
+/// What four packets begin with.
+struct Start {
+    /// The states behind round 1 with a counter of zero, in all lanes.
+    states: Each,
+    /// The same, a packet per lane.
+    lanes: Z,
+    /// The hashes of the additional data times H, a packet per lane: it is added to the first row.
+    aad: Z,
+    /// The blocks of the lengths, a packet per lane.
+    lengths: Z,
+}
+
+/// What the last rows of four packets leave.
+#[derive(Clone, Copy)]
+struct Last<'t> {
+    /// Their ciphertext, as it is hashed.
+    rows: Each,
+    /// The blocks that mask the tags, a packet per lane.
+    masks: Z,
+    /// The ciphertext of the block behind the last row as it is hashed, a packet per lane; or nothing.
+    block: Z,
+    /// The powers of H that belong to the lanes of the last rows.
+    windows: [Window<'t>; LANES],
+}
+
+/// Four packets whose last rows are to be hashed.
+struct Pending<'q, 'o, 't, O> {
+    last: Last<'t>,
+    /// The hashes of what is in front.
+    sums: [Sum192; LANES],
+    lengths: Z,
+    /// None in front of the first four.
+    ops: Option<&'q mut Four<'o, O>>,
+}
+
+/// What is hashed of four packets between rounds of AES.
+#[derive(Clone, Copy)]
+enum By<'t> {
+    /// Rows times one power in all lanes.
+    Alike(Factor),
+    /// Rows times a power for each lane.
+    Windows([Window<'t>; LANES]),
+}
+
+/// Rows to be hashed beside rounds.
+#[derive(Clone, Copy)]
+struct Beside<'r, 't> {
+    rows: &'r Each,
+    by: By<'t>,
+}
+
+impl Beside<'_, '_> {
+    /// Hashes row `p`.
+    #[inline(always)]
+    fn add(self, v: Vaes512, sums: &mut [Sum192; LANES], p: usize) {
+        let factor = match self.by {
+            By::Alike(factor) => factor,
+            By::Windows(windows) => Factor::window(v, windows[p].whole, windows[p].divided),
+        };
+        sums[p].add(v, self.rows[p], factor);
+    }
+}
+
+/// Computes something for each of four packets without a loop or a closure.
+macro_rules! each {
+    ($p:ident => $value:expr) => {
+        [
+            {
+                const $p: usize = 0;
+                $value
+            },
+            {
+                const $p: usize = 1;
+                $value
+            },
+            {
+                const $p: usize = 2;
+                $value
+            },
+            {
+                const $p: usize = 3;
+                $value
+            },
+        ]
+    };
+}
+
+impl<'t, const R: usize, const END: u8> Key<'t, R, END> {
+    /// H to the power of `n`, alike in all lanes.
+    #[inline(always)]
+    fn power(&self, n: usize) -> Factor {
+        let tables = self.tables;
+        Factor::alike(self.v, &tables.powers[POWERS - n], &tables.divided[POWERS - n])
+    }
+
+    #[inline(always)]
+    fn start<'a, O: Op<'a>>(&self, ops: &mut Four<'_, O>) -> Option<Start> {
+        let (v, tables) = (self.v, self.tables);
+        let [Some(a), Some(b), Some(c), Some(d)] = ops else { return None };
+        let (a, b, c, d) = (a.parts(), b.parts(), c.parts(), d.parts());
+        let counters = [v.load(a.counter), v.load(b.counter), v.load(c.counter), v.load(d.counter)];
+        let same = |of: fn(&Parts<'_>) -> usize| {
+            (of(&b) ^ of(&a)) | (of(&c) ^ of(&a)) | (of(&d) ^ of(&a)) == 0
+        };
+        let lengths = if same(|parts| parts.data.len()) && same(|parts| parts.aad_len) {
+            v.repeat4(length(v, &a))
+        } else {
+            v.unite4([length(v, &a), length(v, &b), length(v, &c), length(v, &d)])
+        };
+        let aads = [
+            aad::last_block(v, tables, a.aad),
+            aad::last_block(v, tables, b.aad),
+            aad::last_block(v, tables, c.aad),
+            aad::last_block(v, tables, d.aad),
+        ];
+        let seed = v.xor4(v.unite4(counters), v.table4(&tables.round_keys[0]));
+        let lanes = v.aes_round4(seed, v.table4(&tables.round_keys[1]));
+        let mut aad = Sum192::zero(v);
+        aad.add(v, v.reverse4(v.unite4(aads)), self.power(1));
+        Some(Start {
+            states: each!(P => v.spread4::<P>(lanes)),
+            lanes,
+            aad: aad.reduce(v),
+            lengths: v.bits4(lengths),
+        })
+    }
+
+    /// The text of four packets.
+    #[inline(always)]
+    fn texts<'p, 'a, O: Op<'a>>(ops: &'p mut Four<'_, O>, front: usize) -> Option<Texts<'p>> {
+        let [Some(a), Some(b), Some(c), Some(d)] = ops else { return None };
+        let (a, last_a) = split(a.parts().data, front);
+        let (b, last_b) = split(b.parts().data, front);
+        let (c, last_c) = split(c.parts().data, front);
+        let (d, last_d) = split(d.parts().data, front);
+        Some(Texts { front: [a, b, c, d], last: [last_a, last_b, last_c, last_d] })
+    }
+
+    /// The rounds from the second to the last but one. Rows are hashed between them.
+    #[inline(always)]
+    fn rounds<const N: usize>(
+        &self,
+        states: &mut [Z; N],
+        beside: Beside<'_, '_>,
+        sums: &mut [Sum192; LANES],
+    ) {
+        let v = self.v;
+        for round in 2..10 {
+            let key = v.table4(&self.tables.round_keys[round]);
+            for i in 0..N {
+                states[i] = v.aes_round4(states[i], key);
+            }
+            if round % 2 == 0 {
+                beside.add(v, sums, round / 2 - 1);
+            }
+        }
+        for round in 10..R {
+            let key = v.table4(&self.tables.round_keys[round]);
+            for i in 0..N {
+                states[i] = v.aes_round4(states[i], key);
+            }
+        }
+    }
+
+    /// Encrypts full rows at `row`, and hashes others beside them. Returns the ciphertext as it is hashed.
+    #[inline(always)]
+    fn seal_row(
+        &self,
+        start: &Start,
+        (row, change): (usize, Z),
+        texts: &mut Texts<'_>,
+        beside: Beside<'_, '_>,
+        sums: &mut [Sum192; LANES],
+    ) -> Each {
+        let v = self.v;
+        let Some(bytes) = texts.row(row) else { return *beside.rows };
+        let mut states = each!(P => v.xor4(start.states[P], change));
+        self.rounds(&mut states, beside, sums);
+        let key = v.table4(&self.tables.last);
+        for p in 0..LANES {
+            states[p] = v.aes_last4(states[p], v.xor4(key, v.load4(bytes[p])));
+        }
+        for p in 0..LANES {
+            v.store4(bytes[p], states[p]);
+        }
+        each!(P => v.reverse4(states[P]))
+    }
+
+    /// Decrypts full rows at `row`, which are hashed meanwhile with what `hash` is so far.
+    #[inline(always)]
+    fn open_row(
+        &self,
+        start: &Start,
+        (row, change): (usize, Z),
+        texts: &mut Texts<'_>,
+        (hash, by): (Each, By<'_>),
+        sums: &mut [Sum192; LANES],
+    ) {
+        let v = self.v;
+        let Some(bytes) = texts.row(row) else { return };
+        let input = each!(P => v.load4(bytes[P]));
+        let rows = each!(P => v.xor4(v.reverse4(input[P]), hash[P]));
+        let mut states = each!(P => v.xor4(start.states[P], change));
+        self.rounds(&mut states, Beside { rows: &rows, by }, sums);
+        let key = v.table4(&self.tables.last);
+        for p in 0..LANES {
+            states[p] = v.aes_last4(states[p], v.xor4(key, input[p]));
+        }
+        for p in 0..LANES {
+            v.store4(bytes[p], states[p]);
+        }
+    }
+
+    /// Runs last rows that are not full, at `row`, and the blocks that mask the tags. Rows in front of them are
+    /// hashed beside them, if sealed; themselves with `beside`, if opened.
+    #[inline(always)]
+    fn partial_row<'a, O: Op<'a>>(
+        &self,
+        start: &Start,
+        change: Z,
+        texts: &mut Texts<'_>,
+        beside: Beside<'_, '_>,
+        sums: &mut [Sum192; LANES],
+    ) -> Last<'t> {
+        let v = self.v;
+        let bytes = &mut texts.last;
+        let input = each!(P => v.load_some4(bytes[P]));
+        let windows = each!(P => self.tables.window(blocks_of_row(bytes[P]) + 1));
+        let mut states = [
+            v.xor4(start.states[0], change),
+            v.xor4(start.states[1], change),
+            v.xor4(start.states[2], change),
+            v.xor4(start.states[3], change),
+            v.xor4(start.lanes, self.tag),
+        ];
+        self.last_rounds::<O, 5>(&mut states, (&input, windows), beside, sums);
+        let key = v.table4(&self.tables.last);
+        let output = each!(P => v.aes_last4(states[P], v.xor4(key, input[P])));
+        let masks = v.aes_last4(states[4], key);
+        for p in 0..LANES {
+            v.store_some4(bytes[p], output[p]);
+        }
+        let rows = each!(P => v.reverse4(v.keep4(v.front_mask(bytes[P].len()), output[P])));
+        Last { rows, masks, block: v.zero4(), windows }
+    }
+
+    /// The same with rows that are full, and a block behind them if that is their end.
+    #[inline(always)]
+    fn full_row<'a, O: Op<'a>>(
+        &self,
+        start: &Start,
+        (change, next): (Z, Z),
+        texts: &mut Texts<'_>,
+        beside: Beside<'_, '_>,
+        sums: &mut [Sum192; LANES],
+    ) -> Last<'t> {
+        let v = self.v;
+        let Some((bytes, rest)) = texts.full() else { return self.nothing() };
+        let input = each!(P => v.load4(bytes[P]));
+        let windows = [self.tables.window(if END == BLOCK { 6 } else { 5 }); LANES];
+        let mut states = [
+            v.xor4(start.states[0], change),
+            v.xor4(start.states[1], change),
+            v.xor4(start.states[2], change),
+            v.xor4(start.states[3], change),
+            v.xor4(start.lanes, self.tag),
+            v.xor4(start.lanes, v.spread4::<0>(next)),
+        ];
+        let mut behind = v.zero4();
+        if END == BLOCK {
+            behind = v.unite4(each!(P => v.load_some(rest[P])));
+            self.last_rounds::<O, 6>(&mut states, (&input, windows), beside, sums);
+        } else if let Some(states) = states.first_chunk_mut() {
+            self.last_rounds::<O, 5>(states, (&input, windows), beside, sums);
+        }
+        let key = v.table4(&self.tables.last);
+        let output = each!(P => v.aes_last4(states[P], v.xor4(key, input[P])));
+        let masks = v.aes_last4(states[4], key);
+        for p in 0..LANES {
+            v.store4(bytes[p], output[p]);
+        }
+        let mut block = v.zero4();
+        if END == BLOCK {
+            let output = v.aes_last4(states[5], v.xor4(key, behind));
+            let blocks = v.blocks_of4(output);
+            for p in 0..LANES {
+                v.store_some(rest[p], blocks[p]);
+            }
+            let mask = |p: usize| v.front_mask(rest[p].len()) << (16 * p);
+            let mask = mask(0) | mask(1) | mask(2) | mask(3);
+            block = v.reverse4(if O::SEAL { v.keep4(mask, output) } else { behind });
+        }
+        Last { rows: each!(P => v.reverse4(output[P])), masks, block, windows }
+    }
+
+    /// The rounds of last rows. What is hashed beside them is what was sealed before, or what they open.
+    #[inline(always)]
+    fn last_rounds<'a, O: Op<'a>, const N: usize>(
+        &self,
+        states: &mut [Z; N],
+        (input, windows): (&Each, [Window<'t>; LANES]),
+        beside: Beside<'_, '_>,
+        sums: &mut [Sum192; LANES],
+    ) {
+        let v = self.v;
+        if O::SEAL {
+            self.rounds(states, beside, sums);
+        } else {
+            let rows = each!(P => v.xor4(v.reverse4(input[P]), beside.rows[P]));
+            self.rounds(states, Beside { rows: &rows, by: By::Windows(windows) }, sums);
+        }
+    }
+
+    #[inline(always)]
+    fn last_row<'a, O: Op<'a>>(
+        &self,
+        start: &Start,
+        row: usize,
+        texts: &mut Texts<'_>,
+        beside: Beside<'_, '_>,
+        sums: &mut [Sum192; LANES],
+    ) -> Last<'t> {
+        let (Some(&change), Some(&next)) = (self.changes.get(row), self.changes.get(row + 1))
+        else {
+            return self.nothing();
+        };
+        match END {
+            PARTIAL => self.partial_row::<O>(start, change, texts, beside, sums),
+            _ => self.full_row::<O>(start, (change, next), texts, beside, sums),
+        }
+    }
+
+    /// The powers of H that belong to the lanes of the rows in front of the last ones.
+    #[inline(always)]
+    fn windows_before(&self, texts: &Texts<'_>) -> [Window<'t>; LANES] {
+        match END {
+            EXACT => [self.tables.window(9); LANES],
+            BLOCK => [self.tables.window(10); LANES],
+            _ => each!(P => self.tables.window(blocks_of_row(texts.last[P]) + 5)),
+        }
+    }
+
+    /// Ends four packets whose sums are complete.
+    #[inline(always)]
+    fn finish<'a, O: Op<'a>>(
+        &self,
+        (last, lengths): (&Last<'_>, Z),
+        sums: [Sum192; LANES],
+        ops: &mut Four<'_, O>,
+    ) {
+        let v = self.v;
+        let mut sum = Sum192::fold_each(v, sums);
+        sum.add(v, lengths, self.power(1));
+        if END == BLOCK {
+            sum.add(v, last.block, self.power(2));
+        }
+        gcm_lanes::finish(v, sum.reduce(v), last.masks, ops);
+    }
+
+    #[inline(always)]
+    fn nothing(&self) -> Last<'t> {
+        let zero = self.v.zero4();
+        let windows = [self.tables.window(1); LANES];
+        Last { rows: [zero; LANES], masks: zero, block: zero, windows }
+    }
+
+    /// Four packets of one row.
+    #[inline(always)]
+    fn seal_short<'a, O: Op<'a>>(&self, fours: &mut [Four<'_, O>]) {
+        let v = self.v;
+        let zero = [Sum192::zero(v); LANES];
+        let mut pending: Option<(Last<'t>, Z, &mut Four<'_, O>)> = None;
+        let mut before = self.nothing();
+        for ops in fours {
+            let Some(start) = self.start(ops) else { continue };
+            let Some(mut texts) = Self::texts(ops, 0) else { continue };
+            let beside = Beside { rows: &before.rows, by: By::Windows(before.windows) };
+            let mut sums = zero;
+            let mut last = self.last_row::<O>(&start, 0, &mut texts, beside, &mut sums);
+            last.rows = with_aad(v, last.rows, start.aad);
+            if let Some((last, lengths, ops)) = pending.take() {
+                self.finish((&last, lengths), sums, ops);
+            }
+            before = last;
+            pending = Some((last, start.lengths, ops));
+        }
+        if let Some((last, lengths, ops)) = pending {
+            self.finish_last((&last, lengths), zero, ops);
+        }
+    }
+
+    /// Four packets of two rows or more.
+    #[inline(always)]
+    fn seal<'a, O: Op<'a>>(&self, fours: &mut [Four<'_, O>]) {
+        let v = self.v;
+        let zero = [Sum192::zero(v); LANES];
+        let mut pending =
+            Pending { last: self.nothing(), sums: zero, lengths: v.zero4(), ops: None };
+        for ops in fours {
+            let Some(Some(op)) = ops.first() else { continue };
+            let front = rows_in_front(op.data_len(), END == BLOCK);
+            let Some(start) = self.start(ops) else { continue };
+            let Some(mut texts) = Self::texts(ops, front) else { continue };
+            let texts = &mut texts;
+            let Some(&first) = self.changes.first() else { continue };
+            let before = Beside { rows: &pending.last.rows, by: By::Windows(pending.last.windows) };
+            let rows = self.seal_row(&start, (0, first), texts, before, &mut pending.sums);
+            if let Some(ops) = pending.ops.take() {
+                self.finish((&pending.last, pending.lengths), pending.sums, ops);
+            }
+            let mut rows = with_aad(v, rows, start.aad);
+            let mut sums = zero;
+            let mut left = (front + STRETCH - 2) % STRETCH + 1;
+            for row in 1..front {
+                let Some(&change) = self.changes.get(row) else { break };
+                let beside = Beside { rows: &rows, by: By::Alike(self.power(4 * left)) };
+                rows = self.seal_row(&start, (row, change), texts, beside, &mut sums);
+                left -= 1;
+                if left == 0 {
+                    rows = each!(P => v.xor4(rows[P], sums[P].reduce(v)));
+                    sums = zero;
+                    left = STRETCH;
+                }
+            }
+            let beside = Beside { rows: &rows, by: By::Windows(self.windows_before(texts)) };
+            let last = self.last_row::<O>(&start, front, texts, beside, &mut sums);
+            pending = Pending { last, sums, lengths: start.lengths, ops: Some(ops) };
+        }
+        if let Pending { last, sums, lengths, ops: Some(ops) } = pending {
+            self.finish_last((&last, lengths), sums, ops);
+        }
+    }
+
+    /// Ends four packets whose last rows are to be hashed.
+    #[inline(always)]
+    fn finish_last<'a, O: Op<'a>>(
+        &self,
+        (last, lengths): (&Last<'_>, Z),
+        mut sums: [Sum192; LANES],
+        ops: &mut Four<'_, O>,
+    ) {
+        let beside = Beside { rows: &last.rows, by: By::Windows(last.windows) };
+        for p in 0..LANES {
+            beside.add(self.v, &mut sums, p);
+        }
+        self.finish((last, lengths), sums, ops);
+    }
+
+    #[inline(always)]
+    fn open<'a, O: Op<'a>, const SHORT: bool>(&self, fours: &mut [Four<'_, O>]) {
+        let v = self.v;
+        let zero = [Sum192::zero(v); LANES];
+        for ops in fours {
+            let Some(Some(op)) = ops.first() else { continue };
+            let front = if SHORT { 0 } else { rows_in_front(op.data_len(), END == BLOCK) };
+            let Some(start) = self.start(ops) else { continue };
+            let Some(mut texts) = Self::texts(ops, front) else { continue };
+            let texts = &mut texts;
+            let mut sums = zero;
+            let mut hash = with_aad(v, [v.zero4(); LANES], start.aad);
+            if !SHORT {
+                let mut left = (front + STRETCH - 2) % STRETCH + 1;
+                for row in 0..front - 1 {
+                    let Some(&change) = self.changes.get(row) else { break };
+                    let by = By::Alike(self.power(4 * left));
+                    self.open_row(&start, (row, change), texts, (hash, by), &mut sums);
+                    hash = [v.zero4(); LANES];
+                    left -= 1;
+                    if left == 0 {
+                        hash = each!(P => sums[P].reduce(v));
+                        sums = zero;
+                        left = STRETCH;
+                    }
+                }
+                let row = front - 1;
+                let Some(&change) = self.changes.get(row) else { continue };
+                let by = By::Windows(self.windows_before(texts));
+                self.open_row(&start, (row, change), texts, (hash, by), &mut sums);
+                hash = [v.zero4(); LANES];
+            }
+            let beside = Beside { rows: &hash, by: By::Windows([self.tables.window(1); LANES]) };
+            let last = self.last_row::<O>(&start, front, texts, beside, &mut sums);
+            self.finish((&last, start.lengths), sums, ops);
+        }
+    }
+}
+
+/// Blocks of a last row, or as many as a row has.
+#[inline(always)]
+fn blocks_of_row(bytes: &[u8]) -> usize {
+    bytes.len().min(ROW).div_ceil(16)
+}
+
+/// Adds the hash of the additional data to the first rows.
+#[inline(always)]
+fn with_aad(v: Vaes512, rows: Each, aad: Z) -> Each {
+    each!(P => v.xor4(rows[P], v.to_front4::<P>(aad)))
+}

@@ -1,0 +1,210 @@
+//! What bursts may cost: a file that `cargo xtask ports --write` writes and the gate holds them to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use super::mca::Mca;
+use super::{Cost, PROFILE};
+use crate::report::Tally;
+use crate::workspace::Workspace;
+
+/// Where it is.
+pub(crate) const FILE: &str = "xtask/ports.json";
+/// By how much a figure may differ.
+const TOLERANCE: f64 = 0.03;
+const ACCEPT: &str =
+    "if that is meant, cargo xtask ports --write accepts it, and docs/ports.md shows it";
+
+/// What figures depend on beside the source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Versions {
+    pub(crate) mca: String,
+    pub(crate) rustc: String,
+}
+
+impl Versions {
+    /// Those of this machine.
+    pub(crate) fn here(mca: &Mca) -> Result<Self> {
+        let output = Command::new("rustc").arg("--version").output().context("cannot run rustc")?;
+        ensure!(output.status.success(), "rustc does not tell its version");
+        let rustc = String::from_utf8(output.stdout)?.trim().to_owned();
+        Ok(Self { mca: mca.version.clone(), rustc })
+    }
+}
+
+#[derive(Debug, PartialEq)]
+pub(crate) struct Budget {
+    versions: Versions,
+    /// By what [`name`] and [`loop_name`] make of a burst on a processor.
+    cycles: BTreeMap<String, f64>,
+}
+
+fn name(cost: &Cost) -> String {
+    let burst = cost.burst;
+    format!("{} {} {} {} B", cost.model, burst.suite, burst.direction, burst.bytes)
+}
+
+fn loop_name(cost: &Cost) -> String {
+    format!("{}, inner loop", name(cost))
+}
+
+fn cycles(costs: &[Cost]) -> BTreeMap<String, f64> {
+    let mut cycles = BTreeMap::new();
+    for cost in costs {
+        if let Some(whole) = &cost.whole {
+            cycles.insert(name(cost), whole.cycles);
+        }
+        if let Some((_, inner)) = &cost.inner {
+            cycles.insert(loop_name(cost), inner.cycles);
+        }
+    }
+    cycles
+}
+
+impl Budget {
+    pub(crate) fn of(versions: Versions, costs: &[Cost]) -> Self {
+        // Two digits are enough, and differ less.
+        let rounded = |(name, cycles): (String, f64)| (name, (cycles * 100.0).round() / 100.0);
+        Self { versions, cycles: cycles(costs).into_iter().map(rounded).collect() }
+    }
+
+    pub(crate) fn read(workspace: &Workspace) -> Result<Self> {
+        let text = fs::read_to_string(workspace.root.join(FILE));
+        let text = text.with_context(|| format!("{FILE}: cargo xtask ports --write makes it"))?;
+        Self::parse(&text).with_context(|| format!("{FILE} is damaged"))
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let file: Value = serde_json::from_str(text)?;
+        let word = |key: &str| {
+            let word = file[key].as_str().map(str::to_owned);
+            word.with_context(|| format!("it has no {key}"))
+        };
+        let listed = file["cycles"].as_object().context("it has no cycles")?;
+        let number = |(name, value): (&String, &Value)| {
+            let cycles = value.as_f64().with_context(|| format!("{name}: no number"))?;
+            Ok((name.clone(), cycles))
+        };
+        Ok(Self {
+            versions: Versions { mca: word("llvm-mca")?, rustc: word("rustc")? },
+            cycles: listed.iter().map(number).collect::<Result<_>>()?,
+        })
+    }
+
+    fn text(&self) -> Result<String> {
+        let file = json!({
+            "llvm-mca": self.versions.mca,
+            "rustc": self.versions.rustc,
+            "profile": PROFILE,
+            "cycles": self.cycles,
+        });
+        Ok(serde_json::to_string_pretty(&file)? + "\n")
+    }
+
+    pub(crate) fn write(&self, workspace: &Workspace) -> Result<()> {
+        fs::write(workspace.root.join(FILE), self.text()?)?;
+        Ok(())
+    }
+
+    /// Whether it was made with this llvm-mca.
+    pub(crate) fn is_of(&self, mca: &Mca) -> bool {
+        self.versions.mca == mca.version
+    }
+
+    /// Why the budget says nothing of what other tools make.
+    pub(crate) fn differs(&self, here: &Versions) -> Option<String> {
+        let Versions { mca, rustc } = &self.versions;
+        (self.versions != *here).then(|| {
+            format!(
+                "the budget is for llvm-mca {mca} and {rustc}; here are llvm-mca {} and {}",
+                here.mca, here.rustc
+            )
+        })
+    }
+
+    /// Holds bursts to it. Where something was left out, not everything needs to be there.
+    pub(crate) fn compare(&self, costs: &[Cost], left_out: &[String]) -> Tally {
+        let found = cycles(costs);
+        let mut tally = Tally::default();
+        let names: BTreeSet<&String> = found.keys().chain(self.cycles.keys()).collect();
+        for name in names {
+            let verdict = match (self.cycles.get(name), found.get(name)) {
+                (Some(was), Some(is)) if (is - was).abs() <= TOLERANCE * was => Tally::pass(),
+                (Some(was), Some(is)) => {
+                    let percent = (is / was - 1.0) * 100.0;
+                    let by = "cycles by llvm-mca, the budget has";
+                    Tally::fail(format!(
+                        "ports: {name}: {is:.2} {by} {was:.2} ({percent:+.1} %); {ACCEPT}"
+                    ))
+                }
+                (None, _) => Tally::fail(format!("ports: {name} has no budget; {ACCEPT}")),
+                (_, None) if !left_out.is_empty() => continue,
+                (_, None) => Tally::fail(format!("ports: {name} is gone; {ACCEPT}")),
+            };
+            tally.add(verdict);
+        }
+        println!("ports: {} of {} figures as the budget has them", tally.passed, self.cycles.len());
+        tally
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::mca::Figures;
+    use super::super::models::Burst;
+    use super::*;
+
+    fn cost(model: &'static str, cycles: f64) -> Cost {
+        let limit = "Zn4FP0".to_owned();
+        let whole = Figures { instructions: 9, cycles, micro_operations: 9.0, limit, used: 1.0 };
+        let burst = Burst { suite: "aes-128-gcm-16", direction: "seal", bytes: 64, packets: 64 };
+        Cost { model, burst, inner: Some(("Long".to_owned(), whole.clone())), whole: Some(whole) }
+    }
+
+    fn versions() -> Versions {
+        Versions { mca: "19.1.7".to_owned(), rustc: "rustc 1.95.0".to_owned() }
+    }
+
+    #[test]
+    fn budget_is_read_as_it_was_written() {
+        let budget = Budget::of(versions(), &[cost("znver4", 41.234)]);
+        assert_eq!(budget.cycles["znver4 aes-128-gcm-16 seal 64 B"], 41.23);
+        assert_eq!(Budget::parse(&budget.text().unwrap()).unwrap(), budget);
+        assert!(Budget::parse("{}").is_err());
+    }
+
+    #[test]
+    fn what_differs_by_more_than_it_may_fails_and_says_by_how_much() {
+        let budget = Budget::of(versions(), &[cost("znver4", 100.0)]);
+        assert_eq!(budget.compare(&[cost("znver4", 103.0)], &[]).failed, 0);
+        let tally = budget.compare(&[cost("znver4", 103.1)], &[]);
+        assert_eq!((tally.passed, tally.failed), (0, 2));
+        let why = &tally.failures[0];
+        assert!(why.starts_with("ports: znver4 aes-128-gcm-16 seal 64 B: 103.10 cycles"), "{why}");
+        assert!(why.contains("100.00 (+3.1 %)") && why.contains("ports --write"), "{why}");
+        // A gain is to be kept.
+        assert_eq!(budget.compare(&[cost("znver4", 90.0)], &[]).failed, 2);
+    }
+
+    #[test]
+    fn what_comes_or_goes_fails_unless_it_was_left_out() {
+        let both = [cost("znver3", 1.0), cost("znver4", 1.0)];
+        let budget = Budget::of(versions(), &both);
+        assert_eq!(budget.compare(&both[..1], &[]).failed, 2);
+        let tally = budget.compare(&both[..1], &["znver4".to_owned()]);
+        assert_eq!((tally.passed, tally.failed), (2, 0));
+        assert_eq!(Budget::of(versions(), &both[..1]).compare(&both, &[]).failed, 2);
+    }
+
+    #[test]
+    fn other_tools_have_no_budget() {
+        let budget = Budget::of(versions(), &[]);
+        assert_eq!(budget.differs(&versions()), None);
+        let why = budget.differs(&Versions { mca: "14.0.6".to_owned(), ..versions() }).unwrap();
+        assert!(why.contains("19.1.7") && why.contains("14.0.6"), "{why}");
+    }
+}
