@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p convoy-bench --example wake`
 
-use std::hint::spin_loop;
+use std::hint::{black_box, spin_loop};
 use std::time::{Duration, Instant};
 
 use convoy_bench::machine::Machine;
@@ -61,7 +61,7 @@ fn wait(pause: Duration) {
 fn burst(width: Width) -> f64 {
     let start = time_stamp();
     for _ in 0..LOOPS {
-        Loop::Alu(width).measure();
+        black_box(Loop::Alu(width).measure());
     }
     (time_stamp() - start) as f64
 }

@@ -96,7 +96,7 @@
 //!
 //! The example `gcm_cycles` prints what every tier costs on the machine at hand. With the feature
 //! `kernel-trace`, meant for tests, `sealed_by` and `opened_by` tell how many packets each tier's
-//! kernels have handled on the calling thread. The feature `secret-marks` tells Valgrind what depends
+//! kernels have handled on the calling thread, and `computed_in` in registers of which width. The feature `secret-marks` tells Valgrind what depends
 //! on secrets and is public all the same; it is for the example `secret_marks` alone.
 //!
 //! # Secrets

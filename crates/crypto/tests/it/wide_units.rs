@@ -10,8 +10,11 @@ use crate::common::{
 use convoy_crypto::{
     Cpu, HashAlg, MacAlg, OpenKey, SealKey, SecretBytes, Suite, Tier, Verdict, WideUnits,
     computed_in,
-    manager::{Buffer, Engine as _, HmacKeys, Job, JobCipher, JobHash, Runner, Span, Status},
+    manager::{
+        Buffer, Direction, Engine as _, HmacKeys, Job, JobCipher, JobHash, Runner, Span, Status,
+    },
     open_burst, seal_burst,
+    tls::{BurstRecord, CbcHmacKey, RecordHeader, RecordMac},
 };
 
 /// Nothing that a test does pays for waking these.
@@ -179,6 +182,39 @@ fn jobs_of_a_manager_are_hashed_in_narrow_registers_while_units_sleep() {
             assert_eq!(run(None).1, tags, "{alg:?} on {tier}");
         }
     }
+}
+
+#[test]
+fn records_of_tls_are_hashed_in_narrow_registers_while_units_sleep() {
+    let secrets = [16, 20].map(|len| SecretBytes::copy_from(&vec![3; len]));
+    let [cipher, mac_key] = &secrets;
+    let mut were_wide = 0;
+    for setup in setups() {
+        let seal = |units: Option<&'static WideUnits>| {
+            let (cpu, mac) = (setup.cpu().with_wide_units(units), RecordMac::HmacSha1);
+            let (tier, way) = (setup.tier, Direction::Encrypt);
+            let key = CbcHmacKey::with_tier(&cpu, tier, mac, way, cipher, mac_key).unwrap();
+            let text = 500;
+            let mut records = vec![vec![5; 16 + key.sealed_bytes(text)]; 12];
+            let widths = widths(|| {
+                let header = RecordHeader { number: 1, content_type: 23, version: 0x0302 };
+                let record = |bytes| BurstRecord { header, text, bytes };
+                let mut burst: Vec<_> =
+                    records.iter_mut().map(|r| record(r.as_mut_slice())).collect();
+                key.seal_burst(&mut burst).unwrap();
+            });
+            (widths, records)
+        };
+        let ([_, w256, w512], records) = seal(Some(&DEEP));
+        assert_eq!([w256, w512], [0, 0], "{setup}");
+        let ([_, w256, w512], awake) = seal(None);
+        assert_eq!(records, awake, "{setup}");
+        were_wide += w256 + w512;
+    }
+    if !cpu().has(Tier::Avx2) {
+        return println!("SKIPPED in part: this machine has no wide registers, or they are denied");
+    }
+    assert!(were_wide > 0);
 }
 
 #[test]
