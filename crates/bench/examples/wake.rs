@@ -14,10 +14,14 @@ use convoy_crypto::time_stamp;
 
 /// Pauses in front of a burst, in microseconds.
 const PAUSES: [u64; 8] = [0, 100, 300, 500, 600, 700, 1000, 3000];
-/// Bursts for each pause and width.
+/// How often each pause is made for each width.
 const ROUNDS: usize = 200;
+/// Bursts behind a pause: what is slow may be so for a while.
+const BURSTS: usize = 6;
 /// Loops of additions, rotations and logic in a burst.
-const LOOPS: usize = 6;
+const LOOPS: usize = 2;
+/// How long the same code runs in front of a pause.
+const WARM: Duration = Duration::from_micros(400);
 
 fn main() {
     if let Err(error) = pin() {
@@ -26,34 +30,37 @@ fn main() {
     let machine = Machine::look();
     println!("{}; time-stamp counter {:.0} MHz", machine.cpu, machine.tsc_mhz);
     println!(
-        "cycles of a burst behind a pause of scalar code, median (lower, upper quartile) of {ROUNDS}"
+        "cycles of {BURSTS} bursts one after the other behind a pause of scalar code, medians of {ROUNDS}"
     );
     for (bits, width) in [(128, Width::W128), (256, Width::W256), (512, Width::W512)] {
         if Loop::Alu(width).measure().is_none() {
             println!("{bits} bits: SKIPPED: this processor has no such registers");
             continue;
         }
-        let mut bursts = PAUSES.map(|_| Vec::with_capacity(ROUNDS));
+        let mut samples = PAUSES.map(|_| [(); BURSTS].map(|()| Vec::with_capacity(ROUNDS)));
         for _ in 0..ROUNDS {
             // In turn: what else the machine does meets all pauses alike.
-            for (pause, bursts) in PAUSES.into_iter().zip(&mut bursts) {
-                burst(width);
-                wait(Duration::from_micros(pause));
-                bursts.push(burst(width));
+            for (pause, samples) in PAUSES.into_iter().zip(&mut samples) {
+                repeat(WARM, || {
+                    burst(width);
+                });
+                repeat(Duration::from_micros(pause), spin_loop);
+                samples.iter_mut().for_each(|samples| samples.push(burst(width)));
             }
         }
-        for (pause, bursts) in PAUSES.into_iter().zip(&bursts) {
-            let Some(Summary { median, low, high, .. }) = Summary::of(bursts) else { continue };
-            println!("{bits} bits, {pause:>4} µs: {median:>7.0} ({low:.0}, {high:.0})");
+        for (pause, samples) in PAUSES.into_iter().zip(&samples) {
+            let medians = samples.iter().filter_map(|samples| Summary::of(samples));
+            let cells: String = medians.map(|burst| format!(" {:>7.0}", burst.median)).collect();
+            println!("{bits} bits, {pause:>4} µs:{cells}");
         }
     }
 }
 
-/// Scalar code for a while.
-fn wait(pause: Duration) {
+/// Does something for a while.
+fn repeat(time: Duration, mut each: impl FnMut()) {
     let start = Instant::now();
-    while start.elapsed() < pause {
-        spin_loop();
+    while start.elapsed() < time {
+        each();
     }
 }
 
