@@ -66,7 +66,12 @@ pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O]) {
     }
     let mut widest = Widest::default();
     let mut others = false;
-    for chunk in ops.chunks_mut(CHUNK) {
+    // The tables of many keys, fetched when a chunk is sorted, must still be near when it is worked on.
+    let size = match ops {
+        [first, second, ..] if !ptr::eq(first.key(), second.key()) => WORD,
+        _ => CHUNK,
+    };
+    for chunk in ops.chunks_mut(size) {
         others |= run_chunk(chunk, &mut widest);
     }
     if others {
@@ -138,18 +143,19 @@ fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
     let mut others = false;
     // Bits that any class has, and that all have.
     let (mut any, mut all) = (0, Class::MAX);
-    let mut last = None;
+    let (mut last, mut longest) = (ptr::null(), NO_CLASS);
     for op in ops {
         if !op.is_due() {
             continue;
         }
-        // Packets of many keys come at random, and few of the keys are near.
-        let key = ptr::from_ref(op.key());
-        if last.replace(key) != Some(key) {
-            op.key().schedule().prefetch();
+        let key = op.key();
+        if !ptr::eq(last, key) {
+            // Packets of many keys come at random, and few of the keys are near.
+            key.schedule().prefetch();
+            (last, longest) = (key, key.class());
         }
-        if op.key().class() == NO_CLASS {
-            match op.key().schedule() {
+        if longest == NO_CLASS {
+            match key.schedule() {
                 Schedule::SoftGcm(key) => {
                     key.run(op);
                     widest.note(None);
@@ -158,7 +164,7 @@ fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
             }
             continue;
         }
-        let class = length_class(op.key().class(), op.data_len());
+        let class = length_class(longest, op.data_len());
         (any, all) = (any | class, all & class);
         places[slots.len()] = class as u8;
         slots.push(Some(op));
