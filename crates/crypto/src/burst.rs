@@ -100,16 +100,23 @@ impl Cut {
     }
 }
 
-/// Runs a burst of one at once, if it is for a kernel of AES-GCM: there is nothing to sort.
+/// Runs a burst of one at once, if it is of AES-GCM: there is nothing to sort.
 #[inline]
 fn run_alone<'a, O: Op<'a>>(op: &mut O) -> bool {
-    let Schedule::Gcm { kernel, .. } = op.key().schedule() else { return false };
-    if op.is_due() {
-        kernel.run_one(op);
-        kernel.wipe_registers();
-        if op.is_forged() {
-            wipe_message(false);
+    match op.key().schedule() {
+        Schedule::Gcm { .. } | Schedule::SoftGcm(_) if !op.is_due() => {}
+        Schedule::Gcm { kernel, .. } => {
+            kernel.run_one(op);
+            kernel.wipe_registers();
+            if op.is_forged() {
+                wipe_message(false);
+            }
         }
+        Schedule::SoftGcm(key) => {
+            key.run(op);
+            wipe_message(true);
+        }
+        _ => return false,
     }
     true
 }
