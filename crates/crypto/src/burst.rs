@@ -66,8 +66,9 @@ pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O]) {
     }
     let mut widest = Widest::default();
     let mut others = false;
-    for chunk in ops.chunks_mut(CHUNK) {
-        others |= run_chunk(chunk, &mut widest);
+    let cut = Cut::of(ops);
+    for chunk in ops.chunks_mut(cut.size) {
+        others |= run_chunk(chunk, cut.classes, &mut widest);
     }
     if others {
         family::run(ops, &mut widest);
@@ -76,16 +77,46 @@ pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O]) {
     widest.wipe(others, ops.iter().fold(false, |any, op| any | op.is_forged()));
 }
 
-/// Runs a burst of one at once, if it is for a kernel of AES-GCM: there is nothing to sort.
+/// How a burst is cut and sorted.
+struct Cut {
+    /// Operations of a chunk.
+    size: usize,
+    /// The longest packets' class that is told from others.
+    classes: usize,
+}
+
+impl Cut {
+    /// Of a burst of one or a few keys, the more packets are sorted together and the finer, the more of them are alike.
+    /// The tables of many keys must still be near when the chunk that they were fetched for is worked on.
+    fn of<'a, O: Op<'a>>(ops: &[O]) -> Self {
+        let near = ops.get(..16).unwrap_or(ops);
+        let [first, ..] = near else { return Self { size: CHUNK, classes: 0 } };
+        let like_first = near.iter().filter(|op| ptr::eq(op.key(), first.key())).count();
+        if 8 * like_first > near.len() {
+            Self { size: CHUNK, classes: LENGTH_CLASSES - 1 }
+        } else {
+            Self { size: WORD, classes: SHORT_BLOCKS + 1 }
+        }
+    }
+}
+
+/// Runs a burst of one at once, if it is of AES-GCM: there is nothing to sort.
 #[inline]
 fn run_alone<'a, O: Op<'a>>(op: &mut O) -> bool {
-    let Schedule::Gcm { kernel, .. } = op.key().schedule() else { return false };
-    if op.is_due() {
-        kernel.run_one(op);
-        kernel.wipe_registers();
-        if op.is_forged() {
-            wipe_message(false);
+    match op.key().schedule() {
+        Schedule::Gcm { .. } | Schedule::SoftGcm(_) if !op.is_due() => {}
+        Schedule::Gcm { kernel, .. } => {
+            kernel.run_one(op);
+            kernel.wipe_registers();
+            if op.is_forged() {
+                wipe_message(false);
+            }
         }
+        Schedule::SoftGcm(key) => {
+            key.run(op);
+            wipe_message(true);
+        }
+        _ => return false,
     }
     true
 }
@@ -132,24 +163,25 @@ impl Widest {
 /// Runs the AES-GCM operations among at most [`CHUNK`]; returns whether there are any of other suites.
 /// What it leaves on the stack is below the caller's frame.
 #[inline(never)]
-fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
+fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], classes: usize, widest: &mut Widest) -> bool {
     let mut slots: ArrayVec<Slot<'_, O>, CHUNK> = ArrayVec::new();
     let mut places: Places = [0; CHUNK];
     let mut others = false;
     // Bits that any class has, and that all have.
     let (mut any, mut all) = (0, Class::MAX);
-    let mut last = None;
+    let (mut last, mut longest) = (ptr::null(), NO_CLASS);
     for op in ops {
         if !op.is_due() {
             continue;
         }
-        // Packets of many keys come at random, and few of the keys are near.
-        let key = ptr::from_ref(op.key());
-        if last.replace(key) != Some(key) {
-            op.key().schedule().prefetch();
+        let key = op.key();
+        if !ptr::eq(last, key) {
+            // Packets of many keys come at random, and few of the keys are near.
+            key.schedule().prefetch(op.data_len());
+            (last, longest) = (key, key.class());
         }
-        if op.key().class() == NO_CLASS {
-            match op.key().schedule() {
+        if longest == NO_CLASS {
+            match key.schedule() {
                 Schedule::SoftGcm(key) => {
                     key.run(op);
                     widest.note(None);
@@ -158,7 +190,7 @@ fn run_chunk<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
             }
             continue;
         }
-        let class = length_class(op.key().class(), op.data_len());
+        let class = length_class(longest, classes, op.data_len());
         (any, all) = (any | class, all & class);
         places[slots.len()] = class as u8;
         slots.push(Some(op));
@@ -244,14 +276,15 @@ pub(crate) fn last_class(tier: Tier, bits: KeyBits) -> Class {
     ((tier as Class) << 2 | bits as Class) << 8 | (lengths - 1) as Class
 }
 
-/// The class of packets of so many bytes whose tier and key size have `last` as their last class.
+/// The class of packets of so many bytes whose tier and key size have `last` as their last class, `most` being the
+/// highest by length.
 #[inline(always)]
-fn length_class(last: Class, data_len: usize) -> Class {
+fn length_class(last: Class, most: usize, data_len: usize) -> Class {
     // No slice is so long that these overflow.
     let (blocks, rows) = ((data_len + 15) >> 4, (data_len + 63) >> 6);
     let class =
         if blocks <= SHORT_BLOCKS { blocks } else { rows + SHORT_BLOCKS - SHORT_BLOCKS / 4 };
-    last & 0xff00 | class.min(usize::from(last & 0xff)) as Class
+    last & 0xff00 | class.min(most).min(usize::from(last & 0xff)) as Class
 }
 
 // Both are bits of a word, and places leave the highest bit of their byte alone.

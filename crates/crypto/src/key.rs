@@ -107,12 +107,15 @@ enum Way {
 }
 
 impl Schedule {
-    /// Starts loading what lies elsewhere and short packets use.
+    /// Starts loading what lies elsewhere and packets of so many bytes use first.
     #[inline]
-    pub(crate) fn prefetch(&self) {
+    pub(crate) fn prefetch(&self, len: usize) {
         match self {
             Self::SoftGcm(_) | Self::SoftGmac(_) => {}
-            Self::Gcm { tables, .. } | Self::Gmac { tables, .. } => tables.prefetch(),
+            Self::Gcm { tables, kernel, .. } => {
+                tables.prefetch(len <= 128, kernel.tier() != Tier::Vaes512);
+            }
+            Self::Gmac { tables, .. } => tables.prefetch(true, true),
             Self::Ccm { keys, .. } => prefetch_read(&**keys),
             Self::ChaCha { key, .. } => prefetch_read(&**key),
             Self::Pair { cipher, mac, .. } => {

@@ -24,6 +24,8 @@ const ACCEPT: &str =
 pub(crate) struct Versions {
     pub(crate) mca: String,
     pub(crate) rustc: String,
+    /// The maker of the processor on which bursts were followed: kernels are chosen by it, too.
+    pub(crate) vendor: String,
 }
 
 impl Versions {
@@ -32,8 +34,15 @@ impl Versions {
         let output = Command::new("rustc").arg("--version").output().context("cannot run rustc")?;
         ensure!(output.status.success(), "rustc does not tell its version");
         let rustc = String::from_utf8(output.stdout)?.trim().to_owned();
-        Ok(Self { mca: mca.version.clone(), rustc })
+        Ok(Self { mca: mca.version.clone(), rustc, vendor: vendor() })
     }
+}
+
+/// The maker of this processor, as the kernel tells it.
+fn vendor() -> String {
+    let told = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = told.lines().find_map(|line| line.strip_prefix("vendor_id"));
+    line.map_or("unknown", |rest| rest.trim_start_matches([' ', '\t', ':'])).to_owned()
 }
 
 #[derive(Debug, PartialEq)]
@@ -90,7 +99,11 @@ impl Budget {
             Ok((name.clone(), cycles))
         };
         Ok(Self {
-            versions: Versions { mca: word("llvm-mca")?, rustc: word("rustc")? },
+            versions: Versions {
+                mca: word("llvm-mca")?,
+                rustc: word("rustc")?,
+                vendor: word("vendor")?,
+            },
             cycles: listed.iter().map(number).collect::<Result<_>>()?,
         })
     }
@@ -99,6 +112,7 @@ impl Budget {
         let file = json!({
             "llvm-mca": self.versions.mca,
             "rustc": self.versions.rustc,
+            "vendor": self.versions.vendor,
             "profile": PROFILE,
             "cycles": self.cycles,
         });
@@ -117,11 +131,12 @@ impl Budget {
 
     /// Why the budget says nothing of what other tools make.
     pub(crate) fn differs(&self, here: &Versions) -> Option<String> {
-        let Versions { mca, rustc } = &self.versions;
+        let Versions { mca, rustc, vendor } = &self.versions;
         (self.versions != *here).then(|| {
             format!(
-                "the budget is for llvm-mca {mca} and {rustc}; here are llvm-mca {} and {}",
-                here.mca, here.rustc
+                "the budget is for llvm-mca {mca}, {rustc} and bursts on a processor of {vendor}; here are \
+                 llvm-mca {}, {} and one of {}",
+                here.mca, here.rustc, here.vendor
             )
         })
     }
@@ -166,7 +181,8 @@ mod tests {
     }
 
     fn versions() -> Versions {
-        Versions { mca: "19.1.7".to_owned(), rustc: "rustc 1.95.0".to_owned() }
+        let (mca, rustc) = ("19.1.7".to_owned(), "rustc 1.95.0".to_owned());
+        Versions { mca, rustc, vendor: "AuthenticAMD".to_owned() }
     }
 
     #[test]
@@ -206,5 +222,7 @@ mod tests {
         assert_eq!(budget.differs(&versions()), None);
         let why = budget.differs(&Versions { mca: "14.0.6".to_owned(), ..versions() }).unwrap();
         assert!(why.contains("19.1.7") && why.contains("14.0.6"), "{why}");
+        let intel = Versions { vendor: "GenuineIntel".to_owned(), ..versions() };
+        assert!(budget.differs(&intel).unwrap().contains("GenuineIntel"));
     }
 }

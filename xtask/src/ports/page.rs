@@ -21,7 +21,7 @@ const DIES: &str = "llvm-mca dies";
 
 /// All tables.
 pub(super) fn table(found: &Found, versions: &Versions) -> String {
-    let Versions { mca, rustc } = versions;
+    let Versions { mca, rustc, .. } = versions;
     let mut text = format!("Made with llvm-mca {mca} and {rustc}, profile `{PROFILE}`.\n");
     for why in &found.left_out {
         let _ = write!(text, "\nLeft out: {why}.\n");
@@ -147,7 +147,8 @@ mod tests {
             Figures { instructions: 9, cycles: 50.0, micro_operations: 90.4, limit, used: 45.0 };
         let burst = Burst { suite: "aes-128-gcm-16", direction: "open", bytes: 256, packets: 32 };
         let cost = Cost { model: "znver4", burst, whole: Some(whole), inner: None };
-        let versions = Versions { mca: "19.1.7".to_owned(), rustc: "rustc 1.95.0".to_owned() };
+        let (mca, rustc) = ("19.1.7".to_owned(), "rustc 1.95.0".to_owned());
+        let versions = Versions { mca, rustc, vendor: "AuthenticAMD".to_owned() };
         let found = Found { costs: vec![cost], ..Found::default() };
         let table = table(&found, &versions);
         let row = "| aes-128-gcm-16 open | – | **50.0**, 90 µops, Zn4FP0 90 % | – | – |\n";

@@ -11,9 +11,11 @@
 //! Registers take four slots each, so the block that masks the tag, the additional data and the
 //! lengths travel in lanes that would be empty otherwise.
 //!
-//! That is for messages that are too long for `gcm_rows`. Which kernel a class of packets goes through is
-//! decided here: four of one key and as many rows go in step (`gcm_fours`), four short ones a packet per lane
-//! (`gcm_lanes`), and others one after the other (`gcm_rows`, and `gcm128` for up to four blocks).
+//! Which kernel a class of packets goes through is decided here. Four of one key and as many rows go in step
+//! (`gcm_fours`), four of up to eight blocks a packet per lane (`gcm_lanes`), what is left of them through the kernel
+//! for one block per register; of the others those of up to 16 blocks and the very long ones are run here, and the
+//! rest in rows (`gcm_rows`). Those of up to 16 blocks are compiled once per number of blocks; their lengths are
+//! hashed in slot 0, which is always free.
 //!
 //! The front of a longer message goes through groups of 16 slots, in pairs. There each lane keeps a
 //! hash of its own, multiplied by H^16 per group; the lanes are weighted and summed only in the tail of
@@ -34,7 +36,7 @@ use super::{
     token::{Door, Task, Vaes512},
 };
 use crate::{
-    burst::{CHUNK, MOST_ROWS, Slot},
+    burst::{CHUNK, MOST_ROWS, SHORT_BLOCKS, Slot},
     op::{Op, Parts},
 };
 
@@ -73,15 +75,23 @@ pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
             let rest = gcm_lanes::run(v, blocks, slots);
             run_apart(v, rest);
         }
-        ..=ROWS_MOST if slots.len() > 4 => run_by_key(v, slots),
+        ..=ROWS_MOST if has_few_keys(slots) => run_by_key(v, slots),
         _ => run_apart(v, slots),
     }
+}
+
+/// Whether the operations seem to have so few keys that most of them make fours of one key.
+fn has_few_keys<'a, O: Op<'a>>(slots: &[Slot<'_, O>]) -> bool {
+    let mut ops = slots.iter().flatten();
+    let Some(first) = ops.next() else { return false };
+    let like_first = 1 + ops.filter(|op| ptr::eq(op.key(), first.key())).count();
+    slots.len() > 4 && 8 * like_first >= slots.len()
 }
 
 /// Blocks of the longest packets that go in fours.
 const ROWS_MOST: usize = 4 * MOST_ROWS;
 
-/// Runs operations of one class and several keys: those of each key go in fours, the others apart.
+/// Runs operations of one class and a few keys: those of each key go in fours, the others apart.
 #[inline(never)]
 fn run_by_key<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     for slots in slots.chunks_mut(CHUNK) {
@@ -92,10 +102,6 @@ fn run_by_key<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
             // The highest bits of the product depend on all of the key's address (Knuth's multiplicative hash).
             *place = ((key as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
             ends[usize::from(*place)] += 1;
-        }
-        if ends.iter().all(|&count| count < 4) {
-            run_apart(v, slots);
-            continue;
         }
         let mut end = 0;
         for count in &mut ends {
@@ -129,13 +135,34 @@ fn run_by_key<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
 pub(super) fn run_apart<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
     let Some(Some(first)) = slots.first() else { return };
     match first.data_len().div_ceil(16) {
-        0..=4 => gcm128::run(v.avx512(), slots),
-        5..=ROWS_MOST => gcm_rows::run(v, slots),
-        // These are of one class.
+        0..=gcm_lanes::MOST => gcm128::run(v.avx512(), slots),
+        9 => v.enter(Short::<O, 3, 9>(slots)),
+        10 => v.enter(Short::<O, 3, 10>(slots)),
+        11 => v.enter(Short::<O, 4, 11>(slots)),
+        12 => v.enter(Short::<O, 4, 12>(slots)),
+        13 => v.enter(Short::<O, 4, 13>(slots)),
+        14 => v.enter(Short::<O, 4, 14>(slots)),
+        15 => v.enter(Short::<O, 5, 15>(slots)),
+        SHORT_BLOCKS => v.enter(Short::<O, 5, 16>(slots)),
+        // These may be of one class.
         _ => {
             gcm_rows::run(v, slots);
-            v.enter(Long(slots));
+            if slots.iter().flatten().any(|op| op.data_len() > gcm_rows::MOST) {
+                v.enter(Long(slots));
+            }
         }
+    }
+}
+
+/// Runs packets of `T` blocks, which are in `N` registers.
+struct Short<'s, 'o, O, const N: usize, const T: usize>(&'s mut [Slot<'o, O>]);
+
+impl<'a, O: Op<'a>, const N: usize, const T: usize> Task<Vaes512> for Short<'_, '_, O, N, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, token: Vaes512) {
+        short::<O, N, T>(token, self.0);
     }
 }
 
@@ -162,6 +189,61 @@ impl<'a, O: Op<'a>> Task<Vaes512> for Long<'_, '_, O> {
 #[inline(always)]
 fn length_slot(data_len: usize) -> usize {
     data_len.div_ceil(16) + 2
+}
+
+/// A packet whose payload is done and whose hash is not.
+struct Pending<'t, 'o, O, const N: usize> {
+    tables: &'t Tables,
+    hashed: [Z; N],
+    /// The block that masks the tag.
+    mask: B,
+    op: &'o mut O,
+}
+
+/// Runs packets of `T` blocks, which are in `N` registers. Each is hashed only after the next one's
+/// keystream is under way, so that the two overlap.
+#[inline(always)]
+fn short<'a, O: Op<'a>, const N: usize, const T: usize>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
+    let mut pending: Option<Pending<'_, '_, O, N>> = None;
+    for op in slots.iter_mut().flatten() {
+        let Some(tables) = op.key().tables() else { continue };
+        let op = &mut **op;
+        let parts = op.parts();
+        let m = Message::new(v, tables, &parts);
+        let mut states = [m.seed; N];
+        for i in 0..N {
+            states[i] = v.xor4(m.seed, v.constant4(&COUNTERS[i]));
+        }
+        m.encrypt(&mut states);
+        if let Some(before) = pending.take() {
+            before.finish::<T>(v);
+        }
+        let ends = v.join4(aad::first_block(v, tables, parts.aad), m.lengths);
+        let hashed = m.crypt_short::<O, N, T>(parts.data, &states, ends);
+        pending = Some(Pending { tables, hashed, mask: v.second(states[0]), op });
+    }
+    if let Some(last) = pending {
+        last.finish::<T>(v);
+    }
+}
+
+impl<'a, O: Op<'a>, const N: usize> Pending<'_, '_, O, N> {
+    #[inline(always)]
+    fn finish<const T: usize>(self, v: Vaes512) {
+        // The lane in front of the additional data has the lengths.
+        let weights = &self.tables.powers[POWERS - (T + 3)..];
+        let mut sum = Sum4::zero(v);
+        for i in 0..N {
+            let Some(window) = weights[4 * i..].first_chunk() else { break };
+            let mut window = v.window4(window);
+            if i == 0 {
+                window = v.set_first4(window, self.tables.power(1));
+            }
+            sum.add(v, self.hashed[i], window);
+        }
+        let tag = v.xor(v.reverse(sum.fold(v).reduce(v)), self.mask);
+        tag::finish(v, self.op, tag);
+    }
 }
 
 /// A longer message: groups of 16 slots, then a tail of at least four. Returns the tag.
@@ -402,6 +484,32 @@ impl<'t> Message<'t> {
         }
         self.late_rounds(&mut states);
         self.tail::<O, N>(data, &states, beside.hash, last).sum(v, self.tables)
+    }
+
+    /// Transforms a payload of `T` blocks in `N` registers and returns what is to be hashed. `ends`
+    /// is hashed in the first register, in front of the payload.
+    #[inline(always)]
+    fn crypt_short<'a, O: Op<'a>, const N: usize, const T: usize>(
+        self,
+        data: &mut [u8],
+        states: &[Z; N],
+        ends: Z,
+    ) -> [Z; N] {
+        let v = self.v;
+        let mut hashed = [ends; N];
+        let Some((head, mut rest)) = data.split_first_chunk_mut() else { return hashed };
+        hashed[0] = v.xor4(self.crypt_head::<O>(head, states[0]), ends);
+        for i in 1..N - 1 {
+            let Some((bytes, tail)) = rest.split_first_chunk_mut() else { return hashed };
+            rest = tail;
+            hashed[i] = self.crypt::<O>(bytes, states[i]);
+        }
+        let input = v.load_blocks4(T + 2 - 4 * (N - 1), rest);
+        let output = v.xor4(input, states[N - 1]);
+        v.store_blocks4(T + 2 - 4 * (N - 1), rest, output);
+        let output = if O::SEAL { v.keep4(v.front_mask(rest.len()), output) } else { input };
+        hashed[N - 1] = v.reverse4(output);
+        hashed
     }
 
     /// Transforms the end of a long message in `N` registers of slots and returns what is to be

@@ -69,30 +69,37 @@ pub(super) fn run<'s, 'o, 'a, O: Op<'a>>(
     slots: &'s mut [Slot<'o, O>],
 ) -> &'s mut [Slot<'o, O>] {
     let Some(Some(first)) = slots.first() else { return slots };
-    let (key, len) = (first.key(), first.data_len());
+    let (key, first_len) = (first.key(), first.data_len());
     let rounds = key.tables().map_or(0, |tables| tables.rounds);
-    if slots.len() < LANES || len > ROW * MOST_ROWS || rounds == 12 {
+    // Where so few lanes have text, a packet per lane is faster.
+    let few = matches!(first_len.div_ceil(16), 0..=3 | 5);
+    if slots.len() < LANES || few || first_len > ROW * MOST_ROWS || rounds == 12 {
         return slots;
     }
-    let (mut one_key, mut exact, mut block) = (true, true, true);
-    for op in slots.iter().flatten() {
-        one_key &= ptr::eq(op.key(), key);
-        exact &= End::of(op.data_len()) == End::Exact;
-        block &= End::of(op.data_len()) == End::Block;
+    // Of many keys, two seldom meet.
+    if let [_, Some(second), ..] = slots
+        && !ptr::eq(second.key(), key)
+    {
+        return slots;
     }
-    // Where so few lanes have text, a packet per lane is faster.
-    let few = match len.div_ceil(16) {
-        0..=3 | 5 => true,
-        4 => !exact,
-        _ => false,
-    };
-    if !one_key || few {
+    // Bits in which keys and rows differ, that any length has, and that any length less one has.
+    let (mut keys, mut rows, mut lens, mut ends) = (0, 0, 0, 0);
+    for op in slots.iter().flatten() {
+        let len = op.data_len();
+        keys |= ptr::from_ref(op.key()).addr() ^ ptr::from_ref(key).addr();
+        rows |= len.div_ceil(ROW) ^ first_len.div_ceil(ROW);
+        lens |= len;
+        ends |= len.wrapping_sub(1);
+    }
+    let exact = lens % ROW == 0;
+    let block = ends % ROW < 16;
+    if keys | rows != 0 || (first_len <= ROW && !exact) {
         return slots;
     }
     let (fours, rest) = slots.as_chunks_mut();
     match rounds {
-        10 => run_all::<O, 10>(v, len, (exact, block), fours),
-        _ => run_all::<O, 14>(v, len, (exact, block), fours),
+        10 => run_all::<O, 10>(v, first_len, (exact, block), fours),
+        _ => run_all::<O, 14>(v, first_len, (exact, block), fours),
     }
     rest
 }
@@ -130,17 +137,6 @@ enum End {
 const EXACT: u8 = End::Exact as u8;
 const PARTIAL: u8 = End::Partial as u8;
 const BLOCK: u8 = End::Block as u8;
-
-impl End {
-    #[inline(always)]
-    fn of(len: usize) -> Self {
-        match len % ROW {
-            0 if len > 0 => Self::Exact,
-            1..=16 if len > 16 => Self::Block,
-            _ => Self::Partial,
-        }
-    }
-}
 
 /// Rows in front of the last one, with a block behind that or without.
 #[inline(always)]

@@ -324,6 +324,15 @@ impl Vaes512 {
         self.widen2(self.join2(first, second))
     }
 
+    /// `a` with its first block replaced.
+    #[inline(always)]
+    pub(super) fn set_first4(self, a: Z, block: &Block) -> Z {
+        use super::lanes::Lanes;
+        let block = self.table(block);
+        // SAFETY: the token proves AVX-512 F.
+        unsafe { _mm512_inserti32x4::<0>(a, block) }
+    }
+
     /// The bytes of each block in reverse order.
     #[inline(always)]
     pub(super) fn reverse4(self, a: Z) -> Z {

@@ -41,15 +41,21 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// Starts loading what short packets use: the round keys and the lowest powers.
+    /// Starts loading what packets use: the round keys and powers, the lowest ones alone for short packets. `folds`
+    /// says whether the kernel multiplies as Karatsuba did.
     #[inline(always)]
-    pub(crate) fn prefetch(&self) {
+    pub(crate) fn prefetch(&self, short: bool, folds: bool) {
         prefetch_read(&self.round_keys);
         prefetch_read(&self.last);
-        let (_, powers) = self.powers.split_at(12);
-        prefetch_read(powers);
-        let (_, folds) = self.folds.split_at(8);
-        prefetch_read(folds);
+        let (higher, lower) = self.powers.split_at(12);
+        prefetch_read(lower);
+        if !short {
+            prefetch_read(higher);
+        }
+        if folds {
+            let (_, folds) = self.folds.split_at(8);
+            prefetch_read(folds);
+        }
     }
 
     /// Tables yet to be filled in, already where they will stay.
