@@ -1,7 +1,10 @@
 //! Results as rows of text.
 
+use std::iter;
+
 use serde::Serialize;
 
+use crate::between::Between;
 use crate::gate;
 use crate::machine::Machine;
 use crate::mix::Sizes;
@@ -53,6 +56,8 @@ pub struct Figure {
     pub size: Sizes,
     /// Number of keys.
     pub keys: usize,
+    /// What ran between bursts.
+    pub between: Between,
     /// Convoy's tier.
     pub tier: &'static str,
     /// Least ratio of the peer's time to Convoy's.
@@ -75,6 +80,7 @@ pub fn figures(points: &[Point]) -> Vec<Figure> {
             direction: point.direction.name(),
             size: point.size,
             keys: point.keys,
+            between: point.between,
             tier: point.tier,
             target,
             measured: peer.ratio.median,
@@ -104,13 +110,16 @@ pub fn gate_rows(figures: &[Figure]) -> Rows {
     let mut heading: Vec<_> = ["SUITE", "", "TIER", "KEYS"].map(str::to_owned).to_vec();
     heading.extend(columns.iter().map(size_name));
     let mut rows = vec![heading];
+    let mut between = Vec::new();
     let same = |a: &Figure, b: &Figure| {
-        (&a.suite, a.direction, a.tier, a.keys) == (&b.suite, b.direction, b.tier, b.keys)
+        (&a.suite, a.direction, a.tier, a.keys, a.between)
+            == (&b.suite, b.direction, b.tier, b.keys, b.between)
     };
     for (i, first) in figures.iter().enumerate() {
         if figures[..i].iter().any(|earlier| same(earlier, first)) {
             continue;
         }
+        between.push(first.between);
         let mut row = vec![
             first.suite.clone(),
             first.direction.to_owned(),
@@ -129,8 +138,24 @@ pub fn gate_rows(figures: &[Figure]) -> Rows {
         }
         rows.push(row);
     }
+    with_between(rows, &between)
+}
+
+/// Tells in a column of its own what ran between bursts, if anything did. `between` has an entry for each
+/// row but the heading.
+fn with_between(mut rows: Rows, between: &[Between]) -> Rows {
+    if between.iter().all(|between| *between == Between::None) {
+        return rows;
+    }
+    let names = between.iter().map(|between| between.name());
+    for (row, name) in rows.iter_mut().zip(iter::once("BETWEEN").chain(names)) {
+        row.insert(AFTER_KEYS, name.to_owned());
+    }
     rows
 }
+
+/// Where a column behind suite, direction, tier and number of keys stands.
+const AFTER_KEYS: usize = 4;
 
 /// All points, one row each.
 #[must_use]
@@ -165,7 +190,7 @@ pub fn point_rows(points: &[Point]) -> Rows {
         }
         rows.push(row);
     }
-    rows
+    with_between(rows, &points.iter().map(|point| point.between).collect::<Vec<_>>())
 }
 
 /// Costs as straight lines: cycles per packet and per byte.
@@ -184,7 +209,7 @@ pub fn fit_rows(fits: &[Fit]) -> Rows {
             format!("{:.3}", fit.line.slope),
         ]);
     }
-    rows
+    with_between(rows, &fits.iter().map(|fit| fit.between).collect::<Vec<_>>())
 }
 
 pub(crate) fn size_name(size: &Sizes) -> String {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use convoy_crypto::{Cpu, KeyError, Suite, Tier, time_stamp};
 use serde::Serialize;
 
+use crate::between::{Between, BetweenError, Standing};
 use crate::contender::{Contender, Disagreement, compare};
 use crate::convoy::Convoy;
 use crate::floor::Floor;
@@ -29,6 +30,8 @@ pub struct Lineup {
     pub ipsec_mb: Option<Rc<IpsecMb>>,
     /// OpenSSL, if it takes part.
     pub openssl: Option<Rc<OpenSsl>>,
+    /// OpenSSL for what runs between bursts, whether it takes part or not.
+    pub openssl_between: Option<Rc<OpenSsl>>,
 }
 
 /// One point to measure.
@@ -44,6 +47,8 @@ pub struct Task {
     pub keys: usize,
     /// Packets of a burst.
     pub burst: usize,
+    /// What runs between bursts.
+    pub between: Between,
     /// About how long to measure.
     pub time: Duration,
 }
@@ -63,6 +68,8 @@ pub struct Point {
     pub keys: usize,
     /// Packets of a burst.
     pub burst: usize,
+    /// What ran between bursts, outside of what was measured.
+    pub between: Between,
     /// Convoy's tier.
     pub tier: &'static str,
     /// How many bursts everybody was given.
@@ -111,7 +118,7 @@ pub struct Interface {
 }
 
 /// Why a point could not be measured.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// Convoy has no such key.
     #[error("{suite} on {tier}: {error}")]
@@ -126,6 +133,9 @@ pub enum BenchError {
     /// Wrong results are not measured.
     #[error(transparent)]
     Disagreement(#[from] Disagreement),
+    /// What was asked for cannot run between bursts.
+    #[error(transparent)]
+    Between(#[from] BetweenError),
 }
 
 /// Fewest and most bursts of a point.
@@ -135,14 +145,15 @@ const TRIES: usize = 4;
 
 impl Lineup {
     /// Measures one point: checks first that all agree, then gives everybody one burst after the
-    /// other, starting with another one each time.
+    /// other, starting with another one each time, and runs between bursts what the task names.
     ///
     /// # Errors
     /// [`BenchError`] if Convoy cannot take part, or no peer computes what it does.
     pub fn measure(&self, task: &Task) -> Result<Point, BenchError> {
-        let Task { suite, direction, sizes, keys, burst, time } = *task;
+        let Task { suite, direction, sizes, keys, burst, between, time } = *task;
         let work = Workload::new(suite, sizes, keys, burst);
         let mut contenders = self.contenders(&work)?;
+        let mut standing = Standing::new(between, self.openssl_between.as_ref(), &work)?;
         let (sealed, wrong) = compare(&work, &mut contenders);
         // One interface that is wrong is left out. If nobody agrees with Convoy, Convoy may be.
         let alone = contenders.len() > 1 && wrong.len() + 1 == contenders.len();
@@ -171,6 +182,8 @@ impl Lineup {
                     // In place means that each burst needs its text again, and leaves it in the
                     // caches.
                     arena.copy_from(&source);
+                    // Directly in front of the burst: copying uses vectors, too.
+                    standing.run();
                     let before = interruptions();
                     let start = time_stamp();
                     contenders[who].run(direction, &work, &mut arena);
@@ -255,6 +268,7 @@ impl Lineup {
             text_bytes,
             keys: task.keys,
             burst: task.burst,
+            between: task.between,
             tier: self.tier.name(),
             rounds: convoy.len(),
             convoy: cost(convoy),
@@ -286,6 +300,8 @@ pub struct Fit {
     pub direction: Direction,
     /// Number of keys.
     pub keys: usize,
+    /// What ran between bursts.
+    pub between: Between,
     /// Convoy's tier.
     pub tier: &'static str,
     /// Whose cost.
@@ -299,7 +315,8 @@ pub struct Fit {
 pub fn fits(points: &[Point]) -> Vec<Fit> {
     let mut fits: Vec<Fit> = Vec::new();
     let same = |a: &Point, b: &Point| {
-        (&a.suite, a.direction, a.keys, a.tier) == (&b.suite, b.direction, b.keys, b.tier)
+        (&a.suite, a.direction, a.keys, a.tier, a.between)
+            == (&b.suite, b.direction, b.keys, b.tier, b.between)
     };
     for (i, first) in points.iter().enumerate() {
         if points[..i].iter().any(|earlier| same(earlier, first)) {
@@ -322,6 +339,7 @@ pub fn fits(points: &[Point]) -> Vec<Fit> {
                 suite: first.suite.clone(),
                 direction: first.direction,
                 keys: first.keys,
+                between: first.between,
                 tier: first.tier,
                 who,
                 line,

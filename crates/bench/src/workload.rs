@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use convoy_crypto::{Cipher, Suite};
+use convoy_crypto::{Cipher, GcmParams, IcvLen, KeyBits, Suite};
 
 use crate::mix::{Numbers, Sizes};
 use crate::suite::{ESP_HEADER, Layout as _};
@@ -75,6 +75,11 @@ impl Workload {
     /// A burst of `burst` packets under `keys` keys at random.
     #[must_use]
     pub fn new(suite: Suite, sizes: Sizes, keys: usize, burst: usize) -> Self {
+        Self::of_texts(suite, sizes.texts(suite, burst).into_iter(), keys)
+    }
+
+    /// A burst of packets with texts of these lengths.
+    fn of_texts(suite: Suite, texts: impl ExactSizeIterator<Item = usize>, keys: usize) -> Self {
         let mut numbers = Numbers::new(7);
         let mut random = |len: usize| {
             let mut bytes = vec![0; len];
@@ -89,8 +94,8 @@ impl Workload {
             .collect();
         let mut numbers = Numbers::new(8);
         let mut start = 0;
-        let mut packets = Vec::with_capacity(burst);
-        for text in sizes.texts(suite, burst) {
+        let mut packets = Vec::with_capacity(texts.len());
+        for text in texts {
             let mut nonce = [0; 16];
             let used = suite.nonce_bytes();
             numbers.fill(&mut nonce[..used]);
@@ -103,6 +108,13 @@ impl Workload {
             start += ((bytes.div_ceil(LINE) + 1) | 1) * LINE;
         }
         Self { suite, keys, packets, arena_bytes: start }
+    }
+
+    /// Packets of the same lengths for the same number of keys, under AES-128-GCM.
+    pub(crate) fn under_gcm(&self) -> Self {
+        let suite = Suite::Gcm(GcmParams::new(KeyBits::Aes128, IcvLen::Icv16));
+        let texts = self.packets.iter().map(|packet| packet.text);
+        Self::of_texts(suite, texts, self.keys.len())
     }
 
     /// An arena with headers and texts and without ICVs.

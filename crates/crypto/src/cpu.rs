@@ -3,7 +3,7 @@
 use std::{ffi::CStr, sync::OnceLock};
 
 use crate::{
-    CpuError, Tier,
+    CpuError, Tier, WideUnits,
     isa::{self, Proofs},
 };
 
@@ -14,6 +14,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub struct Cpu {
     proofs: Proofs,
+    wide_units: Option<&'static WideUnits>,
 }
 
 impl Cpu {
@@ -71,7 +72,7 @@ impl Cpu {
         }
         let is_denied = |tier: Tier| denied[tier as usize];
         let allowed = |tier: Tier| !Tier::ALL.into_iter().any(|of| is_denied(of) && tier.needs(of));
-        Ok(Self { proofs: isa::detect(allowed, sha_ni) })
+        Ok(Self { proofs: isa::detect(allowed, sha_ni), wide_units: WideUnits::here() })
     }
 
     /// Whether keys can be made for this tier.
@@ -102,6 +103,19 @@ impl Cpu {
     #[must_use]
     pub fn is_by_amd(&self) -> bool {
         isa::is_by_amd()
+    }
+
+    /// How wide units sleep, by a table of processors; none where they do not.
+    #[must_use]
+    pub fn wide_units(&self) -> Option<&'static WideUnits> {
+        self.wide_units
+    }
+
+    /// The same processor, as if its wide units slept so, for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_wide_units(self, wide_units: Option<&'static WideUnits>) -> Self {
+        Self { wide_units, ..self }
     }
 
     pub(crate) fn proofs(&self) -> &Proofs {

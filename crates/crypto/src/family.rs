@@ -46,6 +46,12 @@ fn run_first_route<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
     if key.schedule().is_legacy() {
         widest.note(None);
     }
+    // Where wide units sleep, all of the burst counts.
+    let narrow = key.schedule().goes_narrow(CHUNK, || {
+        let of_route = |op: &&O| op.is_due() && op.key().route() == key.route();
+        let lengths = ops.iter().filter(of_route).map(O::data_len);
+        lengths.fold((0, 0), |(packets, bytes), length| (packets + 1, bytes + length))
+    });
     let mut left = false;
     for ops in ops.chunks_mut(CHUNK) {
         let mut run: Run<'_, O> = ArrayVec::new();
@@ -60,27 +66,29 @@ fn run_first_route<'a, O: Op<'a>>(ops: &mut [O], widest: &mut Widest) -> bool {
             }
         }
         trace::hit(key.tier(), O::SEAL, run.len());
-        run_route(key.schedule(), &mut run);
+        run_route(key.schedule(), narrow, &mut run);
         run.iter_mut().for_each(|op| op.conclude());
     }
     left
 }
 
-/// Runs operations of one route, to which `schedule` belongs.
-fn run_route<'a, O: Op<'a>>(schedule: &Schedule, run: &mut Run<'_, O>) {
+/// Runs operations of one route, to which `schedule` belongs; hashes and ChaCha20 in narrow registers, where it is
+/// said.
+fn run_route<'a, O: Op<'a>>(schedule: &Schedule, narrow: bool, run: &mut Run<'_, O>) {
     match *schedule {
         // GCM has a scheduler of its own.
         Schedule::SoftGcm(_) | Schedule::Gcm { .. } => {}
         Schedule::SoftGmac(_) => soft_gmac(run),
         Schedule::Gmac { kernel, .. } => gmac(kernel, run),
         Schedule::Ccm { kernel, key_bits, .. } => ccm(kernel, key_bits, run),
+        Schedule::ChaCha { kernel, .. } if narrow => chacha(kernel.map(Kernel::narrow), run),
         Schedule::ChaCha { kernel, .. } => chacha(kernel, run),
         Schedule::Pair { kernel, ref cipher, ref mac } if O::SEAL => {
             run_cipher(kernel, cipher, run);
-            run_mac(kernel, mac, run);
+            run_mac(kernel, mac, narrow, run);
         }
         Schedule::Pair { kernel, ref cipher, ref mac } => {
-            run_mac(kernel, mac, run);
+            run_mac(kernel, mac, narrow, run);
             run_cipher(kernel, cipher, run);
         }
     }
@@ -202,7 +210,12 @@ fn legacy<'a, O: Op<'a>>(run: &mut Run<'_, O>) {
 }
 
 /// Runs a pair's MAC over frames and trailers.
-fn run_mac<'a, O: Op<'a>>(kernel: Option<Kernel>, mac: &MacKey, run: &mut Run<'_, O>) {
+fn run_mac<'a, O: Op<'a>>(
+    kernel: Option<Kernel>,
+    mac: &MacKey,
+    narrow: bool,
+    run: &mut Run<'_, O>,
+) {
     match *mac {
         MacKey::Null => run.iter_mut().for_each(|op| op.split().1.finish(&[])),
         MacKey::Hmac(hasher, hash, _) => with_tags(
@@ -214,7 +227,10 @@ fn run_mac<'a, O: Op<'a>>(kernel: Option<Kernel>, mac: &MacKey, run: &mut Run<'_
                 };
                 Some(HmacJob { key, message: data, trailer, tag: [0; 64] })
             },
-            |jobs| pass::hmac(hasher, hash, jobs),
+            |jobs| {
+                let hasher = if narrow { hasher.narrow(hash) } else { hasher };
+                pass::hmac(hasher, hash, jobs);
+            },
         ),
         MacKey::CbcMac(bits, _) => with_tags(
             run,

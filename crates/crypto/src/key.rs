@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::{
     Cipher, Cpu, GcmParams, HashAlg, KeyBits, KeyError, MacAlg, SecretBytes, Suite, Tier,
+    WideUnits,
     block::{CbcMacKey, ChaChaKey, HmacKey, RoundKeys},
     burst,
     isa::{Kernel, Tables, prefetch_read},
@@ -11,6 +12,7 @@ use crate::{
     pass::{self, Hasher},
     portable::{LegacyKey, SoftKey},
     secret::{depth, scrubbed, scrubbed_to},
+    wide_units::{Work, go_narrow},
 };
 
 /// The secrets of a key: the cipher's or AEAD's, and for a pair the MAC's.
@@ -70,6 +72,7 @@ pub(crate) enum Schedule {
     },
     ChaCha {
         kernel: Option<Kernel>,
+        wide_units: Option<&'static WideUnits>,
         key: Box<ChaChaKey>,
     },
     Pair {
@@ -158,7 +161,7 @@ impl Schedule {
             Suite::ChaCha20Poly1305 => {
                 let mut key = try_box(ChaChaKey([0; 32]))?;
                 key.0.copy_from_slice(secret);
-                Self::ChaCha { kernel, key }
+                Self::ChaCha { kernel, wide_units: cpu.wide_units(), key }
             }
             Suite::Pair { cipher, integrity } => Self::Pair {
                 kernel,
@@ -172,6 +175,23 @@ impl Schedule {
     #[inline]
     pub(crate) const fn is_legacy(&self) -> bool {
         matches!(self, Self::Pair { cipher: CipherKey::Legacy(_), .. })
+    }
+
+    /// Whether this thread's next burst is better off in narrow registers, as wide units sleep. `burst` tells how
+    /// many packets it has and how many bytes together, of which at most `most` packets go side by side;
+    /// it is asked only where wide units can sleep.
+    #[inline(always)]
+    pub(crate) fn goes_narrow(&self, most: usize, burst: impl FnOnce() -> (usize, usize)) -> bool {
+        match self {
+            Self::ChaCha { kernel: Some(kernel), wide_units: Some(units), .. } => {
+                go_narrow(units, Work::ChaCha, kernel.chacha_width(), burst())
+            }
+            Self::Pair { mac: MacKey::Hmac(hasher, hash, _), .. } => {
+                hasher.goes_narrow(*hash, most, burst)
+            }
+            // AES has no wide registers where they sleep.
+            _ => false,
+        }
     }
 
     /// The tier whose kernels run, None for the portable one.
@@ -218,7 +238,7 @@ impl MacKey {
         Ok(match alg {
             MacAlg::Null => Self::Null,
             MacAlg::Hmac(hash) => {
-                let hasher = Hasher::choose(cpu.proofs(), tier, hash);
+                let hasher = Hasher::choose(cpu, tier, hash);
                 let mut key = try_box(HmacKey::zeroed())?;
                 pass::hmac::expand(hasher, hash, secret, &mut key);
                 Self::Hmac(hasher, hash, key)

@@ -96,7 +96,7 @@
 //!
 //! The example `gcm_cycles` prints what every tier costs on the machine at hand. With the feature
 //! `kernel-trace`, meant for tests, `sealed_by` and `opened_by` tell how many packets each tier's
-//! kernels have handled on the calling thread. The feature `secret-marks` tells Valgrind what depends
+//! kernels have handled on the calling thread, and `computed_in` in registers of which width. The feature `secret-marks` tells Valgrind what depends
 //! on secrets and is public all the same; it is for the example `secret_marks` alone.
 //!
 //! # Secrets
@@ -140,6 +140,7 @@ mod tier;
 pub mod tls;
 #[cfg_attr(feature = "kernel-trace", allow(unreachable_pub))]
 mod trace;
+mod wide_units;
 
 pub use burst::{open_burst, seal_burst};
 pub use cpu::Cpu;
@@ -157,7 +158,8 @@ pub use secret::SecretBytes;
 pub use suite::{Cipher, HashAlg, Integrity, MacAlg, Suite, UnknownSuite};
 pub use tier::{Tier, TierInfo, UnknownTier};
 #[cfg(feature = "kernel-trace")]
-pub use trace::{opened_by, sealed_by};
+pub use trace::{computed_in, opened_by, sealed_by};
+pub use wide_units::WideUnits;
 
 // Documentation needs no flags, and cargo-fuzz sets its own.
 #[cfg(not(any(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use convoy_bench::between::Between;
 use convoy_bench::mix::{Mix, Sizes};
 use convoy_bench::peer::ipsec_mb::{Arch, IpsecMb};
 use convoy_bench::peer::openssl::OpenSsl;
@@ -19,12 +20,14 @@ fn lineup() -> Lineup {
         sha_ni: cpu.has_sha_ni(),
         ipsec_mb: IpsecMb::load(None, Arch::SseType1).map_err(skipped).ok(),
         openssl: OpenSsl::load(None).map_err(skipped).ok(),
+        openssl_between: None,
     }
 }
 
 fn task(name: &str, direction: Direction, sizes: Sizes) -> Task {
     let time = Duration::from_millis(1);
-    Task { suite: name.parse().unwrap(), direction, sizes, keys: 3, burst: 20, time }
+    let suite = name.parse().unwrap();
+    Task { suite, direction, sizes, keys: 3, burst: 20, between: Between::None, time }
 }
 
 #[test]
@@ -74,6 +77,41 @@ fn lines_are_drawn_through_single_sizes_for_everybody() {
     let rows = report::point_rows(&points);
     assert_eq!(rows.len(), 4);
     assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{rows:?}");
+}
+
+#[test]
+fn what_runs_between_bursts_is_told_in_a_column_and_not_timed() {
+    let library = OpenSsl::load(None);
+    let lineup =
+        Lineup { openssl_between: library.ok(), openssl: None, ipsec_mb: None, ..lineup() };
+    let mut points = Vec::new();
+    for between in Between::ALL {
+        if between == Between::OpenSsl && lineup.openssl_between.is_none() {
+            println!("SKIPPED: OpenSSL between bursts: it is not here");
+            continue;
+        }
+        let task = Task { between, ..task("aes-128-gcm-16", Direction::Seal, Sizes::Fixed(64)) };
+        let point = lineup.measure(&task).unwrap();
+        assert_eq!(serde_json::to_value(&point).unwrap()["between"], between.name());
+        points.push(point);
+    }
+    // Twenty packets in a millisecond: no clock is so slow that these would be fewer cycles each.
+    assert!(points.iter().all(|point| point.convoy.packet.median < 25_000.0), "{points:?}");
+    let column = |rows: Vec<Vec<String>>| {
+        assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{rows:?}");
+        let place = rows[0].iter().position(|name| name == "BETWEEN");
+        place.map(|place| rows[1..].iter().map(|row| row[place].clone()).collect::<Vec<_>>())
+    };
+    let names: Vec<_> = points.iter().map(|point| point.between.to_string()).collect();
+    assert_eq!(column(report::point_rows(&points)).unwrap(), names);
+    assert_eq!(column(report::point_rows(&points[..1])), None, "nothing ran between those bursts");
+    // One size makes no line; those through two are drawn for each thing between apart.
+    let long =
+        |between| Task { between, ..task("aes-128-gcm-16", Direction::Seal, Sizes::Fixed(1420)) };
+    for between in [Between::None, Between::Pause] {
+        points.push(lineup.measure(&long(between)).unwrap());
+    }
+    assert_eq!(column(report::fit_rows(&fits(&points))).unwrap(), ["none", "pause"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod provider;
 
 use convoy_crypto::{
     Cipher, Cpu, GcmParams, HashAlg, IcvLen, Integrity, KeyBits, KeyMaterial, MacAlg, SealKey,
-    SecretBytes, Suite, Tier, assumed_features,
+    SecretBytes, Suite, Tier, WideUnits, assumed_features,
 };
 use convoy_engine::registry::{self, Registry};
 use serde::Serialize;
@@ -32,6 +32,16 @@ struct Report {
     provider: Vec<Offered>,
     /// Instructions that every tier needs, because the compiler was told so; none usually.
     assumed: Vec<&'static str>,
+    /// How wide units sleep, by a table of processors; none where they do not.
+    wide_units: Option<WideUnitsRow>,
+}
+
+/// Units of wide registers that are off after a while without use.
+#[derive(Serialize)]
+struct WideUnitsRow {
+    sleep_us: u32,
+    wake_256_us: u32,
+    wake_512_us: u32,
 }
 
 #[derive(Serialize)]
@@ -102,6 +112,7 @@ pub(super) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
         #[cfg(feature = "provider")]
         provider: Offered::with(&cpu, false),
         assumed: assumed_features().collect(),
+        wide_units: cpu.wide_units().map(wide_units),
     };
     if args.json {
         output::json(&report)?;
@@ -111,6 +122,11 @@ pub(super) fn run(args: &CryptoArgs) -> anyhow::Result<Exit> {
         output::print(&text(&report))?;
     }
     Ok(Exit::Ok)
+}
+
+fn wide_units(units: &WideUnits) -> WideUnitsRow {
+    let &WideUnits { sleep_us, wake_256_us, wake_512_us, .. } = units;
+    WideUnitsRow { sleep_us, wake_256_us, wake_512_us }
 }
 
 fn tiers(cpu: &Cpu, found: &Cpu) -> Vec<TierRow> {
@@ -261,6 +277,7 @@ fn text(report: &Report) -> String {
     let tables = [tiers, engines, algorithms, drivers].map(|rows| output::table(&rows)).join("\n");
     #[cfg(feature = "provider")]
     let tables = format!("{tables}\n{}", output::table(&offered(&report.provider)));
+    let tables = format!("{tables}\n{}\n", wide_units_line(report.wide_units.as_ref()));
     if report.assumed.is_empty() {
         return tables;
     }
@@ -269,6 +286,16 @@ fn text(report: &Report) -> String {
          needs: {}\n",
         report.assumed.join(" ")
     )
+}
+
+fn wide_units_line(units: Option<&WideUnitsRow>) -> String {
+    match units {
+        None => "wide units: do not sleep (by table)".to_owned(),
+        Some(WideUnitsRow { sleep_us, wake_256_us, wake_512_us }) => format!(
+            "wide units: sleep after {sleep_us} µs, {wake_512_us} µs to wake, {wake_256_us} µs for 256 bits (by \
+             table)"
+        ),
+    }
 }
 
 /// What the OpenSSL provider offers, row by row.
@@ -280,4 +307,18 @@ fn offered(ciphers: &[Offered]) -> Vec<Vec<String>> {
         vec![cipher.cipher.to_owned(), state.to_owned(), cipher.why.clone().unwrap_or_default()]
     };
     [heading.to_vec()].into_iter().chain(ciphers.iter().map(row)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_units_are_told_in_a_line() {
+        assert_eq!(wide_units_line(None), "wide units: do not sleep (by table)");
+        let skylake = WideUnits { sleep_us: 600, wake_256_us: 17, wake_512_us: 25, tsc_mhz: 2500 };
+        let line = wide_units_line(Some(&wide_units(&skylake)));
+        let said = "wide units: sleep after 600 µs, 25 µs to wake, 17 µs for 256 bits (by table)";
+        assert_eq!(line, said);
+    }
 }

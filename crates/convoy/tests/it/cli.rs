@@ -65,6 +65,8 @@ fn crypto_lists_tiers_engines_and_algorithms() {
     let tiers = report["tiers"].as_array().unwrap();
     assert_eq!(tiers.iter().filter(|tier| tier["state"] == "in use").count(), 1);
     assert!(tiers.iter().any(|tier| tier["name"] == "portable"));
+    let sleep = convoy_crypto::Cpu::detect().unwrap().wide_units().map(|units| units.sleep_us);
+    assert_eq!(report["wide_units"]["sleep_us"].as_u64(), sleep.map(u64::from));
     assert!(report["engines"].as_array().unwrap().iter().any(|e| e["name"] == "inline"));
     let ciphers = report["provider"].as_array().unwrap();
     assert!(ciphers.iter().all(|cipher| cipher["offered"] == cipher["why"].is_null()), "{report}");

@@ -16,7 +16,11 @@ mod x86;
 
 pub use hint::{prefetch_front, prefetch_read, time_stamp};
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) use none::{HashKernel, Kernel, Proofs, RecordKernel, Tables, detect, is_by_amd};
+pub(crate) use none::{
+    HashKernel, Kernel, Proofs, RecordKernel, Tables, detect, is_by_amd, sleepers_mhz,
+};
 pub(crate) use secure::{is_secure, with_variable};
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86::{HashKernel, Kernel, Proofs, RecordKernel, Tables, detect, is_by_amd};
+pub(crate) use x86::{
+    HashKernel, Kernel, Proofs, RecordKernel, Tables, detect, is_by_amd, sleepers_mhz,
+};

@@ -11,6 +11,7 @@ use crate::{
         CbcMacJob, CcmJob, ChaChaJob, ChaChaState, CipherJob, GcmState, GmacJob, HmacJob,
         chacha_parts::Pads, gcm_parts::Way, record::RecordJob,
     },
+    wide_units::Width,
 };
 
 /// A tier proven to be usable here; there is none.
@@ -51,6 +52,14 @@ impl HashKernel {
     pub(crate) fn hmac(self, _: HashAlg, _: &mut [HmacJob<'_>]) {
         match self {}
     }
+
+    pub(crate) fn width(self, _: HashAlg, _: usize) -> Width {
+        match self {}
+    }
+
+    pub(crate) fn narrow(self, _: HashAlg) -> Self {
+        match self {}
+    }
 }
 
 /// What seals a record; there is nothing.
@@ -81,6 +90,11 @@ pub(crate) struct Proofs;
 /// The processor is nobody's that has kernels.
 pub(crate) fn is_by_amd() -> bool {
     false
+}
+
+/// Nothing that sleeps is known of it.
+pub(crate) fn sleepers_mhz() -> Option<u32> {
+    None
 }
 
 /// Finds no tier.
@@ -153,6 +167,14 @@ impl Kernel {
     }
 
     pub(crate) fn chacha20_poly1305(self, _: bool, _: &mut [ChaChaJob<'_>]) {
+        match self {}
+    }
+
+    pub(crate) fn chacha_width(self) -> Width {
+        match self {}
+    }
+
+    pub(crate) fn narrow(self) -> Self {
         match self {}
     }
 

@@ -360,6 +360,6 @@ pub fn one_block(cpu: &Cpu, alg: HashAlg, block: &[u8], out: &mut [u8]) -> Resul
 }
 
 fn expand(cpu: &Cpu, alg: HashAlg, key: &[u8], body: &mut HmacKey) {
-    let hasher = Hasher::choose(cpu.proofs(), cpu.best(), alg);
+    let hasher = Hasher::choose(cpu, cpu.best(), alg);
     with_kernel(cpu, |_| pass::hmac::expand(hasher, alg, key, body));
 }

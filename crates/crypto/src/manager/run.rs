@@ -50,7 +50,7 @@ impl Runner {
     }
 
     fn of(cpu: &Cpu, tier: Tier) -> Self {
-        let hashers = HashAlg::ALL.map(|alg| Hasher::choose(cpu.proofs(), tier, alg));
+        let hashers = HashAlg::ALL.map(|alg| Hasher::choose(cpu, tier, alg));
         Self { kernel: cpu.proofs().kernel(tier), hashers }
     }
 
@@ -177,6 +177,7 @@ fn hmac<'j, 'a: 'j>(hasher: Hasher, alg: HashAlg, jobs: impl Iterator<Item = &'j
         let mac = HmacJob { key: key.body(), message, trailer: job.trailer, tag: [0; 64] };
         batch.push(mac, &mut *job.tag);
     }
+    let hasher = hasher.for_jobs(alg, batch.jobs());
     pass::hmac::hmac(hasher, alg, batch.jobs());
     batch.deliver(|place, tag| cut(tag, place));
 }

@@ -81,8 +81,8 @@ impl<'k> ChaCha<'k> {
     #[inline]
     pub(crate) fn of(key: &'k Key) -> Option<Self> {
         match key.schedule() {
-            Schedule::ChaCha { kernel: Some(kernel), key } => Some(Self::Fast(*kernel, key)),
-            Schedule::ChaCha { kernel: None, key } => Some(Self::Soft(key)),
+            Schedule::ChaCha { kernel: Some(kernel), key, .. } => Some(Self::Fast(*kernel, key)),
+            Schedule::ChaCha { kernel: None, key, .. } => Some(Self::Soft(key)),
             _ => None,
         }
     }

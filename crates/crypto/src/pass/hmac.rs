@@ -1,12 +1,13 @@
 //! The pass of HMAC (RFC 2104) over MD5 and the SHA family.
 
 use crate::{
-    HashAlg, Tier,
+    Cpu, HashAlg, Tier, WideUnits,
     block::HmacKey,
-    isa::{HashKernel, Proofs},
+    isa::HashKernel,
     pass::HmacJob,
     portable::hash as portable,
     secret::wipe,
+    wide_units::{Work, go_narrow},
 };
 
 #[cfg(test)]
@@ -17,12 +18,43 @@ mod tests;
 pub(crate) struct Hasher {
     /// Without a kernel it is the portable tier.
     kernel: Option<HashKernel>,
+    wide_units: Option<&'static WideUnits>,
 }
 
 impl Hasher {
     /// The fastest for `alg` that keys of `tier` may use.
-    pub(crate) fn choose(proofs: &Proofs, tier: Tier, alg: HashAlg) -> Self {
-        Self { kernel: HashKernel::choose(proofs, tier, alg) }
+    pub(crate) fn choose(cpu: &Cpu, tier: Tier, alg: HashAlg) -> Self {
+        let kernel = HashKernel::choose(cpu.proofs(), tier, alg);
+        Self { kernel, wide_units: cpu.wide_units() }
+    }
+
+    /// Whether this thread's next burst is better off with [`narrow`](Self::narrow), as wide units sleep. `burst`
+    /// tells how many messages it has and how many bytes together, of which at most `most` messages go
+    /// side by side; it is asked only where wide units can sleep.
+    #[inline(always)]
+    pub(crate) fn goes_narrow(
+        self,
+        alg: HashAlg,
+        most: usize,
+        burst: impl FnOnce() -> (usize, usize),
+    ) -> bool {
+        let (Some(kernel), Some(units)) = (self.kernel, self.wide_units) else { return false };
+        let (messages, bytes) = burst();
+        let width = kernel.width(alg, messages.min(most));
+        go_narrow(units, Work::Hash(alg), width, (messages, bytes))
+    }
+
+    /// The fastest for `alg` in registers of 128 bits.
+    pub(crate) fn narrow(self, alg: HashAlg) -> Self {
+        Self { kernel: self.kernel.map(|kernel| kernel.narrow(alg)), ..self }
+    }
+
+    /// What is best for these jobs, which are all of this thread's burst.
+    #[inline(always)]
+    pub(crate) fn for_jobs(self, alg: HashAlg, jobs: &[HmacJob<'_>]) -> Self {
+        let bytes = || jobs.iter().map(|job| job.message.len()).sum();
+        let narrow = self.goes_narrow(alg, usize::MAX, || (jobs.len(), bytes()));
+        if narrow { self.narrow(alg) } else { self }
     }
 
     /// The kernel, unless it is the portable tier.

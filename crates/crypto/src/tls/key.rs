@@ -78,7 +78,7 @@ impl CbcHmacKey {
         Self {
             one: One {
                 kernel: cpu.proofs().kernel(tier),
-                hasher: Hasher::choose(cpu.proofs(), tier, mac.hash()),
+                hasher: Hasher::choose(cpu, tier, mac.hash()),
                 both: RecordKernel::choose(cpu.proofs(), tier, mac.hash()),
             },
             mac,

@@ -125,7 +125,9 @@ impl CbcHmacKey {
             let (key, message) = (&self.mac_key, message.unwrap_or_default());
             batch.push(HmacJob { key, message, trailer: &[], tag: [0; 64] }, place);
         }
-        pass::hmac(self.one.hasher, self.mac.hash(), batch.jobs());
+        let hash = self.mac.hash();
+        let hasher = self.one.hasher.for_jobs(hash, batch.jobs());
+        pass::hmac(hasher, hash, batch.jobs());
         batch.deliver(|place, tag| place.iter_mut().zip(tag).for_each(|(to, byte)| *to = *byte));
     }
 

@@ -13,4 +13,5 @@ mod manager;
 mod records;
 mod stack;
 mod suites;
+mod wide_units;
 mod wycheproof;

@@ -41,6 +41,7 @@ Examples:
   convoy bench crypto --suite all --json > all.json
   convoy bench crypto --stream                     # what messages in parts cost
   convoy bench crypto --tier avx512,vaes512 --peer ipsec-mb --ipsec-mb ./libIPSec_MB.so.2
+  convoy bench crypto --between none,openssl       # each figure both ways
 
 How it is measured: all take part in one process on one core. Before a point is measured, all must
 seal its packets to the same bytes, open them, and refuse a forged one. Then everybody is given one
@@ -55,6 +56,14 @@ to 4). CBC rounds up to 16. MACs of pairs also cover ESP header and IV, as in ES
               texts of 48, 524 and 1348 bytes
   imix        tunnel packets of 90, 92, 594 and 1418 bytes, weighted 58.67, 2, 23.66 and 15.67:
               texts of 92, 96, 596 and 1420 bytes
+
+A gateway's core does other things between bursts, which leave caches and vector units in another
+state than the burst before. --between runs one of them before every burst of everybody, and does not
+time it:
+  openssl     OpenSSL seals the same packets (AES-128-GCM where it lacks the suite), for 1 ms or more
+  pause       1 ms of scalar code: some processors switch wide units off meanwhile
+  memory      a walk over 512 KB
+  syscalls    64 packets through a pair of sockets
 
 Cycles are of the time-stamp counter. Of all samples of a point the first and last eighth are
 dropped, and the middle quarters of the sorted rest averaged. FLOOR is what the processor's ports
@@ -109,12 +118,16 @@ pub struct BenchCryptoArgs {
     /// Which direction.
     #[arg(long, value_name = "WHICH", default_value = "both", value_parser = ["seal", "open", "both"])]
     pub direction: String,
+    /// What runs between all bursts: none, openssl, pause, memory, syscalls (see below). With several, each
+    /// point is measured with each.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "none")]
+    pub between: Vec<String>,
     /// How long to measure each point, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 0.25)]
     pub time: f64,
     /// Measure AES-GCM over messages in parts instead: a stream of one part, and of two, beside the same
     /// message as a burst of one, at sizes of TLS records.
-    #[arg(long, conflicts_with_all = ["suite", "sizes", "mix", "peer", "keys", "burst"])]
+    #[arg(long, conflicts_with_all = ["suite", "sizes", "mix", "peer", "keys", "burst", "between"])]
     pub stream: bool,
     /// Print as JSON.
     #[arg(long)]

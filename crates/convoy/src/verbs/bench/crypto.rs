@@ -4,6 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use convoy_bench::between::Between;
 use convoy_bench::convoy::MAX_BURST;
 use convoy_bench::gate;
 use convoy_bench::machine::Machine;
@@ -47,12 +48,16 @@ pub(super) fn run(args: &BenchCryptoArgs) -> anyhow::Result<Exit> {
     let all = lineups.iter().flat_map(|lineup| plan.tasks.iter().map(move |task| (lineup, task)));
     for (i, (lineup, task)) in all.enumerate() {
         let name = format!(
-            "{} {} on {}, {}, {} keys",
+            "{} {} on {}, {}, {} keys{}",
             task.suite,
             task.direction.name(),
             lineup.tier,
             task.sizes,
-            task.keys
+            task.keys,
+            match task.between {
+                Between::None => String::new(),
+                between => format!(", {between} between bursts"),
+            }
         );
         eprintln!("bench: {} of {count}: {name}", i + 1);
         match lineup.measure(task) {
@@ -131,6 +136,7 @@ fn tasks(args: &BenchCryptoArgs) -> Result<Vec<Task>, String> {
     for word in args.mix.iter().filter(|word| *word != "none") {
         sizes.push(Sizes::Mix(word.parse::<Mix>().map_err(|e| format!("--mix: {e}"))?));
     }
+    let between = between(args)?;
     let mut tasks = Vec::new();
     for (suite, direction) in subjects {
         for &keys in &args.keys {
@@ -139,8 +145,16 @@ fn tasks(args: &BenchCryptoArgs) -> Result<Vec<Task>, String> {
                 if sizes == Sizes::Fixed(68) && !suite.is_aead() {
                     continue;
                 }
-                let time = Duration::from_secs_f64(args.time);
-                tasks.push(Task { suite, direction, sizes, keys, burst: args.burst, time });
+                let (burst, time) = (args.burst, Duration::from_secs_f64(args.time));
+                tasks.extend(between.iter().map(|&between| Task {
+                    suite,
+                    direction,
+                    sizes,
+                    keys,
+                    burst,
+                    between,
+                    time,
+                }));
             }
         }
     }
@@ -148,6 +162,12 @@ fn tasks(args: &BenchCryptoArgs) -> Result<Vec<Task>, String> {
         return Err("nothing is left to measure: no size, no mix, or no direction".to_owned());
     }
     Ok(tasks)
+}
+
+/// What runs between bursts, each in turn.
+fn between(args: &BenchCryptoArgs) -> Result<Vec<Between>, String> {
+    let read = |word: &String| word.parse().map_err(|e| format!("--between: {e}"));
+    args.between.iter().map(read).collect()
 }
 
 /// Who takes part on each tier.
@@ -158,6 +178,12 @@ fn lineups(args: &BenchCryptoArgs, plan: &Plan) -> anyhow::Result<Vec<Lineup>> {
     let optional = args.peer.is_empty();
     let openssl = match optional || wants("openssl") {
         true => excused(optional, OpenSsl::load(args.openssl.as_deref()))?,
+        false => None,
+    };
+    // What OpenSSL does between bursts it does whether it takes part or not.
+    let openssl_between = match between(args).map_err(Stop::usage)?.contains(&Between::OpenSsl) {
+        true if openssl.is_some() => openssl.clone(),
+        true => excused(false, OpenSsl::load(args.openssl.as_deref()))?,
         false => None,
     };
     let named: Option<Arch> = match args.peer_arch.as_str() {
@@ -181,7 +207,8 @@ fn lineups(args: &BenchCryptoArgs, plan: &Plan) -> anyhow::Result<Vec<Lineup>> {
             true => excused(optional, load())?,
             false => None,
         };
-        lineups.push(Lineup { cpu, tier, sha_ni, ipsec_mb, openssl: openssl.clone() });
+        let (openssl, openssl_between) = (openssl.clone(), openssl_between.clone());
+        lineups.push(Lineup { cpu, tier, sha_ni, ipsec_mb, openssl, openssl_between });
     }
     Ok(lineups)
 }
@@ -352,6 +379,30 @@ mod tests {
     }
 
     #[test]
+    fn each_point_is_measured_with_each_thing_between_bursts() {
+        let args = parse(&["--between", "none,pause", "--suite", "aes-128-gcm-16", "--keys", "1"]);
+        let tasks = tasks(&args).unwrap();
+        for pair in tasks.chunks(2) {
+            assert_eq!((pair[0].sizes, pair[0].direction), (pair[1].sizes, pair[1].direction));
+            assert_eq!([pair[0].between, pair[1].between], [Between::None, Between::Pause]);
+        }
+    }
+
+    #[test]
+    fn openssl_between_bursts_must_be_there() {
+        let args =
+            parse(&["--between", "openssl", "--peer", "none", "--openssl", "/nowhere/lib.so"]);
+        let error = lineups(&args, &Plan::new(&args).unwrap()).unwrap_err().to_string();
+        assert!(error.contains("apt install"), "{error}");
+        if let Err(error) = OpenSsl::load(None) {
+            return println!("SKIPPED: {error}");
+        }
+        let args = parse(&["--between", "openssl", "--peer", "none"]);
+        let lineups = lineups(&args, &Plan::new(&args).unwrap()).unwrap();
+        assert!(lineups[0].openssl.is_none() && lineups[0].openssl_between.is_some());
+    }
+
+    #[test]
     fn wrong_arguments_are_told_what_is_right() {
         for (words, said) in [
             (&["--suite", "rot13"][..], "--suite list"),
@@ -363,6 +414,7 @@ mod tests {
             (&["--keys", "100000000000"], "use 1 to "),
             (&["--burst", "257"], "1 to 256"),
             (&["--time", "0"], "at most 3600"),
+            (&["--between", "lunch"], "none, openssl, pause, memory, syscalls"),
             (&["--sizes", "none", "--mix", "none"], "nothing is left"),
         ] {
             let error = Plan::new(&parse(words)).err().unwrap();

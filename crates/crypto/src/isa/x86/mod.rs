@@ -33,8 +33,8 @@ mod wipe;
 pub(crate) use hash::HashKernel;
 pub(crate) use record::RecordKernel;
 pub(crate) use tables::Tables;
-pub(crate) use token::is_by_amd;
 use token::{AesNi, AesSha, Avx, Avx2, Avx512, Door, ShaNi, Vaes256, Vaes512, WideSha};
+pub(crate) use token::{is_by_amd, sleepers_mhz};
 
 use crate::{
     KeyBits, Tier,
@@ -44,6 +44,7 @@ use crate::{
     op::Op,
     pass::{ChaChaJob, ChaChaState, GmacJob, chacha_parts::Pads},
     trace,
+    wide_units::Width,
 };
 
 /// The tiers of this machine that were not denied.
@@ -227,7 +228,28 @@ impl Kernel {
 
     /// Seals or opens with ChaCha20-Poly1305; the tags stay in the jobs.
     pub(crate) fn chacha20_poly1305(self, seal: bool, jobs: &mut [ChaChaJob<'_>]) {
+        trace::width(self.chacha_width(), jobs.len());
         without_vaes256!(self, |token| chacha::burst(token, seal, jobs));
+    }
+
+    /// The registers that ChaCha20 has lanes in.
+    pub(crate) fn chacha_width(self) -> Width {
+        match self {
+            Self::AesNi(_) | Self::Avx(_) => Width::W128,
+            Self::Avx2(_) | Self::Vaes256(_) => Width::W256,
+            Self::Avx512(_) | Self::Vaes512(_) => Width::W512,
+        }
+    }
+
+    /// The best kernel of registers of 128 bits among those that its tier builds on.
+    pub(crate) fn narrow(self) -> Self {
+        match self {
+            Self::AesNi(_) | Self::Avx(_) => self,
+            Self::Avx2(proof) => Self::Avx(proof.avx()),
+            Self::Avx512(proof) => Self::Avx(proof.avx2().avx()),
+            Self::Vaes256(proof) => Self::Avx(proof.avx2().avx()),
+            Self::Vaes512(proof) => Self::Avx(proof.avx512().avx2().avx()),
+        }
     }
 
     /// Seals or opens the first part of a message; the job gets no tag.

@@ -19,7 +19,7 @@ fn hashers(alg: HashAlg) -> Vec<Hasher> {
     }
     let denied = std::env::var(Cpu::DENY_VARIABLE).unwrap_or_default();
     let without = Cpu::without(&format!("{denied},{}", Cpu::SHA_NI)).unwrap();
-    let choose = |cpu: Cpu| cpu.tiers().map(move |tier| Hasher::choose(cpu.proofs(), tier, alg));
+    let choose = |cpu: Cpu| cpu.tiers().map(move |tier| Hasher::choose(&cpu, tier, alg));
     choose(cpu).chain(choose(without)).collect()
 }
 

@@ -20,7 +20,7 @@ use super::{
     Proofs,
     token::{AesNi, Avx, Avx2, Avx512, Door, ShaNi, Task},
 };
-use crate::{HashAlg, Tier, block::HmacKey, pass::HmacJob};
+use crate::{HashAlg, Tier, block::HmacKey, pass::HmacJob, trace, wide_units::Width};
 
 /// Kernels that compute HMACs.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +53,10 @@ impl HashKernel {
             Tier::Avx2 | Tier::Vaes256 => proofs.avx2.map(Vectors::Avx2),
             Tier::Avx512 | Tier::Vaes512 => proofs.avx512.map(Vectors::Avx512),
         }?;
+        Some(Self::of(vectors, proofs.sha_ni, alg))
+    }
+
+    fn of(vectors: Vectors, sha_ni: Option<ShaNi>, alg: HashAlg) -> Self {
         // Where, as measured, a register of messages takes no longer than pairs of them.
         let most = match (alg, vectors) {
             (HashAlg::Md5 | HashAlg::Sha384 | HashAlg::Sha512, _) => 0,
@@ -60,7 +64,30 @@ impl HashKernel {
             (_, Vectors::Avx512(_)) => 4,
             _ => usize::MAX,
         };
-        Some(Self { vectors, sha_ni: proofs.sha_ni.map(|token| (token, most)) })
+        Self { vectors, sha_ni: sha_ni.map(|token| (token, most)) }
+    }
+
+    /// The fastest for `alg` with registers of 128 bits.
+    pub(crate) fn narrow(self, alg: HashAlg) -> Self {
+        let vectors = match self.vectors {
+            Vectors::Avx2(token) => Vectors::Avx(token.avx()),
+            Vectors::Avx512(token) => Vectors::Avx(token.avx2().avx()),
+            narrow => narrow,
+        };
+        Self::of(vectors, self.sha_ni.map(|(token, _)| token), alg)
+    }
+
+    /// The registers that a burst of so many messages is hashed in.
+    pub(crate) fn width(self, alg: HashAlg, messages: usize) -> Width {
+        let few =
+            if matches!(alg, HashAlg::Sha384 | HashAlg::Sha512) { FEW_LONG } else { FEW_SHORT };
+        match self.vectors {
+            _ if self.takes_two(messages) => Width::W128,
+            Vectors::AesNi(_) | Vectors::Avx(_) => Width::W128,
+            Vectors::Avx2(_) => Width::W256,
+            Vectors::Avx512(_) if messages <= few => Width::W256,
+            Vectors::Avx512(_) => Width::W512,
+        }
     }
 
     /// The instructions, and how many messages of a long burst go side by side.
@@ -127,6 +154,7 @@ impl HashKernel {
 
     /// Leaves the whole MAC of each job in its `tag`.
     pub(crate) fn hmac(self, alg: HashAlg, jobs: &mut [HmacJob<'_>]) {
+        trace::width(self.width(alg, jobs.len()), jobs.len());
         let vectors = self.vectors;
         let sha_ni = self.sha_ni.filter(|&(_, most)| jobs.len() <= most);
         match (alg, sha_ni) {
@@ -197,9 +225,13 @@ impl<E: Engine<64>> Task<ShaNi> for Extension<'_, '_, E> {
     }
 }
 
+/// So many messages of hashes with 32-bit words, and with 64-bit words, fill no more than 256 bits.
+const FEW_SHORT: usize = 8;
+const FEW_LONG: usize = 4;
+
 /// A burst under a hash of 32-bit words, and under one of 64-bit words.
 macro_rules! burst {
-    ($name:ident, $block:literal, $x:ident, $y:ident, $y_plus:ident, $z:ident) => {
+    ($name:ident, $block:literal, $few:ident, $x:ident, $y:ident, $y_plus:ident, $z:ident) => {
         /// Its lanes decide on the registers.
         struct $name<'r, 'j, H, const L: usize> {
             /// Words of a digest.
@@ -233,7 +265,7 @@ macro_rules! burst {
                         $name::<H, { $y::LANES }>::enter(token, digest, jobs);
                     }
                     // On few messages, narrow registers are faster: they can use one more port.
-                    Vectors::Avx512(token) if jobs.len() <= 512 / $block => {
+                    Vectors::Avx512(token) if jobs.len() <= $few => {
                         $name::<H, { $y_plus::LANES }>::enter(token, digest, jobs);
                     }
                     Vectors::Avx512(token) => {
@@ -262,5 +294,5 @@ macro_rules! burst {
     };
 }
 
-burst!(Short, 64, X4, Y8, Y8Plus, Z16);
-burst!(Long, 128, X2, Y4, Y4Plus, Z8);
+burst!(Short, 64, FEW_SHORT, X4, Y8, Y8Plus, Z16);
+burst!(Long, 128, FEW_LONG, X2, Y4, Y4Plus, Z8);
