@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use crate::{
     KeyBits, OpenOp, SealOp, Tier, family,
     isa::Kernel,
-    key::Schedule,
+    key::{Key, Schedule},
     op::Op,
     secret::{depth, wipe_below, wipe_message},
 };
@@ -90,14 +90,25 @@ impl Cut {
     /// The tables of many keys must still be near when the chunk that they were fetched for is worked on.
     fn of<'a, O: Op<'a>>(ops: &[O]) -> Self {
         let near = ops.get(..16).unwrap_or(ops);
-        let [first, ..] = near else { return Self { size: CHUNK, classes: 0 } };
-        let like_first = near.iter().filter(|op| ptr::eq(op.key(), first.key())).count();
-        if 8 * like_first > near.len() {
+        if are_few(near.iter().map(|op| op.key())) {
             Self { size: CHUNK, classes: LENGTH_CLASSES - 1 }
         } else {
             Self { size: WORD, classes: SHORT_BLOCKS + 1 }
         }
     }
+}
+
+/// Whether these seem to be a few keys again and again, by how often the first one is among them.
+#[inline(always)]
+pub(crate) fn are_few<'k>(keys: impl Iterator<Item = &'k Key>) -> bool {
+    let mut keys = keys.peekable();
+    let first = keys.peek().map(|key| ptr::from_ref(*key));
+    let (mut all, mut like_first) = (0, 0);
+    for key in keys {
+        all += 1;
+        like_first += usize::from(first == Some(ptr::from_ref(key)));
+    }
+    8 * like_first > all
 }
 
 /// Runs a burst of one at once, if it is of AES-GCM: there is nothing to sort.

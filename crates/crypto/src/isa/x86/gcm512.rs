@@ -36,7 +36,7 @@ use super::{
     token::{Door, Task, Vaes512},
 };
 use crate::{
-    burst::{CHUNK, MOST_ROWS, SHORT_BLOCKS, Slot},
+    burst::{CHUNK, MOST_ROWS, SHORT_BLOCKS, Slot, are_few},
     op::{Op, Parts},
 };
 
@@ -75,17 +75,11 @@ pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
             let rest = gcm_lanes::run(v, blocks, slots);
             run_apart(v, rest);
         }
-        ..=ROWS_MOST if has_few_keys(slots) => run_by_key(v, slots),
+        ..=ROWS_MOST if slots.len() > 4 && are_few(slots.iter().flatten().map(|op| op.key())) => {
+            run_by_key(v, slots);
+        }
         _ => run_apart(v, slots),
     }
-}
-
-/// Whether the operations seem to have so few keys that most of them make fours of one key.
-fn has_few_keys<'a, O: Op<'a>>(slots: &[Slot<'_, O>]) -> bool {
-    let mut ops = slots.iter().flatten();
-    let Some(first) = ops.next() else { return false };
-    let like_first = 1 + ops.filter(|op| ptr::eq(op.key(), first.key())).count();
-    slots.len() > 4 && 8 * like_first >= slots.len()
 }
 
 /// Blocks of the longest packets that go in fours.

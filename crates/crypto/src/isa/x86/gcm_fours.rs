@@ -37,7 +37,7 @@ use crate::{
 const LANES: usize = 4;
 
 /// Bytes of a row.
-const ROW: usize = 64;
+pub(super) const ROW: usize = 64;
 
 /// Operations that go together.
 type Four<'o, O> = [Slot<'o, O>; LANES];
@@ -49,7 +49,7 @@ type Each = [Z; LANES];
 const STRETCH: usize = POWERS / 4;
 
 /// Counters 2 to 5, those of a packet's first row.
-static COUNTERS: Quad = {
+pub(super) static COUNTERS: Quad = {
     let mut counters = Quad([[0; 16]; 4]);
     let mut i = 0;
     while i < 4 {
@@ -159,23 +159,30 @@ impl<'a, O: Op<'a>, const R: usize, const END: u8, const SHORT: bool> Task<Vaes5
         let Some([Some(first), ..]) = self.0.first() else { return };
         let Some(tables) = first.key().tables() else { return };
         if SHORT {
-            let changes = [change(v, tables, 0), change(v, tables, 1)];
-            let key = Key::<R, END> { v, tables, changes: &changes, tag: tag_change(v, tables) };
-            if O::SEAL { key.seal_short(self.0) } else { key.open::<O, true>(self.0) }
+            self.run_with(v, tables, &mut [v.zero4(); 2]);
         } else {
-            let mut changes = [v.zero4(); MOST_ROWS + 2];
             let rows = (first.data_len() / ROW + 2).min(MOST_ROWS + 2);
-            for row in 0..rows {
-                changes[row] = change(v, tables, row);
-            }
-            let key = Key::<R, END> { v, tables, changes: &changes, tag: tag_change(v, tables) };
-            if O::SEAL {
-                key.seal(self.0)
-            } else {
-                key.open::<O, false>(self.0)
-            }
-            wipe(&mut changes[..rows], v.zero4());
+            self.run_with(v, tables, &mut [v.zero4(); MOST_ROWS + 2][..rows]);
         }
+    }
+}
+
+impl<'a, O: Op<'a>, const R: usize, const END: u8, const SHORT: bool>
+    Fours<'_, '_, O, R, END, SHORT>
+{
+    /// The same with room for what the counters of each row change.
+    #[inline(always)]
+    fn run_with(self, v: Vaes512, tables: &Tables, changes: &mut [Z]) {
+        for row in 0..changes.len() {
+            changes[row] = change(v, tables, row);
+        }
+        let key = Key::<R, END, SHORT> { v, tables, changes, tag: tag_change(v, tables) };
+        if O::SEAL {
+            key.seal(self.0)
+        } else {
+            key.open(self.0)
+        }
+        wipe(changes, v.zero4());
     }
 }
 
@@ -201,7 +208,7 @@ fn change_by(v: Vaes512, tables: &Tables, counters: Z) -> Z {
 
 /// A key that four packets share.
 #[derive(Clone, Copy)]
-struct Key<'t, const R: usize, const END: u8> {
+struct Key<'t, const R: usize, const END: u8, const SHORT: bool> {
     v: Vaes512,
     tables: &'t Tables,
     /// What the counters of each row change of the state behind round 1.
@@ -319,7 +326,7 @@ impl Beside<'_, '_> {
     fn add(self, v: Vaes512, sums: &mut [Sum192; LANES], p: usize) {
         let factor = match self.by {
             By::Alike(factor) => factor,
-            By::Windows(windows) => Factor::window(v, windows[p].whole, windows[p].divided),
+            By::Windows(windows) => Factor::window(v, windows[p]),
         };
         sums[p].add(v, self.rows[p], factor);
     }
@@ -349,12 +356,11 @@ macro_rules! each {
     };
 }
 
-impl<'t, const R: usize, const END: u8> Key<'t, R, END> {
+impl<'t, const R: usize, const END: u8, const SHORT: bool> Key<'t, R, END, SHORT> {
     /// H to the power of `n`, alike in all lanes.
     #[inline(always)]
     fn power(&self, n: usize) -> Factor {
-        let tables = self.tables;
-        Factor::alike(self.v, &tables.powers[POWERS - n], &tables.divided[POWERS - n])
+        Factor::alike(self.v, self.tables.window(n))
     }
 
     #[inline(always)]
@@ -363,10 +369,9 @@ impl<'t, const R: usize, const END: u8> Key<'t, R, END> {
         let [Some(a), Some(b), Some(c), Some(d)] = ops else { return None };
         let (a, b, c, d) = (a.parts(), b.parts(), c.parts(), d.parts());
         let counters = [v.load(a.counter), v.load(b.counter), v.load(c.counter), v.load(d.counter)];
-        let same = |of: fn(&Parts<'_>) -> usize| {
-            (of(&b) ^ of(&a)) | (of(&c) ^ of(&a)) | (of(&d) ^ of(&a)) == 0
-        };
-        let lengths = if same(|parts| parts.data.len()) && same(|parts| parts.aad_len) {
+        let (len, aad_len) = (a.data.len(), a.aad_len);
+        let is_alike = |parts: &Parts<'_>| parts.data.len() == len && parts.aad_len == aad_len;
+        let lengths = if is_alike(&b) && is_alike(&c) && is_alike(&d) {
             v.repeat4(length(v, &a))
         } else {
             v.unite4([length(v, &a), length(v, &b), length(v, &c), length(v, &d)])
@@ -426,6 +431,14 @@ impl<'t, const R: usize, const END: u8> Key<'t, R, END> {
         }
     }
 
+    /// The last round of four rows, and their texts: what becomes of them.
+    #[inline(always)]
+    fn last_round(&self, states: &Each, input: &Each) -> Each {
+        let v = self.v;
+        let key = v.table4(&self.tables.last);
+        each!(P => v.aes_last4(states[P], v.xor4(key, input[P])))
+    }
+
     /// Encrypts full rows at `row`, and hashes others beside them. Returns the ciphertext as it is hashed.
     #[inline(always)]
     fn seal_row(
@@ -440,14 +453,11 @@ impl<'t, const R: usize, const END: u8> Key<'t, R, END> {
         let Some(bytes) = texts.row(row) else { return *beside.rows };
         let mut states = each!(P => v.xor4(start.states[P], change));
         self.rounds(&mut states, beside, sums);
-        let key = v.table4(&self.tables.last);
+        let output = self.last_round(&states, &each!(P => v.load4(bytes[P])));
         for p in 0..LANES {
-            states[p] = v.aes_last4(states[p], v.xor4(key, v.load4(bytes[p])));
+            v.store4(bytes[p], output[p]);
         }
-        for p in 0..LANES {
-            v.store4(bytes[p], states[p]);
-        }
-        each!(P => v.reverse4(states[P]))
+        each!(P => v.reverse4(output[P]))
     }
 
     /// Decrypts full rows at `row`, which are hashed meanwhile with what `hash` is so far.
@@ -466,12 +476,9 @@ impl<'t, const R: usize, const END: u8> Key<'t, R, END> {
         let rows = each!(P => v.xor4(v.reverse4(input[P]), hash[P]));
         let mut states = each!(P => v.xor4(start.states[P], change));
         self.rounds(&mut states, Beside { rows: &rows, by }, sums);
-        let key = v.table4(&self.tables.last);
+        let output = self.last_round(&states, &input);
         for p in 0..LANES {
-            states[p] = v.aes_last4(states[p], v.xor4(key, input[p]));
-        }
-        for p in 0..LANES {
-            v.store4(bytes[p], states[p]);
+            v.store4(bytes[p], output[p]);
         }
     }
 
@@ -490,17 +497,12 @@ impl<'t, const R: usize, const END: u8> Key<'t, R, END> {
         let bytes = &mut texts.last;
         let input = each!(P => v.load_some4(bytes[P]));
         let windows = each!(P => self.tables.window(blocks_of_row(bytes[P]) + 1));
-        let mut states = [
-            v.xor4(start.states[0], change),
-            v.xor4(start.states[1], change),
-            v.xor4(start.states[2], change),
-            v.xor4(start.states[3], change),
-            v.xor4(start.lanes, self.tag),
-        ];
+        let [a, b, c, d] = each!(P => v.xor4(start.states[P], change));
+        let mut states = [a, b, c, d, v.xor4(start.lanes, self.tag)];
         self.last_rounds::<O, 5>(&mut states, (&input, windows), beside, sums);
-        let key = v.table4(&self.tables.last);
-        let output = each!(P => v.aes_last4(states[P], v.xor4(key, input[P])));
-        let masks = v.aes_last4(states[4], key);
+        let [a, b, c, d, tag] = states;
+        let output = self.last_round(&[a, b, c, d], &input);
+        let masks = v.aes_last4(tag, v.table4(&self.tables.last));
         for p in 0..LANES {
             v.store_some4(bytes[p], output[p]);
         }
@@ -522,14 +524,9 @@ impl<'t, const R: usize, const END: u8> Key<'t, R, END> {
         let Some((bytes, rest)) = texts.full() else { return self.nothing() };
         let input = each!(P => v.load4(bytes[P]));
         let windows = [self.tables.window(if END == BLOCK { 6 } else { 5 }); LANES];
-        let mut states = [
-            v.xor4(start.states[0], change),
-            v.xor4(start.states[1], change),
-            v.xor4(start.states[2], change),
-            v.xor4(start.states[3], change),
-            v.xor4(start.lanes, self.tag),
-            v.xor4(start.lanes, v.spread4::<0>(next)),
-        ];
+        let [a, b, c, d] = each!(P => v.xor4(start.states[P], change));
+        let tag = v.xor4(start.lanes, self.tag);
+        let mut states = [a, b, c, d, tag, v.xor4(start.lanes, v.spread4::<0>(next))];
         let mut behind = v.zero4();
         if END == BLOCK {
             behind = v.unite4(each!(P => v.load_some(rest[P])));
@@ -537,15 +534,16 @@ impl<'t, const R: usize, const END: u8> Key<'t, R, END> {
         } else if let Some(states) = states.first_chunk_mut() {
             self.last_rounds::<O, 5>(states, (&input, windows), beside, sums);
         }
+        let [a, b, c, d, tag, after] = states;
+        let output = self.last_round(&[a, b, c, d], &input);
         let key = v.table4(&self.tables.last);
-        let output = each!(P => v.aes_last4(states[P], v.xor4(key, input[P])));
-        let masks = v.aes_last4(states[4], key);
+        let masks = v.aes_last4(tag, key);
         for p in 0..LANES {
             v.store4(bytes[p], output[p]);
         }
         let mut block = v.zero4();
         if END == BLOCK {
-            let output = v.aes_last4(states[5], v.xor4(key, behind));
+            let output = v.aes_last4(after, v.xor4(key, behind));
             let blocks = v.blocks_of4(output);
             for p in 0..LANES {
                 v.store_some(rest[p], blocks[p]);
@@ -628,32 +626,6 @@ impl<'t, const R: usize, const END: u8> Key<'t, R, END> {
         Last { rows: [zero; LANES], masks: zero, block: zero, windows }
     }
 
-    /// Four packets of one row.
-    #[inline(always)]
-    fn seal_short<'a, O: Op<'a>>(&self, fours: &mut [Four<'_, O>]) {
-        let v = self.v;
-        let zero = [Sum192::zero(v); LANES];
-        let mut pending: Option<(Last<'t>, Z, &mut Four<'_, O>)> = None;
-        let mut before = self.nothing();
-        for ops in fours {
-            let Some(start) = self.start(ops) else { continue };
-            let Some(mut texts) = Self::texts(ops, 0) else { continue };
-            let beside = Beside { rows: &before.rows, by: By::Windows(before.windows) };
-            let mut sums = zero;
-            let mut last = self.last_row::<O>(&start, 0, &mut texts, beside, &mut sums);
-            last.rows = with_aad(v, last.rows, start.aad);
-            if let Some((last, lengths, ops)) = pending.take() {
-                self.finish((&last, lengths), sums, ops);
-            }
-            before = last;
-            pending = Some((last, start.lengths, ops));
-        }
-        if let Some((last, lengths, ops)) = pending {
-            self.finish_last((&last, lengths), zero, ops);
-        }
-    }
-
-    /// Four packets of two rows or more.
     #[inline(always)]
     fn seal<'a, O: Op<'a>>(&self, fours: &mut [Four<'_, O>]) {
         let v = self.v;
@@ -661,69 +633,82 @@ impl<'t, const R: usize, const END: u8> Key<'t, R, END> {
         let mut pending =
             Pending { last: self.nothing(), sums: zero, lengths: v.zero4(), ops: None };
         for ops in fours {
-            let Some(Some(op)) = ops.first() else { continue };
-            let front = rows_in_front(op.data_len(), END == BLOCK);
+            let Some(front) = Self::front(ops) else { continue };
             let Some(start) = self.start(ops) else { continue };
             let Some(mut texts) = Self::texts(ops, front) else { continue };
             let texts = &mut texts;
-            let Some(&first) = self.changes.first() else { continue };
             let before = Beside { rows: &pending.last.rows, by: By::Windows(pending.last.windows) };
-            let rows = self.seal_row(&start, (0, first), texts, before, &mut pending.sums);
-            if let Some(ops) = pending.ops.take() {
-                self.finish((&pending.last, pending.lengths), pending.sums, ops);
-            }
-            let mut rows = with_aad(v, rows, start.aad);
             let mut sums = zero;
-            let mut left = (front + STRETCH - 2) % STRETCH + 1;
-            for row in 1..front {
-                let Some(&change) = self.changes.get(row) else { break };
-                let beside = Beside { rows: &rows, by: By::Alike(self.power(4 * left)) };
-                rows = self.seal_row(&start, (row, change), texts, beside, &mut sums);
-                left -= 1;
-                if left == 0 {
-                    rows = each!(P => v.xor4(rows[P], sums[P].reduce(v)));
-                    sums = zero;
-                    left = STRETCH;
-                }
-            }
-            let beside = Beside { rows: &rows, by: By::Windows(self.windows_before(texts)) };
-            let last = self.last_row::<O>(&start, front, texts, beside, &mut sums);
+            let last = if SHORT {
+                let last = self.last_row::<O>(&start, 0, texts, before, &mut pending.sums);
+                pending.finish(self);
+                Last { rows: with_aad(v, last.rows, start.aad), ..last }
+            } else {
+                let Some(&first) = self.changes.first() else { continue };
+                let rows = self.seal_row(&start, (0, first), texts, before, &mut pending.sums);
+                pending.finish(self);
+                let rows = with_aad(v, rows, start.aad);
+                let rows = self.seal_front(&start, front, texts, rows, &mut sums);
+                let beside = Beside { rows: &rows, by: By::Windows(self.windows_before(texts)) };
+                self.last_row::<O>(&start, front, texts, beside, &mut sums)
+            };
             pending = Pending { last, sums, lengths: start.lengths, ops: Some(ops) };
         }
-        if let Pending { last, sums, lengths, ops: Some(ops) } = pending {
-            self.finish_last((&last, lengths), sums, ops);
-        }
-    }
-
-    /// Ends four packets whose last rows are to be hashed.
-    #[inline(always)]
-    fn finish_last<'a, O: Op<'a>>(
-        &self,
-        (last, lengths): (&Last<'_>, Z),
-        mut sums: [Sum192; LANES],
-        ops: &mut Four<'_, O>,
-    ) {
-        let beside = Beside { rows: &last.rows, by: By::Windows(last.windows) };
+        let beside = Beside { rows: &pending.last.rows, by: By::Windows(pending.last.windows) };
         for p in 0..LANES {
-            beside.add(self.v, &mut sums, p);
+            beside.add(v, &mut pending.sums, p);
         }
-        self.finish((last, lengths), sums, ops);
+        pending.finish(self);
+    }
+
+    /// Seals the rows from the second to the last but one. Each is hashed beside the next one, the first of `rows`;
+    /// returns those that are not hashed yet.
+    #[inline(always)]
+    fn seal_front(
+        &self,
+        start: &Start,
+        front: usize,
+        texts: &mut Texts<'_>,
+        rows: Each,
+        sums: &mut [Sum192; LANES],
+    ) -> Each {
+        let v = self.v;
+        let mut rows = rows;
+        let mut left = first_stretch(front);
+        for row in 1..front {
+            let Some(&change) = self.changes.get(row) else { break };
+            let beside = Beside { rows: &rows, by: By::Alike(self.power(4 * left)) };
+            rows = self.seal_row(start, (row, change), texts, beside, sums);
+            left -= 1;
+            if left == 0 {
+                rows = each!(P => v.xor4(rows[P], sums[P].reduce(v)));
+                *sums = [Sum192::zero(v); LANES];
+                left = STRETCH;
+            }
+        }
+        rows
+    }
+
+    /// How many rows are in front of the last one.
+    #[inline(always)]
+    fn front<'a, O: Op<'a>>(ops: &Four<'_, O>) -> Option<usize> {
+        let first = ops.first()?.as_ref()?;
+        Some(if SHORT { 0 } else { rows_in_front(first.data_len(), END == BLOCK) })
     }
 
     #[inline(always)]
-    fn open<'a, O: Op<'a>, const SHORT: bool>(&self, fours: &mut [Four<'_, O>]) {
+    fn open<'a, O: Op<'a>>(&self, fours: &mut [Four<'_, O>]) {
         let v = self.v;
         let zero = [Sum192::zero(v); LANES];
         for ops in fours {
-            let Some(Some(op)) = ops.first() else { continue };
-            let front = if SHORT { 0 } else { rows_in_front(op.data_len(), END == BLOCK) };
+            let Some(front) = Self::front(ops) else { continue };
             let Some(start) = self.start(ops) else { continue };
             let Some(mut texts) = Self::texts(ops, front) else { continue };
             let texts = &mut texts;
             let mut sums = zero;
             let mut hash = with_aad(v, [v.zero4(); LANES], start.aad);
             if !SHORT {
-                let mut left = (front + STRETCH - 2) % STRETCH + 1;
+                let mut left = first_stretch(front);
                 for row in 0..front - 1 {
                     let Some(&change) = self.changes.get(row) else { break };
                     let by = By::Alike(self.power(4 * left));
@@ -747,6 +732,28 @@ impl<'t, const R: usize, const END: u8> Key<'t, R, END> {
             self.finish((&last, start.lengths), sums, ops);
         }
     }
+}
+
+impl<O> Pending<'_, '_, '_, O> {
+    /// Ends the packets, whose sums are complete; nothing in front of the first four.
+    #[inline(always)]
+    fn finish<'a, const R: usize, const END: u8, const SHORT: bool>(
+        &mut self,
+        key: &Key<'_, R, END, SHORT>,
+    ) where
+        O: Op<'a>,
+    {
+        if let Some(ops) = self.ops.take() {
+            key.finish((&self.last, self.lengths), self.sums, ops);
+        }
+    }
+}
+
+/// How many rows are weighted together at first, so that what is left in front of the last two rows makes whole
+/// stretches.
+#[inline(always)]
+fn first_stretch(front: usize) -> usize {
+    (front + STRETCH - 2) % STRETCH + 1
 }
 
 /// Blocks of a last row, or as many as a row has.

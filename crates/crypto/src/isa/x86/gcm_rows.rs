@@ -14,8 +14,9 @@
 
 use super::{
     aad,
+    gcm_fours::{COUNTERS, ROW},
     lanes::{B, Lanes},
-    lanes512::{Quad, Z},
+    lanes512::Z,
     sum192::{Factor, Sum192},
     tables::{Sum, Tables},
     tag,
@@ -26,9 +27,6 @@ use crate::{
     op::{Op, Parts},
 };
 
-/// Bytes of a row.
-const ROW: usize = 64;
-
 /// Rows of a step.
 const STEP: usize = 4;
 
@@ -37,17 +35,6 @@ const LAST: usize = 5;
 
 /// Bytes of the longest text: its counters and those of the lanes behind it are below 256.
 pub(super) const MOST: usize = 16 * 248;
-
-/// Counters 2 to 5, those of a packet's first row.
-static COUNTERS: Quad = {
-    let mut counters = Quad([[0; 16]; 4]);
-    let mut i = 0;
-    while i < 4 {
-        counters.0[i][15] = i as u8 + 2;
-        i += 1;
-    }
-    counters
-};
 
 /// Runs those of one class's operations that have at most [`MOST`] bytes.
 pub(super) fn run<'a, O: Op<'a>>(v: Vaes512, slots: &mut [Slot<'_, O>]) {
@@ -152,7 +139,7 @@ fn add_row<const N: usize>(
     blocks: usize,
 ) {
     let window = tables.window(4 * (N - 1 - i) + blocks + 1);
-    sum.add(v, row, Factor::window(v, window.whole, window.divided));
+    sum.add(v, row, Factor::window(v, window));
 }
 
 /// What stays the same throughout a packet.
@@ -175,7 +162,8 @@ struct State {
     counters: Z,
     /// The rows to be hashed, the hash so far being part of the first.
     rows: [Z; STEP],
-    /// The hash so far of what is opened.
+    /// What is added to the first row of what comes: the hash so far of what is opened, of additional data alone where
+    /// nothing is.
     hash: Z,
 }
 
@@ -203,44 +191,39 @@ impl<'t, const R: usize> Packet<'t, R> {
         let last = if rows < 2 { rows } else { (rows - 2) % STEP + 2 };
         let (front, rest) = data.split_at_mut((rows - last) * ROW);
         let zero = v.zero4();
-        let mut state = State { counters: v.constant4(&COUNTERS), rows: [zero; STEP], hash: zero };
-        let first = v.to_first4(self.aad);
+        let hash = v.to_first4(self.aad);
+        let mut state = State { counters: v.constant4(&COUNTERS), rows: [zero; STEP], hash };
         let mut steps = front.as_chunks_mut::<ROW>().0.as_chunks_mut::<STEP>().0.iter_mut();
-        if O::SEAL {
-            if let Some(step) = steps.next() {
-                self.seal_step::<false>(step, &mut state);
-                state.rows[0] = v.xor4(state.rows[0], first);
-                for step in steps {
-                    self.seal_step::<true>(step, &mut state);
-                }
-                match last {
-                    2 => self.last_step::<O, 2, true>(rest, &mut state, zero),
-                    3 => self.last_step::<O, 3, true>(rest, &mut state, zero),
-                    4 => self.last_step::<O, 4, true>(rest, &mut state, zero),
-                    _ => self.last_step::<O, LAST, true>(rest, &mut state, zero),
-                }
-            } else {
-                match last {
-                    1 => self.last_step::<O, 1, false>(rest, &mut state, first),
-                    2 => self.last_step::<O, 2, false>(rest, &mut state, first),
-                    3 => self.last_step::<O, 3, false>(rest, &mut state, first),
-                    4 => self.last_step::<O, 4, false>(rest, &mut state, first),
-                    _ => self.last_step::<O, LAST, false>(rest, &mut state, first),
-                }
-            }
-        } else {
-            state.hash = first;
+        if O::SEAL
+            && let Some(step) = steps.next()
+        {
+            self.seal_step::<false>(step, &mut state);
+            state.rows[0] = v.xor4(state.rows[0], hash);
             for step in steps {
-                self.open_step(step, &mut state);
+                self.seal_step::<true>(step, &mut state);
             }
-            let hash = state.hash;
-            match last {
-                1 => self.last_step::<O, 1, false>(rest, &mut state, hash),
-                2 => self.last_step::<O, 2, false>(rest, &mut state, hash),
-                3 => self.last_step::<O, 3, false>(rest, &mut state, hash),
-                4 => self.last_step::<O, 4, false>(rest, &mut state, hash),
-                _ => self.last_step::<O, LAST, false>(rest, &mut state, hash),
-            }
+            return self.any_last_step::<O, true>(last, rest, &mut state);
+        }
+        for step in steps {
+            self.open_step(step, &mut state);
+        }
+        self.any_last_step::<O, false>(last, rest, &mut state)
+    }
+
+    /// The last step, of `rows` rows.
+    #[inline(always)]
+    fn any_last_step<'a, O: Op<'a>, const HASH: bool>(
+        self,
+        rows: usize,
+        rest: &mut [u8],
+        state: &mut State,
+    ) -> End {
+        match rows {
+            1 => self.last_step::<O, 1, HASH>(rest, state),
+            2 => self.last_step::<O, 2, HASH>(rest, state),
+            3 => self.last_step::<O, 3, HASH>(rest, state),
+            4 => self.last_step::<O, 4, HASH>(rest, state),
+            _ => self.last_step::<O, LAST, HASH>(rest, state),
         }
     }
 
@@ -286,9 +269,7 @@ impl<'t, const R: usize> Packet<'t, R> {
     /// H to the power of `n`, alike in all lanes.
     #[inline(always)]
     fn power(self, n: usize) -> Factor {
-        let window = self.tables.window(n);
-        let ([whole, ..], [divided, ..]) = (window.whole, window.divided);
-        Factor::alike(self.v, whole, divided)
+        Factor::alike(self.v, self.tables.window(n))
     }
 
     #[inline(always)]
@@ -330,14 +311,12 @@ impl<'t, const R: usize> Packet<'t, R> {
         }
     }
 
-    /// The last `N` rows, of which the last one is not full; `hash` is added to the first one. If `HASH`, those in
-    /// front of them are to be hashed.
+    /// The last `N` rows, of which the last one is not full. If `HASH`, those in front of them are to be hashed.
     #[inline(always)]
     fn last_step<'a, O: Op<'a>, const N: usize, const HASH: bool>(
         self,
         rest: &mut [u8],
         state: &mut State,
-        hash: Z,
     ) -> End {
         let v = self.v;
         // The last row but one may lack some of its last bytes; the last one is empty then.
@@ -373,7 +352,7 @@ impl<'t, const R: usize> Packet<'t, R> {
                     row = v.xor4(row, lengths);
                 }
                 if i == 0 {
-                    row = v.xor4(row, hash);
+                    row = v.xor4(row, state.hash);
                 }
                 add_row::<N>(v, self.tables, &mut sum, row, i, blocks);
             }
@@ -381,11 +360,10 @@ impl<'t, const R: usize> Packet<'t, R> {
         let before = self.rounds::<N, HASH>(&mut states, &state.rows);
         let key = v.table4(&self.tables.last);
         let mut output = states;
-        for i in 0..N - 1 {
+        // The fourth lane of the last row has no text.
+        for i in 0..N {
             output[i] = v.aes_last4(states[i], v.xor4(key, input[i]));
         }
-        // The fourth lane has no text.
-        output[N - 1] = v.aes_last4(states[N - 1], v.xor4(key, input[N - 1]));
         for i in 0..full.len() {
             v.store4(&mut full[i], output[i]);
         }
@@ -409,7 +387,7 @@ impl<'t, const R: usize> Packet<'t, R> {
                 row = v.xor4(row, lengths);
             }
             if i == 0 {
-                row = v.xor4(row, if HASH { before } else { hash });
+                row = v.xor4(row, if HASH { before } else { state.hash });
             }
             rows[i] = row;
         }

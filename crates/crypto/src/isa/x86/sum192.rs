@@ -7,28 +7,29 @@
 use super::{
     lanes::{B, Lanes},
     lanes512::Z,
-    tables::{Block, FOLD},
+    tables::{FOLD, Window},
     token::Vaes512,
 };
 
 /// A power of H, and the same divided by x^64.
 #[derive(Clone, Copy)]
 pub(super) struct Factor {
-    pub(super) whole: Z,
-    pub(super) divided: Z,
+    whole: Z,
+    divided: Z,
 }
 
 impl Factor {
-    /// The same power in all lanes.
+    /// The highest power of a window in all lanes.
     #[inline(always)]
-    pub(super) fn alike(v: Vaes512, whole: &Block, divided: &Block) -> Self {
+    pub(super) fn alike(v: Vaes512, window: Window<'_>) -> Self {
+        let ([whole, ..], [divided, ..]) = (window.whole, window.divided);
         Self { whole: v.table4(whole), divided: v.table4(divided) }
     }
 
     /// A power for each lane.
     #[inline(always)]
-    pub(super) fn window(v: Vaes512, whole: &[Block; 4], divided: &[Block; 4]) -> Self {
-        Self { whole: v.window4(whole), divided: v.window4(divided) }
+    pub(super) fn window(v: Vaes512, window: Window<'_>) -> Self {
+        Self { whole: v.window4(window.whole), divided: v.window4(window.divided) }
     }
 }
 

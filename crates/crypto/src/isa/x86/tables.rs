@@ -35,7 +35,7 @@ pub(crate) struct Tables {
     /// H^20 down to H^1, then zeros: a window of blocks may reach past the end of the message.
     pub(super) powers: [Block; POWERS + 4],
     /// Each power divided by x^64, for products of 192 bits; see `sum192`.
-    pub(super) divided: [Block; POWERS + 4],
+    divided: [Block; POWERS + 4],
     /// The sum of both halves of each power, for Karatsuba's middle product.
     folds: [u64; POWERS + 4],
 }
