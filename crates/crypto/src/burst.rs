@@ -73,8 +73,9 @@ pub(crate) fn run<'a, O: Op<'a>>(ops: &mut [O]) {
     if others {
         family::run(ops, &mut widest);
     }
-    // Looking at all is cheaper than a branch in every kernel.
-    widest.wipe(others, ops.iter().fold(false, |any, op| any | op.is_forged()));
+    // Looking at all is cheaper than a branch in every kernel. What passes of other suites give away is in their jobs.
+    let leaves = |op: &O| op.is_forged() | (!others & op.is_unjudged());
+    widest.wipe(others, ops.iter().fold(false, |any, op| any | leaves(op)));
 }
 
 /// How a burst is cut and sorted.
@@ -154,7 +155,7 @@ impl Widest {
         }
     }
 
-    /// Wipes the vector registers. `forged` says whether a packet was, whose right tag may then lie
+    /// Wipes the vector registers. `forged` says whether a packet was or may be, whose right tag may then lie
     /// on the stack, where the compiler put it; `others`, whether there were other suites than AES-GCM.
     fn wipe(self, others: bool, forged: bool) {
         if let Some(kernel) = self.kernel {

@@ -609,6 +609,13 @@ pub(crate) trait Op<'a> {
         false
     }
 
+    /// Whether it was opened and its tag given away, so that nobody here knows whether it is authentic. Never,
+    /// where tags are compared.
+    #[inline(always)]
+    fn is_unjudged(&self) -> bool {
+        false
+    }
+
     /// Ends what was opened, once nothing is left to be decrypted: wipes what does not match, and
     /// gives the verdict.
     #[inline(always)]
@@ -730,6 +737,11 @@ impl<'a> Op<'a> for OpenOp<'a> {
     }
 
     #[inline(always)]
+    fn is_unjudged(&self) -> bool {
+        self.stage == Stage::Decrypted
+    }
+
+    #[inline(always)]
     fn conclude(&mut self) {
         match self.stage {
             Stage::Matches => self.stage = Stage::Authentic,
@@ -776,13 +788,23 @@ impl<'a> Op<'a> for OpenOp<'a> {
     }
 
     #[inline(always)]
-    fn settle(&mut self, matches: bool) {
-        if matches {
-            self.stage = Stage::Authentic;
-        } else {
-            self.data.fill(0);
-            self.stage = Stage::Forged;
+    fn place(&mut self) -> Option<&mut [u8; 16]> {
+        match &mut self.icv {
+            Icv::Compare(_) => None,
+            Icv::Give(to) => Some(to),
         }
+    }
+
+    #[inline(always)]
+    fn settle(&mut self, matches: bool) {
+        self.stage = match self.icv {
+            Icv::Give(_) => Stage::Decrypted,
+            Icv::Compare(_) if matches => Stage::Authentic,
+            Icv::Compare(_) => {
+                self.data.fill(0);
+                Stage::Forged
+            }
+        };
     }
 }
 

@@ -6,9 +6,13 @@ use crate::op::{Op, made_public};
 /// Ends an operation whose payload has been transformed: writes its ICV, or compares it.
 #[inline(always)]
 pub(super) fn finish<'a, L: Lanes, O: Op<'a>>(l: L, op: &mut O, tag: B) {
-    // A whole tag need not leave the register.
-    match op.expected().map(|expected| l.load(expected)) {
-        Some(expected) => op.settle(made_public(l.all_zero(l.xor(tag, expected)))),
-        None => op.finish(l.to_bytes(tag)),
+    // A whole tag need not leave the register, nor be left on the stack.
+    if let Some(expected) = op.expected().map(|expected| l.load(expected)) {
+        op.settle(made_public(l.all_zero(l.xor(tag, expected))));
+    } else if let Some(to) = op.place() {
+        l.store(to, tag);
+        op.settle(true);
+    } else {
+        op.finish(l.to_bytes(tag));
     }
 }
