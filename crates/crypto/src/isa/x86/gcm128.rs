@@ -111,9 +111,10 @@ fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Slot<'_, O>
         let m = Message::new(l, tables, counter);
         let mut states = m.first_states::<T>();
         if O::SEAL {
-            m.encrypt::<_, 0>(&mut states, T + 1, &mut Sum::zero(l), &Work::none(l));
             if let Some(before) = pending.take() {
-                before.finish::<L, T>(l);
+                before.finish::<L, T>(m, &mut states);
+            } else {
+                m.encrypt::<_, 0>(&mut states, T + 1, &mut Sum::zero(l), &Work::none(l));
             }
             let last = m.apply_tail::<O, T>(op.parts().data, &states);
             pending = Some(Pending { tables, mask: states[0], last, op });
@@ -128,17 +129,21 @@ fn short<'a, L: Lanes, O: Op<'a>, const T: usize>(l: L, slots: &mut [Slot<'_, O>
         }
     }
     if let Some(last) = pending {
-        last.finish::<L, T>(l);
+        let m = Message { l, tables: last.tables, seed: l.zero() };
+        last.finish::<L, T>(m, &mut [l.zero(); GROUP + 1]);
     }
 }
 
 impl<'a, O: Op<'a>> Pending<'_, '_, O> {
+    /// Hashes the packet and ends it, and encrypts the states of the next one meanwhile.
     #[inline(always)]
-    fn finish<L: Lanes, const T: usize>(self, l: L) {
+    fn finish<L: Lanes, const T: usize>(self, next: Message<'_, L>, states: &mut TailStates) {
+        let l = next.l;
         let Parts { aad, aad_len, data, .. } = self.op.parts();
         let mut sum = ends::<L, T>(l, self.tables, (aad, aad_len), data.len());
         let full = full_blocks::<T>(data).0;
-        Work::tail::<_, T>(l, self.tables, full, self.last).all::<_, T>(l, &mut sum);
+        let work = Work::tail::<_, T>(l, self.tables, full, self.last);
+        next.encrypt::<_, T>(states, T + 1, &mut sum, &work);
         let tag = l.xor(l.reverse(sum.reduce(l)), self.mask);
         tag::finish(l, self.op, tag);
     }
@@ -190,42 +195,6 @@ fn long<'a, L: Lanes, O: Op<'a>>(l: L, tables: &Tables, parts: Parts<'_>) -> B {
     // Counters wrap at 32 bits, which a payload of legal length never reaches.
     let counter = (count * GROUP) as u32 + 2;
     m.any_tail::<O>(rest, sum, last, counter)
-}
-
-/// The last blocks of a message, one to sixteen; returns the tag. `hash` is that of everything before
-/// them, and `counter` the first one's counter, 2 more than a multiple of 8.
-#[inline(always)]
-pub(super) fn rest<'a, L: Lanes, O: Op<'a>>(
-    l: L,
-    tables: &Tables,
-    start: &[u8; 16],
-    data: &mut [u8],
-    hash: B,
-    lengths: B,
-    counter: u32,
-) -> B {
-    let m = Message::new(l, tables, start);
-    let mut sum = Sum::of(l, lengths, tables.weight(1));
-    match data.split_first_chunk_mut::<{ 16 * GROUP }>() {
-        Some((group, tail)) if !tail.is_empty() => {
-            let Some((group, _)) = group.as_chunks_mut().0.split_first_chunk_mut::<GROUP>() else {
-                return hash;
-            };
-            if O::SEAL {
-                let mut states = m.states(counter);
-                m.encrypt::<_, 0>(&mut states, GROUP, &mut sum, &Work::none(l));
-                m.apply(group, &states);
-            } else {
-                m.open_group(group, counter, &mut sum, hash, tail.len().div_ceil(16) + 1);
-            }
-            let group = O::SEAL.then_some((&*group, hash));
-            m.any_tail::<O>(tail, sum, group, counter.wrapping_add(GROUP as u32))
-        }
-        _ => {
-            sum.add(l, hash, tables.weight(data.len().div_ceil(16) + 1));
-            m.any_tail::<O>(data, sum, None, counter)
-        }
-    }
 }
 
 /// Blocks to be hashed while counter blocks are encrypted.

@@ -123,23 +123,18 @@ impl<'a, O: Op<'a>> Pending<'_, '_, O> {
 
 #[inline(always)]
 fn add_rows<const N: usize>(v: Vaes512, tables: &Tables, sum: &mut Sum192, end: &End) {
+    let Some((whole, divided)) = tables.registers::<4, N>(first_power::<N>(end.blocks)) else {
+        return;
+    };
     for i in 0..N {
-        add_row::<N>(v, tables, sum, end.rows[i], i, end.blocks);
+        sum.add(v, end.rows[i], Factor::lanes(v, &whole[i], &divided[i]));
     }
 }
 
-/// Hashes row `i` of the last `N`, the last of which has so many blocks.
+/// The power of H for the first block of `N` rows, the last of which has so many blocks, and the lengths behind them.
 #[inline(always)]
-fn add_row<const N: usize>(
-    v: Vaes512,
-    tables: &Tables,
-    sum: &mut Sum192,
-    row: Z,
-    i: usize,
-    blocks: usize,
-) {
-    let window = tables.window(4 * (N - 1 - i) + blocks + 1);
-    sum.add(v, row, Factor::window(v, window));
+fn first_power<const N: usize>(blocks: usize) -> usize {
+    4 * (N - 1) + blocks + 1
 }
 
 /// What stays the same throughout a packet.
@@ -345,7 +340,9 @@ impl<'t, const R: usize> Packet<'t, R> {
         let mut sum = Sum192::zero(v);
         let blocks = end.len().min(48).div_ceil(16);
         let lengths = v.place4(0xf << (4 * blocks), self.lengths);
-        if !O::SEAL {
+        if !O::SEAL
+            && let Some((whole, divided)) = self.tables.registers::<4, N>(first_power::<N>(blocks))
+        {
             for i in (0..N).rev() {
                 let mut row = v.reverse4(input[i]);
                 if i == N - 1 {
@@ -354,7 +351,7 @@ impl<'t, const R: usize> Packet<'t, R> {
                 if i == 0 {
                     row = v.xor4(row, state.hash);
                 }
-                add_row::<N>(v, self.tables, &mut sum, row, i, blocks);
+                sum.add(v, row, Factor::lanes(v, &whole[i], &divided[i]));
             }
         }
         let before = self.rounds::<N, HASH>(&mut states, &state.rows);

@@ -40,6 +40,10 @@ impl Vaes256 {
         pub(super) first(a: Y) -> B = _mm256_castsi256_si128;
         /// The second block.
         pub(super) second(a: Y) -> B = _mm256_extracti128_si256::<1>;
+        /// The halves of each block exchanged.
+        pub(super) swap_halves_pair(a: Y) -> Y = _mm256_shuffle_epi32::<0x4e>;
+        /// The same word in all four places.
+        pub(super) fill_pair(word: i64) -> Y = _mm256_set1_epi64x;
         shuffle_pair(a: Y, order: Y) -> Y = _mm256_shuffle_epi8;
         four(d: i64, c: i64, b: i64, a: i64) -> Y = _mm256_set_epi64x;
     }
@@ -102,12 +106,6 @@ impl Vaes256 {
     pub(super) fn reverse_pair(self, a: Y) -> Y {
         let (high, low) = (0x0001_0203_0405_0607, 0x0809_0a0b_0c0d_0e0f);
         self.shuffle_pair(a, self.four(high, low, high, low))
-    }
-
-    /// Counters, each in the last word of its block.
-    #[inline(always)]
-    pub(super) fn counters_pair(self, second: i32, first: i32) -> Y {
-        self.join_pair(self.quad(second, 0, 0, 0), self.quad(first, 0, 0, 0))
     }
 
     /// The sum of both blocks.

@@ -7,7 +7,7 @@
 use super::{
     lanes::{B, Lanes},
     lanes512::Z,
-    tables::{FOLD, Window},
+    tables::{Block, FOLD, Window},
     token::Vaes512,
 };
 
@@ -29,7 +29,13 @@ impl Factor {
     /// A power for each lane.
     #[inline(always)]
     pub(super) fn window(v: Vaes512, window: Window<'_>) -> Self {
-        Self { whole: v.window4(window.whole), divided: v.window4(window.divided) }
+        Self::lanes(v, window.whole, window.divided)
+    }
+
+    /// The same of powers and of powers divided by x^64.
+    #[inline(always)]
+    pub(super) fn lanes(v: Vaes512, whole: &[Block; 4], divided: &[Block; 4]) -> Self {
+        Self { whole: v.window4(whole), divided: v.window4(divided) }
     }
 }
 

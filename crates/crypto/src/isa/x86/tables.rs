@@ -88,12 +88,6 @@ impl Tables {
         self.folds[POWERS - n] = halves.first().map_or(0, |half| u64::from_le_bytes(*half));
     }
 
-    /// H to the power of `n` and the next lower one; 20 is the most.
-    #[inline(always)]
-    pub(super) fn pair(&self, n: usize) -> Option<&[Block; 2]> {
-        self.powers.get(POWERS.checked_sub(n)?..)?.first_chunk()
-    }
-
     /// H to the power of `n` and the next lower ones, for 1 to 20.
     #[inline(always)]
     pub(super) fn window(&self, n: usize) -> Window<'_> {
@@ -103,6 +97,17 @@ impl Tables {
             (Some(whole), Some(divided)) => Window { whole, divided },
             _ => Window { whole: &[Block::ZERO; 4], divided: &[Block::ZERO; 4] },
         }
+    }
+
+    /// Powers of H from the power of `n` downwards, in `N` registers of `L` lanes, and the same divided by x^64.
+    #[inline(always)]
+    pub(super) fn registers<const L: usize, const N: usize>(
+        &self,
+        n: usize,
+    ) -> Option<(&Registers<L, N>, &Registers<L, N>)> {
+        let at = POWERS.checked_sub(n)?;
+        let whole = self.powers.get(at..)?.as_chunks().0.first_chunk()?;
+        Some((whole, self.divided.get(at..)?.as_chunks().0.first_chunk()?))
     }
 
     /// H to the power of `n` as a factor, for 1 to 20.
@@ -122,11 +127,22 @@ impl Tables {
 // No padding.
 const _: () = assert!(size_of::<Tables>() == 16 * (14 + 1 + 1) + 40 * (POWERS + 4));
 
+/// Powers of H, each the next lower one, `L` to a register.
+pub(super) type Registers<const L: usize, const N: usize> = [[Block; L]; N];
+
 /// Four powers of H, each the next lower one, and the same divided by x^64.
 #[derive(Clone, Copy)]
 pub(super) struct Window<'t> {
     pub(super) whole: &'t [Block; 4],
     pub(super) divided: &'t [Block; 4],
+}
+
+impl<'t> Window<'t> {
+    /// The powers, and the same divided.
+    #[inline(always)]
+    pub(super) fn both(self) -> (&'t [Block; 4], &'t [Block; 4]) {
+        (self.whole, self.divided)
+    }
 }
 
 /// A power of H that blocks are multiplied by.
@@ -211,6 +227,12 @@ impl Sum {
     #[inline(always)]
     pub(super) fn from_parts<L: Lanes>(l: L, lo: B, mid: B, hi: B) -> Self {
         Self { lo, mid: l.xor3(lo, mid, hi), hi }
+    }
+
+    /// What is a hash already.
+    #[inline(always)]
+    pub(super) fn of_hash<L: Lanes>(l: L, hash: B) -> Self {
+        Self { lo: l.zero(), mid: hash, hi: hash }
     }
 
     /// Adds `x` times a power.

@@ -117,24 +117,24 @@ impl Hashing for Two {
 
     #[inline(always)]
     fn add(self, sum: &mut PairSum, blocks: Self::V, tables: &Tables, n: usize) {
-        if let Some(weights) = tables.pair(n) {
-            sum.add(self.0, blocks, self.0.window_pair(weights));
+        if let Some(([whole], [divided])) = tables.registers::<2, 1>(n) {
+            sum.add_pair(self.0, blocks, whole, divided);
         }
     }
 
     #[inline(always)]
     fn add_apart(self, sum: &mut PairSum, blocks: Self::V, tables: &Tables, n: usize) {
-        self.add(sum, blocks, tables, n + 1);
+        sum.add_alike(self.0, blocks, tables.window(n));
     }
 
     #[inline(always)]
     fn total(self, sum: PairSum) -> Sum {
-        sum.fold(self.0)
+        Sum::of_hash(self.0, sum.fold(self.0))
     }
 
     #[inline(always)]
     fn reduce(self, sum: PairSum) -> Self::V {
-        self.0.join_pair(sum.fold(self.0).reduce(self.0), self.0.zero())
+        sum.reduce(self.0)
     }
 
     #[inline(always)]
